@@ -223,46 +223,49 @@ bool SumsValues() {
     return gl_LocalInvocationIndex < kValueGroups * kSlice && KeyGroup() < kKeyGroups;
 }
 
-void AddValues() {
+void AddSlice(uint slice) {
     const uint dim = gl_LocalInvocationIndex % kSlice;
+    [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
+        sums[slice * kValuePairs + i] *= shrinks[min(ValuePair(i), kPairs - 1)];
+    }
+    [[dont_unroll]] for (uint four = KeyGroup(); four < kKeys / 4; four += kKeyGroups) {
+        const uint at = four * 4 * kPitch + dim / 4, part = dim % 4;
+        const vec4 v = vec4(tile[at][part], tile[at + kPitch][part], tile[at + 2 * kPitch][part],
+                            tile[at + 3 * kPitch][part]);
+        [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
+            const vec4 w = weights[min(ValuePair(i), kPairs - 1) * (kKeys / 4) + four];
+            float sum = sums[slice * kValuePairs + i];
+            sum = fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
+            sums[slice * kValuePairs + i] = sum;
+        }
+    }
+}
+
+void AddValues() {
     [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
         barrier();
         LoadTile(v_cache, slice, kValueDims);
         barrier();
-        if (!SumsValues()) continue;
-        [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
-            sums[slice * kValuePairs + i] *= shrinks[min(ValuePair(i), kPairs - 1)];
-        }
-        [[dont_unroll]] for (uint four = KeyGroup(); four < kKeys / 4; four += kKeyGroups) {
-            const uint at = four * 4 * kPitch + dim / 4, part = dim % 4;
-            const vec4 v = vec4(tile[at][part], tile[at + kPitch][part],
-                                tile[at + 2 * kPitch][part], tile[at + 3 * kPitch][part]);
-            [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
-                const vec4 w = weights[min(ValuePair(i), kPairs - 1) * (kKeys / 4) + four];
-                float sum = sums[slice * kValuePairs + i];
-                sum = fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
-                sums[slice * kValuePairs + i] = sum;
-            }
-        }
+        if (SumsValues()) AddSlice(slice);
     }
 }
 
 // Adds up the sums of key groups: those of group 0 become all.
 void JoinKeyGroups() {
     if (kKeyGroups == 1) return;
-    const uint dim = gl_LocalInvocationIndex % kSlice;
     [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
         barrier();
         const uint at = gl_LocalInvocationIndex;
         if (SumsValues()) tile[at / 4][at % 4] = sums[slice * kValuePairs];
         barrier();
-        if (!SumsValues() || KeyGroup() != 0) continue;
-        float sum = sums[slice * kValuePairs];
-        for (uint other = 1; other < kKeyGroups; ++other) {
-            const uint from = at + other * kPairs * kSlice;
-            sum += tile[from / 4][from % 4];
+        if (SumsValues() && KeyGroup() == 0) {
+            float sum = sums[slice * kValuePairs];
+            for (uint other = 1; other < kKeyGroups; ++other) {
+                const uint from = at + other * kPairs * kSlice;
+                sum += tile[from / 4][from % 4];
+            }
+            sums[slice * kValuePairs] = sum;
         }
-        sums[slice * kValuePairs] = sum;
     }
 }
 

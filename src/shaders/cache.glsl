@@ -23,10 +23,10 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Blo
 };
 
 // Attention of few rows cuts a row's keys into chunks (attention.comp). How many positions a chunk has
-// depends on the row's own position alone: 256, or more where those would be over kMostChunks.
+// depends on the row's own position alone: 128, or more where those would be over kMostChunks.
 const uint kMostChunks = 128;
 uint ChunkOf(uint position) {
-    uint chunk = 256;
+    uint chunk = 128;
     while (position >= chunk * kMostChunks) chunk *= 2;
     return chunk;
 }

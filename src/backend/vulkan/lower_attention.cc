@@ -20,7 +20,7 @@ using program::OpName;
 using program::ValueId;
 
 // As attention.comp and cache.glsl have them.
-constexpr int64_t kMostSplitRows = 8, kChunkKeys = 256, kMostChunks = 128;
+constexpr int64_t kMostSplitRows = 8, kChunkKeys = 128, kMostChunks = 128;
 constexpr uint32_t kAttentionGroup = 128;
 constexpr int64_t kMostQueryFloats = 4608;  // of a tile, in shared memory
 constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
@@ -104,7 +104,9 @@ AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, bool split) 
     const int64_t padded = (sizes.key_dims + 63) / 64 * 64;
     while (tiles.pairs > 1 && tiles.pairs * padded > kMostQueryFloats) tiles.pairs /= 2;
     tiles.keys = split ? std::max<int64_t>(32, kAttentionGroup / tiles.pairs) : 32;
-    const int64_t most_slice = tiles.keys == 128 ? 32 : 64;
+    int64_t most_slice = tiles.keys == 128 ? 32 : 64;
+    // Few loads that wait for one another, where shared memory (32 KiB at least) has room.
+    if (split && tiles.keys == 32 && tiles.pairs * padded <= 2048) most_slice = 128;
     const int64_t slices = (sizes.key_dims + most_slice - 1) / most_slice;
     tiles.slice = ((sizes.key_dims + slices - 1) / slices + 3) / 4 * 4;
     tiles.lanes = split ? std::min<int64_t>(kAttentionGroup / tiles.pairs, 16) : 8;
