@@ -1,5 +1,8 @@
 #include "gpu/core.h"
 
+#include <chrono>
+#include <thread>
+
 #include "base/deadline.h"
 #include "base/log.h"
 
@@ -7,6 +10,7 @@ namespace weft::gpu {
 namespace {
 
 constexpr int64_t kSettleMs = 10'000;
+constexpr uint64_t kSettleSliceNs = 100'000'000;
 
 }  // namespace
 
@@ -92,22 +96,33 @@ Result<uint64_t> Core::Done() {
 
 bool Core::Settled() {
     const uint64_t last = submitted;
-    if (lost || done >= last) return true;
+    if (gone || done >= last) return true;
     const Deadline deadline = Deadline::In(kSettleMs);
-    while (true) {
-        const Result<uint64_t> value = Done();
-        if (lost || (value.ok() && *value >= last)) return true;
-        if (deadline.expired()) break;
-        VkSemaphoreWaitInfo info{};
-        info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO;
-        info.semaphoreCount = 1;
-        info.pSemaphores = &semaphore;
-        info.pValues = &last;
-        const VkResult result = calls.WaitSemaphores(device, &info, 100'000'000);
-        if (result == VK_SUCCESS || result == VK_TIMEOUT) continue;
-        static_cast<void>(Fail("vkWaitSemaphores", result));
-        if (lost) return true;
-        if (!value.ok()) break;
+    int losses = 0;  // a lost device runs nothing; asked twice, since what follows can't be undone
+    VkSemaphoreWaitInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO;
+    info.semaphoreCount = 1;
+    info.pSemaphores = &semaphore;
+    info.pValues = &last;
+    while (!abandoned && losses < 2 && !deadline.expired()) {
+        VkResult result = calls.WaitSemaphores(device, &info, kSettleSliceNs);
+        if (result == VK_TIMEOUT) continue;
+        if (result == VK_SUCCESS) {
+            const Result<uint64_t> value = Done();
+            if (value.ok() && *value >= last) return true;
+            if (!value.ok() && value.error().code == ErrorCode::kPeerLost)
+                result = VK_ERROR_DEVICE_LOST;
+        }
+        if (result == VK_ERROR_DEVICE_LOST) {
+            lost = true;
+            ++losses;
+        } else {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+    if (losses == 2) {
+        gone = true;
+        return true;
     }
     if (!abandoned.exchange(true)) {
         Log(LogLevel::kWarning, "{}: a submission is not done after {} ms; its memory is left",

@@ -41,7 +41,8 @@ struct Core {
     VkQueue queue = VK_NULL_HANDLE;
     VkSemaphore semaphore = VK_NULL_HANDLE;  // timeline: its value is the submissions done
     std::atomic<uint64_t> submitted{0}, done{0};
-    std::atomic<bool> lost{false};
+    std::atomic<bool> lost{false};       // a call said so
+    std::atomic<bool> gone{false};       // and nothing of it runs any more
     std::atomic<bool> abandoned{false};  // something was left to the driver: so is the device
 };
 

@@ -110,7 +110,7 @@ bool Place() {
 
 void LoadQueries() {
     const uint all = kPairs * kQueryPitch * 4;
-    for (uint i = gl_LocalInvocationIndex; i < all; i += kThreads) {
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < all; i += kThreads) {
         const uint pair = i / (kQueryPitch * 4), d = i % (kQueryPitch * 4);
         float value = 0.0;
         if (d < kKeyDims && IsPair(pair)) {
@@ -137,7 +137,7 @@ void FindSlots(uint first) {
 
 // A slice of the rows of a tile; zeros for keys that are not of this workgroup.
 void LoadTile(uint64_t cache, uint slice, uint dims) {
-    for (uint i = gl_LocalInvocationIndex; i < kKeys * kFours; i += kThreads) {
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < kKeys * kFours; i += kThreads) {
         const uint key = i / kFours, four = i % kFours;
         vec4 values = vec4(0);
         if (slots[key] != 0xffffffffu) {
@@ -152,11 +152,11 @@ void Score(uint first) {
     float scores[kScorePairs];
     [[unroll]] for (uint i = 0; i < kScorePairs; ++i) scores[i] = 0.0;
     const uint key = gl_LocalInvocationIndex % kKeys, offset = gl_LocalInvocationIndex / kKeys;
-    for (uint slice = 0; slice < kKeySlices; ++slice) {
+    [[dont_unroll]] for (uint slice = 0; slice < kKeySlices; ++slice) {
         barrier();
         LoadTile(k_cache, slice, kKeyDims);
         barrier();
-        for (uint four = 0; four < kFours; ++four) {
+        [[dont_unroll]] for (uint four = 0; four < kFours; ++four) {
             const vec4 k = tile[key * kPitch + four];
             [[unroll]] for (uint i = 0; i < kScorePairs; ++i) {
                 const uint pair = min(offset + i * kScoreGroups, kPairs - 1);
@@ -184,7 +184,7 @@ void Soften() {
     barrier();
     if (works) {
         float largest = kHidden;
-        for (uint i = lane; i < kKeys; i += kLanes) {
+        [[dont_unroll]] for (uint i = lane; i < kKeys; i += kLanes) {
             const uint index = pair * kKeys + i;
             largest = max(largest, weights[index / 4][index % 4]);
         }
@@ -193,10 +193,10 @@ void Soften() {
     barrier();
     if (works) {
         float largest = most;
-        for (uint i = 0; i < kLanes; ++i) largest = max(largest, lanes[pair * kLanes + i]);
+        [[dont_unroll]] for (uint i = 0; i < kLanes; ++i) largest = max(largest, lanes[pair * kLanes + i]);
         const float shrink = exp(most - largest);
         float sum = 0.0;
-        for (uint i = lane; i < kKeys; i += kLanes) {
+        [[dont_unroll]] for (uint i = lane; i < kKeys; i += kLanes) {
             const uint index = pair * kKeys + i;
             const float score = weights[index / 4][index % 4];
             const float weight = score <= -2.9e38 ? 0.0 : exp(score - largest);
@@ -231,7 +231,7 @@ void AddValues() {
         [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
             sums[slice * kValuePairs + i] *= shrinks[min(ValuePair(i), kPairs - 1)];
         }
-        for (uint four = KeyGroup(); four < kKeys / 4; four += kKeyGroups) {
+        [[dont_unroll]] for (uint four = KeyGroup(); four < kKeys / 4; four += kKeyGroups) {
             const uint at = four * 4 * kPitch + dim / 4, part = dim % 4;
             const vec4 v = vec4(tile[at][part], tile[at + kPitch][part],
                                 tile[at + 2 * kPitch][part], tile[at + 3 * kPitch][part]);
@@ -279,7 +279,7 @@ void Finish() {
         const uint pair = ValuePair(i);
         if (pair >= kPairs || !IsPair(pair)) continue;
         float all = 0.0;
-        for (uint j = 0; j < kLanes; ++j) all += lanes[pair * kLanes + j];
+        [[dont_unroll]] for (uint j = 0; j < kLanes; ++j) all += lanes[pair * kLanes + j];
         const uint at = (row_begin + RowOf(pair)) * heads + HeadOf(pair);
         const bool parted = kSplit && chunks > 1;
         const uint64_t chunk =
