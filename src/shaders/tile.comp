@@ -53,7 +53,7 @@ const uint kAcross = 16;   // invocations across the rows of the weight, 4 rows 
 const uint kRowsEach = kTile / (kSize / kAcross);
 
 shared vec4 weights[kDeep * (kWide / 4 + 1)];
-shared float columns[kDeep * (kTile + 4)];
+shared vec4 columns[kDeep * (kTile / 4 + 1)];
 shared uint slots[kTile];
 
 // Columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row `head`.
@@ -96,7 +96,7 @@ void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lan
             }
         }
         [[unroll]] for (uint i = 0; i < 4; ++i) {
-            columns[(4 * four + i) * (kTile + 4) + row] = value[i];
+            columns[(4 * four + i) * (kTile / 4 + 1) + row / 4][row % 4] = value[i];
         }
     }
 }
@@ -137,8 +137,18 @@ void main() {
         barrier();
         for (uint k = 0; k < kDeep; ++k) {
             const vec4 w = weights[k * (kWide / 4 + 1) + across];
-            [[unroll]] for (uint i = 0; i < kRowsEach; ++i) {
-                sums[i] = fma(w, vec4(columns[k * (kTile + 4) + down + i]), sums[i]);
+            const uint at = k * (kTile / 4 + 1) + down / 4;
+            if (kRowsEach == 2) {
+                const vec2 x2 = (down & 2) != 0 ? columns[at].zw : columns[at].xy;
+                sums[0] = fma(w, x2.xxxx, sums[0]);
+                sums[kRowsEach - 1] = fma(w, x2.yyyy, sums[kRowsEach - 1]);
+                continue;
+            }
+            [[unroll]] for (uint i = 0; i < kRowsEach; i += 4) {
+                const vec4 x4 = columns[at + i / 4];
+                [[unroll]] for (uint j = 0; j < 4; ++j) {
+                    sums[(i + j) % kRowsEach] = fma(w, vec4(x4[j]), sums[(i + j) % kRowsEach]);
+                }
             }
         }
         barrier();
