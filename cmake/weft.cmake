@@ -97,6 +97,14 @@ function(weft_library folder)
   target_link_libraries(weft_${folder} PUBLIC weft_options ${ARGN})
 endfunction()
 
+# Where tools/setup.sh puts lavapipe, the Vulkan driver of tests (tests/support/lavapipe.h).
+if(DEFINED ENV{XDG_CACHE_HOME})
+  set(cache_folder $ENV{XDG_CACHE_HOME})
+else()
+  set(cache_folder $ENV{HOME}/.cache)
+endif()
+set(WEFT_LAVAPIPE ${cache_folder}/weft/lavapipe CACHE PATH "Folder of the Vulkan driver of tests")
+
 # weft_tests(FOLDER [DEPS...]): one GoogleTest program from tests/FOLDER/*_test.cc.
 function(weft_tests folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.cc)
@@ -115,6 +123,11 @@ function(weft_tests folder)
   if(folder MATCHES "^(cluster|engine)$")
     set(alone ON)
   endif()
+  set(lavapipe "")
+  if(folder MATCHES "^(gpu|backend|engine|cli)$")
+    set(lavapipe ENVIRONMENT WEFT_LAVAPIPE=${WEFT_LAVAPIPE}
+      ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
+  endif()
   gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST
-    PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} LABELS ${folder} RUN_SERIAL ${alone})
+    PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} LABELS ${folder} RUN_SERIAL ${alone} ${lavapipe})
 endfunction()

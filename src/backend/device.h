@@ -30,6 +30,8 @@ struct DeviceOptions {
     std::vector<int> cores;     // to pin threads to; empty: not pinned
     bool cores_shared = false;  // more ranks than cores: do not spin for long
     bool reference = false;     // the kernels that define what is right, slow
+    bool trains = false;        // `auto` is a device that can train
+    int local_rank = 0;         // among the ranks of the host, which share out its GPUs
 };
 
 // Memory that a device's values live in. Unified: the host's own, read and written in place by
@@ -42,9 +44,9 @@ struct MemoryPool {
 };
 
 struct DeviceInfo {
-    std::string name;                        // as --device takes it: "cpu"
-    std::string hardware;                    // for people: the processor's name
-    std::string kernels;                     // those that run on it: "avx2"
+    std::string name;                        // as --device takes it: "cpu", "vulkan:0"
+    std::string hardware;                    // for people: the processor's or the GPU's name
+    std::string kernels;                     // those that run on it: "avx2", "vulkan"
     std::vector<std::string> kernels_built;  // all that this weft has for its kind
     // What its numbers depend on. Devices of one identity give the same bits; tensor ranks of other
     // identities would not hold the same replicated state.
@@ -53,6 +55,8 @@ struct DeviceInfo {
     // It computes on the cores that also move values between ranks of one host: there a transfer
     // beside the arithmetic takes more than it gives.
     bool uses_host_cores = true;
+    bool trains = true;           // CompileTraining works
+    std::string backend = "CPU";  // as benchmarks name its kind
 };
 
 class Device {
@@ -61,6 +65,8 @@ class Device {
     virtual const DeviceInfo& info() const = 0;
     // Where its values live, as it is now.
     virtual MemoryPool pool() const = 0;
+    // kPeerLost, once it does not answer any more: nothing runs on it then.
+    virtual Status status() const { return {}; }
     // Errors: kUnsupported (an op or a type that the device does not run), kOutOfMemory.
     virtual Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                         const CompileOptions& options) = 0;
@@ -70,11 +76,19 @@ class Device {
 };
 
 inline constexpr const char* kDefaultDevice = "cpu";
+// What CheckDeviceName takes, for --help.
+inline constexpr const char* kDeviceNames =
+    "cpu, vulkan (the first GPU), vulkan:N, auto (a GPU, else cpu)";
 
-// Errors: kUsage (no device of this name; the message lists those there are).
+// Whether a device may have this name; on another host, perhaps. Errors: kUsage (none has; the
+// message lists the names), kUnsupported (this weft was built without).
 Status CheckDeviceName(std::string_view name);
+// Errors: those of CheckDeviceName, kNotFound (this host has none), kUnsupported (it lacks a
+// feature or its driver).
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options);
 // What opening it would say, without its threads and memory.
 Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference = false);
+// The same of its memory.
+Result<MemoryPool> DescribePool(const std::string& name);
 
 }  // namespace weft::backend

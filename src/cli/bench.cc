@@ -117,7 +117,9 @@ Result<BenchModel> DescribeModel(const std::string& spec, const std::string& dev
     model.filename = spec;
     model.type = TypeName(*source, hyper, model.parameters);
     model.size_bytes = source->TotalBytes();
-    model.cpu = device.hardware;
+    model.backend = device.backend;
+    model.hardware = device.hardware;
+    model.cpu = DetectCpu().model;
     model.kernels = device.kernels;
     return model;
 }

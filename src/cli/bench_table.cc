@@ -41,6 +41,9 @@ std::string TestName(const BenchRow& row) {
                           : fmt::format("tg{}{}{}", row.generate, depth, seqs);
 }
 
+// As llama-bench says it.
+constexpr int kAllLayers = 99;
+
 int64_t Nanoseconds(double seconds) {
     return std::llround(seconds * 1e9);
 }
@@ -54,8 +57,8 @@ Json TableJson(const BenchModel& model, const BenchRow& row) {
     return {{"build_commit", "weft-" WEFT_VERSION},
             {"build_number", 0},
             {"cpu_info", model.cpu},
-            {"gpu_info", ""},
-            {"backends", "CPU"},
+            {"gpu_info", model.on_gpu() ? model.hardware : ""},
+            {"backends", model.backend},
             {"model_filename", model.filename},
             {"model_type", model.type},
             {"model_size", model.size_bytes},
@@ -65,7 +68,7 @@ Json TableJson(const BenchModel& model, const BenchRow& row) {
             {"n_threads", row.threads},
             {"type_k", row.kv_type},
             {"type_v", row.kv_type},
-            {"n_gpu_layers", 0},
+            {"n_gpu_layers", model.on_gpu() ? kAllLayers : 0},
             {"kernels", model.kernels},
             {"tp", row.tp},
             {"pp", row.pp},
@@ -132,7 +135,7 @@ void BenchTable::Row(const BenchRow& row) {
 void BenchTable::End() {
     if (form_ == BenchForm::kJson) fmt::print("\n]\n");
     if (form_ == BenchForm::kMarkdown) {
-        fmt::print("\nweft {}, {} kernels on {}\n", WEFT_VERSION, model_.kernels, model_.cpu);
+        fmt::print("\nweft {}, {} kernels on {}\n", WEFT_VERSION, model_.kernels, model_.hardware);
     }
 }
 
@@ -144,8 +147,8 @@ void BenchTable::MarkdownRow(const BenchRow& row) const {
     fmt::print(
         "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
         "{:>20} |\n",
-        model_.type, BytesText(model_.size_bytes), count, "CPU", row.threads, row.tp, row.pp,
-        row.transport, TestName(row),
+        model_.type, BytesText(model_.size_bytes), count, model_.backend, row.threads, row.tp,
+        row.pp, row.transport, TestName(row),
         fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation));
 }
 

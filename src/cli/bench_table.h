@@ -15,7 +15,9 @@ struct BenchModel {
     std::string filename, type;  // "llama 135M Q4_1"
     uint64_t size_bytes = 0;
     int64_t parameters = 0;
-    std::string cpu, kernels;
+    std::string backend, hardware, kernels;  // of the device: "CPU", "Vulkan"
+    std::string cpu;
+    bool on_gpu() const { return backend != "CPU"; }
 };
 
 // One test of one configuration.

@@ -34,6 +34,8 @@ constexpr const char* kServeFooter =
 constexpr int64_t kDefaultRejoinMs = 60'000;
 // Of the memory that is free, the default KV cache takes so much at most.
 constexpr double kCacheShare = 0.4;
+// On a GPU, weights and cache together take so much of it.
+constexpr double kWeightsRoom = 0.9;
 
 struct ServeFlags {
     CommonFlags common;
@@ -62,6 +64,17 @@ Result<int64_t> CacheBytes(const ServeFlags& flags, const model_files::ModelSour
     return std::max<int64_t>(1, bytes);
 }
 
+// Bytes for the default KV cache. A GPU's memory is for weights first: they take most of it.
+Result<double> CacheRoom(const ServeFlags& flags, const model_files::ModelSource& source) {
+    const engine::Job& job = flags.common.job;
+    WEFT_ASSIGN(const backend::MemoryPool pool, backend::DescribePool(job.device));
+    const auto free = static_cast<double>(pool.free_bytes);
+    if (pool.kind == backend::MemoryKind::kHost) return kCacheShare * free;
+    const size_t hosts = std::max<size_t>(1, flags.common.cluster.hosts.size());
+    const double weights = static_cast<double>(source.TotalBytes()) / static_cast<double>(hosts);
+    return std::min(kCacheShare * free, std::max(0.0, kWeightsRoom * free - weights));
+}
+
 // The context, and how much KV cache there is for all sequences together.
 Status SizeCache(ServeFlags& flags) {
     engine::Job& job = flags.common.job;
@@ -77,7 +90,7 @@ Status SizeCache(ServeFlags& flags) {
     job.ctx = (job.ctx + page - 1) / page * page;
     if (job.kv_tokens == 0) {
         const int64_t all = job.ctx * flags.server.batch.max_seqs;
-        const double room = kCacheShare * static_cast<double>(AvailableMemoryBytes());
+        WEFT_ASSIGN(const double room, CacheRoom(flags, *source));
         WEFT_ASSIGN(const int64_t each, CacheBytes(flags, *source, hyper));
         job.kv_tokens =
             std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), job.ctx, all);

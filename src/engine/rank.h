@@ -100,6 +100,8 @@ class Rank {
     const std::shared_ptr<backend::Device>& device() const { return device_; }
     int64_t page_tokens() const { return device_->info().target.page_tokens; }
     backend::MemoryUse memory() const { return executable_->memory(); }
+    // Whether the device that it computes on still works.
+    Status device_status() const { return device_ == nullptr ? Status() : device_->status(); }
     // What `other` does, between this one's steps, is this one's progress, too. It outlives this.
     void CountProgressOf(const Rank& other) { other_.store(&other, std::memory_order_release); }
     // All-reduces in one step with output rows.

@@ -69,6 +69,7 @@ Status StepRunner::Run() {
 
 Status StepRunner::Recover(const Error& error) {
     rank_->SetIdle(true);
+    if (!rank_->device_status().ok()) return Fail(error);
     const Status recovered = engine::Recover(job_, *cluster_, rank_, error, recoveries_);
     over_ = !recovered.ok();
     return recovered;
@@ -102,6 +103,8 @@ Status Work(cluster::Cluster& cluster) {
         Status status = OpenRank(job, cluster, rank);
         if (status.ok()) status = RunWorker(*rank);
         while (!status.ok()) {
+            // This process has no use without its device: the others go on, or call another.
+            if (rank != nullptr && !rank->device_status().ok()) return status;
             WEFT_TRY(Recover(job, cluster, rank, status.error(), recoveries));
             status = RunWorker(*rank);
         }

@@ -7,11 +7,12 @@
 //     WEFT_ASSIGN(auto device, Device::Open(0));
 //     WEFT_ASSIGN(Buffer buffer, device->Allocate(bytes, Place::kDevice));
 //     WEFT_ASSIGN(auto kernel, device->MakeKernel(code));
-//     Commands commands = ...;  commands.Run(kernel, ...);  device->Submit(commands); device->Wait();
+//     WEFT_ASSIGN(auto commands, device->Record());
+//     commands->Run(*kernel, args, x);  commands->End();  // then Submit, Wait
 //
 // Errors: kUnsupported (no loader, no device, a feature that is missing: the message names it and
-// what to install), kOutOfMemory, kPeerLost (VK_ERROR_DEVICE_LOST), kInternal (any other call that
-// failed, with its name and result).
+// what to install), kNotFound (no device of this index), kOutOfMemory, kPeerLost
+// (VK_ERROR_DEVICE_LOST), kIo (any other call that failed, with its name and result).
 // Thread: one caller for a Device and all that it made, but for Allocate and Buffer's end.
 #pragma once
 
@@ -40,17 +41,17 @@ struct Heap {
 struct Description {
     int index = 0;
     Kind kind = Kind::kDiscrete;
-    std::string name;            // "AMD Radeon 8060S (RADV GFX1151)"
-    std::string driver;          // "radv Mesa 25.2.3": VkPhysicalDeviceDriverProperties
-    std::string api;             // "1.4.305"
+    std::string name;    // "AMD Radeon 8060S (RADV GFX1151)"
+    std::string driver;  // "radv Mesa 25.2.3": VkPhysicalDeviceDriverProperties
+    std::string api;     // "1.4.305"
     uint32_t vendor_id = 0, device_id = 0, driver_version = 0;
     std::vector<Heap> heaps;
-    uint32_t subgroup = 0;                       // as the driver runs by itself
+    uint32_t subgroup = 0;                           // as the driver runs by itself
     uint32_t least_subgroup = 0, most_subgroup = 0;  // that a kernel may ask for; equal: no choice
-    uint32_t shared_bytes = 0;                   // of a workgroup
-    uint32_t most_invocations = 0;               // of a workgroup
+    uint32_t shared_bytes = 0;                       // of a workgroup
+    uint32_t most_invocations = 0;                   // of a workgroup
     bool integer_dot = false;
-    bool cooperative_matrix = false;  // f16 x f16 -> f32, of a subgroup
+    bool cooperative_matrix = false;  // f16 x f16 -> f32 of 16 x 16 x 16, by a subgroup
     bool host_import = false;         // VK_EXT_external_memory_host
     bool unified = false;             // device-local memory that the host maps, and no other
     float timestamp_ns = 0;           // of one tick; 0: no timestamps
@@ -58,6 +59,8 @@ struct Description {
     // Empty: it can be opened.
     std::string unusable;
 };
+// "discrete", "integrated", "virtual", "cpu".
+const char* KindName(Kind kind);
 
 // An empty list where the loader has none.
 Result<std::vector<Description>> ListDevices();
@@ -65,12 +68,13 @@ Result<std::vector<Description>> ListDevices();
 // kDevice: where kernels read fastest. kHost: mapped and cached, written and read by both.
 enum class Place { kDevice, kHost };
 
-class Device;
-
-// Memory of a device, freed at its end. Zeros at first? No: anything.
+// Memory of a device, freed at its end (which waits for submissions that run). At first it holds
+// anything.
 class Buffer {
   public:
-    Buffer() = default;
+    struct Held;  // gpu/memory.h
+    Buffer();
+    Buffer(std::unique_ptr<Held> held, uint64_t address, uint64_t size, std::byte* host);
     Buffer(Buffer&&) noexcept;
     Buffer& operator=(Buffer&&) noexcept;
     ~Buffer();
@@ -80,11 +84,9 @@ class Buffer {
     // Null where the host has no way to it. What the host writes is there for the next Submit, what
     // kernels wrote is there after Wait.
     std::byte* host() const { return host_; }
+    const Held* held() const { return held_.get(); }
 
   private:
-    friend class Device;
-    friend class Commands;
-    struct Held;
     std::unique_ptr<Held> held_;
     uint64_t address_ = 0, size_ = 0;
     std::byte* host_ = nullptr;
@@ -98,11 +100,11 @@ class Kernel {
 };
 
 struct KernelCode {
-    std::string_view name;              // for errors and traces
-    std::span<const uint32_t> spirv;    // entry point "main"
-    uint32_t args_bytes = 0;            // of push constants, at most kMostArgsBytes
+    std::string_view name;                  // for errors and traces
+    std::span<const uint32_t> spirv;        // entry point "main"
+    uint32_t args_bytes = 0;                // of push constants, at most kMostArgsBytes
     std::span<const uint32_t> constants{};  // specialization constants 0, 1, ...
-    uint32_t subgroup = 0;              // that it must run with; 0: the driver's choice
+    uint32_t subgroup = 0;                  // that it must run with; 0: the driver's choice
 };
 inline constexpr uint32_t kMostArgsBytes = 128;
 
@@ -126,7 +128,9 @@ class Commands {
 inline constexpr uint32_t kMostTimes = 4096;
 
 struct OpenOptions {
-    bool validate = false;     // validation layer; each message is a failure of the next Wait
+    // The validation layer; each message is a failure (kIo) of the next Wait. kUnsupported where it
+    // is not installed.
+    bool validate = false;
     std::string cache_folder;  // of compiled pipelines; empty: none is kept
 };
 
@@ -149,13 +153,10 @@ class Device {
     // Until that submission and all before are done. kTimeout: not by then, they go on.
     virtual Status Wait(uint64_t submission, Deadline deadline) = 0;
     // Of the submission of these commands that was waited for last: nanoseconds, Time(0) is 0.
+    // Empty where the device tells no times, or these were not recorded.
     virtual std::vector<int64_t> Times(const Commands& commands, uint32_t count) = 0;
     // kPeerLost once a call said that the device is lost; nothing works after that.
     virtual Status status() const = 0;
-
-  protected:
-    static Buffer MakeBuffer(std::unique_ptr<Buffer::Held> held, uint64_t address, uint64_t size,
-                             std::byte* host);
 };
 
 }  // namespace weft::gpu

@@ -5,12 +5,12 @@
 //     //: matvec_q8_0 -DQ8_0
 //     //: matvec_q4_k -DQ4_K
 //
-// A line "//: NAME -D... : FEATURE" is left out where glslc lacks the feature (src/shaders/CMakeLists.txt
+// A line "//: NAME -D... : FEATURE" is left out where glslc lacks the feature (cmake/shaders.cmake
 // probes them: coopmat). Where there is no glslc, there are no shaders, and no GPU is used.
 //
 // What all shaders keep to:
 //   - Arguments are push constants, at most 128 bytes, in scalar layout: 64-bit addresses
-//     (buffer_reference) first, then 32-bit numbers. A struct of C++ mirrors them, member by member.
+//     (buffer_reference) first, then 32-bit numbers. A struct of C++ mirrors them by member.
 //   - gl_SubgroupSize may be 4 to 128, and is never assumed; the size of a workgroup is
 //     specialization constant 0.
 //   - Rows are of the step. A row's bits do not depend on other rows or on how many there are; in
@@ -30,5 +30,7 @@ namespace weft::shaders {
 // SPIR-V; empty where this build has none of this name.
 std::span<const uint32_t> Find(std::string_view name);
 std::vector<std::string_view> Names();
+// Of the features above, those that glslc lacked.
+std::vector<std::string_view> FeaturesLacking();
 
 }  // namespace weft::shaders

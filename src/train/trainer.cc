@@ -227,9 +227,10 @@ Status Trainer::Plan() {
 // The program, in memory that is there. For auto the first that fits is taken, by all ranks: tensor
 // ranks compute their sums again together.
 Status Trainer::PlanWithin() {
-    WEFT_ASSIGN(device_, backend::OpenDevice(options_.device,
-                                             engine::DeviceOptionsOf(cluster_, options_.threads,
-                                                                     options_.reference)));
+    backend::DeviceOptions device =
+        engine::DeviceOptionsOf(cluster_, options_.threads, options_.reference);
+    device.trains = true;
+    WEFT_ASSIGN(device_, backend::OpenDevice(options_.device, device));
     std::vector<std::string> ways = {options_.recompute};
     if (options_.recompute == "auto") ways = {"none", "selective", "full"};
     Status fits;

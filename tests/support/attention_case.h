@@ -189,6 +189,21 @@ class AttentionCase {
     int64_t Rows() const { return rows_; }
     const std::vector<float>& keys(size_t s) const { return keys_[s]; }
     const std::vector<float>& values(size_t s) const { return values_[s]; }
+    const std::vector<float>& sinks() const { return sinks_; }
+    // Row by row [rows, heads * head_dim], without what lies between rows.
+    std::vector<float> Queries() const {
+        std::vector<float> packed;
+        for (int64_t row = 0; row < rows_; ++row) {
+            const auto begin = q_.begin() + row * q_stride_;
+            packed.insert(packed.end(), begin, begin + shape_.heads * shape_.head_dim);
+        }
+        return packed;
+    }
+    int64_t kv_heads() const { return kv_heads_; }
+    int64_t first_kv_head() const { return first_kv_head_; }
+    int64_t PageCount() const {
+        return static_cast<int64_t>(k_bytes_.size()) / k_cache_.PageStride();
+    }
     const std::vector<std::byte>& k_bytes() const { return k_bytes_; }
     const std::vector<std::byte>& v_bytes() const { return v_bytes_; }
 

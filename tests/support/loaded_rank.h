@@ -1,4 +1,4 @@
-// One rank's Program compiled for the CPU and loaded from a source, and steps of one sequence on
+// One rank's Program compiled for a device and loaded from a source, and steps of one sequence on
 // it.
 #pragma once
 
@@ -25,7 +25,11 @@ class LoadedRank {
     LoadedRank(const program::Program& program, const model_files::ModelSource& source,
                const backend::CpuOptions& options, int64_t chunk = 64,
                backend::Overlap overlap = backend::Overlap::kNever)
-        : device_(backend::MakeCpuDevice(options)), program_(program) {
+        : LoadedRank(backend::MakeCpuDevice(options), program, source, chunk, overlap) {}
+    LoadedRank(std::shared_ptr<backend::Device> device, const program::Program& program,
+               const model_files::ModelSource& source, int64_t chunk = 64,
+               backend::Overlap overlap = backend::Overlap::kNever)
+        : device_(std::move(device)), program_(program) {
         backend::CompileOptions compile;
         compile.max_tokens = chunk;
         compile.max_outputs = chunk;
@@ -67,10 +71,7 @@ class LoadedRank {
     }
 
     backend::Executable& executable() { return *executable_; }
-
-  private:
-    static constexpr int64_t kPages = 4;
-
+    // The weight that is value `index`.
     void Load(const model_files::ModelSource& source, size_t index) {
         const program::Value& value = program_.values[index];
         const Status status = executable_->LoadWeight(
@@ -80,6 +81,9 @@ class LoadedRank {
             });
         ASSERT_TRUE(status.ok());
     }
+
+  private:
+    static constexpr int64_t kPages = 4;
 
     std::shared_ptr<backend::Device> device_;
     program::Program program_;

@@ -17,9 +17,7 @@ class CpuDevice final : public Device {
           team_({options.threads, options.cores, options.cores_shared}) {}
 
     const DeviceInfo& info() const override { return info_; }
-    MemoryPool pool() const override {
-        return {MemoryKind::kHost, TotalMemoryBytes(), AvailableMemoryBytes(), ResidentBytes()};
-    }
+    MemoryPool pool() const override { return CpuPool(); }
     Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                 const CompileOptions& options) override {
         return CompileForCpu(program, options, context_);
@@ -57,6 +55,10 @@ DeviceInfo DescribeCpu(CpuLevel level) {
     info.target.most_latent_columns = kernels::kMostLatentColumns;
     info.target.wide_sums = true;
     return info;
+}
+
+MemoryPool CpuPool() {
+    return {MemoryKind::kHost, TotalMemoryBytes(), AvailableMemoryBytes(), ResidentBytes()};
 }
 
 std::shared_ptr<Device> MakeCpuDevice(const CpuOptions& options) {

@@ -26,6 +26,7 @@ inline constexpr int64_t kPageTokens = 64;
 // The best level of this processor, or that of the reference kernels.
 CpuLevel CpuLevelFor(bool reference);
 DeviceInfo DescribeCpu(CpuLevel level);
+MemoryPool CpuPool();
 std::shared_ptr<Device> MakeCpuDevice(const CpuOptions& options);
 
 }  // namespace weft::backend

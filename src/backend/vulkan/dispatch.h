@@ -27,8 +27,8 @@ namespace weft::backend::vulkan {
 struct StepShape {
     int32_t rows = 0, outputs = 0;
     int32_t sequences = 0;
-    // Of attention: blocks of at most kBlockRows rows of one sequence, which cover all rows; and the
-    // most positions that a row sees, rounded up to a power of two.
+    // Of attention: blocks of at most kBlockRows rows of one sequence, which cover all rows; and
+    // the most positions that a row sees, rounded up to a power of two.
     int32_t blocks = 0;
     int32_t positions = 0;
     bool adapted = false;  // some rows use an adapter
@@ -82,8 +82,10 @@ struct CachePlace {
     DType dtype = DType::kF16;
     int64_t kv_heads = 0, page_tokens = 0, head_dim = 0;
     uint64_t address = 0;
+    int64_t pages = 1;
     int64_t RowBytes() const { return weft::RowBytes(dtype, head_dim); }
     int64_t PageBytes() const { return RowBytes() * page_tokens * kv_heads; }
+    Region All() const { return {address, static_cast<uint64_t>(PageBytes() * pages)}; }
 };
 
 // What the lowering of an op has at hand. It belongs to the executable; lowerings of ops

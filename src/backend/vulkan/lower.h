@@ -39,7 +39,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::GateRows& a);
 Status Lower(Emitter& e, const program::Op& op, const program::Attention& a);
 Status Lower(Emitter& e, const program::Op& op, const program::LatentAttention& a);
 
-// lower_rows.cc: the `count` best of the first `columns` elements of a float32 row, as TopOf
+// lower_top.cc: the `count` best of the first `columns` elements of a float32 row, as TopOf
 // (backend/top.h) has them: Candidate [count] at `out`.
 Status LowerTop(Emitter& e, Region row, int64_t columns, int64_t count, Region out);
 // lower_attention.cc: copies pages, tables().copies has `count` of them, in all caches given.

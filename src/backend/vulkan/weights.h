@@ -1,6 +1,6 @@
 // How weights lie in a device's memory: planes. A block type's codes are apart from its scales, so
-// that kernels load 16 bytes of codes at once; a plane has a row of the matrix behind the other, each
-// row beginning at a multiple of 16 bytes. A stack of matrices is their rows counted through.
+// that kernels load 16 bytes of codes at once; a plane has a row of the matrix behind the other,
+// each row beginning at a multiple of 16 bytes. A stack of matrices is their rows counted through.
 #pragma once
 
 #include <array>

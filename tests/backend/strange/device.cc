@@ -148,6 +148,11 @@ Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const Device
         MakeCpuDevice({options.threads, options.cores, options.cores_shared, level})));
 }
 
+Result<MemoryPool> DescribePool(const std::string& name) {
+    WEFT_TRY(CheckDeviceName(name));
+    return CpuPool();
+}
+
 Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference) {
     WEFT_TRY(CheckDeviceName(name));
     DeviceInfo info = DescribeCpu(CpuLevelFor(reference));

@@ -1,0 +1,152 @@
+# Shaders: each variant of src/shaders/*.comp becomes SPIR-V (src/shaders/shaders.h has the rules),
+# one job of glslc a variant, and a C++ file for each .comp file has them all.
+
+option(WEFT_VULKAN "Compute on GPUs through Vulkan" ON)
+find_path(VULKAN_HEADERS vulkan/vulkan_core.h)
+find_program(GLSLC glslc)
+set(shader_out ${CMAKE_BINARY_DIR}/shaders)
+file(MAKE_DIRECTORY ${shader_out})
+set(weft_shaders FALSE)
+if(NOT WEFT_VULKAN)
+  message(STATUS "WEFT_VULKAN is OFF: no GPU is used")
+elseif(NOT VULKAN_HEADERS)
+  message(STATUS "No vulkan/vulkan_core.h (libvulkan-dev, vulkan-headers): no GPU is used")
+elseif(NOT GLSLC)
+  message(STATUS "No glslc (packages glslc, shaderc; or -DGLSLC=...): no GPU is used")
+else()
+  set(weft_shaders TRUE)
+endif()
+
+# weft_vulkan(FOLDER): of the files of FOLDER, none.cc where there is no Vulkan, else all others.
+function(weft_vulkan folder)
+  get_target_property(sources weft_${folder} SOURCES)
+  if(weft_shaders)
+    list(FILTER sources EXCLUDE REGEX "/none\\.cc$")
+    target_include_directories(weft_${folder} SYSTEM PRIVATE ${VULKAN_HEADERS})
+  else()
+    list(FILTER sources INCLUDE REGEX "/(none|kind)\\.cc$")
+  endif()
+  set_target_properties(weft_${folder} PROPERTIES SOURCES "${sources}")
+endfunction()
+
+# Whether glslc knows FEATURE, whose shader to try is TEXT: SHADER_HAS_<FEATURE>, asked once a glslc.
+function(weft_shader_feature feature text)
+  execute_process(COMMAND ${GLSLC} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  string(SHA256 asked "${GLSLC} ${version} ${text}")
+  if(NOT "${SHADER_ASKED_${feature}}" STREQUAL asked)
+    file(WRITE ${shader_out}/probe_${feature}.comp "${text}")
+    execute_process(COMMAND ${GLSLC} --target-env=vulkan1.2 -o ${shader_out}/probe.spv
+      ${shader_out}/probe_${feature}.comp RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    set(has TRUE)
+    if(failed)
+      set(has FALSE)
+      message(STATUS "${GLSLC} lacks ${feature}: the shaders that use it are left out")
+    endif()
+    set(SHADER_HAS_${feature} ${has} CACHE INTERNAL "")
+    set(SHADER_ASKED_${feature} ${asked} CACHE INTERNAL "")
+  endif()
+endfunction()
+set(shader_features coopmat)
+if(weft_shaders)
+  weft_shader_feature(coopmat "#version 450
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+void main() {
+  coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a =
+    coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>(float16_t(0));
+}
+")
+endif()
+
+# weft_shader(FILE NAME DEFINES...): compiles one variant to NAME.inc, words of SPIR-V as numbers.
+function(weft_shader file name)
+  set(out ${shader_out}/${name}.inc)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${GLSLC} --target-env=vulkan1.2 -O -mfmt=num -I ${WEFT_ROOT}/src/shaders ${ARGN}
+      -MD -MF ${out}.d -MT ${out} -o ${out} ${file}
+    DEPENDS ${file} ${GLSLC} DEPFILE ${out}.d VERBATIM COMMENT "Shader ${name}")
+endfunction()
+
+# The files of one .comp file: shader_code/STEM.cc with its variants, whose rows go to `rows`.
+macro(weft_shader_file path)
+  get_filename_component(stem ${path} NAME_WE)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+  file(STRINGS ${path} variants REGEX "^//: ")
+  if(NOT variants)
+    set(variants "//: ${stem}")
+  endif()
+  set(code "// Made by cmake/shaders.cmake.\n#include \"shaders/shaders.h\"\n\nnamespace weft::shaders {\n\n")
+  set(words "")
+  foreach(variant ${variants})
+    if(NOT variant MATCHES "^//: ([a-z0-9_]+)(( -D[A-Za-z0-9_]+(=[A-Za-z0-9_]+)?)*)( : ([a-z0-9_]+))?$")
+      message(FATAL_ERROR "${path}: not '//: name -DMACRO ... : feature': ${variant}")
+    endif()
+    set(name ${CMAKE_MATCH_1})
+    set(feature "${CMAKE_MATCH_6}")
+    string(STRIP "${CMAKE_MATCH_2}" defines)
+    separate_arguments(defines)
+    if(feature AND NOT feature IN_LIST shader_features)
+      message(FATAL_ERROR "${path}: ${name}: no feature '${feature}' is known: ${shader_features}")
+    endif()
+    if(name IN_LIST shader_names)
+      message(FATAL_ERROR "${path}: there is a shader ${name} already")
+    endif()
+    list(APPEND shader_names ${name})
+    if(NOT feature OR SHADER_HAS_${feature})
+      weft_shader(${path} ${name} ${defines})
+      list(APPEND words ${shader_out}/${name}.inc)
+      string(APPEND code "extern const uint32_t kCode_${name}[];\nextern const size_t kWords_${name};\n"
+        "const uint32_t kCode_${name}[] = {\n#include \"${name}.inc\"\n};\n"
+        "const size_t kWords_${name} = sizeof kCode_${name} / sizeof kCode_${name}[0];\n")
+      string(APPEND externs "extern const uint32_t kCode_${name}[];\nextern const size_t kWords_${name};\n")
+      string(APPEND rows "        {\"${name}\", {kCode_${name}, kWords_${name}}},\n")
+    endif()
+  endforeach()
+  if(words)
+    file(CONFIGURE OUTPUT ${shader_out}/code_${stem}.cc CONTENT "${code}\n}  // namespace weft::shaders\n"
+      @ONLY)
+    set_source_files_properties(${shader_out}/code_${stem}.cc PROPERTIES
+      OBJECT_DEPENDS "${words}" SKIP_UNITY_BUILD_INCLUSION ON)
+    target_sources(weft_shaders PRIVATE ${shader_out}/code_${stem}.cc)
+  endif()
+endmacro()
+
+# All of src/shaders, into the library weft_shaders.
+macro(weft_all_shaders)
+  set(externs "")
+  set(rows "")
+  set(lacking "")
+  set(shader_names "")
+  if(weft_shaders)
+    file(GLOB shader_files CONFIGURE_DEPENDS ${WEFT_ROOT}/src/shaders/*.comp)
+    list(SORT shader_files)
+    foreach(shader_file ${shader_files})
+      weft_shader_file(${shader_file})
+    endforeach()
+    foreach(feature ${shader_features})
+      if(NOT SHADER_HAS_${feature})
+        string(APPEND lacking "\"${feature}\", ")
+      endif()
+    endforeach()
+  endif()
+  file(CONFIGURE OUTPUT ${shader_out}/table.cc CONTENT "// Made by cmake/shaders.cmake.
+#include \"shaders/table.h\"
+
+namespace weft::shaders {
+
+@externs@
+const std::vector<Row>& Table() {
+    static const std::vector<Row> rows = {
+@rows@    };
+    return rows;
+}
+
+std::vector<std::string_view> FeaturesLacking() {
+    return {@lacking@};
+}
+
+}  // namespace weft::shaders
+" @ONLY)
+  target_sources(weft_shaders PRIVATE ${shader_out}/table.cc)
+endmacro()

@@ -1,0 +1,18 @@
+// What a Vulkan device makes of a Program of inference.
+#pragma once
+
+#include <memory>
+
+#include "backend/executable.h"
+#include "backend/vulkan/context.h"
+#include "base/result.h"
+
+namespace weft::backend::vulkan {
+
+// Nothing is allocated before the first weight is loaded, or the first step runs: until then its
+// memory() is what it will take. Errors: kUnsupported.
+Result<std::unique_ptr<Executable>> CompileForVulkan(const program::Program& program,
+                                                     const CompileOptions& options,
+                                                     std::shared_ptr<Context> context);
+
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,67 @@
+// What the executables of one Vulkan device share: the device, and kernels that were made for it.
+//
+// Thread: one caller, but for what says otherwise.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "gpu/device.h"
+
+namespace weft::backend::vulkan {
+
+// Pipelines, by shader, constants and subgroup.
+class KernelCache {
+  public:
+    explicit KernelCache(gpu::Device& device) : device_(device) {}
+    // kUnsupported: this build has no such shader.
+    Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
+                                   uint32_t args_bytes, uint32_t subgroup);
+    // How many there are: on any thread.
+    int64_t count() const { return count_.load(std::memory_order_relaxed); }
+
+  private:
+    struct Key {
+        std::string shader;
+        std::vector<uint32_t> constants;
+        uint32_t args_bytes = 0, subgroup = 0;
+        auto operator<=>(const Key&) const = default;
+    };
+    gpu::Device& device_;
+    std::map<Key, std::unique_ptr<gpu::Kernel>> kernels_;
+    std::atomic<int64_t> count_{0};
+};
+
+// Tests set others.
+struct Limits {
+    double most_seconds = 0.2;  // of a submission: as the driver's watchdog has it
+    bool maps_memory = true;    // false: as if the host had no way to the device's memory
+};
+
+struct Context {
+    Context(std::shared_ptr<gpu::Device> opened, std::string device_name, bool is_reference)
+        : gpu(std::move(opened)),
+          kernels(*gpu),
+          name(std::move(device_name)),
+          reference(is_reference) {}
+    // "vulkan:0 (AMD Radeon 8060S)"
+    std::string Who() const { return name + " (" + gpu->description().name + ")"; }
+
+    std::shared_ptr<gpu::Device> gpu;
+    KernelCache kernels;
+    std::string name;
+    bool reference;
+    Limits limits;
+    std::atomic<uint64_t> held_bytes{0};  // of all executables
+    std::atomic<bool> hangs{false};       // a deadline passed
+    std::mutex mutex;                     // of `gpu`, while weights are loaded
+};
+
+}  // namespace weft::backend::vulkan

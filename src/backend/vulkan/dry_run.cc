@@ -1,0 +1,130 @@
+#include "backend/vulkan/dry_run.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <string>
+
+#include "backend/vulkan/buffers.h"
+#include "backend/vulkan/lower.h"
+#include "backend/vulkan/lowering.h"
+#include "backend/vulkan/vulkan_device.h"
+#include "program/timeline.h"
+#include "shaders/shaders.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+// Stands for all.
+class NoKernel final : public gpu::Kernel {
+  public:
+    explicit NoKernel(uint32_t subgroup) : subgroup_(subgroup) {}
+    uint32_t subgroup() const override { return subgroup_; }
+
+  private:
+    uint32_t subgroup_;
+};
+
+// Addresses are made up: those of two values, tables or pieces of scratch are far apart.
+constexpr uint64_t kApart = uint64_t{1} << 40;
+
+class DryEmitter final : public Emitter {
+  public:
+    DryEmitter(const program::Program& program, const gpu::Description& gpu, const StepShape& shape,
+               bool reference)
+        : program_(program),
+          gpu_(gpu),
+          shape_(shape),
+          reference_(reference),
+          kernel_(gpu.subgroup) {
+        for (uint64_t* table :
+             {&tables_.tokens, &tables_.positions, &tables_.output_rows, &tables_.row_sequence,
+              &tables_.sequences, &tables_.blocks, &tables_.pages, &tables_.copies}) {
+            *table = next_ += kApart;
+        }
+        for (const program::Value& value : program.values) Place(value);
+    }
+    uint64_t bytes() const { return scratch_bytes_ + constant_bytes_; }
+
+    const program::Program& program() const override { return program_; }
+    const gpu::Description& gpu() const override { return gpu_; }
+    const StepShape& shape() const override { return shape_; }
+    const StepTables& tables() const override { return tables_; }
+    bool reference() const override { return reference_; }
+    uint64_t Address(program::ValueId id) const override {
+        const bool input = program_.value(id).storage == program::Storage::kInput;
+        return input ? TableOf(program_, id, tables_) : addresses_[static_cast<size_t>(id)];
+    }
+    const WeightPlace& Weight(program::ValueId id) const override {
+        return weights_[static_cast<size_t>(id)];
+    }
+    const CachePlace& Cache(program::ValueId id) const override {
+        return caches_[static_cast<size_t>(id)];
+    }
+    Result<Region> Scratch(std::string_view name, uint64_t bytes) override {
+        const uint64_t size = std::max(std::bit_ceil(bytes), Blocks::kAlign);
+        Region& region = scratch_[std::string(name)];
+        if (region.address == 0) region.address = next_ += kApart;
+        scratch_bytes_ += size - std::min(size, region.bytes);
+        region.bytes = std::max(size, region.bytes);
+        return Region{region.address, bytes};
+    }
+    Result<Region> Constant(const std::string& name, std::span<const std::byte> bytes) override {
+        Region& region = constants_[name];
+        if (region.address == 0) {
+            region = {next_ += kApart, bytes.size()};
+            constant_bytes_ += bytes.size();
+        }
+        return region;
+    }
+    Result<const gpu::Kernel*> Kernel(std::string_view shader, std::initializer_list<uint32_t>,
+                                      uint32_t, uint32_t) override {
+        if (!shaders::Find(shader).empty()) return &kernel_;
+        return MakeError(ErrorCode::kUnsupported, "this weft has no shader '{}'", shader);
+    }
+    void Emit(Dispatch) override {}
+
+  private:
+    void Place(const program::Value& value) {
+        addresses_.push_back(next_ += kApart);
+        weights_.emplace_back();
+        caches_.emplace_back();
+        const program::Shape& shape = value.shape;
+        if (value.storage == program::Storage::kWeight && !HoldsVectors(shape)) {
+            weights_.back() = {value.dtype, shape.rank == 3 ? shape[0] : 1, shape[shape.rank - 2],
+                               shape[shape.rank - 1], next_};
+        } else if (value.storage == program::Storage::kState) {
+            caches_.back() = {value.dtype, shape[0], kPageTokens, shape[1], next_};
+        }
+    }
+
+    const program::Program& program_;
+    const gpu::Description& gpu_;
+    const StepShape shape_;
+    const bool reference_;
+    const NoKernel kernel_;
+    StepTables tables_;
+    uint64_t next_ = 0, scratch_bytes_ = 0, constant_bytes_ = 0;
+    std::vector<uint64_t> addresses_;
+    std::vector<WeightPlace> weights_;
+    std::vector<CachePlace> caches_;
+    std::map<std::string, Region> scratch_, constants_;
+};
+
+}  // namespace
+
+Result<uint64_t> ScratchBytes(const program::Program& program, const gpu::Description& gpu,
+                              const StepShape& shape, bool reference) {
+    DryEmitter emitter(program, gpu, shape, reference);
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+        const program::Op& op = program.ops[i];
+        if (program::IsTransfer(op.kind()) || IsLeftOut(program, op, shape)) continue;
+        if (const Status status = LowerOp(emitter, op); !status.ok()) {
+            return MakeError(status.error().code, "program op {} ({}): {}", i,
+                             program::OpName(op.kind()), status.error().message);
+        }
+    }
+    return emitter.bytes();
+}
+
+}  // namespace weft::backend::vulkan

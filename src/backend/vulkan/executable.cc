@@ -1,0 +1,421 @@
+// Steps on a Vulkan device.
+//
+// A step writes its tables, takes the recording of its shape (or makes one), submits its stages one
+// after another, and runs transfers between them on the host (backend/transfer.h).
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <map>
+
+#include "backend/transfer.h"
+#include "backend/vulkan/compile.h"
+#include "backend/vulkan/dry_run.h"
+#include "backend/vulkan/lower.h"
+#include "backend/vulkan/lowering.h"
+#include "backend/vulkan/reading.h"
+#include "backend/vulkan/recording.h"
+#include "backend/vulkan/step_tables.h"
+#include "backend/vulkan/upload.h"
+#include "base/check.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using program::OpKind;
+
+// Shapes of steps whose commands are kept. A server has one for each number of sequences that
+// decode, and some of prompts.
+constexpr size_t kMostRecordings = 64;
+
+class VulkanExecutable final : public Executable {
+  public:
+    VulkanExecutable(const program::Program& program, const CompileOptions& options,
+                     std::shared_ptr<Context> context)
+        : program_(program),
+          options_(options),
+          context_(std::move(context)),
+          gpu_(*context_->gpu),
+          uploader_(*context_),
+          lowering_(program_, *context_, buffers_, uploader_),
+          reading_(*context_, buffers_, lowering_),
+          pace_(gpu_.description().kind, context_->limits.most_seconds) {}
+    ~VulkanExecutable() override {
+        context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
+    }
+
+    Status Prepare() {
+        WEFT_TRY(CheckProgram(program_, gpu_.description()));
+        WEFT_TRY(buffers_.Plan(program_, options_));
+        StepShape most;
+        most.rows = static_cast<int32_t>(options_.max_tokens);
+        most.outputs = static_cast<int32_t>(options_.max_outputs);
+        most.sequences = most.blocks = most.rows;
+        most.adapted = true;
+        most.positions = static_cast<int32_t>(std::bit_ceil(
+            static_cast<uint64_t>(std::max<int64_t>(1, options_.kv_pages) * options_.page_tokens)));
+        WEFT_ASSIGN(scratch_bytes_,
+                    ScratchBytes(program_, gpu_.description(), most, context_->reference));
+        adapts_ = std::ranges::any_of(
+            program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAdapt; });
+        return {};
+    }
+
+    Status LoadWeight(program::ValueId id, const RowSource& source) override;
+    Status Run(const Step& step, const Groups& groups) override;
+    Status Read(program::ValueId id, int64_t first, std::span<float> out) override;
+    Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
+                   std::span<Candidate> out) override;
+    bool ends_with_exchange() const override;
+    MemoryUse memory() const override;
+    void SetTracing(bool on) override {
+        tracing_ = on;
+        timings_.clear();
+    }
+    std::span<const OpTiming> timings() const override { return timings_; }
+    TransferLog& transfers() override { return transfers_; }
+    void SetProbe(Probe probe) override { probe_ = std::move(probe); }
+    // Kernels that are compiled for a first step count, too: that takes seconds.
+    int64_t progress() const override {
+        return progress_.load(std::memory_order_relaxed) + context_->kernels.count();
+    }
+
+  private:
+    // What a recording is made for.
+    struct Key {
+        StepShape shape;
+        StepPart part = StepPart::kWhole;
+        bool times = false;
+        auto operator<=>(const Key&) const = default;
+    };
+
+    Status Allocate();
+    Status CheckStep(const Step& step) const;
+    OpRange OpsOf(StepPart part) const;
+    Status CopyPages();
+    Result<Recording> Record(const StepShape& shape);
+    Result<Recording*> RecordingFor(const StepShape& shape);
+    Status RunRecording(Recording& recording, bool* too_long);
+    Status RunStage(Stage& stage, bool* too_long);
+    Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
+    Status Transfer(int32_t op);
+    HostValue Operand(program::ValueId id, uint64_t offset) const;
+    void NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns);
+    Status ShowToProbe(int32_t op);
+    Status Explain(const Submission& submission, Status status) const;
+
+    const program::Program program_;
+    const CompileOptions options_;
+    const std::shared_ptr<Context> context_;
+    gpu::Device& gpu_;
+    Buffers buffers_;
+    Uploader uploader_;
+    Lowering lowering_;
+    Reading reading_;
+    TableMemory tables_;
+    Pace pace_;
+    bool adapts_ = false;
+    uint64_t scratch_bytes_ = 0, held_bytes_ = 0;
+    std::mutex allocating_;
+    std::atomic<bool> allocated_{false};
+    std::atomic<bool> uploads_{false};  // some may be under way
+
+    std::map<Key, Recording> recordings_;
+    int64_t recorded_generation_ = 0;
+    Status broken_;  // why nothing more can run
+
+    // Of the step that runs.
+    const Step* step_ = nullptr;
+    Groups groups_;
+    StepShape shape_;
+
+    std::atomic<int64_t> progress_{0};
+    bool tracing_ = false;
+    std::vector<OpTiming> timings_;
+    TransferLog transfers_;
+    Probe probe_;
+};
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+Status VulkanExecutable::Allocate() {
+    if (allocated_.load(std::memory_order_acquire)) return {};
+    const std::lock_guard lock(allocating_);
+    if (allocated_) return {};
+    WEFT_TRY(buffers_.Allocate(gpu_));
+    WEFT_TRY(tables_.Allocate(gpu_, options_));
+    lowering_.SetTables(tables_.tables());
+    held_bytes_ = buffers_.weight_bytes() + buffers_.kv_bytes() + buffers_.arena_bytes() +
+                  tables_.size_bytes();
+    context_->held_bytes += held_bytes_;
+    // Kernels multiply what they mask by zero: no NaN may stand there.
+    const std::lock_guard device(context_->mutex);
+    WEFT_ASSIGN(const auto commands, gpu_.Record());
+    for (const gpu::Buffer& buffer : buffers_.kv()) {
+        commands->Fill(buffer, 0, buffer.size_bytes(), 0);
+    }
+    WEFT_TRY(commands->End());
+    WEFT_ASSIGN(const uint64_t number, gpu_.Submit(*commands));
+    WEFT_TRY(gpu_.Wait(number, Deadline::In(pace_.DeadlineMs(0))));
+    allocated_.store(true, std::memory_order_release);
+    return {};
+}
+
+Status VulkanExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
+    WEFT_TRY(Allocate());
+    uploads_ = true;
+    const program::Value& value = program_.value(id);
+    const Piece& piece = buffers_.WeightPiece(id);
+    const gpu::Buffer& to = buffers_.weights().buffer(piece);
+    if (HoldsVectors(value.shape)) return LoadVectors(value, to, piece.offset, source, uploader_);
+    return LoadMatrix(value, buffers_.Layout(id), to, piece.offset, source, uploader_);
+}
+
+MemoryUse VulkanExecutable::memory() const {
+    const uint64_t tables = allocated_ ? tables_.size_bytes() : TableMemory::Bytes(options_);
+    const uint64_t scratch = std::max(scratch_bytes_, lowering_.scratch_bytes());
+    return {buffers_.weight_bytes(), buffers_.kv_bytes(),
+            buffers_.arena_bytes() + tables + scratch};
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+bool VulkanExecutable::ends_with_exchange() const {
+    const std::vector<program::Op>& ops = program_.ops;
+    const size_t count = ops.size();
+    return count > 2 && ops[count - 2].kind() == OpKind::kSend &&
+           ops[count - 1].kind() == OpKind::kRecv;
+}
+
+OpRange VulkanExecutable::OpsOf(StepPart part) const {
+    const size_t all = program_.ops.size();
+    switch (part) {
+        case StepPart::kWhole: return {0, all};
+        case StepPart::kCompute: return {0, all - 2};
+        case StepPart::kSend: return {all - 2, all - 1};
+        case StepPart::kReceive: return {all - 1, all};
+    }
+    return {};
+}
+
+Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
+    if (!broken_.ok()) return broken_;
+    WEFT_TRY(CheckStep(step));
+    WEFT_TRY(Allocate());
+    if (uploads_.exchange(false)) WEFT_TRY(uploader_.Finish());
+    step_ = &step;
+    groups_ = groups;
+    timings_.clear();
+    transfers_.Begin();
+    shape_ = ShapeOf(step, adapts_);
+    WEFT_ASSIGN(const bool moved, tables_.MakeRoom(gpu_, step));
+    if (moved) {
+        recordings_.clear();
+        lowering_.SetTables(tables_.tables());
+    }
+    tables_.Write(step);
+    const bool computes = step.part == StepPart::kWhole || step.part == StepPart::kCompute;
+    if (computes && !step.copies.empty()) WEFT_TRY(CopyPages());
+    bool too_long = false;
+    if (probe_) {
+        WEFT_ASSIGN(Recording once, Record(shape_));
+        return RunRecording(once, &too_long);
+    }
+    WEFT_ASSIGN(Recording* const recording, RecordingFor(shape_));
+    const Status status = RunRecording(*recording, &too_long);
+    if (too_long) recordings_.erase({shape_, step.part, tracing_});
+    return status;
+}
+
+// What a step may hold is the engine's own doing: anything else is a bug.
+Status VulkanExecutable::CheckStep(const Step& step) const {
+    const auto tokens = static_cast<int64_t>(step.tokens.size());
+    WEFT_CHECK(step.part == StepPart::kWhole || ends_with_exchange());
+    WEFT_CHECK(tokens > 0 && tokens <= options_.max_tokens);
+    WEFT_CHECK(step.positions.size() == step.tokens.size());
+    WEFT_CHECK(static_cast<int64_t>(step.output_rows.size()) <= options_.max_outputs);
+    for (const StepSequence& sequence : step.sequences) {
+        const int64_t end = sequence.position + sequence.row_count;
+        WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
+        WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * options_.page_tokens);
+        WEFT_CHECK(sequence.adapter >= 0);
+        for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options_.kv_pages);
+    }
+    for (const auto& [from, to] : step.copies) {
+        WEFT_CHECK(from >= 0 && from < options_.kv_pages && to >= 0 && to < options_.kv_pages);
+    }
+    for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
+    return {};
+}
+
+Status VulkanExecutable::CopyPages() {
+    const auto count = static_cast<int64_t>(step_->copies.size());
+    if (buffers_.caches().empty()) return {};
+    WEFT_ASSIGN(const std::vector<Dispatch> dispatches,
+                lowering_.LowerAlone(shape_, [&](Emitter& emitter) {
+                    return LowerPageCopies(emitter, buffers_.caches(), count);
+                }));
+    WEFT_ASSIGN(const auto commands, RecordAlone(gpu_, dispatches));
+    return RunAlone(gpu_, *commands, pace_.DeadlineMs(0));
+}
+
+Result<Recording> VulkanExecutable::Record(const StepShape& shape) {
+    const bool clock = gpu_.description().timestamp_ns > 0;
+    const bool each_op = probe_ != nullptr || (tracing_ && !clock);
+    const RecordOptions options{each_op, tracing_, clock};
+    Recorder recorder(program_, buffers_, lowering_, gpu_, pace_, shape, options);
+    return recorder.Record(OpsOf(step_->part));
+}
+
+Result<Recording*> VulkanExecutable::RecordingFor(const StepShape& shape) {
+    const Key key{shape, step_->part, tracing_};
+    if (recorded_generation_ != lowering_.generation()) recordings_.clear();
+    recorded_generation_ = lowering_.generation();
+    auto found = recordings_.find(key);
+    if (found == recordings_.end()) {
+        WEFT_ASSIGN(Recording made, Record(shape));
+        // Scratch has moved: what was recorded before is of no use.
+        if (recorded_generation_ != lowering_.generation()) recordings_.clear();
+        recorded_generation_ = lowering_.generation();
+        if (recordings_.size() >= kMostRecordings) {
+            recordings_.erase(std::ranges::min_element(
+                recordings_, {}, [](const auto& entry) { return entry.second.used; }));
+        }
+        found = recordings_.emplace(key, std::move(made)).first;
+    }
+    found->second.used = NowNs();
+    return &found->second;
+}
+
+Status VulkanExecutable::RunRecording(Recording& recording, bool* too_long) {
+    for (Stage& stage : recording.stages) {
+        WEFT_TRY(RunStage(stage, too_long));
+        if (stage.transfer >= 0) WEFT_TRY(Transfer(stage.transfer));
+    }
+    return {};
+}
+
+// All submissions are handed over at once; but a probe reads after each.
+Status VulkanExecutable::RunStage(Stage& stage, bool* too_long) {
+    std::vector<uint64_t> numbers;
+    int64_t begin_ns = NowNs();
+    for (const Submission& submission : stage.submissions) {
+        const Result<uint64_t> number = gpu_.Submit(*submission.commands);
+        if (!number.ok()) return Explain(submission, number.error());
+        numbers.push_back(*number);
+        if (!probe_) continue;
+        WEFT_TRY(Await(submission, *number, begin_ns, too_long));
+        if (submission.shows >= 0) WEFT_TRY(ShowToProbe(submission.shows));
+        begin_ns = NowNs();
+    }
+    for (size_t i = 0; !probe_ && i < numbers.size(); ++i) {
+        WEFT_TRY(Await(stage.submissions[i], numbers[i], begin_ns, too_long));
+        begin_ns = NowNs();
+    }
+    return {};
+}
+
+Status VulkanExecutable::Await(const Submission& submission, uint64_t number, int64_t begin_ns,
+                               bool* too_long) {
+    const int64_t deadline_ms = pace_.DeadlineMs(submission.estimate);
+    const Status status = gpu_.Wait(number, Deadline::In(deadline_ms));
+    if (!status.ok()) {
+        context_->hangs = true;
+        broken_ = Explain(submission, status);
+        return broken_;
+    }
+    const int64_t end_ns = NowNs();
+    const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
+    *too_long = pace_.Took(submission.estimate, seconds) && submission.ops > 1 ? true : *too_long;
+    progress_.fetch_add(submission.ops, std::memory_order_relaxed);
+    if (tracing_) NoteTimes(submission, begin_ns, end_ns);
+    return {};
+}
+
+Status VulkanExecutable::Explain(const Submission& submission, Status status) const {
+    const auto name = [&](int32_t op) {
+        return program::OpName(program_.ops[static_cast<size_t>(op)].kind());
+    };
+    return MakeError(status.error().code,
+                     "{}, step {}, ops {} ({}) to {} ({}): {}. 'dmesg' may say why the driver "
+                     "gave up; --device cpu computes without it.",
+                     context_->Who(), step_->number, submission.first_op, name(submission.first_op),
+                     submission.last_op, name(submission.last_op), status.error().message);
+}
+
+// ---- Transfers ----------------------------------------------------------------------------------
+
+HostValue VulkanExecutable::Operand(program::ValueId id, uint64_t offset) const {
+    const program::Value& value = program_.value(id);
+    const int64_t cols = value.shape[value.shape.rank - 1];
+    const int64_t count = value.shape.Elements(shape_.rows, shape_.outputs);
+    return {buffers_.transfers().host() + offset, value.dtype, count / cols, cols};
+}
+
+Status VulkanExecutable::Transfer(int32_t number) {
+    const program::Op& op = program_.ops[static_cast<size_t>(number)];
+    HostValue in, out;
+    if (!op.inputs.empty()) in = Operand(op.inputs[0], buffers_.InOffset());
+    if (!op.outputs.empty()) out = Operand(op.outputs[0], buffers_.OutOffset());
+    const net::OpTag tag{program::OpName(op.kind()), number, step_->number};
+    const int64_t begin_ns = NowNs();
+    WEFT_TRY(RunTransfer(op, in, out, groups_, tag));
+    const int64_t end_ns = NowNs();
+    const bool timed = op.kind() != OpKind::kAllReduce;  // a sum knows its time
+    const std::span<const std::byte> result =
+        out.data == nullptr ? std::span<const std::byte>() : out.bytes();
+    transfers_.Note(op, result, groups_, timed ? end_ns - begin_ns : 0);
+    progress_.fetch_add(1, std::memory_order_relaxed);
+    if (tracing_) timings_.push_back({number, begin_ns, end_ns, transfers_.last_arrival_ns()});
+    return {};
+}
+
+// ---- Traces, probes -----------------------------------------------------------------------------
+
+// The device's clock is not the host's: what it says counts back from the end of the wait.
+void VulkanExecutable::NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns) {
+    if (submission.timed.empty()) return;
+    if (gpu_.description().timestamp_ns == 0) {  // one op
+        timings_.push_back({submission.timed[0], begin_ns, end_ns, 0});
+        return;
+    }
+    const auto count = static_cast<uint32_t>(submission.timed.size() + 1);
+    const std::vector<int64_t> times = gpu_.Times(*submission.commands, count);
+    for (size_t i = 0; i + 1 < times.size(); ++i) {
+        const int64_t from = end_ns - (times.back() - times[i]);
+        timings_.push_back({submission.timed[i], from, from + times[i + 1] - times[i], 0});
+    }
+}
+
+Status VulkanExecutable::ShowToProbe(int32_t number) {
+    const program::Op& op = program_.ops[static_cast<size_t>(number)];
+    if (op.outputs.empty() || !buffers_.InArena(op.outputs[0])) return {};
+    const program::Value& value = program_.value(op.outputs[0]);
+    if (value.dtype != DType::kF32 || value.shape.rank != 2) return {};
+    return probe_(number, value.shape[0] == program::kOutputs ? shape_.outputs : shape_.rows);
+}
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+Status VulkanExecutable::Read(program::ValueId id, int64_t first, std::span<float> out) {
+    if (!broken_.ok()) return broken_;
+    return reading_.Read(id, first, out, pace_.DeadlineMs(0));
+}
+
+Status VulkanExecutable::ReadTop(program::ValueId id, int64_t row, int64_t columns,
+                                 std::span<Candidate> out) {
+    if (!broken_.ok()) return broken_;
+    return reading_.ReadTop(id, row, columns, out, pace_.DeadlineMs(0));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executable>> CompileForVulkan(const program::Program& program,
+                                                     const CompileOptions& options,
+                                                     std::shared_ptr<Context> context) {
+    auto executable = std::make_unique<VulkanExecutable>(program, options, std::move(context));
+    WEFT_TRY(executable->Prepare());
+    return std::unique_ptr<Executable>(std::move(executable));
+}
+
+}  // namespace weft::backend::vulkan

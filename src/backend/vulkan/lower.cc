@@ -1,0 +1,66 @@
+#include "backend/vulkan/lower.h"
+
+#include <initializer_list>
+
+#include "backend/vulkan/buffers.h"
+#include "backend/vulkan/dry_run.h"
+#include "backend/vulkan/weights.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using program::Op;
+using program::Pass;
+using program::Trait;
+
+// An op of inference that no Lower takes does not compile.
+template <typename T>
+Status LowerAny(Emitter& emitter, const Op& op, const T& attributes) {
+    constexpr Pass kPass = T::kRow.pass;
+    if constexpr (kPass != Pass::kInference && kPass != Pass::kBoth) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "a training op; Vulkan devices run inference only. Use --device cpu.");
+    } else if constexpr (T::kRow.Is(Trait::kTransfer)) {
+        return MakeError(ErrorCode::kUnsupported, "a transfer; it is not computed");
+    } else {
+        return Lower(emitter, op, attributes);
+    }
+}
+
+Status CheckValue(const program::Value& value) {
+    using program::Storage;
+    if (value.storage == Storage::kWeight) {
+        if (HoldsVectors(value.shape)) return {};
+        return CheckWeightType(value.dtype, value.shape[value.shape.rank - 1]);
+    }
+    const bool known = value.storage == Storage::kInput || value.storage == Storage::kState ||
+                       value.dtype == DType::kF32 || value.dtype == DType::kI32;
+    if (known) return {};
+    return MakeError(ErrorCode::kUnsupported, "Vulkan devices have no activations of type {}",
+                     Info(value.dtype).name);
+}
+
+}  // namespace
+
+Status LowerOp(Emitter& emitter, const Op& op) {
+    return op.attributes.Visit([&](const auto& a) { return LowerAny(emitter, op, a); });
+}
+
+// As steps of few rows and of many lower it.
+Status CheckProgram(const program::Program& program, const gpu::Description& gpu) {
+    for (const program::Value& value : program.values) {
+        if (const Status status = CheckValue(value); !status.ok()) {
+            return MakeError(status.error().code, "{}: {}", value.name, status.error().message);
+        }
+    }
+    for (const int32_t rows : {1, 2, 64}) {
+        StepShape shape;
+        shape.rows = shape.outputs = shape.sequences = shape.blocks = rows;
+        shape.positions = 256;
+        shape.adapted = true;
+        WEFT_TRY(ScratchBytes(program, gpu, shape, false));
+    }
+    return {};
+}
+
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,288 @@
+// Attention: rows into the KV cache, then queries over its pages; and copies of pages.
+//
+// Steps of at most kMostSplitRows rows: a workgroup has a chunk of a row's keys (attention.comp,
+// kSplit), so that one row uses the whole device, and a second kernel merges the chunks. The chunks
+// depend on the row's own position: its bits do not depend on other rows. Larger steps: a workgroup
+// has a block of rows and all their keys.
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "backend/vulkan/lower.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using program::Op;
+using program::OpName;
+using program::ValueId;
+
+// As attention.comp and cache.glsl have them.
+constexpr int64_t kMostSplitRows = 8, kChunkKeys = 128, kMostChunks = 128;
+constexpr uint32_t kAttentionGroup = 128;
+constexpr int64_t kMostQueryFloats = 4608;  // of a tile, in shared memory
+constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
+// Scratch of the chunks of the rows that are split at a time.
+constexpr uint64_t kPartialBytes = 64 << 20;
+
+Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
+    switch (cache.dtype) {
+        case DType::kF32: return 0;
+        case DType::kF16: return 1;
+        case DType::kBF16: return 2;
+        case DType::kQ8_0: return 3;
+        default: break;
+    }
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: a cache of {} is not supported by the GPU; use f16, bf16, f32 or q8_0",
+                     OpName(op.kind()), Info(cache.dtype).name);
+}
+
+struct KvWriteShaderArgs {
+    uint64_t k = 0, v = 0, k_cache = 0, v_cache = 0;
+    uint64_t row_sequence = 0, sequences = 0, pages = 0;
+    uint32_t kv_heads = 0, head_dim = 0, page_tokens = 0, latent = 0;
+};
+
+Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlace& k_cache,
+                 const CachePlace& v_cache, int64_t latent) {
+    WEFT_ASSIGN(const uint32_t type, CacheType(op, k_cache));
+    if (k_cache.dtype == DType::kQ8_0 && k_cache.head_dim % 32 != 0) {
+        return MakeError(ErrorCode::kUnsupported, "{}: rows of {} dims in a cache of q8_0",
+                         OpName(op.kind()), k_cache.head_dim);
+    }
+    KvWriteShaderArgs args;
+    args.k = e.Address(k);
+    args.v = e.Address(v);
+    args.k_cache = k_cache.address;
+    args.v_cache = v_cache.address;
+    args.row_sequence = e.tables().row_sequence;
+    args.sequences = e.tables().sequences;
+    args.pages = e.tables().pages;
+    args.kv_heads = static_cast<uint32_t>(k_cache.kv_heads);
+    args.head_dim = static_cast<uint32_t>(k_cache.head_dim);
+    args.page_tokens = static_cast<uint32_t>(k_cache.page_tokens);
+    args.latent = static_cast<uint32_t>(latent);
+    const int64_t each = k_cache.dtype == DType::kQ8_0 ? 32 : 1;
+    const int64_t pieces = (k_cache.kv_heads * k_cache.head_dim / each + 127) / 128;
+    std::vector<Region> writes = {k_cache.All()};
+    if (latent == 0) writes.push_back(v_cache.All());
+    return e.Run("kv_write", {128, type, latent != 0 ? 1u : 0u}, args,
+                 {pieces, e.shape().rows, latent != 0 ? 1 : 2}, {e.All(k), e.All(v)},
+                 std::move(writes));
+}
+
+struct AttentionShaderArgs {
+    uint64_t q = 0, q_more = 0, k_cache = 0, v_cache = 0;
+    uint64_t result = 0, partial = 0, sinks = 0;
+    uint64_t rows_or_blocks = 0, sequences = 0, pages = 0;
+    uint32_t heads = 0, first_head = 0, group = 1, first_kv_head = 0, kv_heads = 0;
+    uint32_t page_tokens = 0, window = 0, chunks = 1;
+    float scale = 1, soft_cap = 0;
+    uint32_t first_row = 0;
+};
+
+// What the shader is made for.
+struct AttentionSizes {
+    uint32_t type = 0;
+    int64_t key_dims = 0, value_dims = 0, first_dims = 0;
+};
+struct AttentionTiles {
+    int64_t pairs = 0, keys = 0, slice = 0, lanes = 0, key_groups = 1;
+};
+
+// pairs: a power of two that queries fill and shared memory holds; the fewer, the more keys, in
+// steps that are split. In others all but `pairs`, which changes no order of sums, is always the
+// same.
+AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, bool split) {
+    AttentionTiles tiles;
+    const auto filled = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
+    tiles.pairs = split ? std::min(filled, kMostSplitPairs)
+                        : std::clamp(filled, kLeastBlockPairs, kMostBlockPairs);
+    const int64_t padded = (sizes.key_dims + 63) / 64 * 64;
+    while (tiles.pairs > 1 && tiles.pairs * padded > kMostQueryFloats) tiles.pairs /= 2;
+    tiles.keys = split ? std::max<int64_t>(32, kAttentionGroup / tiles.pairs) : 32;
+    int64_t most_slice = tiles.keys == 128 ? 32 : 64;
+    // Few loads that wait for one another, where shared memory (32 KiB at least) has room.
+    if (split && tiles.keys == 32 && tiles.pairs * padded <= 2048) most_slice = 128;
+    const int64_t slices = (sizes.key_dims + most_slice - 1) / most_slice;
+    tiles.slice = ((sizes.key_dims + slices - 1) / slices + 3) / 4 * 4;
+    tiles.lanes = split ? std::min<int64_t>(kAttentionGroup / tiles.pairs, 16) : 8;
+    const int64_t value_groups = kAttentionGroup / tiles.slice;
+    if (split) tiles.key_groups = std::max<int64_t>(1, value_groups / tiles.pairs);
+    return tiles;
+}
+
+struct MergeArgs {
+    uint64_t partial = 0, sinks = 0, result = 0, row_sequence = 0, sequences = 0;
+    uint32_t heads = 0, value_dims = 0, window = 0, chunks = 0, first_row = 0;
+};
+
+class AttentionLowering {
+  public:
+    AttentionLowering(Emitter& e, const AttentionSizes& sizes, const AttentionShaderArgs& args,
+                      std::vector<Region> reads, Region result)
+        : e_(e), sizes_(sizes), args_(args), reads_(std::move(reads)), result_(result) {}
+
+    Status Run() {
+        if (e_.reference() || e_.shape().rows <= kMostSplitRows) return RunSplit();
+        args_.rows_or_blocks = e_.tables().blocks;
+        const bool single = e_.shape().blocks == e_.shape().rows;  // each block is one row
+        const int64_t pairs = (single ? 1 : kBlockRows) * args_.group;
+        const AttentionTiles tiles = TilesOf(sizes_, pairs, false);
+        return RunTiles(tiles, false, (pairs + tiles.pairs - 1) / tiles.pairs, e_.shape().blocks,
+                        {result_});
+    }
+
+  private:
+    Status RunTiles(const AttentionTiles& tiles, bool split, int64_t x, int64_t z,
+                    std::vector<Region> writes) {
+        return e_.Run(
+            "attention",
+            {kAttentionGroup, sizes_.type, static_cast<uint32_t>(sizes_.key_dims),
+             static_cast<uint32_t>(sizes_.value_dims), static_cast<uint32_t>(sizes_.first_dims),
+             static_cast<uint32_t>(tiles.pairs), static_cast<uint32_t>(tiles.keys),
+             static_cast<uint32_t>(tiles.slice), split ? 1u : 0u},
+            args_, {x, args_.kv_heads, z}, reads_, std::move(writes));
+    }
+
+    // Some rows at a time, as many as the scratch of their chunks has room for.
+    Status RunSplit() {
+        args_.rows_or_blocks = e_.tables().row_sequence;
+        int64_t keys = std::max(e_.shape().positions, 1);
+        // A window of w keys may touch one chunk more than w keys fill.
+        if (args_.window != 0) keys = std::min<int64_t>(keys, args_.window + kChunkKeys);
+        const int64_t chunks = std::min((keys + kChunkKeys - 1) / kChunkKeys, kMostChunks);
+        args_.chunks = static_cast<uint32_t>(chunks);
+        const AttentionTiles tiles = TilesOf(sizes_, args_.group, true);
+        const int64_t x = (args_.group + tiles.pairs - 1) / tiles.pairs * chunks;
+        if (chunks == 1) return RunTiles(tiles, true, x, e_.shape().rows, {result_});
+        const uint64_t row_bytes = sizeof(float) * static_cast<uint64_t>(chunks) * args_.heads *
+                                   static_cast<uint64_t>(sizes_.value_dims + 2);
+        const int64_t rows = e_.shape().rows;
+        const int64_t turn =
+            std::clamp<int64_t>(static_cast<int64_t>(kPartialBytes / row_bytes), 1, rows);
+        WEFT_ASSIGN(const Region partial,
+                    e_.Scratch("attention chunks", row_bytes * static_cast<uint64_t>(turn)));
+        args_.partial = partial.address;
+        for (int64_t first = 0; first < rows; first += turn) {
+            const int64_t count = std::min(turn, rows - first);
+            args_.first_row = static_cast<uint32_t>(first);
+            WEFT_TRY(RunTiles(tiles, true, x, count, {partial}));
+            WEFT_TRY(Merge(partial, first, count));
+        }
+        return {};
+    }
+
+    Status Merge(const Region& partial, int64_t first, int64_t count) {
+        MergeArgs args;
+        args.partial = partial.address;
+        args.sinks = args_.sinks;
+        args.result = args_.result;
+        args.row_sequence = e_.tables().row_sequence;
+        args.sequences = args_.sequences;
+        args.heads = args_.heads;
+        args.value_dims = static_cast<uint32_t>(sizes_.value_dims);
+        args.window = args_.window;
+        args.chunks = args_.chunks;
+        args.first_row = static_cast<uint32_t>(first);
+        return e_.Run("attention_merge", {64}, args, {args_.heads, count, 1}, {partial}, {result_});
+    }
+
+    Emitter& e_;
+    AttentionSizes sizes_;
+    AttentionShaderArgs args_;
+    std::vector<Region> reads_;
+    Region result_;
+};
+
+// What attention of both kinds takes of the step and of its caches.
+AttentionShaderArgs ArgsOf(const Emitter& e, const CachePlace& k_cache, const CachePlace& v_cache) {
+    AttentionShaderArgs args;
+    args.k_cache = k_cache.address;
+    args.v_cache = v_cache.address;
+    args.sequences = e.tables().sequences;
+    args.pages = e.tables().pages;
+    args.kv_heads = static_cast<uint32_t>(k_cache.kv_heads);
+    args.page_tokens = static_cast<uint32_t>(k_cache.page_tokens);
+    return args;
+}
+
+struct CopyPagesArgs {
+    uint64_t cache = 0, copies = 0;
+    uint32_t count = 0, page_units = 0;
+};
+
+}  // namespace
+
+Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
+    if (!a.cached(op.inputs.size())) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "attention has no KV cache: that is for training, which the GPU does not "
+                         "run; train with --device cpu");
+    }
+    const CachePlace& k_cache = e.Cache(op.inputs.end()[-2]);
+    const CachePlace& v_cache = e.Cache(op.inputs.back());
+    if (k_cache.dtype != v_cache.dtype || k_cache.head_dim != v_cache.head_dim) {
+        return MakeError(ErrorCode::kUnsupported, "attention: caches of {} and {} in one layer",
+                         Info(k_cache.dtype).name, Info(v_cache.dtype).name);
+    }
+    WEFT_TRY(WriteRows(e, op, op.inputs[1], op.inputs[2], k_cache, v_cache, 0));
+    const ValueId q = op.inputs[0], out = op.outputs[0];
+    AttentionShaderArgs args = ArgsOf(e, k_cache, v_cache);
+    args.q = e.Address(q);
+    args.result = e.Address(out);
+    args.heads = static_cast<uint32_t>(a.heads);
+    args.first_head = static_cast<uint32_t>(a.first_head);
+    args.group = static_cast<uint32_t>(a.group);
+    args.first_kv_head = static_cast<uint32_t>(a.first_kv_head);
+    args.window = static_cast<uint32_t>(a.window);
+    args.scale = a.scale;
+    args.soft_cap = a.soft_cap;
+    std::vector<Region> reads = {e.All(q), k_cache.All(), v_cache.All()};
+    if (a.sinks) {
+        args.sinks = e.Address(op.inputs[3]);
+        reads.push_back(e.All(op.inputs[3]));
+    }
+    AttentionSizes sizes{0, k_cache.head_dim, k_cache.head_dim, k_cache.head_dim};
+    WEFT_ASSIGN(sizes.type, CacheType(op, k_cache));
+    return AttentionLowering(e, sizes, args, std::move(reads), e.All(out)).Run();
+}
+
+Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {
+    const ValueId q_latent = op.inputs[0], q_key = op.inputs[1], out = op.outputs[0];
+    const int64_t rank = e.Cols(op.inputs[2]);
+    const CachePlace& cache = e.Cache(op.inputs[4]);
+    WEFT_TRY(WriteRows(e, op, op.inputs[2], op.inputs[3], cache, cache, rank));
+    AttentionShaderArgs args = ArgsOf(e, cache, cache);
+    args.q = e.Address(q_latent);
+    args.q_more = e.Address(q_key);
+    args.result = e.Address(out);
+    args.heads = args.group = static_cast<uint32_t>(a.heads);
+    args.scale = a.scale;
+    AttentionSizes sizes{0, cache.head_dim, rank, rank};
+    WEFT_ASSIGN(sizes.type, CacheType(op, cache));
+    return AttentionLowering(e, sizes, args, {e.All(q_latent), e.All(q_key), cache.All()},
+                             e.All(out))
+        .Run();
+}
+
+Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count) {
+    for (const CachePlace& cache : caches) {
+        const int64_t bytes = cache.PageBytes();
+        const int64_t unit = bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 2;
+        CopyPagesArgs args;
+        args.cache = cache.address;
+        args.copies = e.tables().copies;
+        args.count = static_cast<uint32_t>(count);
+        args.page_units = static_cast<uint32_t>(bytes / unit);
+        const int64_t groups = std::min<int64_t>((bytes / unit + 63) / 64, 16384);
+        WEFT_TRY(e.Run("copy_pages", {64, static_cast<uint32_t>(unit)}, args, {groups, 1, 1},
+                       {cache.All()}, {cache.All()}));
+    }
+    return {};
+}
+
+}  // namespace weft::backend::vulkan

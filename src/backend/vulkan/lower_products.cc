@@ -1,0 +1,139 @@
+// Products with weights, and rows of tables.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/vulkan/lower.h"
+#include "backend/vulkan/products.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+// Arguments of embedding.comp.
+struct EmbeddingTableArgs {
+    uint64_t plane[WeightLayout::kMostPlanes] = {};
+    uint64_t tokens = 0, y = 0;
+    uint32_t row_units[WeightLayout::kMostPlanes] = {};
+    uint32_t n = 0, cols = 0;
+    int32_t first_row = 0;
+};
+
+// A pair of an adapter, as the kernels read it. Rows of A and B lie one behind the other.
+struct AdapterEntry {
+    uint64_t a = 0, b = 0;
+    uint32_t a_row_bytes = 0, b_row_bytes = 0;
+    int32_t adapter = 0;
+    uint32_t rank = 0;
+    uint32_t a_type = 0, b_type = 0;  // 0: F32, 1: F16, 2: BF16
+};
+
+// Arguments of adapt.comp.
+struct AdaptArgs {
+    uint64_t x = 0, u = 0, y = 0;
+    uint64_t pairs = 0, row_sequence = 0, sequences = 0;
+    uint32_t count = 0, rows = 0, cols = 0, n = 0, u_stride = 0;
+};
+
+Result<uint32_t> AdapterType(DType dtype) {
+    if (dtype == DType::kF32) return 0u;
+    if (dtype == DType::kF16) return 1u;
+    if (dtype == DType::kBF16) return 2u;
+    return MakeError(ErrorCode::kUnsupported, "no Vulkan kernel takes adapters of type {}",
+                     Info(dtype).name);
+}
+
+Result<AdapterEntry> EntryOf(int32_t adapter, const WeightPlace& a, const WeightPlace& b) {
+    AdapterEntry entry;
+    entry.a = a.address;
+    entry.b = b.address;
+    entry.a_row_bytes = static_cast<uint32_t>(LayoutOf(a.dtype, 1, a.cols).planes[0].row_bytes);
+    entry.b_row_bytes = static_cast<uint32_t>(LayoutOf(b.dtype, 1, b.cols).planes[0].row_bytes);
+    entry.adapter = adapter;
+    entry.rank = static_cast<uint32_t>(a.rows);
+    WEFT_ASSIGN(entry.a_type, AdapterType(a.dtype));
+    WEFT_ASSIGN(entry.b_type, AdapterType(b.dtype));
+    return entry;
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
+    const WeightPlace& table = e.Weight(op.inputs[1]);
+    WEFT_ASSIGN(const PlaneArgs planes, PlanesOf(table));
+    EmbeddingTableArgs args;
+    std::ranges::copy(planes.plane, args.plane);
+    std::ranges::copy(planes.row_units, args.row_units);
+    args.tokens = e.Address(op.inputs[0]);
+    args.y = e.Address(op.outputs[0]);
+    args.n = static_cast<uint32_t>(table.rows);
+    args.cols = static_cast<uint32_t>(table.cols);
+    args.first_row = static_cast<int32_t>(a.first_row);
+    const uint32_t size = GroupSize(e.gpu());
+    const int64_t groups = (table.cols + 32 * size - 1) / (32 * size);
+    return e.Run(ShaderOf("embedding", table.dtype), {size}, args,
+                 {groups, e.Rows(op.outputs[0]), 1}, {AllOf(table), e.All(op.inputs[0])},
+                 {e.All(op.outputs[0])});
+}
+
+// A product's sums are float32 and rounded nowhere else: segment_cols, which says what is float32
+// where the sum is float64, has no meaning here.
+Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
+    const program::ValueId x = op.inputs[0], y = op.outputs[0];
+    ProductArgs args;
+    args.x = e.Address(x);
+    args.y = e.Address(y);
+    if (op.inputs.size() == 3) args.bias = e.Address(op.inputs[2]);
+    return EmitProduct(e, ProductKind::kPlain, e.Weight(op.inputs[1]), args, e.Rows(x), 1,
+                       {{e.All(x)}, {e.All(y)}});
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul&) {
+    const program::ValueId x = op.inputs[0], y = op.outputs[0];
+    const WeightPlace& weight = e.Weight(op.inputs[1]);
+    ProductArgs args;
+    args.x = e.Address(x);
+    args.y = e.Address(y);
+    return EmitProduct(e, ProductKind::kHeads, weight, args, e.Rows(x), weight.matrices,
+                       {{e.All(x)}, {e.All(y)}});
+}
+
+Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {
+    if (!e.shape().adapted) return {};
+    const program::ValueId x = op.inputs[0], y = op.outputs[0];
+    std::vector<AdapterEntry> entries;
+    std::vector<Region> reads = {e.All(x)};
+    uint32_t u_stride = 0;
+    for (size_t i = 0; i < a.adapters.size(); ++i) {
+        const WeightPlace& down = e.Weight(a.A(op.inputs, i));
+        const WeightPlace& up = e.Weight(a.B(op.inputs, i));
+        WEFT_ASSIGN(const AdapterEntry entry, EntryOf(a.adapters[i], down, up));
+        entries.push_back(entry);
+        u_stride = std::max(u_stride, entry.rank);
+        reads.push_back(AllOf(down));
+        reads.push_back(AllOf(up));
+    }
+    AdaptArgs args;
+    const std::string name = "adapters of " + e.program().value(y).name;
+    WEFT_ASSIGN(const Region pairs, e.Constant(name, std::as_bytes(std::span(entries))));
+    const int64_t rows = e.Rows(x);
+    WEFT_ASSIGN(const Region u,
+                e.Scratch("adapter", static_cast<uint64_t>(rows) * u_stride * sizeof(float)));
+    args.x = e.Address(x);
+    args.u = u.address;
+    args.y = e.Address(y);
+    args.pairs = pairs.address;
+    args.row_sequence = e.tables().row_sequence;
+    args.sequences = e.tables().sequences;
+    args.count = static_cast<uint32_t>(entries.size());
+    args.rows = static_cast<uint32_t>(rows);
+    args.cols = static_cast<uint32_t>(e.Cols(x));
+    args.n = static_cast<uint32_t>(e.Cols(y));
+    args.u_stride = u_stride;
+    const uint32_t size = GroupSize(e.gpu());
+    WEFT_TRY(e.Run("adapt_down", {size}, args, {u_stride, rows, 1}, reads, {u}));
+    reads.push_back(u);
+    reads.push_back(e.All(y));
+    return e.Run("adapt_up", {size}, args, {(args.n + size - 1) / size, rows, 1}, std::move(reads),
+                 {e.All(y)});
+}
+
+}  // namespace weft::backend::vulkan

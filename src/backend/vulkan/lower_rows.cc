@@ -1,0 +1,257 @@
+// Ops of rows: norms, RoPE, element by element, copies of rows and columns.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/vulkan/lower.h"
+#include "base/hash.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using program::Op;
+using program::ValueId;
+
+// Workgroups of kernels that walk over many elements.
+constexpr int64_t kWalkGroup = 256, kMostWalkGroups = 16384;
+
+int64_t WalkGroups(int64_t count) {
+    return std::min((count + kWalkGroup - 1) / kWalkGroup, kMostWalkGroups);
+}
+
+// ---- Element by element -------------------------------------------------------------------------
+
+// What map.comp computes.
+enum class RowMap : uint32_t {
+    kAdd,
+    kAddBias,
+    kScale,
+    kSoftCap,
+    kGateRows,
+    kSilu,
+    kGeluTanh,
+    kClampedSilu,
+};
+struct MapArgs {
+    uint64_t a = 0, b = 0, y = 0;
+    uint32_t count = 0, cols = 0;
+    float factor = 0;
+};
+
+// Of one or two inputs.
+Status RunMap(Emitter& e, const Op& op, RowMap map, float factor = 0) {
+    const ValueId y = op.outputs[0];
+    MapArgs args;
+    args.a = e.Address(op.inputs[0]);
+    std::vector<Region> reads = {e.All(op.inputs[0])};
+    if (op.inputs.size() > 1) {
+        args.b = e.Address(op.inputs[1]);
+        reads.push_back(e.All(op.inputs[1]));
+    }
+    args.y = e.Address(y);
+    const int64_t count = e.program().value(y).shape.Elements(e.shape().rows, e.shape().outputs);
+    args.count = static_cast<uint32_t>(count);
+    args.cols = static_cast<uint32_t>(e.Cols(y));
+    args.factor = factor;
+    return e.Run("map", {kWalkGroup, static_cast<uint32_t>(map)}, args, {WalkGroups(count), 1, 1},
+                 std::move(reads), {e.All(y)});
+}
+
+// ---- Norms --------------------------------------------------------------------------------------
+
+struct NormArgs {
+    uint64_t x = 0, weight = 0, squares = 0, y = 0;
+    uint32_t x_stride = 0, cols = 0;
+    uint32_t squares_stride = 0, y_stride = 0;
+    float whole = 0, eps = 0;
+};
+
+// Invocations for a sum over so many columns: some columns each.
+uint32_t NormGroup(int64_t cols) {
+    const auto wanted = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(cols / 4, 1)));
+    return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 32, 256));
+}
+
+// ---- RoPE ---------------------------------------------------------------------------------------
+
+struct RopeShaderArgs {
+    uint64_t x = 0, y = 0, positions = 0, fine = 0, coarse = 0;
+    uint32_t heads = 0, head_dim = 0, pairs = 0;
+    uint32_t step = 0, apart = 0;
+    float sign_of_sine = 1;
+};
+// rope.comp: positions of the fine table. The coarse one has at least so many entries, a longer
+// context doubles it.
+constexpr int64_t kFinePositions = 256, kLeastCoarse = 512;
+
+// Cosines and sines, times `magnitude`, of positions 0, step, 2 step, ... In float64 a turn at a
+// time, which is off by less than count * 2^-52.
+std::vector<float> AnglesOf(const std::vector<float>& inverse_frequency, int64_t count,
+                            int64_t step, float magnitude) {
+    const size_t pairs = inverse_frequency.size();
+    std::vector<float> table(static_cast<size_t>(count) * pairs * 2);
+    for (size_t pair = 0; pair < pairs; ++pair) {
+        const double angle =
+            static_cast<double>(step) * static_cast<double>(inverse_frequency[pair]);
+        const std::complex<double> turn(std::cos(angle), std::sin(angle));
+        std::complex<double> at(static_cast<double>(magnitude), 0);
+        for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+            table[(i * pairs + pair) * 2] = static_cast<float>(at.real());
+            table[(i * pairs + pair) * 2 + 1] = static_cast<float>(at.imag());
+            at = {at.real() * turn.real() - at.imag() * turn.imag(),
+                  at.real() * turn.imag() + at.imag() * turn.real()};
+        }
+    }
+    return table;
+}
+
+// Both tables of an op's angles: made once for all ops with the same.
+Status PlaceAngles(Emitter& e, const program::Rope& a, RopeShaderArgs& args,
+                   std::vector<Region>& reads) {
+    int64_t coarse = kLeastCoarse;
+    while (coarse * kFinePositions < e.shape().positions) coarse *= 2;
+    const uint64_t key = Checksum64(std::as_bytes(std::span(a.inverse_frequency)),
+                                    std::bit_cast<uint32_t>(a.magnitude));
+    const auto place = [&](std::string name, int64_t count, int64_t step,
+                           float magnitude) -> Result<uint64_t> {
+        name = fmt::format("{} {} {}", name, key, count);
+        const std::vector<float> table = AnglesOf(a.inverse_frequency, count, step, magnitude);
+        WEFT_ASSIGN(const Region region, e.Constant(name, std::as_bytes(std::span(table))));
+        reads.push_back(region);
+        return region.address;
+    };
+    WEFT_ASSIGN(args.fine, place("rope fine", kFinePositions, 1, 1.0f));
+    WEFT_ASSIGN(args.coarse, place("rope coarse", coarse, kFinePositions, a.magnitude));
+    return {};
+}
+
+// ---- Copies -------------------------------------------------------------------------------------
+
+struct CopyColumnsArgs {
+    uint64_t x = 0, y = 0, rows = 0;
+    uint32_t x_cols = 0, y_cols = 0, head_cols = 0, begin = 0, size = 0;
+};
+
+Status RunCopyColumns(Emitter& e, const Op& op, CopyColumnsArgs args) {
+    const ValueId x = op.inputs[0], y = op.outputs[0];
+    args.x = e.Address(x);
+    args.y = e.Address(y);
+    args.x_cols = static_cast<uint32_t>(e.Cols(x));
+    args.y_cols = static_cast<uint32_t>(e.Cols(y));
+    const int64_t pieces = (e.Cols(y) + kWalkGroup - 1) / kWalkGroup;
+    return e.Run("copy_columns", {kWalkGroup}, args, {pieces, e.Rows(y), 1}, {e.All(x)},
+                 {e.All(y)});
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const Op& op, const program::Add&) {
+    return RunMap(e, op, RowMap::kAdd);
+}
+Status Lower(Emitter& e, const Op& op, const program::AddBias&) {
+    return RunMap(e, op, RowMap::kAddBias);
+}
+Status Lower(Emitter& e, const Op& op, const program::Scale& a) {
+    return RunMap(e, op, RowMap::kScale, a.factor);
+}
+Status Lower(Emitter& e, const Op& op, const program::SoftCap& a) {
+    return RunMap(e, op, RowMap::kSoftCap, a.cap);
+}
+Status Lower(Emitter& e, const Op& op, const program::GateRows&) {
+    return RunMap(e, op, RowMap::kGateRows);
+}
+Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
+    switch (a.activation) {
+        case Activation::kSilu: return RunMap(e, op, RowMap::kSilu);
+        case Activation::kGeluTanh: return RunMap(e, op, RowMap::kGeluTanh);
+        case Activation::kClampedSilu: return RunMap(e, op, RowMap::kClampedSilu);
+    }
+    return {};
+}
+
+Status Lower(Emitter& e, const Op& op, const program::RmsNorm& a) {
+    const ValueId x = op.inputs[0], y = op.outputs[0];
+    const int64_t cols = e.Cols(y);
+    NormArgs args;
+    args.x = e.Address(x);
+    args.y = e.Address(y);
+    std::vector<Region> reads = {e.All(x)};
+    if (!a.plain) args.weight = e.Address(op.inputs[1]);
+    args.whole = static_cast<float>(a.group);
+    if (a.whole != 0) {
+        const ValueId squares = op.inputs.back();
+        args.squares = e.Address(squares) + static_cast<uint64_t>(a.square) * sizeof(float);
+        args.squares_stride = static_cast<uint32_t>(e.Cols(squares));
+        args.whole = static_cast<float>(a.whole);
+        reads.push_back(e.All(squares));
+    }
+    args.eps = a.eps;
+    args.x_stride = static_cast<uint32_t>(cols);
+    args.cols = static_cast<uint32_t>(a.group);
+    return e.Run("norm", {NormGroup(a.group), 0}, args, {cols / a.group, e.Rows(y), 1},
+                 std::move(reads), {e.All(y)});
+}
+
+// A dispatch for each input.
+Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
+    const ValueId y = op.outputs[0];
+    if (e.program().value(y).dtype != DType::kF32) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "sum_squares of {} is not float32: a GPU has no wide sums",
+                         e.program().value(y).name);
+    }
+    for (size_t i = 0; i < a.columns.size(); ++i) {
+        const ValueId x = op.inputs[i];
+        NormArgs args;
+        args.x = e.Address(x) + static_cast<uint64_t>(a.columns[i].begin) * sizeof(float);
+        args.y = e.Address(y) + i * sizeof(float);
+        args.x_stride = static_cast<uint32_t>(e.Cols(x));
+        args.y_stride = static_cast<uint32_t>(e.Cols(y));
+        args.cols = static_cast<uint32_t>(a.columns[i].count);
+        WEFT_TRY(e.Run("norm", {NormGroup(a.columns[i].count), 1}, args, {1, e.Rows(y), 1},
+                       {e.All(x)}, {e.All(y)}));
+    }
+    return {};
+}
+
+Status Lower(Emitter& e, const Op& op, const program::Rope& a) {
+    const ValueId x = op.inputs[0], y = op.outputs[0];
+    const int64_t pairs = a.rotary_dim / 2, heads = e.Cols(y) / a.head_dim;
+    RopeShaderArgs args;
+    std::vector<Region> reads = {e.All(x)};
+    WEFT_TRY(PlaceAngles(e, a, args, reads));
+    args.x = e.Address(x);
+    args.y = e.Address(y);
+    args.positions = e.tables().positions;
+    args.heads = static_cast<uint32_t>(heads);
+    args.head_dim = static_cast<uint32_t>(a.head_dim);
+    args.pairs = static_cast<uint32_t>(pairs);
+    args.step = a.neighbours ? 2 : 1;
+    args.apart = a.neighbours ? 1 : static_cast<uint32_t>(pairs);
+    args.sign_of_sine = a.sign;
+    const int64_t pieces = (heads * (a.head_dim - pairs) + kWalkGroup - 1) / kWalkGroup;
+    return e.Run("rope", {kWalkGroup}, args, {pieces, e.Rows(y), 1}, std::move(reads), {e.All(y)});
+}
+
+Status Lower(Emitter& e, const Op& op, const program::SelectRows&) {
+    CopyColumnsArgs args;
+    args.rows = e.tables().output_rows;
+    args.head_cols = args.size = static_cast<uint32_t>(e.Cols(op.outputs[0]));
+    return RunCopyColumns(e, op, args);
+}
+
+Status Lower(Emitter& e, const Op& op, const program::PickColumns& a) {
+    CopyColumnsArgs args;
+    args.head_cols = static_cast<uint32_t>(e.Cols(op.inputs[0]) / a.heads);
+    args.begin = static_cast<uint32_t>(a.begin);
+    args.size = static_cast<uint32_t>(e.Cols(op.outputs[0]) / a.heads);
+    return RunCopyColumns(e, op, args);
+}
+
+}  // namespace weft::backend::vulkan

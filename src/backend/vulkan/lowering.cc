@@ -1,0 +1,106 @@
+#include "backend/vulkan/lowering.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "backend/vulkan/lower.h"
+#include "base/check.h"
+#include "program/timeline.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+constexpr uint64_t kConstantBlockBytes = uint64_t{256} << 10;
+constexpr uint64_t kAlign = Blocks::kAlign;
+
+}  // namespace
+
+using program::OpKind;
+
+bool IsLeftOut(const program::Program& program, const program::Op& op, const StepShape& shape) {
+    if (op.kind() == OpKind::kAdapt) return !shape.adapted;
+    if (shape.outputs != 0) return false;
+    const program::ValueId rows_like = op.outputs.empty() ? op.inputs[0] : op.outputs[0];
+    return program.value(rows_like).shape[0] == program::kOutputs;
+}
+
+// An input of the step is what the ops that read it take it for.
+uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables) {
+    for (const program::Op& op : program.ops) {
+        if (op.kind() == OpKind::kEmbedding && op.inputs[0] == id) return tables.tokens;
+        if (op.kind() == OpKind::kRope && op.inputs[1] == id) return tables.positions;
+        if (op.kind() == OpKind::kSelectRows && op.inputs[1] == id) return tables.output_rows;
+    }
+    return 0;
+}
+
+Result<std::vector<Dispatch>> Lowering::LowerOps(const StepShape& shape, const OpRange& range) {
+    return Repeat(shape, [&]() -> Status {
+        for (size_t i = range.begin; i < range.end; ++i) {
+            const program::Op& op = program_.ops[i];
+            if (program::IsTransfer(op.kind()) || IsLeftOut(program_, op, shape)) continue;
+            op_ = static_cast<int32_t>(i);
+            if (const Status status = LowerOp(*this, op); !status.ok()) {
+                return MakeError(status.error().code, "{}: program op {} ({}): {}", context_.Who(),
+                                 i, program::OpName(op.kind()), status.error().message);
+            }
+        }
+        return {};
+    });
+}
+
+uint64_t Lowering::Address(program::ValueId id) const {
+    const uint64_t address = program_.value(id).storage == program::Storage::kInput
+                                 ? TableOf(program_, id, tables_)
+                                 : buffers_.Address(id);
+    WEFT_CHECK(address != 0);
+    return address;
+}
+
+uint64_t Lowering::scratch_bytes() const {
+    uint64_t sum = 0;
+    for (const auto& [name, buffer] : scratch_) sum += buffer.size_bytes();
+    for (const gpu::Buffer& block : constant_blocks_) sum += block.size_bytes();
+    return sum;
+}
+
+// Grows by powers of two: a growth ends all recordings.
+Result<Region> Lowering::Scratch(std::string_view name, uint64_t bytes) {
+    const auto found = scratch_.find(name);
+    const bool there = found != scratch_.end();
+    if (there && found->second.size_bytes() >= bytes) return Region{found->second.address(), bytes};
+    const uint64_t size = std::max(std::bit_ceil(bytes), Blocks::kAlign);
+    if (there) context_.held_bytes -= found->second.size_bytes();
+    if (there) scratch_.erase(found);
+    WEFT_ASSIGN(gpu::Buffer buffer, context_.gpu->Allocate(size, gpu::Place::kDevice));
+    context_.held_bytes += size;
+    ++generation_;
+    const uint64_t address = buffer.address();
+    scratch_.emplace(std::string(name), std::move(buffer));
+    return Region{address, bytes};
+}
+
+Result<Region> Lowering::Constant(const std::string& name, std::span<const std::byte> bytes) {
+    if (const auto found = constants_.find(name); found != constants_.end()) return found->second;
+    const uint64_t size = (std::max<uint64_t>(bytes.size(), 1) + kAlign - 1) / kAlign * kAlign;
+    if (constant_blocks_.empty() || constants_used_ + size > constant_blocks_.back().size_bytes()) {
+        WEFT_ASSIGN(gpu::Buffer block, context_.gpu->Allocate(std::max(size, kConstantBlockBytes),
+                                                              gpu::Place::kDevice));
+        context_.held_bytes += block.size_bytes();
+        constant_blocks_.push_back(std::move(block));
+        constants_used_ = 0;
+    }
+    const gpu::Buffer& block = constant_blocks_.back();
+    const Uploader::Range range{&block, constants_used_, bytes.size()};
+    WEFT_TRY(uploader_.Put({&range, 1}, [&](std::span<std::byte* const> out) {
+        std::memcpy(out[0], bytes.data(), bytes.size());
+    }));
+    WEFT_TRY(uploader_.Finish());
+    const Region region{block.address() + constants_used_, bytes.size()};
+    constants_used_ += size;
+    constants_.emplace(name, region);
+    return region;
+}
+
+}  // namespace weft::backend::vulkan

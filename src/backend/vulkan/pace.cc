@@ -1,0 +1,40 @@
+#include "backend/vulkan/pace.h"
+
+#include <algorithm>
+
+namespace weft::backend::vulkan {
+namespace {
+
+// Submissions that end sooner say little of the device: they are what handing over costs.
+constexpr double kLeastToJudge = 2e-3;
+// A driver that computes on the host gets what cores are left.
+constexpr int64_t kGpuMs = 10'000, kHostMs = 120'000;
+constexpr double kPatience = 50;
+
+}  // namespace
+
+// A small integrated GPU; a processor that stands in for one.
+Pace::Pace(gpu::Kind kind, double most_seconds)
+    : most_seconds_(most_seconds),
+      flops_per_s_(kind == gpu::Kind::kCpu ? 2e9 : 5e11),
+      bytes_per_s_(kind == gpu::Kind::kCpu ? 5e8 : 2e10),
+      least_deadline_ms_(kind == gpu::Kind::kCpu ? kHostMs : kGpuMs) {}
+
+double Pace::Estimate(const program::OpCost& cost) const {
+    const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
+    return cost.flops / flops_per_s_ + bytes / bytes_per_s_;
+}
+
+bool Pace::Took(double estimate, double seconds) {
+    if (estimate <= 0 || seconds < kLeastToJudge) return false;
+    const double now = seconds / estimate;
+    // Up at once, down slowly.
+    slowness_ = now > slowness_ ? now : std::max(now, 0.95 * slowness_);
+    return seconds > most_seconds_;
+}
+
+int64_t Pace::DeadlineMs(double estimate) const {
+    return least_deadline_ms_ + static_cast<int64_t>(kPatience * 1e3 * estimate * slowness_);
+}
+
+}  // namespace weft::backend::vulkan

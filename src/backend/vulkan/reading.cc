@@ -1,0 +1,92 @@
+#include "backend/vulkan/reading.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/vulkan/hazards.h"
+#include "backend/vulkan/lower.h"
+#include "base/check.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+// More than so many of a row's best are found by the host in a row that it has read.
+constexpr size_t kMostTop = 64;
+constexpr size_t kMostTopCommands = 256;
+
+}  // namespace
+
+Result<std::unique_ptr<gpu::Commands>> RecordAlone(gpu::Device& device,
+                                                   std::span<const Dispatch> dispatches) {
+    WEFT_ASSIGN(std::unique_ptr<gpu::Commands> commands, device.Record());
+    commands->Barrier();
+    Hazards hazards;
+    for (const Dispatch& d : dispatches) {
+        if (hazards.Touch(d.reads, d.writes)) commands->Barrier();
+        commands->Run(*d.kernel, std::span(d.args).first(d.args_bytes), d.x, d.y, d.z);
+    }
+    WEFT_TRY(commands->End());
+    return commands;
+}
+
+Status RunAlone(gpu::Device& device, const gpu::Commands& commands, int64_t deadline_ms) {
+    WEFT_ASSIGN(const uint64_t number, device.Submit(commands));
+    return device.Wait(number, Deadline::In(deadline_ms));
+}
+
+Status Reading::Read(program::ValueId id, int64_t first, std::span<float> out,
+                     int64_t deadline_ms) {
+    WEFT_CHECK(buffers_.InArena(id));
+    constexpr size_t kMost = Buffers::kReadBytes / sizeof(float);
+    gpu::Device& device = *context_.gpu;
+    for (size_t at = 0; at < out.size(); at += kMost) {
+        const auto part = out.subspan(at, std::min(kMost, out.size() - at));
+        const uint64_t begin = (static_cast<uint64_t>(first) + at) * sizeof(float);
+        WEFT_ASSIGN(const auto commands, device.Record());
+        commands->Barrier();
+        commands->Copy(buffers_.arena(), buffers_.ArenaOffset(id) + begin, buffers_.read(), 0,
+                       part.size_bytes());
+        WEFT_TRY(commands->End());
+        WEFT_TRY(RunAlone(device, *commands, deadline_ms));
+        std::memcpy(part.data(), buffers_.read().host(), part.size_bytes());
+    }
+    return {};
+}
+
+Status Reading::ReadTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
+                        int64_t deadline_ms) {
+    if (out.size() > kMostTop) {
+        const int64_t stride = lowering_.Cols(id);
+        std::vector<float> values(static_cast<size_t>(columns));
+        WEFT_TRY(Read(id, row * stride, values, deadline_ms));
+        TopOf(values, out);
+        return {};
+    }
+    const TopKey key{id, row, columns, static_cast<int64_t>(out.size())};
+    WEFT_ASSIGN(const gpu::Commands* const commands, TopCommands(key));
+    WEFT_TRY(RunAlone(*context_.gpu, *commands, deadline_ms));
+    std::memcpy(out.data(), buffers_.read().host(), out.size_bytes());
+    return {};
+}
+
+Result<const gpu::Commands*> Reading::TopCommands(const TopKey& key) {
+    if (generation_ != lowering_.generation() || tops_.size() > kMostTopCommands) tops_.clear();
+    generation_ = lowering_.generation();
+    if (const auto found = tops_.find(key); found != tops_.end()) return found->second.get();
+    WEFT_CHECK(buffers_.InArena(key.id));
+    const uint64_t row_bytes = static_cast<uint64_t>(lowering_.Cols(key.id)) * sizeof(float);
+    const Region row{buffers_.Address(key.id) + static_cast<uint64_t>(key.row) * row_bytes,
+                     static_cast<uint64_t>(key.columns) * sizeof(float)};
+    const Region out{buffers_.read().address(),
+                     static_cast<uint64_t>(key.count) * sizeof(Candidate)};
+    WEFT_ASSIGN(const std::vector<Dispatch> dispatches,
+                lowering_.LowerAlone(lowering_.shape(), [&](Emitter& emitter) {
+                    return LowerTop(emitter, row, key.columns, key.count, out);
+                }));
+    if (generation_ != lowering_.generation()) tops_.clear();
+    generation_ = lowering_.generation();
+    WEFT_ASSIGN(std::unique_ptr<gpu::Commands> commands, RecordAlone(*context_.gpu, dispatches));
+    return tops_.emplace(key, std::move(commands)).first->second.get();
+}
+
+}  // namespace weft::backend::vulkan

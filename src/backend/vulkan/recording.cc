@@ -1,0 +1,125 @@
+#include "backend/vulkan/recording.h"
+
+#include <algorithm>
+
+#include "program/timeline.h"
+
+namespace weft::backend::vulkan {
+
+// Costs are those of one sequence that has as many positions as the longest of the step.
+Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
+                   gpu::Device& device, const Pace& pace, const StepShape& shape,
+                   const RecordOptions& options)
+    : program_(program),
+      buffers_(buffers),
+      lowering_(lowering),
+      device_(device),
+      pace_(pace),
+      shape_(shape),
+      options_(options),
+      costs_(program::Cost(program, shape.rows, shape.outputs,
+                           std::max(0, shape.positions - shape.rows))) {}
+
+Result<Recording> Recorder::Record(const OpRange& range) {
+    WEFT_ASSIGN(const std::vector<Dispatch> all, lowering_.LowerOps(shape_, range));
+    auto next = all.begin();
+    for (size_t i = range.begin; i < range.end; ++i) {
+        const program::Op& op = program_.ops[i];
+        if (IsLeftOut(program_, op, shape_)) continue;
+        if (program::IsTransfer(op.kind())) {
+            WEFT_TRY(RecordTransfer(i));
+            continue;
+        }
+        const auto end = std::find_if(
+            next, all.end(), [&](const Dispatch& d) { return d.op != static_cast<int32_t>(i); });
+        WEFT_TRY(RecordOp(i, {next, end}));
+        next = end;
+    }
+    WEFT_TRY(Close());
+    recording_.stages.push_back(std::move(stage_));
+    return std::move(recording_);
+}
+
+Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
+    const auto number = static_cast<int32_t>(op);
+    const double estimate = pace_.Estimate(costs_[op]);
+    const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
+    if (open_.ops > 0 && (full || !pace_.Fits(open_.estimate, estimate))) WEFT_TRY(Close());
+    WEFT_TRY(Open(number));
+    for (const Dispatch& d : dispatches) {
+        Touch(d.reads, d.writes);
+        open_.commands->Run(*d.kernel, std::span(d.args).first(d.args_bytes), d.x, d.y, d.z);
+    }
+    open_.last_op = number;
+    open_.estimate += estimate;
+    ++open_.ops;
+    if (options_.trace) open_.timed.push_back(number);
+    if (options_.trace && options_.clock) {
+        open_.commands->Time(static_cast<uint32_t>(open_.timed.size()));
+    }
+    return options_.each_op ? CloseToShow(number) : Status();
+}
+
+Status Recorder::CloseToShow(int32_t op) {
+    open_.shows = op;
+    return Close();
+}
+
+// What other ranks get goes to memory of the host at the end of a stage; what comes of them is
+// taken up at the beginning of the next.
+Status Recorder::RecordTransfer(size_t op) {
+    const program::Op& transfer = program_.ops[op];
+    const auto number = static_cast<int32_t>(op);
+    if (!transfer.inputs.empty()) {
+        const program::ValueId x = transfer.inputs[0];
+        WEFT_TRY(Open(number));
+        Copy(buffers_.arena(), buffers_.ArenaOffset(x), buffers_.transfers(), buffers_.InOffset(),
+             OperandBytes(x));
+    }
+    WEFT_TRY(Close());
+    stage_.transfer = number;
+    recording_.stages.push_back(std::exchange(stage_, {}));
+    if (transfer.outputs.empty()) return {};
+    const program::ValueId y = transfer.outputs[0];
+    WEFT_TRY(Open(number));
+    Copy(buffers_.transfers(), buffers_.OutOffset(), buffers_.arena(), buffers_.ArenaOffset(y),
+         OperandBytes(y));
+    return options_.each_op ? CloseToShow(number) : Status();
+}
+
+// What was submitted before may have written anything.
+Status Recorder::Open(int32_t op) {
+    if (open_.commands != nullptr) return {};
+    WEFT_ASSIGN(open_.commands, device_.Record());
+    open_.first_op = open_.last_op = op;
+    open_.commands->Barrier();
+    if (options_.trace && options_.clock) open_.commands->Time(0);
+    hazards_.Clear();
+    return {};
+}
+
+Status Recorder::Close() {
+    if (open_.commands == nullptr) return {};
+    WEFT_TRY(open_.commands->End());
+    stage_.submissions.push_back(std::exchange(open_, {}));
+    return {};
+}
+
+void Recorder::Touch(std::span<const Region> reads, std::span<const Region> writes) {
+    if (hazards_.Touch(reads, writes)) open_.commands->Barrier();
+}
+
+void Recorder::Copy(const gpu::Buffer& from, uint64_t from_byte, const gpu::Buffer& to,
+                    uint64_t to_byte, uint64_t bytes) {
+    const Region reads{from.address() + from_byte, bytes}, writes{to.address() + to_byte, bytes};
+    Touch({&reads, 1}, {&writes, 1});
+    open_.commands->Copy(from, from_byte, to, to_byte, bytes);
+}
+
+uint64_t Recorder::OperandBytes(program::ValueId id) const {
+    const program::Value& value = program_.value(id);
+    const int64_t count = value.shape.Elements(shape_.rows, shape_.outputs);
+    return static_cast<uint64_t>(RowBytes(value.dtype, count));
+}
+
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,234 @@
+#include "backend/vulkan/vulkan_device.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "backend/vulkan/compile.h"
+#include "base/hash.h"
+#include "hw/cpu.h"
+#include "shaders/shaders.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+constexpr std::string_view kKind = "vulkan";
+constexpr int64_t kMostExperts = 1024;
+constexpr int64_t kMostLatentColumns = 1024;
+constexpr uint32_t kAmd = 0x1002;
+
+// The number in "vulkan:N"; -1: none.
+int NumberOf(std::string_view name) {
+    if (name.size() <= kKind.size() + 1 || name[kKind.size()] != ':') return -1;
+    const std::string_view digits = name.substr(kKind.size() + 1);
+    int number = -1;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
+}
+
+// Which of them `vulkan` is: a card before what shares the processor's memory; of several of the
+// best kind each rank of a host takes the next.
+const gpu::Description* BestOf(const std::vector<gpu::Description>& all, int local_rank = 0) {
+    std::vector<const gpu::Description*> best;
+    for (const gpu::Description& gpu : all) {
+        if (gpu.kind == gpu::Kind::kCpu || !gpu.unusable.empty()) continue;
+        if (!best.empty() && gpu.kind < best[0]->kind) best.clear();
+        if (best.empty() || gpu.kind == best[0]->kind) best.push_back(&gpu);
+    }
+    return best.empty() ? nullptr : best[static_cast<size_t>(local_rank) % best.size()];
+}
+
+std::string ListText(const std::vector<gpu::Description>& all) {
+    std::string text;
+    for (const gpu::Description& gpu : all) {
+        text += fmt::format("{}vulkan:{} is {}{}", text.empty() ? "" : ", ", gpu.index, gpu.name,
+                            gpu.unusable.empty() ? "" : " (" + gpu.unusable + ")");
+    }
+    return text;
+}
+
+Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
+    WEFT_TRY(CheckBuilt());
+    WEFT_ASSIGN(const std::vector<gpu::Description> all, gpu::ListDevices());
+    if (all.empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--device {}: this machine has no Vulkan device. Install the loader and "
+                         "a driver (Debian: libvulkan1 mesa-vulkan-drivers), or use --device cpu.",
+                         name);
+    }
+    const int number = NumberOf(name);
+    const gpu::Description* found = number < 0 ? BestOf(all, local_rank) : nullptr;
+    for (const gpu::Description& gpu : all) {
+        if (gpu.index == number) found = &gpu;
+    }
+    if (found == nullptr && number < 0) {
+        return MakeError(ErrorCode::kNotFound,
+                         "--device {}: no GPU that can be used; {}. What computes on the "
+                         "processor is used where its number is given.",
+                         name, ListText(all));
+    }
+    if (found == nullptr) {
+        return MakeError(ErrorCode::kNotFound, "no device '{}' here; {}", name, ListText(all));
+    }
+    if (!found->unusable.empty()) {
+        return MakeError(ErrorCode::kUnsupported, "vulkan:{} ({}) cannot be used: {}", found->index,
+                         found->name, found->unusable);
+    }
+    return *found;
+}
+
+// Of compiled pipelines. "": none.
+std::string CacheFolder() {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    const char* home = std::getenv("HOME");
+    if (cache != nullptr && *cache != 0) return std::string(cache) + "/weft/vulkan";
+    return home == nullptr || *home == 0 ? "" : std::string(home) + "/.cache/weft/vulkan";
+}
+
+// A name of all shaders of this build: other kernels may round otherwise.
+uint64_t ShaderBuild() {
+    uint64_t sum = 0;
+    for (const std::string_view name : shaders::Names()) {
+        sum = Checksum64(std::as_bytes(std::span(name)), sum);
+        sum = Checksum64(std::as_bytes(shaders::Find(name)), sum);
+    }
+    return sum;
+}
+
+DeviceInfo InfoOf(const gpu::Description& gpu, bool reference) {
+    DeviceInfo info;
+    info.name = fmt::format("vulkan:{}", gpu.index);
+    info.hardware = gpu.name;
+    info.kernels = "vulkan";
+    info.kernels_built = {"vulkan"};
+    info.identity = IdentityOf(gpu, reference);
+    info.target.page_tokens = kPageTokens;
+    info.target.most_experts = kMostExperts;
+    info.target.most_latent_columns = kMostLatentColumns;
+    info.target.wide_sums = false;
+    info.uses_host_cores = gpu.kind == gpu::Kind::kCpu;
+    info.trains = false;
+    info.backend = "Vulkan";
+    return info;
+}
+
+MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& heaps) {
+    MemoryPool pool;
+    pool.kind = gpu.unified ? MemoryKind::kUnified : MemoryKind::kDevice;
+    for (const gpu::Heap& heap : heaps) {
+        if (!heap.device_local) continue;
+        pool.total_bytes += heap.total_bytes;
+        pool.free_bytes += heap.free_bytes;
+    }
+    // Its memory is the host's, whatever it says.
+    if (gpu.kind == gpu::Kind::kCpu) {
+        pool.free_bytes = std::min(pool.free_bytes, AvailableMemoryBytes());
+    }
+    return pool;
+}
+
+class VulkanDevice final : public Device {
+  public:
+    VulkanDevice(DeviceInfo info, std::shared_ptr<Context> context)
+        : info_(std::move(info)), context_(std::move(context)) {}
+
+    const DeviceInfo& info() const override { return info_; }
+    MemoryPool pool() const override {
+        MemoryPool pool = PoolOf(context_->gpu->description(), context_->gpu->heaps());
+        pool.held_bytes = context_->held_bytes;
+        return pool;
+    }
+    Status status() const override {
+        const Status gpu = context_->gpu->status();
+        return gpu.ok() && context_->hangs
+                   ? MakeError(ErrorCode::kPeerLost, "{} does not answer", context_->Who())
+                   : gpu;
+    }
+    Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+                                                const CompileOptions& options) override {
+        WEFT_ASSIGN(std::unique_ptr<Executable> made, CompileForVulkan(program, options, context_));
+        WEFT_TRY(CheckFits(made->memory(), pool(), context_->gpu->description()));
+        return made;
+    }
+    Result<std::unique_ptr<TrainingExecutable>> CompileTraining(program::ChunkedProgram,
+                                                                const TrainingOptions&) override {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} runs inference only; training runs on --device cpu", info_.name);
+    }
+
+  private:
+    DeviceInfo info_;
+    std::shared_ptr<Context> context_;
+};
+
+}  // namespace
+
+bool IsName(std::string_view name) {
+    return name == kKind || (name.starts_with(kKind) && NumberOf(name) >= 0);
+}
+
+Status CheckBuilt() {
+    if (!shaders::Names().empty()) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "this weft was built without Vulkan: it has no shaders, for there was no "
+                     "glslc. Use --device cpu, or build it again with glslc installed.");
+}
+
+std::string BestName() {
+    if (!CheckBuilt().ok()) return "";
+    const auto all = gpu::ListDevices();
+    const gpu::Description* const best = all.ok() ? BestOf(*all) : nullptr;
+    return best == nullptr ? "" : fmt::format("vulkan:{}", best->index);
+}
+
+Result<DeviceInfo> Describe(const std::string& name, bool reference) {
+    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
+    return InfoOf(gpu, reference);
+}
+
+Result<MemoryPool> DescribePool(const std::string& name) {
+    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
+    return PoolOf(gpu, gpu.heaps);
+}
+
+Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
+                                     const Limits& limits) {
+    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name, options.local_rank));
+    gpu::OpenOptions open;
+    open.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
+    open.cache_folder = CacheFolder();
+    WEFT_ASSIGN(std::shared_ptr<gpu::Device> opened, gpu::Device::Open(gpu.index, open));
+    DeviceInfo info = InfoOf(gpu, options.reference);
+    auto context = std::make_shared<Context>(std::move(opened), info.name, options.reference);
+    context->limits = limits;
+    return std::shared_ptr<Device>(
+        std::make_shared<VulkanDevice>(std::move(info), std::move(context)));
+}
+
+// The subgroup tells processors apart that lavapipe runs on.
+std::string IdentityOf(const gpu::Description& gpu, bool reference) {
+    return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}", gpu.vendor_id, gpu.device_id,
+                       gpu.driver_version, gpu.subgroup, ShaderBuild(),
+                       reference ? "-reference" : "");
+}
+
+Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu) {
+    constexpr double kMiB = 1024.0 * 1024.0;
+    const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / kMiB; };
+    const uint64_t sum = use.weight_bytes + use.kv_bytes + use.arena_bytes;
+    if (pool.free_bytes == 0 || sum <= pool.free_bytes) return {};
+    const char* advice = gpu.vendor_id == kAmd && gpu.unified
+                             ? " What the GPU may take of this machine's memory is set by the "
+                               "BIOS (the carve-out for graphics) and by the kernel's parameter "
+                               "ttm.pages_limit."
+                             : "";
+    return MakeError(ErrorCode::kOutOfMemory,
+                     "{}: weights {:.0f} MiB + KV cache {:.0f} MiB + activations {:.0f} MiB = "
+                     "{:.0f} MiB ({} bytes), but {:.0f} MiB ({} bytes) of {:.0f} MiB are free.{} "
+                     "Use a smaller --ctx or --chunk, a smaller quantization, or more ranks.",
+                     gpu.name, mib(use.weight_bytes), mib(use.kv_bytes), mib(use.arena_bytes),
+                     mib(sum), sum, mib(pool.free_bytes), pool.free_bytes, mib(pool.total_bytes),
+                     advice);
+}
+
+}  // namespace weft::backend::vulkan

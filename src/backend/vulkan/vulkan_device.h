@@ -1,0 +1,38 @@
+// GPUs through Vulkan as devices: "vulkan" is the first that is no processor (the ranks of one host
+// share out equals among themselves), "vulkan:N" the N-th that the loader lists, lavapipe too.
+//
+// Errors: kUsage (a name of another form), kUnsupported (this weft has no shaders, or the machine
+// no loader; the device lacks a feature), kNotFound (no such device).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "backend/device.h"
+#include "backend/vulkan/context.h"
+#include "base/result.h"
+#include "gpu/device.h"
+
+namespace weft::backend::vulkan {
+
+// Positions of a KV page.
+inline constexpr int64_t kPageTokens = 64;
+
+// "vulkan", "vulkan:0".
+bool IsName(std::string_view name);
+// Whether this weft has kernels for it.
+Status CheckBuilt();
+// The GPU that `auto` takes, as "vulkan:1"; "": there is none.
+std::string BestName();
+Result<DeviceInfo> Describe(const std::string& name, bool reference);
+Result<MemoryPool> DescribePool(const std::string& name);
+Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
+                                     const Limits& limits = {});
+
+// Of a device: what it computes with, as far as bits depend on it.
+std::string IdentityOf(const gpu::Description& gpu, bool reference);
+// Why weights, KV cache and activations do not fit into what is free.
+Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu);
+
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,238 @@
+#include "backend/vulkan/weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "tensor/quant.h"
+#include "tensor/quant_parts.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+// Planes of a block type, in this order, those that it has: the low bits of codes, the high bits,
+// the scales of sub-blocks, the scale of a block. src/shaders/types.glsl reads them.
+//
+// Elements are taken in units of 32, and in a unit by fours, 4 j + i: byte i of a word has the bits
+// of its four, so that one shift and one mask make four bytes.
+//     4 bits: nibble j % 2 of word j / 2 of 4;  2 bits: pair j % 4 of word j / 4 of 2
+//     1 bit: bit j of one word;                 8 bits: the bytes in order
+struct WeightForm {
+    int low_bits = 0, high_bits = 0;
+    int sub_bytes = 0;       // of the sub-blocks of 256 elements
+    int scale_bytes = 0;     // of a block
+    int scale_elements = 1;  // that share it
+    int zero = 0;            // code - zero is the integer of BlockParts
+};
+
+std::optional<WeightForm> FormOf(DType dtype) {
+    switch (dtype) {
+        case DType::kF32: return WeightForm{.low_bits = 32};
+        case DType::kF16:
+        case DType::kBF16: return WeightForm{.low_bits = 16};
+        case DType::kQ4_0: return WeightForm{4, 0, 0, 2, 32, 8};
+        case DType::kQ4_1: return WeightForm{4, 0, 0, 4, 32, 0};
+        case DType::kQ5_0: return WeightForm{4, 1, 0, 2, 32, 16};
+        case DType::kQ5_1: return WeightForm{4, 1, 0, 4, 32, 0};
+        case DType::kQ8_0: return WeightForm{8, 0, 0, 2, 32, 0};
+        case DType::kQ2_K: return WeightForm{2, 0, 16, 4, 256, 0};
+        case DType::kQ3_K: return WeightForm{2, 1, 16, 2, 256, 4};
+        case DType::kQ4_K: return WeightForm{4, 0, 16, 4, 256, 0};
+        case DType::kQ5_K: return WeightForm{4, 1, 16, 4, 256, 0};
+        case DType::kQ6_K: return WeightForm{4, 2, 16, 2, 256, 32};
+        case DType::kIQ4_NL: return WeightForm{4, 0, 0, 2, 32, 0};
+        case DType::kIQ4_XS: return WeightForm{4, 0, 8, 2, 256, 0};
+        case DType::kTQ2_0: return WeightForm{2, 0, 0, 2, 256, 1};
+        case DType::kMXFP4: return WeightForm{4, 0, 0, 1, 32, 0};
+        case DType::kW4: return WeightForm{4, 0, 0, 4, 32, 0};
+        case DType::kW8: return WeightForm{8, 0, 0, 4, 32, 0};
+        case DType::kIQ1_S:
+        case DType::kIQ1_M:
+        case DType::kIQ2_XXS:
+        case DType::kIQ2_XS:
+        case DType::kIQ2_S:
+        case DType::kIQ3_XXS:
+        case DType::kIQ3_S:
+        case DType::kTQ1_0:
+        case DType::kI32:
+        case DType::kF64: return std::nullopt;
+    }
+    return std::nullopt;
+}
+
+uint64_t RoundUp(uint64_t bytes, uint64_t to) {
+    return (bytes + to - 1) / to * to;
+}
+
+// Codes of a unit of 32 elements, of whatever width they have.
+using UnitCodes = std::array<uint8_t, 32>;
+
+// Nibbles as files have them: byte i holds elements i and i + 16.
+void LoadNibbles(const std::byte* p, uint8_t* codes) {
+    for (size_t i = 0; i < 16; ++i) {
+        const auto both = std::to_integer<uint8_t>(p[i]);
+        codes[i] = both & 15;
+        codes[16 + i] = both >> 4;
+    }
+}
+
+// Where the nibbles of a type begin whose codes are not the integers of BlockParts.
+std::optional<size_t> NibblesBegin(DType dtype) {
+    if (dtype == DType::kIQ4_NL) return 2;
+    if (dtype == DType::kIQ4_XS) return 8;
+    if (dtype == DType::kMXFP4) return 1;
+    if (dtype == DType::kW4) return 4;
+    return std::nullopt;
+}
+
+// The codes of one block, all its units.
+void CodesOf(DType dtype, const WeightForm& form, const std::byte* block,
+             std::span<uint8_t> codes) {
+    if (const auto begin = NibblesBegin(dtype)) {
+        for (size_t unit = 0; unit < codes.size() / 32; ++unit) {
+            LoadNibbles(block + *begin + 16 * unit, &codes[32 * unit]);
+        }
+        return;
+    }
+    if (form.low_bits == 8) {
+        std::memcpy(codes.data(), block + form.scale_bytes, codes.size());
+        return;
+    }
+    BlockParts parts;
+    SplitBlock(dtype, block, parts);
+    for (size_t i = 0; i < codes.size(); ++i) {
+        codes[i] = static_cast<uint8_t>(parts.q[i] + form.zero);
+    }
+}
+
+// Bits [first, first + bits) of a unit's codes to 4 * bits bytes. Four codes at a time: what a
+// shift brings from the code beside is masked.
+void StoreBits(const uint8_t* codes, int first, int bits, std::byte* out) {
+    const int each = 8 / bits;  // fours of elements that share a word
+    const uint32_t mask = ((1u << bits) - 1) * 0x01010101u;
+    for (int word = 0; word < 8 / each; ++word) {
+        uint32_t packed = 0;
+        for (int k = 0; k < each; ++k) {
+            uint32_t four = 0;
+            std::memcpy(&four, codes + 4 * (word * each + k), sizeof four);
+            packed |= (four >> first & mask) << k * bits;
+        }
+        std::memcpy(out + 4 * word, &packed, sizeof packed);
+    }
+}
+
+// The scales of a block's sub-blocks, as many bytes as the form says.
+void StoreSubScales(DType dtype, const std::byte* block, std::byte* out) {
+    const auto at = [&](int i) { return std::to_integer<int>(block[i]); };
+    if (dtype == DType::kQ2_K) {  // scale | minimum << 4, for each 16
+        std::memcpy(out, block, 16);
+    } else if (dtype == DType::kQ3_K) {  // int8 for each 16
+        for (int s = 0; s < 16; ++s) {
+            const int low = at(96 + s % 8) >> s / 8 * 4 & 15;
+            const int high = at(104 + s % 4) >> s / 4 * 2 & 3;
+            out[s] = static_cast<std::byte>((low | high << 4) - 32);
+        }
+    } else if (dtype == DType::kQ6_K) {  // int8 for each 16
+        std::memcpy(out, block + 192, 16);
+    } else if (dtype == DType::kIQ4_XS) {  // int8 for each 32
+        const int high = at(2) | at(3) << 8;
+        for (int s = 0; s < 8; ++s) {
+            const int low = at(4 + s / 2) >> s % 2 * 4 & 15;
+            out[s] = static_cast<std::byte>((low | (high >> 2 * s & 3) << 4) - 32);
+        }
+    } else {  // Q4_K, Q5_K: scale and minimum for each 32
+        for (int s = 0; s < 8; ++s) {
+            const Q4KScale sub = LoadQ4KScale(block + 4, s);
+            out[2 * s] = static_cast<std::byte>(sub.scale);
+            out[2 * s + 1] = static_cast<std::byte>(sub.min);
+        }
+    }
+}
+
+// Where a block's own scale stands in it.
+int ScaleBegin(DType dtype) {
+    if (dtype == DType::kQ2_K) return 80;
+    if (dtype == DType::kQ3_K) return 108;
+    if (dtype == DType::kQ6_K) return 208;
+    if (dtype == DType::kTQ2_0) return 64;
+    return 0;
+}
+
+void PackBlock(DType dtype, const WeightForm& form, const std::byte* block,
+               std::array<std::byte*, WeightLayout::kMostPlanes>& out) {
+    uint8_t codes[kLargestBlock];
+    const auto elements = static_cast<size_t>(Info(dtype).block_elements);
+    CodesOf(dtype, form, block, {codes, elements});
+    size_t plane = 1;
+    for (size_t unit = 0; unit < elements / 32; ++unit) {
+        StoreBits(codes + 32 * unit, 0, form.low_bits, out[0]);
+        out[0] += 4 * form.low_bits;
+        if (form.high_bits == 0) continue;
+        StoreBits(codes + 32 * unit, form.low_bits, form.high_bits, out[1]);
+        out[1] += 4 * form.high_bits;
+    }
+    if (form.high_bits != 0) ++plane;
+    if (form.sub_bytes != 0) {
+        StoreSubScales(dtype, block, out[plane]);
+        out[plane++] += form.sub_bytes;
+    }
+    std::memcpy(out[plane], block + ScaleBegin(dtype), static_cast<size_t>(form.scale_bytes));
+    out[plane] += form.scale_bytes;
+}
+
+}  // namespace
+
+Status CheckWeightType(DType dtype, int64_t cols) {
+    if (!FormOf(dtype)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "no Vulkan kernel takes weights of type {}; --device cpu does",
+                         Info(dtype).name);
+    }
+    if (cols % Info(dtype).block_elements != 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "a weight of type {} has {} columns, no multiple of its block of {}",
+                         Info(dtype).name, cols, Info(dtype).block_elements);
+    }
+    return {};
+}
+
+WeightLayout LayoutOf(DType dtype, int64_t rows, int64_t cols) {
+    const WeightForm form = FormOf(dtype).value_or(WeightForm{});
+    const auto columns = static_cast<uint64_t>(cols);
+    WeightLayout layout;
+    const auto add = [&](uint64_t row_bytes) {
+        Plane& plane = layout.planes[layout.count++];
+        plane = {RoundUp(layout.bytes, 256), RoundUp(row_bytes, 16)};
+        layout.bytes = plane.offset + plane.row_bytes * static_cast<uint64_t>(rows);
+    };
+    const auto bits = [&](int each) { return columns * static_cast<uint64_t>(each) / 8; };
+    add(bits(form.low_bits));
+    if (form.high_bits != 0) add(bits(form.high_bits));
+    if (form.sub_bytes != 0) add(columns / 256 * static_cast<uint64_t>(form.sub_bytes));
+    if (form.scale_bytes != 0) {
+        add(columns / static_cast<uint64_t>(form.scale_elements) *
+            static_cast<uint64_t>(form.scale_bytes));
+    }
+    return layout;
+}
+
+void PackRow(DType dtype, int64_t cols, const std::byte* row, std::span<std::byte* const> out) {
+    const WeightForm form = FormOf(dtype).value_or(WeightForm{});
+    const WeightLayout layout = LayoutOf(dtype, 1, cols);
+    std::array<std::byte*, WeightLayout::kMostPlanes> at{};
+    for (size_t p = 0; p < layout.count; ++p) {
+        at[p] = out[p];
+        // Of the last 16 bytes not all may be written below.
+        std::memset(at[p] + layout.planes[p].row_bytes - 16, 0, 16);
+    }
+    if (!Info(dtype).quantized) {
+        std::memcpy(at[0], row, static_cast<size_t>(RowBytes(dtype, cols)));
+        return;
+    }
+    const DTypeInfo& info = Info(dtype);
+    for (int64_t b = 0; b < cols / info.block_elements; ++b) {
+        PackBlock(dtype, form, row + b * info.block_bytes, at);
+    }
+}
+
+}  // namespace weft::backend::vulkan

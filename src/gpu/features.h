@@ -1,0 +1,78 @@
+// Extensions and features of a device: what kernels need, and what they use where it is there.
+#pragma once
+
+#include <vector>
+
+#include "gpu/loader.h"
+
+// Of VK_KHR_cooperative_matrix, which headers before 1.3.255 do not have. The names are Vulkan's,
+// the values those of its registry.
+#ifndef VK_KHR_cooperative_matrix
+#define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
+constexpr auto VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR =
+    static_cast<VkStructureType>(1000506000);
+constexpr auto VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR =
+    static_cast<VkStructureType>(1000506001);
+enum VkComponentTypeKHR { VK_COMPONENT_TYPE_FLOAT16_KHR = 0, VK_COMPONENT_TYPE_FLOAT32_KHR = 1 };
+enum VkScopeKHR { VK_SCOPE_SUBGROUP_KHR = 3 };
+struct VkPhysicalDeviceCooperativeMatrixFeaturesKHR {
+    VkStructureType sType;
+    void* pNext;
+    VkBool32 cooperativeMatrix;
+    VkBool32 cooperativeMatrixRobustBufferAccess;
+};
+struct VkCooperativeMatrixPropertiesKHR {
+    VkStructureType sType;
+    void* pNext;
+    uint32_t MSize;
+    uint32_t NSize;
+    uint32_t KSize;
+    VkComponentTypeKHR AType;
+    VkComponentTypeKHR BType;
+    VkComponentTypeKHR CType;
+    VkComponentTypeKHR ResultType;
+    VkBool32 saturatingAccumulation;
+    VkScopeKHR scope;
+};
+using PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR =
+    VkResult(VKAPI_PTR*)(VkPhysicalDevice, uint32_t*, VkCooperativeMatrixPropertiesKHR*);
+#endif
+
+namespace weft::gpu {
+
+// Those that a device has of the ones that are used.
+struct Extensions {
+    bool subgroup_size_control = false;
+    bool integer_dot_product = false;
+    bool cooperative_matrix = false;
+    bool memory_budget = false;
+    bool external_memory_host = false;
+    bool maintenance4 = false;
+    std::vector<const char*> Names() const;
+};
+Result<Extensions> ReadExtensions(const Calls& calls, VkPhysicalDevice device);
+
+// A chain for vkGetPhysicalDeviceFeatures2, and for vkCreateDevice. Not copied: parts point at
+// each other.
+struct Features {
+    explicit Features(const Extensions& extensions);
+    Features(const Features&) = delete;
+    Features& operator=(const Features&) = delete;
+    // The name of the first that is needed and not there; or null.
+    const char* FirstLacking() const;
+    // Of these, sets what is used and `has` has.
+    void Choose(const Features& has);
+
+    VkPhysicalDeviceFeatures2 base{};
+    VkPhysicalDeviceVulkan11Features v11{};
+    VkPhysicalDeviceVulkan12Features v12{};
+    VkPhysicalDeviceSubgroupSizeControlFeaturesEXT control{};
+    VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot{};
+    VkPhysicalDeviceMaintenance4FeaturesKHR maintenance4{};
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix{};
+};
+
+// Whether f16 x f16 -> f32 of 16 x 16 x 16 by a subgroup is among a device's cooperative matrices.
+Result<bool> HasMatrix16(const Calls& calls, VkInstance instance, VkPhysicalDevice device);
+
+}  // namespace weft::gpu

@@ -1,0 +1,101 @@
+// Calls of Vulkan, found by name in libvulkan.so.1, which is opened when it is first asked for.
+//
+// Thread: any.
+#pragma once
+
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan_core.h>
+
+#include "base/result.h"
+
+namespace weft::gpu {
+
+// Found before there is an instance, of an instance, and of a device. Those of extensions are null
+// where they are missing; all others are there.
+#define WEFT_VK_GLOBAL(X)               \
+    X(EnumerateInstanceVersion)         \
+    X(EnumerateInstanceLayerProperties) \
+    X(CreateInstance)
+#define WEFT_VK_INSTANCE(X)                   \
+    X(DestroyInstance)                        \
+    X(EnumeratePhysicalDevices)               \
+    X(EnumerateDeviceExtensionProperties)     \
+    X(GetPhysicalDeviceProperties2)           \
+    X(GetPhysicalDeviceFeatures2)             \
+    X(GetPhysicalDeviceMemoryProperties2)     \
+    X(GetPhysicalDeviceQueueFamilyProperties) \
+    X(CreateDevice)                           \
+    X(GetDeviceProcAddr)
+#define WEFT_VK_INSTANCE_EXTENSION(X) \
+    X(CreateDebugUtilsMessengerEXT)   \
+    X(DestroyDebugUtilsMessengerEXT)
+#define WEFT_VK_DEVICE(X)          \
+    X(DestroyDevice)               \
+    X(GetDeviceQueue)              \
+    X(QueueSubmit)                 \
+    X(CreateSemaphore)             \
+    X(DestroySemaphore)            \
+    X(GetSemaphoreCounterValue)    \
+    X(WaitSemaphores)              \
+    X(CreateBuffer)                \
+    X(DestroyBuffer)               \
+    X(GetBufferMemoryRequirements) \
+    X(GetBufferDeviceAddress)      \
+    X(AllocateMemory)              \
+    X(FreeMemory)                  \
+    X(BindBufferMemory)            \
+    X(MapMemory)                   \
+    X(CreateShaderModule)          \
+    X(DestroyShaderModule)         \
+    X(CreatePipelineLayout)        \
+    X(DestroyPipelineLayout)       \
+    X(CreatePipelineCache)         \
+    X(DestroyPipelineCache)        \
+    X(GetPipelineCacheData)        \
+    X(CreateComputePipelines)      \
+    X(DestroyPipeline)             \
+    X(CreateCommandPool)           \
+    X(DestroyCommandPool)          \
+    X(AllocateCommandBuffers)      \
+    X(BeginCommandBuffer)          \
+    X(EndCommandBuffer)            \
+    X(CmdBindPipeline)             \
+    X(CmdPushConstants)            \
+    X(CmdDispatch)                 \
+    X(CmdCopyBuffer)               \
+    X(CmdFillBuffer)               \
+    X(CmdPipelineBarrier)          \
+    X(CreateQueryPool)             \
+    X(DestroyQueryPool)            \
+    X(GetQueryPoolResults)         \
+    X(CmdResetQueryPool)           \
+    X(CmdWriteTimestamp)
+
+struct Calls {
+    PFN_vkGetInstanceProcAddr GetInstanceProcAddr = nullptr;
+#define WEFT_VK_MEMBER(name) PFN_vk##name name = nullptr;
+    WEFT_VK_GLOBAL(WEFT_VK_MEMBER)
+    WEFT_VK_INSTANCE(WEFT_VK_MEMBER)
+    WEFT_VK_INSTANCE_EXTENSION(WEFT_VK_MEMBER)
+    WEFT_VK_DEVICE(WEFT_VK_MEMBER)
+#undef WEFT_VK_MEMBER
+};
+
+struct Loader {
+    PFN_vkGetInstanceProcAddr get = nullptr;
+};
+// The system's libvulkan.so.1; kUnsupported, with what to install, where it can't be opened. It
+// stays open.
+Result<Loader> SystemLoader();
+
+// Fill in their part of `calls`; kUnsupported names a call that is missing.
+Status FindGlobalCalls(Calls& calls);
+Status FindInstanceCalls(Calls& calls, VkInstance instance);
+Status FindDeviceCalls(Calls& calls, VkDevice device);
+
+// "VK_ERROR_OUT_OF_DEVICE_MEMORY", or the number.
+std::string ResultName(VkResult result);
+// kOutOfMemory, kPeerLost (VK_ERROR_DEVICE_LOST) or kIo, with the call and its result.
+Error CallError(std::string_view who, std::string_view call, VkResult result);
+
+}  // namespace weft::gpu

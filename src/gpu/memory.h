@@ -1,0 +1,30 @@
+// Memory of a device: which type of it a buffer gets, and what a Buffer holds.
+//
+// Thread: any.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "gpu/core.h"
+
+namespace weft::gpu {
+
+struct Buffer::Held {
+    explicit Held(std::shared_ptr<Core> of) : core(std::move(of)) {}
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+    ~Held();
+    std::shared_ptr<Core> core;
+    VkBuffer buffer = VK_NULL_HANDLE;
+    VkDeviceMemory memory = VK_NULL_HANDLE;
+};
+
+// The types of memory for a place, best first, of those that `allowed` has a bit for. A discrete
+// card's mapped device memory is never a kHost place: it may be a window of 256 MiB.
+std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& memory,
+                                     uint32_t allowed, Place place, bool unified);
+
+Result<Buffer> AllocateOn(std::shared_ptr<Core> core, uint64_t bytes, Place place);
+
+}  // namespace weft::gpu

@@ -1,0 +1,214 @@
+// What a physical device is, has, and lacks of what kernels need.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "gpu/features.h"
+#include "gpu/instance.h"
+
+namespace weft::gpu {
+namespace {
+
+// Mesa's lavapipe cut loops at 65,535 iterations before this version, without an error.
+constexpr int kLeastMesaMajor = 23, kLeastMesaMinor = 1;
+constexpr VkSubgroupFeatureFlags kSubgroupOps =
+    VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_VOTE_BIT |
+    VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_BALLOT_BIT |
+    VK_SUBGROUP_FEATURE_SHUFFLE_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_RELATIVE_BIT;
+
+struct Properties {
+    Properties() {
+        base.pNext = &subgroup;
+        Chain(subgroup, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES, &driver);
+        Chain(driver, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES, &memory);
+        Chain(memory, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES, nullptr);
+    }
+    // Of an extension, which the device must have.
+    template <typename T>
+    void Also(T& part, VkStructureType type) {
+        Chain(part, type, base.pNext);
+        base.pNext = &part;
+    }
+    template <typename T>
+    static void Chain(T& part, VkStructureType type, void* next) {
+        part.sType = type;
+        part.pNext = next;
+    }
+    VkPhysicalDeviceProperties2 base{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, nullptr, {}};
+    VkPhysicalDeviceSubgroupProperties subgroup{};
+    VkPhysicalDeviceDriverProperties driver{};
+    VkPhysicalDeviceMaintenance3Properties memory{};
+    VkPhysicalDeviceSubgroupSizeControlPropertiesEXT control{};
+    VkPhysicalDeviceMaintenance4PropertiesKHR buffers{};
+};
+
+Kind KindOf(VkPhysicalDeviceType type) {
+    if (type == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU) return Kind::kIntegrated;
+    if (type == VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU) return Kind::kVirtual;
+    if (type == VK_PHYSICAL_DEVICE_TYPE_CPU) return Kind::kCpu;
+    return Kind::kDiscrete;
+}
+
+std::string VersionText(uint32_t version) {
+    return fmt::format("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
+                       VK_API_VERSION_PATCH(version));
+}
+
+// Empty, or why this driver's results can't be relied on.
+std::string DriverFault(const VkPhysicalDeviceDriverProperties& driver) {
+    if (driver.driverID != VK_DRIVER_ID_MESA_LLVMPIPE) return "";
+    int major = 0, minor = 0;
+    const char* mesa = std::strstr(driver.driverInfo, "Mesa ");
+    if (mesa != nullptr && std::sscanf(mesa, "Mesa %d.%d", &major, &minor) == 2 &&
+        std::pair(major, minor) >= std::pair(kLeastMesaMajor, kLeastMesaMinor))
+        return "";
+    return fmt::format(
+        "lavapipe before Mesa {}.{} cuts long loops and computes wrongly; this is '{}'",
+        kLeastMesaMajor, kLeastMesaMinor, driver.driverInfo);
+}
+
+std::string Lacking(const Properties& properties, const Features& has) {
+    if (properties.base.properties.apiVersion < VK_API_VERSION_1_2) {
+        return fmt::format("Vulkan 1.2 is needed, the driver has {}",
+                           VersionText(properties.base.properties.apiVersion));
+    }
+    if (const char* name = has.FirstLacking(); name != nullptr)
+        return fmt::format("the driver lacks {}", name);
+    const auto ops = properties.subgroup.supportedOperations & kSubgroupOps;
+    if (ops != kSubgroupOps)
+        return fmt::format("the driver lacks subgroup operations (has {:#x} of {:#x})", ops,
+                           kSubgroupOps);
+    if ((properties.subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0)
+        return "the driver lacks subgroup operations in compute shaders";
+    return DriverFault(properties.driver);
+}
+
+// A family without graphics where there is one: what runs there does not wait for a desktop.
+Status ChooseQueue(const Calls& calls, Physical& physical) {
+    uint32_t count = 0;
+    calls.GetPhysicalDeviceQueueFamilyProperties(physical.handle, &count, nullptr);
+    std::vector<VkQueueFamilyProperties> families(count);
+    calls.GetPhysicalDeviceQueueFamilyProperties(physical.handle, &count, families.data());
+    int best = -1;
+    for (uint32_t i = 0; i < count; ++i) {
+        const VkQueueFamilyProperties& family = families[i];
+        if (family.queueCount == 0 || (family.queueFlags & VK_QUEUE_COMPUTE_BIT) == 0) continue;
+        if (best >= 0 && (family.queueFlags & VK_QUEUE_GRAPHICS_BIT) != 0) continue;
+        if (best >= 0 &&
+            (families[static_cast<size_t>(best)].queueFlags & VK_QUEUE_GRAPHICS_BIT) == 0)
+            continue;
+        best = static_cast<int>(i);
+    }
+    if (best < 0) {
+        physical.description.unusable = "it has no queue for compute";
+        return {};
+    }
+    physical.queue_family = static_cast<uint32_t>(best);
+    physical.timestamp_bits = families[physical.queue_family].timestampValidBits;
+    return {};
+}
+
+void DescribeMemory(const Calls& calls, Physical& physical) {
+    VkPhysicalDeviceMemoryProperties2 memory{};
+    memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
+    calls.GetPhysicalDeviceMemoryProperties2(physical.handle, &memory);
+    physical.memory = memory.memoryProperties;
+    Description& described = physical.description;
+    described.heaps = ReadHeaps(calls, physical.handle, physical.extensions.memory_budget);
+    constexpr VkMemoryPropertyFlags kMapped = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
+                                              VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                                              VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    const bool shared = described.kind == Kind::kIntegrated || described.kind == Kind::kCpu;
+    for (uint32_t i = 0; shared && i < physical.memory.memoryTypeCount; ++i) {
+        const VkMemoryPropertyFlags flags = physical.memory.memoryTypes[i].propertyFlags;
+        described.unified = described.unified || (flags & kMapped) == kMapped;
+    }
+}
+
+void DescribeSubgroups(const Properties& properties, const Features& has, Physical& physical) {
+    Description& described = physical.description;
+    described.subgroup = properties.subgroup.subgroupSize;
+    described.least_subgroup = described.most_subgroup = described.subgroup;
+    physical.subgroup_control =
+        has.control.subgroupSizeControl == VK_TRUE &&
+        (properties.control.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0;
+    if (!physical.subgroup_control) return;
+    physical.full_subgroups = has.control.computeFullSubgroups == VK_TRUE;
+    described.least_subgroup = properties.control.minSubgroupSize;
+    described.most_subgroup = properties.control.maxSubgroupSize;
+}
+
+}  // namespace
+
+std::vector<Heap> ReadHeaps(const Calls& calls, VkPhysicalDevice device, bool budget) {
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT now{};
+    now.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT;
+    VkPhysicalDeviceMemoryProperties2 memory{};
+    memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
+    if (budget) memory.pNext = &now;
+    calls.GetPhysicalDeviceMemoryProperties2(device, &memory);
+    std::vector<Heap> heaps;
+    for (uint32_t i = 0; i < memory.memoryProperties.memoryHeapCount; ++i) {
+        const VkMemoryHeap& heap = memory.memoryProperties.memoryHeaps[i];
+        const uint64_t used = std::min(now.heapUsage[i], now.heapBudget[i]);
+        heaps.push_back(
+            {.total_bytes = heap.size,
+             .free_bytes = budget ? std::min(heap.size, now.heapBudget[i] - used) : heap.size,
+             .device_local = (heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0});
+    }
+    return heaps;
+}
+
+Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int index) {
+    const Calls& calls = instance.calls();
+    Physical physical;
+    physical.handle = device;
+    WEFT_ASSIGN(const Extensions extensions, ReadExtensions(calls, device));
+    Properties properties;
+    if (extensions.subgroup_size_control) {
+        properties.Also(properties.control,
+                        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES_EXT);
+    }
+    if (extensions.maintenance4) {
+        properties.Also(properties.buffers,
+                        VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES_KHR);
+    }
+    calls.GetPhysicalDeviceProperties2(device, &properties.base);
+    Features has(extensions);
+    calls.GetPhysicalDeviceFeatures2(device, &has.base);
+
+    const VkPhysicalDeviceProperties& base = properties.base.properties;
+    Description& described = physical.description;
+    described.index = index;
+    described.kind = KindOf(base.deviceType);
+    described.name = base.deviceName;
+    described.driver =
+        fmt::format("{} {}", properties.driver.driverName, properties.driver.driverInfo);
+    described.api = VersionText(base.apiVersion);
+    described.vendor_id = base.vendorID;
+    described.device_id = base.deviceID;
+    described.driver_version = base.driverVersion;
+    described.shared_bytes = base.limits.maxComputeSharedMemorySize;
+    described.most_invocations = std::min(base.limits.maxComputeWorkGroupInvocations,
+                                          base.limits.maxComputeWorkGroupSize[0]);
+    described.integer_dot = has.dot.shaderIntegerDotProduct == VK_TRUE;
+    described.host_import = extensions.external_memory_host;
+    std::copy_n(base.pipelineCacheUUID, VK_UUID_SIZE, physical.cache_uuid.begin());
+    physical.extensions = extensions;
+    physical.most_buffer_bytes = properties.memory.maxMemoryAllocationSize;
+    if (extensions.maintenance4)
+        physical.most_buffer_bytes =
+            std::min(physical.most_buffer_bytes, properties.buffers.maxBufferSize);
+    DescribeSubgroups(properties, has, physical);
+    DescribeMemory(calls, physical);
+    if (has.matrix.cooperativeMatrix == VK_TRUE) {
+        WEFT_ASSIGN(described.cooperative_matrix, HasMatrix16(calls, instance.handle(), device));
+    }
+    WEFT_TRY(ChooseQueue(calls, physical));
+    if (physical.timestamp_bits > 0) described.timestamp_ns = base.limits.timestampPeriod;
+    if (described.unusable.empty()) described.unusable = Lacking(properties, has);
+    return physical;
+}
+
+}  // namespace weft::gpu

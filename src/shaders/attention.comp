@@ -1,0 +1,328 @@
+// Attention of a tile of queries that read one KV head over keys [begin, end), softmax online (Milakov
+// and Gimelshein 2018; Dao et al. 2022). The tile's queries are pairs (row, head) of a block of rows
+// of one sequence. Keys come in tiles that begin at multiples of kKeys, so that what a row gets does
+// not depend on the other rows of its block: a tile that is hidden from a row changes none of its
+// bits.
+//
+// kSplit: a block is one row, and a workgroup has one chunk of its keys (positions
+// [c n, c n + n), n is ChunkOf(the row's)): it writes the sum of values, the largest score and the sum of weights for
+// attention_merge.comp; where there is one chunk, the result.
+//
+// Workgroup (tile of pairs * chunks + chunk, KV head, block or row).
+#version 460
+#extension GL_EXT_control_flow_attributes : require
+#include "cache.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint kThreads = 128;
+layout(constant_id = 1) const uint kType = 1;      // of the caches
+layout(constant_id = 2) const uint kKeyDims = 64;
+layout(constant_id = 3) const uint kValueDims = 64;
+layout(constant_id = 4) const uint kFirstDims = 64;  // of a key, those from q; the others from q_more
+layout(constant_id = 5) const uint kPairs = 16;
+layout(constant_id = 6) const uint kKeys = 32;   // of a tile; a multiple of 4, at most kThreads
+layout(constant_id = 7) const uint kSlice = 64;  // dims that are in shared memory; a multiple of 4
+layout(constant_id = 8) const bool kSplit = false;
+// The orders of sums: invocations that share a pair's softmax, and groups of every so many keys whose
+// values are added apart.
+layout(constant_id = 9) const uint kLanes = 8;
+layout(constant_id = 10) const uint kKeyGroups = 1;
+
+layout(push_constant, scalar) uniform Args {
+    Floats q, q_more;
+    uint64_t k_cache, v_cache;
+    Floats result, partial, sinks;  // sinks: 0 where there are none
+    uint64_t rows_or_blocks;        // kSplit: Ints, the sequence of each row; else Blocks
+    Sequences sequences;
+    Ints pages;
+    uint heads, first_head, group, first_kv_head, kv_heads;
+    uint page_tokens, window, chunks;
+    float scale, soft_cap;
+    uint first_row;  // kSplit: of workgroup z = 0, whose chunks are the first of `partial`
+};
+
+const float kHidden = -3.0e38;  // a score that no query sees
+
+const uint kFours = kSlice / 4;
+const uint kKeySlices = (kKeyDims + kSlice - 1) / kSlice;
+const uint kValueSlices = (kValueDims + kSlice - 1) / kSlice;
+const uint kPitch = kFours + 1;  // of a key in `tile`
+const uint kQueryPitch = kKeySlices * kFours;
+shared vec4 queries[kPairs * kQueryPitch];
+shared vec4 tile[kKeys * kPitch];
+shared vec4 weights[kPairs * kKeys / 4];
+shared uint slots[kKeys];
+shared float shrinks[kPairs];
+
+// Scores: an invocation has one key and every kScoreGroups-th pair.
+const uint kScoreGroups = kThreads / kKeys;
+const uint kScorePairs = (kPairs + kScoreGroups - 1) / kScoreGroups;
+// Softmax: kLanes invocations for a pair.
+shared float lanes[kPairs * kLanes];
+// Values: an invocation has one dim of a slice and every kValueGroups-th pair; or where there are key
+// groups, one pair and every kKeyGroups-th four keys.
+const uint kValueGroups = kThreads / kSlice;
+const uint kValuePairs = (kPairs + kValueGroups - 1) / kValueGroups;
+
+// The block, and its part that this workgroup works on.
+uint row_begin, row_count, head_begin, head_count, first_position, first_page, first_pair;
+uint begin, end;  // of keys
+float sums[kValueSlices * kValuePairs];
+float most = kHidden, total = 0.0;  // of the invocation's pair and lane
+
+uint RowOf(uint pair) { return (first_pair + pair) / head_count; }
+uint HeadOf(uint pair) { return head_begin + (first_pair + pair) % head_count; }
+bool IsPair(uint pair) { return RowOf(pair) < row_count; }
+uint FirstKey(uint position) {
+    return window == 0 || position < window ? 0 : position - window + 1;
+}
+
+bool Place() {
+    const uint unit = gl_WorkGroupID.z;
+    uint sequence_index;
+    if (kSplit) {
+        row_begin = first_row + unit;
+        sequence_index = uint(Ints(rows_or_blocks).at[row_begin]);
+        row_count = 1;
+    } else {
+        const BlockEntry block = Blocks(rows_or_blocks).at[unit];
+        sequence_index = uint(block.sequence);
+        row_begin = uint(block.row_begin);
+        row_count = uint(block.row_count);
+    }
+    const SequenceEntry sequence = sequences.at[sequence_index];
+    first_position = uint(sequence.position) + row_begin - uint(sequence.row_begin);
+    first_page = uint(sequence.first_page);
+    const uint model_begin = (first_kv_head + gl_WorkGroupID.y) * group;  // heads of the model
+    const uint low = max(model_begin, first_head);
+    const uint high = min(model_begin + group, first_head + heads);
+    if (high <= low) return false;
+    head_begin = low - first_head;
+    head_count = high - low;
+    first_pair = gl_WorkGroupID.x / chunks * kPairs;
+    begin = FirstKey(first_position);
+    end = first_position + row_count;
+    if (kSplit) {
+        const uint chunk = ChunkOf(first_position);
+        const uint first = (begin / chunk + gl_WorkGroupID.x % chunks) * chunk;
+        begin = max(begin, first);
+        end = min(end, first + chunk);
+    }
+    return begin < end && IsPair(0);
+}
+
+void LoadQueries() {
+    const uint all = kPairs * kQueryPitch * 4;
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < all; i += kThreads) {
+        const uint pair = i / (kQueryPitch * 4), d = i % (kQueryPitch * 4);
+        float value = 0.0;
+        if (d < kKeyDims && IsPair(pair)) {
+            const uint at = (row_begin + RowOf(pair)) * heads + HeadOf(pair);
+            value = d < kFirstDims ? q.at[at * kFirstDims + d]
+                                   : q_more.at[at * (kKeyDims - kFirstDims) + d - kFirstDims];
+        }
+        queries[i / 4][i % 4] = value;
+    }
+}
+
+// Where the rows of keys [first, first + kKeys) stand.
+void FindSlots(uint first) {
+    const uint i = gl_LocalInvocationIndex;
+    if (i >= kKeys) return;
+    const uint key = first + i;
+    uint slot = 0xffffffffu;
+    if (key >= begin && key < end) {
+        const uint page = uint(pages.at[first_page + key / page_tokens]);
+        slot = (page * kv_heads + gl_WorkGroupID.y) * page_tokens + key % page_tokens;
+    }
+    slots[i] = slot;
+}
+
+// A slice of the rows of a tile; zeros for keys that are not of this workgroup.
+void LoadTile(uint64_t cache, uint slice, uint dims) {
+    [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < kKeys * kFours; i += kThreads) {
+        const uint key = i / kFours, four = i % kFours;
+        vec4 values = vec4(0);
+        if (slots[key] != 0xffffffffu) {
+            const uint64_t row = cache + uint64_t(slots[key]) * RowBytes(kType, kKeyDims);
+            values = LoadFour(row, kType, slice * kSlice + four * 4, dims);
+        }
+        tile[key * kPitch + four] = values;
+    }
+}
+
+void Score(uint first) {
+    float scores[kScorePairs];
+    [[unroll]] for (uint i = 0; i < kScorePairs; ++i) scores[i] = 0.0;
+    const uint key = gl_LocalInvocationIndex % kKeys, offset = gl_LocalInvocationIndex / kKeys;
+    [[dont_unroll]] for (uint slice = 0; slice < kKeySlices; ++slice) {
+        barrier();
+        LoadTile(k_cache, slice, kKeyDims);
+        barrier();
+        [[dont_unroll]] for (uint four = 0; four < kFours; ++four) {
+            const vec4 k = tile[key * kPitch + four];
+            [[unroll]] for (uint i = 0; i < kScorePairs; ++i) {
+                const uint pair = min(offset + i * kScoreGroups, kPairs - 1);
+                const vec4 x = queries[pair * kQueryPitch + slice * kFours + four];
+                scores[i] = fma(k.w, x.w, fma(k.z, x.z, fma(k.y, x.y, fma(k.x, x.x, scores[i]))));
+            }
+        }
+    }
+    [[unroll]] for (uint i = 0; i < kScorePairs; ++i) {
+        const uint pair = offset + i * kScoreGroups;
+        if (pair >= kPairs) break;
+        const uint position = first_position + RowOf(pair), at = first + key;
+        const bool seen = at < end && at <= position && at >= max(begin, FirstKey(position));
+        float score = scores[i] * scale;
+        if (soft_cap != 0.0) score = soft_cap * Tanh(score / soft_cap);
+        const uint index = pair * kKeys + key;
+        weights[index / 4][index % 4] = seen && IsPair(pair) ? score : kHidden;
+    }
+}
+
+// Scores become weights.
+void Soften() {
+    const uint pair = gl_LocalInvocationIndex / kLanes, lane = gl_LocalInvocationIndex % kLanes;
+    const bool works = pair < kPairs;
+    barrier();
+    if (works) {
+        float largest = kHidden;
+        [[dont_unroll]] for (uint i = lane; i < kKeys; i += kLanes) {
+            const uint index = pair * kKeys + i;
+            largest = max(largest, weights[index / 4][index % 4]);
+        }
+        lanes[gl_LocalInvocationIndex] = largest;
+    }
+    barrier();
+    if (works) {
+        float largest = most;
+        [[dont_unroll]] for (uint i = 0; i < kLanes; ++i) largest = max(largest, lanes[pair * kLanes + i]);
+        const float shrink = exp(most - largest);
+        float sum = 0.0;
+        [[dont_unroll]] for (uint i = lane; i < kKeys; i += kLanes) {
+            const uint index = pair * kKeys + i;
+            const float score = weights[index / 4][index % 4];
+            const float weight = score <= -2.9e38 ? 0.0 : exp(score - largest);
+            weights[index / 4][index % 4] = weight;
+            sum += weight;
+        }
+        total = fma(total, shrink, sum);
+        most = largest;
+        if (lane == 0) shrinks[pair] = shrink;
+    }
+}
+
+// The pair of sum i of this invocation's.
+uint ValuePair(uint i) {
+    const uint offset = gl_LocalInvocationIndex / kSlice;
+    return kKeyGroups > 1 ? offset % kPairs : offset + i * kValueGroups;
+}
+uint KeyGroup() {
+    return kKeyGroups > 1 ? gl_LocalInvocationIndex / kSlice / kPairs : 0;
+}
+bool SumsValues() {
+    return gl_LocalInvocationIndex < kValueGroups * kSlice && KeyGroup() < kKeyGroups;
+}
+
+void AddSlice(uint slice) {
+    const uint dim = gl_LocalInvocationIndex % kSlice;
+    [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
+        sums[slice * kValuePairs + i] *= shrinks[min(ValuePair(i), kPairs - 1)];
+    }
+    [[dont_unroll]] for (uint four = KeyGroup(); four < kKeys / 4; four += kKeyGroups) {
+        const uint at = four * 4 * kPitch + dim / 4, part = dim % 4;
+        const vec4 v = vec4(tile[at][part], tile[at + kPitch][part], tile[at + 2 * kPitch][part],
+                            tile[at + 3 * kPitch][part]);
+        [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
+            const vec4 w = weights[min(ValuePair(i), kPairs - 1) * (kKeys / 4) + four];
+            float sum = sums[slice * kValuePairs + i];
+            sum = fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
+            sums[slice * kValuePairs + i] = sum;
+        }
+    }
+}
+
+void AddValues() {
+    [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
+        barrier();
+        LoadTile(v_cache, slice, kValueDims);
+        barrier();
+        if (SumsValues()) AddSlice(slice);
+    }
+}
+
+// Adds up the sums of key groups: those of group 0 become all.
+void JoinKeyGroups() {
+    if (kKeyGroups == 1) return;
+    [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
+        barrier();
+        const uint at = gl_LocalInvocationIndex;
+        if (SumsValues()) tile[at / 4][at % 4] = sums[slice * kValuePairs];
+        barrier();
+        if (SumsValues() && KeyGroup() == 0) {
+            float sum = sums[slice * kValuePairs];
+            for (uint other = 1; other < kKeyGroups; ++other) {
+                const uint from = at + other * kPairs * kSlice;
+                sum += tile[from / 4][from % 4];
+            }
+            sums[slice * kValuePairs] = sum;
+        }
+    }
+}
+
+// The result of a pair, or what attention_merge.comp makes it of.
+void Finish() {
+    barrier();
+    const uint lane = gl_LocalInvocationIndex % kLanes;
+    const uint own = gl_LocalInvocationIndex / kLanes;
+    if (own < kPairs) {
+        lanes[gl_LocalInvocationIndex] = total;
+        if (lane == 0) shrinks[own] = most;
+    }
+    barrier();
+    if (!SumsValues() || KeyGroup() != 0) return;
+    [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
+        const uint pair = ValuePair(i);
+        if (pair >= kPairs || !IsPair(pair)) continue;
+        float all = 0.0;
+        [[dont_unroll]] for (uint j = 0; j < kLanes; ++j) all += lanes[pair * kLanes + j];
+        const uint at = (row_begin + RowOf(pair)) * heads + HeadOf(pair);
+        const bool parted = kSplit && chunks > 1;
+        const uint64_t chunk =
+            uint64_t(at - first_row * heads) * chunks + gl_WorkGroupID.x % chunks;
+        Floats part = Floats(uint64_t(partial) + chunk * ((kValueDims + 2) * 4));
+        float weight = 1.0, divisor = all;
+        if (uint64_t(sinks) != 0) {
+            const float sink = sinks.at[HeadOf(pair)];
+            const float largest = max(shrinks[pair], sink);
+            weight = exp(shrinks[pair] - largest);
+            divisor = fma(weight, all, exp(sink - largest));
+        }
+        [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
+            const uint d = slice * kSlice + gl_LocalInvocationIndex % kSlice;
+            if (d >= kValueDims) continue;
+            const float sum = sums[slice * kValuePairs + i];
+            if (parted) {
+                part.at[d] = sum;
+                if (d == 0) part.at[kValueDims] = shrinks[pair];
+                if (d == 0) part.at[kValueDims + 1] = all;
+            } else {
+                result.at[at * kValueDims + d] = weight * sum / divisor;
+            }
+        }
+    }
+}
+
+void main() {
+    if (!Place()) return;
+    [[unroll]] for (uint i = 0; i < kValueSlices * kValuePairs; ++i) sums[i] = 0.0;
+    LoadQueries();
+    for (uint first = begin / kKeys * kKeys; first < end; first += kKeys) {
+        barrier();
+        FindSlots(first);
+        Score(first);
+        Soften();
+        AddValues();
+    }
+    JoinKeyGroups();
+    Finish();
+}

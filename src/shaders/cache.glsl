@@ -1,0 +1,69 @@
+// Rows of a KV cache of any type, and where a step's tables have them.
+#include "floats.glsl"
+#extension GL_EXT_shader_16bit_storage : require
+
+layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves { uint16_t at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Words2 { uvec2 at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Quads { vec4 at[]; };
+
+const uint kF32 = 0, kF16 = 1, kBF16 = 2, kQ8_0 = 3;  // CacheType of lower_attention.cc
+const uint kBlockBytes = 34;                          // of Q8_0
+
+struct SequenceEntry {
+    int row_begin, row_count, position, first_page, adapter;
+};
+struct BlockEntry {
+    int sequence, row_begin, row_count;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Sequences {
+    SequenceEntry at[];
+};
+layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Blocks {
+    BlockEntry at[];
+};
+
+// Attention of few rows cuts a row's keys into chunks (attention.comp). How many positions a chunk has
+// depends on the row's own position alone: 128, or more where those would be over kMostChunks.
+const uint kMostChunks = 128;
+uint ChunkOf(uint position) {
+    uint chunk = 128;
+    while (position >= chunk * kMostChunks) chunk *= 2;
+    return chunk;
+}
+
+uint RowBytes(uint type, uint dims) {
+    if (type == kQ8_0) return dims / 32 * kBlockBytes;
+    return type == kF32 ? dims * 4 : dims * 2;
+}
+
+vec4 FromHalves(uint type, uint low, uint high) {
+    if (type == kF16) return vec4(unpackHalf2x16(low), unpackHalf2x16(high));
+    return uintBitsToFloat(
+        uvec4(low << 16, low & 0xffff0000u, high << 16, high & 0xffff0000u));
+}
+
+// Element d of the row at `row`, of a type that is not Q8_0.
+float LoadOne(uint64_t row, uint type, uint d) {
+    if (type == kF32) return Floats(row).at[d];
+    return FromHalves(type, uint(Halves(row).at[d]), 0).x;
+}
+
+// Elements [d, d + 4) of a row of `dims`, zeros behind its end. d is a multiple of 4.
+vec4 LoadFour(uint64_t row, uint type, uint d, uint dims) {
+    if (d >= dims) return vec4(0);
+    if (type == kQ8_0) {
+        Halves block = Halves(row + d / 32 * kBlockBytes);
+        const float scale = unpackHalf2x16(uint(block.at[0])).x;
+        const uint at = 1 + d % 32 / 2;
+        const int codes = int(uint(block.at[at]) | uint(block.at[at + 1]) << 16);
+        return scale * vec4(codes << 24 >> 24, codes << 16 >> 24, codes << 8 >> 24, codes >> 24);
+    }
+    if (dims % 4 == 0) {
+        if (type == kF32) return Quads(row).at[d / 4];
+        const uvec2 words = Words2(row).at[d / 4];
+        return FromHalves(type, words.x, words.y);
+    }
+    vec4 values = vec4(0);
+    for (uint i = 0; i < 4 && d + i < dims; ++i) values[i] = LoadOne(row, type, d + i);
+    return values;
+}

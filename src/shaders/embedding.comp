@@ -1,0 +1,54 @@
+//: embedding_f32 -DF32
+//: embedding_f16 -DF16
+//: embedding_bf16 -DBF16
+//: embedding_q4_0 -DQ4_0
+//: embedding_q4_1 -DQ4_1
+//: embedding_q5_0 -DQ5_0
+//: embedding_q5_1 -DQ5_1
+//: embedding_q8_0 -DQ8_0
+//: embedding_q2_k -DQ2_K
+//: embedding_q3_k -DQ3_K
+//: embedding_q4_k -DQ4_K
+//: embedding_q5_k -DQ5_K
+//: embedding_q6_k -DQ6_K
+//: embedding_iq4_nl -DIQ4_NL
+//: embedding_iq4_xs -DIQ4_XS
+//: embedding_tq2_0 -DTQ2_0
+//: embedding_mxfp4 -DMXFP4
+//: embedding_w4 -DW4
+//: embedding_w8 -DW8
+// Rows of a weight as floats: y[t] = table[tokens[t] - first_row], zeros where that is no row of it.
+#version 460
+#include "head.glsl"
+#include "types.glsl"
+
+layout(push_constant, scalar) uniform Args {
+    uint64_t plane[4];
+    uint64_t tokens, y;
+    uint row_units[4];
+    uint n, cols;
+    int first_row;
+} a;
+
+void main() {
+    const uint lane = gl_LocalInvocationIndex;
+    PrepareType(lane, gl_WorkGroupSize.x);
+    const uint t = gl_WorkGroupID.y;
+    const int row = Ints(a.tokens).at[t] - a.first_row;
+    const bool held = row >= 0 && row < int(a.n);
+    WeightRow at;
+    for (int p = 0; p < 4; ++p) {
+        at.plane[p] = a.plane[p] + uint64_t(held ? row : 0) * a.row_units[p] * 16;
+    }
+    const uint64_t y = a.y + uint64_t(t) * a.cols * 4;
+    const uint units = (a.cols + UNIT - 1) / UNIT;
+    const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+    for (uint unit = gl_WorkGroupID.x * gl_WorkGroupSize.x + lane; unit < units; unit += stride) {
+        vec4 w[QUADS];
+        Decode(at, unit, w);
+        [[unroll]] for (uint i = 0; i < UNIT; ++i) {
+            const uint column = unit * UNIT + i;
+            if (column < a.cols) Floats(y).at[column] = held ? w[i / 4][i % 4] : 0.0;
+        }
+    }
+}

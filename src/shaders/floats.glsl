@@ -1,0 +1,61 @@
+// Float arrays by device address, and functions that are the same on every device: where GLSL leaves
+// accuracy or rounding to the driver (tanh, round, a narrower float), they are made of what it
+// defines.
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_buffer_reference2 : require
+#extension GL_EXT_scalar_block_layout : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+
+layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Floats { float at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Ints { int at[]; };
+
+// 1 / (1 + exp(-x)), without an overflow on the way.
+float Sigmoid(float x) {
+    const float t = exp(-abs(x));
+    return (x >= 0.0 ? 1.0 : t) / (1.0 + t);
+}
+
+// Near 0 the series, whose next term, 0.0089 x^10, is below half a rounding; else by exp.
+float Tanh(float x) {
+    const float size = abs(x);
+    if (size < 0.25) {
+        const float s = x * x;
+        const float tail = fma(s, fma(s, fma(s, 0.021869488, -0.053968254), 0.13333333), -0.33333333);
+        return fma(x * s, tail, x);
+    }
+    const float t = exp(-2.0 * size);
+    const float value = (1.0 - t) / (1.0 + t);
+    return x < 0.0 ? -value : value;
+}
+
+// a / b, rounded to nearest but for ties of the last step: GLSL's division may be off by 2.5 ulp.
+float Divide(float a, float b) {
+    const float q = a / b;
+    return fma(fma(-q, b, a), 1.0 / b, q);
+}
+
+// Half away from zero.
+float RoundAway(float x) {
+    const float whole = trunc(x);
+    return abs(x - whole) >= 0.5 ? whole + sign(x) : whole;
+}
+
+// To nearest even, as tensor/half.h: the low 16 bits of the result.
+uint ToF16(float value) {
+    const uint bits = floatBitsToUint(value);
+    const uint sign_bit = (bits >> 16) & 0x8000u;
+    const uint magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return sign_bit | 0x7e00u;
+    if (magnitude >= 0x477ff000u) return sign_bit | 0x7c00u;
+    if (magnitude < 0x38800000u) {
+        const float shifted = uintBitsToFloat(magnitude) + 0.5;
+        return sign_bit | (floatBitsToUint(shifted) - 0x3f000000u);
+    }
+    const uint rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+    return sign_bit | ((rounded - 0x38000000u) >> 13);
+}
+uint ToBF16(float value) {
+    const uint bits = floatBitsToUint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;
+    return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+}

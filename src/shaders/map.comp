@@ -1,0 +1,36 @@
+// Element by element: y = f(a, b), where b is of the same shape, a row's, or a column's. Which f is
+// specialization constant 1 (RowMap of lower_rows.cc).
+#version 460
+#include "floats.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kMap = 0;
+layout(push_constant, scalar) uniform Args {
+    Floats a, b, y;
+    uint count, cols;
+    float factor;
+};
+
+float Of(uint i) {
+    const float x = a.at[i];
+    switch (kMap) {
+        case 0: return x + b.at[i];
+        case 1: return x + b.at[i % cols];
+        case 2: return factor * x;
+        case 3: return factor * Tanh(x / factor);
+        case 4: return x * Sigmoid(b.at[i / cols]);
+        case 5: return x * Sigmoid(x) * b.at[i];
+        case 6: {
+            const float u = 0.7978845608 * (x + 0.044715 * x * x * x);
+            return x * Sigmoid(2.0 * u) * b.at[i];
+        }
+        default: {
+            const float gate = min(x, 7.0);
+            return gate * Sigmoid(1.702 * gate) * (clamp(b.at[i], -7.0, 7.0) + 1.0);
+        }
+    }
+}
+
+void main() {
+    const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+    for (uint i = gl_GlobalInvocationID.x; i < count; i += stride) y.at[i] = Of(i);
+}

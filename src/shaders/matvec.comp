@@ -1,0 +1,226 @@
+//: matvec_f32 -DF32
+//: matvec_f16 -DF16
+//: matvec_bf16 -DBF16
+//: matvec_q4_0 -DQ4_0
+//: matvec_q4_1 -DQ4_1
+//: matvec_q5_0 -DQ5_0
+//: matvec_q5_1 -DQ5_1
+//: matvec_q8_0 -DQ8_0
+//: matvec_q2_k -DQ2_K
+//: matvec_q3_k -DQ3_K
+//: matvec_q4_k -DQ4_K
+//: matvec_q5_k -DQ5_K
+//: matvec_q6_k -DQ6_K
+//: matvec_iq4_nl -DIQ4_NL
+//: matvec_iq4_xs -DIQ4_XS
+//: matvec_tq2_0 -DTQ2_0
+//: matvec_mxfp4 -DMXFP4
+//: matvec_w4 -DW4
+//: matvec_w8 -DW8
+// Products of a weight and few rows: y[t][r] = x[t] . weight[r] + bias[r].
+//
+// A workgroup makes kOut rows of the output for kRows rows of x. Its invocations take units of
+// columns in turn; their sums are added up by subgroups, then over these. So the order of a sum
+// depends on the number of columns and on the sizes of workgroup and subgroup, never on the rows:
+// products and sums are `precise` fma, which no compiler contracts otherwise for another kRows.
+//
+// z  kPlain: -.  kHeads: a matrix of the stack and its columns of x and y.  kExperts: a slot (row of
+//    the step * used + k), whose expert's matrix it is.  kSum: a row of the step, whose slots'
+//    products are added up in the order of the experts' ids.
+#version 460
+#include "head.glsl"
+#include "types.glsl"
+
+layout(constant_id = 1) const uint kRows = 1;
+layout(constant_id = 2) const uint kOut = 2;
+layout(constant_id = 3) const uint kKind = 0;
+// Rows of x begin at multiples of 16 bytes, and have whole units.
+layout(constant_id = 4) const bool kWhole = true;
+
+const uint kSums = kRows * kOut;
+const uint kPlain = 0, kHeads = 1, kExperts = 2, kSum = 3;
+
+layout(push_constant, scalar) uniform Args {
+    uint64_t plane[4];
+    uint64_t x, y, bias;          // bias: or 0
+    uint64_t ids, weights, base;  // of experts; base: or 0
+    uint row_units[4];            // of each plane: 16 bytes
+    uint n, cols, rows;           // of a matrix; rows of x
+    uint first_expert, experts, used;
+    uint by_token;  // x has a row for each row of the step, not for each slot
+} a;
+
+const uint kMostSubgroups = 32;
+shared float partial[kMostSubgroups * kSums];
+
+// Units of one row of x, one for each invocation: loaded as they follow one another, read 16 bytes
+// by 16 with a stride that hits all banks. Only where several rows are multiplied: one row is read
+// once for several rows of the weight.
+const bool kStaged = kRows > 1;
+shared vec4 staged[kStaged ? gl_WorkGroupSize.x * (QUADS + 1) : 1];
+
+WeightRow RowOf(uint row) {
+    WeightRow at;
+    [[unroll]] for (int p = 0; p < 4; ++p) {
+        at.plane[p] = a.plane[p] + uint64_t(row) * a.row_units[p] * 16;
+    }
+    return at;
+}
+
+// Columns of a row of x; those beyond the last are zeros.
+vec4 Load(uint64_t x, uint column) {
+    if (kWhole) return Floats4(x).at[column >> 2];
+    vec4 four = vec4(0);
+    [[unroll]] for (uint i = 0; i < 4; ++i) {
+        if (column + i < a.cols) four[i] = Floats(x).at[column + i];
+    }
+    return four;
+}
+
+void Stage(uint64_t x, uint begin, uint lane) {
+    barrier();
+    [[unroll]] for (uint i = 0; i < QUADS; ++i) {
+        const uint four = i * gl_WorkGroupSize.x + lane, column = begin * UNIT + 4 * four;
+        if (column < a.cols) staged[four + four / QUADS] = Load(x, column);
+    }
+    barrier();
+}
+
+// sums += factor * (rows of x . rows of the weight), this invocation's units.
+void Multiply(uint64_t x, uint64_t x_stride, uint rows, uint first, uint n, float factor,
+              uint lane, inout float sums[kSums]) {
+    precise float own[kSums];
+    [[unroll]] for (uint i = 0; i < kSums; ++i) own[i] = 0;
+    WeightRow at[kOut];
+    [[unroll]] for (uint o = 0; o < kOut; ++o) at[o] = RowOf(min(first + o, n - 1));
+    const uint units = (a.cols + UNIT - 1) / UNIT;
+    for (uint begin = 0; begin < units; begin += gl_WorkGroupSize.x) {
+        const uint unit = begin + lane;
+        vec4 w[kOut][QUADS];
+        if (unit < units) {
+            [[unroll]] for (uint o = 0; o < kOut; ++o) Decode(at[o], unit, w[o]);
+        }
+        [[unroll]] for (uint t = 0; t < kRows; ++t) {
+            const uint64_t row = x + min(t, rows - 1) * x_stride;
+            if (kStaged) Stage(row, begin, lane);
+            if (unit < units) {
+                vec4 columns[QUADS];
+                [[unroll]] for (uint j = 0; j < QUADS; ++j) {
+                    columns[j] = kStaged ? staged[lane * (QUADS + 1) + j]
+                                         : Load(row, unit * UNIT + 4 * j);
+                }
+                [[unroll]] for (uint o = 0; o < kOut; ++o) {
+                    precise vec4 four = w[o][0] * columns[0];
+                    [[unroll]] for (uint j = 1; j < QUADS; ++j) {
+                        four = fma(w[o][j], columns[j], four);
+                    }
+                    precise float pair = four.x + four.y;
+                    precise float other = four.z + four.w;
+                    precise float all = pair + other;
+                    own[t * kOut + o] = own[t * kOut + o] + all;
+                }
+            }
+        }
+    }
+    [[unroll]] for (uint i = 0; i < kSums; ++i) {
+        precise float sum = kKind == kSum ? fma(factor, own[i], sums[i]) : own[i];
+        sums[i] = sum;
+    }
+}
+
+// Adds up the invocations' sums; afterwards invocation i < kSums returns that of sums[i].
+float Total(uint lane, float sums[kSums]) {
+    [[unroll]] for (uint i = 0; i < kSums; ++i) {
+        precise float sum = subgroupAdd(sums[i]);
+        if (subgroupElect()) partial[gl_SubgroupID * kSums + i] = sum;
+    }
+    barrier();
+    precise float total = 0;
+    if (lane < kSums) {
+        for (uint s = 0; s < gl_NumSubgroups; ++s) {
+            total = total + partial[s * kSums + lane];
+        }
+    }
+    barrier();
+    return total;
+}
+
+// The slot of `row` that comes behind (expert, slot) in the order of ids; a.used: none.
+uint NextSlot(uint row, inout int expert) {
+    int best = 0x7fffffff;
+    uint found = a.used;
+    for (uint k = 0; k < a.used; ++k) {
+        const int id = Ints(a.ids).at[row * a.used + k] - int(a.first_expert);
+        if (id > expert && id < best && id < int(a.experts)) {
+            best = id;
+            found = k;
+        }
+    }
+    expert = best;
+    return found;
+}
+
+// base + the sum over the experts of row z of weight * (their product + bias).
+void SumExperts(uint first, uint lane) {
+    const uint row = gl_WorkGroupID.z;
+    precise float biases = 0;
+    float sums[kSums];
+    [[unroll]] for (uint i = 0; i < kSums; ++i) sums[i] = 0;
+    int expert = -1;
+    for (uint k = NextSlot(row, expert); k < a.used; k = NextSlot(row, expert)) {
+        const uint slot = row * a.used + k;
+        const float weight = Floats(a.weights).at[slot];
+        const uint matrix = uint(expert) * a.n;
+        Multiply(a.x + uint64_t(slot) * a.cols * 4, 0, 1, matrix + first, matrix + a.n, weight,
+                 lane, sums);
+        if (a.bias != 0 && lane < kOut && first + lane < a.n) {
+            biases = fma(weight, Floats(a.bias).at[matrix + first + lane], biases);
+        }
+    }
+    const float total = Total(lane, sums);
+    if (lane >= kOut || first + lane >= a.n) return;
+    const uint64_t at = uint64_t(row) * a.n + first + lane;
+    precise float sum = total + biases;
+    if (a.base != 0) sum = sum + Floats(a.base + at * 4).at[0];
+    Floats(a.y + at * 4).at[0] = sum;
+}
+
+void main() {
+    const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+    PrepareType(lane, gl_WorkGroupSize.x);
+    const uint z = gl_WorkGroupID.z;
+    uint matrix = 0, y_stride = a.n, begin = gl_WorkGroupID.y * kRows, rows = a.rows;
+    uint64_t x = a.x, y = a.y, x_stride = uint64_t(a.cols) * 4;
+    if (kKind == kHeads) {
+        matrix = z;
+        x += z * x_stride;
+        x_stride *= gl_NumWorkGroups.z;
+        y += uint64_t(z) * a.n * 4;
+        y_stride *= gl_NumWorkGroups.z;
+    } else if (kKind == kExperts) {
+        const int expert = Ints(a.ids).at[z] - int(a.first_expert);
+        if (expert < 0 || expert >= int(a.experts)) return;
+        matrix = uint(expert);
+        x += uint64_t(a.by_token != 0 ? z / a.used : z) * x_stride;
+        y += uint64_t(z) * a.n * 4;
+        rows = 1;
+    }
+    x += begin * x_stride;
+    y += uint64_t(begin) * y_stride * 4;
+    rows -= begin;
+    for (uint first = gl_WorkGroupID.x * kOut; first < a.n; first += gl_NumWorkGroups.x * kOut) {
+        if (kKind == kSum) {
+            SumExperts(first, lane);
+            continue;
+        }
+        const uint head = matrix * a.n;
+        float sums[kSums];
+        Multiply(x, x_stride, rows, head + first, head + a.n, 1, lane, sums);
+        const uint t = lane / kOut, o = first + lane % kOut;
+        const float total = Total(lane, sums);
+        if (t >= min(rows, kRows) || o >= a.n) continue;
+        precise float sum = total;
+        if (a.bias != 0) sum = sum + Floats(a.bias).at[head + o];
+        Floats(y + uint64_t(t) * y_stride * 4).at[o] = sum;
+    }
+}

@@ -1,0 +1,42 @@
+// rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over groups of columns: workgroup (group, row).
+// With squares, the sum of squares comes from there. sum_squares (specialization constant 1): y gets
+// that sum, of columns of rows.
+#version 460
+#include "floats.glsl"
+#include "reduce.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const bool kSumSquares = false;
+layout(push_constant, scalar) uniform Args {
+    Floats x, weight, squares, y;  // weight, squares: 0 where there are none
+    uint x_stride, cols;           // cols: of a group
+    uint squares_stride, y_stride;
+    float whole, eps;  // whole: columns that the sum is of
+};
+
+void Scale(uint begin, float scale) {
+    const bool plain = uint64_t(weight) == 0;
+    for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
+        const float value = x.at[begin + i] * scale;
+        y.at[begin + i] = plain ? value : value * weight.at[i];
+    }
+}
+
+void main() {
+    const uint row = gl_WorkGroupID.y;
+    const uint begin = row * x_stride + gl_WorkGroupID.x * cols;
+    if (uint64_t(squares) != 0) {
+        Scale(begin, 1.0 / sqrt(squares.at[row * squares_stride] / whole + eps));
+        return;
+    }
+    float sum = 0.0;
+    for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
+        const float value = x.at[begin + i];
+        sum = fma(value, value, sum);
+    }
+    sum = SumOfGroup(sum);
+    if (!kSumSquares) {
+        Scale(begin, 1.0 / sqrt(sum / whole + eps));
+    } else if (gl_LocalInvocationIndex == 0) {
+        y.at[row * y_stride] = sum;
+    }
+}

@@ -1,0 +1,16 @@
+// Sums and maxima over a workgroup of at most 1024 invocations, in an order that depends on its size
+// and the driver's subgroups alone. Every invocation calls them, and has the result.
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+
+shared float reduce_parts[256];
+
+float SumOfGroup(float value) {
+    const float part = subgroupAdd(value);
+    barrier();  // parts of the call before were read
+    if (subgroupElect()) reduce_parts[gl_SubgroupID] = part;
+    barrier();
+    float sum = 0.0;
+    for (uint i = 0; i < gl_NumSubgroups; ++i) sum += reduce_parts[i];
+    return sum;
+}

@@ -1,0 +1,93 @@
+// The `count` best of up to 2,048 values a workgroup, in order: the largest first, of equals that of
+// the lowest index, a NaN before all. From a row, or from what workgroups of a stage before chose;
+// the last stage, which is one workgroup, writes values and indices.
+//
+// A value and its index are one number, larger for the better: bits of the float that order as
+// integers, then the index, flipped. No two are equal, so any way to sort gives the same.
+#version 460
+#include "floats.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const bool kFromRow = true;
+layout(constant_id = 2) const bool kLast = true;
+layout(constant_id = 3) const bool kOne = false;  // count is 1: nothing is sorted
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Ranks { uint64_t at[]; };
+struct Candidate {
+    float value;
+    uint index;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 4) writeonly buffer Candidates {
+    Candidate at[];
+};
+layout(push_constant, scalar) uniform Args {
+    Floats row;
+    Ranks from, to;
+    Candidates chosen;
+    uint items, count;  // items: of the row or of `from`
+};
+
+const uint kItems = 2048;  // of a workgroup
+shared uint64_t ranks[kItems];
+
+uint64_t RankOf(uint i) {
+    if (i >= items) return 0;  // worse than any
+    if (!kFromRow) return from.at[i];
+    const float value = row.at[i];
+    uint bits = floatBitsToUint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        bits = 0xffffffffu;
+    } else if ((bits & 0x7fffffffu) == 0) {
+        bits = 0x80000000u;  // -0 is 0
+    } else {
+        bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+    }
+    return uint64_t(bits) << 32 | uint64_t(~i);
+}
+
+// Bitonic (Batcher 1968), the best first.
+void Sort() {
+    for (uint size = 2; size <= kItems; size *= 2) {
+        for (uint apart = size / 2; apart > 0; apart /= 2) {
+            barrier();
+            for (uint i = gl_LocalInvocationIndex; i < kItems / 2; i += gl_WorkGroupSize.x) {
+                const uint low = i / apart * apart * 2 + i % apart;
+                const uint64_t a = ranks[low], b = ranks[low + apart];
+                const bool falls = (low & size) == 0;
+                if ((a < b) == falls) {
+                    ranks[low] = b;
+                    ranks[low + apart] = a;
+                }
+            }
+        }
+    }
+    barrier();
+}
+
+void FindBest() {
+    for (uint half_size = kItems / 2; half_size > 0; half_size /= 2) {
+        barrier();
+        for (uint i = gl_LocalInvocationIndex; i < half_size; i += gl_WorkGroupSize.x) {
+            ranks[i] = max(ranks[i], ranks[i + half_size]);
+        }
+    }
+    barrier();
+}
+
+void main() {
+    const uint begin = gl_WorkGroupID.x * kItems;
+    for (uint i = gl_LocalInvocationIndex; i < kItems; i += gl_WorkGroupSize.x) {
+        ranks[i] = RankOf(begin + i);
+    }
+    if (kOne) {
+        FindBest();
+    } else {
+        Sort();
+    }
+    for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
+        if (!kLast) {
+            to.at[gl_WorkGroupID.x * count + i] = ranks[i];
+        } else {
+            const uint index = ~uint(ranks[i]);
+            chosen.at[i] = Candidate(row.at[index], index);
+        }
+    }
+}

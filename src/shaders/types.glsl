@@ -1,0 +1,253 @@
+// Weights of all types, as src/backend/vulkan/weights.cc lays them out: a unit of UNIT columns of a
+// row becomes QUADS vec4 of float32, with the bits of DequantizeRow (tensor/quant.h).
+//
+// One of these is defined: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL
+// IQ4_XS TQ2_0 MXFP4 W4 W8.
+
+#if defined(F32)
+#define PLAIN 32
+#elif defined(F16) || defined(BF16)
+#define PLAIN 16
+#elif defined(Q4_0)
+#define LOW 4
+#define ZERO 8
+#elif defined(Q4_1)
+#define LOW 4
+#elif defined(Q5_0)
+#define LOW 4
+#define HIGH 1
+#define ZERO 16
+#elif defined(Q5_1)
+#define LOW 4
+#define HIGH 1
+#elif defined(Q8_0)
+#define LOW 8
+#elif defined(Q2_K)
+#define LOW 2
+#define SUB 1
+#elif defined(Q3_K)
+#define LOW 2
+#define HIGH 1
+#define SUB 1
+#define ZERO 4
+#elif defined(Q4_K)
+#define LOW 4
+#define SUB 1
+#elif defined(Q5_K)
+#define LOW 4
+#define HIGH 1
+#define SUB 1
+#elif defined(Q6_K)
+#define LOW 4
+#define HIGH 2
+#define SUB 1
+#define ZERO 32
+#elif defined(IQ4_NL)
+#define LOW 4
+#define BOOK 1
+#elif defined(IQ4_XS)
+#define LOW 4
+#define SUB 1
+#define BOOK 1
+#elif defined(TQ2_0)
+#define LOW 2
+#define ZERO 1
+#elif defined(MXFP4)
+#define LOW 4
+#define BOOK 1
+#elif defined(W4)
+#define LOW 4
+#elif defined(W8)
+#define LOW 8
+#else
+#error "no weight type"
+#endif
+
+#ifndef PLAIN
+#define PLAIN 0
+#endif
+#ifndef LOW
+#define LOW 0
+#endif
+#ifndef HIGH
+#define HIGH 0
+#endif
+#ifndef SUB
+#define SUB 0
+#endif
+#ifndef ZERO
+#define ZERO 0
+#endif
+#ifndef BOOK
+#define BOOK 0
+#endif
+
+// Columns that an invocation takes at a time: 16 bytes of codes, at most 32 columns.
+#if PLAIN == 32
+#define UNIT 4
+#elif PLAIN == 16
+#define UNIT 8
+#elif LOW == 8
+#define UNIT 16
+#else
+#define UNIT 32
+#endif
+#define QUADS (UNIT / 4)
+
+layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Words { uint at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Words2 { uvec2 at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) readonly buffer Words4 { uvec4 at[]; };
+
+// Addresses of a row in each plane.
+struct WeightRow { uint64_t plane[4]; };
+
+#if HIGH > 0 && SUB == 1
+#define SUB_PLANE 2
+#define SCALE_PLANE 3
+#elif HIGH > 0 || SUB == 1
+#define SUB_PLANE 1
+#define SCALE_PLANE 2
+#else
+#define SCALE_PLANE 1
+#endif
+
+#if BOOK == 1
+#if defined(MXFP4)
+const float kBook[16] = float[](0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+#else
+const float kBook[16] = float[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89,
+                                113);
+#endif
+shared float the_book[16];
+#endif
+
+// At the head of main(), by all invocations, `lane` of `lanes`.
+void PrepareType(uint lane, uint lanes) {
+#if BOOK == 1
+    for (uint i = lane; i < 16; i += lanes) the_book[i] = kBook[i];
+    barrier();
+#endif
+}
+
+float HalfAt(uint64_t address, uint i) {
+    return unpackHalf2x16(Words(address).at[i >> 1])[i & 1];
+}
+uint ByteAt(uint64_t address, uint i) {
+    return Words(address).at[i >> 2] >> 8 * (i & 3) & 255;
+}
+uint ShortAt(uint64_t address, uint i) {
+    return Words(address).at[i >> 1] >> 16 * (i & 1) & 0xffff;
+}
+float SignedByte(uint bits, int at) { return float(bitfieldExtract(int(bits), at, 8)); }
+
+// Scales and offsets of the unit's first and second 16 columns.
+struct Scales { precise vec2 scale; precise vec2 offset; };
+
+#if PLAIN == 0
+Scales ScalesOf(WeightRow row, uint unit) {
+    const uint64_t at = row.plane[SCALE_PLANE];
+    Scales s;
+    s.offset = vec2(0);
+#if defined(Q4_0) || defined(Q5_0) || defined(IQ4_NL)
+    s.scale = vec2(HalfAt(at, unit));
+#elif defined(Q8_0)
+    s.scale = vec2(HalfAt(at, unit >> 1));
+#elif defined(Q4_1) || defined(Q5_1)
+    const vec2 both = unpackHalf2x16(Words(at).at[unit]);
+    s.scale = both.xx;
+    s.offset = both.yy;
+#elif defined(TQ2_0)
+    s.scale = vec2(HalfAt(at, unit >> 3));
+#elif defined(MXFP4)
+    const uint e = ByteAt(at, unit);
+    s.scale = vec2(uintBitsToFloat(e < 2 ? 0x200000u << e : (e - 1) << 23));
+#elif defined(W4)
+    s.scale = vec2(uintBitsToFloat(Words(at).at[unit] & ~0xffu));
+#elif defined(W8)
+    s.scale = vec2(uintBitsToFloat(Words(at).at[unit >> 1] & ~0xffu));
+    const int rest = 128 - int(Words(at).at[unit >> 1] & 0xffu);
+    if (rest != 0) s.offset = float(rest) * s.scale;
+#elif defined(Q2_K)
+    const vec2 both = unpackHalf2x16(Words(at).at[unit >> 3]);
+    const uint sub = ShortAt(row.plane[SUB_PLANE], unit);
+    s.scale = both.x * vec2(sub & 15, sub >> 8 & 15);
+    s.offset = -(both.y * vec2(sub >> 4 & 15, sub >> 12));
+#elif defined(Q3_K) || defined(Q6_K)
+    const uint sub = ShortAt(row.plane[SUB_PLANE], unit);
+    s.scale = HalfAt(at, unit >> 3) * vec2(SignedByte(sub, 0), SignedByte(sub, 8));
+#elif defined(Q4_K) || defined(Q5_K)
+    const vec2 both = unpackHalf2x16(Words(at).at[unit >> 3]);
+    const uint sub = ShortAt(row.plane[SUB_PLANE], unit);
+    s.scale = vec2(both.x * float(sub & 255));
+    s.offset = vec2(-(both.y * float(sub >> 8)));
+#elif defined(IQ4_XS)
+    s.scale = vec2(HalfAt(at, unit >> 3) * SignedByte(ByteAt(row.plane[SUB_PLANE], unit), 0));
+#endif
+    return s;
+}
+
+vec4 BytesOf(uint four) {
+#if BOOK == 1
+    return vec4(the_book[four & 255], the_book[four >> 8 & 255], the_book[four >> 16 & 255],
+                the_book[four >> 24]);
+#elif defined(Q8_0)
+    return vec4(SignedByte(four, 0), SignedByte(four, 8), SignedByte(four, 16),
+                SignedByte(four, 24));
+#else
+    return vec4(four & 255, four >> 8 & 255, four >> 16 & 255, four >> 24);
+#endif
+}
+#endif
+
+// Columns [unit * UNIT, ...) of the row; beyond the last column zeros.
+void Decode(WeightRow row, uint unit, out vec4 w[QUADS]) {
+#if PLAIN == 32
+    w[0] = uintBitsToFloat(Words4(row.plane[0]).at[unit]);
+#elif defined(F16)
+    const uvec4 bits = Words4(row.plane[0]).at[unit];
+    w[0] = vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
+    w[1] = vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w));
+#elif defined(BF16)
+    const uvec4 bits = Words4(row.plane[0]).at[unit];
+    const uvec4 low = bits << 16, high = bits & 0xffff0000u;
+    w[0] = uintBitsToFloat(uvec4(low.x, high.x, low.y, high.y));
+    w[1] = uintBitsToFloat(uvec4(low.z, high.z, low.w, high.w));
+#else
+#if LOW == 2
+    const uvec2 low = Words2(row.plane[0]).at[unit];
+#else
+    const uvec4 low = Words4(row.plane[0]).at[unit];
+#endif
+#if HIGH == 1
+    const uint high = Words(row.plane[1]).at[unit];
+#elif HIGH == 2
+    const uvec2 high = Words2(row.plane[1]).at[unit];
+#endif
+    const Scales s = ScalesOf(row, unit);
+#if defined(W4)
+    const float zero = float(Words(row.plane[SCALE_PLANE]).at[unit] & 0xffu);
+#elif defined(W8)
+    const float zero = 128;
+#else
+    const float zero = ZERO;
+#endif
+    [[unroll]] for (int j = 0; j < QUADS; ++j) {
+#if LOW == 4
+        uint four = low[j >> 1] >> 4 * (j & 1) & 0x0f0f0f0fu;
+#elif LOW == 2
+        uint four = low[j >> 2] >> 2 * (j & 3) & 0x03030303u;
+#else
+        uint four = low[j];
+#endif
+#if HIGH == 1
+        four |= (high >> j & 0x01010101u) << LOW;
+#elif HIGH == 2
+        four |= (high[j >> 2] >> 2 * (j & 3) & 0x03030303u) << LOW;
+#endif
+        const int part = UNIT == 32 ? j >> 2 : 0;
+        precise vec4 product = (BytesOf(four) - zero) * s.scale[part];
+        precise vec4 value = product + s.offset[part];
+        w[j] = value;
+    }
+#endif
+}

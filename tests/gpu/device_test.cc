@@ -1,0 +1,299 @@
+// A Vulkan device on lavapipe: memory, kernels, submissions, times; and what is refused.
+#include "gpu/device.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "base/file.h"
+#include "gpu/gpu_case.h"
+#include "support/lavapipe.h"
+#include "support/temp_dir.h"
+
+namespace weft::gpu {
+namespace {
+
+using test::Args;
+using test::ScaleArgs;
+
+TEST(GpuDevice, ListSaysWhatThereIs) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    const Description& described = device->description();
+    EXPECT_EQ(described.kind, Kind::kCpu);
+    EXPECT_FALSE(described.name.empty());
+    EXPECT_NE(described.driver.find("Mesa"), std::string::npos) << described.driver;
+    EXPECT_TRUE(described.unified);
+    EXPECT_GE(described.subgroup, 4u);
+    EXPECT_LE(described.least_subgroup, described.subgroup);
+    EXPECT_GE(described.most_subgroup, described.subgroup);
+    EXPECT_GE(described.shared_bytes, 16u << 10);
+    EXPECT_GE(described.most_invocations, 128u);
+    ASSERT_FALSE(described.heaps.empty());
+    for (const Heap& heap : device->heaps()) EXPECT_LE(heap.free_bytes, heap.total_bytes);
+    EXPECT_GE(device->most_buffer_bytes(), 1u << 30);
+}
+
+TEST(GpuDevice, NoSuchDeviceIsNotFound) {
+    if (const auto found = test::FindLavapipe(); !found.ok()) GTEST_SKIP() << found.error().message;
+    for (const int index : {-1, 99}) {
+        const auto device = Device::Open(index);
+        ASSERT_FALSE(device.ok());
+        EXPECT_EQ(device.error().code, ErrorCode::kNotFound) << device.error().message;
+    }
+}
+
+TEST(GpuDevice, RunsAKernel) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    for (const uint32_t count : {1u, 63u, 64u, 1000u}) {
+        for (const Place place : {Place::kHost, Place::kDevice}) {
+            const Status ran = test::RunScale(*device, place, count, 64, 7, 5);
+            EXPECT_TRUE(ran.ok()) << ran.error().message;
+        }
+    }
+}
+
+TEST(GpuDevice, CopiesFillsAndResubmits) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    auto from = device->Allocate(256, Place::kHost), to = device->Allocate(256, Place::kDevice);
+    auto back = device->Allocate(256, Place::kHost);
+    ASSERT_TRUE(from.ok() && to.ok() && back.ok());
+    auto commands = device->Record();
+    ASSERT_TRUE(commands.ok());
+    (*commands)->Fill(*to, 0, 256, 0xabababab);
+    (*commands)->Barrier();
+    (*commands)->Copy(*from, 16, *to, 32, 64);
+    (*commands)->Barrier();
+    (*commands)->Copy(*to, 0, *back, 0, 256);
+    ASSERT_TRUE((*commands)->End().ok());
+    for (int round = 0; round < 3; ++round) {
+        for (int i = 0; i < 256; ++i) from->host()[i] = static_cast<std::byte>(i + round);
+        std::memset(back->host(), 0, 256);
+        auto submitted = device->Submit(**commands);
+        ASSERT_TRUE(submitted.ok()) << submitted.error().message;
+        const Status waited = device->Wait(*submitted, Deadline::In(60'000));
+        ASSERT_TRUE(waited.ok()) << waited.error().message;
+        for (int i = 0; i < 256; ++i) {
+            const int expected = i >= 32 && i < 96 ? (i - 16 + round) & 0xff : 0xab;
+            ASSERT_EQ(static_cast<int>(back->host()[i]), expected) << "byte " << i;
+        }
+    }
+}
+
+TEST(GpuDevice, SubmissionsRunInOrder) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    auto scale = test::MakeScale(*device, 32, 1);
+    ASSERT_TRUE(scale.ok()) << scale.error().message;
+    auto words = device->Allocate(400, Place::kHost);
+    ASSERT_TRUE(words.ok());
+    std::memset(words->host(), 0, 400);
+    std::vector<std::unique_ptr<Commands>> all;
+    uint64_t last = 0;
+    for (int i = 0; i < 12; ++i) {  // y = 2 y + 1
+        auto commands = device->Record();
+        ASSERT_TRUE(commands.ok());
+        (*commands)->Run(**scale, Args(ScaleArgs{words->address(), words->address(), 100, 2}), 4);
+        ASSERT_TRUE((*commands)->End().ok());
+        auto submitted = device->Submit(**commands);
+        ASSERT_TRUE(submitted.ok());
+        EXPECT_EQ(*submitted, last + 1);
+        last = *submitted;
+        all.push_back(*std::move(commands));
+    }
+    ASSERT_TRUE(device->Wait(last, Deadline::In(60'000)).ok());
+    ASSERT_TRUE(device->Wait(1, Deadline::In(0)).ok());
+    for (int i = 0; i < 100; ++i)
+        ASSERT_EQ(reinterpret_cast<uint32_t*>(words->host())[i], (1u << 12) - 1);
+}
+
+TEST(GpuDevice, TimesAreInOrder) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    if (device->description().timestamp_ns == 0) GTEST_SKIP() << "the driver has no timestamps";
+    auto spin = test::MakeSpin(*device);
+    ASSERT_TRUE(spin.ok()) << spin.error().message;
+    auto word = device->Allocate(4, Place::kHost);
+    auto commands = device->Record();
+    ASSERT_TRUE(word.ok() && commands.ok());
+    (*commands)->Time(0);
+    (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 100, 10'000}), 1);
+    (*commands)->Barrier();
+    (*commands)->Time(1);
+    ASSERT_TRUE((*commands)->End().ok());
+    EXPECT_TRUE(device->Times(**commands, 2).empty());
+    for (int round = 0; round < 2; ++round) {
+        const int64_t begin_ns = NowNs();
+        auto submitted = device->Submit(**commands);
+        ASSERT_TRUE(submitted.ok());
+        const Status waited = device->Wait(*submitted, Deadline::In(60'000));
+        ASSERT_TRUE(waited.ok()) << waited.error().message;
+        const int64_t took_ns = NowNs() - begin_ns;
+        const std::vector<int64_t> times = device->Times(**commands, 2);
+        ASSERT_EQ(times.size(), 2u);
+        EXPECT_EQ(times[0], 0);
+        EXPECT_GT(times[1], 0);
+        EXPECT_LE(times[1], took_ns);
+    }
+    EXPECT_TRUE(device->Times(**commands, 3).empty());
+}
+
+TEST(GpuDevice, WaitTimesOutAndTheSubmissionGoesOn) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    auto spin = test::MakeSpin(*device);
+    ASSERT_TRUE(spin.ok()) << spin.error().message;
+    auto word = device->Allocate(4, Place::kHost);
+    auto commands = device->Record();
+    ASSERT_TRUE(word.ok() && commands.ok());
+    (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 10'000, 20'000}), 1);
+    ASSERT_TRUE((*commands)->End().ok());
+    auto submitted = device->Submit(**commands);
+    ASSERT_TRUE(submitted.ok());
+    const Status early = device->Wait(*submitted, Deadline::In(1));
+    ASSERT_FALSE(early.ok());
+    EXPECT_EQ(early.error().code, ErrorCode::kTimeout) << early.error().message;
+    EXPECT_TRUE(device->status().ok());
+    const Status late = device->Wait(*submitted, Deadline::In(60'000));
+    EXPECT_TRUE(late.ok()) << late.error().message;
+}
+
+TEST(GpuDevice, WhatRunsIsWaitedForAtTheEnd) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    auto spin = test::MakeSpin(*device);
+    ASSERT_TRUE(spin.ok()) << spin.error().message;
+    {
+        auto word = device->Allocate(4, Place::kHost);
+        auto commands = device->Record();
+        ASSERT_TRUE(word.ok() && commands.ok());
+        (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 2'000, 20'000}), 1);
+        ASSERT_TRUE((*commands)->End().ok());
+        ASSERT_TRUE(device->Submit(**commands).ok());
+    }  // the buffer goes while the kernel writes to it
+    device.reset();
+}
+
+TEST(GpuDevice, WhatItMadeOutlivesIt) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    auto buffer = device->Allocate(4096, Place::kHost);
+    auto kernel = test::MakeScale(*device, 64, 0);
+    auto commands = device->Record();
+    ASSERT_TRUE(buffer.ok() && kernel.ok() && commands.ok());
+    device.reset();
+    std::memset(buffer->host(), 1, 4096);
+}
+
+TEST(GpuDevice, TwoAtOnce) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    std::vector<std::thread> threads;
+    std::vector<Status> ended(2);
+    for (size_t i = 0; i < ended.size(); ++i) {
+        threads.emplace_back([&ended, i] {
+            auto own = test::OpenLavapipe();
+            for (uint32_t round = 1; own.ok() && ended[i].ok() && round < 6; ++round)
+                ended[i] = test::RunScale(**own, Place::kDevice, 500 * round, 32, round, 3);
+            if (!own.ok()) ended[i] = own.error();
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Status& status : ended) EXPECT_TRUE(status.ok()) << status.error().message;
+}
+
+TEST(GpuDevice, TooMuchMemoryIsSaidWithTheHeaps) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    for (const uint64_t bytes : {uint64_t{1} << 50, ~uint64_t{0} - 7}) {
+        const auto buffer = device->Allocate(bytes, Place::kDevice);
+        ASSERT_FALSE(buffer.ok());
+        EXPECT_EQ(buffer.error().code, ErrorCode::kOutOfMemory);
+        EXPECT_NE(buffer.error().message.find("heaps: "), std::string::npos)
+            << buffer.error().message;
+    }
+    EXPECT_TRUE(device->Allocate(0, Place::kHost).ok());
+}
+
+TEST(GpuDevice, KernelsThatCannotBe) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    const auto none = device->MakeKernel({.name = "absent", .spirv = {}});
+    ASSERT_FALSE(none.ok());
+    EXPECT_EQ(none.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(none.error().message.find("absent"), std::string::npos);
+    const auto wide = test::MakeScale(*device, device->description().most_invocations * 2, 0);
+    ASSERT_FALSE(wide.ok());
+    EXPECT_EQ(wide.error().code, ErrorCode::kUnsupported);
+    for (const uint32_t subgroup : {3u, 1024u}) {
+        const auto odd = test::MakeScale(*device, 64, 0, subgroup);
+        ASSERT_FALSE(odd.ok());
+        EXPECT_EQ(odd.error().code, ErrorCode::kUnsupported) << odd.error().message;
+    }
+    const uint32_t own = device->description().subgroup;
+    const auto same = test::MakeScale(*device, 64, 0, own);
+    ASSERT_TRUE(same.ok()) << same.error().message;
+    EXPECT_EQ((*same)->subgroup(), own);
+}
+
+// Makes a kernel, so that there is a cache, and gives its only file.
+std::string FillCache(const std::string& folder) {
+    {
+        const auto device = test::OpenLavapipe({.cache_folder = folder});
+        WEFT_CHECK(device.ok());
+        const Status ran = test::RunScale(**device, Place::kHost, 10, 8, 2, 0);
+        EXPECT_TRUE(ran.ok()) << ran.error().message;
+    }  // closing it writes the file
+    std::filesystem::directory_iterator files(folder);
+    return files == std::filesystem::directory_iterator() ? "" : files->path().string();
+}
+
+TEST(GpuDevice, PipelineCacheIsKeptAndADamagedOneIgnored) {
+    WEFT_LAVAPIPE_OR_SKIP(first);
+    first.reset();
+    const test::TempDir folder;
+    const std::string cache = folder / "kernels";
+    const std::string path = FillCache(cache);
+    ASSERT_FALSE(path.empty());
+    const std::string good = *ReadTextFile(path);
+    ASSERT_GT(good.size(), 48u);
+    for (const size_t at : {size_t{0}, size_t{9}, size_t{20}, size_t{48}, good.size() - 1}) {
+        std::string bad = good;
+        bad[at] = static_cast<char>(bad[at] ^ 0x40);
+        ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(bad))).ok());
+        EXPECT_EQ(FillCache(cache), path);
+    }
+    for (const size_t size : {size_t{0}, size_t{47}, good.size() / 2}) {
+        ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(good).first(size))).ok());
+        EXPECT_EQ(FillCache(cache), path);
+        EXPECT_GT(ReadTextFile(path)->size(), size);
+    }
+    // A folder that can't be made is no failure.
+    const auto device = test::OpenLavapipe({.cache_folder = path + "/below"});
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    EXPECT_TRUE(test::RunScale(**device, Place::kHost, 10, 8, 2, 0).ok());
+}
+
+// What one submission and its wait take, to be read in the log; nothing depends on it.
+TEST(GpuDevice, SubmitAndWaitAreTimed) {
+    WEFT_LAVAPIPE_OR_SKIP(validated);
+    validated.reset();
+    auto device = Device::Open(*test::FindLavapipe());
+    ASSERT_TRUE(device.ok());
+    auto scale = test::MakeScale(**device, 32, 1);
+    auto words = (*device)->Allocate(128, Place::kHost);
+    auto commands = (*device)->Record();
+    ASSERT_TRUE(scale.ok() && words.ok() && commands.ok());
+    (*commands)->Run(**scale, Args(ScaleArgs{words->address(), words->address(), 32, 2}), 1);
+    ASSERT_TRUE((*commands)->End().ok());
+    std::vector<int64_t> took;
+    for (int i = 0; i < 200; ++i) {
+        const int64_t begin_ns = NowNs();
+        auto submitted = (*device)->Submit(**commands);
+        ASSERT_TRUE(submitted.ok());
+        ASSERT_TRUE((*device)->Wait(*submitted, Deadline::In(60'000)).ok());
+        took.push_back(NowNs() - begin_ns);
+    }
+    std::sort(took.begin(), took.end());
+    RecordProperty("submit_wait_us_median", std::to_string(took[100] / 1000));
+    std::printf("submit + wait: median %.1f us, least %.1f us\n",
+                static_cast<double>(took[100]) / 1e3, static_cast<double>(took[0]) / 1e3);
+}
+
+}  // namespace
+}  // namespace weft::gpu

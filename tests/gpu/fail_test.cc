@@ -1,0 +1,224 @@
+// Every call of Vulkan that can fail does so in turn, over a device's whole life: an error with
+// words comes of it, and nothing stays behind.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <string>
+
+#include "gpu/gpu_case.h"
+#include "gpu/instance.h"
+#include "support/lavapipe.h"
+
+namespace weft::gpu {
+namespace {
+
+// A loader before the true one. Calls count; one of them gives an error in place of being made.
+// Vulkan's calls are plain functions, so that what they look at is not passed to them.
+struct Faults {
+    PFN_vkGetInstanceProcAddr true_instance = nullptr;
+    PFN_vkGetDeviceProcAddr true_device = nullptr;
+    int fail_at = -1;  // the number of the call that fails; -1: none
+    VkResult with = VK_ERROR_UNKNOWN;
+    std::string hidden;  // a function that is not found
+    int calls = 0;
+    std::string last;
+    std::string failed;  // its name
+    int alive = 0;       // objects made and not destroyed
+};
+Faults faults;
+
+bool IsOne(const char* name, const char* begin) {
+    return std::strncmp(name, begin, std::strlen(begin)) == 0;
+}
+
+// How often a wait asks depends on the machine: of asking in a row, the first counts.
+bool IsPoll(const char* name) {
+    const bool again = faults.last == name && faults.last == "vkGetSemaphoreCounterValue";
+    faults.last = name;
+    return again;
+}
+
+template <typename Tag, typename Function>
+struct Wrap;
+template <typename Tag, typename... Types>
+struct Wrap<Tag, VkResult(VKAPI_PTR*)(Types...)> {
+    static inline VkResult(VKAPI_PTR* real)(Types...) = nullptr;
+    static VKAPI_ATTR VkResult VKAPI_CALL Call(Types... args) {
+        if (IsPoll(Tag::kName)) return real(args...);
+        if (faults.calls++ == faults.fail_at) {
+            faults.failed = Tag::kName;
+            return faults.with;
+        }
+        const VkResult result = real(args...);
+        const bool made = IsOne(Tag::kName, "vkCreate") || IsOne(Tag::kName, "vkAllocateMemory");
+        if (made && result == VK_SUCCESS) ++faults.alive;
+        return result;
+    }
+};
+template <typename Tag, typename... Types>
+struct Wrap<Tag, void(VKAPI_PTR*)(Types...)> {
+    static inline void(VKAPI_PTR* real)(Types...) = nullptr;
+    static VKAPI_ATTR void VKAPI_CALL Call(Types... args) {
+        if (IsOne(Tag::kName, "vkDestroy") || IsOne(Tag::kName, "vkFreeMemory")) --faults.alive;
+        real(args...);
+    }
+};
+
+template <typename Tag, typename Result, typename... Types>
+struct Wrap<Tag, Result(VKAPI_PTR*)(Types...)> {  // cannot fail
+    static inline Result(VKAPI_PTR* real)(Types...) = nullptr;
+    static VKAPI_ATTR Result VKAPI_CALL Call(Types... args) { return real(args...); }
+};
+
+#define WEFT_TEST_TAG(one)                              \
+    struct Tag##one {                                   \
+        static constexpr const char* kName = "vk" #one; \
+    };
+WEFT_VK_GLOBAL(WEFT_TEST_TAG)
+WEFT_VK_INSTANCE(WEFT_TEST_TAG)
+WEFT_VK_DEVICE(WEFT_TEST_TAG)
+
+PFN_vkVoidFunction Substitute(const char* name, PFN_vkVoidFunction found) {
+    if (found == nullptr || faults.hidden == name) return nullptr;
+#define WEFT_TEST_WRAP(one)                                         \
+    if (std::strcmp(name, "vk" #one) == 0) {                        \
+        using Wrapped = Wrap<Tag##one, PFN_vk##one>;                \
+        Wrapped::real = reinterpret_cast<PFN_vk##one>(found);       \
+        return reinterpret_cast<PFN_vkVoidFunction>(Wrapped::Call); \
+    }
+    WEFT_VK_GLOBAL(WEFT_TEST_WRAP)
+    WEFT_VK_INSTANCE(WEFT_TEST_WRAP)
+    WEFT_VK_DEVICE(WEFT_TEST_WRAP)
+    return found;
+}
+
+PFN_vkVoidFunction VKAPI_CALL FindOfDevice(VkDevice device, const char* name) {
+    return Substitute(name, faults.true_device(device, name));
+}
+
+PFN_vkVoidFunction VKAPI_CALL FindOfInstance(VkInstance instance, const char* name) {
+    PFN_vkVoidFunction found = faults.true_instance(instance, name);
+    if (std::strcmp(name, "vkGetDeviceProcAddr") == 0 && faults.hidden != name) {
+        faults.true_device = reinterpret_cast<PFN_vkGetDeviceProcAddr>(found);
+        return reinterpret_cast<PFN_vkVoidFunction>(FindOfDevice);
+    }
+    return Substitute(name, found);
+}
+
+// A life: open, allocate, a kernel, record, submit, wait, times, close.
+Status Live(int index) {
+    WEFT_ASSIGN(const auto device, OpenDeviceOf(Loader{FindOfInstance}, index, {}));
+    WEFT_TRY(test::RunScale(*device, Place::kDevice, 100, 32, 3, 1));
+    WEFT_ASSIGN(const auto kernel, test::MakeSpin(*device));
+    WEFT_ASSIGN(const Buffer word, device->Allocate(4, Place::kHost));
+    WEFT_ASSIGN(const auto commands, device->Record());
+    commands->Time(0);
+    commands->Fill(word, 0, 4, 7);
+    commands->Barrier();
+    commands->Run(*kernel, test::Args(test::SpinArgs{word.address(), 2, 20'000}), 1);
+    commands->Time(1);
+    WEFT_TRY(commands->End());
+    WEFT_ASSIGN(const uint64_t submission, device->Submit(*commands));
+    WEFT_TRY(device->Wait(submission, Deadline::In(60'000)));
+    if (device->Times(*commands, 2).size() != 2)
+        return MakeError(ErrorCode::kIo, "the times of this submission did not come");
+    return device->status();
+}
+
+ErrorCode CodeOf(VkResult result) {
+    if (result == VK_ERROR_DEVICE_LOST) return ErrorCode::kPeerLost;
+    return result == VK_ERROR_OUT_OF_HOST_MEMORY ? ErrorCode::kOutOfMemory : ErrorCode::kIo;
+}
+
+class GpuFaults : public testing::Test {
+  protected:
+    void SetUp() override {
+        const Result<int> found = test::FindLavapipe();
+        if (!found.ok()) GTEST_SKIP() << found.error().message;
+        index_ = *found;
+        faults = Faults{};
+        true_loader_ = SystemLoader()->get;
+    }
+    Status LiveWith(int fail_at, VkResult with, const std::string& hidden = "") {
+        faults = Faults{};
+        faults.true_instance = true_loader_;
+        faults.fail_at = fail_at;
+        faults.with = with;
+        faults.hidden = hidden;
+        return Live(index_);
+    }
+    int index_ = 0;
+    PFN_vkGetInstanceProcAddr true_loader_ = nullptr;
+};
+
+TEST_F(GpuFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
+    const Status whole = LiveWith(-1, VK_SUCCESS);
+    ASSERT_TRUE(whole.ok()) << whole.error().message;
+    EXPECT_EQ(faults.alive, 0);
+    const int calls = faults.calls;
+    ASSERT_GT(calls, 40);
+    for (const VkResult with :
+         {VK_ERROR_UNKNOWN, VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_DEVICE_LOST}) {
+        // How often a wait asks differs: the last calls may be of a wait that was shorter.
+        for (int at = 0; at < calls; ++at) {
+            const Status lived = LiveWith(at, with);
+            EXPECT_EQ(faults.alive, 0) << faults.failed << " " << ResultName(with);
+            if (faults.failed.empty()) continue;
+            ASSERT_FALSE(lived.ok()) << faults.failed << " " << ResultName(with);
+            EXPECT_GT(lived.error().message.size(), 20u) << faults.failed;
+            if (faults.failed == "vkGetQueryPoolResults") continue;
+            EXPECT_EQ(lived.error().code, CodeOf(with)) << lived.error().message;
+        }
+    }
+}
+
+TEST_F(GpuFaults, AFunctionThatIsMissingIsNamed) {
+    std::vector<std::string> names;
+#define WEFT_TEST_NAME(one) names.push_back("vk" #one);
+    WEFT_VK_GLOBAL(WEFT_TEST_NAME)
+    WEFT_VK_INSTANCE(WEFT_TEST_NAME)
+    WEFT_VK_DEVICE(WEFT_TEST_NAME)
+    for (const std::string& name : names) {
+        // What destroys can't be hidden from what it would destroy.
+        if (name == "vkDestroyInstance" || name == "vkDestroyDevice") continue;
+        if (name == "vkGetDeviceProcAddr") continue;
+        const Status lived = LiveWith(-1, VK_SUCCESS, name);
+        ASSERT_FALSE(lived.ok()) << name;
+        EXPECT_EQ(lived.error().code, ErrorCode::kUnsupported);
+        EXPECT_NE(lived.error().message.find(name), std::string::npos) << lived.error().message;
+        EXPECT_EQ(faults.alive, 0) << name;
+    }
+}
+
+TEST_F(GpuFaults, ALostDeviceStaysLost) {
+    faults = Faults{};
+    faults.true_instance = true_loader_;
+    const auto device = OpenDeviceOf(Loader{FindOfInstance}, index_, {});
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    const auto commands = (*device)->Record();
+    ASSERT_TRUE(commands.ok() && (*commands)->End().ok());
+    faults.fail_at = faults.calls;
+    faults.with = VK_ERROR_DEVICE_LOST;
+    EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->status().error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->Wait(0, Deadline::In(10)).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->Allocate(4, Place::kHost).error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ((*device)->Record().error().code, ErrorCode::kPeerLost);
+    EXPECT_EQ(test::MakeSpin(**device).error().code, ErrorCode::kPeerLost);
+}
+
+TEST_F(GpuFaults, WithoutADriverTheListIsEmpty) {
+    faults = Faults{};
+    faults.true_instance = true_loader_;
+    faults.with = VK_ERROR_INCOMPATIBLE_DRIVER;
+    faults.fail_at = 1;  // vkCreateInstance
+    const auto list = ListDevicesOf(Loader{FindOfInstance});
+    ASSERT_EQ(faults.failed, "vkCreateInstance");
+    ASSERT_TRUE(list.ok()) << list.error().message;
+    EXPECT_TRUE(list->empty());
+}
+
+}  // namespace
+}  // namespace weft::gpu

@@ -1,0 +1,54 @@
+// Which type of memory a buffer gets, on the kinds of machine that there are. The tables are those
+// of drivers; no device is needed.
+#include "gpu/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace weft::gpu {
+namespace {
+
+constexpr VkMemoryPropertyFlags kL = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+constexpr VkMemoryPropertyFlags kHc =
+    VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+constexpr VkMemoryPropertyFlags kC = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+
+std::vector<uint32_t> Types(const std::vector<VkMemoryPropertyFlags>& flags, Place place,
+                            bool unified, uint32_t allowed = ~0u) {
+    VkPhysicalDeviceMemoryProperties memory{};
+    memory.memoryTypeCount = static_cast<uint32_t>(flags.size());
+    for (size_t i = 0; i < flags.size(); ++i) memory.memoryTypes[i].propertyFlags = flags[i];
+    return MemoryTypesFor(memory, allowed, place, unified);
+}
+
+using List = std::vector<uint32_t>;
+
+TEST(GpuMemory, ACardKeepsItsWindow) {
+    // RADV on a card with a window of 256 MiB or of all.
+    const std::vector<VkMemoryPropertyFlags> radv = {kL, kHc, kL | kHc, kHc | kC};
+    EXPECT_EQ(Types(radv, Place::kDevice, false), (List{0, 2}));
+    EXPECT_EQ(Types(radv, Place::kHost, false), (List{3, 1}));
+    EXPECT_EQ(Types(radv, Place::kDevice, false, 0b1110), (List{2}));
+}
+
+TEST(GpuMemory, AnApuMapsWhatKernelsRead) {
+    const std::vector<VkMemoryPropertyFlags> radv = {kL, kHc, kL | kHc, kHc | kC};
+    EXPECT_EQ(Types(radv, Place::kDevice, true), (List{2, 0, 1, 3}));
+    EXPECT_EQ(Types(radv, Place::kHost, true), (List{3, 1, 2}));
+    // Intel, and lavapipe: one heap.
+    const std::vector<VkMemoryPropertyFlags> one = {kL | kHc, kL | kHc | kC};
+    EXPECT_EQ(Types(one, Place::kDevice, true), (List{0, 1}));
+    EXPECT_EQ(Types(one, Place::kHost, true), (List{1, 0}));
+}
+
+TEST(GpuMemory, OtherPropertiesAreLeftAlone) {
+    const std::vector<VkMemoryPropertyFlags> odd = {
+        kL | VK_MEMORY_PROPERTY_PROTECTED_BIT, kL | VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT,
+        kHc | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD, VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | kC};
+    EXPECT_EQ(Types(odd, Place::kDevice, false), List{});
+    EXPECT_EQ(Types(odd, Place::kHost, true), List{});
+}
+
+}  // namespace
+}  // namespace weft::gpu

@@ -1,0 +1,13 @@
+# gpu_tests' own shaders, compiled as those of src/shaders are.
+if(weft_shaders)
+  set(test_shaders "")
+  file(GLOB shaders CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/gpu/shaders/*.comp)
+  foreach(shader ${shaders})
+    get_filename_component(name ${shader} NAME_WE)
+    weft_shader(${shader} test_${name})
+    list(APPEND test_shaders ${shader_out}/test_${name}.inc)
+  endforeach()
+  add_custom_target(gpu_test_shaders DEPENDS ${test_shaders})
+  add_dependencies(gpu_tests gpu_test_shaders)
+  target_include_directories(gpu_tests PRIVATE ${shader_out})
+endif()

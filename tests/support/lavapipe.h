@@ -1,0 +1,67 @@
+// A Vulkan device without a GPU, for tests: lavapipe, as tools/setup.sh brings it, or the system's.
+//
+//     WEFT_LAVAPIPE_OR_SKIP(device);   // std::shared_ptr<gpu::Device> device, or the test skips
+//
+// ctest says where its libraries are (LD_LIBRARY_PATH; WEFT_LAVAPIPE names the folder), as who
+// starts a test program by hand must.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/device.h"
+
+namespace weft::test {
+
+// The loader looks at these whenever it makes an instance.
+inline void PointAtLavapipe() {
+    const char* folder = std::getenv("WEFT_LAVAPIPE");
+    if (folder == nullptr || *folder == 0) return;
+    const std::string json = std::string(folder) + "/icd.json";
+    ::setenv("VK_DRIVER_FILES", json.c_str(), 0);
+    ::setenv("VK_ICD_FILENAMES", json.c_str(), 0);
+    ::setenv("VK_LAYER_PATH", (std::string(folder) + "/layers").c_str(), 0);
+}
+
+// Its index; or why there is none.
+inline Result<int> FindLavapipe() {
+    PointAtLavapipe();
+    WEFT_ASSIGN(const std::vector<gpu::Description> devices, gpu::ListDevices());
+    std::string faults;
+    for (const gpu::Description& one : devices) {
+        if (one.kind != gpu::Kind::kCpu) continue;
+        if (one.unusable.empty()) return one.index;
+        faults += "; " + one.unusable;
+    }
+    return MakeError(ErrorCode::kUnsupported,
+                     "no lavapipe of Mesa 23.1 or newer among {} Vulkan devices{} (./test brings "
+                     "one: bring_lavapipe of tools/setup.sh)",
+                     devices.size(), faults);
+}
+
+// With the validation layer where that is installed, unless `options` has a say.
+inline Result<std::shared_ptr<gpu::Device>> OpenLavapipe(gpu::OpenOptions options = {}) {
+    WEFT_ASSIGN(const int index, FindLavapipe());
+    const bool asked = options.validate;
+    options.validate = true;
+    auto device = gpu::Device::Open(index, options);
+    if (device.ok() || asked || device.error().code != ErrorCode::kUnsupported) return device;
+    options.validate = false;
+    return gpu::Device::Open(index, options);
+}
+
+}  // namespace weft::test
+
+#define WEFT_LAVAPIPE_OR_SKIP(name, ...)                                \
+    ::std::shared_ptr<::weft::gpu::Device> name;                        \
+    if (const auto found = ::weft::test::FindLavapipe(); !found.ok()) { \
+        GTEST_SKIP() << found.error().message;                          \
+    } else {                                                            \
+        auto opened = ::weft::test::OpenLavapipe(__VA_ARGS__);          \
+        ASSERT_TRUE(opened.ok()) << opened.error().message;             \
+        name = *std::move(opened);                                      \
+    }

@@ -1,0 +1,483 @@
+// Attention on a GPU against the plain formula in double (support/attention_case.h), over random
+// shapes, types, page tables and cuts of the heads; what it writes into the cache; that a row's
+// bits depend on nothing but the row; copies of pages.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/latent.h"
+#include "support/attention_case.h"
+#include "vulkan/bench_emitter.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using kernels::KvCache;
+using kernels::Sequence;
+using kernels::test::AttentionCase;
+using kernels::test::AttentionShape;
+using kernels::test::kUlp;
+using kernels::test::Random;
+using program::kTokens;
+using program::ValueId;
+using test::BenchEmitter;
+using test::StepContents;
+
+int64_t PowerOfTwo(int64_t at_least) {
+    int64_t power = 1;
+    while (power < at_least) power *= 2;
+    return power;
+}
+
+std::string Describe(const AttentionShape& shape, int number) {
+    std::string text =
+        "case " + std::to_string(number) + ": " + std::string(Info(shape.dtype).name) +
+        " head_dim " + std::to_string(shape.head_dim) + " heads " + std::to_string(shape.heads) +
+        " from " + std::to_string(shape.first_head) + " group " + std::to_string(shape.group) +
+        " page " + std::to_string(shape.page_tokens) + " window " + std::to_string(shape.window) +
+        " cap " + std::to_string(shape.soft_cap) + (shape.sinks ? " sinks" : "");
+    for (auto [position, rows] : shape.sequences) {
+        text += " [" + std::to_string(position) + "+" + std::to_string(rows) + "]";
+    }
+    return text;
+}
+
+// The tables of a step of these sequences, whose rows follow one another.
+StepContents StepOf(const std::vector<Sequence>& sequences) {
+    StepContents step;
+    int32_t row = 0;
+    for (const Sequence& sequence : sequences) {
+        step.sequences.push_back({row, sequence.row_count, sequence.position,
+                                  static_cast<int32_t>(step.pages.size()), 0});
+        step.pages.insert(step.pages.end(), sequence.pages.begin(), sequence.pages.end());
+        row += sequence.row_count;
+    }
+    return step;
+}
+
+// A cache as a GPU has it, in host memory: NaN where nothing was written.
+struct PlainCache {
+    std::vector<std::byte> bytes;
+    KvCache cache;
+    PlainCache(const AttentionShape& shape, int64_t kv_heads, int64_t pages)
+        : cache{shape.dtype, nullptr, kv_heads, shape.page_tokens, shape.head_dim} {
+        bytes.assign(static_cast<size_t>(cache.PageStride() * pages), std::byte{0xff});
+        cache.data = bytes.data();
+    }
+    // Tokens [begin, end) of a sequence, of rows [tokens, kv_heads * head_dim].
+    void Write(const Sequence& sequence, const std::vector<float>& rows, int64_t begin,
+               int64_t end) {
+        for (int64_t unit = begin * cache.kv_heads; unit < end * cache.kv_heads; ++unit) {
+            const int64_t token = unit / cache.kv_heads;
+            const int64_t page = sequence.pages[static_cast<size_t>(token / cache.page_tokens)];
+            kernels::reference::WriteValue(cache, page, unit % cache.kv_heads,
+                                           token % cache.page_tokens,
+                                           rows.data() + unit * cache.head_dim);
+        }
+    }
+};
+
+// Rows [first, first + count) of a problem's sequences, each as a sequence of the step.
+struct StepRows {
+    size_t sequence = 0;
+    int32_t first = 0, count = 0;
+};
+
+class AttentionOnGpu {
+  public:
+    AttentionOnGpu(std::shared_ptr<gpu::Device> device, const AttentionShape& shape,
+                   AttentionCase& problem)
+        : device_(std::move(device)),
+          shape_(shape),
+          problem_(problem),
+          k_(shape, problem.kv_heads(), problem.PageCount()),
+          v_(shape, problem.kv_heads(), problem.PageCount()) {}
+
+    // The result of these rows [rows, heads * head_dim], computed as one step whose earlier tokens
+    // are in the cache. Checks what the step wrote into the caches.
+    std::vector<float> Attend(const std::vector<StepRows>& step, bool reference = false) {
+        std::vector<Sequence> sequences;
+        int32_t rows = 0;
+        int64_t positions = 1;
+        for (const StepRows& part : step) {
+            Sequence sequence = problem_.sequences()[part.sequence];
+            sequence.position += part.first;
+            sequence.row_count = part.count;
+            rows += part.count;
+            positions = std::max<int64_t>(positions, sequence.position + part.count);
+            sequences.push_back(sequence);
+        }
+        BenchEmitter e(device_,
+                       {.rows = rows, .positions = static_cast<int32_t>(PowerOfTwo(positions))});
+        e.set_reference(reference);
+        e.SetStep(StepOf(sequences));
+        std::vector<ValueId> inputs = Inputs(e, step, sequences);
+        const ValueId out = e.AddFloats({kTokens, shape_.heads * shape_.head_dim});
+        const Status lowered = e.Lower(Op(), inputs, {out});
+        EXPECT_TRUE(lowered.ok()) << lowered.error().message;
+        const Status ran = e.Run();
+        EXPECT_TRUE(ran.ok()) << ran.error().message;
+        for (size_t i = 0; i < step.size(); ++i) WriteRows(sequences[i], step[i].sequence, true);
+        ExpectCache(e, inputs.end()[-2], k_, "K");
+        ExpectCache(e, inputs.back(), v_, "V");
+        return e.Floats(out);
+    }
+    std::vector<StepRows> AllRows() const {
+        std::vector<StepRows> all;
+        for (size_t s = 0; s < problem_.sequences().size(); ++s) {
+            all.push_back({s, 0, problem_.sequences()[s].row_count});
+        }
+        return all;
+    }
+
+  private:
+    program::Attention Op() const {
+        program::Attention op;
+        op.heads = shape_.heads;
+        op.kv_heads = problem_.kv_heads();
+        op.head_dim = shape_.head_dim;
+        op.first_head = shape_.first_head;
+        op.first_kv_head = problem_.first_kv_head();
+        op.group = shape_.group;
+        op.scale = problem_.scale();
+        op.window = shape_.window;
+        op.soft_cap = shape_.soft_cap;
+        op.sinks = shape_.sinks;
+        return op;
+    }
+    // The tokens before the sequence's rows that these see, or the rows.
+    void WriteRows(const Sequence& sequence, size_t s, bool own) {
+        const int64_t begin = own ? sequence.position : problem_.FirstKey(sequence.position);
+        const int64_t end = own ? sequence.position + sequence.row_count : sequence.position;
+        k_.Write(problem_.sequences()[s], problem_.keys(s), begin, end);
+        v_.Write(problem_.sequences()[s], problem_.values(s), begin, end);
+    }
+    std::vector<ValueId> Inputs(BenchEmitter& e, const std::vector<StepRows>& step,
+                                const std::vector<Sequence>& sequences) {
+        std::ranges::fill(k_.bytes, std::byte{0xff});
+        std::ranges::fill(v_.bytes, std::byte{0xff});
+        const int64_t width = shape_.heads * shape_.head_dim;
+        const int64_t kv_width = problem_.kv_heads() * shape_.head_dim;
+        const std::vector<float> all = problem_.Queries();
+        std::vector<float> q, k, v;
+        const auto append = [](std::vector<float>& to, const std::vector<float>& from, int64_t row,
+                               int64_t count, int64_t cols) {
+            to.insert(to.end(), from.begin() + row * cols, from.begin() + (row + count) * cols);
+        };
+        for (size_t i = 0; i < step.size(); ++i) {
+            const size_t s = step[i].sequence;
+            WriteRows(sequences[i], s, false);
+            const int64_t first = problem_.sequences()[s].row_begin + step[i].first;
+            append(q, all, first, step[i].count, width);
+            append(k, problem_.keys(s), sequences[i].position, step[i].count, kv_width);
+            append(v, problem_.values(s), sequences[i].position, step[i].count, kv_width);
+        }
+        std::vector<ValueId> inputs = {e.AddFloats({kTokens, width}, q),
+                                       e.AddFloats({kTokens, kv_width}, k),
+                                       e.AddFloats({kTokens, kv_width}, v)};
+        if (shape_.sinks) inputs.push_back(e.AddVector(problem_.sinks()));
+        for (const PlainCache* cache : {&k_, &v_}) {
+            inputs.push_back(
+                e.AddCache({shape_.dtype, problem_.kv_heads(), shape_.page_tokens, shape_.head_dim},
+                           problem_.PageCount()));
+            const std::span<std::byte> bytes = e.CacheBytes(inputs.back());
+            std::ranges::copy(cache->bytes, bytes.begin());
+        }
+        return inputs;
+    }
+    void ExpectCache(BenchEmitter& e, ValueId id, const PlainCache& expected, const char* name) {
+        const std::span<std::byte> held = e.CacheBytes(id);
+        for (size_t i = 0; i < expected.bytes.size(); ++i) {
+            ASSERT_EQ(static_cast<int>(held[i]), static_cast<int>(expected.bytes[i]))
+                << name << " cache, byte " << i << " of " << held.size();
+        }
+    }
+
+    std::shared_ptr<gpu::Device> device_;
+    const AttentionShape& shape_;
+    AttentionCase& problem_;
+    PlainCache k_, v_;
+};
+
+// Beyond the roundings that AttentionCase counts: GLSL's exp(x) is off by (3 + 2 |x|) 2^-23 of its
+// result. A weight has up to three of them, x is the difference of two scores, and beyond 104 its
+// exp is 0. A soft cap's tanh is off by 20u of the cap more than AttentionCase says, which shifts a
+// score.
+double MoreBound(const AttentionShape& shape, double most_score, double most_value) {
+    const double x = std::min(2 * most_score, 104.0);
+    return most_value * kUlp * (2 * 3 * 2 * (3 + 2 * x) + 4 * 20 * double{shape.soft_cap});
+}
+
+void ExpectAttention(const std::vector<float>& got, const AttentionCase& problem,
+                     const AttentionShape& shape, const std::string& what) {
+    std::vector<double> expected, bound;
+    problem.Expected(&expected, &bound);
+    double most_value = 0;
+    for (size_t s = 0; s < problem.sequences().size(); ++s) {
+        for (const float v : problem.values(s))
+            most_value = std::max(most_value, std::fabs(double{v}));
+    }
+    const double more = MoreBound(shape, 104, most_value);
+    ASSERT_EQ(got.size(), expected.size()) << what;
+    for (size_t i = 0; i < got.size(); ++i) {
+        const double error = std::fabs(got[i] - expected[i]);
+        ASSERT_FALSE(!(error <= bound[i] + more))
+            << what << ", element " << i << ": " << got[i] << ", expected " << expected[i]
+            << ", bound " << bound[i] + more;
+    }
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+void Check(const std::shared_ptr<gpu::Device>& device, const AttentionShape& shape, int number) {
+    AttentionCase problem(shape, static_cast<uint32_t>(number));
+    const kernels::test::Ops reference{kernels::reference::Table(), "reference"};
+    if (shape.dtype == DType::kQ8_0) problem.WriteAll(reference);  // what Expected() reads back
+    AttentionOnGpu gpu(device, shape, problem);
+    for (const bool simplest : {false, true}) {
+        const std::string what =
+            Describe(shape, number) + (simplest ? ", the simplest kernel" : "");
+        ExpectAttention(gpu.Attend(gpu.AllRows(), simplest), problem, shape, what);
+        if (testing::Test::HasFatalFailure()) return;
+    }
+}
+
+TEST(VulkanAttention, EqualsThePlainFormula) {
+    WEFT_VULKAN(device);
+    Random random(1);
+    for (int number = 0; number < 12; ++number) {
+        AttentionShape shape = kernels::test::RandomShape(random);
+        shape.first_head = random.Int(0, 2);
+        Check(device, shape, number);
+        if (HasFatalFailure()) return;
+    }
+}
+
+TEST(VulkanAttention, StepsOfOneTokenOfManySequences) {
+    WEFT_VULKAN(device);
+    Random random(2);
+    for (int number = 0; number < 6; ++number) {
+        AttentionShape shape = kernels::test::RandomShape(random);
+        shape.sequences.clear();
+        for (int64_t i = random.Pick<int64_t>({2, 8, 9, 33}); i > 0; --i) {
+            shape.sequences.emplace_back(random.Int(0, 300), 1);
+        }
+        Check(device, shape, number);
+        if (HasFatalFailure()) return;
+    }
+}
+
+TEST(VulkanAttention, LongContexts) {
+    WEFT_VULKAN(device);
+    int number = 0;
+    for (const int64_t window : {0, 700}) {
+        for (const int64_t rows : {1, 3, 20}) {
+            AttentionShape shape;
+            shape.head_dim = 64, shape.heads = 4, shape.group = 4;
+            shape.window = window;
+            shape.sinks = rows == 3;
+            shape.sequences = {{2000, rows}, {5, 1}};
+            Check(device, shape, number++);
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
+// Positions from which on a chunk has more than 128 keys.
+TEST(VulkanAttention, VeryLongContexts) {
+    WEFT_VULKAN(device);
+    AttentionShape shape;
+    shape.head_dim = 32, shape.heads = 2, shape.group = 2;
+    shape.sequences = {{16383, 1}, {17000, 2}};
+    Check(device, shape, 1);
+}
+
+// A step of single rows has smaller tiles than one with a prompt, and the same bits.
+TEST(VulkanAttention, SmallerTilesHaveTheSameBits) {
+    WEFT_VULKAN(device);
+    for (const int64_t head_dim : {20, 64, 128}) {
+        AttentionShape shape;
+        shape.head_dim = head_dim, shape.heads = 4, shape.group = head_dim == 64 ? 1 : 4;
+        shape.sequences.clear();
+        for (int i = 0; i < 9; ++i) shape.sequences.emplace_back(50 * i, 1);
+        shape.sequences.emplace_back(7, 5);
+        AttentionCase problem(shape, 7);
+        AttentionOnGpu gpu(device, shape, problem);
+        std::vector<StepRows> step = gpu.AllRows();
+        std::vector<float> all = gpu.Attend(step);
+        step.pop_back();
+        const std::vector<float> single = gpu.Attend(step);
+        all.resize(single.size());
+        EXPECT_TRUE(SameBits(all, single)) << head_dim;
+    }
+}
+
+// Scores of the size that overflow exp.
+TEST(VulkanAttention, LargeScoresStayFinite) {
+    WEFT_VULKAN(device);
+    for (const int64_t rows : {1, 20}) {
+        AttentionShape shape;
+        shape.dtype = DType::kF32;
+        shape.deviation = 40;
+        shape.sequences = {{100, rows}};
+        Check(device, shape, 3);
+    }
+}
+
+// (In all tests a cache holds NaN before the window.)
+TEST(VulkanAttention, PagesOutsideTheWindowAreNotRead) {
+    WEFT_VULKAN(device);
+    for (const int64_t rows : {1, 2, 12}) {
+        AttentionShape shape;
+        shape.window = 70;
+        shape.sequences = {{400, rows}, {64, 1}};
+        AttentionCase problem(shape, 9);
+        AttentionOnGpu gpu(device, shape, problem);
+        const std::vector<float> seen = gpu.Attend(gpu.AllRows());
+        problem.HidePagesOutsideWindow();
+        AttentionOnGpu hidden(device, shape, problem);
+        EXPECT_TRUE(SameBits(seen, hidden.Attend(hidden.AllRows()))) << rows << " rows";
+    }
+}
+
+// The bits of sequence 0 alone, among others, and in steps of other sizes. Steps of at most 8 rows
+// have one kernel, larger ones another.
+TEST(VulkanAttention, BitsDependOnTheRowAlone) {
+    WEFT_VULKAN(device);
+    Random random(4);
+    for (int number = 0; number < 8; ++number) {
+        AttentionShape shape = kernels::test::RandomShape(random);
+        const auto rows = static_cast<int32_t>(number % 2 == 0 ? 1 : 26);
+        shape.sequences = {{random.Int(0, 600), rows}};
+        for (int i = 0; i < 7; ++i) shape.sequences.emplace_back(random.Int(0, 900), 1);
+        AttentionCase problem(shape, static_cast<uint32_t>(number));
+        AttentionOnGpu gpu(device, shape, problem);
+        const std::vector<float> alone = gpu.Attend({{0, 0, rows}});
+        std::vector<float> among = gpu.Attend(gpu.AllRows());
+        among.resize(alone.size());
+        ASSERT_TRUE(SameBits(alone, among)) << Describe(shape, number);
+        if (rows == 1) {
+            const std::vector<float> simplest = gpu.Attend({{0, 0, 1}}, true);
+            ASSERT_TRUE(SameBits(alone, simplest)) << Describe(shape, number);
+            continue;
+        }
+        std::vector<float> cut = gpu.Attend({{0, 0, 11}});
+        const std::vector<float> rest = gpu.Attend({{0, 11, 15}});
+        cut.insert(cut.end(), rest.begin(), rest.end());
+        ASSERT_TRUE(SameBits(alone, cut)) << Describe(shape, number) << ", in two steps";
+    }
+}
+
+// The reference in float32 is off by as much as the GPU: twice the bound that AttentionCase derives
+// for one of them, with rank + rope dims, and the GPU's exp.
+TEST(VulkanAttention, Latent) {
+    WEFT_VULKAN(device);
+    Random random(5);
+    for (int number = 0; number < 6; ++number) {
+        const int64_t rank = random.Pick<int64_t>({32, 96, 512}), rope = 32 * random.Int(1, 2);
+        const int64_t heads = random.Pick<int64_t>({1, 3, 16, 20});
+        const DType dtype = random.Pick({DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0});
+        AttentionShape shape{.dtype = dtype, .head_dim = rank + rope, .heads = 1, .group = 1};
+        shape.sequences = {{random.Int(0, 300), number % 2 == 0 ? 1 : 12}, {random.Int(0, 70), 2}};
+        const AttentionCase problem(shape, static_cast<uint32_t>(number));
+        const int64_t rows = problem.Rows(), pages = problem.PageCount();
+        PlainCache cache(shape, 1, pages);
+        std::vector<float> latent, key;
+        for (size_t s = 0; s < 2; ++s) {
+            const Sequence& sequence = problem.sequences()[s];
+            cache.Write(sequence, problem.keys(s), 0, sequence.position);
+            for (int64_t t = sequence.position; t < problem.Tokens(s); ++t) {
+                const auto row = problem.keys(s).begin() + t * (rank + rope);
+                latent.insert(latent.end(), row, row + rank);
+                key.insert(key.end(), row + rank, row + rank + rope);
+            }
+        }
+        BenchEmitter e(device, {.rows = static_cast<int32_t>(rows), .positions = 512});
+        e.SetStep(StepOf(problem.sequences()));
+        const std::vector<float> q_latent = random.Normals(rows * heads * rank);
+        const std::vector<float> q_key = random.Normals(rows * heads * rope);
+        const ValueId held = e.AddCache({dtype, 1, shape.page_tokens, rank + rope}, pages);
+        std::ranges::copy(cache.bytes, e.CacheBytes(held).begin());
+        const ValueId out = e.AddFloats({kTokens, heads * rank});
+        const float scale = problem.scale();
+        const Status lowered =
+            e.Lower(program::LatentAttention{heads, scale},
+                    {e.AddFloats({kTokens, heads * rank}, q_latent),
+                     e.AddFloats({kTokens, heads * rope}, q_key),
+                     e.AddFloats({kTokens, rank}, latent), e.AddFloats({kTokens, rope}, key), held},
+                    {out});
+        ASSERT_TRUE(lowered.ok()) << lowered.error().message;
+        const Status ran = e.Run();
+        ASSERT_TRUE(ran.ok()) << ran.error().message;
+        for (size_t s = 0; s < 2; ++s) {
+            const Sequence& sequence = problem.sequences()[s];
+            cache.Write(sequence, problem.keys(s), sequence.position, problem.Tokens(s));
+        }
+        ASSERT_TRUE(std::ranges::equal(cache.bytes, e.CacheBytes(held))) << number;
+        std::vector<float> expected(static_cast<size_t>(rows * heads * rank));
+        kernels::LatentAttentionArgs args{problem.sequences(),
+                                          q_latent.data(),
+                                          q_key.data(),
+                                          heads,
+                                          rank,
+                                          rope,
+                                          cache.cache,
+                                          scale};
+        args.out = expected.data();
+        kernels::reference::LatentAttention(args, 0, 1);
+        const std::vector<float> got = e.Floats(out);
+        double most_value = 0;
+        for (size_t s = 0; s < 2; ++s) {
+            for (const float v : problem.keys(s))
+                most_value = std::max(most_value, std::fabs(double{v}));
+        }
+        // scale * sum |q k| of normal values is below 2 sqrt(dims).
+        const double most_score = 2 * std::sqrt(static_cast<double>(rank + rope));
+        const double score = static_cast<double>(rank + rope + 4) * kUlp * most_score;
+        const double bound = 2 * most_value * (4 * score + 2 * (2 * 312 + 40) * kUlp) +
+                             MoreBound(shape, 104, most_value);
+        for (size_t i = 0; i < got.size(); ++i) {
+            ASSERT_FALSE(!(std::fabs(double{got[i]} - double{expected[i]}) <= bound))
+                << number << ", element " << i << ": " << got[i] << ", expected " << expected[i];
+        }
+    }
+}
+
+TEST(VulkanAttention, PagesAreCopiedInOrder) {
+    WEFT_VULKAN(device);
+    Random random(6);
+    for (const auto& [dtype, dims, tokens] : {std::tuple{DType::kF16, 64, 64},
+                                              {DType::kF32, 3, 5},
+                                              {DType::kF16, 3, 5},
+                                              {DType::kQ8_0, 32, 64}}) {
+        BenchEmitter e(device, {.rows = 1, .positions = 64});
+        StepContents step;
+        step.copies = {0, 3, 3, 5, 1, 3, 5, 1};
+        e.SetStep(step);
+        const ValueId a = e.AddCache({dtype, 2, tokens, dims}, 6);
+        const ValueId b = e.AddCache({dtype, 1, tokens, dims}, 6);
+        const std::array<CachePlace, 2> places = {e.Cache(a), e.Cache(b)};
+        std::array<std::vector<std::byte>, 2> expected;
+        for (size_t i = 0; i < 2; ++i) {
+            const std::span<std::byte> bytes = e.CacheBytes(i == 0 ? a : b);
+            for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.Int(0, 255));
+            expected[i].assign(bytes.begin(), bytes.end());
+            const auto page = static_cast<size_t>(places[i].PageBytes());
+            for (size_t c = 0; c < step.copies.size(); c += 2) {
+                std::memcpy(expected[i].data() + static_cast<size_t>(step.copies[c + 1]) * page,
+                            expected[i].data() + static_cast<size_t>(step.copies[c]) * page, page);
+            }
+        }
+        ASSERT_TRUE(LowerPageCopies(e, places, 4).ok());
+        const Status ran = e.Run();
+        ASSERT_TRUE(ran.ok()) << ran.error().message;
+        EXPECT_TRUE(std::ranges::equal(expected[0], e.CacheBytes(a)));
+        EXPECT_TRUE(std::ranges::equal(expected[1], e.CacheBytes(b)));
+    }
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan

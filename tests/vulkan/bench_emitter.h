@@ -1,0 +1,355 @@
+// An Emitter for tests and benchmarks of single ops: it allocates their values on a device, lowers
+// one op, runs what was emitted and reads back.
+//
+//     WEFT_VULKAN(device);                         // skips loudly where there is none
+//     BenchEmitter e(device, StepShape{.rows = 3});
+//     const ValueId x = e.AddFloats({kTokens, 64}, floats);       // an activation with values
+//     const ValueId w = e.AddWeight(DType::kQ4_0, {16, 64}, blocks);
+//     const ValueId y = e.AddFloats({kTokens, 16});               // NaN until it is written
+//     ASSERT_TRUE(e.Lower(program::MatMul{}, {x, w}, {y}).ok());
+//     ASSERT_TRUE(e.Run().ok());
+//     std::vector<float> got = e.Floats(y);
+//
+// Around every value are guards of NaN. Run() fails where a dispatch wrote a byte outside the
+// regions that it says it writes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/vulkan/lower.h"
+#include "backend/vulkan/weights.h"
+#include "shaders/shaders.h"
+
+namespace weft::backend::vulkan::test {
+
+using program::kOutputs;
+using program::kTokens;
+using program::ValueId;
+
+// The device of this test program, opened once: the first that can be used, with validation where
+// WEFT_VULKAN_VALIDATE is set. Null, and why, where there is none.
+struct TestDevice {
+    std::shared_ptr<gpu::Device> device;
+    std::string why_not;
+};
+inline const TestDevice& TheTestDevice() {
+    static const TestDevice held = [] {
+        TestDevice made;
+        auto list = gpu::ListDevices();
+        if (!list.ok()) return TestDevice{nullptr, list.error().message};
+        made.why_not = "the Vulkan loader lists no device";
+        for (const gpu::Description& about : *list) {
+            if (!about.unusable.empty()) {
+                made.why_not = about.name + ": " + about.unusable;
+                continue;
+            }
+            gpu::OpenOptions options;
+            options.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
+            auto opened = gpu::Device::Open(about.index, options);
+            if (opened.ok()) return TestDevice{*opened, ""};
+            made.why_not = opened.error().message;
+        }
+        if (shaders::Names().empty()) made.why_not += "; no shaders: glslc was not found";
+        return made;
+    }();
+    return held;
+}
+#define WEFT_VULKAN(name)                                                                   \
+    if (test::TheTestDevice().device == nullptr)                                            \
+        GTEST_SKIP() << "no Vulkan device to test with: " << test::TheTestDevice().why_not; \
+    const std::shared_ptr<gpu::Device> name = test::TheTestDevice().device
+
+inline constexpr uint64_t kGuardBytes = 256;
+
+// What the step's tables hold; row_sequence and blocks are made of `sequences` where they are left
+// empty.
+struct StepContents {
+    std::vector<int32_t> tokens{}, positions{}, output_rows{};
+    std::vector<SequenceEntry> sequences{};
+    std::vector<int32_t> row_sequence{};
+    std::vector<BlockEntry> blocks{};
+    std::vector<int32_t> pages{};
+    std::vector<int32_t> copies{};
+};
+
+class BenchEmitter : public Emitter {
+  public:
+    BenchEmitter(std::shared_ptr<gpu::Device> device, StepShape shape)
+        : device_(std::move(device)), shape_(shape) {}
+
+    // ---- Emitter
+    const program::Program& program() const override { return program_; }
+    const gpu::Description& gpu() const override { return device_->description(); }
+    const StepShape& shape() const override { return shape_; }
+    const StepTables& tables() const override { return tables_; }
+    bool reference() const override { return reference_; }
+    uint64_t Address(ValueId id) const override { return values_.at(id)->address; }
+    const WeightPlace& Weight(ValueId id) const override { return weights_.at(id); }
+    const CachePlace& Cache(ValueId id) const override { return caches_.at(id); }
+    Result<Region> Scratch(std::string_view name, uint64_t bytes) override {
+        Block*& block = scratch_[std::string(name)];
+        if (block == nullptr || block->bytes < bytes) block = Allocate(bytes);
+        return Region{block->address, bytes};
+    }
+    Result<Region> Constant(const std::string& name, std::span<const std::byte> bytes) override {
+        Block*& block = constants_[name];
+        if (block == nullptr) {
+            block = Allocate(bytes.size());
+            std::memcpy(block->data(), bytes.data(), bytes.size());
+        }
+        return Region{block->address, bytes.size()};
+    }
+    Result<const gpu::Kernel*> Kernel(std::string_view shader,
+                                      std::initializer_list<uint32_t> constants,
+                                      uint32_t args_bytes, uint32_t subgroup) override {
+        std::string key(shader);
+        for (const uint32_t value : constants) key += " " + std::to_string(value);
+        // All tests of a program share kernels: compiling them is what takes their time.
+        static std::map<std::string, std::unique_ptr<gpu::Kernel>> kernels;
+        auto& kernel = kernels[key + " of " + std::to_string(subgroup)];
+        if (kernel == nullptr) {
+            const auto spirv = shaders::Find(shader);
+            if (spirv.empty()) {
+                return MakeError(ErrorCode::kUnsupported, "no shader {} in this build", shader);
+            }
+            WEFT_ASSIGN(kernel, device_->MakeKernel({.name = shader,
+                                                     .spirv = spirv,
+                                                     .args_bytes = args_bytes,
+                                                     .constants = constants,
+                                                     .subgroup = subgroup}));
+        }
+        return kernel.get();
+    }
+    void Emit(Dispatch dispatch) override { dispatches_.push_back(std::move(dispatch)); }
+
+    // ---- Values
+    void set_reference(bool reference) { reference_ = reference; }
+
+    // A value of float32 or int32, with these contents, or all NaN (which as an int is no sound
+    // id).
+    ValueId AddFloats(const program::Shape& shape, std::span<const float> contents = {},
+                      program::Storage storage = program::Storage::kActivation) {
+        return Add(shape, DType::kF32, std::as_bytes(contents), storage);
+    }
+    ValueId AddInts(const program::Shape& shape, std::span<const int32_t> contents = {}) {
+        return Add(shape, DType::kI32, std::as_bytes(contents), program::Storage::kActivation);
+    }
+    // A vector among the weights: float32.
+    ValueId AddVector(std::span<const float> contents) {
+        return AddFloats({static_cast<int64_t>(contents.size())}, contents,
+                         program::Storage::kWeight);
+    }
+    // [rows, cols] or [matrices, rows, cols], packed from rows of the file.
+    ValueId AddWeight(DType dtype, const program::Shape& shape, std::span<const std::byte> rows) {
+        const ValueId id = program_.AddValue({"weight" + std::to_string(program_.values.size()),
+                                              dtype, shape, program::Storage::kWeight});
+        WeightPlace place{dtype, shape.rank == 3 ? shape[0] : 1, shape[shape.rank - 2],
+                          shape[shape.rank - 1], 0};
+        const int64_t count = place.matrices * place.rows;
+        const WeightLayout layout = LayoutOf(dtype, count, place.cols);
+        Block* block = Allocate(layout.bytes);
+        place.address = block->address;
+        const auto row_bytes = static_cast<size_t>(RowBytes(dtype, place.cols));
+        for (int64_t row = 0; row < count; ++row) {
+            std::array<std::byte*, WeightLayout::kMostPlanes> out{};
+            for (size_t p = 0; p < layout.count; ++p) {
+                out[p] = block->data() + layout.planes[p].offset +
+                         static_cast<uint64_t>(row) * layout.planes[p].row_bytes;
+            }
+            PackRow(dtype, place.cols, rows.data() + static_cast<size_t>(row) * row_bytes,
+                    {out.data(), layout.count});
+        }
+        weights_[id] = place;
+        return id;
+    }
+    void SetWeightType(ValueId id, DType dtype) { weights_.at(id).dtype = dtype; }
+    // A cache of `pages` pages, all bytes of it 0xff (NaN) at first.
+    ValueId AddCache(CachePlace place, int64_t pages) {
+        const ValueId id = program_.AddValue(
+            {"cache" + std::to_string(program_.values.size()), place.dtype,
+             program::Shape{place.kv_heads, place.head_dim}, program::Storage::kState});
+        Block* block = Allocate(static_cast<uint64_t>(place.PageBytes() * pages));
+        place.address = block->address;
+        place.pages = pages;
+        values_[id] = block;
+        caches_[id] = place;
+        return id;
+    }
+    std::span<std::byte> CacheBytes(ValueId id) {
+        return {values_.at(id)->data(), values_.at(id)->bytes};
+    }
+
+    void SetStep(StepContents step) {
+        for (size_t s = 0; s < step.sequences.size(); ++s) {
+            const SequenceEntry& entry = step.sequences[s];
+            if (step.row_sequence.size() < static_cast<size_t>(entry.row_begin + entry.row_count)) {
+                step.row_sequence.resize(static_cast<size_t>(entry.row_begin + entry.row_count),
+                                         static_cast<int32_t>(s));
+            }
+        }
+        const bool make_blocks = step.blocks.empty();
+        for (size_t s = 0; make_blocks && s < step.sequences.size(); ++s) {
+            const SequenceEntry& entry = step.sequences[s];
+            for (int32_t row = 0; row < entry.row_count; row += kBlockRows) {
+                step.blocks.push_back({static_cast<int32_t>(s), entry.row_begin + row,
+                                       std::min(kBlockRows, entry.row_count - row)});
+            }
+        }
+        shape_.sequences = static_cast<int32_t>(step.sequences.size());
+        shape_.blocks = static_cast<int32_t>(step.blocks.size());
+        tables_.tokens = Table(step.tokens);
+        tables_.positions = Table(step.positions);
+        tables_.output_rows = Table(step.output_rows);
+        tables_.row_sequence = Table(step.row_sequence);
+        tables_.sequences = Table(step.sequences);
+        tables_.blocks = Table(step.blocks);
+        tables_.pages = Table(step.pages);
+        tables_.copies = Table(step.copies);
+    }
+    void set_shape(const StepShape& shape) { shape_ = shape; }
+
+    // ---- Running
+    // Appends the op to the Program and lowers it.
+    template <typename Attributes>
+    Status Lower(const Attributes& attributes, std::vector<ValueId> inputs,
+                 std::vector<ValueId> outputs) {
+        program_.ops.push_back({attributes, std::move(inputs), std::move(outputs)});
+        const program::Op op = program_.ops.back();
+        return vulkan::Lower(static_cast<Emitter&>(*this), op, op.template as<Attributes>());
+    }
+    // Runs what was emitted since the last time, in order, with a barrier behind each dispatch.
+    Status Run(bool check_writes = true) {
+        const std::vector<Dispatch> dispatches = std::exchange(dispatches_, {});
+        WEFT_ASSIGN(std::unique_ptr<gpu::Commands> commands, device_->Record());
+        for (const Dispatch& d : dispatches) {
+            commands->Run(*d.kernel, {d.args.data(), d.args_bytes}, d.x, d.y, d.z);
+            commands->Barrier();
+        }
+        WEFT_TRY(commands->End());
+        std::vector<std::vector<std::byte>> before;
+        for (const Block& block : blocks_) {
+            if (check_writes) before.emplace_back(block.begin(), block.begin() + block.whole());
+        }
+        WEFT_ASSIGN(const uint64_t submission, device_->Submit(*commands));
+        WEFT_TRY(device_->Wait(submission, Deadline::In(120'000)));
+        for (size_t b = 0; b < before.size(); ++b) {
+            WEFT_TRY(CheckBlock(blocks_[b], before[b], dispatches));
+        }
+        return {};
+    }
+    size_t dispatch_count() const { return dispatches_.size(); }
+    std::vector<Dispatch> TakeDispatches() { return std::exchange(dispatches_, {}); }
+    gpu::Device& device() { return *device_; }
+
+    // All of a value, its rows as the shape binds them.
+    std::vector<float> Floats(ValueId id) const { return All<float>(id); }
+    std::vector<int32_t> Ints(ValueId id) const { return All<int32_t>(id); }
+    void Fill(ValueId id, std::span<const float> contents) {
+        std::memcpy(values_.at(id)->data(), contents.data(), contents.size_bytes());
+    }
+    void Poison(ValueId id) { std::memset(values_.at(id)->data(), 0xff, values_.at(id)->bytes); }
+    // What stands at an address of a value, a scratch or a table.
+    std::span<std::byte> Bytes(Region region) {
+        for (Block& block : blocks_) {
+            if (region.address >= block.address &&
+                region.address + region.bytes <= block.address + block.bytes) {
+                return {block.data() + (region.address - block.address), region.bytes};
+            }
+        }
+        return {};
+    }
+
+  private:
+    struct Block {
+        gpu::Buffer buffer;
+        uint64_t address = 0, bytes = 0;  // without the guards
+        std::byte* begin() const { return buffer.host(); }
+        std::byte* data() const { return buffer.host() + kGuardBytes; }
+        uint64_t whole() const { return buffer.size_bytes(); }
+    };
+
+    // Host memory, all 0xff: NaN.
+    Block* Allocate(uint64_t bytes) {
+        const uint64_t padded = (bytes + 255) / 256 * 256 + 2 * kGuardBytes;
+        auto buffer = device_->Allocate(padded, gpu::Place::kHost);
+        WEFT_CHECK(buffer.ok());
+        Block& block = blocks_.emplace_back();
+        block.buffer = std::move(*buffer);
+        block.address = block.buffer.address() + kGuardBytes;
+        block.bytes = bytes;
+        std::memset(block.buffer.host(), 0xff, padded);
+        return &block;
+    }
+    ValueId Add(const program::Shape& shape, DType dtype, std::span<const std::byte> contents,
+                program::Storage storage) {
+        const ValueId id = program_.AddValue(
+            {"v" + std::to_string(program_.values.size()), dtype, shape, storage});
+        const int64_t count = shape.Elements(shape_.rows, shape_.outputs);
+        Block* block = Allocate(static_cast<uint64_t>(weft::RowBytes(dtype, count)));
+        WEFT_CHECK(contents.empty() || contents.size() == block->bytes);
+        if (!contents.empty()) std::memcpy(block->data(), contents.data(), contents.size());
+        values_[id] = block;
+        return id;
+    }
+    template <typename T>
+    uint64_t Table(const std::vector<T>& entries) {
+        Block* block = Allocate(entries.size() * sizeof(T));
+        if (!entries.empty()) {
+            std::memcpy(block->data(), entries.data(), entries.size() * sizeof(T));
+        }
+        return block->address;
+    }
+    template <typename T>
+    std::vector<T> All(ValueId id) const {
+        const Block* block = values_.at(id);
+        std::vector<T> out(block->bytes / sizeof(T));
+        std::memcpy(out.data(), block->data(), out.size() * sizeof(T));
+        return out;
+    }
+    Status CheckBlock(const Block& block, const std::vector<std::byte>& before,
+                      const std::vector<Dispatch>& dispatches) const {
+        for (uint64_t i = 0; i < before.size(); ++i) {
+            if (block.begin()[i] == before[i]) continue;
+            const uint64_t at = block.buffer.address() + i;
+            bool said = false;
+            for (const Dispatch& d : dispatches) {
+                for (const Region& region : d.writes) {
+                    said |= at >= region.address && at < region.address + region.bytes;
+                }
+            }
+            if (!said) {
+                return MakeError(ErrorCode::kCorrupt,
+                                 "byte {} of a value of {} was written; no dispatch says so",
+                                 static_cast<int64_t>(i) - static_cast<int64_t>(kGuardBytes),
+                                 block.bytes);
+            }
+        }
+        return {};
+    }
+
+    std::shared_ptr<gpu::Device> device_;
+    program::Program program_;
+    StepShape shape_;
+    StepTables tables_;
+    bool reference_ = false;
+    std::deque<Block> blocks_;
+    std::map<ValueId, Block*> values_;
+    std::map<ValueId, WeightPlace> weights_;
+    std::map<ValueId, CachePlace> caches_;
+    std::map<std::string, Block*> scratch_, constants_;
+    std::vector<Dispatch> dispatches_;
+};
+
+}  // namespace weft::backend::vulkan::test

@@ -1,0 +1,441 @@
+// Whole Programs on a Vulkan device against the CPU's reference kernels: steps of any cut, tensor
+// ranks, pages that are copied, probes, traces; and what is refused before anything is loaded.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "backend/vulkan/pace.h"
+#include "backend/vulkan/vulkan_device.h"
+#include "coll/comm.h"
+#include "net/local.h"
+#include "support/golden_models.h"
+#include "support/loaded_rank.h"
+#include "support/ranks.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+
+namespace weft::backend {
+namespace {
+
+using support::LoadedRank;
+using support::OneGroup;
+
+// The first that can be used; "", and why there is none.
+std::string UsableName(std::string* why) {
+    *why = "the loader lists no device";
+    const auto all = gpu::ListDevices();
+    if (!all.ok()) *why = all.error().message;
+    for (const gpu::Description& gpu : all.ok() ? *all : std::vector<gpu::Description>{}) {
+        const std::string name = "vulkan:" + std::to_string(gpu.index);
+        const auto info = vulkan::Describe(name, false);
+        if (info.ok()) return name;
+        *why = info.error().message;
+    }
+    return "";
+}
+
+std::shared_ptr<Device> OpenVulkan(const vulkan::Limits& limits = {}) {
+    std::string why;
+    return vulkan::Open(UsableName(&why), {}, limits).value();
+}
+// For tests on one thread: kernels are compiled once.
+std::shared_ptr<Device> TheVulkan() {
+    static const std::shared_ptr<Device> device = OpenVulkan();
+    return device;
+}
+
+#define WEFT_NEEDS_VULKAN()                        \
+    if (std::string why; UsableName(&why).empty()) \
+    GTEST_SKIP() << "no Vulkan device to test with: " << why
+
+double ErrorOf(std::span<const float> got, std::span<const float> want) {
+    if (got.size() != want.size()) return INFINITY;
+    double error = 0, size = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+        error += std::pow(static_cast<double>(got[i]) - want[i], 2);
+        size += std::pow(static_cast<double>(want[i]), 2);
+    }
+    return std::sqrt(error / size);
+}
+
+// Float32 throughout: what differs is the order of sums (2^-24 each over some hundred terms and two
+// layers), and that roots, exponentials and divisions may be 3 units off.
+constexpr double kVulkanError = 5e-5;
+
+struct TinyCase {
+    model::Hyper hyper;
+    support::TinySource source;
+    explicit TinyCase(const std::string& architecture, bool experts = false)
+        : hyper(experts ? support::TinyExpertHyper(architecture)
+                        : support::TinyHyper(architecture, architecture == "qwen2")),
+          source(hyper) {}
+    std::vector<program::Program> Programs(int tp, bool wide_sums = false) const {
+        model::BuildOptions options;
+        options.kv_dtype = DType::kF32;
+        options.target.wide_sums = wide_sums;
+        model::Layout layout;
+        layout.tp = tp;
+        return support::Build(hyper, source, layout, options);
+    }
+    std::vector<int32_t> Tokens(size_t count) const {
+        std::vector<int32_t> tokens(count);
+        for (size_t i = 0; i < count; ++i) {
+            tokens[i] = static_cast<int32_t>((i * 31 + 7) % static_cast<size_t>(hyper.vocab));
+        }
+        return tokens;
+    }
+    std::vector<float> Reference(std::span<const int32_t> tokens) const {
+        return LoadedRank(Programs(1)[0], source, {}).Logits(tokens, 1);
+    }
+};
+
+// ---- Models -------------------------------------------------------------------------------------
+
+TEST(VulkanExecutable, StepsOfAnyCutGiveTheReference) {
+    WEFT_NEEDS_VULKAN();
+    for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+        const TinyCase c(architecture);
+        const std::vector<int32_t> tokens = c.Tokens(70);
+        const std::vector<float> want = c.Reference(tokens);
+        LoadedRank rank(TheVulkan(), c.Programs(1)[0], c.source);
+        for (size_t piece : {size_t{64}, size_t{1}, size_t{7}}) {
+            const std::vector<float> got = rank.Logits(tokens, piece);
+            EXPECT_FALSE(!(ErrorOf(got, want) <= kVulkanError))
+                << architecture << ", pieces of " << piece << ": " << ErrorOf(got, want);
+        }
+    }
+}
+
+TEST(VulkanExecutable, ExpertsGiveTheReference) {
+    WEFT_NEEDS_VULKAN();
+    for (const char* architecture : {"llama", "qwen3moe", "qwen2moe"}) {
+        const TinyCase c(architecture, true);
+        const std::vector<int32_t> tokens = c.Tokens(40);
+        const std::vector<float> want = c.Reference(tokens);
+        LoadedRank rank(TheVulkan(), c.Programs(1)[0], c.source);
+        for (size_t piece : {size_t{40}, size_t{1}}) {
+            const std::vector<float> got = rank.Logits(tokens, piece);
+            EXPECT_FALSE(!(ErrorOf(got, want) <= kVulkanError))
+                << architecture << ", pieces of " << piece << ": " << ErrorOf(got, want);
+        }
+    }
+}
+
+// Rows have the same bits alone and among few others.
+TEST(VulkanExecutable, RowsOfSmallStepsHaveTheSameBits) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("llama");
+    const std::vector<int32_t> tokens = c.Tokens(24);
+    LoadedRank rank(TheVulkan(), c.Programs(1)[0], c.source);
+    const std::vector<float> alone = rank.Logits(tokens, 1);
+    EXPECT_EQ(rank.Logits(tokens, 3), alone);
+    EXPECT_EQ(rank.Logits(tokens, 8), alone);
+    EXPECT_EQ(rank.Logits(tokens, 1), alone);
+}
+
+class VulkanGolden : public testing::TestWithParam<support::GoldenCase> {};
+
+INSTANTIATE_TEST_SUITE_P(All, VulkanGolden, testing::ValuesIn(support::GoldenCases()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// As tests/backend/golden_test.cc has it of the CPU: 30 ops of sums over at most 144 columns. Twice
+// as much, for what a GPU's functions are off.
+TEST_P(VulkanGolden, EqualsTransformers) {
+    WEFT_NEEDS_VULKAN();
+    const test::TempDir dir;
+    const std::string path = dir / "golden.gguf";
+    support::WriteGolden(GetParam(), path);
+    const auto source = model_files::OpenModel(path).value();
+    std::vector<int32_t> tokens;
+    for (int token : support::GoldenTokens(GetParam())) tokens.push_back(token);
+    const std::vector<float> want = support::Golden(GetParam().name + std::string("/logits"));
+    const std::map<DType, double> tolerances = {{DType::kF32, 4.4e-5}, {DType::kF16, 2e-3}};
+    for (const auto& [type, tolerance] : tolerances) {
+        model::BuildOptions options;
+        options.kv_dtype = type;
+        options.context = 64;
+        options.target.wide_sums = false;
+        const model::Hyper hyper = model::ReadHyper(*source).value();
+        const program::Program program = support::Build(hyper, *source, {}, options).at(0);
+        LoadedRank rank(TheVulkan(), program, *source);
+        for (const size_t piece : {size_t{64}, size_t{5}}) {
+            const double error = ErrorOf(rank.Logits(tokens, piece), want);
+            EXPECT_FALSE(!(error <= tolerance)) << Info(type).name << ": " << error;
+        }
+    }
+}
+
+// ---- Ranks --------------------------------------------------------------------------------------
+
+std::vector<std::vector<float>> OnVulkanRanks(const TinyCase& c, std::span<const int32_t> tokens,
+                                              size_t piece) {
+    const std::vector<program::Program> programs = c.Programs(2);
+    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, size_t{1} << 20).value();
+    std::vector<std::vector<float>> got(2);
+    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+        const auto comm = coll::Comm::Make(fabric, {0, 1}, channel, 60'000).value();
+        const auto r = static_cast<size_t>(fabric.rank);
+        LoadedRank rank(OpenVulkan(), programs[r], c.source);
+        got[r] = rank.Logits(tokens, piece, OneGroup(*comm).groups);
+    });
+    return got;
+}
+
+TEST(VulkanExecutable, TensorRanksAreAsNearAndHoldTheSameBits) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("qwen3");
+    const std::vector<int32_t> tokens = c.Tokens(20);
+    const std::vector<float> want = c.Reference(tokens);
+    for (const size_t piece : {size_t{1}, size_t{20}}) {
+        const auto got = OnVulkanRanks(c, tokens, piece);
+        EXPECT_FALSE(!(ErrorOf(got[0], want) <= kVulkanError)) << ErrorOf(got[0], want);
+        EXPECT_EQ(got[0], got[1]) << "tensor ranks differ";
+    }
+}
+
+// ---- What is read -------------------------------------------------------------------------------
+
+TEST(VulkanExecutable, ReadsAndTheBestOfARow) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("llama");
+    const std::vector<int32_t> tokens = c.Tokens(3);
+    const program::Program program = c.Programs(1)[0];
+    const program::ValueId logits = program.Find("logits");
+    LoadedRank rank(TheVulkan(), program, c.source);
+    const std::vector<float> all = rank.Logits(tokens, 3);
+    std::vector<float> some(17);
+    ASSERT_TRUE(rank.executable().Read(logits, 45, some).ok());
+    EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + 45));
+    for (const int64_t row : {0, 2}) {
+        for (const size_t count : {size_t{1}, size_t{5}, size_t{40}, size_t{47}}) {
+            std::vector<Candidate> got(count), want(count);
+            constexpr int64_t kColumns = 47;
+            ASSERT_TRUE(rank.executable().ReadTop(logits, row, kColumns, got).ok());
+            TopOf({all.data() + row * c.hyper.vocab, static_cast<size_t>(kColumns)}, want);
+            for (size_t i = 0; i < count; ++i) {
+                EXPECT_EQ(got[i].index, want[i].index) << row << " " << count << " " << i;
+                EXPECT_EQ(got[i].value, want[i].value);
+            }
+        }
+    }
+}
+
+// What a probe reads after each op, and a trace's times of each, are of all ops.
+TEST(VulkanExecutable, ProbesAndTraces) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("llama");
+    const std::vector<int32_t> tokens = c.Tokens(4);
+    const program::Program program = c.Programs(1)[0];
+    LoadedRank gpu(TheVulkan(), program, c.source), cpu(program, c.source, {});
+    const std::vector<float> plain = gpu.Logits(tokens, 4);
+    const auto probed = [&](LoadedRank& rank) {
+        std::map<int32_t, std::vector<float>> seen;
+        rank.executable().SetProbe([&](int32_t op, int64_t rows) -> Status {
+            const program::ValueId y = program.ops[static_cast<size_t>(op)].outputs[0];
+            seen[op].resize(static_cast<size_t>(rows * program.value(y).shape[1]));
+            return rank.executable().Read(y, 0, seen[op]);
+        });
+        rank.Logits(tokens, 4);
+        rank.executable().SetProbe(nullptr);
+        return seen;
+    };
+    const auto got = probed(gpu), want = probed(cpu);
+    ASSERT_EQ(got.size(), want.size());
+    for (const auto& [op, values] : want) {
+        EXPECT_FALSE(!(ErrorOf(got.at(op), values) <= kVulkanError)) << "op " << op;
+    }
+    const int64_t before = gpu.executable().progress();
+    gpu.executable().SetTracing(true);
+    EXPECT_EQ(gpu.Logits(tokens, 4), plain);
+    EXPECT_EQ(gpu.executable().progress() - before, static_cast<int64_t>(program.ops.size()));
+    const std::span<const OpTiming> timings = gpu.executable().timings();
+    ASSERT_EQ(timings.size(), program.ops.size());
+    for (size_t i = 0; i < timings.size(); ++i) {
+        EXPECT_EQ(timings[i].op, static_cast<int32_t>(i));
+        EXPECT_LE(timings[i].begin_ns, timings[i].end_ns);
+    }
+}
+
+TEST(VulkanExecutable, AProbesErrorEndsTheStep) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("llama");
+    LoadedRank rank(TheVulkan(), c.Programs(1)[0], c.source);
+    int64_t seen = 0;
+    rank.executable().SetProbe([&](int32_t, int64_t) -> Status {
+        if (++seen < 3) return {};
+        return MakeError(ErrorCode::kCorrupt, "enough");
+    });
+    const Status status = rank.Run(c.Tokens(2), 0, {});
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().message, "enough");
+    EXPECT_EQ(seen, 3);
+}
+
+// ---- Pages --------------------------------------------------------------------------------------
+
+// A sequence goes on in copies of its pages, in the order in which they are made.
+TEST(VulkanExecutable, CopiedPages) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("llama");
+    const std::vector<int32_t> tokens = c.Tokens(65);
+    const program::Program program = c.Programs(1)[0];
+    const program::ValueId logits = program.Find("logits");
+    LoadedRank rank(TheVulkan(), program, c.source);
+    const std::vector<float> whole = rank.Logits(tokens, 64);
+    // The first 64 positions lie on page 2: to 1 over 3, and 2 is overwritten.
+    const std::vector<int32_t> pages = {1, 0};
+    const std::vector<PageCopy> copies = {{2, 3}, {3, 1}, {0, 2}, {2, 2}};
+    const std::vector<int32_t> position = {64}, row = {0}, last = {tokens[64]};
+    const std::vector<StepSequence> sequences = {{0, 1, 64, pages}};
+    const Step step{9, last, position, sequences, row, copies};
+    ASSERT_TRUE(rank.executable().Run(step, {}).ok());
+    std::vector<float> got(static_cast<size_t>(c.hyper.vocab));
+    ASSERT_TRUE(rank.executable().Read(logits, 0, got).ok());
+    EXPECT_EQ(got, std::vector<float>(whole.end() - c.hyper.vocab, whole.end()));
+}
+
+// Two sequences of one step, on pages of their own, have the bits that each has alone.
+TEST(VulkanExecutable, SequencesOfOneStep) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("qwen3");
+    const program::Program program = c.Programs(1)[0];
+    const program::ValueId logits = program.Find("logits");
+    LoadedRank rank(TheVulkan(), program, c.source);
+    const std::vector<int32_t> first = {3}, second = {1};
+    const std::vector<int32_t> tokens = {5, 6, 7, 8, 9}, positions = {0, 1, 2, 0, 1}, rows = {2, 4};
+    const auto run = [&](size_t begin, size_t count, const std::vector<StepSequence>& sequences,
+                         const std::vector<int32_t>& outputs) {
+        const Step step{1, std::span(tokens).subspan(begin, count),
+                        std::span(positions).subspan(begin, count), sequences, outputs};
+        EXPECT_TRUE(rank.executable().Run(step, {}).ok());
+        std::vector<float> got(outputs.size() * static_cast<size_t>(c.hyper.vocab));
+        EXPECT_TRUE(rank.executable().Read(logits, 0, got).ok());
+        return got;
+    };
+    std::vector<float> alone = run(0, 3, {{0, 3, 0, first}}, {2});
+    const std::vector<float> other = run(3, 2, {{0, 2, 0, second}}, {1});
+    alone.insert(alone.end(), other.begin(), other.end());
+    EXPECT_EQ(run(0, 5, {{0, 3, 0, first}, {3, 2, 0, second}}, rows), alone);
+}
+
+// ---- Submissions --------------------------------------------------------------------------------
+
+TEST(VulkanPace, ASlowDeviceGetsShortSubmissions) {
+    vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
+    const double op = pace.Estimate({2e9, 1 << 20, 1 << 20, 0});
+    EXPECT_TRUE(pace.Fits(10 * op, op));
+    EXPECT_FALSE(pace.Took(10 * op, 0.15));
+    EXPECT_TRUE(pace.Took(10 * op, 0.5));  // 0.05 s each
+    EXPECT_TRUE(pace.Fits(op, op));
+    EXPECT_FALSE(pace.Fits(3 * op, op));
+    EXPECT_GE(pace.DeadlineMs(10 * op), 10'000 + 500);
+    for (int i = 0; i < 200; ++i) EXPECT_FALSE(pace.Took(10 * op, 0.01));
+    EXPECT_TRUE(pace.Fits(10 * op, op));  // it has become faster
+}
+
+// A step that is cut before every op has the same bits.
+TEST(VulkanExecutable, CutSubmissionsChangeNothing) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("llama");
+    const std::vector<int32_t> tokens = c.Tokens(30);
+    const program::Program program = c.Programs(1)[0];
+    LoadedRank whole(TheVulkan(), program, c.source);
+    LoadedRank pieces(OpenVulkan({.most_seconds = 1e-12}), program, c.source);
+    EXPECT_EQ(pieces.Logits(tokens, 30), whole.Logits(tokens, 30));
+    EXPECT_EQ(pieces.Logits(tokens, 4), whole.Logits(tokens, 4));
+}
+
+// Weights that go through the ring of mapped buffers, several at once as loaders have them.
+TEST(VulkanExecutable, MemoryThatTheHostCannotReach) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("llama", true);
+    const std::vector<int32_t> tokens = c.Tokens(9);
+    const program::Program program = c.Programs(1)[0];
+    LoadedRank mapped(TheVulkan(), program, c.source);
+    const auto apart = OpenVulkan({.maps_memory = false});
+    LoadedRank staged(apart, program, c.source);
+    const std::vector<float> want = mapped.Logits(tokens, 9);
+    EXPECT_EQ(staged.Logits(tokens, 9), want);
+    std::vector<std::thread> loaders;
+    for (size_t first = 0; first < 6; ++first) {
+        loaders.emplace_back([&, first] {
+            for (size_t i = first; i < program.values.size(); i += 6) {
+                if (program.values[i].storage == program::Storage::kWeight) {
+                    staged.Load(c.source, i);
+                }
+            }
+        });
+    }
+    for (std::thread& loader : loaders) loader.join();
+    EXPECT_EQ(staged.Logits(tokens, 9), want);
+}
+
+// ---- Refusals -----------------------------------------------------------------------------------
+
+CompileOptions OptionsOf(const program::Program& program) {
+    CompileOptions options;
+    options.max_tokens = 64;
+    options.kv_pages = 4;
+    options.keep = {program.Find("logits")};
+    return options;
+}
+
+TEST(VulkanExecutable, WhatItCannotComputeIsRefusedBeforeAnythingIsLoaded) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("llama");
+    const auto device = TheVulkan();
+    const program::Program wide = c.Programs(2, true)[0];
+    const auto refused = device->Compile(wide, OptionsOf(wide));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(refused.error().message.find("F64"), std::string::npos) << refused.error().message;
+
+    const program::Program program = c.Programs(1)[0];
+    CompileOptions huge = OptionsOf(program);
+    huge.kv_pages = int64_t{1} << 40;
+    const auto large = device->Compile(program, huge);
+    ASSERT_FALSE(large.ok());
+    EXPECT_EQ(large.error().code, ErrorCode::kOutOfMemory) << large.error().message;
+
+    const auto training = device->CompileTraining({}, {});
+    ASSERT_FALSE(training.ok());
+    EXPECT_NE(training.error().message.find("--device cpu"), std::string::npos);
+}
+
+TEST(VulkanDevice, MemoryThatDoesNotFitSaysTheSumAndWhatSetsTheLimit) {
+    gpu::Description gpu;
+    gpu.name = "AMD Radeon 8060S";
+    gpu.vendor_id = 0x1002;
+    gpu.unified = true;
+    const MemoryUse use{uint64_t{60} << 30, uint64_t{8} << 30, uint64_t{1} << 30};
+    EXPECT_TRUE(vulkan::CheckFits(use, {MemoryKind::kUnified, 0, uint64_t{69} << 30}, gpu).ok());
+    const Status refused =
+        vulkan::CheckFits(use, {MemoryKind::kUnified, uint64_t{64} << 30, uint64_t{62} << 30}, gpu);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kOutOfMemory);
+    for (const char* said : {"74088185856", "66571993088", "carve-out", "ttm.pages_limit"}) {
+        EXPECT_NE(refused.error().message.find(said), std::string::npos)
+            << said << " in " << refused.error().message;
+    }
+}
+
+TEST(VulkanDevice, Names) {
+    for (const char* name : {"vulkan", "vulkan:0", "vulkan:12"}) {
+        EXPECT_TRUE(vulkan::IsName(name)) << name;
+    }
+    for (const char* name :
+         {"", "vulkan:", "vulkan:x", "vulkan:-1", "vulkan0", "vulkan:1a", "Vulkan"}) {
+        EXPECT_FALSE(vulkan::IsName(name)) << name;
+    }
+    EXPECT_TRUE(CheckDeviceName("auto").ok());
+    DeviceOptions trains;
+    trains.trains = true;
+    EXPECT_EQ(OpenDevice("auto", trains).value()->info().name, "cpu");
+}
+
+}  // namespace
+}  // namespace weft::backend

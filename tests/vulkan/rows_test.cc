@@ -1,0 +1,297 @@
+// Ops of rows on a GPU against kernels/reference, over odd sizes and 1 to 70 rows.
+//
+// Bounds: u = 2^-24 is one rounding. GLSL's exp is good to (3 + 2 |x|) 2^-23 of its result, its
+// division and square root to 5u; the reference's are better.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "kernels/reference/ops.h"
+#include "support/kernel_levels.h"
+#include "vulkan/bench_emitter.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using kernels::test::kUlp;
+using kernels::test::Random;
+using program::kOutputs;
+using program::kTokens;
+using program::ValueId;
+using test::BenchEmitter;
+using test::StepContents;
+
+constexpr std::array<int32_t, 6> kRowCounts = {1, 2, 8, 9, 33, 70};
+
+// bound(i): of |got - expected| of element i.
+void ExpectClose(const std::vector<float>& got, const std::vector<float>& expected,
+                 const std::function<double(size_t)>& bound, const std::string& what) {
+    ASSERT_EQ(got.size(), expected.size()) << what;
+    for (size_t i = 0; i < got.size(); ++i) {
+        const double error = std::fabs(double{got[i]} - double{expected[i]});
+        ASSERT_FALSE(!(error <= bound(i)))
+            << what << ", element " << i << ": " << got[i] << ", expected " << expected[i]
+            << ", bound " << bound(i);
+    }
+}
+
+kernels::Kernels Reference() {
+    return kernels::reference::Table();
+}
+StepShape ShapeOf(int32_t rows) {
+    return {.rows = rows, .outputs = 1, .positions = 64};
+}
+std::vector<float> Empty(size_t count) {
+    return std::vector<float>(count, std::numeric_limits<float>::quiet_NaN());
+}
+std::string Sizes(int64_t rows, int64_t cols) {
+    return std::to_string(rows) + " rows of " + std::to_string(cols);
+}
+
+// y = f(inputs) on the device, of activations of `cols` columns.
+template <typename Attributes>
+void RunMapOn(BenchEmitter& e, const Attributes& a, const std::vector<ValueId>& inputs, ValueId y,
+              std::vector<float>& got) {
+    const Status lowered = e.Lower(a, inputs, {y});
+    ASSERT_TRUE(lowered.ok()) << lowered.error().message;
+    const Status run = e.Run();
+    ASSERT_TRUE(run.ok()) << run.error().message;
+    got = e.Floats(y);
+}
+
+TEST(VulkanRows, ElementByElement) {
+    WEFT_VULKAN(device);
+    Random random(1);
+    for (const int32_t rows : kRowCounts) {
+        const int64_t cols = random.Pick<int64_t>({1, 3, 64, 257, 576});
+        const auto count = static_cast<size_t>(rows * cols);
+        BenchEmitter e(device, ShapeOf(rows));
+        const std::vector<float> a = random.Normals(rows * cols, 3),
+                                 b = random.Normals(rows * cols, 3);
+        const std::vector<float> bias = random.Normals(cols), gate = random.Normals(rows, 3);
+        const ValueId in_a = e.AddFloats({kTokens, cols}, a),
+                      in_b = e.AddFloats({kTokens, cols}, b);
+        const ValueId in_bias = e.AddVector(bias), in_gate = e.AddFloats({kTokens, 1}, gate);
+        const auto y = [&] { return e.AddFloats({kTokens, cols}); };
+        std::vector<float> got, expected = Empty(count);
+        const auto exact = [](size_t) { return 0.0; };
+
+        RunMapOn(e, program::Add{}, {in_a, in_b}, y(), got);
+        Reference().add(kernels::AddArgs{a.data(), b.data(), expected.data(), rows * cols}, 0, 1);
+        ExpectClose(got, expected, exact, "add, " + Sizes(rows, cols));
+
+        RunMapOn(e, program::AddBias{}, {in_a, in_bias}, y(), got);
+        Reference().add_bias(
+            kernels::AddBiasArgs{a.data(), bias.data(), expected.data(), rows, cols}, 0, 1);
+        ExpectClose(got, expected, exact, "add_bias, " + Sizes(rows, cols));
+
+        RunMapOn(e, program::Scale{0.37f}, {in_a}, y(), got);
+        Reference().scale(kernels::ScaleArgs{a.data(), expected.data(), rows, cols, 0.37f}, 0, 1);
+        ExpectClose(got, expected, exact, "scale, " + Sizes(rows, cols));
+
+        // The argument's rounding and division move tanh by less than 6u of the result, exp and the
+        // last division by less than 20u.
+        RunMapOn(e, program::SoftCap{5}, {in_a}, y(), got);
+        Reference().soft_cap({a.data(), expected.data(), rows, cols, 5}, 0, 1);
+        ExpectClose(
+            got, expected, [&](size_t i) { return 30 * kUlp * std::fabs(expected[i]); },
+            "soft_cap, " + Sizes(rows, cols));
+
+        RunMapOn(e, program::GateRows{}, {in_a, in_gate}, y(), got);
+        for (size_t i = 0; i < count; ++i) {
+            const double g = gate[i / static_cast<size_t>(cols)];
+            expected[i] = static_cast<float>(a[i] / (1 + std::exp(-g)));
+        }
+        ExpectClose(
+            got, expected, [&](size_t i) { return 60 * kUlp * std::fabs(expected[i]); },
+            "gate_rows, " + Sizes(rows, cols));
+    }
+}
+
+TEST(VulkanRows, GluOfEveryActivation) {
+    WEFT_VULKAN(device);
+    Random random(2);
+    for (const Activation activation :
+         {Activation::kSilu, Activation::kGeluTanh, Activation::kClampedSilu}) {
+        for (const float deviation : {0.1f, 2.0f, 40.0f}) {
+            const int32_t rows = random.Pick({1, 9, 33});
+            const int64_t cols = 97, slots = 3;  // [T, K, n], as of experts
+            BenchEmitter e(device, ShapeOf(rows));
+            const std::vector<float> gate = random.Normals(rows * slots * cols, deviation);
+            const std::vector<float> up = random.Normals(rows * slots * cols, deviation);
+            const program::Shape shape = {kTokens, slots, cols};
+            const ValueId in_gate = e.AddFloats(shape, gate), in_up = e.AddFloats(shape, up);
+            std::vector<float> got, expected = Empty(gate.size());
+            RunMapOn(e, program::Glu{activation}, {in_gate, in_up}, e.AddFloats(shape), got);
+            Reference().glu(kernels::GluArgs{gate.data(), up.data(), rows * slots, cols, cols, cols,
+                                             expected.data(), cols, activation},
+                            0, 1);
+            // The sigmoid of v is off by exp's (3 + 2 |v|) 2^-23 and some roundings; of GELU v
+            // itself has some more, each of which counts |v| times. An exp or a result below 2^-126
+            // may be 0.
+            const auto bound = [&](size_t i) {
+                const double g = gate[i];
+                double v = std::fabs(g);
+                if (activation == Activation::kClampedSilu) v *= 1.702;
+                if (activation == Activation::kGeluTanh) v = 1.6 * (v + 0.045 * v * v * v);
+                v = std::min(v, 88.0);  // beyond it exp is below 2^-126
+                const double lost = 0x1p-125 * std::fabs(g) * (std::fabs(double{up[i]}) + 1);
+                return (30 + 12 * v) * kUlp * std::fabs(expected[i]) + lost;
+            };
+            ExpectClose(got, expected, bound, ActivationName(activation));
+        }
+    }
+}
+
+TEST(VulkanRows, RmsNorm) {
+    WEFT_VULKAN(device);
+    Random random(3);
+    for (const int32_t rows : kRowCounts) {
+        for (const int64_t group : {1, 5, 32, 64, 576, 1030}) {
+            const int64_t cols = group * random.Pick<int64_t>({1, 1, 3});
+            const bool plain = random.Int(0, 2) == 0;
+            BenchEmitter e(device, ShapeOf(rows));
+            const std::vector<float> x = random.Normals(rows * cols, 2);
+            const std::vector<float> weight = random.Normals(group);
+            const ValueId in = e.AddFloats({kTokens, cols}, x), w = e.AddVector(weight);
+            std::vector<float> got, expected = Empty(x.size());
+            program::RmsNorm op{1e-5f, group};
+            op.plain = plain;
+            const auto inputs = plain ? std::vector{in} : std::vector{in, w};
+            RunMapOn(e, op, inputs, in, got);  // in place
+            kernels::RmsNormArgs args{x.data(), cols,  weight.data(),   1e-5f, rows,
+                                      cols,     group, expected.data(), cols};
+            if (plain) args.weight = nullptr;
+            Reference().rms_norm(args, 0, 1);
+            // Each sum of squares is off by group roundings at most, its root by half of that.
+            const double part = (static_cast<double>(group) + 20) * kUlp;
+            ExpectClose(
+                got, expected, [&](size_t i) { return part * std::fabs(expected[i]); },
+                "rms_norm by " + std::to_string(group) + ", " + Sizes(rows, cols));
+        }
+    }
+}
+
+TEST(VulkanRows, SumsOfSquaresOfRanksNormRows) {
+    WEFT_VULKAN(device);
+    Random random(4);
+    const int32_t rows = 9;
+    const int64_t q_cols = 70, k_cols = 33, whole = 140;
+    BenchEmitter e(device, ShapeOf(rows));
+    const std::vector<float> q = random.Normals(rows * q_cols), k = random.Normals(rows * k_cols);
+    const std::vector<float> weight = random.Normals(k_cols);
+    const ValueId in_q = e.AddFloats({kTokens, q_cols}, q);
+    const ValueId in_k = e.AddFloats({kTokens, k_cols}, k);
+    const ValueId sums = e.AddFloats({kTokens, 2}), y = e.AddFloats({kTokens, k_cols});
+    program::SumSquares sum;
+    sum.columns = {{0, q_cols}, {3, 30}};
+    std::vector<float> got, expected = Empty(rows * 2);
+    RunMapOn(e, sum, {in_q, in_k}, sums, got);
+    kernels::reference::SumSquares({q.data(), q_cols, rows, q_cols, expected.data(), nullptr, 2}, 0,
+                                   1);
+    kernels::reference::SumSquares(
+        {k.data() + 3, k_cols, rows, 30, expected.data() + 1, nullptr, 2}, 0, 1);
+    ExpectClose(
+        got, expected, [&](size_t i) { return (q_cols + 2) * kUlp * expected[i]; }, "sum_squares");
+    program::RmsNorm norm{1e-6f, k_cols, whole, 1};
+    std::vector<float> normed, right = Empty(k.size());
+    RunMapOn(e, norm, {in_k, e.AddVector(weight), sums}, y, normed);
+    Reference().rms_norm(
+        kernels::RmsNormArgs{k.data(), k_cols, weight.data(), 1e-6f, rows, k_cols, k_cols,
+                             right.data(), k_cols, got.data() + 1, 2, whole},
+        0, 1);
+    ExpectClose(
+        normed, right, [&](size_t i) { return 20 * kUlp * std::fabs(right[i]); }, "rms_norm");
+}
+
+TEST(VulkanRows, CopiesOfRowsAndColumns) {
+    WEFT_VULKAN(device);
+    Random random(5);
+    for (const int32_t rows : kRowCounts) {
+        const int64_t heads = random.Int(1, 5), head_cols = random.Int(2, 90);
+        const int64_t begin = random.Int(0, head_cols - 1);
+        const int64_t size = random.Int(1, head_cols - begin);
+        const int32_t outputs = random.Pick({1, 5});
+        BenchEmitter e(device, {.rows = rows, .outputs = outputs, .positions = 64});
+        StepContents step;
+        for (int32_t i = 0; i < outputs; ++i) {
+            step.output_rows.push_back(static_cast<int32_t>(random.Int(0, rows - 1)));
+        }
+        e.SetStep(step);
+        const int64_t cols = heads * head_cols;
+        const std::vector<float> x = random.Normals(rows * cols);
+        const ValueId in = e.AddFloats({kTokens, cols}, x), ids = e.AddInts({kOutputs});
+        std::vector<float> got, expected;
+        RunMapOn(e, program::SelectRows{}, {in, ids}, e.AddFloats({kOutputs, cols}), got);
+        for (const int32_t row : step.output_rows) {
+            expected.insert(expected.end(), x.begin() + row * cols, x.begin() + (row + 1) * cols);
+        }
+        EXPECT_EQ(got, expected);
+        RunMapOn(e, program::PickColumns{heads, begin}, {in}, e.AddFloats({kTokens, heads * size}),
+                 got);
+        expected.clear();
+        for (int64_t head = 0; head < rows * heads; ++head) {
+            const auto at = x.begin() + head * head_cols + begin;
+            expected.insert(expected.end(), at, at + size);
+        }
+        EXPECT_EQ(got, expected);
+    }
+}
+
+// The angles up to position 2^17 and beyond: the tables' entries are each off by u at most, which
+// the sum of two products adds up to 2 sqrt(2) u; the products and the sum round by 2u; the
+// reference by u. So a cosine is off by less than 6u of the magnitude, which each input carries
+// into the result, whose own roundings are 4 more on each side.
+TEST(VulkanRows, Rope) {
+    WEFT_VULKAN(device);
+    Random random(6);
+    for (int number = 0; number < 24; ++number) {
+        const int32_t rows = kRowCounts[static_cast<size_t>(number) % kRowCounts.size()];
+        program::Rope op;
+        op.head_dim = 2 * random.Int(1, 70);
+        op.rotary_dim = number % 3 == 0 ? 2 * random.Int(1, op.head_dim / 2) : op.head_dim;
+        op.neighbours = number % 2 == 0;
+        op.magnitude = number % 4 == 1 ? 1.27f : 1.0f;
+        for (int64_t i = 0; i < op.rotary_dim / 2; ++i) {
+            op.inverse_frequency.push_back(static_cast<float>(std::pow(
+                10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(op.rotary_dim))));
+        }
+        const int64_t heads = random.Int(1, 4), cols = heads * op.head_dim;
+        const int64_t most = number % 5 == 0 ? 1 << 18 : 1 << 17;
+        StepContents step;
+        for (int32_t row = 0; row < rows; ++row) {
+            step.positions.push_back(
+                static_cast<int32_t>(row == 0 ? most - 1 : random.Int(0, most - 1)));
+        }
+        BenchEmitter e(device, {.rows = rows, .positions = static_cast<int32_t>(most)});
+        e.SetStep(step);
+        const std::vector<float> x = random.Normals(rows * cols);
+        const ValueId in = e.AddFloats({kTokens, cols}, x), ids = e.AddInts({kTokens});
+        std::vector<float> got, expected = Empty(x.size());
+        RunMapOn(e, op, {in, ids}, number % 2 == 0 ? in : e.AddFloats({kTokens, cols}), got);
+        std::vector<float> table(static_cast<size_t>(rows * op.rotary_dim));
+        kernels::reference::RopeTable({step.positions.data(), op.inverse_frequency.data(), rows,
+                                       op.rotary_dim, table.data(), op.magnitude},
+                                      0, 1);
+        kernels::RopeArgs args{
+            x.data(),    cols,          table.data(),    1,   op.neighbours, rows, heads,
+            op.head_dim, op.rotary_dim, expected.data(), cols};
+        Reference().rope(args, 0, 1);
+        const auto bound = [&](size_t i) {
+            const size_t begin =
+                i / static_cast<size_t>(op.head_dim) * static_cast<size_t>(op.head_dim);
+            const auto in_head = static_cast<int64_t>(i - begin);
+            if (in_head >= op.rotary_dim) return 0.0;
+            const int64_t pairs = op.rotary_dim / 2;
+            const int64_t other = op.neighbours ? in_head ^ 1 : (in_head + pairs) % op.rotary_dim;
+            const double both = std::fabs(x[i]) + std::fabs(x[begin + static_cast<size_t>(other)]);
+            return 10 * kUlp * static_cast<double>(op.magnitude) * both;
+        };
+        ExpectClose(got, expected, bound, "rope " + std::to_string(number));
+    }
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan
