@@ -124,7 +124,7 @@ function(weft_tests folder)
     set(alone ON)
   endif()
   set(lavapipe "")
-  if(folder MATCHES "^(gpu|backend|engine|cli)$")
+  if(folder MATCHES "^(gpu|vulkan|backend|engine|cli)$")
     set(lavapipe ENVIRONMENT WEFT_LAVAPIPE=${WEFT_LAVAPIPE}
       ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
   endif()

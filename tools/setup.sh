@@ -143,7 +143,11 @@ bring_browser() {
 # fetch_lavapipe FOLDER: the packages and all that they need, unpacked into FOLDER. Apt looks at its
 # own lists there, and takes nothing for installed.
 fetch_lavapipe() {
-    local folder=$1 mirror=http://deb.debian.org/debian name release=bookworm apt wanted=() names=()
+    local folder=$1 mirror name release=bookworm apt wanted=() names=()
+    # The mirror that this machine takes the release from.
+    mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
+        sed -n "s/^$release //p" | head -n 1)
+    [ -n "$mirror" ] || return
     local key=/usr/share/keyrings/debian-archive-keyring.gpg
     mkdir -p "$folder"/apt/{lists/partial,cache/archives/partial} "$folder"/{debs,all} || return
     : >"$folder/apt/status"
