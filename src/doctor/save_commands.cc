@@ -377,8 +377,8 @@ namespace {
 
 // The version out of what dpkg-query, rpm or `pacman -Q` ("NAME VERSION") print.
 std::string_view SavedPackageVersion(std::string_view text, std::string* name) {
-    constexpr std::array<std::string_view, 3> kNames = {"linux-firmware", "linux-firmware-amdgpu",
-                                                        "rdma-core"};
+    constexpr std::array<std::string_view, 4> kNames = {"linux-firmware", "linux-firmware-amdgpu",
+                                                        "rdma-core", "vulkan-radeon"};
     const auto words = Words(text.substr(0, kMostLine));
     if (words.empty()) return {};
     const bool named = words.size() > 1 && std::ranges::find(kNames, words[0]) != kNames.end();
@@ -391,7 +391,9 @@ std::string_view SavedPackageVersion(std::string_view text, std::string* name) {
 std::string Package(std::string_view text, Names& names) {
     if (Contains(text, "is not installed")) return "package is not installed\n";
     std::string name;
-    const std::string version = ShortVersion(SavedPackageVersion(text, &name), names);
+    std::string_view whole = SavedPackageVersion(text, &name);
+    if (!names.real()) whole.remove_prefix(whole.find(':') + 1);  // an epoch; npos + 1: nothing
+    const std::string version = ShortVersion(whole, names);
     return version.empty() ? "" : name + version;
 }
 

@@ -32,6 +32,7 @@ extern const Check kGpuKernel;
 extern const Check kGpuRocm;
 extern const Check kGpuFirmware;
 extern const Check kGpuMemory;
+extern const Check kGpuVulkan;
 extern const Check kKernelParameters;
 extern const Check kKernelLog;
 extern const Check kIommu;
