@@ -53,6 +53,12 @@ layout(push_constant, scalar) uniform Args {
 const uint kMostSubgroups = 32;
 shared float partial[kMostSubgroups * kSums];
 
+// Units of one row of x, one for each invocation: loaded as they follow one another, read 16 bytes
+// by 16 with a stride that hits all banks. Only where several rows are multiplied: one row is read
+// once for several rows of the weight.
+const bool kStaged = kRows > 1;
+shared vec4 staged[kStaged ? gl_WorkGroupSize.x * (QUADS + 1) : 1];
+
 WeightRow RowOf(uint row) {
     WeightRow at;
     [[unroll]] for (int p = 0; p < 4; ++p) {
@@ -71,6 +77,15 @@ vec4 Load(uint64_t x, uint column) {
     return four;
 }
 
+void Stage(uint64_t x, uint begin, uint lane) {
+    barrier();
+    [[unroll]] for (uint i = 0; i < QUADS; ++i) {
+        const uint four = i * gl_WorkGroupSize.x + lane, column = begin * UNIT + 4 * four;
+        if (column < a.cols) staged[four + four / QUADS] = Load(x, column);
+    }
+    barrier();
+}
+
 // sums += factor * (rows of x . rows of the weight), this invocation's units.
 void Multiply(uint64_t x, uint64_t x_stride, uint rows, uint first, uint n, float factor,
               uint lane, inout float sums[kSums]) {
@@ -79,24 +94,31 @@ void Multiply(uint64_t x, uint64_t x_stride, uint rows, uint first, uint n, floa
     WeightRow at[kOut];
     [[unroll]] for (uint o = 0; o < kOut; ++o) at[o] = RowOf(min(first + o, n - 1));
     const uint units = (a.cols + UNIT - 1) / UNIT;
-    for (uint unit = lane; unit < units; unit += gl_WorkGroupSize.x) {
+    for (uint begin = 0; begin < units; begin += gl_WorkGroupSize.x) {
+        const uint unit = begin + lane;
         vec4 w[kOut][QUADS];
-        [[unroll]] for (uint o = 0; o < kOut; ++o) Decode(at[o], unit, w[o]);
+        if (unit < units) {
+            [[unroll]] for (uint o = 0; o < kOut; ++o) Decode(at[o], unit, w[o]);
+        }
         [[unroll]] for (uint t = 0; t < kRows; ++t) {
             const uint64_t row = x + min(t, rows - 1) * x_stride;
-            vec4 columns[QUADS];
-            [[unroll]] for (uint j = 0; j < QUADS; ++j) {
-                columns[j] = Load(row, unit * UNIT + 4 * j);
-            }
-            [[unroll]] for (uint o = 0; o < kOut; ++o) {
-                precise vec4 four = w[o][0] * columns[0];
-                [[unroll]] for (uint j = 1; j < QUADS; ++j) {
-                    four = fma(w[o][j], columns[j], four);
+            if (kStaged) Stage(row, begin, lane);
+            if (unit < units) {
+                vec4 columns[QUADS];
+                [[unroll]] for (uint j = 0; j < QUADS; ++j) {
+                    columns[j] = kStaged ? staged[lane * (QUADS + 1) + j]
+                                         : Load(row, unit * UNIT + 4 * j);
                 }
-                precise float pair = four.x + four.y;
-                precise float other = four.z + four.w;
-                precise float all = pair + other;
-                own[t * kOut + o] = own[t * kOut + o] + all;
+                [[unroll]] for (uint o = 0; o < kOut; ++o) {
+                    precise vec4 four = w[o][0] * columns[0];
+                    [[unroll]] for (uint j = 1; j < QUADS; ++j) {
+                        four = fma(w[o][j], columns[j], four);
+                    }
+                    precise float pair = four.x + four.y;
+                    precise float other = four.z + four.w;
+                    precise float all = pair + other;
+                    own[t * kOut + o] = own[t * kOut + o] + all;
+                }
             }
         }
     }

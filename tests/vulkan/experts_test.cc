@@ -202,11 +202,6 @@ TEST(VulkanExperts, RowsTimesTheMatricesOfTheirExperts) {
         ExpectExpertProducts(device, step, DType::kF32, true, true, true);
         if (HasFailure()) return;
     }
-    for (const DType dtype : test::TakenTypes()) {
-        ExpectExpertProducts(device, {4, 2, 4, 0, 4, 7}, dtype, true, false, false);
-        ExpectExpertProducts(device, {34, 2, 4, 0, 4, 8}, dtype, true, false, false);
-        if (HasFailure()) return;
-    }
 }
 
 void ExpectExpertSums(const std::shared_ptr<gpu::Device>& device, const ExpertStep& step,
@@ -267,11 +262,6 @@ TEST(VulkanExperts, SumsOverExperts) {
         ExpectExpertSums(device, step, DType::kQ6_K, false, true, false);
         ExpectExpertSums(device, step, DType::kMXFP4, true, false, false);
         ExpectExpertSums(device, step, DType::kF16, true, true, true);
-        if (HasFailure()) return;
-    }
-    for (const DType dtype : test::TakenTypes()) {
-        ExpectExpertSums(device, {4, 2, 4, 0, 4, 7}, dtype, false, false, false);
-        ExpectExpertSums(device, {34, 2, 4, 0, 4, 8}, dtype, false, false, false);
         if (HasFailure()) return;
     }
 }

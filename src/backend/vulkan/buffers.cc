@@ -7,14 +7,14 @@
 namespace weft::backend::vulkan {
 namespace {
 
-constexpr uint64_t RoundUp(uint64_t bytes, uint64_t to) {
+constexpr uint64_t RoundTo(uint64_t bytes, uint64_t to) {
     return (bytes + to - 1) / to * to;
 }
 
 }  // namespace
 
 Piece Blocks::Take(uint64_t bytes) {
-    const uint64_t size = RoundUp(std::max<uint64_t>(bytes, 1), kAlign);
+    const uint64_t size = RoundTo(std::max<uint64_t>(bytes, 1), kAlign);
     const bool fits = !sizes_.empty() && sizes_.back() + size <= kMostBytes;
     if (!fits) sizes_.push_back(0);
     const Piece piece{sizes_.size() - 1, sizes_.back(), bytes};
@@ -97,7 +97,7 @@ void Buffers::PlanTransfers(const program::Program& program, const CompileOption
             }
         }
     }
-    transfer_bytes_ = 2 * RoundUp(most, Blocks::kAlign);
+    transfer_bytes_ = 2 * RoundTo(most, Blocks::kAlign);
 }
 
 Status Buffers::Allocate(gpu::Device& device) {

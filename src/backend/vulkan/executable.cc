@@ -39,7 +39,7 @@ class VulkanExecutable final : public Executable {
           uploader_(*context_),
           lowering_(program_, *context_, buffers_, uploader_),
           reading_(*context_, buffers_, lowering_),
-          pace_(gpu_.description().kind, context_->most_seconds) {}
+          pace_(gpu_.description().kind, context_->limits.most_seconds) {}
     ~VulkanExecutable() override {
         context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
     }
@@ -75,7 +75,10 @@ class VulkanExecutable final : public Executable {
     std::span<const OpTiming> timings() const override { return timings_; }
     TransferLog& transfers() override { return transfers_; }
     void SetProbe(Probe probe) override { probe_ = std::move(probe); }
-    int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
+    // Kernels that are compiled for a first step count, too: that takes seconds.
+    int64_t progress() const override {
+        return progress_.load(std::memory_order_relaxed) + context_->kernels.count();
+    }
 
   private:
     // What a recording is made for.

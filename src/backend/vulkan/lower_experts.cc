@@ -19,16 +19,106 @@ struct RouteShaderArgs {
     float scale = 1;
 };
 
+// Arguments of expert_plan.comp.
+struct PlanShaderArgs {
+    uint64_t ids = 0, plan = 0;
+    uint32_t slots = 0, first_expert = 0, experts = 0, tile = 0, most_blocks = 0;
+};
+
+// Arguments of expert_sum.comp.
+struct SumShaderArgs {
+    uint64_t ids = 0, weights = 0, products = 0, base = 0, y = 0;
+    uint32_t n = 0, first_expert = 0, experts = 0, used = 0;
+};
+
 bool IsOfSlots(const Emitter& e, program::ValueId id) {
     return e.program().value(id).shape.rank == 3;
 }
 
 // Of an op whose ids are its second input.
-void SetExperts(Emitter& e, const program::Op& op, int64_t first_expert, MatvecArgs& args) {
+void SetExperts(Emitter& e, const program::Op& op, int64_t first_expert, ProductArgs& args) {
     args.ids = e.Address(op.inputs[1]);
     args.first_expert = static_cast<uint32_t>(first_expert);
     args.experts = static_cast<uint32_t>(e.Weight(program::WeightOf(op)).matrices);
     args.used = static_cast<uint32_t>(e.Cols(op.inputs[1]));
+}
+
+// A plan of expert_plan.comp.
+struct PlanPlace {
+    Region region;
+    int64_t tile = 0, most_blocks = 0;
+};
+
+// Emits the plan of the op's rows. Each op makes its own: it takes some microseconds, and what ops
+// before it left in the scratch is theirs.
+Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs& args) {
+    const program::ValueId ids = op.inputs[1];
+    PlanShaderArgs plan;
+    const int64_t slots = e.Rows(ids) * args.used;
+    PlanPlace place;
+    place.tile = TileOf(slots / args.experts);
+    place.most_blocks = slots / place.tile + std::min<int64_t>(args.experts, slots);
+    const int64_t ints = 2 + 3 * place.most_blocks + slots;
+    WEFT_ASSIGN(place.region,
+                e.Scratch("expert plan", static_cast<uint64_t>(ints) * sizeof(int32_t)));
+    plan.ids = args.ids;
+    plan.plan = place.region.address;
+    plan.slots = static_cast<uint32_t>(slots);
+    plan.first_expert = args.first_expert;
+    plan.experts = args.experts;
+    plan.tile = static_cast<uint32_t>(place.tile);
+    plan.most_blocks = static_cast<uint32_t>(place.most_blocks);
+    WEFT_TRY(
+        e.Run("expert_plan", {GroupSize(e.gpu())}, plan, {1, 1, 1}, {e.All(ids)}, {place.region}));
+    return place;
+}
+
+// Rows of the step above which experts' weights are read once for all rows that chose them.
+bool UsesPlan(const Emitter& e, program::ValueId ids) {
+    return !e.reference() && e.Rows(ids) > kMatvecRows;
+}
+
+// y, a row for each slot, of args.x.
+Status EmitSlots(Emitter& e, const program::Op& op, ProductArgs args, ProductRegions regions) {
+    const WeightPlace& weight = e.Weight(program::WeightOf(op));
+    const program::ValueId ids = op.inputs[1];
+    const int64_t slots = e.Rows(ids) * args.used;
+    if (!UsesPlan(e, ids)) {
+        regions.reads.push_back(e.All(ids));
+        return EmitMatvec(e, ProductKind::kExperts, weight, args, 1, slots, std::move(regions));
+    }
+    WEFT_ASSIGN(const PlanPlace plan, EmitPlan(e, op, args));
+    args.ids = plan.region.address;
+    regions.reads.push_back(plan.region);
+    return EmitTiles(e, ProductKind::kExperts, weight, args, slots, plan.tile, plan.most_blocks, 1,
+                     std::move(regions));
+}
+
+// The products of all slots to a scratch, then their sums.
+Status EmitSumOfSlots(Emitter& e, const program::Op& op, const ProductArgs& args) {
+    const program::ValueId x = op.inputs[0], ids = op.inputs[1], y = op.outputs[0];
+    const int64_t n = e.Weight(op.inputs[3]).rows;
+    const int64_t slots = e.Rows(ids) * args.used;
+    WEFT_ASSIGN(const Region products,
+                e.Scratch("expert products", static_cast<uint64_t>(slots * n) * sizeof(float)));
+    ProductArgs product = args;
+    product.y = products.address;
+    WEFT_TRY(EmitSlots(e, op, product, {{e.All(x)}, {products}}));
+    SumShaderArgs sum;
+    sum.ids = args.ids;
+    sum.weights = args.weights;
+    sum.products = products.address;
+    sum.base = args.base;
+    sum.y = args.y;
+    sum.n = static_cast<uint32_t>(n);
+    sum.first_expert = args.first_expert;
+    sum.experts = args.experts;
+    sum.used = args.used;
+    std::vector<Region> reads = {products, e.All(ids), e.All(op.inputs[2])};
+    if (args.base != 0) reads.push_back(e.All(op.inputs.back()));
+    const uint32_t size = GroupSize(e.gpu());
+    return e.Run("expert_sum", {size}, sum, {(n + size - 1) / size, e.Rows(y), 1}, std::move(reads),
+                 {e.All(y)});
 }
 
 }  // namespace
@@ -60,32 +150,29 @@ Status Lower(Emitter& e, const program::Op& op, const program::Route& a) {
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
-    MatvecArgs args;
+    ProductArgs args;
     SetExperts(e, op, a.first_expert, args);
     args.x = e.Address(x);
     args.y = e.Address(y);
     args.by_token = IsOfSlots(e, x) ? 0 : 1;
-    std::vector<Region> reads = {e.All(x), e.All(op.inputs[1])};
     if (op.inputs.size() == 4) args.bias = e.Address(op.inputs[3]);
-    return EmitMatvec(e, MatvecKind::kExperts, e.Weight(op.inputs[2]), args, 1,
-                      e.Rows(y) * args.used, std::move(reads), {e.All(y)});
+    return EmitSlots(e, op, args, {{e.All(x)}, {e.All(y)}});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
-    MatvecArgs args;
+    ProductArgs args;
     SetExperts(e, op, a.first_expert, args);
     args.x = e.Address(x);
     args.y = e.Address(y);
     args.weights = e.Address(op.inputs[2]);
-    std::vector<Region> reads = {e.All(x), e.All(op.inputs[1]), e.All(op.inputs[2])};
     if (a.bias) args.bias = e.Address(op.inputs[4]);
-    if (a.base) {
-        args.base = e.Address(op.inputs.back());
-        reads.push_back(e.All(op.inputs.back()));
-    }
-    return EmitMatvec(e, MatvecKind::kSum, e.Weight(op.inputs[3]), args, 1, e.Rows(y),
-                      std::move(reads), {e.All(y)});
+    if (a.base) args.base = e.Address(op.inputs.back());
+    if (UsesPlan(e, op.inputs[1])) return EmitSumOfSlots(e, op, args);
+    ProductRegions regions{{e.All(x), e.All(op.inputs[1]), e.All(op.inputs[2])}, {e.All(y)}};
+    if (a.base) regions.reads.push_back(e.All(op.inputs.back()));
+    return EmitMatvec(e, ProductKind::kSum, e.Weight(op.inputs[3]), args, 1, e.Rows(y),
+                      std::move(regions));
 }
 
 }  // namespace weft::backend::vulkan

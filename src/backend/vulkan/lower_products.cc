@@ -78,26 +78,22 @@ Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
 // where the sum is float64, has no meaning here.
 Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
-    MatvecArgs args;
+    ProductArgs args;
     args.x = e.Address(x);
     args.y = e.Address(y);
-    std::vector<Region> reads = {e.All(x)};
-    if (op.inputs.size() == 3) {
-        args.bias = e.Address(op.inputs[2]);
-        reads.push_back(e.All(op.inputs[2]));
-    }
-    return EmitMatvec(e, MatvecKind::kPlain, e.Weight(op.inputs[1]), args, e.Rows(x), 1,
-                      std::move(reads), {e.All(y)});
+    if (op.inputs.size() == 3) args.bias = e.Address(op.inputs[2]);
+    return EmitProduct(e, ProductKind::kPlain, e.Weight(op.inputs[1]), args, e.Rows(x), 1,
+                       {{e.All(x)}, {e.All(y)}});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul&) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
     const WeightPlace& weight = e.Weight(op.inputs[1]);
-    MatvecArgs args;
+    ProductArgs args;
     args.x = e.Address(x);
     args.y = e.Address(y);
-    return EmitMatvec(e, MatvecKind::kHeads, weight, args, e.Rows(x), weight.matrices, {e.All(x)},
-                      {e.All(y)});
+    return EmitProduct(e, ProductKind::kHeads, weight, args, e.Rows(x), weight.matrices,
+                       {{e.All(x)}, {e.All(y)}});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {

@@ -1,6 +1,7 @@
 #include "backend/vulkan/products.h"
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <limits>
 
@@ -14,6 +15,20 @@ constexpr int64_t kMostGroups = 65535;
 // always do; the others have units of 4 and 8.
 bool HasWholeUnits(DType dtype, int64_t cols) {
     return Info(dtype).quantized || cols % (dtype == DType::kF32 ? 4 : 8) == 0;
+}
+
+// Of tile.comp: invocations of a workgroup, and rows of the weight that it takes.
+constexpr uint32_t kTileInvocations = 128;
+constexpr int64_t kTileWide = 64;
+
+Status SetWeight(const WeightPlace& weight, int64_t rows, ProductArgs& args) {
+    WEFT_ASSIGN(const PlaneArgs planes, PlanesOf(weight));
+    std::ranges::copy(planes.plane, args.plane);
+    std::ranges::copy(planes.row_units, args.row_units);
+    args.n = static_cast<uint32_t>(weight.rows);
+    args.cols = static_cast<uint32_t>(weight.cols);
+    args.rows = static_cast<uint32_t>(rows);
+    return {};
 }
 
 }  // namespace
@@ -56,25 +71,47 @@ Region AllOf(const WeightPlace& weight) {
             LayoutOf(weight.dtype, weight.matrices * weight.rows, weight.cols).bytes};
 }
 
-Status EmitMatvec(Emitter& e, MatvecKind kind, const WeightPlace& weight, MatvecArgs args,
-                  int64_t rows, int64_t depth, std::vector<Region> reads,
-                  std::vector<Region> writes) {
-    WEFT_ASSIGN(const PlaneArgs planes, PlanesOf(weight));
-    std::ranges::copy(planes.plane, args.plane);
-    std::ranges::copy(planes.row_units, args.row_units);
-    args.n = static_cast<uint32_t>(weight.rows);
-    args.cols = static_cast<uint32_t>(weight.cols);
-    args.rows = static_cast<uint32_t>(rows);
-    const int64_t at_once = std::min(rows, kMatvecRows);
+int64_t TileOf(int64_t rows) {
+    return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+}
+
+Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
+                  int64_t rows, int64_t depth, ProductRegions regions) {
+    WEFT_TRY(SetWeight(weight, rows, args));
+    // Few kernels a type: 1, 2, 4 or 8 rows.
+    const auto at_once =
+        static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(rows, kMatvecRows))));
     const int64_t out = at_once == 1 ? 4 : 2;
-    reads.push_back(AllOf(weight));
-    const std::initializer_list<uint32_t> constants = {
-        GroupSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
-        static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u};
-    return e.Run(ShaderOf("matvec", weight.dtype), constants, args,
+    regions.reads.push_back(AllOf(weight));
+    return e.Run(ShaderOf("matvec", weight.dtype),
+                 {GroupSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
+                  static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u},
+                 args,
                  {std::min((weight.rows + out - 1) / out, kMostGroups),
                   (rows + at_once - 1) / at_once, depth},
-                 std::move(reads), std::move(writes));
+                 std::move(regions.reads), std::move(regions.writes));
+}
+
+Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
+                 int64_t rows, int64_t tile, int64_t blocks, int64_t depth,
+                 ProductRegions regions) {
+    WEFT_TRY(SetWeight(weight, rows, args));
+    regions.reads.push_back(AllOf(weight));
+    return e.Run(ShaderOf("tile", weight.dtype),
+                 {kTileInvocations, static_cast<uint32_t>(tile), static_cast<uint32_t>(kind),
+                  HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u},
+                 args, {(weight.rows + kTileWide - 1) / kTileWide, blocks, depth},
+                 std::move(regions.reads), std::move(regions.writes));
+}
+
+Status EmitProduct(Emitter& e, ProductKind kind, const WeightPlace& weight, const ProductArgs& args,
+                   int64_t rows, int64_t depth, ProductRegions regions) {
+    if (e.reference() || rows <= kMatvecRows) {
+        return EmitMatvec(e, kind, weight, args, rows, depth, std::move(regions));
+    }
+    const int64_t tile = TileOf(rows);
+    return EmitTiles(e, kind, weight, args, rows, tile, (rows + tile - 1) / tile, depth,
+                     std::move(regions));
 }
 
 }  // namespace weft::backend::vulkan

@@ -26,24 +26,38 @@ struct PlaneArgs {
 Result<PlaneArgs> PlanesOf(const WeightPlace& weight);
 Region AllOf(const WeightPlace& weight);
 
-// Arguments of matvec.comp.
-struct MatvecArgs {
+// Arguments of matvec.comp and tile.comp.
+struct ProductArgs {
     uint64_t plane[WeightLayout::kMostPlanes] = {};
     uint64_t x = 0, y = 0, bias = 0;
-    uint64_t ids = 0, weights = 0, base = 0;
+    uint64_t ids = 0;  // of tile.comp: the plan
+    uint64_t weights = 0, base = 0;
     uint32_t row_units[WeightLayout::kMostPlanes] = {};
     uint32_t n = 0, cols = 0, rows = 0;
     uint32_t first_expert = 0, experts = 0, used = 0;
     uint32_t by_token = 0;
 };
-static_assert(sizeof(MatvecArgs) == 128);  // 124 of members
+static_assert(sizeof(ProductArgs) == 128);  // 124 of members
 
-enum class MatvecKind : uint32_t { kPlain, kHeads, kExperts, kSum };
+enum class ProductKind : uint32_t { kPlain, kHeads, kExperts, kSum };
 
-// y of `rows` rows of x (of `depth` matrices, slots or sums: z of matvec.comp). args: all but what
-// the weight says.
-Status EmitMatvec(Emitter& e, MatvecKind kind, const WeightPlace& weight, MatvecArgs args,
-                  int64_t rows, int64_t depth, std::vector<Region> reads,
-                  std::vector<Region> writes);
+// What a product touches beside its weight.
+struct ProductRegions {
+    std::vector<Region> reads, writes;
+};
+
+// y of `rows` rows of x, `depth` times (matrices, slots or sums: z of matvec.comp). args: all but
+// what the weight says.
+Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
+                  int64_t rows, int64_t depth, ProductRegions regions);
+// The same by tiles of `tile` rows (16, 32 or 64), `blocks` of them.
+Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
+                 int64_t rows, int64_t tile, int64_t blocks, int64_t depth, ProductRegions regions);
+// That of the two which suits the rows: kPlain or kHeads.
+Status EmitProduct(Emitter& e, ProductKind kind, const WeightPlace& weight, const ProductArgs& args,
+                   int64_t rows, int64_t depth, ProductRegions regions);
+
+// Rows of a tile, where so many rows are to be multiplied.
+int64_t TileOf(int64_t rows);
 
 }  // namespace weft::backend::vulkan

@@ -105,22 +105,19 @@ void CodesOf(DType dtype, const WeightForm& form, const std::byte* block,
     }
 }
 
-// Bits [first, first + bits) of a unit's codes to 4 * bits bytes.
+// Bits [first, first + bits) of a unit's codes to 4 * bits bytes. Four codes at a time: what a
+// shift brings from the code beside is masked.
 void StoreBits(const uint8_t* codes, int first, int bits, std::byte* out) {
-    if (bits == 8) {
-        std::memcpy(out, codes, 32);
-        return;
-    }
     const int each = 8 / bits;  // fours of elements that share a word
+    const uint32_t mask = ((1u << bits) - 1) * 0x01010101u;
     for (int word = 0; word < 8 / each; ++word) {
-        for (int i = 0; i < 4; ++i) {
-            int byte = 0;
-            for (int k = 0; k < each; ++k) {
-                const int code = codes[4 * (word * each + k) + i] >> first & ((1 << bits) - 1);
-                byte |= code << k * bits;
-            }
-            out[4 * word + i] = static_cast<std::byte>(byte);
+        uint32_t packed = 0;
+        for (int k = 0; k < each; ++k) {
+            uint32_t four = 0;
+            std::memcpy(&four, codes + 4 * (word * each + k), sizeof four);
+            packed |= (four >> first & mask) << k * bits;
         }
+        std::memcpy(out + 4 * word, &packed, sizeof packed);
     }
 }
 

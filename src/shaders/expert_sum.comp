@@ -1,0 +1,33 @@
+//: expert_sum
+// y[t] = base[t] + the sum over the slots of row t, in the order of their experts' ids, of
+// weights[slot] * products[slot]. An invocation for each element; products have their bias.
+#version 460
+#include "head.glsl"
+
+layout(push_constant, scalar) uniform Args {
+    uint64_t ids, weights, products, base, y;  // base: or 0
+    uint n, first_expert, experts, used;
+} a;
+
+void main() {
+    const uint o = gl_GlobalInvocationID.x, t = gl_WorkGroupID.y;
+    if (o >= a.n) return;
+    precise float sum = a.base != 0 ? Floats(a.base + (uint64_t(t) * a.n + o) * 4).at[0] : 0.0;
+    int last = -1;
+    for (uint n = 0; n < a.used; ++n) {
+        int best = 0x7fffffff;
+        uint found = 0;
+        for (uint k = 0; k < a.used; ++k) {
+            const int e = Ints(a.ids).at[t * a.used + k] - int(a.first_expert);
+            if (e > last && e < best && e < int(a.experts)) {
+                best = e;
+                found = t * a.used + k;
+            }
+        }
+        if (best == 0x7fffffff) break;
+        last = best;
+        const float product = Floats(a.products + uint64_t(found) * a.n * 4).at[o];
+        sum = fma(Floats(a.weights).at[found], product, sum);
+    }
+    Floats(a.y + (uint64_t(t) * a.n + o) * 4).at[0] = sum;
+}

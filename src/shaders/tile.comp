@@ -1,0 +1,167 @@
+//: tile_f32 -DF32
+//: tile_f16 -DF16
+//: tile_bf16 -DBF16
+//: tile_q4_0 -DQ4_0
+//: tile_q4_1 -DQ4_1
+//: tile_q5_0 -DQ5_0
+//: tile_q5_1 -DQ5_1
+//: tile_q8_0 -DQ8_0
+//: tile_q2_k -DQ2_K
+//: tile_q3_k -DQ3_K
+//: tile_q4_k -DQ4_K
+//: tile_q5_k -DQ5_K
+//: tile_q6_k -DQ6_K
+//: tile_iq4_nl -DIQ4_NL
+//: tile_iq4_xs -DIQ4_XS
+//: tile_tq2_0 -DTQ2_0
+//: tile_mxfp4 -DMXFP4
+//: tile_w4 -DW4
+//: tile_w8 -DW8
+// Products of a weight and more than a few rows: y[t][r] = x[t] . weight[r] + bias[r].
+//
+// A workgroup of 128 makes kTile rows of the step (y) by 64 rows of the weight (x) of the output, 32
+// columns at a time: these of the weight are decoded to shared memory once for all rows. A sum is
+// one chain of fma over the columns in order, so that it depends on nothing else.
+//
+// z  kHeads: a matrix of the stack and its columns of x and y.
+// y  kExperts: a block of expert_plan.comp, up to kTile slots of one expert.
+#version 460
+#include "head.glsl"
+#include "types.glsl"
+
+layout(constant_id = 1) const uint kTile = 64;  // 16, 32 or 64
+layout(constant_id = 2) const uint kKind = 0;
+// Rows of x begin at multiples of 16 bytes, and have whole units.
+layout(constant_id = 3) const bool kWhole = true;
+
+const uint kPlain = 0, kHeads = 1, kExperts = 2;
+
+layout(push_constant, scalar) uniform Args {
+    uint64_t plane[4];
+    uint64_t x, y, bias;  // bias: or 0
+    uint64_t plan, unused_weights, unused_base;
+    uint row_units[4];    // of each plane: 16 bytes
+    uint n, cols, rows;   // of a matrix; rows of x
+    uint first_expert, experts, used;
+    uint by_token;  // x has a row for each row of the step, not for each slot
+} a;
+
+const uint kSize = 128;
+const uint kWide = 64;     // rows of the weight
+const uint kDeep = 32;     // columns
+const uint kAcross = 16;   // invocations across the rows of the weight, 4 rows each
+const uint kRowsEach = kTile / (kSize / kAcross);
+
+shared vec4 weights[kDeep * (kWide / 4 + 1)];
+shared vec4 columns[kDeep * (kTile / 4 + 1)];
+shared uint slots[kTile];
+
+// Columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row `head`.
+void LoadWeights(uint head, uint first, uint begin, uint lane) {
+    const uint each = kDeep / UNIT;
+    const uint units = (a.cols + UNIT - 1) / UNIT;
+    for (uint job = lane; job < kWide * each; job += kSize) {
+        const uint row = job / each, unit = begin / UNIT + job % each;
+        vec4 w[QUADS];
+        if (unit < units) {
+            WeightRow at;
+            [[unroll]] for (int p = 0; p < 4; ++p) {
+                at.plane[p] = a.plane[p] +
+                              uint64_t(head + min(first + row, a.n - 1)) * a.row_units[p] * 16;
+            }
+            Decode(at, unit, w);
+        } else {
+            [[unroll]] for (uint j = 0; j < QUADS; ++j) w[j] = vec4(0);
+        }
+        [[unroll]] for (uint i = 0; i < UNIT; ++i) {
+            const uint column = job % each * UNIT + i;
+            weights[column * (kWide / 4 + 1) + row / 4][row % 4] = w[i / 4][i % 4];
+        }
+    }
+}
+
+void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lane) {
+    for (uint job = lane; job < kTile * kDeep / 4; job += kSize) {
+        const uint row = job % kTile, four = job / kTile;
+        const uint column = begin + 4 * four;
+        const uint64_t at = x + (a.by_token != 0 ? slots[row] / a.used : slots[row]) * x_stride;
+        vec4 value = vec4(0);
+        if (row < count && column < a.cols) {
+            if (kWhole) {
+                value = Floats4(at).at[column >> 2];
+            } else {
+                [[unroll]] for (uint i = 0; i < 4; ++i) {
+                    if (column + i < a.cols) value[i] = Floats(at).at[column + i];
+                }
+            }
+        }
+        [[unroll]] for (uint i = 0; i < 4; ++i) {
+            columns[(4 * four + i) * (kTile / 4 + 1) + row / 4][row % 4] = value[i];
+        }
+    }
+}
+
+void main() {
+    const uint lane = gl_LocalInvocationIndex;
+    PrepareType(lane, kSize);
+    uint64_t x = a.x, y = a.y, x_stride = uint64_t(a.cols) * 4, y_stride = uint64_t(a.n) * 4;
+    uint matrix = 0, begin = gl_WorkGroupID.y * kTile, count = 0;
+    if (kKind == kExperts) {
+        if (int(gl_WorkGroupID.y) >= Ints(a.plan).at[0]) return;
+        const uint block = 2 + 3 * gl_WorkGroupID.y;
+        matrix = uint(Ints(a.plan).at[block]);
+        begin = uint(Ints(a.plan).at[block + 1]);
+        count = uint(Ints(a.plan).at[block + 2]);
+    } else {
+        count = min(a.rows - begin, kTile);
+    }
+    if (kKind == kHeads) {
+        matrix = gl_WorkGroupID.z;
+        x += matrix * x_stride;
+        x_stride *= gl_NumWorkGroups.z;
+        y += matrix * y_stride;
+        y_stride *= gl_NumWorkGroups.z;
+    }
+    for (uint row = lane; row < kTile; row += kSize) {
+        const uint i = begin + min(row, count - 1);
+        slots[row] = kKind == kExperts ? uint(Ints(a.plan).at[uint(Ints(a.plan).at[1]) + i]) : i;
+    }
+    barrier();
+    const uint head = matrix * a.n, first = gl_WorkGroupID.x * kWide;
+    const uint across = lane % kAcross, down = lane / kAcross * kRowsEach;
+    precise vec4 sums[kRowsEach];
+    [[unroll]] for (uint i = 0; i < kRowsEach; ++i) sums[i] = vec4(0);
+    for (uint deep = 0; deep < a.cols; deep += kDeep) {
+        LoadWeights(head, first, deep, lane);
+        LoadColumns(x, x_stride, count, deep, lane);
+        barrier();
+        for (uint k = 0; k < kDeep; ++k) {
+            const vec4 w = weights[k * (kWide / 4 + 1) + across];
+            const uint at = k * (kTile / 4 + 1) + down / 4;
+            if (kRowsEach == 2) {
+                const vec2 x2 = (down & 2) != 0 ? columns[at].zw : columns[at].xy;
+                sums[0] = fma(w, x2.xxxx, sums[0]);
+                sums[kRowsEach - 1] = fma(w, x2.yyyy, sums[kRowsEach - 1]);
+                continue;
+            }
+            [[unroll]] for (uint i = 0; i < kRowsEach; i += 4) {
+                const vec4 x4 = columns[at + i / 4];
+                [[unroll]] for (uint j = 0; j < 4; ++j) {
+                    sums[(i + j) % kRowsEach] = fma(w, vec4(x4[j]), sums[(i + j) % kRowsEach]);
+                }
+            }
+        }
+        barrier();
+    }
+    [[unroll]] for (uint i = 0; i < kRowsEach; ++i) {
+        if (down + i >= count) continue;
+        const uint64_t at = y + slots[down + i] * y_stride;
+        [[unroll]] for (uint c = 0; c < 4; ++c) {
+            const uint o = first + 4 * across + c;
+            if (o >= a.n) continue;
+            precise float sum = sums[i][c];
+            if (a.bias != 0) sum = sum + Floats(a.bias).at[head + o];
+            Floats(at).at[o] = sum;
+        }
+    }
+}

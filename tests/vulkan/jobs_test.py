@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+"""Whole jobs on a Vulkan device against the same on the CPU, with the model that is in the
+repository: answers, logits, layouts of ranks, a server with many requests at once, a rank that is
+killed. Lavapipe will do.
+
+    jobs_test.py PROGRAM [UNITTEST ARGUMENT...]
+
+Exit status 77: there is no Vulkan device to test with.
+"""
+import concurrent.futures
+import http.client
+import json
+import math
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SKIPPED = 77
+PATIENCE = 300
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = str(ROOT / "models/abacus/model.gguf")
+QUESTIONS = ["What is 47 + 38?", "What is 12 * 7?", "What is 90 - 45?", "What is 6 + 6?",
+             "What is 81 / 9?"]
+# Weights of 8 bits and fewer meet activations that the CPU rounds to 8 bits and a GPU may not:
+# some 1/127 / sqrt(12) of each, over a dozen layers of sums in which such errors average out.
+ROUNDED = 3e-2
+# The reference kernels round no activations: what is left is the cache's float16 and the order of
+# sums.
+UNROUNDED = 3e-3
+
+
+def run(*words, device=None, status=0, env=None):
+    command = [PROGRAM, *words] + (["--device", device] if device else [])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE,
+                          env={**os.environ, **(env or {})})
+    if status is not None and done.returncode != status:
+        raise AssertionError(f"{' '.join(command)}: status {done.returncode}\n{done.stderr}")
+    return done
+
+
+def usable():
+    """The first Vulkan device that weft opens; else why there is none."""
+    why = ""
+    for index in range(8):
+        name = f"vulkan:{index}"
+        done = run("run", MODEL, "-p", "1", "-n", "1", device=name, status=None)
+        if done.returncode == 0:
+            return name, ""
+        why = why or done.stderr.strip()
+        if "no device" in done.stderr:
+            break
+    return None, why
+
+
+def answer(question, *words, device=None):
+    return run("run", MODEL, "-p", question, "-n", "24", "--temp", "0", *words, device=device)
+
+
+def npy(path):
+    raw = pathlib.Path(path).read_bytes()
+    begin = 10 + struct.unpack_from("<H", raw, 8)[0]
+    return struct.unpack(f"<{(len(raw) - begin) // 4}f", raw[begin:])
+
+
+def apart(got, want):
+    difference = math.sqrt(sum((a - b) ** 2 for a, b in zip(got, want)))
+    return difference / math.sqrt(sum(b * b for b in want))
+
+
+class Jobs(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def logits(self, *words, device=None):
+        path = os.path.join(self.folder.name, "logits.npy")
+        run("logits", MODEL, "--tokens", ",".join(str(3 + 5 * i % 90) for i in range(24)),
+            "--all", "--npy", path, *words, device=device)
+        return npy(path)
+
+    def test_answers_are_those_of_the_cpu(self):
+        for question in QUESTIONS:
+            self.assertEqual(answer(question, device=DEVICE).stdout, answer(question).stdout)
+
+    def test_logits_are_near_those_of_the_reference(self):
+        want = self.logits("--reference")
+        for words, most in (((), ROUNDED), (("--reference",), UNROUNDED),
+                            (("--chunk", "5"), ROUNDED), (("--kv", "q8_0"), ROUNDED)):
+            distance = apart(self.logits(*words, device=DEVICE), want)
+            print(f"logits {words}: {distance:.2g} from the reference", flush=True)
+            self.assertTrue(distance <= most, f"{words}: {distance}")
+
+    def test_layouts(self):
+        want = {question: answer(question).stdout for question in QUESTIONS[:2]}
+        for words in (("--local", "2", "--tp", "2"),
+                      ("--local", "2", "--tp", "2", "--transport", "tcp"),
+                      ("--local", "2", "--pp", "2"),
+                      ("--local", "4", "--tp", "2", "--pp", "2")):
+            for question, said in want.items():
+                self.assertEqual(answer(question, *words, device=DEVICE).stdout, said, words)
+
+    def test_layouts_hold_the_same_bits_and_are_near_one_rank(self):
+        one = self.logits(device=DEVICE)
+        for words in (("--local", "2", "--tp", "2", "--verify"), ("--local", "2", "--pp", "2")):
+            distance = apart(self.logits(*words, device=DEVICE), one)
+            self.assertTrue(distance <= UNROUNDED, f"{words}: {distance}")
+
+    def test_the_start_up_proof_compares_with_the_record_of_one_rank(self):
+        env = {"XDG_CACHE_HOME": self.folder.name}
+        words = ("run", MODEL, "-p", QUESTIONS[0], "-n", "4")
+        run(*words, device=DEVICE, env=env)
+        records = os.listdir(os.path.join(self.folder.name, "weft/proof"))
+        self.assertEqual(len(records), 1)
+        self.assertIn("vulkan", records[0])
+        run(*words, "--local", "2", "--tp", "2", device=DEVICE, env=env)
+        run(*words, "--local", "2", "--pp", "2", device=DEVICE, env=env)
+        self.assertEqual(os.listdir(os.path.join(self.folder.name, "weft/proof")), records)
+
+    def test_bench_names_the_device(self):
+        words = ("bench", MODEL, "-p", "16", "-n", "4", "-r", "1", "-o", "json")
+        for row in json.loads(run(*words, device=DEVICE).stdout):
+            self.assertEqual(row["backends"], "Vulkan")
+            self.assertNotEqual(row["gpu_info"], "")
+            self.assertGreater(row["avg_ts"], 0)
+        for row in json.loads(run(*words).stdout):
+            self.assertEqual((row["backends"], row["gpu_info"]), ("CPU", ""))
+        self.assertIn("| Vulkan ", run(*words[:-1], "md", device=DEVICE).stdout)
+
+    def test_perplexity(self):
+        text = os.path.join(self.folder.name, "text")
+        pathlib.Path(text).write_text("What is 47 + 38? It is 85. " * 20)
+        words = ("perplexity", MODEL, text, "--ctx", "64", "--json")
+        got, want = (json.loads(run(*words, device=device).stdout) for device in (DEVICE, None))
+        self.assertAlmostEqual(got["perplexity"] / want["perplexity"], 1, delta=0.02)
+
+    def test_a_trace_has_the_time_of_each_op(self):
+        path = os.path.join(self.folder.name, "trace.json")
+        run("run", MODEL, "-p", "1 + 1", "-n", "2", "--trace", path, device=DEVICE)
+        events = [e for e in json.loads(pathlib.Path(path).read_text())["traceEvents"]
+                  if e.get("ph") == "X"]
+        self.assertGreater(len(events), 40)
+        self.assertTrue(all(e["dur"] >= 0 for e in events))
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, *words, status=1, device=None):
+        return run(*words, status=status, device=device).stderr
+
+    def test_names(self):
+        ask = ("run", MODEL, "-p", "1")
+        self.assertIn("vulkan:N", self.refused(*ask, status=2, device="vulkan:x"))
+        self.assertIn(DEVICE, self.refused(*ask, device="vulkan:99"))
+
+    def test_memory(self):
+        said = self.refused("run", "synthetic:llama-3.1-70b:F16", "-p", "1", "--ctx", "131072",
+                            device=DEVICE)
+        self.assertRegex(said, r"weights \d+ MiB \+ KV cache \d+ MiB .* free")
+
+    def test_training(self):
+        with tempfile.TemporaryDirectory() as folder:
+            data = os.path.join(folder, "data.jsonl")
+            pathlib.Path(data).write_text('{"text": "What is 1 + 1? It is 2."}\n' * 8)
+            words = ("train", "run", MODEL, "--data", data, "--output-dir",
+                     os.path.join(folder, "out"), "--steps", "1", "--seq-len", "32")
+            self.assertIn("--device cpu", self.refused(*words, device=DEVICE))
+            run(*words, device="auto")
+
+
+class Server:
+    def __init__(self, *words, env=None):
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", MODEL, "--ctx", "256", "--port", "0", "--json", "--device", DEVICE,
+             *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **(env or {})})
+        line = self.process.stdout.readline()
+        if '"port"' not in line:
+            raise RuntimeError(f"weft serve: {line}{self.process.communicate()[1]}")
+        self.port = json.loads(line)["port"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.communicate(timeout=60)
+
+    def ask(self, question, **more):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        body = {"messages": [{"role": "user", "content": question}], "temperature": 0,
+                "max_tokens": 24, **more}
+        try:
+            connection.request("POST", "/v1/chat/completions", json.dumps(body))
+            answered = connection.getresponse()
+            found = json.loads(answered.read())
+        finally:
+            connection.close()
+        if answered.status != 200:
+            raise RuntimeError(found)
+        return found["choices"][0]["message"]["content"], found["usage"]
+
+
+class Serving(unittest.TestCase):
+    def test_many_at_once_and_a_prefix_that_is_kept(self):
+        with Server() as server:
+            alone = [server.ask(question)[0] for question in QUESTIONS]
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                together = [said for said, _ in pool.map(server.ask, QUESTIONS * 3)]
+            self.assertEqual(together, alone * 3)
+            long = "Here is a sum. " * 12 + QUESTIONS[0]
+            first, usage = server.ask(long)
+            again, kept = server.ask(long)
+            self.assertEqual(again, first)
+            self.assertGreater(kept["prompt_tokens_details"]["cached_tokens"], 63, kept)
+            top, _ = server.ask(QUESTIONS[0], temperature=0.8, top_k=20, seed=7)
+            self.assertEqual(server.ask(QUESTIONS[0], temperature=0.8, top_k=20, seed=7)[0], top)
+
+    def test_stages_that_compute_ahead(self):
+        with Server() as server:
+            alone = [server.ask(question)[0] for question in QUESTIONS]
+        with Server("--local", "2", "--pp", "2") as server:
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                together = [said for said, _ in pool.map(server.ask, QUESTIONS * 2)]
+        self.assertEqual(together, alone * 2)
+
+    def test_a_rank_that_is_killed_is_started_again(self):
+        with Server("--local", "2", "--tp", "2", "--rejoin-ms", "60000") as server:
+            before = server.ask(QUESTIONS[0])[0]
+            children = subprocess.run(["pgrep", "-P", str(server.process.pid)],
+                                      capture_output=True, text=True, check=True).stdout.split()
+            os.kill(int(children[0]), signal.SIGKILL)
+            time.sleep(0.5)
+            deadline = time.monotonic() + PATIENCE
+            while True:
+                try:
+                    after = server.ask(QUESTIONS[0])[0]
+                    break
+                except (RuntimeError, OSError):
+                    self.assertLess(time.monotonic(), deadline)
+                    time.sleep(0.5)
+            self.assertEqual(after, before)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    DEVICE, why_not = usable()
+    if DEVICE is None:
+        print(f"skipped: no Vulkan device to test with: {why_not}", file=sys.stderr)
+        sys.exit(SKIPPED)
+    unittest.main()
