@@ -116,6 +116,13 @@ TEST(VulkanProducts, AllShapes) {
     }
 }
 
+// Many rows of the weight, of which workgroups then take more; the last of them has too few.
+TEST(VulkanProducts, ManyRowsOfTheWeight) {
+    WEFT_VULKAN(device);
+    ExpectShape(device, DType::kQ4_0, 1, 2049, 64, 1);
+    ExpectShape(device, DType::kF32, 1, 2051, 37, 2);
+}
+
 // Many columns, so that invocations have several units each.
 TEST(VulkanProducts, ManyColumns) {
     WEFT_VULKAN(device);
