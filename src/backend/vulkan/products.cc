@@ -84,9 +84,12 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     // More rows of the weight a workgroup read x less often; fewer make more workgroups.
     const int64_t out = at_once == 1 && weight.rows >= 2048 ? 4 : 2;
     regions.reads.push_back(AllOf(weight));
+    // A processor has one memory: what is staged there is copied for nothing.
+    const bool stages = e.gpu().kind != gpu::Kind::kCpu;
     return e.Run(ShaderOf("matvec", weight.dtype),
                  {GroupSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
-                  static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u},
+                  static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
+                  stages ? 1u : 0u},
                  args,
                  {std::min((weight.rows + out - 1) / out, kMostGroups),
                   (rows + at_once - 1) / at_once, depth},
