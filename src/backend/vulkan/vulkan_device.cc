@@ -146,9 +146,7 @@ class VulkanDevice final : public Device {
     }
     Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                 const CompileOptions& options) override {
-        WEFT_ASSIGN(std::unique_ptr<Executable> made, CompileForVulkan(program, options, context_));
-        WEFT_TRY(CheckFits(made->memory(), pool(), context_->gpu->description()));
-        return made;
+        return CompileForVulkan(program, options, context_, pool());
     }
     Result<std::unique_ptr<TrainingExecutable>> CompileTraining(program::ChunkedProgram,
                                                                 const TrainingOptions&) override {
