@@ -26,7 +26,8 @@ Status CheckDeviceName(std::string_view name) {
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
     const std::string chosen = NameOf(name, options.trains);
-    if (vulkan::IsName(chosen)) return vulkan::Open(chosen, options);
+    // (auto: the ranks of a host share out its GPUs, as for `vulkan`.)
+    if (vulkan::IsName(chosen)) return vulkan::Open(name == kAuto ? "vulkan" : name, options);
     CpuOptions cpu;
     cpu.threads = options.threads;
     cpu.cores = options.cores;

@@ -31,6 +31,7 @@ struct DeviceOptions {
     bool cores_shared = false;  // more ranks than cores: do not spin for long
     bool reference = false;     // the kernels that define what is right, slow
     bool trains = false;        // `auto` is a device that can train
+    int local_rank = 0;         // among the ranks of the host, which share out its GPUs
 };
 
 // Memory that a device's values live in. Unified: the host's own, read and written in place by

@@ -45,14 +45,14 @@ Result<std::vector<std::string>> ReadHostFile(const std::string& path) {
 
 }  // namespace
 
-void AddModel(const Command& app, std::string& model, bool& pull) {
-    app.AddOption(
-           "MODEL", model,
-           fmt::format(
-               "A GGUF file, a Hugging Face folder, hf:OWNER/NAME[:TYPE] (fetched "
-               "by 'weft pull') or synthetic:NAME[:dtype] (random weights of a known shape: {})",
-               model_files::Synthetic::Names()))
-        .Required();
+void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
+    const Option option = app.AddOption(
+        "MODEL", model,
+        fmt::format(
+            "A GGUF file, a Hugging Face folder, hf:OWNER/NAME[:TYPE] (fetched "
+            "by 'weft pull') or synthetic:NAME[:dtype] (random weights of a known shape: {})",
+            model_files::Synthetic::Names()));
+    if (needed) option.Required();
     app.AddFlag("--pull", pull, "With hf:...: fetch the model first if it isn't there");
     const auto layers = std::make_shared<int>(0);
     app.AddOption("--layers", *layers, "Only the first N layers of a synthetic model")

@@ -30,8 +30,8 @@ struct CommonFlags {
 };
 
 // Adds MODEL and the shared flags to a subcommand.
-// pull: set by --pull, which SetCallback obeys.
-void AddModel(const Command& app, std::string& model, bool& pull);
+// pull: set by --pull, which SetCallback obeys. needed: refused without MODEL.
+void AddModel(const Command& app, std::string& model, bool& pull, bool needed = true);
 void AddRankFlags(const Command& app, CommonFlags& flags);      // where ranks run, and --net-table
 void AddClusterFlags(const Command& app, CommonFlags& flags);   // that, and --split
 void AddLayoutFlags(const Command& app, CommonFlags& flags);    // --tp, --pp, --transport

@@ -1,4 +1,4 @@
-// weft inspect: what is in a model file; the Program that a rank of a layout would run.
+// weft inspect: what is in a model file; the Program that a rank of a layout would run; the GPUs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/devices.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "model/model.h"
@@ -18,12 +19,13 @@ constexpr const char* kInspectFooter =
     "Examples:\n"
     "  weft inspect model.gguf\n"
     "  weft inspect model.gguf --program --tp 2\n"
-    "  weft inspect synthetic:llama-3.1-8b --program --tp 2 --pp 2 --rank 3 --json";
+    "  weft inspect synthetic:llama-3.1-8b --program --tp 2 --pp 2 --rank 3 --json\n"
+    "  weft inspect --devices";
 
 struct InspectFlags {
     std::string model, split;
     int tp = 1, pp = 1, ep = 0, rank = 0;
-    bool program = false, json = false, pull = false;
+    bool program = false, devices = false, json = false, pull = false;
 };
 
 // One step of the cost walk.
@@ -149,7 +151,21 @@ void PrintModel(const model_files::ModelSource& source) {
     }
 }
 
+void InspectDevices(bool json) {
+    const GpuList gpus = FindGpus();
+    if (json)
+        PrintJson({{"gpus", GpusJson(gpus)}, {"gpus_none", gpus.none}, {"shaders", ShadersJson()}});
+    else
+        PrintGpus(gpus);
+}
+
 Status RunInspectCommand(InspectFlags& flags) {
+    if (flags.devices) {
+        InspectDevices(flags.json);
+        return {};
+    }
+    if (flags.model.empty())
+        return MakeError(ErrorCode::kUsage, "weft inspect: MODEL (or --devices) is missing");
     WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.model));
     Planned planned;
     if (flags.program) {
@@ -171,9 +187,12 @@ Status RunInspectCommand(InspectFlags& flags) {
 
 void AddInspect(const Command& app, int& status) {
     auto flags = std::make_shared<InspectFlags>();
-    const Command command = app.AddCommand("inspect", "What is in a model: metadata and tensors");
+    const Command command =
+        app.AddCommand("inspect", "What is in a model: metadata and tensors; GPUs");
     command.Footer(kInspectFooter);
-    AddModel(command, flags->model, flags->pull);
+    AddModel(command, flags->model, flags->pull, false);
+    command.AddFlag("--devices", flags->devices,
+                    "The GPUs of this machine instead: driver, memory, features");
     const char* group = "Program";
     command
         .AddFlag("--program", flags->program,

@@ -7,6 +7,7 @@
 
 #include "backend/device.h"
 #include "cli/commands.h"
+#include "cli/devices.h"
 #include "cli/output.h"
 #include "hw/cpu.h"
 #include "model/model.h"
@@ -49,6 +50,7 @@ void PrintVersion(bool json) {
     std::vector<std::string> plugins;
     for (const net::MpiPlugin& plugin : net::FindMpiPlugins()) plugins.push_back(plugin.flavour);
     if (!plugins.empty()) transports.emplace_back("mpi");
+    const GpuList gpus = FindGpus();
     if (json) {
         PrintJson({{"version", WEFT_VERSION},
                    {"compiler", Compiler()},
@@ -56,6 +58,9 @@ void PrintVersion(bool json) {
                    {"cpu_features", FeatureNames(cpu)},
                    {"kernels", device.kernels},
                    {"kernels_built", device.kernels_built},
+                   {"gpus", GpusJson(gpus)},
+                   {"gpus_none", gpus.none},
+                   {"shaders", ShadersJson()},
                    {"transports", transports},
                    {"mpi_plugins", plugins},
                    {"architectures", model::SupportedArchitectures()},
@@ -67,6 +72,7 @@ void PrintVersion(bool json) {
     fmt::print("cpu            {} ({})\n", cpu.model, fmt::join(FeatureNames(cpu), " "));
     fmt::print("kernels        {} (built in: {})\n", device.kernels,
                fmt::join(device.kernels_built, ", "));
+    PrintGpuLines(gpus);
     fmt::print("transports     {}\n", fmt::join(transports, ", "));
     fmt::print("mpi plug-ins   {}\n",
                plugins.empty() ? "none" : fmt::format("{}", fmt::join(plugins, ", ")));

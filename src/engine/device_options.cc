@@ -15,6 +15,10 @@ backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int thre
         cluster.cores_shared() || options.threads > static_cast<int>(options.cores.size());
     if (options.cores_shared) options.cores.clear();
     options.reference = reference;
+    for (int rank = 0; rank < cluster.rank(); ++rank) {
+        const bool here = cluster.host(rank).boot_id == cluster.host(cluster.rank()).boot_id;
+        options.local_rank += here ? 1 : 0;
+    }
     return options;
 }
 

@@ -4,8 +4,8 @@
 // not depend on the other rows of its block: a tile that is hidden from a row changes none of its
 // bits.
 //
-// kSplit: a block is one row, and a workgroup has one chunk of its keys, positions
-// [256 c, 256 c + 256): it writes the sum of values, the largest score and the sum of weights for
+// kSplit: a block is one row, and a workgroup has one chunk of its keys (positions
+// [c n, c n + n), n is ChunkOf(the row's)): it writes the sum of values, the largest score and the sum of weights for
 // attention_merge.comp; where there is one chunk, the result.
 //
 // Workgroup (tile of pairs * chunks + chunk, KV head, block or row).
@@ -22,6 +22,10 @@ layout(constant_id = 5) const uint kPairs = 16;
 layout(constant_id = 6) const uint kKeys = 32;   // of a tile; a multiple of 4, at most kThreads
 layout(constant_id = 7) const uint kSlice = 64;  // dims that are in shared memory; a multiple of 4
 layout(constant_id = 8) const bool kSplit = false;
+// The orders of sums: invocations that share a pair's softmax, and groups of every so many keys whose
+// values are added apart.
+layout(constant_id = 9) const uint kLanes = 8;
+layout(constant_id = 10) const uint kKeyGroups = 1;
 
 layout(push_constant, scalar) uniform Args {
     Floats q, q_more;
@@ -36,7 +40,6 @@ layout(push_constant, scalar) uniform Args {
     uint first_row;  // kSplit: of workgroup z = 0, whose chunks are the first of `partial`
 };
 
-const uint kChunk = 256;
 const float kHidden = -3.0e38;  // a score that no query sees
 
 const uint kFours = kSlice / 4;
@@ -54,13 +57,11 @@ shared float shrinks[kPairs];
 const uint kScoreGroups = kThreads / kKeys;
 const uint kScorePairs = (kPairs + kScoreGroups - 1) / kScoreGroups;
 // Softmax: kLanes invocations for a pair.
-const uint kLanes = kThreads / kPairs < 16 ? kThreads / kPairs : 16;
 shared float lanes[kPairs * kLanes];
-// Values: an invocation has one dim of a slice and every kValueGroups-th pair; or where there are
-// fewer pairs than groups, one pair and every kKeyGroups-th four keys.
+// Values: an invocation has one dim of a slice and every kValueGroups-th pair; or where there are key
+// groups, one pair and every kKeyGroups-th four keys.
 const uint kValueGroups = kThreads / kSlice;
 const uint kValuePairs = (kPairs + kValueGroups - 1) / kValueGroups;
-const uint kKeyGroups = kPairs < kValueGroups ? kValueGroups / kPairs : 1;
 
 // The block, and its part that this workgroup works on.
 uint row_begin, row_count, head_begin, head_count, first_position, first_page, first_pair;
@@ -101,9 +102,10 @@ bool Place() {
     begin = FirstKey(first_position);
     end = first_position + row_count;
     if (kSplit) {
-        const uint chunk = (begin / kChunk + gl_WorkGroupID.x % chunks) * kChunk;
-        begin = max(begin, chunk);
-        end = min(end, chunk + kChunk);
+        const uint chunk = ChunkOf(first_position);
+        const uint first = (begin / chunk + gl_WorkGroupID.x % chunks) * chunk;
+        begin = max(begin, first);
+        end = min(end, first + chunk);
     }
     return begin < end && IsPair(0);
 }
@@ -221,46 +223,49 @@ bool SumsValues() {
     return gl_LocalInvocationIndex < kValueGroups * kSlice && KeyGroup() < kKeyGroups;
 }
 
-void AddValues() {
+void AddSlice(uint slice) {
     const uint dim = gl_LocalInvocationIndex % kSlice;
+    [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
+        sums[slice * kValuePairs + i] *= shrinks[min(ValuePair(i), kPairs - 1)];
+    }
+    [[dont_unroll]] for (uint four = KeyGroup(); four < kKeys / 4; four += kKeyGroups) {
+        const uint at = four * 4 * kPitch + dim / 4, part = dim % 4;
+        const vec4 v = vec4(tile[at][part], tile[at + kPitch][part], tile[at + 2 * kPitch][part],
+                            tile[at + 3 * kPitch][part]);
+        [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
+            const vec4 w = weights[min(ValuePair(i), kPairs - 1) * (kKeys / 4) + four];
+            float sum = sums[slice * kValuePairs + i];
+            sum = fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
+            sums[slice * kValuePairs + i] = sum;
+        }
+    }
+}
+
+void AddValues() {
     [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
         barrier();
         LoadTile(v_cache, slice, kValueDims);
         barrier();
-        if (!SumsValues()) continue;
-        [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
-            sums[slice * kValuePairs + i] *= shrinks[min(ValuePair(i), kPairs - 1)];
-        }
-        [[dont_unroll]] for (uint four = KeyGroup(); four < kKeys / 4; four += kKeyGroups) {
-            const uint at = four * 4 * kPitch + dim / 4, part = dim % 4;
-            const vec4 v = vec4(tile[at][part], tile[at + kPitch][part],
-                                tile[at + 2 * kPitch][part], tile[at + 3 * kPitch][part]);
-            [[unroll]] for (uint i = 0; i < kValuePairs; ++i) {
-                const vec4 w = weights[min(ValuePair(i), kPairs - 1) * (kKeys / 4) + four];
-                float sum = sums[slice * kValuePairs + i];
-                sum = fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
-                sums[slice * kValuePairs + i] = sum;
-            }
-        }
+        if (SumsValues()) AddSlice(slice);
     }
 }
 
 // Adds up the sums of key groups: those of group 0 become all.
 void JoinKeyGroups() {
     if (kKeyGroups == 1) return;
-    const uint dim = gl_LocalInvocationIndex % kSlice;
     [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
         barrier();
         const uint at = gl_LocalInvocationIndex;
         if (SumsValues()) tile[at / 4][at % 4] = sums[slice * kValuePairs];
         barrier();
-        if (!SumsValues() || KeyGroup() != 0) continue;
-        float sum = sums[slice * kValuePairs];
-        for (uint other = 1; other < kKeyGroups; ++other) {
-            const uint from = at + other * kPairs * kSlice;
-            sum += tile[from / 4][from % 4];
+        if (SumsValues() && KeyGroup() == 0) {
+            float sum = sums[slice * kValuePairs];
+            for (uint other = 1; other < kKeyGroups; ++other) {
+                const uint from = at + other * kPairs * kSlice;
+                sum += tile[from / 4][from % 4];
+            }
+            sums[slice * kValuePairs] = sum;
         }
-        sums[slice * kValuePairs] = sum;
     }
 }
 

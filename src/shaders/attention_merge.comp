@@ -11,14 +11,14 @@ layout(push_constant, scalar) uniform Args {
     uint chunks;     // that a row and head has in `partial`
     uint first_row;  // of the rows in `partial`
 };
-const uint kChunk = 256;
 
 void main() {
     const uint row = first_row + gl_WorkGroupID.y, head = gl_WorkGroupID.x;
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
     const uint position = uint(sequence.position) + row - uint(sequence.row_begin);
     const uint first = window == 0 || position < window ? 0 : position - window + 1;
-    const uint count = position / kChunk - first / kChunk + 1;
+    const uint chunk = ChunkOf(position);
+    const uint count = position / chunk - first / chunk + 1;
     const uint width = value_dims + 2;
     const uint at = row * heads + head;
     Floats parts = Floats(uint64_t(partial) + uint64_t(at - first_row * heads) * chunks * (width * 4));

@@ -22,6 +22,15 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Blo
     BlockEntry at[];
 };
 
+// Attention of few rows cuts a row's keys into chunks (attention.comp). How many positions a chunk has
+// depends on the row's own position alone: 128, or more where those would be over kMostChunks.
+const uint kMostChunks = 128;
+uint ChunkOf(uint position) {
+    uint chunk = 128;
+    while (position >= chunk * kMostChunks) chunk *= 2;
+    return chunk;
+}
+
 uint RowBytes(uint type, uint dims) {
     if (type == kQ8_0) return dims / 32 * kBlockBytes;
     return type == kF32 ? dims * 4 : dims * 2;

@@ -71,10 +71,7 @@ class LoadedRank {
     }
 
     backend::Executable& executable() { return *executable_; }
-
-  private:
-    static constexpr int64_t kPages = 4;
-
+    // The weight that is value `index`.
     void Load(const model_files::ModelSource& source, size_t index) {
         const program::Value& value = program_.values[index];
         const Status status = executable_->LoadWeight(
@@ -84,6 +81,9 @@ class LoadedRank {
             });
         ASSERT_TRUE(status.ok());
     }
+
+  private:
+    static constexpr int64_t kPages = 4;
 
     std::shared_ptr<backend::Device> device_;
     program::Program program_;

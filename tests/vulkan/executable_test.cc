@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "backend/vulkan/pace.h"
 #include "backend/vulkan/vulkan_device.h"
@@ -36,9 +37,14 @@ std::string UsableName(std::string* why) {
     return "";
 }
 
-std::shared_ptr<Device> OpenVulkan() {
+std::shared_ptr<Device> OpenVulkan(const vulkan::Limits& limits = {}) {
     std::string why;
-    return OpenDevice(UsableName(&why), {}).value();
+    return vulkan::Open(UsableName(&why), {}, limits).value();
+}
+// For tests on one thread: kernels are compiled once.
+std::shared_ptr<Device> TheVulkan() {
+    static const std::shared_ptr<Device> device = OpenVulkan();
+    return device;
 }
 
 #define WEFT_NEEDS_VULKAN()                        \
@@ -94,7 +100,7 @@ TEST(VulkanExecutable, StepsOfAnyCutGiveTheReference) {
         const TinyCase c(architecture);
         const std::vector<int32_t> tokens = c.Tokens(70);
         const std::vector<float> want = c.Reference(tokens);
-        LoadedRank rank(OpenVulkan(), c.Programs(1)[0], c.source);
+        LoadedRank rank(TheVulkan(), c.Programs(1)[0], c.source);
         for (size_t piece : {size_t{64}, size_t{1}, size_t{7}}) {
             const std::vector<float> got = rank.Logits(tokens, piece);
             EXPECT_FALSE(!(ErrorOf(got, want) <= kVulkanError))
@@ -109,7 +115,7 @@ TEST(VulkanExecutable, ExpertsGiveTheReference) {
         const TinyCase c(architecture, true);
         const std::vector<int32_t> tokens = c.Tokens(40);
         const std::vector<float> want = c.Reference(tokens);
-        LoadedRank rank(OpenVulkan(), c.Programs(1)[0], c.source);
+        LoadedRank rank(TheVulkan(), c.Programs(1)[0], c.source);
         for (size_t piece : {size_t{40}, size_t{1}}) {
             const std::vector<float> got = rank.Logits(tokens, piece);
             EXPECT_FALSE(!(ErrorOf(got, want) <= kVulkanError))
@@ -123,7 +129,7 @@ TEST(VulkanExecutable, RowsOfSmallStepsHaveTheSameBits) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama");
     const std::vector<int32_t> tokens = c.Tokens(24);
-    LoadedRank rank(OpenVulkan(), c.Programs(1)[0], c.source);
+    LoadedRank rank(TheVulkan(), c.Programs(1)[0], c.source);
     const std::vector<float> alone = rank.Logits(tokens, 1);
     EXPECT_EQ(rank.Logits(tokens, 3), alone);
     EXPECT_EQ(rank.Logits(tokens, 8), alone);
@@ -154,7 +160,7 @@ TEST_P(VulkanGolden, EqualsTransformers) {
         options.target.wide_sums = false;
         const model::Hyper hyper = model::ReadHyper(*source).value();
         const program::Program program = support::Build(hyper, *source, {}, options).at(0);
-        LoadedRank rank(OpenVulkan(), program, *source);
+        LoadedRank rank(TheVulkan(), program, *source);
         for (const size_t piece : {size_t{64}, size_t{5}}) {
             const double error = ErrorOf(rank.Logits(tokens, piece), want);
             EXPECT_FALSE(!(error <= tolerance)) << Info(type).name << ": " << error;
@@ -199,7 +205,7 @@ TEST(VulkanExecutable, ReadsAndTheBestOfARow) {
     const std::vector<int32_t> tokens = c.Tokens(3);
     const program::Program program = c.Programs(1)[0];
     const program::ValueId logits = program.Find("logits");
-    LoadedRank rank(OpenVulkan(), program, c.source);
+    LoadedRank rank(TheVulkan(), program, c.source);
     const std::vector<float> all = rank.Logits(tokens, 3);
     std::vector<float> some(17);
     ASSERT_TRUE(rank.executable().Read(logits, 45, some).ok());
@@ -224,7 +230,7 @@ TEST(VulkanExecutable, ProbesAndTraces) {
     const TinyCase c("llama");
     const std::vector<int32_t> tokens = c.Tokens(4);
     const program::Program program = c.Programs(1)[0];
-    LoadedRank gpu(OpenVulkan(), program, c.source), cpu(program, c.source, {});
+    LoadedRank gpu(TheVulkan(), program, c.source), cpu(program, c.source, {});
     const std::vector<float> plain = gpu.Logits(tokens, 4);
     const auto probed = [&](LoadedRank& rank) {
         std::map<int32_t, std::vector<float>> seen;
@@ -257,7 +263,7 @@ TEST(VulkanExecutable, ProbesAndTraces) {
 TEST(VulkanExecutable, AProbesErrorEndsTheStep) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama");
-    LoadedRank rank(OpenVulkan(), c.Programs(1)[0], c.source);
+    LoadedRank rank(TheVulkan(), c.Programs(1)[0], c.source);
     int64_t seen = 0;
     rank.executable().SetProbe([&](int32_t, int64_t) -> Status {
         if (++seen < 3) return {};
@@ -278,7 +284,7 @@ TEST(VulkanExecutable, CopiedPages) {
     const std::vector<int32_t> tokens = c.Tokens(65);
     const program::Program program = c.Programs(1)[0];
     const program::ValueId logits = program.Find("logits");
-    LoadedRank rank(OpenVulkan(), program, c.source);
+    LoadedRank rank(TheVulkan(), program, c.source);
     const std::vector<float> whole = rank.Logits(tokens, 64);
     // The first 64 positions lie on page 2: to 1 over 3, and 2 is overwritten.
     const std::vector<int32_t> pages = {1, 0};
@@ -298,7 +304,7 @@ TEST(VulkanExecutable, SequencesOfOneStep) {
     const TinyCase c("qwen3");
     const program::Program program = c.Programs(1)[0];
     const program::ValueId logits = program.Find("logits");
-    LoadedRank rank(OpenVulkan(), program, c.source);
+    LoadedRank rank(TheVulkan(), program, c.source);
     const std::vector<int32_t> first = {3}, second = {1};
     const std::vector<int32_t> tokens = {5, 6, 7, 8, 9}, positions = {0, 1, 2, 0, 1}, rows = {2, 4};
     const auto run = [&](size_t begin, size_t count, const std::vector<StepSequence>& sequences,
@@ -337,12 +343,35 @@ TEST(VulkanExecutable, CutSubmissionsChangeNothing) {
     const TinyCase c("llama");
     const std::vector<int32_t> tokens = c.Tokens(30);
     const program::Program program = c.Programs(1)[0];
-    LoadedRank whole(OpenVulkan(), program, c.source);
-    std::string why;
-    const auto cut = vulkan::Open(UsableName(&why), {}, 1e-12).value();
-    LoadedRank pieces(cut, program, c.source);
+    LoadedRank whole(TheVulkan(), program, c.source);
+    LoadedRank pieces(OpenVulkan({.most_seconds = 1e-12}), program, c.source);
     EXPECT_EQ(pieces.Logits(tokens, 30), whole.Logits(tokens, 30));
     EXPECT_EQ(pieces.Logits(tokens, 4), whole.Logits(tokens, 4));
+}
+
+// Weights that go through the ring of mapped buffers, several at once as loaders have them.
+TEST(VulkanExecutable, MemoryThatTheHostCannotReach) {
+    WEFT_NEEDS_VULKAN();
+    const TinyCase c("llama", true);
+    const std::vector<int32_t> tokens = c.Tokens(9);
+    const program::Program program = c.Programs(1)[0];
+    LoadedRank mapped(TheVulkan(), program, c.source);
+    const auto apart = OpenVulkan({.maps_memory = false});
+    LoadedRank staged(apart, program, c.source);
+    const std::vector<float> want = mapped.Logits(tokens, 9);
+    EXPECT_EQ(staged.Logits(tokens, 9), want);
+    std::vector<std::thread> loaders;
+    for (size_t first = 0; first < 6; ++first) {
+        loaders.emplace_back([&, first] {
+            for (size_t i = first; i < program.values.size(); i += 6) {
+                if (program.values[i].storage == program::Storage::kWeight) {
+                    staged.Load(c.source, i);
+                }
+            }
+        });
+    }
+    for (std::thread& loader : loaders) loader.join();
+    EXPECT_EQ(staged.Logits(tokens, 9), want);
 }
 
 // ---- Refusals -----------------------------------------------------------------------------------
@@ -358,7 +387,7 @@ CompileOptions OptionsOf(const program::Program& program) {
 TEST(VulkanExecutable, WhatItCannotComputeIsRefusedBeforeAnythingIsLoaded) {
     WEFT_NEEDS_VULKAN();
     const TinyCase c("llama");
-    const auto device = OpenVulkan();
+    const auto device = TheVulkan();
     const program::Program wide = c.Programs(2, true)[0];
     const auto refused = device->Compile(wide, OptionsOf(wide));
     ASSERT_FALSE(refused.ok());

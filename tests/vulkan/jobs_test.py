@@ -135,8 +135,8 @@ class Jobs(unittest.TestCase):
     def test_perplexity(self):
         text = os.path.join(self.folder.name, "text")
         pathlib.Path(text).write_text("What is 47 + 38? It is 85. " * 20)
-        got, want = (json.loads(run("perplexity", MODEL, text, "--ctx", "64", "--json", device=device).stdout)
-                     for device in (DEVICE, None))
+        words = ("perplexity", MODEL, text, "--ctx", "64", "--json")
+        got, want = (json.loads(run(*words, device=device).stdout) for device in (DEVICE, None))
         self.assertAlmostEqual(got["perplexity"] / want["perplexity"], 1, delta=0.02)
 
     def test_a_trace_has_the_time_of_each_op(self):

@@ -7,14 +7,14 @@
 namespace weft::backend::vulkan {
 namespace {
 
-constexpr uint64_t AlignUp(uint64_t bytes, uint64_t to) {
+constexpr uint64_t RoundTo(uint64_t bytes, uint64_t to) {
     return (bytes + to - 1) / to * to;
 }
 
 }  // namespace
 
 Piece Blocks::Take(uint64_t bytes) {
-    const uint64_t size = AlignUp(std::max<uint64_t>(bytes, 1), kAlign);
+    const uint64_t size = RoundTo(std::max<uint64_t>(bytes, 1), kAlign);
     const bool fits = !sizes_.empty() && sizes_.back() + size <= kMostBytes;
     if (!fits) sizes_.push_back(0);
     const Piece piece{sizes_.size() - 1, sizes_.back(), bytes};
@@ -28,15 +28,21 @@ uint64_t Blocks::total_bytes() const {
     return sum;
 }
 
-Status Blocks::Allocate(gpu::Device& device, const std::string& what) {
+Status Blocks::CheckSizes(const gpu::Device& device, const std::string& what) const {
+    const uint64_t most = device.most_buffer_bytes();
+    for (const uint64_t size : sizes_) {
+        if (size <= most) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} needs a buffer of {} bytes; most of one: {}. Use more ranks "
+                         "(--tp), a smaller --ctx, or --device cpu.",
+                         device.description().name, what, size, most);
+    }
+    return {};
+}
+
+Status Blocks::Allocate(gpu::Device& device) {
     buffers_.clear();
     for (const uint64_t size : sizes_) {
-        if (size > device.most_buffer_bytes()) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "{}: {} needs a buffer of {} bytes; most of one: {}. Use more ranks "
-                             "(--tp) or --device cpu.",
-                             device.description().name, what, size, device.most_buffer_bytes());
-        }
         WEFT_ASSIGN(gpu::Buffer buffer, device.Allocate(size, gpu::Place::kDevice));
         buffers_.push_back(std::move(buffer));
     }
@@ -97,12 +103,12 @@ void Buffers::PlanTransfers(const program::Program& program, const CompileOption
             }
         }
     }
-    transfer_bytes_ = 2 * AlignUp(most, Blocks::kAlign);
+    transfer_bytes_ = 2 * RoundTo(most, Blocks::kAlign);
 }
 
 Status Buffers::Allocate(gpu::Device& device) {
-    WEFT_TRY(weights_.Allocate(device, "a weight"));
-    WEFT_TRY(kv_.Allocate(device, "a layer's KV cache"));
+    WEFT_TRY(weights_.Allocate(device));
+    WEFT_TRY(kv_.Allocate(device));
     WEFT_ASSIGN(transfers_, device.Allocate(transfer_bytes_, gpu::Place::kHost));
     WEFT_ASSIGN(read_, device.Allocate(kReadBytes, gpu::Place::kHost));
     WEFT_ASSIGN(arena_, device.Allocate(arena_bytes_, gpu::Place::kDevice));

@@ -36,9 +36,11 @@ class Blocks {
 
     Piece Take(uint64_t bytes);
     uint64_t total_bytes() const;
-    // what: for errors. Errors: kUnsupported (a value that is larger than the device's buffers
-    // may be), kOutOfMemory.
-    Status Allocate(gpu::Device& device, const std::string& what);
+    // Whether the device has buffers as large as the largest value. what: for errors.
+    // Errors: kUnsupported.
+    Status CheckSizes(const gpu::Device& device, const std::string& what) const;
+    // Errors: kOutOfMemory.
+    Status Allocate(gpu::Device& device);
     const gpu::Buffer& buffer(const Piece& piece) const { return buffers_[piece.block]; }
     uint64_t Address(const Piece& piece) const { return buffer(piece).address() + piece.offset; }
     std::byte* Host(const Piece& piece) const {
@@ -59,6 +61,10 @@ class Buffers {
   public:
     // Errors: kUnsupported, naming the value whose type no kernel takes.
     Status Plan(const program::Program& program, const CompileOptions& options);
+    Status CheckSizes(const gpu::Device& device) const {
+        WEFT_TRY(weights_.CheckSizes(device, "a weight"));
+        return kv_.CheckSizes(device, "a layer's KV cache");
+    }
     Status Allocate(gpu::Device& device);
     bool allocated() const { return arena_.size_bytes() != 0; }
 

@@ -3,16 +3,17 @@
 
 #include <memory>
 
-#include "backend/executable.h"
+#include "backend/device.h"
 #include "backend/vulkan/context.h"
 #include "base/result.h"
 
 namespace weft::backend::vulkan {
 
 // Nothing is allocated before the first weight is loaded, or the first step runs: until then its
-// memory() is what it will take. Errors: kUnsupported.
+// memory() is what it will take. pool: where. Errors: kUnsupported, kOutOfMemory.
 Result<std::unique_ptr<Executable>> CompileForVulkan(const program::Program& program,
                                                      const CompileOptions& options,
-                                                     std::shared_ptr<Context> context);
+                                                     std::shared_ptr<Context> context,
+                                                     const MemoryPool& pool);
 
 }  // namespace weft::backend::vulkan

@@ -20,6 +20,7 @@ Result<const gpu::Kernel*> KernelCache::Get(std::string_view shader,
                 device_.MakeKernel({shader, spirv, args_bytes, key.constants, subgroup}));
     const gpu::Kernel* made = kernel.get();
     kernels_.emplace(std::move(key), std::move(kernel));
+    count_.fetch_add(1, std::memory_order_relaxed);
     return made;
 }
 

@@ -24,6 +24,8 @@ class KernelCache {
     // kUnsupported: this build has no such shader.
     Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
                                    uint32_t args_bytes, uint32_t subgroup);
+    // How many there are: on any thread.
+    int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
   private:
     struct Key {
@@ -34,6 +36,13 @@ class KernelCache {
     };
     gpu::Device& device_;
     std::map<Key, std::unique_ptr<gpu::Kernel>> kernels_;
+    std::atomic<int64_t> count_{0};
+};
+
+// Tests set others.
+struct Limits {
+    double most_seconds = 0.2;  // of a submission: as the driver's watchdog has it
+    bool maps_memory = true;    // false: as if the host had no way to the device's memory
 };
 
 struct Context {
@@ -49,7 +58,7 @@ struct Context {
     KernelCache kernels;
     std::string name;
     bool reference;
-    double most_seconds = 0;              // of a submission
+    Limits limits;
     std::atomic<uint64_t> held_bytes{0};  // of all executables
     std::atomic<bool> hangs{false};       // a deadline passed
     std::mutex mutex;                     // of `gpu`, while weights are loaded

@@ -17,6 +17,7 @@
 #include "backend/vulkan/recording.h"
 #include "backend/vulkan/step_tables.h"
 #include "backend/vulkan/upload.h"
+#include "backend/vulkan/vulkan_device.h"
 #include "base/check.h"
 
 namespace weft::backend::vulkan {
@@ -39,12 +40,12 @@ class VulkanExecutable final : public Executable {
           uploader_(*context_),
           lowering_(program_, *context_, buffers_, uploader_),
           reading_(*context_, buffers_, lowering_),
-          pace_(gpu_.description().kind, context_->most_seconds) {}
+          pace_(gpu_.description().kind, context_->limits.most_seconds) {}
     ~VulkanExecutable() override {
         context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
     }
 
-    Status Prepare() {
+    Status Prepare(const MemoryPool& pool) {
         WEFT_TRY(CheckProgram(program_, gpu_.description()));
         WEFT_TRY(buffers_.Plan(program_, options_));
         StepShape most;
@@ -52,13 +53,15 @@ class VulkanExecutable final : public Executable {
         most.outputs = static_cast<int32_t>(options_.max_outputs);
         most.sequences = most.blocks = most.rows;
         most.adapted = true;
-        most.positions = static_cast<int32_t>(std::bit_ceil(
-            static_cast<uint64_t>(std::max<int64_t>(1, options_.kv_pages) * options_.page_tokens)));
+        const int64_t positions = options_.kv_pages * options_.page_tokens;
+        most.positions = static_cast<int32_t>(
+            std::bit_ceil(static_cast<uint32_t>(std::clamp<int64_t>(positions, 1, 1 << 30))));
         WEFT_ASSIGN(scratch_bytes_,
                     ScratchBytes(program_, gpu_.description(), most, context_->reference));
         adapts_ = std::ranges::any_of(
             program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAdapt; });
-        return {};
+        WEFT_TRY(CheckFits(memory(), pool, gpu_.description()));
+        return buffers_.CheckSizes(gpu_);
     }
 
     Status LoadWeight(program::ValueId id, const RowSource& source) override;
@@ -75,7 +78,10 @@ class VulkanExecutable final : public Executable {
     std::span<const OpTiming> timings() const override { return timings_; }
     TransferLog& transfers() override { return transfers_; }
     void SetProbe(Probe probe) override { probe_ = std::move(probe); }
-    int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
+    // Kernels that are compiled for a first step count, too: that takes seconds.
+    int64_t progress() const override {
+        return progress_.load(std::memory_order_relaxed) + context_->kernels.count();
+    }
 
   private:
     // What a recording is made for.
@@ -409,9 +415,10 @@ Status VulkanExecutable::ReadTop(program::ValueId id, int64_t row, int64_t colum
 
 Result<std::unique_ptr<Executable>> CompileForVulkan(const program::Program& program,
                                                      const CompileOptions& options,
-                                                     std::shared_ptr<Context> context) {
+                                                     std::shared_ptr<Context> context,
+                                                     const MemoryPool& pool) {
     auto executable = std::make_unique<VulkanExecutable>(program, options, std::move(context));
-    WEFT_TRY(executable->Prepare());
+    WEFT_TRY(executable->Prepare(pool));
     return std::unique_ptr<Executable>(std::move(executable));
 }
 

@@ -1,8 +1,8 @@
 // Attention: rows into the KV cache, then queries over its pages; and copies of pages.
 //
 // Steps of at most kMostSplitRows rows: a workgroup has a chunk of a row's keys (attention.comp,
-// kSplit), so that one row uses the whole device, and a second kernel merges the chunks. Chunks are
-// fixed ranges of positions: a row's bits depend on its own keys alone. Larger steps: a workgroup
+// kSplit), so that one row uses the whole device, and a second kernel merges the chunks. The chunks
+// depend on the row's own position: its bits do not depend on other rows. Larger steps: a workgroup
 // has a block of rows and all their keys.
 #include <algorithm>
 #include <bit>
@@ -20,10 +20,10 @@ using program::OpName;
 using program::ValueId;
 
 // As attention.comp and cache.glsl have them.
-constexpr int64_t kMostSplitRows = 8, kChunkKeys = 256;
+constexpr int64_t kMostSplitRows = 8, kChunkKeys = 128, kMostChunks = 128;
 constexpr uint32_t kAttentionGroup = 128;
 constexpr int64_t kMostQueryFloats = 4608;  // of a tile, in shared memory
-constexpr int64_t kMostSplitPairs = 8, kMostPairs = 16;
+constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
 // Scratch of the chunks of the rows that are split at a time.
 constexpr uint64_t kPartialBytes = 64 << 20;
 
@@ -90,20 +90,28 @@ struct AttentionSizes {
     int64_t key_dims = 0, value_dims = 0, first_dims = 0;
 };
 struct AttentionTiles {
-    int64_t pairs = 0, keys = 0, slice = 0;
+    int64_t pairs = 0, keys = 0, slice = 0, lanes = 0, key_groups = 1;
 };
 
-// pairs: a power of two that queries fill and shared memory holds; the fewer, the more keys.
-AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, int64_t most) {
+// pairs: a power of two that queries fill and shared memory holds; the fewer, the more keys, in
+// steps that are split. In others all but `pairs`, which changes no order of sums, is always the
+// same.
+AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, bool split) {
     AttentionTiles tiles;
-    tiles.pairs =
-        std::min(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted))), most);
+    const auto filled = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(wanted)));
+    tiles.pairs = split ? std::min(filled, kMostSplitPairs)
+                        : std::clamp(filled, kLeastBlockPairs, kMostBlockPairs);
     const int64_t padded = (sizes.key_dims + 63) / 64 * 64;
     while (tiles.pairs > 1 && tiles.pairs * padded > kMostQueryFloats) tiles.pairs /= 2;
-    tiles.keys = std::max<int64_t>(32, kAttentionGroup / tiles.pairs);
-    const int64_t most_slice = tiles.keys == 128 ? 32 : 64;
+    tiles.keys = split ? std::max<int64_t>(32, kAttentionGroup / tiles.pairs) : 32;
+    int64_t most_slice = tiles.keys == 128 ? 32 : 64;
+    // Few loads that wait for one another, where shared memory (32 KiB at least) has room.
+    if (split && tiles.keys == 32 && tiles.pairs * padded <= 2048) most_slice = 128;
     const int64_t slices = (sizes.key_dims + most_slice - 1) / most_slice;
     tiles.slice = ((sizes.key_dims + slices - 1) / slices + 3) / 4 * 4;
+    tiles.lanes = split ? std::min<int64_t>(kAttentionGroup / tiles.pairs, 16) : 8;
+    const int64_t value_groups = kAttentionGroup / tiles.slice;
+    if (split) tiles.key_groups = std::max<int64_t>(1, value_groups / tiles.pairs);
     return tiles;
 }
 
@@ -121,8 +129,9 @@ class AttentionLowering {
     Status Run() {
         if (e_.reference() || e_.shape().rows <= kMostSplitRows) return RunSplit();
         args_.rows_or_blocks = e_.tables().blocks;
-        const int64_t pairs = kBlockRows * args_.group;
-        const AttentionTiles tiles = TilesOf(sizes_, pairs, kMostPairs);
+        const bool single = e_.shape().blocks == e_.shape().rows;  // each block is one row
+        const int64_t pairs = (single ? 1 : kBlockRows) * args_.group;
+        const AttentionTiles tiles = TilesOf(sizes_, pairs, false);
         return RunTiles(tiles, false, (pairs + tiles.pairs - 1) / tiles.pairs, e_.shape().blocks,
                         {result_});
     }
@@ -145,16 +154,16 @@ class AttentionLowering {
         int64_t keys = std::max(e_.shape().positions, 1);
         // A window of w keys may touch one chunk more than w keys fill.
         if (args_.window != 0) keys = std::min<int64_t>(keys, args_.window + kChunkKeys);
-        const int64_t chunks = (keys + kChunkKeys - 1) / kChunkKeys;
+        const int64_t chunks = std::min((keys + kChunkKeys - 1) / kChunkKeys, kMostChunks);
         args_.chunks = static_cast<uint32_t>(chunks);
-        const AttentionTiles tiles = TilesOf(sizes_, args_.group, kMostSplitPairs);
+        const AttentionTiles tiles = TilesOf(sizes_, args_.group, true);
         const int64_t x = (args_.group + tiles.pairs - 1) / tiles.pairs * chunks;
         if (chunks == 1) return RunTiles(tiles, true, x, e_.shape().rows, {result_});
         const uint64_t row_bytes = sizeof(float) * static_cast<uint64_t>(chunks) * args_.heads *
                                    static_cast<uint64_t>(sizes_.value_dims + 2);
         const int64_t rows = e_.shape().rows;
-        const int64_t turn = std::clamp<int64_t>(static_cast<int64_t>(kPartialBytes / row_bytes),
-                                                 std::min(rows, kMostSplitRows), rows);
+        const int64_t turn =
+            std::clamp<int64_t>(static_cast<int64_t>(kPartialBytes / row_bytes), 1, rows);
         WEFT_ASSIGN(const Region partial,
                     e_.Scratch("attention chunks", row_bytes * static_cast<uint64_t>(turn)));
         args_.partial = partial.address;

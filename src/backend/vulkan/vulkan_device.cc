@@ -26,14 +26,16 @@ int NumberOf(std::string_view name) {
     return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
 }
 
-// Which of them `vulkan` is: a card before what shares the processor's memory.
-const gpu::Description* BestOf(const std::vector<gpu::Description>& all) {
-    const gpu::Description* best = nullptr;
+// Which of them `vulkan` is: a card before what shares the processor's memory; of several of the
+// best kind each rank of a host takes the next.
+const gpu::Description* BestOf(const std::vector<gpu::Description>& all, int local_rank = 0) {
+    std::vector<const gpu::Description*> best;
     for (const gpu::Description& gpu : all) {
         if (gpu.kind == gpu::Kind::kCpu || !gpu.unusable.empty()) continue;
-        if (best == nullptr || gpu.kind < best->kind) best = &gpu;
+        if (!best.empty() && gpu.kind < best[0]->kind) best.clear();
+        if (best.empty() || gpu.kind == best[0]->kind) best.push_back(&gpu);
     }
-    return best;
+    return best.empty() ? nullptr : best[static_cast<size_t>(local_rank) % best.size()];
 }
 
 std::string ListText(const std::vector<gpu::Description>& all) {
@@ -45,7 +47,7 @@ std::string ListText(const std::vector<gpu::Description>& all) {
     return text;
 }
 
-Result<gpu::Description> FindGpu(const std::string& name) {
+Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
     WEFT_TRY(CheckBuilt());
     WEFT_ASSIGN(const std::vector<gpu::Description> all, gpu::ListDevices());
     if (all.empty()) {
@@ -55,7 +57,7 @@ Result<gpu::Description> FindGpu(const std::string& name) {
                          name);
     }
     const int number = NumberOf(name);
-    const gpu::Description* found = number < 0 ? BestOf(all) : nullptr;
+    const gpu::Description* found = number < 0 ? BestOf(all, local_rank) : nullptr;
     for (const gpu::Description& gpu : all) {
         if (gpu.index == number) found = &gpu;
     }
@@ -144,9 +146,7 @@ class VulkanDevice final : public Device {
     }
     Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
                                                 const CompileOptions& options) override {
-        WEFT_ASSIGN(std::unique_ptr<Executable> made, CompileForVulkan(program, options, context_));
-        WEFT_TRY(CheckFits(made->memory(), pool(), context_->gpu->description()));
-        return made;
+        return CompileForVulkan(program, options, context_, pool());
     }
     Result<std::unique_ptr<TrainingExecutable>> CompileTraining(program::ChunkedProgram,
                                                                 const TrainingOptions&) override {
@@ -190,15 +190,15 @@ Result<MemoryPool> DescribePool(const std::string& name) {
 }
 
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
-                                     double most_seconds) {
-    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
+                                     const Limits& limits) {
+    WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name, options.local_rank));
     gpu::OpenOptions open;
     open.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
     open.cache_folder = CacheFolder();
     WEFT_ASSIGN(std::shared_ptr<gpu::Device> opened, gpu::Device::Open(gpu.index, open));
     DeviceInfo info = InfoOf(gpu, options.reference);
     auto context = std::make_shared<Context>(std::move(opened), info.name, options.reference);
-    context->most_seconds = most_seconds;
+    context->limits = limits;
     return std::shared_ptr<Device>(
         std::make_shared<VulkanDevice>(std::move(info), std::move(context)));
 }

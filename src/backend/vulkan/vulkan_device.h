@@ -1,5 +1,5 @@
-// GPUs through Vulkan as devices: "vulkan" is the first that is no processor, "vulkan:N" the N-th
-// that the loader lists, lavapipe too.
+// GPUs through Vulkan as devices: "vulkan" is the first that is no processor (the ranks of one host
+// share out equals among themselves), "vulkan:N" the N-th that the loader lists, lavapipe too.
 //
 // Errors: kUsage (a name of another form), kUnsupported (this weft has no shaders, or the machine
 // no loader; the device lacks a feature), kNotFound (no such device).
@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "backend/device.h"
+#include "backend/vulkan/context.h"
 #include "base/result.h"
 #include "gpu/device.h"
 
@@ -26,9 +27,8 @@ Status CheckBuilt();
 std::string BestName();
 Result<DeviceInfo> Describe(const std::string& name, bool reference);
 Result<MemoryPool> DescribePool(const std::string& name);
-// most_seconds: that a submission may take, as the driver's watchdog has it.
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
-                                     double most_seconds = 0.2);
+                                     const Limits& limits = {});
 
 // Of a device: what it computes with, as far as bits depend on it.
 std::string IdentityOf(const gpu::Description& gpu, bool reference);

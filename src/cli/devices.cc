@@ -1,0 +1,119 @@
+#include "cli/devices.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "shaders/shaders.h"
+
+namespace weft::cli {
+namespace {
+
+std::vector<std::string> GpuFeatures(const gpu::Description& one) {
+    std::vector<std::string> names;
+    if (one.integer_dot) names.emplace_back("integer_dot");
+    if (one.cooperative_matrix) names.emplace_back("cooperative_matrix");
+    if (one.host_import) names.emplace_back("host_import");
+    if (one.unified) names.emplace_back("unified_memory");
+    if (one.timestamp_ns > 0) names.emplace_back("timestamps");
+    return names;
+}
+
+uint64_t LocalBytes(const gpu::Description& one) {
+    uint64_t bytes = 0;
+    for (const gpu::Heap& heap : one.heaps) {
+        if (heap.device_local) bytes = std::max(bytes, heap.total_bytes);
+    }
+    return bytes;
+}
+
+std::string ShadersText() {
+    const size_t count = shaders::Names().size();
+    if (count == 0) return "none (built without glslc or Vulkan's headers)";
+    const std::vector<std::string_view> lacking = shaders::FeaturesLacking();
+    if (lacking.empty()) return fmt::format("{}", count);
+    return fmt::format("{} (glslc lacked: {})", count, fmt::join(lacking, ", "));
+}
+
+}  // namespace
+
+GpuList FindGpus() {
+    GpuList list;
+    Result<std::vector<gpu::Description>> found = gpu::ListDevices();
+    if (!found.ok()) {
+        list.none = found.error().message;
+    } else if (found->empty()) {
+        list.none =
+            "Vulkan: no device. Is a driver installed (mesa-vulkan-drivers), and may this user "
+            "open /dev/dri/renderD*?";
+    } else {
+        list.gpus = *std::move(found);
+    }
+    return list;
+}
+
+Json GpusJson(const GpuList& list) {
+    Json gpus = Json::array();
+    for (const gpu::Description& one : list.gpus) {
+        Json heaps = Json::array();
+        for (const gpu::Heap& heap : one.heaps) {
+            heaps.push_back({{"total_bytes", heap.total_bytes},
+                             {"free_bytes", heap.free_bytes},
+                             {"device_local", heap.device_local}});
+        }
+        gpus.push_back({{"index", one.index},
+                        {"name", one.name},
+                        {"kind", gpu::KindName(one.kind)},
+                        {"driver", one.driver},
+                        {"api", one.api},
+                        {"vendor_id", one.vendor_id},
+                        {"device_id", one.device_id},
+                        {"driver_version", one.driver_version},
+                        {"heaps", heaps},
+                        {"features", GpuFeatures(one)},
+                        {"subgroup", one.subgroup},
+                        {"subgroup_least", one.least_subgroup},
+                        {"subgroup_most", one.most_subgroup},
+                        {"shared_bytes", one.shared_bytes},
+                        {"workgroup_most", one.most_invocations},
+                        {"timestamp_ns", one.timestamp_ns},
+                        {"unusable", one.unusable}});
+    }
+    return gpus;
+}
+
+Json ShadersJson() {
+    return {{"count", shaders::Names().size()}, {"lacking", shaders::FeaturesLacking()}};
+}
+
+void PrintGpuLines(const GpuList& list) {
+    if (list.gpus.empty()) fmt::print("gpus           none: {}\n", list.none);
+    for (const gpu::Description& one : list.gpus) {
+        fmt::print("{:<15}{} ({}, {}, {}){}{}\n", fmt::format("gpu {}", one.index), one.name,
+                   one.driver, gpu::KindName(one.kind), BytesText(LocalBytes(one)),
+                   one.unusable.empty() ? "" : ": can't be used: ", one.unusable);
+    }
+    fmt::print("shaders        {}\n", ShadersText());
+}
+
+void PrintGpus(const GpuList& list) {
+    if (list.gpus.empty()) fmt::print("no gpu: {}\n", list.none);
+    for (const gpu::Description& one : list.gpus) {
+        fmt::print("gpu {}: {}\n", one.index, one.name);
+        fmt::print("  driver      {} (version {:#x})\n", one.driver, one.driver_version);
+        fmt::print("  vulkan      {}, {:04x}:{:04x}, {}\n", one.api, one.vendor_id, one.device_id,
+                   gpu::KindName(one.kind));
+        for (const gpu::Heap& heap : one.heaps) {
+            fmt::print("  heap        {} free of {}{}\n", BytesText(heap.free_bytes),
+                       BytesText(heap.total_bytes),
+                       heap.device_local ? ", the device's own" : ", the host's");
+        }
+        fmt::print("  features    {}\n", fmt::join(GpuFeatures(one), " "));
+        fmt::print("  subgroups   {} invocations ({} to {})\n", one.subgroup, one.least_subgroup,
+                   one.most_subgroup);
+        fmt::print("  workgroups  {} invocations, {} of shared memory\n", one.most_invocations,
+                   BytesText(one.shared_bytes));
+        if (!one.unusable.empty()) fmt::print("  can't be used: {}\n", one.unusable);
+    }
+}
+
+}  // namespace weft::cli
