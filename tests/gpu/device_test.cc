@@ -146,7 +146,7 @@ TEST(GpuDevice, WaitTimesOutAndTheSubmissionGoesOn) {
     auto word = device->Allocate(4, Place::kHost);
     auto commands = device->Record();
     ASSERT_TRUE(word.ok() && commands.ok());
-    (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 10'000, 20'000}), 1);
+    (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 1'000, 20'000}), 1);
     ASSERT_TRUE((*commands)->End().ok());
     auto submitted = device->Submit(**commands);
     ASSERT_TRUE(submitted.ok());
@@ -166,7 +166,7 @@ TEST(GpuDevice, WhatRunsIsWaitedForAtTheEnd) {
         auto word = device->Allocate(4, Place::kHost);
         auto commands = device->Record();
         ASSERT_TRUE(word.ok() && commands.ok());
-        (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 2'000, 20'000}), 1);
+        (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 500, 20'000}), 1);
         ASSERT_TRUE((*commands)->End().ok());
         ASSERT_TRUE(device->Submit(**commands).ok());
     }  // the buffer goes while the kernel writes to it
