@@ -17,17 +17,12 @@ else()
   set(weft_shaders TRUE)
 endif()
 
-# weft_vulkan(FOLDER): of the files of FOLDER, none.cc where there is no Vulkan, else all others.
-function(weft_vulkan folder)
-  get_target_property(sources weft_${folder} SOURCES)
-  if(weft_shaders)
-    list(FILTER sources EXCLUDE REGEX "/none\\.cc$")
-    target_include_directories(weft_${folder} SYSTEM PUBLIC ${VULKAN_HEADERS})
-  else()
-    list(FILTER sources INCLUDE REGEX "/(none|kind)\\.cc$")
-  endif()
-  set_target_properties(weft_${folder} PROPERTIES SOURCES "${sources}")
-endfunction()
+# Of the files of src/gpu: none.cc where there is no Vulkan, else all others.
+if(weft_shaders)
+  set(WEFT_LEAVE_OUT_gpu "/none\\.cc$")
+else()
+  set(WEFT_ONLY_gpu "/(none|kind)\\.cc$")
+endif()
 
 # Whether glslc knows FEATURE, whose shader to try is TEXT: SHADER_HAS_<FEATURE>, asked once a glslc.
 function(weft_shader_feature feature text)
