@@ -131,7 +131,7 @@ TEST_F(Wires, WhatWasUsedIsSaid) {
     EXPECT_FALSE(RunWeft(logits).Json().contains("wire"));
 }
 
-// One rank's record stands: a narrower wire is allowed what it costs, and no more.
+// Against one rank's record.
 TEST_F(Wires, TheProofAllowsWhatTheWireCosts) {
     for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
         const std::string model = Model(dtype);
