@@ -35,6 +35,11 @@ class CommLinks final : public StageLinks {
     coll::Comm& comm_;
 };
 
+// What the addends of an all_reduce cross the links as. kF64: as they are in memory, of whatever
+// type. Else each is rounded to float32 first, where it is not that already, and then to the wire's
+// type (coll/wire.h); they are summed in float32. kAuto: not chosen yet, never that of a step.
+enum class SumWire { kAuto, kF64, kF32, kBF16, kQ8 };
+
 // Null where the Program has no transfers of a kind.
 struct Groups {
     coll::Comm* tensor = nullptr;
@@ -43,6 +48,8 @@ struct Groups {
     coll::Comm* data = nullptr;   // of gather_shares and reduce_shares
     coll::Comm* tied = nullptr;   // the first and the last stage's ranks of one tensor
     coll::Comm* world = nullptr;  // of all ranks
+    // Of inference alone: that of the tensor group's sums. The same on all its ranks.
+    SumWire wire = SumWire::kF64;
 };
 
 }  // namespace weft::backend

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "coll/sum.h"
+#include "coll/wire.h"
 #include "tensor/half_rows.h"
 
 namespace weft::backend {
@@ -117,7 +119,43 @@ Status SumInPlace(const HostValue& x, coll::Comm* comm, const net::OpTag& tag) {
     return comm->AllGather(x.bytes(), BytesOf(x.dtype, parts), tag);
 }
 
+// A narrower one rounds float32 values.
+coll::Wire WireOf(SumWire wire) {
+    switch (wire) {
+        case SumWire::kAuto:
+        case SumWire::kF64:
+        case SumWire::kF32: break;
+        case SumWire::kBF16: return coll::Wire::kBF16;
+        case SumWire::kQ8: return coll::Wire::kQ8;
+    }
+    return coll::Wire::kFull;
+}
+
+Status SumOverTensorRanks(const HostValue& in, const HostValue& out, const Groups& groups,
+                          const net::OpTag& tag) {
+    const bool rounds = in.dtype == DType::kF64 && out.dtype == DType::kF32;
+    const bool narrows = groups.wire != SumWire::kF64 && out.dtype == DType::kF32 &&
+                         in.cols >= static_cast<int64_t>(coll::kQ8Block);
+    if (rounds && !narrows) {
+        return groups.tensor->AllReduce(As<double>(in.bytes()), As<float>(out.bytes()), tag);
+    }
+    const std::span<float> sums = As<float>(out.bytes());
+    if (rounds) {
+        coll::RoundToFloat(reinterpret_cast<const double*>(in.data), sums.data(), sums.size());
+    } else {
+        std::ranges::copy(in.bytes(), out.data);
+    }
+    if (!narrows) return SumInPlace(out, groups.tensor, tag);
+    return groups.tensor->AllReduce(sums, tag, {coll::Algorithm::kAuto, WireOf(groups.wire)});
+}
+
 }  // namespace
+
+int64_t SumBytes(SumWire wire, DType dtype, int64_t values) {
+    if (wire == SumWire::kF64) return RowBytes(dtype, values);
+    return static_cast<int64_t>(
+        coll::WireBytes(WireOf(wire), static_cast<size_t>(values), sizeof(float)));
+}
 
 std::vector<int64_t> RowParts(int64_t rows, int64_t ranks) {
     std::vector<int64_t> parts;
@@ -160,13 +198,7 @@ Status ReduceScatterInto(coll::Comm* comm, std::span<std::byte> all, DType dtype
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
                    const Groups& groups, const net::OpTag& tag) {
     switch (op.kind()) {
-        case OpKind::kAllReduce:
-            if (in.dtype == DType::kF64 && out.dtype == DType::kF32) {
-                return groups.tensor->AllReduce(As<double>(in.bytes()), As<float>(out.bytes()),
-                                                tag);
-            }
-            std::ranges::copy(in.bytes(), out.data);
-            return SumInPlace(out, groups.tensor, tag);
+        case OpKind::kAllReduce: return SumOverTensorRanks(in, out, groups, tag);
         case OpKind::kSumOver:
             return SumInPlace(out, GroupOf(op.as<program::SumOver>().group, groups), tag);
         case OpKind::kGatherRows: return GatherRowShares(in, out, *groups.tensor, tag);

@@ -30,9 +30,14 @@ struct HostValue {
 };
 
 // in: the op's first input, out: its output; one of them is empty where the op has none. An
-// all_reduce of float64 into float32 loses what `in` held. Errors: those of links.
+// all_reduce of float64 into float32 loses what `in` held. Where groups.wire is not kF64, sums that
+// end as float32 cross as that; but rows of fewer than coll::kQ8Block values (a norm's squares)
+// cross as they are. Errors: those of links.
 Status RunTransfer(const program::Op& op, const HostValue& in, const HostValue& out,
                    const Groups& groups, const net::OpTag& tag);
+
+// Bytes that `values` values of `dtype` are when an all_reduce sends them once.
+int64_t SumBytes(SumWire wire, DType dtype, int64_t values);
 
 // Rows of T that each of `ranks` ranks has, as even as they can be; also for elements.
 std::vector<int64_t> RowParts(int64_t rows, int64_t ranks);

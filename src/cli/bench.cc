@@ -16,6 +16,7 @@
 #include "cli/output.h"
 #include "cli/summary.h"
 #include "engine/measure.h"
+#include "engine/sum_wire.h"
 #include "hw/cpu.h"
 #include "net/fabric.h"
 
@@ -202,6 +203,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     row.pp = c.pp;
     row.threads = c.threads > 0 ? c.threads : static_cast<int>(runner->cluster().cores().size());
     row.transport = ranks == 1 ? "none" : runner->cluster().fabric().transport;
+    row.wire = c.tp == 1 ? "none" : engine::SumWireName(runner->rank().wire());
     row.split = ranks == 1 ? "" : flags.common.split;
     row.kv_type = Info(job.kv_dtype).name;
     std::ranges::transform(row.kv_type, row.kv_type.begin(),

@@ -44,6 +44,12 @@ std::string TestName(const BenchRow& row) {
 // As llama-bench says it.
 constexpr int kAllLayers = 99;
 
+// For the table: "tcp", "tcp f32".
+std::string Transport(const BenchRow& row) {
+    const bool plain = row.wire == "none" || row.wire == "f64";
+    return plain ? row.transport : row.transport + " " + row.wire;
+}
+
 int64_t Nanoseconds(double seconds) {
     return std::llround(seconds * 1e9);
 }
@@ -74,6 +80,7 @@ Json TableJson(const BenchModel& model, const BenchRow& row) {
             {"pp", row.pp},
             {"split", row.split},
             {"transport", row.transport},
+            {"wire", row.wire},
             {"n_prompt", row.prompt},
             {"n_gen", row.generate},
             {"n_depth", row.depth},
@@ -148,7 +155,7 @@ void BenchTable::MarkdownRow(const BenchRow& row) const {
         "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
         "{:>20} |\n",
         model_.type, BytesText(model_.size_bytes), count, model_.backend, row.threads, row.tp,
-        row.pp, row.transport, TestName(row),
+        row.pp, Transport(row), TestName(row),
         fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation));
 }
 

@@ -1,5 +1,5 @@
 // The results of `weft bench` in llama-bench's forms: markdown, JSON, JSON lines, CSV. Its column
-// and field names, plus tp, pp, transport and split.
+// and field names, plus tp, pp, transport, wire and split.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct BenchRow {
     int64_t seqs = 1;                  // at once, each of so many tokens
     int threads = 0, tp = 1, pp = 1;
     std::string transport, split, kv_type;
+    std::string wire;  // of the sums (--wire); "none" without tensor ranks
     int64_t chunk = 512;
     std::string time;             // ISO 8601, UTC
     std::vector<double> seconds;  // of each repetition

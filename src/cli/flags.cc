@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "cli/output.h"
+#include "engine/sum_wire.h"
 #include "model_files/synthetic.h"
 #include "net/fabric.h"
 
@@ -168,6 +169,12 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                   "auto (where the wire is slow), off or on")
         .OneOf({"auto", "off", "on"})
         .Group(kEngine);
+    app.AddOption("--wire", flags.wire,
+                  "What the sums of tensor ranks cross the links as: auto (f64, or f32 between "
+                  "hosts whose network was measured to be slow), f64 (any split gives the same "
+                  "bits), f32, bf16 or q8 (fewer bytes, less exact)")
+        .OneOf(engine::SumWireNames())
+        .Group(kEngine);
     app.AddOption("--weights-from", flags.weights_from,
                   "0: only rank 0 reads the model; the others get their shards from it over the "
                   "network, and need no copy of the file")
@@ -258,6 +265,7 @@ Status Resolve(CommonFlags& flags) {
     flags.job.kv_dtype = *dtype;
     if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};
     WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
+    WEFT_ASSIGN(flags.job.wire, engine::ParseSumWire(flags.wire));
     flags.job.feed = flags.weights_from == 0;
     WEFT_ASSIGN(flags.job.net_table, fabric::ParseNetTable(flags.net_table));
     CatchStop(flags);

@@ -55,7 +55,8 @@ Json RowsToJson(std::span<const float> logits, size_t vocab) {
 }
 
 Status PrintLogits(const LogitsFlags& flags, std::span<const float> logits,
-                   const tokenizer::Tokenizer& tokenizer) {
+                   const tokenizer::Tokenizer& tokenizer,
+                   const std::vector<engine::RankReport>& reports) {
     const size_t rows = flags.all ? flags.tokens.size() : 1;
     const size_t vocab = logits.size() / rows;
     if (!flags.npy.empty()) {
@@ -76,6 +77,7 @@ Status PrintLogits(const LogitsFlags& flags, std::span<const float> logits,
         } else {
             json["npy"] = flags.npy;
         }
+        AddWire(reports, json);
         PrintJson(json);
         return {};
     }
@@ -103,7 +105,7 @@ Status RunLogitsCommand(LogitsFlags& flags) {
                 engine::StepRunner::Start(flags.common.cluster, job, std::move(words.tokenizer)));
     WEFT_ASSIGN(const std::vector<float> logits, engine::Logits(*runner, flags.tokens, flags.all));
     WEFT_ASSIGN(const auto reports, runner->Finish());
-    WEFT_TRY(PrintLogits(flags, logits, runner->tokenizer()));
+    WEFT_TRY(PrintLogits(flags, logits, runner->tokenizer(), reports));
     if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, reports));
     return {};
 }

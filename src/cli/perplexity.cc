@@ -48,13 +48,12 @@ Status RunPerplexityCommand(PerplexityFlags& flags) {
     progress.Clear();
     WEFT_ASSIGN(const auto reports, runner->Finish());
     if (flags.common.json) {
-        PrintJson({{"perplexity", result.value},
-                   {"error", result.error},
-                   {"tokens", result.tokens},
-                   {"chunks", result.chunks},
-                   {"ctx", job.ctx},
-                   {"seconds", seconds},
-                   {"ranks", RanksToJson(reports)}});
+        Json json{
+            {"perplexity", result.value},   {"error", result.error}, {"tokens", result.tokens},
+            {"chunks", result.chunks},      {"ctx", job.ctx},        {"seconds", seconds},
+            {"ranks", RanksToJson(reports)}};
+        AddWire(reports, json);
+        PrintJson(json);
     } else {
         fmt::print("perplexity {:.4f} +- {:.4f} ({} tokens scored in {} chunks of {}, {:.1f} s)\n",
                    result.value, result.error, result.tokens, result.chunks, job.ctx, seconds);

@@ -12,6 +12,7 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
+#include "engine/sum_wire.h"
 #include "hw/cpu.h"
 #include "serve/server.h"
 
@@ -123,6 +124,32 @@ Status UnlessStopped(const serve::ServerOptions& options, Error error) {
     return {};
 }
 
+void SayServing(serve::Server& server, const serve::ServerOptions& options, int ranks, bool json,
+                double load_s) {
+    engine::Rank& rank = server.engine().rank();
+    const std::string wire = rank.layout().tp > 1 ? engine::SumWireName(rank.wire()) : "";
+    if (!json) {
+        const bool narrow = !wire.empty() && wire != "f64";
+        return Tell(fmt::format(
+            "serving {} on {} ({} rank{}{}, context {}, KV cache of {} tokens, loaded "
+            "in {:.1f} s). Ctrl-C stops.",
+            options.job.model, server.url(), ranks, ranks == 1 ? "" : "s",
+            narrow ? ", sums as " + wire : "", options.job.ctx, options.job.kv_tokens, load_s));
+    }
+    Json said{{"url", server.url()},
+              {"port", server.port()},
+              {"ranks", ranks},
+              {"ctx", options.job.ctx},
+              {"kv_tokens", options.job.kv_tokens},
+              {"max_seqs", options.batch.max_seqs},
+              {"lookup", options.batch.draft.lookup},
+              {"draft", options.batch.draft.model},
+              {"load_s", load_s}};
+    if (!wire.empty()) said["wire"] = wire;
+    PrintJson(said);
+    std::fflush(stdout);
+}
+
 Status Serve(ServeFlags& flags) {
     WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
@@ -160,25 +187,7 @@ Status Serve(ServeFlags& flags) {
         if (!started.ok()) return UnlessStopped(options, started.error());
         server = std::move(started).value();
     }
-    const double load_s = SecondsSince(begin_ns);
-    if (json) {
-        PrintJson({{"url", server->url()},
-                   {"port", server->port()},
-                   {"ranks", ranks},
-                   {"ctx", options.job.ctx},
-                   {"kv_tokens", options.job.kv_tokens},
-                   {"max_seqs", options.batch.max_seqs},
-                   {"lookup", options.batch.draft.lookup},
-                   {"draft", options.batch.draft.model},
-                   {"load_s", load_s}});
-        std::fflush(stdout);
-    } else {
-        Tell(
-            fmt::format("serving {} on {} ({} rank{}, context {}, KV cache of {} tokens, loaded "
-                        "in {:.1f} s). Ctrl-C stops.",
-                        options.job.model, server->url(), ranks, ranks == 1 ? "" : "s",
-                        options.job.ctx, options.job.kv_tokens, load_s));
-    }
+    SayServing(*server, options, ranks, json, SecondsSince(begin_ns));
     WEFT_TRY(server->Run());
     return options.job.trace ? WriteTrace(flags.common.trace_file, server->reports()) : Status();
 }

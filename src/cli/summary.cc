@@ -15,6 +15,7 @@ AllReduceCost CostOf(const std::vector<engine::RankReport>& reports, const model
     std::vector<float> all;
     for (const engine::RankReport& report : reports) {
         if (report.rank % layout.tp == 0) cost.per_token += report.all_reduces;
+        if (report.rank == 0) cost.wire = report.wire;
         all.insert(all.end(), report.all_reduce_us.begin(), report.all_reduce_us.end());
     }
     if (all.empty()) return cost;
@@ -40,7 +41,13 @@ Json RanksToJson(const std::vector<engine::RankReport>& reports) {
 }
 
 Json ToJson(const AllReduceCost& cost) {
-    return {{"per_token", cost.per_token}, {"p50_us", cost.p50_us}, {"p99_us", cost.p99_us}};
+    Json json{{"per_token", cost.per_token}, {"p50_us", cost.p50_us}, {"p99_us", cost.p99_us}};
+    if (!cost.wire.empty()) json["wire"] = cost.wire;
+    return json;
+}
+
+void AddWire(const std::vector<engine::RankReport>& reports, Json& json) {
+    if (!reports.empty() && !reports[0].wire.empty()) json["wire"] = reports[0].wire;
 }
 
 std::string RanksText(const std::vector<engine::RankReport>& reports, const AllReduceCost& cost,
@@ -55,8 +62,9 @@ std::string RanksText(const std::vector<engine::RankReport>& reports, const AllR
     }
     if (cost.per_token > 0) {
         fmt::format_to(std::back_inserter(text),
-                       "all-reduce: {} a token over {}, p50 {:.1f} us, p99 {:.1f} us each\n",
-                       cost.per_token, transport, cost.p50_us, cost.p99_us);
+                       "all-reduce: {} a token over {}{}, p50 {:.1f} us, p99 {:.1f} us each\n",
+                       cost.per_token, transport, cost.wire == "f64" ? "" : " as " + cost.wire,
+                       cost.p50_us, cost.p99_us);
     }
     return text;
 }

@@ -14,12 +14,15 @@ namespace weft::cli {
 struct AllReduceCost {
     int per_token = 0;  // in one step, all stages together
     double p50_us = 0, p99_us = 0;
+    std::string wire;  // what sums cross as (--wire); "": there are none
 };
 AllReduceCost CostOf(const std::vector<engine::RankReport>& reports, const model::Layout& layout);
 
 // The fields `ranks` and `all_reduce`.
 Json RanksToJson(const std::vector<engine::RankReport>& reports);
 Json ToJson(const AllReduceCost& cost);
+// The field `wire`, where there are tensor ranks.
+void AddWire(const std::vector<engine::RankReport>& reports, Json& json);
 
 // A line a rank, and one about the all-reduces.
 std::string RanksText(const std::vector<engine::RankReport>& reports, const AllReduceCost& cost,

@@ -13,6 +13,9 @@ namespace weft::coll {
 namespace {
 
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
+// A decode step's sums are seldom larger.
+constexpr size_t kStepBytes = size_t{64} << 10;
+constexpr size_t kStepRatio = 8;
 // Far more than a sensible table has.
 constexpr size_t kMostRows = 256;
 constexpr size_t kMostJsonBytes = size_t{1} << 20;
@@ -234,6 +237,21 @@ double PredictedUs(const Tuning& tuning, size_t bytes) {
     }
     if (below == nullptr) return 0;
     return below->p50_us * static_cast<double>(bytes) / static_cast<double>(below->max_bytes);
+}
+
+double UsAByte(const Tuning& tuning) {
+    const auto largest = [&](size_t most) {
+        const TuningRow* found = nullptr;
+        for (const TuningRow& row : tuning.rows(Collective::kAllReduce)) {
+            if (row.p50_us > 0 && row.max_bytes <= most) found = &row;
+        }
+        return found;
+    };
+    const TuningRow* high = largest(kStepBytes);
+    const TuningRow* low = high == nullptr ? nullptr : largest(high->max_bytes / kStepRatio);
+    if (low == nullptr) return 0;
+    const auto bytes = static_cast<double>(high->max_bytes - low->max_bytes);
+    return std::max(0.0, (high->p50_us - low->p50_us) / bytes);
 }
 
 }  // namespace weft::coll

@@ -105,5 +105,8 @@ class Tuning {
 // What the table says an all_reduce of `bytes` costs; between measured sizes a straight line, above
 // the largest in proportion. 0: not measured.
 double PredictedUs(const Tuning& tuning, size_t bytes);
+// What a byte more costs an all_reduce of a decode step's size, without the latency: between the
+// largest measured size up to 64 KiB and one an eighth of it. 0: not measured.
+double UsAByte(const Tuning& tuning);
 
 }  // namespace weft::coll

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "engine/sum_wire.h"
 
 namespace weft::engine {
 
@@ -92,6 +93,7 @@ std::string JobToJson(const Job& job) {
                           {"kv_dtype", std::string(Info(job.kv_dtype).name)},
                           {"net_table", fabric::NetTableName(job.net_table)},
                           {"overlap", OverlapName(job.overlap)},
+                          {"wire", SumWireName(job.wire)},
                           {"adapters", std::move(adapters)}};
     Fields(job, [&](const char* name, const auto& field) { out[name] = field; });
     return out.dump();
@@ -99,7 +101,7 @@ std::string JobToJson(const Job& job) {
 
 Result<Job> JobFromJson(const std::string& text) {
     Job job;
-    std::string dtype_name, table, overlap;
+    std::string dtype_name, table, overlap, wire;
     try {
         const nlohmann::json in = JsonOrDiscarded(text);
         Fields(job, [&](const char* name, auto& field) { in.at(name).get_to(field); });
@@ -107,6 +109,7 @@ Result<Job> JobFromJson(const std::string& text) {
         in.at("kv_dtype").get_to(dtype_name);
         in.at("net_table").get_to(table);
         in.at("overlap").get_to(overlap);
+        in.at("wire").get_to(wire);
         for (const nlohmann::json& adapter : in.at("adapters")) {
             job.adapters.push_back(
                 {adapter.at(0).get<std::string>(), adapter.at(1).get<std::string>()});
@@ -117,14 +120,17 @@ Result<Job> JobFromJson(const std::string& text) {
     const auto dtype = DTypeOfName(dtype_name);
     const auto known_table = fabric::ParseNetTable(table);
     const auto known_overlap = ParseOverlap(overlap);
+    const auto known_wire = ParseSumWire(wire);
     if (!dtype) return MakeError(ErrorCode::kCorrupt, "job: kv_dtype is not known");
     for (const Error* error : {known_table.ok() ? nullptr : &known_table.error(),
-                               known_overlap.ok() ? nullptr : &known_overlap.error()}) {
+                               known_overlap.ok() ? nullptr : &known_overlap.error(),
+                               known_wire.ok() ? nullptr : &known_wire.error()}) {
         if (error != nullptr) return MakeError(ErrorCode::kCorrupt, "job: {}", error->message);
     }
     job.kv_dtype = *dtype;
     job.net_table = *known_table;
     job.overlap = *known_overlap;
+    job.wire = *known_wire;
     WEFT_TRY(CheckRanges(job));
     WEFT_TRY(backend::CheckDeviceName(job.device));
     return job;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "backend/groups.h"
 #include "base/result.h"
 #include "fabric/table.h"
 #include "model/builder.h"
@@ -39,6 +40,7 @@ struct Job {
     int64_t cache_tokens() const { return kv_tokens > 0 ? kv_tokens : ctx; }
     int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }
     backend::Overlap overlap = backend::Overlap::kAuto;
+    backend::SumWire wire = backend::SumWire::kAuto;
     // LoRA adapters beside the model; the same folders on every host, as the model is. A sequence
     // names one by its number, from 1.
     std::vector<model_files::NamedAdapter> adapters{};

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/proof.h"
 #include "engine/rank.h"
+#include "engine/sum_wire.h"
 
 namespace weft::engine {
 namespace {
@@ -21,12 +22,12 @@ constexpr double kFloatTolerance = 1e-4;
 // Of a record, in one round of the control plane.
 constexpr size_t kPieceBytes = 256 << 10;
 
-double ToleranceOf(const program::Program& program) {
+double ToleranceOf(const program::Program& program, backend::SumWire wire) {
     const bool rounded = std::ranges::any_of(program.values, [](const program::Value& value) {
         return value.storage == program::Storage::kWeight && value.shape.rank >= 2 &&
                (Info(value.dtype).block_elements > 1 || value.dtype == DType::kBF16);
     });
-    return rounded ? kRoundedTolerance : kFloatTolerance;
+    return (rounded ? kRoundedTolerance : kFloatTolerance) + SumWireTolerance(wire, rounded);
 }
 
 std::string RankNames(const cluster::Cluster& cluster, const std::vector<int>& ranks) {
@@ -126,7 +127,7 @@ Status Rank::Prove(const std::string& fingerprint) {
         if (!digest.whole) continue;
         sum = Checksum64(std::as_bytes(std::span(&digest.checksum, 1)), sum);
     }
-    const bool differs = !(distance <= ToleranceOf(program_));
+    const bool differs = !(distance <= ToleranceOf(program_, wire_));
     WEFT_ASSIGN(const std::vector<std::string> all,
                 cluster_.AllGather("proof", fmt::format("{:016x} {}", sum, differs ? 1 : 0),
                                    Deadline::In(cluster_.timeout_ms())));
@@ -216,7 +217,7 @@ Status Rank::ExplainRecord(int64_t tokens, ProofRecord& record, double distance)
     }
     WEFT_ASSIGN(record, DecodeRecord(whole));
     WEFT_ASSIGN(const std::vector<OpDigest> mine, RunProof(tokens, true));
-    const int64_t first = FirstDifference(record.ops, mine, ToleranceOf(program_));
+    const int64_t first = FirstDifference(record.ops, mine, ToleranceOf(program_, wire_));
     WEFT_ASSIGN(const auto all, gather("proof first", std::to_string(first)));
     int64_t least = -1;
     std::vector<int> ranks;
@@ -239,7 +240,7 @@ Status Rank::ExplainRecord(int64_t tokens, ProofRecord& record, double distance)
         MakeError(ErrorCode::kCorrupt,
                   "start-up proof: with this file, one rank alone got other logits than this "
                   "cluster: the distance is {:.2g}, at most {:.0g} is expected; {}. {}",
-                  distance, ToleranceOf(program_), where, kNext));
+                  distance, ToleranceOf(program_, wire_), where, kNext));
 }
 
 }  // namespace weft::engine

@@ -6,12 +6,14 @@
 #include <numeric>
 #include <thread>
 
+#include "backend/transfer.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cluster/memory_check.h"
 #include "coll/autotune.h"
 #include "engine/device_options.h"
 #include "engine/feed.h"
+#include "engine/sum_wire.h"
 #include "engine/trace.h"
 #include "hw/cpu.h"
 #include "hw/power.h"
@@ -118,6 +120,7 @@ Status Rank::Plan() {
                 model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split, job_.ep));
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
     shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
+    if (layout.tp > 1) WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
     if (cluster_.rank() == 0) {
         for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
     }
@@ -232,6 +235,31 @@ Status Rank::JoinGroups() {
     const coll::Channel first{0, half, 0, net::kFlags / 2};
     WEFT_ASSIGN(tensor_, coll::Comm::Make(fabric, peers, first, cluster_.timeout_ms()));
     WEFT_ASSIGN(table_, fabric::TuneGroup(cluster_, *tensor_, peers, job_.net_table));
+    return AgreeOnWire(peers);
+}
+
+// One wire for all stages, the narrowest that a group proposes; in later epochs the same again.
+Status Rank::AgreeOnWire(const std::vector<int>& peers) {
+    if (wire_ == backend::SumWire::kAuto) wire_ = job_.wire;
+    if (wire_ == backend::SumWire::kAuto) {
+        const std::string& host = cluster_.host(peers.front()).boot_id;
+        const bool several = std::ranges::any_of(
+            peers, [&](int rank) { return cluster_.host(rank).boot_id != host; });
+        wire_ = AutoSumWire(device_->info(), several, tensor_->tuning());
+    }
+    WEFT_ASSIGN(
+        const std::vector<std::string> words,
+        cluster_.AllGather("wire", SumWireName(wire_), Deadline::In(cluster_.timeout_ms())));
+    for (const std::string& word : words) {
+        WEFT_ASSIGN(const backend::SumWire theirs, ParseSumWire(word));
+        wire_ = std::max(wire_, theirs);
+    }
+    if (job_.wire != backend::SumWire::kAuto && job_.wire != wire_) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "rank {} was told to send sums as {}, the others send {}: all ranks need "
+                         "the same --wire",
+                         cluster_.rank(), SumWireName(job_.wire), SumWireName(wire_));
+    }
     return {};
 }
 
@@ -242,7 +270,8 @@ void Rank::CheckTable() const {
     std::vector<float> costs = all_reduce_us_;
     const auto middle = costs.begin() + static_cast<ptrdiff_t>(costs.size() / 2);
     std::ranges::nth_element(costs, middle);
-    const size_t bytes = static_cast<size_t>(hyper_.hidden) * sizeof(double);
+    const DType sums = device_->info().target.wide_sums ? DType::kF64 : DType::kF32;
+    const auto bytes = static_cast<size_t>(backend::SumBytes(wire_, sums, hyper_.hidden));
     const double expected_us = coll::PredictedUs(tensor_->tuning(), bytes);
     const double seen_us = static_cast<double>(*middle);
     if (expected_us <= 0 || seen_us <= kWrongTable * expected_us) return;
@@ -461,6 +490,7 @@ RankReport Rank::Report() const {
     report.stage = shard_.stage;
     report.tensor_rank = shard_.tensor_rank;
     report.share = ShareText();
+    if (shard_.layout.tp > 1) report.wire = SumWireName(wire_);
     report.step_s = step_s_;
     report.wait_s = executable_->transfers().waited_s();
     report.energy_uj = ProcessorEnergyUj();
@@ -541,6 +571,7 @@ static void ReportFields(Report& r, const Visit& visit) {
     visit("stage", r.stage);
     visit("tensor_rank", r.tensor_rank);
     visit("share", r.share);
+    visit("wire", r.wire);
     visit("step_s", r.step_s);
     visit("wait_s", r.wait_s);
     visit("energy_uj", r.energy_uj);

@@ -36,6 +36,7 @@ struct RankReport {
     std::string host;
     int stage = 0, tensor_rank = 0;
     std::string share;  // what of the model it holds, in words
+    std::string wire;   // what its sums cross the links as (--wire); "": it has none
     uint64_t rss_bytes = 0;
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
@@ -96,6 +97,8 @@ class Rank {
     const program::Program& program() const { return program_; }
     const model::Layout& layout() const { return shard_.layout; }
     int64_t kv_pages() const { return kv_pages_; }
+    // What the tensor ranks' sums cross the links as; kAuto: there are none, or before Enter.
+    backend::SumWire wire() const { return wire_; }
     cluster::Cluster& cluster() { return cluster_; }
     const std::shared_ptr<backend::Device>& device() const { return device_; }
     int64_t page_tokens() const { return device_->info().target.page_tokens; }
@@ -121,6 +124,7 @@ class Rank {
     Status CheckDevices();
     Status CheckMemory();
     Status JoinGroups();
+    Status AgreeOnWire(const std::vector<int>& peers);
     void CheckTable() const;
     bool IsFed() const { return job_.feed && cluster_.size() > 1; }
     Status Load();
@@ -145,7 +149,11 @@ class Rank {
     friend Status RunWorker(Rank& rank);
     Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
-    backend::Groups StepGroups() { return {tensor_.get(), stages_ ? &*stages_ : nullptr}; }
+    backend::Groups StepGroups() {
+        backend::Groups groups{tensor_.get(), stages_ ? &*stages_ : nullptr};
+        if (tensor_ != nullptr) groups.wire = wire_;
+        return groups;
+    }
 
     Job job_;
     cluster::Cluster& cluster_;
@@ -160,8 +168,9 @@ class Rank {
     std::shared_ptr<backend::Device> device_;  // of two Ranks, where there is a draft model
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<coll::Comm> tensor_, world_;
-    std::optional<backend::CommLinks> stages_;  // of world_
-    fabric::NetTableSource table_;              // of tensor_
+    std::optional<backend::CommLinks> stages_;         // of world_
+    fabric::NetTableSource table_;                     // of tensor_
+    backend::SumWire wire_ = backend::SumWire::kAuto;  // of tensor_; stays from epoch to epoch
     StepChannel steps_{nullptr};
     std::vector<backend::StepSequence> views_;
 

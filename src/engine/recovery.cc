@@ -103,7 +103,11 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
         if (rank != nullptr) rank->LeaveEpoch();
         auto next = cluster.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
-            WEFT_ASSIGN(const Job replanned, ReplanJob(job, cluster.size(), kept));
+            WEFT_ASSIGN(Job replanned, ReplanJob(job, cluster.size(), kept));
+            // What `auto` came to stays.
+            if (rank != nullptr && rank->wire() != backend::SumWire::kAuto) {
+                replanned.wire = rank->wire();
+            }
             return JobToJson(replanned);
         });
         if (!next.ok()) {

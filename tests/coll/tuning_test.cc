@@ -79,6 +79,32 @@ TEST(Tuning, JsonThatIsNoTableIsRefused) {
     EXPECT_TRUE(refused(json.dump()));
 }
 
+// Between 64 KiB and 8 KiB, or what a slow wire left time for.
+TEST(Tuning, WhatAByteCostsLeavesLatencyOut) {
+    Tuning tuning = Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
+    EXPECT_EQ(UsAByte(tuning), 0);
+    const Choice one{Algorithm::kOneShot, Wire::kFull};
+    ASSERT_TRUE(tuning.Set(Collective::kAllReduce, {{8192, one, 300}}).ok());
+    EXPECT_EQ(UsAByte(tuning), 0);  // latency or bytes: who knows
+    ASSERT_TRUE(tuning
+                    .Set(Collective::kAllReduce, {{256, one, 100},
+                                                  {1024, one, 104},
+                                                  {8192, one, 104 + 7168 * 0.5},
+                                                  {4194304, one, 9e6}})
+                    .ok());
+    EXPECT_DOUBLE_EQ(UsAByte(tuning), 0.5);
+    ASSERT_TRUE(tuning
+                    .Set(Collective::kAllReduce, {{1024, one, 100},
+                                                  {8192, one, 200},
+                                                  {16384, one, 500},
+                                                  {65536, one, 200 + 57344 * 0.25},
+                                                  {262144, one, 9e6}})
+                    .ok());
+    EXPECT_DOUBLE_EQ(UsAByte(tuning), 0.25);
+    ASSERT_TRUE(tuning.Set(Collective::kAllReduce, {{8192, one, 30}, {65536, one, 20}}).ok());
+    EXPECT_EQ(UsAByte(tuning), 0);  // a machine that was busy for a moment
+}
+
 TEST(Tuning, NamesAreReadBack) {
     for (Algorithm algorithm : kAlgorithms) {
         EXPECT_EQ(algorithm, ParseAlgorithm(AlgorithmName(algorithm)).value());

@@ -271,7 +271,7 @@ bool CpuExecutable::UsesHalves() const {
     if (groups_.tensor->size() == 1) return false;
     if (options_.overlap == Overlap::kAlways) return true;
     const auto& sum = list_->calls[list_->region.sums[0]].As<TransferArgs>();
-    const int64_t bytes = RowBytes(sum.in_dtype, rows * sum.in_cols);
+    const int64_t bytes = SumBytes(groups_.wire, sum.in_dtype, rows * sum.in_cols);
     return rows >= kLeastRowsInHalves && bytes >= kLeastSumInHalves &&
            groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
 }

@@ -1,0 +1,68 @@
+#include "engine/sum_wire.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+namespace weft::engine {
+namespace {
+
+using backend::SumWire;
+
+constexpr std::array kSumWires{SumWire::kAuto, SumWire::kF64, SumWire::kF32, SumWire::kBF16,
+                               SumWire::kQ8};
+
+}  // namespace
+
+const char* SumWireName(SumWire wire) {
+    switch (wire) {
+        case SumWire::kAuto: return "auto";
+        case SumWire::kF64: return "f64";
+        case SumWire::kF32: return "f32";
+        case SumWire::kBF16: return "bf16";
+        case SumWire::kQ8: return "q8";
+    }
+    return "?";
+}
+
+std::vector<std::string> SumWireNames() {
+    std::vector<std::string> names;
+    for (const SumWire wire : kSumWires) names.emplace_back(SumWireName(wire));
+    return names;
+}
+
+Result<SumWire> ParseSumWire(std::string_view name) {
+    for (const SumWire wire : kSumWires) {
+        if (name == SumWireName(wire)) return wire;
+    }
+    return MakeError(ErrorCode::kUsage, "--wire {}: expected {}", name,
+                     fmt::join(SumWireNames(), ", "));
+}
+
+Status CheckSumWire(SumWire asked, const backend::DeviceInfo& device) {
+    if (asked != SumWire::kF64 || device.target.wide_sums) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--wire f64: the device {} ({}) sums in float32, so its ranks have no float64 "
+                     "to send. Use --wire auto or f32",
+                     device.name, device.hardware);
+}
+
+SumWire AutoSumWire(const backend::DeviceInfo& device, bool several_hosts,
+                    const coll::Tuning& tuning) {
+    if (!device.target.wide_sums) return SumWire::kF32;
+    const bool slow = coll::UsAByte(tuning) > 1e6 / kSlowWireBytesPerS;
+    return several_hosts && slow ? SumWire::kF32 : SumWire::kF64;
+}
+
+double SumWireTolerance(SumWire wire, bool rounded) {
+    switch (wire) {
+        case SumWire::kAuto:
+        case SumWire::kF64: return 0;
+        case SumWire::kF32: return rounded ? 6e-2 : 4e-3;
+        case SumWire::kBF16: return 0.1;
+        case SumWire::kQ8: return 0.4;
+    }
+    return 0;
+}
+
+}  // namespace weft::engine

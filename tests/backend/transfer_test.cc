@@ -1,0 +1,174 @@
+// Sums over tensor ranks in each wire: all ranks hold the same bits, within the wire's error of the
+// exact sum, and so many bytes are sent as SumBytes says.
+#include "backend/transfer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "coll/wire.h"
+#include "net/local.h"
+#include "support/ranks.h"
+
+namespace weft::backend {
+namespace {
+
+constexpr size_t kSumWindow = size_t{1} << 20;
+const program::Op kTransferOp{program::AllReduce{}, {0}, {1}};
+
+struct WireSum {
+    int ranks;
+    DType dtype;  // of the addends
+    int64_t rows, cols;
+    SumWire wire = SumWire::kF64;
+};
+
+// Uniform in +-2^0 to +-2^6, with all bits of a double.
+double SumAddend(int rank, size_t i) {
+    uint64_t mixed = (i * 7 + static_cast<size_t>(rank) + 1) * 0x9E3779B97F4A7C15ull;
+    mixed = (mixed ^ (mixed >> 31)) * 0xD1B54A32D192ED03ull;
+    mixed ^= mixed >> 29;
+    const double unit = static_cast<double>(mixed >> 11) * 0x1p-52 - 1;
+    return std::ldexp(unit, static_cast<int>(i % 7));
+}
+
+// What each rank gets, by rank; sent: the bytes of rank 0.
+std::vector<std::vector<float>> RunSum(const WireSum& sum, net::Transport transport,
+                                       uint64_t& sent) {
+    auto fabrics = net::MakeLocalFabrics(sum.ranks, transport, kSumWindow).value();
+    std::vector<std::vector<float>> results(static_cast<size_t>(sum.ranks));
+    std::vector<int> everyone;
+    for (int rank = 0; rank < sum.ranks; ++rank) everyone.push_back(rank);
+    const auto count = static_cast<size_t>(sum.rows * sum.cols);
+    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        auto comm = coll::Comm::Make(fabric, everyone, {0, kSumWindow, 0, 4}, 10'000).value();
+        const std::vector<int> one_host(everyone.size(), 0);
+        EXPECT_TRUE(comm->SetHosts(one_host).ok());
+        comm->SetTuning(coll::Tuning::BuiltIn({.ranks = sum.ranks, .hosts = 1}));
+        std::vector<double> wide(count);
+        std::vector<float> narrow(count), out(count);
+        for (size_t i = 0; i < count; ++i) {
+            wide[i] = SumAddend(fabric.rank, i);
+            narrow[i] = static_cast<float>(wide[i]);
+        }
+        std::byte* const in = sum.dtype == DType::kF64
+                                  ? reinterpret_cast<std::byte*>(wide.data())
+                                  : reinterpret_cast<std::byte*>(narrow.data());
+        Groups groups{.tensor = comm.get()};
+        groups.wire = sum.wire;
+        const uint64_t before = comm->sent_bytes();
+        const Status status =
+            RunTransfer(kTransferOp, {in, sum.dtype, sum.rows, sum.cols},
+                        {reinterpret_cast<std::byte*>(out.data()), DType::kF32, sum.rows, sum.cols},
+                        groups, {"all_reduce", 0, 0});
+        EXPECT_TRUE(status.ok());
+        if (fabric.rank == 0) sent = comm->sent_bytes() - before;
+        results[static_cast<size_t>(fabric.rank)] = std::move(out);
+    });
+    return results;
+}
+
+// By how much element i of the sum may be off: n roundings of addends, one more of the sum where it
+// crosses as well (two_shot), and those of the sum in float32.
+double SumAllowed(const WireSum& sum, size_t i, const std::vector<double>& peaks) {
+    double sizes = 0, peak = 0;
+    for (int rank = 0; rank < sum.ranks; ++rank) {
+        sizes += std::abs(SumAddend(rank, i));
+        peak += peaks[static_cast<size_t>(rank)];
+    }
+    const double f32 = sum.ranks * 0x1p-23 * sizes;
+    switch (sum.wire) {
+        case SumWire::kAuto:
+        case SumWire::kF64:
+        case SumWire::kF32: return f32;
+        case SumWire::kBF16: return f32 + 2.1 * 0x1p-8 * sizes;
+        case SumWire::kQ8: return f32 + 2.1 * coll::kQ8Error * peak;
+    }
+    return 0;
+}
+
+void ExpectSum(const WireSum& sum, net::Transport transport) {
+    SCOPED_TRACE(std::to_string(sum.ranks) + " ranks, wire " +
+                 std::to_string(static_cast<int>(sum.wire)) + ", " + Info(sum.dtype).name.data());
+    uint64_t sent = 0;
+    const auto results = RunSum(sum, transport, sent);
+    const auto count = static_cast<size_t>(sum.rows * sum.cols);
+    for (const auto& result : results) {
+        EXPECT_EQ(std::memcmp(result.data(), results[0].data(), count * sizeof(float)), 0);
+    }
+    std::vector<double> peaks;
+    for (int rank = 0; rank < sum.ranks; ++rank) {
+        double peak = 0;
+        for (size_t i = 0; i < count; ++i) peak = std::max(peak, std::abs(SumAddend(rank, i)));
+        peaks.push_back(peak);
+    }
+    double worst = 0;  // as a part of what is allowed
+    for (size_t i = 0; i < count; ++i) {
+        double exact = 0;
+        for (int rank = 0; rank < sum.ranks; ++rank) exact += SumAddend(rank, i);
+        const double off = std::abs(static_cast<double>(results[0][i]) - exact);
+        worst = std::max(worst, off / SumAllowed(sum, i, peaks));
+        ASSERT_TRUE(off <= SumAllowed(sum, i, peaks))
+            << i << ": " << results[0][i] << " for " << exact;
+    }
+    // What is narrow is really rounded.
+    const bool rounds = sum.wire == SumWire::kBF16 || sum.wire == SumWire::kQ8;
+    if (rounds) {
+        EXPECT_GT(worst, 0.05);
+    }
+    if (count <= 4096) {  // one-shot: to each other rank once
+        const auto once =
+            static_cast<uint64_t>(SumBytes(sum.wire, sum.dtype, static_cast<int64_t>(count)));
+        EXPECT_EQ(sent, once * static_cast<uint64_t>(sum.ranks - 1));
+    }
+}
+
+constexpr SumWire kSumWires[] = {SumWire::kF64, SumWire::kF32, SumWire::kBF16, SumWire::kQ8};
+
+TEST(TransferWire, EveryWireSumsUpWithinItsError) {
+    for (const net::Transport transport : {net::Transport::kShm, net::Transport::kTcp}) {
+        for (const int ranks : {2, 3}) {
+            for (const SumWire wire : kSumWires) {
+                ExpectSum({ranks, DType::kF64, 1, 576, wire}, transport);
+                ExpectSum({ranks, DType::kF64, 9, 999, wire}, transport);  // two-shot
+            }
+        }
+    }
+}
+
+// Of devices that sum in float32 already.
+TEST(TransferWire, Float32SumsNarrowAsWell) {
+    for (const SumWire wire : kSumWires)
+        ExpectSum({2, DType::kF32, 3, 200, wire}, net::Transport::kShm);
+    uint64_t sent = 0;
+    const auto as_they_are =
+        RunSum({3, DType::kF32, 3, 200, SumWire::kF64}, net::Transport::kShm, sent);
+    EXPECT_EQ(RunSum({3, DType::kF32, 3, 200, SumWire::kF32}, net::Transport::kShm, sent),
+              as_they_are);
+}
+
+// A norm's squares: two values a row.
+TEST(TransferWire, ShortRowsStayAsTheyAre) {
+    uint64_t wide_sent = 0;
+    const auto wide =
+        RunSum({2, DType::kF64, 9, 2, SumWire::kF64}, net::Transport::kShm, wide_sent);
+    for (const SumWire wire : kSumWires) {
+        uint64_t sent = 0;
+        EXPECT_EQ(RunSum({2, DType::kF64, 9, 2, wire}, net::Transport::kShm, sent), wide);
+        EXPECT_EQ(sent, wide_sent);
+    }
+}
+
+TEST(TransferWire, BytesOfAWire) {
+    EXPECT_EQ(SumBytes(SumWire::kF64, DType::kF64, 128), 1024);
+    EXPECT_EQ(SumBytes(SumWire::kF64, DType::kF32, 128), 512);
+    EXPECT_EQ(SumBytes(SumWire::kF32, DType::kF64, 128), 512);
+    EXPECT_EQ(SumBytes(SumWire::kBF16, DType::kF64, 128), 256);
+    EXPECT_EQ(SumBytes(SumWire::kQ8, DType::kF32, 128), 136);
+}
+
+}  // namespace
+}  // namespace weft::backend

@@ -1,0 +1,88 @@
+// --wire: its words, what auto comes to, what a device refuses.
+#include "engine/sum_wire.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/job.h"
+
+namespace weft::engine {
+namespace {
+
+using backend::SumWire;
+
+// A table of a wire that takes `us` for a call and `us_a_byte` for each byte.
+coll::Tuning Measured(double us, double us_a_byte) {
+    coll::Tuning tuning = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
+    std::vector<coll::TuningRow> rows;
+    for (const size_t bytes : {size_t{256}, size_t{1024}, size_t{8192}, size_t{65536}}) {
+        const double all = us + us_a_byte * static_cast<double>(bytes);
+        rows.push_back({bytes, {coll::Algorithm::kOneShot, coll::Wire::kFull}, all});
+    }
+    EXPECT_TRUE(tuning.Set(coll::Collective::kAllReduce, rows).ok());
+    return tuning;
+}
+
+constexpr double kGigabitUs = 8.5e-3, kTenGigabitUs = 0.85e-3;  // a byte
+
+TEST(SumWire, NamesAreReadBack) {
+    for (const std::string& name : SumWireNames()) {
+        EXPECT_EQ(SumWireName(ParseSumWire(name).value()), name);
+    }
+    for (const char* name : {"", "F32", "full", "f16", "q4"}) {
+        const auto wire = ParseSumWire(name);
+        ASSERT_FALSE(wire.ok());
+        EXPECT_EQ(wire.error().code, ErrorCode::kUsage);
+        EXPECT_NE(wire.error().message.find("auto, f64, f32, bf16, q8"), std::string::npos);
+    }
+}
+
+TEST(SumWire, AutoIsF32OnlyBetweenHostsOnAWireMeasuredToBeSlow) {
+    const backend::DeviceInfo cpu;
+    EXPECT_EQ(AutoSumWire(cpu, true, Measured(60, kGigabitUs)), SumWire::kF32);
+    EXPECT_EQ(AutoSumWire(cpu, true, Measured(5000, kGigabitUs)), SumWire::kF32);
+    EXPECT_EQ(AutoSumWire(cpu, false, Measured(60, kGigabitUs)), SumWire::kF64);
+    EXPECT_EQ(AutoSumWire(cpu, true, Measured(20, kTenGigabitUs)), SumWire::kF64);
+    // Latency is no reason: fewer bytes do not lessen it.
+    EXPECT_EQ(AutoSumWire(cpu, true, Measured(5000, kTenGigabitUs)), SumWire::kF64);
+    // Nothing measured.
+    const auto built_in = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
+    EXPECT_EQ(AutoSumWire(cpu, true, built_in), SumWire::kF64);
+}
+
+TEST(SumWire, ADeviceWithoutFloat64SendsFloat32AtMost) {
+    backend::DeviceInfo device;
+    device.name = "gpu";
+    device.hardware = "a card";
+    for (const char* name : {"auto", "f64", "f32", "bf16", "q8"}) {
+        EXPECT_TRUE(CheckSumWire(ParseSumWire(name).value(), device).ok());
+    }
+    device.target.wide_sums = false;
+    for (const SumWire wire : {SumWire::kAuto, SumWire::kF32, SumWire::kBF16, SumWire::kQ8}) {
+        EXPECT_TRUE(CheckSumWire(wire, device).ok());
+    }
+    const Status refused = CheckSumWire(SumWire::kF64, device);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+    for (const char* said : {"--wire f64", "gpu (a card)", "float32", "--wire auto or f32"}) {
+        EXPECT_NE(refused.error().message.find(said), std::string::npos) << said;
+    }
+    EXPECT_EQ(AutoSumWire(device, false, Measured(1, 0)), SumWire::kF32);
+}
+
+TEST(SumWire, TravelsWithTheJob) {
+    for (const std::string& name : SumWireNames()) {
+        Job job;
+        job.wire = ParseSumWire(name).value();
+        const auto back = JobFromJson(JobToJson(job));
+        ASSERT_TRUE(back.ok());
+        EXPECT_EQ(back->wire, job.wire);
+    }
+    std::string text = JobToJson(Job());
+    const std::string before = "\"wire\":\"auto\"";
+    ASSERT_NE(text.find(before), std::string::npos);
+    text.replace(text.find(before), before.size(), "\"wire\":\"q4\"");
+    EXPECT_EQ(JobFromJson(text).error().code, ErrorCode::kCorrupt);
+}
+
+}  // namespace
+}  // namespace weft::engine
