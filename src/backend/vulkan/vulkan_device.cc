@@ -203,10 +203,12 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
         std::make_shared<VulkanDevice>(std::move(info), std::move(context)));
 }
 
-// The subgroup tells processors apart that lavapipe runs on.
+// The subgroup tells processors apart that lavapipe runs on; its version number says nothing, the
+// driver's text does.
 std::string IdentityOf(const gpu::Description& gpu, bool reference) {
     return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}", gpu.vendor_id, gpu.device_id,
-                       gpu.driver_version, gpu.subgroup, ShaderBuild(),
+                       gpu.driver_version, gpu.subgroup,
+                       Checksum64(std::as_bytes(std::span(gpu.driver)), ShaderBuild()),
                        reference ? "-reference" : "");
 }
 
