@@ -1,4 +1,5 @@
 // Recordings, their submissions and times.
+#include <array>
 #include <vector>
 
 #include "gpu/memory.h"
@@ -28,6 +29,13 @@ class CommandsOfCore : public Commands {
              uint32_t z) override {
         const KernelHandles handles = HandlesOf(kernel);
         WEFT_CHECK(!ended_ && args.size() == handles.args_bytes);
+        const std::array<uint32_t, 3>& most = core_->physical.description.most_groups;
+        if (x > most[0] || y > most[1] || z > most[2]) {
+            failed_ = MakeError(ErrorCode::kUnsupported,
+                                "{}: {} x {} x {} workgroups; the device takes {} x {} x {}",
+                                core_->Who(), x, y, z, most[0], most[1], most[2]);
+            return;
+        }
         if (handles.pipeline != bound_) {
             core_->calls.CmdBindPipeline(buffer_, VK_PIPELINE_BIND_POINT_COMPUTE, handles.pipeline);
             bound_ = handles.pipeline;

@@ -9,7 +9,7 @@
 namespace weft::gpu {
 namespace {
 
-constexpr int64_t kSettleMs = 10'000;
+constexpr int64_t kSettleMs = 60'000;
 constexpr uint64_t kSettleSliceNs = 100'000'000;
 
 }  // namespace

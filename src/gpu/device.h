@@ -16,6 +16,7 @@
 // Thread: one caller for a Device and all that it made, but for Allocate and Buffer's end.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -50,6 +51,7 @@ struct Description {
     uint32_t least_subgroup = 0, most_subgroup = 0;  // that a kernel may ask for; equal: no choice
     uint32_t shared_bytes = 0;                       // of a workgroup
     uint32_t most_invocations = 0;                   // of a workgroup
+    std::array<uint32_t, 3> most_groups{};           // of a Run in x, y, z: 65,535 on some
     bool integer_dot = false;
     bool cooperative_matrix = false;  // f16 x f16 -> f32 of 16 x 16 x 16, by a subgroup
     bool host_import = false;         // VK_EXT_external_memory_host
@@ -112,7 +114,7 @@ inline constexpr uint32_t kMostArgsBytes = 128;
 class Commands {
   public:
     virtual ~Commands() = default;
-    // x, y, z: workgroups. args: the kernel's push constants.
+    // x, y, z: workgroups; more than most_groups makes End fail. args: the kernel's push constants.
     virtual void Run(const Kernel& kernel, std::span<const std::byte> args, uint32_t x,
                      uint32_t y = 1, uint32_t z = 1) = 0;
     virtual void Copy(const Buffer& from, uint64_t from_byte, const Buffer& to, uint64_t to_byte,
@@ -131,7 +133,7 @@ struct OpenOptions {
     // The validation layer; each message is a failure (kIo) of the next Wait. kUnsupported where it
     // is not installed.
     bool validate = false;
-    std::string cache_folder;  // of compiled pipelines; empty: none is kept
+    std::string cache_folder{};  // of compiled pipelines; empty: none is kept
 };
 
 class Device {

@@ -192,6 +192,7 @@ Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int
     described.shared_bytes = base.limits.maxComputeSharedMemorySize;
     described.most_invocations = std::min(base.limits.maxComputeWorkGroupInvocations,
                                           base.limits.maxComputeWorkGroupSize[0]);
+    std::copy_n(base.limits.maxComputeWorkGroupCount, 3, described.most_groups.begin());
     described.integer_dot = has.dot.shaderIntegerDotProduct == VK_TRUE;
     described.host_import = extensions.external_memory_host;
     std::copy_n(base.pipelineCacheUUID, VK_UUID_SIZE, physical.cache_uuid.begin());

@@ -146,7 +146,7 @@ TEST(GpuDevice, WaitTimesOutAndTheSubmissionGoesOn) {
     auto word = device->Allocate(4, Place::kHost);
     auto commands = device->Record();
     ASSERT_TRUE(word.ok() && commands.ok());
-    (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 10'000, 20'000}), 1);
+    (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 1'000, 20'000}), 1);
     ASSERT_TRUE((*commands)->End().ok());
     auto submitted = device->Submit(**commands);
     ASSERT_TRUE(submitted.ok());
@@ -166,7 +166,7 @@ TEST(GpuDevice, WhatRunsIsWaitedForAtTheEnd) {
         auto word = device->Allocate(4, Place::kHost);
         auto commands = device->Record();
         ASSERT_TRUE(word.ok() && commands.ok());
-        (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 2'000, 20'000}), 1);
+        (*commands)->Run(**spin, Args(test::SpinArgs{word->address(), 500, 20'000}), 1);
         ASSERT_TRUE((*commands)->End().ok());
         ASSERT_TRUE(device->Submit(**commands).ok());
     }  // the buffer goes while the kernel writes to it
@@ -229,6 +229,34 @@ TEST(GpuDevice, KernelsThatCannotBe) {
     const auto same = test::MakeScale(*device, 64, 0, own);
     ASSERT_TRUE(same.ok()) << same.error().message;
     EXPECT_EQ((*same)->subgroup(), own);
+}
+
+TEST(GpuDevice, TooManyWorkgroupsAreRefused) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    const uint32_t most = device->description().most_groups[1];
+    ASSERT_GE(most, 65'535u);
+    if (most == ~0u) GTEST_SKIP() << "the device takes any number";
+    auto scale = test::MakeScale(*device, 8, 1);
+    auto commands = device->Record();
+    ASSERT_TRUE(scale.ok() && commands.ok());
+    (*commands)->Run(**scale, Args(ScaleArgs{0, 0, 0, 0}), 1, most + 1);
+    const Status ended = (*commands)->End();
+    ASSERT_FALSE(ended.ok());
+    EXPECT_EQ(ended.error().code, ErrorCode::kUnsupported) << ended.error().message;
+}
+
+TEST(GpuDevice, AMessageOfValidationFailsTheNextWait) {
+    const auto found = test::FindLavapipe();
+    if (!found.ok()) GTEST_SKIP() << found.error().message;
+    const auto device = Device::Open(*found, {.validate = true});
+    if (!device.ok()) GTEST_SKIP() << device.error().message;
+    EXPECT_TRUE((*device)->Wait(0, Deadline::In(0)).ok());
+    const auto small = test::MakeScale(**device, 8, 1, 0, 4);  // fewer arguments than it reads
+    ASSERT_TRUE(small.ok());
+    const Status waited = (*device)->Wait(0, Deadline::In(0));
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ(waited.error().code, ErrorCode::kIo) << waited.error().message;
+    EXPECT_TRUE((*device)->Wait(0, Deadline::In(0)).ok());
 }
 
 // Makes a kernel, so that there is a cache, and gives its only file.

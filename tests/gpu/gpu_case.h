@@ -25,14 +25,15 @@ std::span<const std::byte> Args(const T& args) {
 }
 
 inline Result<std::unique_ptr<gpu::Kernel>> MakeScale(gpu::Device& device, uint32_t group,
-                                                      uint32_t add, uint32_t subgroup = 0) {
+                                                      uint32_t add, uint32_t subgroup = 0,
+                                                      uint32_t args_bytes = sizeof(ScaleArgs)) {
     static constexpr uint32_t kScale[] = {
 #include "test_scale.inc"
     };
     const uint32_t constants[] = {group, add};
     return device.MakeKernel({.name = "scale",
                               .spirv = kScale,
-                              .args_bytes = sizeof(ScaleArgs),
+                              .args_bytes = args_bytes,
                               .constants = constants,
                               .subgroup = subgroup});
 }
