@@ -6,14 +6,12 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/latent.h"
 #include "support/attention_case.h"
-#include "vulkan/bench_emitter.h"
+#include "vulkan/plain_cache.h"
 
 namespace weft::backend::vulkan {
 namespace {
 
-using kernels::KvCache;
 using kernels::Sequence;
 using kernels::test::AttentionCase;
 using kernels::test::AttentionShape;
@@ -22,7 +20,9 @@ using kernels::test::Random;
 using program::kTokens;
 using program::ValueId;
 using test::BenchEmitter;
-using test::StepContents;
+using test::MoreBound;
+using test::PlainCache;
+using test::StepOf;
 
 int64_t PowerOfTwo(int64_t at_least) {
     int64_t power = 1;
@@ -42,41 +42,6 @@ std::string Describe(const AttentionShape& shape, int number) {
     }
     return text;
 }
-
-// The tables of a step of these sequences, whose rows follow one another.
-StepContents StepOf(const std::vector<Sequence>& sequences) {
-    StepContents step;
-    int32_t row = 0;
-    for (const Sequence& sequence : sequences) {
-        step.sequences.push_back({row, sequence.row_count, sequence.position,
-                                  static_cast<int32_t>(step.pages.size()), 0});
-        step.pages.insert(step.pages.end(), sequence.pages.begin(), sequence.pages.end());
-        row += sequence.row_count;
-    }
-    return step;
-}
-
-// A cache as a GPU has it, in host memory: NaN where nothing was written.
-struct PlainCache {
-    std::vector<std::byte> bytes;
-    KvCache cache;
-    PlainCache(const AttentionShape& shape, int64_t kv_heads, int64_t pages)
-        : cache{shape.dtype, nullptr, kv_heads, shape.page_tokens, shape.head_dim} {
-        bytes.assign(static_cast<size_t>(cache.PageStride() * pages), std::byte{0xff});
-        cache.data = bytes.data();
-    }
-    // Tokens [begin, end) of a sequence, of rows [tokens, kv_heads * head_dim].
-    void Write(const Sequence& sequence, const std::vector<float>& rows, int64_t begin,
-               int64_t end) {
-        for (int64_t unit = begin * cache.kv_heads; unit < end * cache.kv_heads; ++unit) {
-            const int64_t token = unit / cache.kv_heads;
-            const int64_t page = sequence.pages[static_cast<size_t>(token / cache.page_tokens)];
-            kernels::reference::WriteValue(cache, page, unit % cache.kv_heads,
-                                           token % cache.page_tokens,
-                                           rows.data() + unit * cache.head_dim);
-        }
-    }
-};
 
 // Rows [first, first + count) of a problem's sequences, each as a sequence of the step.
 struct StepRows {
@@ -200,23 +165,13 @@ class AttentionOnGpu {
     PlainCache k_, v_;
 };
 
-// Beyond the roundings that AttentionCase counts: GLSL's exp(x) is off by (3 + 2 |x|) 2^-23 of its
-// result. A weight has up to three of them, x is the difference of two scores, and beyond 104 its
-// exp is 0. A soft cap's tanh is off by 20u of the cap more than AttentionCase says, which shifts a
-// score.
-double MoreBound(const AttentionShape& shape, double most_score, double most_value) {
-    const double x = std::min(2 * most_score, 104.0);
-    return most_value * kUlp * (2 * 3 * 2 * (3 + 2 * x) + 4 * 20 * double{shape.soft_cap});
-}
-
 void ExpectAttention(const std::vector<float>& got, const AttentionCase& problem,
                      const AttentionShape& shape, const std::string& what) {
     std::vector<double> expected, bound;
     problem.Expected(&expected, &bound);
     double most_value = 0;
     for (size_t s = 0; s < problem.sequences().size(); ++s) {
-        for (const float v : problem.values(s))
-            most_value = std::max(most_value, std::fabs(double{v}));
+        most_value = std::max(most_value, test::MostOf(problem.values(s)));
     }
     const double more = MoreBound(shape, 104, most_value);
     ASSERT_EQ(got.size(), expected.size()) << what;
@@ -368,114 +323,6 @@ TEST(VulkanAttention, BitsDependOnTheRowAlone) {
         const std::vector<float> rest = gpu.Attend({{0, 11, 15}});
         cut.insert(cut.end(), rest.begin(), rest.end());
         ASSERT_TRUE(SameBits(alone, cut)) << Describe(shape, number) << ", in two steps";
-    }
-}
-
-// The reference in float32 is off by as much as the GPU: twice the bound that AttentionCase derives
-// for one of them, with rank + rope dims, and the GPU's exp.
-TEST(VulkanAttention, Latent) {
-    WEFT_VULKAN(device);
-    Random random(5);
-    for (int number = 0; number < 6; ++number) {
-        const int64_t rank = random.Pick<int64_t>({32, 96, 512}), rope = 32 * random.Int(1, 2);
-        const int64_t heads = random.Pick<int64_t>({1, 3, 16, 20});
-        const DType dtype = random.Pick({DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0});
-        AttentionShape shape{.dtype = dtype, .head_dim = rank + rope, .heads = 1, .group = 1};
-        shape.sequences = {{random.Int(0, 300), number % 2 == 0 ? 1 : 12}, {random.Int(0, 70), 2}};
-        const AttentionCase problem(shape, static_cast<uint32_t>(number));
-        const int64_t rows = problem.Rows(), pages = problem.PageCount();
-        PlainCache cache(shape, 1, pages);
-        std::vector<float> latent, key;
-        for (size_t s = 0; s < 2; ++s) {
-            const Sequence& sequence = problem.sequences()[s];
-            cache.Write(sequence, problem.keys(s), 0, sequence.position);
-            for (int64_t t = sequence.position; t < problem.Tokens(s); ++t) {
-                const auto row = problem.keys(s).begin() + t * (rank + rope);
-                latent.insert(latent.end(), row, row + rank);
-                key.insert(key.end(), row + rank, row + rank + rope);
-            }
-        }
-        BenchEmitter e(device, {.rows = static_cast<int32_t>(rows), .positions = 512});
-        e.SetStep(StepOf(problem.sequences()));
-        const std::vector<float> q_latent = random.Normals(rows * heads * rank);
-        const std::vector<float> q_key = random.Normals(rows * heads * rope);
-        const ValueId held = e.AddCache({dtype, 1, shape.page_tokens, rank + rope}, pages);
-        std::ranges::copy(cache.bytes, e.CacheBytes(held).begin());
-        const ValueId out = e.AddFloats({kTokens, heads * rank});
-        const float scale = problem.scale();
-        const Status lowered =
-            e.Lower(program::LatentAttention{heads, scale},
-                    {e.AddFloats({kTokens, heads * rank}, q_latent),
-                     e.AddFloats({kTokens, heads * rope}, q_key),
-                     e.AddFloats({kTokens, rank}, latent), e.AddFloats({kTokens, rope}, key), held},
-                    {out});
-        ASSERT_TRUE(lowered.ok()) << lowered.error().message;
-        const Status ran = e.Run();
-        ASSERT_TRUE(ran.ok()) << ran.error().message;
-        for (size_t s = 0; s < 2; ++s) {
-            const Sequence& sequence = problem.sequences()[s];
-            cache.Write(sequence, problem.keys(s), sequence.position, problem.Tokens(s));
-        }
-        ASSERT_TRUE(std::ranges::equal(cache.bytes, e.CacheBytes(held))) << number;
-        std::vector<float> expected(static_cast<size_t>(rows * heads * rank));
-        kernels::LatentAttentionArgs args{problem.sequences(),
-                                          q_latent.data(),
-                                          q_key.data(),
-                                          heads,
-                                          rank,
-                                          rope,
-                                          cache.cache,
-                                          scale};
-        args.out = expected.data();
-        kernels::reference::LatentAttention(args, 0, 1);
-        const std::vector<float> got = e.Floats(out);
-        double most_value = 0;
-        for (size_t s = 0; s < 2; ++s) {
-            for (const float v : problem.keys(s))
-                most_value = std::max(most_value, std::fabs(double{v}));
-        }
-        // scale * sum |q k| of normal values is below 2 sqrt(dims).
-        const double most_score = 2 * std::sqrt(static_cast<double>(rank + rope));
-        const double score = static_cast<double>(rank + rope + 4) * kUlp * most_score;
-        const double bound = 2 * most_value * (4 * score + 2 * (2 * 312 + 40) * kUlp) +
-                             MoreBound(shape, 104, most_value);
-        for (size_t i = 0; i < got.size(); ++i) {
-            ASSERT_FALSE(!(std::fabs(double{got[i]} - double{expected[i]}) <= bound))
-                << number << ", element " << i << ": " << got[i] << ", expected " << expected[i];
-        }
-    }
-}
-
-TEST(VulkanAttention, PagesAreCopiedInOrder) {
-    WEFT_VULKAN(device);
-    Random random(6);
-    for (const auto& [dtype, dims, tokens] : {std::tuple{DType::kF16, 64, 64},
-                                              {DType::kF32, 3, 5},
-                                              {DType::kF16, 3, 5},
-                                              {DType::kQ8_0, 32, 64}}) {
-        BenchEmitter e(device, {.rows = 1, .positions = 64});
-        StepContents step;
-        step.copies = {0, 3, 3, 5, 1, 3, 5, 1};
-        e.SetStep(step);
-        const ValueId a = e.AddCache({dtype, 2, tokens, dims}, 6);
-        const ValueId b = e.AddCache({dtype, 1, tokens, dims}, 6);
-        const std::array<CachePlace, 2> places = {e.Cache(a), e.Cache(b)};
-        std::array<std::vector<std::byte>, 2> expected;
-        for (size_t i = 0; i < 2; ++i) {
-            const std::span<std::byte> bytes = e.CacheBytes(i == 0 ? a : b);
-            for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.Int(0, 255));
-            expected[i].assign(bytes.begin(), bytes.end());
-            const auto page = static_cast<size_t>(places[i].PageBytes());
-            for (size_t c = 0; c < step.copies.size(); c += 2) {
-                std::memcpy(expected[i].data() + static_cast<size_t>(step.copies[c + 1]) * page,
-                            expected[i].data() + static_cast<size_t>(step.copies[c]) * page, page);
-            }
-        }
-        ASSERT_TRUE(LowerPageCopies(e, places, 4).ok());
-        const Status ran = e.Run();
-        ASSERT_TRUE(ran.ok()) << ran.error().message;
-        EXPECT_TRUE(std::ranges::equal(expected[0], e.CacheBytes(a)));
-        EXPECT_TRUE(std::ranges::equal(expected[1], e.CacheBytes(b)));
     }
 }
 

@@ -1,0 +1,160 @@
+// Latent attention on a GPU against kernels/reference, over random sizes and types; copies of
+// pages.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/latent.h"
+#include "vulkan/plain_cache.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using kernels::Sequence;
+using kernels::test::AttentionCase;
+using kernels::test::AttentionShape;
+using kernels::test::kUlp;
+using kernels::test::Random;
+using program::kTokens;
+using program::ValueId;
+using test::BenchEmitter;
+using test::PlainCache;
+using test::StepContents;
+
+// Two sequences, whose "keys" are the cached rows: the latent, behind it the key.
+struct LatentCase {
+    int64_t rank = 0, rope = 0, heads = 0;
+    AttentionShape shape;
+    AttentionCase problem;
+    PlainCache cache;
+    std::vector<float> latent, key, q_latent, q_key;  // of the step's rows
+
+    LatentCase(Random& random, int number)
+        : rank(random.Pick<int64_t>({32, 96, 512})),
+          rope(32 * random.Int(1, 2)),
+          heads(random.Pick<int64_t>({1, 3, 16, 20})),
+          shape(MakeShape(random, number)),
+          problem(shape, static_cast<uint32_t>(number)),
+          cache(shape, 1, problem.PageCount()) {
+        q_latent = random.Normals(problem.Rows() * heads * rank);
+        q_key = random.Normals(problem.Rows() * heads * rope);
+        for (size_t s = 0; s < 2; ++s) {
+            const Sequence& sequence = problem.sequences()[s];
+            cache.Write(sequence, problem.keys(s), 0, sequence.position);
+            for (int64_t t = sequence.position; t < problem.Tokens(s); ++t) {
+                const auto row = problem.keys(s).begin() + t * (rank + rope);
+                latent.insert(latent.end(), row, row + rank);
+                key.insert(key.end(), row + rank, row + rank + rope);
+            }
+        }
+    }
+    AttentionShape MakeShape(Random& random, int number) const {
+        AttentionShape made;
+        made.dtype = random.Pick({DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0});
+        made.head_dim = rank + rope;
+        made.heads = made.group = 1;
+        made.sequences = {{random.Int(0, 300), number % 2 == 0 ? 1 : 12}, {random.Int(0, 70), 2}};
+        return made;
+    }
+    // The step's own rows, too.
+    void WriteAll() {
+        for (size_t s = 0; s < 2; ++s) {
+            const Sequence& sequence = problem.sequences()[s];
+            cache.Write(sequence, problem.keys(s), sequence.position, problem.Tokens(s));
+        }
+    }
+    std::vector<float> Expected() const {
+        std::vector<float> expected(static_cast<size_t>(problem.Rows() * heads * rank));
+        kernels::LatentAttentionArgs args;
+        args.sequences = problem.sequences();
+        args.q_latent = q_latent.data();
+        args.q_key = q_key.data();
+        args.heads = heads, args.rank = rank, args.rope = rope;
+        args.cache = cache.cache;
+        args.scale = problem.scale();
+        args.out = expected.data();
+        kernels::reference::LatentAttention(args, 0, 1);
+        return expected;
+    }
+    // The reference in float32 is off by as much as the GPU: twice the bound that AttentionCase
+    // derives for one of them, with rank + rope dims and at most 312 keys, and the GPU's exp.
+    // scale * sum |q k| of normal values is below 2 sqrt(dims).
+    double Bound() const {
+        const double dims = static_cast<double>(rank + rope);
+        const double score = (dims + 4) * kUlp * 2 * std::sqrt(dims);
+        const double most = std::max(test::MostOf(problem.keys(0)), test::MostOf(problem.keys(1)));
+        return 2 * most * (4 * score + (2 * 312 + 40) * kUlp) + test::MoreBound(shape, 104, most);
+    }
+};
+
+void CheckLatent(const std::shared_ptr<gpu::Device>& device, LatentCase& c) {
+    BenchEmitter e(device, {.rows = static_cast<int32_t>(c.problem.Rows()), .positions = 512});
+    e.SetStep(test::StepOf(c.problem.sequences()));
+    const ValueId held =
+        e.AddCache({c.shape.dtype, 1, c.shape.page_tokens, c.rank + c.rope}, c.problem.PageCount());
+    std::ranges::copy(c.cache.bytes, e.CacheBytes(held).begin());
+    const ValueId out = e.AddFloats({kTokens, c.heads * c.rank});
+    const Status lowered = e.Lower(
+        program::LatentAttention{c.heads, c.problem.scale()},
+        {e.AddFloats({kTokens, c.heads * c.rank}, c.q_latent),
+         e.AddFloats({kTokens, c.heads * c.rope}, c.q_key),
+         e.AddFloats({kTokens, c.rank}, c.latent), e.AddFloats({kTokens, c.rope}, c.key), held},
+        {out});
+    ASSERT_TRUE(lowered.ok()) << lowered.error().message;
+    const Status ran = e.Run();
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    c.WriteAll();
+    ASSERT_TRUE(std::ranges::equal(c.cache.bytes, e.CacheBytes(held)));
+    const std::vector<float> got = e.Floats(out), expected = c.Expected();
+    for (size_t i = 0; i < got.size(); ++i) {
+        ASSERT_FALSE(!(std::fabs(double{got[i]} - double{expected[i]}) <= c.Bound()))
+            << "element " << i << ": " << got[i] << ", expected " << expected[i];
+    }
+}
+
+TEST(VulkanLatent, EqualsTheReference) {
+    WEFT_VULKAN(device);
+    Random random(5);
+    for (int number = 0; number < 6; ++number) {
+        LatentCase problem(random, number);
+        CheckLatent(device, problem);
+        ASSERT_FALSE(HasFatalFailure()) << "case " << number;
+    }
+}
+
+TEST(VulkanPages, PagesAreCopiedInOrder) {
+    WEFT_VULKAN(device);
+    Random random(6);
+    for (const auto& [dtype, dims, tokens] : {std::tuple{DType::kF16, 64, 64},
+                                              {DType::kF32, 3, 5},
+                                              {DType::kF16, 3, 5},
+                                              {DType::kQ8_0, 32, 64}}) {
+        BenchEmitter e(device, {.rows = 1, .positions = 64});
+        StepContents step;
+        step.copies = {0, 3, 3, 5, 1, 3, 5, 1};
+        e.SetStep(step);
+        const ValueId a = e.AddCache({dtype, 2, tokens, dims}, 6);
+        const ValueId b = e.AddCache({dtype, 1, tokens, dims}, 6);
+        const std::array<CachePlace, 2> places = {e.Cache(a), e.Cache(b)};
+        std::array<std::vector<std::byte>, 2> expected;
+        for (size_t i = 0; i < 2; ++i) {
+            const std::span<std::byte> bytes = e.CacheBytes(i == 0 ? a : b);
+            for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.Int(0, 255));
+            expected[i].assign(bytes.begin(), bytes.end());
+            const auto page = static_cast<size_t>(places[i].PageBytes());
+            for (size_t c = 0; c < step.copies.size(); c += 2) {
+                std::memcpy(expected[i].data() + static_cast<size_t>(step.copies[c + 1]) * page,
+                            expected[i].data() + static_cast<size_t>(step.copies[c]) * page, page);
+            }
+        }
+        ASSERT_TRUE(LowerPageCopies(e, places, 4).ok());
+        const Status ran = e.Run();
+        ASSERT_TRUE(ran.ok()) << ran.error().message;
+        EXPECT_TRUE(std::ranges::equal(expected[0], e.CacheBytes(a)));
+        EXPECT_TRUE(std::ranges::equal(expected[1], e.CacheBytes(b)));
+    }
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,67 @@
+// A KV cache as a GPU has it, in host memory, and tables of a step: what tests of attention share.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "support/attention_case.h"
+#include "vulkan/bench_emitter.h"
+
+namespace weft::backend::vulkan::test {
+
+using kernels::Sequence;
+using kernels::test::AttentionShape;
+
+// The tables of a step of these sequences, whose rows follow one another.
+inline StepContents StepOf(const std::vector<Sequence>& sequences) {
+    StepContents step;
+    int32_t row = 0;
+    for (const Sequence& sequence : sequences) {
+        step.sequences.push_back({row, sequence.row_count, sequence.position,
+                                  static_cast<int32_t>(step.pages.size()), 0});
+        step.pages.insert(step.pages.end(), sequence.pages.begin(), sequence.pages.end());
+        row += sequence.row_count;
+    }
+    return step;
+}
+
+// A cache as a GPU has it, in host memory: NaN where nothing was written.
+struct PlainCache {
+    std::vector<std::byte> bytes;
+    kernels::KvCache cache;
+    PlainCache(const AttentionShape& shape, int64_t kv_heads, int64_t pages)
+        : cache{shape.dtype, nullptr, kv_heads, shape.page_tokens, shape.head_dim} {
+        bytes.assign(static_cast<size_t>(cache.PageStride() * pages), std::byte{0xff});
+        cache.data = bytes.data();
+    }
+    // Tokens [begin, end) of a sequence, of rows [tokens, kv_heads * head_dim].
+    void Write(const Sequence& sequence, const std::vector<float>& rows, int64_t begin,
+               int64_t end) {
+        for (int64_t unit = begin * cache.kv_heads; unit < end * cache.kv_heads; ++unit) {
+            const int64_t token = unit / cache.kv_heads;
+            const int64_t page = sequence.pages[static_cast<size_t>(token / cache.page_tokens)];
+            kernels::reference::WriteValue(cache, page, unit % cache.kv_heads,
+                                           token % cache.page_tokens,
+                                           rows.data() + unit * cache.head_dim);
+        }
+    }
+};
+
+// Beyond the roundings that AttentionCase counts: GLSL's exp(x) is off by (3 + 2 |x|) 2^-23 of its
+// result. A weight has up to three of them, x is the difference of two scores, and beyond 104 its
+// exp is 0. A soft cap's tanh is off by 20u of the cap more than AttentionCase says, which shifts a
+// score.
+inline double MoreBound(const AttentionShape& shape, double most_score, double most_value) {
+    const double x = std::min(2 * most_score, 104.0);
+    return most_value * kernels::test::kUlp *
+           (2 * 3 * 2 * (3 + 2 * x) + 4 * 20 * double{shape.soft_cap});
+}
+
+inline double MostOf(const std::vector<float>& values) {
+    double most = 0;
+    for (const float value : values) most = std::max(most, std::fabs(double{value}));
+    return most;
+}
+
+}  // namespace weft::backend::vulkan::test
