@@ -36,6 +36,7 @@ layout(constant_id = 2) const uint kOut = 2;
 layout(constant_id = 3) const uint kKind = 0;
 // Rows of x begin at multiples of 16 bytes, and have whole units.
 layout(constant_id = 4) const bool kWhole = true;
+layout(constant_id = 5) const bool kMayStage = true;
 
 const uint kSums = kRows * kOut;
 const uint kPlain = 0, kHeads = 1, kExperts = 2, kSum = 3;
@@ -55,8 +56,8 @@ shared float partial[kMostSubgroups * kSums];
 
 // Units of one row of x, one for each invocation: loaded as they follow one another, read 16 bytes
 // by 16 with a stride that hits all banks. Only where several rows are multiplied: one row is read
-// once for several rows of the weight.
-const bool kStaged = kRows > 1;
+// once for several rows of the weight. Changes no bits.
+const bool kStaged = kMayStage && kRows > 1;
 shared vec4 staged[kStaged ? gl_WorkGroupSize.x * (QUADS + 1) : 1];
 
 WeightRow RowOf(uint row) {

@@ -87,11 +87,11 @@ struct StepContents {
 class BenchEmitter : public Emitter {
   public:
     BenchEmitter(std::shared_ptr<gpu::Device> device, StepShape shape)
-        : device_(std::move(device)), shape_(shape) {}
+        : device_(std::move(device)), about_(device_->description()), shape_(shape) {}
 
     // ---- Emitter
     const program::Program& program() const override { return program_; }
-    const gpu::Description& gpu() const override { return device_->description(); }
+    const gpu::Description& gpu() const override { return about_; }
     const StepShape& shape() const override { return shape_; }
     const StepTables& tables() const override { return tables_; }
     bool reference() const override { return reference_; }
@@ -136,6 +136,9 @@ class BenchEmitter : public Emitter {
 
     // ---- Values
     void set_reference(bool reference) { reference_ = reference; }
+
+    // As if the device were of this kind: what lowerings choose by it.
+    void set_kind(gpu::Kind kind) { about_.kind = kind; }
 
     // A value of float32 or int32, with these contents, or all NaN (which as an int is no sound
     // id).
@@ -340,6 +343,7 @@ class BenchEmitter : public Emitter {
     }
 
     std::shared_ptr<gpu::Device> device_;
+    gpu::Description about_;
     program::Program program_;
     StepShape shape_;
     StepTables tables_;

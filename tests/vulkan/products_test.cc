@@ -59,10 +59,12 @@ void ExpectProducts(const RandomWeight& weight, const std::vector<float>& x,
 
 std::vector<float> Multiplied(const std::shared_ptr<gpu::Device>& device,
                               const RandomWeight& weight, const std::vector<float>& x,
-                              const std::vector<float>& bias, bool reference = false) {
+                              const std::vector<float>& bias, bool reference = false,
+                              std::optional<gpu::Kind> kind = std::nullopt) {
     const int64_t rows = static_cast<int64_t>(x.size()) / weight.cols;
     BenchEmitter e(device, StepShape{.rows = static_cast<int32_t>(rows)});
     e.set_reference(reference);
+    if (kind) e.set_kind(*kind);
     const ValueId in = e.AddFloats({kTokens, weight.cols}, x);
     const ValueId w = e.AddWeight(weight.dtype, {weight.rows, weight.cols}, weight.blocks);
     const ValueId out = e.AddFloats({kTokens, weight.rows});
@@ -116,6 +118,13 @@ TEST(VulkanProducts, AllShapes) {
     }
 }
 
+// Many rows of the weight, of which workgroups then take more; the last of them has too few.
+TEST(VulkanProducts, ManyRowsOfTheWeight) {
+    WEFT_VULKAN(device);
+    ExpectShape(device, DType::kQ4_0, 1, 2049, 64, 1);
+    ExpectShape(device, DType::kF32, 1, 2051, 37, 2);
+}
+
 // Many columns, so that invocations have several units each.
 TEST(VulkanProducts, ManyColumns) {
     WEFT_VULKAN(device);
@@ -157,6 +166,23 @@ TEST(VulkanProducts, RowsDoNotDependOnOthers) {
         expect(all, 3, 20, true);
         for (const int64_t count : {9, 33}) expect(large, 11, count, false);
         if (HasFailure()) return;
+    }
+}
+
+// Where x passes through shared memory, and where it does not.
+TEST(VulkanProducts, KindsOfDevicesGiveTheSameBits) {
+    WEFT_VULKAN(device);
+    for (const DType dtype : {DType::kF32, DType::kQ4_0, DType::kQ8_0}) {
+        const int64_t cols = Info(dtype).block_elements == 1 ? 1051 : 2144;
+        const RandomWeight weight(dtype, 5, cols, 8);
+        const std::vector<float> x = RandomValues(8 * cols, 9);
+        const auto of = [&](gpu::Kind kind) {
+            return Multiplied(device, weight, x, {}, false, kind);
+        };
+        const std::vector<float> cpu = of(gpu::Kind::kCpu), card = of(gpu::Kind::kDiscrete);
+        ASSERT_EQ(std::memcmp(cpu.data(), card.data(), cpu.size() * sizeof(float)), 0)
+            << Info(dtype).name;
+        ExpectProducts(weight, x, {}, card);
     }
 }
 

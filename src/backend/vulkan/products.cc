@@ -81,15 +81,19 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     // Few kernels a type: 1, 2, 4 or 8 rows.
     const auto at_once =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(rows, kMatvecRows))));
-    const int64_t out = at_once == 1 ? 4 : 2;
+    // More rows of the weight a workgroup read x less often; fewer make more workgroups.
+    const int64_t out = at_once == 1 && weight.rows >= 2048 ? 4 : 2;
     regions.reads.push_back(AllOf(weight));
+    // A processor has one memory: what is staged there is copied for nothing.
+    const bool stages = e.gpu().kind != gpu::Kind::kCpu;
     return e.Run(ShaderOf("matvec", weight.dtype),
                  {GroupSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
-                  static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u},
+                  static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
+                  stages ? 1u : 0u},
                  args,
                  {std::min((weight.rows + out - 1) / out, kMostGroups),
                   (rows + at_once - 1) / at_once, depth},
-                 std::move(regions.reads), std::move(regions.writes));
+                 std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()));
 }
 
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,

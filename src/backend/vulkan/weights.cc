@@ -25,7 +25,7 @@ struct WeightForm {
     int zero = 0;            // code - zero is the integer of BlockParts
 };
 
-std::optional<WeightForm> FormOf(DType dtype) {
+std::optional<WeightForm> WeightFormOf(DType dtype) {
     switch (dtype) {
         case DType::kF32: return WeightForm{.low_bits = 32};
         case DType::kF16:
@@ -64,9 +64,6 @@ uint64_t RoundUp(uint64_t bytes, uint64_t to) {
     return (bytes + to - 1) / to * to;
 }
 
-// Codes of a unit of 32 elements, of whatever width they have.
-using UnitCodes = std::array<uint8_t, 32>;
-
 // Nibbles as files have them: byte i holds elements i and i + 16.
 void LoadNibbles(const std::byte* p, uint8_t* codes) {
     for (size_t i = 0; i < 16; ++i) {
@@ -76,12 +73,13 @@ void LoadNibbles(const std::byte* p, uint8_t* codes) {
     }
 }
 
-// Where the nibbles of a type begin whose codes are not the integers of BlockParts.
+// Where the nibbles of a type begin whose units have 16 bytes of them, in that order.
 std::optional<size_t> NibblesBegin(DType dtype) {
-    if (dtype == DType::kIQ4_NL) return 2;
-    if (dtype == DType::kIQ4_XS) return 8;
     if (dtype == DType::kMXFP4) return 1;
-    if (dtype == DType::kW4) return 4;
+    if (dtype == DType::kQ4_0 || dtype == DType::kIQ4_NL) return 2;
+    if (dtype == DType::kQ4_1 || dtype == DType::kW4) return 4;
+    if (dtype == DType::kQ5_0) return 6;
+    if (dtype == DType::kQ5_1 || dtype == DType::kIQ4_XS) return 8;
     return std::nullopt;
 }
 
@@ -91,6 +89,12 @@ void CodesOf(DType dtype, const WeightForm& form, const std::byte* block,
     if (const auto begin = NibblesBegin(dtype)) {
         for (size_t unit = 0; unit < codes.size() / 32; ++unit) {
             LoadNibbles(block + *begin + 16 * unit, &codes[32 * unit]);
+        }
+        if (form.high_bits == 0) return;
+        uint32_t fifth = 0;  // Q5_0, Q5_1: before the nibbles
+        std::memcpy(&fifth, block + *begin - sizeof fifth, sizeof fifth);
+        for (size_t i = 0; i < 32; ++i) {
+            codes[i] = static_cast<uint8_t>(codes[i] | (fifth >> i & 1) << 4);
         }
         return;
     }
@@ -183,7 +187,7 @@ void PackBlock(DType dtype, const WeightForm& form, const std::byte* block,
 }  // namespace
 
 Status CheckWeightType(DType dtype, int64_t cols) {
-    if (!FormOf(dtype)) {
+    if (!WeightFormOf(dtype)) {
         return MakeError(ErrorCode::kUnsupported,
                          "no Vulkan kernel takes weights of type {}; --device cpu does",
                          Info(dtype).name);
@@ -197,7 +201,7 @@ Status CheckWeightType(DType dtype, int64_t cols) {
 }
 
 WeightLayout LayoutOf(DType dtype, int64_t rows, int64_t cols) {
-    const WeightForm form = FormOf(dtype).value_or(WeightForm{});
+    const WeightForm form = WeightFormOf(dtype).value_or(WeightForm{});
     const auto columns = static_cast<uint64_t>(cols);
     WeightLayout layout;
     const auto add = [&](uint64_t row_bytes) {
@@ -217,7 +221,7 @@ WeightLayout LayoutOf(DType dtype, int64_t rows, int64_t cols) {
 }
 
 void PackRow(DType dtype, int64_t cols, const std::byte* row, std::span<std::byte* const> out) {
-    const WeightForm form = FormOf(dtype).value_or(WeightForm{});
+    const WeightForm form = WeightFormOf(dtype).value_or(WeightForm{});
     const WeightLayout layout = LayoutOf(dtype, 1, cols);
     std::array<std::byte*, WeightLayout::kMostPlanes> at{};
     for (size_t p = 0; p < layout.count; ++p) {
