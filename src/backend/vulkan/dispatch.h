@@ -131,8 +131,8 @@ class Emitter {
 
     template <typename Args>
     Status Run(std::string_view shader, std::initializer_list<uint32_t> constants, const Args& args,
-               std::array<int64_t, 3> groups, std::vector<Region> reads,
-               std::vector<Region> writes, uint32_t subgroup = 0) {
+               std::array<int64_t, 3> groups, std::vector<Region> reads, std::vector<Region> writes,
+               uint32_t subgroup = 0) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= gpu::kMostArgsBytes);
         if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0) return {};
         Dispatch dispatch;
