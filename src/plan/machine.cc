@@ -235,7 +235,7 @@ coll::Tier Cluster::Between(int rank, int other) const {
         for (const LinkTier& tier : machine.within) {
             if (low / tier.ranks == high / tier.ranks) return tier.AsTier();
         }
-        return machine.within.back().AsTier();
+        return {1, 0, 0};  // a rank and itself: nothing is sent
     }
     const std::optional<LinkTier>& island = machine.island;
     if (island && low / island->ranks == high / island->ranks) return island->AsTier();
@@ -243,6 +243,7 @@ coll::Tier Cluster::Between(int rank, int other) const {
 }
 
 coll::TierGroup Cluster::GroupOf(int first, int count, int stride) const {
+    if (count < 2) return {};
     const int last = first + (count - 1) * stride;
     const int hosts_between = host_of(last) - host_of(first) + 1;
     coll::TierGroup group;
