@@ -32,7 +32,7 @@ class Predictor {
         stages_.resize(static_cast<size_t>(layout_.pp));
         for (const model::Shard& shard : plan.shards) WEFT_TRY(AddRank(shard));
         AddHops();
-        out_.layout = layout_;
+        out_.layout = plan.shards[0].layout;  // with expert groups, where they are needed
         out_.name = Name();
         out_.hosts = cluster_.host_of(layout_.size() - 1) + 1;
         SetToken();
@@ -199,7 +199,7 @@ class Predictor {
         std::string name;
         if (layout_.tp > 1 || layout_.pp == 1) name = fmt::format("tp{}", layout_.tp);
         if (layout_.pp > 1) name += fmt::format("{}pp{}", name.empty() ? "" : " ", layout_.pp);
-        if (layout_.ep > 1) name += fmt::format(" ep{}", layout_.ep);
+        if (out_.layout.ep > 1) name += fmt::format(" ep{}", out_.layout.ep);
         return name;
     }
 

@@ -59,7 +59,11 @@ Found PredictAll(const ModelWalk& walk, const Cluster& cluster, const Runtime& r
     for (const model::Layout& layout : LayoutsOf(cluster, walk.hyper())) {
         auto prediction = Predict(walk, cluster, runtime, layout, load);
         if (prediction.ok()) {
-            found.layouts.push_back(std::move(*prediction));
+            // Expert groups that were not asked for, but needed, are asked for later.
+            const bool is_new = std::ranges::none_of(found.layouts, [&](const Prediction& p) {
+                return p.name == prediction->name && p.hosts == prediction->hosts;
+            });
+            if (is_new) found.layouts.push_back(std::move(*prediction));
             continue;
         }
         found.error = prediction.error().message;
@@ -119,7 +123,9 @@ Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime
         questions.Ask("half the latency", other, false);
     }
     questions.Ask(fmt::format("{} machines", hosts + 1), cluster.WithHosts(hosts + 1), true);
-    questions.Ask(fmt::format("{} machines", hosts * 2), cluster.WithHosts(hosts * 2), true);
+    if (hosts > 1) {
+        questions.Ask(fmt::format("{} machines", hosts * 2), cluster.WithHosts(hosts * 2), true);
+    }
     plan.what_if = questions.Take();
     return plan;
 }
