@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
 
 #include "plan/search.h"
@@ -122,15 +121,47 @@ TEST(Predict, LatencyCostsTensorRanks) {
     EXPECT_GT(fast.Must(1, 4, {512, 4, 0, 512}).tok_s, 3 * fast.Must(1, 4, {512, 1, 0, 512}).tok_s);
 }
 
-TEST(Predict, IsQuick) {
-    for (const char* model : {"deepseek-r1:q4_k_m", "llama-3.1-405b:q4_k_m", "kimi-k2:q4_k_m"}) {
-        const Case c = CaseOf(model, "8xstrix-halo,roce");
-        c.Must(8, 1);
-        // (Not a benchmark: without the walk by kinds of layers it takes hundreds of ms.)
-        const auto begin = std::chrono::steady_clock::now();
-        c.Must(8, 1);
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-        EXPECT_LT(took.count(), 2.0) << model;
+// A piece for each kind of layer, and what they cost together is what the rank's whole Program
+// costs: so a prediction takes as long for 126 layers as for one.
+TEST(Walk, PiecesAreTheWholeProgram) {
+    for (const auto& [model, kinds] :
+         {std::pair("deepseek-r1:q8_0", 2), std::pair("llama-3.1-405b:q8_0", 1),
+          std::pair("gpt-oss-20b:mxfp4", 2), std::pair("llama-3.2-1b:q8_0", 1)}) {
+        const Case c = CaseOf(model, "2xh200");
+        const model::Layout layout{2, 1, {}, {}, 0};
+        const auto plan = model::PlanShards(c.walk.hyper(), *c.source, layout);
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        for (const model::Shard& shard : plan->shards) {
+            const auto whole = model::BuildProgram(c.walk.hyper(), shard, *c.source, {});
+            ASSERT_TRUE(whole.ok()) << whole.error().message;
+            const auto work = c.walk.WorkOf(shard);
+            ASSERT_TRUE(work.ok()) << work.error().message;
+            EXPECT_EQ(work->pieces.size(), static_cast<size_t>(kinds) + 2) << model;
+            const program::StepShape step{3, 1, 3, 1000};
+            program::OpCost sum;
+            for (const Piece& piece : work->pieces) {
+                const auto costs = program::Cost(piece.program, step);
+                for (size_t i = 0; i < costs.size(); ++i) {
+                    const auto kind = piece.program.ops[i].kind();
+                    if (kind == program::OpKind::kSend || kind == program::OpKind::kRecv) continue;
+                    sum.flops += static_cast<double>(piece.count) * costs[i].flops;
+                    sum.read_bytes += piece.count * costs[i].read_bytes;
+                    sum.written_bytes += piece.count * costs[i].written_bytes;
+                    sum.wire_bytes += piece.count * costs[i].wire_bytes;
+                }
+            }
+            const program::OpCost all = program::Total(program::Cost(*whole, step));
+            EXPECT_NEAR(sum.flops / all.flops, 1, 1e-9) << model;
+            EXPECT_EQ(sum.read_bytes, all.read_bytes) << model;
+            EXPECT_EQ(sum.written_bytes, all.written_bytes) << model;
+            EXPECT_EQ(sum.wire_bytes, all.wire_bytes) << model;
+            uint64_t weights = 0;
+            for (const program::Value& value : whole->values) {
+                if (value.storage != program::Storage::kWeight) continue;
+                weights += static_cast<uint64_t>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
+            }
+            EXPECT_EQ(work->weight_bytes, weights) << model;
+        }
     }
 }
 
