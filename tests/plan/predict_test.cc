@@ -121,6 +121,21 @@ TEST(Predict, LatencyCostsTensorRanks) {
     EXPECT_GT(fast.Must(1, 4, {512, 4, 0, 512}).tok_s, 3 * fast.Must(1, 4, {512, 1, 0, 512}).tok_s);
 }
 
+// Two sequences keep two stages busy; but a stage that has nearly all layers is busy with one.
+TEST(Predict, TheSlowestStageHoldsUpTheOthers) {
+    const Case c = CaseOf("llama-3.1-70b:q8_0", "2xstrix-halo,roce");
+    model::Layout layout;
+    layout.pp = 2;
+    layout.pp_shares = {15, 1};
+    const auto speed = [&](int64_t batch) {
+        const auto p = Predict(c.walk, c.cluster, c.runtime, layout, {512, batch, 0, 512});
+        EXPECT_TRUE(p.ok()) << p.error().message;
+        return p->tok_s;
+    };
+    EXPECT_GT(speed(2), speed(1));
+    EXPECT_LT(speed(2), 1.2 * speed(1));
+}
+
 // A piece for each kind of layer, and what they cost together is what the rank's whole Program
 // costs: so a prediction takes as long for 126 layers as for one.
 TEST(Walk, PiecesAreTheWholeProgram) {
