@@ -84,6 +84,7 @@ class Questions {
         : walk_(walk), runtime_(runtime), load_(load), best_(best) {}
 
     void Ask(const std::string& words, const Cluster& other, bool machines) {
+        if (other.ranks() > kMostSearched) return;
         const Found found = PredictAll(walk_, other, runtime_, load_);
         if (found.layouts.empty() || !found.layouts[0].fits()) return;
         const Prediction& then = found.layouts[0];
@@ -103,6 +104,12 @@ class Questions {
 
 Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                     const Library& library, const Workload& load) {
+    if (cluster.ranks() > kMostSearched) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} ranks; layouts of at most {} are searched. Plan one of several "
+                         "replicas",
+                         cluster.words, cluster.ranks(), kMostSearched);
+    }
     Found found = PredictAll(walk, cluster, runtime, load);
     if (found.layouts.empty()) {
         return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks is possible: {}",

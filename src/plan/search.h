@@ -13,6 +13,9 @@ namespace weft::plan {
 // More machines that make a token less than this much faster are not worth having.
 inline constexpr double kWorthwhile = 0.05;
 
+// Each layout is tried on its own, which takes some seconds for so many ranks.
+inline constexpr int kMostSearched = 1024;
+
 struct WhatIf {
     std::string words;  // "tcp", "5 machines", "half the latency"
     std::string layout;
@@ -28,7 +31,8 @@ struct Plan {
 };
 
 // All tp x pp (x expert groups) of all ranks, and of the first 1, 2, 4, ... hosts. Of unlike hosts
-// the shares follow what each device reads a second. Errors: kUnsupported where no layout can be.
+// the shares follow what each device reads a second. Errors: kUnsupported where no layout can be,
+// or there are more than kMostSearched ranks.
 Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                     const Library& library, const Workload& load);
 

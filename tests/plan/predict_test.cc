@@ -199,6 +199,15 @@ TEST(Search, FindsTheLayout) {
     EXPECT_EQ(plan->what_if[2].words, "5 machines");
 }
 
+TEST(Search, IsBounded) {
+    const Case c = CaseOf("llama-3.2-1b:q8_0", "1000xh100");
+    const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, {});
+    ASSERT_FALSE(plan.ok());
+    EXPECT_NE(plan.error().message.find("8000 ranks; layouts of at most 1024 are searched"),
+              std::string::npos)
+        << plan.error().message;
+}
+
 // The machine with more bandwidth gets more.
 TEST(Search, UnlikeHostsGetUnlikeShares) {
     const Case c = CaseOf("llama-3.1-8b:q8_0", "1xstrix-halo+1xrtx-4090,10gbe");
