@@ -108,7 +108,10 @@ void PrintLayouts(const plan::Plan& found) {
         const auto [limit, share] = p.limit();
         fmt::print("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}{}\n", p.name, p.hosts,
                    fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
-                   fmt::format("{:.2g} s", p.ttft_s),
+                   fmt::format("{:.{}f} s", p.ttft_s,
+                               p.ttft_s < 1    ? 2
+                               : p.ttft_s < 10 ? 1
+                                               : 0),
                    fmt::format("{}{:.1f} of {:.0f} GB",
                                p.fits() ? "" : "no: ", worst.total() * 1e-9, worst.room * 1e-9),
                    fmt::format("{} {:.0f} %", limit, share * 100),

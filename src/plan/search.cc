@@ -40,6 +40,9 @@ std::vector<model::Layout> LayoutsOf(const Cluster& cluster, const model::Hyper&
     std::vector<model::Layout> layouts;
     std::set<int> sizes = {cluster.ranks()};
     const int hosts = static_cast<int>(cluster.hosts.size());
+    for (int some = 1; cluster.alike() && some < cluster.hosts[0].devices; some *= 2) {
+        sizes.insert(some);
+    }
     for (int some = 1; cluster.alike() && some < hosts; some *= 2) {
         sizes.insert(some * cluster.hosts[0].devices);
     }

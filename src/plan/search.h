@@ -30,7 +30,8 @@ struct Plan {
     std::vector<WhatIf> what_if;       // empty where nothing fits
 };
 
-// All tp x pp (x expert groups) of all ranks, and of the first 1, 2, 4, ... hosts. Of unlike hosts
+// All tp x pp (x expert groups) of all ranks, of the first 1, 2, 4, ... devices of a host
+// and of the first 1, 2, 4, ... hosts. Of unlike hosts
 // the shares follow what each device reads a second. Errors: kUnsupported where no layout can be,
 // or there are more than kMostSearched ranks.
 Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,

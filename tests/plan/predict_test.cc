@@ -199,6 +199,14 @@ TEST(Search, FindsTheLayout) {
     EXPECT_EQ(plan->what_if[2].words, "5 machines");
 }
 
+// A small model is fastest on a part of a host.
+TEST(Search, FewerDevicesAreTried) {
+    const Case c = CaseOf("qwen3-0.6b:q8_0", "b200");
+    const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, {});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(plan->layouts[0].name, "tp1");
+}
+
 TEST(Search, IsBounded) {
     const Case c = CaseOf("llama-3.2-1b:q8_0", "1000xh100");
     const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, {});
