@@ -22,6 +22,7 @@ void AddPull(const Command& app, int& status);
 void AddWorker(const Command& app, int& status);
 void AddDoctor(const Command& app, int& status);
 void AddServe(const Command& app, int& status);
+void AddPlan(const Command& app, int& status);
 void AddKey(const Command& app, int& status);
 void AddTrain(const Command& app, int& status);
 

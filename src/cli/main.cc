@@ -27,6 +27,7 @@ constexpr const char* kWeftFooter =
     "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1\n"
     "  weft quantize model-f16.gguf model-q4.gguf Q4_K_M\n"
     "  weft net allreduce --local 2\n"
+    "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce\n"
     "  weft doctor";
 
 bool Has(const std::vector<std::string>& words, const char* word) {
@@ -104,6 +105,7 @@ int Main(std::vector<std::string> words) {
     AddWorker(app, status);
     AddDoctor(app, status);
     AddKey(app, status);
+    AddPlan(app, status);
     AddTrain(app, status);
     ExpandTrace(words);
     ExpandNet(words);

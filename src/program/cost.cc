@@ -1,6 +1,7 @@
 #include "program/cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weft::program {
 namespace {
@@ -9,6 +10,10 @@ class Coster {
   public:
     Coster(const Program& program, int64_t tokens, int64_t outputs, int64_t context)
         : program_(program), tokens_(tokens), outputs_(outputs), context_(context) {}
+    Coster(const Program& program, const StepShape& step)
+        : Coster(program, step.rows(), step.outputs, step.context) {
+        expects_ = true;
+    }
 
     OpCost Of(const Op& op) {
         op_ = &op;
@@ -25,7 +30,12 @@ class Coster {
         }
         if (row.flops > 0) cost_.flops = row.flops * In(0);
         op.attributes.Visit([this](const auto& attributes) { Count(attributes); });
+        if (expects_) LeaveOutOthersRows(operands);
         return cost_;
+    }
+    // Ops whose cost grows with the sequences, not with the rows of the step alone.
+    static bool IsBySequence(OpKind kind) {
+        return kind == OpKind::kAttention || kind == OpKind::kLatentAttention;
     }
 
   private:
@@ -64,12 +74,41 @@ class Coster {
         if (!operand.chosen) return Bytes(id);
         // Only the matrices that some token chose: no more than ids that choose.
         const int64_t all = program_.value(id).shape[0];
-        return Bytes(id) - Bytes(id) / all * (all - std::min(all, Choices()));
+        if (!expects_) return Bytes(id) - Bytes(id) / all * (all - std::min(all, Choices()));
+        const double each = static_cast<double>(Bytes(id)) / static_cast<double>(all);
+        return static_cast<int64_t>(std::llround(each * Distinct(all).most));
     }
-    int64_t Choices() const {
-        const auto ids = std::ranges::find(op_->inputs, DType::kI32,
-                                           [&](ValueId id) { return program_.value(id).dtype; });
-        return Elements(*ids);
+    ValueId Ids() const {
+        return *std::ranges::find(op_->inputs, DType::kI32,
+                                  [&](ValueId id) { return program_.value(id).dtype; });
+    }
+    int64_t Choices() const { return Elements(Ids()); }
+
+    // ---- Expected experts -------------------------------------------------------------------
+
+    // Experts of the layer, on all ranks: what the op that chose had to choose from.
+    int64_t AllExperts() const {
+        const ValueId ids = Ids();
+        for (const Op& op : program_.ops) {
+            if (op.kind() == OpKind::kRoute && op.outputs[0] == ids) {
+                return ColumnCount(op.inputs[0]);
+            }
+        }
+        return 0;
+    }
+    ExpertLoad Distinct(int64_t held) const {
+        const auto all = static_cast<double>(std::max(AllExperts(), held));
+        return DistinctExperts(static_cast<double>(held), all, Columns(Ids()),
+                               static_cast<double>(tokens_));
+    }
+    // Rows that chose an expert of another rank are left out by all ops of experts.
+    void LeaveOutOthersRows(const Operands& operands) {
+        for (size_t i = 0; i < op_->inputs.size(); ++i) {
+            if (!operands.inputs[i]->chosen) continue;
+            const int64_t held = program_.value(op_->inputs[i]).shape[0], all = AllExperts();
+            if (held < all) cost_.flops *= static_cast<double>(held) / static_cast<double>(all);
+            return;
+        }
     }
 
     // ---- What rows don't say ----------------------------------------------------------------
@@ -167,6 +206,7 @@ class Coster {
 
     const Program& program_;
     const int64_t tokens_, outputs_, context_;
+    bool expects_ = false;  // experts in expectation, not as if all choices differed
     const Op* op_ = nullptr;
     OpCost cost_;
 };
@@ -178,6 +218,43 @@ std::vector<OpCost> Cost(const Program& program, int64_t tokens, int64_t outputs
     std::vector<OpCost> costs;
     for (const Op& op : program.ops) costs.push_back(coster.Of(op));
     return costs;
+}
+
+std::vector<OpCost> Cost(const Program& program, const StepShape& step) {
+    Coster all(program, step), one(program, {1, step.tokens, step.outputs, step.context});
+    std::vector<OpCost> costs;
+    for (const Op& op : program.ops) {
+        if (!Coster::IsBySequence(op.kind())) {
+            costs.push_back(all.Of(op));
+            continue;
+        }
+        OpCost cost = one.Of(op);
+        cost.flops *= static_cast<double>(step.sequences);
+        cost.read_bytes *= step.sequences;
+        cost.written_bytes *= step.sequences;
+        costs.push_back(cost);
+    }
+    return costs;
+}
+
+ExpertLoad DistinctExperts(double held, double all, double chosen, double rows) {
+    if (held <= 0 || all <= 0) return {};
+    const double untouched = std::pow(1 - std::min(chosen / all, 1.0), rows);
+    ExpertLoad load;
+    load.mean = load.most = held * (1 - untouched);
+    const double groups = std::round(all / held);
+    if (groups < 2) return load;
+    // Of one row's choices the variance is that of the hypergeometric distribution; more rows meet
+    // the same experts, and what is left varies as the untouched ones do.
+    const double share = held / all;
+    const double one = chosen * share * (1 - share) * (all - chosen) / std::max(all - 1, 1.0);
+    const double variance = std::min(rows * one, held * untouched * (1 - untouched) + one);
+    // The largest of n normal values lies so many deviations above the mean (Blom 1958).
+    const double p = (groups - 0.375) / (groups + 0.25), t = std::sqrt(-2 * std::log(1 - p));
+    const double above = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
+                                 (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
+    load.most = std::min({held, load.mean + above * std::sqrt(variance), chosen * rows});
+    return load;
 }
 
 OpCost Total(std::span<const OpCost> costs) {

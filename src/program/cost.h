@@ -51,6 +51,28 @@ struct OpCost {
 // By op number. The Program must pass CheckShapes.
 std::vector<OpCost> Cost(const Program& program, int64_t tokens, int64_t outputs, int64_t context);
 
+// A step of several sequences, as engines make it: `sequences` times `tokens` rows, each sequence
+// with `context` positions in the KV cache, and `outputs` output rows in all.
+struct StepShape {
+    int64_t sequences = 1, tokens = 1, outputs = 1, context = 0;
+    int64_t rows() const { return sequences * tokens; }
+};
+
+// The same of such a step. Weights are read once; attention and its cache count for each sequence.
+// Of stacks of experts, where rows choose k of E at random:
+//     matrices   those of the held m that some row is expected to choose, m (1 - (1 - k / E)^rows)
+//     rows       the share m / E of them meets an expert that is held
+// With m < E (expert groups) these are what the unluckiest of the E / m groups is expected to have:
+// the mean and as many standard deviations as the largest of so many normal values.
+std::vector<OpCost> Cost(const Program& program, const StepShape& step);
+
+// Of m of E experts held, when each of `rows` rows chooses k at random: the distinct ones expected
+// to be chosen, on average and in the unluckiest of E / m groups.
+struct ExpertLoad {
+    double mean = 0, most = 0;
+};
+ExpertLoad DistinctExperts(double held, double all, double chosen, double rows);
+
 OpCost Total(std::span<const OpCost> costs);
 
 }  // namespace weft::program

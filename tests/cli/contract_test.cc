@@ -272,7 +272,7 @@ TEST_F(Contract, Version) {
 
 TEST_F(Contract, HelpHasExamples) {
     for (const char* command : {"run", "bench", "logits", "tokenize", "perplexity", "inspect",
-                                "models", "trace", "pull", "worker", "key"}) {
+                                "models", "trace", "pull", "worker", "key", "plan"}) {
         const Ran ran = RunWeft({command, "--help"});
         EXPECT_EQ(ran.status, 0) << command;
         EXPECT_NE(ran.out.find("Examples:"), std::string::npos) << command;

@@ -27,8 +27,14 @@ Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Famil
 
 Result<FolderConfig> ReadFolderConfig(const std::string& path) {
     const std::string config_path = std::filesystem::path(path) / "config.json";
+    WEFT_ASSIGN(std::string text, ReadTextFile(config_path, kMostConfigBytes));
+    return ParseFolderConfig(std::move(text), path);
+}
+
+Result<FolderConfig> ParseFolderConfig(std::string text, const std::string& path) {
+    const std::string config_path = std::filesystem::path(path) / "config.json";
     FolderConfig read;
-    WEFT_ASSIGN(read.text, ReadTextFile(config_path, kMostConfigBytes));
+    read.text = std::move(text);
     WEFT_ASSIGN(const Config whole, Config::Parse(read.text, config_path));
     WEFT_ASSIGN(read.family, FindFamily(whole));
     WEFT_ASSIGN(read.config, TextConfig(whole, *read.family));

@@ -23,5 +23,7 @@ struct FolderConfig {
 
 // Errors: kNotFound (no config.json), kCorrupt, kUnsupported (the architecture).
 Result<FolderConfig> ReadFolderConfig(const std::string& path);
+// The same of a config.json's text. path: the folder that it belongs to; no such folder need be.
+Result<FolderConfig> ParseFolderConfig(std::string text, const std::string& path);
 
 }  // namespace weft::model_files::hf

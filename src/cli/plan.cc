@@ -1,0 +1,213 @@
+// weft plan: which layout of a model on which machines, how fast, whether it fits, what limits it.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "plan/search.h"
+#include "plan/shapes.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kPlanFooter =
+    "Examples:\n"
+    "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce --context 4096\n"
+    "  weft plan llama-3.1-70b:q4_k_m --machines 2xstrix-halo+1xrtx-4090,10gbe --explain\n"
+    "  weft plan model.gguf --machines 8xmy-machine.json,tcp --batch 16 --json\n\n"
+    "MODEL is a GGUF file, a Hugging Face folder, a config.json alone, synthetic:NAME, or the "
+    "name\n"
+    "of a well-known model, NAME[:TYPE] with a TYPE of 'weft quantize'. No weights are read.\n"
+    "--machines COUNTxMACHINE[+COUNTxMACHINE],WIRE: names of the folder machines/, or paths of\n"
+    "such files. docs/plan.md says what the figures rest on.";
+
+struct PlanFlags {
+    std::string model, machines, runtime = "weft", kv = "f16";
+    plan::Workload load;
+    bool explain = false, json = false;
+};
+
+constexpr size_t kMostLayouts = 12;  // in the table
+
+double MicrosecondTenths(double seconds) {
+    return std::round(seconds * 1e7) / 10;
+}
+
+Json ExplainJson(const plan::Breakdown& parts) {
+    Json json;
+    for (const plan::BreakdownRow& row : plan::BreakdownRows()) {
+        json[row.name] = parts.*row.seconds;
+    }
+    json["total"] = parts.total();
+    return json;
+}
+
+Json LayoutJson(const plan::Prediction& p, bool explain) {
+    const auto [limit, share] = p.limit();
+    const plan::MemoryUse& worst = p.worst();
+    Json json = {{"layout", p.name},
+                 {"tp", p.layout.tp},
+                 {"pp", p.layout.pp},
+                 {"ep", std::max(p.layout.ep, 1)},
+                 {"machines", p.hosts},
+                 {"tok_s", p.tok_s},
+                 {"tok_s_spread", p.spread},
+                 {"ttft_s", p.ttft_s},
+                 {"fits", p.fits()},
+                 {"worst_rank", worst.rank},
+                 {"worst_rank_bytes", worst.total()},
+                 {"worst_rank_room_bytes", worst.room},
+                 {"limit", limit},
+                 {"limit_share", share},
+                 {"joules_per_token", nullptr}};
+    if (p.joules_per_token) json["joules_per_token"] = *p.joules_per_token;
+    Json memory = Json::array();
+    for (const plan::MemoryUse& use : p.memory) {
+        memory.push_back({{"rank", use.rank},
+                          {"weight_bytes", use.weights},
+                          {"kv_bytes", use.cache},
+                          {"work_bytes", use.work}});
+    }
+    json["memory"] = std::move(memory);
+    if (explain) {
+        json["token_s"] = ExplainJson(p.token);
+        json["prompt_s"] = ExplainJson(p.prompt);
+    }
+    return json;
+}
+
+Json PlanAsJson(const plan::Plan& found, const PlanFlags& flags) {
+    Json layouts = Json::array(), what_if = Json::array();
+    for (const plan::Prediction& p : found.layouts) {
+        layouts.push_back(LayoutJson(p, flags.explain));
+    }
+    for (const plan::WhatIf& w : found.what_if) {
+        what_if.push_back({{"what", w.words},
+                           {"layout", w.layout},
+                           {"tok_s", w.tok_s},
+                           {"gain", w.gain},
+                           {"stop_here", w.machines && w.gain < plan::kWorthwhile}});
+    }
+    return {{"model", flags.model},          {"machines", flags.machines},
+            {"runtime", flags.runtime},      {"context", flags.load.context},
+            {"batch", flags.load.batch},     {"prompt", flags.load.prompt_tokens()},
+            {"layouts", std::move(layouts)}, {"refused", found.refused},
+            {"what_if", std::move(what_if)}};
+}
+
+void PrintLayouts(const plan::Plan& found) {
+    fmt::print("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}\n", "layout", "machines", "tok/s",
+               "TTFT", "fits (worst rank)", "limited by", "J/token");
+    const size_t shown = std::min(found.layouts.size(), kMostLayouts);
+    for (size_t i = 0; i < shown; ++i) {
+        const plan::Prediction& p = found.layouts[i];
+        const plan::MemoryUse& worst = p.worst();
+        const auto [limit, share] = p.limit();
+        fmt::print("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}{}\n", p.name, p.hosts,
+                   fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
+                   fmt::format("{:.{}f} s", p.ttft_s,
+                               p.ttft_s < 1    ? 2
+                               : p.ttft_s < 10 ? 1
+                                               : 0),
+                   fmt::format("{}{:.1f} of {:.0f} GB",
+                               p.fits() ? "" : "no: ", worst.total() * 1e-9, worst.room * 1e-9),
+                   fmt::format("{} {:.0f} %", limit, share * 100),
+                   p.joules_per_token ? fmt::format("{:.1f}", *p.joules_per_token) : "-",
+                   i == 0 && p.fits() ? "   <- fastest" : "");
+    }
+    if (shown < found.layouts.size()) {
+        fmt::print("({} more: --json has all)\n", found.layouts.size() - shown);
+    }
+    if (!found.layouts[0].fits())
+        fmt::print("No layout fits: the one that lacks least is first.\n");
+}
+
+void PrintWhatIf(const plan::Plan& found) {
+    std::string line;
+    for (const plan::WhatIf& w : found.what_if) {
+        line += fmt::format("{}{} {:.1f}{}", line.empty() ? "" : " | ", w.words, w.tok_s,
+                            w.machines && w.gain < plan::kWorthwhile ? " (stop here)" : "");
+    }
+    if (!line.empty()) fmt::print("what if: {}\n", line);
+}
+
+// Each part is rounded on its own, and the total is the sum of what is printed.
+void PrintParts(const char* what, const plan::Breakdown& parts) {
+    fmt::print("\n{}\n", what);
+    double total = 0;
+    for (const plan::BreakdownRow& row : plan::BreakdownRows()) {
+        const double us = MicrosecondTenths(parts.*row.seconds);
+        total += us;
+        fmt::print("  {:<14} {:>14.1f} us {:>6.1f} %\n", row.name, us,
+                   parts.*row.seconds / parts.total() * 100);
+    }
+    fmt::print("  {:<14} {:>14.1f} us\n", "total", total);
+}
+
+void PrintExplained(const plan::Prediction& p) {
+    PrintParts(fmt::format("{}: a token of each sequence", p.name).c_str(), p.token);
+    PrintParts(fmt::format("{}: a prompt", p.name).c_str(), p.prompt);
+    fmt::print("\n{}: memory of rank\n", p.name);
+    for (const plan::MemoryUse& use : p.memory) {
+        fmt::print("  {:>4}  weights {:.2f} GB + KV cache {:.2f} GB + work {:.2f} GB\n", use.rank,
+                   static_cast<double>(use.weights) * 1e-9, static_cast<double>(use.cache) * 1e-9,
+                   static_cast<double>(use.work) * 1e-9);
+    }
+}
+
+Status RunPlan(PlanFlags& flags) {
+    const auto kv_dtype = DTypeOfName(flags.kv);
+    WEFT_ASSIGN(const plan::Library library, plan::Library::Open());
+    WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
+    WEFT_ASSIGN(const plan::Runtime runtime, library.FindRuntime(flags.runtime));
+    WEFT_ASSIGN(const auto source, plan::OpenShape(flags.model));
+    WEFT_ASSIGN(const plan::ModelWalk walk, plan::ModelWalk::Make(*source, *kv_dtype));
+    WEFT_ASSIGN(const plan::Plan found, plan::Search(walk, cluster, runtime, library, flags.load));
+    if (flags.json) {
+        PrintJson(PlanAsJson(found, flags));
+        return {};
+    }
+    PrintLayouts(found);
+    PrintWhatIf(found);
+    if (flags.explain) PrintExplained(found.layouts[0]);
+    return {};
+}
+
+}  // namespace
+
+void AddPlan(const Command& app, int& status) {
+    auto flags = std::make_shared<PlanFlags>();
+    const Command command =
+        app.AddCommand("plan", "Which layout on which machines: speed, memory, what limits it");
+    command.Footer(kPlanFooter);
+    command.AddOption("MODEL", flags->model, "A model, its config.json or its name").Required();
+    command.AddOption("--machines", flags->machines, "Such as 4xstrix-halo,roce").Required();
+    command.AddOption("--context", flags->load.context, "Tokens that each sequence has")
+        .Range(int64_t{1}, int64_t{1} << 24)
+        .ShowDefault();
+    command.AddOption("--batch", flags->load.batch, "Sequences that decode together")
+        .Range(int64_t{1}, int64_t{1} << 16)
+        .ShowDefault();
+    command
+        .AddOption("--prompt", flags->load.prompt,
+                   "Tokens of the prompt that TTFT is of (default: --context)")
+        .Range(int64_t{1}, int64_t{1} << 24);
+    command.AddOption("--chunk", flags->load.chunk, "Tokens of a prompt in one step")
+        .Range(int64_t{1}, int64_t{1} << 20)
+        .ShowDefault();
+    command.AddOption("--kv", flags->kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
+        .OneOf({"f16", "bf16", "q8_0", "f32"})
+        .ShowDefault();
+    command
+        .AddOption("--runtime", flags->runtime,
+                   "Whose overheads: weft, or another program of machines/runtimes.json")
+        .ShowDefault();
+    command.AddFlag("--explain", flags->explain, "What the best layout's seconds are spent on");
+    AddJson(command, flags->json);
+    SetCallback(command, flags, flags->json, status, RunPlan);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,96 @@
+#include "coll/seconds.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace weft::coll {
+namespace {
+
+// Everybody sends `bytes` to each of the others at once.
+double ToOthers(const TierGroup& group, double bytes) {
+    const double n = group.ranks, p = group.per_host();
+    const auto over = [&](const Tier& tier, double messages, double sent) {
+        return messages == 0
+                   ? 0.0
+                   : tier.latency_s + messages * tier.per_message_s + sent / tier.bytes_per_s;
+    };
+    const double near = over(group.near, p - 1, (p - 1) * bytes);
+    if (group.hosts == 1) return near;
+    // The host's link carries what each of its ranks sends to each rank of other hosts.
+    return std::max(near, over(group.far, n - p, p * (n - p) * bytes));
+}
+
+// Messages of `bytes` to a neighbour in the order of ranks: the slowest link of the ring.
+double AroundOnce(const TierGroup& group, double bytes) {
+    double most = 0;
+    if (group.per_host() > 1) most = MessageSeconds(group.near, bytes);
+    return group.hosts > 1 ? std::max(most, MessageSeconds(group.far, bytes)) : most;
+}
+
+double OneShotSeconds(const TierGroup& group, double bytes) {
+    return ToOthers(group, bytes);
+}
+
+double TwoShotSeconds(const TierGroup& group, double bytes) {
+    return 2 * ToOthers(group, bytes / group.ranks);
+}
+
+double RingSeconds(const TierGroup& group, double bytes) {
+    return 2 * (group.ranks - 1) * AroundOnce(group, bytes / group.ranks);
+}
+
+// Partners at distance 1, 2, 4, ...: within a host as long as that is less than its ranks; then all
+// of a host's ranks use its link at once.
+double RecursiveDoublingSeconds(const TierGroup& group, double bytes) {
+    const int pairs = static_cast<int>(std::bit_floor(static_cast<unsigned>(group.ranks)));
+    const double shared = group.per_host() * bytes;
+    const auto exchange = [&](int distance) {
+        return distance < group.per_host() ? MessageSeconds(group.near, bytes)
+                                           : MessageSeconds(group.far, shared);
+    };
+    double seconds = 0;
+    for (int distance = 1; distance < pairs; distance *= 2) seconds += exchange(distance);
+    // Ranks beyond the largest power of two give, and get.
+    return pairs == group.ranks ? seconds : seconds + 2 * exchange(pairs);
+}
+
+double HierarchicalSeconds(const TierGroup& group, double bytes) {
+    const TierGroup leaders{group.hosts, group.hosts, group.near, group.far};
+    const TierGroup host{group.per_host(), 1, group.near, group.far};
+    return 2 * ToOthers(host, bytes) + OneShotSeconds(leaders, bytes);
+}
+
+}  // namespace
+
+double MessageSeconds(const Tier& tier, double bytes) {
+    return tier.latency_s + tier.per_message_s + bytes / tier.bytes_per_s;
+}
+
+double AllReduceSeconds(const TierGroup& group, Algorithm algorithm, double bytes) {
+    if (group.ranks < 2) return 0;
+    switch (algorithm) {
+        case Algorithm::kAuto: {
+            const GroupShape shape{group.ranks, group.hosts, group.hosts > 1};
+            const auto size = static_cast<size_t>(std::min(bytes, 0x1p62));
+            const Choice choice = Tuning::BuiltIn(shape).For(Collective::kAllReduce, size);
+            return AllReduceSeconds(group, choice.algorithm, bytes);
+        }
+        case Algorithm::kOneShot: return OneShotSeconds(group, bytes);
+        case Algorithm::kTwoShot: return TwoShotSeconds(group, bytes);
+        case Algorithm::kRing: return RingSeconds(group, bytes);
+        case Algorithm::kRecursiveDoubling: return RecursiveDoublingSeconds(group, bytes);
+        case Algorithm::kHierarchical: return HierarchicalSeconds(group, bytes);
+    }
+    return 0;
+}
+
+double AllGatherSeconds(const TierGroup& group, double bytes) {
+    return group.ranks < 2 ? 0 : ToOthers(group, bytes / group.ranks);
+}
+
+double ReduceScatterSeconds(const TierGroup& group, double bytes) {
+    return group.ranks < 2 ? 0 : ToOthers(group, bytes / group.ranks);
+}
+
+}  // namespace weft::coll

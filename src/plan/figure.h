@@ -1,0 +1,63 @@
+// A figure of a machine, a wire or a program: a number with its unit, and how it is known.
+//
+// In files a figure is {"is": "215 GB/s", "mark": "measured", "source": "where it is from"}. Units
+// are written out, each figure takes those of its own kind:
+//     bytes      B, KB, MB, GB, TB, KiB, MiB, GiB, TiB
+//     rate       any of these per second (GB/s), and Mbit/s, Gbit/s
+//     compute    GFLOP/s, TFLOP/s, PFLOP/s
+//     time       ns, us, ms, s
+//     power      W        price  EUR, USD        share  % (or a plain number from 0 to 1)
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace weft::plan {
+
+enum class Mark { kMeasured, kFitted, kDataSheet, kGuessed };
+const char* MarkName(Mark mark);  // "measured", "fitted", "data sheet", "guessed"
+
+enum class Unit { kBytes, kRate, kCompute, kTime, kPower, kPrice, kShare };
+
+struct Figure {
+    double value = 0;  // bytes, bytes/s, FLOP/s, s, W, currency units, a share of 1
+    Mark mark = Mark::kGuessed;
+    std::string source;
+    // How far the true value may be off, as a share of the value (one standard deviation): 3 % of
+    // what is measured, 7 % fitted, 10 % data sheet, 30 % guessed.
+    double spread() const;
+};
+
+// "215 GB/s" -> 2.15e11. Errors: kUsage: says which units there are.
+Result<double> ParseQuantity(std::string_view text, Unit unit);
+
+// Reads the members of one JSON object; keeps the first error, which names `where` and the key.
+// Members that nobody asked for are an error of Finish().
+class ObjectReader {
+  public:
+    ObjectReader(const nlohmann::json& object, std::string where);
+
+    Figure Need(const char* key, Unit unit);
+    // false: there is none, and `figure` is as it was.
+    bool Take(const char* key, Unit unit, Figure& figure);
+    std::string Text(const char* key, std::string fallback = "");
+    int Count(const char* key, int fallback, int least, int most);
+    // A member that the caller reads itself; nullptr where there is none.
+    const nlohmann::json* Member(const char* key);
+
+    const std::string& where() const { return where_; }
+    void Fail(std::string words);
+    Status Finish() const;
+
+  private:
+    Figure Read(const nlohmann::json& member, const char* key, Unit unit);
+
+    const nlohmann::json& object_;
+    std::string where_, error_;
+    std::vector<std::string> known_;
+};
+
+}  // namespace weft::plan

@@ -1,0 +1,265 @@
+#include "plan/machine.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace weft::plan {
+namespace {
+
+constexpr int kMostHosts = 16384, kMostDevices = 1024;
+constexpr size_t kMostFileBytes = size_t{1} << 20;
+
+LinkTier ReadTier(const nlohmann::json& json, const std::string& where, ObjectReader& outer) {
+    ObjectReader reader(json, where);
+    LinkTier tier;
+    tier.ranks = reader.Count("ranks", 1, 2, kMostHosts);
+    tier.bandwidth = reader.Need("bandwidth", Unit::kRate);
+    tier.latency = reader.Need("latency", Unit::kTime);
+    if (const Status read = reader.Finish(); !read.ok()) outer.Fail(read.error().message);
+    return tier;
+}
+
+void ReadTiers(ObjectReader& reader, Machine& machine) {
+    const nlohmann::json* tiers = reader.Member("tiers");
+    if (tiers != nullptr) {
+        ObjectReader inner(*tiers, "tiers");
+        for (const char* name : {"device", "host"}) {
+            const nlohmann::json* tier = inner.Member(name);
+            if (tier != nullptr) {
+                machine.within.push_back(ReadTier(*tier, fmt::format("tiers.{}", name), reader));
+            }
+        }
+        if (const nlohmann::json* island = inner.Member("island"); island != nullptr) {
+            machine.island = ReadTier(*island, "tiers.island", reader);
+        }
+        if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
+    }
+    const bool joined = !machine.within.empty() && machine.within.back().ranks >= machine.devices;
+    if (machine.devices > 1 && !joined) {
+        reader.Fail(fmt::format("tiers: {} devices, and none joins them all", machine.devices));
+    }
+}
+
+Wire ReadWire(const nlohmann::json& json, const std::string& name, Status& status) {
+    ObjectReader reader(json, "machines/wires.json: " + name);
+    Wire wire;
+    wire.name = name;
+    wire.about = reader.Text("about");
+    wire.instead = reader.Text("instead");
+    wire.bandwidth = reader.Need("bandwidth", Unit::kRate);
+    wire.latency = reader.Need("latency", Unit::kTime);
+    if (status.ok()) status = reader.Finish();
+    return wire;
+}
+
+Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status& status) {
+    ObjectReader reader(json, "machines/runtimes.json: " + name);
+    Runtime runtime;
+    runtime.name = name;
+    runtime.about = reader.Text("about");
+    runtime.op = reader.Need("op", Unit::kTime);
+    runtime.sync = reader.Need("sync", Unit::kTime);
+    runtime.hop = reader.Need("hop", Unit::kTime);
+    runtime.compute_share = reader.Need("compute_share", Unit::kShare);
+    runtime.value_bytes = reader.Count("value_bytes", 0, 0, 8);
+    if (status.ok()) status = reader.Finish();
+    return runtime;
+}
+
+template <typename T>
+std::vector<std::string> NamesOf(const std::map<std::string, T>& map) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : map) names.push_back(name);
+    return names;
+}
+
+template <typename T>
+Result<T> FindIn(const std::map<std::string, T>& map, const std::string& name, const char* what) {
+    const auto found = map.find(name);
+    if (found != map.end()) return found->second;
+    return MakeError(ErrorCode::kUsage, "no {} is called '{}'; there are {}", what, name,
+                     fmt::join(NamesOf(map), ", "));
+}
+
+// "4xstrix-halo" -> 4, and the word behind the x; a word without a number counts once.
+Result<int> TakeHosts(std::string& word) {
+    int hosts = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), hosts);
+    const bool counted = end != word.data() && end != word.data() + word.size() && *end == 'x';
+    if (!counted) return 1;
+    if (error != std::errc() || hosts < 1 || hosts > kMostHosts) {
+        return MakeError(ErrorCode::kUsage, "--machines: '{}': expected 1 to {} machines", word,
+                         kMostHosts);
+    }
+    word.erase(0, static_cast<size_t>(end + 1 - word.data()));
+    return hosts;
+}
+
+}  // namespace
+
+Result<Machine> ParseMachine(std::string_view text, const std::string& name,
+                             const std::string& where) {
+    const auto json = ParseJsonText(text, {.bytes = kMostFileBytes, .depth = 8});
+    if (!json.ok()) {
+        return MakeError(ErrorCode::kUsage, "{}: {}", where, json.error().message);
+    }
+    ObjectReader reader(*json, where);
+    Machine machine;
+    machine.name = name;
+    machine.about = reader.Text("about");
+    machine.wire = reader.Text("wire", "10gbe");
+    machine.devices = reader.Count("devices", 1, 1, kMostDevices);
+    machine.memory = reader.Need("memory", Unit::kBytes);
+    machine.bandwidth = reader.Need("bandwidth", Unit::kRate);
+    machine.compute = reader.Need("compute", Unit::kCompute);
+    ReadTiers(reader, machine);
+    const auto optional = [&](const char* key, Unit unit, std::optional<Figure>& figure) {
+        Figure read;
+        if (reader.Take(key, unit, read)) figure = read;
+    };
+    optional("watts_idle", Unit::kPower, machine.watts_idle);
+    optional("watts_busy", Unit::kPower, machine.watts_busy);
+    optional("price", Unit::kPrice, machine.price);
+    WEFT_TRY(reader.Finish());
+    return machine;
+}
+
+Result<Library> Library::Open() {
+    Library library;
+    Status status;
+    for (const EmbeddedFile& file : EmbeddedFiles()) {
+        if (file.folder != "machines") continue;
+        const std::string name(file.name), where = fmt::format("machines/{}.json", name);
+        if (name != "wires" && name != "runtimes") {
+            WEFT_ASSIGN(Machine machine, ParseMachine(file.text, name, where));
+            library.machines_.emplace(name, std::move(machine));
+            continue;
+        }
+        WEFT_ASSIGN(const nlohmann::json json, ParseJsonText(file.text));
+        for (const auto& [key, value] : json.items()) {
+            if (name == "wires") {
+                library.wires_.emplace(key, ReadWire(value, key, status));
+            } else {
+                library.runtimes_.emplace(key, ReadRuntime(value, key, status));
+            }
+        }
+    }
+    WEFT_TRY(status);
+    return library;
+}
+
+Result<Machine> Library::FindMachine(const std::string& word) const {
+    if (word.find('/') == word.npos && !word.ends_with(".json")) {
+        return FindIn(machines_, word, "machine");
+    }
+    WEFT_ASSIGN(const std::string text, ReadTextFile(word, kMostFileBytes));
+    const size_t begin = word.find_last_of('/') + 1;
+    const size_t end = word.ends_with(".json") ? word.size() - 5 : word.size();
+    return ParseMachine(text, word.substr(begin, end - begin), word);
+}
+
+Result<Wire> Library::FindWire(const std::string& name) const {
+    return FindIn(wires_, name, "wire");
+}
+
+Result<Runtime> Library::FindRuntime(const std::string& name) const {
+    return FindIn(runtimes_, name, "runtime");
+}
+
+std::vector<std::string> Library::MachineNames() const {
+    return NamesOf(machines_);
+}
+std::vector<std::string> Library::WireNames() const {
+    return NamesOf(wires_);
+}
+std::vector<std::string> Library::RuntimeNames() const {
+    return NamesOf(runtimes_);
+}
+
+Result<Cluster> Library::ParseCluster(const std::string& words) const {
+    Cluster cluster;
+    cluster.words = words;
+    const size_t comma = words.rfind(',');
+    std::string list = words.substr(0, comma);
+    while (!list.empty()) {
+        const size_t plus = std::min(list.find('+'), list.size());
+        std::string word = list.substr(0, plus);
+        list.erase(0, plus + 1);
+        WEFT_ASSIGN(const int hosts, TakeHosts(word));
+        WEFT_ASSIGN(const Machine machine, FindMachine(word));
+        if (cluster.hosts.size() + static_cast<size_t>(hosts) > kMostHosts) {
+            return MakeError(ErrorCode::kUsage, "--machines: more than {} machines", kMostHosts);
+        }
+        cluster.hosts.insert(cluster.hosts.end(), static_cast<size_t>(hosts), machine);
+    }
+    if (cluster.hosts.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--machines: expected such as 4xstrix-halo,roce; machines are {}",
+                         fmt::join(MachineNames(), ", "));
+    }
+    const std::string wire = comma == words.npos ? cluster.hosts[0].wire : words.substr(comma + 1);
+    WEFT_ASSIGN(cluster.wire, FindWire(wire));
+    return cluster;
+}
+
+int Cluster::ranks() const {
+    int ranks = 0;
+    for (const Machine& host : hosts) ranks += host.devices;
+    return ranks;
+}
+
+int Cluster::host_of(int rank) const {
+    if (alike()) return rank / hosts[0].devices;
+    int host = 0;
+    for (int first = hosts[0].devices; rank >= first;
+         first += hosts[static_cast<size_t>(host)].devices) {
+        ++host;
+    }
+    return host;
+}
+
+bool Cluster::alike() const {
+    return std::ranges::all_of(hosts,
+                               [&](const Machine& host) { return host.name == hosts[0].name; });
+}
+
+coll::Tier Cluster::Between(int rank, int other) const {
+    const Machine& machine = machine_of(rank);
+    const int low = std::min(rank, other), high = std::max(rank, other);
+    if (host_of(low) == host_of(high)) {
+        for (const LinkTier& tier : machine.within) {
+            if (low / tier.ranks == high / tier.ranks) return tier.AsTier();
+        }
+        return {1, 0, 0};  // a rank and itself: nothing is sent
+    }
+    const std::optional<LinkTier>& island = machine.island;
+    if (island && low / island->ranks == high / island->ranks) return island->AsTier();
+    return wire.AsTier();
+}
+
+coll::TierGroup Cluster::GroupOf(int first, int count, int stride) const {
+    if (count < 2) return {};
+    const int last = first + (count - 1) * stride;
+    const int hosts_between = host_of(last) - host_of(first) + 1;
+    coll::TierGroup group;
+    group.ranks = count;
+    group.hosts = std::min(hosts_between, count);
+    group.far = Between(first, last);
+    // Neighbours of one host, as far from each other as ranks of a host are.
+    const int near = std::min(last, first + (group.per_host() - 1) * stride);
+    group.near = near > first && host_of(near) == host_of(first) ? Between(first, near) : group.far;
+    return group;
+}
+
+Cluster Cluster::WithHosts(int count) const {
+    Cluster cluster = *this;
+    cluster.hosts.resize(static_cast<size_t>(count), hosts.back());
+    return cluster;
+}
+
+}  // namespace weft::plan

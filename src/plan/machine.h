@@ -1,0 +1,117 @@
+// Machines, wires and runtimes as files describe them, and a cluster made of them.
+//
+// A machine (machines/NAME.json) is one host:
+//     about       words
+//     devices     how many ranks a host has: GPUs, or 1
+//     memory      of a device that a model may use
+//     bandwidth   of a device's memory. A data sheet's figure counts for kSustained of itself
+//     compute     of a device: dense BF16 matrix products
+//     tiers       links within the host: {"device": TIER, "host": TIER}, and "island" over several
+//                 hosts; TIER: {"ranks": 8, "bandwidth": .., "latency": ..}, so many ranks share it
+//     wire        the name of a wire: what joins hosts, unless the cluster says another
+//     watts_idle, watts_busy, price (of a host)
+// A wire (machines/wires.json): bandwidth of a host, one way, over all its rails; latency of a
+// message; `rails` (words only where 1); `instead`, another wire worth comparing.
+// A runtime (machines/runtimes.json): what the program that runs costs beside its bytes:
+//     op      seconds of each op of the Program
+//     sync    seconds of each collective, beside the wire
+//     hop     seconds of each message between stages, beside the wire
+//     compute_share   of a device's compute that large products reach
+//     value_bytes     of a value that is summed over ranks; 0: as the Program has it
+// devices and compute are of one rank; all figures are marked (plan/figure.h). Unknown keys and
+// units are errors.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "coll/seconds.h"
+#include "plan/figure.h"
+
+namespace weft::plan {
+
+// What a device reads of its memory's data sheet: Strix Halo's 215 of 256 GB/s.
+inline constexpr double kSustained = 0.84;
+
+struct LinkTier {
+    int ranks = 1;
+    Figure bandwidth, latency;
+    coll::Tier AsTier() const { return {bandwidth.value, latency.value, 0}; }
+};
+
+struct Wire {
+    std::string name, about, instead;
+    Figure bandwidth, latency;
+    coll::Tier AsTier() const { return {bandwidth.value, latency.value, 0}; }
+};
+
+struct Machine {
+    std::string name, about, wire;
+    int devices = 1;
+    Figure memory, bandwidth, compute;
+    std::vector<LinkTier> within;  // those of a host, ascending ranks
+    std::optional<LinkTier> island;
+    std::optional<Figure> watts_idle, watts_busy, price;
+    double sustained_bytes_per_s() const {
+        return bandwidth.value * (bandwidth.mark == Mark::kDataSheet ? kSustained : 1);
+    }
+};
+
+struct Runtime {
+    std::string name, about;
+    Figure op, sync, hop, compute_share;
+    int value_bytes = 0;
+};
+
+// Hosts in order, ranks numbered host by host.
+struct Cluster {
+    std::string words;
+    std::vector<Machine> hosts;
+    Wire wire;
+    int ranks() const;
+    int host_of(int rank) const;
+    const Machine& machine_of(int rank) const { return hosts[static_cast<size_t>(host_of(rank))]; }
+    bool alike() const;  // all hosts are the same machine
+    // The tiers of ranks first, first + stride, ... (count of them).
+    coll::TierGroup GroupOf(int first, int count, int stride = 1) const;
+    coll::Tier Between(int rank, int other) const;
+    // Hosts [0, count) of it; more than there are: the last one again.
+    Cluster WithHosts(int count) const;
+};
+
+// The files of machines/, which are part of the program.
+class Library {
+  public:
+    static Result<Library> Open();
+    // A name of the folder, or a path of such a file.
+    Result<Machine> FindMachine(const std::string& word) const;
+    Result<Wire> FindWire(const std::string& name) const;
+    Result<Runtime> FindRuntime(const std::string& name) const;
+    // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host). Errors: kUsage.
+    Result<Cluster> ParseCluster(const std::string& words) const;
+    std::vector<std::string> MachineNames() const;
+    std::vector<std::string> WireNames() const;
+    std::vector<std::string> RuntimeNames() const;
+
+  private:
+    std::map<std::string, Machine> machines_;
+    std::map<std::string, Wire> wires_;
+    std::map<std::string, Runtime> runtimes_;
+};
+
+// Of one file's text. Errors: kUsage, naming `where` and the key.
+Result<Machine> ParseMachine(std::string_view text, const std::string& name,
+                             const std::string& where);
+
+// Files that are part of the program, by folder ("machines", "shapes") and name without ".json".
+struct EmbeddedFile {
+    std::string_view folder, name, text;
+};
+std::span<const EmbeddedFile> EmbeddedFiles();
+
+}  // namespace weft::plan

@@ -1,0 +1,58 @@
+// What one layout of a model on a cluster would do: seconds of a token, of a prompt, memory.
+//
+// A step of T rows is walked rank by rank (plan/walk.h). Each op takes as long as its bytes or its
+// arithmetic, whichever is more, and the runtime's overhead; a collective takes what its algorithm
+// takes over the tiers that its ranks span (coll/seconds.h), and the runtime's. A stage is as slow
+// as its slowest tensor rank. With P stages and B sequences, min(P, B) steps are in flight.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/machine.h"
+#include "plan/walk.h"
+
+namespace weft::plan {
+
+struct Workload {
+    int64_t context = 4096;  // positions of each sequence while it decodes
+    int64_t batch = 1;       // sequences
+    int64_t prompt = 0;      // tokens of a prompt; 0: as many as the context
+    int64_t chunk = 512;     // most rows of a step
+    int64_t prompt_tokens() const { return prompt > 0 ? prompt : context; }
+};
+
+struct MemoryUse {
+    int rank = 0;
+    uint64_t weights = 0, cache = 0, work = 0;
+    double room = 0;  // of the device
+    double total() const { return static_cast<double>(weights + cache + work); }
+    bool fits() const { return total() <= room; }
+};
+
+struct Prediction {
+    model::Layout layout;
+    std::string name;  // "tp4", "tp2 pp2", "tp4 ep4"
+    int hosts = 1;
+    Breakdown token;                // of one token of each sequence; adds up to batch / tok_s
+    Breakdown prompt;               // of a whole prompt
+    std::vector<MemoryUse> memory;  // by rank
+    double tok_s = 0;               // of all sequences
+    double spread = 0;              // of tok_s, one standard deviation
+    double ttft_s = 0;
+    std::optional<double> joules_per_token;
+    const MemoryUse& worst() const;  // the rank with the least room left, by share
+    bool fits() const { return worst().fits(); }
+    // The part of a token that takes longest, and its share.
+    std::pair<const char*, double> limit() const;
+};
+
+// The layout's ranks are the first of the cluster. Errors: kUnsupported (the model can't be cut
+// so).
+Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
+                           const model::Layout& layout, const Workload& load);
+
+}  // namespace weft::plan

@@ -1,0 +1,40 @@
+// The search over layouts: every way to cut a model over a cluster's ranks, best first, and what
+// else the cluster could be.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/predict.h"
+
+namespace weft::plan {
+
+// More machines that make a token less than this much faster are not worth having.
+inline constexpr double kWorthwhile = 0.05;
+
+// Each layout is tried on its own, which takes some seconds for so many ranks.
+inline constexpr int kMostSearched = 1024;
+
+struct WhatIf {
+    std::string words;  // "tcp", "5 machines", "half the latency"
+    std::string layout;
+    double tok_s = 0;
+    double gain = 0;        // over the best layout of the cluster as it is: 0.1 is 10 % faster
+    bool machines = false;  // about their number: gains under kWorthwhile say to stop
+};
+
+struct Plan {
+    std::vector<Prediction> layouts;   // those that fit first, by tok_s; never empty
+    std::vector<std::string> refused;  // layouts that the model can't be cut in, and why
+    std::vector<WhatIf> what_if;       // empty where nothing fits
+};
+
+// All tp x pp (x expert groups) of all ranks, of the first 1, 2, 4, ... devices of a host
+// and of the first 1, 2, 4, ... hosts. Of unlike hosts
+// the shares follow what each device reads a second. Errors: kUnsupported where no layout can be,
+// or there are more than kMostSearched ranks.
+Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
+                    const Library& library, const Workload& load);
+
+}  // namespace weft::plan

@@ -1,0 +1,259 @@
+#include "plan/shapes.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include "base/file.h"
+#include "model/hyper.h"
+#include "model_files/hf/folder_config.h"
+#include "plan/machine.h"
+#include "quantize/plan.h"
+
+namespace weft::plan {
+namespace {
+
+using model_files::ModelSource;
+using model_files::TensorInfo;
+
+class ShapeModel final : public ModelSource {
+  public:
+    ShapeModel(std::string name, model_files::hf::FolderConfig config)
+        : name_(std::move(name)),
+          header_(std::move(config.header)),
+          meta_(name_, std::move(config.entries)) {}
+
+    const std::string& name() const override { return name_; }
+    const model_files::Metadata& meta() const override { return meta_; }
+    const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+    const TensorInfo* FindTensor(std::string_view tensor) const override {
+        const auto found = index_.find(std::string(tensor));
+        return found == index_.end() ? nullptr : &tensors_[found->second];
+    }
+    Status ReadRows(const TensorInfo& tensor, int64_t, int64_t, int64_t, int64_t,
+                    std::span<std::byte>, uint64_t*) const override {
+        return MakeError(ErrorCode::kNotFound,
+                         "{}: only the model's shape is here, tensor {} has no numbers. 'weft "
+                         "pull' fetches a model",
+                         name_, tensor.name);
+    }
+    Result<std::string> Fingerprint() const override {
+        return MakeError(ErrorCode::kNotFound, "{}: only the model's shape is here", name_);
+    }
+
+    // dims: columns first.
+    void Add(const std::string& tensor, std::vector<int64_t> dims, DType dtype = DType::kBF16) {
+        TensorInfo info{tensor,       dtype, dims[0], 1, static_cast<int>(dims.size()),
+                        {1, 1, 1, 1}, 0,     0,       0};
+        for (size_t i = 0; i < dims.size(); ++i) {
+            info.dims[i] = dims[i];
+            if (i > 0) info.rows *= dims[i];
+        }
+        info.bytes = static_cast<uint64_t>(info.rows * RowBytes(dtype, info.cols));
+        index_.emplace(tensor, tensors_.size());
+        tensors_.push_back(std::move(info));
+    }
+    void SetType(size_t index, DType dtype) {
+        TensorInfo& info = tensors_[index];
+        info.dtype = dtype;
+        info.bytes = static_cast<uint64_t>(info.rows * RowBytes(dtype, info.cols));
+    }
+
+  private:
+    std::string name_;
+    std::vector<std::byte> header_;  // meta_ points into it
+    model_files::Metadata meta_;
+    std::vector<TensorInfo> tensors_;
+    std::unordered_map<std::string, size_t> index_;
+};
+
+// The tensors of a model of some architecture, as its GGUF files have them.
+class ShapeWriter {
+  public:
+    ShapeWriter(ShapeModel& model, const model::Hyper& hyper, const model_files::hf::Config& config)
+        : model_(model), h_(hyper), config_(config), name_(hyper.architecture) {}
+
+    Status Run() {
+        if (name_ == "gemma4") {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: the tensors of '{}' don't follow from its config.json; take a "
+                             "folder or a file with weights",
+                             model_.name(), name_);
+        }
+        WEFT_ASSIGN(const int64_t dense,
+                    model_.meta().IntOr(name_ + ".leading_dense_block_count", 0, h_.layers, 0));
+        WEFT_ASSIGN(qk_norm_, config_.BoolOr({"use_qk_norm"}, false));
+        WEFT_ASSIGN(bias_, config_.BoolOr({"attention_bias"}, false));
+        Vector("output_norm.weight", h_.hidden);
+        for (int64_t layer = 0; layer < h_.layers; ++layer) {
+            block_ = fmt::format("blk.{}.", layer);
+            Norms();
+            h_.latent.rank > 0 ? Latent() : Attention();
+            if (h_.moe.experts > 0 && layer >= dense) {
+                Experts();
+            } else {
+                Mlp("", h_.ffn);
+            }
+        }
+        return {};
+    }
+
+  private:
+    bool Is(std::initializer_list<std::string_view> names) const {
+        return std::ranges::find(names, name_) != names.end();
+    }
+    void Vector(const std::string& tensor, int64_t size) {
+        model_.Add(block_ + tensor, {size}, DType::kF32);
+    }
+    void Matrix(const std::string& tensor, int64_t cols, int64_t rows, bool bias = false) {
+        model_.Add(block_ + tensor + ".weight", {cols, rows});
+        if (bias) Vector(tensor + ".bias", rows);
+    }
+    void Norms() {
+        const bool gemma = Is({"gemma2", "gemma3"}), olmo = Is({"olmo2"});
+        const bool after = Is({"gpt-oss", "glm4moe"});
+        if (!olmo) Vector("attn_norm.weight", h_.hidden);
+        if (!olmo && !after) Vector("ffn_norm.weight", h_.hidden);
+        if (gemma || olmo || after) Vector("post_attention_norm.weight", h_.hidden);
+        if (gemma || olmo) Vector("post_ffw_norm.weight", h_.hidden);
+    }
+    void Attention() {
+        const int64_t q = h_.heads * h_.head_dim, kv = h_.kv_heads * h_.head_dim;
+        const bool gpt = name_ == "gpt-oss";
+        const bool bias = gpt || Is({"qwen2", "qwen2moe"}) || bias_;
+        Matrix("attn_q", h_.hidden, q, bias);
+        Matrix("attn_k", h_.hidden, kv, bias);
+        Matrix("attn_v", h_.hidden, kv, bias);
+        Matrix("attn_output", q, h_.hidden, gpt);
+        if (gpt) Vector("attn_sinks.weight", h_.heads);
+        const bool whole = Is({"minimax-m2", "olmo2"});
+        if (whole || Is({"qwen3", "qwen3moe", "gemma3"}) || (name_ == "glm4moe" && qk_norm_)) {
+            Vector("attn_q_norm.weight", whole ? q : h_.head_dim);
+            Vector("attn_k_norm.weight", whole ? kv : h_.head_dim);
+        }
+    }
+    void Latent() {
+        const model::Latent& m = h_.latent;
+        const int64_t q_rows = h_.heads * (m.nope + m.rope);
+        if (m.q_rank > 0) {
+            Matrix("attn_q_a", h_.hidden, m.q_rank);
+            Vector("attn_q_a_norm.weight", m.q_rank);
+            Matrix("attn_q_b", m.q_rank, q_rows);
+        } else {
+            Matrix("attn_q", h_.hidden, q_rows);
+        }
+        Matrix("attn_kv_a_mqa", h_.hidden, m.rank + m.rope);
+        Vector("attn_kv_a_norm.weight", m.rank);
+        model_.Add(block_ + "attn_k_b.weight", {m.nope, m.rank, h_.heads});
+        model_.Add(block_ + "attn_v_b.weight", {m.rank, m.value, h_.heads});
+        Matrix("attn_output", h_.heads * m.value, h_.hidden);
+    }
+    void Mlp(const std::string& suffix, int64_t columns) {
+        Matrix("ffn_gate" + suffix, h_.hidden, columns);
+        Matrix("ffn_up" + suffix, h_.hidden, columns);
+        Matrix("ffn_down" + suffix, columns, h_.hidden);
+    }
+    void Stack(const std::string& tensor, int64_t cols, int64_t rows, bool bias) {
+        model_.Add(block_ + tensor + ".weight", {cols, rows, h_.moe.experts});
+        if (bias) model_.Add(block_ + tensor + ".bias", {rows, h_.moe.experts}, DType::kF32);
+    }
+    void Experts() {
+        const model::Moe& m = h_.moe;
+        const bool gpt = name_ == "gpt-oss";
+        model_.Add(block_ + "ffn_gate_inp.weight", {h_.hidden, m.experts}, DType::kF32);
+        if (gpt) Vector("ffn_gate_inp.bias", m.experts);
+        if (m.route.score == program::GateScore::kSigmoid) {
+            Vector("exp_probs_b.bias", m.experts);
+        }
+        Stack("ffn_gate_exps", h_.hidden, m.ffn, gpt);
+        Stack("ffn_up_exps", h_.hidden, m.ffn, gpt);
+        Stack("ffn_down_exps", m.ffn, h_.hidden, gpt);
+        if (m.shared_ffn == 0) return;
+        Mlp("_shexp", m.shared_ffn);
+        if (name_ == "qwen2moe") Matrix("ffn_gate_inp_shexp", h_.hidden, 1);
+    }
+
+    ShapeModel& model_;
+    const model::Hyper& h_;
+    const model_files::hf::Config& config_;
+    const std::string name_;
+    std::string block_;
+    bool qk_norm_ = false, bias_ = false;
+};
+
+Status SetTypes(ShapeModel& model, const std::string& architecture, std::string_view type) {
+    const bool gpt = architecture == "gpt-oss";
+    if (type.empty()) type = gpt ? "MXFP4" : "BF16";
+    quantize::QuantizeOptions options;
+    WEFT_ASSIGN(options.type, quantize::FindFileType(type));
+    WEFT_ASSIGN(const quantize::QuantizePlan plan, quantize::PlanQuantize(model, options));
+    for (size_t i = 0; i < plan.tensors.size(); ++i) {
+        const bool experts = plan.tensors[i].from->name.ends_with("_exps.weight");
+        model.SetType(i, gpt && experts ? DType::kMXFP4 : plan.tensors[i].to);
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const std::string& name,
+                                               std::string_view type) {
+    WEFT_ASSIGN(model_files::hf::FolderConfig config,
+                model_files::hf::ParseFolderConfig(std::move(config_text), name));
+    const model_files::hf::Config json = config.config;
+    auto model = std::make_unique<ShapeModel>(name, std::move(config));
+    WEFT_ASSIGN(const int64_t vocabulary, json.NeedInt({"vocab_size"}, 1, 1 << 24));
+    WEFT_ASSIGN(const int64_t hidden, json.NeedInt({"hidden_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(const bool tied, json.BoolOr({"tie_word_embeddings"}, true));
+    model->Add("token_embd.weight", {hidden, vocabulary});
+    if (!tied) model->Add("output.weight", {hidden, vocabulary});
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*model));
+    WEFT_TRY(ShapeWriter(*model, hyper, json).Run());
+    WEFT_TRY(SetTypes(*model, hyper.architecture, type));
+    return std::unique_ptr<ModelSource>(std::move(model));
+}
+
+std::vector<std::string> ShapeNames() {
+    std::vector<std::string> names;
+    for (const EmbeddedFile& file : EmbeddedFiles()) {
+        if (file.folder == "shapes") names.emplace_back(file.name);
+    }
+    return names;
+}
+
+Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
+    namespace fs = std::filesystem;
+    const size_t colon = word.rfind(':');
+    const std::string head = word.substr(0, colon);
+    const std::string type = colon == word.npos ? "" : word.substr(colon + 1);
+    for (const EmbeddedFile& file : EmbeddedFiles()) {
+        if (file.folder == "shapes" && file.name == head) {
+            return MakeShape(std::string(file.text), head, type);
+        }
+    }
+    std::error_code ignored;
+    if (head.ends_with(".json")) {
+        WEFT_ASSIGN(std::string text, ReadTextFile(head, model_files::hf::kMostConfigBytes));
+        return MakeShape(std::move(text), fs::path(head).parent_path().string(), type);
+    }
+    if (fs::is_directory(head, ignored)) {
+        const auto has_weights = [](const fs::directory_entry& entry) {
+            return entry.path().extension() == ".safetensors";
+        };
+        fs::directory_iterator files(head, ignored), end;
+        if (std::none_of(files, end, has_weights)) {
+            return OpenShape((fs::path(head) / "config.json").string() +
+                             (type.empty() ? "" : ":" + type));
+        }
+    }
+    const bool path = word.find('/') != word.npos || word.ends_with(".gguf") ||
+                      fs::exists(word, ignored) || colon != word.npos;
+    if (path) return model_files::OpenModel(word);
+    return MakeError(ErrorCode::kUsage,
+                     "no file or folder '{}', and no well-known model of that name; those are {}",
+                     word, fmt::join(ShapeNames(), ", "));
+}
+
+}  // namespace weft::plan

@@ -1,0 +1,30 @@
+// Models of which only the shape is known: config.json without weights, or the name of a well-known
+// model. They have metadata and a table of tensors, as GGUF files have them, and no numbers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model_files/model_file.h"
+
+namespace weft::plan {
+
+// Takes what model_files::OpenModel takes, and besides
+//     NAME[:TYPE]               a well-known model (ShapeNames): gpt-oss-120b:mxfp4
+//     PATH/config.json[:TYPE]   or a folder without safetensors; no weights are looked for
+// TYPE is a file type of 'weft quantize' (Q4_K_M, Q8_0, BF16, ...), which says each tensor's type;
+// unsaid it is BF16, and MXFP4 for gpt-oss, whose experts have that type in every file.
+// Errors: kUsage (no such model or type), those of the folder's config.json, kUnsupported.
+Result<std::unique_ptr<model_files::ModelSource>> OpenShape(const std::string& word);
+
+std::vector<std::string> ShapeNames();
+
+// The same of a config.json's text. name: what the model is called in messages.
+Result<std::unique_ptr<model_files::ModelSource>> MakeShape(std::string config_text,
+                                                            const std::string& name,
+                                                            std::string_view type);
+
+}  // namespace weft::plan

@@ -1,0 +1,213 @@
+#include "plan/walk.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "program/timeline.h"
+
+namespace weft::plan {
+namespace {
+
+using program::OpKind;
+
+constexpr BreakdownRow kBreakdownRows[] = {
+    {"weights", &Breakdown::weights},      {"kv cache", &Breakdown::cache},
+    {"imbalance", &Breakdown::imbalance},  {"compute", &Breakdown::compute},
+    {"op overhead", &Breakdown::overhead}, {"wire", &Breakdown::wire},
+    {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops}};
+
+// By layer: which earlier one has tensors of the same names, types and shapes.
+std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
+    std::vector<std::string> signatures(static_cast<size_t>(hyper.layers));
+    for (const model_files::TensorInfo& tensor : source.tensors()) {
+        std::string_view name = tensor.name;
+        if (!name.starts_with("blk.")) continue;
+        size_t layer = 0;
+        const char* end = name.data() + name.size();
+        const auto [rest, error] = std::from_chars(name.data() + 4, end, layer);
+        if (error != std::errc() || layer >= signatures.size()) continue;
+        signatures[layer] += fmt::format("{}:{}:{}:{};", std::string_view(rest, end),
+                                         static_cast<int>(tensor.dtype), tensor.cols, tensor.rows);
+    }
+    std::map<std::string, int> kinds;
+    std::vector<int> kind_of_layer;
+    for (size_t layer = 0; layer < signatures.size(); ++layer) {
+        if (hyper.IsWindowed(static_cast<int64_t>(layer))) signatures[layer] += "windowed";
+        const int next = static_cast<int>(kinds.size());
+        kind_of_layer.push_back(kinds.emplace(signatures[layer], next).first->second);
+    }
+    return kind_of_layer;
+}
+
+// The shard as a part of a pipeline of three stages: the first has no layers, the last neither, and
+// the one between those that are given.
+model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers) {
+    model::Shard part = shard;
+    part.layout.pp = 3;
+    part.layout.pp_shares.clear();
+    part.stage = stage;
+    part.rank = stage * shard.layout.tp + shard.tensor_rank;
+    part.layers = layers;
+    return part;
+}
+
+bool IsChosen(const program::Op& op) {
+    return op.kind() == OpKind::kExpertMatMul || op.kind() == OpKind::kExpertSum;
+}
+
+// Of an op of experts: what the mean group reads of what the unluckiest does.
+double EvenShare(const program::Program& list, const program::Op& op, const model::Hyper& hyper,
+                 int64_t rows) {
+    const int64_t held = list.value(program::WeightOf(op)).shape[0];
+    const program::ExpertLoad load =
+        program::DistinctExperts(static_cast<double>(held), static_cast<double>(hyper.moe.experts),
+                                 static_cast<double>(hyper.moe.used), static_cast<double>(rows));
+    return load.most > 0 ? load.mean / load.most : 1;
+}
+
+class StepTimer {
+  public:
+    StepTimer(const program::StepShape& step, const StepPlace& place)
+        : step_(step), place_(place) {}
+
+    Breakdown Piece(const program::Program& list) const {
+        Breakdown all;
+        const std::vector<program::OpCost> costs = program::Cost(list, step_);
+        for (size_t i = 0; i < costs.size(); ++i) Add(list, list.ops[i], costs[i], all);
+        return all;
+    }
+
+  private:
+    void Add(const program::Program& list, const program::Op& op, const program::OpCost& cost,
+             Breakdown& all) const {
+        if (op.kind() == OpKind::kSend || op.kind() == OpKind::kRecv) return;
+        if (program::IsTransfer(op.kind())) {
+            if (place_.tensor.ranks < 2) return;
+            all.wire += WireSeconds(list, op, cost);
+            all.sync += place_.runtime->sync.value;
+            return;
+        }
+        all.overhead += place_.runtime->op.value;
+        const double bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
+        const double memory = bytes / place_.machine->sustained_bytes_per_s();
+        const double compute =
+            cost.flops / (place_.machine->compute.value * place_.runtime->compute_share.value);
+        if (compute > memory) {
+            all.compute += compute;
+        } else if (op.kind() == OpKind::kAttention || op.kind() == OpKind::kLatentAttention) {
+            all.cache += memory;
+        } else if (IsChosen(op)) {
+            const double even = EvenShare(list, op, *place_.hyper, step_.rows());
+            all.weights += memory * even;
+            all.imbalance += memory * (1 - even);
+        } else {
+            all.weights += memory;
+        }
+    }
+
+    double WireSeconds(const program::Program& list, const program::Op& op,
+                       const program::OpCost& cost) const {
+        double bytes = static_cast<double>(cost.wire_bytes);
+        if (place_.runtime->value_bytes > 0) {
+            const program::Value& sum = list.value(op.outputs[0]);
+            bytes = static_cast<double>(sum.shape.Elements(step_.rows(), step_.outputs) *
+                                        place_.runtime->value_bytes);
+        }
+        return op.kind() == OpKind::kAllReduce
+                   ? coll::AllReduceSeconds(place_.tensor, coll::Algorithm::kAuto, bytes)
+                   : coll::AllGatherSeconds(place_.tensor, bytes);
+    }
+
+    const program::StepShape& step_;
+    const StepPlace& place_;
+};
+
+}  // namespace
+
+std::span<const BreakdownRow> BreakdownRows() {
+    return kBreakdownRows;
+}
+
+double Breakdown::total() const {
+    double total = 0;
+    for (const BreakdownRow& row : kBreakdownRows) total += this->*row.seconds;
+    return total;
+}
+
+Breakdown& Breakdown::operator+=(const Breakdown& other) {
+    for (const BreakdownRow& row : kBreakdownRows) this->*row.seconds += other.*row.seconds;
+    return *this;
+}
+
+Breakdown Breakdown::operator*(double factor) const {
+    Breakdown scaled = *this;
+    for (const BreakdownRow& row : kBreakdownRows) scaled.*row.seconds *= factor;
+    return scaled;
+}
+
+uint64_t RankWork::work_bytes(int64_t rows, int64_t outputs) const {
+    int64_t most = 0;
+    for (const Piece& piece : pieces) {
+        most = std::max(most, program::PlanArena(piece.program, rows, outputs).size_bytes);
+    }
+    return static_cast<uint64_t>(most);
+}
+
+Result<ModelWalk> ModelWalk::Make(const model_files::ModelSource& source, DType kv_dtype) {
+    ModelWalk walk;
+    walk.source_ = &source;
+    WEFT_ASSIGN(walk.hyper_, model::ReadHyper(source));
+    walk.options_.kv_dtype = kv_dtype;
+    walk.kind_of_layer_ = KindsOf(source, walk.hyper_);
+    return walk;
+}
+
+Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
+    RankWork work;
+    const auto add = [&](int stage, model::Span layers, int64_t count) -> Status {
+        WEFT_ASSIGN(program::Program list,
+                    model::BuildProgram(hyper_, PartOf(shard, stage, layers), *source_, options_));
+        work.pieces.push_back({std::move(list), count, stage == 2});
+        return {};
+    };
+    if (shard.first_stage()) WEFT_TRY(add(0, {0, 0}, 1));
+    std::map<int, std::pair<int64_t, int64_t>> kinds;  // the first layer, and how many
+    for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer) {
+        const int kind = kind_of_layer_[static_cast<size_t>(layer)];
+        ++kinds.emplace(kind, std::pair(layer, int64_t{0})).first->second.second;
+    }
+    for (const auto& [kind, layers] : kinds) {
+        WEFT_TRY(add(1, {layers.first, layers.first + 1}, layers.second));
+    }
+    if (shard.last_stage()) WEFT_TRY(add(2, {hyper_.layers, hyper_.layers}, 1));
+    std::set<std::string> ends;  // an embedding that is the output matrix, too, counts once
+    for (const Piece& piece : work.pieces) {
+        for (const program::Value& value : piece.program.values) {
+            if (value.storage != program::Storage::kWeight) continue;
+            const bool layer = value.slice.name.starts_with("blk.");
+            if (!layer && !ends.insert(value.slice.name).second) continue;
+            work.weight_bytes += static_cast<uint64_t>(
+                piece.count * RowBytes(value.dtype, value.shape.Elements(0, 0)));
+        }
+        // Of many positions: a state has whole pages.
+        constexpr int64_t kMany = 1 << 16;
+        work.state_bytes_per_token +=
+            static_cast<uint64_t>(piece.count * program::StateBytes(piece.program, kMany) / kMany);
+    }
+    return work;
+}
+
+Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const StepPlace& place,
+                   bool with_last) {
+    Breakdown all;
+    const StepTimer timer(step, place);
+    for (const Piece& piece : work.pieces) {
+        if (piece.last && !with_last) continue;
+        all += timer.Piece(piece.program) * static_cast<double>(piece.count);
+    }
+    return all;
+}
+
+}  // namespace weft::plan

@@ -1,0 +1,125 @@
+// Machine files, and clusters made of them.
+#include "plan/machine.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::plan {
+namespace {
+
+Library OpenLibrary() {
+    auto library = Library::Open();
+    EXPECT_TRUE(library.ok()) << library.error().message;
+    return *std::move(library);
+}
+
+std::string FileWith(const std::string& more, const std::string& bandwidth = "100 GB/s") {
+    const auto figure = [](const std::string& is) {
+        return R"({"is": ")" + is + R"(", "mark": "measured", "source": "here"})";
+    };
+    return R"({"memory": )" + figure("64 GiB") + R"(, "bandwidth": )" + figure(bandwidth) +
+           R"(, "compute": )" + figure("2 TFLOP/s") + more + "}";
+}
+
+TEST(Machine, FiguresHaveUnits) {
+    const auto machine = ParseMachine(FileWith(""), "box", "box.json");
+    ASSERT_TRUE(machine.ok()) << machine.error().message;
+    EXPECT_EQ(machine->memory.value, 64 * 0x1p30);
+    EXPECT_EQ(machine->bandwidth.value, 100e9);
+    EXPECT_EQ(machine->sustained_bytes_per_s(), 100e9);
+    EXPECT_EQ(machine->compute.value, 2e12);
+    EXPECT_EQ(machine->devices, 1);
+    EXPECT_FALSE(machine->watts_busy);
+    EXPECT_EQ(*ParseQuantity("100 Gbit/s", Unit::kRate), 12.5e9);
+    EXPECT_EQ(*ParseQuantity("40%", Unit::kShare), 0.4);
+    EXPECT_DOUBLE_EQ(*ParseQuantity("5 us", Unit::kTime), 5e-6);
+}
+
+TEST(Machine, WhatIsWrongIsSaid) {
+    const std::pair<std::string, const char*> cases[] = {
+        {"[]", "expected a JSON object"},
+        {"{", "line 1"},
+        {FileWith(R"(, "colour": "red")"), "unknown key 'colour'; known are about"},
+        {FileWith("", "100 GB"),
+         "bandwidth.is: '100 GB' is no quantity; expected a number and "
+         "one of the units MB/s, GB/s"},
+        {FileWith("", "0 GB/s"), "out of range"},
+        {FileWith("", "fast"), "'fast' is no quantity"},
+        {FileWith("", "1e999 GB/s"), "no quantity"},
+        {FileWith(R"(, "devices": 0)"), "devices: expected a whole number from 1 to 1024"},
+        {FileWith(R"(, "devices": 8)"), "8 devices, and none joins them all"},
+        {FileWith(R"(, "tiers": {"rack": {}})"), "tiers: unknown key 'rack'"},
+        {FileWith(R"(, "tiers": {"host": {"ranks": 8}})"), "tiers.host: bandwidth: missing"},
+        {FileWith(R"(, "watts_busy": 100)"), "watts_busy.expected a JSON object"},
+        {FileWith(R"(, "watts_busy": {"is": "9 W", "mark": "sure", "source": "x"})"),
+         "watts_busy.mark: 'sure'; expected measured, fitted, data sheet or guessed"},
+        {FileWith(R"(, "watts_busy": {"is": "9 W", "mark": "guessed"})"),
+         "watts_busy.source: expected where it is from"},
+        {FileWith(R"(, "price": {"is": "9 W", "mark": "guessed", "source": "x"})"), "EUR, USD"},
+        {R"({"about": "nothing"})", "memory: missing"},
+    };
+    for (const auto& [text, words] : cases) {
+        const auto machine = ParseMachine(text, "box", "box.json");
+        ASSERT_FALSE(machine.ok()) << text;
+        EXPECT_EQ(machine.error().code, ErrorCode::kUsage) << text;
+        EXPECT_TRUE(machine.error().message.starts_with("box.json: ")) << machine.error().message;
+        EXPECT_NE(machine.error().message.find(words), std::string::npos)
+            << machine.error().message;
+    }
+}
+
+TEST(Machine, WellKnownOnesAreThere) {
+    const Library library = OpenLibrary();
+    for (const char* name :
+         {"strix-halo", "m3-ultra", "dgx-spark", "rtx-3090", "rtx-4090", "rtx-5090", "mi250x",
+          "mi300x", "a100", "h100", "h200", "b200", "xeon-8480", "epyc-9654", "raspberry-pi-5"}) {
+        const auto machine = library.FindMachine(name);
+        ASSERT_TRUE(machine.ok()) << machine.error().message;
+        EXPECT_TRUE(library.FindWire(machine->wire).ok()) << name;
+        EXPECT_FALSE(machine->bandwidth.source.empty());
+    }
+    for (const std::string& name : library.WireNames()) {
+        EXPECT_TRUE(library.FindWire(library.FindWire(name)->instead).ok()) << name;
+    }
+}
+
+TEST(Cluster, IsParsed) {
+    const Library library = OpenLibrary();
+    const auto unlike = library.ParseCluster("2xstrix-halo+1xrtx-4090,tcp");
+    ASSERT_TRUE(unlike.ok()) << unlike.error().message;
+    EXPECT_EQ(unlike->ranks(), 3);
+    EXPECT_FALSE(unlike->alike());
+    EXPECT_EQ(unlike->machine_of(2).name, "rtx-4090");
+    EXPECT_EQ(unlike->wire.name, "tcp");
+    EXPECT_EQ(library.ParseCluster("h100")->ranks(), 8);
+    for (const auto& [words, said] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"4xstrix-hola,roce", "no machine is called 'strix-hola'; there are a100"},
+             {"4xstrix-halo,rose", "no wire is called 'rose'"},
+             {"0xstrix-halo", "expected 1 to"},
+             {"99999999999xstrix-halo", "expected 1 to"},
+             {"", "expected such as 4xstrix-halo,roce"}}) {
+        const auto wrong = library.ParseCluster(words);
+        ASSERT_FALSE(wrong.ok()) << words;
+        EXPECT_EQ(wrong.error().code, ErrorCode::kUsage);
+        EXPECT_NE(wrong.error().message.find(said), std::string::npos) << wrong.error().message;
+    }
+}
+
+// Frontier's hosts: pairs within a card, eight within a host, a wire between hosts.
+TEST(Cluster, GroupsSpanTiers) {
+    const Library library = OpenLibrary();
+    const auto cluster = library.ParseCluster("2xmi250x");
+    ASSERT_TRUE(cluster.ok());
+    EXPECT_EQ(cluster->GroupOf(0, 2).near.bytes_per_s, 200e9);
+    EXPECT_EQ(cluster->GroupOf(0, 8).near.bytes_per_s, 50e9);
+    EXPECT_EQ(cluster->GroupOf(1, 2).near.bytes_per_s, 50e9);
+    const coll::TierGroup all = cluster->GroupOf(0, 16);
+    EXPECT_EQ(all.hosts, 2);
+    EXPECT_EQ(all.ranks, 16);
+    EXPECT_EQ(all.far.bytes_per_s, 100e9);
+    EXPECT_EQ(cluster->GroupOf(0, 2, 8).hosts, 2);
+    EXPECT_EQ(cluster->GroupOf(0, 2, 8).far.bytes_per_s, 100e9);
+    EXPECT_EQ(cluster->Between(7, 8).bytes_per_s, 100e9);
+}
+
+}  // namespace
+}  // namespace weft::plan

@@ -1,0 +1,282 @@
+// Predictions: what adds up, what fits, what the search finds.
+#include "plan/predict.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "plan/search.h"
+#include "plan/shapes.h"
+#include "support/temp_dir.h"
+
+namespace weft::plan {
+namespace {
+
+// A model with what it is asked about.
+struct Case {
+    Library library;
+    std::unique_ptr<model_files::ModelSource> source;
+    ModelWalk walk;
+    Cluster cluster;
+    Runtime runtime;
+
+    Result<Prediction> With(int tp, int pp, const Workload& load, int ep = 0) const {
+        model::Layout layout;
+        layout.tp = tp;
+        layout.pp = pp;
+        layout.ep = ep;
+        return Predict(walk, cluster, runtime, layout, load);
+    }
+    Prediction Must(int tp, int pp, const Workload& load = {}, int ep = 0) const {
+        auto prediction = With(tp, pp, load, ep);
+        EXPECT_TRUE(prediction.ok()) << prediction.error().message;
+        return *std::move(prediction);
+    }
+};
+
+Case CaseOf(const std::string& model, const std::string& machines,
+            const std::string& runtime = "weft") {
+    Library library = *Library::Open();
+    auto source = OpenShape(model);
+    EXPECT_TRUE(source.ok()) << source.error().message;
+    ModelWalk walk = *ModelWalk::Make(**source, DType::kF16);
+    Cluster cluster = *library.ParseCluster(machines);
+    Runtime of = *library.FindRuntime(runtime);
+    return {std::move(library), *std::move(source), std::move(walk), std::move(cluster),
+            std::move(of)};
+}
+
+TEST(Predict, BreakdownsAddUp) {
+    const Case c = CaseOf("qwen3-30b-a3b:q8_0", "4xstrix-halo,roce");
+    for (const auto& [tp, pp, batch] :
+         {std::tuple(1, 1, 1), std::tuple(4, 1, 3), std::tuple(1, 4, 8), std::tuple(2, 2, 5)}) {
+        const Prediction p = c.Must(tp, pp, {2048, batch, 0, 512});
+        double sum = 0;
+        for (const BreakdownRow& row : BreakdownRows()) {
+            EXPECT_GE(p.token.*row.seconds, 0) << row.name;
+            sum += p.token.*row.seconds;
+        }
+        EXPECT_EQ(sum, p.token.total());
+        EXPECT_DOUBLE_EQ(p.tok_s * sum, batch);
+        EXPECT_EQ(p.prompt.total(), p.ttft_s);
+        EXPECT_EQ(p.token.hops > 0, pp > 1);
+        EXPECT_EQ(p.token.sync > 0, tp > 1);
+        EXPECT_GT(p.spread, 0.05 * p.tok_s);
+    }
+}
+
+// Weights of Q4_0 and Q6_K read once, an overhead for each op, KV of 2 x 8 heads x 128 in F16.
+TEST(Predict, OneRankIsWorkedOutByHand) {
+    const Case c = CaseOf("llama-3.1-8b:bf16", "strix-halo");
+    const Prediction p = c.Must(1, 1, {4096, 1, 0, 512});
+    const double weights = 2 * (8.03e9 - 128256.0 * 4096);
+    EXPECT_NEAR(p.token.weights * 215e9 / weights, 1, 0.01);
+    const double cache = 32.0 * 2 * 8 * 128 * 2 * 4097;
+    EXPECT_NEAR(p.token.cache * 215e9 / cache, 1, 0.01);
+    EXPECT_EQ(p.token.wire, 0);
+    EXPECT_NEAR(static_cast<double>(p.memory[0].weights), 2 * 8.03e9, 0.01e9);
+    EXPECT_EQ(p.memory[0].cache, 32ull * 2 * 8 * 128 * 2 * 4096);
+}
+
+// A latent of 512 + 64 columns a position and layer, on every tensor rank.
+TEST(Predict, LatentAttentionKeepsLittle) {
+    const Case c = CaseOf("deepseek-r1:q4_k_m", "8xm3-ultra");
+    const Prediction p = c.Must(8, 1, {4096, 2, 0, 512});
+    for (const MemoryUse& use : p.memory) {
+        EXPECT_NEAR(static_cast<double>(use.cache), 61.0 * 576 * 2 * 4096 * 2, 1e6);
+    }
+}
+
+// A batch reads more experts, but not batch times as many.
+TEST(Predict, BatchesShareExperts) {
+    const Case c = CaseOf("qwen3-235b-a22b:q8_0", "4xm3-ultra");
+    const double one = c.Must(4, 1, {512, 1, 0, 512}).token.weights;
+    const double eight = c.Must(4, 1, {512, 8, 0, 512}).token.weights;
+    EXPECT_GT(eight, 3 * one);
+    EXPECT_LT(eight, 7.5 * one);
+    // Whole experts: on average a rank reads as much, the unluckiest more.
+    const Prediction groups = c.Must(4, 1, {512, 1, 0, 512}, 4);
+    EXPECT_GT(groups.token.imbalance, 0.2 * groups.token.weights);
+    EXPECT_NEAR(groups.token.weights / one, 1, 0.05);
+}
+
+TEST(Predict, MemoryIsShared) {
+    const Case c = CaseOf("llama-3.1-70b:q8_0", "4xstrix-halo,roce");
+    const double whole = c.Must(1, 1).worst().total();
+    EXPECT_LT(c.Must(4, 1).worst().total(), 0.3 * whole);
+    EXPECT_LT(c.Must(1, 4).worst().total(), 0.3 * whole);
+    EXPECT_TRUE(c.Must(4, 1).fits());
+    const Case small = CaseOf("llama-3.1-70b:q8_0", "4xrtx-4090");
+    EXPECT_TRUE(small.Must(4, 1).fits());
+    EXPECT_FALSE(small.Must(2, 1).fits());
+    EXPECT_FALSE(small.Must(4, 1, {131072, 4, 0, 512}).fits());
+}
+
+TEST(Predict, LatencyCostsTensorRanks) {
+    const Case fast = CaseOf("llama-3.1-8b:q4_0", "4xstrix-halo,roce");
+    const Case slow = CaseOf("llama-3.1-8b:q4_0", "4xstrix-halo,tcp");
+    EXPECT_GT(fast.Must(4, 1).tok_s, 1.2 * slow.Must(4, 1).tok_s);
+    EXPECT_GT(fast.Must(4, 1).tok_s, 2 * fast.Must(1, 4).tok_s);
+    // With as many sequences as stages, all stages work.
+    EXPECT_GT(fast.Must(1, 4, {512, 4, 0, 512}).tok_s, 3 * fast.Must(1, 4, {512, 1, 0, 512}).tok_s);
+}
+
+// Two sequences keep two stages busy; but a stage that has nearly all layers is busy with one.
+TEST(Predict, TheSlowestStageHoldsUpTheOthers) {
+    const Case c = CaseOf("llama-3.1-70b:q8_0", "2xstrix-halo,roce");
+    model::Layout layout;
+    layout.pp = 2;
+    layout.pp_shares = {15, 1};
+    const auto speed = [&](int64_t batch) {
+        const auto p = Predict(c.walk, c.cluster, c.runtime, layout, {512, batch, 0, 512});
+        EXPECT_TRUE(p.ok()) << p.error().message;
+        return p->tok_s;
+    };
+    EXPECT_GT(speed(2), speed(1));
+    EXPECT_LT(speed(2), 1.2 * speed(1));
+}
+
+// A piece for each kind of layer, and what they cost together is what the rank's whole Program
+// costs: so a prediction takes as long for 126 layers as for one.
+TEST(Walk, PiecesAreTheWholeProgram) {
+    for (const auto& [model, kinds] :
+         {std::pair("deepseek-r1:q8_0", 2), std::pair("llama-3.1-405b:q8_0", 1),
+          std::pair("gpt-oss-20b:mxfp4", 2), std::pair("llama-3.2-1b:q8_0", 1)}) {
+        const Case c = CaseOf(model, "2xh200");
+        const model::Layout layout{2, 1, {}, {}, 0};
+        const auto plan = model::PlanShards(c.walk.hyper(), *c.source, layout);
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        for (const model::Shard& shard : plan->shards) {
+            const auto whole = model::BuildProgram(c.walk.hyper(), shard, *c.source, {});
+            ASSERT_TRUE(whole.ok()) << whole.error().message;
+            const auto work = c.walk.WorkOf(shard);
+            ASSERT_TRUE(work.ok()) << work.error().message;
+            EXPECT_EQ(work->pieces.size(), static_cast<size_t>(kinds) + 2) << model;
+            const program::StepShape step{3, 1, 3, 1000};
+            program::OpCost sum;
+            for (const Piece& piece : work->pieces) {
+                const auto costs = program::Cost(piece.program, step);
+                for (size_t i = 0; i < costs.size(); ++i) {
+                    const auto kind = piece.program.ops[i].kind();
+                    if (kind == program::OpKind::kSend || kind == program::OpKind::kRecv) continue;
+                    sum.flops += static_cast<double>(piece.count) * costs[i].flops;
+                    sum.read_bytes += piece.count * costs[i].read_bytes;
+                    sum.written_bytes += piece.count * costs[i].written_bytes;
+                    sum.wire_bytes += piece.count * costs[i].wire_bytes;
+                }
+            }
+            const program::OpCost all = program::Total(program::Cost(*whole, step));
+            EXPECT_NEAR(sum.flops / all.flops, 1, 1e-9) << model;
+            EXPECT_EQ(sum.read_bytes, all.read_bytes) << model;
+            EXPECT_EQ(sum.written_bytes, all.written_bytes) << model;
+            EXPECT_EQ(sum.wire_bytes, all.wire_bytes) << model;
+            uint64_t weights = 0;
+            for (const program::Value& value : whole->values) {
+                if (value.storage != program::Storage::kWeight) continue;
+                weights += static_cast<uint64_t>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
+            }
+            EXPECT_EQ(work->weight_bytes, weights) << model;
+        }
+    }
+}
+
+TEST(Search, FindsTheLayout) {
+    const Case c = CaseOf("deepseek-r1:q4_k_m", "4xstrix-halo,roce");
+    const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, {});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(plan->layouts[0].name, "tp4");
+    EXPECT_TRUE(plan->layouts[0].fits());
+    bool fits = true;
+    for (const Prediction& p : plan->layouts) {
+        EXPECT_TRUE(fits || !p.fits()) << "those that fit stand first";
+        fits = p.fits();
+    }
+    ASSERT_EQ(plan->what_if.size(), 4u);
+    EXPECT_EQ(plan->what_if[0].words, "tcp");
+    EXPECT_LT(plan->what_if[0].gain, 0);
+    EXPECT_EQ(plan->what_if[1].words, "half the latency");
+    EXPECT_GT(plan->what_if[1].gain, 0);
+    EXPECT_EQ(plan->what_if[2].words, "5 machines");
+}
+
+// A small model is fastest on a part of a host.
+TEST(Search, FewerDevicesAreTried) {
+    const Case c = CaseOf("qwen3-0.6b:q8_0", "b200");
+    const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, {});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(plan->layouts[0].name, "tp1");
+}
+
+TEST(Search, IsBounded) {
+    const Case c = CaseOf("llama-3.2-1b:q8_0", "1000xh100");
+    const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, {});
+    ASSERT_FALSE(plan.ok());
+    EXPECT_NE(plan.error().message.find("8000 ranks; layouts of at most 1024 are searched"),
+              std::string::npos)
+        << plan.error().message;
+}
+
+// The machine with more bandwidth gets more.
+TEST(Search, UnlikeHostsGetUnlikeShares) {
+    const Case c = CaseOf("llama-3.1-8b:q8_0", "1xstrix-halo+1xrtx-4090,10gbe");
+    const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, {});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    for (const Prediction& p : plan->layouts) {
+        ASSERT_EQ(p.memory.size(), 2u);
+        EXPECT_GT(p.memory[1].weights, 2 * p.memory[0].weights) << p.name;
+    }
+}
+
+TEST(Shapes, AllHaveTheirSize) {
+    const std::pair<const char*, double> billions[] = {
+        {"llama-2-7b", 6.74},   {"llama-3.1-70b", 70.6}, {"qwen2.5-7b", 7.62},
+        {"qwen3-8b", 8.19},     {"qwen3-30b-a3b", 30.5}, {"qwen3-235b-a22b", 235.1},
+        {"glm-4.5-air", 106.9}, {"glm-4.5", 352.8},      {"minimax-m2", 228.7},
+        {"deepseek-r1", 671.0}, {"mixtral-8x7b", 46.7},  {"llama-3.2-1b", 1.24}};
+    for (const auto& [name, expected] : billions) {
+        const auto source = OpenShape(std::string(name) + ":bf16");
+        ASSERT_TRUE(source.ok()) << source.error().message;
+        double elements = 0;
+        for (const auto& t : (*source)->tensors()) {
+            elements += static_cast<double>(t.cols) * static_cast<double>(t.rows);
+        }
+        EXPECT_NEAR(elements * 1e-9 / expected, 1, 0.005) << name;
+    }
+    for (const std::string& name : ShapeNames()) {
+        const auto source = OpenShape(name);
+        ASSERT_TRUE(source.ok()) << source.error().message;
+        EXPECT_TRUE(ModelWalk::Make(**source, DType::kF16).ok()) << name;
+    }
+    // Files of these types have 11.27 and 60.87 GiB.
+    EXPECT_NEAR(static_cast<double>((*OpenShape("gpt-oss-20b"))->TotalBytes()) * 0x1p-30, 11.27,
+                0.05);
+    EXPECT_NEAR(static_cast<double>((*OpenShape("gpt-oss-120b:f16"))->TotalBytes()) * 0x1p-30,
+                60.87, 0.1);
+}
+
+TEST(Shapes, AConfigIsEnough) {
+    const test::TempDir dir;
+    std::ofstream(dir / "config.json")
+        << R"({"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 4,
+               "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 3072,
+               "vocab_size": 1000, "head_dim": 128, "tie_word_embeddings": true})";
+    const std::string folder = (dir / "config.json").substr(0, (dir / "config.json").size() - 12);
+    for (const std::string& word : {std::string(dir / "config.json"), folder, folder + ":q8_0"}) {
+        const auto source = OpenShape(word);
+        ASSERT_TRUE(source.ok()) << source.error().message;
+        EXPECT_NE((*source)->FindTensor("blk.3.ffn_down.weight"), nullptr) << word;
+    }
+    EXPECT_EQ((*OpenShape(folder + ":q8_0"))->FindTensor("blk.3.ffn_down.weight")->dtype,
+              DType::kQ8_0);
+    for (const auto& [word, said] : std::initializer_list<std::pair<std::string, const char*>>{
+             {"llama-9", "no well-known model of that name; those are deepseek-r1"},
+             {"qwen3-8b:q9", "q9"},
+             {"nowhere/config.json", "nowhere/config.json"}}) {
+        const auto wrong = OpenShape(word);
+        ASSERT_FALSE(wrong.ok()) << word;
+        EXPECT_NE(wrong.error().message.find(said), std::string::npos) << wrong.error().message;
+    }
+}
+
+}  // namespace
+}  // namespace weft::plan
