@@ -31,6 +31,7 @@
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/weights.h"
 #include "shaders/shaders.h"
+#include "support/lavapipe.h"
 
 namespace weft::backend::vulkan::test {
 
@@ -47,6 +48,7 @@ struct TestDevice {
 inline const TestDevice& TheTestDevice() {
     static const TestDevice held = [] {
         TestDevice made;
+        weft::test::PointAtLavapipe();
         auto list = gpu::ListDevices();
         if (!list.ok()) return TestDevice{nullptr, list.error().message};
         made.why_not = "the Vulkan loader lists no device";
@@ -103,13 +105,14 @@ class BenchEmitter : public Emitter {
         if (block == nullptr || block->bytes < bytes) block = Allocate(bytes);
         return Region{block->address, bytes};
     }
-    Result<Region> Constant(const std::string& name, std::span<const std::byte> bytes) override {
+    Result<Region> Constant(const std::string& name, uint64_t bytes,
+                            const MakeBytes& make) override {
         Block*& block = constants_[name];
         if (block == nullptr) {
-            block = Allocate(bytes.size());
-            std::memcpy(block->data(), bytes.data(), bytes.size());
+            block = Allocate(bytes);
+            make({block->data(), bytes});
         }
-        return Region{block->address, bytes.size()};
+        return Region{block->address, bytes};
     }
     Result<const gpu::Kernel*> Kernel(std::string_view shader,
                                       std::initializer_list<uint32_t> constants,

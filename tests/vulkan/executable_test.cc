@@ -12,6 +12,7 @@
 #include "coll/comm.h"
 #include "net/local.h"
 #include "support/golden_models.h"
+#include "support/lavapipe.h"
 #include "support/loaded_rank.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
@@ -25,6 +26,7 @@ using support::OneGroup;
 
 // The first that can be used; "", and why there is none.
 std::string UsableName(std::string* why) {
+    weft::test::PointAtLavapipe();
     *why = "the loader lists no device";
     const auto all = gpu::ListDevices();
     if (!all.ok()) *why = all.error().message;

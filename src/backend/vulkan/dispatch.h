@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -121,7 +122,10 @@ class Emitter {
     // large as the largest asked for. Barriers come of reads and writes, here as everywhere.
     virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
     // A constant table on the device (inverse frequencies, adapter pairs): made once by its name.
-    virtual Result<Region> Constant(const std::string& name, std::span<const std::byte> bytes) = 0;
+    // `make` fills its bytes, the first time.
+    using MakeBytes = std::function<void(std::span<std::byte> out)>;
+    virtual Result<Region> Constant(const std::string& name, uint64_t bytes,
+                                    const MakeBytes& make) = 0;
     // The kernel of a shader with these specialization constants, made once. kUnsupported: this
     // build has no such shader.
     virtual Result<const gpu::Kernel*> Kernel(std::string_view shader,

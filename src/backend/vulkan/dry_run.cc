@@ -69,11 +69,11 @@ class DryEmitter final : public Emitter {
         region.bytes = std::max(size, region.bytes);
         return Region{region.address, bytes};
     }
-    Result<Region> Constant(const std::string& name, std::span<const std::byte> bytes) override {
+    Result<Region> Constant(const std::string& name, uint64_t bytes, const MakeBytes&) override {
         Region& region = constants_[name];
         if (region.address == 0) {
-            region = {next_ += kApart, bytes.size()};
-            constant_bytes_ += bytes.size();
+            region = {next_ += kApart, bytes};
+            constant_bytes_ += bytes;
         }
         return region;
     }

@@ -97,6 +97,10 @@ class VulkanExecutable final : public Executable {
     OpRange OpsOf(StepPart part) const;
     Status CopyPages();
     Result<Recording> Record(const StepShape& shape);
+    // The device has turned out to be faster: fewer submissions will do.
+    bool IsCutTooFine(const Recording& recording) const {
+        return recording.cut && 2 * pace_.slowness() < recording.slowness;
+    }
     Result<Recording*> RecordingFor(const StepShape& shape);
     Status RunRecording(Recording& recording, bool* too_long);
     Status RunStage(Stage& stage, bool* too_long);
@@ -275,6 +279,10 @@ Result<Recording*> VulkanExecutable::RecordingFor(const StepShape& shape) {
     if (recorded_generation_ != lowering_.generation()) recordings_.clear();
     recorded_generation_ = lowering_.generation();
     auto found = recordings_.find(key);
+    if (found != recordings_.end() && IsCutTooFine(found->second)) {
+        recordings_.erase(found);
+        found = recordings_.end();
+    }
     if (found == recordings_.end()) {
         WEFT_ASSIGN(Recording made, Record(shape));
         // Scratch has moved: what was recorded before is of no use.

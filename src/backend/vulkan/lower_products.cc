@@ -113,7 +113,10 @@ Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {
     }
     AdaptArgs args;
     const std::string name = "adapters of " + e.program().value(y).name;
-    WEFT_ASSIGN(const Region pairs, e.Constant(name, std::as_bytes(std::span(entries))));
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(entries));
+    WEFT_ASSIGN(const Region pairs, e.Constant(name, bytes.size(), [&](std::span<std::byte> out) {
+        std::ranges::copy(bytes, out.begin());
+    }));
     const int64_t rows = e.Rows(x);
     WEFT_ASSIGN(const Region u,
                 e.Scratch("adapter", static_cast<uint64_t>(rows) * u_stride * sizeof(float)));

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/vulkan/lower.h"
+#include "base/check.h"
 #include "base/hash.h"
 
 namespace weft::backend::vulkan {
@@ -121,8 +123,13 @@ Status PlaceAngles(Emitter& e, const program::Rope& a, RopeShaderArgs& args,
     const auto place = [&](std::string name, int64_t count, int64_t step,
                            float magnitude) -> Result<uint64_t> {
         name = fmt::format("{} {} {}", name, key, count);
-        const std::vector<float> table = AnglesOf(a.inverse_frequency, count, step, magnitude);
-        WEFT_ASSIGN(const Region region, e.Constant(name, std::as_bytes(std::span(table))));
+        const uint64_t bytes =
+            static_cast<uint64_t>(count) * 2 * a.inverse_frequency.size() * sizeof(float);
+        WEFT_ASSIGN(const Region region, e.Constant(name, bytes, [&](std::span<std::byte> out) {
+            const std::vector<float> table = AnglesOf(a.inverse_frequency, count, step, magnitude);
+            WEFT_CHECK(table.size() * sizeof(float) == out.size());
+            std::memcpy(out.data(), table.data(), out.size());
+        }));
         reads.push_back(region);
         return region.address;
     };

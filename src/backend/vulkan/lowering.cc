@@ -81,9 +81,11 @@ Result<Region> Lowering::Scratch(std::string_view name, uint64_t bytes) {
     return Region{address, bytes};
 }
 
-Result<Region> Lowering::Constant(const std::string& name, std::span<const std::byte> bytes) {
+Result<Region> Lowering::Constant(const std::string& name, uint64_t bytes, const MakeBytes& make) {
     if (const auto found = constants_.find(name); found != constants_.end()) return found->second;
-    const uint64_t size = (std::max<uint64_t>(bytes.size(), 1) + kAlign - 1) / kAlign * kAlign;
+    std::vector<std::byte> made(bytes);
+    make(made);
+    const uint64_t size = (std::max<uint64_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign;
     if (constant_blocks_.empty() || constants_used_ + size > constant_blocks_.back().size_bytes()) {
         WEFT_ASSIGN(gpu::Buffer block, context_.gpu->Allocate(std::max(size, kConstantBlockBytes),
                                                               gpu::Place::kDevice));
@@ -92,12 +94,12 @@ Result<Region> Lowering::Constant(const std::string& name, std::span<const std::
         constants_used_ = 0;
     }
     const gpu::Buffer& block = constant_blocks_.back();
-    const Uploader::Range range{&block, constants_used_, bytes.size()};
+    const Uploader::Range range{&block, constants_used_, bytes};
     WEFT_TRY(uploader_.Put({&range, 1}, [&](std::span<std::byte* const> out) {
-        std::memcpy(out[0], bytes.data(), bytes.size());
+        std::memcpy(out[0], made.data(), made.size());
     }));
     WEFT_TRY(uploader_.Finish());
-    const Region region{block.address() + constants_used_, bytes.size()};
+    const Region region{block.address() + constants_used_, bytes};
     constants_used_ += size;
     constants_.emplace(name, region);
     return region;

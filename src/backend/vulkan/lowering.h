@@ -55,7 +55,8 @@ class Lowering final : public Emitter {
     const WeightPlace& Weight(program::ValueId id) const override { return buffers_.Weight(id); }
     const CachePlace& Cache(program::ValueId id) const override { return buffers_.Cache(id); }
     Result<Region> Scratch(std::string_view name, uint64_t bytes) override;
-    Result<Region> Constant(const std::string& name, std::span<const std::byte> bytes) override;
+    Result<Region> Constant(const std::string& name, uint64_t bytes,
+                            const MakeBytes& make) override;
     Result<const gpu::Kernel*> Kernel(std::string_view shader,
                                       std::initializer_list<uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override {

@@ -25,6 +25,8 @@ class Pace {
     // A submission took so long. True: too long, its recording is to be cut again.
     bool Took(double estimate, double seconds);
     int64_t DeadlineMs(double estimate) const;
+    // Seconds for a second of Estimate.
+    double slowness() const { return slowness_; }
 
   private:
     double most_seconds_, flops_per_s_, bytes_per_s_;

@@ -21,6 +21,7 @@ Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowe
                            std::max(0, shape.positions - shape.rows))) {}
 
 Result<Recording> Recorder::Record(const OpRange& range) {
+    recording_.slowness = pace_.slowness();
     WEFT_ASSIGN(const std::vector<Dispatch> all, lowering_.LowerOps(shape_, range));
     auto next = all.begin();
     for (size_t i = range.begin; i < range.end; ++i) {
@@ -44,7 +45,9 @@ Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
     const auto number = static_cast<int32_t>(op);
     const double estimate = pace_.Estimate(costs_[op]);
     const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
-    if (open_.ops > 0 && (full || !pace_.Fits(open_.estimate, estimate))) WEFT_TRY(Close());
+    const bool fits = pace_.Fits(open_.estimate, estimate);
+    recording_.cut = recording_.cut || (open_.ops > 0 && !fits);
+    if (open_.ops > 0 && (full || !fits)) WEFT_TRY(Close());
     WEFT_TRY(Open(number));
     for (const Dispatch& d : dispatches) {
         Touch(d.reads, d.writes);

@@ -36,6 +36,8 @@ struct Stage {
 struct Recording {
     std::vector<Stage> stages;
     int64_t used = 0;  // when last
+    bool cut = false;  // for its length, as it was foreseen with this Pace::slowness
+    double slowness = 0;
 };
 
 struct RecordOptions {
