@@ -83,4 +83,10 @@ class Executable {
     virtual int64_t progress() const = 0;
 };
 
+// For devices. What a step may hold is the engine's own doing: anything else is a bug, and ends the
+// process.
+void CheckStep(const Step& step, const CompileOptions& options, bool ends_with_exchange);
+// Executable::ends_with_exchange of this Program.
+bool EndsWithExchange(const program::Program& program);
+
 }  // namespace weft::backend

@@ -57,12 +57,7 @@ class CpuExecutable final : public Executable {
         timings_.clear();
     }
     std::span<const OpTiming> timings() const override { return timings_; }
-    bool ends_with_exchange() const override {
-        const std::vector<program::Op>& ops = program_.ops;
-        const size_t count = ops.size();
-        return count > 2 && ops[count - 2].kind() == OpKind::kSend &&
-               ops[count - 1].kind() == OpKind::kRecv;
-    }
+    bool ends_with_exchange() const override { return EndsWithExchange(program_); }
     TransferLog& transfers() override { return transfers_; }
     void SetProbe(Probe probe) override { probe_ = std::move(probe); }
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
@@ -89,7 +84,6 @@ class CpuExecutable final : public Executable {
     using Pack = decltype(kernels::Kernels::pack);
     Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
                       const RowSource& source, Pack pack) const;
-    Status CheckStep(const Step& step) const;
     void Bind(const Step& step);
     bool UsesHalves() const;
     void BindHalves();
@@ -213,7 +207,7 @@ Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix, int64_t fi
 // ---- Running ------------------------------------------------------------------------------------
 
 Status CpuExecutable::Run(const Step& step, const Groups& groups) {
-    WEFT_TRY(CheckStep(step));
+    CheckStep(step, options_, ends_with_exchange());
     step_ = &step;
     groups_ = groups;
     status_ = {};
@@ -223,27 +217,6 @@ Status CpuExecutable::Run(const Step& step, const Groups& groups) {
     Bind(step);
     team_.Run([](void* self, int part) { static_cast<CpuExecutable*>(self)->RunPart(part); }, this);
     return std::move(status_);
-}
-
-// What a step may hold is the engine's own doing: anything else is a bug.
-Status CpuExecutable::CheckStep(const Step& step) const {
-    const auto tokens = static_cast<int64_t>(step.tokens.size());
-    WEFT_CHECK(step.part == StepPart::kWhole || ends_with_exchange());
-    WEFT_CHECK(tokens > 0 && tokens <= options_.max_tokens);
-    WEFT_CHECK(step.positions.size() == step.tokens.size());
-    WEFT_CHECK(static_cast<int64_t>(step.output_rows.size()) <= options_.max_outputs);
-    for (const StepSequence& sequence : step.sequences) {
-        const int64_t end = sequence.position + sequence.row_count;
-        WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
-        WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * options_.page_tokens);
-        WEFT_CHECK(sequence.adapter >= 0);
-        for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options_.kv_pages);
-    }
-    for (const auto& [from, to] : step.copies) {
-        WEFT_CHECK(from >= 0 && from < options_.kv_pages && to >= 0 && to < options_.kv_pages);
-    }
-    for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
-    return {};
 }
 
 void CpuExecutable::Bind(const Step& step) {

@@ -69,7 +69,7 @@ class VulkanExecutable final : public Executable {
     Status Read(program::ValueId id, int64_t first, std::span<float> out) override;
     Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
                    std::span<Candidate> out) override;
-    bool ends_with_exchange() const override;
+    bool ends_with_exchange() const override { return EndsWithExchange(program_); }
     MemoryUse memory() const override;
     void SetTracing(bool on) override {
         tracing_ = on;
@@ -93,7 +93,6 @@ class VulkanExecutable final : public Executable {
     };
 
     Status Allocate();
-    Status CheckStep(const Step& step) const;
     OpRange OpsOf(StepPart part) const;
     Status CopyPages();
     Result<Recording> Record(const StepShape& shape);
@@ -187,13 +186,6 @@ MemoryUse VulkanExecutable::memory() const {
 
 // ---- Steps --------------------------------------------------------------------------------------
 
-bool VulkanExecutable::ends_with_exchange() const {
-    const std::vector<program::Op>& ops = program_.ops;
-    const size_t count = ops.size();
-    return count > 2 && ops[count - 2].kind() == OpKind::kSend &&
-           ops[count - 1].kind() == OpKind::kRecv;
-}
-
 OpRange VulkanExecutable::OpsOf(StepPart part) const {
     const size_t all = program_.ops.size();
     switch (part) {
@@ -207,7 +199,7 @@ OpRange VulkanExecutable::OpsOf(StepPart part) const {
 
 Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
     if (!broken_.ok()) return broken_;
-    WEFT_TRY(CheckStep(step));
+    CheckStep(step, options_, ends_with_exchange());
     WEFT_TRY(Allocate());
     if (uploads_.exchange(false)) WEFT_TRY(uploader_.Finish());
     step_ = &step;
@@ -232,27 +224,6 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
     const Status status = RunRecording(*recording, &too_long);
     if (too_long) recordings_.erase({shape_, step.part, tracing_});
     return status;
-}
-
-// What a step may hold is the engine's own doing: anything else is a bug.
-Status VulkanExecutable::CheckStep(const Step& step) const {
-    const auto tokens = static_cast<int64_t>(step.tokens.size());
-    WEFT_CHECK(step.part == StepPart::kWhole || ends_with_exchange());
-    WEFT_CHECK(tokens > 0 && tokens <= options_.max_tokens);
-    WEFT_CHECK(step.positions.size() == step.tokens.size());
-    WEFT_CHECK(static_cast<int64_t>(step.output_rows.size()) <= options_.max_outputs);
-    for (const StepSequence& sequence : step.sequences) {
-        const int64_t end = sequence.position + sequence.row_count;
-        WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
-        WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * options_.page_tokens);
-        WEFT_CHECK(sequence.adapter >= 0);
-        for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options_.kv_pages);
-    }
-    for (const auto& [from, to] : step.copies) {
-        WEFT_CHECK(from >= 0 && from < options_.kv_pages && to >= 0 && to < options_.kv_pages);
-    }
-    for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
-    return {};
 }
 
 Status VulkanExecutable::CopyPages() {

@@ -1,0 +1,33 @@
+#include "backend/executable.h"
+
+#include "base/check.h"
+
+namespace weft::backend {
+
+void CheckStep(const Step& step, const CompileOptions& options, bool ends_with_exchange) {
+    const auto tokens = static_cast<int64_t>(step.tokens.size());
+    WEFT_CHECK(step.part == StepPart::kWhole || ends_with_exchange);
+    WEFT_CHECK(tokens > 0 && tokens <= options.max_tokens);
+    WEFT_CHECK(step.positions.size() == step.tokens.size());
+    WEFT_CHECK(static_cast<int64_t>(step.output_rows.size()) <= options.max_outputs);
+    for (const StepSequence& sequence : step.sequences) {
+        const int64_t end = int64_t{sequence.position} + sequence.row_count;
+        WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
+        WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * options.page_tokens);
+        WEFT_CHECK(sequence.adapter >= 0);
+        for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options.kv_pages);
+    }
+    for (const auto& [from, to] : step.copies) {
+        WEFT_CHECK(from >= 0 && from < options.kv_pages && to >= 0 && to < options.kv_pages);
+    }
+    for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
+}
+
+bool EndsWithExchange(const program::Program& program) {
+    const std::vector<program::Op>& ops = program.ops;
+    const size_t count = ops.size();
+    return count > 2 && ops[count - 2].kind() == program::OpKind::kSend &&
+           ops[count - 1].kind() == program::OpKind::kRecv;
+}
+
+}  // namespace weft::backend
