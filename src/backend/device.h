@@ -55,6 +55,7 @@ struct DeviceInfo {
     // It computes on the cores that also move values between ranks of one host: there a transfer
     // beside the arithmetic takes more than it gives.
     bool uses_host_cores = true;
+    bool submits = false;         // work is submitted to it: CompileOptions::device_sum matters
     bool trains = true;           // CompileTraining works
     std::string backend = "CPU";  // as benchmarks name its kind
 };

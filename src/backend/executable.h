@@ -29,6 +29,11 @@ namespace weft::backend {
 // two rows and more (for tests). The same on all ranks of the tensor group. Changes no bits.
 enum class Overlap { kNever, kAuto, kAlways };
 
+// How a device with submissions of its own sums over tensor ranks in steps of few rows: each sum
+// ends one (kSplit), or the device waits in the midst of one for the host (kSpin), if that turns out
+// to work. kAuto: kSpin on a GPU. Changes no bits; a rank chooses for itself.
+enum class DeviceSum { kAuto, kSplit, kSpin };
+
 struct CompileOptions {
     int64_t max_tokens = 512;            // most rows of a step (the prefill chunk)
     int64_t max_outputs = 1;             // most output rows of a step
@@ -36,6 +41,7 @@ struct CompileOptions {
     int64_t page_tokens = 64;            // positions of each: the device's (program::Target)
     std::vector<program::ValueId> keep;  // values that Read() may ask for
     Overlap overlap = Overlap::kNever;
+    DeviceSum device_sum = DeviceSum::kAuto;
 };
 
 // One op of a finished step, for traces and benchmarks.

@@ -175,6 +175,12 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
                   "bits), f32, bf16 or q8 (fewer bytes, less exact)")
         .OneOf(engine::SumWireNames())
         .Group(kEngine);
+    app.AddOption("--gpu-sum", flags.gpu_sum,
+                  "How GPUs wait for the sums of tensor ranks, in steps of few tokens: auto, split "
+                  "(each ends a submission) or spin (the GPU waits within one, where a trial at "
+                  "the start shows that it can)")
+        .OneOf({"auto", "split", "spin"})
+        .Group(kEngine);
     app.AddOption("--weights-from", flags.weights_from,
                   "0: only rank 0 reads the model; the others get their shards from it over the "
                   "network, and need no copy of the file")
@@ -266,6 +272,7 @@ Status Resolve(CommonFlags& flags) {
     if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};
     WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
     WEFT_ASSIGN(flags.job.wire, engine::ParseSumWire(flags.wire));
+    WEFT_ASSIGN(flags.job.device_sum, engine::ParseDeviceSum(flags.gpu_sum));
     flags.job.feed = flags.weights_from == 0;
     WEFT_ASSIGN(flags.job.net_table, fabric::ParseNetTable(flags.net_table));
     CatchStop(flags);

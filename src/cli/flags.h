@@ -17,13 +17,13 @@
 namespace weft::cli {
 
 // --local, --hosts, --hostfile, --transport, --rdma-device, --gid-index, --checksum, --timeout-ms,
-// --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --wire, --reference, --trace,
+// --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --wire, --gpu-sum, --reference, --trace,
 // --verify; and --json.
 struct CommonFlags {
     cluster::ClusterOptions cluster;
     engine::Job job;
     std::string hosts, hostfile, split, kv = "f16", trace_file, net_table = "auto";
-    std::string overlap = "auto", wire = "auto";
+    std::string overlap = "auto", wire = "auto", gpu_sum = "auto";
     std::string lora;  // a folder
     int weights_from = -1;
     bool json = false, pull = false;

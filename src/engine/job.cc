@@ -79,6 +79,23 @@ Result<backend::Overlap> ParseOverlap(std::string_view name) {
     return MakeError(ErrorCode::kUsage, "--overlap {}: expected auto, off or on", name);
 }
 
+const char* DeviceSumName(backend::DeviceSum sum) {
+    switch (sum) {
+        case backend::DeviceSum::kAuto: return "auto";
+        case backend::DeviceSum::kSplit: return "split";
+        case backend::DeviceSum::kSpin: return "spin";
+    }
+    return "?";
+}
+
+Result<backend::DeviceSum> ParseDeviceSum(std::string_view name) {
+    for (const auto sum :
+         {backend::DeviceSum::kAuto, backend::DeviceSum::kSplit, backend::DeviceSum::kSpin}) {
+        if (name == DeviceSumName(sum)) return sum;
+    }
+    return MakeError(ErrorCode::kUsage, "--gpu-sum {}: expected auto, split or spin", name);
+}
+
 Status CheckAdapters(const Job& job) {
     if (job.adapters.empty()) return {};
     WEFT_ASSIGN([[maybe_unused]] const auto source,
@@ -94,6 +111,7 @@ std::string JobToJson(const Job& job) {
                           {"net_table", fabric::NetTableName(job.net_table)},
                           {"overlap", OverlapName(job.overlap)},
                           {"wire", SumWireName(job.wire)},
+                          {"gpu_sum", DeviceSumName(job.device_sum)},
                           {"adapters", std::move(adapters)}};
     Fields(job, [&](const char* name, const auto& field) { out[name] = field; });
     return out.dump();
@@ -101,7 +119,7 @@ std::string JobToJson(const Job& job) {
 
 Result<Job> JobFromJson(const std::string& text) {
     Job job;
-    std::string dtype_name, table, overlap, wire;
+    std::string dtype_name, table, overlap, wire, device_sum;
     try {
         const nlohmann::json in = JsonOrDiscarded(text);
         Fields(job, [&](const char* name, auto& field) { in.at(name).get_to(field); });
@@ -110,6 +128,7 @@ Result<Job> JobFromJson(const std::string& text) {
         in.at("net_table").get_to(table);
         in.at("overlap").get_to(overlap);
         in.at("wire").get_to(wire);
+        in.at("gpu_sum").get_to(device_sum);
         for (const nlohmann::json& adapter : in.at("adapters")) {
             job.adapters.push_back(
                 {adapter.at(0).get<std::string>(), adapter.at(1).get<std::string>()});
@@ -121,16 +140,19 @@ Result<Job> JobFromJson(const std::string& text) {
     const auto known_table = fabric::ParseNetTable(table);
     const auto known_overlap = ParseOverlap(overlap);
     const auto known_wire = ParseSumWire(wire);
+    const auto known_sum = ParseDeviceSum(device_sum);
     if (!dtype) return MakeError(ErrorCode::kCorrupt, "job: kv_dtype is not known");
     for (const Error* error : {known_table.ok() ? nullptr : &known_table.error(),
                                known_overlap.ok() ? nullptr : &known_overlap.error(),
-                               known_wire.ok() ? nullptr : &known_wire.error()}) {
+                               known_wire.ok() ? nullptr : &known_wire.error(),
+                               known_sum.ok() ? nullptr : &known_sum.error()}) {
         if (error != nullptr) return MakeError(ErrorCode::kCorrupt, "job: {}", error->message);
     }
     job.kv_dtype = *dtype;
     job.net_table = *known_table;
     job.overlap = *known_overlap;
     job.wire = *known_wire;
+    job.device_sum = *known_sum;
     WEFT_TRY(CheckRanges(job));
     WEFT_TRY(backend::CheckDeviceName(job.device));
     return job;

@@ -41,6 +41,7 @@ struct Job {
     int64_t step_rows() const { return chunk < cache_tokens() ? chunk : cache_tokens(); }
     backend::Overlap overlap = backend::Overlap::kAuto;
     backend::SumWire wire = backend::SumWire::kAuto;
+    backend::DeviceSum device_sum = backend::DeviceSum::kAuto;
     // LoRA adapters beside the model; the same folders on every host, as the model is. A sequence
     // names one by its number, from 1.
     std::vector<model_files::NamedAdapter> adapters{};
@@ -50,6 +51,9 @@ struct Job {
 const char* OverlapName(backend::Overlap overlap);  // "off", "auto", "on"
 // Errors: kUsage.
 Result<backend::Overlap> ParseOverlap(std::string_view name);
+const char* DeviceSumName(backend::DeviceSum sum);  // "auto", "split", "spin"
+// Errors: kUsage.
+Result<backend::DeviceSum> ParseDeviceSum(std::string_view name);
 
 // Whether the job's adapters are there and fit its model; before anything is started. Errors: those
 // of model_files::AdaptedSource.

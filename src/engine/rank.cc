@@ -121,6 +121,11 @@ Status Rank::Plan() {
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
     shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
     if (layout.tp > 1) WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
+    if (job_.device_sum == backend::DeviceSum::kSpin && !device_->info().submits) {
+        return MakeError(ErrorCode::kUsage,
+                         "--gpu-sum spin: the device {} has no submissions; it is for GPUs",
+                         device_->info().name);
+    }
     if (cluster_.rank() == 0) {
         for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
     }
@@ -160,6 +165,7 @@ Status Rank::Plan() {
             compile.keep.push_back(op.inputs[0]);
         }
     }
+    compile.device_sum = job_.device_sum;
     compile.overlap = job_.overlap;
     const bool one_host = cluster_.fabric().transport == "shm";
     if (one_host && device_->info().uses_host_cores && job_.overlap == backend::Overlap::kAuto) {

@@ -107,6 +107,8 @@ struct KernelCode {
     uint32_t args_bytes = 0;                // of push constants, at most kMostArgsBytes
     std::span<const uint32_t> constants{};  // specialization constants 0, 1, ...
     uint32_t subgroup = 0;                  // that it must run with; 0: the driver's choice
+    // Address of a word: where that is not 0, the kernel does nothing (shaders/guard.glsl).
+    uint64_t stop_word = 0;
 };
 inline constexpr uint32_t kMostArgsBytes = 128;
 

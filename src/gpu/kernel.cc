@@ -7,6 +7,9 @@
 namespace weft::gpu {
 namespace {
 
+// As in shaders/guard.glsl.
+constexpr uint32_t kStopWordConstant = 30;
+
 class KernelOfCore : public Kernel {
   public:
     KernelOfCore(std::shared_ptr<Core> core, uint32_t size_of_subgroup)
@@ -47,11 +50,19 @@ Status KernelOfCore::CreateLayout(const KernelCode& code) {
 
 Status KernelOfCore::CreatePipeline(VkPipelineCache cache, const KernelCode& code,
                                     VkShaderModule shader) {
+    std::vector<uint32_t> values;
     std::vector<VkSpecializationMapEntry> entries;
-    for (uint32_t i = 0; i < code.constants.size(); ++i)
-        entries.push_back({i, i * static_cast<uint32_t>(sizeof(uint32_t)), sizeof(uint32_t)});
+    const auto set = [&](uint32_t id, uint32_t value) {
+        entries.push_back({id, static_cast<uint32_t>(values.size() * sizeof value), sizeof value});
+        values.push_back(value);
+    };
+    for (uint32_t i = 0; i < code.constants.size(); ++i) set(i, code.constants[i]);
+    if (code.stop_word != 0) {
+        set(kStopWordConstant, static_cast<uint32_t>(code.stop_word));
+        set(kStopWordConstant + 1, static_cast<uint32_t>(code.stop_word >> 32));
+    }
     const VkSpecializationInfo constants{static_cast<uint32_t>(entries.size()), entries.data(),
-                                         code.constants.size_bytes(), code.constants.data()};
+                                         values.size() * sizeof values[0], values.data()};
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT size{};
     size.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT;
     size.requiredSubgroupSize = code.subgroup;

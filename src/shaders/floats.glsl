@@ -5,6 +5,7 @@
 #extension GL_EXT_buffer_reference2 : require
 #extension GL_EXT_scalar_block_layout : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+#include "guard.glsl"
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Floats { float at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Ints { int at[]; };

@@ -6,6 +6,8 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 
+#include "guard.glsl"
+
 layout(local_size_x_id = 0) in;
 
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer Floats { float at[]; };

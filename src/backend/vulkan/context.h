@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/vulkan/gate.h"
 #include "base/result.h"
 #include "gpu/device.h"
 
@@ -21,9 +22,9 @@ namespace weft::backend::vulkan {
 class KernelCache {
   public:
     explicit KernelCache(gpu::Device& device) : device_(device) {}
-    // kUnsupported: this build has no such shader.
+    // stop_word: KernelCode::stop_word. kUnsupported: this build has no such shader.
     Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
-                                   uint32_t args_bytes, uint32_t subgroup);
+                                   uint32_t args_bytes, uint32_t subgroup, uint64_t stop_word = 0);
     // How many there are: on any thread.
     int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
@@ -32,6 +33,7 @@ class KernelCache {
         std::string shader;
         std::vector<uint32_t> constants;
         uint32_t args_bytes = 0, subgroup = 0;
+        uint64_t stop_word = 0;
         auto operator<=>(const Key&) const = default;
     };
     gpu::Device& device_;
@@ -59,6 +61,8 @@ struct Context {
     std::string name;
     bool reference;
     Limits limits;
+    // Made when an executable that may use it is first loaded; it may not work.
+    std::unique_ptr<Gate> gate;
     std::atomic<uint64_t> held_bytes{0};  // of all executables
     std::atomic<bool> hangs{false};       // a deadline passed
     std::mutex mutex;                     // of `gpu`, while weights are loaded

@@ -13,12 +13,14 @@
 #include "backend/vulkan/dry_run.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lowering.h"
+#include "backend/vulkan/products.h"
 #include "backend/vulkan/reading.h"
 #include "backend/vulkan/recording.h"
 #include "backend/vulkan/step_tables.h"
 #include "backend/vulkan/upload.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "base/check.h"
+#include "base/log.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -28,6 +30,9 @@ using program::OpKind;
 // Shapes of steps whose commands are kept. A server has one for each number of sequences that
 // decode, and some of prompts.
 constexpr size_t kMostRecordings = 64;
+
+// Steps without exchanges after one was given up: what held up the host may last.
+constexpr int kStepsAfterGivingUp = 100;
 
 class VulkanExecutable final : public Executable {
   public:
@@ -89,20 +94,25 @@ class VulkanExecutable final : public Executable {
         StepShape shape;
         StepPart part = StepPart::kWhole;
         bool times = false;
+        bool exchanges = false;  // sums over ranks in the midst of submissions (gate.h)
         auto operator<=>(const Key&) const = default;
     };
 
     Status Allocate();
     OpRange OpsOf(StepPart part) const;
     Status CopyPages();
-    Result<Recording> Record(const StepShape& shape);
+    Status MakeGate();
+    bool Exchanges() const;
+    Result<Recording> Record(bool exchanges);
     // The device has turned out to be faster: fewer submissions will do.
     bool IsCutTooFine(const Recording& recording) const {
         return recording.cut && 2 * pace_.slowness() < recording.slowness;
     }
-    Result<Recording*> RecordingFor(const StepShape& shape);
-    Status RunRecording(Recording& recording, bool* too_long);
+    Result<Recording*> RecordingFor(bool exchanges);
+    Status RunStages(Recording& recording, size_t first, bool* too_long);
     Status RunStage(Stage& stage, bool* too_long);
+    Status Exchange(const Stage& stage, uint64_t last);
+    Status GoOnWithout(const Stage& stage, bool* too_long);
     Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
     Status Transfer(int32_t op);
     HostValue Operand(program::ValueId id, uint64_t offset) const;
@@ -135,6 +145,8 @@ class VulkanExecutable final : public Executable {
     Groups groups_;
     StepShape shape_;
 
+    int steps_without_ = 0;  // exchanges
+
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;
     std::vector<OpTiming> timings_;
@@ -163,7 +175,29 @@ Status VulkanExecutable::Allocate() {
     WEFT_TRY(commands->End());
     WEFT_ASSIGN(const uint64_t number, gpu_.Submit(*commands));
     WEFT_TRY(gpu_.Wait(number, Deadline::In(pace_.DeadlineMs(0))));
+    WEFT_TRY(MakeGate());
     allocated_.store(true, std::memory_order_release);
+    return {};
+}
+
+// On a processor that stands in for a GPU, a kernel that polls takes a core from the others.
+Status VulkanExecutable::MakeGate() {
+    const bool asked =
+        options_.device_sum == DeviceSum::kSpin ||
+        (options_.device_sum == DeviceSum::kAuto && gpu_.description().kind != gpu::Kind::kCpu);
+    const bool sums = std::ranges::any_of(
+        program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAllReduce; });
+    if (!asked || !sums || context_->gate != nullptr) return {};
+    WEFT_ASSIGN(context_->gate, Gate::Make(gpu_, context_->kernels));
+    if (context_->gate->works()) {
+        Log(LogLevel::kDebug, "{}: a sum in the midst of a submission: {:.1f} us and the wire's",
+            context_->Who(), context_->gate->exchange_us());
+        return {};
+    }
+    const bool told = options_.device_sum == DeviceSum::kSpin;
+    Log(told ? LogLevel::kWarning : LogLevel::kDebug,
+        "{}: each sum over ranks ends a submission (as with --gpu-sum split): {}", context_->Who(),
+        context_->gate->why());
     return {};
 }
 
@@ -217,13 +251,21 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
     if (computes && !step.copies.empty()) WEFT_TRY(CopyPages());
     bool too_long = false;
     if (probe_) {
-        WEFT_ASSIGN(Recording once, Record(shape_));
-        return RunRecording(once, &too_long);
+        WEFT_ASSIGN(Recording once, Record(false));
+        return RunStages(once, 0, &too_long);
     }
-    WEFT_ASSIGN(Recording* const recording, RecordingFor(shape_));
-    const Status status = RunRecording(*recording, &too_long);
-    if (too_long) recordings_.erase({shape_, step.part, tracing_});
+    const bool exchanges = Exchanges();
+    steps_without_ = std::max(0, steps_without_ - 1);
+    WEFT_ASSIGN(Recording* const recording, RecordingFor(exchanges));
+    const Status status = RunStages(*recording, 0, &too_long);
+    if (too_long) recordings_.erase({shape_, step.part, tracing_, exchanges});
     return status;
+}
+
+bool VulkanExecutable::Exchanges() const {
+    return context_->gate != nullptr && context_->gate->works() && !tracing_ &&
+           options_.device_sum != DeviceSum::kSplit && shape_.rows <= kMatvecRows &&
+           steps_without_ == 0;
 }
 
 Status VulkanExecutable::CopyPages() {
@@ -237,16 +279,17 @@ Status VulkanExecutable::CopyPages() {
     return RunAlone(gpu_, *commands, pace_.DeadlineMs(0));
 }
 
-Result<Recording> VulkanExecutable::Record(const StepShape& shape) {
+Result<Recording> VulkanExecutable::Record(bool exchanges) {
     const bool clock = gpu_.description().timestamp_ns > 0;
     const bool each_op = probe_ != nullptr || (tracing_ && !clock);
-    const RecordOptions options{each_op, tracing_, clock};
-    Recorder recorder(program_, buffers_, lowering_, gpu_, pace_, shape, options);
+    const RecordOptions options{each_op, tracing_, clock,
+                                exchanges ? context_->gate.get() : nullptr};
+    Recorder recorder(program_, buffers_, lowering_, gpu_, pace_, shape_, options);
     return recorder.Record(OpsOf(step_->part));
 }
 
-Result<Recording*> VulkanExecutable::RecordingFor(const StepShape& shape) {
-    const Key key{shape, step_->part, tracing_};
+Result<Recording*> VulkanExecutable::RecordingFor(bool exchanges) {
+    const Key key{shape_, step_->part, tracing_, exchanges};
     if (recorded_generation_ != lowering_.generation()) recordings_.clear();
     recorded_generation_ = lowering_.generation();
     auto found = recordings_.find(key);
@@ -255,7 +298,7 @@ Result<Recording*> VulkanExecutable::RecordingFor(const StepShape& shape) {
         found = recordings_.end();
     }
     if (found == recordings_.end()) {
-        WEFT_ASSIGN(Recording made, Record(shape));
+        WEFT_ASSIGN(Recording made, Record(exchanges));
         // Scratch has moved: what was recorded before is of no use.
         if (recorded_generation_ != lowering_.generation()) recordings_.clear();
         recorded_generation_ = lowering_.generation();
@@ -269,9 +312,13 @@ Result<Recording*> VulkanExecutable::RecordingFor(const StepShape& shape) {
     return &found->second;
 }
 
-Status VulkanExecutable::RunRecording(Recording& recording, bool* too_long) {
-    for (Stage& stage : recording.stages) {
+Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {
+    for (size_t i = first; i < recording.stages.size(); ++i) {
+        Stage& stage = recording.stages[i];
         WEFT_TRY(RunStage(stage, too_long));
+        if (!stage.exchanged.empty() && context_->gate->GaveUp() != 0) {
+            return GoOnWithout(stage, too_long);
+        }
         if (stage.transfer >= 0) WEFT_TRY(Transfer(stage.transfer));
     }
     return {};
@@ -280,6 +327,9 @@ Status VulkanExecutable::RunRecording(Recording& recording, bool* too_long) {
 // All submissions are handed over at once; but a probe reads after each.
 Status VulkanExecutable::RunStage(Stage& stage, bool* too_long) {
     std::vector<uint64_t> numbers;
+    if (!stage.exchanged.empty()) {
+        context_->gate->Begin(static_cast<uint32_t>(stage.exchanged.size()));
+    }
     int64_t begin_ns = NowNs();
     for (const Submission& submission : stage.submissions) {
         const Result<uint64_t> number = gpu_.Submit(*submission.commands);
@@ -290,11 +340,50 @@ Status VulkanExecutable::RunStage(Stage& stage, bool* too_long) {
         if (submission.shows >= 0) WEFT_TRY(ShowToProbe(submission.shows));
         begin_ns = NowNs();
     }
+    if (!stage.exchanged.empty()) WEFT_TRY(Exchange(stage, numbers.back()));
     for (size_t i = 0; !probe_ && i < numbers.size(); ++i) {
         WEFT_TRY(Await(stage.submissions[i], numbers[i], begin_ns, too_long));
         begin_ns = NowNs();
     }
     return {};
+}
+
+// Sums, one after another, as the device comes to them. Where it gives one up, its submissions end.
+Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
+    const int64_t deadline_ms = pace_.DeadlineMs(stage.submissions.back().estimate);
+    for (uint32_t i = 0; i < stage.exchanged.size(); ++i) {
+        const Result<bool> came = context_->gate->Await(i + 1, last, Deadline::In(deadline_ms));
+        if (!came.ok()) {
+            context_->hangs = true;
+            broken_ = Explain(stage.submissions.back(), came.error());
+            return broken_;
+        }
+        if (!*came) return {};
+        const Status summed = Transfer(stage.exchanged[i]);
+        if (!summed.ok()) {
+            // It gives up, and ends, before anything else may run.
+            if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;
+            return summed;
+        }
+        context_->gate->Open(i + 1);
+    }
+    return {};
+}
+
+// All ops up to the sum that was given up are done, and the host has that.
+Status VulkanExecutable::GoOnWithout(const Stage& stage, bool* too_long) {
+    const uint32_t number = context_->gate->GaveUp();
+    WEFT_CHECK(number <= stage.exchanged.size());
+    const int32_t op = stage.exchanged[number - 1];
+    steps_without_ = kStepsAfterGivingUp;
+    Log(LogLevel::kDebug,
+        "{}, step {}: the sum of op {} took long; the next {} steps have a "
+        "submission for each sum",
+        context_->Who(), step_->number, op, kStepsAfterGivingUp);
+    WEFT_ASSIGN(Recording* const recording, RecordingFor(false));
+    size_t done = 0;
+    while (recording->stages[done].transfer != op) ++done;
+    return RunStages(*recording, done + 1, too_long);
 }
 
 Status VulkanExecutable::Await(const Submission& submission, uint64_t number, int64_t begin_ns,
@@ -308,7 +397,9 @@ Status VulkanExecutable::Await(const Submission& submission, uint64_t number, in
     }
     const int64_t end_ns = NowNs();
     const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
-    *too_long = pace_.Took(submission.estimate, seconds) && submission.ops > 1 ? true : *too_long;
+    if (!submission.waits && pace_.Took(submission.estimate, seconds)) {
+        *too_long = *too_long || submission.ops > 1;
+    }
     progress_.fetch_add(submission.ops, std::memory_order_relaxed);
     if (tracing_) NoteTimes(submission, begin_ns, end_ns);
     return {};

@@ -35,6 +35,8 @@ class Lowering final : public Emitter {
         : program_(program), context_(context), buffers_(buffers), uploader_(uploader) {}
 
     void SetTables(const StepTables& tables) { tables_ = tables; }
+    // Of the kernels of what is lowered next (KernelCode::stop_word).
+    void SetStopWord(uint64_t address) { stop_word_ = address; }
     // The dispatches of each op of the range that are computed on the device, in their order.
     // Where scratch has grown, `generation` has changed, and no recording made before is good.
     Result<std::vector<Dispatch>> LowerOps(const StepShape& shape, const OpRange& range);
@@ -60,7 +62,7 @@ class Lowering final : public Emitter {
     Result<const gpu::Kernel*> Kernel(std::string_view shader,
                                       std::initializer_list<uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override {
-        return context_.kernels.Get(shader, constants, args_bytes, subgroup);
+        return context_.kernels.Get(shader, constants, args_bytes, subgroup, stop_word_);
     }
     void Emit(Dispatch dispatch) override {
         dispatch.op = op_;
@@ -93,6 +95,7 @@ class Lowering final : public Emitter {
     std::vector<gpu::Buffer> constant_blocks_;
     uint64_t constants_used_ = 0;  // of the last block
     int64_t generation_ = 0;
+    uint64_t stop_word_ = 0;
 };
 
 }  // namespace weft::backend::vulkan

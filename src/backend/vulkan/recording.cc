@@ -22,13 +22,14 @@ Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowe
 
 Result<Recording> Recorder::Record(const OpRange& range) {
     recording_.slowness = pace_.slowness();
+    lowering_.SetStopWord(options_.gate == nullptr ? 0 : options_.gate->stop_word());
     WEFT_ASSIGN(const std::vector<Dispatch> all, lowering_.LowerOps(shape_, range));
     auto next = all.begin();
     for (size_t i = range.begin; i < range.end; ++i) {
         const program::Op& op = program_.ops[i];
         if (IsLeftOut(program_, op, shape_)) continue;
         if (program::IsTransfer(op.kind())) {
-            WEFT_TRY(RecordTransfer(i));
+            WEFT_TRY(CanExchange(op) ? RecordExchange(i) : RecordTransfer(i));
             continue;
         }
         const auto end = std::find_if(
@@ -90,6 +91,31 @@ Status Recorder::RecordTransfer(size_t op) {
     return options_.each_op ? CloseToShow(number) : Status();
 }
 
+bool Recorder::CanExchange(const program::Op& op) const {
+    return options_.gate != nullptr && op.kind() == program::OpKind::kAllReduce &&
+           program_.value(op.inputs[0]).dtype == DType::kF32 &&
+           program_.value(op.outputs[0]).dtype == DType::kF32 &&
+           OperandBytes(op.inputs[0]) <= Gate::kMostBytes;
+}
+
+// The host finds the operands where it has those of other transfers.
+Status Recorder::RecordExchange(size_t op) {
+    const program::Op& sum = program_.ops[op];
+    const auto number = static_cast<int32_t>(op);
+    WEFT_TRY(Open(number));
+    stage_.exchanged.push_back(number);
+    const uint64_t host = buffers_.transfers().address();
+    options_.gate->Record(*open_.commands,
+                          {buffers_.Address(sum.inputs[0]), host + buffers_.InOffset(),
+                           host + buffers_.OutOffset(), buffers_.Address(sum.outputs[0]),
+                           static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
+                           static_cast<uint32_t>(stage_.exchanged.size())});
+    hazards_.Clear();
+    open_.last_op = number;
+    open_.waits = true;
+    return {};
+}
+
 // What was submitted before may have written anything.
 Status Recorder::Open(int32_t op) {
     if (open_.commands != nullptr) return {};
@@ -97,6 +123,8 @@ Status Recorder::Open(int32_t op) {
     open_.first_op = open_.last_op = op;
     open_.commands->Barrier();
     if (options_.trace && options_.clock) open_.commands->Time(0);
+    const bool first = stage_.submissions.empty();
+    if (first && options_.gate != nullptr) options_.gate->RecordBegin(*open_.commands);
     hazards_.Clear();
     return {};
 }

@@ -22,6 +22,7 @@ struct Submission {
     int32_t ops = 0;      // that end in it
     int32_t shows = -1;   // op whose result is there after it, where each op has its own
     double estimate = 0;  // Pace::Estimate
+    bool waits = false;   // for the host: its time says nothing of the device
     // For traces, its ops. Where the device has a clock, time 0 is the beginning, time i + 1 the
     // end of timed[i].
     std::vector<int32_t> timed;
@@ -30,7 +31,8 @@ struct Submission {
 // Submissions, then a transfer by the host.
 struct Stage {
     std::vector<Submission> submissions;
-    int32_t transfer = -1;  // op; -1: none
+    std::vector<int32_t> exchanged;  // sums over ranks in their midst (gate.h): ops
+    int32_t transfer = -1;           // op; -1: none
 };
 
 struct Recording {
@@ -43,7 +45,8 @@ struct Recording {
 struct RecordOptions {
     bool each_op = false;  // a submission for each
     bool trace = false;
-    bool clock = false;  // the device has one
+    bool clock = false;          // the device has one
+    const Gate* gate = nullptr;  // null: every transfer ends a stage
 };
 
 class Recorder {
@@ -57,6 +60,8 @@ class Recorder {
   private:
     Status RecordOp(size_t op, std::span<const Dispatch> dispatches);
     Status RecordTransfer(size_t op);
+    bool CanExchange(const program::Op& op) const;
+    Status RecordExchange(size_t op);
     Status Open(int32_t op);
     Status Close();
     Status CloseToShow(int32_t op);

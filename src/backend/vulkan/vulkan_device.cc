@@ -107,6 +107,7 @@ DeviceInfo InfoOf(const gpu::Description& gpu, bool reference) {
     info.target.most_latent_columns = kMostLatentColumns;
     info.target.wide_sums = false;
     info.uses_host_cores = gpu.kind == gpu::Kind::kCpu;
+    info.submits = true;
     info.trains = false;
     info.backend = "Vulkan";
     return info;

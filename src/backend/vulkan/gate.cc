@@ -1,0 +1,233 @@
+#include "backend/vulkan/gate.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <thread>
+#include <vector>
+
+#include "backend/vulkan/context.h"
+#include "base/check.h"
+#include "net/patience.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+// Words of the gate (exchange.comp).
+constexpr uint32_t kArrivedWord = 0, kOpenWord = 16, kGaveUpWord = 32, kBaseWord = 48;
+constexpr uint64_t kGateBytes = 256;
+constexpr uint32_t kExchangeInvocations = 256;
+
+constexpr uint32_t kTrialFloats = 512;
+constexpr uint32_t kTrialsAtOnce = 100;
+constexpr int64_t kTrialMs = 30'000;
+// A wait that is long enough to be timed beside what a submission costs; polls beyond which no wait
+// is looked for.
+constexpr double kTimedSeconds = 0.02;
+constexpr uint32_t kLeastPolls = 1 << 12, kMostPolls = 240'000'000;
+
+// Of a wait: turns without a break, and how often the device is asked whether it has ended.
+constexpr int kTurns = 2000;
+constexpr int64_t kAskNs = 1'000'000;
+
+struct ExchangeArgs {
+    uint64_t gate, state, x, to_host, from_host, y;
+    uint32_t count, index, most_polls, unused;
+};
+static_assert(sizeof(ExchangeArgs) == 64);
+
+std::atomic_ref<uint32_t> Shared(uint32_t* word) {
+    return std::atomic_ref<uint32_t>(*word);
+}
+
+}  // namespace
+
+uint32_t* Gate::Word(uint32_t index) const {
+    return reinterpret_cast<uint32_t*>(words_.host()) + index;
+}
+
+Result<std::unique_ptr<Gate>> Gate::Make(gpu::Device& device, KernelCache& kernels,
+                                         double patience_seconds) {
+    std::unique_ptr<Gate> gate(new Gate(device, patience_seconds));
+    WEFT_TRY(gate->Allocate(kernels));
+    WEFT_TRY(gate->Try());
+    return gate;
+}
+
+Status Gate::Allocate(KernelCache& kernels) {
+    WEFT_ASSIGN(words_, device_.Allocate(kGateBytes, gpu::Place::kHost));
+    WEFT_ASSIGN(state_, device_.Allocate(kGateBytes, gpu::Place::kDevice));
+    constexpr uint64_t kBytes = kTrialFloats * sizeof(float);
+    WEFT_ASSIGN(trial_, device_.Allocate(kBytes, gpu::Place::kDevice));
+    WEFT_ASSIGN(trial_host_, device_.Allocate(2 * kBytes, gpu::Place::kHost));
+    std::fill_n(words_.host(), kGateBytes, std::byte{0});
+    WEFT_ASSIGN(kernel_, kernels.Get("exchange", {kExchangeInvocations}, sizeof(ExchangeArgs), 0,
+                                     stop_word()));
+    return {};
+}
+
+// ---- Recording ----------------------------------------------------------------------------------
+
+void Gate::RecordBegin(gpu::Commands& commands) const {
+    commands.Fill(state_, 0, kGateBytes, 0);
+    commands.Barrier();
+}
+
+void Gate::Record(gpu::Commands& commands, const Exchange& exchange) const {
+    const ExchangeArgs args{
+        words_.address(), state_.address(), exchange.x,     exchange.to_host, exchange.from_host,
+        exchange.y,       exchange.count,   exchange.index, most_polls_,      0};
+    commands.Barrier();
+    commands.Run(*kernel_, std::as_bytes(std::span(&args, 1)), 1);
+    commands.Barrier();
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+// Numbers go on from one submission to the next, round the 32 bits: an old one opens nothing.
+void Gate::Begin(uint32_t exchanges) {
+    base_ += exchanges_;
+    exchanges_ = exchanges;
+    Shared(Word(kGaveUpWord)).store(0);
+    Shared(Word(kBaseWord)).store(base_);
+}
+
+Result<bool> Gate::Await(uint32_t index, uint64_t last, const Deadline& deadline) {
+    const uint32_t number = base_ + index;
+    const auto arrived = [&] {
+        return static_cast<int32_t>(Shared(Word(kArrivedWord)).load(std::memory_order_acquire) -
+                                    number) >= 0;
+    };
+    int64_t asked_ns = NowNs();
+    for (int turn = 0; !arrived(); ++turn) {
+        if (turn < kTurns) {
+            net::SpinPause();
+            continue;
+        }
+        std::this_thread::yield();
+        if (NowNs() - asked_ns < kAskNs) continue;
+        asked_ns = NowNs();
+        const Status done = device_.Wait(last, Deadline::In(0));
+        // What it wrote is seen now, if it was not before.
+        if (done.ok()) return arrived();
+        if (done.error().code != ErrorCode::kTimeout) return done.error();
+        if (deadline.expired()) {
+            return MakeError(ErrorCode::kTimeout,
+                             "exchange {} of a submission did not begin within "
+                             "{} ms",
+                             index, deadline.length_ms());
+        }
+    }
+    return true;
+}
+
+void Gate::Open(uint32_t index) {
+    ++opened_;
+    Shared(Word(kOpenWord)).store(base_ + index, std::memory_order_release);
+}
+
+uint32_t Gate::GaveUp() const {
+    return Shared(Word(kGaveUpWord)).load(std::memory_order_acquire);
+}
+
+// ---- The trial ----------------------------------------------------------------------------------
+
+Gate::Exchange Gate::TrialExchange(uint32_t index) const {
+    return {trial_.address(),
+            trial_host_.address(),
+            trial_host_.address() + kTrialFloats * sizeof(float),
+            trial_.address(),
+            kTrialFloats,
+            index};
+}
+
+Status Gate::Try() {
+    WEFT_TRY(Calibrate());
+    if (works()) WEFT_TRY(TryExchanges());
+    opened_ = 0;
+    return {};
+}
+
+// How many polls the patience is, by waits that nobody answers; the exchange behind each must
+// not begin.
+Status Gate::Calibrate() {
+    uint32_t polls = kLeastPolls;
+    for (;;) {
+        WEFT_ASSIGN(const double seconds, RunUnanswered(polls));
+        if (!works()) return {};
+        if (seconds >= kTimedSeconds || polls >= kMostPolls / 4) {
+            const double rate = polls / std::max(seconds, 1e-9);
+            most_polls_ = static_cast<uint32_t>(
+                std::clamp<double>(rate * patience_seconds_, kLeastPolls, kMostPolls));
+            return {};
+        }
+        polls *= 4;
+    }
+}
+
+Result<double> Gate::RunUnanswered(uint32_t polls) {
+    most_polls_ = polls;
+    WEFT_ASSIGN(const auto commands, device_.Record());
+    RecordBegin(*commands);
+    Record(*commands, TrialExchange(1));
+    Record(*commands, TrialExchange(2));
+    WEFT_TRY(commands->End());
+    Begin(2);
+    const int64_t begin_ns = NowNs();
+    WEFT_ASSIGN(const uint64_t number, device_.Submit(*commands));
+    WEFT_TRY(device_.Wait(number, Deadline::In(kTrialMs)));
+    const uint32_t arrived = Shared(Word(kArrivedWord)).load(std::memory_order_acquire);
+    if (GaveUp() != 1 || arrived != base_ + 1) why_ = "a wait that nobody answered did not end";
+    return SecondsSince(begin_ns);
+}
+
+// The host adds 1 to all floats at each: one that was not seen, or seen late, is missing at the
+// end.
+Status Gate::TryExchanges() {
+    WEFT_ASSIGN(const auto commands, device_.Record());
+    RecordBegin(*commands);
+    for (uint32_t i = 1; i <= kTrialsAtOnce; ++i) Record(*commands, TrialExchange(i));
+    WEFT_TRY(commands->End());
+    WEFT_ASSIGN(const auto clear, device_.Record());
+    clear->Fill(trial_, 0, trial_.size_bytes(), 0);
+    WEFT_TRY(clear->End());
+    WEFT_ASSIGN(const uint64_t cleared, device_.Submit(*clear));
+    WEFT_TRY(device_.Wait(cleared, Deadline::In(kTrialMs)));
+    std::vector<double> seconds;
+    for (int done = 0; done < kTrials; done += kTrialsAtOnce) {
+        const int64_t begin_ns = NowNs();
+        WEFT_ASSIGN(const bool answered, RunTrials(*commands, kTrialsAtOnce));
+        seconds.push_back(SecondsSince(begin_ns));
+        const float got = reinterpret_cast<const float*>(trial_host_.host())[kTrialFloats];
+        if (!answered || got != static_cast<float>(done + static_cast<int>(kTrialsAtOnce))) {
+            why_ = fmt::format("of {} exchanges tried, one before {} was missed", kTrials,
+                               done + static_cast<int>(kTrialsAtOnce));
+            return {};
+        }
+    }
+    std::ranges::sort(seconds);
+    exchange_us_ = 1e6 * seconds[seconds.size() / 2] / kTrialsAtOnce;
+    return {};
+}
+
+Result<bool> Gate::RunTrials(const gpu::Commands& commands, uint32_t count) {
+    Begin(count);
+    WEFT_ASSIGN(const uint64_t number, device_.Submit(commands));
+    const Deadline deadline = Deadline::In(kTrialMs);
+    bool same = true;
+    for (uint32_t i = 1; i <= count; ++i) {
+        WEFT_ASSIGN(const bool arrived, Await(i, number, deadline));
+        if (!arrived) break;
+        auto* const in = reinterpret_cast<float*>(trial_host_.host());
+        for (uint32_t j = 0; j < kTrialFloats; ++j) {
+            same = same && in[j] == in[0];
+            in[kTrialFloats + j] = in[j] + 1;
+        }
+        Open(i);
+    }
+    WEFT_TRY(device_.Wait(number, deadline));
+    return same && GaveUp() == 0;
+}
+
+}  // namespace weft::backend::vulkan

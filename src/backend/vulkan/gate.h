@@ -1,0 +1,92 @@
+// The gate: where a submission waits for the host in its midst, so that a sum over ranks does not
+// end it (--gpu-sum spin). A kernel of one workgroup gives the host its addend in mapped memory and
+// polls; the host sums as it always does, over any link and wire, and opens. The bits are those of
+// separate submissions.
+//
+// Vulkan promises neither that the two see each other's writes while a submission runs, nor that
+// it goes on: Make tries kTrials exchanges and times them, and a gate that misses one is not used.
+// Waits are bounded by polls, kPatienceSeconds in all for a submission (drivers end what takes 2
+// s). A submission whose polls run out is given up: its other kernels do nothing (guard.glsl), and
+// the host, when it has its sum, goes on from there in submissions without a gate.
+//
+// Thread: one caller, with no other submission under way.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/deadline.h"
+#include "base/result.h"
+#include "gpu/device.h"
+
+namespace weft::backend::vulkan {
+
+class KernelCache;
+
+class Gate {
+  public:
+    static constexpr int kTrials = 1000;
+    static constexpr double kPatienceSeconds = 0.25;
+    // Of an exchange: more is faster in a submission of its own.
+    static constexpr uint64_t kMostBytes = 64 << 10;
+
+    // Errors: the device's. A gate that does not work is none: why() says so.
+    // patience_seconds: for the waits of a submission.
+    static Result<std::unique_ptr<Gate>> Make(gpu::Device& device, KernelCache& kernels,
+                                              double patience_seconds = kPatienceSeconds);
+    bool works() const { return why_.empty(); }
+    const std::string& why() const { return why_; }
+    // Microseconds of an exchange of 2 KiB, when it was tried.
+    double exchange_us() const { return exchange_us_; }
+    // What kernels that a submission with exchanges runs are made with (KernelCache::Get).
+    uint64_t stop_word() const { return state_.address(); }
+
+    // ---- Recording
+    // Before the first exchange of submissions that run one behind the other.
+    void RecordBegin(gpu::Commands& commands) const;
+    struct Exchange {
+        uint64_t x = 0, to_host = 0, from_host = 0, y = 0;  // device addresses
+        uint32_t count = 0;                                 // floats
+        uint32_t index = 0;  // 1 for the first since RecordBegin, 2, ...
+    };
+    // With barriers before and behind it.
+    void Record(gpu::Commands& commands, const Exchange& exchange) const;
+
+    // ---- Running
+    // Before the submission of what has `exchanges`.
+    void Begin(uint32_t exchanges);
+    // Until the device is at exchange `index`. False: submission `last` is done, and it never came
+    // there: an exchange before was given up. Errors: kTimeout, the device's.
+    Result<bool> Await(uint32_t index, uint64_t last, const Deadline& deadline);
+    void Open(uint32_t index);
+    // Once the submission is done: the exchange that was given up; 0: none.
+    uint32_t GaveUp() const;
+    // That were opened so far, the trial's left out.
+    int64_t exchanges() const { return opened_; }
+
+  private:
+    Gate(gpu::Device& device, double patience_seconds)
+        : device_(device), patience_seconds_(patience_seconds) {}
+    Status Allocate(KernelCache& kernels);
+    Status Try();
+    Status Calibrate();
+    Status TryExchanges();
+    Result<double> RunUnanswered(uint32_t polls);
+    Result<bool> RunTrials(const gpu::Commands& commands, uint32_t count);
+    Exchange TrialExchange(uint32_t index) const;
+    uint32_t* Word(uint32_t index) const;
+
+    gpu::Device& device_;
+    const double patience_seconds_;
+    const gpu::Kernel* kernel_ = nullptr;
+    gpu::Buffer words_;  // of the host
+    gpu::Buffer state_;  // of the device: word 0: stop
+    gpu::Buffer trial_, trial_host_;
+    uint32_t base_ = 0, exchanges_ = 0;
+    uint32_t most_polls_ = 0;
+    double exchange_us_ = 0;
+    int64_t opened_ = 0;
+    std::string why_;
+};
+
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,270 @@
+// Sums in the midst of submissions: the gate by itself, and in steps of tensor ranks.
+#include "backend/vulkan/gate.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "backend/vulkan/compile.h"
+#include "backend/vulkan/context.h"
+#include "backend/vulkan/vulkan_device.h"
+#include "coll/comm.h"
+#include "net/local.h"
+#include "shaders/shaders.h"
+#include "support/lavapipe.h"
+#include "support/loaded_rank.h"
+#include "support/ranks.h"
+#include "support/tiny_model.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using support::LoadedRank;
+using support::OneGroup;
+
+// Polls of a busy machine take long: of results, not of time, are these tests.
+constexpr double kPatient = 1e3, kImpatient = 0.02;
+
+// A gate of a device. On a machine that is busy enough an impatient one misses: asked for anew.
+std::unique_ptr<Gate> MakeGate(gpu::Device& device, KernelCache& kernels,
+                               double patience = kPatient) {
+    std::unique_ptr<Gate> gate = Gate::Make(device, kernels, patience).value();
+    for (int i = 0; i < 50 && !gate->works(); ++i) {
+        gate = Gate::Make(device, kernels, patience).value();
+    }
+    return gate;
+}
+
+// A buffer of the device as floats, and what it does with one value at a time.
+struct Floats {
+    Floats(gpu::Device& device, uint64_t count)
+        : buffer(device.Allocate(4 * count, gpu::Place::kHost).value()) {}
+    float* data() const { return reinterpret_cast<float*>(buffer.host()); }
+    gpu::Buffer buffer;
+};
+
+TEST(VulkanGate, ATrialTellsWhatAnExchangeTakes) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    KernelCache kernels(*device);
+    const auto gate = MakeGate(*device, kernels);
+    ASSERT_TRUE(gate->works()) << gate->why();
+    EXPECT_GT(gate->exchange_us(), 0);
+    std::printf("an exchange of 2 KiB: %.1f us\n", gate->exchange_us());
+}
+
+// y = 2 x + ..., each exchange of another size; nothing beyond its floats is touched.
+TEST(VulkanGate, ExchangesOfAnySizeMoveTheirFloatsAndNoMore) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    KernelCache kernels(*device);
+    const auto gate = MakeGate(*device, kernels);
+    ASSERT_TRUE(gate->works()) << gate->why();
+    const std::vector<uint32_t> counts = {1, 7, 255, 256, 257, 4096, 16384};
+    constexpr uint64_t kMost = 16400;
+    Floats x(*device, kMost), to(*device, kMost), from(*device, kMost), y(*device, kMost);
+    for (uint64_t i = 0; i < kMost; ++i) {
+        x.data()[i] = static_cast<float>(i);
+        to.data()[i] = y.data()[i] = -1;
+    }
+    const auto commands = device->Record().value();
+    gate->RecordBegin(*commands);
+    for (uint32_t i = 0; i < counts.size(); ++i) {
+        gate->Record(*commands, {x.buffer.address(), to.buffer.address(), from.buffer.address(),
+                                 y.buffer.address(), counts[i], i + 1});
+    }
+    ASSERT_TRUE(commands->End().ok());
+    for (int round = 0; round < 3; ++round) {
+        gate->Begin(static_cast<uint32_t>(counts.size()));
+        const uint64_t number = device->Submit(*commands).value();
+        for (uint32_t i = 0; i < counts.size(); ++i) {
+            const auto came = gate->Await(i + 1, number, Deadline::In(60'000));
+            ASSERT_TRUE(came.ok() && *came) << i;
+            EXPECT_EQ(to.data()[counts[i]], -1) << counts[i];
+            for (uint32_t j = 0; j < counts[i]; ++j) {
+                ASSERT_EQ(to.data()[j], static_cast<float>(j));
+                from.data()[j] = 2 * to.data()[j] + static_cast<float>(round);
+            }
+            gate->Open(i + 1);
+        }
+        ASSERT_TRUE(device->Wait(number, Deadline::In(60'000)).ok());
+        EXPECT_EQ(gate->GaveUp(), 0U);
+        for (uint32_t j = 0; j < counts.back(); ++j) {
+            ASSERT_EQ(y.data()[j], static_cast<float>(2 * j) + static_cast<float>(round));
+        }
+        EXPECT_EQ(y.data()[counts.back()], -1);
+        std::fill_n(to.data(), kMost, -1.0F);
+    }
+}
+
+// What is behind an exchange that nobody answers does nothing, and the submission ends.
+TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    KernelCache kernels(*device);
+    const auto gate = MakeGate(*device, kernels, kImpatient);
+    ASSERT_TRUE(gate->works()) << gate->why();
+    Floats x(*device, 64), host(*device, 128), y(*device, 64);
+    std::fill_n(x.data(), 64, 3.0F);
+    std::fill_n(y.data(), 64, -1.0F);
+    struct MapArgs {
+        uint64_t a, b, y;
+        uint32_t count, cols;
+        float factor;
+        uint32_t unused;
+    } const args{x.buffer.address(), x.buffer.address(), y.buffer.address(), 64, 64, 1, 0};
+    const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, gate->stop_word()).value();
+    const auto commands = device->Record().value();
+    const Gate::Exchange exchange{x.buffer.address(),
+                                  host.buffer.address(),
+                                  host.buffer.address() + 256,
+                                  x.buffer.address(),
+                                  64,
+                                  1};
+    gate->RecordBegin(*commands);
+    gate->Record(*commands, exchange);
+    commands->Run(*add, std::as_bytes(std::span(&args, 1)), 1);
+    gate->Record(*commands, {exchange.x, exchange.to_host, exchange.from_host, exchange.y, 64, 2});
+    ASSERT_TRUE(commands->End().ok());
+    gate->Begin(2);
+    const int64_t begin_ns = NowNs();
+    const uint64_t number = device->Submit(*commands).value();
+    EXPECT_TRUE(gate->Await(1, number, Deadline::In(60'000)).value());
+    EXPECT_FALSE(gate->Await(2, number, Deadline::In(60'000)).value());
+    ASSERT_TRUE(device->Wait(number, Deadline::In(60'000)).ok());
+    std::printf("given up after %.0f ms\n", 1e3 * SecondsSince(begin_ns));
+    EXPECT_EQ(gate->GaveUp(), 1U);
+    EXPECT_EQ(y.data()[0], -1);
+    EXPECT_EQ(x.data()[0], 3);
+    // The next submission is not that one: what was opened too late opens nothing.
+    gate->Open(1);
+    gate->Begin(2);
+    const uint64_t next = device->Submit(*commands).value();
+    EXPECT_TRUE(gate->Await(1, next, Deadline::In(60'000)).value());
+    EXPECT_FALSE(gate->Await(2, next, Deadline::In(60'000)).value());
+    EXPECT_EQ(gate->GaveUp(), 1U);
+    EXPECT_EQ(y.data()[0], -1);
+}
+
+// OpDecorate (71) x SpecId (1) 30: the guard's constant.
+TEST(VulkanGate, EveryShaderHasTheGuard) {
+    for (const std::string_view name : shaders::Names()) {
+        const std::span<const uint32_t> words = shaders::Find(name);
+        bool guarded = false;
+        for (size_t at = 5; at < words.size(); at += std::max(words[at] >> 16, 1U)) {
+            const bool decorates = (words[at] & 0xffff) == 71 && at + 3 < words.size();
+            guarded = guarded || (decorates && words[at + 2] == 1 && words[at + 3] == 30);
+        }
+        EXPECT_TRUE(guarded) << name;
+    }
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+// A device whose gate a test can look at.
+class Watched final : public Device {
+  public:
+    Watched(DeviceSum sum, double patience)
+        : sum_(sum),
+          context_(
+              std::make_shared<Context>(weft::test::OpenLavapipe().value(), "vulkan:0", false)) {
+        info_.submits = true;
+        if (sum == DeviceSum::kSpin) {
+            context_->gate = MakeGate(*context_->gpu, context_->kernels, patience);
+        }
+    }
+    const DeviceInfo& info() const override { return info_; }
+    MemoryPool pool() const override { return {}; }
+    Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+                                                const CompileOptions& options) override {
+        CompileOptions own = options;
+        own.device_sum = sum_;
+        return CompileForVulkan(program, own, context_, {});
+    }
+    Result<std::unique_ptr<TrainingExecutable>> CompileTraining(program::ChunkedProgram,
+                                                                const TrainingOptions&) override {
+        return MakeError(ErrorCode::kUnsupported, "not here");
+    }
+    const Gate* gate() const { return context_->gate.get(); }
+
+  private:
+    DeviceSum sum_;
+    DeviceInfo info_;
+    std::shared_ptr<Context> context_;
+};
+
+struct RanksRun {
+    std::vector<std::vector<float>> logits;
+    std::vector<int64_t> exchanges;
+    int64_t sums = 0;  // of a step
+};
+
+// Two tensor ranks; rank 1 sleeps before it runs piece `late`.
+RanksRun RunRanks(DeviceSum sum, size_t piece, int late = -1) {
+    const model::Hyper hyper = support::TinyHyper("qwen3", false);
+    const support::TinySource source(hyper);
+    model::BuildOptions options;
+    options.kv_dtype = DType::kF32;
+    options.target.wide_sums = false;
+    model::Layout layout;
+    layout.tp = 2;
+    const auto programs = support::Build(hyper, source, layout, options);
+    std::vector<int32_t> tokens(24);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 31 + 7) % 64;
+    RanksRun run{std::vector<std::vector<float>>(2), std::vector<int64_t>(2)};
+    run.sums = std::ranges::count_if(programs[0].ops, [](const program::Op& op) {
+        return op.kind() == program::OpKind::kAllReduce;
+    });
+    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, size_t{1} << 20).value();
+    weft::test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+        const auto comm = coll::Comm::Make(fabric, {0, 1}, channel, 60'000).value();
+        const auto r = static_cast<size_t>(fabric.rank);
+        const auto device = std::make_shared<Watched>(sum, late < 0 ? kPatient : kImpatient);
+        LoadedRank rank(device, programs[r], source);
+        int number = 0;
+        for (size_t at = 0; at < tokens.size(); at += piece, ++number) {
+            if (r == 1 && number == late) std::this_thread::sleep_for(std::chrono::seconds(2));
+            const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
+            const Status status = rank.Run(part, static_cast<int64_t>(at), OneGroup(*comm).groups);
+            ASSERT_TRUE(status.ok()) << status.error().message;
+            const program::ValueId logits = programs[r].Find("logits");
+            std::vector<float> out(part.size() * static_cast<size_t>(hyper.vocab));
+            ASSERT_TRUE(rank.executable().Read(logits, 0, out).ok());
+            run.logits[r].insert(run.logits[r].end(), out.begin(), out.end());
+        }
+        if (device->gate() != nullptr) run.exchanges[r] = device->gate()->exchanges();
+    });
+    return run;
+}
+
+#define WEFT_NEEDS_LAVAPIPE() WEFT_LAVAPIPE_OR_SKIP(needed)
+
+TEST(VulkanGate, StepsHaveTheBitsOfSeparateSubmissions) {
+    WEFT_NEEDS_LAVAPIPE();
+    for (const size_t piece : {size_t{1}, size_t{8}}) {
+        const RanksRun split = RunRanks(DeviceSum::kSplit, piece);
+        const RanksRun spin = RunRanks(DeviceSum::kSpin, piece);
+        EXPECT_EQ(spin.logits[0], split.logits[0]) << piece;
+        EXPECT_EQ(spin.logits[0], spin.logits[1]) << piece;
+        const int64_t steps = 24 / static_cast<int64_t>(piece);
+        EXPECT_EQ(spin.exchanges[0], steps * spin.sums) << piece;
+        EXPECT_EQ(spin.exchanges[1], steps * spin.sums) << piece;
+        EXPECT_EQ(split.exchanges[0], 0);
+    }
+}
+
+TEST(VulkanGate, LongStepsAreNotHeldUpInTheirMidst) {
+    WEFT_NEEDS_LAVAPIPE();
+    EXPECT_EQ(RunRanks(DeviceSum::kSpin, 24).exchanges[0], 0);
+}
+
+// Rank 0 gives its first sum of that step up, goes on by itself, and has the same bits.
+TEST(VulkanGate, ARankThatIsLateCostsNoBits) {
+    WEFT_NEEDS_LAVAPIPE();
+    const RanksRun split = RunRanks(DeviceSum::kSplit, 1);
+    const RanksRun spin = RunRanks(DeviceSum::kSpin, 1, 3);
+    EXPECT_EQ(spin.logits[0], split.logits[0]);
+    EXPECT_EQ(spin.logits[1], split.logits[0]);
+    EXPECT_LE(spin.exchanges[0], 3 * spin.sums + 1);
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan
