@@ -29,9 +29,9 @@ namespace weft::backend {
 // two rows and more (for tests). The same on all ranks of the tensor group. Changes no bits.
 enum class Overlap { kNever, kAuto, kAlways };
 
-// How a device with submissions of its own sums over tensor ranks in steps of few rows: each sum
-// ends one (kSplit), or the device waits in the midst of one for the host (kSpin), if that turns out
-// to work. kAuto: kSpin on a GPU. Changes no bits; a rank chooses for itself.
+// How a device that work is submitted to sums over tensor ranks in steps of few rows: each ends
+// a submission (kSplit), or the device waits in the midst of one for the host (kSpin), if a trial
+// shows that it can. kAuto: on a GPU, if that is faster. Changes no bits; each rank may choose.
 enum class DeviceSum { kAuto, kSplit, kSpin };
 
 struct CompileOptions {

@@ -121,11 +121,7 @@ Status Rank::Plan() {
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
     shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
     if (layout.tp > 1) WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
-    if (job_.device_sum == backend::DeviceSum::kSpin && !device_->info().submits) {
-        return MakeError(ErrorCode::kUsage,
-                         "--gpu-sum spin: the device {} has no submissions; it is for GPUs",
-                         device_->info().name);
-    }
+    WEFT_TRY(CheckDeviceSum(job_.device_sum, device_->info()));
     if (cluster_.rank() == 0) {
         for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
     }

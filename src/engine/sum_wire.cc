@@ -47,6 +47,14 @@ Status CheckSumWire(SumWire asked, const backend::DeviceInfo& device) {
                      device.name, device.hardware);
 }
 
+Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device) {
+    if (asked != backend::DeviceSum::kSpin || device.submits) return {};
+    return MakeError(
+        ErrorCode::kUsage,
+        "--gpu-sum spin: the device {} ({}) is no GPU, and waits for its sums as it is",
+        device.name, device.hardware);
+}
+
 SumWire AutoSumWire(const backend::DeviceInfo& device, bool several_hosts,
                     const coll::Tuning& tuning) {
     if (!device.target.wide_sums) return SumWire::kF32;

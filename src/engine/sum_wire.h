@@ -22,6 +22,9 @@ Result<backend::SumWire> ParseSumWire(std::string_view name);
 // (program::Target::wide_sums). Errors: kUsage.
 Status CheckSumWire(backend::SumWire asked, const backend::DeviceInfo& device);
 
+// Whether --gpu-sum means something to it. Errors: kUsage.
+Status CheckDeviceSum(backend::DeviceSum asked, const backend::DeviceInfo& device);
+
 // Below so many bytes of a sum a second, sums at float64 take a tenth of a token and more:
 // docs/collectives.md.
 inline constexpr double kSlowWireBytesPerS = 400e6;

@@ -190,8 +190,10 @@ Status VulkanExecutable::MakeGate() {
     if (!asked || !sums || context_->gate != nullptr) return {};
     WEFT_ASSIGN(context_->gate, Gate::Make(gpu_, context_->kernels));
     if (context_->gate->works()) {
-        Log(LogLevel::kDebug, "{}: a sum in the midst of a submission: {:.1f} us and the wire's",
-            context_->Who(), context_->gate->exchange_us());
+        Log(LogLevel::kDebug,
+            "{}: a sum in the midst of a submission costs {:.1f} us beside the wire's, one that "
+            "ends it {:.1f}",
+            context_->Who(), context_->gate->exchange_us(), context_->gate->submission_us());
         return {};
     }
     const bool told = options_.device_sum == DeviceSum::kSpin;
@@ -263,9 +265,12 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
 }
 
 bool VulkanExecutable::Exchanges() const {
-    return context_->gate != nullptr && context_->gate->works() && !tracing_ &&
-           options_.device_sum != DeviceSum::kSplit && shape_.rows <= kMatvecRows &&
-           steps_without_ == 0;
+    const Gate* const gate = context_->gate.get();
+    if (gate == nullptr || !gate->works() || tracing_ || steps_without_ > 0) return false;
+    const bool asked =
+        options_.device_sum == DeviceSum::kSpin ||
+        (options_.device_sum == DeviceSum::kAuto && gate->exchange_us() < gate->submission_us());
+    return asked && shape_.rows <= kMatvecRows;
 }
 
 Status VulkanExecutable::CopyPages() {

@@ -21,6 +21,7 @@ constexpr uint32_t kExchangeInvocations = 256;
 
 constexpr uint32_t kTrialFloats = 512;
 constexpr uint32_t kTrialsAtOnce = 100;
+constexpr int kTimedSubmissions = 31;
 constexpr int64_t kTrialMs = 30'000;
 // A wait that is long enough to be timed beside what a submission costs; polls beyond which no wait
 // is looked for.
@@ -143,9 +144,26 @@ Gate::Exchange Gate::TrialExchange(uint32_t index) const {
 }
 
 Status Gate::Try() {
+    WEFT_TRY(TimeSubmissions());
     WEFT_TRY(Calibrate());
     if (works()) WEFT_TRY(TryExchanges());
     opened_ = 0;
+    return {};
+}
+
+Status Gate::TimeSubmissions() {
+    WEFT_ASSIGN(const auto commands, device_.Record());
+    RecordBegin(*commands);
+    WEFT_TRY(commands->End());
+    std::vector<double> seconds;
+    for (int i = 0; i < kTimedSubmissions; ++i) {
+        const int64_t begin_ns = NowNs();
+        WEFT_ASSIGN(const uint64_t number, device_.Submit(*commands));
+        WEFT_TRY(device_.Wait(number, Deadline::In(kTrialMs)));
+        seconds.push_back(SecondsSince(begin_ns));
+    }
+    std::ranges::sort(seconds);
+    submission_us_ = 1e6 * seconds[seconds.size() / 2];
     return {};
 }
 

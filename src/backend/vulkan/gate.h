@@ -38,6 +38,8 @@ class Gate {
     const std::string& why() const { return why_; }
     // Microseconds of an exchange of 2 KiB, when it was tried.
     double exchange_us() const { return exchange_us_; }
+    // Of a submission that does next to nothing, until the host knows that it is done.
+    double submission_us() const { return submission_us_; }
     // What kernels that a submission with exchanges runs are made with (KernelCache::Get).
     uint64_t stop_word() const { return state_.address(); }
 
@@ -70,6 +72,7 @@ class Gate {
     Status Allocate(KernelCache& kernels);
     Status Try();
     Status Calibrate();
+    Status TimeSubmissions();
     Status TryExchanges();
     Result<double> RunUnanswered(uint32_t polls);
     Result<bool> RunTrials(const gpu::Commands& commands, uint32_t count);
@@ -84,7 +87,7 @@ class Gate {
     gpu::Buffer trial_, trial_host_;
     uint32_t base_ = 0, exchanges_ = 0;
     uint32_t most_polls_ = 0;
-    double exchange_us_ = 0;
+    double exchange_us_ = 0, submission_us_ = 0;
     int64_t opened_ = 0;
     std::string why_;
 };
