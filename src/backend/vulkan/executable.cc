@@ -188,7 +188,9 @@ Status VulkanExecutable::MakeGate() {
     const bool sums = std::ranges::any_of(
         program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAllReduce; });
     if (!asked || !sums || context_->gate != nullptr) return {};
-    WEFT_ASSIGN(context_->gate, Gate::Make(gpu_, context_->kernels));
+    const double patience = gpu_.description().kind == gpu::Kind::kCpu ? Gate::kHostPatienceSeconds
+                                                                       : Gate::kPatienceSeconds;
+    WEFT_ASSIGN(context_->gate, Gate::Make(gpu_, context_->kernels, patience));
     if (context_->gate->works()) {
         Log(LogLevel::kDebug,
             "{}: a sum in the midst of a submission costs {:.1f} us beside the wire's, one that "

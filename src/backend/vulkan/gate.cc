@@ -20,7 +20,7 @@ constexpr uint64_t kGateBytes = 256;
 constexpr uint32_t kExchangeInvocations = 256;
 
 constexpr uint32_t kTrialFloats = 512;
-constexpr uint32_t kTrialsAtOnce = 100;
+constexpr uint32_t kTrialsAtOnce = 20;
 constexpr int kTimedSubmissions = 31;
 constexpr int64_t kTrialMs = 30'000;
 // A wait that is long enough to be timed beside what a submission costs; polls beyond which no wait

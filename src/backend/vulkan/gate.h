@@ -26,14 +26,15 @@ class KernelCache;
 class Gate {
   public:
     static constexpr int kTrials = 1000;
-    static constexpr double kPatienceSeconds = 0.25;
+    // Of a GPU; of a processor that stands in for one, which no watchdog looks after.
+    static constexpr double kPatienceSeconds = 0.25, kHostPatienceSeconds = 5;
     // Of an exchange: more is faster in a submission of its own.
     static constexpr uint64_t kMostBytes = 64 << 10;
 
     // Errors: the device's. A gate that does not work is none: why() says so.
     // patience_seconds: for the waits of a submission.
     static Result<std::unique_ptr<Gate>> Make(gpu::Device& device, KernelCache& kernels,
-                                              double patience_seconds = kPatienceSeconds);
+                                              double patience_seconds);
     bool works() const { return why_.empty(); }
     const std::string& why() const { return why_; }
     // Microseconds of an exchange of 2 KiB, when it was tried.
