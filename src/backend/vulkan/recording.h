@@ -38,12 +38,14 @@ struct Recording {
     int64_t used = 0;  // when last
     bool cut = false;  // for its length, as it was foreseen with this Pace::slowness
     double slowness = 0;
+    int64_t dispatches = 0, barriers = 0;  // in all
 };
 
 struct RecordOptions {
     bool each_op = false;  // a submission for each
     bool trace = false;
     bool clock = false;  // the device has one
+    auto operator<=>(const RecordOptions&) const = default;
 };
 
 class Recorder {
@@ -52,10 +54,11 @@ class Recorder {
              gpu::Device& device, const Pace& pace, const StepShape& shape,
              const RecordOptions& options);
     // Errors: kUnsupported, kOutOfMemory, the device's.
-    Result<Recording> Record(const OpRange& range);
+    Result<Recording> Record(const StepWork& work);
 
   private:
     Status RecordOp(size_t op, std::span<const Dispatch> dispatches);
+    void Run(std::span<const Dispatch> dispatches);
     Status RecordTransfer(size_t op);
     Status Open(int32_t op);
     Status Close();
@@ -76,6 +79,9 @@ class Recorder {
     Recording recording_;
     Stage stage_;
     Submission open_;  // commands null: none is open
+    // Of ops that are computed where a later one stands.
+    double moved_estimate_ = 0;
+    int32_t moved_ = 0;
     Hazards hazards_;
 };
 
