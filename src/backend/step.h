@@ -3,8 +3,11 @@
 // Views, owned by the caller.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
+
+#include "program/op_row.h"
 
 namespace weft::backend {
 
@@ -26,6 +29,16 @@ struct PageCopy {
 // have the third of the step before between them.
 enum class StepPart { kWhole, kCompute, kSend, kReceive };
 
+// The best `count` of the first `columns` elements of each row of a kept value [R, n] will be asked
+// for (Executable::ReadTop), or fewer of them: a device of its own finds them within the step. Asks
+// for nothing where count is 0, and binds nobody.
+struct WantedTop {
+    program::ValueId value = program::kNoValue;
+    int64_t columns = 0;
+    int32_t count = 0;
+    auto operator<=>(const WantedTop&) const = default;
+};
+
 struct Step {
     int64_t number = 0;                  // for errors and traces
     std::span<const int32_t> tokens;     // [T]
@@ -34,6 +47,7 @@ struct Step {
     std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
     std::span<const PageCopy> copies{};
     StepPart part = StepPart::kWhole;
+    WantedTop top{};
 };
 
 }  // namespace weft::backend

@@ -368,12 +368,18 @@ Status Rank::LoadOne(program::ValueId id) {
     return {};
 }
 
+backend::Step Rank::ViewOf(const StepData& step) {
+    backend::Step view = step.View(views_);
+    if (step.top_count > 0) view.top = {logits_, step.top_columns, step.top_count};
+    return view;
+}
+
 Status Rank::Run(const StepData& step) {
     if (cluster_.rank() == 0) WEFT_TRY(steps_.Send(step));
     if (step.kind != StepKind::kRun) return {};
     WEFT_TRY(CheckStepRows(step));
     const int64_t begin_ns = NowNs();
-    WEFT_TRY(executable_->Run(step.View(views_), StepGroups()));
+    WEFT_TRY(executable_->Run(ViewOf(step), StepGroups()));
     step_s_ += SecondsSince(begin_ns);
     Record(step);
     return job_.verify ? VerifyReplicas() : Status();
@@ -385,7 +391,7 @@ bool Rank::pipelined() const {
 }
 
 Status Rank::RunPart(const StepData& step, backend::StepPart part) {
-    backend::Step view = step.View(views_);
+    backend::Step view = ViewOf(step);
     view.part = part;
     const int64_t begin_ns = NowNs();
     WEFT_TRY(executable_->Run(view, StepGroups()));

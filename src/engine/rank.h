@@ -69,7 +69,7 @@ class Rank {
     // Lets go of the cluster's links, which end with the epoch.
     void LeaveEpoch();
 
-    // Runs one step. On rank 0 it is first sent to the others.
+    // Runs one step. On rank 0, which the logits come to, it is first sent to the others.
     Status Run(const StepData& step);
     // The same in parts, on rank 0 where it is the first of several stages: while the later ones
     // have a step each, it computes the next. With as many steps at once as there are stages, in
@@ -118,6 +118,7 @@ class Rank {
     void SetIdle(bool idle) { idle_.store(idle, std::memory_order_relaxed); }
 
   private:
+    backend::Step ViewOf(const StepData& step);
     Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
     int64_t Progress() const;
     Status Plan();

@@ -53,10 +53,15 @@ Result<int32_t> Sampler::Sample(const LogitsRow& logits, const SampleContext& co
     return greedy() ? candidates_[0].index : Draw();
 }
 
-bool Sampler::Adjusts(const SampleContext& context) const {
+bool Sampler::Adjusts(bool masked) const {
     const bool repeats = options_.repeat_penalty != 1.0f && options_.repeat_last > 0;
     const bool counts = options_.presence_penalty != 0 || options_.frequency_penalty != 0;
-    return repeats || counts || !options_.bias.empty() || !context.allowed.empty();
+    return repeats || counts || !options_.bias.empty() || masked;
+}
+
+size_t Sampler::TopOf(size_t columns, bool masked) const {
+    const size_t asked = greedy() ? 1 : static_cast<size_t>(options_.top_k);
+    return asked == 0 || asked >= columns || Adjusts(masked) ? 0 : asked;
 }
 
 // adjusted_, the logits, after what changes them.
@@ -126,16 +131,18 @@ Status Sampler::Select(const LogitsRow& logits, const SampleContext& context) {
 // Greedy: the best one.
 Status Sampler::SelectTopK(const LogitsRow& row, const SampleContext& context) {
     WEFT_CHECK(row.size() > 0);
-    const size_t asked = greedy() ? 1 : static_cast<size_t>(options_.top_k);
-    const size_t k = asked == 0 ? row.size() : std::min(row.size(), asked);
-    candidates_.resize(k);
-    if (k < row.size() && !Adjusts(context)) {
+    const bool masked = !context.allowed.empty();
+    if (const size_t top = TopOf(row.size(), masked); top > 0) {
+        candidates_.resize(top);
         WEFT_TRY(row.Top(candidates_));
         best_ = candidates_[0].value;
         return CheckBest(best_);
     }
+    const size_t asked = greedy() ? 1 : static_cast<size_t>(options_.top_k);
+    const size_t k = asked == 0 ? row.size() : std::min(row.size(), asked);
+    candidates_.resize(k);
     std::span<const float> logits;
-    if (Adjusts(context)) {
+    if (Adjusts(masked)) {
         WEFT_TRY(row.CopyTo(adjusted_));
         Adjust(context);
         logits = adjusted_;

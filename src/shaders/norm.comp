@@ -3,6 +3,7 @@
 // that sum, of columns of rows.
 #version 460
 #include "floats.glsl"
+#include "norm.glsl"
 #include "reduce.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool kSumSquares = false;
@@ -25,7 +26,7 @@ void main() {
     const uint row = gl_WorkGroupID.y;
     const uint begin = row * x_stride + gl_WorkGroupID.x * cols;
     if (uint64_t(squares) != 0) {
-        Scale(begin, 1.0 / sqrt(squares.at[row * squares_stride] / whole + eps));
+        Scale(begin, InverseRms(squares.at[row * squares_stride], whole, eps));
         return;
     }
     float sum = 0.0;
@@ -35,7 +36,7 @@ void main() {
     }
     sum = SumOfGroup(sum);
     if (!kSumSquares) {
-        Scale(begin, 1.0 / sqrt(sum / whole + eps));
+        Scale(begin, InverseRms(sum, whole, eps));
     } else if (gl_LocalInvocationIndex == 0) {
         y.at[row * y_stride] = sum;
     }

@@ -1,6 +1,6 @@
 // The `count` best of up to 2,048 values a workgroup, in order: the largest first, of equals that of
 // the lowest index, a NaN before all. From a row, or from what workgroups of a stage before chose;
-// the last stage, which is one workgroup, writes values and indices.
+// the last stage, which is one workgroup, writes values and indices. Workgroup (piece of a row, row).
 //
 // A value and its index are one number, larger for the better: bits of the float that order as
 // integers, then the index, flipped. No two are equal, so any way to sort gives the same.
@@ -23,6 +23,7 @@ layout(push_constant, scalar) uniform Args {
     Ranks from, to;
     Candidates chosen;
     uint items, count;  // items: of the row or of `from`
+    uint stride;        // from a row to the next
 };
 
 const uint kItems = 2048;  // of a workgroup
@@ -30,8 +31,8 @@ shared uint64_t ranks[kItems];
 
 uint64_t RankOf(uint i) {
     if (i >= items) return 0;  // worse than any
-    if (!kFromRow) return from.at[i];
-    const float value = row.at[i];
+    if (!kFromRow) return from.at[gl_WorkGroupID.y * items + i];
+    const float value = row.at[gl_WorkGroupID.y * stride + i];
     uint bits = floatBitsToUint(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
         bits = 0xffffffffu;
@@ -82,12 +83,13 @@ void main() {
     } else {
         Sort();
     }
+    const uint place = (gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x) * count;
     for (uint i = gl_LocalInvocationIndex; i < count; i += gl_WorkGroupSize.x) {
         if (!kLast) {
-            to.at[gl_WorkGroupID.x * count + i] = ranks[i];
+            to.at[place + i] = ranks[i];
         } else {
             const uint index = ~uint(ranks[i]);
-            chosen.at[i] = Candidate(row.at[index], index);
+            chosen.at[place + i] = Candidate(row.at[gl_WorkGroupID.y * stride + index], index);
         }
     }
 }

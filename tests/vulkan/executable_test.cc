@@ -8,50 +8,20 @@
 #include <thread>
 
 #include "backend/vulkan/pace.h"
-#include "backend/vulkan/vulkan_device.h"
 #include "coll/comm.h"
 #include "net/local.h"
 #include "support/golden_models.h"
-#include "support/lavapipe.h"
 #include "support/loaded_rank.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
 #include "support/tiny_model.h"
+#include "vulkan/usable_device.h"
 
 namespace weft::backend {
 namespace {
 
 using support::LoadedRank;
 using support::OneGroup;
-
-// The first that can be used; "", and why there is none.
-std::string UsableName(std::string* why) {
-    weft::test::PointAtLavapipe();
-    *why = "the loader lists no device";
-    const auto all = gpu::ListDevices();
-    if (!all.ok()) *why = all.error().message;
-    for (const gpu::Description& gpu : all.ok() ? *all : std::vector<gpu::Description>{}) {
-        const std::string name = "vulkan:" + std::to_string(gpu.index);
-        const auto info = vulkan::Describe(name, false);
-        if (info.ok()) return name;
-        *why = info.error().message;
-    }
-    return "";
-}
-
-std::shared_ptr<Device> OpenVulkan(const vulkan::Limits& limits = {}) {
-    std::string why;
-    return vulkan::Open(UsableName(&why), {}, limits).value();
-}
-// For tests on one thread: kernels are compiled once.
-std::shared_ptr<Device> TheVulkan() {
-    static const std::shared_ptr<Device> device = OpenVulkan();
-    return device;
-}
-
-#define WEFT_NEEDS_VULKAN()                        \
-    if (std::string why; UsableName(&why).empty()) \
-    GTEST_SKIP() << "no Vulkan device to test with: " << why
 
 double ErrorOf(std::span<const float> got, std::span<const float> want) {
     if (got.size() != want.size()) return INFINITY;

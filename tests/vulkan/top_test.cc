@@ -20,7 +20,8 @@ std::vector<Candidate> TopOnGpu(const std::shared_ptr<gpu::Device>& device,
     BenchEmitter e(device, {.rows = 1, .positions = 64});
     const ValueId row = e.AddFloats({static_cast<int64_t>(values.size())}, values);
     const ValueId out = e.AddFloats({2 * count});
-    const Status lowered = LowerTop(e, e.Emitter::All(row), columns, count, e.Emitter::All(out));
+    const Status lowered =
+        LowerTop(e, {e.Address(row), 1, columns, columns}, count, e.Address(out));
     EXPECT_TRUE(lowered.ok()) << lowered.error().message;
     const Status ran = e.Run();
     EXPECT_TRUE(ran.ok()) << ran.error().message;

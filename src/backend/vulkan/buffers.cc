@@ -53,7 +53,8 @@ bool HoldsVectors(const program::Shape& shape) {
     return shape.rank == 1 || (shape.rank == 3 && shape[1] == 1);
 }
 
-Status Buffers::Plan(const program::Program& program, const CompileOptions& options) {
+Status Buffers::Plan(const program::Program& program, const program::Program& lives,
+                     const CompileOptions& options) {
     program_ = &program;
     page_tokens_ = options.page_tokens;
     kv_pages_ = options.kv_pages;
@@ -69,7 +70,7 @@ Status Buffers::Plan(const program::Program& program, const CompileOptions& opti
             pieces_[i] = kv_.Take(static_cast<uint64_t>(program::StateBytes(value, positions)));
         }
     }
-    plan_ = program::PlanArena(program, options.max_tokens, options.max_outputs, options.keep);
+    plan_ = program::PlanArena(lives, options.max_tokens, options.max_outputs, options.keep);
     arena_bytes_ = std::max<uint64_t>(static_cast<uint64_t>(plan_.size_bytes), Blocks::kAlign);
     PlanTransfers(program, options);
     return {};
@@ -111,6 +112,7 @@ Status Buffers::Allocate(gpu::Device& device) {
     WEFT_TRY(kv_.Allocate(device));
     WEFT_ASSIGN(transfers_, device.Allocate(transfer_bytes_, gpu::Place::kHost));
     WEFT_ASSIGN(read_, device.Allocate(kReadBytes, gpu::Place::kHost));
+    WEFT_ASSIGN(tops_, device.Allocate(kTopBytes, gpu::Place::kHost));
     WEFT_ASSIGN(arena_, device.Allocate(arena_bytes_, gpu::Place::kDevice));
     Place(*program_);
     return {};

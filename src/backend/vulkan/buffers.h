@@ -59,8 +59,10 @@ bool HoldsVectors(const program::Shape& shape);
 
 class Buffers {
   public:
-    // Errors: kUnsupported, naming the value whose type no kernel takes.
-    Status Plan(const program::Program& program, const CompileOptions& options);
+    // lives: the Program, as the plan of the arena must see it (Fusion::LivesOf). `program` must
+    // live as long as this. Errors: kUnsupported, naming the value whose type no kernel takes.
+    Status Plan(const program::Program& program, const program::Program& lives,
+                const CompileOptions& options);
     Status CheckSizes(const gpu::Device& device) const {
         WEFT_TRY(weights_.CheckSizes(device, "a weight"));
         return kv_.CheckSizes(device, "a layer's KV cache");
@@ -70,7 +72,7 @@ class Buffers {
 
     uint64_t weight_bytes() const { return weights_.total_bytes(); }
     uint64_t kv_bytes() const { return kv_.total_bytes(); }
-    uint64_t arena_bytes() const { return arena_bytes_ + transfer_bytes_ + kReadBytes; }
+    uint64_t arena_bytes() const { return arena_bytes_ + transfer_bytes_ + kReadBytes + kTopBytes; }
 
     // Of what lies where, by ValueId.
     const Piece& WeightPiece(program::ValueId id) const { return pieces_[Index(id)]; }
@@ -93,9 +95,13 @@ class Buffers {
     const gpu::Buffer& transfers() const { return transfers_; }
     uint64_t InOffset() const { return 0; }
     uint64_t OutOffset() const { return transfer_bytes_ / 2; }
-    // What Read() and ReadTop() get.
+    // What Read() and ReadTop() get by submissions of their own.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
+    // What steps find of the best by themselves: Candidate [rows, count].
+    static constexpr int64_t kMostTopRows = 64, kMostTop = 64;
+    static constexpr uint64_t kTopBytes = kMostTopRows * kMostTop * sizeof(Candidate);
+    const gpu::Buffer& tops() const { return tops_; }
 
   private:
     static size_t Index(program::ValueId id) { return static_cast<size_t>(id); }
@@ -113,7 +119,7 @@ class Buffers {
     std::vector<uint64_t> addresses_;
     std::vector<WeightPlace> weight_places_;
     std::vector<CachePlace> caches_, cache_list_;
-    gpu::Buffer arena_, transfers_, read_;
+    gpu::Buffer arena_, transfers_, read_, tops_;
 };
 
 }  // namespace weft::backend::vulkan

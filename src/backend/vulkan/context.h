@@ -45,6 +45,7 @@ class KernelCache {
 struct Limits {
     double most_seconds = 0.2;  // of a submission: as the driver's watchdog has it
     bool maps_memory = true;    // false: as if the host had no way to the device's memory
+    bool fuses = true;
 };
 
 struct Context {

@@ -121,6 +121,11 @@ class Emitter {
     // Scratch of the step, for one op or between ops: the same name is the same memory, which is as
     // large as the largest asked for. Barriers come of reads and writes, here as everywhere.
     virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
+    // Whether this scratch must be filled with such contents, for it does not hold them since the
+    // recording's first dispatch. From now on it does.
+    virtual bool MustFill(std::string_view /*scratch*/, const std::string& /*contents*/) {
+        return true;
+    }
     // A constant table on the device (inverse frequencies, adapter pairs): made once by its name.
     // `make` fills its bytes, the first time.
     using MakeBytes = std::function<void(std::span<std::byte> out)>;

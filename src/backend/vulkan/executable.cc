@@ -6,16 +6,16 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
-#include <map>
 
 #include "backend/transfer.h"
 #include "backend/vulkan/compile.h"
 #include "backend/vulkan/dry_run.h"
+#include "backend/vulkan/fuse.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lowering.h"
 #include "backend/vulkan/products.h"
 #include "backend/vulkan/reading.h"
-#include "backend/vulkan/recording.h"
+#include "backend/vulkan/recordings.h"
 #include "backend/vulkan/step_tables.h"
 #include "backend/vulkan/upload.h"
 #include "backend/vulkan/vulkan_device.h"
@@ -26,10 +26,6 @@ namespace weft::backend::vulkan {
 namespace {
 
 using program::OpKind;
-
-// Shapes of steps whose commands are kept. A server has one for each number of sequences that
-// decode, and some of prompts.
-constexpr size_t kMostRecordings = 64;
 
 // Steps without exchanges after one was given up: what held up the host may last.
 constexpr int kStepsAfterGivingUp = 100;
@@ -45,14 +41,18 @@ class VulkanExecutable final : public Executable {
           uploader_(*context_),
           lowering_(program_, *context_, buffers_, uploader_),
           reading_(*context_, buffers_, lowering_),
-          pace_(gpu_.description().kind, context_->limits.most_seconds) {}
+          pace_(gpu_.description().kind, context_->limits.most_seconds),
+          recordings_(program_, buffers_, lowering_, gpu_, pace_) {}
     ~VulkanExecutable() override {
         context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
     }
 
     Status Prepare(const MemoryPool& pool) {
         WEFT_TRY(CheckProgram(program_, gpu_.description()));
-        WEFT_TRY(buffers_.Plan(program_, options_));
+        if (context_->limits.fuses && !context_->reference) {
+            fusion_ = Fusion(program_, options_.keep);
+        }
+        WEFT_TRY(buffers_.Plan(program_, fusion_.LivesOf(program_), options_));
         StepShape most;
         most.rows = static_cast<int32_t>(options_.max_tokens);
         most.outputs = static_cast<int32_t>(options_.max_outputs);
@@ -89,26 +89,13 @@ class VulkanExecutable final : public Executable {
     }
 
   private:
-    // What a recording is made for.
-    struct Key {
-        StepShape shape;
-        StepPart part = StepPart::kWhole;
-        bool times = false;
-        bool exchanges = false;  // sums over ranks in the midst of submissions (gate.h)
-        auto operator<=>(const Key&) const = default;
-    };
-
     Status Allocate();
     OpRange OpsOf(StepPart part) const;
     Status CopyPages();
     Status MakeGate();
     bool Exchanges() const;
-    Result<Recording> Record(bool exchanges);
-    // The device has turned out to be faster: fewer submissions will do.
-    bool IsCutTooFine(const Recording& recording) const {
-        return recording.cut && 2 * pace_.slowness() < recording.slowness;
-    }
-    Result<Recording*> RecordingFor(bool exchanges);
+    RecordingKey KeyOf(const Step& step) const;
+    WantedTop TopWithin(const Step& step, const OpRange& ops) const;
     Status RunStages(Recording& recording, size_t first, bool* too_long);
     Status RunStage(Stage& stage, bool* too_long);
     Status Exchange(const Stage& stage, uint64_t last);
@@ -136,8 +123,8 @@ class VulkanExecutable final : public Executable {
     std::atomic<bool> allocated_{false};
     std::atomic<bool> uploads_{false};  // some may be under way
 
-    std::map<Key, Recording> recordings_;
-    int64_t recorded_generation_ = 0;
+    Fusion fusion_;
+    Recordings recordings_;
     Status broken_;  // why nothing more can run
 
     // Of the step that runs.
@@ -247,22 +234,25 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
     shape_ = ShapeOf(step, adapts_);
     WEFT_ASSIGN(const bool moved, tables_.MakeRoom(gpu_, step));
     if (moved) {
-        recordings_.clear();
+        recordings_.Clear();
         lowering_.SetTables(tables_.tables());
     }
     tables_.Write(step);
     const bool computes = step.part == StepPart::kWhole || step.part == StepPart::kCompute;
     if (computes && !step.copies.empty()) WEFT_TRY(CopyPages());
+    const RecordingKey key = KeyOf(step);
+    // Other parts of a step leave what the host reads as it is.
+    if (step.part == StepPart::kWhole || step.part == StepPart::kReceive) reading_.NoteTop({}, 0);
     bool too_long = false;
     if (probe_) {
-        WEFT_ASSIGN(Recording once, Record(false));
+        WEFT_ASSIGN(Recording once, recordings_.Make(key));
         return RunStages(once, 0, &too_long);
     }
-    const bool exchanges = Exchanges();
     steps_without_ = std::max(0, steps_without_ - 1);
-    WEFT_ASSIGN(Recording* const recording, RecordingFor(exchanges));
+    WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
     const Status status = RunStages(*recording, 0, &too_long);
-    if (too_long) recordings_.erase({shape_, step.part, tracing_, exchanges});
+    if (too_long) recordings_.Drop(key);
+    if (status.ok() && key.work.top.count > 0) reading_.NoteTop(key.work.top, shape_.outputs);
     return status;
 }
 
@@ -286,37 +276,35 @@ Status VulkanExecutable::CopyPages() {
     return RunAlone(gpu_, *commands, pace_.DeadlineMs(0));
 }
 
-Result<Recording> VulkanExecutable::Record(bool exchanges) {
+// Who looks into a step sees each op by itself.
+RecordingKey VulkanExecutable::KeyOf(const Step& step) const {
     const bool clock = gpu_.description().timestamp_ns > 0;
     const bool each_op = probe_ != nullptr || (tracing_ && !clock);
-    const RecordOptions options{each_op, tracing_, clock,
-                                exchanges ? context_->gate.get() : nullptr};
-    Recorder recorder(program_, buffers_, lowering_, gpu_, pace_, shape_, options);
-    return recorder.Record(OpsOf(step_->part));
+    RecordingKey key{shape_, {OpsOf(step.part)}, {each_op, tracing_, clock}};
+    if (probe_ || tracing_) return key;
+    key.work.fusion = &fusion_;
+    key.work.top = TopWithin(step, key.work.ops);
+    if (Exchanges()) key.options.gate = context_->gate.get();
+    return key;
 }
 
-Result<Recording*> VulkanExecutable::RecordingFor(bool exchanges) {
-    const Key key{shape_, step_->part, tracing_, exchanges};
-    if (recorded_generation_ != lowering_.generation()) recordings_.clear();
-    recorded_generation_ = lowering_.generation();
-    auto found = recordings_.find(key);
-    if (found != recordings_.end() && IsCutTooFine(found->second)) {
-        recordings_.erase(found);
-        found = recordings_.end();
-    }
-    if (found == recordings_.end()) {
-        WEFT_ASSIGN(Recording made, Record(exchanges));
-        // Scratch has moved: what was recorded before is of no use.
-        if (recorded_generation_ != lowering_.generation()) recordings_.clear();
-        recorded_generation_ = lowering_.generation();
-        if (recordings_.size() >= kMostRecordings) {
-            recordings_.erase(std::ranges::min_element(
-                recordings_, {}, [](const auto& entry) { return entry.second.used; }));
-        }
-        found = recordings_.emplace(key, std::move(made)).first;
-    }
-    found->second.used = NowNs();
-    return &found->second;
+// What is wanted of the best, where the step finds it by itself: in few rows, that it computes. So
+// that steps which want a little more share a recording, the count is rounded up.
+WantedTop VulkanExecutable::TopWithin(const Step& step, const OpRange& ops) const {
+    WantedTop top = step.top;
+    if (top.count < 1 || top.count > Buffers::kMostTop || top.count > top.columns) return {};
+    if (shape_.outputs < 1 || shape_.outputs > Buffers::kMostTopRows) return {};
+    const program::Shape& of = program_.value(top.value).shape;
+    if (of[0] != program::kOutputs || top.columns > of[1] || !buffers_.InArena(top.value))
+        return {};
+    const auto range = std::span(program_.ops).subspan(ops.begin, ops.end - ops.begin);
+    const bool computes = std::ranges::any_of(range, [&](const program::Op& op) {
+        return std::ranges::find(op.outputs, top.value) != op.outputs.end();
+    });
+    if (!computes) return {};
+    const auto rounded = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(top.count)));
+    top.count = static_cast<int32_t>(std::min<int64_t>(rounded, top.columns));
+    return top;
 }
 
 Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {
@@ -387,7 +375,9 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage, bool* too_long) {
         "{}, step {}: the sum of op {} took long; the next {} steps have a "
         "submission for each sum",
         context_->Who(), step_->number, op, kStepsAfterGivingUp);
-    WEFT_ASSIGN(Recording* const recording, RecordingFor(false));
+    RecordingKey key = KeyOf(*step_);
+    key.options.gate = nullptr;
+    WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
     size_t done = 0;
     while (recording->stages[done].transfer != op) ++done;
     return RunStages(*recording, done + 1, too_long);

@@ -39,9 +39,13 @@ Status Lower(Emitter& e, const program::Op& op, const program::GateRows& a);
 Status Lower(Emitter& e, const program::Op& op, const program::Attention& a);
 Status Lower(Emitter& e, const program::Op& op, const program::LatentAttention& a);
 
-// lower_top.cc: the `count` best of the first `columns` elements of a float32 row, as TopOf
-// (backend/top.h) has them: Candidate [count] at `out`.
-Status LowerTop(Emitter& e, Region row, int64_t columns, int64_t count, Region out);
+// lower_top.cc: of `rows` float32 rows, `stride` elements from one to the next, the `count` best of
+// the first `columns` elements, as TopOf (backend/top.h) has them: Candidate [rows, count] at `to`.
+struct TopRows {
+    uint64_t address = 0;
+    int64_t rows = 1, stride = 0, columns = 0;
+};
+Status LowerTop(Emitter& e, const TopRows& from, int64_t count, uint64_t to);
 // lower_attention.cc: copies pages, tables().copies has `count` of them, in all caches given.
 Status LowerPageCopies(Emitter& e, std::span<const CachePlace> caches, int64_t count);
 

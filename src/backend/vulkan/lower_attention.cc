@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/vulkan/lower.h"
+#include "backend/vulkan/lower_parts.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -27,19 +28,6 @@ constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 1
 // Scratch of the chunks of the rows that are split at a time.
 constexpr uint64_t kPartialBytes = 64 << 20;
 
-Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
-    switch (cache.dtype) {
-        case DType::kF32: return 0;
-        case DType::kF16: return 1;
-        case DType::kBF16: return 2;
-        case DType::kQ8_0: return 3;
-        default: break;
-    }
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: a cache of {} is not supported by the GPU; use f16, bf16, f32 or q8_0",
-                     OpName(op.kind()), Info(cache.dtype).name);
-}
-
 struct KvWriteShaderArgs {
     uint64_t k = 0, v = 0, k_cache = 0, v_cache = 0;
     uint64_t row_sequence = 0, sequences = 0, pages = 0;
@@ -49,10 +37,6 @@ struct KvWriteShaderArgs {
 Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlace& k_cache,
                  const CachePlace& v_cache, int64_t latent) {
     WEFT_ASSIGN(const uint32_t type, CacheType(op, k_cache));
-    if (k_cache.dtype == DType::kQ8_0 && k_cache.head_dim % 32 != 0) {
-        return MakeError(ErrorCode::kUnsupported, "{}: rows of {} dims in a cache of q8_0",
-                         OpName(op.kind()), k_cache.head_dim);
-    }
     KvWriteShaderArgs args;
     args.k = e.Address(k);
     args.v = e.Address(v);
@@ -217,19 +201,46 @@ struct CopyPagesArgs {
 
 }  // namespace
 
-Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
-    if (!a.cached(op.inputs.size())) {
+Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
+    if (cache.dtype == DType::kQ8_0 && cache.head_dim % 32 != 0) {
+        return MakeError(ErrorCode::kUnsupported, "{}: rows of {} dims in a cache of q8_0",
+                         OpName(op.kind()), cache.head_dim);
+    }
+    switch (cache.dtype) {
+        case DType::kF32: return 0;
+        case DType::kF16: return 1;
+        case DType::kBF16: return 2;
+        case DType::kQ8_0: return 3;
+        default: break;
+    }
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: a cache of {} is not supported by the GPU; use f16, bf16, f32 or q8_0",
+                     OpName(op.kind()), Info(cache.dtype).name);
+}
+
+Result<AttentionCaches> CachesOf(const Emitter& e, const Op& op) {
+    if (!op.as<program::Attention>().cached(op.inputs.size())) {
         return MakeError(ErrorCode::kUnsupported,
                          "attention has no KV cache: that is for training, which the GPU does not "
                          "run; train with --device cpu");
     }
-    const CachePlace& k_cache = e.Cache(op.inputs.end()[-2]);
-    const CachePlace& v_cache = e.Cache(op.inputs.back());
-    if (k_cache.dtype != v_cache.dtype || k_cache.head_dim != v_cache.head_dim) {
+    const AttentionCaches caches{e.Cache(op.inputs.end()[-2]), e.Cache(op.inputs.back())};
+    if (caches.k.dtype != caches.v.dtype || caches.k.head_dim != caches.v.head_dim) {
         return MakeError(ErrorCode::kUnsupported, "attention: caches of {} and {} in one layer",
-                         Info(k_cache.dtype).name, Info(v_cache.dtype).name);
+                         Info(caches.k.dtype).name, Info(caches.v.dtype).name);
     }
-    WEFT_TRY(WriteRows(e, op, op.inputs[1], op.inputs[2], k_cache, v_cache, 0));
+    return caches;
+}
+
+Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
+    WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e, op));
+    WEFT_TRY(WriteRows(e, op, op.inputs[1], op.inputs[2], caches.k, caches.v, 0));
+    return LowerOverCache(e, op, a);
+}
+
+Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
+    WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e, op));
+    const CachePlace &k_cache = caches.k, &v_cache = caches.v;
     const ValueId q = op.inputs[0], out = op.outputs[0];
     AttentionShaderArgs args = ArgsOf(e, k_cache, v_cache);
     args.q = e.Address(q);

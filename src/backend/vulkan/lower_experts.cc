@@ -1,6 +1,7 @@
 // Mixtures of experts. A value [T, K, n] has row t * K + k for expert k of row t; rows whose
 // experts other ranks hold are left as they are, and read by nobody.
 #include <algorithm>
+#include <string>
 
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/products.h"
@@ -49,8 +50,7 @@ struct PlanPlace {
     int64_t tile = 0, most_blocks = 0;
 };
 
-// Emits the plan of the op's rows. Each op makes its own: it takes some microseconds, and what ops
-// before it left in the scratch is theirs.
+// The plan of the op's rows: made once for the ops that share a routing.
 Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs& args) {
     const program::ValueId ids = op.inputs[1];
     PlanShaderArgs plan;
@@ -68,6 +68,9 @@ Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs&
     plan.experts = args.experts;
     plan.tile = static_cast<uint32_t>(place.tile);
     plan.most_blocks = static_cast<uint32_t>(place.most_blocks);
+    const std::string contents = fmt::format("{} {} {} {} {}", ids, slots, plan.first_expert,
+                                             plan.experts, plan.tile);
+    if (!e.MustFill("expert plan", contents)) return place;
     WEFT_TRY(
         e.Run("expert_plan", {GroupSize(e.gpu())}, plan, {1, 1, 1}, {e.All(ids)}, {place.region}));
     return place;

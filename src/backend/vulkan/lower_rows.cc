@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "backend/vulkan/lower.h"
+#include "backend/vulkan/lower_parts.h"
+#include "backend/vulkan/products.h"
 #include "base/check.h"
 #include "base/hash.h"
 
@@ -74,12 +76,6 @@ struct NormArgs {
     float whole = 0, eps = 0;
 };
 
-// Invocations for a sum over so many columns: some columns each.
-uint32_t NormGroup(int64_t cols) {
-    const auto wanted = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(cols / 4, 1)));
-    return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 32, 256));
-}
-
 // ---- RoPE ---------------------------------------------------------------------------------------
 
 struct RopeShaderArgs {
@@ -113,31 +109,6 @@ std::vector<float> AnglesOf(const std::vector<float>& inverse_frequency, int64_t
     return table;
 }
 
-// Both tables of an op's angles: made once for all ops with the same.
-Status PlaceAngles(Emitter& e, const program::Rope& a, RopeShaderArgs& args,
-                   std::vector<Region>& reads) {
-    int64_t coarse = kLeastCoarse;
-    while (coarse * kFinePositions < e.shape().positions) coarse *= 2;
-    const uint64_t key = Checksum64(std::as_bytes(std::span(a.inverse_frequency)),
-                                    std::bit_cast<uint32_t>(a.magnitude));
-    const auto place = [&](std::string name, int64_t count, int64_t step,
-                           float magnitude) -> Result<uint64_t> {
-        name = fmt::format("{} {} {}", name, key, count);
-        const uint64_t bytes =
-            static_cast<uint64_t>(count) * 2 * a.inverse_frequency.size() * sizeof(float);
-        WEFT_ASSIGN(const Region region, e.Constant(name, bytes, [&](std::span<std::byte> out) {
-            const std::vector<float> table = AnglesOf(a.inverse_frequency, count, step, magnitude);
-            WEFT_CHECK(table.size() * sizeof(float) == out.size());
-            std::memcpy(out.data(), table.data(), out.size());
-        }));
-        reads.push_back(region);
-        return region.address;
-    };
-    WEFT_ASSIGN(args.fine, place("rope fine", kFinePositions, 1, 1.0f));
-    WEFT_ASSIGN(args.coarse, place("rope coarse", coarse, kFinePositions, a.magnitude));
-    return {};
-}
-
 // ---- Copies -------------------------------------------------------------------------------------
 
 struct CopyColumnsArgs {
@@ -157,6 +128,33 @@ Status RunCopyColumns(Emitter& e, const Op& op, CopyColumnsArgs args) {
 }
 
 }  // namespace
+
+// Some columns each.
+uint32_t NormGroup(int64_t cols) {
+    const auto wanted = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(cols / 4, 1)));
+    return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 32, 256));
+}
+
+Result<AngleTables> PlaceAngles(Emitter& e, const program::Rope& a) {
+    int64_t coarse = kLeastCoarse;
+    while (coarse * kFinePositions < e.shape().positions) coarse *= 2;
+    const uint64_t key = Checksum64(std::as_bytes(std::span(a.inverse_frequency)),
+                                    std::bit_cast<uint32_t>(a.magnitude));
+    const auto place = [&](std::string name, int64_t count, int64_t step, float magnitude) {
+        name = fmt::format("{} {} {}", name, key, count);
+        const uint64_t bytes =
+            static_cast<uint64_t>(count) * 2 * a.inverse_frequency.size() * sizeof(float);
+        return e.Constant(name, bytes, [&, count, step, magnitude](std::span<std::byte> out) {
+            const std::vector<float> table = AnglesOf(a.inverse_frequency, count, step, magnitude);
+            WEFT_CHECK(table.size() * sizeof(float) == out.size());
+            std::memcpy(out.data(), table.data(), out.size());
+        });
+    };
+    AngleTables tables;
+    WEFT_ASSIGN(tables.fine, place("rope fine", kFinePositions, 1, 1.0f));
+    WEFT_ASSIGN(tables.coarse, place("rope coarse", coarse, kFinePositions, a.magnitude));
+    return tables;
+}
 
 Status Lower(Emitter& e, const Op& op, const program::Add&) {
     return RunMap(e, op, RowMap::kAdd);
@@ -202,7 +200,7 @@ Status Lower(Emitter& e, const Op& op, const program::RmsNorm& a) {
     args.x_stride = static_cast<uint32_t>(cols);
     args.cols = static_cast<uint32_t>(a.group);
     return e.Run("norm", {NormGroup(a.group), 0}, args, {cols / a.group, e.Rows(y), 1},
-                 std::move(reads), {e.All(y)});
+                 std::move(reads), {e.All(y)}, PinnedSubgroup(e.gpu()));
 }
 
 // A dispatch for each input.
@@ -222,7 +220,7 @@ Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
         args.y_stride = static_cast<uint32_t>(e.Cols(y));
         args.cols = static_cast<uint32_t>(a.columns[i].count);
         WEFT_TRY(e.Run("norm", {NormGroup(a.columns[i].count), 1}, args, {1, e.Rows(y), 1},
-                       {e.All(x)}, {e.All(y)}));
+                       {e.All(x)}, {e.All(y)}, PinnedSubgroup(e.gpu())));
     }
     return {};
 }
@@ -231,8 +229,9 @@ Status Lower(Emitter& e, const Op& op, const program::Rope& a) {
     const ValueId x = op.inputs[0], y = op.outputs[0];
     const int64_t pairs = a.rotary_dim / 2, heads = e.Cols(y) / a.head_dim;
     RopeShaderArgs args;
-    std::vector<Region> reads = {e.All(x)};
-    WEFT_TRY(PlaceAngles(e, a, args, reads));
+    WEFT_ASSIGN(const AngleTables angles, PlaceAngles(e, a));
+    args.fine = angles.fine.address;
+    args.coarse = angles.coarse.address;
     args.x = e.Address(x);
     args.y = e.Address(y);
     args.positions = e.tables().positions;
@@ -243,7 +242,8 @@ Status Lower(Emitter& e, const Op& op, const program::Rope& a) {
     args.apart = a.neighbours ? 1 : static_cast<uint32_t>(pairs);
     args.sign_of_sine = a.sign;
     const int64_t pieces = (heads * (a.head_dim - pairs) + kWalkGroup - 1) / kWalkGroup;
-    return e.Run("rope", {kWalkGroup}, args, {pieces, e.Rows(y), 1}, std::move(reads), {e.All(y)});
+    return e.Run("rope", {kWalkGroup}, args, {pieces, e.Rows(y), 1},
+                 {e.All(x), angles.fine, angles.coarse}, {e.All(y)});
 }
 
 Status Lower(Emitter& e, const Op& op, const program::SelectRows&) {

@@ -1,5 +1,5 @@
-// The best of a row of logits, in stages: each workgroup of a stage keeps the `count` best of some
-// values, until one has seen all.
+// The best of rows of logits, in stages: each workgroup of a stage keeps the `count` best of some
+// values of a row, until one has seen all of them.
 #include <array>
 #include <cstdint>
 
@@ -14,39 +14,45 @@ constexpr int64_t kMostCandidates = kStageItems / 2;
 
 struct TopArgs {
     uint64_t row = 0, from = 0, to = 0, chosen = 0;
-    uint32_t items = 0, count = 0;
+    uint32_t items = 0, count = 0, stride = 0;
 };
 
 }  // namespace
 
-Status LowerTop(Emitter& e, Region row, int64_t columns, int64_t count, Region out) {
+Status LowerTop(Emitter& e, const TopRows& rows, int64_t count, uint64_t to) {
     static_assert(sizeof(Candidate) == 8);
-    if (count < 1 || count > columns || count > kMostCandidates) {
+    if (count < 1 || count > rows.columns || count > kMostCandidates) {
         return MakeError(
             ErrorCode::kUnsupported,
             "the {} best of {} logits: a GPU finds 1 to {}, and no more than there are", count,
-            columns, kMostCandidates);
+            rows.columns, kMostCandidates);
     }
     TopArgs args;
-    args.row = row.address;
-    args.chosen = out.address;
-    args.items = static_cast<uint32_t>(columns);
+    args.row = rows.address;
+    args.chosen = to;
+    args.items = static_cast<uint32_t>(rows.columns);
     args.count = static_cast<uint32_t>(count);
+    args.stride = static_cast<uint32_t>(rows.stride);
     const uint32_t one = count == 1 ? 1 : 0;
-    Region from = row;
+    const int64_t elements = (rows.rows - 1) * rows.stride + rows.columns;
+    const Region all{rows.address, static_cast<uint64_t>(elements) * sizeof(float)};
+    const Region out{to, static_cast<uint64_t>(rows.rows * count) * sizeof(Candidate)};
+    Region from = all;
     for (int stage = 0;; ++stage) {
         const uint32_t from_row = stage == 0 ? 1 : 0;
         const int64_t groups = (args.items + kStageItems - 1) / kStageItems;
         if (groups == 1) {
-            return e.Run("top", {256, from_row, 1, one}, args, {1, 1, 1}, {row, from}, {out});
+            return e.Run("top", {256, from_row, 1, one}, args, {1, rows.rows, 1}, {all, from},
+                         {out});
         }
-        const uint64_t bytes = static_cast<uint64_t>(groups * count) * sizeof(uint64_t);
-        WEFT_ASSIGN(const Region to, e.Scratch(stage % 2 == 0 ? "top a" : "top b", bytes));
-        args.to = to.address;
-        WEFT_TRY(e.Run("top", {256, from_row, 0, one}, args, {groups, 1, 1}, {from}, {to}));
-        args.from = to.address;
+        const uint64_t bytes = static_cast<uint64_t>(rows.rows * groups * count) * sizeof(uint64_t);
+        WEFT_ASSIGN(const Region kept, e.Scratch(stage % 2 == 0 ? "top a" : "top b", bytes));
+        args.to = kept.address;
+        WEFT_TRY(e.Run("top", {256, from_row, 0, one}, args, {groups, rows.rows, 1}, {from},
+                       {kept}));
+        args.from = kept.address;
         args.items = static_cast<uint32_t>(groups * count);
-        from = to;
+        from = kept;
     }
 }
 

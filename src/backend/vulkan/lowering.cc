@@ -35,19 +35,31 @@ uint64_t TableOf(const program::Program& program, program::ValueId id, const Ste
     return 0;
 }
 
-Result<std::vector<Dispatch>> Lowering::LowerOps(const StepShape& shape, const OpRange& range) {
+Result<std::vector<Dispatch>> Lowering::LowerStep(const StepShape& shape, const StepWork& work) {
     return Repeat(shape, [&]() -> Status {
-        for (size_t i = range.begin; i < range.end; ++i) {
+        for (size_t i = work.ops.begin; i < work.ops.end; ++i) {
             const program::Op& op = program_.ops[i];
             if (program::IsTransfer(op.kind()) || IsLeftOut(program_, op, shape)) continue;
-            op_ = static_cast<int32_t>(i);
-            if (const Status status = LowerOp(*this, op); !status.ok()) {
+            if (const Status status = LowerAt(i, work.fusion); !status.ok()) {
                 return MakeError(status.error().code, "{}: program op {} ({}): {}", context_.Who(),
                                  i, program::OpName(op.kind()), status.error().message);
             }
         }
-        return {};
+        op_ = static_cast<int32_t>(work.ops.end);
+        return work.top.count == 0 ? Status() : LowerTopOf(work.top);
     });
+}
+
+Status Lowering::LowerAt(size_t op, const Fusion* fusion) {
+    op_ = static_cast<int32_t>(op);
+    if (fusion != nullptr && fusion->Moves(op)) return {};
+    const FusedRun* const run = fusion == nullptr ? nullptr : fusion->RunAt(op);
+    return run != nullptr ? LowerRun(*this, *run) : LowerOp(*this, program_.ops[op]);
+}
+
+Status Lowering::LowerTopOf(const WantedTop& top) {
+    const TopRows rows{Address(top.value), shape_.outputs, Cols(top.value), top.columns};
+    return LowerTop(*this, rows, top.count, buffers_.tops().address());
 }
 
 uint64_t Lowering::Address(program::ValueId id) const {

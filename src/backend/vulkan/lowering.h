@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/vulkan/buffers.h"
 #include "backend/vulkan/context.h"
 #include "backend/vulkan/dispatch.h"
+#include "backend/vulkan/fuse.h"
 #include "backend/vulkan/upload.h"
 
 namespace weft::backend::vulkan {
@@ -19,6 +21,15 @@ namespace weft::backend::vulkan {
 // Ops [begin, end) of a Program.
 struct OpRange {
     size_t begin = 0, end = 0;
+    auto operator<=>(const OpRange&) const = default;
+};
+
+// What a recording computes.
+struct StepWork {
+    OpRange ops;
+    const Fusion* fusion = nullptr;  // null: each op by itself
+    WantedTop top{};                 // count 0: none; else it goes to Buffers::tops()
+    auto operator<=>(const StepWork&) const = default;
 };
 
 // Whether a step of this shape leaves the op out: it works on output rows and there are none, or
@@ -35,11 +46,12 @@ class Lowering final : public Emitter {
         : program_(program), context_(context), buffers_(buffers), uploader_(uploader) {}
 
     void SetTables(const StepTables& tables) { tables_ = tables; }
-    // Of the kernels of what is lowered next (KernelCode::stop_word).
+    // Of the kernels of what is lowered from now on (KernelCode::stop_word).
     void SetStopWord(uint64_t address) { stop_word_ = address; }
-    // The dispatches of each op of the range that are computed on the device, in their order.
-    // Where scratch has grown, `generation` has changed, and no recording made before is good.
-    Result<std::vector<Dispatch>> LowerOps(const StepShape& shape, const OpRange& range);
+    // The dispatches of all that is computed on the device, in order: Dispatch::op is the op where
+    // they stand, or ops.end of what comes behind all ops. Where scratch has grown, `generation`
+    // has changed, and no recording made before is good.
+    Result<std::vector<Dispatch>> LowerStep(const StepShape& shape, const StepWork& work);
     // What `emit` emits, by itself.
     template <typename Emit>
     Result<std::vector<Dispatch>> LowerAlone(const StepShape& shape, const Emit& emit) {
@@ -57,6 +69,9 @@ class Lowering final : public Emitter {
     const WeightPlace& Weight(program::ValueId id) const override { return buffers_.Weight(id); }
     const CachePlace& Cache(program::ValueId id) const override { return buffers_.Cache(id); }
     Result<Region> Scratch(std::string_view name, uint64_t bytes) override;
+    bool MustFill(std::string_view scratch, const std::string& contents) override {
+        return std::exchange(contents_[std::string(scratch)], contents) != contents;
+    }
     Result<Region> Constant(const std::string& name, uint64_t bytes,
                             const MakeBytes& make) override;
     Result<const gpu::Kernel*> Kernel(std::string_view shader,
@@ -70,12 +85,15 @@ class Lowering final : public Emitter {
     }
 
   private:
+    Status LowerAt(size_t op, const Fusion* fusion);
+    Status LowerTopOf(const WantedTop& top);
     template <typename Emit>
     Result<std::vector<Dispatch>> Repeat(const StepShape& shape, const Emit& emit) {
         shape_ = shape;
         for (;;) {
             const int64_t before = generation_;
             dispatches_.clear();
+            contents_.clear();
             op_ = 0;
             WEFT_TRY(emit());
             if (generation_ == before) return std::move(dispatches_);
@@ -91,6 +109,7 @@ class Lowering final : public Emitter {
     int32_t op_ = 0;
     std::vector<Dispatch> dispatches_;
     std::map<std::string, gpu::Buffer, std::less<>> scratch_;
+    std::map<std::string, std::string> contents_;  // of scratch: MustFill
     std::map<std::string, Region> constants_;
     std::vector<gpu::Buffer> constant_blocks_;
     uint64_t constants_used_ = 0;  // of the last block

@@ -1,5 +1,5 @@
-// What a step left, read by the host: elements of a kept value, and the best of a row. And commands
-// that run by themselves.
+// What a step left, read by the host: elements of a kept value, and the best of a row, which the step
+// itself may have found. And commands that run by themselves.
 //
 // Thread: one caller.
 #pragma once
@@ -32,7 +32,14 @@ class Reading {
     Status ReadTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
                    int64_t deadline_ms);
 
+    // Which best the last step found by itself, of so many rows: they are in Buffers::tops().
+    void NoteTop(const WantedTop& top, int64_t rows) {
+        found_ = top;
+        found_rows_ = rows;
+    }
+
   private:
+    bool Found(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out) const;
     // What a recording of ReadTop is made for.
     struct TopKey {
         program::ValueId id = 0;
@@ -46,6 +53,8 @@ class Reading {
     Lowering& lowering_;
     std::map<TopKey, std::unique_ptr<gpu::Commands>> tops_;
     int64_t generation_ = 0;
+    WantedTop found_;
+    int64_t found_rows_ = 0;
 };
 
 }  // namespace weft::backend::vulkan

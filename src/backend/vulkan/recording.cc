@@ -1,6 +1,7 @@
 #include "backend/vulkan/recording.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "program/timeline.h"
 
@@ -20,10 +21,13 @@ Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowe
       costs_(program::Cost(program, shape.rows, shape.outputs,
                            std::max(0, shape.positions - shape.rows))) {}
 
-Result<Recording> Recorder::Record(const OpRange& range) {
+Result<Recording> Recorder::Record(const StepWork& work) {
+    const OpRange& range = work.ops;
     recording_.slowness = pace_.slowness();
     lowering_.SetStopWord(options_.gate == nullptr ? 0 : options_.gate->stop_word());
-    WEFT_ASSIGN(const std::vector<Dispatch> all, lowering_.LowerOps(shape_, range));
+    auto lowered = lowering_.LowerStep(shape_, work);
+    lowering_.SetStopWord(0);
+    WEFT_ASSIGN(const std::vector<Dispatch> all, std::move(lowered));
     auto next = all.begin();
     for (size_t i = range.begin; i < range.end; ++i) {
         const program::Op& op = program_.ops[i];
@@ -32,10 +36,19 @@ Result<Recording> Recorder::Record(const OpRange& range) {
             WEFT_TRY(CanExchange(op) ? RecordExchange(i) : RecordTransfer(i));
             continue;
         }
+        if (work.fusion != nullptr && work.fusion->Moves(i)) {
+            moved_estimate_ += pace_.Estimate(costs_[i]);
+            ++moved_;
+            continue;
+        }
         const auto end = std::find_if(
             next, all.end(), [&](const Dispatch& d) { return d.op != static_cast<int32_t>(i); });
         WEFT_TRY(RecordOp(i, {next, end}));
         next = end;
+    }
+    if (next != all.end()) {
+        WEFT_TRY(Open(static_cast<int32_t>(range.end) - 1));
+        Run({next, all.end()});
     }
     WEFT_TRY(Close());
     recording_.stages.push_back(std::move(stage_));
@@ -44,24 +57,29 @@ Result<Recording> Recorder::Record(const OpRange& range) {
 
 Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
     const auto number = static_cast<int32_t>(op);
-    const double estimate = pace_.Estimate(costs_[op]);
+    const double estimate = pace_.Estimate(costs_[op]) + std::exchange(moved_estimate_, 0);
     const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
     const bool fits = pace_.Fits(open_.estimate, estimate);
     recording_.cut = recording_.cut || (open_.ops > 0 && !fits);
     if (open_.ops > 0 && (full || !fits)) WEFT_TRY(Close());
     WEFT_TRY(Open(number));
-    for (const Dispatch& d : dispatches) {
-        Touch(d.reads, d.writes);
-        open_.commands->Run(*d.kernel, std::span(d.args).first(d.args_bytes), d.x, d.y, d.z);
-    }
+    Run(dispatches);
     open_.last_op = number;
     open_.estimate += estimate;
-    ++open_.ops;
+    open_.ops += 1 + std::exchange(moved_, 0);
     if (options_.trace) open_.timed.push_back(number);
     if (options_.trace && options_.clock) {
         open_.commands->Time(static_cast<uint32_t>(open_.timed.size()));
     }
     return options_.each_op ? CloseToShow(number) : Status();
+}
+
+void Recorder::Run(std::span<const Dispatch> dispatches) {
+    for (const Dispatch& d : dispatches) {
+        Touch(d.reads, d.writes);
+        open_.commands->Run(*d.kernel, std::span(d.args).first(d.args_bytes), d.x, d.y, d.z);
+        ++recording_.dispatches;
+    }
 }
 
 Status Recorder::CloseToShow(int32_t op) {
@@ -122,6 +140,7 @@ Status Recorder::Open(int32_t op) {
     WEFT_ASSIGN(open_.commands, device_.Record());
     open_.first_op = open_.last_op = op;
     open_.commands->Barrier();
+    ++recording_.barriers;
     if (options_.trace && options_.clock) open_.commands->Time(0);
     const bool first = stage_.submissions.empty();
     if (first && options_.gate != nullptr) options_.gate->RecordBegin(*open_.commands);
@@ -137,7 +156,9 @@ Status Recorder::Close() {
 }
 
 void Recorder::Touch(std::span<const Region> reads, std::span<const Region> writes) {
-    if (hazards_.Touch(reads, writes)) open_.commands->Barrier();
+    if (!hazards_.Touch(reads, writes)) return;
+    open_.commands->Barrier();
+    ++recording_.barriers;
 }
 
 void Recorder::Copy(const gpu::Buffer& from, uint64_t from_byte, const gpu::Buffer& to,

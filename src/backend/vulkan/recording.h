@@ -40,6 +40,7 @@ struct Recording {
     int64_t used = 0;  // when last
     bool cut = false;  // for its length, as it was foreseen with this Pace::slowness
     double slowness = 0;
+    int64_t dispatches = 0, barriers = 0;  // in all
 };
 
 struct RecordOptions {
@@ -47,6 +48,7 @@ struct RecordOptions {
     bool trace = false;
     bool clock = false;          // the device has one
     const Gate* gate = nullptr;  // null: every transfer ends a stage
+    auto operator<=>(const RecordOptions&) const = default;
 };
 
 class Recorder {
@@ -55,10 +57,11 @@ class Recorder {
              gpu::Device& device, const Pace& pace, const StepShape& shape,
              const RecordOptions& options);
     // Errors: kUnsupported, kOutOfMemory, the device's.
-    Result<Recording> Record(const OpRange& range);
+    Result<Recording> Record(const StepWork& work);
 
   private:
     Status RecordOp(size_t op, std::span<const Dispatch> dispatches);
+    void Run(std::span<const Dispatch> dispatches);
     Status RecordTransfer(size_t op);
     bool CanExchange(const program::Op& op) const;
     Status RecordExchange(size_t op);
@@ -81,6 +84,9 @@ class Recorder {
     Recording recording_;
     Stage stage_;
     Submission open_;  // commands null: none is open
+    // Of ops that are computed where a later one stands.
+    double moved_estimate_ = 0;
+    int32_t moved_ = 0;
     Hazards hazards_;
 };
 

@@ -1,0 +1,260 @@
+#include "backend/vulkan/fuse.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "program/timeline.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using program::kNoValue;
+using program::Op;
+using program::OpKind;
+using program::Program;
+using program::RmsNorm;
+using program::Rope;
+using program::ValueId;
+
+constexpr int64_t kMostHeadDim = 1024;  // of heads.comp, in shared memory
+
+bool Holds(std::span<const ValueId> all, ValueId id) {
+    return std::ranges::find(all, id) != all.end();
+}
+
+// Who writes and reads each value, and which runs may be made of that.
+class RunFinder {
+  public:
+    RunFinder(const Program& program, std::span<const ValueId> keep)
+        : program_(program),
+          taken_(program.ops.size(), false),
+          writers_(program.values.size()),
+          readers_(program.values.size()),
+          pinned_(program.values.size(), false) {
+        for (size_t i = 0; i < program.ops.size(); ++i) {
+            const auto op = static_cast<int32_t>(i);
+            for (ValueId id : program.ops[i].inputs) readers_[Home(id)].push_back(op);
+            for (ValueId id : program.ops[i].outputs) writers_[Home(id)].push_back(op);
+        }
+        for (ValueId id : keep) pinned_[Home(id)] = true;
+        for (size_t i = 0; i < program.values.size(); ++i) {
+            if (program.values[i].storage == program::Storage::kView) {
+                pinned_[Home(static_cast<ValueId>(i))] = true;
+            }
+        }
+    }
+
+    std::optional<FusedRun> Find(int32_t op) {
+        if (taken_[static_cast<size_t>(op)]) return std::nullopt;
+        const OpKind kind = At(op).kind();
+        if (kind == OpKind::kAdd) return FindResidual(op);
+        if (kind == OpKind::kAttention) return FindHeads(op);
+        return std::nullopt;
+    }
+
+  private:
+    const Op& At(int32_t op) const { return program_.ops[static_cast<size_t>(op)]; }
+    size_t Home(ValueId id) const { return static_cast<size_t>(program_.HomeOf(id)); }
+    int64_t Cols(ValueId id) const {
+        const program::Shape& shape = program_.value(id).shape;
+        return shape[shape.rank - 1];
+    }
+
+    // The op that makes the value, where nobody but `reader` needs it.
+    int32_t MakerOf(ValueId id, int32_t reader) const {
+        const size_t home = Home(id);
+        const bool own = writers_[home].size() == 1 && !pinned_[home] &&
+                         std::ranges::all_of(readers_[home], [&](int32_t r) { return r == reader; });
+        return own && !taken_[static_cast<size_t>(writers_[home][0])] ? writers_[home][0] : kNoOp;
+    }
+    int32_t MakerOf(ValueId id, int32_t reader, OpKind kind) const {
+        const int32_t op = MakerOf(id, reader);
+        return op != kNoOp && At(op).kind() == kind ? op : kNoOp;
+    }
+    // The one op that reads the value, where nobody else needs it, and it is of this kind.
+    int32_t ReaderOf(ValueId id, OpKind kind) const {
+        const size_t home = Home(id);
+        if (readers_[home].size() != 1 || pinned_[home]) return kNoOp;
+        const int32_t op = readers_[home][0];
+        return At(op).kind() == kind && !taken_[static_cast<size_t>(op)] ? op : kNoOp;
+    }
+    // Whether the op is a norm of groups of so many columns, by their own squares.
+    bool IsNorm(int32_t op, int64_t group) const {
+        const auto& norm = At(op).as<RmsNorm>();
+        return norm.group == group && norm.whole == 0;
+    }
+
+    std::optional<FusedRun> Make(std::variant<ResidualRun, HeadsRun> what,
+                                 std::initializer_list<int32_t> parts);
+    bool MayBeOne(std::span<const int32_t> ops) const;
+    bool Touches(int32_t other, const Op& op) const;
+    std::optional<FusedRun> FindResidual(int32_t add);
+    void FindBefore(ValueId id, int32_t reader, ResidualRun& run) const;
+    void FindNext(ResidualRun& run) const;
+    std::optional<FusedRun> FindHeads(int32_t attention);
+    void FindHead(ValueId id, int64_t head_dim, int32_t reader, int32_t& norm, int32_t& rope) const;
+
+    const Program& program_;
+    std::vector<bool> taken_;                             // by op: in a run
+    std::vector<std::vector<int32_t>> writers_, readers_;  // by value: ops
+    std::vector<bool> pinned_;                            // by value: read from outside
+};
+
+// Whether `other` writes what `op` touches, or reads what it writes.
+bool RunFinder::Touches(int32_t other, const Op& op) const {
+    const Op& o = At(other);
+    for (const ValueId id : o.outputs) {
+        if (Holds(op.inputs, id) || Holds(op.outputs, id)) return true;
+    }
+    return std::ranges::any_of(o.inputs, [&](ValueId id) { return Holds(op.outputs, id); });
+}
+
+// ops: ascending. Views need no look: only weights and gradients have them.
+bool RunFinder::MayBeOne(std::span<const int32_t> ops) const {
+    for (const int32_t op : ops) {
+        for (int32_t other = op + 1; other < ops.back(); ++other) {
+            if (std::ranges::find(ops, other) != ops.end()) continue;
+            if (program::IsTransfer(At(other).kind()) || Touches(other, At(op))) return false;
+        }
+    }
+    return true;
+}
+
+std::optional<FusedRun> RunFinder::Make(std::variant<ResidualRun, HeadsRun> what,
+                                        std::initializer_list<int32_t> parts) {
+    FusedRun run{std::move(what), {}};
+    std::ranges::copy_if(parts, std::back_inserter(run.ops), [](int32_t op) { return op != kNoOp; });
+    std::ranges::sort(run.ops);
+    if (run.ops.size() < 2 || !MayBeOne(run.ops)) return std::nullopt;
+    for (const int32_t op : run.ops) taken_[static_cast<size_t>(op)] = true;
+    return run;
+}
+
+// ---- Residuals ----------------------------------------------------------------------------------
+
+// Back from an operand of the sum.
+void RunFinder::FindBefore(ValueId id, int32_t reader, ResidualRun& run) const {
+    const auto step = [&](OpKind kind, int32_t& part) {
+        const int32_t op = MakerOf(id, reader, kind);
+        if (op == kNoOp || (kind == OpKind::kRmsNorm && !IsNorm(op, Cols(id)))) return;
+        part = reader = op;
+        id = At(op).inputs[0];
+    };
+    step(OpKind::kScale, run.scale);
+    step(OpKind::kRmsNorm, run.norm);
+    step(OpKind::kAddBias, run.bias);
+}
+
+// On from the sum. The first norm of several that read it is taken.
+void RunFinder::FindNext(ResidualRun& run) const {
+    ValueId y = At(run.add).outputs[0];
+    run.sum_scale = ReaderOf(y, OpKind::kScale);
+    if (run.sum_scale != kNoOp) y = At(run.sum_scale).outputs[0];
+    run.select = ReaderOf(y, OpKind::kSelectRows);
+    if (run.select != kNoOp) y = At(run.select).outputs[0];
+    for (const int32_t op : readers_[Home(y)]) {
+        const bool norm = At(op).kind() == OpKind::kRmsNorm && At(op).inputs[0] == y &&
+                          !taken_[static_cast<size_t>(op)] && IsNorm(op, Cols(y));
+        if (!norm) continue;
+        run.next = op;
+        return;
+    }
+}
+
+std::optional<FusedRun> RunFinder::FindResidual(int32_t add) {
+    const Op& op = At(add);
+    if (op.inputs[0] == op.inputs[1] || program_.value(op.outputs[0]).shape.rank != 2) {
+        return std::nullopt;
+    }
+    ResidualRun run;
+    run.add = add;
+    FindBefore(op.inputs[1], add, run);
+    FindNext(run);
+    if (auto made = Make(run, {run.bias, run.norm, run.scale, add, run.sum_scale, run.select,
+                               run.next})) {
+        return made;
+    }
+    return std::nullopt;
+}
+
+// ---- Heads --------------------------------------------------------------------------------------
+
+void RunFinder::FindHead(ValueId id, int64_t head_dim, int32_t reader, int32_t& norm,
+                         int32_t& rope) const {
+    const int32_t rotates = MakerOf(id, reader, OpKind::kRope);
+    if (rotates != kNoOp && At(rotates).as<Rope>().head_dim == head_dim &&
+        At(rotates).as<Rope>().sign == 1) {
+        rope = reader = rotates;
+        id = At(rotates).inputs[0];
+    }
+    const int32_t norms = MakerOf(id, reader, OpKind::kRmsNorm);
+    if (norms != kNoOp && IsNorm(norms, head_dim)) norm = norms;
+}
+
+bool IsSameRope(const Rope& a, const Rope& b) {
+    return a.rotary_dim == b.rotary_dim && a.neighbours == b.neighbours &&
+           a.inverse_frequency == b.inverse_frequency && a.magnitude == b.magnitude;
+}
+
+std::optional<FusedRun> RunFinder::FindHeads(int32_t attention) {
+    const Op& op = At(attention);
+    const auto& a = op.as<program::Attention>();
+    if (!a.cached(op.inputs.size()) || a.head_dim > kMostHeadDim) return std::nullopt;
+    const ValueId q = op.inputs[0], k = op.inputs[1], v = op.inputs[2];
+    HeadsRun run;
+    run.attention = attention;
+    FindHead(q, a.head_dim, attention, run.q_norm, run.q_rope);
+    FindHead(k, a.head_dim, attention, run.k_norm, run.k_rope);
+    int32_t v_rope = kNoOp;
+    FindHead(v, a.head_dim, attention, run.v_norm, v_rope);
+    if (v_rope != kNoOp || (run.v_norm != kNoOp && !At(run.v_norm).as<RmsNorm>().plain)) {
+        run.v_norm = kNoOp;
+    }
+    // One kernel has one table of angles, and one eps; q's and k's norms have weights.
+    const bool ropes = run.q_rope != kNoOp && run.k_rope != kNoOp;
+    if (ropes && !IsSameRope(At(run.q_rope).as<Rope>(), At(run.k_rope).as<Rope>())) {
+        return std::nullopt;
+    }
+    std::optional<float> eps;
+    for (const int32_t norm : {run.q_norm, run.k_norm, run.v_norm}) {
+        if (norm == kNoOp) continue;
+        const auto& attributes = At(norm).as<RmsNorm>();
+        if (eps.value_or(attributes.eps) != attributes.eps) return std::nullopt;
+        if (norm != run.v_norm && attributes.plain) return std::nullopt;
+        eps = attributes.eps;
+    }
+    return Make(run, {run.q_norm, run.q_rope, run.k_norm, run.k_rope, run.v_norm, attention});
+}
+
+}  // namespace
+
+Fusion::Fusion(const Program& program, std::span<const ValueId> keep)
+    : run_of_(program.ops.size(), -1) {
+    RunFinder finder(program, keep);
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+        auto run = finder.Find(static_cast<int32_t>(i));
+        if (run) Add(std::move(*run));
+    }
+}
+
+void Fusion::Add(FusedRun run) {
+    for (const int32_t op : run.ops) {
+        run_of_[static_cast<size_t>(op)] = static_cast<int32_t>(runs_.size());
+    }
+    runs_.push_back(std::move(run));
+}
+
+program::Program Fusion::LivesOf(const Program& program) const {
+    Program lives = program;
+    for (const FusedRun& run : runs_) {
+        std::vector<ValueId>& touched = lives.ops[static_cast<size_t>(run.ops.back())].inputs;
+        for (const int32_t number : run.ops) {
+            const Op& op = program.ops[static_cast<size_t>(number)];
+            touched.insert(touched.end(), op.inputs.begin(), op.inputs.end());
+            touched.insert(touched.end(), op.outputs.begin(), op.outputs.end());
+        }
+    }
+    return lives;
+}
+
+}  // namespace weft::backend::vulkan

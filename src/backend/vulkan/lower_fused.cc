@@ -1,0 +1,239 @@
+// Runs of fused ops (fuse.h). Workgroups are those of the ops' own kernels where sums depend on it.
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "backend/vulkan/fuse.h"
+#include "backend/vulkan/lower.h"
+#include "backend/vulkan/lower_parts.h"
+#include "backend/vulkan/products.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using program::Op;
+using program::RmsNorm;
+using program::Scale;
+using program::ValueId;
+
+const Op* OpAt(const Emitter& e, int32_t number) {
+    return number == kNoOp ? nullptr : &e.program().ops[static_cast<size_t>(number)];
+}
+
+// Of residual.comp.
+enum ResidualParts : uint32_t {
+    kBias = 1,
+    kNorm = 2,
+    kNormWeight = 4,
+    kFactor = 8,
+    kSumFactor = 16,
+    kNext = 32,
+    kNextWeight = 64,
+    kRows = 128,
+};
+struct ResidualArgs {
+    uint64_t m = 0, x = 0, bias = 0, weight = 0, next_weight = 0;
+    uint64_t y = 0, result = 0, rows = 0;
+    uint32_t cols = 0;
+    float factor = 1, sum_factor = 1, eps = 0, next_eps = 0;
+};
+
+class ResidualLowering {
+  public:
+    ResidualLowering(Emitter& e, const ResidualRun& run) : e_(e), run_(run) {}
+    Status Run() {
+        SetBefore();
+        SetAfter();
+        const int64_t cols = e_.Cols(y_);
+        args_.cols = static_cast<uint32_t>(cols);
+        return e_.Run("residual", {NormGroup(cols), parts_}, args_, {1, e_.Rows(y_), 1},
+                      std::move(reads_), std::move(writes_), PinnedSubgroup(e_.gpu()));
+    }
+
+  private:
+    uint64_t Reads(ValueId id) {
+        reads_.push_back(e_.All(id));
+        return e_.Address(id);
+    }
+    uint64_t Writes(ValueId id) {
+        writes_.push_back(e_.All(id));
+        return e_.Address(id);
+    }
+
+    void SetBefore() {
+        const Op& add = *OpAt(e_, run_.add);
+        ValueId m = add.inputs[1];
+        if (const Op* scale = OpAt(e_, run_.scale)) {
+            parts_ |= kFactor;
+            args_.factor = scale->as<Scale>().factor;
+            m = scale->inputs[0];
+        }
+        if (const Op* norm = OpAt(e_, run_.norm)) {
+            parts_ |= kNorm;
+            args_.eps = norm->as<RmsNorm>().eps;
+            if (!norm->as<RmsNorm>().plain) {
+                parts_ |= kNormWeight;
+                args_.weight = Reads(norm->inputs[1]);
+            }
+            m = norm->inputs[0];
+        }
+        if (const Op* bias = OpAt(e_, run_.bias)) {
+            parts_ |= kBias;
+            args_.bias = Reads(bias->inputs[1]);
+            m = bias->inputs[0];
+        }
+        args_.m = Reads(m);
+        args_.x = Reads(add.inputs[0]);
+        y_ = add.outputs[0];
+    }
+
+    void SetAfter() {
+        if (const Op* scale = OpAt(e_, run_.sum_scale)) {
+            parts_ |= kSumFactor;
+            args_.sum_factor = scale->as<Scale>().factor;
+            y_ = scale->outputs[0];
+        }
+        if (const Op* select = OpAt(e_, run_.select)) {
+            parts_ |= kRows;
+            args_.rows = e_.tables().output_rows;
+            y_ = select->outputs[0];
+        }
+        args_.y = Writes(y_);
+        const Op* next = OpAt(e_, run_.next);
+        if (next == nullptr) return;
+        parts_ |= kNext;
+        args_.next_eps = next->as<RmsNorm>().eps;
+        if (!next->as<RmsNorm>().plain) {
+            parts_ |= kNextWeight;
+            args_.next_weight = Reads(next->inputs[1]);
+        }
+        args_.result = Writes(next->outputs[0]);
+    }
+
+    Emitter& e_;
+    const ResidualRun& run_;
+    ResidualArgs args_;
+    uint32_t parts_ = 0;
+    ValueId y_ = program::kNoValue;  // the sum
+    std::vector<Region> reads_, writes_;
+};
+
+// Of heads.comp: of q; the same << 1 of k, << 2 of v.
+enum HeadParts : uint32_t { kNormed = 1, kRotated = 8 };
+
+struct HeadsArgs {
+    uint64_t q = 0, k = 0, v = 0, to = 0;
+    uint64_t q_weight = 0, k_weight = 0;
+    uint64_t k_cache = 0, v_cache = 0;
+    uint64_t positions = 0, fine = 0, coarse = 0;
+    uint64_t row_sequence = 0, sequences = 0, pages = 0;
+    uint32_t heads = 0, kv_heads = 0, page_tokens = 0;
+    float eps = 0;
+};
+static_assert(sizeof(HeadsArgs) == gpu::kMostArgsBytes);
+
+class HeadsLowering {
+  public:
+    HeadsLowering(Emitter& e, const HeadsRun& run)
+        : e_(e),
+          run_(run),
+          op_(*OpAt(e, run.attention)),
+          attention_(op_.as<program::Attention>()) {}
+
+    Status Run() {
+        WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e_, op_));
+        WEFT_ASSIGN(const uint32_t type, CacheType(op_, caches.k));
+        WEFT_TRY(SetQuery());
+        WEFT_TRY(SetKeyAndValue(caches));
+        args_.row_sequence = e_.tables().row_sequence;
+        args_.sequences = e_.tables().sequences;
+        args_.pages = e_.tables().pages;
+        const int64_t head_dim = attention_.head_dim;
+        const int64_t units = int64_t{args_.heads} + 2 * int64_t{args_.kv_heads};
+        WEFT_TRY(e_.Run("heads",
+                        {NormGroup(head_dim), type, static_cast<uint32_t>(head_dim), pairs_,
+                         neighbours_ ? 1u : 0u, parts_},
+                        args_, {units, e_.shape().rows, 1}, std::move(reads_), std::move(writes_),
+                        PinnedSubgroup(e_.gpu())));
+        return LowerOverCache(e_, op_, attention_);
+    }
+
+  private:
+    // Address of what the first of the two ops reads; `id` where there are none.
+    Result<uint64_t> SetHead(ValueId id, int32_t norm, int32_t rope, uint32_t which,
+                             uint64_t* weight) {
+        if (const Op* op = OpAt(e_, rope)) {
+            parts_ |= uint32_t{kRotated} << which;
+            id = op->inputs[0];
+            WEFT_TRY(SetAngles(op->as<program::Rope>()));
+        }
+        if (const Op* op = OpAt(e_, norm)) {
+            parts_ |= uint32_t{kNormed} << which;
+            id = op->inputs[0];
+            args_.eps = op->as<RmsNorm>().eps;
+            if (weight != nullptr) {
+                *weight = e_.Address(op->inputs[1]);
+                reads_.push_back(e_.All(op->inputs[1]));
+            }
+        }
+        reads_.push_back(e_.All(id));
+        return e_.Address(id);
+    }
+
+    Status SetAngles(const program::Rope& rope) {
+        pairs_ = static_cast<uint32_t>(rope.rotary_dim / 2);
+        neighbours_ = rope.neighbours;
+        if (args_.fine != 0) return {};
+        WEFT_ASSIGN(const AngleTables angles, PlaceAngles(e_, rope));
+        args_.positions = e_.tables().positions;
+        args_.fine = angles.fine.address;
+        args_.coarse = angles.coarse.address;
+        reads_.push_back(angles.fine);
+        reads_.push_back(angles.coarse);
+        return {};
+    }
+
+    // Heads of q that are as attention takes them are left alone.
+    Status SetQuery() {
+        if (run_.q_norm == kNoOp && run_.q_rope == kNoOp) return {};
+        const ValueId q = op_.inputs[0];
+        WEFT_ASSIGN(args_.q, SetHead(q, run_.q_norm, run_.q_rope, 0, &args_.q_weight));
+        args_.to = e_.Address(q);
+        writes_.push_back(e_.All(q));
+        args_.heads = static_cast<uint32_t>(attention_.heads);
+        return {};
+    }
+
+    Status SetKeyAndValue(const AttentionCaches& caches) {
+        WEFT_ASSIGN(args_.k,
+                    SetHead(op_.inputs[1], run_.k_norm, run_.k_rope, 1, &args_.k_weight));
+        WEFT_ASSIGN(args_.v, SetHead(op_.inputs[2], run_.v_norm, kNoOp, 2, nullptr));
+        args_.k_cache = caches.k.address;
+        args_.v_cache = caches.v.address;
+        writes_.push_back(caches.k.All());
+        writes_.push_back(caches.v.All());
+        args_.kv_heads = static_cast<uint32_t>(caches.k.kv_heads);
+        args_.page_tokens = static_cast<uint32_t>(caches.k.page_tokens);
+        return {};
+    }
+
+    Emitter& e_;
+    const HeadsRun& run_;
+    const Op& op_;
+    const program::Attention& attention_;
+    HeadsArgs args_;
+    uint32_t parts_ = 0, pairs_ = 0;
+    bool neighbours_ = false;
+    std::vector<Region> reads_, writes_;
+};
+
+}  // namespace
+
+Status LowerRun(Emitter& e, const FusedRun& run) {
+    if (const auto* residual = std::get_if<ResidualRun>(&run.what)) {
+        return ResidualLowering(e, *residual).Run();
+    }
+    return HeadsLowering(e, std::get<HeadsRun>(run.what)).Run();
+}
+
+}  // namespace weft::backend::vulkan

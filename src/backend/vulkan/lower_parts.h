@@ -1,0 +1,31 @@
+// Parts of lowerings that runs of fused ops (lower_fused.cc) have, too.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/vulkan/dispatch.h"
+
+namespace weft::backend::vulkan {
+
+// lower_rows.cc: invocations of a norm's workgroup, which the order of its sum depends on.
+uint32_t NormGroup(int64_t cols);
+
+// lower_rows.cc: tables of an op's angles, made once for all ops with the same.
+struct AngleTables {
+    Region fine, coarse;
+};
+Result<AngleTables> PlaceAngles(Emitter& e, const program::Rope& a);
+
+// lower_attention.cc: the type of a cache, as kernels number it. Errors: kUnsupported, where a
+// kernel takes no such rows.
+Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);
+// lower_attention.cc: the caches of an op of attention. Errors: kUnsupported, where there are none.
+struct AttentionCaches {
+    CachePlace k, v;
+};
+Result<AttentionCaches> CachesOf(const Emitter& e, const program::Op& op);
+// lower_attention.cc: attention over its caches, where its rows stand already.
+Status LowerOverCache(Emitter& e, const program::Op& op, const program::Attention& a);
+
+}  // namespace weft::backend::vulkan

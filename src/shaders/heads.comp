@@ -1,0 +1,86 @@
+// What stands between the products of q, k and v and attention, in one: norms of heads, RoPE, and the
+// rows of k and v into their cache. Workgroup (head, row), heads of q, then of k, then of v. Bits as
+// norm.comp, rope.comp and kv_write.comp, with workgroups of the same size.
+#version 460
+#include "cache.glsl"
+#include "norm.glsl"
+#include "reduce.glsl"
+#include "rope.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 2) const uint kHeadDim = 64;
+layout(constant_id = 3) const uint kPairs = 0;
+layout(constant_id = 4) const bool kNeighbours = false;
+layout(constant_id = 5) const uint kParts = 0;  // HeadParts of lower_fused.cc
+layout(push_constant, scalar) uniform Args {
+    Floats q, k, v, to;         // to: where heads of q go
+    Floats q_weight, k_weight;  // of norms; v's has none
+    uint64_t k_cache, v_cache;
+    Ints positions;
+    Angles fine, coarse;
+    Ints row_sequence;
+    Sequences sequences;
+    Ints pages;
+    uint heads, kv_heads, page_tokens;
+    float eps;
+};
+
+const uint kNormed = 1, kRotated = 8;  // of q; the same << 1 of k, << 2 of v
+
+shared float elements[kHeadDim];
+float Source(uint row, uint head, uint d) {
+    return elements[d];
+}
+
+#include "cache_rows.glsl"
+
+void Norm(uint which) {
+    float sum = 0.0;
+    for (uint i = gl_LocalInvocationIndex; i < kHeadDim; i += gl_WorkGroupSize.x) {
+        sum = fma(elements[i], elements[i], sum);
+    }
+    const float scale = InverseRms(SumOfGroup(sum), float(kHeadDim), eps);
+    Floats weight = which == 0 ? q_weight : k_weight;
+    for (uint i = gl_LocalInvocationIndex; i < kHeadDim; i += gl_WorkGroupSize.x) {
+        precise float value = elements[i] * scale;
+        if (which < 2) value = value * weight.at[i];
+        elements[i] = value;
+    }
+}
+
+void Rope(uint position) {
+    for (uint i = gl_LocalInvocationIndex; i < kPairs; i += gl_WorkGroupSize.x) {
+        const uint at = kNeighbours ? 2 * i : i, other = kNeighbours ? at + 1 : at + kPairs;
+        const vec2 turned = Rotate(vec2(elements[at], elements[other]),
+                                   AngleOf(fine, coarse, position, kPairs, i));
+        elements[at] = turned.x;
+        elements[other] = turned.y;
+    }
+}
+
+void main() {
+    const uint row = gl_WorkGroupID.y, unit = gl_WorkGroupID.x;
+    const uint which = unit < heads ? 0 : unit < heads + kv_heads ? 1 : 2;
+    const uint head = which == 0 ? unit : (unit - heads) % kv_heads;
+    Floats from = which == 0 ? q : which == 1 ? k : v;
+    const uint begin = (row * (which == 0 ? heads : kv_heads) + head) * kHeadDim;
+    for (uint i = gl_LocalInvocationIndex; i < kHeadDim; i += gl_WorkGroupSize.x) {
+        elements[i] = from.at[begin + i];
+    }
+    if ((kParts & kNormed << which) != 0) Norm(which);
+    barrier();
+    if ((kParts & kRotated << which) != 0) Rope(uint(positions.at[row]));
+    barrier();
+    if (which == 0) {
+        for (uint i = gl_LocalInvocationIndex; i < kHeadDim; i += gl_WorkGroupSize.x) {
+            to.at[begin + i] = elements[i];
+        }
+        return;
+    }
+    const CacheSlot slot = SlotOf(sequences.at[row_sequence.at[row]], pages, row, page_tokens);
+    const uint64_t cache =
+        AddressOf(which == 1 ? k_cache : v_cache, slot, head, kv_heads, page_tokens, kHeadDim);
+    const uint units = kHeadDim / kElements;
+    for (uint i = gl_LocalInvocationIndex; i < units; i += gl_WorkGroupSize.x) {
+        Store(cache, row, head, i * kElements);
+    }
+}

@@ -1,0 +1,66 @@
+// What stands between the product at the end of a block and those of the next, in one: each part
+// (constant 1) where it is there,
+//
+//     y = (x + (m + bias -> norm) * factor) * sum_factor,    out = norm of y
+//
+// of row r or of row rows[r]. Workgroup (1, row). Bits as map.comp and norm.comp, with a workgroup of
+// the same size.
+#version 460
+#include "floats.glsl"
+#include "norm.glsl"
+#include "reduce.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kParts = 0;  // ResidualParts of lower_fused.cc
+layout(push_constant, scalar) uniform Args {
+    Floats m, x, bias, weight, next_weight;
+    Floats y, result;
+    Ints rows;
+    uint cols;
+    float factor, sum_factor;
+    float eps, next_eps;
+};
+
+const uint kBias = 1, kNorm = 2, kNormWeight = 4, kFactor = 8, kSumFactor = 16;
+const uint kNext = 32, kNextWeight = 64, kRows = 128;
+bool Has(uint part) {
+    return (kParts & part) != 0;
+}
+
+float Before(uint begin, uint i) {
+    precise float value = m.at[begin + i];
+    if (Has(kBias)) value = value + bias.at[i];
+    return value;
+}
+
+float ScaleBefore(uint begin) {
+    float sum = 0.0;
+    for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
+        const float value = Before(begin, i);
+        sum = fma(value, value, sum);
+    }
+    return InverseRms(SumOfGroup(sum), float(cols), eps);
+}
+
+void main() {
+    const uint row = gl_WorkGroupID.y, begin = row * cols;
+    const uint from = (Has(kRows) ? uint(rows.at[row]) : row) * cols;
+    const float scale = Has(kNorm) ? ScaleBefore(from) : 1.0;
+    float sum = 0.0;
+    for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
+        precise float value = Before(from, i);
+        if (Has(kNorm)) value = value * scale;
+        if (Has(kNormWeight)) value = value * weight.at[i];
+        if (Has(kFactor)) value = factor * value;
+        value = x.at[from + i] + value;
+        if (Has(kSumFactor)) value = sum_factor * value;
+        y.at[begin + i] = value;
+        sum = fma(value, value, sum);
+    }
+    if (!Has(kNext)) return;
+    const float next = InverseRms(SumOfGroup(sum), float(cols), next_eps);
+    for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
+        precise float value = y.at[begin + i] * next;
+        if (Has(kNextWeight)) value = value * next_weight.at[i];
+        result.at[begin + i] = value;
+    }
+}

@@ -1,0 +1,121 @@
+// The tiny models with experts and with latent attention whose logits transformers has computed
+// (tests/data/moe_logits.safetensors, made by tools/make_moe_golden.py), as GGUF files.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "support/tiny_gguf.h"
+
+namespace weft::support {
+
+inline constexpr const char* kExpertCases[] = {
+    "mixtral", "qwen3moe", "qwen2moe",  "deepseekV2", "deepseekV3",
+    "kimiK2",  "glm4moe",  "minimaxM2", "gptOss",     "gemma4Moe"};
+
+inline TinyFile ExpertBaseFile(const std::string& architecture) {
+    TinyFile file;
+    model::Hyper& h = file.hyper;
+    h = OddHyper(architecture);
+    h.hidden = 144;
+    h.ffn = 96;
+    h.head_dim = h.rotary_dim = 16;
+    h.moe.experts = 10;
+    h.moe.used = 3;
+    h.moe.ffn = 96;
+    return file;
+}
+
+inline TinyFile ExpertLatentFile(double log_multiplier) {
+    TinyFile file = ExpertBaseFile("deepseek2");
+    model::Hyper& h = file.hyper;
+    h.rms_eps = 1e-6f;
+    h.latent = {.rank = 64, .q_rank = 0, .nope = 32, .rope = 16, .value = 24};
+    h.head_dim = 48;
+    h.moe.experts = 12;
+    h.moe.shared_ffn = 192;
+    file.form.dense_layers = 1;
+    file.strings["rope.scaling.type"] = "yarn";
+    file.numbers["rope.scaling.factor"] = 40;
+    file.numbers["rope.scaling.original_context_length"] = 64;
+    file.numbers["rope.scaling.yarn_log_multiplier"] = log_multiplier;
+    return file;
+}
+
+inline TinyFile ExpertSigmoidFile() {
+    TinyFile file = ExpertLatentFile(0.1);
+    model::Hyper& h = file.hyper;
+    h.latent.q_rank = 48;
+    h.moe.shared_ffn = 96;
+    h.moe.route.score = program::GateScore::kSigmoid;
+    h.moe.route.renormalise = true;
+    h.moe.route.scale = 2.5f;
+    return file;
+}
+
+inline TinyFile ExpertFile(const std::string& name) {
+    if (name == "mixtral") return ExpertBaseFile("llama");
+    if (name == "kimiK2") {
+        TinyFile file = ExpertSigmoidFile();
+        file.numbers["rope.scaling.yarn_beta_fast"] = 1;
+        return file;
+    }
+    if (name == "deepseekV3") {
+        TinyFile file = ExpertSigmoidFile();
+        file.hyper.moe.route.groups = 4;
+        file.hyper.moe.route.groups_used = 2;
+        return file;
+    }
+    if (name == "deepseekV2") {
+        TinyFile file = ExpertLatentFile(0.0707);
+        file.form.split_latent = false;
+        file.hyper.moe.route.groups = 4;
+        file.hyper.moe.route.groups_used = 2;
+        file.hyper.moe.route.scale = 1.5f;
+        return file;
+    }
+    if (name == "gptOss") {
+        TinyFile file = ExpertBaseFile("gpt-oss");
+        file.strings["rope.scaling.type"] = "yarn";
+        file.numbers["rope.scaling.factor"] = 32;
+        file.numbers["rope.scaling.original_context_length"] = 64;
+        file.numbers["attention.sliding_window"] = 6;
+        return file;
+    }
+    if (name == "gemma4Moe") {
+        TinyFile file = ExpertBaseFile("gemma4");
+        model::Hyper& h = file.hyper;
+        h.tied = true;
+        h.ffn = 160;
+        h.windowed = file.windowed = {true, true, false};
+        h.windowed_heads = {3, 16, 16};
+        h.kv_heads = 1;
+        h.head_dim = h.rotary_dim = 32;
+        h.moe.route.renormalise = true;
+        file.rope_base = 1e6;
+        file.numbers = {{"attention.sliding_window", 6}, {"final_logit_softcapping", 2}};
+        std::vector<float> factors(16, 1e30f);  // a quarter of the pairs turns
+        std::fill_n(factors.begin(), 4, 1.0f);
+        file.vectors["rope_freqs.weight"] = factors;
+        return file;
+    }
+    if (name == "glm4moe" || name == "minimaxM2") {
+        const bool glm = name == "glm4moe";
+        TinyFile file = ExpertBaseFile(glm ? name : "minimax-m2");
+        model::Hyper& h = file.hyper;
+        h.rotary_dim = 8;
+        h.moe.route.score = program::GateScore::kSigmoid;
+        h.moe.route.renormalise = true;
+        if (!glm) return file;
+        h.moe.route.scale = 1.5f;
+        h.moe.shared_ffn = 96;
+        file.form.dense_layers = 1;
+        return file;
+    }
+    TinyFile file = ExpertBaseFile(name);
+    if (name == "qwen2moe") file.hyper.moe.shared_ffn = 192;
+    return file;
+}
+
+}  // namespace weft::support

@@ -1,0 +1,451 @@
+// Fused ops: which runs are found, that they change no bits, and how many dispatches and barriers a
+// decode token takes. And that it is one submission, with the best of its logits.
+#include "backend/vulkan/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <optional>
+
+#include "backend/top.h"
+#include "backend/vulkan/compile.h"
+#include "backend/vulkan/products.h"
+#include "backend/vulkan/recordings.h"
+#include "backend/vulkan/step_tables.h"
+#include "support/golden_experts.h"
+#include "support/golden_models.h"
+#include "support/loaded_rank.h"
+#include "support/temp_dir.h"
+#include "support/tiny_model.h"
+#include "vulkan/bench_emitter.h"
+#include "vulkan/usable_device.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using program::Program;
+using program::Storage;
+using program::ValueId;
+using support::LoadedRank;
+
+// ---- What is found ------------------------------------------------------------------------------
+
+// Programs by hand: values [T, 8].
+struct Hand {
+    Program program;
+    ValueId Input(const char* name) {
+        return program.AddValue({name, DType::kF32, {program::kTokens, 8}});
+    }
+    ValueId Vector(const char* name) {
+        return program.AddValue({name, DType::kF32, {8}, Storage::kWeight});
+    }
+    ValueId Emit(program::OpAttributes op, std::vector<ValueId> inputs, const char* name) {
+        return program.Emit(std::move(op), std::move(inputs), name, {program::kTokens, 8});
+    }
+    // The ops of each run.
+    std::vector<std::vector<int32_t>> Runs(const std::vector<ValueId>& keep = {}) const {
+        const Fusion fusion(program, keep);
+        std::vector<std::vector<int32_t>> runs;
+        for (const FusedRun& run : fusion.runs()) runs.push_back(run.ops);
+        return runs;
+    }
+};
+using Found = std::vector<std::vector<int32_t>>;
+constexpr program::RmsNorm kWholeRow{1e-5f, 8};
+
+TEST(VulkanFusion, FromABlocksEndIntoTheNext) {
+    Hand h;
+    const ValueId m = h.Input("m"), x = h.Input("x"), w = h.Vector("w");
+    const ValueId biased = h.Emit(program::AddBias{}, {m, w}, "biased");
+    const ValueId normed = h.Emit(kWholeRow, {biased, w}, "normed");
+    const ValueId scaled = h.Emit(program::Scale{2}, {normed}, "scaled");
+    const ValueId sum = h.Emit(program::Add{}, {x, scaled}, "sum");
+    const ValueId out = h.Emit(kWholeRow, {sum, w}, "out");
+    h.Emit(program::Add{}, {sum, out}, "more");
+    EXPECT_EQ(h.Runs(), (Found{{0, 1, 2, 3, 4}}));
+    // A value that is read after the step is written, and so is what makes it.
+    EXPECT_EQ(h.Runs({scaled}), (Found{{3, 4}}));
+    EXPECT_EQ(h.Runs({biased}), (Found{{1, 2, 3, 4}}));
+    EXPECT_EQ(h.Runs({sum, out}), (Found{{0, 1, 2, 3, 4}}));
+}
+
+TEST(VulkanFusion, NothingThatAnotherOpReadsOrWritesOrThatIsSent) {
+    const auto runs = [](const auto& between) {
+        Hand h;
+        const ValueId m = h.Input("m"), x = h.Input("x"), w = h.Vector("w");
+        const ValueId normed = h.Emit(kWholeRow, {m, w}, "normed");
+        between(h, m, x, normed);
+        const ValueId sum = h.Emit(program::Add{}, {x, normed}, "sum");
+        h.Emit(program::RmsNorm{1e-5f, 4}, {sum, w}, "of heads");
+        return h.Runs();
+    };
+    EXPECT_EQ(runs([](Hand&, ValueId, ValueId, ValueId) {}), (Found{{0, 1}}));
+    // Another reader; another writer of what the norm reads; of what it writes; a transfer.
+    EXPECT_EQ(runs([](Hand& h, ValueId, ValueId, ValueId normed) {
+                  h.Emit(program::Scale{2}, {normed}, "read");
+              }),
+              Found{});
+    EXPECT_EQ(runs([](Hand& h, ValueId m, ValueId x, ValueId) {
+                  h.program.ops.push_back({program::Scale{2}, {x}, {m}});
+              }),
+              Found{});
+    EXPECT_EQ(runs([](Hand& h, ValueId, ValueId x, ValueId normed) {
+                  h.program.ops.push_back({program::Scale{2}, {x}, {normed}});
+              }),
+              Found{});
+    EXPECT_EQ(runs([](Hand& h, ValueId, ValueId, ValueId) {
+                  h.Emit(program::Recv{1}, {}, "received");
+              }),
+              Found{});
+}
+
+// Operands of a run live until it is computed: nothing else may lie in their place.
+TEST(VulkanFusion, OperandsLiveUntilTheRun) {
+    Hand h;
+    const ValueId m = h.Input("m"), x = h.Input("x");
+    const ValueId scaled = h.Emit(program::Scale{2}, {m}, "scaled");
+    const ValueId between = h.Emit(program::Scale{3}, {x}, "between");
+    const ValueId sum = h.Emit(program::Add{}, {x, scaled}, "sum");
+    const Fusion fusion(h.program, {});
+    ASSERT_EQ(fusion.runs().size(), 1u);
+    EXPECT_TRUE(fusion.Moves(0));
+    EXPECT_FALSE(fusion.Moves(2));
+    EXPECT_EQ(fusion.RunAt(0), nullptr);
+    EXPECT_NE(fusion.RunAt(2), nullptr);
+    const program::ArenaPlan apart = program::PlanArena(h.program, 1, 1);
+    const program::ArenaPlan together = program::PlanArena(fusion.LivesOf(h.program), 1, 1);
+    // x is first touched where m is needed no more, but for the run.
+    EXPECT_EQ(apart.offsets[static_cast<size_t>(x)], apart.offsets[static_cast<size_t>(m)]);
+    for (const ValueId other : {x, scaled, between, sum}) {
+        EXPECT_NE(together.offsets[static_cast<size_t>(other)],
+                  together.offsets[static_cast<size_t>(m)]);
+    }
+}
+
+// ---- Models -------------------------------------------------------------------------------------
+
+struct FusedCase {
+    std::string name;
+    bool experts = false;
+    // Of a decode token, op by op and fused.
+    int dispatches = 0, barriers = 0;
+    int fused_dispatches = 0, fused_barriers = 0;
+};
+void PrintTo(const FusedCase& c, std::ostream* out) {
+    *out << c.name;
+}
+std::vector<FusedCase> FusedCases() {
+    return {
+        {"llama", false, 0, 0, 0, 0},      {"qwen2", false, 0, 0, 0, 0},
+        {"qwen3Tied", false, 0, 0, 0, 0},  {"granite", false, 0, 0, 0, 0},
+        {"olmo2", false, 0, 0, 0, 0},      {"smollm3", false, 0, 0, 0, 0},
+        {"phi3Short", false, 0, 0, 0, 0},  {"gemma2", false, 0, 0, 0, 0},
+        {"gemma3", false, 0, 0, 0, 0},     {"gemma4", false, 0, 0, 0, 0},
+        {"mixtral", true, 0, 0, 0, 0},     {"qwen3moe", true, 0, 0, 0, 0},
+        {"qwen2moe", true, 0, 0, 0, 0},    {"deepseekV3", true, 0, 0, 0, 0},
+        {"glm4moe", true, 0, 0, 0, 0},     {"minimaxM2", true, 0, 0, 0, 0},
+        {"gptOss", true, 0, 0, 0, 0},      {"gemma4Moe", true, 0, 0, 0, 0},
+    };
+}
+
+// A model of a golden file, and its Program for one rank.
+struct GoldenProgram {
+    weft::test::TempDir dir;
+    std::unique_ptr<model_files::ModelSource> source;
+    model::Hyper hyper;
+    explicit GoldenProgram(const FusedCase& c) {
+        const std::string path = dir / "golden.gguf";
+        if (c.experts) {
+            support::WriteTinyGguf(path, support::ExpertFile(c.name));
+        } else {
+            const auto all = support::GoldenCases();
+            support::WriteGolden(*std::ranges::find(all, c.name, &support::GoldenCase::name), path);
+        }
+        source = model_files::OpenModel(path).value();
+        hyper = model::ReadHyper(*source).value();
+    }
+    std::vector<Program> Build(DType kv, int tp = 1) const {
+        model::BuildOptions options;
+        options.kv_dtype = kv;
+        options.context = 64;
+        options.target.wide_sums = false;
+        model::Layout layout;
+        layout.tp = tp;
+        return support::Build(hyper, *source, layout, options);
+    }
+    std::vector<int32_t> Tokens(size_t count) const {
+        std::vector<int32_t> tokens(count);
+        for (size_t i = 0; i < count; ++i) {
+            tokens[i] = static_cast<int32_t>((i * 31 + 7) % static_cast<size_t>(hyper.vocab));
+        }
+        return tokens;
+    }
+};
+
+class VulkanFused : public testing::TestWithParam<FusedCase> {};
+INSTANTIATE_TEST_SUITE_P(Models, VulkanFused, testing::ValuesIn(FusedCases()),
+                         [](const auto& test) { return test.param.name; });
+
+// In steps of many rows, of few, and of one.
+void ExpectSameBits(const Program& program, const model_files::ModelSource& source,
+                    std::span<const int32_t> tokens) {
+    static const std::shared_ptr<Device> plain = OpenVulkan({.fuses = false});
+    LoadedRank fused(TheVulkan(), program, source), apart(plain, program, source);
+    for (const size_t piece : {size_t{13}, size_t{5}, size_t{1}}) {
+        EXPECT_EQ(fused.Logits(tokens, piece), apart.Logits(tokens, piece)) << "by " << piece;
+    }
+}
+
+TEST_P(VulkanFused, SameBits) {
+    WEFT_NEEDS_VULKAN();
+    const GoldenProgram model(GetParam());
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+        SCOPED_TRACE(Info(type).name);
+        ExpectSameBits(model.Build(type)[0], *model.source, model.Tokens(13));
+    }
+}
+
+// Heads that blocks of a cache fill; and larger and odder ones than a workgroup has invocations.
+TEST(VulkanFusion, SameBitsInBlocksAndInOddHeads) {
+    WEFT_NEEDS_VULKAN();
+    const std::pair<int64_t, DType> cases[] = {{32, DType::kQ8_0}, {96, DType::kQ8_0},
+                                               {96, DType::kF16},  {38, DType::kF16},
+                                               {160, DType::kF32}, {2, DType::kF32}};
+    for (const char* architecture : {"llama", "qwen3"}) {
+        for (const auto& [head_dim, type] : cases) {
+            SCOPED_TRACE(fmt::format("{}: {} of {}", architecture, head_dim, Info(type).name));
+            model::Hyper hyper = support::TinyHyper(architecture, false);
+            hyper.head_dim = head_dim;
+            support::SetRope(hyper, 100);
+            const support::TinySource source(hyper);
+            model::BuildOptions options;
+            options.kv_dtype = type;
+            options.target.wide_sums = false;
+            std::vector<int32_t> tokens(13);
+            std::iota(tokens.begin(), tokens.end(), 20);
+            ExpectSameBits(support::Build(hyper, source, {}, options)[0], source, tokens);
+        }
+    }
+}
+
+// Kernels are compiled once.
+Context& TheContext(const std::shared_ptr<gpu::Device>& device) {
+    static Context context(device, "vulkan", false);
+    return context;
+}
+
+// What recordings of a Program are made of, with no weights loaded.
+class Rig {
+  public:
+    Rig(const std::shared_ptr<gpu::Device>& device, const Program& program, bool fuses)
+        : context_(TheContext(device)),
+          uploader_(context_),
+          lowering_(program, context_, buffers_, uploader_),
+          pace_(gpu::Kind::kDiscrete, 1e9),
+          keep_{program.Find("logits")},
+          fusion_(fuses ? Fusion(program, keep_) : Fusion()),
+          program_(program),
+          recordings_(program, buffers_, lowering_, *device, pace_) {
+        CompileOptions options;
+        options.max_tokens = options.max_outputs = 64;
+        options.kv_pages = 4;
+        options.keep = keep_;
+        EXPECT_TRUE(buffers_.Plan(program, fusion_.LivesOf(program), options).ok());
+        EXPECT_TRUE(buffers_.Allocate(*device).ok());
+        EXPECT_TRUE(tables_.Allocate(*device, options).ok());
+        lowering_.SetTables(tables_.tables());
+    }
+    Lowering& lowering() { return lowering_; }
+    Recording Of(int32_t rows, WantedTop top = {}) {
+        RecordingKey key;
+        key.shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, 64, false};
+        key.work = {{0, program_.ops.size()}, &fusion_, top};
+        auto made = recordings_.Make(key);
+        EXPECT_TRUE(made.ok()) << made.error().message;
+        return std::move(made).value();
+    }
+
+  private:
+    Context& context_;
+    Uploader uploader_;
+    Buffers buffers_;
+    Lowering lowering_;
+    TableMemory tables_;
+    Pace pace_;
+    std::vector<ValueId> keep_;
+    Fusion fusion_;
+    const Program& program_;
+    Recordings recordings_;
+};
+
+// A change that makes more of them must say why.
+TEST_P(VulkanFused, DispatchesAndBarriersOfADecodeToken) {
+    WEFT_VULKAN(device);
+    const FusedCase& c = GetParam();
+    const Program program = GoldenProgram(c).Build(DType::kF16)[0];
+    const Recording apart = Rig(device, program, false).Of(1);
+    const Recording fused = Rig(device, program, true).Of(1);
+    EXPECT_EQ(apart.dispatches, c.dispatches);
+    EXPECT_EQ(apart.barriers, c.barriers);
+    EXPECT_EQ(fused.dispatches, c.fused_dispatches);
+    EXPECT_EQ(fused.barriers, c.fused_barriers);
+    ASSERT_EQ(fused.stages.size(), 1u);
+    EXPECT_EQ(fused.stages[0].submissions.size(), 1u);
+}
+
+// Gate, up and down share the plan of their experts' rows, in steps of so many rows that there is
+// one; each layer has its own.
+TEST(VulkanFusion, ExpertsArePlannedOnceALayer) {
+    WEFT_VULKAN(device);
+    const GoldenProgram model({"mixtral", true});
+    const Program program = model.Build(DType::kF16)[0];
+    Rig rig(device, program, true);
+    constexpr uint32_t kPlanArgsBytes = 40;  // of expert_plan.comp
+    const auto plans = [&](int32_t rows) {
+        const StepShape shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, 64, false};
+        const auto all = rig.lowering().LowerStep(shape, {{0, program.ops.size()}}).value();
+        const gpu::Kernel* const plan = TheContext(device)
+                                            .kernels
+                                            .Get("expert_plan", {GroupSize(device->description())},
+                                                 kPlanArgsBytes, 0)
+                                            .value();
+        return std::ranges::count(all, plan, &Dispatch::kernel);
+    };
+    EXPECT_EQ(plans(8), 0);
+    EXPECT_EQ(plans(9), model.hyper.layers);
+    EXPECT_EQ(plans(64), model.hyper.layers);
+}
+
+// ---- The best, within the step ------------------------------------------------------------------
+
+class TopInStep : public testing::Test {
+  protected:
+    void SetUp() override {
+        const FusedCase c{"llama"};
+        model_.emplace(c);
+        program_ = model_->Build(DType::kF16)[0];
+        logits_ = program_.Find("logits");
+        vocab_ = model_->hyper.vocab;
+    }
+    void Compile(const std::shared_ptr<gpu::Device>& device) {
+        device_ = device;
+        CompileOptions options;
+        options.max_tokens = options.max_outputs = 80;
+        options.kv_pages = 2;
+        options.keep = {logits_};
+        const MemoryPool pool{MemoryKind::kHost, uint64_t{1} << 40, uint64_t{1} << 40};
+        context_ = std::make_shared<Context>(device, "vulkan", false);
+        context_->limits.most_seconds = 1e9;
+        executable_ = CompileForVulkan(program_, options, context_, pool).value();
+        for (size_t i = 0; i < program_.values.size(); ++i) {
+            const program::Value& value = program_.values[i];
+            if (value.storage != Storage::kWeight) continue;
+            const auto read = [&](int64_t row, int64_t count, std::span<std::byte> out) {
+                return model::ReadWeight(*model_->source, value, row, count, out, nullptr);
+            };
+            ASSERT_TRUE(executable_->LoadWeight(static_cast<ValueId>(i), read).ok());
+        }
+    }
+    // A step of the first rows of a text, all of which have logits.
+    void Run(size_t rows, WantedTop top) {
+        const std::vector<int32_t> tokens = model_->Tokens(rows), pages = {1, 0};
+        std::vector<int32_t> positions(rows);
+        std::iota(positions.begin(), positions.end(), 0);
+        const std::vector<StepSequence> sequences = {{0, static_cast<int32_t>(rows), 0, pages}};
+        Step step{1, tokens, positions, sequences, positions};
+        step.top = top;
+        const Status status = executable_->Run(step, {});
+        ASSERT_TRUE(status.ok()) << status.error().message;
+    }
+    // Whether it is what TopOf finds among the row's logits; and how many submissions that took.
+    uint64_t ReadsTop(int64_t row, int64_t columns, size_t count) {
+        std::vector<Candidate> got(count), want(count);
+        const uint64_t before = Submissions();
+        EXPECT_TRUE(executable_->ReadTop(logits_, row, columns, got).ok());
+        const uint64_t made = Submissions() - before - 1;
+        std::vector<float> values(static_cast<size_t>(columns));
+        EXPECT_TRUE(executable_->Read(logits_, row * vocab_, values).ok());
+        TopOf(values, want);
+        for (size_t i = 0; i < count; ++i) {
+            EXPECT_EQ(got[i].index, want[i].index) << row << " " << columns << " " << i;
+            EXPECT_EQ(got[i].value, want[i].value);
+        }
+        return made;
+    }
+    // The number of one more.
+    uint64_t Submissions() {
+        const auto commands = device_->Record().value();
+        EXPECT_TRUE(commands->End().ok());
+        const uint64_t number = device_->Submit(*commands).value();
+        EXPECT_TRUE(device_->Wait(number, Deadline::In(60'000)).ok());
+        return number;
+    }
+
+    std::optional<GoldenProgram> model_;
+    Program program_;
+    ValueId logits_ = program::kNoValue;
+    int64_t vocab_ = 0;
+    std::shared_ptr<gpu::Device> device_;
+    std::shared_ptr<Context> context_;
+    std::unique_ptr<Executable> executable_;
+};
+
+TEST_F(TopInStep, ADecodeTokenIsOneSubmission) {
+    WEFT_VULKAN(device);
+    Compile(device);
+    Run(1, {logits_, vocab_, 1});  // loads, records
+    for (const int32_t count : {1, 5, 40}) {
+        const uint64_t before = Submissions();
+        Run(1, {logits_, vocab_, count});
+        EXPECT_EQ(Submissions() - before - 1, 1u);
+        EXPECT_EQ(ReadsTop(0, vocab_, static_cast<size_t>(count)), 0u);
+        EXPECT_EQ(ReadsTop(0, vocab_, 1), 0u);  // fewer than were asked for
+    }
+}
+
+TEST_F(TopInStep, RowsEachHaveTheirOwn) {
+    WEFT_VULKAN(device);
+    Compile(device);
+    for (const size_t rows : {size_t{2}, size_t{7}, size_t{64}}) {
+        Run(rows, {logits_, vocab_ - 3, 5});
+        for (const size_t row : {size_t{0}, rows / 2, rows - 1}) {
+            EXPECT_EQ(ReadsTop(static_cast<int64_t>(row), vocab_ - 3, 5), 0u);
+        }
+    }
+}
+
+// What was not asked for, or in too many rows or too much of, takes a submission of its own; and what
+// a step before was asked for is not that of this one.
+TEST_F(TopInStep, OtherQuestionsAreAnsweredAsBefore) {
+    WEFT_VULKAN(device);
+    Compile(device);
+    Run(3, {logits_, vocab_, 4});
+    EXPECT_EQ(ReadsTop(2, vocab_, 4), 0u);
+    EXPECT_EQ(ReadsTop(2, vocab_, 5), 1u);
+    EXPECT_EQ(ReadsTop(2, vocab_ - 1, 4), 1u);
+    Run(2, {});
+    EXPECT_EQ(ReadsTop(1, vocab_, 4), 1u);
+    Run(65, {logits_, vocab_, 4});
+    EXPECT_EQ(ReadsTop(64, vocab_, 4), 1u);
+    Run(3, {logits_, vocab_, static_cast<int32_t>(vocab_)});
+    EXPECT_EQ(ReadsTop(1, vocab_, static_cast<size_t>(vocab_)), 1u);
+    Run(3, {logits_, vocab_ + 1, 4});
+    EXPECT_EQ(ReadsTop(1, vocab_, 4), 1u);
+}
+
+// A trace and a probe see ops one by one, and leave the best to its own submission.
+TEST_F(TopInStep, NotUnderATrace) {
+    WEFT_VULKAN(device);
+    Compile(device);
+    Run(1, {logits_, vocab_, 1});
+    executable_->SetTracing(true);
+    Run(1, {logits_, vocab_, 1});
+    EXPECT_EQ(executable_->timings().size(), program_.ops.size());
+    EXPECT_EQ(ReadsTop(0, vocab_, 1), 1u);
+    executable_->SetTracing(false);
+    Run(1, {logits_, vocab_, 1});
+    EXPECT_EQ(ReadsTop(0, vocab_, 1), 0u);
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan

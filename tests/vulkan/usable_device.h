@@ -1,0 +1,44 @@
+// The Vulkan device that tests of whole Programs run on.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/vulkan/vulkan_device.h"
+#include "support/lavapipe.h"
+
+namespace weft::backend {
+
+// The first that can be used; "", and why there is none.
+inline std::string UsableName(std::string* why) {
+    weft::test::PointAtLavapipe();
+    *why = "the loader lists no device";
+    const auto all = gpu::ListDevices();
+    if (!all.ok()) *why = all.error().message;
+    for (const gpu::Description& gpu : all.ok() ? *all : std::vector<gpu::Description>{}) {
+        const std::string name = "vulkan:" + std::to_string(gpu.index);
+        const auto info = vulkan::Describe(name, false);
+        if (info.ok()) return name;
+        *why = info.error().message;
+    }
+    return "";
+}
+
+inline std::shared_ptr<Device> OpenVulkan(const vulkan::Limits& limits = {}) {
+    std::string why;
+    return vulkan::Open(UsableName(&why), {}, limits).value();
+}
+// For tests on one thread: kernels are compiled once.
+inline std::shared_ptr<Device> TheVulkan() {
+    static const std::shared_ptr<Device> device = OpenVulkan();
+    return device;
+}
+
+#define WEFT_NEEDS_VULKAN()                        \
+    if (std::string why; UsableName(&why).empty()) \
+    GTEST_SKIP() << "no Vulkan device to test with: " << why
+
+}  // namespace weft::backend
