@@ -17,7 +17,7 @@
 namespace weft::cli {
 
 // --local, --hosts, --hostfile, --transport, --rdma-device, --gid-index, --checksum, --timeout-ms,
-// --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --wire, --reference, --trace,
+// --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --wire, --reference, --exact, --trace,
 // --verify; and --json.
 struct CommonFlags {
     cluster::ClusterOptions cluster;

@@ -8,10 +8,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backend/vulkan/dispatch.h"
 #include "base/result.h"
 #include "gpu/device.h"
 
@@ -43,14 +45,17 @@ class KernelCache {
 struct Limits {
     double most_seconds = 0.2;  // of a submission: as the driver's watchdog has it
     bool maps_memory = true;    // false: as if the host had no way to the device's memory
+    std::optional<Arithmetic> arithmetic{};  // not what the device is good at
 };
 
 struct Context {
-    Context(std::shared_ptr<gpu::Device> opened, std::string device_name, bool is_reference)
+    Context(std::shared_ptr<gpu::Device> opened, std::string device_name, bool is_reference,
+            const Arithmetic& uses)
         : gpu(std::move(opened)),
           kernels(*gpu),
           name(std::move(device_name)),
-          reference(is_reference) {}
+          reference(is_reference),
+          arithmetic(uses) {}
     // "vulkan:0 (AMD Radeon 8060S)"
     std::string Who() const { return name + " (" + gpu->description().name + ")"; }
 
@@ -58,6 +63,7 @@ struct Context {
     KernelCache kernels;
     std::string name;
     bool reference;
+    Arithmetic arithmetic;
     Limits limits;
     std::atomic<uint64_t> held_bytes{0};  // of all executables
     std::atomic<bool> hangs{false};       // a deadline passed

@@ -103,7 +103,7 @@ Status EmitSumOfSlots(Emitter& e, const program::Op& op, const ProductArgs& args
                 e.Scratch("expert products", static_cast<uint64_t>(slots * n) * sizeof(float)));
     ProductArgs product = args;
     product.y = products.address;
-    WEFT_TRY(EmitSlots(e, op, product, {{e.All(x)}, {products}}));
+    WEFT_TRY(EmitSlots(e, op, product, {e.All(x), {}, {products}}));
     SumShaderArgs sum;
     sum.ids = args.ids;
     sum.weights = args.weights;
@@ -156,7 +156,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) 
     args.y = e.Address(y);
     args.by_token = IsOfSlots(e, x) ? 0 : 1;
     if (op.inputs.size() == 4) args.bias = e.Address(op.inputs[3]);
-    return EmitSlots(e, op, args, {{e.All(x)}, {e.All(y)}});
+    return EmitSlots(e, op, args, {e.All(x), {}, {e.All(y)}});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a) {
@@ -169,7 +169,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a) {
     if (a.bias) args.bias = e.Address(op.inputs[4]);
     if (a.base) args.base = e.Address(op.inputs.back());
     if (UsesPlan(e, op.inputs[1])) return EmitSumOfSlots(e, op, args);
-    ProductRegions regions{{e.All(x), e.All(op.inputs[1]), e.All(op.inputs[2])}, {e.All(y)}};
+    ProductRegions regions{e.All(x), {e.All(op.inputs[1]), e.All(op.inputs[2])}, {e.All(y)}};
     if (a.base) regions.reads.push_back(e.All(op.inputs.back()));
     return EmitMatvec(e, ProductKind::kSum, e.Weight(op.inputs[3]), args, 1, e.Rows(y),
                       std::move(regions));

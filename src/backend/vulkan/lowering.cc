@@ -39,6 +39,7 @@ Result<std::vector<Dispatch>> Lowering::LowerOps(const StepShape& shape, const O
     return Repeat(shape, [&]() -> Status {
         for (size_t i = range.begin; i < range.end; ++i) {
             const program::Op& op = program_.ops[i];
+            if (program::IsTransfer(op.kind())) ForgetMade();
             if (program::IsTransfer(op.kind()) || IsLeftOut(program_, op, shape)) continue;
             op_ = static_cast<int32_t>(i);
             if (const Status status = LowerOp(*this, op); !status.ok()) {

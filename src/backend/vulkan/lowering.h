@@ -51,6 +51,7 @@ class Lowering final : public Emitter {
     const StepShape& shape() const override { return shape_; }
     const StepTables& tables() const override { return tables_; }
     bool reference() const override { return context_.reference; }
+    const Arithmetic& arithmetic() const override { return context_.arithmetic; }
     uint64_t Address(program::ValueId id) const override;
     const WeightPlace& Weight(program::ValueId id) const override { return buffers_.Weight(id); }
     const CachePlace& Cache(program::ValueId id) const override { return buffers_.Cache(id); }
@@ -74,6 +75,7 @@ class Lowering final : public Emitter {
         for (;;) {
             const int64_t before = generation_;
             dispatches_.clear();
+            ForgetMade();
             op_ = 0;
             WEFT_TRY(emit());
             if (generation_ == before) return std::move(dispatches_);
