@@ -15,6 +15,11 @@ std::string NameOf(const std::string& name, bool trains) {
     return gpu.empty() ? std::string(kCpu) : gpu;
 }
 
+// The fast kernels round activations: to int8 for quantized weights, to BF16 for those of BF16.
+CpuLevel LevelFor(const DeviceOptions& options) {
+    return CpuLevelFor(options.reference || options.exact);
+}
+
 }  // namespace
 
 Status CheckDeviceName(std::string_view name) {
@@ -32,15 +37,15 @@ Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const Device
     cpu.threads = options.threads;
     cpu.cores = options.cores;
     cpu.cores_shared = options.cores_shared;
-    cpu.level = CpuLevelFor(options.reference);
+    cpu.level = LevelFor(options);
     return MakeCpuDevice(cpu);
 }
 
-Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference) {
+Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
     const std::string chosen = NameOf(name, false);
-    if (vulkan::IsName(chosen)) return vulkan::Describe(chosen, reference);
-    return DescribeCpu(CpuLevelFor(reference));
+    if (vulkan::IsName(chosen)) return vulkan::Describe(chosen, options);
+    return DescribeCpu(LevelFor(options));
 }
 
 Result<MemoryPool> DescribePool(const std::string& name) {

@@ -30,6 +30,7 @@ struct DeviceOptions {
     std::vector<int> cores;     // to pin threads to; empty: not pinned
     bool cores_shared = false;  // more ranks than cores: do not spin for long
     bool reference = false;     // the kernels that define what is right, slow
+    bool exact = false;         // activations are rounded to nothing narrower than float32
     bool trains = false;        // `auto` is a device that can train
     int local_rank = 0;         // among the ranks of the host, which share out its GPUs
 };
@@ -88,7 +89,7 @@ Status CheckDeviceName(std::string_view name);
 // feature or its driver).
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options);
 // What opening it would say, without its threads and memory.
-Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference = false);
+Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options = {});
 // The same of its memory.
 Result<MemoryPool> DescribePool(const std::string& name);
 

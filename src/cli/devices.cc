@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "backend/vulkan/vulkan_device.h"
 #include "shaders/shaders.h"
 
 namespace weft::cli {
@@ -11,11 +12,16 @@ namespace {
 std::vector<std::string> GpuFeatures(const gpu::Description& one) {
     std::vector<std::string> names;
     if (one.integer_dot) names.emplace_back("integer_dot");
+    if (one.fast_integer_dot) names.emplace_back("fast_integer_dot");
     if (one.cooperative_matrix) names.emplace_back("cooperative_matrix");
     if (one.host_import) names.emplace_back("host_import");
     if (one.unified) names.emplace_back("unified_memory");
     if (one.timestamp_ns > 0) names.emplace_back("timestamps");
     return names;
+}
+
+std::string ProductsText(const gpu::Description& one) {
+    return backend::vulkan::ArithmeticText(backend::vulkan::ArithmeticOf(one, {}));
 }
 
 uint64_t LocalBytes(const gpu::Description& one) {
@@ -70,6 +76,7 @@ Json GpusJson(const GpuList& list) {
                         {"driver_version", one.driver_version},
                         {"heaps", heaps},
                         {"features", GpuFeatures(one)},
+                        {"products", ProductsText(one)},
                         {"subgroup", one.subgroup},
                         {"subgroup_least", one.least_subgroup},
                         {"subgroup_most", one.most_subgroup},
@@ -108,6 +115,7 @@ void PrintGpus(const GpuList& list) {
                        heap.device_local ? ", the device's own" : ", the host's");
         }
         fmt::print("  features    {}\n", fmt::join(GpuFeatures(one), " "));
+        fmt::print("  products    {}\n", ProductsText(one));
         fmt::print("  subgroups   {} invocations ({} to {})\n", one.subgroup, one.least_subgroup,
                    one.most_subgroup);
         fmt::print("  workgroups  {} invocations, {} of shared memory\n", one.most_invocations,

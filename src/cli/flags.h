@@ -18,7 +18,7 @@ namespace weft::cli {
 
 // --local, --hosts, --hostfile, --transport, --rdma-device, --gid-index, --checksum, --timeout-ms,
 // --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --wire, --gpu-sum, --reference,
-// --trace, --verify; and --json.
+// --exact, --trace, --verify; and --json.
 struct CommonFlags {
     cluster::ClusterOptions cluster;
     engine::Job job;

@@ -6,8 +6,8 @@
 
 namespace weft::engine {
 
-backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads,
-                                       bool reference) {
+backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads, bool reference,
+                                       bool exact) {
     backend::DeviceOptions options;
     options.cores = cluster.cores();
     options.threads = threads > 0 ? threads : static_cast<int>(options.cores.size());
@@ -15,6 +15,7 @@ backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int thre
         cluster.cores_shared() || options.threads > static_cast<int>(options.cores.size());
     if (options.cores_shared) options.cores.clear();
     options.reference = reference;
+    options.exact = exact;
     for (int rank = 0; rank < cluster.rank(); ++rank) {
         const bool here = cluster.host(rank).boot_id == cluster.host(cluster.rank()).boot_id;
         options.local_rank += here ? 1 : 0;

@@ -12,8 +12,8 @@
 namespace weft::engine {
 
 // threads 0: all cores of the rank. Threads are pinned where no two ranks share a core.
-backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads,
-                                       bool reference);
+backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads, bool reference,
+                                       bool exact = false);
 
 // Of what the device holds, and of what this process takes beside it. again: the process has most
 // of it already.

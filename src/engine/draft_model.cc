@@ -29,6 +29,7 @@ Job DraftJob(const std::string& model, const Job& job, int64_t answers) {
     draft.max_outputs = answers;
     draft.kv_dtype = job.kv_dtype;
     draft.reference = job.reference;
+    draft.exact = job.exact;
     draft.device = job.device;
     draft.proof = false;
     return draft;
@@ -78,6 +79,7 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
     WEFT_ASSIGN(const auto cluster, OwnCluster(nullptr));
     backend::DeviceOptions options;
     options.reference = job.reference;
+    options.exact = job.exact;
     WEFT_ASSIGN(auto device, backend::OpenDevice(job.device, options));
     WEFT_ASSIGN(const auto rank, Rank::Make(DraftJob(draft_model, job, answers), *cluster, nullptr,
                                             std::move(device)));

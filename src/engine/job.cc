@@ -25,6 +25,7 @@ void Fields(OneJob& job, const Visit& visit) {
     visit("max_outputs", job.max_outputs);
     visit("draft_bytes", job.draft_bytes);
     visit("reference", job.reference);
+    visit("exact", job.exact);
     visit("trace", job.trace);
     visit("verify", job.verify);
     visit("proof", job.proof);

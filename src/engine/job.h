@@ -33,6 +33,7 @@ struct Job {
     model::Outputs outputs = model::Outputs::kLogits;
     int64_t draft_bytes = 0;  // that rank 0 needs beside its share, for a draft model
     bool reference = false;   // reference kernels, float32 KV cache
+    bool exact = false;       // activations are not rounded
     bool trace = false;       // record op timings
     bool proof = true;        // more than one rank: prove the cluster before it serves
     bool verify = false;      // compare checksums of replicated state at every step

@@ -109,8 +109,8 @@ Rank::~Rank() {
 Status Rank::Plan() {
     if (device_ == nullptr) {
         WEFT_ASSIGN(device_,
-                    backend::OpenDevice(job_.device,
-                                        DeviceOptionsOf(cluster_, job_.threads, job_.reference)));
+                    backend::OpenDevice(job_.device, DeviceOptionsOf(cluster_, job_.threads,
+                                                                     job_.reference, job_.exact)));
     }
     if (source_ == nullptr) {
         WEFT_ASSIGN(source_, model_files::OpenAdapted(job_.model, job_.adapters));

@@ -52,7 +52,8 @@ struct Description {
     uint32_t shared_bytes = 0;                       // of a workgroup
     uint32_t most_invocations = 0;                   // of a workgroup
     std::array<uint32_t, 3> most_groups{};           // of a Run in x, y, z: 65,535 on some
-    bool integer_dot = false;
+    bool integer_dot = false;                        // of packed int8
+    bool fast_integer_dot = false;    // and the driver says that this is what the GPU has units for
     bool cooperative_matrix = false;  // f16 x f16 -> f32 of 16 x 16 x 16, by a subgroup
     bool host_import = false;         // VK_EXT_external_memory_host
     bool unified = false;             // device-local memory that the host maps, and no other

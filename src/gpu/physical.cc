@@ -41,6 +41,7 @@ struct Properties {
     VkPhysicalDeviceMaintenance3Properties memory{};
     VkPhysicalDeviceSubgroupSizeControlPropertiesEXT control{};
     VkPhysicalDeviceMaintenance4PropertiesKHR buffers{};
+    VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR dot{};
 };
 
 Kind KindOf(VkPhysicalDeviceType type) {
@@ -174,6 +175,11 @@ Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int
         properties.Also(properties.buffers,
                         VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES_KHR);
     }
+    if (extensions.integer_dot_product) {
+        properties.Also(
+            properties.dot,
+            VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR);
+    }
     calls.GetPhysicalDeviceProperties2(device, &properties.base);
     Features has(extensions);
     calls.GetPhysicalDeviceFeatures2(device, &has.base);
@@ -194,6 +200,9 @@ Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int
                                           base.limits.maxComputeWorkGroupSize[0]);
     std::copy_n(base.limits.maxComputeWorkGroupCount, 3, described.most_groups.begin());
     described.integer_dot = has.dot.shaderIntegerDotProduct == VK_TRUE;
+    described.fast_integer_dot =
+        described.integer_dot &&
+        properties.dot.integerDotProduct4x8BitPackedSignedAccelerated == VK_TRUE;
     described.host_import = extensions.external_memory_host;
     std::copy_n(base.pipelineCacheUUID, VK_UUID_SIZE, physical.cache_uuid.begin());
     physical.extensions = extensions;

@@ -17,12 +17,29 @@
 //: matvec_mxfp4 -DMXFP4
 //: matvec_w4 -DW4
 //: matvec_w8 -DW8
+//: matvec_dot_q4_0 -DQ4_0 -DDOT
+//: matvec_dot_q4_1 -DQ4_1 -DDOT
+//: matvec_dot_q5_0 -DQ5_0 -DDOT
+//: matvec_dot_q5_1 -DQ5_1 -DDOT
+//: matvec_dot_q8_0 -DQ8_0 -DDOT
+//: matvec_dot_q2_k -DQ2_K -DDOT
+//: matvec_dot_q3_k -DQ3_K -DDOT
+//: matvec_dot_q4_k -DQ4_K -DDOT
+//: matvec_dot_q5_k -DQ5_K -DDOT
+//: matvec_dot_q6_k -DQ6_K -DDOT
+//: matvec_dot_iq4_nl -DIQ4_NL -DDOT
+//: matvec_dot_iq4_xs -DIQ4_XS -DDOT
+//: matvec_dot_tq2_0 -DTQ2_0 -DDOT
+//: matvec_dot_mxfp4 -DMXFP4 -DDOT
+//: matvec_dot_w4 -DW4 -DDOT
+//: matvec_dot_w8 -DW8 -DDOT
 // Products of a weight and few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
 // A workgroup makes kOut rows of the output for kRows rows of x. Its invocations take units of
 // columns in turn; their sums are added up by subgroups, then over these. So the order of a sum
 // depends on the number of columns and on the sizes of workgroup and subgroup, never on the rows:
 // products and sums are `precise` fma, which no compiler contracts otherwise for another kRows.
+// DOT: x are the planes of quantize_x.comp (dot.glsl).
 //
 // z  kPlain: -.  kHeads: a matrix of the stack and its columns of x and y.  kExperts: a slot (row of
 //    the step * used + k), whose expert's matrix it is.  kSum: a row of the step, whose slots'
@@ -34,7 +51,7 @@
 layout(constant_id = 1) const uint kRows = 1;
 layout(constant_id = 2) const uint kOut = 2;
 layout(constant_id = 3) const uint kKind = 0;
-// Rows of x begin at multiples of 16 bytes, and have whole units.
+// Rows of x begin at multiples of 16 bytes, and have whole units: with DOT they do.
 layout(constant_id = 4) const bool kWhole = true;
 layout(constant_id = 5) const bool kMayStage = true;
 
@@ -48,17 +65,12 @@ layout(push_constant, scalar) uniform Args {
     uint row_units[4];            // of each plane: 16 bytes
     uint n, cols, rows;           // of a matrix; rows of x
     uint first_expert, experts, used;
-    uint by_token;  // x has a row for each row of the step, not for each slot
+    uint by_token;   // x has a row for each row of the step, not for each slot
+    uint scales_at;  // of DOT: scales of x lie so many times 256 bytes behind its codes
 } a;
 
 const uint kMostSubgroups = 32;
 shared float partial[kMostSubgroups * kSums];
-
-// Units of one row of x, one for each invocation: loaded as they follow one another, read 16 bytes
-// by 16 with a stride that hits all banks. Only where several rows are multiplied: one row is read
-// once for several rows of the weight. Changes no bits.
-const bool kStaged = kMayStage && kRows > 1;
-shared vec4 staged[kStaged ? gl_WorkGroupSize.x * (QUADS + 1) : 1];
 
 WeightRow RowOf(uint row) {
     WeightRow at;
@@ -68,66 +80,11 @@ WeightRow RowOf(uint row) {
     return at;
 }
 
-// Columns of a row of x; those beyond the last are zeros.
-vec4 Load(uint64_t x, uint column) {
-    if (kWhole) return Floats4(x).at[column >> 2];
-    vec4 four = vec4(0);
-    [[unroll]] for (uint i = 0; i < 4; ++i) {
-        if (column + i < a.cols) four[i] = Floats(x).at[column + i];
-    }
-    return four;
-}
-
-void Stage(uint64_t x, uint begin, uint lane) {
-    barrier();
-    [[unroll]] for (uint i = 0; i < QUADS; ++i) {
-        const uint four = i * gl_WorkGroupSize.x + lane, column = begin * UNIT + 4 * four;
-        if (column < a.cols) staged[four + four / QUADS] = Load(x, column);
-    }
-    barrier();
-}
-
-// sums += factor * (rows of x . rows of the weight), this invocation's units.
-void Multiply(uint64_t x, uint64_t x_stride, uint rows, uint first, uint n, float factor,
-              uint lane, inout float sums[kSums]) {
-    precise float own[kSums];
-    [[unroll]] for (uint i = 0; i < kSums; ++i) own[i] = 0;
-    WeightRow at[kOut];
-    [[unroll]] for (uint o = 0; o < kOut; ++o) at[o] = RowOf(min(first + o, n - 1));
-    const uint units = (a.cols + UNIT - 1) / UNIT;
-    for (uint begin = 0; begin < units; begin += gl_WorkGroupSize.x) {
-        const uint unit = begin + lane;
-        vec4 w[kOut][QUADS];
-        if (unit < units) {
-            [[unroll]] for (uint o = 0; o < kOut; ++o) Decode(at[o], unit, w[o]);
-        }
-        [[unroll]] for (uint t = 0; t < kRows; ++t) {
-            const uint64_t row = x + min(t, rows - 1) * x_stride;
-            if (kStaged) Stage(row, begin, lane);
-            if (unit < units) {
-                vec4 columns[QUADS];
-                [[unroll]] for (uint j = 0; j < QUADS; ++j) {
-                    columns[j] = kStaged ? staged[lane * (QUADS + 1) + j]
-                                         : Load(row, unit * UNIT + 4 * j);
-                }
-                [[unroll]] for (uint o = 0; o < kOut; ++o) {
-                    precise vec4 four = w[o][0] * columns[0];
-                    [[unroll]] for (uint j = 1; j < QUADS; ++j) {
-                        four = fma(w[o][j], columns[j], four);
-                    }
-                    precise float pair = four.x + four.y;
-                    precise float other = four.z + four.w;
-                    precise float all = pair + other;
-                    own[t * kOut + o] = own[t * kOut + o] + all;
-                }
-            }
-        }
-    }
-    [[unroll]] for (uint i = 0; i < kSums; ++i) {
-        precise float sum = kKind == kSum ? fma(factor, own[i], sums[i]) : own[i];
-        sums[i] = sum;
-    }
-}
+#ifdef DOT
+#include "matvec_dot.glsl"
+#else
+#include "matvec_float.glsl"
+#endif
 
 // Adds up the invocations' sums; afterwards invocation i < kSums returns that of sums[i].
 float Total(uint lane, float sums[kSums]) {
@@ -172,7 +129,7 @@ void SumExperts(uint first, uint lane) {
         const uint slot = row * a.used + k;
         const float weight = Floats(a.weights).at[slot];
         const uint matrix = uint(expert) * a.n;
-        Multiply(a.x + uint64_t(slot) * a.cols * 4, 0, 1, matrix + first, matrix + a.n, weight,
+        Multiply(a.x + uint64_t(slot) * a.cols * X_BYTES, 0, 1, matrix + first, matrix + a.n, weight,
                  lane, sums);
         if (a.bias != 0 && lane < kOut && first + lane < a.n) {
             biases = fma(weight, Floats(a.bias).at[matrix + first + lane], biases);
@@ -191,7 +148,7 @@ void main() {
     PrepareType(lane, gl_WorkGroupSize.x);
     const uint z = gl_WorkGroupID.z;
     uint matrix = 0, y_stride = a.n, begin = gl_WorkGroupID.y * kRows, rows = a.rows;
-    uint64_t x = a.x, y = a.y, x_stride = uint64_t(a.cols) * 4;
+    uint64_t x = a.x, y = a.y, x_stride = uint64_t(a.cols) * X_BYTES;
     if (kKind == kHeads) {
         matrix = z;
         x += z * x_stride;

@@ -17,11 +17,28 @@
 //: tile_mxfp4 -DMXFP4
 //: tile_w4 -DW4
 //: tile_w8 -DW8
+//: tile_dot_q4_0 -DQ4_0 -DDOT
+//: tile_dot_q4_1 -DQ4_1 -DDOT
+//: tile_dot_q5_0 -DQ5_0 -DDOT
+//: tile_dot_q5_1 -DQ5_1 -DDOT
+//: tile_dot_q8_0 -DQ8_0 -DDOT
+//: tile_dot_q2_k -DQ2_K -DDOT
+//: tile_dot_q3_k -DQ3_K -DDOT
+//: tile_dot_q4_k -DQ4_K -DDOT
+//: tile_dot_q5_k -DQ5_K -DDOT
+//: tile_dot_q6_k -DQ6_K -DDOT
+//: tile_dot_iq4_nl -DIQ4_NL -DDOT
+//: tile_dot_iq4_xs -DIQ4_XS -DDOT
+//: tile_dot_tq2_0 -DTQ2_0 -DDOT
+//: tile_dot_mxfp4 -DMXFP4 -DDOT
+//: tile_dot_w4 -DW4 -DDOT
+//: tile_dot_w8 -DW8 -DDOT
 // Products of a weight and more than a few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
 // A workgroup of 128 makes kTile rows of the step (y) by 64 rows of the weight (x) of the output, 32
 // columns at a time: these of the weight are decoded to shared memory once for all rows. A sum is
 // one chain of fma over the columns in order, so that it depends on nothing else.
+// DOT: x are the planes of quantize_x.comp (dot.glsl).
 //
 // z  kHeads: a matrix of the stack and its columns of x and y.
 // y  kExperts: a block of expert_plan.comp, up to kTile slots of one expert.
@@ -31,7 +48,7 @@
 
 layout(constant_id = 1) const uint kTile = 64;  // 16, 32 or 64
 layout(constant_id = 2) const uint kKind = 0;
-// Rows of x begin at multiples of 16 bytes, and have whole units.
+// Rows of x begin at multiples of 16 bytes, and have whole units: with DOT they do.
 layout(constant_id = 3) const bool kWhole = true;
 
 const uint kPlain = 0, kHeads = 1, kExperts = 2;
@@ -43,7 +60,8 @@ layout(push_constant, scalar) uniform Args {
     uint row_units[4];    // of each plane: 16 bytes
     uint n, cols, rows;   // of a matrix; rows of x
     uint first_expert, experts, used;
-    uint by_token;  // x has a row for each row of the step, not for each slot
+    uint by_token;   // x has a row for each row of the step, not for each slot
+    uint scales_at;  // of DOT: scales of x lie so many times 256 bytes behind its codes
 } a;
 
 const uint kSize = 128;
@@ -52,59 +70,18 @@ const uint kDeep = 32;     // columns
 const uint kAcross = 16;   // invocations across the rows of the weight, 4 rows each
 const uint kRowsEach = kTile / (kSize / kAcross);
 
-shared vec4 weights[kDeep * (kWide / 4 + 1)];
-shared vec4 columns[kDeep * (kTile / 4 + 1)];
 shared uint slots[kTile];
 
-// Columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row `head`.
-void LoadWeights(uint head, uint first, uint begin, uint lane) {
-    const uint each = kDeep / UNIT;
-    const uint units = (a.cols + UNIT - 1) / UNIT;
-    for (uint job = lane; job < kWide * each; job += kSize) {
-        const uint row = job / each, unit = begin / UNIT + job % each;
-        vec4 w[QUADS];
-        if (unit < units) {
-            WeightRow at;
-            [[unroll]] for (int p = 0; p < 4; ++p) {
-                at.plane[p] = a.plane[p] +
-                              uint64_t(head + min(first + row, a.n - 1)) * a.row_units[p] * 16;
-            }
-            Decode(at, unit, w);
-        } else {
-            [[unroll]] for (uint j = 0; j < QUADS; ++j) w[j] = vec4(0);
-        }
-        [[unroll]] for (uint i = 0; i < UNIT; ++i) {
-            const uint column = job % each * UNIT + i;
-            weights[column * (kWide / 4 + 1) + row / 4][row % 4] = w[i / 4][i % 4];
-        }
-    }
-}
-
-void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lane) {
-    for (uint job = lane; job < kTile * kDeep / 4; job += kSize) {
-        const uint row = job % kTile, four = job / kTile;
-        const uint column = begin + 4 * four;
-        const uint64_t at = x + (a.by_token != 0 ? slots[row] / a.used : slots[row]) * x_stride;
-        vec4 value = vec4(0);
-        if (row < count && column < a.cols) {
-            if (kWhole) {
-                value = Floats4(at).at[column >> 2];
-            } else {
-                [[unroll]] for (uint i = 0; i < 4; ++i) {
-                    if (column + i < a.cols) value[i] = Floats(at).at[column + i];
-                }
-            }
-        }
-        [[unroll]] for (uint i = 0; i < 4; ++i) {
-            columns[(4 * four + i) * (kTile / 4 + 1) + row / 4][row % 4] = value[i];
-        }
-    }
-}
+#ifdef DOT
+#include "tile_dot.glsl"
+#else
+#include "tile_float.glsl"
+#endif
 
 void main() {
     const uint lane = gl_LocalInvocationIndex;
     PrepareType(lane, kSize);
-    uint64_t x = a.x, y = a.y, x_stride = uint64_t(a.cols) * 4, y_stride = uint64_t(a.n) * 4;
+    uint64_t x = a.x, y = a.y, x_stride = uint64_t(a.cols) * X_BYTES, y_stride = uint64_t(a.n) * 4;
     uint matrix = 0, begin = gl_WorkGroupID.y * kTile, count = 0;
     if (kKind == kExperts) {
         if (int(gl_WorkGroupID.y) >= Ints(a.plan).at[0]) return;
@@ -135,22 +112,7 @@ void main() {
         LoadWeights(head, first, deep, lane);
         LoadColumns(x, x_stride, count, deep, lane);
         barrier();
-        for (uint k = 0; k < kDeep; ++k) {
-            const vec4 w = weights[k * (kWide / 4 + 1) + across];
-            const uint at = k * (kTile / 4 + 1) + down / 4;
-            if (kRowsEach == 2) {
-                const vec2 x2 = (down & 2) != 0 ? columns[at].zw : columns[at].xy;
-                sums[0] = fma(w, x2.xxxx, sums[0]);
-                sums[kRowsEach - 1] = fma(w, x2.yyyy, sums[kRowsEach - 1]);
-                continue;
-            }
-            [[unroll]] for (uint i = 0; i < kRowsEach; i += 4) {
-                const vec4 x4 = columns[at + i / 4];
-                [[unroll]] for (uint j = 0; j < 4; ++j) {
-                    sums[(i + j) % kRowsEach] = fma(w, vec4(x4[j]), sums[(i + j) % kRowsEach]);
-                }
-            }
-        }
+        AddProducts(across, down, sums);
         barrier();
     }
     [[unroll]] for (uint i = 0; i < kRowsEach; ++i) {

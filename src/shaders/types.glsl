@@ -118,13 +118,18 @@ const float kBook[16] = float[](0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, 
 const float kBook[16] = float[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89,
                                 113);
 #endif
-shared float the_book[16];
+#ifdef DOT
+#define BOOK_ENTRY int
+#else
+#define BOOK_ENTRY float
+#endif
+shared BOOK_ENTRY the_book[16];
 #endif
 
 // At the head of main(), by all invocations, `lane` of `lanes`.
 void PrepareType(uint lane, uint lanes) {
 #if BOOK == 1
-    for (uint i = lane; i < 16; i += lanes) the_book[i] = kBook[i];
+    for (uint i = lane; i < 16; i += lanes) the_book[i] = BOOK_ENTRY(kBook[i]);
     barrier();
 #endif
 }
@@ -186,33 +191,8 @@ Scales ScalesOf(WeightRow row, uint unit) {
     return s;
 }
 
-vec4 BytesOf(uint four) {
-#if BOOK == 1
-    return vec4(the_book[four & 255], the_book[four >> 8 & 255], the_book[four >> 16 & 255],
-                the_book[four >> 24]);
-#elif defined(Q8_0)
-    return vec4(SignedByte(four, 0), SignedByte(four, 8), SignedByte(four, 16),
-                SignedByte(four, 24));
-#else
-    return vec4(four & 255, four >> 8 & 255, four >> 16 & 255, four >> 24);
-#endif
-}
-#endif
-
-// Columns [unit * UNIT, ...) of the row; beyond the last column zeros.
-void Decode(WeightRow row, uint unit, out vec4 w[QUADS]) {
-#if PLAIN == 32
-    w[0] = uintBitsToFloat(Words4(row.plane[0]).at[unit]);
-#elif defined(F16)
-    const uvec4 bits = Words4(row.plane[0]).at[unit];
-    w[0] = vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
-    w[1] = vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w));
-#elif defined(BF16)
-    const uvec4 bits = Words4(row.plane[0]).at[unit];
-    const uvec4 low = bits << 16, high = bits & 0xffff0000u;
-    w[0] = uintBitsToFloat(uvec4(low.x, high.x, low.y, high.y));
-    w[1] = uintBitsToFloat(uvec4(low.z, high.z, low.w, high.w));
-#else
+// The codes of a unit, four in a word.
+void CodesOf(WeightRow row, uint unit, out uint codes[QUADS]) {
 #if LOW == 2
     const uvec2 low = Words2(row.plane[0]).at[unit];
 #else
@@ -222,14 +202,6 @@ void Decode(WeightRow row, uint unit, out vec4 w[QUADS]) {
     const uint high = Words(row.plane[1]).at[unit];
 #elif HIGH == 2
     const uvec2 high = Words2(row.plane[1]).at[unit];
-#endif
-    const Scales s = ScalesOf(row, unit);
-#if defined(W4)
-    const float zero = float(Words(row.plane[SCALE_PLANE]).at[unit] & 0xffu);
-#elif defined(W8)
-    const float zero = 128;
-#else
-    const float zero = ZERO;
 #endif
     [[unroll]] for (int j = 0; j < QUADS; ++j) {
 #if LOW == 4
@@ -244,10 +216,61 @@ void Decode(WeightRow row, uint unit, out vec4 w[QUADS]) {
 #elif HIGH == 2
         four |= (high[j >> 2] >> 2 * (j & 3) & 0x03030303u) << LOW;
 #endif
+        codes[j] = four;
+    }
+}
+
+// What a code stands for is (code - zero) * scale + offset.
+int ZeroOf(WeightRow row, uint unit) {
+#if defined(W4)
+    return int(Words(row.plane[SCALE_PLANE]).at[unit] & 0xffu);
+#elif defined(W8)
+    return 128;
+#else
+    return ZERO;
+#endif
+}
+
+#ifndef DOT
+vec4 BytesOf(uint four) {
+#if BOOK == 1
+    return vec4(the_book[four & 255], the_book[four >> 8 & 255], the_book[four >> 16 & 255],
+                the_book[four >> 24]);
+#elif defined(Q8_0)
+    return vec4(SignedByte(four, 0), SignedByte(four, 8), SignedByte(four, 16),
+                SignedByte(four, 24));
+#else
+    return vec4(four & 255, four >> 8 & 255, four >> 16 & 255, four >> 24);
+#endif
+}
+#endif
+#endif
+
+#ifndef DOT
+// Columns [unit * UNIT, ...) of the row; beyond the last column zeros.
+void Decode(WeightRow row, uint unit, out vec4 w[QUADS]) {
+#if PLAIN == 32
+    w[0] = uintBitsToFloat(Words4(row.plane[0]).at[unit]);
+#elif defined(F16)
+    const uvec4 bits = Words4(row.plane[0]).at[unit];
+    w[0] = vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y));
+    w[1] = vec4(unpackHalf2x16(bits.z), unpackHalf2x16(bits.w));
+#elif defined(BF16)
+    const uvec4 bits = Words4(row.plane[0]).at[unit];
+    const uvec4 low = bits << 16, high = bits & 0xffff0000u;
+    w[0] = uintBitsToFloat(uvec4(low.x, high.x, low.y, high.y));
+    w[1] = uintBitsToFloat(uvec4(low.z, high.z, low.w, high.w));
+#else
+    uint codes[QUADS];
+    CodesOf(row, unit, codes);
+    const Scales s = ScalesOf(row, unit);
+    const float zero = float(ZeroOf(row, unit));
+    [[unroll]] for (int j = 0; j < QUADS; ++j) {
         const int part = UNIT == 32 ? j >> 2 : 0;
-        precise vec4 product = (BytesOf(four) - zero) * s.scale[part];
+        precise vec4 product = (BytesOf(codes[j]) - zero) * s.scale[part];
         precise vec4 value = product + s.offset[part];
         w[j] = value;
     }
 #endif
 }
+#endif

@@ -97,6 +97,7 @@ class BenchEmitter : public Emitter {
     const StepShape& shape() const override { return shape_; }
     const StepTables& tables() const override { return tables_; }
     bool reference() const override { return reference_; }
+    const Arithmetic& arithmetic() const override { return arithmetic_; }
     uint64_t Address(ValueId id) const override { return values_.at(id)->address; }
     const WeightPlace& Weight(ValueId id) const override { return weights_.at(id); }
     const CachePlace& Cache(ValueId id) const override { return caches_.at(id); }
@@ -139,6 +140,7 @@ class BenchEmitter : public Emitter {
 
     // ---- Values
     void set_reference(bool reference) { reference_ = reference; }
+    void set_arithmetic(const Arithmetic& arithmetic) { arithmetic_ = arithmetic; }
 
     // As if the device were of this kind: what lowerings choose by it.
     void set_kind(gpu::Kind kind) { about_.kind = kind; }
@@ -351,6 +353,7 @@ class BenchEmitter : public Emitter {
     StepShape shape_;
     StepTables tables_;
     bool reference_ = false;
+    Arithmetic arithmetic_;
     std::deque<Block> blocks_;
     std::map<ValueId, Block*> values_;
     std::map<ValueId, WeightPlace> weights_;

@@ -163,8 +163,8 @@ class Watched final : public Device {
   public:
     Watched(DeviceSum sum, double patience)
         : sum_(sum),
-          context_(
-              std::make_shared<Context>(weft::test::OpenLavapipe().value(), "vulkan:0", false)) {
+          context_(std::make_shared<Context>(weft::test::OpenLavapipe().value(), "vulkan:0", false,
+                                             Arithmetic{})) {
         info_.submits = true;
         if (sum == DeviceSum::kSpin) {
             context_->gate = MakeGate(*context_->gpu, context_->kernels, patience);

@@ -20,7 +20,7 @@ inline std::string UsableName(std::string* why) {
     if (!all.ok()) *why = all.error().message;
     for (const gpu::Description& gpu : all.ok() ? *all : std::vector<gpu::Description>{}) {
         const std::string name = "vulkan:" + std::to_string(gpu.index);
-        const auto info = vulkan::Describe(name, false);
+        const auto info = vulkan::Describe(name, {});
         if (info.ok()) return name;
         *why = info.error().message;
     }

@@ -8,10 +8,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backend/vulkan/dispatch.h"
 #include "backend/vulkan/gate.h"
 #include "base/result.h"
 #include "gpu/device.h"
@@ -46,14 +48,17 @@ struct Limits {
     double most_seconds = 0.2;  // of a submission: as the driver's watchdog has it
     bool maps_memory = true;    // false: as if the host had no way to the device's memory
     bool fuses = true;
+    std::optional<Arithmetic> arithmetic{};  // not what the device is good at
 };
 
 struct Context {
-    Context(std::shared_ptr<gpu::Device> opened, std::string device_name, bool is_reference)
+    Context(std::shared_ptr<gpu::Device> opened, std::string device_name, bool is_reference,
+            const Arithmetic& uses)
         : gpu(std::move(opened)),
           kernels(*gpu),
           name(std::move(device_name)),
-          reference(is_reference) {}
+          reference(is_reference),
+          arithmetic(uses) {}
     // "vulkan:0 (AMD Radeon 8060S)"
     std::string Who() const { return name + " (" + gpu->description().name + ")"; }
 
@@ -61,6 +66,7 @@ struct Context {
     KernelCache kernels;
     std::string name;
     bool reference;
+    Arithmetic arithmetic;
     Limits limits;
     // Made when an executable that may use it is first loaded; it may not work.
     std::unique_ptr<Gate> gate;

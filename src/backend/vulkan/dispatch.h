@@ -60,6 +60,16 @@ struct StepTables {
 // Bytes of the device that a dispatch touches.
 struct Region {
     uint64_t address = 0, bytes = 0;
+    bool Overlaps(const Region& other) const {
+        return address < other.address + other.bytes && other.address < address + bytes;
+    }
+};
+
+// What products use beside the float32 kernels, which take all types on all devices.
+struct Arithmetic {
+    // Activations for quantized weights are rounded to int8, 32 columns with one scale.
+    bool integer = false;
+    auto operator<=>(const Arithmetic&) const = default;
 };
 
 struct Dispatch {
@@ -100,6 +110,7 @@ class Emitter {
     virtual const StepShape& shape() const = 0;
     virtual const StepTables& tables() const = 0;
     virtual bool reference() const = 0;  // the simplest kernel of each kind, for all row counts
+    virtual const Arithmetic& arithmetic() const = 0;
 
     // Where values live. Rows of an activation lie one behind the other.
     virtual uint64_t Address(program::ValueId id) const = 0;  // activations, vectors, inputs
@@ -121,11 +132,22 @@ class Emitter {
     // Scratch of the step, for one op or between ops: the same name is the same memory, which is as
     // large as the largest asked for. Barriers come of reads and writes, here as everywhere.
     virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
-    // Whether this scratch must be filled with such contents, for it does not hold them since the
-    // recording's first dispatch. From now on it does.
-    virtual bool MustFill(std::string_view /*scratch*/, const std::string& /*contents*/) {
-        return true;
+    // Scratch `at` holds what dispatches made (`what`) of the bytes `from`: other ops that want the
+    // same of them find it, until one of the two is written. null: it is not there.
+    const Region* FindMade(std::string_view what, const Region& from) const {
+        for (const Made& made : made_) {
+            if (made.what == what && made.from.address == from.address &&
+                made.from.bytes == from.bytes) {
+                return &made.at;
+            }
+        }
+        return nullptr;
     }
+    void NoteMade(std::string_view what, const Region& from, const Region& at) {
+        made_.push_back({std::string(what), from, at});
+    }
+    // Something else than Run() may have written anything.
+    void ForgetMade() { made_.clear(); }
     // A constant table on the device (inverse frequencies, adapter pairs): made once by its name.
     // `make` fills its bytes, the first time.
     using MakeBytes = std::function<void(std::span<std::byte> out)>;
@@ -153,6 +175,11 @@ class Emitter {
         dispatch.z = static_cast<uint32_t>(groups[2]);
         dispatch.reads = std::move(reads);
         dispatch.writes = std::move(writes);
+        for (const Region& region : dispatch.writes) {
+            std::erase_if(made_, [&](const Made& made) {
+                return made.from.Overlaps(region) || made.at.Overlaps(region);
+            });
+        }
         Emit(std::move(dispatch));
         return {};
     }
@@ -164,6 +191,12 @@ class Emitter {
         if (shape_of[0] == program::kOutputs) return shape().outputs;
         return shape_of.rank == 1 ? 1 : shape_of[0];
     }
+
+    struct Made {
+        std::string what;
+        Region from, at;
+    };
+    std::vector<Made> made_;
 };
 
 }  // namespace weft::backend::vulkan

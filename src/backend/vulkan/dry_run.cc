@@ -31,11 +31,12 @@ constexpr uint64_t kApart = uint64_t{1} << 40;
 class DryEmitter final : public Emitter {
   public:
     DryEmitter(const program::Program& program, const gpu::Description& gpu, const StepShape& shape,
-               bool reference)
+               bool reference, const Arithmetic& arithmetic)
         : program_(program),
           gpu_(gpu),
           shape_(shape),
           reference_(reference),
+          arithmetic_(arithmetic),
           kernel_(gpu.subgroup) {
         for (uint64_t* table :
              {&tables_.tokens, &tables_.positions, &tables_.output_rows, &tables_.row_sequence,
@@ -51,6 +52,7 @@ class DryEmitter final : public Emitter {
     const StepShape& shape() const override { return shape_; }
     const StepTables& tables() const override { return tables_; }
     bool reference() const override { return reference_; }
+    const Arithmetic& arithmetic() const override { return arithmetic_; }
     uint64_t Address(program::ValueId id) const override {
         const bool input = program_.value(id).storage == program::Storage::kInput;
         return input ? TableOf(program_, id, tables_) : addresses_[static_cast<size_t>(id)];
@@ -102,6 +104,7 @@ class DryEmitter final : public Emitter {
     const gpu::Description& gpu_;
     const StepShape shape_;
     const bool reference_;
+    const Arithmetic arithmetic_;
     const NoKernel kernel_;
     StepTables tables_;
     uint64_t next_ = 0, scratch_bytes_ = 0, constant_bytes_ = 0;
@@ -114,8 +117,9 @@ class DryEmitter final : public Emitter {
 }  // namespace
 
 Result<uint64_t> ScratchBytes(const program::Program& program, const gpu::Description& gpu,
-                              const StepShape& shape, bool reference) {
-    DryEmitter emitter(program, gpu, shape, reference);
+                              const StepShape& shape, bool reference,
+                              const Arithmetic& arithmetic) {
+    DryEmitter emitter(program, gpu, shape, reference, arithmetic);
     for (size_t i = 0; i < program.ops.size(); ++i) {
         const program::Op& op = program.ops[i];
         if (program::IsTransfer(op.kind()) || IsLeftOut(program, op, shape)) continue;

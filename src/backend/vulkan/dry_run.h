@@ -10,6 +10,6 @@ namespace weft::backend::vulkan {
 
 // Scratch and constants of a step of this shape. Errors: kUnsupported, naming the op.
 Result<uint64_t> ScratchBytes(const program::Program& program, const gpu::Description& gpu,
-                              const StepShape& shape, bool reference);
+                              const StepShape& shape, bool reference, const Arithmetic& arithmetic);
 
 }  // namespace weft::backend::vulkan

@@ -48,7 +48,7 @@ class VulkanExecutable final : public Executable {
     }
 
     Status Prepare(const MemoryPool& pool) {
-        WEFT_TRY(CheckProgram(program_, gpu_.description()));
+        WEFT_TRY(CheckProgram(program_, gpu_.description(), context_->arithmetic));
         if (context_->limits.fuses && !context_->reference) {
             fusion_ = Fusion(program_, options_.keep);
         }
@@ -61,8 +61,8 @@ class VulkanExecutable final : public Executable {
         const int64_t positions = options_.kv_pages * options_.page_tokens;
         most.positions = static_cast<int32_t>(
             std::bit_ceil(static_cast<uint32_t>(std::clamp<int64_t>(positions, 1, 1 << 30))));
-        WEFT_ASSIGN(scratch_bytes_,
-                    ScratchBytes(program_, gpu_.description(), most, context_->reference));
+        WEFT_ASSIGN(scratch_bytes_, ScratchBytes(program_, gpu_.description(), most,
+                                                 context_->reference, context_->arithmetic));
         adapts_ = std::ranges::any_of(
             program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAdapt; });
         WEFT_TRY(CheckFits(memory(), pool, gpu_.description()));

@@ -47,7 +47,8 @@ Status LowerOp(Emitter& emitter, const Op& op) {
 }
 
 // As steps of few rows and of many lower it.
-Status CheckProgram(const program::Program& program, const gpu::Description& gpu) {
+Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
+                    const Arithmetic& arithmetic) {
     for (const program::Value& value : program.values) {
         if (const Status status = CheckValue(value); !status.ok()) {
             return MakeError(status.error().code, "{}: {}", value.name, status.error().message);
@@ -58,7 +59,7 @@ Status CheckProgram(const program::Program& program, const gpu::Description& gpu
         shape.rows = shape.outputs = shape.sequences = shape.blocks = rows;
         shape.positions = 256;
         shape.adapted = true;
-        WEFT_TRY(ScratchBytes(program, gpu, shape, false));
+        WEFT_TRY(ScratchBytes(program, gpu, shape, false, arithmetic));
     }
     return {};
 }

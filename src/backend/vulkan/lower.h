@@ -12,7 +12,8 @@ namespace weft::backend::vulkan {
 // Emits what `op` needs for the emitter's shape.
 Status LowerOp(Emitter& emitter, const program::Op& op);
 // Whether all ops of the Program can be lowered, before anything is loaded: types, sizes.
-Status CheckProgram(const program::Program& program, const gpu::Description& gpu);
+Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
+                    const Arithmetic& arithmetic);
 
 // lower_products.cc
 Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a);

@@ -68,11 +68,12 @@ Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs&
     plan.experts = args.experts;
     plan.tile = static_cast<uint32_t>(place.tile);
     plan.most_blocks = static_cast<uint32_t>(place.most_blocks);
-    const std::string contents = fmt::format("{} {} {} {} {}", ids, slots, plan.first_expert,
-                                             plan.experts, plan.tile);
-    if (!e.MustFill("expert plan", contents)) return place;
+    const std::string made =
+        fmt::format("expert plan {} {} {} {}", slots, plan.first_expert, plan.experts, plan.tile);
+    if (e.FindMade(made, e.All(ids)) != nullptr) return place;
     WEFT_TRY(
         e.Run("expert_plan", {GroupSize(e.gpu())}, plan, {1, 1, 1}, {e.All(ids)}, {place.region}));
+    e.NoteMade(made, e.All(ids), place.region);
     return place;
 }
 
@@ -106,7 +107,7 @@ Status EmitSumOfSlots(Emitter& e, const program::Op& op, const ProductArgs& args
                 e.Scratch("expert products", static_cast<uint64_t>(slots * n) * sizeof(float)));
     ProductArgs product = args;
     product.y = products.address;
-    WEFT_TRY(EmitSlots(e, op, product, {{e.All(x)}, {products}}));
+    WEFT_TRY(EmitSlots(e, op, product, {e.All(x), {}, {products}}));
     SumShaderArgs sum;
     sum.ids = args.ids;
     sum.weights = args.weights;
@@ -159,7 +160,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) 
     args.y = e.Address(y);
     args.by_token = IsOfSlots(e, x) ? 0 : 1;
     if (op.inputs.size() == 4) args.bias = e.Address(op.inputs[3]);
-    return EmitSlots(e, op, args, {{e.All(x)}, {e.All(y)}});
+    return EmitSlots(e, op, args, {e.All(x), {}, {e.All(y)}});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a) {
@@ -172,7 +173,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a) {
     if (a.bias) args.bias = e.Address(op.inputs[4]);
     if (a.base) args.base = e.Address(op.inputs.back());
     if (UsesPlan(e, op.inputs[1])) return EmitSumOfSlots(e, op, args);
-    ProductRegions regions{{e.All(x), e.All(op.inputs[1]), e.All(op.inputs[2])}, {e.All(y)}};
+    ProductRegions regions{e.All(x), {e.All(op.inputs[1]), e.All(op.inputs[2])}, {e.All(y)}};
     if (a.base) regions.reads.push_back(e.All(op.inputs.back()));
     return EmitMatvec(e, ProductKind::kSum, e.Weight(op.inputs[3]), args, 1, e.Rows(y),
                       std::move(regions));

@@ -83,7 +83,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
     args.y = e.Address(y);
     if (op.inputs.size() == 3) args.bias = e.Address(op.inputs[2]);
     return EmitProduct(e, ProductKind::kPlain, e.Weight(op.inputs[1]), args, e.Rows(x), 1,
-                       {{e.All(x)}, {e.All(y)}});
+                       {e.All(x), {}, {e.All(y)}});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul&) {
@@ -93,7 +93,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul&) {
     args.x = e.Address(x);
     args.y = e.Address(y);
     return EmitProduct(e, ProductKind::kHeads, weight, args, e.Rows(x), weight.matrices,
-                       {{e.All(x)}, {e.All(y)}});
+                       {e.All(x), {}, {e.All(y)}});
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {

@@ -39,6 +39,7 @@ Result<std::vector<Dispatch>> Lowering::LowerStep(const StepShape& shape, const 
     return Repeat(shape, [&]() -> Status {
         for (size_t i = work.ops.begin; i < work.ops.end; ++i) {
             const program::Op& op = program_.ops[i];
+            if (program::IsTransfer(op.kind())) ForgetMade();
             if (program::IsTransfer(op.kind()) || IsLeftOut(program_, op, shape)) continue;
             if (const Status status = LowerAt(i, work.fusion); !status.ok()) {
                 return MakeError(status.error().code, "{}: program op {} ({}): {}", context_.Who(),

@@ -65,13 +65,11 @@ class Lowering final : public Emitter {
     const StepShape& shape() const override { return shape_; }
     const StepTables& tables() const override { return tables_; }
     bool reference() const override { return context_.reference; }
+    const Arithmetic& arithmetic() const override { return context_.arithmetic; }
     uint64_t Address(program::ValueId id) const override;
     const WeightPlace& Weight(program::ValueId id) const override { return buffers_.Weight(id); }
     const CachePlace& Cache(program::ValueId id) const override { return buffers_.Cache(id); }
     Result<Region> Scratch(std::string_view name, uint64_t bytes) override;
-    bool MustFill(std::string_view scratch, const std::string& contents) override {
-        return std::exchange(contents_[std::string(scratch)], contents) != contents;
-    }
     Result<Region> Constant(const std::string& name, uint64_t bytes,
                             const MakeBytes& make) override;
     Result<const gpu::Kernel*> Kernel(std::string_view shader,
@@ -93,7 +91,7 @@ class Lowering final : public Emitter {
         for (;;) {
             const int64_t before = generation_;
             dispatches_.clear();
-            contents_.clear();
+            ForgetMade();
             op_ = 0;
             WEFT_TRY(emit());
             if (generation_ == before) return std::move(dispatches_);
@@ -109,7 +107,6 @@ class Lowering final : public Emitter {
     int32_t op_ = 0;
     std::vector<Dispatch> dispatches_;
     std::map<std::string, gpu::Buffer, std::less<>> scratch_;
-    std::map<std::string, std::string> contents_;  // of scratch: MustFill
     std::map<std::string, Region> constants_;
     std::vector<gpu::Buffer> constant_blocks_;
     uint64_t constants_used_ = 0;  // of the last block

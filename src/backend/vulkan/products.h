@@ -29,22 +29,27 @@ Region AllOf(const WeightPlace& weight);
 // Arguments of matvec.comp and tile.comp.
 struct ProductArgs {
     uint64_t plane[WeightLayout::kMostPlanes] = {};
-    uint64_t x = 0, y = 0, bias = 0;
-    uint64_t ids = 0;  // of tile.comp: the plan
+    uint64_t x = 0, y = 0, bias = 0;  // x: its floats, whatever kernels take
+    uint64_t ids = 0;                 // of tile.comp: the plan
     uint64_t weights = 0, base = 0;
     uint32_t row_units[WeightLayout::kMostPlanes] = {};
     uint32_t n = 0, cols = 0, rows = 0;
     uint32_t first_expert = 0, experts = 0, used = 0;
     uint32_t by_token = 0;
+    uint32_t scales_at = 0;  // of int8 rows
 };
-static_assert(sizeof(ProductArgs) == 128);  // 124 of members
+static_assert(sizeof(ProductArgs) == 128);
 
 enum class ProductKind : uint32_t { kPlain, kHeads, kExperts, kSum };
 
-// What a product touches beside its weight.
+// What a product touches beside its weight. x: all its rows, from args.x on.
 struct ProductRegions {
+    Region x;
     std::vector<Region> reads, writes;
 };
+
+// Whether products of this weight take x in int8.
+bool IsInteger(const Emitter& e, const WeightPlace& weight);
 
 // y of `rows` rows of x, `depth` times (matrices, slots or sums: z of matvec.comp). args: all but
 // what the weight says.

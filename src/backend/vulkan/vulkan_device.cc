@@ -95,13 +95,13 @@ uint64_t ShaderBuild() {
     return sum;
 }
 
-DeviceInfo InfoOf(const gpu::Description& gpu, bool reference) {
+DeviceInfo InfoOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
     DeviceInfo info;
     info.name = fmt::format("vulkan:{}", gpu.index);
     info.hardware = gpu.name;
     info.kernels = "vulkan";
     info.kernels_built = {"vulkan"};
-    info.identity = IdentityOf(gpu, reference);
+    info.identity = IdentityOf(gpu, reference, arithmetic);
     info.target.page_tokens = kPageTokens;
     info.target.most_experts = kMostExperts;
     info.target.most_latent_columns = kMostLatentColumns;
@@ -180,9 +180,9 @@ std::string BestName() {
     return best == nullptr ? "" : fmt::format("vulkan:{}", best->index);
 }
 
-Result<DeviceInfo> Describe(const std::string& name, bool reference) {
+Result<DeviceInfo> Describe(const std::string& name, const DeviceOptions& options) {
     WEFT_ASSIGN(const gpu::Description gpu, FindGpu(name));
-    return InfoOf(gpu, reference);
+    return InfoOf(gpu, options.reference, ArithmeticOf(gpu, options));
 }
 
 Result<MemoryPool> DescribePool(const std::string& name) {
@@ -197,20 +197,31 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
     open.validate = std::getenv("WEFT_VULKAN_VALIDATE") != nullptr;
     open.cache_folder = CacheFolder();
     WEFT_ASSIGN(std::shared_ptr<gpu::Device> opened, gpu::Device::Open(gpu.index, open));
-    DeviceInfo info = InfoOf(gpu, options.reference);
-    auto context = std::make_shared<Context>(std::move(opened), info.name, options.reference);
+    const Arithmetic arithmetic = limits.arithmetic.value_or(ArithmeticOf(gpu, options));
+    DeviceInfo info = InfoOf(gpu, options.reference, arithmetic);
+    auto context =
+        std::make_shared<Context>(std::move(opened), info.name, options.reference, arithmetic);
     context->limits = limits;
     return std::shared_ptr<Device>(
         std::make_shared<VulkanDevice>(std::move(info), std::move(context)));
 }
 
+Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options) {
+    if (options.reference || options.exact) return {};
+    return {.integer = gpu.fast_integer_dot};
+}
+
+std::string ArithmeticText(const Arithmetic& arithmetic) {
+    return arithmetic.integer ? "float32, int8" : "float32";
+}
+
 // The subgroup tells processors apart that lavapipe runs on; its version number says nothing, the
 // driver's text does.
-std::string IdentityOf(const gpu::Description& gpu, bool reference) {
-    return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}", gpu.vendor_id, gpu.device_id,
+std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
+    return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}{}", gpu.vendor_id, gpu.device_id,
                        gpu.driver_version, gpu.subgroup,
                        Checksum64(std::as_bytes(std::span(gpu.driver)), ShaderBuild()),
-                       reference ? "-reference" : "");
+                       reference ? "-reference" : "", arithmetic.integer ? "-int8" : "");
 }
 
 Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu) {

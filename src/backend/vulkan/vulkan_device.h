@@ -25,13 +25,17 @@ bool IsName(std::string_view name);
 Status CheckBuilt();
 // The GPU that `auto` takes, as "vulkan:1"; "": there is none.
 std::string BestName();
-Result<DeviceInfo> Describe(const std::string& name, bool reference);
+Result<DeviceInfo> Describe(const std::string& name, const DeviceOptions& options);
 Result<MemoryPool> DescribePool(const std::string& name);
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,
                                      const Limits& limits = {});
 
+// What products of a device use: what it is fast at, where `options` allow it to round activations.
+Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options);
+// For people: "float32", "float32, int8".
+std::string ArithmeticText(const Arithmetic& arithmetic);
 // Of a device: what it computes with, as far as bits depend on it.
-std::string IdentityOf(const gpu::Description& gpu, bool reference);
+std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic);
 // Why weights, KV cache and activations do not fit into what is free.
 Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu);
 

@@ -143,7 +143,7 @@ Status CheckDeviceName(std::string_view name) {
 
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
-    const CpuLevel level = CpuLevelFor(options.reference);
+    const CpuLevel level = CpuLevelFor(options.reference || options.exact);
     return std::shared_ptr<Device>(std::make_shared<StrangeDevice>(
         MakeCpuDevice({options.threads, options.cores, options.cores_shared, level})));
 }
@@ -153,9 +153,9 @@ Result<MemoryPool> DescribePool(const std::string& name) {
     return CpuPool();
 }
 
-Result<DeviceInfo> DescribeDevice(const std::string& name, bool reference) {
+Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
-    DeviceInfo info = DescribeCpu(CpuLevelFor(reference));
+    DeviceInfo info = DescribeCpu(CpuLevelFor(options.reference || options.exact));
     info.target.page_tokens = kStrangePageTokens;
     return info;
 }
