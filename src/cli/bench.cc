@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "backend/device.h"
+#include "backend/device_list.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -109,16 +110,19 @@ std::string TypeName(const model_files::ModelSource& source, const model::Hyper&
                        most == bytes.end() ? "" : most->first);
 }
 
-Result<BenchModel> DescribeModel(const std::string& spec, const std::string& device_name) {
+Result<BenchModel> DescribeModel(const std::string& spec, const std::string& device_list) {
+    const std::vector<std::string> devices = backend::DeviceNames(device_list);
     WEFT_ASSIGN(const auto source, model_files::OpenModel(spec));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
-    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(device_name));
+    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(devices[0]));
     BenchModel model;
     for (const model_files::TensorInfo& t : source->tensors()) model.parameters += t.rows * t.cols;
     model.filename = spec;
     model.type = TypeName(*source, hyper, model.parameters);
     model.size_bytes = source->TotalBytes();
     model.backend = device.backend;
+    // As of rank 0; another host's GPU can't be asked from here.
+    if (device.backend != "CPU" && std::ranges::count(devices, "cpu") > 0) model.backend += ",CPU";
     model.hardware = device.hardware;
     model.cpu = DetectCpu().model;
     model.kernels = device.kernels;
@@ -191,7 +195,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
          *std::ranges::max_element(flags.generates) + *std::ranges::max_element(flags.depths)});
     job.ctx = std::max(job.ctx, most);
     const int64_t seqs = *std::ranges::max_element(flags.seqs);
-    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(job.device));
+    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(backend::DeviceNames(job.device)[0]));
     const int64_t page = device.target.page_tokens;
     job.kv_tokens = seqs * ((most + page - 1) / page * page);
     job.max_outputs = seqs;

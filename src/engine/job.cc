@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/device_list.h"
 #include "base/json.h"
 #include "engine/sum_wire.h"
 
@@ -132,7 +133,7 @@ Result<Job> JobFromJson(const std::string& text) {
     job.overlap = *known_overlap;
     job.wire = *known_wire;
     WEFT_TRY(CheckRanges(job));
-    WEFT_TRY(backend::CheckDeviceName(job.device));
+    WEFT_TRY(backend::CheckDeviceNames(job.device));
     return job;
 }
 

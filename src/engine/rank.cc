@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "backend/device_list.h"
 #include "backend/transfer.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -108,9 +109,11 @@ Rank::~Rank() {
 
 Status Rank::Plan() {
     if (device_ == nullptr) {
-        WEFT_ASSIGN(device_,
-                    backend::OpenDevice(job_.device,
-                                        DeviceOptionsOf(cluster_, job_.threads, job_.reference)));
+        const int rank = cluster_.rank(), ranks = cluster_.size();
+        WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
+        auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference);
+        options.local_rank = LocalRankOf(cluster_, job_.device);
+        WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
     }
     if (source_ == nullptr) {
         WEFT_ASSIGN(source_, model_files::OpenAdapted(job_.model, job_.adapters));
@@ -183,12 +186,15 @@ Status Rank::CheckDevices() {
     for (size_t rank = 0; rank < all.size(); ++rank) {
         const size_t first = rank / tp * tp;
         if (all[rank] == all[first]) continue;
+        const bool cpus = all[rank].starts_with("cpu-") && all[first].starts_with("cpu-");
         return MakeError(ErrorCode::kUsage,
                          "rank {} (host {}) computes on {}, rank {} (host {}) on {}: tensor ranks "
-                         "need devices that give the same bits. Use --pp between these hosts, or "
-                         "WEFT_CPU on the better one",
+                         "need devices that give the same bits. Use --pp between these ranks, or "
+                         "{}",
                          first, cluster_.host(static_cast<int>(first)).name, all[first], rank,
-                         cluster_.host(static_cast<int>(rank)).name, all[rank]);
+                         cluster_.host(static_cast<int>(rank)).name, all[rank],
+                         cpus ? "WEFT_CPU on the better one"
+                              : "devices of one kind and driver for both (--device)");
     }
     return {};
 }
