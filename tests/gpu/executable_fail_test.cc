@@ -17,7 +17,7 @@ namespace weft::gpu {
 namespace {
 
 using backend::vulkan::Context;
-using test::faults;
+using test::vk_faults;
 
 constexpr int64_t kFailPages = 4;
 // Of calls of one name so many at either end are made to fail every day, in the night all.
@@ -92,14 +92,14 @@ class ExecutableFaults : public testing::Test {
         return Serve(model_, index_, maps, &logits_);
     }
     void CheckFailure(const Status& served, VkResult with) const {
-        const std::string what = faults.failed + " " + ResultName(with);
-        EXPECT_EQ(faults.alive, 0) << what;
+        const std::string what = vk_faults.failed + " " + ResultName(with);
+        EXPECT_EQ(vk_faults.alive, 0) << what;
         // How often a wait asks differs: the last calls may be of a wait that was shorter. Times
         // that do not come are not missed.
-        if (faults.failed.empty() || faults.failed == "vkGetQueryPoolResults") return;
+        if (vk_faults.failed.empty() || vk_faults.failed == "vkGetQueryPoolResults") return;
         ASSERT_FALSE(served.ok()) << what;
-        EXPECT_EQ(served.error().code, test::CodeOf(with)) << what << ": "
-                                                           << served.error().message;
+        EXPECT_EQ(served.error().code, test::CodeOf(with))
+            << what << ": " << served.error().message;
         const std::string& said = served.error().message;
         EXPECT_TRUE(said.find("gpu ") != said.npos || said.starts_with("Vulkan: ")) << said;
     }
@@ -126,9 +126,9 @@ TEST_F(ExecutableFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
     for (const bool maps : {true, false}) {
         const Status whole = ServeWith(-1, VK_SUCCESS, maps);
         ASSERT_TRUE(whole.ok()) << whole.error().message;
-        EXPECT_EQ(faults.alive, 0);
+        EXPECT_EQ(vk_faults.alive, 0);
         const std::vector<float> want = logits_;
-        const std::vector<int> calls = CallsToFail(faults.names);
+        const std::vector<int> calls = CallsToFail(vk_faults.names);
         ASSERT_GT(calls.size(), 50u);
         size_t turn = 0;
         for (const int at : calls) {
@@ -137,7 +137,7 @@ TEST_F(ExecutableFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
                 if (!test::InTurn(turn++, 4)) continue;
                 const Status served = ServeWith(at, with, maps);
                 CheckFailure(served, with);
-                EXPECT_TRUE(!served.ok() || logits_ == want) << faults.failed;
+                EXPECT_TRUE(!served.ok() || logits_ == want) << vk_faults.failed;
                 if (HasFatalFailure()) return;
             }
         }
@@ -148,7 +148,7 @@ TEST_F(ExecutableFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
 TEST_F(ExecutableFaults, ADeviceThatHangsIsAnErrorInTime) {
     if (!test::Nightly()) GTEST_SKIP() << "waits 70 s: in the night";
     test::FailAt(loader_, -1, VK_SUCCESS);
-    faults.discrete = true;
+    vk_faults.discrete = true;
     int64_t begin_ns = 0;
     {
         auto device = OpenDeviceOf(Loader{test::FindOfInstance}, index_, {});
@@ -160,9 +160,11 @@ TEST_F(ExecutableFaults, ADeviceThatHangsIsAnErrorInTime) {
         options.keep = {model_.logits};
         auto executable =
             backend::vulkan::CompileForVulkan(model_.program, options, context, {}).value();
-        ASSERT_TRUE(LoadAll(model_, *executable).ok());
-        ASSERT_TRUE(RunStep(*executable, 1, 0, 9).ok());
-        faults.hangs = true;
+        const Status loaded = LoadAll(model_, *executable);
+        ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+        const Status first = RunStep(*executable, 1, 0, 9);
+        ASSERT_TRUE(first.ok()) << first.error().message;
+        vk_faults.hangs = true;
         begin_ns = NowNs();
         const Status hung = RunStep(*executable, 2, 9, 1);
         ASSERT_FALSE(hung.ok());
@@ -177,7 +179,7 @@ TEST_F(ExecutableFaults, ADeviceThatHangsIsAnErrorInTime) {
         begin_ns = NowNs();
     }
     EXPECT_LT(NowNs() - begin_ns, 2 * kEndMs * 1'000'000);
-    EXPECT_GT(faults.alive, 0);
+    EXPECT_GT(vk_faults.alive, 0);
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace {
 using test::CodeOf;
 using test::FailAt;
 using test::Faults;
-using test::faults;
 using test::FindOfInstance;
+using test::vk_faults;
 
 // A life: open, allocate, a kernel, record, submit, wait, times, close.
 Status Live(int index) {
@@ -43,7 +43,7 @@ class GpuFaults : public testing::Test {
         const Result<int> found = test::FindLavapipe();
         if (!found.ok()) GTEST_SKIP() << found.error().message;
         index_ = *found;
-        faults = Faults{};
+        vk_faults = Faults{};
         true_loader_ = SystemLoader()->get;
     }
     Status LiveWith(int fail_at, VkResult with, const std::string& hidden = "") {
@@ -57,19 +57,19 @@ class GpuFaults : public testing::Test {
 TEST_F(GpuFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
     const Status whole = LiveWith(-1, VK_SUCCESS);
     ASSERT_TRUE(whole.ok()) << whole.error().message;
-    EXPECT_EQ(faults.alive, 0);
-    const int calls = faults.calls;
+    EXPECT_EQ(vk_faults.alive, 0);
+    const int calls = vk_faults.calls;
     ASSERT_GT(calls, 40);
     for (const VkResult with :
          {VK_ERROR_UNKNOWN, VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_DEVICE_LOST}) {
         // How often a wait asks differs: the last calls may be of a wait that was shorter.
         for (int at = 0; at < calls; ++at) {
             const Status lived = LiveWith(at, with);
-            EXPECT_EQ(faults.alive, 0) << faults.failed << " " << ResultName(with);
-            if (faults.failed.empty()) continue;
-            ASSERT_FALSE(lived.ok()) << faults.failed << " " << ResultName(with);
-            EXPECT_GT(lived.error().message.size(), 20u) << faults.failed;
-            if (faults.failed == "vkGetQueryPoolResults") continue;
+            EXPECT_EQ(vk_faults.alive, 0) << vk_faults.failed << " " << ResultName(with);
+            if (vk_faults.failed.empty()) continue;
+            ASSERT_FALSE(lived.ok()) << vk_faults.failed << " " << ResultName(with);
+            EXPECT_GT(lived.error().message.size(), 20u) << vk_faults.failed;
+            if (vk_faults.failed == "vkGetQueryPoolResults") continue;
             EXPECT_EQ(lived.error().code, CodeOf(with)) << lived.error().message;
         }
     }
@@ -89,19 +89,19 @@ TEST_F(GpuFaults, AFunctionThatIsMissingIsNamed) {
         ASSERT_FALSE(lived.ok()) << name;
         EXPECT_EQ(lived.error().code, ErrorCode::kUnsupported);
         EXPECT_NE(lived.error().message.find(name), std::string::npos) << lived.error().message;
-        EXPECT_EQ(faults.alive, 0) << name;
+        EXPECT_EQ(vk_faults.alive, 0) << name;
     }
 }
 
 TEST_F(GpuFaults, ALostDeviceStaysLost) {
-    faults = Faults{};
-    faults.true_instance = true_loader_;
+    vk_faults = Faults{};
+    vk_faults.true_instance = true_loader_;
     const auto device = OpenDeviceOf(Loader{FindOfInstance}, index_, {});
     ASSERT_TRUE(device.ok()) << device.error().message;
     const auto commands = (*device)->Record();
     ASSERT_TRUE(commands.ok() && (*commands)->End().ok());
-    faults.fail_at = faults.calls;
-    faults.with = VK_ERROR_DEVICE_LOST;
+    vk_faults.fail_at = vk_faults.calls;
+    vk_faults.with = VK_ERROR_DEVICE_LOST;
     EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
     EXPECT_EQ((*device)->status().error().code, ErrorCode::kPeerLost);
     EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
@@ -112,12 +112,12 @@ TEST_F(GpuFaults, ALostDeviceStaysLost) {
 }
 
 TEST_F(GpuFaults, WithoutADriverTheListIsEmpty) {
-    faults = Faults{};
-    faults.true_instance = true_loader_;
-    faults.with = VK_ERROR_INCOMPATIBLE_DRIVER;
-    faults.fail_at = 1;  // vkCreateInstance
+    vk_faults = Faults{};
+    vk_faults.true_instance = true_loader_;
+    vk_faults.with = VK_ERROR_INCOMPATIBLE_DRIVER;
+    vk_faults.fail_at = 1;  // vkCreateInstance
     const auto list = ListDevicesOf(Loader{FindOfInstance});
-    ASSERT_EQ(faults.failed, "vkCreateInstance");
+    ASSERT_EQ(vk_faults.failed, "vkCreateInstance");
     ASSERT_TRUE(list.ok()) << list.error().message;
     EXPECT_TRUE(list->empty());
 }

@@ -2,7 +2,7 @@
 // being made. What was made and not destroyed is counted, too.
 //
 //     FailAt(SystemLoader()->get, 17, VK_ERROR_DEVICE_LOST);
-//     ... OpenDeviceOf(Loader{FindOfInstance}, index, {}) ...   // faults says what came of it
+//     ... OpenDeviceOf(Loader{FindOfInstance}, index, {}) ...   // vk_faults says what came of it
 //
 // Thread: one.
 #pragma once
@@ -28,14 +28,14 @@ struct Faults {
     std::string hidden;  // a function that is not found
     int calls = 0;
     std::string last;
-    std::string failed;  // its name
-    int alive = 0;       // objects made and not destroyed
+    std::string failed;              // its name
+    int alive = 0;                   // objects made and not destroyed
     std::vector<std::string> names;  // of the calls that could have failed
     bool discrete = false;           // the devices say that they are cards
     bool hangs = false;              // no submission is done any more
     uint64_t done = 0;               // submissions that were before
 };
-inline Faults faults;
+inline Faults vk_faults;
 
 inline bool IsOne(const char* name, const char* begin) {
     return std::strncmp(name, begin, std::strlen(begin)) == 0;
@@ -43,8 +43,8 @@ inline bool IsOne(const char* name, const char* begin) {
 
 // How often a wait asks depends on the machine: of asking in a row, the first counts.
 inline bool IsPoll(const char* name) {
-    const bool again = faults.last == name && faults.last == "vkGetSemaphoreCounterValue";
-    faults.last = name;
+    const bool again = vk_faults.last == name && vk_faults.last == "vkGetSemaphoreCounterValue";
+    vk_faults.last = name;
     return again;
 }
 
@@ -58,10 +58,11 @@ struct Wrap<Tag, VkResult(VKAPI_PTR*)(Types...)> {
         if constexpr (kAsks) {
             const VkResult asked = CountedCall(args...);
             uint64_t& value = *std::get<2>(std::tie(args...));
-            if (asked == VK_SUCCESS) value = faults.done = faults.hangs ? faults.done : value;
+            if (asked == VK_SUCCESS)
+                value = vk_faults.done = vk_faults.hangs ? vk_faults.done : value;
             return asked;
         }
-        if (faults.hangs && std::string_view(Tag::kName) == "vkWaitSemaphores") {
+        if (vk_faults.hangs && std::string_view(Tag::kName) == "vkWaitSemaphores") {
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
             return VK_TIMEOUT;
         }
@@ -69,14 +70,14 @@ struct Wrap<Tag, VkResult(VKAPI_PTR*)(Types...)> {
     }
     static VkResult CountedCall(Types... args) {
         if (IsPoll(Tag::kName)) return real(args...);
-        faults.names.emplace_back(Tag::kName);
-        if (faults.calls++ == faults.fail_at) {
-            faults.failed = Tag::kName;
-            return faults.with;
+        vk_faults.names.emplace_back(Tag::kName);
+        if (vk_faults.calls++ == vk_faults.fail_at) {
+            vk_faults.failed = Tag::kName;
+            return vk_faults.with;
         }
         const VkResult result = real(args...);
         const bool made = IsOne(Tag::kName, "vkCreate") || IsOne(Tag::kName, "vkAllocateMemory");
-        if (made && result == VK_SUCCESS) ++faults.alive;
+        if (made && result == VK_SUCCESS) ++vk_faults.alive;
         return result;
     }
 };
@@ -84,11 +85,11 @@ template <typename Tag, typename... Types>
 struct Wrap<Tag, void(VKAPI_PTR*)(Types...)> {
     static inline void(VKAPI_PTR* real)(Types...) = nullptr;
     static VKAPI_ATTR void VKAPI_CALL Call(Types... args) {
-        if (IsOne(Tag::kName, "vkDestroy") || IsOne(Tag::kName, "vkFreeMemory")) --faults.alive;
+        if (IsOne(Tag::kName, "vkDestroy") || IsOne(Tag::kName, "vkFreeMemory")) --vk_faults.alive;
         real(args...);
         if constexpr (std::string_view(Tag::kName) == "vkGetPhysicalDeviceProperties2") {
             VkPhysicalDeviceProperties& found = std::get<1>(std::tie(args...))->properties;
-            if (faults.discrete) found.deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+            if (vk_faults.discrete) found.deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
         }
     }
 };
@@ -108,7 +109,7 @@ WEFT_VK_INSTANCE(WEFT_TEST_TAG)
 WEFT_VK_DEVICE(WEFT_TEST_TAG)
 
 inline PFN_vkVoidFunction Substitute(const char* name, PFN_vkVoidFunction found) {
-    if (found == nullptr || faults.hidden == name) return nullptr;
+    if (found == nullptr || vk_faults.hidden == name) return nullptr;
 #define WEFT_TEST_WRAP(one)                                         \
     if (std::strcmp(name, "vk" #one) == 0) {                        \
         using Wrapped = Wrap<Tag##one, PFN_vk##one>;                \
@@ -122,13 +123,13 @@ inline PFN_vkVoidFunction Substitute(const char* name, PFN_vkVoidFunction found)
 }
 
 inline PFN_vkVoidFunction VKAPI_CALL FindOfDevice(VkDevice device, const char* name) {
-    return Substitute(name, faults.true_device(device, name));
+    return Substitute(name, vk_faults.true_device(device, name));
 }
 
 inline PFN_vkVoidFunction VKAPI_CALL FindOfInstance(VkInstance instance, const char* name) {
-    PFN_vkVoidFunction found = faults.true_instance(instance, name);
-    if (std::strcmp(name, "vkGetDeviceProcAddr") == 0 && faults.hidden != name) {
-        faults.true_device = reinterpret_cast<PFN_vkGetDeviceProcAddr>(found);
+    PFN_vkVoidFunction found = vk_faults.true_instance(instance, name);
+    if (std::strcmp(name, "vkGetDeviceProcAddr") == 0 && vk_faults.hidden != name) {
+        vk_faults.true_device = reinterpret_cast<PFN_vkGetDeviceProcAddr>(found);
         return reinterpret_cast<PFN_vkVoidFunction>(FindOfDevice);
     }
     return Substitute(name, found);
@@ -137,18 +138,18 @@ inline PFN_vkVoidFunction VKAPI_CALL FindOfInstance(VkInstance instance, const c
 // What an error of Vulkan is in Weft.
 inline ErrorCode CodeOf(VkResult result) {
     if (result == VK_ERROR_DEVICE_LOST) return ErrorCode::kPeerLost;
-    return result == VK_ERROR_OUT_OF_HOST_MEMORY ||
-                   result == VK_ERROR_OUT_OF_DEVICE_MEMORY
-               ? ErrorCode::kOutOfMemory : ErrorCode::kIo;
+    return result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_DEVICE_MEMORY
+               ? ErrorCode::kOutOfMemory
+               : ErrorCode::kIo;
 }
 
 inline void FailAt(PFN_vkGetInstanceProcAddr loader, int call, VkResult with,
                    const std::string& hidden = "") {
-    faults = Faults{};
-    faults.true_instance = loader;
-    faults.fail_at = call;
-    faults.with = with;
-    faults.hidden = hidden;
+    vk_faults = Faults{};
+    vk_faults.true_instance = loader;
+    vk_faults.fail_at = call;
+    vk_faults.with = with;
+    vk_faults.hidden = hidden;
 }
 
 }  // namespace weft::test
