@@ -27,6 +27,7 @@ void Fields(OneJob& job, const Visit& visit) {
     visit("draft_bytes", job.draft_bytes);
     visit("reference", job.reference);
     visit("trace", job.trace);
+    visit("power", job.power);
     visit("verify", job.verify);
     visit("proof", job.proof);
     visit("feed", job.feed);

@@ -34,6 +34,7 @@ struct Job {
     int64_t draft_bytes = 0;  // that rank 0 needs beside its share, for a draft model
     bool reference = false;   // reference kernels, float32 KV cache
     bool trace = false;       // record op timings
+    bool power = false;       // read sensors of power
     bool proof = true;        // more than one rank: prove the cluster before it serves
     bool verify = false;      // compare checksums of replicated state at every step
     fabric::NetTable net_table = fabric::NetTable::kAuto;

@@ -118,7 +118,8 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
         // A shared expert's part goes into the part of the others.
         const auto* sum = op.attributes.If<program::ExpertSum>();
         if (sum == nullptr || !sum->base) continue;
-        partial[static_cast<size_t>(op.inputs.back())] = partial[static_cast<size_t>(op.outputs[0])];
+        partial[static_cast<size_t>(op.inputs.back())] =
+            partial[static_cast<size_t>(op.outputs[0])];
     }
     std::vector<std::optional<OpPlace>> places(program.ops.size());
     for (size_t i = 0; i < program.ops.size(); ++i) {
