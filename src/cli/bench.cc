@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "backend/device.h"
+#include "backend/device_list.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -29,6 +30,7 @@ constexpr const char* kBenchFooter =
     "  weft bench model.gguf -t 2\n"
     "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1 -r 3\n"
     "  weft bench model.gguf --seqs 1,8,32 -p 256 -n 128\n"
+    "  weft bench model.gguf --device vulkan --power\n"
     "  weft bench model.gguf --tp 2 --transport shm,tcp -t 1 -p 0 -n 128 -o json\n"
     "  weft bench serve --help                       # a load on an OpenAI endpoint";
 
@@ -40,6 +42,7 @@ struct BenchFlags {
     int repetitions = 5;
     std::string form = "md";
     bool no_warmup = false;
+    bool power = false;
 };
 
 // One start of the ranks.
@@ -109,16 +112,19 @@ std::string TypeName(const model_files::ModelSource& source, const model::Hyper&
                        most == bytes.end() ? "" : most->first);
 }
 
-Result<BenchModel> DescribeModel(const std::string& spec, const std::string& device_name) {
+Result<BenchModel> DescribeModel(const std::string& spec, const std::string& device_list) {
+    const std::vector<std::string> devices = backend::DeviceNames(device_list);
     WEFT_ASSIGN(const auto source, model_files::OpenModel(spec));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
-    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(device_name));
+    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(devices[0]));
     BenchModel model;
     for (const model_files::TensorInfo& t : source->tensors()) model.parameters += t.rows * t.cols;
     model.filename = spec;
     model.type = TypeName(*source, hyper, model.parameters);
     model.size_bytes = source->TotalBytes();
     model.backend = device.backend;
+    // As of rank 0; another host's GPU can't be asked from here.
+    if (device.backend != "CPU" && std::ranges::count(devices, "cpu") > 0) model.backend += ",CPU";
     model.hardware = device.hardware;
     model.cpu = DetectCpu().model;
     model.kernels = device.kernels;
@@ -134,6 +140,25 @@ std::string TimeNow() {
     return text;
 }
 
+using Reports = std::vector<engine::RankReport>;
+
+// A sensor that failed meanwhile has no more joules than before, and is told as it is.
+BenchPower PowerBetween(const Reports& before, const Reports& after, double seconds) {
+    BenchPower power;
+    power.seconds = seconds;
+    for (size_t rank = 0; rank < after.size(); ++rank) {
+        const engine::RankReport& now = after[rank];
+        for (size_t i = 0; i < now.sensors.size(); ++i) {
+            const double joules = now.sensor_joules.at(i) - before.at(rank).sensor_joules.at(i);
+            power.sensors.push_back({now.host, now.sensors[i], joules / seconds});
+        }
+        if (!now.power_note.empty()) {
+            power.notes.push_back(fmt::format("host {}: {}", now.host, now.power_note));
+        }
+    }
+    return power;
+}
+
 Result<BenchRow> RunTest(const BenchFlags& flags, engine::StepRunner& runner, int64_t prompt,
                          int64_t generate, int64_t depth, int64_t seqs, BenchRow row,
                          const std::function<void(int)>& show) {
@@ -143,12 +168,23 @@ Result<BenchRow> RunTest(const BenchFlags& flags, engine::StepRunner& runner, in
     row.seqs = seqs;
     if (depth > 0) WEFT_TRY(engine::TimePrompts(runner, seqs, depth));
     row.time = TimeNow();
+    Reports before;
+    int64_t begin_ns = 0;
     for (int i = flags.no_warmup ? 0 : -1; i < flags.repetitions; ++i) {
         show(i);
+        if (i == 0 && flags.power) {
+            WEFT_ASSIGN(before, engine::SurveyRanks(runner));
+            begin_ns = NowNs();
+        }
         WEFT_ASSIGN(const double seconds, prompt > 0
                                               ? engine::TimePrompts(runner, seqs, prompt)
                                               : engine::TimeTokens(runner, seqs, generate, depth));
         if (i >= 0) row.seconds.push_back(seconds);
+    }
+    if (flags.power) {
+        const double seconds = SecondsSince(begin_ns);
+        WEFT_ASSIGN(const Reports after, engine::SurveyRanks(runner));
+        row.power = PowerBetween(before, after, seconds);
     }
     return row;
 }
@@ -191,10 +227,12 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
          *std::ranges::max_element(flags.generates) + *std::ranges::max_element(flags.depths)});
     job.ctx = std::max(job.ctx, most);
     const int64_t seqs = *std::ranges::max_element(flags.seqs);
-    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(job.device));
+    WEFT_ASSIGN(const backend::DeviceInfo device,
+                backend::DescribeDevice(backend::DeviceNames(job.device)[0]));
     const int64_t page = device.target.page_tokens;
     job.kv_tokens = seqs * ((most + page - 1) / page * page);
     job.max_outputs = seqs;
+    job.power = flags.power;
     ProgressLine progress;
     progress.Show(label + "loading ...");
     WEFT_ASSIGN(const auto runner, engine::StepRunner::Start(cluster, job));
@@ -232,7 +270,7 @@ Status RunBenchCommand(BenchFlags& flags) {
     WEFT_ASSIGN(const BenchForm form, ParseBenchForm(flags.form));
     WEFT_ASSIGN(const BenchModel model,
                 DescribeModel(flags.common.job.model, flags.common.job.device));
-    BenchTable table(form, model);
+    BenchTable table(form, model, flags.power);
     table.Begin();
     const std::vector<Configuration> sweep = Sweep(flags);
     for (size_t i = 0; i < sweep.size(); ++i) {
@@ -273,6 +311,9 @@ void AddBench(const Command& app, int& status) {
     bench.AddOption("-r,--repetitions", flags->repetitions, "How often each test runs (5)")
         .Range(1, 1000);
     bench.AddFlag("--no-warmup", flags->no_warmup, "Without the run before that does not count");
+    bench.AddFlag("--power", flags->power,
+                  "Watts and joules a token, by the sensors of the hosts: RAPL, amdgpu, i915, xe, "
+                  "NVML, ACPI");
     bench.AddOption("-o,--output", flags->form, "md (default), json, jsonl or csv");
     AddClusterFlags(bench, flags->common);
     AddLora(bench, flags->common);

@@ -27,9 +27,13 @@ Spread SpreadOf(const std::vector<double>& samples) {
     return spread;
 }
 
+int64_t TokensOf(const BenchRow& row) {
+    return row.seqs * (row.prompt + row.generate);
+}
+
 std::vector<double> RatesOf(const BenchRow& row) {
     std::vector<double> rates;
-    const double tokens = static_cast<double>(row.seqs * (row.prompt + row.generate));
+    const double tokens = static_cast<double>(TokensOf(row));
     for (double s : row.seconds) rates.push_back(tokens / s);
     return rates;
 }
@@ -41,6 +45,8 @@ std::string TestName(const BenchRow& row) {
                           : fmt::format("tg{}{}{}", row.generate, depth, seqs);
 }
 
+constexpr const char* kPowerCells = " {:>8} | {:>9} |";
+constexpr double kLeastPowerSeconds = 5;
 // As llama-bench says it.
 constexpr int kAllLayers = 99;
 
@@ -54,44 +60,67 @@ int64_t Nanoseconds(double seconds) {
     return std::llround(seconds * 1e9);
 }
 
+// Of the mean repetition. NaN, which is null in JSON, where there is no sensor.
+double JoulesPerToken(const BenchRow& row) {
+    if (row.power->sensors.empty()) return std::nan("");
+    const double repetitions = static_cast<double>(row.seconds.size());
+    return row.power->watts() * row.power->seconds /
+           (repetitions * static_cast<double>(TokensOf(row)));
+}
+
+void AddPower(const BenchRow& row, Json& json) {
+    const BenchPower& power = *row.power;
+    Json sensors = Json::array();
+    for (const auto& [host, name, watts] : power.sensors) {
+        sensors.push_back({{"host", host}, {"sensor", name}, {"watts", watts}});
+    }
+    json["avg_watts"] = power.watts();
+    json["joules_per_token"] = JoulesPerToken(row);
+    json["power_seconds"] = power.seconds;
+    json["power_sensors"] = std::move(sensors);
+    json["power_notes"] = power.notes;
+}
+
 Json TableJson(const BenchModel& model, const BenchRow& row) {
     std::vector<int64_t> samples_ns;
     for (double s : row.seconds) samples_ns.push_back(Nanoseconds(s));
     const Spread seconds = SpreadOf(row.seconds);
     const std::vector<double> rates = RatesOf(row);
     const Spread rate = SpreadOf(rates);
-    return {{"build_commit", "weft-" WEFT_VERSION},
-            {"build_number", 0},
-            {"cpu_info", model.cpu},
-            {"gpu_info", model.on_gpu() ? model.hardware : ""},
-            {"backends", model.backend},
-            {"model_filename", model.filename},
-            {"model_type", model.type},
-            {"model_size", model.size_bytes},
-            {"model_n_params", model.parameters},
-            {"n_batch", row.chunk},
-            {"n_ubatch", row.chunk},
-            {"n_threads", row.threads},
-            {"type_k", row.kv_type},
-            {"type_v", row.kv_type},
-            {"n_gpu_layers", model.on_gpu() ? kAllLayers : 0},
-            {"kernels", model.kernels},
-            {"tp", row.tp},
-            {"pp", row.pp},
-            {"split", row.split},
-            {"transport", row.transport},
-            {"wire", row.wire},
-            {"n_prompt", row.prompt},
-            {"n_gen", row.generate},
-            {"n_depth", row.depth},
-            {"n_seqs", row.seqs},
-            {"test_time", row.time},
-            {"avg_ns", Nanoseconds(seconds.mean)},
-            {"stddev_ns", Nanoseconds(seconds.deviation)},
-            {"avg_ts", rate.mean},
-            {"stddev_ts", rate.deviation},
-            {"samples_ns", samples_ns},
-            {"samples_ts", rates}};
+    Json json = {{"build_commit", "weft-" WEFT_VERSION},
+                 {"build_number", 0},
+                 {"cpu_info", model.cpu},
+                 {"gpu_info", model.on_gpu() ? model.hardware : ""},
+                 {"backends", model.backend},
+                 {"model_filename", model.filename},
+                 {"model_type", model.type},
+                 {"model_size", model.size_bytes},
+                 {"model_n_params", model.parameters},
+                 {"n_batch", row.chunk},
+                 {"n_ubatch", row.chunk},
+                 {"n_threads", row.threads},
+                 {"type_k", row.kv_type},
+                 {"type_v", row.kv_type},
+                 {"n_gpu_layers", model.on_gpu() ? kAllLayers : 0},
+                 {"kernels", model.kernels},
+                 {"tp", row.tp},
+                 {"pp", row.pp},
+                 {"split", row.split},
+                 {"transport", row.transport},
+                 {"wire", row.wire},
+                 {"n_prompt", row.prompt},
+                 {"n_gen", row.generate},
+                 {"n_depth", row.depth},
+                 {"n_seqs", row.seqs},
+                 {"test_time", row.time},
+                 {"avg_ns", Nanoseconds(seconds.mean)},
+                 {"stddev_ns", Nanoseconds(seconds.deviation)},
+                 {"avg_ts", rate.mean},
+                 {"stddev_ts", rate.deviation},
+                 {"samples_ns", samples_ns},
+                 {"samples_ts", rates}};
+    if (row.power) AddPower(row, json);
+    return json;
 }
 
 std::string CsvField(const Json& value) {
@@ -106,6 +135,12 @@ std::string CsvField(const Json& value) {
 
 }  // namespace
 
+double BenchPower::watts() const {
+    double sum = sensors.empty() ? std::nan("") : 0;
+    for (const Sensor& sensor : sensors) sum += sensor.watts;
+    return sum;
+}
+
 Result<BenchForm> ParseBenchForm(const std::string& name) {
     if (name == "md") return BenchForm::kMarkdown;
     if (name == "json") return BenchForm::kJson;
@@ -119,12 +154,13 @@ void BenchTable::Begin() {
     if (form_ != BenchForm::kMarkdown) return;
     fmt::print(
         "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
-        "{:>20} |\n",
-        "model", "size", "params", "backend", "threads", "tp", "pp", "transport", "test", "t/s");
+        "{:>20} |{}\n",
+        "model", "size", "params", "backend", "threads", "tp", "pp", "transport", "test", "t/s",
+        power_ ? fmt::format(kPowerCells, "watts", "J/token") : "");
     fmt::print(
         "| {:-<30} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->1}: | {:->1}: | {:-<9} | "
-        "{:->14}: | {:->19}: |\n",
-        "", "", "", "", "", "", "", "", "", "");
+        "{:->14}: | {:->19}: |{}\n",
+        "", "", "", "", "", "", "", "", "", "", power_ ? " -------: | --------: |" : "");
     std::fflush(stdout);
 }
 
@@ -143,20 +179,46 @@ void BenchTable::End() {
     if (form_ == BenchForm::kJson) fmt::print("\n]\n");
     if (form_ == BenchForm::kMarkdown) {
         fmt::print("\nweft {}, {} kernels on {}\n", WEFT_VERSION, model_.kernels, model_.hardware);
+        for (const std::string& line : power_lines_) fmt::print("{}\n", line);
     }
 }
 
-void BenchTable::MarkdownRow(const BenchRow& row) const {
+void BenchTable::MarkdownRow(const BenchRow& row) {
     const Spread rate = SpreadOf(RatesOf(row));
     const double parameters = static_cast<double>(model_.parameters);
     const std::string count = parameters >= 1e9 ? fmt::format("{:.2f} B", parameters * 1e-9)
                                                 : fmt::format("{:.2f} M", parameters * 1e-6);
     fmt::print(
         "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
-        "{:>20} |\n",
+        "{:>20} |{}\n",
         model_.type, BytesText(model_.size_bytes), count, model_.backend, row.threads, row.tp,
         row.pp, Transport(row), TestName(row),
-        fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation));
+        fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation), PowerCells(row));
+    if (row.power) NotePower(*row.power);
+}
+
+std::string BenchTable::PowerCells(const BenchRow& row) const {
+    if (!power_) return "";
+    if (!row.power || row.power->sensors.empty()) return fmt::format(kPowerCells, "none", "none");
+    return fmt::format(kPowerCells, fmt::format("{:.1f}", row.power->watts()),
+                       fmt::format("{:.3f}", JoulesPerToken(row)));
+}
+
+void BenchTable::NotePower(const BenchPower& power) {
+    std::vector<std::string> lines;
+    for (const auto& sensor : power.sensors) {
+        lines.push_back(fmt::format("power: host {}: {}", sensor.host, sensor.name));
+    }
+    for (const std::string& note : power.notes) lines.push_back("power: " + note);
+    if (!power.sensors.empty() && power.seconds < kLeastPowerSeconds) {
+        lines.push_back(fmt::format(
+            "power: a test of less than {} s says little: sensors are updated once in up to a "
+            "second. Use a larger -p, -n or -r",
+            kLeastPowerSeconds));
+    }
+    for (std::string& line : lines) {
+        if (std::ranges::count(power_lines_, line) == 0) power_lines_.push_back(std::move(line));
+    }
 }
 
 void BenchTable::JsonRow(const BenchRow& row, int indent) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,18 @@ struct BenchModel {
     bool on_gpu() const { return backend != "CPU"; }
 };
 
+// What the hosts drew meanwhile, where that was asked for.
+struct BenchPower {
+    struct Sensor {
+        std::string host, name;
+        double watts = 0;
+    };
+    std::vector<Sensor> sensors;     // of all hosts, each host's once
+    std::vector<std::string> notes;  // "host a: ...": what could not be read, and why
+    double seconds = 0;              // that were measured: all repetitions
+    double watts() const;            // of all sensors together
+};
+
 // One test of one configuration.
 struct BenchRow {
     int64_t prompt = 0, generate = 0;  // one of them is 0
@@ -31,6 +44,7 @@ struct BenchRow {
     int64_t chunk = 512;
     std::string time;             // ISO 8601, UTC
     std::vector<double> seconds;  // of each repetition
+    std::optional<BenchPower> power;
 };
 
 enum class BenchForm { kMarkdown, kJson, kJsonLines, kCsv };
@@ -40,18 +54,24 @@ Result<BenchForm> ParseBenchForm(const std::string& name);
 // Prints row by row, as they come: Begin, Row ..., End.
 class BenchTable {
   public:
-    BenchTable(BenchForm form, BenchModel model) : form_(form), model_(std::move(model)) {}
+    // power: with columns for it.
+    BenchTable(BenchForm form, BenchModel model, bool power)
+        : form_(form), model_(std::move(model)), power_(power) {}
     void Begin();
     void Row(const BenchRow& row);
     void End();
 
   private:
-    void MarkdownRow(const BenchRow& row) const;
+    void MarkdownRow(const BenchRow& row);
+    std::string PowerCells(const BenchRow& row) const;
+    void NotePower(const BenchPower& power);
     void JsonRow(const BenchRow& row, int indent);
     void CsvRow(const BenchRow& row);
 
     BenchForm form_;
     BenchModel model_;
+    bool power_;
+    std::vector<std::string> power_lines_;  // below the table: sensors and notes, each once
     int64_t rows_ = 0;
 };
 

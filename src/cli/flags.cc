@@ -6,6 +6,7 @@
 #include <memory>
 #include <sstream>
 
+#include "backend/device_list.h"
 #include "base/file.h"
 #include "cli/output.h"
 #include "engine/sum_wire.h"
@@ -67,12 +68,14 @@ void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
     });
 }
 
-Option AddDevice(const Command& app, std::string& device) {
+Option AddDevice(const Command& app, std::string& device, bool lists) {
     return app
         .AddOption("--device", device,
-                   fmt::format("What each rank computes on: {}", backend::kDeviceNames))
-        .Valid([](const std::string& name) {
-            const Status status = backend::CheckDeviceName(name);
+                   fmt::format("What each rank computes on: {}{}", backend::kDeviceNames,
+                               lists ? "; or one a rank: A,B,C" : ""))
+        .Valid([lists](const std::string& name) {
+            const Status status =
+                lists ? backend::CheckDeviceNames(name) : backend::CheckDeviceName(name);
             return status.ok() ? std::string() : status.error().message;
         })
         .ShowDefault();
@@ -160,7 +163,7 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
         .Group(kEngine);
     app.AddOption("--kv", flags.kv, "KV cache type: f16 (default), bf16, q8_0 or f32")
         .Group(kEngine);
-    AddDevice(app, flags.job.device).Group(kEngine);
+    AddDevice(app, flags.job.device, true).Group(kEngine);
     app.AddFlag("--reference", flags.job.reference,
                 "Reference kernels, float32 activations and KV cache: slow, for checking")
         .Group(kEngine);

@@ -39,7 +39,8 @@ void AddRecoveryFlags(const Command& app, CommonFlags& flags);  // --rejoin-ms, 
 void AddDraftFlags(const Command& app, engine::DraftOptions& draft);
 void AddEngineFlags(const Command& app, CommonFlags& flags);
 void AddLora(const Command& app, CommonFlags& flags);  // --lora of one adapter
-Option AddDevice(const Command& app, std::string& device);
+// lists: ranks may have a device each.
+Option AddDevice(const Command& app, std::string& device, bool lists = false);
 void AddJson(const Command& app, bool& json);
 
 // Turns the words into options, once they are parsed. kUsage where they contradict each other.

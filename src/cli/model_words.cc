@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/device.h"
+#include "backend/device_list.h"
 #include "model_files/read_tokenizer.h"
 
 namespace weft::cli {
@@ -23,7 +24,8 @@ Result<ModelWords> OpenWords(const std::string& spec) {
 
 Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t more,
                            const engine::Job& job) {
-    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(job.device));
+    WEFT_ASSIGN(const backend::DeviceInfo device,
+                backend::DescribeDevice(backend::DeviceNames(job.device)[0]));
     const int64_t page = device.target.page_tokens, asked = job.ctx;
     const int64_t needed = prompt + (more < 0 ? kOpenEnd : more);
     const int64_t ctx =

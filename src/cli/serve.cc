@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "backend/device.h"
+#include "backend/device_list.h"
 #include "base/log.h"
 #include "base/log_format.h"
 #include "cli/commands.h"
@@ -68,7 +69,8 @@ Result<int64_t> CacheBytes(const ServeFlags& flags, const model_files::ModelSour
 // Bytes for the default KV cache. A GPU's memory is for weights first: they take most of it.
 Result<double> CacheRoom(const ServeFlags& flags, const model_files::ModelSource& source) {
     const engine::Job& job = flags.common.job;
-    WEFT_ASSIGN(const backend::MemoryPool pool, backend::DescribePool(job.device));
+    WEFT_ASSIGN(const backend::MemoryPool pool,
+                backend::DescribePool(backend::DeviceNames(job.device)[0]));
     const auto free = static_cast<double>(pool.free_bytes);
     if (pool.kind == backend::MemoryKind::kHost) return kCacheShare * free;
     const size_t hosts = std::max<size_t>(1, flags.common.cluster.hosts.size());
@@ -86,7 +88,8 @@ Status SizeCache(ServeFlags& flags) {
         return MakeError(ErrorCode::kUsage, "--ctx {}: the model has a context of {} tokens",
                          job.ctx, hyper.context);
     }
-    WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(job.device));
+    WEFT_ASSIGN(const backend::DeviceInfo device,
+                backend::DescribeDevice(backend::DeviceNames(job.device)[0]));
     const int64_t page = device.target.page_tokens;
     job.ctx = (job.ctx + page - 1) / page * page;
     if (job.kv_tokens == 0) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/device_list.h"
 #include "hw/cpu.h"
 
 namespace weft::engine {
@@ -16,11 +17,20 @@ backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int thre
     if (options.cores_shared) options.cores.clear();
     options.reference = reference;
     options.exact = exact;
+    return options;
+}
+
+int LocalRankOf(const cluster::Cluster& cluster, std::string_view devices) {
+    const auto name = [&](int rank) {
+        const auto found = backend::DeviceOfRank(devices, rank, cluster.size());
+        return found.ok() ? *found : std::string();
+    };
+    int local = 0;
     for (int rank = 0; rank < cluster.rank(); ++rank) {
         const bool here = cluster.host(rank).boot_id == cluster.host(cluster.rank()).boot_id;
-        options.local_rank += here ? 1 : 0;
+        local += here && name(rank) == name(cluster.rank()) ? 1 : 0;
     }
-    return options;
+    return local;
 }
 
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint64_t device_bytes,

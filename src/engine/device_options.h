@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "backend/device.h"
@@ -11,9 +12,13 @@
 
 namespace weft::engine {
 
-// threads 0: all cores of the rank. Threads are pinned where no two ranks share a core.
+// threads 0: all cores of the rank. Threads are pinned where no two ranks share a core. All but
+// local_rank.
 backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int threads, bool reference,
                                        bool exact = false);
+
+// DeviceOptions::local_rank: among the ranks of this host whose name in `devices` is the same.
+int LocalRankOf(const cluster::Cluster& cluster, std::string_view devices);
 
 // Of what the device holds, and of what this process takes beside it. again: the process has most
 // of it already.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/device_list.h"
 #include "base/log.h"
 #include "model_files/read_tokenizer.h"
 
@@ -30,7 +31,7 @@ Job DraftJob(const std::string& model, const Job& job, int64_t answers) {
     draft.kv_dtype = job.kv_dtype;
     draft.reference = job.reference;
     draft.exact = job.exact;
-    draft.device = job.device;
+    draft.device = backend::DeviceNames(job.device)[0];
     draft.proof = false;
     return draft;
 }
@@ -80,7 +81,7 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
     backend::DeviceOptions options;
     options.reference = job.reference;
     options.exact = job.exact;
-    WEFT_ASSIGN(auto device, backend::OpenDevice(job.device, options));
+    WEFT_ASSIGN(auto device, backend::OpenDevice(backend::DeviceNames(job.device)[0], options));
     WEFT_ASSIGN(const auto rank, Rank::Make(DraftJob(draft_model, job, answers), *cluster, nullptr,
                                             std::move(device)));
     const backend::MemoryUse use = rank->memory();

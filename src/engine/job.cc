@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "backend/device_list.h"
 #include "base/json.h"
 #include "engine/sum_wire.h"
 
@@ -27,6 +28,7 @@ void Fields(OneJob& job, const Visit& visit) {
     visit("reference", job.reference);
     visit("exact", job.exact);
     visit("trace", job.trace);
+    visit("power", job.power);
     visit("verify", job.verify);
     visit("proof", job.proof);
     visit("feed", job.feed);
@@ -155,7 +157,7 @@ Result<Job> JobFromJson(const std::string& text) {
     job.wire = *known_wire;
     job.device_sum = *known_sum;
     WEFT_TRY(CheckRanges(job));
-    WEFT_TRY(backend::CheckDeviceName(job.device));
+    WEFT_TRY(backend::CheckDeviceNames(job.device));
     return job;
 }
 

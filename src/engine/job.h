@@ -23,7 +23,7 @@ struct Job {
     int ep = 0;                 // expert groups of the tensor ranks; 0: chosen by the model
     std::vector<double> split;  // shares; empty: even
     int threads = 0;            // per rank; 0: all cores of the rank
-    std::string device = backend::kDefaultDevice;
+    std::string device = backend::kDefaultDevice;  // or a list (backend/device_list.h)
     int64_t ctx = 0;          // most tokens of a sequence; 0: what the command needs
     int64_t kv_tokens = 0;    // of KV cache, for all sequences together; 0: ctx
     int64_t chunk = 512;      // most rows of a step
@@ -35,6 +35,7 @@ struct Job {
     bool reference = false;   // reference kernels, float32 KV cache
     bool exact = false;       // activations are not rounded
     bool trace = false;       // record op timings
+    bool power = false;       // read sensors of power
     bool proof = true;        // more than one rank: prove the cluster before it serves
     bool verify = false;      // compare checksums of replicated state at every step
     fabric::NetTable net_table = fabric::NetTable::kAuto;

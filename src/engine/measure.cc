@@ -215,4 +215,8 @@ Result<double> TimeTokens(StepRunner& runner, int64_t seqs, int64_t count, int64
     return Explained(runner, run());
 }
 
+Result<std::vector<RankReport>> SurveyRanks(StepRunner& runner) {
+    return Explained(runner, runner.rank().Survey(++runner.step().number));
+}
+
 }  // namespace weft::engine

@@ -36,4 +36,7 @@ Result<Perplexity> ScoreText(StepRunner& runner, std::string_view text, int64_t 
 Result<double> TimePrompts(StepRunner& runner, int64_t seqs, int64_t count);
 Result<double> TimeTokens(StepRunner& runner, int64_t seqs, int64_t count, int64_t depth);
 
+// Between two of them: the reports of all ranks, by rank, as they are now.
+Result<std::vector<RankReport>> SurveyRanks(StepRunner& runner);
+
 }  // namespace weft::engine

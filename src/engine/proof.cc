@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <ranges>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -112,8 +113,13 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
     };
     std::vector<Columns> columns(program.values.size());
     std::vector<bool> partial(program.values.size());
-    for (const program::Op& op : program.ops) {
+    for (const program::Op& op : std::views::reverse(program.ops)) {
         if (op.kind() == OpKind::kAllReduce) partial[static_cast<size_t>(op.inputs[0])] = true;
+        // A shared expert's part goes into the part of the others.
+        const auto* sum = op.attributes.If<program::ExpertSum>();
+        if (sum == nullptr || !sum->base) continue;
+        partial[static_cast<size_t>(op.inputs.back())] =
+            partial[static_cast<size_t>(op.outputs[0])];
     }
     std::vector<std::optional<OpPlace>> places(program.ops.size());
     for (size_t i = 0; i < program.ops.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "backend/device_list.h"
 #include "backend/transfer.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -16,7 +17,6 @@
 #include "engine/sum_wire.h"
 #include "engine/trace.h"
 #include "hw/cpu.h"
-#include "hw/power.h"
 #include "model/adapters.h"
 #include "model/load.h"
 #include "net/link.h"
@@ -106,12 +106,23 @@ Rank::~Rank() {
     cluster_.SetProgress(nullptr);
 }
 
-Status Rank::Plan() {
+Status Rank::OpenDevice() {
     if (device_ == nullptr) {
-        WEFT_ASSIGN(device_,
-                    backend::OpenDevice(job_.device, DeviceOptionsOf(cluster_, job_.threads,
-                                                                     job_.reference, job_.exact)));
+        const int rank = cluster_.rank(), ranks = cluster_.size();
+        WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
+        auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
+        options.local_rank = LocalRankOf(cluster_, job_.device);
+        WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
     }
+    // What a host draws, one of its ranks tells.
+    if (job_.power && power_ == nullptr && LocalRankOf(cluster_, "") == 0) {
+        power_ = std::make_unique<PowerMeter>();
+    }
+    return {};
+}
+
+Status Rank::Plan() {
+    WEFT_TRY(OpenDevice());
     if (source_ == nullptr) {
         WEFT_ASSIGN(source_, model_files::OpenAdapted(job_.model, job_.adapters));
     }
@@ -185,12 +196,15 @@ Status Rank::CheckDevices() {
     for (size_t rank = 0; rank < all.size(); ++rank) {
         const size_t first = rank / tp * tp;
         if (all[rank] == all[first]) continue;
+        const bool cpus = all[rank].starts_with("cpu-") && all[first].starts_with("cpu-");
         return MakeError(ErrorCode::kUsage,
                          "rank {} (host {}) computes on {}, rank {} (host {}) on {}: tensor ranks "
-                         "need devices that give the same bits. Use --pp between these hosts, or "
-                         "WEFT_CPU on the better one",
+                         "need devices that give the same bits. Use --pp between these ranks, or "
+                         "{}",
                          first, cluster_.host(static_cast<int>(first)).name, all[first], rank,
-                         cluster_.host(static_cast<int>(rank)).name, all[rank]);
+                         cluster_.host(static_cast<int>(rank)).name, all[rank],
+                         cpus ? "WEFT_CPU on the better one"
+                              : "devices of one kind and driver for both (--device)");
     }
     return {};
 }
@@ -502,6 +516,13 @@ RankReport Rank::Report() const {
     report.step_s = step_s_;
     report.wait_s = executable_->transfers().waited_s();
     report.energy_uj = ProcessorEnergyUj();
+    if (power_ != nullptr) {
+        for (const PowerReading& reading : power_->Read()) {
+            report.sensors.push_back(reading.sensor);
+            report.sensor_joules.push_back(reading.joules);
+        }
+        report.power_note = power_->note();
+    }
     report.rss_bytes = ResidentBytes();
     report.weight_bytes = use.weight_bytes;
     report.kv_bytes = use.kv_bytes;
@@ -583,6 +604,9 @@ static void ReportFields(Report& r, const Visit& visit) {
     visit("step_s", r.step_s);
     visit("wait_s", r.wait_s);
     visit("energy_uj", r.energy_uj);
+    visit("sensors", r.sensors);
+    visit("sensor_joules", r.sensor_joules);
+    visit("power_note", r.power_note);
     visit("rss_bytes", r.rss_bytes);
     visit("weight_bytes", r.weight_bytes);
     visit("kv_bytes", r.kv_bytes);

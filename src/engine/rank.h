@@ -25,6 +25,7 @@
 #include "engine/proof.h"
 #include "engine/step_message.h"
 #include "fabric/table.h"
+#include "hw/power.h"
 #include "model/model.h"
 #include "model_files/model_file.h"
 
@@ -43,8 +44,13 @@ struct RankReport {
     uint64_t read_bytes = 0;
     uint64_t received_bytes = 0;  // of its weights, from rank 0
     double load_s = 0;
-    double step_s = 0, wait_s = 0;     // in steps; of them, waiting for other ranks
-    int64_t energy_uj = -1;            // of its processors since some time; -1: not readable
+    double step_s = 0, wait_s = 0;  // in steps; of them, waiting for other ranks
+    int64_t energy_uj = -1;         // of its processors since some time; -1: not readable
+    // Where the job asks for it, of the first rank of each host: joules of the host's sensors of
+    // power since it began, by their names; and what stands against some (hw/power.h).
+    std::vector<std::string> sensors;
+    std::vector<double> sensor_joules;
+    std::string power_note;
     int all_reduces = 0;               // of this rank in one step
     std::vector<float> all_reduce_us;  // quantiles of their costs, ascending, evenly spaced;
                                        // waiting for the slower rank left out
@@ -121,6 +127,7 @@ class Rank {
     backend::Step ViewOf(const StepData& step);
     Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
     int64_t Progress() const;
+    Status OpenDevice();
     Status Plan();
     Status CheckDevices();
     Status CheckMemory();
@@ -168,6 +175,7 @@ class Rank {
     std::vector<uint8_t> is_loaded_;  // by ValueId; of different weights by different threads
     std::shared_ptr<backend::Device> device_;  // of two Ranks, where there is a draft model
     std::unique_ptr<backend::Executable> executable_;
+    std::unique_ptr<PowerMeter> power_;
     std::unique_ptr<coll::Comm> tensor_, world_;
     std::optional<backend::CommLinks> stages_;         // of world_
     fabric::NetTableSource table_;                     // of tensor_

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/device_list.h"
 #include "base/log.h"
 #include "engine/feed.h"
 #include "model/shard.h"
@@ -17,6 +18,16 @@ std::string Names(const std::vector<int>& ranks) {
     std::string text;
     for (int rank : ranks) text += fmt::format("{}{}", text.empty() ? "" : ", ", rank);
     return text;
+}
+
+// As far as the names of the devices tell.
+bool TensorRanksAreAlike(const std::string& devices, int tp) {
+    const std::vector<std::string> names = backend::DeviceNames(devices);
+    for (size_t rank = 0; rank < names.size(); ++rank) {
+        const auto group = static_cast<size_t>(tp);
+        if (names[rank] != names[rank / group * group]) return false;
+    }
+    return true;
 }
 
 // What rank 0 says of it.
@@ -35,6 +46,7 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept) {
     const int left = static_cast<int>(kept.size());
     Job next = job;
     next.split.clear();
+    next.device = backend::KeepDevices(job.device, kept);
     if (before.tp == 1) {
         next.tp = 1;
         next.pp = left;
@@ -44,6 +56,10 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept) {
     } else {
         next.tp = before.tp;
         next.pp = left / before.tp;
+    }
+    if (!TensorRanksAreAlike(next.device, next.tp)) {
+        next.tp = 1;
+        next.pp = left;
     }
     if (next.ep > 0 && next.tp % next.ep != 0) next.ep = 0;
     // Shares stay with their ranks, where each rank has its own.

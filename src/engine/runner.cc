@@ -12,6 +12,13 @@ namespace {
 
 constexpr int64_t kRunnerShutdownMs = 5000;
 
+// A rank whose device is gone is as good as lost: the others are told which it is.
+Error Blamed(cluster::Cluster& cluster, const Rank* rank, Error error) {
+    if (rank == nullptr || cluster.size() == 1 || rank->device_status().ok()) return error;
+    return MakeError(ErrorCode::kPeerLost, "rank {} (host {}) has lost its device: {}",
+                     cluster.rank(), cluster.host(cluster.rank()).name, error.message);
+}
+
 }  // namespace
 
 Status CompleteJob(Job& job) {
@@ -78,7 +85,7 @@ Status StepRunner::Recover(const Error& error) {
 Error StepRunner::Fail(Error error) {
     if (rank_ != nullptr) rank_->SetIdle(true);
     over_ = true;
-    return cluster_->ReportFailure(std::move(error));
+    return cluster_->ReportFailure(Blamed(*cluster_, rank_.get(), std::move(error)));
 }
 
 Result<std::vector<RankReport>> StepRunner::Finish() {
@@ -104,7 +111,9 @@ Status Work(cluster::Cluster& cluster) {
         if (status.ok()) status = RunWorker(*rank);
         while (!status.ok()) {
             // This process has no use without its device: the others go on, or call another.
-            if (rank != nullptr && !rank->device_status().ok()) return status;
+            if (rank != nullptr && !rank->device_status().ok()) {
+                return Blamed(cluster, rank.get(), status.error());
+            }
             WEFT_TRY(Recover(job, cluster, rank, status.error(), recoveries));
             status = RunWorker(*rank);
         }

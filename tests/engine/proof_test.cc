@@ -14,6 +14,7 @@
 #include "support/fake_cluster.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
+#include "support/tiny_model.h"
 
 namespace weft::engine {
 namespace {
@@ -173,6 +174,31 @@ TEST(Distance, CountsWhatIsNoNumberAsFar) {
     EXPECT_NEAR(Distance(std::vector<float>{1, 0}, std::vector<float>{1, 1}), std::sqrt(0.5), 1e-9);
     EXPECT_TRUE(std::isinf(Distance(std::vector<float>{1, nan}, std::vector<float>{1, 1})));
     EXPECT_TRUE(std::isinf(Distance(std::vector<float>{1}, std::vector<float>{1, 1})));
+}
+
+// A shared expert's part of a sum is no rank's result: on a device that sums in float32, too.
+TEST(ProofPlaces, PartsOfSumsAreNotCompared) {
+    const model::Hyper hyper = support::TinyExpertHyper("qwen2moe");
+    const support::TinySource source(hyper);
+    for (const bool wide : {false, true}) {
+        model::BuildOptions options;
+        options.target.wide_sums = wide;
+        model::Layout layout;
+        layout.tp = 2;
+        const auto program = support::Build(hyper, source, layout, options)[0];
+        int shared = 0, compared = 0;
+        const auto places = PlacesOf(program);
+        for (size_t i = 0; i < places.size(); ++i) {
+            if (program.ops[i].outputs.empty()) continue;
+            const std::string& name = program.value(program.ops[i].outputs[0]).name;
+            const bool part = name.ends_with("ffn_down_shexp") || name.ends_with("ffn_down_exps");
+            EXPECT_FALSE(part && places[i].has_value()) << name;
+            shared += part ? 1 : 0;
+            compared += places[i].has_value() ? 1 : 0;
+        }
+        EXPECT_GT(shared, 0);
+        EXPECT_GT(compared, 10);
+    }
 }
 
 }  // namespace

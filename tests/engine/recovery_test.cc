@@ -38,6 +38,23 @@ TEST(Replan, KeepsTheKindOfLayoutAndTheShares) {
     EXPECT_EQ(alone.tp * alone.pp, 1);
 }
 
+TEST(Replan, RanksKeepTheirDevicesAndUnlikeOnesBecomeStages) {
+    Job job;
+    job.tp = job.pp = 2;
+    job.device = "vulkan:0,vulkan:0,cpu,cpu";
+    const auto stages = ReplanJob(job, 4, {0, 1, 3});
+    ASSERT_TRUE(stages.ok());
+    EXPECT_EQ(stages->device, "vulkan:0,vulkan:0,cpu");
+    EXPECT_EQ(stages->tp, 1);
+    EXPECT_EQ(stages->pp, 3);
+    const auto alike = ReplanJob(job, 4, {0, 1});
+    ASSERT_TRUE(alike.ok());
+    EXPECT_EQ(alike->device, "vulkan:0,vulkan:0");
+    EXPECT_EQ(alike->tp, 2);
+    job.device = "auto";
+    EXPECT_EQ(ReplanJob(job, 4, {0, 1, 3})->device, "auto");
+}
+
 class EngineRecovery : public testing::Test {
   protected:
     void SetUp() override {

@@ -2,109 +2,20 @@
 // words comes of it, and nothing stays behind.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstring>
 #include <string>
 
+#include "gpu/failing_loader.h"
 #include "gpu/gpu_case.h"
-#include "gpu/instance.h"
 #include "support/lavapipe.h"
 
 namespace weft::gpu {
 namespace {
 
-// A loader before the true one. Calls count; one of them gives an error in place of being made.
-// Vulkan's calls are plain functions, so that what they look at is not passed to them.
-struct Faults {
-    PFN_vkGetInstanceProcAddr true_instance = nullptr;
-    PFN_vkGetDeviceProcAddr true_device = nullptr;
-    int fail_at = -1;  // the number of the call that fails; -1: none
-    VkResult with = VK_ERROR_UNKNOWN;
-    std::string hidden;  // a function that is not found
-    int calls = 0;
-    std::string last;
-    std::string failed;  // its name
-    int alive = 0;       // objects made and not destroyed
-};
-Faults faults;
-
-bool IsOne(const char* name, const char* begin) {
-    return std::strncmp(name, begin, std::strlen(begin)) == 0;
-}
-
-// How often a wait asks depends on the machine: of asking in a row, the first counts.
-bool IsPoll(const char* name) {
-    const bool again = faults.last == name && faults.last == "vkGetSemaphoreCounterValue";
-    faults.last = name;
-    return again;
-}
-
-template <typename Tag, typename Function>
-struct Wrap;
-template <typename Tag, typename... Types>
-struct Wrap<Tag, VkResult(VKAPI_PTR*)(Types...)> {
-    static inline VkResult(VKAPI_PTR* real)(Types...) = nullptr;
-    static VKAPI_ATTR VkResult VKAPI_CALL Call(Types... args) {
-        if (IsPoll(Tag::kName)) return real(args...);
-        if (faults.calls++ == faults.fail_at) {
-            faults.failed = Tag::kName;
-            return faults.with;
-        }
-        const VkResult result = real(args...);
-        const bool made = IsOne(Tag::kName, "vkCreate") || IsOne(Tag::kName, "vkAllocateMemory");
-        if (made && result == VK_SUCCESS) ++faults.alive;
-        return result;
-    }
-};
-template <typename Tag, typename... Types>
-struct Wrap<Tag, void(VKAPI_PTR*)(Types...)> {
-    static inline void(VKAPI_PTR* real)(Types...) = nullptr;
-    static VKAPI_ATTR void VKAPI_CALL Call(Types... args) {
-        if (IsOne(Tag::kName, "vkDestroy") || IsOne(Tag::kName, "vkFreeMemory")) --faults.alive;
-        real(args...);
-    }
-};
-
-template <typename Tag, typename Result, typename... Types>
-struct Wrap<Tag, Result(VKAPI_PTR*)(Types...)> {  // cannot fail
-    static inline Result(VKAPI_PTR* real)(Types...) = nullptr;
-    static VKAPI_ATTR Result VKAPI_CALL Call(Types... args) { return real(args...); }
-};
-
-#define WEFT_TEST_TAG(one)                              \
-    struct Tag##one {                                   \
-        static constexpr const char* kName = "vk" #one; \
-    };
-WEFT_VK_GLOBAL(WEFT_TEST_TAG)
-WEFT_VK_INSTANCE(WEFT_TEST_TAG)
-WEFT_VK_DEVICE(WEFT_TEST_TAG)
-
-PFN_vkVoidFunction Substitute(const char* name, PFN_vkVoidFunction found) {
-    if (found == nullptr || faults.hidden == name) return nullptr;
-#define WEFT_TEST_WRAP(one)                                         \
-    if (std::strcmp(name, "vk" #one) == 0) {                        \
-        using Wrapped = Wrap<Tag##one, PFN_vk##one>;                \
-        Wrapped::real = reinterpret_cast<PFN_vk##one>(found);       \
-        return reinterpret_cast<PFN_vkVoidFunction>(Wrapped::Call); \
-    }
-    WEFT_VK_GLOBAL(WEFT_TEST_WRAP)
-    WEFT_VK_INSTANCE(WEFT_TEST_WRAP)
-    WEFT_VK_DEVICE(WEFT_TEST_WRAP)
-    return found;
-}
-
-PFN_vkVoidFunction VKAPI_CALL FindOfDevice(VkDevice device, const char* name) {
-    return Substitute(name, faults.true_device(device, name));
-}
-
-PFN_vkVoidFunction VKAPI_CALL FindOfInstance(VkInstance instance, const char* name) {
-    PFN_vkVoidFunction found = faults.true_instance(instance, name);
-    if (std::strcmp(name, "vkGetDeviceProcAddr") == 0 && faults.hidden != name) {
-        faults.true_device = reinterpret_cast<PFN_vkGetDeviceProcAddr>(found);
-        return reinterpret_cast<PFN_vkVoidFunction>(FindOfDevice);
-    }
-    return Substitute(name, found);
-}
+using test::CodeOf;
+using test::FailAt;
+using test::Faults;
+using test::FindOfInstance;
+using test::vk_faults;
 
 // A life: open, allocate, a kernel, record, submit, wait, times, close.
 Status Live(int index) {
@@ -126,26 +37,17 @@ Status Live(int index) {
     return device->status();
 }
 
-ErrorCode CodeOf(VkResult result) {
-    if (result == VK_ERROR_DEVICE_LOST) return ErrorCode::kPeerLost;
-    return result == VK_ERROR_OUT_OF_HOST_MEMORY ? ErrorCode::kOutOfMemory : ErrorCode::kIo;
-}
-
 class GpuFaults : public testing::Test {
   protected:
     void SetUp() override {
         const Result<int> found = test::FindLavapipe();
         if (!found.ok()) GTEST_SKIP() << found.error().message;
         index_ = *found;
-        faults = Faults{};
+        vk_faults = Faults{};
         true_loader_ = SystemLoader()->get;
     }
     Status LiveWith(int fail_at, VkResult with, const std::string& hidden = "") {
-        faults = Faults{};
-        faults.true_instance = true_loader_;
-        faults.fail_at = fail_at;
-        faults.with = with;
-        faults.hidden = hidden;
+        FailAt(true_loader_, fail_at, with, hidden);
         return Live(index_);
     }
     int index_ = 0;
@@ -155,19 +57,19 @@ class GpuFaults : public testing::Test {
 TEST_F(GpuFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
     const Status whole = LiveWith(-1, VK_SUCCESS);
     ASSERT_TRUE(whole.ok()) << whole.error().message;
-    EXPECT_EQ(faults.alive, 0);
-    const int calls = faults.calls;
+    EXPECT_EQ(vk_faults.alive, 0);
+    const int calls = vk_faults.calls;
     ASSERT_GT(calls, 40);
     for (const VkResult with :
          {VK_ERROR_UNKNOWN, VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_DEVICE_LOST}) {
         // How often a wait asks differs: the last calls may be of a wait that was shorter.
         for (int at = 0; at < calls; ++at) {
             const Status lived = LiveWith(at, with);
-            EXPECT_EQ(faults.alive, 0) << faults.failed << " " << ResultName(with);
-            if (faults.failed.empty()) continue;
-            ASSERT_FALSE(lived.ok()) << faults.failed << " " << ResultName(with);
-            EXPECT_GT(lived.error().message.size(), 20u) << faults.failed;
-            if (faults.failed == "vkGetQueryPoolResults") continue;
+            EXPECT_EQ(vk_faults.alive, 0) << vk_faults.failed << " " << ResultName(with);
+            if (vk_faults.failed.empty()) continue;
+            ASSERT_FALSE(lived.ok()) << vk_faults.failed << " " << ResultName(with);
+            EXPECT_GT(lived.error().message.size(), 20u) << vk_faults.failed;
+            if (vk_faults.failed == "vkGetQueryPoolResults") continue;
             EXPECT_EQ(lived.error().code, CodeOf(with)) << lived.error().message;
         }
     }
@@ -187,19 +89,19 @@ TEST_F(GpuFaults, AFunctionThatIsMissingIsNamed) {
         ASSERT_FALSE(lived.ok()) << name;
         EXPECT_EQ(lived.error().code, ErrorCode::kUnsupported);
         EXPECT_NE(lived.error().message.find(name), std::string::npos) << lived.error().message;
-        EXPECT_EQ(faults.alive, 0) << name;
+        EXPECT_EQ(vk_faults.alive, 0) << name;
     }
 }
 
 TEST_F(GpuFaults, ALostDeviceStaysLost) {
-    faults = Faults{};
-    faults.true_instance = true_loader_;
+    vk_faults = Faults{};
+    vk_faults.true_instance = true_loader_;
     const auto device = OpenDeviceOf(Loader{FindOfInstance}, index_, {});
     ASSERT_TRUE(device.ok()) << device.error().message;
     const auto commands = (*device)->Record();
     ASSERT_TRUE(commands.ok() && (*commands)->End().ok());
-    faults.fail_at = faults.calls;
-    faults.with = VK_ERROR_DEVICE_LOST;
+    vk_faults.fail_at = vk_faults.calls;
+    vk_faults.with = VK_ERROR_DEVICE_LOST;
     EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
     EXPECT_EQ((*device)->status().error().code, ErrorCode::kPeerLost);
     EXPECT_EQ((*device)->Submit(**commands).error().code, ErrorCode::kPeerLost);
@@ -210,12 +112,12 @@ TEST_F(GpuFaults, ALostDeviceStaysLost) {
 }
 
 TEST_F(GpuFaults, WithoutADriverTheListIsEmpty) {
-    faults = Faults{};
-    faults.true_instance = true_loader_;
-    faults.with = VK_ERROR_INCOMPATIBLE_DRIVER;
-    faults.fail_at = 1;  // vkCreateInstance
+    vk_faults = Faults{};
+    vk_faults.true_instance = true_loader_;
+    vk_faults.with = VK_ERROR_INCOMPATIBLE_DRIVER;
+    vk_faults.fail_at = 1;  // vkCreateInstance
     const auto list = ListDevicesOf(Loader{FindOfInstance});
-    ASSERT_EQ(faults.failed, "vkCreateInstance");
+    ASSERT_EQ(vk_faults.failed, "vkCreateInstance");
     ASSERT_TRUE(list.ok()) << list.error().message;
     EXPECT_TRUE(list->empty());
 }

@@ -21,10 +21,9 @@ import tempfile
 import time
 import unittest
 
-SKIPPED = 77
-PATIENCE = 300
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODEL = str(ROOT / "models/abacus/model.gguf")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from vulkan_device import MODEL, PATIENCE, SKIPPED, usable  # noqa: E402
+
 QUESTIONS = ["What is 47 + 38?", "What is 12 * 7?", "What is 90 - 45?", "What is 6 + 6?",
              "What is 81 / 9?"]
 # Weights of 8 bits and fewer meet activations that the CPU rounds to 8 bits and a GPU may not:
@@ -42,20 +41,6 @@ def run(*words, device=None, status=0, env=None):
     if status is not None and done.returncode != status:
         raise AssertionError(f"{' '.join(command)}: status {done.returncode}\n{done.stderr}")
     return done
-
-
-def usable():
-    """The first Vulkan device that weft opens; else why there is none."""
-    why = ""
-    for index in range(8):
-        name = f"vulkan:{index}"
-        done = run("run", MODEL, "-p", "1", "-n", "1", device=name, status=None)
-        if done.returncode == 0:
-            return name, ""
-        why = why or done.stderr.strip()
-        if "no device" in done.stderr:
-            break
-    return None, why
 
 
 def answer(question, *words, device=None):
@@ -148,6 +133,40 @@ class Jobs(unittest.TestCase):
         self.assertTrue(all(e["dur"] >= 0 for e in events))
 
 
+class UnlikeDevices(unittest.TestCase):
+    """Stages on a GPU and on the processor; tensor ranks may not be."""
+
+    def test_stages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "logits.npy")
+            words = ("logits", MODEL, "--tokens", ",".join(str(3 + 5 * i % 90) for i in range(24)),
+                     "--all", "--npy", path)
+            run(*words, "--reference")
+            want = npy(path)
+            for devices in (f"{DEVICE},cpu", f"cpu,{DEVICE}", f"cpu,{DEVICE},cpu"):
+                for reference, most in (((), ROUNDED), (("--reference",), UNROUNDED)):
+                    run(*words, "--pp", str(devices.count(",") + 1), *reference, device=devices)
+                    distance = apart(npy(path), want)
+                    self.assertTrue(distance <= most, f"{devices} {reference}: {distance}")
+            one = answer(QUESTIONS[0]).stdout
+            for devices in (f"{DEVICE},cpu", f"cpu,{DEVICE}"):
+                self.assertEqual(answer(QUESTIONS[0], "--pp", "2", device=devices).stdout, one)
+
+    def test_tensor_ranks_are_refused_by_both_names(self):
+        for layout in (("--tp", "2"), ("--tp", "2", "--transport", "tcp")):
+            done = run("run", MODEL, "-p", "1", *layout, device=f"{DEVICE},cpu", status=2)
+            self.assertRegex(done.stderr, r"rank 0 \(host .*\) computes on vulkan-.*, rank 1 "
+                                          r"\(host .*\) on cpu-.*--pp")
+
+    def test_lists_that_do_not_fit(self):
+        for devices, layout in ((f"{DEVICE},cpu", ("--pp", "3")), (f"{DEVICE},cpu", ())):
+            done = run("run", MODEL, "-p", "1", *layout, device=devices, status=2)
+            self.assertIn("one for all, or one for each", done.stderr)
+        for devices in (f"{DEVICE},", ",", f"{DEVICE},gpu"):
+            self.assertIn("no device", run("run", MODEL, "-p", "1", "--pp", "2", device=devices,
+                                           status=2).stderr)
+
+
 class Refusals(unittest.TestCase):
     def refused(self, *words, status=1, device=None):
         return run(*words, status=status, device=device).stderr
@@ -220,6 +239,15 @@ class Serving(unittest.TestCase):
             top, _ = server.ask(QUESTIONS[0], temperature=0.8, top_k=20, seed=7)
             self.assertEqual(server.ask(QUESTIONS[0], temperature=0.8, top_k=20, seed=7)[0], top)
 
+    def test_answers_of_a_form(self):
+        schema = {"type": "object", "properties": {"sum": {"type": "integer"}},
+                  "required": ["sum"], "additionalProperties": False}
+        form = {"type": "json_schema", "json_schema": {"name": "sum", "schema": schema}}
+        with Server() as server:
+            for question in QUESTIONS[:3]:
+                said, _ = server.ask(question, response_format=form, max_tokens=48)
+                self.assertEqual(list(json.loads(said)), ["sum"], said)
+
     def test_stages_that_compute_ahead(self):
         with Server() as server:
             alone = [server.ask(question)[0] for question in QUESTIONS]
@@ -248,7 +276,7 @@ class Serving(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
-    DEVICE, why_not = usable()
+    DEVICE, why_not = usable(PROGRAM)
     if DEVICE is None:
         print(f"skipped: no Vulkan device to test with: {why_not}", file=sys.stderr)
         sys.exit(SKIPPED)

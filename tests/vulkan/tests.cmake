@@ -1,8 +1,44 @@
 # Whole jobs on a Vulkan device. Exit status 77: there is none.
 find_program(PYTHON3 python3 REQUIRED)
-add_test(NAME vulkan.jobs
-  COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/jobs_test.py $<TARGET_FILE:weft>)
-set_tests_properties(vulkan.jobs PROPERTIES LABELS vulkan SKIP_RETURN_CODE 77 RUN_SERIAL ON
-  TIMEOUT ${WEFT_TEST_SECONDS}
-  ENVIRONMENT "VK_DRIVER_FILES=${WEFT_LAVAPIPE}/icd.json;VK_ICD_FILENAMES=${WEFT_LAVAPIPE}/icd.json"
-  ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
+function(vulkan_job name)
+  cmake_parse_arguments(job "" "" "COMMAND;CONFIGURATIONS" ${ARGN})
+  if(job_CONFIGURATIONS)
+    set(job_CONFIGURATIONS CONFIGURATIONS ${job_CONFIGURATIONS})
+  endif()
+  add_test(NAME vulkan.${name} COMMAND ${PYTHON3} ${job_COMMAND} ${job_CONFIGURATIONS})
+  set_tests_properties(vulkan.${name} PROPERTIES LABELS vulkan SKIP_RETURN_CODE 77 RUN_SERIAL ON
+    TIMEOUT ${WEFT_TEST_SECONDS}
+    ENVIRONMENT "VK_DRIVER_FILES=${WEFT_LAVAPIPE}/icd.json;VK_ICD_FILENAMES=${WEFT_LAVAPIPE}/icd.json"
+    ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
+endfunction()
+set(here ${CMAKE_CURRENT_LIST_DIR})
+vulkan_job(jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft>)
+
+# A GPU that is taken away from a rank.
+if(weft_shaders)
+  add_library(lost_gpu MODULE ${here}/lost_gpu.cc)
+  target_compile_options(lost_gpu PRIVATE -Wall -Wextra -Werror -fno-sanitize=all)
+  target_link_options(lost_gpu PRIVATE -fno-sanitize=all)
+  target_link_libraries(lost_gpu PRIVATE ${CMAKE_DL_LIBS})
+  vulkan_job(lost_gpu COMMAND ${here}/lost_gpu_test.py $<TARGET_FILE:weft> $<TARGET_FILE:lost_gpu>)
+endif()
+
+# Tests of whole jobs that are there for the CPU. What is left out asks for the CPU's bits: a row of
+# a GPU has others in steps of more than 8 rows (docs/gpu.md).
+set(on_vulkan ${here}/on_vulkan.py $<TARGET_FILE:weft> ${CMAKE_BINARY_DIR}/vulkan-cache)
+function(on_vulkan_test name filter)
+  vulkan_job(${name} COMMAND ${on_vulkan} $<TARGET_FILE:cli_tests> --gtest_filter=${filter} ${ARGN})
+endfunction()
+on_vulkan_test(layouts "Layouts.ChunksOfThePrompt:Feed.HostsWithoutTheFile*:Lora.BesideQuantized*:\
+ExpertRuns.AFileThatNeedsExpertGroups*:Drafts.AreTold*:Faults.InDecodeOverTcp")
+on_vulkan_test(every_layout "Layouts*:Feed.*:Lora.*" CONFIGURATIONS nightly)
+on_vulkan_test(every_expert "ExpertRuns.*-*KeepTheBits" CONFIGURATIONS nightly)
+on_vulkan_test(drafts "Drafts.*" CONFIGURATIONS nightly)
+on_vulkan_test(faults "Faults.*-*ManyRuns*" CONFIGURATIONS nightly)
+on_vulkan_test(recovery "Recovery.*" CONFIGURATIONS nightly)
+vulkan_job(serve_drafts COMMAND ${on_vulkan} ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/serve/draft_test.py
+  {} ${CMAKE_SOURCE_DIR}/build/python-packages CONFIGURATIONS nightly)
+# Does the users' benchmark run to its end?
+if(weft_shaders AND WEFT_BENCH)
+  vulkan_job(bench COMMAND ${here}/bench_test.py ${CMAKE_BINARY_DIR})
+endif()

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""Whole jobs in which a rank's GPU is lost, or does not answer, while it decodes (lost_gpu.cc).
+
+    lost_gpu_test.py PROGRAM LIBRARY [UNITTEST ARGUMENT...]
+
+Exit status 77: there is no Vulkan device to test with.
+"""
+import ctypes
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(ROOT / "tests/support")]
+from slowness import slowness  # noqa: E402
+from vulkan_device import MODEL, PATIENCE, SKIPPED, usable  # noqa: E402
+
+TIMEOUT_MS = 3000
+TOKENS = 96
+
+
+def true_loader():
+    """The path of the loader that weft would open; None: there is none."""
+    try:
+        ctypes.CDLL("libvulkan.so.1")
+    except OSError:
+        return None
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    return re.search(r"(/\S*libvulkan\.so\S*)", maps).group(1)
+
+
+class Job:
+    """weft run on ranks whose GPUs can be taken away; ended with the `with`."""
+
+    def __init__(self, *words):
+        self.folder = tempfile.TemporaryDirectory()
+        here = pathlib.Path(self.folder.name)
+        os.symlink(LIBRARY, here / "libvulkan.so.1")
+        paths = [str(here), os.environ.get("LD_LIBRARY_PATH", "")]
+        env = {**os.environ, "WEFT_TEST_VULKAN": LOADER, "WEFT_TEST_GPUS": str(here),
+               "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+        self.process = subprocess.Popen(
+            [PROGRAM, "run", MODEL, "-p", "1 + 1 = 2, 2 + 2 = 4, ", "-n", str(TOKENS), "--temp",
+             "0", "--ignore-eos", "--timeout-ms", str(TIMEOUT_MS), "--device", DEVICE, *words],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        self.said = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+        self.folder.cleanup()
+
+    def decodes(self):
+        """Until some of the answer is there: so many bytes of it that a step is behind."""
+        self.said += os.read(self.process.stdout.fileno(), 1)
+        while len(self.said) < 8:
+            more = os.read(self.process.stdout.fileno(), 1)
+            if not more:
+                raise AssertionError(self.process.communicate()[1].decode())
+            self.said += more
+
+    def pid(self, rank):
+        if rank == 0:
+            return self.process.pid
+        children = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True,
+                                  text=True, check=True).stdout.split()
+        return int(children[rank - 1])
+
+    def strike(self, what, rank):
+        (pathlib.Path(self.folder.name) / f"{what}.{self.pid(rank)}").touch()
+        return time.monotonic()
+
+    def end(self):
+        """Exit status, answer, messages."""
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, (self.said + out).decode(), err.decode()
+
+
+class LostGpu(unittest.TestCase):
+    layout = ("--local", "3", "--tp", "3")
+
+    def whole(self, *words):
+        with Job(*words) as job:
+            status, text, err = job.end()
+        self.assertEqual(status, 0, err)
+        return text
+
+    def struck(self, what, rank, *words):
+        with Job(*words) as job:
+            job.decodes()
+            begin = job.strike(what, rank)
+            return (*job.end(), time.monotonic() - begin)
+
+    def test_it_is_named_and_the_job_ends(self):
+        for rank, words in ((1, self.layout), (0, self.layout),
+                            (1, ("--local", "2", "--pp", "2", "--transport", "tcp"))):
+            status, _, err, seconds = self.struck("lost", rank, *words)
+            self.assertEqual(status, 3, err)
+            self.assertIn("the device is lost", err)
+            self.assertIn(DEVICE, err)
+            self.assertIn(f"rank {rank} (host ", err)
+            self.assertLessEqual(seconds, (TIMEOUT_MS / 1000 + 1) * slowness())
+
+    def test_one_rank_alone(self):
+        status, _, err, seconds = self.struck("lost", 0)
+        self.assertEqual(status, 3, err)
+        self.assertIn("the device is lost", err)
+        self.assertIn("dmesg", err)
+        self.assertLessEqual(seconds, (TIMEOUT_MS / 1000 + 1) * slowness())
+
+    def test_another_process_takes_its_place(self):
+        want = self.whole(*self.layout)
+        status, text, err, _ = self.struck("lost", 1, *self.layout, "--rejoin-ms", "60000")
+        self.assertEqual(status, 0, err)
+        self.assertEqual(text, want)
+        self.assertIn("epoch 2 with 3 ranks", err)
+
+    def test_the_others_go_on(self):
+        want = self.whole(*self.layout)
+        status, text, err, _ = self.struck("lost", 2, *self.layout, "--elastic")
+        self.assertEqual(status, 0, err)
+        self.assertEqual(text, want)
+        self.assertIn("epoch 2 with 2 ranks", err)
+
+    def test_one_that_does_not_answer_is_named(self):
+        status, _, err, seconds = self.struck("hangs", 1, *self.layout)
+        self.assertEqual(status, 3, err)
+        self.assertIn("rank 1", err)
+        self.assertLessEqual(seconds, (3 * TIMEOUT_MS / 1000 + 1) * slowness())
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    LIBRARY = os.path.abspath(sys.argv.pop(1))
+    LOADER = true_loader()
+    DEVICE, why_not = usable(PROGRAM) if LOADER else (None, "no libvulkan.so.1")
+    if DEVICE is None:
+        print(f"skipped: no Vulkan device to test with: {why_not}", file=sys.stderr)
+        sys.exit(SKIPPED)
+    unittest.main()

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Runs a test of whole jobs on a Vulkan device: tests that start weft start it by a script that
+adds --device to what computes, where the test says no device itself. Lavapipe will do.
+
+    on_vulkan.py WEFT CACHE COMMAND [ARGUMENT...]
+
+CACHE: a folder in which compiled kernels stay from one run to the next. "{}" in an argument is the
+script; gtest programs find it as WEFT_TEST_PROGRAM. Exit status 77: there is no device.
+"""
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from vulkan_device import SKIPPED, keep_kernels, usable  # noqa: E402
+
+# Tests have no cache for weft itself (support/run_weft.h): here kernels are kept as for users.
+SCRIPT = """#!/bin/sh
+export XDG_CACHE_HOME={cache}
+case " $* " in
+*" --device "* | *" --help "*) exec {weft} "$@" ;;
+esac
+case $1 in
+run | serve | logits | perplexity) exec {weft} "$@" --device {device} ;;
+bench) [ "$2" = serve ] || exec {weft} "$@" --device {device} ;;
+esac
+exec {weft} "$@"
+"""
+
+
+def main():
+    weft, cache, *command = sys.argv[1:]
+    weft = os.path.abspath(weft)
+    cache = pathlib.Path(cache).resolve()
+    (cache / "mesa").mkdir(parents=True, exist_ok=True)
+    keep_kernels(cache / "mesa")
+    device, why = usable(weft)
+    if device is None:
+        print(f"skipped: no Vulkan device to test with: {why}", file=sys.stderr)
+        return SKIPPED
+    with tempfile.TemporaryDirectory() as folder:
+        script = pathlib.Path(folder) / "weft"
+        script.write_text(SCRIPT.format(weft=shlex.quote(weft), device=device,
+                                        cache=shlex.quote(str(cache))))
+        script.chmod(0o755)
+        words = [word.replace("{}", str(script)) for word in command]
+        env = {**os.environ, "WEFT_TEST_PROGRAM": str(script)}
+        return subprocess.run(words, env=env).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""Which Vulkan device a test can use, by the program that it tests."""
+import os
+import pathlib
+import subprocess
+
+SKIPPED = 77
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = str(ROOT / "models/abacus/model.gguf")
+MOST_DEVICES = 8
+PATIENCE = 300
+
+
+def usable(program):
+    """The first that it opens, and ""; else None, and why."""
+    why = ""
+    for index in range(MOST_DEVICES):
+        name = f"vulkan:{index}"
+        done = subprocess.run([program, "run", MODEL, "-p", "1", "-n", "1", "--device", name],
+                              capture_output=True, text=True, timeout=PATIENCE)
+        if done.returncode == 0:
+            return name, ""
+        why = why or done.stderr.strip()
+        if "no device" in done.stderr:
+            break
+    return None, why
+
+
+def keep_kernels(folder):
+    """Mesa's compiled kernels are kept there, also where a test has a cache of its own."""
+    os.environ.setdefault("MESA_SHADER_CACHE_DIR", str(folder))
