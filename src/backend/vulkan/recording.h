@@ -60,6 +60,7 @@ class Recorder {
     Status RecordOp(size_t op, std::span<const Dispatch> dispatches);
     void Run(std::span<const Dispatch> dispatches);
     Status RecordTransfer(size_t op);
+    Status BringRows(program::ValueId id, const OpRange& range);
     Status Open(int32_t op);
     Status Close();
     Status CloseToShow(int32_t op);
