@@ -107,8 +107,8 @@ Status Engine::ReadAlong() {
     return texts_.empty() ? Status() : draft_model_->Guess(texts_);
 }
 
-// Who is in a step for the first time waits no longer; whose the rows of logits will be, and what is
-// wanted of them.
+// Who is in a step for the first time waits no longer; whose the rows of logits will be, and what
+// is wanted of them.
 void Engine::NoteStart() {
     const int64_t now_ns = NowNs();
     StepData& step = runner_->step();

@@ -39,7 +39,8 @@ struct StepData {
     std::vector<int32_t> tokens, positions, output_rows;
     std::vector<Sequence> sequences;
     std::vector<backend::PageCopy> copies;
-    // Rank 0's own, not sent: what will be asked of the output rows' logits. The value is the rank's.
+    // Rank 0's own, not sent: what will be asked of the output rows' logits (which value that is,
+    // the rank knows).
     backend::WantedRows wanted;
 
     // The next step, with no rows yet.

@@ -94,10 +94,9 @@ TEST(VulkanFusion, NothingThatAnotherOpReadsOrWritesOrThatIsSent) {
                   h.program.ops.push_back({program::Scale{2}, {x}, {normed}});
               }),
               Found{});
-    EXPECT_EQ(runs([](Hand& h, ValueId, ValueId, ValueId) {
-                  h.Emit(program::Recv{1}, {}, "received");
-              }),
-              Found{});
+    EXPECT_EQ(
+        runs([](Hand& h, ValueId, ValueId, ValueId) { h.Emit(program::Recv{1}, {}, "received"); }),
+        Found{});
 }
 
 // Operands of a run live until it is computed: nothing else may lie in their place.
@@ -137,15 +136,15 @@ void PrintTo(const FusedCase& c, std::ostream* out) {
 }
 std::vector<FusedCase> FusedCases() {
     return {
-        {"llama", false, 52, 49, 39, 30},      {"qwen2", false, 52, 49, 39, 30},
-        {"qwen3Tied", false, 58, 49, 39, 30},  {"granite", false, 60, 57, 41, 32},
-        {"olmo2", false, 64, 52, 50, 38},      {"smollm3", false, 66, 54, 51, 39},
-        {"phi3Short", false, 52, 49, 39, 30},  {"gemma2", false, 60, 48, 41, 32},
-        {"gemma3", false, 125, 101, 76, 58},     {"gemma4", false, 71, 60, 40, 32},
-        {"mixtral", true, 58, 55, 45, 36},     {"qwen3moe", true, 64, 55, 45, 36},
-        {"qwen2moe", true, 76, 70, 63, 51},    {"deepseekV3", true, 88, 78, 81, 71},
-        {"glm4moe", true, 70, 54, 51, 38},     {"minimaxM2", true, 70, 58, 57, 48},
-        {"gptOss", true, 61, 58, 45, 36},      {"gemma4Moe", true, 107, 87, 73, 53},
+        {"llama", false, 52, 49, 39, 30},     {"qwen2", false, 52, 49, 39, 30},
+        {"qwen3Tied", false, 58, 49, 39, 30}, {"granite", false, 60, 57, 41, 32},
+        {"olmo2", false, 64, 52, 50, 38},     {"smollm3", false, 66, 54, 51, 39},
+        {"phi3Short", false, 52, 49, 39, 30}, {"gemma2", false, 60, 48, 41, 32},
+        {"gemma3", false, 125, 101, 76, 58},  {"gemma4", false, 71, 60, 40, 32},
+        {"mixtral", true, 58, 55, 45, 36},    {"qwen3moe", true, 64, 55, 45, 36},
+        {"qwen2moe", true, 76, 70, 63, 51},   {"deepseekV3", true, 88, 78, 81, 71},
+        {"glm4moe", true, 70, 54, 51, 38},    {"minimaxM2", true, 70, 58, 57, 48},
+        {"gptOss", true, 61, 58, 45, 36},     {"gemma4Moe", true, 107, 87, 73, 53},
     };
 }
 
@@ -157,7 +156,7 @@ struct GoldenProgram {
     explicit GoldenProgram(const FusedCase& c) {
         const std::string path = dir / "golden.gguf";
         if (c.experts) {
-            support::WriteTinyGguf(path, support::ExpertFile(c.name));
+            support::WriteTinyGguf(path, support::ExpertGoldenFile(c.name));
         } else {
             const auto all = support::GoldenCases();
             support::WriteGolden(*std::ranges::find(all, c.name, &support::GoldenCase::name), path);
@@ -305,11 +304,10 @@ TEST(VulkanFusion, ExpertsArePlannedOnceALayer) {
     const auto plans = [&](int32_t rows) {
         const StepShape shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, 64, false};
         const auto all = rig.lowering().LowerStep(shape, {{0, program.ops.size()}}).value();
-        const gpu::Kernel* const plan = TheContext(device)
-                                            .kernels
-                                            .Get("expert_plan", {GroupSize(device->description())},
-                                                 kPlanArgsBytes, 0)
-                                            .value();
+        const gpu::Kernel* const plan =
+            TheContext(device)
+                .kernels.Get("expert_plan", {GroupSize(device->description())}, kPlanArgsBytes, 0)
+                .value();
         return std::ranges::count(all, plan, &Dispatch::kernel);
     };
     EXPECT_EQ(plans(8), 0);
@@ -422,8 +420,8 @@ TEST_F(TopInStep, RowsEachHaveTheirOwn) {
     }
 }
 
-// What was not asked for, or in too many rows or too much of, takes a submission of its own; and what
-// a step before was asked for is not that of this one.
+// What was not asked for, or in too many rows or too much of, takes a submission of its own; and
+// what a step before was asked for is not that of this one.
 TEST_F(TopInStep, OtherQuestionsAreAnsweredAsBefore) {
     WEFT_VULKAN(device);
     Compile(device);

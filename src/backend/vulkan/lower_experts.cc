@@ -68,8 +68,8 @@ Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs&
     plan.experts = args.experts;
     plan.tile = static_cast<uint32_t>(place.tile);
     plan.most_blocks = static_cast<uint32_t>(place.most_blocks);
-    const std::string contents = fmt::format("{} {} {} {} {}", ids, slots, plan.first_expert,
-                                             plan.experts, plan.tile);
+    const std::string contents =
+        fmt::format("{} {} {} {} {}", ids, slots, plan.first_expert, plan.experts, plan.tile);
     if (!e.MustFill("expert plan", contents)) return place;
     WEFT_TRY(
         e.Run("expert_plan", {GroupSize(e.gpu())}, plan, {1, 1, 1}, {e.All(ids)}, {place.region}));

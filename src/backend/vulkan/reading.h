@@ -1,5 +1,5 @@
-// What a step left, read by the host: elements of a kept value, and the best of a row. Either may be
-// in mapped memory already. And commands that run by themselves.
+// What a step left, read by the host: elements of a kept value, and the best of a row. Either may
+// be in mapped memory already. And commands that run by themselves.
 //
 // Thread: one caller.
 #pragma once
