@@ -21,7 +21,7 @@ void CheckStep(const Step& step, const CompileOptions& options, bool ends_with_e
         WEFT_CHECK(from >= 0 && from < options.kv_pages && to >= 0 && to < options.kv_pages);
     }
     for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
-    WEFT_CHECK(step.top.count >= 0 && step.top.count <= step.top.columns);
+    WEFT_CHECK(step.wanted.top >= 0 && step.wanted.top <= step.wanted.columns);
 }
 
 bool EndsWithExchange(const program::Program& program) {

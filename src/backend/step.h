@@ -29,14 +29,15 @@ struct PageCopy {
 // have the third of the step before between them.
 enum class StepPart { kWhole, kCompute, kSend, kReceive };
 
-// The best `count` of the first `columns` elements of each row of a kept value [R, n] will be asked
-// for (Executable::ReadTop), or fewer of them: a device of its own finds them within the step. Asks
-// for nothing where count is 0, and binds nobody.
-struct WantedTop {
+// What will be asked of each row of a kept value [R, n] once the step is done: the best `top`, or
+// fewer, of its first `columns` elements (Executable::ReadTop; 0: none), all of it (Read). A device
+// with memory of its own brings them along. It binds nobody: other questions are answered, too.
+struct WantedRows {
     program::ValueId value = program::kNoValue;
     int64_t columns = 0;
-    int32_t count = 0;
-    auto operator<=>(const WantedTop&) const = default;
+    int32_t top = 0;
+    bool whole = false;
+    auto operator<=>(const WantedRows&) const = default;
 };
 
 struct Step {
@@ -47,7 +48,7 @@ struct Step {
     std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
     std::span<const PageCopy> copies{};
     StepPart part = StepPart::kWhole;
-    WantedTop top{};
+    WantedRows wanted{};
 };
 
 }  // namespace weft::backend

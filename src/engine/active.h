@@ -39,6 +39,12 @@ struct Engine::Active {
     // Whether the next token must follow the matcher.
     bool constrained() const { return request.matcher && request.constrain_after.empty(); }
 
+    // What saying a token will ask of its logits.
+    void Want(backend::WantedRows& wanted) const {
+        sampler.Want(constrained(), wanted);
+        wanted.whole = wanted.whole || request.logprobs >= 0;
+    }
+
     Sequence sequence;
     AnswerDrafts drafts;
     size_t drafted_at = 0;  // tokens of the text that the sequence's draft, or none, was chosen for

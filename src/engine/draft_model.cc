@@ -244,8 +244,7 @@ void DraftModel::AddRows(const DraftText& text, Going& going) {
     going.known += rows;
     going.over = text.count == 0 || going.known < size;
     if (going.over) return;
-    const size_t top = going.sampler.TopOf(static_cast<size_t>(step_.top_columns), false);
-    step_.top_count = std::max(step_.top_count, static_cast<int32_t>(top));
+    going.sampler.Want(false, step_.wanted);
     going.output = static_cast<int32_t>(step_.output_rows.size());
     step_.output_rows.push_back(static_cast<int32_t>(step_.tokens.size()) - 1);
 }
@@ -277,7 +276,7 @@ Status DraftModel::Guess(std::span<const DraftText> texts) {
         WEFT_TRY(CheckJob());
         const int64_t begin_ns = NowNs();
         step_.Clear();
-        step_.top_columns = common;
+        step_.wanted.columns = common;
         for (size_t i = 0; i < texts.size(); ++i) AddRows(texts[i], going_[i]);
         if (step_.tokens.empty()) break;
         WEFT_TRY(rank_->Run(step_));

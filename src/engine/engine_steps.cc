@@ -107,12 +107,12 @@ Status Engine::ReadAlong() {
     return texts_.empty() ? Status() : draft_model_->Guess(texts_);
 }
 
-// Who is in a step for the first time waits no longer; whose the rows of logits will be, and what is
-// wanted of them.
+// Who is in a step for the first time waits no longer; whose the rows of logits will be, and what
+// is wanted of them.
 void Engine::NoteStart() {
     const int64_t now_ns = NowNs();
     StepData& step = runner_->step();
-    step.top_columns = rank().hyper().vocab;
+    step.wanted.columns = rank().hyper().vocab;
     now_.rows.clear();
     now_.begin_ns = now_ns;
     now_.decodes = step.output_rows.size() == step.tokens.size();
@@ -123,11 +123,7 @@ void Engine::NoteStart() {
         Active& active = *active_.at(plan.sequence->id);
         if (active.started_ns == 0) active.started_ns = now_ns;
         if (plan.output < 0 && !active.pooler) continue;
-        if (!active.pooler) {
-            const size_t top = active.sampler.TopOf(static_cast<size_t>(step.top_columns),
-                                                    active.constrained());
-            step.top_count = std::max(step.top_count, static_cast<int32_t>(top));
-        }
+        if (!active.pooler) active.Want(step.wanted);
         now_.rows.push_back({plan.sequence->id, plan.output, rows.row_begin, rows.row_count,
                              rows.position, plan.drafted});
     }

@@ -384,7 +384,8 @@ Status Rank::LoadOne(program::ValueId id) {
 
 backend::Step Rank::ViewOf(const StepData& step) {
     backend::Step view = step.View(views_);
-    if (step.top_count > 0) view.top = {logits_, step.top_columns, step.top_count};
+    view.wanted = step.wanted;
+    view.wanted.value = logits_;
     return view;
 }
 

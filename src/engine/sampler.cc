@@ -59,9 +59,16 @@ bool Sampler::Adjusts(bool masked) const {
     return repeats || counts || !options_.bias.empty() || masked;
 }
 
+// How many of the best of so many logits are all that it looks at; 0: it looks at all.
 size_t Sampler::TopOf(size_t columns, bool masked) const {
     const size_t asked = greedy() ? 1 : static_cast<size_t>(options_.top_k);
     return asked == 0 || asked >= columns || Adjusts(masked) ? 0 : asked;
+}
+
+void Sampler::Want(bool masked, backend::WantedRows& wanted) const {
+    const size_t top = TopOf(static_cast<size_t>(wanted.columns), masked);
+    wanted.top = std::max(wanted.top, static_cast<int32_t>(top));
+    wanted.whole = wanted.whole || top == 0;
 }
 
 // adjusted_, the logits, after what changes them.

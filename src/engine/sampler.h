@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/step.h"
 #include "backend/top.h"
 #include "base/result.h"
 
@@ -81,9 +82,9 @@ class Sampler {
     Result<int32_t> Sample(const LogitsRow& logits, const SampleContext& context);
     // What Sample draws from. Greedy: one token. Errors: as Sample.
     Status Distribute(const LogitsRow& logits, const SampleContext& context, Distribution& out);
-    // How many of the best of so many logits are all that Sample and Distribute look at; 0: they
-    // look at all. masked: whether the context will say what is allowed.
-    size_t TopOf(size_t columns, bool masked) const;
+    // Notes what Sample and Distribute will ask of the first `wanted.columns` logits of a row.
+    // masked: whether the context will say what is allowed.
+    void Want(bool masked, backend::WantedRows& wanted) const;
     int32_t DrawFrom(const Distribution& distribution);
     // Whether `drafted`, which was drawn from q (and has a chance there), stays where tokens are to
     // come from p: with the probability min(1, p / q). If not, another one is drawn from
@@ -96,6 +97,7 @@ class Sampler {
     Status Select(const LogitsRow& logits, const SampleContext& context);
     Status SelectTopK(const LogitsRow& logits, const SampleContext& context);
     bool Adjusts(bool masked) const;
+    size_t TopOf(size_t columns, bool masked) const;
     void Adjust(const SampleContext& context);
     void Repeat(std::span<const int32_t> history);
     void Count(std::span<const int32_t> said);

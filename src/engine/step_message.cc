@@ -57,8 +57,7 @@ void StepData::Clear() {
     output_rows.clear();
     sequences.clear();
     copies.clear();
-    top_count = 0;
-    top_columns = 0;
+    wanted = {};
 }
 
 void StepData::Append(std::span<const int32_t> new_tokens, int64_t position, Sequence sequence) {

@@ -39,10 +39,9 @@ struct StepData {
     std::vector<int32_t> tokens, positions, output_rows;
     std::vector<Sequence> sequences;
     std::vector<backend::PageCopy> copies;
-    // Rank 0's own, not sent: so many of the best of each output row's first `top_columns` logits
-    // will be asked for, or fewer (backend::WantedTop).
-    int32_t top_count = 0;
-    int64_t top_columns = 0;
+    // Rank 0's own, not sent: what will be asked of the output rows' logits (which value that is,
+    // the rank knows).
+    backend::WantedRows wanted;
 
     // The next step, with no rows yet.
     void Clear();

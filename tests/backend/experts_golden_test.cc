@@ -23,7 +23,7 @@ class ExpertModels : public testing::TestWithParam<const char*> {
   protected:
     void SetUp() override {
         const std::string path = dir_ / "golden.gguf", name = GetParam();
-        WriteTinyGguf(path, ExpertFile(name));
+        WriteTinyGguf(path, ExpertGoldenFile(name));
         source_ = model_files::OpenModel(path).value();
         const auto hyper = model::ReadHyper(*source_);
         ASSERT_TRUE(hyper.ok()) << hyper.error().message;

@@ -10,9 +10,9 @@
 
 namespace weft::support {
 
-inline constexpr const char* kExpertCases[] = {
-    "mixtral", "qwen3moe", "qwen2moe",  "deepseekV2", "deepseekV3",
-    "kimiK2",  "glm4moe",  "minimaxM2", "gptOss",     "gemma4Moe"};
+inline constexpr const char* kExpertCases[] = {"mixtral",    "qwen3moe", "qwen2moe", "deepseekV2",
+                                               "deepseekV3", "kimiK2",   "glm4moe",  "minimaxM2",
+                                               "gptOss",     "gemma4Moe"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -54,7 +54,7 @@ inline TinyFile ExpertSigmoidFile() {
     return file;
 }
 
-inline TinyFile ExpertFile(const std::string& name) {
+inline TinyFile ExpertGoldenFile(const std::string& name) {
     if (name == "mixtral") return ExpertBaseFile("llama");
     if (name == "kimiK2") {
         TinyFile file = ExpertSigmoidFile();

@@ -112,7 +112,7 @@ Status Buffers::Allocate(gpu::Device& device) {
     WEFT_TRY(kv_.Allocate(device));
     WEFT_ASSIGN(transfers_, device.Allocate(transfer_bytes_, gpu::Place::kHost));
     WEFT_ASSIGN(read_, device.Allocate(kReadBytes, gpu::Place::kHost));
-    WEFT_ASSIGN(tops_, device.Allocate(kTopBytes, gpu::Place::kHost));
+    WEFT_ASSIGN(wanted_, device.Allocate(kTopBytes + kWholeBytes, gpu::Place::kHost));
     WEFT_ASSIGN(arena_, device.Allocate(arena_bytes_, gpu::Place::kDevice));
     Place(*program_);
     return {};

@@ -72,7 +72,9 @@ class Buffers {
 
     uint64_t weight_bytes() const { return weights_.total_bytes(); }
     uint64_t kv_bytes() const { return kv_.total_bytes(); }
-    uint64_t arena_bytes() const { return arena_bytes_ + transfer_bytes_ + kReadBytes + kTopBytes; }
+    uint64_t arena_bytes() const {
+        return arena_bytes_ + transfer_bytes_ + kReadBytes + kTopBytes + kWholeBytes;
+    }
 
     // Of what lies where, by ValueId.
     const Piece& WeightPiece(program::ValueId id) const { return pieces_[Index(id)]; }
@@ -98,10 +100,11 @@ class Buffers {
     // What Read() and ReadTop() get by submissions of their own.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
-    // What steps find of the best by themselves: Candidate [rows, count].
+    // What steps bring along (WantedRows): Candidate [rows, top], and from kTopBytes on whole rows.
     static constexpr int64_t kMostTopRows = 64, kMostTop = 64;
     static constexpr uint64_t kTopBytes = kMostTopRows * kMostTop * sizeof(Candidate);
-    const gpu::Buffer& tops() const { return tops_; }
+    static constexpr uint64_t kWholeBytes = uint64_t{4} << 20;
+    const gpu::Buffer& wanted() const { return wanted_; }
 
   private:
     static size_t Index(program::ValueId id) { return static_cast<size_t>(id); }
@@ -119,7 +122,7 @@ class Buffers {
     std::vector<uint64_t> addresses_;
     std::vector<WeightPlace> weight_places_;
     std::vector<CachePlace> caches_, cache_list_;
-    gpu::Buffer arena_, transfers_, read_, tops_;
+    gpu::Buffer arena_, transfers_, read_, wanted_;
 };
 
 }  // namespace weft::backend::vulkan

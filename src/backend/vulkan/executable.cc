@@ -95,7 +95,7 @@ class VulkanExecutable final : public Executable {
     Status MakeGate();
     bool Exchanges() const;
     RecordingKey KeyOf(const Step& step) const;
-    WantedTop TopWithin(const Step& step, const OpRange& ops) const;
+    WantedRows WantedOf(const Step& step, const OpRange& ops) const;
     Status RunStages(Recording& recording, size_t first, bool* too_long);
     Status RunStage(Stage& stage, bool* too_long);
     Status Exchange(const Stage& stage, uint64_t last);
@@ -242,7 +242,9 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
     if (computes && !step.copies.empty()) WEFT_TRY(CopyPages());
     const RecordingKey key = KeyOf(step);
     // Other parts of a step leave what the host reads as it is.
-    if (step.part == StepPart::kWhole || step.part == StepPart::kReceive) reading_.NoteTop({}, 0);
+    if (step.part == StepPart::kWhole || step.part == StepPart::kReceive) {
+        reading_.NoteBrought({}, 0);
+    }
     bool too_long = false;
     if (probe_) {
         WEFT_ASSIGN(Recording once, recordings_.Make(key));
@@ -252,7 +254,9 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
     WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
     const Status status = RunStages(*recording, 0, &too_long);
     if (too_long) recordings_.Drop(key);
-    if (status.ok() && key.work.top.count > 0) reading_.NoteTop(key.work.top, shape_.outputs);
+    if (status.ok() && key.work.wanted.value != program::kNoValue) {
+        reading_.NoteBrought(key.work.wanted, shape_.outputs);
+    }
     return status;
 }
 
@@ -283,28 +287,32 @@ RecordingKey VulkanExecutable::KeyOf(const Step& step) const {
     RecordingKey key{shape_, {OpsOf(step.part)}, {each_op, tracing_, clock}};
     if (probe_ || tracing_) return key;
     key.work.fusion = &fusion_;
-    key.work.top = TopWithin(step, key.work.ops);
+    key.work.wanted = WantedOf(step, key.work.ops);
     if (Exchanges()) key.options.gate = context_->gate.get();
     return key;
 }
 
-// What is wanted of the best, where the step finds it by itself: in few rows, that it computes. So
-// that steps which want a little more share a recording, the count is rounded up.
-WantedTop VulkanExecutable::TopWithin(const Step& step, const OpRange& ops) const {
-    WantedTop top = step.top;
-    if (top.count < 1 || top.count > Buffers::kMostTop || top.count > top.columns) return {};
-    if (shape_.outputs < 1 || shape_.outputs > Buffers::kMostTopRows) return {};
-    const program::Shape& of = program_.value(top.value).shape;
-    if (of[0] != program::kOutputs || top.columns > of[1] || !buffers_.InArena(top.value))
-        return {};
+// What these ops can bring along of what is wanted: few rows, which they compute. The count of the
+// best is rounded up, so that steps which want a little more share a recording.
+WantedRows VulkanExecutable::WantedOf(const Step& step, const OpRange& ops) const {
+    WantedRows wanted = step.wanted;
+    if (wanted.value == program::kNoValue || shape_.outputs == 0) return {};
     const auto range = std::span(program_.ops).subspan(ops.begin, ops.end - ops.begin);
     const bool computes = std::ranges::any_of(range, [&](const program::Op& op) {
-        return std::ranges::find(op.outputs, top.value) != op.outputs.end();
+        return std::ranges::find(op.outputs, wanted.value) != op.outputs.end();
     });
-    if (!computes) return {};
-    const auto rounded = static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(top.count)));
-    top.count = static_cast<int32_t>(std::min<int64_t>(rounded, top.columns));
-    return top;
+    const program::Shape& shape = program_.value(wanted.value).shape;
+    const bool of_outputs = shape.rank == 2 && shape[0] == program::kOutputs;
+    if (!computes || !of_outputs || !buffers_.InArena(wanted.value)) return {};
+    const uint64_t bytes = uint64_t{sizeof(float)} * static_cast<uint64_t>(shape_.outputs) *
+                           static_cast<uint64_t>(shape[1]);
+    wanted.whole = wanted.whole && bytes <= Buffers::kWholeBytes;
+    const bool top = wanted.top > 0 && wanted.top <= Buffers::kMostTop &&
+                     wanted.columns <= shape[1] && shape_.outputs <= Buffers::kMostTopRows;
+    const auto rounded = std::bit_ceil(static_cast<uint32_t>(std::max(wanted.top, 1)));
+    wanted.top = top ? static_cast<int32_t>(std::min<int64_t>(rounded, wanted.columns)) : 0;
+    if (!top) wanted.columns = 0;
+    return top || wanted.whole ? wanted : WantedRows{};
 }
 
 Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {

@@ -63,8 +63,9 @@ class RunFinder {
     // The op that makes the value, where nobody but `reader` needs it.
     int32_t MakerOf(ValueId id, int32_t reader) const {
         const size_t home = Home(id);
-        const bool own = writers_[home].size() == 1 && !pinned_[home] &&
-                         std::ranges::all_of(readers_[home], [&](int32_t r) { return r == reader; });
+        const bool own =
+            writers_[home].size() == 1 && !pinned_[home] &&
+            std::ranges::all_of(readers_[home], [&](int32_t r) { return r == reader; });
         return own && !taken_[static_cast<size_t>(writers_[home][0])] ? writers_[home][0] : kNoOp;
     }
     int32_t MakerOf(ValueId id, int32_t reader, OpKind kind) const {
@@ -95,9 +96,9 @@ class RunFinder {
     void FindHead(ValueId id, int64_t head_dim, int32_t reader, int32_t& norm, int32_t& rope) const;
 
     const Program& program_;
-    std::vector<bool> taken_;                             // by op: in a run
+    std::vector<bool> taken_;                              // by op: in a run
     std::vector<std::vector<int32_t>> writers_, readers_;  // by value: ops
-    std::vector<bool> pinned_;                            // by value: read from outside
+    std::vector<bool> pinned_;                             // by value: read from outside
 };
 
 // Whether `other` writes what `op` touches, or reads what it writes.
@@ -123,7 +124,8 @@ bool RunFinder::MayBeOne(std::span<const int32_t> ops) const {
 std::optional<FusedRun> RunFinder::Make(std::variant<ResidualRun, HeadsRun> what,
                                         std::initializer_list<int32_t> parts) {
     FusedRun run{std::move(what), {}};
-    std::ranges::copy_if(parts, std::back_inserter(run.ops), [](int32_t op) { return op != kNoOp; });
+    std::ranges::copy_if(parts, std::back_inserter(run.ops),
+                         [](int32_t op) { return op != kNoOp; });
     std::ranges::sort(run.ops);
     if (run.ops.size() < 2 || !MayBeOne(run.ops)) return std::nullopt;
     for (const int32_t op : run.ops) taken_[static_cast<size_t>(op)] = true;
@@ -170,8 +172,8 @@ std::optional<FusedRun> RunFinder::FindResidual(int32_t add) {
     run.add = add;
     FindBefore(op.inputs[1], add, run);
     FindNext(run);
-    if (auto made = Make(run, {run.bias, run.norm, run.scale, add, run.sum_scale, run.select,
-                               run.next})) {
+    if (auto made =
+            Make(run, {run.bias, run.norm, run.scale, add, run.sum_scale, run.select, run.next})) {
         return made;
     }
     return std::nullopt;

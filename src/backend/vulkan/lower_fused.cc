@@ -205,8 +205,7 @@ class HeadsLowering {
     }
 
     Status SetKeyAndValue(const AttentionCaches& caches) {
-        WEFT_ASSIGN(args_.k,
-                    SetHead(op_.inputs[1], run_.k_norm, run_.k_rope, 1, &args_.k_weight));
+        WEFT_ASSIGN(args_.k, SetHead(op_.inputs[1], run_.k_norm, run_.k_rope, 1, &args_.k_weight));
         WEFT_ASSIGN(args_.v, SetHead(op_.inputs[2], run_.v_norm, kNoOp, 2, nullptr));
         args_.k_cache = caches.k.address;
         args_.v_cache = caches.v.address;

@@ -48,8 +48,8 @@ Status LowerTop(Emitter& e, const TopRows& rows, int64_t count, uint64_t to) {
         const uint64_t bytes = static_cast<uint64_t>(rows.rows * groups * count) * sizeof(uint64_t);
         WEFT_ASSIGN(const Region kept, e.Scratch(stage % 2 == 0 ? "top a" : "top b", bytes));
         args.to = kept.address;
-        WEFT_TRY(e.Run("top", {256, from_row, 0, one}, args, {groups, rows.rows, 1}, {from},
-                       {kept}));
+        WEFT_TRY(
+            e.Run("top", {256, from_row, 0, one}, args, {groups, rows.rows, 1}, {from}, {kept}));
         args.from = kept.address;
         args.items = static_cast<uint32_t>(groups * count);
         from = kept;

@@ -47,7 +47,7 @@ Result<std::vector<Dispatch>> Lowering::LowerStep(const StepShape& shape, const 
             }
         }
         op_ = static_cast<int32_t>(work.ops.end);
-        return work.top.count == 0 ? Status() : LowerTopOf(work.top);
+        return work.wanted.top == 0 ? Status() : LowerTopOf(work.wanted);
     });
 }
 
@@ -58,9 +58,9 @@ Status Lowering::LowerAt(size_t op, const Fusion* fusion) {
     return run != nullptr ? LowerRun(*this, *run) : LowerOp(*this, program_.ops[op]);
 }
 
-Status Lowering::LowerTopOf(const WantedTop& top) {
-    const TopRows rows{Address(top.value), shape_.outputs, Cols(top.value), top.columns};
-    return LowerTop(*this, rows, top.count, buffers_.tops().address());
+Status Lowering::LowerTopOf(const WantedRows& wanted) {
+    const TopRows rows{Address(wanted.value), shape_.outputs, Cols(wanted.value), wanted.columns};
+    return LowerTop(*this, rows, wanted.top, buffers_.wanted().address());
 }
 
 uint64_t Lowering::Address(program::ValueId id) const {

@@ -28,7 +28,7 @@ struct OpRange {
 struct StepWork {
     OpRange ops;
     const Fusion* fusion = nullptr;  // null: each op by itself
-    WantedTop top{};                 // count 0: none; else it goes to Buffers::tops()
+    WantedRows wanted{};             // goes to Buffers::wanted(); whole rows are the recorder's
     auto operator<=>(const StepWork&) const = default;
 };
 
@@ -84,7 +84,7 @@ class Lowering final : public Emitter {
 
   private:
     Status LowerAt(size_t op, const Fusion* fusion);
-    Status LowerTopOf(const WantedTop& top);
+    Status LowerTopOf(const WantedRows& wanted);
     template <typename Emit>
     Result<std::vector<Dispatch>> Repeat(const StepShape& shape, const Emit& emit) {
         shape_ = shape;

@@ -36,6 +36,7 @@ Status RunAlone(gpu::Device& device, const gpu::Commands& commands, int64_t dead
 Status Reading::Read(program::ValueId id, int64_t first, std::span<float> out,
                      int64_t deadline_ms) {
     WEFT_CHECK(buffers_.InArena(id));
+    if (HasRows(id, first, out)) return {};
     constexpr size_t kMost = Buffers::kReadBytes / sizeof(float);
     gpu::Device& device = *context_.gpu;
     for (size_t at = 0; at < out.size(); at += kMost) {
@@ -54,7 +55,7 @@ Status Reading::Read(program::ValueId id, int64_t first, std::span<float> out,
 
 Status Reading::ReadTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
                         int64_t deadline_ms) {
-    if (Found(id, row, columns, out)) return {};
+    if (HasTop(id, row, columns, out)) return {};
     // More of a row's best are found by the host in a row that it has read.
     if (std::cmp_greater(out.size(), Buffers::kMostTop)) {
         const int64_t stride = lowering_.Cols(id);
@@ -70,15 +71,26 @@ Status Reading::ReadTop(program::ValueId id, int64_t row, int64_t columns, std::
     return {};
 }
 
+// Reads them, where they have been brought.
+bool Reading::HasRows(program::ValueId id, int64_t first, std::span<float> out) const {
+    if (id != brought_.value || !brought_.whole) return false;
+    const int64_t count = brought_rows_ * lowering_.Cols(id);
+    if (first + static_cast<int64_t>(out.size()) > count) return false;
+    const std::byte* const rows = buffers_.wanted().host() + Buffers::kTopBytes;
+    std::memcpy(out.data(), rows + static_cast<size_t>(first) * sizeof(float), out.size_bytes());
+    return true;
+}
+
 // They are in order: fewer of them are the first ones.
-bool Reading::Found(program::ValueId id, int64_t row, int64_t columns,
-                    std::span<Candidate> out) const {
-    if (id != found_.value || columns != found_.columns || row >= found_rows_ ||
-        std::cmp_greater(out.size(), found_.count)) {
+bool Reading::HasTop(program::ValueId id, int64_t row, int64_t columns,
+                     std::span<Candidate> out) const {
+    if (id != brought_.value || columns != brought_.columns || row >= brought_rows_ ||
+        std::cmp_greater(out.size(), brought_.top)) {
         return false;
     }
     const auto bytes = static_cast<int64_t>(sizeof(Candidate));
-    std::memcpy(out.data(), buffers_.tops().host() + row * found_.count * bytes, out.size_bytes());
+    std::memcpy(out.data(), buffers_.wanted().host() + row * brought_.top * bytes,
+                out.size_bytes());
     return true;
 }
 

@@ -1,5 +1,5 @@
-// What a step left, read by the host: elements of a kept value, and the best of a row, which the step
-// itself may have found. And commands that run by themselves.
+// What a step left, read by the host: elements of a kept value, and the best of a row. Either may
+// be in mapped memory already. And commands that run by themselves.
 //
 // Thread: one caller.
 #pragma once
@@ -32,14 +32,15 @@ class Reading {
     Status ReadTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
                    int64_t deadline_ms);
 
-    // Which best the last step found by itself, of so many rows: they are in Buffers::tops().
-    void NoteTop(const WantedTop& top, int64_t rows) {
-        found_ = top;
-        found_rows_ = rows;
+    // What the last step has brought along, of so many rows.
+    void NoteBrought(const WantedRows& wanted, int64_t rows) {
+        brought_ = wanted;
+        brought_rows_ = rows;
     }
 
   private:
-    bool Found(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out) const;
+    bool HasRows(program::ValueId id, int64_t first, std::span<float> out) const;
+    bool HasTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out) const;
     // What a recording of ReadTop is made for.
     struct TopKey {
         program::ValueId id = 0;
@@ -53,8 +54,8 @@ class Reading {
     Lowering& lowering_;
     std::map<TopKey, std::unique_ptr<gpu::Commands>> tops_;
     int64_t generation_ = 0;
-    WantedTop found_;
-    int64_t found_rows_ = 0;
+    WantedRows brought_;
+    int64_t brought_rows_ = 0;
 };
 
 }  // namespace weft::backend::vulkan

@@ -50,6 +50,7 @@ Result<Recording> Recorder::Record(const StepWork& work) {
         WEFT_TRY(Open(static_cast<int32_t>(range.end) - 1));
         Run({next, all.end()});
     }
+    if (work.wanted.whole) WEFT_TRY(BringRows(work.wanted.value, range));
     WEFT_TRY(Close());
     recording_.stages.push_back(std::move(stage_));
     return std::move(recording_);
@@ -72,6 +73,13 @@ Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
         open_.commands->Time(static_cast<uint32_t>(open_.timed.size()));
     }
     return options_.each_op ? CloseToShow(number) : Status();
+}
+
+Status Recorder::BringRows(program::ValueId id, const OpRange& range) {
+    WEFT_TRY(Open(static_cast<int32_t>(range.end) - 1));
+    Copy(buffers_.arena(), buffers_.ArenaOffset(id), buffers_.wanted(), Buffers::kTopBytes,
+         OperandBytes(id));
+    return {};
 }
 
 void Recorder::Run(std::span<const Dispatch> dispatches) {

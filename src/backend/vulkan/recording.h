@@ -65,6 +65,7 @@ class Recorder {
     Status RecordTransfer(size_t op);
     bool CanExchange(const program::Op& op) const;
     Status RecordExchange(size_t op);
+    Status BringRows(program::ValueId id, const OpRange& range);
     Status Open(int32_t op);
     Status Close();
     Status CloseToShow(int32_t op);

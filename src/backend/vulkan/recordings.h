@@ -25,11 +25,7 @@ class Recordings {
   public:
     Recordings(const program::Program& program, const Buffers& buffers, Lowering& lowering,
                gpu::Device& device, const Pace& pace)
-        : program_(program),
-          buffers_(buffers),
-          lowering_(lowering),
-          device_(device),
-          pace_(pace) {}
+        : program_(program), buffers_(buffers), lowering_(lowering), device_(device), pace_(pace) {}
     // Good until the next call of these. Errors: Recorder's.
     Result<Recording*> Get(const RecordingKey& key);
     // One that is not kept.
