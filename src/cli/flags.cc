@@ -169,7 +169,7 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
         .Group(kEngine);
     app.AddFlag("--exact", flags.job.exact,
                 "Round activations to nothing narrower than float32: on a GPU no products in "
-                "8-bit integers, on the CPU the reference kernels, which are slow")
+                "int8 or f16, on the CPU the reference kernels, which are slow")
         .Group(kEngine);
     app.AddOption("--overlap", flags.overlap,
                   "Compute one half of a prompt's rows while the other's sums are on the wire: "

@@ -2,14 +2,14 @@
 // ordinary instructions, for devices without matrix units to test with.
 //
 // Of a product out[m][n] += rows[m][k] * weights[n][k]: operands lie in the shared arrays
-// `half_columns` and `half_weights`, kHalfStride elements a row; results go to `results`,
+// `half_columns` and `half_weights`, kHalfStride fours of elements a row; results go to `results`,
 // kResultStride floats a row.
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 
-const uint kHalfStride = kDeep + 8;      // a multiple of 16 bytes, and not of all banks
+const uint kHalfStride = kDeep / 4 + 2;  // a multiple of 16 bytes, and not of all banks
 const uint kResultStride = kWide + 4;
-shared float16_t half_columns[kTile * kHalfStride];
-shared float16_t half_weights[kWide * kHalfStride];
+shared f16vec4 half_columns[kTile * kHalfStride];
+shared f16vec4 half_weights[kWide * kHalfStride];
 shared float results[kTile * kResultStride];
 
 #ifndef EMULATED
@@ -20,13 +20,14 @@ shared float results[kTile * kResultStride];
 #define MatrixWeights coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define MatrixSums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
-void ClearMatrix(out MatrixSums sums) { sums = MatrixSums(0.0); }
+// Of the sums that go to `results` at this place.
+void ClearMatrix(out MatrixSums sums, uint row, uint column) { sums = MatrixSums(0.0); }
 void LoadRows(out MatrixRows m, uint row, uint k) {
-    coopMatLoad(m, half_columns, row * kHalfStride + k, kHalfStride,
+    coopMatLoad(m, half_columns, row * kHalfStride + k / 4, kHalfStride,
                 gl_CooperativeMatrixLayoutRowMajor);
 }
 void LoadWeightRows(out MatrixWeights m, uint row, uint k) {
-    coopMatLoad(m, half_weights, row * kHalfStride + k, kHalfStride,
+    coopMatLoad(m, half_weights, row * kHalfStride + k / 4, kHalfStride,
                 gl_CooperativeMatrixLayoutColumnMajor);
 }
 void MultiplyAdd(MatrixRows rows, MatrixWeights weights, inout MatrixSums sums) {
@@ -37,32 +38,30 @@ void StoreMatrix(MatrixSums sums, uint row, uint column) {
                  gl_CooperativeMatrixLayoutRowMajor);
 }
 #else
-// The invocations of a subgroup have one element in so many each.
-const uint kMostElements = 256 / 4;
+// Each is a place in shared memory; of the sums, an invocation has every so-manieth element.
 #define MatrixRows uint
 #define MatrixWeights uint
-struct MatrixSums { float of[kMostElements]; };
+#define MatrixSums uint
 
-void ClearMatrix(out MatrixSums sums) {
-    for (uint i = 0; i < kMostElements; ++i) sums.of[i] = 0;
+uint ElementAt(uint i) { return i / 16 * kResultStride + i % 16; }
+void ClearMatrix(out MatrixSums sums, uint row, uint column) {
+    sums = row * kResultStride + column;
+    [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; i < 256; i += gl_SubgroupSize) {
+        results[sums + ElementAt(i)] = 0;
+    }
 }
-void LoadRows(out MatrixRows m, uint row, uint k) { m = row * kHalfStride + k; }
-void LoadWeightRows(out MatrixWeights m, uint row, uint k) { m = row * kHalfStride + k; }
+void LoadRows(out MatrixRows m, uint row, uint k) { m = row * kHalfStride + k / 4; }
+void LoadWeightRows(out MatrixWeights m, uint row, uint k) { m = row * kHalfStride + k / 4; }
 void MultiplyAdd(MatrixRows rows, MatrixWeights weights, inout MatrixSums sums) {
-    for (uint i = 0; i * gl_SubgroupSize < 256; ++i) {
-        const uint element = i * gl_SubgroupSize + gl_SubgroupInvocationID;
-        float sum = sums.of[i];
-        for (uint k = 0; k < 16; ++k) {
-            sum = fma(float(half_columns[rows + element / 16 * kHalfStride + k]),
-                      float(half_weights[weights + element % 16 * kHalfStride + k]), sum);
+    [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; i < 256; i += gl_SubgroupSize) {
+        float sum = results[sums + ElementAt(i)];
+        [[dont_unroll]] for (uint k = 0; k < 4; ++k) {
+            const vec4 x = vec4(half_columns[rows + i / 16 * kHalfStride + k]);
+            const vec4 w = vec4(half_weights[weights + i % 16 * kHalfStride + k]);
+            sum += dot(x, w);
         }
-        sums.of[i] = sum;
+        results[sums + ElementAt(i)] = sum;
     }
 }
-void StoreMatrix(MatrixSums sums, uint row, uint column) {
-    for (uint i = 0; i * gl_SubgroupSize < 256; ++i) {
-        const uint element = i * gl_SubgroupSize + gl_SubgroupInvocationID;
-        results[(row + element / 16) * kResultStride + column + element % 16] = sums.of[i];
-    }
-}
+void StoreMatrix(MatrixSums sums, uint row, uint column) {}
 #endif

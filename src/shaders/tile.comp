@@ -33,12 +33,38 @@
 //: tile_dot_mxfp4 -DMXFP4 -DDOT
 //: tile_dot_w4 -DW4 -DDOT
 //: tile_dot_w8 -DW8 -DDOT
+//: tile_matrix_f16 -DF16 -DMATRIX : coopmat
+//: tile_matrix_q4_0 -DQ4_0 -DMATRIX : coopmat
+//: tile_matrix_q4_1 -DQ4_1 -DMATRIX : coopmat
+//: tile_matrix_q5_0 -DQ5_0 -DMATRIX : coopmat
+//: tile_matrix_q5_1 -DQ5_1 -DMATRIX : coopmat
+//: tile_matrix_q8_0 -DQ8_0 -DMATRIX : coopmat
+//: tile_matrix_q2_k -DQ2_K -DMATRIX : coopmat
+//: tile_matrix_q3_k -DQ3_K -DMATRIX : coopmat
+//: tile_matrix_q4_k -DQ4_K -DMATRIX : coopmat
+//: tile_matrix_q5_k -DQ5_K -DMATRIX : coopmat
+//: tile_matrix_q6_k -DQ6_K -DMATRIX : coopmat
+//: tile_matrix_iq4_nl -DIQ4_NL -DMATRIX : coopmat
+//: tile_matrix_iq4_xs -DIQ4_XS -DMATRIX : coopmat
+//: tile_matrix_tq2_0 -DTQ2_0 -DMATRIX : coopmat
+//: tile_matrix_mxfp4 -DMXFP4 -DMATRIX : coopmat
+//: tile_matrix_w4 -DW4 -DMATRIX : coopmat
+//: tile_matrix_w8 -DW8 -DMATRIX : coopmat
+//: tile_matrix_emulated_f16 -DF16 -DMATRIX -DEMULATED
+//: tile_matrix_emulated_q4_0 -DQ4_0 -DMATRIX -DEMULATED
+//: tile_matrix_emulated_q8_0 -DQ8_0 -DMATRIX -DEMULATED
+//: tile_matrix_emulated_q4_k -DQ4_K -DMATRIX -DEMULATED
+//: tile_matrix_emulated_q6_k -DQ6_K -DMATRIX -DEMULATED
+//: tile_matrix_emulated_mxfp4 -DMXFP4 -DMATRIX -DEMULATED
+//: tile_matrix_emulated_w4 -DW4 -DMATRIX -DEMULATED
+//: tile_matrix_emulated_w8 -DW8 -DMATRIX -DEMULATED
 // Products of a weight and more than a few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
 // A workgroup of 128 makes kTile rows of the step (y) by 64 rows of the weight (x) of the output, 32
 // columns at a time: these of the weight are decoded to shared memory once for all rows. A sum is
 // one chain of fma over the columns in order, so that it depends on nothing else.
-// DOT: x are the planes of quantize_x.comp (dot.glsl).
+// DOT: x are the planes of quantize_x.comp (dot.glsl). MATRIX: those of halve_x.comp, multiplied by
+// matrix units (tile_matrix.glsl).
 //
 // z  kHeads: a matrix of the stack and its columns of x and y.
 // y  kExperts: a block of expert_plan.comp, up to kTile slots of one expert.
@@ -61,19 +87,30 @@ layout(push_constant, scalar) uniform Args {
     uint n, cols, rows;   // of a matrix; rows of x
     uint first_expert, experts, used;
     uint by_token;   // x has a row for each row of the step, not for each slot
-    uint scales_at;  // of DOT: scales of x lie so many times 256 bytes behind its codes
+    uint scales_at;  // scales of x lie so many times 256 bytes behind its codes or halves
 } a;
 
 const uint kSize = 128;
 const uint kWide = 64;     // rows of the weight
 const uint kDeep = 32;     // columns
-const uint kAcross = 16;   // invocations across the rows of the weight, 4 rows each
-const uint kRowsEach = kTile / (kSize / kAcross);
 
 shared uint slots[kTile];
 
-#ifdef DOT
+// Row `row` of the tile: where its columns begin.
+uint64_t RowOfX(uint64_t x, uint64_t x_stride, uint row) {
+    return x + (a.by_token != 0 ? slots[row] / a.used : slots[row]) * x_stride;
+}
+void StoreElement(uint64_t y, uint64_t y_stride, uint head, uint row, uint column, float value) {
+    if (column >= a.n) return;
+    precise float sum = value;
+    if (a.bias != 0) sum = sum + Floats(a.bias).at[head + column];
+    Floats(y + slots[row] * y_stride).at[column] = sum;
+}
+
+#if defined(DOT)
 #include "tile_dot.glsl"
+#elif defined(MATRIX)
+#include "tile_matrix.glsl"
 #else
 #include "tile_float.glsl"
 #endif
@@ -81,7 +118,7 @@ shared uint slots[kTile];
 void main() {
     const uint lane = gl_LocalInvocationIndex;
     PrepareType(lane, kSize);
-    uint64_t x = a.x, y = a.y, x_stride = uint64_t(a.cols) * X_BYTES, y_stride = uint64_t(a.n) * 4;
+    uint64_t x = a.x, y = a.y, x_stride = XStride(), y_stride = uint64_t(a.n) * 4;
     uint matrix = 0, begin = gl_WorkGroupID.y * kTile, count = 0;
     if (kKind == kExperts) {
         if (int(gl_WorkGroupID.y) >= Ints(a.plan).at[0]) return;
@@ -105,25 +142,15 @@ void main() {
     }
     barrier();
     const uint head = matrix * a.n, first = gl_WorkGroupID.x * kWide;
-    const uint across = lane % kAcross, down = lane / kAcross * kRowsEach;
-    precise vec4 sums[kRowsEach];
-    [[unroll]] for (uint i = 0; i < kRowsEach; ++i) sums[i] = vec4(0);
+    Sums sums;
+    Clear(sums);
+    BeginTile(head, first, x, x_stride, count, lane);
     for (uint deep = 0; deep < a.cols; deep += kDeep) {
         LoadWeights(head, first, deep, lane);
         LoadColumns(x, x_stride, count, deep, lane);
         barrier();
-        AddProducts(across, down, sums);
+        AddProducts(lane, sums);
         barrier();
     }
-    [[unroll]] for (uint i = 0; i < kRowsEach; ++i) {
-        if (down + i >= count) continue;
-        const uint64_t at = y + slots[down + i] * y_stride;
-        [[unroll]] for (uint c = 0; c < 4; ++c) {
-            const uint o = first + 4 * across + c;
-            if (o >= a.n) continue;
-            precise float sum = sums[i][c];
-            if (a.bias != 0) sum = sum + Floats(a.bias).at[head + o];
-            Floats(at).at[o] = sum;
-        }
-    }
+    StoreTile(x, x_stride, y, y_stride, head, first, count, lane, sums);
 }

@@ -1,6 +1,8 @@
 // Of tile.comp: products of int8. x is an address among the codes of x.
 #include "dot.glsl"
-#define X_BYTES 1
+#include "tile_sums.glsl"
+
+uint64_t XStride() { return uint64_t(a.cols); }
 
 // Words of four codes, those of four rows side by side; of these rows, scales and offsets.
 const uint kWords = kDeep / 4;
@@ -46,8 +48,7 @@ void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lan
     const uint64_t scales = a.x + uint64_t(a.scales_at) * 256;
     for (uint job = lane; job < kTile * 2; job += kSize) {
         const uint row = job % kTile, side = job / kTile;
-        const uint64_t at =
-            x + (a.by_token != 0 ? slots[row] / a.used : slots[row]) * x_stride + begin;
+        const uint64_t at = RowOfX(x, x_stride, row) + begin;
         uvec4 codes = uvec4(0);
         uvec2 block = uvec2(0);
         if (row < count) {
@@ -65,7 +66,8 @@ void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lan
 }
 
 // sums += products of the columns loaded.
-void AddProducts(uint across, uint down, inout vec4 sums[kRowsEach]) {
+void AddProducts(uint lane, inout Sums sums) {
+    const uint across = Across(lane), down = Down(lane);
     [[unroll]] for (uint part = 0; part < PARTS; ++part) {
         ivec4 dots[kRowsEach];
         [[unroll]] for (uint i = 0; i < kRowsEach; ++i) dots[i] = ivec4(0);
@@ -87,8 +89,8 @@ void AddProducts(uint across, uint down, inout vec4 sums[kRowsEach]) {
 #if OFFSETS == 1
             value = fma(weight_offsets[part * kWideFours + across], vec4(sum), value);
 #endif
-            precise vec4 total = fma(vec4(column_scales[down + i]), value, sums[i]);
-            sums[i] = total;
+            precise vec4 total = fma(vec4(column_scales[down + i]), value, sums.of[i]);
+            sums.of[i] = total;
         }
     }
 }

@@ -1,5 +1,7 @@
 // Of tile.comp: products of floats.
-#define X_BYTES 4
+#include "tile_sums.glsl"
+
+uint64_t XStride() { return uint64_t(a.cols) * 4; }
 
 shared vec4 weights[kDeep * (kWide / 4 + 1)];
 shared vec4 columns[kDeep * (kTile / 4 + 1)];
@@ -32,7 +34,7 @@ void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lan
     for (uint job = lane; job < kTile * kDeep / 4; job += kSize) {
         const uint row = job % kTile, four = job / kTile;
         const uint column = begin + 4 * four;
-        const uint64_t at = x + (a.by_token != 0 ? slots[row] / a.used : slots[row]) * x_stride;
+        const uint64_t at = RowOfX(x, x_stride, row);
         vec4 value = vec4(0);
         if (row < count && column < a.cols) {
             if (kWhole) {
@@ -50,20 +52,21 @@ void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lan
 }
 
 // sums += products of the columns loaded.
-void AddProducts(uint across, uint down, inout precise vec4 sums[kRowsEach]) {
+void AddProducts(uint lane, inout Sums sums) {
+    const uint across = Across(lane), down = Down(lane);
     for (uint k = 0; k < kDeep; ++k) {
         const vec4 w = weights[k * (kWide / 4 + 1) + across];
         const uint at = k * (kTile / 4 + 1) + down / 4;
         if (kRowsEach == 2) {
             const vec2 x2 = (down & 2) != 0 ? columns[at].zw : columns[at].xy;
-            sums[0] = fma(w, x2.xxxx, sums[0]);
-            sums[kRowsEach - 1] = fma(w, x2.yyyy, sums[kRowsEach - 1]);
+            sums.of[0] = fma(w, x2.xxxx, sums.of[0]);
+            sums.of[kRowsEach - 1] = fma(w, x2.yyyy, sums.of[kRowsEach - 1]);
             continue;
         }
         [[unroll]] for (uint i = 0; i < kRowsEach; i += 4) {
             const vec4 x4 = columns[at + i / 4];
             [[unroll]] for (uint j = 0; j < 4; ++j) {
-                sums[(i + j) % kRowsEach] = fma(w, vec4(x4[j]), sums[(i + j) % kRowsEach]);
+                sums.of[(i + j) % kRowsEach] = fma(w, vec4(x4[j]), sums.of[(i + j) % kRowsEach]);
             }
         }
     }

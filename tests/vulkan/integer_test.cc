@@ -1,5 +1,5 @@
 // Products in 8-bit integers on a GPU, forced where a device is not fast at them: against sums in
-// float64 over all quantized types, hostile activations, and whole models.
+// float64 over all quantized types, hostile activations. (integer_model_test.cc has whole models.)
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -7,11 +7,6 @@
 #include <random>
 #include <vector>
 
-#include "backend/vulkan/vulkan_device.h"
-#include "model_files/model_file.h"
-#include "support/loaded_rank.h"
-#include "support/paths.h"
-#include "support/tiny_model.h"
 #include "tensor/quant_parts.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/weight_types.h"
@@ -66,7 +61,7 @@ struct BlockProduct {
     double value = 0, sizes = 0, rounding = 0;
 };
 
-BlockProduct ProductOf(const RandomWeight& weight, int64_t row, std::span<const float> x) {
+BlockProduct BlockProductOf(const RandomWeight& weight, int64_t row, std::span<const float> x) {
     BlockProduct out;
     const DTypeInfo& info = Info(weight.dtype);
     const std::span<const float> w = weight.Row(row);
@@ -121,14 +116,14 @@ std::vector<float> MultipliedBy(const std::shared_ptr<gpu::Device>& device,
 }
 
 // whole: x was exact in int8.
-void ExpectNear(const RandomWeight& weight, const std::vector<float>& x,
-                const std::vector<float>& bias, const std::vector<float>& y, bool whole) {
+void ExpectBlocksNear(const RandomWeight& weight, const std::vector<float>& x,
+                      const std::vector<float>& bias, const std::vector<float>& y, bool whole) {
     const auto cols = static_cast<size_t>(weight.cols), n = static_cast<size_t>(weight.rows);
     ASSERT_EQ(y.size() * cols, x.size() * n);
     for (size_t t = 0; t < x.size() / cols; ++t) {
         for (size_t r = 0; r < n; ++r) {
-            BlockProduct exact =
-                ProductOf(weight, static_cast<int64_t>(r), std::span(x).subspan(t * cols, cols));
+            BlockProduct exact = BlockProductOf(weight, static_cast<int64_t>(r),
+                                                std::span(x).subspan(t * cols, cols));
             const double added = bias.empty() ? 0 : static_cast<double>(bias[r]);
             exact.value += added;
             exact.sizes += std::fabs(added);
@@ -151,7 +146,7 @@ void ExpectShapeOf(const std::shared_ptr<gpu::Device>& device, DType dtype, int6
     for (const bool whole : {true, false}) {
         const std::vector<float> x =
             whole ? WholeValues(rows * cols, seed) : RandomValues(rows * cols, seed);
-        ExpectNear(weight, x, bias, MultipliedBy(device, weight, x, bias), whole);
+        ExpectBlocksNear(weight, x, bias, MultipliedBy(device, weight, x, bias), whole);
     }
 }
 
@@ -237,7 +232,7 @@ TEST(VulkanIntegers, HostileRows) {
                 const auto at = [&](int64_t t) { return y[static_cast<size_t>(t * n + r)]; };
                 for (const int64_t t : {0, 1, 2}) EXPECT_TRUE(std::isnan(at(t))) << t << " " << r;
                 for (const int64_t t : {3, 4, 5}) EXPECT_EQ(at(t), bias[static_cast<size_t>(r)]);
-                EXPECT_GT(std::fabs(at(6)), 1e30f);
+                EXPECT_TRUE(weight.Row(r)[100] == 0 || std::fabs(at(6)) > 1e30f) << at(6);
             }
             ASSERT_EQ(std::memcmp(y.data() + 7 * n, plain.data() + 7 * n,
                                   static_cast<size_t>((rows - 7) * n) * sizeof(float)),
@@ -290,7 +285,7 @@ TEST(VulkanIntegers, CodesAreMadeOnce) {
     const Status run = e.Run();
     ASSERT_TRUE(run.ok()) << run.error().message;
     EXPECT_EQ(e.Floats(y[3]), e.Floats(y[1]));
-    ExpectNear(second, x, {}, e.Floats(y[1]), true);
+    ExpectBlocksNear(second, x, {}, e.Floats(y[1]), true);
     std::vector<float> doubled = e.Floats(y[0]);
     for (float& value : doubled) value *= 2;
     EXPECT_EQ(e.Floats(y[4]), doubled);
@@ -315,10 +310,10 @@ TEST(VulkanIntegers, AMatrixForEachHead) {
             const std::vector<float> got = e.Floats(y);
             for (int64_t i = 0; i < rows * heads * n; ++i) {
                 const int64_t t = i / (heads * n), row = i % (heads * n), head = row / n;
-                const BlockProduct exact =
-                    ProductOf(weight, row,
-                              std::span(x).subspan(static_cast<size_t>((t * heads + head) * cols),
-                                                   static_cast<size_t>(cols)));
+                const BlockProduct exact = BlockProductOf(
+                    weight, row,
+                    std::span(x).subspan(static_cast<size_t>((t * heads + head) * cols),
+                                         static_cast<size_t>(cols)));
                 const double error =
                     std::fabs(static_cast<double>(got[static_cast<size_t>(i)]) - exact.value);
                 ASSERT_TRUE(error <= FloatBound(cols, exact.sizes)) << Info(dtype).name << " " << i;
@@ -365,7 +360,7 @@ void ExpectExperts(const std::shared_ptr<gpu::Device>& device, DType dtype, int6
         BlockProduct sum;
         for (int64_t slot = i / n * used; slot < (i / n + 1) * used; ++slot) {
             if (matrix_of(slot) < 0) continue;
-            const BlockProduct one = ProductOf(
+            const BlockProduct one = BlockProductOf(
                 weight, matrix_of(slot) * n + i % n,
                 std::span(x).subspan(static_cast<size_t>(slot * cols), static_cast<size_t>(cols)));
             const float value = got[static_cast<size_t>(slot * n + i % n)];
@@ -390,59 +385,6 @@ TEST(VulkanIntegers, Experts) {
             ExpectExperts(device, dtype, rows);
             if (HasFatalFailure()) return;
         }
-    }
-}
-
-// ---- Whole models -------------------------------------------------------------------------------
-
-std::vector<float> LogitsOn(std::shared_ptr<Device> device, const std::string& path,
-                            std::span<const int32_t> tokens, size_t piece) {
-    const auto source = model_files::OpenModel(path).value();
-    const model::Hyper hyper = model::ReadHyper(*source).value();
-    model::BuildOptions options;
-    options.kv_dtype = DType::kF16;
-    options.context = 64;
-    options.target.wide_sums = device->info().target.wide_sums;
-    const program::Program program = support::Build(hyper, *source, {}, options).at(0);
-    return support::LoadedRank(std::move(device), program, *source).Logits(tokens, piece);
-}
-
-double Apart(std::span<const float> got, std::span<const float> want) {
-    double error = 0, size = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-        error += std::pow(static_cast<double>(got[i]) - want[i], 2);
-        size += std::pow(static_cast<double>(want[i]), 2);
-    }
-    return got.size() == want.size() ? std::sqrt(error / size) : INFINITY;
-}
-
-// Rounding to int8 moves an activation by 1/127 / sqrt(12) of its block's peak; sums over a layer
-// average that out, layers add it up: 3e-2 of the logits' length is what the CPU's kernels, which
-// round in the same way, are held to (jobs_test.py). Without it, the order of sums and the cache's
-// float16 are left.
-constexpr double kRoundedModel = 3e-2, kExactModel = 3e-3;
-
-TEST(VulkanIntegers, AWholeModelIsAsNearTheReferenceAsOnTheCpu) {
-    WEFT_INTEGERS(opened);
-    const std::string name = "vulkan:" + std::to_string(opened->description().index);
-    const std::string path = support::TestData("/../../models/abacus/model.gguf");
-    std::vector<int32_t> tokens;
-    for (int32_t i = 0; i < 24; ++i) tokens.push_back(3 + 5 * i % 90);
-    DeviceOptions reference, unrounded;
-    reference.reference = unrounded.exact = true;
-    const std::vector<float> want =
-        LogitsOn(OpenDevice("cpu", reference).value(), path, tokens, 24);
-    const auto integers = Open(name, {}, {.arithmetic = kIntegers}).value();
-    const auto exact = Open(name, unrounded).value();
-    EXPECT_NE(integers->info().identity, exact->info().identity);
-    const std::vector<float> by_row = LogitsOn(integers, path, tokens, 1);
-    EXPECT_EQ(LogitsOn(integers, path, tokens, 5), by_row);
-    for (const size_t piece : {size_t{24}, size_t{1}}) {
-        const double rounded = Apart(LogitsOn(integers, path, tokens, piece), want);
-        const double plain = Apart(LogitsOn(exact, path, tokens, piece), want);
-        EXPECT_FALSE(!(rounded <= kRoundedModel)) << rounded;
-        EXPECT_FALSE(!(plain <= kExactModel)) << plain;
-        EXPECT_GT(rounded, plain);  // or nothing was rounded
     }
 }
 

@@ -5,6 +5,7 @@
 // memory (StepTables). So the commands of a shape are recorded once and submitted again and again.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +61,7 @@ struct StepTables {
 // Bytes of the device that a dispatch touches.
 struct Region {
     uint64_t address = 0, bytes = 0;
+    bool operator==(const Region&) const = default;
     bool Overlaps(const Region& other) const {
         return address < other.address + other.bytes && other.address < address + bytes;
     }
@@ -69,6 +71,10 @@ struct Region {
 struct Arithmetic {
     // Activations for quantized weights are rounded to int8, 32 columns with one scale.
     bool integer = false;
+    // Steps of more rows than a matvec takes are multiplied in f16 on matrix units; kEmulated: by
+    // ordinary instructions that do the same, for tests.
+    enum class Matrix { kNone, kUnits, kEmulated };
+    Matrix matrix = Matrix::kNone;
     auto operator<=>(const Arithmetic&) const = default;
 };
 
@@ -132,16 +138,12 @@ class Emitter {
     // Scratch of the step, for one op or between ops: the same name is the same memory, which is as
     // large as the largest asked for. Barriers come of reads and writes, here as everywhere.
     virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
-    // Scratch `at` holds what dispatches made (`what`) of the bytes `from`: other ops that want the
-    // same of them find it, until one of the two is written. null: it is not there.
-    const Region* FindMade(std::string_view what, const Region& from) const {
-        for (const Made& made : made_) {
-            if (made.what == what && made.from.address == from.address &&
-                made.from.bytes == from.bytes) {
-                return &made.at;
-            }
-        }
-        return nullptr;
+    // Whether `at` holds `what`, made of the bytes `from` by dispatches before: so another op that
+    // wants the same need not make it again. It is so until one of the two is written.
+    bool IsMade(std::string_view what, const Region& from, const Region& at) const {
+        return std::ranges::any_of(made_, [&](const Made& made) {
+            return made.what == what && made.from == from && made.at == at;
+        });
     }
     void NoteMade(std::string_view what, const Region& from, const Region& at) {
         made_.push_back({std::string(what), from, at});

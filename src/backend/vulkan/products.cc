@@ -5,6 +5,8 @@
 #include <cctype>
 #include <limits>
 
+#include "shaders/shaders.h"
+
 namespace weft::backend::vulkan {
 namespace {
 
@@ -21,62 +23,115 @@ bool HasWholeUnits(DType dtype, int64_t cols) {
 constexpr uint32_t kTileInvocations = 128;
 constexpr int64_t kTileWide = 64;
 
-// Arguments of quantize_x.comp.
+// Arguments of quantize_x.comp and of halve_x.comp.
 struct QuantizeArgs {
     uint64_t x = 0, codes = 0, scales = 0;
     uint32_t blocks = 0, unused = 0;
 };
+struct HalveArgs {
+    uint64_t x = 0, halves = 0, scales = 0;
+    uint32_t rows = 0, cols = 0;
+};
 
-// Floats in int8, as quantize_x.comp lays them out: made once for all products that read them.
-struct IntegerRows {
+// x narrower: a plane of elements, and behind it one of scales. Made once for all products that
+// read the same x.
+struct NarrowRows {
+    static constexpr uint64_t kScalesUnit = 256;
     Region region;
     uint32_t scales_at = 0;  // in units of kScalesUnit bytes
+    uint64_t Scales() const { return region.address + scales_at * kScalesUnit; }
 };
-constexpr uint64_t kScalesUnit = 256, kBlockColumns = 32, kBlockScaleBytes = 8;
-constexpr uint32_t kQuantizeInvocations = 64;
+constexpr uint64_t kBlockColumns = 32, kBlockScaleBytes = 8;
+constexpr uint32_t kNarrowInvocations = 64;
+constexpr uint64_t kMostNarrowBytes = std::numeric_limits<uint32_t>::max();
 
-Result<IntegerRows> EmitIntegerRows(Emitter& e, const Region& x) {
-    constexpr const char* kScratch = "int8 rows";
-    const uint64_t count = x.bytes / sizeof(float), blocks = count / kBlockColumns;
-    IntegerRows rows;
-    const uint64_t codes = (count + kScalesUnit - 1) / kScalesUnit * kScalesUnit;
-    rows.scales_at = static_cast<uint32_t>(codes / kScalesUnit);
-    if (const Region* made = e.FindMade(kScratch, x); made != nullptr) {
-        rows.region = *made;
-        return rows;
-    }
-    if (blocks > std::numeric_limits<uint32_t>::max() / kBlockColumns) {
+// What tile_matrix.glsl needs: whole subgroups, four of them or a divisor or multiple of that, and
+// its shared memory.
+bool TakesMatrixTiles(const gpu::Description& gpu) {
+    constexpr uint32_t kSharedBytes = 29 << 10;
+    return gpu.subgroup >= 8 && gpu.subgroup <= kTileInvocations &&
+           std::has_single_bit(gpu.subgroup) && gpu.shared_bytes >= kSharedBytes;
+}
+
+// Their place: so many bytes of elements, and of scales.
+Result<NarrowRows> PlaceNarrow(Emitter& e, const char* what, uint64_t bytes, uint64_t scales) {
+    if (bytes > kMostNarrowBytes) {
         return MakeError(ErrorCode::kUnsupported,
-                         "{} activations of a step are to be products' operands; Vulkan kernels "
-                         "in int8 take 2^32. Use a smaller --chunk, or --exact",
-                         count);
+                         "the {} of a step are {} bytes; Vulkan kernels take {}. Use a smaller "
+                         "--chunk, or --exact",
+                         what, bytes, kMostNarrowBytes);
     }
-    WEFT_ASSIGN(rows.region, e.Scratch(kScratch, codes + blocks * kBlockScaleBytes));
-    QuantizeArgs args;
-    args.x = x.address;
-    args.codes = rows.region.address;
-    args.scales = rows.region.address + codes;
-    args.blocks = static_cast<uint32_t>(blocks);
-    constexpr uint64_t kEach = kQuantizeInvocations * 4 / kBlockColumns;
-    const auto groups = static_cast<int64_t>((blocks + kEach - 1) / kEach);
-    WEFT_TRY(e.Run("quantize_x", {kQuantizeInvocations}, args,
-                   {std::min(groups, kMostGroups), 1, 1}, {x}, {rows.region}));
-    e.NoteMade(kScratch, x, rows.region);
+    NarrowRows rows;
+    const uint64_t units = (bytes + NarrowRows::kScalesUnit - 1) / NarrowRows::kScalesUnit;
+    rows.scales_at = static_cast<uint32_t>(units);
+    WEFT_ASSIGN(rows.region, e.Scratch(what, units * NarrowRows::kScalesUnit + scales));
     return rows;
 }
 
+Result<NarrowRows> EmitIntegerRows(Emitter& e, const Region& x) {
+    constexpr const char* kWhat = "int8 rows";
+    const uint64_t count = x.bytes / sizeof(float), blocks = count / kBlockColumns;
+    WEFT_ASSIGN(const NarrowRows rows, PlaceNarrow(e, kWhat, count, blocks * kBlockScaleBytes));
+    if (e.IsMade(kWhat, x, rows.region)) return rows;
+    QuantizeArgs args;
+    args.x = x.address;
+    args.codes = rows.region.address;
+    args.scales = rows.Scales();
+    args.blocks = static_cast<uint32_t>(blocks);
+    constexpr uint64_t kEach = kNarrowInvocations * 4 / kBlockColumns;
+    const auto groups = static_cast<int64_t>((blocks + kEach - 1) / kEach);
+    WEFT_TRY(e.Run("quantize_x", {kNarrowInvocations}, args, {std::min(groups, kMostGroups), 1, 1},
+                   {x}, {rows.region}));
+    e.NoteMade(kWhat, x, rows.region);
+    return rows;
+}
+
+Result<NarrowRows> EmitHalfRows(Emitter& e, const Region& x, int64_t cols) {
+    constexpr const char* kWhat = "f16 rows";
+    const std::string key = fmt::format("{} of {}", kWhat, cols);
+    const auto columns = static_cast<uint64_t>(cols);
+    const uint64_t count = x.bytes / sizeof(float) / columns;
+    const uint64_t padded = (columns + kBlockColumns - 1) / kBlockColumns * kBlockColumns;
+    WEFT_ASSIGN(const NarrowRows rows,
+                PlaceNarrow(e, kWhat, count * padded * 2, count * sizeof(float)));
+    if (e.IsMade(key, x, rows.region)) return rows;
+    HalveArgs args;
+    args.x = x.address;
+    args.halves = rows.region.address;
+    args.scales = rows.Scales();
+    args.rows = static_cast<uint32_t>(count);
+    args.cols = static_cast<uint32_t>(columns);
+    WEFT_TRY(e.Run("halve_x", {kNarrowInvocations}, args,
+                   {std::min(static_cast<int64_t>(count), kMostGroups), 1, 1}, {x}, {rows.region}));
+    e.NoteMade(key, x, rows.region);
+    return rows;
+}
+
+enum class Operand { kFloats, kIntegers, kHalves };
+
 // The shader of a family ("matvec", "tile") for this weight, and x as it takes it.
-Result<std::string> SetOperand(Emitter& e, std::string_view family, const WeightPlace& weight,
-                               ProductArgs& args, ProductRegions& regions) {
-    if (!IsInteger(e, weight)) {
-        regions.reads.push_back(regions.x);
-        return ShaderOf(family, weight.dtype);
+Result<std::string> SetOperand(Emitter& e, std::string family, Operand operand,
+                               const WeightPlace& weight, ProductArgs& args,
+                               ProductRegions& regions) {
+    NarrowRows rows{.region = regions.x};
+    switch (operand) {
+        case Operand::kFloats: break;
+        case Operand::kIntegers: {
+            WEFT_ASSIGN(rows, EmitIntegerRows(e, regions.x));
+            family += "_dot";
+            break;
+        }
+        case Operand::kHalves: {
+            WEFT_ASSIGN(rows, EmitHalfRows(e, regions.x, weight.cols));
+            family += e.arithmetic().matrix == Arithmetic::Matrix::kUnits ? "_matrix"
+                                                                          : "_matrix_emulated";
+            break;
+        }
     }
-    WEFT_ASSIGN(const IntegerRows rows, EmitIntegerRows(e, regions.x));
     args.x = rows.region.address;
     args.scales_at = rows.scales_at;
     regions.reads.push_back(rows.region);
-    return ShaderOf(std::string(family) + "_dot", weight.dtype);
+    return ShaderOf(family, weight.dtype);
 }
 
 Status SetWeight(const WeightPlace& weight, int64_t rows, ProductArgs& args) {
@@ -133,6 +188,15 @@ bool IsInteger(const Emitter& e, const WeightPlace& weight) {
     return e.arithmetic().integer && !e.reference() && Info(weight.dtype).quantized;
 }
 
+bool HasMatrixKernels(const gpu::Description& gpu) {
+    return !shaders::Find("tile_matrix_q8_0").empty() && TakesMatrixTiles(gpu);
+}
+
+bool IsForMatrix(const Emitter& e, const WeightPlace& weight) {
+    const bool type = weight.dtype == DType::kF16 || Info(weight.dtype).quantized;
+    return e.arithmetic().matrix != Arithmetic::Matrix::kNone && !e.reference() && type;
+}
+
 int64_t TileOf(int64_t rows) {
     return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
@@ -140,7 +204,8 @@ int64_t TileOf(int64_t rows) {
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                   int64_t rows, int64_t depth, ProductRegions regions) {
     WEFT_TRY(SetWeight(weight, rows, args));
-    WEFT_ASSIGN(const std::string shader, SetOperand(e, "matvec", weight, args, regions));
+    const Operand operand = IsInteger(e, weight) ? Operand::kIntegers : Operand::kFloats;
+    WEFT_ASSIGN(const std::string shader, SetOperand(e, "matvec", operand, weight, args, regions));
     // Few kernels a type: 1, 2, 4 or 8 rows.
     const auto at_once =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(rows, kMatvecRows))));
@@ -163,13 +228,20 @@ Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, Produc
                  int64_t rows, int64_t tile, int64_t blocks, int64_t depth,
                  ProductRegions regions) {
     WEFT_TRY(SetWeight(weight, rows, args));
-    WEFT_ASSIGN(const std::string shader, SetOperand(e, "tile", weight, args, regions));
+    const Operand operand = IsForMatrix(e, weight) ? Operand::kHalves
+                            : IsInteger(e, weight) ? Operand::kIntegers
+                                                   : Operand::kFloats;
+    WEFT_ASSIGN(const std::string shader, SetOperand(e, "tile", operand, weight, args, regions));
     regions.reads.push_back(AllOf(weight));
+    // Matrices are shared out among the subgroups.
+    const bool halves = operand == Operand::kHalves;
     return e.Run(shader,
                  {kTileInvocations, static_cast<uint32_t>(tile), static_cast<uint32_t>(kind),
-                  HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u},
+                  HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
+                  halves ? kTileInvocations / e.gpu().subgroup : 1u},
                  args, {(weight.rows + kTileWide - 1) / kTileWide, blocks, depth},
-                 std::move(regions.reads), std::move(regions.writes));
+                 std::move(regions.reads), std::move(regions.writes),
+                 halves ? PinnedSubgroup(e.gpu()) : 0);
 }
 
 Status EmitProduct(Emitter& e, ProductKind kind, const WeightPlace& weight, const ProductArgs& args,

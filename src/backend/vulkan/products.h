@@ -36,7 +36,7 @@ struct ProductArgs {
     uint32_t n = 0, cols = 0, rows = 0;
     uint32_t first_expert = 0, experts = 0, used = 0;
     uint32_t by_token = 0;
-    uint32_t scales_at = 0;  // of int8 rows
+    uint32_t scales_at = 0;  // of rows in int8 or f16
 };
 static_assert(sizeof(ProductArgs) == 128);
 
@@ -48,8 +48,11 @@ struct ProductRegions {
     std::vector<Region> reads, writes;
 };
 
-// Whether products of this weight take x in int8.
+// Whether products of this weight take x in int8, and its tiles in f16.
 bool IsInteger(const Emitter& e, const WeightPlace& weight);
+bool IsForMatrix(const Emitter& e, const WeightPlace& weight);
+// Whether this build has kernels for matrix units, and the device what these need beside them.
+bool HasMatrixKernels(const gpu::Description& gpu);
 
 // y of `rows` rows of x, `depth` times (matrices, slots or sums: z of matvec.comp). args: all but
 // what the weight says.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "backend/vulkan/compile.h"
+#include "backend/vulkan/products.h"
 #include "base/hash.h"
 #include "hw/cpu.h"
 #include "shaders/shaders.h"
@@ -208,20 +209,29 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
 
 Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options) {
     if (options.reference || options.exact) return {};
-    return {.integer = gpu.fast_integer_dot};
+    Arithmetic arithmetic;
+    arithmetic.integer = gpu.fast_integer_dot;
+    if (gpu.cooperative_matrix && HasMatrixKernels(gpu)) {
+        arithmetic.matrix = Arithmetic::Matrix::kUnits;
+    }
+    return arithmetic;
 }
 
 std::string ArithmeticText(const Arithmetic& arithmetic) {
-    return arithmetic.integer ? "float32, int8" : "float32";
+    std::string text = "float32";
+    if (arithmetic.integer) text += ", int8";
+    if (arithmetic.matrix != Arithmetic::Matrix::kNone) text += ", f16 on matrix units";
+    return text;
 }
 
 // The subgroup tells processors apart that lavapipe runs on; its version number says nothing, the
 // driver's text does.
 std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic) {
-    return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}{}", gpu.vendor_id, gpu.device_id,
+    return fmt::format("vulkan-{:x}-{:x}-{:x}-{}-{:016x}{}{}{}", gpu.vendor_id, gpu.device_id,
                        gpu.driver_version, gpu.subgroup,
                        Checksum64(std::as_bytes(std::span(gpu.driver)), ShaderBuild()),
-                       reference ? "-reference" : "", arithmetic.integer ? "-int8" : "");
+                       reference ? "-reference" : "", arithmetic.integer ? "-int8" : "",
+                       arithmetic.matrix != Arithmetic::Matrix::kNone ? "-f16" : "");
 }
 
 Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu) {

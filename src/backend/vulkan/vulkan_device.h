@@ -32,7 +32,7 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
 
 // What products of a device use: what it is fast at, where `options` allow it to round activations.
 Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options);
-// For people: "float32", "float32, int8".
+// For people: "float32", "float32, int8, f16 on matrix units".
 std::string ArithmeticText(const Arithmetic& arithmetic);
 // Of a device: what it computes with, as far as bits depend on it.
 std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic);

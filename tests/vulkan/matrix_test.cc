@@ -1,0 +1,295 @@
+// Tiles in f16 on a GPU's matrix units, which ordinary instructions stand for where there are none:
+// against sums in float64, and numbers that no f16 holds.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "backend/vulkan/products.h"
+#include "tensor/quant_parts.h"
+#include "vulkan/bench_emitter.h"
+#include "vulkan/weight_types.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using test::BenchEmitter;
+using test::kTokens;
+using test::RandomValues;
+using test::RandomWeight;
+using test::ValueId;
+
+// The units' own where there are some.
+Arithmetic MatrixArithmetic(const std::shared_ptr<gpu::Device>& device) {
+    const bool own =
+        device->description().cooperative_matrix && HasMatrixKernels(device->description());
+    Arithmetic arithmetic;
+    arithmetic.matrix = own ? Arithmetic::Matrix::kUnits : Arithmetic::Matrix::kEmulated;
+    return arithmetic;
+}
+
+// Those whose emulation is built.
+constexpr DType kMatrixTypes[] = {DType::kF16,  DType::kQ4_0,  DType::kQ8_0, DType::kQ4_K,
+                                  DType::kQ6_K, DType::kMXFP4, DType::kW4,   DType::kW8};
+
+int64_t MatrixCols(DType dtype, uint32_t seed) {
+    const int64_t block = Info(dtype).block_elements;
+    return block == 1 ? 37 + 64 * static_cast<int64_t>(seed % 3)
+                      : block * (1 + static_cast<int64_t>(seed % 3));
+}
+
+// At least what tile_matrix.glsl makes of a row's scales.
+double RowBound(const RandomWeight& weight, int64_t row) {
+    const DTypeInfo& info = Info(weight.dtype);
+    double most = 0;
+    if (!info.quantized) {
+        for (const float w : weight.Row(row)) most = std::max(most, std::fabs(double{w}));
+        return most;
+    }
+    const std::byte* blocks =
+        weight.blocks.data() + static_cast<size_t>(row * RowBytes(weight.dtype, weight.cols));
+    double scale = 0, offset = 0;
+    for (int64_t b = 0; b < weight.cols / info.block_elements; ++b) {
+        BlockParts parts;
+        SplitBlock(weight.dtype, blocks + b * info.block_bytes, parts);
+        for (int64_t p = 0; p < info.block_elements / kPartElements; ++p) {
+            scale = std::max(scale, std::fabs(double{parts.scale[p]}));
+            offset = std::max(offset, std::fabs(double{parts.offset[p]}));
+        }
+    }
+    return 256 * scale + offset;
+}
+
+struct HalfProduct {
+    double value = 0, bound = 0;
+};
+
+// A driver may cut where it rounds to f16 (2^-10 of a number), and take for zero what is below
+// 2^-14, where the largest of a row is 2^14 at least. exact: both factors are halves as they are.
+// Sums are of float32 in some order, cut perhaps.
+HalfProduct HalfProductOf(const RandomWeight& weight, int64_t row, std::span<const float> x,
+                          bool exact) {
+    const std::span<const float> w = weight.Row(row);
+    HalfProduct out;
+    double sizes = 0, peak = 0, w_sum = 0, x_sum = 0;
+    for (size_t i = 0; i < w.size(); ++i) {
+        out.value += double{w[i]} * double{x[i]};
+        sizes += std::fabs(double{w[i]} * double{x[i]});
+        peak = std::max(peak, std::fabs(double{x[i]}));
+        w_sum += std::fabs(double{w[i]});
+        x_sum += std::fabs(double{x[i]});
+    }
+    const double lost = 0x1p-28 * (w_sum * peak + x_sum * RowBound(weight, row));
+    const auto terms = static_cast<double>(w.size() + 4);
+    out.bound = 2 * terms * 0x1p-23 * sizes + (exact ? 0 : 2.01 * 0x1p-10 * sizes) + lost;
+    return out;
+}
+
+std::vector<float> MatrixMultiplied(const std::shared_ptr<gpu::Device>& device,
+                                    const RandomWeight& weight, const std::vector<float>& x,
+                                    const std::vector<float>& bias = {}) {
+    const int64_t rows = static_cast<int64_t>(x.size()) / weight.cols;
+    BenchEmitter e(device, StepShape{.rows = static_cast<int32_t>(rows)});
+    e.set_arithmetic(MatrixArithmetic(device));
+    const ValueId in = e.AddFloats({kTokens, weight.cols}, x);
+    const ValueId w = e.AddWeight(weight.dtype, {weight.rows, weight.cols}, weight.blocks);
+    const ValueId out = e.AddFloats({kTokens, weight.rows});
+    std::vector<ValueId> inputs = {in, w};
+    if (!bias.empty()) inputs.push_back(e.AddVector(bias));
+    const Status lowered = e.Lower(program::MatMul{}, inputs, {out});
+    EXPECT_TRUE(lowered.ok()) << lowered.error().message;
+    EXPECT_EQ(e.dispatch_count(), rows > kMatvecRows ? 2u : 1u);
+    const Status run = lowered.ok() ? e.Run() : Status{};
+    EXPECT_TRUE(run.ok()) << run.error().message;
+    return e.Floats(out);
+}
+
+void ExpectMatrixProducts(const RandomWeight& weight, const std::vector<float>& x,
+                          const std::vector<float>& bias, const std::vector<float>& y, bool exact) {
+    const auto cols = static_cast<size_t>(weight.cols), n = static_cast<size_t>(weight.rows);
+    ASSERT_EQ(y.size() * cols, x.size() * n);
+    for (size_t i = 0; i < y.size(); ++i) {
+        const size_t t = i / n, r = i % n;
+        HalfProduct want = HalfProductOf(weight, static_cast<int64_t>(r),
+                                         std::span(x).subspan(t * cols, cols), exact);
+        const double added = bias.empty() ? 0 : double{bias[r]};
+        const double error = std::fabs(double{y[i]} - want.value - added);
+        ASSERT_TRUE(error <= want.bound + 0x1p-23 * std::fabs(added))
+            << Info(weight.dtype).name << " " << n << " x " << cols << ": row " << t << " output "
+            << r << " is " << y[i] << ", exact " << want.value + added;
+    }
+}
+
+// All shapes with some types, one with each (compiling kernels is what takes the time here).
+TEST(VulkanMatrix, AllTypesAndShapes) {
+    WEFT_VULKAN(device);
+    uint32_t seed = 0;
+    for (const DType dtype : kMatrixTypes) {
+        for (const auto& [rows, n] : {std::pair{40, 64}, {9, 33}, {17, 7}, {70, 130}}) {
+            ++seed;
+            if (n != 64 && dtype != DType::kF16 && dtype != DType::kQ8_0) continue;
+            const int64_t cols = MatrixCols(dtype, seed);
+            const RandomWeight weight(dtype, n, cols, seed);
+            const std::vector<float> x = RandomValues(rows * cols, seed);
+            const std::vector<float> bias =
+                seed % 2 == 0 ? std::vector<float>{} : RandomValues(n, seed + 1);
+            ExpectMatrixProducts(weight, x, bias, MatrixMultiplied(device, weight, x, bias), false);
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
+// Halves that need no rounding: the order of sums is all that is left.
+TEST(VulkanMatrix, HalvesAreExact) {
+    WEFT_VULKAN(device);
+    for (const int64_t rows : {9, 70}) {
+        const int64_t cols = 101, n = 66;
+        const RandomWeight weight(DType::kF16, n, cols, 2);
+        std::vector<float> x = RandomValues(rows * cols, 3);
+        for (float& value : x) value = std::ldexp(std::round(value * 256), -5);
+        ExpectMatrixProducts(weight, x, {}, MatrixMultiplied(device, weight, x), true);
+    }
+}
+
+TEST(VulkanMatrix, RowsDoNotDependOnOthers) {
+    WEFT_VULKAN(device);
+    for (const DType dtype : {DType::kF16, DType::kQ4_K}) {
+        const int64_t cols = 512, n = 70;
+        const RandomWeight weight(dtype, n, cols, 8);
+        const std::vector<float> x = RandomValues(70 * cols, 9);
+        const std::vector<float> all = MatrixMultiplied(device, weight, x);
+        for (const int64_t count : {9, 20, 33}) {
+            const std::vector<float> part(x.begin() + 11 * cols, x.begin() + (11 + count) * cols);
+            const std::vector<float> y = MatrixMultiplied(device, weight, part);
+            ASSERT_EQ(std::memcmp(y.data(), all.data() + 11 * n, y.size() * sizeof(float)), 0)
+                << Info(dtype).name << " " << count;
+        }
+    }
+}
+
+// Numbers beyond f16 at both ends, NaN and infinity.
+TEST(VulkanMatrix, HostileRows) {
+    WEFT_VULKAN(device);
+    const int64_t cols = 256, n = 21, rows = 12;
+    for (const DType dtype : {DType::kQ4_0, DType::kQ8_0, DType::kF16}) {
+        RandomWeight weight(dtype, n, cols, 4);
+        const std::vector<float> bias(static_cast<size_t>(n), 0.5f);
+        std::vector<float> x = RandomValues(rows * cols, 6);
+        const std::vector<float> plain = MatrixMultiplied(device, weight, x, bias);
+        const auto row = [&](int64_t t) { return x.begin() + t * cols; };
+        row(0)[255] = NAN;
+        row(1)[40] = -INFINITY;
+        std::fill_n(row(2), cols, 0.0f);
+        for (int64_t c = 0; c < cols; ++c) row(3)[c] *= 0x1p100f;
+        for (int64_t c = 0; c < cols; ++c) row(4)[c] *= 0x1p-90f;
+        row(5)[7] = 1e6f;
+        const std::vector<float> y = MatrixMultiplied(device, weight, x, bias);
+        for (int64_t r = 0; r < n; ++r) {
+            EXPECT_TRUE(std::isnan(y[static_cast<size_t>(r)]));
+            EXPECT_TRUE(std::isnan(y[static_cast<size_t>(n + r)]));
+            EXPECT_EQ(y[static_cast<size_t>(2 * n + r)], 0.5f);
+        }
+        const std::vector<float> x_rest(row(3), row(6)),
+            y_rest(y.begin() + 3 * n, y.begin() + 6 * n);
+        ExpectMatrixProducts(weight, x_rest, bias, y_rest, false);
+        ASSERT_EQ(std::memcmp(y.data() + 6 * n, plain.data() + 6 * n,
+                              static_cast<size_t>((rows - 6) * n) * sizeof(float)),
+                  0);
+    }
+}
+
+// Rows of weights of 2^20 and of 2^-20, as blocks can have them.
+TEST(VulkanMatrix, WeightsBeyondHalves) {
+    WEFT_VULKAN(device);
+    const int64_t cols = 64, n = 5, rows = 10;
+    RandomWeight weight(DType::kW8, n, cols, 4);
+    for (int64_t r = 0; r < n; ++r) {
+        const float size = std::ldexp(1.0f, static_cast<int>(20 * (r % 3) - 20));
+        for (size_t b = 0; b < static_cast<size_t>(cols / 32); ++b) {
+            // A scale and a zero point: float32 whose low byte is the zero point.
+            std::byte* block = weight.blocks.data() +
+                               static_cast<size_t>(r * RowBytes(DType::kW8, cols)) +
+                               b * static_cast<size_t>(Info(DType::kW8).block_bytes);
+            const uint32_t word = (std::bit_cast<uint32_t>(size) & ~0xffu) | 131;
+            std::memcpy(block, &word, sizeof word);
+        }
+    }
+    DequantizeRow(DType::kW8, weight.blocks, weight.floats);
+    EXPECT_GT(std::fabs(weight.Row(2)[0]), 65504.0f);
+    const std::vector<float> x = RandomValues(rows * cols, 7);
+    ExpectMatrixProducts(weight, x, {}, MatrixMultiplied(device, weight, x), false);
+}
+
+TEST(VulkanMatrix, AMatrixForEachHead) {
+    WEFT_VULKAN(device);
+    const int64_t heads = 3, n = 10, rows = 21;
+    for (const DType dtype : {DType::kF16, DType::kQ8_0}) {
+        const int64_t cols = MatrixCols(dtype, 0);
+        const RandomWeight weight(dtype, heads * n, cols, 51);
+        const std::vector<float> x = RandomValues(rows * heads * cols, 52);
+        BenchEmitter e(device, StepShape{.rows = static_cast<int32_t>(rows)});
+        e.set_arithmetic(MatrixArithmetic(device));
+        const ValueId in = e.AddFloats({kTokens, heads * cols}, x);
+        const ValueId w = e.AddWeight(dtype, {heads, n, cols}, weight.blocks);
+        const ValueId y = e.AddFloats({kTokens, heads * n});
+        ASSERT_TRUE(e.Lower(program::HeadMatMul{}, {in, w}, {y}).ok());
+        const Status run = e.Run();
+        ASSERT_TRUE(run.ok()) << run.error().message;
+        const std::vector<float> got = e.Floats(y);
+        for (int64_t i = 0; i < rows * heads * n; ++i) {
+            const int64_t t = i / (heads * n), row = i % (heads * n);
+            const HalfProduct want = HalfProductOf(
+                weight, row,
+                std::span(x).subspan(static_cast<size_t>((t * heads + row / n) * cols),
+                                     static_cast<size_t>(cols)),
+                false);
+            const double error = std::fabs(double{got[static_cast<size_t>(i)]} - want.value);
+            ASSERT_TRUE(error <= want.bound) << Info(dtype).name << " " << i;
+        }
+    }
+}
+
+// Slots whose experts are here; what nobody wrote of others is NaN.
+TEST(VulkanMatrix, Experts) {
+    WEFT_VULKAN(device);
+    const int64_t used = 3, held = 4, first = 2, n = 19, rows = 40;
+    for (const bool by_token : {true, false}) {
+        const DType dtype = by_token ? DType::kQ4_K : DType::kMXFP4;
+        const int64_t cols = MatrixCols(dtype, 0), slots = rows * used;
+        const RandomWeight weight(dtype, held * n, cols, 3);
+        std::vector<float> x = RandomValues((by_token ? rows : slots) * cols, 3);
+        std::vector<int32_t> choice(static_cast<size_t>(slots));
+        for (int64_t slot = 0; slot < slots; ++slot) {
+            const int64_t expert = (slot / used * 5 + slot % used * 2) % 7;
+            choice[static_cast<size_t>(slot)] = static_cast<int32_t>(expert);
+            const bool here = expert >= first && expert < first + held;
+            if (!by_token && !here) std::fill_n(x.begin() + slot * cols, cols, NAN);
+        }
+        BenchEmitter e(device, StepShape{.rows = static_cast<int32_t>(rows)});
+        e.set_arithmetic(MatrixArithmetic(device));
+        const ValueId in =
+            by_token ? e.AddFloats({kTokens, cols}, x) : e.AddFloats({kTokens, used, cols}, x);
+        const ValueId ids = e.AddInts({kTokens, used}, choice);
+        const ValueId w = e.AddWeight(dtype, {held, n, cols}, weight.blocks);
+        const ValueId y = e.AddFloats({kTokens, used, n});
+        ASSERT_TRUE(e.Lower(program::ExpertMatMul{.first_expert = first}, {in, ids, w}, {y}).ok());
+        const Status run = e.Run();
+        ASSERT_TRUE(run.ok()) << run.error().message;
+        const std::vector<float> got = e.Floats(y);
+        for (int64_t i = 0; i < slots * n; ++i) {
+            const int64_t slot = i / n, expert = choice[static_cast<size_t>(slot)] - first;
+            if (expert < 0 || expert >= held) continue;
+            const int64_t row = by_token ? slot / used : slot;
+            const HalfProduct want = HalfProductOf(
+                weight, expert * n + i % n,
+                std::span(x).subspan(static_cast<size_t>(row * cols), static_cast<size_t>(cols)),
+                false);
+            const double error = std::fabs(double{got[static_cast<size_t>(i)]} - want.value);
+            ASSERT_TRUE(error <= want.bound) << Info(dtype).name << " " << i;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan
