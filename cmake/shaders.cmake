@@ -102,7 +102,7 @@ macro(weft_shader_file path)
     file(CONFIGURE OUTPUT ${shader_out}/code_${stem}.cc CONTENT "${code}\n}  // namespace weft::shaders\n"
       @ONLY)
     set_source_files_properties(${shader_out}/code_${stem}.cc PROPERTIES
-      OBJECT_DEPENDS "${words}" SKIP_UNITY_BUILD_INCLUSION ON)
+      OBJECT_DEPENDS "${words}")
     target_sources(weft_shaders PRIVATE ${shader_out}/code_${stem}.cc)
   endif()
 endmacro()

@@ -1,11 +1,8 @@
 // weft serve: an OpenAI-compatible server.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 
-#include "backend/device.h"
-#include "backend/device_list.h"
 #include "base/log.h"
 #include "base/log_format.h"
 #include "cli/commands.h"
@@ -13,8 +10,8 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
+#include "engine/cache_size.h"
 #include "engine/sum_wire.h"
-#include "hw/cpu.h"
 #include "serve/server.h"
 
 namespace weft::cli {
@@ -34,10 +31,6 @@ constexpr const char* kServeFooter =
     "  weft serve model.gguf --host 0.0.0.0 --api-key-file keys --tls-cert c.pem --tls-key k.pem";
 
 constexpr int64_t kDefaultRejoinMs = 60'000;
-// Of the memory that is free, the default KV cache takes so much at most.
-constexpr double kCacheShare = 0.4;
-// On a GPU, weights and cache together take so much of it.
-constexpr double kWeightsRoom = 0.9;
 
 struct ServeFlags {
     CommonFlags common;
@@ -49,64 +42,6 @@ struct ServeFlags {
     std::string config;
     std::vector<std::string> lora;  // NAME=FOLDER
 };
-
-// What a token of KV cache takes, that of a draft model included.
-Result<int64_t> CacheBytes(const ServeFlags& flags, const model_files::ModelSource& source,
-                           const model::Hyper& hyper) {
-    const engine::Job& job = flags.common.job;
-    const DType type = job.reference ? DType::kF32 : job.kv_dtype;
-    WEFT_ASSIGN(int64_t bytes, model::CacheBytesPerToken(hyper, source, type));
-    const std::string& draft = flags.server.batch.draft.model;
-    if (!draft.empty()) {
-        WEFT_ASSIGN(const auto small, model_files::OpenModel(draft));
-        WEFT_ASSIGN(const model::Hyper its, model::ReadHyper(*small));
-        WEFT_ASSIGN(const int64_t more, model::CacheBytesPerToken(its, *small, type));
-        bytes += more;
-    }
-    return std::max<int64_t>(1, bytes);
-}
-
-// Bytes for the default KV cache. A GPU's memory is for weights first: they take most of it.
-Result<double> CacheRoom(const ServeFlags& flags, const model_files::ModelSource& source) {
-    const engine::Job& job = flags.common.job;
-    WEFT_ASSIGN(const backend::MemoryPool pool,
-                backend::DescribePool(backend::DeviceNames(job.device)[0]));
-    const auto free = static_cast<double>(pool.free_bytes);
-    if (pool.kind == backend::MemoryKind::kHost) return kCacheShare * free;
-    const size_t hosts = std::max<size_t>(1, flags.common.cluster.hosts.size());
-    const double weights = static_cast<double>(source.TotalBytes()) / static_cast<double>(hosts);
-    return std::min(kCacheShare * free, std::max(0.0, kWeightsRoom * free - weights));
-}
-
-// The context, and how much KV cache there is for all sequences together.
-Status SizeCache(ServeFlags& flags) {
-    engine::Job& job = flags.common.job;
-    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
-    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
-    if (job.ctx == 0) job.ctx = std::min(hyper.context, engine::kDefaultContext);
-    if (job.ctx > hyper.context) {
-        return MakeError(ErrorCode::kUsage, "--ctx {}: the model has a context of {} tokens",
-                         job.ctx, hyper.context);
-    }
-    WEFT_ASSIGN(const backend::DeviceInfo device,
-                backend::DescribeDevice(backend::DeviceNames(job.device)[0]));
-    const int64_t page = device.target.page_tokens;
-    job.ctx = (job.ctx + page - 1) / page * page;
-    if (job.kv_tokens == 0) {
-        const int64_t all = job.ctx * flags.server.batch.max_seqs;
-        WEFT_ASSIGN(const double room, CacheRoom(flags, *source));
-        WEFT_ASSIGN(const int64_t each, CacheBytes(flags, *source, hyper));
-        job.kv_tokens =
-            std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), job.ctx, all);
-    }
-    job.kv_tokens = (job.kv_tokens + page - 1) / page * page;
-    if (job.kv_tokens < job.ctx) {
-        return MakeError(ErrorCode::kUsage,
-                         "--kv-tokens {}: one sequence of --ctx {} tokens would not fit",
-                         job.kv_tokens, job.ctx);
-    }
-    return {};
-}
 
 // In this process and in the ranks that it starts.
 void UseJsonLog() {
@@ -160,8 +95,8 @@ Status Serve(ServeFlags& flags) {
         WEFT_ASSIGN(model_files::NamedAdapter adapter, model_files::ParseAdapter(word));
         flags.common.job.adapters.push_back(std::move(adapter));
     }
-    WEFT_TRY(SizeCache(flags));
     serve::ServerOptions& options = flags.server;
+    WEFT_TRY(engine::SizeCache(flags.common.job, options.batch, flags.common.cluster.hosts.size()));
     options.interrupted = flags.common.cluster.stop;
     options.reload = CatchHangups();
     options.cluster = flags.common.cluster;

@@ -52,9 +52,13 @@ Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const st
         const HostInfo& host = cluster.host(rank);
         for (const MemoryNeed& need : ParseNeeds(all[static_cast<size_t>(rank)])) {
             Sum& sum = sums[{host.boot_id, need.memory}];
-            sum.name = need.memory.empty() ? fmt::format("the memory of {}", host.name)
-                                           : fmt::format("{} of {}", need.memory, host.name);
-            sum.needed += need.needed_bytes;
+            if (sum.name.empty()) {
+                sum.name = need.memory.empty() ? fmt::format("the memory of {}", host.name)
+                                               : fmt::format("{} of {}", need.memory, host.name);
+            }
+            if (__builtin_add_overflow(sum.needed, need.needed_bytes, &sum.needed)) {
+                sum.needed = UINT64_MAX;
+            }
             sum.available = std::max(sum.available, need.free_bytes);
             sum.terms += fmt::format("{}rank {}: {:.0f} MiB", sum.terms.empty() ? "" : " + ", rank,
                                      static_cast<double>(need.needed_bytes) / kMiB);

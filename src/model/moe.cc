@@ -79,10 +79,6 @@ bool HasExperts(const model_files::ModelSource& source, int64_t layer) {
     return HasTensor(source, layer, "ffn_gate_inp");
 }
 
-bool HasDenseMlp(const model_files::ModelSource& source, int64_t layer) {
-    return HasTensor(source, layer, "ffn_down");
-}
-
 Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& architecture,
                     int64_t ffn) {
     Moe moe;

@@ -29,8 +29,7 @@ struct Moe {
 Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& architecture,
                     int64_t ffn);
 
-// Layer has experts, or a dense MLP (as the first layers of some models of experts).
+// Layer has experts; else a dense MLP (as the first layers of some models of experts).
 bool HasExperts(const model_files::ModelSource& source, int64_t layer);
-bool HasDenseMlp(const model_files::ModelSource& source, int64_t layer);
 
 }  // namespace weft::model

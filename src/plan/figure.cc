@@ -72,10 +72,6 @@ constexpr MarkRow kMarks[] = {{Mark::kMeasured, "measured", 0.03},
 
 }  // namespace
 
-const char* MarkName(Mark mark) {
-    return kMarks[static_cast<size_t>(mark)].name;
-}
-
 double Figure::spread() const {
     return kMarks[static_cast<size_t>(mark)].spread;
 }

@@ -17,8 +17,8 @@
 
 namespace weft::plan {
 
+// "measured", "fitted", "data sheet", "guessed" in files.
 enum class Mark { kMeasured, kFitted, kDataSheet, kGuessed };
-const char* MarkName(Mark mark);  // "measured", "fitted", "data sheet", "guessed"
 
 enum class Unit { kBytes, kRate, kCompute, kTime, kPower, kPrice, kShare };
 

@@ -177,9 +177,6 @@ std::vector<std::string> Library::MachineNames() const {
 std::vector<std::string> Library::WireNames() const {
     return NamesOf(wires_);
 }
-std::vector<std::string> Library::RuntimeNames() const {
-    return NamesOf(runtimes_);
-}
 
 Result<Cluster> Library::ParseCluster(const std::string& words) const {
     Cluster cluster;

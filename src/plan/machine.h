@@ -96,7 +96,6 @@ class Library {
     Result<Cluster> ParseCluster(const std::string& words) const;
     std::vector<std::string> MachineNames() const;
     std::vector<std::string> WireNames() const;
-    std::vector<std::string> RuntimeNames() const;
 
   private:
     std::map<std::string, Machine> machines_;

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <map>
 
+#include "program/target.h"
+
 namespace weft::plan {
 namespace {
 
-constexpr int64_t kPageTokens = 64;
+constexpr int64_t kPageTokens = program::Target{}.page_tokens;
 // What no figure's mark covers: the form of the model itself.
 constexpr double kModelSpread = 0.05;
 

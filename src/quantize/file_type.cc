@@ -197,10 +197,6 @@ DType OutputType(const FileType& type, int64_t cols) {
 
 }  // namespace
 
-std::span<const FileType> FileTypes() {
-    return kFileTypes;
-}
-
 std::string FileTypeNames() {
     std::string names;
     for (const FileType& type : kFileTypes) {

@@ -22,7 +22,6 @@ struct FileType {
     Mix mix;
 };
 
-std::span<const FileType> FileTypes();
 // "Q4_K_M, Q4_0, ...".
 std::string FileTypeNames();
 // In either case; "Q4_K" is Q4_K_M and so on. kUsage: names the types that there are.

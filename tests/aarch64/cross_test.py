@@ -1,19 +1,31 @@
 #!/usr/bin/env python3
-"""The kernels' tests for aarch64: compiled with Debian's cross compiler, run under qemu-user.
+"""Weft on aarch64: compiled with Debian's cross compiler, run under qemu-user.
 
-    cross_test.py BUILD_FOLDER      exit status 77: something that it needs is not here, and skips
+    cross_test.py BUILD_FOLDER kernels              the kernels' tests
+    cross_test.py BUILD_FOLDER abacus WEFT MODEL    a model's steps (steps.cc) beside WEFT's own
+
+Exit status 77: something that it needs is not here, and skips.
 """
+import json
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
+import tempfile
 
 COMPILER = "aarch64-linux-gnu-g++"
 EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
 GTEST = pathlib.Path("/usr/src/googletest/googletest")
 # Loops of minutes under an emulator, which prove nothing about an instruction set.
 LEFT_OUT = "Gemm.BlocksThatDoNotFitTheCache"
+# With all that the emulator knows; and Armv8.2, with dot products, without products of matrices.
+PROCESSORS = ("max", "neoverse-n1")
+QUESTION, ANSWER = "<|user|>What is 47 + 38?<|assistant|>", "85"
+STEPS = 6
+# The model as it is (BF16), and in types whose products are of integers.
+TYPES = (None, "Q8_0", "Q4_0", "Q5_1")
 
 
 def skip(missing, package):
@@ -21,17 +33,7 @@ def skip(missing, package):
     sys.exit(77)
 
 
-def configure(build):
-    if (build / "build.ninja").exists():
-        return
-    command = ["cmake", "-G", "Ninja", "-S", pathlib.Path(__file__).parent, "-B", build,
-               "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
-               f"-DCMAKE_CXX_COMPILER={COMPILER}", f"-DWEFT_GTEST={GTEST}"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def main():
-    build = pathlib.Path(sys.argv[1])
+def find_emulator():
     emulator = next(filter(None, map(shutil.which, EMULATORS)), None)
     if not shutil.which(COMPILER):
         skip(COMPILER, "g++-aarch64-linux-gnu")
@@ -39,13 +41,117 @@ def main():
         skip(EMULATORS[0], "qemu-user-static")
     if not GTEST.exists():
         skip(GTEST, "googletest")
-    configure(build)
-    subprocess.run(["cmake", "--build", build], check=True)
-    tests = [emulator, "-cpu", "max", build / "aarch64_tests", f"--gtest_filter=-{LEFT_OUT}",
-             "--gtest_brief=1"]
+    return emulator
+
+
+def compiled(build, target):
+    if not (build / "build.ninja").exists():
+        command = ["cmake", "-G", "Ninja", "-S", pathlib.Path(__file__).parent, "-B", build,
+                   "-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
+                   f"-DCMAKE_CXX_COMPILER={COMPILER}", f"-DWEFT_GTEST={GTEST}"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", build, "--target", target], check=True)
+    return build / target
+
+
+def test_kernels(emulator, build):
+    tests = [emulator, "-cpu", "max", compiled(build, "aarch64_tests"),
+             f"--gtest_filter=-{LEFT_OUT}", "--gtest_brief=1"]
     for level in ("neon", "reference"):
         print(f"== WEFT_CPU={level}", flush=True)
         subprocess.run(tests, check=True, env=os.environ | {"WEFT_CPU": level})
+
+
+def said(*words, level=None):
+    environment = os.environ | ({"WEFT_CPU": level} if level else {})
+    return subprocess.run(words, check=True, env=environment, text=True,
+                          stdout=subprocess.PIPE).stdout
+
+
+def rows_of_npy(path):
+    """The bytes of its float32, and how many are in a row."""
+    data = path.read_bytes()
+    assert data[:8] == b"\x93NUMPY\x01\x00", path
+    begin = 10 + struct.unpack("<H", data[8:10])[0]
+    header = data[10:begin].decode()
+    assert "'<f4'" in header and "False" in header, header
+    columns = int(header.split("(")[1].split(")")[0].split(",")[1])
+    return data[begin:], columns
+
+
+def furthest(ours, theirs):
+    """The largest difference, and the largest of theirs."""
+    pairs = list(zip(struct.iter_unpack("<f", ours), struct.iter_unpack("<f", theirs)))
+    return max(abs(a - b) for (a,), (b,) in pairs), max(abs(b) for _, (b,) in pairs)
+
+
+def test_model(emulator, steps, weft, model, folder):
+    """Eight lanes of NEON give the bits of eight lanes of AVX2, and one reference is the other:
+    kernels/vector/set.h. So whole logits are compared, to the bit, and no bound is needed."""
+    prompt = json.loads(said(weft, "tokenize", model, "--text", QUESTION, "--json"))["tokens"]
+    logits, npy = folder / "logits", folder / "logits.npy"
+    runs = [(processor, "neon", "avx2") for processor in PROCESSORS]
+    runs.append((PROCESSORS[0], "reference", "reference"))
+    for processor, level, other in runs:
+        name = f"{pathlib.Path(model).name}, {processor}, {level}"
+        lines = said(emulator, "-cpu", processor, steps, model, str(STEPS), logits,
+                     *map(str, prompt), level=level).split()
+        assert lines[0] == level, f"{name}: ran {lines[0]}"
+        answer = [int(token) for token in lines[1:]]
+        assert len(answer) == STEPS, lines
+        # The last token was chosen, and not run.
+        tokens = ",".join(map(str, prompt + answer[:-1]))
+        said(weft, "logits", model, "--tokens", tokens, "--all", "--npy", npy, "-t", "1",
+             level=other)
+        theirs, columns = rows_of_npy(npy)
+        ours = logits.read_bytes()
+        assert len(ours) == len(theirs) == 4 * columns * (len(prompt) + STEPS - 1), name
+        if ours != theirs:
+            apart, of = furthest(ours, theirs)
+            sys.exit(f"{name}: logits are not those of {other} on this machine: the furthest by "
+                     f"{apart}, of {of}")
+        for step, token in enumerate(answer):
+            row = struct.unpack_from(f"<{columns}f", theirs,
+                                     4 * columns * (len(prompt) - 1 + step))
+            assert token == row.index(max(row)), f"{name}: token {step} is {token}"
+        print(f"{name}: {len(ours) // 4} logits with the bits of {other}, tokens {answer}",
+              flush=True)
+    return prompt, answer
+
+
+def test_abacus(emulator, build, weft, model):
+    steps = compiled(build, "aarch64_steps")
+    if "avx2" not in json.loads(said(weft, "--version", "--json"))["cpu_features"]:
+        print("skipped: this processor has no AVX2, whose bits NEON's are compared with")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for dtype in TYPES:
+            copy = model
+            if dtype:
+                copy = str(folder / f"{dtype}.gguf")
+                said(weft, "quantize", model, copy, dtype)
+            prompt, answer = test_model(emulator, steps, weft, copy, folder)
+            if dtype is None:
+                check_answer(weft, model, answer)
+
+
+def check_answer(weft, model, answer):
+    """As `weft run` says it, with its default kernels; and right."""
+    run = json.loads(said(weft, "run", model, "--chat", "-p", "What is 47 + 38?", "-n", str(STEPS),
+                          "--temp", "0", "-t", "1", "--json"))
+    assert run["text"] == ANSWER, run
+    assert answer[:len(run["tokens"])] == run["tokens"], (answer, run["tokens"])
+
+
+def main():
+    build, what, *more = sys.argv[1:]
+    emulator = find_emulator()
+    build = pathlib.Path(build)
+    if what == "kernels":
+        test_kernels(emulator, build)
+    else:
+        test_abacus(emulator, build, *more)
 
 
 if __name__ == "__main__":

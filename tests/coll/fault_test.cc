@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "coll/comm.h"
 #include "support/ranks.h"
+#include "support/slowness.h"
 
 namespace weft::coll {
 namespace {
@@ -95,6 +97,41 @@ TEST_P(FaultTest, RanksOfDifferentProgramsFindOut) {
     });
     EXPECT_NE(std::string::npos, words[0].find("sent 4096 bytes")) << words[0];
     EXPECT_NE(std::string::npos, words[1].find("expected 4096 bytes")) << words[1];
+}
+
+// Collectives of which no message goes out. Who leaves one out has another number at the next.
+TEST_P(FaultTest, ASkippedCollectiveWithoutMessagesIsFoundAtTheNext) {
+    const std::vector<size_t> none(3);
+    const net::OpTag tag{"nothing", 1, 2};
+    const auto reduce = [&](Comm& comm) { return comm.AllReduce(std::span<float>(), tag); };
+    const auto gather = [&](Comm& comm) { return comm.AllGather({}, none, tag); };
+    const auto exchange = [&](Comm& comm) { return comm.AllToAll({}, none, {}, none, tag); };
+    for (const std::function<Status(Comm&)>& skipped :
+         std::vector<std::function<Status(Comm&)>>{reduce, gather, exchange}) {
+        for (int skips = 0; skips < 3; ++skips) {
+            auto fabrics = net::MakeLocalFabrics(3, GetParam(), kFaultWindow).value();
+            const int64_t begin = NowNs();
+            test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+                auto comm = Comm::Make(fabric, FaultAllRanks(3), kFaultChannel, 500).value();
+                std::vector<float> data(576);
+                ASSERT_TRUE(comm->AllReduce(data, {"all_reduce", 0, 2}).ok());
+                if (fabric.rank != skips) {
+                    ASSERT_TRUE(skipped(*comm).ok());
+                }
+                const Status reduced = comm->AllReduce(data, {"all_reduce", 7, 2});
+                ASSERT_FALSE(reduced.ok()) << "rank " << fabric.rank << " without " << skips;
+                const std::string& words = reduced.error().message;
+                EXPECT_NE(std::string::npos, words.find("all_reduce #7 of step 2")) << words;
+                // Two others agree with each other: they may wait for the third alone.
+                if (reduced.error().code == ErrorCode::kTimeout && fabric.rank != skips) return;
+                EXPECT_EQ(ErrorCode::kCorrupt, reduced.error().code) << words;
+                for (const char* number : {"(collective 2)", "(collective 3)"}) {
+                    EXPECT_NE(std::string::npos, words.find(number)) << words;
+                }
+            });
+            EXPECT_LT(NowNs() - begin, (500 + test::Slower(1000)) * 1'000'000);
+        }
+    }
 }
 
 TEST_P(FaultTest, GroupsOfOneFabricDoNotMix) {

@@ -64,6 +64,10 @@ class FakeCluster final : public cluster::Cluster {
     std::vector<std::string> memory;
     // What becomes of a loss.
     std::function<Result<cluster::EpochInfo>(FakeCluster&, const Error&, const Replan&)> next_epoch;
+    // Ranks whose words differ are on different machines; all are on one at first.
+    void SetBoot(int rank, std::string boot) {
+        hosts_[static_cast<size_t>(rank)].boot_id = std::move(boot);
+    }
     void Become(int rank, int size, std::string job) {
         rank_ = rank;
         size_ = size;

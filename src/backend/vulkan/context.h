@@ -53,7 +53,7 @@ struct Limits {
 
 struct Context {
     Context(std::shared_ptr<gpu::Device> opened, std::string device_name, bool is_reference,
-            const Arithmetic& uses)
+            const Arithmetic& uses = {})
         : gpu(std::move(opened)),
           kernels(*gpu),
           name(std::move(device_name)),

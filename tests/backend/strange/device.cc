@@ -1,7 +1,7 @@
 // A device whose memory the host cannot read: the border's proof. `weft_strange` is weft, linked
 // with this file and memory.cc in place of backend/device.cc and backend/cpu/memory.cc: its "cpu"
 // is this device, and whatever above the border takes a value's bytes for its own ends with a
-// segmentation fault. Inside are the CPU's kernels. Pages of the KV cache are smaller than the
+// segmentation fault. Inside are the CPU's kernels. Pages of the KV cache are larger than the
 // CPU's.
 #include "backend/device.h"
 

@@ -1,0 +1,75 @@
+#include "engine/cache_size.h"
+
+#include <algorithm>
+
+#include "backend/device.h"
+#include "backend/device_list.h"
+#include "engine/runner.h"
+#include "model/model.h"
+#include "model_files/model_file.h"
+
+namespace weft::engine {
+namespace {
+
+// Of the memory that is free, the default KV cache takes so much at most.
+constexpr double kCacheShare = 0.4;
+// On a GPU, weights and cache together take so much of it.
+constexpr double kWeightsRoom = 0.9;
+
+// What a token of KV cache takes, that of a draft model included.
+Result<int64_t> CacheBytes(const Job& job, const EngineOptions& options,
+                           const model_files::ModelSource& source, const model::Hyper& hyper) {
+    const DType type = job.reference ? DType::kF32 : job.kv_dtype;
+    WEFT_ASSIGN(int64_t bytes, model::CacheBytesPerToken(hyper, source, type));
+    const std::string& draft = options.draft.model;
+    if (!draft.empty()) {
+        WEFT_ASSIGN(const auto small, model_files::OpenModel(draft));
+        WEFT_ASSIGN(const model::Hyper its, model::ReadHyper(*small));
+        WEFT_ASSIGN(const int64_t more, model::CacheBytesPerToken(its, *small, type));
+        bytes += more;
+    }
+    return std::max<int64_t>(1, bytes);
+}
+
+// Bytes for the default KV cache. A GPU's memory is for weights first: they take most of it.
+Result<double> CacheRoom(const Job& job, const model_files::ModelSource& source, size_t hosts) {
+    WEFT_ASSIGN(const backend::MemoryPool pool,
+                backend::DescribePool(backend::DeviceNames(job.device)[0]));
+    const auto free = static_cast<double>(pool.free_bytes);
+    if (pool.kind == backend::MemoryKind::kHost) return kCacheShare * free;
+    const double weights =
+        static_cast<double>(source.TotalBytes()) / static_cast<double>(std::max<size_t>(1, hosts));
+    return std::min(kCacheShare * free, std::max(0.0, kWeightsRoom * free - weights));
+}
+
+}  // namespace
+
+Status SizeCache(Job& job, const EngineOptions& options, size_t hosts) {
+    WEFT_TRY(CompleteJob(job));
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    if (job.ctx > hyper.context) {
+        return MakeError(ErrorCode::kUsage, "--ctx {}: the model has a context of {} tokens",
+                         job.ctx, hyper.context);
+    }
+    WEFT_ASSIGN(const backend::DeviceInfo device,
+                backend::DescribeDevice(backend::DeviceNames(job.device)[0]));
+    const int64_t page = device.target.page_tokens;
+    job.ctx = (job.ctx + page - 1) / page * page;
+    if (job.kv_tokens == 0) {
+        const int64_t all = job.ctx * options.max_seqs;
+        WEFT_ASSIGN(const double room, CacheRoom(job, *source, hosts));
+        WEFT_ASSIGN(const int64_t each, CacheBytes(job, options, *source, hyper));
+        job.kv_tokens =
+            std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), job.ctx, all);
+    }
+    job.kv_tokens = (job.kv_tokens + page - 1) / page * page;
+    if (job.kv_tokens < job.ctx) {
+        return MakeError(ErrorCode::kUsage,
+                         "--kv-tokens {}: one sequence of --ctx {} tokens would not fit",
+                         job.kv_tokens, job.ctx);
+    }
+    return {};
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,93 @@
+// Memory is counted machine by machine and pool by pool: what the ranks of a host need of one GPU
+// says nothing of another one, nor of the host's own memory.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "cluster/memory_check.h"
+#include "support/fake_cluster.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+struct RankNeeds {
+    std::string machine;
+    std::vector<MemoryNeed> needs;
+};
+
+// What the check says, which is the same on all ranks: "" where all fits.
+std::string Check(const std::vector<RankNeeds>& ranks) {
+    const int size = static_cast<int>(ranks.size());
+    test::FakeHub hub(size);
+    std::vector<std::string> words(ranks.size());
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+        threads.emplace_back([&, rank] {
+            const auto at = static_cast<size_t>(rank);
+            test::FakeCluster cluster(hub, rank, size);
+            for (int r = 0; r < size; ++r) {
+                cluster.SetBoot(r, ranks[static_cast<size_t>(r)].machine);
+            }
+            const Status status =
+                CheckMemory(cluster, ranks[at].needs, "m.gguf", "weights", "Use more hosts.");
+            if (status.ok()) return;
+            EXPECT_EQ(status.error().code, ErrorCode::kOutOfMemory);
+            words[at] = status.error().message;
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& said : words) EXPECT_EQ(said, words[0]);
+    return words[0];
+}
+
+RankNeeds OnGpu(const std::string& machine, const std::string& gpu, uint64_t gpu_mib,
+                uint64_t host_mib = 10) {
+    return {machine, {{"", host_mib * kMiB, 100 * kMiB}, {gpu, gpu_mib * kMiB, 100 * kMiB}}};
+}
+
+TEST(Memory, TwoGpusOfAHostAreTwoPools) {
+    const auto both = [](uint64_t first, uint64_t second) {
+        return Check({OnGpu("x", "vulkan:0", first), OnGpu("x", "vulkan:0", first),
+                      OnGpu("x", "vulkan:1", second), OnGpu("x", "vulkan:1", second)});
+    };
+    EXPECT_EQ(both(50, 50), "");  // to the byte
+    EXPECT_EQ(both(60, 40),
+              "m.gguf does not fit into vulkan:0 of a: rank 0: 60 MiB + rank 1: 60 MiB = 120 MiB "
+              "(weights), but 100 MiB are free. Use more hosts.");
+    EXPECT_EQ(both(40, 60),
+              "m.gguf does not fit into vulkan:1 of c: rank 2: 60 MiB + rank 3: 60 MiB = 120 MiB "
+              "(weights), but 100 MiB are free. Use more hosts.");
+}
+
+TEST(Memory, TheHostsOwnIsThatOfAllItsRanks) {
+    const auto host = [](uint64_t mib) {
+        return Check({OnGpu("x", "vulkan:0", 1, mib),
+                      OnGpu("x", "vulkan:1", 1, mib),
+                      {"x", {{"", mib * kMiB, 100 * kMiB}}}});
+    };
+    EXPECT_EQ(host(33), "");
+    EXPECT_EQ(host(34),
+              "m.gguf does not fit into the memory of a: rank 0: 34 MiB + rank 1: 34 MiB + rank 2: "
+              "34 MiB = 102 MiB (weights), but 100 MiB are free. Use more hosts.");
+}
+
+TEST(Memory, AGpuOfAnotherHostHasTheSameName) {
+    EXPECT_EQ(Check({OnGpu("x", "vulkan:0", 60), OnGpu("y", "vulkan:0", 60)}), "");
+    EXPECT_EQ(Check({OnGpu("x", "vulkan:0", 60), OnGpu("y", "vulkan:0", 101)}),
+              "m.gguf does not fit into vulkan:0 of b: rank 1: 101 MiB = 101 MiB (weights), but "
+              "100 MiB are free. Use more hosts.");
+}
+
+TEST(Memory, AByteTooMuchIsTooMuchAndTheUnknownIsLeft) {
+    EXPECT_EQ(Check({{"x", {{"", 100 * kMiB, 100 * kMiB}}}}), "");
+    EXPECT_NE(Check({{"x", {{"", 100 * kMiB + 1, 100 * kMiB}}}}), "");
+    EXPECT_EQ(Check({{"x", {{"", 100 * kMiB, 0}}}}), "");
+    EXPECT_EQ(Check({{"x", {}}, {"x", {}}}), "");
+    // More than any sum of 64 bits: ~0 + 1 is 0, which would fit.
+    EXPECT_NE(Check({{"x", {{"", ~uint64_t{0}, kMiB}}}, {"x", {{"", 1, kMiB}}}}), "");
+}
+
+}  // namespace
+}  // namespace weft::cluster

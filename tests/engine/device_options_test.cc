@@ -1,0 +1,62 @@
+// What a rank says that it needs of its host and of its device.
+#include "engine/device_options.h"
+
+#include <gtest/gtest.h>
+
+#include "hw/cpu.h"
+
+namespace weft::engine {
+namespace {
+
+using backend::MemoryKind;
+
+class PoolDevice final : public backend::Device {
+  public:
+    explicit PoolDevice(backend::MemoryPool pool) : pool_(pool) { info_.name = "vulkan:1"; }
+    const backend::DeviceInfo& info() const override { return info_; }
+    backend::MemoryPool pool() const override { return pool_; }
+    Result<std::unique_ptr<backend::Executable>> Compile(const program::Program&,
+                                                         const backend::CompileOptions&) override {
+        return MakeError(ErrorCode::kUnsupported, "none");
+    }
+    Result<std::unique_ptr<backend::TrainingExecutable>> CompileTraining(
+        program::ChunkedProgram, const backend::TrainingOptions&) override {
+        return MakeError(ErrorCode::kUnsupported, "none");
+    }
+
+  private:
+    backend::DeviceInfo info_;
+    backend::MemoryPool pool_;
+};
+
+TEST(MemoryNeeds, WhatADeviceHoldsIsNeededOfItsOwnPool) {
+    const PoolDevice device({MemoryKind::kDevice, 8000, 5000, 300});
+    const auto needs = MemoryNeeds(device, 1000, 70);
+    ASSERT_EQ(needs.size(), 2u);
+    EXPECT_EQ(needs[0].memory, "");
+    EXPECT_EQ(needs[0].needed_bytes, 70u);
+    EXPECT_GT(needs[0].free_bytes, 0u);
+    EXPECT_EQ(needs[1].memory, "vulkan:1");
+    EXPECT_EQ(needs[1].needed_bytes, 1000u);
+    EXPECT_EQ(needs[1].free_bytes, 5000u);
+    // In a later epoch it has some of it: of the process, more than these 70 bytes.
+    const auto again = MemoryNeeds(device, 1000, 70, true);
+    EXPECT_EQ(again[0].needed_bytes, 0u);
+    EXPECT_EQ(again[1].needed_bytes, 700u);
+}
+
+TEST(MemoryNeeds, UnifiedMemoryIsTheHosts) {
+    for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kUnified}) {
+        const PoolDevice device({kind, 8000, 5000, 300});
+        const auto needs = MemoryNeeds(device, 1000, 70);
+        ASSERT_EQ(needs.size(), 1u);
+        EXPECT_EQ(needs[0].memory, "");
+        EXPECT_EQ(needs[0].needed_bytes, 1070u);
+        EXPECT_EQ(needs[0].free_bytes, 5000u);
+        EXPECT_EQ(MemoryNeeds(device, 1000, 70, true)[0].needed_bytes, 770u);
+        EXPECT_EQ(MemoryNeeds(device, 100, 70, true)[0].needed_bytes, 0u);  // it holds 300
+    }
+}
+
+}  // namespace
+}  // namespace weft::engine
