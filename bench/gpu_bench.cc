@@ -175,8 +175,9 @@ Result<double> ProductSeconds(weft::backend::Executable& executable, const Produ
     std::vector<int32_t> tokens(static_cast<size_t>(rows)), positions(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % kVocab);
     std::iota(positions.begin(), positions.end(), 0);
+    const std::vector<int32_t> pages(static_cast<size_t>(rows));  // no op of it has a cache
     const std::vector<weft::backend::StepSequence> sequences = {
-        {0, static_cast<int32_t>(rows), 0, {}}};
+        {0, static_cast<int32_t>(rows), 0, pages}};
     double best = 1e9;
     for (int i = 0; i <= kRepeats; ++i) {
         WEFT_TRY(executable.Run({i + 1, tokens, positions, sequences, {}}, {}));

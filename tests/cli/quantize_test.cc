@@ -144,7 +144,8 @@ TEST_F(QuantizeCli, SyntheticModelsAndRules) {
     const Ran ruled = Quantize("Q4_K_S", {"--tensor", "ffn_down=Q8_0", "--tensor", "attn_v=Q6_K",
                                           "--output-type", "Q5_K", "--dry-run"});
     ASSERT_EQ(ruled.status, 0) << ruled.err;
-    for (const json& tensor : ruled.Json()["plan"]) {
+    const json plan = ruled.Json();
+    for (const json& tensor : plan["plan"]) {
         const std::string name = tensor["name"];
         if (name == "output.weight") {
             EXPECT_EQ(tensor["to"], "Q5_K");
