@@ -14,7 +14,7 @@
 namespace weft::engine {
 namespace {
 
-constexpr int64_t kPage = 4;
+constexpr int64_t kSchedulerPage = 4;
 
 uint64_t Mix(uint64_t text, int32_t token) {
     return (text ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15 + 1;
@@ -23,12 +23,13 @@ uint64_t Mix(uint64_t text, int32_t token) {
 // What a backend would do with a step.
 class Cache {
   public:
-    explicit Cache(int64_t pages) : slots_(static_cast<size_t>(pages * kPage)) {}
+    explicit Cache(int64_t pages) : slots_(static_cast<size_t>(pages * kSchedulerPage)) {}
 
     void Run(const StepData& step, const std::vector<PlannedRows>& planned) {
         std::set<size_t> written;
         for (const auto& [from, to] : step.copies) {
-            std::copy_n(slots_.begin() + from * kPage, kPage, slots_.begin() + to * kPage);
+            std::copy_n(slots_.begin() + from * kSchedulerPage, kSchedulerPage,
+                        slots_.begin() + to * kSchedulerPage);
             ++copies_;
         }
         for (size_t i = 0; i < planned.size(); ++i) {
@@ -42,9 +43,10 @@ class Cache {
             uint64_t text = std::hash<std::string>()(s.tenant);  // never another tenant's page
             for (int64_t at = 0; at < rows.position + rows.row_count; ++at) {
                 text = Mix(text, tokens[static_cast<size_t>(at)]);
-                const auto page = static_cast<size_t>(at / kPage);
+                const auto page = static_cast<size_t>(at / kSchedulerPage);
                 ASSERT_LT(page, rows.pages.size());
-                const auto slot = static_cast<size_t>(rows.pages[page] * kPage + at % kPage);
+                const auto slot =
+                    static_cast<size_t>(rows.pages[page] * kSchedulerPage + at % kSchedulerPage);
                 if (at < rows.position) {
                     ASSERT_EQ(slots_[slot], text) << "position " << at << " has another text";
                     continue;
@@ -102,7 +104,7 @@ class Soak {
     Soak(uint32_t seed, const SoakOptions& options)
         : random_(seed),
           soak_(options),
-          options_{4, 12, options.pages, kPage, options.prefix_cache, options.drafts * 2},
+          options_{4, 12, options.pages, kSchedulerPage, options.prefix_cache, options.drafts * 2},
           scheduler_(options_),
           cache_(options.pages) {
         scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once), 1);
@@ -139,7 +141,7 @@ class Soak {
 
     void Make() {
         auto job = std::make_unique<SoakJob>();
-        const auto half = static_cast<uint32_t>(soak_.pages * kPage / 2);
+        const auto half = static_cast<uint32_t>(soak_.pages * kSchedulerPage / 2);
         const auto length = 1 + UpTo(half);
         const auto kind = static_cast<int32_t>(UpTo(2));
         for (uint32_t i = 0; i < length; ++i) {
@@ -219,7 +221,7 @@ class Soak {
             drafted_ += drafted;
             scheduler_.EndDraft(s);
             ASSERT_EQ(s.pending(), 1 - (job.over && s.computed == Size(s) ? 1 : 0));
-            ASSERT_LE(static_cast<int64_t>(s.pages.size()), s.computed / kPage + 1);
+            ASSERT_LE(static_cast<int64_t>(s.pages.size()), s.computed / kSchedulerPage + 1);
         }
     }
     static int64_t Size(const Sequence& s) { return static_cast<int64_t>(s.tokens.size()); }
@@ -290,7 +292,7 @@ int32_t RowsOf(const std::vector<PlannedRows>& planned, int64_t id) {
 }
 
 TEST(Scheduler, ALongPromptHoldsNobodyUp) {
-    Scheduler scheduler({4, 8, 100, kPage, true});
+    Scheduler scheduler({4, 8, 100, kSchedulerPage, true});
     StepData step;
     std::vector<PlannedRows> planned;
     const auto talker = Add(scheduler, 1, 3, 1);
@@ -309,7 +311,7 @@ TEST(Scheduler, ALongPromptHoldsNobodyUp) {
 }
 
 TEST(Scheduler, ASharedPrefixIsComputedOnce) {
-    Scheduler scheduler({4, 64, 100, kPage, true});
+    Scheduler scheduler({4, 64, 100, kSchedulerPage, true});
     StepData step;
     std::vector<PlannedRows> planned;
     const auto first = Add(scheduler, 1, 21, 7);
@@ -332,7 +334,7 @@ TEST(Scheduler, ASharedPrefixIsComputedOnce) {
 // A prompt's last page is not full; who comes with the same beginning has it all the same, while
 // the first still speaks and after it has left.
 TEST(Scheduler, APageThatIsNotFullIsSharedToo) {
-    Scheduler scheduler({4, 64, 100, kPage, true});
+    Scheduler scheduler({4, 64, 100, kSchedulerPage, true});
     StepData step;
     std::vector<PlannedRows> planned;
     const auto first = Add(scheduler, 1, 7, 7);
@@ -354,7 +356,7 @@ TEST(Scheduler, APageThatIsNotFullIsSharedToo) {
 
 // The page that a copy is made of is not held at the cost of the one who wants it.
 TEST(Scheduler, WithoutRoomForBothPagesNothingIsCopied) {
-    Scheduler scheduler({4, 64, 3, kPage, true});
+    Scheduler scheduler({4, 64, 3, kSchedulerPage, true});
     StepData step;
     std::vector<PlannedRows> planned;
     const auto first = Add(scheduler, 1, 6, 7);
@@ -369,7 +371,7 @@ TEST(Scheduler, WithoutRoomForBothPagesNothingIsCopied) {
 }
 
 TEST(Scheduler, WhoCameLastGivesWay) {
-    Scheduler scheduler({4, 16, 5, kPage, false});
+    Scheduler scheduler({4, 16, 5, kSchedulerPage, false});
     StepData step;
     std::vector<PlannedRows> planned;
     const auto first = Add(scheduler, 1, 8, 1);
@@ -389,7 +391,7 @@ TEST(Scheduler, WhoCameLastGivesWay) {
 
 // Guesses take what is left of a step, and half of it where a prompt is to be read.
 TEST(Scheduler, DraftsHoldNobodyUp) {
-    Scheduler scheduler({4, 12, 100, kPage, false, 100});
+    Scheduler scheduler({4, 12, 100, kSchedulerPage, false, 100});
     StepData step;
     std::vector<PlannedRows> planned;
     std::vector<std::unique_ptr<Sequence>> talkers;
@@ -419,7 +421,7 @@ TEST(Scheduler, StagesWorkOnPartsOfAPromptAtOnce) {
     EXPECT_EQ(PromptChunk(1600, 512, 2), 200);
     EXPECT_EQ(PromptChunk(16000, 512, 2), 512);
     EXPECT_EQ(PromptChunk(500, 32, 2), 32);
-    Scheduler scheduler({4, 512, 1000, kPage, false});
+    Scheduler scheduler({4, 512, 1000, kSchedulerPage, false});
     scheduler.ShareOver(2, 2);
     StepData step;
     std::vector<PlannedRows> planned;
@@ -434,7 +436,7 @@ TEST(Scheduler, StagesWorkOnPartsOfAPromptAtOnce) {
 
 // The draft of a step that was lost is checked when all before it is computed again.
 TEST(Scheduler, ALostDraftWaitsForItsToken) {
-    Scheduler scheduler({1, 16, 100, kPage, false, 8});
+    Scheduler scheduler({1, 16, 100, kSchedulerPage, false, 8});
     StepData step;
     std::vector<PlannedRows> planned;
     const auto s = Add(scheduler, 1, 9, 1);
@@ -457,7 +459,7 @@ TEST(Scheduler, ALostDraftWaitsForItsToken) {
 
 // A guess is no reason to push anybody out, nor to keep a page.
 TEST(Scheduler, DraftsTakeNoPageFromAnybody) {
-    Scheduler scheduler({4, 32, 4, kPage, false, 32});
+    Scheduler scheduler({4, 32, 4, kSchedulerPage, false, 32});
     StepData step;
     std::vector<PlannedRows> planned;
     const auto first = Add(scheduler, 1, 7, 1), second = Add(scheduler, 2, 6, 1);
@@ -476,7 +478,7 @@ TEST(Scheduler, DraftsTakeNoPageFromAnybody) {
 }
 
 TEST(Scheduler, KeysShareFairlyAndPriorityGoesFirst) {
-    Scheduler scheduler({1, 4, 100, kPage, false});
+    Scheduler scheduler({1, 4, 100, kSchedulerPage, false});
     StepData step;
     std::vector<PlannedRows> planned;
     std::vector<std::unique_ptr<Sequence>> all;
