@@ -274,6 +274,9 @@ TEST_F(Recovery, IsToldInJson) {
 
 // ---- Ranks of other hosts ----------------------------------------------------------------------
 
+// Long enough not to be over before it is struck.
+constexpr int kManyTokens = 1500;
+
 class RecoveryOverHosts : public Recovery {
   protected:
     void SetUp() override {
@@ -305,14 +308,15 @@ class RecoveryOverHosts : public Recovery {
 
 // A host goes down with all that runs on it, and its worker is started again.
 TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
-    const Ran undisturbed = RunWeft(CommandFor("decode") + Cluster("tcp"));
+    const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Cluster("tcp"));
     auto first = Listen();
     auto second = Listen();
     const int port = PortOf(*first);
-    Weft weft(CommandFor("decode") + Hosts(port, PortOf(*second)) + Words{"--rejoin-ms", "20000"});
+    Weft weft(CommandFor("decode", kManyTokens) + Hosts(port, PortOf(*second)) +
+              Words{"--rejoin-ms", "20000"});
     ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
     const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
-    ASSERT_EQ(rank.size(), 1u);
+    ASSERT_EQ(rank.size(), 1u) << weft.Err();
     ::kill(first->pid(), SIGKILL);
     ::kill(rank[0], SIGKILL);
     EXPECT_EQ(first->Wait(1000).status, 128 + SIGKILL);
@@ -332,13 +336,14 @@ TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
 
 // A host that sleeps beyond the deadline finds that the others went on without it.
 TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
-    const Ran undisturbed = RunWeft(CommandFor("decode") + Cluster("tcp"));
+    const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Cluster("tcp"));
     auto first = Listen();
     auto second = Listen();
-    Weft weft(CommandFor("decode") + Hosts(PortOf(*first), PortOf(*second)) + Words{"--elastic"});
+    Weft weft(CommandFor("decode", kManyTokens) + Hosts(PortOf(*first), PortOf(*second)) +
+              Words{"--elastic"});
     ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
     const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
-    ASSERT_EQ(rank.size(), 1u);
+    ASSERT_EQ(rank.size(), 1u) << weft.Err();
     ::kill(first->pid(), SIGSTOP);
     ::kill(rank[0], SIGSTOP);
     ASSERT_TRUE(Until([&] { return weft.Err().find("; epoch 2 with 2") != std::string::npos; }))
