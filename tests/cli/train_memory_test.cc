@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Zero, TrainMemory,
 // In BF16; beside what is shared out a rank has the gradient of the embedding, which is the first
 // that the backward pass adds to and the last, and of one more unit (stage 3: and the weights of
 // both).
-double BytesHeld(const Case& of, const Weights& w) {
+[[maybe_unused]] double BytesHeld(const Case& of, const Weights& w) {
     const double all = w.vectors + w.matrices, n = of.ranks;
     const double working = w.largest + double{1 << 24};
     switch (of.stage) {
@@ -63,16 +63,18 @@ TEST_P(TrainMemory, HoldsAndSendsWhatTheFormulasSay) {
     const Case of = GetParam();
     const Ran ran =
         RunTrain({"train", kModel, "--data", "synthetic:random-tokens:17:8", "--seq-len", "16",
-                 "--micro-batch", "1", "--steps", "1", "--local", std::to_string(of.ranks),
-                 "--zero", std::to_string(of.stage), "-t", "1", "--dtype", "bf16", "--json"});
+                  "--micro-batch", "1", "--steps", "1", "--local", std::to_string(of.ranks),
+                  "--zero", std::to_string(of.stage), "-t", "1", "--dtype", "bf16", "--json"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     const json last = json::parse(ran.out.substr(ran.out.rfind("{\"done\"")));
     const Weights w = WeightsOf(kModel);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // their own memory counts
     const double held = BytesHeld(of, w);
     for (const double bytes : last.at("peak_rss_bytes").get<std::vector<double>>()) {
         EXPECT_TRUE(std::abs(bytes - held) <= 0.05 * held + 150 * kMib)
             << bytes / kMib << " MiB, not " << held / kMib;
     }
+#endif
     // Matrices: their sums are scattered and their weights gathered, at stage 3 twice (the
     // embedding is the output matrix, too). Vectors are float32, and their sum goes the way of any
     // all_reduce: in a ring or all to all. Five float64 go all to all.
