@@ -9,6 +9,7 @@
 
 #include "tensor/quant_parts.h"
 #include "vulkan/bench_emitter.h"
+#include "vulkan/multiply.h"
 #include "vulkan/weight_types.h"
 
 namespace weft::backend::vulkan {
@@ -100,19 +101,9 @@ std::vector<float> MultipliedBy(const std::shared_ptr<gpu::Device>& device,
                                 const RandomWeight& weight, const std::vector<float>& x,
                                 const std::vector<float>& bias = {},
                                 const Arithmetic& arithmetic = kIntegers) {
-    const int64_t rows = static_cast<int64_t>(x.size()) / weight.cols;
-    BenchEmitter e(device, StepShape{.rows = static_cast<int32_t>(rows)});
+    BenchEmitter e = test::EmitterFor(device, weight, x);
     e.set_arithmetic(arithmetic);
-    const ValueId in = e.AddFloats({kTokens, weight.cols}, x);
-    const ValueId w = e.AddWeight(weight.dtype, {weight.rows, weight.cols}, weight.blocks);
-    const ValueId out = e.AddFloats({kTokens, weight.rows});
-    std::vector<ValueId> inputs = {in, w};
-    if (!bias.empty()) inputs.push_back(e.AddVector(bias));
-    const Status lowered = e.Lower(program::MatMul{}, inputs, {out});
-    EXPECT_TRUE(lowered.ok()) << lowered.error().message;
-    const Status run = lowered.ok() ? e.Run() : Status{};
-    EXPECT_TRUE(run.ok()) << run.error().message;
-    return e.Floats(out);
+    return test::Multiply(e, weight, x, bias);
 }
 
 // whole: x was exact in int8.

@@ -96,6 +96,33 @@ class Jobs(unittest.TestCase):
             distance = apart(self.logits(*words, device=DEVICE), one)
             self.assertTrue(distance <= UNROUNDED, f"{words}: {distance}")
 
+    def test_sums_within_a_submission_have_the_bits_of_those_between(self):
+        for words in (("--tp", "2"), ("--tp", "3", "--transport", "tcp"),
+                      ("--tp", "2", "--pp", "2"), ("--tp", "2", "--wire", "bf16")):
+            # Few rows at a time: with many, no sum is within a submission.
+            split, spin = (self.logits(*words, "--chunk", "4", "--gpu-sum", how, device=DEVICE)
+                           for how in ("split", "spin"))
+            self.assertEqual(split, spin, words)
+
+    def test_a_rank_killed_amid_sums_is_named(self):
+        for how in ("split", "spin"):
+            with subprocess.Popen(
+                    [PROGRAM, "run", MODEL, "-p", "1",
+                     "-n", "4000", "--ctx", "4096", "--ignore-eos", "--temp", "0", "--tp", "2",
+                     "--gpu-sum", how, "--device", DEVICE],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+                job.stdout.read(8)
+                children = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True,
+                                          text=True, check=True).stdout.split()
+                os.kill(int(children[0]), signal.SIGKILL)
+                begin = time.monotonic()
+                said = job.communicate(timeout=PATIENCE)[1]
+                self.assertLess(time.monotonic() - begin, PATIENCE / 4)
+                self.assertEqual(job.returncode, 3, said)
+                self.assertRegex(said, r"rank 1 \(host .*\) was lost")
+                # (A warning may say that exchanges were tried in vain: a device of the same cores.)
+                self.assertEqual(said.count("error:"), 1, said)
+
     def test_the_start_up_proof_compares_with_the_record_of_one_rank(self):
         env = {"XDG_CACHE_HOME": self.folder.name}
         words = ("run", MODEL, "-p", QUESTIONS[0], "-n", "4")
@@ -135,6 +162,10 @@ class Jobs(unittest.TestCase):
 
 class UnlikeDevices(unittest.TestCase):
     """Stages on a GPU and on the processor; tensor ranks may not be."""
+
+    def test_stages_have_no_sums_to_be_within_a_submission(self):
+        said = answer(QUESTIONS[0], "--pp", "2", "--gpu-sum", "spin", device=f"{DEVICE},cpu")
+        self.assertEqual(said.stdout, answer(QUESTIONS[0]).stdout)
 
     def test_stages(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@
 #include "backend/vulkan/products.h"
 #include "tensor/quant_parts.h"
 #include "vulkan/bench_emitter.h"
+#include "vulkan/multiply.h"
 #include "vulkan/weight_types.h"
 
 namespace weft::backend::vulkan {
@@ -89,20 +90,12 @@ HalfProduct HalfProductOf(const RandomWeight& weight, int64_t row, std::span<con
 std::vector<float> MatrixMultiplied(const std::shared_ptr<gpu::Device>& device,
                                     const RandomWeight& weight, const std::vector<float>& x,
                                     const std::vector<float>& bias = {}) {
-    const int64_t rows = static_cast<int64_t>(x.size()) / weight.cols;
-    BenchEmitter e(device, StepShape{.rows = static_cast<int32_t>(rows)});
+    BenchEmitter e = test::EmitterFor(device, weight, x);
     e.set_arithmetic(MatrixArithmetic(device));
-    const ValueId in = e.AddFloats({kTokens, weight.cols}, x);
-    const ValueId w = e.AddWeight(weight.dtype, {weight.rows, weight.cols}, weight.blocks);
-    const ValueId out = e.AddFloats({kTokens, weight.rows});
-    std::vector<ValueId> inputs = {in, w};
-    if (!bias.empty()) inputs.push_back(e.AddVector(bias));
-    const Status lowered = e.Lower(program::MatMul{}, inputs, {out});
-    EXPECT_TRUE(lowered.ok()) << lowered.error().message;
-    EXPECT_EQ(e.dispatch_count(), rows > kMatvecRows ? 2u : 1u);
-    const Status run = lowered.ok() ? e.Run() : Status{};
-    EXPECT_TRUE(run.ok()) << run.error().message;
-    return e.Floats(out);
+    size_t dispatches = 0;
+    std::vector<float> y = test::Multiply(e, weight, x, bias, &dispatches);
+    EXPECT_EQ(dispatches, e.shape().rows > kMatvecRows ? 2u : 1u);
+    return y;
 }
 
 void ExpectMatrixProducts(const RandomWeight& weight, const std::vector<float>& x,

@@ -1,0 +1,177 @@
+// Stages of a step on a Vulkan device: submissions one after another, sums in their midst or
+// between them on the host (backend/transfer.h), and what is told of them.
+#include "backend/vulkan/executable.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+// Steps without exchanges after one was given up: what held up the host may last.
+constexpr int kStepsAfterGivingUp = 100;
+
+}  // namespace
+
+Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {
+    for (size_t i = first; i < recording.stages.size(); ++i) {
+        Stage& stage = recording.stages[i];
+        WEFT_TRY(RunStage(stage, too_long));
+        if (!stage.exchanged.empty() && context_->gate->GaveUp() != 0) {
+            return GoOnWithout(stage, too_long);
+        }
+        if (stage.transfer >= 0) WEFT_TRY(Transfer(stage.transfer));
+    }
+    return {};
+}
+
+// All submissions are handed over at once; but a probe reads after each.
+Status VulkanExecutable::RunStage(Stage& stage, bool* too_long) {
+    std::vector<uint64_t> numbers;
+    if (!stage.exchanged.empty()) {
+        context_->gate->Begin(static_cast<uint32_t>(stage.exchanged.size()));
+    }
+    int64_t begin_ns = NowNs();
+    for (const Submission& submission : stage.submissions) {
+        const Result<uint64_t> number = gpu_.Submit(*submission.commands);
+        if (!number.ok()) return Explain(submission, number.error());
+        numbers.push_back(*number);
+        if (!probe_) continue;
+        WEFT_TRY(Await(submission, *number, begin_ns, too_long));
+        if (submission.shows >= 0) WEFT_TRY(ShowToProbe(submission.shows));
+        begin_ns = NowNs();
+    }
+    if (!stage.exchanged.empty()) WEFT_TRY(Exchange(stage, numbers.back()));
+    for (size_t i = 0; !probe_ && i < numbers.size(); ++i) {
+        WEFT_TRY(Await(stage.submissions[i], numbers[i], begin_ns, too_long));
+        begin_ns = NowNs();
+    }
+    return {};
+}
+
+// Sums, one after another, as the device comes to them. Where it gives one up, its submissions end.
+Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
+    const int64_t deadline_ms = pace_.DeadlineMs(stage.submissions.back().estimate);
+    for (uint32_t i = 0; i < stage.exchanged.size(); ++i) {
+        const Result<bool> came = context_->gate->Await(i + 1, last, Deadline::In(deadline_ms));
+        if (!came.ok()) {
+            context_->hangs = true;
+            broken_ = Explain(stage.submissions.back(), came.error());
+            return broken_;
+        }
+        if (!*came) return {};
+        const Status summed = Transfer(stage.exchanged[i]);
+        if (!summed.ok()) {
+            // It gives up, and ends, before anything else may run.
+            if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;
+            return summed;
+        }
+        context_->gate->Open(i + 1);
+    }
+    return {};
+}
+
+// All ops up to the sum that was given up are done, and the host has that.
+Status VulkanExecutable::GoOnWithout(const Stage& stage, bool* too_long) {
+    const uint32_t number = context_->gate->GaveUp();
+    WEFT_CHECK(number <= stage.exchanged.size());
+    const int32_t op = stage.exchanged[number - 1];
+    steps_without_ = kStepsAfterGivingUp;
+    Log(LogLevel::kDebug,
+        "{}, step {}: the sum of op {} took long; the next {} steps have a "
+        "submission for each sum",
+        context_->Who(), step_->number, op, kStepsAfterGivingUp);
+    RecordingKey key = KeyOf(*step_);
+    key.options.gate = nullptr;
+    WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
+    const auto done = std::ranges::find(recording->stages, op, &Stage::transfer);
+    WEFT_CHECK(done != recording->stages.end());
+    return RunStages(*recording, static_cast<size_t>(done - recording->stages.begin()) + 1,
+                     too_long);
+}
+
+Status VulkanExecutable::Await(const Submission& submission, uint64_t number, int64_t begin_ns,
+                               bool* too_long) {
+    const int64_t deadline_ms = pace_.DeadlineMs(submission.estimate);
+    const Status status = gpu_.Wait(number, Deadline::In(deadline_ms));
+    if (!status.ok()) {
+        context_->hangs = true;
+        broken_ = Explain(submission, status);
+        return broken_;
+    }
+    const int64_t end_ns = NowNs();
+    const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
+    if (!submission.waits && pace_.Took(submission.estimate, seconds)) {
+        *too_long = *too_long || submission.ops > 1;
+    }
+    progress_.fetch_add(submission.ops, std::memory_order_relaxed);
+    if (tracing_) NoteTimes(submission, begin_ns, end_ns);
+    return {};
+}
+
+Status VulkanExecutable::Explain(const Submission& submission, Status status) const {
+    const auto name = [&](int32_t op) {
+        return program::OpName(program_.ops[static_cast<size_t>(op)].kind());
+    };
+    return MakeError(status.error().code,
+                     "{}, step {}, ops {} ({}) to {} ({}): {}. 'dmesg' may say why the driver "
+                     "gave up; --device cpu computes without it.",
+                     context_->Who(), step_->number, submission.first_op, name(submission.first_op),
+                     submission.last_op, name(submission.last_op), status.error().message);
+}
+
+// ---- Transfers ----------------------------------------------------------------------------------
+
+HostValue VulkanExecutable::Operand(program::ValueId id, uint64_t offset) const {
+    const program::Value& value = program_.value(id);
+    const int64_t cols = value.shape[value.shape.rank - 1];
+    const int64_t count = value.shape.Elements(shape_.rows, shape_.outputs);
+    return {buffers_.transfers().host() + offset, value.dtype, count / cols, cols};
+}
+
+Status VulkanExecutable::Transfer(int32_t number) {
+    const program::Op& op = program_.ops[static_cast<size_t>(number)];
+    HostValue in, out;
+    if (!op.inputs.empty()) in = Operand(op.inputs[0], buffers_.InOffset());
+    if (!op.outputs.empty()) out = Operand(op.outputs[0], buffers_.OutOffset());
+    const net::OpTag tag{program::OpName(op.kind()), number, step_->number};
+    const int64_t begin_ns = NowNs();
+    WEFT_TRY(RunTransfer(op, in, out, groups_, tag));
+    const int64_t end_ns = NowNs();
+    const bool timed = op.kind() != program::OpKind::kAllReduce;  // a sum knows its time
+    const std::span<const std::byte> result =
+        out.data == nullptr ? std::span<const std::byte>() : out.bytes();
+    transfers_.Note(op, result, groups_, timed ? end_ns - begin_ns : 0);
+    progress_.fetch_add(1, std::memory_order_relaxed);
+    if (tracing_) timings_.push_back({number, begin_ns, end_ns, transfers_.last_arrival_ns()});
+    return {};
+}
+
+// ---- Traces, probes -----------------------------------------------------------------------------
+
+// The device's clock is not the host's: what it says counts back from the end of the wait.
+void VulkanExecutable::NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns) {
+    if (submission.timed.empty()) return;
+    if (gpu_.description().timestamp_ns == 0) {  // one op
+        timings_.push_back({submission.timed[0], begin_ns, end_ns, 0});
+        return;
+    }
+    const auto count = static_cast<uint32_t>(submission.timed.size() + 1);
+    const std::vector<int64_t> times = gpu_.Times(*submission.commands, count);
+    for (size_t i = 0; i + 1 < times.size(); ++i) {
+        const int64_t from = end_ns - (times.back() - times[i]);
+        timings_.push_back({submission.timed[i], from, from + times[i + 1] - times[i], 0});
+    }
+}
+
+Status VulkanExecutable::ShowToProbe(int32_t number) {
+    const program::Op& op = program_.ops[static_cast<size_t>(number)];
+    if (op.outputs.empty() || !buffers_.InArena(op.outputs[0])) return {};
+    const program::Value& value = program_.value(op.outputs[0]);
+    if (value.dtype != DType::kF32 || value.shape.rank != 2) return {};
+    return probe_(number, value.shape[0] == program::kOutputs ? shape_.outputs : shape_.rows);
+}
+
+}  // namespace weft::backend::vulkan
