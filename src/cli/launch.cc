@@ -11,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cluster/launched.h"
+#include "cluster/stop_signals.h"
 #include "engine/runner.h"
 #include "hw/cpu.h"
 #include "train/run.h"
@@ -90,7 +91,9 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
 }  // namespace
 
 Status WorkOn(cluster::Cluster& cluster) {
-    return train::IsTrainJob(cluster.job()) ? train::WorkTraining(cluster) : engine::Work(cluster);
+    if (train::IsTrainJob(cluster.job())) return train::WorkTraining(cluster);
+    cluster::ReleaseStops();  // to be ignored: the end of these jobs is rank 0's business
+    return engine::Work(cluster);
 }
 
 bool IsFollower() {

@@ -11,6 +11,7 @@
 #include "cluster/dial.h"
 #include "cluster/launched.h"
 #include "cluster/spawn.h"
+#include "cluster/stop_signals.h"
 
 namespace weft::cluster {
 namespace {
@@ -83,15 +84,6 @@ Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
     return error;
 }
 
-// For the control thread, and whatever thread this process starts.
-void BlockTerm() {
-    sigset_t term;
-    ::sigemptyset(&term);
-    ::sigaddset(&term, SIGTERM);
-    ::pthread_sigmask(SIG_BLOCK, &term, nullptr);
-    ::signal(SIGTERM, SIG_DFL);
-}
-
 // launched: null where weft itself started this process.
 Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launched) {
     const std::string own_host = LocalHost(inherited.control.get());
@@ -101,7 +93,7 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     options.timeout_ms = timeout_ms;
     options.local = inherited.local;
     options.leave_on_term = !inherited.local && launched == nullptr;
-    if (options.leave_on_term) BlockTerm();
+    if (options.leave_on_term) GiveTermToControl();
     auto control = std::make_unique<Control>(options);
     Control& words = *control;
     control->AddPeer(0, std::move(inherited.control), inherited.session, 0);
@@ -256,9 +248,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
 }
 
 Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle) {
-    ::signal(SIGINT, SIG_IGN);
-    ::signal(SIGTERM, SIG_IGN);
-    ::signal(SIGUSR1, SIG_IGN);
+    HoldStops();
     auto inherited = ReadHandle(handle);
     if (!inherited.ok()) {
         LogLine(LogLevel::kError, inherited.error().message);
@@ -268,9 +258,10 @@ Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle) {
 }
 
 Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched) {
-    ::signal(SIGUSR1, SIG_IGN);
+    ::signal(SIGUSR1, SIG_IGN);  // (it is no order to end)
     auto arrival = launched.Arrive();
     // Once there is a job its end is rank 0's business; a rank that still waits for one just ends.
+    HoldStops();
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
     if (!arrival.ok()) {

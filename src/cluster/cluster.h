@@ -104,8 +104,9 @@ class Cluster {
     static Result<std::unique_ptr<Cluster>> Launch(const ClusterOptions& options, std::string job);
 
     // On a worker: `handle` is the word after --join on its command line. From here on this
-    // process ignores SIGINT and SIGTERM and ends through the control plane. An error that nobody
-    // else can print is logged here: the caller only leaves with its exit status.
+    // process holds SIGINT, SIGTERM and SIGUSR1 (stop_signals.h) and ends through the control
+    // plane. An error that nobody else can print is logged here: the caller only leaves with its
+    // exit status.
     static Result<std::unique_ptr<Cluster>> Join(const std::string& handle);
 
     // On rank 1 and above of a launcher's: the next job of rank 0. Null: there is no more. Signals

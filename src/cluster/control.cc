@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 #include "cluster/spawn.h"
-#include "cluster/stopped_status.h"
+#include "cluster/stop_signals.h"
 
 namespace weft::cluster {
 namespace {
@@ -154,6 +154,7 @@ void Control::Turn(int64_t now_ns) {
     JudgeCircle(now_ns);
     if (now_ns - beat_ns_ >= BeatNs(options_.timeout_ms)) Beat(now_ns);
     Watch(now_ns);
+    ++turns_;
     changed_.notify_all();
 }
 
@@ -261,8 +262,18 @@ void Control::OnReport(const Peer& peer, VerdictMessage report) {
                                report.code == ErrorCode::kTimeout ||
                                report.code == ErrorCode::kCancelled;
     if (!about_cluster) report.text = WhoLocked(peer.rank) + ": " + report.text;
+    // What a link saw of a process that has ended: how that ended is known in a moment, and is
+    // told.
+    const bool of_link = report.code == ErrorCode::kPeerLost && report.lost_rank < 0;
+    if (of_link && SomePeerEnds()) return;
     report.recover = report.code == ErrorCode::kPeerLost && CanRecover();
     Fail(std::move(report));
+}
+
+// Whose connection is gone, and of whom no more is known yet.
+bool Control::SomePeerEnds() const {
+    return std::ranges::any_of(
+        peers_, [](const Peer& peer) { return !peer.channel.open() && !peer.gone && !peer.acked; });
 }
 
 void Control::OnEnd() {

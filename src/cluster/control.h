@@ -174,6 +174,8 @@ class Control final : public net::PeerMonitor {
     VerdictMessage Stamped(VerdictMessage verdict) const;
     bool CanRecover() const { return options_.recover && is_root() && !ended_ && !ending_; }
     void Settle(Lock& lock, Error& error, bool recover);
+    void AwaitVerdict(Lock& lock);
+    bool SomePeerEnds() const;
     std::string LossLocked(const net::OpTag& tag) const;
     void Wake() const;
     std::string WhoLocked(int rank) const;
@@ -245,6 +247,7 @@ class Control final : public net::PeerMonitor {
     RelayMessage relay_;
     int64_t relay_ns_ = 0;
     int64_t turn_ns_ = 0;
+    int64_t turns_ = 0;  // of the control thread
     int64_t beat_ns_ = 0;
     int64_t paused_ms_ = 0;   // how long this process was last stopped for, if longer than
     int64_t resumed_ns_ = 0;  // the timeout; and when it went on

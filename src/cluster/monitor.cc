@@ -128,6 +128,15 @@ int64_t Control::SilentLocked(int rank) const {
     return relay_.ranks[index].idle_ms + (now - relay_ns_) / kMs;
 }
 
+// Gives the control plane time to say who is gone. Where this process is starved, that thread may
+// not have looked yet, or how a process ended, whose connection did, may not be known yet.
+void Control::AwaitVerdict(Lock& lock) {
+    const int64_t turns = turns_;
+    WaitFor(lock, Deadline::In(kVerdictWaitMs), [] { return false; });
+    WaitFor(lock, Deadline::In(options_.timeout_ms),
+            [&] { return turns_ >= turns + 2 && !SomePeerEnds(); });
+}
+
 Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadline) {
     const bool expired = deadline.expired();
     Lock lock(mutex_);
@@ -136,7 +145,7 @@ Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadli
     if (expired && is_root()) Stalled(0, deadline.length_ms());
     if (expired && !is_root()) SendBeat(deadline.length_ms());
     Wake();
-    WaitFor(lock, Deadline::In(kVerdictWaitMs), [] { return false; });
+    AwaitVerdict(lock);
     if (verdict_.has_value()) return Tell(tag);
     // Rank 0 would have said so by now, unless it is the one that is out of reach.
     if (!is_root() && SilentTooLong(NowNs()) == 0) rank = 0;

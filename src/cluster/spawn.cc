@@ -11,6 +11,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "cluster/stop_signals.h"
+
 // Linux 5.9, in glibc 2.34's unistd.h; the flag is in a kernel header that clashes with others.
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
@@ -27,9 +29,8 @@ namespace {
     ::signal(SIGTERM, SIG_IGN);
     ::signal(SIGUSR1, SIG_IGN);
     ::signal(SIGCHLD, SIG_DFL);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    const sigset_t held = StopSignals();
+    ::sigprocmask(SIG_SETMASK, &held, nullptr);
     const int null = ::open("/dev/null", O_RDONLY);
     if (null >= 0) ::dup2(null, STDIN_FILENO);
     ::dup2(STDERR_FILENO, STDOUT_FILENO);

@@ -19,9 +19,10 @@ struct Inheritance {
     bool local = false;  // rank 0 is the parent (else the parent is a listener)
 };
 
-// Starts /proc/self/exe with `arguments` and "--join HANDLE". The child ignores SIGINT, SIGTERM and
-// SIGUSR1, reads /dev/null, prints to standard error only, inherits no other descriptor, and is
-// killed when the calling thread ends. Errors: kIo.
+// Starts /proc/self/exe with `arguments` and "--join HANDLE". The child holds SIGINT, SIGTERM and
+// SIGUSR1 (HoldStops) and ignores them once it lets them through, reads /dev/null, prints to
+// standard error only, inherits no other descriptor, and is killed when the calling thread ends.
+// Errors: kIo.
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
                         const Session& session, bool local);
 

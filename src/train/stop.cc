@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/deadline.h"
-#include "cluster/stopped_status.h"
+#include "cluster/stop_signals.h"
 #include "train/train_job.h"
 
 namespace weft::train {
@@ -128,6 +128,7 @@ StopScope::StopScope(cluster::Cluster& cluster, bool saves) : saves_(saves) {
     g_cluster = &cluster;
     g_saves = saves;
     if (saves) cluster::SetStoppedStatus(kStoppedStatus);
+    cluster::ReleaseStops();
 }
 
 StopScope::~StopScope() {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <thread>
@@ -93,6 +94,39 @@ class RootEpoch : public testing::Test {
     std::unique_ptr<FarEnd> one_, two_;
     std::unique_ptr<Control> control_;
 };
+
+// A rank whose connection has ended, but not its process: what the links of others make of it says
+// less than how it ends, which is known in a moment.
+TEST(Ends, AChildThatDiesIsNamedHoweverItsLinksEnded) {
+    Control::Options options;
+    options.timeout_ms = kEpochTimeoutMs;
+    Control control(options);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::pause();
+        ::_exit(0);
+    }
+    Pair dying = Connect(), other = Connect();
+    control.AddPeer(1, std::move(dying.near), dying.session, child);
+    control.AddPeer(2, std::move(other.near), other.session, 0);
+    control.SetHosts({"a", "b", "c"});
+    ASSERT_TRUE(control.Start().ok());
+    for (const int rank : {1, 2}) control.Assign(Assignment(rank, 1, {"a", "b", "c"}));
+    other.far->Await(FrameType::kAssign);
+    dying.far->Close();
+    ::usleep(20'000);
+    const VerdictMessage seen{ErrorCode::kPeerLost, -1, "the data link broke", "", 1, false};
+    other.far->Send(FrameType::kFailure, Encode(seen));
+    ::usleep(20'000);
+    ::kill(child, SIGKILL);
+    const auto verdict = DecodeVerdict(other.far->Await(FrameType::kVerdict));
+    ASSERT_TRUE(verdict.ok());
+    EXPECT_EQ(verdict->lost_rank, 1);
+    EXPECT_NE(verdict->reason.find("signal 9"), std::string::npos) << verdict->reason;
+    // The main thread here was told of its link in the same moment.
+    const Error told = control.OnTimeout(2, {"recv", 0, 4}, Deadline::In(kEpochTimeoutMs));
+    EXPECT_NE(told.message.find("rank 1 (host b) was lost"), std::string::npos) << told.message;
+}
 
 TEST_F(RootEpoch, BelievesNothingOfAnOlderOne) {
     two_->Close();

@@ -1,0 +1,42 @@
+#include "cluster/stop_signals.h"
+
+#include <pthread.h>
+
+namespace weft::cluster {
+namespace {
+
+// Held by this process; the main thread's.
+sigset_t g_held_stops;
+bool g_holds_stops = false;
+
+}  // namespace
+
+sigset_t StopSignals() {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) ::sigaddset(&signals, signal);
+    return signals;
+}
+
+void HoldStops() {
+    g_held_stops = StopSignals();
+    g_holds_stops = true;
+    ::pthread_sigmask(SIG_BLOCK, &g_held_stops, nullptr);
+}
+
+void ReleaseStops() {
+    if (!g_holds_stops) return;
+    g_holds_stops = false;
+    ::pthread_sigmask(SIG_UNBLOCK, &g_held_stops, nullptr);
+}
+
+void GiveTermToControl() {
+    sigset_t term;
+    ::sigemptyset(&term);
+    ::sigaddset(&term, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &term, nullptr);
+    if (g_holds_stops) ::sigdelset(&g_held_stops, SIGTERM);
+    ::signal(SIGTERM, SIG_DFL);  // (of one that is ignored, the descriptor would tell nothing)
+}
+
+}  // namespace weft::cluster
