@@ -148,8 +148,12 @@ BenchPower PowerBetween(const Reports& before, const Reports& after, double seco
     power.seconds = seconds;
     for (size_t rank = 0; rank < after.size(); ++rank) {
         const engine::RankReport& now = after[rank];
+        if (rank >= before.size() || before[rank].sensors != now.sensors) {
+            power.notes.push_back(fmt::format("host {}: its sensors changed meanwhile", now.host));
+            continue;
+        }
         for (size_t i = 0; i < now.sensors.size(); ++i) {
-            const double joules = now.sensor_joules.at(i) - before.at(rank).sensor_joules.at(i);
+            const double joules = now.sensor_joules[i] - before[rank].sensor_joules[i];
             power.sensors.push_back({now.host, now.sensors[i], joules / seconds});
         }
         if (!now.power_note.empty()) {

@@ -131,8 +131,10 @@ Status Rank::Plan() {
                 model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split, job_.ep));
     WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
     shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
-    if (layout.tp > 1) WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
-    WEFT_TRY(CheckDeviceSum(job_.device_sum, device_->info()));
+    if (layout.tp > 1) {
+        WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
+        WEFT_TRY(CheckDeviceSum(job_.device_sum, device_->info()));
+    }
     if (cluster_.rank() == 0) {
         for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
     }
@@ -631,6 +633,10 @@ Result<RankReport> ReportFromJson(const std::string& text) {
         ReportFields(report, [&](const char* name, auto& field) { in.at(name).get_to(field); });
     } catch (const nlohmann::json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "a rank's report: {}", error.what());
+    }
+    if (report.sensors.size() != report.sensor_joules.size()) {
+        return MakeError(ErrorCode::kCorrupt, "the report of rank {}: {} sensors, but {} readings",
+                         report.rank, report.sensors.size(), report.sensor_joules.size());
     }
     return report;
 }

@@ -258,7 +258,7 @@ void PowerMeter::KeepOneOfEach() {
         });
     }
     for (Sensor& sensor : sensors_) {
-        sensor.last = sensor.read().value_or(0);
+        sensor.last = sensor.read();
         sensor.last_ns = std::chrono::steady_clock::now().time_since_epoch().count();
     }
 }
@@ -271,11 +271,13 @@ void PowerMeter::Sample() {
         const std::optional<double> value = sensor.read();
         if (!value) continue;
         const int64_t now_ns = std::chrono::steady_clock::now().time_since_epoch().count();
-        if (sensor.unit == Unit::kWatts) {
+        if (!sensor.last) {
+            // Nothing to count from before it.
+        } else if (sensor.unit == Unit::kWatts) {
             const double seconds = static_cast<double>(now_ns - sensor.last_ns) * 1e-9;
-            sensor.joules += (*value + sensor.last) / 2 * seconds;
+            sensor.joules += (*value + *sensor.last) / 2 * seconds;
         } else {
-            double more = *value - sensor.last;
+            double more = *value - *sensor.last;
             if (more < 0) more = sensor.range > 0 ? std::max(0.0, more + sensor.range) : 0;
             sensor.joules += more;
         }

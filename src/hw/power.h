@@ -61,7 +61,8 @@ class PowerMeter {
         Unit unit = Unit::kJoules;
         std::function<std::optional<double>()> read{};
         double range = 0;  // of a counter: one more than its last value; 0: it does not wrap
-        double last = 0, joules = 0;
+        std::optional<double> last{};  // none before a first reading worked
+        double joules = 0;
         int64_t last_ns = 0;
     };
 

@@ -77,6 +77,12 @@ TEST(Report, SurvivesTheWay) {
     EXPECT_EQ(back->rss_bytes, 1ull << 40);
     EXPECT_EQ(back->all_reduce_us, report.all_reduce_us);
     EXPECT_EQ(ReportFromJson("{}").error().code, ErrorCode::kCorrupt);
+    report.sensors = {"a", "b"};
+    report.sensor_joules = {1.5};
+    const auto uneven = ReportFromJson(ReportToJson(report));
+    ASSERT_FALSE(uneven.ok());
+    EXPECT_EQ(uneven.error().code, ErrorCode::kCorrupt);
+    EXPECT_NE(uneven.error().message.find("rank 2: 2 sensors, but 1"), std::string::npos);
 }
 
 StepData RandomStep(std::mt19937& random) {

@@ -69,6 +69,40 @@ TEST(SumWire, ADeviceWithoutFloat64SendsFloat32AtMost) {
     EXPECT_EQ(AutoSumWire(device, false, Measured(1, 0)), SumWire::kF32);
 }
 
+TEST(DeviceSum, NamesAreReadBackAndTravelWithTheJob) {
+    for (const char* name : {"auto", "split", "spin"}) {
+        const auto sum = ParseDeviceSum(name);
+        ASSERT_TRUE(sum.ok()) << name;
+        Job job;
+        job.device_sum = *sum;
+        const auto back = JobFromJson(JobToJson(job));
+        ASSERT_TRUE(back.ok()) << back.error().message;
+        EXPECT_EQ(back->device_sum, *sum);
+        EXPECT_NE(JobToJson(job).find(std::string("\"") + name + "\""), std::string::npos);
+    }
+    for (const char* name : {"", "Spin", "polls", "splits"}) {
+        const auto sum = ParseDeviceSum(name);
+        ASSERT_FALSE(sum.ok()) << name;
+        EXPECT_EQ(sum.error().code, ErrorCode::kUsage);
+        EXPECT_NE(sum.error().message.find("auto, split"), std::string::npos);
+    }
+}
+
+TEST(DeviceSum, ADeviceThatSubmitsNothingCannotSpin) {
+    backend::DeviceInfo device;
+    device.name = "cpu";
+    device.hardware = "a processor";
+    for (const char* name : {"auto", "split"}) {
+        EXPECT_TRUE(CheckDeviceSum(ParseDeviceSum(name).value(), device).ok()) << name;
+    }
+    const Status refused = CheckDeviceSum(backend::DeviceSum::kSpin, device);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+    EXPECT_NE(refused.error().message.find("cpu (a processor)"), std::string::npos);
+    device.submits = true;
+    EXPECT_TRUE(CheckDeviceSum(backend::DeviceSum::kSpin, device).ok());
+}
+
 TEST(SumWire, TravelsWithTheJob) {
     for (const std::string& name : SumWireNames()) {
         Job job;
