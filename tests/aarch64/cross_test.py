@@ -20,8 +20,8 @@ EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
 GTEST = pathlib.Path("/usr/src/googletest/googletest")
 # Loops of minutes under an emulator, which prove nothing about an instruction set.
 LEFT_OUT = "Gemm.BlocksThatDoNotFitTheCache"
-# With all that the emulator knows; and Armv8.2, with dot products, without products of matrices. The
-# kernels that each takes.
+# With all that the emulator knows; and Armv8.2, with dot products, without products of matrices:
+# the kernels that each takes.
 PROCESSORS = {"max": "i8mm", "neoverse-n1": "neon"}
 QUESTION, ANSWER = "<|user|>What is 47 + 38?<|assistant|>", "85"
 STEPS = 6
