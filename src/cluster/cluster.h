@@ -26,7 +26,7 @@
 //     or:      WEFT_ASSIGN(auto cluster, Cluster::JoinLaunched(launched));
 //              RunJob(cluster->job(), *cluster);
 //     both:    WEFT_TRY(cluster->Agree("model", fingerprint, Deadline::In(60'000)));
-//     at the end, on all:  WEFT_TRY(cluster->Shutdown(Deadline::In(timeout_ms)));
+//     at the end, on all:  WEFT_TRY(cluster->Shutdown(Deadline::In(kShutdownMs)));
 //     on an error, on any: return cluster->ReportFailure(error);   // ends the job on all ranks
 //
 // Thread: one thread calls the methods, but for monitor() and RequestStop(), which any thread may.
@@ -95,6 +95,10 @@ struct EpochInfo {
     std::string why;         // rank 0: "rank 1 (host b, tcp) was lost during decode: ..."
 };
 
+// How long living ranks may take to leave when a job is over: to give back 100 GB takes seconds, on
+// a busy machine many. One that is silent is lost sooner, by its heartbeats.
+inline constexpr int64_t kShutdownMs = 60'000;
+
 class Cluster {
   public:
     // On rank 0: starts or reaches all ranks, joins the links, returns once every rank is ready.
@@ -147,9 +151,9 @@ class Cluster {
                                                        const std::string& mine,
                                                        const Deadline& deadline) = 0;
     virtual Status Barrier(const std::string& name, const Deadline& deadline) = 0;
-    // The clean end. Rank 0: tells all, waits until they ended, reaps its children. Worker: waits
-    // for rank 0's word. A worker that waits for data when rank 0 shuts down gets kCancelled from
-    // monitor(); its Shutdown then succeeds.
+    // The clean end, within `deadline` (kShutdownMs). Rank 0: tells all, waits until they ended,
+    // reaps its children. Worker: waits for rank 0's word. A worker that waits for data when rank 0
+    // shuts down gets kCancelled from monitor(); its Shutdown then succeeds.
     virtual Status Shutdown(const Deadline& deadline) = 0;
 
     // This rank cannot go on because of `error`: ends the job on all ranks. Returns the cluster's

@@ -10,7 +10,6 @@
 namespace weft::engine {
 namespace {
 
-constexpr int64_t kShutdownMs = 5000;
 // Attempts to get over one loss, each ended by another.
 constexpr int kMostAttempts = 5;
 
@@ -101,7 +100,7 @@ Result<std::vector<RankReport>> EndJob(int64_t number, cluster::Cluster& cluster
         WEFT_TRY(rank->Run(stop));
         WEFT_ASSIGN(std::vector<RankReport> reports, rank->GatherReports());
         rank.reset();
-        WEFT_TRY(cluster.Shutdown(Deadline::In(kShutdownMs)));
+        WEFT_TRY(cluster.Shutdown(Deadline::In(cluster::kShutdownMs)));
         return reports;
     };
     auto reports = run();

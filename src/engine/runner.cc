@@ -10,8 +10,6 @@
 namespace weft::engine {
 namespace {
 
-constexpr int64_t kRunnerShutdownMs = 5000;
-
 // A rank whose device is gone is as good as lost: the others are told which it is.
 Error Blamed(cluster::Cluster& cluster, const Rank* rank, Error error) {
     if (rank == nullptr || cluster.size() == 1 || rank->device_status().ok()) return error;
@@ -121,7 +119,7 @@ Status Work(cluster::Cluster& cluster) {
         return reports.ok() ? Status() : Status(reports.error());
     };
     if (Status status = run(); !status.ok()) return cluster.ReportFailure(status.error());
-    return cluster.Shutdown(Deadline::In(kRunnerShutdownMs));
+    return cluster.Shutdown(Deadline::In(cluster::kShutdownMs));
 }
 
 }  // namespace weft::engine

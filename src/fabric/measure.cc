@@ -16,7 +16,6 @@ namespace {
 
 // Ranks that are not concerned wait so long for the others; a lost rank is noticed by heartbeats.
 constexpr int64_t kExchangeMs = 3'600'000;
-constexpr int64_t kShutdownMs = 5000;
 constexpr size_t kWindow = size_t{4} << 20;
 
 // One measurement.
@@ -245,7 +244,7 @@ Result<NetReport> RunNet(cluster::ClusterOptions options, const NetJob& job,
     };
     auto report = run();
     if (!report.ok()) return cluster->ReportFailure(report.error());
-    if (Status end = cluster->Shutdown(Deadline::In(kShutdownMs)); !end.ok()) {
+    if (Status end = cluster->Shutdown(Deadline::In(cluster::kShutdownMs)); !end.ok()) {
         return cluster->ReportFailure(end.error());
     }
     return report;

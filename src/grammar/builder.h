@@ -50,7 +50,6 @@ class GrammarBuilder {
 
     Rule AddRule(std::string name);  // the name is for errors
     void Define(Rule rule, Expr body);
-    size_t num_rules() const { return rules_.size(); }
     // Too many expressions or rules: Build will refuse; stop adding.
     bool Full() const { return exprs_.size() > kMostExprs || rules_.size() > kMostRules; }
 

@@ -146,7 +146,7 @@ Status FrameReader::Begin(const FrameHeader& header) {
     WEFT_TRY(CheckFrame(header, window_.size()));
     dropping_ = header.epoch != epoch_;
     if (dropping_) {
-        dropped_frames_++;
+        // Of an epoch that is over: passed over.
     } else if (header.flag == kGoodbyeFlag) {
         goodbye_ = true;
         return {};

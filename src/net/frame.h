@@ -65,7 +65,6 @@ class FrameReader {
         return __atomic_load_n(&flags_[static_cast<size_t>(index)], __ATOMIC_ACQUIRE);
     }
     bool goodbye() const { return goodbye_; }
-    uint64_t dropped_frames() const { return dropped_frames_; }
 
   private:
     Status ConsumeExpected(size_t bytes);
@@ -79,7 +78,6 @@ class FrameReader {
     uint64_t payload_left_ = 0;
     bool dropping_ = false;  // that payload goes nowhere
     bool goodbye_ = false;
-    uint64_t dropped_frames_ = 0;
     std::unique_ptr<std::byte[]> staging_;  // bytes that are not read in place
     size_t staged_ = 0;
     size_t expected_offset_ = 0;

@@ -26,6 +26,9 @@
 //     :exact   keeps all bits where training is in narrow types
 //     :chosen  a stack of experts, of which the op touches those that a token chose
 //     :part    of which the op reads as many bytes as it writes
+//
+// Show(show) is its attributes, for prints: show(name, value), show.Where(name, value) where that
+// is not zero, show.Flag(name, bool) where it is true.
 #pragma once
 
 #include <any>
@@ -50,12 +53,14 @@ struct Embedding {  // rows of the table; those outside it give zeros
     static constexpr OpRow kRow{"embedding", "tokens[T]:i32 table[n,d] -> y[T,d]", Pass::kBoth,
                                 Trait::kRowWise | Trait::kStream | Trait::kExact};
     int64_t first_row = 0;
+    void Show(auto& show) const { show("first_row", first_row); }
 };
 struct EmbeddingGrad {
     static constexpr OpRow kRow{"embedding_grad",
                                 "dy[T,d] tokens[T]:i32 -> dtable[n,d]+=", Pass::kBackward,
                                 Trait::kExact, 1};
     int64_t first_row = 0;
+    void Show(auto& show) const { show("first_row", first_row); }
 };
 
 struct SelectRows {  // the step's rows whose numbers are given
@@ -81,18 +86,34 @@ struct RmsNorm {
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "weight" ? !plain : whole != 0;
     }
+    void Show(auto& show) const {
+        show("eps", eps);
+        show("group", group);
+        show.Flag("plain", plain);
+        if (whole == 0) return;
+        show("whole", whole);
+        show("square", square);
+    }
 };
 struct RmsNormGradInput {
     static constexpr OpRow kRow{"rms_norm_grad_input", "dy[T,n] x[T,n] weight[g] -> dx[T,n]",
                                 Pass::kBackward, Trait::kRowWise, 8};
     float eps = 1e-5f;
     int64_t group = 0;
+    void Show(auto& show) const {
+        show("eps", eps);
+        show("group", group);
+    }
 };
 struct RmsNormGradWeight {
     static constexpr OpRow kRow{"rms_norm_grad_weight",
                                 "dy[T,n] x[T,n] -> dw[g]+=", Pass::kBackward, 0, 6};
     float eps = 1e-5f;
     int64_t group = 0;
+    void Show(auto& show) const {
+        show("eps", eps);
+        show("group", group);
+    }
 };
 
 struct SumSquares {  // of each input, in a column of its own
@@ -102,6 +123,7 @@ struct SumSquares {  // of each input, in a column of its own
         int64_t begin = 0, count = 0;
     };
     std::vector<Columns> columns;  // of each input: those that this rank adds to the sum
+    void Show(auto& show) const { show("columns", columns); }
 };
 
 // ---- Products -----------------------------------------------------------------------------------
@@ -117,6 +139,11 @@ struct MatMul {  // y = x . weight^T + bias
     // over ranks: the output is f64 where a sum over ranks follows, else it is rounded to f32.
     // So many columns are added in float32 first; 0: all of them, and no float64.
     int64_t segment_cols = 0;
+    void Show(auto& show) const {
+        show.Where("cut", cut);
+        show.Where("shared_rows", shared_rows);
+        show.Where("segment_cols", segment_cols);
+    }
 };
 struct MatMulGradInput {
     static constexpr OpRow kRow{"mat_mul_grad_input", "dy[T,n] weight[n,k]:weight -> dx[T,k]",
@@ -131,6 +158,7 @@ struct AddBias {
     static constexpr OpRow kRow{"add_bias", "x[T,n] bias[n] -> y[T,n]", Pass::kBoth,
                                 Trait::kRowWise, 1};
     int64_t shared_rows = 0;  // as in MatMul, of the bias
+    void Show(auto& show) const { show.Where("shared_rows", shared_rows); }
 };
 struct BiasGrad {  // db += column sums of dy
     static constexpr OpRow kRow{"bias_grad", "dy[T,n] -> db[n]+=", Pass::kBackward, 0, 1};
@@ -155,6 +183,10 @@ struct Adapt {
     int64_t segment_cols = 0;
     ValueId A(const std::vector<ValueId>& inputs, size_t i) const { return inputs[1 + 2 * i]; }
     ValueId B(const std::vector<ValueId>& inputs, size_t i) const { return inputs[2 + 2 * i]; }
+    void Show(auto& show) const {
+        show("adapters", adapters);
+        show.Where("segment_cols", segment_cols);
+    }
 };
 
 // ---- Attention ----------------------------------------------------------------------------------
@@ -167,6 +199,13 @@ struct Rope {
     float sign = 1;                        // -1: back, which is its gradient
     std::vector<float> inverse_frequency;  // [rotary_dim / 2], scaling already applied
     float magnitude = 1;                   // of cosines and sines (YaRN, LongRoPE)
+    void Show(auto& show) const {
+        show("head_dim", head_dim);
+        show("rotary_dim", rotary_dim);
+        show("pairs", neighbours ? "neighbours" : "halves");
+        show("sign", sign);
+        if (magnitude != 1) show("magnitude", magnitude);
+    }
 };
 
 struct Attention {
@@ -190,6 +229,18 @@ struct Attention {
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "sinks" ? std::optional(sinks) : std::nullopt;
     }
+    void Show(auto& show) const {
+        show("heads", heads);
+        show("kv_heads", kv_heads);
+        show("head_dim", head_dim);
+        show("first_head", first_head);
+        show("first_kv_head", first_kv_head);
+        show("group", group);
+        show("scale", scale);
+        show.Where("window", window);
+        show.Where("soft_cap", soft_cap);
+        show.Flag("sinks", sinks);
+    }
 };
 struct AttentionGrad {
     static constexpr OpRow kRow{
@@ -197,6 +248,7 @@ struct AttentionGrad {
         "dout[T,n] q[T,n] k[T,m] v[T,m] out[T,n] lse[T,_] -> dq[T,n] dk[T,m] dv[T,m]",
         Pass::kBackward};
     Attention forward;
+    void Show(auto& show) const { forward.Show(show); }
 };
 
 // Latent attention, absorbed. A position's latent and key are one row of the cache, which all heads
@@ -208,12 +260,20 @@ struct LatentAttention {
         Pass::kInference, Trait::kSeesEarlier};
     int64_t heads = 0;
     float scale = 1;
+    void Show(auto& show) const {
+        show("heads", heads);
+        show("scale", scale);
+    }
 };
 
 struct PickColumns {  // columns [begin, begin + n) of each head's
     static constexpr OpRow kRow{"pick_columns", "x[T,_]:part -> y[T,_]", Pass::kInference,
                                 Trait::kRowWise};
     int64_t heads = 1, begin = 0;
+    void Show(auto& show) const {
+        show("heads", heads);
+        show("begin", begin);
+    }
 };
 
 // ---- Element by element -------------------------------------------------------------------------
@@ -222,11 +282,13 @@ struct Glu {  // act(gate) * up
     static constexpr OpRow kRow{"glu", "gate[..] up[..] -> y[..]", Pass::kBoth,
                                 Trait::kRowWise | Trait::kCheap};
     Activation activation = Activation::kSilu;
+    void Show(auto& show) const { show("activation", activation); }
 };
 struct GluGrad {
     static constexpr OpRow kRow{"glu_grad", "dout[..] gate[..] up[..] -> dgate[..] dup[..]",
                                 Pass::kBackward, Trait::kRowWise, 11};
     Activation activation = Activation::kSilu;
+    void Show(auto& show) const { show("activation", activation); }
 };
 
 struct Add {
@@ -236,11 +298,13 @@ struct Add {
 struct Scale {  // factor * x; its own gradient
     static constexpr OpRow kRow{"scale", "x[..] -> y[..]", Pass::kBoth, Trait::kRowWise, 1};
     float factor = 1;
+    void Show(auto& show) const { show("factor", factor); }
 };
 struct SoftCap {  // cap * tanh(x / cap)
     static constexpr OpRow kRow{"soft_cap", "x[..] -> y[..]", Pass::kInference, Trait::kRowWise,
                                 12};
     float cap = 1;
+    void Show(auto& show) const { show("cap", cap); }
 };
 struct Zero {
     static constexpr OpRow kRow{"zero", "-> y[..]:f64", Pass::kTraining,
@@ -251,11 +315,13 @@ struct SliceColumns {  // columns [begin, begin + m)
     static constexpr OpRow kRow{"slice_columns", "x[T,n]:part:exact -> y[T,m]", Pass::kBackward,
                                 Trait::kRowWise};
     int64_t begin = 0;
+    void Show(auto& show) const { show("begin", begin); }
 };
 struct PadColumns {  // x at columns [begin, begin + m), zeros elsewhere
     static constexpr OpRow kRow{"pad_columns", "x[T,m] -> y[T,n]:exact", Pass::kBackward,
                                 Trait::kRowWise};
     int64_t begin = 0;
+    void Show(auto& show) const { show("begin", begin); }
 };
 
 // ---- Transfers ----------------------------------------------------------------------------------
@@ -265,6 +331,7 @@ struct AllReduce {  // x summed over the group, f32
         "all_reduce", "x[..]:f64:spent -> y[..]", Pass::kBoth,
         Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kTransfer};
     Group group = Group::kTensor;
+    void Show(auto& show) const { show("group", group); }
 };
 struct AllGather {  // columns of all ranks, in rank order
     static constexpr OpRow kRow{
@@ -273,17 +340,24 @@ struct AllGather {  // columns of all ranks, in rank order
     Group group = Group::kTensor;
     std::vector<int64_t> parts;  // columns of each rank
     int64_t begin = 0;           // where this rank's columns begin in the output
+    void Show(auto& show) const {
+        show("group", group);
+        show("parts", parts);
+        show("begin", begin);
+    }
 };
 struct Send {  // to rank `peer` of the world
     static constexpr OpRow kRow{"send", "x[..] ->", Pass::kBoth,
                                 Trait::kRowWise | Trait::kExact | Trait::kTransfer};
     int peer = 0;
+    void Show(auto& show) const { show("peer", peer); }
 };
 struct Recv {  // from rank `peer` of the world
     static constexpr OpRow kRow{
         "recv", "-> x[..]", Pass::kBoth,
         Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kTransfer};
     int peer = 0;
+    void Show(auto& show) const { show("peer", peer); }
 };
 
 // Rows that are shared out over the tensor group (program/row_shares.h): S is a rank's share of T.
@@ -307,6 +381,10 @@ struct GatherShares {  // from all ranks
                                 Trait::kTransfer | Trait::kBeside};
     std::vector<int64_t> parts;
     int64_t begin = 0;
+    void Show(auto& show) const {
+        show("parts", parts);
+        show("begin", begin);
+    }
 };
 struct ReduceShares {  // share += own part of the sum over ranks
     static constexpr OpRow kRow{"reduce_shares", "all[_]:spent -> share[_]+=", Pass::kBackward,
@@ -314,6 +392,11 @@ struct ReduceShares {  // share += own part of the sum over ranks
     std::vector<int64_t> parts;
     int64_t begin = 0;
     bool adds = true;  // else share, which may be a part of `all`, becomes the sum
+    void Show(auto& show) const {
+        show("parts", parts);
+        show("begin", begin);
+        show.Flag("anew", !adds);
+    }
 };
 
 // ---- Mixtures of experts ------------------------------------------------------------------------
@@ -338,6 +421,17 @@ struct Route {
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "factors" ? std::optional(factors) : std::nullopt;
     }
+    void Show(auto& show) const {
+        show("score", score);
+        if (groups > 1) {
+            show("groups", groups);
+            show("groups_used", groups_used);
+            show("group_best", group_best);
+        }
+        show.Flag("renormalise", renormalise);
+        show.Flag("factors", factors);
+        show("scale", scale);
+    }
 };
 // The weights to the logits. The choice itself has no gradient, and so neither has the bias that
 // takes part in it.
@@ -346,6 +440,7 @@ struct RouteGrad {
         "route_grad", "dweights[T,K]:exact logits[T,E]:exact ids[T,K]:i32 -> dlogits[T,E]:exact",
         Pass::kBackward};
     Route forward;
+    void Show(auto& show) const { forward.Show(show); }
 };
 
 // Each row times the matrix of its expert. This rank holds experts [first_expert, first_expert +
@@ -358,6 +453,10 @@ struct ExpertMatMul {
         Pass::kBoth, Trait::kRowWise};
     int64_t first_expert = 0;
     Cut cut = Cut::kNone;
+    void Show(auto& show) const {
+        show("first_expert", first_expert);
+        show("cut", cut);
+    }
 };
 // Gradients of expert_mat_mul with a row of x for each token, and of expert_sum. Rows of experts
 // that other ranks hold count as zeros.
@@ -366,12 +465,14 @@ struct ExpertMatMulGradInput {
                                 "dy[T,K,n] ids[T,K]:i32 weight[m,n,k]:weight:chosen -> dx[T,k]",
                                 Pass::kBackward};
     int64_t first_expert = 0;
+    void Show(auto& show) const { show("first_expert", first_expert); }
 };
 struct ExpertMatMulGradWeight {
     static constexpr OpRow kRow{
         "expert_mat_mul_grad_weight",
         "dy[T,K,n] x[T,k] ids[T,K]:i32 -> dw[m,n,k]:chosen+=", Pass::kBackward};
     int64_t first_expert = 0;
+    void Show(auto& show) const { show("first_expert", first_expert); }
 };
 
 // base + the sum over a token's experts of weight * (x . expert^T + bias), added up in float64 in
@@ -389,6 +490,13 @@ struct ExpertSum {
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "bias" ? bias : base;
     }
+    void Show(auto& show) const {
+        show("first_expert", first_expert);
+        show("cut", cut);
+        show("segment_cols", segment_cols);
+        show.Flag("bias", bias);
+        show.Flag("base", base);
+    }
 };
 struct ExpertSumGradInput {  // dweights: the dot product of dy . weight and x
     static constexpr OpRow kRow{"expert_sum_grad_input",
@@ -396,12 +504,14 @@ struct ExpertSumGradInput {  // dweights: the dot product of dy . weight and x
                                 " weight[m,n,k]:weight:chosen -> dx[T,K,k] dweights[T,K]:exact",
                                 Pass::kBackward};
     int64_t first_expert = 0;
+    void Show(auto& show) const { show("first_expert", first_expert); }
 };
 struct ExpertSumGradWeight {
     static constexpr OpRow kRow{
         "expert_sum_grad_weight",
         "dy[T,n] x[T,K,k] ids[T,K]:i32 weights[T,K] -> dw[m,n,k]:chosen+=", Pass::kBackward};
     int64_t first_expert = 0;
+    void Show(auto& show) const { show("first_expert", first_expert); }
 };
 
 struct GateRows {  // x * sigmoid(gate)
@@ -432,11 +542,13 @@ struct LoadBalance {
     static constexpr OpRow kRow{"load_balance", "load[2,E]:exact -> loss[1]:exact", Pass::kTraining,
                                 0, 2};
     int64_t used = 1;
+    void Show(auto& show) const { show("used", used); }
 };
 struct LoadBalanceGrad {
     static constexpr OpRow kRow{
         "load_balance_grad", "dloss[1]:exact load[2,E]:exact -> dload[2,E]:exact", Pass::kBackward};
     LoadBalance forward;
+    void Show(auto& show) const { forward.Show(show); }
 };
 
 // ---- Losses -------------------------------------------------------------------------------------
@@ -463,6 +575,11 @@ struct LinearCrossEntropy {
                                 Pass::kTraining};
     Cut cut = Cut::kNone;
     int64_t first_row = 0;
+    void Show(auto& show) const {
+        if (cut == Cut::kNone) return;
+        show("cut", cut);
+        show("first_row", first_row);
+    }
 };
 struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's rows' part
     static constexpr OpRow kRow{
@@ -470,6 +587,7 @@ struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's ro
         "dloss[1]:exact x[R,k] weight[n,k]:weight targets[R]:i32 -> dx[R,k] (dw[n,k]+=)",
         Pass::kBackward};
     LinearCrossEntropy forward;
+    void Show(auto& show) const { forward.Show(show); }
 };
 
 // ---- All of them --------------------------------------------------------------------------------

@@ -35,10 +35,12 @@ struct UpdateRun {
 struct SumOver {  // x becomes its sum over the group, of narrow types rounded once
     static constexpr OpRow kRow{"sum_over", "-> x[..]:f64+=", Pass::kUpdate, Trait::kTransfer};
     Group group = Group::kWorld;
+    void Show(auto& show) const { show("group", group); }
 };
 struct AddSquares {  // of x in the ranges, in float64
     static constexpr OpRow kRow{"add_squares", "x[n] -> sum[1]:f64+=", Pass::kUpdate, 0, 2};
     std::vector<ElementRange> ranges;
+    void Show(auto& show) const { show("ranges", ranges); }
 };
 
 // One step of Adam (Kingma and Ba 2015), or with `decay` of AdamW (Loshchilov and Hutter 2019).
@@ -49,6 +51,14 @@ struct AdamUpdate {
     double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
     double l2 = 0, decay = 0;  // of runs that decay: added to the gradient, or taken off the weight
     std::vector<UpdateRun> runs;
+    void Show(auto& show) const {
+        show("beta1", beta1);
+        show("beta2", beta2);
+        show("eps", eps);
+        show("l2", l2);
+        show("decay", decay);
+        show("runs", runs);
+    }
 };
 // The same with moments as codes of a byte (tensor/dynamic_codes.h), four in an i32, and a scale a
 // block. Runs begin at multiples of a block, and `kept` is `begin`.
@@ -58,6 +68,7 @@ struct Adam8bitUpdate {
                                 " v_scales[s]+= (copy[n]+=)",
                                 Pass::kUpdate, 0, 24};
     AdamUpdate adam;
+    void Show(auto& show) const { adam.Show(show); }
 };
 struct SgdUpdate {
     static constexpr OpRow kRow{"sgd_update",
@@ -68,6 +79,13 @@ struct SgdUpdate {
     std::vector<UpdateRun> runs;
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "momentum" ? std::optional(momentum > 0) : std::nullopt;
+    }
+    void Show(auto& show) const {
+        show("momentum", momentum);
+        show("dampening", dampening);
+        show("l2", l2);
+        show.Flag("nesterov", nesterov);
+        show("runs", runs);
     }
 };
 
@@ -102,6 +120,10 @@ struct AdafactorSums {
     std::vector<FactoredRun> runs;
     int64_t moments = 0;  // numbers before the tensors' sizes
     bool sizes = false;
+    void Show(auto& show) const {
+        show("runs", runs);
+        show.Flag("sizes", sizes);
+    }
 };
 // inverse: what a gradient is multiplied by.
 struct AdafactorMoments {
@@ -109,12 +131,18 @@ struct AdafactorMoments {
                                 "sums[s]:f64 -> moments[k]+= inverse[k]+=", Pass::kUpdate, 0, 8};
     std::vector<FactoredTensor> tensors;
     double decay_rate = -0.8, eps_square = 1e-30;
+    void Show(auto& show) const {
+        show("tensors", tensors.size());
+        show("decay_rate", decay_rate);
+        show("eps_square", eps_square);
+    }
 };
 // The squares of each tensor's update before its rate.
 struct AdafactorSizes {
     static constexpr OpRow kRow{"adafactor_sizes",
                                 "gradient[n] inverse[k] -> squares[t]:f64+=", Pass::kUpdate, 0, 3};
     std::vector<FactoredRun> runs;
+    void Show(auto& show) const { show("runs", runs); }
 };
 struct AdafactorUpdate {
     static constexpr OpRow kRow{"adafactor_update",
@@ -125,6 +153,14 @@ struct AdafactorUpdate {
     int64_t moments = 0;  // as AdafactorSums
     double eps_scale = 1e-3, clip_threshold = 1, decay = 0;
     bool scale_parameter = false, relative_step = false;
+    void Show(auto& show) const {
+        show("eps_scale", eps_scale);
+        show("clip_threshold", clip_threshold);
+        show("decay", decay);
+        show.Flag("scale_parameter", scale_parameter);
+        show.Flag("relative_step", relative_step);
+        show("runs", runs);
+    }
 };
 
 }  // namespace weft::program

@@ -11,8 +11,16 @@
 //: embedding_q4_k -DQ4_K
 //: embedding_q5_k -DQ5_K
 //: embedding_q6_k -DQ6_K
+//: embedding_iq1_s -DIQ1_S
+//: embedding_iq1_m -DIQ1_M
+//: embedding_iq2_xxs -DIQ2_XXS
+//: embedding_iq2_xs -DIQ2_XS
+//: embedding_iq2_s -DIQ2_S
+//: embedding_iq3_xxs -DIQ3_XXS
+//: embedding_iq3_s -DIQ3_S
 //: embedding_iq4_nl -DIQ4_NL
 //: embedding_iq4_xs -DIQ4_XS
+//: embedding_tq1_0 -DTQ1_0
 //: embedding_tq2_0 -DTQ2_0
 //: embedding_mxfp4 -DMXFP4
 //: embedding_w4 -DW4

@@ -11,8 +11,16 @@
 //: matvec_q4_k -DQ4_K
 //: matvec_q5_k -DQ5_K
 //: matvec_q6_k -DQ6_K
+//: matvec_iq1_s -DIQ1_S
+//: matvec_iq1_m -DIQ1_M
+//: matvec_iq2_xxs -DIQ2_XXS
+//: matvec_iq2_xs -DIQ2_XS
+//: matvec_iq2_s -DIQ2_S
+//: matvec_iq3_xxs -DIQ3_XXS
+//: matvec_iq3_s -DIQ3_S
 //: matvec_iq4_nl -DIQ4_NL
 //: matvec_iq4_xs -DIQ4_XS
+//: matvec_tq1_0 -DTQ1_0
 //: matvec_tq2_0 -DTQ2_0
 //: matvec_mxfp4 -DMXFP4
 //: matvec_w4 -DW4
@@ -27,8 +35,16 @@
 //: matvec_dot_q4_k -DQ4_K -DDOT
 //: matvec_dot_q5_k -DQ5_K -DDOT
 //: matvec_dot_q6_k -DQ6_K -DDOT
+//: matvec_dot_iq1_s -DIQ1_S -DDOT
+//: matvec_dot_iq1_m -DIQ1_M -DDOT
+//: matvec_dot_iq2_xxs -DIQ2_XXS -DDOT
+//: matvec_dot_iq2_xs -DIQ2_XS -DDOT
+//: matvec_dot_iq2_s -DIQ2_S -DDOT
+//: matvec_dot_iq3_xxs -DIQ3_XXS -DDOT
+//: matvec_dot_iq3_s -DIQ3_S -DDOT
 //: matvec_dot_iq4_nl -DIQ4_NL -DDOT
 //: matvec_dot_iq4_xs -DIQ4_XS -DDOT
+//: matvec_dot_tq1_0 -DTQ1_0 -DDOT
 //: matvec_dot_tq2_0 -DTQ2_0 -DDOT
 //: matvec_dot_mxfp4 -DMXFP4 -DDOT
 //: matvec_dot_w4 -DW4 -DDOT

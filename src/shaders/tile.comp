@@ -11,8 +11,16 @@
 //: tile_q4_k -DQ4_K
 //: tile_q5_k -DQ5_K
 //: tile_q6_k -DQ6_K
+//: tile_iq1_s -DIQ1_S
+//: tile_iq1_m -DIQ1_M
+//: tile_iq2_xxs -DIQ2_XXS
+//: tile_iq2_xs -DIQ2_XS
+//: tile_iq2_s -DIQ2_S
+//: tile_iq3_xxs -DIQ3_XXS
+//: tile_iq3_s -DIQ3_S
 //: tile_iq4_nl -DIQ4_NL
 //: tile_iq4_xs -DIQ4_XS
+//: tile_tq1_0 -DTQ1_0
 //: tile_tq2_0 -DTQ2_0
 //: tile_mxfp4 -DMXFP4
 //: tile_w4 -DW4
@@ -27,8 +35,16 @@
 //: tile_dot_q4_k -DQ4_K -DDOT
 //: tile_dot_q5_k -DQ5_K -DDOT
 //: tile_dot_q6_k -DQ6_K -DDOT
+//: tile_dot_iq1_s -DIQ1_S -DDOT
+//: tile_dot_iq1_m -DIQ1_M -DDOT
+//: tile_dot_iq2_xxs -DIQ2_XXS -DDOT
+//: tile_dot_iq2_xs -DIQ2_XS -DDOT
+//: tile_dot_iq2_s -DIQ2_S -DDOT
+//: tile_dot_iq3_xxs -DIQ3_XXS -DDOT
+//: tile_dot_iq3_s -DIQ3_S -DDOT
 //: tile_dot_iq4_nl -DIQ4_NL -DDOT
 //: tile_dot_iq4_xs -DIQ4_XS -DDOT
+//: tile_dot_tq1_0 -DTQ1_0 -DDOT
 //: tile_dot_tq2_0 -DTQ2_0 -DDOT
 //: tile_dot_mxfp4 -DMXFP4 -DDOT
 //: tile_dot_w4 -DW4 -DDOT
@@ -44,8 +60,16 @@
 //: tile_matrix_q4_k -DQ4_K -DMATRIX : coopmat
 //: tile_matrix_q5_k -DQ5_K -DMATRIX : coopmat
 //: tile_matrix_q6_k -DQ6_K -DMATRIX : coopmat
+//: tile_matrix_iq1_s -DIQ1_S -DMATRIX : coopmat
+//: tile_matrix_iq1_m -DIQ1_M -DMATRIX : coopmat
+//: tile_matrix_iq2_xxs -DIQ2_XXS -DMATRIX : coopmat
+//: tile_matrix_iq2_xs -DIQ2_XS -DMATRIX : coopmat
+//: tile_matrix_iq2_s -DIQ2_S -DMATRIX : coopmat
+//: tile_matrix_iq3_xxs -DIQ3_XXS -DMATRIX : coopmat
+//: tile_matrix_iq3_s -DIQ3_S -DMATRIX : coopmat
 //: tile_matrix_iq4_nl -DIQ4_NL -DMATRIX : coopmat
 //: tile_matrix_iq4_xs -DIQ4_XS -DMATRIX : coopmat
+//: tile_matrix_tq1_0 -DTQ1_0 -DMATRIX : coopmat
 //: tile_matrix_tq2_0 -DTQ2_0 -DMATRIX : coopmat
 //: tile_matrix_mxfp4 -DMXFP4 -DMATRIX : coopmat
 //: tile_matrix_w4 -DW4 -DMATRIX : coopmat
@@ -55,6 +79,7 @@
 //: tile_matrix_emulated_q8_0 -DQ8_0 -DMATRIX -DEMULATED
 //: tile_matrix_emulated_q4_k -DQ4_K -DMATRIX -DEMULATED
 //: tile_matrix_emulated_q6_k -DQ6_K -DMATRIX -DEMULATED
+//: tile_matrix_emulated_iq2_s -DIQ2_S -DMATRIX -DEMULATED
 //: tile_matrix_emulated_mxfp4 -DMXFP4 -DMATRIX -DEMULATED
 //: tile_matrix_emulated_w4 -DW4 -DMATRIX -DEMULATED
 //: tile_matrix_emulated_w8 -DW8 -DMATRIX -DEMULATED

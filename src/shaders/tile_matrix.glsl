@@ -38,7 +38,7 @@ int ShiftOf(uint bits) {
 
 void BeginTile(uint head, uint first, uint64_t x, uint64_t x_stride, uint count, uint lane) {
 #if PLAIN == 0
-#if BOOK == 1
+#if BOOK == 1 || GRID > 0
     const float most = 128;
 #elif defined(W4)
     const float most = 256;

@@ -1,8 +1,8 @@
 // Weights of all types, as src/backend/vulkan/weights.cc lays them out: a unit of UNIT columns of a
 // row becomes QUADS vec4 of float32, with the bits of DequantizeRow (tensor/quant.h).
 //
-// One of these is defined: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL
-// IQ4_XS TQ2_0 MXFP4 W4 W8.
+// One of these is defined: F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ1_S
+// IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S IQ4_NL IQ4_XS TQ1_0 TQ2_0 MXFP4 W4 W8.
 
 #if defined(F32)
 #define PLAIN 32
@@ -49,9 +49,23 @@
 #define LOW 4
 #define SUB 1
 #define BOOK 1
-#elif defined(TQ2_0)
+#elif defined(TQ1_0) || defined(TQ2_0)
 #define LOW 2
 #define ZERO 1
+#elif defined(IQ1_S) || defined(IQ1_M)
+#define GRID 8
+#define SUB 1
+#define ZERO 9
+#elif defined(IQ2_XXS)
+#define GRID 8
+#elif defined(IQ2_XS) || defined(IQ2_S)
+#define GRID 8
+#define SUB 1
+#elif defined(IQ3_XXS)
+#define GRID 4
+#elif defined(IQ3_S)
+#define GRID 4
+#define SUB 1
 #elif defined(MXFP4)
 #define LOW 4
 #define BOOK 1
@@ -80,6 +94,10 @@
 #endif
 #ifndef BOOK
 #define BOOK 0
+#endif
+// Values of an entry of a code book, of which plane 3 is (grids.glsl).
+#ifndef GRID
+#define GRID 0
 #endif
 
 // Columns that an invocation takes at a time: 16 bytes of codes, at most 32 columns.
@@ -145,6 +163,10 @@ uint ShortAt(uint64_t address, uint i) {
 }
 float SignedByte(uint bits, int at) { return float(bitfieldExtract(int(bits), at, 8)); }
 
+#if GRID > 0
+#include "grids.glsl"
+#endif
+
 // Scales and offsets of the unit's first and second 16 columns.
 struct Scales { precise vec2 scale; precise vec2 offset; };
 
@@ -161,8 +183,10 @@ Scales ScalesOf(WeightRow row, uint unit) {
     const vec2 both = unpackHalf2x16(Words(at).at[unit]);
     s.scale = both.xx;
     s.offset = both.yy;
-#elif defined(TQ2_0)
+#elif defined(TQ1_0) || defined(TQ2_0)
     s.scale = vec2(HalfAt(at, unit >> 3));
+#elif GRID > 0
+    s.scale = GridScales(row, unit);
 #elif defined(MXFP4)
     const uint e = ByteAt(at, unit);
     s.scale = vec2(uintBitsToFloat(e < 2 ? 0x200000u << e : (e - 1) << 23));
@@ -191,6 +215,7 @@ Scales ScalesOf(WeightRow row, uint unit) {
     return s;
 }
 
+#if GRID == 0
 // The codes of a unit, four in a word.
 void CodesOf(WeightRow row, uint unit, out uint codes[QUADS]) {
 #if LOW == 2
@@ -219,6 +244,7 @@ void CodesOf(WeightRow row, uint unit, out uint codes[QUADS]) {
         codes[j] = four;
     }
 }
+#endif
 
 // What a code stands for is (code - zero) * scale + offset.
 int ZeroOf(WeightRow row, uint unit) {
@@ -236,7 +262,7 @@ vec4 BytesOf(uint four) {
 #if BOOK == 1
     return vec4(the_book[four & 255], the_book[four >> 8 & 255], the_book[four >> 16 & 255],
                 the_book[four >> 24]);
-#elif defined(Q8_0)
+#elif defined(Q8_0) || GRID > 0
     return vec4(SignedByte(four, 0), SignedByte(four, 8), SignedByte(four, 16),
                 SignedByte(four, 24));
 #else

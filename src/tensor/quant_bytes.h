@@ -1,4 +1,4 @@
-// Reading and writing the fields of a quantized block, for the files quant*.cc alone.
+// Reading and writing the fields of a quantized block.
 #pragma once
 
 #include <array>

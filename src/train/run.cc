@@ -19,7 +19,6 @@
 namespace weft::train {
 namespace {
 
-constexpr int64_t kShutdownMs = 5000;
 // A rank that was lost is started again, or its worker called for, so long.
 constexpr int64_t kRejoinMs = 60'000;
 // A checkpoint is written as fast at least, in what --time-limit leaves for it.
@@ -592,7 +591,7 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, TrainJobToJson(job)));
     auto summary = Run(job, *cluster, &listener).All();
     if (!summary.ok()) return cluster->ReportFailure(summary.error());
-    const Status ended = cluster->Shutdown(Deadline::In(kShutdownMs));
+    const Status ended = cluster->Shutdown(Deadline::In(cluster::kShutdownMs));
     if (!ended.ok()) {
         Log(LogLevel::kWarning, "all is written, but not all ranks came to the end: {}",
             ended.error().message);
@@ -608,7 +607,7 @@ Status WorkTraining(cluster::Cluster& cluster) {
         return summary.ok() ? Status() : Status(summary.error());
     };
     if (const Status status = run(); !status.ok()) return cluster.ReportFailure(status.error());
-    return cluster.Shutdown(Deadline::In(kShutdownMs));
+    return cluster.Shutdown(Deadline::In(cluster::kShutdownMs));
 }
 
 }  // namespace weft::train

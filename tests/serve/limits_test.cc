@@ -433,9 +433,9 @@ TEST_F(HttpLimit, AReaderThatStopsIsCutOff) {
             exchange = TakeHeld();
             ASSERT_NE(exchange, nullptr);
             exchange->Begin(200, {});
-            // As much as the socket takes, and a little more.
-            while (exchange->backlog_bytes() < 100'000 && !exchange->gone()) {
-                exchange->Write(std::string(20'000, 'c'));
+            // More than any socket takes (tcp_wmem), once a busy server comes to hand it over.
+            while (exchange->backlog_bytes() < 16'000'000 && !exchange->gone()) {
+                exchange->Write(std::string(400'000, 'c'));
                 ::usleep(1'000);
             }
         }

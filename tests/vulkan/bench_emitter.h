@@ -179,6 +179,7 @@ class BenchEmitter : public Emitter {
             PackRow(dtype, place.cols, rows.data() + static_cast<size_t>(row) * row_bytes,
                     {out.data(), layout.count});
         }
+        if (layout.table_bytes != 0) PackTable(dtype, block->data() + layout.table_offset);
         weights_[id] = place;
         return id;
     }

@@ -25,11 +25,13 @@ using support::OneGroup;
 // Polls of a busy machine take long: of results, not of time, are these tests.
 constexpr double kPatient = 1e3, kImpatient = 0.02;
 
-// A gate of a device. On a machine that is busy enough an impatient one misses: asked for anew.
+// A gate of a device. On a machine that is busy enough an impatient one misses: the next has more
+// patience.
 std::unique_ptr<Gate> MakeGate(gpu::Device& device, KernelCache& kernels,
                                double patience = kPatient) {
     std::unique_ptr<Gate> gate = Gate::Make(device, kernels, patience).value();
-    for (int i = 0; i < 50 && !gate->works(); ++i) {
+    for (int i = 0; i < 30 && !gate->works(); ++i) {
+        patience = std::min(1.25 * patience, kPatient);
         gate = Gate::Make(device, kernels, patience).value();
     }
     return gate;

@@ -20,6 +20,10 @@ inline std::vector<DType> TakenTypes() {
     return types;
 }
 
+inline bool HasBook(DType dtype) {
+    return LayoutOf(dtype, 1, 256).table_bytes != 0;
+}
+
 struct RandomWeight {
     // Elements of about 1 / sqrt(cols): random codes under a fixed scale in even seeds, rounded
     // normal numbers of very different sizes a row (scales may be subnormal halves) in odd ones,

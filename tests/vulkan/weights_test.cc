@@ -35,6 +35,83 @@ struct PlanesOfRow {
     int Signed(size_t plane, int64_t i) const { return static_cast<int8_t>(Byte(plane, i)); }
 };
 
+uint32_t EvenSignsOf(uint32_t bits) {
+    return (bits & 127) | (static_cast<uint32_t>(std::popcount(bits & 127)) & 1) << 7;
+}
+
+// The entry of a code book that element i is of, and signs or offset: as grids.glsl.
+struct GridEntry {
+    uint32_t index = 0, signs = 0;
+};
+GridEntry GridEntryOf(DType dtype, const PlanesOfRow& row, int64_t i) {
+    const int64_t unit = i / 32;
+    const int64_t g = i % 32 / 8, four = i % 32 / 4;
+    const auto half = [&](size_t plane) { return row.Word(plane, unit / 2) >> 16 * (unit % 2); };
+    const auto byte = [](uint32_t word, int64_t at) { return word >> 8 * at & 255; };
+    switch (dtype) {
+        case DType::kIQ1_S:
+            return {byte(row.Word(0, unit), g) | (half(1) >> 3 * g & 7) << 8, half(1) >> 15 & 1};
+        case DType::kIQ1_M:
+            return {byte(row.Word(0, unit), g) | (half(1) >> 4 * g & 7) << 8,
+                    half(1) >> (4 * g + 3) & 1};
+        case DType::kIQ2_XXS:
+            return {byte(row.Word(0, 2 * unit), g),
+                    EvenSignsOf(row.Word(0, 2 * unit + 1) >> 7 * g)};
+        case DType::kIQ2_XS: {
+            const uint32_t word = row.Word(0, 2 * unit + g / 2) >> 16 * (g % 2) & 0xffff;
+            return {word & 511, EvenSignsOf(word >> 9)};
+        }
+        case DType::kIQ2_S:
+            return {byte(row.Word(0, 2 * unit), g) | (half(1) >> 2 * g & 3) << 8,
+                    byte(row.Word(0, 2 * unit + 1), g)};
+        case DType::kIQ3_XXS:
+            return {byte(row.Word(0, 3 * unit + four / 4), four % 4),
+                    EvenSignsOf(row.Word(0, 3 * unit + 2) >> 7 * g)};
+        case DType::kIQ3_S:
+            return {byte(row.Word(0, 3 * unit + four / 4), four % 4) | (half(1) >> four & 1) << 8,
+                    byte(row.Word(0, 3 * unit + 2), g)};
+        default: ADD_FAILURE() << Info(dtype).name; return {};
+    }
+}
+bool IsOfOne(DType dtype) {
+    return dtype == DType::kIQ1_S || dtype == DType::kIQ1_M;
+}
+int GridInteger(DType dtype, const PlanesOfRow& row, int64_t i) {
+    const GridEntry entry = GridEntryOf(dtype, row, i);
+    const bool of_three = dtype == DType::kIQ3_XXS || dtype == DType::kIQ3_S;
+    const int64_t each = of_three ? 4 : 8;
+    const int value = row.Byte(3, entry.index * each + i % each);
+    if (IsOfOne(dtype)) return value + (entry.signs != 0 ? 0 : 2) - 9;
+    return (entry.signs >> i % 8 & 1) != 0 ? -value : value;
+}
+float GridScale(DType dtype, const PlanesOfRow& row, int64_t i) {
+    const int64_t unit = i / 32, part = i / 16, block = i / 256;
+    const auto f = [](uint32_t value) { return static_cast<float>(value); };
+    const auto half = [&](size_t plane) { return row.Word(plane, unit / 2) >> 16 * (unit % 2); };
+    const auto nibble = [&](uint32_t byte) { return f(byte >> part % 2 * 4 & 15); };
+    switch (dtype) {
+        case DType::kIQ1_S: return row.Half(2, block) * f(2 * (half(1) >> 12 & 7) + 1) * 0.125f;
+        case DType::kIQ1_M: {
+            uint32_t d = 0;
+            for (int k = 0; k < 8; ++k) {
+                d |= static_cast<uint32_t>(row.Byte(2, 8 * block + k) >> 6) << 2 * k;
+            }
+            const auto sub = static_cast<uint32_t>(row.Byte(2, unit)) >> part % 2 * 3 & 7;
+            return F16ToF32(static_cast<uint16_t>(d)) * f(2 * sub + 1) * 0.125f;
+        }
+        case DType::kIQ2_XXS:
+            return row.Half(1, block) * (0.5f + f(row.Word(0, 2 * unit + 1) >> 28)) * 0.25f;
+        case DType::kIQ2_XS:
+            return row.Half(2, block) * (0.5f + nibble(static_cast<uint32_t>(row.Byte(1, unit)))) *
+                   0.25f;
+        case DType::kIQ2_S: return row.Half(2, block) * (0.5f + nibble(half(1) >> 8 & 255)) * 0.25f;
+        case DType::kIQ3_XXS:
+            return row.Half(1, block) * (0.5f + f(row.Word(0, 3 * unit + 2) >> 28)) * 0.5f;
+        case DType::kIQ3_S: return row.Half(2, block) * f(1 + 2 * (half(1) >> 8 & 255));
+        default: ADD_FAILURE() << Info(dtype).name; return 0;
+    }
+}
+
 struct ScaleAndOffset {
     float scale = 0, offset = 0;
 };
@@ -50,6 +127,7 @@ ScaleAndOffset ScaleOf(DType dtype, const PlanesOfRow& row, int64_t i) {
         case DType::kQ5_0: return {row.Half(2, unit), 0};
         case DType::kQ4_1: return {row.Half(1, 2 * unit), row.Half(1, 2 * unit + 1)};
         case DType::kQ5_1: return {row.Half(2, 2 * unit), row.Half(2, 2 * unit + 1)};
+        case DType::kTQ1_0:
         case DType::kTQ2_0: return {row.Half(1, block), 0};
         case DType::kMXFP4: {
             const auto e = static_cast<uint32_t>(row.Byte(1, unit));
@@ -98,6 +176,7 @@ int IntegerOf(DType dtype, const PlanesOfRow& row, int64_t i) {
         case DType::kQ6_K: return (bits(0, 4) | bits(1, 2) << 4) - 32;
         case DType::kQ2_K: return bits(0, 2);
         case DType::kQ3_K: return (bits(0, 2) | bits(1, 1) << 2) - 4;
+        case DType::kTQ1_0:
         case DType::kTQ2_0: return bits(0, 2) - 1;
         case DType::kQ8_0: return row.Signed(0, i);
         case DType::kW8: return row.Byte(0, i) - 128;
@@ -114,6 +193,9 @@ float ElementOf(DType dtype, const PlanesOfRow& row, int64_t i) {
     if (dtype == DType::kF16) return row.Half(0, i);
     if (dtype == DType::kBF16) {
         return BF16ToF32(static_cast<uint16_t>(row.Word(0, i / 2) >> 16 * (i % 2)));
+    }
+    if (test::HasBook(dtype)) {
+        return static_cast<float>(GridInteger(dtype, row, i)) * GridScale(dtype, row, i);
     }
     const ScaleAndOffset s = ScaleOf(dtype, row, i);
     return static_cast<float>(IntegerOf(dtype, row, i)) * s.scale + s.offset;
@@ -133,6 +215,10 @@ PlanesOfRow PackedRow(DType dtype, int64_t cols, const std::byte* blocks) {
             EXPECT_EQ(row.bytes[p][i], std::byte{0xee}) << "wrote past a row";
         }
         row.bytes[p].resize(layout.planes[p].row_bytes);
+    }
+    if (layout.table_bytes != 0) {
+        row.bytes[3].resize(layout.table_bytes);
+        PackTable(dtype, row.bytes[3].data());
     }
     return row;
 }
@@ -164,12 +250,13 @@ TEST(Weights, PaddingIsZeros) {
     for (size_t i = 10; i < 16; ++i) EXPECT_EQ(row.bytes[0][i], std::byte{0});
 }
 
-// Bytes that a product reads: at most 6 % more than the file has.
+// Bytes that a product reads: at most 6 % more than the file has; of TQ1_0 those of TQ2_0.
 TEST(Weights, TakeTheBytesOfTheFile) {
     for (const DType dtype : test::TakenTypes()) {
-        const int64_t rows = 64, cols = 4096;
+        const int64_t rows = 1024, cols = 4096;
         const WeightLayout layout = LayoutOf(dtype, rows, cols);
-        const auto file = static_cast<double>(rows * RowBytes(dtype, cols));
+        const DType as = dtype == DType::kTQ1_0 ? DType::kTQ2_0 : dtype;
+        const auto file = static_cast<double>(rows * RowBytes(as, cols));
         EXPECT_LE(static_cast<double>(layout.bytes), 1.06 * file) << Info(dtype).name;
         for (size_t p = 0; p < layout.count; ++p) {
             EXPECT_EQ(layout.planes[p].offset % 256, 0u);
@@ -179,10 +266,10 @@ TEST(Weights, TakeTheBytesOfTheFile) {
 }
 
 TEST(Weights, OtherTypesAreRefusedByName) {
-    const Status status = CheckWeightType(DType::kIQ2_XS, 256);
+    const Status status = CheckWeightType(DType::kF64, 256);
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
-    EXPECT_NE(status.error().message.find("IQ2_XS"), std::string::npos);
+    EXPECT_NE(status.error().message.find("F64"), std::string::npos);
     EXPECT_FALSE(CheckWeightType(DType::kQ4_K, 128).ok());
 }
 

@@ -68,7 +68,6 @@ class Buffers {
         return kv_.CheckSizes(device, "a layer's KV cache");
     }
     Status Allocate(gpu::Device& device);
-    bool allocated() const { return arena_.size_bytes() != 0; }
 
     uint64_t weight_bytes() const { return weights_.total_bytes(); }
     uint64_t kv_bytes() const { return kv_.total_bytes(); }

@@ -13,7 +13,7 @@ using program::Op;
 using program::Pass;
 using program::Trait;
 
-// An op of inference that no Lower takes does not compile.
+// An op of inference that no Lower takes does not link.
 template <typename T>
 Status LowerAny(Emitter& emitter, const Op& op, const T& attributes) {
     constexpr Pass kPass = T::kRow.pass;

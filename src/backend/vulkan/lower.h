@@ -15,30 +15,11 @@ Status LowerOp(Emitter& emitter, const program::Op& op);
 Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
                     const Arithmetic& arithmetic);
 
-// lower_products.cc
-Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a);
-Status Lower(Emitter& e, const program::Op& op, const program::MatMul& a);
-Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul& a);
-Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a);
-// lower_experts.cc
-Status Lower(Emitter& e, const program::Op& op, const program::Route& a);
-Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a);
-Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a);
-// lower_rows.cc
-Status Lower(Emitter& e, const program::Op& op, const program::SelectRows& a);
-Status Lower(Emitter& e, const program::Op& op, const program::RmsNorm& a);
-Status Lower(Emitter& e, const program::Op& op, const program::SumSquares& a);
-Status Lower(Emitter& e, const program::Op& op, const program::AddBias& a);
-Status Lower(Emitter& e, const program::Op& op, const program::Rope& a);
-Status Lower(Emitter& e, const program::Op& op, const program::PickColumns& a);
-Status Lower(Emitter& e, const program::Op& op, const program::Glu& a);
-Status Lower(Emitter& e, const program::Op& op, const program::Add& a);
-Status Lower(Emitter& e, const program::Op& op, const program::Scale& a);
-Status Lower(Emitter& e, const program::Op& op, const program::SoftCap& a);
-Status Lower(Emitter& e, const program::Op& op, const program::GateRows& a);
-// lower_attention.cc
-Status Lower(Emitter& e, const program::Op& op, const program::Attention& a);
-Status Lower(Emitter& e, const program::Op& op, const program::LatentAttention& a);
+// Of each op: lower_products.cc, lower_experts.cc, lower_rows.cc, lower_attention.cc. (Those of
+// training, and transfers, have none.)
+#define WEFT_LOWER(name) Status Lower(Emitter& e, const program::Op& op, const program::name& a);
+WEFT_OPS(WEFT_LOWER)
+#undef WEFT_LOWER
 
 // lower_top.cc: of `rows` float32 rows, `stride` elements from one to the next, the `count` best of
 // the first `columns` elements, as TopOf (backend/top.h) has them: Candidate [rows, count] at `to`.

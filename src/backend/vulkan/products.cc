@@ -176,6 +176,7 @@ Result<PlaneArgs> PlanesOf(const WeightPlace& weight) {
         args.plane[p] = weight.address + layout.planes[p].offset;
         args.row_units[p] = static_cast<uint32_t>(layout.planes[p].row_bytes / 16);
     }
+    if (layout.table_bytes != 0) args.plane[3] = weight.address + layout.table_offset;
     return args;
 }
 

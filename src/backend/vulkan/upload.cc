@@ -134,7 +134,10 @@ Status LoadMatrix(const program::Value& value, const WeightLayout& layout, const
         }));
         row += count;
     }
-    return {};
+    if (layout.table_bytes == 0) return {};
+    const Uploader::Range table{&to, at + layout.table_offset, layout.table_bytes};
+    return uploader.Put({&table, 1},
+                        [&](std::span<std::byte* const> out) { PackTable(value.dtype, out[0]); });
 }
 
 // Each row of a stack [m, 1, n] is a vector.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "backend/vulkan/grid_weights.h"
 #include "tensor/quant.h"
 #include "tensor/quant_parts.h"
 
@@ -42,6 +43,7 @@ std::optional<WeightForm> WeightFormOf(DType dtype) {
         case DType::kQ6_K: return WeightForm{4, 2, 16, 2, 256, 32};
         case DType::kIQ4_NL: return WeightForm{4, 0, 0, 2, 32, 0};
         case DType::kIQ4_XS: return WeightForm{4, 0, 8, 2, 256, 0};
+        case DType::kTQ1_0:  // its digits of base 3 as 2 bits
         case DType::kTQ2_0: return WeightForm{2, 0, 0, 2, 256, 1};
         case DType::kMXFP4: return WeightForm{4, 0, 0, 1, 32, 0};
         case DType::kW4: return WeightForm{4, 0, 0, 4, 32, 0};
@@ -52,8 +54,7 @@ std::optional<WeightForm> WeightFormOf(DType dtype) {
         case DType::kIQ2_XS:
         case DType::kIQ2_S:
         case DType::kIQ3_XXS:
-        case DType::kIQ3_S:
-        case DType::kTQ1_0:
+        case DType::kIQ3_S:  // with a code book: GridFormOf
         case DType::kI32:
         case DType::kF64: return std::nullopt;
     }
@@ -159,6 +160,7 @@ int ScaleBegin(DType dtype) {
     if (dtype == DType::kQ3_K) return 108;
     if (dtype == DType::kQ6_K) return 208;
     if (dtype == DType::kTQ2_0) return 64;
+    if (dtype == DType::kTQ1_0) return 52;
     return 0;
 }
 
@@ -187,7 +189,7 @@ void PackBlock(DType dtype, const WeightForm& form, const std::byte* block,
 }  // namespace
 
 Status CheckWeightType(DType dtype, int64_t cols) {
-    if (!WeightFormOf(dtype)) {
+    if (!WeightFormOf(dtype) && !GridFormOf(dtype)) {
         return MakeError(ErrorCode::kUnsupported,
                          "no Vulkan kernel takes weights of type {}; --device cpu does",
                          Info(dtype).name);
@@ -210,6 +212,15 @@ WeightLayout LayoutOf(DType dtype, int64_t rows, int64_t cols) {
         layout.bytes = plane.offset + plane.row_bytes * static_cast<uint64_t>(rows);
     };
     const auto bits = [&](int each) { return columns * static_cast<uint64_t>(each) / 8; };
+    if (const auto grid = GridFormOf(dtype)) {
+        add(bits(grid->index_bytes) / 4);
+        if (grid->more_bytes != 0) add(bits(grid->more_bytes) / 4);
+        add(columns / kLargestBlock * static_cast<uint64_t>(grid->scale_plane_bytes));
+        layout.table_offset = RoundUp(layout.bytes, 256);
+        layout.table_bytes = GridTableBytes(dtype);
+        layout.bytes = layout.table_offset + layout.table_bytes;
+        return layout;
+    }
     add(bits(form.low_bits));
     if (form.high_bits != 0) add(bits(form.high_bits));
     if (form.sub_bytes != 0) add(columns / 256 * static_cast<uint64_t>(form.sub_bytes));
@@ -234,9 +245,15 @@ void PackRow(DType dtype, int64_t cols, const std::byte* row, std::span<std::byt
         return;
     }
     const DTypeInfo& info = Info(dtype);
+    const bool has_book = layout.table_bytes != 0;
     for (int64_t b = 0; b < cols / info.block_elements; ++b) {
-        PackBlock(dtype, form, row + b * info.block_bytes, at);
+        const std::byte* block = row + b * info.block_bytes;
+        has_book ? PackGridBlock(dtype, block, at) : PackBlock(dtype, form, block, at);
     }
+}
+
+void PackTable(DType dtype, std::byte* out) {
+    WriteGridTable(dtype, out);
 }
 
 }  // namespace weft::backend::vulkan

@@ -21,6 +21,9 @@ struct WeightLayout {
     static constexpr size_t kMostPlanes = 4;
     std::array<Plane, kMostPlanes> planes{};
     size_t count = 0;
+    // Of a type with a code book (grid_weights.h): that stands behind the planes, once for all
+    // rows.
+    uint64_t table_offset = 0, table_bytes = 0;
     uint64_t bytes = 0;  // of all
 };
 
@@ -29,5 +32,7 @@ Status CheckWeightType(DType dtype, int64_t cols);
 WeightLayout LayoutOf(DType dtype, int64_t rows, int64_t cols);
 // One row of the file's blocks to its place in each plane: out[p] has row_bytes of plane p.
 void PackRow(DType dtype, int64_t cols, const std::byte* row, std::span<std::byte* const> out);
+// What stands at table_offset, where there is one.
+void PackTable(DType dtype, std::byte* out);
 
 }  // namespace weft::backend::vulkan

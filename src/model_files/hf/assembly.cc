@@ -51,10 +51,6 @@ const SafeTensor* Assembly::Use(const std::string& name) {
     return tensor;
 }
 
-void Assembly::Ignore(const std::string& name) {
-    (void)Use(name);
-}
-
 void Assembly::Add(std::string gguf, MatrixPtr matrix, std::vector<int64_t> dims) {
     TensorInfo info{};
     info.name = std::move(gguf);

@@ -55,8 +55,6 @@ class Assembly {
     // Of layer `layer`: "blk.3." + name.
     static std::string Block(int64_t layer, std::string_view name);
 
-    // A tensor of the folder that is not needed.
-    void Ignore(const std::string& name);
     bool Has(const std::string& name) const { return files_.Find(name) != nullptr; }
 
   private:

@@ -162,10 +162,4 @@ Result<Record> ParseRecord(std::string_view text) {
     return NoForm(record);
 }
 
-std::string_view FormName(const Record& record) {
-    static constexpr std::array<std::string_view, std::variant_size_v<Record>> kNames = {
-        "tokens", "chat", "prompt/completion", "question", "text"};
-    return kNames[record.index()];
-}
-
 }  // namespace weft::train

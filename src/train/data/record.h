@@ -46,7 +46,4 @@ using Record = std::variant<TokensRecord, ChatRecord, PairRecord, QuestionRecord
 
 Result<Record> ParseRecord(std::string_view json);
 
-// "tokens", "chat", "prompt/completion", "question", "text".
-std::string_view FormName(const Record& record);
-
 }  // namespace weft::train
