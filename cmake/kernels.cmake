@@ -27,4 +27,5 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   weft_kernel_set(amx avx512 ${avx512})  # tiles are multiplied by inline assembly
 elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
   weft_kernel_set(neon neon -march=armv8.2-a+dotprod)
+  weft_kernel_set(i8mm i8mm -march=armv8.2-a+dotprod+i8mm)
 endif()

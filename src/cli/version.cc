@@ -34,6 +34,7 @@ std::vector<std::string> FeatureNames(const CpuFeatures& cpu) {
     if (cpu.avx512_bf16) names.push_back("avx512_bf16");
     if (cpu.amx) names.push_back("amx");
     if (cpu.dotprod) names.push_back("dotprod");
+    if (cpu.i8mm) names.push_back("i8mm");
     return names;
 }
 

@@ -62,6 +62,7 @@ CpuFeatures DetectCpu() {
                    features.avx512_bf16 && MayUseTiles();
 #elif defined(__aarch64__)
     features.dotprod = (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+    features.i8mm = (::getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
 #endif
     features.model = CpuModel();
     return features;
@@ -73,6 +74,7 @@ CpuLevel BestCpuLevel(const CpuFeatures& features) {
     if (features.avx512 && features.avx512_vnni && features.avx512_bf16) best = CpuLevel::kAvx512;
     if (best == CpuLevel::kAvx512 && features.amx) best = CpuLevel::kAmx;
     if (features.dotprod) best = CpuLevel::kNeon;
+    if (features.dotprod && features.i8mm) best = CpuLevel::kI8mm;
     const char* wish = std::getenv("WEFT_CPU");
     for (CpuLevel level : kCpuLevels) {
         if (wish != nullptr && std::string_view(wish) == CpuLevelName(level)) {
@@ -89,6 +91,7 @@ const char* CpuLevelName(CpuLevel level) {
         case CpuLevel::kAvx512: return "avx512";
         case CpuLevel::kAmx: return "amx";
         case CpuLevel::kNeon: return "neon";
+        case CpuLevel::kI8mm: return "i8mm";
     }
     return "";
 }

@@ -8,10 +8,11 @@
 namespace weft {
 
 // kAvx512: with VNNI and BF16. kAmx: that, and tiles of int8 and BF16. kNeon: with dot products.
-enum class CpuLevel { kReference, kAvx2, kAvx512, kAmx, kNeon };
+// kI8mm: that, and products of int8 matrices.
+enum class CpuLevel { kReference, kAvx2, kAvx512, kAmx, kNeon, kI8mm };
 // Those of the architecture that this is compiled for, the better the later.
 #if defined(__aarch64__)
-inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kNeon};
+inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kNeon, CpuLevel::kI8mm};
 #else
 inline constexpr CpuLevel kCpuLevels[] = {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512,
                                           CpuLevel::kAmx};
@@ -24,13 +25,14 @@ struct CpuFeatures {
     bool avx512_bf16 = false;
     bool amx = false;      // TILE, INT8, BF16, and the system lets this process use them
     bool dotprod = false;  // of NEON
+    bool i8mm = false;     // of NEON
     std::string model;     // "AMD EPYC"
 };
 
 // Where the CPU has AMX, asks the system for leave to use it, for all threads of this process.
 CpuFeatures DetectCpu();
-// The best level for which Weft has kernels. WEFT_CPU=reference|avx2|avx512|amx|neon lowers it
-// (never raises it), which is how the tests reach every level on one machine.
+// The best level for which Weft has kernels. WEFT_CPU=reference|avx2|avx512|amx|neon|i8mm
+// lowers it (never raises it), which is how the tests reach every level on one machine.
 CpuLevel BestCpuLevel(const CpuFeatures& features);
 const char* CpuLevelName(CpuLevel level);
 

@@ -1,9 +1,10 @@
 // Whether the environment's words for Weft can be understood: what is misspelt would do nothing.
 //
 //     WEFT_MEMORY_MIB  a whole number from 1: memory that this host has for Weft (hw/cpu.h)
-//     WEFT_CPU         reference, avx2, avx512, amx or neon: the highest level that is used
-//     (hw/cpu.h) WEFT_LOG         debug, info, warning or error (base/log.h) WEFT_LOG_FORMAT  text
-//     or json
+//     WEFT_CPU         reference, avx2, avx512, amx, neon or i8mm: the highest level that is used
+//                      (hw/cpu.h)
+//     WEFT_LOG         debug, info, warning or error (base/log.h)
+//     WEFT_LOG_FORMAT  text or json
 //
 // An empty one is as good as none.
 #pragma once

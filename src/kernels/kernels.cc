@@ -17,6 +17,9 @@ Kernels Table();
 namespace neon {
 Kernels Table();
 }
+namespace i8mm {
+Kernels Table();
+}
 
 const Kernels& KernelsFor(CpuLevel level) {
     static const Kernels reference = reference::Table();
@@ -26,8 +29,9 @@ const Kernels& KernelsFor(CpuLevel level) {
     if (level == CpuLevel::kAvx512) return avx512;
     if (level == CpuLevel::kAmx) return amx;
 #elif defined(__aarch64__)
-    static const Kernels neon = neon::Table();
+    static const Kernels neon = neon::Table(), i8mm = i8mm::Table();
     if (level == CpuLevel::kNeon) return neon;
+    if (level == CpuLevel::kI8mm) return i8mm;
 #endif
     return reference;
 }

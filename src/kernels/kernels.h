@@ -2,9 +2,9 @@
 //
 // kernels/reference defines every result in scalar float32, and all other tables are tested against
 // it. Those come from vector/, whose code is compiled once for each set (vector/set.h), over the
-// vectors of avx2/, avx512/ or neon/; amx/ puts tiles in place of AVX-512's products. AVX2 and NEON
-// give the same bits; products of quantized weights have the same bits on every level but the
-// reference. All of them are plain functions: no allocation, no lock, no state.
+// vectors of avx2/, avx512/, neon/ or i8mm/; amx/ puts tiles in place of AVX-512's products. AVX2,
+// NEON and i8mm give the same bits; products of quantized weights have the same bits on every level
+// but the reference. All of them are plain functions: no allocation, no lock, no state.
 #pragma once
 
 #include "hw/cpu.h"

@@ -20,12 +20,13 @@ EMULATORS = ("qemu-aarch64", "qemu-aarch64-static")
 GTEST = pathlib.Path("/usr/src/googletest/googletest")
 # Loops of minutes under an emulator, which prove nothing about an instruction set.
 LEFT_OUT = "Gemm.BlocksThatDoNotFitTheCache"
-# With all that the emulator knows; and Armv8.2, with dot products, without products of matrices.
-PROCESSORS = ("max", "neoverse-n1")
+# With all that the emulator knows; and Armv8.2, with dot products, without products of matrices:
+# the kernels that each takes.
+PROCESSORS = {"max": "i8mm", "neoverse-n1": "neon"}
 QUESTION, ANSWER = "<|user|>What is 47 + 38?<|assistant|>", "85"
 STEPS = 6
 # The model as it is (BF16), and in types whose products are of integers.
-TYPES = (None, "Q8_0", "Q4_0", "Q5_1")
+TYPES = (None, "Q8_0", "Q4_0", "Q5_1", "Q4_K", "Q6_K")
 
 
 def skip(missing, package):
@@ -55,11 +56,13 @@ def compiled(build, target):
 
 
 def test_kernels(emulator, build):
-    tests = [emulator, "-cpu", "max", compiled(build, "aarch64_tests"),
-             f"--gtest_filter=-{LEFT_OUT}", "--gtest_brief=1"]
-    for level in ("neon", "reference"):
-        print(f"== WEFT_CPU={level}", flush=True)
-        subprocess.run(tests, check=True, env=os.environ | {"WEFT_CPU": level})
+    """Tests run over every level up to WEFT_CPU's. A processor without i8mm ends at its first
+    instruction of that set, wherever one is taken that should not be."""
+    tests = compiled(build, "aarch64_tests")
+    for processor, level in (("max", "i8mm"), ("neoverse-n1", "neon"), ("max", "reference")):
+        print(f"== {processor}, WEFT_CPU={level}", flush=True)
+        subprocess.run([emulator, "-cpu", processor, tests, f"--gtest_filter=-{LEFT_OUT}",
+                        "--gtest_brief=1"], check=True, env=os.environ | {"WEFT_CPU": level})
 
 
 def said(*words, level=None):
@@ -86,17 +89,21 @@ def furthest(ours, theirs):
 
 
 def test_model(emulator, steps, weft, model, folder):
-    """Eight lanes of NEON give the bits of eight lanes of AVX2, and one reference is the other:
+    """Eight lanes of NEON and of i8mm give the bits of AVX2's, and one reference is the other:
     kernels/vector/set.h. So whole logits are compared, to the bit, and no bound is needed."""
     prompt = json.loads(said(weft, "tokenize", model, "--text", QUESTION, "--json"))["tokens"]
     logits, npy = folder / "logits", folder / "logits.npy"
-    runs = [(processor, "neon", "avx2") for processor in PROCESSORS]
-    runs.append((PROCESSORS[0], "reference", "reference"))
+    # Without a level: what the processor takes of itself.
+    runs = [(processor, None, "avx2") for processor in PROCESSORS]
+    runs += [("max", "neon", "avx2"), ("neoverse-n1", "i8mm", "avx2")]
+    runs.append(("max", "reference", "reference"))
     for processor, level, other in runs:
-        name = f"{pathlib.Path(model).name}, {processor}, {level}"
+        best = PROCESSORS[processor]
+        takes = best if level in (None, "i8mm") else level
+        name = f"{pathlib.Path(model).name}, {processor}, WEFT_CPU={level}"
         lines = said(emulator, "-cpu", processor, steps, model, str(STEPS), logits,
                      *map(str, prompt), level=level).split()
-        assert lines[0] == level, f"{name}: ran {lines[0]}"
+        assert lines[0] == takes, f"{name}: ran {lines[0]}, not {takes}"
         answer = [int(token) for token in lines[1:]]
         assert len(answer) == STEPS, lines
         # The last token was chosen, and not run.

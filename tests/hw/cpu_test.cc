@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -48,11 +50,44 @@ TEST_F(CpuWish, BestLevelFollowsTheFeatures) {
     EXPECT_EQ(BestCpuLevel(no_bf16), CpuLevel::kAvx2);
 }
 
+TEST_F(CpuWish, ProductsOfMatricesMakeI8mm) {
+    CpuFeatures arm;
+    arm.i8mm = true;
+    EXPECT_EQ(BestCpuLevel(arm), CpuLevel::kReference) << "without dot products";
+    arm.dotprod = true;
+    EXPECT_EQ(BestCpuLevel(arm), CpuLevel::kI8mm);
+}
+
 TEST_F(CpuWish, DotProductsMakeNeon) {
     CpuFeatures arm;
     arm.dotprod = true;
     EXPECT_EQ(BestCpuLevel(arm), CpuLevel::kNeon);
 }
+
+#if defined(__aarch64__)  // whose WEFT_CPU knows these levels
+TEST_F(CpuWish, ArmIsLoweredAndNeverRaised) {
+    CpuFeatures arm;
+    arm.dotprod = true;
+    EXPECT_EQ(With("i8mm", arm), CpuLevel::kNeon);
+    EXPECT_EQ(With("i8mm", CpuFeatures{}), CpuLevel::kReference);
+    arm.i8mm = true;
+    EXPECT_EQ(With("i8mm", arm), CpuLevel::kI8mm);
+    EXPECT_EQ(With("neon", arm), CpuLevel::kNeon);
+    EXPECT_EQ(With("reference", arm), CpuLevel::kReference);
+}
+
+// What the kernel's list of features says, by a way that DetectCpu does not take.
+TEST(Cpu, ArmFeaturesAreThoseOfTheSystem) {
+    std::ifstream file("/proc/cpuinfo");
+    std::string line;
+    while (std::getline(file, line) && !line.starts_with("Features")) {
+    }
+    if (!file) GTEST_SKIP() << "/proc/cpuinfo has no line of Features";
+    const CpuFeatures features = DetectCpu();
+    EXPECT_EQ(features.dotprod, (line + " ").find(" asimddp ") != std::string::npos) << line;
+    EXPECT_EQ(features.i8mm, (line + " ").find(" i8mm ") != std::string::npos) << line;
+}
+#endif
 
 TEST_F(CpuWish, LowersAndNeverRaises) {
     EXPECT_EQ(With("reference", Full()), CpuLevel::kReference);
@@ -70,6 +105,7 @@ TEST(Cpu, LevelsHaveNames) {
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAvx512), "avx512");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kAmx), "amx");
     EXPECT_STREQ(CpuLevelName(CpuLevel::kNeon), "neon");
+    EXPECT_STREQ(CpuLevelName(CpuLevel::kI8mm), "i8mm");
 }
 
 TEST(Cpu, DetectionAgreesWithItself) {

@@ -18,7 +18,7 @@ using support::Formula;
 
 std::vector<CpuLevel> Levels() {
     std::vector<CpuLevel> levels;
-    for (const CpuLevel level : {CpuLevel::kReference, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+    for (const CpuLevel level : kCpuLevels) {
         if (level <= BestCpuLevel(DetectCpu())) levels.push_back(level);
     }
     return levels;

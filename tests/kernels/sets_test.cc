@@ -1,7 +1,8 @@
-// The bits of sets with vectors of eight lanes: those that stand here, on AVX2 and on NEON.
+// The bits of sets with vectors of eight lanes: those that stand here, on AVX2, NEON and i8mm.
 // Products of quantized weights have them on every other set, too.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -118,10 +119,12 @@ const std::map<std::string, uint32_t, std::less<>> kQuantizedProducts = {
     {"IQ4_XS", 0x55273b9e},  {"TQ1_0", 0x59673b2b},  {"TQ2_0", 0x0519d9a6},
     {"MXFP4", 0x220a6033}};
 
+constexpr CpuLevel kOfEight[] = {CpuLevel::kAvx2, CpuLevel::kNeon, CpuLevel::kI8mm};
+
 TEST(Sets, ProductsOfWeights) {
     for (const CpuLevel level : kCpuLevels) {
         if (level == CpuLevel::kReference || level > BestCpuLevel(DetectCpu())) continue;
-        const bool eight = level == CpuLevel::kAvx2 || level == CpuLevel::kNeon;
+        const bool eight = std::ranges::count(kOfEight, level) != 0;
         const Kernels& kernels = KernelsFor(level);
         for (const DTypeInfo& info : kFileDTypes) {
             const auto& known = info.quantized ? kQuantizedProducts : kFloatProducts;
@@ -134,7 +137,7 @@ TEST(Sets, ProductsOfWeights) {
 }
 
 TEST(Sets, DenseProductsAndAttention) {
-    for (const CpuLevel level : {CpuLevel::kAvx2, CpuLevel::kNeon}) {
+    for (const CpuLevel level : kOfEight) {
         const Kernels& kernels = KernelsFor(level);
         if (kernels.level != level || BestCpuLevel(DetectCpu()) < level) continue;
         EXPECT_EQ(DenseProduct(kernels, dense::Compute::kF32), 0x42de9affu);

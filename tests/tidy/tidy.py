@@ -179,7 +179,7 @@ def check_names(root):
     """Files of a folder compile as one (WEFT_UNITY): functions of unnamed namespaces must not
     overload each other, nor what the folder's headers declare. What is compiled once for each
     instruction set is apart."""
-    apart = re.compile(r"/kernels/(vector|amx|avx2|avx512|neon)/|/tensor/encode/")
+    apart = re.compile(r"/kernels/(vector|amx|avx2|avx512|neon|i8mm)/|/tensor/encode/")
     hooks = {"PrintTo", "__attribute__"}  # found by their arguments
     for folder in sorted(p for part in ("src", "tests") for p in (root / part).glob("*")):
         in_src = folder.parent.name == "src"

@@ -24,6 +24,7 @@ struct Simd {
     static constexpr int kLanes = 8;
     static constexpr int kRegisters = 16;
     static constexpr bool kDots = false;
+    static constexpr bool kMatrices = false;
 
     // All ones in the first `count` lanes, 0 to kLanes.
     static __m256i First(int64_t count) {

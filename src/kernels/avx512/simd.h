@@ -25,6 +25,7 @@ struct Simd {
     static constexpr int kLanes = 16;
     static constexpr int kRegisters = 32;
     static constexpr bool kDots = true;  // multiplies BF16
+    static constexpr bool kMatrices = false;
 
     static __mmask16 First(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
     // Of any number, also below 0 and above 16.

@@ -9,18 +9,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
-#include "kernels/strips.h"
-#include "kernels/vector/set.h"
+#include "kernels/vector/dots.h"
 #include "tensor/quant_bytes.h"
 
 namespace weft::kernels::WEFT_SET {
-
-using strips::ActivationBlock;
-
-using Int = Simd::Int;
-using Short = Simd::Short;
 
 // Vector h of dwords, f16 or bytes at p.
 WEFT_INLINE Int LoadBytes(const std::byte* p, int h) {
@@ -36,34 +29,11 @@ WEFT_INLINE Int WideI8(const std::byte* p, int h) {
     return Simd::WidenI8(p + h * Simd::kLanes);
 }
 
-// Four int8 of an activation block in every lane.
-WEFT_INLINE Int Quad(const ActivationBlock& x, int offset) {
-    int32_t quad;
-    std::memcpy(&quad, x.q + offset, sizeof quad);
-    return Simd::Set32(quad);
-}
-
 WEFT_INLINE Int LowNibbles(Int v) {
     return Simd::And(v, Simd::Set8(15));
 }
 WEFT_INLINE Int HighNibbles(Int v) {
     return LowNibbles(Simd::Right8(v, 4));
-}
-
-template <int T>
-WEFT_INLINE void Zero(Short (&dots)[T]) {
-#pragma GCC unroll 4
-    for (int t = 0; t < T; ++t) dots[t] = Simd::ShortZero();
-}
-
-// short_dots[t] += u8 weights times the four activations at `offset`.
-template <int T>
-WEFT_INLINE void Dot(Int weights, const ActivationBlock* x, int64_t x_stride, int offset,
-                     Short (&short_dots)[T]) {
-#pragma GCC unroll 4
-    for (int t = 0; t < T; ++t) {
-        short_dots[t] = Simd::Dot(weights, Quad(x[t * x_stride], offset), short_dots[t]);
-    }
 }
 
 // sums[t] += scale * x's scale * dots (32-bit).
@@ -80,12 +50,10 @@ template <int T>
 WEFT_INLINE void DotNibbles(const std::byte* w, int h, const ActivationBlock* x, int64_t x_stride,
                             Int (&short_dots)[T]) {
     Zero<T>(short_dots);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-        const Int bytes = LoadBytes(w + 64 * j, h);
-        Dot<T>(LowNibbles(bytes), x, x_stride, 4 * j, short_dots);
-        Dot<T>(HighNibbles(bytes), x, x_stride, 16 + 4 * j, short_dots);
-    }
+    const auto low = [&](int i) { return LowNibbles(LoadBytes(w + 64 * i, h)); };
+    const auto high = [&](int i) { return HighNibbles(LoadBytes(w + 64 * i, h)); };
+    DotHalves<T, 4>(low, high, x, x_stride, 0, short_dots);
+    Settle<T>(short_dots);
 }
 
 struct BlockQ4_0 {
@@ -139,17 +107,23 @@ WEFT_INLINE void DotFiveBits(const std::byte* w, int h, Int bits, const Activati
     if constexpr (kPart < 4) {
         Int short_dots[T];
         Zero<T>(short_dots);
-        const Int a = LoadBytes(w + 64 * kPart, h), b = LoadBytes(w + 64 * kPart + 64, h);
-        Dot<T>(FiveBits<kPart>(LowNibbles(a), bits), x, x_stride, 4 * kPart, short_dots);
-        Dot<T>(FiveBits<kPart + 4>(HighNibbles(a), bits), x, x_stride, 16 + 4 * kPart, short_dots);
-        Dot<T>(FiveBits<kPart + 1>(LowNibbles(b), bits), x, x_stride, 4 * kPart + 4, short_dots);
-        Dot<T>(FiveBits<kPart + 5>(HighNibbles(b), bits), x, x_stride, 20 + 4 * kPart, short_dots);
+        const auto low = [&](int i) {
+            const Int nibbles = LowNibbles(LoadBytes(w + 64 * (kPart + i), h));
+            return i == 0 ? FiveBits<kPart>(nibbles, bits) : FiveBits<kPart + 1>(nibbles, bits);
+        };
+        const auto high = [&](int i) {
+            const Int nibbles = HighNibbles(LoadBytes(w + 64 * (kPart + i), h));
+            return i == 0 ? FiveBits<kPart + 4>(nibbles, bits) : FiveBits<kPart + 5>(nibbles, bits);
+        };
+        DotHalves<T, 2>(low, high, x, x_stride, 4 * kPart, short_dots);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
             const Int some = Simd::Whole(short_dots[t]);
             dots[t] = kPart == 0 ? some : Simd::Add32(dots[t], some);
         }
         DotFiveBits<T, kPart + 2>(w, h, bits, x, x_stride, dots);
+    } else {
+        Settle<T>(dots);
     }
 }
 
@@ -188,26 +162,19 @@ struct BlockQ5_1 {
     }
 };
 
-// dots[t] (32-bit) += int8 weights times the four activations at `offset`.
-template <int T>
-WEFT_INLINE void DotSigned(Int weights, const ActivationBlock* x, int64_t x_stride, int offset,
-                           Int (&dots)[T]) {
-#pragma GCC unroll 4
-    for (int t = 0; t < T; ++t) {
-        dots[t] = Simd::DotSigned(weights, Quad(x[t * x_stride], offset), dots[t]);
-    }
-}
 // 32 weights that nibbles choose from `table`: 32-bit dots.
 template <int T>
 WEFT_INLINE void DotChosen(const std::byte* w, int h, Int table, const ActivationBlock* x,
                            int64_t x_stride, Int (&dots)[T]) {
     Zero<T>(dots);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-        const Int bytes = LoadBytes(w + 64 * j, h);
-        DotSigned<T>(Simd::Choose(table, LowNibbles(bytes)), x, x_stride, 4 * j, dots);
-        DotSigned<T>(Simd::Choose(table, HighNibbles(bytes)), x, x_stride, 16 + 4 * j, dots);
-    }
+    const auto low = [&](int i) {
+        return Simd::Choose(table, LowNibbles(LoadBytes(w + 64 * i, h)));
+    };
+    const auto high = [&](int i) {
+        return Simd::Choose(table, HighNibbles(LoadBytes(w + 64 * i, h)));
+    };
+    DotHalves<T, 4, true>(low, high, x, x_stride, 0, dots);
+    Settle<T>(dots);
 }
 
 // sums[t] += scale * x's scale * dots[t].
@@ -313,11 +280,12 @@ struct BlockW8 {
         Int dots[T];
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) dots[t] = TimesZeroPoint(zero, x[t * x_stride]);
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; ++j) {
-            const Int bytes = Simd::Xor(LoadBytes(w + 64 * j, h), Simd::Set8(-128));
-            DotSigned<T>(bytes, x, x_stride, 4 * j, dots);
-        }
+        Arrange<T>(dots);
+        const auto weights = [&](int i) {
+            return Simd::Xor(LoadBytes(w + 64 * i, h), Simd::Set8(-128));
+        };
+        Dot<T, 8, true>(weights, x, x_stride, 0, dots);
+        Settle<T>(dots);
         AddAllScaled<T>(head.scale, x, x_stride, dots, sums);
     }
 };
@@ -330,10 +298,9 @@ struct BlockQ8_0 {
                            Float (&sums)[T]) {
         Int dots[T];
         Zero<T>(dots);
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; ++j) {
-            DotSigned<T>(LoadBytes(w + 64 * j, h), x, x_stride, 4 * j, dots);
-        }
+        const auto weights = [&](int i) { return LoadBytes(w + 64 * i, h); };
+        Dot<T, 8, true>(weights, x, x_stride, 0, dots);
+        Settle<T>(dots);
         AddAllScaled<T>(LoadHalves(w + 512, h), x, x_stride, dots, sums);
     }
 };
@@ -346,31 +313,33 @@ struct BlockOfScalesAndMinima {
     static constexpr int64_t kUnits = 8;
     static constexpr int64_t kQuants = kFive ? 832 : 320;
     WEFT_INLINE Float LoadU8(const std::byte* p, int h) { return Simd::FromInt(WideU8(p, h)); }
-    // The weights of dwords [i, i + 4) of sub-block j: 16-bit dots.
+    // The weights of dword i of sub-block j.
+    template <bool kHigh>
+    WEFT_INLINE Int Weights(const std::byte* w, int h, int j, int i) {
+        const Int bytes = LoadBytes(w + kQuants + j / 2 * 512 + 64 * i, h);
+        const Int weights = kHigh ? HighNibbles(bytes) : LowNibbles(bytes);
+        if constexpr (!kFive) return weights;
+        const Int bit = Simd::Set8(1 << j);
+        const Int own = Simd::And(LoadBytes(w + 320 + 64 * i, h), bit);
+        return Simd::Or(weights, Simd::And(Simd::Equal8(own, bit), Simd::Set8(16)));
+    }
+    // Those of dwords [first, first + 4): 16-bit dots.
     template <int T, bool kHigh>
     WEFT_INLINE void DotFour(const std::byte* w, int h, int j, int first, const ActivationBlock* x,
                              int64_t x_stride, Int (&short_dots)[T]) {
-        const Int bit = Simd::Set8(1 << j);
-#pragma GCC unroll 4
-        for (int i = first; i < first + 4; ++i) {
-            const Int bytes = LoadBytes(w + kQuants + j / 2 * 512 + 64 * i, h);
-            Int weights = kHigh ? HighNibbles(bytes) : LowNibbles(bytes);
-            if constexpr (kFive) {
-                const Int own = Simd::And(LoadBytes(w + 320 + 64 * i, h), bit);
-                const Int fifth = Simd::Equal8(own, bit);
-                weights = Simd::Or(weights, Simd::And(fifth, Simd::Set8(16)));
-            }
-            Dot<T>(weights, x + j, x_stride, 4 * i, short_dots);
-        }
+        const auto weights = [&](int i) { return Weights<kHigh>(w, h, j, first + i); };
+        Dot<T, 4>(weights, x + j, x_stride, 4 * first, short_dots);
     }
     // Sub-block j: the low (kHigh: high) nibbles of chunk j / 2.
     template <int T, bool kHigh>
     WEFT_INLINE void TimesSub(const std::byte* w, int h, int j, const ActivationBlock* x,
                               int64_t x_stride, Float (&sums)[T]) {
+        constexpr bool kTwo = kFive && !Simd::kMatrices;  // whose sums all have 32 bits
         Int dots[T], more[T];
         Zero<T>(dots), Zero<T>(more);
         DotFour<T, kHigh>(w, h, j, 0, x, x_stride, dots);
-        DotFour<T, kHigh>(w, h, j, 4, x, x_stride, kFive ? more : dots);
+        DotFour<T, kHigh>(w, h, j, 4, x, x_stride, kTwo ? more : dots);
+        Settle<T>(dots);
         const Float minus_dmin = Simd::Sub(Simd::Zero(), LoadHalves(w + 32, h));
         const Float scale = Simd::Mul(LoadHalves(w, h), LoadU8(w + 64 + 16 * j, h));
         const Float min = Simd::Mul(minus_dmin, LoadU8(w + 192 + 16 * j, h));
@@ -378,7 +347,7 @@ struct BlockOfScalesAndMinima {
         for (int t = 0; t < T; ++t) {
             const ActivationBlock& own = x[j + t * x_stride];
             Int all = Simd::Whole(dots[t]);
-            if constexpr (kFive) all = Simd::Add32(all, Simd::Whole(more[t]));
+            if constexpr (kTwo) all = Simd::Add32(all, Simd::Whole(more[t]));
             sums[t] = AddMin(min, own, AddScaled(scale, own, all, sums[t]));
         }
     }
@@ -399,8 +368,11 @@ using BlockQ5_K = BlockOfScalesAndMinima<true>;
 struct BlockQ6_K {
     static constexpr DType kType = DType::kQ6_K;
     static constexpr int64_t kUnits = 8;
+    // The weights of dword i of a step.
     template <int kGroup>
-    WEFT_INLINE Int Weights(Int nibbles, Int pairs) {
+    WEFT_INLINE Int Weights(const std::byte* quants, int h, int i) {
+        const Int nibbles = LoadBytes(quants + i * 192 + kGroup % 2 * 64, h);
+        const Int pairs = LoadBytes(quants + i * 192 + 128, h);
         const Int low = kGroup < 2 ? LowNibbles(nibbles) : HighNibbles(nibbles);
         const Int high = kGroup == 0   ? Simd::Left8(pairs, 4)
                          : kGroup == 1 ? Simd::Left8(pairs, 2)
@@ -416,24 +388,23 @@ struct BlockQ6_K {
                                 int64_t x_stride, Float (&sums)[T]) {
         const int s = step % 2;
         const std::byte* quants = w + 288 + step * 4 * 192;
-        Int dots[2][T];
+        constexpr int kSums = Simd::kMatrices ? 1 : 2;  // matrices: of 32 bits
+        Int dots[kSums][T];
 #pragma GCC unroll 2
-        for (int i = 0; i < 4; i += 2) {
-            Zero<T>(dots[i / 2]);
-#pragma GCC unroll 2
-            for (int n = i; n < i + 2; ++n) {
-                const Int nibbles = LoadBytes(quants + n * 192 + kGroup % 2 * 64, h);
-                const Int pairs = LoadBytes(quants + n * 192 + 128, h);
-                Dot<T>(Weights<kGroup>(nibbles, pairs), x + kGroup, x_stride, 16 * s + 4 * n,
-                       dots[i / 2]);
-            }
+        for (int i = 0; i < kSums; ++i) {
+            constexpr int kCount = 4 / kSums;
+            const auto weights = [&](int n) { return Weights<kGroup>(quants, h, kCount * i + n); };
+            Zero<T>(dots[i]);
+            Dot<T, kCount>(weights, x + kGroup, x_stride, 16 * s + 4 * kCount * i, dots[i]);
         }
+        Settle<T>(dots[0]);
         const Float scale = Scale(w, h, step / 2 * 8 + 2 * kGroup + s);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
             const ActivationBlock& own = x[kGroup + t * x_stride];
-            const Int both = Simd::Add32(Simd::Whole(dots[0][t]), Simd::Whole(dots[1][t]));
-            const Int all = Simd::Add32(both, Simd::Set32(own.from_32[s]));
+            Int all = Simd::Whole(dots[0][t]);
+            if constexpr (kSums == 2) all = Simd::Add32(all, Simd::Whole(dots[1][t]));
+            all = Simd::Add32(all, Simd::Set32(own.from_32[s]));
             sums[t] = AddScaled(scale, own, all, sums[t]);
         }
     }

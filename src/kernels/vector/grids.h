@@ -281,10 +281,9 @@ WEFT_INLINE void TimesUnit(const DecodedUnit& unit, int part, const ActivationBl
         constexpr int kQuads = 8 / kScales;
         Int dots[T];
         Zero<T>(dots);
-#pragma GCC unroll 8
-        for (int j = kQuads * h; j < kQuads * h + kQuads; ++j) {
-            DotSigned<T>(Simd::LoadInt(unit.q[j][row]), x, x_stride, 4 * j, dots);
-        }
+        const auto weights = [&](int i) { return Simd::LoadInt(unit.q[kQuads * h + i][row]); };
+        Dot<T, kQuads, true>(weights, x, x_stride, 4 * kQuads * h, dots);
+        Settle<T>(dots);
         AddAllScaled<T>(Simd::Load(unit.scale[h] + row), x, x_stride, dots, sums);
     }
 }

@@ -32,11 +32,11 @@ struct BlockQ2_K {
         for (int s = 0; s < 2; ++s) {
             Short dots[T];
             Zero<T>(dots);
-#pragma GCC unroll 4
-            for (int i = 4 * s; i < 4 * s + 4; ++i) {
-                const Int bytes = LoadBytes(w + 320 + (8 * half + i) * 64, h);
-                Dot<T>(BitPairs<kGroup>(bytes), x + kGroup, x_stride, 4 * i, dots);
-            }
+            const auto weights = [&](int i) {
+                return BitPairs<kGroup>(LoadBytes(w + 320 + (8 * half + 4 * s + i) * 64, h));
+            };
+            Dot<T, 4>(weights, x + kGroup, x_stride, 16 * s, dots);
+            Settle<T>(dots);
             const Int scale = Simd::And(WideU8(w + 64 + 16 * (first + s), h), Simd::Set32(15));
 #pragma GCC unroll 4
             for (int t = 0; t < T; ++t) {
@@ -90,11 +90,12 @@ struct BlockQ3_K {
                 const int from = x[kGroup + t * x_stride].from_32[s] >> 3;
                 dots[t] = Simd::StartShort(from);
             }
-#pragma GCC unroll 4
-            for (int i = 4 * s; i < 4 * s + 4; ++i) {
-                const Int codes = Codes<kGroup>(w + 288 + 192 * i, h);
-                Dot<T>(codes, x + kGroup, x_stride, 4 * i, dots);
-            }
+            Arrange<T>(dots);
+            const auto weights = [&](int i) {
+                return Codes<kGroup>(w + 288 + 192 * (4 * s + i), h);
+            };
+            Dot<T, 4>(weights, x + kGroup, x_stride, 16 * s, dots);
+            Settle<T>(dots);
             const Int scale = WideI8(w + 32 + 16 * (2 * kGroup + s), h);
 #pragma GCC unroll 4
             for (int t = 0; t < T; ++t) {
@@ -120,11 +121,11 @@ struct BlockTernary {
                                  int64_t x_stride, Float (&sums)[T]) {
         Short dots[T];
         Zero<T>(dots);
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; ++i) {
-            const Int bytes = LoadBytes(w + 32 + (8 * half + i) * 64, h);
-            Dot<T>(BitPairs<kGroup>(bytes), x + kGroup, x_stride, 4 * i, dots);
-        }
+        const auto weights = [&](int i) {
+            return BitPairs<kGroup>(LoadBytes(w + 32 + (8 * half + i) * 64, h));
+        };
+        Dot<T, 8>(weights, x + kGroup, x_stride, 0, dots);
+        Settle<T>(dots);
         const Float d = LoadHalves(w, h);
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {

@@ -14,6 +14,7 @@
 namespace weft::kernels::WEFT_SET {
 
 inline constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;         // tokens that share a block
+inline constexpr int kTogether = Simd::kMatrices ? 2 : 1;             // tokens, where they can
 inline constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;  // activations that stay in L2
 
 // One strip times T tokens from `token` on: a vector of rows after another.
@@ -84,7 +85,7 @@ void Strips(const MatMulArgs& args, Range rows) {
         for (int64_t row = rows.begin; row < rows.end; row += kStripRows) {
             for (int64_t i = 0; i < tiles; ++i) {  // tiles of nearly the same size
                 const Range share =
-                    Share(end - begin, 1, static_cast<int>(i), static_cast<int>(tiles));
+                    Share(end - begin, kTogether, static_cast<int>(i), static_cast<int>(tiles));
                 StripTokens<Block>(args, row, begin + share.begin, share.end - share.begin);
             }
         }

@@ -9,7 +9,8 @@
 //   Wide      the same lanes as doubles
 //   Int       the same lanes as 32 bits, or as their bytes
 //   Short     sums of products of bytes: a lane is 32 bits, or two sums of 16
-// and a few constants: kRegisters (16 or 32, of such vectors), kDots (multiplies pairs of BF16).
+// and a few constants: kRegisters (16 or 32, of such vectors), kDots (multiplies pairs of BF16),
+// kMatrices (multiplies two rows by two tokens: dots.h).
 // A set with better products than low_bits.h, grids.h and the bfloat16 of micro.h says
 // WEFT_OWN_PRODUCTS, and has files low_bits.h, grids.h and units.h.
 //

@@ -12,7 +12,8 @@ namespace {
 const encode::Level& LevelOf(CpuLevel level) {
     switch (level) {
         case CpuLevel::kReference:
-        case CpuLevel::kNeon: return encode::kBaseLevel;  // compiled to NEON as it is
+        case CpuLevel::kNeon:
+        case CpuLevel::kI8mm: return encode::kBaseLevel;  // compiled to NEON as it is
 #if defined(__x86_64__)
         case CpuLevel::kAvx2: return encode::kAvx2Level;
         case CpuLevel::kAvx512:

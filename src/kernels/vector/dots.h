@@ -1,0 +1,121 @@
+// Sums of products of integers, for a tile of T tokens: the innermost part of blocks.h and its
+// like.
+//
+// dots[t] is a vector of rows for each token. A set that multiplies matrices (Simd::kMatrices)
+// keeps two tokens' sums as matrices between Zero (or Arrange) and Settle; there sums may be added
+// to each other, and nothing else. The last token of an odd number, and one token, are as in other
+// sets.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/strips.h"
+#include "kernels/vector/set.h"
+
+namespace weft::kernels::WEFT_SET {
+
+using strips::ActivationBlock;
+
+using Int = Simd::Int;
+using Short = Simd::Short;
+
+// Four int8 of an activation block in every lane.
+WEFT_INLINE Int Quad(const ActivationBlock& x, int offset) {
+    int32_t quad;
+    std::memcpy(&quad, x.q + offset, sizeof quad);
+    return Simd::Set32(quad);
+}
+
+template <int T>
+WEFT_INLINE void Zero(Short (&dots)[T]) {
+#pragma GCC unroll 4
+    for (int t = 0; t < T; ++t) dots[t] = Simd::ShortZero();
+}
+
+// How many of T tokens are multiplied as pairs.
+template <int T>
+inline constexpr int kPaired = Simd::kMatrices ? T / 2 * 2 : 0;
+
+// Vectors of rows to matrices; only for sums of 32 bits.
+template <int T, typename S = Simd>
+WEFT_INLINE void Arrange(Int (&dots)[T]) {
+    if constexpr (S::kMatrices) {
+#pragma GCC unroll 4
+        for (int t = 0; t < kPaired<T>; t += 2) S::Arrange(dots[t], dots[t + 1]);
+    }
+}
+// And back.
+template <int T, typename S = Simd>
+WEFT_INLINE void Settle(Short (&dots)[T]) {
+    if constexpr (S::kMatrices) {
+#pragma GCC unroll 4
+        for (int t = 0; t < kPaired<T>; t += 2) S::Settle(dots[t], dots[t + 1]);
+    }
+}
+
+// One quad times tokens that are not paired; kSigned: weights are int8, and sums have 32 bits.
+template <int T, bool kSigned>
+WEFT_INLINE void DotQuad(Int weights, const ActivationBlock* x, int64_t x_stride, int offset,
+                         Short (&dots)[T]) {
+#pragma GCC unroll 4
+    for (int t = kPaired<T>; t < T; ++t) {
+        const Int own = Quad(x[t * x_stride], offset);
+        dots[t] =
+            kSigned ? Simd::DotSigned(weights, own, dots[t]) : Simd::Dot(weights, own, dots[t]);
+    }
+}
+
+// A quad and the one that follows it.
+template <int T, bool kSigned, typename S = Simd>
+WEFT_INLINE void DotTwo(Int first, Int second, const ActivationBlock* x, int64_t x_stride,
+                        int offset, Int (&dots)[T]) {
+    const auto rows = S::PairRows(first, second);
+#pragma GCC unroll 4
+    for (int t = 0; t < kPaired<T>; t += 2) {
+        const auto tokens =
+            S::PairTokens(x[t * x_stride].q + offset, x[(t + 1) * x_stride].q + offset);
+        S::DotMatrices(rows, tokens, dots[t], dots[t + 1]);
+    }
+    DotQuad<T, kSigned>(first, x, x_stride, offset, dots);
+    DotQuad<T, kSigned>(second, x, x_stride, offset + 4, dots);
+}
+
+// dots[t] += weights(i), a quad of columns of each row, times the four activations at
+// offset + 4 i, for i below kCount. Weights are u8 below 128, or int8: kSigned.
+template <int T, int kCount, bool kSigned = false, typename Weights>
+WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x_stride, int offset,
+                     Short (&dots)[T]) {
+    if constexpr (kPaired < T >> 0) {
+#pragma GCC unroll 8
+        for (int i = 0; i < kCount; i += 2) {
+            DotTwo<T, kSigned>(weights(i), weights(i + 1), x, x_stride, offset + 4 * i, dots);
+        }
+    } else {
+#pragma GCC unroll 8
+        for (int i = 0; i < kCount; ++i) {
+            DotQuad<T, kSigned>(weights(i), x, x_stride, offset + 4 * i, dots);
+        }
+    }
+}
+
+// The same with low(i), and high(i) times those 16 columns further: nibbles of the same bytes.
+template <int T, int kCount, bool kSigned = false, typename Low, typename High>
+WEFT_INLINE void DotHalves(const Low& low, const High& high, const ActivationBlock* x,
+                           int64_t x_stride, int offset, Short (&dots)[T]) {
+    if constexpr (kPaired < T >> 0) {
+#pragma GCC unroll 4
+        for (int i = 0; i < kCount; i += 2) {
+            DotTwo<T, kSigned>(low(i), low(i + 1), x, x_stride, offset + 4 * i, dots);
+            DotTwo<T, kSigned>(high(i), high(i + 1), x, x_stride, offset + 16 + 4 * i, dots);
+        }
+    } else {
+#pragma GCC unroll 4
+        for (int i = 0; i < kCount; ++i) {
+            DotQuad<T, kSigned>(low(i), x, x_stride, offset + 4 * i, dots);
+            DotQuad<T, kSigned>(high(i), x, x_stride, offset + 16 + 4 * i, dots);
+        }
+    }
+}
+
+}  // namespace weft::kernels::WEFT_SET

@@ -1,0 +1,125 @@
+// Quantized weights times tiles of every number of tokens: weights and activations whose codes are
+// the extremes of their types, rows and columns that fill no vector. Sets that multiply several
+// tokens at once have the bits of one token, and those of all other sets.
+#include <algorithm>
+
+#include "support/weight_products.h"
+
+namespace weft::kernels {
+namespace {
+
+using test::MatmulExpectNear, test::MatmulLevels, test::MatmulRounded, test::Multiply, test::Packed,
+    test::RandomFloats, test::Weight, test::WeightTypes;
+
+// Bytes of a block's float scales, whose extremes are no numbers: at its front, where nothing else
+// is said a float16, and at its back.
+struct Scales {
+    DType dtype;
+    size_t front, back;
+};
+constexpr Scales kScales[] = {{DType::kMXFP4, 1, 0}, {DType::kQ4_1, 4, 0},  {DType::kQ5_1, 4, 0},
+                              {DType::kW4, 4, 0},    {DType::kW8, 4, 0},    {DType::kQ4_K, 4, 0},
+                              {DType::kQ5_K, 4, 0},  {DType::kQ2_K, 0, 4},  {DType::kQ3_K, 0, 2},
+                              {DType::kQ6_K, 0, 2},  {DType::kTQ1_0, 0, 2}, {DType::kTQ2_0, 0, 2},
+                              {DType::kIQ1_M, 0, 8}};
+Scales ScalesOf(DType dtype) {
+    const auto found = std::ranges::find(kScales, dtype, &Scales::dtype);
+    return found != std::end(kScales) ? *found : Scales{dtype, 2, 0};
+}
+
+constexpr int64_t kRows = 37, kMostTokens = 13;
+
+// All codes `low`, or in every other byte `high`.
+Weight ExtremeWeight(DType dtype, int low, int high) {
+    std::mt19937 random(21);
+    Weight weight(random, dtype, kRows, 3 * Info(dtype).block_elements);
+    const Scales scales = ScalesOf(dtype);
+    const auto size = static_cast<size_t>(Info(dtype).block_bytes);
+    for (size_t block = 0; block < weight.blocks.size(); block += size) {
+        for (size_t i = scales.front; i < size - scales.back; ++i) {
+            weight.blocks[block + i] = static_cast<std::byte>(i % 2 == 0 ? low : high);
+        }
+    }
+    DequantizeRow(dtype, weight.blocks, weight.floats);
+    return weight;
+}
+
+// Tokens of the largest codes, of one sign and of both; one of zeros; the others random.
+std::vector<float> ExtremeActivations(int64_t cols) {
+    std::mt19937 random(22);
+    std::vector<float> x = RandomFloats(random, kMostTokens * cols);
+    for (int64_t i = 0; i < cols; ++i) {
+        const auto at = [&](int64_t token) -> float& {
+            return x[static_cast<size_t>(token * cols + i)];
+        };
+        at(1) = 1.5f;
+        at(2) = -1.5f;
+        at(4) = i % 2 == 0 ? 3.0f : -3.0f;
+        at(5) = 0;
+    }
+    return x;
+}
+
+// Every number of tokens, from every level, whole and in segments.
+void CheckTiles(const Weight& weight, const std::vector<float>& x) {
+    std::vector<float> first;  // of the first level
+    for (const CpuLevel level : MatmulLevels()) {
+        if (level == CpuLevel::kReference) continue;
+        const Kernels& kernels = KernelsFor(level);
+        const Packed packed(kernels, weight);
+        for (const int64_t segment : {0, 64}) {
+            std::vector<float> one;
+            for (int64_t t = 0; t < kMostTokens; ++t) {
+                const auto begin = x.begin() + t * weight.cols;
+                const std::vector<float> row(begin, begin + weight.cols);
+                const auto y = Multiply(kernels, packed, row, 1, 1, nullptr, segment);
+                one.insert(one.end(), y.begin(), y.end());
+            }
+            if (segment == 0) {
+                MatmulExpectNear(weight, MatmulRounded(x, kernels.prepared_as(weight.dtype)),
+                                 kMostTokens, one);
+                if (first.empty()) first = one;
+                ASSERT_EQ(first, one) << CpuLevelName(level) << " " << Info(weight.dtype).name;
+            }
+            for (int64_t tokens = 2; tokens <= kMostTokens; ++tokens) {
+                const std::vector<float> some(x.begin(), x.begin() + tokens * weight.cols);
+                const std::vector<float> expected(one.begin(), one.begin() + tokens * kRows);
+                ASSERT_EQ(expected, Multiply(kernels, packed, some, tokens,
+                                             static_cast<int>(tokens % 3) + 1, nullptr, segment))
+                    << CpuLevelName(level) << " " << Info(weight.dtype).name << ", " << tokens
+                    << " tokens, segments of " << segment;
+            }
+        }
+    }
+}
+
+std::vector<DType> QuantizedTypes() {
+    std::vector<DType> types = WeightTypes();
+    std::erase_if(types, [](DType dtype) { return !Info(dtype).quantized; });
+    return types;
+}
+
+TEST(Tiles, RandomWeights) {
+    std::mt19937 random(20);
+    for (const DType dtype : QuantizedTypes()) {
+        const Weight weight(random, dtype, kRows, 3 * Info(dtype).block_elements);
+        CheckTiles(weight, ExtremeActivations(weight.cols));
+        if (HasFatalFailure()) return;
+    }
+}
+
+TEST(Tiles, ExtremeCodes) {
+    constexpr int kBytes[][2] = {{0, 0}, {255, 255}, {128, 128}, {127, 127}, {128, 127}, {0, 255}};
+    for (const DType dtype : QuantizedTypes()) {
+        for (const auto& [low, high] : kBytes) {
+            const Weight weight = ExtremeWeight(dtype, low, high);
+            CheckTiles(weight, ExtremeActivations(weight.cols));
+            if (HasFatalFailure()) {
+                FAIL() << "codes of bytes " << low << " and " << high;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::kernels
