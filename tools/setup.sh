@@ -4,7 +4,7 @@
 # What the build and the tests need, by Debian 12 name.
 BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
     libssl-dev libpcre2-dev libutf8proc-dev libarchive-dev libcurl4-openssl-dev libibverbs-dev
-    libboost-dev prometheus-cpp-dev libgtest-dev libvulkan-dev glslc python3 python3-pip
+    libboost-dev libedit-dev prometheus-cpp-dev libgtest-dev libvulkan-dev glslc python3 python3-pip
     ca-certificates)
 # Each MPI library gives an `mpi` plug-in; neither is needed.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)

@@ -1,5 +1,6 @@
 // weft run: a prompt in, an answer streamed out, a summary.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
+#include "cli/run_chat.h"
 #include "cli/summary.h"
 #include "engine/engine.h"
 
@@ -18,7 +20,10 @@ namespace {
 
 constexpr const char* kRunFooter =
     "The answer goes to standard output, the summary after it to standard error.\n\n"
+    "Without a prompt, at a terminal: a conversation (/help lists what there is).\n\n"
     "Examples:\n"
+    "  weft run model.gguf\n"
+    "  git diff | weft run model.gguf --chat --system \"Say what changed.\"\n"
     "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
     "  weft run model.gguf -f prompt.txt --temp 0.8 --top-p 0.95 --seed 7\n"
     "  weft run model.gguf -p \"Hello\" --local 2 -t 1 --json\n"
@@ -32,14 +37,46 @@ struct RunFlags {
     bool chat = false;
     engine::Request request;
     engine::DraftOptions draft;
+    Command run;  // the command line
 };
 
+constexpr int64_t kUsualTokens = 128, kMostPromptBytes = 64 << 20;
+
+// Nothing was given, and nothing comes: a user sits there.
+bool IsConversation(const RunFlags& flags) {
+    const bool given = !flags.prompt.empty() || !flags.file.empty() || flags.common.json;
+    return !given && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
+}
+
+Result<std::string> ReadInput() {
+    std::string text;
+    char buffer[1 << 16];
+    while (const size_t got = std::fread(buffer, 1, sizeof buffer, stdin)) {
+        text.append(buffer, got);
+        if (text.size() > kMostPromptBytes) {
+            return MakeError(ErrorCode::kUsage, "standard input is longer than {} MiB",
+                             kMostPromptBytes >> 20);
+        }
+    }
+    if (text.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "standard input is empty: give the prompt there, with -p TEXT or with -f "
+                         "FILE");
+    }
+    return text;
+}
+
 Result<std::string> PromptText(const RunFlags& flags) {
-    if (flags.prompt.empty() == flags.file.empty()) {
-        return MakeError(ErrorCode::kUsage, "give the prompt with -p TEXT or with -f FILE");
+    if (!flags.prompt.empty() && !flags.file.empty()) {
+        return MakeError(ErrorCode::kUsage, "-p TEXT and -f FILE are both prompts: give one");
     }
     if (!flags.prompt.empty()) return flags.prompt;
-    WEFT_ASSIGN(std::string text, ReadTextFile(flags.file, 64 << 20));
+    if (flags.file.empty() && ::isatty(STDIN_FILENO) == 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "give the prompt with -p TEXT, with -f FILE or on standard input");
+    }
+    const bool input = flags.file.empty() || flags.file == "-";
+    WEFT_ASSIGN(std::string text, input ? ReadInput() : ReadTextFile(flags.file, kMostPromptBytes));
     // The newline that editors end a file with is no part of the prompt.
     if (text.ends_with('\n')) text.pop_back();
     return text;
@@ -124,6 +161,10 @@ Status RunPrompt(RunFlags& flags) {
     engine::Job& job = flags.common.job;
     flags.request.adapter = job.adapters.empty() ? 0 : 1;
     const bool json = flags.common.json;
+    if (IsConversation(flags)) {
+        if (!flags.run.Given("--predict")) flags.request.max_tokens = -1;
+        return RunChat(flags.common, flags.system, flags.request, flags.draft);
+    }
     WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
     WEFT_ASSIGN(flags.request.prompt, PromptTokens(flags, words));
     WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, static_cast<int64_t>(flags.request.prompt.size()),
@@ -187,17 +228,22 @@ void AddSampling(const Command& run, engine::Request& request) {
 
 void AddRun(const Command& app, int& status) {
     auto flags = std::make_shared<RunFlags>();
-    flags->request.max_tokens = 128;
-    const Command run = app.AddCommand("run", "Answer a prompt");
+    flags->request.max_tokens = kUsualTokens;
+    const Command run = flags->run =
+        app.AddCommand("run", "Answer a prompt; without one, converse (at a terminal)");
     run.Footer(kRunFooter);
     AddModel(run, flags->common.job.model, flags->common.pull);
     run.AddOption("-p,--prompt", flags->prompt, "The prompt");
-    run.AddOption("-f,--file", flags->file, "A file with the prompt");
+    run.AddOption("-f,--file", flags->file,
+                  "A file with the prompt; - : standard input, which is also read where there is "
+                  "neither -p nor -f, nor a terminal");
     run.AddFlag("--chat", flags->chat,
                 "The prompt is a user's message: put it into the model's chat template");
-    run.AddOption("--system", flags->system, "With --chat: the system message before it");
+    run.AddOption("--system", flags->system,
+                  "With --chat and in a conversation: the system message before it");
     run.AddOption("-n,--predict", flags->request.max_tokens,
-                  "Most tokens to generate (128); -1: until the model or the context ends")
+                  "Most tokens to generate (128; in a conversation -1); -1: until the model or "
+                  "the context ends")
         .Range(int64_t{-1}, int64_t{1} << 30);
     run.AddFlag("--ignore-eos", flags->request.ignore_eos, "Go on after an end token");
     AddSampling(run, flags->request);

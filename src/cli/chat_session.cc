@@ -1,0 +1,135 @@
+#include "cli/chat_session.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "engine/sampler.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr std::string_view kHelp =
+    "/set NAME VALUE  temp, top-k, top-p, min-p, repeat-penalty, seed, predict (tokens; -1: no "
+    "end)\n"
+    "/set             what is in force\n"
+    "/system TEXT     the message before all others; without TEXT: none\n"
+    "/clear           forget the conversation\n"
+    "/bye             end, like Ctrl-D\n"
+    "\"\"\"              begins and ends a message of several lines; so does a line that ends with "
+    "\\\n"
+    "Ctrl-C stops an answer.";
+
+template <typename T>
+bool Parse(std::string_view text, T& value) {
+    T parsed{};
+    const auto done = std::from_chars(text.data(), text.data() + text.size(), parsed);
+    if (done.ec != std::errc() || done.ptr != text.data() + text.size()) return false;
+    value = parsed;
+    return true;
+}
+
+std::string_view Trimmed(std::string_view text) {
+    constexpr std::string_view kSpace = " \t\r\n";
+    const size_t begin = text.find_first_not_of(kSpace);
+    if (begin == text.npos) return {};
+    return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+// The first word, and what follows it.
+std::pair<std::string_view, std::string_view> FirstWord(std::string_view text) {
+    const size_t end = std::min(text.find_first_of(" \t\n"), text.size());
+    return {text.substr(0, end), Trimmed(text.substr(end))};
+}
+
+// Whether there is such a setting, and the text is a value of its type.
+std::optional<bool> SetOne(engine::Request& request, std::string_view name,
+                           std::string_view value) {
+    engine::SamplerOptions& s = request.sampler;
+    if (name == "temp" || name == "temperature") return Parse(value, s.temperature);
+    if (name == "top-k") return Parse(value, s.top_k);
+    if (name == "top-p") return Parse(value, s.top_p);
+    if (name == "min-p") return Parse(value, s.min_p);
+    if (name == "repeat-penalty") return Parse(value, s.repeat_penalty);
+    if (name == "seed") return Parse(value, s.seed);
+    if (name != "predict") return std::nullopt;
+    int64_t tokens = 0;
+    if (!Parse(value, tokens) || tokens < -1 || tokens == 0) return false;
+    request.max_tokens = tokens;
+    return true;
+}
+
+}  // namespace
+
+ChatSession::ChatSession(std::string system, engine::Request settings)
+    : settings_(std::move(settings)) {
+    SetSystem(system);
+}
+
+ChatSession::Next ChatSession::Take(std::string_view entered) {
+    const std::string_view text = Trimmed(entered);
+    if (text.empty()) return {};
+    if (!text.starts_with('/')) {
+        input_.messages.push_back({{"role", "user"}, {"content", std::string(text)}});
+        return {Act::kAsk};
+    }
+    const auto [command, rest] = FirstWord(text);
+    if (command == "/bye" || command == "/quit" || command == "/exit") return {Act::kEnd};
+    if (command == "/help" || command == "/?") return {Act::kTell, std::string(kHelp)};
+    if (command == "/set") return Set(rest);
+    if (command == "/system") return SetSystem(rest);
+    if (command == "/clear") {
+        SetSystem(system_);
+        return {Act::kTell, "The conversation is forgotten."};
+    }
+    return {Act::kTell, fmt::format("There is no command {}. /help lists them.", command)};
+}
+
+ChatSession::Next ChatSession::Set(std::string_view words) {
+    if (words.empty()) return {Act::kTell, Settings()};
+    const auto [name, value] = FirstWord(words);
+    engine::Request changed = settings_;
+    const std::optional<bool> set = SetOne(changed, name, value);
+    if (!set) return {Act::kTell, fmt::format("There is no setting '{}'. /help lists them.", name)};
+    if (!*set) return {Act::kTell, fmt::format("'{}' is no value of {}.", value, name)};
+    if (const Status sound = engine::CheckSampler(changed.sampler); !sound.ok()) {
+        return {Act::kTell, sound.error().message};
+    }
+    settings_ = std::move(changed);
+    return {Act::kTell, Settings()};
+}
+
+// A new one begins a new conversation: what was said was said under the old one.
+ChatSession::Next ChatSession::SetSystem(std::string_view text) {
+    system_ = std::string(text);
+    input_.messages = chat::OrderedJson::array();
+    if (!system_.empty()) {
+        input_.messages.push_back({{"role", "system"}, {"content", system_}});
+    }
+    return {Act::kTell, system_.empty()
+                            ? "No system message; the conversation begins anew."
+                            : "The conversation begins anew under this system message."};
+}
+
+void ChatSession::NoteAnswer(std::string text) {
+    input_.messages.push_back({{"role", "assistant"}, {"content", std::move(text)}});
+}
+
+void ChatSession::ForgetQuestion() {
+    if (size() > 0) input_.messages.erase(input_.messages.end() - 1);
+}
+
+size_t ChatSession::size() const {
+    return input_.messages.size() - (system_.empty() ? 0 : 1);
+}
+
+std::string ChatSession::Settings() const {
+    const engine::SamplerOptions& s = settings_.sampler;
+    return fmt::format(
+        "temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, seed {}, predict {}",
+        s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.seed, settings_.max_tokens);
+}
+
+}  // namespace weft::cli

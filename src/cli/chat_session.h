@@ -1,0 +1,44 @@
+// A conversation at a terminal: what was said, how the model is asked, and the commands that begin
+// with a slash. No terminal, no engine.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "chat/chat.h"
+#include "engine/request.h"
+
+namespace weft::cli {
+
+class ChatSession {
+  public:
+    // settings: sampling and length of every answer.
+    ChatSession(std::string system, engine::Request settings);
+
+    enum class Act { kAsk, kTell, kEnd };
+    struct Next {
+        Act act = Act::kTell;
+        std::string text{};  // kTell: what the user is told
+    };
+    // What the user entered: a message, which becomes the conversation's last, or a command.
+    Next Take(std::string_view entered);
+    // What the model said to that; or that it said nothing, and nothing was asked.
+    void NoteAnswer(std::string text);
+    void ForgetQuestion();
+
+    const chat::ChatInput& conversation() const { return input_; }
+    const engine::Request& settings() const { return settings_; }
+    // Messages, without the system's.
+    size_t size() const;
+
+  private:
+    Next Set(std::string_view words);
+    Next SetSystem(std::string_view text);
+    std::string Settings() const;
+
+    std::string system_;
+    chat::ChatInput input_;
+    engine::Request settings_;
+};
+
+}  // namespace weft::cli

@@ -1,0 +1,37 @@
+// Lines that a user types at a terminal: with editing and history through libedit where Weft was
+// built with it, else as the terminal gives them.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace weft::cli {
+
+// Thread: Read on one; Wake and End on any, from signal handlers, too.
+class LineEditor {
+  public:
+    // stop: set, the input has ended.
+    explicit LineEditor(const std::atomic<bool>* stop);
+    ~LineEditor();
+    LineEditor(const LineEditor&) = delete;
+    LineEditor& operator=(const LineEditor&) = delete;
+
+    enum class How { kLine, kInterrupted, kEnd };
+    struct Line {
+        How how = How::kEnd;
+        std::string text{};  // without its newline
+    };
+    // kInterrupted: Wake was called while it waited. kEnd: Ctrl-D in an empty line, the terminal is
+    // gone, or End was called.
+    Line Read(const std::string& prompt);
+    void Wake();
+    void End();
+
+  private:
+    struct State;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace weft::cli

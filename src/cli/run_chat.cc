@@ -1,0 +1,211 @@
+#include "cli/run_chat.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <csignal>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "chat/chat.h"
+#include "cli/chat_session.h"
+#include "cli/line_editor.h"
+#include "cli/model_words.h"
+#include "cli/output.h"
+#include "engine/engine.h"
+
+namespace weft::cli {
+namespace {
+
+// Tokens of the conversation, where neither --ctx nor the model says less.
+constexpr int64_t kUsualContext = 8192;
+constexpr auto kLookEvery = std::chrono::milliseconds(50);
+
+LineEditor* g_editor = nullptr;     // of the one conversation of this process
+std::atomic<bool> g_reads{false};   // that waits for a line
+std::atomic<bool> g_enough{false};  // of an answer
+
+void OnEnough(int) {
+    if (g_reads) {
+        g_editor->Wake();
+    } else {
+        g_enough = true;
+    }
+}
+
+// Shows an answer as it comes, and waits for its end.
+class Shown final : public engine::Listener {
+  public:
+    void OnToken(const engine::SaidToken&, std::string_view text) override { Add(text); }
+    void OnEnd(std::string_view rest, const Result<engine::Ending>& ending) override {
+        Add(rest);
+        const std::lock_guard lock(mutex_);
+        if (!ending.ok()) error_ = ending.error();
+        over_ = true;
+        ended_.notify_all();
+    }
+    bool WaitFor(std::chrono::milliseconds time) {
+        std::unique_lock lock(mutex_);
+        return ended_.wait_for(lock, time, [&] { return over_; });
+    }
+    // After the end.
+    const std::string& text() const { return text_; }
+    const Status& error() const { return error_; }
+
+  private:
+    void Add(std::string_view text) {
+        if (text.empty()) return;
+        Stream(text);
+        text_ += text;
+    }
+
+    std::string text_;
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    Status error_;
+    bool over_ = false;
+};
+
+// The user's side, on a thread of its own: the engine has the main one.
+class Conversation {
+  public:
+    Conversation(engine::Engine& engine, const chat::Chat& chat, ChatSession& session,
+                 const std::atomic<bool>* stop)
+        : engine_(engine), chat_(chat), session_(session), editor_(stop) {}
+
+    void Talk() {
+        g_editor = &editor_;
+        std::signal(SIGINT, OnEnough);
+        for (std::optional<std::string> text = Entered(); text; text = Entered()) {
+            const ChatSession::Next next = session_.Take(*text);
+            if (next.act == ChatSession::Act::kEnd) break;
+            if (next.act == ChatSession::Act::kAsk) {
+                Ask();
+            } else if (!next.text.empty()) {
+                Stream(next.text + "\n");
+            }
+        }
+        engine_.Drain();
+    }
+    // From the engine's thread, which has no more answers to give.
+    void End() { editor_.End(); }
+
+  private:
+    static constexpr std::string_view kMany = "\"\"\"";
+
+    // A message or command, of one line or several; none: the end.
+    std::optional<std::string> Entered() {
+        std::string text;
+        bool many = false;
+        for (;;) {
+            g_reads = true;
+            LineEditor::Line line = editor_.Read(many || !text.empty() ? "... " : ">>> ");
+            g_reads = false;
+            if (line.how == LineEditor::How::kEnd) {
+                Stream("\n");
+                return std::nullopt;
+            }
+            if (line.how == LineEditor::How::kInterrupted) {
+                Stream(text.empty() && !many ? "\nCtrl-D or /bye ends.\n" : "\n");
+                text.clear();
+                many = false;
+                continue;
+            }
+            if (!many && text.empty() && line.text.starts_with(kMany)) {
+                many = true;
+                line.text.erase(0, kMany.size());
+            }
+            const bool closes = many && line.text.ends_with(kMany);
+            const bool goes_on = !many && line.text.ends_with('\\');
+            if (closes) line.text.resize(line.text.size() - kMany.size());
+            if (goes_on) line.text.pop_back();
+            text += line.text;
+            if (closes || (!many && !goes_on)) return text;
+            text += '\n';
+        }
+    }
+
+    void Ask() {
+        engine::Request request = session_.settings();
+        auto tokens = chat_.Encode(session_.conversation());
+        if (!tokens.ok()) return Refuse(tokens.error());
+        request.prompt = std::move(tokens).value();
+        const auto shown = std::make_shared<Shown>();
+        g_enough = false;
+        const auto id = engine_.Submit(std::move(request), shown);
+        if (!id.ok()) return Refuse(id.error());
+        while (!shown->WaitFor(kLookEvery)) {
+            if (g_enough.exchange(false)) engine_.Cancel(*id);
+        }
+        Stream("\n\n");
+        const bool stopped =
+            shown->error().ok() ? false : shown->error().error().code == ErrorCode::kCancelled;
+        if (!shown->error().ok() && !stopped) return Refuse(shown->error().error());
+        shown->text().empty() ? session_.ForgetQuestion() : session_.NoteAnswer(shown->text());
+    }
+
+    void Refuse(const Error& error) {
+        session_.ForgetQuestion();
+        const bool full = error.message.find("context") != std::string::npos;
+        fmt::print(stderr, "weft: error: {}{}\n", error.message,
+                   full && session_.size() > 0 ? " (/clear forgets the conversation)" : "");
+    }
+
+    engine::Engine& engine_;
+    const chat::Chat& chat_;
+    ChatSession& session_;
+    LineEditor editor_;
+};
+
+int64_t ContextOf(const engine::Job& job, const model::Hyper& hyper) {
+    return job.ctx > 0 ? job.ctx : std::min(kUsualContext, hyper.context);
+}
+
+Status Converse(engine::Engine& engine, const chat::Chat& chat, ChatSession& session,
+                const std::atomic<bool>* stop) {
+    Conversation conversation(engine, chat, session, stop);
+    std::thread user([&] { conversation.Talk(); });
+    const Status ran = engine.Run();
+    conversation.End();
+    user.join();
+    std::signal(SIGINT, SIG_DFL);
+    g_editor = nullptr;
+    if (!ran.ok()) return ran;
+    if (stop != nullptr && stop->load()) {
+        return MakeError(ErrorCode::kCancelled, "stopped by the user");
+    }
+    return {};
+}
+
+}  // namespace
+
+Status RunChat(CommonFlags& flags, const std::string& system, const engine::Request& settings,
+               const engine::DraftOptions& draft) {
+    engine::Job& job = flags.job;
+    WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
+    const auto chat = chat::Chat::Load(words.source->meta(), *words.tokenizer);
+    if (!chat.ok()) {
+        return MakeError(chat.error().code, "{}. Give a prompt with -p TEXT or -f FILE.",
+                         chat.error().message);
+    }
+    job.ctx = ContextOf(job, words.hyper);
+    engine::EngineOptions options = engine::OneAtATime(draft);
+    options.prefix_cache = true;  // each question has all before it
+    std::unique_ptr<engine::Engine> engine;
+    {
+        ProgressLine progress;
+        progress.Show(fmt::format("loading {} ...", job.model));
+        WEFT_ASSIGN(engine, engine::Engine::Start(flags.cluster, job, options));
+    }
+    fmt::print(stderr,
+               "{}, context {}. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
+               job.model, job.ctx);
+    ChatSession session(system, settings);
+    WEFT_TRY(Converse(*engine, *chat, session, flags.cluster.stop));
+    WEFT_ASSIGN(const std::vector<engine::RankReport> reports, engine->Finish());
+    return job.trace ? WriteTrace(flags.trace_file, reports) : Status();
+}
+
+}  // namespace weft::cli

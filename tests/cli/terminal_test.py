@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""weft run at a terminal: a conversation, its commands, Ctrl-C, Ctrl-D, a lost rank; and prompts on
+standard input. The model is the one in the repository, which does sums.
+
+    terminal_test.py PROGRAM [UNITTEST ARGUMENT...]
+"""
+import errno
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+import unittest
+
+MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
+PATIENCE = 120
+PROMPT = ">>> "
+
+
+class Terminal:
+    """A program at a terminal of its own, of which this is the user."""
+
+    def __init__(self, *words, env=None):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update({"TERM": "dumb", **(env or {})})
+            os.execv(PROGRAM, [PROGRAM, *words])
+        self.text = ""
+        self.at = 0
+        self.status = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def more(self, seconds):
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return True
+        try:
+            got = os.read(self.fd, 65536)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return False
+        self.text += got.decode(errors="replace").replace("\r", "")
+        return got != b""
+
+    def until(self, pattern):
+        """What stands before the next match of the pattern."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found = re.search(pattern, self.text[self.at:])
+            if found:
+                before = self.text[self.at:self.at + found.start()]
+                self.at += found.end()
+                return before
+            if time.monotonic() > deadline or not self.more(1):
+                raise AssertionError(f"no {pattern!r} in {self.text[self.at:]!r}")
+
+    def ask(self, text):
+        self.type(text + "\n")
+        return self.until(re.escape(PROMPT))
+
+    def wait(self):
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            open_ = self.more(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid != 0:
+                while open_ and self.more(0):
+                    if not select.select([self.fd], [], [], 0.2)[0]:
+                        break
+                self.status = os.waitstatus_to_exitcode(status)
+                return self.status
+        raise AssertionError(f"it does not end: {self.text[-500:]!r}")
+
+
+def run(*words, stdin=b"", status=0):
+    done = subprocess.run([PROGRAM, "run", MODEL, *words], input=stdin, capture_output=True,
+                          timeout=PATIENCE)
+    if done.returncode != status:
+        raise AssertionError(f"{words}: status {done.returncode}: {done.stderr.decode()}")
+    return done.stdout.decode(), done.stderr.decode()
+
+
+class Conversation(unittest.TestCase):
+    def begin(self, *words):
+        terminal = Terminal("run", MODEL, *words)
+        self.addCleanup(terminal.__exit__)
+        said = terminal.until(re.escape(PROMPT))
+        self.assertIn("/help lists commands", said)
+        return terminal
+
+    def test_questions_and_answers(self):
+        terminal = self.begin()
+        self.assertRegex(terminal.ask("What is 47 + 38?"), r"\b85\b")
+        self.assertRegex(terminal.ask("What is 12 * 7?"), r"\b84\b")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_answers_are_those_of_one_question(self):
+        alone = run("--chat", "-p", "What is 90 - 45?")[0].strip()
+        for words in ((), ("--tp", "2"), ("--pp", "2", "--transport", "tcp"), ("--lookup",)):
+            terminal = self.begin(*words)
+            self.assertIn(alone, terminal.ask("What is 90 - 45?"))
+            terminal.ask("/clear")
+            self.assertIn(alone, terminal.ask("What is 90 - 45?"))
+            terminal.type("/bye\n")
+            self.assertEqual(terminal.wait(), 0, words)
+
+    def test_commands(self):
+        terminal = self.begin("--temp", "0.5")
+        self.assertIn("/clear", terminal.ask("/help"))
+        self.assertIn("temp 0.5,", terminal.ask("/set"))
+        self.assertIn("temp 0,", terminal.ask("/set temp 0"))
+        self.assertIn("predict 3", terminal.ask("/set predict 3"))
+        for wrong in ("/set temp warm", "/set temp -3", "/set size 3", "/set predict 0",
+                      "/set top-p 7", "/fly"):
+            self.assertRegex(terminal.ask(wrong), "no value|no setting|no command|expected|must")
+        self.assertIn("temp 0,", terminal.ask("/set"))
+        self.assertIn("begins anew", terminal.ask("/system You do sums."))
+        self.assertEqual(terminal.ask("").strip(), "")
+        self.assertIn("forgotten", terminal.ask("/clear"))
+        terminal.type("/quit\n")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_several_lines(self):
+        terminal = self.begin()
+        terminal.type('"""What is\n')
+        terminal.until(re.escape("... "))
+        self.assertRegex(terminal.ask('47 + 38?"""'), r"\d")
+        terminal.type("What is \\\n")
+        terminal.until(re.escape("... "))
+        self.assertRegex(terminal.ask("6 + 6?"), r"\d")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_control_c_stops_an_answer_and_a_line(self):
+        terminal = self.begin("--ignore-eos", "--ctx", "100000", "--kv", "f32")
+        terminal.type("What is 47 + 38?\n")
+        terminal.until("85")
+        terminal.type("\x03")
+        terminal.until(re.escape(PROMPT))
+        terminal.type("nothing of this\x03")
+        terminal.until(re.escape(PROMPT))
+        terminal.ask("/set predict 4")
+        self.assertRegex(terminal.ask("What is 6 + 6?"), r"\d")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_a_conversation_that_is_too_long_goes_on(self):
+        terminal = self.begin("--ctx", "64")
+        said = terminal.ask("What is 1 + 1? " * 40)
+        self.assertIn("error", said)
+        self.assertRegex(terminal.ask("What is 6 + 6?"), r"\b12\b")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_a_lost_rank_ends_it(self):
+        for idle in (True, False):
+            terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", "2000",
+                                  "--ctx", "100000")
+            before = termios.tcgetattr(terminal.fd)[3] & termios.ISIG
+            if not idle:
+                terminal.type("What is 47 + 38?\n")
+                terminal.until("85")
+            children = subprocess.run(["pgrep", "-P", str(terminal.pid)], capture_output=True,
+                                      text=True, check=True).stdout.split()
+            os.kill(int(children[0]), signal.SIGKILL)
+            self.assertEqual(terminal.wait(), 3, terminal.text)
+            self.assertRegex(terminal.text, r"rank 1 \(host .*\) was lost")
+            # The terminal is as a shell wants it.
+            after = termios.tcgetattr(terminal.fd)[3]
+            wanted = termios.ISIG | termios.ICANON | termios.ECHO
+            self.assertEqual(after & wanted, wanted)
+            self.assertNotEqual(before, 0)
+
+    def test_a_request_to_end(self):
+        terminal = self.begin()
+        os.kill(terminal.pid, signal.SIGTERM)
+        self.assertEqual(terminal.wait(), 130)
+
+
+class Prompts(unittest.TestCase):
+    def test_standard_input(self):
+        want = run("--chat", "-p", "What is 47 + 38?")[0]
+        self.assertIn("85", want)
+        self.assertEqual(run("--chat", stdin=b"What is 47 + 38?\n")[0], want)
+        self.assertEqual(run("--chat", "-f", "-", stdin=b"What is 47 + 38?")[0], want)
+
+    def test_none(self):
+        self.assertIn("standard input is empty", run(status=2)[1])
+        self.assertIn("give one", run("-p", "a", "-f", "b", status=2)[1])
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
