@@ -92,6 +92,7 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     options.rank = -1;
     options.timeout_ms = timeout_ms;
     options.local = inherited.local;
+    options.child = inherited.local && launched == nullptr;
     options.leave_on_term = !inherited.local && launched == nullptr;
     if (options.leave_on_term) GiveTermToControl();
     auto control = std::make_unique<Control>(options);

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
+#include <string_view>
 
 #include "base/log.h"
 #include "cluster/spawn.h"
@@ -22,6 +24,8 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 // How long the end of a child may follow the end of its connection.
 constexpr int64_t kReapNs = 200 * kMs;
+// How many timeouts a child waits for a parent that a busy machine keeps from running.
+constexpr int64_t kStarvedTimes = 4;
 
 std::atomic<int> g_stopped_status{ExitStatus(ErrorCode::kCancelled)};
 std::atomic<bool (*)()> g_term_taker{nullptr};
@@ -291,11 +295,25 @@ void Control::Broken(Peer& peer, std::string reason, bool reset) {
     if (peer.pid == 0) Lost(peer, peer.reason);  // of a child, how it ended is known in a moment
 }
 
+// Whether rank 0, which is silent, is a process of this machine that could run: then it is the
+// machine that has no time for it, and the others of the job have no better rank 0. Of one that is
+// stopped or gone the kernel says so at once.
+bool Control::IsStarvedParent(int64_t silent_ms) const {
+    if (!options_.child || silent_ms >= kStarvedTimes * options_.timeout_ms) return false;
+    const pid_t parent = ::getppid();
+    std::ifstream file(fmt::format("/proc/{}/stat", parent));
+    std::string stat;
+    std::getline(file, stat);
+    const size_t name_end = stat.rfind(") ");
+    if (parent == 1 || name_end == std::string::npos || name_end + 2 >= stat.size()) return false;
+    return std::string_view("RSD").find(stat[name_end + 2]) != std::string_view::npos;
+}
+
 void Control::CheckPeer(Peer& peer, int64_t now_ns) {
     if (peer.gone) return;
     if (peer.channel.open()) {
         const int64_t silent_ms = (now_ns - peer.heard_ns) / kMs;
-        if (silent_ms < options_.timeout_ms) return;
+        if (silent_ms < options_.timeout_ms || IsStarvedParent(silent_ms)) return;
         const std::string why = fmt::format(
             "silent for {} ms: its process is stopped, or its host or the link to it is down",
             silent_ms);

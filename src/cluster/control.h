@@ -40,6 +40,7 @@ class Control final : public net::PeerMonitor {
         bool recover = false;  // rank 0: the loss of another rank ends the epoch, not the job
         // Worker: on SIGTERM (blocked by then) it takes its leave of rank 0, and ends.
         bool leave_on_term = false;
+        bool child = false;  // worker: of rank 0's process
     };
     explicit Control(const Options& options) : options_(options) {}
     ~Control() override { Stop(); }
@@ -159,6 +160,7 @@ class Control final : public net::PeerMonitor {
     VerdictMessage VerdictOn(const std::vector<CircleWait>& circle) const;
     LongWait& OwnWait();
     int SilentTooLong(int64_t now_ns) const;
+    bool IsStarvedParent(int64_t silent_ms) const;
     void Watch(int64_t now_ns);
     [[noreturn]] void Leave();
 

@@ -275,6 +275,29 @@ TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
     EXPECT_FALSE(control.Failed());
 }
 
+// A rank 0 that does not speak, but could run, is kept from running by a busy machine: its children
+// are patient, for a while. Whoever is no child of it is not.
+TEST(Control, AStarvedParentIsNotLostAtOnce) {
+    constexpr int64_t kShortMs = 300;
+    for (const bool child : {true, false}) {
+        auto ends = MakeSocketPair().value();
+        auto sessions = MakeSessionPair(kShortMs);
+        Control::Options options;
+        options.rank = -1;
+        options.timeout_ms = kShortMs;
+        options.watchdog_ms = 0;
+        options.child = child;
+        Control control(options);
+        control.AddPeer(0, std::move(ends.second), sessions.second, 0);
+        const int64_t begin_ns = NowNs();
+        ASSERT_TRUE(control.Start().ok());
+        EXPECT_FALSE(control.WaitForAssignment(Deadline::In(60'000)).ok());
+        const int64_t took_ms = (NowNs() - begin_ns) / 1'000'000;
+        EXPECT_GE(took_ms, child ? 4 * kShortMs : kShortMs);
+        EXPECT_LT(took_ms, child ? 30'000 : 4 * kShortMs + 30'000);
+    }
+}
+
 // A long value on a slow network: whoever sends it is not silent, and whoever waits for it does not
 // stand still.
 TEST(Control, ALongMessageOnASlowNetworkMoves) {

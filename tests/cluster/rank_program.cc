@@ -203,7 +203,7 @@ int Drive(weft::Result<std::unique_ptr<Cluster>> made, bool worker) {
                     cluster.fabric().checksum ? " with checksums" : ""));
     Run run(cluster);
     Status status = run.All();
-    if (status.ok()) status = cluster.Shutdown(Deadline::In(kShutdownMs));
+    if (status.ok()) status = cluster.Shutdown(Deadline::In(weft::cluster::kShutdownMs));
     if (!worker) std::signal(SIGINT, SIG_DFL);
     if (status.ok()) {
         if (!worker) Say("done");
