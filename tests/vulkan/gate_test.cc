@@ -244,13 +244,18 @@ TEST(VulkanGate, StepsHaveTheBitsOfSeparateSubmissions) {
     WEFT_NEEDS_LAVAPIPE();
     for (const size_t piece : {size_t{1}, size_t{8}}) {
         const RanksRun split = RunRanks(DeviceSum::kSplit, piece);
-        const RanksRun spin = RunRanks(DeviceSum::kSpin, piece);
-        EXPECT_EQ(spin.logits[0], split.logits[0]) << piece;
-        EXPECT_EQ(spin.logits[0], spin.logits[1]) << piece;
-        const int64_t steps = 24 / static_cast<int64_t>(piece);
-        EXPECT_EQ(spin.exchanges[0], steps * spin.sums) << piece;
-        EXPECT_EQ(spin.exchanges[1], steps * spin.sums) << piece;
         EXPECT_EQ(split.exchanges[0], 0);
+        const int64_t all = 24 / static_cast<int64_t>(piece) * split.sums;
+        // A machine that keeps one rank from running for long makes the other give up: bits stay,
+        // but not all sums are exchanged. Of some tries one is undisturbed.
+        int64_t least = 0;
+        for (int tries = 0; tries < 10 && least < all; ++tries) {
+            const RanksRun spin = RunRanks(DeviceSum::kSpin, piece);
+            ASSERT_EQ(spin.logits[0], split.logits[0]) << piece;
+            ASSERT_EQ(spin.logits[0], spin.logits[1]) << piece;
+            least = std::min(spin.exchanges[0], spin.exchanges[1]);
+        }
+        EXPECT_EQ(least, all) << piece;
     }
 }
 
