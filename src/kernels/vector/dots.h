@@ -86,7 +86,7 @@ WEFT_INLINE void DotTwo(Int first, Int second, const ActivationBlock* x, int64_t
 template <int T, int kCount, bool kSigned = false, typename Weights>
 WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x_stride, int offset,
                      Short (&dots)[T]) {
-    if constexpr (kPaired < T >> 0) {
+    if constexpr (kPaired<T> != 0) {
 #pragma GCC unroll 8
         for (int i = 0; i < kCount; i += 2) {
             DotTwo<T, kSigned>(weights(i), weights(i + 1), x, x_stride, offset + 4 * i, dots);
@@ -103,7 +103,7 @@ WEFT_INLINE void Dot(const Weights& weights, const ActivationBlock* x, int64_t x
 template <int T, int kCount, bool kSigned = false, typename Low, typename High>
 WEFT_INLINE void DotHalves(const Low& low, const High& high, const ActivationBlock* x,
                            int64_t x_stride, int offset, Short (&dots)[T]) {
-    if constexpr (kPaired < T >> 0) {
+    if constexpr (kPaired<T> != 0) {
 #pragma GCC unroll 4
         for (int i = 0; i < kCount; i += 2) {
             DotTwo<T, kSigned>(low(i), low(i + 1), x, x_stride, offset + 4 * i, dots);
