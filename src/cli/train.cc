@@ -35,11 +35,12 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kTrainFooter =
-    "Weights and gradients have the type of --dtype, vectors (such as norms) float32; the\n"
-    "optimizer updates weights of float32. A quantized model is widened. The result is\n"
-    "DIR/model.gguf, or with --save-format hf the folder DIR/model; 'weft run' and 'weft serve'\n"
-    "take either. With --lora the model stays as it is; the result is an adapter in DIR, which\n"
-    "'weft merge' puts into the weights. With --json there is a line a step and one at the end.\n\n"
+    "Weights have the type of --dtype and gradients that of --grad-dtype, vectors (such as norms)\n"
+    "float32; the optimizer updates weights of float32. A quantized model is widened. The result\n"
+    "is DIR/model.gguf, or with --save-format hf the folder DIR/model; 'weft run' and\n"
+    "'weft serve' take either. With --lora the model stays as it is; the result is an adapter in\n"
+    "DIR, which 'weft merge' puts into the weights. With --json there is a line a step and one at\n"
+    "the end.\n\n"
     "SIGTERM, SIGINT, SIGUSR1 (to any rank) and --time-limit write a checkpoint and end the job\n"
     "with status 75; --resume auto goes on from it. A second signal ends it at once. Exit status:\n"
     "0 done, 1 failed, 2 bad usage, 3 a rank was lost, 75 stopped as asked, 130 stopped at\n"
@@ -564,8 +565,8 @@ void AddSampleFlags(const Command& app, TrainFlags& flags) {
 
 void AddPrecisionFlags(const Command& app, TrainFlags& flags) {
     app.AddOption("--dtype", flags.dtype,
-                  "Weights, gradients and operands of matrix products: bf16, f16 (with loss "
-                  "scaling) or f32")
+                  "Weights and operands of matrix products: bf16, f16 (with loss scaling) or f32; "
+                  "the optimizer's own weights are float32")
         .OneOf({"bf16", "f16", "f32"})
         .ShowDefault();
     app.AddOption("--grad-dtype", flags.job.trainer.grad_dtype,

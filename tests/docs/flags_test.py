@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Every command and flag of Weft that a document names is one of `weft COMMAND --help`.
+
+Usage: flags_test.py WEFT ROOT
+"""
+import re
+import sys
+
+import help_flags
+import pages
+
+# Flags of other programs that pages name outside of a command line.
+OTHERS = {
+    "--asan", "--fuzz", "--nightly", "--tsan",  # ./test
+    "--bind-to", "--mpi", "--requeue", "--signal",  # mpirun, srun, sbatch
+    "--kills", "--seconds", "--llama",  # scripts of this repository
+    "--gtest_filter", "--preset", "--build", "--prefix", "--target",  # tests, CMake
+    "--device=/dev/infiniband", "--ulimit", "--network",  # containers
+    "--user", "--now",  # systemctl
+    "--permanent", "--zone", "--change-interface", "--reload",  # firewall-cmd
+}
+
+
+def faults(root, known):
+    """(counts, what is wrong)"""
+    wrong, calls, names = [], 0, 0
+    for page, text in pages.pages(root):
+        lines = []
+        for block in pages.blocks(page, text):
+            if block.language in pages.SHELLS:
+                lines += [(block.place, line) for line in pages.commands(block.text)]
+            elif block.language == "text":
+                lines += [(block.place, line[2:]) for line in pages.commands(block.text)
+                          if line.startswith("$ ")]
+        for number, code in pages.inline_code(text):
+            if re.match(r"(\S+/)?weft [a-z]", code):
+                lines.append((f"{page}:{number}", code))
+            for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", code):
+                names += 1
+                if flag.replace("_", "-") not in known.all_flags() and flag not in OTHERS:
+                    wrong.append(f"{page}:{number}: no command has a flag {flag}")
+        for place, line in lines:
+            for words in pages.weft_words(line):
+                calls += 1
+                wrong += [f"{place}: 'weft {' '.join(words)}': unknown: {word}"
+                          for word in known.unknown(words)]
+    return (calls, names), wrong
+
+
+def main():
+    weft, root = sys.argv[1:]
+    (calls, names), wrong = faults(root, help_flags.Help(weft))
+    if calls < 80 or names < 200:
+        wrong.append(f"only {calls} command lines and {names} flags were found")
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    print(f"{calls} command lines and {names} names of flags compared with --help: "
+          f"{len(wrong)} wrong")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

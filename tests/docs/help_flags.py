@@ -1,0 +1,63 @@
+"""What a program `weft` takes: its commands with their flags, as their --help has them."""
+import re
+import subprocess
+
+# Their first word is left out where it is the only choice (src/cli/main.cc).
+IMPLIED = {("net",): ("net", "table"), ("train",): ("train", "run")}
+ALIASES = {("bench", "serve"): ("bench-serve",)}
+# Commands that the help of the command above them does not list.
+UNLISTED = (("train", "data"), ("train", "estimate"), ("train", "plot"))
+# Only weft itself gives these.
+HIDDEN = {("worker",): {"--join"}}
+
+
+class Help:
+    def __init__(self, weft):
+        self.weft = weft
+        self.flags = {}  # (command, ...): its flags
+        self.read(())
+        for command in UNLISTED:
+            self.read(command)
+
+    def read(self, command):
+        text = subprocess.run([self.weft, *command, "--help"], capture_output=True, text=True,
+                              timeout=60).stdout
+        flags = set()
+        option = re.compile(r"^  ((?:-{1,2}[A-Za-z][\w-]*(?:\{\w+\})?,?)+)", re.MULTILINE)
+        for names in option.findall(text):
+            flags.update(re.sub(r"\{\w+\}", "", name) for name in names.split(",") if name)
+        self.flags[command] = flags | HIDDEN.get(command, set())
+        below = re.search(r"^Subcommands:\n((?:  .*\n)*)", text, re.MULTILINE)
+        for name in re.findall(r"^  ([a-z-]+) ", below[1] if below else "", re.MULTILINE):
+            self.read((*command, name))
+
+    def all_flags(self):
+        return set().union(*self.flags.values())
+
+    def command_of(self, words):
+        """The command that a line's words name, as a key of `flags`."""
+        if words[:1] == ["trace"] and len(words) > 1:
+            return self.command_of(words[1:])
+        command = ()
+        while len(command) < len(words) and (*command, words[len(command)]) in self.flags:
+            command = (*command, words[len(command)])
+        if tuple(words[:2]) in ALIASES:
+            return ALIASES[tuple(words[:2])]
+        return IMPLIED.get(command, command) if IMPLIED.get(command) in self.flags else command
+
+    def unknown(self, words):
+        """Of a line's words those that its command does not take: names of flags, or itself."""
+        command = self.command_of(words)
+        if not command and words and re.fullmatch(r"[a-z][a-z-]*", words[0]):
+            return [words[0]]
+        known = set(self.flags[command])
+        if words[:1] == ["trace"]:
+            known.add("--trace")
+        wrong = []
+        for word in words:
+            if word == "--":
+                break
+            match = re.match(r"(--[A-Za-z][\w-]*|-[A-Za-z])(?:$|=)", word)
+            if match and match[1].replace("_", "-") not in known and match[1] not in known:
+                wrong.append(match[1])
+        return wrong

@@ -1,0 +1,121 @@
+"""The pages of Weft's documents: their code blocks, commands and quotations.
+
+A block of `sh` or `bash` is run by commands_test.py unless a marker stands right before it:
+
+    <!-- not run: two hosts -->    why it isn't; its flags are checked all the same
+    <!-- goes on -->               in the folder and with the servers of the block before it
+
+A block of `python` is run where it stands behind one that goes on to it.
+"""
+import pathlib
+import re
+import shlex
+from dataclasses import dataclass
+
+PAGES = ("README.md", "models/abacus/README.md", "docs/*.md")
+SHELLS = ("sh", "bash")
+MARKER = re.compile(r"<!--(.*?)-->\s*\Z", re.DOTALL)
+
+
+class BadMarker(Exception):
+    """A comment before a block that says nothing, or nothing that is known."""
+
+
+@dataclass
+class Block:
+    page: str
+    line: int  # of its first line of text
+    language: str
+    text: str
+    reason: str  # why it is not run; empty: it is
+    goes_on: bool
+
+    @property
+    def place(self):
+        return f"{self.page}:{self.line}"
+
+
+def pages(root):
+    """(name, text) of every page."""
+    for pattern in PAGES:
+        for path in sorted(pathlib.Path(root).glob(pattern)):
+            yield str(path.relative_to(root)), path.read_text()
+
+
+def read_marker(place, language, before):
+    """(reason, goes_on) of what stands before a block."""
+    marker = MARKER.search(before)
+    if marker is None or language not in SHELLS + ("python",):
+        return "", False
+    words = " ".join(marker[1].split())
+    if words == "goes on":
+        return "", True
+    name, _, reason = words.partition(":")
+    if name != "not run" or len(reason.strip()) < 4:
+        raise BadMarker(f"{place}: <!-- {words} --> is neither <!-- not run: WHY --> nor "
+                        f"<!-- goes on -->")
+    return reason.strip(), False
+
+
+def blocks(name, text):
+    """The code blocks of a page, in their order."""
+    lines = text.split("\n")
+    found, begin = [], None
+    for number, line in enumerate(lines):
+        if not line.startswith("```"):
+            continue
+        if begin is None:
+            begin = number
+            continue
+        language = lines[begin][3:].strip()
+        before = "\n".join(lines[max(0, begin - 4):begin])
+        place = f"{name}:{begin + 2}"
+        reason, goes_on = read_marker(place, language, before)
+        found.append(Block(name, begin + 2, language, "\n".join(lines[begin + 1:number]) + "\n",
+                           reason, goes_on))
+        begin = None
+    return found
+
+
+def commands(text):
+    """The command lines of a shell's block, continued lines joined, without comments."""
+    joined = text.replace("\\\n", " ")
+    for line in joined.split("\n"):
+        line = line.strip()
+        if line and not line.startswith("#"):
+            yield re.sub(r"\s+#\s.*$", "", line)
+
+
+def weft_words(line):
+    """The words behind each `weft` of a command line: of `a | weft run x > y` it is [run, x]."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        words = list(lexer)
+    except ValueError:  # a quotation that ends in another line
+        words = line.split()
+    calls, call = [], None
+    for word in words:
+        if re.fullmatch(r"[|&;<>()]+", word):
+            call = None
+        elif call is None and (word == "weft" or word.endswith("/weft")):
+            call = []
+            calls.append(call)
+        elif call is not None:
+            call.append(word)
+    # `install weft /usr/local/bin` and `podman build -t weft -f FILE` call none.
+    return [call for call in calls if call and re.match(r"[a-z]|--", call[0])]
+
+
+def inline_code(text):
+    """(line, words) of every `...` of a page outside of its blocks."""
+    bare, inside = [], False
+    for line in text.split("\n"):
+        if line.startswith("```"):
+            inside = not inside
+            line = ""
+        bare.append("" if inside else line)
+    joined = "\n".join(bare)
+    for match in re.finditer(r"(?<!`)`([^`]+)`(?!`)", joined):
+        yield joined.count("\n", 0, match.start()) + 1, " ".join(match[1].split())

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""That the tests of the documents see what is wrong: each rule is broken once.
+
+Usage: rules_test.py WEFT
+"""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import flags_test
+import help_flags
+import messages_test
+import pages
+
+KNOWN = help_flags.Help(sys.argv.pop(1))
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.root = pathlib.Path(self.folder.name)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+class Flags(Folder):
+    def wrong(self, text):
+        self.write("README.md", text)
+        return flags_test.faults(self.root, KNOWN)[1]
+
+    def test_takes_what_is_right(self):
+        self.assertEqual([], self.wrong(
+            "`weft serve MODEL --host 0.0.0.0` and `--local 2`\n"
+            "```sh\ngit diff | build/weft run m.gguf --chat -p 'Say --what' -n 4 > out  # --no\n"
+            "weft net --local 2\nweft bench serve --url \\\n    http://x --clients 2\n"
+            "weft train M --data F --output_dir D; weft trace run M -p x --trace t.json\n"
+            "weft train data inspect M --data F && weft key new alice --rate 6 >> keys\n```\n"))
+
+    def test_unknown_flag_of_a_block(self):
+        self.assertIn("--hostz", self.wrong("```sh\nweft run m --hostz a\n```\n")[0])
+
+    def test_flag_of_another_command(self):
+        self.assertIn("--drain-ms", self.wrong("```bash\nweft run m --drain-ms 3\n```\n")[0])
+
+    def test_unknown_command(self):
+        self.assertIn("unknown: sreve", self.wrong("`weft sreve MODEL`")[0])
+
+    def test_unknown_flag_of_a_transcript(self):
+        self.assertIn("-q", self.wrong("```text\n$ weft run m -q\nweft run x --zz\n```\n")[0])
+
+    def test_unknown_flag_in_a_sentence(self):
+        self.assertIn("--tensor-ranks", self.wrong("Take `--tensor-ranks 2`.")[0])
+
+
+class Markers(unittest.TestCase):
+    def read(self, marker):
+        return pages.blocks("p.md", f"Text.\n\n{marker}\n```sh\nweft run m\n```\n")[0]
+
+    def test_reason(self):
+        self.assertEqual("two hosts", self.read("<!-- not run: two hosts -->").reason)
+
+    def test_goes_on(self):
+        self.assertTrue(self.read("<!-- goes on -->").goes_on)
+
+    def test_none(self):
+        self.assertEqual("", self.read("").reason)
+
+    def test_missing_reason(self):
+        for marker in ("<!-- not run -->", "<!-- not run: -->", "<!-- skip: two hosts -->"):
+            with self.assertRaises(pages.BadMarker):
+                self.read(marker)
+
+    def test_place(self):
+        self.assertEqual("p.md:5", self.read("").place)
+
+
+class Messages(Folder):
+    SAID = {"\0: no data from \0 within \0 ms. Is it alive?"}
+
+    def test_quotation(self):
+        self.assertTrue(messages_test.is_said("no data from ... within ... ms. Is it", self.SAID))
+        self.assertFalse(messages_test.is_said("no data of ... within ... ms. Is it", self.SAID))
+
+    def test_faults(self):
+        text = "```text\nno data from ... within ...\nno word from ... within ...\n... ms\n```\n"
+        count, wrong = messages_test.quotation_faults("p.md", text, self.SAID)
+        self.assertEqual(3, count)
+        self.assertIn("p.md:3: no source says", wrong[0])
+        self.assertIn("p.md:4: too little", wrong[1])
+
+    def test_sources(self):
+        self.write("src/x.cc", '// "not this one, said nowhere"\n'
+                               'Error("one \\"{}\\" of "\n      "{:.2f} GB is here");\n')
+        self.assertEqual({'one "\0" of \0 GB is here'}, messages_test.messages(self.root))
+
+    def test_codes(self):
+        self.write("src/serve/a.cc", 'Send({429, "words, words", "", "too_many"});\n')
+        self.write("docs/api.md", "| 429 | `too_few` |")
+        self.assertEqual((1, ["docs/api.md does not name the code too_many"]),
+                         messages_test.code_faults(self.root))
+
+    def test_checks(self):
+        self.write("docs/doctor.md", "### memlock\n")
+        self.assertEqual(1, len(messages_test.check_faults(
+            self.root, "weft doctor --check memlock,memlok")[1]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,11 @@
+# What README.md and docs/ say: commands and flags are there (flags_test.py), messages and codes are
+# those of the sources (messages_test.py); and that these tests see what is wrong (rules_test.py).
+find_program(PYTHON3 python3 REQUIRED)
+add_test(NAME docs.flags COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/flags_test.py
+  $<TARGET_FILE:weft> ${CMAKE_SOURCE_DIR})
+add_test(NAME docs.messages COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/messages_test.py
+  ${CMAKE_SOURCE_DIR})
+add_test(NAME docs.rules COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/rules_test.py
+  $<TARGET_FILE:weft>)
+set_tests_properties(docs.flags docs.messages docs.rules PROPERTIES LABELS docs
+  TIMEOUT ${WEFT_TEST_SECONDS})
