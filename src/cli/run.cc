@@ -12,6 +12,7 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/run_chat.h"
+#include "cli/sampling_flags.h"
 #include "cli/summary.h"
 #include "engine/engine.h"
 
@@ -36,6 +37,8 @@ struct RunFlags {
     std::string prompt, file, system;
     bool chat = false;
     engine::Request request;
+    SamplingFlags sampling;
+    std::string hinted_by{};  // the file whose sampling is heeded; empty: none says any
     engine::DraftOptions draft;
     Command run;  // the command line
 };
@@ -101,6 +104,7 @@ struct Outcome {
     AllReduceCost all_reduce;
     double load_s = 0;
     std::string transport;
+    std::string sampling;  // where the model's file has a say in it
 };
 
 Json RunJson(const std::vector<engine::Recovery>& recoveries) {
@@ -140,6 +144,7 @@ void PrintOutcome(const Outcome& outcome, bool json) {
                     {"load_s", outcome.load_s},
                     {"ranks", RanksToJson(outcome.reports)},
                     {"all_reduce", ToJson(outcome.all_reduce)}};
+        if (!outcome.sampling.empty()) result["sampling"] = outcome.sampling;
         if (outcome.drafts) result["speculation"] = DraftsToJson(g);
         if (outcome.recovers) result["recoveries"] = RunJson(outcome.recoveries);
         PrintJson(result);
@@ -148,24 +153,38 @@ void PrintOutcome(const Outcome& outcome, bool json) {
     Stream("\n");
     fmt::print(stderr,
                "\nprefill: {} tokens, {:.1f} tok/s\ndecode: {} tokens ({}), {:.1f} tok/s\n"
-               "{}load: {:.2f} s\n{}",
+               "{}{}load: {:.2f} s\n{}",
                g.prompt_tokens, g.prefill_tok_s(), g.tokens.size(), g.finish, g.decode_tok_s(),
-               outcome.drafts ? DraftsText(g) : "", outcome.load_s,
-               RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
+               outcome.drafts ? DraftsText(g) : "",
+               outcome.sampling.empty() ? "" : fmt::format("sampling: {}\n", outcome.sampling),
+               outcome.load_s, RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
+}
+
+// What the model's file says, then flags.
+void ChooseSampling(RunFlags& flags, const ModelWords& words) {
+    const SamplingFlags& said = flags.sampling;
+    engine::SamplerOptions& sampler = flags.request.sampler;
+    model_files::SamplingHints hints;
+    if (said.from_model()) hints = engine::HintsOf(*words.source);
+    engine::Apply(hints, sampler);
+    engine::Apply(said.Given(), sampler);
+    if (hints.any()) flags.hinted_by = hints.file;
 }
 
 Status RunPrompt(RunFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
-    WEFT_TRY(engine::CheckSampler(flags.request.sampler));
+    WEFT_TRY(engine::CheckSampler(flags.sampling.sampler));
     WEFT_TRY(engine::CheckDraft(flags.draft));
     engine::Job& job = flags.common.job;
     flags.request.adapter = job.adapters.empty() ? 0 : 1;
     const bool json = flags.common.json;
+    WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
+    ChooseSampling(flags, words);
     if (IsConversation(flags)) {
         if (!flags.run.Given("--predict")) flags.request.max_tokens = -1;
-        return RunChat(flags.common, flags.system, flags.request, flags.draft);
+        return RunChat(flags.common, words, {flags.system, flags.request, flags.hinted_by},
+                       flags.draft);
     }
-    WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
     WEFT_ASSIGN(flags.request.prompt, PromptTokens(flags, words));
     WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, static_cast<int64_t>(flags.request.prompt.size()),
                                     flags.request.max_tokens, job));
@@ -196,6 +215,10 @@ Status RunPrompt(RunFlags& flags) {
     const model::Layout layout = engine->rank().layout();
     WEFT_ASSIGN(outcome.reports, engine->Finish());
     outcome.drafts = flags.draft.on();
+    if (!flags.hinted_by.empty()) {
+        outcome.sampling =
+            fmt::format("{} (by {})", engine::SamplingText(flags.request.sampler), flags.hinted_by);
+    }
     outcome.recovers = flags.common.cluster.rejoin_ms > 0 || flags.common.cluster.elastic;
     outcome.recoveries = engine->stats().recoveries;
     outcome.all_reduce = CostOf(outcome.reports, layout);
@@ -204,22 +227,12 @@ Status RunPrompt(RunFlags& flags) {
     return {};
 }
 
-void AddSampling(const Command& run, engine::Request& request) {
+void AddSampling(const Command& run, RunFlags& flags) {
     const char* group = "Sampling";
-    engine::SamplerOptions& sampler = request.sampler;
-    run.AddOption("--temp", sampler.temperature, "Temperature; 0 (default): greedy").Group(group);
-    run.AddOption("--top-k", sampler.top_k, "Only the K best tokens; 0 (default): all")
+    AddSamplingFlags(run, flags.sampling, "0");
+    run.AddOption("--seed", flags.request.sampler.seed, "The same seed gives the same answer (0)")
         .Group(group);
-    run.AddOption("--top-p", sampler.top_p, "The best tokens of this probability (1: all)")
-        .Group(group);
-    run.AddOption("--min-p", sampler.min_p,
-                  "At least this share of the best token's probability (0: all)")
-        .Group(group);
-    run.AddOption("--repeat-penalty", sampler.repeat_penalty,
-                  "Makes recent tokens less likely (1: off)")
-        .Group(group);
-    run.AddOption("--seed", sampler.seed, "The same seed gives the same answer (0)").Group(group);
-    run.AddOption("--stop", request.stop, "A text that ends the answer; may be given again")
+    run.AddOption("--stop", flags.request.stop, "A text that ends the answer; may be given again")
         .OneEach()
         .Group(group);
 }
@@ -246,7 +259,7 @@ void AddRun(const Command& app, int& status) {
                   "the context ends")
         .Range(int64_t{-1}, int64_t{1} << 30);
     run.AddFlag("--ignore-eos", flags->request.ignore_eos, "Go on after an end token");
-    AddSampling(run, flags->request);
+    AddSampling(run, *flags);
     AddDraftFlags(run, flags->draft);
     AddClusterFlags(run, flags->common);
     AddLayoutFlags(run, flags->common);

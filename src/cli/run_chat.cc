@@ -15,6 +15,7 @@
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "engine/engine.h"
+#include "engine/sampler_defaults.h"
 
 namespace weft::cli {
 namespace {
@@ -181,10 +182,9 @@ Status Converse(engine::Engine& engine, const chat::Chat& chat, ChatSession& ses
 
 }  // namespace
 
-Status RunChat(CommonFlags& flags, const std::string& system, const engine::Request& settings,
+Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& said,
                const engine::DraftOptions& draft) {
     engine::Job& job = flags.job;
-    WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
     const auto chat = chat::Chat::Load(words.source->meta(), *words.tokenizer);
     if (!chat.ok()) {
         return MakeError(chat.error().code, "{}. Give a prompt with -p TEXT or -f FILE.",
@@ -202,7 +202,11 @@ Status RunChat(CommonFlags& flags, const std::string& system, const engine::Requ
     fmt::print(stderr,
                "{}, context {}. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
                job.model, job.ctx);
-    ChatSession session(system, settings);
+    if (!said.hinted_by.empty()) {
+        fmt::print(stderr, "sampling: {} (by {}; /set changes it)\n",
+                   engine::SamplingText(said.settings.sampler), said.hinted_by);
+    }
+    ChatSession session(said.system, said.settings);
     WEFT_TRY(Converse(*engine, *chat, session, flags.cluster.stop));
     WEFT_ASSIGN(const std::vector<engine::RankReport> reports, engine->Finish());
     return job.trace ? WriteTrace(flags.trace_file, reports) : Status();

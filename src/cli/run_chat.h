@@ -5,15 +5,21 @@
 
 #include "base/result.h"
 #include "cli/flags.h"
+#include "cli/model_words.h"
 #include "engine/batch/step_drafts.h"
 #include "engine/request.h"
 
 namespace weft::cli {
 
-// Asks and answers until the user ends it. flags: resolved. settings: sampling and length of each
-// answer, and its adapter. Errors: those of a job; kUsage: the model has no chat template;
-// kCancelled: SIGTERM.
-Status RunChat(CommonFlags& flags, const std::string& system, const engine::Request& settings,
+struct ChatOptions {
+    std::string system;
+    engine::Request settings;  // sampling and length of each answer, and its adapter
+    std::string hinted_by;     // the file that the sampling comes from; empty: none
+};
+
+// Asks and answers until the user ends it. flags: resolved. words: the model's. Errors: those of a
+// job; kUsage: the model has no chat template; kCancelled: SIGTERM.
+Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& chat,
                const engine::DraftOptions& draft);
 
 }  // namespace weft::cli

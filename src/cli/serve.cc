@@ -9,6 +9,7 @@
 #include "cli/flags.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
+#include "cli/sampling_flags.h"
 #include "cli/summary.h"
 #include "engine/cache_size.h"
 #include "engine/sum_wire.h"
@@ -35,6 +36,7 @@ constexpr int64_t kDefaultRejoinMs = 60'000;
 struct ServeFlags {
     CommonFlags common;
     serve::ServerOptions server;
+    SamplingFlags sampling;
     bool no_prefix_cache = false;
     std::string pooling = "auto";
     std::string log_format = "text";
@@ -67,6 +69,9 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, int 
     engine::Rank& rank = server.engine().rank();
     const std::string wire = rank.layout().tp > 1 ? engine::SumWireName(rank.wire()) : "";
     if (!json) {
+        if (!server.sampling().empty()) {
+            Tell(fmt::format("requests that don't say it: {}", server.sampling()));
+        }
         const bool narrow = !wire.empty() && wire != "f64";
         return Tell(fmt::format(
             "serving {} on {} ({} rank{}{}, context {}, KV cache of {} tokens, loaded "
@@ -84,11 +89,13 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, int 
               {"draft", options.batch.draft.model},
               {"load_s", load_s}};
     if (!wire.empty()) said["wire"] = wire;
+    if (!server.sampling().empty()) said["sampling"] = server.sampling();
     PrintJson(said);
     std::fflush(stdout);
 }
 
 Status Serve(ServeFlags& flags) {
+    WEFT_TRY(engine::CheckSampler(flags.sampling.sampler));
     WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
     for (const std::string& word : flags.lora) {
@@ -110,6 +117,8 @@ Status Serve(ServeFlags& flags) {
     options.batch.prefix_cache = !flags.no_prefix_cache;
     options.pooling = engine::PoolingOfName(flags.pooling);
     if (options.key_file.empty()) serve::AllowOwnNames(options.http);
+    options.sampling = flags.sampling.Given();
+    options.model_sampling = flags.sampling.from_model();
     options.log_requests = !flags.no_access_log;
     if (flags.log_format == "json") UseJsonLog();
     const bool json = flags.common.json;
@@ -259,6 +268,7 @@ void AddServe(const Command& app, int& status) {
         .TypeName("FILE");
     AddModel(serve, flags->common.job.model, flags->common.pull);
     AddServing(serve, *flags);
+    AddSamplingFlags(serve, flags->sampling, "1");
     AddDraftFlags(serve, flags->server.batch.draft);
     AddLog(serve, *flags);
     AddLimits(serve, flags->server.http.limits);

@@ -211,6 +211,7 @@ void Engine::TakeOrders() {
     std::vector<Order> orders;
     {
         const std::lock_guard lock(mutex_);
+        published_.schedule.waiting += WaitingOrders();  // until the next step is planned
         orders.swap(orders_);
     }
     for (Order& order : orders) {

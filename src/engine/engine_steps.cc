@@ -28,6 +28,7 @@ Status Engine::Turn() {
     const int64_t begin_ns = NowNs();
     const bool work = scheduler_->Plan(runner_->step(), planned_);
     working_.plan_s += Seconds(begin_ns, NowNs());
+    Publish();  // who runs and who waits, while the step lasts
     if (!work && flying_.empty()) return WaitForOrders();
     if (rank().pipelined()) return RunPipelined(work);
     WEFT_TRY(RunStep());

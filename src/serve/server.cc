@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "engine/sampler_defaults.h"
 #include "model/builder.h"
 #include "model_files/model_file.h"
 #include "serve/api/dialect.h"
@@ -88,7 +89,7 @@ Status Server::Open() {
     WEFT_ASSIGN(http_, HttpServer::Start(options_.http, [this](std::shared_ptr<Exchange> exchange) {
                     Handle(std::move(exchange));
                 }));
-    WEFT_TRY(ChooseOutputs());
+    WEFT_TRY(ReadHints());
     watcher_ = std::thread([this] { Watch(); });
     options_.cluster.stop = &force_stop_;
     WEFT_ASSIGN(engine_, engine::Engine::Start(options_.cluster, options_.job, options_.batch));
@@ -103,7 +104,7 @@ Status Server::Open() {
 
 // What the file says of pooling: GGUF's ARCHITECTURE.pooling_type (0 none, 1 mean, 2 the first
 // token, 3 the last, 4 a ranker).
-Status Server::ChooseOutputs() {
+Status Server::ReadHints() {
     WEFT_ASSIGN(const auto source, model_files::OpenModel(options_.job.model));
     const model_files::Metadata& meta = source->meta();
     WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));
@@ -112,10 +113,28 @@ Status Server::ChooseOutputs() {
     if (type == 1) said = engine::Pooling::kMean;
     if (type == 2) said = engine::Pooling::kCls;
     if (type == 3) said = engine::Pooling::kLast;
+    ChooseOutputs(said);
+    return ChooseSampling(*source);
+}
+
+void Server::ChooseOutputs(std::optional<engine::Pooling> said) {
     const bool only = options_.embeddings || said.has_value();
     options_.job.outputs = only ? model::Outputs::kHidden : model::Outputs::kBoth;
     served_.pooling = options_.pooling.value_or(said.value_or(engine::Pooling::kLast));
-    return {};
+}
+
+Status Server::ChooseSampling(const model_files::ModelSource& source) {
+    model_files::SamplingHints hints;
+    if (options_.model_sampling) hints = engine::HintsOf(source);
+    engine::Apply(hints, served_.sampling);
+    engine::Apply(options_.sampling, served_.sampling);
+    if (hints.any() || options_.sampling.any()) {
+        sampling_ = fmt::format("{} (by {})", engine::SamplingText(served_.sampling),
+                                !hints.any()              ? "flags"
+                                : options_.sampling.any() ? hints.file + " and flags"
+                                                          : hints.file);
+    }
+    return engine::CheckSampler(served_.sampling);
 }
 
 Status Server::Describe() {

@@ -23,6 +23,7 @@
 #include "cluster/cluster.h"
 #include "engine/engine.h"
 #include "engine/job.h"
+#include "model_files/sampling.h"
 #include "serve/api/api.h"
 #include "serve/http/server.h"
 #include "serve/request_log.h"
@@ -42,6 +43,10 @@ struct ServerOptions {
     // where the file says how to pool.
     bool embeddings = false;
     std::optional<engine::Pooling> pooling{};  // none: what the file says, or the last token's
+    // How tokens are chosen where a request doesn't say it: these; then, where the switch is on,
+    // what the model's file says.
+    model_files::SamplingHints sampling{};
+    bool model_sampling = true;
     std::string metrics_prefix = "weft";
     int64_t drain_ms = 30'000;
     bool log_requests = true;  // a line each, on standard error (request_log.h)
@@ -61,6 +66,9 @@ class Server {
     int port() const { return http_->port(); }
     std::string url() const { return http_->url(); }
     engine::Engine& engine() { return *engine_; }
+    // How tokens are chosen where a request doesn't say it, and who says so; empty: as the API has
+    // it.
+    const std::string& sampling() const { return sampling_; }
     // Of all ranks, after Run has ended well.
     const std::vector<engine::RankReport>& reports() const { return reports_; }
 
@@ -71,7 +79,9 @@ class Server {
     void Handle(std::shared_ptr<Exchange> exchange);
     void Watch();
     void Reload();
-    Status ChooseOutputs();
+    Status ReadHints();
+    void ChooseOutputs(std::optional<engine::Pooling> said);
+    Status ChooseSampling(const model_files::ModelSource& source);
     Status Describe();
 
     ServerOptions options_;
@@ -81,6 +91,7 @@ class Server {
     std::unique_ptr<engine::Engine> engine_;
     std::vector<engine::RankReport> reports_;
     Served served_;
+    std::string sampling_{};
     std::unique_ptr<RequestLog> log_;
     std::unique_ptr<KeyStore> keys_;
     std::unique_ptr<Metrics> metrics_;

@@ -1,5 +1,5 @@
-"""A GGUF file with another chat template and a longer context: for tests of templates on a small
-model. The format: github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3)."""
+"""A GGUF file with other keys, such as another chat template: for tests on a small model. The
+format: github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3)."""
 import struct
 
 STRING, ARRAY = 8, 9
@@ -36,10 +36,22 @@ def string(data):
     return struct.pack("<Q", len(data)) + data
 
 
-def with_template(source, target, template, context=8192):
-    """Writes `target`: the file `source` with `template` (text) and that many positions; token 0 is
-    the begin token, which templates write, where the file has none."""
-    data = open(source, "rb").read()
+def value(given):
+    """A key's type and value: true or false, a float32, an int32, or a text."""
+    if isinstance(given, bool):
+        return struct.pack("<IB", 7, given)
+    if isinstance(given, float):
+        return struct.pack("<If", 6, given)
+    if isinstance(given, int):
+        return struct.pack("<Ii", 5, given)
+    return struct.pack("<I", STRING) + string(given.encode())
+
+
+def rewrite(source, target, change, added):
+    """Writes `target`: the file `source` with entries as change(key, entry) has them (None: left
+    out), and those of `added`."""
+    with open(source, "rb") as file:
+        data = file.read()
     reader = Reader(data)
     magic, version = reader.take(4), reader.number("I")
     assert magic == b"GGUF" and version == 3
@@ -48,18 +60,11 @@ def with_template(source, target, template, context=8192):
     for _ in range(entries):
         begin = reader.at
         key = reader.string()
-        kind = reader.number("I")
-        reader.skip(kind)
-        if key == b"tokenizer.chat_template":
-            continue
-        if key.endswith(b".context_length"):
-            kept.append(string(key) + struct.pack("<II", 4, context))
-        else:
-            kept.append(data[begin:reader.at])
-    if not any(b"tokenizer.ggml.bos_token_id" in entry[:64] for entry in kept):
-        kept.append(string(b"tokenizer.ggml.bos_token_id") + struct.pack("<II", 4, 0))
-    kept.append(string(b"tokenizer.chat_template") + struct.pack("<I", STRING) +
-                string(template.encode()))
+        reader.skip(reader.number("I"))
+        entry = change(key, data[begin:reader.at])
+        if entry is not None:
+            kept.append(entry)
+    kept += added(kept)
     begin = reader.at
     for _ in range(tensors):
         reader.string()
@@ -70,3 +75,27 @@ def with_template(source, target, template, context=8192):
     head += b"\0" * (-len(head) % ALIGNMENT)
     with open(target, "wb") as out:
         out.write(head + tensor_data)
+
+
+def with_keys(source, target, keys):
+    """Writes `target`: the file `source` with these keys (name: value) in place of its own."""
+    rewrite(source, target, lambda key, entry: None if key.decode() in keys else entry,
+            lambda _: [string(key.encode()) + value(given) for key, given in keys.items()])
+
+
+def with_template(source, target, template, context=8192):
+    """Writes `target`: the file `source` with `template` (text) and that many positions; token 0 is
+    the begin token, which templates write, where the file has none."""
+    def change(key, entry):
+        if key == b"tokenizer.chat_template":
+            return None
+        longer = key.endswith(b".context_length")
+        return string(key) + struct.pack("<II", 4, context) if longer else entry
+
+    def added(kept):
+        entries = [string(b"tokenizer.chat_template") + value(template)]
+        if not any(b"tokenizer.ggml.bos_token_id" in entry[:64] for entry in kept):
+            entries.append(string(b"tokenizer.ggml.bos_token_id") + struct.pack("<II", 4, 0))
+        return entries
+
+    rewrite(source, target, change, added)

@@ -1,6 +1,7 @@
 // /ready goes by steps: a long prompt that gets on is no outage; and probes are one at a time.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "serve/api/api.h"
@@ -69,6 +70,34 @@ TEST_F(Ready, ALongPromptIsNoOutage) {
     asker.join();
     ASSERT_FALSE(answers.empty());
     for (const int status : answers) EXPECT_EQ(status, 200) << "a step ended just now";
+}
+
+// What 429s, /metrics and /api/status count: also while a step lasts, in which many come.
+TEST_F(Ready, EveryRequestIsCountedAtAnyTime) {
+    constexpr int64_t kRequests = 40;
+    engine::Request request;
+    request.prompt.assign(60, 97);
+    request.max_tokens = 1;
+    for (int64_t i = 0; i < kRequests; ++i) {
+        ASSERT_TRUE(engine_->Submit(request, std::make_shared<Nobody>()).ok());
+    }
+    std::atomic<bool> over{false};
+    int64_t least = kRequests, most = kRequests;
+    std::thread asker([&] {
+        while (!over) {
+            const engine::EngineCounters c = engine_->counters();
+            const int64_t counted = c.schedule.waiting + c.schedule.running + c.ended;
+            least = std::min(least, counted);
+            most = std::max(most, counted);
+            if (c.ended == kRequests) engine_->Drain();
+            std::this_thread::yield();
+        }
+    });
+    EXPECT_TRUE(engine_->Run().ok());
+    over = true;
+    asker.join();
+    EXPECT_EQ(least, kRequests);
+    EXPECT_EQ(most, kRequests);
 }
 
 TEST_F(Ready, ManyProbesAreOne) {

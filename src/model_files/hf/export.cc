@@ -12,6 +12,7 @@
 #include "base/output_file.h"
 #include "model_files/hf/family.h"
 #include "model_files/read_tokenizer.h"
+#include "model_files/sampling.h"
 #include "tensor/encode.h"
 #include "tokenizer/write_json.h"
 
@@ -333,7 +334,7 @@ Status WriteMadeTokenizer(const ModelSource& source, const std::string& folder) 
     WEFT_TRY(PutText(folder + "/tokenizer.json", tokenizer));
     WEFT_TRY(
         PutText(folder + "/tokenizer_config.json", tokenizer::TokenizerConfigJson(data, chat)));
-    Json generation = Json::object();
+    Json generation = GenerationConfigJson(ReadSamplingHints(source));
     if (data.bos >= 0) generation["bos_token_id"] = data.bos;
     Json ends = Json::array();
     for (const int32_t id : {data.eos, data.eot, data.eom}) {

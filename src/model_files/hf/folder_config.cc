@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "model_files/gguf.h"
+#include "model_files/sampling.h"
 #include "tokenizer/open.h"
 
 namespace weft::model_files::hf {
@@ -18,6 +19,7 @@ Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Famil
     const Result<std::string> chat = tokenizer::ReadChatTemplate(path);
     if (chat.ok()) writer.String("tokenizer.chat_template", *chat);
     if (!chat.ok() && chat.error().code != ErrorCode::kNotFound) return chat.error();
+    WriteSamplingKeys(ReadGenerationConfig(path), writer);
     MetaWriter meta(writer, family.architecture);
     WEFT_TRY(family.meta(config, meta));
     return writer.Header();

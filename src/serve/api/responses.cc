@@ -168,7 +168,7 @@ void RefuseWhatNeedsAStore(Fields& fields) {
 }
 
 // What was asked for, as the answer repeats it.
-Json HeadOf(Fields& fields, const Served& served) {
+Json HeadOf(Fields& fields, const Served& served, const engine::SamplerOptions& sampler) {
     const auto repeat = [&](const char* name, Json otherwise) {
         return fields.Has(name) ? fields.Get(name) : otherwise;
     };
@@ -189,11 +189,11 @@ Json HeadOf(Fields& fields, const Served& served) {
             {"previous_response_id", nullptr},
             {"reasoning", repeat("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
             {"store", false},
-            {"temperature", fields.Number("temperature", 1, 0, 100)},
+            {"temperature", Decimal(sampler.temperature)},
             {"text", {{"format", format.is_null() ? Json{{"type", "text"}} : format}}},
             {"tool_choice", repeat("tool_choice", "auto")},
             {"tools", fields.List("tools")},
-            {"top_p", fields.Number("top_p", 1, 0, 1)},
+            {"top_p", Decimal(sampler.top_p)},
             {"truncation", "disabled"},
             {"usage", nullptr}};
 }
@@ -229,7 +229,7 @@ std::optional<ApiError> PlanResponse(const Json& body, const Served& served, Ans
     fields.Object("metadata");
     conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
     if (fields.error()) return fields.error();
-    plan.dialect = MakeResponsesDialect(served, HeadOf(fields, served), chances);
+    plan.dialect = MakeResponsesDialect(served, HeadOf(fields, served, request.sampler), chances);
     if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
         if (error->param == "messages") error->param = "input";
         return error;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <random>
 
 namespace weft::serve {
@@ -54,19 +55,22 @@ uint64_t RandomSeed() {
 void ReadSampling(Fields& fields, const Served& served, engine::Request& request) {
     request.adapter = ReadAdapter(fields, served);
     engine::SamplerOptions& s = request.sampler;
+    const engine::SamplerOptions& usual = served.sampling;
     const auto number = [&](const char* name, double otherwise, double least, double most) {
         return static_cast<float>(fields.Number(name, otherwise, least, most));
     };
-    s.temperature = number("temperature", 1, 0, 100);
-    s.top_p = std::max(number("top_p", 1, 0, 1), 1e-6f);
+    s.temperature = number("temperature", usual.temperature, 0, 100);
+    s.top_p = std::max(number("top_p", usual.top_p, 0, 1), 1e-6f);
     // vLLM's -1 means all, too.
-    s.top_k = static_cast<int>(std::max<int64_t>(0, fields.Integer("top_k", 0, -1, 1 << 24)));
-    s.min_p = std::min(number("min_p", 0, 0, 1), 0.999999f);
+    s.top_k =
+        static_cast<int>(std::max<int64_t>(0, fields.Integer("top_k", usual.top_k, -1, 1 << 24)));
+    s.min_p = std::min(number("min_p", usual.min_p, 0, 1), 0.999999f);
     s.presence_penalty = number("presence_penalty", 0, -2, 2);
     s.frequency_penalty = number("frequency_penalty", 0, -2, 2);
-    s.repeat_penalty =
-        number("repetition_penalty", number("repeat_penalty", 1, 0.01, 100), 0.01, 100);
-    s.repeat_last = static_cast<int>(fields.Integer("repeat_last_n", 64, 0, 1 << 24));
+    s.repeat_penalty = number("repetition_penalty",
+                              number("repeat_penalty", usual.repeat_penalty, 0.01, 100), 0.01, 100);
+    s.repeat_last =
+        static_cast<int>(fields.Integer("repeat_last_n", usual.repeat_last, 0, 1 << 24));
     s.seed = fields.Has("seed")
                  ? static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MIN, INT64_MAX))
                  : RandomSeed();
@@ -77,6 +81,10 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
     }
     request.ignore_eos = fields.Bool("ignore_eos", false);
     request.cached = fields.Bool("cache_prompt", true);
+}
+
+double Decimal(float value) {
+    return std::isfinite(value) ? std::stod(fmt::format("{}", value)) : 0;
 }
 
 int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise) {

@@ -12,10 +12,14 @@ inline constexpr int64_t kMostChoices = 64;  // n times prompts
 inline constexpr size_t kMostStops = 16;
 inline constexpr int64_t kMostLogprobs = 20;
 
+// What a request leaves out is as `served.sampling` has it.
 // temperature, top_p, top_k, min_p, presence_penalty, frequency_penalty, repetition_penalty, seed,
 // logit_bias, stop, ignore_eos, priority. Not: how many tokens, n, log-probabilities. Errors are
 // left in `fields`.
 void ReadSampling(Fields& fields, const Served& served, engine::Request& request);
+
+// A float32 as the decimal number that it stands for: 0.7, not 0.699999988.
+double Decimal(float value);
 
 // How many tokens an answer may have: at least 1; -1 (as in llama.cpp): to the end of the context.
 int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise);

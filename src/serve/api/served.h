@@ -30,6 +30,8 @@ struct Served {
     std::unique_ptr<Constraints> constraints;
     size_t longest_piece_bytes = 0;                    // of the vocabulary
     engine::Pooling pooling = engine::Pooling::kLast;  // of embeddings
+    // What a request doesn't say of how tokens are chosen: flags, the model's file, OpenAI's.
+    engine::SamplerOptions sampling{.temperature = 1};
 
     const tokenizer::Tokenizer& tokenizer() const { return engine->tokenizer(); }
     const chat::ToolForm& ToolFormOf(const chat::ChatInput& input) const {
