@@ -15,11 +15,15 @@ what it read, what it expected, what the fault costs, and the command that mends
 
 ```sh
 weft doctor                              # this machine
-weft doctor --hosts a,b,c                # these, by ssh, and across them
-weft doctor --save mine.tar              # a snapshot, to look at elsewhere or to show to others
-weft doctor --from a.tar --from b.tar    # checks snapshots, alone and across each other
-weft doctor --workers b:7000 --key-file weft.key    # measures the links to these
 weft doctor --check pcie-link --json     # one check, for programs
+weft doctor --save mine.tar              # a snapshot, to look at elsewhere or to show to others
+weft doctor --from mine.tar              # checks a snapshot; several --from: across each other, too
+```
+
+<!-- not run: other hosts -->
+```sh
+weft doctor --hosts a,b,c                # these, by ssh, and across them
+weft doctor --workers b:7000 --key-file weft.key    # measures the links to these
 ```
 
 Exit status 1 where a check fails. Severities: `ok`; `note`, worth knowing; `warn`, costs speed;
@@ -38,6 +42,7 @@ A snapshot is a folder or a tar file of what was read, named by its path: `sys/c
 `proc/meminfo`, and `cmd/lspci_-vv` for the output of `lspci -vv` (blanks and slashes become
 underscores). So one can be made by hand, on a machine without Weft:
 
+<!-- not run: lspci and an RDMA card -->
 ```sh
 mkdir -p snap/cmd && lspci -vv >snap/cmd/lspci_-vv && dmesg >snap/cmd/dmesg
 cp -r --parents /sys/class/infiniband/*/ports/1/state snap/

@@ -8,12 +8,15 @@ import sys
 import tempfile
 import unittest
 
+import commands_test
 import flags_test
 import help_flags
 import messages_test
 import pages
 
-KNOWN = help_flags.Help(sys.argv.pop(1))
+WEFT = sys.argv.pop(1)
+KNOWN = help_flags.Help(WEFT)
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Folder(unittest.TestCase):
@@ -77,6 +80,53 @@ class Markers(unittest.TestCase):
 
     def test_place(self):
         self.assertEqual("p.md:5", self.read("").place)
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        self.runner = commands_test.Runner(WEFT, ROOT, None)
+        self.addCleanup(self.runner.kit.close)
+
+    def run_page(self, text):
+        self.runner.page("p.md", text)
+        return self.runner.wrong
+
+    def test_runs_in_one_folder(self):
+        self.assertEqual([], self.run_page(
+            "```sh\nweft tokenize MODEL --text Hi > tokens   # a file\ntest -s tokens\n```\n"
+            "```sh\ntest ! -e tokens\n```\n<!-- goes on -->\n```sh\ntest ! -e tokens\n```\n"))
+        self.assertEqual(4, self.runner.ran)
+
+    def test_sees_what_fails(self):
+        wrong = self.run_page("```sh\nweft tokenize nothing.gguf --text Hi\ntrue\n```\n")
+        self.assertIn("p.md:2: 'weft tokenize nothing.gguf", wrong[0])
+        self.assertEqual(0, self.runner.ran)  # what stands behind it is not tried
+
+    def test_sees_what_fails_in_a_pipe(self):
+        self.assertEqual(1, len(self.run_page("```sh\nfalse | true\n```\n")))
+
+    def test_sees_what_takes_too_long(self):
+        self.runner.seconds = 0.2
+        self.assertIn("takes more than", self.run_page("```sh\nsleep 60 & sleep 50\n```\n")[0])
+
+    def test_serves(self):
+        self.assertEqual([], self.run_page(
+            "```sh\nweft serve model.gguf &\n```\n<!-- goes on -->\n```sh\n"
+            "curl -s http://127.0.0.1:8080/v1/models\n```\n"))
+        self.assertEqual(2, self.runner.ran)
+
+    def test_sees_a_servers_error(self):
+        self.assertEqual(1, len(self.run_page(
+            "```sh\nweft serve model.gguf\ncurl -s http://127.0.0.1:8080/v1/completions -d '{}'\n"
+            "```\n")))
+
+    def test_sees_a_server_that_ends(self):
+        self.assertIn("does not answer", self.run_page("```sh\nweft serve nothing.gguf\n```\n")[0])
+
+    def test_counts_what_is_not_run(self):
+        self.assertEqual([], self.run_page("<!-- not run: a card -->\n```sh\nfalse\nfalse\n```\n"))
+        self.assertEqual((0, 2, {"a card": ["p.md:3"]}),
+                         (self.runner.ran, self.runner.read, self.runner.reasons))
 
 
 class Messages(Folder):

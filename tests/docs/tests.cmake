@@ -7,5 +7,11 @@ add_test(NAME docs.messages COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/message
   ${CMAKE_SOURCE_DIR})
 add_test(NAME docs.rules COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/rules_test.py
   $<TARGET_FILE:weft>)
+# The commands as they stand there, run.
+if(NOT WEFT_SANITIZE)
+  add_test(NAME docs.commands COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/commands_test.py
+    $<TARGET_FILE:weft> ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/build/python-packages)
+  set_tests_properties(docs.commands PROPERTIES LABELS docs TIMEOUT ${WEFT_TEST_SECONDS})
+endif()
 set_tests_properties(docs.flags docs.messages docs.rules PROPERTIES LABELS docs
   TIMEOUT ${WEFT_TEST_SECONDS})

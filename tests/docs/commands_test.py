@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""The commands of the documents, run as they stand there.
+
+A block of `sh` runs line by line in a folder of its own that has what its commands speak of
+(kit.py); a server goes on until the next block that does not go on with it. A block that stands
+behind <!-- not run: WHY --> is not run, and counted (pages.py). A command that fails, or that
+takes longer than a minute, fails the test: mend the page, or say why it is not run.
+
+Usage: commands_test.py WEFT ROOT [PACKAGES] [--only PAGE]
+PACKAGES has the Python packages of OpenAI and Anthropic, for the blocks of `python`.
+"""
+import argparse
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
+import kit  # noqa: E402
+import pages  # noqa: E402
+from slowness import slowness  # noqa: E402
+
+COMMAND_SECONDS = 60
+SERVER = re.compile(r"^(build/)?weft (serve|worker) (?!--help)")
+
+
+class Server:
+    """A `weft serve` or `weft worker` that goes on beside the commands behind it."""
+
+    def __init__(self, line, folder, environment, port, seconds):
+        self.line, self.log = line, folder / "server.log"
+        self.answers = f"http://127.0.0.1:{port}/ready" if " serve " in line else None
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(["bash", "-c", "exec " + line], cwd=folder, stdout=log,
+                                            stderr=log, env=environment, start_new_session=True)
+        self.wait(seconds)
+
+    def wait(self, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.process.poll() is None:
+            if self.answers is None and "listening on" in self.log.read_text():
+                return
+            try:
+                if self.answers is not None:
+                    urllib.request.urlopen(self.answers, timeout=10).read()
+                    return
+            except (urllib.error.URLError, OSError):
+                pass
+            time.sleep(0.1)
+        raise RuntimeError(f"'{self.line}' does not answer: {self.log.read_text()[-2000:]}")
+
+    def stop(self):
+        """Its exit status: 0 when it was still there, and ended as asked."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(30 * slowness())
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            return self.process.wait()
+
+
+class Runner:
+    def __init__(self, weft, root, packages):
+        self.kit = kit.Kit(weft, root, packages)
+        self.servers, self.folder = [], None
+        self.ran = self.read = self.checked = 0
+        self.wrong, self.reasons, self.times = [], {}, []
+        self.seconds = COMMAND_SECONDS * slowness()
+
+    def stop_servers(self, place):
+        for server in self.servers:
+            status = server.stop()
+            if status != 0:
+                self.wrong.append(f"{place}: '{server.line}' ended with status {status}: "
+                                  f"{server.log.read_text()[-2000:]}")
+        self.servers = []
+
+    def page(self, name, text):
+        for block in pages.blocks(name, text):
+            if block.language in pages.SHELLS or (block.language == "python" and block.goes_on):
+                self.block(block)
+        self.stop_servers(name)
+
+    def block(self, block):
+        lines = list(pages.commands(block.text)) if block.language != "python" else [block.text]
+        reason = block.reason
+        if block.language == "python" and self.kit.packages is None:
+            reason = "no Python packages here"
+        if reason:
+            self.read += len(lines)
+            self.reasons.setdefault(reason, []).append(block.place)
+            return
+        if not block.goes_on or self.folder is None:
+            self.stop_servers(block.place)
+            self.folder = self.kit.folder(block.text)
+        for line in lines:
+            if not self.line(block, line):
+                return  # what stands behind it may need it
+
+    def line(self, block, line):
+        line = self.kit.local(line, block.language)
+        begin = time.monotonic()
+        try:
+            if SERVER.match(line):
+                self.servers.append(Server(line, self.folder, self.kit.environment, self.kit.port,
+                                           self.seconds))
+            else:
+                self.run(block, line)
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            self.wrong.append(f"{block.place}: {error}")
+            return False
+        self.ran += 1
+        self.times.append((time.monotonic() - begin, f"{block.place}: {line.strip()[:70]}"))
+        return True
+
+    def run(self, block, line):
+        words = ["bash", "-c", "set -o pipefail; " + line]
+        if block.language == "python":
+            words = [sys.executable, "-c", line]
+        # A group of its own, so that nothing is left of a command that takes too long.
+        process = subprocess.Popen(words, cwd=self.folder, env=self.kit.environment,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, errors="replace",
+                                   start_new_session=True)
+        try:
+            out, err = process.communicate(timeout=self.seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise RuntimeError(f"'{line.strip()}' takes more than {self.seconds:.0f} s") from None
+        # `weft doctor` says 1 where it finds something, which is this machine's own affair.
+        good = (0, 1) if re.match(r"weft doctor\b", line) and "error:" not in err else (0,)
+        failed = line.startswith("curl ") and '"error":' in out
+        if process.returncode not in good or failed:
+            raise RuntimeError(f"'{line.strip()}' ended with status {process.returncode}:\n"
+                               f"{out[-500:]}{err[-2000:]}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("weft")
+    parser.add_argument("root")
+    parser.add_argument("packages", nargs="?")
+    parser.add_argument("--only", default="")
+    args = parser.parse_args()
+    runner = Runner(args.weft, args.root, args.packages)
+    begin = os.times()
+    try:
+        for name, text in pages.pages(args.root):
+            if args.only in name:
+                runner.page(name, text)
+    finally:
+        runner.stop_servers("the end")
+        runner.kit.close()
+    end = os.times()
+    if not args.only and runner.ran < 40:
+        runner.wrong.append(f"only {runner.ran} commands ran")
+    for reason, places in sorted(runner.reasons.items()):
+        print(f"not run ({reason}): {', '.join(places)}")
+    for seconds, what in sorted(runner.times, reverse=True)[:5]:
+        print(f"{seconds:5.1f} s  {what}")
+    print(*runner.wrong, sep="\n", end="\n" if runner.wrong else "")
+    used = end.children_user + end.children_system - begin.children_user - begin.children_system
+    print(f"{runner.ran} commands of the documents ran ({used:.0f} s of CPU time), {runner.read} "
+          f"were not run, with a reason; {len(runner.wrong)} failed")
+    sys.exit(bool(runner.wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What the commands of the documents speak of: models, data and keys, made where they are named.
+
+Every model is models/abacus or made of it, but for the one that ./quickstart brings, where it is
+there. HOME and all caches are a folder of the test's own.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+
+SMALL = "SmolLM2-135M-Instruct.Q4_1.gguf"
+# Words that stand for a name of the reader's own.
+STANDINS = {"MODEL": "model.gguf", "FILE": "qca.jsonl", "F": "qca.jsonl", "KEY": "weft.key",
+            "D": "trained-{}"}  # another one each time
+QUESTIONS = [("What is 47 + 38?", "85"), ("Is 318 even or odd?", "even"),
+             ("What comes after 399?", "400"), ("7 x 8 = ?", "56")]
+DS_CONFIG = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 1,
+             "zero_optimization": {"stage": 1},
+             "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}}}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Kit:
+    def __init__(self, weft, root, packages):
+        self.root = pathlib.Path(root).resolve()
+        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-docs-"))
+        self.home, self.count, self.port = self.scratch / "home", 0, free_port()
+        (self.home / ".cache/weft").mkdir(parents=True)
+        (self.scratch / "bin").mkdir()
+        (self.scratch / "bin/weft").symlink_to(pathlib.Path(weft).resolve())
+        self.abacus = self.root / "models/abacus/model.gguf"
+        small = os.environ.get("WEFT_MODEL") or os.path.expanduser("~/.cache/weft/" + SMALL)
+        (self.home / ".cache/weft" / SMALL).symlink_to(
+            small if os.path.exists(small) else self.abacus)
+        self.packages = packages if packages and os.path.isdir(packages) else None
+        # Nothing is asked of a network, and nothing of the caller's settings counts.
+        kept = {name: os.environ[name] for name in ("LANG", "LC_ALL", "TMPDIR") if
+                name in os.environ}
+        self.environment = kept | {
+            "HOME": str(self.home), "PATH": f"{self.scratch / 'bin'}:{os.environ['PATH']}",
+            "HF_HUB_OFFLINE": "1", "PYTHONPATH": self.packages or ""}
+
+    def close(self):
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def weft(self, folder, *words):
+        subprocess.run(["weft", *words], cwd=folder, env=self.environment, check=True, timeout=300,
+                       capture_output=True, text=True)
+
+    def next(self):
+        self.count += 1
+        return self.count
+
+    def folder(self, text):
+        """A new folder with what a block's text names."""
+        folder = self.scratch / str(self.next())
+        folder.mkdir()
+        (folder / "models").symlink_to(self.root / "models")
+        (folder / "bench").symlink_to(self.root / "bench")
+        (folder / "build").mkdir()
+        (folder / "build/weft").symlink_to(self.scratch / "bin/weft")
+        for name in ("model.gguf", "big.gguf", "small.gguf", "model-f16.gguf", "model-q4.gguf"):
+            (folder / name).symlink_to(self.abacus)
+        self.write_data(folder)
+        for adapter in re.findall(r"(?<==)adapters/(\w+)", text):
+            self.weft(folder, "train", "model.gguf", "--data", "qca.jsonl", "--lora", "4",
+                      "--steps", "1", "--output-dir", f"adapters/{adapter}")
+        for name in re.findall(r"~/models/([\w.-]+)", text):
+            self.hugging_face_folder(self.home / "models" / name)
+        return folder
+
+    def write_data(self, folder):
+        rows = [{"question": q, "answer": a} for q, a in QUESTIONS]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "qca.jsonl").write_text(lines)
+        (folder / "train.jsonl").write_text(lines)
+        (folder / "article.txt").write_text("What is 47 + 38?")
+        (folder / "ds.json").write_text(json.dumps(DS_CONFIG))
+        (folder / "my").mkdir()
+        shutil.copy(self.root / "models/abacus/config.json", folder / "my")
+        shutil.copy(self.root / "machines/strix-halo.json", folder / "lab.json")
+        (folder / "weft.key").write_text("a key of the documents' test\n")
+        (folder / "weft.key").chmod(0o600)
+
+    def hugging_face_folder(self, path):
+        if path.exists():
+            return
+        work = self.scratch / "folder"
+        work.mkdir()
+        self.write_data(work)
+        self.weft(work, "train", str(self.abacus), "--data", "qca.jsonl", "--steps", "1",
+                  "--save-format", "hf", "--output-dir", "out")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(work / "out/model", path)
+        shutil.rmtree(work)
+
+    def local(self, line, language):
+        """A command as it runs here: what stands for a name, the port that is free."""
+        line = line.replace("127.0.0.1:8080", f"127.0.0.1:{self.port}")
+        if language == "python":
+            return line
+        line = re.sub(r"(?<![\w./:-])(?:%s)(?![\w./:-])" % "|".join(STANDINS),
+                      lambda match: STANDINS[match[0]].format(self.next()), line)
+        line = line.removesuffix("&").rstrip()
+        if re.match(r"(build/)?weft serve ", line) and "--port" not in line:
+            line += f" --port {self.port}"
+        return line
