@@ -246,8 +246,9 @@ void AddAccess(const Command& app, serve::ServerOptions& server) {
     Group group(app, "Access");
     group.Add("--api-key-file", server.key_file,
               "Keys that clients need ('weft key new NAME' makes one)");
-    group.Choice("--metrics-prefix", server.metrics_prefix, {"weft", "vllm"},
-                 "Of the names in /metrics: weft (default), or vllm for dashboards made for it");
+    group.Choice("--metrics-prefix", server.metrics_prefix, {"weft", "vllm", "vllm_"},
+                 "Of the names in /metrics: weft (default: weft:NAME), vllm or vllm_ (vllm:NAME, "
+                 "vllm_NAME: vLLM has dashboards for either)");
     group.Add("--tls-cert", server.http.tls_cert, "TLS: the certificate, with its chain");
     group.Add("--tls-key", server.http.tls_key, "TLS: its private key");
     group.Several("--allow-origin", server.http.allow_origins,

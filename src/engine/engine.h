@@ -25,6 +25,7 @@
 // others: any thread. Listeners are called on the thread of Run and must not block.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -68,7 +69,13 @@ enum class EngineState { kServing, kRecovering, kDraining, kOver };
 struct EngineCounters {
     ScheduleStats schedule;
     EngineState state = EngineState::kServing;
+    // Bounds of the sizes that steps are counted by.
+    static constexpr std::array<double, 13> kStepRowBounds{1,   8,    16,   32,   64,   128,  256,
+                                                           512, 1024, 2048, 4096, 8192, 16384};
+
     int64_t steps = 0, step_rows = 0;
+    // Steps of at most so many rows, and of more than the bound before; the last has no bound.
+    std::array<int64_t, kStepRowBounds.size() + 1> steps_by_rows{};
     int64_t prompt_tokens = 0, said_tokens = 0;  // of requests that ended or run
     int64_t ended = 0, failed = 0, cancelled = 0;
     double step_s = 0;          // in steps, all ranks at work

@@ -130,6 +130,9 @@ void Engine::NoteStart() {
     }
     ++working_.steps;
     working_.step_rows += static_cast<int64_t>(step.tokens.size());
+    const auto& bounds = EngineCounters::kStepRowBounds;
+    const auto bound = std::ranges::lower_bound(bounds, static_cast<double>(step.tokens.size()));
+    ++working_.steps_by_rows[static_cast<size_t>(bound - bounds.begin())];
 }
 
 Status Engine::RunStep() {

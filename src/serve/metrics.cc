@@ -6,7 +6,9 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <mutex>
+#include <vector>
 
 namespace weft::serve {
 namespace {
@@ -16,16 +18,40 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 using Bounds = Histogram::BucketBoundaries;
 
-const Bounds kShortSeconds{0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1,
-                           0.15,  0.2,    0.3,   0.5,  0.75, 1,    2.5,  5,     10};
-const Bounds kLongSeconds{0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 640};
-const Bounds kTokens{1, 8, 32, 128, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
+const Bounds kRequestSeconds{0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                             30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+const Bounds kFirstTokenSeconds{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                                1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
+const Bounds kTokenSeconds{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
+                           0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+const Bounds kChoices{1, 2, 5, 10, 20};
+
+// 1, 2, 5, 10, 20, ... up to the context.
+Bounds TokenBounds(int64_t context) {
+    Bounds bounds;
+    for (int64_t power = 1; power <= context; power *= 10) {
+        for (const int64_t digit : {1, 2, 5}) {
+            if (digit * power <= context) bounds.push_back(static_cast<double>(digit * power));
+        }
+    }
+    return bounds;
+}
+
+double Real(int64_t count) {
+    return static_cast<double>(count);
+}
 
 }  // namespace
 
 struct Metrics::Impl {
-    Impl(const std::string& name, const std::string& model)
-        : prefix(name + ":"), labels{{"model_name", model}} {}
+    Impl(const std::string& name, const MetricsInfo& about)
+        : prefix(name.ends_with('_') ? name : name + ":"),
+          labels{{"model_name", about.model}, {"engine", "0"}},
+          info(about),
+          token_bounds(TokenBounds(about.context)) {
+        // What is counted from 0 on, so that a rate is there from the first request on.
+        for (const char* reason : {"stop", "length", "abort", "error"}) Ended(reason, 0);
+    }
 
     Gauge& MakeGauge(const char* name, const char* help, prometheus::Labels more = {}) {
         more.insert(labels.begin(), labels.end());
@@ -47,12 +73,22 @@ struct Metrics::Impl {
             .Register(registry)
             .Add(labels, bounds);
     }
+    void Ended(const char* reason, int64_t count) {
+        MakeCounter("request_success_total", "Answers that ended, by how.",
+                    {{"finished_reason", reason}})
+            .Increment(Real(count));
+    }
+    void Observe(const AnswerRecord& record, const engine::Ending& ending);
+    void SetCache(const engine::EngineStats& stats);
+    void SetSteps(const engine::EngineStats& stats);
     static void Raise(Counter& counter, double to) {
         if (to > counter.Value()) counter.Increment(to - counter.Value());
     }
 
     std::string prefix;
     prometheus::Labels labels;
+    MetricsInfo info;
+    Bounds token_bounds;
     prometheus::Registry registry;
     std::mutex mutex;  // of Text: two scrapes at once must not raise a counter twice
 
@@ -60,6 +96,7 @@ struct Metrics::Impl {
     Gauge& waiting = MakeGauge("num_requests_waiting", "Sequences that wait.");
     Gauge& kv_usage =
         MakeGauge("kv_cache_usage_perc", "Share of the KV pages that sequences hold; 1 is all.");
+    Gauge& old_kv_usage = MakeGauge("gpu_cache_usage_perc", "The same, by its older name.");
     Gauge& ranks = MakeGauge("ranks", "Ranks of the cluster.");
     Gauge& ready = MakeGauge("serving", "1 while the cluster serves, else 0.");
     Counter& preemptions = MakeCounter("num_preemptions_total", "Sequences taken back.");
@@ -68,33 +105,86 @@ struct Metrics::Impl {
     Counter& asked = MakeCounter("prefix_cache_queries_total",
                                  "Tokens of prompts that were looked for in the prefix cache.");
     Counter& hits = MakeCounter("prefix_cache_hits_total", "Tokens that were found there.");
+    Counter& old_asked =
+        MakeCounter("gpu_prefix_cache_queries_total", "The queries, by their older name.");
+    Counter& old_hits =
+        MakeCounter("gpu_prefix_cache_hits_total", "The hits, by their older name.");
     Counter& steps = MakeCounter("steps_total", "Steps that all ranks ran.");
     Counter& step_rows = MakeCounter("step_rows_total", "Rows (tokens) in these steps.");
     Counter& step_s = MakeCounter("step_seconds_total", "Time in steps.");
     Counter& plan_s = MakeCounter("schedule_seconds_total", "Time in the scheduler.");
     Counter& say_s = MakeCounter("sample_seconds_total", "Time in sampling and writing answers.");
-    Counter& drafts = MakeCounter("spec_decode_num_drafts_total",
-                                  "Times that a sequence had guesses in a step.");
+    Counter& drafts =
+        MakeCounter("spec_decode_num_drafts_total", "Times that a sequence had guesses in a step.");
     Counter& drafted = MakeCounter("spec_decode_num_draft_tokens_total", "Tokens guessed.");
     Counter& accepted =
         MakeCounter("spec_decode_num_accepted_tokens_total", "Guesses that came true.");
     Counter& recoveries = MakeCounter("recoveries_total", "Losses of ranks that were got over.");
+    Histogram& step_sizes = MakeHistogram("iteration_tokens_total", "Tokens of a step.",
+                                          Bounds(engine::EngineCounters::kStepRowBounds.begin(),
+                                                 engine::EngineCounters::kStepRowBounds.end()));
+    // Of these, what step_sizes has.
+    decltype(engine::EngineCounters::steps_by_rows) steps_seen{};
+    int64_t step_rows_seen = 0;
     Histogram& first = MakeHistogram("time_to_first_token_seconds",
-                                     "From the request to its first token.", kLongSeconds);
+                                     "From the request to its first token.", kFirstTokenSeconds);
     Histogram& gap = MakeHistogram("inter_token_latency_seconds",
-                                   "Between two tokens of an answer.", kShortSeconds);
+                                   "Between two tokens of an answer.", kTokenSeconds);
+    Histogram& old_gap = MakeHistogram("time_per_output_token_seconds",
+                                       "The same, by its older name.", kTokenSeconds);
+    Histogram& mean_gap =
+        MakeHistogram("request_time_per_output_token_seconds",
+                      "Between two tokens, on average of an answer.", kTokenSeconds);
     Histogram& total = MakeHistogram("e2e_request_latency_seconds",
-                                     "From the request to its last token.", kLongSeconds);
+                                     "From the request to its last token.", kRequestSeconds);
     Histogram& queue = MakeHistogram("request_queue_time_seconds",
-                                     "From the request to its first step.", kLongSeconds);
-    Histogram& prompt = MakeHistogram("request_prompt_tokens", "Tokens of a prompt.", kTokens);
-    Histogram& answer = MakeHistogram("request_generation_tokens", "Tokens of an answer.", kTokens);
+                                     "From the request to its first step.", kRequestSeconds);
+    Histogram& inference = MakeHistogram("request_inference_time_seconds",
+                                         "From the first step to the last token.", kRequestSeconds);
+    Histogram& prefill = MakeHistogram("request_prefill_time_seconds",
+                                       "From the first step to the first token.", kRequestSeconds);
+    Histogram& decode = MakeHistogram("request_decode_time_seconds",
+                                      "From the first token to the last.", kRequestSeconds);
+    Histogram& prompt = MakeHistogram("request_prompt_tokens", "Tokens of a prompt.", token_bounds);
+    Histogram& computed =
+        MakeHistogram("request_prefill_kv_computed_tokens",
+                      "Tokens of a prompt that were not in the prefix cache.", token_bounds);
+    Histogram& answer =
+        MakeHistogram("request_generation_tokens", "Tokens of an answer.", token_bounds);
+    Histogram& longest = MakeHistogram("request_max_num_generation_tokens",
+                                       "Tokens of a request's longest answer.", token_bounds);
+    Histogram& choices =
+        MakeHistogram("request_params_n", "Answers that a request asks for.", kChoices);
+    Histogram& most =
+        MakeHistogram("request_params_max_tokens",
+                      "Most tokens of an answer, where a request says it.", token_bounds);
 };
 
-Metrics::Metrics(const std::string& prefix, const std::string& model)
-    : impl_(std::make_unique<Impl>(prefix, model)) {}
+Metrics::Metrics(const std::string& prefix, const MetricsInfo& info)
+    : impl_(std::make_unique<Impl>(prefix, info)) {}
 
 Metrics::~Metrics() = default;
+
+void Metrics::Impl::Observe(const AnswerRecord& record, const engine::Ending& ending) {
+    total.Observe(ending.total_s);
+    queue.Observe(ending.queue_s);
+    inference.Observe(ending.total_s - ending.queue_s);
+    prompt.Observe(Real(ending.prompt_tokens));
+    computed.Observe(Real(ending.prompt_tokens - ending.cached_tokens));
+    if (ending.finish == "embedding") {
+        // (vLLM calls it "stop", too.)
+        return Ended("stop", 1);
+    }
+    Ended(ending.finish == "eos" || ending.finish == "stop" ? "stop" : "length", 1);
+    first.Observe(ending.first_token_s);
+    prefill.Observe(ending.first_token_s - ending.queue_s);
+    decode.Observe(ending.total_s - ending.first_token_s);
+    answer.Observe(Real(ending.said_tokens));
+    if (record.max_tokens > 0) most.Observe(Real(record.max_tokens));
+    if (ending.said_tokens > 1) {
+        mean_gap.Observe((ending.total_s - ending.first_token_s) / Real(ending.said_tokens - 1));
+    }
+}
 
 void Metrics::Add(const AnswerRecord& record, const std::string& adapter) {
     Impl& m = *impl_;
@@ -103,24 +193,22 @@ void Metrics::Add(const AnswerRecord& record, const std::string& adapter) {
                       {{"lora_name", adapter}})
             .Increment();
     }
+    int64_t longest = -1;
     for (const engine::Ending& ending : record.endings) {
-        const bool embedded = ending.finish == "embedding";
-        const bool stopped = ending.finish == "eos" || ending.finish == "stop";
-        m.MakeCounter("request_success_total", "Answers that were completed.",
-                      {{"finished_reason", embedded  ? "embedding"
-                                           : stopped ? "stop"
-                                                     : "length"}})
-            .Increment();
-        m.first.Observe(ending.first_token_s);
-        m.total.Observe(ending.total_s);
-        m.queue.Observe(ending.queue_s);
-        m.prompt.Observe(static_cast<double>(ending.prompt_tokens));
-        m.answer.Observe(static_cast<double>(ending.said_tokens));
+        m.Observe(record, ending);
+        if (ending.finish != "embedding") longest = std::max(longest, ending.said_tokens);
     }
-    for (const float gap : record.gaps_s) m.gap.Observe(static_cast<double>(gap));
-    if (!record.error.empty()) {
-        m.MakeCounter("request_failed_total", "Requests that ended with an error.").Increment();
+    if (longest >= 0) {
+        m.longest.Observe(Real(longest));
+        m.choices.Observe(Real(record.n));
     }
+    for (const float gap : record.gaps_s) {
+        m.gap.Observe(static_cast<double>(gap));
+        m.old_gap.Observe(static_cast<double>(gap));
+    }
+    if (record.error.empty()) return;
+    m.Ended(record.cancelled ? "abort" : "error", 1);
+    m.MakeCounter("request_failed_total", "Requests that ended with an error.").Increment();
 }
 
 void Metrics::AddRefused(int status) {
@@ -130,38 +218,60 @@ void Metrics::AddRefused(int status) {
         .Increment();
 }
 
+void Metrics::Impl::SetCache(const engine::EngineStats& stats) {
+    const engine::ScheduleStats& s = stats.schedule;
+    const int64_t used = s.pages - s.free_pages - s.idle_pages;
+    kv_usage.Set(s.pages > 0 ? Real(used) / Real(s.pages) : 0);
+    old_kv_usage.Set(kv_usage.Value());
+    for (Counter* counter : {&asked, &old_asked}) Raise(*counter, Real(s.cache_asked));
+    for (Counter* counter : {&hits, &old_hits}) Raise(*counter, Real(s.cache_hit));
+    MakeGauge("cache_config_info", "How the KV cache is made.",
+              {{"block_size", std::to_string(info.page_tokens)},
+               {"num_gpu_blocks", std::to_string(s.pages)},
+               {"cache_dtype", info.kv_type},
+               {"enable_prefix_caching", info.prefix_cache ? "True" : "False"}})
+        .Set(1);
+}
+
+void Metrics::Impl::SetSteps(const engine::EngineStats& stats) {
+    Raise(steps, Real(stats.steps));
+    Raise(step_rows, Real(stats.step_rows));
+    Raise(step_s, stats.step_s);
+    std::vector<double> more;
+    for (size_t i = 0; i < steps_seen.size(); ++i) {
+        more.push_back(Real(stats.steps_by_rows[i] - steps_seen[i]));
+    }
+    step_sizes.ObserveMultiple(more, Real(stats.step_rows - step_rows_seen));
+    steps_seen = stats.steps_by_rows;
+    step_rows_seen = stats.step_rows;
+}
+
 std::string Metrics::Text(const engine::EngineStats& stats) {
     Impl& m = *impl_;
     const std::lock_guard lock(m.mutex);
     const engine::ScheduleStats& s = stats.schedule;
-    const auto real = [](int64_t count) { return static_cast<double>(count); };
-    m.running.Set(real(s.running));
-    m.waiting.Set(real(s.waiting));
-    const int64_t used = s.pages - s.free_pages - s.idle_pages;
-    m.kv_usage.Set(s.pages > 0 ? real(used) / real(s.pages) : 0);
-    m.ranks.Set(real(static_cast<int64_t>(stats.ranks.size())));
+    m.running.Set(Real(s.running));
+    m.waiting.Set(Real(s.waiting));
+    m.SetCache(stats);
+    m.SetSteps(stats);
+    m.ranks.Set(Real(static_cast<int64_t>(stats.ranks.size())));
     m.ready.Set(stats.state == engine::EngineState::kServing ? 1 : 0);
-    Impl::Raise(m.preemptions, real(s.preemptions));
-    Impl::Raise(m.prompt_tokens, real(stats.prompt_tokens));
-    Impl::Raise(m.said_tokens, real(stats.said_tokens));
-    Impl::Raise(m.asked, real(s.cache_asked));
-    Impl::Raise(m.hits, real(s.cache_hit));
-    Impl::Raise(m.steps, real(stats.steps));
-    Impl::Raise(m.step_rows, real(stats.step_rows));
-    Impl::Raise(m.step_s, stats.step_s);
+    Impl::Raise(m.preemptions, Real(s.preemptions));
+    Impl::Raise(m.prompt_tokens, Real(stats.prompt_tokens));
+    Impl::Raise(m.said_tokens, Real(stats.said_tokens));
     Impl::Raise(m.plan_s, stats.plan_s);
     Impl::Raise(m.say_s, stats.say_s);
     const engine::DraftCounts& d = stats.drafts;
-    Impl::Raise(m.drafts, real(d.drafts));
-    Impl::Raise(m.drafted, real(d.drafted));
-    Impl::Raise(m.accepted, real(d.accepted));
+    Impl::Raise(m.drafts, Real(d.drafts));
+    Impl::Raise(m.drafted, Real(d.drafted));
+    Impl::Raise(m.accepted, Real(d.accepted));
     for (size_t i = 0; i < d.by_place.size(); ++i) {
         Impl::Raise(m.MakeCounter("spec_decode_num_accepted_tokens_per_pos_total",
                                   "Guesses that came true, by their place in a draft.",
                                   {{"position", std::to_string(i)}}),
-                    real(d.by_place[i]));
+                    Real(d.by_place[i]));
     }
-    Impl::Raise(m.recoveries, real(stats.recovered));
+    Impl::Raise(m.recoveries, Real(stats.recovered));
     for (const engine::RankReport& r : stats.ranks) {
         const prometheus::Labels rank{{"rank", std::to_string(r.rank)}, {"host", r.host}};
         m.MakeGauge("rank_wait_seconds", "Time that a rank has waited for others.", rank)
@@ -169,7 +279,7 @@ std::string Metrics::Text(const engine::EngineStats& stats) {
         m.MakeGauge("rank_step_seconds", "Time that a rank has spent in steps.", rank)
             .Set(r.step_s);
         m.MakeGauge("rank_memory_bytes", "Memory of a rank's process.", rank)
-            .Set(real(static_cast<int64_t>(r.rss_bytes)));
+            .Set(Real(static_cast<int64_t>(r.rss_bytes)));
     }
     return prometheus::TextSerializer().Serialize(m.registry.Collect());
 }

@@ -94,7 +94,10 @@ Status Server::Open() {
     options_.cluster.stop = &force_stop_;
     WEFT_ASSIGN(engine_, engine::Engine::Start(options_.cluster, options_.job, options_.batch));
     WEFT_TRY(Describe());
-    metrics_ = std::make_unique<Metrics>(options_.metrics_prefix, served_.name);
+    metrics_ = std::make_unique<Metrics>(
+        options_.metrics_prefix,
+        MetricsInfo{served_.name, engine_->context(), engine_->rank().page_tokens(),
+                    options_.batch.prefix_cache, std::string(Info(options_.job.kv_dtype).name)});
     options_.api.metrics = metrics_.get();
     api_ = std::make_unique<Api>(served_, options_.api);
     watched_ = engine_.get();

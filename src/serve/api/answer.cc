@@ -49,6 +49,8 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       left_(plan.choices.size()),
       ids_(plan.choices.size()) {
     record_.request_id = exchange_->request().id;
+    record_.n = plan.n;
+    if (!plan.choices.empty()) record_.max_tokens = plan.choices[0].request.max_tokens;
     for (const ChoicePlan& choice : plan.choices) {
         choices_.emplace_back(
             chat::AnswerParser(plan.family, plan.begins_in_reasoning, plan.stream));
@@ -208,6 +210,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         }
     } else if (record_.error.empty()) {
         record_.error = ending.error().message;
+        record_.cancelled = gone_ && ending.error().code == ErrorCode::kCancelled;
         const ApiError error = ErrorOf(ending.error());
         if (stream_) {
             std::string out;

@@ -36,6 +36,7 @@ struct AnswerPlan {
     bool begins_in_reasoning = false;
     bool stream = false;
     bool one_call = false;               // the answer ends with its first tool call
+    int64_t n = 1;                       // choices of a prompt
     std::string tenant{};                // whose constraints it uses
     Headers headers{};                   // of the answer, besides its type
     std::string prompt_name = "prompt";  // what a prompt that is too long came as
@@ -44,7 +45,10 @@ struct AnswerPlan {
 // What became of a request: for metrics and logs.
 struct AnswerRecord {
     std::string request_id;
-    std::string error;  // empty: it was answered
+    std::string error;        // empty: it was answered
+    bool cancelled = false;   // the error is that its client has left
+    int64_t n = 1;            // answers that were asked for, to each prompt
+    int64_t max_tokens = -1;  // of each of them; -1: to the end of the context
     Usage usage;
     std::vector<engine::Ending> endings;
     std::vector<float> gaps_s;  // between tokens of an answer

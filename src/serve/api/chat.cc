@@ -335,6 +335,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     ChoicePlan choice;
     choice.request = std::move(request);
     if (auto error = Constrain(conversation, prompt, served, plan, choice)) return error;
+    plan.n = n;
     for (int64_t i = 0; i < n; ++i) {
         plan.choices.push_back(choice);
         plan.choices.back().counts_prompt = i == 0;

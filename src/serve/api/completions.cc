@@ -97,6 +97,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     }
     plan.dialect =
         std::make_unique<CompletionDialect>(served, request.adapter, usage, request.logprobs >= 0);
+    plan.n = n;
     for (Prompt& prompt : prompts) {
         for (int64_t i = 0; i < n; ++i) {
             ChoicePlan choice;
