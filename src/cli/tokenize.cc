@@ -7,12 +7,16 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "model_files/hf/folder.h"
 #include "model_files/read_tokenizer.h"
+#include "tokenizer/open.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr const char* kTokenizeFooter =
+    "MODEL needs no weights: a folder with a tokenizer.json alone will do, and so will a GGUF file "
+    "with the\nvocabulary alone.\n\n"
     "Examples:\n"
     "  weft tokenize model.gguf --text \"Hello world\"\n"
     "  weft tokenize model.gguf --file text.txt --no-bos --json";
@@ -23,6 +27,13 @@ struct TokenizeFlags {
     Option text_option;
 };
 
+// Of a file or a folder; weights need not be there.
+Result<std::unique_ptr<tokenizer::Tokenizer>> TokenizerOf(const std::string& model) {
+    if (model_files::hf::IsFolder(model)) return tokenizer::OpenTokenizerFolder(model);
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(model));
+    return model_files::LoadTokenizer(*source);
+}
+
 Status RunTokenizeCommand(TokenizeFlags& flags) {
     const bool has_text = flags.text_option.given();
     if (has_text == !flags.file.empty()) {
@@ -31,8 +42,7 @@ Status RunTokenizeCommand(TokenizeFlags& flags) {
     if (!has_text) {
         WEFT_ASSIGN(flags.text, ReadTextFile(flags.file));
     }
-    WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.model));
-    WEFT_ASSIGN(const auto tokenizer, model_files::LoadTokenizer(*source));
+    WEFT_ASSIGN(const auto tokenizer, TokenizerOf(flags.model));
     const std::vector<int32_t> ids = tokenizer->Encode(
         flags.text, {.add_special = !flags.no_bos, .parse_special = !flags.no_special});
     Json pieces = Json::array();

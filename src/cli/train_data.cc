@@ -34,8 +34,12 @@ Status Inspect(const InspectFlags& flags) {
     WEFT_ASSIGN(const auto source, model_files::hf::LacksWeights(flags.model)
                                        ? model_files::hf::OpenScratch(flags.model, 0)
                                        : model_files::OpenModel(flags.model));
-    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
-    WEFT_ASSIGN(const train::OpenedData data, train::OpenData(*source, flags.data, hyper.vocab));
+    int64_t rows = 0;
+    if (!source->tensors().empty()) {  // else it is a vocabulary alone
+        WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+        rows = hyper.vocab;
+    }
+    WEFT_ASSIGN(const train::OpenedData data, train::OpenData(*source, flags.data, rows));
     train::InspectOptions options;
     options.loader = data.loader;
     options.show = flags.show;

@@ -142,7 +142,9 @@ Result<Verdict> Engine::Draw(Active& active, const LogitsRow& logits, size_t pla
         return Verdict{token == guess, token};
     }
     auto& matcher = active.request.matcher;
-    allowed_.resize((logits.size() + 31) / 32);
+    // A vocabulary may be larger than the embedding: tokens that were added to it alone.
+    const auto words = static_cast<size_t>(tokenizer().vocab_size());
+    allowed_.resize((std::max(logits.size(), words) + 31) / 32);
     uint64_t steps = 0;
     const bool alone = active_.size() == 1;  // then nobody waits for it
     const Status made = matcher->Allowed(allowed_, &steps);

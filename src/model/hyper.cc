@@ -209,6 +209,12 @@ Status CheckType(const model_files::ModelSource& source) {
 
 Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     Hyper hyper;
+    if (source.tensors().empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: a vocabulary without weights: 'weft tokenize' takes it, but nothing "
+                         "can be computed with it. Give the model's own file",
+                         source.name());
+    }
     const model_files::Metadata& meta = source.meta();
     WEFT_TRY(CheckType(source));
     WEFT_ASSIGN(hyper.architecture, meta.String("general.architecture"));

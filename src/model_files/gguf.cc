@@ -140,10 +140,15 @@ Result<std::vector<TensorInfo>> MergeTensors(std::vector<OpenedPart>& parts) {
 Result<Gguf> Gguf::Open(const std::string& path, ReadPlan* plan) {
     WEFT_ASSIGN(std::vector<OpenedPart> opened, OpenParts(path, plan));
     WEFT_ASSIGN(std::vector<TensorInfo> tensors, MergeTensors(opened));
-    if (tensors.empty()) {
-        return MakeError(ErrorCode::kCorrupt, "{}: the file holds no tensors", path);
-    }
     const GgufHeader& first = opened[0].header;
+    // A vocabulary alone is a file, too: what needs weights says that there are none.
+    const auto of_tokenizer = [](const MetaEntry& entry) {
+        return entry.key.starts_with("tokenizer.");
+    };
+    if (tensors.empty() && std::ranges::none_of(first.entries, of_tokenizer)) {
+        return MakeError(ErrorCode::kCorrupt, "{}: the file holds neither tensors nor a tokenizer",
+                         path);
+    }
     std::vector<MetaEntry> entries = first.entries;
     const uint32_t version = first.version;
     const uint64_t alignment = first.alignment;

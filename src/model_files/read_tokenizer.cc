@@ -83,7 +83,22 @@ Status ReadUnigram(const Metadata& meta, tokenizer::TokenizerData& data) {
     return {};
 }
 
+// What files say that were written without one.
+bool IsNoTokenizer(std::string_view model) {
+    return model == "none" || model == "no_vocab";
+}
+
 }  // namespace
+
+bool HasTokenizer(const ModelSource& source) {
+    if (!source.folder().empty()) {
+        const auto file = tokenizer::FindTokenizerFile(source.folder());
+        return file.ok() || file.error().code != ErrorCode::kNotFound;
+    }
+    const auto model = source.meta().String(Key("model"));
+    if (!model.ok()) return model.error().code != ErrorCode::kNotFound;
+    return !IsNoTokenizer(*model);
+}
 
 Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta) {
     tokenizer::TokenizerData data;
@@ -98,6 +113,11 @@ Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta) {
 
 Result<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizer(const ModelSource& source) {
     if (!source.folder().empty()) return tokenizer::OpenTokenizerFolder(source.folder());
+    if (!HasTokenizer(source)) {
+        return MakeError(ErrorCode::kNotFound,
+                         "{}: the model has no tokenizer, so there is no text for it, in or out",
+                         source.name());
+    }
     WEFT_ASSIGN(tokenizer::TokenizerData data, ReadTokenizer(source.meta()));
     auto made = tokenizer::Tokenizer::Make(std::move(data));
     if (made.ok()) return made;

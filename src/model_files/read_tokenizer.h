@@ -14,6 +14,9 @@
 
 namespace weft::model_files {
 
+// Whether there is one, of whatever kind: a model may be numbers alone.
+bool HasTokenizer(const ModelSource& source);
+
 // kNotFound: no tokenizer in the metadata. kCorrupt: values of a wrong type or out of range.
 Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta);
 

@@ -66,6 +66,11 @@ class Planner {
 };
 
 Status Planner::ReadFacts() {
+    if (source_.tensors().empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: a vocabulary without weights: there is nothing to quantize",
+                         source_.name());
+    }
     WEFT_ASSIGN(facts_.layers, Hyper(source_, "block_count", 0));
     WEFT_ASSIGN(facts_.experts, Hyper(source_, "expert_count", 0));
     WEFT_ASSIGN(const int64_t heads, Hyper(source_, "attention.head_count", 1));

@@ -12,6 +12,7 @@
 
 #include "base/output_file.h"
 #include "model_files/gguf_writer.h"
+#include "model_files/read_tokenizer.h"
 #include "model_files/write_tokenizer.h"
 #include "tensor/encode.h"
 #include "tokenizer/for_gguf.h"
@@ -42,6 +43,10 @@ void WriteMetadata(const model_files::ModelSource& source, const QuantizePlan& p
 Status WriteFolderTokenizer(const model_files::ModelSource& source,
                             model_files::GgufWriter& writer) {
     if (source.folder().empty()) return {};
+    if (!model_files::HasTokenizer(source)) {
+        writer.String("tokenizer.ggml.model", "none");
+        return {};
+    }
     WEFT_ASSIGN(const model_files::TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
     WEFT_ASSIGN(const tokenizer::TokenizerData data,
                 tokenizer::TokenizerForGguf(source.folder(), embedding->rows));

@@ -274,8 +274,7 @@ class Run {
         if (job_.sample.prompts.empty()) return {};
         if (data.tokenizer == nullptr) {
             return MakeError(ErrorCode::kUsage,
-                             "--sample with --data {}: random tokens have no tokenizer to read "
-                             "prompts with",
+                             "--sample with --data {}: there is no tokenizer to read prompts with",
                              job_.data.data);
         }
         WEFT_ASSIGN(sampler_, TextSampler::Make(job_.sample, *data.tokenizer, hyper.vocab,

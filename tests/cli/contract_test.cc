@@ -214,6 +214,46 @@ TEST_F(Contract, Tokenize) {
     EXPECT_EQ(file["pieces"], json({"hell", "o"}));
 }
 
+// llama.cpp's ggml-vocab-*.gguf: metadata and no tensors.
+TEST_F(Contract, AVocabularyAlone) {
+    model_files::GgufWriter writer;
+    writer.String("general.architecture", "llama");
+    writer.U32("llama.context_length", 128);
+    WriteVocabulary(writer, 300);
+    const std::string words = dir_ / "words.gguf";
+    ASSERT_TRUE(WriteFile(words, writer.File()).ok());
+    const json j = RunWeft({"tokenize", words, "--text", "the<|im_end|>", "--json"}).Json();
+    EXPECT_EQ(j["pieces"], json({"t", "he", "<|im_end|>"}));
+    EXPECT_EQ(RunWeft({"inspect", words, "--json"}).Json()["tensors"], json::array());
+    std::ofstream(dir_ / "data.jsonl") << R"({"text": "the hello"})"
+                                       << "\n";
+    const json data =
+        RunWeft({"train", "data", "inspect", words, "--data", dir_ / "data.jsonl", "--json"})
+            .Json();
+    EXPECT_EQ(data["train"]["usable"], 1);
+    const Words text = {"-p", "a", "-n", "1"};
+    ExpectRefused(Words{"run", words} + text, 1, {words, "without weights", "weft tokenize"});
+    ExpectRefused({"serve", words, "--port", "0"}, 1, {words, "without weights"});
+    ExpectRefused({"bench", words}, 1, {words, "without weights"});
+    ExpectRefused({"quantize", words, dir_ / "out.gguf", "Q8_0"}, 1, {words, "without weights"});
+    ExpectRefused({"train", words, "--data", dir_ / "data.jsonl", "--steps", "1", "--no-output"}, 1,
+                  {words, "without weights"});
+}
+
+// Embeddings are padded: ids between the tokenizer's size and theirs are ids like others, which
+// stand for no text.
+TEST_F(Contract, RowsBeyondTheTokenizer) {
+    const std::string padded = dir_ / "padded.gguf";
+    WriteTinyGguf(padded, {.hyper = OddHyper(), .dtype = DType::kQ8_0, .vocabulary = 262});
+    const Ran ran = RunWeft({"run", padded, "-p", "hello", "-n", "400", "--ignore-eos", "-t", "1",
+                             "--temp", "50", "--seed", "3", "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const auto tokens = ran.Json()["tokens"].get<std::vector<int>>();
+    EXPECT_EQ(tokens.size(), 400u);
+    // (Of 267 rows each is as likely as any other, at that temperature.)
+    EXPECT_GT(*std::ranges::max_element(tokens), 263);
+}
+
 TEST_F(Contract, Perplexity) {
     std::ofstream text(dir_ / "text.txt");
     for (int i = 0; i < 60; ++i) text << "the hello number " << i * i << " is here. ";

@@ -49,8 +49,8 @@ class ScratchCli : public testing::Test {
     }
     Ran Train(const Words& more) const {
         return RunTrain(Words{"train", folder_, "--data", data_, "--prompt-type", "5", "--seq-len",
-                             "32", "--json", "--lr", "1e-2", "--dtype", "f32", "-t", "1"} +
-                       more);
+                              "32", "--json", "--lr", "1e-2", "--dtype", "f32", "-t", "1"} +
+                        more);
     }
     // Losses and norms of a run that went well.
     std::vector<double> Curve(const Words& more) const {
@@ -113,6 +113,62 @@ TEST_F(ScratchCli, GoesOnFromACheckpointAndRuns) {
     EXPECT_NE(ran.status, 0);
 }
 
+// A model of no words: trained on ids, with checkpoints and results in both formats.
+TEST_F(ScratchCli, WithoutATokenizerTokenIdsAreLearnt) {
+    fs::remove(folder_ + "/tokenizer.json");
+    fs::remove(folder_ + "/tokenizer_config.json");
+    const auto write = [&](const json& last) {
+        std::ofstream data(data_);
+        for (int i = 0; i < 30; ++i) {
+            data << json{{"input_ids", {i, i + 1, i + 2, 575}},
+                         {"labels", {-100, i + 1, i + 2, 575}}}
+                 << "\n";
+        }
+        data << last << "\n";
+    };
+    write({{"tokens", {1, 2, 3}}});
+    const std::string whole = dir_ / "whole", parts = dir_ / "parts";
+    const auto all = Curve({"--steps", "4", "--output-dir", whole});
+    ASSERT_EQ(all.size(), 8u);
+    const Words words = {"--output-dir", parts, "--save-every", "2"};
+    ASSERT_EQ(Curve(words + Words{"--steps", "2"}).size(), 4u);
+    const Words again = {"--steps", "4", "--resume", "auto", "--save-format", "hf"};
+    EXPECT_EQ(Curve(words + again), std::vector<double>(all.begin() + 4, all.end()));
+    // The result is trained on, whichever format it has; that it speaks no language is said.
+    for (const std::string& model : {whole + "/model.gguf", parts + "/model"}) {
+        const Ran more = RunTrain({"train", model, "--data", data_, "--seq-len", "32", "--json",
+                                   "--steps", "1", "--lr", "1e-3", "--dtype", "f32", "-t", "1"});
+        EXPECT_EQ(more.status, 0) << more.err;
+        const Ran run = RunWeft({"run", model, "-p", "a", "-n", "1"});
+        EXPECT_NE(run.status, 0);
+        EXPECT_NE(run.err.find("no tokenizer"), std::string::npos) << run.err;
+    }
+    const auto refused = [&](const json& last, const Words& expected) {
+        write(last);
+        const Ran ran = Train({"--from-scratch", "--steps", "20"});
+        EXPECT_NE(ran.status, 0);
+        for (const std::string& word : expected) {
+            EXPECT_NE(ran.err.find(word), std::string::npos) << word << ": " << ran.err;
+        }
+    };
+    refused({{"text", "words"}}, {"line 31", "no tokenizer", "tokenizer.json", "input_ids"});
+    refused({{"input_ids", {1, 576}}}, {"line 31", "token 576", "rows 0 to 575"});
+}
+
+// The abacus has 576 tokens: an embedding of 600 rows has 24 that no text becomes.
+TEST_F(ScratchCli, RowsBeyondTheTokenizerAreLearnt) {
+    json config = json::parse(std::ifstream(folder_ + "/config.json"));
+    config["vocab_size"] = 600;
+    std::ofstream(folder_ + "/config.json") << config;
+    std::ofstream(data_) << R"({"input_ids": [1, 2, 599, 599]})"
+                         << "\n";
+    EXPECT_EQ(Curve({"--steps", "2"}).size(), 4u);
+    std::ofstream(data_) << R"({"input_ids": [1, 2, 600]})"
+                         << "\n";
+    const Ran ran = Train({"--from-scratch", "--steps", "1"});
+    EXPECT_NE(ran.err.find("token 600"), std::string::npos) << ran.err;
+}
+
 TEST_F(ScratchCli, AScheduleMayBeLongerThanTheRun) {
     const auto whole = Curve({"--steps", "4", "--schedule", "cosine"});
     const auto begun = Curve({"--steps", "3", "--schedule", "cosine", "--schedule-steps", "4"});
@@ -130,7 +186,7 @@ TEST_F(ScratchCli, SaysWhatIsWrong) {
     said({}, "--from-scratch");
     said({"--from-scratch", "--lora", "4"}, "--lora with --from-scratch");
     fs::remove(folder_ + "/tokenizer.json");
-    said({"--from-scratch"}, "tokenizer");
+    said({"--from-scratch"}, "no tokenizer");
     fs::remove(folder_ + "/config.json");
     said({"--from-scratch"}, "config.json");
     folder_ = data_;

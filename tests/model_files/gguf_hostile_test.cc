@@ -219,7 +219,8 @@ TEST(GgufHostile, FilesThatAreNone) {
     ASSERT_TRUE(WriteFile(dir / "empty.gguf", {}).ok());
     EXPECT_NE(Gguf::Open(dir / "empty.gguf").error().message.find("empty.gguf"), std::string::npos);
     ASSERT_TRUE(WriteFile(dir / "none.gguf", GgufWriter().File()).ok());
-    EXPECT_NE(Gguf::Open(dir / "none.gguf").error().message.find("no tensors"), std::string::npos);
+    EXPECT_NE(Gguf::Open(dir / "none.gguf").error().message.find("neither tensors"),
+              std::string::npos);
 }
 
 // A file that shrinks after it was opened: an error, not a SIGBUS.

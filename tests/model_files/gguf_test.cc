@@ -38,6 +38,20 @@ Result<Gguf> WriteAndOpen(const GgufWriter& writer, const std::string& path) {
     return Gguf::Open(path);
 }
 
+TEST(Gguf, AVocabularyAloneIsAFile) {
+    TempDir dir;
+    GgufWriter writer;
+    writer.String("general.architecture", "llama");
+    const auto empty = WriteAndOpen(writer, dir / "empty.gguf");
+    ASSERT_FALSE(empty.ok());
+    EXPECT_NE(empty.error().message.find("neither tensors nor a tokenizer"), std::string::npos);
+    writer.String("tokenizer.ggml.model", "gpt2");
+    const auto words = WriteAndOpen(writer, dir / "words.gguf");
+    ASSERT_TRUE(words.ok()) << words.error().message;
+    EXPECT_TRUE(words->tensors().empty());
+    EXPECT_TRUE(words->Fingerprint().ok());
+}
+
 TEST(Gguf, GetsMetadataOfEveryType) {
     TempDir dir;
     for (uint32_t version : {2u, 3u}) {

@@ -29,6 +29,7 @@ struct TinyFile {
     std::vector<bool> windowed{};  // attention.sliding_window_pattern; empty: none
     std::string architecture{};    // as the file says it; empty: hyper's
     TinyForm form{};
+    int64_t vocabulary = 0;  // tokens of the tokenizer; 0: as many as the embedding has rows
 };
 
 // Nine query heads over three KV heads of 32 dims, nothing a power of two but what K-quants need.
@@ -188,7 +189,7 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
         writer.Raw(name + ".attention.sliding_window_pattern", model_files::MetaType::kArray,
                    array);
     }
-    WriteVocabulary(writer, h.vocab);
+    WriteVocabulary(writer, file.vocabulary > 0 ? file.vocabulary : h.vocab);
     const TinySource source(h, std::nullopt, file.form);
     for (const model_files::TensorInfo& info : source.tensors()) {
         const TinyTensor& tensor = source.data().at(info.name);

@@ -50,6 +50,58 @@ TEST(Record, PairsTextsAndTokens) {
     EXPECT_EQ(Marked(R"({"tokens": [65, 66, 67], "loss": [0, 1, 0]})"), "A[B]C");
 }
 
+TEST(Record, InputIdsAndLabels) {
+    EXPECT_EQ(Marked(R"({"input_ids": [65, 66, 258]})"), "[AB<|im_end|>]");
+    EXPECT_EQ(Marked(R"({"input_ids": [65, 66, 67], "labels": [-100, 66, -100]})"), "A[B]C");
+    EXPECT_EQ(Marked(R"({"input_ids": [0, 65, 66, 67, 0, 0], "labels": [-100, -100, 66, 67, -100,
+                         -100], "attention_mask": [0, 1, 1, 1, 0, 0]})"),
+              "A[BC]");
+    const auto refused = [](std::string_view record, const char* words) {
+        EXPECT_NE(Marked(record).find(words), std::string::npos) << Marked(record);
+    };
+    refused(R"({"input_ids": [65, 66], "labels": [66, -100]})",
+            "'labels'[0] is 66, 'input_ids'[0]");
+    refused(R"({"input_ids": [65, 66], "labels": [65, -7]})", "'labels'[1] is -7");
+    refused(R"({"input_ids": [65, 66], "labels": [65]})", "'labels' is no list of 2");
+    refused(R"({"input_ids": [65, -1]})", "'input_ids' holds -1");
+    refused(R"({"input_ids": "AB"})", "'input_ids' is string");
+    refused(R"({"input_ids": [65, 66, 67], "attention_mask": [1, 0, 1]})", "0 between ones");
+    refused(R"({"input_ids": [65, 66, 67], "attention_mask": [0, 0, 0]})", "0 tokens");
+}
+
+// Embeddings have rows beyond the tokenizer's tokens: ids of these are ids like others.
+TEST(Record, IdsReachToTheLastRow) {
+    const auto padded = Must(Encoder::Make(Bytes(), nullptr, 1, 300));
+    const auto sample = Must(padded.Encode(Must(ParseRecord(R"({"input_ids": [65, 299]})"))));
+    EXPECT_EQ(sample.tokens, (std::vector<int32_t>{65, 299}));
+    const auto above = padded.Encode(Must(ParseRecord(R"({"input_ids": [65, 300]})")));
+    EXPECT_NE(above.error().message.find("token 300; the model's embedding has rows 0 to 299"),
+              std::string::npos)
+        << above.error().message;
+    // A tokenizer whose tokens the embedding has no rows for: no text of theirs is learnt.
+    const auto small = Must(Encoder::Make(Bytes(), nullptr, 1, 256));
+    const auto text = small.Encode(Must(ParseRecord(R"({"text": "a"})")));  // ends with token 256
+    EXPECT_EQ(text.error().code, ErrorCode::kCorrupt);
+    EXPECT_NE(text.error().message.find("token 256"), std::string::npos) << text.error().message;
+}
+
+TEST(Record, WithoutATokenizerIdsAlone) {
+    const Encoder encoder = Encoder::OfIds(100);
+    const auto sample =
+        Must(encoder.Encode(Must(ParseRecord(R"({"input_ids": [1, 99], "labels": [-100, 99]})"))));
+    EXPECT_EQ(sample.tokens, (std::vector<int32_t>{1, 99}));
+    EXPECT_EQ(sample.loss, (std::vector<uint8_t>{0, 1}));
+    EXPECT_FALSE(encoder.Encode(Must(ParseRecord(R"({"tokens": [1, 100]})"))).ok());
+    for (const char* record : {R"({"text": "a"})", R"({"prompt": "a", "completion": "b"})",
+                               R"({"question": "a", "answer": "b"})",
+                               R"({"messages": [{"role": "user", "content": "q"}]})"}) {
+        const auto refused = encoder.Encode(Must(ParseRecord(record)));
+        ASSERT_FALSE(refused.ok()) << record;
+        EXPECT_NE(refused.error().message.find("no tokenizer"), std::string::npos);
+        EXPECT_NE(refused.error().message.find("input_ids"), std::string::npos);
+    }
+}
+
 TEST(Record, ChatLearnsTheAssistantsTurnsToTheirEnd) {
     EXPECT_EQ(Marked(R"({"messages": [
                 {"role": "system", "content": "S"}, {"role": "user", "content": "U"},

@@ -327,7 +327,7 @@ Status CopyCompanions(const std::string& from, const std::string& to) {
 
 Status WriteMadeTokenizer(const ModelSource& source, const std::string& folder) {
     const Metadata& meta = source.meta();
-    if (!meta.Has("tokenizer.ggml.model")) return {};
+    if (!HasTokenizer(source)) return {};
     WEFT_ASSIGN(const tokenizer::TokenizerData data, ReadTokenizer(meta));
     WEFT_ASSIGN(const std::string tokenizer, tokenizer::TokenizerJson(data));
     WEFT_ASSIGN(const std::string chat, meta.StringOr("tokenizer.chat_template", ""));

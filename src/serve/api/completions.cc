@@ -161,10 +161,14 @@ std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json&
     }
     if (fields.error()) return fields.error();
     const std::vector<int32_t> tokens = Ids(list);
-    const int32_t vocab = served.tokenizer().vocab_size();
-    for (const int32_t token : tokens) {
-        if (token >= 0 && token < vocab) continue;
-        return ApiError{400, fmt::format("A token is not in the vocabulary (0 to {}).", vocab - 1),
+    // The embedding may have more rows than the tokenizer has tokens: those stand for nothing.
+    const int64_t vocab =
+        std::max<int64_t>(served.engine->hyper().vocab, served.tokenizer().vocab_size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        if (tokens[i] >= 0 && tokens[i] < vocab) continue;
+        return ApiError{400,
+                        fmt::format("Token {} is not in the vocabulary (0 to {}).",
+                                    list.at(i).dump(), vocab - 1),
                         "tokens", "invalid_value"};
     }
     answer = {{"prompt", served.tokenizer().Decode(tokens, false)}};

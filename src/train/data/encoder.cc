@@ -54,16 +54,28 @@ std::string PromptText(const QuestionRecord& record, int prompt_type) {
 }
 
 Result<Encoder> Encoder::Make(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat,
-                              int prompt_type) {
+                              int prompt_type, int64_t rows) {
     if (prompt_type < 0 || prompt_type >= kPromptTypes) {
         return MakeError(ErrorCode::kUsage, "prompt type {}; expected 0 to {}", prompt_type,
                          kPromptTypes - 1);
     }
-    return Encoder(tokenizer, chat, prompt_type);
+    const int64_t count = rows > 0 ? rows : tokenizer.vocab_size();
+    return Encoder(&tokenizer, chat, prompt_type, static_cast<int32_t>(count));
+}
+
+Encoder Encoder::OfIds(int64_t rows) {
+    return Encoder(nullptr, nullptr, 0, static_cast<int32_t>(rows));
 }
 
 Result<Sample> Encoder::Encode(const Record& record) const {
+    if (tokenizer_ == nullptr && !std::holds_alternative<TokensRecord>(record)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "the record is text, but the model has no tokenizer. Put the "
+                         "tokenizer.json that belongs to it into the model's folder, or give "
+                         "token ids: {{\"input_ids\": [...]}}");
+    }
     WEFT_ASSIGN(Sample sample, std::visit([&](const auto& each) { return Of(each); }, record));
+    WEFT_TRY(CheckIds(sample));
     if (sample.tokens.size() < 2) {
         return MakeError(ErrorCode::kCorrupt, "{} tokens; a sample has two at least",
                          sample.tokens.size());
@@ -93,13 +105,16 @@ Result<Sample> Encoder::Pair(std::string prompt, const std::string& completion) 
     return sample;
 }
 
-Result<Sample> Encoder::Of(const TokensRecord& record) const {
-    for (const int32_t id : record.tokens) {
-        if (id < 0 || id >= vocab_size()) {
-            return MakeError(ErrorCode::kCorrupt, "token {}; the vocabulary has 0 to {}", id,
-                             vocab_size() - 1);
-        }
+Status Encoder::CheckIds(const Sample& sample) const {
+    for (const int32_t id : sample.tokens) {
+        if (id >= 0 && id < rows_) continue;
+        return MakeError(ErrorCode::kCorrupt, "token {}; the model's embedding has rows 0 to {}",
+                         id, rows_ - 1);
     }
+    return {};
+}
+
+Result<Sample> Encoder::Of(const TokensRecord& record) const {
     Sample sample{record.tokens, record.loss};
     sample.loss.resize(sample.tokens.size(), 1);
     return sample;

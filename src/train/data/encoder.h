@@ -21,9 +21,12 @@
 // prompt alone, so a token that spans the border is learnt. No text of a record ever becomes a
 // control token; bos goes in front where the model wants one.
 //
-// Errors, without the place: kCorrupt: an empty or too long sample, ids out of the vocabulary;
-// kUnsupported: a conversation without a template, or one whose turns can't be told apart; those of
-// the template.
+// A model without a tokenizer is trained on tokens alone. Ids from the tokenizer's size up to the
+// rows of the embedding are ids like others: embeddings are padded.
+//
+// Errors, without the place: kCorrupt: an empty or too long sample, ids that the embedding has no
+// row for; kUnsupported: text without a tokenizer, a conversation without a template, or one whose
+// turns can't be told apart; those of the template.
 // Thread: an Encoder never changes. It borrows tokenizer and chat, which must outlive it.
 #pragma once
 
@@ -49,17 +52,21 @@ inline constexpr size_t kMostMessages = 512;
 
 class Encoder {
   public:
-    // chat: null where the model has no template. kUsage: no such prompt_type.
+    // chat: null where the model has no template. rows: of the model's embedding; 0: as many as
+    // the tokenizer has tokens. kUsage: no such prompt_type.
     static Result<Encoder> Make(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat,
-                                int prompt_type);
+                                int prompt_type, int64_t rows = 0);
+    // Without a tokenizer: records of tokens alone.
+    static Encoder OfIds(int64_t rows);
 
     Result<Sample> Encode(const Record& record) const;
-    int32_t vocab_size() const { return tokenizer_->vocab_size(); }
-    const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
+    // Ids are below.
+    int32_t vocab_size() const { return rows_; }
 
   private:
-    Encoder(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat, int prompt_type)
-        : tokenizer_(&tokenizer), chat_(chat), prompt_type_(prompt_type) {}
+    Encoder(const tokenizer::Tokenizer* tokenizer, const chat::Chat* chat, int prompt_type,
+            int32_t rows)
+        : tokenizer_(tokenizer), chat_(chat), prompt_type_(prompt_type), rows_(rows) {}
 
     Result<Sample> Of(const TokensRecord& record) const;
     Result<Sample> Of(const ChatRecord& record) const;
@@ -71,11 +78,13 @@ class Encoder {
                               bool asks) const;
     Status MarkTurn(const ChatRecord& record, size_t turn, const chat::Text& whole,
                     Sample& sample) const;
+    Status CheckIds(const Sample& sample) const;
     std::vector<int32_t> Plain(std::string_view text) const;
 
-    const tokenizer::Tokenizer* tokenizer_;
+    const tokenizer::Tokenizer* tokenizer_;  // null: there is none
     const chat::Chat* chat_;
     int prompt_type_;
+    int32_t rows_;
 };
 
 // The text of a question record up to the answer, by templates 0 to 4.

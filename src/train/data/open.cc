@@ -15,15 +15,19 @@ Result<LongSamples> LongSamplesOf(const std::string& word) {
 }
 
 Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
-                                         const DataOptions& options, int prompt_type,
+                                         const DataOptions& options, int prompt_type, int64_t rows,
                                          OpenedData& opened) {
+    if (!model_files::HasTokenizer(source)) {
+        if (rows == 0) return MakeError(ErrorCode::kNotFound, "{}: no tokenizer", source.name());
+        return DataSet::Open(options, Encoder::OfIds(rows));
+    }
     WEFT_ASSIGN(opened.tokenizer, model_files::LoadTokenizer(source));
     // A model without a template is an error only for data that needs one.
     auto chat = chat::Chat::Load(source.meta(), *opened.tokenizer);
     if (chat.ok()) opened.chat = std::make_unique<chat::Chat>(std::move(chat).value());
     if (!chat.ok() && prompt_type == 5) return chat.error();
     WEFT_ASSIGN(const auto encoder,
-                Encoder::Make(*opened.tokenizer, opened.chat.get(), prompt_type));
+                Encoder::Make(*opened.tokenizer, opened.chat.get(), prompt_type, rows));
     return DataSet::Open(options, encoder);
 }
 
@@ -40,7 +44,7 @@ Result<OpenedData> OpenData(const model_files::ModelSource& source, const DataWo
     if (words.data.starts_with("synthetic:")) {
         WEFT_ASSIGN(opened.set, DataSet::RandomTokens(options, static_cast<int32_t>(vocab)));
     } else {
-        WEFT_ASSIGN(opened.set, OpenSet(source, options, words.prompt_type, opened));
+        WEFT_ASSIGN(opened.set, OpenSet(source, options, words.prompt_type, vocab, opened));
     }
     opened.loader.sequence = words.sequence;
     opened.loader.pack = words.pack;

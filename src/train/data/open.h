@@ -25,13 +25,14 @@ struct DataWords {
 
 // A data set with the tokenizer and the template that it is read with.
 struct OpenedData {
-    std::unique_ptr<tokenizer::Tokenizer> tokenizer;
-    std::unique_ptr<chat::Chat> chat;  // null where the model has no template
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null where the model has none
+    std::unique_ptr<chat::Chat> chat;                 // null where the model has no template
     std::unique_ptr<DataSet> set;
     LoaderOptions loader;  // what the words say; ranks and batch are the caller's
 };
 
-// source: the model's. vocab: its own, which random tokens need no tokenizer for. Errors: kUsage
+// source: the model's. vocab: rows of its embedding, which all ids are below; 0: it is a vocabulary
+// alone. Random tokens need no tokenizer, and neither do records of token ids. Errors: kUsage
 // (a word), those of the tokenizer and of the data.
 Result<OpenedData> OpenData(const model_files::ModelSource& source, const DataWords& words,
                             int64_t vocab);

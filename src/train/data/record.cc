@@ -1,7 +1,9 @@
 #include "train/data/record.h"
 
+#include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <span>
 #include <utility>
 
 #include "base/json.h"
@@ -75,29 +77,90 @@ Result<std::string> ContextOf(const Json& record) {
     return value->get<std::string>();
 }
 
-Result<Record> ParseTokens(const Json& record) {
-    const Json& ids = record.at("tokens");
-    if (!ids.is_array()) return WrongType("tokens", "a list of token ids", ids);
-    TokensRecord made;
-    made.tokens.reserve(ids.size());
+Result<std::vector<int32_t>> IdsOf(const Json& record, const char* key) {
+    const Json& ids = record.at(key);
+    if (!ids.is_array()) return WrongType(key, "a list of token ids", ids);
+    std::vector<int32_t> made;
+    made.reserve(ids.size());
     for (const Json& id : ids) {
         if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
-            return MakeError(ErrorCode::kCorrupt, "'tokens' holds {}; expected token ids",
+            return MakeError(ErrorCode::kCorrupt, "'{}' holds {}; expected token ids", key,
                              model_files::hf::Shown(id.dump(-1, ' ', true)));
         }
-        made.tokens.push_back(id.get<int32_t>());
+        made.push_back(id.get<int32_t>());
     }
-    const Json* loss = Find(record, {"loss"});
-    if (loss == nullptr) return Record(std::move(made));
-    if (!loss->is_array() || loss->size() != ids.size()) {
-        return MakeError(ErrorCode::kCorrupt, "'loss' is no list of {} numbers, one a token",
+    return made;
+}
+
+// Zeros and ones, one a token; empty where the key is not there.
+Result<std::vector<uint8_t>> MaskOf(const Json& record, const char* key, size_t count) {
+    std::vector<uint8_t> mask;
+    const Json* list = Find(record, {key});
+    if (list == nullptr) return mask;
+    if (!list->is_array() || list->size() != count) {
+        return MakeError(ErrorCode::kCorrupt, "'{}' is no list of {} numbers, one a token", key,
+                         count);
+    }
+    for (const Json& each : *list) {
+        const bool fits = each.is_number_unsigned() && each.get<uint64_t>() <= 1;
+        if (!fits) return WrongType(key, "a list of 0 and 1", each);
+        mask.push_back(each.get<uint8_t>());
+    }
+    return mask;
+}
+
+Result<Record> ParseTokens(const Json& record) {
+    TokensRecord made;
+    WEFT_ASSIGN(made.tokens, IdsOf(record, "tokens"));
+    WEFT_ASSIGN(made.loss, MaskOf(record, "loss", made.tokens.size()));
+    return Record(std::move(made));
+}
+
+// What is learnt, by labels that stand at the places of their own ids.
+Result<std::vector<uint8_t>> LossOfLabels(const Json& record, std::span<const int32_t> ids) {
+    std::vector<uint8_t> loss;
+    const Json* labels = Find(record, {"labels"});
+    if (labels == nullptr) return loss;
+    if (!labels->is_array() || labels->size() != ids.size()) {
+        return MakeError(ErrorCode::kCorrupt, "'labels' is no list of {} numbers, one a token",
                          ids.size());
     }
-    for (const Json& each : *loss) {
-        const bool fits = each.is_number_unsigned() && each.get<uint64_t>() <= 1;
-        if (!fits) return WrongType("loss", "a list of 0 and 1", each);
-        made.loss.push_back(each.get<uint8_t>());
+    for (size_t i = 0; i < ids.size(); ++i) {
+        const Json& label = (*labels)[i];
+        const bool ignored = label.is_number_integer() && label == -100;
+        if (!ignored && !(label.is_number_unsigned() && label == ids[i])) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "'labels'[{}] is {}, 'input_ids'[{}] is {}; expected the same, or "
+                             "-100 where nothing is learnt (labels are not shifted)",
+                             i, model_files::hf::Shown(label.dump(-1, ' ', true)), i, ids[i]);
+        }
+        loss.push_back(ignored ? 0 : 1);
     }
+    return loss;
+}
+
+Result<Record> ParseInputIds(const Json& record) {
+    TokensRecord made;
+    WEFT_ASSIGN(made.tokens, IdsOf(record, "input_ids"));
+    WEFT_ASSIGN(made.loss, LossOfLabels(record, made.tokens));
+    WEFT_ASSIGN(const auto seen, MaskOf(record, "attention_mask", made.tokens.size()));
+    if (seen.empty()) return Record(std::move(made));
+    const auto begin = std::ranges::find(seen, 1) - seen.begin();
+    const auto end = std::ranges::find(seen.rbegin(), seen.rend(), 1).base() - seen.begin();
+    const auto kept = std::span(seen).subspan(static_cast<size_t>(begin));
+    if (begin < end && std::ranges::count(kept, 1) != end - begin) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "'attention_mask' has a 0 between ones; expected padding at the ends "
+                         "alone");
+    }
+    const auto cut = [&](auto& list) {
+        if (list.empty()) return;
+        list.erase(list.begin() + std::max(begin, end), list.end());
+        list.erase(list.begin(), list.begin() + std::min(begin, end));
+    };
+    if (begin >= end) made.tokens.clear(), made.loss.clear();
+    cut(made.tokens);
+    cut(made.loss);
     return Record(std::move(made));
 }
 
@@ -127,7 +190,7 @@ Error NoForm(const Json& record) {
     }
     return MakeError(ErrorCode::kCorrupt,
                      "a record with {}; expected 'question' and 'answer', 'messages', 'prompt' and "
-                     "'completion', 'text', or 'tokens'",
+                     "'completion', 'text', 'tokens', or 'input_ids'",
                      keys.empty() ? "no keys" : keys);
 }
 
@@ -140,6 +203,7 @@ Result<Record> ParseRecord(std::string_view text) {
                          std::string_view(record.type_name()));
     }
     if (Find(record, {"tokens"}) != nullptr) return ParseTokens(record);
+    if (Find(record, {"input_ids"}) != nullptr) return ParseInputIds(record);
     if (Find(record, {"messages"}) != nullptr) return ParseChat(record);
     if (Find(record, {"completion"}) != nullptr) {
         PairRecord made;

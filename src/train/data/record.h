@@ -1,6 +1,9 @@
-// One training record: what its JSON says, whichever of five forms it has. The first form whose
+// One training record: what its JSON says, whichever of six forms it has. The first form whose
 // keys are there counts:
 //   {"tokens": [ids], "loss": [0 or 1, ...]}       ids as they are; `loss` may be left out
+//   {"input_ids": [ids], "labels": [ids or -100]}  the same as transformers' data sets have it:
+//        labels stand at the places of their own ids, -100 where nothing is learnt; both `labels`
+//        and `attention_mask` (0: padding, at the ends alone) may be left out
 //   {"messages": [{"role", "content"}, ...]}       a conversation; `tools` may stand beside it
 //   {"prompt": "...", "completion": "..."}
 //   {"question": "...", "context": ..., "answer": "..."}
