@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""The speeds that README.md calls computed are those that `weft plan` computes.
+
+Usage: figures_test.py WEFT ROOT
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| ([\d.]+) \| computed \|$", re.MULTILINE)
+
+
+def best(weft, machines, model):
+    words = ["plan", model, "--machines", machines, "--context", "4096", "--json"]
+    done = subprocess.run([weft, *words],
+                          capture_output=True, text=True, timeout=120, check=True)
+    layouts = json.loads(done.stdout)["layouts"]
+    return max(layout["tok_s"] for layout in layouts if layout["fits"])
+
+
+def main():
+    weft, root = sys.argv[1:]
+    rows = ROW.findall(pathlib.Path(root, "README.md").read_text())
+    wrong = [] if len(rows) > 5 else [f"only {len(rows)} computed speeds were found"]
+    for machines, model, said in rows:
+        speed = best(weft, machines, model)
+        digits = len(said.partition(".")[2])
+        if f"{speed:.{digits}f}" != said:
+            wrong.append(f"README.md: {model} on {machines}: {said}; 'weft plan' says {speed:.2f}")
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    print(f"{len(rows)} computed speeds compared with 'weft plan': {len(wrong)} wrong")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
