@@ -10,7 +10,6 @@
 #include "engine/sampler_defaults.h"
 #include "model/builder.h"
 #include "model_files/model_file.h"
-#include "serve/api/dialect.h"
 #include "serve/api/gate.h"
 #include "serve/api/status.h"
 #include "serve/page.h"
@@ -80,7 +79,8 @@ Status Server::Open() {
     options_.http.observer = [log = log_.get()](const HttpRecord& record) { log->Add(record); };
     options_.http.judge_head = [this](const HttpRequest& head) {
         if (ready_.load() == nullptr) {
-            return head.method == "POST" ? HeadVerdict{WhileLoading()} : JudgeHead(head, nullptr);
+            return head.method == "POST" ? HeadVerdict{WhileLoading(head.path)}
+                                         : JudgeHead(head, nullptr);
         }
         HeadVerdict verdict = JudgeHead(head, keys_.get());
         if (verdict.refusal) metrics_->AddRefused(verdict.refusal->status);
@@ -129,8 +129,10 @@ void Server::ChooseOutputs(std::optional<engine::Pooling> said) {
 Status Server::ChooseSampling(const model_files::ModelSource& source) {
     model_files::SamplingHints hints;
     if (options_.model_sampling) hints = engine::HintsOf(source);
-    engine::Apply(hints, served_.sampling);
-    engine::Apply(options_.sampling, served_.sampling);
+    for (engine::SamplerOptions* usual : {&served_.sampling, &served_.ollama_sampling}) {
+        engine::Apply(hints, *usual);
+        engine::Apply(options_.sampling, *usual);
+    }
     if (hints.any() || options_.sampling.any()) {
         sampling_ = fmt::format("{} (by {})", engine::SamplingText(served_.sampling),
                                 !hints.any()              ? "flags"
@@ -148,7 +150,8 @@ Status Server::Describe() {
         served_.longest_piece_bytes =
             std::max(served_.longest_piece_bytes, engine_->tokenizer().Piece(id).size());
     }
-    const model_files::Metadata& meta = engine_->rank().source().meta();
+    const model_files::ModelSource& source = engine_->rank().source();
+    const model_files::Metadata& meta = source.meta();
     auto chat = chat::Chat::Load(meta, engine_->tokenizer());
     if (chat.ok()) {
         served_.family = chat::FamilyOf(chat->source());
@@ -159,6 +162,9 @@ Status Server::Describe() {
     } else {
         served_.chat_error = chat.error().message;
     }
+    served_.on_cpu = options_.job.device == backend::kDefaultDevice;
+    served_.card =
+        DescribeModel(source, options_.job.model, served_.chat ? &*served_.chat : nullptr);
     return {};
 }
 
@@ -180,7 +186,7 @@ void Server::Handle(std::shared_ptr<Exchange> exchange) {
         return exchange->Send(200, {{"Content-Type", "application/json"}}, R"({"status":"alive"})");
     }
     exchange->Send(503, {{"Content-Type", "application/json"}, {"Retry-After", "5"}},
-                   OpenAiError({503, "The model is being loaded.", "", "loading"}));
+                   WhileLoading(exchange->request().path).body);
 }
 
 // Waits for the wish to stop, and sees to it that it comes true.

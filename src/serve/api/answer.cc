@@ -44,6 +44,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       dialect_(std::move(plan.dialect)),
       stream_(plan.stream),
       one_call_(plan.one_call),
+      keeps_tokens_(plan.keeps_tokens),
       headers_(std::move(plan.headers)),
       observer_(std::move(observer)),
       left_(plan.choices.size()),
@@ -52,8 +53,8 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
     record_.n = plan.n;
     if (!plan.choices.empty()) record_.max_tokens = plan.choices[0].request.max_tokens;
     for (const ChoicePlan& choice : plan.choices) {
-        choices_.emplace_back(
-            chat::AnswerParser(plan.family, plan.begins_in_reasoning, plan.stream));
+        choices_.emplace_back(chat::AnswerParser(plan.family, plan.begins_in_reasoning,
+                                                 plan.stream && !plan.whole_calls));
         wants_chances_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
         counts_prompt_.push_back(choice.counts_prompt);
@@ -91,7 +92,7 @@ void Answer::Refuse(const ApiError& error) {
 void Answer::Submit(std::vector<ChoicePlan> plans) {
     if (stream_) {
         Headers headers = headers_;
-        headers.insert(headers.end(), {{"Content-Type", "text/event-stream; charset=utf-8"},
+        headers.insert(headers.end(), {{"Content-Type", dialect_->StreamType()},
                                        {"Cache-Control", "no-cache"},
                                        {"X-Accel-Buffering", "no"}});
         exchange_->Begin(200, std::move(headers));
@@ -139,6 +140,7 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
     }
     state.last_ns = now_ns;
     if (wants_chances_[index] && token != nullptr) state.pending.push_back(*token);
+    if (keeps_tokens_ && token != nullptr) state.choice.end.tokens.push_back(token->chance.id);
     if (text.empty()) return;
     Add(index, state.parser.Push(text));
 }
@@ -202,6 +204,9 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
         record_.usage.prompt_tokens += counts_prompt_[index] ? ending->prompt_tokens : 0;
         record_.usage.cached_tokens += counts_prompt_[index] ? ending->cached_tokens : 0;
         record_.usage.said_tokens += ending->said_tokens;
+        record_.usage.queue_s = std::max(record_.usage.queue_s, ending->queue_s);
+        record_.usage.first_token_s = std::max(record_.usage.first_token_s, ending->first_token_s);
+        record_.usage.total_s = std::max(record_.usage.total_s, ending->total_s);
         record_.endings.push_back(*ending);
         if (stream_) {
             std::string out;

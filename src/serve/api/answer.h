@@ -37,9 +37,14 @@ struct AnswerPlan {
     bool stream = false;
     bool one_call = false;               // the answer ends with its first tool call
     int64_t n = 1;                       // choices of a prompt
+    bool whole_calls = false;            // calls come whole, in a stream, too
+    bool keeps_tokens = false;           // see ChoiceEnd::tokens
     std::string tenant{};                // whose constraints it uses
     Headers headers{};                   // of the answer, besides its type
     std::string prompt_name = "prompt";  // what a prompt that is too long came as
+    // Not empty: the whole answer, as there is nothing to ask the engine for.
+    std::string reply{};
+    std::string reply_type = "application/json";
 };
 
 // What became of a request: for metrics and logs.
@@ -93,7 +98,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     engine::Engine& engine_;
     std::shared_ptr<Exchange> exchange_;
     std::unique_ptr<Dialect> dialect_;
-    const bool stream_, one_call_;
+    const bool stream_, one_call_, keeps_tokens_;
     const Headers headers_;
     Observer observer_;
     std::mutex mutex_;  // of choices_, record_ and left_

@@ -13,6 +13,7 @@
 #include "serve/api/embeddings.h"
 #include "serve/api/gate.h"
 #include "serve/api/messages.h"
+#include "serve/api/ollama.h"
 #include "serve/api/responses.h"
 #include "serve/api/status.h"
 #include "serve/page.h"
@@ -21,12 +22,6 @@ namespace weft::serve {
 namespace {
 
 const Headers kJsonHeaders{{"Content-Type", "application/json"}};
-
-// In the words of the API that was asked.
-std::string ErrorFor(const Exchange& exchange, const ApiError& error) {
-    const bool anthropic = exchange.request().path.starts_with("/v1/messages");
-    return anthropic ? AnthropicError(error) : OpenAiError(error);
-}
 
 // Whether the quote at `at` opens one, and does not stand inside of a word.
 bool OpensQuote(std::string_view text, size_t at) {
@@ -62,7 +57,13 @@ void SendError(Exchange& exchange, const ApiError& error) {
     NoteError(exchange, error);
     Headers headers = kJsonHeaders;
     if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
-    exchange.Send(error.status, std::move(headers), ErrorFor(exchange, error));
+    exchange.Send(error.status, std::move(headers), ErrorFor(exchange.request().path, error));
+}
+
+// 200, for what the engine isn't asked for.
+void Send(Exchange& exchange, Headers headers, const std::string& type, std::string body) {
+    headers.emplace_back("Content-Type", type);
+    exchange.Send(200, std::move(headers), std::move(body));
 }
 
 Json ModelJson(const Served& served, int32_t adapter) {
@@ -151,6 +152,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const bool get = method == "GET" || method == "HEAD";
     if (get && HandleGet(exchange)) return;
     if (method == "POST" && HandlePost(exchange)) return;
+    if (HandleOllama(exchange)) return;
     const std::string path = exchange->request().path.substr(0, 200);
     SendError(*exchange,
               {404, fmt::format("There is no {} {} here.", method, path), "", "unknown_url"});
@@ -195,7 +197,7 @@ bool Api::HandlePost(const std::shared_ptr<Exchange>& exchange) {
     } else if (path == "/v1/completions") {
         Post(exchange, [this, exchange] { Generate(exchange, PlanCompletion); });
     } else if (path == "/v1/embeddings") {
-        Post(exchange, [this, exchange] { Embed(exchange); });
+        Post(exchange, [this, exchange] { Embed(exchange, PlanEmbeddings); });
     } else if (path == "/v1/responses") {
         Post(exchange, [this, exchange] { Generate(exchange, PlanResponse); });
     } else if (path == "/v1/messages") {
@@ -208,6 +210,25 @@ bool Api::HandlePost(const std::shared_ptr<Exchange>& exchange) {
         Post(exchange, [this, exchange] { ReplyTo(exchange, Detokenize); });
     } else {
         return false;
+    }
+    return true;
+}
+
+bool Api::HandleOllama(const std::shared_ptr<Exchange>& exchange) {
+    const HttpRequest& request = exchange->request();
+    const OllamaRoute* route = FindOllamaRoute(request.method, request.path);
+    if (route == nullptr) return false;
+    if (route->method == "GET") {
+        Json answer;
+        const auto error = route->reply({}, served_, answer);
+        if (error) return Refuse(*exchange, *error), true;
+        exchange->Send(200, kJsonHeaders, Dump(answer));
+    } else if (route->plan != nullptr) {
+        Post(exchange, [this, exchange, plan = route->plan] { Generate(exchange, plan); });
+    } else if (route->embed != nullptr) {
+        Post(exchange, [this, exchange, plan = route->embed] { Embed(exchange, plan); });
+    } else {
+        Post(exchange, [this, exchange, reply = route->reply] { ReplyTo(exchange, reply); });
     }
     return true;
 }
@@ -231,6 +252,9 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     if (exchange->gone()) return;
     if (!error) error = make(body, served_, plan);
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
+    if (!plan.reply.empty()) {
+        return Send(*exchange, std::move(admitted.headers), plan.reply_type, plan.reply);
+    }
     std::vector<engine::Request*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
     if (!Charge(*exchange, requests, admitted)) return;
@@ -239,15 +263,18 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     Answer::Start(*served_.engine, std::move(exchange), std::move(plan), std::move(observer));
 }
 
-void Api::Embed(std::shared_ptr<Exchange> exchange) {
+void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
     if (exchange->gone()) return;
     Admitted admitted;
     if (!Admit(*exchange, admitted)) return;
     Json body;
     EmbeddingPlan plan;
     auto error = ParseBody(exchange->request().body, body);
-    if (!error) error = PlanEmbeddings(body, served_, plan);
+    if (!error) error = make(body, served_, plan);
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
+    if (!plan.reply.empty()) {
+        return Send(*exchange, std::move(admitted.headers), "application/json", plan.reply);
+    }
     std::vector<engine::Request*> requests;
     for (engine::Request& request : plan.requests) requests.push_back(&request);
     if (!Charge(*exchange, requests, admitted)) return;
@@ -277,7 +304,7 @@ void Api::Refuse(Exchange& exchange, const ApiError& error, Headers headers) {
     if (options_.metrics != nullptr) options_.metrics->AddRefused(error.status);
     NoteError(exchange, error);
     headers.emplace_back("Content-Type", "application/json");
-    exchange.Send(error.status, std::move(headers), ErrorFor(exchange, error));
+    exchange.Send(error.status, std::move(headers), ErrorFor(exchange.request().path, error));
 }
 
 // Whether a request has a key, where one is needed. Probes of health need none.
@@ -364,8 +391,7 @@ void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = reply(body, served_, answer);
     if (error) return Refuse(*exchange, *error, std::move(headers));
-    headers.emplace_back("Content-Type", "application/json");
-    exchange->Send(200, std::move(headers), Dump(answer));
+    Send(*exchange, std::move(headers), "application/json", Dump(answer));
 }
 
 // One token, to see whether the cluster still gives any.

@@ -4,6 +4,7 @@
 //     GET  /v1/models, /v1/models/NAME
 //     POST /v1/messages, /v1/messages/count_tokens                                Anthropic
 //     POST /tokenize, /detokenize
+//     POST /api/chat and its like: ollama.h                                       Ollama
 //     GET  /live, /health, /ready, /metrics, /api/status, /
 //
 // Requests are read, rendered and tokenized on threads of its own (an I/O thread must not wait for
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "serve/api/answer.h"
+#include "serve/api/embeddings.h"
 #include "serve/api/served.h"
 #include "serve/http/server.h"
 #include "serve/keys.h"
@@ -55,10 +57,12 @@ class Api {
         std::function<void()> run;
     };
     using Reply = std::optional<ApiError> (*)(const Json&, const Served&, Json&);
+    using EmbedPlan = std::optional<ApiError> (*)(const Json&, const Served&, EmbeddingPlan&);
     bool HandleGet(const std::shared_ptr<Exchange>& exchange);
     bool HandlePost(const std::shared_ptr<Exchange>& exchange);
+    bool HandleOllama(const std::shared_ptr<Exchange>& exchange);
     void Generate(std::shared_ptr<Exchange> exchange, Plan plan);
-    void Embed(std::shared_ptr<Exchange> exchange);
+    void Embed(std::shared_ptr<Exchange> exchange, EmbedPlan plan);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
     class Probe;
     void Health(Exchange& exchange);

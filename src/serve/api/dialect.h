@@ -1,8 +1,10 @@
 // A Dialect words one request's answer as its API has it: OpenAI's chat completions, completions
-// and responses, Anthropic's messages. It knows JSON and nothing of HTTP, threads or models.
+// and responses, Anthropic's messages, Ollama's chat and generate. It knows JSON and nothing of
+// HTTP, threads or models.
 //
 // As a stream: Begin, any number of Delta and EndChoice (choices come mixed), End; each appends
-// server-sent events (WHATWG HTML, "server-sent events") to `out`. As a whole: Whole.
+// server-sent events (WHATWG HTML, "server-sent events") to `out`, or what StreamType says. As a
+// whole: Whole.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +21,15 @@ namespace weft::serve {
 
 struct Usage {
     int64_t prompt_tokens = 0, cached_tokens = 0, said_tokens = 0;
+    double queue_s = 0, first_token_s = 0, total_s = 0;  // the longest of the choices'
 };
 
 // How a choice ended, as OpenAI has it: "stop", "length", "tool_calls".
 struct ChoiceEnd {
     std::string finish;
-    std::string stop_text{};    // which of the stop texts it was; empty: none
-    bool context_full = false;  // "length": of the context, not the one that was asked for
+    std::string stop_text{};        // which of the stop texts it was; empty: none
+    bool context_full = false;      // "length": of the context, not the one that was asked for
+    std::vector<int32_t> tokens{};  // all that were said, where the plan keeps them
 };
 
 // One choice, whole.
@@ -38,6 +42,8 @@ struct Choice {
 class Dialect {
   public:
     virtual ~Dialect() = default;
+    // The Content-Type of a stream.
+    virtual const char* StreamType() const { return "text/event-stream; charset=utf-8"; }
     virtual void Begin(std::string& out) = 0;
     // tokens: those that the delta came with; empty unless log-probabilities were asked for.
     virtual void Delta(int choice, const chat::AnswerDelta& delta,

@@ -14,7 +14,6 @@
 namespace weft::serve {
 namespace {
 
-constexpr size_t kMostTexts = 2048;  // as OpenAI has it
 // Of one list, in the engine at a time.
 constexpr size_t kAtOnce = 64;
 
@@ -40,7 +39,7 @@ std::optional<ApiError> PlanEmbeddings(const Json& body, const Served& served,
                                        EmbeddingPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    const std::vector<Prompt> prompts = ReadPrompts(fields, served, "input", kMostTexts);
+    const std::vector<Prompt> prompts = ReadPrompts(fields, served, "input", kMostEmbeddingTexts);
     plan.base64 = fields.Choice("encoding_format", "float", {"float", "base64"}) == "base64";
     plan.dimensions = fields.Integer("dimensions", 0, 1, served.engine->hyper().hidden);
     if (fields.error()) return fields.error();
@@ -169,7 +168,7 @@ void EmbeddingAnswer::Fail(const ApiError& error) {
     headers.emplace_back("Content-Type", "application/json");
     if (error.status == 503) headers.emplace_back("Retry-After", "5");
     NoteRecord(*exchange_, record_);
-    exchange_->Send(error.status, std::move(headers), OpenAiError(error));
+    exchange_->Send(error.status, std::move(headers), plan_.error_body(error));
     Observe();
 }
 
@@ -178,21 +177,30 @@ void EmbeddingAnswer::CancelAll() {
     if (!over_) Fail({503, "the client has gone", "", "cancelled"});
 }
 
-void EmbeddingAnswer::Send() {
+std::string EmbeddingAnswer::Body(const std::vector<std::string>& vectors) const {
+    if (plan_.body) return plan_.body(vectors, record_);
     std::string body = R"({"object":"list","data":[)";
-    for (size_t i = 0; i < vectors_.size(); ++i) {
+    for (size_t i = 0; i < vectors.size(); ++i) {
         body += fmt::format(R"({}{{"object":"embedding","index":{},"embedding":)",
                             i == 0 ? "" : ",", i);
-        body += EmbeddingText(std::move(vectors_[i]), plan_.dimensions, plan_.base64);
+        body += vectors[i];
         body += '}';
     }
     const int64_t tokens = record_.usage.prompt_tokens;
     body += fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
                         Quoted(served_.NameOf(plan_.requests[0].adapter)), tokens, tokens);
+    return body;
+}
+
+void EmbeddingAnswer::Send() {
+    std::vector<std::string> vectors;
+    for (std::vector<float>& vector : vectors_) {
+        vectors.push_back(EmbeddingText(std::move(vector), plan_.dimensions, plan_.base64));
+    }
     Headers headers = plan_.headers;
     headers.emplace_back("Content-Type", "application/json");
     NoteRecord(*exchange_, record_);
-    exchange_->Send(200, std::move(headers), std::move(body));
+    exchange_->Send(200, std::move(headers), Body(vectors));
     const std::lock_guard lock(mutex_);
     Observe();
 }

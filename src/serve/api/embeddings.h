@@ -1,4 +1,4 @@
-// POST /v1/embeddings: OpenAI's Embeddings API.
+// POST /v1/embeddings: OpenAI's Embeddings API; and what others that answer with vectors share.
 //
 // Each text is a request of its own to the engine, which reads it like any prompt and pools its
 // hidden states (engine/batch/pooling.h); so long texts go in chunks between others' tokens, and a
@@ -20,11 +20,18 @@
 
 namespace weft::serve {
 
+inline constexpr size_t kMostEmbeddingTexts = 2048;  // of a request, as OpenAI has it
+
 struct EmbeddingPlan {
     std::vector<engine::Request> requests;
     int64_t dimensions = 0;  // the first so many, made length 1 again; 0: all
     bool base64 = false;     // little-endian float32, as OpenAI has it; else a list of numbers
     Headers headers{};       // of the answer, besides its type
+    // How other APIs word it; empty: as OpenAI. vectors: as EmbeddingText has them.
+    std::function<std::string(const std::vector<std::string>& vectors, const AnswerRecord& record)>
+        body{};
+    std::string (*error_body)(const ApiError& error) = OpenAiError;
+    std::string reply{};  // not empty: the whole answer, as there is nothing to compute
 };
 
 // Errors: what the client hears.
@@ -52,6 +59,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     void CancelAll();
     void Fail(const ApiError& error);
     void Send();
+    std::string Body(const std::vector<std::string>& vectors) const;
     void Observe();
 
     const Served& served_;

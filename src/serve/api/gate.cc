@@ -8,6 +8,7 @@
 
 #include "serve/api/dialect.h"
 #include "serve/api/messages.h"
+#include "serve/api/ollama.h"
 
 namespace weft::serve {
 namespace {
@@ -27,9 +28,8 @@ bool HasSmallBody(const HttpRequest& head) {
 }
 
 Refusal Refused(const HttpRequest& head, const ApiError& error, Headers headers = {}) {
-    const bool anthropic = head.path.starts_with("/v1/messages");
     return {error.status, error.message, error.code, std::move(headers),
-            anthropic ? AnthropicError(error) : OpenAiError(error)};
+            ErrorFor(head.path, error)};
 }
 
 }  // namespace
@@ -54,7 +54,8 @@ HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys) {
         }
         verdict.client = known->name;
     }
-    if (std::ranges::find(kPostPaths, head.path) == kPostPaths.end()) {
+    if (std::ranges::find(kPostPaths, head.path) == kPostPaths.end() &&
+        FindOllamaRoute(head.method, head.path) == nullptr) {
         verdict.refusal =
             Refused(head, {404, fmt::format("There is no POST {} here.", head.path.substr(0, 200)),
                            "", "unknown_url"});
@@ -70,9 +71,14 @@ ApiError NoKey(std::string_view key) {
     return {401, message, "", "invalid_api_key"};
 }
 
-Refusal WhileLoading() {
+Refusal WhileLoading(std::string_view path) {
     const ApiError error{503, "The model is being loaded.", "", "loading"};
-    return {error.status, error.message, error.code, {{"Retry-After", "5"}}, OpenAiError(error)};
+    return {error.status, error.message, error.code, {{"Retry-After", "5"}}, ErrorFor(path, error)};
+}
+
+std::string ErrorFor(std::string_view path, const ApiError& error) {
+    if (path.starts_with("/v1/messages")) return AnthropicError(error);
+    return IsOllamaPath(path) ? OllamaError(error) : OpenAiError(error);
 }
 
 }  // namespace weft::serve

@@ -19,7 +19,11 @@ HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys);
 // 401, for a request with that key, which is unknown, or without any.
 ApiError NoKey(std::string_view key);
 
-// 503: the model is being loaded.
-Refusal WhileLoading();
+// 503, for a request of that path: the model is being loaded.
+Refusal WhileLoading(std::string_view path);
+
+// The body of an error in the words of the API that the path belongs to: OpenAI's, Anthropic's or
+// Ollama's.
+std::string ErrorFor(std::string_view path, const ApiError& error);
 
 }  // namespace weft::serve

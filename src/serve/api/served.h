@@ -14,6 +14,7 @@
 #include "chat/tool_form.h"
 #include "engine/engine.h"
 #include "serve/api/constraint.h"
+#include "serve/api/model_card.h"
 
 namespace weft::serve {
 
@@ -32,6 +33,10 @@ struct Served {
     engine::Pooling pooling = engine::Pooling::kLast;  // of embeddings
     // What a request doesn't say of how tokens are chosen: flags, the model's file, OpenAI's.
     engine::SamplerOptions sampling{.temperature = 1};
+    // The same, with Ollama's.
+    engine::SamplerOptions ollama_sampling{.temperature = 0.8f, .top_k = 40, .top_p = 0.9f};
+    ModelCard card;
+    bool on_cpu = true;  // no rank computes on a GPU
 
     const tokenizer::Tokenizer& tokenizer() const { return engine->tokenizer(); }
     const chat::ToolForm& ToolFormOf(const chat::ChatInput& input) const {

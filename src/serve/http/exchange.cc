@@ -101,10 +101,11 @@ void ExchangeState::Begin(int status, Headers headers) {
     const std::lock_guard lock(mutex_);
     if (owner_ == nullptr || begun_) return;
     stream_ = true;
-    events_ = std::ranges::any_of(headers, [](const auto& header) {
-        return SameName(header.first, "Content-Type") &&
-               header.second.starts_with("text/event-stream");
-    });
+    for (const auto& [name, value] : headers) {
+        if (!SameName(name, "Content-Type")) continue;
+        if (value.starts_with("text/event-stream")) probe_ = ":\n\n";
+        if (value.starts_with("application/x-ndjson")) probe_ = " ";
+    }
     BeginLocked(status, headers, request_.http11 ? Framing::kChunked : Framing::kUntilClose, 0);
     WakeLocked();
 }
@@ -135,9 +136,9 @@ bool ExchangeState::Probe() {
     {
         const std::lock_guard lock(mutex_);
         if (!begun_) return false;
-        if (!events_) return true;
+        if (probe_ == nullptr) return true;
     }
-    Write(":\n\n");
+    Write(probe_);
     return true;
 }
 

@@ -53,8 +53,8 @@ class ExchangeState {
     int status() const;
     RequestNote note() const;
     uint64_t sent_bytes() const { return sent_bytes_; }
-    // Sends what a client passes over, to see whether it is there: of a stream of events a comment.
-    // False: the answer has not begun.
+    // Sends what a client passes over, to see whether it is there: of a stream of events a comment,
+    // of lines of JSON a blank before the next one. False: the answer has not begun.
     bool Probe();
     // All is sent, or nothing more can be: lets the connection go. Gone() calls back.
     void Done();
@@ -74,8 +74,8 @@ class ExchangeState {
     Framing framing_ = Framing::kLength;
     int status_ = 0;
     RequestNote note_;
-    bool keep_alive_, begun_ = false, stream_ = false, events_ = false, complete_ = false,
-                      woken_ = false;
+    bool keep_alive_, begun_ = false, stream_ = false, complete_ = false, woken_ = false;
+    const char* probe_ = nullptr;  // see Probe; null: such streams have nothing of the kind
     std::atomic<bool> gone_{false};
     std::atomic<size_t> backlog_bytes_{0};
     uint64_t sent_bytes_ = 0;  // the I/O thread's

@@ -1,0 +1,93 @@
+#include "serve/api/ollama.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <ctime>
+
+#include "serve/api/dialect.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr std::array kOllamaRoutes = {
+    OllamaRoute{.method = "POST", .path = "/api/chat", .plan = PlanOllamaChat},
+    OllamaRoute{.method = "POST", .path = "/api/generate", .plan = PlanOllamaGenerate},
+    OllamaRoute{.method = "POST", .path = "/api/embed", .embed = PlanOllamaEmbed},
+    OllamaRoute{.method = "POST", .path = "/api/embeddings", .embed = PlanOllamaEmbeddings},
+    OllamaRoute{.method = "POST", .path = "/api/show", .reply = OllamaShow},
+    OllamaRoute{.method = "POST", .path = "/api/pull", .plan = PlanOllamaPull},
+    OllamaRoute{.method = "POST", .path = "/api/push", .reply = OllamaRefuse},
+    OllamaRoute{.method = "POST", .path = "/api/create", .reply = OllamaRefuse},
+    OllamaRoute{.method = "POST", .path = "/api/copy", .reply = OllamaRefuse},
+    OllamaRoute{.method = "DELETE", .path = "/api/delete", .reply = OllamaRefuse},
+    OllamaRoute{.method = "GET", .path = "/api/tags", .reply = OllamaTags},
+    OllamaRoute{.method = "GET", .path = "/api/ps", .reply = OllamaRunning},
+    OllamaRoute{.method = "GET", .path = "/api/version", .reply = OllamaVersion},
+};
+
+std::string TimeText(int64_t unix_s, int64_t ns) {
+    const std::time_t seconds = unix_s;
+    std::tm parts{};
+    ::gmtime_r(&seconds, &parts);
+    return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:09}Z", parts.tm_year + 1900,
+                       parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                       ns);
+}
+
+}  // namespace
+
+const OllamaRoute* FindOllamaRoute(std::string_view method, std::string_view path) {
+    if (method == "HEAD") method = "GET";
+    const auto found = std::ranges::find_if(kOllamaRoutes, [&](const OllamaRoute& route) {
+        return route.method == method && route.path == path;
+    });
+    return found == kOllamaRoutes.end() ? nullptr : &*found;
+}
+
+bool IsOllamaPath(std::string_view path) {
+    return path.starts_with("/api/") && path != "/api/status";
+}
+
+std::string OllamaError(const ApiError& error) {
+    return Dump({{"error", error.message}});
+}
+
+std::string OllamaTime() {
+    const int64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
+    return TimeText(ns / 1'000'000'000, ns % 1'000'000'000);
+}
+
+std::string OllamaTime(int64_t unix_s) {
+    return TimeText(unix_s, 0);
+}
+
+OllamaModel ReadOllamaModel(Fields& fields, const Served& served, std::optional<ApiError>& error) {
+    constexpr std::string_view kLatest = ":latest";
+    OllamaModel model{fields.Text("model", "")};
+    if (model.asked.empty()) model.asked = fields.Text("name", "");
+    if (model.asked.empty()) fields.Fail("model", "model is required", "missing");
+    error = fields.error();
+    if (error) return model;
+    std::optional<int32_t> adapter = served.AdapterOf(model.asked);
+    if (!adapter && model.asked.ends_with(kLatest)) {
+        adapter = served.AdapterOf(
+            std::string_view(model.asked).substr(0, model.asked.size() - kLatest.size()));
+    }
+    if (!adapter) {
+        std::string names = fmt::format("'{}'", served.name);
+        for (const std::string& name : served.adapters) names += fmt::format(", '{}'", name);
+        error = ApiError{404,
+                         fmt::format("model '{}' not found; this server has {}",
+                                     model.asked.substr(0, 200), names),
+                         "model", "model_not_found"};
+    }
+    model.adapter = adapter.value_or(0);
+    return model;
+}
+
+}  // namespace weft::serve

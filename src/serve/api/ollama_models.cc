@@ -1,0 +1,161 @@
+// The model that is served, as Ollama lists and shows models.
+#include <fmt/format.h>
+
+#include "serve/api/dialect.h"
+#include "serve/api/ollama.h"
+
+namespace weft::serve {
+namespace {
+
+// Ollama's names have a tag; clients compare them with it, and ask for either.
+std::string TaggedName(const std::string& name) {
+    const size_t slash = name.rfind('/');
+    const size_t begin = slash == std::string::npos ? 0 : slash;
+    return name.find(':', begin) == std::string::npos ? fmt::format("{}:latest", name) : name;
+}
+
+Json DetailsJson(const Served& served, int32_t adapter) {
+    const ModelCard& card = served.card;
+    return {{"parent_model", adapter == 0 ? "" : served.name},
+            {"format", card.format},
+            {"family", card.family},
+            {"families", Json::array({card.family})},
+            {"parameter_size", ParametersText(card.parameters)},
+            {"quantization_level", card.quantization},
+            {"context_length", served.engine->context()},
+            {"embedding_length", served.engine->hyper().hidden}};
+}
+
+Json CapabilitiesJson(const Served& served) {
+    Json list = Json::array();
+    const bool says = served.engine->generates();
+    if (says) list.push_back("completion");
+    if (says && served.card.tools) list.push_back("tools");
+    if (says && served.card.thinking) list.push_back("thinking");
+    if (served.engine->embeds()) list.push_back("embedding");
+    return list;
+}
+
+// Adapters have digests of their own, so that clients don't take them for other names of the model.
+std::string ModelDigest(const Served& served, int32_t adapter) {
+    std::string digest = served.card.digest;
+    const std::string number = fmt::format("{:04x}", adapter);
+    if (digest.size() > number.size()) digest.replace(0, number.size(), number);
+    return adapter == 0 ? served.card.digest : digest;
+}
+
+std::string ModifiedText(const Served& served) {
+    return OllamaTime(served.card.modified_s > 0 ? served.card.modified_s : served.created_s);
+}
+
+Json EntryJson(const Served& served, int32_t adapter) {
+    const std::string name = TaggedName(served.NameOf(adapter));
+    return {{"name", name},
+            {"model", name},
+            {"size", served.card.size_bytes},
+            {"digest", ModelDigest(served, adapter)},
+            {"details", DetailsJson(served, adapter)}};
+}
+
+// As a Modelfile has them.
+std::string ParameterLines(const Served& served) {
+    const engine::SamplerOptions& usual = served.ollama_sampling;
+    return fmt::format("{:<30} {}\n{:<30} {}\n{:<30} {}\n{:<30} {}", "num_ctx",
+                       served.engine->context(), "temperature", usual.temperature, "top_k",
+                       usual.top_k, "top_p", usual.top_p);
+}
+
+template <typename Add>
+Json EntriesJson(const Served& served, const Add& add) {
+    Json models = Json::array();
+    for (size_t i = 0; i <= served.adapters.size(); ++i) {
+        Json entry = EntryJson(served, static_cast<int32_t>(i));
+        add(entry);
+        models.push_back(std::move(entry));
+    }
+    return {{"models", std::move(models)}};
+}
+
+}  // namespace
+
+std::optional<ApiError> OllamaTags(const Json&, const Served& served, Json& answer) {
+    answer = EntriesJson(served, [&](Json& entry) {
+        entry["modified_at"] = ModifiedText(served);
+        entry["capabilities"] = CapabilitiesJson(served);
+    });
+    return {};
+}
+
+std::optional<ApiError> OllamaRunning(const Json&, const Served& served, Json& answer) {
+    constexpr int64_t kNeverS = 10'413'792'000;  // 2300-01-01
+    answer = EntriesJson(served, [&](Json& entry) {
+        entry["expires_at"] = OllamaTime(kNeverS);
+        entry["size_vram"] = served.on_cpu ? 0 : served.card.size_bytes;
+        entry["context_length"] = served.engine->context();
+    });
+    return {};
+}
+
+std::optional<ApiError> OllamaVersion(const Json&, const Served&, Json& answer) {
+    answer = {{"version", kOllamaVersion}, {"weft", WEFT_VERSION}};
+    return {};
+}
+
+std::optional<ApiError> OllamaShow(const Json& body, const Served& served, Json& answer) {
+    Fields fields(body);
+    std::optional<ApiError> error;
+    const OllamaModel model = ReadOllamaModel(fields, served, error);
+    if (error) return error;
+    const std::string& name = served.NameOf(model.adapter);
+    Json info = served.card.info;
+    // What a prompt may have here, which may be less than the model was trained for.
+    const std::string context = fmt::format("{}.context_length", served.card.family);
+    info[context] = served.engine->context();
+    answer = {{"modelfile", fmt::format("# Served by Weft\nFROM {}\n", TaggedName(name))},
+              {"parameters", ParameterLines(served)},
+              {"template", served.chat ? served.chat->source() : ""},
+              {"details", DetailsJson(served, model.adapter)},
+              {"model_info", std::move(info)},
+              {"capabilities", CapabilitiesJson(served)},
+              {"modified_at", ModifiedText(served)}};
+    return {};
+}
+
+std::optional<ApiError> OllamaRefuse(const Json&, const Served& served, Json&) {
+    return ApiError{501,
+                    fmt::format("this server has the models it was started with ({}): it makes, "
+                                "copies, uploads and deletes none. Start 'weft serve' with another "
+                                "model, or with --lora NAME=FOLDER for adapters",
+                                served.name),
+                    "", "not_implemented"};
+}
+
+// The model is there already: Ollama's lines of one that is. Others don't come this way.
+std::optional<ApiError> PlanOllamaPull(const Json& body, const Served& served, AnswerPlan& plan) {
+    Fields fields(body);
+    std::optional<ApiError> error;
+    const OllamaModel model = ReadOllamaModel(fields, served, error);
+    const bool stream = fields.Bool("stream", true);
+    if (error && error->status == 404) {
+        error->message += fmt::format(
+            ", and pulls no other: run 'weft pull MODEL' on its machine, and start 'weft serve' "
+            "with it");
+    }
+    if (error || fields.error()) return error ? error : fields.error();
+    if (!stream) {
+        plan.reply = R"({"status":"success"})";
+        return {};
+    }
+    const std::string digest = ModelDigest(served, model.adapter);
+    plan.reply = fmt::format(
+        "{{\"status\":\"pulling manifest\"}}\n"
+        "{{\"status\":\"pulling {}\",\"digest\":\"sha256:{}\",\"total\":{},\"completed\":{}}}\n"
+        "{{\"status\":\"verifying sha256 digest\"}}\n"
+        "{{\"status\":\"writing manifest\"}}\n"
+        "{{\"status\":\"success\"}}\n",
+        digest.substr(0, 12), digest, served.card.size_bytes, served.card.size_bytes);
+    plan.reply_type = "application/x-ndjson";
+    return {};
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,394 @@
+// What /api/chat and /api/generate ask for, as the engine and OpenAI's chat know it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <list>
+
+#include "base/deadline.h"
+#include "serve/api/chat.h"
+#include "serve/api/ollama.h"
+#include "serve/api/ollama_dialect.h"
+#include "serve/api/sampling.h"
+
+namespace weft::serve {
+namespace {
+
+constexpr size_t kMostContext = size_t{1} << 24;
+
+// What both requests have.
+struct OllamaRequest {
+    OllamaModel model;
+    engine::Request request;
+    ConstraintText constraint;
+    Json extra;  // variables of the template
+    OllamaWords words;
+    bool unloads = false;  // "keep_alive" is 0
+};
+
+void Pass(Fields& fields, const ApiError& error) {
+    fields.Fail(error.param.c_str(), error.message, error.code);
+}
+
+// A number as Ollama takes it: within its bounds, whatever was asked for. What is no number is left
+// for the reader to complain of.
+Json Bounded(const Json& value, double least, double most) {
+    return value.is_number() ? Json(std::clamp(value.get<double>(), least, most)) : value;
+}
+
+// Go takes the whole part of a number.
+Json Whole(const Json& value) {
+    if (!value.is_number_float() || !(std::abs(value.get<double>()) < 9e15)) return value;
+    return static_cast<int64_t>(value.get<double>());
+}
+
+// The options by the names and bounds of sampling.h, and two more that it has. Those that Weft
+// lacks, and unknown ones, have no effect, as Ollama has it.
+Json SamplingOf(const Json& options) {
+    Json out = Json::object();
+    const auto take = [&](const char* name, auto change) {
+        const auto found = options.find(name);
+        if (found != options.end() && !found->is_null()) out[name] = change(*found);
+    };
+    take("temperature", [](const Json& v) { return Bounded(v, 0, 100); });
+    take("top_p", [](const Json& v) { return Bounded(v, 0, 1); });
+    take("min_p", [](const Json& v) { return Bounded(v, 0, 1); });
+    take("repeat_penalty", [](const Json& v) { return Bounded(v, 0.01, 100); });
+    take("presence_penalty", [](const Json& v) { return v; });
+    take("frequency_penalty", [](const Json& v) { return v; });
+    take("stop", [](const Json& v) { return v; });
+    take("ignore_eos", [](const Json& v) { return v; });
+    take("logit_bias", [](const Json& v) { return v; });
+    take("top_k", [](const Json& v) {
+        const Json whole = Whole(v);
+        return whole.is_number_integer() && whole < 0 ? Json(0) : whole;
+    });
+    take("repeat_last_n", [](const Json& v) {  // -1: the whole context
+        const Json whole = Whole(v);
+        return whole.is_number_integer() && whole < 0 ? Json(1 << 24) : whole;
+    });
+    take("seed", [](const Json& v) { return Whole(v); });
+    if (const auto seed = out.find("seed"); seed != out.end() && *seed == -1) out.erase("seed");
+    return out;
+}
+
+void ReadOptions(Fields& fields, const Served& served, OllamaRequest& out) {
+    const Json& options = fields.Object("options");
+    Json chosen = SamplingOf(options.is_null() ? Json::object() : options);
+    const engine::SamplerOptions& usual = served.ollama_sampling;
+    if (!chosen.contains("temperature")) chosen["temperature"] = usual.temperature;
+    if (!chosen.contains("top_p")) chosen["top_p"] = usual.top_p;
+    if (!chosen.contains("top_k")) chosen["top_k"] = usual.top_k;
+    chosen["model"] = served.NameOf(out.model.adapter);
+    Fields sampling(chosen, "options.");
+    ReadSampling(sampling, served, out.request);
+    if (sampling.error()) return Pass(fields, *sampling.error());
+    Json whole = Json::object();
+    for (const char* name : {"num_ctx", "num_predict"}) {
+        if (options.contains(name)) whole[name] = Whole(options[name]);
+    }
+    Fields lengths(whole, "options.");
+    lengths.Integer("num_ctx", 0, INT64_MIN, INT64_MAX);  // --ctx says it
+    const int64_t most = lengths.Integer("num_predict", -1, INT64_MIN, INT64_MAX);
+    out.request.max_tokens = most > 0 ? most : -1;
+    if (lengths.error()) Pass(fields, *lengths.error());
+}
+
+// "json", or a schema.
+void ReadOllamaFormat(Fields& fields, OllamaRequest& out) {
+    const Json& format = fields.Get("format");
+    if (format.is_null() || format == "") return;
+    if (format == "json") {
+        out.constraint = {"json_object", "", "format"};
+    } else if (format.is_object()) {
+        out.constraint = {"json_schema", Dump(format), "format"};
+    } else {
+        fields.Fail("format", "'format' must be \"json\" or a JSON schema (an object).",
+                    "invalid_type");
+    }
+}
+
+// true, false, or how much: templates know it as enable_thinking and reasoning_effort.
+void ReadThink(Fields& fields, const Served& served, OllamaRequest& out) {
+    const Json& think = fields.Get("think");
+    if (think.is_null()) return;
+    const bool level = think == "low" || think == "medium" || think == "high" || think == "max";
+    if (!think.is_boolean() && !level) {
+        return fields.Fail("think",
+                           "'think' must be true, false, \"low\", \"medium\", \"high\" or \"max\".",
+                           "invalid_value");
+    }
+    if (think != false && !served.card.thinking) {
+        return fields.Fail("think", fmt::format("\"{}\" does not support thinking", served.name),
+                           "unsupported_value");
+    }
+    out.extra = {{"enable_thinking", think != false}};
+    if (level) out.extra["reasoning_effort"] = think == "max" ? Json("high") : think;
+}
+
+// A number of seconds, or a text such as "5m". The model stays, whatever it is.
+void ReadKeepAlive(Fields& fields, OllamaRequest& out) {
+    const Json& keep = fields.Get("keep_alive");
+    if (!keep.is_null() && !keep.is_number() && !keep.is_string()) {
+        fields.Fail("keep_alive", "'keep_alive' must be a number or a string.", "invalid_type");
+    }
+    out.unloads = keep == 0 || keep == "0" || keep == "0s" || keep == "0m";
+}
+
+std::optional<ApiError> ReadCommon(Fields& fields, const Served& served, OllamaRequest& out,
+                                   AnswerPlan& plan) {
+    out.words.begin_ns = NowNs();
+    std::optional<ApiError> error;
+    out.model = ReadOllamaModel(fields, served, error);
+    if (error) return error;
+    ReadOptions(fields, served, out);
+    ReadOllamaFormat(fields, out);
+    ReadThink(fields, served, out);
+    ReadKeepAlive(fields, out);
+    out.words.chances = fields.Bool("logprobs", false);
+    const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
+    if (out.words.chances) out.request.logprobs = static_cast<int>(best);
+    plan.stream = fields.Bool("stream", true);
+    plan.whole_calls = true;
+    out.words.model = out.model.asked;
+    return fields.error();
+}
+
+void ReplyNothing(const OllamaRequest& request, AnswerPlan& plan) {
+    plan.reply = OllamaNothing(request.words, request.unloads ? "unload" : "load");
+}
+
+void RefuseImages(Fields& fields) {
+    if (fields.List("images").empty()) return;
+    fields.Fail(
+        "images",
+        fmt::format("'{}' has images; this model takes text only.", fields.PathOf("images")),
+        "unsupported_content");
+}
+
+// Messages in OpenAI's form. Ollama's calls may lack ids, and results name the tool: each result
+// gets the id of the first call of that name (or of any) that has none yet.
+class OllamaMessages {
+  public:
+    Json Read(Fields& fields) {
+        const Json& messages = fields.List("messages");
+        Json out = Json::array();
+        for (size_t i = 0; i < messages.size() && !fields.error(); ++i) {
+            const std::string name = fmt::format("messages[{}]", i);
+            if (!messages[i].is_object()) {
+                fields.Fail(name.c_str(), fmt::format("'{}' must be an object.", name),
+                            "invalid_type");
+                break;
+            }
+            Fields message(messages[i], name + ".");
+            out.push_back(Message(message));
+            if (message.error()) Pass(fields, *message.error());
+        }
+        return out;
+    }
+
+  private:
+    Json Message(Fields& message) {
+        std::string role = message.Text("role", "");
+        std::ranges::transform(role, role.begin(), [](char c) {
+            return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+        });
+        Json out{{"role", role}, {"content", ""}};
+        if (message.Has("content")) out["content"] = message.Get("content");
+        RefuseImages(message);
+        if (const std::string thought = message.Text("thinking", ""); !thought.empty()) {
+            out["reasoning_content"] = thought;
+        }
+        if (role == "tool") {
+            const std::string tool = message.Text("tool_name", message.Text("name", ""));
+            out["name"] = tool;
+            out["tool_call_id"] = Answered(tool, message.Text("tool_call_id", ""));
+        }
+        Json calls = Calls(message);
+        if (!calls.empty()) out["tool_calls"] = std::move(calls);
+        return out;
+    }
+    Json Calls(Fields& message) {
+        Json out = Json::array();
+        const Json& calls = message.List("tool_calls");
+        if (!calls.empty()) open_.clear();
+        for (const Json& json : calls) {
+            Fields call(json, message.PathOf("tool_calls") + "[].");
+            Fields function(call.Object("function"), call.PathOf("function") + ".");
+            const std::string name = function.Text("name", "");
+            if (name.empty()) function.Fail("name", "A call in 'tool_calls' has no function name.");
+            const Json& arguments = function.Object("arguments");
+            const std::string id = call.Text("id", fmt::format("call_{:08}", next_++));
+            for (const Fields* part : {&call, &function}) {
+                if (part->error()) Pass(message, *part->error());
+            }
+            open_.emplace_back(id, name);
+            out.push_back({{"id", id},
+                           {"type", "function"},
+                           {"function",
+                            {{"name", name},
+                             {"arguments", arguments.is_null() ? Json::object() : arguments}}}});
+        }
+        return out;
+    }
+    // The id of the call whose result this is.
+    std::string Answered(const std::string& tool, const std::string& given) {
+        auto found = std::ranges::find_if(open_, [&](const auto& call) {
+            return given.empty() ? call.second == tool : call.first == given;
+        });
+        if (found == open_.end() && given.empty() && tool.empty()) found = open_.begin();
+        if (found == open_.end()) {
+            return given.empty() ? fmt::format("call_{:08}", next_++) : given;
+        }
+        const std::string id = found->first;
+        open_.erase(found);
+        return id;
+    }
+
+    std::list<std::pair<std::string, std::string>> open_;  // calls without a result: id, name
+    int next_ = 0;
+};
+
+}  // namespace
+
+std::optional<ApiError> PlanOllamaChat(const Json& body, const Served& served, AnswerPlan& plan) {
+    Fields fields(body);
+    OllamaRequest asked;
+    if (auto error = ReadCommon(fields, served, asked, plan)) return error;
+    if (fields.List("messages").empty()) {
+        if (!fields.error()) ReplyNothing(asked, plan);
+        return fields.error();
+    }
+    if (!fields.List("tools").empty() && !served.card.tools) {
+        return ApiError{
+            400,
+            fmt::format("\"{}\" does not support tools: its chat template shows none", served.name),
+            "tools", "unsupported_value"};
+    }
+    const Json as_openai{{"messages", OllamaMessages().Read(fields)},
+                         {"tools", fields.List("tools")}};
+    if (fields.error()) return fields.error();
+    Fields conversing(as_openai);
+    Conversation conversation = ReadConversation(conversing);
+    if (conversing.error()) return conversing.error();
+    conversation.input.extra = std::move(asked.extra);
+    conversation.constraint = std::move(asked.constraint);
+    plan.dialect = MakeOllamaDialect(served, std::move(asked.words));
+    return PlanConversation(served, conversation, std::move(asked.request), 1, plan);
+}
+
+namespace {
+
+// Tokens of an earlier answer's "context", with which the prompt begins.
+std::vector<int32_t> ReadContext(Fields& fields, const Served& served) {
+    std::vector<int32_t> ids;
+    for (const Json& id : fields.List("context")) {
+        const bool known =
+            id.is_number_integer() && id >= 0 && id < served.tokenizer().vocab_size();
+        if (!known || ids.size() == kMostContext) {
+            fields.Fail("context", "'context' must be the list that an earlier answer had.");
+            return {};
+        }
+        ids.push_back(id.get<int32_t>());
+    }
+    return ids;
+}
+
+// Whether the tokenizer has put its begin token in front, which a prompt has once.
+bool BeginsAgain(const Served& served, const std::vector<int32_t>& ids) {
+    const tokenizer::TokenizerData& data = served.tokenizer().data();
+    return data.add_bos && !ids.empty() && ids.front() == data.bos;
+}
+
+// A prompt that has its markers itself.
+std::vector<int32_t> RawTokens(const Served& served, const std::string& prompt, bool markers) {
+    std::vector<int32_t> ids =
+        served.tokenizer().Encode(prompt, {.add_special = true, .parse_special = markers});
+    if (ids.size() > 1 && BeginsAgain(served, ids) && ids[1] == ids[0]) ids.erase(ids.begin());
+    return ids;
+}
+
+std::optional<ApiError> PlanText(const std::string& prompt, bool markers, const Served& served,
+                                 OllamaRequest& asked, AnswerPlan& plan) {
+    if (auto error = CheckPromptBytes(served, prompt.size(), "prompt")) return error;
+    ChoicePlan choice;
+    if (!asked.constraint.kind.empty()) {
+        auto matcher = served.constraints->Compile(asked.constraint, plan.tenant);
+        if (!matcher.ok()) {
+            return ApiError{400, matcher.error().message, "format", "invalid_value", true};
+        }
+        asked.request.matcher = std::move(*matcher);
+    }
+    choice.request = std::move(asked.request);
+    choice.request.prompt = RawTokens(served, prompt, markers);
+    plan.choices.push_back(std::move(choice));
+    return {};
+}
+
+std::optional<ApiError> PlanQuestion(const std::string& system, const std::string& prompt,
+                                     const Served& served, OllamaRequest& asked, AnswerPlan& plan) {
+    if (!served.chat) {  // as Ollama has it of a model without a template
+        const char* between = system.empty() ? "" : "\n\n";
+        return PlanText(fmt::format("{}{}{}", system, between, prompt), false, served, asked, plan);
+    }
+    Conversation conversation;
+    conversation.input = chat::OneQuestion(system, prompt);
+    conversation.input.extra = std::move(asked.extra);
+    conversation.constraint = std::move(asked.constraint);
+    auto error = PlanConversation(served, conversation, std::move(asked.request), 1, plan);
+    if (error) error->param = "prompt";
+    plan.prompt_name = "prompt";
+    return error;
+}
+
+void CheckRaw(Fields& fields, bool raw, const std::string& system) {
+    const std::string form = fields.Text("template", "");
+    if (raw && (!form.empty() || !system.empty() || fields.Has("context"))) {
+        fields.Fail("raw", "raw mode does not support template, system, or context");
+    }
+    if (!form.empty()) {
+        fields.Fail("template",
+                    "'template' is not supported: the model's own chat template is used. Send the "
+                    "whole text as 'prompt' with \"raw\": true.",
+                    "unsupported_value");
+    }
+}
+
+}  // namespace
+
+std::optional<ApiError> PlanOllamaGenerate(const Json& body, const Served& served,
+                                           AnswerPlan& plan) {
+    Fields fields(body);
+    OllamaRequest asked;
+    asked.words.chat = false;
+    if (auto error = ReadCommon(fields, served, asked, plan)) return error;
+    const std::string prompt = fields.Text("prompt", ""), system = fields.Text("system", "");
+    const bool raw = fields.Bool("raw", false);
+    const std::vector<int32_t> context = ReadContext(fields, served);
+    RefuseImages(fields);
+    CheckRaw(fields, raw, system);
+    if (!fields.Text("suffix", "").empty()) {
+        fields.Fail("suffix", fmt::format("\"{}\" does not support insert", served.name),
+                    "unsupported_value");
+    }
+    if (fields.error()) return fields.error();
+    if (prompt.empty()) {
+        ReplyNothing(asked, plan);
+        return {};
+    }
+    OllamaWords words = std::move(asked.words);
+    auto error = raw ? PlanText(prompt, true, served, asked, plan)
+                     : PlanQuestion(system, prompt, served, asked, plan);
+    if (error) return error;
+    std::vector<int32_t>& tokens = plan.choices.front().request.prompt;
+    if (!context.empty()) {
+        if (BeginsAgain(served, tokens)) tokens.erase(tokens.begin());
+        tokens.insert(tokens.begin(), context.begin(), context.end());
+    }
+    if (!raw) words.context = tokens;
+    plan.keeps_tokens = !raw;
+    plan.dialect = MakeOllamaDialect(served, std::move(words));
+    return {};
+}
+
+}  // namespace weft::serve
