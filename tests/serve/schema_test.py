@@ -21,9 +21,12 @@ def short(schemas):
     for request in schemas.values():
         properties = request.get("properties", {})
         for name, most in (("max_tokens", 3), ("max_completion_tokens", 3),
-                           ("max_output_tokens", 3), ("n", 2)):
+                           ("max_output_tokens", 3), ("num_predict", 3), ("n", 2)):
             if name in properties:
                 properties[name] = {"type": "integer", "minimum": 1, "maximum": most}
+    schemas["OllamaOptions"]["required"] = ["num_predict"]
+    for name in ("OllamaChatRequest", "OllamaGenerateRequest"):
+        schemas[name]["required"].append("options")
     schemas["ChatRequest"]["required"] = ["messages", "max_tokens"]
     schemas["CompletionRequest"]["required"] = ["prompt", "max_tokens"]
     schemas["ResponseRequest"]["required"] = ["input", "max_output_tokens"]
