@@ -108,14 +108,17 @@ def weft_words(line):
     return [call for call in calls if call and re.match(r"[a-z]|--", call[0])]
 
 
+def prose(text):
+    """(number, line) of a page; lines of blocks are empty."""
+    inside = False
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = line.startswith("```")
+        yield number, "" if inside or fence else line
+        inside ^= fence
+
+
 def inline_code(text):
     """(line, words) of every `...` of a page outside of its blocks."""
-    bare, inside = [], False
-    for line in text.split("\n"):
-        if line.startswith("```"):
-            inside = not inside
-            line = ""
-        bare.append("" if inside else line)
-    joined = "\n".join(bare)
+    joined = "\n".join(line for _, line in prose(text))
     for match in re.finditer(r"(?<!`)`([^`]+)`(?!`)", joined):
         yield joined.count("\n", 0, match.start()) + 1, " ".join(match[1].split())

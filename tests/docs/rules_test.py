@@ -11,6 +11,7 @@ import unittest
 import commands_test
 import flags_test
 import help_flags
+import links_test
 import messages_test
 import pages
 
@@ -127,6 +128,24 @@ class Commands(unittest.TestCase):
         self.assertEqual([], self.run_page("<!-- not run: a card -->\n```sh\nfalse\nfalse\n```\n"))
         self.assertEqual((0, 2, {"a card": ["p.md:3"]}),
                          (self.runner.ran, self.runner.read, self.runner.reasons))
+
+
+class Links(Folder):
+    def test_links(self):
+        self.write("docs/a.md", "# A page\n```sh\n# not one\n```\n## What `x` is, (2)\n")
+        text = ("[a](docs/a.md) [b](docs/a.md#what-x-is-2) [c](https://x.org/y)\n"
+                "[d](docs/b.md) [e](docs/a.md#not-one) [f](#here)\n# Here\n")
+        self.write("README.md", text)
+        self.assertEqual((6, ["README.md: no file for the link docs/b.md",
+                              "README.md: no heading for the link docs/a.md#not-one"]),
+                         links_test.link_faults(self.root, "README.md", text))
+
+    def test_paths(self):
+        files = ["src/net/link.h", "tests/net/link_test.cc"]
+        text = ("`net/link.h` tests/net/link_test.cc, `src/NAME/x.cc`, ~/net/link.cc and\n"
+                "(tests/net/no_test.cc)\n```\nnet/no.h\n```\n")
+        self.assertEqual((3, ["p.md:2: there is no tests/net/no_test.cc"]),
+                         links_test.path_faults("p.md", text, files))
 
 
 class Messages(Folder):
