@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Every command and flag of Weft that a document names is one of `weft COMMAND --help`.
+"""Commands and flags of Weft that a document names are those of `weft COMMAND --help`, and so are
+those of the examples that --help has.
 
 Usage: flags_test.py WEFT ROOT
 """
@@ -47,14 +48,28 @@ def faults(root, known):
     return (calls, names), wrong
 
 
+def example_faults(known):
+    """(number of examples, what is wrong) of what --help shows."""
+    wrong, calls = [], 0
+    for command, line in known.examples:
+        for words in pages.weft_words(line):
+            calls += 1
+            wrong += [f"weft {' '.join(command)} --help: '{line}': unknown: {word}"
+                      for word in known.unknown(words)]
+    return calls, wrong
+
+
 def main():
     weft, root = sys.argv[1:]
-    (calls, names), wrong = faults(root, help_flags.Help(weft))
-    if calls < 80 or names < 200:
-        wrong.append(f"only {calls} command lines and {names} flags were found")
+    known = help_flags.Help(weft)
+    (calls, names), wrong = faults(root, known)
+    examples, of_examples = example_faults(known)
+    wrong += of_examples
+    if calls < 80 or names < 200 or examples < 40:
+        wrong.append(f"only {calls} command lines, {names} flags, {examples} examples were found")
     print(*wrong, sep="\n", end="\n" if wrong else "")
-    print(f"{calls} command lines and {names} names of flags compared with --help: "
-          f"{len(wrong)} wrong")
+    print(f"{calls} command lines, {examples} examples of --help and {names} names of flags "
+          f"compared with --help: {len(wrong)} wrong")
     sys.exit(bool(wrong))
 
 

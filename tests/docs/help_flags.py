@@ -15,6 +15,7 @@ class Help:
     def __init__(self, weft):
         self.weft = weft
         self.flags = {}  # (command, ...): its flags
+        self.examples = []  # (command, line) of "weft run ..." below its flags
         self.read(())
         for command in UNLISTED:
             self.read(command)
@@ -27,6 +28,9 @@ class Help:
         for names in option.findall(text):
             flags.update(re.sub(r"\{\w+\}", "", name) for name in names.split(",") if name)
         self.flags[command] = flags | HIDDEN.get(command, set())
+        joined = text.replace("\\\n", " ")
+        self.examples += [(command, line) for line in
+                          re.findall(r"^ +((?:.* && )?weft [a-z-]+ .*)$", joined, re.MULTILINE)]
         below = re.search(r"^Subcommands:\n((?:  .*\n)*)", text, re.MULTILINE)
         for name in re.findall(r"^  ([a-z-]+) ", below[1] if below else "", re.MULTILINE):
             self.read((*command, name))
