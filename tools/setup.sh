@@ -8,7 +8,7 @@ BUILD_PACKAGES=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev l
     ca-certificates)
 # Each MPI library gives an `mpi` plug-in; neither is needed.
 MPI_PACKAGES=(libopenmpi-dev openmpi-bin libmpich-dev mpich)
-TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl librsvg2-bin)
+TEST_PACKAGES=("${BUILD_PACKAGES[@]}" "${MPI_PACKAGES[@]}" iproute2 openssl librsvg2-bin curl)
 # Kernels for aarch64, compiled and run under an emulator (118 MB to fetch, 600 MB installed).
 CROSS_PACKAGES=(g++-aarch64-linux-gnu qemu-user-static googletest)
 # The virtual machine of tests/rdma (about 45 MB with what they need, and 70 MB of kernel).

@@ -68,7 +68,8 @@ class Runner:
     def __init__(self, weft, root, packages):
         self.kit = kit.Kit(weft, root, packages)
         self.servers, self.folder = [], None
-        self.ran = self.read = self.checked = 0
+        self.ran = self.read = self.compared = 0
+        self.output = ""  # of the block before
         self.wrong, self.reasons, self.times = [], {}, []
         self.seconds = COMMAND_SECONDS * slowness()
 
@@ -84,7 +85,21 @@ class Runner:
         for block in pages.blocks(name, text):
             if block.language in pages.SHELLS or (block.language == "python" and block.goes_on):
                 self.block(block)
+            elif block.printed:
+                self.compare(block)
         self.stop_servers(name)
+
+    def compare(self, block):
+        """Whether the block before has printed these lines, in this order; `...` are others."""
+        at = 0
+        for line in block.text.splitlines():
+            if line.strip() == "...":
+                continue
+            self.compared += 1
+            at = self.output.find(line + "\n", at)
+            if at < 0:
+                self.wrong.append(f"{block.place}: this is not printed: {line}")
+                return
 
     def block(self, block):
         lines = list(pages.commands(block.text)) if block.language != "python" else [block.text]
@@ -98,6 +113,7 @@ class Runner:
         if not block.goes_on or self.folder is None:
             self.stop_servers(block.place)
             self.folder = self.kit.folder(block.text)
+        self.output = ""
         for line in lines:
             if not self.line(block, line):
                 return  # what stands behind it may need it
@@ -133,6 +149,7 @@ class Runner:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise RuntimeError(f"'{line.strip()}' takes more than {self.seconds:.0f} s") from None
+        self.output += out + err
         # `weft doctor` says 1 where it finds something, which is this machine's own affair.
         good = (0, 1) if re.match(r"weft doctor\b", line) and "error:" not in err else (0,)
         failed = line.startswith("curl ") and '"error":' in out
@@ -166,8 +183,9 @@ def main():
         print(f"{seconds:5.1f} s  {what}")
     print(*runner.wrong, sep="\n", end="\n" if runner.wrong else "")
     used = end.children_user + end.children_system - begin.children_user - begin.children_system
-    print(f"{runner.ran} commands of the documents ran ({used:.0f} s of CPU time), {runner.read} "
-          f"were not run, with a reason; {len(runner.wrong)} failed")
+    print(f"{runner.ran} commands of the documents ran ({used:.0f} s of CPU time), "
+          f"{runner.compared} lines of their output compared; {runner.read} were not run, with a reason; "
+          f"{len(runner.wrong)} failed")
     sys.exit(bool(runner.wrong))
 
 

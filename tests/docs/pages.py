@@ -5,7 +5,9 @@ A block of `sh` or `bash` is run by commands_test.py unless a marker stands righ
     <!-- not run: two hosts -->    why it isn't; its flags are checked all the same
     <!-- goes on -->               in the folder and with the servers of the block before it
 
-A block of `python` is run where it stands behind one that goes on to it.
+    <!-- printed -->               before a `text`: the lines that the block before it prints
+
+A block of `python` is run where it goes on.
 """
 import pathlib
 import re
@@ -29,6 +31,7 @@ class Block:
     text: str
     reason: str  # why it is not run; empty: it is
     goes_on: bool
+    printed: bool
 
     @property
     def place(self):
@@ -43,18 +46,20 @@ def pages(root):
 
 
 def read_marker(place, language, before):
-    """(reason, goes_on) of what stands before a block."""
+    """(reason, goes_on, printed) of what stands before a block."""
     marker = MARKER.search(before)
-    if marker is None or language not in SHELLS + ("python",):
-        return "", False
+    if marker is None or language not in SHELLS + ("python", "text"):
+        return "", False, False
     words = " ".join(marker[1].split())
-    if words == "goes on":
-        return "", True
+    if language == "text" and words == "printed":
+        return "", False, True
+    if language != "text" and words == "goes on":
+        return "", True, False
     name, _, reason = words.partition(":")
-    if name != "not run" or len(reason.strip()) < 4:
-        raise BadMarker(f"{place}: <!-- {words} --> is neither <!-- not run: WHY --> nor "
-                        f"<!-- goes on -->")
-    return reason.strip(), False
+    if language == "text" or name != "not run" or len(reason.strip()) < 4:
+        raise BadMarker(f"{place}: <!-- {words} --> is no marker of {language}; there are "
+                        f"<!-- not run: WHY -->, <!-- goes on --> and, of text, <!-- printed -->")
+    return reason.strip(), False, False
 
 
 def blocks(name, text):
@@ -70,9 +75,8 @@ def blocks(name, text):
         language = lines[begin][3:].strip()
         before = "\n".join(lines[max(0, begin - 4):begin])
         place = f"{name}:{begin + 2}"
-        reason, goes_on = read_marker(place, language, before)
         found.append(Block(name, begin + 2, language, "\n".join(lines[begin + 1:number]) + "\n",
-                           reason, goes_on))
+                           *read_marker(place, language, before)))
         begin = None
     return found
 

@@ -79,6 +79,10 @@ class Markers(unittest.TestCase):
             with self.assertRaises(pages.BadMarker):
                 self.read(marker)
 
+    def test_of_another_language(self):
+        with self.assertRaises(pages.BadMarker):
+            self.read("<!-- printed -->")
+
     def test_place(self):
         self.assertEqual("p.md:5", self.read("").place)
 
@@ -97,6 +101,12 @@ class Commands(unittest.TestCase):
             "```sh\nweft tokenize MODEL --text Hi > tokens   # a file\ntest -s tokens\n```\n"
             "```sh\ntest ! -e tokens\n```\n<!-- goes on -->\n```sh\ntest ! -e tokens\n```\n"))
         self.assertEqual(4, self.runner.ran)
+
+    def test_compares_what_is_printed(self):
+        text = "```sh\nprintf 'one\\ntwo\\nthree\\n'\n```\n\n<!-- printed -->\n```text\n{}\n```\n"
+        self.assertEqual([], self.run_page(text.format("one\n...\nthree")))
+        self.assertEqual(["p.md:8: this is not printed: two"],
+                         self.run_page("\n" + text.format("three\ntwo")))
 
     def test_sees_what_fails(self):
         wrong = self.run_page("```sh\nweft tokenize nothing.gguf --text Hi\ntrue\n```\n")
