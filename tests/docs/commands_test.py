@@ -184,8 +184,8 @@ def main():
     print(*runner.wrong, sep="\n", end="\n" if runner.wrong else "")
     used = end.children_user + end.children_system - begin.children_user - begin.children_system
     print(f"{runner.ran} commands of the documents ran ({used:.0f} s of CPU time), "
-          f"{runner.compared} lines of their output compared; {runner.read} were not run, with a reason; "
-          f"{len(runner.wrong)} failed")
+          f"{runner.compared} lines of their output compared; {runner.read} were not run, with a "
+          f"reason; {len(runner.wrong)} failed")
     sys.exit(bool(runner.wrong))
 
 
