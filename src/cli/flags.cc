@@ -155,7 +155,10 @@ void AddLayoutFlags(const Command& app, CommonFlags& flags) {
 }
 
 void AddEngineFlags(const Command& app, CommonFlags& flags) {
-    app.AddOption("--ctx", flags.job.ctx, "Tokens that the KV cache holds (default: as needed)")
+    app.AddOption(
+           "--ctx", flags.job.ctx,
+           "Tokens that the KV cache holds, of a server each sequence's (default: as needed; "
+           "serve and a conversation: the model's context, at most 8192)")
         .Range(int64_t{1}, int64_t{1} << 30)
         .Group(kEngine);
     app.AddOption("--chunk", flags.job.chunk, "Most prompt tokens in one step (512)")
@@ -213,7 +216,8 @@ void AddLora(const Command& app, CommonFlags& flags) {
 void AddRecoveryFlags(const Command& app, CommonFlags& flags) {
     app.AddOption("--rejoin-ms", flags.cluster.rejoin_ms,
                   "When a rank is lost, go on once it is back: it is started again, or its "
-                  "host's worker is called for so long (0: the job ends)")
+                  "host's worker is called for so long (0: the job ends; serve: 60000 unless "
+                  "--max-restarts is 0)")
         .Range(0, 3'600'000)
         .Group(kCluster);
     app.AddFlag("--elastic", flags.cluster.elastic,

@@ -262,7 +262,8 @@ void AddAccess(const Command& app, serve::ServerOptions& server) {
 
 void AddServe(const Command& app, int& status) {
     auto flags = std::make_shared<ServeFlags>();
-    const Command serve = app.AddCommand("serve", "Serve a model over HTTP (OpenAI's API)");
+    const Command serve =
+        app.AddCommand("serve", "Serve a model over HTTP: OpenAI's, Anthropic's and Ollama's APIs");
     serve.Footer(kServeFooter);
     // Replaced before it is parsed (config.h).
     serve.AddOption("--config", flags->config, "Read flags from a TOML file, such as ctx = 8192")
