@@ -74,7 +74,7 @@ class Runner:
         self.seconds = COMMAND_SECONDS * slowness()
 
     def stop_servers(self, place):
-        for server in self.servers:
+        for server in reversed(self.servers):
             status = server.stop()
             if status != 0:
                 self.wrong.append(f"{place}: '{server.line}' ended with status {status}: "

@@ -1,4 +1,5 @@
-"""What the commands of the documents speak of: models, data and keys, made where they are named.
+"""What the commands of the documents speak of: models, data and keys, made where they are named;
+a second machine (`second:7000`) is a worker on this one.
 
 Every model is models/abacus or made of it, but for the one that ./quickstart brings, where it is
 there. HOME and all caches are a folder of the test's own.
@@ -33,7 +34,8 @@ class Kit:
     def __init__(self, weft, root, packages):
         self.root = pathlib.Path(root).resolve()
         self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-docs-"))
-        self.home, self.count, self.port = self.scratch / "home", 0, free_port()
+        self.home, self.count = self.scratch / "home", 0
+        self.port, self.worker_port = free_port(), free_port()
         (self.home / ".cache/weft").mkdir(parents=True)
         (self.scratch / "bin").mkdir()
         (self.scratch / "bin/weft").symlink_to(pathlib.Path(weft).resolve())
@@ -111,6 +113,7 @@ class Kit:
         line = re.sub(r"(?<![\w./:-])(?:%s)(?![\w./:-])" % "|".join(STANDINS),
                       lambda match: STANDINS[match[0]].format(self.next()), line)
         line = line.removesuffix("&").rstrip()
+        line = re.sub(r"(?:0\.0\.0\.0|second):7000", f"127.0.0.1:{self.worker_port}", line)
         if re.match(r"(build/)?weft serve ", line) and "--port" not in line:
             line += f" --port {self.port}"
         return line

@@ -126,6 +126,12 @@ class Commands(unittest.TestCase):
             "curl -s http://127.0.0.1:8080/v1/models\n```\n"))
         self.assertEqual(2, self.runner.ran)
 
+    def test_serves_with_a_second_machine(self):
+        self.assertEqual([], self.run_page(
+            "```sh\nweft worker --listen 0.0.0.0:7000 --key-file KEY   # there\n"
+            "weft run MODEL --hosts second:7000 --key-file KEY -p Hi -n 2\n```\n"))
+        self.assertEqual(2, self.runner.ran)
+
     def test_sees_a_servers_error(self):
         self.assertEqual(1, len(self.run_page(
             "```sh\nweft serve model.gguf\ncurl -s http://127.0.0.1:8080/v1/completions -d '{}'\n"
