@@ -115,7 +115,11 @@ class Runner:
             self.folder = self.kit.folder(block.text)
         self.output = ""
         for line in lines:
-            if not self.line(block, line):
+            missing = self.kit.missing(line)
+            if missing is not None:
+                self.read += 1
+                self.reasons.setdefault(f"no {missing} here", []).append(block.place)
+            elif not self.line(block, line):
                 return  # what stands behind it may need it
 
     def line(self, block, line):

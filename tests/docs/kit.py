@@ -17,6 +17,8 @@ SMALL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # Words that stand for a name of the reader's own.
 STANDINS = {"MODEL": "model.gguf", "FILE": "qca.jsonl", "F": "qca.jsonl", "KEY": "weft.key",
             "D": "trained-{}"}  # another one each time
+# Programs that need not be here, and what they are called where several go by the name.
+PROGRAMS = {"curl": "curl", "mpirun": "mpirun.openmpi", "openssl": "openssl"}
 QUESTIONS = [("What is 47 + 38?", "85"), ("Is 318 even or odd?", "even"),
              ("What comes after 399?", "400"), ("7 x 8 = ?", "56")]
 DS_CONFIG = {"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 1,
@@ -49,7 +51,10 @@ class Kit:
                 name in os.environ}
         self.environment = kept | {
             "HOME": str(self.home), "PATH": f"{self.scratch / 'bin'}:{os.environ['PATH']}",
-            "HF_HUB_OFFLINE": "1", "PYTHONPATH": self.packages or ""}
+            "HF_HUB_OFFLINE": "1", "PYTHONPATH": self.packages or "",
+            # Open MPI: as root, and more ranks than cores.
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
     def close(self):
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -105,6 +110,11 @@ class Kit:
         shutil.move(work / "out/model", path)
         shutil.rmtree(work)
 
+    def missing(self, line):
+        """A program of others that a command wants and this machine lacks, or None."""
+        program = PROGRAMS.get(line.split()[0])
+        return None if program is None or shutil.which(program) else program
+
     def local(self, line, language):
         """A command as it runs here: what stands for a name, the port that is free."""
         line = line.replace("127.0.0.1:8080", f"127.0.0.1:{self.port}")
@@ -112,7 +122,7 @@ class Kit:
             return line
         line = re.sub(r"(?<![\w./:-])(?:%s)(?![\w./:-])" % "|".join(STANDINS),
                       lambda match: STANDINS[match[0]].format(self.next()), line)
-        line = line.removesuffix("&").rstrip()
+        line = re.sub("^mpirun ", PROGRAMS["mpirun"] + " ", line.removesuffix("&").rstrip())
         line = re.sub(r"(?:0\.0\.0\.0|second):7000", f"127.0.0.1:{self.worker_port}", line)
         if re.match(r"(build/)?weft serve ", line) and "--port" not in line:
             line += f" --port {self.port}"

@@ -7,6 +7,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import commands_test
 import flags_test
@@ -136,6 +137,12 @@ class Commands(unittest.TestCase):
         self.assertEqual(1, len(self.run_page(
             "```sh\nweft serve model.gguf\ncurl -s http://127.0.0.1:8080/v1/completions -d '{}'\n"
             "```\n")))
+
+    def test_counts_what_lacks_a_program(self):
+        with unittest.mock.patch.dict(commands_test.kit.PROGRAMS, {"mpirun": "no-mpirun"}):
+            self.assertEqual([], self.run_page("```sh\nmpirun -n 2 weft run MODEL\ntrue\n```\n"))
+        self.assertEqual((1, {"no no-mpirun here": ["p.md:2"]}),
+                         (self.runner.ran, self.runner.reasons))
 
     def test_sees_a_server_that_ends(self):
         self.assertIn("does not answer", self.run_page("```sh\nweft serve nothing.gguf\n```\n")[0])
