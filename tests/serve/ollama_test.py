@@ -86,7 +86,7 @@ class Models(OllamaCase):
         for name in (self.model, self.model.removesuffix(":latest"), "gpt-test",
                      "gpt-test:latest"):
             shown = self.client.show(name)
-            self.assertEqual(shown.capabilities, ["completion", "embedding"])
+            self.assertEqual(shown.capabilities, ["completion"])
             self.assertIn("<|im_start|>", shown.template)
             info = shown.modelinfo
             self.assertEqual(info["general.architecture"], "llama")
@@ -526,7 +526,7 @@ class Templated(unittest.TestCase):
     def test_thinking(self):
         server, client = self.serve("qwen")
         self.assertEqual(client.show("gpt-test").capabilities,
-                         ["completion", "tools", "thinking", "embedding"])
+                         ["completion", "tools", "thinking"])
         ask = {"model": "gpt-test", "messages": COLOURS, "options": GREEDY}
 
         def count(**variables):

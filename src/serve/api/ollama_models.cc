@@ -26,13 +26,12 @@ Json DetailsJson(const Served& served, int32_t adapter) {
             {"embedding_length", served.engine->hyper().hidden}};
 }
 
+// Clients take "embedding" for a model that does nothing else.
 Json CapabilitiesJson(const Served& served) {
-    Json list = Json::array();
-    const bool says = served.engine->generates();
-    if (says) list.push_back("completion");
-    if (says && served.card.tools) list.push_back("tools");
-    if (says && served.card.thinking) list.push_back("thinking");
-    if (served.engine->embeds()) list.push_back("embedding");
+    if (!served.engine->generates()) return Json::array({"embedding"});
+    Json list = Json::array({"completion"});
+    if (served.card.tools) list.push_back("tools");
+    if (served.card.thinking) list.push_back("thinking");
     return list;
 }
 
