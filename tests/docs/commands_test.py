@@ -29,6 +29,10 @@ COMMAND_SECONDS = 60
 SERVER = re.compile(r"^(build/)?weft (serve|worker) (?!--help)")
 
 
+class Missing(Exception):
+    """Something that a command wants and this machine lacks."""
+
+
 class Server:
     """A `weft serve` or `weft worker` that goes on beside the commands behind it."""
 
@@ -115,14 +119,17 @@ class Runner:
             self.folder = self.kit.folder(block.text)
         self.output = ""
         for line in lines:
-            missing = self.kit.missing(line)
-            if missing is not None:
+            try:
+                if not self.line(block, line):
+                    return  # what stands behind it may need it
+            except Missing as missing:
                 self.read += 1
                 self.reasons.setdefault(f"no {missing} here", []).append(block.place)
-            elif not self.line(block, line):
-                return  # what stands behind it may need it
 
     def line(self, block, line):
+        missing = self.kit.missing(line)
+        if missing is not None:
+            raise Missing(missing)
         line = self.kit.local(line, block.language)
         begin = time.monotonic()
         try:
@@ -154,6 +161,9 @@ class Runner:
             process.communicate()
             raise RuntimeError(f"'{line.strip()}' takes more than {self.seconds:.0f} s") from None
         self.output += out + err
+        module = re.search(r"^ModuleNotFoundError: No module named '(\w+)'", err, re.MULTILINE)
+        if block.language == "python" and module:
+            raise Missing(f"Python package {module[1]}")
         # `weft doctor` says 1 where it finds something, which is this machine's own affair.
         good = (0, 1) if re.match(r"weft doctor\b", line) and "error:" not in err else (0,)
         failed = line.startswith("curl ") and '"error":' in out

@@ -144,6 +144,13 @@ class Commands(unittest.TestCase):
         self.assertEqual((1, {"no no-mpirun here": ["p.md:2"]}),
                          (self.runner.ran, self.runner.reasons))
 
+    def test_counts_what_lacks_a_package(self):
+        self.runner.kit.packages = "there"
+        self.assertEqual([], self.run_page(
+            "<!-- goes on -->\n```python\nimport no_such_package\n```\n"))
+        self.assertEqual({"no Python package no_such_package here": ["p.md:3"]},
+                         self.runner.reasons)
+
     def test_sees_a_server_that_ends(self):
         self.assertIn("does not answer", self.run_page("```sh\nweft serve nothing.gguf\n```\n")[0])
 
