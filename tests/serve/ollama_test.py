@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import tempfile
 import unittest
 
@@ -588,6 +589,42 @@ class Others(unittest.TestCase):
                 self.assertRegex(metrics, r"(?m)generation_tokens_total\{.*\} 12$")
             finally:
                 server.close()
+
+
+    def test_sampling_by_the_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "model.gguf")
+            gguf_template.with_keys(serving.model(), file, {"general.sampling.temp": 0.0})
+            server = serving.Server(512, of=file)
+            try:
+                client = ollama.Client(host=server.url, timeout=serving.PATIENCE)
+                shown = dict(line.split() for line in
+                             client.show("gpt-test").parameters.splitlines())
+                self.assertEqual(shown, {"num_ctx": "512", "temperature": "0", "top_k": "40",
+                                         "top_p": "0.9"})
+                said = [client.chat("gpt-test", COLOURS, options=options).message.content
+                        for options in ({"num_predict": 12}, GREEDY)]
+                self.assertEqual(said[0], said[1])
+            finally:
+                server.close()
+
+    def test_a_rank_is_lost_under_a_stream(self):
+        server = serving.Server(1024, "--local", "2", "--tp", "2", "--timeout-ms", "4000",
+                                "--max-restarts", "0")
+        try:
+            client = ollama.Client(host=server.url, timeout=serving.PATIENCE)
+            stream = client.chat("gpt-test", COLOURS, stream=True, options={"ignore_eos": True})
+            self.assertFalse(next(stream).done)
+            children = pathlib.Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+            os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
+            with self.assertRaises(ollama.ResponseError) as caught:
+                for _ in stream:
+                    pass
+            self.assertIn("rank 1", caught.exception.error)
+        finally:
+            server.process.kill()
+            server.process.wait()
+            server.process.stdout.close()
 
 
 class LangChain(OllamaCase):
