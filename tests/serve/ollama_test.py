@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Ollama's API, asked by its own package and LangChain's, and by hand as no client should ask."""
+import asyncio
 import datetime
+import functools
 import http.client
 import json
 import math
+import operator
 import os
 import pathlib
 import signal
@@ -161,6 +164,13 @@ class Chat(OllamaCase):
         text = "".join(line.message.content for line in lines)
         self.assertEqual(text, self.chat().message.content)
         self.check_end(lines[-1])
+
+    def test_async(self):
+        async def ask():
+            client = ollama.AsyncClient(host=self.server.url, timeout=serving.PATIENCE)
+            stream = await client.chat(self.model, COLOURS, stream=True, options=GREEDY)
+            return "".join([line.message.content async for line in stream])
+        self.assertEqual(asyncio.run(ask()), self.chat().message.content)
 
     def test_stream_is_what_is_sent_unasked(self):
         for path, body in ((CHAT, {"messages": COLOURS}), (TEXT, {"prompt": "One, two,"})):
@@ -503,6 +513,22 @@ class Templated(unittest.TestCase):
         self.assertTrue(second.message.content)
         self.assertGreater(second.prompt_eval_count, first.prompt_eval_count)
 
+    def test_tools_of_langchain(self):
+        langchain = serving.package("langchain_ollama")
+        messages = serving.package("langchain_core.messages")
+        server, _ = self.serve("llama3")
+        ask = {"base_url": server.url, "model": "gpt-test", "temperature": 0, "num_predict": 60}
+        question = messages.HumanMessage(self.QUESTION["content"])
+        model = langchain.ChatOllama(**ask, format=self.CALL).bind_tools([TOOL])
+        whole = model.invoke([question])
+        for first in (whole, functools.reduce(operator.add, model.stream([question]))):
+            self.assertEqual([(call["name"], call["args"]) for call in first.tool_calls],
+                             [("weather", {"city": "Ulm"})])
+            result = messages.ToolMessage("21.5 degrees", tool_call_id=first.tool_calls[0]["id"])
+            second = langchain.ChatOllama(**ask).bind_tools([TOOL]).invoke(
+                [question, first, result])
+            self.assertTrue(second.content)
+
     def test_turns_are_those_of_openai(self):
         """Calls and results without ids, with names and arguments as objects."""
         asked = {"city": "Ulm"}
@@ -615,8 +641,9 @@ class Others(unittest.TestCase):
             client = ollama.Client(host=server.url, timeout=serving.PATIENCE)
             stream = client.chat("gpt-test", COLOURS, stream=True, options={"ignore_eos": True})
             self.assertFalse(next(stream).done)
-            children = pathlib.Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
-            os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
+            pid = server.process.pid
+            children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+            os.kill(int(children.split()[0]), signal.SIGKILL)
             with self.assertRaises(ollama.ResponseError) as caught:
                 for _ in stream:
                     pass
