@@ -4,6 +4,7 @@ a second machine (`second:7000`) is a worker on this one.
 Every model is models/abacus or made of it, but for the one that ./quickstart brings, where it is
 there. HOME and all caches are a folder of the test's own.
 """
+import hashlib
 import json
 import os
 import pathlib
@@ -81,6 +82,8 @@ class Kit:
         for adapter in re.findall(r"(?<==)adapters/(\w+)", text):
             self.weft(folder, "train", "model.gguf", "--data", "qca.jsonl", "--lora", "4",
                       "--steps", "1", "--output-dir", f"adapters/{adapter}")
+        if re.search(r"Qwen3-8B-GGUF|qwen3:8b", text):
+            self.hub_model("Qwen/Qwen3-8B-GGUF", "Qwen3-8B-Q4_K_M.gguf")
         for name in re.findall(r"~/models/([\w.-]+)", text):
             self.hugging_face_folder(self.home / "models" / name)
         return folder
@@ -97,6 +100,19 @@ class Kit:
         shutil.copy(self.root / "machines/strix-halo.json", folder / "lab.json")
         (folder / "weft.key").write_text("a key of the documents' test\n")
         (folder / "weft.key").chmod(0o600)
+
+    def hub_model(self, repository, name):
+        """The repository in the Hub's cache folder, as if `name` had been fetched: Abacus again."""
+        folder = self.home / ".cache/huggingface/hub"
+        folder /= "models--" + repository.replace("/", "--")
+        commit, content = "c" * 40, hashlib.sha256(self.abacus.read_bytes()).hexdigest()
+        for path in ("refs", "blobs", "snapshots/" + commit):
+            (folder / path).mkdir(parents=True, exist_ok=True)
+        (folder / "refs/main").write_text(commit)
+        shutil.copy(self.abacus, folder / "blobs" / content)
+        link = folder / "snapshots" / commit / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"../../blobs/{content}")
 
     def hugging_face_folder(self, path):
         if path.exists():
