@@ -1,16 +1,23 @@
-// Fuzzes tokenizer.json: the file is the input up to a line "---", the rest is text to encode.
+// Fuzzes tokenizer.json: the file is the input up to a line "---", the rest is text to encode. What
+// stands before a line "+++" is the tokenizer_config.json that a GGUF file keeps beside it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "base/check.h"
-#include "tokenizer/read_json.h"
+#include "tokenizer/kept_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     using namespace weft::tokenizer;
-    const std::string_view input(reinterpret_cast<const char*>(bytes), size);
+    std::string_view input(reinterpret_cast<const char*>(bytes), size);
+    KeptJson kept;
+    if (const size_t config = input.find("\n+++\n"); config != input.npos) {
+        kept.beside["tokenizer_config.json"] = input.substr(0, config);
+        input.remove_prefix(config + 5);
+    }
     const size_t cut = input.find("\n---\n");
-    const auto tokenizer = ReadTokenizerJson(input.substr(0, cut), {});
+    kept.json = input.substr(0, cut);
+    const auto tokenizer = MakeTokenizer(kept);
     if (!tokenizer.ok()) {
         WEFT_CHECK(!tokenizer.error().message.empty());
         return 0;

@@ -216,17 +216,18 @@ bring_lavapipe() {
     rm -rf "$folder"
 }
 
-# bring_clients: the Python packages that tests speak with (tests/serve) and read files with
-# (tests/train), into a folder of their own. Without them these tests skip, and say so.
+# bring_clients: the Python packages that tests speak with (tests/serve), read files with
+# (tests/train) and compare ids with (tests/tokenizer), into a folder of their own. Without them these tests skip, and say so.
 bring_clients() {
     local folder=build/python-packages list
-    local lists=(tests/serve/requirements.txt tests/train/requirements.txt)
+    local lists=(tests/serve/requirements.txt tests/train/requirements.txt
+        tests/tokenizer/requirements.txt)
     cmp -s <(cat "${lists[@]}") "$folder/requirements.txt" && return
-    say "Bringing the Python packages of tests/serve and tests/train into $folder"
+    say "Bringing the Python packages of tests/serve, tests/train and tests/tokenizer into $folder"
     rm -rf "$folder"
     list=("${lists[@]/#/--requirement=}")
     python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
         --timeout 30 --retries 2 --target "$folder" "${list[@]}" &&
         cat "${lists[@]}" >"$folder/requirements.txt" ||
-        say "Without these packages, the tests of tests/serve and tests/train skip and say so."
+        say "Without these packages, some tests of tests/serve, tests/train and tests/tokenizer skip and say so."
 }

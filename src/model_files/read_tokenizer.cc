@@ -8,6 +8,8 @@
 namespace weft::model_files {
 namespace {
 
+constexpr uint64_t kMostKeptBytes = 64 << 20;
+
 std::string Key(std::string_view name) {
     return "tokenizer.ggml." + std::string(name);
 }
@@ -83,6 +85,37 @@ Status ReadUnigram(const Metadata& meta, tokenizer::TokenizerData& data) {
     return {};
 }
 
+// A string of a file's contents.
+Result<std::string> KeptFile(const Metadata& meta, const std::string& key, uint64_t most_bytes) {
+    const MetaEntry* entry = meta.Find(key);
+    if (entry != nullptr && entry->bytes.size() > most_bytes) {
+        return MakeError(ErrorCode::kCorrupt, "metadata key '{}' has {} bytes; expected at most {}",
+                         key, entry->bytes.size(), most_bytes);
+    }
+    return meta.String(key);
+}
+
+// The tokenizer of a kept tokenizer.json.
+Result<std::unique_ptr<tokenizer::Tokenizer>> LoadKept(const Metadata& meta) {
+    WEFT_ASSIGN(const tokenizer::KeptJson kept, ReadKeptTokenizer(meta));
+    auto made = tokenizer::MakeTokenizer(kept);
+    if (made.ok()) return made;
+    return MakeError(made.error().code, "metadata key '{}': {}", kKeptJsonKey,
+                     made.error().message);
+}
+
+Result<std::unique_ptr<tokenizer::Tokenizer>> LoadFrom(const Metadata& meta) {
+    const bool kept = meta.Has(kKeptJsonKey);
+    if (kept) {
+        WEFT_ASSIGN(const std::string model, meta.StringOr(Key("model"), "none"));
+        if (!tokenizer::IsTokenizerModel(model)) return LoadKept(meta);
+    }
+    WEFT_ASSIGN(tokenizer::TokenizerData data, ReadTokenizer(meta));
+    auto made = tokenizer::Tokenizer::Make(std::move(data));
+    if (made.ok() || !kept || made.error().code != ErrorCode::kUnsupported) return made;
+    return LoadKept(meta);
+}
+
 // What files say that were written without one.
 bool IsNoTokenizer(std::string_view model) {
     return model == "none" || model == "no_vocab";
@@ -95,6 +128,7 @@ bool HasTokenizer(const ModelSource& source) {
         const auto file = tokenizer::FindTokenizerFile(source.folder());
         return file.ok() || file.error().code != ErrorCode::kNotFound;
     }
+    if (source.meta().Has(kKeptJsonKey)) return true;
     const auto model = source.meta().String(Key("model"));
     if (!model.ok()) return model.error().code != ErrorCode::kNotFound;
     return !IsNoTokenizer(*model);
@@ -111,6 +145,18 @@ Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta) {
     return data;
 }
 
+Result<tokenizer::KeptJson> ReadKeptTokenizer(const Metadata& meta) {
+    tokenizer::KeptJson kept;
+    WEFT_ASSIGN(kept.json, KeptFile(meta, kKeptJsonKey, tokenizer::kMostTokenizerBytes));
+    for (const MetaEntry& entry : meta.entries()) {
+        if (!entry.key.starts_with(kKeptPrefix)) continue;
+        const std::string name(entry.key.substr(std::string_view(kKeptPrefix).size()));
+        WEFT_ASSIGN(kept.beside[name + ".json"],
+                    KeptFile(meta, std::string(entry.key), kMostKeptBytes));
+    }
+    return kept;
+}
+
 Result<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizer(const ModelSource& source) {
     if (!source.folder().empty()) return tokenizer::OpenTokenizerFolder(source.folder());
     if (!HasTokenizer(source)) {
@@ -118,9 +164,9 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizer(const ModelSource& s
                          "{}: the model has no tokenizer, so there is no text for it, in or out",
                          source.name());
     }
-    WEFT_ASSIGN(tokenizer::TokenizerData data, ReadTokenizer(source.meta()));
-    auto made = tokenizer::Tokenizer::Make(std::move(data));
+    auto made = LoadFrom(source.meta());
     if (made.ok()) return made;
+    if (made.error().message.starts_with(source.name())) return made;
     return Error{made.error().code, source.name() + ": " + made.error().message};
 }
 

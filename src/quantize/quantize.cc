@@ -10,12 +10,14 @@
 #include <optional>
 #include <thread>
 
+#include "base/log.h"
 #include "base/output_file.h"
 #include "model_files/gguf_writer.h"
 #include "model_files/read_tokenizer.h"
 #include "model_files/write_tokenizer.h"
 #include "tensor/encode.h"
 #include "tokenizer/for_gguf.h"
+#include "tokenizer/kept_json.h"
 
 namespace weft::quantize {
 namespace {
@@ -48,9 +50,23 @@ Status WriteFolderTokenizer(const model_files::ModelSource& source,
         return {};
     }
     WEFT_ASSIGN(const model_files::TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
-    WEFT_ASSIGN(const tokenizer::TokenizerData data,
-                tokenizer::TokenizerForGguf(source.folder(), embedding->rows));
-    model_files::WriteTokenizer(data, writer);
+    const auto data = tokenizer::TokenizerForGguf(source.folder(), embedding->rows);
+    if (data.ok()) {
+        model_files::WriteTokenizer(*data, writer);
+        return {};
+    }
+    if (data.error().code != ErrorCode::kUnsupported) return data.error();
+    // No kind that GGUF has: the tokenizer.json itself, where there is one that can be run.
+    const auto kept = tokenizer::ReadKeptJson(source.folder());
+    if (!kept.ok()) {
+        return kept.error().code == ErrorCode::kNotFound ? data.error() : kept.error();
+    }
+    WEFT_ASSIGN(const auto made, tokenizer::MakeTokenizer(*kept));
+    model_files::WriteKeptTokenizer(*kept, made->data(), writer);
+    Log(LogLevel::kWarning,
+        "{}: GGUF has no name for this tokenizer, so its tokenizer.json is kept in the file: Weft "
+        "runs it as it is, other programs find no tokenizer",
+        source.folder());
     return {};
 }
 

@@ -77,7 +77,9 @@ Result<Pattern> ReadPattern(Fields& fields, const char* key) {
 
 Result<Regex> MakeRegex(const Pattern& pattern) {
     if (pattern.literal) return Regex::Make(EscapeLiteral(pattern.text));
-    return Regex::MakeForeign(pattern.text);
+    WEFT_ASSIGN(Regex made, Regex::MakeForeign(pattern.text));
+    WEFT_TRY(made.CheckEnds(pattern.text));
+    return made;
 }
 
 std::string DecodeBase64Or(std::string_view text, std::string fallback) {

@@ -8,11 +8,14 @@
 // PCRE2 would read otherwise is rewritten, what can't be is refused.
 //
 // Time is bounded: a match that takes more steps than a small multiple of the text's length, or
-// more memory than 64 MB, counts as no match.
+// more memory than 64 MB, counts as no match, and so does all that comes after a second and two
+// microseconds a byte of the thread's time. Expressions that take more than the square of a text's
+// length are found out before any text is there: CheckEnds.
 // Thread: a Regex never changes; each thread has its own RegexRun.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -36,6 +39,10 @@ class Regex {
     static Result<Regex> Make(std::string_view pattern);
     // `pattern` in the dialect of tokenizer.json.
     static Result<Regex> MakeForeign(std::string_view pattern);
+    // Whether it ends on runs of like characters, of those that `pattern` names and of the usual
+    // ones. kUnsupported: its steps grow faster than the square of their length, without end in
+    // practice.
+    Status CheckEnds(std::string_view pattern) const;
 
   private:
     friend class RegexRun;
@@ -43,6 +50,7 @@ class Regex {
         void operator()(pcre2_real_code_8* code) const;
     };
     std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
+    bool bounded_ = false;  // by time: one that somebody else wrote
 };
 
 // What matching needs besides the expression; made once for many matches.
@@ -57,8 +65,12 @@ class RegexRun {
     };
     // The first match in text[at, text.size()], looking back as far as text[0]; false: none.
     bool Next(const Regex& regex, std::string_view text, size_t at, Range& found);
+    // A limit was hit: from then on nothing is found.
+    bool gave_up() const { return gave_up_; }
 
   private:
+    int Match(const Regex& regex, std::string_view text, size_t at);
+    bool IsTimeUp();
     struct Free {
         void operator()(pcre2_real_match_data_8* match) const;
         void operator()(pcre2_real_match_context_8* context) const;
@@ -67,6 +79,10 @@ class RegexRun {
     std::unique_ptr<pcre2_real_jit_stack_8, Free> stack_;  // made when the small one is too small
     std::unique_ptr<pcre2_real_match_context_8, Free> context_;
     std::unique_ptr<pcre2_real_match_data_8, Free> match_;
+    int64_t begin_ns_ = -1, most_ns_;  // of the thread's time; -1: no match was tried
+    size_t window_bytes_;              // in which a match may begin, of one search
+    uint32_t calls_ = 0;
+    bool gave_up_ = false;
 };
 
 // `pattern` rewritten for PCRE2; kUnsupported names what can't be.

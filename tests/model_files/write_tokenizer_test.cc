@@ -14,7 +14,9 @@
 #include "model_files/read_tokenizer.h"
 #include "support/paths.h"
 #include "support/temp_dir.h"
+#include "support/tiny_vocabulary.h"
 #include "tokenizer/for_gguf.h"
+#include "tokenizer/kept_json.h"
 #include "tokenizer/open.h"
 
 namespace weft::model_files {
@@ -128,6 +130,121 @@ TEST(TokenizerToGguf, NamesThePreTokenizer) {
         ASSERT_TRUE(WriteFile(dir / "tokenizer.json", std::as_bytes(std::span(text))).ok());
         EXPECT_EQ(Found(dir.path(), texts), kind);
     }
+}
+
+std::string ReadWhole(const std::string& path) {
+    const auto text = ReadTextFile(path);
+    EXPECT_TRUE(text.ok()) << path;
+    return text.ok() ? *text : "";
+}
+
+Result<std::unique_ptr<tokenizer::Tokenizer>> LoadFile(const GgufWriter& writer) {
+    const test::TempDir dir;
+    EXPECT_TRUE(WriteFile(dir / "kept.gguf", writer.File()).ok());
+    WEFT_ASSIGN(const Gguf file, Gguf::Open(dir / "kept.gguf"));
+    return LoadTokenizer(file);
+}
+
+// What GGUF has no name for is kept as it is, and gives the folder's ids.
+TEST(KeptTokenizer, GivesTheFoldersIds) {
+    const auto texts =
+        WriteTokenizerReadJson(kFolder + "texts.json").get<std::vector<std::string>>();
+    for (const char* name : {"unigram", "words", "cuts", "gemma", "falcon"}) {
+        SCOPED_TRACE(name);
+        const std::string path = kFolder + "files/" + name;
+        const auto kept = tokenizer::ReadKeptJson(path);
+        ASSERT_TRUE(kept.ok()) << kept.error().message;
+        EXPECT_EQ(kept->json, ReadWhole(path + "/tokenizer.json"));
+        const auto folder = tokenizer::OpenTokenizerFolder(path);
+        ASSERT_TRUE(folder.ok());
+        GgufWriter writer;
+        WriteKeptTokenizer(*kept, (*folder)->data(), writer);
+        const auto loaded = LoadFile(writer);
+        ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+        for (const std::string& text : texts) {
+            for (const bool special : {false, true}) {
+                const tokenizer::EncodeOptions options{.parse_special = special};
+                EXPECT_EQ((*loaded)->Encode(text, options), (*folder)->Encode(text, options))
+                    << json(text);
+            }
+        }
+        const tokenizer::TokenizerData &ours = (*loaded)->data(), &theirs = (*folder)->data();
+        EXPECT_EQ(ours.bos, theirs.bos);
+        EXPECT_EQ(ours.eos, theirs.eos);
+        EXPECT_EQ(ours.ends, theirs.ends);
+        EXPECT_EQ(ours.prefix, theirs.prefix);
+    }
+}
+
+// The file's own kind counts where it has one that is known.
+TEST(KeptTokenizer, CountsWhereThereIsNoKind) {
+    const std::string words = ReadWhole(kFolder + "files/words/tokenizer.json");
+    const auto with = [&](const char* model, const char* pre, const std::string& text) {
+        GgufWriter writer;
+        writer.String("tokenizer.ggml.model", model);
+        writer.String("tokenizer.ggml.pre", pre);
+        const tokenizer::TokenizerData data = tokenizer::TinyBytePair();
+        writer.Strings("tokenizer.ggml.tokens", data.tokens);
+        writer.I32s("tokenizer.ggml.token_type", data.types);
+        writer.Strings("tokenizer.ggml.merges", data.merges);
+        writer.String(kKeptJsonKey, text);
+        return LoadFile(writer);
+    };
+    const auto own = with("gpt2", "gpt-2", "{ broken");
+    ASSERT_TRUE(own.ok()) << own.error().message;
+    EXPECT_EQ((*own)->vocab_size(), 259);
+    for (const auto& [model, pre] :
+         {std::pair("none", ""), std::pair("gpt2", "of-next-year"), std::pair("bert", "x")}) {
+        const auto kept = with(model, pre, words);
+        ASSERT_TRUE(kept.ok()) << kept.error().message;
+        EXPECT_NE((*kept)->vocab_size(), 259);
+        const auto broken = with(model, pre, words.substr(0, words.size() / 2));
+        ASSERT_FALSE(broken.ok());
+        EXPECT_EQ(broken.error().code, ErrorCode::kCorrupt);
+        for (const char* word : {"kept.gguf", "tokenizer.huggingface.json", "cut short"}) {
+            EXPECT_NE(broken.error().message.find(word), std::string::npos)
+                << broken.error().message;
+        }
+    }
+}
+
+TEST(KeptTokenizer, HostileFiles) {
+    const auto refused = [](const GgufWriter& writer, const char* words) {
+        const auto loaded = LoadFile(writer);
+        ASSERT_FALSE(loaded.ok()) << words;
+        EXPECT_NE(loaded.error().message.find(words), std::string::npos) << loaded.error().message;
+    };
+    const json words = WriteTokenizerReadJson(kFolder + "files/words/tokenizer.json");
+    const auto of = [&](const json& file, const std::string& config) {
+        GgufWriter writer;
+        writer.String(kKeptJsonKey, file.dump());
+        writer.String("tokenizer.weft.tokenizer_config", config);
+        return writer;
+    };
+    EXPECT_TRUE(LoadFile(of(words, "{}")).ok());
+    GgufWriter number;
+    number.U32(kKeptJsonKey, 7);
+    refused(number, "tokenizer.huggingface.json");
+    refused(of(words, "[1"), "tokenizer_config.json");
+    refused(of(words, "[1]"), "tokenizer_config.json");
+    json twice = words;
+    auto first = twice["model"]["vocab"].begin();
+    const json id = *first;
+    *++first = id;
+    refused(of(twice, "{}"), "both have the id");
+    json hole = words;
+    hole["model"]["vocab"]["far"] = 15'000'000;
+    refused(of(hole, "{}"), "15000000");
+    json near = words;  // a hole that is small: ids in it stand for nothing
+    near["model"]["vocab"]["near"] = 3000;
+    const auto holes = LoadFile(of(near, "{}"));
+    ASSERT_TRUE(holes.ok()) << holes.error().message;
+    EXPECT_EQ((*holes)->vocab_size(), 3001);
+    EXPECT_EQ((*holes)->Piece(2999), "");
+    // Below what a file may have, but nothing but blanks.
+    GgufWriter large;
+    large.String(kKeptJsonKey, std::string(200 << 20, ' '));
+    refused(large, "not JSON");
 }
 
 }  // namespace

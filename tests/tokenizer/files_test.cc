@@ -3,6 +3,7 @@
 // texts.json; the files are made up here, trained on a page of text.
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -150,6 +151,46 @@ TEST(TokenizerJson, RefusedByName) {
     EXPECT_FALSE(ReadTokenizerJson("{", {}).ok());
     EXPECT_FALSE(ReadTokenizerJson("[]", {}).ok());
     EXPECT_FALSE(ReadTokenizerJson("{}", {}).ok());
+}
+
+json SplitBy(const std::string& pattern) {
+    json file = SmallJson();
+    const json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}};
+    const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", json::array({split, bytes})}};
+    return file;
+}
+
+// Expressions that would run for ever are refused before there is a text; those that take the
+// square of a text end, and those that find nothing for long find what comes then.
+TEST(TokenizerJson, ExpressionsEnd) {
+    for (const char* pattern : {R"((a+)+b)", R"((a|aa)+$)", R"((\w+\s?)+:)", R"((x+x+)+y)",
+                                R"((\p{L}*)*\p{N})", R"((#*)*@)"}) {
+        const auto made = ReadTokenizerJson(SplitBy(pattern).dump(), {});
+        ASSERT_FALSE(made.ok()) << pattern;
+        EXPECT_EQ(made.error().code, ErrorCode::kUnsupported);
+        EXPECT_NE(made.error().message.find("would not end"), std::string::npos)
+            << made.error().message;
+        json normalized = SmallJson();
+        normalized["normalizer"] = {
+            {"type", "Replace"}, {"pattern", {{"Regex", pattern}}}, {"content", ""}};
+        EXPECT_FALSE(ReadTokenizerJson(normalized.dump(), {}).ok()) << pattern;
+    }
+    const auto square = ReadTokenizerJson(SplitBy("a*b").dump(), {});
+    ASSERT_TRUE(square.ok()) << square.error().message;
+    const std::clock_t begin = std::clock();
+    EXPECT_GT((*square)->Encode(std::string(1 << 20, 'a')).size(), 0u);
+    EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 60);
+    const auto rare = ReadTokenizerJson(SplitBy("bc|\xE2\x82\xAC").dump(), {});
+    ASSERT_TRUE(rare.ok()) << rare.error().message;
+    for (const size_t before : {0, 63, 64, 65, 4094, 4095, 4096, 4097, 8191, 8192, 8193, 99'999}) {
+        // "abc" is a token, but not where it is cut in two.
+        const std::string head(before, '!');
+        auto expected = std::vector<int32_t>(before, '!');
+        expected.insert(expected.end(), {'a', 'b', 'c', '!'});
+        EXPECT_EQ((*rare)->Encode(head + "abc!"), expected) << before;
+    }
 }
 
 TEST(TokenizerJson, RegexesOfTheOtherDialect) {

@@ -14,6 +14,7 @@
 #include "model_files/read_tokenizer.h"
 #include "model_files/sampling.h"
 #include "tensor/encode.h"
+#include "tokenizer/open.h"
 #include "tokenizer/write_json.h"
 
 namespace weft::model_files::hf {
@@ -325,9 +326,30 @@ Status CopyCompanions(const std::string& from, const std::string& to) {
     return {};
 }
 
+// Under their own names alone: a file's metadata must not choose others.
+Status WriteKeptFiles(const tokenizer::KeptJson& kept, const std::string& folder) {
+    WEFT_TRY(PutText(folder + "/tokenizer.json", kept.json));
+    for (const char* name :
+         {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}) {
+        const auto found = kept.beside.find(name);
+        if (found == kept.beside.end()) continue;
+        WEFT_TRY(PutText(folder + "/" + name, found->second));
+    }
+    return {};
+}
+
 Status WriteMadeTokenizer(const ModelSource& source, const std::string& folder) {
     const Metadata& meta = source.meta();
     if (!HasTokenizer(source)) return {};
+    if (meta.Has(kKeptJsonKey)) {
+        WEFT_ASSIGN(const tokenizer::KeptJson kept, ReadKeptTokenizer(meta));
+        WEFT_TRY(tokenizer::MakeTokenizer(kept));
+        WEFT_TRY(WriteKeptFiles(kept, folder));
+        WEFT_ASSIGN(const std::string chat, meta.StringOr("tokenizer.chat_template", ""));
+        // (The template may have stood in a file of its own.)
+        if (chat.empty() || tokenizer::ReadChatTemplate(folder).ok()) return {};
+        return PutText(folder + "/chat_template.jinja", chat);
+    }
     WEFT_ASSIGN(const tokenizer::TokenizerData data, ReadTokenizer(meta));
     WEFT_ASSIGN(const std::string tokenizer, tokenizer::TokenizerJson(data));
     WEFT_ASSIGN(const std::string chat, meta.StringOr("tokenizer.chat_template", ""));
