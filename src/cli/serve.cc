@@ -192,6 +192,10 @@ void AddServing(const Command& app, ServeFlags& flags) {
                  "cached_tokens and by time, what others asked (default: one for each key)");
     group.Number("--max-waiting", server.api.max_waiting, 1, 1 << 20,
                  "Most requests that wait; beyond that clients get 429 (1024)");
+    group.Number("--max-responses", server.api.max_responses, 0, 1 << 20,
+                 "Responses (/v1/responses) that are stored, in memory; older ones make room "
+                 "(1000; 0: none)");
+    group.Size("--max-responses-size", server.api.max_responses_bytes, 1, "Memory for them (64MB)");
     group.Number("--max-restarts", server.batch.max_restarts, 0, 1 << 30,
                  "Most losses of ranks that are got over within --restart-window-ms; one more ends "
                  "the server (10)");

@@ -176,7 +176,9 @@ bool Engine::Say(Active& active, const LogitsRow& logits, size_t place, bool gue
     ++active.said;
     ++working_.said_tokens;
     working_.sample_s += Seconds(begin_ns, NowNs());
-    const bool eos = tokenizer().IsEog(token) && !active.request.ignore_eos;
+    const Request& request = active.request;
+    const bool asked = std::ranges::find(request.end_tokens, token) != request.end_tokens.end();
+    const bool eos = asked || (tokenizer().IsEog(token) && !request.ignore_eos);
     const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
     active.listener->OnToken(*said, text);
     active.FollowMarker(text);

@@ -18,7 +18,8 @@ struct Request {
     std::vector<int32_t> prompt{};
     int64_t max_tokens = -1;  // -1: to the end of the context; 0: the prompt is read, no more
     bool ignore_eos = false;
-    std::vector<std::string> stop{};  // texts that end the answer; not part of it
+    std::vector<std::string> stop{};    // texts that end the answer; not part of it
+    std::vector<int32_t> end_tokens{};  // that end the answer, as the model's own do
     SamplerOptions sampler{};
     int logprobs = -1;  // how many of the likeliest tokens are reported beside each; -1: nothing is
     std::string key{};  // see Sequence

@@ -18,8 +18,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostLines = 4096;  // that wait for the writer
 constexpr size_t kMostTextBytes = 2000;
-constexpr std::array<std::string_view, 6> kProbes = {"/live",  "/health",  "/healthz",
-                                                     "/ready", "/metrics", "/api/status"};
+constexpr std::array<std::string_view, 7> kProbes = {
+    "/live", "/health", "/healthz", "/v1/health", "/ready", "/metrics", "/api/status"};
 
 // One that was answered, if only with "not now", or that did not wait for it.
 bool IsProbeTarget(const HttpRecord& record) {

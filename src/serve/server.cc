@@ -72,7 +72,7 @@ Status Server::Open() {
         WEFT_ASSIGN(keys_, KeyStore::Open(options_.key_file));
         options_.api.keys = keys_.get();
     }
-    options_.http.drain_paths = {"/live",  "/health",  "/healthz",
+    options_.http.drain_paths = {"/live",  "/health",  "/healthz",   "/v1/health",
                                  "/ready", "/metrics", "/api/status"};
     log_ = std::make_unique<RequestLog>(options_.log_requests);
     options_.api.log = log_.get();
@@ -134,10 +134,10 @@ Status Server::ChooseSampling(const model_files::ModelSource& source) {
         engine::Apply(options_.sampling, *usual);
     }
     if (hints.any() || options_.sampling.any()) {
-        sampling_ = fmt::format("{} (by {})", engine::SamplingText(served_.sampling),
-                                !hints.any()              ? "flags"
-                                : options_.sampling.any() ? hints.file + " and flags"
-                                                          : hints.file);
+        served_.sampling_by = fmt::format("{} (by {})", engine::SamplingText(served_.sampling),
+                                          !hints.any()              ? "flags"
+                                          : options_.sampling.any() ? hints.file + " and flags"
+                                                                    : hints.file);
     }
     return engine::CheckSampler(served_.sampling);
 }
@@ -151,7 +151,11 @@ Status Server::Describe() {
             std::max(served_.longest_piece_bytes, engine_->tokenizer().Piece(id).size());
     }
     const model_files::ModelSource& source = engine_->rank().source();
+    served_.path = options_.job.model;
+    served_.slots = options_.batch.max_seqs;
+    served_.speculative = options_.batch.draft.on();
     const model_files::Metadata& meta = source.meta();
+    served_.fim = FindFim(meta, engine_->tokenizer());
     auto chat = chat::Chat::Load(meta, engine_->tokenizer());
     if (chat.ok()) {
         served_.family = chat::FamilyOf(chat->source());

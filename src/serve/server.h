@@ -68,7 +68,7 @@ class Server {
     engine::Engine& engine() { return *engine_; }
     // How tokens are chosen where a request doesn't say it, and who says so; empty: as the API has
     // it.
-    const std::string& sampling() const { return sampling_; }
+    const std::string& sampling() const { return served_.sampling_by; }
     // Of all ranks, after Run has ended well.
     const std::vector<engine::RankReport>& reports() const { return reports_; }
 
@@ -91,7 +91,6 @@ class Server {
     std::unique_ptr<engine::Engine> engine_;
     std::vector<engine::RankReport> reports_;
     Served served_;
-    std::string sampling_{};
     std::unique_ptr<RequestLog> log_;
     std::unique_ptr<KeyStore> keys_;
     std::unique_ptr<Metrics> metrics_;

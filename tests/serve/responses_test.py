@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Responses, asked by OpenAI's own package."""
+import os
+import tempfile
 import unittest
 
 import serving
@@ -171,10 +173,135 @@ class Responses(ResponsesCase):
             status, _ = self.server.json("POST", "/v1/responses", body)
             self.assertIn(status, (200,) if b"include" in body else (400,), body)
 
-    def test_nothing_is_stored(self):
-        self.assertFalse(self.ask(store=True).store)
+
+class Stored(ResponsesCase):
+    """Responses that are kept: conversations that go on, and who sees them."""
+
+    def test_goes_on(self):
+        first = self.ask(instructions="Be terse.")
+        self.assertTrue(first.store)
+        second = self.ask("And two more?", previous_response_id=first.id)
+        self.assertEqual(second.previous_response_id, first.id)
+        turns = [{"role": "user", "content": COLOURS},
+                 {"role": "assistant", "content": first.output_text},
+                 {"role": "user", "content": "And two more?"}]
+        said, prompt_tokens = self.chat(turns)  # (instructions are of one request alone)
+        self.assertEqual((second.output_text, second.usage.input_tokens), (said, prompt_tokens))
+        streamed = list(self.ask([{"role": "user", "content": "Why?"}], stream=True,
+                                 previous_response_id=second.id))[-1].response
+        turns += [{"role": "assistant", "content": second.output_text},
+                  {"role": "user", "content": "Why?"}]
+        self.assertEqual(streamed.output_text, self.chat(turns)[0])
+        # What was streamed is stored, too; and an earlier one may be gone on from again.
+        last = self.ask("Thanks.", previous_response_id=streamed.id)
+        self.assertEqual(last.usage.input_tokens, self.chat(
+            [*turns, {"role": "assistant", "content": streamed.output_text},
+             {"role": "user", "content": "Thanks."}])[1])
+        again = self.ask("And two more?", previous_response_id=first.id)
+        self.assertEqual(again.output_text, second.output_text)
+
+    def test_tools_go_on(self):
+        asked = self.ask("How is the weather in Ulm?", tools=[WEATHER], tool_choice="required",
+                         max_output_tokens=60)
+        call = asked.output[0]
+        output = [{"type": "function_call_output", "call_id": call.call_id, "output": "Rain."}]
+        more = {"tools": [WEATHER], "tool_choice": "auto"}
+        went_on = self.ask(output, previous_response_id=asked.id, **more)
+        whole = self.ask([{"role": "user", "content": "How is the weather in Ulm?"}, call, *output],
+                         **more)
+        self.assertEqual(went_on.usage.input_tokens, whole.usage.input_tokens)
+        self.assertEqual(went_on.output_text, whole.output_text)
+
+    def test_retrieve_and_delete(self):
+        answer = self.ask(metadata={"a": "ö"})
+        self.assertEqual(self.client.responses.retrieve(answer.id), answer)
+        self.client.responses.delete(answer.id)
+        for act in (self.client.responses.retrieve, self.client.responses.delete):
+            with self.assertRaises(openai.NotFoundError):
+                act(answer.id)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.ask(previous_response_id=answer.id)
+        self.assertEqual(caught.exception.code, "previous_response_not_found")
+
+    def test_not_stored(self):
+        answer = self.ask(store=False)
+        self.assertFalse(answer.store)
         with self.assertRaises(openai.NotFoundError):
-            self.client.responses.retrieve("resp_1")
+            self.client.responses.retrieve(answer.id)
+        for wrong in (3, ["resp_1"], {}, True):
+            status, _ = self.server.json("POST", "/v1/responses",
+                                         {"input": "a", "previous_response_id": wrong})
+            self.assertEqual(status, 400, wrong)
+        for body in ({"input": "a", "previous_response_id": ""}, {"input": "a", "store": "no"},
+                     {"input": "a", "previous_response_id": "x" * 100000}):
+            self.assertEqual(self.server.json("POST", "/v1/responses", body)[0], 400)
+        fine = {"input": "a", "previous_response_id": None, "store": None, "max_output_tokens": 1}
+        self.assertEqual(self.server.json("POST", "/v1/responses", fine)[0], 200)
+        for path in ("", "a/b", "%C3%A4", "resp_1?stream=true"):
+            self.assertEqual(self.server.call("GET", "/v1/responses/" + path)[0], 404, path)
+        self.assertEqual(self.server.call("DELETE", "/v1/models")[0], 404)
+
+    def test_a_stream_that_is_cut_off_is_not_stored(self):
+        with self.ask(stream=True, max_output_tokens=500, temperature=0,
+                      extra_body={"ignore_eos": True}) as stream:
+            begun = next(iter(stream)).response.id
+        self.server.wait_for(lambda status: status["running"] == 0, 30)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.responses.retrieve(begun)
+
+
+class Bounds(unittest.TestCase):
+    def client_of(self, server, key="none"):
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0,
+                               timeout=serving.PATIENCE)
+        self.addCleanup(client.close)
+        return client
+
+    def serve(self, *words):
+        server = serving.Server(512, *words)
+        self.addCleanup(server.close)
+        return server
+
+    def test_older_ones_make_room(self):
+        client = self.client_of(self.serve("--max-responses", "2"))
+        ids = [client.responses.create(model="gpt-test", input="Hi.", max_output_tokens=1).id
+               for _ in range(3)]
+        with self.assertRaises(openai.NotFoundError):
+            client.responses.retrieve(ids[0])
+        for each in ids[1:]:
+            self.assertEqual(client.responses.retrieve(each).id, each)
+
+    def test_none_is_stored(self):
+        client = self.client_of(self.serve("--max-responses", "0"))
+        answer = client.responses.create(model="gpt-test", input="Hi.", max_output_tokens=1)
+        self.assertFalse(answer.store)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            client.responses.create(model="gpt-test", input="Hi.", previous_response_id=answer.id)
+        self.assertEqual(caught.exception.code, "unsupported_value")
+        self.assertIn("--max-responses", str(caught.exception))
+
+    def test_each_key_has_its_own(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        keys, path = {}, os.path.join(folder.name, "keys")
+        with open(path, "w", encoding="utf-8") as file:
+            for name in ("alice", "bob"):
+                made = serving.json.loads(serving.weft("key", "new", name, "--json"))
+                file.write(made["line"] + "\n")
+                keys[name] = made["key"]
+        os.chmod(path, 0o600)
+        server = self.serve("--api-key-file", path, "--shared-prefix-cache")
+        alice, bob = (self.client_of(server, keys[name]) for name in ("alice", "bob"))
+        answer = alice.responses.create(model="gpt-test", input="Hi.", max_output_tokens=1)
+        for act in (bob.responses.retrieve, bob.responses.delete):
+            with self.assertRaises(openai.NotFoundError):
+                act(answer.id)
+        with self.assertRaises(openai.BadRequestError):
+            bob.responses.create(model="gpt-test", input="Go on.", previous_response_id=answer.id)
+        self.assertEqual(alice.responses.retrieve(answer.id).id, answer.id)
+        for method in ("GET", "DELETE"):
+            self.assertEqual(server.call(method, "/v1/responses/" + answer.id)[0], 401)
+        alice.responses.delete(answer.id)
 
 
 if __name__ == "__main__":

@@ -29,19 +29,23 @@ struct ChoicePlan {
     bool counts_prompt = true;  // false: another choice has the same prompt
 };
 
+class ResponseStore;
+
 struct AnswerPlan {
     std::vector<ChoicePlan> choices;
     std::unique_ptr<Dialect> dialect;
     chat::AnswerFamily family = chat::AnswerFamily::kPlain;
     bool begins_in_reasoning = false;
     bool stream = false;
-    bool one_call = false;               // the answer ends with its first tool call
-    int64_t n = 1;                       // choices of a prompt
-    bool whole_calls = false;            // calls come whole, in a stream, too
-    bool keeps_tokens = false;           // see ChoiceEnd::tokens
-    std::string tenant{};                // whose constraints it uses
-    Headers headers{};                   // of the answer, besides its type
-    std::string prompt_name = "prompt";  // what a prompt that is too long came as
+    bool one_call = false;      // the answer ends with its first tool call
+    int64_t n = 1;              // choices of a prompt
+    bool whole_calls = false;   // calls come whole, in a stream, too
+    bool keeps_tokens = false;  // see ChoiceEnd::tokens
+    std::string tenant{};       // whose constraints it uses
+    std::string owner{};        // whose responses it may go on from, and where it is kept
+    std::shared_ptr<ResponseStore> responses{};  // may be null
+    Headers headers{};                           // of the answer, besides its type
+    std::string prompt_name = "prompt";          // what a prompt that is too long came as
     // Not empty: the whole answer, as there is nothing to ask the engine for.
     std::string reply{};
     std::string reply_type = "application/json";

@@ -12,14 +12,18 @@
 #include "serve/api/completions.h"
 #include "serve/api/embeddings.h"
 #include "serve/api/gate.h"
+#include "serve/api/llama_server.h"
 #include "serve/api/messages.h"
 #include "serve/api/ollama.h"
+#include "serve/api/response_store.h"
 #include "serve/api/responses.h"
 #include "serve/api/status.h"
 #include "serve/page.h"
 
 namespace weft::serve {
 namespace {
+
+constexpr std::string_view kResponses = "/v1/responses/";
 
 const Headers kJsonHeaders{{"Content-Type", "application/json"}};
 
@@ -66,12 +70,25 @@ void Send(Exchange& exchange, Headers headers, const std::string& type, std::str
     exchange.Send(200, std::move(headers), std::move(body));
 }
 
+// Whose responses a request may see: its key's; without keys there is one owner.
+std::string OwnerOf(const HttpRequest& request, KeyStore* keys) {
+    if (keys == nullptr) return "";
+    const std::shared_ptr<const KeyRing> ring = keys->ring();
+    const ApiKey* key = ring->Find(PresentedKey(request));
+    return key == nullptr ? "nobody" : Hex(key->digest);
+}
+
 Json ModelJson(const Served& served, int32_t adapter) {
     Json model{{"id", served.NameOf(adapter)},
                {"object", "model"},
                {"created", served.created_s},
                {"owned_by", "weft"},
                {"max_model_len", served.engine->context()}};
+    model["meta"] = {{"n_vocab", served.engine->hyper().vocab},
+                     {"n_ctx_train", served.engine->hyper().context},
+                     {"n_embd", served.engine->hyper().hidden},
+                     {"n_params", served.card.parameters},
+                     {"size", served.card.size_bytes}};
     if (adapter != 0) model["parent"] = served.name;
     return model;
 }
@@ -87,7 +104,11 @@ Json ModelsJson(const Served& served) {
 
 }  // namespace
 
-Api::Api(const Served& served, ApiOptions options) : served_(served), options_(std::move(options)) {
+Api::Api(const Served& served, ApiOptions options)
+    : served_(served),
+      options_(std::move(options)),
+      responses_(
+          std::make_shared<ResponseStore>(options_.max_responses, options_.max_responses_bytes)) {
     for (size_t i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { Work(); });
 }
 
@@ -150,6 +171,9 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::string& method = exchange->request().method;
     if (ServePage(*exchange) || !Knows(exchange)) return;
     const bool get = method == "GET" || method == "HEAD";
+    if ((get || method == "DELETE") && exchange->request().path.starts_with(kResponses)) {
+        return HandleResponse(*exchange);
+    }
     if (get && HandleGet(exchange)) return;
     if (method == "POST" && HandlePost(exchange)) return;
     if (HandleOllama(exchange)) return;
@@ -158,12 +182,28 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
               {404, fmt::format("There is no {} {} here.", method, path), "", "unknown_url"});
 }
 
+// Of one that is stored.
+void Api::HandleResponse(Exchange& exchange) {
+    const std::string id = exchange.request().path.substr(kResponses.size());
+    const std::string owner = OwnerOf(exchange.request(), options_.keys);
+    const ApiError unknown{404, fmt::format("Response with id '{}' not found.", id.substr(0, 100)),
+                           "", "not_found"};
+    if (exchange.request().method == "DELETE") {
+        if (!responses_->Remove(owner, id)) return SendError(exchange, unknown);
+        const Json gone{{"id", id}, {"object", "response"}, {"deleted", true}};
+        return exchange.Send(200, kJsonHeaders, Dump(gone));
+    }
+    const auto stored = responses_->Get(owner, id);
+    if (stored == nullptr) return SendError(exchange, unknown);
+    exchange.Send(200, kJsonHeaders, Dump(stored->response));
+}
+
 bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
     const std::string& path = exchange->request().path;
     constexpr std::string_view kModels = "/v1/models/";
     if (path == kLivePath) {
         exchange->Send(200, kJsonHeaders, R"({"status":"alive"})");
-    } else if (path == "/health" || path == "/healthz") {
+    } else if (path == "/health" || path == "/healthz" || path == "/v1/health") {
         Health(*exchange);
     } else if (path == "/ready") {
         Ready(exchange);
@@ -182,6 +222,8 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
         served_.engine->WantReports();
         exchange->Send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
                        options_.metrics->Text(served_.engine->stats()));
+    } else if (path == "/props") {
+        exchange->Send(200, kJsonHeaders, Dump(PropsJson(served_)));
     } else if (path == "/api/status") {
         exchange->Send(200, kJsonHeaders, Dump(StatusJson(served_, ErrorsFor(*exchange))));
     } else {
@@ -206,6 +248,10 @@ bool Api::HandlePost(const std::shared_ptr<Exchange>& exchange) {
         Post(exchange, [this, exchange] { ReplyTo(exchange, CountMessageTokens); });
     } else if (path == "/tokenize") {
         Post(exchange, [this, exchange] { ReplyTo(exchange, Tokenize); });
+    } else if (path == "/infill") {
+        Post(exchange, [this, exchange] { Generate(exchange, PlanInfill); });
+    } else if (path == "/apply-template") {
+        Post(exchange, [this, exchange] { ReplyTo(exchange, ApplyTemplate); });
     } else if (path == "/detokenize") {
         Post(exchange, [this, exchange] { ReplyTo(exchange, Detokenize); });
     } else {
@@ -248,6 +294,8 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     Json body;
     AnswerPlan plan;
     plan.tenant = admitted.tenant;
+    plan.owner = OwnerOf(exchange->request(), options_.keys);
+    plan.responses = responses_;
     auto error = ParseBody(exchange->request().body, body);
     if (exchange->gone()) return;
     if (!error) error = make(body, served_, plan);

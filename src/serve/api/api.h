@@ -1,9 +1,10 @@
 // The HTTP API: which path and method is what, and everything between a request and its answer.
 //
 //     POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings   OpenAI
+//     GET, DELETE /v1/responses/ID
 //     GET  /v1/models, /v1/models/NAME
 //     POST /v1/messages, /v1/messages/count_tokens                                Anthropic
-//     POST /tokenize, /detokenize
+//     POST /infill, /tokenize, /detokenize, /apply-template, GET /props           llama-server
 //     POST /api/chat and its like: ollama.h                                       Ollama
 //     GET  /live, /health, /ready, /metrics, /api/status, /
 //
@@ -33,10 +34,12 @@
 namespace weft::serve {
 
 struct ApiOptions {
-    int64_t max_waiting = 1024;        // requests that may wait; beyond: 429
-    int64_t ready_ms = 5000;           // a step at least so often, or a probe: else not ready
-    size_t workers = 1;                // threads that read requests
-    KeyStore* keys = nullptr;          // who may ask; null: everybody. Outlives the Api
+    int64_t max_waiting = 1024;    // requests that may wait; beyond: 429
+    int64_t ready_ms = 5000;       // a step at least so often, or a probe: else not ready
+    size_t workers = 1;            // threads that read requests
+    KeyStore* keys = nullptr;      // who may ask; null: everybody. Outlives the Api
+    int64_t max_responses = 1000;  // that are stored; 0: none is
+    int64_t max_responses_bytes = int64_t{64} << 20;
     bool shared_prefix_cache = false;  // by all keys; else each has its own, or its group's
     Metrics* metrics = nullptr;        // may be null. Outlives the Api
     const RequestLog* log = nullptr;   // whose errors /api/status shows; as metrics
@@ -58,6 +61,7 @@ class Api {
     };
     using Reply = std::optional<ApiError> (*)(const Json&, const Served&, Json&);
     using EmbedPlan = std::optional<ApiError> (*)(const Json&, const Served&, EmbeddingPlan&);
+    void HandleResponse(Exchange& exchange);
     bool HandleGet(const std::shared_ptr<Exchange>& exchange);
     bool HandlePost(const std::shared_ptr<Exchange>& exchange);
     bool HandleOllama(const std::shared_ptr<Exchange>& exchange);
@@ -83,6 +87,8 @@ class Api {
     const Served& served_;
     ApiOptions options_;
     Limiter limiter_;
+    // (Answers keep it: what they say last is stored.)
+    std::shared_ptr<ResponseStore> responses_;
     std::mutex mutex_;
     std::condition_variable wake_;
     std::deque<Task> queue_;

@@ -272,7 +272,8 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
         return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code, true};
     }
     if (auto error = CheckPromptBytes(served, text->size(), "messages")) return error;
-    out = {served.chat->Encode(*text), chat::EndsInReasoning(text->view())};
+    out = {served.chat->Encode(*text), chat::EndsInReasoning(text->view()),
+           text->bytes() + conversation.begun};
     if (conversation.begun.empty()) return {};
     if (auto error = CheckPromptBytes(served, conversation.begun.size(), "messages")) return error;
     const auto begun = served.tokenizer().Encode(conversation.begun, {.add_special = false});

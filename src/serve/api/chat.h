@@ -33,6 +33,7 @@ void ForceTool(Fields& fields, const std::string& name, Conversation& conversati
 struct ChatPrompt {
     std::vector<int32_t> tokens;
     bool in_reasoning = false;
+    std::string text{};  // what the tokens were made of
 };
 // The conversation's messages become such as the template takes (chat/tool_form.h).
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,

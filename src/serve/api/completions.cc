@@ -4,7 +4,8 @@
 
 #include <algorithm>
 
-#include "serve/api/chat.h"
+#include "serve/api/fim.h"
+#include "serve/api/llama_server.h"
 #include "serve/api/logprobs.h"
 #include "serve/api/openai_dialect.h"
 #include "serve/api/prompts.h"
@@ -14,9 +15,6 @@ namespace weft::serve {
 namespace {
 
 constexpr size_t kMostPrompts = 64;
-// Of /tokenize and /detokenize, which no context bounds: a second's work.
-constexpr size_t kMostTextBytes = size_t{4} << 20;
-constexpr size_t kMostTokens = size_t{1} << 20;
 
 class CompletionDialect final : public OpenAiDialect {
   public:
@@ -52,6 +50,23 @@ class CompletionDialect final : public OpenAiDialect {
     std::vector<int64_t> offsets_;
 };
 
+// Makes of each prompt the prefix of a gap, with that suffix behind it.
+std::optional<ApiError> FillIn(const Served& served, const std::string& suffix,
+                               std::vector<Prompt>& prompts) {
+    if (auto error = CheckFim(served, "suffix")) return error;
+    if (auto error = CheckPromptBytes(served, suffix.size(), "suffix")) return error;
+    const tokenizer::Tokenizer& tokenizer = served.tokenizer();
+    const std::vector<int32_t> behind = PlainTokens(tokenizer, suffix);
+    for (Prompt& prompt : prompts) {
+        // (A text's tokens have its begin token, which stands before all in a prompt of this kind.)
+        std::vector<int32_t> prefix =
+            prompt.is_text ? PlainTokens(tokenizer, prompt.text) : prompt.tokens;
+        if (!prompt.is_text) prompt.text = tokenizer.Decode(prompt.tokens);
+        prompt.tokens = FimPrompt(served.fim, tokenizer, {std::move(prefix), behind});
+    }
+    return {};
+}
+
 }  // namespace
 
 std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, AnswerPlan& plan) {
@@ -71,9 +86,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
         fields.Fail("best_of", "'best_of' is not supported, unless it equals 'n'.",
                     "unsupported_value");
     }
-    if (!fields.Text("suffix", "").empty()) {
-        fields.Fail("suffix", "'suffix' is not supported.", "unsupported_value");
-    }
+    const std::string suffix = fields.Text("suffix", "");
     if (n * static_cast<int64_t>(prompts.size()) > kMostChoices) {
         fields.Fail("n", fmt::format("{} prompts with n = {} ask for more than {} answers.",
                                      prompts.size(), n, kMostChoices));
@@ -88,6 +101,10 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     if (options.error()) return options.error();
     const ConstraintText constraint = ReadConstraint(fields);
     if (fields.error()) return fields.error();
+    if (!suffix.empty()) {
+        if (auto error = FillIn(served, suffix, prompts)) return error;
+        EndAtFim(served.fim, request);
+    }
     if (!constraint.kind.empty()) {
         auto matcher = served.constraints->Compile(constraint, plan.tenant);
         if (!matcher.ok()) {
@@ -113,65 +130,6 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
             plan.choices.push_back(std::move(choice));
         }
     }
-    return {};
-}
-
-std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& answer) {
-    Fields fields(body);
-    if (auto error = CheckModel(fields, served)) return error;
-    const bool special = fields.Bool("add_special_tokens", fields.Bool("add_special", true));
-    const bool pieces = fields.Bool("with_pieces", fields.Bool("return_token_strs", false));
-    std::vector<int32_t> tokens;
-    if (fields.Has("messages")) {
-        Conversation conversation = ReadConversation(fields);
-        if (fields.error()) return fields.error();
-        ChatPrompt prompt;
-        if (auto error = MakePrompt(served, conversation, prompt)) return error;
-        tokens = std::move(prompt.tokens);
-    } else {
-        const std::string text = fields.Text("prompt", fields.Text("content", ""));
-        if (!fields.Has("prompt") && !fields.Has("content")) {
-            fields.Fail("prompt", "Give a text as 'prompt', or a conversation as 'messages'.");
-        }
-        if (text.size() > kMostTextBytes) {
-            fields.Fail("prompt", fmt::format("The text has {} bytes; at most {} are taken.",
-                                              text.size(), kMostTextBytes));
-        }
-        if (fields.error()) return fields.error();
-        tokens = served.tokenizer().Encode(text, {.add_special = special});
-    }
-    answer = {{"count", tokens.size()}, {"max_model_len", served.engine->context()}};
-    answer["tokens"] = tokens;
-    if (!pieces) return {};
-    Json texts = Json::array();
-    for (const int32_t token : tokens)
-        texts.push_back(std::string(served.tokenizer().Piece(token)));
-    answer["token_strs"] = std::move(texts);
-    return {};
-}
-
-std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json& answer) {
-    Fields fields(body);
-    if (auto error = CheckModel(fields, served)) return error;
-    const Json& list = fields.List("tokens");
-    if (!list.empty() && (!IsIds(list) || list.size() > kMostTokens)) {
-        fields.Fail("tokens",
-                    fmt::format("'tokens' must be a list of at most {} token ids.", kMostTokens),
-                    "invalid_type");
-    }
-    if (fields.error()) return fields.error();
-    const std::vector<int32_t> tokens = Ids(list);
-    // The embedding may have more rows than the tokenizer has tokens: those stand for nothing.
-    const int64_t vocab =
-        std::max<int64_t>(served.engine->hyper().vocab, served.tokenizer().vocab_size());
-    for (size_t i = 0; i < tokens.size(); ++i) {
-        if (tokens[i] >= 0 && tokens[i] < vocab) continue;
-        return ApiError{400,
-                        fmt::format("Token {} is not in the vocabulary (0 to {}).",
-                                    list.at(i).dump(), vocab - 1),
-                        "tokens", "invalid_value"};
-    }
-    answer = {{"prompt", served.tokenizer().Decode(tokens, false)}};
     return {};
 }
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+#include <iterator>
 
 #include "serve/api/dialect.h"
 #include "serve/api/messages.h"
@@ -13,9 +13,16 @@
 namespace weft::serve {
 namespace {
 
-constexpr std::array<std::string_view, 8> kPostPaths = {
-    "/v1/chat/completions", "/v1/completions",           "/v1/embeddings", "/v1/responses",
-    "/v1/messages",         "/v1/messages/count_tokens", "/tokenize",      "/detokenize"};
+constexpr std::string_view kPostPaths[] = {"/v1/chat/completions",
+                                           "/v1/completions",
+                                           "/v1/embeddings",
+                                           "/v1/responses",
+                                           "/v1/messages",
+                                           "/v1/messages/count_tokens",
+                                           "/infill",
+                                           "/tokenize",
+                                           "/detokenize",
+                                           "/apply-template"};
 
 // More is refused: it would be read for nobody, and for strangers, too.
 constexpr uint64_t kMostUnreadBytes = 4096;
@@ -54,7 +61,7 @@ HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys) {
         }
         verdict.client = known->name;
     }
-    if (std::ranges::find(kPostPaths, head.path) == kPostPaths.end() &&
+    if (std::ranges::find(kPostPaths, head.path) == std::end(kPostPaths) &&
         FindOllamaRoute(head.method, head.path) == nullptr) {
         verdict.refusal =
             Refused(head, {404, fmt::format("There is no POST {} here.", head.path.substr(0, 200)),

@@ -7,6 +7,7 @@
 
 #include "serve/api/chat.h"
 #include "serve/api/constraint.h"
+#include "serve/api/response_store.h"
 #include "serve/api/responses_dialect.h"
 #include "serve/api/sampling.h"
 
@@ -87,22 +88,14 @@ class ItemReader {
     InnerJson inner_;
 };
 
-void ReadInput(Fields& fields, Json& messages) {
-    const std::string instructions = fields.Text("instructions", "");
-    if (!instructions.empty()) {
-        messages.push_back({{"role", "system"}, {"content", instructions}});
-    }
-    const Json& input = fields.Get("input");
-    if (input.is_string()) {
-        messages.push_back({{"role", "user"}, {"content", input}});
-        return;
-    }
-    if (!input.is_array() || input.empty() || input.size() > kMostItems) {
-        return fields.Fail("input", fmt::format("'input' must be a string or a list of 1 to {} "
-                                                "items.",
-                                                kMostItems));
-    }
+// Reads `items` of `input`, the request's own, behind those that were before.
+void ReadItems(Fields& fields, const Json& before, const Json& input, Json& messages) {
     ItemReader reader(messages);
+    for (const Json& item : before) {
+        Fields kept(item, "previous_response_id.");
+        reader.Read(kept);
+        if (kept.error()) return Adopt(fields, kept);
+    }
     for (size_t i = 0; i < input.size(); ++i) {
         const std::string name = fmt::format("input[{}]", i);
         Fields item(input[i], name + ".");
@@ -113,6 +106,25 @@ void ReadInput(Fields& fields, Json& messages) {
         reader.Read(item);
         if (item.error()) return Adopt(fields, item);
     }
+}
+
+// items: of the conversation so far; those of this request are put behind them.
+void ReadInput(Fields& fields, Json& items, Json& messages) {
+    const std::string instructions = fields.Text("instructions", "");
+    if (!instructions.empty()) {
+        messages.push_back({{"role", "system"}, {"content", instructions}});
+    }
+    const Json& input = fields.Get("input");
+    const bool list = input.is_array() && !input.empty();
+    if (!(input.is_string() || list) || items.size() + input.size() > kMostItems) {
+        return fields.Fail("input", fmt::format("'input' must be a string or a list of 1 to {} "
+                                                "items, with those of earlier responses.",
+                                                kMostItems));
+    }
+    const Json own =
+        list ? input : Json::array({{{"type", "message"}, {"role", "user"}, {"content", input}}});
+    ReadItems(fields, items, own, messages);
+    for (const Json& item : own) items.push_back(item);
 }
 
 void ReadResponseTools(Fields& fields, Conversation& conversation) {
@@ -152,12 +164,13 @@ void ReadTextFormat(Fields& fields, Conversation& conversation) {
     Adopt(fields, text);
 }
 
-void RefuseWhatNeedsAStore(Fields& fields) {
-    for (const char* name : {"previous_response_id", "conversation", "prompt"}) {
+void RefuseOtherState(Fields& fields) {
+    for (const char* name : {"conversation", "prompt"}) {
         if (!fields.Has(name)) continue;
         fields.Fail(name,
-                    fmt::format("'{}' is not supported: this server stores no responses. Send the "
-                                "whole conversation as 'input'.",
+                    fmt::format("'{}' is not supported: this server stores responses alone. Go on "
+                                "from one with 'previous_response_id', or send the whole "
+                                "conversation as 'input'.",
                                 name),
                     "unsupported_value");
     }
@@ -167,8 +180,46 @@ void RefuseWhatNeedsAStore(Fields& fields) {
     fields.Choice("truncation", "disabled", {"disabled"});
 }
 
+// The items of the conversation that the request goes on with; none: it begins one.
+Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
+    const std::string id = fields.Text("previous_response_id", "");
+    if (!fields.Has("previous_response_id")) return Json::array();
+    if (plan.responses == nullptr || !plan.responses->on()) {
+        fields.Fail("previous_response_id",
+                    "'previous_response_id' is not supported: this server stores no responses "
+                    "(--max-responses). Send the whole conversation as 'input'.",
+                    "unsupported_value");
+        return Json::array();
+    }
+    const auto stored = plan.responses->Get(plan.owner, id);
+    if (stored != nullptr) {
+        Json items = *stored->items;
+        for (const Json& item : stored->response["output"]) items.push_back(item);
+        return items;
+    }
+    fields.Fail("previous_response_id",
+                fmt::format("Previous response with id '{}' not found: it was never stored here, "
+                            "was deleted, or had to make room. Send the whole conversation as "
+                            "'input'.",
+                            id.substr(0, 100)),
+                "previous_response_not_found");
+    return Json::array();
+}
+
+// Keeps the response with its conversation, where the request has nothing against it.
+KeepResponse KeeperOf(const AnswerPlan& plan, Json items) {
+    const size_t item_bytes = Dump(items).size();
+    return [store = plan.responses, owner = plan.owner, item_bytes,
+            items = std::make_shared<const Json>(std::move(items))](const Json& response,
+                                                                    size_t text_bytes) {
+        store->Put(owner, response["id"].get<std::string>(),
+                   {response, items, static_cast<int64_t>(item_bytes + text_bytes)});
+    };
+}
+
 // What was asked for, as the answer repeats it.
-Json HeadOf(Fields& fields, const Served& served, const engine::SamplerOptions& sampler) {
+Json HeadOf(Fields& fields, const Served& served, const engine::SamplerOptions& sampler,
+            bool stores) {
     const auto repeat = [&](const char* name, Json otherwise) {
         return fields.Has(name) ? fields.Get(name) : otherwise;
     };
@@ -186,9 +237,9 @@ Json HeadOf(Fields& fields, const Served& served, const engine::SamplerOptions& 
             {"model", served.NameOf(ReadAdapter(fields, served))},
             {"output", Json::array()},
             {"parallel_tool_calls", fields.Bool("parallel_tool_calls", true)},
-            {"previous_response_id", nullptr},
+            {"previous_response_id", fields.Get("previous_response_id")},
             {"reasoning", repeat("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
-            {"store", false},
+            {"store", stores},
             {"temperature", Decimal(sampler.temperature)},
             {"text", {{"format", format.is_null() ? Json{{"type", "text"}} : format}}},
             {"tool_choice", repeat("tool_choice", "auto")},
@@ -210,9 +261,11 @@ bool AsksForChances(Fields& fields) {
 std::optional<ApiError> PlanResponse(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
-    RefuseWhatNeedsAStore(fields);
+    RefuseOtherState(fields);
     Conversation conversation;
-    ReadInput(fields, conversation.input.messages);
+    Json items = ItemsBefore(fields, plan);
+    ReadInput(fields, items, conversation.input.messages);
+    const bool stores = fields.Bool("store", true) && plan.responses && plan.responses->on();
     ReadResponseTools(fields, conversation);
     ReadTextFormat(fields, conversation);
     Fields reasoning(fields.Object("reasoning"), "reasoning.");
@@ -229,7 +282,9 @@ std::optional<ApiError> PlanResponse(const Json& body, const Served& served, Ans
     fields.Object("metadata");
     conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
     if (fields.error()) return fields.error();
-    plan.dialect = MakeResponsesDialect(served, HeadOf(fields, served, request.sampler), chances);
+    plan.dialect =
+        MakeResponsesDialect(served, HeadOf(fields, served, request.sampler, stores), chances,
+                             stores ? KeeperOf(plan, std::move(items)) : nullptr);
     if (auto error = PlanConversation(served, conversation, std::move(request), 1, plan)) {
         if (error->param == "messages") error->param = "input";
         return error;

@@ -1,5 +1,5 @@
-// POST /v1/responses: OpenAI's Responses API, text and functions. Nothing is stored: a conversation
-// comes whole with each request, and what would need an earlier one is refused by name.
+// POST /v1/responses: OpenAI's Responses API, text and functions. A conversation comes whole with
+// each request, or goes on from a response that is stored (response_store.h).
 #pragma once
 
 #include <optional>

@@ -19,8 +19,8 @@ Json ResponseUsage(const Usage& usage) {
 
 class ResponsesDialect final : public Dialect {
   public:
-    ResponsesDialect(const Served& served, Json head, bool chances)
-        : served_(served), head_(std::move(head)), chances_(chances) {}
+    ResponsesDialect(const Served& served, Json head, bool chances, KeepResponse keep)
+        : served_(served), head_(std::move(head)), chances_(chances), keep_(std::move(keep)) {}
 
     void Begin(std::string& out) override {
         const std::string response = Dump(ResponseOf("in_progress", Json::array(), nullptr));
@@ -61,11 +61,12 @@ class ResponsesDialect final : public Dialect {
     }
     void End(const Usage& usage, std::string& out) override {
         const bool whole = end_.finish != "length";
-        const char* status = whole ? "completed" : "incomplete";
+        const Json response =
+            ResponseOf(whole ? "completed" : "incomplete", output_, ResponseUsage(usage));
+        const std::string text = Dump(response);
+        if (keep_) keep_(response, text.size());  // before the client can ask for it
         Event(whole ? "response.completed" : "response.incomplete",
-              fmt::format(R"("response":{})",
-                          Dump(ResponseOf(status, output_, ResponseUsage(usage)))),
-              out);
+              fmt::format(R"("response":{})", text), out);
     }
     void Fail(const ApiError& error, std::string& out) override {
         Json response = ResponseOf("failed", output_, nullptr);
@@ -89,7 +90,10 @@ class ResponsesDialect final : public Dialect {
             output_.push_back(CallItem(MakeId("fc_"), MakeCallId(served_, "call_"), call.name,
                                        Dump(call.arguments), "completed"));
         }
-        return Dump(ResponseOf(Status(), std::move(output_), ResponseUsage(usage)));
+        const Json response = ResponseOf(Status(), std::move(output_), ResponseUsage(usage));
+        std::string text = Dump(response);
+        if (keep_) keep_(response, text.size());
+        return text;
     }
 
   private:
@@ -220,6 +224,7 @@ class ResponsesDialect final : public Dialect {
     const Served& served_;
     const Json head_;
     const bool chances_;
+    const KeepResponse keep_;
     int64_t sequence_ = 0;
     Json output_ = Json::array();  // items that are complete
     Item open_ = Item::kNone;
@@ -231,8 +236,9 @@ class ResponsesDialect final : public Dialect {
 
 }  // namespace
 
-std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool chances) {
-    return std::make_unique<ResponsesDialect>(served, std::move(head), chances);
+std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool chances,
+                                              KeepResponse keep) {
+    return std::make_unique<ResponsesDialect>(served, std::move(head), chances, std::move(keep));
 }
 
 }  // namespace weft::serve

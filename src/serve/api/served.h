@@ -14,6 +14,7 @@
 #include "chat/tool_form.h"
 #include "engine/engine.h"
 #include "serve/api/constraint.h"
+#include "serve/api/fim.h"
 #include "serve/api/model_card.h"
 
 namespace weft::serve {
@@ -31,6 +32,11 @@ struct Served {
     std::unique_ptr<Constraints> constraints;
     size_t longest_piece_bytes = 0;                    // of the vocabulary
     engine::Pooling pooling = engine::Pooling::kLast;  // of embeddings
+    std::string path;                                  // of the model, as the server was given it
+    int64_t slots = 0;                                 // most sequences that run at once
+    bool speculative = false;                          // it drafts
+    FimTokens fim{};
+    std::string sampling_by{};  // `sampling` in words, and who says so; empty: nobody does
     // What a request doesn't say of how tokens are chosen: flags, the model's file, OpenAI's.
     engine::SamplerOptions sampling{.temperature = 1};
     // The same, with Ollama's.

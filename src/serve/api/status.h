@@ -17,7 +17,8 @@ inline constexpr std::string_view kLivePath = "/live";
 
 // Paths that anybody may ask, without a key.
 inline bool IsProbe(std::string_view path) {
-    return path == kLivePath || path == "/health" || path == "/healthz" || path == "/ready";
+    return path == kLivePath || path == "/health" || path == "/healthz" || path == "/v1/health" ||
+           path == "/ready";
 }
 
 // Why no request would be answered now; nothing: they are.

@@ -10,7 +10,7 @@
 namespace weft::serve {
 namespace {
 
-constexpr const char* kMethods = "GET, HEAD, POST, OPTIONS";
+constexpr const char* kMethods = "GET, HEAD, POST, DELETE, OPTIONS";
 
 bool IsNameList(std::string_view text) {
     return !text.empty() && text.size() <= 1024 && std::ranges::all_of(text, [](char c) {

@@ -1,0 +1,263 @@
+#include "serve/api/llama_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/utf8.h"
+#include "serve/api/chat.h"
+#include "serve/api/llama_dialect.h"
+#include "serve/api/prompts.h"
+#include "serve/api/sampling.h"
+
+namespace weft::serve {
+namespace {
+
+// Of /tokenize, /detokenize and /infill, whose texts no context bounds: a second's work.
+constexpr size_t kMostPlainBytes = size_t{4} << 20;
+constexpr size_t kMostPlainTokens = size_t{1} << 20;
+constexpr size_t kMostFiles = 1000;
+
+// A text of at most kMostPlainBytes.
+std::string PlainText(Fields& fields, const char* name) {
+    std::string text = fields.Text(name, "");
+    if (text.size() <= kMostPlainBytes) return text;
+    fields.Fail(name, fmt::format("'{}' has {} bytes; at most {} are taken.", fields.PathOf(name),
+                                  text.size(), kMostPlainBytes));
+    return "";
+}
+
+// {"filename", "text"} each.
+void ReadFiles(Fields& fields, FimText& text) {
+    const Json& list = fields.List("input_extra");
+    if (list.size() > kMostFiles) {
+        fields.Fail("input_extra", fmt::format("'input_extra' has {} entries; at most {} are "
+                                               "taken.",
+                                               list.size(), kMostFiles));
+        return;
+    }
+    size_t bytes = 0;
+    for (size_t i = 0; i < list.size(); ++i) {
+        const std::string name = fmt::format("input_extra[{}]", i);
+        if (!list[i].is_object()) {
+            return fields.Fail(name.c_str(), fmt::format("'{}' must be an object.", name),
+                               "invalid_type");
+        }
+        Fields file(list[i], name + ".");
+        text.files.emplace_back(file.Text("filename", "tmp"), PlainText(file, "text"));
+        if (file.error()) {
+            return fields.Fail(file.error()->param.c_str(), file.error()->message,
+                               file.error()->code);
+        }
+        bytes += text.files.back().first.size() + text.files.back().second.size();
+    }
+    if (bytes <= kMostPlainBytes) return;
+    fields.Fail("input_extra", fmt::format("'input_extra' has {} bytes; at most {} are taken.",
+                                           bytes, kMostPlainBytes));
+}
+
+// Cuts what is farthest from the gap, of the prefix three times as much as of the suffix, until the
+// prompt and `more` tokens fit; what else there is of the prompt stays.
+void FitInto(int64_t context, int64_t more, const FimTokens& fim,
+             const tokenizer::Tokenizer& tokenizer, FimText& text) {
+    const auto size = [](const auto& tokens) { return static_cast<int64_t>(tokens.size()); };
+    const auto cut_to = [](std::vector<int32_t>& tokens, int64_t most, bool front) {
+        const auto extra = static_cast<int64_t>(tokens.size()) - std::max<int64_t>(most, 0);
+        if (extra <= 0) return;
+        const auto begin = front ? tokens.begin() : tokens.end() - extra;
+        tokens.erase(begin, begin + extra);
+    };
+    const int64_t all = size(FimPrompt(fim, tokenizer, text));
+    const int64_t room =
+        context - std::max<int64_t>(more, 1) - all + size(text.prefix) + size(text.suffix);
+    if (size(text.prefix) + size(text.suffix) <= room) return;
+    const int64_t suffix = std::min(size(text.suffix), std::max<int64_t>(room, 0) / 4);
+    cut_to(text.prefix, room - suffix, true);
+    cut_to(text.suffix, room - size(text.prefix), false);
+}
+
+}  // namespace
+
+std::optional<ApiError> CheckFim(const Served& served, const char* param) {
+    if (served.fim.ok()) return {};
+    std::string missing;
+    const auto lacks = [&](int32_t id, const char* name) {
+        if (id < 0) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", name);
+    };
+    lacks(served.fim.prefix, "prefix");
+    lacks(served.fim.suffix, "suffix");
+    lacks(served.fim.middle, "middle");
+    return ApiError{400,
+                    fmt::format("Infill is not supported by this model: its vocabulary has no "
+                                "tokens for filling in the middle ({}). Use a model that was "
+                                "trained for it, such as a coder's base model.",
+                                missing),
+                    param, "unsupported_value"};
+}
+
+std::optional<ApiError> PlanInfill(const Json& body, const Served& served, AnswerPlan& plan) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    if (auto error = CheckFim(served, "")) return error;
+    engine::Request request;
+    ReadSampling(fields, served, request);
+    const LlamaAsked asked{fields.Texts("response_fields", 100),
+                           fields.Bool("return_tokens", false)};
+    request.max_tokens = ReadLength(fields, "n_predict", ReadLength(fields, "max_tokens", -1));
+    FimText text;
+    const tokenizer::Tokenizer& tokenizer = served.tokenizer();
+    text.prefix = PlainTokens(tokenizer, PlainText(fields, "input_prefix"));
+    text.suffix = PlainTokens(tokenizer, PlainText(fields, "input_suffix"));
+    text.begun = PlainTokens(tokenizer, PlainText(fields, "prompt"));
+    ReadFiles(fields, text);
+    plan.stream = fields.Bool("stream", false);
+    if (fields.error()) return fields.error();
+    // The answer may take as much as the prompt, where it is not said how much it may.
+    const int64_t context = served.engine->context();
+    const int64_t more = request.max_tokens < 0 ? context / 2 : request.max_tokens;
+    FitInto(context, std::min(more, context / 2), served.fim, tokenizer, text);
+    request.prompt = FimPrompt(served.fim, tokenizer, text);
+    if (asked.tokens) request.logprobs = 0;
+    EndAtFim(served.fim, request);
+    plan.dialect = MakeLlamaDialect(served, request, asked);
+    plan.choices.emplace_back().request = std::move(request);
+    return {};
+}
+
+namespace {
+
+// As llama-server has it: a piece that is no text by its bytes.
+Json PieceJson(std::string_view piece) {
+    if (IsUtf8(piece)) return std::string(piece);
+    Json bytes = Json::array();
+    for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
+    return bytes;
+}
+
+// {"content"}: llama-server's form.
+std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, Json& answer) {
+    const std::string text = PlainText(fields, "content");
+    const bool special = fields.Bool("add_special", false);
+    const bool parse = fields.Bool("parse_special", true);
+    const bool pieces = fields.Bool("with_pieces", false);
+    if (fields.error()) return fields.error();
+    const std::vector<int32_t> tokens =
+        served.tokenizer().Encode(text, {.add_special = special, .parse_special = parse});
+    Json list = Json::array();
+    for (const int32_t token : tokens) {
+        list.push_back(
+            pieces ? Json{{"id", token}, {"piece", PieceJson(served.tokenizer().Piece(token))}}
+                   : Json(token));
+    }
+    answer = {{"tokens", std::move(list)}};
+    return {};
+}
+
+}  // namespace
+
+std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& answer) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    const bool conversation = fields.Has("messages");
+    if (fields.Has("content") && !conversation && !fields.Has("prompt")) {
+        return TokenizeContent(fields, served, answer);
+    }
+    const bool special = fields.Bool("add_special_tokens", fields.Bool("add_special", true));
+    const bool pieces = fields.Bool("with_pieces", fields.Bool("return_token_strs", false));
+    std::vector<int32_t> tokens;
+    if (conversation) {
+        Conversation said = ReadConversation(fields);
+        if (fields.error()) return fields.error();
+        ChatPrompt prompt;
+        if (auto error = MakePrompt(served, said, prompt)) return error;
+        tokens = std::move(prompt.tokens);
+    } else {
+        if (!fields.Has("prompt")) {
+            fields.Fail("prompt",
+                        "Give a text as 'prompt' or 'content', or a conversation as "
+                        "'messages'.");
+        }
+        const std::string text = PlainText(fields, "prompt");
+        if (fields.error()) return fields.error();
+        tokens = served.tokenizer().Encode(text, {.add_special = special});
+    }
+    answer = {{"count", tokens.size()}, {"max_model_len", served.engine->context()}};
+    answer["tokens"] = tokens;
+    if (!pieces) return {};
+    Json texts = Json::array();
+    for (const int32_t token : tokens)
+        texts.push_back(std::string(served.tokenizer().Piece(token)));
+    answer["token_strs"] = std::move(texts);
+    return {};
+}
+
+std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json& answer) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    const Json& list = fields.List("tokens");
+    if (!list.empty() && (!IsIds(list) || list.size() > kMostPlainTokens)) {
+        fields.Fail(
+            "tokens",
+            fmt::format("'tokens' must be a list of at most {} token ids.", kMostPlainTokens),
+            "invalid_type");
+    }
+    if (fields.error()) return fields.error();
+    const std::vector<int32_t> tokens = Ids(list);
+    // The embedding may have more rows than the tokenizer has tokens: those stand for nothing.
+    const int64_t vocab =
+        std::max<int64_t>(served.engine->hyper().vocab, served.tokenizer().vocab_size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        if (tokens[i] >= 0 && tokens[i] < vocab) continue;
+        return ApiError{400,
+                        fmt::format("Token {} is not in the vocabulary (0 to {}).",
+                                    list.at(i).dump(), vocab - 1),
+                        "tokens", "invalid_value"};
+    }
+    // vLLM's name for it, and llama-server's.
+    const std::string text = served.tokenizer().Decode(tokens, false);
+    answer = {{"prompt", text}, {"content", text}};
+    return {};
+}
+
+std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, Json& answer) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    Conversation conversation = ReadConversation(fields);
+    if (fields.error()) return fields.error();
+    ChatPrompt prompt;
+    if (auto error = MakePrompt(served, conversation, prompt)) return error;
+    answer = {{"prompt", std::move(prompt.text)}};
+    return {};
+}
+
+Json PropsJson(const Served& served) {
+    const tokenizer::Tokenizer& tokenizer = served.tokenizer();
+    const auto piece = [&](int32_t id) { return id < 0 ? "" : std::string(tokenizer.Piece(id)); };
+    Json settings{{"id", 0},
+                  {"id_task", -1},
+                  {"n_ctx", served.engine->context()},
+                  {"speculative", served.speculative},
+                  {"is_processing", served.engine->counters().schedule.running > 0},
+                  {"params", SamplingJson(served.sampling)}};
+    settings["params"].update({{"n_predict", -1},
+                               {"max_tokens", -1},
+                               {"stop", Json::array()},
+                               {"ignore_eos", false},
+                               {"stream", false},
+                               {"n_probs", 0},
+                               {"grammar", ""}});
+    return {{"default_generation_settings", std::move(settings)},
+            {"sampling", served.sampling_by},
+            {"total_slots", served.slots},
+            {"model_alias", served.name},
+            {"model_path", served.path},
+            {"chat_template", served.chat ? served.chat->source() : ""},
+            {"chat_template_caps", Json::object()},
+            {"modalities", {{"vision", false}, {"audio", false}}},
+            {"bos_token", piece(tokenizer.data().bos)},
+            {"eos_token", piece(tokenizer.data().eos)},
+            {"build_info", "weft-" WEFT_VERSION},
+            {"is_sleeping", false}};
+}
+
+}  // namespace weft::serve

@@ -1,0 +1,77 @@
+#include "serve/api/response_store.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace weft::serve {
+namespace {
+
+// What a parsed value takes beside its text, in times of it.
+constexpr int64_t kTimesText = 3;
+
+}  // namespace
+
+void ResponseStore::Put(const std::string& owner, const std::string& id, Stored stored) {
+    const int64_t bytes = stored.text_bytes * kTimesText;
+    if (!on() || bytes > most_bytes_) return;
+    const std::lock_guard lock(mutex_);
+    Erase(id);
+    Owner& of = owners_[owner];
+    of.bytes += bytes;
+    bytes_ += bytes;
+    const auto place = of.ids.insert(of.ids.end(), id);
+    auto kept = std::make_shared<const Stored>(std::move(stored));
+    entries_.emplace(id, Entry{owner, std::move(kept), bytes, place});
+    MakeRoom();
+}
+
+std::shared_ptr<const ResponseStore::Stored> ResponseStore::Get(const std::string& owner,
+                                                                const std::string& id) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || found->second.owner != owner) return nullptr;
+    return found->second.stored;
+}
+
+bool ResponseStore::Remove(const std::string& owner, const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end() || found->second.owner != owner) return false;
+    Erase(id);
+    return true;
+}
+
+int64_t ResponseStore::count() const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int64_t>(entries_.size());
+}
+
+int64_t ResponseStore::bytes() const {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+}
+
+// The lock is held.
+void ResponseStore::Erase(const std::string& id) {
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    const Entry& entry = found->second;
+    const auto of = owners_.find(entry.owner);
+    of->second.bytes -= entry.bytes;
+    of->second.ids.erase(entry.place);
+    if (of->second.ids.empty()) owners_.erase(of);
+    bytes_ -= entry.bytes;
+    entries_.erase(found);
+}
+
+// The lock is held. (As many owners as there are keys, at most.)
+void ResponseStore::MakeRoom() {
+    while (bytes_ > most_bytes_ || static_cast<int64_t>(entries_.size()) > most_) {
+        const auto largest = std::ranges::max_element(
+            owners_, {}, [](const auto& owner) { return owner.second.bytes; });
+        const std::string oldest = largest->second.ids.front();
+        Erase(oldest);
+    }
+}
+
+}  // namespace weft::serve

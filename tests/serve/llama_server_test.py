@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""What llama-server's clients ask for: /infill, /props, /tokenize, /detokenize, /apply-template;
+and OpenAI's suffix. The model has no tokens for filling in, so some of others' are lent to it."""
+import http.client
+import json
+import os
+import tempfile
+import unittest
+
+import gguf_template
+import serving
+
+openai = serving.package("openai")
+PRE, SUF, MID, SEP = 11, 12, 13, 14
+FIM = {"tokenizer.ggml.fim_pre_token_id": PRE, "tokenizer.ggml.fim_suf_token_id": SUF,
+       "tokenizer.ggml.fim_mid_token_id": MID, "tokenizer.ggml.fim_sep_token_id": SEP,
+       "tokenizer.ggml.fim_rep_token_id": 3,
+       "general.sampling.temp": 0.0, "general.sampling.top_k": 17}
+BEFORE, BEHIND = "The capital of France is", ", and the capital of Italy is Rome."
+
+
+class Plain(serving.ServedCase):
+    """A model without tokens for filling in."""
+    context = 512
+
+    def post(self, path, body, status=200):
+        got, answer = self.server.json("POST", path, body)
+        self.assertEqual(got, status, answer)
+        return answer
+
+    def test_tokenize(self):
+        hello = self.post("/tokenize", {"content": "Hello world"})
+        self.assertEqual(list(hello), ["tokens"])
+        self.assertEqual(self.post("/detokenize", hello)["content"], "Hello world")
+        marked = self.post("/tokenize", {"content": "<|im_start|>"})["tokens"]
+        self.assertEqual(marked, [1])
+        plain = self.post("/tokenize", {"content": "<|im_start|>", "parse_special": False})
+        self.assertGreater(len(plain["tokens"]), 1)
+        self.assertEqual(self.post("/tokenize", {"content": ""})["tokens"], [])
+        text = "aé\U0001f9f5\U0010fffd"
+        pieces = self.post("/tokenize", {"content": text, "with_pieces": True})["tokens"]
+        data = b"".join(piece["piece"].encode() if isinstance(piece["piece"], str)
+                        else bytes(piece["piece"]) for piece in pieces)
+        self.assertEqual(data.decode(), text)
+        self.assertTrue(any(isinstance(piece["piece"], list) for piece in pieces))
+        # vLLM's form is as before.
+        count = self.post("/tokenize", {"prompt": "Hello world", "add_special_tokens": False})
+        self.assertEqual((count["count"], count["tokens"]), (2, hello["tokens"]))
+
+    def test_tokenize_refuses(self):
+        for body in ({"content": 3}, {"content": ["a"]}, {}, {"content": None},
+                     {"content": "a", "parse_special": "yes"}, {"content": "a", "with_pieces": 1},
+                     {"content": "x" * ((4 << 20) + 1)}):
+            self.assertIn("error", self.post("/tokenize", body, 400))
+        for tokens in ([-1], [1 << 40], ["a"], 7, [1.5]):
+            self.assertIn("error", self.post("/detokenize", {"tokens": tokens}, 400))
+
+    def test_apply_template(self):
+        messages = [{"role": "user", "content": "Wie heißt du? <|im_end|>"}]
+        prompt = self.post("/apply-template", {"messages": messages})["prompt"]
+        self.assertIn("<|im_start|>user\nWie heißt du? <|im_end|><|im_end|>\n", prompt)
+        self.assertTrue(prompt.endswith("<|im_start|>assistant\n"), prompt)
+        for body in ({}, {"messages": "a"}, {"messages": [1]}, {"messages": [{"role": 1}]},
+                     {"messages": [{"role": "user", "content": "x" * 200000}]}):
+            self.assertIn("error", self.post("/apply-template", body, 400))
+
+    def test_props(self):
+        status, props = self.server.json("GET", "/props")
+        self.assertEqual(status, 200)
+        settings = props["default_generation_settings"]
+        self.assertEqual(settings["n_ctx"], 512)
+        self.assertEqual((settings["params"]["temperature"], settings["params"]["top_k"]), (1, 0))
+        self.assertEqual(props["total_slots"], 32)
+        self.assertEqual(props["model_path"], serving.model())
+        self.assertIn("im_start", props["chat_template"])
+        self.assertEqual(props["eos_token"], "<|im_end|>")
+        self.assertEqual(self.server.call("POST", "/props", {})[0], 404)
+
+    def test_health(self):
+        for path in ("/health", "/v1/health"):
+            self.assertEqual(self.server.json("GET", path), (200, {"status": "ok"}))
+
+    def test_models(self):
+        model = self.server.json("GET", "/v1/models")[1]["data"][0]
+        self.assertEqual(model["max_model_len"], 512)
+        self.assertEqual(model["meta"]["n_ctx_train"], 8192)
+        self.assertEqual(model["meta"]["n_vocab"], 49152)
+        self.assertGreater(model["meta"]["n_params"], 130_000_000)
+
+    def test_no_tokens_for_filling_in(self):
+        body = {"input_prefix": BEFORE, "input_suffix": BEHIND, "n_predict": 4}
+        answer = self.post("/infill", body, 400)
+        self.assertIn("Infill is not supported by this model", answer["error"]["message"])
+        self.assertIn("prefix, suffix, middle", answer["error"]["message"])
+        answer = self.post("/v1/completions", {"prompt": BEFORE, "suffix": BEHIND}, 400)
+        self.assertEqual((answer["error"]["param"], answer["error"]["code"]),
+                         ("suffix", "unsupported_value"))
+        self.post("/v1/completions", {"prompt": BEFORE, "suffix": "", "max_tokens": 1})
+        self.post("/v1/completions", {"prompt": BEFORE, "suffix": None, "max_tokens": 1})
+
+
+class Infill(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        path = os.path.join(cls.folder.name, "fim.gguf")
+        gguf_template.with_keys(serving.model(), path, FIM)
+        cls.server = serving.Server(512, of=path)
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="none", max_retries=0,
+                                   timeout=serving.PATIENCE)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        cls.server.close()
+        cls.folder.cleanup()
+
+    def tokens(self, text):
+        return self.server.json("POST", "/tokenize", {"content": text,
+                                                      "parse_special": False})[1]["tokens"]
+
+    def say(self, tokens, count=8):
+        body = {"prompt": tokens, "max_tokens": count}
+        return self.server.json("POST", "/v1/completions", body)[1]["choices"][0]["text"]
+
+    def fill(self, status=200, **more):
+        body = {"input_prefix": BEFORE, "input_suffix": BEHIND, "n_predict": 8, **more}
+        got, answer = self.server.json("POST", "/infill", body)
+        self.assertEqual(got, status, answer)
+        return answer
+
+    def events(self, **more):
+        body = {"input_prefix": BEFORE, "input_suffix": BEHIND, "n_predict": 8, "stream": True,
+                **more}
+        data = self.server.call("POST", "/infill", body)[2].decode()
+        return [json.loads(part[len("data: "):]) for part in data.strip().split("\n\n")]
+
+    def test_order_of_tokens(self):
+        wanted = self.say([PRE, *self.tokens(BEFORE), SUF, *self.tokens(BEHIND), MID])
+        answer = self.fill()
+        self.assertEqual(answer["content"], wanted)
+        self.assertTrue(wanted)
+        self.assertEqual((answer["stop"], answer["stop_type"]), (True, "limit"))
+        self.assertEqual(answer["tokens_predicted"], 8)
+        self.assertEqual(answer["tokens_evaluated"],
+                         3 + len(self.tokens(BEFORE)) + len(self.tokens(BEHIND)))
+        self.assertIn("<jupyter_start>" + BEFORE, answer["prompt"])
+        self.assertEqual(answer["timings"]["predicted_n"], 8)
+        self.assertGreater(answer["timings"]["predicted_ms"], 0)
+
+    def test_openai_suffix(self):
+        wanted = self.fill()["content"]
+        asked = {"model": "gpt-test", "prompt": BEFORE, "suffix": BEHIND, "max_tokens": 8}
+        self.assertEqual(self.client.completions.create(**asked).choices[0].text, wanted)
+        echoed = self.client.completions.create(**asked, echo=True)
+        self.assertEqual(echoed.choices[0].text, BEFORE + wanted)
+        streamed = self.client.completions.create(**asked, stream=True)
+        self.assertEqual("".join(chunk.choices[0].text for chunk in streamed), wanted)
+        several = self.client.completions.create(**{**asked, "prompt": [BEFORE, "One and"]}, n=2,
+                                                 temperature=1, seed=4)
+        self.assertEqual(len(several.choices), 4)
+        ids = self.client.completions.create(**{**asked, "prompt": self.tokens(BEFORE)})
+        self.assertEqual(ids.choices[0].text, wanted)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.completions.create(**{**asked, "suffix": "x" * 1_000_000})
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        for wrong in (3, ["a"], {}):
+            with self.assertRaises(openai.BadRequestError):
+                self.client.completions.create(**{**asked, "suffix": wrong})
+
+    def test_stream(self):
+        events = self.events()
+        self.assertEqual("".join(event["content"] for event in events), self.fill()["content"])
+        self.assertEqual([event["stop"] for event in events],
+                         [False] * (len(events) - 1) + [True])
+        self.assertEqual(events[-1]["stop_type"], "limit")
+
+    def test_stop_texts(self):
+        whole = self.fill()["content"]
+        word = whole.split()[1]
+        answer = self.fill(stop=[word])
+        self.assertEqual((answer["stop_type"], answer["stopping_word"]), ("word", word))
+        # Tokens of the form are no text: the answer ends before them.
+        bias = {str(SEP): 100}
+        ended = self.fill(logit_bias=bias)
+        self.assertEqual((ended["content"], ended["stop_type"], ended["stopping_word"]),
+                         ("", "eos", ""))
+
+    def test_more_of_it(self):
+        begun = self.say([PRE, *self.tokens(BEFORE), SUF, *self.tokens(BEHIND), MID,
+                          *self.tokens(" the")])
+        self.assertEqual(self.fill(prompt=" the")["content"], begun)
+        extra = self.fill(input_extra=[{"filename": "a.py", "text": "x = 1"}, {"text": "y"}])
+        self.assertIn("<repo_name>myproject\n", extra["prompt"])
+        self.assertIn("a.py\nx = 1\n", extra["prompt"])
+        chosen = self.fill(response_fields=["content", "timings/prompt_n", "nothing/there"])
+        self.assertEqual(list(chosen), ["content", "timings/prompt_n"])
+        self.assertEqual(len(self.fill(return_tokens=True)["tokens"]), 8)
+        self.assertEqual(self.fill(input_prefix="", input_suffix="")["tokens_evaluated"], 3)
+
+    def test_long_files_are_cut(self):
+        long = " ".join(str(i) for i in range(1000))
+        answer = self.fill(input_prefix=long + BEFORE, input_suffix=BEHIND + long)
+        self.assertIn(BEFORE + "<jupyter_text>" + BEHIND, answer["prompt"])
+        self.assertLessEqual(answer["tokens_evaluated"], 512 - 8)
+        self.assertGreater(answer["tokens_evaluated"], 512 - 16)
+        self.assertEqual(answer["tokens_predicted"], 8)
+
+    def test_hostile(self):
+        for wrong in ({"input_prefix": 1}, {"input_suffix": ["a"]}, {"prompt": {}},
+                      {"input_extra": "a"}, {"input_extra": [1]}, {"n_predict": 0},
+                      {"input_extra": [{"text": 5}]}, {"n_predict": "many"}, {"n_predict": 1e40},
+                      {"temperature": -1}, {"top_k": 1.5}, {"response_fields": [1]},
+                      {"input_extra": [{}] * 1001}, {"input_prefix": "x" * ((4 << 20) + 1)},
+                      {"stream": "yes"}, {"input_extra": [{"text": "x " * 2000}]}):
+            self.assertIn("error", self.fill(400, **wrong), list(wrong))
+        for fine in ({"input_prefix": None}, {"input_extra": None}, {"input_extra": []},
+                     {"input_prefix": "\U0001f9f5 \0 ' \" \\ \ud7ff"}, {"n_predict": 10 ** 15,
+                                                                        "stop": ["e"]},
+                     {"input_prefix": "<jupyter_script><|im_end|>"}):
+            self.assertTrue(self.fill(**fine)["stop"])
+        self.assertEqual(self.server.call("POST", "/infill", "[1]")[0], 400)
+        self.assertEqual(self.server.call("GET", "/infill")[0], 404)
+
+    def test_a_client_leaves(self):
+        before = self.server.status()["requests"]["cancelled"]
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port,
+                                                timeout=serving.PATIENCE)
+        connection.request("POST", "/infill", json.dumps(
+            {"input_prefix": BEFORE, "stream": True, "ignore_eos": True,
+             "logit_bias": {str(i): -100 for i in (PRE, SUF, MID, SEP, 3, 5)}}),
+            {"Content-Type": "application/json"})
+        connection.getresponse().readline()
+        connection.close()
+        status = self.server.wait_for(lambda s: s["requests"]["cancelled"] > before, 20)
+        self.assertEqual(status["requests"]["cancelled"], before + 1)
+
+    def test_props_say_what_the_file_asks_for(self):
+        props = self.server.json("GET", "/props")[1]
+        params = props["default_generation_settings"]["params"]
+        self.assertEqual((params["temperature"], params["top_k"]), (0, 17))
+        self.assertTrue(props["sampling"].startswith("greedy (by "), props["sampling"])
+
+
+if __name__ == "__main__":
+    serving.main()
