@@ -43,6 +43,7 @@
 
 #include "base/deadline.h"
 #include "base/result.h"
+#include "cluster/members.h"
 #include "net/link.h"
 
 namespace weft::cluster {
@@ -177,11 +178,10 @@ class Cluster {
     using Replan = std::function<Result<std::string>(const std::vector<int>& kept)>;
     virtual Result<EpochInfo> NextEpoch(Error error, const Replan& replan) = 0;
 
-    // Rank 0: `lost` is called in NextEpoch, on its thread, as soon as it is known which ranks are
-    // lost (by the numbers of the epoch that ends), and again when there are more; before any of
-    // them is back. Until it is set to null.
-    using LossListener = std::function<void(const std::vector<int>& ranks)>;
-    virtual void OnLoss([[maybe_unused]] LossListener lost) {}
+    // Rank 0: how all ranks are. Thread: any.
+    virtual Membership Members() const { return {}; }
+    // Rank 0: all ranks of the epoch are ready; those that were rejoining are up.
+    virtual void NoteAllReady() {}
 
     // Asks all ranks to end: monitor()->Failed() becomes true with kCancelled. May be called from
     // a signal handler.

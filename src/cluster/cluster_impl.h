@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -89,7 +90,13 @@ class ClusterImpl final : public Cluster {
     }
     bool recovers() const override { return recover_ms_ > 0; }
     Result<EpochInfo> NextEpoch(Error error, const Replan& replan) override;
-    void OnLoss(LossListener lost) override { on_loss_ = std::move(lost); }
+    Membership Members() const override {
+        if (control_ != nullptr) return control_->Members();
+        return {.ranks = {Member{.host = hosts_[0].name, .since_s = began_s_}}};
+    }
+    void NoteAllReady() override {
+        if (control_ != nullptr) control_->NoteAllReady();
+    }
 
   private:
     Status GatherHosts(const std::vector<std::string>& names);
@@ -113,7 +120,7 @@ class ClusterImpl final : public Cluster {
     ClusterOptions options_;  // rank 0
     Bytes key_;
     std::vector<std::string> addresses_;  // rank 0: of the workers, by rank, as the user wrote them
-    LossListener on_loss_;                // rank 0
+    int64_t began_s_ = std::time(nullptr);
     std::string own_host_;
     AssignMessage assignment_;  // of this epoch
     std::vector<HostInfo> hosts_;

@@ -57,6 +57,7 @@ void Control::AddPeer(int rank, Fd fd, const Session& session, pid_t pid) {
                           .channel = Channel(std::move(fd), session),
                           .pid = pid,
                           .heard_ns = now,
+                          .since_s = std::time(nullptr),
                           .moved_ns = now});
 }
 
@@ -292,6 +293,7 @@ void Control::Broken(Peer& peer, std::string reason, bool reset) {
     peer.channel.Close(reset);
     peer.ended_ns = NowNs();
     peer.reason = std::move(reason);
+    NoteLoss(peer, peer.reason);
     if (peer.pid == 0) Lost(peer, peer.reason);  // of a child, how it ended is known in a moment
 }
 
@@ -334,6 +336,7 @@ void Control::CheckPeer(Peer& peer, int64_t now_ns) {
 
 void Control::Lost(Peer& peer, const std::string& reason) {
     peer.gone = true;
+    NoteLoss(peer, reason);
     if (peer.pid > 0) {
         ::kill(peer.pid, SIGKILL);
         buried_.push_back(peer.pid);

@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <ctime>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "cluster/channel.h"
+#include "cluster/members.h"
 #include "net/link.h"
 
 namespace weft::cluster {
@@ -90,8 +92,9 @@ class Control final : public net::PeerMonitor {
     Error GiveUp(Error error);
     // "rank 2 (host b, tcp) was lost during decode: its process was killed by signal 9 (Killed)".
     std::string LossText() const;
-    // Whose loss that is; -1: nobody's.
-    int LostRank() const;
+    // Rank 0, any thread: as in cluster.h.
+    Membership Members() const;
+    void NoteAllReady();
     // Rank 0: the address of this host that each rank reaches it by.
     std::vector<std::string> OwnAddresses() const;
     bool stop_wished() const {
@@ -130,6 +133,9 @@ class Control final : public net::PeerMonitor {
         bool gone = false;     // ended, and what there is to know of it is known
         bool acked = false;    // said goodbye
         bool ready = false;    // has left the epoch that is over
+        int64_t since_s = 0;   // Unix time: when it came, or was lost
+        bool rejoining = false;
+        std::string loss{};  // why it, or the process before it, was lost; "": all is well
         int64_t progress = 0;
         int64_t moved_ns = 0;
         Stand stand{};
@@ -168,6 +174,8 @@ class Control final : public net::PeerMonitor {
     int64_t SilentLocked(int rank) const;
     void Broken(Peer& peer, std::string reason, bool reset);
     void Lost(Peer& peer, const std::string& reason);
+    static void NoteLoss(Peer& peer, const std::string& why);
+    Member MemberOf(const Peer& peer) const;
     void Fail(VerdictMessage verdict);
     void Supersede(VerdictMessage verdict);
     void Finalise();
@@ -212,6 +220,8 @@ class Control final : public net::PeerMonitor {
 
     std::vector<Peer> peers_;
     std::vector<pid_t> buried_;  // children that were lost, and are not reaped yet
+    std::vector<Member> departed_;
+    int64_t began_s_ = std::time(nullptr);
     std::vector<std::string> hosts_;
     std::string transport_;
     std::function<int64_t()> progress_;

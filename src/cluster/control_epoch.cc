@@ -24,9 +24,42 @@ std::string Control::LossText() const {
     return verdict_.has_value() ? LossLocked({}) : std::string();
 }
 
-int Control::LostRank() const {
+// The first time counts; what is known later of the same loss is told better.
+void Control::NoteLoss(Peer& peer, const std::string& why) {
+    if (peer.loss.empty() || peer.rejoining) peer.since_s = std::time(nullptr);
+    peer.rejoining = false;
+    peer.loss = why.empty() ? "its connection ended" : why;
+}
+
+Member Control::MemberOf(const Peer& peer) const {
+    const auto index = static_cast<size_t>(peer.rank);
+    Member member{.rank = peer.rank,
+                  .host = index < hosts_.size() ? hosts_[index] : "",
+                  .since_s = peer.since_s};
+    const bool lost = !peer.loss.empty() && !peer.acked;
+    if (lost) member.state = peer.rejoining ? MemberState::kRejoining : MemberState::kLost;
+    if (lost) member.why = peer.loss;
+    return member;
+}
+
+Membership Control::Members() const {
     const Lock lock(mutex_);
-    return verdict_.has_value() ? verdict_->lost_rank : -1;
+    Membership members{
+        .ranks = {Member{
+            .rank = options_.rank, .host = hosts_.empty() ? "" : hosts_[0], .since_s = began_s_}},
+        .departed = departed_};
+    for (const Peer& peer : peers_) members.ranks.push_back(MemberOf(peer));
+    return members;
+}
+
+void Control::NoteAllReady() {
+    const Lock lock(mutex_);
+    for (Peer& peer : peers_) {
+        if (!peer.rejoining) continue;
+        peer.rejoining = false;
+        peer.loss.clear();
+        peer.since_s = std::time(nullptr);
+    }
 }
 
 Status Control::EndEpoch(Error error) {
@@ -107,6 +140,9 @@ void Control::Replace(int rank, Fd fd, const Session& session, pid_t pid) {
                     .pid = pid,
                     .heard_ns = now,
                     .ready = true,
+                    .since_s = std::time(nullptr),
+                    .rejoining = true,
+                    .loss = std::move(peer.loss),
                     .moved_ns = now};
     }
     Wake();
@@ -125,6 +161,11 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
     const auto place = [&](int rank) { return std::find(kept.begin(), kept.end(), rank); };
     for (const Peer& peer : peers_) {
         if (place(peer.rank) != kept.end() && (peer.gone || !peer.ready)) return false;
+    }
+    for (const Peer& peer : peers_) {
+        if (place(peer.rank) != kept.end()) continue;
+        departed_.push_back(MemberOf(peer));
+        departed_.back().epoch = epoch_;
     }
     std::erase_if(peers_, [&](const Peer& peer) { return place(peer.rank) == kept.end(); });
     verdict_.reset();

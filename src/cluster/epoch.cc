@@ -34,7 +34,6 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
         WEFT_TRY(control_->EndEpoch(error));
         fabric_ = {};
         if (rank_ == 0 && info.why.empty()) info.why = control_->LossText();
-        if (const int lost = control_->LostRank(); on_loss_ && lost > 0) on_loss_({lost});
         if (attempt > kMostAttempts) {
             error = MakeError(ErrorCode::kPeerLost,
                               "{}. {} attempts to go on failed, the last one with: {}", info.why,
@@ -67,7 +66,6 @@ Status ClusterImpl::FormEpoch(const Replan& replan, const Deadline& rejoin, Epoc
         const bool known = std::count(info.lost.begin(), info.lost.end(), rank) > 0;
         if (!known) info.lost.push_back(rank);
     }
-    if (on_loss_ && !info.lost.empty()) on_loss_(info.lost);
     if (!lost->empty() && !rejoin.expired()) {
         CallBack(*lost, rejoin);
         lost = await();

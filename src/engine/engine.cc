@@ -20,9 +20,7 @@ Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& opt
                                               std::unique_ptr<tokenizer::Tokenizer> tokenizer) {
     std::unique_ptr<Engine> engine(new Engine(engine_options));
     WEFT_TRY(engine->Prepare(job, tokenizer));
-    const auto lost = [e = engine.get()](const std::vector<int>& ranks) { e->NoteLost(ranks); };
-    WEFT_ASSIGN(engine->runner_,
-                StepRunner::Start(options, std::move(job), std::move(tokenizer), lost));
+    WEFT_ASSIGN(engine->runner_, StepRunner::Start(options, std::move(job), std::move(tokenizer)));
     WEFT_TRY(engine->Open(options.stop));
     return engine;
 }
@@ -75,6 +73,7 @@ Status Engine::Open(const std::atomic<bool>* stop) {
         ScheduleOptions{options_.max_seqs, job.step_rows(), rank().kv_pages(), rank().page_tokens(),
                         options_.prefix_cache, draft_rows_});
     NoteRecoveries();
+    NoteLayout();
     Publish();
     return {};
 }
@@ -188,9 +187,11 @@ void Engine::Stop() {
 }
 
 EngineStats Engine::stats() const {
+    cluster::Membership members = runner_->cluster().Members();
     const std::lock_guard lock(mutex_);
     EngineStats stats = published_;
     stats.schedule.waiting += WaitingOrders();
+    stats.members = std::move(members);
     return stats;
 }
 

@@ -94,8 +94,8 @@ struct EngineStats : EngineCounters {
     int64_t recovered = 0;               // all of them
     std::string loss{};                  // while it recovers: what was lost, and since when
     int64_t lost_s = 0;
-    std::vector<int> lost{};  // while it recovers: the ranks, by the numbers of `ranks`
-    std::string error{};      // why it is over
+    cluster::Membership members{};  // how all ranks are, at this moment
+    std::string error{};            // why it is over
     int64_t max_seqs = 0;
     model::Layout layout{};
     std::string transport{};          // "none" of a single rank
@@ -207,7 +207,7 @@ class Engine {
     Status Pool(const Flight& flight);
     void NoteEndOfStep(int64_t begin_ns);
     void NoteRecoveries();
-    void NoteLost(const std::vector<int>& ranks);
+    void NoteLayout();
     void SayRows(Active& active, const Flight::Row& row);
     bool Say(Active& active, const LogitsRow& logits, size_t place, bool guessed);
     static Error TooMuchOfMasks(const Active& active);

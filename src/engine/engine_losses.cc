@@ -12,6 +12,17 @@ namespace {
 // Losses in a row, without one token between, that are got over.
 constexpr int kMostLosses = 5;
 
+// What is missing, while the others wait for it. `error` speaks of a job that ends.
+std::string LossText(const cluster::Membership& members, const Error& error) {
+    std::string text;
+    for (const cluster::Member& member : members.ranks) {
+        if (member.state == cluster::MemberState::kUp) continue;
+        if (!text.empty()) text += "; ";
+        text += fmt::format("rank {} (host {}) was lost: {}", member.rank, member.host, member.why);
+    }
+    return text.empty() ? error.message : text;
+}
+
 }  // namespace
 
 Status Engine::GetOver(Error error) {
@@ -44,17 +55,18 @@ std::string Engine::LimitReached() {
 }
 
 Status Engine::StartAgain(Error error) {
+    std::string loss = LossText(cluster().Members(), error);
     {
         const std::lock_guard lock(mutex_);
         if (stopping_ || draining_) cluster().RequestStop();  // asked for just now
         published_.state = EngineState::kRecovering;
-        published_.loss = error.message;
+        published_.loss = std::move(loss);
         published_.lost_s = std::time(nullptr);
     }
     const Status recovered = runner_->Recover(error);
     if (!recovered.ok()) return EndAll(recovered.error());
     NoteRecoveries();
-    reported_ = true;
+    NoteLayout();
     scheduler_->Forget();
     for (const auto& [id, active] : active_) {
         active->sequence.last_apart = active->drafts.own && active->said > 0;
@@ -81,14 +93,16 @@ void Engine::NoteRecoveries() {
     }
 }
 
-// Who looks meanwhile sees which ranks are gone. The next Publish of everything forgets it.
-void Engine::NoteLost(const std::vector<int>& ranks) {
-    const std::lock_guard lock(mutex_);
-    for (const int rank : ranks) {
-        if (std::ranges::find(published_.lost, rank) == published_.lost.end()) {
-            published_.lost.push_back(rank);
-        }
+// How the ranks work together from now on. What others reported that were numbered otherwise is
+// forgotten.
+void Engine::NoteLayout() {
+    if (working_.ranks.size() != static_cast<size_t>(cluster().size())) {
+        working_.ranks.clear();
+        working_.power_w.clear();
     }
+    working_.layout = rank().layout();
+    working_.transport = cluster().size() == 1 ? "none" : cluster().fabric().transport;
+    reported_ = true;
 }
 
 // What went wrong after the user asked for the end is no failure of it.

@@ -50,10 +50,8 @@ Status Engine::Survey() {
         working_.power_w[i] = static_cast<double>(after - before) / elapsed_us;
     }
     surveyed_ns_ = now_ns;
-    reported_ = true;
     working_.ranks = std::move(ranks);
-    working_.layout = rank().layout();
-    working_.transport = cluster().size() == 1 ? "none" : cluster().fabric().transport;
+    NoteLayout();
     return {};
 }
 

@@ -142,6 +142,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                 SetLogRank(cluster.rank());
                 return {};
             }
+            cluster.NoteAllReady();
             recovery.text = Line(recovery, why);
             LogLine(LogLevel::kWarning, recovery.text);
             recoveries.push_back(std::move(recovery));

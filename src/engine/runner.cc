@@ -38,14 +38,13 @@ Status CheckVocabulary(std::span<const int32_t> tokens, int64_t vocab) {
 
 Result<std::unique_ptr<StepRunner>> StepRunner::Start(
     const cluster::ClusterOptions& options, Job job,
-    std::unique_ptr<tokenizer::Tokenizer> tokenizer, cluster::Cluster::LossListener lost) {
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer) {
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_TRY(CheckAdapters(job));
     WEFT_TRY(CompleteJob(job));
     std::unique_ptr<StepRunner> runner(new StepRunner());
     runner->over_ = true;  // until all ranks are there
     WEFT_ASSIGN(runner->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
-    runner->cluster_->OnLoss(std::move(lost));
     runner->job_ = std::move(job);
     WEFT_TRY(OpenFirstRank(runner->job_, *runner->cluster_, runner->rank_, runner->recoveries_));
     runner->tokenizer_ = std::move(tokenizer);

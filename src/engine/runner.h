@@ -38,11 +38,10 @@ Status CheckVocabulary(std::span<const int32_t> tokens, int64_t vocab);
 
 class StepRunner {
   public:
-    // tokenizer: the model's, where the caller has read it already. lost: as Cluster::OnLoss.
+    // tokenizer: the model's, where the caller has read it already.
     static Result<std::unique_ptr<StepRunner>> Start(
         const cluster::ClusterOptions& options, Job job,
-        std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr,
-        cluster::Cluster::LossListener lost = nullptr);
+        std::unique_ptr<tokenizer::Tokenizer> tokenizer = nullptr);
     ~StepRunner();
 
     const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }

@@ -51,13 +51,19 @@ class Losses(unittest.TestCase):
         try:
             up = server.wait_for(lambda s: len(s["ranks"]) == 2, WAIT_S)
             self.assertEqual([rank["state"] for rank in up["ranks"]], ["up", "up"])
+            self.assertEqual([rank["why"] for rank in up["ranks"]], [None, None])
+            begin_s = int(time.time())
             first = children(server.process.pid)[0]
             os.kill(first, signal.SIGKILL)
             second = stop_next(server.process.pid, but=(first,))
-            lost = server.wait_for(
-                lambda s: [rank["state"] for rank in s["ranks"]] == ["up", "lost"], WAIT_S)
-            self.assertEqual([rank["state"] for rank in lost["ranks"]], ["up", "lost"])
+            lost = server.wait_for(lambda s: s["state"] == "recovering", WAIT_S)
             self.assertEqual(lost["state"], "recovering")
+            self.assertEqual(lost["ranks"][0]["state"], "up")
+            self.assertIn(lost["ranks"][1]["state"], ("lost", "rejoining"))
+            self.assertIn("killed by signal 9", lost["ranks"][1]["why"])
+            self.assertGreaterEqual(lost["ranks"][1]["since_s"], begin_s)
+            self.assertIn("rank 1", lost["loss"]["text"])
+            self.assertNotIn("job has ended", lost["loss"]["text"])
             self.assertEqual(probes(server), {"/live": 200, "/health": 503, "/healthz": 503})
             self.assertEqual(server.json("GET", "/health")[1]["error"]["code"], "recovering")
             self.assertEqual(server.call("GET", "/ready")[0], 503)
@@ -65,7 +71,48 @@ class Losses(unittest.TestCase):
             back = server.wait_for(lambda s: s["state"] == "serving" and
                                    [r["state"] for r in s["ranks"]] == ["up", "up"], WAIT_S)
             self.assertEqual([rank["state"] for rank in back["ranks"]], ["up", "up"])
+            self.assertEqual([rank["why"] for rank in back["ranks"]], [None, None])
+            self.assertEqual((back["loss"], back["departed"]), (None, []))
             self.assertEqual(probes(server), {"/live": 200, "/health": 200, "/healthz": 200})
+            self.assertEqual(back["errors"], [], "probes are no errors")
+            server.close()
+        finally:
+            server.process.kill()
+
+    def test_a_rank_is_lost_then_rejoining_then_up(self):
+        server = serving.Server(256, *RANKS, of="synthetic:smollm2-135m:q4_1:layers=12")
+        try:
+            os.kill(children(server.process.pid)[0], signal.SIGKILL)
+            states = []
+            end = time.monotonic() + WAIT_S
+            while states[-2:] != ["rejoining", "up"] and time.monotonic() < end:
+                state = server.status()["ranks"][1]["state"]
+                if states[-1:] != [state]:
+                    states.append(state)
+            self.assertEqual([state for state in states if state != "up"], ["lost", "rejoining"])
+            self.assertEqual(states[-1], "up")
+            server.close()
+        finally:
+            server.process.kill()
+
+    def test_the_others_go_on_without_a_rank_that_stays_away(self):
+        server = serving.Server(256, "--local", "2", "--tp", "2", "--timeout-ms", "1000",
+                                "--elastic", "--rejoin-ms", "1000")
+        try:
+            os.kill(children(server.process.pid)[0], signal.SIGKILL)
+            # Whoever is put in its place does not get ready.
+            end = time.monotonic() + WAIT_S
+            while not (left := server.status())["departed"] and time.monotonic() < end:
+                for child in children(server.process.pid):
+                    os.kill(child, signal.SIGSTOP)
+            left = server.wait_for(lambda s: s["state"] == "serving", WAIT_S)
+            self.assertEqual([(rank["rank"], rank["state"]) for rank in left["ranks"]], [(0, "up")])
+            self.assertEqual(left["layout"]["tp"], 1)
+            self.assertEqual(left["transport"], "none")
+            gone = left["departed"][0]
+            self.assertEqual((gone["rank"], gone["state"]), (1, "lost"))
+            self.assertGreaterEqual(gone["epoch"], 1)
+            self.assertTrue(gone["why"])
             server.close()
         finally:
             server.process.kill()

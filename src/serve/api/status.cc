@@ -19,20 +19,36 @@ const char* StateName(engine::EngineState state) {
     return "?";
 }
 
-Json RankJson(const engine::RankReport& r, double power_w, bool lost) {
-    return {{"rank", r.rank},
-            {"host", r.host},
-            {"stage", r.stage},
-            {"tensor_rank", r.tensor_rank},
-            {"share", r.share},
-            {"rss_bytes", r.rss_bytes},
-            {"weight_bytes", r.weight_bytes},
-            {"kv_bytes", r.kv_bytes},
-            {"load_s", r.load_s},
-            {"step_s", r.step_s},
-            {"wait_s", r.wait_s},
-            {"power_w", power_w < 0 || lost ? Json(nullptr) : Json(power_w)},
-            {"state", lost ? "lost" : "up"}};
+const char* StateName(cluster::MemberState state) {
+    switch (state) {
+        case cluster::MemberState::kUp: return "up";
+        case cluster::MemberState::kLost: return "lost";
+        case cluster::MemberState::kRejoining: return "rejoining";
+    }
+    return "?";
+}
+
+Json MemberJson(const cluster::Member& member) {
+    return {{"rank", member.rank},
+            {"host", member.host},
+            {"state", StateName(member.state)},
+            {"since_s", member.since_s},
+            {"why", member.why.empty() ? Json(nullptr) : Json(member.why)}};
+}
+
+void AddReport(const engine::RankReport& r, double power_w, Json& rank) {
+    const bool up = rank["state"] == "up";
+    rank.update({{"host", r.host},
+                 {"stage", r.stage},
+                 {"tensor_rank", r.tensor_rank},
+                 {"share", r.share},
+                 {"rss_bytes", r.rss_bytes},
+                 {"weight_bytes", r.weight_bytes},
+                 {"kv_bytes", r.kv_bytes},
+                 {"load_s", r.load_s},
+                 {"step_s", r.step_s},
+                 {"wait_s", r.wait_s},
+                 {"power_w", power_w < 0 || !up ? Json(nullptr) : Json(power_w)}});
 }
 
 // Costs of all-reduces, from evenly spaced quantiles: how many of them are above the bound before
@@ -50,17 +66,30 @@ Json SyncJson(const engine::EngineStats& stats) {
     return {{"bounds", kBoundsUs}, {"counts", counts}};
 }
 
-// By what they reported last. A rank that was lost before it reported anything has its number and
-// its state.
+// With what they reported last, unless they were more ranks then, and had other numbers.
 Json RanksJson(const engine::EngineStats& stats) {
     Json ranks = Json::array();
-    std::vector<int> lost = stats.lost;
-    for (size_t i = 0; i < stats.ranks.size(); ++i) {
-        const bool is_lost = std::erase(lost, stats.ranks[i].rank) > 0;
-        ranks.push_back(RankJson(stats.ranks[i], stats.power_w[i], is_lost));
+    const bool same = stats.ranks.size() == stats.members.ranks.size();
+    for (const cluster::Member& member : stats.members.ranks) {
+        Json rank = MemberJson(member);
+        for (size_t i = 0; same && i < stats.ranks.size(); ++i) {
+            if (stats.ranks[i].rank != member.rank) continue;
+            AddReport(stats.ranks[i], stats.power_w[i], rank);
+        }
+        ranks.push_back(std::move(rank));
     }
-    for (const int rank : lost) ranks.push_back({{"rank", rank}, {"state", "lost"}});
     return ranks;
+}
+
+// Those that the others go on without, by the numbers that they had.
+Json DepartedJson(const engine::EngineStats& stats) {
+    Json list = Json::array();
+    for (const cluster::Member& member : stats.members.departed) {
+        Json rank = MemberJson(member);
+        rank["epoch"] = member.epoch;
+        list.push_back(std::move(rank));
+    }
+    return list;
 }
 
 // What is missing now.
@@ -121,6 +150,7 @@ Json StatusJson(const Served& served, const std::vector<RequestError>& errors) {
             {"transport", stats.transport},
             {"max_seqs", stats.max_seqs},
             {"ranks", RanksJson(stats)},
+            {"departed", DepartedJson(stats)},
             {"sync_us", SyncJson(stats)},
             {"running", s.running},
             {"waiting", s.waiting},

@@ -25,8 +25,8 @@ inline bool IsProbe(std::string_view path) {
 std::optional<ApiError> WhyNotServing(const engine::EngineStats& stats);
 
 // {"state", "ranks": [...], ...}: what the dashboard and a curious user see. errors: those that
-// whoever asks may see. Ranks that are lost while the cluster recovers have the state "lost", all
-// others "up".
+// whoever asks may see. Each rank has its state as the cluster knows it at this moment
+// (cluster/members.h); what it reports of itself is there once it was asked.
 Json StatusJson(const Served& served, const std::vector<RequestError>& errors);
 
 }  // namespace weft::serve
