@@ -1,23 +1,49 @@
-# Writes the files of web/, and docs/openapi.json, as C++ into OUT (what src/serve/page.h declares as PageFiles()):
-#   cmake -DFOLDER=web -DOUT=page_files.cc -P embed.cmake
-# Names are in alphabetical order and nothing else goes in, so that equal files give equal bytes.
+# Writes OUT, what src/serve/page.h declares as PageFiles(): the files of FOLDER (web/), docs/openapi.json,
+# LIBRARIES (NAME|PATH,NAME|PATH...), and libraries.js, which tells the page which of them there are.
+#   cmake -DFOLDER=web -DOUT=page_files.cc -DWORK=page -DLIBRARIES=... -DGZIP=gzip -P embed.cmake
+# Text is kept as gzip makes it, where there is one; what the assembler includes lies in WORK. Names
+# are in alphabetical order and nothing else goes in, so that equal files give equal bytes.
 
 set(types
   .html text/html
   .css text/css
   .js text/javascript
+  .txt text/plain
   .svg image/svg+xml
-  .json application/json)
+  .json application/json
+  .woff2 font/woff2)
 
+file(MAKE_DIRECTORY ${WORK})
+set(pairs "")
 file(GLOB paths ${FOLDER}/*.html ${FOLDER}/*.css ${FOLDER}/*.js ${FOLDER}/*.svg
   ${FOLDER}/../docs/openapi.json)
-list(SORT paths)
-set(arrays "")
-set(rows "")
-set(count 0)
 foreach(path ${paths})
   get_filename_component(name ${path} NAME)
+  list(APPEND pairs "${name}|${path}")
+endforeach()
+string(REPLACE "," ";" libraries "${LIBRARIES}")
+set(names "")
+foreach(pair ${libraries})
+  string(REGEX REPLACE "[|].*" "" name ${pair})
+  string(APPEND names "  \"${name}\",\n")
+  list(APPEND pairs ${pair})
+endforeach()
+file(WRITE ${WORK}/libraries.js
+  "// What there is of others below lib/. Made by cmake/embed.cmake.\nexport const libraries = [\n${names}];\n")
+list(APPEND pairs "libraries.js|${WORK}/libraries.js")
+list(SORT pairs)
+
+set(code "")
+set(declarations "")
+set(rows "")
+set(count 0)
+foreach(pair ${pairs})
+  string(REGEX REPLACE "[|].*" "" name ${pair})
+  string(REGEX REPLACE "^[^|]*[|]" "" path ${pair})
   get_filename_component(extension ${path} LAST_EXT)
+  if(NOT extension)
+    set(extension .txt)
+  endif()
   list(FIND types ${extension} place)
   math(EXPR place "${place} + 1")
   list(GET types ${place} type)
@@ -26,24 +52,38 @@ foreach(path ${paths})
   endif()
   file(SHA256 ${path} hash)
   string(SUBSTRING ${hash} 0 16 hash)
-  file(READ ${path} hex HEX)
-  # 24 bytes a line: compilers dislike lines without an end.
-  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
-  string(REPEAT "....." 24 line)
-  string(REGEX REPLACE "(${line})" "\\1\n" bytes "${bytes}")
-  string(APPEND arrays "const unsigned char kBytes${count}[] = {\n${bytes}0};\n\n")
-  string(APPEND rows
-    "    {\"${name}\", \"${type}\", \"\\\"${hash}\\\"\", kBytes${count}, sizeof kBytes${count} - 1},\n")
-  math(EXPR count "${count} + 1")
+  set(kept ${path})
+  set(zipped false)
+  if(GZIP AND NOT extension STREQUAL .woff2)
+    set(kept ${WORK}/${count}.gz)
+    execute_process(COMMAND ${GZIP} -9 -n -c ${path} OUTPUT_FILE ${kept} RESULT_VARIABLE status)
+    if(NOT status EQUAL 0)
+      message(FATAL_ERROR "${GZIP} ${path}: status ${status}")
+    endif()
+    set(zipped true)
+  endif()
+  string(APPEND code "weft_page_${count}: .incbin \\\"${kept}\\\"\\n\"\n    \"")
+  string(APPEND declarations "extern const unsigned char weft_page_${count}[];\n")
+  math(EXPR next "${count} + 1")
+  file(SIZE ${kept} size)
+  string(APPEND rows "    {\"${name}\", \"${type}\", \"\\\"${hash}\\\"\", weft_page_${count}, ${size}, "
+    "${zipped}},\n")
+  set(count ${next})
 endforeach()
 
 file(WRITE ${OUT} "// Made by cmake/embed.cmake.
 #include \"serve/page.h\"
 
+asm(\".section .rodata\\n\"
+    \"${code}.previous\\n\");
+
+extern \"C\" {
+${declarations}}
+
 namespace weft::serve {
 namespace {
 
-${arrays}const PageFile kFiles[] = {
+const PageFile kFiles[] = {
 ${rows}};
 
 }  // namespace

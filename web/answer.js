@@ -1,39 +1,35 @@
 // One answer of the model: asks for it and fills the message in as it streams in.
 
 import { ApiError, call, events } from "./api.js";
+import { withFiles } from "./files.js";
+import { loadModels, modelFor, models } from "./models.js";
+import { PARAMETERS } from "./settings_form.js";
 
 // What the server gets of a conversation: answers that failed before a word are left out, and what
 // the user said around them is one message (many templates want the roles to take turns).
-function messagesFor(conversation, answer) {
+function messagesFor(settings, before) {
   const list = [];
-  if (conversation.settings.system.trim() !== "") {
-    list.push({ role: "system", content: conversation.settings.system });
-  }
-  for (const message of conversation.messages) {
-    if (message === answer) break;
+  if (settings.system.trim() !== "") list.push({ role: "system", content: settings.system });
+  for (const message of before) {
     if (message.role === "assistant" && message.content === "") continue;
+    const content = message.role === "user" ? withFiles(message) : message.content;
     if (message.role === "user" && list.at(-1)?.role === "user") {
-      list.at(-1).content += `\n\n${message.content}`;
+      list.at(-1).content += `\n\n${content}`;
     } else {
-      list.push({ role: message.role, content: message.content });
+      list.push({ role: message.role, content });
     }
   }
   return list;
 }
 
-function requestFor(conversation, answer, model) {
-  const { temperature, maxTokens } = conversation.settings;
-  const body = { messages: messagesFor(conversation, answer), stream: true,
+function requestFor(settings, before, model) {
+  const body = { messages: messagesFor(settings, before), stream: true,
     stream_options: { include_usage: true } };
   if (model) body.model = model;
-  if (temperature !== null) body.temperature = temperature;
-  if (maxTokens !== null) body.max_tokens = maxTokens;
+  for (const { key, name } of PARAMETERS) {
+    if (settings[key] !== null) body[name] = settings[key];
+  }
   return body;
-}
-
-async function modelOf(signal) {
-  const list = await (await call("v1/models", { signal, asks: true })).json();
-  return list?.data?.[0]?.id;
 }
 
 const NOTES = {
@@ -78,13 +74,15 @@ function take(answer, data, clock) {
   if (choice?.finish_reason) answer.note = NOTES[choice.finish_reason] ?? "";
 }
 
-// Fills `answer`, the last message, in; calls changed() after each piece. Errors and a stop end up
-// in the message; it never throws.
-export async function streamAnswer(conversation, answer, signal, changed) {
+// Fills `answer` in, to the messages `before`; calls changed() after each piece. Errors and a stop
+// end up in the message; it never throws.
+export async function streamAnswer(settings, before, answer, signal, changed) {
   try {
-    const model = await modelOf(signal);
+    await loadModels({ signal, asks: true });
+    const model = modelFor(settings.model);
+    if (models.list.length > 1) answer.model = model;
     const clock = new Clock();
-    const body = requestFor(conversation, answer, model);
+    const body = requestFor(settings, before, model);
     const response = await call("v1/chat/completions", { body, signal, asks: true });
     for await (const data of events(response, signal)) {
       take(answer, data, clock);

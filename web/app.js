@@ -5,9 +5,11 @@ import { keyAsker } from "./api.js";
 import { Chat } from "./chat.js";
 import { Dashboard } from "./dashboard.js";
 import { byId, h } from "./dom.js";
+import { shortLoss } from "./ranks.js";
 import { askForKey } from "./settings.js";
 import { StatusPoll } from "./status.js";
 import { Store } from "./store.js";
+import { listenForTheme } from "./theme.js";
 
 const CHAT_PERIOD_MS = 5000;
 const DASHBOARD_PERIOD_MS = 1000;
@@ -15,10 +17,12 @@ const DASHBOARD_PERIOD_MS = 1000;
 const STATES = { serving: "", recovering: "recovering", draining: "shutting down", over: "failed" };
 
 function showServer({ data, error }) {
-  const tone = error ? "bad" : data.state === "serving" ? "good" : "warn";
+  const loss = shortLoss(data);
+  const tone = error || data.state === "over" ? "bad"
+    : data.state === "serving" && loss === "" ? "good" : "warn";
   const words = error
     ? (error.status === 0 ? "not reachable" : error.status === 401 ? "needs a key" : error.message)
-    : STATES[data.state] ?? data.state;
+    : [loss, STATES[data.state] ?? data.state].filter(Boolean).join(", ");
   const name = data?.model ?? "";
   const shown = JSON.stringify([tone, words, name]);
   if (byId("server").dataset.shown === shown) return;  // screen readers would say it each second
@@ -42,6 +46,7 @@ function showView(poll) {
   if (!isDashboard && !matchMedia("(pointer: coarse)").matches) byId("entry").focus();
 }
 
+listenForTheme();
 keyAsker.ask = askForKey;
 const poll = new StatusPoll();
 poll.addEventListener("status", ({ detail }) => showServer(detail));

@@ -81,12 +81,12 @@ const short = (text, letters) =>
   text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
 
 function rankBox(rank, x, y) {
-  const lost = rank.state === "lost";
-  return svg("g", { class: lost ? "rank lost" : "rank" },
+  const known = rank.state === undefined || rank.state === "up";
+  return svg("g", { class: known ? "rank" : `rank ${rank.state}` },
     svg("title", {}, `rank ${rank.rank} on ${rank.host ?? "?"}: ${rank.share ?? ""}`),
     svg("rect", { x, y, width: BOX_W, height: BOX_H, rx: 6 }),
     svg("text", { x: x + 10, y: y + 22, class: "strong" },
-      `rank ${rank.rank}${lost ? " · lost" : ""}`),
+      `rank ${rank.rank}${known || rank.state === "unknown" ? "" : ` · ${rank.state}`}`),
     svg("text", { x: x + 10, y: y + 41 }, short(rank.host ?? "", 16)));
 }
 

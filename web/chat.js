@@ -1,10 +1,16 @@
 // The chat: a conversation and its composer. Answers go on while another conversation is open.
 
 import { streamAnswer } from "./answer.js";
+import { Attachments } from "./attachments.js";
+import { Bar } from "./bar.js";
 import { byId, h } from "./dom.js";
+import { loads } from "./library.js";
 import { AnswerView, UserView } from "./message.js";
+import { lossOf, missing } from "./ranks.js";
 import { editSettings } from "./settings.js";
+import { anySet } from "./settings_form.js";
 import { Sidebar } from "./sidebar.js";
+import { add, endOf, path, siblings } from "./tree.js";
 
 const OPEN = "weft.open";
 const SAVE_MS = 1000;
@@ -22,7 +28,7 @@ export class Chat {
     this.store = store;
     this.poll = poll;
     this.running = new Map();  // id of a conversation: {controller, answer, saved, heard}
-    this.views = [];
+    this.views = [];  // of the branch that is shown, in its order
     this.stick = true;  // the end of the conversation is kept in view
     this.frame = 0;
     this.thread = byId("thread");
@@ -41,6 +47,8 @@ export class Chat {
       removed: (conversation) => this.removed(conversation),
       restored: (conversation) => this.open(conversation),
     });
+    this.attachments = new Attachments(byId("talk"));
+    this.bar = new Bar((model) => this.choose({ ...this.conversation.settings, model }));
     this.listen();
     let last = null;
     try {
@@ -55,6 +63,7 @@ export class Chat {
       this.send();
     });
     this.entry.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowUp" && this.entry.value === "") return this.editLast(event);
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       this.send();
@@ -73,6 +82,10 @@ export class Chat {
       this.open(this.store.conversations.get(id) ?? this.store.create());
     });
     this.poll.addEventListener("status", () => this.draw());
+    loads.addEventListener("loaded", () => {
+      for (const view of this.views) view.libraryCame();
+      if (this.stick) this.toEnd();
+    });
     addEventListener("pagehide", () => {
       for (const id of this.running.keys()) {
         const conversation = this.store.conversations.get(id);
@@ -102,9 +115,12 @@ export class Chat {
   }
 
   async settings() {
-    const conversation = this.conversation;
-    const settings = await editSettings(conversation.settings);
-    if (settings === null) return;
+    const settings = await editSettings(this.conversation.settings);
+    if (settings !== null) this.choose(settings);
+  }
+
+  choose(settings) {
+    const { conversation } = this;
     conversation.settings = settings;
     this.store.keepSettings(settings);
     if (conversation.messages.length > 0) this.keep(conversation, false);
@@ -125,47 +141,75 @@ export class Chat {
 
   send() {
     const text = this.entry.value;
-    if (text.trim() === "" || this.running.has(this.conversation.id)) return;
+    const empty = text.trim() === "" && this.attachments.files.length === 0;
+    if (empty || this.running.has(this.conversation.id)) return;
     this.entry.value = "";
     this.fitEntry();
-    this.say(text);
+    this.say(text, this.attachments.take(), this.conversation.current);
   }
 
-  say(text) {
+  // parent: the message that it follows, as an index.
+  say(text, files, parent) {
     const { conversation } = this;
-    conversation.messages.push({ role: "user", content: text });
-    if (!conversation.named && conversation.messages.length === 1) {
-      conversation.title = titleOf(text);
-    }
-    this.answer(conversation);
+    const message = { role: "user", content: text };
+    if (files?.length > 0) message.files = files;
+    const at = add(conversation, message, parent);
+    if (!conversation.named && at === 0) conversation.title = titleOf(text || files[0].name);
+    this.answer(conversation, at);
   }
 
-  // Another text in place of a message of the user; what followed it goes.
-  edit(message, text) {
-    const { conversation } = this;
+  // Another text beside message `at` of the user: a branch of its own.
+  edit(at, text) {
+    const { files, parent } = this.conversation.messages[at];
     this.halt();
-    conversation.messages.length = conversation.messages.indexOf(message);
-    this.say(text);
+    this.say(text, files, parent);
   }
 
-  again(message) {
-    const { conversation } = this;
+  // Another answer beside the one at `at`.
+  again(at) {
     this.halt();
-    conversation.messages.length = conversation.messages.indexOf(message);
-    this.answer(conversation);
+    this.answer(this.conversation, this.conversation.messages[at].parent);
   }
 
-  async answer(conversation) {
-    const answer = { role: "assistant", content: "", reasoning: "", note: "", error: "" };
+  // The message that stands `step` places from `at` among those in its place, and what followed it.
+  turn(at, step) {
+    const { conversation } = this;
+    const places = siblings(conversation, at);
+    const next = places[places.indexOf(at) + step];
+    if (next === undefined) return;
+    conversation.current = endOf(conversation, next);
+    this.keep(conversation, false);
+    this.showAll();
+    const view = this.views.find(({ message }) => message === conversation.messages[next]);
+    view?.element.scrollIntoView({ block: "nearest" });
+    const buttons = [...(view?.element.querySelectorAll(".variants button") ?? [])];
+    (buttons[step < 0 ? 0 : 1]?.disabled ? buttons[step < 0 ? 1 : 0]
+      : buttons[step < 0 ? 0 : 1])?.focus();
+  }
+
+  // With nothing written yet: the last message of the user, to be edited.
+  editLast(event) {
+    const view = this.views.findLast(({ message }) => message.role === "user");
+    if (!view || this.running.has(this.conversation.id)) return;
+    event.preventDefault();
+    view.showEditor();
+  }
+
+  // Asks for an answer to the message at `parent`.
+  async answer(conversation, parent) {
+    const at = add(conversation,
+      { role: "assistant", content: "", reasoning: "", note: "", error: "" }, parent);
+    const answer = conversation.messages[at];
+    const before = path(conversation).slice(0, -1).map((i) => conversation.messages[i]);
     const controller = new AbortController();
     const state = { controller, answer, saved: performance.now(), heard: performance.now() };
-    conversation.messages.push(answer);
     this.running.set(conversation.id, state);
     this.store.busy.add(conversation.id);
     this.keep(conversation);
     if (conversation === this.conversation) this.open(conversation);
     const quiet = setInterval(() => this.watch(conversation, state), 500);
-    await streamAnswer(conversation, answer, controller.signal, () => {
+    const { settings } = conversation;
+    await streamAnswer(settings, before, answer, controller.signal, () => {
       state.heard = performance.now();
       if (state.heard - state.saved > SAVE_MS && this.isKept(conversation)) {
         state.saved = state.heard;
@@ -200,7 +244,8 @@ export class Chat {
     if (performance.now() - state.heard < QUIET_MS) return "";
     const { data } = this.poll.latest;
     if (data?.state === "recovering") {
-      return "A rank was lost. The cluster is coming back; the answer will go on.";
+      const losses = missing(data).map(lossOf).join(" ") || "A rank was lost.";
+      return `${losses} The cluster is coming back; the answer will go on.`;
     }
     if (state.answer.content === "" && data?.waiting > 0) {
       return `Waiting: ${data.running} requests run, ${data.waiting} wait.`;
@@ -216,11 +261,10 @@ export class Chat {
 
   showAll() {
     const { messages } = this.conversation;
-    this.views = messages.map((message) => message.role === "user"
-      ? new UserView(message, (text) => this.edit(message, text))
-      : new AnswerView(message, () => this.again(message)));
+    this.views = path(this.conversation).map((at) => this.viewOf(at));
     const empty = h("p", { class: "empty" },
-      "Ask something. Enter sends, Shift+Enter makes a new line, Esc stops an answer.");
+      "Ask something. Enter sends, Shift+Enter makes a new line, Esc stops an answer. " +
+      "Files that are dropped here go along.");
     this.list.replaceChildren(...(messages.length === 0
       ? [empty] : this.views.map((view) => view.element)));
     for (const view of this.views) view.update(false);
@@ -228,15 +272,24 @@ export class Chat {
     this.drawNow();
   }
 
-  // The list and the buttons.
+  viewOf(at) {
+    const places = siblings(this.conversation, at);
+    const variants = { at: places.indexOf(at), of: places.length,
+      go: (step) => this.turn(at, step) };
+    const message = this.conversation.messages[at];
+    return message.role === "user"
+      ? new UserView(message, { edit: (text) => this.edit(at, text), variants })
+      : new AnswerView(message, { again: () => this.again(at), variants });
+  }
+
+  // The list, the bar and the buttons.
   refresh() {
     const streaming = this.running.has(this.conversation.id);
     this.sidebar.show(this.conversation.id, new Set(this.running.keys()));
     this.showButtons(streaming);
     this.list.setAttribute("aria-busy", String(streaming));
-    byId("open-settings").classList.toggle("set",
-      this.conversation.settings.system !== "" || this.conversation.settings.temperature !== null ||
-      this.conversation.settings.maxTokens !== null);
+    this.bar.show(this.conversation);
+    byId("open-settings").classList.toggle("set", anySet(this.conversation.settings));
   }
 
   showButtons(streaming) {
@@ -255,8 +308,10 @@ export class Chat {
   }
   drawNow() {
     const state = this.running.get(this.conversation.id);
-    const view = this.views.at(-1);
-    if (view) view.update(state !== undefined, state ? this.hint(state) : "");
+    for (const view of this.views.slice(-1)) {
+      const streaming = state !== undefined && view.message === state.answer;
+      view.update(streaming, streaming ? this.hint(state) : "");
+    }
     if (this.stick) this.toEnd();
     this.endButton.hidden = this.stick;
   }

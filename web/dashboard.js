@@ -3,6 +3,7 @@
 import { bar, histogram, layoutPicture, legend, lineChart } from "./charts.js";
 import { askForKey } from "./settings.js";
 import { bytes, count, h, isNumber, rate, seconds } from "./dom.js";
+import { departures, lossOf, missing, stateOf, TONES } from "./ranks.js";
 
 const SPAN_MS = 5 * 60_000 - 1000;
 const LONGEST_GAP_MS = 12_000;  // between two samples; beyond, the line has a gap
@@ -147,18 +148,19 @@ function rankTime(rank) {
 const wireOf = ({ transport }) => (transport && transport !== "none" ? transport : "");
 
 function rankTile(rank, status, history) {
-  const lost = rank.state === "lost";
+  const state = stateOf(rank);
   const facts = [];
-  if (isNumber(rank.tok_s) || (!lost && history.rate !== null)) {
+  if (isNumber(rank.tok_s) || (state === "" && history.rate !== null)) {
     facts.push(`${rate(rank.tok_s ?? history.rate)} tok/s`);
   }
   if (isNumber(rank.power_w)) facts.push(`${rate(rank.power_w)} W`);
   if (isNumber(rank.load_s)) facts.push(`loaded in ${seconds(rank.load_s)}`);
-  return h("li", { class: lost ? "tile lost" : "tile" },
-    h("h3", {}, h("span", { class: `dot ${lost ? "bad" : "good"}` }),
+  return h("li", { class: state ? `tile ${rank.state}` : "tile" },
+    h("h3", {}, h("span", { class: `dot ${TONES[rank.state] ?? ""}` }),
       h("span", { class: "name" }, `Rank ${rank.rank}`),
       h("span", { class: "host" }, rank.host ?? ""),
-      h("span", { class: "state" }, lost ? "lost" : rank.transport ?? wireOf(status))),
+      h("span", { class: "state" }, state || (rank.transport ?? wireOf(status)))),
+    state && rank.why ? h("p", { class: "why" }, rank.why) : null,
     rank.share ? h("p", {}, rank.share) : null, ...rankMemory(rank), ...rankTime(rank),
     facts.length > 0 ? h("p", { class: "dim" }, facts.join(" · ")) : null);
 }
@@ -203,9 +205,13 @@ function eventList(status) {
 // What the server itself says is wrong with it.
 function troubleOf(status) {
   if (status.error) return { message: status.error };
-  if (status.state !== "recovering") return null;
-  const what = status.loss?.text ? ` (${status.loss.text})` : "";
-  return { message: `A rank was lost${what}. The cluster is coming back; answers will go on.`,
+  if (status.state === "draining") {
+    return { message: "The server is shutting down: answers that run may end.", passing: true };
+  }
+  const losses = missing(status).map(lossOf);
+  if (losses.length === 0 && status.state !== "recovering") return null;
+  if (losses.length === 0) losses.push(status.loss?.text ?? "A rank was lost.");
+  return { message: `${losses.join(" ")} The cluster is coming back; answers will go on.`,
     passing: true };
 }
 
@@ -233,6 +239,7 @@ export class Dashboard {
     this.showTrouble(error ?? troubleOf(data));
     this.root.classList.toggle("stale", error !== null);
     if (data) this.status = data;
+    this.known = data !== null;
     this.draw();
   }
 
@@ -255,17 +262,21 @@ export class Dashboard {
   draw() {
     const { status, history } = this;
     if (!status || this.root.hidden) return;
-    const ranks = Array.isArray(status.ranks) ? status.ranks : [];
-    this.panel("head", [status.model, status.state, status.layout, Math.floor(status.uptime_s)],
-      () => [headline(status)]);
+    const said = Array.isArray(status.ranks) ? status.ranks : [];
+    const ranks = this.known ? said : said.map((rank) => ({ ...rank, state: "unknown" }));
+    const shown = this.known ? status : { ...status, state: "not known" };
+    this.panel("head", [shown.model, shown.state, shown.layout, Math.floor(shown.uptime_s)],
+      () => [headline(shown)]);
     this.panel("speed", null, () => speedPanel(status, history));
     this.panel("figures", null, () => figures(status));
     this.panel("layout", ranks.length > 0 && ranks.map((r) => [r.rank, r.host, r.stage, r.state]),
       () => [h("h3", {}, "Layout"),
         h("div", { class: "wide", tabindex: "0" },
           layoutPicture(ranks, wireOf(status)))]);
-    this.panel("ranks", Array.isArray(status.ranks) && [ranks, history.rate], () =>
-      [h("h3", {}, "Ranks"), ranks.length === 0
+    const gone = departures(status);
+    this.panel("ranks", Array.isArray(status.ranks) && [ranks, gone, history.rate], () =>
+      [h("h3", {}, "Ranks"), ...gone.map((words) => h("p", { class: "gone" }, words)),
+        ranks.length === 0
         ? h("p", { class: "dim" }, "Ranks report while they work: none has yet.")
         : h("ul", { class: "tiles" }, ...ranks.map((rank) => rankTile(rank, status, history)))]);
     const { bounds, counts } = status.sync_us ?? {};

@@ -1,6 +1,6 @@
 // One message of a conversation on the page, with what can be done to it.
 
-import { copy, count, h, isNumber, rate, seconds } from "./dom.js";
+import { bytes, copy, count, h, isNumber, rate, seconds } from "./dom.js";
 import { MarkdownView } from "./markdown.js";
 
 function statsText({ tokens, first, perSecond }) {
@@ -10,19 +10,39 @@ function statsText({ tokens, first, perSecond }) {
   return parts.join(" · ");
 }
 
-// What the user said. onedit(text) sends another text from here on.
+// Which of several stands here: {at, of, go(step)}. null: there is one alone.
+function arrows(variants, what) {
+  if (!variants || variants.of < 2) return null;
+  const { at, of, go } = variants;
+  const arrow = (words, sign, step, possible) => h("button", { type: "button", class: "small",
+    "aria-label": words, title: words, disabled: !possible, onclick: () => go(step) }, sign);
+  return h("span", { class: "variants", role: "group", "aria-label": `${what}s` },
+    arrow(`Former ${what}`, "‹", -1, at > 0),
+    h("span", {}, `${at + 1}/${of}`),
+    arrow(`Next ${what}`, "›", 1, at + 1 < of));
+}
+
+function fileNode({ name, text }) {
+  return h("details", { class: "file" },
+    h("summary", {}, name, " ", h("span", { class: "dim" }, bytes(new Blob([text]).size))),
+    h("pre", { tabindex: "0" }, text));
+}
+
+// What the user said. actions: {edit(text), variants}: edit begins another branch from here.
 export class UserView {
-  constructor(message, onedit) {
+  constructor(message, actions) {
     this.message = message;
-    this.onedit = onedit;
+    this.actions = actions;
     this.element = h("article", { class: "message user", "aria-label": "You" });
     this.showText();
   }
   showText() {
-    const edit = h("button", { type: "button", class: "small", onclick: () => this.showEditor() },
-      "Edit");
-    this.element.replaceChildren(h("div", { class: "bubble" }, this.message.content),
-      h("div", { class: "tools" }, edit));
+    const { content, files = [] } = this.message;
+    this.editButton = h("button", { type: "button", class: "small",
+      onclick: () => this.showEditor() }, "Edit");
+    this.element.replaceChildren(...files.map(fileNode),
+      content ? h("div", { class: "bubble" }, content) : "",
+      h("div", { class: "tools" }, arrows(this.actions.variants, "version"), this.editButton));
   }
   showEditor() {
     const area = h("textarea", { rows: Math.min(12, this.message.content.split("\n").length + 1),
@@ -30,10 +50,10 @@ export class UserView {
     area.value = this.message.content;
     const close = () => {
       this.showText();
-      this.element.querySelector("button").focus();
+      this.editButton.focus();
     };
     const send = () => {
-      if (area.value.trim() !== "") this.onedit(area.value);
+      if (area.value.trim() !== "") this.actions.edit(area.value);
     };
     area.addEventListener("keydown", (event) => {
       if (event.key === "Escape") {
@@ -50,11 +70,12 @@ export class UserView {
     area.focus();
   }
   update() {}
+  libraryCame() {}
 }
 
-// What the model says. onagain() asks for another answer in its place.
+// What the model says. actions: {again(), variants}: again asks for another answer beside this one.
 export class AnswerView {
-  constructor(message, onagain) {
+  constructor(message, actions) {
     this.message = message;
     this.markdown = new MarkdownView();
     this.reasoning = h("p", { class: "reasoning" });
@@ -66,27 +87,32 @@ export class AnswerView {
     this.stats = h("span", { class: "stats" });
     this.copyButton = h("button", { type: "button", class: "small",
       onclick: () => copy(message.content, this.copyButton) }, "Copy");
-    this.again = h("button", { type: "button", class: "small", onclick: onagain }, "Again");
-    this.tools = h("div", { class: "tools" }, this.stats, this.copyButton, this.again);
+    this.again = h("button", { type: "button", class: "small", onclick: actions.again }, "Again");
+    this.tools = h("div", { class: "tools" }, arrows(actions.variants, "answer"), this.stats,
+      this.copyButton, this.again);
     this.element = h("article", { class: "message answer", "aria-label": "Answer" }, this.details,
       this.markdown.element, this.waiting, this.note, this.error, this.tools);
   }
   // hint: why nothing comes just now, while it streams.
   update(streaming, hint = "") {
-    const { content, reasoning, stats, note, error } = this.message;
+    const { content, reasoning, stats, note, error, model } = this.message;
     this.element.classList.toggle("streaming", streaming);
     this.details.hidden = !reasoning;
     if (this.reasoning.textContent !== reasoning) this.reasoning.textContent = reasoning;
     this.summary.textContent = streaming && !content ? "Reasoning …" : "Reasoning";
-    this.markdown.show(content);
+    this.markdown.show(content, streaming);
     this.waiting.hidden = !streaming || content !== "";
     this.note.textContent = streaming ? hint : note;
     this.note.hidden = this.note.textContent === "";
     if (this.error.textContent !== error) this.error.textContent = error;
     this.error.hidden = streaming || !error;
-    this.stats.textContent = stats ? statsText(stats) : "";
+    const said = [stats ? statsText(stats) : "", model].filter(Boolean).join(" · ");
+    this.stats.textContent = said;
     this.again.textContent = error ? "Try again" : "Again";
     this.again.hidden = streaming;
     this.copyButton.hidden = streaming || content === "";
+  }
+  libraryCame() {
+    this.markdown.again();
   }
 }

@@ -1,7 +1,8 @@
 // The two dialogs: settings of a conversation, and the API key that a server asks for.
 
-import { apiKey } from "./api.js";
+import { apiKey, call } from "./api.js";
 import { byId } from "./dom.js";
+import { checkedSettings, defaultsOf, PARAMETERS } from "./settings_form.js";
 
 // Shows a dialog; the value of the button that closed it ("" for Esc).
 function show(dialog) {
@@ -19,20 +20,33 @@ for (const button of document.querySelectorAll("dialog [data-close]")) {
 
 const numberIn = (field) => (field.value.trim() === "" ? null : field.valueAsNumber);
 
+// What holds where a field is empty; a server may not say it.
+async function showDefaults() {
+  let defaults = {};
+  try {
+    defaults = defaultsOf(await (await call("props")).json());
+  } catch { /* the fields say "default", then */ }
+  for (const { key, id } of PARAMETERS) {
+    const value = defaults[key];
+    const none = (key === "maxTokens" || key === "topK" || key === "seed") && value <= 0;
+    byId(id).placeholder = value === undefined ? byId(id).dataset.none
+      : none ? byId(id).dataset.none : `default ${Number(value.toPrecision(6))}`;
+  }
+}
+
 // The settings as the user leaves them; null: cancelled. Shows the key's field where there is one.
 export async function editSettings(settings) {
-  const system = byId("system");
-  const temperature = byId("temperature");
-  const most = byId("max-tokens");
   const key = byId("settings-key");
-  system.value = settings.system;
-  temperature.value = settings.temperature ?? "";
-  most.value = settings.maxTokens ?? "";
+  byId("system").value = settings.system;
+  for (const parameter of PARAMETERS) byId(parameter.id).value = settings[parameter.key] ?? "";
   key.value = apiKey.get();
   byId("key-row").hidden = key.value === "";
+  showDefaults();
   if (await show(byId("settings")) !== "save") return null;
   if (!byId("key-row").hidden) apiKey.set(key.value.trim());
-  return { system: system.value, temperature: numberIn(temperature), maxTokens: numberIn(most) };
+  const chosen = { ...settings, system: byId("system").value };
+  for (const parameter of PARAMETERS) chosen[parameter.key] = numberIn(byId(parameter.id));
+  return checkedSettings(chosen);
 }
 
 // Asks for a key with the server's words; true when there is one to try.

@@ -1,8 +1,11 @@
 // The list of conversations: open, rename, delete (with a way back), new.
 
 import { byId, h } from "./dom.js";
+import { asJson, read, save, take } from "./exchange.js";
 
 const UNDO_MS = 8000;
+const SEARCH_MS = 120;
+const AROUND = 30;  // letters that are shown before and behind what was found
 
 function icon(path) {
   const template = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -17,6 +20,19 @@ function icon(path) {
 const PENCIL = "M4 16l1-4 8-8 3 3-8 8zM11 6l3 3";
 const BIN = "M4 6h12M8 6V4h4v2M6 6l1 10h6l1-10";
 
+// Where `query` (small letters) stands in a conversation: {title}, {before, found, behind}; null.
+function search(conversation, query) {
+  if (conversation.title.toLowerCase().includes(query)) return { title: true };
+  for (const { content } of conversation.messages) {
+    const at = content.toLowerCase().indexOf(query);
+    if (at < 0) continue;
+    const text = (begin, end) => content.slice(Math.max(0, begin), end).replace(/\s+/g, " ");
+    const end = at + query.length;
+    return { before: text(at - AROUND, at), found: text(at, end), behind: text(end, end + AROUND) };
+  }
+  return null;
+}
+
 export class Sidebar {
   // actions: {open(id), fresh(), removed(conversation), restored(conversation)}
   constructor(store, actions) {
@@ -28,6 +44,9 @@ export class Sidebar {
     this.current = null;
     this.streaming = new Set();
     this.deleted = null;
+    this.query = "";
+    this.listenForSearch();
+    this.listenForFiles();
     byId("new-chat").addEventListener("click", () => {
       this.close();
       actions.fresh();
@@ -44,6 +63,61 @@ export class Sidebar {
     });
   }
 
+  listenForSearch() {
+    const field = byId("search");
+    let timer = 0;
+    field.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        this.query = field.value.trim().toLowerCase();
+        this.show(this.current, this.streaming);
+      }, SEARCH_MS);
+    });
+    field.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || field.value === "") return;
+      event.stopPropagation();
+      field.value = this.query = "";
+      this.show(this.current, this.streaming);
+    });
+    document.addEventListener("keydown", (event) => {
+      if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey)) return;
+      if (document.querySelector("dialog[open]") || byId("chat-view").hidden) return;
+      event.preventDefault();
+      this.open();
+      field.select();
+    });
+  }
+
+  listenForFiles() {
+    const picker = byId("pick-import");
+    const words = byId("exchange-words");
+    const say = (text, failed) => {
+      words.textContent = text;
+      words.classList.toggle("failed", failed);
+      words.hidden = text === "";
+    };
+    byId("import").addEventListener("click", () => picker.click());
+    byId("export-all").addEventListener("click", () => {
+      say("", false);
+      save("weft-conversations.json", "application/json", asJson(this.store.list()));
+    });
+    picker.addEventListener("change", async () => {
+      const [file] = picker.files;
+      if (!file) return;
+      try {
+        say(take(this.store, read(await file.text())), false);
+      } catch (error) {
+        say(`${file.name}: ${error.message}`, true);
+      }
+      picker.value = "";
+      this.show(this.current, this.streaming);
+    });
+  }
+
+  open() {
+    this.panel.classList.add("open");
+    this.menu.setAttribute("aria-expanded", "true");
+  }
   toggle() {
     const open = this.panel.classList.toggle("open");
     this.menu.setAttribute("aria-expanded", String(open));
@@ -59,12 +133,20 @@ export class Sidebar {
     this.current = current;
     this.streaming = streaming;
     if (this.list.querySelector("input")) return;  // a title is being written
-    const rows = this.store.list().map((conversation) => this.row(conversation));
+    const all = this.store.list();
+    const found = all.map((conversation) =>
+      [conversation, this.query === "" ? {} : search(conversation, this.query)]);
+    const rows = found.filter(([, hit]) => hit !== null).map(([one, hit]) => this.row(one, hit));
+    if (rows.length === 0 && this.query !== "") {
+      rows.push(h("li", { class: "none" }, "Nothing is found."));
+    }
+    byId("export-all").disabled = all.length === 0;
+    byId("search").hidden = all.length === 0;
     if (this.deleted) rows.unshift(this.undoRow());
     this.list.replaceChildren(...rows);
   }
 
-  row(conversation) {
+  row(conversation, hit) {
     const { id, title } = conversation;
     const open = h("button", { type: "button", class: "open", title,
       "aria-current": id === this.current ? "true" : null,
@@ -72,6 +154,9 @@ export class Sidebar {
         this.close();
         this.actions.open(id);
       } }, title);
+    if (hit.found) {
+      open.append(h("span", { class: "hit" }, hit.before, h("mark", {}, hit.found), hit.behind));
+    }
     if (this.streaming.has(id)) open.append(h("span", { class: "dot busy", role: "img",
       "aria-label": "answering" }));
     const rename = h("button", { type: "button", class: "plain", title: "Rename",

@@ -1,52 +1,71 @@
 // Conversations, kept in the browser: each under a key of its own, so that two windows that talk
 // don't overwrite each other's.
 //
-//     {id, title, named, created, changed, settings: {system, temperature, maxTokens},
-//      messages: [{role: "user", content},
-//                 {role: "assistant", content, reasoning, stats, note, error}]}
+//     {id, title, named, created, changed, settings (settings_form.js), current,
+//      messages: [{role: "user", content, parent, files: [{name, text}]},
+//                 {role: "assistant", content, parent, reasoning, stats, note, error, model}]}
 //
-// `named`: the user gave the title. Everything that is read is checked: what another version of
-// this page, or anybody, has left there must not break it.
+// `named`: the user gave the title. `parent` and `current`: tree.js. Everything that is read is
+// checked: what another version of this page, or anybody, has left there must not break it.
 
 import { isNumber } from "./dom.js";
+import { checkedSettings } from "./settings_form.js";
 
 const PREFIX = "weft.conversation.";
 const SETTINGS = "weft.settings";
+const MOST_MESSAGES = 20_000;
+const MOST_TITLE = 200;
 
 const text = (value) => (typeof value === "string" ? value : "");
 
-function checkedSettings(value) {
-  return {
-    system: text(value?.system),
-    temperature: isNumber(value?.temperature) ? value.temperature : null,
-    maxTokens: Number.isInteger(value?.maxTokens) ? value.maxTokens : null,
-  };
+function checkedFile(value) {
+  if (typeof value?.name !== "string" || typeof value?.text !== "string") return null;
+  return { name: value.name.slice(0, 200), text: value.text };
 }
 
-function checkedMessage(value) {
-  if (value?.role !== "user" && value?.role !== "assistant") return null;
-  const message = { role: value.role, content: text(value.content) };
-  if (value.role === "assistant") {
-    message.reasoning = text(value.reasoning);
-    message.note = text(value.note);
-    message.error = text(value.error);
-    const { tokens, first, perSecond } = value.stats ?? {};
-    if (isNumber(tokens)) message.stats = { tokens, first, perSecond };
+function checkedMessage(value, i) {
+  const role = value?.role === "user" ? "user" : "assistant";
+  const { parent: said } = value ?? {};
+  const parent = Number.isInteger(said) && said >= -1 && said < i ? said : i - 1;
+  const message = { role, content: text(value?.content), parent };
+  if (role === "user") {
+    const files = Array.isArray(value.files) ? value.files.map(checkedFile).filter(Boolean) : [];
+    if (files.length > 0) message.files = files;
+    return message;
   }
+  message.reasoning = text(value?.reasoning);
+  message.note = text(value?.note);
+  message.error = text(value?.error);
+  if (text(value?.model)) message.model = value.model.slice(0, 200);
+  const { tokens, first, perSecond } = value?.stats ?? {};
+  if (isNumber(tokens)) message.stats = { tokens, first, perSecond };
   return message;
 }
 
-function checkedConversation(id, value) {
-  if (!Array.isArray(value?.messages)) return null;
+export function checkedConversation(id, value) {
+  if (!Array.isArray(value?.messages) || value.messages.length > MOST_MESSAGES) return null;
+  // Without parents each follows the one before it; what is no message must not be between them.
+  const said = value.messages.filter(
+    (message) => message?.role === "user" || message?.role === "assistant");
+  const whole = said.length === value.messages.length;
+  const messages = said.map((message, i) =>
+    checkedMessage(whole ? message : { ...message, parent: i - 1 }, i));
+  const { current } = value;
+  const isPlace = Number.isInteger(current) && current >= 0 && current < messages.length;
   return {
     id,
-    title: text(value.title) || "Conversation",
+    title: text(value.title).slice(0, MOST_TITLE) || "Conversation",
     named: value.named === true,
     created: isNumber(value.created) ? value.created : 0,
     changed: isNumber(value.changed) ? value.changed : 0,
     settings: checkedSettings(value.settings),
-    messages: value.messages.map(checkedMessage).filter((message) => message !== null),
+    current: isPlace ? current : messages.length - 1,
+    messages,
   };
+}
+
+export function newId() {
+  return `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
 }
 
 export class Store extends EventTarget {
@@ -88,10 +107,8 @@ export class Store extends EventTarget {
     try {
       settings = JSON.parse(localStorage.getItem(SETTINGS));
     } catch { /* the defaults, then */ }
-    const id = `${now.toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
-    const conversation = { id, title: "New conversation", named: false, created: now, changed: now,
-      settings: checkedSettings(settings), messages: [] };
-    return conversation;
+    return { id: newId(), title: "New conversation", named: false, created: now, changed: now,
+      settings: checkedSettings(settings), current: -1, messages: [] };
   }
 
   // False where the browser has no room for it.

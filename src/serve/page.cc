@@ -1,6 +1,8 @@
 #include "serve/page.h"
 
 #include <algorithm>
+#include <boost/beast/zlib/inflate_stream.hpp>
+#include <cstring>
 #include <string>
 
 namespace weft::serve {
@@ -31,25 +33,76 @@ bool Matches(std::string_view header, std::string_view etag) {
     return header == "*" || header.find(etag) != std::string_view::npos;
 }
 
+// Whether one of the codings of Accept-Encoding is gzip, and not refused (RFC 9110, 12.5.3).
+bool AcceptsGzip(std::string_view header) {
+    while (!header.empty()) {
+        const size_t comma = std::min(header.find(','), header.size());
+        std::string item(header.substr(0, comma));
+        header.remove_prefix(std::min(comma + 1, header.size()));
+        std::erase_if(item, [](char c) { return c == ' ' || c == '\t'; });
+        const size_t end = std::min(item.find(';'), item.size());
+        if (item.substr(0, end) != "gzip") continue;
+        const std::string quality = item.substr(end);
+        return !quality.starts_with(";q=0") || quality.find_first_of("123456789") < quality.size();
+    }
+    return false;
+}
+
+// The bytes differ, so their tags do.
+std::string ZippedEtag(const PageFile& file) {
+    std::string etag(file.etag);
+    etag.insert(etag.size() - 1, "-gzip");
+    return etag;
+}
+
+std::string Stored(const PageFile& file) {
+    return {reinterpret_cast<const char*>(file.bytes), file.size_bytes};
+}
+
+// RFC 1952, without optional fields: 10 bytes, the deflated text, its CRC and its length.
+constexpr size_t kGzipHead = 10, kGzipTail = 8;
+
 }  // namespace
+
+std::string PageText(const PageFile& file) {
+    if (!file.zipped) return Stored(file);
+    if (file.size_bytes < kGzipHead + kGzipTail) return {};
+    uint32_t length = 0;
+    std::memcpy(&length, file.bytes + file.size_bytes - sizeof length, sizeof length);
+    std::string text(length, '\0');
+    boost::beast::zlib::inflate_stream inflater;
+    boost::beast::zlib::z_params stream;
+    stream.next_in = file.bytes + kGzipHead;
+    stream.avail_in = file.size_bytes - kGzipHead - kGzipTail;
+    stream.next_out = text.data();
+    stream.avail_out = text.size();
+    boost::beast::error_code error;
+    inflater.write(stream, boost::beast::zlib::Flush::finish, error);
+    if (error != boost::beast::zlib::error::end_of_stream || stream.avail_out != 0) return {};
+    return text;
+}
 
 bool ServePage(Exchange& exchange) {
     const HttpRequest& request = exchange.request();
     if (request.method != "GET" && request.method != "HEAD") return false;
     const PageFile* file = Find(request.path);
     if (file == nullptr) return false;
-    Headers headers{{"ETag", std::string(file->etag)},
+    const bool zip = file->zipped && AcceptsGzip(request.Header("Accept-Encoding"));
+    const std::string zipped_etag = ZippedEtag(*file);
+    Headers headers{{"ETag", zip ? zipped_etag : std::string(file->etag)},
+                    {"Vary", "Accept-Encoding"},
                     {"Cache-Control", "no-cache"},
                     {"Content-Security-Policy", std::string(kPolicy)},
                     {"X-Content-Type-Options", "nosniff"},
                     {"Referrer-Policy", "no-referrer"}};
-    if (Matches(request.Header("If-None-Match"), file->etag)) {
+    const std::string_view known = request.Header("If-None-Match");
+    if (Matches(known, file->etag) || Matches(known, zipped_etag)) {
         exchange.Send(304, std::move(headers), {});
         return true;
     }
     headers.emplace_back("Content-Type", file->type);
-    exchange.Send(200, std::move(headers),
-                  std::string(reinterpret_cast<const char*>(file->bytes), file->size_bytes));
+    if (zip) headers.emplace_back("Content-Encoding", "gzip");
+    exchange.Send(200, std::move(headers), zip ? Stored(*file) : PageText(*file));
     return true;
 }
 

@@ -37,7 +37,10 @@ TEST_F(Page, EveryFileIsServedWholeWithItsType) {
     for (const PageFile& file : PageFiles()) {
         const RawAnswer answer = Ask("GET", "/assets/" + std::string(file.name));
         EXPECT_EQ(answer.status, 200) << file.name;
-        EXPECT_EQ(answer.body.size(), file.size_bytes) << file.name;
+        EXPECT_EQ(answer.body, PageText(file)) << file.name;
+        EXPECT_FALSE(answer.body.empty()) << file.name;
+        EXPECT_EQ(answer.Header("Content-Encoding"), "") << file.name;
+        EXPECT_EQ(answer.Header("Vary"), "Accept-Encoding") << file.name;
         EXPECT_EQ(answer.Header("Content-Type"), file.type) << file.name;
         EXPECT_EQ(answer.Header("ETag"), file.etag) << file.name;
         EXPECT_EQ(answer.Header("X-Content-Type-Options"), "nosniff");
@@ -68,6 +71,48 @@ TEST_F(Page, ThePageNamesOnlyFilesThatAreThere) {
     }
     EXPECT_GE(named, 2);
     EXPECT_EQ(body.find("://"), std::string::npos) << "a resource of somebody else's";
+}
+
+TEST_F(Page, TextGoesOutCompressedWhereTheClientTakesIt) {
+    const std::string plain = Ask("GET", "/assets/style.css").body;
+    for (const char* taken : {"gzip", "br, gzip;q=0.5", "deflate, gzip , br"}) {
+        const RawAnswer zipped =
+            Ask("GET", "/assets/style.css", std::string("Accept-Encoding: ") + taken + "\r\n");
+        EXPECT_EQ(zipped.Header("Content-Encoding"), "gzip") << taken;
+        EXPECT_LT(zipped.body.size() * 2, plain.size());
+        EXPECT_EQ(zipped.body.substr(0, 2), "\x1f\x8b");
+        EXPECT_NE(zipped.Header("ETag"), Ask("GET", "/assets/style.css").Header("ETag"));
+        const std::string etag(zipped.Header("ETag"));
+        const RawAnswer same = Ask("GET", "/assets/style.css",
+                                   "Accept-Encoding: gzip\r\nIf-None-Match: " + etag + "\r\n");
+        EXPECT_EQ(same.status, 304);
+        EXPECT_EQ(same.Header("ETag"), etag);
+    }
+    for (const char* refused : {"br", "gzip;q=0", "gzip; q=0.0", "xgzip", ""}) {
+        const RawAnswer answer =
+            Ask("GET", "/assets/style.css", std::string("Accept-Encoding: ") + refused + "\r\n");
+        EXPECT_EQ(answer.Header("Content-Encoding"), "") << refused;
+        EXPECT_EQ(answer.body, plain) << refused;
+    }
+}
+
+TEST_F(Page, ThePageKnowsWhichLibrariesThereAre) {
+    const std::string list = Ask("GET", "/assets/libraries.js").body;
+    for (const PageFile& file : PageFiles()) {
+        if (!file.name.starts_with("lib/")) continue;
+        EXPECT_NE(list.find('"' + std::string(file.name) + '"'), std::string::npos) << file.name;
+    }
+    EXPECT_NE(list.find("export const libraries"), std::string::npos);
+}
+
+TEST_F(Page, WhatGzipDidNotMakeIsNoText) {
+    const unsigned char bytes[40] = {0x1f, 0x8b, 8};
+    PageFile file{"x", "text/plain", "\"x\"", bytes, sizeof bytes, true};
+    EXPECT_EQ(PageText(file), "");
+    file.size_bytes = 3;
+    EXPECT_EQ(PageText(file), "");
+    file.zipped = false;
+    EXPECT_EQ(PageText(file).size(), 3u);
 }
 
 TEST_F(Page, ABrowserThatHasTheFileIsToldSo) {

@@ -16,9 +16,24 @@ import threading
 
 WEB = pathlib.Path(__file__).resolve().parents[2] / "web"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript",
-         ".svg": "image/svg+xml"}
+         ".svg": "image/svg+xml", ".woff2": "font/woff2", ".txt": "text/plain"}
 POLICY = "default-src 'self'; connect-src 'self'; object-src 'none'; base-uri 'none'"
 CUT = object()
+
+
+def find_libraries():
+    """The files of web/libraries.txt that this machine has, by name."""
+    found = {}
+    for line in (WEB / "libraries.txt").read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        name, pattern, _ = line.split()
+        for path in sorted(pathlib.Path("/").glob(pattern[1:])):
+            found[name + path.name if name.endswith("/") else name] = path
+    return found
+
+
+LIBRARIES = find_libraries()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -64,10 +79,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         file = WEB / name
         if "/" not in name and file.is_file():
             return self.reply(200, file.read_bytes(), TYPES[file.suffix])
+        if name == "libraries.js":
+            names = json.dumps(list(self.fake.libraries)).encode()
+            return self.reply(200, b"export const libraries = %s;" % names, "text/javascript")
+        if name in self.fake.libraries:
+            return self.reply(200, self.fake.libraries[name].read_bytes(),
+                              TYPES[pathlib.Path(name).suffix])
         if self.refused():
             return None
         if self.path == "/v1/models":
-            return self.reply(200, {"object": "list", "data": [{"id": "fake"}]})
+            return self.reply(200, {"object": "list", "data": self.fake.models})
+        if self.path == "/props" and self.fake.props is not None:
+            return self.reply(200, self.fake.props)
         if self.path == "/api/status":
             self.fake.asked += 1
             if self.fake.status is None:
@@ -123,6 +146,9 @@ class FakeServer:
         self.answer = lambda body: ["Hello."]
         self.status = {"model": "fake", "state": "serving"}
         self.key = None
+        self.models = [{"id": "fake"}]
+        self.props = None  # of /props; None: 404
+        self.libraries = LIBRARIES
         self.finish = "stop"
         self.requests = []
         self.left = 0

@@ -24,6 +24,7 @@ MODEL = os.environ.get("WEFT_MODEL") or "synthetic:smollm2-135m:q4_1"
 SMALL = "synthetic:smollm2-135m:q4_1:layers=2"
 STORY_TOKENS = 1200
 STREAMING = "document.querySelector('.answer.streaming .markdown')?.textContent.length > 20"
+LOST = ".tile.lost, .tile.rejoining"
 ENDED = "document.querySelector('.answer') && !document.querySelector('.answer.streaming')"
 LENGTH = "document.querySelector('.answer:last-child .markdown').textContent.length"
 
@@ -139,7 +140,7 @@ class Live(unittest.TestCase):
             page.close()
 
     def test_a_lost_rank_is_shown_lost_until_it_is_back(self):
-        tile = "document.querySelector('.tile.lost')"
+        tile = f"document.querySelector('{LOST}')"
         with Serving(SMALL, "--local", "2", "--tp", "2") as server:
             page = self.browser.page(server.url + "#dashboard")
             page.wait("document.querySelectorAll('.tile').length === 2", START_S)
@@ -153,10 +154,13 @@ class Live(unittest.TestCase):
                 time.sleep(0.002)
             os.kill(new[0], signal.SIGSTOP)
             page.wait(tile + " !== null")
-            self.assertRegex(page.text(".tile.lost"), r"(?s)Rank 1.*lost")
+            self.assertRegex(page.text(LOST), r"(?s)Rank 1.*(lost|rejoining) since.*signal 9")
             self.assertEqual(len(page.texts(".tile")), 2)
             self.assertIn("recovering", page.text(".panel.head"))
-            self.assertTrue(page.shown(".trouble"))
+            self.assertRegex(page.text("#server"), r"rank 1 (lost|rejoining)")
+            self.assertRegex(page.text(".trouble"), r"Rank 1 .*(lost|rejoining) since.*signal 9")
+            self.assertNotIn("has ended", page.text("#dashboard-view"))
+            self.assertEqual(page.eval("document.querySelectorAll('.tile .good').length"), 1)
             with self.assertRaises(urllib.error.HTTPError) as refused:
                 server.get("health")
             self.assertEqual(refused.exception.code, 503)
@@ -166,7 +170,33 @@ class Live(unittest.TestCase):
             page.wait(f"{tile} === null && document.querySelectorAll('.tile').length === 2",
                       START_S)
             page.wait("document.querySelector('.panel.head').innerText.includes('serving')")
+            page.wait("document.querySelector('.trouble').hidden")
+            page.wait("!document.querySelector('#server').innerText.includes('rank 1')")
+            self.assertNotIn("503", page.text(".panel.events"), "probes are no errors")
+            self.assertEqual(server.get("api/status")["errors"], [])
             self.assertEqual(server.get("health"), {"status": "ok"})
+            self.assertEqual(page.troubles, [])
+            page.close()
+
+    def test_the_page_says_which_rank_the_others_go_on_without(self):
+        with Serving(SMALL, "--local", "2", "--tp", "2", "--timeout-ms", "1000", "--elastic",
+                     "--rejoin-ms", "1000") as server:
+            page = self.browser.page(server.url + "#dashboard")
+            page.wait("document.querySelectorAll('.tile').length === 2", START_S)
+            os.kill(server.children()[0], signal.SIGKILL)
+            # Whoever is put in its place does not get ready.
+            deadline = time.monotonic() + START_S
+            while not server.get("api/status")["departed"]:
+                self.assertLess(time.monotonic(), deadline)
+                for child in server.children():
+                    os.kill(child, signal.SIGSTOP)
+                time.sleep(0.02)
+            page.wait("document.querySelectorAll('.tile').length === 1 && "
+                      "document.querySelector('.gone')", START_S)
+            self.assertRegex(page.text(".gone"),
+                             r"number 1 of epoch \d+, was lost at .* go on without it")
+            page.wait("document.querySelector('.trouble').hidden")
+            page.wait("document.querySelector('#server .dot').className === 'dot good'")
             self.assertEqual(page.troubles, [])
             page.close()
 

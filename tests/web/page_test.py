@@ -27,11 +27,19 @@ STATUS = {
                "rss_bytes": 90 << 20, "weight_bytes": 47 << 20,
                "kv_bytes": 1 << 30 if i == 2 else 20 << 20,
                "load_s": 0.061, "step_s": 300.0, "wait_s": 30.0 * i, "power_w": 23.4 if i else None,
-               "state": "lost" if i == 3 else "up"} for i in range(4)],
+               "state": "up", "since_s": 1700000000, "why": None} for i in range(4)],
+    "departed": [],
     "sync_us": {"bounds": [1, 2, 5, 10, 20, 50], "counts": [0, 30, 400, 2200, 900, 120, 3]},
     "recoveries": [
         {"epoch": 1, "lost_ranks": [3], "ranks": 4, "seconds": 1.5, "text": "came back"}],
     "errors": [{"time_s": 1700000000, "text": "rank 3: connection reset"}]}
+KILLED = "its process was killed by signal 9 (Killed)"
+
+
+def with_rank(number, **changes):
+    """STATUS with a rank that is not as it was."""
+    ranks = [rank | changes if rank["rank"] == number else rank for rank in STATUS["ranks"]]
+    return STATUS | {"ranks": ranks, "state": "recovering"}
 
 
 def setUpModule():
@@ -201,7 +209,7 @@ class Chat(Case):
         self.say("Is it?")
         self.assertEqual(self.answer_text(), "Yes.")
         self.assertFalse(self.page.shown(".reasoning"))
-        self.page.click("summary")
+        self.page.click(".answer summary")
         self.assertEqual(self.page.text(".reasoning"), "Hmm, so.")
         self.say("And?")
         self.assertNotIn("Hmm", json.dumps(self.server.requests[-1]))
@@ -304,7 +312,7 @@ class Markdown(Case):
             "3. a\n4. b": '<ol start="3"><li>a</li><li>b</li></ol>',
             "> q\n> r\n\n---": "<blockquote><p>q<br>r</p></blockquote><hr>",
             "\\*a\\* **open": "<p>*a* **open</p>",
-            "~~a~~ ***b***": "<p><del>a</del> <strong><em>b</em></strong></p>",
+            "~~a~~ ***b***": "<p><del>a</del> <em><strong>b</strong></em></p>",
         }
         for text, html in cases.items():
             with self.subTest(text):
@@ -341,7 +349,7 @@ class Markdown(Case):
             "`<script>window.hit=1</script>`")
         self.server.answer = lambda body: [{"reasoning_content": attack}, attack]
         self.say(attack)
-        self.page.click("summary")
+        self.page.click(".answer summary")
         for element in ("a", "b", "td", "li"):
             self.page.eval(f"document.querySelector('#messages {element}')?.dispatchEvent("
                            "new MouseEvent('mouseover', {bubbles: true}))")
@@ -363,10 +371,13 @@ class Markdown(Case):
         letters = 60_000
         for seed in ("*", "**a ", "_a_b", "`", "`a``", "[", "[a](", "![a", "> ", "- ", "  - a\n",
                      "|", "|-|\n", "a|b\n-|-\n", "```\n", "<http://", "https://a ", "\\", "# ",
-                     "1. a\n  ", "***a_b__c~~", "(_a("):
+                     "1. a\n  ", "***a_b__c~~", "(_a(", "$", "$a ", "$x$ ", "\\(", "\\(x\\) ", "$$",
+                     "$$\na\n\n", "\\[\n", "{", "x \n", "&amp;", "<a", "- [ ] ", "```x\n`` "):
             text = (seed * letters)[:letters]
             spent = self.page.eval(
                 "(async () => { const { MarkdownView } = await import('/assets/markdown.js');"
+                "const { untilLoaded } = await import('/assets/library.js');"
+                "for (const name of ['markdown-it', 'katex', 'highlight']) await untilLoaded(name);"
                 "const view = new MarkdownView(); const begin = performance.now();"
                 f"view.show({json.dumps(text)}); return performance.now() - begin; }})()")
             self.assertLess(spent, 1500 * slowness(), f"{seed!r}")
@@ -387,9 +398,8 @@ class Dashboard(Case):
         self.assertNotIn(" W", tiles[0])
         self.assertIn("room for KV up to 1.0 GiB", tiles[2])
         self.assertIn("KV and other 43.0 MiB", tiles[2])
-        self.assertIn("lost", tiles[3])
+        self.assertFalse(self.page.shown(".trouble"))
         self.assertEqual(self.page.eval("document.querySelectorAll('svg.layout .stage').length"), 2)
-        self.assertEqual(self.page.eval("document.querySelectorAll('svg.layout .lost').length"), 1)
         text = self.page.text("#dashboard-view")
         for word in ("tp 2 · pp 2 · split 3,2", "2 h 2 min", "5 running", "2 waiting, room for 32",
                      "25.0 % in use", "1,000 cached", "75.0 % hits", "312",
@@ -417,11 +427,42 @@ class Dashboard(Case):
         self.assertNotIn("NaN", self.page.text("#dashboard-view"))
         self.assertNotIn("undefined", self.page.text(".tile"))
 
-    def test_says_that_a_rank_was_lost(self):
-        self.server.status = STATUS | {"state": "recovering"}
-        self.page.wait("document.querySelector('.trouble').innerText.includes('rank was lost')")
+    def test_a_rank_is_lost_comes_back_and_is_up(self):
+        head = "document.querySelector('#server').innerText"
+        for state, tone in (("lost", "bad"), ("rejoining", "warn")):
+            self.server.status = with_rank(3, state=state, why=KILLED)
+            self.page.wait(f"document.querySelector('.tile.{state}')")
+            tiles = self.page.texts(".tile")
+            self.assertIn(f"{state} since ", tiles[3])
+            self.assertIn(KILLED, tiles[3])
+            self.assertNotIn("tcp", tiles[3])
+            self.assertEqual(self.page.eval(
+                "document.querySelectorAll('.tile')[3].querySelector('.dot').className"),
+                f"dot {tone}")
+            self.assertEqual(self.page.eval(
+                f"document.querySelectorAll('svg.layout .{state}').length"), 1)
+            self.page.wait(f"{head}.includes('rank 3 {state}')")
+            self.assertEqual(self.page.eval("document.querySelector('#server .dot').className"),
+                             "dot warn")
+            self.assertIn(f"Rank 3 (host3) is {state} since", self.page.text(".trouble"))
         self.server.status = STATUS
         self.page.wait("document.querySelector('.trouble').hidden")
+        self.page.wait("!document.querySelector('.tile.rejoining') && "
+                       f"!{head}.includes('rank 3')")
+        self.assertNotIn(KILLED, self.page.text("#dashboard-view"))
+        self.assertEqual(self.page.eval("document.querySelector('#server .dot').className"),
+                         "dot good")
+
+    def test_a_rank_that_the_others_go_on_without(self):
+        self.server.status = STATUS | {
+            "ranks": STATUS["ranks"][:3],
+            "departed": [{"rank": 3, "host": "host3", "state": "lost", "since_s": 1700000000,
+                          "why": KILLED, "epoch": 1}]}
+        self.page.wait("document.querySelectorAll('.tile').length === 3")
+        words = self.page.text(".gone")
+        for word in ("host3", "number 3 of epoch 1", KILLED, "go on without it"):
+            self.assertIn(word, words)
+        self.assertFalse(self.page.shown(".trouble"), "it is no passing trouble")
 
     def test_says_that_the_server_is_gone_and_recovers_by_itself(self):
         self.server.status = None
@@ -431,6 +472,8 @@ class Dashboard(Case):
         self.page.wait("document.querySelector('.trouble').innerText.includes('not reachable')")
         self.assertTrue(self.page.eval(
             "document.querySelector('#dashboard-view').classList.contains('stale')"))
+        self.assertIn("not known", self.page.text(".tile"), "who is up can't be told")
+        self.assertEqual(self.page.eval("document.querySelectorAll('.tile .good').length"), 0)
         self.server.start(port)
         self.server.status = STATUS
         self.page.wait("document.querySelector('.trouble').hidden")

@@ -1,0 +1,60 @@
+# The web page as part of the program: the files of web/, docs/openapi.json, and of the libraries of
+# web/libraries.txt those that this machine has. Without one the page shows what it does not as plain
+# text, and the build says so.
+#
+#   weft_page(TARGET)    adds page_files.cc, what src/serve/page.h declares as PageFiles()
+
+# Sets `out` to a list NAME|PATH; says what is missing.
+function(weft_page_libraries out)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+    ${CMAKE_SOURCE_DIR}/web/libraries.txt)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/web/libraries.txt lines REGEX "^[^#]")
+  set(found "")
+  set(missing "")
+  foreach(line ${lines})
+    string(REPLACE " " ";" words "${line}")
+    list(GET words 0 name)
+    list(GET words 1 pattern)
+    list(GET words 2 package)
+    file(GLOB paths ${pattern})
+    if(NOT paths)
+      list(APPEND missing ${package})
+    endif()
+    foreach(path ${paths})
+      set(full ${name})
+      if(name MATCHES "/$")
+        get_filename_component(file ${path} NAME)
+        string(APPEND full ${file})
+      endif()
+      list(APPEND found "${full}|${path}")
+    endforeach()
+  endforeach()
+  list(REMOVE_DUPLICATES missing)
+  if(missing)
+    list(JOIN missing " " words)
+    message(STATUS "The page shows formulas, code or Markdown as plain text; Debian packages that "
+      "are missing: ${words}")
+  endif()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+function(weft_page target)
+  weft_page_libraries(libraries)
+  find_program(GZIP_PROGRAM gzip)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/web/*)
+  set(paths ${files} ${CMAKE_SOURCE_DIR}/docs/openapi.json)
+  foreach(pair ${libraries})
+    string(REGEX REPLACE "^[^|]*[|]" "" path ${pair})
+    list(APPEND paths ${path})
+  endforeach()
+  set(embed ${CMAKE_SOURCE_DIR}/cmake/embed.cmake)
+  set(out ${CMAKE_BINARY_DIR}/page_files.cc)
+  # A list as one word: the shell would see several.
+  string(REPLACE ";" "," libraries "${libraries}")
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DFOLDER=${CMAKE_SOURCE_DIR}/web -DOUT=${out}
+      -DWORK=${CMAKE_BINARY_DIR}/page -DLIBRARIES=${libraries} -DGZIP=${GZIP_PROGRAM} -P ${embed}
+    DEPENDS ${paths} ${embed} VERBATIM
+    COMMENT "Embedding the web page")
+  target_sources(${target} PRIVATE ${out})
+endfunction()

@@ -1,0 +1,49 @@
+// The bar above a conversation: its title, the model that it asks, and the conversation as a file.
+
+import { byId, h } from "./dom.js";
+import { asJson, asMarkdown, nameFor, save } from "./exchange.js";
+import { loadModels, modelFor, models } from "./models.js";
+
+export class Bar {
+  // chosen(id): another model is to answer.
+  constructor(chosen) {
+    this.title = byId("talk-title");
+    this.select = byId("model");
+    this.menu = byId("export-menu");
+    this.select.addEventListener("change", () => chosen(this.select.value));
+    models.addEventListener("change", () => this.showModels());
+    byId("export-markdown").addEventListener("click", () => this.save("md", "text/markdown",
+      asMarkdown));
+    byId("export-json").addEventListener("click", () => this.save("json", "application/json",
+      (conversation) => asJson([conversation])));
+    document.addEventListener("pointerdown", (event) => {
+      if (!this.menu.contains(event.target)) this.menu.open = false;
+    });
+    this.menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !this.menu.open) return;
+      event.stopPropagation();
+      this.menu.open = false;
+      this.menu.querySelector("summary").focus();
+    });
+    loadModels().catch(() => { /* the first answer asks again, and says what is wrong */ });
+  }
+
+  show(conversation) {
+    this.conversation = conversation;
+    this.title.textContent = conversation.title;
+    this.menu.hidden = conversation.messages.length === 0;
+    this.showModels();
+  }
+
+  showModels() {
+    this.select.hidden = models.list.length < 2;
+    this.select.replaceChildren(...models.list.map(({ id, parent }) =>
+      h("option", { value: id }, parent ? `${id} (adapter)` : id)));
+    this.select.value = modelFor(this.conversation?.settings.model);
+  }
+
+  save(extension, type, write) {
+    this.menu.open = false;
+    save(nameFor(this.conversation.title, extension), type, write(this.conversation));
+  }
+}

@@ -1,0 +1,52 @@
+// Blocks of code, with a button that copies and, where highlight.js is here, with colours.
+
+import { copy, h } from "./dom.js";
+import { library } from "./library.js";
+
+const MOST_LETTERS = 50_000;  // with colours
+const SIGNS = {
+  "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#x27;": "'", "&#39;": "'",
+};
+
+// highlight.js gives text with spans as a string; nothing in this page is parsed as HTML, so it is
+// read here: spans with a class, text, and nothing else. null: it is not that, or not this code.
+function nodesOf(marked, code) {
+  const root = document.createDocumentFragment();
+  const open = [root];
+  let read = 0;
+  for (const piece of marked.matchAll(/<span class="([\w -]*)">|<\/span>|[^<]+/g)) {
+    if (piece.index !== read) return null;
+    read += piece[0].length;
+    if (piece[0] === "</span>") {
+      if (open.pop() === root) return null;
+    } else if (piece[1] !== undefined) {
+      const span = h("span", { class: piece[1] });
+      open.at(-1).append(span);
+      open.push(span);
+    } else {
+      open.at(-1).append(piece[0].replace(/&[#\w]+;/g, (sign) => SIGNS[sign] ?? sign));
+    }
+  }
+  return open.length === 1 && root.textContent === code ? root : null;
+}
+
+function coloured(code, language) {
+  if (language === "" || code.length > MOST_LETTERS) return null;
+  const hljs = library("highlight");
+  if (!hljs?.getLanguage(language)) return null;
+  try {
+    return nodesOf(hljs.highlight(language, code, true).value, code);
+  } catch {
+    return null;
+  }
+}
+
+// language: as the fence names it, or "". colours: not while it is being written.
+export function codeBlock(code, language, colours) {
+  const button = h("button", { type: "button", class: "small",
+    onclick: () => copy(code, button) }, "Copy");
+  return h("div", { class: "code" },
+    h("div", { class: "code-head" }, h("span", {}, language), button),
+    h("pre", { tabindex: "0", "aria-label": language ? `Code, ${language}` : "Code" },
+      h("code", {}, (colours && coloured(code, language.toLowerCase())) || code)));
+}

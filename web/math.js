@@ -1,0 +1,144 @@
+// Formulas: which parts of a Markdown text are one, and how it is drawn (KaTeX).
+//
+//     $x$  \(x\)    in a line              $$x$$  \[x\]    by itself
+//
+// A dollar sign before a price begins none: what follows an opening one and comes before a closing
+// one is no blank, no digit follows the closing one, and an amount with words behind it is text.
+
+import { h } from "./dom.js";
+import { library } from "./library.js";
+
+const MOST_LETTERS = 4000;   // of a formula
+const MOST_LINES = 100;
+const MOST_KEPT = 300;       // formulas that are drawn already
+const BUDGET_MS = 400;       // for the formulas of one text; the rest are shown as written
+
+const kept = new Map();
+
+// ---- Finding ----
+
+const isBlank = (letter) => letter === undefined || /\s/.test(letter);
+const isLetter = (letter) => letter !== undefined && /[\p{L}\p{N}]/u.test(letter);
+
+// "5 and US", out of "$5 and US$10".
+function isPrice(text) {
+  if (!/^[\d.,]/.test(text)) return false;
+  return /\p{L}{2,}/u.test(text.replace(/\{[^{}]*\}/g, "").replace(/\\[a-zA-Z]+/g, ""));
+}
+
+// Where `close` stands from `begin` on, not escaped; -1: nowhere near.
+function find(text, close, begin) {
+  const near = text.slice(begin, begin + MOST_LETTERS);
+  for (let at = near.indexOf(close); at >= 0; at = near.indexOf(close, at + 1)) {
+    let escapes = 0;
+    while (near[at - 1 - escapes] === "\\") ++escapes;
+    if (escapes % 2 === 0) return begin + at;
+  }
+  return -1;
+}
+
+// The formula that begins at `at`: {text, display, end}; null: none does.
+function formulaAt(text, at) {
+  const two = text.slice(at, at + 2);
+  if (two === "\\(" || two === "\\[" || two === "$$") {
+    const close = two === "\\(" ? "\\)" : two === "\\[" ? "\\]" : "$$";
+    const end = find(text, close, at + 2);
+    const inner = text.slice(at + 2, end);
+    if (end < 0 || inner.trim() === "" || inner.includes("\n\n")) return null;
+    return { text: inner, display: two !== "\\(", end: end + 2 };
+  }
+  if (text[at] !== "$" || isBlank(text[at + 1]) || isLetter(text[at - 1])) return null;
+  const end = find(text, "$", at + 1);
+  if (end < 0 || isBlank(text[end - 1]) || /\d/.test(text[end + 1] ?? "")) return null;
+  const inner = text.slice(at + 1, end);
+  if (inner === "" || /`|\n\s*\n/.test(inner) || isPrice(inner)) return null;
+  return { text: inner, display: false, end: end + 1 };
+}
+
+function inlineRule(state, silent) {
+  const letter = state.src[state.pos];
+  if (letter !== "$" && letter !== "\\") return false;
+  const found = formulaAt(state.src, state.pos);
+  if (found === null || found.end > state.posMax) return false;
+  if (!silent) {
+    const token = state.push("formula", "", 0);
+    token.content = found.text;
+    token.meta = { display: found.display, source: state.src.slice(state.pos, found.end) };
+  }
+  state.pos = found.end;
+  return true;
+}
+
+// A line that begins with $$ or \[ opens a formula of several lines. One that is still being
+// written (env.streaming) takes in what there is.
+function blockRule(state, begin, end, silent) {
+  const line = (number) =>
+    state.src.slice(state.bMarks[number] + state.tShift[number], state.eMarks[number]);
+  const open = line(begin).slice(0, 2);
+  if (open !== "$$" && open !== "\\[") return false;
+  const close = open === "$$" ? "$$" : "\\]";
+  const from = state.bMarks[begin] + state.tShift[begin] + 2;
+  const ahead = state.src.slice(from, from + MOST_LETTERS);
+  const grows = state.env.streaming && from + MOST_LETTERS >= state.src.length;
+  if (!ahead.includes(close) && !grows) return false;
+  const lines = [line(begin).slice(2)];
+  let last = begin;
+  while (!lines.at(-1).trimEnd().endsWith(close)) {
+    if (lines.at(-1).includes(close)) return false;  // more follows in its line
+    if (++last >= end || lines.length > MOST_LINES) break;
+    lines.push(line(last));
+  }
+  const whole = last < end && lines.length <= MOST_LINES;
+  if (!whole && !grows) return false;
+  const text = lines.join("\n");
+  const inner = whole ? text.trimEnd().slice(0, -2) : text;
+  if (inner.trim() === "" && whole) return false;
+  if (silent) return true;
+  const token = state.push("formula", "", 0);
+  token.content = inner;
+  token.meta = { display: true, source: `${open}${text}`, open: !whole };
+  token.map = [begin, Math.min(last + 1, end)];
+  state.line = token.map[1];
+  return true;
+}
+
+// Teaches a markdown-it to find formulas.
+export function withFormulas(md) {
+  md.inline.ruler.before("escape", "formula", inlineRule);
+  md.block.ruler.before("fence", "formula", blockRule,
+    { alt: ["paragraph", "reference", "blockquote", "list"] });
+  return md;
+}
+
+// ---- Drawing ----
+
+function draw(katex, text, display) {
+  const element = h("span", { class: display ? "formula wide" : "formula" });
+  katex.render(text, element, { displayMode: display, throwOnError: true, trust: false,
+    strict: "ignore", maxSize: 40, maxExpand: 300, output: "htmlAndMathml" });
+  return element;
+}
+
+// One text's formulas. sources: what was written, where it can't be drawn.
+export class Formulas {
+  constructor() {
+    this.spent = 0;
+  }
+  node({ content, meta }) {
+    const katex = meta.open || content.length > MOST_LETTERS ? null : library("katex");
+    const key = `${meta.display ? "d" : "i"}${content}`;
+    if (katex && !kept.has(key) && this.spent < BUDGET_MS) {
+      const begin = performance.now();
+      let element = null;
+      try {
+        element = draw(katex, content, meta.display);
+      } catch { /* what KaTeX does not know is shown as it was written */ }
+      this.spent += performance.now() - begin;
+      if (kept.size >= MOST_KEPT) kept.delete(kept.keys().next().value);
+      kept.set(key, element);
+    }
+    const drawn = katex && kept.get(key);
+    if (drawn) return drawn.cloneNode(true);
+    return h("code", { class: meta.display ? "formula wide" : "formula" }, meta.source);
+  }
+}

@@ -1,0 +1,45 @@
+// How the ranks of a cluster are, in words, out of what /api/status says.
+
+import { isNumber } from "./dom.js";
+
+// Of the dot beside a rank, and of the line around it in the layout.
+export const TONES = { up: "good", lost: "bad", rejoining: "warn" };
+
+const clock = (unix) => new Date(unix * 1000).toLocaleTimeString();
+
+// "lost since 12:03:09", "rejoining since ..."; "": it is up. unknown: nobody can tell just now.
+export function stateOf(rank) {
+  if (rank.state === "unknown") return "not known";
+  if (rank.state !== "lost" && rank.state !== "rejoining") return "";
+  return isNumber(rank.since_s) ? `${rank.state} since ${clock(rank.since_s)}` : rank.state;
+}
+
+export function missing(status) {
+  return (Array.isArray(status?.ranks) ? status.ranks : [])
+    .filter(({ state }) => state === "lost" || state === "rejoining");
+}
+
+// "Rank 1 (host b) is lost since 12:03:09: its process was killed by signal 9 (Killed)."
+export function lossOf(rank) {
+  const host = rank.host ? ` (${rank.host})` : "";
+  return `Rank ${rank.rank}${host} is ${stateOf(rank)}${rank.why ? `: ${rank.why}` : ""}.`;
+}
+
+// For the page's head: "rank 1 lost", "ranks 1, 2 rejoining"; "": all are up.
+export function shortLoss(status) {
+  const list = missing(status);
+  if (list.length === 0) return "";
+  const words = list.some(({ state }) => state === "lost") ? "lost" : "rejoining";
+  return `rank${list.length > 1 ? "s" : ""} ${list.map(({ rank }) => rank).join(", ")} ${words}`;
+}
+
+// Ranks that the others go on without.
+export function departures(status) {
+  return (Array.isArray(status?.departed) ? status.departed : []).map((rank) => {
+    const host = rank.host ? ` (${rank.host})` : "";
+    const since = isNumber(rank.since_s) ? ` at ${clock(rank.since_s)}` : "";
+    const epoch = isNumber(rank.epoch) ? `, then number ${rank.rank} of epoch ${rank.epoch}` : "";
+    return `A rank${host}${epoch}, was lost${since} and did not come back` +
+      `${rank.why ? `: ${rank.why}` : ""}. The others go on without it.`;
+  });
+}

@@ -1,0 +1,50 @@
+// What may be set for a conversation, as the API names it. null: the server's default.
+//
+//     {system, model, temperature, topP, topK, minP, maxTokens, seed}
+
+import { isNumber } from "./dom.js";
+
+// id: of the field on the page; name: in a request; also: other names that servers tell it by.
+export const PARAMETERS = [
+  { key: "temperature", id: "temperature", name: "temperature", least: 0, most: 2 },
+  { key: "topP", id: "top-p", name: "top_p", least: 0, most: 1 },
+  { key: "topK", id: "top-k", name: "top_k", least: -1, most: 1 << 24, whole: true },
+  { key: "minP", id: "min-p", name: "min_p", least: 0, most: 1 },
+  { key: "maxTokens", id: "max-tokens", name: "max_tokens", also: ["n_predict"], least: 1,
+    most: 2 ** 31, whole: true },
+  { key: "seed", id: "seed", name: "seed", least: -(2 ** 53), most: 2 ** 53, whole: true },
+];
+
+const MOST_SYSTEM = 1_000_000;
+
+function checkedNumber(value, { least, most, whole }) {
+  if (!isNumber(value) || value < least || value > most) return null;
+  return whole && !Number.isInteger(value) ? null : value;
+}
+
+export function checkedSettings(value) {
+  const text = (name, most) =>
+    (typeof value?.[name] === "string" ? value[name].slice(0, most) : "");
+  const settings = { system: text("system", MOST_SYSTEM), model: text("model", 500) };
+  for (const parameter of PARAMETERS) {
+    settings[parameter.key] = checkedNumber(value?.[parameter.key], parameter);
+  }
+  return settings;
+}
+
+// Whether anything but the model is set.
+export function anySet(settings) {
+  return settings.system !== "" || PARAMETERS.some(({ key }) => settings[key] !== null);
+}
+
+// The defaults in force, by key, out of what /props says; {}: it says none.
+export function defaultsOf(props) {
+  const said = props?.default_generation_settings;
+  const values = { ...said, ...said?.params };
+  const defaults = {};
+  for (const { key, name, also = [] } of PARAMETERS) {
+    const value = [name, ...also].map((word) => values[word]).find(isNumber);
+    if (value !== undefined) defaults[key] = value;
+  }
+  return defaults;
+}

@@ -1,0 +1,40 @@
+// A conversation's messages as a tree: an answer that was made again stands beside the former one,
+// and a message that was edited begins a branch of its own. What is shown is the path to `current`.
+//
+// messages[i].parent is the index of what came before, always less than i; -1: nothing did. Nothing
+// is ever taken out, so that indices stay.
+
+// Indices from the first message to the current one.
+export function path(conversation) {
+  const found = [];
+  for (let i = conversation.current; i >= 0; i = conversation.messages[i].parent) found.push(i);
+  return found.reverse();
+}
+
+// Indices of the messages in whose place message i stands, itself among them.
+export function siblings(conversation, i) {
+  const { parent } = conversation.messages[i];
+  const found = [];
+  conversation.messages.forEach((message, at) => {
+    if (message.parent === parent) found.push(at);
+  });
+  return found;
+}
+
+// The last message that followed message i: where a branch was left.
+export function endOf(conversation, i) {
+  const { messages } = conversation;
+  for (let at = messages.length - 1; at > i; --at) {
+    let up = at;
+    while (up > i) up = messages[up].parent;
+    if (up === i) return at;
+  }
+  return i;
+}
+
+// Appends a message behind `parent` and makes it the current one; its index.
+export function add(conversation, message, parent) {
+  conversation.messages.push({ ...message, parent });
+  conversation.current = conversation.messages.length - 1;
+  return conversation.current;
+}
