@@ -70,7 +70,11 @@ export function read(text) {
 
 // Keeps those that are not here yet; words on what was done.
 export function take(store, { conversations, refused }) {
-  const key = ({ created, messages }) => JSON.stringify([created, messages]);
+  // As it would be read out of a file, too.
+  const key = (conversation) => {
+    const { created, messages } = checkedConversation("", JSON.parse(JSON.stringify(conversation)));
+    return JSON.stringify([created, messages]);
+  };
   const here = new Set(store.list().map(key));
   let kept = 0, known = 0, lost = 0;
   for (const conversation of conversations) {

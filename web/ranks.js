@@ -19,10 +19,11 @@ export function missing(status) {
     .filter(({ state }) => state === "lost" || state === "rejoining");
 }
 
-// "Rank 1 (host b) is lost since 12:03:09: its process was killed by signal 9 (Killed)."
+// "Rank 1 (host b) has been lost since 12:03:09: its process was killed by signal 9 (Killed)."
 export function lossOf(rank) {
   const host = rank.host ? ` (${rank.host})` : "";
-  return `Rank ${rank.rank}${host} is ${stateOf(rank)}${rank.why ? `: ${rank.why}` : ""}.`;
+  const verb = isNumber(rank.since_s) ? "has been" : "is";
+  return `Rank ${rank.rank}${host} ${verb} ${stateOf(rank)}${rank.why ? `: ${rank.why}` : ""}.`;
 }
 
 // For the page's head: "rank 1 lost", "ranks 1, 2 rejoining"; "": all are up.

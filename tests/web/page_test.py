@@ -127,15 +127,184 @@ class Chat(Case):
         self.page.wait("document.querySelectorAll('.message').length === 2 && " + DONE)
         self.assertEqual(self.roles(self.server.requests[-1]), [("user", "other")])
         self.assertEqual(self.answer_text(), "about other")
+        self.assertEqual(self.page.text(".user .variants span"), "2/2")
+        self.page.click(".user .variants button")
+        self.assertEqual(self.page.texts(".answer .markdown"), ["about first", "about second"])
 
-    def test_another_answer_takes_the_place_of_one(self):
-        answers = iter(["good", "better"])
+    def test_another_answer_stands_beside_the_former_one(self):
+        answers = iter(["good", "better", "more", "other"])
         self.server.answer = lambda body: [next(answers)]
         self.say("Hm?")
+        self.assertFalse(self.page.shown(".variants"))
         self.page.eval("document.querySelector('.answer .tools button:last-child').click()")
-        self.page.wait("document.querySelector('.answer .markdown').textContent === 'better'")
+        self.page.wait("document.querySelector('.answer .markdown').textContent === 'better' && "
+                       + DONE)
         self.assertEqual(len(self.page.texts(".message")), 2)
         self.assertEqual(self.roles(self.server.requests[-1]), [("user", "Hm?")])
+        self.assertEqual(self.page.text(".answer .variants span"), "2/2")
+        self.page.click(".answer .variants button")
+        self.assertEqual((self.answer_text(), self.page.text(".answer .variants span")),
+                         ("good", "1/2"))
+        self.say("On.")
+        self.assertEqual([text for _, text in self.roles(self.server.requests[-1])],
+                         ["Hm?", "good", "On."])
+        self.page.reload()
+        self.assertEqual(self.page.texts(".answer .markdown"), ["good", "more"])
+        self.page.click(".answer .variants button:last-child")
+        self.assertEqual(self.page.texts(".answer .markdown"), ["better"])
+        self.page.click(".answer .variants button")
+        self.assertEqual(self.page.texts(".answer .markdown"), ["good", "more"])
+
+    def test_files_go_along_with_a_message(self):
+        self.attach("notes.md", b"alpha\n```\nbeta\n")
+        self.assertIn("notes.md", self.page.text("#attachments"))
+        self.attach("picture.png", b"\x89PNG\0\1\2")
+        self.assertIn("picture.png is not a text file", self.page.text("#attachment-words"))
+        self.attach("bad.txt", b"\xff\xfe\xfa")
+        self.assertIn("bad.txt is not a text file", self.page.text("#attachment-words"))
+        self.attach("large.txt", b"x" * (256 * 1024 + 1))
+        self.assertIn("large.txt has 257 KiB; a file may have 256 KiB",
+                      self.page.text("#attachment-words"))
+        self.attach("dropped.py", b"print(1)", drop=True)
+        self.assertEqual(len(self.page.texts("#attachments li")), 2)
+        self.say("What is it?")
+        text = self.roles(self.server.requests[-1])[0][1]
+        self.assertEqual(text, "File notes.md:\n````\nalpha\n```\nbeta\n````\n\n"
+                               "File dropped.py:\n```\nprint(1)\n```\n\nWhat is it?")
+        self.assertFalse(self.page.shown("#attachments"))
+        self.page.reload()
+        self.assertIn("notes.md", self.page.text(".user .file"))
+        self.page.click(".user .tools button")
+        self.page.type(" Again")
+        self.page.press("Enter")
+        self.page.wait("document.querySelector('.user .variants') && " + DONE)
+        self.assertIn("File notes.md", self.roles(self.server.requests[-1])[0][1])
+
+    def attach(self, name, data, drop=False):
+        """As the picker does, or as a drop."""
+        self.page.eval(f"""(() => {{
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([new Uint8Array({list(data)})], {json.dumps(name)}));
+            if ({json.dumps(drop)}) {{
+              document.querySelector('#thread').dispatchEvent(new DragEvent('drop',
+                {{dataTransfer: transfer, bubbles: true, cancelable: true}}));
+            }} else {{
+              const picker = document.querySelector('#pick-files');
+              picker.files = transfer.files;
+              picker.dispatchEvent(new Event('change'));
+            }} }})()""")
+        self.page.wait(f"document.querySelector('#composer').innerText.includes('{name}')")
+
+    def test_parameters_show_the_servers_defaults(self):
+        self.server.props = {"default_generation_settings": {
+            "temperature": 0.7, "params": {"top_k": 40, "top_p": 0.95, "min_p": 0.05,
+                                           "n_predict": -1, "seed": -1}}}
+        self.page.click("#open-settings")
+        self.page.wait("document.querySelector('#top-k').placeholder === 'default 40'")
+        place = "document.querySelector('#{}').placeholder".format
+        self.assertEqual([self.page.eval(place(field)) for field in
+                          ("temperature", "top-p", "min-p", "max-tokens", "seed")],
+                         ["default 0.7", "default 0.95", "default 0.05", "no limit", "random"])
+        for field, value in (("top-p", "0.5"), ("top-k", "7"), ("min-p", "0.1"), ("seed", "42")):
+            self.page.click(f"#{field}")
+            self.page.type(value)
+        self.page.press("Enter")
+        self.page.wait("!document.querySelector('#settings').open")
+        self.say("Hm?")
+        request = self.server.requests[0]
+        self.assertEqual([request.get(name) for name in ("top_p", "top_k", "min_p", "seed")],
+                         [0.5, 7, 0.1, 42])
+        self.assertNotIn("temperature", request)
+
+    def test_a_model_or_adapter_is_chosen(self):
+        self.assertFalse(self.page.shown("#model"))
+        self.server.models = [{"id": "base"}, {"id": "law", "parent": "base"}]
+        self.page.reload()
+        self.page.wait("document.querySelectorAll('#model option').length === 2")
+        self.assertEqual(self.page.texts("#model option"), ["base", "law (adapter)"])
+        self.page.eval("const s = document.querySelector('#model'); s.value = 'law';"
+                       "s.dispatchEvent(new Event('change'))")
+        self.say("Hm?")
+        self.assertEqual(self.server.requests[-1]["model"], "law")
+        self.assertIn("law", self.page.text(".answer .stats"))
+        self.page.reload()
+        self.page.wait("document.querySelector('#model').value === 'law'")
+        self.server.models = [{"id": "base"}]
+        self.say("And?")
+        self.assertEqual(self.server.requests[-1]["model"], "base")
+
+    def test_search_finds_words_of_titles_and_messages(self):
+        for text in ("apples and pears", "bread", "wool"):
+            self.page.click("#new-chat")
+            self.server.answer = lambda body, text=text: [f"I know all of {text} <b>& more</b>"]
+            self.say(text)
+        self.page.call("Input.dispatchKeyEvent", type="keyDown", key="k", code="KeyK",
+                       windowsVirtualKeyCode=75, modifiers=2)
+        self.assertEqual(self.page.eval("document.activeElement.id"), "search")
+        self.page.type("ALL OF b")
+        self.page.wait("document.querySelectorAll('#conversations li').length === 1")
+        self.assertEqual(self.page.text("#conversations mark"), "all of b")
+        self.assertIn("<b>", self.page.text("#conversations .hit"))
+        self.page.click("#conversations .open")
+        self.assertIn("bread", self.answer_text())
+        self.page.eval("document.querySelector('#search').focus()")
+        self.page.type("zzz")
+        self.page.wait("document.querySelector('#conversations .none')")
+        self.page.press("Escape")
+        self.assertEqual(len(self.page.texts("#conversations .open")), 3)
+
+    def test_conversations_go_out_and_come_back(self):
+        self.server.answer = lambda body: ["**Hi** <script>"]
+        self.say("first")
+        self.page.eval("""window.saved = []; window.names = [];
+            URL.createObjectURL = (blob) => { window.saved.push(blob.text()); return "#chat"; };
+            HTMLAnchorElement.prototype.click = function () { window.names.push(this.download); };
+            """)
+        self.page.eval("document.querySelector('#export-markdown').click()")
+        self.page.eval("document.querySelector('#export-all').click()")
+        markdown, whole = self.page.eval("Promise.all(window.saved)")
+        self.assertEqual(self.page.eval("window.names"), ["first.md", "weft-conversations.json"])
+        self.assertEqual(markdown, "# first\n\n## You\n\nfirst\n\n## Answer\n\n**Hi** <script>\n")
+        self.bring(whole)
+        self.assertEqual(self.page.text("#exchange-words"), "0 imported, 1 here already.")
+        self.page.click("#conversations [title=Delete]")
+        self.bring(whole)
+        self.assertEqual(self.page.text("#exchange-words"), "1 imported.")
+        self.page.click("#conversations .open")
+        self.assertEqual(self.answer_text(), "Hi <script>")
+
+    def bring(self, text):
+        self.page.eval("document.querySelector('#exchange-words').hidden = true")
+        self.page.eval(f"""(() => {{
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([{json.dumps(text)}], "x.json"));
+            const picker = document.querySelector('#pick-import');
+            picker.files = transfer.files;
+            picker.dispatchEvent(new Event('change')); }})()""")
+        self.page.wait("!document.querySelector('#exchange-words').hidden")
+
+    def test_files_of_others_are_refused_with_words(self):
+        head = '{"format": "weft-conversations", "version": 1, "conversations": '
+        attack = {"title": "<img src=x onerror=window.hit=1>", "__proto__": {"named": True},
+                  "id": "../../x", "current": 9, "settings": {"temperature": "hot", "topK": 1e99},
+                  "messages": [{"role": "user", "content": "<script>window.hit=1</script>",
+                                "parent": 5, "files": [{"name": 1}, None]},
+                               {"role": "assistant", "content": {}, "parent": 1}]}
+        for text, words in (
+                ("not json", "not JSON"), ("[]", "no conversations"), ("null", "no conversations"),
+                ('{"format": "weft-conversations", "version": 99, "conversations": []}',
+                 "another version"),
+                (head + '[null, 7, {"messages": 3}, {"messages": []}]}', "4 not readable"),
+                ("[" * 100_000, "not JSON"),
+                (head + json.dumps([attack]) + "}", "1 imported")):
+            with self.subTest(text[:60]):
+                self.bring(text)
+                self.assertIn(words, self.page.text("#exchange-words"))
+        self.page.click("#conversations .open")
+        self.assertIn("<script>", self.page.text(".user .bubble"))
+        self.assertIsNone(self.page.eval("window.hit ?? null"))
+        self.page.reload()
+        self.say("still works")
 
     def test_two_conversations_outlive_a_reload(self):
         self.server.answer = lambda body: ["said: " + body["messages"][-1]["content"]]
@@ -334,6 +503,61 @@ class Markdown(Case):
         self.page.click(".code-head button")
         self.page.wait("document.querySelector('.code-head button').textContent !== 'Copy'")
 
+    def test_tasks_colours_and_formulas(self):
+        self.show("- [x] done\n- [ ] open\n\n```python\ndef f(x): return 'a' # b\n```\n\n"
+                  "Euler: $e^{i\\pi} = -1$ and \\(x_1\\), $\\sqrt{2}$; it costs $5 and $10, US$5 "
+                  "or 10$.\n\n$$\n\\int_0^1 x\\,dx\n$$\n\n\\[ a \\]\n\n"
+                  "$\\href{javascript:x}{y}$ \\$z$")
+        self.page.wait("document.querySelectorAll('.markdown .katex').length === 6")
+        boxes = self.page.eval("[...document.querySelectorAll('.task input')]"
+                               ".map((e) => [e.checked, e.disabled])")
+        self.assertEqual(boxes, [[True, True], [False, True]])
+        self.page.wait("document.querySelector('.markdown .hljs-keyword')")
+        self.assertEqual(self.page.text(".markdown .hljs-keyword"), "def")
+        self.assertEqual(self.page.text(".markdown pre"), "def f(x): return 'a' # b")
+        self.assertIn("it costs $5 and $10, US$5 or 10$.", self.answer_text())
+        self.assertEqual(self.page.eval(
+            "document.querySelectorAll('.markdown .formula.wide .katex-display').length"), 2)
+        self.assertEqual(self.page.texts(".markdown .katex a"), [])
+        self.assertTrue(self.page.eval("document.fonts.load('16px KaTeX_Main')"
+                                       ".then((list) => list.length > 0)"))
+
+    def test_a_long_answer_streams_in_little_time(self):
+        text = "".join(f"## Part {n}\n\nSome **bold** text, `code` and $x_{n}$ in part {n}.\n\n"
+                       f"- one\n- two\n\n```py\nx = {n}\n```\n\n" for n in range(200))
+        pieces = [text[i:i + 5] for i in range(0, len(text), 5)]
+        self.assertGreater(len(pieces), 3500)
+        spent = self.page.eval(f"""(async () => {{
+            const {{ MarkdownView }} = await import('/assets/markdown.js');
+            const {{ untilLoaded }} = await import('/assets/library.js');
+            for (const name of ['markdown-it', 'katex', 'highlight']) await untilLoaded(name);
+            const view = new MarkdownView();
+            document.body.append(view.element);
+            const pieces = {json.dumps(pieces)};
+            const halves = [0, 0];
+            let text = '';
+            pieces.forEach((piece, i) => {{
+              text += piece;
+              view.next = 0;  // as if each piece came when it may be drawn
+              const begin = performance.now();
+              view.show(text, true);
+              halves[i < pieces.length / 2 ? 0 : 1] += performance.now() - begin;
+            }});
+            const streamed = view.element.textContent;
+            view.show(text);
+            const whole = view.element.textContent;
+            view.element.remove();
+            return [...halves, streamed === whole]; }})()""")
+        self.assertTrue(spent[2], "what streamed is not what the whole text gives")
+        self.assertLess(spent[1], 3 * spent[0] + 100, "the longer, the slower")
+        self.assertLess(spent[0] + spent[1], 4000 * slowness())
+
+    def test_without_libraries_there_is_plain_text(self):
+        self.server.libraries = {}
+        self.page.reload()
+        self.show("# a\n\n**b** $x$\n<i>c</i>")
+        self.assertEqual(self.answer_text(), "# a\n\n**b** $x$\n<i>c</i>")
+
     def test_no_answer_can_inject_anything(self):
         attack = (
             "<script>window.hit = 1</script><img src=x onerror='window.hit = 1'>\n"
@@ -444,7 +668,7 @@ class Dashboard(Case):
             self.page.wait(f"{head}.includes('rank 3 {state}')")
             self.assertEqual(self.page.eval("document.querySelector('#server .dot').className"),
                              "dot warn")
-            self.assertIn(f"Rank 3 (host3) is {state} since", self.page.text(".trouble"))
+            self.assertIn(f"Rank 3 (host3) has been {state} since", self.page.text(".trouble"))
         self.server.status = STATUS
         self.page.wait("document.querySelector('.trouble').hidden")
         self.page.wait("!document.querySelector('.tile.rejoining') && "
