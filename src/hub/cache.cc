@@ -54,24 +54,6 @@ uint64_t PartialBytes(const std::string& repo_folder, const RepoFile& file) {
     return bytes;
 }
 
-// The files of a snapshot that are whole: links that lead nowhere are left out.
-std::vector<RepoFile> FilesIn(const std::string& folder) {
-    std::vector<RepoFile> files;
-    std::error_code error;
-    const auto follow = fs::directory_options::skip_permission_denied;
-    fs::recursive_directory_iterator it(folder, follow, error), end;
-    for (; !error && it != end && files.size() < kMostFiles; it.increment(error)) {
-        std::error_code gone;
-        if (!it->is_regular_file(gone) || gone) continue;
-        RepoFile file;
-        file.path = it->path().string().substr(folder.size() + 1);
-        file.bytes = it->file_size(gone);
-        if (!gone) files.push_back(std::move(file));
-    }
-    std::ranges::sort(files, {}, &RepoFile::path);
-    return files;
-}
-
 Error NotCached(const RepoSpec& spec, const std::string& why) {
     return MakeError(ErrorCode::kNotFound,
                      "{}: {}. 'weft pull {}' fetches it on this machine; --pull does so before it "
@@ -231,6 +213,23 @@ BlobLock::BlobLock(BlobLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)
 
 BlobLock::~BlobLock() {
     if (fd_ >= 0) ::close(fd_);
+}
+
+std::vector<RepoFile> FilesIn(const std::string& folder) {
+    std::vector<RepoFile> files;
+    std::error_code error;
+    const auto follow = fs::directory_options::skip_permission_denied;
+    fs::recursive_directory_iterator it(folder, follow, error), end;
+    for (; !error && it != end && files.size() < kMostFiles; it.increment(error)) {
+        std::error_code gone;
+        if (!it->is_regular_file(gone) || gone) continue;
+        RepoFile file;
+        file.path = it->path().string().substr(folder.size() + 1);
+        file.bytes = it->file_size(gone);
+        if (!gone) files.push_back(std::move(file));
+    }
+    std::ranges::sort(files, {}, &RepoFile::path);
+    return files;
 }
 
 Result<std::string> FindCached(const Config& config, const RepoSpec& spec) {

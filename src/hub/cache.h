@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "hub/listing.h"
@@ -61,6 +62,10 @@ class BlobLock {
     explicit BlobLock(int fd) : fd_(fd) {}
     int fd_;
 };
+
+// The files of a snapshot that are whole (links that lead nowhere are left out), with paths, sizes
+// and nothing else, in alphabetical order.
+std::vector<RepoFile> FilesIn(const std::string& snapshot);
 
 // The path of a GGUF file or a folder in the cache, for a MODEL word that starts with "hf:".
 // Asks no network. Where it is not there whole, but shards of it are, their folder: its files are

@@ -71,18 +71,6 @@ std::map<std::string, Group> GgufGroups(const std::vector<RepoFile>& files) {
     return groups;
 }
 
-// Whether `tag` stands in the path as a word: between '-', '.', '/' and the ends.
-bool HasTag(std::string_view path, std::string_view tag) {
-    const std::string lower = Lower(path), wanted = Lower(tag);
-    const auto is_border = [](char c) { return c == '-' || c == '.' || c == '/'; };
-    for (size_t at = 0; (at = lower.find(wanted, at)) != lower.npos; ++at) {
-        const size_t end = at + wanted.size();
-        if ((at == 0 || is_border(lower[at - 1])) && (end == lower.size() || is_border(lower[end])))
-            return true;
-    }
-    return false;
-}
-
 std::string SizeText(uint64_t bytes) {
     const double mb = static_cast<double>(bytes) * 1e-6;
     return mb >= 1000 ? fmt::format("{:.2f} GB", mb * 1e-3) : fmt::format("{:.1f} MB", mb);
@@ -147,7 +135,7 @@ bool IsShard(const std::string& path) {
     return path.find('/') == path.npos && Lower(path).ends_with(".safetensors");
 }
 
-Result<Choice> Folder(const std::vector<RepoFile>& files) {
+Choice Folder(const std::vector<RepoFile>& files) {
     Choice choice;
     const RepoFile* alone = nullptr;
     for (const RepoFile& file : files) {
@@ -162,7 +150,63 @@ Result<Choice> Folder(const std::vector<RepoFile>& files) {
     return choice;
 }
 
+// "Q4_K_M", "iq2_xs", "mxfp4", "BF16".
+bool IsType(std::string_view word) {
+    const std::string lower = Lower(word);
+    if (lower == "f16" || lower == "f32" || lower == "bf16" || lower.starts_with("mxfp"))
+        return true;
+    const size_t letters = lower.starts_with("iq") || lower.starts_with("tq") ? 2
+                           : lower.starts_with("q")                           ? 1
+                                                                              : 0;
+    return letters > 0 && lower.size() > letters + 1 && IsDigits(lower.substr(letters, 1)) &&
+           lower[letters + 1] == '_';
+}
+
 }  // namespace
+
+// (A word is between '-', '.', '/' and the ends.)
+bool HasTag(std::string_view path, std::string_view tag) {
+    const std::string lower = Lower(path), wanted = Lower(tag);
+    const auto is_border = [](char c) { return c == '-' || c == '.' || c == '/'; };
+    for (size_t at = 0; (at = lower.find(wanted, at)) != lower.npos; ++at) {
+        const size_t end = at + wanted.size();
+        if ((at == 0 || is_border(lower[at - 1])) && (end == lower.size() || is_border(lower[end])))
+            return true;
+    }
+    return false;
+}
+
+std::string TypeInName(std::string_view path) {
+    std::string_view name = BaseName(path);
+    for (size_t end = name.size(); end != name.npos && !name.empty(); name = name.substr(0, end)) {
+        end = name.find_last_of("-.");
+        const std::string_view word = end == name.npos ? name : name.substr(end + 1);
+        if (IsType(word)) return std::string(word);
+        if (end == name.npos) break;
+    }
+    return {};
+}
+
+std::vector<Offer> OffersAmong(const std::vector<RepoFile>& files) {
+    std::vector<Offer> offers;
+    const auto has = [&](const auto& is) {
+        return std::ranges::any_of(files, [&](const RepoFile& file) { return is(file.path); });
+    };
+    if (has([](const std::string& path) { return path == "config.json"; }) && has(IsShard)) {
+        offers.push_back({Folder(files), "", true});
+    }
+    const auto groups = GgufGroups(files);
+    for (const auto& [key, group] : groups) {
+        const std::string& path = group.parts.front().path;
+        const std::string type = TypeInName(path);
+        const auto same = std::ranges::count_if(groups, [&](const auto& other) {
+            return HasTag(other.second.parts.front().path, type);
+        });
+        offers.push_back({Choice{group.parts, path, ""}, !type.empty() && same == 1 ? type : path,
+                          group.parts.size() == group.expected});
+    }
+    return offers;
+}
 
 Result<Choice> Choose(const std::vector<RepoFile>& files, const RepoSpec& spec) {
     const auto groups = GgufGroups(files);

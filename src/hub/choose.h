@@ -30,4 +30,18 @@ Result<Choice> Choose(const std::vector<RepoFile>& files, const RepoSpec& spec);
 Status AddShards(Choice& choice, const std::vector<RepoFile>& files, std::string_view index,
                  const RepoSpec& spec);
 
+// A model among the files of a snapshot, of which some may be missing.
+struct Offer {
+    Choice choice;     // the files that are there
+    std::string what;  // what names it after the repository's name; empty: the folder, or the only
+    bool whole = true;
+};
+// All of them: the folder of safetensors (whole as far as one can tell without its index), and each
+// GGUF.
+std::vector<Offer> OffersAmong(const std::vector<RepoFile>& files);
+// The type that a GGUF file has in its name, as "Q4_K_M"; "" where it has none.
+std::string TypeInName(std::string_view path);
+// Whether `tag` stands in the path as a word, in any case.
+bool HasTag(std::string_view path, std::string_view tag);
+
 }  // namespace weft::hub

@@ -1,9 +1,9 @@
 #include "model_files/model_file.h"
 
 #include <cstring>
-#include <filesystem>
 
 #include "hub/cache.h"
+#include "hub/short_names.h"
 #include "hub/spec.h"
 #include "model_files/gguf.h"
 #include "model_files/hf/folder.h"
@@ -13,20 +13,19 @@
 namespace weft::model_files {
 namespace {
 
-// `error` of opening `word`; where it says that there is no such file, and the word has the form
-// of a name on the Hub, OWNER/NAME, it says how that is written, too.
-Error WithHubHint(const Error& error, const std::string& word) {
-    // (A path that begins as one is one; so is what lies in a folder that is there.)
-    const bool plain = !word.empty() && word[0] != '.' && word[0] != '/' && word[0] != '~' &&
-                       !word.ends_with(".gguf") && !word.ends_with(".safetensors");
-    if (error.code != ErrorCode::kNotFound || !plain || hub::IsSpec(word)) return error;
-    std::error_code ignored;
-    const auto spec = hub::ParseSpec(word);
-    if (!spec.ok() || std::filesystem::exists(spec->owner, ignored)) return error;
-    return MakeError(error.code,
-                     "{}. A model on the Hugging Face Hub is written {}, and --pull or 'weft pull "
-                     "{}' fetches it",
-                     error.message, spec->Text(), spec->Text());
+// `error` of looking for `meant` in the cache, where the user wrote `word` for it.
+Error WithMeaning(const Error& error, const std::string& word, const std::string& meant) {
+    if (meant == word) return error;
+    const bool named = error.message.starts_with(meant + ": ");
+    return MakeError(error.code, "{}: no file or folder of that name here; as {}: {}", word, meant,
+                     named ? error.message.substr(meant.size() + 2) : error.message);
+}
+
+// `error` of opening the file `word`, which may have been meant for a short name.
+Error WithShortNames(const Error& error, const std::string& word) {
+    if (error.code != ErrorCode::kNotFound) return error;
+    const std::string hint = hub::ShortNameHint(word);
+    return hint.empty() ? error : MakeError(error.code, "{}.{}", error.message, hint);
 }
 
 }  // namespace
@@ -78,9 +77,11 @@ uint64_t ModelSource::TotalBytes() const {
 }
 
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan) {
-    std::string spec = word;
-    if (hub::IsSpec(word)) {
-        WEFT_ASSIGN(spec, hub::FindCached(word));
+    std::string spec = hub::MeantBy(word);
+    if (hub::IsSpec(spec)) {
+        auto cached = hub::FindCached(spec);
+        if (!cached.ok()) return WithMeaning(cached.error(), word, spec);
+        spec = std::move(cached).value();
     }
     if (Synthetic::IsSpec(spec)) {
         WEFT_ASSIGN(Synthetic synthetic, Synthetic::Make(spec));
@@ -88,7 +89,7 @@ Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan
     }
     if (hf::IsFolder(spec)) return hf::OpenFolder(spec, plan);
     auto gguf = Gguf::Open(spec, plan);
-    if (!gguf.ok()) return WithHubHint(gguf.error(), word);
+    if (!gguf.ok()) return WithShortNames(gguf.error(), word);
     return std::unique_ptr<ModelSource>(std::make_unique<Gguf>(std::move(gguf).value()));
 }
 

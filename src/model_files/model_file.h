@@ -94,9 +94,10 @@ class FingerprintMaker {
 };
 
 // `word`: a path of a GGUF file (any part of a split one) or of a Hugging Face folder,
-// `hf:OWNER/NAME[@REVISION][:FILE or TYPE]` (what is in this machine's cache folder: hub/cache.h)
-// or `synthetic:NAME[:dtype]`. plan: notes what is read of partial files (weight_file.h), and
-// outlives the source.
+// `[hf:]OWNER/NAME[@REVISION][:FILE or TYPE]` (what is in this machine's cache folder:
+// hub/cache.h), a short name for one (hub/short_names.h), or `synthetic:NAME[:dtype]`. A path that
+// is there wins. plan: notes what is read of partial files (weight_file.h), and outlives the
+// source.
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan = nullptr);
 
 }  // namespace weft::model_files

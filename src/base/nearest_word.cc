@@ -1,0 +1,68 @@
+#include "base/nearest_word.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace weft {
+namespace {
+
+constexpr size_t kMostLetters = 80;  // longer ones are no misspelt words
+
+char LowerLetter(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+bool Same(char a, char b) {
+    return LowerLetter(a) == LowerLetter(b);
+}
+
+// The optimal string alignment distance: rows are prefixes of `a`, columns those of `b`.
+size_t Distance(std::string_view a, std::string_view b) {
+    std::vector<size_t> two(b.size() + 1), one(b.size() + 1), row(b.size() + 1);
+    for (size_t j = 0; j <= b.size(); ++j) one[j] = j;
+    for (size_t i = 1; i <= a.size(); ++i) {
+        row[0] = i;
+        for (size_t j = 1; j <= b.size(); ++j) {
+            const size_t changed = one[j - 1] + (Same(a[i - 1], b[j - 1]) ? 0 : 1);
+            row[j] = std::min({one[j] + 1, row[j - 1] + 1, changed});
+            const bool swapped =
+                i > 1 && j > 1 && Same(a[i - 1], b[j - 2]) && Same(a[i - 2], b[j - 1]);
+            if (swapped) row[j] = std::min(row[j], two[j - 2] + 1);
+        }
+        two.swap(one);
+        one.swap(row);
+    }
+    return one[b.size()];
+}
+
+size_t CommonPrefix(std::string_view a, std::string_view b) {
+    size_t n = 0;
+    while (n < std::min(a.size(), b.size()) && Same(a[n], b[n])) ++n;
+    return n;
+}
+
+}  // namespace
+
+std::string NearestWord(std::string_view word, std::span<const std::string> words) {
+    if (word.size() < 2 || word.size() > kMostLetters) return {};
+    const size_t most = std::max<size_t>(1, word.size() / 3);
+    std::string nearest;
+    size_t least = most + 1, prefix = 0;
+    for (const std::string& other : words) {
+        if (other.size() < 2 || other.size() > kMostLetters) continue;
+        const size_t distance = Distance(word, other), common = CommonPrefix(word, other);
+        if (distance > least || (distance == least && common <= prefix)) continue;
+        if (distance > most) continue;
+        nearest = other;
+        least = distance;
+        prefix = common;
+    }
+    return nearest;
+}
+
+std::string DidYouMean(std::string_view word, std::span<const std::string> words) {
+    const std::string nearest = NearestWord(word, words);
+    return nearest.empty() ? std::string() : " Did you mean '" + nearest + "'?";
+}
+
+}  // namespace weft

@@ -1,0 +1,18 @@
+// The word that a misspelt one was probably meant to be.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+// Of `words` the one that the fewest insertions, deletions, changes and swaps of neighbouring
+// letters make of `word`; of several the one that begins most like it. Empty where none is near: a
+// third of the letters may be wrong, one of two or three. Letters compare regardless of ASCII case.
+std::string NearestWord(std::string_view word, std::span<const std::string> words);
+
+// " Did you mean 'run'?" or "".
+std::string DidYouMean(std::string_view word, std::span<const std::string> words);
+
+}  // namespace weft
