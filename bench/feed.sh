@@ -39,7 +39,7 @@ for round in $(seq "$rounds"); do
     for from in own fed; do
         feed=()
         [ "$from" = own ] || feed=(--weights-from 0)
-        two_ranks "$work/$from.$round" run "$model" -p hi -n 1 -t 1 --json "${feed[@]}"
+        two_ranks "$work/$from.$round" run "$model" --raw -p hi -n 1 -t 1 --json "${feed[@]}"
     done
 done
 

@@ -60,7 +60,7 @@ for round in $(seq "$rounds"); do
     for state_now in off on; do
         delay "$state_now"
         round_trip > "$work/ping.$state_now.$round"
-        two_ranks "$work/run.$state_now.$round" run "$model" -p "Once upon a time" -n "$tokens" \
+        two_ranks "$work/run.$state_now.$round" run "$model" --raw -p "Once upon a time" -n "$tokens" \
             --ignore-eos -t 1 --json
     done
 done

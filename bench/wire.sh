@@ -11,7 +11,7 @@ source "$(dirname "$0")/two_hosts.sh"
 
 for round in $(seq "$rounds"); do
     for name in $wires; do
-        two_ranks "$work/run.$name.$round" run "$model" -p "Once upon a time" -n "$tokens" \
+        two_ranks "$work/run.$name.$round" run "$model" --raw -p "Once upon a time" -n "$tokens" \
             --ignore-eos -t 1 --net-table off --wire "$name" --json
     done
 done

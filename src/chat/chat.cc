@@ -68,7 +68,7 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
         if (form == nullptr) {
             return MakeError(ErrorCode::kUnsupported,
                              "chat: the model has no chat template, and its vocabulary has no "
-                             "markers of ChatML or Llama 3. Without --chat the prompt is taken as "
+                             "markers of ChatML or Llama 3. With --raw the prompt is taken as "
                              "it is");
         }
         chat_template = form->text;
@@ -76,7 +76,7 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
     auto parsed = ChatTemplate::Parse(chat_template);
     if (!parsed.ok()) {
         return Error{parsed.error().code,
-                     parsed.error().message + ". Without --chat the prompt is taken as it is"};
+                     parsed.error().message + ". With --raw the prompt is taken as it is"};
     }
     return Chat(std::move(parsed).value(), tokenizer);
 }

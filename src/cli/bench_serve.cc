@@ -56,19 +56,19 @@ Json LoadJson(const ServeLoadFlags& flags, const load::LoadReport& r) {
 }
 
 void Print(const load::LoadReport& r) {
-    fmt::print("{:<40}{:>10}\n", "Successful requests", r.completed);
-    if (r.failed > 0) fmt::print("{:<40}{:>10}  {}\n", "Failed requests", r.failed, r.first_error);
-    fmt::print("{:<40}{:>10}\n", "Most requests at once", r.most_at_once);
-    fmt::print("{:<40}{:>10.2f}\n", "Duration (s)", r.duration_s);
-    fmt::print("{:<40}{:>10}\n", "Total input tokens", r.input_tokens);
-    fmt::print("{:<40}{:>10}\n", "Total generated tokens", r.output_tokens);
-    fmt::print("{:<40}{:>10.2f}\n", "Request throughput (req/s)", r.request_rate);
-    fmt::print("{:<40}{:>10.2f}\n", "Output token throughput (tok/s)", r.output_rate);
-    fmt::print("{:<40}{:>10.2f}\n", "Total token throughput (tok/s)", r.total_rate);
-    fmt::print("\n{:<28}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "median", "P95", "P99");
+    PrintOut("{:<40}{:>10}\n", "Successful requests", r.completed);
+    if (r.failed > 0) PrintOut("{:<40}{:>10}  {}\n", "Failed requests", r.failed, r.first_error);
+    PrintOut("{:<40}{:>10}\n", "Most requests at once", r.most_at_once);
+    PrintOut("{:<40}{:>10.2f}\n", "Duration (s)", r.duration_s);
+    PrintOut("{:<40}{:>10}\n", "Total input tokens", r.input_tokens);
+    PrintOut("{:<40}{:>10}\n", "Total generated tokens", r.output_tokens);
+    PrintOut("{:<40}{:>10.2f}\n", "Request throughput (req/s)", r.request_rate);
+    PrintOut("{:<40}{:>10.2f}\n", "Output token throughput (tok/s)", r.output_rate);
+    PrintOut("{:<40}{:>10.2f}\n", "Total token throughput (tok/s)", r.total_rate);
+    PrintOut("\n{:<28}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "median", "P95", "P99");
     const auto row = [](const char* name, const load::Quantiles& q) {
-        fmt::print("{:<28}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n", name, q.mean, q.median, q.p95,
-                   q.p99);
+        PrintOut("{:<28}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n", name, q.mean, q.median, q.p95,
+                 q.p99);
     };
     row("TTFT (first token)", r.ttft_ms);
     row("TPOT (a token after it)", r.tpot_ms);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 
 #include "cli/output.h"
@@ -150,18 +149,18 @@ Result<BenchForm> ParseBenchForm(const std::string& name) {
 }
 
 void BenchTable::Begin() {
-    if (form_ == BenchForm::kJson) fmt::print("[\n");
+    if (form_ == BenchForm::kJson) PrintOut("[\n");
     if (form_ != BenchForm::kMarkdown) return;
-    fmt::print(
+    PrintOut(
         "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
         "{:>20} |{}\n",
         "model", "size", "params", "backend", "threads", "tp", "pp", "transport", "test", "t/s",
         power_ ? fmt::format(kPowerCells, "watts", "J/token") : "");
-    fmt::print(
+    PrintOut(
         "| {:-<30} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->1}: | {:->1}: | {:-<9} | "
         "{:->14}: | {:->19}: |{}\n",
         "", "", "", "", "", "", "", "", "", "", power_ ? " -------: | --------: |" : "");
-    std::fflush(stdout);
+    FlushOut();
 }
 
 void BenchTable::Row(const BenchRow& row) {
@@ -172,14 +171,14 @@ void BenchTable::Row(const BenchRow& row) {
         case BenchForm::kCsv: CsvRow(row); break;
     }
     ++rows_;
-    std::fflush(stdout);
+    FlushOut();
 }
 
 void BenchTable::End() {
-    if (form_ == BenchForm::kJson) fmt::print("\n]\n");
+    if (form_ == BenchForm::kJson) PrintOut("\n]\n");
     if (form_ == BenchForm::kMarkdown) {
-        fmt::print("\nweft {}, {} kernels on {}\n", WEFT_VERSION, model_.kernels, model_.hardware);
-        for (const std::string& line : power_lines_) fmt::print("{}\n", line);
+        PrintOut("\nweft {}, {} kernels on {}\n", WEFT_VERSION, model_.kernels, model_.hardware);
+        for (const std::string& line : power_lines_) PrintOut("{}\n", line);
     }
 }
 
@@ -188,7 +187,7 @@ void BenchTable::MarkdownRow(const BenchRow& row) {
     const double parameters = static_cast<double>(model_.parameters);
     const std::string count = parameters >= 1e9 ? fmt::format("{:.2f} B", parameters * 1e-9)
                                                 : fmt::format("{:.2f} M", parameters * 1e-6);
-    fmt::print(
+    PrintOut(
         "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
         "{:>20} |{}\n",
         model_.type, BytesText(model_.size_bytes), count, model_.backend, row.threads, row.tp,
@@ -225,7 +224,7 @@ void BenchTable::JsonRow(const BenchRow& row, int indent) {
     const std::string text =
         TableJson(model_, row).dump(indent, ' ', false, Json::error_handler_t::replace);
     const bool list = form_ == BenchForm::kJson;
-    fmt::print("{}{}{}", list && rows_ > 0 ? ",\n" : "", text, list ? "" : "\n");
+    PrintOut("{}{}{}", list && rows_ > 0 ? ",\n" : "", text, list ? "" : "\n");
 }
 
 void BenchTable::CsvRow(const BenchRow& row) {
@@ -236,8 +235,8 @@ void BenchTable::CsvRow(const BenchRow& row) {
         names.push_back(name);
         values.push_back(CsvField(value));
     }
-    if (rows_ == 0) fmt::print("{}\n", fmt::join(names, ","));
-    fmt::print("{}\n", fmt::join(values, ","));
+    if (rows_ == 0) PrintOut("{}\n", fmt::join(names, ","));
+    PrintOut("{}\n", fmt::join(values, ","));
 }
 
 }  // namespace weft::cli

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "backend/vulkan/vulkan_device.h"
+#include "cli/output.h"
 #include "shaders/shaders.h"
 
 namespace weft::cli {
@@ -93,34 +94,34 @@ Json ShadersJson() {
 }
 
 void PrintGpuLines(const GpuList& list) {
-    if (list.gpus.empty()) fmt::print("gpus           none: {}\n", list.none);
+    if (list.gpus.empty()) PrintOut("gpus           none: {}\n", list.none);
     for (const gpu::Description& one : list.gpus) {
-        fmt::print("{:<15}{} ({}, {}, {}){}{}\n", fmt::format("gpu {}", one.index), one.name,
-                   one.driver, gpu::KindName(one.kind), BytesText(LocalBytes(one)),
-                   one.unusable.empty() ? "" : ": can't be used: ", one.unusable);
+        PrintOut("{:<15}{} ({}, {}, {}){}{}\n", fmt::format("gpu {}", one.index), one.name,
+                 one.driver, gpu::KindName(one.kind), BytesText(LocalBytes(one)),
+                 one.unusable.empty() ? "" : ": can't be used: ", one.unusable);
     }
-    fmt::print("shaders        {}\n", ShadersText());
+    PrintOut("shaders        {}\n", ShadersText());
 }
 
 void PrintGpus(const GpuList& list) {
-    if (list.gpus.empty()) fmt::print("no gpu: {}\n", list.none);
+    if (list.gpus.empty()) PrintOut("no gpu: {}\n", list.none);
     for (const gpu::Description& one : list.gpus) {
-        fmt::print("gpu {}: {}\n", one.index, one.name);
-        fmt::print("  driver      {} (version {:#x})\n", one.driver, one.driver_version);
-        fmt::print("  vulkan      {}, {:04x}:{:04x}, {}\n", one.api, one.vendor_id, one.device_id,
-                   gpu::KindName(one.kind));
+        PrintOut("gpu {}: {}\n", one.index, one.name);
+        PrintOut("  driver      {} (version {:#x})\n", one.driver, one.driver_version);
+        PrintOut("  vulkan      {}, {:04x}:{:04x}, {}\n", one.api, one.vendor_id, one.device_id,
+                 gpu::KindName(one.kind));
         for (const gpu::Heap& heap : one.heaps) {
-            fmt::print("  heap        {} free of {}{}\n", BytesText(heap.free_bytes),
-                       BytesText(heap.total_bytes),
-                       heap.device_local ? ", the device's own" : ", the host's");
+            PrintOut("  heap        {} free of {}{}\n", BytesText(heap.free_bytes),
+                     BytesText(heap.total_bytes),
+                     heap.device_local ? ", the device's own" : ", the host's");
         }
-        fmt::print("  features    {}\n", fmt::join(GpuFeatures(one), " "));
-        fmt::print("  products    {}\n", ProductsText(one));
-        fmt::print("  subgroups   {} invocations ({} to {})\n", one.subgroup, one.least_subgroup,
-                   one.most_subgroup);
-        fmt::print("  workgroups  {} invocations, {} of shared memory\n", one.most_invocations,
-                   BytesText(one.shared_bytes));
-        if (!one.unusable.empty()) fmt::print("  can't be used: {}\n", one.unusable);
+        PrintOut("  features    {}\n", fmt::join(GpuFeatures(one), " "));
+        PrintOut("  products    {}\n", ProductsText(one));
+        PrintOut("  subgroups   {} invocations ({} to {})\n", one.subgroup, one.least_subgroup,
+                 one.most_subgroup);
+        PrintOut("  workgroups  {} invocations, {} of shared memory\n", one.most_invocations,
+                 BytesText(one.shared_bytes));
+        if (!one.unusable.empty()) PrintOut("  can't be used: {}\n", one.unusable);
     }
 }
 

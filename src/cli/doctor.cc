@@ -76,17 +76,18 @@ Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findi
 }
 
 // What a snapshot holds, and which names in it stand for others.
-void PrintContents(std::FILE* to, const std::vector<doctor::SavedSource>& sources,
-                   const doctor::Names& names) {
-    fmt::print(to, "In it, of every source only these fields:\n");
+std::string ContentsText(const std::vector<doctor::SavedSource>& sources,
+                         const doctor::Names& names) {
+    std::string text = "In it, of every source only these fields:\n";
     for (const doctor::SavedSource& source : sources) {
-        fmt::print(to, "  {:<58} {:>4}  {}\n", source.path, source.files, source.kept);
+        text += fmt::format("  {:<58} {:>4}  {}\n", source.path, source.files, source.kept);
     }
-    if (names.given().empty()) return;
-    fmt::print(to, "Names in it that stand for yours (this list is not in it):\n");
+    if (names.given().empty()) return text;
+    text += "Names in it that stand for yours (this list is not in it):\n";
     for (const auto& [name, stands] : names.given()) {
-        fmt::print(to, "  {:<20} {}\n", stands, doctor::Printable(name));
+        text += fmt::format("  {:<20} {}\n", stands, doctor::Printable(name));
     }
+    return text;
 }
 
 Status Save(const DoctorFlags& flags) {
@@ -105,22 +106,20 @@ Status Save(const DoctorFlags& flags) {
     const doctor::SnapshotFiles files = doctor::SavedFiles(recorded.TakeRaw(), names, &sources);
     WEFT_ASSIGN(const std::string tar, doctor::WriteTar(files));
     if (flags.save == "-") {
-        if (std::fwrite(tar.data(), 1, tar.size(), stdout) != tar.size() || std::fflush(stdout)) {
-            return MakeError(ErrorCode::kIo, "cannot write the snapshot to standard output");
-        }
-        if (!flags.real_names) PrintContents(stderr, sources, names);
+        Stream(tar);
+        if (!flags.real_names) WriteErr(ContentsText(sources, names));
         return {};
     }
     WEFT_TRY(WriteFile(flags.save, std::as_bytes(std::span(tar))));
-    fmt::print("{}: {} files, {}. 'weft doctor --from {}' looks at it.\n", flags.save, files.size(),
-               BytesText(tar.size()), flags.save);
-    PrintContents(stdout, sources, names);
+    PrintOut("{}: {} files, {}. 'weft doctor --from {}' looks at it.\n", flags.save, files.size(),
+             BytesText(tar.size()), flags.save);
+    WriteOut(ContentsText(sources, names));
     return {};
 }
 
 void PrintList(const DoctorFlags& flags) {
     if (flags.markdown) {
-        fmt::print("{}", doctor::ChecksPage());
+        PrintOut("{}", doctor::ChecksPage());
     } else if (flags.json) {
         Json list = Json::array();
         for (const doctor::Check& check : doctor::AllChecks()) {
@@ -133,8 +132,8 @@ void PrintList(const DoctorFlags& flags) {
         PrintJson({{"checks", list}});
     } else {
         for (const doctor::Check& check : doctor::AllChecks()) {
-            fmt::print("{}\n    {}\n    reads  {}\n    why    {}\n", check.name, check.what,
-                       check.reads, check.why);
+            PrintOut("{}\n    {}\n    reads  {}\n    why    {}\n", check.name, check.what,
+                     check.reads, check.why);
         }
     }
 }
@@ -154,13 +153,13 @@ void PrintFindings(const DoctorFlags& flags, const Views& views,
     if (!flags.json) {
         winsize size{};
         const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-        doctor::ReportStyle style{.verbose = flags.verbose, .colour = terminal};
+        doctor::ReportStyle style{.verbose = flags.verbose, .colour = TakesColour(STDOUT_FILENO)};
         style.checks = ChecksOfAHost(flags);
         for (const auto& view : views) style.hosts.push_back(view->host());
         if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 60) {
             style.columns = std::min<size_t>(size.ws_col, 120);
         }
-        fmt::print("{}", doctor::Report(findings, style));
+        PrintOut("{}", doctor::Report(findings, style));
         return;
     }
     // What hosts call themselves and their parts is no less hostile to a program's terminal.

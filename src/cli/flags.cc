@@ -51,11 +51,12 @@ void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
     const Option option = app.AddOption(
         "MODEL", model,
         fmt::format(
-            "A GGUF file, a Hugging Face folder, hf:OWNER/NAME[:TYPE] (fetched "
-            "by 'weft pull') or synthetic:NAME[:dtype] (random weights of a known shape: {})",
+            "A GGUF file, a Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (fetched by 'weft pull'), "
+            "a short name for one (qwen3:8b) or synthetic:NAME[:dtype] (random weights of a known "
+            "shape: {})",
             model_files::Synthetic::Names()));
     if (needed) option.Required();
-    app.AddFlag("--pull", pull, "With hf:...: fetch the model first if it isn't there");
+    app.AddFlag("--pull", pull, "Fetch a model of the Hub first if it isn't there");
     const auto layers = std::make_shared<int>(0);
     app.AddOption("--layers", *layers, "Only the first N layers of a synthetic model")
         .Positive()
@@ -294,10 +295,11 @@ Status Resolve(CommonFlags& flags) {
 int Fail(const Error& error, bool json) {
     if (json) {
         PrintJson({{"error", error.message}, {"exit_status", ExitStatus(error.code)}});
-        std::fflush(stdout);
     }
+    // (A command that stops since nobody reads what it says: FinishOutput has the reason.)
+    if (error.code == ErrorCode::kCancelled && OutputFailed()) return ExitStatus(error.code);
     const char* kind = error.code == ErrorCode::kCancelled ? "" : "error: ";
-    fmt::print(stderr, "weft: {}{}\n", kind, error.message);
+    PrintErr("weft: {}{}\n", kind, error.message);
     return ExitStatus(error.code);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/pull_model.h"
 #include "cluster/cluster.h"
 #include "engine/drafting.h"
@@ -66,16 +67,18 @@ bool IsFollower();
 // that sees one rank fail kills the others, and rank 0 may not have said it yet.
 int LeaveToRankZero(ErrorCode code);
 
-// --pull, where the command has it and it was given.
+// Of a command with a MODEL: finds out what the word means, and obeys --pull.
 template <typename Flags>
-Status PullFirst(const Flags& flags) {
-    if constexpr (requires { flags.common.job.model; }) {
-        if (flags.common.pull) return PullModel(flags.common.job.model);
+Status FindModelFirst(Flags& flags) {
+    if constexpr (requires { flags.job.trainer.model; }) {
+        return FindModel(flags.job.trainer.model, flags.common.pull);
+    } else if constexpr (requires { flags.common.job.model; }) {
+        return FindModel(flags.common.job.model, flags.common.pull);
     } else if constexpr (requires {
                              flags.model;
                              flags.pull;
                          }) {
-        if (flags.pull) return PullModel(flags.model);
+        return FindModel(flags.model, flags.pull);
     }
     return {};
 }
@@ -87,9 +90,9 @@ void SetCallback(const Command& command, std::shared_ptr<Flags> flags, const boo
                  int& status, Function run) {
     command.Callback([flags, &json, &status, run] {
         const auto run_here = [&] {
-            Status done = PullFirst(*flags);
+            Status done = FindModelFirst(*flags);
             if (done.ok()) done = run(*flags);
-            return done.ok() ? 0 : Fail(done.error(), json);
+            return FinishOutput(done.ok() ? 0 : Fail(done.error(), json));
         };
         if constexpr (requires { flags->common.cluster; }) {
             std::vector<std::string> transports = {flags->common.cluster.transport};

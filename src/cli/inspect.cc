@@ -83,15 +83,15 @@ Json PlanJson(const Planned& planned) {
 }
 
 void PrintPlanned(const Planned& planned) {
-    for (const std::string& note : planned.notes) fmt::print("# {}\n", note);
-    fmt::print("{}\n", planned.text);
-    fmt::print("{:<10} {:>7} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "step", "tokens", "context",
-               "GFLOP", "MB read", "MB written", "MB on wire");
+    for (const std::string& note : planned.notes) PrintOut("# {}\n", note);
+    PrintOut("{}\n", planned.text);
+    PrintOut("{:<10} {:>7} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "step", "tokens", "context",
+             "GFLOP", "MB read", "MB written", "MB on wire");
     for (const CostRow& row : planned.costs) {
         const auto mega = [](auto n) { return static_cast<double>(n) * 1e-6; };
-        fmt::print("{:<10} {:>7} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.3f}\n", row.name,
-                   row.tokens, row.context, mega(row.cost.flops) * 1e-3, mega(row.cost.read_bytes),
-                   mega(row.cost.written_bytes), mega(row.cost.wire_bytes));
+        PrintOut("{:<10} {:>7} {:>8} {:>12.3f} {:>12.3f} {:>12.3f} {:>12.3f}\n", row.name,
+                 row.tokens, row.context, mega(row.cost.flops) * 1e-3, mega(row.cost.read_bytes),
+                 mega(row.cost.written_bytes), mega(row.cost.wire_bytes));
     }
 }
 
@@ -131,23 +131,23 @@ Json PlanJson(const model_files::ModelSource& source) {
 }
 
 void PrintModel(const model_files::ModelSource& source) {
-    fmt::print("{}: {:.2f} M parameters, {}", source.name(),
-               static_cast<double>(Parameters(source)) * 1e-6, BytesText(source.TotalBytes()));
+    PrintOut("{}: {:.2f} M parameters, {}", source.name(),
+             static_cast<double>(Parameters(source)) * 1e-6, BytesText(source.TotalBytes()));
     for (const auto& [name, bytes] : BytesByType(source)) {
-        fmt::print(", {} {}", name, BytesText(bytes));
+        PrintOut(", {} {}", name, BytesText(bytes));
     }
-    fmt::print("\n\nmetadata ({}):\n", source.meta().entries().size());
+    PrintOut("\n\nmetadata ({}):\n", source.meta().entries().size());
     for (const model_files::MetaEntry& entry : source.meta().entries()) {
-        fmt::print("  {:<42} {:<14} {}\n", entry.key, entry.TypeName(),
-                   model_files::Metadata::Text(entry));
+        PrintOut("  {:<42} {:<14} {}\n", entry.key, entry.TypeName(),
+                 model_files::Metadata::Text(entry));
     }
-    fmt::print("\ntensors ({}):\n", source.tensors().size());
+    PrintOut("\ntensors ({}):\n", source.tensors().size());
     for (const model_files::TensorInfo& tensor : source.tensors()) {
         std::string shape;
         for (int64_t dim : ShapeOf(tensor))
             fmt::format_to(std::back_inserter(shape), " {:>7}", dim);
-        fmt::print("  {:<36} {:<5} {:<18} {:>12}\n", tensor.name, Info(tensor.dtype).name, shape,
-                   tensor.bytes);
+        PrintOut("  {:<36} {:<5} {:<18} {:>12}\n", tensor.name, Info(tensor.dtype).name, shape,
+                 tensor.bytes);
     }
 }
 

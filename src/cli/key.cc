@@ -37,8 +37,8 @@ Status New(KeyFlags& flags) {
         PrintJson({{"name", flags.name}, {"key", key}, {"line", line}});
         return {};
     }
-    fmt::print(stderr, "The key of {}, which is shown only now:\n{}\n", flags.name, key);
-    fmt::print("{}\n", line);
+    PrintErr("The key of {}, which is shown only now:\n{}\n", flags.name, key);
+    PrintOut("{}\n", line);
     return {};
 }
 
@@ -65,14 +65,14 @@ Status Check(KeyFlags& flags) {
         PrintJson(json);
         return {};
     }
-    fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6} {}\n", "name", width, "requests/min",
-               "tokens/min", "concurrent", "priority", "weight", "group");
+    PrintOut("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6} {}\n", "name", width, "requests/min",
+             "tokens/min", "concurrent", "priority", "weight", "group");
     for (const serve::ApiKey& key : ring->keys()) {
         const serve::KeyLimits& limits = key.limits;
-        fmt::print("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6} {}\n", key.name, width,
-                   LimitText(limits.requests_per_minute), LimitText(limits.tokens_per_minute),
-                   LimitText(limits.concurrent), limits.priority, limits.weight,
-                   limits.group.empty() ? "-" : limits.group);
+        PrintOut("{:<{}} {:>12} {:>12} {:>10} {:>8} {:>6} {}\n", key.name, width,
+                 LimitText(limits.requests_per_minute), LimitText(limits.tokens_per_minute),
+                 LimitText(limits.concurrent), limits.priority, limits.weight,
+                 limits.group.empty() ? "-" : limits.group);
     }
     return {};
 }

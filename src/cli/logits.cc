@@ -82,14 +82,14 @@ Status PrintLogits(const LogitsFlags& flags, std::span<const float> logits,
         return {};
     }
     if (!flags.npy.empty()) {
-        fmt::print("{}: float32 [{}, {}]\n", flags.npy, rows, vocab);
+        PrintOut("{}: float32 [{}, {}]\n", flags.npy, rows, vocab);
         return {};
     }
-    fmt::print("{:>8} {:>12}  piece\n", "id", "logit");
+    PrintOut("{:>8} {:>12}  piece\n", "id", "logit");
     for (size_t id : BestIds(last)) {
         const Json piece = tokenizer.Piece(static_cast<int32_t>(id));
-        fmt::print("{:>8} {:>12.5f}  {}\n", id, last[id],
-                   piece.dump(-1, ' ', false, Json::error_handler_t::replace));
+        PrintOut("{:>8} {:>12.5f}  {}\n", id, last[id],
+                 piece.dump(-1, ' ', false, Json::error_handler_t::replace));
     }
     return {};
 }

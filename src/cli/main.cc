@@ -9,20 +9,21 @@
 #include "cli/config.h"
 #include "cli/flags.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "hw/environment.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr const char* kWeftFooter =
-    "A model is a GGUF file, a Hugging Face folder, hf:OWNER/NAME[:TYPE] (what 'weft pull' "
+    "A model is a GGUF file, a Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (what 'weft pull' "
     "fetched),\n"
-    "or synthetic:NAME[:dtype] (random weights of a known shape).\n"
+    "a short name for one (qwen3:8b) or synthetic:NAME[:dtype] (random weights of a known shape).\n"
     "Exit status: 0 done, 1 failed, 2 bad usage, 3 a rank was lost, 75 training stopped as\n"
-    "asked (--resume auto goes on), 130 stopped by the user.\n\n"
+    "asked (--resume auto goes on), 130 stopped by the user, 141 nobody reads the output.\n\n"
     "Examples:\n"
-    "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
-    "  weft run model.gguf -p \"Once upon a time\" --local 2\n"
+    "  weft run model.gguf -p \"Name three colours.\" -n 32\n"
+    "  weft run model.gguf --raw -p \"Once upon a time\" --local 2\n"
     "  weft serve model.gguf --local 2\n"
     "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1\n"
     "  weft quantize model-f16.gguf model-q4.gguf Q4_K_M\n"
@@ -80,7 +81,7 @@ void UnifyNames(const std::set<std::string>& names, std::vector<std::string>& wo
     }
 }
 
-int Main(std::vector<std::string> words) {
+int RunCommand(std::vector<std::string> words) {
     Parser parser("Weft runs a large language model across several ordinary machines.", "weft");
     const Command app = parser.root();
     int status = 0;
@@ -102,6 +103,9 @@ int Main(std::vector<std::string> words) {
     AddNet(app, status);
     AddTrace(app);
     AddPull(app, status);
+    AddListCommand(app, status);
+    AddShow(app, status);
+    AddRm(app, status);
     AddWorker(app, status);
     AddDoctor(app, status);
     AddKey(app, status);
@@ -144,5 +148,6 @@ int Main(std::vector<std::string> words) {
 }  // namespace weft::cli
 
 int main(int argc, char** argv) {
-    return weft::cli::Main({argv + 1, argv + argc});
+    weft::cli::OpenStandardStreams();
+    return weft::cli::FinishOutput(weft::cli::RunCommand({argv + 1, argv + argc}));
 }

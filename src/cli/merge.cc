@@ -44,8 +44,8 @@ Status Merge(MergeFlags& flags) {
     if (flags.json) {
         PrintJson({{"out", flags.out}, {"merged", merged->merged()}});
     } else {
-        fmt::print("{}: {} of {} tensors with an adapter\n", flags.out, merged->merged(),
-                   merged->tensors().size());
+        PrintOut("{}: {} of {} tensors with an adapter\n", flags.out, merged->merged(),
+                 merged->tensors().size());
     }
     return {};
 }

@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/output.h"
 #include "model/model.h"
 
 namespace weft::cli {
@@ -27,7 +28,7 @@ void PrintModels(bool as_json) {
         table += fmt::format("| `{}` | {} | {} | {} |\n", family.architecture, family.models,
                              family.features, family.tested);
     }
-    fmt::print("{}", as_json ? list.dump() + "\n" : table);
+    PrintOut("{}", as_json ? list.dump() + "\n" : table);
 }
 
 }  // namespace

@@ -84,11 +84,11 @@ void PrintRows(const NetReport& report, int from, int to) {
         if (from >= 0 && (row.from != from || row.to != to)) continue;
         // Both directions of one pair are two tables.
         if (shown != row.from) {
-            if (row.from >= 0) fmt::print("# rank {} to rank {}\n", row.from, row.to);
-            fmt::print("{}", NetHeading(report.op));
+            if (row.from >= 0) PrintOut("# rank {} to rank {}\n", row.from, row.to);
+            PrintOut("{}", NetHeading(report.op));
             shown = row.from;
         }
-        fmt::print("{}", NetRowText(report.op, report.ranks(), row));
+        PrintOut("{}", NetRowText(report.op, report.ranks(), row));
     }
 }
 
@@ -100,10 +100,10 @@ void PrintPairs(const NetReport& report) {
         large = std::max(large, row.size);
     }
     const int64_t telling = report.op == NetOp::kLatency ? small : large;
-    fmt::print("{}", NetMatrix(report, telling));
+    PrintOut("{}", NetMatrix(report, telling));
     const NetRow worst = SlowestPair(report, telling);
-    fmt::print("\nThe slowest of them ({}):\n",
-               report.links[static_cast<size_t>(worst.from)][static_cast<size_t>(worst.to)]);
+    PrintOut("\nThe slowest of them ({}):\n",
+             report.links[static_cast<size_t>(worst.from)][static_cast<size_t>(worst.to)]);
     PrintRows(report, worst.from, worst.to);
 }
 
@@ -120,17 +120,17 @@ double SyncUs(const NetReport& report) {
 }
 
 void PrintReport(const NetReport& report) {
-    fmt::print("{}", NetTitle(report));
+    PrintOut("{}", NetTitle(report));
     const double sync_us = SyncUs(report);
     if (report.op == NetOp::kTable) {
-        fmt::print("{}\n{}", NetTableText(report), NetHints(report, sync_us));
+        PrintOut("{}\n{}", NetTableText(report), NetHints(report, sync_us));
     } else if (!fabric::IsOfPairs(report.op) || report.ranks() == 2) {
         PrintRows(report, -1, -1);
     } else {
         PrintPairs(report);
     }
-    if (sync_us > 0) fmt::print("{}", TokenWords(sync_us, report.ranks(), report.transport));
-    fmt::print("\n");
+    if (sync_us > 0) PrintOut("{}", TokenWords(sync_us, report.ranks(), report.transport));
+    PrintOut("\n");
 }
 
 // ---- The command --------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ Status RunNetCommand(NetFlags& flags) {
     for (const std::string& name : flags.transports) {
         WEFT_ASSIGN(NetReport report, RunTransport(flags, job, name));
         if (!flags.common.json) PrintReport(report);
-        std::fflush(stdout);
+        FlushOut();
         for (const NetRow& row : report.rows) errors += row.errors;
         reports.push_back(std::move(report));
     }

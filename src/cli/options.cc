@@ -6,6 +6,9 @@
 #include <sstream>
 #include <utility>
 
+#include "base/nearest_word.h"
+#include "cli/output.h"
+
 namespace weft::cli {
 namespace {
 
@@ -21,6 +24,52 @@ void CollectNames(const CLI::App& app, std::set<std::string>& names) {
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
         CollectNames(*command, names);
     }
+}
+
+// The command that a line got to before it went wrong.
+const CLI::App& LastParsed(const CLI::App& root) {
+    const CLI::App* app = &root;
+    while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+    return *app;
+}
+
+std::vector<std::string> NamesOfCommands(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(command->get_name());
+    }
+    return names;
+}
+
+std::vector<std::string> NamesOfFlags(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app.get_options()) {
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    return names;
+}
+
+// The name as a user types it: "weft train run".
+std::string FullName(const CLI::App& app) {
+    const CLI::App* above = app.get_parent();
+    return above == nullptr ? app.get_name() : FullName(*above) + " " + app.get_name();
+}
+
+// What to say of the first word that no command takes.
+Error UnknownWord(const CLI::App& app, const std::string& word) {
+    const std::vector<std::string> commands = NamesOfCommands(app);
+    if (word.starts_with('-')) {
+        const std::string flag = word.substr(0, word.find('='));
+        return MakeError(ErrorCode::kUsage, "'{}' has no flag {}.{} '--help' lists the flags.",
+                         FullName(app), flag, DidYouMean(flag, NamesOfFlags(app)));
+    }
+    if (commands.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "'{}' takes no further word: '{}'. '--help' lists the flags.",
+                         FullName(app), word);
+    }
+    return MakeError(ErrorCode::kUsage, "'{}' has no command '{}'.{} '--help' lists the commands.",
+                     FullName(app), word, DidYouMean(word, commands));
 }
 
 // The usage line without the last word of a command's name.
@@ -61,7 +110,12 @@ Option Option::Positive() const {
 }
 
 Option Option::OneOf(const std::vector<std::string>& words) const {
-    return Option(option_->check(CLI::IsMember(words)));
+    const auto wrong = [words](const std::string& value) -> std::string {
+        if (std::ranges::find(words, value) != words.end()) return {};
+        return "'" + value + "': expected " + CLI::detail::join(words, ", ") + "." +
+               DidYouMean(value, words);
+    };
+    return Option(option_->check(CLI::Validator(wrong, "{" + CLI::detail::join(words, ",") + "}")));
 }
 
 Option Option::ExistingFile() const {
@@ -222,11 +276,19 @@ Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words) {
         app_->parse(words);
     } catch (const CLI::ParseError& error) {
         if (error.get_exit_code() == 0) {
-            app_->exit(error);
+            std::ostringstream help;
+            app_->exit(error, help, help);
+            WriteOut(help.str());
             return Outcome::kHelpShown;
         }
+        // What is missing may be there, misspelt.
+        const bool missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr ||
+                             dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+        const std::vector<std::string> rest = app_->remaining(true);
+        if (missing && !rest.empty()) return UnknownWord(LastParsed(*app_), rest.front());
         std::string text = error.what();
         std::ranges::replace(text, '\n', ' ');
+        while (text.ends_with('.')) text.pop_back();
         return MakeError(ErrorCode::kUsage, "{}. '--help' lists the flags.", text);
     }
     return app_->get_subcommands().empty() ? Outcome::kNoCommand : Outcome::kDone;

@@ -1,13 +1,17 @@
 #include "cli/output.h"
 
-#include <fmt/format.h>
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 
 #include "base/bytes.h"
+#include "base/result.h"
 
 namespace weft::cli {
 namespace {
@@ -15,6 +19,8 @@ namespace {
 // A signal handler reaches nothing else.
 std::atomic<bool> g_stop{false};
 std::atomic<bool> g_hangup{false};
+std::atomic<int> g_output_errno{0};  // of the first failure of standard output
+std::atomic<bool> g_output_told{false};
 int g_grace_ms = 0;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -30,19 +36,85 @@ void OnTerminate(int) {
     ::timer_settime(g_grace, 0, &once, nullptr);
 }
 
+constexpr int kBrokenPipeStatus = 128 + SIGPIPE;
+
+bool NoteFailure() {
+    int none = 0;
+    g_output_errno.compare_exchange_strong(none, errno == 0 ? EIO : errno);
+    return false;
+}
+
+bool Put(std::string_view text) {
+    errno = 0;
+    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() || NoteFailure();
+}
+
+bool Flush() {
+    errno = 0;
+    return std::fflush(stdout) == 0 || NoteFailure();
+}
+
 }  // namespace
 
+void WriteOut(std::string_view text) {
+    if (!Put(text)) g_stop.store(true);
+}
+
+void Stream(std::string_view text) {
+    if (!Put(text) || !Flush()) g_stop.store(true);
+}
+
+void WriteErr(std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
+}
+
 void PrintJson(const Json& json) {
-    // (A reader that is gone, or a full disk, is no reason to end what is told of.)
-    const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-    std::fwrite(line.data(), 1, line.size(), stdout);
+    Put(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+    Flush();
+}
+
+bool OutputFailed() {
+    return g_output_errno != 0;
+}
+
+int FinishOutput(int status) {
+    Flush();
+    // (What wrote without these functions left its mark.)
+    if (std::ferror(stdout) != 0) NoteFailure();
+    const int number = g_output_errno;
+    const bool other = status != 0 && status != ExitStatus(ErrorCode::kCancelled);
+    if (number == 0 || other || g_output_told.exchange(true)) return status;
+    if (number == EPIPE) return kBrokenPipeStatus;
+    PrintErr("weft: error: standard output: {}. What was to be printed is not all there.\n",
+             std::strerror(number));
+    return ExitStatus(ErrorCode::kIo);
+}
+
+void OpenStandardStreams() {
+    for (int fd = 0; fd <= 2; ++fd) {
+        if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
+        // The lowest number that is free is this one; reading 0 and writing the others still fails.
+        if (::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) return;
+    }
+}
+
+bool TakesEscapes(int fd) {
+    const char* term = std::getenv("TERM");
+    const std::string_view kind = term == nullptr ? "" : term;
+    return ::isatty(fd) == 1 && !kind.empty() && kind != "dumb";
+}
+
+bool TakesColour(int fd) {
+    const char* no = std::getenv("NO_COLOR");
+    return TakesEscapes(fd) && (no == nullptr || *no == '\0');
 }
 
 std::string BytesText(uint64_t bytes) {
     return weft::BytesText(bytes);
 }
 
-ProgressLine::ProgressLine() : terminal_(::isatty(STDERR_FILENO) == 1) {}
+ProgressLine::ProgressLine() : terminal_(TakesEscapes(STDERR_FILENO)) {}
 
 ProgressLine::~ProgressLine() {
     Clear();
@@ -50,15 +122,13 @@ ProgressLine::~ProgressLine() {
 
 void ProgressLine::Show(std::string_view text) {
     if (!terminal_) return;
-    fmt::print(stderr, "\r\033[K{}", text);
-    std::fflush(stderr);
+    PrintErr("\r\033[K{}", text);
     shown_ = true;
 }
 
 void ProgressLine::Clear() {
     if (!shown_) return;
-    fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
+    WriteErr("\r\033[K");
     shown_ = false;
 }
 
@@ -92,11 +162,6 @@ std::atomic<bool>* CatchHangups() {
     action.sa_flags = SA_RESTART;
     ::sigaction(SIGHUP, &action, nullptr);
     return &g_hangup;
-}
-
-void Stream(std::string_view text) {
-    const bool all = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-    if (!all || std::fflush(stdout) != 0) g_stop.store(true);
 }
 
 }  // namespace weft::cli

@@ -1,18 +1,56 @@
 // What commands print, and when: JSON, tables, a progress line, Ctrl-C.
+//
+// Standard output may be a full disk, or a pipe that nobody reads any more. The first failure is
+// kept; FinishOutput makes it the command's exit status. Standard error may fail unnoticed.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <atomic>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace weft::cli {
 
 // Fields in the order in which they are added.
 using Json = nlohmann::ordered_json;
 
-// As one line on standard output. Bytes that are not UTF-8 come out as U+FFFD.
+// Writes to standard output, which is buffered. After a failure asks to stop like Ctrl-C.
+void WriteOut(std::string_view text);
+// Writes to standard output at once. After a failure asks to stop like Ctrl-C.
+void Stream(std::string_view text);
+inline void FlushOut() {
+    Stream({});
+}
+void WriteErr(std::string_view text);
+
+template <typename... Args>
+void PrintOut(fmt::format_string<Args...> format, Args&&... args) {
+    WriteOut(fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void PrintErr(fmt::format_string<Args...> format, Args&&... args) {
+    WriteErr(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// As one line on standard output, at once. Bytes that are not UTF-8 come out as U+FFFD. A failure
+// asks nobody to stop: what is told of goes on.
 void PrintJson(const Json& json);
+
+// Whether standard output failed. Then a command that was asked to stop has said all there is.
+bool OutputFailed();
+// Writes what is buffered. Returns `status`; but where standard output failed and nothing else is
+// wrong, says why and returns 1, or quietly 141, as shells have it, where nobody reads a pipe.
+int FinishOutput(int status);
+// Descriptors 0, 1 and 2 that the caller closed lead nowhere, not to the next file that is opened.
+void OpenStandardStreams();
+
+// Whether a terminal is there that moves its cursor as it is told (TERM is not "dumb").
+bool TakesEscapes(int fd);
+// That, and the user wants colours (no-color.org).
+bool TakesColour(int fd);
 
 // "96.6 MiB", "1.24 GiB".
 std::string BytesText(uint64_t bytes);
@@ -39,8 +77,5 @@ const std::atomic<bool>* CatchInterrupts(int grace_ms = 0);
 
 // From here on SIGHUP sets the flag that is returned, each time; who looks clears it.
 std::atomic<bool>* CatchHangups();
-
-// Writes to standard output at once. Where nobody reads it any more, asks to stop like Ctrl-C.
-void Stream(std::string_view text);
 
 }  // namespace weft::cli

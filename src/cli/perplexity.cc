@@ -55,8 +55,8 @@ Status RunPerplexityCommand(PerplexityFlags& flags) {
         AddWire(reports, json);
         PrintJson(json);
     } else {
-        fmt::print("perplexity {:.4f} +- {:.4f} ({} tokens scored in {} chunks of {}, {:.1f} s)\n",
-                   result.value, result.error, result.tokens, result.chunks, job.ctx, seconds);
+        PrintOut("perplexity {:.4f} +- {:.4f} ({} tokens scored in {} chunks of {}, {:.1f} s)\n",
+                 result.value, result.error, result.tokens, result.chunks, job.ctx, seconds);
     }
     if (job.trace) WEFT_TRY(WriteTrace(flags.common.trace_file, reports));
     return {};

@@ -99,30 +99,29 @@ Json PlanAsJson(const plan::Plan& found, const PlanFlags& flags) {
 }
 
 void PrintLayouts(const plan::Plan& found) {
-    fmt::print("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}\n", "layout", "machines", "tok/s",
-               "TTFT", "fits (worst rank)", "limited by", "J/token");
+    PrintOut("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}\n", "layout", "machines", "tok/s",
+             "TTFT", "fits (worst rank)", "limited by", "J/token");
     const size_t shown = std::min(found.layouts.size(), kMostLayouts);
     for (size_t i = 0; i < shown; ++i) {
         const plan::Prediction& p = found.layouts[i];
         const plan::MemoryUse& worst = p.worst();
         const auto [limit, share] = p.limit();
-        fmt::print("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}{}\n", p.name, p.hosts,
-                   fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
-                   fmt::format("{:.{}f} s", p.ttft_s,
-                               p.ttft_s < 1    ? 2
-                               : p.ttft_s < 10 ? 1
-                                               : 0),
-                   fmt::format("{}{:.1f} of {:.0f} GB",
-                               p.fits() ? "" : "no: ", worst.total() * 1e-9, worst.room * 1e-9),
-                   fmt::format("{} {:.0f} %", limit, share * 100),
-                   p.joules_per_token ? fmt::format("{:.1f}", *p.joules_per_token) : "-",
-                   i == 0 && p.fits() ? "   <- fastest" : "");
+        PrintOut("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}{}\n", p.name, p.hosts,
+                 fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
+                 fmt::format("{:.{}f} s", p.ttft_s,
+                             p.ttft_s < 1    ? 2
+                             : p.ttft_s < 10 ? 1
+                                             : 0),
+                 fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ", worst.total() * 1e-9,
+                             worst.room * 1e-9),
+                 fmt::format("{} {:.0f} %", limit, share * 100),
+                 p.joules_per_token ? fmt::format("{:.1f}", *p.joules_per_token) : "-",
+                 i == 0 && p.fits() ? "   <- fastest" : "");
     }
     if (shown < found.layouts.size()) {
-        fmt::print("({} more: --json has all)\n", found.layouts.size() - shown);
+        PrintOut("({} more: --json has all)\n", found.layouts.size() - shown);
     }
-    if (!found.layouts[0].fits())
-        fmt::print("No layout fits: the one that lacks least is first.\n");
+    if (!found.layouts[0].fits()) PrintOut("No layout fits: the one that lacks least is first.\n");
 }
 
 void PrintWhatIf(const plan::Plan& found) {
@@ -131,30 +130,30 @@ void PrintWhatIf(const plan::Plan& found) {
         line += fmt::format("{}{} {:.1f}{}", line.empty() ? "" : " | ", w.words, w.tok_s,
                             w.machines && w.gain < plan::kWorthwhile ? " (stop here)" : "");
     }
-    if (!line.empty()) fmt::print("what if: {}\n", line);
+    if (!line.empty()) PrintOut("what if: {}\n", line);
 }
 
 // Each part is rounded on its own, and the total is the sum of what is printed.
 void PrintParts(const char* what, const plan::Breakdown& parts) {
-    fmt::print("\n{}\n", what);
+    PrintOut("\n{}\n", what);
     double total = 0;
     for (const plan::BreakdownRow& row : plan::BreakdownRows()) {
         const double us = MicrosecondTenths(parts.*row.seconds);
         total += us;
-        fmt::print("  {:<14} {:>14.1f} us {:>6.1f} %\n", row.name, us,
-                   parts.*row.seconds / parts.total() * 100);
+        PrintOut("  {:<14} {:>14.1f} us {:>6.1f} %\n", row.name, us,
+                 parts.*row.seconds / parts.total() * 100);
     }
-    fmt::print("  {:<14} {:>14.1f} us\n", "total", total);
+    PrintOut("  {:<14} {:>14.1f} us\n", "total", total);
 }
 
 void PrintExplained(const plan::Prediction& p) {
     PrintParts(fmt::format("{}: a token of each sequence", p.name).c_str(), p.token);
     PrintParts(fmt::format("{}: a prompt", p.name).c_str(), p.prompt);
-    fmt::print("\n{}: memory of rank\n", p.name);
+    PrintOut("\n{}: memory of rank\n", p.name);
     for (const plan::MemoryUse& use : p.memory) {
-        fmt::print("  {:>4}  weights {:.2f} GB + KV cache {:.2f} GB + work {:.2f} GB\n", use.rank,
-                   static_cast<double>(use.weights) * 1e-9, static_cast<double>(use.cache) * 1e-9,
-                   static_cast<double>(use.work) * 1e-9);
+        PrintOut("  {:>4}  weights {:.2f} GB + KV cache {:.2f} GB + work {:.2f} GB\n", use.rank,
+                 static_cast<double>(use.weights) * 1e-9, static_cast<double>(use.cache) * 1e-9,
+                 static_cast<double>(use.work) * 1e-9);
     }
 }
 

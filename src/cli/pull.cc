@@ -14,15 +14,18 @@
 #include "cli/output.h"
 #include "cli/pull_model.h"
 #include "engine/shard_ranges.h"
+#include "hub/short_names.h"
 #include "model/shard.h"
 
 namespace weft::cli {
 namespace {
 
 constexpr const char* kPullFooter =
-    "NAME is [hf:]OWNER/NAME[@REVISION][:FILE or TYPE]. With a TYPE such as Q4_K_M, the GGUF file\n"
-    "that has it in its name; with a FILE, that one (all parts of a split one); with neither, the\n"
-    "safetensors with their settings and tokenizer, or the only GGUF file.\n\n"
+    "NAME is [hf:]OWNER/NAME[@REVISION][:FILE or TYPE], or a short name ('weft list --names' has\n"
+    "them). With a TYPE such as Q4_K_M, the GGUF file that has it in its name; with a FILE, that "
+    "one\n"
+    "(all parts of a split one); with neither, the safetensors with their settings and tokenizer,\n"
+    "or the only GGUF file.\n\n"
     "What comes is checked against the Hub's hashes and kept in the cache folder that\n"
     "huggingface_hub uses ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub): what one has\n"
     "fetched the other finds. After Ctrl-C, a cut or a kill the same command goes on from what is\n"
@@ -30,8 +33,9 @@ constexpr const char* kPullFooter =
     "a\n"
     "proxy, SSL_CERT_FILE other certificates to trust.\n\n"
     "Examples:\n"
-    "  weft pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
-    "  weft run hf:Qwen/Qwen3-8B-GGUF:Q4_K_M --chat -p \"Hello\"\n"
+    "  weft pull Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
+    "  weft pull qwen3:8b\n"
+    "  weft run qwen3:8b -p \"Hello\"\n"
     "  weft pull Qwen/Qwen3-8B\n"
     "  weft pull owner/name@v1.0:model-q8.gguf --json\n\n"
     "With --shard only what one rank of a cluster reads: rank 1 of three with shares of their own\n"
@@ -73,7 +77,12 @@ Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& co
                                    const hub::RepoSpec& spec);
 
 Status RunPullCommand(PullFlags& flags) {
-    WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(flags.name));
+    const auto parsed = hub::ParseSpec(hub::ExpandShortName(flags.name));
+    if (!parsed.ok()) {
+        return MakeError(parsed.error().code, "{}.{}", parsed.error().message,
+                         hub::ShortNameHint(flags.name));
+    }
+    const hub::RepoSpec& spec = *parsed;
     WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
     if (!flags.ca_file.empty()) config.ca_file = flags.ca_file;
     config.connections = flags.connections;
@@ -87,7 +96,7 @@ Status RunPullCommand(PullFlags& flags) {
         return {};
     }
     for (const hub::PulledFile& file : pulled.files) {
-        fmt::print(
+        PrintOut(
             "{:>12}  {}{}{}\n", BytesText(file.shard_bytes), file.file.path,
             file.is_partial ? fmt::format("  (of {})", BytesText(file.file.bytes)) : std::string(),
             file.cached              ? "  (was there)"
@@ -95,11 +104,10 @@ Status RunPullCommand(PullFlags& flags) {
                                      : "");
     }
     if (pulled.fetched_bytes > 0) {
-        fmt::print(
-            "{} in {:.1f} s ({:.1f} MB/s)\n", BytesText(pulled.fetched_bytes), pulled.seconds,
-            static_cast<double>(pulled.fetched_bytes) * 1e-6 / std::max(pulled.seconds, 1e-3));
+        PrintOut("{} in {:.1f} s ({:.1f} MB/s)\n", BytesText(pulled.fetched_bytes), pulled.seconds,
+                 static_cast<double>(pulled.fetched_bytes) * 1e-6 / std::max(pulled.seconds, 1e-3));
     }
-    fmt::print("commit {}\n{}\nweft run {} ...\n", pulled.commit, pulled.path, spec.Text());
+    PrintOut("commit {}\n{}\nweft run {} ...\n", pulled.commit, pulled.path, spec.Text());
     return {};
 }
 
@@ -193,15 +201,20 @@ Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& sp
                      [&](const hub::PullState& state) { line.Show(progress.Text(state)); });
 }
 
-Status PullModel(const std::string& model) {
-    if (!hub::IsSpec(model)) {
+Status FindModel(std::string& model, bool pull) {
+    const std::string meant = hub::MeantBy(model);
+    if (!hub::IsSpec(meant)) {
+        if (!pull) return {};
         return MakeError(ErrorCode::kUsage,
-                         "--pull: '{}' is not a model of the Hub; expected hf:OWNER/NAME[:TYPE]",
-                         model);
+                         "--pull: '{}' is not a model of the Hub; expected [hf:]OWNER/NAME[:TYPE] "
+                         "or a short name.{}",
+                         model, hub::ShortNameHint(model));
     }
-    WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(model));
+    WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(meant));
     WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
-    if (hub::FindCached(config, spec).ok()) return {};
+    const bool there = hub::FindCached(config, spec).ok();
+    if (there || pull) model = meant;
+    if (there || !pull) return {};
     config.stop = CatchInterrupts();
     WEFT_ASSIGN(const hub::Pulled pulled, PullShown(config, spec));
     return {};

@@ -12,7 +12,9 @@ namespace weft::cli {
 
 // Errors: those of hub::Pull.
 Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& spec);
-// --pull: fetches `model` (hf:...) unless it is in the cache. kUsage for another kind of model.
-Status PullModel(const std::string& model);
+// A MODEL word of the Hub (hub/short_names.h) becomes hf:... where that is in the cache; it stays
+// as it is where not, so that the error says what was written. pull: fetches it first in this case.
+// kUsage: --pull for another kind of model.
+Status FindModel(std::string& model, bool pull);
 
 }  // namespace weft::cli

@@ -105,32 +105,32 @@ Json QuantizeJson(const QuantizeFlags& flags, const model_files::ModelSource& so
 
 void PrintPlan(const quantize::QuantizePlan& plan) {
     for (const quantize::PlannedTensor& tensor : plan.tensors) {
-        fmt::print("  {:<36} {:>7} x {:<7} {:<5} -> {:<7} {:>12}{}\n", tensor.from->name,
-                   tensor.from->cols, tensor.from->rows, Info(tensor.from->dtype).name,
-                   Info(tensor.to).name, tensor.bytes,
-                   tensor.fell_back ? "  (its rows are no whole blocks of the type)" : "");
+        PrintOut("  {:<36} {:>7} x {:<7} {:<5} -> {:<7} {:>12}{}\n", tensor.from->name,
+                 tensor.from->cols, tensor.from->rows, Info(tensor.from->dtype).name,
+                 Info(tensor.to).name, tensor.bytes,
+                 tensor.fell_back ? "  (its rows are no whole blocks of the type)" : "");
     }
 }
 
 void PrintSummary(const QuantizeFlags& flags, const model_files::ModelSource& source,
                   const quantize::QuantizePlan& plan) {
-    fmt::print("{} -> {}: {} as {}", BytesText(source.TotalBytes()), BytesText(plan.bytes),
-               flags.in, plan.type.name);
+    PrintOut("{} -> {}: {} as {}", BytesText(source.TotalBytes()), BytesText(plan.bytes), flags.in,
+             plan.type.name);
     const char* separator = " (";
     for (const auto& [name, bytes] : QuantizeBytesByType(plan)) {
-        fmt::print("{}{} {}", separator, name, BytesText(bytes));
+        PrintOut("{}{} {}", separator, name, BytesText(bytes));
         separator = ", ";
     }
-    fmt::print(")\n");
+    PrintOut(")\n");
     if (plan.fallen_back > 0) {
-        fmt::print(
+        PrintOut(
             "{} tensors have rows that are no whole blocks of their type and get another: "
             "--dry-run lists them\n",
             plan.fallen_back);
     }
     if (plan.without_importance > 0) {
-        fmt::print("{} tensors are not in the importance matrix and are rounded without\n",
-                   plan.without_importance);
+        PrintOut("{} tensors are not in the importance matrix and are rounded without\n",
+                 plan.without_importance);
     }
 }
 
@@ -169,7 +169,7 @@ Status RunQuantizeCommand(QuantizeFlags& flags) {
     if (!flags.json) {
         if (flags.dry_run) PrintPlan(plan);
         PrintSummary(flags, *source, plan);
-        std::fflush(stdout);
+        FlushOut();
     }
     Json json = flags.json ? QuantizeJson(flags, *source, plan) : Json();
     if (flags.dry_run) {
@@ -196,8 +196,8 @@ Status RunQuantizeCommand(QuantizeFlags& flags) {
         json["seconds"] = seconds;
         PrintJson(json);
     } else {
-        fmt::print("{}: {} in {:.1f} s with {} threads\n", flags.out, BytesText(bytes), seconds,
-                   run.threads);
+        PrintOut("{}: {} in {:.1f} s with {} threads\n", flags.out, BytesText(bytes), seconds,
+                 run.threads);
     }
     return {};
 }

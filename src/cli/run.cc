@@ -20,22 +20,25 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kRunFooter =
+    "A model that has a chat template gets the prompt as a user's message; --raw goes on with the\n"
+    "prompt as it is, as a model without a template does.\n"
     "The answer goes to standard output, the summary after it to standard error.\n\n"
     "Without a prompt, at a terminal: a conversation (/help lists what there is).\n\n"
     "Examples:\n"
     "  weft run model.gguf\n"
-    "  git diff | weft run model.gguf --chat --system \"Say what changed.\"\n"
-    "  weft run model.gguf --chat -p \"Name three colours.\" -n 32\n"
+    "  git diff | weft run model.gguf --system \"Say what changed.\"\n"
+    "  weft run model.gguf -p \"Name three colours.\" -n 32\n"
+    "  weft run model.gguf --raw -p \"Once upon a time\"\n"
     "  weft run model.gguf -f prompt.txt --temp 0.8 --top-p 0.95 --seed 7\n"
     "  weft run model.gguf -p \"Hello\" --local 2 -t 1 --json\n"
-    "  weft run model.gguf --chat -f article.txt --lookup\n"
+    "  weft run model.gguf -f article.txt --lookup\n"
     "  weft run big.gguf -p \"Hello\" --draft small.gguf --tp 2\n"
     "  weft run model.gguf -p \"Hello\" --hosts b:7000,c:7000 --key-file weft.key";
 
 struct RunFlags {
     CommonFlags common;
     std::string prompt, file, system;
-    bool chat = false;
+    bool chat = false, raw = false;
     engine::Request request;
     SamplingFlags sampling;
     std::string hinted_by{};  // the file whose sampling is heeded; empty: none says any
@@ -47,7 +50,8 @@ constexpr int64_t kUsualTokens = 128, kMostPromptBytes = 64 << 20;
 
 // Nothing was given, and nothing comes: a user sits there.
 bool IsConversation(const RunFlags& flags) {
-    const bool given = !flags.prompt.empty() || !flags.file.empty() || flags.common.json;
+    const bool given =
+        !flags.prompt.empty() || !flags.file.empty() || flags.raw || flags.common.json;
     return !given && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
 }
 
@@ -85,14 +89,33 @@ Result<std::string> PromptText(const RunFlags& flags) {
     return text;
 }
 
-Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWords& words) {
-    WEFT_ASSIGN(const std::string text, PromptText(flags));
-    if (!flags.chat && !flags.system.empty()) {
-        return MakeError(ErrorCode::kUsage, "--system is a message of a chat: give --chat, too");
-    }
-    if (!flags.chat) return words.tokenizer->Encode(text, {.parse_special = true});
+Status CheckForm(const RunFlags& flags) {
+    if (!flags.raw) return {};
+    const char* other = flags.chat ? "--chat" : !flags.system.empty() ? "--system" : nullptr;
+    if (other == nullptr) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--raw takes the prompt as it is, {} its chat form: give one", other);
+}
+
+// Whether the prompt is a message of a chat: asked for, or the model comes with a template.
+Result<bool> IsChat(const RunFlags& flags, const model_files::Metadata& meta) {
+    if (flags.raw) return false;
+    if (flags.chat || !flags.system.empty()) return true;
+    WEFT_ASSIGN(const std::string own, meta.StringOr("tokenizer.chat_template", ""));
+    return !own.empty();
+}
+
+Result<std::vector<int32_t>> ChatTokens(const RunFlags& flags, const ModelWords& words,
+                                        const std::string& text) {
     WEFT_ASSIGN(const chat::Chat chat, chat::Chat::Load(words.source->meta(), *words.tokenizer));
     return chat.Encode(chat::OneQuestion(flags.system, text));
+}
+
+Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWords& words) {
+    WEFT_ASSIGN(const std::string text, PromptText(flags));
+    WEFT_ASSIGN(const bool is_chat, IsChat(flags, words.source->meta()));
+    if (!is_chat) return words.tokenizer->Encode(text, {.parse_special = true});
+    return ChatTokens(flags, words, text);
 }
 
 struct Outcome {
@@ -151,13 +174,13 @@ void PrintOutcome(const Outcome& outcome, bool json) {
         return;
     }
     Stream("\n");
-    fmt::print(stderr,
-               "\nprefill: {} tokens, {:.1f} tok/s\ndecode: {} tokens ({}), {:.1f} tok/s\n"
-               "{}{}load: {:.2f} s\n{}",
-               g.prompt_tokens, g.prefill_tok_s(), g.tokens.size(), g.finish, g.decode_tok_s(),
-               outcome.drafts ? DraftsText(g) : "",
-               outcome.sampling.empty() ? "" : fmt::format("sampling: {}\n", outcome.sampling),
-               outcome.load_s, RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
+    PrintErr(
+        "\nprefill: {} tokens, {:.1f} tok/s\ndecode: {} tokens ({}), {:.1f} tok/s\n"
+        "{}{}load: {:.2f} s\n{}",
+        g.prompt_tokens, g.prefill_tok_s(), g.tokens.size(), g.finish, g.decode_tok_s(),
+        outcome.drafts ? DraftsText(g) : "",
+        outcome.sampling.empty() ? "" : fmt::format("sampling: {}\n", outcome.sampling),
+        outcome.load_s, RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
 }
 
 // What the model's file says, then flags.
@@ -175,6 +198,7 @@ Status RunPrompt(RunFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     WEFT_TRY(engine::CheckSampler(flags.sampling.sampler));
     WEFT_TRY(engine::CheckDraft(flags.draft));
+    WEFT_TRY(CheckForm(flags));
     engine::Job& job = flags.common.job;
     flags.request.adapter = job.adapters.empty() ? 0 : 1;
     const bool json = flags.common.json;
@@ -251,9 +275,11 @@ void AddRun(const Command& app, int& status) {
                   "A file with the prompt; - : standard input, which is also read where there is "
                   "neither -p nor -f, nor a terminal");
     run.AddFlag("--chat", flags->chat,
-                "The prompt is a user's message: put it into the model's chat template");
-    run.AddOption("--system", flags->system,
-                  "With --chat and in a conversation: the system message before it");
+                "Put the prompt into the model's chat template (the default where the model has "
+                "one); an error where there is none");
+    run.AddFlag("--raw", flags->raw,
+                "Plain completion: no chat template, the model goes on with the prompt as it is");
+    run.AddOption("--system", flags->system, "The system message before the prompt");
     run.AddOption("-n,--predict", flags->request.max_tokens,
                   "Most tokens to generate (128; in a conversation -1); -1: until the model or "
                   "the context ends")

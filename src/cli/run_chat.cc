@@ -150,8 +150,8 @@ class Conversation {
     void Refuse(const Error& error) {
         session_.ForgetQuestion();
         const bool full = error.message.find("context") != std::string::npos;
-        fmt::print(stderr, "weft: error: {}{}\n", error.message,
-                   full && session_.size() > 0 ? " (/clear forgets the conversation)" : "");
+        PrintErr("weft: error: {}{}\n", error.message,
+                 full && session_.size() > 0 ? " (/clear forgets the conversation)" : "");
     }
 
     engine::Engine& engine_;
@@ -199,12 +199,11 @@ Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& s
         progress.Show(fmt::format("loading {} ...", job.model));
         WEFT_ASSIGN(engine, engine::Engine::Start(flags.cluster, job, options));
     }
-    fmt::print(stderr,
-               "{}, context {}. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
-               job.model, job.ctx);
+    PrintErr("{}, context {}. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
+             job.model, job.ctx);
     if (!said.hinted_by.empty()) {
-        fmt::print(stderr, "sampling: {} (by {}; /set changes it)\n",
-                   engine::SamplingText(said.settings.sampler), said.hinted_by);
+        PrintErr("sampling: {} (by {}; /set changes it)\n",
+                 engine::SamplingText(said.settings.sampler), said.hinted_by);
     }
     ChatSession session(said.system, said.settings);
     WEFT_TRY(Converse(*engine, *chat, session, flags.cluster.stop));

@@ -53,7 +53,7 @@ void UseJsonLog() {
 
 void Tell(const std::string& line) {
     if (LogIsJson()) return Log(LogLevel::kInfo, "{}", line);
-    fmt::print(stderr, "weft: {}\n", line);
+    PrintErr("weft: {}\n", line);
 }
 
 // Whoever asks a server to end while it loads gets what they asked for.
@@ -91,7 +91,6 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, int 
     if (!wire.empty()) said["wire"] = wire;
     if (!server.sampling().empty()) said["sampling"] = server.sampling();
     PrintJson(said);
-    std::fflush(stdout);
 }
 
 Status Serve(ServeFlags& flags) {

@@ -52,10 +52,10 @@ Status RunTokenizeCommand(TokenizeFlags& flags) {
         return {};
     }
     for (size_t i = 0; i < ids.size(); ++i) {
-        fmt::print("{:>8}  {}\n", ids[i],
-                   pieces[i].dump(-1, ' ', false, Json::error_handler_t::replace));
+        PrintOut("{:>8}  {}\n", ids[i],
+                 pieces[i].dump(-1, ' ', false, Json::error_handler_t::replace));
     }
-    fmt::print("{} tokens\n", ids.size());
+    PrintOut("{} tokens\n", ids.size());
     return {};
 }
 

@@ -79,7 +79,7 @@ train::ExportWords ExportOf(const TrainFlags& flags) {
 // What the run says, to the terminal, to --json and to the logs beside the model.
 class Teller final : public train::TrainListener {
   public:
-    explicit Teller(const TrainFlags& flags) : flags_(flags), live_(::isatty(STDERR_FILENO) != 0) {}
+    explicit Teller(const TrainFlags& flags) : flags_(flags), live_(TakesEscapes(STDERR_FILENO)) {}
 
     Status TakeFolder() {
         if (flags_.output.empty()) return {};
@@ -146,7 +146,6 @@ class Teller final : public train::TrainListener {
                 json["skipped"] = line.skipped;
             }
             PrintJson(json);
-            std::fflush(stdout);
         } else {
             PrintLine(line);
         }
@@ -189,9 +188,7 @@ class Teller final : public train::TrainListener {
     // Whether anybody reads it or not: a closed terminal or a full disk behind it ends no job.
     template <typename... Args>
     static void Say(fmt::format_string<Args...> format, Args&&... args) {
-        const std::string text = fmt::format(format, std::forward<Args>(args)...);
-        std::fwrite(text.data(), 1, text.size(), stderr);
-        std::fflush(stderr);
+        PrintErr(format, std::forward<Args>(args)...);
     }
 
   private:
@@ -678,7 +675,7 @@ void AddTrain(const Command& app, int& status) {
         flags->job.save.interrupts = !train::InterruptsIgnored();
         train::CatchStops(flags->job.save.interrupts);
         status = RunOnRanks(flags->common, {flags->common.cluster.transport}, [&] {
-            const Status pulled = PullFirst(*flags);
+            const Status pulled = FindModelFirst(*flags);
             return ExitStatusOf(*flags, pulled.ok() ? Train(*flags) : Result<int>(pulled.error()));
         });
     });

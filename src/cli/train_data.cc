@@ -48,7 +48,7 @@ Status Inspect(const InspectFlags& flags) {
     if (flags.json) {
         PrintJson(train::ReportJson(report));
     } else {
-        fmt::print("{}", train::ReportText(report));
+        PrintOut("{}", train::ReportText(report));
     }
     return {};
 }

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <optional>
 #include <vector>
 
+#include "cli/output.h"
 #include "model/hyper.h"
 #include "model_files/model_file.h"
 
@@ -56,9 +56,9 @@ Status ResolveDs(const Command& command, const std::string& path, int ranks, tra
     std::vector<std::string> notes;
     WEFT_TRY(train::ApplyDsConfig(config, path, given, job, save, telling, notes));
     for (const std::string& warning : config.warnings) {
-        fmt::print(stderr, "{}: warning: {}\n", path, warning);
+        PrintErr("{}: warning: {}\n", path, warning);
     }
-    for (const std::string& note : notes) fmt::print(stderr, "{}: note: {}\n", path, note);
+    for (const std::string& note : notes) PrintErr("{}: note: {}\n", path, note);
     return {};
 }
 

@@ -65,20 +65,20 @@ Json JsonOf(const train::TrainEstimate& estimate, const EstimateFlags& flags, do
 }
 
 void PrintTable(const train::TrainEstimate& estimate, const EstimateFlags& flags, double epoch_s) {
-    fmt::print("stage  rank  state GB  work GB  compute s   wire s  waited s   idle s  update s\n");
+    PrintOut("stage  rank  state GB  work GB  compute s   wire s  waited s   idle s  update s\n");
     for (size_t s = 0; s < estimate.stages.size(); ++s) {
         const train::StageEstimate& stage = estimate.stages[s];
-        fmt::print("{:5} {:5} {:9.1f} {:8.1f} {:10.3f} {:8.3f} {:9.3f} {:8.3f} {:9.3f}\n", s,
-                   stage.first_rank, Gigabytes(stage.state_bytes), Gigabytes(stage.work_bytes),
-                   stage.compute_s, stage.wire_s, stage.waited_s, stage.idle_s, stage.update_s);
+        PrintOut("{:5} {:5} {:9.1f} {:8.1f} {:10.3f} {:8.3f} {:9.3f} {:8.3f} {:9.3f}\n", s,
+                 stage.first_rank, Gigabytes(stage.state_bytes), Gigabytes(stage.work_bytes),
+                 stage.compute_s, stage.wire_s, stage.waited_s, stage.idle_s, stage.update_s);
     }
-    fmt::print(
+    PrintOut(
         "an update: {} sequences of {} tokens (micro-batch {}, recompute {}), {:.3g} FLOPs, "
         "{:.3f} s, {:.0f} tokens/s\n",
         estimate.sequences, flags.trainer.sequence, estimate.micro_batch, estimate.recompute,
         estimate.flops, estimate.update_s, estimate.tokens_per_s(flags.trainer.sequence));
-    if (epoch_s > 0) fmt::print("an epoch of {} sequences: {:.0f} s\n", flags.sequences, epoch_s);
-    if (!estimate.fits) fmt::print("It does not fit into the memory of a rank.\n");
+    if (epoch_s > 0) PrintOut("an epoch of {} sequences: {:.0f} s\n", flags.sequences, epoch_s);
+    if (!estimate.fits) PrintOut("It does not fit into the memory of a rank.\n");
 }
 
 Status Estimate(EstimateFlags& flags) {

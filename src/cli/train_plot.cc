@@ -63,7 +63,7 @@ Status Draw(const PlotFlags& flags) {
     if (flags.json) {
         PrintJson({{"file", flags.out}, {"runs", runs.size()}, {"rows", rows}});
     } else {
-        fmt::print("{}: {} rows of {} runs\n", flags.out, rows, runs.size());
+        PrintOut("{}: {} rows of {} runs\n", flags.out, rows, runs.size());
     }
     return {};
 }

@@ -69,17 +69,17 @@ void PrintVersion(bool json) {
                    {"dtypes", dtypes}});
         return;
     }
-    fmt::print("weft {}\n", WEFT_VERSION);
-    fmt::print("compiler       {}\n", Compiler());
-    fmt::print("cpu            {} ({})\n", cpu.model, fmt::join(FeatureNames(cpu), " "));
-    fmt::print("kernels        {} (built in: {})\n", device.kernels,
-               fmt::join(device.kernels_built, ", "));
+    PrintOut("weft {}\n", WEFT_VERSION);
+    PrintOut("compiler       {}\n", Compiler());
+    PrintOut("cpu            {} ({})\n", cpu.model, fmt::join(FeatureNames(cpu), " "));
+    PrintOut("kernels        {} (built in: {})\n", device.kernels,
+             fmt::join(device.kernels_built, ", "));
     PrintGpuLines(gpus);
-    fmt::print("transports     {}\n", fmt::join(transports, ", "));
-    fmt::print("mpi plug-ins   {}\n",
-               plugins.empty() ? "none" : fmt::format("{}", fmt::join(plugins, ", ")));
-    fmt::print("architectures  {}\n", model::SupportedArchitectures());
-    fmt::print("tensor types   {}\n", fmt::join(dtypes, ", "));
+    PrintOut("transports     {}\n", fmt::join(transports, ", "));
+    PrintOut("mpi plug-ins   {}\n",
+             plugins.empty() ? "none" : fmt::format("{}", fmt::join(plugins, ", ")));
+    PrintOut("architectures  {}\n", model::SupportedArchitectures());
+    PrintOut("tensor types   {}\n", fmt::join(dtypes, ", "));
 }
 
 void AddTrace(const Command& app) {

@@ -145,7 +145,7 @@ def test_abacus(emulator, build, weft, model):
 
 def check_answer(weft, model, answer):
     """As `weft run` says it, with its default kernels; and right."""
-    run = json.loads(said(weft, "run", model, "--chat", "-p", "What is 47 + 38?", "-n", str(STEPS),
+    run = json.loads(said(weft, "run", model, "-p", "What is 47 + 38?", "-n", str(STEPS),
                           "--temp", "0", "-t", "1", "--json"))
     assert run["text"] == ANSWER, run
     assert answer[:len(run["tokens"])] == run["tokens"], (answer, run["tokens"])

@@ -66,7 +66,7 @@ TEST(Chat, TheModelsOwnTemplateWins) {
     const auto bad = Chat::Make("\n{% if %}", *tokenizer);
     ASSERT_FALSE(bad.ok());
     EXPECT_NE(bad.error().message.find("line 2"), std::string::npos);
-    EXPECT_NE(bad.error().message.find("--chat"), std::string::npos);
+    EXPECT_NE(bad.error().message.find("--raw"), std::string::npos);
 }
 
 TEST(Chat, MessagesCannotForgeATurn) {

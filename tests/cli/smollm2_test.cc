@@ -141,15 +141,16 @@ TEST_F(SmolLm2, GreedyTextIsTheSameInEveryLayout) {
     const size_t count = test::Nightly() ? 200 : 60;
 #endif
     const std::string prompt = "The history of the lighthouse begins";
-    const Words command = {"run", model_, "-p",           prompt,  "-n", std::to_string(count),
-                           "-t",  "1",    "--ignore-eos", "--json"};
+    const Words command = {
+        "run", model_, "--raw",        "-p",    prompt, "-n", std::to_string(count),
+        "-t",  "1",    "--ignore-eos", "--json"};
     const auto one = RunWeft(command).Json()["tokens"].get<std::vector<int>>();
     ASSERT_EQ(one.size(), count);
     const auto prompt_tokens = RunWeft({"tokenize", model_, "--text", prompt, "--json"})
                                    .Json()["tokens"]
                                    .get<std::vector<int>>();
-    std::vector<Words> layouts = {
-        {"--tp", "2", "--pp", "2"}, {"--tp", "2", "--split", "2,1", "--transport", "tcp"}};
+    std::vector<Words> layouts = {{"--tp", "2", "--pp", "2"},
+                                  {"--tp", "2", "--split", "2,1", "--transport", "tcp"}};
     if (test::Nightly()) {
         layouts.insert(layouts.end(), {{"--tp", "3", "--transport", "tcp"},
                                        {"--tp", "2"},

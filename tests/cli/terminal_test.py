@@ -4,88 +4,19 @@ standard input. The model is the one in the repository, which does sums.
 
     terminal_test.py PROGRAM [UNITTEST ARGUMENT...]
 """
-import errno
+import json
 import os
 import pathlib
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
 import termios
-import time
 import unittest
 
+from terminal import PATIENCE, PROMPT, Terminal
+
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
-PATIENCE = 120
-PROMPT = ">>> "
-
-
-class Terminal:
-    """A program at a terminal of its own, of which this is the user."""
-
-    def __init__(self, *words, env=None):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ.update({"TERM": "dumb", **(env or {})})
-            os.execv(PROGRAM, [PROGRAM, *words])
-        self.text = ""
-        self.at = 0
-        self.status = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.status is None:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self.fd)
-
-    def type(self, text):
-        os.write(self.fd, text.encode())
-
-    def more(self, seconds):
-        if not select.select([self.fd], [], [], seconds)[0]:
-            return True
-        try:
-            got = os.read(self.fd, 65536)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            return False
-        self.text += got.decode(errors="replace").replace("\r", "")
-        return got != b""
-
-    def until(self, pattern):
-        """What stands before the next match of the pattern."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            found = re.search(pattern, self.text[self.at:])
-            if found:
-                before = self.text[self.at:self.at + found.start()]
-                self.at += found.end()
-                return before
-            if time.monotonic() > deadline or not self.more(1):
-                raise AssertionError(f"no {pattern!r} in {self.text[self.at:]!r}")
-
-    def ask(self, text):
-        self.type(text + "\n")
-        return self.until(re.escape(PROMPT))
-
-    def wait(self):
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            open_ = self.more(0.05)
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid != 0:
-                while open_ and self.more(0):
-                    if not select.select([self.fd], [], [], 0.2)[0]:
-                        break
-                self.status = os.waitstatus_to_exitcode(status)
-                return self.status
-        raise AssertionError(f"it does not end: {self.text[-500:]!r}")
 
 
 def run(*words, stdin=b"", status=0):
@@ -98,7 +29,7 @@ def run(*words, stdin=b"", status=0):
 
 class Conversation(unittest.TestCase):
     def begin(self, *words):
-        terminal = Terminal("run", MODEL, *words)
+        terminal = Terminal(PROGRAM, "run", MODEL, *words)
         self.addCleanup(terminal.__exit__)
         said = terminal.until(re.escape(PROMPT))
         self.assertIn("/help lists commands", said)
@@ -112,7 +43,7 @@ class Conversation(unittest.TestCase):
         self.assertEqual(terminal.wait(), 0)
 
     def test_answers_are_those_of_one_question(self):
-        alone = run("--chat", "-p", "What is 90 - 45?")[0].strip()
+        alone = run("-p", "What is 90 - 45?")[0].strip()
         for words in ((), ("--tp", "2"), ("--pp", "2", "--transport", "tcp"), ("--lookup",)):
             terminal = self.begin(*words)
             self.assertIn(alone, terminal.ask("What is 90 - 45?"))
@@ -196,10 +127,32 @@ class Conversation(unittest.TestCase):
 
 class Prompts(unittest.TestCase):
     def test_standard_input(self):
-        want = run("--chat", "-p", "What is 47 + 38?")[0]
+        want = run("-p", "What is 47 + 38?")[0]
         self.assertIn("85", want)
-        self.assertEqual(run("--chat", stdin=b"What is 47 + 38?\n")[0], want)
-        self.assertEqual(run("--chat", "-f", "-", stdin=b"What is 47 + 38?")[0], want)
+        self.assertEqual(run(stdin=b"What is 47 + 38?\n")[0], want)
+        self.assertEqual(run("-f", "-", stdin=b"What is 47 + 38?")[0], want)
+
+    def test_a_template_is_used_unless_raw(self):
+        question = "What is 47 + 38?"
+        counts = {}
+        for form in ((), ("--chat",), ("--raw",)):
+            for words, stdin in ((("-p", question), b""), ((), question.encode())):
+                said = json.loads(run(*form, *words, "--json", stdin=stdin)[0])
+                counts.setdefault(form, set()).add((said["prompt_tokens"], said["text"]))
+        self.assertEqual({len(of_form) for of_form in counts.values()}, {1}, counts)
+        self.assertEqual(counts[()], counts[("--chat",)])
+        (chat, answer), = counts[()]
+        (raw, _), = counts[("--raw",)]
+        self.assertEqual(answer.strip(), "85")
+        self.assertEqual(chat, raw + 2)
+        # Control tokens of a raw prompt count: this is what the template writes.
+        turn = f"<|user|>{question}<|assistant|>"
+        self.assertEqual(run("--raw", "-p", turn)[0].strip(), "85")
+        self.assertNotEqual(run("-p", turn)[0].strip(), "85")
+
+    def test_forms_that_contradict(self):
+        self.assertIn("--chat", run("--raw", "--chat", "-p", "a", status=2)[1])
+        self.assertIn("--system", run("--raw", "--system", "b", "-p", "a", status=2)[1])
 
     def test_none(self):
         self.assertIn("standard input is empty", run(status=2)[1])

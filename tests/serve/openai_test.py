@@ -81,7 +81,7 @@ class Chat(OpenAiCase):
         self.assertLessEqual(usage.completion_tokens, 24)
 
     def test_as_weft_run(self):
-        words = serving.weft("run", serving.model(), "-t", "1", "--chat", "-p",
+        words = serving.weft("run", serving.model(), "-t", "1", "-p",
                              COLOURS[0]["content"], "-n", "24", "--json")
         said = serving.json.loads(words)["text"]
         self.assertEqual(self.chat(max_tokens=24).choices[0].message.content, said)
@@ -232,8 +232,8 @@ class Chat(OpenAiCase):
 
 class Completions(OpenAiCase):
     def test_as_weft_run(self):
-        words = serving.weft("run", serving.model(), "-t", "1", "-p", "The capital of France is",
-                             "-n", "16", "--json")
+        words = serving.weft("run", serving.model(), "-t", "1", "--raw", "-p",
+                             "The capital of France is", "-n", "16", "--json")
         answer = self.complete("The capital of France is", max_tokens=16)
         self.assertEqual(answer.object, "text_completion")
         self.assertEqual(answer.choices[0].text, serving.json.loads(words)["text"])

@@ -44,7 +44,8 @@ def run(*words, device=None, status=0, env=None):
 
 
 def answer(question, *words, device=None):
-    return run("run", MODEL, "-p", question, "-n", "24", "--temp", "0", *words, device=device)
+    return run("run", MODEL, "--raw", "-p", question, "-n", "24", "--temp", "0", *words,
+               device=device)
 
 
 def npy(path):
@@ -107,7 +108,7 @@ class Jobs(unittest.TestCase):
     def test_a_rank_killed_amid_sums_is_named(self):
         for how in ("split", "spin"):
             with subprocess.Popen(
-                    [PROGRAM, "run", MODEL, "-p", "1",
+                    [PROGRAM, "run", MODEL, "--raw", "-p", "1",
                      "-n", "4000", "--ctx", "4096", "--ignore-eos", "--temp", "0", "--tp", "2",
                      "--gpu-sum", how, "--device", DEVICE],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:

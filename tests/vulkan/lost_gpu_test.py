@@ -45,8 +45,9 @@ class Job:
         env = {**os.environ, "WEFT_TEST_VULKAN": LOADER, "WEFT_TEST_GPUS": str(here),
                "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
         self.process = subprocess.Popen(
-            [PROGRAM, "run", MODEL, "-p", "1 + 1 = 2, 2 + 2 = 4, ", "-n", str(TOKENS), "--temp",
-             "0", "--ignore-eos", "--timeout-ms", str(TIMEOUT_MS), "--device", DEVICE, *words],
+            [PROGRAM, "run", MODEL, "--raw", "-p", "1 + 1 = 2, 2 + 2 = 4, ", "-n", str(TOKENS),
+             "--temp", "0", "--ignore-eos", "--timeout-ms", str(TIMEOUT_MS), "--device", DEVICE,
+             *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
         self.said = b""
 

@@ -1,0 +1,221 @@
+// weft list, weft rm: the models in the cache folder.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "hub/choose.h"
+#include "hub/inventory.h"
+#include "hub/short_names.h"
+#include "model_files/model_file.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kListFooter =
+    "The cache folder is the one that huggingface_hub uses ($HF_HUB_CACHE, $HF_HOME/hub,\n"
+    "~/.cache/huggingface/hub). NAME is the MODEL word for 'weft run' and the others.\n\n"
+    "Examples:\n"
+    "  weft list\n"
+    "  weft list --json\n"
+    "  weft list --names";
+
+constexpr const char* kRmFooter =
+    "Contents that another revision of the repository has, too, stay.\n\n"
+    "Examples:\n"
+    "  weft rm Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
+    "  weft rm qwen3:8b --yes\n"
+    "  weft rm Qwen/Qwen3-8B-GGUF          (all of it)";
+
+struct ListFlags {
+    bool names = false, json = false;
+};
+
+struct RmFlags {
+    std::vector<std::string> models;
+    bool yes = false, json = false;
+};
+
+// The type that most of the weights have; "" where the file can't be read.
+std::string TypeOfWeights(const std::string& path) {
+    const auto source = model_files::OpenModel(path);
+    if (!source.ok()) return {};
+    std::map<std::string_view, uint64_t> bytes;
+    for (const auto& tensor : (*source)->tensors()) bytes[Info(tensor.dtype).name] += tensor.bytes;
+    const auto most =
+        std::ranges::max_element(bytes, {}, [](const auto& type) { return type.second; });
+    return most == bytes.end() ? std::string() : std::string(most->first);
+}
+
+std::string TypeOf(const hub::CachedModel& model) {
+    const std::string in_name = hub::TypeInName(model.path);
+    if (!in_name.empty() || model.state == hub::HeldState::kUnfetched) return in_name;
+    return TypeOfWeights(model.path);
+}
+
+std::string TimeText(int64_t seconds, const char* format) {
+    const time_t time = seconds;
+    tm parts{};
+    char text[64] = "";
+    if (::gmtime_r(&time, &parts) != nullptr) std::strftime(text, sizeof text, format, &parts);
+    return text;
+}
+
+Json ModelToJson(const hub::CachedModel& model) {
+    constexpr const char* kTime = "%Y-%m-%dT%H:%M:%SZ";
+    return {{"name", model.spec.Text()},
+            {"state", hub::HeldStateName(model.state)},
+            {"type", TypeOf(model)},
+            {"bytes", model.bytes},
+            {"held_bytes", model.held_bytes},
+            {"modified", TimeText(model.modified_s, kTime)},
+            {"used", TimeText(model.used_s, kTime)},
+            {"commit", model.commit},
+            {"path", model.path}};
+}
+
+// What there is to say beside the size: nothing of a model that is whole.
+std::string Remark(const hub::CachedModel& model) {
+    switch (model.state) {
+        case hub::HeldState::kWhole: return {};
+        case hub::HeldState::kShard:
+            return fmt::format("  a shard: {} of it", BytesText(model.held_bytes));
+        case hub::HeldState::kPartial:
+        case hub::HeldState::kUnfetched:
+            return fmt::format("  incomplete: {} of it; 'weft pull {}' goes on",
+                               BytesText(model.held_bytes), model.spec.Text());
+    }
+    return {};
+}
+
+void PrintModelTable(const std::vector<hub::CachedModel>& models) {
+    size_t width = 4;
+    for (const hub::CachedModel& model : models) {
+        width = std::max(width, model.spec.Text().size());
+    }
+    PrintOut("{:<{}}  {:>10}  {:<8}  {}\n", "NAME", width, "SIZE", "TYPE", "USED");
+    for (const hub::CachedModel& model : models) {
+        const std::string type = TypeOf(model);
+        PrintOut("{:<{}}  {:>10}  {:<8}  {}{}\n", model.spec.Text(), width, BytesText(model.bytes),
+                 type.empty() ? "-" : type, TimeText(model.used_s, "%Y-%m-%d"), Remark(model));
+    }
+}
+
+void PrintNames(bool json) {
+    Json all = Json::object();
+    for (const hub::ShortName& name : hub::ShortNames()) {
+        if (json) {
+            all[std::string(name.name)] = name.model;
+        } else {
+            PrintOut("{:<18} {}\n", name.name, name.model);
+        }
+    }
+    if (json) PrintJson(all);
+}
+
+Status List(ListFlags& flags) {
+    if (flags.names) return PrintNames(flags.json), Status();
+    WEFT_ASSIGN(const hub::Config config, hub::ConfigFromEnvironment());
+    WEFT_ASSIGN(const std::vector<hub::CachedModel> models, hub::ListCached(config));
+    if (flags.json) {
+        Json list = Json::array();
+        for (const hub::CachedModel& model : models) list.push_back(ModelToJson(model));
+        PrintJson(list);
+    } else if (models.empty()) {
+        PrintErr("weft: no models in {}. 'weft pull NAME' fetches one, such as qwen3:8b.\n",
+                 config.cache);
+    } else {
+        PrintModelTable(models);
+    }
+    return {};
+}
+
+// Whether the user at the terminal says yes.
+bool Agrees(const std::vector<hub::CachedModel>& models) {
+    for (const hub::CachedModel& model : models) {
+        PrintErr("{}  {}\n", model.spec.Text(), BytesText(model.held_bytes));
+    }
+    PrintErr("Remove {}? [y/N] ", models.size() == 1 ? "it" : "them");
+    char line[16] = "";
+    if (std::fgets(line, sizeof line, stdin) == nullptr) return false;
+    const std::string_view answer = line;
+    return answer == "y\n" || answer == "Y\n" || answer == "yes\n" || answer == "Yes\n";
+}
+
+Result<std::vector<hub::CachedModel>> ModelsToRemove(const RmFlags& flags,
+                                                     const hub::Config& config) {
+    WEFT_ASSIGN(const std::vector<hub::CachedModel> all, hub::ListCached(config));
+    std::vector<hub::CachedModel> models;
+    for (const std::string& word : flags.models) {
+        WEFT_ASSIGN(const auto named, hub::MatchCached(all, word));
+        for (const hub::CachedModel& model : named) {
+            const bool twice = std::ranges::any_of(models, [&](const hub::CachedModel& other) {
+                return other.path == model.path && other.files == model.files;
+            });
+            if (!twice) models.push_back(model);
+        }
+    }
+    return models;
+}
+
+Status Remove(RmFlags& flags) {
+    WEFT_ASSIGN(const hub::Config config, hub::ConfigFromEnvironment());
+    WEFT_ASSIGN(const std::vector<hub::CachedModel> models, ModelsToRemove(flags, config));
+    if (!flags.yes) {
+        const bool asks = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
+        if (!asks) {
+            return MakeError(ErrorCode::kUsage,
+                             "nobody can be asked here whether {} shall be removed: give --yes",
+                             models.size() == 1 ? models[0].spec.Text() : "these models");
+        }
+        if (!Agrees(models)) return MakeError(ErrorCode::kCancelled, "nothing was removed");
+    }
+    Json removed = Json::array();
+    for (const hub::CachedModel& model : models) {
+        WEFT_ASSIGN(const hub::Removed done, hub::RemoveCached(config, model));
+        removed.push_back({{"name", model.spec.Text()},
+                           {"freed_bytes", done.freed_bytes},
+                           {"kept_bytes", done.kept_bytes}});
+        if (flags.json) continue;
+        const std::string kept =
+            done.kept_bytes == 0
+                ? ""
+                : fmt::format("; {} stay for another revision", BytesText(done.kept_bytes));
+        PrintOut("removed {} ({} freed{})\n", model.spec.Text(), BytesText(done.freed_bytes), kept);
+    }
+    if (flags.json) PrintJson({{"removed", removed}});
+    return {};
+}
+
+}  // namespace
+
+void AddListCommand(const Command& app, int& status) {
+    auto flags = std::make_shared<ListFlags>();
+    const Command command = app.AddCommand("list", "The models in the cache folder");
+    command.Footer(kListFooter);
+    command.AddFlag("--names", flags->names, "The short names that Weft knows, and their models");
+    AddJson(command, flags->json);
+    SetCallback(command, flags, flags->json, status, List);
+}
+
+void AddRm(const Command& app, int& status) {
+    auto flags = std::make_shared<RmFlags>();
+    const Command command = app.AddCommand("rm", "Remove models from the cache folder");
+    command.Footer(kRmFooter);
+    command
+        .AddOption("MODEL", flags->models,
+                   "What to remove, as 'weft list' has it; without FILE or TYPE all models of the "
+                   "repository")
+        .Required();
+    command.AddFlag("-y,--yes", flags->yes, "Don't ask");
+    AddJson(command, flags->json);
+    SetCallback(command, flags, flags->json, status, Remove);
+}
+
+}  // namespace weft::cli

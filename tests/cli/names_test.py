@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""Names of models (hf: left out, short names, paths that win) and misspelt words.
+
+    names_test.py PROGRAM [UNITTEST ARGUMENT...]
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from cache import Cache
+from terminal import PATIENCE
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = str(ROOT / "models/abacus/model.gguf")
+QUESTION = "What is 47 + 38?"
+
+
+class NamesTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.cache = Cache(self.folder / "hub")
+
+    def weft(self, *words, status=0, **env):
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE,
+                              stdin=subprocess.DEVNULL, cwd=self.folder, check=False,
+                              env={**os.environ, "HF_HUB_CACHE": str(self.cache.path),
+                                   "HF_ENDPOINT": "http://127.0.0.1:9", **env})
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def refused(self, *words, status=2):
+        said = self.weft(*words, status=status)
+        self.assertEqual(said.count("\n"), 1, said)
+        self.assertTrue(said.startswith("weft: error: "), said)
+        return said
+
+
+class Models(NamesTest):
+    def test_the_table(self):
+        lines = [line.split() for line in (ROOT / "models/short_names.txt").read_text().splitlines()
+                 if not line.startswith("#")]
+        self.assertTrue(all(len(line) == 2 for line in lines), lines)
+        names = [name for name, _ in lines]
+        self.assertGreaterEqual(len(names), 30)
+        self.assertEqual(names, sorted(set(names)))
+        self.assertEqual(len({model for _, model in lines}), len(names), "one model, two names")
+        for name, model in lines:
+            self.assertRegex(name, r"^[a-z0-9.-]+:[0-9.]+[mb]$")
+            self.assertRegex(model, r"^hf:[A-Za-z0-9-]+/[A-Za-z0-9._-]+(:[A-Z0-9_]+)?$")
+            # The sizes agree: 30b is Qwen3-30B-A3B.
+            size = name.split(":")[1]
+            self.assertIn(size, model.lower() + ("14b" if "phi-4" in model else ""), name)
+        self.assertEqual(json.loads(self.weft("list", "--names", "--json")), dict(lines))
+        self.assertIn("qwen3:8b", self.weft("list", "--names"))
+
+    def test_hf_may_be_left_out(self):
+        self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL, "n-Q4_0.gguf": MODEL})
+        for word in ("o/n-GGUF:Q8_0", "hf:o/n-GGUF:Q8_0", "o/n-GGUF:n-Q8_0.gguf"):
+            self.assertIn("85", self.weft("run", word, "-p", QUESTION))
+            self.assertIn("llama", self.weft("show", word))
+            self.assertIn("parameters", self.weft("inspect", word))
+        self.assertIn("85", self.weft("run", "o/n-GGUF:Q8_0", "-p", QUESTION, "--tp", "2",
+                                      "-t", "1"))
+        said = self.weft("run", "o/n-GGUF", "-p", QUESTION, status=2)
+        self.assertIn("n-Q4_0.gguf", said)
+
+    def test_a_short_name(self):
+        self.cache.add("Qwen", "Qwen3-8B-GGUF", {"Qwen3-8B-Q4_K_M.gguf": MODEL})
+        for word in ("qwen3:8b", "Qwen3:8B"):
+            self.assertIn("85", self.weft("run", word, "-p", QUESTION))
+
+    def test_a_path_wins(self):
+        self.cache.add("o", "n", {"n.gguf": __file__})
+        (self.folder / "o").mkdir()
+        shutil.copy(MODEL, self.folder / "o/n")
+        shutil.copy(MODEL, self.folder / "qwen3:8b")
+        shutil.copy(MODEL, self.folder / "a file: with blanks")
+        for word in ("o/n", "qwen3:8b", "a file: with blanks", "./o/n"):
+            self.assertIn("85", self.weft("run", word, "-p", QUESTION), word)
+
+    def test_what_was_tried(self):
+        said = self.refused("run", "o/n:Q8_0", "-p", "a", status=1)
+        for word in ("o/n:Q8_0: no file or folder", "hf:o/n:Q8_0", str(self.cache.path),
+                     "weft pull hf:o/n:Q8_0"):
+            self.assertIn(word, said)
+        said = self.refused("run", "qwen3:8b", "-p", "a", status=1)
+        for word in ("qwen3:8b: no file or folder", "hf:Qwen/Qwen3-8B-GGUF:Q4_K_M", "weft pull"):
+            self.assertIn(word, said)
+        said = self.refused("run", "models/none.gguf", "-p", "a", status=1)
+        self.assertNotIn("hf:", said)
+        self.assertIn("models/none.gguf", said)
+
+    def test_misspelt_short_names(self):
+        for word in ("qwen3:8bb", "qwn3:8b", "qwne3:8b", "QWEN3-8b"):
+            said = self.refused("run", word, "-p", "a", status=1)
+            self.assertIn("Did you mean 'qwen3:8b'?", said)
+        said = self.refused("show", "qwen3", status=1)
+        for name in ("qwen3:0.6b", "qwen3:8b"):
+            self.assertIn(name, said)
+        self.assertIn("Did you mean 'qwen3:8b'?", self.refused("pull", "qwen3:8bb"))
+        self.assertIn("Did you mean 'qwen3:8b'?", self.refused("rm", "qwen3:8bb", "--yes"))
+        self.assertNotIn("Did you mean", self.refused("show", "zebra", status=1))
+
+    def test_pull_asks_for_what_the_name_stands_for(self):
+        said = self.refused("pull", "qwen3:8b", "--timeout", "1", status=1)
+        self.assertIn("Qwen/Qwen3-8B-GGUF", said)
+        said = self.refused("run", "qwen3:8b", "--pull", "-p", "a", status=1)
+        self.assertIn("Qwen/Qwen3-8B-GGUF", said)
+        self.assertIn("short name", self.refused("run", MODEL, "--pull", "-p", "a"))
+
+
+class Misspelt(NamesTest):
+    def test_commands(self):
+        for word, meant in (("rnu", "run"), ("srve", "serve"), ("bnech", "bench"),
+                            ("qauntize", "quantize"), ("Run", "run"), ("lsit", "list")):
+            said = self.refused(word, MODEL, "-p", "a")
+            self.assertIn(f"no command '{word}'", said)
+            self.assertIn(f"Did you mean '{meant}'?", said)
+        self.assertIn("Did you mean 'allreduce'?", self.refused("net", "allredcue"))
+        for word in ("x", "", "zebra", "\x1b[2J", "é" * 3000):
+            said = self.refused(word)
+            self.assertNotIn("Did you mean", said)
+
+    def test_flags(self):
+        for flag, meant in (("--tpp", "--tp"), ("--tpp=2", "--tp"), ("--transprot", "--transport"),
+                            ("--promt", "--prompt"), ("--ignore-oes", "--ignore-eos")):
+            said = self.refused("run", MODEL, "-p", "a", flag, "2")
+            self.assertIn(f"Did you mean '{meant}'?", said)
+            self.assertIn("'weft run' has no flag", said)
+        self.assertNotIn("Did you mean", self.refused("run", MODEL, "--zebra-crossing"))
+        self.assertIn("Did you mean '--version'?", self.refused("--verison"))
+        self.assertIn("further word: 'more'", self.refused("tokenize", MODEL, "more"))
+
+    def test_values(self):
+        said = self.refused("run", MODEL, "-p", "a", "--transport", "tpc")
+        self.assertIn("Did you mean 'tcp'?", said)
+        self.assertIn("shm", said)
+        said = self.refused("run", MODEL, "-p", "a", "--wire", "bf61")
+        self.assertIn("Did you mean 'bf16'?", said)
+        self.assertNotIn("Did you mean", self.refused("run", MODEL, "-p", "a", "--wire", "zebra"))
+
+    def test_in_any_locale(self):
+        for locale in ("C", "C.UTF-8", "tr_TR.UTF-8", "nonsense"):
+            said = self.weft("rnu", status=2, LC_ALL=locale)
+            self.assertIn("Did you mean 'run'?", said)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""What commands do where their output goes nowhere: a full disk, a pipe that nobody reads, a closed
+descriptor; and that colours and cursor movements stay away from whom they are not for.
+
+    output_test.py PROGRAM [UNITTEST ARGUMENT...]
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from terminal import PATIENCE, Terminal
+
+MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
+ESCAPE = "\x1b"
+# A line of each command that prints, and ends by itself.
+COMMANDS = [
+    ["--help"],
+    ["--version"],
+    ["run", "--help"],
+    ["run", MODEL, "-p", "What is 47 + 38?"],
+    ["run", MODEL, "-p", "What is 47 + 38?", "--json"],
+    ["run", MODEL, "-p", "What is 47 + 38?", "--tp", "2", "-t", "1"],
+    ["bench", MODEL, "-p", "8", "-n", "4", "-r", "1", "-t", "1"],
+    ["bench", MODEL, "-p", "8", "-n", "4", "-r", "1", "-t", "1", "-o", "json"],
+    ["inspect", MODEL],
+    ["inspect", MODEL, "--json"],
+    ["tokenize", MODEL, "--text", "What is 47 + 38?"],
+    ["logits", MODEL, "--tokens", "1,2,3"],
+    ["models"],
+    ["models", "--json"],
+    ["plan", "synthetic:llama-3.2-1b", "--machines", "2xstrix-halo,roce"],
+    ["doctor", "--list"],
+    ["net", "allreduce", "--local", "2", "--sizes", "64,1K", "--iters", "10", "--transport", "shm",
+     "--algorithm", "one_shot"],
+]
+
+
+def begin(words, **streams):
+    return subprocess.Popen([PROGRAM, *words], stdin=subprocess.DEVNULL,
+                            env={**os.environ, "WEFT_LOG": "warning"}, **streams)
+
+
+def said(process):
+    errors = process.communicate(timeout=PATIENCE)[1]
+    return process.returncode, errors.decode()
+
+
+def children(pid):
+    return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True,
+                          check=False).stdout.split()
+
+
+class Failures(unittest.TestCase):
+    def test_a_full_disk(self):
+        for words in COMMANDS:
+            with self.subTest(words=words), open("/dev/full", "wb") as full:
+                status, errors = said(begin(words, stdout=full, stderr=subprocess.PIPE))
+                self.assertEqual(status, 1, errors)
+                self.assertIn("weft: error: standard output: No space left on device", errors)
+                self.assertEqual(errors.count("error:"), 1, errors)
+                self.assertNotIn("stopped by", errors)
+
+    def test_a_pipe_that_nobody_reads(self):
+        for words in COMMANDS:
+            with self.subTest(words=words):
+                ours, theirs = os.pipe()
+                os.close(ours)
+                process = begin(words, stdout=theirs, stderr=subprocess.PIPE)
+                os.close(theirs)
+                status, errors = said(process)
+                # Killed by SIGPIPE, or its status in a shell.
+                self.assertIn(status, (-13, 141), errors)
+                self.assertNotIn("error", errors)
+                self.assertNotIn("stopped by", errors)
+
+    def test_a_reader_that_leaves_amid_an_answer(self):
+        for layout in ((), ("--tp", "2", "-t", "1"), ("--pp", "2", "-t", "1")):
+            words = ["run", "synthetic:smollm2-135m:Q8_0:layers=4", "-p", "a", "-n", "100000",
+                     "--ctx", "100100", "--ignore-eos", *layout]
+            with self.subTest(layout=layout):
+                process = begin(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                process.stdout.read(1)
+                ranks = children(process.pid)
+                self.assertEqual(len(ranks), 1 if layout else 0)
+                process.stdout.close()
+                start = time.monotonic()
+                errors = process.stderr.read().decode()
+                self.assertEqual(process.wait(PATIENCE), 141, errors)
+                self.assertLess(time.monotonic() - start, PATIENCE / 4)
+                self.assertNotIn("error", errors)
+                process.stderr.close()
+                for rank in ranks:
+                    self.assertFalse(os.path.exists(f"/proc/{rank}"), "a rank goes on")
+
+    def test_head(self):
+        for words in (["inspect", MODEL], ["--help"], ["run", MODEL, "-p", "Sort 9, 7, 5."]):
+            line = subprocess.run(
+                ["bash", "-c", '"$@" | head -n 1; exit ${PIPESTATUS[0]}', "bash", PROGRAM, *words],
+                capture_output=True, timeout=PATIENCE, check=False)
+            self.assertIn(line.returncode, (0, 141), line.stderr)
+            self.assertEqual(line.stdout.count(b"\n"), 1)
+
+    def test_closed_descriptors(self):
+        """What is opened next must not take their place."""
+        for closed, status in ((">&-", 1), ("2>&-", 0), ("<&-", 0)):
+            done = subprocess.run(
+                ["bash", "-c", f'"$@" {closed}', "bash", PROGRAM, "run", MODEL, "-p",
+                 "What is 47 + 38?"], capture_output=True, timeout=PATIENCE, check=False)
+            self.assertEqual(done.returncode, status, done.stderr)
+            if closed == ">&-":
+                self.assertIn(b"standard output: Bad file descriptor", done.stderr)
+            else:
+                self.assertIn(b"85", done.stdout)
+
+    def test_standard_error_may_fail(self):
+        with open("/dev/full", "wb") as full:
+            process = begin(["run", MODEL, "-p", "What is 47 + 38?"], stdout=subprocess.PIPE,
+                            stderr=full)
+            self.assertIn(b"85", process.communicate(timeout=PATIENCE)[0])
+            self.assertEqual(process.returncode, 0)
+
+    def test_training_goes_on(self):
+        """The model is made; that its lines went nowhere is said at the end."""
+        with tempfile.TemporaryDirectory() as folder, open("/dev/full", "wb") as full:
+            data = pathlib.Path(folder, "data.jsonl")
+            data.write_text('{"text": "one two three"}\n' * 8)
+            words = ["train", MODEL, "--data", str(data), "--output-dir", folder + "/out",
+                     "--steps", "2", "--seq-len", "16", "--micro-batch", "1", "-t", "1", "--json"]
+            status, errors = said(begin(words, stdout=full, stderr=subprocess.PIPE))
+            self.assertEqual(status, 1, errors)
+            self.assertIn("No space left on device", errors)
+            self.assertTrue(os.path.exists(folder + "/out/model.gguf"), errors)
+
+
+class Escapes(unittest.TestCase):
+    """Seen on a terminal, where there is something to move or colour."""
+
+    def escapes(self, *words, **env):
+        with Terminal(PROGRAM, *words, env={"NO_COLOR": "", **env}) as terminal:
+            terminal.wait()
+            return terminal.text.count(ESCAPE), terminal.text
+
+    def test_progress(self):
+        words = ("run", MODEL, "-p", "What is 47 + 38?")
+        self.assertGreater(self.escapes(*words, TERM="xterm")[0], 0)
+        for term in ("dumb", ""):
+            count, text = self.escapes(*words, TERM=term)
+            self.assertEqual(count, 0, text)
+            self.assertIn("85", text)
+
+    def test_colours(self):
+        words = ("doctor", "--no-measure", "--verbose")
+        count, text = self.escapes(*words, TERM="xterm")
+        self.assertGreater(count, 0, text)
+        self.assertEqual(self.escapes(*words, TERM="dumb")[0], 0)
+        self.assertEqual(self.escapes(*words, TERM="xterm", NO_COLOR="1")[0], 0)
+
+    def test_no_terminal(self):
+        for words in (["doctor", "--no-measure"], ["run", MODEL, "-p", "What is 47 + 38?"]):
+            done = subprocess.run([PROGRAM, *words], capture_output=True, timeout=PATIENCE,
+                                  env={**os.environ, "TERM": "xterm"}, check=False)
+            self.assertNotIn(ESCAPE.encode(), done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

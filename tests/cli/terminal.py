@@ -1,0 +1,78 @@
+"""A program at a terminal of its own, for the tests of this folder."""
+import errno
+import os
+import pty
+import re
+import select
+import signal
+import time
+
+PATIENCE = 120
+PROMPT = ">>> "
+
+
+class Terminal:
+    """A program at a terminal of its own, of which this is the user."""
+
+    def __init__(self, program, *words, env=None):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.environ.update({"TERM": "dumb", **(env or {})})
+            os.execv(program, [program, *words])
+        self.text = ""
+        self.at = 0
+        self.status = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def more(self, seconds):
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return True
+        try:
+            got = os.read(self.fd, 65536)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return False
+        self.text += got.decode(errors="replace").replace("\r", "")
+        return got != b""
+
+    def until(self, pattern):
+        """What stands before the next match of the pattern."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found = re.search(pattern, self.text[self.at:])
+            if found:
+                before = self.text[self.at:self.at + found.start()]
+                self.at += found.end()
+                return before
+            if time.monotonic() > deadline or not self.more(1):
+                raise AssertionError(f"no {pattern!r} in {self.text[self.at:]!r}")
+
+    def ask(self, text):
+        """A line of a conversation; what stands before the next prompt."""
+        self.type(text + "\n")
+        return self.until(re.escape(PROMPT))
+
+    def wait(self):
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            open_ = self.more(0.05)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid != 0:
+                while open_ and self.more(0):
+                    if not select.select([self.fd], [], [], 0.2)[0]:
+                        break
+                self.status = os.waitstatus_to_exitcode(status)
+                return self.status
+        raise AssertionError(f"it does not end: {self.text[-500:]!r}")
