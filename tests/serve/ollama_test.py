@@ -571,6 +571,35 @@ class Templated(unittest.TestCase):
             self.assertTrue(thought.message.thinking)
 
 
+class Insert(unittest.TestCase):
+    def test_suffix(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "model.gguf")
+            gguf_template.with_keys(serving.model(), file, {
+                f"tokenizer.ggml.fim_{name}_token_id": 11 + i
+                for i, name in enumerate(("pre", "suf", "mid"))})
+            server = serving.Server(512, of=file)
+            try:
+                client = ollama.Client(host=server.url, timeout=serving.PATIENCE)
+                self.assertIn("insert", client.show("gpt-test").capabilities)
+                ends = {"prompt": "The capital of France is", "suffix": ", and Rome of Italy."}
+                answer = client.generate("gpt-test", **ends, options=GREEDY)
+                theirs = server.json("POST", "/v1/completions", {
+                    **ends, "temperature": 0, "max_tokens": 12})[1]
+                self.assertEqual(answer.response, theirs["choices"][0]["text"])
+                self.assertEqual(answer.prompt_eval_count, theirs["usage"]["prompt_tokens"])
+                self.assertIsNone(answer.context)
+                text = "".join(line.response for line in client.generate(
+                    "gpt-test", **ends, options=GREEDY, stream=True))
+                self.assertEqual(text, answer.response)
+                first = client.generate("gpt-test", suffix=ends["suffix"], options=GREEDY)
+                self.assertGreater(first.prompt_eval_count, 5)
+                same = client.generate("gpt-test", **ends, system="Be a pirate.", options=GREEDY)
+                self.assertEqual(same.response, answer.response)
+            finally:
+                server.close()
+
+
 class Others(unittest.TestCase):
     def test_adapters(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -32,6 +32,7 @@ Json CapabilitiesJson(const Served& served) {
     Json list = Json::array({"completion"});
     if (served.card.tools) list.push_back("tools");
     if (served.card.thinking) list.push_back("thinking");
+    if (served.fim.ok()) list.push_back("insert");
     return list;
 }
 

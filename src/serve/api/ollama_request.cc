@@ -7,6 +7,8 @@
 
 #include "base/deadline.h"
 #include "serve/api/chat.h"
+#include "serve/api/fim.h"
+#include "serve/api/llama_server.h"
 #include "serve/api/ollama.h"
 #include "serve/api/ollama_dialect.h"
 #include "serve/api/sampling.h"
@@ -308,9 +310,8 @@ std::vector<int32_t> RawTokens(const Served& served, const std::string& prompt, 
     return ids;
 }
 
-std::optional<ApiError> PlanText(const std::string& prompt, bool markers, const Served& served,
-                                 OllamaRequest& asked, AnswerPlan& plan) {
-    if (auto error = CheckPromptBytes(served, prompt.size(), "prompt")) return error;
+std::optional<ApiError> PlanTokens(std::vector<int32_t> prompt, const Served& served,
+                                   OllamaRequest& asked, AnswerPlan& plan) {
     ChoicePlan choice;
     if (!asked.constraint.kind.empty()) {
         auto matcher = served.constraints->Compile(asked.constraint, plan.tenant);
@@ -320,9 +321,34 @@ std::optional<ApiError> PlanText(const std::string& prompt, bool markers, const 
         asked.request.matcher = std::move(*matcher);
     }
     choice.request = std::move(asked.request);
-    choice.request.prompt = RawTokens(served, prompt, markers);
+    choice.request.prompt = std::move(prompt);
     plan.choices.push_back(std::move(choice));
     return {};
+}
+
+std::optional<ApiError> PlanText(const std::string& prompt, bool markers, const Served& served,
+                                 OllamaRequest& asked, AnswerPlan& plan) {
+    if (auto error = CheckPromptBytes(served, prompt.size(), "prompt")) return error;
+    return PlanTokens(RawTokens(served, prompt, markers), served, asked, plan);
+}
+
+// What stands between the prompt and the suffix.
+std::optional<ApiError> PlanInsert(const std::string& prompt, const std::string& suffix,
+                                   const Served& served, OllamaRequest& asked, AnswerPlan& plan) {
+    if (auto error = CheckFim(served, "suffix")) {
+        error->message =
+            fmt::format("\"{}\" does not support insert. {}", served.name, error->message);
+        return error;
+    }
+    if (auto error = CheckPromptBytes(served, prompt.size() + suffix.size(), "prompt")) {
+        return error;
+    }
+    const tokenizer::Tokenizer& tokenizer = served.tokenizer();
+    FimText text;
+    text.prefix = PlainTokens(tokenizer, prompt);
+    text.suffix = PlainTokens(tokenizer, suffix);
+    EndAtFim(served.fim, asked.request);
+    return PlanTokens(FimPrompt(served.fim, tokenizer, text), served, asked, plan);
 }
 
 std::optional<ApiError> PlanQuestion(const std::string& system, const std::string& prompt,
@@ -367,26 +393,25 @@ std::optional<ApiError> PlanOllamaGenerate(const Json& body, const Served& serve
     const std::vector<int32_t> context = ReadContext(fields, served);
     RefuseImages(fields);
     CheckRaw(fields, raw, system);
-    if (!fields.Text("suffix", "").empty()) {
-        fields.Fail("suffix", fmt::format("\"{}\" does not support insert", served.name),
-                    "unsupported_value");
-    }
+    const std::string suffix = fields.Text("suffix", "");
     if (fields.error()) return fields.error();
-    if (prompt.empty()) {
+    if (prompt.empty() && suffix.empty()) {
         ReplyNothing(asked, plan);
         return {};
     }
     OllamaWords words = std::move(asked.words);
-    auto error = raw ? PlanText(prompt, true, served, asked, plan)
-                     : PlanQuestion(system, prompt, served, asked, plan);
+    auto error = !suffix.empty() ? PlanInsert(prompt, suffix, served, asked, plan)
+                 : raw           ? PlanText(prompt, true, served, asked, plan)
+                                 : PlanQuestion(system, prompt, served, asked, plan);
     if (error) return error;
     std::vector<int32_t>& tokens = plan.choices.front().request.prompt;
     if (!context.empty()) {
         if (BeginsAgain(served, tokens)) tokens.erase(tokens.begin());
         tokens.insert(tokens.begin(), context.begin(), context.end());
     }
-    if (!raw) words.context = tokens;
-    plan.keeps_tokens = !raw;
+    const bool goes_on = !raw && suffix.empty();  // "context" is the begin of a conversation
+    if (goes_on) words.context = tokens;
+    plan.keeps_tokens = goes_on;
     plan.dialect = MakeOllamaDialect(served, std::move(words));
     return {};
 }
