@@ -77,16 +77,18 @@ const GAP_X = 56;
 const PAD = 12;
 const HEAD = 24;
 
+const isUp = ({ state }) => state === undefined || state === "up";
+
 const short = (text, letters) =>
   text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
 
 function rankBox(rank, x, y) {
-  const known = rank.state === undefined || rank.state === "up";
-  return svg("g", { class: known ? "rank" : `rank ${rank.state}` },
+  const up = isUp(rank);
+  return svg("g", { class: up ? "rank" : `rank ${rank.state}` },
     svg("title", {}, `rank ${rank.rank} on ${rank.host ?? "?"}: ${rank.share ?? ""}`),
     svg("rect", { x, y, width: BOX_W, height: BOX_H, rx: 6 }),
     svg("text", { x: x + 10, y: y + 22, class: "strong" },
-      `rank ${rank.rank}${known || rank.state === "unknown" ? "" : ` · ${rank.state}`}`),
+      `rank ${rank.rank}${up || rank.state === "unknown" ? "" : ` · ${rank.state}`}`),
     svg("text", { x: x + 10, y: y + 41 }, short(rank.host ?? "", 16)));
 }
 
@@ -113,8 +115,10 @@ export function layoutPicture(ranks, transport) {
       const y = HEAD + row * (BOX_H + GAP_Y) + 1;
       if (row > 0) {
         const middle = x + columnW / 2;
-        parts.push(svg("line", { class: "link", x1: middle, x2: middle, y1: y - GAP_Y, y2: y }));
-        parts.push(svg("text", { class: "dim", x: middle + 6, y: y - 6 }, transport));
+        const whole = isUp(rank) && isUp(list[row - 1]);
+        parts.push(svg("line", { class: whole ? "link" : "link broken", x1: middle, x2: middle,
+          y1: y - GAP_Y, y2: y }));
+        if (whole) parts.push(svg("text", { class: "dim", x: middle + 6, y: y - 6 }, transport));
       }
       parts.push(rankBox(rank, x + PAD, y));
     });

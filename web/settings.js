@@ -4,6 +4,8 @@ import { apiKey, call } from "./api.js";
 import { byId } from "./dom.js";
 import { checkedSettings, defaultsOf, PARAMETERS } from "./settings_form.js";
 
+const MOST_WORDS = 500;
+
 // Shows a dialog; the value of the button that closed it ("" for Esc).
 function show(dialog) {
   dialog.returnValue = "";
@@ -22,10 +24,14 @@ const numberIn = (field) => (field.value.trim() === "" ? null : field.valueAsNum
 
 // What holds where a field is empty; a server may not say it.
 async function showDefaults() {
-  let defaults = {};
+  let props = null;
   try {
-    defaults = defaultsOf(await (await call("props")).json());
+    props = await (await call("props")).json();
   } catch { /* the fields say "default", then */ }
+  const defaults = defaultsOf(props);
+  const said = typeof props?.sampling === "string" ? props.sampling.slice(0, MOST_WORDS) : "";
+  byId("sampling-words").textContent = `The server's default: ${said}.`;
+  byId("sampling-words").hidden = said === "";
   for (const { key, id } of PARAMETERS) {
     const value = defaults[key];
     const none = (key === "maxTokens" || key === "topK" || key === "seed") && value <= 0;

@@ -12,6 +12,7 @@ import json
 import pathlib
 import select
 import socket
+import sys
 import threading
 
 WEB = pathlib.Path(__file__).resolve().parents[2] / "web"
@@ -141,6 +142,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
+class QuietServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """A page that leaves in mid-answer is no news."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 class FakeServer:
     def __init__(self):
         self.answer = lambda body: ["Hello."]
@@ -157,8 +167,7 @@ class FakeServer:
 
     def start(self, port):
         self.connections = set()
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self.http.daemon_threads = True
+        self.http = QuietServer(("127.0.0.1", port), Handler)
         self.http.fake = self
         self.url = f"http://127.0.0.1:{self.http.server_port}/"
         threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True).start()

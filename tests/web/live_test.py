@@ -75,6 +75,7 @@ class Live(unittest.TestCase):
     def ask(self, page, text, most, temperature=0):
         """Sends a message whose answer has so many tokens at most."""
         page.click("#open-settings")
+        page.wait("document.querySelector('#temperature').placeholder.startsWith('default ')")
         for field, value in (("#temperature", temperature), ("#max-tokens", most)):
             page.eval(f"document.querySelector('{field}').select()")
             page.type(str(value))

@@ -196,11 +196,13 @@ class Chat(Case):
         self.page.wait(f"document.querySelector('#composer').innerText.includes('{name}')")
 
     def test_parameters_show_the_servers_defaults(self):
-        self.server.props = {"default_generation_settings": {
+        self.server.props = {"sampling": "temperature 0.7 (by the model)",
+                             "default_generation_settings": {
             "temperature": 0.7, "params": {"top_k": 40, "top_p": 0.95, "min_p": 0.05,
                                            "n_predict": -1, "seed": -1}}}
         self.page.click("#open-settings")
         self.page.wait("document.querySelector('#top-k').placeholder === 'default 40'")
+        self.assertIn("temperature 0.7 (by the model)", self.page.text("#sampling-words"))
         place = "document.querySelector('#{}').placeholder".format
         self.assertEqual([self.page.eval(place(field)) for field in
                           ("temperature", "top-p", "min-p", "max-tokens", "seed")],
@@ -665,6 +667,8 @@ class Dashboard(Case):
                 f"dot {tone}")
             self.assertEqual(self.page.eval(
                 f"document.querySelectorAll('svg.layout .{state}').length"), 1)
+            self.assertEqual(self.page.eval(
+                "document.querySelectorAll('svg.layout .broken').length"), 1)
             self.page.wait(f"{head}.includes('rank 3 {state}')")
             self.assertEqual(self.page.eval("document.querySelector('#server .dot').className"),
                              "dot warn")

@@ -12,7 +12,8 @@ import urllib.request
 
 import chromium
 
-QUESTIONS = ("What is the weft of a fabric?", "List three fibres that are woven, and what from.")
+QUESTIONS = ("List three fibres that are woven.",
+             "Write a Python function that reverses a list.")
 LOAD_S = 15
 CLIENTS = 4
 
