@@ -2,7 +2,7 @@
 """Writes the seeds of the control-frame fuzz target to fuzz/corpus/control: one file a message.
 
 Usage: tools/make_control_seeds.py [FOLDER]. Standard library of Python 3.11 only; deterministic.
-The layout follows src/cluster/frame.h (protocol 3).
+The layout follows src/cluster/frame.h (protocol 4).
 """
 import pathlib
 import struct
@@ -22,18 +22,18 @@ def frame(kind: int, payload: bytes, tag: bytes = b"") -> bytes:
 
 
 NONCE = bytes(range(32))
-HELLO = text(b"weft") + struct.pack("<Iq", 3, 5000) + NONCE + text(b"0.1.0")
+HELLO = text(b"weft") + struct.pack("<Iq", 4, 5000) + NONCE + text(b"0.1.0")
 # A wait: on, step, index, place, op, still_ms.
 WAIT = struct.pack("<iqqq", 1, 7, 30, 2) + text(b"all-reduce") + struct.pack("<q", 150)
-# Progress; the waits of the stepping thread, and of those beside; awaits_own; stalled_ms.
+# Progress; the waits of the stepping thread, and of those beside; awaits_own; stalled_ms; loaded.
 HEARTBEAT = (struct.pack("<qI", 42, 1) + WAIT + struct.pack("<I", 2) + WAIT + WAIT
-             + struct.pack("<Bq", 1, 0))
+             + struct.pack("<Bqi", 1, 0, 500))
 ASSIGN = (struct.pack("<iqQ", 1, 1, 4096) + text(b"verbs") + text(b"mlx5_0:1")
           + text(b"10.0.1.0/24") + struct.pack("<iB", 3, 1) + strings([b"a", b"b", b"c"]) + text(b'{"model": "x.gguf"}')
           + struct.pack("<q", 20_000))
 PAYLOADS = {
     "hello": (1, HELLO),
-    "challenge": (2, struct.pack("<I", 3) + NONCE),
+    "challenge": (2, struct.pack("<I", 4) + NONCE),
     "proof": (3, NONCE),
     "welcome": (4, NONCE),
     "refuse": (5, b"\x02" + text(b"0.2.0")),

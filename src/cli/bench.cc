@@ -7,12 +7,14 @@
 #include <ctime>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "backend/device.h"
 #include "backend/device_list.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/loading_line.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
@@ -237,9 +239,10 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     job.kv_tokens = seqs * ((most + page - 1) / page * page);
     job.max_outputs = seqs;
     job.power = flags.power;
-    ProgressLine progress;
-    progress.Show(label + "loading ...");
+    std::optional<LoadingLine> line;
+    line.emplace(label + "loading", cluster);
     WEFT_ASSIGN(const auto runner, engine::StepRunner::Start(cluster, job));
+    line.reset();
     BenchRow row;
     row.tp = c.tp;
     row.pp = c.pp;
@@ -254,7 +257,6 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     const auto test = [&](int64_t prompt, int64_t generate, int64_t depth, int64_t at_once) {
         return ShowTest(flags, *runner, {prompt, generate, depth, at_once}, row, label, table);
     };
-    progress.Clear();
     for (const int64_t at_once : flags.seqs) {
         for (int64_t prompt : flags.prompts) WEFT_TRY(test(prompt, 0, 0, at_once));
         for (int64_t depth : flags.depths) {

@@ -9,6 +9,7 @@
 #include "chat/chat.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/loading_line.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/run_chat.h"
@@ -215,8 +216,7 @@ Status RunPrompt(RunFlags& flags) {
     Outcome outcome;
     std::unique_ptr<engine::Engine> engine;
     {
-        ProgressLine progress;
-        progress.Show(fmt::format("loading {} ...", job.model));
+        const LoadingLine line(fmt::format("loading {}", job.model), flags.common.cluster);
         const int64_t begin_ns = NowNs();
         WEFT_ASSIGN(engine, engine::Engine::Start(flags.common.cluster, job,
                                                   engine::OneAtATime(flags.draft),

@@ -12,6 +12,7 @@
 #include "chat/chat.h"
 #include "cli/chat_session.h"
 #include "cli/line_editor.h"
+#include "cli/loading_line.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "engine/engine.h"
@@ -195,8 +196,7 @@ Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& s
     options.prefix_cache = true;  // each question has all before it
     std::unique_ptr<engine::Engine> engine;
     {
-        ProgressLine progress;
-        progress.Show(fmt::format("loading {} ...", job.model));
+        const LoadingLine line(fmt::format("loading {}", job.model), flags.cluster);
         WEFT_ASSIGN(engine, engine::Engine::Start(flags.cluster, job, options));
     }
     PrintErr("{}, context {}. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",

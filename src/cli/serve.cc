@@ -7,6 +7,7 @@
 #include "base/log_format.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/loading_line.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/sampling_flags.h"
@@ -127,8 +128,7 @@ Status Serve(ServeFlags& flags) {
     std::unique_ptr<serve::Server> server;
     const int64_t begin_ns = NowNs();
     {
-        ProgressLine progress;
-        progress.Show(fmt::format("loading {} ...", options.job.model));
+        const LoadingLine line(fmt::format("loading {}", options.job.model), options.cluster);
         auto started = serve::Server::Start(options);
         if (!started.ok()) return UnlessStopped(options, started.error());
         server = std::move(started).value();

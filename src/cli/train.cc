@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/loading_line.h"
 #include "cli/output.h"
 #include "cli/train_ds.h"
 #include "hw/cpu.h"
@@ -93,6 +94,11 @@ class Teller final : public train::TrainListener {
         return {};
     }
 
+    // Until OnStart.
+    void ShowLoading(cluster::ClusterOptions& options) {
+        loading_.emplace("loading " + flags_.job.trainer.model, options);
+    }
+
     // next: the update whose row comes next; later ones of an earlier run are cut off.
     void OpenLog(int64_t next) {
         train::TrainLogOptions options;
@@ -112,6 +118,7 @@ class Teller final : public train::TrainListener {
 
     Status OnStart(const train::Trainer& trainer, int64_t next, int64_t steps,
                    double peak_flops_s) override {
+        loading_.reset();
         peak_flops_s_ = peak_flops_s;
         recompute_ = trainer.options().recompute;
         const DType gradients = train::GradientTypeOf(trainer.options(), trainer.layout().dp);
@@ -267,6 +274,7 @@ class Teller final : public train::TrainListener {
     int64_t printed_ns_ = 0;
     train::LogKeeper log_;
     std::optional<train::OutputFolder> folder_;
+    std::optional<LoadingLine> loading_;
 };
 
 Status ResolveOptimizer(TrainFlags& flags) {
@@ -431,6 +439,7 @@ Result<int> Train(TrainFlags& flags) {
     WEFT_TRY(ResolveTrain(flags));
     Teller teller(flags);
     WEFT_TRY(teller.TakeFolder());
+    teller.ShowLoading(flags.common.cluster);
     WEFT_ASSIGN(const train::TrainSummary summary,
                 train::RunTraining(flags.common.cluster, flags.job, teller));
     PrintTrainSummary(flags, teller, summary);

@@ -224,9 +224,14 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     assignment.checksum = options.checksum;
     assignment.job = std::move(job);
     assignment.recover_ms = RecoverMs(options);
-    auto control = std::make_unique<Control>(
-        Control::Options{0, options.timeout_ms, options.watchdog_ms, options.hosts.empty(),
-                         options.stop, assignment.recover_ms > 0});
+    Control::Options root{0,
+                          options.timeout_ms,
+                          options.watchdog_ms,
+                          options.hosts.empty(),
+                          options.stop,
+                          assignment.recover_ms > 0};
+    root.loaded = options.loaded;
+    auto control = std::make_unique<Control>(root);
     if (options.launched != nullptr) {
         WEFT_TRY(AddLaunched(*control, options, assignment.hosts));
     } else if (options.hosts.empty()) {

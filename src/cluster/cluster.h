@@ -70,6 +70,9 @@ struct ClusterOptions {
     // Set by a signal handler, it asks all ranks to end, like RequestStop (within 200 ms). Outlives
     // the Cluster.
     const std::atomic<bool>* stop = nullptr;
+    // May be null. Rank 0 keeps here how much of its weights the slowest rank has loaded, in
+    // thousandths; -1: none has begun.
+    std::shared_ptr<std::atomic<int>> loaded{};
     // How this program is started as a worker; "--join HANDLE" is appended.
     std::vector<std::string> worker_arguments = {"worker"};
 };
@@ -140,6 +143,8 @@ class Cluster {
     virtual void SetProgress(std::function<int64_t()> progress) = 0;
     // What the job is doing, for error texts: "load", "prefill", "decode". A string literal.
     virtual void SetPhase(const char* phase) = 0;
+    // How much of its weights this rank has loaded, of 1000.
+    virtual void SetLoaded(int /*thousandths*/) {}
 
     // Collective calls: every rank makes the same ones in the same order. All of them end early
     // with the verdict when a rank is lost, and make one of a failure of their own.

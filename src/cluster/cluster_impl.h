@@ -71,6 +71,13 @@ class ClusterImpl final : public Cluster {
     void SetPhase(const char* phase) override {
         if (control_ != nullptr) control_->SetPhase(phase);
     }
+    void SetLoaded(int thousandths) override {
+        if (control_ != nullptr) {
+            control_->SetLoaded(thousandths);
+        } else if (options_.loaded != nullptr) {
+            options_.loaded->store(thousandths);
+        }
+    }
     Status Agree(const std::string& name, const std::string& value,
                  const Deadline& deadline) override;
     Result<std::vector<std::string>> AllGather(const std::string& name, const std::string& mine,

@@ -194,6 +194,7 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
         WEFT_ASSIGN(HeartbeatMessage beat, DecodeHeartbeat(payload));
         if (beat.progress != peer.progress) peer.moved_ns = NowNs();
         peer.progress = beat.progress;
+        peer.loaded = beat.loaded;
         peer.stand = std::move(beat.stand);
         if (beat.stalled_ms > 0) Stalled(peer.rank, beat.stalled_ms);
         return {};
@@ -374,6 +375,16 @@ void Control::Supersede(VerdictMessage verdict) {
     Wake();
 }
 
+// -1: no rank has begun.
+int Control::SlowestLoaded() const {
+    int least = own_loaded_, most = least;
+    for (const Peer& peer : peers_) {
+        least = std::min(least, peer.loaded);
+        most = std::max(most, peer.loaded);
+    }
+    return most < 0 ? -1 : std::max(least, 0);
+}
+
 void Control::Beat(int64_t now_ns) {
     beat_ns_ = now_ns;
     if (progress_) {
@@ -385,6 +396,7 @@ void Control::Beat(int64_t now_ns) {
         SendBeat(0);
         return;
     }
+    if (options_.loaded != nullptr) options_.loaded->store(SlowestLoaded());
     RelayMessage relay;
     relay.ranks.push_back({(now_ns - own_moved_ns_) / kMs, 0});
     for (const Peer& peer : peers_) {

@@ -19,6 +19,7 @@
 #include <condition_variable>
 #include <ctime>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -42,7 +43,8 @@ class Control final : public net::PeerMonitor {
         bool recover = false;  // rank 0: the loss of another rank ends the epoch, not the job
         // Worker: on SIGTERM (blocked by then) it takes its leave of rank 0, and ends.
         bool leave_on_term = false;
-        bool child = false;  // worker: of rank 0's process
+        bool child = false;                          // worker: of rank 0's process
+        std::shared_ptr<std::atomic<int>> loaded{};  // rank 0: as in ClusterOptions
     };
     explicit Control(const Options& options) : options_(options) {}
     ~Control() override { Stop(); }
@@ -54,6 +56,7 @@ class Control final : public net::PeerMonitor {
     void SetTransport(std::string transport);
     void SetProgress(std::function<int64_t()> progress);
     void SetPhase(const char* phase);
+    void SetLoaded(int thousandths) { own_loaded_.store(thousandths); }
 
     // Rank 0: gives a worker its job. Worker: waits for it.
     void Assign(const AssignMessage& message);
@@ -138,6 +141,7 @@ class Control final : public net::PeerMonitor {
         std::string loss{};  // why it, or the process before it, was lost; "": all is well
         int64_t progress = 0;
         int64_t moved_ns = 0;
+        int loaded = -1;
         Stand stand{};
         std::optional<ValueMessage> value{};
     };
@@ -157,6 +161,7 @@ class Control final : public net::PeerMonitor {
     void CheckPeer(Peer& peer, int64_t now_ns);
     void Beat(int64_t now_ns);
     void SendBeat(int64_t stalled_ms);
+    int SlowestLoaded() const;
     // stall.cc
     void Stalled(int rank, int64_t still_ms);
     void JudgeStall(int64_t now_ns);
@@ -225,6 +230,7 @@ class Control final : public net::PeerMonitor {
     std::vector<std::string> hosts_;
     std::string transport_;
     std::function<int64_t()> progress_;
+    std::atomic<int> own_loaded_{-1};
     int64_t own_progress_ = 0;
     int64_t own_moved_ns_ = 0;
 

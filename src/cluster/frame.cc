@@ -296,7 +296,8 @@ Bytes Encode(const HeartbeatMessage& message) {
     writer.Int(message.progress);
     PutWaits(writer, message.stand.waits);
     PutWaits(writer, message.stand.beside);
-    return writer.Int(uint8_t{message.stand.awaits_own}).Int(message.stalled_ms).Take();
+    writer.Int(uint8_t{message.stand.awaits_own}).Int(message.stalled_ms);
+    return writer.Int(message.loaded).Take();
 }
 
 Result<HeartbeatMessage> DecodeHeartbeat(View payload) {
@@ -308,7 +309,11 @@ Result<HeartbeatMessage> DecodeHeartbeat(View payload) {
     const auto awaits_own = reader.Int<uint8_t>();
     message.stand.awaits_own = awaits_own == 1;
     message.stalled_ms = reader.Int<int64_t>();
-    if (awaits_own > 1 || message.stalled_ms < 0) reader.Fail("has a number out of its range");
+    message.loaded = reader.Int<int32_t>();
+    const bool odd_share = message.loaded < -1 || message.loaded > kAllLoaded;
+    if (awaits_own > 1 || message.stalled_ms < 0 || odd_share) {
+        reader.Fail("has a number out of its range");
+    }
     return Finish(reader, std::move(message));
 }
 

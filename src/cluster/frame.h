@@ -27,12 +27,13 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 3;
+inline constexpr uint32_t kProtocol = 4;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
 inline constexpr size_t kTagBytes = 16;
 inline constexpr size_t kMostWaits = 16;  // of a Stand, of each kind
+inline constexpr int kAllLoaded = 1000;   // thousandths
 
 enum class FrameType : uint8_t {
     kHello = 1,      // rank 0 -> worker: who calls
@@ -103,6 +104,7 @@ struct HeartbeatMessage {
     int64_t progress = 0;
     Stand stand{};           // of more than kMostWaits waits of a kind, the first
     int64_t stalled_ms = 0;  // not 0: a wait ran out, and for so long nobody has moved
+    int32_t loaded = -1;     // of this rank's weights, in thousandths; -1: it has not begun
 };
 struct RelayMessage {
     struct Rank {

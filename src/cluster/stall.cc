@@ -144,7 +144,8 @@ void Control::JudgeCircle(int64_t now_ns) {
 // ---- A wait that ran out ------------------------------------------------------------------------
 
 void Control::SendBeat(int64_t stalled_ms) {
-    const Bytes beat = Encode(HeartbeatMessage{own_progress_, OwnStand(NowNs()), stalled_ms});
+    const Bytes beat =
+        Encode(HeartbeatMessage{own_progress_, OwnStand(NowNs()), stalled_ms, own_loaded_.load()});
     for (Peer& peer : peers_) peer.channel.Send(FrameType::kHeartbeat, beat);
 }
 

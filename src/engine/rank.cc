@@ -51,6 +51,12 @@ std::vector<float> Quantiles(std::vector<float> costs) {
     return quantiles;
 }
 
+// Of `all`; everything where there is nothing.
+int Thousandths(int64_t done, int64_t all) {
+    if (all <= 0) return 1000;
+    return static_cast<int>(1000.0 * static_cast<double>(done) / static_cast<double>(all));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Rank>> Rank::Make(const Job& job, cluster::Cluster& cluster,
@@ -338,17 +344,25 @@ Status Rank::LoadFed(const std::vector<program::ValueId>& weights) {
 
 Status Rank::LoadAll(const std::vector<program::ValueId>& weights) {
     std::atomic<size_t> next{0};
+    std::atomic<int64_t> done{0};
+    int64_t all = 0;
+    for (const program::ValueId id : weights) all += program_.value(id).shape.Elements(0, 0);
     std::mutex mutex;
     Status first_error;
     const auto work = [&] {
         for (size_t i = next++; i < weights.size(); i = next++) {
             Status status = LoadOne(weights[i]);
-            if (status.ok()) continue;
+            if (status.ok()) {
+                done += program_.value(weights[i]).shape.Elements(0, 0);
+                cluster_.SetLoaded(Thousandths(done, all));
+                continue;
+            }
             next = weights.size();
             const std::lock_guard lock(mutex);
             if (first_error.ok()) first_error = std::move(status);
         }
     };
+    cluster_.SetLoaded(Thousandths(0, all));
     // Of a rank that is fed, one thread packs while another waits for the wire.
     const size_t least = IsFed() && cluster_.rank() != 0 ? 2 : 1;
     const size_t count = std::max(least, cluster_.cores().size());

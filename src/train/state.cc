@@ -187,10 +187,19 @@ Status TrainState::Agree(const std::vector<Unit>& units, cluster::Cluster& clust
 }
 
 Status TrainState::Load(backend::TrainingExecutable& training,
-                        const model_files::ModelSource& source, const cluster::Cluster& cluster) {
+                        const model_files::ModelSource& source, cluster::Cluster& cluster) {
     training_ = &training;
-    for (const OwnPart& part : parts_) WEFT_TRY(LoadUnit(part, source, cluster));
-    return LoadFrozen(source, cluster);
+    int64_t done = 0, all = 0;
+    for (const OwnPart& part : parts_) all += part.unit->elements;
+    for (const OwnPart& part : parts_) {
+        cluster.SetLoaded(static_cast<int>(1000.0 * static_cast<double>(done) /
+                                           static_cast<double>(std::max<int64_t>(all, 1))));
+        WEFT_TRY(LoadUnit(part, source, cluster));
+        done += part.unit->elements;
+    }
+    WEFT_TRY(LoadFrozen(source, cluster));
+    cluster.SetLoaded(1000);
+    return {};
 }
 
 Status TrainState::FindSole(cluster::Cluster& cluster, int replica,

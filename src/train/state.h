@@ -50,7 +50,7 @@ class TrainState {
     // own types. training, whose Program has the parts' values, outlives the state.
     // Errors: model files', kUnsupported (a weight that can't be trained), kCancelled.
     Status Load(backend::TrainingExecutable& training, const model_files::ModelSource& source,
-                const cluster::Cluster& cluster);
+                cluster::Cluster& cluster);
 
     std::vector<OwnPart>& parts() { return parts_; }
     const std::vector<OwnPart>& parts() const { return parts_; }

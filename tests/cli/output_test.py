@@ -6,6 +6,8 @@ descriptor; and that colours and cursor movements stay away from whom they are n
 """
 import os
 import pathlib
+import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -151,6 +153,40 @@ class Escapes(unittest.TestCase):
             count, text = self.escapes(*words, TERM=term)
             self.assertEqual(count, 0, text)
             self.assertIn("85", text)
+
+    def test_loading(self):
+        """The share of the slowest rank, rewritten in one line, and gone at the end."""
+        model = "synthetic:llama-3.2-1b:Q8_0"
+        for words in (("run", model, "-p", "a", "-n", "1"),
+                      ("run", model, "-p", "a", "-n", "1", "--tp", "2"),
+                      ("bench", model, "-p", "1", "-n", "1", "-r", "1", "--pp", "2")):
+            count, text = self.escapes(*words, "-t", "1", TERM="xterm")
+            shares = [int(share) for share in re.findall(r"loading[^%\n]*: (\d+) %", text)]
+            self.assertGreaterEqual(len(shares), 3, text)
+            self.assertEqual(shares, sorted(shares), text)
+            self.assertLessEqual(shares[-1], 100)
+            after = text.rsplit(" %", 1)[1]
+            self.assertTrue(after.startswith("\x1b[K") or after.startswith(ESCAPE), after)
+            self.assertGreater(count, len(shares))
+            self.assertEqual(self.escapes(*words, "-t", "1", TERM="dumb")[0], 0)
+
+    def test_loading_is_that_of_the_slowest_rank(self):
+        words = ("run", "synthetic:llama-3.2-1b:Q8_0", "-p", "a", "-n", "1", "--tp", "2", "-t", "1",
+                 "--timeout-ms", "60000")
+        with Terminal(PROGRAM, *words, env={"TERM": "xterm"}) as terminal:
+            terminal.until(r": \d+ %")
+            rank = int(children(terminal.pid)[0])
+            os.kill(rank, signal.SIGSTOP)
+            time.sleep(1)
+            terminal.more(0)
+            stopped = len(terminal.text)
+            time.sleep(2)
+            terminal.more(0)
+            # Rank 0 goes on; what is shown does not.
+            self.assertNotRegex(terminal.text[stopped:], r": \d+ %")
+            os.kill(rank, signal.SIGCONT)
+            terminal.until(r"decode: 1 tokens")
+            self.assertEqual(terminal.wait(), 0)
 
     def test_colours(self):
         words = ("doctor", "--no-measure", "--verbose")

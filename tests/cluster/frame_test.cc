@@ -184,6 +184,17 @@ TEST(Message, RefusesValuesThatCannotBe) {
     EXPECT_FALSE(DecodeHello(Encode(hello)).ok());
     EXPECT_FALSE(DecodeVerdict(Encode(VerdictMessage{ErrorCode::kIo, -2, "", ""})).ok());
     EXPECT_FALSE(DecodeVerdict(Encode(VerdictMessage{ErrorCode::kIo, 256, "", ""})).ok());
+    HeartbeatMessage beat;
+    for (const int32_t loaded : {-2, kAllLoaded + 1, INT32_MIN, INT32_MAX}) {
+        beat.loaded = loaded;
+        EXPECT_FALSE(DecodeHeartbeat(Encode(beat)).ok()) << loaded;
+    }
+    for (const int32_t loaded : {-1, 0, kAllLoaded}) {
+        beat.loaded = loaded;
+        const auto back = DecodeHeartbeat(Encode(beat));
+        ASSERT_TRUE(back.ok()) << loaded;
+        EXPECT_EQ(back->loaded, loaded);
+    }
     // A count of 2^32 - 1 ranks in a payload of 4 bytes: refused, not allocated.
     const Bytes huge(4, std::byte{255});
     EXPECT_FALSE(DecodeRelay(huge).ok());

@@ -1,0 +1,40 @@
+#include "cli/loading_line.h"
+
+#include <chrono>
+#include <utility>
+
+namespace weft::cli {
+namespace {
+
+constexpr auto kTurn = std::chrono::milliseconds(100);
+
+}  // namespace
+
+LoadingLine::LoadingLine(std::string what, cluster::ClusterOptions& options)
+    : what_(std::move(what)), loaded_(std::make_shared<std::atomic<int>>(-1)) {
+    options.loaded = loaded_;
+    line_.Show(what_ + " ...");
+    watcher_ = std::thread([this] { Watch(); });
+}
+
+LoadingLine::~LoadingLine() {
+    {
+        const std::lock_guard lock(mutex_);
+        over_ = true;
+    }
+    ends_.notify_all();
+    watcher_.join();
+}
+
+void LoadingLine::Watch() {
+    int shown = -1;
+    std::unique_lock lock(mutex_);
+    while (!ends_.wait_for(lock, kTurn, [&] { return over_; })) {
+        const int percent = loaded_->load() / 10;
+        if (loaded_->load() < 0 || percent == shown) continue;
+        shown = percent;
+        line_.Show(fmt::format("{}: {} %", what_, percent));
+    }
+}
+
+}  // namespace weft::cli

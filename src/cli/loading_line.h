@@ -1,0 +1,38 @@
+// "loading MODEL: 42 %" on standard error while ranks load, of the slowest of them: on a terminal
+// only, rewritten in place.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "cli/output.h"
+#include "cluster/cluster.h"
+
+namespace weft::cli {
+
+class LoadingLine {
+  public:
+    // what: what is said before the share. options: the ones that the ranks are started with
+    // after this.
+    LoadingLine(std::string what, cluster::ClusterOptions& options);
+    // The line is gone.
+    ~LoadingLine();
+    LoadingLine(const LoadingLine&) = delete;
+    LoadingLine& operator=(const LoadingLine&) = delete;
+
+  private:
+    void Watch();
+
+    const std::string what_;
+    std::shared_ptr<std::atomic<int>> loaded_;
+    ProgressLine line_;
+    std::mutex mutex_;
+    std::condition_variable ends_;
+    bool over_ = false;
+    std::thread watcher_;
+};
+
+}  // namespace weft::cli
