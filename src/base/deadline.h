@@ -12,6 +12,8 @@ using Clock = std::chrono::steady_clock;
 // a load from the thread's own memory, against some 25 ns for the real clock.
 inline constinit thread_local const int64_t* virtual_clock_ns = nullptr;
 
+inline constexpr int64_t kNsPerMs = 1'000'000;
+
 // Monotonic time in nanoseconds, the same clock in all processes of one host.
 inline int64_t NowNs() {
     if (virtual_clock_ns != nullptr) [[unlikely]]

@@ -21,9 +21,8 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 // How long the end of a child may follow the end of its connection.
-constexpr int64_t kReapNs = 200 * kMs;
+constexpr int64_t kReapNs = 200 * kNsPerMs;
 // How many timeouts a child waits for a parent that a busy machine keeps from running.
 constexpr int64_t kStarvedTimes = 4;
 
@@ -31,7 +30,7 @@ std::atomic<int> g_stopped_status{ExitStatus(ErrorCode::kCancelled)};
 std::atomic<bool (*)()> g_term_taker{nullptr};
 
 int64_t BeatNs(int64_t timeout_ms) {
-    return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kMs;
+    return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kNsPerMs;
 }
 
 Error OutOfTurn(FrameType type) {
@@ -91,12 +90,12 @@ void Control::Loop() {
         const int64_t now = NowNs();
         // A pause of this process (stopped, starved) says nothing about the others.
         const int64_t pause = now - turn_ns_;
-        if (pause > options_.timeout_ms * kMs / 2) {
+        if (pause > options_.timeout_ms * kNsPerMs / 2) {
             for (Peer& peer : peers_) peer.heard_ns += pause;
             call_ns_ += pause;
         }
-        if (pause > options_.timeout_ms * kMs) {
-            paused_ms_ = pause / kMs;
+        if (pause > options_.timeout_ms * kNsPerMs) {
+            paused_ms_ = pause / kNsPerMs;
             resumed_ns_ = now;
         }
         turn_ns_ = now;
@@ -109,18 +108,18 @@ int Control::Wait(Lock& lock) {
     std::vector<pollfd> fds;
     fds.push_back({wake_.get(), POLLIN, 0});
     fds.push_back({term_.get(), POLLIN, 0});
-    int64_t due_ns = std::min(beat_ns_ + BeatNs(options_.timeout_ms), NowNs() + 200 * kMs);
+    int64_t due_ns = std::min(beat_ns_ + BeatNs(options_.timeout_ms), NowNs() + 200 * kNsPerMs);
     if (stalled_ >= 0 && !verdict_.has_value()) due_ns = std::min(due_ns, stall_end_ns_);
     for (const Peer& peer : peers_) {
         if (peer.channel.open()) {
             const short want = peer.channel.wants_write() ? POLLIN | POLLOUT : POLLIN;
             fds.push_back({peer.channel.fd(), want, 0});
-            due_ns = std::min(due_ns, peer.heard_ns + options_.timeout_ms * kMs);
+            due_ns = std::min(due_ns, peer.heard_ns + options_.timeout_ms * kNsPerMs);
         } else if (!peer.gone) {
-            due_ns = std::min(due_ns, NowNs() + 2 * kMs);
+            due_ns = std::min(due_ns, NowNs() + 2 * kNsPerMs);
         }
     }
-    const int64_t left_ms = std::max<int64_t>(0, (due_ns - NowNs() + kMs - 1) / kMs);
+    const int64_t left_ms = std::max<int64_t>(0, (due_ns - NowNs() + kNsPerMs - 1) / kNsPerMs);
     lock.unlock();
     const int events = ::poll(fds.data(), fds.size(), static_cast<int>(left_ms));
     lock.lock();
@@ -315,7 +314,7 @@ bool Control::IsStarvedParent(int64_t silent_ms) const {
 void Control::CheckPeer(Peer& peer, int64_t now_ns) {
     if (peer.gone) return;
     if (peer.channel.open()) {
-        const int64_t silent_ms = (now_ns - peer.heard_ns) / kMs;
+        const int64_t silent_ms = (now_ns - peer.heard_ns) / kNsPerMs;
         if (silent_ms < options_.timeout_ms || IsStarvedParent(silent_ms)) return;
         const std::string why = fmt::format(
             "silent for {} ms: its process is stopped, or its host or the link to it is down",
@@ -345,7 +344,7 @@ void Control::Lost(Peer& peer, const std::string& reason) {
     }
     if (peer.acked || (ended_ && !is_root())) return;
     std::string why = reason;
-    if (paused_ms_ > 0 && NowNs() - resumed_ns_ < 1000 * kMs) {
+    if (paused_ms_ > 0 && NowNs() - resumed_ns_ < 1000 * kNsPerMs) {
         why += fmt::format(", after this process had not run for {} ms", paused_ms_);
     }
     Fail({ErrorCode::kPeerLost, peer.rank, WhoLocked(peer.rank) + " was lost", std::move(why),
@@ -398,9 +397,10 @@ void Control::Beat(int64_t now_ns) {
     }
     if (options_.loaded != nullptr) options_.loaded->store(SlowestLoaded());
     RelayMessage relay;
-    relay.ranks.push_back({(now_ns - own_moved_ns_) / kMs, 0});
+    relay.ranks.push_back({(now_ns - own_moved_ns_) / kNsPerMs, 0});
     for (const Peer& peer : peers_) {
-        relay.ranks.push_back({(now_ns - peer.moved_ns) / kMs, (now_ns - peer.heard_ns) / kMs});
+        relay.ranks.push_back(
+            {(now_ns - peer.moved_ns) / kNsPerMs, (now_ns - peer.heard_ns) / kNsPerMs});
     }
     for (Peer& peer : peers_) peer.channel.Send(FrameType::kRelay, Encode(relay));
 }
@@ -418,7 +418,7 @@ void Control::Watch(int64_t now_ns) {
     }
     if (taken_) patience_ms += 5000;  // it is leaving; large models take a while to free
     if (ended_) patience_ms = options_.timeout_ms;
-    if (now_ns - begin_ns > patience_ms * kMs) Leave();
+    if (now_ns - begin_ns > patience_ms * kNsPerMs) Leave();
 }
 
 void Control::Leave() {

@@ -11,7 +11,6 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kVerdictWaitMs = 700;  // how long a data wait gives the control plane
 constexpr int64_t kReportWaitMs = 200;   // how long a report of a lost peer does
 constexpr int64_t kAnswerWaitMs = 500;   // rank 0's answer to a report
@@ -119,13 +118,13 @@ int64_t Control::SilentLocked(int rank) const {
     const int64_t now = NowNs();
     if (is_root()) {
         for (const Peer& peer : peers_) {
-            if (peer.rank == rank) return (now - peer.moved_ns) / kMs;
+            if (peer.rank == rank) return (now - peer.moved_ns) / kNsPerMs;
         }
         return -1;
     }
     const auto index = static_cast<size_t>(rank);
     if (index >= relay_.ranks.size()) return -1;
-    return relay_.ranks[index].idle_ms + (now - relay_ns_) / kMs;
+    return relay_.ranks[index].idle_ms + (now - relay_ns_) / kNsPerMs;
 }
 
 // Gives the control plane time to say who is gone. Where this process is starved, that thread may

@@ -11,10 +11,9 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
 // Before rank 0 judges, the silent get so long to be known as lost. Less than what a data wait
 // gives the control plane.
-constexpr int64_t kJudgeNs = 400 * kMs;
+constexpr int64_t kJudgeNs = 400 * kNsPerMs;
 // Heartbeats in a row that are missing.
 constexpr int64_t kMissedBeats = 3;
 // Ranks of a circle that an error names.
@@ -77,7 +76,7 @@ Stand Control::OwnStand(int64_t now_ns) const {
     }
     stand.awaits_own = own_waiting_ > 0 && !known;
     if (call_.empty()) return stand;
-    LongWait wait{0, -1, rounds_, 0, call_, (now_ns - call_ns_) / kMs};
+    LongWait wait{0, -1, rounds_, 0, call_, (now_ns - call_ns_) / kNsPerMs};
     if (!is_root() && !result_.has_value()) stand.waits.push_back(wait);
     for (const Peer& peer : peers_) {
         if (!is_root() || peer.value.has_value()) continue;
@@ -93,7 +92,7 @@ std::vector<Stand> Control::Stands(int64_t now_ns) const {
     if (stands.empty()) return stands;
     stands[0] = OwnStand(now_ns);
     for (const Peer& peer : peers_) {
-        const bool heard = now_ns - peer.heard_ns < options_.timeout_ms * kMs / 2;
+        const bool heard = now_ns - peer.heard_ns < options_.timeout_ms * kNsPerMs / 2;
         if (heard && static_cast<size_t>(peer.rank) < stands.size()) {
             stands[static_cast<size_t>(peer.rank)] = peer.stand;
         }
@@ -160,7 +159,7 @@ void Control::Stalled(int rank, int64_t still_ms) {
 // The rank that has missed heartbeats the longest; -1: none has.
 int Control::SilentTooLong(int64_t now_ns) const {
     int64_t longest =
-        kJudgeNs + kMissedBeats * std::clamp<int64_t>(options_.timeout_ms / 10, 10, 200) * kMs;
+        kJudgeNs + kMissedBeats * std::clamp<int64_t>(options_.timeout_ms / 10, 10, 200) * kNsPerMs;
     int found = -1;
     for (const Peer& peer : peers_) {
         if (now_ns - peer.heard_ns <= longest) continue;

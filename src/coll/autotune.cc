@@ -8,8 +8,6 @@
 namespace weft::coll {
 namespace {
 
-const net::OpTag kTag;
-
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 // The sizes of a token's sums first; the largest only where they fit into the time.
 constexpr std::array<size_t, 8> kSizes{8192, 65536, 1024, 256, 16384, 262144, 1048576, 4194304};
@@ -34,10 +32,10 @@ class Trial {
         const auto data = std::span(data_).first(bytes / sizeof(float));
         for (int64_t i = 0; i < calls; ++i) {
             const int64_t begin_ns = NowNs();
-            WEFT_TRY(comm_.AllReduce(data, kTag, choice));
+            WEFT_TRY(comm_.AllReduce(data, net::OpTag(), choice));
             us_.push_back(static_cast<double>(NowNs() - begin_ns) * 1e-3);
         }
-        if (monitor_ != nullptr && monitor_->Failed()) return monitor_->FailureDuring(kTag);
+        if (monitor_ != nullptr && monitor_->Failed()) return monitor_->FailureDuring(net::OpTag());
         if (us_.empty()) return 0.0;
         const auto middle = us_.begin() + static_cast<std::ptrdiff_t>(us_.size() / 2);
         std::nth_element(us_.begin(), middle, us_.end());
@@ -47,7 +45,7 @@ class Trial {
     // What the first rank says, on all.
     template <typename T>
     Status Agree(std::span<T> values) {
-        return comm_.Broadcast(std::as_writable_bytes(values), 0, kTag);
+        return comm_.Broadcast(std::as_writable_bytes(values), 0, net::OpTag());
     }
     template <typename T>
     Status Agree(T& value) {

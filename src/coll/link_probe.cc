@@ -8,13 +8,13 @@ namespace weft::coll {
 namespace {
 
 // Without a name: errors then tell the phase of the job.
-const net::OpTag kTag;
+const net::OpTag kProbeTag;
 
 enum Flag : int { kAskFlag, kAnswerFlag, kPingFlag, kFlowFlag, kCreditFlag };
 
 // The end of a window holds the leader's requests.
 constexpr size_t kRequestBytes = 64;
-constexpr size_t kLineBytes = 64;
+constexpr size_t kStrideBytes = 64;
 // Puts in flight, and how many of them one credit gives back.
 constexpr uint64_t kDepth = 128;
 constexpr uint64_t kCreditsInFlight = 4;
@@ -44,7 +44,7 @@ int64_t LinkProbe::TakeErrors() {
 }
 
 Status LinkProbe::StillWanted() const {
-    if (monitor_ != nullptr && monitor_->Failed()) return monitor_->FailureDuring(kTag);
+    if (monitor_ != nullptr && monitor_->Failed()) return monitor_->FailureDuring(kProbeTag);
     return {};
 }
 
@@ -59,12 +59,12 @@ Status LinkProbe::Reserve(size_t bytes) {
 }
 
 Status LinkProbe::Put(size_t offset, size_t bytes, int flag, uint64_t value) {
-    return link_.Put(offset, {}, std::span(source_).first(bytes), flag, value, kTag,
+    return link_.Put(offset, {}, std::span(source_).first(bytes), flag, value, kProbeTag,
                      Deadline::In(timeout_ms_));
 }
 
 Status LinkProbe::Wait(int flag, uint64_t value) {
-    return link_.Wait(flag, value, kTag, Deadline::In(timeout_ms_));
+    return link_.Wait(flag, value, kProbeTag, Deadline::In(timeout_ms_));
 }
 
 // The leader's side: says what comes next, and waits until the other has heard.
@@ -72,7 +72,7 @@ Status LinkProbe::Ask(const Request& request) {
     std::array<std::byte, sizeof request> bytes;
     std::memcpy(bytes.data(), &request, sizeof request);
     ++asked_;
-    WEFT_TRY(link_.Put(link_.window_bytes() - kRequestBytes, bytes, {}, kAskFlag, asked_, kTag,
+    WEFT_TRY(link_.Put(link_.window_bytes() - kRequestBytes, bytes, {}, kAskFlag, asked_, kProbeTag,
                        Deadline::In(timeout_ms_)));
     WEFT_TRY(Wait(kAnswerFlag, asked_));
     return StillWanted();
@@ -159,7 +159,7 @@ Result<Timings> LinkProbe::Latency(size_t bytes, const Budget& budget, bool lead
 // ---- Bandwidth ----------------------------------------------------------------------------------
 
 uint64_t LinkProbe::SlotsFor(size_t bytes) const {
-    const size_t stride = (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+    const size_t stride = (bytes + kStrideBytes - 1) / kStrideBytes * kStrideBytes;
     const uint64_t fit = MostBytes(link_.window_bytes()) / std::max<size_t>(1, stride);
     const uint64_t slots = std::clamp<uint64_t>(fit, 1, kDepth);
     return slots < kCreditsInFlight ? slots : slots / kCreditsInFlight * kCreditsInFlight;
@@ -168,7 +168,7 @@ uint64_t LinkProbe::SlotsFor(size_t bytes) const {
 // `count` puts of the leader into slots of the other's window, in groups; each group is answered by
 // a credit.
 Status LinkProbe::Flow(size_t bytes, uint64_t count, bool lead, bool check, Marks* marks) {
-    const size_t stride = (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+    const size_t stride = (bytes + kStrideBytes - 1) / kStrideBytes * kStrideBytes;
     const uint64_t slots = SlotsFor(bytes);
     const uint64_t a_credit = std::max<uint64_t>(1, slots / kCreditsInFlight);
     const uint64_t first = flowed_;

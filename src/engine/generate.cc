@@ -8,9 +8,9 @@ namespace weft::engine {
 namespace {
 
 // Collects an answer.
-class Reader final : public Listener {
+class TextReader final : public Listener {
   public:
-    explicit Reader(const Engine::TextSink& sink) : sink_(sink) {}
+    explicit TextReader(const Engine::TextSink& sink) : sink_(sink) {}
     void OnToken(const SaidToken& token, std::string_view text) override {
         g_.tokens.push_back(token.chance.id);
         Add(text);
@@ -84,7 +84,7 @@ double Generation::tokens_per_step() const {
 }
 
 Result<Generation> Engine::Generate(Request request, const TextSink& sink) {
-    const auto reader = std::make_shared<Reader>(sink);
+    const auto reader = std::make_shared<TextReader>(sink);
     WEFT_TRY(Submit(std::move(request), reader));
     WEFT_TRY(Loop([&] { return reader->over(); }));
     return reader->Take();

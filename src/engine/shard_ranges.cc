@@ -14,7 +14,7 @@ namespace weft::engine {
 namespace {
 
 constexpr int kMostRanks = 1024;
-constexpr int64_t kPieceBytes = 8 << 20;
+constexpr int64_t kReadBytes = 8 << 20;
 // A note (hub/part.h) takes many more, of several shards.
 constexpr size_t kMostRanges = 1 << 14;
 
@@ -26,7 +26,7 @@ Status ReadAll(const model_files::ModelSource& source, const program::Value& wei
     const int64_t matrix_rows = shape[std::max(0, shape.rank - 2)];
     const int64_t matrices = shape.rank == 3 ? shape[0] : 1;
     const int64_t row_bytes = RowBytes(weight.dtype, cols);
-    const int64_t most = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
+    const int64_t most = std::max<int64_t>(1, kReadBytes / std::max<int64_t>(1, row_bytes));
     for (int64_t matrix = 0; matrix < matrices; ++matrix) {
         for (int64_t row = 0; row < matrix_rows; row += most) {
             const int64_t count = std::min(most, matrix_rows - row);

@@ -10,9 +10,9 @@ constexpr size_t kHeadWords = 8;
 // A step is bounded by the chunk size and the context; anything beyond this is no step.
 constexpr size_t kMostWords = size_t{1} << 26;
 
-class Reader {
+class WordReader {
   public:
-    explicit Reader(std::span<const int32_t> words) : words_(words) {}
+    explicit WordReader(std::span<const int32_t> words) : words_(words) {}
     bool Take(size_t count, std::vector<int32_t>& out) {
         if (count > words_.size()) return false;
         out.assign(words_.begin(), words_.begin() + static_cast<ptrdiff_t>(count));
@@ -105,7 +105,7 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
         return BadStep("a count");
     }
     const size_t tokens = static_cast<size_t>(words[4]);
-    Reader reader(words.subspan(kHeadWords));
+    WordReader reader(words.subspan(kHeadWords));
     if (!reader.Take(tokens, step.tokens) || !reader.Take(tokens, step.positions) ||
         !reader.Take(static_cast<size_t>(words[6]), step.output_rows)) {
         return BadStep("the number of tokens");

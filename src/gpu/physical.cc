@@ -117,13 +117,13 @@ void DescribeMemory(const Calls& calls, Physical& physical) {
     physical.memory = memory.memoryProperties;
     Description& described = physical.description;
     described.heaps = ReadHeaps(calls, physical.handle, physical.extensions.memory_budget);
-    constexpr VkMemoryPropertyFlags kMapped = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
-                                              VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
-                                              VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    constexpr VkMemoryPropertyFlags kUnified = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
+                                               VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                                               VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     const bool shared = described.kind == Kind::kIntegrated || described.kind == Kind::kCpu;
     for (uint32_t i = 0; shared && i < physical.memory.memoryTypeCount; ++i) {
         const VkMemoryPropertyFlags flags = physical.memory.memoryTypes[i].propertyFlags;
-        described.unified = described.unified || (flags & kMapped) == kMapped;
+        described.unified = described.unified || (flags & kUnified) == kUnified;
     }
 }
 

@@ -20,11 +20,11 @@ bool IsNameByte(char c) {
            c == '_';
 }
 
-class Parser {
+class GbnfParser {
   public:
     using Expr = GrammarBuilder::Expr;
 
-    explicit Parser(std::string_view text) : text_(text) {}
+    explicit GbnfParser(std::string_view text) : text_(text) {}
 
     Result<GrammarPtr> Run() {
         if (text_.size() > kMostGbnfBytes) {
@@ -303,7 +303,7 @@ class Parser {
 }  // namespace
 
 Result<GrammarPtr> GrammarFromGbnf(std::string_view text) {
-    return Parser(text).Run();
+    return GbnfParser(text).Run();
 }
 
 }  // namespace weft::grammar

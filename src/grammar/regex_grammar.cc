@@ -10,9 +10,9 @@
 namespace weft::grammar {
 namespace {
 
-constexpr uint32_t kMostRepeats = 10'000;
+constexpr uint32_t kMostRegexCount = 10'000;
 
-const PointSet kDigits = {{'0', '9'}};
+const PointSet kDigitClass = {{'0', '9'}};
 const PointSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const PointSet kSpaces = {{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680},
                           {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
@@ -23,11 +23,11 @@ void Append(PointSet& to, const PointSet& set) {
     to.insert(to.end(), set.begin(), set.end());
 }
 
-class Parser {
+class RegexParser {
   public:
     using Expr = GrammarBuilder::Expr;
 
-    Parser(std::string_view text, const RegexForm& form, GrammarBuilder& builder)
+    RegexParser(std::string_view text, const RegexForm& form, GrammarBuilder& builder)
         : text_(text), form_(form), builder_(builder) {}
 
     Result<Expr> Run() {
@@ -193,8 +193,8 @@ class Parser {
         const char c = text_[at_++];
         const auto one = [&](uint32_t point) { set.push_back({point, point}); };
         switch (c) {
-            case 'd': return Append(set, kDigits), Status();
-            case 'D': return Append(set, Complement(kDigits)), Status();
+            case 'd': return Append(set, kDigitClass), Status();
+            case 'D': return Append(set, Complement(kDigitClass)), Status();
             case 'w': return Append(set, kWord), Status();
             case 'W': return Append(set, Complement(kWord)), Status();
             case 's': return Append(set, kSpaces), Status();
@@ -295,14 +295,14 @@ class Parser {
 
     Status Counts(uint32_t& least, uint32_t& most) {
         const size_t begin = at_++;
-        const auto low = DecimalNumber(text_, at_, kMostRepeats);
-        if (!low) return At(begin, "a count above {}", kMostRepeats);
+        const auto low = DecimalNumber(text_, at_, kMostRegexCount);
+        if (!low) return At(begin, "a count above {}", kMostRegexCount);
         least = most = *low;
         if (Take(",")) {
             most = GrammarBuilder::kNoLimit;
             if (!Ahead("}")) {
-                const auto high = DecimalNumber(text_, at_, kMostRepeats);
-                if (!high) return At(begin, "a count above {}", kMostRepeats);
+                const auto high = DecimalNumber(text_, at_, kMostRegexCount);
+                if (!high) return At(begin, "a count above {}", kMostRegexCount);
                 most = *high;
             }
         }
@@ -321,7 +321,7 @@ class Parser {
 
 Result<GrammarBuilder::Expr> ExprFromRegex(std::string_view pattern, const RegexForm& form,
                                            GrammarBuilder& builder) {
-    return Parser(pattern, form, builder).Run();
+    return RegexParser(pattern, form, builder).Run();
 }
 
 Result<GrammarPtr> GrammarFromRegex(std::string_view pattern) {

@@ -12,7 +12,7 @@
 namespace weft::model_files {
 namespace {
 
-constexpr std::string_view kPrefix = "synthetic:";
+constexpr std::string_view kSpecPrefix = "synthetic:";
 
 // Columns of a mixture of experts, and how its gate chooses; all layers have one but the first
 // `dense`.
@@ -87,7 +87,7 @@ Result<int> TakeLayers(const std::string& spec, std::string_view& rest, int most
 }
 
 Result<Spec> ParseSpec(const std::string& spec) {
-    std::string_view rest = std::string_view(spec).substr(kPrefix.size());
+    std::string_view rest = std::string_view(spec).substr(kSpecPrefix.size());
     WEFT_ASSIGN(const int layers, TakeLayers(spec, rest, 4096));
     const size_t colon = rest.find(':');
     const std::string_view name = rest.substr(0, colon);
@@ -379,7 +379,7 @@ std::string Synthetic::Names() {
 }
 
 bool Synthetic::IsSpec(std::string_view spec) {
-    return spec.starts_with(kPrefix);
+    return spec.starts_with(kSpecPrefix);
 }
 
 Result<Synthetic> Synthetic::Make(const std::string& spec, uint64_t seed) {

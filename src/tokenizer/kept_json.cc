@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMostConfigBytes = 64 << 20;
+constexpr uint64_t kMostBesideBytes = 64 << 20;
 
 Error Named(const std::string& name, const Error& error) {
     return Error{error.code, name + ": " + error.message};
@@ -38,7 +38,7 @@ Result<KeptJson> ReadKeptJson(const std::string& folder) {
                              "generation_config.json", "config.json"}) {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(path / name, ignored)) continue;
-        WEFT_ASSIGN(kept.beside[name], ReadTextFile(path / name, kMostConfigBytes));
+        WEFT_ASSIGN(kept.beside[name], ReadTextFile(path / name, kMostBesideBytes));
     }
     const auto config = kept.beside.find("config.json");
     if (config != kept.beside.end()) {

@@ -423,24 +423,24 @@ Status CpuTraining::Run(const TrainingStep& step, const Groups& groups) {
     WEFT_CHECK(step.slot >= 0 && step.slot < options_.slots);
     WEFT_CHECK(step.chunk >= 0 && static_cast<size_t>(step.chunk) < chunked_.chunks.size());
     chunk_ = static_cast<size_t>(step.chunk);
-    if (step.pass != Pass::kBackward && (tokens < 1 || tokens > options_.max_tokens ||
-                                         outputs < 1 || outputs > options_.max_outputs)) {
+    if (step.pass != backend::Pass::kBackward && (tokens < 1 || tokens > options_.max_tokens ||
+                                                  outputs < 1 || outputs > options_.max_outputs)) {
         return MakeError(
             ErrorCode::kUsage,
             "a training step of {} rows with {} targets: expected 1 to {}, and 1 to {}", tokens,
             outputs, options_.max_tokens, options_.max_outputs);
     }
     if (!ended_.ok()) return ended_;
-    if (step.pass != Pass::kBackward) BindStep(step);
+    if (step.pass != backend::Pass::kBackward) BindStep(step);
     context_.groups = groups;
     ActivateSlot(step.slot);
     context_.step = step.number;
-    context_.predicts = step.pass == Pass::kPredict;
-    context_.evaluates = step.pass == Pass::kEvaluate || context_.predicts;
+    context_.predicts = step.pass == backend::Pass::kPredict;
+    context_.evaluates = step.pass == backend::Pass::kEvaluate || context_.predicts;
     const program::Chunk& runs = chunk();
-    const bool whole = step.pass == Pass::kBackward || step.pass == Pass::kBoth;
+    const bool whole = step.pass == backend::Pass::kBackward || step.pass == backend::Pass::kBoth;
     is_pass_ = true;
-    return RunOps(step.pass == Pass::kBackward ? runs.backward_begin : runs.begin,
+    return RunOps(step.pass == backend::Pass::kBackward ? runs.backward_begin : runs.begin,
                   whole ? runs.end : runs.backward_begin);
 }
 

@@ -6,10 +6,10 @@
 namespace weft::backend {
 namespace {
 
-constexpr int64_t kAlign = 64;
+constexpr int64_t kLineAlign = 64;
 
 int64_t AlignUp(int64_t bytes) {
-    return (bytes + kAlign - 1) / kAlign * kAlign;
+    return (bytes + kLineAlign - 1) / kLineAlign * kLineAlign;
 }
 
 int64_t SizeBytes(const program::Value& value, int64_t tokens, int64_t outputs) {

@@ -10,7 +10,7 @@
 namespace weft::doctor::checks {
 namespace {
 
-struct Counter {
+struct RdmaCounter {
     const char* file;
     Severity severity;
     const char* why;
@@ -19,7 +19,7 @@ struct Counter {
 constexpr const char* kFlow =
     "flow control on both ends and the switch (rx on tx on with ethtool -A, or PFC), and look at "
     "pcie-link";
-constexpr std::array<Counter, 11> kCounters = {{
+constexpr std::array<RdmaCounter, 11> kRdmaCounters = {{
     {"hw_counters/out_of_sequence", Severity::kWarn,
      "packets were lost on the way: each costs a round of sending again, 10 us to 0.5 s", kFlow},
     {"hw_counters/packet_seq_err", Severity::kWarn,
@@ -51,7 +51,7 @@ constexpr double kManyEver = 10000;
 
 void LookRdmaCounters(HostView& view, const RdmaPort& port, Findings& out) {
     bool any = false, good = true;
-    for (const Counter& counter : kCounters) {
+    for (const RdmaCounter& counter : kRdmaCounters) {
         const std::string path = port.path + "/" + counter.file;
         const auto first = Number(view.Text(path));
         if (!first) continue;

@@ -7,7 +7,7 @@ namespace weft::model_files::hf {
 namespace {
 
 constexpr std::string_view kGelu4 = "gelu_pytorch_tanh";
-constexpr int64_t kMostLayers = 4096, kMostHeads = 4096, kMostHeadDim = 1024;
+constexpr int64_t kGemmaLayers = 4096, kGemmaHeads = 4096, kGemmaHeadDim = 1024;
 
 Error NotSupported(const Config& config, std::string_view key, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported, "{}: {}: Gemma 4 {} is not supported", config.where(),
@@ -16,7 +16,7 @@ Error NotSupported(const Config& config, std::string_view key, std::string_view 
 
 // Gemma 4's small models, and what no released one has.
 Status RefuseOthers(const Config& config) {
-    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, kMostLayers, 0));
+    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_kv_shared_layers"}, 0, kGemmaLayers, 0));
     if (shared != 0) return NotSupported(config, "num_kv_shared_layers", "with shared KV");
     WEFT_ASSIGN(const int64_t per_layer,
                 config.IntOr({"hidden_size_per_layer_input"}, 0, 1 << 20, 0));
@@ -56,22 +56,22 @@ struct Heads {
 // without a window, under names that begin with "global".
 Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
     Heads heads;
-    WEFT_ASSIGN(heads.head_dim, config.NeedInt({"head_dim"}, 1, kMostHeadDim));
-    WEFT_ASSIGN(heads.kv_heads, config.NeedInt({"num_key_value_heads"}, 1, kMostHeads));
+    WEFT_ASSIGN(heads.head_dim, config.NeedInt({"head_dim"}, 1, kGemmaHeadDim));
+    WEFT_ASSIGN(heads.kv_heads, config.NeedInt({"num_key_value_heads"}, 1, kGemmaHeads));
     if (config.Has("per_layer_config")) {
         WEFT_ASSIGN(const Config layers, config.Sub({"per_layer_config"}));
         WEFT_ASSIGN(const Config own, layers.Sub({std::to_string(layer)}));
-        WEFT_ASSIGN(heads.head_dim, own.IntOr({"head_dim"}, 1, kMostHeadDim, heads.head_dim));
+        WEFT_ASSIGN(heads.head_dim, own.IntOr({"head_dim"}, 1, kGemmaHeadDim, heads.head_dim));
         WEFT_ASSIGN(heads.kv_heads,
-                    own.IntOr({"num_key_value_heads"}, 1, kMostHeads, heads.kv_heads));
+                    own.IntOr({"num_key_value_heads"}, 1, kGemmaHeads, heads.kv_heads));
         return heads;
     }
     if (slides) return heads;
-    WEFT_ASSIGN(heads.head_dim, config.IntOr({"global_head_dim"}, 1, kMostHeadDim, 512));
+    WEFT_ASSIGN(heads.head_dim, config.IntOr({"global_head_dim"}, 1, kGemmaHeadDim, 512));
     WEFT_ASSIGN(const bool one_for_both, config.BoolOr({"attention_k_eq_v"}, false));
     if (!one_for_both) return heads;
     WEFT_ASSIGN(heads.kv_heads,
-                config.IntOr({"num_global_key_value_heads"}, 1, kMostHeads, heads.kv_heads));
+                config.IntOr({"num_global_key_value_heads"}, 1, kGemmaHeads, heads.kv_heads));
     return heads;
 }
 
@@ -79,7 +79,7 @@ Result<Heads> HeadsOf(const Config& config, int64_t layer, bool slides) {
 // "num_key_value_heads" by layer.
 Result<Config> Gemma4Adjust(const Config& config) {
     WEFT_TRY(RefuseOthers(config));
-    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kGemmaLayers));
     WEFT_ASSIGN(const std::vector<std::string> types, LayerTypes(config, layers));
     Json kv_heads = Json::array();
     Heads of_kind[2];  // without a window, and with one
@@ -114,7 +114,7 @@ Status Gemma4Meta(const Config& config, MetaWriter& meta) {
         if (!(cap > 0)) return config.Corrupt("final_logit_softcapping", "more than 0");
         meta.F32("final_logit_softcapping", cap);
     }
-    WEFT_ASSIGN(const int64_t windowed, config.IntOr({"windowed_head_dim"}, 0, kMostHeadDim, 0));
+    WEFT_ASSIGN(const int64_t windowed, config.IntOr({"windowed_head_dim"}, 0, kGemmaHeadDim, 0));
     if (windowed == 0) return {};  // no layer has a window
     WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, 1ll << 31));
     WEFT_TRY(WriteWindow(config, meta, window, nullptr));

@@ -6,7 +6,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostContext = 1ll << 31;
+constexpr int64_t kMostPositions = 1ll << 31;
 
 Status LlamaMeta(const Config& config, MetaWriter& meta) {
     return WriteCommon(config, meta);
@@ -14,7 +14,7 @@ Status LlamaMeta(const Config& config, MetaWriter& meta) {
 
 // `sliding_window`: null is none.
 Status WindowEverywhere(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
     return WriteWindow(config, meta, window, [](int64_t) { return true; });
 }
 
@@ -61,11 +61,11 @@ Status Phi3Meta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
     if (rope.type != "longrope") return {};
     WEFT_ASSIGN(const int64_t context,
-                config.NeedInt({"max_position_embeddings"}, 1, kMostContext));
+                config.NeedInt({"max_position_embeddings"}, 1, kMostPositions));
     WEFT_ASSIGN(const int64_t outer,
-                config.IntOr({"original_max_position_embeddings"}, 2, kMostContext, context));
+                config.IntOr({"original_max_position_embeddings"}, 2, kMostPositions, context));
     WEFT_ASSIGN(const int64_t original,
-                rope.params.IntOr({"original_max_position_embeddings"}, 2, kMostContext, outer));
+                rope.params.IntOr({"original_max_position_embeddings"}, 2, kMostPositions, outer));
     const double scale = static_cast<double>(context) / static_cast<double>(original);
     const double factor =
         scale <= 1 ? 1 : std::sqrt(1 + std::log(scale) / std::log(static_cast<double>(original)));
@@ -77,7 +77,7 @@ Status Phi3Meta(const Config& config, MetaWriter& meta) {
 // Windows in three of four layers, whose RoPE is not scaled.
 Status Olmo3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostContext, 0));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
     WEFT_TRY(WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; }));
     WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
     return WriteWindowedBase(config, meta, rope.theta);

@@ -9,7 +9,7 @@
 namespace weft::model_files {
 namespace {
 
-constexpr std::string_view kPrefix = "lora.";
+constexpr std::string_view kLoraPrefix = "lora.";
 
 DType TypeBeside(DType weight) {
     return weight == DType::kF32 || weight == DType::kF16 ? DType::kF32 : DType::kBF16;
@@ -29,11 +29,11 @@ Result<NamedAdapter> ParseAdapter(const std::string& word) {
 }
 
 std::string AdaptedTensor(size_t number, bool is_b, std::string_view tensor) {
-    return fmt::format("{}{}.{}.{}", kPrefix, number, is_b ? "b" : "a", tensor);
+    return fmt::format("{}{}.{}.{}", kLoraPrefix, number, is_b ? "b" : "a", tensor);
 }
 
-Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(
-    std::unique_ptr<ModelSource> model, std::span<const NamedAdapter> adapters) {
+Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(std::unique_ptr<ModelSource> model,
+                                                           std::span<const NamedAdapter> adapters) {
     if (adapters.size() > kMostAdapters) {
         return MakeError(ErrorCode::kUsage, "{} adapters; most: {}", adapters.size(),
                          kMostAdapters);
@@ -73,15 +73,15 @@ void AdaptedSource::AddTensor(const Place& place) {
     places_.push_back(place);
 }
 
-Status AdaptedSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count,
-                              int64_t col_begin, int64_t col_count, std::span<std::byte> out,
+Status AdaptedSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count, int64_t col_begin,
+                              int64_t col_count, std::span<std::byte> out,
                               uint64_t* bytes_read) const {
     const TensorInfo& tensor = tensors()[index];
     const Place& place = places_[index - under().tensors().size()];
     const Adapter& adapter = adapters_[place.adapter];
     std::vector<float> rows(static_cast<size_t>(row_count * tensor.cols));
-    WEFT_TRY(adapter.file.Read(adapter.plan.targets[place.target], place.is_b, row_begin,
-                               row_count, rows));
+    WEFT_TRY(adapter.file.Read(adapter.plan.targets[place.target], place.is_b, row_begin, row_count,
+                               rows));
     if (place.is_b) {
         const auto scale = static_cast<float>(adapter.plan.scale());
         for (float& value : rows) value *= scale;
@@ -109,10 +109,10 @@ Result<std::unique_ptr<ModelSource>> OpenAdapted(const std::string& model,
 std::map<std::string, std::vector<int32_t>> AdaptersByTensor(const ModelSource& source) {
     std::map<std::string, std::vector<int32_t>> adapters;
     for (const TensorInfo& tensor : source.tensors()) {
-        if (!tensor.name.starts_with(kPrefix)) continue;
-        const size_t dot = tensor.name.find('.', kPrefix.size());
+        if (!tensor.name.starts_with(kLoraPrefix)) continue;
+        const size_t dot = tensor.name.find('.', kLoraPrefix.size());
         if (tensor.name.compare(dot, 3, ".a.") != 0) continue;
-        const int number = std::atoi(tensor.name.c_str() + kPrefix.size());
+        const int number = std::atoi(tensor.name.c_str() + kLoraPrefix.size());
         adapters[tensor.name.substr(dot + 3)].push_back(number);
     }
     return adapters;
@@ -122,7 +122,7 @@ Result<std::string> FingerprintOfAdapters(const ModelSource& source) {
     FingerprintMaker maker;
     bool any = false;
     for (const TensorInfo& tensor : source.tensors()) {
-        if (!tensor.name.starts_with(kPrefix)) continue;
+        if (!tensor.name.starts_with(kLoraPrefix)) continue;
         any = true;
         maker.Add(std::as_bytes(std::span(tensor.name)));
         maker.Add(static_cast<uint64_t>(tensor.rows));

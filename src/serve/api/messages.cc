@@ -11,7 +11,7 @@
 namespace weft::serve {
 namespace {
 
-constexpr size_t kMostMessages = 10000;
+constexpr size_t kMostTurns = 10000;
 
 // The blocks of one message, sorted by what templates know.
 struct Blocks {
@@ -93,9 +93,9 @@ void ReadMessageList(Fields& fields, Json& out) {
         out.push_back({{"role", "system"}, {"content", ReadContent(fields, "system")}});
     }
     const Json& messages = fields.List("messages");
-    if (messages.empty() || messages.size() > kMostMessages) {
+    if (messages.empty() || messages.size() > kMostTurns) {
         return fields.Fail("messages",
-                           fmt::format("messages: a list of 1 to {} is needed.", kMostMessages));
+                           fmt::format("messages: a list of 1 to {} is needed.", kMostTurns));
     }
     MessageReader reader(out);
     for (size_t i = 0; i < messages.size(); ++i) {

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMostBytes = 16 << 20;
+constexpr uint64_t kConfigBytes = 16 << 20;
 constexpr int64_t kMostSequences = int64_t{1} << 40;
 
 // Reads values out of a file that CheckDsKeys has passed; fills what is "auto".
@@ -413,9 +413,9 @@ class Resolver {
 
 Result<DsConfig> ParseDsConfig(std::string_view text, const std::string& where,
                                const DsFlags& flags) {
-    if (text.size() > kMostBytes) {
+    if (text.size() > kConfigBytes) {
         return MakeError(ErrorCode::kCorrupt, "{}: {} bytes; at most {} are read", where,
-                         text.size(), kMostBytes);
+                         text.size(), kConfigBytes);
     }
     WEFT_ASSIGN(const Json json, ParseDsJson(text, where));
     DsConfig config;
@@ -425,7 +425,7 @@ Result<DsConfig> ParseDsConfig(std::string_view text, const std::string& where,
 }
 
 Result<DsConfig> ReadDsConfig(const std::string& path, const DsFlags& flags) {
-    WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostBytes));
+    WEFT_ASSIGN(const std::string text, ReadTextFile(path, kConfigBytes));
     return ParseDsConfig(text, path, flags);
 }
 

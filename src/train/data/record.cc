@@ -12,21 +12,21 @@
 namespace weft::train {
 namespace {
 
-using Json = chat::OrderedJson;
+using RecordJson = chat::OrderedJson;
 using Keys = std::initializer_list<const char*>;
 
-constexpr size_t kMostDepth = 64;
+constexpr size_t kRecordDepth = 64;
 
-Result<Json> Parse(std::string_view text) {
+Result<RecordJson> Parse(std::string_view text) {
     auto parsed = ParseOrderedJsonText(
-        text, {.bytes = SIZE_MAX, .depth = kMostDepth, .values = size_t{1} << 24});
+        text, {.bytes = SIZE_MAX, .depth = kRecordDepth, .values = size_t{1} << 24});
     if (parsed.ok()) return parsed;
     const bool limit = parsed.error().code == ErrorCode::kUnsupported;
     return MakeError(ErrorCode::kCorrupt, "{}: {}", limit ? "too much JSON" : "not valid JSON",
                      parsed.error().message);
 }
 
-const Json* Find(const Json& record, Keys keys) {
+const RecordJson* Find(const RecordJson& record, Keys keys) {
     for (const char* key : keys) {
         const auto at = record.find(key);
         if (at != record.end() && !at->is_null()) return &*at;
@@ -34,13 +34,13 @@ const Json* Find(const Json& record, Keys keys) {
     return nullptr;
 }
 
-Error WrongType(std::string_view key, std::string_view expected, const Json& value) {
+Error WrongType(std::string_view key, std::string_view expected, const RecordJson& value) {
     return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected {}", key, value.type_name(),
                      expected);
 }
 
-Result<std::string> StringOf(const Json& record, Keys keys) {
-    const Json* value = Find(record, keys);
+Result<std::string> StringOf(const RecordJson& record, Keys keys) {
+    const RecordJson* value = Find(record, keys);
     if (value == nullptr) {
         return MakeError(ErrorCode::kCorrupt, "no '{}' in the record", *keys.begin());
     }
@@ -49,9 +49,9 @@ Result<std::string> StringOf(const Json& record, Keys keys) {
 }
 
 // Strings one below the other.
-Result<std::string> Joined(const Json& list, std::string_view key) {
+Result<std::string> Joined(const RecordJson& list, std::string_view key) {
     std::string joined;
-    for (const Json& each : list) {
+    for (const RecordJson& each : list) {
         if (!each.is_string()) return WrongType(key, "a list of strings", each);
         if (!joined.empty()) joined += '\n';
         joined += each.get_ref<const std::string&>();
@@ -59,11 +59,11 @@ Result<std::string> Joined(const Json& list, std::string_view key) {
     return joined;
 }
 
-Result<std::string> ContextOf(const Json& record) {
-    const Json* value = Find(record, {"context", "contexts", "CONTEXTS"});
+Result<std::string> ContextOf(const RecordJson& record) {
+    const RecordJson* value = Find(record, {"context", "contexts", "CONTEXTS"});
     if (value == nullptr) return std::string();
     if (value->is_object()) {
-        const Json* inner = Find(*value, {"contexts"});
+        const RecordJson* inner = Find(*value, {"contexts"});
         if (inner == nullptr || !inner->is_array()) {
             return MakeError(ErrorCode::kCorrupt,
                              "'context' is an object; expected a list 'contexts' in it");
@@ -77,12 +77,12 @@ Result<std::string> ContextOf(const Json& record) {
     return value->get<std::string>();
 }
 
-Result<std::vector<int32_t>> IdsOf(const Json& record, const char* key) {
-    const Json& ids = record.at(key);
+Result<std::vector<int32_t>> IdsOf(const RecordJson& record, const char* key) {
+    const RecordJson& ids = record.at(key);
     if (!ids.is_array()) return WrongType(key, "a list of token ids", ids);
     std::vector<int32_t> made;
     made.reserve(ids.size());
-    for (const Json& id : ids) {
+    for (const RecordJson& id : ids) {
         if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
             return MakeError(ErrorCode::kCorrupt, "'{}' holds {}; expected token ids", key,
                              model_files::hf::Shown(id.dump(-1, ' ', true)));
@@ -93,15 +93,15 @@ Result<std::vector<int32_t>> IdsOf(const Json& record, const char* key) {
 }
 
 // Zeros and ones, one a token; empty where the key is not there.
-Result<std::vector<uint8_t>> MaskOf(const Json& record, const char* key, size_t count) {
+Result<std::vector<uint8_t>> MaskOf(const RecordJson& record, const char* key, size_t count) {
     std::vector<uint8_t> mask;
-    const Json* list = Find(record, {key});
+    const RecordJson* list = Find(record, {key});
     if (list == nullptr) return mask;
     if (!list->is_array() || list->size() != count) {
         return MakeError(ErrorCode::kCorrupt, "'{}' is no list of {} numbers, one a token", key,
                          count);
     }
-    for (const Json& each : *list) {
+    for (const RecordJson& each : *list) {
         const bool fits = each.is_number_unsigned() && each.get<uint64_t>() <= 1;
         if (!fits) return WrongType(key, "a list of 0 and 1", each);
         mask.push_back(each.get<uint8_t>());
@@ -109,7 +109,7 @@ Result<std::vector<uint8_t>> MaskOf(const Json& record, const char* key, size_t 
     return mask;
 }
 
-Result<Record> ParseTokens(const Json& record) {
+Result<Record> ParseTokens(const RecordJson& record) {
     TokensRecord made;
     WEFT_ASSIGN(made.tokens, IdsOf(record, "tokens"));
     WEFT_ASSIGN(made.loss, MaskOf(record, "loss", made.tokens.size()));
@@ -117,16 +117,16 @@ Result<Record> ParseTokens(const Json& record) {
 }
 
 // What is learnt, by labels that stand at the places of their own ids.
-Result<std::vector<uint8_t>> LossOfLabels(const Json& record, std::span<const int32_t> ids) {
+Result<std::vector<uint8_t>> LossOfLabels(const RecordJson& record, std::span<const int32_t> ids) {
     std::vector<uint8_t> loss;
-    const Json* labels = Find(record, {"labels"});
+    const RecordJson* labels = Find(record, {"labels"});
     if (labels == nullptr) return loss;
     if (!labels->is_array() || labels->size() != ids.size()) {
         return MakeError(ErrorCode::kCorrupt, "'labels' is no list of {} numbers, one a token",
                          ids.size());
     }
     for (size_t i = 0; i < ids.size(); ++i) {
-        const Json& label = (*labels)[i];
+        const RecordJson& label = (*labels)[i];
         const bool ignored = label.is_number_integer() && label == -100;
         if (!ignored && !(label.is_number_unsigned() && label == ids[i])) {
             return MakeError(ErrorCode::kUnsupported,
@@ -139,7 +139,7 @@ Result<std::vector<uint8_t>> LossOfLabels(const Json& record, std::span<const in
     return loss;
 }
 
-Result<Record> ParseInputIds(const Json& record) {
+Result<Record> ParseInputIds(const RecordJson& record) {
     TokensRecord made;
     WEFT_ASSIGN(made.tokens, IdsOf(record, "input_ids"));
     WEFT_ASSIGN(made.loss, LossOfLabels(record, made.tokens));
@@ -164,7 +164,7 @@ Result<Record> ParseInputIds(const Json& record) {
     return Record(std::move(made));
 }
 
-Result<Record> ParseChat(Json& record) {
+Result<Record> ParseChat(RecordJson& record) {
     ChatRecord made;
     made.messages = std::move(record.at("messages"));
     if (!made.messages.is_array()) {
@@ -178,7 +178,7 @@ Result<Record> ParseChat(Json& record) {
     return Record(std::move(made));
 }
 
-Error NoForm(const Json& record) {
+Error NoForm(const RecordJson& record) {
     std::string keys;
     size_t left = 8;
     for (const auto& [key, value] : record.items()) {
@@ -197,7 +197,7 @@ Error NoForm(const Json& record) {
 }  // namespace
 
 Result<Record> ParseRecord(std::string_view text) {
-    WEFT_ASSIGN(Json record, Parse(text));
+    WEFT_ASSIGN(RecordJson record, Parse(text));
     if (!record.is_object()) {
         return MakeError(ErrorCode::kCorrupt, "a JSON {}; expected an object",
                          std::string_view(record.type_name()));

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMostBytes = 1ull << 30;
+constexpr uint64_t kLogBytes = 1ull << 30;
 // Wrong bytes that a head line may have and still be ours: a flipped bit, or two.
 constexpr int kMostWrongBytes = 2;
 
@@ -152,7 +152,7 @@ Result<int64_t> LogFile::GoOn(int64_t first_step) {
         WEFT_TRY(Flush());
         return int64_t{0};
     }
-    WEFT_ASSIGN(const std::string text, ReadTextFile(path_, kMostBytes));
+    WEFT_ASSIGN(const std::string text, ReadTextFile(path_, kLogBytes));
     const bool ours = text.starts_with(head_);
     if (!ours && !head_.starts_with(text) && !IsDamagedHead(text, head_)) {
         return MakeError(ErrorCode::kUsage,
