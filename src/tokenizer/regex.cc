@@ -15,16 +15,27 @@ namespace {
 constexpr size_t kMostStackBytes = size_t{64} << 20;
 constexpr uint32_t kMostHeapKilobytes = 64 << 10;
 constexpr size_t kMostPatternBytes = 64 << 10;
-// A search stops after so many bytes, or so many steps for each start, to look at the clock.
-constexpr size_t kMostWindowBytes = 4096, kWindowSteps = size_t{1} << 22;
-constexpr int64_t kBaseNs = 1'000'000'000, kByteNs = 2000;
-constexpr uint32_t kCallsPerLook = 64;
-constexpr size_t kProbeBytes = 3000;
+// What one call of PCRE2 may do at first: begin a match within so many bytes, look so many bytes
+// further, and take so many steps for each start.
+constexpr size_t kFirstStarts = 2048, kFirstAhead = 2048;
+constexpr uint32_t kFirstSteps = 4096;
+constexpr size_t kGrowth = 4;
+// Bytes and steps beyond those, of all calls of a RegexRun: the square of some 10,000 bytes, and
+// a part that grows with the text.
+constexpr uint64_t kBaseBudget = uint64_t{1} << 27, kByteBudget = 512;
+constexpr size_t kProbeBytes = 3000, kProbeStarts = 64;
+constexpr int64_t kProbeNs = 1'000'000'000;
 
 int64_t ThreadNs() {
     timespec now{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+// `at`, or the next place where a character begins.
+size_t CharacterFrom(std::string_view text, size_t at) {
+    while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) ++at;
+    return std::min(at, text.size());
 }
 
 // The characters of ASCII in a pattern, each once.
@@ -62,7 +73,8 @@ Result<pcre2_code*> Compile(std::string_view pattern, uint32_t options) {
                          pattern.substr(0, 400), reinterpret_cast<const char*>(words), offset);
     }
     // Without a JIT (no executable memory) PCRE2 interprets: slower, same result.
-    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+    const bool partial = (options & PCRE2_USE_OFFSET_LIMIT) != 0;
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | (partial ? PCRE2_JIT_PARTIAL_HARD : 0));
     return code;
 }
 
@@ -97,17 +109,17 @@ Status Regex::CheckEnds(std::string_view pattern) const {
         while (text.size() < kProbeBytes) text += character;
         // What no run ends with, and what an expression may look for at the end before all else.
         text += "\x01" + named;
-        RegexRun run(text.size());
+        RegexRun run(text.size(), kProbeNs);
         RegexRun::Range found{};
         for (size_t at = 0; at < text.size() && run.Next(*this, text, at, found);) {
-            at = std::max(found.end, at + 1);
-            while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) ++at;
+            at = CharacterFrom(text, std::max(found.end, at + 1));
         }
         if (!run.gave_up()) continue;
-        return MakeError(ErrorCode::kUnsupported,
-                         "regular expression '{}' takes more than a million steps for {} bytes of "
-                         "'{}': it would not end on longer texts",
-                         pattern.substr(0, 400), text.size(), character);
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "regular expression '{}' takes more than a million steps, or a second, for {} bytes of "
+            "'{}': it would not end on longer texts",
+            pattern.substr(0, 400), text.size(), character);
     }
     return {};
 }
@@ -124,24 +136,24 @@ void RegexRun::Free::operator()(pcre2_real_jit_stack_8* stack) const {
     pcre2_jit_stack_free(stack);
 }
 
-RegexRun::RegexRun(size_t size_bytes)
+RegexRun::RegexRun(size_t size_bytes, int64_t most_ns)
     : context_(pcre2_match_context_create(nullptr)), match_(pcre2_match_data_create(1, nullptr)) {
     WEFT_CHECK(context_ != nullptr && match_ != nullptr);
     // The expressions take a few steps a character; anything beyond is a mistake in them.
     const size_t steps = 1'000'000 + 16 * size_bytes;
-    pcre2_set_match_limit(context_.get(),
-                          static_cast<uint32_t>(std::min<size_t>(steps, UINT32_MAX)));
-    most_ns_ = kBaseNs + kByteNs * static_cast<int64_t>(size_bytes);
-    window_bytes_ =
-        std::clamp<size_t>(kWindowSteps / std::max<size_t>(1, size_bytes), 64, kMostWindowBytes);
+    most_steps_ = static_cast<uint32_t>(std::min<size_t>(steps, UINT32_MAX));
+    pcre2_set_match_limit(context_.get(), most_steps_);
     pcre2_set_heap_limit(context_.get(), kMostHeapKilobytes);
+    budget_ = kBaseBudget + kByteBudget * size_bytes;
+    if (most_ns > 0) end_ns_ = ThreadNs() + most_ns;
+    most_starts_ = most_ns > 0 ? kProbeStarts : kFirstStarts;
 }
 
-int RegexRun::Match(const Regex& regex, std::string_view text, size_t at) {
+int RegexRun::Match(const Regex& regex, std::string_view text, size_t at, uint32_t options) {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     const auto match = [&] {
-        return pcre2_match(regex.code_.get(), subject, text.size(), at, PCRE2_NO_UTF_CHECK,
-                           match_.get(), context_.get());
+        return pcre2_match(regex.code_.get(), subject, text.size(), at,
+                           PCRE2_NO_UTF_CHECK | options, match_.get(), context_.get());
     };
     int status = match();
     if (status == PCRE2_ERROR_JIT_STACKLIMIT && stack_ == nullptr) {
@@ -149,32 +161,57 @@ int RegexRun::Match(const Regex& regex, std::string_view text, size_t at) {
         pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
         status = match();
     }
-    gave_up_ |= status < 0 && status != PCRE2_ERROR_NOMATCH;
     return status;
 }
 
-bool RegexRun::IsTimeUp() {
-    // (The clock takes as long as some matches do.)
-    if (calls_++ % kCallsPerLook != 0 && window_bytes_ == kMostWindowBytes) return gave_up_;
-    const int64_t now = ThreadNs();
-    if (begin_ns_ < 0) begin_ns_ = now;
-    gave_up_ |= now - begin_ns_ > most_ns_;
-    return gave_up_;
+bool RegexRun::Spend(uint64_t work) {
+    gave_up_ |= work > budget_;
+    budget_ -= std::min(work, budget_);
+    return !gave_up_;
+}
+
+// A call sees a part of the text. One that wants to see more, or to take more steps, is made again
+// with more of it for that start alone, which costs some of the budget.
+int RegexRun::BoundedMatch(const Regex& regex, std::string_view text, size_t at) {
+    size_t starts = most_starts_, ahead = kFirstAhead;
+    uint32_t steps = std::min(kFirstSteps, most_steps_);
+    while (true) {
+        gave_up_ |= end_ns_ >= 0 && ThreadNs() > end_ns_;
+        if (gave_up_) return PCRE2_ERROR_MATCHLIMIT;
+        const size_t last = CharacterFrom(text, std::min(text.size(), at + starts));
+        const size_t end = CharacterFrom(text, last + std::min(text.size() - last, ahead));
+        pcre2_set_offset_limit(context_.get(), last);
+        pcre2_set_match_limit(context_.get(), steps);
+        const int status =
+            Match(regex, text.substr(0, end), at, end < text.size() ? PCRE2_PARTIAL_HARD : 0);
+        if (status == PCRE2_ERROR_NOMATCH) {
+            if (last == text.size()) return status;
+            at = CharacterFrom(text, last + 1);
+            starts = std::min(most_starts_, 2 * starts + 1);
+            ahead = kFirstAhead;
+            steps = std::min(kFirstSteps, most_steps_);
+        } else if (status == PCRE2_ERROR_PARTIAL) {
+            // None begins before the one that got to the end of what it was shown.
+            at = std::clamp(pcre2_get_ovector_pointer(match_.get())[0], at, last);
+            starts = 0;
+            ahead *= kGrowth;
+            if (!Spend(std::min(ahead, text.size() - at))) return status;
+        } else if (status == PCRE2_ERROR_MATCHLIMIT && (starts > 0 || steps < most_steps_)) {
+            // Which start took the steps is not said.
+            const bool alone = starts == 0;
+            starts /= 2;
+            if (alone) steps = std::min<uint64_t>(uint64_t{steps} * kGrowth, most_steps_);
+            if (!Spend(steps)) return status;
+        } else {
+            return status;
+        }
+    }
 }
 
 bool RegexRun::Next(const Regex& regex, std::string_view text, size_t at, Range& found) {
     if (gave_up_) return false;
-    int status = PCRE2_ERROR_NOMATCH;
-    while (status == PCRE2_ERROR_NOMATCH && !gave_up_) {
-        if (regex.bounded_ && IsTimeUp()) return false;
-        const size_t last =
-            regex.bounded_ ? std::min(text.size(), at + window_bytes_) : text.size();
-        pcre2_set_offset_limit(context_.get(), regex.bounded_ ? last : PCRE2_UNSET);
-        status = Match(regex, text, at);
-        if (last == text.size()) break;
-        at = last + 1;
-        while (at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) ++at;
-    }
+    const int status = regex.bounded_ ? BoundedMatch(regex, text, at) : Match(regex, text, at, 0);
+    gave_up_ |= status < 0 && status != PCRE2_ERROR_NOMATCH;
     if (status < 0) return false;
     const size_t* range = pcre2_get_ovector_pointer(match_.get());
     if (range[0] > range[1]) return false;  // \K in a look-ahead can do that

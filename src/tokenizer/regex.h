@@ -7,10 +7,13 @@
 // inside of sets, `[a&&[^b]]`, \uHHHH, `$` at line ends, `{1,3}+` as a repeat of a repeat. What
 // PCRE2 would read otherwise is rewritten, what can't be is refused.
 //
-// Time is bounded: a match that takes more steps than a small multiple of the text's length, or
-// more memory than 64 MB, counts as no match, and so does all that comes after a second and two
-// microseconds a byte of the thread's time. Expressions that take more than the square of a text's
-// length are found out before any text is there: CheckEnds.
+// Work is bounded by counts, never by a clock: a text has the same matches however busy a machine
+// is, so that ranks agree. A match that takes more steps than a small multiple of the text's
+// length, or more memory than 64 MB, counts as no match, and so does all that comes after it; of
+// MakeForeign's, also what comes after the square of some 10,000 bytes and 512 times the text's
+// length, in bytes looked at and steps. (Which steps are counted depends on whether PCRE2 has its
+// JIT; that shows only where a limit is hit.) Expressions that take more than the square of a
+// text's length are found out before any text is there: CheckEnds.
 // Thread: a Regex never changes; each thread has its own RegexRun.
 #pragma once
 
@@ -50,14 +53,15 @@ class Regex {
         void operator()(pcre2_real_code_8* code) const;
     };
     std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
-    bool bounded_ = false;  // by time: one that somebody else wrote
+    bool bounded_ = false;  // by a budget of work: one that somebody else wrote
 };
 
 // What matching needs besides the expression; made once for many matches.
 class RegexRun {
   public:
-    // `size_bytes`: of the longest text that will be searched.
-    explicit RegexRun(size_t size_bytes);
+    // `size_bytes`: of the longest text that will be searched. `most_ns`: of the thread's time, to
+    // find out about an expression; 0, where tokens depend on it: any.
+    explicit RegexRun(size_t size_bytes, int64_t most_ns = 0);
 
     struct Range {
         size_t begin;
@@ -69,8 +73,9 @@ class RegexRun {
     bool gave_up() const { return gave_up_; }
 
   private:
-    int Match(const Regex& regex, std::string_view text, size_t at);
-    bool IsTimeUp();
+    int Match(const Regex& regex, std::string_view text, size_t at, uint32_t options);
+    int BoundedMatch(const Regex& regex, std::string_view text, size_t at);
+    bool Spend(uint64_t work);
     struct Free {
         void operator()(pcre2_real_match_data_8* match) const;
         void operator()(pcre2_real_match_context_8* context) const;
@@ -79,9 +84,10 @@ class RegexRun {
     std::unique_ptr<pcre2_real_jit_stack_8, Free> stack_;  // made when the small one is too small
     std::unique_ptr<pcre2_real_match_context_8, Free> context_;
     std::unique_ptr<pcre2_real_match_data_8, Free> match_;
-    int64_t begin_ns_ = -1, most_ns_;  // of the thread's time; -1: no match was tried
-    size_t window_bytes_;              // in which a match may begin, of one search
-    uint32_t calls_ = 0;
+    uint32_t most_steps_ = 0;  // of a start
+    uint64_t budget_ = 0;      // that is left
+    size_t most_starts_;       // of a call
+    int64_t end_ns_ = -1;      // of the thread's time; -1: none
     bool gave_up_ = false;
 };
 
