@@ -80,6 +80,11 @@ Json ModelToJson(const hub::CachedModel& model) {
             {"path", model.path}};
 }
 
+// As a terminal may have it.
+std::string NameOf(const hub::CachedModel& model) {
+    return PlainText(model.spec.Text());
+}
+
 // What there is to say beside the size: nothing of a model that is whole.
 std::string Remark(const hub::CachedModel& model) {
     switch (model.state) {
@@ -89,7 +94,7 @@ std::string Remark(const hub::CachedModel& model) {
         case hub::HeldState::kPartial:
         case hub::HeldState::kUnfetched:
             return fmt::format("  incomplete: {} of it; 'weft pull {}' goes on",
-                               BytesText(model.held_bytes), model.spec.Text());
+                               BytesText(model.held_bytes), NameOf(model));
     }
     return {};
 }
@@ -97,12 +102,12 @@ std::string Remark(const hub::CachedModel& model) {
 void PrintModelTable(const std::vector<hub::CachedModel>& models) {
     size_t width = 4;
     for (const hub::CachedModel& model : models) {
-        width = std::max(width, model.spec.Text().size());
+        width = std::max(width, NameOf(model).size());
     }
     PrintOut("{:<{}}  {:>10}  {:<8}  {}\n", "NAME", width, "SIZE", "TYPE", "USED");
     for (const hub::CachedModel& model : models) {
-        const std::string type = TypeOf(model);
-        PrintOut("{:<{}}  {:>10}  {:<8}  {}{}\n", model.spec.Text(), width, BytesText(model.bytes),
+        const std::string type = PlainText(TypeOf(model));
+        PrintOut("{:<{}}  {:>10}  {:<8}  {}{}\n", NameOf(model), width, BytesText(model.bytes),
                  type.empty() ? "-" : type, TimeText(model.used_s, "%Y-%m-%d"), Remark(model));
     }
 }
@@ -139,7 +144,7 @@ Status List(ListFlags& flags) {
 // Whether the user at the terminal says yes.
 bool Agrees(const std::vector<hub::CachedModel>& models) {
     for (const hub::CachedModel& model : models) {
-        PrintErr("{}  {}\n", model.spec.Text(), BytesText(model.held_bytes));
+        PrintErr("{}  {}\n", NameOf(model), BytesText(model.held_bytes));
     }
     PrintErr("Remove {}? [y/N] ", models.size() == 1 ? "it" : "them");
     char line[16] = "";
@@ -187,7 +192,7 @@ Status Remove(RmFlags& flags) {
             done.kept_bytes == 0
                 ? ""
                 : fmt::format("; {} stay for another revision", BytesText(done.kept_bytes));
-        PrintOut("removed {} ({} freed{})\n", model.spec.Text(), BytesText(done.freed_bytes), kept);
+        PrintOut("removed {} ({} freed{})\n", NameOf(model), BytesText(done.freed_bytes), kept);
     }
     if (flags.json) PrintJson({{"removed", removed}});
     return {};

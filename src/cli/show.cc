@@ -113,18 +113,12 @@ std::string QuantizationText(const Json& types) {
     return text;
 }
 
-// A control character in a name is nothing for a terminal.
-std::string Clean(std::string text) {
-    std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; });
-    return text;
-}
-
 std::string FactText(const std::string& name, const Json& value) {
     if (name == "parameters") return CountText(value.get<double>());
     if (name == "bytes") return BytesText(value.get<uint64_t>());
     if (name == "quantization") return QuantizationText(value);
     if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-    if (value.is_string()) return Clean(value.get<std::string>());
+    if (value.is_string()) return PlainText(value.get<std::string>());
     return value.dump();
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/deadline.h"
 #include "base/file.h"
@@ -166,8 +167,10 @@ class Puller {
     Status BringRanges(const RangeSet& wanted, PulledFile& pulled) {
         const RepoFile& file = pulled.file;
         bool is_whole = HasBlob(folder_, file);
+        std::optional<BlobLock> held;  // until the link is there: 'weft rm' looks for links
         if (!is_whole) {
-            WEFT_ASSIGN(const BlobLock lock, Lock(file));
+            WEFT_ASSIGN(BlobLock lock, Lock(file));
+            held.emplace(std::move(lock));
             is_whole = HasBlob(folder_, file);
             if (!is_whole) {
                 WEFT_TRY(Fetch(file, pulled, &wanted));
@@ -238,8 +241,10 @@ class Puller {
         PulledFile pulled;
         pulled.file = file;
         pulled.cached = HasBlob(folder_, file);
+        std::optional<BlobLock> held;
         if (!pulled.cached) {
-            WEFT_ASSIGN(const BlobLock lock, Lock(file));
+            WEFT_ASSIGN(BlobLock lock, Lock(file));
+            held.emplace(std::move(lock));
             pulled.cached = HasBlob(folder_, file);  // by whom we waited for
             if (!pulled.cached) WEFT_TRY(Fetch(file, pulled, nullptr));
         }

@@ -55,7 +55,7 @@ class Removal {
         for (const fs::path& content : contents) WEFT_TRY(Lock(content));
         for (const fs::path& link : links) WEFT_TRY(RemoveLink(link));
         if (!snapshot.empty()) WEFT_TRY(RemoveEmpty(snapshot));
-        const std::set<fs::path> needed = Needed();
+        WEFT_ASSIGN(const std::set<fs::path> needed, Needed());
         for (const fs::path& content : contents) WEFT_TRY(RemoveContent(content, needed));
         RemoveEmptyRepo();
         return removed_;
@@ -112,9 +112,14 @@ class Removal {
         for (const std::string suffix : {kPartSuffix, ".incomplete"}) {
             if (hash.ends_with(suffix)) hash.resize(hash.size() - suffix.size());
         }
+        // (Made where there is none: who begins to fetch now waits for it.)
+        WEFT_TRY(MakeFolder(locks_));
         const std::string path = locks_ + "/" + hash + ".lock";
-        const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-        if (fd < 0) return {};
+        const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664);
+        if (fd < 0) {
+            return MakeError(ErrorCode::kIo, "{}: cannot open this lock: {}. Nothing was removed",
+                             path, std::strerror(errno));
+        }
         held_locks_.push_back(fd);
         if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
         return MakeError(ErrorCode::kDenied,
@@ -166,8 +171,9 @@ class Removal {
         return {};
     }
 
-    // The contents that links which are left lead to.
-    std::set<fs::path> Needed() const {
+    // The contents that links which are left lead to. kIo: some of them can't be seen, so no
+    // content may go.
+    Result<std::set<fs::path>> Needed() const {
         std::set<fs::path> needed;
         for (const std::string& base : {folder_, ShardFolder(folder_)}) {
             std::error_code error;
@@ -176,6 +182,10 @@ class Removal {
                 const fs::path content = ContentOf(it->path());
                 if (!content.empty()) needed.insert(content);
             }
+            if (!error || error == std::errc::no_such_file_or_directory) continue;
+            return MakeError(ErrorCode::kIo,
+                             "{}/snapshots: cannot see what else needs the contents: {}. They stay",
+                             base, error.message());
         }
         return needed;
     }
@@ -203,7 +213,10 @@ class Removal {
         const bool has_contents = !fs::is_empty(folder_ + "/blobs", error) && !error;
         if (has_contents) return;
         fs::remove_all(real_, error);
-        fs::remove_all(locks_, error);
+        // (Of a cache whose locks lie elsewhere, they stay.)
+        const fs::path cache = fs::canonical(cache_, error);
+        const fs::path locks = error ? fs::path() : fs::canonical(locks_, error);
+        if (!error && LiesIn(locks, cache)) fs::remove_all(locks, error);
     }
 
     const CachedModel& model_;

@@ -212,9 +212,28 @@ class Remove(CacheTest):
             self.assertIn("another program is fetching",
                           self.weft("rm", "o/n:Q4_0", "--yes", status=1))
         self.assertEqual(len(self.list()), 2)
+        (locks / f"{digest}.lock").unlink()
         self.rm("o/n:Q4_0")
+        # It made the lock that was missing: whoever begins to fetch meanwhile waits for it.
+        self.assertTrue((locks / f"{digest}.lock").exists())
         self.rm("o/n")
         self.assertFalse(locks.exists())
+
+    @unittest.skipIf(os.geteuid() == 0, "root sees everything")
+    def test_a_snapshot_that_cannot_be_seen(self):
+        """It may need the contents, so they stay."""
+        other = self.cache.add("o", "n", {"n-Q8_0.gguf": MODEL}, commit=OTHER, ref="v2")
+        other.chmod(0)
+        self.addCleanup(other.chmod, 0o755)
+        blobs = self.cache.blobs("o", "n")
+        self.assertIn("cannot see what else", self.weft("rm", "o/n:Q8_0", "--yes", status=1))
+        self.assertEqual(self.cache.blobs("o", "n"), blobs)
+
+    def test_names_that_a_terminal_would_obey(self):
+        self.cache.add("o", "odd", {"a\x1b[31mb\x07-Q8_0.gguf": MODEL, "c-Q4_\x1b[0m.gguf": b"x"})
+        table = self.weft("list")
+        self.assertIn("o/odd:", table)
+        self.assertTrue(table.replace("\n", "").isprintable(), table)
 
     def test_a_folder_without_links(self):
         """As huggingface_hub makes it where there are no symbolic links."""

@@ -318,6 +318,11 @@ TEST(HubNames, Settings) {
         EXPECT_EQ(config->cache, "/h/c");
         EXPECT_EQ(config->token, "hf_own");
     }
+    {
+        // A service has no HOME; the cache is the user's all the same, not one of this folder.
+        const Environment environment(Entries{{"HOME", ""}});
+        EXPECT_TRUE(ConfigFromEnvironment()->cache.starts_with('/'));
+    }
     const Environment header(Entries{{"HF_TOKEN", "a\r\nHost: x"}});
     EXPECT_FALSE(ConfigFromEnvironment().ok());
     const Environment scheme(Entries{{"HF_ENDPOINT", "file:///etc"}});
