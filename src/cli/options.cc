@@ -41,12 +41,15 @@ std::vector<std::string> NamesOfCommands(const CLI::App& app) {
     return names;
 }
 
-std::vector<std::string> NamesOfFlags(const CLI::App& app) {
+// " Did you mean '--prompt'?". The dashes, which all have, make no flag more like another.
+std::string FlagHint(const CLI::App& app, const std::string& flag) {
     std::vector<std::string> names;
     for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+        for (const std::string& name : option->get_lnames()) names.push_back(name);
     }
-    return names;
+    const size_t begin = std::min(flag.find_first_not_of('-'), flag.size());
+    const std::string nearest = NearestWord(flag.substr(begin), names);
+    return nearest.empty() ? nearest : " Did you mean '--" + nearest + "'?";
 }
 
 // The name as a user types it: "weft train run".
@@ -61,7 +64,7 @@ Error UnknownWord(const CLI::App& app, const std::string& word) {
     if (word.starts_with('-')) {
         const std::string flag = word.substr(0, word.find('='));
         return MakeError(ErrorCode::kUsage, "'{}' has no flag {}.{} '--help' lists the flags.",
-                         FullName(app), flag, DidYouMean(flag, NamesOfFlags(app)));
+                         FullName(app), flag, FlagHint(app, flag));
     }
     if (commands.empty()) {
         return MakeError(ErrorCode::kUsage,

@@ -135,6 +135,8 @@ class Misspelt(NamesTest):
             self.assertIn(f"Did you mean '{meant}'?", said)
             self.assertIn("'weft run' has no flag", said)
         self.assertNotIn("Did you mean", self.refused("run", MODEL, "--zebra-crossing"))
+        # Both have dashes; that makes them no more alike.
+        self.assertNotIn("Did you mean", self.refused("perplexity", MODEL, "--file", "x"))
         self.assertIn("Did you mean '--version'?", self.refused("--verison"))
         self.assertIn("further word: 'more'", self.refused("tokenize", MODEL, "more"))
 
