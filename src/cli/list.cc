@@ -31,7 +31,7 @@ constexpr const char* kRmFooter =
     "Examples:\n"
     "  weft rm Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
     "  weft rm qwen3:8b --yes\n"
-    "  weft rm Qwen/Qwen3-8B-GGUF          (all of it)";
+    "  weft rm Qwen/Qwen3-8B-GGUF          (all of its revision main)";
 
 struct ListFlags {
     bool names = false, json = false;
@@ -216,7 +216,7 @@ void AddRm(const Command& app, int& status) {
     command
         .AddOption("MODEL", flags->models,
                    "What to remove, as 'weft list' has it; without FILE or TYPE all models of the "
-                   "repository")
+                   "repository's revision (main)")
         .Required();
     command.AddFlag("-y,--yes", flags->yes, "Don't ask");
     AddJson(command, flags->json);
