@@ -226,7 +226,7 @@ TEST_F(Net, Refusals) {
     refused({"lat", "--local", "2", "--transport", "shm,pigeon"}, "pigeon");
     refused({"allreduce", "--local", "2", "--algorithm", "magic"}, "magic");
     refused({"allreduce", "--local", "2", "--wire", "f8"}, "f8");
-    refused({"nothing"}, "subcommand");
+    refused({"nothing"}, "has no command 'nothing'");
     refused({"lat", "--hosts", "127.0.0.1:1"}, "--key-file");
 }
 
