@@ -13,6 +13,10 @@ const MOST_LINES = 100;
 const MOST_KEPT = 300;       // formulas that are drawn already
 const BUDGET_MS = 400;       // for the formulas of one text; the rest are shown as written
 
+// Commands that define others. A few of them make a formula of any size, past KaTeX's own bounds
+// (CVE-2024-28243, CVE-2024-28244), which stops the page for good.
+const DEFINES = /\\(?:[egx]?def|(?:new|renew|provide)command)(?![a-zA-Z])/;
+
 const kept = new Map();
 
 // ---- Finding ----
@@ -125,7 +129,8 @@ export class Formulas {
     this.spent = 0;
   }
   node({ content, meta }) {
-    const katex = meta.open || content.length > MOST_LETTERS ? null : library("katex");
+    const drawable = !meta.open && content.length <= MOST_LETTERS && !DEFINES.test(content);
+    const katex = drawable ? library("katex") : null;
     const key = `${meta.display ? "d" : "i"}${content}`;
     if (katex && !kept.has(key) && this.spent < BUDGET_MS) {
       const begin = performance.now();

@@ -524,6 +524,14 @@ class Markdown(Case):
         self.assertTrue(self.page.eval("document.fonts.load('16px KaTeX_Main')"
                                        ".then((list) => list.length > 0)"))
 
+    def test_formulas_that_define_commands_are_shown_as_written(self):
+        grows = "\\def\\a{" + "x" * 2000 + "}" + "\\a " * 290
+        more = "\\edef\\b{xxxxxxxxxx}" + ("\\edef\\b{" + "\\b" * 8 + "}") * 4 + "\\b" * 30
+        self.show(f"$${grows}$$\n\n${more}$\n\n$\\newcommand{{\\c}}{{x}}\\c$ and $\\deg x$")
+        self.page.wait("document.querySelectorAll('.markdown .katex').length === 1")
+        self.assertEqual(len(self.page.texts(".markdown code.formula")), 3)
+        self.assertIn("\\newcommand", self.answer_text())
+
     def test_a_long_answer_streams_in_little_time(self):
         text = "".join(f"## Part {n}\n\nSome **bold** text, `code` and $x_{n}$ in part {n}.\n\n"
                        f"- one\n- two\n\n```py\nx = {n}\n```\n\n" for n in range(200))
