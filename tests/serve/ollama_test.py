@@ -398,7 +398,9 @@ class Hostile(OllamaCase):
               [{"role": "assistant", "tool_calls": [
                   {"function": {"name": "a", "arguments": "{}"}}]}],
               [{"role": "tool", "content": "a", "tool_name": 5}],
-              [{"role": "assistant", "thinking": [], "content": "a"}])
+              [{"role": "assistant", "thinking": [], "content": "a"}],
+              COLOURS * 10_001,
+              [{"role": "assistant", "tool_calls": [{"function": {"name": "a"}}] * 1001}])
         for path, base in ((CHAT, chat), (TEXT, text)):
             tries(path, base, "stream", 1, "yes")
             tries(path, base, "format", "yaml", 5, [], True)

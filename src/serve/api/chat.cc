@@ -9,8 +9,6 @@
 namespace weft::serve {
 namespace {
 
-constexpr size_t kMostMessages = 10000;
-
 // What is null is not there: templates ask whether there are "tool_calls". A new object is made, as
 // each member that is taken out of one costs a walk over all others.
 Json WithoutNulls(const Json& object) {

@@ -11,6 +11,7 @@
 namespace weft::serve {
 
 inline constexpr size_t kMostTools = 512;  // of a request
+inline constexpr size_t kMostMessages = 10'000;
 
 // A conversation in OpenAI's form, checked, as the chat template wants it.
 struct Conversation {

@@ -17,6 +17,7 @@ namespace weft::serve {
 namespace {
 
 constexpr size_t kMostContext = size_t{1} << 24;
+constexpr size_t kMostCallsOfMessage = 1000;  // each result is looked for among them
 
 // What both requests have.
 struct OllamaRequest {
@@ -175,6 +176,10 @@ class OllamaMessages {
     Json Read(Fields& fields) {
         const Json& messages = fields.List("messages");
         Json out = Json::array();
+        if (messages.size() > kMostMessages) {
+            fields.Fail("messages", fmt::format("'messages' has {} entries; at most {} are taken.",
+                                                messages.size(), kMostMessages));
+        }
         for (size_t i = 0; i < messages.size() && !fields.error(); ++i) {
             const std::string name = fmt::format("messages[{}]", i);
             if (!messages[i].is_object()) {
@@ -213,6 +218,13 @@ class OllamaMessages {
     Json Calls(Fields& message) {
         Json out = Json::array();
         const Json& calls = message.List("tool_calls");
+        if (calls.size() > kMostCallsOfMessage) {
+            message.Fail("tool_calls",
+                         fmt::format("'{}' has {} entries; at most {} are taken.",
+                                     message.PathOf("tool_calls"), calls.size(),
+                                     kMostCallsOfMessage));
+            return out;
+        }
         if (!calls.empty()) open_.clear();
         for (const Json& json : calls) {
             Fields call(json, message.PathOf("tool_calls") + "[].");
