@@ -206,13 +206,33 @@ class Infill(unittest.TestCase):
         self.assertGreater(answer["tokens_evaluated"], 512 - 16)
         self.assertEqual(answer["tokens_predicted"], 8)
 
+    def test_files_make_room(self):
+        files = [{"filename": f"{name}.py", "text": f"{name} = 1\n" * 60} for name in "abcdef"]
+        answer = self.fill(input_extra=files)
+        self.assertIn(BEFORE, answer["prompt"])
+        self.assertIn(BEHIND, answer["prompt"])
+        self.assertIn("f = 1", answer["prompt"])
+        self.assertNotIn("a = 1", answer["prompt"], "the first ones go first")
+        self.assertEqual(answer["tokens_predicted"], 8)
+        answer = self.fill(input_extra=[{"text": "x " * 2000}])
+        self.assertEqual(answer["prompt"], self.fill()["prompt"])
+
+    # As llama.vscode and llama.vim do it while nobody waits.
+    def test_a_prompt_is_read_ahead(self):
+        ahead = "x = 1\n" * 40
+        for more in ({}, {"samplers": [], "t_max_predict_ms": 1, "response_fields": [""]}):
+            answer = self.fill(input_prefix=ahead, n_predict=0, **more)
+            self.assertEqual(answer.get("content", ""), "")
+            self.assertEqual(answer.get("tokens_predicted", 0), 0)
+        self.assertGreater(self.fill(input_prefix=ahead + "y = ")["tokens_cached"], 32)
+
     def test_hostile(self):
         for wrong in ({"input_prefix": 1}, {"input_suffix": ["a"]}, {"prompt": {}},
-                      {"input_extra": "a"}, {"input_extra": [1]}, {"n_predict": 0},
+                      {"input_extra": "a"}, {"input_extra": [1]}, {"n_predict": -2},
                       {"input_extra": [{"text": 5}]}, {"n_predict": "many"}, {"n_predict": 1e40},
                       {"temperature": -1}, {"top_k": 1.5}, {"response_fields": [1]},
                       {"input_extra": [{}] * 1001}, {"input_prefix": "x" * ((4 << 20) + 1)},
-                      {"stream": "yes"}, {"input_extra": [{"text": "x " * 2000}]}):
+                      {"stream": "yes"}):
             self.assertIn("error", self.fill(400, **wrong), list(wrong))
         for fine in ({"input_prefix": None}, {"input_extra": None}, {"input_extra": []},
                      {"input_prefix": "\U0001f9f5 \0 ' \" \\ \ud7ff"}, {"n_predict": 10 ** 15,

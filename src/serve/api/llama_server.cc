@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kMostPlainBytes = size_t{4} << 20;
 constexpr size_t kMostPlainTokens = size_t{1} << 20;
 constexpr size_t kMostFiles = 1000;
+// Tokens that are told with their texts, each of which takes some hundred bytes until it is sent.
+constexpr size_t kMostPieces = size_t{1} << 18;
 
 // A text of at most kMostPlainBytes.
 std::string PlainText(Fields& fields, const char* name) {
@@ -56,8 +58,9 @@ void ReadFiles(Fields& fields, FimText& text) {
                                            bytes, kMostPlainBytes));
 }
 
-// Cuts what is farthest from the gap, of the prefix three times as much as of the suffix, until the
-// prompt and `more` tokens fit; what else there is of the prompt stays.
+// Takes out other files, the first ones first (clients have the oldest there), and then cuts what
+// is farthest from the gap, of the prefix three times as much as of the suffix, until the prompt
+// and `more` tokens fit.
 void FitInto(int64_t context, int64_t more, const FimTokens& fim,
              const tokenizer::Tokenizer& tokenizer, FimText& text) {
     const auto size = [](const auto& tokens) { return static_cast<int64_t>(tokens.size()); };
@@ -67,13 +70,24 @@ void FitInto(int64_t context, int64_t more, const FimTokens& fim,
         const auto begin = front ? tokens.begin() : tokens.end() - extra;
         tokens.erase(begin, begin + extra);
     };
-    const int64_t all = size(FimPrompt(fim, tokenizer, text));
-    const int64_t room =
-        context - std::max<int64_t>(more, 1) - all + size(text.prefix) + size(text.suffix);
+    const int64_t most = context - std::max<int64_t>(more, 1);
+    int64_t all = size(FimPrompt(fim, tokenizer, text));
+    auto kept = text.files.begin();
+    for (; all > most && kept != text.files.end(); ++kept) {
+        all -= size(PlainTokens(tokenizer, kept->second));  // at least: it has a head, too
+    }
+    text.files.erase(text.files.begin(), kept);
+    const int64_t room = most - all + size(text.prefix) + size(text.suffix);
     if (size(text.prefix) + size(text.suffix) <= room) return;
     const int64_t suffix = std::min(size(text.suffix), std::max<int64_t>(room, 0) / 4);
     cut_to(text.prefix, room - suffix, true);
     cut_to(text.suffix, room - size(text.prefix), false);
+}
+
+// 0, as editors send it ahead of time: the prompt is read into the cache, and no more.
+int64_t ReadInfillLength(Fields& fields) {
+    if (fields.Get("n_predict") == 0) return 0;
+    return ReadLength(fields, "n_predict", ReadLength(fields, "max_tokens", -1));
 }
 
 }  // namespace
@@ -103,7 +117,7 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
     ReadSampling(fields, served, request);
     const LlamaAsked asked{fields.Texts("response_fields", 100),
                            fields.Bool("return_tokens", false)};
-    request.max_tokens = ReadLength(fields, "n_predict", ReadLength(fields, "max_tokens", -1));
+    request.max_tokens = ReadInfillLength(fields);
     FimText text;
     const tokenizer::Tokenizer& tokenizer = served.tokenizer();
     text.prefix = PlainTokens(tokenizer, PlainText(fields, "input_prefix"));
@@ -134,6 +148,14 @@ Json PieceJson(std::string_view piece) {
     return bytes;
 }
 
+std::optional<ApiError> CheckPieces(bool pieces, size_t tokens, const char* param) {
+    if (!pieces || tokens <= kMostPieces) return {};
+    return ApiError{400,
+                    fmt::format("The text has {} tokens; at most {} are told with their texts.",
+                                tokens, kMostPieces),
+                    param, "invalid_value"};
+}
+
 // {"content"}: llama-server's form.
 std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, Json& answer) {
     const std::string text = PlainText(fields, "content");
@@ -143,6 +165,7 @@ std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, Js
     if (fields.error()) return fields.error();
     const std::vector<int32_t> tokens =
         served.tokenizer().Encode(text, {.add_special = special, .parse_special = parse});
+    if (auto error = CheckPieces(pieces, tokens.size(), "with_pieces")) return error;
     Json list = Json::array();
     for (const int32_t token : tokens) {
         list.push_back(
@@ -181,6 +204,7 @@ std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& a
         if (fields.error()) return fields.error();
         tokens = served.tokenizer().Encode(text, {.add_special = special});
     }
+    if (auto error = CheckPieces(pieces, tokens.size(), "return_token_strs")) return error;
     answer = {{"count", tokens.size()}, {"max_model_len", served.engine->context()}};
     answer["tokens"] = tokens;
     if (!pieces) return {};

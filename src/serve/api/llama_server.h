@@ -14,8 +14,8 @@ namespace weft::serve {
 // Nothing; or why this model fills in no middles. param: what asked for it.
 std::optional<ApiError> CheckFim(const Served& served, const char* param);
 
-// input_prefix, input_suffix, input_extra, prompt, n_predict, and how tokens are chosen. A prefix
-// and suffix that the context has no room for lose what is farthest from the gap.
+// input_prefix, input_suffix, input_extra, prompt, n_predict, and how tokens are chosen. What the
+// context has no room for is left out: other files, then what is farthest from the gap.
 std::optional<ApiError> PlanInfill(const Json& body, const Served& served, AnswerPlan& plan);
 
 // {"content", ...} as llama-server takes and answers it; {"prompt"} or {"messages"} as vLLM.
