@@ -11,7 +11,17 @@ namespace {
 
 ResponseStore::Stored OfBytes(size_t bytes) {
     return {Json{{"id", "x"}}, std::make_shared<const Json>(Json::array({std::string(bytes, 'a')})),
-            static_cast<int64_t>(bytes) + 20};
+            static_cast<int64_t>(bytes) + 200};
+}
+
+TEST(ResponseStore, SmallPartsCount) {
+    const Json text(std::string(100'000, 'a'));
+    EXPECT_GE(HeldBytes(text), 100'000);
+    EXPECT_LE(HeldBytes(text), 101'000);
+    Json lists = Json::array();
+    for (int i = 0; i < 1000; ++i) lists.push_back(Json::object());
+    EXPECT_GE(HeldBytes(lists), 40'000) << "of 3000 letters";
+    EXPECT_GE(HeldBytes({{"a", lists}, {"b", lists}}), 2 * HeldBytes(lists));
 }
 
 TEST(ResponseStore, EachOwnerSeesItsOwn) {
@@ -58,6 +68,14 @@ TEST(ResponseStore, WhoHoldsMostMakesRoom) {
     store.Put("small", "s", OfBytes(100));
     for (int i = 0; i < 100; ++i) store.Put("large", std::to_string(i), OfBytes(1000));
     EXPECT_NE(store.Get("small", "s"), nullptr);
+}
+
+TEST(ResponseStore, ManySmallOnesPushNobodyOut) {
+    ResponseStore store(10, 1 << 20);
+    store.Put("large", "l", OfBytes(100'000));
+    for (int i = 0; i < 100; ++i) store.Put("many", std::to_string(i), OfBytes(1));
+    EXPECT_NE(store.Get("large", "l"), nullptr);
+    EXPECT_EQ(store.count(), 10);
 }
 
 TEST(ResponseStore, WhatSomebodyReadsStays) {

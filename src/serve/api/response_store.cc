@@ -6,13 +6,30 @@
 namespace weft::serve {
 namespace {
 
-// What a parsed value takes beside its text, in times of it.
-constexpr int64_t kTimesText = 3;
+// Of a block on the heap, beside what was asked for.
+constexpr int64_t kBlockBytes = 16;
 
 }  // namespace
 
+int64_t HeldBytes(const Json& json) {
+    int64_t bytes = sizeof(Json);
+    if (json.is_string()) {
+        const auto& text = json.get_ref<const std::string&>();
+        bytes += static_cast<int64_t>(sizeof(std::string) + text.capacity()) + 2 * kBlockBytes;
+    } else if (json.is_array()) {
+        bytes += static_cast<int64_t>(sizeof(Json::array_t)) + 2 * kBlockBytes;
+        for (const Json& part : json) bytes += HeldBytes(part);
+    } else if (json.is_object()) {
+        bytes += static_cast<int64_t>(sizeof(Json::object_t)) + 2 * kBlockBytes;
+        for (const auto& [name, part] : json.get_ref<const Json::object_t&>()) {
+            bytes += static_cast<int64_t>(sizeof(std::string) + name.capacity()) + HeldBytes(part);
+        }
+    }
+    return bytes;
+}
+
 void ResponseStore::Put(const std::string& owner, const std::string& id, Stored stored) {
-    const int64_t bytes = stored.text_bytes * kTimesText;
+    const int64_t bytes = stored.held_bytes;
     if (!on() || bytes > most_bytes_) return;
     const std::lock_guard lock(mutex_);
     Erase(id);
@@ -66,9 +83,12 @@ void ResponseStore::Erase(const std::string& id) {
 
 // The lock is held. (As many owners as there are keys, at most.)
 void ResponseStore::MakeRoom() {
-    while (bytes_ > most_bytes_ || static_cast<int64_t>(entries_.size()) > most_) {
-        const auto largest = std::ranges::max_element(
-            owners_, {}, [](const auto& owner) { return owner.second.bytes; });
+    for (;;) {
+        const bool too_many = static_cast<int64_t>(entries_.size()) > most_;
+        if (!too_many && bytes_ <= most_bytes_) return;
+        const auto largest = std::ranges::max_element(owners_, {}, [&](const auto& owner) {
+            return too_many ? static_cast<int64_t>(owner.second.ids.size()) : owner.second.bytes;
+        });
         const std::string oldest = largest->second.ids.front();
         Erase(oldest);
     }

@@ -2,7 +2,7 @@
 // (previous_response_id), and GET and DELETE find it.
 //
 // Kept in memory, until the server ends or others need the room: bounded in number and bytes. Then
-// whoever holds most bytes loses their oldest. An owner sees what is its own, and nothing else.
+// whoever holds most of what is short loses their oldest. An owner sees what is its own, and nothing else.
 // Thread: any.
 #pragma once
 
@@ -17,6 +17,9 @@
 
 namespace weft::serve {
 
+// What a value takes in memory, about. (Far more than its text where it has many small parts.)
+int64_t HeldBytes(const Json& json);
+
 class ResponseStore {
   public:
     struct Stored {
@@ -24,7 +27,7 @@ class ResponseStore {
         // Of the conversation up to the answer, as `input` would have them. Made once, as others
         // must not wait while a long one is copied.
         std::shared_ptr<const Json> items;
-        int64_t text_bytes = 0;  // of both as JSON
+        int64_t held_bytes = 0;  // of both: HeldBytes
     };
 
     // most: 0: nothing is kept.

@@ -208,12 +208,11 @@ Json ItemsBefore(Fields& fields, const AnswerPlan& plan) {
 
 // Keeps the response with its conversation, where the request has nothing against it.
 KeepResponse KeeperOf(const AnswerPlan& plan, Json items) {
-    const size_t item_bytes = Dump(items).size();
+    const int64_t item_bytes = HeldBytes(items);
     return [store = plan.responses, owner = plan.owner, item_bytes,
-            items = std::make_shared<const Json>(std::move(items))](const Json& response,
-                                                                    size_t text_bytes) {
+            items = std::make_shared<const Json>(std::move(items))](const Json& response) {
         store->Put(owner, response["id"].get<std::string>(),
-                   {response, items, static_cast<int64_t>(item_bytes + text_bytes)});
+                   {response, items, item_bytes + HeldBytes(response)});
     };
 }
 

@@ -64,7 +64,7 @@ class ResponsesDialect final : public Dialect {
         const Json response =
             ResponseOf(whole ? "completed" : "incomplete", output_, ResponseUsage(usage));
         const std::string text = Dump(response);
-        if (keep_) keep_(response, text.size());  // before the client can ask for it
+        if (keep_) keep_(response);  // before the client can ask for it
         Event(whole ? "response.completed" : "response.incomplete",
               fmt::format(R"("response":{})", text), out);
     }
@@ -91,9 +91,8 @@ class ResponsesDialect final : public Dialect {
                                        Dump(call.arguments), "completed"));
         }
         const Json response = ResponseOf(Status(), std::move(output_), ResponseUsage(usage));
-        std::string text = Dump(response);
-        if (keep_) keep_(response, text.size());
-        return text;
+        if (keep_) keep_(response);
+        return Dump(response);
     }
 
   private:

@@ -12,7 +12,7 @@ namespace weft::serve {
 
 // head: the members of the response object that say what was asked for ("id", "model", "tools",
 // ...); the dialect adds status, output, usage and what goes with them.
-using KeepResponse = std::function<void(const Json& response, size_t text_bytes)>;
+using KeepResponse = std::function<void(const Json& response)>;
 // keep: gets the response when it is complete, before the client does; may be empty.
 std::unique_ptr<Dialect> MakeResponsesDialect(const Served& served, Json head, bool chances,
                                               KeepResponse keep = nullptr);
