@@ -14,6 +14,7 @@ import { Formulas, withFormulas } from "./math.js";
 const MOST_NESTING = 20;
 const MOST_URL = 2000;
 const MOST_INLINE = 20_000;  // letters of a paragraph that are looked at for marks
+const MOST_CELLS = 20_000;   // of a table
 const MOST_SHARE = 0.25;     // of the time, for an answer that streams
 const LONGEST_PAUSE_MS = 2000;
 
@@ -27,11 +28,33 @@ const SIDES = { "text-align:right": "right", "text-align:center": "middle" };
 
 let parser = null;
 
+// Each row of a table gets as many cells as its head has, though its line may be a few letters: a
+// short text would make millions. Such a table is shown as it was written.
+function largeTable(state, begin, end, silent) {
+  if (begin + 2 > end) return false;
+  const under = state.src.slice(state.bMarks[begin + 1], state.eMarks[begin + 1]);
+  if (!/^[|:\-\s]+$/.test(under.slice(state.tShift[begin + 1]))) return false;
+  const columns = under.split("|").length;
+  if (columns < 3) return false;
+  let last = begin;
+  while (last < end && !state.isEmpty(last) && state.sCount[last] >= state.blkIndent &&
+         columns * (last - begin) <= MOST_CELLS) ++last;
+  if (columns * (last - begin) <= MOST_CELLS) return false;
+  if (silent) return true;
+  while (last < end && !state.isEmpty(last) && state.sCount[last] >= state.blkIndent) ++last;
+  const token = state.push("code_block", "", 0);
+  token.content = `${state.getLines(begin, last, state.blkIndent, false)}\n`;
+  token.map = [begin, last];
+  state.line = last;
+  return true;
+}
+
 function makeParser(markdownit) {
   const md = markdownit({ html: false, linkify: true, breaks: true, typographer: false });
   md.set({ maxNesting: MOST_NESTING });
   md.validateLink = (url) => url.length <= MOST_URL && /^https?:\/\/[^\s]/i.test(url);
   md.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
+  md.block.ruler.before("table", "large_table", largeTable, { alt: ["paragraph", "reference"] });
   md.disable(["reference"]);  // a link means the same before and after the rest has come
   md.core.ruler.at("inline", (state) => {
     for (const token of state.tokens) {

@@ -532,6 +532,13 @@ class Markdown(Case):
         self.assertEqual(len(self.page.texts(".markdown code.formula")), 3)
         self.assertIn("\\newcommand", self.answer_text())
 
+    def test_a_table_of_millions_of_cells_is_shown_as_written(self):
+        self.show("|a" * 2000 + "|\n" + "|-" * 2000 + "|\n" + "|b|\n" * 2000 + "\nafter\n\n"
+                  "|c|d|\n|-|-|\n|e|f|\n")
+        self.page.wait("document.querySelectorAll('.markdown td').length === 2")
+        self.assertEqual(len(self.page.texts(".markdown pre")), 1)
+        self.assertIn("after", self.answer_text())
+
     def test_a_long_answer_streams_in_little_time(self):
         text = "".join(f"## Part {n}\n\nSome **bold** text, `code` and $x_{n}$ in part {n}.\n\n"
                        f"- one\n- two\n\n```py\nx = {n}\n```\n\n" for n in range(200))
