@@ -2,7 +2,8 @@
 // (previous_response_id), and GET and DELETE find it.
 //
 // Kept in memory, until the server ends or others need the room: bounded in number and bytes. Then
-// whoever holds most of what is short loses their oldest. An owner sees what is its own, and nothing else.
+// whoever holds most of what is short loses their oldest. An owner sees what is its own, and
+// nothing else.
 // Thread: any.
 #pragma once
 
