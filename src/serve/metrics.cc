@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace weft::serve {
@@ -57,6 +58,18 @@ struct Metrics::Impl {
         more.insert(labels.begin(), labels.end());
         return prometheus::BuildGauge().Name(prefix + name).Help(help).Register(registry).Add(more);
     }
+    // One that the next scrape may lack: its rank has gone, or another value of a label holds.
+    void SetNow(const char* name, const char* help, double value, prometheus::Labels more) {
+        more.insert(labels.begin(), labels.end());
+        auto& family = prometheus::BuildGauge().Name(prefix + name).Help(help).Register(registry);
+        Gauge& gauge = family.Add(more);
+        gauge.Set(value);
+        passing.emplace_back(&family, &gauge);
+    }
+    void ForgetPassing() {
+        for (const auto& [family, gauge] : passing) family->Remove(gauge);
+        passing.clear();
+    }
     // A counter of which the engine keeps the count.
     Counter& MakeCounter(const char* name, const char* help, prometheus::Labels more = {}) {
         more.insert(labels.begin(), labels.end());
@@ -91,13 +104,14 @@ struct Metrics::Impl {
     Bounds token_bounds;
     prometheus::Registry registry;
     std::mutex mutex;  // of Text: two scrapes at once must not raise a counter twice
+    std::vector<std::pair<prometheus::Family<Gauge>*, Gauge*>> passing;  // of the last scrape
 
     Gauge& running = MakeGauge("num_requests_running", "Sequences that run.");
     Gauge& waiting = MakeGauge("num_requests_waiting", "Sequences that wait.");
     Gauge& kv_usage =
         MakeGauge("kv_cache_usage_perc", "Share of the KV pages that sequences hold; 1 is all.");
     Gauge& old_kv_usage = MakeGauge("gpu_cache_usage_perc", "The same, by its older name.");
-    Gauge& ranks = MakeGauge("ranks", "Ranks of the cluster.");
+    Gauge& ranks = MakeGauge("ranks", "Ranks of the cluster that are up.");
     Gauge& ready = MakeGauge("serving", "1 while the cluster serves, else 0.");
     Counter& preemptions = MakeCounter("num_preemptions_total", "Sequences taken back.");
     Counter& prompt_tokens = MakeCounter("prompt_tokens_total", "Tokens of prompts.");
@@ -225,18 +239,18 @@ void Metrics::Impl::SetCache(const engine::EngineStats& stats) {
     old_kv_usage.Set(kv_usage.Value());
     for (Counter* counter : {&asked, &old_asked}) Raise(*counter, Real(s.cache_asked));
     for (Counter* counter : {&hits, &old_hits}) Raise(*counter, Real(s.cache_hit));
-    MakeGauge("cache_config_info", "How the KV cache is made.",
-              {{"block_size", std::to_string(info.page_tokens)},
-               {"num_gpu_blocks", std::to_string(s.pages)},
-               {"cache_dtype", info.kv_type},
-               {"enable_prefix_caching", info.prefix_cache ? "True" : "False"}})
-        .Set(1);
+    SetNow("cache_config_info", "How the KV cache is made.", 1,
+           {{"block_size", std::to_string(info.page_tokens)},
+            {"num_gpu_blocks", std::to_string(s.pages)},
+            {"cache_dtype", info.kv_type},
+            {"enable_prefix_caching", info.prefix_cache ? "True" : "False"}});
 }
 
 void Metrics::Impl::SetSteps(const engine::EngineStats& stats) {
     Raise(steps, Real(stats.steps));
     Raise(step_rows, Real(stats.step_rows));
     Raise(step_s, stats.step_s);
+    if (stats.step_rows < step_rows_seen) return;  // older than those of another scrape
     std::vector<double> more;
     for (size_t i = 0; i < steps_seen.size(); ++i) {
         more.push_back(Real(stats.steps_by_rows[i] - steps_seen[i]));
@@ -250,11 +264,13 @@ std::string Metrics::Text(const engine::EngineStats& stats) {
     Impl& m = *impl_;
     const std::lock_guard lock(m.mutex);
     const engine::ScheduleStats& s = stats.schedule;
+    m.ForgetPassing();
     m.running.Set(Real(s.running));
     m.waiting.Set(Real(s.waiting));
     m.SetCache(stats);
     m.SetSteps(stats);
-    m.ranks.Set(Real(static_cast<int64_t>(stats.ranks.size())));
+    m.ranks.Set(Real(std::ranges::count(stats.members.ranks, cluster::MemberState::kUp,
+                                        &cluster::Member::state)));
     m.ready.Set(stats.state == engine::EngineState::kServing ? 1 : 0);
     Impl::Raise(m.preemptions, Real(s.preemptions));
     Impl::Raise(m.prompt_tokens, Real(stats.prompt_tokens));
@@ -274,12 +290,10 @@ std::string Metrics::Text(const engine::EngineStats& stats) {
     Impl::Raise(m.recoveries, Real(stats.recovered));
     for (const engine::RankReport& r : stats.ranks) {
         const prometheus::Labels rank{{"rank", std::to_string(r.rank)}, {"host", r.host}};
-        m.MakeGauge("rank_wait_seconds", "Time that a rank has waited for others.", rank)
-            .Set(r.wait_s);
-        m.MakeGauge("rank_step_seconds", "Time that a rank has spent in steps.", rank)
-            .Set(r.step_s);
-        m.MakeGauge("rank_memory_bytes", "Memory of a rank's process.", rank)
-            .Set(Real(static_cast<int64_t>(r.rss_bytes)));
+        m.SetNow("rank_wait_seconds", "Time that a rank has waited for others.", r.wait_s, rank);
+        m.SetNow("rank_step_seconds", "Time that a rank has spent in steps.", r.step_s, rank);
+        m.SetNow("rank_memory_bytes", "Memory of a rank's process.",
+                 Real(static_cast<int64_t>(r.rss_bytes)), rank);
     }
     return prometheus::TextSerializer().Serialize(m.registry.Collect());
 }

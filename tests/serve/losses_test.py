@@ -45,6 +45,10 @@ def probes(server):
     return {path: server.call("GET", path)[0] for path in ("/live", "/health", "/healthz")}
 
 
+def metrics(server):
+    return server.call("GET", "/metrics")[2].decode()
+
+
 class Losses(unittest.TestCase):
     def test_a_lost_rank_is_shown_lost_until_it_is_back(self):
         server = serving.Server(256, *RANKS)
@@ -99,6 +103,8 @@ class Losses(unittest.TestCase):
         server = serving.Server(256, "--local", "2", "--tp", "2", "--timeout-ms", "1000",
                                 "--elastic", "--rejoin-ms", "1000")
         try:
+            server.wait_for(lambda s: 'rank="1"' in metrics(server), WAIT_S)
+            self.assertIn("weft:ranks{", metrics(server))
             os.kill(children(server.process.pid)[0], signal.SIGKILL)
             # Whoever is put in its place does not get ready.
             end = time.monotonic() + WAIT_S
@@ -113,6 +119,8 @@ class Losses(unittest.TestCase):
             self.assertEqual((gone["rank"], gone["state"]), (1, "lost"))
             self.assertGreaterEqual(gone["epoch"], 1)
             self.assertTrue(gone["why"])
+            self.assertNotIn('rank="1"', metrics(server), "of a rank that has gone")
+            self.assertRegex(metrics(server), r"weft:ranks\{[^}]*\} 1\b")
             server.close()
         finally:
             server.process.kill()
