@@ -172,7 +172,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     if (ServePage(*exchange) || !Knows(exchange)) return;
     const bool get = method == "GET" || method == "HEAD";
     if ((get || method == "DELETE") && exchange->request().path.starts_with(kResponses)) {
-        return HandleResponse(*exchange);
+        return Post(exchange, [this, exchange] { HandleResponse(*exchange); });  // it may be long
     }
     if (get && HandleGet(exchange)) return;
     if (method == "POST" && HandlePost(exchange)) return;
