@@ -4,6 +4,7 @@ import { copy, h } from "./dom.js";
 import { library } from "./library.js";
 
 const MOST_LETTERS = 50_000;  // with colours
+const MOST_WORDS = 2000;      // letters of words in a row, with no sign between them
 const SIGNS = {
   "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": '"', "&#x27;": "'", "&#39;": "'",
 };
@@ -30,8 +31,14 @@ function nodesOf(marked, code) {
   return open.length === 1 && root.textContent === code ? root : null;
 }
 
+// Whether highlight.js would look for a function in it for longer than anybody waits: words without
+// end take it time by the cube.
+function isEndless(code) {
+  return code.split(/[^\w\s*&:<>~]/).some((words) => words.length > MOST_WORDS);
+}
+
 function coloured(code, language) {
-  if (language === "" || code.length > MOST_LETTERS) return null;
+  if (language === "" || code.length > MOST_LETTERS || isEndless(code)) return null;
   const hljs = library("highlight");
   if (!hljs?.getLanguage(language)) return null;
   try {

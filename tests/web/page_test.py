@@ -539,6 +539,12 @@ class Markdown(Case):
         self.assertEqual(len(self.page.texts(".markdown pre")), 1)
         self.assertIn("after", self.answer_text())
 
+    def test_words_without_end_get_no_colours(self):
+        self.show("```c\n" + "a " * 20_000 + "\n```\n\n```c\nint f(void) { return 1; }\n```\n")
+        self.page.wait("document.querySelector('.markdown .hljs-keyword')")
+        self.assertEqual(self.page.eval("[...document.querySelectorAll('.markdown pre')].map("
+                                        "(e) => e.querySelector('span') !== null)"), [False, True])
+
     def test_a_long_answer_streams_in_little_time(self):
         text = "".join(f"## Part {n}\n\nSome **bold** text, `code` and $x_{n}$ in part {n}.\n\n"
                        f"- one\n- two\n\n```py\nx = {n}\n```\n\n" for n in range(200))
