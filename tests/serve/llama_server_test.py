@@ -50,7 +50,9 @@ class Plain(serving.ServedCase):
     def test_tokenize_refuses(self):
         for body in ({"content": 3}, {"content": ["a"]}, {}, {"content": None},
                      {"content": "a", "parse_special": "yes"}, {"content": "a", "with_pieces": 1},
-                     {"content": "x" * ((4 << 20) + 1)}):
+                     {"content": "x" * ((4 << 20) + 1)},
+                     {"content": "1" * 300_000, "with_pieces": True},
+                     {"prompt": "1" * 300_000, "return_token_strs": True}):
             self.assertIn("error", self.post("/tokenize", body, 400))
         for tokens in ([-1], [1 << 40], ["a"], 7, [1.5]):
             self.assertIn("error", self.post("/detokenize", {"tokens": tokens}, 400))

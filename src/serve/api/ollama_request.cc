@@ -219,10 +219,9 @@ class OllamaMessages {
         Json out = Json::array();
         const Json& calls = message.List("tool_calls");
         if (calls.size() > kMostCallsOfMessage) {
-            message.Fail("tool_calls",
-                         fmt::format("'{}' has {} entries; at most {} are taken.",
-                                     message.PathOf("tool_calls"), calls.size(),
-                                     kMostCallsOfMessage));
+            message.Fail("tool_calls", fmt::format("'{}' has {} entries; at most {} are taken.",
+                                                   message.PathOf("tool_calls"), calls.size(),
+                                                   kMostCallsOfMessage));
             return out;
         }
         if (!calls.empty()) open_.clear();
