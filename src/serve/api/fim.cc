@@ -75,21 +75,20 @@ std::vector<int32_t> Head(const Tokenizer& tokenizer) {
     return {};
 }
 
+bool IsRepository(const FimTokens& fim) {
+    return fim.repo >= 0 && fim.file >= 0;
+}
+
 // Other files: with the model's own markers where it has them, else one after the other.
 void AppendFiles(const FimTokens& fim, const Tokenizer& tokenizer, const FimText& text,
                  std::vector<int32_t>& tokens) {
-    const bool repository = fim.repo >= 0 && fim.file >= 0;
     if (text.files.empty()) return;
-    if (repository) {
+    if (IsRepository(fim)) {
         tokens.push_back(fim.repo);
         AppendTokens(PlainTokens(tokenizer, "myproject\n"), tokens);
     }
-    for (const auto& [name, content] : text.files) {
-        if (repository) tokens.push_back(fim.file);
-        const std::string head = repository ? name + "\n" : std::string();
-        AppendTokens(PlainTokens(tokenizer, head + content + "\n"), tokens);
-    }
-    if (!repository) return;
+    for (const FimFile& file : text.files) AppendTokens(FileTokens(fim, tokenizer, file), tokens);
+    if (!IsRepository(fim)) return;
     tokens.push_back(fim.file);
     AppendTokens(PlainTokens(tokenizer, "filename\n"), tokens);
 }
@@ -122,6 +121,15 @@ FimTokens FindFim(const model_files::Metadata& meta, const Tokenizer& tokenizer)
 std::vector<int32_t> PlainTokens(const Tokenizer& tokenizer, const std::string& text) {
     if (text.empty()) return {};
     return tokenizer.Encode(text, {.add_special = false});
+}
+
+std::vector<int32_t> FileTokens(const FimTokens& fim, const Tokenizer& tokenizer,
+                                const FimFile& file) {
+    const auto& [name, content] = file;
+    if (!IsRepository(fim)) return PlainTokens(tokenizer, content + "\n");
+    std::vector<int32_t> tokens{fim.file};
+    AppendTokens(PlainTokens(tokenizer, name + "\n" + content + "\n"), tokens);
+    return tokens;
 }
 
 std::vector<int32_t> FimPrompt(const FimTokens& fim, const Tokenizer& tokenizer,

@@ -30,16 +30,20 @@ struct FimTokens {
 
 FimTokens FindFim(const model_files::Metadata& meta, const tokenizer::Tokenizer& tokenizer);
 
+using FimFile = std::pair<std::string, std::string>;  // its name, its text
+
 // What a model is to fill in.
 struct FimText {
     std::vector<int32_t> prefix, suffix;
     std::vector<int32_t> begun{};  // of the middle
-    // Other files, by name: for models that were trained on repositories.
-    std::vector<std::pair<std::string, std::string>> files{};
+    std::vector<FimFile> files{};  // others, for models that were trained on repositories
 };
 
 // Texts have no markers: no word of theirs becomes one.
 std::vector<int32_t> PlainTokens(const tokenizer::Tokenizer& tokenizer, const std::string& text);
+// One of the other files, as it stands in a prompt.
+std::vector<int32_t> FileTokens(const FimTokens& fim, const tokenizer::Tokenizer& tokenizer,
+                                const FimFile& file);
 // fim: ok.
 std::vector<int32_t> FimPrompt(const FimTokens& fim, const tokenizer::Tokenizer& tokenizer,
                                const FimText& text);

@@ -74,9 +74,12 @@ void FitInto(int64_t context, int64_t more, const FimTokens& fim,
     int64_t all = size(FimPrompt(fim, tokenizer, text));
     auto kept = text.files.begin();
     for (; all > most && kept != text.files.end(); ++kept) {
-        all -= size(PlainTokens(tokenizer, kept->second));  // at least: it has a head, too
+        all -= size(FileTokens(fim, tokenizer, *kept));
     }
-    text.files.erase(text.files.begin(), kept);
+    if (kept != text.files.begin()) {
+        text.files.erase(text.files.begin(), kept);
+        all = size(FimPrompt(fim, tokenizer, text));  // without files there is no head of them
+    }
     const int64_t room = most - all + size(text.prefix) + size(text.suffix);
     if (size(text.prefix) + size(text.suffix) <= room) return;
     const int64_t suffix = std::min(size(text.suffix), std::max<int64_t>(room, 0) / 4);
