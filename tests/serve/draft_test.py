@@ -71,7 +71,8 @@ class Draft(unittest.TestCase):
     def check(self, expected, *words):
         for got, wanted in zip(self.answers(*words), expected):
             self.assertEqual(got, wanted, words)
-        self.assertIn(f'accepted_tokens_total{{model_name="model"}} {self.guesses["accepted"]}',
+        labels = '{engine="0",model_name="model"}'
+        self.assertIn(f'accepted_tokens_total{labels} {self.guesses["accepted"]}',
                       self.metrics)
         if "--draft-always" in words:
             self.assertGreater(self.guesses["accepted"], self.guesses["drafted"] / 4)
