@@ -16,6 +16,10 @@ GUEST_PACKAGES=(qemu-system-x86 busybox-static dash kmod iproute2 ibverbs-provid
     perftest)
 # The browser of tests/web (about 100 MB to fetch, 350 MB installed).
 BROWSER_PACKAGES=(chromium fonts-dejavu-core)
+# A Slurm of three nodes, for tests/submit (about 15 MB), and what installed files are looked at with
+# (tests/install, tests/cli): shells, linters, a tool for libraries' names.
+SLURM_PACKAGES=(slurmctld slurmd slurm-client munge)
+INSTALL_PACKAGES=(zsh fish man-db groff mandoc lintian patchelf dpkg-dev)
 # The Vulkan driver without a GPU of tests/gpu (about 60 MB to fetch, 260 MB unpacked), with its
 # validation layer. What is before the layer comes from Debian's backports.
 LAVAPIPE_PACKAGES=(mesa-vulkan-drivers libdrm2 libdrm-amdgpu1 libdrm-common vulkan-validationlayers)
@@ -128,6 +132,13 @@ bring_guest() {
         say "Without a virtual machine, the tests on a real RDMA stack skip and say so."
 }
 
+# bring_emulator: the processors of cli.old_processor (50 MB to fetch, 300 MB installed). Without it
+# that test skips, and says why.
+bring_emulator() {
+    (need_packages qemu-user-static) ||
+        say "Without an emulator, the test of other processors skips."
+}
+
 # bring_cross: what tests/aarch64 needs. Without it its test skips, and says why.
 bring_cross() {
     (need_packages "${CROSS_PACKAGES[@]}") ||
@@ -138,6 +149,15 @@ bring_cross() {
 bring_browser() {
     (need_packages "${BROWSER_PACKAGES[@]}") ||
         say "Without Chromium, the tests of the web page skip and say so."
+}
+
+# bring_installed: what tests/install and tests/submit look at things with. Without it parts of them
+# skip, and say so.
+bring_installed() {
+    (need_packages "${SLURM_PACKAGES[@]}") ||
+        say "Without Slurm, the test of jobs on a real one skips and says so."
+    (need_packages "${INSTALL_PACKAGES[@]}") ||
+        say "Without these, tests of packages, pages and completion skip and say so."
 }
 
 # fetch_lavapipe FOLDER: the packages and all that they need, unpacked into FOLDER. Apt looks at its

@@ -16,8 +16,16 @@ bool Same(char a, char b) {
     return LowerLetter(a) == LowerLetter(b);
 }
 
-// The optimal string alignment distance: rows are prefixes of `a`, columns those of `b`.
-size_t Distance(std::string_view a, std::string_view b) {
+size_t CommonPrefix(std::string_view a, std::string_view b) {
+    size_t n = 0;
+    while (n < std::min(a.size(), b.size()) && Same(a[n], b[n])) ++n;
+    return n;
+}
+
+}  // namespace
+
+// Rows are prefixes of `a`, columns those of `b`.
+size_t EditDistance(std::string_view a, std::string_view b) {
     std::vector<size_t> two(b.size() + 1), one(b.size() + 1), row(b.size() + 1);
     for (size_t j = 0; j <= b.size(); ++j) one[j] = j;
     for (size_t i = 1; i <= a.size(); ++i) {
@@ -35,14 +43,6 @@ size_t Distance(std::string_view a, std::string_view b) {
     return one[b.size()];
 }
 
-size_t CommonPrefix(std::string_view a, std::string_view b) {
-    size_t n = 0;
-    while (n < std::min(a.size(), b.size()) && Same(a[n], b[n])) ++n;
-    return n;
-}
-
-}  // namespace
-
 std::string NearestWord(std::string_view word, std::span<const std::string> words) {
     if (word.size() < 2 || word.size() > kMostLetters) return {};
     const size_t most = std::max<size_t>(1, word.size() / 3);
@@ -50,7 +50,7 @@ std::string NearestWord(std::string_view word, std::span<const std::string> word
     size_t least = most + 1, prefix = 0;
     for (const std::string& other : words) {
         if (other.size() < 2 || other.size() > kMostLetters) continue;
-        const size_t distance = Distance(word, other), common = CommonPrefix(word, other);
+        const size_t distance = EditDistance(word, other), common = CommonPrefix(word, other);
         if (distance > least || (distance == least && common <= prefix)) continue;
         if (distance > most) continue;
         nearest = other;

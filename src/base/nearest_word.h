@@ -7,6 +7,10 @@
 
 namespace weft {
 
+// The fewest insertions, deletions, changes and swaps of neighbouring letters that make `b` of `a`
+// (the optimal string alignment distance). Letters compare regardless of ASCII case.
+size_t EditDistance(std::string_view a, std::string_view b);
+
 // Of `words` the one that the fewest insertions, deletions, changes and swaps of neighbouring
 // letters make of `word`; of several the one that begins most like it. Empty where none is near: a
 // third of the letters may be wrong, one of two or three. Letters compare regardless of ASCII case.

@@ -6,17 +6,30 @@
 //
 //   kPlain     content only
 //   kQwen      <think>...</think>, <tool_call>{"name": ..., "arguments": {...}}</tool_call>
-//              (Qwen, Hermes and many others)
-//   kLlama3    {"name": ..., "parameters": {...}} as the whole answer, also after <|python_tag|>
-//              and several with ";" between
+//              (Qwen, Hermes, SmolLM 3 and many others)
+//   kQwenCoder within the tags <function=f><parameter=k>v</parameter></function>, or without them
+//   kGlm       within the tags f<arg_key>k</arg_key><arg_value>v</arg_value>
+//   kLlama3    {"name": ..., "parameters": {...}} as the answer's begin, after <|python_tag|> or
+//              behind a call, and where the function is one of those offered, on a line of its
+//              own; [f(k="v")] where it is; <function=f>{...}</function>
 //   kDeepSeek  <think>...</think>, <|tool_calls_begin|><|tool_call_begin|>...<|tool_call_end|>
 //              with DeepSeek's wide bars; R1 and V3 put the arguments into a ```json fence, V3.1
 //              puts them after the separator
 //   kMistral   [TOOL_CALLS][{...}, {...}], and [TOOL_CALLS]name[ARGS]{...}; [THINK]...[/THINK]
 //   kHarmony   gpt-oss: <|channel|>analysis|commentary|final ... <|message|>...<|end|>
+//   kKimi      <think>, <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{...}
+//              <|tool_call_end|>
+//   kMiniMax   <think>, <minimax:tool_call><invoke name="f"><parameter name="k">v</parameter>
+//              </invoke></minimax:tool_call>
+//   kGemma     Gemma 4: <|channel>thought...<channel|>, <|tool_call>call:f{k:<|"|>v<|"|>}
+//              <tool_call|>
+//   kGranite   <think>, <|tool_call|>[{...}, {...}]
+//   kPhi       Phi-4-mini: <|tool_call|>[{...}]<|/tool_call|>, and functools[{...}]
+//   kOlmo      OLMo 3: <think>, <function_calls>f(k="v")</function_calls>
 //
 // The text must hold the special tokens by name (decode with skip_special off). A call that can't
-// be read (no JSON, no name) is given back as content, markers and all: nothing is lost.
+// be read (no JSON, no name) is given back as content, markers and all: nothing is lost. An end
+// marker within a text of the call's JSON, or within a value between tags, is part of that text.
 // Bounds: what is held back is at most kMostHeldBytes; a longer call becomes content.
 // Thread: one answer, one AnswerParser.
 #pragma once
@@ -30,7 +43,24 @@
 
 namespace weft::chat {
 
-enum class AnswerFamily { kPlain, kQwen, kLlama3, kDeepSeek, kMistral, kHarmony };
+enum class AnswerFamily {
+    kPlain,
+    kQwen,
+    kLlama3,
+    kDeepSeek,
+    kMistral,
+    kHarmony,
+    kQwenCoder,
+    kGlm,
+    kKimi,
+    kMiniMax,
+    kGemma,
+    kGranite,
+    kPhi,
+    kOlmo,
+};
+
+class ToolTypes;
 
 struct ToolCall {
     std::string name;
@@ -72,9 +102,12 @@ class AnswerParser {
     static constexpr size_t kMostHeldBytes = size_t{1} << 20;
 
     // begins_in_reasoning: the prompt ended inside a <think> that the template opened.
-    // parts: calls come in pieces where the family's form allows it (kQwen, kHarmony), else whole.
-    explicit AnswerParser(AnswerFamily family, bool begins_in_reasoning = false,
-                          bool parts = false);
+    // parts: calls come in pieces where the family's form allows it (JSON within <tool_call>,
+    // kHarmony), else whole.
+    // tools: the functions that were offered: what types arguments have that come as plain text.
+    // Where there are none of them (but the pointer isn't null), what looks like a call is content.
+    explicit AnswerParser(AnswerFamily family, bool begins_in_reasoning = false, bool parts = false,
+                          std::shared_ptr<const ToolTypes> tools = nullptr);
     ~AnswerParser();
     AnswerParser(AnswerParser&&) noexcept;
     AnswerParser& operator=(AnswerParser&&) noexcept;

@@ -16,8 +16,12 @@ constexpr std::string_view kDeepSeekSeparator =
     "<\xEF\xBD\x9C"
     "tool\xE2\x96\x81sep\xEF\xBD\x9C>";
 
-std::optional<ToolCall> FromJson(OrderedJson json) {
+// bare: a call without arguments is one.
+std::optional<ToolCall> FromJson(OrderedJson json, bool bare) {
     if (!json.is_object()) return {};
+    if (const auto inner = json.find("function"); inner != json.end() && inner->is_object()) {
+        return FromJson(OrderedJson(*inner), bare);
+    }
     const auto name = json.find("name");
     if (name == json.end() || !name->is_string()) return {};
     ToolCall call{name->get<std::string>(), OrderedJson::object()};
@@ -32,7 +36,8 @@ std::optional<ToolCall> FromJson(OrderedJson json) {
         }
         return call;
     }
-    return {};
+    if (!bare) return {};
+    return call;
 }
 
 Calls One(std::optional<ToolCall> call) {
@@ -64,37 +69,120 @@ bool IsName(std::string_view text) {
     return !text.empty() && text.size() <= 256 && text.find_first_of(" \t\r\n<>{}\"") == text.npos;
 }
 
-// A value of Qwen's XML: JSON where it is some, else the text without the line ends around it.
-OrderedJson ParameterValue(std::string_view text) {
-    if (text.starts_with('\n')) text.remove_prefix(1);
-    if (text.ends_with('\n')) text.remove_suffix(1);
-    OrderedJson json = ReadJson(text);
-    return json.is_discarded() ? OrderedJson(std::string(text)) : json;
+// How a family writes arguments between tags: KEY stands between key_begin and key_end, VALUE
+// between value_begin (which may be empty) and value_end.
+struct ArgumentTags {
+    std::string_view key_begin, key_end, value_begin, value_end;
+};
+constexpr ArgumentTags kQwenTags = {"<parameter=", ">", "", "</parameter>"};
+constexpr ArgumentTags kGlmTags = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+constexpr ArgumentTags kMiniMaxTags = {"<parameter name=", ">", "", "</parameter>"};
+
+std::string_view WithoutQuotes(std::string_view text) {
+    text = TrimBlanks(text);
+    const bool quoted = text.size() >= 2 && (text[0] == '"' || text[0] == '\'');
+    return quoted && text.back() == text[0] ? text.substr(1, text.size() - 2) : text;
 }
 
-Calls ReadFunctionXml(std::string_view text) {
+// Where a value ends: at the tag behind which another key or nothing comes, since a text may hold
+// such a tag itself; else at the first one, and where there is none (models forget the last), at
+// the next key or the text's end.
+size_t ValueEnd(std::string_view text, const ArgumentTags& tags) {
+    const size_t first = text.find(tags.value_end);
+    for (size_t end = first; end != text.npos; end = text.find(tags.value_end, end + 1)) {
+        const size_t next = text.find_first_not_of(kCallBlanks, end + tags.value_end.size());
+        if (next == text.npos || text.substr(next).starts_with(tags.key_begin)) return end;
+    }
+    return std::min({first, text.find(tags.key_begin), text.size()});
+}
+
+// All of `text` as arguments of the call.
+bool ReadTaggedArguments(std::string_view text, const ArgumentTags& tags, const ToolTypes& types,
+                         ToolCall& call) {
+    for (text = TrimBlanks(text); !text.empty(); text = TrimBlanks(text)) {
+        if (!text.starts_with(tags.key_begin)) return false;
+        text.remove_prefix(tags.key_begin.size());
+        const size_t key_end = text.find(tags.key_end);
+        if (key_end == text.npos || call.arguments.size() >= kMostParameters) return false;
+        const std::string key(WithoutQuotes(text.substr(0, key_end)));
+        text.remove_prefix(key_end + tags.key_end.size());
+        if (!tags.value_begin.empty()) {
+            text = TrimBlanks(text);
+            if (!text.starts_with(tags.value_begin)) return false;
+            text.remove_prefix(tags.value_begin.size());
+        }
+        const size_t end = ValueEnd(text, tags);
+        std::string_view value = text.substr(0, end);
+        text.remove_prefix(end);
+        if (text.starts_with(tags.value_end)) text.remove_prefix(tags.value_end.size());
+        // The line ends around it are the form's.
+        if (value.starts_with('\n')) value.remove_prefix(1);
+        if (value.ends_with('\n')) value.remove_suffix(1);
+        call.arguments[key] = types.ValueOf(call.name, key, value);
+    }
+    return true;
+}
+
+// <function=NAME>...</function>, whose end may be missing.
+Calls ReadFunctionXml(std::string_view text, const ToolTypes& types) {
     constexpr std::string_view kOpen = "<function=", kClose = "</function>";
-    constexpr std::string_view kKey = "<parameter=", kKeyEnd = "</parameter>";
     const size_t name_end = text.find('>');
     if (!text.starts_with(kOpen) || name_end == text.npos) return {};
-    ToolCall call{std::string(text.substr(kOpen.size(), name_end - kOpen.size())),
+    ToolCall call{std::string(WithoutQuotes(text.substr(kOpen.size(), name_end - kOpen.size()))),
                   OrderedJson::object()};
     if (!IsName(call.name)) return {};
     text = TrimBlanks(text.substr(name_end + 1));
-    while (text.starts_with(kKey)) {
-        const size_t key_end = text.find('>');
-        const size_t end = text.find(kKeyEnd);
-        if (key_end == text.npos || end == text.npos || end < key_end) return {};
-        if (call.arguments.size() >= kMostParameters) return {};
-        const std::string key(text.substr(kKey.size(), key_end - kKey.size()));
-        call.arguments[key] = ParameterValue(text.substr(key_end + 1, end - key_end - 1));
-        text = TrimBlanks(text.substr(end + kKeyEnd.size()));
+    if (text.ends_with(kClose)) text.remove_suffix(kClose.size());
+    if (text.starts_with('{')) {  // Llama's: JSON between the tags
+        call.arguments = ReadJson(TrimBlanks(text));
+        if (!call.arguments.is_object()) return {};
+        return One(std::move(call));
     }
-    if (text != kClose) return {};
+    if (!ReadTaggedArguments(text, kQwenTags, types, call)) return {};
     return One(std::move(call));
 }
 
+// NAME and pairs of keys and values.
+Calls ReadGlmCall(std::string_view text, const ToolTypes& types) {
+    const size_t name_end = std::min(text.find(kGlmTags.key_begin), text.size());
+    ToolCall call{std::string(TrimBlanks(text.substr(0, name_end))), OrderedJson::object()};
+    if (!IsName(call.name)) return {};
+    if (!ReadTaggedArguments(text.substr(name_end), kGlmTags, types, call)) return {};
+    return One(std::move(call));
+}
+
+// Line ends and tabs within texts, which JSON wants escaped and models forget to escape.
+std::string WithControlsEscaped(std::string_view text) {
+    std::string out;
+    bool quoted = false, escaped = false;
+    for (const char c : text) {
+        const bool control = quoted && static_cast<unsigned char>(c) < 0x20;
+        if (control) {
+            AppendEscapedControl(c, out);
+        } else {
+            out += c;
+        }
+        if (!escaped && c == '"') quoted = !quoted;
+        escaped = quoted && !escaped && c == '\\';
+    }
+    return out;
+}
+
 }  // namespace
+
+void AppendEscapedControl(char c, std::string& out) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    switch (c) {
+        case '\n': out += "\\n"; return;
+        case '\r': out += "\\r"; return;
+        case '\t': out += "\\t"; return;
+        default: break;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    out += "\\u00";
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+}
 
 std::string_view TrimBlanks(std::string_view text) {
     const size_t begin = text.find_first_not_of(kCallBlanks);
@@ -106,10 +194,76 @@ OrderedJson ReadJson(std::string_view text) {
     return OrderedJsonOrDiscarded(text, {.values = kMostValues});
 }
 
-Calls ReadQwenCall(std::string_view text) {
+OrderedJson ReadWrittenJson(std::string_view text) {
+    OrderedJson json = ReadJson(text);
+    if (json.is_discarded()) json = ReadJson(WithControlsEscaped(text));
+    return json;
+}
+
+Calls ReadTaggedCall(std::string_view text, const ToolTypes& types) {
     text = TrimBlanks(text);
-    if (text.starts_with("<function=")) return ReadFunctionXml(text);
-    return One(FromJson(ReadJson(text)));
+    if (text.starts_with('{')) return One(FromJson(ReadWrittenJson(text), true));
+    if (text.starts_with('[')) return ReadCallList(text, types);
+    if (text.starts_with("<function=")) return ReadFunctionXml(text, types);
+    return ReadGlmCall(text, types);
+}
+
+Calls ReadBareFunction(std::string_view text, const ToolTypes& types) {
+    return ReadFunctionXml(TrimBlanks(text), types);
+}
+
+Calls ReadCallList(std::string_view text, const ToolTypes&) {
+    OrderedJson json = ReadWrittenJson(TrimBlanks(text));
+    if (json.is_object()) return One(FromJson(std::move(json), true));
+    if (!json.is_array() || json.empty()) return {};
+    std::vector<ToolCall> calls;
+    for (OrderedJson& item : json) {
+        auto call = FromJson(std::move(item), true);
+        if (!call) return {};
+        calls.push_back(std::move(*call));
+    }
+    return calls;
+}
+
+Calls ReadMiniMaxCalls(std::string_view text, const ToolTypes& types) {
+    constexpr std::string_view kOpen = "<invoke name=", kClose = "</invoke>";
+    std::vector<ToolCall> calls;
+    for (text = TrimBlanks(text); !text.empty(); text = TrimBlanks(text)) {
+        const size_t name_end = text.find('>');
+        if (!text.starts_with(kOpen) || name_end == text.npos) return {};
+        ToolCall call{
+            std::string(WithoutQuotes(text.substr(kOpen.size(), name_end - kOpen.size()))),
+            OrderedJson::object()};
+        text.remove_prefix(name_end + 1);
+        // As in ValueEnd: a value may hold the tag.
+        const ArgumentTags invoke{kOpen, "", "", kClose};
+        const size_t end = ValueEnd(text, invoke);
+        const std::string_view arguments = text.substr(0, end);
+        text.remove_prefix(end);
+        if (text.starts_with(kClose)) text.remove_prefix(kClose.size());
+        if (!IsName(call.name) || !ReadTaggedArguments(arguments, kMiniMaxTags, types, call)) {
+            return {};
+        }
+        calls.push_back(std::move(call));
+    }
+    if (calls.empty()) return {};
+    return calls;
+}
+
+Calls ReadKimiCall(std::string_view text, const ToolTypes&) {
+    constexpr std::string_view kSeparator = "<|tool_call_argument_begin|>";
+    const size_t separator = text.find(kSeparator);
+    if (separator == text.npos) return {};
+    std::string_view name = TrimBlanks(text.substr(0, separator));
+    if (name.starts_with("functions.")) name.remove_prefix(name.find('.') + 1);
+    const size_t number = name.rfind(':');
+    if (number != name.npos && name.find_first_not_of("0123456789", number + 1) == name.npos) {
+        name = name.substr(0, number);
+    }
+    const std::string_view rest = TrimBlanks(text.substr(separator + kSeparator.size()));
+    OrderedJson arguments = rest.empty() ? OrderedJson::object() : ReadWrittenJson(rest);
+    if (!IsName(name) || !arguments.is_object()) return {};
+    return One(ToolCall{std::string(name), std::move(arguments)});
 }
 
 Calls ReadLlamaCalls(std::string_view text) {
@@ -118,7 +272,7 @@ Calls ReadLlamaCalls(std::string_view text) {
         if (!text.starts_with('{')) return {};
         const size_t end = JsonEnd(text);
         if (end == text.npos) return {};
-        auto call = FromJson(ReadJson(text.substr(0, end)));
+        auto call = FromJson(ReadWrittenJson(text.substr(0, end)), false);
         if (!call) return {};
         calls.push_back(std::move(*call));
         text = TrimBlanks(text.substr(end));
@@ -128,7 +282,7 @@ Calls ReadLlamaCalls(std::string_view text) {
     return calls;
 }
 
-Calls ReadDeepSeekCall(std::string_view text) {
+Calls ReadDeepSeekCall(std::string_view text, const ToolTypes&) {
     const size_t separator = text.find(kDeepSeekSeparator);
     if (separator == text.npos) return {};
     std::string_view name = TrimBlanks(text.substr(0, separator));
@@ -145,29 +299,19 @@ Calls ReadDeepSeekCall(std::string_view text) {
         if (line == rest.npos || !rest.ends_with(kFence)) return {};
         rest = rest.substr(line, rest.size() - line - kFence.size());
     }
-    OrderedJson arguments = ReadJson(rest);
+    OrderedJson arguments = rest.empty() ? OrderedJson::object() : ReadWrittenJson(rest);
     if (!IsName(name) || arguments.is_discarded()) return {};
     return One(ToolCall{std::string(name), std::move(arguments)});
 }
 
-Calls ReadMistralCalls(std::string_view text) {
+Calls ReadMistralCalls(std::string_view text, const ToolTypes& types) {
     text = TrimBlanks(text);
-    std::vector<ToolCall> calls;
-    if (text.starts_with('[')) {
-        OrderedJson list = ReadJson(text);
-        if (!list.is_array() || list.empty()) return {};
-        for (OrderedJson& item : list) {
-            auto call = FromJson(std::move(item));
-            if (!call) return {};
-            calls.push_back(std::move(*call));
-        }
-        return calls;
-    }
+    if (text.starts_with('[') || text.starts_with('{')) return ReadCallList(text, types);
     const size_t name_end = text.find_first_of("[{");
     const size_t object = text.find('{');
     if (object == text.npos) return {};
     const std::string_view name = TrimBlanks(text.substr(0, name_end));
-    OrderedJson arguments = ReadJson(text.substr(object));
+    OrderedJson arguments = ReadWrittenJson(text.substr(object));
     if (!IsName(name) || arguments.is_discarded()) return {};
     return One(ToolCall{std::string(name), std::move(arguments)});
 }

@@ -1,6 +1,7 @@
 #include "chat/call_stream.h"
 
 #include "base/json.h"
+#include "chat/answer_calls.h"
 
 namespace weft::chat {
 namespace {
@@ -81,9 +82,13 @@ void CallStream::Take(std::string_view body, std::string& arguments) {
         if (other || at_ == body.npos) return;
         state_ = State::kArguments;
     }
-    const size_t begin = at_;
     for (; state_ == State::kArguments && at_ < body.size(); ++at_) {
         const char c = body[at_];
+        if (in_text_ && static_cast<unsigned char>(c) < 0x20) {
+            AppendEscapedControl(c, arguments);
+            continue;
+        }
+        arguments += c;
         if (in_text_) {
             if (!escaped_ && c == '"') in_text_ = false;
             escaped_ = !escaped_ && c == '\\';
@@ -95,7 +100,6 @@ void CallStream::Take(std::string_view body, std::string& arguments) {
             state_ = State::kDone;
         }
     }
-    if (at_ > begin) arguments += body.substr(begin, at_ - begin);
 }
 
 }  // namespace weft::chat

@@ -15,7 +15,7 @@ class CallStream {
     static constexpr size_t kMostHeadBytes = 4096;
 
     // body: the call's text so far, from its begin; it only grows. Appends to `arguments` what is
-    // new of them, as the model wrote it.
+    // new of them, as the model wrote it; line ends and tabs in texts are escaped, as JSON wants.
     void Take(std::string_view body, std::string& arguments);
     // The name is known, and the arguments have begun.
     bool begun() const { return state_ != State::kHead && state_ != State::kOther; }

@@ -6,10 +6,12 @@
 #include <deque>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/hash.h"
+#include "chat/tool_words.h"
 
 namespace weft::chat {
 namespace {
@@ -17,18 +19,25 @@ namespace {
 constexpr size_t kShortIdLetters = 9;
 // Words that no template has.
 constexpr const char* kProbeName = "weft_probe_function";
+constexpr const char* kProbeOffer = "weft_probe_offer";  // what is offered; it is not called
 constexpr const char* kProbeValue = "weft probe argument";
 constexpr const char* kProbeResult = "weft probe result";
 constexpr const char* kProbeText = "weft probe text";
+constexpr const char* kProbeThought = "weft probe thought";
+constexpr const char* kProbeSystem = "weft probe system";
 constexpr const char* kLongId = "call_AbCdEfGhIjKlMnOpQrStUvWx";
 
 OrderedJson Function() {
-    return {{"name", kProbeName},
+    return {{"name", kProbeOffer},
             {"description", "A function."},
             {"parameters",
              {{"type", "object"},
               {"properties", {{"words", {{"type", "string"}, {"description", "Words."}}}}},
               {"required", OrderedJson::array({"words"})}}}};
+}
+
+OrderedJson Offered() {
+    return OrderedJson::array({{{"type", "function"}, {"function", Function()}}});
 }
 
 std::string ProbeValue(size_t call) {
@@ -43,29 +52,26 @@ std::string ProbeResult(size_t call) {
 struct ProbeShape {
     bool with_tools = false;
     size_t calls = 1;
-    const char* text = "";  // beside the calls
+    const char* text = "";     // beside the calls
+    const char* thought = "";  // before them
 };
 
 // A question, calls, their results.
 ChatInput Probe(const ProbeShape& shape) {
     ChatInput input = OneQuestion("", "Do it.");
     OrderedJson message{{"role", "assistant"}, {"content", shape.text}};
+    if (*shape.thought != '\0') message["reasoning_content"] = shape.thought;
     OrderedJson results = OrderedJson::array();
     for (size_t i = 0; i < shape.calls; ++i) {
         const std::string id = kLongId + std::to_string(i);
         OrderedJson function{{"name", kProbeName}, {"arguments", {{"words", ProbeValue(i)}}}};
         message["tool_calls"].push_back(
             {{"id", id}, {"type", "function"}, {"function", std::move(function)}});
-        results.push_back({{"role", "tool"},
-                           {"tool_call_id", id},
-                           {"name", kProbeName},
-                           {"content", ProbeResult(i)}});
+        results.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", ProbeResult(i)}});
     }
     input.messages.push_back(std::move(message));
     for (OrderedJson& result : results) input.messages.push_back(std::move(result));
-    if (shape.with_tools) {
-        input.tools = OrderedJson::array({{{"type", "function"}, {"function", Function()}}});
-    }
+    if (shape.with_tools) input.tools = Offered();
     input.now_s = 1;
     return input;
 }
@@ -75,6 +81,8 @@ struct Shown {
     bool renders = false;
     bool calls = false, results = false;  // all of them
     bool well = false;                    // calls: not as LooksPrinted has it
+    bool named = false;                   // calls: the function's name is there, too
+    size_t ids = 0;                       // how often the first call's own id is there
 
     bool all() const { return calls && results; }
     int score() const { return renders ? 4 * calls + 2 * results + (calls && well) : -1; }
@@ -90,12 +98,14 @@ bool LooksPrinted(std::string_view text) {
 
 Shown Try(const Chat& chat, const ToolForm& form, const ProbeShape& shape) {
     ChatInput input = Probe(shape);
-    FitToolTurns(form, input.messages);
+    FitConversation(form, input);
     const auto text = chat.Render(input);
     if (!text.ok()) return {};
     const std::string_view view = text->view();
     const auto has = [&](std::string_view words) { return view.find(words) != view.npos; };
-    Shown shown{true, true, true, !LooksPrinted(view)};
+    Shown shown{true, true, true, !LooksPrinted(view), has(kProbeName)};
+    const std::string id = fmt::format("{}0", kLongId);
+    for (size_t at = view.find(id); at != view.npos; at = view.find(id, at + 1)) ++shown.ids;
     for (size_t i = 0; i < shape.calls; ++i) {
         shown.calls = shown.calls && has(ProbeValue(i));
         shown.results = shown.results && has(ProbeResult(i));
@@ -107,42 +117,6 @@ bool IsShortId(std::string_view id) {
     return id.size() == kShortIdLetters && std::ranges::all_of(id, [](char c) {
                return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
            });
-}
-
-bool HasCalls(const OrderedJson& message) {
-    const auto calls = message.find("tool_calls");
-    return calls != message.end() && calls->is_array() && !calls->empty();
-}
-
-bool HasRole(const OrderedJson& message, std::string_view role) {
-    const auto found = message.find("role");
-    return found != message.end() && found->is_string() &&
-           found->get_ref<const std::string&>() == role;
-}
-
-std::string ContentText(const OrderedJson& object, const char* name) {
-    const auto found = object.find(name);
-    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-// As json.dumps() has it, which is what models have seen.
-void AppendJson(const OrderedJson& value, std::string& out) {
-    const bool object = value.is_object();
-    if (!object && !value.is_array()) {
-        out += value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-        return;
-    }
-    out += object ? '{' : '[';
-    const char* comma = "";
-    for (auto it = value.begin(); it != value.end(); ++it) {
-        out += std::exchange(comma, ", ");
-        if (object) {
-            AppendJson(OrderedJson(it.key()), out);
-            out += ": ";
-        }
-        AppendJson(*it, out);
-    }
-    out += object ? '}' : ']';
 }
 
 void FitArguments(const ToolForm& form, OrderedJson& function) {
@@ -160,21 +134,32 @@ void FitArguments(const ToolForm& form, OrderedJson& function) {
     }
 }
 
-// Ids of calls and results, in order.
+// Ids of calls and results, in order: short ones, or such that name the function.
 class IdFitter {
   public:
+    explicit IdFitter(const ToolForm& form) : form_(form) {}
+
+    // The next calls are another message's.
+    void Message() {
+        if (form_.ids_begin_anew) number_ = 0;
+    }
     void Call(OrderedJson& call) {
-        std::string id = ContentText(call, "id");
-        if (id.empty()) id = fmt::format("call {}", ++made_);
-        std::string fitted = ShortCallId(id);
+        if (!form_.short_ids && !form_.named_ids) return;
+        std::string id = TextMember(call, "id");
+        if (id.empty()) id = fmt::format("call {}", made_);
+        std::string fitted = form_.named_ids ? NamedId(call) : ShortCallId(id);
+        ++made_;
+        ++number_;
         call["id"] = fitted;
+        fitted_of_[id] = fitted;
         ++of_[fitted].open;
         order_.push_back(std::move(fitted));
     }
     // One that names no call is that of the first one that has none yet.
     void Result(OrderedJson& message) {
-        const std::string id = ContentText(message, "tool_call_id");
-        const std::string fitted = id.empty() ? FirstOpen() : ShortCallId(id);
+        if (!form_.short_ids && !form_.named_ids) return;
+        const std::string id = TextMember(message, "tool_call_id");
+        const std::string fitted = id.empty() ? FirstOpen() : Fitted(id);
         if (const auto at = of_.find(fitted); at != of_.end() && at->second.open > 0) {
             --at->second.open;
             ++at->second.answered;
@@ -187,6 +172,16 @@ class IdFitter {
         size_t open = 0;      // have no result
         size_t answered = 0;  // have one, and stand in order_ still
     };
+    std::string NamedId(const OrderedJson& call) const {
+        const auto function = call.find("function");
+        const bool has = function != call.end() && function->is_object();
+        return fmt::format("functions.{}:{}", has ? TextMember(*function, "name") : "", number_);
+    }
+    std::string Fitted(const std::string& id) const {
+        const auto found = fitted_of_.find(id);
+        if (found != fitted_of_.end()) return found->second;
+        return form_.named_ids ? id : ShortCallId(id);
+    }
     std::string FirstOpen() {
         while (!order_.empty()) {
             Calls& calls = of_[order_.front()];
@@ -194,16 +189,32 @@ class IdFitter {
             --calls.answered;
             order_.pop_front();
         }
-        return ShortCallId("none");
+        return form_.named_ids ? "none" : ShortCallId("none");
     }
 
-    std::unordered_map<std::string, Calls> of_;  // by id
-    std::deque<std::string> order_;              // ids of calls
-    size_t made_ = 0;
+    const ToolForm& form_;
+    std::unordered_map<std::string, std::string> fitted_of_;  // by the id that was given, the last
+    std::unordered_map<std::string, Calls> of_;               // by the fitted id
+    std::deque<std::string> order_;                           // fitted ids of calls
+    size_t made_ = 0;                                         // calls
+    size_t number_ = 0;                                       // of the next
 };
 
+// What was thought and what was said beside calls, as one.
+void JoinThought(OrderedJson& message) {
+    const std::string text = TextMember(message, "content");
+    if (text.empty()) return;
+    for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+        const std::string thought = TextMember(message, name);
+        if (thought.empty()) continue;
+        message[name] = thought + "\n\n" + text;
+        message["content"] = "";
+        return;
+    }
+}
+
 void FitMessage(const ToolForm& form, OrderedJson& message, IdFitter& ids) {
-    if (form.short_ids && HasRole(message, "tool")) ids.Result(message);
+    if (HasRole(message, "tool")) ids.Result(message);
     if (!HasRole(message, "assistant")) return;
     const auto content = message.find("content");
     const bool empty = content == message.end() || content->is_null() || *content == "";
@@ -212,32 +223,48 @@ void FitMessage(const ToolForm& form, OrderedJson& message, IdFitter& ids) {
         if (empty) message["content"] = "";
         return;
     }
+    if (form.thought_joined) JoinThought(message);
     if (empty) message["content"] = form.null_content ? OrderedJson(nullptr) : OrderedJson("");
+    ids.Message();
     for (OrderedJson& call : message["tool_calls"]) {
         if (!call.is_object()) continue;
         if (!call.contains("type")) call["type"] = "function";
-        if (form.short_ids) ids.Call(call);
+        ids.Call(call);
         const auto function = call.find("function");
         if (function != call.end() && function->is_object()) FitArguments(form, *function);
     }
 }
 
-// Results of one message's calls: the own one by its id, or else the first that is left.
+std::string CallId(const OrderedJson& call) {
+    return call.is_object() ? TextMember(call, "id") : "";
+}
+
+// Results of one message's calls: the own one by its id, or else the first that is left and no
+// other call's.
 class Results {
   public:
-    explicit Results(std::vector<OrderedJson> results)
-        : results_(std::move(results)), taken_(results_.size()) {
-        for (size_t i = 0; i < results_.size(); ++i) {
-            by_id_[ContentText(results_[i], "tool_call_id")].push_back(i);
+    // Takes the results that stand behind messages[at], which has the calls; `at` is the last of
+    // them then.
+    Results(OrderedJson& messages, size_t& at) {
+        for (const OrderedJson& call : messages[at]["tool_calls"]) ids_.insert(CallId(call));
+        while (at + 1 < messages.size() && HasRole(messages[at + 1], "tool")) {
+            results_.push_back(std::move(messages[++at]));
+            const std::string id = TextMember(results_.back(), "tool_call_id");
+            by_id_[id].push_back(results_.size() - 1);
+            is_own_.push_back(!id.empty() && ids_.contains(id));
         }
+        taken_.resize(results_.size());
+    }
+    bool TakeOwn(const std::string& id, OrderedJson& out) {
+        const auto own = by_id_.find(id);
+        if (id.empty() || own == by_id_.end() || own->second.empty()) return false;
+        Take(own->second.front(), out);
+        own->second.pop_front();
+        return true;
     }
     void TakeOf(const std::string& id, OrderedJson& out) {
-        if (const auto own = by_id_.find(id); own != by_id_.end() && !id.empty()) {
-            std::deque<size_t>& places = own->second;
-            while (!places.empty() && taken_[places.front()]) places.pop_front();
-            if (!places.empty()) return Take(places.front(), out);
-        }
-        while (first_ < taken_.size() && taken_[first_]) ++first_;
+        if (TakeOwn(id, out)) return;
+        while (first_ < taken_.size() && (taken_[first_] || is_own_[first_])) ++first_;
         if (first_ < taken_.size()) Take(first_, out);
     }
     void TakeRest(OrderedJson& out) {
@@ -253,10 +280,33 @@ class Results {
     }
 
     std::vector<OrderedJson> results_;
-    std::vector<bool> taken_;
-    std::unordered_map<std::string, std::deque<size_t>> by_id_;
-    size_t first_ = 0;  // all before it are taken
+    std::vector<bool> taken_, is_own_;     // is_own_: its id is one of the calls'
+    std::unordered_set<std::string> ids_;  // of calls
+    std::unordered_map<std::string, std::deque<size_t>> by_id_;  // those that are left
+    size_t first_ = 0;  // all before it are taken or some call's
 };
+
+// Results in the order of their calls: most templates show no ids. Those of no known call come
+// last.
+OrderedJson InOrderOfCalls(OrderedJson& messages) {
+    OrderedJson fitted = OrderedJson::array();
+    for (size_t i = 0; i < messages.size(); ++i) {
+        OrderedJson& message = messages[i];
+        if (!HasRole(message, "assistant") || !HasCalls(message)) {
+            fitted.push_back(std::move(message));
+            continue;
+        }
+        Results results(messages, i);
+        OrderedJson ordered = OrderedJson::array();
+        for (const OrderedJson& call : message["tool_calls"]) {
+            results.TakeOwn(CallId(call), ordered);
+        }
+        results.TakeRest(ordered);
+        fitted.push_back(std::move(message));
+        for (OrderedJson& result : ordered) fitted.push_back(std::move(result));
+    }
+    return fitted;
+}
 
 // [calls a, b; results a, b] as [call a; result a; call b; result b].
 OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
@@ -268,14 +318,10 @@ OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
             fitted.push_back(std::move(message));
             continue;
         }
-        std::vector<OrderedJson> behind;
-        while (i + 1 < messages.size() && HasRole(messages[i + 1], "tool")) {
-            behind.push_back(std::move(messages[++i]));
-        }
-        Results results(std::move(behind));
+        Results results(messages, i);
         OrderedJson calls = std::move(message["tool_calls"]);
         for (OrderedJson& call : calls) {
-            const std::string id = call.is_object() ? ContentText(call, "id") : "";
+            const std::string id = CallId(call);
             message["tool_calls"] = OrderedJson::array();
             message["tool_calls"].push_back(std::move(call));
             fitted.push_back(std::move(message));
@@ -293,7 +339,7 @@ OrderedJson TextApart(const ToolForm& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
     for (OrderedJson& message : messages) {
         if (HasRole(message, "assistant") && HasCalls(message) &&
-            !ContentText(message, "content").empty()) {
+            !TextMember(message, "content").empty()) {
             fitted.push_back(
                 {{"role", "assistant"}, {"content", std::exchange(message["content"], "")}});
             if (form.null_content) message["content"] = nullptr;
@@ -303,61 +349,30 @@ OrderedJson TextApart(const ToolForm& form, OrderedJson& messages) {
     return fitted;
 }
 
-// In place: a conversation may have thousands of results in a row.
-void AddWords(OrderedJson& message, std::string_view words) {
-    OrderedJson& content = message["content"];
-    if (!content.is_string()) content = "";
-    auto& text = content.get_ref<std::string&>();
-    if (!text.empty() && !words.empty()) text += "\n";
-    text += words;
-}
-
-std::string CallWords(const OrderedJson& calls) {
-    std::string words;
-    for (const OrderedJson& call : calls) {
-        OrderedJson function =
-            call.is_object() ? call.value("function", OrderedJson()) : OrderedJson();
-        if (!function.is_object()) continue;
-        const OrderedJson said{{"name", ContentText(function, "name")},
-                               {"arguments", function.value("arguments", OrderedJson::object())}};
-        words += words.empty() ? "<tool_call>\n" : "\n<tool_call>\n";
-        AppendJson(said, words);
-        words += "\n</tool_call>";
-    }
-    return words;
-}
-
-void CallsAsWords(OrderedJson& messages) {
+// Calls and results as OLMo 3's templates have them.
+void FunctionTexts(OrderedJson& messages) {
     for (OrderedJson& message : messages) {
+        if (HasRole(message, "tool")) message["role"] = "environment";
         if (!HasRole(message, "assistant") || !HasCalls(message)) continue;
-        const std::string words = CallWords(message["tool_calls"]);
+        message["function_calls"] = CallWords(message["tool_calls"], AnswerFamily::kOlmo);
         message.erase("tool_calls");
-        AddWords(message, words);
     }
 }
 
-// Users and the assistant take turns in it: results in a row, and what the user says before or
-// behind them, are one message.
-OrderedJson ResultsAsWords(OrderedJson& messages) {
-    OrderedJson fitted = OrderedJson::array();
-    bool behind_result = false;
-    for (OrderedJson& message : messages) {
-        const bool result = HasRole(message, "tool");
-        if (result) {
-            std::string words =
-                "<tool_response>\n" + ContentText(message, "content") + "\n</tool_response>";
-            message = {{"role", "user"}, {"content", std::move(words)}};
-        }
-        const bool joins = (result || behind_result) && !fitted.empty() &&
-                           HasRole(fitted.back(), "user") && HasRole(message, "user");
-        if (joins) {
-            AddWords(fitted.back(), ContentText(message, "content"));
-        } else {
-            fitted.push_back(std::move(message));
-        }
-        behind_result = result;
+// The functions as a text of JSON, in a member of the system message.
+void AddSystemMember(ChatInput& input, const char* name) {
+    OrderedJson functions = OrderedJson::array();
+    for (const OrderedJson& tool : input.tools) {
+        functions.push_back(tool.is_object() && tool.contains("function") ? tool["function"]
+                                                                          : tool);
     }
-    return fitted;
+    std::string text;
+    AppendJson(functions, text);
+    OrderedJson& messages = input.messages;
+    if (messages.empty() || !HasRole(messages[0], "system")) {
+        AddSystemWords(messages, "You are a helpful assistant that can call functions.");
+    }
+    messages[0][name] = std::move(text);
 }
 
 // The form among those of calls and results as such that shows most.
@@ -395,6 +410,16 @@ std::optional<ToolForm> InWords(const Chat& chat, ToolForm form, const ProbeShap
     return {};
 }
 
+// As `form`, with calls and results in one of the ways that single families have; nothing where
+// none of them shows both.
+std::optional<ToolForm> Peculiar(const Chat& chat, ToolForm form, const ProbeShape& shape) {
+    form.function_texts = true;
+    form.takes_objects = true;
+    form.takes_text = form.null_content = false;
+    if (Try(chat, form, shape).all()) return form;
+    return {};
+}
+
 // As `form`, and such that calls beside a text are shown, too.
 ToolForm WithText(const Chat& chat, const ToolForm& form, ProbeShape shape) {
     shape.text = kProbeText;
@@ -403,6 +428,93 @@ ToolForm WithText(const Chat& chat, const ToolForm& form, ProbeShape shape) {
     apart.text_apart = true;
     if (Try(chat, apart, shape).all()) return apart;
     return InWords(chat, form, shape).value_or(form);
+}
+
+// As `form`, with ids that name the function where they must, and for Kimi's templates, whose
+// results name their call by such ids, even if the template makes those of the calls itself.
+ToolForm WithIds(const Chat& chat, const ToolForm& form, const ProbeShape& shape) {
+    const Shown shown = Try(chat, form, shape);
+    const bool kimi = FamilyOf(chat.source()) == AnswerFamily::kKimi && shown.ids > 0;
+    if (shown.named && !kimi) return form;
+    ToolForm named = form;
+    named.named_ids = true;
+    named.ids_begin_anew = shown.ids == 1;
+    const Shown with = Try(chat, named, shape);
+    return with.all() && with.named ? named : form;
+}
+
+// As `form`, and such that what was thought before calls and said beside them is taken.
+ToolForm WithThought(const Chat& chat, const ToolForm& form, ProbeShape shape) {
+    shape.text = kProbeText;
+    shape.thought = kProbeThought;
+    if (Try(chat, form, shape).renders) return form;
+    ToolForm joined = form;
+    joined.thought_joined = true;
+    return Try(chat, joined, shape).all() ? joined : form;
+}
+
+// Whether a question with a system message before it, and functions, comes out with `words` in it.
+bool ShowsWords(const Chat& chat, const ToolForm& form, bool system, bool tools,
+                std::string_view words) {
+    ChatInput input = OneQuestion(system ? kProbeSystem : "", "Do it.");
+    if (tools) input.tools = Offered();
+    input.now_s = 1;
+    FitConversation(form, input);
+    const auto text = chat.Render(input);
+    return text.ok() && text->view().find(words) != std::string_view::npos;
+}
+
+// A call as the template of DeepSeek writes it: all of theirs show calls, but no functions.
+std::string CallExample(const Chat& chat) {
+    if (FamilyOf(chat.source()) != AnswerFamily::kDeepSeek) return "";
+    const auto marker = [](std::string_view words) {
+        return fmt::format("<\xEF\xBD\x9Ctool\xE2\x96\x81{}\xEF\xBD\x9C>", words);
+    };
+    const bool fenced = chat.source().find("```json") != std::string::npos;
+    const std::string call =
+        fenced ? "function" + marker("sep") +
+                     "the function's name\n```json\n{\"an argument\": \"its value\"}\n```"
+               : "the function's name" + marker("sep") + "{\"an argument\": \"its value\"}";
+    return marker(
+               "calls\xE2\x96\x81"
+               "begin") +
+           marker(
+               "call\xE2\x96\x81"
+               "begin") +
+           call +
+           marker(
+               "call\xE2\x96\x81"
+               "end") +
+           marker(
+               "calls\xE2\x96\x81"
+               "end");
+}
+
+// As `form`, and such that a system message and the functions are shown.
+ToolForm WithSystem(const Chat& chat, ToolForm form, bool with_tools) {
+    const auto shows = [&](const ToolForm& tried, bool system, const char* words) {
+        return ShowsWords(chat, tried, system, with_tools, words);
+    };
+    ToolForm folded = form;
+    folded.system_as_user = true;
+    if (!shows(form, true, kProbeSystem) && shows(folded, true, kProbeSystem)) form = folded;
+    if (!with_tools || form.function_texts || shows(form, false, kProbeOffer)) return form;
+    for (const auto as : {ToolForm::ToolsAs::kSystemMember, ToolForm::ToolsAs::kWords}) {
+        ToolForm told = form;
+        told.tools_as = as;
+        if (as == ToolForm::ToolsAs::kWords && !form.calls_as_words) {
+            told.call_example = CallExample(chat);
+        }
+        if (shows(told, false, kProbeOffer) && shows(told, true, kProbeOffer)) return told;
+    }
+    return form;
+}
+
+// The family whose words calls are told in.
+AnswerFamily WordsOf(const Chat& chat) {
+    const AnswerFamily family = FamilyOf(chat.source());
+    const bool own = family == AnswerFamily::kGranite || family == AnswerFamily::kPhi;
+    return own ? family : AnswerFamily::kQwen;
 }
 
 }  // namespace
@@ -420,10 +532,15 @@ std::string ShortCallId(std::string_view id) {
     return fitted;
 }
 
-ToolForm FindToolForm(const Chat& chat, bool with_tools) {
+namespace {
+
+// The form of calls and results.
+ToolForm FindTurnForm(const Chat& chat, bool with_tools) {
     ProbeShape shape{with_tools};
     ToolForm best = BestForm(chat, shape);
+    best.words = WordsOf(chat);
     if (!Try(chat, best, shape).all()) {
+        if (const auto peculiar = Peculiar(chat, best, shape)) return *peculiar;
         // It refuses such turns or leaves some of them out.
         if (const auto told = InWords(chat, best, shape)) return *told;
         // Does it take anything at all?
@@ -431,8 +548,10 @@ ToolForm FindToolForm(const Chat& chat, bool with_tools) {
         best.calls_as_words = best.results_as_words = takes;
         return best;
     }
+    best = WithIds(chat, best, shape);
     best = WithText(chat, best, shape);
     if (best.calls_as_words) return best;
+    best = WithThought(chat, best, shape);
     if (best.takes_objects) {
         ToolForm text = best;
         text.takes_objects = false;
@@ -443,15 +562,41 @@ ToolForm FindToolForm(const Chat& chat, bool with_tools) {
     return best;
 }
 
+}  // namespace
+
+ToolForm FindToolForm(const Chat& chat, bool with_tools) {
+    return WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
+}
+
+void FitConversation(const ToolForm& form, ChatInput& input) {
+    FitToolTurns(form, input.messages);
+    if (!input.messages.is_array()) return;
+    const bool tools = input.tools.is_array() && !input.tools.empty();
+    if (tools && form.function_texts) {
+        AddSystemMember(input, "functions");
+    } else if (tools) {
+        switch (form.tools_as) {
+            case ToolForm::ToolsAs::kGiven: break;
+            case ToolForm::ToolsAs::kSystemMember: AddSystemMember(input, "tools"); break;
+            case ToolForm::ToolsAs::kWords:
+                AddSystemWords(input.messages, ToolsWords(input.tools, form.call_example));
+                break;
+        }
+    }
+    if (form.system_as_user) SystemAsUser(input.messages);
+}
+
 void FitToolTurns(const ToolForm& form, OrderedJson& messages) {
     if (!messages.is_array()) return;
-    IdFitter ids;
+    IdFitter ids(form);
     for (OrderedJson& message : messages) {
         if (message.is_object()) FitMessage(form, message, ids);
     }
+    messages = InOrderOfCalls(messages);
     if (form.text_apart) messages = TextApart(form, messages);
     if (form.one_call) messages = OneCallEach(form, messages);
-    if (form.calls_as_words) CallsAsWords(messages);
+    if (form.function_texts) FunctionTexts(messages);
+    if (form.calls_as_words) CallsAsWords(messages, form.words);
     if (form.results_as_words) messages = ResultsAsWords(messages);
 }
 

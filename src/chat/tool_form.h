@@ -1,9 +1,9 @@
 // What a model's chat template takes of calls of tools and their results, and conversations made to
 // fit it. Templates differ: some want a call's arguments as an object, some as text; some want an
 // empty content beside calls, some none; some demand ids of nine letters and digits, or one call a
-// message; some leave out calls beside a text; some know no calls, no results or neither, and
-// refuse their turns or drop them. None says so, so FindToolForm renders a made-up conversation in
-// each form and looks what comes out of it.
+// message; some leave out calls beside a text; some know no functions, calls or results, and
+// refuse their turns or drop them; some refuse system messages. None says so, so FindToolForm
+// renders a made-up conversation in each form and looks what comes out of it.
 //
 // Sizes: `messages` as the caller has bounded them (depth and count). Thread: any.
 #pragma once
@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "chat/answer.h"
 #include "chat/chat.h"
 
 namespace weft::chat {
@@ -24,6 +25,17 @@ struct ToolForm {
     bool text_apart = false;      // what is said beside calls has a message of its own before them
     bool calls_as_words = false;  // no calls: they are told in the assistant's text
     bool results_as_words = false;  // no results: they are told in messages of the user's
+    bool named_ids = false;  // ids are functions.NAME:0, where nothing else names the function ...
+    bool ids_begin_anew = false;  // ... and count within each message, not through all of them
+    bool thought_joined = false;  // reasoning and text beside calls are refused: one text, then
+    bool system_as_user = false;  // no system messages: the user's first message has what it says
+    bool function_texts = false;  // OLMo 3: functions, calls and results under names of their own
+    // How the functions are told: by the template, as text in the system message's "tools" (Phi 4
+    // mini's), or (it shows none) in words.
+    enum class ToolsAs { kGiven, kSystemMember, kWords } tools_as = ToolsAs::kGiven;
+    // How a call is written, where kWords tells of the family's own form; empty: <tool_call>.
+    std::string call_example{};
+    AnswerFamily words = AnswerFamily::kQwen;  // whose form calls have that are told as words
 
     bool operator==(const ToolForm&) const = default;
 };
@@ -38,15 +50,19 @@ ToolForm FindToolForm(const Chat& chat, bool with_tools);
 //    other messages of the assistant; an empty list of calls is none;
 //  - arguments are objects or texts; none at all are an empty object;
 //  - ids that the template refuses get one that it takes, the same for the call and its result, and
-//    always the same for the same id;
+//    always the same for the same id; where ids name the function (Kimi's), they are made of it;
+//  - results come in the order of their calls;
 //  - a text beside calls becomes a message before theirs where the template drops such calls;
 //  - several calls of one message become one message each, before its result, where only one may
 //    be;
 //  - where the template knows no calls, they are text of the assistant's message,
-//    <tool_call>{...}</tool_call>; where it knows no results, they are a message of the user's,
-//    <tool_response>...</tool_response>.
+//    <tool_call>{...}</tool_call> (or as its family writes them); where it knows no results, they
+//    are a message of the user's, <tool_response>...</tool_response>.
 // Takes time linear in the size of the messages.
 void FitToolTurns(const ToolForm& form, OrderedJson& messages);
+
+// The same for a whole conversation: its functions and its system message, too.
+void FitConversation(const ToolForm& form, ChatInput& input);
 
 // The id for `id` where nine letters and digits are demanded: itself, if it is one.
 std::string ShortCallId(std::string_view id);

@@ -11,6 +11,7 @@
 
 #include "backend/device.h"
 #include "backend/device_list.h"
+#include "cli/bench_predict.h"
 #include "cli/bench_table.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -33,6 +34,7 @@ constexpr const char* kBenchFooter =
     "  weft bench synthetic:llama-3.2-1b --tp 1,2 -p 512 -n 64 -t 1 -r 3\n"
     "  weft bench model.gguf --seqs 1,8,32 -p 256 -n 128\n"
     "  weft bench model.gguf --device vulkan --power\n"
+    "  weft bench model.gguf --tp 2 --hosts b:7000 --machines 2xmine.json,tcp\n"
     "  weft bench model.gguf --tp 2 --transport shm,tcp -t 1 -p 0 -n 128 -o json\n"
     "  weft bench serve --help                       # a load on an OpenAI endpoint";
 
@@ -42,7 +44,7 @@ struct BenchFlags {
     std::vector<int> threads = {0}, tp, pp = {1};
     std::vector<std::string> transports = {"auto"};
     int repetitions = 5;
-    std::string form = "md";
+    std::string form = "md", machines;
     bool no_warmup = false;
     bool power = false;
 };
@@ -70,7 +72,7 @@ std::vector<Configuration> Sweep(const BenchFlags& flags) {
 Status CheckFlags(BenchFlags& flags) {
     const CommonFlags& common = flags.common;
     const int ranks = cluster::RanksOf(common.cluster);
-    const bool fixed = !common.cluster.hosts.empty() || common.cluster.launched != nullptr;
+    const bool fixed = cluster::NamesHosts(common.cluster) || common.cluster.launched != nullptr;
     if (flags.tp.empty()) flags.tp = {flags.pp == std::vector<int>{1} ? ranks : 1};
     for (const std::string& name : flags.transports) {
         WEFT_TRY(net::ParseTransport(name));
@@ -103,15 +105,10 @@ Status CheckFlags(BenchFlags& flags) {
 // "llama 135M Q4_1": the architecture, the size, the type of most bytes.
 std::string TypeName(const model_files::ModelSource& source, const model::Hyper& hyper,
                      int64_t parameters) {
-    std::map<std::string_view, uint64_t> bytes;
-    for (const model_files::TensorInfo& t : source.tensors()) bytes[Info(t.dtype).name] += t.bytes;
-    const auto most = std::ranges::max_element(
-        bytes, [](const auto& a, const auto& b) { return a.second < b.second; });
     const double count = static_cast<double>(parameters);
     const std::string size =
         count >= 1e9 ? fmt::format("{:.1f}B", count * 1e-9) : fmt::format("{:.0f}M", count * 1e-6);
-    return fmt::format("{} {} {}", hyper.architecture, size,
-                       most == bytes.end() ? "" : most->first);
+    return fmt::format("{} {} {}", hyper.architecture, size, source.MainType());
 }
 
 Result<BenchModel> DescribeModel(const std::string& spec, const std::string& device_list) {
@@ -120,7 +117,7 @@ Result<BenchModel> DescribeModel(const std::string& spec, const std::string& dev
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(devices[0]));
     BenchModel model;
-    for (const model_files::TensorInfo& t : source->tensors()) model.parameters += t.rows * t.cols;
+    model.parameters = source->Parameters();
     model.filename = spec;
     model.type = TypeName(*source, hyper, model.parameters);
     model.size_bytes = source->TotalBytes();
@@ -201,7 +198,8 @@ struct BenchTest {
 
 // Runs a test and prints its row.
 Status ShowTest(const BenchFlags& flags, engine::StepRunner& runner, const BenchTest& t,
-                const BenchRow& row, const std::string& label, BenchTable& table) {
+                const BenchRow& row, const std::string& label, const BenchPredictor* predictor,
+                BenchTable& table) {
     if (t.prompt + t.generate == 0) return {};
     ProgressLine progress;
     const auto show = [&](int i) {
@@ -210,19 +208,20 @@ Status ShowTest(const BenchFlags& flags, engine::StepRunner& runner, const Bench
                         t.seqs > 1 ? fmt::format(" x {}", t.seqs) : "",
                         i < 0 ? "warm-up" : fmt::format("{} of {}", i + 1, flags.repetitions)));
     };
-    WEFT_ASSIGN(const BenchRow done,
+    WEFT_ASSIGN(BenchRow done,
                 RunTest(flags, runner, t.prompt, t.generate, t.depth, t.seqs, row, show));
     progress.Clear();
+    if (predictor != nullptr) done.predicted_ts = predictor->Rate(done);
     table.Row(done);
     return {};
 }
 
 Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const std::string& label,
-                        BenchTable& table) {
+                        const BenchPredictor* predictor, BenchTable& table) {
     cluster::ClusterOptions cluster = flags.common.cluster;
     engine::Job job = flags.common.job;
     const int ranks = c.tp * c.pp;
-    if (cluster.hosts.empty()) cluster.local = ranks;
+    if (!cluster::NamesHosts(cluster)) cluster.local = ranks;
     cluster.transport = c.transport;
     job.tp = c.tp;
     job.pp = c.pp;
@@ -255,7 +254,8 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
                            [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });
     row.chunk = job.chunk;
     const auto test = [&](int64_t prompt, int64_t generate, int64_t depth, int64_t at_once) {
-        return ShowTest(flags, *runner, {prompt, generate, depth, at_once}, row, label, table);
+        return ShowTest(flags, *runner, {prompt, generate, depth, at_once}, row, label, predictor,
+                        table);
     };
     for (const int64_t at_once : flags.seqs) {
         for (int64_t prompt : flags.prompts) WEFT_TRY(test(prompt, 0, 0, at_once));
@@ -276,13 +276,16 @@ Status RunBenchCommand(BenchFlags& flags) {
     WEFT_ASSIGN(const BenchForm form, ParseBenchForm(flags.form));
     WEFT_ASSIGN(const BenchModel model,
                 DescribeModel(flags.common.job.model, flags.common.job.device));
-    BenchTable table(form, model, flags.power);
+    WEFT_ASSIGN(const auto predictor,
+                BenchPredictor::Make(flags.machines, flags.common.job.model,
+                                     flags.common.job.kv_dtype, model.on_gpu()));
+    BenchTable table(form, model, flags.power, predictor ? predictor->machines() : "");
     table.Begin();
     const std::vector<Configuration> sweep = Sweep(flags);
     for (size_t i = 0; i < sweep.size(); ++i) {
         const std::string label = fmt::format("configuration {} of {} (tp {}, pp {}): ", i + 1,
                                               sweep.size(), sweep[i].tp, sweep[i].pp);
-        WEFT_TRY(RunConfiguration(flags, sweep[i], label, table));
+        WEFT_TRY(RunConfiguration(flags, sweep[i], label, predictor.get(), table));
     }
     table.End();
     return {};
@@ -316,6 +319,9 @@ void AddBench(const Command& app, int& status) {
     AddList(bench, "--transport", flags->transports, "auto, shm, tcp, verbs or mpi");
     bench.AddOption("-r,--repetitions", flags->repetitions, "How often each test runs (5)")
         .Range(1, 1000);
+    bench.AddOption("--machines", flags->machines,
+                    "A column of what 'weft plan' predicts for these, as 2xstrix-halo,roce "
+                    "(default: this host, if it is known by its GPU)");
     bench.AddFlag("--no-warmup", flags->no_warmup, "Without the run before that does not count");
     bench.AddFlag("--power", flags->power,
                   "Watts and joules a token, by the sensors of the hosts: RAPL, amdgpu, i915, xe, "

@@ -44,6 +44,7 @@ std::string TestName(const BenchRow& row) {
                           : fmt::format("tg{}{}{}", row.generate, depth, seqs);
 }
 
+constexpr const char* kPredictedCell = " {:>9} |";
 constexpr const char* kPowerCells = " {:>8} | {:>9} |";
 constexpr double kLeastPowerSeconds = 5;
 // As llama-bench says it.
@@ -155,11 +156,14 @@ void BenchTable::Begin() {
         "| {:<30} | {:>10} | {:>10} | {:<10} | {:>7} | {:>2} | {:>2} | {:<9} | {:>15} | "
         "{:>20} |{}\n",
         "model", "size", "params", "backend", "threads", "tp", "pp", "transport", "test", "t/s",
-        power_ ? fmt::format(kPowerCells, "watts", "J/token") : "");
+        (predicted_.empty() ? "" : fmt::format(kPredictedCell, "predicted")) +
+            (power_ ? fmt::format(kPowerCells, "watts", "J/token") : ""));
     PrintOut(
         "| {:-<30} | {:->9}: | {:->9}: | {:-<10} | {:->6}: | {:->1}: | {:->1}: | {:-<9} | "
         "{:->14}: | {:->19}: |{}\n",
-        "", "", "", "", "", "", "", "", "", "", power_ ? " -------: | --------: |" : "");
+        "", "", "", "", "", "", "", "", "", "",
+        std::string(predicted_.empty() ? "" : " --------: |") +
+            (power_ ? " -------: | --------: |" : ""));
     FlushOut();
 }
 
@@ -178,6 +182,10 @@ void BenchTable::End() {
     if (form_ == BenchForm::kJson) PrintOut("\n]\n");
     if (form_ == BenchForm::kMarkdown) {
         PrintOut("\nweft {}, {} kernels on {}\n", WEFT_VERSION, model_.kernels, model_.hardware);
+        if (!predicted_.empty()) {
+            PrintOut("predicted: by 'weft plan' for {}, with overheads of the runtime weft\n",
+                     predicted_);
+        }
         for (const std::string& line : power_lines_) PrintOut("{}\n", line);
     }
 }
@@ -192,8 +200,24 @@ void BenchTable::MarkdownRow(const BenchRow& row) {
         "{:>20} |{}\n",
         model_.type, BytesText(model_.size_bytes), count, model_.backend, row.threads, row.tp,
         row.pp, Transport(row), TestName(row),
-        fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation), PowerCells(row));
+        fmt::format("{:.2f} \u00b1 {:.2f}", rate.mean, rate.deviation),
+        PredictedCell(row) + PowerCells(row));
     if (row.power) NotePower(*row.power);
+}
+
+std::string BenchTable::PredictedCell(const BenchRow& row) const {
+    if (predicted_.empty()) return "";
+    return fmt::format(kPredictedCell,
+                       row.predicted_ts ? fmt::format("{:.2f}", *row.predicted_ts) : "none");
+}
+
+// Those of all tables, and what this one has besides.
+Json BenchTable::Fields(const BenchRow& row) const {
+    Json json = TableJson(model_, row);
+    if (predicted_.empty()) return json;
+    json["predicted_ts"] = row.predicted_ts ? Json(*row.predicted_ts) : Json();
+    json["predicted_for"] = predicted_;
+    return json;
 }
 
 std::string BenchTable::PowerCells(const BenchRow& row) const {
@@ -221,15 +245,14 @@ void BenchTable::NotePower(const BenchPower& power) {
 }
 
 void BenchTable::JsonRow(const BenchRow& row, int indent) {
-    const std::string text =
-        TableJson(model_, row).dump(indent, ' ', false, Json::error_handler_t::replace);
+    const std::string text = Fields(row).dump(indent, ' ', false, Json::error_handler_t::replace);
     const bool list = form_ == BenchForm::kJson;
     PrintOut("{}{}{}", list && rows_ > 0 ? ",\n" : "", text, list ? "" : "\n");
 }
 
 void BenchTable::CsvRow(const BenchRow& row) {
     std::vector<std::string> names, values;
-    const Json json = TableJson(model_, row);
+    const Json json = Fields(row);
     for (const auto& [name, value] : json.items()) {
         if (value.is_array()) continue;
         names.push_back(name);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/output.h"
 
 namespace weft::cli {
 
@@ -45,6 +46,7 @@ struct BenchRow {
     std::string time;             // ISO 8601, UTC
     std::vector<double> seconds;  // of each repetition
     std::optional<BenchPower> power;
+    std::optional<double> predicted_ts;  // tokens a second by `weft plan`
 };
 
 enum class BenchForm { kMarkdown, kJson, kJsonLines, kCsv };
@@ -54,16 +56,19 @@ Result<BenchForm> ParseBenchForm(const std::string& name);
 // Prints row by row, as they come: Begin, Row ..., End.
 class BenchTable {
   public:
-    // power: with columns for it.
-    BenchTable(BenchForm form, BenchModel model, bool power)
-        : form_(form), model_(std::move(model)), power_(power) {}
+    // power: with columns for it; predicted: with one of what these machines should do, "":
+    // without.
+    BenchTable(BenchForm form, BenchModel model, bool power, std::string predicted = "")
+        : form_(form), model_(std::move(model)), power_(power), predicted_(std::move(predicted)) {}
     void Begin();
     void Row(const BenchRow& row);
     void End();
 
   private:
     void MarkdownRow(const BenchRow& row);
+    std::string PredictedCell(const BenchRow& row) const;
     std::string PowerCells(const BenchRow& row) const;
+    Json Fields(const BenchRow& row) const;
     void NotePower(const BenchPower& power);
     void JsonRow(const BenchRow& row, int indent);
     void CsvRow(const BenchRow& row);
@@ -71,6 +76,7 @@ class BenchTable {
     BenchForm form_;
     BenchModel model_;
     bool power_;
+    std::string predicted_;
     std::vector<std::string> power_lines_;  // below the table: sensors and notes, each once
     int64_t rows_ = 0;
 };

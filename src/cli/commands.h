@@ -28,6 +28,10 @@ void AddServe(const Command& app, int& status);
 void AddPlan(const Command& app, int& status);
 void AddKey(const Command& app, int& status);
 void AddTrain(const Command& app, int& status);
+void AddSubmit(const Command& app, int& status);
+void AddJob(const Command& app, int& status);
+void AddCompletion(const Command& app, int& status);
+void AddMan(const Command& app, const Parser& parser, int& status);  // parser: outlives app
 
 // `weft --version`: what is built in and what this CPU takes.
 void PrintVersion(bool json);

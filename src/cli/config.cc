@@ -47,10 +47,12 @@ Result<std::vector<std::string>> FlagsOf(const std::string& path,
 }  // namespace
 
 Status ExpandConfig(std::vector<std::string>& words) {
-    const auto at = std::ranges::find_if(words, [](const std::string& word) {
+    // (What follows "--" is another command's, of `weft submit`.)
+    const auto end = std::ranges::find(words, "--");
+    const auto at = std::find_if(words.begin(), end, [](const std::string& word) {
         return word == "--config" || word.starts_with("--config=");
     });
-    if (at == words.end()) return {};
+    if (at == end) return {};
     const bool joined = at->size() > 8;
     if (!joined && at + 1 == words.end()) {
         return MakeError(ErrorCode::kUsage, "--config needs a file");

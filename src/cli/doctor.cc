@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,10 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cluster/socket.h"
 #include "doctor/check.h"
 #include "doctor/collect.h"
+#include "doctor/cost_model.h"
 #include "doctor/distinct.h"
 #include "doctor/fabric.h"
 #include "doctor/live_view.h"
@@ -39,16 +42,6 @@ struct DoctorFlags {
 
 using Views = std::vector<std::unique_ptr<doctor::HostView>>;
 
-doctor::Finding Unreachable(const std::string& host, const Error& error) {
-    return {"reachable",
-            doctor::Severity::kFail,
-            host,
-            error.message,
-            "a snapshot of the host over ssh",
-            "nothing is known of this host",
-            fmt::format("ssh {} weft doctor", doctor::Quoted(host))};
-}
-
 // The hosts to look at; those that can't be had become findings.
 Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findings) {
     Views views;
@@ -57,21 +50,16 @@ Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findi
         views.push_back(std::move(view));
     }
     if (!flags.hosts.empty()) {
-        auto collected = doctor::CollectHosts(flags.hosts, flags.collect);
-        for (size_t i = 0; i < collected.size(); ++i) {
-            if (collected[i].ok()) {
-                views.push_back(std::move(*collected[i]));
-            } else if (collected[i].error().code == ErrorCode::kUsage) {
-                return collected[i].error();
-            } else {
-                findings.push_back(Unreachable(flags.hosts[i], collected[i].error()));
-            }
-        }
+        WEFT_ASSIGN(auto collected, doctor::CollectHosts(flags.hosts, flags.collect));
+        for (auto& view : collected.hosts) views.push_back(std::move(view));
+        findings = std::move(collected.unreachable);
     }
     if (flags.from.empty() && flags.hosts.empty()) {
         views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));
     }
-    doctor::MakeNamesDistinct(views);
+    std::set<std::string> taken;  // by those that can't be reached
+    for (const doctor::Finding& finding : findings) taken.insert(finding.host);
+    doctor::MakeNamesDistinct(views, std::move(taken));
     return views;
 }
 
@@ -106,13 +94,14 @@ Status Save(const DoctorFlags& flags) {
     const doctor::SnapshotFiles files = doctor::SavedFiles(recorded.TakeRaw(), names, &sources);
     WEFT_ASSIGN(const std::string tar, doctor::WriteTar(files));
     if (flags.save == "-") {
-        Stream(tar);
+        // First what is in it: who sends it on can still stop.
         if (!flags.real_names) WriteErr(ContentsText(sources, names));
+        Stream(tar);
         return {};
     }
     WEFT_TRY(WriteFile(flags.save, std::as_bytes(std::span(tar))));
-    PrintOut("{}: {} files, {}. 'weft doctor --from {}' looks at it.\n", flags.save, files.size(),
-             BytesText(tar.size()), flags.save);
+    PrintOut("{}: {} files, {}. To look at it: weft doctor --from {}\n", flags.save, files.size(),
+             BytesText(tar.size()), doctor::Quoted(flags.save));
     WriteOut(ContentsText(sources, names));
     return {};
 }
@@ -148,6 +137,28 @@ size_t ChecksOfAHost(const DoctorFlags& flags) {
     }));
 }
 
+Json FiguresJson(const doctor::CostFigures& figures, bool speed) {
+    Json json = {{"model", figures.model},
+                 {"wire_s_per_token", figures.wire_token_s},
+                 {"wire_s_per_prompt", figures.wire_prompt_s}};
+    if (!speed) return json;
+    json["tokens_per_s"] = figures.tokens_s;
+    json["prompt_s"] = figures.prompt_s;
+    return json;
+}
+
+Json CostJson(const doctor::Cost& cost) {
+    const bool speed = !cost.machine.empty();
+    return {{"words", cost.Text()},
+            {"machine", speed ? Json(cost.machine) : Json()},
+            {"hosts", cost.hosts},
+            {"tp", cost.tensor_ranks},
+            {"context_tokens", cost.context},
+            {"prompt_tokens", cost.prompt},
+            {"so", FiguresJson(cost.so, speed)},
+            {"otherwise", FiguresJson(cost.otherwise, speed)}};
+}
+
 void PrintFindings(const DoctorFlags& flags, const Views& views,
                    const std::vector<doctor::Finding>& findings) {
     if (!flags.json) {
@@ -173,6 +184,7 @@ void PrintFindings(const DoctorFlags& flags, const Views& views,
                         {"expected", Printable(finding.expected)},
                         {"why", Printable(finding.why)},
                         {"fix", Printable(finding.fix)}});
+        if (finding.cost) list.back()["cost"] = CostJson(*finding.cost);
     }
     PrintJson({{"findings", list}});
 }
@@ -209,6 +221,7 @@ Status RunDoctorCommand(const DoctorFlags& flags, int& status) {
         }
         if (finding.severity == doctor::Severity::kFail) status = 1;
     }
+    WEFT_TRY(doctor::StateCosts(findings));
     PrintFindings(flags, views, findings);
     return {};
 }
@@ -256,6 +269,7 @@ void AddDoctor(const Command& app, int& status) {
         "  weft doctor --from a.tar --from b.tar");
     command.Callback([flags, &status] {
         flags->collect.measure = !flags->no_measure;
+        for (std::string& host : flags->fabric.hosts) host = cluster::WithWorkerPort(host);
         if (Status s = RunDoctorCommand(*flags, status); !s.ok())
             status = Fail(s.error(), flags->json);
     });

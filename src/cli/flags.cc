@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
-#include <sstream>
 
 #include "backend/device_list.h"
-#include "base/file.h"
+#include "cli/duration.h"
 #include "cli/output.h"
+#include "cluster/host_file.h"
+#include "cluster/socket.h"
 #include "engine/sum_wire.h"
 #include "model_files/synthetic.h"
 #include "net/fabric.h"
@@ -31,18 +34,6 @@ std::vector<std::string> Pieces(const std::string& text, const char* separators)
         at = end;
     }
     return pieces;
-}
-
-// One host:port a line; what follows a # is a comment.
-Result<std::vector<std::string>> ReadHostFile(const std::string& path) {
-    WEFT_ASSIGN(const std::string text, ReadTextFile(path, 1 << 20));
-    std::vector<std::string> hosts;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        const auto words = Pieces(line.substr(0, line.find('#')), " \t\r");
-        if (!words.empty()) hosts.push_back(words[0]);
-    }
-    return hosts;
 }
 
 }  // namespace
@@ -92,15 +83,43 @@ void AddClusterFlags(const Command& app, CommonFlags& flags) {
         .Group(kCluster);
 }
 
+void AddDataWords(const Command& app, cluster::DataWords& data) {
+    app.AddOption("--data-ports", data.ports,
+                  "Ports that data between hosts may take, as 7001-7010 (default: any)")
+        .TypeName("A-B")
+        .Group(kCluster);
+    app.AddOption("--advertise", data.advertise,
+                  "An address of this host that others reach and it doesn't know (NAT, containers)")
+        .TypeName("ADDR")
+        .Group(kCluster);
+}
+
 void AddRankFlags(const Command& app, CommonFlags& flags) {
     app.AddOption("--local", flags.cluster.local,
                   "Ranks on this machine, up to 256 (default: as --tp, --pp)")
         .Range(1, 256)
         .Group(kCluster);
-    app.AddOption("--hosts", flags.hosts,
-                  "Workers to use, as host:port,host:port (each runs 'weft worker --listen')")
+    app.AddOption(
+           "--hosts", flags.hosts,
+           "Workers to use, as host,host or host:port (7000); each runs 'weft worker --listen'")
         .Group(kCluster);
-    app.AddOption("--hostfile", flags.hostfile, "The same from a file, one host:port a line")
+    app.AddOption(
+           "--hostfile", flags.hostfile,
+           "The same from a file, a host a line; also DeepSpeed's and Open MPI's ('b slots=1')")
+        .Group(kCluster);
+    app.AddOption("--wait-for", flags.cluster.wait_for,
+                  "Wait for N workers that dial in (each runs 'weft worker --join THIS_HOST')")
+        .Range(1, 255)
+        .TypeName("N")
+        .Group(kCluster);
+    app.AddOption("--listen", flags.cluster.listen,
+                  "With --wait-for: where they dial in (default: every address, port 7000)")
+        .TypeName("HOST:PORT")
+        .Group(kCluster);
+    app.AddOption("--wait", flags.wait,
+                  "How long hosts may take to come, as 90s or 10m (default: --hosts 3/4 of "
+                  "--timeout-ms, --wait-for 10m, ranks of a launcher 1m)")
+        .TypeName("TIME")
         .Group(kCluster);
     app.AddOption("--key-file", flags.cluster.key_file, "The key shared with the workers")
         .Group(kCluster);
@@ -120,6 +139,10 @@ void AddRankFlags(const Command& app, CommonFlags& flags) {
                   "Networks for the links between hosts, as 10.0.1.0/24 or an interface (default: "
                   "of each pair of hosts, the fastest that both are in)")
         .TypeName("CIDR|IFACE,...")
+        .Group(kCluster);
+    AddDataWords(app, flags.cluster.data);
+    app.AddFlag("-v,--verbose", flags.cluster.verbose,
+                "Say who is linked to whom, over which network")
         .Group(kCluster);
     app.AddFlag("--checksum", flags.cluster.checksum,
                 "Check every message of the collectives for changed bytes (CRC-32C)")
@@ -249,12 +272,21 @@ void AddDraftFlags(const Command& app, engine::DraftOptions& draft) {
 }
 
 Status ResolveHosts(CommonFlags& flags) {
-    flags.cluster.hosts = Pieces(flags.hosts, ",");
-    if (flags.hostfile.empty()) return {};
-    if (!flags.cluster.hosts.empty()) {
-        return MakeError(ErrorCode::kUsage, "--hosts and --hostfile exclude each other");
+    std::vector<std::string>& hosts = flags.cluster.hosts;
+    hosts = Pieces(flags.hosts, ",");
+    if (!flags.hostfile.empty()) {
+        if (!hosts.empty()) {
+            return MakeError(ErrorCode::kUsage, "--hosts and --hostfile exclude each other");
+        }
+        WEFT_ASSIGN(hosts, cluster::ReadHostFile(flags.hostfile));
     }
-    WEFT_ASSIGN(flags.cluster.hosts, ReadHostFile(flags.hostfile));
+    for (std::string& host : hosts) host = cluster::WithWorkerPort(host);
+    std::string& listen = flags.cluster.listen;
+    if (!listen.empty()) listen = cluster::WithWorkerPort(listen);
+    if (!flags.wait.empty()) {
+        WEFT_ASSIGN(const double wait_s, ParseTime("--wait", flags.wait));
+        flags.cluster.wait_ms = std::max<int64_t>(1, std::llround(wait_s * 1000));
+    }
     return {};
 }
 
@@ -266,7 +298,7 @@ void CatchStop(CommonFlags& flags) {
 
 Status Resolve(CommonFlags& flags) {
     WEFT_TRY(ResolveHosts(flags));
-    const bool hosts = !flags.cluster.hosts.empty();
+    const bool hosts = cluster::NamesHosts(flags.cluster);
     const int layout = std::max(1, flags.job.tp) * std::max(1, flags.job.pp);
     // `--tp 2` alone means two local ranks.
     const bool launched = flags.cluster.launched != nullptr;

@@ -17,13 +17,14 @@
 
 namespace weft::cli {
 
-// --local, --hosts, --hostfile, --transport, --rdma-device, --gid-index, --checksum, --timeout-ms,
+// --local, --hosts, --hostfile, --wait-for, --listen, --wait, --transport,
+// --rdma-device, --gid-index, --checksum, --timeout-ms,
 // --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --wire, --gpu-sum, --reference,
 // --exact, --trace, --verify; and --json.
 struct CommonFlags {
     cluster::ClusterOptions cluster;
     engine::Job job;
-    std::string hosts, hostfile, split, kv = "f16", trace_file, net_table = "auto";
+    std::string hosts, hostfile, wait, split, kv = "f16", trace_file, net_table = "auto";
     std::string overlap = "auto", wire = "auto", gpu_sum = "auto";
     std::string lora;  // a folder
     int weights_from = -1;
@@ -33,6 +34,7 @@ struct CommonFlags {
 // Adds MODEL and the shared flags to a subcommand.
 // pull: set by --pull, which SetCallback obeys. needed: refused without MODEL.
 void AddModel(const Command& app, std::string& model, bool& pull, bool needed = true);
+void AddDataWords(const Command& app, cluster::DataWords& data);  // --data-ports, --advertise
 void AddRankFlags(const Command& app, CommonFlags& flags);      // where ranks run, and --net-table
 void AddClusterFlags(const Command& app, CommonFlags& flags);   // that, and --split
 void AddLayoutFlags(const Command& app, CommonFlags& flags);    // --tp, --pp, --transport
@@ -46,7 +48,7 @@ void AddJson(const Command& app, bool& json);
 
 // Turns the words into options, once they are parsed. kUsage where they contradict each other.
 Status Resolve(CommonFlags& flags);
-// The part of it that is about --hosts and --hostfile.
+// The part of it that is about --hosts, --hostfile, --wait-for and --wait.
 Status ResolveHosts(CommonFlags& flags);
 // From here on Ctrl-C ends the ranks; part of Resolve, too.
 void CatchStop(CommonFlags& flags);

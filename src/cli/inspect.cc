@@ -95,20 +95,8 @@ void PrintPlanned(const Planned& planned) {
     }
 }
 
-int64_t Parameters(const model_files::ModelSource& source) {
-    int64_t count = 0;
-    for (const auto& tensor : source.tensors()) count += tensor.rows * tensor.cols;
-    return count;
-}
-
 std::vector<int64_t> ShapeOf(const model_files::TensorInfo& tensor) {
     return {tensor.dims.begin(), tensor.dims.begin() + tensor.dim_count};
-}
-
-std::map<std::string_view, uint64_t> BytesByType(const model_files::ModelSource& source) {
-    std::map<std::string_view, uint64_t> bytes;
-    for (const model_files::TensorInfo& t : source.tensors()) bytes[Info(t.dtype).name] += t.bytes;
-    return bytes;
 }
 
 Json PlanJson(const model_files::ModelSource& source) {
@@ -124,16 +112,16 @@ Json PlanJson(const model_files::ModelSource& source) {
                            {"shape", ShapeOf(tensor)},
                            {"bytes", tensor.bytes}});
     }
-    for (const auto& [name, bytes] : BytesByType(source)) types[std::string(name)] = bytes;
-    return {{"model", source.name()},       {"parameters", Parameters(source)},
+    for (const auto& [name, bytes] : source.BytesByType()) types[std::string(name)] = bytes;
+    return {{"model", source.name()},       {"parameters", source.Parameters()},
             {"bytes", source.TotalBytes()}, {"bytes_by_type", types},
             {"metadata", metadata},         {"tensors", tensors}};
 }
 
 void PrintModel(const model_files::ModelSource& source) {
     PrintOut("{}: {:.2f} M parameters, {}", source.name(),
-             static_cast<double>(Parameters(source)) * 1e-6, BytesText(source.TotalBytes()));
-    for (const auto& [name, bytes] : BytesByType(source)) {
+             static_cast<double>(source.Parameters()) * 1e-6, BytesText(source.TotalBytes()));
+    for (const auto& [name, bytes] : source.BytesByType()) {
         PrintOut(", {} {}", name, BytesText(bytes));
     }
     PrintOut("\n\nmetadata ({}):\n", source.meta().entries().size());

@@ -31,17 +31,27 @@ void WarnOfBinding(const cluster::Launched& launched) {
         mine, all);
 }
 
+// A batch script runs its commands once, whatever Slurm was asked for.
+void WarnOfLoneTask() {
+    const int tasks = cluster::LoneTaskOf(::getenv);
+    if (tasks <= 1) return;
+    Log(LogLevel::kWarning,
+        "this is one of {} tasks of a Slurm job, and runs alone. 'srun weft ...' starts a rank for "
+        "each task; --local and --hosts name ranks in another way",
+        tasks);
+}
+
 // A launcher that sees one rank fail kills the others, and rank 0 may not have said why yet.
 void WaitForRankZero() {
     ::usleep(300'000);
 }
 
 // One job of rank 0 after another.
-int Follow(cluster::Launched& launched) {
+int Follow(cluster::Launched& launched, const cluster::DataWords& data) {
     ::dup2(STDERR_FILENO, STDOUT_FILENO);
     SetLogRank(launched.rank());
     while (true) {
-        auto cluster = cluster::Cluster::JoinLaunched(launched);
+        auto cluster = cluster::Cluster::JoinLaunched(launched, data);
         if (!cluster.ok()) return ExitStatus(cluster.error().code);
         if (*cluster == nullptr) return 0;
         const Status status = WorkOn(**cluster);
@@ -52,7 +62,8 @@ int Follow(cluster::Launched& launched) {
 }
 
 bool NamesRanks(const CommonFlags& flags) {
-    return flags.cluster.local > 1 || !flags.hosts.empty() || !flags.hostfile.empty();
+    return flags.cluster.local > 1 || flags.cluster.wait_for > 0 || !flags.hosts.empty() ||
+           !flags.hostfile.empty();
 }
 
 int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
@@ -60,8 +71,8 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     const auto wants = [&](const char* name) {
         return std::ranges::find(transports, name) != transports.end();
     };
-    auto launched =
-        cluster::Launched::Start(launcher, {flags.cluster.key_file, wants("mpi"), wants("auto")});
+    auto launched = cluster::Launched::Start(
+        launcher, {flags.cluster.key_file, wants("mpi"), wants("auto"), flags.cluster.wait_ms});
     if (!launched.ok()) {
         // Each rank has the same words: one prints what is wrong with them.
         const bool same = launched.error().code == ErrorCode::kUsage && launcher.rank > 0;
@@ -73,7 +84,7 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
         flags.cluster.launched = launched->get();
         status = command();
     } else {
-        status = Follow(**launched);
+        status = Follow(**launched, flags.cluster.data);
     }
     // (All ranks come to the end of a job that was stopped.)
     const bool orderly = status == 0 || status == train::kStoppedStatus;
@@ -110,15 +121,18 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
                const std::function<int()>& command) {
     const auto launcher = cluster::FindLauncher(::getenv);
     if (!launcher.ok()) return Fail(launcher.error(), flags.json);
-    if (!launcher->has_value()) return command();
+    if (!launcher->has_value()) {
+        if (!NamesRanks(flags)) WarnOfLoneTask();
+        return command();
+    }
     if (!NamesRanks(flags)) return RunLaunched(flags, **launcher, transports, command);
     // Variables alone may be left over from something else; mpirun is meant.
     if ((*launcher)->mpi.empty()) return command();
-    const Error error =
-        MakeError(ErrorCode::kUsage,
-                  "{} started {} ranks, and --local, --hosts or --hostfile name others. Use the "
-                  "one or the other.",
-                  (*launcher)->name, (*launcher)->size);
+    const Error error = MakeError(
+        ErrorCode::kUsage,
+        "{} started {} ranks, and --local, --hosts, --hostfile or --wait-for name others. "
+        "Use the one or the other.",
+        (*launcher)->name, (*launcher)->size);
     return (*launcher)->rank > 0 ? LeaveToRankZero(error.code) : Fail(error, flags.json);
 }
 

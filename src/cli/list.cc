@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <map>
 #include <memory>
 
 #include "cli/commands.h"
@@ -45,12 +44,7 @@ struct RmFlags {
 // The type that most of the weights have; "" where the file can't be read.
 std::string TypeOfWeights(const std::string& path) {
     const auto source = model_files::OpenModel(path);
-    if (!source.ok()) return {};
-    std::map<std::string_view, uint64_t> bytes;
-    for (const auto& tensor : (*source)->tensors()) bytes[Info(tensor.dtype).name] += tensor.bytes;
-    const auto most =
-        std::ranges::max_element(bytes, {}, [](const auto& type) { return type.second; });
-    return most == bytes.end() ? std::string() : std::string(most->first);
+    return source.ok() ? std::string((*source)->MainType()) : std::string();
 }
 
 std::string TypeOf(const hub::CachedModel& model) {

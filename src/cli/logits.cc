@@ -23,9 +23,9 @@ constexpr const char* kLogitsFooter =
     "  weft logits model.gguf --tokens 1,2,3 --all --npy logits.npy --reference\n"
     "  weft logits model.gguf --tokens 1,2,3 --json --local 2";
 
-constexpr size_t kTop = 10;
+constexpr size_t kMostShown = 10;
 // Rows of logits that a step gives with --all: 64 rows of 128 Ki tokens are 32 MiB.
-constexpr int64_t kMostOutputs = 64;
+constexpr int64_t kMostRows = 64;
 
 struct LogitsFlags {
     CommonFlags common;
@@ -37,7 +37,7 @@ struct LogitsFlags {
 std::vector<size_t> BestIds(std::span<const float> logits) {
     std::vector<size_t> ids(logits.size());
     std::iota(ids.begin(), ids.end(), size_t{0});
-    const size_t count = std::min(kTop, ids.size());
+    const size_t count = std::min(kMostShown, ids.size());
     std::partial_sort(
         ids.begin(), ids.begin() + static_cast<ptrdiff_t>(count), ids.end(),
         [&](size_t a, size_t b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
@@ -100,7 +100,7 @@ Status RunLogitsCommand(LogitsFlags& flags) {
     const auto count = static_cast<int64_t>(flags.tokens.size());
     WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
     WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, count, 0, job));
-    if (flags.all) job.max_outputs = std::min({count, job.chunk, kMostOutputs});
+    if (flags.all) job.max_outputs = std::min({count, job.chunk, kMostRows});
     WEFT_ASSIGN(const auto runner,
                 engine::StepRunner::Start(flags.common.cluster, job, std::move(words.tokenizer)));
     WEFT_ASSIGN(const std::vector<float> logits, engine::Logits(*runner, flags.tokens, flags.all));

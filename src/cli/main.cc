@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/complete.h"
 #include "cli/config.h"
 #include "cli/flags.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/shorthand.h"
 #include "hw/environment.h"
 
 namespace weft::cli {
@@ -35,39 +37,6 @@ bool Has(const std::vector<std::string>& words, const char* word) {
     return std::ranges::find(words, word) != words.end();
 }
 
-// `weft trace run ...` is `weft run ... --trace weft-trace.json`.
-void ExpandTrace(std::vector<std::string>& words) {
-    if (words.size() < 2 || words[0] != "trace" || words[1].starts_with("-")) return;
-    words.erase(words.begin());
-    const bool named = std::ranges::any_of(
-        words, [](const std::string& word) { return word.starts_with("--trace"); });
-    if (!named) words.insert(words.end(), {"--trace", "weft-trace.json"});
-}
-
-// `weft net --local 2` is `weft net table --local 2`.
-void ExpandNet(std::vector<std::string>& words) {
-    if (words.empty() || words[0] != "net") return;
-    const bool flag = words.size() > 1 && words[1].starts_with("-");
-    if (words.size() == 1 || (flag && words[1] != "-h" && words[1] != "--help")) {
-        words.insert(words.begin() + 1, "table");
-    }
-}
-
-// `weft bench serve ...` is `weft bench-serve ...`: it takes no MODEL, as `weft bench` does.
-void ExpandBench(std::vector<std::string>& words) {
-    if (words.size() < 2 || words[0] != "bench" || words[1] != "serve") return;
-    words.erase(words.begin());
-    words[0] = "bench-serve";
-}
-
-// `weft train MODEL ...` is `weft train run MODEL ...`.
-void ExpandTrain(std::vector<std::string>& words) {
-    if (words.empty() || words[0] != "train") return;
-    const char* others[] = {"data", "estimate", "plot", "run"};
-    const auto is_next = [&](const char* word) { return words.size() > 1 && words[1] == word; };
-    if (std::ranges::none_of(others, is_next)) words.insert(words.begin() + 1, "run");
-}
-
 // `--output_dir` is `--output-dir`, and so on for every flag that there is.
 void UnifyNames(const std::set<std::string>& names, std::vector<std::string>& words) {
     for (std::string& word : words) {
@@ -79,6 +48,14 @@ void UnifyNames(const std::set<std::string>& names, std::vector<std::string>& wo
         std::ranges::replace(name, '_', '-');
         if (names.contains(name)) word = "--" + name + word.substr(end);
     }
+}
+
+// What the scripts of `weft completion` ask at each press of the key: `weft completion -- WORDS`.
+// No file or variable that is wrong may keep it from answering.
+bool AnswersItself(const Parser& parser, const std::vector<std::string>& words) {
+    if (words.size() < 2 || words[0] != "completion" || words[1] != "--") return false;
+    PrintCompletion(Complete(parser.Describe(), {words.begin() + 2, words.end()}));
+    return true;
 }
 
 int RunCommand(std::vector<std::string> words) {
@@ -111,10 +88,12 @@ int RunCommand(std::vector<std::string> words) {
     AddKey(app, status);
     AddPlan(app, status);
     AddTrain(app, status);
-    ExpandTrace(words);
-    ExpandNet(words);
-    ExpandBench(words);
-    ExpandTrain(words);
+    AddSubmit(app, status);
+    AddJob(app, status);
+    AddCompletion(app, status);
+    AddMan(app, parser, status);
+    if (AnswersItself(parser, words)) return 0;
+    ExpandShorthand(words);
     const std::set<std::string> names = parser.FlagNames();
     UnifyNames(names, words);
     const Status environment = CheckEnvironment();

@@ -16,6 +16,7 @@
 #include "coll/timings.h"
 #include "coll/tuning.h"
 #include "fabric/measure.h"
+#include "fabric/predict.h"
 #include "net/fabric.h"
 
 namespace weft::cli {
@@ -38,6 +39,7 @@ constexpr const char* kNetFooter =
 constexpr const char* kPairSizes = "8,64,512,4K,8K,64K,1M";
 constexpr const char* kVectorSizes = "64,256,1K,4K,8K,16K,64K,256K,1M,4M";
 constexpr int64_t kShownSync = 8192;
+constexpr double kSecondsOfLink = 0.02;  // for each figure of a link
 
 struct NetFlags {
     CommonFlags common;
@@ -63,7 +65,7 @@ Result<fabric::NetJob> JobOf(const NetFlags& flags) {
     job.wires = flags.wires;
     if (job.algorithms == std::vector<std::string>{"all"}) {
         job.algorithms.clear();
-        const bool several_hosts = !flags.common.cluster.hosts.empty();
+        const bool several_hosts = cluster::NamesHosts(flags.common.cluster);
         for (const auto algorithm : coll::AlgorithmsFor(coll::kAnyRanks, several_hosts)) {
             job.algorithms.emplace_back(coll::AlgorithmName(algorithm));
         }
@@ -107,29 +109,28 @@ void PrintPairs(const NetReport& report) {
     PrintRows(report, worst.from, worst.to);
 }
 
-// What an all-reduce of 8 KB costs, if it was measured.
-double SyncUs(const NetReport& report) {
+// The fastest all-reduce of 8 KB that was measured; null without one.
+const NetRow* SyncRow(const NetReport& report) {
     const bool sums = report.op == NetOp::kAllReduce || report.op == NetOp::kTable;
-    double best = 0;
+    const NetRow* best = nullptr;
     for (const NetRow& row : report.rows) {
         if (!sums || row.size != kShownSync) continue;
-        const double us = row.timings.typical_us;
-        if (best == 0 || us < best) best = us;
+        if (best == nullptr || row.timings.typical_us < best->timings.typical_us) best = &row;
     }
     return best;
 }
 
 void PrintReport(const NetReport& report) {
-    PrintOut("{}", NetTitle(report));
-    const double sync_us = SyncUs(report);
+    PrintOut("{}{}", NetTitle(report), NetLinks(report));
+    const NetRow* sync = SyncRow(report);
     if (report.op == NetOp::kTable) {
-        PrintOut("{}\n{}", NetTableText(report), NetHints(report, sync_us));
+        PrintOut("{}\n{}", NetTableText(report), sync == nullptr ? "" : NetHints(report, *sync));
     } else if (!fabric::IsOfPairs(report.op) || report.ranks() == 2) {
         PrintRows(report, -1, -1);
     } else {
         PrintPairs(report);
     }
-    if (sync_us > 0) PrintOut("{}", TokenWords(sync_us, report.ranks(), report.transport));
+    if (sync != nullptr) PrintOut("{}", TokenWords(report, *sync));
     PrintOut("\n");
 }
 
@@ -149,6 +150,29 @@ Result<NetReport> RunTransport(const NetFlags& flags, const fabric::NetJob& job,
     });
 }
 
+// Fewer than this are measured link by link before their collectives.
+constexpr int kMostLinkRanks = 16;
+
+// What the links are measured to do says what the rows should take.
+Status PredictRows(const NetFlags& flags, const std::string& transport, NetReport& report) {
+    const bool launched = flags.common.cluster.launched != nullptr;
+    if (fabric::IsOfPairs(report.op) || launched || report.ranks() > kMostLinkRanks) return {};
+    fabric::NetJob job;
+    job.budget = {.iterations = flags.iterations, .seconds = kSecondsOfLink};
+    job.op = NetOp::kLatency;
+    job.sizes = {fabric::kSmallPut};
+    WEFT_ASSIGN(const NetReport latency, RunTransport(flags, job, transport));
+    job.op = NetOp::kBandwidth;
+    job.sizes = {fabric::kLargePut};
+    WEFT_ASSIGN(const NetReport bandwidth, RunTransport(flags, job, transport));
+    const auto group = fabric::GroupOf(latency, bandwidth);
+    if (!group) return {};
+    for (NetRow& row : report.rows) {
+        row.predicted_us = fabric::PredictedSeconds(*group, report.op, row) * 1e6;
+    }
+    return {};
+}
+
 Status RunNetCommand(NetFlags& flags) {
     WEFT_TRY(ResolveHosts(flags.common));
     CatchStop(flags.common);
@@ -158,6 +182,7 @@ Status RunNetCommand(NetFlags& flags) {
     int64_t errors = 0;
     for (const std::string& name : flags.transports) {
         WEFT_ASSIGN(NetReport report, RunTransport(flags, job, name));
+        WEFT_TRY(PredictRows(flags, name, report));
         if (!flags.common.json) PrintReport(report);
         FlushOut();
         for (const NetRow& row : report.rows) errors += row.errors;
@@ -212,6 +237,7 @@ void AddRanks(const Command& command, NetFlags& flags) {
             fmt::format("{}, or several with commas", fmt::join(net::TransportNames(), ", ")))
         .Commas()
         .OneEach()
+        .Suggest(net::TransportNames())
         .Group("Cluster");
     AddJson(command, flags.common.json);
     command.Footer(kNetFooter);

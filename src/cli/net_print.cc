@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "cli/sizes.h"
+#include "cluster/links.h"
 #include "coll/tuning.h"
+#include "plan/predict.h"
+#include "plan/shapes.h"
 
 namespace weft::cli {
 namespace {
@@ -21,9 +24,21 @@ constexpr double kMiB = 1024.0 * 1024.0;
 // A link is called slow where it is so many times worse than the median of its kind.
 constexpr double kSlow = 1.5;
 
-// A deep model of today: DeepSeek-V3 has 61 layers.
-constexpr int kExampleLayers = 61;
-constexpr int kExampleSyncs = 2 * kExampleLayers + 1;
+// A deep model of today, with 61 layers.
+constexpr const char* kExample = "deepseek-v3";
+
+struct Example {
+    int64_t layers = 0, syncs = 0;  // 0: the model can't be cut so
+};
+
+// All-reduces of a token of the model, by its Program.
+Example ExampleOf(int ranks) {
+    const auto shape = plan::OpenWalk(kExample);
+    if (!shape.ok()) return {};
+    const auto syncs = plan::SyncsOfToken(shape->walk, ranks);
+    if (!syncs.ok()) return {};
+    return {shape->walk.hyper().layers, *syncs};
+}
 
 const char* LongName(NetOp op) {
     switch (op) {
@@ -104,6 +119,7 @@ Json RowToJson(const NetReport& report, const NetRow& row) {
     json["p50_us"] = RoundTo(row.timings.typical_us, 1e4);
     json["p99_us"] = RoundTo(row.timings.p99_us, 1e4);
     json["algbw_gbps"] = RoundTo(fabric::AlgorithmBandwidth(row) * 1e-9, 1e6);
+    if (row.predicted_us > 0) json["predicted_us"] = RoundTo(row.predicted_us, 1e4);
     json["errors"] = row.errors;
     if (report.op == NetOp::kLatency) {
         const coll::Timings& t = row.timings;
@@ -123,7 +139,41 @@ Json RowToJson(const NetReport& report, const NetRow& row) {
     return json;
 }
 
+Json EndToJson(const net::WireEnd& end) {
+    return {{"address", end.address},
+            {"interface", end.interface},
+            {"speed_mbps", end.speed_mbps},
+            {"device", end.device}};
+}
+
+// A pair each.
+Json LinksToJson(const NetReport& report) {
+    Json links = Json::array();
+    for (size_t a = 0; a < report.ends.size(); ++a) {
+        for (size_t b = a + 1; b < report.ends.size(); ++b) {
+            links.push_back({{"from", a},
+                             {"to", b},
+                             {"transport", report.ends[a][b].transport},
+                             {"from_end", EndToJson(report.ends[a][b])},
+                             {"to_end", EndToJson(report.ends[b][a])}});
+        }
+    }
+    return links;
+}
+
 }  // namespace
+
+std::string NetLinks(const NetReport& report) {
+    std::string text;
+    const bool within = std::ranges::all_of(report.ends, [](const auto& ends) {
+        return std::ranges::all_of(ends, &std::string::empty, &net::WireEnd::address);
+    });
+    if (within && report.op != NetOp::kTable) return text;
+    for (const std::string& line : cluster::LinkLines(report.ends, report.hosts)) {
+        text += "# " + line + "\n";
+    }
+    return text;
+}
 
 Json NetToJson(const NetReport& report) {
     Json rows = Json::array();
@@ -131,6 +181,7 @@ Json NetToJson(const NetReport& report) {
     Json json = {{"transport", report.transport},
                  {"ranks", report.ranks()},
                  {"op", fabric::NetOpName(report.op)},
+                 {"links", LinksToJson(report)},
                  {"rows", std::move(rows)}};
     if (report.op == NetOp::kTable && report.table) {
         json["source"] = SourceName(report.source);
@@ -170,10 +221,11 @@ std::string NetHeading(NetOp op) {
         case NetOp::kAllToAll:
         case NetOp::kTable:
             return fmt::format(
-                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n"
-                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n",
+                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7} {:>11}\n"
+                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7} {:>11}\n",
                 "size", "count", "type", "algorithm", "wire", "time", "99%", "algbw", "busbw",
-                "#wrong", "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)", "");
+                "#wrong", "predicted", "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)",
+                "(GB/s)", "", "(us)");
     }
     return "";
 }
@@ -204,9 +256,11 @@ std::string NetRowText(NetOp op, int ranks, const NetRow& row) {
         case NetOp::kTable: {
             const double bandwidth = fabric::AlgorithmBandwidth(row) * 1e-9;
             return fmt::format(
-                " {:>11} {:>11} {:>6} {:>18} {:>5} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7}\n",
+                " {:>11} {:>11} {:>6} {:>18} {:>5} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7} "
+                "{:>11}\n",
                 row.size, row.size / 4, "float", row.algorithm, row.wire, t.typical_us, t.p99_us,
-                bandwidth, bandwidth * fabric::BusFactor(op, ranks), row.errors);
+                bandwidth, bandwidth * fabric::BusFactor(op, ranks), row.errors,
+                row.predicted_us > 0 ? fmt::format("{:.2f}", row.predicted_us) : "-");
         }
     }
     return "";
@@ -289,14 +343,18 @@ std::string NetTableText(const NetReport& report) {
     return text;
 }
 
-std::string NetHints(const NetReport& report, double sync_us) {
+std::string NetHints(const NetReport& report, const NetRow& sync) {
     const int ranks = report.ranks();
-    const double loss_ms = sync_us * kExampleSyncs * 1e-3;
+    const Example example = ExampleOf(ranks);
+    const double loss_ms = sync.timings.typical_us * static_cast<double>(example.syncs) * 1e-3;
     const double even_ms = loss_ms * ranks / (ranks - 1);
-    std::string text = fmt::format(
-        "Tensor parallelism over these {} ranks pays for a deep model that takes more than {:.{}f} "
-        "ms a token on one of them; below that use --pp {}, or fewer ranks.\n",
-        ranks, even_ms, even_ms < 1 ? 2 : 1, ranks);
+    std::string text;
+    if (example.syncs > 0) {
+        text = fmt::format(
+            "Tensor parallelism over these {} ranks pays for a deep model that takes more than "
+            "{:.{}f} ms a token on one of them; below that use --pp {}, or fewer ranks.\n",
+            ranks, even_ms, even_ms < 1 ? 2 : 1, ranks);
+    }
     if (ranks == 2) return text;
     const coll::Choice large = report.table->For(coll::Collective::kAllReduce, size_t{4} << 20);
     if (large.algorithm == coll::Algorithm::kRing) {
@@ -310,12 +368,22 @@ std::string NetHints(const NetReport& report, double sync_us) {
                       coll::AlgorithmName(large.algorithm));
 }
 
-std::string TokenWords(double sync_us, int ranks, const std::string& transport) {
-    return fmt::format(
-        "A sync of 8 KB costs {:.{}f} us; a {}-layer model at TP={} loses {:.2f} ms a token to the "
-        "wire ({} syncs over {}: two a layer, one for the embedding).\n",
-        sync_us, sync_us < 10 ? 2 : 1, kExampleLayers, ranks, sync_us * kExampleSyncs * 1e-3,
-        kExampleSyncs, transport);
+std::string TokenWords(const NetReport& report, const NetRow& sync) {
+    const auto digits = [](double us) { return us < 10 ? 2 : 1; };
+    const double us = sync.timings.typical_us;
+    std::string words = fmt::format("A sync of 8 KB costs {:.{}f} us", us, digits(us));
+    if (sync.predicted_us > 0) {
+        words += fmt::format(" ({:.{}f} predicted from the links alone)", sync.predicted_us,
+                             digits(sync.predicted_us));
+    }
+    const Example example = ExampleOf(report.ranks());
+    if (example.syncs == 0) return words + ".\n";
+    return words + fmt::format(
+                       "; a {}-layer model at TP={} loses {:.2f} ms a token to the wire ({} syncs "
+                       "over {}: two a layer, one for the embedding).\n",
+                       example.layers, report.ranks(),
+                       us * static_cast<double>(example.syncs) * 1e-3, example.syncs,
+                       report.transport);
 }
 
 }  // namespace weft::cli

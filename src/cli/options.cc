@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -11,6 +12,9 @@
 
 namespace weft::cli {
 namespace {
+
+// The name of a check that refuses nothing, before the words that it stands for.
+constexpr const char* kSuggest = "suggest:";
 
 // CLI11 has exceptions for what is wrong with a value; Parse turns them into errors.
 void Throw(const std::string& flag, const std::string& wrong) {
@@ -88,6 +92,81 @@ class ShorterUsage final : public CLI::Formatter {
     std::string end_;
 };
 
+// ---- Commands as data ----
+
+std::vector<std::string> CutAtCommas(const std::string& text) {
+    return CLI::detail::split(text, ',');
+}
+
+// "TEXT:{a,b}": a and b. "": what Suggest has.
+std::vector<std::string> WordsOf(const CLI::Option& option, const std::string& type) {
+    const size_t open = type.find('{');
+    const size_t close = type.rfind('}');
+    if (open != std::string::npos && close != std::string::npos && close > open) {
+        return CutAtCommas(type.substr(open + 1, close - open - 1));
+    }
+    // (CLI11 gives checks to those alone who may change them.)
+    auto& checks = const_cast<CLI::Option&>(option);
+    for (int i = 0;; ++i) {
+        try {
+            const std::string name = checks.get_validator(i)->get_name();
+            if (name.starts_with(kSuggest)) return CutAtCommas(name.substr(std::strlen(kSuggest)));
+        } catch (const CLI::OptionNotFound&) {
+            return {};
+        }
+    }
+}
+
+ValueKind KindOf(const std::string& type, const DescribedFlag& flag) {
+    if (!flag.words.empty()) return ValueKind::kWords;
+    const std::string name = flag.LongName();
+    const auto is = [&](const char* word) { return name == word || type == word; };
+    if (is("MODEL")) return ValueKind::kModel;
+    if (is("DIR") || name.ends_with("-dir")) return ValueKind::kFolder;
+    if (type.find("FILE") != std::string::npos || name.ends_with("file")) return ValueKind::kFile;
+    if (flag.positional && (is("IN") || is("OUT") || is("LOG") || is("FILE"))) {
+        return ValueKind::kFile;
+    }
+    for (const char* number : {"INT", "UINT", "FLOAT", "NUMBER", "N", "K"}) {
+        if (type.substr(0, type.find(':')) == number) return ValueKind::kNumber;
+    }
+    return ValueKind::kText;
+}
+
+DescribedFlag DescribeFlag(const CLI::Option& option) {
+    DescribedFlag flag;
+    flag.positional = option.get_positional();
+    for (const std::string& name : option.get_snames()) flag.names.push_back("-" + name);
+    for (const std::string& name : option.get_lnames()) flag.names.push_back("--" + name);
+    if (flag.positional) flag.names = {option.get_single_name()};
+    flag.help = option.get_description();
+    flag.group = option.get_group();
+    flag.required = option.get_required();
+    flag.by_default = option.get_default_str();
+    if (option.get_items_expected_max() == 0) return flag;
+    const std::string type = option.get_type_name();
+    flag.many = option.get_items_expected_max() > 1;
+    flag.follow = flag.many && option.get_allow_extra_args();
+    flag.words = WordsOf(option, type);
+    flag.kind = KindOf(type, flag);
+    flag.value = type;
+    return flag;
+}
+
+DescribedCommand DescribeCommand(const CLI::App& app) {
+    DescribedCommand command;
+    command.name = app.get_name();
+    command.about = app.get_description();
+    command.footer = app.get_footer();
+    for (const CLI::Option* option : app.get_options()) {
+        if (!option->get_group().empty()) command.flags.push_back(DescribeFlag(*option));
+    }
+    for (const CLI::App* below : app.get_subcommands([](const CLI::App*) { return true; })) {
+        if (!below->get_group().empty()) command.commands.push_back(DescribeCommand(*below));
+    }
+    return command;
+}
+
 }  // namespace
 
 // ---- Option -------------------------------------------------------------------------------------
@@ -119,6 +198,12 @@ Option Option::OneOf(const std::vector<std::string>& words) const {
                DidYouMean(value, words);
     };
     return Option(option_->check(CLI::Validator(wrong, "{" + CLI::detail::join(words, ",") + "}")));
+}
+
+Option Option::Suggest(const std::vector<std::string>& words) const {
+    const auto any = [](const std::string&) { return std::string(); };
+    return Option(
+        option_->check(CLI::Validator(any, "", kSuggest + CLI::detail::join(words, ","))));
 }
 
 Option Option::ExistingFile() const {
@@ -271,6 +356,10 @@ std::set<std::string> Parser::FlagNames() const {
     std::set<std::string> names;
     CollectNames(*app_, names);
     return names;
+}
+
+DescribedCommand Parser::Describe() const {
+    return DescribeCommand(*app_);
 }
 
 Result<Parser::Outcome> Parser::Parse(std::vector<std::string> words) {

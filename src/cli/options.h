@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/command_tree.h"
 
 namespace CLI {
 class App;
@@ -42,6 +43,8 @@ class Option {
     Option Range(double least, double most) const;
     Option Positive() const;
     Option OneOf(const std::vector<std::string>& words) const;
+    // What completion offers, beside which other values may be right.
+    Option Suggest(const std::vector<std::string>& words) const;
     Option ExistingFile() const;
     // wrong: what is wrong with a value, "" for nothing.
     Option Valid(std::function<std::string(const std::string&)> wrong) const;
@@ -125,6 +128,8 @@ class Parser {
     Command root() const { return Command(app_.get()); }
     // The long names, without --, of the flags of all commands.
     std::set<std::string> FlagNames() const;
+    // All commands, as --help has them.
+    DescribedCommand Describe() const;
 
     enum class Outcome { kDone, kHelpShown, kNoCommand };
     // words: a command line without the program's name. Fills the variables and calls the callback

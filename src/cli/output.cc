@@ -45,6 +45,7 @@ bool NoteFailure() {
 }
 
 bool Put(std::string_view text) {
+    if (text.empty()) return true;  // its data may be null, which fwrite must not be given
     errno = 0;
     return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() || NoteFailure();
 }

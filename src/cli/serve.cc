@@ -103,7 +103,9 @@ Status Serve(ServeFlags& flags) {
         flags.common.job.adapters.push_back(std::move(adapter));
     }
     serve::ServerOptions& options = flags.server;
-    WEFT_TRY(engine::SizeCache(flags.common.job, options.batch, flags.common.cluster.hosts.size()));
+    const cluster::ClusterOptions& asked = flags.common.cluster;
+    const size_t hosts = asked.hosts.size() + static_cast<size_t>(asked.wait_for);
+    WEFT_TRY(engine::SizeCache(flags.common.job, options.batch, hosts));
     options.interrupted = flags.common.cluster.stop;
     options.reload = CatchHangups();
     options.cluster = flags.common.cluster;

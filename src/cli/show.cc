@@ -1,6 +1,5 @@
 // weft show: what a model is, in a few lines. Reads headers, no weights.
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -35,19 +34,10 @@ std::string TextOr(const model_files::Metadata& meta, const std::string& key) {
 
 // By share of the bytes, the largest first.
 std::vector<std::pair<std::string, uint64_t>> Types(const model_files::ModelSource& source) {
-    std::map<std::string_view, uint64_t> bytes;
-    for (const auto& tensor : source.tensors()) bytes[Info(tensor.dtype).name] += tensor.bytes;
+    const auto bytes = source.BytesByType();
     std::vector<std::pair<std::string, uint64_t>> types(bytes.begin(), bytes.end());
     std::ranges::stable_sort(types, std::greater(), [](const auto& type) { return type.second; });
     return types;
-}
-
-uint64_t CountParameters(const model_files::ModelSource& source) {
-    uint64_t count = 0;
-    for (const auto& tensor : source.tensors()) {
-        count += static_cast<uint64_t>(tensor.rows * tensor.cols);
-    }
-    return count;
 }
 
 // "own", "by its vocabulary" or "none".
@@ -70,7 +60,7 @@ Json Facts(const model_files::ModelSource& source) {
     add("architecture", TextOr(meta, "general.architecture"));
     facts["supported"] = hyper.ok();
     if (!hyper.ok()) facts["why_not"] = hyper.error().message;
-    facts["parameters"] = CountParameters(source);
+    facts["parameters"] = source.Parameters();
     facts["bytes"] = source.TotalBytes();
     Json types = Json::object();
     for (const auto& [type, bytes] : Types(source)) types[type] = bytes;

@@ -17,6 +17,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/duration.h"
 #include "cli/flags.h"
 #include "cli/loading_line.h"
 #include "cli/output.h"
@@ -302,38 +303,9 @@ Status ResolveLossScale(TrainFlags& flags) {
                      flags.loss_scale);
 }
 
-// "90", "90s", "30m", "4h", "2d", "1h30m", and Slurm's "4:00:00". ("1h30" may mean minutes or
-// seconds: it is refused.) Errors: kUsage.
-Result<double> ParseTimeLimit(const std::string& text) {
-    const Error wrong =
-        MakeError(ErrorCode::kUsage,
-                  "--time-limit {}: expected such as 90s, 30m, 4h, 1h30m or 4:00:00", text);
-    double seconds = 0;
-    const char *at = text.data(), *const end = at + text.size();
-    const bool clock = text.find(':') != text.npos;
-    for (int parts = 0; at < end; ++parts) {
-        double number = 0;
-        const auto parsed = std::from_chars(at, end, number, std::chars_format::fixed);
-        if (parsed.ec != std::errc() || !(number >= 0) || parts > 3) return wrong;
-        at = parsed.ptr;
-        if (at == end && parts > 0 && !clock) return wrong;
-        const char unit = at < end ? *at++ : clock ? ':' : 's';
-        if (clock) {
-            if (unit != ':' || (at == end && text.back() == ':')) return wrong;
-            seconds = seconds * 60 + number;
-            continue;
-        }
-        const std::string_view units = "smhd";
-        constexpr double kSeconds[] = {1, 60, 3600, 86400};
-        if (units.find(unit) == units.npos) return wrong;
-        seconds += number * kSeconds[units.find(unit)];
-    }
-    return seconds > 0 && seconds < 1e9 ? Result<double>(seconds) : Result<double>(wrong);
-}
-
 Status ResolveOutput(TrainFlags& flags) {
     if (!flags.time_limit.empty()) {
-        WEFT_ASSIGN(flags.job.save.time_limit_s, ParseTimeLimit(flags.time_limit));
+        WEFT_ASSIGN(flags.job.save.time_limit_s, ParseTime("--time-limit", flags.time_limit));
     }
     if (!flags.output.empty() && flags.no_output) {
         return MakeError(ErrorCode::kUsage, "--no-output and --output-dir exclude each other");
@@ -610,6 +582,7 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     AddPrecisionFlags(app, flags);
     app.AddOption("--schedule", flags.schedule,
                   "constant, linear, cosine, WarmupLR, WarmupDecayLR, WarmupCosineLR")
+        .Suggest({"constant", "linear", "cosine", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"})
         .ShowDefault();
     app.AddOption("--schedule-steps", job.schedule.total_steps,
                   "Updates that the schedule is laid out for (0: those of the run); after them the "

@@ -21,7 +21,7 @@ constexpr const char* kTrainDataFooter =
     "  weft train data inspect hf:HuggingFaceTB/SmolLM2-135M --data chat.jsonl --test-split 0.2 "
     "--json";
 
-struct InspectFlags {
+struct DataFlags {
     std::string model;
     train::DataWords data;
     int show = 2;
@@ -29,7 +29,7 @@ struct InspectFlags {
     bool json = false, pull = false;
 };
 
-Status Inspect(const InspectFlags& flags) {
+Status Inspect(const DataFlags& flags) {
     // (Weights are not needed to look at data.)
     WEFT_ASSIGN(const auto source, model_files::hf::LacksWeights(flags.model)
                                        ? model_files::hf::OpenScratch(flags.model, 0)
@@ -80,7 +80,7 @@ void AddDataFlags(const Command& app, train::DataWords& flags) {
 void AddTrainData(const Command& train, int& status) {
     const Command data = train.AddCommand("data", "Training data");
     data.NeedsCommand();
-    auto flags = std::make_shared<InspectFlags>();
+    auto flags = std::make_shared<DataFlags>();
     const Command command = data.AddCommand(
         "inspect", "Lengths, masks and errors of a data set, as training will see it");
     command.Footer(kTrainDataFooter);
@@ -89,7 +89,7 @@ void AddTrainData(const Command& train, int& status) {
     command.AddOption("--show", flags->show, "Samples shown with their masks").ShowDefault();
     command.AddOption("--most", flags->most, "Samples read of each part, at most").ShowDefault();
     AddJson(command, flags->json);
-    SetCallback(command, flags, flags->json, status, [](InspectFlags& f) { return Inspect(f); });
+    SetCallback(command, flags, flags->json, status, [](DataFlags& f) { return Inspect(f); });
 }
 
 }  // namespace weft::cli

@@ -7,6 +7,7 @@
 
 #include "backend/device.h"
 #include "cli/commands.h"
+#include "cli/commit.h"
 #include "cli/devices.h"
 #include "cli/output.h"
 #include "hw/cpu.h"
@@ -55,6 +56,7 @@ void PrintVersion(bool json) {
     const GpuList gpus = FindGpus();
     if (json) {
         PrintJson({{"version", WEFT_VERSION},
+                   {"commit", Commit()},
                    {"compiler", Compiler()},
                    {"cpu", cpu.model},
                    {"cpu_features", FeatureNames(cpu)},
@@ -69,7 +71,7 @@ void PrintVersion(bool json) {
                    {"dtypes", dtypes}});
         return;
     }
-    PrintOut("weft {}\n", WEFT_VERSION);
+    PrintOut("weft {} (commit {})\n", WEFT_VERSION, Commit());
     PrintOut("compiler       {}\n", Compiler());
     PrintOut("cpu            {} ({})\n", cpu.model, fmt::join(FeatureNames(cpu), " "));
     PrintOut("kernels        {} (built in: {})\n", device.kernels,

@@ -1,35 +1,90 @@
-// weft worker: a rank of somebody else's job. With --listen it serves one job after another; with
-// --join (used by weft itself) it is one rank of one job.
+// weft worker: a rank of somebody else's job. With --listen rank 0 calls it, with --join it dials
+// rank 0; with --handle (used by weft itself) it is one rank of one job.
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/duration.h"
 #include "cli/flags.h"
+#include "cluster/socket.h"
 #include "train/stop.h"
 
 namespace weft::cli {
 namespace {
 
 struct WorkerFlags {
-    cluster::WorkerListener::Options listen;
-    std::string join;
+    std::string listen, key_file, wait, handle;
+    cluster::WorkerJoiner::Options join;
+    cluster::DataWords data;
 };
 
-Status Listen(const WorkerFlags& flags) {
-    if (flags.listen.listen.empty() || flags.listen.key_file.empty()) {
+// What the process of a job is started with, besides its handle.
+std::vector<std::string> ArgumentsOf(const WorkerFlags& flags) {
+    std::vector<std::string> words = {"worker"};
+    const auto add = [&](const char* flag, const std::string& value) {
+        if (!value.empty()) words.insert(words.end(), {flag, value});
+    };
+    add("--data-ports", flags.data.ports);
+    add("--advertise", flags.data.advertise);
+    return words;
+}
+
+Status CheckWords(const WorkerFlags& flags) {
+    const bool listens = !flags.listen.empty(), joins = !flags.join.join.empty();
+    if (listens && joins) {
         return MakeError(ErrorCode::kUsage,
-                         "a worker needs --listen HOST:PORT and --key-file FILE (the same key on "
+                         "--listen and --join exclude each other: rank 0 calls a worker, or is "
+                         "dialled by it");
+    }
+    if (!joins && (flags.join.rank > 0 || flags.join.once || !flags.wait.empty())) {
+        return MakeError(ErrorCode::kUsage, "--rank, --once and --wait go with --join HOST:PORT");
+    }
+    if ((!listens && !joins) || flags.key_file.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "a worker needs --listen HOST:PORT (or --join HOST:PORT of rank 0) and "
+                         "--key-file FILE (the same key on "
                          "every host: 'head -c 32 /dev/urandom | base64 > weft.key; chmod 600 "
                          "weft.key' makes one)");
     }
-    WEFT_ASSIGN(const auto listener, cluster::WorkerListener::Open(flags.listen));
-    Log(LogLevel::kInfo, "listening on {} (port {}); Ctrl-C ends", flags.listen.listen,
+    return {};
+}
+
+Status Listen(const WorkerFlags& flags) {
+    cluster::WorkerListener::Options options;
+    options.listen = cluster::WithWorkerPort(flags.listen);
+    options.key_file = flags.key_file;
+    options.worker_arguments = ArgumentsOf(flags);
+    WEFT_ASSIGN(const auto listener, cluster::WorkerListener::Open(options));
+    Log(LogLevel::kInfo, "listening on {} (port {}); Ctrl-C ends", options.listen,
         listener->port());
     return listener->Run();
 }
 
-int Join(const std::string& handle) {
-    auto cluster = cluster::Cluster::Join(handle);
+Result<int> DialIn(const WorkerFlags& flags) {
+    cluster::WorkerJoiner::Options options = flags.join;
+    options.join = cluster::WithWorkerPort(options.join);
+    options.key_file = flags.key_file;
+    options.worker_arguments = ArgumentsOf(flags);
+    if (!flags.wait.empty()) {
+        WEFT_ASSIGN(const double wait_s, ParseTime("--wait", flags.wait));
+        options.wait_ms = std::max<int64_t>(1, std::llround(wait_s * 1000));
+    }
+    WEFT_ASSIGN(const auto joiner, cluster::WorkerJoiner::Open(options));
+    return joiner->Run();
+}
+
+Result<int> ServeRanks(const WorkerFlags& flags) {
+    WEFT_TRY(CheckWords(flags));
+    WEFT_TRY(cluster::CheckDataWords(flags.data));
+    if (!flags.join.join.empty()) return DialIn(flags);
+    WEFT_TRY(Listen(flags));
+    return 0;
+}
+
+int BeRank(const WorkerFlags& flags) {
+    auto cluster = cluster::Cluster::Join(flags.handle, flags.data);
     if (!cluster.ok()) return ExitStatus(cluster.error().code);
     SetLogRank((*cluster)->rank());
     const Status status = WorkOn(**cluster);
@@ -43,22 +98,43 @@ int Join(const std::string& handle) {
 void AddWorker(const Command& app, int& status) {
     auto flags = std::make_shared<WorkerFlags>();
     const Command worker = app.AddCommand("worker", "Serve ranks of jobs that other hosts start");
-    worker.AddOption("--listen", flags->listen.listen, "HOST:PORT to listen on");
-    worker.AddOption("--key-file", flags->listen.key_file, "The key shared with rank 0");
-    worker.AddOption("--join", flags->join, "").Group("");
+    worker.AddOption("--listen", flags->listen, "Be called by rank 0 (--hosts) at this address")
+        .TypeName("HOST:PORT");
+    worker
+        .AddOption("--join", flags->join.join,
+                   "Dial rank 0 (--wait-for) at this address (port 7000), again and again")
+        .TypeName("HOST:PORT");
+    worker.AddOption("--key-file", flags->key_file, "The key shared with rank 0");
+    worker.AddOption("--rank", flags->join.rank, "With --join: the rank to be (default: any)")
+        .Range(1, 255)
+        .TypeName("N");
+    worker.AddFlag("--once", flags->join.once,
+                   "With --join: end with the first job, and its status");
+    worker
+        .AddOption("--wait", flags->wait,
+                   "With --join: give up where there was no job for so long, as 90s or 10m "
+                   "(default: never)")
+        .TypeName("TIME");
+    AddDataWords(worker, flags->data);
+    worker.AddOption("--handle", flags->handle, "").Group("");
     worker.Footer(
         "Each job runs in a process of its own; Ctrl-C ends the worker.\n\n"
         "Examples:\n"
         "  head -c 32 /dev/urandom | base64 > weft.key && chmod 600 weft.key\n"
         "  weft worker --listen 0.0.0.0:7000 --key-file weft.key\n"
         "  weft run model.gguf -p \"Hello\" --hosts b:7000 --key-file weft.key   (on the first "
+        "host)\n"
+        "or, where only the first host can be reached:\n"
+        "  weft worker --join a:7000 --key-file weft.key\n"
+        "  weft run model.gguf -p \"Hello\" --wait-for 1 --key-file weft.key     (on the first "
         "host)");
     worker.Callback([flags, &status] {
-        if (!flags->join.empty()) {
-            status = Join(flags->join);
-        } else if (Status s = Listen(*flags); !s.ok()) {
-            status = Fail(s.error());
+        if (!flags->handle.empty()) {
+            status = BeRank(*flags);
+            return;
         }
+        const Result<int> served = ServeRanks(*flags);
+        status = served.ok() ? *served : Fail(served.error());
     });
 }
 

@@ -25,7 +25,7 @@ constexpr int64_t kMostRejoinMs = 3'600'000;
 
 // One name a rank: the host as the user wrote it, with its port where two ranks share a host.
 Result<std::vector<std::string>> HostNames(const ClusterOptions& options, int size) {
-    if (options.hosts.empty()) {  // of a launcher's ranks, they are filled in later
+    if (options.hosts.empty()) {  // ranks that come by themselves bring theirs
         return std::vector<std::string>(static_cast<size_t>(size), SystemHostName());
     }
     std::vector<std::string> names = {SystemHostName()};
@@ -49,25 +49,31 @@ Status AddLocalRanks(Control& control, const ClusterOptions& options, int size) 
     return {};
 }
 
-Status AddHosts(Control& control, const ClusterOptions& options, const Bytes& key) {
-    // Less than a timeout, so that the first to answer does not give us up while we wait for the
-    // last.
-    const Deadline deadline = Deadline::In(options.timeout_ms * 3 / 4);
-    WEFT_ASSIGN(auto dialled, DialWorkers(options.hosts, key, options.timeout_ms, deadline));
-    for (size_t i = 0; i < dialled.size(); ++i) {
-        control.AddPeer(static_cast<int>(i + 1), std::move(dialled[i].fd), dialled[i].session, 0);
-    }
-    return {};
+// For all ranks of other hosts to be there.
+Gathering GatheringOf(const ClusterOptions& options) {
+    int64_t wait_ms = options.wait_ms;
+    if (wait_ms == 0) wait_ms = options.wait_for > 0 ? kWaitForMs : options.timeout_ms * 3 / 4;
+    return {options.timeout_ms, Deadline::In(wait_ms), options.stop};
 }
 
-// names: of the hosts; each rank knows its own best.
-Status AddLaunched(Control& control, const ClusterOptions& options,
-                   std::vector<std::string>& names) {
-    WEFT_ASSIGN(auto arrivals, options.launched->Gather(options.timeout_ms, options.stop));
-    for (size_t i = 0; i < arrivals.size(); ++i) {
-        names[i + 1] = arrivals[i].host;
-        control.AddPeer(static_cast<int>(i + 1), std::move(arrivals[i].fd), arrivals[i].session, 0);
+// All ranks come to `control`, which is started once somebody may be there. names: of the hosts;
+// ranks that come by themselves know theirs best.
+Status Gather(Control& control, const ClusterOptions& options, const Bytes& key, DialIn* dial_in,
+              std::vector<std::string>& names) {
+    const int size = static_cast<int>(names.size());
+    control.SetHosts(names);
+    const bool alone = options.launched == nullptr && !NamesHosts(options);
+    if (alone) WEFT_TRY(AddLocalRanks(control, options, size));
+    WEFT_TRY(control.Start());
+    if (options.launched != nullptr) {
+        WEFT_TRY(options.launched->Gather(control, options.timeout_ms, options.stop));
+    } else if (dial_in != nullptr) {
+        WEFT_TRY(GatherWorkers(*dial_in, size, control, GatheringOf(options)));
+    } else if (!alone) {
+        WEFT_TRY(
+            GatherHosts(options.hosts, key, options.wait_ms > 0, control, GatheringOf(options)));
     }
+    names = control.hosts();
     return {};
 }
 
@@ -75,6 +81,22 @@ Status AddLaunched(Control& control, const ClusterOptions& options,
 int64_t RecoverMs(const ClusterOptions& options) {
     if (options.rejoin_ms == 0 && !options.elastic) return 0;
     return options.rejoin_ms + 3 * options.timeout_ms + 5000;
+}
+
+// What all ranks are told, but for the job.
+Result<AssignMessage> AssignmentOf(const ClusterOptions& options, int size) {
+    AssignMessage assignment;
+    WEFT_ASSIGN(assignment.hosts, HostNames(options, size));
+    assignment.epoch = kFirstEpoch;
+    assignment.window_bytes = options.window_bytes;
+    assignment.transport = options.transport;
+    assignment.rdma_device = options.rdma_device;
+    assignment.data_net = options.data_net;
+    assignment.data_ports = options.data.ports;
+    assignment.gid_index = options.gid_index;
+    assignment.checksum = options.checksum;
+    assignment.recover_ms = RecoverMs(options);
+    return assignment;
 }
 
 // ---- Join ---------------------------------------------------------------------------------------
@@ -85,7 +107,9 @@ Result<std::unique_ptr<Cluster>> Report(const Control& control, Error error) {
 }
 
 // launched: null where weft itself started this process.
-Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launched) {
+Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launched,
+                                        const DataWords& data) {
+    const std::string root_host = PeerHost(inherited.control.get());
     const std::string own_host = LocalHost(inherited.control.get());
     const int64_t timeout_ms = std::max(inherited.session.timeout_ms, kLeastTimeoutMs);
     Control::Options options;
@@ -102,8 +126,8 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     // From here the control thread sees to it that this process outlives rank 0 by no more than a
     // moment, and says why. A stopped process is made to run on, to see it.
     if (inherited.local && launched == nullptr) ::prctl(PR_SET_PDEATHSIG, SIGCONT);
-    // While rank 0 is heard, it may be waiting for others to join again.
-    auto assignment = control->WaitForAssignment(Deadline::In(kMostRejoinMs));
+    // While rank 0 is heard, it may be waiting for others to join.
+    auto assignment = control->WaitForAssignment(Deadline::In(2 * kMostWaitMs));
     if (!assignment.ok()) return Report(words, assignment.error());
     const int size = static_cast<int>(assignment->hosts.size());
     if (launched != nullptr && assignment->rank != launched->rank()) {
@@ -116,7 +140,7 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
         std::make_unique<ClusterImpl>(assignment->rank, size, assignment->job, timeout_ms);
     if (launched != nullptr) cluster->SetMpi(launched->mpi());
     cluster->SetControl(std::move(control));
-    cluster->SetOwnHost(own_host);
+    cluster->SetOwnHost(own_host, root_host, data);
     Status met = cluster->Rendezvous(*assignment);
     if (!met.ok() && cluster->recovers()) {
         auto next = cluster->NextEpoch(met.error(), nullptr);
@@ -124,6 +148,33 @@ Result<std::unique_ptr<Cluster>> JoinAs(Inheritance inherited, Launched* launche
     }
     if (!met.ok()) return Report(words, words.ReportFailure(met.error()));
     return std::unique_ptr<Cluster>(std::move(cluster));
+}
+
+// The words about ranks that are waited for.
+Status CheckWaiting(const ClusterOptions& options) {
+    const auto most = static_cast<int>(kMostRanks);
+    if (options.wait_for > 0 && (options.local > 1 || !options.hosts.empty())) {
+        return MakeError(ErrorCode::kUsage,
+                         "--wait-for {}: workers that dial in are all ranks but this one; leave "
+                         "--local, --hosts and --hostfile out",
+                         options.wait_for);
+    }
+    if (options.wait_for < 0 || options.wait_for >= most) {
+        return MakeError(ErrorCode::kUsage, "--wait-for {}: 1 to {} workers", options.wait_for,
+                         most - 1);
+    }
+    if (options.wait_ms < 0 || options.wait_ms > kMostWaitMs) {
+        return MakeError(ErrorCode::kUsage, "--wait: at most 7d");
+    }
+    if (!options.listen.empty()) {
+        if (options.wait_for == 0) {
+            return MakeError(ErrorCode::kUsage,
+                             "--listen {} is where workers dial in: it goes with --wait-for N",
+                             options.listen);
+        }
+        WEFT_TRY(ParseAddress(options.listen));
+    }
+    return {};
 }
 
 }  // namespace
@@ -139,6 +190,7 @@ Status CheckOptions(const ClusterOptions& options) {
                          "worker for each rank that a host shall run",
                          options.local);
     }
+    WEFT_TRY(CheckWaiting(options));
     if (options.hosts.size() >= kMostRanks) {
         return MakeError(ErrorCode::kUsage, "--hosts: {} hosts; at most {}", options.hosts.size(),
                          most - 1);
@@ -151,10 +203,11 @@ Status CheckOptions(const ClusterOptions& options) {
                              host);
         }
     }
-    if (!options.hosts.empty() && options.key_file.empty()) {
+    if (NamesHosts(options) && options.key_file.empty()) {
         return MakeError(ErrorCode::kUsage,
-                         "--hosts needs --key-file, with the same key as the workers have. Make "
-                         "one with: (umask 077; head -c 32 /dev/urandom | base64 > FILE)");
+                         "{} needs --key-file, with the same key as the workers have. Make "
+                         "one with: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
+                         options.wait_for > 0 ? "--wait-for" : "--hosts");
     }
     WEFT_ASSIGN(const net::Transport transport, net::ParseTransport(options.transport));
     if (transport == net::Transport::kMpi && options.launched == nullptr) {
@@ -170,6 +223,7 @@ Status CheckOptions(const ClusterOptions& options) {
                          "another --transport");
     }
     WEFT_TRY(net::CheckDataNet(options.data_net));
+    WEFT_TRY(CheckDataWords(options.data));
     if (options.timeout_ms < kLeastTimeoutMs || options.timeout_ms > kMostTimeoutMs) {
         return MakeError(ErrorCode::kUsage, "--timeout-ms {}: {} to {}", options.timeout_ms,
                          kLeastTimeoutMs, kMostTimeoutMs);
@@ -181,8 +235,19 @@ Status CheckOptions(const ClusterOptions& options) {
     return {};
 }
 
+Status CheckDataWords(const DataWords& words) {
+    WEFT_TRY(net::ParsePorts(words.ports));
+    const std::string& host = words.advertise;
+    if (host.size() <= 200 && host.find_first_of(" \t/%") == host.npos) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--advertise {}: expected an address or name by which other hosts reach this "
+                     "one, without a port",
+                     host);
+}
+
 int RanksOf(const ClusterOptions& options) {
     if (options.launched != nullptr) return options.launched->size();
+    if (options.wait_for > 0) return options.wait_for + 1;
     return options.hosts.empty() ? options.local : static_cast<int>(options.hosts.size()) + 1;
 }
 
@@ -204,7 +269,7 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     WEFT_TRY(RdmaDeviceOf(options.rdma_device, 0, size));
     auto cluster = std::make_unique<ClusterImpl>(0, size, job, options.timeout_ms);
     Bytes key;
-    if (!options.hosts.empty()) {
+    if (NamesHosts(options)) {
         WEFT_ASSIGN(key, ReadKeyFile(options.key_file));
     }
     cluster->SetOptions(options, key);
@@ -213,57 +278,46 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
         cluster->BeAlone();
         return std::unique_ptr<Cluster>(std::move(cluster));
     }
-    AssignMessage assignment;
-    WEFT_ASSIGN(assignment.hosts, HostNames(options, size));
-    assignment.epoch = kFirstEpoch;
-    assignment.window_bytes = options.window_bytes;
-    assignment.transport = options.transport;
-    assignment.rdma_device = options.rdma_device;
-    assignment.data_net = options.data_net;
-    assignment.gid_index = options.gid_index;
-    assignment.checksum = options.checksum;
+    WEFT_ASSIGN(AssignMessage assignment, AssignmentOf(options, size));
     assignment.job = std::move(job);
-    assignment.recover_ms = RecoverMs(options);
+    std::unique_ptr<DialIn> dial_in;
+    if (options.wait_for > 0) {
+        WEFT_ASSIGN(dial_in, DialIn::Open(options.listen, key, options.timeout_ms, size - 1));
+    }
     Control::Options root{0,
                           options.timeout_ms,
                           options.watchdog_ms,
-                          options.hosts.empty(),
+                          !NamesHosts(options),
                           options.stop,
                           assignment.recover_ms > 0};
     root.loaded = options.loaded;
+    root.gathers = options.launched != nullptr || NamesHosts(options);
     auto control = std::make_unique<Control>(root);
-    if (options.launched != nullptr) {
-        WEFT_TRY(AddLaunched(*control, options, assignment.hosts));
-    } else if (options.hosts.empty()) {
-        WEFT_TRY(AddLocalRanks(*control, options, size));
-    } else {
-        WEFT_TRY(AddHosts(*control, options, key));
-    }
-    control->SetHosts(assignment.hosts);
-    WEFT_TRY(control->Start());
+    WEFT_TRY(Gather(*control, options, key, dial_in.get(), assignment.hosts));
     for (assignment.rank = 1; assignment.rank < size; ++assignment.rank) {
         control->Assign(assignment);
     }
     assignment.rank = 0;
     Control& words = *control;
     cluster->SetControl(std::move(control));
+    cluster->SetDialIn(std::move(dial_in));
     // A loss before the cluster was whole once is no matter for recovery.
     const Status met = cluster->Rendezvous(assignment);
     if (!met.ok()) return words.ReportFailure(met.error());
     return std::unique_ptr<Cluster>(std::move(cluster));
 }
 
-Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle) {
+Result<std::unique_ptr<Cluster>> Cluster::Join(const std::string& handle, const DataWords& data) {
     HoldStops();
     auto inherited = ReadHandle(handle);
     if (!inherited.ok()) {
         LogLine(LogLevel::kError, inherited.error().message);
         return inherited.error();
     }
-    return JoinAs(std::move(*inherited), nullptr);
+    return JoinAs(std::move(*inherited), nullptr, data);
 }
 
-Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched) {
+Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched, const DataWords& data) {
     ::signal(SIGUSR1, SIG_IGN);  // (it is no order to end)
     auto arrival = launched.Arrive();
     // Once there is a job its end is rank 0's business; a rank that still waits for one just ends.
@@ -281,7 +335,7 @@ Result<std::unique_ptr<Cluster>> Cluster::JoinLaunched(Launched& launched) {
     inherited.control = std::move((*arrival)->fd);
     inherited.session = (*arrival)->session;
     inherited.local = launched.shares_output();
-    return JoinAs(std::move(inherited), &launched);
+    return JoinAs(std::move(inherited), &launched, data);
 }
 
 }  // namespace weft::cluster

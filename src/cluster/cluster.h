@@ -2,7 +2,8 @@
 //
 // Rank 0 is the process that the user started. `--local N` spawns ranks 1..N-1 as children of it;
 // `--hosts h1:port,h2:port` asks the listening worker of each host (WorkerListener) to run one
-// rank: rank i is the i-th host; a launcher (launched.h) starts all ranks itself. Control
+// rank: rank i is the i-th host; `--wait-for N` lets N workers dial rank 0 (WorkerJoiner); a
+// launcher (launched.h) starts all ranks itself. Control
 // runs in a star around rank 0, over sockets whose two ends proved one shared key to each other
 // (handshake.h); data runs over the links of fabric().
 //
@@ -13,7 +14,8 @@
 //
 // Epochs. Where recovery was asked for, the loss of a rank other than 0 ends an epoch, not the job:
 // the survivors go on to the next with NextEpoch, with the lost rank's place taken by a new process
-// (started here, or by the worker that listens on its host) or with fewer ranks. Rank 0 can't be
+// (started here, or by the worker that listens on its host, or by one that dials in) or with fewer
+// ranks. Rank 0 can't be
 // lost: it is the one that the user talks to.
 //
 // A process whose main thread does not end by itself after a verdict is ended by its control
@@ -22,7 +24,7 @@
 // The first lines of every rank's life:
 //
 //     rank 0:  WEFT_ASSIGN(auto cluster, Cluster::Launch(options, job));
-//     worker:  WEFT_ASSIGN(auto cluster, Cluster::Join(handle));   // `weft worker --join HANDLE`
+//     worker:  WEFT_ASSIGN(auto cluster, Cluster::Join(handle));   // `weft worker --handle HANDLE`
 //     or:      WEFT_ASSIGN(auto cluster, Cluster::JoinLaunched(launched));
 //              RunJob(cluster->job(), *cluster);
 //     both:    WEFT_TRY(cluster->Agree("model", fingerprint, Deadline::In(60'000)));
@@ -43,6 +45,7 @@
 
 #include "base/deadline.h"
 #include "base/result.h"
+#include "cluster/links.h"
 #include "cluster/members.h"
 #include "net/link.h"
 
@@ -50,15 +53,31 @@ namespace weft::cluster {
 
 class Launched;  // launched.h
 
+// How others reach the data ports of this host, where its addresses don't say it.
+struct DataWords {
+    std::string advertise;  // an address that leads here from other hosts; "": none
+    std::string ports;      // that listeners for data may take: "7001-7010"; "": any
+};
+// Errors: kUsage.
+Status CheckDataWords(const DataWords& words);
+
 struct ClusterOptions {
     int local = 1;                   // ranks on this machine, this process included
     std::vector<std::string> hosts;  // "host:port" of workers that listen; excludes local > 1
     Launched* launched = nullptr;    // the ranks are those of a launcher; excludes both
-    std::string key_file;            // the shared key; needed with hosts
+    int wait_for = 0;                // workers that dial in (WorkerJoiner); excludes all of these
+    std::string listen;              // where: "host:port"; "": every address, kWorkerPort
+    std::string key_file;            // the shared key; needed with hosts and wait_for
+    // How long ranks of other hosts may take to come before the job begins. 0: hosts answer within
+    // three quarters of timeout_ms, a launcher's ranks come in a minute, workers dial in within
+    // kWaitForMs.
+    int64_t wait_ms = 0;
     std::string transport = "auto";  // of net::TransportNames()
     std::string rdma_device;         // for verbs: one for all ranks, or "A,B,C": one a rank
     int gid_index = -1;              // for verbs; -1: chosen
     std::string data_net;            // networks for data links: "10.0.1.0/24,eth2"; "": chosen
+    DataWords data;                  // of this host; the ports also of hosts that say none
+    bool verbose = false;            // the log says who is linked to whom, over what
     bool checksum = false;           // collectives check every message that comes in
     int64_t timeout_ms = 5000;       // silence after which a rank is lost; 200 at least
     size_t window_bytes = 0;         // of each link, one way; 0: the default of net/
@@ -73,15 +92,22 @@ struct ClusterOptions {
     // May be null. Rank 0 keeps here how much of its weights the slowest rank has loaded, in
     // thousandths; -1: none has begun.
     std::shared_ptr<std::atomic<int>> loaded{};
-    // How this program is started as a worker; "--join HANDLE" is appended.
+    // How this program is started as a worker; "--handle HANDLE" is appended.
     std::vector<std::string> worker_arguments = {"worker"};
 };
+
+inline constexpr int64_t kWaitForMs = 600'000;
+inline constexpr int64_t kMostWaitMs = int64_t{7} * 86'400'000;
 
 // Checks the words of the user alone (counts, host:port, transport, a key file where one is
 // needed). Errors: kUsage.
 Status CheckOptions(const ClusterOptions& options);
 // How many ranks they ask for.
 int RanksOf(const ClusterOptions& options);
+// Whether ranks are on other hosts, as far as the options say (a launcher's may be anywhere).
+inline bool NamesHosts(const ClusterOptions& options) {
+    return !options.hosts.empty() || options.wait_for > 0;
+}
 
 // What a rank's machine is.
 struct HostInfo {
@@ -111,15 +137,17 @@ class Cluster {
     // With local = 1 and no hosts: no thread, no socket, nothing to fail.
     static Result<std::unique_ptr<Cluster>> Launch(const ClusterOptions& options, std::string job);
 
-    // On a worker: `handle` is the word after --join on its command line. From here on this
+    // On a worker: `handle` is the word after --handle on its command line. From here on this
     // process holds SIGINT, SIGTERM and SIGUSR1 (stop_signals.h) and ends through the control
     // plane. An error that nobody else can print is logged here: the caller only leaves with its
     // exit status.
-    static Result<std::unique_ptr<Cluster>> Join(const std::string& handle);
+    static Result<std::unique_ptr<Cluster>> Join(const std::string& handle,
+                                                 const DataWords& data = {});
 
     // On rank 1 and above of a launcher's: the next job of rank 0. Null: there is no more. Signals
     // and errors as for Join.
-    static Result<std::unique_ptr<Cluster>> JoinLaunched(Launched& launched);
+    static Result<std::unique_ptr<Cluster>> JoinLaunched(Launched& launched,
+                                                         const DataWords& data = {});
 
     // Tells the others, if there was neither Shutdown nor a verdict. Rank 0 leaves no child behind.
     virtual ~Cluster() = default;
@@ -136,6 +164,8 @@ class Cluster {
     virtual int64_t timeout_ms() const = 0;
 
     virtual net::Fabric& fabric() = 0;
+    // Rank 0: how all ranks are linked in this epoch. Elsewhere empty.
+    virtual LinkTable links() const { return {}; }
     virtual net::PeerMonitor* monitor() = 0;  // of this Cluster; null when size() is 1
 
     // A number that grows while this rank works (ops done). Called from the control thread about
@@ -211,6 +241,28 @@ class WorkerListener {
     virtual int port() const = 0;
     // Serves until SIGINT or SIGTERM (which it takes over), then ends a running job and returns.
     virtual Status Run() = 0;
+};
+
+// `weft worker --join HOST:PORT --key-file F`: dials a rank 0 that waits for workers (--wait-for),
+// serves its job in a process of its own, and dials again: until it is asked to end.
+class WorkerJoiner {
+  public:
+    struct Options {
+        std::string join;  // "host:port" of rank 0
+        std::string key_file;
+        int rank = 0;         // that it asks to be; 0: any
+        bool once = false;    // end with the first job, and its status
+        int64_t wait_ms = 0;  // give up where nobody had a job for so long; 0: never
+        std::vector<std::string> worker_arguments = {"worker"};  // as in ClusterOptions
+    };
+    // Errors: kUsage, kNotFound and kUnsupported (key file).
+    static Result<std::unique_ptr<WorkerJoiner>> Open(const Options& options);
+    virtual ~WorkerJoiner() = default;
+
+    // Until SIGINT or SIGTERM (which it takes over), then ends a running job and returns. The exit
+    // status: 0, or with `once` that of the job. Errors: kTimeout (wait_ms), kDenied (with `once`:
+    // rank 0 has another key or version), kIo.
+    virtual Result<int> Run() = 0;
 };
 
 }  // namespace weft::cluster

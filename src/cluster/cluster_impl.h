@@ -12,6 +12,7 @@
 
 #include "cluster/cluster.h"
 #include "cluster/control.h"
+#include "cluster/dial_in.h"
 #include "net/fabric.h"
 
 namespace weft::cluster {
@@ -38,12 +39,18 @@ class ClusterImpl final : public Cluster {
     // Rank 0: with what it was launched.
     void SetOptions(const ClusterOptions& options, Bytes key) {
         options_ = options;
+        data_ = options.data;
         key_ = std::move(key);
         addresses_ = options.hosts;
         addresses_.insert(addresses_.begin(), "");
     }
     // What other processes of the job see this one as, where that is the same for all.
-    void SetOwnHost(std::string host) { own_host_ = std::move(host); }
+    // root: how it reached rank 0.
+    void SetOwnHost(std::string host, std::string root, DataWords data) {
+        own_host_ = std::move(host);
+        root_host_ = std::move(root);
+        data_ = std::move(data);
+    }
     void SetControl(std::unique_ptr<Control> control) { control_ = std::move(control); }
     ~ClusterImpl() override {
         // The data links first: their ends tell nothing that the control plane has not said.
@@ -51,6 +58,8 @@ class ClusterImpl final : public Cluster {
     }
 
     void SetMpi(net::MpiLibrary* mpi) { mpi_ = mpi; }
+    // Rank 0: where workers dial in, for as long as the job lives.
+    void SetDialIn(std::unique_ptr<DialIn> door) { dial_in_ = std::move(door); }
     // One rank: nothing to talk to.
     void BeAlone();
     // All ranks, once each knows its place: host records, data links, and all are ready.
@@ -64,6 +73,7 @@ class ClusterImpl final : public Cluster {
     bool cores_shared() const override { return cores_shared_; }
     int64_t timeout_ms() const override { return timeout_ms_; }
     net::Fabric& fabric() override { return fabric_; }
+    LinkTable links() const override { return links_; }
     net::PeerMonitor* monitor() override { return size_ == 1 ? nullptr : control_.get(); }
     void SetProgress(std::function<int64_t()> progress) override {
         if (control_ != nullptr) control_->SetProgress(std::move(progress));
@@ -106,8 +116,19 @@ class ClusterImpl final : public Cluster {
     }
 
   private:
+    // How a rank may be reached.
+    struct Place {
+        std::string kernel;  // equal: on one host, and in one network namespace
+        std::vector<net::HostAddress> addresses;
+        std::string seen_as;  // as in AssignMessage, where it is none of these addresses (NAT)
+    };
     Status GatherHosts(const std::vector<std::string>& names);
     std::vector<std::vector<net::Way>> WaysToMe() const;
+    bool IsBehindNat() const;
+    bool Reaches(const Place& theirs) const;
+    void Advertise(std::vector<std::vector<net::Way>>& ways) const;
+    std::vector<bool> HiddenFrom() const;
+    Status GatherLinks();
     Status JoinLinks(const AssignMessage& assignment);
     void ShareCores();
 
@@ -116,6 +137,7 @@ class ClusterImpl final : public Cluster {
     Status AwaitEpoch();
     void CallBack(const std::vector<int>& lost, const Deadline& rejoin);
     void CallBackHosts(const std::vector<int>& lost, const Deadline& rejoin);
+    void AwaitWorkers(std::vector<int> lost, const Deadline& rejoin);
     Result<AssignMessage> PlanEpoch(const std::vector<int>& kept, const Replan& replan);
     Error NotBack(const std::string& why, const std::vector<int>& lost) const;
 
@@ -128,21 +150,20 @@ class ClusterImpl final : public Cluster {
     Bytes key_;
     std::vector<std::string> addresses_;  // rank 0: of the workers, by rank, as the user wrote them
     int64_t began_s_ = std::time(nullptr);
-    std::string own_host_;
-    AssignMessage assignment_;  // of this epoch
+    std::string own_host_, root_host_;  // of the control connection to rank 0
+    DataWords data_;                    // of this host
+    AssignMessage assignment_;          // of this epoch
     std::vector<HostInfo> hosts_;
-    // How the ranks may reach each other, by rank.
-    struct Place {
-        std::string kernel;  // equal: on one host, and in one network namespace
-        std::vector<net::HostAddress> addresses;
-    };
-    std::vector<Place> places_;
+    std::vector<Place> places_;  // by rank
     std::vector<int> cores_;
     bool cores_shared_ = false;
     std::atomic<bool> stop_requested_{false};
     net::MpiLibrary* mpi_ = nullptr;    // outlives the fabric
+    std::unique_ptr<DialIn> dial_in_;   // null: workers do not dial in
     std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
     net::Fabric fabric_;
+    std::vector<net::WireEnd> own_ends_;
+    LinkTable links_;  // rank 0
 };
 
 }  // namespace weft::cluster

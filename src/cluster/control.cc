@@ -51,13 +51,20 @@ void SetTermTaker(bool (*takes)()) {
 // ---- The thread ---------------------------------------------------------------------------------
 
 void Control::AddPeer(int rank, Fd fd, const Session& session, pid_t pid) {
+    const Lock lock(mutex_);
+    AddPeerLocked(rank, std::move(fd), session, pid);
+}
+
+// By rank.
+void Control::AddPeerLocked(int rank, Fd fd, const Session& session, pid_t pid) {
     const int64_t now = NowNs();
-    peers_.push_back(Peer{.rank = rank,
-                          .channel = Channel(std::move(fd), session),
-                          .pid = pid,
-                          .heard_ns = now,
-                          .since_s = std::time(nullptr),
-                          .moved_ns = now});
+    const auto place = std::ranges::find_if(peers_, [&](const Peer& p) { return p.rank > rank; });
+    peers_.insert(place, Peer{.rank = rank,
+                              .channel = Channel(std::move(fd), session),
+                              .pid = pid,
+                              .heard_ns = now,
+                              .since_s = std::time(nullptr),
+                              .moved_ns = now});
 }
 
 Status Control::Start() {
@@ -210,6 +217,10 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
     }
     if (type == FrameType::kFailure) {
         WEFT_ASSIGN(VerdictMessage report, DecodeVerdict(payload));
+        if (options_.gathers) {  // it leaves, and is waited for again
+            return MakeError(ErrorCode::kPeerLost, "{}",
+                             report.reason.empty() ? report.text : report.reason);
+        }
         if (report.epoch < epoch_) return {};
         OnReport(peer, std::move(report));
         return {};
@@ -342,7 +353,7 @@ void Control::Lost(Peer& peer, const std::string& reason) {
         buried_.push_back(peer.pid);
         peer.pid = 0;
     }
-    if (peer.acked || (ended_ && !is_root())) return;
+    if (options_.gathers || peer.acked || (ended_ && !is_root())) return;
     std::string why = reason;
     if (paused_ms_ > 0 && NowNs() - resumed_ns_ < 1000 * kNsPerMs) {
         why += fmt::format(", after this process had not run for {} ms", paused_ms_);

@@ -27,12 +27,13 @@
 #include <vector>
 
 #include "cluster/channel.h"
+#include "cluster/company.h"
 #include "cluster/members.h"
 #include "net/link.h"
 
 namespace weft::cluster {
 
-class Control final : public net::PeerMonitor {
+class Control final : public net::PeerMonitor, public Company {
   public:
     struct Options {
         int rank = 0;  // of a worker: told later, by its assignment
@@ -44,19 +45,26 @@ class Control final : public net::PeerMonitor {
         // Worker: on SIGTERM (blocked by then) it takes its leave of rank 0, and ends.
         bool leave_on_term = false;
         bool child = false;                          // worker: of rank 0's process
+        bool gathers = false;                        // rank 0: its ranks come one by one (Company)
         std::shared_ptr<std::atomic<int>> loaded{};  // rank 0: as in ClusterOptions
     };
     explicit Control(const Options& options) : options_(options) {}
     ~Control() override { Stop(); }
 
-    // Before Start. pid: the rank's process where it is our child, else 0. Ranks ascend.
+    // Before Start. pid: the rank's process where it is our child, else 0.
     void AddPeer(int rank, Fd fd, const Session& session, pid_t pid);
     Status Start();
     void SetHosts(std::vector<std::string> names);
+    std::vector<std::string> hosts() const;
     void SetTransport(std::string transport);
     void SetProgress(std::function<int64_t()> progress);
     void SetPhase(const char* phase);
     void SetLoaded(int thousandths) { own_loaded_.store(thousandths); }
+
+    // ---- Rank 0, before the job begins; between Start and Complete a loss ends nothing ----
+    void Take(Arrival arrival) override;
+    std::vector<Gone> TakeGone() override;
+    bool Complete() override;
 
     // Rank 0: gives a worker its job. Worker: waits for it.
     void Assign(const AssignMessage& message);
@@ -179,6 +187,8 @@ class Control final : public net::PeerMonitor {
     int64_t SilentLocked(int rank) const;
     void Broken(Peer& peer, std::string reason, bool reset);
     void Lost(Peer& peer, const std::string& reason);
+    static void SendAssignment(Peer& peer, AssignMessage message);
+    void AddPeerLocked(int rank, Fd fd, const Session& session, pid_t pid);
     static void NoteLoss(Peer& peer, const std::string& why);
     Member MemberOf(const Peer& peer) const;
     void Fail(VerdictMessage verdict);

@@ -184,8 +184,7 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
         peer.value.reset();
         peer.stand = {};
         peer.moved_ns = NowNs();
-        message.rank = peer.rank;
-        peer.channel.Send(FrameType::kAssign, Encode(message));
+        SendAssignment(peer, message);
     }
     Wake();
     return true;

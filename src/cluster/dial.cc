@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -21,6 +23,9 @@ constexpr int64_t kBusyRetryMs = 100;
 constexpr int64_t kDroppedRetryMs = 25;
 constexpr int kMostDropped = 40;
 constexpr int kMostCutOff = 40;
+// A call of a host that may not be up yet: the next one comes to one that is.
+constexpr int64_t kHostCallMs = 3000;
+constexpr int64_t kLookMs = 20;
 
 Error Silent(const std::string& name, const Deadline& deadline) {
     return MakeError(ErrorCode::kTimeout,
@@ -98,6 +103,116 @@ Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t ti
     return Dialled{std::move(fd), handshake.session()};
 }
 
+bool IsFinal(const Error& error) {
+    return error.code != ErrorCode::kTimeout && error.code != ErrorCode::kIo;
+}
+
+// Calls of workers, each in a thread of its own. The threads outlive whoever does not wait for them
+// any more (the user's wish to stop, an error of another): what they touch is theirs as well.
+class HostCalls {
+  public:
+    HostCalls(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
+              const Gathering& gathering)
+        : shared_(std::make_shared<Shared>()), patient_(patient), gathering_(gathering) {
+        shared_->addresses = addresses;
+        shared_->key = key;
+        shared_->calls.resize(addresses.size());
+    }
+
+    // Calls the worker of `rank`, unless a call of it runs, or failed for good.
+    void Begin(int rank);
+    std::vector<Arrival> TakeArrivals();
+    // Once nothing is left to wait for: the first error by rank; the others become log lines.
+    Status Failure(const std::vector<int>& missing) const;
+    // "2 of 3 workers: b:7000 (...), c:7000 (...)".
+    std::string Missing(const std::vector<int>& missing) const;
+
+  private:
+    struct Call {
+        bool runs = false;
+        std::optional<Error> error{};
+        std::optional<Dialled> dialled{};
+    };
+    struct Shared {
+        std::vector<std::string> addresses;
+        Bytes key;
+        std::mutex mutex;
+        std::vector<Call> calls;
+    };
+    std::shared_ptr<Shared> shared_;
+    const bool patient_;
+    const Gathering gathering_;
+};
+
+void HostCalls::Begin(int rank) {
+    const auto at = static_cast<size_t>(rank) - 1;
+    {
+        const std::lock_guard lock(shared_->mutex);
+        Call& call = shared_->calls[at];
+        if (call.runs || (call.error.has_value() && (!patient_ || IsFinal(*call.error)))) return;
+        call.runs = true;
+    }
+    const int64_t left_ms = gathering_.deadline.left_ms();
+    const Deadline deadline = Deadline::In(patient_ ? std::min(kHostCallMs, left_ms) : left_ms);
+    std::thread([shared = shared_, at, deadline, timeout_ms = gathering_.timeout_ms] {
+        auto dialled = DialWorker(shared->addresses[at], shared->key, timeout_ms, deadline);
+        const std::lock_guard lock(shared->mutex);
+        Call& call = shared->calls[at];
+        call.runs = false;
+        call.error.reset();
+        if (dialled.ok()) {
+            call.dialled = std::move(*dialled);
+        } else {
+            call.error = dialled.error();
+        }
+    }).detach();
+}
+
+std::vector<Arrival> HostCalls::TakeArrivals() {
+    const std::lock_guard lock(shared_->mutex);
+    std::vector<Arrival> arrivals;
+    for (size_t i = 0; i < shared_->calls.size(); ++i) {
+        std::optional<Dialled>& dialled = shared_->calls[i].dialled;
+        if (!dialled.has_value()) continue;
+        arrivals.push_back({std::move(dialled->fd), dialled->session, "", static_cast<int>(i) + 1});
+        dialled.reset();
+    }
+    return arrivals;
+}
+
+Status HostCalls::Failure(const std::vector<int>& missing) const {
+    const std::lock_guard lock(shared_->mutex);
+    std::vector<Error> errors;
+    bool final = false, runs = false;
+    for (const int rank : missing) {
+        const Call& call = shared_->calls[static_cast<size_t>(rank) - 1];
+        runs = runs || call.runs || call.dialled.has_value();
+        if (call.error.has_value()) errors.push_back(*call.error);
+        final = final || (call.error.has_value() && IsFinal(*call.error));
+    }
+    const bool over = !runs || (patient_ && (final || gathering_.deadline.expired()));
+    if (!over || (errors.empty() && runs)) return {};
+    if (errors.empty()) return MakeError(ErrorCode::kTimeout, "workers came, and left again");
+    const auto first = final ? std::ranges::find_if(errors, IsFinal) : errors.begin();
+    for (auto error = errors.begin(); error != errors.end(); ++error) {
+        if (error != first) Log(LogLevel::kError, "{}", error->message);
+    }
+    if (!patient_ || final) return *first;
+    return MakeError(first->code, "{} of {} workers did not come within {} (--wait): {}",
+                     missing.size(), shared_->addresses.size(),
+                     SecondsText(gathering_.deadline.length_ms()), first->message);
+}
+
+std::string HostCalls::Missing(const std::vector<int>& missing) const {
+    const std::lock_guard lock(shared_->mutex);
+    std::string names;
+    for (const int rank : missing) {
+        const auto at = static_cast<size_t>(rank) - 1;
+        names += (names.empty() ? "" : ", ") + shared_->addresses[at];
+    }
+    return fmt::format("{} of {} workers: {}", missing.size(), shared_->addresses.size(), names);
+}
+
 }  // namespace
 
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
@@ -122,29 +237,21 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
     }
 }
 
-Result<std::vector<Dialled>> DialWorkers(const std::vector<std::string>& addresses,
-                                         const Bytes& key, int64_t timeout_ms,
-                                         const Deadline& deadline) {
-    std::vector<std::optional<Result<Dialled>>> results(addresses.size());
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < addresses.size(); ++i) {
-        threads.emplace_back(
-            [&, i] { results[i] = DialWorker(addresses[i], key, timeout_ms, deadline); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    std::optional<Error> first;
-    std::vector<Dialled> dialled;
-    for (auto& result : results) {
-        if (result->ok()) {
-            dialled.push_back(std::move(**result));
-        } else if (!first.has_value()) {
-            first = result->error();
-        } else {
-            Log(LogLevel::kError, "{}", result->error().message);
+Status GatherHosts(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
+                   Company& company, const Gathering& gathering) {
+    Roll roll(static_cast<int>(addresses.size()) + 1, company, gathering);
+    HostCalls calls(addresses, key, patient, gathering);
+    while (true) {
+        for (Arrival& arrival : calls.TakeArrivals()) roll.Take(std::move(arrival));
+        WEFT_ASSIGN(const bool complete, roll.Complete());
+        if (complete) return {};
+        for (const int rank : roll.Missing()) {
+            if (!roll.expired()) calls.Begin(rank);
         }
+        WEFT_TRY(calls.Failure(roll.Missing()));
+        roll.Tell([&] { return "waiting for " + calls.Missing(roll.Missing()); });
+        std::this_thread::sleep_for(std::chrono::milliseconds(kLookMs));
     }
-    if (first.has_value()) return *first;
-    return dialled;
 }
 
 }  // namespace weft::cluster

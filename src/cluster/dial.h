@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cluster/handshake.h"
-#include "cluster/socket.h"
+#include "cluster/company.h"
 
 namespace weft::cluster {
 
@@ -19,9 +18,11 @@ struct Dialled {
 // version), kTimeout, kIo, kCorrupt; all name the worker.
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
                            const Deadline& deadline, const Identity& identity = {});
-// All of them at once; the first error by rank, the others as log lines.
-Result<std::vector<Dialled>> DialWorkers(const std::vector<std::string>& addresses,
-                                         const Bytes& key, int64_t timeout_ms,
-                                         const Deadline& deadline);
+// Ranks 1 and above are the workers at `addresses`, which are called at once. patient: who doesn't
+// answer is called again until the deadline of `gathering`, with a line that says who is missing;
+// else one that doesn't answer within it ends the wait. Who refuses the key or the version ends it
+// at once. Errors: as of DialWorker; kCancelled.
+Status GatherHosts(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
+                   Company& company, const Gathering& gathering);
 
 }  // namespace weft::cluster

@@ -129,6 +129,7 @@ Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost)
 
 // Puts new processes in the place of lost ones, as far as that works until the deadline.
 void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin) {
+    if (dial_in_ != nullptr) return AwaitWorkers(lost, rejoin);
     if (!options_.hosts.empty()) return CallBackHosts(lost, rejoin);
     // What they held must be free before others take as much.
     control_->AwaitReaped(rejoin);
@@ -140,6 +141,22 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin)
             continue;
         }
         control_->Replace(rank, std::move(started->control), started->session, started->pid);
+    }
+}
+
+// Any worker that waits, or comes meanwhile, may take a lost one's place.
+void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
+    while (!lost.empty() && !rejoin.expired() && !stop_requested() && !control_->stop_wished()) {
+        auto arrival = dial_in_->Next(lost);
+        if (!arrival.has_value()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
+            continue;
+        }
+        Log(LogLevel::kInfo, "{} ({}) takes the place of rank {}", arrival->host,
+            PeerText(arrival->fd.get()), arrival->rank);
+        std::erase(lost, arrival->rank);
+        assignment_.hosts[static_cast<size_t>(arrival->rank)] = arrival->host;
+        control_->Replace(arrival->rank, std::move(arrival->fd), arrival->session, 0);
     }
 }
 

@@ -225,6 +225,8 @@ Bytes Encode(const AssignMessage& message) {
     writer.Int(message.rank).Int(message.epoch).Int(message.window_bytes).Text(message.transport);
     writer.Text(message.rdma_device)
         .Text(message.data_net)
+        .Text(message.data_ports)
+        .Text(message.seen_as)
         .Int(message.gid_index)
         .Int(uint8_t{message.checksum});
     writer.Int(static_cast<uint32_t>(message.hosts.size()));
@@ -241,6 +243,8 @@ Result<AssignMessage> DecodeAssign(View payload) {
     message.transport = reader.Text(kMostName);
     message.rdma_device = reader.Text();
     message.data_net = reader.Text();
+    message.data_ports = reader.Text(kMostName);
+    message.seen_as = reader.Text(kMostName);
     message.gid_index = reader.Int<int32_t>();
     const uint8_t checksum = reader.Int<uint8_t>();
     if (checksum > 1) reader.Fail("asks for checksums neither on nor off");

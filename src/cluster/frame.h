@@ -27,7 +27,7 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 4;
+inline constexpr uint32_t kProtocol = 5;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
@@ -94,6 +94,8 @@ struct AssignMessage {
     std::string transport;
     std::string rdma_device;
     std::string data_net;
+    std::string data_ports;  // "7001-7010"; "": any
+    std::string seen_as;  // the address by which rank 0 has this worker; "": a process of its host
     int32_t gid_index = -1;
     bool checksum = false;           // of every message of the collectives
     std::vector<std::string> hosts;  // names by rank; its length is the size

@@ -89,7 +89,9 @@ Result<Bytes> ReadKeyFile(const std::string& path) {
                          path, text.size(), kLeastKey, kMostKey);
     }
     struct stat info {};
-    if (::stat(path.c_str(), &info) == 0 && (info.st_mode & 077) != 0) {
+    // A group may read what root gave it (0440: secrets of containers, credentials of services).
+    const auto open = [&] { return info.st_mode & (info.st_uid == 0 ? 037u : 077u); };
+    if (::stat(path.c_str(), &info) == 0 && open() != 0) {
         Log(LogLevel::kWarning, "{}: other users may read this key; mend it with: chmod 600 {}",
             path, path);
     }
@@ -130,10 +132,11 @@ Bytes EncodeSession(const Session& session) {
 Result<Session> DecodeSession(View bytes) {
     uint64_t numbers[3];
     if (bytes.size() != 64 + sizeof numbers) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "a worker's session has {} bytes, {} were expected: 'weft worker --join' "
-                         "is started by weft itself, never by hand",
-                         bytes.size(), 64 + sizeof numbers);
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "a worker's session has {} bytes, {} were expected: 'weft worker --handle' "
+            "is started by weft itself, never by hand",
+            bytes.size(), 64 + sizeof numbers);
     }
     Session session;
     std::memcpy(session.send_key.data(), bytes.data(), 32);

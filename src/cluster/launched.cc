@@ -47,6 +47,7 @@ Result<std::vector<std::string>> ReadCard(const Card& card) {
 Result<std::unique_ptr<Launched>> Launched::Start(const Launcher& launcher,
                                                   const LaunchOptions& options) {
     std::unique_ptr<Launched> launched(new Launched(launcher));
+    launched->start_ms_ = std::max(kStartMs, options.wait_ms);
     Error why{ErrorCode::kUsage, ""};
     if (!launcher.mpi.empty()) {
         auto mpi = net::MpiLibrary::Load(launcher.mpi);
@@ -142,10 +143,10 @@ Status Launched::MeetAtAddress(const LaunchOptions& options) {
     return launcher_.rank == 0 ? Listen("", launcher_.port) : Status();
 }
 
-Result<std::vector<Arrival>> Launched::Gather(int64_t timeout_ms, const std::atomic<bool>* stop) {
+Status Launched::Gather(Company& company, int64_t timeout_ms, const std::atomic<bool>* stop) {
     gathered_ = true;
-    return GatherRanks(listener_.get(), launcher_.size, key_, timeout_ms,
-                       Deadline::In(std::max(kStartMs, timeout_ms)), stop);
+    return GatherRanks(listener_.get(), launcher_.size, key_, company,
+                       {timeout_ms, Deadline::In(std::max(start_ms_, timeout_ms)), stop, false});
 }
 
 // Where rank 0 hangs up although it listens on, it did so amid a crowd of strangers, or has no job
@@ -153,12 +154,12 @@ Result<std::vector<Arrival>> Launched::Gather(int64_t timeout_ms, const std::ato
 Result<std::optional<Arrival>> Launched::Arrive() {
     // Once met, a rank 0 that does not listen any more has ended.
     const bool again = met_;
-    const int64_t job_ms = again ? kJobMs : kStartMs;
+    const int64_t job_ms = again ? kJobMs : start_ms_;
     std::optional<Error> hung_up;
     Deadline job = Deadline::In(job_ms);
     for (int64_t nap_ms = kRedialRootMs;; nap_ms = std::min(2 * nap_ms, kMostRedialMs)) {
         auto fd = DialRankZero(addresses_,
-                               Deadline::In(again || hung_up.has_value() ? kGoneMs : kStartMs));
+                               Deadline::In(again || hung_up.has_value() ? kGoneMs : start_ms_));
         if (!fd.ok() && again) return std::optional<Arrival>();
         if (!fd.ok()) return hung_up.value_or(fd.error());
         if (!hung_up.has_value()) job = Deadline::In(job_ms);

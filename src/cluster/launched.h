@@ -29,6 +29,7 @@ struct LaunchOptions {
     std::string key_file;      // "": $WEFT_KEY_FILE, where one is needed
     bool wants_mpi = false;    // a transport of the command line is mpi
     bool may_use_mpi = false;  // or auto, where hosts differ
+    int64_t wait_ms = 0;       // for all ranks to have started; 0: a minute
 };
 
 class Launched {
@@ -40,11 +41,11 @@ class Launched {
     int rank() const { return launcher_.rank; }
     int size() const { return launcher_.size; }
     // Whether the launcher joins the standard error of all ranks, so that one rank's words do.
-    bool shares_output() const { return launcher_.name != "RANK and WORLD_SIZE"; }
+    bool shares_output() const { return launcher_.joins_output; }
     net::MpiLibrary* mpi() { return mpi_.get(); }  // null: links do not use it
 
     // Rank 0: all others, for one job. Errors: as of GatherRanks.
-    Result<std::vector<Arrival>> Gather(int64_t timeout_ms, const std::atomic<bool>* stop);
+    Status Gather(Company& company, int64_t timeout_ms, const std::atomic<bool>* stop);
     // The others: rank 0's next job; nullopt when there is no more.
     Result<std::optional<Arrival>> Arrive();
 
@@ -63,6 +64,7 @@ class Launched {
     std::unique_ptr<net::MpiLibrary> mpi_;
     Fd listener_;                     // rank 0's, for as long as jobs may come
     std::vector<Address> addresses_;  // of rank 0
+    int64_t start_ms_ = 0;            // for all ranks to have started
     bool met_ = false;
     bool gathered_ = false;
 };

@@ -1,5 +1,6 @@
 #include "cluster/launcher.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
@@ -11,21 +12,52 @@ namespace {
 // Slurm says nothing of a free port: jobs of one host differ in the last digits of their number.
 constexpr uint64_t kFirstSlurmPort = 20'000;
 constexpr uint64_t kSlurmPorts = 20'000;
+// Steps that no srun made (batch, interactive and their kin) have numbers from here on.
+constexpr uint64_t kFirstSpecialStep = 0xfffffff0;
 
-struct Family {
-    const char* name;
+// A launcher: the names of what it tells each process. "" where it does not say it.
+struct Row {
+    const char* name;  // for messages
     const char* rank;
     const char* size;
-    const char* mpi;
+    const char* local_rank;  // among those of its host
+    const char* host;        // of rank 0; a list names it first
+    const char* port;
+    const char* also;  // only where this is there, too
+    const char* mpi;   // whose library its processes use
+    int usual_port;    // where it names a host, but no port
+    bool joins_output;
 };
 
-// In this order: an MPI launcher under Slurm sets both.
-constexpr Family kFamilies[] = {
-    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "openmpi"},
-    {"mpirun (MPICH)", "PMI_RANK", "PMI_SIZE", "mpich"},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""},
-    {"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", ""},
+// The first row that fits counts: an MPI launcher within Slurm sets the variables of both, and
+// ranks within pods are named by who started them, not by the pods.
+// clang-format off
+constexpr Row kRows[] = {
+    // name, rank, size, local rank, host, port, also, mpi, usual port, joins output
+    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "", "openmpi", 0, true},
+    // (Hydra, PALS, srun --mpi=pmi2)
+    {"mpirun (MPICH)", "PMI_RANK", "PMI_SIZE",
+     "MPI_LOCALRANKID", "MASTER_ADDR", "MASTER_PORT", "", "mpich", 0, true},
+    // (A batch script has a rank, too; only srun makes a step of several.)
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+     "SLURM_LOCALID", "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID", "", 0, true},
+    // (torchrun, Ray Train, weft submit)
+    {"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE",
+     "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "MASTER_PORT", "", 0, false},
+    // (Kubeflow Trainer says to torchrun on each node what it does not say to ranks.)
+    {"PET_NODE_RANK and PET_NNODES", "PET_NODE_RANK", "PET_NNODES",
+     "", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_MASTER_ADDR", "", 29'400, false},
+    {"an indexed Job", "JOB_COMPLETION_INDEX", "WORLD_SIZE",
+     "", "MASTER_ADDR", "MASTER_PORT", "MASTER_ADDR", "", 29'500, false},
+    {"a LeaderWorkerSet", "LWS_WORKER_INDEX", "LWS_GROUP_SIZE",
+     "", "LWS_LEADER_ADDRESS", "MASTER_PORT", "LWS_LEADER_ADDRESS", "", 29'500, false},
+    {"SkyPilot", "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES",
+     "", "SKYPILOT_NODE_IPS", "MASTER_PORT", "SKYPILOT_NODE_IPS", "", 29'500, false},
+    {"dstack", "DSTACK_NODE_RANK", "DSTACK_NODES_NUM",
+     "", "DSTACK_MASTER_NODE_IP", "MASTER_PORT", "DSTACK_MASTER_NODE_IP", "", 29'500, false},
 };
+// clang-format on
 
 class Variables {
   public:
@@ -52,23 +84,50 @@ class Variables {
     const Environment& get_;
 };
 
-// Where the ranks meet without MPI.
-Status FindMeeting(const Variables& env, bool slurm, Launcher& launcher) {
-    if (env.Has("MASTER_ADDR") && env.Has("MASTER_PORT")) {
-        WEFT_ASSIGN(const uint64_t port, env.Number("MASTER_PORT", 65'535));
-        launcher.host = env.Text("MASTER_ADDR");
-        // torchrun's own store listens at MASTER_PORT itself.
-        const bool taken = env.Text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-        launcher.port = static_cast<uint16_t>(taken && port < 65'535 ? port + 1 : port);
-        return {};
-    }
-    if (!slurm) return {};
+// A step of Slurm names its hosts, and its job's number gives a port.
+Status MeetInStep(const Variables& env, Launcher& launcher) {
     launcher.host = FirstOfHostList(std::string(env.Text("SLURM_STEP_NODELIST")));
     WEFT_ASSIGN(const uint64_t job, env.Number("SLURM_JOB_ID", UINT64_MAX));
     WEFT_ASSIGN(const uint64_t step, env.Number("SLURM_STEP_ID", UINT64_MAX));
     launcher.port =
         static_cast<uint16_t>(kFirstSlurmPort + (job * 7 + step % kSlurmPorts) % kSlurmPorts);
     return {};
+}
+
+// Where the ranks meet without MPI.
+Status FindMeeting(const Variables& env, const Row& row, Launcher& launcher) {
+    const std::string_view host = env.Text(row.host);
+    if (!host.empty() && (env.Has(row.port) || row.usual_port > 0)) {
+        uint64_t port = static_cast<uint64_t>(row.usual_port);
+        if (env.Has(row.port)) {
+            WEFT_ASSIGN(port, env.Number(row.port, 65'535));
+        }
+        launcher.host = host.substr(0, host.find_first_of(", \n"));
+        // torchrun's own store listens at MASTER_PORT itself.
+        const bool taken = env.Text("TORCHELASTIC_USE_AGENT_STORE") == "True";
+        launcher.port = static_cast<uint16_t>(taken && port < 65'535 ? port + 1 : port);
+        return {};
+    }
+    return row.also == std::string_view("SLURM_STEP_ID") ? MeetInStep(env, launcher) : Status();
+}
+
+// Which MPI library the processes use. PMIx says no size, so that it never stands alone.
+Status FindMpi(const Variables& env, const Row& row, Launcher& launcher) {
+    launcher.mpi = row.mpi;
+    const bool slurm = row.also == std::string_view("SLURM_STEP_ID");
+    if (slurm && env.Has("PMIX_RANK")) launcher.mpi = "openmpi";
+    if (env.Has("WEFT_MPI")) launcher.mpi = env.Text("WEFT_MPI");
+    if (launcher.mpi == "none") launcher.mpi.clear();
+    if (launcher.mpi.empty() || launcher.mpi == "openmpi" || launcher.mpi == "mpich") return {};
+    return MakeError(ErrorCode::kUsage, "WEFT_MPI={}: expected openmpi, mpich or none",
+                     launcher.mpi);
+}
+
+// RANK alone may be anybody's: it counts together with an address.
+bool Fits(const Variables& env, const Row& row) {
+    if (!env.Has(row.rank) || !env.Has(row.size)) return false;
+    if (*row.also != '\0' && !env.Has(row.also)) return false;
+    return row.rank != std::string_view("RANK") || env.Has(row.host);
 }
 
 }  // namespace
@@ -85,37 +144,45 @@ std::string FirstOfHostList(const std::string& list) {
     return host + list.substr(close + 1, list.find_first_of("[,", close) - close - 1);
 }
 
+int LoneTaskOf(const Environment& get) {
+    const Variables env(get);
+    const auto number = [&](const char* name) -> uint64_t {
+        const auto value = env.Number(name, UINT32_MAX);
+        return value.ok() ? *value : 0;
+    };
+    const bool step = env.Has("SLURM_STEP_ID") && number("SLURM_STEP_ID") < kFirstSpecialStep;
+    if (!env.Has("SLURM_JOB_ID") || step) return 1;
+    const uint64_t nodes = number("SLURM_JOB_NUM_NODES");
+    const uint64_t each = std::max<uint64_t>(1, number("SLURM_NTASKS_PER_NODE"));
+    const uint64_t tasks = env.Has("SLURM_NTASKS") ? number("SLURM_NTASKS") : nodes * each;
+    return static_cast<int>(std::clamp<uint64_t>(tasks, 1, INT32_MAX));
+}
+
 Result<std::optional<Launcher>> FindLauncher(const Environment& get) {
     const Variables env(get);
-    for (const Family& family : kFamilies) {
-        if (!env.Has(family.rank) || !env.Has(family.size)) continue;
-        const bool slurm = family.rank == std::string_view("SLURM_PROCID");
-        // A batch script has a rank too; only srun makes a step of several.
-        if (slurm && !env.Has("SLURM_STEP_ID")) continue;
-        const bool by_hand = family.rank == std::string_view("RANK");
-        if (by_hand && !(env.Has("MASTER_ADDR") && env.Has("MASTER_PORT"))) continue;
+    if (env.Text("WEFT_LAUNCHER") == "none") return std::optional<Launcher>();
+    for (const Row& row : kRows) {
+        if (!Fits(env, row)) continue;
         Launcher launcher;
-        launcher.name = family.name;
-        launcher.mpi = family.mpi;
-        WEFT_ASSIGN(const uint64_t size, env.Number(family.size, UINT32_MAX));
-        WEFT_ASSIGN(const uint64_t rank, env.Number(family.rank, UINT32_MAX));
+        launcher.name = row.name;
+        launcher.joins_output = row.joins_output;
+        WEFT_ASSIGN(const uint64_t size, env.Number(row.size, UINT32_MAX));
+        WEFT_ASSIGN(const uint64_t rank, env.Number(row.rank, UINT32_MAX));
         if (size <= 1) return std::optional<Launcher>();
         if (size > kMostRanks || rank >= size) {
             return MakeError(ErrorCode::kUsage,
                              "the environment of {} has {}={} and {}={}; a rank is below the size, "
                              "which is at most {}",
-                             family.name, family.rank, rank, family.size, size, kMostRanks);
+                             row.name, row.rank, rank, row.size, size, kMostRanks);
         }
         launcher.rank = static_cast<int>(rank);
         launcher.size = static_cast<int>(size);
-        if (slurm && env.Has("PMIX_RANK")) launcher.mpi = "openmpi";
-        if (env.Has("WEFT_MPI")) launcher.mpi = env.Text("WEFT_MPI");
-        if (launcher.mpi == "none") launcher.mpi.clear();
-        if (!launcher.mpi.empty() && launcher.mpi != "openmpi" && launcher.mpi != "mpich") {
-            return MakeError(ErrorCode::kUsage, "WEFT_MPI={}: expected openmpi, mpich or none",
-                             launcher.mpi);
+        if (*row.local_rank != '\0' && env.Has(row.local_rank)) {
+            WEFT_ASSIGN(const uint64_t local, env.Number(row.local_rank, size - 1));
+            launcher.local_rank = static_cast<int>(local);
         }
-        WEFT_TRY(FindMeeting(env, slurm, launcher));
+        WEFT_TRY(FindMpi(env, row, launcher));
+        WEFT_TRY(FindMeeting(env, row, launcher));
         return std::optional(std::move(launcher));
     }
     return std::optional<Launcher>();

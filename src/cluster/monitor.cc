@@ -28,6 +28,11 @@ void Control::SetHosts(std::vector<std::string> names) {
     hosts_ = std::move(names);
 }
 
+std::vector<std::string> Control::hosts() const {
+    const Lock lock(mutex_);
+    return hosts_;
+}
+
 void Control::SetTransport(std::string transport) {
     const Lock lock(mutex_);
     transport_ = std::move(transport);
@@ -164,13 +169,47 @@ Error Control::OnTimeout(int rank, const net::OpTag& tag, const Deadline& deadli
     return Error{ErrorCode::kPeerLost, std::move(text)};
 }
 
+// ---- Before the job begins ----------------------------------------------------------------------
+
+void Control::Take(Arrival arrival) {
+    const Lock lock(mutex_);
+    const auto at = static_cast<size_t>(arrival.rank);
+    if (!arrival.host.empty() && at < hosts_.size()) hosts_[at] = arrival.host;
+    AddPeerLocked(arrival.rank, std::move(arrival.fd), arrival.session, 0);
+    Wake();
+}
+
+std::vector<Company::Gone> Control::TakeGone() {
+    const Lock lock(mutex_);
+    std::vector<Gone> gone;
+    for (const Peer& peer : peers_) {
+        if (peer.gone) gone.push_back({peer.rank, peer.loss});
+    }
+    std::erase_if(peers_, [](const Peer& peer) { return peer.gone; });
+    return gone;
+}
+
+bool Control::Complete() {
+    const Lock lock(mutex_);
+    const auto there = [](const Peer& peer) { return peer.channel.open(); };
+    if (!std::ranges::all_of(peers_, there)) return false;
+    options_.gathers = false;
+    return true;
+}
+
 // ---- Assignment and collective calls ------------------------------------------------------------
+
+void Control::SendAssignment(Peer& peer, AssignMessage message) {
+    message.rank = peer.rank;
+    message.seen_as = PeerHost(peer.channel.fd());
+    peer.channel.Send(FrameType::kAssign, Encode(message));
+}
 
 void Control::Assign(const AssignMessage& message) {
     const Lock lock(mutex_);
     epoch_ = message.epoch;
     for (Peer& peer : peers_) {
-        if (peer.rank == message.rank) peer.channel.Send(FrameType::kAssign, Encode(message));
+        if (peer.rank == message.rank) SendAssignment(peer, message);
     }
     Wake();
 }

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "cluster/cluster_impl.h"
+#include "cluster/links.h"
 #include "hw/cpu.h"
 #include "net/offer.h"
 
@@ -31,7 +32,7 @@ HostInfo ThisHost() {
 }
 
 // What a rank says of its host: PackHost's fields, and then those of its place.
-enum Field { kName, kBootId, kMemory, kCores, kKernel, kAddresses, kFields };
+enum Field { kName, kBootId, kMemory, kCores, kKernel, kAddresses, kSeenAs, kFields };
 
 std::vector<std::string> PackHost(const HostInfo& info) {
     return {info.name, info.boot_id, std::to_string(info.memory_bytes),
@@ -136,6 +137,7 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     std::vector<std::string> mine = PackHost(ThisHost());
     mine.push_back(net::KernelId(net::BootId(), net::NetworkNamespace()));
     mine.push_back(net::PackAddresses(addresses));
+    mine.push_back(IsBehindNat() ? assignment_.seen_as : "");
     // A rank that is silent is noticed by the heartbeats, a little before this deadline.
     WEFT_ASSIGN(const auto packed,
                 AllGather("host", PackStrings(mine), Deadline::In(timeout_ms_ + 300)));
@@ -145,7 +147,7 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
         info.name = names[rank];
         hosts_.push_back(std::move(info));
         WEFT_ASSIGN(auto theirs, net::UnpackAddresses(fields[kAddresses]));
-        places_.push_back({fields[kKernel], std::move(theirs)});
+        places_.push_back({fields[kKernel], std::move(theirs), fields[kSeenAs]});
     }
     ShareCores();
     return {};
@@ -180,10 +182,61 @@ std::vector<std::vector<net::Way>> ClusterImpl::WaysToMe() const {
     return ways;
 }
 
+// Rank 0 sees this process at an address that it does not have.
+bool ClusterImpl::IsBehindNat() const {
+    if (assignment_.seen_as.empty()) return false;
+    const std::vector<net::LocalAddress> local = net::ListLocalAddresses();
+    return !Has(local, &net::LocalAddress::address, assignment_.seen_as);
+}
+
+// Whether a rank there may dial this one's own addresses, as far as they tell: two hosts behind
+// one NAT may, and those that share a network otherwise; equal networks behind two NATs are not
+// one.
+bool ClusterImpl::Reaches(const Place& theirs) const {
+    const Place& mine = places_[static_cast<size_t>(rank_)];
+    const bool nats = !mine.seen_as.empty() && !theirs.seen_as.empty();
+    return (!nats || mine.seen_as == theirs.seen_as) &&
+           net::ShareNetwork(theirs.addresses, mine.addresses);
+}
+
+// The address that leads here from elsewhere: the user's, or where ports were named (they are
+// forwarded), the one that rank 0 sees. Whoever listens for it listens on every address.
+void ClusterImpl::Advertise(std::vector<std::vector<net::Way>>& ways) const {
+    const Place& mine = places_[static_cast<size_t>(rank_)];
+    std::string address = data_.advertise;
+    if (address.empty() && !data_.ports.empty()) address = mine.seen_as;
+    for (size_t peer = 0; peer < ways.size(); ++peer) {
+        const Place& theirs = places_[peer];
+        if (static_cast<int>(peer) == rank_) continue;
+        if (!mine.kernel.empty() && mine.kernel == theirs.kernel) continue;
+        if (!address.empty()) {
+            const auto first = Reaches(theirs) ? ways[peer].end() : ways[peer].begin();
+            ways[peer].insert(first, {"", address});
+            for (net::Way& way : ways[peer]) way.listen.clear();
+        } else if (ways[peer].empty() && assignment_.data_net.empty() && rank_ == 0) {
+            // Equal addresses behind forwarders; the others know how they reached this one.
+            ways[peer].push_back({"", control_->OwnAddresses()[peer]});
+        }
+    }
+}
+
+// Whom it has to dial itself, since they can't dial it.
+std::vector<bool> ClusterImpl::HiddenFrom() const {
+    const Place& mine = places_[static_cast<size_t>(rank_)];
+    std::vector<bool> hidden(static_cast<size_t>(size_));
+    if (mine.seen_as.empty() || !data_.advertise.empty() || !data_.ports.empty()) return hidden;
+    for (size_t peer = 0; peer < hidden.size(); ++peer) {
+        const bool here = !mine.kernel.empty() && mine.kernel == places_[peer].kernel;
+        hidden[peer] = static_cast<int>(peer) != rank_ && !here && !Reaches(places_[peer]);
+    }
+    return hidden;
+}
+
 Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     if (size_ == 1) {  // the others were lost
         fabric_ = {};
         fabric_.links.resize(1);
+        own_ends_.clear();
         return {};
     }
     net::FabricOptions options;
@@ -197,6 +250,11 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     if (assignment.window_bytes != 0) options.window_bytes = assignment.window_bytes;
     options.epoch = static_cast<uint64_t>(assignment.epoch);
     options.ways = WaysToMe();
+    Advertise(options.ways);
+    options.hidden = HiddenFrom();
+    options.root_host = root_host_;
+    const std::string& ports = data_.ports.empty() ? assignment.data_ports : data_.ports;
+    WEFT_ASSIGN(options.ports, net::ParsePorts(ports));
     options.mpi = mpi_;
     options.monitor = control_.get();
     WEFT_ASSIGN(auto builder, net::FabricBuilder::Make(options));
@@ -208,6 +266,7 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     WEFT_ASSIGN(const auto offers,
                 control_->Exchange("offers", mine, Deadline::In(timeout_ms_ + 300)));
     WEFT_ASSIGN(fabric_, builder->Connect(offers, Deadline::In(timeout_ms_)));
+    own_ends_ = builder->ends();
     control_->SetTransport(fabric_.transport);
     return {};
 }
@@ -221,8 +280,25 @@ Status ClusterImpl::Rendezvous(const AssignMessage& assignment) {
     control_->SetPhase("rendezvous");
     WEFT_TRY(GatherHosts(assignment.hosts));
     WEFT_TRY(JoinLinks(assignment));
-    WEFT_TRY(Barrier("ready", Deadline::In(timeout_ms_ + 300)));
+    WEFT_TRY(GatherLinks());
     control_->SetPhase(nullptr);
+    return {};
+}
+
+// Every rank is ready; rank 0 learns how all are linked.
+Status ClusterImpl::GatherLinks() {
+    WEFT_ASSIGN(const auto packed,
+                AllGather("ready", PackWireEnds(own_ends_), Deadline::In(timeout_ms_ + 300)));
+    links_.clear();
+    if (rank_ != 0) return {};
+    for (const std::string& ends : packed) {
+        WEFT_ASSIGN(auto unpacked, UnpackWireEnds(ends, static_cast<size_t>(size_)));
+        links_.push_back(std::move(unpacked));
+    }
+    if (!options_.verbose) return {};
+    for (const std::string& line : LinkLines(links_, assignment_.hosts)) {
+        Log(LogLevel::kInfo, "{}", line);
+    }
     return {};
 }
 

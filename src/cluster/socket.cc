@@ -72,6 +72,16 @@ Result<Address> ParseAddress(std::string_view text) {
     return address;
 }
 
+std::string WithWorkerPort(const std::string& text) {
+    const std::string numeric = text.substr(0, text.find('%'));  // a scope may follow
+    in6_addr v6{};
+    if (::inet_pton(AF_INET6, numeric.c_str(), &v6) == 1) {
+        return fmt::format("[{}]:{}", text, kWorkerPort);
+    }
+    const bool bare = !text.empty() && (text.find(':') == text.npos || text.back() == ']');
+    return bare ? fmt::format("{}:{}", text, kWorkerPort) : text;
+}
+
 Result<Fd> Dial(const Address& address, const std::string& name, const Deadline& deadline) {
     Error last{ErrorCode::kIo, "nobody listens"};
     while (!deadline.expired()) {
@@ -108,6 +118,14 @@ void SetNoDelay(int fd) {
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+void SetKeepAlive(int fd) {
+    const int on = 1, idle_s = 10, count = 4, interval_s = 5;
+    ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+}
+
 void SetResetOnClose(int fd) {
     const linger reset{1, 0};
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
@@ -115,6 +133,10 @@ void SetResetOnClose(int fd) {
 
 std::string LocalHost(int fd) {
     return NameOf(fd, ::getsockname).host;
+}
+
+std::string PeerHost(int fd) {
+    return NameOf(fd, ::getpeername).host;
 }
 
 std::string PeerText(int fd) {

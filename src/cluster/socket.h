@@ -15,6 +15,9 @@ namespace weft::cluster {
 
 using net::Fd;
 
+// Where workers listen, and a rank 0 that workers dial, unless told otherwise.
+inline constexpr uint16_t kWorkerPort = 7000;
+
 struct Address {
     std::string host;
     uint16_t port = 0;
@@ -23,6 +26,8 @@ struct Address {
 
 // "host:port" or "[v6]:port". Errors: kUsage.
 Result<Address> ParseAddress(std::string_view text);
+// The same with kWorkerPort where there is no port: "h2", "10.0.0.2", "fd00::2", "[fd00::2]".
+std::string WithWorkerPort(const std::string& text);
 // name: for errors, "worker h2:7000". Tries again while the host refuses, until the deadline.
 // Errors: kTimeout, kIo.
 Result<Fd> Dial(const Address& address, const std::string& name, const Deadline& deadline);
@@ -30,10 +35,13 @@ Result<Fd> Dial(const Address& address, const std::string& name, const Deadline&
 Result<std::pair<Fd, Fd>> MakeSocketPair();
 
 void SetNoDelay(int fd);
+// A host that goes down without a word is noticed in half a minute.
+void SetKeepAlive(int fd);
 // At close nothing is kept for a peer that does not answer.
 void SetResetOnClose(int fd);
 // This end's numeric address, and the other end's with its port; "" where there is none.
 std::string LocalHost(int fd);
 std::string PeerText(int fd);
+std::string PeerHost(int fd);  // without the port
 
 }  // namespace weft::cluster

@@ -22,11 +22,13 @@ namespace weft::cluster {
 namespace {
 
 // Between fork and exec: only calls that are safe there.
-[[noreturn]] void RunChild(char* const* argv, pid_t parent, int control, int session) {
+// StopSignals() are blocked from the fork on. Who ignores a signal drops one that waits, too: that
+// must not happen to the SIGTERM with which a worker asks its rank to leave, however early.
+[[noreturn]] void RunChild(char* const* argv, pid_t parent, int control, int session, bool local) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(3);  // rank 0 was lost before we could ask
     ::signal(SIGINT, SIG_IGN);
-    ::signal(SIGTERM, SIG_IGN);
+    ::signal(SIGTERM, local ? SIG_IGN : SIG_DFL);
     ::signal(SIGUSR1, SIG_IGN);
     ::signal(SIGCHLD, SIG_DFL);
     const sigset_t held = StopSignals();
@@ -82,16 +84,22 @@ Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
     write_end = Fd();
     std::vector<std::string> words = {"weft"};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    words.push_back("--join");
+    words.push_back("--handle");
     words.push_back(
         fmt::format("{}:{},{}", local ? "local" : "host", control.get(), read_end.get()));
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     const pid_t parent = ::getpid();
+    const sigset_t held = StopSignals();
+    sigset_t before;
+    ::pthread_sigmask(SIG_BLOCK, &held, &before);
     const pid_t pid = ::fork();
+    if (pid == 0) RunChild(argv.data(), parent, control.get(), read_end.get(), local);
+    const int fork_errno = errno;
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    errno = fork_errno;
     if (pid < 0) return SpawnError("fork");
-    if (pid == 0) RunChild(argv.data(), parent, control.get(), read_end.get());
     return pid;
 }
 
@@ -106,10 +114,11 @@ Result<Inheritance> ReadHandle(const std::string& handle) {
         !ParseFd(std::string_view(handle).substr(colon + 1, comma - colon - 1), &control) ||
         !ParseFd(std::string_view(handle).substr(comma + 1), &session) ||
         ::fcntl(control, F_GETFD) < 0 || ::fcntl(session, F_GETFD) < 0) {
-        return MakeError(ErrorCode::kUsage,
-                         "--join {}: not a handle. Weft itself starts 'weft worker --join'; by "
-                         "hand, start 'weft worker --listen HOST:PORT --key-file FILE'",
-                         handle);
+        return MakeError(
+            ErrorCode::kUsage,
+            "--handle {}: not one. Weft itself starts 'weft worker --handle'; by hand, "
+            "start 'weft worker --listen HOST:PORT --key-file FILE', or --join",
+            handle);
     }
     inheritance.local = kind == "local";
     inheritance.control = Fd(control);

@@ -12,14 +12,14 @@
 
 namespace weft::cluster {
 
-// What a child finds behind the word that follows --join: "local:5,6".
+// What a child finds behind the word that follows --handle: "local:5,6".
 struct Inheritance {
     Fd control;
     Session session;
     bool local = false;  // rank 0 is the parent (else the parent is a listener)
 };
 
-// Starts /proc/self/exe with `arguments` and "--join HANDLE". The child holds SIGINT, SIGTERM and
+// Starts /proc/self/exe with `arguments` and "--handle HANDLE". The child holds SIGINT, SIGTERM and
 // SIGUSR1 (HoldStops) and ignores them once it lets them through, reads /dev/null, prints to
 // standard error only, inherits no other descriptor, and is killed when the calling thread ends.
 // Errors: kIo.

@@ -93,4 +93,8 @@ double ReduceScatterSeconds(const TierGroup& group, double bytes) {
     return group.ranks < 2 ? 0 : ToOthers(group, bytes / group.ranks);
 }
 
+double AllToAllSeconds(const TierGroup& group, double bytes) {
+    return group.ranks < 2 ? 0 : ToOthers(group, bytes / group.ranks);
+}
+
 }  // namespace weft::coll

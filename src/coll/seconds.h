@@ -33,6 +33,8 @@ double AllReduceSeconds(const TierGroup& group, Algorithm algorithm, double byte
 // bytes: of the whole, over all ranks.
 double AllGatherSeconds(const TierGroup& group, double bytes);
 double ReduceScatterSeconds(const TierGroup& group, double bytes);
+// Each rank sends bytes / ranks to each of the others.
+double AllToAllSeconds(const TierGroup& group, double bytes);
 // One message between two ranks that `tier` joins.
 double MessageSeconds(const Tier& tier, double bytes);
 

@@ -5,39 +5,32 @@
 #include <array>
 
 #include "doctor/check.h"
+#include "doctor/cures.h"
 
 namespace weft::doctor {
 namespace {
 
 constexpr std::array kChecks = {
-    &checks::kPcieLink,        &checks::kPcieUpstream,
-    &checks::kPciePower,       &checks::kPcieErrors,
-    &checks::kNicDriver,       &checks::kNicLog,
-    &checks::kNicSpeed,        &checks::kNicCoalescing,
-    &checks::kRdmaDevice,      &checks::kRdmaPort,
-    &checks::kRdmaGid,         &checks::kRdmaAccess,
-    &checks::kRdmaMtu,         &checks::kRdmaLeaks,
-    &checks::kRdmaLibrary,     &checks::kRoceFlowControl,
-    &checks::kIbSubnetManager, &checks::kIbIpoib,
-    &checks::kMemlock,         &checks::kMemlockLogin,
-    &checks::kMemlockSystemd,  &checks::kGpuAccess,
-    &checks::kGpuKernel,       &checks::kGpuRocm,
-    &checks::kGpuFirmware,     &checks::kGpuMemory,
-    &checks::kGpuVulkan,       &checks::kKernelParameters,
-    &checks::kKernelLog,       &checks::kIommu,
-    &checks::kCpuGovernor,     &checks::kNumaBalancing,
-    &checks::kHugePages,       &checks::kSwap,
-    &checks::kCgroupLimits,    &checks::kMemorySpeed,
-    &checks::kNetSubnet,       &checks::kTcpSettings,
-    &checks::kFirewall,        &checks::kClockSync,
-    &checks::kThunderbolt,     &checks::kMeasured,
-    &checks::kNicCounters,     &checks::kRdmaCounters,
-    &checks::kTcpRetransmits,  &checks::kCpuThrottling,
-    &checks::kAcrossRoute,     &checks::kAcrossAddress,
-    &checks::kAcrossMtu,       &checks::kAcrossPath,
-    &checks::kAcrossCards,     &checks::kAcrossClock,
-    &checks::kAcrossKernel,    &checks::kIbOneManager,
-    &checks::kAcrossMeasured,
+    &checks::kPcieLink,      &checks::kPcieUpstream,    &checks::kPciePower,
+    &checks::kPcieErrors,    &checks::kPcieAbsent,      &checks::kNicGpu,
+    &checks::kNicDriver,     &checks::kNicLog,          &checks::kNicSpeed,
+    &checks::kNicCoalescing, &checks::kBondMode,        &checks::kRebootPending,
+    &checks::kRdmaDevice,    &checks::kRdmaPort,        &checks::kRdmaGid,
+    &checks::kRdmaAccess,    &checks::kRdmaMtu,         &checks::kRdmaLeaks,
+    &checks::kRdmaLibrary,   &checks::kRoceFlowControl, &checks::kIbSubnetManager,
+    &checks::kIbIpoib,       &checks::kIbManagerLog,    &checks::kMemlock,
+    &checks::kMemlockLogin,  &checks::kMemlockSystemd,  &checks::kGpuAccess,
+    &checks::kGpuKernel,     &checks::kGpuRocm,         &checks::kGpuFirmware,
+    &checks::kGpuMemory,     &checks::kGpuVulkan,       &checks::kKernelParameters,
+    &checks::kKernelLog,     &checks::kIommu,           &checks::kCpuGovernor,
+    &checks::kNumaBalancing, &checks::kHugePages,       &checks::kSwap,
+    &checks::kCgroupLimits,  &checks::kMemorySpeed,     &checks::kNetSubnet,
+    &checks::kTcpSettings,   &checks::kFirewall,        &checks::kClockSync,
+    &checks::kThunderbolt,   &checks::kMeasured,        &checks::kNicCounters,
+    &checks::kRdmaCounters,  &checks::kTcpRetransmits,  &checks::kCpuThrottling,
+    &checks::kAcrossRoute,   &checks::kAcrossAddress,   &checks::kAcrossMtu,
+    &checks::kAcrossPath,    &checks::kAcrossCards,     &checks::kAcrossClock,
+    &checks::kAcrossKernel,  &checks::kIbOneManager,    &checks::kAcrossMeasured,
 };
 
 const std::vector<Check>& Table() {
@@ -49,8 +42,11 @@ const std::vector<Check>& Table() {
     return table;
 }
 
-void Append(std::vector<Finding>& all, Findings& some) {
-    for (Finding& finding : some.Take()) all.push_back(std::move(finding));
+void Append(std::vector<Finding>& all, Findings& some, HostView* view = nullptr) {
+    for (Finding& finding : some.Take()) {
+        if (view != nullptr) finding.fix = ForHost(*view, finding.fix);
+        all.push_back(std::move(finding));
+    }
 }
 
 std::string AllNames(Hosts hosts) {
@@ -88,7 +84,7 @@ Result<std::vector<Finding>> RunChecks(Hosts hosts, std::span<const std::string>
             Findings out(check.name, host->host());
             check.run(*host, out);
             say_nothing(check, host->host(), out);
-            Append(all, out);
+            Append(all, out, host.get());
         }
     }
     for (const Check& check : Table()) {

@@ -11,12 +11,14 @@
 #include "doctor/path.h"
 #include "doctor/program.h"
 #include "doctor/snapshot.h"
+#include "doctor/ssh_path.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
 namespace {
 
 constexpr size_t kMostBytes = 64 << 20;
+constexpr size_t kTarBlock = 512, kTarMagicAt = 257;
 
 std::vector<std::string> Ssh(const std::string& name) {
     return {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-T", "--", name};
@@ -39,38 +41,111 @@ void AskClock(const std::string& name, const Deadline& deadline, SnapshotFiles& 
     files["probe/clock_asked"] = fmt::format("{} {}\n", before, after);
 }
 
-// Login scripts may print before the program does. The archive begins where its first header has
-// its magic (POSIX ustar).
-std::string_view WithoutGreeting(std::string_view out) {
-    constexpr size_t kMagicAt = 257;
-    const size_t magic = out.find("ustar");
-    return magic == out.npos || magic < kMagicAt ? out : out.substr(magic - kMagicAt);
+// Whether a block is the header of a file in a tar (POSIX ustar): its magic, and the sum of its
+// bytes with blanks in place of the sum.
+bool IsTarHeader(std::string_view block) {
+    constexpr size_t kSumAt = 148, kSumBytes = 8;
+    if (block.substr(kTarMagicAt, 5) != "ustar") return false;
+    std::string_view told = block.substr(kSumAt, kSumBytes);
+    told = told.substr(0, told.find_last_of("01234567") + 1);
+    int64_t sum = 0;
+    for (size_t i = 0; i < block.size(); ++i) {
+        const bool own = i >= kSumAt && i < kSumAt + kSumBytes;
+        sum += own ? ' ' : static_cast<unsigned char>(block[i]);
+    }
+    return Integer(told, 8) == sum;
 }
 
-Result<SnapshotFiles> CollectHost(const std::string& host, const CollectOptions& options) {
-    WEFT_ASSIGN(const std::string name, SshName(host));
+// Login scripts may print before the program does. The archive begins with its first header; ""
+// without one.
+std::string_view WithoutGreeting(std::string_view out) {
+    for (size_t magic = out.find("ustar", kTarMagicAt); magic != out.npos;
+         magic = out.find("ustar", magic + 1)) {
+        const std::string_view archive = out.substr(magic - kTarMagicAt);
+        if (archive.size() < kTarBlock) break;
+        if (IsTarHeader(archive.substr(0, kTarBlock))) return archive;
+    }
+    return {};
+}
+
+// What stands where an archive should.
+std::string FirstLine(std::string_view out) {
+    constexpr size_t kMost = 80;
+    for (std::string_view line : Lines(out.substr(0, 4096))) {
+        line = Trim(line);
+        if (!line.empty()) return fmt::format("it says '{}'", Printable(line.substr(0, kMost)));
+    }
+    return "it is empty";
+}
+
+Error NotReached(const std::string& name, const std::string& command, const Result<Ran>& ran) {
+    if (!ran.ok()) {
+        return MakeError(ran.error().code, "{}. Does 'ssh {} true' answer without a password?",
+                         ran.error().message, name);
+    }
+    if (ran->status == 0) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "what '{}' printed over ssh is no snapshot, {}: 'ssh {} weft --version' "
+                         "must name this version",
+                         command, FirstLine(ran->out), name);
+    }
+    const std::string_view said = Trim(ran->err);
+    return MakeError(ErrorCode::kIo,
+                     "'{}' over ssh ended with status {}: {}. 'ssh {} true' must answer without a "
+                     "password, and weft be there on PATH (or --remote PATH)",
+                     command, ran->status, said.empty() ? "it said nothing" : Lines(said).back(),
+                     name);
+}
+
+// lost: what may be the reason, where ssh itself hung or broke off.
+Result<SnapshotFiles> CollectHost(const std::string& name, const CollectOptions& options,
+                                  std::optional<LostPackets>* lost) {
+    constexpr int kStatusOfSsh = 255;
     const Deadline deadline = Deadline::In(options.timeout_ms);
     std::vector<std::string> words = Ssh(name);
     words.push_back(options.program + " doctor --save - --real-names" +
                     (options.measure ? "" : " --no-measure"));
     const Result<Ran> ran = RunProgram(words, deadline, kMostBytes);
-    if (!ran.ok()) {
-        return MakeError(ran.error().code, "{}: {}. Does 'ssh {} true' answer without a password?",
-                         host, ran.error().message, name);
+    const std::string_view archive =
+        ran.ok() && ran->status == 0 ? WithoutGreeting(ran->out) : std::string_view();
+    if (archive.empty()) {
+        const bool hung =
+            ran.ok() ? ran->status == kStatusOfSsh : ran.error().code == ErrorCode::kTimeout;
+        if (hung) *lost = FindLostPackets(name);
+        return NotReached(name, words.back(), ran);
     }
-    if (ran->status != 0) {
-        const std::string_view said = Trim(ran->err);
-        return MakeError(ErrorCode::kIo,
-                         "{}: '{}' over ssh ended with status {}: {}. 'ssh {} true' must answer "
-                         "without a password, and weft be there on PATH (or --remote PATH)",
-                         host, words.back(), ran->status,
-                         said.empty() ? "it said nothing" : Lines(said).back(), name);
-    }
-    const std::string_view archive = WithoutGreeting(ran->out);
     WEFT_ASSIGN(SnapshotFiles files,
-                ParseTar(std::as_bytes(std::span(archive)), "what came from " + host));
+                ParseTar(std::as_bytes(std::span(archive)), "what came over ssh"));
     AskClock(name, deadline, files);
     return files;
+}
+
+Finding Unreachable(const std::string& host, const Error& error,
+                    const std::optional<LostPackets>& lost) {
+    if (!lost) {
+        return {"reachable",
+                Severity::kFail,
+                host,
+                fmt::format("{}: {}", host, error.message),
+                "a snapshot of the host over ssh",
+                "nothing is known of this host",
+                fmt::format("ssh {} weft doctor", Quoted(host.substr(0, host.find(':'))))};
+    }
+    const std::string by = lost->device.empty() ? "" : " by " + lost->device;
+    const int mtu = lost->mtu > 1500 ? 1500 : 1280;
+    return {
+        "reachable",
+        Severity::kFail,
+        host,
+        fmt::format("{} ({}{}): packets of {} bytes do not arrive there, those of {} do; ssh: {}",
+                    host, lost->address, by, lost->mtu, kSmallPacket, error.message),
+        fmt::format("packets of {} bytes arrive whole", lost->mtu),
+        "something on the way (a switch or an end without jumbo frames, a tunnel) drops large "
+        "packets without a word: connections open, and hang with the first large packet",
+        "jumbo frames on the switch's ports and both ends, or on both ends " +
+            (lost->device.empty() ? fmt::format("an MTU of {}", mtu)
+                                  : fmt::format("this MTU: sudo ip link set dev {} mtu {}",
+                                                Quoted(lost->device), mtu))};
 }
 
 // Tries the ways to the other hosts with whole packets: answers of ping, as a snapshot has them.
@@ -96,11 +171,11 @@ void TryPaths(const std::string& host, const std::vector<Path>& paths, int64_t t
     }
 }
 
-using Collected = std::vector<std::optional<Result<SnapshotFiles>>>;
+using Answers = std::vector<std::optional<Result<SnapshotFiles>>>;
 
 // The second round, once all addresses are known.
 void TryAllPaths(const std::vector<std::string>& hosts, const CollectOptions& options,
-                 Collected& collected) {
+                 Answers& collected) {
     std::vector<std::unique_ptr<HostView>> views;
     std::vector<size_t> reached;
     for (size_t i = 0; i < hosts.size(); ++i) {
@@ -131,25 +206,31 @@ Result<std::string> SshName(const std::string& host) {
     return name;
 }
 
-std::vector<Result<std::unique_ptr<HostView>>> CollectHosts(const std::vector<std::string>& hosts,
-                                                            const CollectOptions& options) {
-    Collected collected(hosts.size());
+Result<Collected> CollectHosts(const std::vector<std::string>& hosts,
+                               const CollectOptions& options) {
+    std::vector<std::string> names;
+    for (const std::string& host : hosts) {
+        WEFT_ASSIGN(names.emplace_back(), SshName(host));
+    }
+    Answers answers(hosts.size());
+    std::vector<std::optional<LostPackets>> lost(hosts.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < hosts.size(); ++i) {
-        threads.emplace_back([&, i] { collected[i].emplace(CollectHost(hosts[i], options)); });
+        threads.emplace_back(
+            [&, i] { answers[i].emplace(CollectHost(names[i], options, &lost[i])); });
     }
     for (std::thread& thread : threads) thread.join();
-    TryAllPaths(hosts, options, collected);
-    std::vector<Result<std::unique_ptr<HostView>>> results;
+    TryAllPaths(hosts, options, answers);
+    Collected collected;
     for (size_t i = 0; i < hosts.size(); ++i) {
-        Result<SnapshotFiles>& one = *collected[i];
+        Result<SnapshotFiles>& one = *answers[i];
         if (one.ok()) {
-            results.push_back(MakeSnapshotView(std::move(*one), hosts[i]));
+            collected.hosts.push_back(MakeSnapshotView(std::move(*one), hosts[i]));
         } else {
-            results.push_back(one.error());
+            collected.unreachable.push_back(Unreachable(hosts[i], one.error(), lost[i]));
         }
     }
-    return results;
+    return collected;
 }
 
 }  // namespace weft::doctor

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "doctor/finding.h"
 #include "doctor/host_view.h"
 
 namespace weft::doctor {
@@ -20,9 +21,15 @@ struct CollectOptions {
 // a name: it becomes a word of ssh's command line.
 Result<std::string> SshName(const std::string& host);
 
-// All hosts at once, each with its own deadline, no password asked (BatchMode). A host that can't
-// be reached is an error of its own in the result. Result i is of hosts[i].
-std::vector<Result<std::unique_ptr<HostView>>> CollectHosts(const std::vector<std::string>& hosts,
-                                                            const CollectOptions& options);
+struct Collected {
+    std::vector<std::unique_ptr<HostView>> hosts;  // that answered, in the order asked for
+    std::vector<Finding> unreachable;              // one for each of the others, "reachable"
+};
+
+// All hosts at once, each with its own deadline, no password asked (BatchMode). What login scripts
+// print before the archive is left out. Where ssh hangs it is found out whether the way loses large
+// packets. kUsage where one is not a name.
+Result<Collected> CollectHosts(const std::vector<std::string>& hosts,
+                               const CollectOptions& options);
 
 }  // namespace weft::doctor

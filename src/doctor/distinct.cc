@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <set>
-#include <string>
+#include <utility>
 
 namespace weft::doctor {
 namespace {
@@ -28,8 +27,7 @@ class RenamedView : public HostView {
 
 }  // namespace
 
-void MakeNamesDistinct(std::vector<std::unique_ptr<HostView>>& hosts) {
-    std::set<std::string> taken;
+void MakeNamesDistinct(std::vector<std::unique_ptr<HostView>>& hosts, std::set<std::string> taken) {
     for (std::unique_ptr<HostView>& host : hosts) {
         const std::string given = host->host();
         std::string name = given;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
 #include "doctor/text.h"
@@ -16,12 +17,12 @@ namespace weft::doctor {
 namespace {
 
 constexpr double kSecondsEach = 0.1;
-// A token of a model with 32 layers.
-constexpr double kSyncs = 65;
 // Of the card's speed: what frames, headers and the slot leave. TCP above 10 Gb/s is bound by a
 // core.
 constexpr double kShareOfCard = 0.8, kShareOfFastTcp = 0.4;
 constexpr double kFastMegabits = 10'000;
+// Of a message that takes no longer than its bytes, in seconds.
+constexpr double kLeastLatency = 1e-7;
 // A link that has less than this share of its fastest kin is the slow one.
 constexpr double kShareOfKin = 0.5;
 
@@ -76,6 +77,15 @@ bool FactsHaveRdma(HostView& here) {
     return std::ranges::any_of(RdmaPorts(here), [](const RdmaPort& port) { return port.active(); });
 }
 
+// Of a message of kFabricSmall bytes, one way, and of a large transfer.
+HostLink MeasuredLink(double us, double bytes_s) {
+    const double on_wire_s = static_cast<double>(kFabricSmall) / bytes_s;
+    HostLink link;
+    link.latency_s = std::max(us * 1e-6 - on_wire_s, kLeastLatency);
+    link.most_bytes_s = bytes_s;
+    return link;
+}
+
 class Judge {
   public:
     Judge(HostView& here, const std::vector<std::string>& workers, const fabric::NetReport& latency,
@@ -111,7 +121,10 @@ class Judge {
         }
         const size_t before = out.Count();
         if (pair.us > bound_us) Slow(pair, read, expected, out);
-        if (pair.bytes_s < least) Narrow(read, expected, megabits, out);
+        if (pair.bytes_s < least) {
+            Narrow(read, expected, megabits, out);
+            AskMeasured(pair, pair.us, least, out);
+        }
         if (transport == "tcp" && pair.from == 0 && FactsHaveRdma(here_)) NotRdma(pair, read, out);
         if (BehindKin(pair)) {
             out.Warn(read, "about what the other links of this kind have",
@@ -123,11 +136,17 @@ class Judge {
 
     void Slow(const Pair& pair, const std::string& read, const std::string& expected,
               Findings& out) const {
-        out.Warn(read, expected,
-                 fmt::format("a token of a model with 32 layers has {:g} syncs: {:.1f} ms", kSyncs,
-                             kSyncs * pair.us / 1e3),
+        out.Warn(read, expected, "each of the two sums in a layer of a model waits for it",
                  "weft doctor on both hosts (cpu-governor, nic-coalescing, pcie-power), and run it "
                  "again while they are idle");
+        AskMeasured(pair, LatencyBound(TransportOf(pair), MegabitsOf(pair)), pair.bytes_s, out);
+    }
+
+    // What the link takes as it was measured, against the bounds of such a one.
+    void AskMeasured(const Pair& pair, double bound_us, double bytes_s, Findings& out) const {
+        if (pair.bytes_s <= 0) return;
+        out.AskCost(LinkQuestion(here_, MeasuredLink(pair.us, pair.bytes_s),
+                                 MeasuredLink(bound_us, bytes_s)));
     }
 
     static void Narrow(const std::string& read, const std::string& expected, double megabits,
@@ -139,8 +158,7 @@ class Judge {
     }
 
     void NotRdma(const Pair& pair, const std::string& read, Findings& out) const {
-        out.Warn(read, "verbs: this machine has an RDMA port",
-                 "TCP takes ten times as long for a small message",
+        out.Warn(read, "verbs: this machine has an RDMA port", "TCP goes by way of two kernels",
                  fmt::format("weft net lat --transport verbs --hosts {} says why it can't be used",
                              workers_.at(static_cast<size_t>(pair.to) - 1)));
     }

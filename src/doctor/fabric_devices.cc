@@ -20,12 +20,13 @@ std::vector<NetDevice> FabricDevices(HostView& view) {
                             device.name.starts_with("thunderbolt") ||
                             view.Text("sys/class/net/" + device.name + "/type") == "32";
         if (fabric) special.push_back(device);
-        if (device.physical) fastest = std::max(fastest, device.megabits);
+        if (device.physical || device.over_card) fastest = std::max(fastest, device.megabits);
     }
     if (!special.empty()) return special;
     for (const NetDevice& device : all) {
         const bool usable = device.up && !device.wireless && !device.addresses.empty();
-        if (usable && device.physical && device.megabits >= fastest) cards.push_back(device);
+        const bool card = device.physical || device.over_card;
+        if (usable && card && device.megabits >= fastest) cards.push_back(device);
     }
     return cards;
 }

@@ -20,4 +20,9 @@ void Findings::Add(Severity severity, std::string read, std::string expected, st
                      std::move(fix)});
 }
 
+void Findings::AskCost(std::optional<CostQuestion> question) {
+    WEFT_CHECK(!list_.empty());
+    list_.back().asks = std::move(question);
+}
+
 }  // namespace weft::doctor

@@ -5,12 +5,16 @@
 //           warn  costs speed or will hurt under load
 //           fail  will not work, or at a fraction of what the hardware gives: exit status 1
 // read      what was read, and where; expected: what a healthy host has there
-// why       what the fault costs, with a figure; fix: the command that mends it
+// why       what the fault does; fix: the command that mends it
+// asks      of which speed the fault takes some; cost: how much (doctor/cost_model.h)
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "doctor/cost.h"
 
 namespace weft::doctor {
 
@@ -22,6 +26,8 @@ struct Finding {
     Severity severity = Severity::kOk;
     std::string host;
     std::string read, expected, why, fix;
+    std::optional<CostQuestion> asks = {};
+    std::optional<Cost> cost = {};
 };
 
 // Collects the findings of one check on one host.
@@ -44,6 +50,8 @@ class Findings {
     }
     void Add(Severity severity, std::string read, std::string expected, std::string why,
              std::string fix);
+    // Of the finding that was added last: its cost is asked for.
+    void AskCost(std::optional<CostQuestion> question);
 
     bool empty() const { return list_.empty(); }
     size_t Count() const { return list_.size(); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/pci.h"
 
@@ -83,6 +84,24 @@ std::vector<AmdGpu> AmdGpus(HostView& view) {
         gpus.push_back(std::move(gpu));
     }
     return gpus;
+}
+
+std::string BorrowForModels(HostView& view) {
+    constexpr double kForSystem = 8.0 * (1 << 30);
+    double all = MemInfo(view, "MemTotal").value_or(0);
+    for (const AmdGpu& gpu : AmdGpus(view)) all += gpu.unified ? gpu.vram_bytes : 0;
+    if (all <= 0) {
+        return "ttm.pages_limit on the kernel's command line: the memory less 8 GiB, in pages of "
+               "4 KiB";
+    }
+    const double room = std::max(all / 2, all - kForSystem);
+    std::string fix = AddParameter(
+        view, fmt::format("ttm.pages_limit={0:.0f} ttm.page_pool_size={0:.0f}", room / 4096));
+    if (Contains(view.Text("proc/cmdline"), "amdgpu.gttsize=")) {
+        fix +=
+            "; amdgpu.gttsize is not needed beside it: " + RemoveParameter(view, "amdgpu.gttsize");
+    }
+    return fix;
 }
 
 std::string RocmVersion(HostView& view) {

@@ -18,6 +18,9 @@ struct AmdGpu {
 std::vector<AmdGpu> AmdGpus(HostView& view);
 
 // The release of ROCm under /opt/rocm, "7.1.1"; "" without.
+// Parameters that let the GPU borrow all memory but 8 GiB for the system, as a cure; the same
+// numbers whoever asks.
+std::string BorrowForModels(HostView& view);
 std::string RocmVersion(HostView& view);
 
 }  // namespace weft::doctor

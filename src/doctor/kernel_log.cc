@@ -1,10 +1,14 @@
 #include "doctor/kernel_log.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <set>
 
+#include "doctor/facts.h"
+#include "doctor/log_messages.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -12,81 +16,70 @@ namespace {
 
 constexpr size_t kMostLines = 20'000;
 constexpr size_t kMostDigits = 6;
+constexpr size_t kMostLooked = 1024;  // of a line
 
-// What a line must hold, in small letters.
-constexpr std::array<std::string_view, 24> kSentences = {"steer mode is",
-                                                         "available pcie bandwidth",
-                                                         "insufficient power on the pcie slot",
-                                                         "netdev watchdog",
-                                                         "transmit queue",
-                                                         "high temperature",
-                                                         "cable error",
-                                                         "unsupported sfp",
-                                                         "health compromised",
-                                                         "consider upgrading device fw",
-                                                         "steering validation failed",
-                                                         "mes failed to respond",
-                                                         "gpu reset begin",
-                                                         "ring gfx",
-                                                         "page fault",
-                                                         "out of memory: killed process",
-                                                         "[hardware error]",
-                                                         "package temperature above threshold",
-                                                         "entering safe mode",
-                                                         "pcie bus error",
-                                                         "over temperature",
-                                                         "device is lost",
-                                                         "fallen off the bus",
-                                                         "link is down"};
+// What a line must hold, in small letters, where no message says it.
+constexpr std::array<std::string_view, 20> kSentences = {
+    "steer mode is", "available pcie bandwidth", "netdev watchdog", "pcie bus error",
+    "link is down", "link is up", "link down", "link up", "error message received",
+    "error received:", "cable plugged",
+    // crashes
+    "rip: ", "bug: unable to handle", "bug: kernel null pointer", "unable to handle kernel",
+    "oops:", "general protection fault", "kernel bug at", "soft lockup", "comm=\"opensm\""};
 
-constexpr std::string_view kWords =
-    // drivers
-    "mlx4_core mlx4_en <mlx4_ib> mlx4_ib mlx5_core mlx5_ib ice i40e ixgbe igb igc e1000e bnxt_en "
-    "bnxt_re cxgb4 qede ionic atlantic irdma r8169 amdgpu pcieport mce thermal thunderbolt amdxdna "
-    "r8152 r8125 ax88179_178a cdc_ncm cdc_ether asix tg3 e1000 virtio_net vmxnet3 "
-    "NETDEV WATCHDOG CPU0 kernel "
-    // mlx4, mlx5 and other cards
-    "DMFS high rate steer mode is disabled performance optimized steering default dynamic hybrid "
-    "not supported static for limited rule configuration Gb/s available PCIe bandwidth by GT/s "
-    "link at capable of with x1 x2 x4 x8 x16 x32 Detected detected insufficient power on the slot "
-    "transmit queue timed out Port port module event Module High temperature Temperature sensors "
-    "bit set Cable error plugged unplugged unsupported SFP type was detected device's health "
-    "compromised reached miss count Consider upgrading device FW Optimized validation failed to "
-    "Entering entering Safe Mode package DDP could be loaded Device functionality will Down Up "
-    "down Full full duplex speed "
-    // PCI Express
-    "AER severity=Corrected severity=Correctable severity=Uncorrected severity=Uncorrectable "
-    "type=Physical type=Data type=Transaction Corrected Correctable Uncorrected "
-    "Uncorrectable (Non-Fatal) (Fatal) Bus Error received severity type "
-    "Physical Data Link Transaction Layer (Receiver (Transmitter (Requester (Completer ID) RxErr "
-    "BadTLP BadDLLP Timeout "
-    "Rollover lost fallen off bus "
-    // GPUs
-    "MES respond msg REMOVE_QUEUE ADD_QUEUE SUSPEND RESUME msg=REMOVE_QUEUE msg=ADD_QUEUE "
-    "msg=SUSPEND msg=RESUME msg=MISC GPU reset begin ring gfx timeout signaled emitted seq "
-    "gfx_0.0.0 gfx_0.1.0 gfx_low gfx_high [drm] *ERROR* [gfxhub] [mmhub] page fault vmid pasid "
-    "over "
-    "range range(SW CTF) ERROR src_id "
-    // memory and processor
-    "Out out memory Killed process killed [Hardware Error] Machine check events logged Corrected "
-    "no action required. required Deferred error, Bank CPU Package temperature above threshold cpu "
-    "clock throttled (total events "
-    // what joins them
-    "ms a an and or in from it the this to was were will be";
-
-const std::set<std::string_view>& Vocabulary() {
-    static const std::set<std::string_view> words = [] {
-        const auto list = Words(kWords);
-        return std::set<std::string_view>(list.begin(), list.end());
-    }();
-    return words;
-}
+constexpr std::array<std::string_view, 37> kNetworkDrivers = {
+    "mlx4_core", "mlx4_en",  "mlx4_ib",
+    "mlx5_core", "mlx5_ib",  "ice",
+    "i40e",      "ixgbe",    "igb",
+    "igc",       "e1000e",   "irdma",
+    "bnxt_en",   "bnxt_re",  "cxgb4",
+    "qede",      "qed",      "qedr",
+    "ionic",     "atlantic", "r8169",
+    "r8125",     "r8126",    "r8127",
+    "tg3",       "sfc",      "cxi_core",
+    "cxi_ss1",   "cxi_eth",  "thunderbolt_net",
+    "hfi1",      "ib_ipoib", "thunderbolt-net",
+    "efa",       "ena",      "mana",
+    "be2net"};
+constexpr std::array<std::string_view, 5> kGpuDrivers = {"amdgpu", "nvidia", "xe", "i915",
+                                                         "nouveau"};
 
 std::string Lower(std::string_view text) {
     std::string lower(text);
     std::ranges::transform(lower, lower.begin(),
                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return lower;
+}
+
+constexpr std::string_view kAround = "()[]<>.,:;!'\"";
+
+std::string_view Core(std::string_view word) {
+    const size_t begin = word.find_first_not_of(kAround);
+    if (begin == word.npos) return {};
+    return word.substr(begin, word.find_last_not_of(kAround) + 1 - begin);
+}
+
+// All words of the messages and of the list beside them, in small letters, with what stands around
+// them and without.
+const std::set<std::string, std::less<>>& Vocabulary() {
+    static const std::set<std::string, std::less<>> words = [] {
+        std::set<std::string, std::less<>> all;
+        const auto add = [&](std::string_view text) {
+            for (std::string_view word : Words(text)) {
+                all.insert(Lower(word));
+                if (!Core(word).empty()) all.insert(Lower(Core(word)));
+            }
+        };
+        for (const LogMessage& message : CardMessages()) add(message.words);
+        for (const LogMessage& message : GpuMessages()) add(message.words);
+        for (std::string_view sentence : kSentences) add(sentence);
+        for (std::string_view driver : kNetworkDrivers) add(driver);
+        for (std::string_view driver : kGpuDrivers) add(driver);
+        add(LogVocabulary());
+        all.erase("*");
+        return all;
+    }();
+    return words;
 }
 
 bool IsDigit(char c) {
@@ -105,8 +98,15 @@ bool LooksLikePci(std::string_view word) {
     return true;
 }
 
-// "31.504", "27W", "5120", "100%"
+// "PCI:0000:01:00", as NVIDIA's driver has it.
+bool LooksLikeNvidiaPlace(std::string_view word) {
+    return word.size() == 14 && word.starts_with("PCI:") &&
+           LooksLikePci(std::string(word.substr(4)) + ".0");
+}
+
+// "31.504", "27W", "5120", "100%", "-22"
 bool IsShortNumber(std::string_view word) {
+    if (word.starts_with('-')) word.remove_prefix(1);
     size_t at = 0;
     while (at < word.size() && IsDigit(word[at])) ++at;
     if (at == 0 || at > kMostDigits) return false;
@@ -116,18 +116,100 @@ bool IsShortNumber(std::string_view word) {
         if (at == point + 1 || at - point > 4) return false;
     }
     const std::string_view unit = word.substr(at);
-    return unit.empty() || unit == "W" || unit == "%" || unit == "C" || unit == "ms";
+    return unit.empty() || unit == "W" || unit == "%" || unit == "C" || unit == "ms" || unit == "s";
 }
 
-// The time that a line begins with, "[    9.162204]"; "" without.
-std::string_view TimeOf(std::string_view line) {
-    if (!line.starts_with('[')) return {};
-    const size_t end = line.find(']');
-    if (end == std::string_view::npos || end > 20) return {};
-    const std::string_view inside = Trim(line.substr(1, end - 1));
-    const bool time = !inside.empty() &&
-                      std::ranges::all_of(inside, [](char c) { return IsDigit(c) || c == '.'; });
-    return time ? line.substr(0, end + 1) : std::string_view();
+// "CPU#3", "CPU12", "MC0", "eth0" are words of the kernel with a number.
+bool IsNumbered(std::string_view word) {
+    const size_t digits = std::min(word.find_first_of("0123456789"), word.size());
+    if (digits == word.size() || word.size() - digits > 4) return false;
+    if (word.substr(digits).find_first_not_of("0123456789") != word.npos) return false;
+    const std::string_view name = word.substr(0, digits);
+    return name == "CPU" || name == "CPU#" || name == "MC" || name == "GT" || name == "Tile" ||
+           name == "cxi" || name == "sda" || name == "Slot(" || name == "#";
+}
+
+double SecondsOf(std::string_view clock) {  // "13:00:43"
+    const auto parts = Split(clock, ':');
+    return parts.size() < 3
+               ? 0
+               : LeadingNumber(parts[0]).value_or(0) * 3600 +
+                     LeadingNumber(parts[1]).value_or(0) * 60 + LeadingNumber(parts[2]).value_or(0);
+}
+
+bool IsClock(std::string_view word) {  // "13:00:43", "13:00:43.123456+00:00"
+    return word.size() >= 8 && IsDigit(word[0]) && IsDigit(word[1]) && word[2] == ':' &&
+           IsDigit(word[3]) && IsDigit(word[4]) && word[5] == ':' && IsDigit(word[6]);
+}
+
+struct Message {
+    std::string_view text;
+    std::optional<double> seconds;
+    std::string_view time = {};  // "[    9.162204]", where it is the kernel's own
+};
+
+// The time of day and the day of the month in "Mon Nov 23 13:00:43 2026" or
+// "2026-11-23T13:00:43.1+00:00".
+std::optional<double> DateSeconds(std::string_view text) {
+    constexpr double kDay = 86400;
+    double day = 0;
+    for (std::string_view word : Words(text)) {
+        if (word.size() > 18 && word[4] == '-' && word[10] == 'T' && IsClock(word.substr(11))) {
+            return LeadingNumber(word.substr(8)).value_or(0) * kDay + SecondsOf(word.substr(11));
+        }
+        if (IsClock(word)) return day * kDay + SecondsOf(word);
+        if (word.size() <= 2) day = Number(word).value_or(day);
+    }
+    return {};
+}
+
+// "[    9.162204] ", "[Mon Nov 23 13:00:43 2026] ", "[  +0.000012] ", "[Nov23 13:00] ", and the
+// caller, "[  T123] ", that some kernels name after it.
+Message WithoutBrackets(Message message) {
+    for (int i = 0; i < 2 && message.text.starts_with('['); ++i) {
+        const size_t end = message.text.find(']');
+        if (end == message.text.npos || end > 40) return message;
+        const std::string_view inside = Trim(message.text.substr(1, end - 1));
+        const bool number =
+            !inside.empty() && inside.find_first_not_of("0123456789.") == inside.npos;
+        const bool caller = inside.size() > 1 && (inside[0] == 'T' || inside[0] == 'C') &&
+                            inside.substr(1).find_first_not_of("0123456789") == inside.npos;
+        const bool delta = inside.starts_with('+') && LeadingNumber(inside.substr(1)).has_value();
+        const auto date = DateSeconds(inside);
+        const bool day = inside.size() > 6 && inside.size() < 16 && inside.find(':') != inside.npos;
+        if (!number && !caller && !delta && !date && !day) return message;
+        if (number) {
+            message.seconds = Number(inside);
+            message.time = message.text.substr(0, end + 1);
+        }
+        if (!number && date) message.seconds = date;
+        message.text = Trim(message.text.substr(end + 1));
+    }
+    return message;
+}
+
+// The message of a line of dmesg, journalctl or syslog, and its time.
+Message MessageOf(std::string_view line) {
+    Message message{Trim(line), {}};
+    if (message.text.starts_with('<') && message.text.find('>') < 5) {
+        message.text = message.text.substr(message.text.find('>') + 1);
+    }
+    // "kern  :warn  : " of dmesg -x.
+    if (message.text.starts_with("kern ") && message.text.find(':') < 8) {
+        const size_t second = message.text.find(':', message.text.find(':') + 1);
+        if (second < 20) message.text = Trim(message.text.substr(second + 1));
+    }
+    message = WithoutBrackets(message);
+    // "Nov 23 13:00:43 host kernel: ", or with an ISO date.
+    const size_t kernel = message.text.substr(0, 160).find(" kernel: ");
+    if (kernel == message.text.npos) return message;
+    const std::string_view before = message.text.substr(0, kernel);
+    const auto date = DateSeconds(before);
+    const bool host_only = Words(before).size() == 1 && message.seconds;  // short-monotonic
+    if (!date && !host_only) return message;
+    if (date) message.seconds = date;
+    message.text = Trim(message.text.substr(kernel + 9));
+    return WithoutBrackets(message);  // syslog keeps the kernel's own time
 }
 
 // Where a line of the watchdog names its device.
@@ -138,62 +220,201 @@ Named WatchdogNames(std::string_view line) {
     return WatchdogNamesProcessor(line) ? Named::kBefore : Named::kAfter;
 }
 
-std::string Kept(std::string_view line, Names& names) {
-    const std::string_view time = TimeOf(line);
-    std::string kept(time);
-    const Named named = WatchdogNames(line);
-    const auto words = Words(line.substr(time.size()));
+// Of "drivers/net/ethernet/mellanox/mlx5/core/en_rx.c:123": the driver, by its folder.
+std::string_view DriverOfSource(std::string_view path) {
+    struct Folder {
+        std::string_view name, driver;
+    };
+    constexpr std::array<Folder, 15> kFolders = {{{"mlx5", "mlx5_core"},
+                                                  {"mlx4", "mlx4_core"},
+                                                  {"ice", "ice"},
+                                                  {"i40e", "i40e"},
+                                                  {"ixgbe", "ixgbe"},
+                                                  {"igc", "igc"},
+                                                  {"igb", "igb"},
+                                                  {"irdma", "irdma"},
+                                                  {"bnxt", "bnxt_en"},
+                                                  {"bnxt_re", "bnxt_re"},
+                                                  {"ionic", "ionic"},
+                                                  {"r8169_main.c", "r8169"},
+                                                  {"atlantic", "atlantic"},
+                                                  {"amdgpu", "amdgpu"},
+                                                  {"xe", "xe"}}};
+    if (!path.starts_with("drivers/")) return {};
+    for (std::string_view part : Split(path, '/')) {
+        for (const Folder& folder : kFolders) {
+            if (part.substr(0, part.find(':')) == folder.name) return folder.driver;
+        }
+    }
+    return {};
+}
+
+// What stays of one word; "" where it is nobody's but the user's.
+std::string KeptWord(std::string_view word) {
+    if (word.starts_with("name=") || word.starts_with("pid=")) return {};
+    const std::string_view core = Core(word);
+    if (core.empty()) return {};
+    if (Contains(core, "+0x")) return "+0x";  // a frame of a trace
+    const auto& known = Vocabulary();
+    const std::string lower = Lower(word);
+    const bool whole = known.contains(lower) || known.contains(Lower(core)) || LooksLikePci(core) ||
+                       LooksLikeNvidiaPlace(core) || IsShortNumber(core) || IsNumbered(core) ||
+                       IsUsualDeviceName(core);
+    if (whole) return std::string(word);
+    if (const std::string_view driver = DriverOfSource(core); !driver.empty()) {
+        return std::string(driver);
+    }
+    // "MES(0x0)", "severity(3)", "SLOT(0)": the word before its argument.
+    const size_t argument = word.find('(');
+    if (argument != word.npos && argument > 1 && known.contains(Lower(word.substr(0, argument)))) {
+        return std::string(word.substr(0, argument));
+    }
+    return {};
+}
+
+std::string Kept(std::string_view message, Names& names) {
+    std::string kept;
+    const Named named = WatchdogNames(message);
+    const auto words = Words(message);
+    const bool foreign = !words.empty() && !words[0].ends_with("}[Hardware") &&
+                         KeptWord(words[0]).empty() && !IsNetworkDriver(Core(words[0]));
     for (size_t i = 0; i < words.size(); ++i) {
-        constexpr std::string_view kEnds = ".,:;!)";
-        const std::string_view word = words[i];
-        const size_t last = word.find_last_not_of(kEnds);
-        if (last == std::string_view::npos) continue;
-        const size_t begin = word.starts_with('(') ? 1 : 0;
-        if (begin > last) continue;
-        const std::string_view core = word.substr(begin, last + 1 - begin);
-        const std::string_view opened = word.substr(0, begin), closed = word.substr(last + 1);
-        const bool known = Vocabulary().contains(core) || Vocabulary().contains(word) ||
-                           Vocabulary().contains(word.substr(0, last + 1));
         const bool device =
-            (named == Named::kAfter && i > 0 && words[i - 1] == "WATCHDOG:") ||
+            (named == Named::kAfter && i > 1 && words[i - 2] == "NETDEV" &&
+             words[i - 1] == "WATCHDOG:") ||
             (named == Named::kBefore && i + 1 < words.size() && words[i + 1] == "NETDEV");
         std::string shown;
         if (device) {
-            shown = names.Interface(core);
-        } else if (known || LooksLikePci(core) || IsShortNumber(core) || IsUsualDeviceName(core)) {
-            shown = core;
+            std::string_view word = words[i];
+            const bool colon = word.ends_with(':');
+            if (colon) word.remove_suffix(1);
+            shown = names.Interface(word) + (colon ? ":" : "");
+        } else {
+            // "{1}[Hardware Error]:" of the firmware's records (APEI) is numbered.
+            const bool numbered = words[i].starts_with('{') && words[i].ends_with("}[Hardware");
+            shown = KeptWord(numbered ? std::string_view("[Hardware") : words[i]);
+            // Who begins with a word of their own may be any program: their numbers are theirs.
+            if (foreign && IsShortNumber(Core(words[i]))) continue;
         }
         if (shown.empty()) continue;
         if (!kept.empty()) kept += ' ';
-        kept += opened;
         kept += shown;
-        kept += closed;
     }
     return kept;
 }
 
+// Frames of a trace and its registers name the driver that crashed.
+bool IsFrame(std::string_view lower) {
+    return Contains(lower, "+0x") &&
+           (!NetworkDriverIn(lower).empty() || !GpuDriverIn(lower).empty());
+}
+
+bool IsKnown(std::string_view lower) {
+    const auto says = [&](std::string_view sentence) { return Contains(lower, sentence); };
+    return std::ranges::any_of(kSentences, says) || IsFrame(lower) ||
+           FindMessage(lower, CardMessages()) != nullptr ||
+           FindMessage(lower, GpuMessages()) != nullptr;
+}
+
+template <size_t N>
+std::string_view DriverIn(std::string_view line, const std::array<std::string_view, N>& drivers) {
+    for (std::string_view word : Words(line)) {
+        const std::string_view core = Core(word);
+        if (std::ranges::find(drivers, core) != drivers.end()) return core;
+    }
+    return {};
+}
+
+bool IsEmptyJournal(std::string_view text) {
+    return Trim(text).empty() || Contains(text, "-- No entries --");
+}
+
+// The first reading of the list that holds something.
+Reading FirstLog(HostView& view) {
+    for (const char* words : {"journalctl -k -b -o short-monotonic -n 20000", "journalctl -k",
+                              "journalctl -b -k", "journalctl --dmesg", "journalctl -b"}) {
+        if (view.Complete() && !std::string_view(words).ends_with("20000")) continue;
+        Reading journal = CommandLike(view, words);
+        if (journal.found() && !IsEmptyJournal(journal.text)) return journal;
+    }
+    if (view.Complete()) return {};
+    for (const char* path : {"var/log/dmesg", "var/log/kern.log", "var/log/messages"}) {
+        Reading file = view.Read(path);
+        if (file.found() && !Trim(file.text).empty()) return file;
+    }
+    return {};
+}
+
 }  // namespace
+
+Reading KernelLog(HostView& view) {
+    Reading dmesg = CommandLike(view, "dmesg");
+    if (!dmesg.found() && !view.Complete()) {
+        if (Reading sudo = CommandLike(view, "sudo dmesg"); sudo.found()) return sudo;
+    }
+    // What a shell wrote into a hand-made snapshot instead of the log.
+    const std::string_view said = Trim(dmesg.text);
+    if (dmesg.found() && said.starts_with("dmesg: ") && Lines(said).size() < 3) {
+        dmesg = {ReadState::kRefused, std::string(said)};
+    }
+    if (dmesg.found() && !said.empty()) return dmesg;
+    Reading other = FirstLog(view);
+    return other.found() ? other : dmesg;
+}
 
 bool WatchdogNamesProcessor(std::string_view line) {
     return Contains(line, "NETDEV WATCHDOG: CPU: ");
 }
 
-std::vector<LogLine> KernelLogLines(std::string_view dmesg, Names& names) {
-    constexpr size_t kMostShown = 200;
+bool IsNetworkDriver(std::string_view word) {
+    return std::ranges::find(kNetworkDrivers, word) != kNetworkDrivers.end();
+}
+
+bool IsGpuDriver(std::string_view word) {
+    return std::ranges::find(kGpuDrivers, word) != kGpuDrivers.end();
+}
+
+std::string_view NetworkDriverIn(std::string_view line) {
+    return DriverIn(line, kNetworkDrivers);
+}
+
+std::string_view GpuDriverIn(std::string_view line) {
+    return DriverIn(line, kGpuDrivers);
+}
+
+std::string_view PciAddressIn(std::string_view line) {
+    for (std::string_view word : Words(line)) {
+        std::string_view core = Core(word);
+        if (LooksLikePci(core)) return core;
+    }
+    return {};
+}
+
+std::vector<LogLine> KernelLogLines(std::string_view log, Names& names) {
+    constexpr size_t kMostShown = 512;
     std::vector<LogLine> lines;
-    for (std::string_view line : Lines(dmesg)) {
+    for (std::string_view line : Lines(log)) {
         if (lines.size() >= kMostLines) break;
-        const std::string lower = Lower(line.substr(0, 1024));
-        const bool known = std::ranges::any_of(
-            kSentences, [&](std::string_view sentence) { return Contains(lower, sentence); });
-        if (known) lines.push_back({Printable(line.substr(0, kMostShown)), Kept(line, names)});
+        const Message message = MessageOf(line.substr(0, kMostLooked));
+        if (message.text.empty() || !IsKnown(Lower(message.text))) continue;
+        LogLine kept{Printable(line.substr(0, kMostShown)), Kept(message.text, names), "",
+                     message.seconds};
+        kept.lower = Lower(kept.known);
+        // Of words that are somebody else's nothing may be left.
+        if (!IsKnown(kept.lower)) continue;
+        if (kept.seconds) {
+            kept.known = message.time.empty()
+                             ? fmt::format("[{:12.6f}] {}", *kept.seconds, kept.known)
+                             : fmt::format("{} {}", message.time, kept.known);
+        }
+        lines.push_back(std::move(kept));
     }
     return lines;
 }
 
-std::vector<LogLine> KernelLogLines(const Reading& dmesg) {
+std::vector<LogLine> KernelLogLines(const Reading& log) {
     Names names(true);
-    return dmesg.found() ? KernelLogLines(dmesg.text, names) : std::vector<LogLine>();
+    return log.found() ? KernelLogLines(log.text, names) : std::vector<LogLine>();
 }
 
 }  // namespace weft::doctor

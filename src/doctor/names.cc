@@ -34,30 +34,35 @@ bool IsNumber(std::string_view text, size_t most = 5) {
     return !text.empty() && text.size() <= most && std::ranges::all_of(text, IsDecimal);
 }
 
-// What follows "en", "ib", ... in systemd's names (systemd.net-naming-scheme): letters for the
-// kind of each number. 'x' is not among them: a hardware address follows it.
+// What follows "en", "ib", ... in systemd's names (systemd.net-naming-scheme(7)): letters for the
+// kind of each number, "p1s0f0np0". 'x' is not among them: a hardware address follows it.
 bool IsPlace(std::string_view text) {
-    constexpr std::string_view kLetters = "Psfnpdobviuacrl";
-    size_t letters = 0, digits = 0, groups = 0;
-    for (const char c : text) {
-        if (IsDecimal(c)) {
-            if (letters == 0 || ++digits > 5) return false;
-            continue;
-        }
-        if (kLetters.find(c) == std::string_view::npos) return false;
-        if (digits > 0) letters = digits = 0;
-        if (letters == 0) ++groups;
-        if (++letters > 3) return false;
+    constexpr std::array<std::string_view, 8> kFirst = {"P", "p", "s", "o", "b", "v", "i", "d"};
+    constexpr std::array<std::string_view, 16> kNext = {
+        "p", "s", "f", "n", "d", "u", "c", "i", "v", "r", "b", "np", "npf", "pf", "vf", "sf"};
+    constexpr size_t kMostGroups = 8;
+    size_t groups = 0;
+    for (size_t at = 0; at < text.size(); ++groups) {
+        const auto digit =
+            std::find_if(text.begin() + static_cast<ptrdiff_t>(at), text.end(), IsDecimal);
+        const auto first = static_cast<size_t>(digit - text.begin());
+        const size_t end = std::min(text.find_first_not_of("0123456789", first), text.size());
+        const std::string_view letters = text.substr(at, first - at);
+        const bool known = groups == 0 ? std::ranges::find(kFirst, letters) != kFirst.end()
+                                       : std::ranges::find(kNext, letters) != kNext.end();
+        if (!known || !IsNumber(text.substr(first, end - first))) return false;
+        at = end;
     }
-    return digits > 0 && groups <= 6;
+    return groups > 0 && groups <= kMostGroups;
 }
 
-constexpr std::array<std::string_view, 38> kNumbered = {
-    "eth",        "ib",      "wlan",         "usb",   "thunderbolt", "bond",  "team",   "br",
-    "docker",     "virbr",   "vnet",         "tun",   "tap",         "wg",    "dummy",  "sit",
-    "gre",        "vlan",    "vxlan",        "rxe",   "rxe_",        "siw",   "mlx4_",  "mlx5_",
-    "mlx5_bond_", "bnxt_re", "bnxt_re_bond", "irdma", "qedr",        "hfi1_", "cxgb4_", "cxgb3_",
-    "lxcbr",      "lxdbr",   "podman",       "cni",   "macvlan",     "efa_"};
+constexpr std::array<std::string_view, 42> kNumbered = {
+    "eth",   "ib",      "wlan",   "usb",        "thunderbolt", "bond",         "team",
+    "br",    "docker",  "virbr",  "vnet",       "tun",         "tap",          "wg",
+    "dummy", "sit",     "gre",    "vlan",       "vxlan",       "rxe",          "rxe_",
+    "siw",   "mlx4_",   "mlx5_",  "mlx5_bond_", "bnxt_re",     "bnxt_re_bond", "irdma",
+    "qedr",  "hfi1_",   "cxgb4_", "cxgb3_",     "lxcbr",       "lxdbr",        "podman",
+    "cni",   "macvlan", "efa_",   "ifb",        "gretap",      "ip6tnl",       "ipvlan"};
 constexpr std::array<std::string_view, 6> kPlaced = {"en", "ib", "wl", "ww", "sl", "roce"};
 // Beginnings that checks look at, in names that are otherwise somebody's own.
 constexpr std::array<std::string_view, 9> kBeginnings = {
@@ -149,17 +154,55 @@ std::string Names::Zone(std::string_view name) {
 }
 
 std::string Names::Chain(std::string_view name) {
-    constexpr std::array<std::string_view, 20> kUsual = {
-        "input",      "output",      "forward",     "INPUT",        "OUTPUT",
-        "FORWARD",    "filter",      "nat",         "mangle",       "inet",
-        "DOCKER",     "DOCKER-USER", "LIBVIRT_INP", "nixos-fw",     "nixos-fw-accept",
-        "prerouting", "postrouting", "firewalld",   "filter_INPUT", "raw"};
+    constexpr std::array<std::string_view, 23> kUsual = {
+        "input",          "output",        "forward",         "INPUT",
+        "OUTPUT",         "FORWARD",       "filter",          "nat",
+        "mangle",         "inet",          "DOCKER",          "DOCKER-USER",
+        "LIBVIRT_INP",    "nixos-fw",      "nixos-fw-accept", "prerouting",
+        "postrouting",    "firewalld",     "filter_INPUT",    "raw",
+        "ufw-user-input", "PVEFW-HOST-IN", "proxmox-firewall"};
     if (real_ || std::ranges::find(kUsual, name) != kUsual.end()) return std::string(name);
     return Pseudonym("chain", "chain-", name);
 }
 
 std::string Names::File(std::string_view name) {
-    return real_ ? std::string(name) : Pseudonym("file", "", name);
+    return real_ && Printable(name) == name ? std::string(name) : Pseudonym("file", "file-", name);
+}
+
+namespace {
+
+// "90-memlock.conf", of a word that says nothing of its author.
+std::string_view UsualWord(std::string_view name) {
+    constexpr std::array<std::string_view, 16> kUsual = {
+        "memlock", "rdma",       "mlnx", "weft",   "limits",   "nproc",  "ofed",  "mpi",
+        "ib",      "infiniband", "hpc",  "custom", "override", "rlimit", "local", "file"};
+    if (!name.ends_with(".conf")) return {};
+    name.remove_suffix(5);
+    const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+    name.remove_prefix(digits);
+    if (digits > 4) return {};
+    if (digits > 0 && name.starts_with('-')) name.remove_prefix(1);
+    return std::ranges::find(kUsual, name) != kUsual.end() ? name : std::string_view();
+}
+
+}  // namespace
+
+void Names::OrderFiles(const std::set<std::string>& files) {
+    const bool keep = std::ranges::all_of(files, [&](const std::string& name) {
+        return real_ ? Printable(name) == name : !UsualWord(name).empty();
+    });
+    size_t place = 0;
+    for (const std::string& name : files) {
+        const std::string_view word = UsualWord(name);
+        ordered_[name] =
+            keep ? name : fmt::format("{:04}-{}.conf", ++place, word.empty() ? "file" : word);
+        if (!keep) given_["file " + name] = ordered_[name];
+    }
+}
+
+std::optional<std::string> Names::OrderedFile(std::string_view name) const {
+    const auto found = ordered_.find(name);
+    return found == ordered_.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::string Names::Address(const Ipv4& address) const {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -34,6 +35,10 @@ class Names {
     std::string Zone(std::string_view name);   // of firewalld
     std::string Chain(std::string_view name);  // of nftables and iptables
     std::string File(std::string_view name);   // a part of a file's name
+    // Files of which the last one counts keep their order. First all of them, by their names;
+    // OrderedFile then gives "0002-file.conf"; none for one that was not among them.
+    void OrderFiles(const std::set<std::string>& files);
+    std::optional<std::string> OrderedFile(std::string_view name) const;
     std::string Address(const Ipv4& address) const;
     // "10.0.0.1", "10.0.0.0/24" or "default"; "" where it is none.
     std::string AddressText(std::string_view text) const;
@@ -47,6 +52,7 @@ class Names {
 
     bool real_;
     std::map<std::string, std::string> given_;
+    std::map<std::string, std::string, std::less<>> ordered_;
     std::set<std::string> taken_;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -58,6 +59,8 @@ NetDevice ReadSysfs(HostView& view, const std::string& name) {
     device.physical = !device.pci.empty();
     const std::string driver = view.Link(path + "/device/driver").text;
     device.driver = std::string(Trim(std::string_view(driver).substr(driver.rfind('/') + 1)));
+    const std::string master = view.Link(path + "/master").text;
+    device.master = std::string(Trim(std::string_view(master).substr(master.rfind('/') + 1)));
     return device;
 }
 
@@ -78,9 +81,12 @@ void ReadEthtool(HostView& view, NetDevice& device) {
 
 // What the link negotiated, as `ethtool` has it ("Speed: 100000Mb/s"), where sysfs has not told.
 void ReadSpeed(HostView& view, NetDevice& device) {
-    if (device.megabits > 0 || view.Complete()) return;
+    const bool asked = device.physical && device.up && !device.wireless;
+    if (view.Complete() && !asked) return;
     const Reading settings = view.Command("ethtool " + device.name);
     if (!settings.found()) return;
+    device.most_megabits = FastestMode(settings.text);
+    if (device.megabits > 0 || view.Complete()) return;
     device.megabits = LeadingNumber(After(settings.text, "Speed:")).value_or(0);
     if (device.duplex.empty() && Contains(settings.text, "Duplex: Half")) device.duplex = "half";
     if (Contains(settings.text, "Link detected: yes")) device.up = device.physical = true;
@@ -90,6 +96,7 @@ void ReadAddresses(const Json& link, size_t& left, NetDevice& device) {
     device.addressed = true;
     if (device.mtu == 0) device.mtu = ClampedMtu(NumberOf(link, "mtu"));
     if (TextOf(link, "operstate") == "UP") device.up = true;
+    if (device.master.empty()) device.master = TextOf(link, "master");
     const auto list = link.find("addr_info");
     if (list == link.end() || !list->is_array()) return;
     for (const Json& item : *list) {
@@ -108,6 +115,34 @@ void ReadAddresses(const Json& link, size_t& left, NetDevice& device) {
 bool IsPlainName(const std::string& name) {
     return !name.empty() && name.size() < 64 && !name.starts_with('-') &&
            name.find_first_of(" \t/") == std::string::npos;
+}
+
+using Places = std::map<std::string, size_t, std::less<>>;  // in the list, by name
+
+// Of a snapshot made by hand, where `ip -j` was not asked.
+void AddIpText(HostView& view, Places& places, std::vector<NetDevice>& devices) {
+    if (view.Complete() || CommandLike(view, "ip -j addr").found()) return;
+    for (const std::string& command : view.List("cmd")) {
+        if (!command.starts_with("ip_") || Contains(command, "route")) continue;
+        const Reading text = view.Read("cmd/" + command);
+        for (NetDevice& told : ParseIpText(text.text)) {
+            if (told.name == "lo" || !IsPlainName(told.name)) continue;
+            const auto [place, fresh] = places.try_emplace(told.name, devices.size());
+            if (fresh) {
+                if (devices.size() >= kMostLinks) return;
+                ReadEthtool(view, told);
+                devices.push_back(std::move(told));
+                continue;
+            }
+            NetDevice& device = devices[place->second];
+            if (device.mtu == 0) device.mtu = told.mtu;
+            if (device.master.empty()) device.master = told.master;
+            device.up = device.up || told.up;
+            if (!told.addressed || device.addressed) continue;
+            device.addressed = true;
+            device.addresses = std::move(told.addresses);
+        }
+    }
 }
 
 }  // namespace
@@ -147,7 +182,7 @@ std::string NetDevice::SpeedText() const {
 
 std::vector<NetDevice> NetDevices(HostView& view) {
     std::vector<NetDevice> devices;
-    std::map<std::string, size_t, std::less<>> places;  // in `devices`, by name
+    Places places;
     size_t addresses_left = kMostAddresses;
     for (const std::string& name : view.List("sys/class/net")) {
         if (name == "lo" || !IsPlainName(name)) continue;
@@ -167,8 +202,24 @@ std::vector<NetDevice> NetDevices(HostView& view) {
         }
         ReadAddresses(link, addresses_left, devices[place->second]);
     }
+    AddIpText(view, places, devices);
     for (NetDevice& device : devices) ReadSpeed(view, device);
+    for (const NetDevice& member : devices) {
+        const auto master = places.find(member.master);
+        if (member.master.empty() || master == places.end() || !member.physical) continue;
+        NetDevice& whole = devices[master->second];
+        whole.over_card = true;
+        if (member.up) whole.megabits = std::max(whole.megabits, member.megabits);
+    }
     return devices;
+}
+
+bool IsOfContainers(const std::string& name) {
+    constexpr std::array<std::string_view, 19> kPrefixes = {
+        "docker", "br-",  "virbr", "vnet", "cni",     "podman", "lxc",   "lxd",   "veth", "tap",
+        "fwbr",   "fwln", "fwpr",  "cali", "flannel", "cilium", "kube-", "dummy", "incus"};
+    return std::ranges::any_of(kPrefixes,
+                               [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std::string& name) {
@@ -178,7 +229,11 @@ const NetDevice* FindNetDevice(const std::vector<NetDevice>& devices, const std:
 
 std::vector<Route> Routes(HostView& view) {
     std::vector<Route> routes;
-    for (const Json& item : Objects(CommandLike(view, "ip -j route"))) {
+    const Reading json = CommandLike(view, "ip -j route");
+    if (!json.found() && !view.Complete()) {
+        return ParseRouteText(CommandLike(view, "ip route").text);
+    }
+    for (const Json& item : Objects(json)) {
         const std::string to = TextOf(item, "dst");
         const auto parsed = ParseIpv4(to == "default" ? "0.0.0.0/0" : to);
         if (!parsed) continue;

@@ -16,11 +16,10 @@ namespace {
 using Verdict = FilterRule::Verdict;
 using Tokens = std::vector<std::string>;
 
-constexpr size_t kMostRules = 20'000;
-constexpr int kMostDepth = 16, kMostSteps = 50'000;
+constexpr size_t kMostFilterRules = 20'000;
+constexpr int kMostFilterDepth = 16, kMostSteps = 50'000;
 // Where ranks listen: the usual range of ports of the system's choice.
 constexpr int64_t kFirstPort = 32768, kLastPort = 60999;
-
 constexpr size_t kMostLine = 16'384, kMostElements = 256;
 
 // Of nft: words, quoted strings, and each of "{},;" for itself.
@@ -195,6 +194,7 @@ class NftRule {
         if (word == "tcp" || word == "th") return Tcp();
         if (word == "ct") return Connection();
         if (word == "meta") return Meta();
+        if (word == "fib") return Fib();
         for (const char* other : {"ip6", "udp", "icmp", "icmpv6", "igmp", "sctp", "esp", "ah"}) {
             never_ = never_ || word == other;
         }
@@ -263,6 +263,7 @@ class NftRule {
     void Ip() {
         const std::string field = Next();
         if (Joined()) return;
+        if (Is("vmap")) return UnknownMap();
         bool negated = false;
         const Tokens values = Values(&negated);
         if (field == "saddr") {
@@ -270,8 +271,10 @@ class NftRule {
         } else if (field == "protocol") {
             never_ = never_ || Holds(values, "tcp") == negated;
         } else if (field == "daddr" && !values.empty() && ParseIpv4(values[0])) {
-            never_ = never_ || (ParseIpv4(values[0])->bits >> 28 == 14 && !negated);  // multicast
-            rule_.uncertain = true;
+            const Ipv4 to = *ParseIpv4(values[0]);
+            const bool elsewhere = to.bits >> 28 == 14 || to.IsLoopback();  // or multicast
+            never_ = never_ || (elsewhere && !negated);
+            rule_.uncertain = rule_.uncertain || !elsewhere;
         } else {
             rule_.uncertain = true;
         }
@@ -280,6 +283,7 @@ class NftRule {
         const std::string field = Next();
         if (field == "flags") return Flags();
         if (Joined()) return;
+        if (Is("vmap")) return UnknownMap();
         bool negated = false;
         const Tokens values = Values(&negated);
         if (field == "dport") return AskPorts(rule_, values, '-', negated);
@@ -315,6 +319,18 @@ class NftRule {
         } else {
             rule_.uncertain = true;
         }
+    }
+    // "fib daddr type local", "fib daddr type { broadcast, anycast, multicast }".
+    void Fib() {
+        const std::string key = Next();
+        const bool to_type = key == "daddr" && Is("type");
+        if (!to_type) {
+            rule_.uncertain = true;
+            return;
+        }
+        ++at_;
+        bool negated = false;
+        never_ = never_ || Holds(Values(&negated), "local") == negated;
     }
     void Meta() {
         const std::string field = Next();
@@ -502,7 +518,7 @@ class Walk {
     // What is decided at the end of the chain; kNone: nothing.
     Verdict Run(const FilterChain& chain, int depth) {
         for (const FilterRule& rule : chain.rules) {
-            if (++steps_ > kMostSteps || depth > kMostDepth) {
+            if (++steps_ > kMostSteps || depth > kMostFilterDepth) {
                 perhaps_ = true;
                 return Verdict::kNone;
             }
@@ -510,7 +526,12 @@ class Walk {
             if (match == Match::kNone) continue;
             const bool some = match == Match::kSome;
             Verdict verdict = rule.verdict;
-            if (verdict == Verdict::kReturn && !rule.uncertain && !some) return Verdict::kNone;
+            if (verdict == Verdict::kReturn) {
+                if (!rule.uncertain && !some) return Verdict::kNone;
+                // Who returns here may be let in further up.
+                perhaps_ = true;
+                continue;
+            }
             const bool jumps = verdict == Verdict::kJump || verdict == Verdict::kGoto;
             if (jumps) {
                 const auto target = filter_.find(rule.target);
@@ -534,27 +555,6 @@ class Walk {
     int steps_ = 0;
     bool perhaps_ = false;
 };
-
-}  // namespace
-
-std::optional<FilterRule::Ports> ParsePorts(std::string_view text, char dash) {
-    const size_t at = text.find(dash);
-    const auto first = Integer(text.substr(0, at));
-    const auto last = at == std::string_view::npos ? first : Integer(text.substr(at + 1));
-    if (!first || !last || *first < 0 || *last > 65535 || *first > *last) return {};
-    return FilterRule::Ports{*first, *last};
-}
-
-std::string PortsText(const std::vector<FilterRule::Ports>& ports, char dash) {
-    std::string text;
-    for (const auto& [first, last] : ports) {
-        text += text.empty() ? "" : ",";
-        text += first == last ? std::to_string(first) : fmt::format("{}{}{}", first, dash, last);
-    }
-    return text;
-}
-
-namespace {
 
 // A set as `nft list ruleset` writes it, line by line up to its closing brace.
 class NftSet {
@@ -597,6 +597,9 @@ PacketFilter ParseNft(std::string_view ruleset) {
     size_t rules = 0;
     for (std::string_view line : Lines(ruleset)) {
         line = Trim(line);
+        // "table inet firewalld { # progname firewalld"
+        if (const size_t note = line.find("{ # "); note != line.npos)
+            line = line.substr(0, note + 1);
         const Tokens tokens = Cut(line.substr(0, kMostLine));
         if (tokens.empty()) continue;
         if (set) {
@@ -617,7 +620,7 @@ PacketFilter ParseNft(std::string_view ruleset) {
             const bool ipv4 = table.starts_with("ip:") || table.starts_with("inet:");
             chain->is_input = ipv4 && Contains(line, "filter hook input");
             chain->drops = Contains(line, "policy drop");
-        } else if (rules < kMostRules) {
+        } else if (rules < kMostFilterRules) {
             for (FilterRule& rule : NftRule(tokens, sets, table).Take()) {
                 if (!rule.target.empty()) rule.target = table + " " + rule.target;
                 chain->rules.push_back(std::move(rule));
@@ -682,16 +685,34 @@ class IptablesRule {
             const std::string mask = Value();
             return OpensConnection(mask, Value()) != negated;
         } else if (option == "-m") {
-            constexpr std::array<std::string_view, 6> kPlain = {
-                "tcp", "multiport", "state", "conntrack", "comment", "iprange"};
+            constexpr std::array<std::string_view, 8> kPlain = {"tcp",       "multiport", "state",
+                                                                "conntrack", "comment",   "iprange",
+                                                                "addrtype",  "pkttype"};
             rule_.uncertain = std::ranges::find(kPlain, Value()) == kPlain.end() || rule_.uncertain;
         } else if (option == "--comment") {
             ++at_;
+        } else if (option == "--dst-type") {
+            return Contains(Value(), "LOCAL") != negated;
+        } else if (option == "--src-type") {
+            return Contains(Value(), "UNICAST") != negated;
+        } else if (option == "--pkt-type") {
+            return Contains(Value(), "unicast") != negated;
+        } else if (option == "-d") {
+            if (!Destination(Value(), negated)) return false;
         } else {
             rule_.uncertain = true;  // how many values it has is not known
             while (at_ < words_.size() && words_[at_] != "!" && !words_[at_].starts_with('-'))
                 ++at_;
         }
+        return true;
+    }
+    // False where no packet to this host's own addresses is meant: multicast, its loopback.
+    bool Destination(const std::string& value, bool negated) {
+        const auto address = ParseIpv4(value);
+        const bool elsewhere = address && (address->bits >> 28 == 14 || address->IsLoopback() ||
+                                           (address->bits == ~0u && address->prefix == 32));
+        if (elsewhere) return negated;
+        rule_.uncertain = true;
         return true;
     }
     bool Target(const std::string& option) {
@@ -718,7 +739,7 @@ PacketFilter ParseIptables(std::string_view rules) {
     size_t count = 0;
     for (std::string_view line : Lines(rules)) {
         const Tokens words = CutWords(Trim(line).substr(0, kMostLine));
-        if (words.size() < 2 || ++count > kMostRules) continue;
+        if (words.size() < 2 || ++count > kMostFilterRules) continue;
         if (words[0] == "-P" && words.size() >= 3) {
             filter[words[1]].drops = words[2] == "DROP";
         } else if (words[0] == "-N") {

@@ -31,10 +31,29 @@ Exit status 1 where a check fails. Severities: `ok`; `note`, worth knowing; `war
 check finds into notes: for the fault that is known and stays.
 
 What could not be read is no fault: a check that lacks something says so in a note (what, why, how
-to read it), and the summary of a host counts the checks that had nothing to read. What a board has
+to read it), and the summary of a host counts every check once, by the worst that it found: "46
+checks: 1 warning, 13 ok, 32 had nothing to read". Nor is what a distribution sets by default: it
+gets a note at most. Cures are commands of the host's distribution (by `etc/os-release`, else by its
+kernel's release): packages, the kernel's command line, limits, firewalls and networks of Fedora,
+Red Hat, Debian, Ubuntu, Proxmox VE, Raspberry Pi OS, SUSE, Arch and NixOS. What a board has
 by design is no fault either: a card for 8 lanes in an M.2 or Oculink slot of 4 gets a note with
 what it costs, an uncabled port of a card in use gets nothing. Names that hosts give to their parts
 are data: they are quoted in every command, and printed without control characters.
+
+## What a fault costs
+
+`cost` is what `weft plan` predicts ([plan.md](plan.md)) with the fault and without it, of the
+largest well-known model that fits: on two such hosts as tensor ranks where a link is at fault, on
+one where its memory is. A host is known by the PCI ids of its GPUs (`known_by` in `machines/`). Of
+another host nobody knows how fast it reads and computes: then only what the wire takes of a token
+is told, which any two hosts have in common. Where even the link is not known there is no figure.
+`--json` has the parts, in tokens a second and in seconds.
+
+```text
+FAIL  pcie-link  0000:01:00.0 Mellanox Technologies MT27800 Family [ConnectX-5]: link 8 GT/s x1
+      cost       predicted for qwen3-235b-a22b:q4_k_m on 2 x strix-halo (tp2): ... tokens/s so, ...
+                 otherwise; a prompt of 4096 tokens ... s so, ... s otherwise
+```
 
 ## Snapshots
 
@@ -51,15 +70,20 @@ tail -n +1 /sys/class/net/*/mtu >snap.txt    # or as one text file, '==> PATH <=
 
 What a link points to is under `link/` (`link/PATH.to`), what only a process can find out under
 `probe/`, counters read a second time under `later/`, and what could not be read in `unread`. A
-snapshot that Weft saved ends every line: one that was cut is known by it.
+snapshot that Weft saved ends every line: one that was cut is known by it. A file of more than 4 MiB
+counts as one that could not be read; the others are looked at. In one made by hand an error in
+place of an output ("command not found", "Operation not permitted", in any of ten languages) counts
+as not read; sudo's lecture and prompt, line ends of other systems, a byte order mark and NUL bytes
+at the end are taken off.
 
 ## What is saved
 
 `--save` writes an allow-list: of every source that a check reads only the fields that the checks
 use, parsed and written again in the source's own form. A source or a field that is not in the list
 is not saved, so that no secret has to be known in order to stay away. `--save` prints the list of
-what is in the archive, and which names in it stand for yours; `tar xOf mine.tar` shows all of it.
-The checks find in the archive what they found on the host.
+what is in the archive, and which names in it stand for yours, with `--save -` before the archive
+itself, on standard error; `tar xOf mine.tar` shows all of it. The checks find in the archive what
+they found on the host.
 
 - Not in it: keys, tokens, environments, units of systemd beyond `LimitMEMLOCK`, names of users and
   groups, lists of processes, comments of firewalls, serial numbers, hardware addresses, IPv6
@@ -67,9 +91,10 @@ The checks find in the archive what they found on the host.
   reads, and in those that are kept every word that is not the kernel's.
 - Pseudonyms: the host (`host-3fa2`), interfaces and RDMA devices whose names hold a hardware
   address or are somebody's own (`net-3fa2`; `enp1s0f0np0`, `ib0` and `mlx5_0` stay), zones and
-  chains of firewalls, files of limits.d, control groups (`group`). The same name gives the same
-  pseudonym in every snapshot. It is 16 bits of a hash: nobody reads the name out of it, but who
-  guesses a name can see that it fits.
+  chains of firewalls, units of Weft, files of limits.d and drop-ins (`0002-file.conf`: they keep
+  their order, for the last one counts), control groups (`group`). The same name gives the same
+  pseudonym in every snapshot (files are counted). It is 16 bits of a hash: nobody reads the name
+  out of it, but who guesses a name can see that it fits.
 - IPv4 addresses keep their structure: private, shared and link-local ones (RFC 1918, 6598, 3927)
   stay as they are, for they say nothing of you and the checks across hosts live by them. Public
   ones become addresses of 198.18.0.0/15, the same one on every host, in the same subnets; 15 of
@@ -79,7 +104,9 @@ The checks find in the archive what they found on the host.
   sizes of memory.
 
 `--real-names` leaves names and addresses as they are (`--hosts` does so, over ssh): for yourself,
-not for strangers. Two hosts of one name are told apart as `node` and `node (2)`.
+not for strangers. Two hosts of one name are told apart as `node` and `node (2)`. Where ssh hangs
+since large packets vanish on the way, the finding `reachable` says that, with the size that is
+lost.
 
 ## The checks
 )";

@@ -24,9 +24,17 @@ std::string BaseName(std::string_view path) {
     return std::string(path.substr(path.rfind('/') + 1));
 }
 
-bool IsAddress(std::string_view text) {  // "0000:01:00.0"
-    return text.size() >= 12 && text[text.size() - 8] == ':' && text[text.size() - 5] == ':' &&
-           text[text.size() - 2] == '.';
+// "0000:01:00.0", "10000:e1:00.0": it becomes a word of commands.
+bool IsAddress(std::string_view text) {
+    constexpr std::string_view kForm = ":hh:hh.h", kHex = "0123456789abcdefABCDEF";
+    if (text.size() < 12 || text.size() > 16) return false;
+    const size_t domain = text.size() - kForm.size();
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char wanted = i < domain ? 'h' : kForm[i - domain];
+        const bool fits = wanted == 'h' ? kHex.find(text[i]) != kHex.npos : text[i] == wanted;
+        if (!fits) return false;
+    }
+    return true;
 }
 
 PciLink LinkOf(std::string_view speed, std::string_view width) {
@@ -49,20 +57,37 @@ int BusOf(std::string_view address) {
 
 // Drivers of cards that Weft may run over, whatever class their devices have.
 bool IsFabricDriver(std::string_view driver) {
-    constexpr std::array<std::string_view, 20> kDrivers = {
-        "mlx4_core", "mlx4_en",  "mlx5_core", "mlxsw_core", "ice", "i40e",  "ixgbe",
-        "irdma",     "bnxt_en",  "bnxt_re",   "qede",       "qed", "cxgb4", "hfi1",
-        "ib_qib",    "ib_mthca", "ionic",     "efa",        "sfc", "mana"};
+    constexpr std::array<std::string_view, 22> kDrivers = {
+        "mlx4_core", "mlx4_en",  "mlx5_core", "mlxsw_core", "ice",      "i40e",   "ixgbe", "irdma",
+        "bnxt_en",   "bnxt_re",  "qede",      "qed",        "cxgb4",    "hfi1",   "efa",   "sfc",
+        "ib_qib",    "ib_mthca", "ionic",     "mana",       "cxi_core", "cxi_ss1"};
     return std::ranges::find(kDrivers, driver) != kDrivers.end();
 }
 
-class Reader {
+// `lspci -vv`, and in a snapshot made by hand whatever other flags it was asked with ("lspci
+// -nnvv", "sudo lspci -vvv", "lspci -nnk"); the ones that tell most come first.
+std::vector<Reading> LspciReadings(HostView& view) {
+    std::vector<Reading> readings;
+    const auto add = [&](Reading reading) {
+        if (reading.found() && readings.size() < 8) readings.push_back(std::move(reading));
+    };
+    add(view.Command("lspci -vv"));
+    if (view.Complete()) return readings;
+    for (const std::string& name : view.List("cmd")) {
+        if (Contains(name, "lspci") && name != "lspci_-vv") add(view.Read("cmd/" + name));
+    }
+    std::ranges::stable_sort(readings, [](const Reading& a, const Reading& b) {
+        return Contains(a.text, "LnkSta:") && !Contains(b.text, "LnkSta:");
+    });
+    return readings;
+}
+
+class PciReader {
   public:
-    explicit Reader(HostView& view) : view_(view) {}
+    explicit PciReader(HostView& view) : view_(view) {}
     std::vector<PciDevice> Take() {
         ReadSysfs();
-        const Reading lspci = CommandLike(view_, "lspci -vv");
-        if (lspci.found()) ReadLspci(lspci.text);
+        for (const Reading& lspci : LspciReadings(view_)) ReadLspci(lspci.text);
         FindBridges();
         FindFabric();
         std::vector<PciDevice> devices;
@@ -90,6 +115,9 @@ class Reader {
             device.now = LinkOf(view_.Text(path + "/current_link_speed"),
                                 view_.Text(path + "/current_link_width"));
             device.driver = BaseName(view_.Link(path + "/driver").text);
+            device.node = static_cast<int>(Integer(view_.Text(path + "/numa_node")).value_or(-1));
+            device.is_virtual = view_.Link(path + "/physfn").found();
+            device.lost = device.vendor == "ffff";
             const std::string place = view_.Link(path).text;
             for (std::string_view part : Split(place, '/')) {
                 if (IsAddress(part) && part != address) {
@@ -149,6 +177,7 @@ class Reader {
                 ReadDetail(Trim(line), *device);
             }
         }
+        if (device != nullptr && !text.ends_with('\n')) device->cut = true;
     }
     // "01:00.0 Ethernet controller: Mellanox Technologies MT27800 Family [ConnectX-5]"
     PciDevice* Open(std::string_view line) {
@@ -159,6 +188,8 @@ class Reader {
         device.address = address;
         const std::string_view kind = After(line, " ", ":[");
         device.name = std::string(After(line, ": "));
+        device.is_virtual = device.is_virtual || Contains(device.name, "Virtual Function");
+        device.lost = device.lost || Contains(device.name, "(rev ff)");
         ReadIds(device);
         if (device.type == 0) {
             static constexpr std::pair<std::string_view, int> kKinds[] = {
@@ -205,6 +236,23 @@ class Reader {
                                       Integer(After(line, "subordinate=", ","), 16).value_or(-1)};
         } else if (line.starts_with("Kernel driver in use: ")) {
             device.driver = std::string(After(line, "in use: "));
+        } else {
+            ReadState(line, device);
+        }
+        // "TrErr- Train- SlotClk+ DLActive- ...", on the line of LnkSta or on the next.
+        if (Contains(line, "DLActive-")) device.link_active = false;
+    }
+    static void ReadState(std::string_view line, PciDevice& device) {
+        if (line.starts_with("NUMA node:") && device.node < 0) {
+            device.node = static_cast<int>(Integer(After(line, "NUMA node:")).value_or(-1));
+        } else if (Contains(line, "PresDet+") && line.starts_with("SltSta:")) {
+            device.slot_filled = true;
+        } else if (Contains(line, "PresDet-") && line.starts_with("SltSta:")) {
+            device.slot_empty = true;
+        } else if (line.starts_with("!!! Unknown header type")) {
+            device.lost = true;
+        } else if (line.starts_with("Capabilities: <access denied>")) {
+            device.denied = true;
         }
     }
     // Of devices that only lspci knows: every bridge whose buses hold the device's.
@@ -241,6 +289,13 @@ std::string PciLink::Text() const {
     return known() ? fmt::format("{:g} GT/s x{}", gigatransfers, width) : "not known";
 }
 
+bool PciDevice::IsComputeGpu() const {
+    if (!IsGpu()) return false;
+    if (vendor == "1002" || vendor == "10de" || driver == "amdgpu" || driver == "nvidia")
+        return true;
+    return (vendor == "8086" || driver == "xe") && !address.ends_with(":00:02.0");
+}
+
 std::string PciDevice::Text() const {
     std::string text = address;
     if (!name.empty()) return text + " " + name;
@@ -270,7 +325,20 @@ LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& dev
 }
 
 std::vector<PciDevice> PciDevices(HostView& view) {
-    return Reader(view).Take();
+    return PciReader(view).Take();
+}
+
+bool KnowsAllPci(HostView& view) {
+    constexpr size_t kFewest = 6;  // no machine has fewer; a copy of one card's folder has
+    if (view.Complete()) return !view.List(kFolder).empty();
+    if (view.List(kFolder).size() >= kFewest) return true;
+    for (const Reading& lspci : LspciReadings(view)) {
+        const auto heads = std::ranges::count_if(Lines(lspci.text), [](std::string_view line) {
+            return !line.empty() && line[0] != '\t' && line[0] != ' ';
+        });
+        if (lspci.text.ends_with('\n') && static_cast<size_t>(heads) >= kFewest) return true;
+    }
+    return false;
 }
 
 const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address) {

@@ -31,11 +31,20 @@ struct PciDevice {
     double port_gigabits = 0;          // fastest network port on it; 0: not known
     // By its driver, vendor or RDMA device: ConnectX-3 has class 0280, as Wi-Fi cards have.
     bool fabric = false;
+    int node = -1;            // of memory (NUMA); -1: not known, or there is one only
+    bool lost = false;        // its registers read as ones: it has left the bus
+    bool is_virtual = false;  // a virtual function (SR-IOV): it has no link of its own
+    bool denied = false;      // lspci was not allowed to read its link
+    bool cut = false;         // lspci's text ends in the middle of it
+    // Of a bridge with a slot: something is in it, and the link to it is up.
+    bool slot_filled = false, slot_empty = false, link_active = true;
 
     bool IsNetwork() const {
         return fabric || type == 0x0200 || type == 0x0207 || type == 0x0208 || type == 0x0c06;
     }
     bool IsGpu() const { return type >> 8 == 0x03 || type == 0x1200; }
+    // A GPU that computes: not the screen of a server's management, nor Intel's inside a processor.
+    bool IsComputeGpu() const;
     bool IsBridge() const { return type == 0x0604; }
     std::string Text() const;  // "0000:01:00.0 Mellanox ... [ConnectX-5]"
 };
@@ -53,6 +62,8 @@ LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& dev
 const PciDevice* SlotOf(const PciDevice& card, const std::vector<PciDevice>& devices);
 
 std::vector<PciDevice> PciDevices(HostView& view);
+// Whether all devices of the host were listed, so that one that is not in the list is not there.
+bool KnowsAllPci(HostView& view);
 // Null where there is none.
 const PciDevice* FindPci(const std::vector<PciDevice>& devices, const std::string& address);
 

@@ -33,56 +33,16 @@ RdmaPort ReadPort(HostView& view, const std::string& device, const std::string& 
     port.gigabits = LeadingNumber(port.rate).value_or(0);
     port.lid = Integer(view.Text(port.path + "/lid"), 16);
     port.sm_lid = Integer(view.Text(port.path + "/sm_lid"), 16);
-    port.firmware = view.Text(fmt::format("{}/{}/fw_ver", kDeviceFolder, device));
+    const std::string folder = fmt::format("{}/{}/", kDeviceFolder, device);
+    port.firmware = view.Text(folder + "fw_ver");
+    port.kind = view.Text(folder + "hca_type");
+    port.iwarp = Contains(view.Text(folder + "node_type"), "RNIC");
+    const std::string guid = view.Text(folder + "node_guid");
+    port.no_guid = guid.size() > 8 && guid.find_first_not_of("0:") == guid.npos;
+    const std::string place = view.Link(folder + "device").text;
+    port.pci = std::string(Trim(std::string_view(place).substr(place.rfind('/') + 1)));
+    port.interface = view.Text(folder + "parent");
     return port;
-}
-
-std::string Upper(std::string_view text) {
-    std::string upper(text);
-    std::ranges::transform(upper, upper.begin(), [](unsigned char c) {
-        return static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-    });
-    return upper;
-}
-
-std::vector<RdmaPort> ParseIbstat(std::string_view text) {
-    std::vector<RdmaPort> ports;
-    std::string device, firmware;
-    bool inside = false;
-    for (std::string_view line : Lines(text)) {
-        const std::string_view trimmed = Trim(line);
-        if (trimmed.starts_with("CA '")) {
-            device = std::string(After(trimmed, "CA '", "'"));
-            inside = false;
-        } else if (trimmed.starts_with("Firmware version:")) {
-            firmware = std::string(After(trimmed, ":"));
-        } else if (trimmed.starts_with("Port ") && trimmed.ends_with(":") && !device.empty()) {
-            ports.emplace_back();
-            ports.back().device = device;
-            ports.back().firmware = firmware;
-            ports.back().port = Integer(trimmed.substr(5, trimmed.size() - 6)).value_or(1);
-            inside = true;
-        } else if (inside) {
-            RdmaPort& port = ports.back();
-            const std::string_view value = After(trimmed, ":");
-            if (trimmed.starts_with("State:")) {
-                port.state = Upper(value);
-                if (port.state == "INITIALIZING") port.state = "INIT";
-            } else if (trimmed.starts_with("Physical state:")) {
-                port.physical = std::string(value);
-            } else if (trimmed.starts_with("Rate:")) {
-                port.rate = std::string(value) + " Gb/sec";
-                port.gigabits = LeadingNumber(value).value_or(0);
-            } else if (trimmed.starts_with("Base lid:")) {
-                port.lid = Integer(value);
-            } else if (trimmed.starts_with("SM lid:")) {
-                port.sm_lid = Integer(value);
-            } else if (trimmed.starts_with("Link layer:")) {
-                port.link_layer = std::string(value);
-            }
-        }
-    }
-    return ports;
 }
 
 // "0000:0000:0000:0000:0000:ffff:0a00:0001" -> "10.0.0.1"
@@ -110,8 +70,28 @@ std::vector<RdmaPort> RdmaPorts(HostView& view) {
         }
     }
     if (!ports.empty()) return ports;
-    const Reading ibstat = view.Command("ibstat");
-    return ibstat.found() ? ParseIbstat(ibstat.text) : ports;
+    for (const char* words : {"ibstat", "ibstatus", "ibv_devinfo", "rdma link", "rdma -d link"}) {
+        const Reading told = view.Complete() ? view.Command(words) : CommandLike(view, words);
+        if (told.found()) ports = ParseRdmaPorts(told.text);
+        if (!ports.empty() || (view.Complete() && words == std::string_view("ibstat"))) break;
+    }
+    return ports;
+}
+
+bool RdmaPort::mlx4() const {
+    const auto model =
+        kind.starts_with("MT") ? Integer(std::string_view(kind).substr(2)) : std::nullopt;
+    if (model) return *model >= 4099 && *model < 4113 ? true : *model > 20000;
+    return device.starts_with("mlx4");
+}
+
+double LeastRateOf(const RdmaPort& port) {
+    const auto model =
+        port.kind.starts_with("MT") ? Integer(std::string_view(port.kind).substr(2)) : std::nullopt;
+    if (!model) return port.device.starts_with("mlx5") ? 56 : 0;
+    if (*model >= 4099 && *model < 4113) return 40;  // ConnectX-3: QDR, most of them FDR
+    if (*model >= 4113 && *model < 4200) return 56;  // Connect-IB, ConnectX-4 and newer
+    return *model == 26428 ? 40 : 0;                 // a ConnectX-2 with QDR
 }
 
 std::vector<RdmaGid> RdmaGids(HostView& view, const RdmaPort& port) {
@@ -135,6 +115,7 @@ std::vector<std::string> RdmaInterfaces(HostView& view, const RdmaPort& port) {
     for (const RdmaGid& gid : RdmaGids(view, port)) {
         if (!gid.interface.empty()) names.push_back(gid.interface);
     }
+    if (names.empty() && !port.interface.empty()) names.push_back(port.interface);
     if (names.empty()) {
         names = view.List(fmt::format("{}/{}/device/net", kDeviceFolder, port.device));
     }

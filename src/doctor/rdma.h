@@ -1,4 +1,5 @@
-// The RDMA devices and ports of a host, out of sysfs or of `ibstat`, whichever was read.
+// The RDMA devices and ports of a host, out of sysfs; in a snapshot made by hand also out of what
+// ibstat, ibstatus, ibv_devinfo or `rdma link` print.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,27 @@ struct RdmaPort {
     double gigabits = 0;
     std::optional<int64_t> lid, sm_lid;
     std::string firmware;
-    std::string path;  // in sysfs; "" where it is of ibstat
+    std::string path;       // in sysfs; "" where a program told of it
+    std::string kind;       // "MT4099", a maker's model; "" where not known
+    std::string pci;        // "0000:01:00.0"; "" where not known
+    std::string interface;  // where a program named it
+    bool iwarp = false;     // of the two protocols over Ethernet
+    bool no_guid = false;   // its node has none: a virtual function that was not set up
     bool ethernet() const { return link_layer == "Ethernet"; }
+    bool infiniband() const { return link_layer == "InfiniBand"; }
     bool active() const { return state == "ACTIVE"; }
+    // rxe and siw: RDMA in software over any interface.
+    bool software() const { return device.starts_with("rxe") || device.starts_with("siw"); }
+    // By the model, else by the device's name: a ConnectX-3 or older.
+    bool mlx4() const;
     std::string Text() const;  // "mlx5_0 port 1"
 };
 
 std::vector<RdmaPort> RdmaPorts(HostView& view);
+// What one of the programs printed; none where the text is something else.
+std::vector<RdmaPort> ParseRdmaPorts(std::string_view text);
+// The InfiniBand rate that all cards of the model reach, in Gb/s with four lanes; 0: not known.
+double LeastRateOf(const RdmaPort& port);
 // The entries that are not empty; none where the port is of ibstat.
 std::vector<RdmaGid> RdmaGids(HostView& view, const RdmaPort& port);
 // The interfaces of the host that belong to the port, by its GIDs and by the device's folder.

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <set>
+#include <map>
+#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -66,30 +66,46 @@ void Print(std::string& out, const Finding& finding, size_t name_width, const Re
     if (finding.severity == Severity::kOk) return;
     line("expected", finding.expected);
     line("why", finding.why);
+    if (finding.cost) line("cost", finding.cost->Text());
     line("fix", finding.fix);
 }
 
-std::string Counts(const std::array<size_t, 4>& counts) {
-    std::string text;
-    for (Severity severity : {Severity::kFail, Severity::kWarn, Severity::kNote, Severity::kOk}) {
-        const size_t count = counts[static_cast<size_t>(severity)];
-        if (count == 0) continue;
-        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, SeverityName(severity));
+// "2 warnings"
+std::string Counted(size_t count, Severity severity) {
+    const char* many = count == 1 ? "" : "s";
+    switch (severity) {
+        case Severity::kOk: return fmt::format("{} ok", count);
+        case Severity::kNote: return fmt::format("{} note{}", count, many);
+        case Severity::kWarn: return fmt::format("{} warning{}", count, many);
+        case Severity::kFail: return fmt::format("{} failure{}", count, many);
     }
-    return text.empty() ? "nothing was found out" : text;
+    WEFT_CHECK(false);
 }
 
-// Checks that say nothing had nothing to read: that is not the same as finding all well.
-std::string Silent(std::span<const Finding> findings, const std::string& host,
-                   const ReportStyle& style) {
-    std::set<std::string_view> spoke;
+// "54 checks: 1 warning, 13 ok, 40 had nothing to read": every check once, by the worst that it
+// found. Checks that say nothing had nothing to read: that is not the same as finding all well.
+std::string Summary(std::span<const Finding> findings, const std::string& host,
+                    const ReportStyle& style) {
+    std::map<std::string_view, Severity> worst;
     for (const Finding& finding : findings) {
-        if (finding.host == host) spoke.insert(finding.check);
+        if (finding.host != host) continue;
+        const auto [entry, fresh] = worst.try_emplace(finding.check, finding.severity);
+        if (!fresh) entry->second = std::max(entry->second, finding.severity);
     }
+    std::string text;
+    const auto add = [&](const std::string& words) { text += text.empty() ? words : ", " + words; };
+    for (Severity severity : {Severity::kFail, Severity::kWarn, Severity::kNote, Severity::kOk}) {
+        const auto count = std::ranges::count(worst | std::views::values, severity);
+        if (count > 0) add(Counted(static_cast<size_t>(count), severity));
+    }
+    // Findings across hosts are no host's own.
     const bool looked = std::ranges::find(style.hosts, host) != style.hosts.end();
-    if (!looked || style.checks <= spoke.size()) return "";
-    return fmt::format("; {} of {} checks had nothing to read", style.checks - spoke.size(),
-                       style.checks);
+    const size_t checks = looked ? std::max(style.checks, worst.size()) : worst.size();
+    if (checks > worst.size()) {
+        add(fmt::format("{} had nothing to read", checks - worst.size()));
+    }
+    return fmt::format("{} check{}: {}", checks, checks == 1 ? "" : "s",
+                       text.empty() ? "nothing was found out" : text);
 }
 
 }  // namespace
@@ -105,18 +121,16 @@ std::string Report(std::span<const Finding> findings, const ReportStyle& style) 
     }
     std::string out;
     for (const std::string& host : hosts) {
-        std::array<size_t, 4> counts{};
         out += Printable(host) + '\n';
         for (Severity severity :
              {Severity::kFail, Severity::kWarn, Severity::kNote, Severity::kOk}) {
             for (const Finding& finding : findings) {
                 if (finding.host != host || finding.severity != severity) continue;
-                ++counts[static_cast<size_t>(severity)];
                 if (severity == Severity::kOk && !style.verbose) continue;
                 Print(out, finding, name_width, style);
             }
         }
-        out += fmt::format("  {}{}\n\n", Counts(counts), Silent(findings, host, style));
+        out += fmt::format("  {}\n\n", Summary(findings, host, style));
     }
     return out;
 }

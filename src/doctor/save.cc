@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -19,6 +20,7 @@ namespace w = save;
 struct Source {
     // Segments between slashes, each with at most one place: {if} an interface, {dev} an RDMA
     // device, {pci} an address, {n} a number, {id} a Thunderbolt address, {ip} an IPv4 address,
+    // {release} a kernel's, {module} one of a card or GPU, {option} a name of an option of it,
     // {unit} a unit of Weft, {conf} a file of limits.d or a drop-in, {more} whatever else, left
     // out. One that ends with '/' is a folder.
     std::string_view path;
@@ -66,7 +68,7 @@ constexpr Source kNetwork[] = {
     {"cmd/ethtool_-c_{if}", w::EthtoolCoalescing, "adaptive RX, rx-usecs"},
     {"cmd/ethtool_-S_{if}", w::EthtoolCounters, "counters of packets lost and damaged"},
     {"cmd/ethtool_-a_{if}", w::EthtoolPause, "pause frames on or off"},
-    {"cmd/ethtool_{if}", w::EthtoolLink, "speed, duplex, link"},
+    {"cmd/ethtool_{if}", w::EthtoolLink, "speed, the fastest mode, duplex, link"},
     {"cmd/mlnx_qos_-i_{if}", w::Qos, "PFC on or off"},
     {"cmd/ip_-j_addr{more}", w::IpJson, "interfaces, MTU, state, IPv4 addresses"},
     {"cmd/ip_-j_route{more}", w::IpJson, "IPv4 routes: subnet, interface, metric"},
@@ -79,6 +81,8 @@ constexpr Source kNetwork[] = {
     {"sys/bus/thunderbolt/devices/{id}/rx_lanes", w::Numbers, kNumber},
     {"sys/bus/thunderbolt/devices/{id}/{id}/", nullptr, kThere},
     {"cmd/ufw_status_verbose", w::Ufw,
+     "state, default, rules about incoming TCP: ports, interface, source"},
+    {"cmd/ufw_status", w::Ufw,
      "state, default, rules about incoming TCP: ports, interface, source"},
     {"cmd/firewall-cmd_--state", w::FirewalldState, kWord},
     {"cmd/firewall-cmd_--get-active-zones", w::FirewalldZones, "zones and their interfaces"},
@@ -106,7 +110,7 @@ constexpr Source kRdma[] = {
     {"sys/class/infiniband/{dev}/device/net/{if}/", nullptr, kThere},
     {"link/sys/class/infiniband/{dev}/device", w::DevicePlace, "the bus address"},
     {"dev/infiniband/uverbs{n}/", nullptr, kThere},
-    {"cmd/ibstat", w::Ibstat, "devices, ports, state, rate, lids"},
+    {"cmd/ibstat", w::RdmaPortsText, "devices, ports, state, rate, lids"},
     {"cmd/rdma_resource_show", w::RdmaResources, "counts"},
     {"cmd/systemctl_is-active_opensm", w::Choice, kWord},
     {"etc/security/limits.conf", w::LoginLimits, "lines about memlock, users and groups unnamed"},
@@ -180,6 +184,7 @@ constexpr Source kMachine[] = {
     {"proc/self/cgroup", w::ControlGroup, "the group, without names"},
     {"proc/cpuinfo", w::CpuInfo, "flags: avx2 and its like, hypervisor"},
     {"proc/meminfo", w::MemoryInfo, "memory and swap"},
+    {"proc/swaps", w::Swaps, "which swap is memory, sizes"},
     {"proc/cmdline", w::KernelParameters, "parameters of IOMMU, GPU memory, ASPM"},
     {"proc/version", w::KernelVersionLine, "the kernel's release"},
     {"proc/sys/kernel/osrelease", w::Release, "the kernel's release"},
@@ -216,6 +221,74 @@ constexpr Source kMachine[] = {
     {"probe/measure/tcp", w::Times, "times"},
 };
 
+constexpr const char* kLogWords = "lines of cards, GPUs and hardware errors, known words only";
+constexpr const char* kPorts = "devices, ports, state, rate, lids";
+
+// Of checks of cards.
+constexpr Source kCards[] = {
+    {"sys/bus/pci/devices/{pci}/numa_node", w::Numbers, kNumber},
+    {"link/sys/bus/pci/devices/{pci}/physfn", w::PciPlace, "that it is a virtual function"},
+    {"sys/module/mlx4_core/", nullptr, kThere},
+    {"sys/module/mlx5_core/", nullptr, kThere},
+    {"sys/module/ice/", nullptr, kThere},
+    {"sys/module/bnxt_en/", nullptr, kThere},
+    {"sys/module/ionic/", nullptr, kThere},
+    {"sys/module/cxgb4/", nullptr, kThere},
+    {"sys/module/{module}/parameters/{option}", w::OptionValue, kNumber},
+    {"sys/class/cxi/{dev}/", nullptr, kThere},
+    {"cmd/lsmod", w::Modules, "drivers of cards"},
+    {"cmd/nvidia-smi_topo_-m", w::Topology, "ways between GPUs and cards"},
+    {"link/sys/class/net/{if}/master", w::MasterName, "the bridge or bond"},
+    {"sys/class/net/{if}/brif/{if}/", nullptr, kThere},
+    {"sys/class/net/{if}/pkey", w::Hexadecimal, kNumber},
+    {"sys/class/net/{if}/bonding/mode", w::BondMode, kWord},
+    {"sys/class/net/{if}/bonding/slaves", w::InterfaceList, "interfaces"},
+    {"proc/net/bonding/{if}", w::BondFile, "mode and interfaces"},
+    {"sys/bus/thunderbolt/devices/{id}/maxhopid/", nullptr, kThere},
+    {"sys/bus/thunderbolt/devices/{id}/", nullptr, kThere},
+    {"sys/class/infiniband/{dev}/hca_type", w::CardModel, "the model"},
+    {"sys/class/infiniband/{dev}/node_type", w::NodeType, kWord},
+    {"sys/class/infiniband/{dev}/node_guid", w::ZeroGuid, "whether it is zero"},
+    {"sys/class/infiniband/{dev}/parent", w::Interface, "the interface"},
+    {"sys/class/infiniband/{dev}/ports/{n}/pkeys/{n}", w::Hexadecimal, kNumber},
+    {"cmd/ibstatus", w::RdmaPortsText, kPorts},
+    {"cmd/ibv_devinfo{more}", w::RdmaPortsText, kPorts},
+    {"cmd/rdma_link{more}", w::RdmaPortsText, kPorts},
+    {"cmd/ls_-Z__var_log_opensm.log", w::SecurityLabel, "the type of its label"},
+    {"cmd/getenforce", w::SecurityState, kWord},
+    {"cmd/dcb_pfc_show_dev_{if}", w::Priorities, "priorities"},
+    {"cmd/dcb_app_show_dev_{if}", w::Priorities, "priorities"},
+    {"cmd/lldptool_-t_-i_{if}_-V_PFC", w::Priorities, "priorities"},
+    {"cmd/bnxtqos{more}", w::Priorities, "priorities"},
+    {"cmd/niccli{more}", w::Priorities, "priorities"},
+    {"cmd/journalctl_-k{more}", w::Dmesg, kLogWords},
+    {"var/log/dmesg", w::Dmesg, kLogWords},
+    {"var/log/kern.log", w::Dmesg, kLogWords},
+    {"lib/modules/{release}/", nullptr, "kernels that are installed"},
+    {"usr/lib/modules/{release}/", nullptr, "kernels that are installed"},
+    {"run/current-system/kernel-modules/lib/modules/{release}/", nullptr,
+     "kernels that are installed"},
+    {"run/.containerenv/", nullptr, kThere},
+    {"run/reboot-required/", nullptr, kThere},
+    {"run/reboot-required.pkgs", w::WaitingPackages, "kernel and drivers among them"},
+    {"var/run/reboot-required/", nullptr, kThere},
+    {"var/run/reboot-required.pkgs", w::WaitingPackages, "kernel and drivers among them"},
+    {"cmd/needs-restarting_-r", w::RebootAnswer, "yes or no"},
+    {"cmd/dnf_needs-restarting_-r", w::RebootAnswer, "yes or no"},
+    {"cmd/rpm_-q_kernel{more}", w::KernelPackages, "kernels that are installed"},
+    {"cmd/pacman_-Q_linux{more}", w::KernelPackages, "kernels that are installed"},
+    {"cmd/dpkg_-l_linux-image{more}", w::KernelPackages, "kernels that are installed"},
+    {"etc/modprobe.d/{conf}", w::ModuleOptionLines, "numbers of cards' and GPUs' modules"},
+    {"etc/default/grub", w::GrubParameters, "parameters of IOMMU, GPU memory, ASPM"},
+    {"etc/kernel/cmdline", w::KernelParameters, "parameters of IOMMU, GPU memory, ASPM"},
+    {"cmd/ip_route{more}", w::IpText, "IPv4 routes: subnet, interface, metric"},
+    {"cmd/ip_a", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
+    {"cmd/ip_addr{more}", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
+    {"cmd/ip_link{more}", w::IpText, "interfaces, MTU, state"},
+    {"cmd/ip_-d_link{more}", w::IpText, "interfaces, MTU, state"},
+    {"cmd/lspci{more}", w::Lspci, "names of devices, links, buses, drivers, ACS, ASPM"},
+};
+
 bool OnlyOf(std::string_view text, std::string_view letters, size_t most) {
     return !text.empty() && text.size() <= most &&
            text.find_first_not_of(letters) == std::string_view::npos;
@@ -227,28 +300,19 @@ std::optional<std::string> UnitName(std::string_view text, Names& names) {
                                                         "weft-train", "weft-run"};
     if (!text.starts_with("weft") || !text.ends_with(".service")) return {};
     const std::string_view stem = text.substr(0, text.size() - 8);
-    if (names.real() || std::ranges::find(kUsual, stem) != kUsual.end()) return std::string(text);
+    if (std::ranges::find(kUsual, stem) != kUsual.end()) return std::string(text);
+    if (names.real() && Printable(text) == text) return std::string(text);
     std::string_view rest = stem.substr(4);
     if (rest.starts_with('-')) rest.remove_prefix(1);
     return "weft-" + names.File(rest) + ".service";
 }
 
-// Files of limits.d and drop-ins keep their order: a number that they begin with, or none.
-std::optional<std::string> LimitsName(std::string_view text, Names& names) {
-    constexpr std::array<std::string_view, 14> kUsual = {
-        "memlock", "rdma", "mlnx",       "weft", "limits", "nproc",    "ofed",
-        "mpi",     "ib",   "infiniband", "hpc",  "custom", "override", "rlimit"};
-    if (!text.ends_with(".conf")) return {};
-    const std::string_view stem = text.substr(0, text.size() - 5);
-    const size_t digits = std::min(stem.find_first_not_of("0123456789"), stem.size());
-    std::string_view word = stem.substr(digits);
-    if (digits == 0 && word.starts_with("x-")) word.remove_prefix(1);  // saved before
-    if (word.starts_with('-')) word.remove_prefix(1);
-    if (names.real() || (digits <= 4 && std::ranges::find(kUsual, word) != kUsual.end())) {
-        return std::string(text);
-    }
-    const std::string_view order = digits == 0 ? "x" : stem.substr(0, std::min<size_t>(digits, 4));
-    return fmt::format("{}-{}.conf", order, names.File(word));
+bool IsCounter(std::string_view name) {
+    constexpr std::array<std::string_view, 11> kCounters = {
+        "out_of_sequence",     "packet_seq_err",     "local_ack_timeout_err", "rnr_nak_retry_err",
+        "np_cnp_sent",         "symbol_error",       "port_rcv_errors",       "link_downed",
+        "link_error_recovery", "port_xmit_discards", "VL15_dropped"};
+    return std::ranges::find(kCounters, name) != kCounters.end();
 }
 
 // The place named `kind`, filled with what may be saved of `text`; none where it does not fit.
@@ -257,13 +321,19 @@ std::optional<std::string> Filled(std::string_view kind, std::string_view text, 
     if (text.empty() || text.size() > 255) return {};
     if (kind == "if") return names.Interface(text);
     if (kind == "dev") return names.RdmaDevice(text);
+    if (kind == "release") {
+        const std::string release(Trim(std::string_view(w::Release(text, names))));
+        return release.empty() ? std::nullopt : std::optional(release);
+    }
     if (kind == "unit") return UnitName(text, names);
-    if (kind == "conf") return LimitsName(text, names);
+    if (kind == "conf") return names.OrderedFile(text);
     bool fits = false;
     if (kind == "n") fits = OnlyOf(text, "0123456789", 6);
+    if (kind == "module") fits = w::IsOptionModule(text);
+    if (kind == "option") fits = OnlyOf(text, "abcdefghijklmnopqrstuvwxyz_0123456789", 32);
     if (kind == "pci") fits = w::IsPciAddress(text);
     if (kind == "id") fits = OnlyOf(text, "0123456789-:.", 16);
-    if (kind == "counter") fits = OnlyOf(text, "abcdefghijklmnopqrstuvwxyz_0123456789VL", 40);
+    if (kind == "counter") fits = IsCounter(text);
     if (kind == "ip") {
         const std::string shown = names.AddressText(text);
         return shown.empty() ? std::nullopt : std::optional(shown);
@@ -329,7 +399,8 @@ std::optional<Match> FindSource(std::string_view path, Names& names) {
     if (path.starts_with("cmd/") && path.ends_with('/')) return {};
     for (std::span<const Source> table :
          {std::span<const Source>(kPci), std::span<const Source>(kNetwork),
-          std::span<const Source>(kRdma), std::span<const Source>(kMachine)}) {
+          std::span<const Source>(kRdma), std::span<const Source>(kMachine),
+          std::span<const Source>(kCards)}) {
         for (const Source& source : table) {
             if (auto match = Fit(source, path, names)) return match;
         }
@@ -410,6 +481,28 @@ void DropCovered(SnapshotFiles& files) {
     }
 }
 
+// Names of files of limits.d and of drop-ins.
+void AddOrdered(std::string_view path, std::set<std::string>& files) {
+    if (path.ends_with('/')) path.remove_suffix(1);
+    const size_t slash = path.rfind('/');
+    if (slash == path.npos || !path.ends_with(".conf")) return;
+    const std::string_view folder = path.substr(0, slash);
+    const bool drop_ins = folder.starts_with("etc/systemd/system/") && folder.ends_with(".d");
+    if (drop_ins || folder == "etc/security/limits.d" || folder == "etc/modprobe.d")
+        files.emplace(path.substr(slash + 1));
+}
+
+std::set<std::string> OrderedFiles(const SnapshotFiles& raw) {
+    std::set<std::string> files;
+    for (const auto& [path, text] : raw) {
+        AddOrdered(path, files);
+        if (path != "unread") continue;
+        for (std::string_view line : Lines(text))
+            AddOrdered(line.substr(0, line.find(": ")), files);
+    }
+    return files;
+}
+
 }  // namespace
 
 SnapshotFiles SavedFiles(const SnapshotFiles& raw, Names& names,
@@ -417,6 +510,7 @@ SnapshotFiles SavedFiles(const SnapshotFiles& raw, Names& names,
     constexpr std::string_view kLater = "later/";
     constexpr Source kUnread = {"unread", nullptr, "what could not be read"};
     SnapshotFiles files;
+    names.OrderFiles(OrderedFiles(raw));
     for (const auto& [path, text] : raw) {
         if (path == kUnread.path) {
             if (std::string kept = Unread(text, names); !kept.empty()) {
@@ -428,6 +522,10 @@ SnapshotFiles SavedFiles(const SnapshotFiles& raw, Names& names,
         std::string_view place = path;
         const bool later = place.starts_with(kLater);
         if (later) place.remove_prefix(kLater.size());
+        // What was saved may be saved again.
+        if (place.starts_with("link/") && place.ends_with(kLinkEnd)) {
+            place.remove_suffix(std::string_view(kLinkEnd).size());
+        }
         auto match = FindSource(place, names);
         if (!match) match = FindGroup(place);
         if (!match) continue;

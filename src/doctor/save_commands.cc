@@ -43,8 +43,8 @@ bool IsModel(std::string_view word) {
 
 // "15b3:1003" of makers that checks know or most machines have.
 bool IsPciIds(std::string_view word) {
-    constexpr std::array<std::string_view, 16> kMakers = {
-        "15b3", "8086", "1022", "1002", "14e4", "10de", "10ec", "1d6a",
+    constexpr std::array<std::string_view, 17> kMakers = {
+        "15b3", "8086", "1022", "1002", "14e4", "10de", "10ec", "1d6a", "17db",
         "1425", "1077", "1924", "1dd8", "1d0f", "14c3", "1af4", "1b21"};
     return word.size() == 9 && word[4] == ':' &&
            std::ranges::find(kMakers, word.substr(0, 4)) != kMakers.end() &&
@@ -65,7 +65,8 @@ std::string VendorName(std::string_view text) {
         "Ex Pro Dx Connect-IB BlueField BlueField-2 BlueField-3 Wireless Wi-Fi Bridge Port Root "
         "GPP Switch Downstream Upstream Chipset Series Family-X Strix Strix/Strix Halo Phoenix "
         "Raphael/Granite Ridge Starship/Matisse Rembrandt Granite Dummy Navi Radeon RX XT XTX XTX/"
-        "Graphics Pro Instinct Arc Battlemage Thunderbolt USB4 prog-if Normal decode rev ";
+        "Graphics Pro Instinct Arc Battlemage Thunderbolt USB4 prog-if Normal decode rev ff Cray "
+        "Slingshot Cassini Fabric ";
     const auto list = Words(kWords);
     std::string kept;
     for (std::string_view word : Words(text.substr(0, 200))) {
@@ -88,7 +89,7 @@ std::string VendorName(std::string_view text) {
 // "Speed 8GT/s, Width x4" of a line of lspci.
 std::string LinkFields(std::string_view line) {
     const auto speed = NumberAfter(line, "Speed "), width = NumberAfter(line, "Width x");
-    if (!speed || !width) return "";
+    if (!speed || !width) return width ? fmt::format("Speed unknown, Width x{:g}", *width) : "";
     return fmt::format("Speed {:g}GT/s, Width x{:g}", *speed, *width);
 }
 
@@ -100,13 +101,29 @@ std::string PowerField(std::string_view line) {
     return "";
 }
 
+// What is in a slot, the memory's node, and what could not be read.
+std::string LspciState(std::string_view line) {
+    if (line.starts_with("SltSta:")) {
+        return fmt::format("\t\tSltSta:\tPresDet{}\n", Contains(line, "PresDet+") ? '+' : '-');
+    }
+    const auto node = LeadingNumber(After(line, "NUMA node:"));
+    if (node) return fmt::format("\tNUMA node: {:g}\n", *node);
+    if (line.starts_with("!!! Unknown header type")) return "\t!!! Unknown header type 7f\n";
+    if (line.starts_with("Capabilities: <access denied>")) {
+        return "\tCapabilities: <access denied>\n";
+    }
+    return Contains(line, "DLActive-") ? "\t\tDLActive-\n" : "";
+}
+
 // A line of lspci below that of its device; "" where no check reads it.
 std::string LspciDetail(std::string_view line, Names& names) {
     const auto hex = [](std::string_view text) { return Integer(text, 16).value_or(0) & 0xff; };
     if (line.starts_with("LnkCap:") || line.starts_with("LnkSta:")) {
         const std::string link = LinkFields(line);
-        return link.empty() ? "" : fmt::format("\t\t{}\t{}\n", line.substr(0, 7), link);
+        const char* active = Contains(line, "DLActive-") ? ", DLActive-" : "";
+        return link.empty() ? "" : fmt::format("\t\t{}\t{}{}\n", line.substr(0, 7), link, active);
     }
+    if (const std::string state = LspciState(line); !state.empty()) return state;
     if (line.starts_with("LnkCtl:")) {
         const std::string power = PowerField(line);
         return power.empty() ? "" : fmt::format("\t\tLnkCtl:\t{};\n", power);
@@ -162,7 +179,7 @@ Json AddressEntry(const Json& item, Names& names) {
 // One link of `ip -j addr`, or one route of `ip -j route`.
 Json IpEntry(const Json& item, Names& names) {
     Json kept = Json::object();
-    for (const char* key : {"ifname", "dev"}) {
+    for (const char* key : {"ifname", "dev", "master"}) {
         if (const std::string name = SavedText(item, key); !name.empty() && name.size() < 64) {
             kept[key] = names.Interface(name);
         }
@@ -214,46 +231,6 @@ std::string Lspci(std::string_view text, Names& names) {
     return kept;
 }
 
-std::string Ibstat(std::string_view text, Names& names) {
-    constexpr std::array<std::string_view, 4> kNumbers = {"Rate", "Base lid", "SM lid",
-                                                          "Number of ports"};
-    constexpr std::array<std::string_view, 14> kStates = {"Active",
-                                                          "Down",
-                                                          "Initializing",
-                                                          "Armed",
-                                                          "LinkUp",
-                                                          "Polling",
-                                                          "Disabled",
-                                                          "Sleep",
-                                                          "InfiniBand",
-                                                          "Ethernet",
-                                                          "PortConfigurationTraining",
-                                                          "LinkErrorRecovery",
-                                                          "Sleeping",
-                                                          "No state change"};
-    std::string kept;
-    for (std::string_view line : Lines(text)) {
-        line = Trim(line.substr(0, kMostLine));
-        const std::string_view key = line.substr(0, line.find(':')), value = After(line, ":");
-        if (line.starts_with("CA '")) {
-            kept += fmt::format("CA '{}'\n", names.RdmaDevice(After(line, "CA '", "'")));
-        } else if (key == "Firmware version") {
-            const std::string version = ShortVersion(value, names);
-            if (!version.empty()) kept += "\tFirmware version: " + version;
-        } else if (line.starts_with("Port ") && line.ends_with(':')) {
-            const auto port = Integer(line.substr(5, line.size() - 6));
-            if (port) kept += fmt::format("\tPort {}:\n", *port);
-        } else if (std::ranges::find(kNumbers, key) != kNumbers.end()) {
-            const auto number = LeadingNumber(value);
-            if (number) kept += fmt::format("\t\t{}: {:g}\n", key, *number);
-        } else if (key == "State" || key == "Physical state" || key == "Link layer") {
-            const bool known = std::ranges::find(kStates, value) != kStates.end();
-            if (known) kept += fmt::format("\t\t{}: {}\n", key, value);
-        }
-    }
-    return kept;
-}
-
 std::string IpJson(std::string_view text, Names& names) {
     const Json parsed = OrderedJsonOrDiscarded(text);
     if (!parsed.is_array()) return "";
@@ -294,6 +271,8 @@ std::string EthtoolLink(std::string_view text, Names&) {
     std::string kept;
     const auto speed = LeadingNumber(After(text, "Speed:"));
     if (speed) kept += fmt::format("\tSpeed: {:.0f}Mb/s\n", *speed);
+    const double most = FastestMode(text);
+    if (most > 0) kept += fmt::format("\tSupported link modes: {:.0f}baseX/Full\n", most);
     for (const char* duplex : {"Full", "Half"}) {
         if (After(text, "Duplex:") == duplex) kept += fmt::format("\tDuplex: {}\n", duplex);
     }
@@ -316,10 +295,13 @@ std::string EthtoolPause(std::string_view text, Names&) {
 }
 
 std::string EthtoolCounters(std::string_view text, Names&) {
-    constexpr std::array<std::string_view, 14> kCounters = {
-        "rx_packets",         "rx_discards_phy",      "rx_out_of_buffer",  "rx_missed_errors",
-        "rx_no_buffer_count", "out_of_sequence",      "rx_crc_errors_phy", "rx_crc_errors",
-        "rx_symbol_err_phy",  "link_down_events_phy", "tx_timeout",        "rx_pause_ctrl_phy",
+    constexpr std::array<std::string_view, 26> kCounters = {
+        "rx_total_frames",    "rx_good_frames",        "rx_unicast.nic",    "port.rx_unicast",
+        "rx_fcs_err_frames",  "rx_total_discard_pkts", "rx_pfc_frames",     "tx_pfc_frames",
+        "rx_crc_errors.nic",  "port.rx_crc_errors",    "rx_dropped.nic",    "port.rx_dropped",
+        "rx_packets",         "rx_discards_phy",       "rx_out_of_buffer",  "rx_missed_errors",
+        "rx_no_buffer_count", "out_of_sequence",       "rx_crc_errors_phy", "rx_crc_errors",
+        "rx_symbol_err_phy",  "link_down_events_phy",  "tx_timeout",        "rx_pause_ctrl_phy",
         "rx_prio3_pause",     "tx_pause_ctrl_phy"};
     return "NIC statistics:\n" + NumberLines(text, kCounters, "     ");
 }

@@ -91,11 +91,13 @@ std::string_view LastPart(std::string_view path) {
 
 }  // namespace
 
-// "0000:01:00.0".
+// "0000:01:00.0", "10000:e1:00.0" (of a volume of disks: the domain has five digits).
 bool IsPciAddress(std::string_view word) {
-    return word.size() == 12 && word[4] == ':' && word[7] == ':' && word[10] == '.' &&
-           IsHex(word.substr(0, 4), 4) && IsHex(word.substr(5, 2), 2) &&
-           IsHex(word.substr(8, 2), 2) && IsHex(word.substr(11), 1);
+    if (word.size() < 12 || word.size() > 13) return false;
+    const size_t domain = word.size() - 8;
+    const std::string_view rest = word.substr(domain);
+    return IsHex(word.substr(0, domain), 5) && rest[0] == ':' && rest[3] == ':' && rest[6] == '.' &&
+           IsHex(rest.substr(1, 2), 2) && IsHex(rest.substr(4, 2), 2) && IsHex(rest.substr(7), 1);
 }
 
 std::string Numbers(std::string_view text, Names&) {
@@ -209,9 +211,11 @@ std::string PortRate(std::string_view text, Names&) {
     const auto words = Words(text.substr(0, 64));
     if (words.size() < 2 || !IsNumberName(words[0]) || words[1] != "Gb/sec") return "";
     std::string kept = std::string(words[0]) + " Gb/sec";
-    if (words.size() >= 3 && words[2].starts_with('(') && words[2].ends_with('X') &&
-        IsNumberName(words[2].substr(1, words[2].size() - 2))) {
-        AddWord(kept, words[2], " ", " ");
+    std::string_view lanes = words.size() >= 3 ? words[2] : std::string_view();
+    if (lanes.ends_with(')')) lanes.remove_suffix(1);
+    if (lanes.starts_with('(') && lanes.ends_with('X') &&
+        IsNumberName(lanes.substr(1, lanes.size() - 2))) {
+        AddWord(kept, lanes, " ", " ");
         std::string_view kind = words.size() >= 4 ? words[3] : std::string_view();
         if (kind.ends_with(')')) kind.remove_suffix(1);
         if (IsOneOf(kKinds, kind) || kind == "FDR10") AddWord(kept, kind, " ", " ");
@@ -374,6 +378,20 @@ std::string MemoryInfo(std::string_view text, Names&) {
     return kept;
 }
 
+// What is on zram, and the sizes; other drives and files stay unnamed.
+std::string Swaps(std::string_view text, Names&) {
+    std::string kept;
+    for (std::string_view line : Lines(text)) {
+        const auto words = Words(line);
+        if (words.size() < 4) continue;
+        const auto size = Integer(words[2]), used = Integer(words[3]);
+        if (!size || !used) continue;
+        const std::string_view place = words[0].starts_with("/dev/zram") ? "/dev/zram0" : "/drive";
+        kept += fmt::format("{} partition {} {} 0\n", place, *size, *used);
+    }
+    return kept;
+}
+
 std::string KernelParameters(std::string_view text, Names&) {
     constexpr std::array<std::string_view, 14> kNames = {"iommu",
                                                          "iommu.passthrough",
@@ -395,6 +413,8 @@ std::string KernelParameters(std::string_view text, Names&) {
     std::string kept;
     for (std::string_view word : Words(text.substr(0, 65536))) {
         const size_t equals = std::min(word.find('='), word.size());
+        // Who hands the kernel its initramfs tells where its parameters are kept.
+        if (word.starts_with("initrd=\\")) AddWord(kept, "initrd=\\", " ");
         if (!IsOneOf(kNames, word.substr(0, equals))) continue;
         std::string values;
         if (equals < word.size()) {

@@ -31,6 +31,7 @@ std::string AerCounts(std::string_view text, Names&);
 std::string KfdNode(std::string_view text, Names&);
 std::string CpuInfo(std::string_view text, Names&);
 std::string MemoryInfo(std::string_view text, Names&);
+std::string Swaps(std::string_view text, Names&);
 std::string KernelParameters(std::string_view text, Names&);
 std::string KernelVersionLine(std::string_view text, Names&);
 std::string ProcessLimits(std::string_view text, Names&);
@@ -42,7 +43,6 @@ std::string OsRelease(std::string_view text, Names&);
 
 // Output of programs.
 std::string Lspci(std::string_view text, Names&);
-std::string Ibstat(std::string_view text, Names&);
 std::string IpJson(std::string_view text, Names&);
 std::string EthtoolDriver(std::string_view text, Names&);
 std::string EthtoolLink(std::string_view text, Names&);
@@ -62,6 +62,29 @@ std::string DatedPackage(std::string_view text, Names&);  // "20251125", the dat
 std::string RdmaResources(std::string_view text, Names&);
 std::string MemoryModules(std::string_view text, Names&);
 std::string Ping(std::string_view text, Names&);
+
+// Sources of cards (save_cards.cc).
+std::string IpText(std::string_view text, Names&);
+std::string RdmaPortsText(std::string_view text, Names&);
+std::string Modules(std::string_view text, Names&);
+std::string Topology(std::string_view text, Names&);
+std::string MasterName(std::string_view text, Names&);  // a link's target, "../br0"
+std::string InterfaceList(std::string_view text, Names&);
+std::string BondMode(std::string_view text, Names&);
+std::string BondFile(std::string_view text, Names&);
+std::string CardModel(std::string_view text, Names&);  // "MT4099"
+std::string NodeType(std::string_view text, Names&);   // "4: RNIC"
+std::string ZeroGuid(std::string_view text, Names&);   // whether it is zero
+std::string GrubParameters(std::string_view text, Names&);
+std::string ModuleOptionLines(std::string_view text, Names&);
+std::string OptionValue(std::string_view text, Names&);
+std::string WaitingPackages(std::string_view text, Names&);
+std::string RebootAnswer(std::string_view text, Names&);
+std::string KernelPackages(std::string_view text, Names&);
+std::string SecurityLabel(std::string_view text, Names&);
+std::string SecurityState(std::string_view text, Names&);
+std::string Priorities(std::string_view text, Names&);
+bool IsOptionModule(std::string_view word);  // whose options may be saved
 
 // Probes.
 std::string HostName(std::string_view text, Names&);

@@ -11,6 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <utility>
 
 #include "base/file.h"
 #include "doctor/text.h"
@@ -21,9 +23,12 @@ namespace {
 constexpr size_t kMostEntries = 20'000;
 constexpr size_t kMostEntryBytes = 4 << 20;
 constexpr size_t kMostBytes = 64 << 20;
+constexpr size_t kMostTextBytes = 256 << 20;
+// Of what is unpacked only to be dropped: a small archive can hold very much.
 constexpr size_t kMostDropped = 1 << 30;
 constexpr size_t kMostName = 1024;
 constexpr int kMostDepth = 32;
+constexpr const char* kAgain = "; save it again, or copy it again";
 
 // Adds entries to a snapshot under construction and holds the limits.
 class Intake {
@@ -41,7 +46,9 @@ class Intake {
             name += part;
         }
         for (char c : name) {
-            if (static_cast<unsigned char>(c) < 0x20) return Bad("a name with control characters");
+            if (static_cast<unsigned char>(c) < 0x20) {
+                return Bad("the name '{}' has control characters", name);
+            }
         }
         return name;
     }
@@ -54,31 +61,44 @@ class Intake {
         files_[std::move(name)] = std::move(text);
         return {};
     }
+    // The file that `target` names, once more; it need not be there.
+    Status AddLink(std::string name, std::string_view target) {
+        WEFT_ASSIGN(const std::string to, Name(target));
+        const auto found = files_.find(to);
+        if (found != files_.end()) return Add(std::move(name), std::string(found->second));
+        return Refuse(name, "a link to a file that is not in the snapshot");
+    }
+    // Names of the archive are in it: nothing for a terminal to obey.
     template <typename... Args>
     Error Bad(fmt::format_string<Args...> format, Args&&... args) const {
         return MakeError(ErrorCode::kCorrupt, "{}: not a snapshot: {}", name_,
-                         fmt::format(format, std::forward<Args>(args)...));
+                         Printable(fmt::format(format, std::forward<Args>(args)...)));
     }
     // A file that is too large is one that could not be read; the others are not concerned.
     Status Refuse(const std::string& name, size_t bytes) {
-        refused_ += fmt::format("{}: too large: {} bytes or more, at most {} are read\n", name,
-                                bytes, kMostEntryBytes);
-        // What is read only to be dropped is bounded, too: a small archive can hold very much.
-        dropped_ += bytes;
-        if (refused_.size() > kMostEntryBytes || dropped_ > kMostDropped) {
-            return Bad("more than {} bytes", kMostDropped);
-        }
+        return Refuse(name,
+                      fmt::format("too large: {} bytes or more, at most {} are read; keep its "
+                                  "end (tail -c 4M)",
+                                  bytes, kMostEntryBytes));
+    }
+    Status Refuse(const std::string& name, const std::string& why) {
+        if (++refusals_ > kMostEntries) return Bad("more than {} files", kMostEntries);
+        refused_ += fmt::format("{}: {}\n", name, why);
         return {};
     }
+    // Nothing is known of what would have followed: what is not there need not be absent.
+    void EndsHere() { ends_here_ = true; }
     SnapshotFiles Take() {
         if (!refused_.empty()) files_["unread"] += refused_;
+        if (ends_here_) files_.erase("probe/complete");
         return std::move(files_);
     }
 
   private:
     std::string name_, refused_;
     SnapshotFiles files_;
-    size_t bytes_ = 0, dropped_ = 0;
+    size_t bytes_ = 0, refusals_ = 0;
+    bool ends_here_ = false;
 };
 
 Result<std::string> ReadFolderEntry(const std::string& path, const struct stat& info) {
@@ -132,70 +152,111 @@ std::string WhyNot(archive* of) {
 
 using Reader = std::unique_ptr<archive, int (*)(archive*)>;
 
-Status AddTarEntry(Intake& intake, archive* reader, archive_entry* entry) {
-    const char* path = archive_entry_pathname(entry);
-    if (path == nullptr) return intake.Bad("a name that is not text");
-    WEFT_ASSIGN(std::string name, intake.Name(path));
-    const char* target = archive_entry_symlink(entry);
-    if (target != nullptr) return intake.Add(std::move(name), target);
-    if (archive_entry_hardlink(entry) != nullptr) return intake.Bad("{} is a hard link", name);
-    const auto type = archive_entry_filetype(entry);
-    if (type == AE_IFDIR) return name.empty() ? Status() : intake.Add(name + "/", "");
-    if (type != AE_IFREG) return intake.Add(std::move(name), "");
-    std::string text;
+// What is in the entry, and how many bytes it has; beyond kMostEntryBytes they are dropped.
+Result<size_t> ReadTarData(const Intake& intake, archive* reader, std::string& text) {
     size_t size = 0;
     std::array<char, 65536> buffer;
     for (;;) {
         const la_ssize_t got = archive_read_data(reader, buffer.data(), buffer.size());
-        if (got < 0) return intake.Bad("{}: {}", name, WhyNot(reader));
-        if (got == 0) break;
+        if (got < 0) return intake.Bad("{}{}", WhyNot(reader), kAgain);
+        if (got == 0) return size;
         size += static_cast<size_t>(got);
         if (size <= kMostEntryBytes) text.append(buffer.data(), static_cast<size_t>(got));
-        if (size > kMostDropped) break;
+        if (size > kMostDropped) return size;
     }
-    if (size > kMostEntryBytes) return intake.Refuse(name, size);
-    return intake.Add(std::move(name), std::move(text));
 }
 
-}  // namespace
+// dropped: bytes that were unpacked in vain so far.
+Status AddTarEntry(Intake& intake, archive* reader, archive_entry* entry, size_t& dropped) {
+    // A pax header is UTF-8, which the C locale does not convert.
+    const char* path = archive_entry_pathname(entry);
+    if (path == nullptr) path = archive_entry_pathname_utf8(entry);
+    if (path == nullptr) return intake.Bad("a name that is not text");
+    WEFT_ASSIGN(std::string name, intake.Name(path));
+    const char* target = archive_entry_symlink(entry);
+    if (target != nullptr) return intake.Add(std::move(name), target);
+    const char* same = archive_entry_hardlink(entry);
+    if (same != nullptr) return intake.AddLink(std::move(name), same);
+    const auto type = archive_entry_filetype(entry);
+    if (type == AE_IFDIR) return name.empty() ? Status() : intake.Add(name + "/", "");
+    if (type != AE_IFREG) return intake.Add(std::move(name), "");
+    // Of a plain file the reader goes on without reading it. The holes of a sparse one are not
+    // read.
+    const auto told = static_cast<size_t>(std::max<la_int64_t>(archive_entry_size(entry), 0));
+    const bool plain = archive_filter_code(reader, 0) == ARCHIVE_FILTER_NONE;
+    if (plain && told > kMostEntryBytes) return intake.Refuse(name, told);
+    std::string text;
+    WEFT_ASSIGN(const size_t size, ReadTarData(intake, reader, text));
+    if (std::max(size, told) <= kMostEntryBytes) return intake.Add(std::move(name), text);
+    dropped += size;
+    return intake.Refuse(name, std::max(size, told));
+}
 
-Result<SnapshotFiles> ParseTar(std::span<const std::byte> bytes, const std::string& name) {
-    Intake intake(name);
-    const Reader reader(archive_read_new(), archive_read_free);
+Reader TarReader() {
+    Reader reader(archive_read_new(), archive_read_free);
     archive_read_support_format_tar(reader.get());
     archive_read_support_filter_gzip(reader.get());
     archive_read_support_filter_xz(reader.get());
     archive_read_support_filter_bzip2(reader.get());
     archive_read_support_filter_zstd(reader.get());
-    if (archive_read_open_memory(reader.get(), bytes.data(), bytes.size()) != ARCHIVE_OK) {
-        return intake.Bad("{}", WhyNot(reader.get()));
-    }
-    size_t entries = 0;
-    for (;;) {
+    return reader;
+}
+
+// opened: what opening the reader gave.
+Result<SnapshotFiles> TakeTar(archive* reader, int opened, const std::string& name) {
+    Intake intake(name);
+    if (opened != ARCHIVE_OK) return intake.Bad("{}", WhyNot(reader));
+    size_t entries = 0, dropped = 0;
+    while (dropped <= kMostDropped) {
         archive_entry* entry = nullptr;
-        const int got = archive_read_next_header(reader.get(), &entry);
-        if (got == ARCHIVE_EOF) break;
+        const int got = archive_read_next_header(reader, &entry);
+        if (got == ARCHIVE_EOF) return intake.Take();
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) {
-            return intake.Bad("{}", WhyNot(reader.get()));
+            return intake.Bad("{}{}", WhyNot(reader), kAgain);
         }
         if (++entries > 2 * kMostEntries) return intake.Bad("more than {} files", kMostEntries);
-        WEFT_TRY(AddTarEntry(intake, reader.get(), entry));
+        WEFT_TRY(AddTarEntry(intake, reader, entry, dropped));
     }
+    intake.EndsHere();
     return intake.Take();
 }
 
+bool IsText(char first) {
+    constexpr std::string_view kFirst = "=# \t\r\n\xef";  // or a byte order mark
+    return kFirst.find(first) != std::string_view::npos;
+}
+
+}  // namespace
+
+Result<SnapshotFiles> ParseTar(std::span<const std::byte> bytes, const std::string& name) {
+    const Reader reader = TarReader();
+    const int opened = archive_read_open_memory(reader.get(), bytes.data(), bytes.size());
+    return TakeTar(reader.get(), opened, name);
+}
+
 Result<SnapshotFiles> ParseTextSnapshot(std::string_view text, const std::string& name) {
-    constexpr std::string_view kOpen = "==> ", kClose = " <==";
+    constexpr std::string_view kOpen = "==> ", kClose = " <==", kMark = "\xef\xbb\xbf";
+    if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
     Intake intake(name);
     std::string path, content;
     bool inside = false;
+    size_t size = 0;  // of the content, of which no more than an entry's bytes are kept
     const auto finish = [&]() -> Status {
         if (!inside) return {};
+        if (size > kMostEntryBytes) {
+            content.clear();
+            return intake.Refuse(path, std::exchange(size, 0));
+        }
+        size = 0;
         if (path.ends_with('/')) content.clear();
         if (content.ends_with("\n\n")) content.pop_back();  // tail's blank line between files
         return intake.Add(std::move(path), std::exchange(content, {}));
     };
-    for (std::string_view line : Lines(text)) {
+    while (!text.empty()) {
+        const size_t end = std::min(text.find('\n'), text.size());
+        std::string_view line = text.substr(0, end);
+        text.remove_prefix(std::min(end + 1, text.size()));
+        if (line.ends_with('\r')) line.remove_suffix(1);
         if (line.starts_with(kOpen) && line.ends_with(kClose) &&
             line.size() > kOpen.size() + kClose.size()) {
             WEFT_TRY(finish());
@@ -205,6 +266,8 @@ Result<SnapshotFiles> ParseTextSnapshot(std::string_view text, const std::string
             if (line.ends_with('/')) path += '/';
             inside = true;
         } else if (inside) {
+            size += line.size() + 1;
+            if (size > kMostEntryBytes) continue;
             content += line;
             content += '\n';
         } else if (!Trim(line).empty() && !line.starts_with('#')) {
@@ -217,8 +280,7 @@ Result<SnapshotFiles> ParseTextSnapshot(std::string_view text, const std::string
 }
 
 Result<SnapshotFiles> ParseSnapshot(std::string_view bytes, const std::string& name) {
-    const char first = bytes.empty() ? '\0' : bytes.front();
-    if (first == '=' || first == '#') return ParseTextSnapshot(bytes, name);
+    if (!bytes.empty() && IsText(bytes.front())) return ParseTextSnapshot(bytes, name);
     return ParseTar(std::as_bytes(std::span(bytes)), name);
 }
 
@@ -235,8 +297,14 @@ Result<SnapshotFiles> ReadSnapshotFiles(const std::string& path) {
         WEFT_TRY(AddFolder(intake, path, "", 0));
         return intake.Take();
     }
-    WEFT_ASSIGN(const std::string bytes, ReadTextFile(path, 4 * kMostBytes));
-    return ParseSnapshot(bytes, path);
+    const bool file = S_ISREG(info.st_mode);
+    if (!file || IsText(static_cast<char>(std::ifstream(path, std::ios::binary).peek()))) {
+        WEFT_ASSIGN(const std::string bytes, ReadTextFile(path, kMostTextBytes));
+        return ParseSnapshot(bytes, path);
+    }
+    const Reader reader = TarReader();
+    const int opened = archive_read_open_filename(reader.get(), path.c_str(), 65536);
+    return TakeTar(reader.get(), opened, path);
 }
 
 Result<std::string> WriteTar(const SnapshotFiles& files) {
@@ -259,7 +327,8 @@ Result<std::string> WriteTar(const SnapshotFiles& files) {
         archive_entry_set_perm(entry.get(), folder ? 0755 : 0644);
         archive_entry_set_mtime(entry.get(), 0, 0);
         archive_entry_set_size(entry.get(), static_cast<la_int64_t>(text.size()));
-        good = good && archive_write_header(writer.get(), entry.get()) == ARCHIVE_OK;
+        // A warning: the name is not in the letters of the locale, and goes as it is.
+        good = good && archive_write_header(writer.get(), entry.get()) >= ARCHIVE_WARN;
         if (good && !text.empty()) {
             good = archive_write_data(writer.get(), text.data(), text.size()) ==
                    static_cast<la_ssize_t>(text.size());

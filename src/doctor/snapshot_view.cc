@@ -6,6 +6,7 @@
 #include "doctor/save.h"
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
+#include "doctor/unreadable.h"
 
 namespace weft::doctor {
 namespace {
@@ -20,6 +21,7 @@ class SnapshotView : public HostView {
         const auto named = files_.find(kHostName);
         const std::string_view told = named == files_.end() ? "" : Trim(named->second);
         host_ = told.empty() || told.size() > 255 ? std::move(name) : std::string(told);
+        if (!Complete()) Tidy();
         const auto unread = files_.find(kUnread);
         if (unread == files_.end()) return;
         for (std::string_view line : Lines(unread->second)) {
@@ -65,11 +67,28 @@ class SnapshotView : public HostView {
     Reading Later(const std::string& path) override { return Read("later/" + path); }
 
   private:
+    // A snapshot made by hand may hold what the shell said in place of the program.
+    void Tidy() {
+        for (auto it = files_.begin(); it != files_.end();) {
+            it->second = TidiedOutput(std::move(it->second));
+            const bool own = it->first == kUnread || it->first.starts_with("probe/");
+            const Said said = own ? Said::kOutput : WhatIsSaid(it->second);
+            if (said == Said::kNotShown) {
+                unread_[it->first] = std::string(Lines(Trim(it->second))[0].substr(0, 200));
+            }
+            it = said == Said::kOutput ? std::next(it) : files_.erase(it);
+        }
+    }
     // What Weft saved ends each line; a line without its end was cut, and a number in it, too.
-    Reading Whole(const std::string& text) const {
+    Reading Whole(std::string_view text) const {
+        // One line that was written twice over stands there once.
+        const size_t half = text.size() / 2;
+        const bool twice = half > 1 && text.size() % 2 == 0 && text.find('\n') == half - 1 &&
+                           text.substr(0, half) == text.substr(half);
+        if (twice) text = text.substr(0, half);
         const size_t last = text.rfind('\n');
-        const bool cut = Complete() && last != std::string::npos && last + 1 < text.size();
-        return {ReadState::kFound, cut ? text.substr(0, last + 1) : text, cut};
+        const bool cut = Complete() && last != text.npos && last + 1 < text.size();
+        return {ReadState::kFound, std::string(cut ? text.substr(0, last + 1) : text), cut};
     }
 
     SnapshotFiles files_;

@@ -21,10 +21,43 @@ struct Action {
     bool uncertain;
 };
 // LIMIT refuses a peer that opens six connections within 30 seconds.
-constexpr std::array<Action, 4> kActions = {{{" ALLOW IN ", Verdict::kAccept, false},
+// Without "IN" as `ufw status` has it, without "verbose".
+constexpr std::array<Action, 8> kActions = {{{" ALLOW IN ", Verdict::kAccept, false},
                                              {" LIMIT IN ", Verdict::kAccept, true},
                                              {" DENY IN ", Verdict::kDrop, false},
-                                             {" REJECT IN ", Verdict::kDrop, false}}};
+                                             {" REJECT IN ", Verdict::kDrop, false},
+                                             {" ALLOW ", Verdict::kAccept, false},
+                                             {" LIMIT ", Verdict::kAccept, true},
+                                             {" DENY ", Verdict::kDrop, false},
+                                             {" REJECT ", Verdict::kDrop, false}}};
+
+// Its words are translated, the names of policies and actions are not.
+bool IsActive(std::string_view first) {
+    std::string line(first);
+    std::ranges::transform(line, line.begin(), [](unsigned char c) {
+        return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+    });
+    for (std::string_view off : {"inakt", "inact", "inatt", "inati", "niet"}) {
+        if (Contains(line, off)) return false;
+    }
+    for (std::string_view on : {": active", ": aktiv", ": actif", ": activ", ": attiv", ": ativ"}) {
+        if (Contains(line, on)) return true;
+    }
+    return false;
+}
+
+// "Default: deny (incoming), allow (outgoing), disabled (routed)": the first is of what comes in.
+bool DropsByDefault(std::string_view status) {
+    for (std::string_view line : Lines(status)) {
+        const size_t open = line.find(" (");
+        if (open == line.npos || !Contains(line, "), ")) continue;
+        const auto words = Words(line.substr(0, open));
+        const std::string_view policy = words.empty() ? "" : words.back();
+        if (policy == "deny" || policy == "reject") return true;
+        if (policy == "allow") return false;
+    }
+    return !Contains(status, "allow (incoming)");
+}
 
 // Reads one side of a line, "10.0.0.1 22/tcp (OpenSSH) on eno1".
 class Side {
@@ -100,6 +133,8 @@ std::optional<FilterRule> ParseRule(std::string_view line) {
     for (const Action& action : kActions) {
         const size_t at = line.find(action.words);
         if (at == line.npos) continue;
+        const std::string_view after = Trim(line.substr(at + action.words.size()));
+        if (after.starts_with("OUT ") || after.starts_with("FWD ")) return {};
         FilterRule rule;
         rule.verdict = action.verdict;
         rule.uncertain = action.uncertain;
@@ -131,9 +166,9 @@ std::string UfwRule(const FilterRule& rule, Names& names) {
 
 Ufw ParseUfw(std::string_view status) {
     Ufw ufw;
-    ufw.active = Contains(status, "Status: active");
+    ufw.active = !status.empty() && IsActive(Lines(status)[0]);
     ufw.input.is_input = true;
-    ufw.input.drops = !Contains(status, "allow (incoming)");
+    ufw.input.drops = DropsByDefault(status);
     for (std::string_view line : Lines(status)) {
         auto rule = ParseRule(line.substr(0, 1024));
         if (rule && ufw.input.rules.size() < kMostRules) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cluster/links.h"
 #include "coll/link_probe.h"
 #include "coll/tuning.h"
 #include "fabric/table.h"
@@ -59,7 +60,8 @@ struct NetRow {
     std::string algorithm = "put", wire = "full";  // what was used
     coll::Timings timings;
     double average_bytes_s = 0, peak_bytes_s = 0, messages_s = 0;  // bandwidth only
-    int64_t errors = 0;  // elements (bytes of a put) with a wrong value, over all ranks
+    double predicted_us = 0;  // of typical_us, by what the links do (predict.h); 0: not known
+    int64_t errors = 0;       // elements (bytes of a put) with a wrong value, over all ranks
 };
 
 struct NetReport {
@@ -67,6 +69,7 @@ struct NetReport {
     std::string transport;           // as the links came out: "shm", "tcp", "shm+tcp", ...
     std::vector<std::string> hosts;  // of each rank
     std::vector<std::vector<std::string>> links;  // [from][to]: the transport of that link
+    cluster::LinkTable ends;                      // [from][to]: of `from`; on rank 0
     std::vector<NetRow> rows;                     // of kTable: an all-reduce of 8 KB
     std::optional<coll::Tuning> table;            // of all ranks as one group; not of pairs
     NetTableSource source;

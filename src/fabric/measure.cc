@@ -228,7 +228,7 @@ Result<NetReport> Walk::Run(const NetProgress& progress) {
 Result<NetReport> RunNet(cluster::ClusterOptions options, const NetJob& job,
                          const NetProgress& progress) {
     const bool launched = options.launched != nullptr && options.launched->size() > 1;
-    if (!launched && options.hosts.empty() && options.local < 2) {
+    if (!launched && !cluster::NamesHosts(options) && options.local < 2) {
         return MakeError(ErrorCode::kUsage,
                          "'weft net' measures between ranks, and there is one. Use --local 2, or "
                          "--hosts HOST:PORT and --key-file with a worker on the other host");
@@ -244,6 +244,7 @@ Result<NetReport> RunNet(cluster::ClusterOptions options, const NetJob& job,
     };
     auto report = run();
     if (!report.ok()) return cluster->ReportFailure(report.error());
+    report->ends = cluster->links();
     if (Status end = cluster->Shutdown(Deadline::In(cluster::kShutdownMs)); !end.ok()) {
         return cluster->ReportFailure(end.error());
     }

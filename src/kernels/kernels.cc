@@ -21,18 +21,44 @@ namespace i8mm {
 Kernels Table();
 }
 
-const Kernels& KernelsFor(CpuLevel level) {
-    static const Kernels reference = reference::Table();
+bool IsBuilt(CpuLevel level) {
 #if defined(__x86_64__)
-    static const Kernels avx2 = avx2::Table(), avx512 = avx512::Table(), amx = amx::Table();
-    if (level == CpuLevel::kAvx2) return avx2;
-    if (level == CpuLevel::kAvx512) return avx512;
-    if (level == CpuLevel::kAmx) return amx;
+    if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvx512 || level == CpuLevel::kAmx) {
+        return true;
+    }
 #elif defined(__aarch64__)
-    static const Kernels neon = neon::Table(), i8mm = i8mm::Table();
-    if (level == CpuLevel::kNeon) return neon;
-    if (level == CpuLevel::kI8mm) return i8mm;
+    if (level == CpuLevel::kNeon || level == CpuLevel::kI8mm) return true;
 #endif
+    return level == CpuLevel::kReference;
+}
+
+// Each table is made when it is first asked for: what makes it is compiled for its set, and no
+// processor without the set may run that.
+const Kernels& KernelsFor(CpuLevel level) {
+#if defined(__x86_64__)
+    if (level == CpuLevel::kAvx2) {
+        static const Kernels table = avx2::Table();
+        return table;
+    }
+    if (level == CpuLevel::kAvx512) {
+        static const Kernels table = avx512::Table();
+        return table;
+    }
+    if (level == CpuLevel::kAmx) {
+        static const Kernels table = amx::Table();
+        return table;
+    }
+#elif defined(__aarch64__)
+    if (level == CpuLevel::kNeon) {
+        static const Kernels table = neon::Table();
+        return table;
+    }
+    if (level == CpuLevel::kI8mm) {
+        static const Kernels table = i8mm::Table();
+        return table;
+    }
+#endif
+    static const Kernels reference = reference::Table();
     return reference;
 }
 

@@ -40,7 +40,10 @@ struct Kernels : dense::GemmKernels, dense::CausalKernels, dense::RowKernels, Ad
     Kernel<SoftCapArgs> soft_cap = nullptr;
 };
 
-// The table for `level`; a level that this build lacks gives the next lower one.
+// Whether this build has kernels of their own for `level`.
+bool IsBuilt(CpuLevel level);
+// The table for `level`, which this processor must have; a level that this build lacks gives the
+// reference.
 const Kernels& KernelsFor(CpuLevel level);
 
 }  // namespace weft::kernels

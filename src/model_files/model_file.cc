@@ -1,5 +1,6 @@
 #include "model_files/model_file.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "hub/cache.h"
@@ -74,6 +75,24 @@ uint64_t ModelSource::TotalBytes() const {
     uint64_t total = 0;
     for (const TensorInfo& tensor : tensors()) total += tensor.bytes;
     return total;
+}
+
+std::map<std::string_view, uint64_t> ModelSource::BytesByType() const {
+    std::map<std::string_view, uint64_t> bytes;
+    for (const TensorInfo& tensor : tensors()) bytes[Info(tensor.dtype).name] += tensor.bytes;
+    return bytes;
+}
+
+std::string_view ModelSource::MainType() const {
+    const auto bytes = BytesByType();
+    const auto most = std::ranges::max_element(bytes, {}, [](const auto& b) { return b.second; });
+    return most == bytes.end() ? std::string_view() : most->first;
+}
+
+int64_t ModelSource::Parameters() const {
+    int64_t count = 0;
+    for (const TensorInfo& tensor : tensors()) count += tensor.rows * tensor.cols;
+    return count;
 }
 
 Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan* plan) {

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -75,6 +76,12 @@ class ModelSource {
                                           uint64_t* bytes_read = nullptr) const;
     // Bytes of all tensors.
     uint64_t TotalBytes() const;
+    // The same for each type, by its name.
+    std::map<std::string_view, uint64_t> BytesByType() const;
+    // The type that most of the bytes have; "" where there are no tensors.
+    std::string_view MainType() const;
+    // Elements of all tensors.
+    int64_t Parameters() const;
 
   protected:
     // CHECKs the arguments of ReadRows.

@@ -3,12 +3,11 @@
 #include <string>
 
 #include "tokenizer/families.h"
+#include "tokenizer/hints.h"
 #include "tokenizer/open.h"
 
 namespace weft::model_files {
 namespace {
-
-constexpr uint64_t kMostKeptBytes = 64 << 20;
 
 std::string Key(std::string_view name) {
     return "tokenizer.ggml." + std::string(name);
@@ -152,7 +151,7 @@ Result<tokenizer::KeptJson> ReadKeptTokenizer(const Metadata& meta) {
         if (!entry.key.starts_with(kKeptPrefix)) continue;
         const std::string name(entry.key.substr(std::string_view(kKeptPrefix).size()));
         WEFT_ASSIGN(kept.beside[name + ".json"],
-                    KeptFile(meta, std::string(entry.key), kMostKeptBytes));
+                    KeptFile(meta, std::string(entry.key), tokenizer::kMostHintBytes));
     }
     return kept;
 }

@@ -290,6 +290,16 @@ std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const H
     return best;
 }
 
+bool ShareNetwork(std::span<const HostAddress> theirs, std::span<const HostAddress> mine) {
+    for (const HostAddress& a : mine) {
+        for (const HostAddress& b : theirs) {
+            const bool bridge = a.bridge || b.bridge || a.link_local() || a.host == b.host;
+            if (!bridge && ShareSubnet(a, b)) return true;
+        }
+    }
+    return false;
+}
+
 std::string PackAddresses(std::span<const HostAddress> addresses) {
     std::string text;
     for (const HostAddress& a : addresses) {

@@ -63,6 +63,10 @@ inline constexpr size_t kMostWays = 12;
 std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const HostAddress> mine,
                           const std::string& known);
 
+// Whether one of theirs and one of mine are of one subnet, that of no bridge of containers (of
+// which every host may have one with the same addresses).
+bool ShareNetwork(std::span<const HostAddress> theirs, std::span<const HostAddress> mine);
+
 // For the control plane. Unpack's errors: kCorrupt.
 std::string PackAddresses(std::span<const HostAddress> addresses);
 Result<std::vector<HostAddress>> UnpackAddresses(std::string_view text);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -84,13 +85,17 @@ class Builder final : public FabricBuilder {
     std::string OfferTo(int peer) override;
     Result<Fabric> Connect(const std::vector<std::string>& offers,
                            const Deadline& deadline) override;
+    const std::vector<WireEnd>& ends() const override { return link_ends_; }
 
   private:
     Status ListenAll();
+    Result<Fd> ListenAt(const std::string& host) const;
+    bool Dials(int peer) const;
+    WireEnd EndOf(int peer, int socket) const;
     const Offer& MyOfferTo(int peer);
     std::vector<TcpWay> TcpWaysOf(int peer) const;
     bool MayUseVerbs(const std::string& address) const;
-    Result<std::unique_ptr<VerbsEnd>> MakeVerbsEnd(const std::string& address);
+    Result<std::unique_ptr<VerbsEnd>> MakeVerbsEnd(int peer, const std::string& address);
     Status ConnectVerbs(int peer);
     Status CheckOffers(const std::vector<std::string>& offers);
     Status DialAll(const Deadline& deadline);
@@ -137,6 +142,9 @@ class Builder final : public FabricBuilder {
     std::vector<Pending> pending_;
     std::unique_ptr<Progress> progress_;
     std::vector<std::unique_ptr<Link>> links_;
+    std::vector<HostAddress> addresses_;  // of this host
+    std::vector<std::string> devices_;    // by peer: of verbs
+    std::vector<WireEnd> link_ends_;      // by peer
 };
 
 Status Builder::Open() {
@@ -154,6 +162,10 @@ Status Builder::Open() {
     ends_.resize(static_cast<size_t>(o.size));
     mine_.resize(static_cast<size_t>(o.size));
     dialling_.resize(static_cast<size_t>(o.size));
+    devices_.resize(static_cast<size_t>(o.size));
+    link_ends_.resize(static_cast<size_t>(o.size));
+    auto addresses = ListHostAddresses();
+    if (addresses.ok()) addresses_ = *std::move(addresses);
     if (o.size == 1) return {};
     if (o.transport == Transport::kVerbs || o.transport == Transport::kAuto) {
         rdma_ports_ = ListRdmaPorts();
@@ -189,7 +201,7 @@ Status Builder::ListenAll() {
     if (options_.ways.empty()) hosts.insert(options_.listen_host);
     Status last;
     for (const std::string& host : hosts) {
-        auto fd = ListenTcp(host, 0);
+        auto fd = ListenAt(host);
         if (!fd.ok()) {
             last = fd.error();
             continue;
@@ -198,6 +210,22 @@ Status Builder::ListenAll() {
         tcp_listeners_.push_back({host, *std::move(fd), port});
     }
     return tcp_listeners_.empty() ? last : Status();
+}
+
+// The first port that is free of those that may be taken.
+Result<Fd> Builder::ListenAt(const std::string& host) const {
+    const PortRange& ports = options_.ports;
+    if (ports.first == 0) return ListenTcp(host, 0);
+    std::string why;
+    for (uint32_t port = ports.first; port <= ports.last; port++) {
+        auto fd = ListenTcp(host, static_cast<uint16_t>(port));
+        if (fd.ok()) return fd;
+        why = fd.error().message;
+    }
+    return MakeError(ErrorCode::kIo,
+                     "no port of --data-ports {}-{} is free for rank {}: {}. Each rank of a host "
+                     "takes one of its own for each of its addresses",
+                     ports.first, ports.last, options_.rank, why);
 }
 
 // How the peer reaches our listeners.
@@ -233,6 +261,8 @@ const Offer& Builder::MyOfferTo(int peer) {
     offer.window_bytes = options_.window_bytes;
     offer.transport = options_.transport;
     offer.checksum = options_.checksum;
+    const size_t at = static_cast<size_t>(peer);
+    offer.hidden = at < options_.hidden.size() && options_.hidden[at];
     offer.token = tokens_[static_cast<size_t>(peer)];
     offer.boot_id = BootId();
     offer.network = NetworkNamespace();
@@ -244,10 +274,10 @@ const Offer& Builder::MyOfferTo(int peer) {
         offer.tcp_more.erase(offer.tcp_more.begin());
     }
     if (peer != options_.rank && MayUseVerbs(offer.tcp_host)) {
-        Result<std::unique_ptr<VerbsEnd>> end = MakeVerbsEnd(offer.tcp_host);
+        Result<std::unique_ptr<VerbsEnd>> end = MakeVerbsEnd(peer, offer.tcp_host);
         if (end.ok()) {
             offer.verbs = (*end)->address();
-            ends_[static_cast<size_t>(peer)] = *std::move(end);
+            ends_[at] = *std::move(end);
         } else {
             offer.verbs_why = end.error().message;
         }
@@ -268,12 +298,13 @@ bool Builder::MayUseVerbs(const std::string& address) const {
            !IsLoopbackAddress(address);
 }
 
-Result<std::unique_ptr<VerbsEnd>> Builder::MakeVerbsEnd(const std::string& address) {
+Result<std::unique_ptr<VerbsEnd>> Builder::MakeVerbsEnd(int peer, const std::string& address) {
     WEFT_TRY(CheckRdmaHost(rdma_ports_));
     WEFT_ASSIGN(const RdmaPath path,
                 ChooseRdmaPath(rdma_ports_, ListLocalAddresses(),
                                {options_.rdma_device, options_.gid_index, address}));
     WEFT_TRY(CheckRdmaDevice(path.device));
+    devices_[static_cast<size_t>(peer)] = fmt::format("{}:{}", path.device, path.port);
     return verbs_.MakeEnd(path, options_.window_bytes);
 }
 
@@ -314,7 +345,7 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
         chosen_.push_back(Transport::kAuto);
         if (peer == options_.rank) continue;
         WEFT_ASSIGN(theirs_.back(), DecodeOffer(offers[static_cast<size_t>(peer)]));
-        const Offer& offer = theirs_.back();
+        Offer& offer = theirs_.back();
         if (offer.from != peer || offer.to != options_.rank || offer.size != options_.size ||
             offer.epoch != options_.epoch || offer.window_bytes != options_.window_bytes) {
             return MakeError(ErrorCode::kUsage,
@@ -329,6 +360,12 @@ Status Builder::CheckOffers(const std::vector<std::string>& offers) {
                              "{} {} checksums, rank {} {}. Give all ranks --checksum, or none.",
                              NameOf(peer).Text(), offer.checksum ? "sends" : "sends no",
                              options_.rank, options_.checksum ? "does" : "does not");
+        }
+        const TcpWay root{options_.root_host, offer.tcp_port};
+        const bool told_already =
+            offer.tcp_host == root.host || std::ranges::count(offer.tcp_more, root) > 0;
+        if (peer == 0 && !root.host.empty() && root.port != 0 && !told_already) {
+            offer.tcp_more.push_back(root);
         }
         const Offer& mine = MyOfferTo(peer);
         WEFT_ASSIGN(chosen_.back(), ChooseTransport(mine, offer));
@@ -354,24 +391,36 @@ Status Builder::ConnectVerbs(int peer) {
     return MakeError(ready.error().code, "{}: {}", NameOf(peer).Text(), ready.error().message);
 }
 
-// All lower ranks at once: of each, ways that lead nowhere take a second.
+// Of each pair the higher rank, unless it alone can be dialled.
+bool Builder::Dials(int peer) const {
+    const size_t at = static_cast<size_t>(peer);
+    const bool hidden = mine_[at].has_value() && mine_[at]->hidden;
+    const bool higher = options_.rank > peer;
+    if (CarrierOf(chosen_[at]) != Transport::kTcp || hidden == theirs_[at].hidden) return higher;
+    return hidden;
+}
+
+// All of them at once: of each, ways that lead nowhere take a second.
 Status Builder::DialAll(const Deadline& deadline) {
-    std::vector<std::optional<Result<Fd>>> dialled(static_cast<size_t>(options_.rank));
+    std::vector<int> peers;
+    for (int peer = 0; peer < options_.size; peer++) {
+        if (peer != options_.rank && Dials(peer)) peers.push_back(peer);
+    }
+    std::vector<std::optional<Result<Fd>>> dialled(peers.size());
     std::vector<std::thread> threads;
-    for (int peer = 0; peer < options_.rank; peer++) {
-        const auto dial = [&, peer] { dialled[static_cast<size_t>(peer)] = Dial(peer, deadline); };
-        const bool may_last = CarrierOf(chosen_[static_cast<size_t>(peer)]) == Transport::kTcp;
-        if (may_last && peer + 1 < options_.rank) {
+    for (size_t i = 0; i < peers.size(); i++) {
+        const auto dial = [&, i] { dialled[i] = Dial(peers[i], deadline); };
+        const bool may_last = CarrierOf(chosen_[static_cast<size_t>(peers[i])]) == Transport::kTcp;
+        if (may_last && i + 1 < peers.size()) {
             threads.emplace_back(dial);
         } else {
             dial();
         }
     }
     for (std::thread& thread : threads) thread.join();
-    for (int peer = 0; peer < options_.rank; peer++) {
-        Result<Fd>& socket = *dialled[static_cast<size_t>(peer)];
-        if (!socket.ok()) return socket.error();
-        Greet(peer, *std::move(socket));
+    for (size_t i = 0; i < peers.size(); i++) {
+        if (!dialled[i]->ok()) return dialled[i]->error();
+        Greet(peers[i], **std::move(dialled[i]));
     }
     return {};
 }
@@ -426,11 +475,14 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
         if (dialled.error().code != ErrorCode::kTimeout) code = ErrorCode::kPeerLost;
         dialling.tried += (dialling.tried.empty() ? "" : "; ") + dialled.error().message;
     }
-    return MakeError(code,
-                     "{}: {}. Is the process alive, and may this host reach {}? --data-net says "
-                     "which network to use",
-                     NameOf(peer).Text(), dialling.tried,
-                     ways == 1 ? "that address" : "one of these addresses");
+    return MakeError(
+        code,
+        "{}: {}. Is the process alive, and may this host reach {}? --data-net says "
+        "which network to use{}",
+        NameOf(peer).Text(), dialling.tried, ways == 1 ? "that address" : "one of these addresses",
+        offer.hidden ? ". Both hosts are behind NAT: give one of them --advertise ADDR "
+                       "and --data-ports A-B, of ports that are forwarded to it"
+                     : "");
 }
 
 // Whoever is there is not that rank, or hung up: another way may lead to it.
@@ -580,7 +632,8 @@ void Builder::Greeted(Pending& pending) {
     const int peer = greeting.from;
     Fd fd = std::move(pending.fd);
     pending.fd.Reset();
-    if (peer <= options_.rank || peer >= options_.size || !Genuine(greeting, peer) ||
+    const bool other = peer >= 0 && peer < options_.size && peer != options_.rank;
+    if (!other || Dials(peer) || !Genuine(greeting, peer) ||
         CarrierOf(chosen_[static_cast<size_t>(peer)]) != pending.transport) {
         Log(LogLevel::kWarning, "turned away a data connection that showed no valid token");
         return;
@@ -610,6 +663,7 @@ Status Builder::Join(int peer, Fd socket, Fd region) {
     const size_t at = static_cast<size_t>(peer);
     std::unique_ptr<BaseLink> link;
     Progress::Data data = Progress::Data::kMemory;
+    link_ends_[at] = EndOf(peer, socket.get());
     switch (chosen_[at]) {
         case Transport::kAuto: WEFT_CHECK(false); break;  // ChooseTransport has chosen
         case Transport::kShm: {
@@ -640,6 +694,21 @@ Status Builder::Join(int peer, Fd socket, Fd region) {
     progress_->Add(link.get(), data);
     links_[at] = std::move(link);
     return {};
+}
+
+WireEnd Builder::EndOf(int peer, int socket) const {
+    const size_t at = static_cast<size_t>(peer);
+    WireEnd end;
+    end.transport = TransportName(chosen_[at]);
+    if (CarrierOf(chosen_[at]) != Transport::kTcp) return end;
+    end.address = BoundHost(socket);
+    const auto known = std::ranges::find(addresses_, end.address, &HostAddress::host);
+    if (known != addresses_.end()) {
+        end.interface = known->interface;
+        end.speed_mbps = known->speed_mbps;
+    }
+    if (chosen_[at] == Transport::kVerbs) end.device = devices_[at];
+    return end;
 }
 
 bool Builder::Genuine(const Greeting& greeting, int from) const {
@@ -699,6 +768,20 @@ Result<Transport> ParseTransport(std::string_view name) {
     }
     return MakeError(ErrorCode::kUsage, "--transport {}: expected one of {}", name,
                      fmt::join(TransportNames(), ", "));
+}
+
+Result<PortRange> ParsePorts(std::string_view text) {
+    PortRange ports;
+    if (text.empty()) return ports;
+    const size_t dash = text.find('-');
+    const auto parse = [](std::string_view digits, uint16_t& port) {
+        const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+        return parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size() && port > 0;
+    };
+    const bool good = parse(text.substr(0, dash), ports.first) &&
+                      parse(dash == text.npos ? text : text.substr(dash + 1), ports.last);
+    if (good && ports.first <= ports.last) return ports;
+    return MakeError(ErrorCode::kUsage, "--data-ports {}: expected ports such as 7001-7010", text);
 }
 
 Result<std::unique_ptr<FabricBuilder>> FabricBuilder::Make(FabricOptions options) {

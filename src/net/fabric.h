@@ -13,6 +13,7 @@
 //
 // shm: a sealed memfd handed over an abstract unix socket, so no name in /dev/shm ever exists and
 // nothing is left behind whoever dies when. The socket stays open: its end tells of a dead peer.
+// Where only one of a pair can be dialled (Offer::hidden), the other dials.
 // tcp: one connection a pair, TCP_NODELAY, non-blocking, no receiver thread. The dialler tries the
 // ways of the offer in their order, each for a part of the deadline, until that rank answers.
 // verbs: a queue pair for each peer, set up by the offers, and beside it a connection as of tcp,
@@ -37,6 +38,7 @@
 #include "base/result.h"
 #include "net/addresses.h"
 #include "net/link.h"
+#include "net/wire_end.h"
 
 namespace weft::net {
 
@@ -47,6 +49,14 @@ const char* TransportName(Transport transport);
 std::vector<std::string> TransportNames();
 // One of TransportNames(); kUsage otherwise.
 Result<Transport> ParseTransport(std::string_view name);
+
+// Ports that listeners may take, both included; 0 and 0: any.
+struct PortRange {
+    uint16_t first = 0;
+    uint16_t last = 0;
+};
+// "7001-7010" or "7001"; "": any. Errors: kUsage.
+Result<PortRange> ParsePorts(std::string_view text);
 
 struct FabricOptions {
     int rank = 0;
@@ -60,6 +70,11 @@ struct FabricOptions {
     // In place of both: the ways by which each peer may reach this rank, by rank, best first
     // (addresses.h). It listens on their addresses alone; without any, nowhere.
     std::vector<std::vector<Way>> ways;
+    PortRange ports;           // of all listeners for tcp
+    std::vector<bool> hidden;  // by peer: it can't dial this rank (NAT); empty: all can
+    // How the control plane reached rank 0: tried last for its data, too, with the port that it
+    // offers (behind a forwarder, rank 0 doesn't know this address). "": nothing.
+    std::string root_host;
     std::string rdma_device;         // verbs: "mlx5_0" or "mlx5_0:1"; "": by the peer's address
     int gid_index = -1;              // verbs: of the port's table; -1: chosen
     bool checksum = false;           // collectives check every message; the same on all ranks
@@ -82,6 +97,8 @@ class FabricBuilder {
     // that are missing), kPeerLost, kIo.
     virtual Result<Fabric> Connect(const std::vector<std::string>& offers,
                                    const Deadline& deadline) = 0;
+    // Once connected: this rank's end of each link, by peer; of itself an empty one.
+    virtual const std::vector<WireEnd>& ends() const = 0;
 };
 
 }  // namespace weft::net

@@ -10,7 +10,7 @@
 namespace weft::net {
 namespace {
 
-constexpr std::string_view kMagic = "WOF3";
+constexpr std::string_view kMagic = "WOF4";
 constexpr size_t kMostString = 255;
 constexpr size_t kMostReason = 1023;
 constexpr int kMostRanks = 4096;
@@ -114,6 +114,7 @@ std::string EncodeOffer(const Offer& offer) {
     AppendInt(out, offer.window_bytes, 8);
     AppendInt(out, static_cast<uint64_t>(offer.transport), 1);
     AppendInt(out, offer.checksum ? 1 : 0, 1);
+    AppendInt(out, offer.hidden ? 1 : 0, 1);
     out.append(reinterpret_cast<const char*>(offer.token.data()), offer.token.size());
     AppendString(out, offer.boot_id);
     AppendString(out, offer.network);
@@ -143,6 +144,7 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     offer.window_bytes = in.Int(8);
     const uint64_t transport = in.Int(1);
     const uint64_t checksum = in.Int(1);
+    const uint64_t hidden = in.Int(1);
     const std::string_view token = in.Take(offer.token.size());
     offer.boot_id = in.String();
     offer.network = in.String();
@@ -159,7 +161,7 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     const uint64_t mpi_rank = in.Int(4);
     if (!known || !verbs || !in.ok() || !in.at_end() || size > kMostRanks || from >= size ||
         to >= size || more > kMostTcpWays || mpi_rank > kMostMpiRank || checksum > 1 ||
-        transport > static_cast<uint64_t>(Transport::kMpi)) {
+        hidden > 1 || transport > static_cast<uint64_t>(Transport::kMpi)) {
         return MakeError(ErrorCode::kCorrupt,
                          "an offer of {} bytes for a data link is malformed. Do all hosts run the "
                          "same version of weft?",
@@ -171,6 +173,7 @@ Result<Offer> DecodeOffer(std::string_view bytes) {
     offer.size = static_cast<int>(size);
     offer.transport = static_cast<Transport>(transport);
     offer.checksum = checksum == 1;
+    offer.hidden = hidden == 1;
     std::memcpy(offer.token.data(), token.data(), offer.token.size());
     return offer;
 }

@@ -35,6 +35,7 @@ struct Offer {
     uint64_t window_bytes = 0;
     Transport transport = Transport::kAuto;
     bool checksum = false;
+    bool hidden = false;  // `to` can't dial `from`: where it can be dialled itself, `from` dials
     Token token{};        // what `to` must show
     std::string boot_id;  // of the host, and of the network as this process sees it
     std::string network;

@@ -1,5 +1,6 @@
 #include "net/socket.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -181,6 +182,21 @@ Result<uint16_t> BoundPort(int fd) {
         return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
     }
     return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::string BoundHost(int fd) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    char text[INET6_ADDRSTRLEN] = "";
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "";
+    if (address.ss_family == AF_INET) {
+        ::inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in&>(address).sin_addr, text, sizeof text);
+    } else if (address.ss_family == AF_INET6) {
+        ::inet_ntop(AF_INET6, &reinterpret_cast<sockaddr_in6&>(address).sin6_addr, text,
+                    sizeof text);
+    }
+    const std::string_view host = text;
+    return std::string(host.starts_with("::ffff:") ? host.substr(7) : host);
 }
 
 Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline) {

@@ -35,6 +35,8 @@ void SetBlocking(int fd, bool blocking);
 // Listens on `host` ("": every address, IPv6 and IPv4) and `port` (0: any free one). Non-blocking.
 Result<Fd> ListenTcp(const std::string& host, uint16_t port);
 Result<uint16_t> BoundPort(int fd);
+// Numeric, without scope; IPv4 as such on a socket for both. "": not a TCP socket.
+std::string BoundHost(int fd);
 // Connected and non-blocking.
 Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline);
 

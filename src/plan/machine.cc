@@ -45,6 +45,27 @@ void ReadTiers(ObjectReader& reader, Machine& machine) {
     }
 }
 
+// "1002:1586": vendor and device, in small hexadecimal digits.
+bool IsPciId(std::string_view text) {
+    const auto hexadecimal = [](char c) {
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+    };
+    return text.size() == 9 && text[4] == ':' &&
+           std::ranges::all_of(text.substr(0, 4), hexadecimal) &&
+           std::ranges::all_of(text.substr(5), hexadecimal);
+}
+
+void ReadKnownBy(ObjectReader& reader, Machine& machine) {
+    const nlohmann::json* list = reader.Member("known_by");
+    if (list == nullptr) return;
+    const bool sound =
+        list->is_array() && std::ranges::all_of(*list, [](const auto& id) {
+            return id.is_string() && IsPciId(id.template get_ref<const std::string&>());
+        });
+    if (!sound) return reader.Fail("known_by: expected a list of PCI ids such as \"1002:1586\"");
+    for (const auto& id : *list) machine.known_by.push_back(id.get<std::string>());
+}
+
 Wire ReadWire(const nlohmann::json& json, const std::string& name, Status& status) {
     ObjectReader reader(json, "machines/wires.json: " + name);
     Wire wire;
@@ -112,6 +133,7 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     Machine machine;
     machine.name = name;
     machine.about = reader.Text("about");
+    ReadKnownBy(reader, machine);
     machine.wire = reader.Text("wire", "10gbe");
     machine.devices = reader.Count("devices", 1, 1, kMostDevices);
     machine.memory = reader.Need("memory", Unit::kBytes);
@@ -169,6 +191,17 @@ Result<Wire> Library::FindWire(const std::string& name) const {
 
 Result<Runtime> Library::FindRuntime(const std::string& name) const {
     return FindIn(runtimes_, name, "runtime");
+}
+
+std::optional<Machine> Library::MachineWith(std::string_view pci_id, int count) const {
+    for (const auto& [name, machine] : machines_) {
+        if (std::ranges::find(machine.known_by, pci_id) == machine.known_by.end()) continue;
+        if (count < 1 || count > machine.devices) return std::nullopt;
+        Machine found = machine;
+        found.devices = count;
+        return found;
+    }
+    return std::nullopt;
 }
 
 std::vector<std::string> Library::MachineNames() const {

@@ -2,6 +2,7 @@
 //
 // A machine (machines/NAME.json) is one host:
 //     about       words
+//     known_by    PCI ids of its devices, such as "1002:1586": by these 'weft doctor' knows it
 //     devices     how many ranks a host has: GPUs, or 1
 //     memory      of a device that a model may use
 //     bandwidth   of a device's memory. A data sheet's figure counts for kSustained of itself
@@ -52,6 +53,7 @@ struct Wire {
 
 struct Machine {
     std::string name, about, wire;
+    std::vector<std::string> known_by;
     int devices = 1;
     Figure memory, bandwidth, compute;
     std::vector<LinkTier> within;  // those of a host, ascending ranks
@@ -94,6 +96,9 @@ class Library {
     Result<Runtime> FindRuntime(const std::string& name) const;
     // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host). Errors: kUsage.
     Result<Cluster> ParseCluster(const std::string& words) const;
+    // The machine whose devices have this PCI id, with `count` of them (fewer than the file says
+    // are a part of such a host). Null where none has, or it has no links for so many.
+    std::optional<Machine> MachineWith(std::string_view pci_id, int count) const;
     std::vector<std::string> MachineNames() const;
     std::vector<std::string> WireNames() const;
 

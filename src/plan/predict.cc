@@ -240,4 +240,26 @@ Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster, const 
     return Predictor(walk, cluster, runtime, layout, load).Run();
 }
 
+Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks) {
+    model::Layout layout;
+    layout.tp = tensor_ranks;
+    WEFT_ASSIGN(const model::ShardPlan plan,
+                model::PlanShards(walk.hyper(), walk.source(), layout));
+    WEFT_ASSIGN(const RankWork work, walk.WorkOf(plan.shards[0]));
+    int64_t syncs = 0;
+    for (const Piece& piece : work.pieces) {
+        syncs += piece.count * std::ranges::count_if(piece.program.ops, [](const program::Op& op) {
+                     return op.kind() == program::OpKind::kAllReduce;
+                 });
+    }
+    return syncs;
+}
+
+Result<Prediction> PredictTensor(const ModelWalk& walk, const Cluster& cluster,
+                                 const Runtime& runtime, const Workload& load) {
+    model::Layout layout;
+    layout.tp = cluster.ranks();
+    return Predict(walk, cluster, runtime, layout, load);
+}
+
 }  // namespace weft::plan

@@ -54,5 +54,11 @@ struct Prediction {
 // so).
 Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                            const model::Layout& layout, const Workload& load);
+// All-reduces of a token with so many tensor ranks. Errors: kUnsupported, as of Predict.
+Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks);
+
+// All ranks of the cluster as tensor ranks.
+Result<Prediction> PredictTensor(const ModelWalk& walk, const Cluster& cluster,
+                                 const Runtime& runtime, const Workload& load);
 
 }  // namespace weft::plan

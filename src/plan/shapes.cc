@@ -256,4 +256,11 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
                      word, fmt::join(ShapeNames(), ", "));
 }
 
+Result<OpenedShape> OpenWalk(const std::string& word) {
+    OpenedShape opened;
+    WEFT_ASSIGN(opened.source, OpenShape(word));
+    WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, DType::kF16));
+    return opened;
+}
+
 }  // namespace weft::plan

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "model_files/model_file.h"
+#include "plan/walk.h"
 
 namespace weft::plan {
 
@@ -21,6 +22,14 @@ namespace weft::plan {
 Result<std::unique_ptr<model_files::ModelSource>> OpenShape(const std::string& word);
 
 std::vector<std::string> ShapeNames();
+
+// A model and its walk, which borrows from it.
+struct OpenedShape {
+    std::unique_ptr<model_files::ModelSource> source;
+    ModelWalk walk;
+};
+// OpenShape, and ModelWalk::Make with a KV cache in F16.
+Result<OpenedShape> OpenWalk(const std::string& word);
 
 // The same of a config.json's text. name: what the model is called in messages.
 Result<std::unique_ptr<model_files::ModelSource>> MakeShape(std::string config_text,

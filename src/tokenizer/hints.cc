@@ -10,8 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMostConfigBytes = 64 << 20;
-
 // The text of a token that is given as a string or as an object with `content`; else empty.
 std::string TokenText(const json* token) {
     if (token == nullptr) return {};
@@ -170,12 +168,11 @@ Status AddHints(const std::string& name, const json& contents, TokenizerHints& h
 
 Result<TokenizerHints> ReadHints(const std::string& folder) {
     TokenizerHints hints;
-    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json",
-                             "generation_config.json", "config.json"}) {
+    for (const char* name : kHintFiles) {
         const std::string path = folder + "/" + name;
         std::error_code error;
         if (!std::filesystem::exists(path, error)) continue;
-        WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostConfigBytes));
+        WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostHintBytes));
         auto parsed = ParseJson(text);
         Status status = parsed.ok() ? AddHints(name, *parsed, hints) : Status(parsed.error());
         if (!status.ok()) return Error{status.error().code, path + ": " + status.error().message};

@@ -2,6 +2,7 @@
 // generation_config.json, config.json. And fields of JSON objects, read with checks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -63,6 +64,11 @@ Result<nlohmann::json> ParseJson(std::string_view text);
 
 // One object of `added_tokens`.
 Result<AddedToken> ReadAddedToken(const nlohmann::json& object, int64_t id);
+
+// Files beside a tokenizer.json that say more of it. Of those that say a thing, the first counts.
+inline constexpr std::array kHintFiles = {"tokenizer_config.json", "special_tokens_map.json",
+                                          "generation_config.json", "config.json"};
+inline constexpr uint64_t kMostHintBytes = 64 << 20;  // of one of them
 
 // The files of `folder` that are there. Errors name the file.
 Result<TokenizerHints> ReadHints(const std::string& folder);

@@ -12,8 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMostBesideBytes = 64 << 20;
-
 Error Named(const std::string& name, const Error& error) {
     return Error{error.code, name + ": " + error.message};
 }
@@ -34,11 +32,10 @@ Result<KeptJson> ReadKeptJson(const std::string& folder) {
     const std::filesystem::path path(folder);
     KeptJson kept;
     WEFT_ASSIGN(kept.json, ReadTextFile(path / "tokenizer.json", kMostTokenizerBytes));
-    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json",
-                             "generation_config.json", "config.json"}) {
+    for (const char* name : kHintFiles) {
         std::error_code ignored;
         if (!std::filesystem::is_regular_file(path / name, ignored)) continue;
-        WEFT_ASSIGN(kept.beside[name], ReadTextFile(path / name, kMostBesideBytes));
+        WEFT_ASSIGN(kept.beside[name], ReadTextFile(path / name, kMostHintBytes));
     }
     const auto config = kept.beside.find("config.json");
     if (config != kept.beside.end()) {
@@ -52,9 +49,7 @@ Result<KeptJson> ReadKeptJson(const std::string& folder) {
 
 Result<std::unique_ptr<Tokenizer>> MakeTokenizer(const KeptJson& kept) {
     TokenizerHints hints;
-    // (In the order of ReadHints: the first that says a thing counts.)
-    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json",
-                             "generation_config.json", "config.json"}) {
+    for (const char* name : kHintFiles) {
         const auto found = kept.beside.find(name);
         if (found == kept.beside.end()) continue;
         const auto parsed = ParseJson(found->second);

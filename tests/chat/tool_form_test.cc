@@ -146,7 +146,7 @@ std::vector<std::string> InOrder(const Turns& turns, bool one_call) {
 class ToolTurns : public testing::TestWithParam<std::string> {
   protected:
     std::string Rendered(ChatInput input) const {
-        FitToolTurns(FindToolForm(chat_, true), input.messages);
+        FitConversation(FindToolForm(chat_, true), input);
         const auto text = chat_.Render(input);
         EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message) << input.messages;
         return text.ok() ? text->bytes() : "";
@@ -202,7 +202,49 @@ TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
         return;
     }
     ASSERT_TRUE(before.ok()) << before.error().message;
-    EXPECT_EQ(Rendered(input), before->bytes());
+    if (form.named_ids) {
+        // But for the ids, which are Kimi's own.
+        const std::string text = Rendered(input);
+        const std::string id = "functions.get_weather:0";
+        EXPECT_NE(text.find(id), text.rfind(id)) << text;
+        return;
+    }
+    FitToolTurns(form, input.messages);
+    EXPECT_EQ(chat_.Render(input)->bytes(), before->bytes());
+}
+
+// The functions that may be called, and what the system message says, reach the model, whatever
+// its template knows.
+TEST_P(ToolTurns, FunctionsAndSystemAreTold) {
+    if (GetParam() == "raw_rules") return;
+    for (const bool system : {false, true}) {
+        ChatInput input = OneQuestion(system ? "Be brief!" : "", "How is the weather?");
+        input.tools = Tools();
+        input.now_s = 1;
+        const std::string text = Rendered(input);
+        EXPECT_NE(text.find("get_weather"), text.npos) << text;
+        EXPECT_NE(text.find("How is the weather?"), text.npos) << text;
+        EXPECT_EQ(text.find("Be brief!") != text.npos, system) << text;
+        input.tools = nullptr;
+        FitConversation(FindToolForm(chat_, false), input);
+        const auto plain = chat_.Render(input);
+        ASSERT_TRUE(plain.ok()) << plain.error().message;
+        EXPECT_EQ(plain->view().find("Be brief!") != std::string_view::npos, system);
+        EXPECT_EQ(plain->view().find("get_weather"), std::string_view::npos);
+    }
+}
+
+// What was thought before calls, beside a text and without one.
+TEST_P(ToolTurns, ThoughtsBeforeCalls) {
+    for (const char* words : {"", "I look."}) {
+        ChatInput input = Asked();
+        input.messages.push_back({{"role", "assistant"},
+                                  {"content", words},
+                                  {"reasoning_content", "Which city?"},
+                                  {"tool_calls", {CallOf("call_1", {{"city", "Paris"}})}}});
+        input.messages.push_back(Result("call_1", "21.5 degrees"));
+        EXPECT_EQ(Shows("Paris"), Rendered(input).find("Paris") != std::string::npos);
+    }
 }
 
 TEST_P(ToolTurns, SeveralCallsAtOnce) {
@@ -219,9 +261,7 @@ TEST_P(ToolTurns, SeveralCallsAtOnce) {
     EXPECT_EQ(Shows("21.5 degrees"), text.find("30 degrees") != text.npos) << text;
     // Results that come in another order belong to the same calls.
     std::swap(input.messages[2], input.messages[3]);
-    if (FindToolForm(chat_, true).one_call) {
-        EXPECT_EQ(Rendered(input), text);
-    }
+    EXPECT_EQ(Rendered(input), text);
 }
 
 // Each template says what was called and what came of it, once and in order, in the second turn and
@@ -322,6 +362,157 @@ TEST(ToolForm, FollowsTheTemplate) {
     EXPECT_TRUE(chatml.calls_as_words && !chatml.results_as_words) << "it has any role";
     EXPECT_EQ(FindToolForm(ChatOf(Source("qwen")), true), (ToolForm{true, true}));
     EXPECT_FALSE(FindToolForm(ChatOf(Source("minimax")), true).takes_text);
+}
+
+// The conversation in the form of the template, rendered.
+std::string Fitted(const std::string& source, ChatInput input) {
+    const Chat chat = ChatOf(source);
+    FitConversation(FindToolForm(chat, !input.tools.is_null()), input);
+    const auto text = chat.Render(input);
+    EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
+    return text.ok() ? text->bytes() : "";
+}
+
+// Two rounds; the first has two calls. Ids are the client's own.
+ChatInput TwoRounds() {
+    ChatInput input = OneQuestion("", "x");
+    input.messages.push_back(
+        {{"role", "assistant"},
+         {"content", nullptr},
+         {"tool_calls",
+          {CallOf("call_a", {{"city", "Paris"}}), CallOf("call_b", {{"city", "Rome"}})}}});
+    input.messages.push_back(Result("call_b", "hot"));
+    input.messages.push_back(Result("call_a", "fine"));
+    input.messages.push_back({{"role", "assistant"},
+                              {"content", nullptr},
+                              {"tool_calls", {CallOf("call_c", {{"city", "Ulm"}})}}});
+    input.messages.push_back(Result("call_c", "cold"));
+    return input;
+}
+
+// A result that is missing, one of no call, two of the same id: each call keeps its own.
+TEST(ToolForm, ResultsKeepTheirCalls) {
+    const std::string source =
+        "{% for m in messages %}{% if (m.tool_calls or []) | length > 1 %}"
+        "{{ raise_exception('one call a message') }}{% endif %}{{ m.content or '' }}"
+        "{% for c in m.tool_calls or [] %}<{{ c.function.arguments | tojson }}>{% endfor %}"
+        "{% endfor %}";
+    ChatInput input = TwoRounds();
+    while (input.messages.size() > 3) input.messages.erase(input.messages.size() - 1);
+    EXPECT_EQ(Fitted(source, input), "x<{\"city\": \"Paris\"}><{\"city\": \"Rome\"}>hot");
+    input.messages.push_back(Result("call_x", "what?"));
+    EXPECT_EQ(Fitted(source, input), "x<{\"city\": \"Paris\"}>what?<{\"city\": \"Rome\"}>hot");
+}
+
+// Kimi's ids name the function, and its templates show nothing else of it.
+TEST(ToolForm, IdsThatNameTheFunction) {
+    const std::string given =
+        "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+        "<|tool_call_begin|>{{ c.id }}|{{ c.function.arguments | tojson }}{% endfor %}"
+        "{% if m.role == 'tool' %}[{{ m.tool_call_id }}]{% endif %}{{ '\\n' }}{% endfor %}";
+    EXPECT_EQ(Fitted(given, TwoRounds()),
+              "x\n<|tool_call_begin|>functions.get_weather:0|{\"city\": \"Paris\"}"
+              "<|tool_call_begin|>functions.get_weather:1|{\"city\": \"Rome\"}\n"
+              "fine[functions.get_weather:0]\nhot[functions.get_weather:1]\n"
+              "<|tool_call_begin|>functions.get_weather:2|{\"city\": \"Ulm\"}\n"
+              "cold[functions.get_weather:2]\n");
+    // One that counts by itself, and anew in each message.
+    const std::string made =
+        "{% for m in messages %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}"
+        "<|tool_call_begin|>functions.{{ c.function.name }}:{{ loop.index0 }}|"
+        "{{ c.function.arguments | tojson }}{% endfor %}"
+        "{% if m.role == 'tool' %}[{{ m.tool_call_id }}]{% endif %}{{ '\\n' }}{% endfor %}";
+    const std::string text = Fitted(made, TwoRounds());
+    EXPECT_NE(text.find("fine[functions.get_weather:0]\nhot[functions.get_weather:1]"), text.npos);
+    EXPECT_NE(text.find("cold[functions.get_weather:0]"), text.npos) << text;
+}
+
+TEST(ToolForm, FunctionsOfOlmo) {
+    const std::string source =
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+        "{% if m.get('functions') %}<functions>{{ m.functions }}</functions>{% endif %}"
+        "{% if m.get('function_calls') %}<function_calls>{{ m.function_calls }}</function_calls>"
+        "{% endif %}{% if m.role == 'tool' %}{{ raise_exception('no') }}{% endif %}{{ '\\n' }}{% "
+        "endfor %}";
+    ChatInput input = TwoRounds();
+    input.tools = Tools();
+    const std::string text = Fitted(source, input);
+    EXPECT_NE(text.find("<functions>[{\"name\": \"get_weather\""), text.npos) << text;
+    EXPECT_NE(text.find("<function_calls>get_weather(city=\"Paris\")\nget_weather(city=\"Rome\")"
+                        "</function_calls>\nenvironment:fine\n"),
+              text.npos)
+        << text;
+}
+
+TEST(ToolForm, FunctionsInTheSystemMessage) {
+    const std::string source =
+        "{% for m in messages %}{% if m.role == 'system' and m.get('tools') is string %}"
+        "<|system|>{{ m.content }}<|tool|>{{ m.tools }}<|/tool|><|end|>{% else %}"
+        "<|{{ m.role }}|>{{ m.content }}<|end|>{% endif %}{% endfor %}";
+    ChatInput input = TwoRounds();
+    input.tools = Tools();
+    const std::string text = Fitted(source, input);
+    EXPECT_NE(text.find("<|tool|>[{\"name\": \"get_weather\""), text.npos) << text;
+    EXPECT_NE(text.find("<|assistant|><|tool_call|>[{\"name\": \"get_weather\", \"arguments\": "
+                        "{\"city\": \"Paris\"}}, {\"name\""),
+              text.npos)
+        << text;
+    EXPECT_NE(text.find("<|/tool_call|><|end|>"), text.npos) << text;
+}
+
+// Gemma 2's: no system messages, no functions, users and the assistant in turns.
+TEST(ToolForm, NothingButTurns) {
+    const std::string source =
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('no turns') }}{% endif %}<{{ m.role }}>{{ m.content }}{{ '\\n' }}{% "
+        "endfor %}";
+    ChatInput input = TwoRounds();
+    input.messages.insert(input.messages.begin(),
+                          OrderedJson{{"role", "system"}, {"content", "Be brief!"}});
+    input.tools = Tools();
+    const std::string text = Fitted(source, input);
+    EXPECT_TRUE(text.starts_with("<user>Be brief!\n\n")) << text;
+    const size_t tools = text.find("<tools>\n{\"name\": \"get_weather\"");
+    EXPECT_LT(tools, text.find("\n\nx\n<assistant><tool_call>\n")) << text;
+    EXPECT_NE(text.find("<user><tool_response>\nfine\n</tool_response>\n<tool_response>\nhot"),
+              text.npos)
+        << text;
+    input.tools = nullptr;
+    EXPECT_TRUE(Fitted(source, input).starts_with("<user>Be brief!\n\nx\n<assistant>"));
+}
+
+// DeepSeek's templates show calls, but no functions: they are told, and calls in the own form.
+TEST(ToolForm, FunctionsOfDeepSeek) {
+    ChatInput input = TwoRounds();
+    input.tools = Tools();
+    const std::string text = Fitted(Source("deepseek"), input);
+    const size_t tools = text.find("<tools>\n{\"name\": \"get_weather\"");
+    const size_t call = text.find(
+        "<\xEF\xBD\x9Ctool\xE2\x96\x81"
+        "call\xE2\x96\x81"
+        "begin\xEF\xBD\x9C>");
+    EXPECT_LT(tools, call) << text;
+    EXPECT_LT(call, text.find("Where no call is needed")) << text;
+    EXPECT_EQ(text.find("<tool_call>"), text.npos) << text;
+}
+
+// gpt-oss takes a thought or a text beside calls, not both.
+TEST(ToolForm, ThoughtAndText) {
+    const std::string source =
+        "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}"
+        "{{ raise_exception('both') }}{% endif %}{{ m.thinking }}|{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<{{ c.function.name }} {{ c.function.arguments | tojson "
+        "}}>"
+        "{% endfor %}{{ '\\n' }}{% endfor %}";
+    ChatInput input = OneQuestion("", "x");
+    input.messages.push_back({{"role", "assistant"},
+                              {"content", "I look."},
+                              {"reasoning_content", "Which city?"},
+                              {"tool_calls", {CallOf("1", {{"city", "Paris"}})}}});
+    input.messages.push_back(Result("1", "fine"));
+    EXPECT_EQ(Fitted(source, input),
+              "|x\nWhich city?\n\nI look.|<get_weather {\"city\": \"Paris\"}>\n|fine\n");
 }
 
 TEST(ToolForm, ACallBesideATextIsNotLost) {

@@ -181,6 +181,38 @@ TEST_F(Contract, Bench) {
     EXPECT_EQ(csv.out.rfind("build_commit,", 0), 0u);
 }
 
+// What `weft plan` says of the same machines, model and context.
+TEST_F(Contract, BenchPredicts) {
+    const Words bench = {"bench", model_, "-p", "16", "-n",   "4",
+                         "-t",    "1",    "-r", "1",  "--tp", "1,2"};
+    const Words command = bench + Words{"--json"};
+    const json plain = RunWeft(command).Json();
+    EXPECT_FALSE(plain[0].contains("predicted_ts"));
+    const Words machines = {"--machines", "2xraspberry-pi-5,1gbe"};
+    const json rows = RunWeft(command + machines).Json();
+    ASSERT_EQ(rows.size(), 4u);
+    const json planned =
+        RunWeft(Words{"plan", model_, "--context", "2", "--json"} + machines).Json();
+    for (size_t i = 0; i < rows.size(); ++i) {
+        EXPECT_GT(rows[i]["predicted_ts"], 0.0);
+        EXPECT_EQ(rows[i]["predicted_for"], machines[1]);
+        if (rows[i]["n_gen"] == 0) continue;
+        const std::string layout = i < 2 ? "tp1" : "tp2";
+        const auto& layouts = planned["layouts"];
+        const auto same = std::find_if(layouts.begin(), layouts.end(),
+                                       [&](const json& l) { return l["layout"] == layout; });
+        ASSERT_NE(same, layouts.end());
+        EXPECT_DOUBLE_EQ(rows[i]["predicted_ts"].get<double>(), (*same)["tok_s"].get<double>());
+    }
+    // Machines with fewer ranks than the layout say nothing of it.
+    const json few = RunWeft(command + Words{"--machines", "raspberry-pi-5"}).Json();
+    EXPECT_GT(few[0]["predicted_ts"], 0.0);
+    EXPECT_TRUE(few[3]["predicted_ts"].is_null());
+    const Ran table = RunWeft(bench + machines);
+    EXPECT_NE(table.out.find(" predicted |"), std::string::npos) << table.out;
+    ExpectRefused(command + Words{"--machines", "2xraspberry-pie"}, 2, {"raspberry-pi-5"});
+}
+
 TEST_F(Contract, LogitsAsJsonAndAsFile) {
     const Words command = {"logits", model_, "--tokens", "1,2,3", "--json"};
     const json last = RunWeft(command).Json();

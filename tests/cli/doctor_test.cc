@@ -44,8 +44,9 @@ TEST(Doctor, JsonIsAContract) {
         std::set<std::string> keys;
         for (const auto& [key, value] : finding.items()) {
             keys.insert(key);
-            EXPECT_TRUE(value.is_string());
+            EXPECT_EQ(value.is_string(), key != "cost");
         }
+        keys.erase("cost");  // where one is known
         EXPECT_EQ(keys, (std::set<std::string>{"check", "severity", "host", "read", "expected",
                                                "why", "fix"}));
     }
@@ -74,6 +75,25 @@ TEST(Doctor, SaveAndLookAgain) {
     const Ran looked = RunWeft({"doctor", "--from", tar, "--json"});
     EXPECT_LE(looked.status, 1) << looked.err;
     EXPECT_GT(looked.Json()["findings"].size(), 3u);
+}
+
+// Who sends the archive on sees first what is in it.
+TEST(Doctor, SaveTellsBeforeItSends) {
+    test::TempDir dir;
+    const std::string both = dir / "both";
+    const std::string command = fmt::format(
+        "'{}' doctor --save - --no-measure --check swap >'{}' "
+        "2>&1",
+        WeftProgram(), both);
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    std::ifstream file(both, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_TRUE(text.starts_with("In it, ")) << text.substr(0, 200);
+    EXPECT_LT(text.find("proc/meminfo"), text.find("ustar"));
+    const Ran named = RunWeft({"doctor", "--save", dir / "a b.tar", "--no-measure"});
+    EXPECT_NE(named.out.find("weft doctor --from '" + dir.path() + "/a b.tar'\n"),
+              std::string::npos)
+        << named.out;
 }
 
 // On a machine whose programs print secrets: none is in the archive, and what is, is told.
@@ -176,15 +196,24 @@ class DoctorHosts : public testing::Test {
     void SetUp() override {
         std::ofstream(dir_ / "ssh") << fmt::format(R"(#!/bin/sh
 for word; do before=$last; last=$word; done
+test "$1" != -G || {{ echo "user x
+hostname 127.0.0.1
+port 22"; exit 0; }}
 case $before in
     down) echo "ssh: connect to host down port 22: No route to host" >&2; exit 255 ;;
     stuck) sleep 60 ;;
     garbage) head -c 4000 /dev/urandom ;;
+    silent) ;;
+    banner) echo; printf 'This is no archive: ustar. \033[2J%02000d\n' 0 ;;
+    kex) echo "ssh_dispatch_run_fatal: Connection to kex port 22: Connection timed out" >&2
+         exit 255 ;;
     *) case $last in
         date*) sh -c "$last" ;;
         *ping*) cat {0}/ping-$before ;;
-        *) test $before != greeting || echo "Welcome to this machine. Have a lot of fun"
-           cat {0}/$before.tar ;;
+        *) test $before != greeting ||
+               printf 'Welcome to ustar, the star among machines. Have a lot of fun%0600d\n' 0
+           cat {0}/$before.tar
+           test $before != greeting || echo "Bye" ;;
     esac ;;
 esac
 )",
@@ -239,6 +268,61 @@ TEST_F(DoctorHosts, MayGreet) {
     const Ran ran = Run({"--hosts", "greeting"});
     EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
     EXPECT_EQ(Worst(ran.Json(), "swap"), "ok") << ran.out;
+}
+
+// The finding of the check "reachable" about a host.
+json Reachable(const json& findings, const std::string& host) {
+    for (const json& finding : findings["findings"]) {
+        if (finding["check"] == "reachable" && finding["host"] == host) return finding;
+    }
+    return {{"read", ""}, {"fix", ""}};
+}
+
+// Its clock, and ping, tell that large packets vanish on the way: ssh hangs, or breaks off.
+TEST_F(DoctorHosts, OverAWayThatLosesLargePacketsAreNamed) {
+    const auto ping = [&](const char* lost) {
+        std::ofstream(dir_ / "ping")
+            << "#!/bin/sh\ncase \"$*\" in *'-s 548 '*) loss=0 ;; *) loss=" << lost
+            << " ;; esac\necho \"1 packets transmitted, 1 received, $loss% "
+               "packet loss, time 0ms\"\n";
+        ::chmod((dir_ / "ping").c_str(), 0755);
+    };
+    ping("100");
+    const json lost = Run({"--hosts", "stuck,kex"}).Json();
+    for (const char* host : {"stuck", "kex"}) {
+        const json finding = Reachable(lost, host);
+        EXPECT_NE(finding["read"].get<std::string>().find("do not arrive"), std::string::npos)
+            << lost;
+        EXPECT_NE(finding["fix"].get<std::string>().find("sudo ip link set dev lo mtu 1500"),
+                  std::string::npos)
+            << lost;
+    }
+    ping("0");
+    const json whole = Run({"--hosts", "kex"}).Json();
+    EXPECT_NE(Reachable(whole, "kex")["read"].get<std::string>().find("Connection timed out"),
+              std::string::npos);
+    EXPECT_EQ(Reachable(whole, "kex")["read"].get<std::string>().find("do not arrive"),
+              std::string::npos);
+}
+
+// What a login script prints is no archive, whatever words are in it.
+TEST_F(DoctorHosts, ABannerIsNoArchive) {
+    const Ran ran = Run({"--hosts", "banner,silent"});
+    EXPECT_EQ(ran.status, 1);
+    const json j = ran.Json();
+    const std::string banner = Reachable(j, "banner")["read"];
+    EXPECT_NE(banner.find("is no snapshot, it says 'This is no archive"), std::string::npos) << j;
+    EXPECT_EQ(banner.find('\033'), std::string::npos);
+    const std::string silent = Reachable(j, "silent")["read"];
+    EXPECT_NE(silent.find("it is empty"), std::string::npos) << j;
+}
+
+TEST_F(DoctorHosts, OneOfAnothersNameIsNotTheOther) {
+    AddHost("a", {{"probe/hostname", "down"}, {"proc/meminfo", "SwapTotal: 0 kB\nSwapFree: 0 kB"}});
+    const json j = Run({"--hosts", "a,down"}).Json();
+    for (const json& finding : j["findings"]) {
+        EXPECT_EQ(finding["host"], finding["check"] == "reachable" ? "down" : "down (2)") << j;
+    }
 }
 
 TEST_F(DoctorHosts, ThatDoNotAnswerAreNamed) {

@@ -47,7 +47,11 @@ TEST_F(Net, AllReduceJson) {
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(std::ranges::count(ran.out, '\n'), 1);
     const json j = ran.Json();
-    EXPECT_EQ(NetKeys(j), (std::set<std::string>{"transport", "ranks", "op", "rows"}));
+    EXPECT_EQ(NetKeys(j), (std::set<std::string>{"transport", "ranks", "op", "links", "rows"}));
+    ASSERT_EQ(j["links"].size(), 1u);
+    EXPECT_EQ(j["links"][0]["from"], 0);
+    EXPECT_EQ(j["links"][0]["to"], 1);
+    EXPECT_EQ(j["links"][0]["transport"], "shm");
     EXPECT_EQ(j["transport"], "shm");
     EXPECT_EQ(j["ranks"], 2);
     EXPECT_EQ(j["op"], "allreduce");
@@ -55,8 +59,13 @@ TEST_F(Net, AllReduceJson) {
     const int sizes[] = {64, 8192, 65536};
     for (size_t i = 0; i < 3; ++i) {
         const json& row = j["rows"][i];
-        EXPECT_EQ(NetKeys(row), (std::set<std::string>{"size", "algorithm", "wire", "p50_us",
-                                                       "p99_us", "algbw_gbps", "errors"}));
+        EXPECT_EQ(NetKeys(row),
+                  (std::set<std::string>{"size", "algorithm", "wire", "p50_us", "p99_us",
+                                         "predicted_us", "algbw_gbps", "errors"}));
+        EXPECT_GT(row["predicted_us"], 0.0);
+        if (i > 0 && row["algorithm"] == j["rows"][i - 1]["algorithm"]) {
+            EXPECT_GE(row["predicted_us"], j["rows"][i - 1]["predicted_us"]);
+        }
         EXPECT_EQ(row["size"], sizes[i]);
         EXPECT_NE(row["algorithm"], "auto");
         EXPECT_EQ(row["wire"], "full");
@@ -142,8 +151,9 @@ TEST_F(Net, TablesHaveTheColumnsOfTheirPeers) {
            {"BW peak[MiB/sec]", "BW average[MiB/sec]", "MsgRate[Mpps]", "rank 2",
             "Bandwidth of 4096 bytes, every pair", "The slowest of them"});
     expect(Run(Words{"allreduce", "--local", "2", "--sizes", "8K"} + kShort),
-           {"size", "count", "type", "algbw", "busbw", "#wrong", "2048", "A sync of 8 KB costs",
-            "61-layer model at TP=2", "ms a token to the wire"});
+           {"size", "count", "type", "algbw", "busbw", "#wrong", "predicted", "2048",
+            "A sync of 8 KB costs", "predicted from the links alone", "61-layer model at TP=2",
+            "ms a token to the wire (123 syncs"});
 }
 
 TEST_F(Net, Plot) {

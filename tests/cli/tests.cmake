@@ -7,8 +7,23 @@ target_compile_definitions(cli_tests PRIVATE WEFT_NO_LOCKS="$<TARGET_FILE:no_loc
 
 # A conversation at a terminal; output that goes nowhere; names and the cache folder of models.
 find_program(PYTHON3 python3 REQUIRED)
-foreach(test terminal output names list)
+foreach(test terminal output names list completion)
   add_test(NAME cli.${test}
     COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py $<TARGET_FILE:weft>)
   set_tests_properties(cli.${test} PROPERTIES LABELS cli TIMEOUT ${WEFT_TEST_SECONDS})
 endforeach()
+
+# ssh over a bridge that loses large packets, in network namespaces. Exit status 77: not as root.
+add_test(NAME cli.ssh_path
+  COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/ssh_path_test.py $<TARGET_FILE:weft>)
+set_tests_properties(cli.ssh_path PROPERTIES LABELS cli SKIP_RETURN_CODE 77
+  TIMEOUT ${WEFT_TEST_SECONDS})
+
+# Processors without AVX-512, and without AVX, as an emulator plays them. Exit status 77: it is not here.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND NOT WEFT_SANITIZE)
+  add_test(NAME cli.old_processor
+    COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/old_processor_test.py $<TARGET_FILE:weft>
+      $<TARGET_FILE:tiny_model>)
+  set_tests_properties(cli.old_processor PROPERTIES LABELS cli SKIP_RETURN_CODE 77
+    TIMEOUT ${WEFT_TEST_SECONDS})
+endif()

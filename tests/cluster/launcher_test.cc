@@ -75,6 +75,34 @@ TEST(Launchers, SlurmStepsMeetOnTheirFirstHost) {
     Nothing(batch);
 }
 
+int LoneOf(const Variables& variables) {
+    return LoneTaskOf([&](const char* name) -> const char* {
+        const auto found = variables.find(name);
+        return found == variables.end() ? nullptr : found->second.c_str();
+    });
+}
+
+TEST(Launchers, ABatchScriptIsOneOfItsJobsTasks) {
+    const Variables batch = {{"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}};
+    EXPECT_EQ(LoneOf(batch), 4);
+    // Without -n there is a task a node.
+    EXPECT_EQ(LoneOf({{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "3"}}), 3);
+    EXPECT_EQ(
+        LoneOf(
+            {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NUM_NODES", "3"}, {"SLURM_NTASKS_PER_NODE", "2"}}),
+        6);
+    // The shell of salloc is a step, but not of srun.
+    Variables step = batch;
+    step["SLURM_STEP_ID"] = "4294967290";
+    EXPECT_EQ(LoneOf(step), 4);
+    step["SLURM_STEP_ID"] = "0";
+    EXPECT_EQ(LoneOf(step), 1);
+    EXPECT_EQ(LoneOf({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "1"}}), 1);
+    EXPECT_EQ(LoneOf({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "four"}}), 1);
+    EXPECT_EQ(LoneOf({{"SLURM_NTASKS", "4"}}), 1);
+    EXPECT_EQ(LoneOf({}), 1);
+}
+
 TEST(Launchers, TorchrunStyleVariables) {
     Variables all = {
         {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
@@ -84,6 +112,71 @@ TEST(Launchers, TorchrunStyleVariables) {
     EXPECT_EQ(Found(all).port, 29501);
     all.erase("MASTER_PORT");
     Nothing(all);
+}
+
+TEST(Launchers, PodsAndClouds) {
+    struct Case {
+        Variables variables;
+        const char* host;
+        int port;
+    };
+    const Case cases[] = {
+        {{{"PET_NODE_RANK", "1"}, {"PET_NNODES", "2"}, {"PET_MASTER_ADDR", "tune-node-0-0.tune"}},
+         "tune-node-0-0.tune",
+         29400},
+        {{{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a.b"}},
+         "a.b",
+         29500},
+        {{{"LWS_WORKER_INDEX", "1"},
+          {"LWS_GROUP_SIZE", "2"},
+          {"LWS_LEADER_ADDRESS", "weft-0.weft"}},
+         "weft-0.weft",
+         29500},
+        {{{"SKYPILOT_NODE_RANK", "1"},
+          {"SKYPILOT_NUM_NODES", "2"},
+          {"SKYPILOT_NODE_IPS", "10.0.0.7\n10.0.0.8"}},
+         "10.0.0.7",
+         29500},
+        {{{"DSTACK_NODE_RANK", "1"},
+          {"DSTACK_NODES_NUM", "2"},
+          {"DSTACK_MASTER_NODE_IP", "10.1.0.1"}},
+         "10.1.0.1",
+         29500},
+    };
+    for (const Case& each : cases) {
+        const Launcher launcher = Found(each.variables);
+        EXPECT_EQ(launcher.rank, 1) << each.host;
+        EXPECT_EQ(launcher.size, 2) << each.host;
+        EXPECT_EQ(launcher.host, each.host);
+        EXPECT_EQ(launcher.port, each.port) << each.host;
+        EXPECT_EQ(launcher.mpi, "");
+        // Without an address they say nothing to Weft.
+        Variables lost = each.variables;
+        for (const char* name : {"PET_MASTER_ADDR", "MASTER_ADDR", "LWS_LEADER_ADDRESS",
+                                 "SKYPILOT_NODE_IPS", "DSTACK_MASTER_NODE_IP"}) {
+            lost.erase(name);
+        }
+        Nothing(lost);
+        Variables by_hand = each.variables;
+        by_hand["WEFT_LAUNCHER"] = "none";
+        Nothing(by_hand);
+    }
+}
+
+TEST(Launchers, LocalRanks) {
+    Variables slurm = {{"SLURM_PROCID", "3"},  {"SLURM_STEP_NUM_TASKS", "4"},
+                       {"SLURM_STEP_ID", "0"}, {"SLURM_JOB_ID", "1"},
+                       {"SLURM_LOCALID", "1"}, {"SLURM_STEP_NODELIST", "n[0-1]"}};
+    EXPECT_EQ(Found(slurm).local_rank, 1);
+    slurm["SLURM_LOCALID"] = "4";  // of four
+    EXPECT_FALSE(Find(slurm).ok());
+    slurm.erase("SLURM_LOCALID");
+    EXPECT_EQ(Found(slurm).local_rank, -1);
+    EXPECT_EQ(Found({{"OMPI_COMM_WORLD_RANK", "2"},
+                     {"OMPI_COMM_WORLD_SIZE", "4"},
+                     {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}})
+                  .local_rank,
+              0);
 }
 
 TEST(Launchers, OneProcessIsNoLaunch) {
@@ -118,6 +211,21 @@ Bytes Key(const char* text) {
     return Bytes(bytes.begin(), bytes.end());
 }
 
+// Keeps who comes; `leaves` counts down to when one of them leaves again.
+class Hall final : public Company {
+  public:
+    void Take(Arrival arrival) override { here[arrival.rank] = std::move(arrival); }
+    std::vector<Gone> TakeGone() override {
+        if (leaves == 0 || here.size() < leaves) return {};
+        leaves = 0;
+        here.erase(1);
+        return {{1, "its process ended"}};
+    }
+    bool Complete() override { return true; }
+    std::map<int, Arrival> here;
+    size_t leaves = 0;
+};
+
 class Meeting : public testing::Test {
   protected:
     void SetUp() override {
@@ -129,10 +237,11 @@ class Meeting : public testing::Test {
         if (!fd.ok()) return fd.error();
         return ProveRank(std::move(*fd), rank, 3, Key(key), Deadline::In(3000));
     }
-    Result<std::vector<Arrival>> Gather(int64_t ms) {
-        return GatherRanks(listener_.get(), 3, Key("the right key of this test"), 1000,
-                           Deadline::In(ms));
+    Status Gather(int64_t ms, bool may_return = true) {
+        return GatherRanks(listener_.get(), 3, Key("the right key of this test"), hall_,
+                           {1000, Deadline::In(ms), nullptr, may_return});
     }
+    Hall hall_;
     Fd listener_;
     Address address_;
 };
@@ -149,8 +258,51 @@ TEST_F(Meeting, RanksComeInAnyOrderBetweenStrangers) {
     one.join();
     two.join();
     ASSERT_TRUE(gathered.ok()) << gathered.error().message;
-    ASSERT_EQ(gathered->size(), 2u);
-    EXPECT_FALSE((*gathered)[0].host.empty());
+    ASSERT_EQ(hall_.here.size(), 2u);
+    EXPECT_FALSE(hall_.here[1].host.empty());
+}
+
+// A rank of a launcher cannot come again: to wait for it would be in vain.
+TEST_F(Meeting, ARankThatLeavesEndsTheWaitOrIsWaitedForAgain) {
+    for (const bool may_return : {false, true}) {
+        hall_.here.clear();
+        hall_.leaves = 1;
+        std::thread one([&] { EXPECT_TRUE(Arrive(1).ok()); });
+        std::thread others([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            // (Nobody takes them in where the wait is over.)
+            const bool again = Arrive(1).ok(), two = Arrive(2).ok();
+            EXPECT_TRUE((again && two) || !may_return);
+        });
+        const int64_t begin = NowNs();
+        const auto gathered = Gather(20'000, may_return);
+        if (!may_return) listener_ = Fd();
+        one.join();
+        others.join();
+        ASSERT_EQ(gathered.ok(), may_return);
+        if (may_return) continue;
+        EXPECT_EQ(gathered.error().code, ErrorCode::kPeerLost);
+        EXPECT_EQ(gathered.error().message,
+                  "rank 1 was lost before the job began: its process ended");
+        EXPECT_LT(NowNs() - begin, 10'000'000'000);
+        SetUp();
+    }
+}
+
+// One that speaks another way than a launcher's ranks.
+TEST_F(Meeting, AWorkerThatDialsInIsToldThatNobodyWaitsForIt) {
+    std::thread worker([&] {
+        auto fd = DialRankZero({address_}, Deadline::In(2000));
+        ASSERT_TRUE(fd.ok());
+        EXPECT_FALSE(
+            ProveRank(std::move(*fd), 0, 0, Key("the right key of this test"), Deadline::In(3000))
+                .ok());
+    });
+    const auto gathered = Gather(700);
+    worker.join();
+    ASSERT_FALSE(gathered.ok());
+    EXPECT_NE(gathered.error().message.find("--wait-for"), std::string::npos)
+        << gathered.error().message;
 }
 
 TEST_F(Meeting, AWrongKeyAndAMissingRankAreNamed) {
@@ -193,7 +345,7 @@ TEST_F(Meeting, EndsWhenTheUserWishesSo) {
     });
     const int64_t begin = NowNs();
     const auto gathered =
-        GatherRanks(listener_.get(), 3, Key("a key"), 1000, Deadline::In(20'000), &stop);
+        GatherRanks(listener_.get(), 3, Key("a key"), hall_, {1000, Deadline::In(20'000), &stop});
     user.join();
     ASSERT_FALSE(gathered.ok());
     EXPECT_EQ(gathered.error().code, ErrorCode::kCancelled);
@@ -222,8 +374,8 @@ TEST_F(Meeting, ARankThatWasDroppedDialsAgain) {
     net::SetBlocking(listener_.get(), true);
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(net::Accept(listener_.get()).valid());
     net::SetBlocking(listener_.get(), false);
-    const auto gathered =
-        GatherRanks(listener_.get(), 2, ReadKeyFile(path).value(), 1000, Deadline::In(5000));
+    const auto gathered = GatherRanks(listener_.get(), 2, ReadKeyFile(path).value(), hall_,
+                                      {1000, Deadline::In(5000)});
     rank.join();
     EXPECT_TRUE(gathered.ok()) << gathered.error().message;
 }

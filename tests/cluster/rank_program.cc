@@ -4,7 +4,8 @@
 //     cluster_rank launch local=3 timeout=500 load=100 steps=50 ...
 //     cluster_rank loop times=10 local=2 ...     (the same again and again in one process)
 //     cluster_rank listen 127.0.0.1:0 KEYFILE
-//     cluster_rank worker --join HANDLE          (started by the two above)
+//     cluster_rank join 127.0.0.1:7000 KEYFILE [rank=N] [once=1] [wait=MS]
+//     cluster_rank worker --handle HANDLE        (started by those above)
 //
 // Words of a job: load=MS (how long loading takes), deaf=1 (loading does not look at the monitor),
 // prefill=STEPS, steps=STEPS, differ=RANK (whose model differs), error=RANK (who runs out of
@@ -188,6 +189,7 @@ int Fail(const Error& error, bool report) {
 }
 
 Cluster* g_cluster = nullptr;  // for the signal handler of rank 0 alone
+std::atomic<bool> g_interrupted{false};
 
 int Drive(weft::Result<std::unique_ptr<Cluster>> made, bool worker) {
     if (!made.ok()) return Fail(made.error(), !worker);
@@ -222,6 +224,10 @@ weft::cluster::ClusterOptions OptionsOf(const Words& words) {
     options.checksum = Number(words, "checksum", 0) == 1;
     if (words.contains("transport")) options.transport = words.at("transport");
     if (words.contains("key")) options.key_file = words.at("key");
+    if (words.contains("listen")) options.listen = words.at("listen");
+    options.wait_for = static_cast<int>(Number(words, "wait_for", 0));
+    options.wait_ms = Number(words, "wait", 0);
+    options.stop = &g_interrupted;
     if (words.contains("hosts")) {
         std::istringstream stream(words.at("hosts"));
         std::string host;
@@ -252,6 +258,19 @@ int Loop(const std::string& job, int64_t times) {
     return 0;
 }
 
+int Join(const std::string& address, const std::string& key_file, const Words& words) {
+    auto joiner = weft::cluster::WorkerJoiner::Open({address,
+                                                     key_file,
+                                                     static_cast<int>(Number(words, "rank", 0)),
+                                                     Number(words, "once", 0) == 1,
+                                                     Number(words, "wait", 0),
+                                                     {"worker"}});
+    if (!joiner.ok()) return Fail(joiner.error(), true);
+    Say("joining");
+    const auto status = (*joiner)->Run();
+    return status.ok() ? *status : Fail(status.error(), true);
+}
+
 int Listen(const std::string& address, const std::string& key_file) {
     auto listener = weft::cluster::WorkerListener::Open({address, key_file, {"worker"}});
     if (!listener.ok()) return Fail(listener.error(), true);
@@ -271,7 +290,10 @@ int main(int argc, char** argv) {
     if (mode == "listen" && argc == 4) return Listen(argv[2], argv[3]);
     std::string job;
     for (int i = 2; i < argc; ++i) job += std::string(argv[i]) + " ";
+    if (mode == "join" && argc >= 4) return Join(argv[2], argv[3], Parse(job));
     if (mode == "loop") return Loop(job, Number(Parse(job), "times", 1));
     if (mode != "launch") return 2;
+    // Until there is a cluster, the wish is kept for it.
+    std::signal(SIGINT, [](int) { g_interrupted = true; });
     return Drive(Cluster::Launch(OptionsOf(Parse(job)), job), false);
 }

@@ -13,7 +13,7 @@ import pages
 # Flags of other programs that pages name outside of a command line.
 OTHERS = {
     "--asan", "--fuzz", "--nightly", "--tsan",  # ./test
-    "--bind-to", "--mpi", "--requeue", "--signal",  # mpirun, srun, sbatch
+    "--bind-to", "--mpi", "--requeue", "--signal", "--exclusive", "--constraint",  # mpirun, sbatch
     "--kills", "--seconds", "--llama",  # scripts of this repository
     "--gtest_filter", "--preset", "--build", "--prefix", "--target",  # tests, CMake
     "--device=/dev/infiniband", "--ulimit", "--network",  # containers

@@ -8,7 +8,7 @@ ALIASES = {("bench", "serve"): ("bench-serve",)}
 # Commands that the help of the command above them does not list.
 UNLISTED = (("train", "data"), ("train", "estimate"), ("train", "plot"))
 # Only weft itself gives these.
-HIDDEN = {("worker",): {"--join"}}
+HIDDEN = {("worker",): {"--handle"}}
 
 
 class Help:

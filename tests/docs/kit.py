@@ -139,7 +139,8 @@ class Kit:
         line = re.sub(r"(?<![\w./:-])(?:%s)(?![\w./:-])" % "|".join(STANDINS),
                       lambda match: STANDINS[match[0]].format(self.next()), line)
         line = re.sub("^mpirun ", PROGRAMS["mpirun"] + " ", line.removesuffix("&").rstrip())
-        line = re.sub(r"(?:0\.0\.0\.0|second):7000", f"127.0.0.1:{self.worker_port}", line)
+        line = re.sub(r"(?:0\.0\.0\.0|127\.0\.0\.1|second):7000",
+                      f"127.0.0.1:{self.worker_port}", line)
         if re.match(r"(build/)?weft serve ", line) and "--port" not in line:
             line += f" --port {self.port}"
         return line

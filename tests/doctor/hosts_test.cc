@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "doctor/check.h"
+#include "doctor/cost_model.h"
 #include "doctor/healthy_hosts.h"
 #include "doctor/network.h"
 #include "doctor/report.h"
@@ -77,14 +78,16 @@ TEST(DoctorHosts, HealthyOnesAreNotWarnedWithAnyOneFileCut) {
 }
 
 TEST(DoctorHosts, NarrowSlotsAreNotedWithTheirCost) {
-    const auto findings = Look({test_hosts::OculinkHost("a", 1, true).Files()});
+    auto findings = Look({test_hosts::OculinkHost("a", 1, true).Files()});
+    ASSERT_TRUE(StateCosts(findings).ok());
     const auto note = std::ranges::find_if(findings, [](const Finding& f) {
         return f.check == "pcie-link" && f.severity == Severity::kNote;
     });
     ASSERT_NE(note, findings.end());
     EXPECT_NE(note->read.find("all that its slot has"), std::string::npos) << note->read;
     EXPECT_NE(note->why.find("3.3 GB/s"), std::string::npos) << note->why;
-    EXPECT_NE(note->why.find("token"), std::string::npos) << note->why;
+    ASSERT_TRUE(note->cost.has_value());
+    EXPECT_NE(note->cost->Text().find("token"), std::string::npos) << note->cost->Text();
 }
 
 struct Fault {
@@ -393,7 +396,9 @@ TEST(DoctorHosts, ManagersAreNotInstalledTwice) {
         host.Set("cmd/systemctl_is-active_opensm", active);
         return FixOf(Look({host.Files()}), "rdma-port");
     };
-    EXPECT_TRUE(Contains(fix("ID=fedora\n", "active\n"), "not for mlx4_0 port 2: PORTS=ALL"));
+    EXPECT_TRUE(Contains(fix("ID=fedora\n", "active\n"), "not for mlx4_0 port 2: GUIDS="));
+    EXPECT_TRUE(Contains(fix("ID=debian\n", "active\n"), "not for mlx4_0 port 2: PORTS=ALL"));
+    EXPECT_TRUE(Contains(fix("ID=nixos\n", "active\n"), "hardware.infiniband.guids"));
     EXPECT_TRUE(Contains(fix("ID=fedora\n", "inactive\n"), "sudo dnf install opensm"));
     EXPECT_TRUE(Contains(fix("ID=arch\n", "inactive\n"), "AUR"));
     EXPECT_FALSE(Contains(fix("ID=nixos\n", "inactive\n"), "systemctl"));
@@ -465,8 +470,10 @@ TEST(DoctorHosts, WhatCannotBeReadIsSaid) {
     EXPECT_TRUE(said("net-subnet", "could not be read"));
     EXPECT_TRUE(said("nic-log", "Operation not permitted"));
     const std::string report = Report(findings, {.hosts = {"h", "empty"}, .checks = 45});
-    EXPECT_NE(report.find("of 45 checks had nothing to read"), std::string::npos) << report;
-    EXPECT_NE(report.find("empty\n  nothing was found out; 45 of 45"), std::string::npos) << report;
+    EXPECT_NE(report.find("  45 checks: "), std::string::npos) << report;
+    EXPECT_NE(report.find(" had nothing to read\n"), std::string::npos) << report;
+    EXPECT_NE(report.find("empty\n  45 checks: 45 had nothing to read"), std::string::npos)
+        << report;
 }
 
 TEST(DoctorHosts, NamesAreQuotedAndPrintedWithoutControls) {

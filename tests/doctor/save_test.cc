@@ -14,6 +14,7 @@
 #include "doctor/check.h"
 #include "doctor/distinct.h"
 #include "doctor/healthy_hosts.h"
+#include "doctor/packet_filter.h"
 #include "doctor/program.h"
 #include "doctor/text.h"
 #include "support/paths.h"
@@ -453,6 +454,52 @@ TEST(DoctorSave, HostsOfOneNameStayTwo) {
     EXPECT_EQ(views[1]->host(), "node (2)");
     EXPECT_EQ(views[2]->host(), "node (3)");
     EXPECT_EQ(views[2]->Text("proc/x"), "1");
+}
+
+// The firmware's records are numbered; of a line that begins with somebody else's word not even
+// numbers stay, and a watchdog's device is named where the kernel names it.
+TEST(DoctorSave, OfTheLogOnlySentencesOfTheKernel) {
+    EXPECT_EQ(SavedText("cmd/dmesg", "[    1.0] {3}[Hardware Error]: event severity: alice\n"),
+              "[    1.0] [Hardware Error]: event severity:\n");
+    EXPECT_EQ(SavedText("cmd/dmesg", "[    1.0] sshd: alice 4711 pcie bus error\n"),
+              "[    1.0] pcie bus error\n");
+    EXPECT_EQ(SavedText("cmd/dmesg", "[    1.0] xNETDEV WATCHDOG: alice: transmit queue 0\n"), "");
+    // A long line is cut for the check as it is in the archive.
+    const std::string tail = std::string(1100, ' ') + "High Temperature";
+    EXPECT_EQ(SavedText("cmd/dmesg", "[    1.0] mlx5_core 0000:01:00.0:" + tail + "\n"), "");
+}
+
+// A map of verdicts that is kept elsewhere may accept: it bars nobody for sure.
+TEST(DoctorSave, MapsOfVerdictsMayAccept) {
+    for (const char* rule : {"ip saddr vmap @nodes", "tcp dport vmap @nodes", "accept", "drop"}) {
+        const auto filter = ParseNft(fmt::format(
+            "table inet f {{\n\tchain input {{\n\t\ttype filter hook input priority 0; policy "
+            "drop;\n\t\t{}\n\t}}\n}}\n",
+            rule));
+        const Passage expected = Contains(rule, "vmap")   ? Passage::kUncertain
+                                 : Contains(rule, "drop") ? Passage::kDropped
+                                                          : Passage::kAccepted;
+        EXPECT_EQ(PassageBy(filter, nullptr), expected) << rule;
+        Names names;
+        EXPECT_EQ(PassageBy(ParseNft(WriteNft(filter, names)), nullptr), expected) << rule;
+    }
+}
+
+// Names that systemd gives stay; of others nothing does, however like those they look.
+TEST(DoctorSave, OnlyTheSystemsNamesOfInterfacesStay) {
+    for (const char* name :
+         {"enp1s0f0np0", "enP2p1s0", "eno1", "ens1f0np0", "end0", "enp0s20f0u1u2i5", "ibp193s0d1",
+          "rocep1s0f0v3", "wlp4s0", "eth0", "ib0.8001", "ifb0", "mlx5_bond_0", "thunderbolt0"}) {
+        Names names;
+        EXPECT_EQ(names.Interface(name), name);
+    }
+    for (const char* name :
+         {"enx0242ac110002", "enbob1", "wlalice0", "ensecret1", "encarol2", "bond-bob",
+          "veth0a1b2c3", "br-9d3a41f07c2b", "wg-home", "ens1234567"}) {
+        Names names;
+        EXPECT_NE(names.Interface(name), name);
+        EXPECT_FALSE(Contains(names.Interface(name), std::string_view(name).substr(3)));
+    }
 }
 
 TEST(DoctorSave, SourcesAreToldAndUnknownOnesLeftOut) {

@@ -2,6 +2,7 @@
 #include "doctor/snapshot.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -60,7 +61,13 @@ TEST(DoctorSnapshot, NamesThatClimbOutAreRefused) {
 TEST(DoctorSnapshot, LinksAreWordsAndNeverFollowed) {
     const std::string tar = WriteTar({{"a", ""}}).value();
     EXPECT_EQ(ParseTarText(Renamed(tar, "a", '2', "/etc/shadow")).value().at("a"), "/etc/shadow");
-    EXPECT_FALSE(ParseTarText(Renamed(tar, "a", '1', "/etc/shadow")).ok());
+    // A hard link is the file of the archive that it names, and no other.
+    const auto view =
+        MakeSnapshotView(ParseTarText(Renamed(tar, "a", '1', "/etc/shadow")).value(), "n");
+    EXPECT_TRUE(view->Read("a").refused());
+    const std::string two = WriteTar({{"a", "text"}, {"b", ""}}).value();
+    const std::string linked = two.substr(0, 1024) + Renamed(two.substr(1024), "b", '1', "./a");
+    EXPECT_EQ(ParseTarText(linked).value(), (SnapshotFiles{{"a", "text"}, {"b", "text"}}));
 
     test::TempDir dir;
     fs::create_symlink("/etc/passwd", dir / "a");
@@ -108,11 +115,175 @@ TEST(DoctorSnapshot, LimitsHold) {
     EXPECT_FALSE(ParseSnapshot("", "test").ok() && !ParseSnapshot("", "test")->empty());
 }
 
+// An entry that says of itself how large it is, without its bytes.
+std::string WithSize(std::string header, uint64_t bytes) {
+    header.replace(124, 12, fmt::format("{:011o}", bytes) + std::string(1, '\0'));
+    return Renamed(header.substr(0, 512), "cmd/dmesg");
+}
+
+Result<SnapshotFiles> OfFile(const std::string& bytes, const std::string& name) {
+    test::TempDir dir;
+    EXPECT_TRUE(WriteFile(dir / name, std::as_bytes(std::span(bytes))).ok());
+    return ReadSnapshotFiles(dir / name);
+}
+
+// A file of 300 MB and a sparse one of 64 GiB: each refuses itself, and what is beside it is read.
+TEST(DoctorSnapshot, OneHugeFileRefusesItselfAlone) {
+    const std::string tar = WriteTar({{"proc/x", "1\n"}}).value();
+    test::TempDir dir;
+    const std::string path = dir / "huge.tar";
+    constexpr uint64_t kBytes = 300'000'256;
+    std::ofstream(path, std::ios::binary) << WithSize(tar, kBytes);
+    fs::resize_file(path, 512 + kBytes);
+    std::ofstream(path, std::ios::app | std::ios::binary) << tar;
+    const auto files = ReadSnapshotFiles(path);
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const auto view = MakeSnapshotView(*files, "n");
+    EXPECT_EQ(view->Text("proc/x"), "1");
+    EXPECT_TRUE(view->Command("dmesg").refused());
+
+    fs::create_directories(dir / "snap/cmd");
+    std::ofstream(dir / "snap/proc") << "1\n";
+    std::ofstream(dir / "snap/cmd/dmesg") << "x\n";
+    fs::resize_file(dir / "snap/cmd/dmesg", uint64_t{1} << 36);
+    EXPECT_EQ(MakeSnapshotView(ReadSnapshotFiles(dir / "snap").value(), "n")->Text("proc"), "1");
+    const std::string sparse = fmt::format("tar -S -C {0}/snap -cf {0}/sparse.tar .", dir.path());
+    ASSERT_EQ(std::system(sparse.c_str()), 0);
+    const auto packed = MakeSnapshotView(ReadSnapshotFiles(dir / "sparse.tar").value(), "n");
+    EXPECT_EQ(packed->Text("proc"), "1");
+    EXPECT_TRUE(packed->Command("dmesg").refused());
+}
+
+// What is unpacked in vain has an end. What would have followed is not known to be absent.
+TEST(DoctorSnapshot, WhatIsPackedTightIsNotUnpackedForEver) {
+    test::TempDir dir;
+    constexpr int kPieces = 18;  // of 64 MiB
+    const std::string complete = WriteTar({{"probe/complete", "yes\n"}}).value().substr(0, 1024);
+    const std::string after = WriteTar({{"z", "1\n"}}).value();
+    std::ofstream(dir / "first", std::ios::binary)
+        << complete << WithSize(after, kPieces * (uint64_t{64} << 20));
+    std::ofstream(dir / "last", std::ios::binary) << after;
+    const std::string make = fmt::format(
+        "cd {} && gzip -1 first last && head -c 67108864 /dev/zero | gzip -1 >zeros && (cat "
+        "first.gz; for i in $(seq {}); do cat zeros; done; cat last.gz) >bomb.tgz",
+        dir.path(), kPieces);
+    ASSERT_EQ(std::system(make.c_str()), 0);
+    const auto files = ReadSnapshotFiles(dir / "bomb.tgz");
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const auto view = MakeSnapshotView(*files, "n");
+    EXPECT_TRUE(view->Command("dmesg").refused());
+    EXPECT_FALSE(view->Complete());
+    EXPECT_FALSE(files->contains("z"));
+}
+
+// A sparse file's holes are not in the archive, but its size is.
+TEST(DoctorSnapshot, SparseFilesArePackedToo) {
+    test::TempDir dir;
+    const std::string make = fmt::format(
+        "mkdir -p {0}/s/cmd && truncate -s 2G {0}/s/cmd/dmesg && echo 1 >{0}/s/z && tar "
+        "-S -C {0}/s -czf {0}/sparse.tgz cmd z",
+        dir.path());
+    ASSERT_EQ(std::system(make.c_str()), 0);
+    const auto view = MakeSnapshotView(ReadSnapshotFiles(dir / "sparse.tgz").value(), "n");
+    EXPECT_TRUE(view->Command("dmesg").refused());
+    EXPECT_EQ(view->Text("z"), "1");
+}
+
+TEST(DoctorSnapshot, TarsOfEveryKindAreRead) {
+    test::TempDir dir;
+    for (const char* folder : {"s/sys/class/net/b\xc3\xbcro0", "s/dev"}) {
+        fs::create_directories(dir / folder);
+    }
+    std::ofstream(dir / "s/sys/class/net/b\xc3\xbcro0/mtu") << "1500\n";
+    fs::create_symlink("../../../0000:01:00.0", dir / "s/sys/class/net/b\xc3\xbcro0/device");
+    fs::create_hard_link(dir / "s/sys/class/net/b\xc3\xbcro0/mtu", dir / "s/same");
+    ASSERT_EQ(::mkfifo((dir / "s/dev/pipe").c_str(), 0600), 0);
+    for (const char* format : {"gnu", "oldgnu", "pax", "ustar", "posix --numeric-owner --xattrs"}) {
+        for (const char* from : {"-C {0}/s .", "-C {0}/s dev same sys", "-P {0}/s/sys"}) {
+            const std::string make =
+                fmt::format("tar --format={} -cf {}/t.tar {} 2>&1", format, dir.path(),
+                            fmt::format(fmt::runtime(from), dir.path()));
+            ASSERT_EQ(std::system(make.c_str()), 0) << make;
+            const auto files = ReadSnapshotFiles(dir / "t.tar");
+            ASSERT_TRUE(files.ok()) << make << files.error().message;
+            const std::string begin = from[1] == 'P' ? (dir / "s/").substr(1) : "";
+            const std::string net = begin + "sys/class/net/b\xc3\xbcro0/";
+            EXPECT_EQ(files->at(net + "mtu"), "1500\n") << make;
+            EXPECT_EQ(files->at(net + "device"), "../../../0000:01:00.0");
+            if (!begin.empty()) continue;
+            EXPECT_EQ(files->at("same"), "1500\n") << make;
+            EXPECT_EQ(files->at("dev/pipe"), "");
+        }
+    }
+}
+
+// A file and a folder of one name, and one file twice.
+TEST(DoctorSnapshot, NamesMayMeet) {
+    const std::string one = WriteTar({{"a", "1\n"}}).value().substr(0, 1024);
+    const std::string inside = WriteTar({{"a/b", "2\n"}}).value().substr(0, 1024);
+    const std::string again = WriteTar({{"a", "3\n"}}).value();
+    const auto view = MakeSnapshotView(ParseTarText(one + inside + again).value(), "n");
+    EXPECT_EQ(view->Text("a"), "3");
+    EXPECT_EQ(view->Text("a/b"), "2");
+    EXPECT_EQ(view->List("a"), std::vector<std::string>{"b"});
+}
+
+TEST(DoctorSnapshot, AMillionEntriesAreRefusedSoon) {
+    std::string tar;
+    const std::string tail = WriteTar({{"a", ""}}).value();
+    for (int i = 0; i < 50'000; ++i) tar += Renamed(tail.substr(0, 512), "f" + std::to_string(i));
+    const auto parsed = OfFile(tar + tail, "many.tar");
+    ASSERT_FALSE(parsed.ok());
+    EXPECT_NE(parsed.error().message.find("more than 20000 files"), std::string::npos);
+}
+
+TEST(DoctorSnapshot, WhatWasCutSaysSo) {
+    const std::string tar = WriteTar({{"a", std::string(5000, 'x')}, {"b", "text"}}).value();
+    for (const size_t size : {size_t{700}, size_t{4000}, size_t{6200}}) {
+        const auto parsed = OfFile(tar.substr(0, size), "cut.tar");
+        ASSERT_FALSE(parsed.ok()) << size;
+        EXPECT_NE(parsed.error().message.find("copy it again"), std::string::npos)
+            << parsed.error().message;
+    }
+}
+
+// Names of an archive are in the message, but nothing that a terminal obeys.
+TEST(DoctorSnapshot, ErrorsArePrintable) {
+    const std::string tar = WriteTar({{"a", "text"}}).value();
+    for (const char* name :
+         {"../\x1b[2J", "a\x1b]0;x\a", "../\xe2\x80\xae", "../\xc2\x9b", "../\xff"}) {
+        const auto parsed = ParseTarText(Renamed(tar, name));
+        ASSERT_FALSE(parsed.ok());
+        EXPECT_EQ(Printable(parsed.error().message), parsed.error().message);
+    }
+    const auto text = ParseTextSnapshot("==> ../\x1b[2J <==\nx\n", "test");
+    ASSERT_FALSE(text.ok());
+    EXPECT_EQ(Printable(text.error().message), text.error().message);
+}
+
+TEST(DoctorSnapshot, TextMayHoldAHugeFile) {
+    std::string text = "==> cmd/dmesg <==\n";
+    for (int i = 0; i < 90'000; ++i) text += std::string(63, 'x') + "\n";
+    const auto files = ParseTextSnapshot(text + "\n==> proc/x <==\n1\n", "test");
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const auto view = MakeSnapshotView(*files, "n");
+    EXPECT_EQ(view->Text("proc/x"), "1");
+    EXPECT_TRUE(view->Command("dmesg").refused());
+}
+
 TEST(DoctorSnapshot, TextIsWhatTailPrints) {
     const auto files = ParseTextSnapshot(
         "# a comment\n==> /sys/a <==\n1500\n\n==> sys/b <==\nx\n\ny\n\n==> dev/kfd/ <==\n", "test");
     EXPECT_EQ(files.value(),
               (SnapshotFiles{{"sys/a", "1500\n"}, {"sys/b", "x\n\ny\n"}, {"dev/kfd/", ""}}));
+}
+
+TEST(DoctorSnapshot, TextMayBeginWithAMarkOrBlankLines) {
+    for (const std::string begin : {"\xef\xbb\xbf", "\n", "\r\n", "  \n\t\n"}) {
+        const auto files = ParseSnapshot(begin + "==> proc/uptime <==\n5.0 2.0\n", "test");
+        ASSERT_TRUE(files.ok()) << files.error().message;
+        EXPECT_EQ(files->at("proc/uptime"), "5.0 2.0\n");
+    }
 }
 
 TEST(DoctorSnapshot, ListsAreTheNamesInAFolder) {

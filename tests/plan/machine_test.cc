@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/link.h"
+
 namespace weft::plan {
 namespace {
 
@@ -45,6 +47,9 @@ TEST(Machine, WhatIsWrongIsSaid) {
         {FileWith("", "0 GB/s"), "out of range"},
         {FileWith("", "fast"), "'fast' is no quantity"},
         {FileWith("", "1e999 GB/s"), "no quantity"},
+        {FileWith(R"(, "known_by": "1002:1586")"), "known_by: expected a list of PCI ids"},
+        {FileWith(R"(, "known_by": ["1002:15G6"])"), "known_by: expected a list of PCI ids"},
+        {FileWith(R"(, "known_by": [7])"), "known_by: expected a list of PCI ids"},
         {FileWith(R"(, "devices": 0)"), "devices: expected a whole number from 1 to 1024"},
         {FileWith(R"(, "devices": 8)"), "8 devices, and none joins them all"},
         {FileWith(R"(, "tiers": {"rack": {}})"), "tiers: unknown key 'rack'"},
@@ -80,6 +85,50 @@ TEST(Machine, WellKnownOnesAreThere) {
     for (const std::string& name : library.WireNames()) {
         EXPECT_TRUE(library.FindWire(library.FindWire(name)->instead).ok()) << name;
     }
+}
+
+TEST(Machine, IsKnownByItsDevices) {
+    const Library library = OpenLibrary();
+    EXPECT_EQ(library.MachineWith("1002:1586", 1)->name, "strix-halo");
+    EXPECT_FALSE(library.MachineWith("1002:1586", 2));
+    EXPECT_FALSE(library.MachineWith("1002:1587", 1));
+    EXPECT_FALSE(library.MachineWith("", 1));
+    const auto half = library.MachineWith("10de:2330", 4);
+    ASSERT_TRUE(half.has_value());
+    EXPECT_EQ(half->name, "h100");
+    EXPECT_EQ(half->devices, 4);
+    EXPECT_FALSE(library.MachineWith("10de:2330", 9));
+    EXPECT_FALSE(library.MachineWith("10de:2330", 0));
+}
+
+// A faster port of a kind never carries less or later.
+TEST(Link, WiresFollowThePort) {
+    const Library library = OpenLibrary();
+    for (const auto& [kind, gigabits, name] :
+         std::initializer_list<std::tuple<LinkKind, double, const char*>>{
+             {LinkKind::kTcp, 1, "1gbe"},
+             {LinkKind::kTcp, 10, "10gbe"},
+             {LinkKind::kTcp, 100, "tcp"},
+             {LinkKind::kRoce, 100, "roce"},
+             {LinkKind::kRoce, 200, "roce-200g"},
+             {LinkKind::kInfiniBand, 100, "ib-100g"},
+             {LinkKind::kThunderbolt, 80, "tb5"}}) {
+        const auto wire = WireOf(library, kind, gigabits), known = library.FindWire(name);
+        ASSERT_TRUE(wire.ok());
+        EXPECT_EQ(wire->name, name);
+        EXPECT_EQ(wire->bandwidth.value, known->bandwidth.value);
+        EXPECT_EQ(wire->latency.value, known->latency.value);
+        double bandwidth = 0, latency = 1;
+        for (const double port :
+             {0.1, 1.0, 2.5, 3.0, 10.0, 25.0, 40.0, 99.0, 100.0, 200.0, 800.0}) {
+            const auto faster = WireOf(library, kind, port);
+            EXPECT_GE(faster->bandwidth.value, bandwidth) << port;
+            EXPECT_LE(faster->latency.value, latency) << port;
+            bandwidth = faster->bandwidth.value;
+            latency = faster->latency.value;
+        }
+    }
+    EXPECT_DOUBLE_EQ(WireOf(library, LinkKind::kInfiniBand, 40)->bandwidth.value, 0.4 * 12e9);
 }
 
 TEST(Cluster, IsParsed) {

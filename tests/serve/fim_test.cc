@@ -117,7 +117,7 @@ TEST_F(Fim, BeginTokenAndOtherFiles) {
     const FimTokens fim = Find();
     FimText text = Text("he", "llo <|fim_middle|>");
     text.begun = PlainTokens(*tokenizer_, "!");
-    text.files = {{"a.py", "x"}};
+    text.files = {FileTokens(fim, *tokenizer_, {"a.py", "x"})};
     const std::vector<int32_t> tokens = FimPrompt(fim, *tokenizer_, text);
     EXPECT_EQ(Shown(tokens),
               "<s><|repo_name|>myproject\n<|file_sep|>a.py\nx\n<|file_sep|>filename\n"

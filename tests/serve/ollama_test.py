@@ -9,8 +9,10 @@ import math
 import operator
 import os
 import pathlib
+import re
 import signal
 import tempfile
+import time
 import unittest
 
 import adapters
@@ -20,6 +22,7 @@ import serving
 ollama = serving.package("ollama")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 COLOURS = [{"role": "user", "content": "Name three colours."}]
+COUNTED = re.compile(r"(?m)generation_tokens_total\{.*\} 12$")
 GREEDY = {"temperature": 0, "num_predict": 12}
 CHAT, TEXT = "/api/chat", "/api/generate"
 TOOL = {"type": "function", "function": {
@@ -641,9 +644,13 @@ class Others(unittest.TestCase):
                 alice = ollama.Client(host=server.url, timeout=serving.PATIENCE,
                                       headers={"Authorization": f"Bearer {made['key']}"})
                 self.assertTrue(alice.chat("gpt-test", COLOURS, options=GREEDY).message.content)
-                metrics = server.call("GET", "/metrics", headers={
-                    "Authorization": f"Bearer {made['key']}"})[2].decode()
-                self.assertRegex(metrics, r"(?m)generation_tokens_total\{.*\} 12$")
+                # A step's tokens are counted when it ends, which is after the last one was sent.
+                metrics = ""
+                end = time.monotonic() + serving.PATIENCE
+                while not COUNTED.search(metrics) and time.monotonic() < end:
+                    metrics = server.call("GET", "/metrics", headers={
+                        "Authorization": f"Bearer {made['key']}"})[2].decode()
+                self.assertRegex(metrics, COUNTED)
             finally:
                 server.close()
 

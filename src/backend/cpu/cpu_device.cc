@@ -45,9 +45,7 @@ DeviceInfo DescribeCpu(CpuLevel level) {
     info.hardware = DetectCpu().model;
     info.kernels = CpuLevelName(kernels::KernelsFor(level).level);
     for (const CpuLevel built : kCpuLevels) {
-        if (kernels::KernelsFor(built).level == built) {
-            info.kernels_built.emplace_back(CpuLevelName(built));
-        }
+        if (kernels::IsBuilt(built)) info.kernels_built.emplace_back(CpuLevelName(built));
     }
     info.identity = "cpu-" + info.kernels;
     info.target.page_tokens = kPageTokens;

@@ -10,21 +10,14 @@
 namespace weft::doctor::checks {
 namespace {
 
-// Bridges of containers have the same address on every host, and that is well.
-bool IsLocalOnly(const NetDevice& device) {
-    for (const char* prefix : {"docker", "br-", "virbr", "cni", "podman", "lxc", "veth"}) {
-        if (device.name.starts_with(prefix)) return true;
-    }
-    return false;
-}
-
 void AcrossAddress(Hosts hosts, Findings& out) {
     std::map<uint32_t, std::string> owners;
     size_t count = 0;
     for (const auto& host : hosts) {
         std::map<uint32_t, std::string> own;
         for (const NetDevice& device : NetDevices(*host)) {
-            if (IsLocalOnly(device)) continue;
+            // Bridges of containers have the same address on every host, and that is well.
+            if (IsOfContainers(device.name)) continue;
             for (const Ipv4& address : device.addresses) {
                 if (address.IsLoopback()) continue;
                 own[address.bits] = host->host() + " " + device.name;

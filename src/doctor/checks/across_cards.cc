@@ -1,12 +1,16 @@
 // The same kind of card, driver and firmware on all hosts.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
 #include "doctor/facts.h"
+#include "doctor/module_cures.h"
 #include "doctor/network.h"
 #include "doctor/pci.h"
+#include "doctor/rdma.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -57,6 +61,85 @@ std::string DriverByPci(HostView& view) {
     return first;
 }
 
+struct Spoken {
+    std::vector<std::string> names;  // "InfiniBand", "RoCE", "iWARP"
+    const RdmaPort* port = nullptr;  // one of them
+};
+
+std::string ProtocolOf(const RdmaPort& port) {
+    if (port.iwarp) return "iWARP";
+    return port.infiniband() ? "InfiniBand" : port.ethernet() ? "RoCE" : "";
+}
+
+// What the ports of a host speak: those that are up, or all where none is.
+Spoken SpokenBy(const std::vector<RdmaPort>& ports) {
+    Spoken spoken;
+    const bool any = std::ranges::any_of(
+        ports, [](const RdmaPort& port) { return port.active() && !port.software(); });
+    for (const RdmaPort& port : ports) {
+        const std::string name = ProtocolOf(port);
+        if (name.empty() || port.software() || (any && !port.active())) continue;
+        if (std::ranges::find(spoken.names, name) != spoken.names.end()) continue;
+        spoken.names.push_back(name);
+        spoken.port = &port;
+    }
+    return spoken;
+}
+
+// Hosts whose RDMA ports have no protocol in common.
+void LookAtProtocols(Hosts hosts, Findings& out) {
+    constexpr const char* kExpected = "one protocol on all hosts: InfiniBand, RoCE v2";
+    for (size_t a = 0; a < hosts.size(); ++a) {
+        for (size_t b = a + 1; b < hosts.size(); ++b) {
+            const auto first = RdmaPorts(*hosts[a]), second = RdmaPorts(*hosts[b]);
+            const Spoken one = SpokenBy(first), two = SpokenBy(second);
+            if (one.names.empty() || two.names.empty()) continue;
+            const bool common = std::ranges::any_of(one.names, [&](const std::string& name) {
+                return std::ranges::find(two.names, name) != two.names.end();
+            });
+            if (common) continue;
+            // The Ethernet port of a card that can do both becomes an InfiniBand port.
+            const bool swap = one.port->ethernet();
+            const RdmaPort& port = swap ? *one.port : *two.port;
+            HostView& host = swap ? *hosts[a] : *hosts[b];
+            std::string fix = "cards of one kind on all hosts, or --transport tcp";
+            if (port.device.starts_with("mlx") && port.ethernet()) {
+                fix = fmt::format("on {}: {}; or --transport tcp", host.host(),
+                                  SetLinkType(host, port.pci, port.port, true, port.mlx4()));
+            } else if (one.port->iwarp || two.port->iwarp) {
+                fix =
+                    "RoCE on both (rdma-device has the commands), or "
+                    "--transport tcp";
+            }
+            return out.Warn(fmt::format("{} on {} ({}); {} on {} ({})", Joined(one.names),
+                                        hosts[a]->host(), one.port->Text(), Joined(two.names),
+                                        hosts[b]->host(), two.port->Text()),
+                            kExpected,
+                            "they don't understand each other: no RDMA, but "
+                            "TCP",
+                            fix);
+        }
+    }
+}
+
+// The link of the slowest card of all, for the host with the fastest one.
+std::optional<CostQuestion> SlowestOfThem(Hosts hosts) {
+    std::optional<HostLink> slow, fast;
+    HostView* owner = nullptr;
+    for (const auto& host : hosts) {
+        const std::vector<NetDevice> devices = NetDevices(*host);
+        const NetDevice* card = Fastest(devices);
+        const auto link = card == nullptr ? std::nullopt : PortLink(*card);
+        if (!link) continue;
+        if (!slow || link->gigabits < slow->gigabits) slow = link;
+        if (fast && link->gigabits <= fast->gigabits) continue;
+        fast = link;
+        owner = host.get();
+    }
+    if (owner == nullptr) return std::nullopt;
+    return LinkQuestion(*owner, *slow, *fast);
+}
+
 void AcrossCards(Hosts hosts, Findings& out) {
     std::map<std::string, std::vector<std::string>> vendors, drivers, firmware, speeds;
     for (const auto& host : hosts) {
@@ -93,6 +176,7 @@ void AcrossCards(Hosts hosts, Findings& out) {
                  "each sync waits for the slowest link: the faster cards give nothing",
                  "the same card and port speed on all hosts, or --pp in place of --tp across the "
                  "slow one");
+        out.AskCost(SlowestOfThem(hosts));
     }
     if (vendors.size() > 1) {
         const char* why =
@@ -113,6 +197,7 @@ void AcrossCards(Hosts hosts, Findings& out) {
                  "different firmware of one card negotiates differently",
                  "update the older ones (mstflint)");
     }
+    LookAtProtocols(hosts, out);
     if (!drivers.empty() && out.empty()) out.Ok(text(drivers));
 }
 
@@ -120,8 +205,10 @@ void AcrossCards(Hosts hosts, Findings& out) {
 
 const Check kAcrossCards = {
     .name = "across-cards",
-    .what = "The fastest cards of all hosts: maker, driver, firmware and speed.",
-    .reads = "/sys/class/net/*/{speed,device/driver}, ethtool -i",
+    .what =
+        "The fastest cards of all hosts: maker, driver, firmware and speed; the protocol of their "
+        "RDMA.",
+    .reads = "/sys/class/net/*/{speed,device/driver}, ethtool -i, /sys/class/infiniband",
     .why = "Mixed cards hang where equal ones work, and the slowest sets the pace.",
     .across = AcrossCards,
 };

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/network.h"
 #include "doctor/text.h"
 
@@ -13,6 +14,7 @@ namespace {
 struct End {
     std::string host, device;
     int mtu = 0;
+    HostView* view = nullptr;
 };
 
 void AcrossMtu(Hosts hosts, Findings& out) {
@@ -21,11 +23,11 @@ void AcrossMtu(Hosts hosts, Findings& out) {
         for (const NetDevice& device : NetDevices(*host)) {
             for (const Ipv4& address : device.addresses) {
                 if (address.IsLoopback() || address.IsLinkLocal() || address.prefix >= 32 ||
-                    device.mtu == 0 || !device.up) {
+                    device.mtu == 0 || !device.up || IsOfContainers(device.name)) {
                     continue;
                 }
                 subnets[{address.network(), address.prefix}].push_back(
-                    {host->host(), device.name, device.mtu});
+                    {host->host(), device.name, device.mtu, host.get()});
             }
         }
     }
@@ -50,8 +52,8 @@ void AcrossMtu(Hosts hosts, Findings& out) {
                              "small messages work, then a transfer hangs (RDMA with completion "
                              "error 12 after some seconds)",
                              least->mtu),
-                 fmt::format("on {}: sudo ip link set dev {} mtu {} (and on the switch)",
-                             least->host, Quoted(least->device), most->mtu));
+                 fmt::format("on {} (and on the switch between them): {}", Quoted(least->host),
+                             SetMtu(*least->view, least->device, most->mtu)));
     }
 }
 

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
+#include "doctor/cures.h"
 #include "doctor/network.h"
 #include "doctor/path.h"
 #include "doctor/text.h"
@@ -21,25 +23,31 @@ void LookAcrossPath(HostView& view, const Path& path, Findings& out) {
     if (Contains(large.text, "not found") || Contains(large.text, "not permitted")) {
         return out.Note(fmt::format("{}: ping can't run there", where), expected,
                         "whether large packets arrive was not tried",
-                        "install the package iputils-ping (Fedora, Arch: iputils)");
+                        Install(view, {"iputils-ping", "iputils", "iputils"}));
     }
     if (Contains(large.text, " 0% packet loss")) {
         const auto ms = NumberAfter(large.text, " time=");
         const std::string read = fmt::format("{}: {} bytes arrive{}", where, path.mtu,
                                              ms ? fmt::format(", {:g} ms both ways", *ms) : "");
         if (!ms || *ms < kSlowMs) return out.Ok(read);
-        return out.Note(read, fmt::format("below {:g} ms on a cable", kSlowMs),
-                        fmt::format("a token of 32 layers has 65 syncs: {:.0f} ms", 65 * *ms / 2),
-                        "a direct cable or one switch between the hosts; look for power saving "
-                        "(pcie-power, nic-coalescing) and a wireless hop");
+        out.Note(read, fmt::format("below {:g} ms on a cable", kSlowMs),
+                 "each of the two sums in a layer of a model waits so long for the other host",
+                 "a direct cable or one switch between the hosts; look for power saving "
+                 "(pcie-power, nic-coalescing) and a wireless hop");
+        const std::vector<NetDevice> devices = NetDevices(view);
+        const NetDevice* device = FindNetDevice(devices, path.device);
+        const auto otherwise = device == nullptr ? std::nullopt : PortLink(*device);
+        if (!otherwise) return;
+        HostLink so = *otherwise;
+        so.latency_s = *ms / 2 * 1e-3;
+        return out.AskCost(LinkQuestion(view, so, *otherwise));
     }
     if (Contains(small.text, " 0% packet loss")) {
         return out.Fail(fmt::format("{}: 576 bytes arrive, {} do not", where, path.mtu), expected,
                         "something between the hosts (a switch without jumbo frames) drops large "
                         "packets: small messages work, transfers hang until their deadline",
-                        fmt::format("jumbo frames on the switch's ports, or on all hosts: sudo ip "
-                                    "link set dev {} mtu 1500",
-                                    Quoted(path.device)));
+                        "jumbo frames on the switch's ports, or on all hosts: " +
+                            SetMtu(view, path.device, 1500));
     }
     out.Warn(fmt::format("{}: no answer", where), expected,
              "the peer can't be reached by this address, or does not answer ping",

@@ -4,8 +4,11 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
+#include "doctor/rdma.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {
@@ -16,10 +19,12 @@ struct Host {
     std::vector<NetDevice> devices;
     std::vector<Route> routes;
     const NetDevice* fastest = nullptr;  // of those that are up
+    HostView* view = nullptr;
 };
 
 bool IsCard(const NetDevice& device) {
-    return device.up && !device.wireless && device.megabits > 0;
+    return device.up && !device.wireless && device.megabits > 0 && device.master.empty() &&
+           !IsOfContainers(device.name);
 }
 
 // The interface of `from` that a packet to `device` of another host leaves by.
@@ -30,6 +35,23 @@ const NetDevice* WayTo(const Host& from, const NetDevice& device) {
         if (route != nullptr) return FindNetDevice(from.devices, route->device);
     }
     return nullptr;
+}
+
+// The link that the fastest cards would be: RDMA where the card has a port of it that is up.
+HostLink FastLink(const Host& from, double megabits) {
+    HostLink link;
+    for (const RdmaPort& port : RdmaPorts(*from.view)) {
+        const std::vector<std::string> interfaces = RdmaInterfaces(*from.view, port);
+        const bool mine = std::ranges::find(interfaces, from.fastest->name) != interfaces.end();
+        if (const auto rdma = PortLink(port); rdma && mine) link = *rdma;
+    }
+    link.gigabits = megabits / 1000;
+    return link;
+}
+
+void AskSlowWay(const Host& from, const NetDevice& way, double possible, Findings& out) {
+    const std::optional<HostLink> so = PortLink(way);
+    if (so) out.AskCost(LinkQuestion(*from.view, *so, FastLink(from, possible)));
 }
 
 void LookAcrossRoute(const Host& from, const Host& to, Findings& out) {
@@ -43,8 +65,8 @@ void LookAcrossRoute(const Host& from, const Host& to, Findings& out) {
         return out.Fail(fmt::format("{}: {} ({}) has no IPv4 address", bare.name,
                                     bare.fastest->name, bare.fastest->SpeedText()),
                         expected, "peers can only be reached by a slower network",
-                        fmt::format("sudo ip addr add 10.10.10.1/24 dev {} (another on each host)",
-                                    Quoted(bare.fastest->name)));
+                        fmt::format("on {}: {}", Quoted(bare.name),
+                                    AddAddress(*bare.view, bare.fastest->name)));
     }
     const NetDevice* way = WayTo(from, *to.fastest);
     const Ipv4& address = to.fastest->addresses.front();
@@ -59,19 +81,20 @@ void LookAcrossRoute(const Host& from, const Host& to, Findings& out) {
                     to.fastest->name, to.name, way->name, way->SpeedText());
     if (way->megabits >= possible * 0.99 || way->megabits <= 0) return out.Ok(read, expected);
     const double slow = way->megabits / 8000, fast = possible / 8000;
-    out.Fail(read, expected,
-             fmt::format("{:.2f} GB/s instead of {:.2f}; and 30 to 100 us a message instead of 2 "
-                         "to 20: two syncs a layer of 32 layers lose some ms a token",
-                         slow, fast),
-             fmt::format("an address of its own in the subnet of {}/{} on {} (ip addr add), and "
-                         "name hosts by that address",
-                         address.Text(), address.prefix, from.fastest->name));
+    out.Fail(
+        read, expected, fmt::format("{:.2f} GB/s instead of {:.2f}", slow, fast),
+        fmt::format("give {} on {} an address in the subnet of {}/{}, or {} on {} one in that of "
+                    "{}: sudo ip addr add; and name hosts by those addresses",
+                    Quoted(from.fastest->name), Quoted(from.name), address.Text(), address.prefix,
+                    Quoted(to.fastest->name), Quoted(to.name),
+                    from.fastest->addresses.front().Text()));
+    AskSlowWay(from, *way, possible, out);
 }
 
 void AcrossRoute(Hosts hosts, Findings& out) {
     std::vector<Host> known;
     for (const auto& view : hosts) {
-        Host host{view->host(), NetDevices(*view), Routes(*view)};
+        Host host{view->host(), NetDevices(*view), Routes(*view), nullptr, view.get()};
         known.push_back(std::move(host));
     }
     for (Host& host : known) {

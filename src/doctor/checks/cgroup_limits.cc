@@ -1,6 +1,8 @@
 // Limits of a container or a service, which the machine's own figures don't show.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 
@@ -36,12 +38,14 @@ void RunCgroupLimits(HostView& view, Findings& out) {
     if (quota.size() == 2 && quota[0] != "max") {
         const double cores = Number(quota[0]).value_or(0) / Number(quota[1]).value_or(100000);
         if (cores > 0 && cpus && cores < *cpus * 0.99) {
-            out.Warn(fmt::format("cpu.max of /{}: {:.1f} of {} processors", folder, cores, *cpus),
-                     "no quota, or fewer processors (--cpuset-cpus)",
-                     "a quota stops all threads for tens of ms in each tenth of a second: every "
-                     "rank waits for this one",
-                     fmt::format("docker run --cpuset-cpus 0-{:.0f} in place of --cpus",
-                                 std::max(0.0, cores - 1)));
+            out.Warn(
+                fmt::format("cpu.max of /{}: {:.1f} of {} processors", folder, cores, *cpus),
+                "no quota, or fewer processors (--cpuset-cpus)",
+                "a quota stops all threads for tens of ms in each tenth of a second: every "
+                "rank waits for this one",
+                fmt::format("docker run --cpuset-cpus 0-{0:.0f} in place of --cpus; of a unit: "
+                            "AllowedCPUs=0-{0:.0f} in place of CPUQuota=",
+                            std::max(0.0, std::ceil(cores) - 1)));
         }
     }
     if (out.empty() && (most || !quota.empty() || view.Has(folder + "/memory.max"))) {

@@ -12,10 +12,13 @@ void RunClockSync(HostView& view, Findings& out) {
     const std::string read(Trim(state.text));
     if (read == "NTPSynchronized=yes") return out.Ok(read);
     if (read != "NTPSynchronized=no") return;
-    out.Note(read, "NTPSynchronized=yes",
-             "logs and timelines of several hosts don't line up, and certificates look expired "
-             "once the clock is far off (deadlines are not concerned)",
-             "sudo timedatectl set-ntp true, or " + Install(view, {"chrony", "chrony", "chrony"}));
+    out.Note(
+        read, "NTPSynchronized=yes",
+        "logs and timelines of several hosts don't line up, and certificates look expired "
+        "once the clock is far off (deadlines are not concerned)",
+        DistributionOf(view) == Distribution::kNixOs
+            ? Configure("services.timesyncd.enable = true;")
+            : "sudo timedatectl set-ntp true, or " + Install(view, {"chrony", "chrony", "chrony"}));
 }
 
 }  // namespace

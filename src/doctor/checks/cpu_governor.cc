@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
@@ -36,6 +37,14 @@ std::string ClockText(HostView& view, const std::string& policy) {
                        *most * 1e-6);
 }
 
+std::string FixOfGovernor(HostView& view) {
+    if (DistributionOf(view) == Distribution::kNixOs) {
+        return Configure("powerManagement.cpuFreqGovernor = \"performance\";");
+    }
+    return "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor "
+           "(until the next boot; a service such as tuned or cpupower keeps it)";
+}
+
 void RunCpuGovernor(HostView& view, Findings& out) {
     const std::vector<std::string> policies = Policies(view);
     for (const std::string& policy : policies) {
@@ -56,9 +65,8 @@ void RunCpuGovernor(HostView& view, Findings& out) {
         }
         // Only where the hardware decides is there a preference.
         if (governor == "performance" || HardwareDecides(driver) || !preference.empty()) continue;
-        const char* fix = "sudo cpupower frequency-set -g performance";
-        const bool read_all = !driver.empty() || !view.Complete();
-        if (governor == "powersave" && read_all)
+        const std::string fix = FixOfGovernor(view);
+        if (governor == "powersave" && !driver.empty())
             return out.Warn(read, "governor performance", why, fix);
         return out.Note(read, "governor performance", why, fix);
     }

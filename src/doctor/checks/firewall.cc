@@ -19,6 +19,9 @@ constexpr const char* kWhy =
     "workers listen on the port of --listen, and data links on ports of the system's choice: what "
     "is dropped shows as time-outs, not as refusals";
 constexpr const char* kExpected = "the fabric's interface or subnet accepted";
+// Where no interface of the fabric is known.
+constexpr const char* kOpenIt =
+    "accept all that comes in by the fabric's interface ('ip -br addr' lists them)";
 
 std::string NamesOf(const std::vector<NetDevice>& devices) {
     std::vector<std::string> names;
@@ -26,9 +29,9 @@ std::string NamesOf(const std::vector<NetDevice>& devices) {
     return Joined(names);
 }
 
-// The subnet of the fabric for a command; a usual one where it is not known.
+// The subnet of the fabric for a command; "" where it is not known.
 std::string SubnetOf(const std::vector<NetDevice>& devices) {
-    if (devices.empty()) return "10.0.0.0/24";
+    if (devices.empty() || devices.front().addresses.empty()) return "";
     const Ipv4& own = devices.front().addresses.front();
     return fmt::format("{}/{}", Ipv4{own.network(), 32}.Text(), own.prefix);
 }
@@ -113,19 +116,21 @@ Zones ReadZones(HostView& view) {
     return zones;
 }
 
+std::string TrustInterface(const std::string& interface) {
+    return fmt::format(
+        "sudo firewall-cmd --permanent --zone=trusted --change-interface={} && sudo firewall-cmd "
+        "--reload",
+        Quoted(interface));
+}
+
 void ClosedZone(const std::vector<FirewallZone>& zones, const std::string& closed,
                 std::string interface, Findings& out) {
     for (const FirewallZone& zone : zones) {
         if (interface.empty() && !zone.interfaces.empty()) interface = zone.interfaces.back();
     }
-    const std::string fix =
-        interface.empty()
-            ? "the fabric's interface into the zone trusted: firewall-cmd --permanent "
-              "--zone=trusted --change-interface, then --reload"
-            : fmt::format(
-                  "sudo firewall-cmd --permanent --zone=trusted --change-interface={} && "
-                  "sudo firewall-cmd --reload",
-                  Quoted(interface));
+    const std::string fix = interface.empty() ? "the fabric's interface ('ip -br addr' lists them) "
+                                                "into firewalld's zone trusted"
+                                              : TrustInterface(interface);
     out.Warn(fmt::format("firewalld: running, {} in the zone {}, which lets no ranks in",
                          interface.empty() ? "all interfaces" : interface, closed),
              kExpected, kWhy, fix);
@@ -166,7 +171,8 @@ void LookAtZones(HostView& view, Findings& out) {
 }
 
 bool LookAtUfw(HostView& view, Findings& out) {
-    const Reading status = view.Command("ufw status verbose");
+    Reading status = view.Command("ufw status verbose");
+    if (!status.found() && !view.Complete()) status = view.Command("ufw status");
     const Ufw ufw = ParseUfw(status.text);
     if (!ufw.active) return false;
     const std::vector<NetDevice> devices = FabricDevices(view);
@@ -186,30 +192,76 @@ bool LookAtUfw(HostView& view, Findings& out) {
         out.Warn(ufw.input.drops ? "ufw: active, incoming denied by default" + who
                                  : "ufw: active, with rules that deny the fabric's network",
                  kExpected, kWhy,
-                 fmt::format("sudo ufw {}allow from {} (the fabric's subnet)",
-                             denies ? "prepend " : "", SubnetOf(devices)));
+                 devices.empty() ? kOpenIt
+                                 : fmt::format("sudo ufw {}allow from {}", denies ? "prepend " : "",
+                                               SubnetOf(devices)));
     }
     return true;
 }
 
-// Lets the subnet in where nft's chain `drops`, "inet:filter input", drops it.
-std::string NftFix(HostView& view, const std::string& drops, const std::string& subnet) {
-    const size_t colon = drops.find(':'), blank = drops.rfind(' ');
-    if (DistributionOf(view) == Distribution::kNixOs || drops.starts_with("inet:nixos-fw ")) {
-        return "the fabric's interface in networking.firewall.trustedInterfaces of "
-               "/etc/nixos/configuration.nix, then sudo nixos-rebuild switch";
+// Who wrote rules that drop the fabric's packets.
+enum class Manager { kNobody, kUfw, kFirewalld, kProxmox, kNixOs };
+Manager ManagerOf(HostView& view, const PacketFilter& filter, const std::string& drops) {
+    if (DistributionOf(view) == Distribution::kNixOs) return Manager::kNixOs;
+    if (drops.starts_with("inet:firewalld ")) return Manager::kFirewalld;
+    if (drops.starts_with("inet:proxmox-firewall")) return Manager::kProxmox;
+    for (const auto& [name, chain] : filter) {
+        const std::string_view bare = std::string_view(name).substr(name.rfind(' ') + 1);
+        if (bare.starts_with("nixos-fw") || name.starts_with("inet:nixos-fw ")) {
+            return Manager::kNixOs;
+        }
+        if (bare.starts_with("ufw-")) return Manager::kUfw;
+        if (bare.starts_with("PVEFW-")) return Manager::kProxmox;
     }
-    if (colon == drops.npos || blank == drops.npos || blank < colon) return kExpected;
+    return Manager::kNobody;
+}
+
+// Lets the subnet in by `command`, a rule of the kernel's; to keep it is up to what manages rules.
+std::string FixOf(Manager manager, const std::vector<NetDevice>& devices,
+                  const std::string& command) {
+    const std::string subnet = SubnetOf(devices);
+    switch (manager) {
+        case Manager::kNixOs:
+            return Configure(fmt::format("networking.firewall.trustedInterfaces = [ {} ];",
+                                         NixString(devices.front().name))) +
+                   fmt::format("; until then: sudo iptables -I INPUT -s {} -j ACCEPT", subnet);
+        case Manager::kUfw: return fmt::format("sudo ufw allow from {}", subnet);
+        case Manager::kFirewalld: return TrustInterface(devices.front().name);
+        case Manager::kProxmox:
+            return fmt::format(
+                "pvesh create /cluster/firewall/rules --type in --action ACCEPT --source {} "
+                "--enable 1",
+                subnet);
+        case Manager::kNobody: break;
+    }
+    return command;
+}
+
+// Lets the fabric in where nft's chain `drops`, "inet:filter input", drops it.
+std::string NftFix(HostView& view, const PacketFilter& filter, const std::string& drops,
+                   const std::vector<NetDevice>& devices) {
+    if (devices.empty()) return kOpenIt;
+    const size_t colon = drops.find(':'), blank = drops.rfind(' ');
+    if (colon == drops.npos || blank == drops.npos || blank < colon) return kOpenIt;
     const std::string family = drops.substr(0, colon), chain = drops.substr(blank + 1);
     const std::string table = drops.substr(colon + 1, blank - colon - 1);
+    const Manager manager = ManagerOf(view, filter, drops);
     // iptables-nft manages these: what nft adds there, iptables-save would not know.
     if (family == "ip" && table == "filter" && chain == "INPUT") {
-        return fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT (the fabric's subnet)", subnet);
+        return FixOf(manager, devices,
+                     fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT", SubnetOf(devices)));
     }
-    return fmt::format(
-        "sudo nft insert rule {} {} {} ip saddr {} accept (the fabric's subnet; "
-        "keep it in /etc/nftables.conf)",
-        family, Quoted(table), Quoted(chain), subnet);
+    return FixOf(
+        manager, devices,
+        fmt::format("sudo nft insert rule {} {} {} ip saddr {} accept; keep it in {}", family,
+                    Quoted(table), Quoted(chain), SubnetOf(devices), NftablesFile(view)));
+}
+
+std::string IptablesFix(HostView& view, const PacketFilter& filter,
+                        const std::vector<NetDevice>& devices) {
+    if (devices.empty()) return kOpenIt;
+    return FixOf(ManagerOf(view, filter, ""), devices,
+                 fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT", SubnetOf(devices)));
 }
 
 void RunFirewall(HostView& view, Findings& out) {
@@ -229,20 +281,19 @@ void RunFirewall(HostView& view, Findings& out) {
     }
     const std::vector<NetDevice> devices = FabricDevices(view);
     std::string drops;
-    const Passage by_nft = BestPassage(ParseNft(nft.found() ? nft.text : ""), devices, &drops);
-    const Passage by_iptables =
-        BestPassage(ParseIptables(iptables.found() ? iptables.text : ""), devices);
+    const PacketFilter nft_rules = ParseNft(nft.found() ? nft.text : "");
+    const PacketFilter iptables_rules = ParseIptables(iptables.found() ? iptables.text : "");
+    const Passage by_nft = BestPassage(nft_rules, devices, &drops);
+    const Passage by_iptables = BestPassage(iptables_rules, devices);
     const std::string who = devices.empty() ? "no interface or network is accepted as a whole"
                                             : NamesOf(devices) + " is not accepted as a whole";
-    const std::string subnet = SubnetOf(devices);
     if (by_nft == Passage::kDropped && !nft.cut) {
         return out.Warn("nftables: input is dropped by default, and " + who, kExpected, kWhy,
-                        NftFix(view, drops, subnet));
+                        NftFix(view, nft_rules, drops, devices));
     }
     if (by_iptables == Passage::kDropped && !iptables.cut) {
-        return out.Warn(
-            "iptables: input is dropped by default, and " + who, kExpected, kWhy,
-            fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT (the fabric's subnet)", subnet));
+        return out.Warn("iptables: input is dropped by default, and " + who, kExpected, kWhy,
+                        IptablesFix(view, iptables_rules, devices));
     }
     if (by_nft != Passage::kAccepted || by_iptables != Passage::kAccepted) {
         return NotTold(

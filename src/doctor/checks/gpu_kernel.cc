@@ -1,7 +1,9 @@
 // Kernels that are known to hang with a GPU.
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
 
@@ -12,9 +14,32 @@ namespace {
 // with ROCm 7 and newer; 6.18.4 changed the size of saved wave states, so that ROCm before 7.2
 // does not run on it; 6.19 is known good.
 constexpr Version kFixed = {{6, 18, 4}};
-constexpr Version kGood = {{6, 19, 0}};
+constexpr Version kGoodKernel = {{6, 19, 0}};
 constexpr Version kNewRocm = {{7, 0, 0}};
 constexpr Version kMatchingRocm = {{7, 2, 0}};
+
+std::string FixOfGpuKernel(HostView& view) {
+    switch (DistributionOf(view)) {
+        case Distribution::kFedora: return "sudo dnf upgrade kernel (to 6.19), and boot";
+        case Distribution::kOstree: return "sudo rpm-ostree upgrade (to kernel 6.19), and boot";
+        case Distribution::kArch: return "sudo pacman -Syu (to kernel 6.19), and boot";
+        case Distribution::kSuse: return "sudo zypper dup (to kernel 6.19), and boot";
+        case Distribution::kNixOs:
+            return Configure("boot.kernelPackages = pkgs.linuxPackages_latest; (6.19)", true);
+        case Distribution::kDebian:
+            if (DebianKindOf(view) == DebianKind::kUbuntu) {
+                return "a kernel 6.19 or newer: Ubuntu's mainline builds, or the newest of 'apt "
+                       "search linux-image-oem'; then boot";
+            }
+            return "a kernel 6.19 or newer of the backports: 'apt policy linux-image-amd64' shows "
+                   "what there is; then boot";
+        case Distribution::kYum:
+        case Distribution::kGentoo:
+        case Distribution::kAlpine:
+        case Distribution::kUnknown: return "install kernel 6.19 or newer, then boot";
+    }
+    WEFT_CHECK(false);
+}
 
 void RunGpuKernel(HostView& view, Findings& out) {
     bool halo = false;
@@ -29,9 +54,7 @@ void RunGpuKernel(HostView& view, Findings& out) {
     const char* why =
         "the GPU's scheduler stops ('MES failed to respond'), the job hangs and the "
         "GPU is reset, within minutes of load";
-    const char* fix =
-        "install kernel 6.19 (Ubuntu: mainline or the HWE kernel; Fedora: sudo dnf "
-        "upgrade kernel), then boot";
+    const std::string fix = FixOfGpuKernel(view);
     const auto release_of_rocm = ParseVersion(rocm);
     if (*kernel >= kFixed) {
         if (release_of_rocm && *release_of_rocm < kMatchingRocm) {
@@ -40,10 +63,11 @@ void RunGpuKernel(HostView& view, Findings& out) {
                             "older ROCm has: kernels fail to start or hang",
                             "install ROCm 7.2 or newer (or use Vulkan)");
         }
-        return out.Ok(read + (*kernel >= kGood ? " (known good)" : ""), expected);
+        return out.Ok(read + (*kernel >= kGoodKernel ? " (known good)" : ""), expected);
     }
     if (release_of_rocm && *release_of_rocm >= kNewRocm) return out.Fail(read, expected, why, fix);
-    out.Warn(read, expected, std::string(why) + " with ROCm 7 and newer; Vulkan is spared", fix);
+    // Without ROCm, or where it was not looked for, it hurts nobody yet.
+    out.Note(read, expected, std::string(why) + " with ROCm 7 and newer; Vulkan is spared", fix);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // ROCm against the kernel, for GPUs in general.
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
 
@@ -15,6 +17,24 @@ struct Pair {
 };
 constexpr Pair kOldest[] = {
     {{{7, 0, 0}}, {{6, 8, 0}}}, {{{6, 3, 0}}, {{6, 5, 0}}}, {{{6, 0, 0}}, {{5, 15, 0}}}};
+
+std::string NewerDriver(HostView& view) {
+    switch (DistributionOf(view)) {
+        case Distribution::kDebian:
+        case Distribution::kFedora:
+        case Distribution::kYum:
+        case Distribution::kSuse:
+            return Install(view, {"amdgpu-dkms", "amdgpu-dkms", ""}) +
+                   " (of AMD's repository, the same release as ROCm), or a newer kernel";
+        case Distribution::kOstree:
+        case Distribution::kArch:
+        case Distribution::kNixOs:
+        case Distribution::kGentoo:
+        case Distribution::kAlpine:
+        case Distribution::kUnknown: return "a newer kernel";
+    }
+    WEFT_CHECK(false);
+}
 
 void RunGpuRocm(HostView& view, Findings& out) {
     const std::string rocm = RocmVersion(view);
@@ -32,8 +52,7 @@ void RunGpuRocm(HostView& view, Findings& out) {
                                     pair.kernel.part[0], pair.kernel.part[1]),
                         "the driver lacks what this ROCm asks of it: queues that hang, memory that "
                         "can't be had, GPUs that are not listed",
-                        "sudo apt install amdgpu-dkms (of the same release as ROCm), or a newer "
-                        "kernel");
+                        NewerDriver(view));
     }
     out.Note(read, "ROCm 6 or newer", "older releases don't know the GPUs of today",
              "install a current ROCm");

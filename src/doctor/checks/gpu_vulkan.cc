@@ -69,7 +69,32 @@ Reading MesaPackage(HostView& view) {
 }
 
 Packages MesaPackages() {
-    return {"mesa-vulkan-drivers", "mesa-vulkan-drivers", "vulkan-radeon"};
+    return {"mesa-vulkan-drivers", "mesa-vulkan-drivers", "vulkan-radeon", "libvulkan_radeon",
+            "hardware.graphics.enable = true;"};
+}
+
+// Where a newer one than the release has comes from.
+std::string NewerMesa(HostView& view) {
+    if (DistributionOf(view) != Distribution::kDebian) return " after an upgrade of the system";
+    return DebianKindOf(view) == DebianKind::kUbuntu
+               ? " after 'sudo apt full-upgrade' (the hardware enablement stack brings it)"
+               : " of the backports (-t bookworm-backports on Debian 12)";
+}
+
+std::string InstallVulkan(HostView& view) {
+    bool nvidia = false, intel = false;
+    for (const PciDevice& device : PciDevices(view)) {
+        if (!device.IsGpu()) continue;
+        nvidia = nvidia || device.driver == "nvidia";
+        intel = intel || device.driver == "i915" || device.driver == "xe";
+    }
+    const bool amd = !AmdGpus(view).empty();
+    if (nvidia && !amd && !intel) return "install NVIDIA's driver with its part for Vulkan";
+    if (intel && !amd) {
+        return Install(view, {"mesa-vulkan-drivers", "mesa-vulkan-drivers", "vulkan-intel",
+                              "libvulkan_intel", "hardware.graphics.enable = true;"});
+    }
+    return Install(view, MesaPackages());
 }
 
 void JudgeAmd(HostView& view, const std::set<std::string>& drivers, Findings& out) {
@@ -88,19 +113,18 @@ void JudgeAmd(HostView& view, const std::set<std::string>& drivers, Findings& ou
     const Reading mesa = MesaPackage(view);
     const auto version = mesa.found() ? MesaVersion(mesa.text) : std::nullopt;
     if (halo && version && *version < kMesaForHalo) {
-        out.Warn(
-            fmt::format("Mesa {} with Strix Halo (gfx1151)", Trim(mesa.text)), "Mesa 25.0 or newer",
-            "RADV of that age knows the GPU badly or not at all: Vulkan falls back to the "
-            "processor, 10 times slower, or gives wrong results",
-            Install(view, MesaPackages()) +
-                " from a newer release (Debian 12: bookworm-backports; Ubuntu: the HWE stack)");
+        out.Warn(fmt::format("Mesa {} with Strix Halo (gfx1151)", Trim(mesa.text)),
+                 "Mesa 25.0 or newer",
+                 "RADV of that age knows the GPU badly or not at all: Vulkan falls back to the "
+                 "processor, 10 times slower, or gives wrong results",
+                 Install(view, MesaPackages()) + NewerMesa(view));
     }
     const auto kernel = KernelVersion(view);
     if (kernel && *kernel >= kShortWatchdog) {
         out.Note(fmt::format("kernel {}", KernelRelease(view)), "",
                  "amdgpu ends a job that takes 2 s and resets the GPU: weft hands over 0.2 s at a "
                  "time, but other programs' long prompts end with 'ring timeout'",
-                 "for those: amdgpu.lockup_timeout=10000 on the kernel's command line");
+                 "for those: " + AddParameter(view, "amdgpu.lockup_timeout=10000"));
     }
 }
 
@@ -115,14 +139,14 @@ void RunGpuVulkan(HostView& view, Findings& out) {
     if (drivers.empty()) {
         if (!view.Complete()) return;  // a snapshot that looked elsewhere
         return out.Note("a GPU, and no Vulkan driver", "Mesa's, or NVIDIA's own",
-                        "weft computes on the processor here", Install(view, MesaPackages()));
+                        "weft computes on the processor here", InstallVulkan(view));
     }
     const size_t before = out.Count();
     if (drivers.size() == 1 && drivers.contains("lavapipe")) {
         out.Warn("a GPU, but lavapipe is the only Vulkan driver", "the GPU's own driver",
                  "what asks for Vulkan computes on the processor, 10 times slower and more; weft "
                  "takes lavapipe only where --device names it",
-                 Install(view, MesaPackages()));
+                 InstallVulkan(view));
     }
     JudgeAmd(view, drivers, out);
     if (out.Count() == before) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
@@ -15,7 +16,8 @@ void RunHugePages(HostView& view, Findings& out) {
     out.Warn(read, "madvise or always",
              "with pages of 4 KiB a TLB of 2,048 entries reaches 8 MiB in place of 4 GiB: "
              "reading weights is 5 to 20 % slower",
-             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
+             "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled; to keep it: " +
+                 AddParameter(view, "transparent_hugepage=madvise"));
 }
 
 }  // namespace

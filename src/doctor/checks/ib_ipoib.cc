@@ -4,7 +4,10 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
+#include "doctor/facts.h"
 #include "doctor/network.h"
+#include "doctor/network_text.h"
 #include "doctor/rdma.h"
 #include "doctor/text.h"
 
@@ -23,20 +26,47 @@ void LookIbIpoib(HostView& view, const NetDevice& device, Findings& out) {
         return out.Warn(read, "up, with an IPv4 address",
                         "hosts find each other, and choose the RDMA port, by its address: without "
                         "one the peer is reached by another network",
-                        fmt::format("sudo ip link set dev {0} up && sudo ip addr add 10.0.0.1/24 "
-                                    "dev {0}",
-                                    Quoted(device.name)));
+                        AddAddress(view, device.name));
     }
     if (mode == "connected" && device.mtu > 0 && device.mtu <= 4096) {
         return out.Note(read, "MTU 65520 in connected mode",
                         "TCP in packets of 2 KB: half of the speed or less",
-                        fmt::format("sudo ip link set dev {} mtu 65520", Quoted(device.name)));
+                        SetMtu(view, device.name, 65520));
     }
     if (mode == "datagram" && device.mtu > 0 && device.mtu < 2044) {
         return out.Note(read, "MTU 2044 (4092 where the fabric allows)", "TCP in small packets",
-                        fmt::format("sudo ip link set dev {} mtu 2044", Quoted(device.name)));
+                        SetMtu(view, device.name, 2044));
     }
     out.Ok(read);
+}
+
+// The partition of "ib0.8001" must be in the table that the subnet manager gave to the port. The
+// highest bit tells full members from limited ones.
+void LookAtPartition(HostView& view, const NetDevice& device, Findings& out) {
+    constexpr int64_t kNumber = 0x7fff;
+    const std::string text = view.Text("sys/class/net/" + device.name + "/pkey");
+    const auto wanted = Integer(text.starts_with("0x") ? text.substr(2) : text, 16);
+    if (!wanted) return;
+    std::vector<std::string> table;
+    for (const RdmaPort& port : RdmaPorts(view)) {
+        if (port.path.empty() || !port.active()) continue;
+        for (const std::string& index : view.List(port.path + "/pkeys")) {
+            const std::string pkey = view.Text(port.path + "/pkeys/" + index);
+            const auto value = Integer(pkey.starts_with("0x") ? pkey.substr(2) : pkey, 16);
+            if (!value || *value == 0) continue;
+            if ((*value & kNumber) == (*wanted & kNumber)) return;
+            table.push_back(pkey);
+        }
+    }
+    if (table.empty()) return;
+    out.Warn(fmt::format("{}: partition {}; the port has {}", device.name, text, Joined(table)),
+             "the partition in the port's table",
+             "the subnet manager has not given this port the partition: the interface carries "
+             "nothing",
+             fmt::format("a line for it in /etc/opensm/partitions.conf (ranks={0},ipoib : "
+                         "ALL=full;), then sudo systemctl restart opensm; or an interface of the "
+                         "default partition, ib0",
+                         text));
 }
 
 bool IsInUse(const NetDevice& device) {
@@ -48,7 +78,10 @@ std::vector<NetDevice> IpoibDevices(HostView& view, const std::vector<NetDevice>
     std::vector<NetDevice> found;
     for (const NetDevice& device : all) {
         const std::string type = view.Text("sys/class/net/" + device.name + "/type");
-        if (type.empty() ? device.name.starts_with("ib") : type == "32") found.push_back(device);
+        const bool named =
+            device.name.starts_with("ib") ||
+            (!view.Complete() && SaysInfiniband(CommandLike(view, "ip addr").text, device.name));
+        if (type.empty() ? named : type == "32") found.push_back(device);
     }
     return found;
 }
@@ -65,20 +98,23 @@ void RunIbIpoib(HostView& view, Findings& out) {
     for (const NetDevice& device : devices) {
         // The interface of a port without a cable is down, and that is well.
         if (IsInUse(device) || used < active) LookIbIpoib(view, device, out);
+        LookAtPartition(view, device, out);
     }
     if (!devices.empty() || all.empty()) return;
     if (view.List("sys/class/net").empty() && !view.Complete()) return;
     out.Warn("an active InfiniBand port, but no IPoIB interface", "ib0 with an IPv4 address",
              "hosts find each other by IP: without it they use another network",
-             "sudo modprobe ib_ipoib && sudo ip link set dev ib0 up");
+             "sudo modprobe ib_ipoib; 'ip link' then lists its interface, which wants an address");
 }
 
 }  // namespace
 
 const Check kIbIpoib = {
     .name = "ib-ipoib",
-    .what = "IPoIB interfaces: up, addressed, mode and MTU.",
-    .reads = "/sys/class/net/*/{type,mode,mtu,operstate}, ip -j addr",
+    .what = "IPoIB interfaces: up, addressed, mode, MTU and partition.",
+    .reads =
+        "/sys/class/net/*/{type,mode,mtu,operstate,pkey}, ip -j addr, "
+        "/sys/class/infiniband/*/ports/*/pkeys",
     .why = "Hosts find each other by IP before RDMA begins.",
     .run = RunIbIpoib,
 };

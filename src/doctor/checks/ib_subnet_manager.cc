@@ -19,7 +19,7 @@ bool RunsManager(HostView& view) {
 
 bool IsInfiniband(const RdmaPort& port) {
     return port.link_layer == "InfiniBand" && port.physical != "Disabled" &&
-           port.physical != "Polling" && port.state != "DOWN";
+           port.physical != "Polling" && port.state != "DOWN" && !port.no_guid;
 }
 
 void RunIbSubnetManager(HostView& view, Findings& out) {

@@ -1,60 +1,93 @@
 // What the kernel's log says of GPUs, memory and the processor.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
 
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 #include "doctor/kernel_log.h"
+#include "doctor/log_messages.h"
+#include "doctor/module_cures.h"
 
 namespace weft::doctor::checks {
 namespace {
 
-struct Hint {
-    std::string_view part;
-    Severity severity;
-    const char* expected;
-    const char* why;
-    const char* fix;
+// Throttled as often as this, a processor is hot all the time.
+constexpr double kOftenThrottled = 100;
+
+struct Counted {
+    const LogMessage* message = nullptr;
+    size_t count = 0;
+    std::string last;
+    double events = 0;  // "(total events = 1203)"
 };
-constexpr std::array<Hint, 7> kHints = {{
-    {"MES failed to respond", Severity::kWarn, "a GPU scheduler that answers",
-     "the GPU's scheduler hung: the job ends, often with a reset of the GPU",
-     "see gpu-kernel and gpu-firmware; current kernel, firmware and ROCm"},
-    {"GPU reset begin", Severity::kWarn, "no reset of the GPU", "all work on the GPU was lost",
-     "see gpu-kernel and gpu-firmware"},
-    {"ring gfx", Severity::kNote, "no time-outs of the GPU's rings",
-     "a job ran too long or hung the GPU", "see gpu-kernel and gpu-firmware"},
-    {"[gfxhub] page fault", Severity::kNote, "no page faults of the GPU",
-     "a program reached beyond its memory, or firmware and driver don't match", "see gpu-firmware"},
-    {"Out of memory: Killed process", Severity::kNote, "no program killed for want of memory",
-     "a model that does not fit ends so, without a word of its own",
-     "a smaller quantization or context, --tp over more hosts"},
-    {"[Hardware Error]", Severity::kWarn, "no hardware errors",
-     "memory or processor report errors: results may be wrong, programs crash",
-     "test the memory (memtest86+), lower its profile in the BIOS"},
-    {"Package temperature above threshold", Severity::kNote, "no heat events",
-     "a hot processor runs at half its clock: all ranks wait for this one",
-     "clean the fans, more air"},
+
+void TellKernelLog(HostView& view, const Counted& counted, Findings& out) {
+    const LogMessage& message = *counted.message;
+    const bool hot = counted.events >= kOftenThrottled ||
+                     (Contains(message.words, "above threshold") &&
+                      static_cast<double>(counted.count) >= kOftenThrottled);
+    const Severity severity = hot ? Severity::kWarn : message.severity;
+    out.Add(severity, fmt::format("{} times, at last: {}", counted.count, counted.last),
+            message.expected, message.why, FilledFix(view, message.fix, "", ""));
+}
+
+struct Crash {
+    std::string_view words;
+    const char* why;
+};
+constexpr std::array<Crash, 7> kCrashes = {{
+    {"bug: unable to handle", "the kernel crashed"},
+    {"bug: kernel null pointer", "the kernel crashed"},
+    {"unable to handle kernel", "the kernel crashed"},
+    {"kernel bug at", "the kernel crashed"},
+    {"general protection fault", "the kernel or a program crashed"},
+    {"soft lockup", "a processor was stuck in the kernel for 20 s and more"},
+    {"oops:", "the kernel crashed"},
 }};
 
+// A crash that no network driver is named in (nic-log tells of those).
+void LookAtOtherCrashes(const std::vector<LogLine>& lines, Findings& out) {
+    for (size_t i = 0; i < lines.size(); ++i) {
+        const auto crash = std::ranges::find_if(
+            kCrashes, [&](const Crash& one) { return Contains(lines[i].lower, one.words); });
+        if (crash == kCrashes.end()) continue;
+        std::string_view net = NetworkDriverIn(lines[i].known), gpu = GpuDriverIn(lines[i].known);
+        for (size_t k = i + 1; k < std::min(i + 24, lines.size()); ++k) {
+            if (net.empty()) net = NetworkDriverIn(lines[k].known);
+            if (gpu.empty()) gpu = GpuDriverIn(lines[k].known);
+        }
+        if (!net.empty()) return;
+        return out.Warn(
+            lines[i].raw, "a kernel without crashes",
+            fmt::format("{}{}: what it held stays held, the next hang is near", crash->why,
+                        gpu.empty() ? "" : fmt::format(" in {}", gpu)),
+            "boot; a newer kernel (or the one before, where it came with an update); where it "
+            "comes back, test the memory (memtest86+)");
+    }
+}
+
 void RunKernelLog(HostView& view, Findings& out) {
-    const Reading log = CommandLike(view, "dmesg");
+    const Reading log = KernelLog(view);
     if (!log.found()) return;  // nic-log says why
     const std::vector<LogLine> lines = KernelLogLines(log);
-    for (const Hint& hint : kHints) {
-        size_t count = 0;
-        std::string_view last;
-        for (const auto& [raw, line] : lines) {
-            if (!Contains(line, hint.part)) continue;
-            if (hint.part == "ring gfx" && !Contains(line, "timeout")) continue;
-            ++count;
-            last = raw;
-        }
-        if (count == 0) continue;
-        out.Add(hint.severity, fmt::format("{} times, at last: {}", count, last), hint.expected,
-                hint.why, hint.fix);
+    std::vector<Counted> all;
+    for (const LogLine& line : lines) {
+        const LogMessage* message = FindMessage(line.lower, GpuMessages());
+        if (message == nullptr) continue;
+        auto place = std::ranges::find_if(
+            all, [&](const Counted& one) { return one.message->why == message->why; });
+        if (place == all.end()) place = all.insert(all.end(), {message, 0, "", 0});
+        ++place->count;
+        place->last = line.raw;
+        place->events =
+            std::max(place->events, NumberAfter(line.raw, "total events = ").value_or(0));
+        if (message->severity > place->message->severity) place->message = message;
     }
+    for (const Counted& counted : all) TellKernelLog(view, counted, out);
+    LookAtOtherCrashes(lines, out);
     if (out.empty()) out.Ok("the kernel's log has no complaint of GPU, memory or processor");
 }
 
@@ -62,8 +95,10 @@ void RunKernelLog(HostView& view, Findings& out) {
 
 const Check kKernelLog = {
     .name = "kernel-log",
-    .what = "Hangs of GPUs, hardware errors, heat and killed programs in the kernel's log.",
-    .reads = "dmesg",
+    .what =
+        "GPUs that hang or leave the bus, hardware errors, heat, crashes and killed programs in "
+        "the kernel's log.",
+    .reads = "dmesg, else journalctl -k",
     .why = "A GPU that hung or memory that errs is known to the kernel first.",
     .run = RunKernelLog,
 };

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/gpu.h"
 
@@ -38,26 +39,22 @@ void LookAtMemory(HostView& view, const Parameters& parameters, Findings& out) {
     const std::string read =
         fmt::format("amdgpu.gttsize={:.0f} ({}), ttm.pages_limit={:.0f} ({})", gtt_mib.value_or(0),
                     SizeText(gtt), pages.value_or(0), SizeText(limit));
+    const std::string fix = BorrowForModels(view);
     if (ram && (gtt > *ram || limit > *ram)) {
-        // 8 GiB for the system, where there is that much.
-        const double room = std::max(*ram / 2, *ram - 8.0 * (1 << 30));
         return out.Warn(read, fmt::format("less than the memory, {}", SizeText(*ram)),
                         "the GPU may take what the system needs: the machine freezes or kills "
                         "programs when a model fills it",
-                        fmt::format("ttm.pages_limit={:.0f} and amdgpu.gttsize={:.0f}", room / 4096,
-                                    room / (1 << 20)));
+                        fix);
     }
     if (gtt_mib && pages && *gtt_mib > 0 && limit < gtt * 0.98) {
         return out.Warn(
             read, "ttm.pages_limit * 4 KiB at least amdgpu.gttsize",
             fmt::format("the smaller one counts: {} instead of {}", SizeText(limit), SizeText(gtt)),
-            fmt::format("ttm.pages_limit={:.0f}", gtt / 4096));
+            fix);
     }
     if (gtt_mib && !pages) {
         return out.Note(read, "ttm.pages_limit",
-                        "new kernels no longer listen to amdgpu.gttsize alone",
-                        fmt::format("ttm.pages_limit={:.0f} ttm.page_pool_size={:.0f}", gtt / 4096,
-                                    gtt / 4096));
+                        "new kernels no longer listen to amdgpu.gttsize alone", fix);
     }
     out.Ok(read);
 }
@@ -70,12 +67,13 @@ void RunKernelParameters(HostView& view, Findings& out) {
     LookAtMemory(view, parameters, out);
     if (gpu && parameters.contains("nomodeset")) {
         out.Fail("nomodeset", "no nomodeset", "the GPU's driver is not loaded at all",
-                 "remove nomodeset from the kernel's command line");
+                 RemoveParameter(view, "nomodeset"));
     }
     if (const auto cwsr = Find(parameters, "amdgpu.cwsr_enable"); cwsr && *cwsr == 0) {
-        out.Note("amdgpu.cwsr_enable=0", "not set, with current kernel and firmware",
-                 "a way around hangs of older kernels: programs can't share the GPU while it is on",
-                 "remove it once the kernel is 6.18.4 or newer");
+        out.Note(
+            "amdgpu.cwsr_enable=0", "not set, with current kernel and firmware",
+            "a way around hangs of older kernels: programs can't share the GPU while it is on",
+            "once the kernel is 6.18.4 or newer: " + RemoveParameter(view, "amdgpu.cwsr_enable"));
     }
     if (out.empty()) out.Ok("no parameter on the kernel's command line that hurts");
 }

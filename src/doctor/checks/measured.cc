@@ -57,8 +57,7 @@ void LookMeasured(HostView& view, const Bound& bound, Findings& out) {
         return out.Note(read, expected, "two ranks take turns on one processor", "");
     }
     out.Note(read, expected,
-             fmt::format("a token of a model with 32 layers has 65 syncs: {:.1f} ms",
-                         65e-3 * times.reduce_us),
+             "ranks of this host wait so long for each other, twice in each layer of a model",
              "look for other programs (top), cpu-governor, cpu-throttling; run it again when idle");
 }
 

@@ -2,19 +2,21 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
 namespace {
 
-constexpr const char* kFix =
-    "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee "
-    "/etc/security/limits.d/90-memlock.conf, then log in again (systemd: LimitMEMLOCK=infinity; "
-    "containers: --ulimit memlock=-1)";
+std::string MemlockFix(HostView& view) {
+    return UnlockLogin(view) +
+           " (a systemd unit: LimitMEMLOCK=infinity; a container: --ulimit memlock=-1)";
+}
 
 constexpr const char* kWhy =
     "RDMA pins 4 MiB for each peer and direction: with less, ibv_reg_mr and ibv_create_cq fail "
-    "with 'Cannot allocate memory', or the link falls back to TCP at 10 to 50 times the latency";
+    "with 'Cannot allocate memory', or the link falls back to TCP";
 
 // The best proof: memory registered with each RDMA device. False where none could be tried.
 bool LookAtDevices(HostView& view, std::string_view soft, Findings& out) {
@@ -28,7 +30,8 @@ bool LookAtDevices(HostView& view, std::string_view soft, Findings& out) {
             out.Ok(read);
         } else {
             out.Fail(read, fmt::format("{} can be registered", SizeText(kLockedBytesNeeded)), kWhy,
-                     kFix);
+                     MemlockFix(view));
+            out.AskCost(TcpQuestion(view));
         }
     }
     return tried;
@@ -66,9 +69,12 @@ void RunMemlock(HostView& view, Findings& out) {
     const bool small =
         tried.found() ? Contains(tried.text, "refused") : bytes && *bytes < kLockedBytesNeeded;
     if (!small) return out.Ok(read, expected);
-    if (HasRdma(view)) return out.Fail(read, expected, kWhy, kFix);
+    if (HasRdma(view)) {
+        out.Fail(read, expected, kWhy, MemlockFix(view));
+        return out.AskCost(TcpQuestion(view));
+    }
     out.Note(read, expected, std::string(kWhy) + "; without an RDMA device it does not matter yet",
-             kFix);
+             MemlockFix(view));
 }
 
 }  // namespace

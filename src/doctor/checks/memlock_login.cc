@@ -2,14 +2,11 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
 namespace {
-
-constexpr const char* kLoginFix =
-    "printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' | sudo tee "
-    "/etc/security/limits.d/90-memlock.conf, then log in again";
 
 // The value that the last line for everybody (or for a group or user) gives; "" where none does.
 struct Limits {
@@ -54,6 +51,24 @@ void RunMemlockLogin(HostView& view, Findings& out) {
                         limits.everybody.empty() ? limits.somebody : limits.everybody, limits.file),
             expected);
     }
+    for (const std::string& card : view.List("sys/class/infiniband")) {
+        const Reading proof = view.Probe("register_memory/" + card);
+        if (proof.text.starts_with("registered")) {
+            return out.Ok(fmt::format("{}: {} in this session", card, Trim(proof.text)), expected);
+        }
+    }
+    // The session that was looked at got it by another way: as root, by systemd's default.
+    const Reading limit = view.Probe("memlock");
+    const std::string session(After(limit.text, "soft ", " "));
+    const auto bytes = Number(session);
+    if (session == "unlimited" || (bytes && *bytes >= kLockedBytesNeeded)) {
+        return out.Ok(fmt::format("memlock {} in this session", session), expected);
+    }
+    if (!view.Complete() && !bytes && limits.file.empty() && files.size() == 1) {
+        return out.Note("no line about memlock in /etc/security/limits.conf; limits.d was not read",
+                        expected, "the limit decides whether memory can be registered for RDMA",
+                        "the folder limits.d beside it into the snapshot");
+    }
     const std::string read =
         limits.everybody.empty()
             ? std::string("no line about memlock in /etc/security/limits.conf and limits.d")
@@ -61,7 +76,7 @@ void RunMemlockLogin(HostView& view, Findings& out) {
     out.Warn(read, expected,
              "a login shell gets 8 MiB (64 KiB on old systems): a Weft started from it by hand or "
              "over ssh can't register memory and falls back to TCP",
-             kLoginFix);
+             UnlockLogin(view));
 }
 
 }  // namespace

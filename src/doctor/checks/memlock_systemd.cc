@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/text.h"
 
@@ -65,16 +67,15 @@ void RunMemlockSystemd(HostView& view, Findings& out) {
         }
         out.Fail(read, expected,
                  "limits.conf does not count for services: the unit can't register memory for "
-                 "RDMA and falls back to TCP, 10 to 50 us a message instead of 2",
-                 fmt::format("sudo systemctl edit {} (add [Service] LimitMEMLOCK=infinity), then "
-                             "sudo systemctl restart {}",
-                             Quoted(name), Quoted(name)));
+                 "RDMA and falls back to TCP",
+                 UnlockUnit(view, name));
+        out.AskCost(TcpQuestion(view));
     }
     if (!out.empty() || usual.empty()) return;
     if (usual_enough) return out.Ok("DefaultLimitMEMLOCK=" + usual, expected);
     out.Note("DefaultLimitMEMLOCK=" + usual, "LimitMEMLOCK=infinity in Weft's unit",
              "a service gets this much whatever limits.conf says: too little for RDMA",
-             "write LimitMEMLOCK=infinity into the unit that starts Weft");
+             UnlockUnit(view, "weft.service") + ", where Weft runs as such a service");
 }
 
 }  // namespace

@@ -2,13 +2,15 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
 namespace {
 
 struct Modules {
-    size_t filled = 0, slots = 0;
+    size_t filled = 0, slots = 0, told = 0;  // told: slots that the board says it has
+    bool virtual_machine = false;
     double rated = 0, configured = 0;  // MT/s, of the slowest
 };
 
@@ -17,6 +19,13 @@ Modules ParseMemorySpeed(std::string_view text) {
     bool inside = false, filled = false;
     for (std::string_view line : Lines(text)) {
         const std::string_view trimmed = Trim(line);
+        if (trimmed.starts_with("Number Of Devices: ")) {
+            modules.told += static_cast<size_t>(Integer(trimmed.substr(19)).value_or(0));
+        }
+        for (std::string_view maker : {"QEMU", "VMware", "Microsoft", "Google", "Amazon"}) {
+            const bool said = trimmed.starts_with("Manufacturer: ") && Contains(trimmed, maker);
+            modules.virtual_machine = modules.virtual_machine || said;
+        }
         if (trimmed == "Memory Device") {
             inside = true;
             filled = false;
@@ -39,27 +48,42 @@ Modules ParseMemorySpeed(std::string_view text) {
     return modules;
 }
 
+// Where models are in this memory: a GPU of its own reads them from its own.
+void AskSlowMemory(HostView& view, double share, Findings& out) {
+    CostQuestion question;
+    question.host = FactsOf(view);
+    question.so.bandwidth_share = share;
+    const bool own = question.host.unified_bytes <= 0 && !question.host.gpus.empty();
+    if (!own) out.AskCost(question);
+}
+
 void RunMemorySpeed(HostView& view, Findings& out) {
     if (IsVirtualMachine(view)) return;
     const Reading table = view.Command("dmidecode -t memory");
     if (!table.found()) return;
     const Modules modules = ParseMemorySpeed(table.text);
-    if (modules.filled == 0) return;
+    if (modules.filled == 0 || modules.virtual_machine) return;
     const std::string read =
         fmt::format("{} of {} memory slots filled, {:g} MT/s (rated {:g})", modules.filled,
                     modules.slots, modules.configured, modules.rated);
-    if (modules.filled == 1 && modules.slots > 1) {
-        return out.Warn(read, "a module in each channel",
-                        fmt::format("one channel: {:.0f} GB/s instead of {:.0f}; decoding reads "
-                                    "all weights a token, so half the tokens a second",
-                                    modules.configured * 8e-3, modules.configured * 16e-3),
-                        "a second module of the same kind, in the slot of the other channel");
+    // A list that ends too early shows too few modules.
+    const bool whole = !table.cut && modules.slots >= modules.told;
+    if (modules.filled == 1 && modules.slots > 1 && whole) {
+        out.Warn(read, "a module in each channel",
+                 fmt::format("one channel: {:.0f} GB/s instead of {:.0f}; decoding reads all "
+                             "weights a token, so half the tokens a second",
+                             modules.configured * 8e-3, modules.configured * 16e-3),
+                 "a second module of the same kind, in the slot of the other channel");
+        return AskSlowMemory(view, 0.5, out);
     }
     if (modules.configured > 0 && modules.configured < modules.rated * 0.95) {
-        return out.Note(read, fmt::format("{:g} MT/s", modules.rated),
-                        fmt::format("memory at {:.0f} % of what its modules can",
-                                    100 * modules.configured / modules.rated),
-                        "switch the memory profile (XMP, EXPO) on in the BIOS");
+        const double share = modules.configured / modules.rated;
+        out.Note(read, fmt::format("{:g} MT/s", modules.rated),
+                 fmt::format("memory at {:.0f} % of what its modules can, and so the tokens a "
+                             "second of what is in it",
+                             100 * share),
+                 "switch the memory profile (XMP, EXPO) on in the BIOS");
+        return AskSlowMemory(view, share, out);
     }
     out.Ok(read);
 }

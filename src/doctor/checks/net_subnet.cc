@@ -2,12 +2,23 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
+
+// Another subnet for the faster of the two: the other is how people reach the host.
+std::string FixOfSubnet(HostView& view, const NetDevice& i, const Ipv4& a, const NetDevice& j,
+                        const Ipv4& b) {
+    const bool first = i.megabits > j.megabits || j.wireless;
+    const Ipv4& own = first ? a : b;
+    const NetDevice& moved = first ? i : j;
+    return fmt::format("another subnet for {0}: sudo ip addr del {1}/{2} dev {0}; {3}",
+                       Quoted(moved.name), own.Text(), own.prefix, AddAddress(view, moved.name));
+}
 
 void RunNetSubnet(HostView& view, Findings& out) {
     const std::vector<NetDevice> devices = NetDevices(view);
@@ -31,9 +42,7 @@ void RunNetSubnet(HostView& view, Findings& out) {
                         "the kernel sends by one of them for both addresses, and answers ARP "
                         "for both on either: traffic meant for the fast card takes the slow "
                         "one",
-                        fmt::format("another subnet for one of them: sudo ip addr del {0}/{1} "
-                                    "dev {2} && sudo ip addr add 10.10.10.1/24 dev {2}",
-                                    b.Text(), b.prefix, Quoted(devices[j].name)));
+                        FixOfSubnet(view, devices[i], a, devices[j], b));
                 }
             }
         }
@@ -48,8 +57,9 @@ void RunNetSubnet(HostView& view, Findings& out) {
             "iproute2 5.0 or newer",
             "what depends on addresses was not looked at: subnets, routes, MTU across "
             "hosts",
-            "install the package iproute2 (Fedora: iproute), or add 'ip -j addr' to the "
-            "snapshot");
+            view.Complete()
+                ? Install(view, {"iproute2", "iproute", "iproute2", "iproute2"}) + " (5.0 or newer)"
+                : "'ip -j addr' into the snapshot");
     }
     if (any && out.empty()) out.Ok("each interface is in a subnet of its own");
 }

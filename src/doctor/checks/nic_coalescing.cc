@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
 #include "doctor/network.h"
 #include "doctor/text.h"
 
@@ -26,10 +27,14 @@ void RunNicCoalescing(HostView& view, Findings& out) {
             continue;
         }
         out.Note(read, expected,
-                 fmt::format("TCP messages lie up to {:g} us in the card: at two syncs a layer and "
-                             "32 layers {:.1f} ms a token (RDMA does not wait)",
-                             *wait, *wait * 64 * 1e-3),
+                 fmt::format("each TCP message lies up to {:g} us in the card (RDMA does not wait)",
+                             *wait),
                  fmt::format("sudo ethtool -C {} adaptive-rx off rx-usecs 0", Quoted(device.name)));
+        if (const auto otherwise = PortLink(device)) {
+            HostLink so = *otherwise;
+            so.waits_s = *wait * 1e-6;
+            out.AskCost(LinkQuestion(view, so, *otherwise));
+        }
     }
 }
 

@@ -19,7 +19,7 @@ struct Counter {
     const char* fix;
 };
 // Names of `ethtool -S` in mlx5, mlx4, ice, ixgbe, i40e, bnxt and igc.
-constexpr std::array<Counter, 13> kCounters = {{
+constexpr std::array<Counter, 21> kCounters = {{
     {"rx_discards_phy", Severity::kWarn, 0,
      "packets dropped in the card, RDMA waits for its "
      "time-out (0.5 s and more) for each",
@@ -48,6 +48,22 @@ constexpr std::array<Counter, 13> kCounters = {{
     {"link_down_events_phy", Severity::kWarn, 0, "the link went down while it was watched",
      "another cable"},
     {"tx_timeout", Severity::kWarn, 0, "the card stopped sending", "update its firmware"},
+    // bnxt
+    {"rx_fcs_err_frames", Severity::kWarn, 0, "damaged packets: cable or module", "another cable"},
+    {"rx_total_discard_pkts", Severity::kWarn, 0, "packets dropped in the card",
+     "sudo ethtool -G DEV rx 2047, and flow control on both ends and the switch"},
+    {"rx_pfc_frames", Severity::kNote, 1000,
+     "PFC holds this host back: congestion at the other end",
+     "look at its PCIe link; ECN (DCQCN) on the switch"},
+    {"tx_pfc_frames", Severity::kNote, 1000, "this host asks others to wait: it can't keep up",
+     "look at its PCIe link (pcie-link) and cores"},
+    // ice, i40e
+    {"rx_crc_errors.nic", Severity::kWarn, 0, "damaged packets: cable or module", "another cable"},
+    {"port.rx_crc_errors", Severity::kWarn, 0, "damaged packets: cable or module", "another cable"},
+    {"rx_dropped.nic", Severity::kWarn, 0, "packets dropped in the card",
+     "sudo ethtool -G DEV rx 8160, and flow control on both ends and the switch"},
+    {"port.rx_dropped", Severity::kWarn, 0, "packets dropped in the card",
+     "sudo ethtool -G DEV rx 4096, and flow control on both ends and the switch"},
     {"rx_pause_ctrl_phy", Severity::kNote, 1000, "the other end asks to wait: it can't keep up",
      "look at its PCIe link and its own counters"},
     {"rx_prio3_pause", Severity::kNote, 1000,
@@ -83,7 +99,11 @@ void LookNicCounters(HostView& view, const NetDevice& device, Findings& out) {
     const Reading first = view.Command(words);
     if (!first.found()) return;
     const Reading second = view.Later(CommandPath(words));
-    const double packets = std::max(ValueOf(first.text, "rx_packets"), 1.0);
+    double packets = 1;
+    for (const char* name :
+         {"rx_packets", "rx_total_frames", "rx_good_frames", "rx_unicast.nic", "port.rx_unicast"}) {
+        packets = std::max(packets, ValueOf(first.text, name));
+    }
     bool good = true;
     for (const Counter& counter : kCounters) {
         const double now = ValueOf(first.text, counter.name);

@@ -1,9 +1,12 @@
 // Driver and firmware of network cards.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/pci.h"
@@ -74,31 +77,68 @@ std::string_view ModuleOf(const PciDevice& card) {
     if (broadcom || Contains(card.name, "NetXtreme-E") || Contains(card.name, "BCM57")) {
         return "bnxt_en";
     }
-    return "";
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kByVendor = {
+        {{"17db", "cxi_ss1"},
+         {"1dd8", "ionic"},
+         {"1425", "cxgb4"},
+         {"1d6a", "atlantic"},
+         {"10ec", "r8169"}}};
+    for (const auto& [vendor, module] : kByVendor) {
+        if (card.vendor == vendor) return module;
+    }
+    const bool i225 = (id >= 0x15f2 && id <= 0x15f3) || (id >= 0x125b && id <= 0x125d);
+    return (intel && i225) || Contains(card.name, "I225") || Contains(card.name, "I226") ? "igc"
+                                                                                         : "";
+}
+
+// The package with the modules that not every kernel is delivered with; "" where there is none.
+std::string MoreModules(HostView& view) {
+    switch (DistributionOf(view)) {
+        case Distribution::kDebian:
+            if (DebianKindOf(view) != DebianKind::kUbuntu) return "";
+            return "sudo apt install \"linux-modules-extra-$(uname -r)\"";
+        case Distribution::kFedora:
+        case Distribution::kOstree: return Install(view, {"", "kernel-modules-extra", ""});
+        case Distribution::kSuse: return "sudo zypper install kernel-default";
+        case Distribution::kYum:
+        case Distribution::kArch:
+        case Distribution::kNixOs:
+        case Distribution::kGentoo:
+        case Distribution::kAlpine:
+        case Distribution::kUnknown: return "";
+    }
+    WEFT_CHECK(false);
 }
 
 // How the card gets a driver.
-std::string DriverFix(const PciDevice& card) {
+std::string DriverFix(HostView& view, const PciDevice& card) {
     const std::string look = "'lspci -k -s " + Quoted(card.address) + "'";
     const std::string_view module = ModuleOf(card);
     const std::string load = module.empty()
                                  ? "load the module that " + look + " lists with sudo modprobe"
                                  : fmt::format("sudo modprobe {} (what {} lists)", module, look);
-    return load +
-           "; where it is not found, install the kernel's package of further modules (Ubuntu: "
-           "linux-modules-extra, Fedora: kernel-modules-extra)";
+    const std::string more = MoreModules(view);
+    return load + (more.empty() ? "" : "; where it is not found: " + more);
 }
 
 void RunNicDriver(HostView& view, Findings& out) {
-    for (const PciDevice& card : PciDevices(view)) {
-        if (!card.IsNetwork() || !card.driver.empty()) continue;
-        // Only a reading that shows drivers at all can say that one is missing.
-        const bool shown = view.Link("sys/bus/pci/devices/" + card.address).found() ||
-                           Contains(CommandLike(view, "lspci -vv").text, "Kernel driver in use");
+    const std::vector<PciDevice> cards = PciDevices(view);
+    // Only a reading that shows drivers at all can say that one is missing.
+    const bool drivers =
+        std::ranges::any_of(cards, [](const auto& one) { return !one.driver.empty(); });
+    for (const PciDevice& card : cards) {
+        if (!card.IsNetwork() || !card.driver.empty() || card.lost) continue;
+        if (card.is_virtual || card.cut) continue;
+        // A card that has an interface has a driver, told or not.
+        const std::string folder = "sys/bus/pci/devices/" + card.address;
+        if (!view.List(folder + "/net").empty() || !view.List(folder + "/infiniband").empty()) {
+            continue;
+        }
+        const bool shown = (drivers && !card.name.empty()) || view.Link(folder).found();
         if (!shown) continue;
         out.Warn(fmt::format("{}: no driver", card.Text()), "a driver in use",
                  "the card is there but the kernel does not use it: no interface, no RDMA",
-                 DriverFix(card));
+                 DriverFix(view, card));
     }
     for (const NetDevice& device : NetDevices(view)) {
         if (device.physical && !device.driver.empty()) LookAtFirmware(device, out);

@@ -3,85 +3,50 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 
 #include "doctor/checks/checks.h"
 #include "doctor/fabric_devices.h"
 #include "doctor/facts.h"
 #include "doctor/kernel_log.h"
+#include "doctor/log_messages.h"
+#include "doctor/module_cures.h"
 #include "doctor/pci.h"
 
 namespace weft::doctor::checks {
 namespace {
 
-constexpr std::array<std::string_view, 13> kDrivers = {
-    "mlx4_core", "mlx4_en", "mlx5_core", "ice", "i40e",     "ixgbe", "bnxt_en",
-    "cxgb4",     "qede",    "ionic",     "igc", "atlantic", "irdma"};
+constexpr size_t kMostFindings = 32;
+constexpr const char* kStalledExpected = "no time-outs of the transmit queue";
 
-struct Hint {
-    std::string_view part;
-    Severity severity;
-    const char* expected;
-    const char* why;
-    const char* fix;
-};
-constexpr std::array<Hint, 11> kHints = {{
-    {"disabled performance optimized steering", Severity::kNote, "device managed flow steering",
-     "a ConnectX-3 without its fast steering mode: rules are matched in the slow order, some us a "
-     "packet under many rules; a pair of hosts with few connections hardly feels it",
-     "echo 'options mlx4_core log_num_mgm_entry_size=-7' | sudo tee /etc/modprobe.d/mlx4.conf, "
-     "rebuild the initramfs and boot; the price: VLANs don't work on the card in that mode"},
-    {"Detected insufficient power on the PCIe slot", Severity::kNote,
-     "PCIe slot advertised sufficient power",
-     "the card may cap itself (13 Gb/s of 200 was seen), though many boards only fail to tell "
-     "their power: believe 'weft net bw'",
-     "boot with the cable plugged in, use a slot of 75 W, update BIOS and firmware"},
-    {"transmit queue", Severity::kFail, "no time-outs of the transmit queue",
-     "the card stopped sending for seconds; the driver reset it, and every connection stalled",
-     "update the card's firmware and the kernel; reseat the card; swap the cable"},
-    {"High Temperature", Severity::kWarn, "no heat events",
-     "a hot card or module throttles and then drops its link", "more air over the card"},
-    {"High temperature on", Severity::kWarn, "no heat events",
-     "a hot card or module throttles and then drops its link", "more air over the card"},
-    {"Entering Safe Mode", Severity::kWarn, "ice with its DDP package",
-     "in Safe Mode an E810 has one queue and no RDMA: TCP at a fraction of the card",
-     "install the package with intel/ice/ddp/ice.pkg (linux-firmware), rebuild the initramfs, "
-     "boot"},
-    {"Cable error", Severity::kWarn, "no cable errors",
-     "a module that the card can't read runs at a lower speed or not at all",
-     "a cable that the card's vendor lists; try the other end"},
-    {"unsupported SFP", Severity::kWarn, "a module that the driver takes", "the port stays down",
-     "options ixgbe allow_unsupported_sfp=1, or a listed module"},
-    {"device's health compromised", Severity::kFail, "a healthy card",
-     "the firmware of the card hangs or has failed", "power cycle; update the firmware"},
-    {"Consider upgrading device FW", Severity::kNote, "current firmware",
-     "features are off because of old firmware", "update the firmware (mstflint)"},
-    {"Optimized steering validation failed", Severity::kWarn, "steering that works",
-     "flows of RoCE may end in the wrong queue", "update the firmware (mstflint)"},
-}};
+// From the driver's name on, as the kernel wrote it.
+std::string Shown(const LogLine& line) {
+    const std::string_view driver = NetworkDriverIn(line.raw);
+    const size_t at = driver.empty() ? line.raw.npos : line.raw.find(driver);
+    if (at == line.raw.npos) return line.raw;
+    return line.raw.substr(at > 0 && line.raw[at - 1] == '<' ? at - 1 : at);
+}
 
-// Without "[    9.162204] " or a syslog prefix: from the driver's name on.
-std::string_view FromDriver(std::string_view line) {
-    for (std::string_view driver : kDrivers) {
-        for (size_t at = line.find(driver); at != std::string_view::npos;
-             at = line.find(driver, at + 1)) {
-            const bool begins = at == 0 || line[at - 1] == ' ' || line[at - 1] == '<';
-            const size_t end = at + driver.size();
-            if (begins && end < line.size() && (line[end] == ' ' || line[end] == ':')) {
-                return line.substr(at);
-            }
-        }
+// "mlx5_core 0000:01:00.0 enp1s0f0np0: ..." -> "enp1s0f0np0"; "" where it names none.
+std::string InterfaceIn(std::string_view line) {
+    const auto words = Words(line);
+    for (size_t i = 1; i < words.size(); ++i) {
+        std::string_view word = words[i];
+        if (PciAddressIn(words[i - 1]).empty() || words[i - 1].ends_with(':')) continue;
+        if (!word.ends_with(':')) continue;
+        word.remove_suffix(1);
+        return std::string(word);
     }
-    return {};
+    return "";
 }
 
 // How the link of the card that the line is about is, where the limit is at its slot; kUnknown
 // where that was not read.
 LinkJudgement LimitAt(HostView& view, std::string_view line) {
     const std::vector<PciDevice> devices = PciDevices(view);
-    const auto words = Words(line);
     const std::string_view limit = After(line, "link at ", " (");
-    for (std::string_view word : words) {
+    for (std::string_view word : Words(line)) {
         if (word.ends_with(':')) word.remove_suffix(1);
         const PciDevice* card = FindPci(devices, std::string(word));
         if (card == nullptr) continue;
@@ -120,12 +85,6 @@ void LookAtBandwidth(HostView& view, std::string_view line, const std::string& s
                          After(line, "link at ", " (")));
 }
 
-// From the driver's name on, as the kernel wrote it.
-std::string Shown(const LogLine& line) {
-    const std::string_view from = FromDriver(line.raw);
-    return std::string(from.empty() ? std::string_view(line.raw) : from);
-}
-
 // "NETDEV WATCHDOG: eth0 (igc): transmit queue 3 timed out", or "igc 0000:02:00.0 eth0: NETDEV
 // WATCHDOG: CPU: 7: transmit queue 3 timed out".
 struct Watchdog {
@@ -160,60 +119,207 @@ Watchdog ParseWatchdog(const LogLine& line) {
     return found;
 }
 
+bool IsFastDriver(std::string_view driver) {
+    constexpr std::array<std::string_view, 9> kFast = {
+        "mlx4_core", "mlx4_en", "mlx5_core", "ice", "bnxt_en", "cxgb4", "qede", "ionic", "cxi_ss1"};
+    return std::ranges::find(kFast, driver) != kFast.end();
+}
+
 // Whether ranks would talk over it; true where that can't be told.
-bool IsOfFabric(HostView& view, const Watchdog& found) {
+bool IsOfFabric(HostView& view, const std::string& device, std::string_view driver) {
     const std::vector<NetDevice> fabric = FabricDevices(view);
-    if (std::ranges::find(fabric, found.device, &NetDevice::name) != fabric.end()) return true;
-    constexpr std::array<std::string_view, 8> kFast = {
-        "mlx4_core", "mlx4_en", "mlx5_core", "ice", "bnxt_en", "cxgb4", "qede", "ionic"};
-    if (std::ranges::find(kFast, found.driver) != kFast.end()) return true;
-    const bool card = std::ranges::find(kDrivers, found.driver) != kDrivers.end();
-    return fabric.empty() && (card || found.driver.empty());
+    if (std::ranges::find(fabric, device, &NetDevice::name) != fabric.end()) return true;
+    if (IsFastDriver(driver)) return true;
+    return fabric.empty() && (driver.empty() || IsNetworkDriver(driver));
 }
 
 void LookAtWatchdog(HostView& view, const Watchdog& found, Findings& out) {
-    const Hint& stalled = kHints[2];
-    if (IsOfFabric(view, found)) {
-        return out.Add(stalled.severity, found.shown, stalled.expected, stalled.why, stalled.fix);
+    constexpr const char* kStalledCure =
+        "update the card's firmware and the kernel; reseat the card; swap the cable";
+    constexpr const char* kRealtek =
+        "keep its link awake: {aspm}; a newer kernel, or Realtek's own driver (r8125); swap the "
+        "cable";
+    const bool realtek = found.driver.starts_with("r81");
+    const std::string fix = FilledFix(view, realtek ? kRealtek : kStalledCure, "", found.device);
+    if (IsOfFabric(view, found.device, found.driver)) {
+        return out.Fail(found.shown, kStalledExpected,
+                        "the card stopped sending for seconds; the driver reset it, and every "
+                        "connection stalled",
+                        fix);
     }
-    out.Note(found.shown, stalled.expected,
+    out.Note(found.shown, kStalledExpected,
              "the card stopped sending for seconds; ranks don't talk over it, but who is logged in "
              "by it may be cut off",
-             stalled.fix);
+             fix);
+}
+
+// What the log says of one card with one meaning, once.
+struct Said {
+    const LogMessage* message = nullptr;
+    size_t count = 0;
+    std::string shown, pci, interface;
+};
+
+// By meaning and card.
+class Sayings {
+  public:
+    void Add(const LogLine& line, const LogMessage* message) {
+        const std::string pci(PciAddressIn(line.known));
+        const std::string interface = InterfaceIn(line.known);
+        const std::string card = !pci.empty() ? pci : std::string(NetworkDriverIn(line.known));
+        const std::string key = card + "|" + message->why;
+        const auto [place, fresh] = places_.try_emplace(key, said_.size());
+        if (fresh) said_.push_back({message, 0, Shown(line), pci, interface});
+        Said& said = said_[place->second];
+        ++said.count;
+        if (message->severity > said.message->severity) {
+            said.message = message;
+            said.shown = Shown(line);
+        }
+    }
+    const std::vector<Said>& list() const { return said_; }
+
+  private:
+    std::map<std::string, size_t> places_;
+    std::vector<Said> said_;
+};
+
+void TellCardLog(HostView& view, const Said& said, Findings& out) {
+    const LogMessage& message = *said.message;
+    const std::string read =
+        said.count == 1 ? said.shown : fmt::format("{} ({} such lines)", said.shown, said.count);
+    out.Add(message.severity, read, message.expected, message.why,
+            FilledFix(view, message.fix, said.pci, said.interface));
+}
+
+// Times at which a link went down, by interface or card.
+struct Flaps {
+    std::vector<double> seconds;
+    size_t count = 0;
+    std::string shown;
+};
+
+// More than anybody unplugs and boots a peer in a quarter of an hour.
+constexpr size_t kManyFlaps = 5;
+constexpr double kFlapWindow = 900;
+
+bool AreManyFlaps(const Flaps& flaps) {
+    if (flaps.count < kManyFlaps) return false;
+    if (flaps.seconds.size() < flaps.count) return true;  // without times
+    for (size_t i = 0; i + kManyFlaps <= flaps.seconds.size(); ++i) {
+        const double first = flaps.seconds[i], last = flaps.seconds[i + kManyFlaps - 1];
+        if (last >= first && last - first <= kFlapWindow) return true;
+    }
+    return false;
+}
+
+void LookAtFlaps(HostView& view, const std::vector<LogLine>& lines, Findings& out) {
+    std::map<std::string, Flaps> links;
+    for (const LogLine& line : lines) {
+        const bool down = Contains(line.lower, "link is down") || Contains(line.lower, "link down");
+        if (!down || Contains(line.lower, "alert")) continue;
+        const std::string_view driver = NetworkDriverIn(line.known);
+        if (driver.empty()) continue;
+        const std::string interface = InterfaceIn(line.known);
+        const std::string name =
+            !interface.empty() ? interface : std::string(PciAddressIn(line.known));
+        if (!IsOfFabric(view, interface, driver)) continue;
+        Flaps& flaps = links[name.empty() ? std::string(driver) : name];
+        ++flaps.count;
+        if (line.seconds) flaps.seconds.push_back(*line.seconds);
+        flaps.shown = Shown(line);
+    }
+    for (const auto& [name, flaps] : links) {
+        if (!AreManyFlaps(flaps)) continue;
+        out.Warn(
+            fmt::format("{}: the link went down {} times, at last: {}", name, flaps.count,
+                        flaps.shown),
+            "a link that stays up",
+            "the link flaps: each time connections stall for seconds, or end",
+            "reseat and swap the cable or module, another port of the switch; the same FEC and "
+            "speed on both ends (ethtool --show-fec)");
+    }
+}
+
+bool IsCrash(std::string_view lower) {
+    constexpr std::array<std::string_view, 7> kCrashWords = {"bug: unable to handle",
+                                                             "bug: kernel null pointer",
+                                                             "unable to handle kernel",
+                                                             "oops:",
+                                                             "kernel bug at",
+                                                             "general protection fault",
+                                                             "soft lockup"};
+    return std::ranges::any_of(kCrashWords, [&](auto words) { return Contains(lower, words); });
+}
+
+// A crash of the kernel, with the network driver that its registers or trace name.
+void LookAtCrashes(const std::vector<LogLine>& lines, Findings& out) {
+    constexpr size_t kTrace = 24;  // lines of it that are kept
+    for (size_t i = 0; i < lines.size(); ++i) {
+        if (!IsCrash(lines[i].lower)) continue;
+        std::string driver(NetworkDriverIn(lines[i].known));
+        for (size_t k = i + 1; driver.empty() && k < std::min(i + kTrace, lines.size()); ++k) {
+            const bool trace = Contains(lines[k].lower, "rip: ") || Contains(lines[k].lower, "+0x");
+            if (!trace && !IsCrash(lines[k].lower)) break;
+            driver = NetworkDriverIn(lines[k].known);
+        }
+        if (driver.empty()) continue;  // kernel-log tells of others
+        return out.Fail(
+            fmt::format("the driver {} crashed: {}", driver, lines[i].raw),
+            "a kernel without crashes",
+            "the driver is left half-done: its card hangs, and so does what waits for it, until "
+            "the machine is booted",
+            fmt::format("boot; a newer kernel (or the one before, where it came with an update) "
+                        "and the card's newest firmware; 'sudo dmesg' has the trace for a report "
+                        "about {}",
+                        driver));
+    }
+}
+
+void LookAtLines(HostView& view, const std::vector<LogLine>& lines, Findings& out) {
+    std::vector<std::string> stalled, limited;  // each once
+    Sayings sayings;
+    for (const LogLine& line : lines) {
+        if (Contains(line.lower, "netdev watchdog") && Contains(line.lower, "timed out")) {
+            const Watchdog watchdog = ParseWatchdog(line);
+            if (std::ranges::find(stalled, watchdog.device) != stalled.end()) continue;
+            stalled.push_back(watchdog.device);
+            if (stalled.size() <= kMostFindings) LookAtWatchdog(view, watchdog, out);
+            continue;
+        }
+        if (Contains(line.lower, "limited by") && !NetworkDriverIn(line.known).empty()) {
+            const std::string card(PciAddressIn(line.known));
+            if (std::ranges::find(limited, card) != limited.end()) continue;
+            limited.push_back(card);
+            if (limited.size() <= kMostFindings) {
+                LookAtBandwidth(view, line.known, Shown(line), out);
+            }
+            continue;
+        }
+        const LogMessage* message = FindMessage(line.lower, CardMessages());
+        if (message == nullptr) continue;
+        // "change power state" and the like are said by drivers of all kinds.
+        if (!GpuDriverIn(line.known).empty()) continue;
+        sayings.Add(line, message);
+    }
+    for (const Said& said : sayings.list()) {
+        if (out.Count() >= kMostFindings) break;
+        TellCardLog(view, said, out);
+    }
 }
 
 void RunNicLog(HostView& view, Findings& out) {
-    const Reading log = CommandLike(view, "dmesg");
+    const Reading log = KernelLog(view);
     if (log.refused()) {
         return out.Note("dmesg: " + log.text, "the kernel's log",
                         "drivers tell there of narrow slots, cables and heat",
                         "sudo weft doctor, or sudo sysctl kernel.dmesg_restrict=0");
     }
     if (!log.found()) return;
-    std::vector<std::string> said;  // each sentence once
-    for (const LogLine& whole : KernelLogLines(log)) {
-        std::string_view line = FromDriver(whole.known);
-        const bool watchdog =
-            Contains(whole.known, "NETDEV WATCHDOG") && Contains(whole.known, "timed out");
-        const std::optional<Watchdog> stalled =
-            watchdog ? std::optional(ParseWatchdog(whole)) : std::nullopt;
-        if (stalled) line = stalled->device;
-        if (line.empty() || said.size() > 64) continue;
-        if (std::ranges::find(said, line) != said.end()) continue;
-        const size_t before = said.size();
-        if (stalled) {
-            LookAtWatchdog(view, *stalled, out);
-            said.emplace_back(line);
-        } else if (Contains(line, "limited by")) {
-            LookAtBandwidth(view, line, Shown(whole), out);
-            said.emplace_back(line);
-        }
-        for (const Hint& hint : kHints) {
-            if (said.size() > before || !Contains(line, hint.part)) continue;
-            out.Add(hint.severity, Shown(whole), hint.expected, hint.why, hint.fix);
-            said.emplace_back(line);
-        }
-    }
+    const std::vector<LogLine> lines = KernelLogLines(log);
+    LookAtLines(view, lines, out);
+    LookAtFlaps(view, lines, out);
+    LookAtCrashes(lines, out);
     if (out.empty()) out.Ok("the kernel's log has no complaint of a network driver");
 }
 
@@ -223,8 +329,8 @@ const Check kNicLog = {
     .name = "nic-log",
     .what =
         "Hints of network drivers in the kernel's log: PCIe bandwidth, steering mode, power, "
-        "heat, cables, stalled queues.",
-    .reads = "dmesg",
+        "heat, cables, firmware, stalled queues, links that flap, crashes.",
+    .reads = "dmesg, else journalctl -k",
     .why = "The driver knows and says so, once, at boot, where nobody looks.",
     .run = RunNicLog,
 };

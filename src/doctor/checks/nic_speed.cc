@@ -1,14 +1,85 @@
 // What Ethernet links negotiated.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
+#include "doctor/fabric_devices.h"
 #include "doctor/network.h"
+#include "doctor/pci.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
 
-void LookNicSpeed(const NetDevice& device, Findings& out) {
+// Cards whose ports all reach this, by PCI id, where ethtool was not asked.
+struct PortSpeed {
+    std::string_view vendor, device;
+    double megabits;
+};
+constexpr std::array<PortSpeed, 6> kPortSpeeds = {{{"8086", "1592", 100000},    // E810-C for QSFP
+                                                   {"15b3", "1013", 100000},    // ConnectX-4
+                                                   {"15b3", "1019", 100000},    // ConnectX-5 Ex
+                                                   {"15b3", "101b", 100000},    // ConnectX-6
+                                                   {"15b3", "1021", 100000},    // ConnectX-7
+                                                   {"14e4", "1760", 200000}}};  // Thor 2
+
+double MostOf(const NetDevice& device, const std::vector<PciDevice>& cards) {
+    if (device.most_megabits > 0) return device.most_megabits;
+    const PciDevice* card = FindPci(cards, device.pci);
+    if (card == nullptr || card->is_virtual) return 0;
+    const auto known = std::ranges::find_if(kPortSpeeds, [&](const PortSpeed& one) {
+        return one.vendor == card->vendor && one.device == card->device;
+    });
+    return known == kPortSpeeds.end() ? 0 : known->megabits;
+}
+
+// One lane of four: 25 Gb/s on a port for 100, 10 on one for 40.
+bool LostLanes(double megabits, double most) {
+    if (most < 40000 || megabits >= 100000) return false;
+    return megabits * 4 <= most || megabits == 25000 || (megabits == 50000 && most == 100000);
+}
+
+// What the link costs beside one of `megabits`.
+void AskSpeed(HostView& view, const NetDevice& device, double megabits, Findings& out) {
+    const auto so = PortLink(device);
+    if (!so) return;
+    HostLink otherwise = *so;
+    otherwise.gigabits = megabits / 1000;
+    out.AskCost(LinkQuestion(view, *so, otherwise));
+}
+
+void LookAtLanes(HostView& view, const NetDevice& device, const std::vector<NetDevice>& all,
+                 const std::vector<NetDevice>& fabric, double most, Findings& out) {
+    const std::string read = fmt::format("{}: {} of {:g} that its port can do", device.name,
+                                         device.SpeedText(), most / 1000);
+    const std::string expected = fmt::format("{:g} Gb/s", most / 1000);
+    const std::string why = fmt::format(
+        "{:.1f} GB/s instead of {:.1f}: a cable or module of the wrong kind (25 Gb/s, a breakout), "
+        "or lanes that did not train",
+        device.megabits / 8000, most / 8000);
+    const std::string fix = fmt::format(
+        "a QSFP28 cable for all four lanes (DAC up to 3 m), the port of the other end or the "
+        "switch not split, the same FEC and speed on both ends; look: ethtool -m {0}; an E810 may "
+        "be set to split ports: 'devlink port show' and Intel's epct; then sudo ethtool -r {0}",
+        Quoted(device.name));
+    const bool for_ranks =
+        fabric.empty() || std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
+    const bool sibling = std::ranges::any_of(all, [&](const NetDevice& one) {
+        return one.up && one.name != device.name && one.pci.size() == 12 &&
+               one.pci.substr(0, 10) == device.pci.substr(0, 10) && one.megabits > device.megabits;
+    });
+    if (LostLanes(device.megabits, most) && for_ranks && !sibling) {
+        out.Warn(read, expected, why, fix);
+    } else {
+        out.Note(read, expected, why, fix);
+    }
+    AskSpeed(view, device, most, out);
+}
+
+void LookNicSpeed(HostView& view, const NetDevice& device, Findings& out) {
     const std::string read = fmt::format("{}: {}{}", device.name, device.SpeedText(),
                                          device.duplex.empty() ? "" : ", duplex " + device.duplex);
     const char* fix_cable =
@@ -16,30 +87,37 @@ void LookNicSpeed(const NetDevice& device, Findings& out) {
         "switch; then: sudo ethtool -r ";
     if (device.wireless) {
         return out.Note(fmt::format("{}: wireless, in use", device.name), "a cable",
-                        "a message over Wi-Fi takes 2 to 20 ms, over 10 GbE 0.02: a model of 32 "
-                        "layers with 65 syncs a token stays below 8 tokens a second",
+                        "a message over Wi-Fi waits for its turn on the air, for milliseconds, and "
+                        "a token has two in each layer",
                         "--hosts with addresses of the wired network");
     }
     if (device.duplex == "half") {
-        return out.Fail(read, "duplex full",
-                        "sender and receiver take turns, with collisions: a tenth of the speed",
+        return out.Fail(read, "duplex full", "sender and receiver take turns, with collisions",
                         fix_cable + Quoted(device.name));
     }
     if (device.megabits > 0 && device.megabits < 1000) {
-        return out.Warn(
-            read, "1 Gb/s or more",
-            fmt::format(
-                "8 KB take {:.0f} us on the wire alone (1 Gb/s: 66, 10 Gb/s: 7): a broken pair "
-                "of wires or a bad plug",
-                8192 * 8 / device.megabits),
-            fix_cable + Quoted(device.name));
+        out.Warn(read, "1 Gb/s or more",
+                 fmt::format("{:g} times less than 1 Gb/s: a broken pair of wires or a bad plug",
+                             1000 / device.megabits),
+                 fix_cable + Quoted(device.name));
+        return AskSpeed(view, device, 1000, out);
     }
     if (device.megabits > 0) out.Ok(read);
 }
 
 void RunNicSpeed(HostView& view, Findings& out) {
-    for (const NetDevice& device : NetDevices(view)) {
-        if (device.physical && device.up) LookNicSpeed(device, out);
+    const std::vector<NetDevice> all = NetDevices(view), fabric = FabricDevices(view);
+    const std::vector<PciDevice> cards = PciDevices(view);
+    for (const NetDevice& device : all) {
+        if (!device.physical || !device.up) continue;
+        const double most = MostOf(device, cards);
+        const bool ethernet = view.Text("sys/class/net/" + device.name + "/type") != "32";
+        if (ethernet && !device.wireless && device.megabits > 0 && most >= 40000 &&
+            device.megabits * 2 <= most) {
+            LookAtLanes(view, device, all, fabric, most, out);
+        } else {
+            LookNicSpeed(view, device, out);
+        }
     }
 }
 
@@ -47,9 +125,13 @@ void RunNicSpeed(HostView& view, Findings& out) {
 
 const Check kNicSpeed = {
     .name = "nic-speed",
-    .what = "Speed and duplex that Ethernet links negotiated; wireless links in use.",
-    .reads = "/sys/class/net/*/{speed,duplex,operstate,wireless}",
-    .why = "One bad wire of eight turns 1 Gb/s into 100 Mb/s without a word.",
+    .what =
+        "Speed and duplex that Ethernet links negotiated, against what the port can; wireless "
+        "links in use.",
+    .reads = "/sys/class/net/*/{speed,duplex,operstate,wireless}, ethtool",
+    .why =
+        "One bad wire of eight turns 1 Gb/s into 100 Mb/s without a word, and a cable for one lane "
+        "of four 100 Gb/s into 25.",
     .run = RunNicSpeed,
 };
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
@@ -13,10 +14,11 @@ void RunNumaBalancing(HostView& view, Findings& out) {
     if (state.empty()) return;
     const std::string read = fmt::format("kernel.numa_balancing = {}, {} nodes", state, nodes);
     if (nodes < 2 || state == "0") return out.Ok(read);
-    out.Warn(read, "0 on a machine of several nodes",
+    // The kernel's own choice on such machines: worth knowing, no fault.
+    out.Note(read, "0 on a machine of several nodes",
              "the kernel unmaps pages to see who uses them: each touch is then a fault of 1 to 5 "
              "us, and pinned memory is scanned for nothing",
-             "sudo sysctl -w kernel.numa_balancing=0");
+             SetSysctl(view, "kernel.numa_balancing=0"));
 }
 
 }  // namespace

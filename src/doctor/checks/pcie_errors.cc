@@ -1,6 +1,9 @@
 // Errors that PCI Express corrected by sending again.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
+
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 #include "doctor/kernel_log.h"
@@ -12,6 +15,13 @@ namespace {
 
 // The kernel writes down a part of them only.
 constexpr size_t kManyLogged = 20;
+constexpr const char* kErrorFix =
+    "reseat the card, change the riser or cable, update the BIOS; as a last resort one "
+    "generation less for the slot in the BIOS";
+constexpr const char* kLostTransfers =
+    "transfers were lost: the driver resets the card, and the job with it";
+constexpr const char* kCorrectedWhy =
+    "each is a packet sent again, 1 to 10 us late, and the log fills; a link on its way out";
 
 double Count(HostView& view, const std::string& path, std::string_view total) {
     const Reading file = view.Read(path);
@@ -20,55 +30,130 @@ double Count(HostView& view, const std::string& path, std::string_view total) {
 
 struct Logged {
     size_t corrected = 0, uncorrected = 0;
+    bool any() const { return corrected + uncorrected > 0; }
 };
 
-// Lines of the kernel's log about errors on the card's link. Linux 6.8 says "Correctable" where
-// older ones say "Corrected", and "Uncorrectable (Fatal)" for "Uncorrected (Fatal)".
-Logged LoggedErrors(const std::vector<LogLine>& log, const PciDevice& card) {
-    Logged logged;
-    for (const auto& [raw, line] : log) {
-        if (!Contains(line, "PCIe Bus Error") || !Contains(line, card.address)) continue;
-        if (Contains(line, "=Correct")) ++logged.corrected;
-        if (Contains(line, "=Uncorrect")) ++logged.uncorrected;
+// Linux 6.8 says "Correctable" where older ones say "Corrected", and "Uncorrectable (Fatal)" for
+// "Uncorrected (Fatal)". The root port counts as "AER: Corrected error message received from
+// 0000:01:00.0" and "AER: Multiple Corrected error received: 0000:01:00.0".
+void CountLine(std::string_view lower, Logged& logged) {
+    const bool bus = Contains(lower, "pcie bus error");
+    if (bus && Contains(lower, "=correct")) ++logged.corrected;
+    if (bus && Contains(lower, "=uncorrect")) ++logged.uncorrected;
+    const bool port = Contains(lower, "aer:") && (Contains(lower, "error received:") ||
+                                                  Contains(lower, "error message received"));
+    if (!port) return;
+    if (Contains(lower, "uncorrect")) {
+        ++logged.uncorrected;
+    } else if (Contains(lower, "correct")) {
+        ++logged.corrected;
     }
+}
+
+// By every address in a line: the card's own, and that of the port above it.
+std::map<std::string, Logged, std::less<>> LoggedErrors(const std::vector<LogLine>& log) {
+    std::map<std::string, Logged, std::less<>> all;
+    for (const LogLine& line : log) {
+        Logged one;
+        CountLine(line.lower, one);
+        if (!one.any()) continue;
+        std::string_view rest = line.known;
+        std::vector<std::string> seen;
+        for (std::string_view address = PciAddressIn(rest); !address.empty();
+             address = PciAddressIn(rest)) {
+            if (std::ranges::find(seen, address) == seen.end()) {
+                Logged& logged = all[std::string(address)];
+                logged.corrected += one.corrected;
+                logged.uncorrected += one.uncorrected;
+                seen.emplace_back(address);
+            }
+            rest.remove_prefix(static_cast<size_t>(address.data() - rest.data()) + address.size());
+        }
+    }
+    return all;
+}
+
+using LoggedByAddress = std::map<std::string, Logged, std::less<>>;
+
+// Of the card and of the port that its link ends at: either end may see the errors of the link.
+// Both ends of a link are the line's subject, so the larger count is the link's.
+Logged OfLink(const LoggedByAddress& log, const PciDevice& card) {
+    Logged logged;
+    const auto take = [&](const std::string& address) {
+        const auto found = log.find(address);
+        if (found == log.end()) return;
+        logged.corrected = std::max(logged.corrected, found->second.corrected);
+        logged.uncorrected = std::max(logged.uncorrected, found->second.uncorrected);
+    };
+    take(card.address);
+    if (!card.bridges.empty()) take(card.bridges.front());
     return logged;
+}
+
+void LookAtCard(HostView& view, const PciDevice& card, const Logged& logged, Findings& out) {
+    const std::string path = "sys/bus/pci/devices/" + card.address;
+    const double corrected = Count(view, path + "/aer_dev_correctable", "TOTAL_ERR_COR ");
+    const double fatal = Count(view, path + "/aer_dev_fatal", "TOTAL_ERR_FATAL ") +
+                         Count(view, path + "/aer_dev_nonfatal", "TOTAL_ERR_NONFATAL ");
+    if (fatal > 0 || logged.uncorrected > 0) {
+        out.Fail(fatal > 0
+                     ? fmt::format("{}: {} errors that could not be corrected", card.Text(), fatal)
+                     : fmt::format("{}: {} lines of errors that could not be corrected in the "
+                                   "kernel's log",
+                                   card.Text(), logged.uncorrected),
+                 "0", kLostTransfers, kErrorFix);
+    } else if (corrected >= 100 || logged.corrected >= kManyLogged) {
+        out.Warn(corrected >= 100
+                     ? fmt::format("{}: {} corrected errors", card.Text(), corrected)
+                     : fmt::format("{}: {} lines of corrected errors in the kernel's log",
+                                   card.Text(), logged.corrected),
+                 "fewer than 100", kCorrectedWhy, kErrorFix);
+    }
+}
+
+// A snapshot that holds the log alone: whose device it is, the driver in the line says.
+void LookAtUnlisted(const std::vector<LogLine>& log, const LoggedByAddress& logged, Findings& out) {
+    std::string worst;
+    size_t most = 0;
+    for (const auto& [address, one] : logged) {
+        const size_t count = one.corrected + one.uncorrected * kManyLogged;
+        if (count > most) worst = address, most = count;
+    }
+    if (most < kManyLogged) return;
+    std::string_view driver;
+    for (const LogLine& line : log) {
+        if (!Contains(line.known, worst)) continue;
+        if (driver.empty()) driver = NetworkDriverIn(line.known);
+        if (driver.empty()) driver = GpuDriverIn(line.known);
+    }
+    const Logged& errors = logged.at(worst);
+    const std::string who = driver.empty() ? worst : fmt::format("{} ({})", worst, driver);
+    if (errors.uncorrected > 0) {
+        return out.Fail(fmt::format("{}: {} lines of errors that could not be corrected in the "
+                                    "kernel's log",
+                                    who, errors.uncorrected),
+                        "0", kLostTransfers, kErrorFix);
+    }
+    out.Warn(
+        fmt::format("{}: {} lines of corrected errors in the kernel's log", who, errors.corrected),
+        "fewer than 20", kCorrectedWhy, kErrorFix);
 }
 
 void RunPcieErrors(HostView& view, Findings& out) {
     size_t looked = 0;
-    const std::vector<LogLine> log = KernelLogLines(CommandLike(view, "dmesg"));
-    for (const PciDevice& card : PciDevices(view)) {
+    const std::vector<LogLine> log = KernelLogLines(KernelLog(view));
+    const LoggedByAddress logged = LoggedErrors(log);
+    const std::vector<PciDevice> devices = PciDevices(view);
+    for (const PciDevice& card : devices) {
         if (!card.IsNetwork() && !card.IsGpu()) continue;
-        const std::string path = "sys/bus/pci/devices/" + card.address;
-        const auto [logged, logged_fatal] = LoggedErrors(log, card);
-        const bool counted = view.Has(path + "/aer_dev_correctable");
-        if (!counted && logged == 0 && logged_fatal == 0) continue;
+        const Logged of_link = OfLink(logged, card);
+        const bool counted =
+            view.Has("sys/bus/pci/devices/" + card.address + "/aer_dev_correctable");
+        if (!counted && !of_link.any()) continue;
         ++looked;
-        const double corrected = Count(view, path + "/aer_dev_correctable", "TOTAL_ERR_COR ");
-        const double fatal = Count(view, path + "/aer_dev_fatal", "TOTAL_ERR_FATAL ") +
-                             Count(view, path + "/aer_dev_nonfatal", "TOTAL_ERR_NONFATAL ");
-        const char* fix =
-            "reseat the card, change the riser or cable, update the BIOS; as a last resort one "
-            "generation less for the slot in the BIOS";
-        if (fatal > 0 || logged_fatal > 0) {
-            out.Fail(
-                fatal > 0
-                    ? fmt::format("{}: {} errors that could not be corrected", card.Text(), fatal)
-                    : fmt::format("{}: {} lines of errors that could not be corrected "
-                                  "in the kernel's log",
-                                  card.Text(), logged_fatal),
-                "0", "transfers were lost: the driver resets the card, and the job with it", fix);
-        } else if (corrected >= 100 || logged >= kManyLogged) {
-            out.Warn(corrected >= 100
-                         ? fmt::format("{}: {} corrected errors", card.Text(), corrected)
-                         : fmt::format("{}: {} lines of corrected errors in the kernel's log",
-                                       card.Text(), logged),
-                     "fewer than 100",
-                     "each is a packet sent again, 1 to 10 us late, and the log fills; a link on "
-                     "its way out",
-                     fix);
-        }
+        LookAtCard(view, card, of_link, out);
     }
+    if (devices.empty()) LookAtUnlisted(log, logged, out);
     if (looked > 0 && out.empty()) out.Ok(fmt::format("{} cards without errors", looked));
 }
 

@@ -1,16 +1,17 @@
 // The PCI Express link of each network card and GPU against what the card could do.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
 #include "doctor/pci.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
 
-constexpr double kPayload = 0.85;  // of a link's bytes that are data, at 256 bytes a packet
-constexpr int kFewLanes = 4;       // fewer than this are too few for a fabric's card
-constexpr double kSyncs = 65, kSyncBytes = 8192;  // of a token of a model with 32 layers
+constexpr int kFewLanes = 4;  // fewer than this are too few for a fabric's card
 
 std::string Fix(const PciDevice& card, const PciDevice* slot) {
     const std::string look =
@@ -32,15 +33,19 @@ std::string Fix(const PciDevice& card, const PciDevice* slot) {
            look;
 }
 
-// What the narrower link costs: data a second, and a token's syncs.
-std::string Cost(const PciDevice& card) {
-    const double now = card.now.GigabytesPerSecond() * kPayload;
-    const double most = card.most.GigabytesPerSecond() * kPayload;
-    const auto token_ms = [](double rate) { return kSyncs * kSyncBytes / (rate * 1e9) * 1e3; };
-    return fmt::format(
-        "about {} of data instead of {}: the {:g} syncs of 8 KiB of a token of 32 layers take "
-        "{:.2f} ms on it instead of {:.2f}; loading and long prompts take as much longer",
-        RateText(now), RateText(most), kSyncs, token_ms(now), token_ms(most));
+// What the narrower link carries of data.
+std::string Narrower(const PciDevice& card) {
+    return fmt::format("about {} of data instead of {}; loading takes as much longer",
+                       RateText(DataBytes(card.now) / 1e9), RateText(DataBytes(card.most) / 1e9));
+}
+
+void AskNarrower(HostView& view, const PciDevice& card, Findings& out) {
+    const std::optional<HostLink> link = card.IsNetwork() ? PortLink(view, card) : std::nullopt;
+    if (!link || out.empty()) return;
+    HostLink so = *link, otherwise = *link;
+    so.most_bytes_s = DataBytes(card.now);
+    otherwise.most_bytes_s = DataBytes(card.most);
+    out.AskCost(LinkQuestion(view, so, otherwise));
 }
 
 void Below(const PciDevice& card, const PciDevice* slot, const std::string& read,
@@ -52,7 +57,7 @@ void Below(const PciDevice& card, const PciDevice* slot, const std::string& read
     if (port > 0) why += fmt::format("; its port carries {}", RateText(port));
     // What the board has by design is no fault, though one lane costs a fabric's card too much.
     const bool fails = !by_design && card.IsNetwork() &&
-                       (port > 0 ? now * kPayload < port : now <= most / 2 * 1.01);
+                       (port > 0 ? DataBytes(card.now) / 1e9 < port : now <= most / 2 * 1.01);
     if (fails) return out.Fail(read, expected, why, Fix(card, slot));
     out.Warn(read, expected, why, Fix(card, slot));
 }
@@ -73,22 +78,33 @@ void LookPcieLink(const PciDevice& card, const std::vector<PciDevice>& devices, 
             }
             return out.Note(fmt::format("{}: all that its slot has ({}: {})", read, slot->address,
                                         slot->most.Text()),
-                            expected, Cost(card), "");
+                            expected, Narrower(card), "");
         case LinkJudgement::kBelow:
             if (rests) return out.Ok(read + " (resting)", expected);
             return Below(card, slot, read, expected, false, out);
         case LinkJudgement::kSlotUnknown:
             if (rests) return out.Ok(read + " (resting)", expected);
-            return out.Note(read + "; what its slot has could not be read", expected, Cost(card),
-                            "sudo lspci -vv tells (LnkCap of the bridge above it)");
+            return out.Note(read + "; what its slot has could not be read", expected,
+                            Narrower(card), "sudo lspci -vv tells (LnkCap of the bridge above it)");
     }
 }
 
 void RunPcieLink(HostView& view, Findings& out) {
     const std::vector<PciDevice> devices = PciDevices(view);
     for (const PciDevice& card : devices) {
-        if (card.IsNetwork() || card.IsGpu()) LookPcieLink(card, devices, out);
+        if (card.lost || card.is_virtual || (!card.IsNetwork() && !card.IsGpu())) continue;
+        const size_t before = out.Count();
+        LookPcieLink(card, devices, out);
+        const LinkJudgement link = JudgeLink(card, devices);
+        const bool narrow = link != LinkJudgement::kFull && link != LinkJudgement::kUnknown;
+        if (narrow && out.Count() > before) AskNarrower(view, card, out);
     }
+    const bool denied = std::ranges::any_of(devices, [](const PciDevice& card) {
+        return card.denied && !card.now.known() && (card.IsNetwork() || card.IsComputeGpu());
+    });
+    if (!denied || !out.empty()) return;
+    out.Note("lspci was not allowed to read the links of cards", "their speed and width",
+             "a card in too narrow a slot would not be seen", "sudo lspci -vv");
 }
 
 }  // namespace

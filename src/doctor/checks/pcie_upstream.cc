@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
 #include "doctor/pci.h"
 #include "doctor/text.h"
 
@@ -13,7 +14,17 @@ bool IsTunnel(const PciDevice& bridge) {
     return bridge.most.gigatransfers == 2.5 && bridge.most.width == 4;
 }
 
-void LookPcieUpstream(const PciDevice& card, const std::vector<PciDevice>& devices, Findings& out) {
+void AskUpstream(HostView& view, const PciDevice& card, const PciLink& narrow, Findings& out) {
+    const std::optional<HostLink> link = PortLink(view, card);
+    if (!link) return;
+    HostLink so = *link, otherwise = *link;
+    so.most_bytes_s = DataBytes(narrow);
+    otherwise.most_bytes_s = DataBytes(card.now);
+    out.AskCost(LinkQuestion(view, so, otherwise));
+}
+
+void LookPcieUpstream(HostView& view, const PciDevice& card, const std::vector<PciDevice>& devices,
+                      Findings& out) {
     const PciDevice* narrow = nullptr;
     double least = card.now.GigabytesPerSecond() * 0.98;
     for (const std::string& address : card.bridges) {
@@ -38,16 +49,19 @@ void LookPcieUpstream(const PciDevice& card, const std::vector<PciDevice>& devic
         "move the card to a slot that is wired to the processor (lspci -tv shows the tree; slots "
         "of the chipset share one x4 link)";
     if (card.IsNetwork() && card.port_gigabits / 8 > least) {
-        return out.Fail(read, "no narrower link up to the processor", why, fix);
+        out.Fail(read, "no narrower link up to the processor", why, fix);
+    } else {
+        out.Warn(read, "no narrower link up to the processor", why, fix);
     }
-    out.Warn(read, "no narrower link up to the processor", why, fix);
+    AskUpstream(view, card, narrow->now, out);
 }
 
 void RunPcieUpstream(HostView& view, Findings& out) {
     const std::vector<PciDevice> devices = PciDevices(view);
     for (const PciDevice& card : devices) {
         // A GPU that rests has slow links all the way up.
-        if (card.IsNetwork() && card.now.known()) LookPcieUpstream(card, devices, out);
+        if (!card.IsNetwork() || !card.now.known() || card.lost) continue;
+        LookPcieUpstream(view, card, devices, out);
     }
 }
 

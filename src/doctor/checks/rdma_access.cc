@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
 #include "doctor/cures.h"
 #include "doctor/facts.h"
 
@@ -20,24 +21,22 @@ void RunRdmaAccess(HostView& view, Findings& out) {
         }
     }
     if (devices.empty()) {
-        return out.Fail("no /dev/infiniband/uverbs*, though the kernel has an RDMA device",
-                        expected,
-                        "programs can't reach the card: Weft uses TCP, 10 to 50 us a message "
-                        "instead of 2",
-                        "sudo modprobe -a ib_uverbs rdma_ucm (in a container: --device "
-                        "/dev/infiniband)");
+        out.Fail("no /dev/infiniband/uverbs*, though the kernel has an RDMA device", expected,
+                 "programs can't reach the card: Weft uses TCP",
+                 "sudo modprobe -a ib_uverbs rdma_ucm (in a container: --device "
+                 "/dev/infiniband)");
+        return out.AskCost(TcpQuestion(view));
     }
     for (const std::string& device : devices) {
         const Reading access = view.Probe("access/dev/infiniband/" + device);
         if (!access.found()) continue;
         const std::string read = fmt::format("/dev/infiniband/{}: {}", device, Trim(access.text));
         if (Trim(access.text) != "rw") {
-            return out.Fail(read, expected,
-                            "this user can't use the card: Weft uses TCP, 10 to 50 us a message "
-                            "instead of 2",
-                            Install(view, kRdmaCore) +
-                                " (its udev rules give 0666), or sudo usermod -aG rdma "
-                                "$USER and log in again");
+            out.Fail(read, expected, "this user can't use the card: Weft uses TCP",
+                     Install(view, kRdmaCore) +
+                         " (its udev rules give 0666), or sudo usermod -aG rdma $USER and log in "
+                         "again");
+            return out.AskCost(TcpQuestion(view));
         }
     }
     out.Ok("/dev/infiniband: " + Joined(devices), expected);

@@ -1,8 +1,12 @@
-// An RDMA card without an RDMA device.
+// An RDMA card without an RDMA device, or with one that speaks another protocol.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
 #include "doctor/cures.h"
+#include "doctor/fabric_devices.h"
 #include "doctor/network.h"
 #include "doctor/pci.h"
 #include "doctor/rdma.h"
@@ -28,45 +32,140 @@ const char* RdmaModule(const NetDevice& device, const std::vector<PciDevice>& ca
     if (driver == "bnxt_en") return "bnxt_re";
     if (driver == "cxgb4") return "iw_cxgb4";
     if (driver == "qede") return "qedr";
+    if (driver == "ionic") return "ionic_rdma";
     return nullptr;
+}
+
+// An E810 can speak either, one at a time.
+void LookAtIwarp(const RdmaPort& port, const std::vector<PciDevice>& cards, Findings& out) {
+    const PciDevice* card = FindPci(cards, port.pci);
+    const bool never =
+        port.device.starts_with("cxgb") ||
+        (card != nullptr && (card->driver == "i40e" || Contains(card->name, "X722")));
+    const std::string read = fmt::format("{}: iWARP", port.Text());
+    const char* why =
+        "iWARP and RoCE don't understand each other, and Weft's RDMA is RoCE or InfiniBand: what "
+        "is left is TCP";
+    if (never) return out.Note(read, "RoCE v2", why, "--transport tcp; or a card with RoCE v2");
+    const std::string place =
+        port.pci.size() == 12
+            ? "pci/" + port.pci
+            : fmt::format("pci/\"$(basename \"$(readlink -f /sys/class/infiniband/{}/device)\")\"",
+                          Quoted(port.device));
+    out.Warn(read, "RoCE v2", why,
+             fmt::format("sudo devlink dev param set {0} name enable_iwarp value false cmode "
+                         "runtime && sudo devlink dev param set {0} name enable_roce value true "
+                         "cmode runtime (Intel's own irdma driver: options irdma roce_ena=1); on "
+                         "both hosts",
+                         place));
+}
+
+const NetDevice* FastestLink(const std::vector<NetDevice>& devices, bool wired) {
+    const NetDevice* fastest = nullptr;
+    for (const NetDevice& device : devices) {
+        if (!device.up || !device.physical || (wired && device.wireless)) continue;
+        if (fastest == nullptr || device.megabits > fastest->megabits) fastest = &device;
+    }
+    return fastest;
+}
+
+// RDMA in software: for tests, and then over the fast card at least.
+void LookAtSoftware(HostView& view, const RdmaPort& port, bool only, Findings& out) {
+    const std::vector<NetDevice> devices = NetDevices(view);
+    const std::vector<std::string> names = RdmaInterfaces(view, port);
+    const NetDevice* under = names.empty() ? nullptr : FindNetDevice(devices, names.front());
+    const NetDevice* fastest = FastestLink(devices, true);
+    const bool slower = under != nullptr && fastest != nullptr && fastest->name != under->name &&
+                        (under->wireless || fastest->megabits > under->megabits);
+    if (slower) {
+        return out.Warn(
+            fmt::format("{}: over {} ({}), while {} has {}", port.Text(), under->name,
+                        under->wireless ? "wireless" : under->SpeedText(), fastest->name,
+                        fastest->SpeedText()),
+            "RDMA in software over the fastest card, or none",
+            "what takes this device sends over the slow network",
+            fmt::format("sudo rdma link delete {0} && sudo rdma link add {0} type {1} netdev {2}; "
+                        "or --transport tcp, which is faster",
+                        Quoted(port.device), port.device.starts_with("siw") ? "siw" : "rxe",
+                        Quoted(fastest->name)));
+    }
+    if (!only) return;
+    out.Note(port.Text() + ": emulated in software (rdma_rxe)", "a card with RDMA",
+             "Soft-RoCE is for tests: the kernel does what a card would, and takes longer than "
+             "plain TCP",
+             "--transport tcp");
+}
+
+// Slingshot has no verbs.
+bool LookAtSlingshot(HostView& view, const std::vector<PciDevice>& cards, Findings& out) {
+    const bool card = std::ranges::any_of(cards, [](const PciDevice& one) {
+        return one.vendor == "17db" || one.driver.starts_with("cxi") ||
+               Contains(one.name, "Slingshot") || Contains(one.name, "Cassini");
+    });
+    if (!card && view.List("sys/class/cxi").empty()) return false;
+    out.Note("a Slingshot card (cxi), but no RDMA device", "a device under /sys/class/infiniband",
+             "Slingshot's RDMA is reached by libfabric (its provider cxi), not by verbs: Weft uses "
+             "TCP over hsn0",
+             "--transport tcp, with --hosts by the addresses of hsn0, and MTU 9000 there");
+    return true;
+}
+
+bool IsForRanks(HostView& view, const NetDevice& device) {
+    const std::vector<NetDevice> fabric = FabricDevices(view);
+    return fabric.empty() ||
+           std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
+}
+
+void LookForModules(HostView& view, const std::vector<PciDevice>& cards, Findings& out) {
+    const bool known = view.Complete() || view.Has("sys/class/infiniband");
+    for (const NetDevice& device : NetDevices(view)) {
+        const char* module = RdmaModule(device, cards);
+        if (module == nullptr) continue;
+        out.Add(known && IsForRanks(view, device) ? Severity::kWarn : Severity::kNote,
+                fmt::format("{}: driver {}, but no RDMA device", device.name, device.driver),
+                "a device under /sys/class/infiniband",
+                "the card could do RDMA; without its module Weft uses TCP, by way of two kernels",
+                fmt::format("{} && sudo modprobe -a {} ib_uverbs rdma_ucm",
+                            Install(view, kRdmaCore), module));
+        std::optional<HostLink> link = PortLink(device);
+        if (link) link->kind = plan::LinkKind::kRoce;
+        if (link) out.AskCost(TcpQuestion(view, link));
+        return;
+    }
 }
 
 void RunRdmaDevice(HostView& view, Findings& out) {
     const std::vector<RdmaPort> ports = RdmaPorts(view);
-    if (!ports.empty()) {
-        std::string read;
-        for (const RdmaPort& port : ports) read += (read.empty() ? "" : ", ") + port.Text();
-        if (ports.front().device.starts_with("rxe")) {
-            return out.Note(read + ": emulated in software (rdma_rxe)", "a card with RDMA",
-                            "Soft-RoCE is for tests: 10 to 30 us a message, more than plain TCP",
-                            "--transport tcp");
-        }
-        return out.Ok(read);
-    }
-    const bool known = view.Complete() || view.Has("sys/class/infiniband");
     const std::vector<PciDevice> cards = PciDevices(view);
-    for (const NetDevice& device : NetDevices(view)) {
-        const char* module = RdmaModule(device, cards);
-        if (module == nullptr) continue;
-        return out.Add(
-            known ? Severity::kWarn : Severity::kNote,
-            fmt::format("{}: driver {}, but no RDMA device", device.name, device.driver),
-            "a device under /sys/class/infiniband",
-            "the card could do RDMA, 2 us a message; without its module Weft uses TCP, 10 to 50 us",
-            fmt::format("{} && sudo modprobe -a {} ib_uverbs rdma_ucm", Install(view, kRdmaCore),
-                        module));
+    if (ports.empty()) {
+        if (!LookAtSlingshot(view, cards, out)) LookForModules(view, cards, out);
+        return;
     }
+    const bool only = std::ranges::all_of(ports, &RdmaPort::software);
+    std::string read;
+    for (const RdmaPort& port : ports) {
+        if (port.software()) {
+            LookAtSoftware(view, port, only, out);
+        } else if (port.iwarp) {
+            LookAtIwarp(port, cards, out);
+        } else {
+            read += fmt::format("{}{}", read.empty() ? "" : ", ", port.Text());
+        }
+    }
+    if (!read.empty()) out.Ok(read);
 }
 
 }  // namespace
 
 const Check kRdmaDevice = {
     .name = "rdma-device",
-    .what = "Cards that can do RDMA have an RDMA device.",
-    .reads = "/sys/class/infiniband or ibstat, ethtool -i",
+    .what = "Cards that can do RDMA have an RDMA device, of InfiniBand or RoCE.",
+    .reads =
+        "/sys/class/infiniband, or ibstat, ibv_devinfo, rdma link; ethtool -i, "
+        "/sys/bus/pci/devices",
     .why =
-        "The module of the driver's RDMA half is often not loaded: 10 to 50 us a message over "
-        "TCP in place of 2.",
+        "The module of the driver's RDMA half is often not loaded: each message then goes by way "
+        "of two kernels, over TCP.",
     .run = RunRdmaDevice,
 };
 

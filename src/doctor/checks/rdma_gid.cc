@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/rdma.h"
 #include "doctor/text.h"
@@ -46,28 +48,32 @@ void LookRdmaGid(HostView& view, const RdmaPort& port, Findings& out) {
         fmt::format("{}: GIDs {}", port.Text(), seen.empty() ? "none" : Joined(seen));
     const char* why =
         "queue pairs over a link-local or RoCE v1 address time out (completion error "
-        "12) or don't pass the switch: no RDMA, 10 to 50 us a message over TCP";
+        "12) or don't pass the switch: no RDMA, but TCP";
     if (ipv4) {
-        return out.Fail(read, "a GID of type RoCE v2 with an IPv4 address", why,
-                        fmt::format("echo 'RoCE v2' | sudo tee /sys/kernel/config/rdma_cm/{}/ports/"
-                                    "{}/default_roce_mode, and a card and firmware with RoCE v2 "
-                                    "(ConnectX-3 Pro and newer)",
-                                    Quoted(port.device), port.port));
+        out.Fail(read, "a GID of type RoCE v2 with an IPv4 address", why,
+                 fmt::format("echo 'RoCE v2' | sudo tee /sys/kernel/config/rdma_cm/{}/ports/"
+                             "{}/default_roce_mode, and a card and firmware with RoCE v2 "
+                             "(ConnectX-3 Pro and newer)",
+                             Quoted(port.device), port.port));
+        return out.AskCost(TcpQuestion(view, PortLink(port)));
     }
     const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
     out.Fail(read, "a GID of type RoCE v2 with an IPv4 address", why,
-             fmt::format("give the interface an address{} (and another in the same subnet on the "
-                         "peer)",
-                         interfaces.empty()
-                             ? std::string()
-                             : ": sudo ip addr add 10.0.0.1/24 dev " + Quoted(interfaces.front())));
+             interfaces.empty()
+                 ? "give the port's interface an IPv4 address, on the peer another one "
+                   "of the same subnet"
+                 : AddAddress(view, interfaces.front()));
+    out.AskCost(TcpQuestion(view, PortLink(port)));
 }
 
 void RunRdmaGid(HostView& view, Findings& out) {
-    for (const RdmaPort& port : RdmaPorts(view)) {
+    const std::vector<RdmaPort> ports = RdmaPorts(view);
+    const bool told = std::ranges::any_of(ports, &RdmaPort::active);
+    for (const RdmaPort& port : ports) {
+        // A port of which nothing is known may be the one that is not in use.
+        const bool up = port.active() || (port.state.empty() && !told);
         const bool listed = !port.path.empty() && !view.List(port.path + "/gids").empty();
-        if (port.ethernet() && (port.active() || port.state.empty()) && listed)
-            LookRdmaGid(view, port, out);
+        if (port.ethernet() && !port.iwarp && up && listed) LookRdmaGid(view, port, out);
     }
 }
 

@@ -4,6 +4,7 @@
 #include "doctor/checks/checks.h"
 #include "doctor/cures.h"
 #include "doctor/facts.h"
+#include "doctor/unreadable.h"
 
 namespace weft::doctor::checks {
 namespace {
@@ -30,9 +31,12 @@ Package ReadPackage(HostView& view) {
     const auto ask = [&](const char* words, bool own, Package& package) {
         if (!own || !package.version.empty()) return;
         const Reading reading = view.Command(words);
-        // rpm says it on its standard output.
-        const bool absent = reading.found() && Contains(reading.text, "is not installed");
-        package.missing = package.missing || absent || reading.refused();
+        // rpm says it on its standard output, in the user's language.
+        const bool absent = reading.found() && !PackageVersion(reading.text) &&
+                            Contains(reading.text, "libibverbs");
+        // That the tool could not be asked is no answer.
+        const bool denied = reading.refused() && WhatIsSaid(reading.text) != Said::kOutput;
+        package.missing = package.missing || absent || (reading.refused() && !denied);
         if (reading.found() && !absent) package.version = Trim(reading.text);
     };
     Package package;
@@ -52,13 +56,13 @@ void RunRdmaLibrary(HostView& view, Findings& out) {
     if (text.empty()) {
         if (!missing) return;
         return out.Warn("no package ibverbs-providers (libibverbs)", "rdma-core 30 or newer",
-                        "without the card's provider no program finds it: Weft uses TCP, 10 to 50 "
-                        "us a message instead of 2",
+                        "without the card's provider no program finds it: Weft uses TCP",
                         Install(view, kRdmaCore));
     }
     const auto version = PackageVersion(text);
     const std::string read = text.starts_with("rdma-core ") ? text : "rdma-core " + text;
-    if (!version || *version >= kOld) return out.Ok(read, "30 or newer");
+    if (!version) return;
+    if (*version >= kOld) return out.Ok(read, "30 or newer");
     out.Note(read, "30 or newer",
              "older providers don't know newer cards, and lack relaxed ordering (up to half of the "
              "bandwidth on AMD hosts)",

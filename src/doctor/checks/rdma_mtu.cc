@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
+#include "doctor/cures.h"
 #include "doctor/network.h"
 #include "doctor/rdma.h"
 #include "doctor/text.h"
@@ -9,13 +11,28 @@
 namespace weft::doctor::checks {
 namespace {
 
+constexpr int kMostMtu = 4096;
+constexpr int kBetween = 20;  // preamble and gap between Ethernet packets
 constexpr int kHeaders = 70;  // of RoCE v2 in an Ethernet packet: IP, UDP, BTH, RETH, checksums
 
 int RdmaMtu(int mtu) {
-    for (int size : {4096, 2048, 1024, 512}) {
+    for (int size : {kMostMtu, 2048, 1024, 512}) {
         if (mtu >= size + kHeaders) return size;
     }
     return 256;
+}
+
+// Of the wire, what is data in packets of that size.
+double DataShare(int size) {
+    return static_cast<double>(size) / (size + kHeaders + kBetween);
+}
+
+void AskSmallPackets(HostView& view, const RdmaPort& port, int size, Findings& out) {
+    const std::optional<HostLink> otherwise = PortLink(port);
+    if (!otherwise) return;
+    HostLink so = *otherwise;
+    so.share = DataShare(size) / DataShare(kMostMtu);
+    out.AskCost(LinkQuestion(view, so, *otherwise));
 }
 
 void RunRdmaMtu(HostView& view, Findings& out) {
@@ -35,9 +52,9 @@ void RunRdmaMtu(HostView& view, Findings& out) {
             out.Note(read, "MTU 4200 or more (9000 on both ends and the switch)",
                      fmt::format("8 KB are {} packets instead of 2; large transfers reach {:.0f} % "
                                  "of the wire instead of {:.0f} %",
-                                 8192 / size, 100.0 * size / (size + kHeaders + 20),
-                                 100.0 * 4096 / (4096 + kHeaders + 20)),
-                     fmt::format("sudo ip link set dev {} mtu 9000, on both ends", Quoted(name)));
+                                 8192 / size, 100 * DataShare(size), 100 * DataShare(kMostMtu)),
+                     SetMtu(view, name, 9000) + ", on both ends");
+            AskSmallPackets(view, port, size, out);
         }
     }
 }

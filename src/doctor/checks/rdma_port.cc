@@ -2,7 +2,11 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
 #include "doctor/cures.h"
+#include "doctor/kernel_log.h"
+#include "doctor/module_cures.h"
+#include "doctor/network.h"
 #include "doctor/rdma.h"
 #include "doctor/text.h"
 
@@ -17,9 +21,16 @@ std::string StateText(const RdmaPort& port) {
 
 struct Others {
     bool active = false;
-    bool of_card = false;  // active, and of the same card
+    bool of_card = false;         // active, and of the same card
+    bool of_card_unlike = false;  // active, and it speaks the other protocol
     bool unread = false;
 };
+
+// The card of two functions, "0000:01:00.0" and "0000:01:00.1", is one.
+bool IsOneCard(const RdmaPort& a, const RdmaPort& b) {
+    if (a.device == b.device) return true;
+    return a.pci.size() == 12 && b.pci.size() == 12 && a.pci.substr(0, 10) == b.pci.substr(0, 10);
+}
 
 // Of a port that was switched off.
 std::string EnableFix(HostView& view, const RdmaPort& port) {
@@ -31,49 +42,135 @@ std::string EnableFix(HostView& view, const RdmaPort& port) {
                                             Quoted(interfaces.front()), by_port);
 }
 
-void LookRdmaPort(HostView& view, const RdmaPort& port, const Others& others, Findings& out) {
-    const std::string read = StateText(port);
-    if (port.active()) {
-        // One lane of four: "25 Gb/sec (1X EDR)".
-        const bool infiniband = port.link_layer == "InfiniBand";
-        if (infiniband && Contains(port.rate, "(1X")) {
-            return out.Warn(read, "four lanes (4X)",
-                            fmt::format("three of four lanes are lost: {:.1f} GB/s instead of "
-                                        "{:.1f}",
-                                        port.gigabits / 8, port.gigabits / 2),
-                            "reseat or swap the cable; look at 'iblinkinfo'");
-        }
-        // The speed of cards before ConnectX-2, too.
-        if (infiniband && Contains(port.rate, "DDR") && port.gigabits <= 20) {
-            return out.Note(read, "the card's generation (QDR 40, FDR 56, EDR 100 Gb/s)",
-                            "2 GB/s: where the card can do more, the cable or the other end holds "
-                            "it down",
-                            "a cable for the card's generation; look at 'iblinkinfo'");
-        }
-        if (infiniband && Contains(port.rate, "SDR") && port.gigabits <= 10) {
-            return out.Warn(read, "the card's generation (QDR 40, FDR 56, EDR 100 Gb/s)",
-                            fmt::format("{:.1f} GB/s: the cable or the other end holds it down",
-                                        port.gigabits / 8),
-                            "a cable for the card's generation; look at 'iblinkinfo'");
-        }
-        return out.Ok(read);
+bool IsMellanoxPort(const RdmaPort& port) {
+    return port.device.starts_with("mlx") || port.kind.starts_with("MT");
+}
+
+// Changes the port's protocol to the one that it does not speak now.
+std::string OtherProtocol(HostView& view, const RdmaPort& port) {
+    return SetLinkType(view, port.pci, port.port, port.ethernet(), port.mlx4());
+}
+
+// Whether somebody means to use a port that is down: its interface has an address, or the driver
+// said that its cable is plugged in.
+bool IsMeantToBeUsed(HostView& view, const RdmaPort& port) {
+    const std::vector<NetDevice> devices = NetDevices(view);
+    for (const std::string& name : RdmaInterfaces(view, port)) {
+        const NetDevice* device = FindNetDevice(devices, name);
+        if (device != nullptr && !device->addresses.empty()) return true;
     }
-    const std::string expected = "state ACTIVE, physical LinkUp";
-    if (port.state == "INIT" || port.state == "ARMED") {
-        return out.Fail(read, expected,
-                        "the cable is good, but no subnet manager has set the port up: nothing "
-                        "goes through it",
-                        StartManager(view, port));
+    bool plugged = false;
+    for (const LogLine& line : KernelLogLines(KernelLog(view))) {
+        if (port.pci.empty() || PciAddressIn(line.known) != port.pci) continue;
+        const auto module = NumberAfter(line.lower, "module ");
+        if (!module || static_cast<int64_t>(*module) != port.port - 1) continue;
+        if (Contains(line.lower, "cable plugged")) plugged = true;
+        if (Contains(line.lower, "cable unplugged")) plugged = false;
     }
-    const std::string fix = port.physical == "Disabled"
-                                ? EnableFix(view, port)
-                                : "plug the cable in on both ends, try another cable, set the same "
-                                  "speed and FEC on both ends; 'rdma link' shows the state";
-    const std::string why =
-        "no link: Weft falls back to another network, 10 to 50 us a message "
-        "instead of 2";
+    return plugged;
+}
+
+// What the link costs beside one of `gigabits`.
+void AskRate(HostView& view, const RdmaPort& port, double gigabits, Findings& out) {
+    const auto so = PortLink(port);
+    if (!so || gigabits <= so->gigabits) return;
+    HostLink otherwise = *so;
+    otherwise.gigabits = gigabits;
+    out.AskCost(LinkQuestion(view, *so, otherwise));
+}
+
+// A link that carries less than card and cable could.
+bool LookAtRate(HostView& view, const RdmaPort& port, const std::string& read, Findings& out) {
+    if (!port.infiniband()) return false;
+    constexpr const char* kCable =
+        "a cable for the card's generation on both ends, reseated; another port of the switch; "
+        "'sudo iblinkinfo' shows what each end could do";
+    // One lane of four: "25 Gb/sec (1X EDR)".
+    if (Contains(port.rate, "(1X")) {
+        out.Warn(read, "four lanes (4X)",
+                 fmt::format("three of four lanes are lost: {:.1f} GB/s instead of {:.1f}",
+                             port.gigabits / 8, port.gigabits / 2),
+                 "reseat or swap the cable; look at 'iblinkinfo'");
+        AskRate(view, port, port.gigabits * 4, out);
+        return true;
+    }
+    const double least = LeastRateOf(port);
+    const std::string expected =
+        fmt::format("the card's generation ({})", least >= 56   ? "FDR 56 Gb/s or more"
+                                                  : least >= 40 ? "QDR 40 or FDR 56 Gb/s"
+                                                                : "QDR 40, FDR 56, EDR 100 Gb/s");
+    const bool slow = least > 0 && port.gigabits > 0 && port.gigabits < least * 0.7;
+    const bool sdr = Contains(port.rate, "SDR") && port.gigabits <= 10;
+    if (slow || sdr) {
+        out.Warn(read, expected,
+                 fmt::format("{:.1f} GB/s: the cable or the other end holds the link down",
+                             port.gigabits / 8),
+                 kCable);
+        AskRate(view, port, least, out);
+        return true;
+    }
+    // The speed of cards before ConnectX-2, too.
+    if (Contains(port.rate, "DDR") && port.gigabits <= 20) {
+        out.Note(read, expected,
+                 "2 GB/s: where the card can do more, the cable or the other end holds it down",
+                 kCable);
+        return true;
+    }
+    return false;
+}
+
+// A virtual function without GUIDs of its own never comes up.
+bool LookAtGuid(const RdmaPort& port, const Others& others, const std::string& read,
+                Findings& out) {
+    if (!port.no_guid || port.active() || !port.infiniband()) return false;
+    const char* expected = "a virtual function with GUIDs";
+    const char* why =
+        "a virtual function (SR-IOV) without a GUID gets no address of the subnet manager: its "
+        "port never comes up";
+    const std::string fix =
+        "on the host that owns the card, once for each function: sudo ip link set dev ib0 vf 0 "
+        "node_guid 02:11:22:33:44:55:00:01 port_guid 02:11:22:33:44:55:00:02, sudo ip link set "
+        "dev ib0 vf 0 state auto; then start its guest, or bind its driver, again";
+    if (others.active || others.unread) {
+        out.Note(read + ", no GUID", expected, why, fix);
+    } else {
+        out.Fail(read + ", no GUID", expected, why, fix);
+    }
+    return true;
+}
+
+// A VPI card speaks both protocols, each port its own.
+bool LookAtProtocol(HostView& view, const RdmaPort& port, const Others& others,
+                    const std::string& read, Findings& out) {
+    if (!others.of_card_unlike || !IsMellanoxPort(port)) return false;
+    const std::string expected = "ports that speak the same: InfiniBand or Ethernet";
+    const std::string shown = read + fmt::format("; the other port of the card speaks {}",
+                                                 port.ethernet() ? "InfiniBand" : "Ethernet");
+    if (IsMeantToBeUsed(view, port)) {
+        out.Warn(shown, expected,
+                 "a port in the wrong mode of a VPI card stays down: its cable carries nothing",
+                 OtherProtocol(view, port));
+    } else {
+        out.Note(shown, expected, "nothing, while no cable is in it", OtherProtocol(view, port));
+    }
+    return true;
+}
+
+void LookAtDown(HostView& view, const RdmaPort& port, const Others& others, const std::string& read,
+                Findings& out) {
+    const char* expected = "state ACTIVE, physical LinkUp";
+    std::string fix = port.physical == "Disabled"
+                          ? EnableFix(view, port)
+                          : "plug the cable in on both ends, try another cable, set the same "
+                            "speed and FEC on both ends; 'rdma link' shows the state";
+    if (IsMellanoxPort(port)) {
+        fix += fmt::format("; where the other end speaks {}, this port must, too: {}",
+                           port.ethernet() ? "InfiniBand" : "Ethernet", OtherProtocol(view, port));
+    }
+    const char* why = "no link: Weft falls back to another network";
     // A card with two ports and one cable.
-    if (others.of_card && (port.physical == "Polling" || port.physical == "Disabled")) {
+    const bool idle = port.physical == "Polling" || port.physical == "Disabled";
+    if (others.of_card && idle) {
         return out.Ok(read + ": not in use, another port of the card is");
     }
     if (others.unread) {
@@ -83,13 +180,34 @@ void LookRdmaPort(HostView& view, const RdmaPort& port, const Others& others, Fi
     out.Fail(read, expected, why, fix);
 }
 
+void LookRdmaPort(HostView& view, const RdmaPort& port, const Others& others, Findings& out) {
+    const std::string read = StateText(port);
+    if (port.active()) {
+        if (!LookAtRate(view, port, read, out)) out.Ok(read);
+        return;
+    }
+    if (LookAtGuid(port, others, read, out)) return;
+    if (port.state == "INIT" || port.state == "ARMED") {
+        return out.Fail(read, "state ACTIVE, physical LinkUp",
+                        "the cable is good, but no subnet manager has set the port up: nothing "
+                        "goes through it",
+                        StartManager(view, port));
+    }
+    if (LookAtProtocol(view, port, others, read, out)) return;
+    LookAtDown(view, port, others, read, out);
+}
+
 void RunRdmaPort(HostView& view, Findings& out) {
     const std::vector<RdmaPort> ports = RdmaPorts(view);
     for (const RdmaPort& port : ports) {
         Others others;
         for (const RdmaPort& other : ports) {
-            others.active = others.active || other.active();
-            others.of_card = others.of_card || (other.active() && other.device == port.device);
+            others.active = others.active || (other.active() && !other.software());
+            const bool of_card = other.active() && IsOneCard(port, other);
+            others.of_card = others.of_card || of_card;
+            others.of_card_unlike = others.of_card_unlike || (of_card && !port.link_layer.empty() &&
+                                                              !other.link_layer.empty() &&
+                                                              port.link_layer != other.link_layer);
             others.unread = others.unread || other.state.empty();
         }
         if (!port.state.empty()) LookRdmaPort(view, port, others, out);
@@ -101,7 +219,9 @@ void RunRdmaPort(HostView& view, Findings& out) {
 const Check kRdmaPort = {
     .name = "rdma-port",
     .what = "State, link layer and rate of RDMA ports.",
-    .reads = "/sys/class/infiniband/*/ports/*/{state,phys_state,link_layer,rate}, or ibstat",
+    .reads =
+        "/sys/class/infiniband/*/{hca_type,node_guid,ports/*/{state,phys_state,link_layer,rate}}, "
+        "or ibstat, ibv_devinfo, rdma link",
     .why = "A port that is not ACTIVE carries nothing; one lane of four carries a quarter.",
     .run = RunRdmaPort,
 };

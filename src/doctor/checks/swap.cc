@@ -1,6 +1,8 @@
 // Memory that was written out to swap.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 
@@ -9,14 +11,30 @@ namespace {
 
 constexpr double kMuch = 1 << 30;
 
+// Bytes in use of /proc/swaps (proc(5): file name, type, size, used in KiB, priority) on zram,
+// which is memory: Fedora and Arch swap to it by default. None where that was not read.
+double CompressedMemory(HostView& view) {
+    const Reading swaps = view.Read("proc/swaps");
+    double bytes = 0;
+    for (std::string_view line : Lines(swaps.text)) {
+        const auto words = Words(line);
+        if (words.size() < 4 || !words[0].starts_with("/dev/zram")) continue;
+        bytes += Number(words[3]).value_or(0) * 1024;
+    }
+    return bytes;
+}
+
 void RunSwap(HostView& view, Findings& out) {
     const auto total = MemInfo(view, "SwapTotal");
     const auto free = MemInfo(view, "SwapFree");
     if (!total || !free) return;
     if (*total <= 0) return out.Ok("no swap");
-    const double used = *total - *free;
-    const std::string read =
-        fmt::format("swap {}, of it used {}", SizeText(*total), SizeText(used));
+    const double in_memory = std::min(CompressedMemory(view), *total - *free);
+    const double used = *total - *free - in_memory;
+    const std::string read = fmt::format(
+        "swap {}, of it used {}{}", SizeText(*total), SizeText(used),
+        in_memory > 0 ? fmt::format(", and {} compressed in memory (zram)", SizeText(in_memory))
+                      : "");
     if (used < kMuch) return out.Ok(read, "less than 1 GiB in use");
     out.Warn(read, "less than 1 GiB in use",
              fmt::format("a page that comes back from an NVMe drive takes 100 us, from memory 0.1 "
@@ -31,7 +49,7 @@ void RunSwap(HostView& view, Findings& out) {
 const Check kSwap = {
     .name = "swap",
     .what = "Swap in use.",
-    .reads = "/proc/meminfo",
+    .reads = "/proc/meminfo, /proc/swaps",
     .why =
         "A token that waits for a page from a drive waits a thousand times longer than for "
         "memory.",

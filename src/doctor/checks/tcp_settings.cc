@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
 
@@ -28,15 +29,16 @@ void RunTcpSettings(HostView& view, Findings& out) {
                  fmt::format("one connection gets {:.1f} GB/s of the card's {:.1f} when a round "
                              "trip takes 0.5 ms",
                              *most / 0.5e-3 * 1e-9, fastest / 8000),
-                 "sudo sysctl -w net.core.rmem_max=67108864 net.core.wmem_max=67108864 "
-                 "net.ipv4.tcp_rmem='4096 131072 67108864' net.ipv4.tcp_wmem='4096 65536 "
-                 "67108864'");
+                 SetSysctl(view,
+                           "net.core.rmem_max=67108864\nnet.core.wmem_max=67108864\n"
+                           "net.ipv4.tcp_rmem=4096 131072 67108864\n"
+                           "net.ipv4.tcp_wmem=4096 65536 67108864"));
     }
     if (view.Text("proc/sys/net/ipv4/tcp_timestamps") == "0" &&
         view.Text("proc/sys/net/ipv4/tcp_sack") == "0") {
         out.Note("net.ipv4.tcp_sack = 0", "1",
                  "a lost packet makes TCP send everything after it again",
-                 "sudo sysctl -w net.ipv4.tcp_sack=1");
+                 SetSysctl(view, "net.ipv4.tcp_sack=1"));
     }
     if (out.empty()) out.Ok(read);
 }

@@ -2,28 +2,68 @@
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
+#include "doctor/cost.h"
+#include "doctor/cures.h"
 #include "doctor/network.h"
 #include "doctor/text.h"
 
 namespace weft::doctor::checks {
 namespace {
 
+constexpr double kWholeGigabits = 40;  // two lanes of 20 Gb/s
+
+void AskTrained(HostView& view, double gigabits, Findings& out) {
+    HostLink so;
+    so.kind = plan::LinkKind::kThunderbolt;
+    so.gigabits = gigabits;
+    HostLink otherwise = so;
+    otherwise.gigabits = kWholeGigabits;
+    if (gigabits > 0) out.AskCost(LinkQuestion(view, so, otherwise));
+}
+
 bool IsThunderbolt(const NetDevice& device) {
     return device.name.starts_with("thunderbolt") || device.driver == "thunderbolt-net" ||
            device.driver == "thunderbolt_net";
 }
 
+// The bridge that it is a port of; "" where it is of none.
+std::string BridgeOf(HostView& view, const NetDevice& device) {
+    const std::string path = "sys/class/net/" + device.name;
+    if (!device.master.empty() && !device.master.starts_with("bond")) return device.master;
+    for (const std::string& name : view.List("sys/class/net")) {
+        if (view.Has("sys/class/net/" + name + "/brif/" + device.name)) return name;
+    }
+    return view.List(path + "/brport").empty() ? "" : "a bridge";
+}
+
+// Desktops and installers put every cable into one bridge.
+void LookAtBridge(const NetDevice& device, const std::string& bridge, const std::string& read,
+                  Findings& out) {
+    out.Warn(
+        fmt::format("{}; a port of the bridge {}", read, bridge),
+        "an interface of its own, with an address",
+        "a bridge over Thunderbolt carries packets of 1500 bytes and costs a core; with cables "
+        "from each host to each other it is a loop, and hosts are reached by the slow network "
+        "whose address the bridge has",
+        fmt::format("sudo ip link set dev {0} nomaster && sudo ip addr add 10.0.1.1/24 dev {0} "
+                    "&& sudo ip link set dev {0} mtu 65520 up; for good: take it out of the "
+                    "bridge where that is configured (nmcli connection show, netplan, "
+                    "/etc/network/interfaces, /etc/systemd/network)",
+                    Quoted(device.name)));
+}
+
 // A link to another host: "0-1" and the like, with rx_speed "20.0 Gb/s" and rx_lanes "2".
 void LookAtLinks(HostView& view, Findings& out) {
-    constexpr const char* kFolder = "sys/bus/thunderbolt/devices";
-    for (const std::string& name : view.List(kFolder)) {
-        const std::string path = std::string(kFolder) + "/" + name;
+    constexpr const char* kThunderboltFolder = "sys/bus/thunderbolt/devices";
+    for (const std::string& name : view.List(kThunderboltFolder)) {
+        const std::string path = std::string(kThunderboltFolder) + "/" + name;
         const auto speed = LeadingNumber(view.Text(path + "/rx_speed"));
         const auto lanes = LeadingNumber(view.Text(path + "/rx_lanes"));
         // Hosts have a name of their own; docks and drives are not a network.
-        const bool host = view.List(path).empty() ? false
-                                                  : view.Has(path + "/" + name + ".0") ||
-                                                        view.Has(path + "/" + name + ".1");
+        const bool host = view.Has(path + "/" + name + ".0") ||
+                          view.Has(path + "/" + name + ".1") ||
+                          view.Has(std::string(kThunderboltFolder) + "/" + name + ".0") ||
+                          view.Has(path + "/maxhopid");
         if (!speed || !lanes || !host) continue;
         const double gigabits = *speed * *lanes;
         const std::string read = fmt::format("{}: {:g} Gb/s x{:g}", name, *speed, *lanes);
@@ -32,9 +72,11 @@ void LookAtLinks(HostView& view, Findings& out) {
             continue;
         }
         out.Warn(read, "20 Gb/s x2",
-                 fmt::format("{:.1f} GB/s on the cable instead of {:.1f}", gigabits / 8, 40.0 / 8),
+                 fmt::format("{:.1f} GB/s on the cable instead of {:.1f}", gigabits / 8,
+                             kWholeGigabits / 8),
                  "a short cable marked 40 Gb/s; unplug both ends and plug it in again, with other "
                  "network cables off (some boards then train at full speed)");
+        AskTrained(view, gigabits, out);
     }
 }
 
@@ -48,17 +90,17 @@ void RunThunderbolt(HostView& view, Findings& out) {
                         !device.addresses.empty() ? device.addresses.front().Text()
                         : device.addressed        ? "no IPv4 address"
                                                   : "addresses not read");
-        if (!device.up || (device.addressed && device.addresses.empty())) {
+        if (const std::string bridge = BridgeOf(view, device); !bridge.empty()) {
+            LookAtBridge(device, bridge, read, out);
+        } else if (!device.up || (device.addressed && device.addresses.empty())) {
             out.Warn(read, "up, with an IPv4 address",
                      "the cable is there but carries nothing: peers are reached by another network",
-                     fmt::format("sudo ip link set dev {0} up && sudo ip addr add 10.0.1.1/24 dev "
-                                 "{0}",
-                                 Quoted(device.name)));
+                     AddAddress(view, device.name));
         } else if (device.mtu < 9000) {
             out.Note(read, "MTU 65520 on both ends",
-                     "TCP over Thunderbolt at MTU 1500: 10 to 20 Gb/s of 40, and a core for it",
-                     fmt::format("sudo ip link set dev {} mtu 65520, on both ends",
-                                 Quoted(device.name)));
+                     fmt::format("{:.0f} times as many packets, each of which a core must handle",
+                                 65520.0 / std::max(device.mtu, 1)),
+                     SetMtu(view, device.name, 65520) + ", on both ends");
         } else {
             out.Ok(read);
         }
@@ -70,8 +112,10 @@ void RunThunderbolt(HostView& view, Findings& out) {
 
 const Check kThunderbolt = {
     .name = "thunderbolt",
-    .what = "Thunderbolt and USB4 cables used as a network: state, MTU, speed and lanes.",
-    .reads = "/sys/class/net/thunderbolt*, /sys/bus/thunderbolt/devices/*/{rx_speed,rx_lanes}",
+    .what = "Thunderbolt and USB4 cables used as a network: state, bridges, MTU, speed and lanes.",
+    .reads =
+        "/sys/class/net/thunderbolt*, its master, /sys/bus/thunderbolt/devices/*/"
+        "{rx_speed,rx_lanes}",
     .why = "Such a link trains at half of its speed as easily as at all of it.",
     .run = RunThunderbolt,
 };

@@ -32,7 +32,13 @@ std::vector<std::string> PluginFolders() {
     const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
     if (error) return {};
     const auto folder = program.parent_path();
-    return {folder.string(), (folder.parent_path() / "lib" / "weft").string()};
+    // Beside a program of a build; where this build installs them; where a copied program has them.
+    std::vector<std::string> folders = {folder.string()};
+#ifdef WEFT_PLUGIN_PLACE
+    folders.push_back((folder / WEFT_PLUGIN_PLACE).lexically_normal().string());
+#endif
+    folders.push_back((folder.parent_path() / "lib" / "weft").string());
+    return folders;
 }
 
 // An MPI library that loses a peer may end the whole process, by abort or exit, before anybody has

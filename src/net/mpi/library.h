@@ -36,7 +36,8 @@ struct MpiPlugin {
     std::string path;
 };
 
-// Those in $WEFT_PLUGIN_DIR, else beside this program, else in lib/weft next to its folder.
+// Those in $WEFT_PLUGIN_DIR, else beside this program, else where cmake/install.cmake puts them as
+// seen from it, else in lib/weft next to its folder.
 // Looks at names only: nothing is loaded.
 std::vector<MpiPlugin> FindMpiPlugins();
 

@@ -54,7 +54,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
     if (!plan.choices.empty()) record_.max_tokens = plan.choices[0].request.max_tokens;
     for (const ChoicePlan& choice : plan.choices) {
         choices_.emplace_back(chat::AnswerParser(plan.family, plan.begins_in_reasoning,
-                                                 plan.stream && !plan.whole_calls));
+                                                 plan.stream && !plan.whole_calls, plan.tools));
         wants_chances_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
         counts_prompt_.push_back(choice.counts_prompt);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "chat/answer.h"
+#include "chat/tool_types.h"
 #include "engine/engine.h"
 #include "serve/api/dialect.h"
 #include "serve/http/server.h"
@@ -36,6 +37,8 @@ struct AnswerPlan {
     std::unique_ptr<Dialect> dialect;
     chat::AnswerFamily family = chat::AnswerFamily::kPlain;
     bool begins_in_reasoning = false;
+    // The functions that the conversation offers; null: not known. See chat::AnswerParser.
+    std::shared_ptr<const chat::ToolTypes> tools{};
     bool stream = false;
     bool one_call = false;      // the answer ends with its first tool call
     int64_t n = 1;              // choices of a prompt

@@ -264,7 +264,7 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
         bytes += content->is_string() ? content->get_ref<const std::string&>().size() : 0;
     }
     if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
-    chat::FitToolTurns(served.ToolFormOf(conversation.input), conversation.input.messages);
+    chat::FitConversation(served.ToolFormOf(conversation.input), conversation.input);
     const auto text = served.chat->Render(conversation.input);
     if (!text.ok()) {
         return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code, true};
@@ -324,12 +324,16 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
                                          engine::Request request, int64_t n, AnswerPlan& plan) {
     plan.prompt_name = "messages";
     // Calls that the template could not show in the next turn are not made.
-    plan.one_call = !conversation.parallel_calls || served.ToolFormOf(conversation.input).one_call;
+    const chat::ToolForm& form = served.ToolFormOf(conversation.input);
+    plan.one_call = !conversation.parallel_calls || form.one_call;
+    plan.tools = std::make_shared<const chat::ToolTypes>(conversation.input.tools);
     ChatPrompt prompt;
     if (auto error = MakePrompt(served, conversation, prompt)) return error;
     request.prompt = prompt.tokens;
     request.show_special = served.family != chat::AnswerFamily::kPlain;
-    plan.family = served.family;
+    // Who was told in words how to call writes calls so.
+    const bool told = !plan.tools->empty() && form.tools_as == chat::ToolForm::ToolsAs::kWords;
+    plan.family = told && form.call_example.empty() ? chat::AnswerFamily::kQwen : served.family;
     plan.begins_in_reasoning = prompt.in_reasoning;
     ChoicePlan choice;
     choice.request = std::move(request);

@@ -87,7 +87,7 @@ void AppendFiles(const FimTokens& fim, const Tokenizer& tokenizer, const FimText
         tokens.push_back(fim.repo);
         AppendTokens(PlainTokens(tokenizer, "myproject\n"), tokens);
     }
-    for (const FimFile& file : text.files) AppendTokens(FileTokens(fim, tokenizer, file), tokens);
+    for (const std::vector<int32_t>& file : text.files) AppendTokens(file, tokens);
     if (!IsRepository(fim)) return;
     tokens.push_back(fim.file);
     AppendTokens(PlainTokens(tokenizer, "filename\n"), tokens);

@@ -35,8 +35,8 @@ using FimFile = std::pair<std::string, std::string>;  // its name, its text
 // What a model is to fill in.
 struct FimText {
     std::vector<int32_t> prefix, suffix;
-    std::vector<int32_t> begun{};  // of the middle
-    std::vector<FimFile> files{};  // others, for models that were trained on repositories
+    std::vector<int32_t> begun{};               // of the middle
+    std::vector<std::vector<int32_t>> files{};  // others, as FileTokens has them
 };
 
 // Texts have no markers: no word of theirs becomes one.

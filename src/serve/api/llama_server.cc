@@ -30,7 +30,7 @@ std::string PlainText(Fields& fields, const char* name) {
 }
 
 // {"filename", "text"} each.
-void ReadFiles(Fields& fields, FimText& text) {
+void ReadFiles(Fields& fields, const Served& served, FimText& text) {
     const Json& list = fields.List("input_extra");
     if (list.size() > kMostFiles) {
         fields.Fail("input_extra", fmt::format("'input_extra' has {} entries; at most {} are "
@@ -46,16 +46,20 @@ void ReadFiles(Fields& fields, FimText& text) {
                                "invalid_type");
         }
         Fields file(list[i], name + ".");
-        text.files.emplace_back(file.Text("filename", "tmp"), PlainText(file, "text"));
+        const FimFile one(file.Text("filename", "tmp"), PlainText(file, "text"));
         if (file.error()) {
             return fields.Fail(file.error()->param.c_str(), file.error()->message,
                                file.error()->code);
         }
-        bytes += text.files.back().first.size() + text.files.back().second.size();
-    }
-    if (bytes <= kMostPlainBytes) return;
-    fields.Fail("input_extra", fmt::format("'input_extra' has {} bytes; at most {} are taken.",
+        bytes += one.first.size() + one.second.size();
+        if (bytes > kMostPlainBytes) {
+            return fields.Fail("input_extra",
+                               fmt::format("'input_extra' has {} bytes and more; at most {} are "
+                                           "taken.",
                                            bytes, kMostPlainBytes));
+        }
+        text.files.push_back(FileTokens(served.fim, served.tokenizer(), one));
+    }
 }
 
 // Takes out other files, the first ones first (clients have the oldest there), and then cuts what
@@ -74,7 +78,7 @@ void FitInto(int64_t context, int64_t more, const FimTokens& fim,
     int64_t all = size(FimPrompt(fim, tokenizer, text));
     auto kept = text.files.begin();
     for (; all > most && kept != text.files.end(); ++kept) {
-        all -= size(FileTokens(fim, tokenizer, *kept));
+        all -= size(*kept);
     }
     if (kept != text.files.begin()) {
         text.files.erase(text.files.begin(), kept);
@@ -126,7 +130,7 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
     text.prefix = PlainTokens(tokenizer, PlainText(fields, "input_prefix"));
     text.suffix = PlainTokens(tokenizer, PlainText(fields, "input_suffix"));
     text.begun = PlainTokens(tokenizer, PlainText(fields, "prompt"));
-    ReadFiles(fields, text);
+    ReadFiles(fields, served, text);
     plan.stream = fields.Bool("stream", false);
     if (fields.error()) return fields.error();
     // The answer may take as much as the prompt, where it is not said how much it may.
@@ -230,9 +234,7 @@ std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json&
     }
     if (fields.error()) return fields.error();
     const std::vector<int32_t> tokens = Ids(list);
-    // The embedding may have more rows than the tokenizer has tokens: those stand for nothing.
-    const int64_t vocab =
-        std::max<int64_t>(served.engine->hyper().vocab, served.tokenizer().vocab_size());
+    const int64_t vocab = served.id_limit();
     for (size_t i = 0; i < tokens.size(); ++i) {
         if (tokens[i] >= 0 && tokens[i] < vocab) continue;
         return ApiError{400,

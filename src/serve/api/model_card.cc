@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <map>
 #include <string_view>
 
 #include "base/hash.h"
@@ -98,15 +97,6 @@ std::string CardDigest(const model_files::ModelSource& source) {
     return maker.Finish();
 }
 
-std::string MostlyType(const model_files::ModelSource& source) {
-    std::map<std::string_view, uint64_t> bytes;
-    for (const model_files::TensorInfo& tensor : source.tensors()) {
-        bytes[Info(tensor.dtype).name] += tensor.bytes;
-    }
-    const auto most = std::ranges::max_element(bytes, {}, [](const auto& b) { return b.second; });
-    return most == bytes.end() ? "" : std::string(most->first);
-}
-
 // Whether a made-up tool comes out of the template.
 bool ShowsTools(const chat::Chat& chat) {
     constexpr std::string_view kName = "weft_made_up_tool";
@@ -139,12 +129,10 @@ ModelCard DescribeModel(const model_files::ModelSource& source, const std::strin
     card.format = source.name().starts_with("synthetic:") ? "synthetic"
                   : source.folder().empty()               ? "gguf"
                                                           : "safetensors";
-    card.quantization = MostlyType(source);
+    card.quantization = source.MainType();
     card.digest = CardDigest(source);
     card.size_bytes = source.TotalBytes();
-    for (const model_files::TensorInfo& tensor : source.tensors()) {
-        card.parameters += tensor.rows * tensor.cols;
-    }
+    card.parameters = source.Parameters();
     struct stat file {};
     if (::stat(path.c_str(), &file) == 0) card.modified_s = file.st_mtime;
     card.info = InfoJson(meta);

@@ -295,9 +295,7 @@ namespace {
 // Tokens of an earlier answer's "context", with which the prompt begins.
 std::vector<int32_t> ReadContext(Fields& fields, const Served& served) {
     std::vector<int32_t> ids;
-    // A model may answer with ids that its tokenizer has no text for.
-    const int64_t most =
-        std::max<int64_t>(served.engine->hyper().vocab, served.tokenizer().vocab_size());
+    const int64_t most = served.id_limit();
     for (const Json& id : fields.List("context")) {
         const bool known = id.is_number_integer() && id >= 0 && id < most;
         if (!known || ids.size() == kMostContext) {

@@ -2,6 +2,7 @@
 // changes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -45,6 +46,10 @@ struct Served {
     bool on_cpu = true;  // no rank computes on a GPU
 
     const tokenizer::Tokenizer& tokenizer() const { return engine->tokenizer(); }
+    // Ids are below it: an embedding may have more rows than the tokenizer has tokens.
+    int64_t id_limit() const {
+        return std::max<int64_t>(engine->hyper().vocab, tokenizer().vocab_size());
+    }
     const chat::ToolForm& ToolFormOf(const chat::ChatInput& input) const {
         return tool_forms[input.tools.is_array() && !input.tools.empty() ? 1 : 0];
     }

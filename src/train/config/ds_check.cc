@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/nearest_word.h"
 #include "model_files/hf/json.h"
 #include "train/config/ds_config.h"
 
@@ -63,21 +64,6 @@ const DsKey* FindKey(std::string_view path) {
     return found == keys.end() ? nullptr : &*found;
 }
 
-// Insertions, deletions and changes that make one word of the other (Levenshtein).
-size_t Distance(std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
-    for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (size_t i = 0; i < a.size(); ++i) {
-        size_t corner = std::exchange(row[0], i + 1);
-        for (size_t j = 0; j < b.size(); ++j) {
-            const size_t changed = corner + (a[i] == b[j] ? 0 : 1);
-            corner = row[j + 1];
-            row[j + 1] = std::min({changed, row[j] + 1, corner + 1});
-        }
-    }
-    return row[b.size()];
-}
-
 std::string_view LastOf(std::string_view path) {
     return path.substr(path.rfind('.') + 1);
 }
@@ -91,7 +77,7 @@ std::string_view Nearest(std::string_view path) {
     for (const DsKey& key : DsKeys()) {
         const bool elsewhere =
             key.path.substr(0, key.path.size() - LastOf(key.path).size()) != section;
-        const size_t distance = 2 * Distance(name, LastOf(key.path)) + (elsewhere ? 1 : 0);
+        const size_t distance = 2 * EditDistance(name, LastOf(key.path)) + (elsewhere ? 1 : 0);
         if (distance < least) {
             least = distance;
             best = key.path;

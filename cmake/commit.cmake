@@ -1,0 +1,55 @@
+# Writes OUT, what src/cli/commit.h declares, and touches it only where something changed, so that a
+# build whose commit is the same compiles nothing.
+#   cmake -DROOT=. -DOUT=commit.cc [-DGIVEN=1f3da7147a20] -P commit.cmake
+# GIVEN wins, then git, then cmake/commit_of_archive.txt as 'git archive' fills it in.
+
+set(commit unknown)
+set(date "")
+file(READ ${ROOT}/cmake/commit_of_archive.txt archive)
+if(archive MATCHES "^([0-9a-f]+) ([0-9-]+)")
+  string(SUBSTRING ${CMAKE_MATCH_1} 0 12 commit)
+  set(date ${CMAKE_MATCH_2})
+endif()
+if(EXISTS ${ROOT}/.git)  # a clone; not a folder somewhere below another one's
+  find_program(GIT git)
+  if(GIT)
+    # Whoever owns the folder: in a container that is often another user.
+    set(git ${GIT} -c safe.directory=* -C ${ROOT})
+    execute_process(COMMAND ${git} describe --always --dirty --exclude=* --abbrev=12
+      OUTPUT_VARIABLE said OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE status ERROR_QUIET)
+    if(status EQUAL 0 AND said MATCHES "^[0-9a-f]+(-dirty)?$")
+      set(commit ${said})
+      execute_process(COMMAND ${git} log -1 --format=%cs OUTPUT_VARIABLE date
+        OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    endif()
+  endif()
+endif()
+if(GIVEN)
+  if(NOT GIVEN MATCHES "^[A-Za-z0-9._+-]+$")
+    message(FATAL_ERROR "WEFT_COMMIT=${GIVEN}: expected letters, digits and ._+- alone")
+  endif()
+  set(commit ${GIVEN})
+endif()
+
+set(text "// Made by cmake/commit.cmake.
+#include \"cli/commit.h\"
+
+namespace weft::cli {
+
+const char* Commit() {
+    return \"${commit}\";
+}
+
+const char* CommitDate() {
+    return \"${date}\";
+}
+
+}  // namespace weft::cli
+")
+set(old "")
+if(EXISTS ${OUT})
+  file(READ ${OUT} old)
+endif()
+if(NOT old STREQUAL text)
+  file(WRITE ${OUT} "${text}")
+endif()

@@ -1,0 +1,133 @@
+#include "chat/answer_rules.h"
+
+#include "chat/literals.h"
+
+namespace weft::chat {
+namespace {
+
+// DeepSeek's markers have wide bars (U+FF5C) and blanks of SentencePiece (U+2581).
+#define WEFT_BAR "\xEF\xBD\x9C"
+#define WEFT_GAP "\xE2\x96\x81"
+
+const CallForm kTagForm = {
+    .begin = "<tool_call>", .end = "</tool_call>", .read = ReadTaggedCall, .streams = true};
+
+AnswerRules QwenRules(bool coder) {
+    AnswerRules rules{"<think>", "</think>", {kTagForm}, {"<|im_end|>", "<|endoftext|>"}};
+    if (!coder) return rules;
+    // Coders forget the tag before a function, and then its end stands alone.
+    constexpr std::string_view kFunction = "<function=";
+    rules.calls.push_back({.begin = kFunction,
+                           .end = "</function>",
+                           .read = ReadBareFunction,
+                           .kept = kFunction.size()});
+    for (const char* tag : {"</tool_call>", "<seed:tool_call>", "</seed:tool_call>"}) {
+        rules.dropped.push_back(tag);
+    }
+    return rules;
+}
+
+AnswerRules DeepSeekRules() {
+    return {"<think>",
+            "</think>",
+            {{.begin = "<" WEFT_BAR "tool" WEFT_GAP "call" WEFT_GAP "begin" WEFT_BAR ">",
+              .end = "<" WEFT_BAR "tool" WEFT_GAP "call" WEFT_GAP "end" WEFT_BAR ">",
+              .read = ReadDeepSeekCall}},
+            {"<" WEFT_BAR "tool" WEFT_GAP "calls" WEFT_GAP "begin" WEFT_BAR ">",
+             "<" WEFT_BAR "tool" WEFT_GAP "calls" WEFT_GAP "end" WEFT_BAR ">",
+             "<" WEFT_BAR "end" WEFT_GAP "of" WEFT_GAP "sentence" WEFT_BAR ">"}};
+}
+
+AnswerRules GlmRules() {
+    return {"<think>",
+            "</think>",
+            {kTagForm},
+            {"<|user|>", "<|observation|>", "<|assistant|>", "<|endoftext|>"}};
+}
+
+AnswerRules KimiRules() {
+    return {"<think>",
+            "</think>",
+            {{.begin = "<|tool_call_begin|>", .end = "<|tool_call_end|>", .read = ReadKimiCall}},
+            {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|im_end|>"}};
+}
+
+AnswerRules MiniMaxRules() {
+    return {
+        "<think>",
+        "</think>",
+        {{.begin = "<minimax:tool_call>", .end = "</minimax:tool_call>", .read = ReadMiniMaxCalls}},
+        {"[e~["}};
+}
+
+// What it thinks has a channel of its own, whose name is the first line.
+AnswerRules GemmaRules() {
+    return {"<|channel>thought",
+            "<channel|>",
+            {{.begin = "<|tool_call>",
+              .end = "<tool_call|>",
+              .read = [](std::string_view text, const ToolTypes&) { return ReadGemmaCall(text); },
+              .style = ValueScan::Style::kGemma}},
+            {"<turn|>", "<|tool_response>", "<eos>"}};
+}
+
+AnswerRules GraniteRules() {
+    return {"<think>",
+            "</think>",
+            {{.begin = "<|tool_call|>", .read = ReadCallList, .repeats = true},
+             {.begin = "<tool_call>", .read = ReadCallList, .repeats = true}},
+            {"</tool_call>", "<response>", "</response>", "<|end_of_text|>"}};
+}
+
+AnswerRules PhiRules() {
+    return {"<think>",
+            "</think>",
+            {{.begin = "<|tool_call|>", .read = ReadCallList, .repeats = true},
+             {.begin = "functools[", .read = ReadCallList, .kept = 1}},
+            {"<|/tool_call|>", "<|end|>", "<|endoftext|>"}};
+}
+
+AnswerRules OlmoRules() {
+    return {"<think>",
+            "</think>",
+            {{.begin = "<function_calls>",
+              .end = "</function_calls>",
+              .read =
+                  [](std::string_view text, const ToolTypes& types) {
+                      const std::string_view calls = TrimBlanks(text);
+                      if (calls.starts_with('{') || calls.starts_with("[{")) {
+                          return ReadCallList(calls, types);
+                      }
+                      return ReadPythonCalls(calls);
+                  },
+              .style = ValueScan::Style::kPython}},
+            {"<|im_end|>", "<|endoftext|>"}};
+}
+
+}  // namespace
+
+AnswerRules RulesOf(AnswerFamily family) {
+    switch (family) {
+        case AnswerFamily::kQwen: return QwenRules(false);
+        case AnswerFamily::kQwenCoder: return QwenRules(true);
+        case AnswerFamily::kDeepSeek: return DeepSeekRules();
+        case AnswerFamily::kMistral:
+            return {"[THINK]",
+                    "[/THINK]",
+                    {{.begin = "[TOOL_CALLS]", .read = ReadMistralCalls}},
+                    {"</s>"}};
+        case AnswerFamily::kGlm: return GlmRules();
+        case AnswerFamily::kKimi: return KimiRules();
+        case AnswerFamily::kMiniMax: return MiniMaxRules();
+        case AnswerFamily::kGemma: return GemmaRules();
+        case AnswerFamily::kGranite: return GraniteRules();
+        case AnswerFamily::kPhi: return PhiRules();
+        case AnswerFamily::kOlmo: return OlmoRules();
+        case AnswerFamily::kPlain:
+        case AnswerFamily::kLlama3:
+        case AnswerFamily::kHarmony: break;  // have grammars of their own
+    }
+    return {};
+}
+
+}  // namespace weft::chat

@@ -1,0 +1,163 @@
+// gpt-oss: messages with a head that says what they are.
+#include <utility>
+
+#include "chat/answer_calls.h"
+#include "chat/answer_grammar.h"
+#include "chat/value_scan.h"
+
+namespace weft::chat {
+namespace {
+
+class HarmonyGrammar : public AnswerParser::Grammar {
+  public:
+    explicit HarmonyGrammar(GrammarOptions options)
+        : parts_(options.parts && options.wants_calls()), wants_calls_(options.wants_calls()) {}
+
+    void Push(std::string_view text, AnswerDelta& delta) override {
+        held_ += text;
+        while (Step(delta)) {
+        }
+        if (held_.size() > AnswerParser::kMostHeldBytes) {
+            delta.content += std::exchange(held_, {});
+            kind_ = Kind::kFinal;
+            in_head_ = false;
+        }
+    }
+
+    void Finish(AnswerDelta& delta) override {
+        if (in_head_) {
+            // Words without any head are the answer; a head without a body says nothing.
+            if (held_.find("<|") == std::string::npos) delta.content += held_;
+        } else {
+            Out(held_, delta);
+            EndMessage(false, delta);
+        }
+        held_.clear();
+    }
+
+  private:
+    enum class Kind { kAnalysis, kFinal, kCall };
+
+    static const std::vector<std::string_view>& Ends() {
+        static const std::vector<std::string_view> ends = {"<|end|>", "<|call|>", "<|return|>",
+                                                           "<|start|>"};
+        return ends;
+    }
+
+    bool Step(AnswerDelta& delta) {
+        if (in_head_) {
+            constexpr std::string_view kMessage = "<|message|>";
+            const size_t at = held_.find(kMessage);
+            if (at == std::string::npos) return false;
+            ReadHead(std::string_view(held_).substr(0, at));
+            held_.erase(0, at + kMessage.size());
+            in_head_ = false;
+            return true;
+        }
+        const FoundMarker found = FindEnd();
+        const bool none = found.at == std::string::npos;
+        const size_t known = none ? held_.size() - BegunAtEnd(held_, Ends()) : found.at;
+        Out(std::string_view(held_).substr(0, known), delta);
+        held_.erase(0, none ? known : known + Ends()[found.marker].size());
+        if (none) return false;
+        EndMessage(true, delta);
+        in_head_ = true;
+        return true;
+    }
+
+    // The first marker that is none of the text of a call's argument.
+    FoundMarker FindEnd() const {
+        FoundMarker found = FindMarker(held_, Ends());
+        if (kind_ != Kind::kCall) return found;
+        ValueScan scan = scan_;
+        for (size_t fed = 0; found.at != std::string::npos;) {
+            scan.Feed(std::string_view(held_).substr(fed, found.at - fed));
+            if (!scan.inside()) break;
+            fed = found.at;
+            found = FindMarker(held_, Ends(), found.at + 1);
+        }
+        return found;
+    }
+
+    // "<|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json"
+    void ReadHead(std::string_view head) {
+        const auto word_after = [&](std::string_view mark) {
+            const size_t at = head.find(mark);
+            if (at == head.npos) return std::string_view();
+            const std::string_view rest = head.substr(at + mark.size());
+            return rest.substr(0, rest.find_first_of(" \t\r\n<"));
+        };
+        const std::string_view to = word_after("to=");
+        const std::string_view channel = word_after("<|channel|>");
+        constexpr std::string_view kFunctions = "functions.";
+        if (!to.empty() && wants_calls_) {
+            scan_ = ValueScan();
+            kind_ = Kind::kCall;
+            name_ = to.starts_with(kFunctions) ? to.substr(kFunctions.size()) : to;
+            head_ = head;
+            begins_ = true;
+        } else {
+            kind_ = channel == "analysis" ? Kind::kAnalysis : Kind::kFinal;
+        }
+    }
+
+    void Out(std::string_view text, AnswerDelta& delta) {
+        switch (kind_) {
+            case Kind::kAnalysis: delta.reasoning += text; return;
+            case Kind::kFinal: delta.content += text; return;
+            case Kind::kCall: break;
+        }
+        scan_.Feed(text);
+        if (parts_) return Part(text, delta);
+        if (body_.size() + text.size() <= AnswerParser::kMostHeldBytes) {
+            body_ += text;
+            return;
+        }
+        delta.content += head_ + "<|message|>" + std::exchange(body_, {});
+        delta.content += text;
+        kind_ = Kind::kFinal;
+    }
+
+    void Part(std::string_view text, AnswerDelta& delta) {
+        if (text.empty() && !begins_) return;
+        if (body_.size() + text.size() <= AnswerParser::kMostHeldBytes) body_ += text;
+        delta.call_parts.push_back({begins_ ? name_ : "", std::string(text), begins_, false});
+        begins_ = false;
+    }
+
+    void EndMessage(bool ended, AnswerDelta& delta) {
+        if (kind_ != Kind::kCall) return;
+        if (parts_) {
+            Part(TrimBlanks(body_).empty() && ended ? "{}" : "", delta);
+            const std::string body = std::exchange(body_, {});
+            const bool whole = ended || !ReadJson(body).is_discarded();
+            if (whole) delta.call_parts.push_back({"", "", false, true});
+            kind_ = Kind::kFinal;
+            return;
+        }
+        const std::string body = std::exchange(body_, {});
+        const bool none = ended && TrimBlanks(body).empty();
+        OrderedJson arguments = none ? OrderedJson::object() : ReadWrittenJson(body);
+        if (arguments.is_discarded()) {
+            delta.content += head_ + "<|message|>" + body;
+        } else {
+            delta.tool_calls.push_back({name_, std::move(arguments)});
+        }
+        kind_ = Kind::kFinal;
+    }
+
+    const bool parts_, wants_calls_;
+    bool begins_ = false;  // nothing is said of the call yet
+    std::string held_, head_, name_, body_;
+    ValueScan scan_;  // of a call's arguments
+    bool in_head_ = true;
+    Kind kind_ = Kind::kFinal;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerParser::Grammar> MakeHarmonyGrammar(GrammarOptions options) {
+    return std::make_unique<HarmonyGrammar>(std::move(options));
+}
+
+}  // namespace weft::chat

@@ -1,0 +1,318 @@
+// Answers with markers around reasoning and calls.
+#include <algorithm>
+#include <utility>
+
+#include "chat/answer_grammar.h"
+#include "chat/answer_rules.h"
+#include "chat/call_stream.h"
+#include "chat/stretch.h"
+
+namespace weft::chat {
+namespace {
+
+constexpr std::string_view kTagBlanks = " \t\r\n";
+
+// Calls between tags: a value is open until its own end tag is there.
+class OpenTags {
+  public:
+    void Clear() { close_ = {}; }
+    // body: up to an end marker. Within one call it only grows.
+    bool Inside(std::string_view body) {
+        if (close_.empty()) Find(body);
+        if (close_.empty()) return false;
+        return !TrimBlanks(body).ends_with(close_);
+    }
+    // Nothing of the call can be missing, though its end marker is.
+    bool Whole(std::string_view body) {
+        return !Inside(body) && (close_ == "</function>" || close_ == "</invoke>");
+    }
+
+  private:
+    void Find(std::string_view body) {
+        constexpr std::pair<std::string_view, std::string_view> kTags[] = {
+            {"<arg_key>", "</arg_value>"},
+            {"<function=", "</function>"},
+            {"<parameter=", "</parameter>"},
+            {"<invoke", "</invoke>"}};
+        for (const auto& [open, close] : kTags) {
+            if (body.find(open) == body.npos) continue;
+            close_ = close;
+            return;
+        }
+    }
+    std::string_view close_;
+};
+
+// The call that is being written: where it ends, and what of it is out.
+struct OpenCall {
+    const CallForm* form = nullptr;  // null: none is
+    std::string shown{};             // what stood before its text, for the case that it is no call
+    ValueScan scan{};
+    std::vector<std::string_view> ends{};
+    OpenTags tags{};
+    CallStream stream{};
+    size_t scanned = 0;    // bytes that the scan has
+    size_t searched = 0;   // no end marker begins before that
+    bool tagged = false;   // no JSON: tags and names
+    bool skipped = false;  // an end marker that seemed to be within a text
+};
+
+class TagGrammar : public AnswerParser::Grammar {
+  public:
+    TagGrammar(AnswerRules rules, GrammarOptions options)
+        : rules_(std::move(rules)), options_(std::move(options)) {
+        if (!options_.wants_calls()) rules_.calls.clear();
+        outside_ = {rules_.think_begin, rules_.think_end};
+        for (const CallForm& form : rules_.calls) outside_.push_back(form.begin);
+        outside_.insert(outside_.end(), rules_.dropped.begin(), rules_.dropped.end());
+        if (options_.in_reasoning) Think();
+    }
+
+    void Push(std::string_view text, AnswerDelta& delta) override {
+        held_ += text;
+        while (Step(delta)) {
+        }
+        if (call_.form != nullptr && held_.size() > AnswerParser::kMostHeldBytes) NoCall(delta);
+    }
+
+    void Finish(AnswerDelta& delta) override {
+        over_ = true;
+        while (Step(delta)) {
+        }
+        // A quote too many: the end marker was one all the same.
+        while (call_.form != nullptr && call_.skipped && !call_.stream.begun()) {
+            literal_ = true;
+            call_.searched = call_.form->kept;
+            call_.scanned = 0;
+            call_.scan = ValueScan(call_.form->style);
+            call_.skipped = false;
+            while (Step(delta)) {
+            }
+        }
+        if (call_.form != nullptr) {
+            // A half of the end marker is none of the call.
+            const std::vector<std::string_view> ends(!call_.form->end.empty(), call_.form->end);
+            const std::string end = held_.substr(held_.size() - BegunAtEnd(held_, ends));
+            EndCall(held_.substr(0, held_.size() - end.size()), end, false, delta);
+        } else {
+            Out(held_, delta);
+        }
+        held_.clear();
+        content_.End(delta.content);
+    }
+
+  private:
+    void Think() {
+        in_reasoning_ = true;
+        content_.Cut();
+        reasoning_.Cut();
+    }
+
+    void Out(std::string_view text, AnswerDelta& delta) {
+        if (in_reasoning_) return reasoning_.Add(text, delta.reasoning);
+        content_.Add(text, delta.content);
+    }
+
+    // Takes one marker and the text before it, or one call. False: there is none (yet).
+    bool Step(AnswerDelta& delta) {
+        if (call_.form != nullptr) return StepInCall(delta);
+        if (again_ != nullptr && !StepBehindCall()) return false;
+        if (call_.form != nullptr) return true;
+        const FoundMarker found = FindMarker(held_, outside_);
+        if (found.at == std::string::npos) {
+            const size_t known = held_.size() - BegunAtEnd(held_, outside_);
+            Out(std::string_view(held_).substr(0, known), delta);
+            held_.erase(0, known);
+            return false;
+        }
+        Out(std::string_view(held_).substr(0, found.at), delta);
+        const std::string_view marker = outside_[found.marker];
+        held_.erase(0, found.at + marker.size());
+        Marker(marker);
+        return true;
+    }
+
+    void Marker(std::string_view marker) {
+        if (marker == rules_.think_begin) return Think();
+        for (const CallForm& form : rules_.calls) {
+            if (marker != form.begin) continue;
+            held_.insert(0, marker.substr(marker.size() - form.kept));
+            BeginCall(form, std::string(marker.substr(0, marker.size() - form.kept)));
+            in_reasoning_ = false;  // a model may forget to end it
+        }
+        if (marker == rules_.think_end) in_reasoning_ = false;
+        content_.Cut();
+    }
+
+    void BeginCall(const CallForm& form, std::string shown) {
+        call_ = {.form = &form, .shown = std::move(shown), .scan = ValueScan(form.style)};
+        call_.searched = form.kept;
+        if (!form.end.empty()) {
+            call_.ends = {form.end, form.begin};
+            return;
+        }
+        for (const CallForm& other : rules_.calls) call_.ends.push_back(other.begin);
+        call_.ends.insert(call_.ends.end(), rules_.dropped.begin(), rules_.dropped.end());
+    }
+
+    // Behind a call whose form repeats: is the next thing one, too? False: it isn't known yet.
+    bool StepBehindCall() {
+        const size_t at = held_.find_first_not_of(" \t\r\n,;");
+        if (at == held_.npos && !over_) return false;
+        const CallForm* form = std::exchange(again_, nullptr);
+        if (at == held_.npos || (held_[at] != '{' && held_[at] != '[')) return true;
+        std::string shown = held_.substr(0, at);
+        held_.erase(0, at);
+        BeginCall(*form, std::move(shown));
+        return true;
+    }
+
+    // Moves the scan on to `end`, a place in held_.
+    void Scan(size_t end) {
+        if (end <= call_.scanned) return;
+        const std::string_view held = held_;
+        if (call_.scanned == 0) {
+            const std::string_view text = TrimBlanks(held.substr(0, end));
+            if (text.empty()) return;
+            const bool json = text[0] == '{' || text[0] == '[';
+            call_.tagged =
+                call_.form->style == ValueScan::Style::kJson && !json &&
+                (call_.form->read == ReadTaggedCall || call_.form->read == ReadBareFunction ||
+                 call_.form->read == ReadMiniMaxCalls);
+        }
+        call_.scan.Feed(held.substr(call_.scanned, end - call_.scanned));
+        call_.scanned = end;
+    }
+
+    // An end marker at `at` is one of a value's text.
+    bool Inside(size_t at) {
+        if (literal_) return false;
+        if (call_.tagged) return call_.tags.Inside(std::string_view(held_).substr(0, at));
+        return call_.scan.inside();
+    }
+
+    bool StepInCall(AnswerDelta& delta) {
+        for (;;) {
+            const FoundMarker found = FindMarker(held_, call_.ends, call_.searched);
+            const bool none = found.at == std::string::npos;
+            const size_t known =
+                none ? held_.size() - (over_ ? 0 : BegunAtEnd(held_, call_.ends)) : found.at;
+            Scan(known);
+            if (call_.form->end.empty() && call_.scan.done()) {
+                return EndHere(call_.scan.end(), delta);
+            }
+            if (none) {
+                call_.searched = std::max(call_.searched, known);
+                if (call_.form->streams && options_.parts) {
+                    TakePart(std::string_view(held_).substr(0, known), delta);
+                }
+                return false;
+            }
+            const std::string_view marker = call_.ends[found.marker];
+            // The begin of another call ends one only where that is whole.
+            const bool early =
+                !call_.form->end.empty() && marker == call_.form->begin && !call_.scan.done();
+            if (!early && !Inside(found.at)) return EndAt(found.at, marker, delta);
+            call_.skipped = call_.skipped || !early;
+            call_.searched = found.at + 1;
+        }
+    }
+
+    // The call ends with its JSON.
+    bool EndHere(size_t end, AnswerDelta& delta) {
+        const std::string body = held_.substr(0, end);
+        held_.erase(0, end);
+        again_ = call_.form->repeats ? call_.form : nullptr;
+        EndCall(body, "", true, delta);
+        return true;
+    }
+
+    bool EndAt(size_t at, std::string_view marker, AnswerDelta& delta) {
+        const bool own = !call_.form->end.empty() && marker == call_.form->end;
+        const std::string body = held_.substr(0, at);
+        held_.erase(0, own ? at + marker.size() : at);
+        EndCall(body, own ? marker : "", true, delta);
+        return true;
+    }
+
+    // True: the call is one that comes in parts.
+    bool TakePart(std::string_view body, AnswerDelta& delta) {
+        const bool begins = !call_.stream.begun();
+        std::string arguments;
+        call_.stream.Take(body, arguments);
+        if (!call_.stream.begun()) return false;
+        if (begins || !arguments.empty()) {
+            delta.call_parts.push_back(
+                {begins ? call_.stream.name() : "", std::move(arguments), begins, false});
+        }
+        return true;
+    }
+
+    // False: it has no parts.
+    bool EndParts(std::string_view body, AnswerDelta& delta) {
+        if (!call_.form->streams || !options_.parts || !TakePart(body, delta)) return false;
+        if (call_.stream.done()) delta.call_parts.push_back({"", "", false, true});
+        return true;
+    }
+
+    // end: the marker behind it, or what there is of it. ended: it is not cut off.
+    void EndCall(std::string_view body, std::string_view end, bool ended, AnswerDelta& delta) {
+        const bool in_parts = EndParts(body, delta);
+        OpenCall call = std::exchange(call_, OpenCall());
+        if (in_parts) return content_.Cut();
+        Calls calls;
+        // Half a value must not be taken for one, nor a call whose arguments have not begun.
+        const bool json = call.form->style == ValueScan::Style::kJson;
+        const bool whole = call.tagged ? call.tags.Whole(body) : !json || call.scan.done();
+        if (ended || whole) {
+            calls = call.form->read(body, options_.types());
+        }
+        if (!calls && !ended && call.form->streams) calls = ReadBegun(body);
+        if (calls) {
+            for (ToolCall& one : *calls) delta.tool_calls.push_back(std::move(one));
+            return content_.Cut();
+        }
+        // Words that are no call: shown with their markers.
+        again_ = nullptr;
+        delta.content += call.shown;
+        delta.content += body;
+        delta.content += end;
+        content_ = Stretch();
+    }
+
+    // A call that is cut off behind its arguments.
+    static Calls ReadBegun(std::string_view body) {
+        CallStream stream;
+        std::string arguments;
+        stream.Take(body, arguments);
+        OrderedJson json = ReadJson(arguments);
+        if (!stream.done() || json.is_discarded()) return {};
+        return std::vector<ToolCall>{{stream.name(), std::move(json)}};
+    }
+
+    void NoCall(AnswerDelta& delta) {
+        if (call_.stream.begun()) return EndCall(std::exchange(held_, {}), "", false, delta);
+        delta.content += std::exchange(call_, OpenCall()).shown;
+        delta.content += std::exchange(held_, {});
+        content_ = Stretch();
+    }
+
+    AnswerRules rules_;
+    const GrammarOptions options_;
+    std::vector<std::string_view> outside_;
+    std::string held_;
+    OpenCall call_;
+    const CallForm* again_ = nullptr;  // the form of the call before, where it repeats
+    bool in_reasoning_ = false;
+    bool over_ = false;     // no more text comes
+    bool literal_ = false;  // end markers are such wherever they stand
+    Stretch content_, reasoning_;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerParser::Grammar> MakeTagGrammar(AnswerFamily family, GrammarOptions options) {
+    return std::make_unique<TagGrammar>(RulesOf(family), std::move(options));
+}
+
+}  // namespace weft::chat

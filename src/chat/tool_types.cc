@@ -1,0 +1,121 @@
+#include "chat/tool_types.h"
+
+#include "chat/answer_calls.h"
+
+namespace weft::chat {
+namespace {
+
+enum : uint32_t {
+    kTextType = 1,
+    kNumberType = 2,
+    kBoolType = 4,
+    kNullType = 8,
+    kObjectType = 16,
+    kListType = 32,
+    kAnyType = 63,
+};
+constexpr int kMostSchemaDepth = 16;  // of anyOf and its like within each other
+
+const OrderedJson* Member(const OrderedJson& object, const char* name) {
+    if (!object.is_object()) return nullptr;
+    const auto found = object.find(name);
+    return found == object.end() ? nullptr : &*found;
+}
+
+// As Python writes them.
+OrderedJson PythonWord(std::string_view text) {
+    if (text == "True") return true;
+    if (text == "False") return false;
+    if (text == "None") return nullptr;
+    return OrderedJson(OrderedJson::value_t::discarded);
+}
+
+}  // namespace
+
+ToolTypes::ToolTypes(const OrderedJson& tools) {
+    if (!tools.is_array()) return;
+    for (const OrderedJson& tool : tools) {
+        const OrderedJson* function = Member(tool, "function");
+        const OrderedJson* name = function == nullptr ? nullptr : Member(*function, "name");
+        if (name == nullptr || !name->is_string()) continue;
+        Parameters& parameters = functions_[name->get<std::string>()];
+        const OrderedJson* schema = Member(*function, "parameters");
+        const OrderedJson* properties = schema == nullptr ? nullptr : Member(*schema, "properties");
+        if (properties == nullptr || !properties->is_object()) continue;
+        for (const auto& [parameter, of] : properties->items()) {
+            parameters[parameter] = MaskOf(of, 0);
+        }
+    }
+}
+
+ToolTypes::Mask ToolTypes::NamedType(std::string_view name) {
+    if (name == "string") return kTextType;
+    if (name == "number" || name == "integer") return kNumberType;
+    if (name == "boolean") return kBoolType;
+    if (name == "null") return kNullType;
+    if (name == "object") return kObjectType;
+    if (name == "array") return kListType;
+    return kAnyType;
+}
+
+ToolTypes::Mask ToolTypes::TypeOf(const OrderedJson& value) {
+    if (value.is_string()) return kTextType;
+    if (value.is_number()) return kNumberType;
+    if (value.is_boolean()) return kBoolType;
+    if (value.is_null()) return kNullType;
+    return value.is_object() ? kObjectType : kListType;
+}
+
+ToolTypes::Mask ToolTypes::MaskOf(const OrderedJson& schema, int depth) {
+    if (!schema.is_object() || depth > kMostSchemaDepth) return kAnyType;
+    Mask mask = 0;
+    if (const OrderedJson* type = Member(schema, "type"); type != nullptr) {
+        if (type->is_string()) return NamedType(type->get_ref<const std::string&>());
+        for (const OrderedJson& one : *type) {
+            mask |= one.is_string() ? NamedType(one.get_ref<const std::string&>()) : kAnyType;
+        }
+        return mask == 0 ? Mask{kAnyType} : mask;
+    }
+    if (const OrderedJson* one = Member(schema, "const"); one != nullptr) return TypeOf(*one);
+    if (const OrderedJson* values = Member(schema, "enum"); values != nullptr) {
+        for (const OrderedJson& value : *values) mask |= TypeOf(value);
+    }
+    for (const char* name : {"anyOf", "oneOf"}) {
+        const OrderedJson* alternatives = Member(schema, name);
+        if (alternatives == nullptr || !alternatives->is_array()) continue;
+        for (const OrderedJson& one : *alternatives) mask |= MaskOf(one, depth + 1);
+    }
+    return mask == 0 ? Mask{kAnyType} : mask;
+}
+
+bool ToolTypes::Has(std::string_view function) const {
+    return functions_.find(function) != functions_.end();
+}
+
+ToolTypes::Mask ToolTypes::Find(std::string_view function, std::string_view parameter) const {
+    const auto parameters = functions_.find(function);
+    if (parameters == functions_.end()) return kAnyType;
+    const auto found = parameters->second.find(parameter);
+    return found == parameters->second.end() ? Mask{kAnyType} : found->second;
+}
+
+OrderedJson ToolTypes::ValueOf(std::string_view function, std::string_view parameter,
+                               std::string_view text) const {
+    const Mask mask = Find(function, parameter);
+    if (mask == kTextType) return std::string(text);
+    OrderedJson json = ReadJson(text);
+    if (json.is_discarded()) json = PythonWord(TrimBlanks(text));
+    if (json.is_discarded()) return std::string(text);
+    if (mask == kAnyType) return json;
+    if (json.is_string() && (mask & kTextType) == 0) {
+        // A number in quotes, where only a number will do.
+        OrderedJson inner = ReadJson(json.get_ref<const std::string&>());
+        if (!inner.is_discarded() && (TypeOf(inner) & mask) != 0) return inner;
+    }
+    // What may be a text, and isn't of another of its types, is one.
+    const bool other = (TypeOf(json) & mask & ~Mask{kTextType}) != 0;
+    if ((mask & kTextType) != 0 && !other) return std::string(text);
+    return json;
+}
+
+}  // namespace weft::chat

@@ -1,0 +1,47 @@
+// All commands with their flags as data, for what is made from them: manual pages, completion.
+// Parser::Describe fills it (options.h). Hidden flags and commands are left out.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft::cli {
+
+enum class ValueKind {
+    kNone,    // a flag without a value
+    kWords,   // one of DescribedFlag::words
+    kFile,    // a path
+    kFolder,  // a path of a folder
+    kModel,   // a MODEL word
+    kNumber,
+    kText  // anything else
+};
+
+// A flag, or a positional value.
+struct DescribedFlag {
+    std::vector<std::string>
+        names;  // with dashes: "-n", "--predict"; of a positional value "MODEL"
+    std::string help, group;
+    std::string value;               // as --help names it: "INT in [0 - 3]"; "" without a value
+    std::string by_default;          // "": not said
+    std::vector<std::string> words;  // of kWords
+    ValueKind kind = ValueKind::kNone;
+    bool positional = false, required = false;
+    bool many = false;    // takes several values
+    bool follow = false;  // and they may follow each other: --data A B
+
+    // The longest of them, without dashes.
+    std::string LongName() const;
+};
+
+struct DescribedCommand {
+    std::string name, about, footer;
+    std::vector<DescribedFlag> flags;  // in the order of --help
+    std::vector<DescribedCommand> commands;
+
+    // Null: there is none of this name.
+    const DescribedCommand* Find(const std::string& command) const;
+    const DescribedFlag* FindFlag(const std::string& flag) const;
+};
+
+}  // namespace weft::cli

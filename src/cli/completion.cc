@@ -1,0 +1,142 @@
+// weft completion: what a shell reads to complete command lines of weft. The scripts know no flag:
+// at each press of the key they ask `weft completion -- WORDS` (complete.h).
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kCompletionFooter =
+    "A package has installed these scripts already. For one shell alone:\n\n"
+    "Examples:\n"
+    "  source <(weft completion bash)\n"
+    "  source <(weft completion zsh)            (after: autoload -U compinit; compinit)\n"
+    "  weft completion fish > ~/.config/fish/completions/weft.fish";
+
+// bash cuts words at '=' and ':'; they are put together again, and what is before the last cut is
+// no part of an answer.
+constexpr const char* kBash =
+    R"script(# Completion of weft for bash. Made by 'weft completion bash'.
+_weft() {
+    local rest=${COMP_LINE:0:COMP_POINT} words=() i word last= lead line kind
+    for ((i = 0; i <= COMP_CWORD; ++i)); do
+        word=${COMP_WORDS[i]}
+        if ((i == 0)) || [[ $rest == [[:blank:]]* ]]; then
+            rest=${rest#"${rest%%[![:blank:]]*}"}
+            words+=("")
+        fi
+        ((i < COMP_CWORD)) || word=${rest:0:${#word}}
+        words[${#words[@]} - 1]+=$word
+        rest=${rest#"$word"}
+        last=$word
+    done
+    [[ $last != [=:] ]] || last=
+    word=${words[${#words[@]} - 1]}
+    lead=${word%"$last"}
+    COMPREPLY=()
+    while IFS= read -r line; do
+        case $line in
+            :none | :files | :folders) kind=$line ;;
+            *)
+                line=${line%%$'\t'*}
+                line=${line#"$lead"}
+                COMPREPLY+=("$(printf %q "$line")")
+                ;;
+        esac
+    done < <("${words[0]/#\~\//$HOME/}" completion -- "${words[@]:1}" 2>/dev/null)
+    case ${kind:-:none} in
+        :files) compopt -o default ;;
+        :folders) compopt -o dirnames ;;
+    esac
+}
+complete -F _weft weft
+)script";
+
+constexpr const char* kZsh = R"script(#compdef weft
+# Completion of weft for zsh. Made by 'weft completion zsh'.
+_weft() {
+    local -a lines words_only described
+    local line kind=:none
+    lines=("${(@f)$(${(Q)words[1]/#\~\//$HOME/} completion -- \
+        "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}")
+    for line in $lines; do
+        case $line in
+            :none|:files|:folders) kind=$line ;;
+            *)
+                words_only+=("${line%%$'\t'*}")
+                if [[ -n ${line#*$'\t'} ]]; then
+                    described+=("${line%%$'\t'*}  -- ${line#*$'\t'}")
+                else
+                    described+=("${line%%$'\t'*}")
+                fi
+                ;;
+        esac
+    done
+    if (( $#words_only )); then
+        compadd -l -d described -a words_only
+    fi
+    if [[ $kind != :none ]]; then
+        compset -P '-*='
+        if [[ $kind == :folders ]]; then _files -/; else _files; fi
+    fi
+}
+if [[ $funcstack[1] == _weft ]]; then
+    _weft "$@"
+else
+    compdef _weft weft
+fi
+)script";
+
+constexpr const char* kFish =
+    R"script(# Completion of weft for fish. Made by 'weft completion fish'.
+function __weft_complete
+    set -l words (commandline -opc)
+    set -l word (commandline -ct)
+    set -l kind :none
+    for line in (command $words[1] completion -- $words[2..-1] "$word" 2>/dev/null)
+        switch $line
+            case :none :files :folders
+                set kind $line
+            case '*'
+                echo $line
+        end
+    end
+    set -l lead (string match -r -- '^-[^=]*=' $word; or echo)
+    set -l path (string replace -r -- '^-[^=]*=' '' $word)
+    switch $kind
+        case :files
+            for found in (__fish_complete_path "$path")
+                echo $lead$found
+            end
+        case :folders
+            for found in (__fish_complete_directories "$path" '')
+                echo $lead$found
+            end
+    end
+end
+complete -c weft -f -a '(__weft_complete)'
+)script";
+
+}  // namespace
+
+void AddCompletion(const Command& app, int& status) {
+    struct Flags {
+        std::string shell;
+        bool json = false;
+    };
+    const auto flags = std::make_shared<Flags>();
+    const Command command = app.AddCommand("completion", "Completion of command lines for a shell");
+    command.Footer(kCompletionFooter);
+    command.AddOption("SHELL", flags->shell, "bash, zsh or fish: prints what it is to read")
+        .OneOf({"bash", "zsh", "fish"})
+        .Required();
+    SetCallback(command, flags, flags->json, status, [](const Flags& asked) -> Status {
+        WriteOut(asked.shell == "bash" ? kBash : asked.shell == "zsh" ? kZsh : kFish);
+        return {};
+    });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,278 @@
+#include "cli/man.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/nearest_word.h"
+#include "cli/commands.h"
+#include "cli/commit.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/shorthand.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kManFooter =
+    "A package has installed these pages already: man weft, man weft-train.\n\n"
+    "Examples:\n"
+    "  weft man | man -l -\n"
+    "  weft man train data | man -l -\n"
+    "  weft man --all ~/.local/share/man/man1";
+
+struct ManFlags {
+    std::vector<std::string> command;
+    std::string all;
+    bool json = false;
+};
+
+// The character at `at` of UTF-8, and how many bytes it has; what is malformed is one byte.
+std::pair<uint32_t, size_t> Decode(const std::string& text, size_t at) {
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
+    const size_t bytes = byte(0) < 0x80 ? 1 : byte(0) < 0xe0 ? 2 : byte(0) < 0xf0 ? 3 : 4;
+    if (bytes == 1 || at + bytes > text.size()) return {byte(0), 1};
+    uint32_t code = byte(0) & (0x7f >> bytes);
+    for (size_t i = 1; i < bytes; ++i) code = code << 6 | (byte(i) & 0x3f);
+    return {code, bytes};
+}
+
+// Text that roff prints as it is, wherever it stands. breaks: a long word may be cut after a comma.
+std::string Roff(const std::string& text, bool breaks = false) {
+    std::string out;
+    for (size_t i = 0; i < text.size();) {
+        const auto [code, bytes] = Decode(text, i);
+        i += bytes;
+        switch (code) {
+            case '\\': out += "\\e"; break;
+            case '-': out += "\\-"; break;
+            case '\'': out += "\\(aq"; break;
+            case '`': out += "\\(ga"; break;
+            case '^': out += "\\(ha"; break;
+            case '~': out += "\\(ti"; break;
+            case '"': out += "\\(dq"; break;
+            case '.': out += out.empty() || out.back() == '\n' ? "\\&." : "."; break;
+            case ',': out += breaks && i < text.size() && text[i] != ' ' ? ",\\:" : ","; break;
+            default:
+                if (code < 0x80) {
+                    out += static_cast<char>(code);
+                } else {
+                    out += fmt::format("\\[u{:04X}]", code);
+                }
+        }
+    }
+    return out;
+}
+
+std::string Bold(const std::string& text) {
+    return "\\fB" + Roff(text) + "\\fR";
+}
+
+std::string Italic(const std::string& text) {
+    return "\\fI" + Roff(text, true) + "\\fR";
+}
+
+// How the value is named: "TEXT:{a,b}" is {a,b}; "INT:INT in [0 - 3]" is INT.
+std::string ValueName(const DescribedFlag& flag) {
+    if (flag.value.find('{') != std::string::npos)
+        return fmt::format("{}", fmt::join(flag.words, "|"));
+    return flag.value.substr(0, flag.value.find(':'));
+}
+
+std::string FlagPage(const DescribedFlag& flag) {
+    std::string text = ".TP\n";
+    if (flag.positional) {
+        text += Italic(flag.names[0]);
+        if (flag.many) text += " ...";
+    } else {
+        for (const std::string& name : flag.names) {
+            if (name != flag.names.front()) text += ", ";
+            text += Bold(name);
+        }
+        if (flag.kind != ValueKind::kNone) text += " " + Italic(ValueName(flag));
+    }
+    text += "\n" + Roff(flag.help.empty() ? "See " + flag.names[0] : flag.help, true);
+    const size_t range = flag.value.find(" in [");
+    if (range != std::string::npos) {
+        const size_t end = flag.value.find(']', range);
+        text += Roff(fmt::format(". From {}", flag.value.substr(range + 5, end - range - 5)));
+    }
+    if (!flag.by_default.empty()) text += Roff(fmt::format(" [{}]", flag.by_default), true);
+    return text + "\n";
+}
+
+// What the command takes beside flags: "MODEL [FILE ...]".
+std::string Values(const DescribedCommand& command) {
+    std::string text;
+    for (const DescribedFlag& flag : command.flags) {
+        if (!flag.positional) continue;
+        const std::string name = Italic(flag.names[0]) + (flag.many ? " ..." : "");
+        text += flag.required ? " " + name : " [" + name + "]";
+    }
+    return text;
+}
+
+std::string Flags(const DescribedCommand& command) {
+    std::vector<std::string> order;
+    std::map<std::string, std::string> groups;
+    for (const DescribedFlag& flag : command.flags) {
+        const std::string group = flag.positional ? "Arguments" : flag.group;
+        if (!groups.contains(group)) order.push_back(group);
+        groups[group] += FlagPage(flag);
+    }
+    std::string text;
+    const auto arguments = std::ranges::find(order, "Arguments");
+    if (arguments != order.end()) std::rotate(order.begin(), arguments, arguments + 1);
+    for (const std::string& group : order) {
+        const bool usual = group == "Options" || group == "Arguments";
+        std::string heading = group;
+        std::ranges::transform(heading, heading.begin(),
+                               [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+        text += fmt::format("{} \"{}\"\n{}", ".SH", Roff(usual ? heading : "OPTIONS: " + heading),
+                            groups[group]);
+    }
+    return text;
+}
+
+// A footer: paragraphs as they are, and what stands below "Examples:" last.
+std::string Footer(const std::string& footer) {
+    if (footer.find_first_not_of(" \n") == std::string::npos) return {};
+    std::string notes, examples;
+    bool in_examples = false;
+    std::istringstream lines(footer);
+    for (std::string line; std::getline(lines, line);) {
+        if (line == "Examples:") {
+            in_examples = true;
+            continue;
+        }
+        (in_examples ? examples : notes) += Roff(line) + "\n";
+    }
+    const auto section = [](const char* name, std::string text) {
+        while (text.ends_with("\n\n")) text.pop_back();
+        return text.find_first_not_of('\n') == text.npos
+                   ? std::string()
+                   : fmt::format(".SH {}\n.nf\n{}.fi\n", name, text);
+    };
+    return section("NOTES", notes) + section("EXAMPLES", examples);
+}
+
+// The words that a user types for a page: "weft bench serve".
+std::string Typed(const std::string& page) {
+    if (page == "weft-bench-serve") return "weft bench serve";
+    std::string typed = page;
+    std::ranges::replace(typed, '-', ' ');
+    return typed;
+}
+
+std::string CommandList(const DescribedCommand& command, const std::string& page,
+                        const std::string& implied) {
+    std::string text;
+    for (const DescribedCommand& below : command.commands) {
+        if (below.name == implied) continue;
+        text += fmt::format(".TP\n{}(1)\n{}\n", Bold(page + "-" + below.name), Roff(below.about));
+    }
+    return text.empty() ? text : ".SH COMMANDS\n" + text;
+}
+
+constexpr const char* kStatus =
+    ".SH EXIT STATUS\n0 done, 1 failed, 2 bad usage, 3 a rank was lost, 75 training stopped as "
+    "asked, 130 stopped by the user, 141 nobody reads the output.\n";
+
+ManPage PageOf(const DescribedCommand& command, const std::string& name) {
+    const std::string implied_name = name == "weft" ? "" : ImpliedBy(command.name);
+    const DescribedCommand* implied = command.Find(implied_name);
+    const DescribedCommand& what = implied == nullptr ? command : *implied;
+    std::string upper = name;
+    std::ranges::transform(upper, upper.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    std::string text = fmt::format(
+        ".\\\" Made by 'weft man' of the flags of weft {}.\n.TH {} 1 \"{}\" \"weft {}\" \"User "
+        "Commands\"\n.ad l\n.nh\n",
+        WEFT_VERSION, Roff(upper), CommitDate(), WEFT_VERSION);
+    std::string about = implied == nullptr ? command.about : what.about;
+    while (about.ends_with('.')) about.pop_back();
+    text += fmt::format(".SH NAME\n{} \\- {}\n", Roff(name), Roff(about));
+    text += fmt::format(".SH SYNOPSIS\n{} [{} ...]{}\n", Bold(Typed(name)), Italic("FLAG"),
+                        Values(what));
+    if (!command.commands.empty()) {
+        text += fmt::format(".br\n{} {} [...]\n", Bold(Typed(name)), Italic("COMMAND"));
+    }
+    text += Flags(what) + CommandList(command, name, implied_name) + Footer(what.footer) + kStatus;
+    text += name == "weft" ? ".SH SEE ALSO\nDocumentation: the folder doc/weft of the "
+                             "installation.\n"
+                           : ".SH SEE ALSO\n" + Bold("weft") + "(1)\n";
+    return {name, text};
+}
+
+void AddPages(const DescribedCommand& command, const std::string& name,
+              std::vector<ManPage>& pages) {
+    pages.push_back(PageOf(command, name));
+    for (const DescribedCommand& below : command.commands) {
+        if (name != "weft" && below.name == ImpliedBy(command.name)) continue;
+        AddPages(below, name + "-" + below.name, pages);
+    }
+}
+
+Status WritePages(const std::vector<ManPage>& pages, const std::string& folder) {
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    if (failed) {
+        return MakeError(ErrorCode::kIo, "cannot make the folder {}: {}", folder, failed.message());
+    }
+    for (const ManPage& page : pages) {
+        const std::string path = fmt::format("{}/{}.1", folder, page.name);
+        WEFT_TRY(WriteFile(path, std::as_bytes(std::span(page.text))));
+    }
+    return {};
+}
+
+Status RunMan(const Parser& parser, const ManFlags& flags) {
+    const std::vector<ManPage> pages = ManPages(parser.Describe());
+    if (!flags.all.empty()) return WritePages(pages, flags.all);
+    std::string name = "weft";
+    for (const std::string& word : flags.command) name += "-" + word;
+    // `weft train run` is on the page of `weft train`.
+    for (const ImpliedCommand& row : ImpliedCommands()) {
+        if (name == fmt::format("weft-{}-{}", row.command, row.implied)) {
+            name = fmt::format("weft-{}", row.command);
+        }
+    }
+    const auto page = std::ranges::find(pages, name, &ManPage::name);
+    if (page != pages.end()) {
+        WriteOut(page->text);
+        return {};
+    }
+    std::vector<std::string> names;
+    for (const ManPage& each : pages) names.push_back(Typed(each.name));
+    return MakeError(ErrorCode::kUsage, "there is no command '{}'.{} 'weft --help' lists them.",
+                     fmt::format("weft {}", fmt::join(flags.command, " ")),
+                     DidYouMean(Typed(name), names));
+}
+
+}  // namespace
+
+std::vector<ManPage> ManPages(const DescribedCommand& program) {
+    std::vector<ManPage> pages;
+    AddPages(program, "weft", pages);
+    return pages;
+}
+
+void AddMan(const Command& app, const Parser& parser, int& status) {
+    const auto flags = std::make_shared<ManFlags>();
+    const Command command = app.AddCommand("man", "The manual page of a command, as roff");
+    command.Footer(kManFooter);
+    command.AddOption("COMMAND", flags->command, "Its words: train data (none: the program)");
+    command.AddOption("--all", flags->all, "Write the pages of all commands into a folder")
+        .TypeName("DIR");
+    SetCallback(command, flags, flags->json, status,
+                [&parser](const ManFlags& asked) { return RunMan(parser, asked); });
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,59 @@
+#include "cli/shorthand.h"
+
+#include <algorithm>
+
+namespace weft::cli {
+namespace {
+
+constexpr ImpliedCommand kImplied[] = {{"net", "table"}, {"train", "run"}};
+
+void ExpandTrace(std::vector<std::string>& words) {
+    if (words.size() < 2 || words[0] != "trace" || words[1].starts_with("-")) return;
+    words.erase(words.begin());
+    const bool named = std::ranges::any_of(
+        words, [](const std::string& word) { return word.starts_with("--trace"); });
+    if (!named) words.insert(words.end(), {"--trace", "weft-trace.json"});
+}
+
+void ExpandNet(std::vector<std::string>& words) {
+    if (words.empty() || words[0] != "net") return;
+    const bool flag = words.size() > 1 && words[1].starts_with("-");
+    if (words.size() == 1 || (flag && words[1] != "-h" && words[1] != "--help")) {
+        words.insert(words.begin() + 1, ImpliedBy("net"));
+    }
+}
+
+void ExpandBench(std::vector<std::string>& words) {
+    if (words.size() < 2 || words[0] != "bench" || words[1] != "serve") return;
+    words.erase(words.begin());
+    words[0] = "bench-serve";
+}
+
+void ExpandTrain(std::vector<std::string>& words) {
+    if (words.empty() || words[0] != "train") return;
+    const char* others[] = {"data", "estimate", "plot", "run"};
+    const auto is_next = [&](const char* word) { return words.size() > 1 && words[1] == word; };
+    if (std::ranges::none_of(others, is_next)) words.insert(words.begin() + 1, ImpliedBy("train"));
+}
+
+}  // namespace
+
+std::span<const ImpliedCommand> ImpliedCommands() {
+    return kImplied;
+}
+
+std::string ImpliedBy(const std::string& command) {
+    for (const ImpliedCommand& row : kImplied) {
+        if (row.command == command) return row.implied;
+    }
+    return {};
+}
+
+void ExpandShorthand(std::vector<std::string>& words) {
+    ExpandTrace(words);
+    ExpandNet(words);
+    ExpandBench(words);
+    ExpandTrain(words);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,266 @@
+// weft submit, weft job: a command on N nodes of somebody else's engine.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <ctime>
+#include <memory>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "submit/client.h"
+#include "submit/job.h"
+#include "submit/quote.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr const char* kSubmitFooter =
+    "One native file is written and given to the engine's own client: a batch script (sbatch), a\n"
+    "JobSet, a LeaderWorkerSet or a RayJob (kubectl), a driver (ray job submit), a script (ssh).\n"
+    "--dry-run prints the file. Each node runs one rank of COMMAND.\n\n"
+    "Examples:\n"
+    "  weft submit --to slurm -N 4 -- train model.gguf --data qca.jsonl --resume auto\n"
+    "  weft submit --to k8s:ml -N 3 --mount models=/models -- serve /models/model.gguf\n"
+    "  weft submit --to ray:http://head:8265 -N 2 -- train model.gguf --data qca.jsonl\n"
+    "  weft submit --to ssh -N 2 --hosts a,b -- bench model.gguf\n"
+    "  weft submit --to slurm -N 4 --dry-run -- train model.gguf --data qca.jsonl";
+
+constexpr const char* kJobFooter =
+    "Examples:\n"
+    "  weft job list\n"
+    "  weft job status tune\n"
+    "  weft job logs -f tune\n"
+    "  weft job cancel tune";
+
+struct SubmitFlags {
+    submit::JobSpec job;
+    std::string to, hosts, hostfile;
+    std::vector<std::string> mounts;
+    bool dry_run = false, json = false;
+};
+
+struct JobFlags {
+    std::string name;
+    bool follow = false, forget = false, json = false;
+};
+
+// "train-20250601-120000": unlike others of this user, and said where it matters.
+std::string NameNow(const std::string& command) {
+    std::string name;
+    for (const char c : command) {
+        if ((c >= 'a' && c <= 'z') || c == '-') name += c;
+    }
+    const time_t now = std::time(nullptr);
+    tm parts{};
+    char text[32] = "";
+    if (::gmtime_r(&now, &parts) != nullptr)
+        std::strftime(text, sizeof text, "%m%d-%H%M%S", &parts);
+    return fmt::format("{}-{}", name.empty() ? "job" : name, text);
+}
+
+// The key in hexadecimal digits: words that any file may hold.
+std::string NewKey() {
+    std::vector<std::byte> bytes(32);
+    RandomBytes(bytes);
+    std::string text;
+    for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<int>(b));
+    return text;
+}
+
+Status ResolveMounts(SubmitFlags& flags) {
+    for (const std::string& text : flags.mounts) {
+        const size_t equals = text.rfind('=');
+        if (equals == text.npos) {
+            return MakeError(ErrorCode::kUsage,
+                             "--mount {}: expected CLAIM=/path or /host/path=/path", text);
+        }
+        flags.job.mounts.push_back({text.substr(0, equals), text.substr(equals + 1)});
+    }
+    return {};
+}
+
+// HOST or USER@HOST, as ssh takes it: no worker listens there, so that no port belongs to it.
+Status ResolveSshHosts(SubmitFlags& flags) {
+    std::string text = flags.hosts;
+    if (!flags.hostfile.empty()) {
+        if (!text.empty()) {
+            return MakeError(ErrorCode::kUsage, "--hosts and --hostfile exclude each other");
+        }
+        WEFT_ASSIGN(text, ReadTextFile(flags.hostfile, 1 << 20));
+    }
+    std::ranges::replace(text, ',', '\n');
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        std::string host;
+        std::istringstream(line.substr(0, line.find('#'))) >> host;
+        if (!host.empty()) flags.job.hosts.push_back(host);
+    }
+    if (flags.job.target.engine == submit::Engine::kSsh || flags.job.hosts.empty()) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--hosts and --hostfile are for --to ssh; {} has nodes of its own",
+                     submit::EngineName(flags.job.target.engine));
+}
+
+Status RunSubmit(SubmitFlags& flags) {
+    submit::JobSpec& job = flags.job;
+    WEFT_ASSIGN(job.target, submit::ParseTarget(flags.to));
+    WEFT_TRY(ResolveMounts(flags));
+    WEFT_TRY(ResolveSshHosts(flags));
+    if (!job.command.empty() && job.command[0] == "weft") job.command.erase(job.command.begin());
+    if (job.name.empty()) job.name = NameNow(job.command.empty() ? "" : job.command[0]);
+    job.key = NewKey();
+    WEFT_ASSIGN(const submit::NativeFile file, submit::WriteJob(job));
+    if (flags.dry_run) {
+        PrintOut("{}", file.text);
+        return {};
+    }
+    WEFT_ASSIGN(const submit::Submitted submitted, submit::Submit(job, file));
+    if (flags.json) {
+        PrintJson({{"name", submitted.name}, {"to", flags.to}, {"id", submitted.id}});
+        return {};
+    }
+    PrintOut("{}{}\n", submitted.name, submitted.id.empty() ? "" : " (" + submitted.id + ")");
+    PrintErr("Its output: weft job logs -f {}\n", submitted.name);
+    return {};
+}
+
+Status ListJobs(JobFlags& flags) {
+    Json json = Json::array();
+    for (const submit::Submitted& job : submit::ReadNotes()) {
+        json.push_back({{"name", job.name},
+                        {"to", submit::EngineName(job.target.engine)},
+                        {"place", job.target.place},
+                        {"id", job.id},
+                        {"at", job.at_s},
+                        {"command", job.command}});
+        if (flags.json) continue;
+        const time_t at = job.at_s;
+        tm parts{};
+        char text[32] = "";
+        if (::gmtime_r(&at, &parts) != nullptr) {
+            std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &parts);
+        }
+        PrintOut("{:<24} {:<8} {:<10} {}  {}\n", job.name, submit::EngineName(job.target.engine),
+                 job.id.empty() ? "-" : job.id, text, PlainText(submit::ShellWords(job.command)));
+    }
+    if (flags.json) PrintJson(json);
+    return {};
+}
+
+// The engine's client says it in its own words.
+Status Ask(const std::vector<std::string>& words) {
+    FlushOut();
+    WEFT_ASSIGN(const int status, submit::RunClient(words));
+    if (status == 0) return {};
+    return MakeError(ErrorCode::kIo, "'{}' ended with status {}", words[0], status);
+}
+
+Status ShowStatus(JobFlags& flags) {
+    WEFT_ASSIGN(const submit::Submitted job, submit::ReadNote(flags.name));
+    return Ask(submit::StatusCommand(job));
+}
+
+Status ShowLogs(JobFlags& flags) {
+    WEFT_ASSIGN(const submit::Submitted job, submit::ReadNote(flags.name));
+    return Ask(submit::LogCommand(job, flags.follow));
+}
+
+Status Cancel(JobFlags& flags) {
+    WEFT_ASSIGN(const submit::Submitted job, submit::ReadNote(flags.name));
+    const Status asked = Ask(submit::CancelCommand(job));
+    if (flags.forget) submit::ForgetNote(flags.name);
+    return flags.forget ? Status() : asked;
+}
+
+Command AddJobCommand(const Command& jobs, const std::shared_ptr<JobFlags>& flags, const char* name,
+                      const char* help, int& status, Status (*run)(JobFlags&)) {
+    const Command command = jobs.AddCommand(name, help);
+    command.Footer(kJobFooter);
+    if (run != ListJobs)
+        command.AddOption("NAME", flags->name, "As 'weft job list' has it").Required();
+    SetCallback(command, flags, flags->json, status, run);
+    return command;
+}
+
+void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags& flags) {
+    const char* slurm = "Slurm";
+    command.AddOption("--time", job.time, "Most time, as sbatch takes it: 2:00:00").Group(slurm);
+    command.AddOption("--partition", job.partition, "The partition").Group(slurm);
+    command.AddOption("--account", job.account, "The account").Group(slurm);
+    command.AddOption("--slurm", job.native, "A further option of sbatch: --constraint=ib")
+        .OneEach()
+        .TypeName("--OPTION=VALUE")
+        .Group(slurm);
+    const char* pods = "Kubernetes";
+    command.AddOption("--image", job.image, "The image of pods").ShowDefault().Group(pods);
+    command.AddOption("--mount", flags.mounts, "What pods see: CLAIM=/path or /host/path=/path")
+        .OneEach()
+        .Group(pods);
+    command.AddOption("--resource", job.resources, "What a pod is given: rdma/hca=1")
+        .OneEach()
+        .Group(pods);
+    command.AddOption("--network", job.networks, "Multus networks of a pod").Group(pods);
+    command.AddOption("--queue", job.queue, "Kueue's queue").Group(pods);
+    const char* ssh = "ssh";
+    command.AddOption("--hosts", flags.hosts, "HOST or USER@HOST for each node, with commas")
+        .Group(ssh);
+    command.AddOption("--hostfile", flags.hostfile, "The same from a file, one a line").Group(ssh);
+    command.AddOption("--port", job.port, "Where the first host is met by the others")
+        .Range(1, 65'535)
+        .ShowDefault()
+        .Group(ssh);
+}
+
+}  // namespace
+
+void AddSubmit(const Command& app, int& status) {
+    const auto flags = std::make_shared<SubmitFlags>();
+    submit::JobSpec& job = flags->job;
+    const Command command =
+        app.AddCommand("submit", "Run a command on the nodes of Slurm, Ray, ...");
+    command.Footer(kSubmitFooter);
+    command
+        .AddOption("--to", flags->to, "slurm, ray[:URL], kuberay[:NAMESPACE], k8s[:NAMESPACE], ssh")
+        .Suggest({"slurm", "ray", "kuberay", "k8s", "ssh"})
+        .Required();
+    command.AddOption("-N,--nodes", job.nodes, "Nodes, with a rank each").ShowDefault();
+    command.AddOption("--name", job.name, "The job's name (made of the command and the time)");
+    command.AddFlag("--dry-run", flags->dry_run, "Print the file, and submit nothing");
+    command.AddOption("--cpus", job.cpus, "Cores of a rank (0: all of a node)").ShowDefault();
+    command.AddOption("--memory", job.memory,
+                      "Memory of a rank, as the engine takes it: 32Gi, 32G");
+    command.AddOption("--folder", job.folder, "Where ranks start (the engine's own)")
+        .TypeName("DIR");
+    command.AddOption("--program", job.program, "How nodes call weft").ShowDefault();
+    command.AddOption("--restarts", job.restarts, "Most restarts after a stop or a lost rank")
+        .Range(0, 1000)
+        .ShowDefault();
+    AddEngineOptions(command, job, *flags);
+    AddJson(command, flags->json);
+    command.AddOption("COMMAND", job.command, "After --: what follows 'weft' on each rank");
+    SetCallback(command, flags, flags->json, status, RunSubmit);
+}
+
+void AddJob(const Command& app, int& status) {
+    const auto flags = std::make_shared<JobFlags>();
+    const Command jobs = app.AddCommand("job", "What became of jobs of 'weft submit'");
+    jobs.Footer(kJobFooter);
+    jobs.NeedsCommand();
+    const Command list = AddJobCommand(jobs, flags, "list",
+                                       "The jobs that were submitted from here", status, ListJobs);
+    AddJson(list, flags->json);
+    AddJobCommand(jobs, flags, "status", "What the engine says of a job", status, ShowStatus);
+    const Command logs =
+        AddJobCommand(jobs, flags, "logs", "What its first rank printed", status, ShowLogs);
+    logs.AddFlag("-f,--follow", flags->follow, "Go on as it prints more");
+    const Command cancel = AddJobCommand(jobs, flags, "cancel", "End a job", status, Cancel);
+    cancel.AddFlag("--forget", flags->forget, "And forget it, whatever the engine says");
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,145 @@
+#include "cluster/door.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "cluster/crowd.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr size_t kMostStrangers = 64;  // beside the ranks; one more drops another
+constexpr int64_t kProofMs = 2000;
+constexpr size_t kHelloBytes = 80;
+
+// As it stands in memory, little-endian as all machines that Weft runs on.
+DialHello HelloOf(const std::array<std::byte, kHelloBytes>& bytes) {
+    DialHello hello;
+    static_assert(offsetof(DialHello, host) == 16 && sizeof(DialHello) == kHelloBytes);
+    std::memcpy(static_cast<void*>(&hello), bytes.data(), kHelloBytes);
+    return hello;
+}
+
+bool SendNow(int fd, const Bytes& bytes) {
+    return ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           static_cast<ssize_t>(bytes.size());
+}
+
+}  // namespace
+
+std::string DialHello::HostName() const {
+    std::string name(host.begin(), std::ranges::find(host, '\0'));
+    // It comes from outside, and goes to terminals.
+    for (char& letter : name) {
+        if (letter < '!' || letter > '~') letter = '?';
+    }
+    return name;
+}
+
+Door::Door(int listener, int ranks, Bytes key, int64_t timeout_ms, Judge judge)
+    : listener_(listener),
+      most_callers_(kMostStrangers + static_cast<size_t>(ranks)),
+      key_(std::move(key)),
+      timeout_ms_(timeout_ms),
+      judge_(std::move(judge)) {}
+
+Result<std::vector<Arrival>> Door::Turn(int64_t nap_ms) {
+    std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
+    for (const Caller& caller : callers_) fds.push_back({caller.fd.get(), POLLIN, 0});
+    if (::poll(fds.data(), fds.size(), static_cast<int>(nap_ms)) < 0 && errno != EINTR) {
+        return MakeError(ErrorCode::kIo, "poll: {}", std::strerror(errno));
+    }
+    std::erase_if(callers_, [&](Caller& caller) { return !Hear(caller); });
+    Accept();
+    return std::exchange(arrived_, {});
+}
+
+// Some at a time, as a listening worker does.
+void Door::Accept() {
+    for (int i = 0; i < kCallersATurn; ++i) {
+        Fd fd = net::Accept(listener_);
+        if (!fd.valid()) return;
+        SetNoDelay(fd.get());
+        // All ranks may come at once.
+        if (callers_.size() >= most_callers_) DropACaller();
+        std::string from = PeerText(fd.get());
+        callers_.push_back({std::move(fd), std::move(from), Deadline::In(kProofMs)});
+    }
+}
+
+void Door::DropACaller() {
+    std::vector<Unproved> unproved;
+    for (const Caller& caller : callers_) {
+        unproved.push_back({caller.from, caller.handshake.has_value()});
+    }
+    const size_t dropped = WhoGoes(unproved, dice_);
+    Log(LogLevel::kDebug, "dropped {}: too many unproved connections", callers_[dropped].from);
+    SetResetOnClose(callers_[dropped].fd.get());
+    callers_.erase(callers_.begin() + static_cast<ptrdiff_t>(dropped));
+}
+
+bool Door::Drop(const Caller& caller, const std::string& why) {
+    last_refusal_ = fmt::format("{}: {}.", caller.from, why);
+    Log(LogLevel::kWarning, "turned away {}", last_refusal_);
+    return false;
+}
+
+bool Door::LetsIn(const Caller& caller) {
+    const std::optional<std::string> why = judge_(caller.hello);
+    if (why.has_value() && !why->empty()) Drop(caller, *why);
+    return !why.has_value();
+}
+
+bool Door::HearHello(Caller& caller) {
+    const auto rest = std::span(caller.hello_bytes).subspan(caller.have);
+    const ssize_t got = ::recv(caller.fd.get(), rest.data(), rest.size(), MSG_DONTWAIT);
+    if (got == 0) return false;
+    if (got < 0) return errno == EAGAIN || errno == EINTR;
+    caller.have += static_cast<size_t>(got);
+    if (caller.have < kHelloBytes) return true;
+    caller.hello = HelloOf(caller.hello_bytes);
+    if (caller.hello.magic != DialHello().magic) return Drop(caller, "it is no rank of weft");
+    if (!LetsIn(caller)) return false;
+    const std::string name = caller.hello.size > 0
+                                 ? fmt::format("rank {}", caller.hello.rank)
+                                 : fmt::format("worker {}", caller.hello.HostName());
+    caller.handshake.emplace(name, key_, timeout_ms_);
+    return SendNow(caller.fd.get(), caller.handshake->First());
+}
+
+bool Door::Hear(Caller& caller) {
+    if (caller.deadline.expired()) return Drop(caller, "it did not prove the key in time");
+    if (!caller.handshake.has_value()) return HearHello(caller);
+    // Not a byte beyond the handshake: what follows is for the session.
+    std::array<std::byte, kMostBeforeAuth> buffer;
+    const ssize_t seen =
+        ::recv(caller.fd.get(), buffer.data(), buffer.size(), MSG_PEEK | MSG_DONTWAIT);
+    if (seen < 0) return errno == EAGAIN || errno == EINTR;
+    if (seen == 0) return Drop(caller, "it closed the connection (a wrong key?)");
+    const size_t before = caller.in.size();
+    caller.in.insert(caller.in.end(), buffer.data(), buffer.data() + seen);
+    size_t consumed = 0;
+    auto frame = ParseFrame(caller.in, false, &consumed);
+    if (!frame.ok()) return Drop(caller, frame.error().message);
+    const size_t take = frame->has_value() ? consumed - before : static_cast<size_t>(seen);
+    if (::recv(caller.fd.get(), buffer.data(), take, 0) != static_cast<ssize_t>(take)) return false;
+    return !frame->has_value() || Step(caller, **frame);
+}
+
+bool Door::Step(Caller& caller, const Frame& frame) {
+    auto next = caller.handshake->On(frame);
+    if (!next.ok()) return Drop(caller, next.error().message);
+    caller.in.clear();
+    if (!caller.handshake->done()) return SendNow(caller.fd.get(), *next);
+    if (!LetsIn(caller)) return false;
+    arrived_.push_back({std::move(caller.fd), caller.handshake->session(), caller.hello.HostName(),
+                        caller.hello.rank});
+    return false;
+}
+
+}  // namespace weft::cluster

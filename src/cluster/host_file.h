@@ -1,0 +1,27 @@
+// Files of hosts: Weft's own, and those that DeepSpeed and Open MPI read.
+//
+//     b:7000            a worker that listens
+//     b                 the same, at its usual port
+//     b slots=1         DeepSpeed's and Open MPI's: a host of the job
+//     # a comment; also behind a host
+//
+// DeepSpeed and MPI list all hosts, this one included, which is rank 0 by itself: a line with slots
+// that names this host is left out. A worker runs one rank, so more slots than one are refused.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft::cluster {
+
+// The words of --hosts, by rank. own: the names and addresses of this host. path: for errors.
+// Errors: kUsage, with the line.
+Result<std::vector<std::string>> ParseHostFile(std::string_view text, const std::string& path,
+                                               const std::vector<std::string>& own);
+// Of the file at `path`, for this host. Errors: as above; kNotFound, kIo.
+Result<std::vector<std::string>> ReadHostFile(const std::string& path);
+
+}  // namespace weft::cluster

@@ -1,0 +1,110 @@
+#include "cluster/job_child.h"
+
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/log.h"
+#include "cluster/spawn.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr int64_t kIdleMs = 3'600'000;
+constexpr int64_t kLeaveMs = 1000;  // to end when it is told to hurry
+// To end when the worker does: one that trains saves with the others first. Less than what systemd
+// gives a service (90 s).
+constexpr int64_t kSaveMs = 80'000;
+
+}  // namespace
+
+bool TakeSignals(const Fd& signals) {
+    signalfd_siginfo info;
+    bool end = false;
+    while (::read(signals.get(), &info, sizeof info) == sizeof info) {
+        end = end || info.ssi_signo != SIGCHLD;
+    }
+    return end;
+}
+
+bool JobChild::Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
+                     const std::string& from) {
+    Log(LogLevel::kInfo, "a job of {} begins", from);
+    auto pid = SpawnRank(arguments, std::move(control), session, false);
+    if (!pid.ok()) {
+        Log(LogLevel::kError, "{}", pid.error().message);
+        return false;
+    }
+    pid_ = *pid;
+    timeout_ms_ = std::max<int64_t>(session.timeout_ms, 200);
+    stopped_.reset();
+    return true;
+}
+
+std::optional<int> JobChild::Check() {
+    if (pid_ == 0) return std::nullopt;
+    int status = 0;
+    const pid_t got = ::waitpid(pid_, &status, WNOHANG | WUNTRACED | WCONTINUED);
+    if (got == pid_ && WIFSTOPPED(status)) {
+        stopped_ = Deadline::In(timeout_ms_);
+    } else if (got == pid_ && WIFCONTINUED(status)) {
+        stopped_.reset();
+    } else if (got == pid_ || (got < 0 && errno == ECHILD)) {
+        pid_ = 0;
+        stopped_.reset();
+        if (!WIFSIGNALED(status)) {
+            Log(LogLevel::kInfo, "the job ended with status {}; waiting for the next",
+                WEXITSTATUS(status));
+            return WEXITSTATUS(status);
+        }
+        Log(LogLevel::kWarning, "the job's process was killed by signal {} ({})", WTERMSIG(status),
+            ::strsignal(WTERMSIG(status)));
+        return 128 + WTERMSIG(status);
+    }
+    if (stopped_.has_value() && stopped_->expired()) {
+        ::kill(pid_, SIGKILL);
+        stopped_.reset();
+    }
+    return std::nullopt;
+}
+
+int64_t JobChild::NapMs() const {
+    return stopped_.has_value() ? stopped_->left_ms() : kIdleMs;
+}
+
+void JobChild::End(const Fd& signals) {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGTERM);
+    std::string how;
+    bool hurried = stopped_.has_value();
+    Deadline deadline = Deadline::In(hurried ? kLeaveMs : kSaveMs);
+    while (!deadline.expired()) {
+        if (ReapChild(pid_, &how)) {
+            pid_ = 0;
+            return;
+        }
+        if (TakeSignals(signals) && !hurried) {
+            hurried = true;
+            ::kill(pid_, SIGTERM);
+            deadline = Deadline::In(kLeaveMs);
+        }
+        ::usleep(2000);
+    }
+    Kill();
+}
+
+void JobChild::Kill() {
+    if (pid_ == 0) return;
+    ::kill(pid_, SIGKILL);
+    std::string how;
+    const Deadline deadline = Deadline::In(1000);
+    while (!ReapChild(pid_, &how) && !deadline.expired()) ::usleep(500);
+    pid_ = 0;
+}
+
+}  // namespace weft::cluster

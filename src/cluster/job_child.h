@@ -1,0 +1,48 @@
+// The process that runs a job's rank for a worker: started, watched and ended. Nothing of a job
+// stays in the worker itself. Thread: main, with SIGCHLD, SIGINT and SIGTERM blocked and read from
+// a signalfd.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "cluster/handshake.h"
+#include "cluster/socket.h"
+
+namespace weft::cluster {
+
+// What has come in on a signalfd of SIGINT, SIGTERM and SIGCHLD: whether the user asked to end.
+bool TakeSignals(const Fd& signals);
+
+class JobChild {
+  public:
+    ~JobChild() { Kill(); }
+
+    bool runs() const { return pid_ != 0; }
+    // arguments: of SpawnRank. from: who gives the job, for the log. False: no process could be
+    // started (the log says why).
+    bool Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
+               const std::string& from);
+    // Looks whether it ended: then its exit status (128 + signal), once. One that is stopped for
+    // longer than the job's timeout is killed: the others have declared it lost.
+    std::optional<int> Check();
+    // Until when Check has nothing to do unless a signal comes.
+    int64_t NapMs() const;
+    // Its rank says goodbye to the others, or saves together with them, and ends. Another signal
+    // hurries it, and so does that it is stopped.
+    void End(const Fd& signals);
+
+  private:
+    void Kill();
+
+    pid_t pid_ = 0;
+    int64_t timeout_ms_ = 0;
+    std::optional<Deadline> stopped_{};  // while it is stopped: until when that is borne
+};
+
+}  // namespace weft::cluster

@@ -1,0 +1,157 @@
+// The worker that dials rank 0. One loop over what it is at: it dials, proves the key, waits with
+// an open connection until rank 0 has a job for it (the first bytes of the session), and watches
+// the job's process; then again. Rank 0's end ends the connection, and a host that is gone is
+// noticed by keep-alives, so it never waits for who is not there.
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <optional>
+
+#include "base/log.h"
+#include "cluster/cluster.h"
+#include "cluster/gather.h"
+#include "cluster/job_child.h"
+
+namespace weft::cluster {
+namespace {
+
+// From one call to the next where nobody is there: a leader that is back is found soon, one that is
+// away for days is not asked too often.
+constexpr int64_t kFirstRedialMs = 100;
+constexpr int64_t kMostRejoinDialMs = 2000;
+constexpr int64_t kLastingRedialMs = 800;
+constexpr int64_t kJoinDialMs = 2000;   // for a connection
+constexpr int64_t kJoinProofMs = 3000;  // for the handshake
+// After a key or a version that does not fit, which time alone won't mend.
+constexpr int64_t kDeniedRedialMs = 5000;
+
+class Joiner final : public WorkerJoiner {
+  public:
+    Joiner(Options options, Address address, Bytes key)
+        : options_(std::move(options)), address_(std::move(address)), key_(std::move(key)) {}
+    Result<int> Run() override;
+
+  private:
+    Result<int> Serve(const Fd& signals);
+    // False: the user asked to end.
+    bool Nap(const Fd& signals, int fd, int64_t ms) const;
+    Status Call();
+    void SayOnce(LogLevel level, const std::string& text);
+
+    Options options_;
+    Address address_;
+    Bytes key_;
+    std::optional<Arrival> held_;  // proved; rank 0 has not begun a job with it
+    JobChild job_;
+    Deadline idle_ = Deadline::In(0);
+    std::string said_;
+};
+
+Result<int> Joiner::Run() {
+    sigset_t set, before;
+    ::sigemptyset(&set);
+    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, signal);
+    ::pthread_sigmask(SIG_BLOCK, &set, &before);
+    Result<int> status = 0;
+    {
+        const Fd signals(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+        if (signals.valid()) {
+            status = Serve(signals);
+        } else {
+            status = MakeError(ErrorCode::kIo, "cannot make a signalfd: {}", std::strerror(errno));
+        }
+        held_.reset();  // (rank 0 need not wait for who ends)
+        job_.End(signals);
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+}
+
+void Joiner::SayOnce(LogLevel level, const std::string& text) {
+    if (text == said_) return;
+    said_ = text;
+    Log(level, "{}", text);
+}
+
+// A signal, bytes at `fd` (-1: none) or the time ends it.
+bool Joiner::Nap(const Fd& signals, int fd, int64_t ms) const {
+    pollfd entries[] = {{signals.get(), POLLIN, 0}, {fd, POLLIN | POLLRDHUP, 0}};
+    ::poll(entries, 2, static_cast<int>(std::max<int64_t>(0, ms)));
+    return !TakeSignals(signals);
+}
+
+// One call of rank 0, to the end of the handshake.
+Status Joiner::Call() {
+    WEFT_ASSIGN(Fd fd, net::DialTcp(address_.host, address_.port, Deadline::In(kJoinDialMs)));
+    WEFT_ASSIGN(held_,
+                ProveRank(std::move(fd), options_.rank, 0, key_, Deadline::In(kJoinProofMs)));
+    return {};
+}
+
+Result<int> Joiner::Serve(const Fd& signals) {
+    const std::string leader = address_.Text();
+    const int64_t patience_ms = options_.wait_ms > 0 ? options_.wait_ms : kMostWaitMs;
+    idle_ = Deadline::In(patience_ms);
+    int64_t redial_ms = kFirstRedialMs;
+    while (true) {
+        if (job_.runs()) {
+            if (!Nap(signals, -1, job_.NapMs())) return 0;
+            const std::optional<int> ended = job_.Check();
+            if (!ended.has_value()) continue;
+            if (options_.once) return *ended;
+            redial_ms = kFirstRedialMs;
+            idle_ = Deadline::In(patience_ms);
+        } else if (held_.has_value()) {
+            if (!Nap(signals, held_->fd.get(), patience_ms)) return 0;
+            std::byte first;
+            const ssize_t seen = ::recv(held_->fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+            if (seen < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+            // (Else rank 0 hung up: it ended, or had no place for this worker.)
+            const bool failed =
+                seen == 1 && !job_.Start(options_.worker_arguments, std::move(held_->fd),
+                                         held_->session, leader);
+            held_.reset();
+            if (failed && !Nap(signals, -1, kMostRejoinDialMs)) return 0;
+        } else if (const Status called = Call(); called.ok()) {
+            SayOnce(LogLevel::kInfo, fmt::format("waiting at {} for a job; Ctrl-C ends", leader));
+            redial_ms = kFirstRedialMs;
+        } else {
+            const Error& error = called.error();
+            const bool denied = error.code == ErrorCode::kDenied;
+            if (denied && options_.once) return error;
+            if (options_.wait_ms > 0 && idle_.expired()) {
+                return MakeError(ErrorCode::kTimeout, "{} had no job within {} (--wait): {}",
+                                 leader, SecondsText(options_.wait_ms), error.message);
+            }
+            // A rank 0 that begins its next job is away for a moment only.
+            if (denied || redial_ms >= kLastingRedialMs) {
+                SayOnce(denied ? LogLevel::kWarning : LogLevel::kInfo,
+                        fmt::format("no job of {} yet: {}. Dialling on; Ctrl-C ends", leader,
+                                    error.message));
+            }
+            if (!Nap(signals, -1, denied ? kDeniedRedialMs : redial_ms)) return 0;
+            redial_ms = std::min(2 * redial_ms, kMostRejoinDialMs);
+        }
+    }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerJoiner>> WorkerJoiner::Open(const Options& options) {
+    if (options.key_file.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--join needs --key-file: without a shared key anybody could run jobs "
+                         "here");
+    }
+    WEFT_ASSIGN(Address address, ParseAddress(options.join));
+    WEFT_ASSIGN(Bytes key, ReadKeyFile(options.key_file));
+    return std::unique_ptr<WorkerJoiner>(
+        std::make_unique<Joiner>(options, std::move(address), std::move(key)));
+}
+
+}  // namespace weft::cluster

@@ -1,0 +1,110 @@
+#include "cluster/links.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+
+#include "cluster/frame.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr size_t kWords = 5;  // of an end
+constexpr int kMostMbps = 100'000'000;
+
+Error Malformed() {
+    return MakeError(ErrorCode::kCorrupt, "a malformed list of a rank's links");
+}
+
+// Five words, of which all but the speed may be empty.
+Result<net::WireEnd> ParseEnd(std::string_view line) {
+    std::array<std::string_view, kWords> words;
+    for (size_t i = 0; i < kWords; ++i) {
+        const size_t blank = line.find(' ');
+        if ((blank == line.npos) != (i + 1 == kWords)) return Malformed();
+        words[i] = line.substr(0, blank);
+        line.remove_prefix(std::min(line.size(), words[i].size() + 1));
+    }
+    net::WireEnd end{std::string(words[0]), std::string(words[1]), std::string(words[2]), 0,
+                     std::string(words[4])};
+    const std::string_view digits = words[3];
+    const auto parsed =
+        std::from_chars(digits.data(), digits.data() + digits.size(), end.speed_mbps);
+    if (parsed.ec != std::errc() || parsed.ptr != digits.data() + digits.size() ||
+        end.speed_mbps < 0 || end.speed_mbps > kMostMbps) {
+        return Malformed();
+    }
+    return end;
+}
+
+std::string EndText(const net::WireEnd& end) {
+    std::string text = end.address.empty() ? "?" : end.address;
+    if (!end.interface.empty()) text += fmt::format(" ({})", end.interface);
+    if (!end.device.empty()) text += fmt::format(" {}", end.device);
+    return text;
+}
+
+// Of the slower end that is known; "": none is.
+std::string SpeedText(int a_mbps, int b_mbps) {
+    const int mbps =
+        a_mbps == 0 || b_mbps == 0 ? std::max(a_mbps, b_mbps) : std::min(a_mbps, b_mbps);
+    if (mbps == 0) return "";
+    if (mbps % 1000 != 0) return fmt::format(", {:.1f} Gbit/s", mbps / 1000.0);
+    return fmt::format(", {} Gbit/s", mbps / 1000);
+}
+
+}  // namespace
+
+std::string PackWireEnds(const std::vector<net::WireEnd>& ends) {
+    std::string distinct, which;
+    std::map<std::string, char> places;
+    for (const net::WireEnd& end : ends) {
+        const std::string line = fmt::format("{} {} {} {} {}\n", end.transport, end.address,
+                                             end.interface, end.speed_mbps, end.device);
+        // (There are fewer ends than ranks, whose numbers fit.)
+        const auto place = places.emplace(line, static_cast<char>(places.size()));
+        if (place.second) distinct += line;
+        which.push_back(place.first->second);
+    }
+    return PackStrings({distinct, which});
+}
+
+Result<std::vector<net::WireEnd>> UnpackWireEnds(std::string_view packed, size_t size) {
+    WEFT_ASSIGN(const std::vector<std::string> words, UnpackStrings(packed));
+    if (words.size() != 2) return Malformed();
+    std::vector<net::WireEnd> distinct;
+    for (std::string_view lines = words[0]; !lines.empty();) {
+        const std::string_view line = lines.substr(0, lines.find('\n'));
+        lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+        WEFT_ASSIGN(net::WireEnd end, ParseEnd(line));
+        distinct.push_back(std::move(end));
+    }
+    const std::string& which = words[1];
+    std::vector<net::WireEnd> ends(size);
+    if (which.empty()) return ends;  // of a rank without links
+    if (which.size() != size) return Malformed();
+    for (size_t peer = 0; peer < size; ++peer) {
+        const auto place = static_cast<unsigned char>(which[peer]);
+        if (place >= distinct.size()) return Malformed();
+        ends[peer] = distinct[place];
+    }
+    return ends;
+}
+
+std::vector<std::string> LinkLines(const LinkTable& links, const std::vector<std::string>& hosts) {
+    std::vector<std::string> lines;
+    for (size_t a = 0; a < links.size(); ++a) {
+        for (size_t b = a + 1; b < links.size(); ++b) {
+            const net::WireEnd &x = links[a][b], &y = links[b][a];
+            const bool named = !x.address.empty() || !y.address.empty();
+            lines.push_back(fmt::format("rank {} ({}) - rank {} ({}): {}{}{}", a, hosts[a], b,
+                                        hosts[b], x.transport,
+                                        named ? ", " + EndText(x) + " - " + EndText(y) : "",
+                                        SpeedText(x.speed_mbps, y.speed_mbps)));
+        }
+    }
+    return lines;
+}
+
+}  // namespace weft::cluster

@@ -1,0 +1,142 @@
+#include "doctor/cost.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "doctor/facts.h"
+#include "doctor/gpu.h"
+
+namespace weft::doctor {
+namespace {
+
+// Of a PCI Express link's bytes those that are data, in packets of 256.
+constexpr double kPayload = 0.85;
+constexpr const char* kStrixHalo = "1002:1586";
+
+std::string Digits(double value) {
+    if (value >= 1e6) return fmt::format("{:.1e}", value);
+    return fmt::format("{:.{}f}", value, value < 1 ? 2 : value < 100 ? 1 : 0);
+}
+
+std::string TimeText(double seconds) {
+    return seconds < 1 ? Digits(seconds * 1e3) + " ms" : Digits(seconds) + " s";
+}
+
+// "9.1 tokens/s so, 11.4 otherwise"
+std::string Both(const std::string& so, const std::string& otherwise, const char* unit = "") {
+    if (so == otherwise) return fmt::format("{}{} so as otherwise", so, unit);
+    return fmt::format("{}{} so, {} otherwise", so, unit, otherwise);
+}
+
+bool IsOn(const std::string& link, const std::string& address) {
+    return !address.empty() && link.ends_with("/" + address);
+}
+
+}  // namespace
+
+HostFacts FactsOf(HostView& view) {
+    HostFacts facts;
+    facts.memory_bytes = MemInfo(view, "MemTotal").value_or(0);
+    for (const PciDevice& device : PciDevices(view)) {
+        const bool named = !device.vendor.empty() && !device.device.empty();
+        if (device.IsGpu() && named) ++facts.gpus[device.vendor + ":" + device.device];
+    }
+    for (const AmdGpu& gpu : AmdGpus(view)) {
+        // Where only the kernel's name for it was read.
+        if (facts.gpus.empty() && gpu.IsStrixHalo()) facts.gpus[kStrixHalo] = 1;
+        if (gpu.unified && facts.memory_bytes > 0) {
+            facts.unified_bytes = facts.memory_bytes + gpu.vram_bytes;
+        }
+    }
+    return facts;
+}
+
+double DataBytes(const PciLink& link) {
+    return link.known() ? link.GigabytesPerSecond() * 1e9 * kPayload : 0;
+}
+
+std::optional<HostLink> PortLink(const RdmaPort& port) {
+    if (!port.active() || port.gigabits <= 0) return std::nullopt;
+    HostLink link;
+    link.kind = port.ethernet() ? plan::LinkKind::kRoce : plan::LinkKind::kInfiniBand;
+    link.gigabits = port.gigabits;
+    return link;
+}
+
+std::optional<HostLink> PortLink(const NetDevice& device) {
+    if (!device.up || device.wireless || device.megabits <= 0) return std::nullopt;
+    HostLink link;
+    link.gigabits = device.megabits / 1000;
+    return link;
+}
+
+std::optional<HostLink> PortLink(HostView& view, const PciDevice& card) {
+    std::optional<HostLink> fastest;
+    const auto take = [&](const std::optional<HostLink>& link) {
+        if (link && (!fastest || link->gigabits > fastest->gigabits)) fastest = link;
+    };
+    const std::vector<std::string> listed =
+        view.List("sys/bus/pci/devices/" + card.address + "/infiniband");
+    for (const RdmaPort& port : RdmaPorts(view)) {
+        const Reading place = view.Link("sys/class/infiniband/" + port.device + "/device");
+        const bool mine = std::ranges::find(listed, port.device) != listed.end();
+        if (mine || IsOn(std::string(Trim(std::string_view(place.text))), card.address)) {
+            take(PortLink(port));
+        }
+    }
+    if (fastest) return fastest;
+    for (const NetDevice& device : NetDevices(view)) {
+        if (device.pci == card.address) take(PortLink(device));
+    }
+    return fastest;
+}
+
+HostLink OverTcp(HostLink link) {
+    link.kind = plan::LinkKind::kTcp;
+    link.share = 1;
+    return link;
+}
+
+CostQuestion LinkQuestion(HostView& view, const HostLink& so, const HostLink& otherwise) {
+    CostQuestion question;
+    question.host = FactsOf(view);
+    question.so.link = so;
+    question.otherwise.link = otherwise;
+    return question;
+}
+
+std::optional<CostQuestion> TcpQuestion(HostView& view, std::optional<HostLink> link) {
+    if (!link) {
+        for (const RdmaPort& port : RdmaPorts(view)) {
+            const std::optional<HostLink> other = PortLink(port);
+            if (other && (!link || other->gigabits > link->gigabits)) link = other;
+        }
+    }
+    if (!link) return std::nullopt;
+    return LinkQuestion(view, OverTcp(*link), *link);
+}
+
+std::string Cost::Text() const {
+    const std::string& model = otherwise.model;
+    const std::string place = machine.empty() ? fmt::format("{} such hosts", hosts)
+                                              : fmt::format("{} x {}", hosts, machine);
+    std::string text = fmt::format("predicted for {} on {} (tp{}): ", model, place, tensor_ranks);
+    if (machine.empty()) {
+        return text + fmt::format(
+                          "of a token the wire takes {}; of a prompt of {} tokens {}",
+                          Both(TimeText(so.wire_token_s), TimeText(otherwise.wire_token_s)), prompt,
+                          Both(TimeText(so.wire_prompt_s), TimeText(otherwise.wire_prompt_s)));
+    }
+    const auto speed = [](const CostFigures& figures) { return Digits(figures.tokens_s); };
+    if (so.model != model) {
+        text += fmt::format("{} tokens/s, but so it does not fit", speed(otherwise));
+        if (so.model.empty()) return text;
+        return text + fmt::format("; the largest that does, {}: {} tokens/s", so.model, speed(so));
+    }
+    return text + fmt::format("{}; a prompt of {} tokens {}",
+                              Both(speed(so), speed(otherwise), " tokens/s"), prompt,
+                              Both(TimeText(so.prompt_s), TimeText(otherwise.prompt_s)));
+}
+
+}  // namespace weft::doctor

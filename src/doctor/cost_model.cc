@@ -1,0 +1,169 @@
+#include "doctor/cost_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace weft::doctor {
+namespace {
+
+// Well-known models, the largest first.
+constexpr const char* kModels[] = {
+    "deepseek-r1:q4_k_m",   "qwen3-235b-a22b:q4_k_m", "gpt-oss-120b",
+    "llama-3.3-70b:q4_k_m", "qwen3-32b:q4_k_m",       "qwen3-14b:q4_k_m",
+    "qwen3-8b:q4_k_m",      "qwen3-4b:q4_k_m",        "qwen3-0.6b:q4_k_m"};
+
+// Stands in for a host of unknown speed: what its links take is the same on any.
+constexpr const char* kStandIn = "strix-halo";
+// What the system leaves of its memory to a model.
+constexpr double kShareForModels = 0.9;
+// No link of our time carries less a second; what says so was read wrong.
+constexpr double kLeastBytes = 1e3;
+
+std::optional<plan::Wire> WireOfLink(const plan::Library& library, const HostLink& link) {
+    plan::Wire wire;
+    wire.name = "measured";
+    wire.latency.value = link.latency_s;
+    wire.bandwidth.value = link.most_bytes_s;
+    if (link.gigabits > 0) {
+        const auto known = plan::WireOf(library, link.kind, link.gigabits);
+        if (!known.ok()) return std::nullopt;
+        wire = *known;
+        if (link.latency_s > 0) wire.latency.value = link.latency_s;
+        const double most = link.most_bytes_s > 0 ? link.most_bytes_s : wire.bandwidth.value;
+        wire.bandwidth.value = std::min(wire.bandwidth.value, most);
+    }
+    wire.bandwidth.value *= link.share;
+    if (!(wire.bandwidth.value >= kLeastBytes && wire.latency.value > 0)) return std::nullopt;
+    wire.latency.value += link.waits_s;
+    return wire;
+}
+
+CostFigures FiguresOf(const plan::Prediction& prediction, const std::string& model, bool speed) {
+    CostFigures figures;
+    figures.model = model;
+    figures.wire_token_s = prediction.token.wire + prediction.token.sync;
+    figures.wire_prompt_s = prediction.prompt.wire + prediction.prompt.sync;
+    if (!speed) return figures;
+    figures.tokens_s = prediction.tok_s;
+    figures.prompt_s = prediction.ttft_s;
+    return figures;
+}
+
+}  // namespace
+
+Result<CostModel> CostModel::Open() {
+    CostModel model;
+    WEFT_ASSIGN(model.library_, plan::Library::Open());
+    WEFT_ASSIGN(model.runtime_, model.library_.FindRuntime("weft"));
+    return model;
+}
+
+std::optional<plan::Machine> CostModel::MachineOf(const HostFacts& host) const {
+    for (const auto& [id, count] : host.gpus) {
+        auto machine = library_.MachineWith(id, count);
+        if (!machine) continue;
+        const double unified = host.unified_bytes * kShareForModels;
+        if (unified > 0) machine->memory.value = std::min(machine->memory.value, unified);
+        return machine;
+    }
+    return std::nullopt;
+}
+
+std::optional<plan::Cluster> CostModel::ClusterOf(const HostFacts& host,
+                                                  const HostState& state) const {
+    auto machine = MachineOf(host);
+    if (!machine) {
+        auto other = library_.FindMachine(kStandIn);
+        if (!other.ok() || !state.link || host.memory_bytes <= 0) return std::nullopt;
+        machine = std::move(*other);
+        machine->memory.value = host.memory_bytes * kShareForModels;
+    }
+    if (state.room_bytes > 0) machine->memory.value = state.room_bytes;
+    machine->bandwidth.value *= state.bandwidth_share;
+    plan::Cluster cluster;
+    cluster.hosts = {*machine};
+    if (!state.link) {
+        cluster.words = machine->name;
+        return cluster;
+    }
+    const auto wire = WireOfLink(library_, *state.link);
+    if (!wire) return std::nullopt;
+    cluster.hosts.push_back(*machine);
+    cluster.wire = *wire;
+    cluster.words = fmt::format("2x{},{}", machine->name, wire->name);
+    return cluster;
+}
+
+const plan::OpenedShape* CostModel::Shape(const std::string& name) {
+    auto found = shapes_.find(name);
+    if (found == shapes_.end()) {
+        auto opened = plan::OpenWalk(name);
+        if (!opened.ok()) return nullptr;
+        found = shapes_.emplace(name, std::move(*opened)).first;
+    }
+    return &found->second;
+}
+
+std::optional<plan::Prediction> CostModel::Predicted(const std::string& model,
+                                                     const plan::Cluster& cluster) {
+    const plan::OpenedShape* shape = Shape(model);
+    if (shape == nullptr) return std::nullopt;
+    const double room = cluster.hosts[0].memory.value * cluster.ranks();
+    if (static_cast<double>(shape->source->TotalBytes()) > room) return std::nullopt;
+    auto prediction = plan::PredictTensor(shape->walk, cluster, runtime_, load());
+    if (!prediction.ok() || !prediction->fits()) return std::nullopt;
+    return std::move(*prediction);
+}
+
+// The largest model that the cluster holds; `model` becomes its name.
+std::optional<plan::Prediction> CostModel::Fitting(const plan::Cluster& cluster,
+                                                   std::string& model) {
+    for (const char* name : kModels) {
+        if (auto prediction = Predicted(name, cluster)) {
+            model = name;
+            return prediction;
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<Cost> CostModel::Answer(const CostQuestion& question) {
+    const auto so = ClusterOf(question.host, question.so);
+    const auto otherwise = ClusterOf(question.host, question.otherwise);
+    if (!so || !otherwise) return std::nullopt;
+    std::string model;
+    const auto healthy = Fitting(*otherwise, model);
+    if (!healthy) return std::nullopt;
+    Cost cost;
+    const auto machine = MachineOf(question.host);
+    if (machine) cost.machine = machine->name;
+    cost.hosts = healthy->hosts;
+    cost.tensor_ranks = healthy->layout.tp;
+    cost.context = load().context;
+    cost.prompt = load().prompt_tokens();
+    const bool speed = machine.has_value();
+    cost.otherwise = FiguresOf(*healthy, model, speed);
+    auto faulty = Predicted(model, *so);
+    if (!faulty) faulty = Fitting(*so, model);
+    if (faulty) cost.so = FiguresOf(*faulty, model, speed);
+    return cost;
+}
+
+Status StateCosts(std::span<Finding> findings) {
+    const auto asks = [](const Finding& finding) { return finding.asks.has_value(); };
+    if (std::ranges::none_of(findings, asks)) return {};
+    WEFT_ASSIGN(CostModel model, CostModel::Open());
+    std::vector<const Finding*> answered;
+    for (Finding& finding : findings) {
+        if (!finding.asks) continue;
+        const auto same = std::ranges::find_if(
+            answered, [&](const Finding* other) { return other->asks == finding.asks; });
+        finding.cost = same != answered.end() ? (*same)->cost : model.Answer(*finding.asks);
+        answered.push_back(&finding);
+    }
+    return {};
+}
+
+}  // namespace weft::doctor

@@ -1,0 +1,44 @@
+// Works out what faults cost: one prediction for each state that was asked about.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "doctor/cost.h"
+#include "doctor/finding.h"
+#include "plan/predict.h"
+#include "plan/shapes.h"
+
+namespace weft::doctor {
+
+class CostModel {
+  public:
+    static Result<CostModel> Open();
+    // Nothing where too little is known, or no well-known model fits.
+    std::optional<Cost> Answer(const CostQuestion& question);
+
+    // Nothing where the host is none of machines/.
+    std::optional<plan::Machine> MachineOf(const HostFacts& host) const;
+    // The hosts of a question as `weft plan` takes them; nothing where the link is not known.
+    std::optional<plan::Cluster> ClusterOf(const HostFacts& host, const HostState& state) const;
+    const plan::Runtime& runtime() const { return runtime_; }
+    static plan::Workload load() { return {}; }
+
+  private:
+    const plan::OpenedShape* Shape(const std::string& name);
+    std::optional<plan::Prediction> Predicted(const std::string& model,
+                                              const plan::Cluster& cluster);
+    std::optional<plan::Prediction> Fitting(const plan::Cluster& cluster, std::string& model);
+
+    plan::Library library_;
+    plan::Runtime runtime_;
+    std::map<std::string, plan::OpenedShape> shapes_;
+};
+
+// Sets the costs of findings that ask for them.
+Status StateCosts(std::span<Finding> findings);
+
+}  // namespace weft::doctor

@@ -1,0 +1,132 @@
+#include "doctor/unreadable.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "doctor/text.h"
+
+namespace weft::doctor {
+namespace {
+
+constexpr size_t kMostSaidLines = 12, kMostSaidBytes = 1500;
+
+// Of bash, dash, zsh, fish and the helpers that distributions hang into them; of the C library in
+// its translations (German, French, Spanish, Italian, Portuguese, Russian, Chinese, Japanese).
+constexpr std::array<std::string_view, 22> kNoSuchWords = {"command not found",
+                                                           "Unknown command: ",
+                                                           "not found, but can be installed",
+                                                           "not found, did you mean",
+                                                           "is not in your PATH",
+                                                           ": not found",
+                                                           "No such file or directory",
+                                                           "Kommando nicht gefunden",
+                                                           "Befehl nicht gefunden",
+                                                           "Datei oder Verzeichnis nicht gefunden",
+                                                           "commande introuvable",
+                                                           "Aucun fichier ou dossier de ce",
+                                                           "orden no encontrada",
+                                                           "No existe el fichero o el directorio",
+                                                           "No existe el archivo o el directorio",
+                                                           "comando non trovato",
+                                                           "File o directory non esistente",
+                                                           "comando não encontrado",
+                                                           "команда не найдена",
+                                                           "Нет такого файла",
+                                                           "未找到命令",
+                                                           "コマンドが見つかりません"};
+constexpr std::array<std::string_view, 34> kNotShownWords = {"Operation not permitted",
+                                                             "Permission denied",
+                                                             "permission denied",
+                                                             "must be root",
+                                                             "need to be root",
+                                                             "requires root",
+                                                             "are you root",
+                                                             "not authorized",
+                                                             "Not authorized",
+                                                             "Failed to connect to bus",
+                                                             "not been booted with systemd",
+                                                             "a password is required",
+                                                             "a terminal is required",
+                                                             "is not in the sudoers file",
+                                                             "Is a directory",
+                                                             "Invalid argument",
+                                                             "Input/output error",
+                                                             "Connection refused",
+                                                             "No route to host",
+                                                             "is unknown, try \"ip -help\"",
+                                                             "Die Operation ist nicht erlaubt",
+                                                             "Vorgang nicht zulässig",
+                                                             "Keine Berechtigung",
+                                                             "Opération non permise",
+                                                             "Permission non accordée",
+                                                             "Operación no permitida",
+                                                             "Permiso denegado",
+                                                             "Operazione non permessa",
+                                                             "Permesso negato",
+                                                             "Операция не позволена",
+                                                             "Отказано в доступе",
+                                                             "不允许的操作",
+                                                             "权限不够",
+                                                             "許可されていない操作です"};
+
+bool SaysAny(std::string_view text, std::span<const std::string_view> parts) {
+    return std::ranges::any_of(parts, [&](std::string_view part) { return Contains(text, part); });
+}
+
+void CutPart(std::string& text, std::string_view begin, std::string_view end) {
+    for (size_t at = text.find(begin); at != text.npos; at = text.find(begin, at)) {
+        const size_t last = text.find(end, at);
+        if (last == text.npos) return;
+        const size_t line = text.find('\n', last + end.size());
+        text.erase(at, line == text.npos ? text.npos : line + 1 - at);
+    }
+}
+
+// "[sudo] password for ada: " stands before the first line of the output, without an end of its
+// own where nobody's keys were shown.
+void CutPrompts(std::string& text) {
+    for (size_t at = 0; (at = text.find("[sudo", at)) != text.npos;) {
+        const size_t end = text.find(": ", at);
+        const size_t line = text.find('\n', at);
+        if (end == text.npos || end > line || (at > 0 && text[at - 1] != '\n')) return;
+        text.erase(at, end + 2 - at);
+        if (text.compare(at, 1, "\n") == 0) text.erase(at, 1);
+    }
+}
+
+}  // namespace
+
+std::string TidiedOutput(std::string text) {
+    constexpr std::string_view kMark = "\xef\xbb\xbf";
+    if (text.starts_with(kMark)) text.erase(0, kMark.size());
+    while (text.ends_with('\0')) text.pop_back();
+    if (text.find('\r') != text.npos) {
+        size_t kept = 0;
+        for (size_t i = 0; i < text.size(); ++i) {
+            const bool ends = text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n';
+            if (!ends) text[kept++] = text[i];
+        }
+        text.resize(kept);
+    }
+    if (Contains(text, "[sudo") || Contains(text, "We trust you have received")) {
+        CutPart(text, "We trust you have received", "great responsibility.");
+        CutPart(text, "For security reasons, the password", "not be visible.");
+        CutPrompts(text);
+        text.erase(0, std::min(text.find_first_not_of('\n'), text.size()));
+    }
+    return text;
+}
+
+Said WhatIsSaid(std::string_view text) {
+    if (text.size() > kMostSaidBytes || Trim(text).empty()) return Said::kOutput;
+    const auto lines = Lines(text);
+    if (lines.size() > kMostSaidLines) return Said::kOutput;
+    const std::string_view first = Lines(Trim(text))[0];
+    // What begins as a list of JSON or a value does is no error, whatever names it holds.
+    if (first.starts_with('[') || first.starts_with('{')) return Said::kOutput;
+    if (SaysAny(first, kNoSuchWords)) return Said::kNoSuch;
+    return SaysAny(first, kNotShownWords) ? Said::kNotShown : Said::kOutput;
+}
+
+}  // namespace weft::doctor

@@ -1,0 +1,78 @@
+#include "fabric/predict.h"
+
+#include <algorithm>
+#include <set>
+
+#include "coll/wire.h"
+
+namespace weft::fabric {
+namespace {
+
+const NetRow* RowBetween(const NetReport& report, int from, int to) {
+    const auto row = std::ranges::find_if(report.rows, [&](const NetRow& r) {
+        return (r.from == from && r.to == to) ||
+               (report.op == NetOp::kLatency && r.from == to && r.to == from);
+    });
+    return row == report.rows.end() ? nullptr : &*row;
+}
+
+// The slower of what is known so far and of one link.
+bool Take(const NetReport& latency, const NetReport& bandwidth, int from, int to,
+          coll::Tier& tier) {
+    const NetRow* small = RowBetween(latency, from, to);
+    const NetRow* large = RowBetween(bandwidth, from, to);
+    if (small == nullptr || large == nullptr) return false;
+    if (small->timings.typical_us <= 0 || large->average_bytes_s <= 0) return false;
+    const double rate = large->average_bytes_s;
+    const double latency_s =
+        std::max(small->timings.typical_us * 1e-6 - static_cast<double>(small->size) / rate, 0.0);
+    tier.latency_s = std::max(tier.latency_s, latency_s);
+    tier.bytes_per_s = tier.bytes_per_s > 0 ? std::min(tier.bytes_per_s, rate) : rate;
+    return true;
+}
+
+// What float32 values of so many bytes are as the wire has them.
+double BytesOnWire(const NetRow& row) {
+    const auto wire = coll::ParseWire(row.wire);
+    const auto bytes = static_cast<size_t>(std::max<int64_t>(row.size, 0));
+    if (!wire.ok() || *wire == coll::Wire::kFull) return static_cast<double>(bytes);
+    return static_cast<double>(coll::WireBytes(*wire, bytes / sizeof(float), sizeof(float)));
+}
+
+}  // namespace
+
+std::optional<coll::TierGroup> GroupOf(const NetReport& latency, const NetReport& bandwidth) {
+    coll::TierGroup group;
+    group.ranks = latency.ranks();
+    if (bandwidth.hosts != latency.hosts || group.ranks < 2) return std::nullopt;
+    group.hosts = static_cast<int>(std::set(latency.hosts.begin(), latency.hosts.end()).size());
+    for (int from = 0; from < group.ranks; ++from) {
+        for (int to = 0; to < group.ranks; ++to) {
+            if (from == to) continue;
+            const bool within =
+                latency.hosts[static_cast<size_t>(from)] == latency.hosts[static_cast<size_t>(to)];
+            if (!Take(latency, bandwidth, from, to, within ? group.near : group.far)) {
+                return std::nullopt;
+            }
+        }
+    }
+    return group;
+}
+
+double PredictedSeconds(const coll::TierGroup& group, NetOp op, const NetRow& row) {
+    const double bytes = BytesOnWire(row);
+    switch (op) {
+        case NetOp::kLatency:
+        case NetOp::kBandwidth: return coll::MessageSeconds(group.far, bytes);
+        case NetOp::kAllGather: return coll::AllGatherSeconds(group, bytes);
+        case NetOp::kReduceScatter: return coll::ReduceScatterSeconds(group, bytes);
+        case NetOp::kAllToAll: return coll::AllToAllSeconds(group, bytes);
+        case NetOp::kAllReduce:
+        case NetOp::kTable: break;
+    }
+    const auto algorithm = coll::ParseAlgorithm(row.algorithm);
+    return coll::AllReduceSeconds(group, algorithm.ok() ? *algorithm : coll::Algorithm::kAuto,
+                                  bytes);
+}
+
+}  // namespace weft::fabric

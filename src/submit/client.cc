@@ -1,0 +1,355 @@
+#include "submit/client.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "submit/quote.h"
+
+namespace weft::submit {
+namespace {
+
+constexpr size_t kMostSaid = 1 << 20;  // bytes of a client's answer
+constexpr int kNoProgram = 127;        // as shells have it
+
+const char* HowToGet(const std::string& client) {
+    if (client == "sbatch") return "It comes with Slurm (Debian: slurm-client)";
+    if (client == "kubectl") return "See https://kubernetes.io/docs/tasks/tools";
+    if (client == "ray") return "'pip install ray[default]' brings it";
+    return "Is it installed, and on PATH?";
+}
+
+// Starts the words. out: the write end of a pipe for its standard output, or -1.
+Result<pid_t> Start(const std::vector<std::string>& words, int out) {
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    const pid_t pid = ::fork();
+    if (pid < 0)
+        return MakeError(ErrorCode::kIo, "cannot start {}: {}", words[0], std::strerror(errno));
+    if (pid > 0) return pid;
+    if (out >= 0) ::dup2(out, STDOUT_FILENO);
+    ::execvp(arguments[0], arguments.data());
+    ::_exit(errno == ENOENT ? kNoProgram : kNoProgram - 1);
+}
+
+Result<int> Reap(pid_t pid, const std::vector<std::string>& words) {
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0) {
+        if (errno != EINTR)
+            return MakeError(ErrorCode::kIo, "{}: {}", words[0], std::strerror(errno));
+    }
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (code != kNoProgram) return code;
+    return MakeError(ErrorCode::kNotFound, "'{}' is not here, which runs this job. {}", words[0],
+                     HowToGet(words[0]));
+}
+
+std::string NotePath(const std::string& name) {
+    return NotesFolder() + "/" + name + ".json";
+}
+
+nlohmann::json ToJson(const Submitted& job) {
+    return {{"name", job.name},          {"to", EngineName(job.target.engine)},
+            {"place", job.target.place}, {"id", job.id},
+            {"hosts", job.hosts},        {"folder", job.folder},
+            {"command", job.command},    {"at", job.at_s},
+            {"serves", job.serves}};
+}
+
+Result<Submitted> FromJson(const std::string& text) {
+    const nlohmann::json json = JsonOrDiscarded(text);
+    const auto has = [&](const char* key, nlohmann::json::value_t type) {
+        return json.is_object() && json.contains(key) && json[key].type() == type;
+    };
+    using Type = nlohmann::json::value_t;
+    Submitted job;
+    bool good = has("serves", Type::boolean) && has("at", Type::number_unsigned);
+    for (const auto& [key, value] : {std::pair<const char*, std::string*>{"name", &job.name},
+                                     {"place", &job.target.place},
+                                     {"id", &job.id},
+                                     {"folder", &job.folder}}) {
+        good = good && has(key, Type::string);
+        if (good) *value = json[key];
+    }
+    for (const auto& [key, list] :
+         {std::pair<const char*, std::vector<std::string>*>{"hosts", &job.hosts},
+          {"command", &job.command}}) {
+        good = good && has(key, Type::array);
+        if (!good) break;
+        for (const nlohmann::json& word : json[key]) {
+            if (word.is_string()) list->push_back(word);
+        }
+    }
+    good = good && has("to", Type::string);
+    const auto target =
+        good ? ParseTarget(json["to"]) : MakeError(ErrorCode::kCorrupt, "no target");
+    if (!target.ok()) return MakeError(ErrorCode::kCorrupt, "not a note of a job");
+    job.target.engine = target->engine;
+    job.at_s = json["at"];
+    job.serves = json["serves"];
+    return job;
+}
+
+// Of Ray's client: "Job 'raysubmit_x' submitted successfully"; the name, as we gave it.
+std::string IdOf(const JobSpec& job, const std::string& said) {
+    if (job.target.engine != Engine::kSlurm) return {};
+    return said.substr(0, said.find_first_not_of("0123456789"));  // "4711;cluster"
+}
+
+// The client's words for a file at `path`.
+std::vector<std::string> ClientWords(const JobSpec& job, const NativeFile& file,
+                                     const std::string& path) {
+    std::vector<std::string> words = file.client;
+    if (job.target.engine == Engine::kRay) {
+        const std::filesystem::path at(path);
+        words.insert(words.end(),
+                     {"--submission-id=" + job.name, "--working-dir=" + at.parent_path().string(),
+                      "--", "python3", at.filename().string()});
+    } else {
+        words.push_back(path);
+    }
+    return words;
+}
+
+// A folder that only this user sees, with the file in it; gone with the object.
+class PrivateFile {
+  public:
+    ~PrivateFile() {
+        std::error_code ignored;
+        if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+    }
+    PrivateFile() = default;
+    PrivateFile(const PrivateFile&) = delete;
+    PrivateFile& operator=(const PrivateFile&) = delete;
+    Status Write(const NativeFile& file) {
+        const char* place = std::getenv("TMPDIR");
+        folder_ = std::string(place == nullptr ? "/tmp" : place) + "/weft-submit-XXXXXX";
+        if (::mkdtemp(folder_.data()) == nullptr) {
+            folder_.clear();
+            return MakeError(ErrorCode::kIo, "cannot make a folder in {}: {}",
+                             place == nullptr ? "/tmp" : place, std::strerror(errno));
+        }
+        path_ = folder_ + "/" + file.name;
+        return WriteFile(path_, std::as_bytes(std::span(file.text)));
+    }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string folder_, path_;
+};
+
+std::string PlaceFlag(const Submitted& job, const char* flag) {
+    return job.target.place.empty() ? std::string() : flag + job.target.place;
+}
+
+std::vector<std::string> WithPlace(const Submitted& job, const char* flag,
+                                   std::vector<std::string> words) {
+    const std::string place = PlaceFlag(job, flag);
+    if (!place.empty()) words.push_back(place);
+    return words;
+}
+
+// On a host that runs a rank of an ssh job: `script` with the job's folder as $job.
+std::vector<std::string> OnHost(const std::string& host, const Submitted& job,
+                                const std::string& script) {
+    const std::string here = fmt::format(
+        "job=${{XDG_STATE_HOME:-$HOME/.local/state}}/weft/jobs/{}; {}", job.name, script);
+    return {"ssh", "-o", "BatchMode=yes", host, "sh -c " + ShellWord(here)};
+}
+
+// One command that does the same on all hosts, one after another.
+std::vector<std::string> OnHosts(const Submitted& job, const std::string& script) {
+    std::string all;
+    for (const std::string& host : job.hosts) {
+        all += fmt::format("printf '%s: ' {}; {}; ", ShellWord(host),
+                           ShellWords(OnHost(host, job, script)));
+    }
+    return {"sh", "-c", all};
+}
+
+const char* KindOf(const Submitted& job) {
+    if (job.target.engine == Engine::kKubeRay) return "rayjob";
+    return job.serves ? "leaderworkerset" : "jobset";
+}
+
+}  // namespace
+
+std::string NotesFolder() {
+    const char* state = std::getenv("XDG_STATE_HOME");
+    if (state != nullptr && *state == '/') return std::string(state) + "/weft/submitted";
+    const char* home = std::getenv("HOME");
+    return std::string(home == nullptr ? "" : home) + "/.local/state/weft/submitted";
+}
+
+std::vector<Submitted> ReadNotes() {
+    std::vector<Submitted> jobs;
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(NotesFolder(), none)) {
+        if (entry.path().extension() != ".json") continue;
+        auto job = ReadNote(entry.path().stem());
+        if (job.ok()) jobs.push_back(std::move(*job));
+    }
+    std::ranges::sort(jobs, {}, [](const Submitted& job) { return std::pair(job.at_s, job.name); });
+    return jobs;
+}
+
+Result<Submitted> ReadNote(const std::string& name) {
+    if (name.find('/') != name.npos || name.starts_with('.')) {
+        return MakeError(ErrorCode::kNotFound, "no job '{}' was submitted from here", name);
+    }
+    const auto text = ReadTextFile(NotePath(name), 1 << 20);
+    if (!text.ok()) {
+        return MakeError(
+            ErrorCode::kNotFound,
+            "no job '{}' was submitted from here by 'weft submit'. 'weft job list' has "
+            "those that were",
+            name);
+    }
+    return FromJson(*text);
+}
+
+Status WriteNote(const Submitted& job) {
+    std::error_code failed;
+    std::filesystem::create_directories(NotesFolder(), failed);
+    if (failed) {
+        return MakeError(ErrorCode::kIo, "cannot make {}: {}", NotesFolder(), failed.message());
+    }
+    const std::string text =
+        ToJson(job).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    return WriteFile(NotePath(job.name), std::as_bytes(std::span(text)));
+}
+
+void ForgetNote(const std::string& name) {
+    std::error_code ignored;
+    std::filesystem::remove(NotePath(name), ignored);
+}
+
+Result<int> RunClient(const std::vector<std::string>& words) {
+    WEFT_ASSIGN(const pid_t pid, Start(words, -1));
+    return Reap(pid, words);
+}
+
+Result<std::string> AskClient(const std::vector<std::string>& words) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) {
+        return MakeError(ErrorCode::kIo, "cannot make a pipe: {}", std::strerror(errno));
+    }
+    const auto pid = Start(words, ends[1]);
+    ::close(ends[1]);
+    std::string said;
+    char piece[4096];
+    ssize_t got = 0;
+    while (pid.ok() &&
+           ((got = ::read(ends[0], piece, sizeof piece)) > 0 || (got < 0 && errno == EINTR))) {
+        if (got > 0 && said.size() < kMostSaid) said.append(piece, static_cast<size_t>(got));
+    }
+    ::close(ends[0]);
+    if (!pid.ok()) return pid.error();
+    WEFT_ASSIGN(const int status, Reap(*pid, words));
+    if (status != 0) {
+        return MakeError(ErrorCode::kIo, "'{}' ended with status {}; what it said stands above",
+                         fmt::join(words, " "), status);
+    }
+    return said;
+}
+
+Result<Submitted> Submit(const JobSpec& job, const NativeFile& file) {
+    if (ReadNote(job.name).ok()) {
+        return MakeError(
+            ErrorCode::kUsage,
+            "a job '{0}' was submitted before. Take another --name, or forget it: weft "
+            "job cancel {0} --forget",
+            job.name);
+    }
+    PrivateFile native;
+    WEFT_TRY(native.Write(file));
+    WEFT_ASSIGN(const std::string said, AskClient(ClientWords(job, file, native.path())));
+    Submitted submitted{job.name,
+                        job.target,
+                        IdOf(job, said),
+                        job.hosts,
+                        std::filesystem::current_path().string(),
+                        job.command,
+                        static_cast<int64_t>(std::time(nullptr)),
+                        IsCommand(job, "serve")};
+    if (!job.folder.empty()) submitted.folder = job.folder;
+    WEFT_TRY(WriteNote(submitted));
+    return submitted;
+}
+
+std::vector<std::string> StatusCommand(const Submitted& job) {
+    switch (job.target.engine) {
+        case Engine::kSlurm:
+            return {
+                "sh", "-c",
+                fmt::format("squeue --noheader --jobs={0} --format=%T 2>/dev/null | grep . || "
+                            "scontrol show job {0} | sed -n 's/.*JobState=\\([A-Z_]*\\).*/\\1/p'",
+                            job.id)};
+        case Engine::kRay: return WithPlace(job, "--address=", {"ray", "job", "status", job.name});
+        case Engine::kKubeRay:
+        case Engine::kKubernetes:
+            return WithPlace(job, "--namespace=", {"kubectl", "get", KindOf(job), job.name});
+        case Engine::kSsh:
+            return OnHosts(job,
+                           "if [ -f $job/status ]; then echo ended with status $(cat $job/status); "
+                           "elif kill -0 $(cat $job/pid) 2>/dev/null; then echo running; "
+                           "else echo lost; fi");
+    }
+    return {};
+}
+
+std::vector<std::string> LogCommand(const Submitted& job, bool follow) {
+    std::vector<std::string> words;
+    switch (job.target.engine) {
+        case Engine::kSlurm:
+            words = follow ? std::vector<std::string>{"tail", "-n", "+1", "-F"}
+                           : std::vector<std::string>{"cat"};
+            words.push_back(fmt::format("{}/{}-{}.log", job.folder, job.name, job.id));
+            return words;
+        case Engine::kRay:
+            words = {"ray", "job", "logs", job.name};
+            if (follow) words.emplace_back("--follow");
+            return WithPlace(job, "--address=", words);
+        case Engine::kKubeRay: words = {"kubectl", "logs", "job/" + job.name}; break;
+        case Engine::kKubernetes:
+            words = {"kubectl", "logs",
+                     job.serves ? "pod/" + job.name + "-0" : "job/" + job.name + "-rank-0"};
+            break;
+        case Engine::kSsh:
+            return OnHost(
+                job.hosts.empty() ? "" : job.hosts[0], job,
+                follow ? "exec tail -n +1 -f --pid=$(cat $job/pid) $job/log" : "exec cat $job/log");
+    }
+    if (follow) words.emplace_back("--follow");
+    return WithPlace(job, "--namespace=", words);
+}
+
+std::vector<std::string> CancelCommand(const Submitted& job) {
+    switch (job.target.engine) {
+        case Engine::kSlurm: return {"scancel", job.id};
+        case Engine::kRay: return WithPlace(job, "--address=", {"ray", "job", "stop", job.name});
+        case Engine::kKubeRay:
+            return WithPlace(job,
+                             "--namespace=", {"kubectl", "delete", "rayjob,configmap", job.name});
+        case Engine::kKubernetes:
+            return WithPlace(job, "--namespace=",
+                             {"kubectl", "delete", std::string(KindOf(job)) + ",secret", job.name});
+        case Engine::kSsh:  // the rank, not its shell, which says how it ended
+            return OnHosts(job, "pkill -TERM -P $(cat $job/pid) && echo stopped || echo ended");
+    }
+    return {};
+}
+
+}  // namespace weft::submit

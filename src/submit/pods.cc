@@ -1,0 +1,151 @@
+#include "submit/pods.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/utf8.h"
+#include "submit/quote.h"
+
+namespace weft::submit {
+namespace {
+
+std::string Probes() {
+    return "ports:\n"
+           "  - {name: http, containerPort: 8080}\n"
+           "livenessProbe:\n"
+           "  httpGet: {path: /live, port: http}\n"
+           "  initialDelaySeconds: 10\n"
+           "readinessProbe:\n"
+           "  httpGet: {path: /ready, port: http}\n"
+           "  timeoutSeconds: 10\n";
+}
+
+std::string Container(const JobSpec& job, const PodDetails& details) {
+    std::vector<std::string> command = {job.program};
+    command.insert(command.end(), job.command.begin(), job.command.end());
+    std::string text = fmt::format("- name: weft\n  image: {}\n  command: {}\n",
+                                   YamlText(job.image), PodWords(command));
+    if (!job.folder.empty()) text += fmt::format("  workingDir: {}\n", PodWord(job.folder));
+    text += "  env:\n    - {name: WEFT_KEY_FILE, value: /etc/weft/key}\n" +
+            Indented(details.environment, 4);
+    if (details.answers_http) text += Indented(Probes(), 2);
+    return text + Indented(PodResources(job) + PodMounts(job), 2);
+}
+
+}  // namespace
+
+std::string Indented(const std::string& lines, size_t indent) {
+    std::string out;
+    std::istringstream stream(lines);
+    for (std::string line; std::getline(stream, line);) {
+        out += std::string(indent, ' ') + line + "\n";
+    }
+    return out;
+}
+
+std::string PodResources(const JobSpec& job) {
+    std::string limits, requests;
+    if (!job.memory.empty()) {
+        limits += fmt::format("    memory: {}\n", YamlText(job.memory));
+        requests += limits;
+    }
+    if (job.cpus > 0) requests += fmt::format("    cpu: \"{}\"\n", job.cpus);
+    for (const std::string& resource : job.resources) {
+        const size_t equals = resource.rfind('=');
+        limits += fmt::format("    {}: {}\n", YamlText(resource.substr(0, equals)),
+                              YamlText(resource.substr(equals + 1)));
+    }
+    std::string text;
+    if (!limits.empty()) text += "  limits:\n" + limits;
+    if (!requests.empty()) text += "  requests:\n" + requests;
+    const bool rdma = std::ranges::any_of(job.resources, [](const std::string& resource) {
+        return resource.find("rdma") != resource.npos || resource.find("hca") != resource.npos;
+    });
+    if (!text.empty()) text = "resources:\n" + text;
+    // RDMA locks the memory that it registers.
+    if (rdma) text += "securityContext:\n  capabilities: {add: [IPC_LOCK]}\n";
+    return text;
+}
+
+std::string PodMounts(const JobSpec& job) {
+    std::string text =
+        "volumeMounts:\n  - {name: shm, mountPath: /dev/shm}\n"
+        "  - {name: key, mountPath: /etc/weft, readOnly: true}\n";
+    for (size_t i = 0; i < job.mounts.size(); ++i) {
+        text +=
+            fmt::format("  - {{name: mount-{}, mountPath: {}}}\n", i, YamlText(job.mounts[i].path));
+    }
+    return text;
+}
+
+std::string PodVolumes(const JobSpec& job) {
+    std::string text = fmt::format(
+        "volumes:\n  - {{name: shm, emptyDir: {{medium: Memory}}}}\n"
+        "  - {{name: key, secret: {{secretName: {}, defaultMode: 0440}}}}\n",
+        job.name);
+    for (size_t i = 0; i < job.mounts.size(); ++i) {
+        const std::string& source = job.mounts[i].source;
+        text += fmt::format("  - {{name: mount-{}, {}: {{{}: {}}}}}\n", i,
+                            source[0] == '/' ? "hostPath" : "persistentVolumeClaim",
+                            source[0] == '/' ? "path" : "claimName", YamlText(source));
+    }
+    return text;
+}
+
+std::string PodTemplate(const JobSpec& job, size_t indent, const PodDetails& details) {
+    std::string text;
+    text += fmt::format("metadata:\n  labels:\n    weft.job: {}\n", job.name);
+    if (!job.networks.empty()) {
+        text += fmt::format("  annotations:\n    k8s.v1.cni.cncf.io/networks: {}\n",
+                            YamlText(job.networks));
+    }
+    text += "spec:\n";
+    if (!details.restart.empty()) text += "  restartPolicy: " + details.restart + "\n";
+    // As long as a checkpoint, or answers that run, may take.
+    text +=
+        "  terminationGracePeriodSeconds: 120\n"
+        "  securityContext: {runAsUser: 65534, fsGroup: 65534}\n"
+        // A node each: two ranks of one node would share its memory.
+        "  affinity:\n    podAntiAffinity:\n"
+        "      requiredDuringSchedulingIgnoredDuringExecution:\n"
+        "        - topologyKey: kubernetes.io/hostname\n"
+        "          labelSelector:\n            matchLabels:\n";
+    text += fmt::format("              weft.job: {}\n  containers:\n", job.name);
+    text += Indented(Container(job, details), 4) + Indented(PodVolumes(job), 2);
+    return Indented(text, indent);
+}
+
+Status CheckPods(const JobSpec& job) {
+    for (const std::string& word : job.command) {
+        if (IsUtf8(word)) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "a word of the command is no UTF-8, which a manifest can't hold. Rename "
+                         "the file");
+    }
+    for (const Mount& mount : job.mounts) {
+        const bool good = IsUtf8(mount.source) && IsUtf8(mount.path) && !mount.source.empty() &&
+                          mount.path.starts_with('/') && mount.path.find(':') == mount.path.npos;
+        if (good && mount.path != "/dev/shm" && mount.path != "/etc/weft") continue;
+        return MakeError(
+            ErrorCode::kUsage,
+            "--mount {}={}: expected CLAIM=/path or /host/path=/path, without ':', not "
+            "/dev/shm or /etc/weft",
+            mount.source, mount.path);
+    }
+    for (const std::string& resource : job.resources) {
+        const size_t equals = resource.rfind('=');
+        const bool good =
+            equals != resource.npos && equals > 0 && equals + 1 < resource.size() &&
+            resource.find_first_not_of("0123456789.KMGTPEimku", equals + 1) == resource.npos &&
+            IsUtf8(resource);
+        if (!good) {
+            return MakeError(ErrorCode::kUsage,
+                             "--resource {}: expected NAME=AMOUNT, as rdma/hca=1", resource);
+        }
+    }
+    return {};
+}
+
+}  // namespace weft::submit

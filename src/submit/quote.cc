@@ -1,0 +1,90 @@
+#include "submit/quote.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace weft::submit {
+namespace {
+
+bool IsPlain(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-./:=,@%+").find(c) != std::string_view::npos;
+}
+
+template <typename Quote>
+std::string Joined(const std::vector<std::string>& words, const char* between, Quote quote) {
+    std::string text;
+    for (const std::string& word : words) {
+        if (!text.empty()) text += between;
+        text += quote(word);
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string ShellWord(std::string_view word) {
+    if (!word.empty() && word[0] != '=' && std::ranges::all_of(word, IsPlain)) {
+        return std::string(word);
+    }
+    std::string quoted = "'";
+    for (const char c : word) {
+        if (c == '\'') {
+            quoted += "'\\''";
+        } else {
+            quoted += c;
+        }
+    }
+    return quoted + "'";
+}
+
+std::string ShellWords(const std::vector<std::string>& words) {
+    return Joined(words, " ", ShellWord);
+}
+
+std::string YamlText(std::string_view text) {
+    const std::string json =
+        nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    // What YAML counts as no printable character, or as the end of a line, though JSON lets it
+    // stand: U+007F to U+009F, U+2028, U+2029, U+FEFF, U+FFFE, U+FFFF.
+    std::string out;
+    for (size_t i = 0; i < json.size(); ++i) {
+        const auto at = [&](size_t k) -> unsigned {
+            return i + k < json.size() ? static_cast<unsigned char>(json[i + k]) : 0;
+        };
+        if (at(0) == 0x7f) {
+            out += "\\u007f";
+        } else if (at(0) == 0xc2 && at(1) < 0xa0) {
+            out += fmt::format("\\u{:04x}", at(1));
+            i += 1;
+        } else if ((at(0) == 0xe2 && at(1) == 0x80 && (at(2) == 0xa8 || at(2) == 0xa9)) ||
+                   (at(0) == 0xef && at(1) == 0xbb && at(2) == 0xbf) ||
+                   (at(0) == 0xef && at(1) == 0xbf && at(2) >= 0xbe)) {
+            out += fmt::format("\\u{:04x}",
+                               (at(0) & 0xf) << 12 | (at(1) & 0x3f) << 6 | (at(2) & 0x3f));
+            i += 2;
+        } else {
+            out += json[i];
+        }
+    }
+    return out;
+}
+
+std::string PodWord(std::string_view word) {
+    std::string doubled;
+    for (const char c : word) doubled.append(c == '$' ? 2 : 1, c);  // "$$" is one, always
+    return YamlText(doubled);
+}
+
+std::string PodWords(const std::vector<std::string>& words) {
+    return "[" + Joined(words, ", ", PodWord) + "]";
+}
+
+std::string PythonWords(const std::vector<std::string>& words) {
+    // YAML's strings are Python's, as long as no pair of surrogates is written as two escapes.
+    return "[" + Joined(words, ", ", YamlText) + "]";
+}
+
+}  // namespace weft::submit

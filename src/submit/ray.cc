@@ -1,0 +1,203 @@
+// Ray: a driver in Python that holds one place on each node and starts a rank there, rank 0 on the
+// head where that has room. A RayCluster takes it through the Jobs API (`ray job submit`), KubeRay
+// as a RayJob with the driver in a ConfigMap.
+#include <fmt/format.h>
+
+#include "base/utf8.h"
+#include "submit/job.h"
+#include "submit/pods.h"
+#include "submit/quote.h"
+
+namespace weft::submit {
+namespace {
+
+// What rank 0 prints is the job's output. A rank that ends in an error ends the others; a stop of
+// the job (SIGTERM) reaches all of them, and they have kGraceSeconds for a checkpoint.
+constexpr const char* kDriver = R"py(
+GRACE_S = 110
+
+import os, secrets, signal, socket, subprocess, sys, tempfile, threading, time
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+
+@ray.remote(max_restarts=0, max_concurrency=4)
+class Rank:
+    def __init__(self, rank):
+        self.rank, self.child = rank, None
+
+    def address(self):
+        return ray.util.get_node_ip_address()
+
+    def free_port(self):
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return probe.getsockname()[1]
+
+    def run(self, command, environment, key):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "key")
+            with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+                file.write(key)
+            self.child = subprocess.Popen(command, stdout=subprocess.PIPE,
+                                          stderr=subprocess.STDOUT,
+                                          env={**os.environ, **environment, "WEFT_KEY_FILE": path})
+            for line in self.child.stdout:
+                sys.stdout.buffer.write(line)
+                sys.stdout.flush()
+            return self.child.wait()
+
+    def stop(self):
+        if self.child is not None and self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+
+
+def places():
+    """Of the nodes that live, those with room; the head first."""
+    bundle = {"CPU": CPUS or 1}
+    if "node:__internal_head__" in ray.cluster_resources():
+        first = {**bundle, "node:__internal_head__": 0.001}
+    else:
+        first = bundle
+    for heads in (first, bundle):  # the head may be for no work
+        group = placement_group([heads] + [bundle] * (NODES - 1), strategy="STRICT_SPREAD")
+        if group.wait(WAIT_S if heads is bundle else min(WAIT_S, 10)):
+            return group
+        remove_placement_group(group)
+    sys.exit(f"weft: {NODES} nodes with {bundle} each did not come within {WAIT_S} s. "
+             f"'ray status' says what there is")
+
+
+def main():
+    ray.init(log_to_driver=True)
+    group = places()
+    ranks = [Rank.options(num_cpus=CPUS or 1, scheduling_strategy=PlacementGroupSchedulingStrategy(
+        placement_group=group, placement_group_bundle_index=rank)).remote(rank)
+        for rank in range(NODES)]
+    host, port = ray.get([ranks[0].address.remote(), ranks[0].free_port.remote()])
+    key = secrets.token_hex(32)
+    runs = [each.run.remote(COMMAND, {"RANK": str(rank), "WORLD_SIZE": str(NODES),
+                                      "MASTER_ADDR": host, "MASTER_PORT": str(port)}, key)
+            for rank, each in enumerate(ranks)]
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    status, left, told = 0, list(runs), None
+    while left:
+        done, left = ray.wait(left, timeout=0.5)
+        for run in done:
+            try:
+                ended = ray.get(run)
+            except ray.exceptions.RayError as error:
+                print(f"weft: a node was lost: {error}", file=sys.stderr)
+                ended = 3
+            status = status or ended
+        if told is None and left and (stopped.is_set() or status):
+            told = time.monotonic()
+            for each in ranks:
+                each.stop.remote()
+        if told is not None and left and time.monotonic() - told > GRACE_S:
+            status = status or 1
+            break
+    sys.exit(status if status >= 0 else 128 - status)
+
+
+if __name__ == "__main__":
+    main()
+)py";
+
+constexpr int kWaitSeconds = 600;
+
+std::string Driver(const JobSpec& job) {
+    std::vector<std::string> command = {job.program};
+    command.insert(command.end(), job.command.begin(), job.command.end());
+    return fmt::format(
+               "# Made by 'weft submit --to {}'.\nCOMMAND = {}\nNODES = {}\nCPUS = {}\n"
+               "WAIT_S = {}\n",
+               EngineName(job.target.engine), PythonWords(command), job.nodes, job.cpus,
+               kWaitSeconds) +
+           kDriver;
+}
+
+Status CheckWords(const JobSpec& job) {
+    for (const std::string& word : job.command) {
+        if (!IsUtf8(word)) {
+            return MakeError(ErrorCode::kUsage,
+                             "a word of the command is no UTF-8, which Ray can't pass on. Rename "
+                             "the file");
+        }
+    }
+    return {};
+}
+
+// A pod of the head (group ""), or of the workers.
+std::string RayPod(const JobSpec& job, bool head) {
+    std::string text = "spec:\n  containers:\n";
+    text += fmt::format("    - name: {}\n      image: {}\n", head ? "ray-head" : "ray-worker",
+                        YamlText(job.image));
+    if (head) text += "      ports:\n        - {name: dashboard, containerPort: 8265}\n";
+    JobSpec limited = job;
+    if (job.cpus > 0) limited.resources.push_back(fmt::format("cpu={}", job.cpus));
+    text += Indented(PodResources(limited), 6);
+    std::string mounts = "volumeMounts:\n  - {name: driver, mountPath: /etc/weft}\n";
+    std::string volumes =
+        fmt::format("volumes:\n  - {{name: driver, configMap: {{name: {}}}}}\n", job.name);
+    for (size_t i = 0; i < job.mounts.size(); ++i) {
+        const std::string& source = job.mounts[i].source;
+        mounts +=
+            fmt::format("  - {{name: mount-{}, mountPath: {}}}\n", i, YamlText(job.mounts[i].path));
+        volumes += fmt::format("  - {{name: mount-{}, {}: {{{}: {}}}}}\n", i,
+                               source[0] == '/' ? "hostPath" : "persistentVolumeClaim",
+                               source[0] == '/' ? "path" : "claimName", YamlText(source));
+    }
+    return text + Indented(mounts, 6) + Indented(volumes, 2);
+}
+
+}  // namespace
+
+Result<NativeFile> WriteRay(const JobSpec& job) {
+    WEFT_TRY(CheckWords(job));
+    // The client uploads the folder of the file (client.cc).
+    NativeFile file{"weft_" + job.name + ".py", Driver(job), {"ray", "job", "submit", "--no-wait"}};
+    if (!job.target.place.empty()) {
+        file.client.push_back("--address=" + job.target.place);
+    }
+    return file;
+}
+
+Result<NativeFile> WriteKubeRay(const JobSpec& job) {
+    WEFT_TRY(CheckWords(job));
+    WEFT_TRY(CheckPods(job));
+    std::string place;
+    if (!job.target.place.empty()) {
+        place = fmt::format("\n  namespace: {}", YamlText(job.target.place));
+    }
+    std::string text = fmt::format(
+        "# Made by 'weft submit --to kuberay'.\n"
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {0}{1}\ndata:\n  driver.py: {2}\n---\n"
+        "apiVersion: ray.io/v1\nkind: RayJob\nmetadata:\n  name: {0}{1}\n{3}spec:\n"
+        "  entrypoint: python3 /etc/weft/driver.py\n"
+        "  shutdownAfterJobFinishes: true\n  ttlSecondsAfterFinished: 3600\n  backoffLimit: {4}\n"
+        "{5}  rayClusterSpec:\n"
+        "    headGroupSpec:\n      rayStartParams:\n        dashboard-host: \"0.0.0.0\"\n"
+        "      template:\n",
+        job.name, place, YamlText(Driver(job)),
+        job.queue.empty()
+            ? ""
+            : fmt::format("  labels:\n    kueue.x-k8s.io/queue-name: {}\n", YamlText(job.queue)),
+        job.restarts, job.queue.empty() ? "" : "  suspend: true  # Kueue lets it go\n");
+    text += Indented(RayPod(job, true), 8);
+    if (job.nodes > 1) {
+        text += fmt::format(
+            "    workerGroupSpecs:\n      - groupName: ranks\n        replicas: {0}\n"
+            "        minReplicas: {0}\n        maxReplicas: {0}\n        rayStartParams: {{}}\n"
+            "        template:\n",
+            job.nodes - 1);
+        text += Indented(RayPod(job, false), 10);
+    }
+    return NativeFile{job.name + ".yaml", text, {"kubectl", "apply", "-f"}};
+}
+
+}  // namespace weft::submit

@@ -1,0 +1,81 @@
+// Slurm: a batch script whose one step has a rank on each node. The step's own variables tell each
+// rank which one it is (cluster/launcher.h).
+#include <fmt/format.h>
+
+#include "submit/job.h"
+#include "submit/quote.h"
+
+namespace weft::submit {
+namespace {
+
+// Seconds before the end of its time, or its preemption, that a training job is told.
+constexpr int kNoticeSeconds = 120;
+
+// A job that somebody cancelled is no longer RUNNING; one that is preempted Slurm puts back itself.
+constexpr const char* kTrainEnd = R"sh(
+# 75: stopped as asked, with a checkpoint; --resume auto goes on from there.
+if [ "$status" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt @RESTARTS@ ] &&
+    [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then
+    echo "weft: stopped as asked; back to the queue"
+    scontrol requeue "$SLURM_JOB_ID" && exit 0
+fi
+)sh";
+
+constexpr const char* kBody = R"sh(
+set -u
+# The ranks prove to each other that they are this job's. The folder is one that all nodes see.
+export WEFT_KEY_FILE=$PWD/.weft-$SLURM_JOB_ID.key
+(umask 077; head -c 32 /dev/urandom | base64 >"$WEFT_KEY_FILE") || exit
+trap 'rm -f "$WEFT_KEY_FILE"' EXIT
+# Signals are the step's; this script outlives them to say how it ended.
+trap : USR1 TERM
+# Ranks that lose one end by themselves, each with the status that says why.
+srun --kill-on-bad-exit=0 --cpu-bind=none \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
+    @COMMAND@
+status=$?
+)sh";
+
+std::string Replaced(std::string text, const std::string& what, const std::string& with) {
+    const size_t at = text.find(what);
+    return at == text.npos ? text : text.replace(at, what.size(), with);
+}
+
+}  // namespace
+
+Result<NativeFile> WriteSlurm(const JobSpec& job) {
+    std::string text = "#!/bin/bash\n# Made by 'weft submit --to slurm'.\n";
+    const auto option = [&text](const std::string& words) { text += "#SBATCH " + words + "\n"; };
+    const auto given = [&option](const char* name, const std::string& value) {
+        if (!value.empty()) option(fmt::format("--{}={}", name, value));
+    };
+    option("--job-name=" + job.name);
+    option(fmt::format("--nodes={}", job.nodes));
+    option("--ntasks-per-node=1");
+    if (job.cpus > 0) {
+        option(fmt::format("--cpus-per-task={}", job.cpus));
+    } else {
+        option("--exclusive");
+    }
+    given("mem", job.memory);
+    given("time", job.time);
+    given("partition", job.partition);
+    given("account", job.account);
+    option(fmt::format("--output={}-%j.log", job.name));
+    option("--open-mode=append");
+    const bool train = IsCommand(job, "train");
+    if (train) {
+        option("--requeue");
+        option(fmt::format("--signal=USR1@{}", kNoticeSeconds));
+    }
+    for (const std::string& word : job.native) option(word);
+    std::vector<std::string> command = {job.program};
+    command.insert(command.end(), job.command.begin(), job.command.end());
+    if (!job.folder.empty()) text += "\ncd " + ShellWord(job.folder) + " || exit\n";
+    text += Replaced(kBody, "@COMMAND@", ShellWords(command));
+    if (train) text += Replaced(kTrainEnd, "@RESTARTS@", std::to_string(job.restarts));
+    text += "exit \"$status\"\n";
+    return NativeFile{job.name + ".sbatch", text, {"sbatch", "--parsable"}};
+}
+
+}  // namespace weft::submit

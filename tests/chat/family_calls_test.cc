@@ -1,0 +1,562 @@
+// Calls as models of each family write them, unasked: one, several at once, beside a text and
+// behind reasoning, cut off, malformed, with markers within their texts; in pieces of any size.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "chat/answer.h"
+#include "chat/tool_types.h"
+
+namespace weft::chat {
+namespace {
+
+using enum AnswerFamily;
+
+// How a family writes things.
+struct Manner {
+    AnswerFamily family;
+    const char* name;
+    std::string begin, between, end;  // of all calls together
+    // A call of `function` with a city (a text) and a number of days.
+    std::string (*call)(const std::string& city, int days);
+    std::string think, thought;  // around reasoning
+    std::string last;            // of the answer
+};
+
+std::string JsonArguments(const std::string& city, int days) {
+    return OrderedJson{{"city", city}, {"days", days}}.dump();
+}
+
+std::string JsonCall(const std::string& city, int days) {
+    return R"({"name": "weather", "arguments": )" + JsonArguments(city, days) + "}";
+}
+
+std::string Bar(const std::string& words) {
+    return "<\xEF\xBD\x9Ctool\xE2\x96\x81" + words + "\xEF\xBD\x9C>";
+}
+const std::string kCall = "call\xE2\x96\x81", kCalls = "calls\xE2\x96\x81";
+
+std::string TaggedCall(const std::string& city, int days) {
+    return "<tool_call>\n" + JsonCall(city, days) + "\n</tool_call>";
+}
+
+std::string CoderCall(const std::string& city, int days) {
+    return "<tool_call>\n<function=weather>\n<parameter=city>\n" + city +
+           "\n</parameter>\n<parameter=days>\n" + std::to_string(days) +
+           "\n</parameter>\n</function>\n</tool_call>";
+}
+
+std::string BareCoderCall(const std::string& city, int days) {
+    return "<function=weather>\n<parameter=city>\n" + city + "\n</parameter>\n<parameter=days>\n" +
+           std::to_string(days) + "\n</parameter>\n</function>\n</tool_call>";
+}
+
+std::string Glm45Call(const std::string& city, int days) {
+    return "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>" + city +
+           "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>" + std::to_string(days) +
+           "</arg_value>\n</tool_call>";
+}
+
+std::string Glm47Call(const std::string& city, int days) {
+    return "<tool_call>weather<arg_key>city</arg_key><arg_value>" + city +
+           "</arg_value><arg_key>days</arg_key><arg_value>" + std::to_string(days) +
+           "</arg_value></tool_call>";
+}
+
+std::string KimiCall(const std::string& city, int days) {
+    return "<|tool_call_begin|>functions.weather:3<|tool_call_argument_begin|>" +
+           JsonArguments(city, days) + "<|tool_call_end|>";
+}
+
+std::string MiniMaxCall(const std::string& city, int days) {
+    return "<invoke name=\"weather\">\n<parameter name=\"city\">" + city +
+           "</parameter>\n<parameter name=\"days\">" + std::to_string(days) +
+           "</parameter>\n</invoke>";
+}
+
+std::string Gemma4Call(const std::string& city, int days) {
+    return "<|tool_call>call:weather{city:<|\"|>" + city + "<|\"|>,days:" + std::to_string(days) +
+           "}<tool_call|>";
+}
+
+std::string Olmo3Call(const std::string& city, int days) {
+    return "weather(city=" + OrderedJson(city).dump() + ", days=" + std::to_string(days) + ")";
+}
+
+std::string DeepSeekV3Call(const std::string& city, int days) {
+    return Bar(kCall + "begin") + "function" + Bar("sep") + "weather\n```json\n" +
+           JsonArguments(city, days) + "\n```" + Bar(kCall + "end");
+}
+
+std::string DeepSeekV31Call(const std::string& city, int days) {
+    return Bar(kCall + "begin") + "weather" + Bar("sep") + JsonArguments(city, days) +
+           Bar(kCall + "end");
+}
+
+std::string MistralCall(const std::string& city, int days) {
+    return "[TOOL_CALLS]weather[ARGS]" + JsonArguments(city, days);
+}
+
+std::string MistralSmallCall(const std::string& city, int days) {
+    return "[TOOL_CALLS]weather[CALL_ID]aB3dE6gH9[ARGS]" + JsonArguments(city, days);
+}
+
+std::vector<Manner> Manners() {
+    return {
+        {kQwen, "qwen", "", "\n", "", TaggedCall, "<think>\n", "\n</think>\n\n", "<|im_end|>"},
+        {kQwenCoder, "coder", "", "\n", "", CoderCall, "<think>", "</think>", "<|im_end|>"},
+        {kQwenCoder, "coder without tags", "", "\n", "", BareCoderCall, "<think>", "</think>", ""},
+        {kGlm, "glm 4.5", "\n", "\n", "", Glm45Call, "\n<think>", "</think>\n", "<|observation|>"},
+        {kGlm, "glm 4.7", "", "", "", Glm47Call, "<think>", "</think>", "<|observation|>"},
+        {kKimi, "kimi", "<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>", KimiCall,
+         "<think>", "</think>", "<|im_end|>"},
+        {kMiniMax, "minimax", "\n<minimax:tool_call>\n", "\n", "\n</minimax:tool_call>",
+         MiniMaxCall, "<think>\n", "\n</think>\n\n", "[e~["},
+        {kGemma, "gemma 4", "", "", "", Gemma4Call, "<|channel>thought\n", "\n<channel|>",
+         "<|tool_response>"},
+        {kGranite, "granite", "<|tool_call|>[", ", ", "]", JsonCall, "<think>", "</think>",
+         "<|end_of_text|>"},
+        {kPhi, "phi 4 mini", "<|tool_call|>[", ", ", "]<|/tool_call|>", JsonCall, "<think>",
+         "</think>", "<|end|>"},
+        {kPhi, "phi 4 mini's functools", "functools[", ", ", "]", JsonCall, "<think>", "</think>",
+         ""},
+        {kOlmo, "olmo 3", "<function_calls>", "\n", "</function_calls>", Olmo3Call, "<think>",
+         "</think>", "<|im_end|>"},
+        {kDeepSeek, "deepseek v3", Bar(kCalls + "begin"), "\n", Bar(kCalls + "end"), DeepSeekV3Call,
+         "<think>", "</think>", ""},
+        {kDeepSeek, "deepseek v3.1", Bar(kCalls + "begin"), "", Bar(kCalls + "end"),
+         DeepSeekV31Call, "<think>", "</think>", ""},
+        {kMistral, "mistral v3", "[TOOL_CALLS] [", ", ", "]", JsonCall, "[THINK]", "[/THINK]",
+         "</s>"},
+        {kMistral, "mistral v13", "", "", "", MistralCall, "[THINK]", "[/THINK]", "</s>"},
+        {kMistral, "mistral small 3", "", "", "", MistralSmallCall, "[THINK]", "[/THINK]", "</s>"},
+    };
+}
+
+std::shared_ptr<const ToolTypes> Offered() {
+    const OrderedJson text{{"type", "string"}}, number{{"type", "integer"}};
+    const OrderedJson parameters{{"type", "object"},
+                                 {"properties", {{"city", text}, {"days", number}}}};
+    return std::make_shared<const ToolTypes>(OrderedJson::array(
+        {{{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", parameters}}}}}));
+}
+
+ToolCall Weather(const std::string& city, int days) {
+    return {"weather", OrderedJson{{"city", city}, {"days", days}}};
+}
+
+struct Heard {
+    std::string content, reasoning;
+    std::vector<ToolCall> calls;
+    size_t ends = 0;  // of calls that came in parts
+
+    bool operator==(const Heard&) const = default;
+};
+
+// Whole calls, whether they came so or in parts.
+class Listener {
+  public:
+    void Take(AnswerDelta delta) {
+        heard_.content += delta.content;
+        heard_.reasoning += delta.reasoning;
+        for (const CallPart& part : delta.call_parts) {
+            if (part.begins) {
+                name_ = part.name;
+                arguments_.clear();
+            }
+            arguments_ += part.arguments;
+            if (!part.ends) continue;
+            heard_.calls.push_back({name_, OrderedJson::parse(arguments_)});
+        }
+        for (ToolCall& call : delta.tool_calls) heard_.calls.push_back(std::move(call));
+    }
+    const Heard& heard() const { return heard_; }
+
+  private:
+    Heard heard_;
+    std::string name_, arguments_;
+};
+
+Heard Hear(AnswerFamily family, const std::string& text, bool parts, size_t most_bytes,
+           uint32_t seed, std::shared_ptr<const ToolTypes> tools = Offered()) {
+    std::mt19937 random(seed);
+    AnswerParser parser(family, false, parts, std::move(tools));
+    Listener listener;
+    for (size_t at = 0; at < text.size();) {
+        const size_t size = most_bytes == 1 ? 1 : 1 + random() % most_bytes;
+        listener.Take(parser.Push(std::string_view(text).substr(at, size)));
+        at += size;
+    }
+    listener.Take(parser.Finish());
+    return listener.heard();
+}
+
+// However it is cut, in parts and whole.
+void ExpectHeard(const Manner& manner, const std::string& text, const Heard& expected) {
+    for (const bool parts : {false, true}) {
+        for (const size_t most : {size_t{1}, size_t{4}, size_t{23}, text.size() + 1}) {
+            const Heard heard = Hear(manner.family, text, parts, most, 5);
+            EXPECT_EQ(heard.content, expected.content) << manner.name << ": " << text;
+            EXPECT_EQ(heard.reasoning, expected.reasoning) << manner.name << ": " << text;
+            EXPECT_TRUE(heard.calls == expected.calls)
+                << manner.name << " gave " << heard.calls.size() << ": " << text
+                << (heard.calls.empty() ? "" : heard.calls[0].arguments.dump());
+        }
+    }
+}
+
+TEST(FamilyCalls, OneAndSeveral) {
+    for (const Manner& m : Manners()) {
+        const std::string one = m.begin + m.call("Paris", 3) + m.end;
+        const std::string two =
+            m.begin + m.call("Paris", 3) + m.between + m.call("Rome", 12) + m.end;
+        const ToolCall paris = Weather("Paris", 3), rome = Weather("Rome", 12);
+        ExpectHeard(m, one, {"", "", {paris}});
+        ExpectHeard(m, one + m.last, {"", "", {paris}});
+        ExpectHeard(m, two + m.last, {"", "", {paris, rome}});
+        ExpectHeard(m, "I look.\n" + two + m.last, {"I look.", "", {paris, rome}});
+        ExpectHeard(m, m.think + "Hm, Paris?" + m.thought + one + m.last,
+                    {"", "Hm, Paris?", {paris}});
+        ExpectHeard(m, m.think + "Hm" + m.thought + "I look.\n\n" + two + m.last,
+                    {"I look.", "Hm", {paris, rome}});
+        ExpectHeard(m, m.think + "Hm" + m.thought + "It is fine." + m.last,
+                    {"It is fine.", "Hm", {}});
+    }
+}
+
+// A marker, a quote or a bracket within a text is the text's.
+TEST(FamilyCalls, MarkersWithinTexts) {
+    const char* const words[] = {"</tool_call>",
+                                 "a </tool_call> b",
+                                 "<tool_call>",
+                                 "<|tool_call_end|>",
+                                 "</minimax:tool_call>",
+                                 "</invoke>",
+                                 "<tool_call|>",
+                                 "</function_calls>",
+                                 "[TOOL_CALLS]",
+                                 "</s>",
+                                 "<think>",
+                                 "<|im_end|>",
+                                 "it's {a} [b] (c)",
+                                 "}]}",
+                                 "a\\b",
+                                 "12345",
+                                 "true",
+                                 "\xC3\xA9\xE6\x97\xA5\xF0\x9F\x99\x82",
+                                 "<b>&amp;</b>",
+                                 ""};
+    for (const Manner& m : Manners()) {
+        for (const char* word : words) {
+            const std::string text =
+                m.begin + m.call(word, -1) + m.between + m.call("Rome", 0) + m.end + m.last;
+            ExpectHeard(m, text, {"", "", {Weather(word, -1), Weather("Rome", 0)}});
+        }
+        if (m.family == kGemma) continue;  // has no way to write it
+        const std::string quoted = "say \"hi\"";
+        ExpectHeard(m, m.begin + m.call(quoted, 1) + m.end, {"", "", {Weather(quoted, 1)}});
+    }
+}
+
+// Answers that end anywhere: what is shown adds up the same however they come, and no call is made
+// up that wasn't written.
+TEST(FamilyCalls, CutOff) {
+    for (const Manner& m : Manners()) {
+        const std::string text = "I look.\n" + m.begin + m.call("Paris", 3) + m.between +
+                                 m.call("Rome", 12) + m.end + m.last;
+        for (size_t cut = 0; cut <= text.size(); ++cut) {
+            const std::string some = text.substr(0, cut);
+            const Heard whole = Hear(m.family, some, false, some.size() + 1, 1);
+            EXPECT_TRUE(Hear(m.family, some, false, 1, 1) == whole) << m.name << ": " << some;
+            EXPECT_LE(whole.calls.size(), 2u);
+            if (!whole.calls.empty()) {
+                EXPECT_EQ(whole.calls[0].name, "weather") << m.name << ": " << some;
+                EXPECT_EQ(whole.calls[0].arguments.value("city", ""), "Paris") << some;
+            }
+            EXPECT_TRUE(whole.content.starts_with("I look.") || cut < 8) << m.name << some;
+            // In parts: the same calls; a call that has begun is not content.
+            const Heard parts = Hear(m.family, some, true, 3, cut);
+            EXPECT_TRUE(parts.calls == whole.calls) << m.name << ": " << some;
+        }
+    }
+}
+
+// What can't be read is shown as it was written, and the answer goes on behind it.
+TEST(FamilyCalls, Malformed) {
+    const std::pair<AnswerFamily, const char*> broken[] = {
+        {kQwen, "<tool_call>{\"name\": weather}</tool_call>"},
+        {kQwen, "<tool_call>{\"arguments\": {}}</tool_call>"},
+        {kQwen, "<tool_call>[]</tool_call>"},
+        {kGlm, "<tool_call></tool_call>"},
+        {kGlm, "<tool_call>two words<arg_key>a</arg_key></tool_call>"},
+        {kGlm, "<tool_call>f<arg_key>a</arg_key>1</tool_call>"},
+        {kKimi, "<|tool_call_begin|>functions.f:0{}<|tool_call_end|>"},
+        {kKimi, "<|tool_call_begin|>f<|tool_call_argument_begin|>{\"a\":}<|tool_call_end|>"},
+        {kMiniMax, "<minimax:tool_call>hello</minimax:tool_call>"},
+        {kMiniMax, "<minimax:tool_call></minimax:tool_call>"},
+        {kGemma, "<|tool_call>call:f{a:1<tool_call|>"},
+        {kGemma, "<|tool_call>f{}<tool_call|>"},
+        {kOlmo, "<function_calls>f(1)</function_calls>"},
+        {kOlmo, "<function_calls>f(a=b)</function_calls>"},
+        {kGranite, "<|tool_call|>{\"names\": \"f\"}"},
+        {kPhi, "functools[1]"},
+        {kMistral, "[TOOL_CALLS][{\"name\": 1}]"},
+    };
+    for (const auto& [family, text] : broken) {
+        for (const size_t most : {size_t{1}, size_t{7}, size_t{1000}}) {
+            const Heard heard = Hear(family, std::string(text) + " and on", false, most, 2);
+            EXPECT_EQ(heard.content, std::string(text) + " and on");
+            EXPECT_TRUE(heard.calls.empty()) << text;
+        }
+    }
+}
+
+// A quote too many hides the end marker until the answer is over; then it counts, and so do the
+// calls behind it.
+TEST(FamilyCalls, AQuoteTooMany) {
+    const std::string bad = "<tool_call>{\"name\": \"f, \"arguments\": {}}</tool_call>";
+    for (const size_t most : {size_t{1}, size_t{9}, size_t{1000}}) {
+        const Heard heard =
+            Hear(kQwen, bad + "\n<tool_call>" + JsonCall("Rome", 1) + "</tool_call>\nDone.", false,
+                 most, 3);
+        ASSERT_EQ(heard.calls.size(), 1u);
+        EXPECT_EQ(heard.calls[0], Weather("Rome", 1));
+        EXPECT_EQ(heard.content, bad + "Done.");
+    }
+}
+
+// Models forget to end a call, to escape line ends, and to give arguments where there are none.
+TEST(FamilyCalls, Slips) {
+    const std::string call = JsonCall("Paris", 3);
+    const std::vector<ToolCall> two = {Weather("Paris", 3), Weather("Paris", 3)};
+    for (const bool parts : {false, true}) {
+        EXPECT_TRUE(Hear(kQwen, "<tool_call>" + call + "\n<tool_call>" + call, parts, 5, 1).calls ==
+                    two);
+        const Heard lines = Hear(
+            kQwen, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\tz\"}}</tool_call>",
+            parts, 1, 1);
+        ASSERT_EQ(lines.calls.size(), 1u) << lines.content;
+        EXPECT_EQ(lines.calls[0].arguments["a"], "x\ny\tz");
+        for (const auto& [family, text] : std::vector<std::pair<AnswerFamily, std::string>>{
+                 {kQwen, "<tool_call>{\"name\": \"now\"}</tool_call>"},
+                 {kQwen, "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>"},
+                 {kQwenCoder, "<tool_call>\n<function=now>\n</function>\n</tool_call>"},
+                 {kGlm, "<tool_call>now\n</tool_call>"},
+                 {kKimi,
+                  "<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|><|tool_call_end|"
+                  ">"},
+                 {kMiniMax,
+                  "<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n"
+                  "</minimax:tool_call>"},
+                 {kGemma, "<|tool_call>call:now{}<tool_call|>"},
+                 {kGranite, "<|tool_call|>[{\"name\": \"now\"}]"},
+                 {kOlmo, "<function_calls>now()</function_calls>"},
+                 {kMistral, "[TOOL_CALLS]now[ARGS]{}"},
+                 {kHarmony, "<|channel|>commentary to=functions.now<|message|><|call|>"}}) {
+            const Heard heard = Hear(family, text, parts, 6, 1);
+            ASSERT_EQ(heard.calls.size(), 1u) << text;
+            EXPECT_EQ(heard.calls[0], (ToolCall{"now", OrderedJson::object()})) << text;
+            EXPECT_EQ(heard.content, "");
+        }
+    }
+}
+
+TEST(FamilyCalls, HarmonysTextsMayHoldMarkers) {
+    const std::string text =
+        "<|channel|>commentary to=functions.write <|constrain|>json<|message|>"
+        "{\"text\":\"a<|end|>\\\"<|start|>b\"}<|call|>";
+    for (const bool parts : {false, true}) {
+        const Heard heard = Hear(kHarmony, text, parts, 3, 1);
+        ASSERT_EQ(heard.calls.size(), 1u) << heard.content;
+        EXPECT_EQ(heard.calls[0].arguments["text"], "a<|end|>\"<|start|>b");
+    }
+}
+
+OrderedJson Function(const char* name, const OrderedJson& properties) {
+    return {{"type", "function"},
+            {"function",
+             {{"name", name}, {"parameters", {{"type", "object"}, {"properties", properties}}}}}};
+}
+
+// A postcode is a text, whatever it looks like.
+TEST(FamilyCalls, ArgumentsHaveTheTypesOfTheirSchema) {
+    const OrderedJson properties = {
+        {"code", {{"type", "string"}}},
+        {"count", {{"type", "integer"}}},
+        {"share", {{"type", "number"}}},
+        {"sure", {{"type", "boolean"}}},
+        {"list", {{"type", "array"}}},
+        {"deep", {{"type", "object"}}},
+        {"maybe", {{"type", {"string", "null"}}}},
+        {"either", {{"anyOf", {{{"type", "integer"}}, {{"type", "string"}}}}}},
+        {"unit", {{"enum", {"1", "2"}}}},
+        {"any", OrderedJson::object()}};
+    const auto tools =
+        std::make_shared<const ToolTypes>(OrderedJson::array({Function("f", properties)}));
+    const std::tuple<const char*, const char*, const char*> values[] = {
+        {"code", "01234", R"("01234")"},
+        {"code", "null", R"("null")"},
+        {"code", "{\"a\": 1}", R"("{\"a\": 1}")"},
+        {"code", "\"quoted\"", R"("\"quoted\"")"},
+        {"count", "5", "5"},
+        {"count", "\"5\"", "5"},
+        {"count", "five", R"("five")"},
+        {"share", "0.5", "0.5"},
+        {"sure", "True", "true"},
+        {"sure", "false", "false"},
+        {"list", "[1, \"a\"]", R"([1, "a"])"},
+        {"deep", "{\"a\": {\"b\": null}}", R"({"a": {"b": null}})"},
+        {"maybe", "null", "null"},
+        {"maybe", "12", R"("12")"},
+        {"either", "12", "12"},
+        {"either", "twelve", R"("twelve")"},
+        {"unit", "1", R"("1")"},
+        {"any", "7", "7"},
+        {"any", "seven", R"("seven")"},
+        {"unknown", "true", "true"}};
+    for (const auto& [key, value, json] : values) {
+        const std::string k = key, v = value;
+        const OrderedJson expected{{k, OrderedJson::parse(json)}};
+        const std::pair<AnswerFamily, std::string> texts[] = {
+            {kQwenCoder, "<tool_call>\n<function=f>\n<parameter=" + k + ">\n" + v +
+                             "\n</parameter>\n</function>\n</tool_call>"},
+            {kGlm, "<tool_call>f\n<arg_key>" + k + "</arg_key>\n<arg_value>" + v +
+                       "</arg_value>\n</tool_call>"},
+            {kMiniMax, "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"" + k + "\">" +
+                           v + "</parameter>\n</invoke>\n</minimax:tool_call>"}};
+        for (const auto& [family, text] : texts) {
+            const Heard heard = Hear(family, text, true, 4, 1, tools);
+            ASSERT_EQ(heard.calls.size(), 1u) << text;
+            EXPECT_EQ(heard.calls[0].arguments, expected) << text;
+        }
+    }
+}
+
+// Values in other notations than JSON.
+TEST(FamilyCalls, Literals) {
+    const Heard gemma = Hear(kGemma,
+                             "<|tool_call>call:f{a:<|\"|>x<|\"|>,b:[1,-2.5,true,null],"
+                             "c:{<|\"|>k k<|\"|>:{},d:<|\"|>},<|\"|>},e:plain words}<tool_call|>",
+                             false, 3, 1);
+    ASSERT_EQ(gemma.calls.size(), 1u) << gemma.content;
+    EXPECT_EQ(gemma.calls[0].arguments, OrderedJson::parse(R"({"a": "x", "b": [1, -2.5, true, null],
+                                     "c": {"k k": {}, "d": "},"}, "e": "plain words"})"));
+    const Heard olmo = Hear(kOlmo,
+                            "<function_calls>\nf(a='it\\'s', b=[1, (2, 3)], c={'k': None, \"l\": "
+                            "True}, d=\"\\u00e9\\n\")\nmath.add(x=-1.5e3)\n</function_calls>",
+                            false, 3, 1);
+    ASSERT_EQ(olmo.calls.size(), 2u) << olmo.content;
+    EXPECT_EQ(olmo.calls[0].arguments,
+              OrderedJson::parse(R"({"a": "it's", "b": [1, [2, 3]], "c": {"k": null, "l": true},
+                                     "d": "\u00e9\n"})"));
+    EXPECT_EQ(olmo.calls[1].name, "math.add");
+    EXPECT_EQ(olmo.calls[1].arguments["x"], -1500.0);
+    // Too deep to be anything.
+    const std::string deep(5000, '[');
+    EXPECT_TRUE(Hear(kOlmo, "<function_calls>f(a=" + deep, false, 999, 1).calls.empty());
+    EXPECT_TRUE(Hear(kGemma, "<|tool_call>call:f{a:" + deep, false, 999, 1).calls.empty());
+}
+
+// Llama's calls have no marker: on a line of its own JSON counts where it calls a function that was
+// offered, elsewhere it is what it looks like.
+TEST(FamilyCalls, Llama) {
+    const std::string call = R"({"name": "weather", "parameters": {"city": "Paris", "days": 3}})";
+    const std::string other = R"({"name": "Ann", "parameters": {"age": 3}})";
+    const ToolCall paris = Weather("Paris", 3);
+    const std::tuple<std::string, std::string, std::vector<ToolCall>> cases[] = {
+        {call, "", {paris}},
+        {call + "\n" + call, "", {paris, paris}},
+        {call + "; " + call + "<|eom_id|>", "", {paris, paris}},
+        {"I look.\n\n" + call, "I look.", {paris}},
+        {"I look.\n" + call + "\nThen on.", "I look.Then on.", {paris}},
+        {"See <|python_tag|>" + call, "See", {paris}},
+        {"Inline " + call, "Inline " + call, {}},
+        {"Ann:\n" + other, "Ann:\n" + other, {}},
+        {"```json\n{\"a\": [1, 2]}\n```", "```json\n{\"a\": [1, 2]}\n```", {}},
+        {"[1] a\n[weather] b\n{x}", "[1] a\n[weather] b\n{x}", {}},
+        {"[weather(city=\"Paris\", days=3)]", "", {paris}},
+        {"[weather(city='Paris', days=3), weather(city='Paris', days=3)]<|eot_id|>",
+         "",
+         {paris, paris}},
+        {"[f(x)] is a list", "[f(x)] is a list", {}},
+        {"<function=weather>{\"city\": \"Paris\", \"days\": 3}</function><|eom_id|>", "", {paris}},
+        {"<function=weather", "<function=weather", {}},
+        {R"({"type": "function", "name": "weather", "parameters": {"city": "Paris", "days": 3}})",
+         "",
+         {paris}},
+        {R"({"name": "weather", "parameters": {"city": "P)",
+         R"({"name": "weather", "parameters": {"city": "P)",
+         {}},
+        {R"({"name": "x"})", R"({"name": "x"})", {}},
+    };
+    for (const auto& [text, content, calls] : cases) {
+        for (const size_t most : {size_t{1}, size_t{5}, size_t{1000}}) {
+            const Heard heard = Hear(kLlama3, text, true, most, 4);
+            EXPECT_EQ(heard.content, content) << text;
+            EXPECT_TRUE(heard.calls == calls) << text;
+        }
+    }
+    // JSON that can't be a call is shown as it comes.
+    AnswerParser parser(kLlama3, false, true, Offered());
+    EXPECT_EQ(parser.Push("{\"a\":").content, "{\"a\":");
+    EXPECT_EQ(parser.Push(" 1").content, " 1");
+}
+
+// Without functions there are no calls, whatever it looks like.
+TEST(FamilyCalls, NoneWereOffered) {
+    const auto none = std::make_shared<const ToolTypes>();
+    for (const Manner& m : Manners()) {
+        const std::string text = m.begin + m.call("Paris", 3) + m.end;
+        const Heard heard = Hear(m.family, text, true, 4, 1, none);
+        EXPECT_TRUE(heard.calls.empty()) << text;
+        EXPECT_NE(heard.content.find("Paris"), std::string::npos) << text;
+    }
+    const std::string call = R"({"name": "f", "parameters": {}})";
+    EXPECT_EQ(Hear(kLlama3, call, true, 4, 1, none).content, call);
+    const Heard harmony = Hear(
+        kHarmony, "<|channel|>commentary to=functions.f<|message|>{}<|call|>", true, 4, 1, none);
+    EXPECT_TRUE(harmony.calls.empty());
+}
+
+// Many markers, most of which end nothing: time is that of reading them.
+TEST(FamilyCalls, ManyMarkers) {
+    const std::pair<AnswerFamily, std::string> pieces[] = {
+        {kQwen, "<tool_call>{\"</tool_call>"},
+        {kGlm, "<tool_call>f<arg_key></tool_call>"},
+        {kGemma, "<|tool_call>call:f{<|\"|><tool_call|>"},
+        {kMiniMax, "<minimax:tool_call><invoke name=\"f\"></minimax:tool_call>"},
+        {kMistral, "[TOOL_CALLS][\"</s>"},
+        {kOlmo, "<function_calls>f('</function_calls>"},
+        {kLlama3, "\n{\"name\" <function="},
+        {kHarmony, "<|channel|>commentary to=f<|message|>{\"<|end|>"}};
+    for (const auto& [family, piece] : pieces) {
+        std::string text;
+        while (text.size() < 100'000) text += piece;
+        const std::clock_t begin = std::clock();
+        for (const size_t most : {size_t{50}, size_t{1'000'000}}) {
+            const Heard heard = Hear(family, text, false, most, 1);
+            EXPECT_EQ(heard.calls.empty(), family != kMiniMax) << piece;
+        }
+        EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 2) << piece;
+    }
+}
+
+// Templates by what is nobody else's in them.
+TEST(FamilyCalls, FamiliesOfTemplates) {
+    const std::pair<const char*, AnswerFamily> templates[] = {
+        {"<tool_call>{name}\n<arg_key>", kGlm},
+        {"<|tool_calls_section_begin|><|tool_call_begin|>", kKimi},
+        {"{% set begin = '<minimax:tool_call>' %}<think>", kMiniMax},
+        {"<|tool_call>call: <|channel>thought", kGemma},
+        {"<|start_of_role|> respond only with <|tool_call|>", kGranite},
+        {"<|tool|>{{ tools }}<|/tool|>", kPhi},
+        {"functools[", kPhi},
+        {"<function_calls>", kOlmo},
+        {"<tool_call>\n<function=x>", kQwenCoder},
+        {"<tool_call>\n{\"name\"", kQwen},
+        {"<start_of_turn>model", kPlain}};
+    for (const auto& [text, family] : templates) EXPECT_EQ(FamilyOf(text), family) << text;
+}
+
+}  // namespace
+}  // namespace weft::chat

@@ -1,0 +1,299 @@
+// Workers that dial rank 0: who comes when, who leaves again, strangers at the door, and every
+// fault at each moment: one error that names the rank, or a job that begins after all. Ranks on
+// this machine; recruits_test has what recovery makes of it.
+#include "cluster/dial_in.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "cluster/gather.h"
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+
+namespace weft::cluster {
+namespace {
+
+using test::IsGone;
+using test::Process;
+
+uint16_t UnusedPort() {
+    const Fd fd = net::ListenTcp("127.0.0.1", 0).value();
+    return net::BoundPort(fd.get()).value();
+}
+
+class DialIns : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        MakeKey("key", "a-shared-key-of-the-tests");
+        MakeKey("other", "a-key-of-somebody-else");
+    }
+    void MakeKey(const std::string& name, const std::string_view key) {
+        ASSERT_TRUE(WriteFile(folder_ / name, std::as_bytes(std::span(key))).ok());
+        ::chmod((folder_ / name).c_str(), 0600);
+    }
+    std::unique_ptr<Process> Root(int workers, const support::Words& more) const {
+        support::Words words = {CLUSTER_RANK,
+                                "launch",
+                                fmt::format("wait_for={}", workers),
+                                "listen=127.0.0.1:" + std::to_string(port_),
+                                fmt::format("timeout={}", timeout_ms_),
+                                "key=" + (folder_ / "key")};
+        words.insert(words.end(), more.begin(), more.end());
+        return std::make_unique<Process>(words);
+    }
+    std::unique_ptr<Process> Worker(const support::Words& more = {},
+                                    const std::string& key = "key") const {
+        support::Words words = {CLUSTER_RANK, "join", "127.0.0.1:" + std::to_string(port_),
+                                folder_ / key};
+        words.insert(words.end(), more.begin(), more.end());
+        return std::make_unique<Process>(words);
+    }
+    static pid_t PidOf(const std::string& output, const std::string& name) {
+        const size_t at = output.find(name + " pid ");
+        return at == std::string::npos ? 0 : std::atoi(output.c_str() + at + name.size() + 5);
+    }
+
+    const uint16_t port_ = UnusedPort();
+    const int64_t timeout_ms_ = test::Slower(1000);
+    const Deadline soon_ = Deadline::In(20'000);
+    test::TempDir folder_;
+};
+
+TEST_F(DialIns, WorkersComeBeforeAndAfterRankZeroAndServeOneJobAfterAnother) {
+    const auto early = Worker();
+    ASSERT_TRUE(early->ReadUntil("joining", soon_));
+    std::unique_ptr<Process> late;
+    for (int job = 1; job <= 3; ++job) {
+        const auto root = Root(2, {"prefill=2", "steps=5"});
+        ASSERT_TRUE(root->ReadUntil("1 of 2 workers are here: ", Deadline::In(20'000)))
+            << root->output();
+        // The first to come is kept by heartbeats for longer than the timeout.
+        if (late == nullptr) ::usleep(static_cast<useconds_t>(2 * timeout_ms_ * 1000));
+        if (late == nullptr) late = Worker();
+        EXPECT_EQ(root->Wait(Deadline::In(20'000)), 0) << root->output();
+        EXPECT_NE(root->output().find("2 of 2 workers are here: "), std::string::npos);
+        EXPECT_NE(root->output().find("rank 0 of 3"), std::string::npos) << root->output();
+    }
+    for (Process* worker : {early.get(), late.get()}) {
+        worker->Signal(SIGTERM);
+        EXPECT_EQ(worker->Wait(Deadline::In(10'000)), 0) << worker->output();
+    }
+}
+
+TEST_F(DialIns, AWorkerIsTheRankThatItAsksFor) {
+    const auto root = Root(2, {"steps=2"});
+    ASSERT_TRUE(root->ReadUntil("workers dial in at port", soon_)) << root->output();
+    const auto two = Worker({"rank=2", "once=1"});
+    ASSERT_TRUE(root->ReadUntil("is rank 2", soon_)) << root->output();
+    const auto seven = Worker({"rank=7"});
+    ASSERT_TRUE(root->ReadUntil("it asks to be rank 7; workers are ranks 1 to 2", soon_))
+        << root->output();
+    const auto again = Worker({"rank=2"});  // has to wait
+    const auto any = Worker({"once=1"});
+    EXPECT_EQ(root->Wait(Deadline::In(20'000)), 0) << root->output();
+    EXPECT_EQ(two->Wait(Deadline::In(10'000)), 0);
+    EXPECT_EQ(any->Wait(Deadline::In(10'000)), 0);
+    ASSERT_TRUE(two->output().find("rank 2 of 3") != std::string::npos) << two->output();
+    EXPECT_NE(any->output().find("rank 1 of 3"), std::string::npos) << any->output();
+}
+
+TEST_F(DialIns, WithoutEnoughWorkersTheWaitEndsAndSaysHowManyCame) {
+    const auto worker = Worker();
+    const auto wrong = Worker({}, "other");
+    const auto root = Root(2, {fmt::format("wait={}", test::Slower(3000))});
+    EXPECT_EQ(root->Wait(Deadline::In(20'000)), 1) << root->output();
+    EXPECT_NE(root->output().find("1 of 2 workers dialled in within "), std::string::npos)
+        << root->output();
+    EXPECT_NE(root->output().find("weft worker --join "), std::string::npos) << root->output();
+    EXPECT_NE(root->output().find("its --key-file holds another one"), std::string::npos)
+        << root->output();
+    EXPECT_TRUE(wrong->ReadUntil("rank 0 was refused: wrong key", soon_)) << wrong->output();
+    // The wait says now and then who is there.
+    EXPECT_NE(root->output().find("1 of 2 workers are here; for "), std::string::npos)
+        << root->output();
+    // Who does not fit a job does not end by it.
+    EXPECT_FALSE(IsGone(worker->pid()) || IsGone(wrong->pid()));
+}
+
+TEST_F(DialIns, AStopEndsTheWaitAtOnce) {
+    const auto worker = Worker();
+    const auto root = Root(2, {"wait=600000"});
+    ASSERT_TRUE(root->ReadUntil("1 of 2 workers are here: ", soon_)) << root->output();
+    const int64_t begin = NowNs();
+    root->Signal(SIGINT);
+    EXPECT_EQ(root->Wait(Deadline::In(10'000)), 130) << root->output();
+    EXPECT_LT(root->end_ns() - begin, test::Slower(2000) * 1'000'000);
+    EXPECT_FALSE(IsGone(worker->pid()));
+}
+
+// Before the job begins a worker that is lost is waited for again, or another comes.
+TEST_F(DialIns, WhoIsLostBeforeTheJobBeginsMayComeAgain) {
+    for (const int signal : {SIGKILL, SIGSTOP, SIGTERM}) {
+        const auto first = Worker();
+        const auto root = Root(2, {"steps=3", "wait=120000"});
+        ASSERT_TRUE(root->ReadUntil("1 of 2 workers are here: ", Deadline::In(20'000)))
+            << root->output();
+        ASSERT_TRUE(first->ReadUntil("a job of ", Deadline::In(20'000))) << first->output();
+        first->SignalGroup(signal);
+        for (const pid_t child : test::ChildrenOf(first->pid())) ::kill(child, signal);
+        ASSERT_TRUE(root->ReadUntil("rank 1 is gone before the job began: ", Deadline::In(20'000)))
+            << root->output();
+        const auto second = Worker(), third = Worker();
+        EXPECT_EQ(root->Wait(Deadline::In(20'000)), 0) << signal << root->output();
+    }
+}
+
+// A job that runs: one error that names the rank, within the timeout and a second.
+TEST_F(DialIns, ALostWorkerEndsTheJobWithOneErrorInEveryPhase) {
+    for (const char* phase : {"load", "decode"}) {
+        for (const int signal : {SIGKILL, SIGSTOP, SIGTERM}) {
+            const auto one = Worker({"rank=1"}), two = Worker({"rank=2"});
+            const auto root = Root(
+                2, {phase == std::string("load") ? "load=60000" : "load=0", "steps=100000000"});
+            ASSERT_TRUE(two->ReadUntil(fmt::format("at {}", phase), Deadline::In(20'000)))
+                << two->output() << root->output();
+            const pid_t rank = PidOf(two->output(), "rank 2");
+            const int64_t begin = NowNs();
+            // SIGTERM is for the worker, which takes its leave; the others hit its rank.
+            ::kill(signal == SIGTERM ? two->pid() : rank, signal);
+            EXPECT_EQ(root->Wait(Deadline::In(20'000)), 3) << root->output();
+            EXPECT_LE(root->end_ns() - begin, (timeout_ms_ + test::Slower(1000)) * 1'000'000);
+            EXPECT_NE(root->output().find("rank 2 (host "), std::string::npos) << root->output();
+            EXPECT_EQ(root->output().find("was lost"), root->output().rfind("was lost"))
+                << root->output();
+            EXPECT_TRUE(one->ReadUntil("the job ended with status", Deadline::In(20'000)))
+                << one->output();
+            if (signal != SIGTERM) {
+                // The worker itself dials again, once its process is out of the way.
+                EXPECT_TRUE(two->ReadUntil("the job", Deadline::In(20'000))) << two->output();
+                const auto next = Root(2, {"steps=2"});
+                EXPECT_EQ(next->Wait(Deadline::In(20'000)), 0) << next->output() << two->output();
+            }
+        }
+    }
+}
+
+TEST_F(DialIns, AWorkerOutlivesARankZeroThatIsKilledOrStoppedAtAnyMoment) {
+    const auto worker = Worker();
+    for (const char* moment :
+         {"workers dial in at port", "1 of 2 workers are here: ", "at decode"}) {
+        for (const int signal : {SIGKILL, SIGSTOP}) {
+            const bool waits = moment != std::string("at decode");
+            const auto root = Root(waits ? 2 : 1, {"steps=100000000", "wait=600000"});
+            ASSERT_TRUE(root->ReadUntil(moment, Deadline::In(20'000))) << root->output();
+            root->Signal(signal);
+            if (signal == SIGSTOP) {
+                ::usleep(static_cast<useconds_t>(timeout_ms_ * 1500));
+                root->Signal(SIGKILL);
+            }
+            root->Wait(Deadline::In(10'000));
+            const auto next = Root(1, {"steps=2"});
+            EXPECT_EQ(next->Wait(Deadline::In(30'000)), 0)
+                << moment << signal << next->output() << worker->output();
+        }
+    }
+}
+
+TEST_F(DialIns, OnceAndWaitEndAWorker) {
+    const auto nobody = Worker({fmt::format("wait={}", test::Slower(500))});
+    EXPECT_EQ(nobody->Wait(Deadline::In(20'000)), 1);
+    EXPECT_NE(nobody->output().find("had no job within "), std::string::npos) << nobody->output();
+    // Of a job that fails, the status is the worker's.
+    const auto once = Worker({"once=1"});
+    const auto root = Root(1, {"fail_at=load", "error=1"});
+    EXPECT_EQ(root->Wait(Deadline::In(20'000)), 1) << root->output();
+    EXPECT_EQ(once->Wait(Deadline::In(20'000)), 1) << once->output();
+    const auto denied = Worker({"once=1"}, "other");
+    const auto other = Root(1, {"wait=600000"});
+    EXPECT_EQ(denied->Wait(Deadline::In(20'000)), 1) << denied->output();
+}
+
+// ---- The door itself ----------------------------------------------------------------------------
+
+Bytes DoorKey() {
+    const std::string_view text = "the right key of this test";
+    const auto bytes = std::as_bytes(std::span(text));
+    return Bytes(bytes.begin(), bytes.end());
+}
+
+Result<Arrival> KnockAs(uint16_t port, int rank) {
+    auto fd = net::DialTcp("127.0.0.1", port, Deadline::In(5000));
+    if (!fd.ok()) return fd.error();
+    return ProveRank(std::move(*fd), rank, 0, DoorKey(), Deadline::In(10'000));
+}
+
+std::optional<Arrival> NextOf(DialIn& door, const std::vector<int>& places) {
+    const Deadline deadline = Deadline::In(10'000);
+    while (!deadline.expired()) {
+        auto arrival = door.Next(places);
+        if (arrival.has_value()) return arrival;
+        ::usleep(2000);
+    }
+    return std::nullopt;
+}
+
+TEST(DialInDoor, HoldsWorkersInTheirOrderAndForgetsWhoLeft) {
+    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 3).value();
+    EXPECT_FALSE(door->Next({1, 2, 3}).has_value());
+    auto leaves = KnockAs(door->port(), 0);
+    auto third = KnockAs(door->port(), 3), any = KnockAs(door->port(), 0);
+    ASSERT_TRUE(leaves.ok() && third.ok() && any.ok());
+    ::usleep(300'000);
+    leaves = MakeError(ErrorCode::kIo, "gone");
+    ::usleep(300'000);
+    // The one that asks for rank 3 is no other; of the rest the first is the one that stayed.
+    const auto two = NextOf(*door, {2});
+    ASSERT_TRUE(two.has_value());
+    EXPECT_EQ(two->rank, 2);
+    EXPECT_FALSE(door->Next({1, 2}).has_value());
+    const auto three = NextOf(*door, {1, 3});
+    ASSERT_TRUE(three.has_value());
+    EXPECT_EQ(three->rank, 3);
+    EXPECT_FALSE(door->Next({1, 2, 3}).has_value());
+}
+
+TEST(DialInDoor, StrangersNeitherComeInNorKeepWorkersOut) {
+    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
+    std::vector<Fd> strangers;
+    DialHello lie;
+    lie.rank = -1;
+    std::array<char, 80> wild;
+    wild.fill('\xff');
+    for (int i = 0; i < 90; ++i) {
+        strangers.push_back(net::DialTcp("127.0.0.1", door->port(), Deadline::In(5000)).value());
+        const int fd = strangers.back().get();
+        if (i % 5 == 0) ::send(fd, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL);
+        if (i % 5 == 1) ::send(fd, &lie, sizeof lie, MSG_NOSIGNAL);
+        if (i % 5 == 2) ::send(fd, wild.data(), wild.size(), MSG_NOSIGNAL);
+        if (i % 5 == 3) {  // a greeting, and no proof behind it
+            DialHello hello;
+            hello.host.fill('\x1b');
+            ::send(fd, &hello, sizeof hello, MSG_NOSIGNAL);
+            ::send(fd, wild.data(), wild.size(), MSG_NOSIGNAL);
+        }
+    }
+    std::optional<Arrival> in;
+    std::vector<Result<Arrival>> held;
+    for (int attempt = 0; attempt < 20 && !in.has_value(); ++attempt) {
+        held.push_back(KnockAs(door->port(), 0));  // (a crowd may push it out once)
+        if (held.back().ok()) in = NextOf(*door, {1, 2});
+    }
+    EXPECT_TRUE(in.has_value());
+    EXPECT_FALSE(door->Next({1, 2}).has_value());
+}
+
+TEST(DialInDoor, ANameFromOutsideHasNoControlCharacters) {
+    DialHello hello;
+    EXPECT_EQ(hello.HostName(), "");
+    hello.host = {'n', '\x1b', '[', '\n', ' ', '\x80', '2'};
+    EXPECT_EQ(hello.HostName(), "n?[???2");
+    hello.host.fill('a');
+    EXPECT_EQ(hello.HostName(), std::string(64, 'a'));
+}
+
+}  // namespace
+}  // namespace weft::cluster

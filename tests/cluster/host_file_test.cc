@@ -1,0 +1,66 @@
+// Files of hosts, and addresses without a port.
+#include "cluster/host_file.h"
+
+#include <gtest/gtest.h>
+
+#include "cluster/socket.h"
+
+namespace weft::cluster {
+namespace {
+
+using HostList = std::vector<std::string>;
+
+HostList Parsed(const std::string& text) {
+    auto hosts = ParseHostFile(text, "hosts", {"localhost", "n0.cluster", "10.0.0.1"});
+    EXPECT_TRUE(hosts.ok()) << hosts.error().message;
+    return hosts.ok() ? *hosts : HostList();
+}
+
+std::string Refused(const std::string& text) {
+    const auto hosts = ParseHostFile(text, "hosts", {"n0"});
+    EXPECT_FALSE(hosts.ok());
+    if (hosts.ok()) return "";
+    EXPECT_EQ(hosts.error().code, ErrorCode::kUsage);
+    return hosts.error().message;
+}
+
+TEST(HostFile, HostsWithAndWithoutPortsAndComments) {
+    EXPECT_EQ(Parsed("# ours\n\nb:7000\n  c  # the old one\r\n\t[fd00::3]:7001\nd"),
+              (HostList{"b:7000", "c", "[fd00::3]:7001", "d"}));
+    EXPECT_EQ(Parsed(""), HostList());
+    // A line without slots is a worker, on this host, too.
+    EXPECT_EQ(Parsed("localhost\nn0:7001\n"), (HostList{"localhost", "n0:7001"}));
+}
+
+TEST(HostFile, DeepSpeedsAndOpenMpisNameThisHostAsWell) {
+    EXPECT_EQ(Parsed("n0 slots=1\nn1 slots=1\nn2 slots=1 max_slots=8\n"), (HostList{"n1", "n2"}));
+    EXPECT_EQ(Parsed("n0.cluster slots=1\nn1.cluster slots=1"), HostList{"n1.cluster"});
+    EXPECT_EQ(Parsed("10.0.0.1 slots=1\n10.0.0.2 slots=1"), HostList{"10.0.0.2"});
+    // (Of addresses, no part is a name.)
+    EXPECT_EQ(Parsed("10.0.0.3 slots=1"), HostList{"10.0.0.3"});
+}
+
+TEST(HostFile, WhatIsNoHostIsRefusedWithItsLine) {
+    EXPECT_EQ(
+        Refused("b\nc slots=8\n"),
+        "hosts:2: slots=8 on c, but a worker runs one rank. Start a worker for each, on ports "
+        "of their own, and give each a line: c:7000, c:7001");
+    for (const char* word : {"slots=", "slots=x", "slots", "slots=1x", "gpus=1", "c", "=1"}) {
+        const std::string said = Refused(std::string("b ") + word);
+        EXPECT_NE(said.find(std::string("hosts:1: '") + word), said.npos) << said;
+    }
+}
+
+TEST(HostFile, AHostWithoutAPortGetsThatOfWorkers) {
+    EXPECT_EQ(WithWorkerPort("n1"), "n1:7000");
+    EXPECT_EQ(WithWorkerPort("10.0.0.2"), "10.0.0.2:7000");
+    EXPECT_EQ(WithWorkerPort("[fd00::2]"), "[fd00::2]:7000");
+    EXPECT_EQ(WithWorkerPort("fd00::2"), "[fd00::2]:7000");
+    EXPECT_EQ(WithWorkerPort("fe80::2%eth0"), "[fe80::2%eth0]:7000");
+    for (const char* whole : {"n1:7001", "[fd00::2]:1", "n1:", "n1:x", "", ":7000", "a:b:c"}) {
+        EXPECT_EQ(WithWorkerPort(whole), whole);
+    }
+}
+
+}  // namespace
+}  // namespace weft::cluster

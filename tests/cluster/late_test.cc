@@ -1,0 +1,103 @@
+// Hosts that are not up yet, of --hosts and of a launcher: they are waited for, whoever came first
+// is kept, and the line says who is missing.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "net/socket.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+
+namespace weft::cluster {
+namespace {
+
+using test::Process;
+using LateWords = std::vector<std::string>;
+
+class LateHosts : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        const std::string_view key = "a-shared-key-of-the-tests";
+        ASSERT_TRUE(WriteFile(folder_ / "key", std::as_bytes(std::span(key))).ok());
+        ::chmod((folder_ / "key").c_str(), 0600);
+        for (std::string& address : addresses_) {
+            const net::Fd fd = net::ListenTcp("127.0.0.1", 0).value();
+            address = fmt::format("127.0.0.1:{}", net::BoundPort(fd.get()).value());
+        }
+    }
+    std::unique_ptr<Process> Root(const LateWords& more) const {
+        LateWords words = {CLUSTER_RANK, "launch", "hosts=" + addresses_[0] + "," + addresses_[1],
+                           fmt::format("timeout={}", timeout_ms_), "key=" + (folder_ / "key")};
+        words.insert(words.end(), more.begin(), more.end());
+        return std::make_unique<Process>(words);
+    }
+    std::unique_ptr<Process> Worker(int which) const {
+        return std::make_unique<Process>(LateWords{
+            CLUSTER_RANK, "listen", addresses_[static_cast<size_t>(which)], folder_ / "key"});
+    }
+
+    const int64_t timeout_ms_ = test::Slower(1000);
+    const Deadline soon_ = Deadline::In(30'000);
+    test::TempDir folder_;
+    std::string addresses_[2];
+};
+
+TEST_F(LateHosts, AreWaitedForAndNamed) {
+    const auto first = Worker(0);
+    const auto root = Root({"wait=600000", "steps=3"});
+    ASSERT_TRUE(root->ReadUntil("waiting for 1 of 2 workers: " + addresses_[1] + "; for ", soon_))
+        << root->output();
+    // For longer than a rank may be silent.
+    ::usleep(static_cast<useconds_t>(timeout_ms_ * 1500));
+    const auto second = Worker(1);
+    EXPECT_EQ(root->Wait(Deadline::In(30'000)), 0) << root->output();
+    EXPECT_EQ(root->output().find("is gone"), std::string::npos) << root->output();
+}
+
+TEST_F(LateHosts, WhoLeavesMeanwhileIsWaitedForAgain) {
+    auto first = Worker(0);
+    const auto root = Root({"wait=600000", "steps=3"});
+    ASSERT_TRUE(first->ReadUntil("a job of", soon_)) << first->output();
+    first->Signal(SIGKILL);
+    ASSERT_TRUE(root->ReadUntil("rank 1 is gone before the job began: ", soon_)) << root->output();
+    first = Worker(0);
+    const auto second = Worker(1);
+    EXPECT_EQ(root->Wait(Deadline::In(30'000)), 0) << root->output();
+}
+
+TEST_F(LateHosts, TheWaitEndsAndNamesWhoIsMissing) {
+    const auto first = Worker(0);
+    const auto root = Root({fmt::format("wait={}", test::Slower(2000))});
+    EXPECT_NE(root->Wait(Deadline::In(30'000)), 0);
+    EXPECT_NE(root->output().find("1 of 2 workers did not come within "), std::string::npos)
+        << root->output();
+    EXPECT_NE(root->output().find("worker " + addresses_[1] + ": "), std::string::npos)
+        << root->output();
+    // Who came is free again.
+    EXPECT_TRUE(first->ReadUntil("the job ended", soon_)) << first->output();
+}
+
+TEST_F(LateHosts, AWrongKeyEndsTheWaitAtOnceAndSoDoesAStop) {
+    const std::string_view other = "a-key-of-somebody-else";
+    ASSERT_TRUE(WriteFile(folder_ / "other", std::as_bytes(std::span(other))).ok());
+    ::chmod((folder_ / "other").c_str(), 0600);
+    const auto wrong = std::make_unique<Process>(
+        LateWords{CLUSTER_RANK, "listen", addresses_[1], folder_ / "other"});
+    ASSERT_TRUE(wrong->ReadUntil("listening", soon_));
+    const auto root = Root({"wait=600000"});
+    EXPECT_EQ(root->Wait(Deadline::In(30'000)), 1) << root->output();
+    EXPECT_NE(root->output().find("refused our key"), std::string::npos) << root->output();
+
+    const auto stopped =
+        std::make_unique<Process>(LateWords{CLUSTER_RANK, "launch", "hosts=" + addresses_[0],
+                                            "wait=600000", "key=" + (folder_ / "key")});
+    ASSERT_TRUE(stopped->ReadUntil("waiting for 1 of 1 workers", soon_)) << stopped->output();
+    const int64_t begin = NowNs();
+    stopped->Signal(SIGINT);
+    EXPECT_EQ(stopped->Wait(Deadline::In(10'000)), 130) << stopped->output();
+    EXPECT_LT(stopped->end_ns() - begin, test::Slower(1500) * 1'000'000);
+}
+
+}  // namespace
+}  // namespace weft::cluster

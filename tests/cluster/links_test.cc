@@ -1,0 +1,72 @@
+// Who is linked to whom: what ranks tell rank 0 of it, and the lines that the user sees.
+#include "cluster/links.h"
+
+#include <gtest/gtest.h>
+
+#include "cluster/frame.h"
+
+namespace weft::cluster {
+namespace {
+
+std::vector<net::WireEnd> EndsOfRankZero() {
+    return {{},
+            {"tcp", "10.0.1.1", "c01", 25'000, ""},
+            {"verbs", "10.0.2.1", "c02", 100'000, "mlx5_0:1"},
+            {"shm", "", "", 0, ""}};
+}
+
+TEST(Links, ComeBackAsTheyWere) {
+    const auto ends = EndsOfRankZero();
+    const auto back = UnpackWireEnds(PackWireEnds(ends), ends.size());
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    for (size_t peer = 0; peer < ends.size(); ++peer) {
+        EXPECT_EQ((*back)[peer].transport, ends[peer].transport);
+        EXPECT_EQ((*back)[peer].address, ends[peer].address);
+        EXPECT_EQ((*back)[peer].interface, ends[peer].interface);
+        EXPECT_EQ((*back)[peer].speed_mbps, ends[peer].speed_mbps);
+        EXPECT_EQ((*back)[peer].device, ends[peer].device);
+    }
+    // As many as a cluster may have, each by another interface, and a rank alone.
+    std::vector<net::WireEnd> many(256);
+    for (size_t i = 0; i < many.size(); ++i) many[i].address = std::to_string(i);
+    const auto all = UnpackWireEnds(PackWireEnds(many), many.size());
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ((*all)[255].address, "255");
+    EXPECT_TRUE(UnpackWireEnds(PackWireEnds({}), 1).ok());
+}
+
+TEST(Links, WhatIsNoListOfThemIsRefused) {
+    const std::string good = PackWireEnds(EndsOfRankZero());
+    EXPECT_FALSE(UnpackWireEnds(good, 3).ok());
+    for (size_t length = 0; length < good.size(); ++length) {
+        EXPECT_FALSE(UnpackWireEnds(good.substr(0, length), 4).ok()) << length;
+    }
+    for (const char* line : {"tcp a b  d", "tcp a b -1 d", "tcp a b x d", "tcp a b 99999999999 d",
+                             "tcp a b 1", "tcp a b 1 d e", "", " "}) {
+        const std::string one = std::string(line) + "\n";
+        EXPECT_FALSE(UnpackWireEnds(PackStrings({one, std::string(1, '\0')}), 1).ok()) << line;
+    }
+    const std::string fine = "tcp a b 1 d\n";
+    EXPECT_TRUE(UnpackWireEnds(PackStrings({fine, std::string(1, '\0')}), 1).ok());
+    EXPECT_FALSE(UnpackWireEnds(PackStrings({fine, "\x01"}), 1).ok());
+    EXPECT_FALSE(UnpackWireEnds(PackStrings({fine}), 1).ok());
+}
+
+TEST(Links, ALineSaysBothEndsAndTheSlowerSpeed) {
+    std::vector<std::vector<net::WireEnd>> links(3, std::vector<net::WireEnd>(3));
+    links[0][1] = {"tcp", "10.0.1.1", "eth1", 25'000, ""};
+    links[1][0] = {"tcp", "10.0.1.2", "eth9", 10'000, ""};
+    links[0][2] = {"shm", "", "", 0, ""};
+    links[2][0] = {"shm", "", "", 0, ""};
+    links[1][2] = {"verbs", "fd00::2", "ib0", 0, "mlx5_0:1"};
+    links[2][1] = {"verbs", "", "", 2500, "mlx5_1:1"};
+    EXPECT_EQ(LinkLines(links, {"a", "b", "c"}),
+              (std::vector<std::string>{
+                  "rank 0 (a) - rank 1 (b): tcp, 10.0.1.1 (eth1) - 10.0.1.2 (eth9), 10 Gbit/s",
+                  "rank 0 (a) - rank 2 (c): shm",
+                  "rank 1 (b) - rank 2 (c): verbs, fd00::2 (ib0) mlx5_0:1 - ? mlx5_1:1, 2.5 "
+                  "Gbit/s"}));
+}
+
+}  // namespace
+}  // namespace weft::cluster

@@ -1,0 +1,81 @@
+// Groups made of measured links, and what collectives should take over them.
+#include "fabric/predict.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::fabric {
+namespace {
+
+// Of ranks on `hosts`: 64 B take `near_us` within a host and `far_us` between two of them.
+NetReport LinksOf(NetOp op, const std::vector<std::string>& hosts, double near, double far) {
+    NetReport report;
+    report.op = op;
+    report.hosts = hosts;
+    for (int from = 0; from < report.ranks(); ++from) {
+        for (int to = 0; to < report.ranks(); ++to) {
+            if (from == to || (op == NetOp::kLatency && from > to)) continue;
+            const bool within = hosts[static_cast<size_t>(from)] == hosts[static_cast<size_t>(to)];
+            NetRow row;
+            row.from = from, row.to = to;
+            row.size = op == NetOp::kLatency ? kSmallPut : kLargePut;
+            if (op == NetOp::kLatency) row.timings.typical_us = within ? near : far;
+            if (op == NetOp::kBandwidth) row.average_bytes_s = within ? near : far;
+            report.rows.push_back(row);
+        }
+    }
+    return report;
+}
+
+NetRow RowOf(int64_t size, const char* algorithm, const char* wire = "full") {
+    NetRow row;
+    row.size = size;
+    row.algorithm = algorithm;
+    row.wire = wire;
+    return row;
+}
+
+TEST(FabricPredict, TiersAreTheSlowestLinks) {
+    const std::vector<std::string> hosts = {"a", "a", "b", "b"};
+    NetReport latency = LinksOf(NetOp::kLatency, hosts, 1, 10);
+    NetReport bandwidth = LinksOf(NetOp::kBandwidth, hosts, 10e9, 1e9);
+    bandwidth.rows[1].average_bytes_s = 0.5e9;  // rank 0 to 2
+    const auto group = GroupOf(latency, bandwidth);
+    ASSERT_TRUE(group.has_value());
+    EXPECT_EQ(group->ranks, 4);
+    EXPECT_EQ(group->hosts, 2);
+    EXPECT_NEAR(group->near.latency_s, 1e-6 - 64 / 10e9, 1e-15);
+    EXPECT_EQ(group->near.bytes_per_s, 10e9);
+    EXPECT_EQ(group->far.bytes_per_s, 0.5e9);
+    EXPECT_NEAR(group->far.latency_s, 10e-6 - 64 / 1e9, 1e-15);
+}
+
+TEST(FabricPredict, RowsAreThoseOfTheModel) {
+    const std::vector<std::string> hosts = {"a", "b"};
+    const auto group =
+        GroupOf(LinksOf(NetOp::kLatency, hosts, 0, 10), LinksOf(NetOp::kBandwidth, hosts, 0, 1e9));
+    ASSERT_TRUE(group.has_value());
+    EXPECT_EQ(PredictedSeconds(*group, NetOp::kAllReduce, RowOf(8192, "ring")),
+              coll::AllReduceSeconds(*group, coll::Algorithm::kRing, 8192));
+    EXPECT_EQ(PredictedSeconds(*group, NetOp::kAllToAll, RowOf(8192, "pairwise")),
+              coll::AllToAllSeconds(*group, 8192));
+    // Half the bytes, the same latency.
+    const double full = PredictedSeconds(*group, NetOp::kAllReduce, RowOf(8192, "one_shot"));
+    const double half =
+        PredictedSeconds(*group, NetOp::kAllReduce, RowOf(8192, "one_shot", "bf16"));
+    EXPECT_NEAR(full - half, 4096 / 1e9, 1e-12);
+}
+
+TEST(FabricPredict, WhatWasNotMeasuredIsNotPredicted) {
+    const std::vector<std::string> hosts = {"a", "b"};
+    const NetReport latency = LinksOf(NetOp::kLatency, hosts, 1, 10);
+    NetReport bandwidth = LinksOf(NetOp::kBandwidth, hosts, 10e9, 1e9);
+    EXPECT_FALSE(GroupOf(latency, {}));
+    EXPECT_FALSE(GroupOf({}, {}));
+    bandwidth.rows.pop_back();
+    EXPECT_FALSE(GroupOf(latency, bandwidth));
+    bandwidth.rows.emplace_back().average_bytes_s = 0;
+    EXPECT_FALSE(GroupOf(latency, bandwidth));
+}
+
+}  // namespace
+}  // namespace weft::fabric

@@ -1,0 +1,7 @@
+# The installed tree, the Debian packages and the tar; what they need is built with everything else.
+find_program(PYTHON3 python3 REQUIRED)
+if(NOT WEFT_SANITIZE)
+  add_test(NAME install COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/install_test.py
+    ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
+  set_tests_properties(install PROPERTIES LABELS install TIMEOUT ${WEFT_TEST_SECONDS})
+endif()

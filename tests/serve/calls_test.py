@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Calls that nobody demanded: a grammar makes a small model write what a model of each family
+writes for its calls, with that family's template; OpenAI's, Anthropic's and Responses' answers have
+the calls, streamed as whole, and the results go back for an answer."""
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# Any model does: what counts is the template.
+os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
+
+import gguf_template  # noqa: E402
+import serving  # noqa: E402
+
+PARAMETERS = {"type": "object", "required": ["city", "days"],
+              "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+TOOL = {"type": "function", "function": {"name": "weather", "description": "The weather.",
+                                         "parameters": PARAMETERS}}
+QUESTION = {"role": "user", "content": "The weather in Ulm?"}
+CITIES = [{"city": "Ulm", "days": 3}, {"city": "89073", "days": 1}]
+
+# In the manner of Gemma 4's, Qwen 3 Coder's and OLMo 3's.
+GEMMA4 = """{{ bos_token }}{%- if tools %}<|turn>system
+{%- for t in tools %}<|tool>declaration:{{ t.function.name }}<tool|>{% endfor %}<turn|>
+{% endif %}{%- for m in messages %}{%- if m.role == 'tool' %}<|tool_response>{{ m.content }}
+<tool_response|>{%- else %}<|turn>{{ 'model' if m.role == 'assistant' else m.role }}
+{{ m.content }}{%- for c in m.tool_calls or [] %}<|tool_call>call:{{ c.function.name }}{
+{%- for k, v in c.function.arguments.items() %}{{ k }}:<|"|>{{ v }}<|"|>{% if not loop.last %},
+{%- endif %}{% endfor %}}<tool_call|>{% endfor %}<turn|>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<|turn>model
+{% endif %}"""
+CODER = """{%- if tools %}<|im_start|>system
+<tools>{% for t in tools %}{{ t.function | tojson }}{% endfor %}</tools>
+<tool_call>
+<function=NAME>...<|im_end|>
+{% endif %}{%- for m in messages %}{%- if m.role == 'tool' %}<|im_start|>user
+<tool_response>{{ m.content }}</tool_response><|im_end|>
+{%- else %}<|im_start|>{{ m.role }}
+{{ m.content }}{%- for c in m.tool_calls or [] %}
+<tool_call>
+<function={{ c.function.name }}>
+{% for k, v in c.function.arguments | items %}<parameter={{ k }}>
+{{ v }}
+</parameter>
+{% endfor %}</function>
+</tool_call>{% endfor %}<|im_end|>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+OLMO3 = """{%- for m in messages %}{%- if m.role == 'system' %}<|im_start|>system
+{{ m.content }} <functions>{{ m.get('functions', '') }}</functions><|im_end|>
+{% elif m.role == 'user' or m.role == 'environment' %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% elif m.role == 'assistant' %}<|im_start|>assistant
+{{ m.content }}{% if m.get('function_calls', none) is not none %}<function_calls>
+{{- m.function_calls }}</function_calls>{% endif %}<|im_end|>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def objects(key="arguments"):
+    return [json.dumps({"name": "weather", key: each}) for each in CITIES]
+
+
+def each(form):
+    return [form(c["city"], c["days"], json.dumps(c)) for c in CITIES]
+
+
+def tagged():
+    return [f"<tool_call>\n{one}\n</tool_call>" for one in objects()]
+
+
+def bar(words):
+    return "<\uff5ctool\u2581" + words + "\uff5c>"
+
+
+def deepseek(city, days, arguments):
+    return (bar("call\u2581begin") + "function" + bar("sep") + f"weather\n```json\n{arguments}\n```"
+            + bar("call\u2581end"))
+
+
+# template: before all calls, the calls, between them, behind them all
+FAMILIES = {
+    "qwen": ("", tagged(), "\n", ""),
+    "hermes": ("", tagged(), "\n", ""),
+    "smollm3": ("", tagged(), "\n", ""),
+    # Told in words: templates that have no functions.
+    "gemma": ("", tagged(), "\n", ""),
+    "olmo": ("", tagged(), "\n", ""),
+    "phi3": ("", tagged(), "\n", ""),
+    "chatml": ("", tagged(), "\n", ""),
+    "llama3": ("", objects("parameters"), "\n", ""),
+    "mistral": ("[TOOL_CALLS] [", objects(), ", ", "]"),
+    "granite": ("<|tool_call|>[", objects(), ", ", "]"),
+    "phi4mini": ("<|tool_call|>[", objects(), ", ", "]<|/tool_call|>"),
+    "deepseek": (bar("calls\u2581begin"), each(deepseek), "\n", bar("calls\u2581end")),
+    "glm": ("", each(lambda city, days, _: f"\n<tool_call>weather\n<arg_key>city</arg_key>\n"
+                     f"<arg_value>{city}</arg_value>\n<arg_key>days</arg_key>\n"
+                     f"<arg_value>{days}</arg_value>\n</tool_call>"), "", ""),
+    "kimi": ("<|tool_calls_section_begin|>",
+             each(lambda city, days, arguments: "<|tool_call_begin|>functions.weather:0"
+                  f"<|tool_call_argument_begin|>{arguments}<|tool_call_end|>"), "",
+             "<|tool_calls_section_end|>"),
+    "minimax": ("<minimax:tool_call>\n",
+                each(lambda city, days, _: f'<invoke name="weather">\n<parameter name="city">{city}'
+                     f'</parameter>\n<parameter name="days">{days}</parameter>\n</invoke>'), "\n",
+                "\n</minimax:tool_call>"),
+    "harmony": ("", each(lambda city, days, arguments: "<|channel|>commentary to=functions.weather "
+                         f"<|constrain|>json<|message|>{arguments}<|call|>"), "<|start|>assistant",
+                ""),
+    GEMMA4: ("", each(lambda city, days, _: f'<|tool_call>call:weather{{city:<|"|>{city}<|"|>,'
+                      f'days:{days}}}<tool_call|>'), "", ""),
+    CODER: ("", each(lambda city, days, _: "<tool_call>\n<function=weather>\n<parameter=city>\n"
+                     f"{city}\n</parameter>\n<parameter=days>\n{days}\n</parameter>\n</function>\n"
+                     "</tool_call>"), "\n", ""),
+    OLMO3: ("<function_calls>", each(lambda city, days, _: f'weather(city="{city}", days={days})'),
+            "\n", "</function_calls>"),
+}
+# Their templates take one call a message: the answer ends with the first.
+ONE_CALL = {"llama3", "harmony"}
+# Their prompts begin with reasoning, which a small model never ends; a grammar holds behind it.
+THINKERS = {"deepseek", "minimax"}
+
+
+def events(data):
+    """The JSON of a stream of events."""
+    lines = [line[6:] for line in data.decode().split("\n") if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def saying(text):
+    """A format that has the model write `text` and nothing else."""
+    words = "".join(c if " " <= c <= "~" and c not in '"\\' else f"\\u{ord(c):04X}" for c in text)
+    return {"type": "grammar", "grammar": f'root ::= "{words}"'}
+
+
+class Unasked(unittest.TestCase):
+    def post(self, path, body):
+        status, _, data = self.server.call("POST", path, {"model": "gpt-test", **body})
+        self.assertEqual(status, 200, data)
+        return events(data) if body.get("stream") else json.loads(data)
+
+    def chat(self, messages, text, **more):
+        return self.post("/v1/chat/completions", {
+            "messages": messages, "tools": [TOOL], "response_format": saying(text),
+            "max_tokens": 1500, **more})
+
+    def check_chat(self, text, expected, content=None):
+        choice = self.chat([QUESTION], text)["choices"][0]
+        message = choice["message"]
+        self.assertEqual(choice["finish_reason"], "tool_calls", choice)
+        self.assertEqual(message["content"], content)
+        calls = [(c["function"]["name"], json.loads(c["function"]["arguments"]))
+                 for c in message["tool_calls"]]
+        self.assertEqual(calls, [("weather", one) for one in expected])
+
+        said, streamed, reason = "", {}, None
+        for chunk in self.chat([QUESTION], text, stream=True):
+            choice = chunk["choices"][0]
+            reason = choice["finish_reason"] or reason
+            said += choice["delta"].get("content") or ""
+            for piece in choice["delta"].get("tool_calls", []):
+                call = streamed.setdefault(piece["index"], {"arguments": ""})
+                call["name"] = piece["function"].get("name") or call["name"]
+                call["arguments"] += piece["function"]["arguments"]
+        self.assertEqual(reason, "tool_calls")
+        self.assertEqual(said, content or "")
+        self.assertEqual([(streamed[i]["name"], json.loads(streamed[i]["arguments"]))
+                          for i in range(len(streamed))], calls)
+        return message
+
+    def check_second_turn(self, message):
+        results = [{"role": "tool", "tool_call_id": call["id"],
+                    "content": [{"type": "text", "text": "21.5 degrees"}]}
+                   for call in message["tool_calls"]]
+        history = [QUESTION, message, *results]
+        answer = self.chat(history, "It is fine.")["choices"][0]
+        self.assertEqual(answer["message"]["content"], "It is fine.")
+        self.assertEqual(answer["finish_reason"], "stop")
+        history += [answer["message"], {"role": "user", "content": "And in Bonn?"}]
+        self.chat(history, "Fine, too.")
+
+    def check_messages(self, text, expected):
+        tool = {"name": "weather", "description": "The weather.", "input_schema": PARAMETERS}
+        body = {"messages": [QUESTION], "tools": [tool], "max_tokens": 1500,
+                "output_config": {"format": saying(text)}}
+        answer = self.post("/v1/messages", body)
+        self.assertEqual(answer["stop_reason"], "tool_use", answer)
+        uses = [block for block in answer["content"] if block["type"] == "tool_use"]
+        self.assertEqual([use["input"] for use in uses], expected)
+        pieces = {}
+        for event in self.post("/v1/messages", {**body, "stream": True}):
+            begun = event.get("content_block", {})
+            if event["type"] == "content_block_start" and begun["type"] == "tool_use":
+                pieces[event["index"]] = ""
+            if event["type"] == "content_block_delta" and "partial_json" in event["delta"]:
+                pieces[event["index"]] += event["delta"]["partial_json"]
+        self.assertEqual([json.loads(piece) for piece in pieces.values()], expected)
+        self.post("/v1/messages", {
+            "messages": [QUESTION, {"role": "assistant", "content": answer["content"]},
+                         {"role": "user", "content": [
+                             {"type": "tool_result", "tool_use_id": use["id"], "content": "fine"}
+                             for use in uses]}], "tools": [tool], "max_tokens": 4})
+
+    def check_responses(self, text, expected):
+        tool = {"type": "function", "name": "weather", "description": "The weather.",
+                "parameters": PARAMETERS}
+        body = {"input": [QUESTION], "tools": [tool], "text": {"format": saying(text)},
+                "max_output_tokens": 1500}
+        output = self.post("/v1/responses", body)["output"]
+        calls = [item for item in output if item["type"] == "function_call"]
+        self.assertEqual([json.loads(call["arguments"]) for call in calls], expected)
+        done = [event["item"] for event in self.post("/v1/responses", {**body, "stream": True})
+                if event["type"] == "response.output_item.done"]
+        self.assertEqual([json.loads(item["arguments"]) for item in done
+                          if item["type"] == "function_call"], expected)
+        self.post("/v1/responses", {
+            "input": [QUESTION, *output, *({"type": "function_call_output", "output": "fine",
+                                            "call_id": call["call_id"]} for call in calls)],
+            "tools": [tool], "max_output_tokens": 4})
+
+    def check_family(self, name, begin, calls, between, end):
+        many = name not in ONE_CALL
+        one = begin + calls[0] + end
+        message = self.check_chat(one, CITIES[:1])
+        self.check_second_turn(message)
+        self.check_messages(one, CITIES[:1])
+        two = begin + between.join(calls) + end
+        expected = CITIES if many else CITIES[:1]
+        message = self.check_chat(two, expected)
+        self.check_second_turn(message)
+        self.check_responses(two, expected)
+        # Where none was offered, there is none.
+        answer = self.chat([QUESTION], one, tools=[])["choices"][0]
+        self.assertNotIn("tool_calls", answer["message"])
+        self.assertEqual(answer["finish_reason"], "stop")
+
+    def test_families(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, (begin, calls, between, end) in FAMILIES.items():
+                with self.subTest(name[:20]):
+                    written = ROOT / f"tests/data/chat/{name}.jinja" if len(name) < 20 else None
+                    file = os.path.join(folder, "model.gguf")
+                    template = written.read_text() if written else name
+                    if name in THINKERS:
+                        template = template.replace("<think>", "")
+                    gguf_template.with_template(serving.model(), file, template)
+                    self.server = serving.Server(4096, of=file)
+                    try:
+                        self.check_family(name, begin, calls, between, end)
+                    finally:
+                        self.server.close()
+
+
+if __name__ == "__main__":
+    serving.main()

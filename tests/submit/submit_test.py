@@ -1,0 +1,636 @@
+#!/usr/bin/env python3
+"""weft submit and weft job: the native files hold the command exactly, whatever is in it, and run
+it; the engines' clients, which stand-ins are here, are asked the right thing.
+
+    submit_test.py PROGRAM ROOT PACKAGES [UNITTEST ARGUMENT...]
+
+WEFT_CRDS names a folder with the CRDs of JobSet, LeaderWorkerSet and RayJob as YAML: manifests are
+then held against them, and a field that these do not know is a fault.
+"""
+import ast
+import json
+import os
+import pathlib
+import re
+import shlex
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PATIENCE = 120
+HOSTILE = [
+    "",
+    "plain",
+    "a b",
+    "it's",
+    '"',
+    "$HOME",
+    "$(touch x)",
+    "`id`",
+    "a;b|c&d",
+    "*",
+    "?[a-z]",
+    "~",
+    "-n",
+    "=ls",
+    "\\",
+    "\\n",
+    "a\nb",
+    "\t",
+    "#comment",
+    "!history",
+    "{a,b}",
+    "<in",
+    ">out",
+    "%s%n",
+    "'\\''",
+    "\x7f",
+    "\x01\x1b[m",
+    "\u00e4",
+    "\U0001f600",
+    "yes",
+    "null",
+    "0x10",
+    "1e3",
+    "- a: b",
+    "&anchor",
+    "@at",
+    "\u2028line",
+    "\ufeffbom",
+    "\u0085next",
+    "$$(A)",
+    "$$$(A)",
+    "$(A)",
+    "a$",
+    "EOF",
+    "@COMMAND@",
+    "{}",
+    "\r",
+    "'''",
+    "@RESTARTS@",
+    "\n#SBATCH --uid=0",
+    "\n---\n",
+    "${A}",
+     "$((1))"]
+BYTES = b"\xff\xfe no UTF-8"
+
+
+class SubmitTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+        self.env = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}",
+                    "HOME": str(self.folder), "XDG_STATE_HOME": str(self.folder / "state")}
+
+    def weft(self, *words, status=0):
+        done = subprocess.run([PROGRAM, *words], capture_output=True, timeout=PATIENCE, check=False,
+                              env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return (done.stdout if status == 0 else done.stderr).decode(errors="replace")
+
+    def file(self, to, *words, nodes=2):
+        """What --dry-run prints. words: flags, "--" and the command."""
+        if "--" not in words:
+            words = ("--", *words)
+        return self.weft(
+    "submit",
+    "--to",
+    to,
+    "-N",
+    str(nodes),
+    "--name",
+    "tune",
+    "--dry-run",
+     *words)
+
+    def client(self, name, text):
+        path = self.bin / name
+        path.write_text("#!/bin/bash\n" + text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def notes_words(self, name, rest=""):
+        """A client that keeps its words, one call a file."""
+        self.client(name, f'n=$(ls {self.folder} | grep -c "^{name}\\.")\n'
+                          f'printf "%s\\0" "$@" >{self.folder}/{name}.$n\n{rest}')
+
+    def words(self, name, call=0):
+        return (self.folder / f"{name}.{call}").read_bytes().decode().split("\0")[:-1]
+
+
+class Slurm(SubmitTest):
+    def run_script(self, text, status=0, state="RUNNING"):
+        """The batch script as Slurm runs it, with stand-ins for its programs."""
+        self.notes_words("srun", f'[ -f "$WEFT_KEY_FILE" ] && stat -c %a "$WEFT_KEY_FILE" '
+                                 f'>{self.folder}/mode; exit {status}')
+        self.notes_words("scontrol")
+        self.client("squeue", f"echo {state}")
+        script = self.folder / "script"
+        script.write_text(text)
+        env = {**self.env, "SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "2"}
+        return subprocess.run(["bash", script], env=env, cwd=self.folder, timeout=PATIENCE,
+                              check=False, capture_output=True).returncode
+
+    def test_words(self):
+        self.assertEqual(self.run_script(self.file("slurm", "run", *HOSTILE)), 0)
+        words = self.words("srun")
+        self.assertEqual(words[words.index("weft"):], ["weft", "run", *HOSTILE])
+        self.assertIn("--cpus-per-task=2", words)
+        self.assertEqual((self.folder / "mode").read_text(), "600\n")
+        self.assertEqual(list(self.folder.glob(".weft*")), [])  # the key is gone
+        self.assertFalse((self.folder / "x").exists())
+
+    def test_words_that_are_no_utf8(self):
+        done = subprocess.run([PROGRAM, "submit", "--to", "slurm", "--dry-run", "--", "run", BYTES],
+                              capture_output=True, env=self.env, timeout=PATIENCE, check=True)
+        (self.folder / "script").write_bytes(done.stdout)
+        self.assertEqual(self.run_script(done.stdout.decode("latin-1")), 0)
+
+    def test_options(self):
+        text = self.file("slurm", "--cpus", "8", "--memory", "32G", "--time", "2:00:00",
+                         "--partition", "low", "--slurm=--constraint=ib|eth", "--", "bench", "m",
+                         nodes=4)
+        options = re.findall("^#SBATCH (.*)$", text, re.MULTILINE)
+        for option in ("--nodes=4", "--ntasks-per-node=1", "--cpus-per-task=8", "--mem=32G",
+                       "--time=2:00:00", "--partition=low", "--constraint=ib|eth",
+                       "--job-name=tune", "--output=tune-%j.log"):
+            self.assertIn(option, options)
+        self.assertNotIn("--exclusive", options)
+        self.assertIn("--exclusive", self.file("slurm", "bench", "m"))
+        self.assertNotIn("--requeue", self.file("slurm", "bench", "m"))
+
+    def test_training_goes_back_to_the_queue(self):
+        text = self.file("slurm", "train", "m")
+        self.assertIn("#SBATCH --requeue", text)
+        self.assertRegex(text, "#SBATCH --signal=USR1@")
+        self.assertEqual(self.run_script(text, status=75), 0)
+        self.assertEqual(self.words("scontrol"), ["requeue", "7"])
+
+    def test_what_does_not_go_back(self):
+        for status, state in ((75, "CANCELLED"), (75, ""), (3, "RUNNING"), (1, "RUNNING")):
+            self.assertEqual(
+    self.run_script(
+        self.file(
+            "slurm",
+            "train",
+            "m"),
+            status,
+            state),
+             status)
+            self.assertFalse((self.folder / "scontrol.0").exists())
+        self.assertEqual(self.run_script(self.file("slurm", "bench", "m"), 75), 75)
+
+    def test_folder(self):
+        there = self.folder / "it's a $folder"
+        there.mkdir()
+        self.client("srun", "pwd")
+        script = self.file("slurm", "--folder", str(there), "--", "bench", "m")
+        done = subprocess.run(["bash", "-c", script], env={**self.env, "SLURM_JOB_ID": "7",
+                              "SLURM_CPUS_ON_NODE": "1"}, capture_output=True, text=True,
+                              timeout=PATIENCE, check=True)
+        self.assertEqual(done.stdout.strip(), str(there))
+
+    def test_a_job(self):
+        self.notes_words("sbatch", f'cp "${{@: -1}}" {self.folder}/submitted; echo "4711;cluster"')
+        self.assertIn(
+    "tune (4711)",
+    self.weft(
+        "submit",
+        "--to",
+        "slurm",
+        "-N",
+        "2",
+        "--name",
+        "tune",
+        "--",
+        "train",
+         "my model.gguf"))
+        self.assertIn("--nodes=2", (self.folder / "submitted").read_text())
+        (job,) = json.loads(self.weft("job", "list", "--json"))
+        self.assertEqual((job["name"], job["id"], job["to"]), ("tune", "4711", "slurm"))
+        self.assertEqual(job["command"], ["train", "my model.gguf"])
+        self.client("squeue", '[[ " $* " == *" --jobs=4711 "* ]] && echo PENDING')
+        self.assertEqual(self.weft("job", "status", "tune"), "PENDING\n")
+        (self.folder / "tune-4711.log").write_text("what it printed\n")
+        self.assertEqual(self.weft("job", "logs", "tune"), "what it printed\n")
+        self.notes_words("scancel")
+        self.weft("job", "cancel", "tune")
+        self.assertEqual(self.words("scancel"), ["4711"])
+        self.assertIn(
+    "submitted before",
+    self.weft(
+        "submit",
+        "--to",
+        "slurm",
+        "--name",
+        "tune",
+        "--",
+        "train",
+        "m",
+         status=2))
+        self.weft("job", "cancel", "tune", "--forget")
+        self.assertEqual(json.loads(self.weft("job", "list", "--json")), [])
+
+    def test_what_the_client_says(self):
+        self.client("sbatch", "echo 'sbatch: error: no such partition' >&2; exit 1")
+        error = self.weft("submit", "--to", "slurm", "--name", "tune", "--", "train", "m", status=1)
+        self.assertIn("no such partition", error)
+        self.assertEqual(json.loads(self.weft("job", "list", "--json")), [])
+        self.client("sbatch", "")
+        (self.bin / "sbatch").unlink()
+        self.env["PATH"] = str(self.bin)
+        self.assertIn("'sbatch' is not here",
+                      self.weft("submit", "--to", "slurm", "--", "train", "m", status=1))
+
+
+class Ssh(SubmitTest):
+    """Hosts are folders, each a home; ssh's stand-in runs there what a login shell would."""
+
+    def setUp(self):
+        super().setUp()
+        self.client(
+    "ssh", 'while [ "$1" = -o ]; do shift 2; done\nhost=$1; shift\n'
+    f'mkdir -p {self.folder}/hosts/$host; export HOME={self.folder}/hosts/$host\n'
+    'unset XDG_STATE_HOME; cd; exec sh -c "$*"')
+        self.client(
+    "weft", 'printf "%s\\0" "$@" >"$HOME/words"; cat "$WEFT_KEY_FILE" >"$HOME/key"\n'
+    'echo "rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"\n'
+    '[ "$2" != sleep ] || exec sleep 60; exit 5')
+
+    def submit(self, *words, hosts="a,me@b"):
+        return self.weft("submit", "--to", "ssh", "-N", "2", "--name", "tune", "--hosts", hosts,
+                         "--port", "1234", "--", *words)
+
+    def status(self, expected):
+        end = time.monotonic() + PATIENCE
+        while self.weft("job", "status", "tune") != expected:
+            self.assertLess(time.monotonic(), end, self.weft("job", "status", "tune"))
+            time.sleep(0.1)
+
+    def test_a_job(self):
+        self.submit("run", *HOSTILE)
+        self.status("a: ended with status 5\nme@b: ended with status 5\n")
+        keys = set()
+        for rank, host in enumerate(("a", "me@b")):
+            home = self.folder / "hosts" / host
+            self.assertEqual((home / "words").read_bytes().decode().split("\0")[:-1],
+                             ["run", *HOSTILE])
+            log = (home / ".local/state/weft/jobs/tune/log").read_text()
+            self.assertEqual(log, f"rank {rank} of 2 at a:1234\n")
+            self.assertFalse((home / ".local/state/weft/jobs/tune/key").exists())
+            keys.add((home / "key").read_text())
+        self.assertEqual(len(keys), 1)
+        self.assertGreater(len(keys.pop()), 40)
+        self.assertEqual(self.weft("job", "logs", "tune"), "rank 0 of 2 at a:1234\n")
+
+    def test_cancel(self):
+        self.submit("run", "sleep")
+        self.status("a: running\nme@b: running\n")
+        self.assertEqual(self.weft("job", "cancel", "tune"), "a: stopped\nme@b: stopped\n")
+        self.status("a: ended with status 143\nme@b: ended with status 143\n")
+
+    def test_a_host_that_has_the_name(self):
+        self.submit("run", "x")
+        self.weft("job", "cancel", "tune", "--forget")
+        done = subprocess.run([PROGRAM,
+    "submit",
+    "--to",
+    "ssh",
+    "-N",
+    "2",
+    "--name",
+    "tune",
+    "--hosts",
+    "a,b",
+    "--",
+    "run",
+    "x"],
+    env=self.env,
+    capture_output=True,
+    text=True,
+    timeout=PATIENCE,
+     check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is here already", done.stderr)
+
+    def test_a_file_of_hosts(self):
+        (self.folder / "hosts.txt").write_text("# two\na slots=1\n\nme@b  # the other\n")
+        text = self.weft("submit", "--to", "ssh", "-N", "2", "--hostfile", "hosts.txt", "--dry-run",
+                         "--", "run", "m")
+        self.assertIn("for host in a me@b; do", text)
+        self.assertIn("for --to ssh", self.weft("submit", "--to", "slurm", "--hosts", "a",
+                                                "--dry-run", "--", "run", "m", status=2))
+
+    def test_hosts(self):
+        for hosts, said in (("a", "1 hosts were named for -N 2"),
+                            ("a,-oProxyCommand=x", "expected HOST"), ("a,$(id)", "expected HOST")):
+            self.assertIn(
+    said,
+    self.weft(
+        "submit",
+        "--to",
+        "ssh",
+        "-N",
+        "2",
+        "--hosts",
+        hosts,
+        "--",
+        "run",
+        "m",
+         status=2))
+
+
+def strict(schema):
+    """A CRD's schema in which unknown fields are faults."""
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return {}
+    out = {}
+    for key, value in schema.items():
+        if key.startswith("x-") or key in ("description", "format", "default", "nullable"):
+            continue
+        if key == "properties":
+            out[key] = {name: strict(each) for name, each in value.items()}
+        else:
+            out[key] = strict(value) if key in ("items", "additionalProperties") else value
+    if "properties" in out:
+        out.setdefault("additionalProperties", False)
+    return out
+
+
+class Pods(SubmitTest):
+    def setUp(self):
+        super().setUp()
+        sys.path.insert(0, PACKAGES)
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no PyYAML here, which reads the manifests")
+        self.yaml = yaml
+
+    def load(self, text):
+        documents = {each["kind"]: each for each in self.yaml.safe_load_all(text)}
+        self.hold_against_crds(documents.values())
+        return documents
+
+    def hold_against_crds(self, documents):
+        folder = os.environ.get("WEFT_CRDS")
+        if not folder:
+            return
+        import jsonschema
+        held = set()
+        for document in documents:
+            group, _, version = document["apiVersion"].rpartition("/")
+            for path in pathlib.Path(folder).glob("*.yaml"):
+                if f"kind: {document['kind']}\n" not in path.read_text():
+                    continue
+                for crd in self.yaml.load_all(path.read_text(), Loader=self.yaml.CSafeLoader):
+                    if crd and (crd["spec"]["group"], crd["spec"]["names"]["kind"]) == \
+                            (group, document["kind"]):
+                        schema, = [each["schema"]["openAPIV3Schema"]
+                                   for each in crd["spec"]["versions"] if each["name"] == version]
+                        schema = strict(schema)
+                        held.add(document["kind"])
+                        schema["properties"]["metadata"] = {"type": "object"}
+                        faults = list(jsonschema.Draft7Validator(schema).iter_errors(document))
+                        self.assertEqual([f"{list(each.absolute_path)}: {each.message}"[:300]
+                                          for each in faults], [])
+        self.assertEqual(held, {each["kind"] for each in documents} - {"Secret", "ConfigMap"})
+
+    @staticmethod
+    def expanded(word):
+        """As Kubernetes does it (its expansion.Expand), where no variable has the name."""
+        out, at = "", 0
+        while at < len(word):
+            if word[at] == "$" and at + 1 < len(word):
+                if word[at + 1] == "(" and ")" in word[at:]:
+                    return "a variable is replaced"
+                out += "$" if word[at + 1] == "$" else word[at:at + 2]
+                at += 2
+            else:
+                out += word[at]
+                at += 1
+        return out
+
+    def test_words(self):
+        jobs = self.load(self.file("k8s", "train", *HOSTILE))
+        job = jobs["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]
+        (container,) = job["template"]["spec"]["containers"]
+        self.assertEqual([self.expanded(word) for word in container["command"]],
+                         ["weft", "train", *HOSTILE])
+
+    def test_a_jobset(self):
+        jobs = self.load(
+    self.file(
+        "k8s:ml",
+        "--mount",
+        "models=/models",
+        "--mount",
+        "/srv/d a=/data",
+        "--resource",
+        "rdma/hca=1",
+        "--network",
+        "rdma-net",
+        "--queue",
+        "mine",
+        "--cpus",
+        "8",
+        "--memory",
+        "32Gi",
+        "--",
+        "train",
+        "m",
+         nodes=3))
+        self.assertEqual(jobs["JobSet"]["metadata"]["namespace"], "ml")
+        self.assertEqual(jobs["JobSet"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "mine")
+        job = jobs["JobSet"]["spec"]["replicatedJobs"][0]["template"]["spec"]
+        self.assertEqual((job["parallelism"], job["completions"]), (3, 3))
+        pod = job["template"]["spec"]
+        container = pod["containers"][0]
+        env = {each["name"]: each.get("value") for each in container["env"]}
+        self.assertEqual(env["WORLD_SIZE"], "3")
+        self.assertEqual(env["MASTER_ADDR"], "tune-rank-0-0.tune")
+        self.assertIn("RANK", env)
+        self.assertEqual(container["resources"]["limits"], {"memory": "32Gi", "rdma/hca": "1"})
+        self.assertEqual(container["resources"]["requests"], {"memory": "32Gi", "cpu": "8"})
+        volumes = {each["name"]: each for each in pod["volumes"]}
+        self.assertEqual(volumes["mount-0"]["persistentVolumeClaim"], {"claimName": "models"})
+        self.assertEqual(volumes["mount-1"]["hostPath"], {"path": "/srv/d a"})
+        self.assertGreater(len(jobs["Secret"]["stringData"]["key"]), 40)
+        self.assertEqual(volumes["key"]["secret"]["secretName"], jobs["Secret"]["metadata"]["name"])
+
+    def test_a_server(self):
+        jobs = self.load(self.file("k8s", "serve", "/models/m.gguf", "--host", "0.0.0.0"))
+        group = jobs["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
+        self.assertEqual(group["size"], 2)
+        leader, worker = (group[name]["spec"]["containers"][0] for name in
+                          ("leaderTemplate", "workerTemplate"))
+        self.assertEqual(leader["command"], worker["command"])
+        self.assertEqual(leader["readinessProbe"]["httpGet"]["path"], "/ready")
+        self.assertNotIn("readinessProbe", worker)
+
+    def test_kuberay(self):
+        jobs = self.load(
+    self.file(
+        "kuberay:ml",
+        "--image",
+        "weft-ray:1",
+        "--cpus",
+        "4",
+        "--",
+        "train",
+        *HOSTILE,
+         nodes=3))
+        spec = jobs["RayJob"]["spec"]
+        self.assertEqual(spec["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"], 2)
+        self.assertEqual(Ray.command_of(jobs["ConfigMap"]["data"]["driver.py"]),
+                         ["weft", "train", *HOSTILE])
+        self.assertIn(spec["entrypoint"].split("/")[-1], jobs["ConfigMap"]["data"])
+
+    def test_a_job(self):
+        self.notes_words("kubectl", 'echo applied')
+        self.weft("submit", "--to", "k8s:ml", "-N", "2", "--name", "tune", "--", "train", "m")
+        self.assertEqual(self.words("kubectl")[:2], ["apply", "-f"])
+        self.weft("job", "status", "tune")
+        self.assertEqual(self.words("kubectl", 1), ["get", "jobset", "tune", "--namespace=ml"])
+        self.weft("job", "logs", "-f", "tune")
+        self.assertEqual(self.words("kubectl", 2),
+                         ["logs", "job/tune-rank-0", "--follow", "--namespace=ml"])
+        self.weft("job", "cancel", "tune")
+        self.assertEqual(
+    self.words(
+        "kubectl", 3), [
+            "delete", "jobset,secret", "tune", "--namespace=ml"])
+
+    def test_refusals(self):
+        for flags, said in ((["--mount", "x"], "--mount"), (["--mount", "x=rel"], "--mount"),
+                            (["--mount", "x=/etc/weft"], "--mount"),
+                            (["--resource", "x"], "--resource"),
+                            (["--image", "a b"], "--image"), (["--image", "a\n- x"], "--image"),
+                            (["--queue", "$(id)"], "--queue")):
+            self.assertIn(
+    said,
+    self.weft(
+        "submit",
+        "--to",
+        "k8s",
+        *flags,
+        "--",
+        "train",
+        "m",
+         status=2))
+
+
+class Ray(SubmitTest):
+    @staticmethod
+    def command_of(text):
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Assign) and node.targets[0].id == "COMMAND":
+                return ast.literal_eval(node.value)
+        return None
+
+    def test_words(self):
+        text = self.file("ray", "train", *HOSTILE)
+        compile(text, "driver", "exec")
+        self.assertEqual(self.command_of(text), ["weft", "train", *HOSTILE])
+
+    def test_words_that_are_no_utf8(self):
+        for to in ("ray", "kuberay", "k8s"):
+            done = subprocess.run([PROGRAM, "submit", "--to", to, "--dry-run", "--", "run", BYTES],
+                                  capture_output=True, env=self.env, timeout=PATIENCE, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(b"no UTF-8", done.stderr)
+
+    def test_a_job(self):
+        self.notes_words(
+    "ray", f'for word; do case $word in --working-dir=*) cp "${{word#*=}}"/*.py '
+    f'{self.folder}/driver.py ;; esac; done')
+        self.weft(
+    "submit",
+    "--to",
+    "ray:http://head:8265",
+    "-N",
+    "2",
+    "--name",
+    "tune",
+    "--",
+    "train",
+     "m")
+        words = self.words("ray")
+        self.assertEqual(words[:3], ["job", "submit", "--no-wait"])
+        self.assertIn("--address=http://head:8265", words)
+        self.assertIn("--submission-id=tune", words)
+        self.assertEqual(words[-3:], ["--", "python3", "weft_tune.py"])
+        self.assertEqual(self.command_of((self.folder / "driver.py").read_text()),
+                         ["weft", "train", "m"])
+        self.weft("job", "logs", "-f", "tune")
+        self.assertEqual(self.words("ray", 1), ["job", "logs", "tune", "--follow",
+                                                "--address=http://head:8265"])
+        self.weft("job", "cancel", "tune")
+        self.assertEqual(
+    self.words(
+        "ray", 2), [
+            "job", "stop", "tune", "--address=http://head:8265"])
+
+
+class Words(SubmitTest):
+    def test_targets(self):
+        for to, said in (("slurn", "Did you mean 'slurm'?"), ("slurm:x", "expected slurm"),
+                         ("k8s:", "expected k8s:NAMESPACE"), ("k8s:a b", "--to"),
+                         ("", "expected slurm")):
+            self.assertIn(said, self.weft("submit", "--to", to, "--", "train", "m", status=2))
+
+    def test_names(self):
+        for name in ("A", "a_b", "-a", "a-", "x" * 41, "a\nb", "../x", "a b", "1a"):
+            self.assertIn(
+    "--name",
+    self.weft(
+        "submit",
+        "--to",
+        "slurm",
+        f"--name={name}",
+        "--dry-run",
+        "--",
+        "train",
+        "m",
+         status=2))
+        for name in ("../../etc/passwd", "", ".x", "a\nb"):
+            self.weft("job", "status", name, status=1)
+
+    def test_no_command(self):
+        for words in ((), ("--",), ("--", "--data")):
+            self.assertIn("what is each rank to run?",
+                          self.weft("submit", "--to", "slurm", *words, status=2))
+
+    def test_options_of_other_lines(self):
+        for flag, value in (("--partition", "a\n#SBATCH --uid=0"), ("--time", "1 2"),
+                            ("--slurm", "wrap=x"), ("--slurm", "--a\n--b")):
+            self.weft("submit", "--to", "slurm", f"{flag}={value}", "--", "train", "m", status=2)
+
+    def test_flags_of_the_command_stay_its_own(self):
+        text = self.file("slurm", "serve", "--config", "/nowhere/weft.toml", "--output_dir", "x",
+                         "--json", "--help")
+        self.assertIn("weft serve --config /nowhere/weft.toml --output_dir x --json --help", text)
+
+    def test_notes_of_others(self):
+        notes = self.folder / "state/weft/submitted"
+        notes.mkdir(parents=True)
+        for name, text in (("a", "{"), ("b", "[]"), ("c", '{"name": 1}'), ("d", "\xff")):
+            (notes / f"{name}.json").write_text(text)
+        (notes / "e.json").mkdir()
+        self.assertEqual(json.loads(self.weft("job", "list", "--json")), [])
+        for name in "abcde":
+            self.weft("job", "status", name, status=1)
+
+
+if __name__ == "__main__":
+    PROGRAM, ROOT, PACKAGES = (str(pathlib.Path(sys.argv.pop(1)).resolve()) for _ in range(3))
+    unittest.main(verbosity=2)
