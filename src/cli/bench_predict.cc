@@ -49,6 +49,7 @@ std::optional<double> BenchPredictor::Rate(const BenchRow& row) const {
     plan::Workload load;
     load.chunk = row.chunk;
     load.prompt = std::max<int64_t>(row.prompt, 1);
+    load.depth = row.depth;
     if (row.prompt > 0) {
         load.context = row.prompt;
     } else {

@@ -7,8 +7,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
-#include "plan/search.h"
-#include "plan/shapes.h"
+#include "cli/plan.h"
 
 namespace weft::cli {
 namespace {
@@ -17,18 +16,14 @@ constexpr const char* kPlanFooter =
     "Examples:\n"
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce --context 4096\n"
     "  weft plan llama-3.1-70b:q4_k_m --machines 2xstrix-halo+1xrtx-4090,10gbe --explain\n"
-    "  weft plan model.gguf --machines 8xmy-machine.json,tcp --batch 16 --json\n\n"
+    "  weft plan model.gguf --machines 8xmy-machine.json,tcp --batch 16 --json\n"
+    "  weft plan qwen3-235b-a22b:q4_k_m --want 20tok/s --budget 8000EUR\n\n"
     "MODEL is a GGUF file, a Hugging Face folder, a config.json alone, synthetic:NAME, or the "
     "name\n"
-    "of a well-known model, NAME[:TYPE] with a TYPE of 'weft quantize'. No weights are read.\n"
-    "--machines COUNTxMACHINE[+COUNTxMACHINE],WIRE: names of the folder machines/, or paths of\n"
-    "such files. docs/plan.md says what the figures rest on.";
-
-struct PlanFlags {
-    std::string model, machines, runtime = "weft", kv = "f16";
-    plan::Workload load;
-    bool explain = false, json = false;
-};
+    "of a well-known model, NAME[:TYPE] with a TYPE of 'weft quantize', or 4bit, 8bit, FP8, AWQ,\n"
+    "UD-Q4_K_XL, ... No weights are read.\n"
+    "--machines COUNTxMACHINE[:DEVICES][+COUNTxMACHINE],WIRE: names of the folder machines/, or\n"
+    "paths of such files. docs/plan.md says what the figures rest on.";
 
 constexpr size_t kMostLayouts = 12;  // in the table
 
@@ -56,6 +51,7 @@ Json LayoutJson(const plan::Prediction& p, bool explain) {
                  {"tok_s", p.tok_s},
                  {"tok_s_spread", p.spread},
                  {"ttft_s", p.ttft_s},
+                 {"prompt_tok_s", p.prompt_tok_s},
                  {"fits", p.fits()},
                  {"worst_rank", worst.rank},
                  {"worst_rank_bytes", worst.total()},
@@ -94,6 +90,7 @@ Json PlanAsJson(const plan::Plan& found, const PlanFlags& flags) {
     return {{"model", flags.model},          {"machines", flags.machines},
             {"runtime", flags.runtime},      {"context", flags.load.context},
             {"batch", flags.load.batch},     {"prompt", flags.load.prompt_tokens()},
+            {"depth", flags.load.depth},     {"draft", flags.draft},
             {"layouts", std::move(layouts)}, {"refused", found.refused},
             {"what_if", std::move(what_if)}};
 }
@@ -107,11 +104,7 @@ void PrintLayouts(const plan::Plan& found) {
         const plan::MemoryUse& worst = p.worst();
         const auto [limit, share] = p.limit();
         PrintOut("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}{}\n", p.name, p.hosts,
-                 fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
-                 fmt::format("{:.{}f} s", p.ttft_s,
-                             p.ttft_s < 1    ? 2
-                             : p.ttft_s < 10 ? 1
-                                             : 0),
+                 fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread), SecondsText(p.ttft_s),
                  fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ", worst.total() * 1e-9,
                              worst.room * 1e-9),
                  fmt::format("{} {:.0f} %", limit, share * 100),
@@ -157,25 +150,68 @@ void PrintExplained(const plan::Prediction& p) {
     }
 }
 
-Status RunPlan(PlanFlags& flags) {
-    const auto kv_dtype = DTypeOfName(flags.kv);
-    WEFT_ASSIGN(const plan::Library library, plan::Library::Open());
-    WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
-    WEFT_ASSIGN(const plan::Runtime runtime, library.FindRuntime(flags.runtime));
-    WEFT_ASSIGN(const auto source, plan::OpenShape(flags.model));
-    WEFT_ASSIGN(const plan::ModelWalk walk, plan::ModelWalk::Make(*source, *kv_dtype));
-    WEFT_ASSIGN(const plan::Plan found, plan::Search(walk, cluster, runtime, library, flags.load));
-    if (flags.json) {
-        PrintJson(PlanAsJson(found, flags));
-        return {};
-    }
-    PrintLayouts(found);
-    PrintWhatIf(found);
-    if (flags.explain) PrintExplained(found.layouts[0]);
+Status FillRun(PlanFlags& flags, PlanRun& run) {
+    const DType kv_dtype = *DTypeOfName(flags.kv);
+    WEFT_ASSIGN(run.library, plan::Library::Open());
+    WEFT_ASSIGN(run.runtime, run.library.FindRuntime(flags.runtime));
+    WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.model, kv_dtype));
+    if (flags.draft.empty()) return {};
+    WEFT_ASSIGN(run.draft, plan::OpenWalk(flags.draft, kv_dtype));
+    flags.load.draft.walk = &run.draft.walk;
     return {};
 }
 
+Status RunPlan(PlanFlags& flags) {
+    if (flags.machines.empty() && !flags.backwards()) {
+        return MakeError(
+            ErrorCode::kUsage,
+            "--machines says on what, such as 4xstrix-halo,roce; or --want 20tok/s and "
+            "--budget 8000EUR look for machines");
+    }
+    PlanRun run;
+    WEFT_TRY(FillRun(flags, run));
+    if (flags.backwards()) return PrintOffers(flags, run);
+    const plan::ModelWalk& walk = run.shape.walk;
+    WEFT_ASSIGN(const plan::Cluster cluster, run.library.ParseCluster(flags.machines));
+    WEFT_ASSIGN(const plan::Plan found,
+                plan::Search(walk, cluster, run.runtime, run.library, flags.load));
+    if (flags.json) {
+        PrintJson(PlanAsJson(found, flags));
+    } else {
+        PrintLayouts(found);
+        PrintWhatIf(found);
+        if (flags.explain) PrintExplained(found.layouts[0]);
+    }
+    if (flags.plot.empty()) return {};
+    WEFT_ASSIGN(const plan::Scaling scaling,
+                plan::FindScaling(walk, cluster, run.runtime, flags.load));
+    return DrawPlan(flags, scaling, found.layouts[0]);
+}
+
+void AddDraftOptions(const Command& command, PlanFlags& flags) {
+    command.AddOption("--draft", flags.draft, "A smaller model that guesses tokens ahead");
+    command.AddOption("--draft-tokens", flags.load.draft.tokens, "Guesses a step")
+        .Range(int64_t{1}, int64_t{64})
+        .ShowDefault();
+    command
+        .AddOption("--draft-accepted", flags.load.draft.accepted,
+                   "Probability that a guess is right, 0 to 1")
+        .Range(0.0, 1.0)
+        .ShowDefault();
+}
+
+void AddBackwardsOptions(const Command& command, PlanFlags& flags) {
+    command.AddOption("--want", flags.want,
+                      "Which machines reach this speed, such as 20tok/s (of all sequences)");
+    command.AddOption("--budget", flags.budget, "Which machines for this price, such as 8000EUR");
+    command.AddOption("--ttft", flags.ttft, "And answer a prompt in this time, such as 5s");
+}
+
 }  // namespace
+
+std::string SecondsText(double seconds) {
+    return fmt::format("{:.{}f} s", seconds, seconds < 1 ? 2 : seconds < 10 ? 1 : 0);
+}
 
 void AddPlan(const Command& app, int& status) {
     auto flags = std::make_shared<PlanFlags>();
@@ -183,7 +219,7 @@ void AddPlan(const Command& app, int& status) {
         app.AddCommand("plan", "Which layout on which machines: speed, memory, what limits it");
     command.Footer(kPlanFooter);
     command.AddOption("MODEL", flags->model, "A model, its config.json or its name").Required();
-    command.AddOption("--machines", flags->machines, "Such as 4xstrix-halo,roce").Required();
+    command.AddOption("--machines", flags->machines, "Such as 4xstrix-halo,roce");
     command.AddOption("--context", flags->load.context, "Tokens that each sequence has")
         .Range(int64_t{1}, int64_t{1} << 24)
         .ShowDefault();
@@ -197,6 +233,11 @@ void AddPlan(const Command& app, int& status) {
     command.AddOption("--chunk", flags->load.chunk, "Tokens of a prompt in one step")
         .Range(int64_t{1}, int64_t{1} << 20)
         .ShowDefault();
+    command
+        .AddOption("--depth", flags->load.depth,
+                   "Tokens before that prompt, which the KV cache has already")
+        .Range(int64_t{0}, int64_t{1} << 24)
+        .ShowDefault();
     command.AddOption("--kv", flags->kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
         .OneOf({"f16", "bf16", "q8_0", "f32"})
         .ShowDefault();
@@ -205,6 +246,10 @@ void AddPlan(const Command& app, int& status) {
                    "Whose overheads: weft, or another program of machines/runtimes.json")
         .ShowDefault();
     command.AddFlag("--explain", flags->explain, "What the best layout's seconds are spent on");
+    AddDraftOptions(command, *flags);
+    AddBackwardsOptions(command, *flags);
+    command.AddOption("--plot", flags->plot,
+                      "Draw speed by machines and context, and memory: FILE.svg, FILE.png, or -");
     AddJson(command, flags->json);
     SetCallback(command, flags, flags->json, status, RunPlan);
 }

@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <map>
+#include <span>
 
+#include "base/file.h"
 #include "cli/sizes.h"
+#include "doctor/program.h"
 
 namespace weft::cli {
 namespace {
@@ -176,7 +180,31 @@ class Drawing {
     std::string out_;
 };
 
+constexpr int64_t kDrawMs = 60'000;
+
+// The SVG's text as a PNG of twice as many pixels.
+Status WritePngFile(const std::string& path, const std::string& svg) {
+    const std::string between = path + ".svg.tmp";
+    WEFT_TRY(WriteFile(between, std::as_bytes(std::span(svg))));
+    const auto ran = doctor::RunProgram(
+        {"rsvg-convert", "--zoom", "2", "--format", "png", "--output", path, between},
+        Deadline::In(kDrawMs));
+    std::error_code ignored;
+    std::filesystem::remove(between, ignored);
+    if (ran.ok() && ran->status == 0) return {};
+    if (!ran.ok() && ran.error().code != ErrorCode::kNotFound) return ran.error();
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: {}. Install rsvg-convert (Debian's package librsvg2-bin), or name a file "
+                     "that ends with .svg",
+                     path, ran.ok() ? "rsvg-convert failed: " + ran->err : ran.error().message);
+}
+
 }  // namespace
+
+Status WriteDrawing(const std::string& path, const std::string& svg) {
+    if (path.ends_with(".png")) return WritePngFile(path, svg);
+    return WriteFile(path, std::as_bytes(std::span(svg)));
+}
 
 std::string PlotSvg(const Plot& plot) {
     return Drawing(plot).Text();

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/result.h"
 #include "fabric/job.h"
 
 namespace weft::cli {
@@ -22,6 +23,10 @@ struct Plot {
 };
 
 std::string PlotSvg(const Plot& plot);
+
+// Writes an SVG's text, or where the path ends with .png what rsvg-convert draws of it (twice as
+// many pixels). Errors: kUnsupported (it is not there), those of files.
+Status WriteDrawing(const std::string& path, const std::string& svg);
 
 // Time (bandwidth for `bw`) over size, a line for each transport, algorithm, wire type; of pairs,
 // the slowest.

@@ -1,16 +1,13 @@
 // weft train plot: curves of training logs as one SVG or PNG file.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "base/file.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/plot.h"
 #include "cli/train.h"
-#include "doctor/program.h"
 #include "train/log/train_plot.h"
 
 namespace weft::cli {
@@ -23,31 +20,12 @@ constexpr const char* kTrainPlotFooter =
     "\n"
     "A PNG is drawn by rsvg-convert (Debian's package librsvg2-bin), if that is there.";
 
-constexpr int64_t kDrawMs = 60'000;
-
 struct PlotFlags {
     std::vector<std::string> logs;
     std::string out;
     train::TrainPlotOptions options;
     bool json = false;
 };
-
-// The SVG's text as a PNG of twice as many pixels.
-Status WritePng(const std::string& path, const std::string& svg) {
-    const std::string between = path + ".svg.tmp";
-    WEFT_TRY(WriteFile(between, std::as_bytes(std::span(svg))));
-    const auto ran = doctor::RunProgram(
-        {"rsvg-convert", "--zoom", "2", "--format", "png", "--output", path, between},
-        Deadline::In(kDrawMs));
-    std::error_code ignored;
-    std::filesystem::remove(between, ignored);
-    if (ran.ok() && ran->status == 0) return {};
-    if (!ran.ok() && ran.error().code != ErrorCode::kNotFound) return ran.error();
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: {}. Install rsvg-convert (Debian's package librsvg2-bin), or name a file "
-                     "that ends with .svg",
-                     path, ran.ok() ? "rsvg-convert failed: " + ran->err : ran.error().message);
-}
 
 Status Draw(const PlotFlags& flags) {
     std::vector<train::TrainSeries> runs;
@@ -56,8 +34,7 @@ Status Draw(const PlotFlags& flags) {
         runs.push_back(std::move(run));
     }
     WEFT_ASSIGN(const std::string svg, train::TrainPlotSvg(runs, flags.options));
-    WEFT_TRY(flags.out.ends_with(".png") ? WritePng(flags.out, svg)
-                                         : WriteFile(flags.out, std::as_bytes(std::span(svg))));
+    WEFT_TRY(WriteDrawing(flags.out, svg));
     size_t rows = 0;
     for (const train::TrainSeries& run : runs) rows += run.steps.size();
     if (flags.json) {

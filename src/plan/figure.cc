@@ -40,6 +40,8 @@ constexpr UnitRow kUnits[] = {{Unit::kBytes, "B", 1},
                               {Unit::kPower, "W", 1},
                               {Unit::kPrice, "EUR", 1},
                               {Unit::kPrice, "USD", 1},
+                              {Unit::kSpeed, "tok/s", 1},
+                              {Unit::kSpeed, "t/s", 1},
                               {Unit::kShare, "%", 0.01},
                               {Unit::kShare, "", 1}};
 

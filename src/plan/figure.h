@@ -7,6 +7,7 @@
 //     compute    GFLOP/s, TFLOP/s, PFLOP/s
 //     time       ns, us, ms, s
 //     power      W        price  EUR, USD        share  % (or a plain number from 0 to 1)
+//     speed      tok/s
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,7 +21,7 @@ namespace weft::plan {
 // "measured", "fitted", "data sheet", "guessed" in files.
 enum class Mark { kMeasured, kFitted, kDataSheet, kGuessed };
 
-enum class Unit { kBytes, kRate, kCompute, kTime, kPower, kPrice, kShare };
+enum class Unit { kBytes, kRate, kCompute, kTime, kPower, kPrice, kShare, kSpeed };
 
 struct Figure {
     double value = 0;  // bytes, bytes/s, FLOP/s, s, W, currency units, a share of 1

@@ -74,6 +74,7 @@ Wire ReadWire(const nlohmann::json& json, const std::string& name, Status& statu
     wire.instead = reader.Text("instead");
     wire.bandwidth = reader.Need("bandwidth", Unit::kRate);
     wire.latency = reader.Need("latency", Unit::kTime);
+    if (Figure price; reader.Take("price", Unit::kPrice, price)) wire.price = price;
     if (status.ok()) status = reader.Finish();
     return wire;
 }
@@ -87,6 +88,8 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     runtime.sync = reader.Need("sync", Unit::kTime);
     runtime.hop = reader.Need("hop", Unit::kTime);
     runtime.compute_share = reader.Need("compute_share", Unit::kShare);
+    reader.Take("unpack_share", Unit::kShare, runtime.unpack_share);
+    runtime.tile_rows = reader.Count("tile_rows", 1, 1, 1024);
     runtime.value_bytes = reader.Count("value_bytes", 0, 0, 8);
     if (status.ok()) status = reader.Finish();
     return runtime;
@@ -119,6 +122,38 @@ Result<int> TakeHosts(std::string& word) {
     }
     word.erase(0, static_cast<size_t>(end + 1 - word.data()));
     return hosts;
+}
+
+// "rtx-3090:2" -> 2, and the word before it; none where no number stands behind a colon.
+std::optional<int> TakeDevices(std::string& word) {
+    const size_t colon = word.rfind(':');
+    if (colon == word.npos) return std::nullopt;
+    int devices = 0;
+    const char* end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data() + colon + 1, end, devices);
+    if (error != std::errc() || stop != end) return std::nullopt;
+    word.resize(colon);
+    return devices;
+}
+
+// A host with so many of the machine's devices. What they draw and cost grows with them.
+Result<Machine> WithDevices(Machine machine, int devices) {
+    if (devices < 1 || devices > kMostDevices) {
+        return MakeError(ErrorCode::kUsage, "--machines: '{}:{}': expected 1 to {} devices",
+                         machine.name, devices, kMostDevices);
+    }
+    const double times = static_cast<double>(devices) / machine.devices;
+    for (auto* figure : {&machine.watts_idle, &machine.watts_busy, &machine.price}) {
+        if (*figure) (*figure)->value *= times;
+    }
+    machine.name += fmt::format(":{}", devices);
+    machine.devices = devices;
+    if (devices > 1 && (machine.within.empty() || machine.within.back().ranks < devices)) {
+        const std::string source = "PCIe 4.0, 16 lanes, by way of the host";
+        machine.within.push_back(
+            {devices, {20e9, Mark::kGuessed, source}, {10e-6, Mark::kGuessed, source}});
+    }
+    return machine;
 }
 
 }  // namespace
@@ -221,7 +256,11 @@ Result<Cluster> Library::ParseCluster(const std::string& words) const {
         std::string word = list.substr(0, plus);
         list.erase(0, plus + 1);
         WEFT_ASSIGN(const int hosts, TakeHosts(word));
-        WEFT_ASSIGN(const Machine machine, FindMachine(word));
+        const std::optional<int> devices = TakeDevices(word);
+        WEFT_ASSIGN(Machine machine, FindMachine(word));
+        if (devices) {
+            WEFT_ASSIGN(machine, WithDevices(std::move(machine), *devices));
+        }
         if (cluster.hosts.size() + static_cast<size_t>(hosts) > kMostHosts) {
             return MakeError(ErrorCode::kUsage, "--machines: more than {} machines", kMostHosts);
         }
@@ -256,6 +295,17 @@ int Cluster::host_of(int rank) const {
 bool Cluster::alike() const {
     return std::ranges::all_of(hosts,
                                [&](const Machine& host) { return host.name == hosts[0].name; });
+}
+
+std::optional<double> Cluster::price() const {
+    double price = 0;
+    for (const Machine& host : hosts) {
+        if (!host.price) return std::nullopt;
+        price += host.price->value;
+    }
+    if (hosts.size() < 2) return price;
+    if (!wire.price) return std::nullopt;
+    return price + wire.price->value * static_cast<double>(hosts.size());
 }
 
 coll::Tier Cluster::Between(int rank, int other) const {

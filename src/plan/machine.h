@@ -12,12 +12,14 @@
 //     wire        the name of a wire: what joins hosts, unless the cluster says another
 //     watts_idle, watts_busy, price (of a host)
 // A wire (machines/wires.json): bandwidth of a host, one way, over all its rails; latency of a
-// message; `rails` (words only where 1); `instead`, another wire worth comparing.
+// message; `instead`, another wire worth comparing; price of a host's card and part of a switch.
 // A runtime (machines/runtimes.json): what the program that runs costs beside its bytes:
 //     op      seconds of each op of the Program
 //     sync    seconds of each collective, beside the wire
 //     hop     seconds of each message between stages, beside the wire
 //     compute_share   of a device's compute that large products reach
+//     unpack_share    of that, where the weights are quantized (all of it where unsaid)
+//     tile_rows       products of more than kVectorRows rows are computed in whole tiles of so many
 //     value_bytes     of a value that is summed over ranks; 0: as the Program has it
 // devices and compute are of one rank; all figures are marked (plan/figure.h). Unknown keys and
 // units are errors.
@@ -38,6 +40,8 @@ namespace weft::plan {
 
 // What a device reads of its memory's data sheet: Strix Halo's 215 of 256 GB/s.
 inline constexpr double kSustained = 0.84;
+// Products of no more rows run as so many products of a vector, which the memory holds up.
+inline constexpr int kVectorRows = 8;
 
 struct LinkTier {
     int ranks = 1;
@@ -48,6 +52,7 @@ struct LinkTier {
 struct Wire {
     std::string name, about, instead;
     Figure bandwidth, latency;
+    std::optional<Figure> price;
     coll::Tier AsTier() const { return {bandwidth.value, latency.value, 0}; }
 };
 
@@ -67,7 +72,8 @@ struct Machine {
 struct Runtime {
     std::string name, about;
     Figure op, sync, hop, compute_share;
-    int value_bytes = 0;
+    Figure unpack_share{1, Mark::kMeasured, ""};
+    int value_bytes = 0, tile_rows = 1;
 };
 
 // Hosts in order, ranks numbered host by host.
@@ -79,6 +85,8 @@ struct Cluster {
     int host_of(int rank) const;
     const Machine& machine_of(int rank) const { return hosts[static_cast<size_t>(host_of(rank))]; }
     bool alike() const;  // all hosts are the same machine
+    // What the hosts and their wires cost; none: the price of one of them is not known.
+    std::optional<double> price() const;
     // The tiers of ranks first, first + stride, ... (count of them).
     coll::TierGroup GroupOf(int first, int count, int stride = 1) const;
     coll::Tier Between(int rank, int other) const;
@@ -94,13 +102,15 @@ class Library {
     Result<Machine> FindMachine(const std::string& word) const;
     Result<Wire> FindWire(const std::string& name) const;
     Result<Runtime> FindRuntime(const std::string& name) const;
-    // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host). Errors: kUsage.
+    // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host), "rtx-3090:2" (two of
+    // them in one host, over PCIe where the file has fewer). Errors: kUsage.
     Result<Cluster> ParseCluster(const std::string& words) const;
     // The machine whose devices have this PCI id, with `count` of them (fewer than the file says
     // are a part of such a host). Null where none has, or it has no links for so many.
     std::optional<Machine> MachineWith(std::string_view pci_id, int count) const;
     std::vector<std::string> MachineNames() const;
     std::vector<std::string> WireNames() const;
+    const std::map<std::string, Machine>& machines() const { return machines_; }
 
   private:
     std::map<std::string, Machine> machines_;

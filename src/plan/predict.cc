@@ -34,6 +34,7 @@ class Predictor {
         stages_.resize(static_cast<size_t>(layout_.pp));
         for (const model::Shard& shard : plan.shards) WEFT_TRY(AddRank(shard));
         AddHops();
+        if (load_.draft.walk != nullptr) WEFT_TRY(AddDraft());
         out_.layout = plan.shards[0].layout;  // with expert groups, where they are needed
         out_.name = Name();
         out_.hosts = cluster_.host_of(layout_.size() - 1) + 1;
@@ -78,20 +79,26 @@ class Predictor {
         const int64_t sequences = (load_.batch + flights_ - 1) / flights_;
         const int64_t whole = chunks() * load_.chunk, rest = load_.prompt_tokens() - whole;
         Timed timed;
-        timed.times.decode = TimeStep(work, {sequences, 1, sequences, load_.context}, place);
+        const int64_t rows_each = load_.draft.walk == nullptr ? 1 : load_.draft.tokens + 1;
+        timed.times.decode =
+            TimeStep(work, {sequences, rows_each, sequences * rows_each, load_.context}, place);
         // All whole chunks as the middle one: attention grows in proportion to what is before it.
         if (chunks() > 0) {
-            timed.times.chunk =
-                TimeStep(work, {1, load_.chunk, 1, (whole - load_.chunk) / 2}, place, false);
+            timed.times.chunk = TimeStep(
+                work, {1, load_.chunk, 1, load_.depth + (whole - load_.chunk) / 2}, place, false);
         }
-        if (rest > 0) timed.times.rest = TimeStep(work, {1, rest, 1, whole}, place, false);
+        if (rest > 0) {
+            timed.times.rest = TimeStep(work, {1, rest, 1, load_.depth + whole}, place, false);
+        }
         timed.times.last = LastOf(work, place);
-        const int64_t pages = (load_.context + kPageTokens - 1) / kPageTokens;
-        const int64_t rows = std::max(sequences, std::min(load_.chunk, load_.prompt_tokens()));
+        const int64_t longest = std::max(load_.context, load_.depth + load_.prompt_tokens());
+        const int64_t pages = (longest + kPageTokens - 1) / kPageTokens;
+        const int64_t rows =
+            std::max(sequences * rows_each, std::min(load_.chunk, load_.prompt_tokens()));
         timed.memory.weights = work.weight_bytes;
         timed.memory.cache =
             work.state_bytes_per_token * static_cast<uint64_t>(load_.batch * pages * kPageTokens);
-        timed.memory.work = work.work_bytes(rows, sequences);
+        timed.memory.work = work.work_bytes(rows, sequences * rows_each);
         timed.memory.room = machine.memory.value;
         return timed;
     }
@@ -117,11 +124,12 @@ class Predictor {
     void AddHops() {
         if (layout_.pp == 1) return;
         const int64_t sequences = (load_.batch + flights_ - 1) / flights_;
+        const int64_t rows_each = load_.draft.walk == nullptr ? 1 : load_.draft.tokens + 1;
         for (int s = 0; s < layout_.pp; ++s) {
             Stage& stage = stages_[static_cast<size_t>(s)];
             const bool back = s == layout_.pp - 1;
             const int64_t columns = back ? walk_.hyper().vocab : walk_.hyper().hidden;
-            stage.decode.hops += HopSeconds(s, sequences, columns);
+            stage.decode.hops += HopSeconds(s, sequences * rows_each, columns);
             if (back) {
                 stage.last.hops += HopSeconds(s, 1, columns);
                 continue;
@@ -144,6 +152,10 @@ class Predictor {
         const double flights = static_cast<double>(flights_);
         const Breakdown turns = *slowest * flights;
         out_.token = turns.total() > through.total() ? turns : through;
+        if (load_.draft.walk != nullptr) {
+            out_.token.draft = draft_s_;
+            out_.token = out_.token * (1 / load_.draft.yield());
+        }
         out_.tok_s = static_cast<double>(load_.batch) / out_.token.total();
         out_.spread = out_.tok_s * Spread(out_.token);
     }
@@ -159,17 +171,50 @@ class Predictor {
         }
         if (chunks() > 1) out_.prompt += *slowest * static_cast<double>(chunks() - 1);
         out_.ttft_s = out_.prompt.total();
+        out_.prompt_tok_s = static_cast<double>(load_.prompt_tokens()) / out_.ttft_s;
     }
 
+    // K steps of the draft model on rank 0, for all sequences.
+    Status AddDraft() {
+        const ModelWalk& walk = *load_.draft.walk;
+        WEFT_ASSIGN(const model::ShardPlan plan,
+                    model::PlanShards(walk.hyper(), walk.source(), model::Layout{}));
+        WEFT_ASSIGN(const RankWork work, walk.WorkOf(plan.shards[0]));
+        const StepPlace place{&cluster_.machine_of(0), &runtime_, {}, &walk.hyper()};
+        const int64_t batch = load_.batch;
+        const Breakdown step = TimeStep(work, {batch, 1, batch, load_.context}, place);
+        draft_s_ = step.total() * static_cast<double>(load_.draft.tokens);
+        MemoryUse& first = out_.memory[0];
+        const int64_t pages = (load_.context + kPageTokens - 1) / kPageTokens;
+        first.weights += work.weight_bytes;
+        first.cache +=
+            work.state_bytes_per_token * static_cast<uint64_t>(batch * pages * kPageTokens);
+        return {};
+    }
+
+    // Of the hosts, by how much of a step each is busy. Where idle watts are unknown, they are busy
+    // all the time.
     void SetPower() {
+        const double flights = static_cast<double>(flights_);
+        const double step_s = out_.token.total() * yield();
+        std::vector<double> share(static_cast<size_t>(out_.hosts), 0);  // of the host's devices
+        for (int rank = 0; rank < layout_.size(); ++rank) {
+            const Breakdown& decode = stages_[static_cast<size_t>(rank / layout_.tp)].decode;
+            const double busy = (decode.total() - decode.hops) * flights / step_s;
+            share[static_cast<size_t>(cluster_.host_of(rank))] +=
+                std::min(busy, 1.0) / cluster_.machine_of(rank).devices;
+        }
         double watts = 0;
         for (int host = 0; host < out_.hosts; ++host) {
-            const auto& busy = cluster_.hosts[static_cast<size_t>(host)].watts_busy;
-            if (!busy) return;
-            watts += busy->value;
+            const Machine& machine = cluster_.hosts[static_cast<size_t>(host)];
+            if (!machine.watts_busy) return;
+            const double busy = machine.watts_busy->value;
+            const double idle = machine.watts_idle ? machine.watts_idle->value : busy;
+            watts += idle + (busy - idle) * share[static_cast<size_t>(host)];
         }
         out_.joules_per_token = watts / out_.tok_s;
     }
+    double yield() const { return load_.draft.walk == nullptr ? 1 : load_.draft.yield(); }
 
     // Of the parts by the figures that they rest on, as if these erred on their own.
     double Spread(const Breakdown& parts) const {
@@ -183,7 +228,8 @@ class Predictor {
             {parts.overhead, runtime_.op.spread()},
             {parts.wire, link},
             {parts.sync, runtime_.sync.spread()},
-            {parts.hops, runtime_.hop.spread()}};
+            {parts.hops, runtime_.hop.spread()},
+            {parts.draft, memory}};
         double squares = kModelSpread * kModelSpread;
         for (const auto& [seconds, spread] : terms) {
             const double share = seconds / parts.total() * spread;
@@ -213,10 +259,17 @@ class Predictor {
     int64_t flights_ = 1;
     std::map<std::string, Timed> timed_;
     std::vector<Stage> stages_;
+    double draft_s_ = 0;
     Prediction out_;
 };
 
 }  // namespace
+
+double Draft::yield() const {
+    double yield = 1, all_right = 1;
+    for (int64_t guess = 0; guess < tokens; ++guess) yield += all_right *= accepted;
+    return yield;
+}
 
 const MemoryUse& Prediction::worst() const {
     return *std::ranges::max_element(memory, {},

@@ -17,11 +17,20 @@
 
 namespace weft::plan {
 
+struct Draft {
+    const ModelWalk* walk = nullptr;  // null: no drafts
+    int64_t tokens = 4;               // guesses a step
+    double accepted = 0.6;            // of guesses
+    double yield() const;             // tokens a step
+};
+
 struct Workload {
     int64_t context = 4096;  // positions of each sequence while it decodes
     int64_t batch = 1;       // sequences
     int64_t prompt = 0;      // tokens of a prompt; 0: as many as the context
     int64_t chunk = 512;     // most rows of a step
+    int64_t depth = 0;       // tokens before the prompt, which the KV cache has already
+    Draft draft = {};
     int64_t prompt_tokens() const { return prompt > 0 ? prompt : context; }
 };
 
@@ -43,6 +52,7 @@ struct Prediction {
     double tok_s = 0;               // of all sequences
     double spread = 0;              // of tok_s, one standard deviation
     double ttft_s = 0;
+    double prompt_tok_s = 0;  // tokens of a prompt by ttft_s
     std::optional<double> joules_per_token;
     const MemoryUse& worst() const;  // the rank with the least room left, by share
     bool fits() const { return worst().fits(); }

@@ -80,6 +80,14 @@ Found PredictAll(const ModelWalk& walk, const Cluster& cluster, const Runtime& r
     return found;
 }
 
+Status CheckSize(const Cluster& cluster) {
+    if (cluster.ranks() <= kMostSearched) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: {} ranks; layouts of at most {} are searched. Plan one of several "
+                     "replicas",
+                     cluster.words, cluster.ranks(), kMostSearched);
+}
+
 class Questions {
   public:
     Questions(const ModelWalk& walk, const Runtime& runtime, const Workload& load,
@@ -105,14 +113,20 @@ class Questions {
 
 }  // namespace
 
+Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
+                            const Workload& load) {
+    WEFT_TRY(CheckSize(cluster));
+    Found found = PredictAll(walk, cluster, runtime, load);
+    if (found.layouts.empty() || !found.layouts[0].fits()) {
+        return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks fits",
+                         walk.source().name(), cluster.ranks());
+    }
+    return std::move(found.layouts[0]);
+}
+
 Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                     const Library& library, const Workload& load) {
-    if (cluster.ranks() > kMostSearched) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: {} ranks; layouts of at most {} are searched. Plan one of several "
-                         "replicas",
-                         cluster.words, cluster.ranks(), kMostSearched);
-    }
+    WEFT_TRY(CheckSize(cluster));
     Found found = PredictAll(walk, cluster, runtime, load);
     if (found.layouts.empty()) {
         return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks is possible: {}",

@@ -30,6 +30,10 @@ struct Plan {
     std::vector<WhatIf> what_if;       // empty where nothing fits
 };
 
+// The fastest layout that fits. Errors: as of Search, and kUnsupported where none fits.
+Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
+                            const Workload& load);
+
 // All tp x pp (x expert groups) of all ranks, of the first 1, 2, 4, ... devices of a host
 // and of the first 1, 2, 4, ... hosts. Of unlike hosts
 // the shares follow what each device reads a second. Errors: kUnsupported where no layout can be,

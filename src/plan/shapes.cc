@@ -10,6 +10,7 @@
 #include "model/hyper.h"
 #include "model_files/hf/folder_config.h"
 #include "plan/machine.h"
+#include "plan/names.h"
 #include "quantize/plan.h"
 
 namespace weft::plan {
@@ -123,6 +124,10 @@ class ShapeWriter {
         const int64_t q = h_.heads * h_.head_dim, kv = h_.kv_heads * h_.head_dim;
         const bool gpt = name_ == "gpt-oss";
         const bool bias = gpt || Is({"qwen2", "qwen2moe"}) || bias_;
+        if (name_ == "phi3") {
+            Matrix("attn_qkv", h_.hidden, q + 2 * kv);
+            return Matrix("attn_output", q, h_.hidden);
+        }
         Matrix("attn_q", h_.hidden, q, bias);
         Matrix("attn_k", h_.hidden, kv, bias);
         Matrix("attn_v", h_.hidden, kv, bias);
@@ -151,6 +156,10 @@ class ShapeWriter {
         Matrix("attn_output", h_.heads * m.value, h_.hidden);
     }
     void Mlp(const std::string& suffix, int64_t columns) {
+        if (name_ == "phi3") {  // gate over up
+            Matrix("ffn_up", h_.hidden, 2 * columns);
+            return Matrix("ffn_down", columns, h_.hidden);
+        }
         Matrix("ffn_gate" + suffix, h_.hidden, columns);
         Matrix("ffn_up" + suffix, h_.hidden, columns);
         Matrix("ffn_down" + suffix, columns, h_.hidden);
@@ -186,8 +195,7 @@ class ShapeWriter {
 Status SetTypes(ShapeModel& model, const std::string& architecture, std::string_view type) {
     const bool gpt = architecture == "gpt-oss";
     if (type.empty()) type = gpt ? "MXFP4" : "BF16";
-    quantize::QuantizeOptions options;
-    WEFT_ASSIGN(options.type, quantize::FindFileType(type));
+    WEFT_ASSIGN(const quantize::QuantizeOptions options, FindWeightType(type));
     WEFT_ASSIGN(const quantize::QuantizePlan plan, quantize::PlanQuantize(model, options));
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
         const bool experts = plan.tensors[i].from->name.ends_with("_exps.weight");
@@ -215,51 +223,80 @@ Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const st
     return std::unique_ptr<ModelSource>(std::move(model));
 }
 
-std::vector<std::string> ShapeNames() {
-    std::vector<std::string> names;
+namespace {
+
+Result<std::unique_ptr<ModelSource>> MakeNamed(const ShapeWord& word) {
     for (const EmbeddedFile& file : EmbeddedFiles()) {
-        if (file.folder == "shapes") names.emplace_back(file.name);
+        if (file.folder == "shapes" && file.name == word.shape) {
+            return MakeShape(std::string(file.text), word.shape, word.type);
+        }
     }
-    return names;
+    return MakeError(ErrorCode::kUsage, "no shape '{}'", word.shape);
 }
+
+bool IsFolderWithoutWeights(const std::string& path) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored)) return false;
+    const auto has_weights = [](const fs::directory_entry& entry) {
+        return entry.path().extension() == ".safetensors";
+    };
+    fs::directory_iterator files(path, ignored), end;
+    return std::none_of(files, end, has_weights);
+}
+
+// A name, and what is told of it where it is none: its type, or names that are like it.
+Error NoSuchShape(const std::string& word, const std::string& head, const std::string& type) {
+    if (!type.empty() && FindShape(head)) {
+        const auto known = FindWeightType(type);
+        if (!known.ok()) return known.error();
+    }
+    return MakeError(ErrorCode::kUsage,
+                     "no file or folder '{}', and no well-known model of that name; those like it "
+                     "are {}. A path of its config.json does as well",
+                     word, fmt::join(NamesLike(head), ", "));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
     namespace fs = std::filesystem;
     const size_t colon = word.rfind(':');
     const std::string head = word.substr(0, colon);
     const std::string type = colon == word.npos ? "" : word.substr(colon + 1);
-    for (const EmbeddedFile& file : EmbeddedFiles()) {
-        if (file.folder == "shapes" && file.name == head) {
-            return MakeShape(std::string(file.text), head, type);
-        }
+    const std::vector<std::string> names = ShapeNames();
+    if (std::ranges::binary_search(names, head)) {
+        const auto named = FindShape(word);
+        if (named) return MakeNamed(*named);
+        return NoSuchShape(word, head, type);
     }
-    std::error_code ignored;
     if (head.ends_with(".json")) {
         WEFT_ASSIGN(std::string text, ReadTextFile(head, model_files::hf::kMostConfigBytes));
         return MakeShape(std::move(text), fs::path(head).parent_path().string(), type);
     }
-    if (fs::is_directory(head, ignored)) {
-        const auto has_weights = [](const fs::directory_entry& entry) {
-            return entry.path().extension() == ".safetensors";
-        };
-        fs::directory_iterator files(head, ignored), end;
-        if (std::none_of(files, end, has_weights)) {
-            return OpenShape((fs::path(head) / "config.json").string() +
-                             (type.empty() ? "" : ":" + type));
-        }
+    if (IsFolderWithoutWeights(head)) {
+        return OpenShape((fs::path(head) / "config.json").string() +
+                         (type.empty() ? "" : ":" + type));
     }
-    const bool path = word.find('/') != word.npos || word.ends_with(".gguf") ||
-                      fs::exists(word, ignored) || colon != word.npos;
-    if (path) return model_files::OpenModel(word);
-    return MakeError(ErrorCode::kUsage,
-                     "no file or folder '{}', and no well-known model of that name; those are {}",
-                     word, fmt::join(ShapeNames(), ", "));
+    // What is here, or in the cache, tells more than a name.
+    std::error_code ignored;
+    const bool hub = word.starts_with("hf:");
+    const bool local = fs::exists(word, ignored) || word.ends_with(".gguf");
+    if (local || (colon != word.npos)) {
+        auto opened = model_files::OpenModel(word);
+        if (opened.ok() || local || word.starts_with("synthetic:")) return opened;
+        if (const auto named = FindShape(word)) return MakeNamed(*named);
+        if (hub || !FindShape(head)) return opened;
+    } else if (const auto named = FindShape(word)) {
+        return MakeNamed(*named);
+    }
+    return NoSuchShape(word, head, type);
 }
 
-Result<OpenedShape> OpenWalk(const std::string& word) {
+Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype) {
     OpenedShape opened;
     WEFT_ASSIGN(opened.source, OpenShape(word));
-    WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, DType::kF16));
+    WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, kv_dtype));
     return opened;
 }
 

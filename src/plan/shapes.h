@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/result.h"
 #include "model_files/model_file.h"
@@ -14,22 +13,21 @@
 namespace weft::plan {
 
 // Takes what model_files::OpenModel takes, and besides
-//     NAME[:TYPE]               a well-known model (ShapeNames): gpt-oss-120b:mxfp4
+//     NAME[:TYPE]               a well-known model (plan/names.h): gpt-oss-120b:mxfp4; names of
+//                               repositories and of their files, too, where they aren't here
 //     PATH/config.json[:TYPE]   or a folder without safetensors; no weights are looked for
-// TYPE is a file type of 'weft quantize' (Q4_K_M, Q8_0, BF16, ...), which says each tensor's type;
+// TYPE (FindWeightType: Q4_K_M, Q8_0, 4bit, FP8, ...) says each tensor's type;
 // unsaid it is BF16, and MXFP4 for gpt-oss, whose experts have that type in every file.
 // Errors: kUsage (no such model or type), those of the folder's config.json, kUnsupported.
 Result<std::unique_ptr<model_files::ModelSource>> OpenShape(const std::string& word);
-
-std::vector<std::string> ShapeNames();
 
 // A model and its walk, which borrows from it.
 struct OpenedShape {
     std::unique_ptr<model_files::ModelSource> source;
     ModelWalk walk;
 };
-// OpenShape, and ModelWalk::Make with a KV cache in F16.
-Result<OpenedShape> OpenWalk(const std::string& word);
+// OpenShape, and ModelWalk::Make.
+Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype = DType::kF16);
 
 // The same of a config.json's text. name: what the model is called in messages.
 Result<std::unique_ptr<model_files::ModelSource>> MakeShape(std::string config_text,

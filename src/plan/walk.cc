@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -16,7 +17,8 @@ constexpr BreakdownRow kBreakdownRows[] = {
     {"weights", &Breakdown::weights},      {"kv cache", &Breakdown::cache},
     {"imbalance", &Breakdown::imbalance},  {"compute", &Breakdown::compute},
     {"op overhead", &Breakdown::overhead}, {"wire", &Breakdown::wire},
-    {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops}};
+    {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops},
+    {"draft", &Breakdown::draft}};
 
 // By layer: which earlier one has tensors of the same names, types and shapes.
 std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
@@ -92,8 +94,7 @@ class StepTimer {
         all.overhead += place_.runtime->op.value;
         const double bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
         const double memory = bytes / place_.machine->sustained_bytes_per_s();
-        const double compute =
-            cost.flops / (place_.machine->compute.value * place_.runtime->compute_share.value);
+        const double compute = cost.flops / FlopsPerSecond(list, op);
         if (compute > memory) {
             all.compute += compute;
         } else if (op.kind() == OpKind::kAttention || op.kind() == OpKind::kLatentAttention) {
@@ -105,6 +106,35 @@ class StepTimer {
         } else {
             all.weights += memory;
         }
+    }
+
+    // Of products: what the runtime reaches with weights of that type and in so many rows.
+    double FlopsPerSecond(const program::Program& list, const program::Op& op) const {
+        const Runtime& runtime = *place_.runtime;
+        const double most = place_.machine->compute.value * runtime.compute_share.value;
+        if (!IsChosen(op) && op.kind() != OpKind::kMatMul) return most;
+        const program::Value& weight = list.value(program::WeightOf(op));
+        const double share = Info(weight.dtype).quantized ? runtime.unpack_share.value : 1;
+        const program::Shape& out = list.value(op.outputs[0]).shape;
+        const int64_t rows = out.Elements(step_.rows(), step_.outputs) / out[out.rank - 1];
+        return most * share * FilledShare(weight, IsChosen(op) ? 0 : rows);
+    }
+
+    // What of whole tiles is filled with rows (0: those of experts). An expert's rows are as many
+    // as chance will have it: half a tile is empty on average.
+    double FilledShare(const program::Value& weight, int64_t product_rows) const {
+        const auto tile = static_cast<double>(place_.runtime->tile_rows);
+        auto rows = static_cast<double>(product_rows);
+        if (product_rows == 0) {
+            const model::Moe& moe = place_.hyper->moe;
+            const auto held = static_cast<double>(weight.shape[0]);
+            const auto all = static_cast<double>(moe.experts), used = static_cast<double>(moe.used);
+            const auto chose = static_cast<double>(step_.rows());
+            const double met = program::DistinctExperts(held, all, used, chose).mean;
+            rows = met > 0 ? chose * used * held / all / met : 1;
+        }
+        if (tile <= 1 || rows <= kVectorRows) return 1;
+        return rows / (product_rows == 0 ? rows + tile / 2 : std::ceil(rows / tile) * tile);
     }
 
     double WireSeconds(const program::Program& list, const program::Op& op,

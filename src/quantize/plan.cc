@@ -77,7 +77,9 @@ Status Planner::ReadFacts() {
     WEFT_ASSIGN(const int64_t kv_heads, Hyper(source_, "attention.head_count_kv", heads));
     facts_.heads_per_kv = kv_heads > 0 ? heads / kv_heads : 1;
     facts_.tied = source_.FindTensor("output.weight") == nullptr;
-    facts_.importance = options_.importance != nullptr;
+    // Files of code books are hardly ever made without a matrix.
+    const bool books = Info(options_.type.base).name.starts_with("IQ");
+    facts_.importance = options_.importance != nullptr || (options_.sizes_only && books);
     facts_.large = facts_.layers == 80 && heads != kv_heads;
     for (const model_files::TensorInfo& tensor : source_.tensors()) {
         const bool value = RoleOf(tensor.name) == Role::kValue;
@@ -168,7 +170,7 @@ Status Planner::CheckRounding(const model_files::TensorInfo& tensor, DType to) c
 
 // Of a tensor that has no importance.
 Status Planner::CheckImportance(const model_files::TensorInfo& tensor, DType to) const {
-    if (!NeedsImportance(RoleOf(tensor.name), to)) return {};
+    if (options_.sizes_only || !NeedsImportance(RoleOf(tensor.name), to)) return {};
     const std::string_view type = Info(to).name;
     if (options_.importance != nullptr) {
         return MakeError(ErrorCode::kUsage,

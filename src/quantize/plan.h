@@ -29,6 +29,9 @@ struct QuantizeOptions {
     bool pure = false;
     bool allow_requantize = false;  // tensors that are quantized already are rounded again
     const Importance* importance = nullptr;
+    // Only sizes are asked for: types that need an importance matrix are given without, and the IQ
+    // types mix as if there were one.
+    bool sizes_only = false;
 };
 
 struct PlannedTensor {

@@ -1,10 +1,12 @@
 // `weft plan` as users call it.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "support/paths.h"
 #include "support/run_weft.h"
+#include "support/temp_dir.h"
 
 namespace weft::support {
 namespace {
@@ -78,6 +80,70 @@ TEST(PlanCommand, MemoryIsThatOfARealJob) {
                     1, 0.05);
         EXPECT_EQ(memory["kv_bytes"], real[rank]["kv_bytes"]) << rank;
     }
+}
+
+// Backwards: what is listed does what was wanted, cheapest first.
+TEST(PlanCommand, MachinesAreFound) {
+    const Words model{"plan", "qwen3-32b:q4_k_m", "--context", "4096", "--json"};
+    const Ran ran = RunWeft(model + Words{"--want", "20tok/s", "--budget", "6000EUR"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const nlohmann::json enough = ran.Json()["enough"];
+    ASSERT_GT(enough.size(), 3u);
+    double last = 0;
+    for (const auto& offer : enough) {
+        EXPECT_GE(offer["tok_s"].get<double>(), 20) << offer;
+        EXPECT_LE(offer["price"].get<double>(), 6000) << offer;
+        EXPECT_GE(offer["price"].get<double>(), last);
+        last = offer["price"].get<double>();
+        // Forwards it is the same.
+        if (&offer != &enough[0]) continue;
+        const Ran there =
+            RunWeft(model + Words{"--machines", offer["machines"].get<std::string>()});
+        ASSERT_EQ(there.status, 0) << there.err;
+        EXPECT_GE(there.Json()["layouts"][0]["tok_s"].get<double>(), offer["tok_s"].get<double>());
+    }
+    // Out of reach: the nearest, and it says so. Of one machine alone: that one.
+    const Ran far = RunWeft(
+        model + Words{"--want", "5000tok/s", "--budget", "6000EUR", "--machines", "strix-halo"});
+    ASSERT_EQ(far.status, 0) << far.err;
+    EXPECT_EQ(far.Json()["enough"].size(), 0u);
+    ASSERT_GT(far.Json()["nearest"].size(), 0u);
+    for (const auto& offer : far.Json()["nearest"]) {
+        EXPECT_NE(offer["machines"].get<std::string>().find("strix-halo"), std::string::npos);
+    }
+    for (const auto& [flag, value] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"--want", "20km/h"}, {"--budget", "8000"}, {"--ttft", "5 tok/s"}}) {
+        const Ran wrong = RunWeft(model + Words{flag, value});
+        EXPECT_EQ(wrong.status, 2) << wrong.err;
+        EXPECT_NE(wrong.err.find(std::string(flag) + ": "), std::string::npos) << wrong.err;
+        EXPECT_NE(wrong.err.find("is no quantity"), std::string::npos) << wrong.err;
+    }
+}
+
+TEST(PlanCommand, Draws) {
+    const test::TempDir dir;
+    const Words asked{"plan", "gpt-oss-20b", "--machines", "2xstrix-halo,roce", "--plot"};
+    const Ran text = RunWeft(asked + Words{"-"});
+    ASSERT_EQ(text.status, 0) << text.err;
+    for (const char* part : {"Speed by machines", "Speed by context", "Memory by rank", "  131072 ",
+                             "        4 machines "}) {
+        EXPECT_NE(text.out.find(part), std::string::npos) << part << text.out;
+    }
+    const std::string file = dir / "plan.svg";
+    ASSERT_EQ(RunWeft(asked + Words{file}).status, 0);
+    std::ifstream in(file);
+    const std::string svg(std::istreambuf_iterator<char>(in), {});
+    const auto count = [&](const std::string& part) {
+        size_t n = 0;
+        for (size_t at = svg.find(part); at != svg.npos; at = svg.find(part, at + 1)) ++n;
+        return n;
+    };
+    EXPECT_EQ(count("<svg "), 4u);
+    EXPECT_EQ(count("</svg>"), 4u);
+    EXPECT_EQ(count("<polyline"), 3u);
+    const Ran wrong = RunWeft(asked + Words{"plan.gif"});
+    EXPECT_EQ(wrong.status, 2) << wrong.err;
+    EXPECT_NE(wrong.err.find("expected NAME.svg, NAME.png, or -"), std::string::npos) << wrong.err;
 }
 
 TEST(PlanCommand, WrongWordsAreRefused) {

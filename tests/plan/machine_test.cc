@@ -72,6 +72,40 @@ TEST(Machine, WhatIsWrongIsSaid) {
     }
 }
 
+// All files of the folder are sound, and cost something.
+TEST(Machine, AllAreThere) {
+    const Library library = OpenLibrary();
+    EXPECT_GE(library.MachineNames().size(), 70u);
+    for (const std::string& name : library.MachineNames()) {
+        const auto machine = library.FindMachine(name);
+        ASSERT_TRUE(machine.ok()) << machine.error().message;
+        EXPECT_TRUE(library.FindWire(machine->wire).ok()) << name;
+        EXPECT_TRUE(machine->price && machine->watts_idle && machine->watts_busy) << name;
+        EXPECT_LT(machine->watts_idle->value, machine->watts_busy->value) << name;
+    }
+}
+
+// Two cards in a desktop, half the cards of a host.
+TEST(Cluster, HostsMayHaveOtherDevices) {
+    const Library library = OpenLibrary();
+    const auto pair = library.ParseCluster("2xrtx-3090:2,10gbe");
+    ASSERT_TRUE(pair.ok()) << pair.error().message;
+    EXPECT_EQ(pair->ranks(), 4);
+    const auto one = library.ParseCluster("2xrtx-3090,10gbe");
+    EXPECT_EQ(pair->hosts[0].price->value, 2 * one->hosts[0].price->value);
+    EXPECT_EQ(*one->price(), 2 * (one->hosts[0].price->value + one->wire.price->value));
+    EXPECT_LT(pair->Between(0, 1).latency_s, pair->Between(1, 2).latency_s);
+    const auto half = library.ParseCluster("h100:4");
+    ASSERT_TRUE(half.ok());
+    EXPECT_EQ(half->Between(0, 3).bytes_per_s, 450e9);
+    for (const char* wrong : {"rtx-3090:0", "rtx-3090:1025", "rtx-3090:-1"}) {
+        const auto refused = library.ParseCluster(wrong);
+        ASSERT_FALSE(refused.ok()) << wrong;
+        EXPECT_NE(refused.error().message.find("expected 1 to 1024 devices"), std::string::npos)
+            << refused.error().message;
+    }
+}
+
 TEST(Machine, WellKnownOnesAreThere) {
     const Library library = OpenLibrary();
     for (const char* name :
@@ -141,7 +175,7 @@ TEST(Cluster, IsParsed) {
     EXPECT_EQ(unlike->wire.name, "tcp");
     EXPECT_EQ(library.ParseCluster("h100")->ranks(), 8);
     for (const auto& [words, said] : std::initializer_list<std::pair<const char*, const char*>>{
-             {"4xstrix-hola,roce", "no machine is called 'strix-hola'; there are a100"},
+             {"4xstrix-hola,roce", "no machine is called 'strix-hola'; there are a10, a100"},
              {"4xstrix-halo,rose", "no wire is called 'rose'"},
              {"0xstrix-halo", "expected 1 to"},
              {"99999999999xstrix-halo", "expected 1 to"},

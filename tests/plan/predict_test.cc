@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "plan/names.h"
 #include "plan/search.h"
 #include "plan/shapes.h"
 #include "support/temp_dir.h"
@@ -136,6 +137,80 @@ TEST(Predict, TheSlowestStageHoldsUpTheOthers) {
     EXPECT_LT(speed(2), 1.2 * speed(1));
 }
 
+// Prompts behind a context see it; it takes room in the cache.
+TEST(Predict, APromptMayFollowAContext) {
+    const Case c = CaseOf("llama-3.1-8b:q8_0", "strix-halo");
+    const Prediction first = c.Must(1, 1, {.context = 512, .prompt = 512});
+    const Prediction later = c.Must(1, 1, {.context = 512, .prompt = 512, .depth = 32768});
+    EXPECT_GT(later.ttft_s, 1.2 * first.ttft_s);
+    EXPECT_DOUBLE_EQ(later.prompt_tok_s * later.ttft_s, 512);
+    EXPECT_EQ(later.memory[0].cache, first.memory[0].cache / 512 * (512 + 32768));
+    EXPECT_DOUBLE_EQ(later.tok_s, first.tok_s);
+}
+
+// Of prompts: quantized weights are unpacked, and tiles of experts are partly empty.
+TEST(Predict, RuntimesReachASharePerType) {
+    const Case plain = CaseOf("llama-3.1-8b:bf16", "strix-halo", "llama.cpp-vulkan");
+    const Case packed = CaseOf("llama-3.1-8b:q8_0", "strix-halo", "llama.cpp-vulkan");
+    const Workload load{.context = 2048, .chunk = 2048};
+    EXPECT_NEAR(packed.Must(1, 1, load).prompt.compute / plain.Must(1, 1, load).prompt.compute, 2,
+                0.1);
+    const auto experts = [](const char* runtime, int64_t chunk) {
+        const Case c = CaseOf("qwen3-30b-a3b:bf16", "h100", runtime);
+        return c.Must(1, 1, {.context = 8192, .chunk = chunk}).prompt_tok_s;
+    };
+    EXPECT_GT(experts("vllm", 8192), 1.1 * experts("vllm", 1024));
+    // 5 rows are products of vectors, 9 are a tile of 32.
+    Runtime tiled = plain.runtime;
+    tiled.compute_share.value = 0.01;
+    const auto compute = [&](int64_t batch) {
+        const auto p = Predict(plain.walk, plain.cluster, tiled, model::Layout{1, 1, {}, {}, 0},
+                               {.context = 1, .batch = batch});
+        EXPECT_TRUE(p.ok());
+        return p->token.compute / static_cast<double>(batch);
+    };
+    EXPECT_NEAR(compute(9) / compute(8), 32.0 / 9, 0.1);
+    EXPECT_NEAR(compute(32) / compute(8), 1, 0.05);
+}
+
+// With all guesses right a step yields K + 1 tokens, with all wrong one, and then it costs more.
+TEST(Predict, DraftsPayWhenTheyAreRight) {
+    const Case c = CaseOf("llama-3.1-70b:q8_0", "2xstrix-halo,roce");
+    const auto small = OpenWalk("llama-3.2-1b:q8_0");
+    ASSERT_TRUE(small.ok());
+    const double alone = c.Must(2, 1).tok_s;
+    const auto with = [&](double accepted) {
+        return c.Must(2, 1, {.draft = {&small->walk, 4, accepted}});
+    };
+    EXPECT_LT(with(0).tok_s, alone);
+    EXPECT_GT(with(1).tok_s, 3 * alone);
+    EXPECT_NEAR(with(1).tok_s / with(0).tok_s, 5, 1e-9);
+    EXPECT_EQ((Draft{&small->walk, 2, 0.5}.yield()), 1.75);
+    EXPECT_GT(with(0.5).token.draft, 0);
+    EXPECT_DOUBLE_EQ(with(0.5).tok_s * with(0.5).token.total(), 1);
+    EXPECT_GT(with(0.5).memory[0].weights, c.Must(2, 1).memory[0].weights);
+    EXPECT_EQ(with(0.5).memory[1].weights, c.Must(2, 1).memory[1].weights);
+}
+
+// In a pipeline one host works while the others wait for it.
+TEST(Predict, IdleHostsDrawIdlePower) {
+    const Case c = CaseOf("llama-3.1-70b:q8_0", "4xstrix-halo,roce");
+    const Machine& machine = c.cluster.hosts[0];
+    const auto watts = [&](int tp, int pp, int64_t batch) {
+        const Prediction p = c.Must(tp, pp, {512, batch, 0, 512});
+        return *p.joules_per_token * p.tok_s;
+    };
+    EXPECT_NEAR(watts(4, 1, 1), 4 * machine.watts_busy->value, 1);
+    EXPECT_NEAR(watts(1, 4, 1), machine.watts_busy->value + 3 * machine.watts_idle->value, 5);
+    EXPECT_GT(watts(1, 4, 4), 3.5 * machine.watts_busy->value);
+    // A part of a host's devices is a part of what its devices draw.
+    const Case part = CaseOf("qwen3-0.6b:q8_0", "h100");
+    const Prediction one = part.Must(1, 1);
+    const Machine& host = part.cluster.hosts[0];
+    EXPECT_NEAR(*one.joules_per_token * one.tok_s,
+                host.watts_idle->value + (host.watts_busy->value - host.watts_idle->value) / 8, 1);
+}
+
 // A piece for each kind of layer, and what they cost together is what the rank's whole Program
 // costs: so a prediction takes as long for 126 layers as for one.
 TEST(Walk, PiecesAreTheWholeProgram) {
@@ -229,10 +304,17 @@ TEST(Search, UnlikeHostsGetUnlikeShares) {
 
 TEST(Shapes, AllHaveTheirSize) {
     const std::pair<const char*, double> billions[] = {
-        {"llama-2-7b", 6.74},   {"llama-3.1-70b", 70.6}, {"qwen2.5-7b", 7.62},
-        {"qwen3-8b", 8.19},     {"qwen3-30b-a3b", 30.5}, {"qwen3-235b-a22b", 235.1},
-        {"glm-4.5-air", 106.9}, {"glm-4.5", 352.8},      {"minimax-m2", 228.7},
-        {"deepseek-r1", 671.0}, {"mixtral-8x7b", 46.7},  {"llama-3.2-1b", 1.24}};
+        {"llama-2-7b", 6.74},   {"llama-3.1-70b", 70.6},   {"qwen2.5-7b", 7.62},
+        {"qwen3-8b", 8.19},     {"qwen3-30b-a3b", 30.5},   {"qwen3-235b-a22b", 235.1},
+        {"glm-4.5-air", 106.9}, {"glm-4.5", 352.8},        {"minimax-m2", 228.7},
+        {"deepseek-r1", 671.0}, {"mixtral-8x7b", 46.7},    {"llama-3.2-1b", 1.24},
+        {"qwen3-1.7b", 1.72},   {"qwen2.5-14b", 14.77},    {"gemma-2-27b", 27.2},
+        {"gemma-3-12b", 11.77}, {"gemma-3-27b", 27.0},     {"mistral-small-24b", 23.6},
+        {"phi-4", 14.66},       {"phi-3-mini", 3.82},      {"deepseek-v2-lite", 15.7},
+        {"deepseek-v2", 235.7}, {"kimi-k2", 1026.0},       {"mixtral-8x22b", 140.6},
+        {"olmo-2-32b", 32.2},   {"smollm3-3b", 3.08},      {"granite-3.3-8b", 8.17},
+        {"command-r", 35.0},    {"glm-4-9b", 9.4},         {"qwen3-coder-480b-a35b", 480.0},
+        {"glm-4.6", 352.8},     {"dots.llm1-142b", 142.8}, {"llama-4-scout", 107.8}};
     for (const auto& [name, expected] : billions) {
         const auto source = OpenShape(std::string(name) + ":bf16");
         ASSERT_TRUE(source.ok()) << source.error().message;
@@ -269,7 +351,7 @@ TEST(Shapes, AConfigIsEnough) {
     EXPECT_EQ((*OpenShape(folder + ":q8_0"))->FindTensor("blk.3.ffn_down.weight")->dtype,
               DType::kQ8_0);
     for (const auto& [word, said] : std::initializer_list<std::pair<std::string, const char*>>{
-             {"llama-9", "no well-known model of that name; those are deepseek-r1"},
+             {"llama-9", "no well-known model of that name; those like it are llama-2-13b"},
              {"qwen3-8b:q9", "q9"},
              {"nowhere/config.json", "nowhere/config.json"}}) {
         const auto wrong = OpenShape(word);

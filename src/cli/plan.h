@@ -1,0 +1,37 @@
+// The parts of `weft plan`: what it is asked, and what it shows besides layouts.
+#pragma once
+
+#include <string>
+
+#include "cli/output.h"
+#include "plan/scaling.h"
+#include "plan/search.h"
+#include "plan/shapes.h"
+
+namespace weft::cli {
+
+struct PlanFlags {
+    std::string model, machines, runtime = "weft", kv = "f16", draft, want, budget, ttft, plot;
+    plan::Workload load;
+    bool explain = false, json = false;
+    bool backwards() const { return !want.empty() || !budget.empty() || !ttft.empty(); }
+};
+
+// What all parts of a run of the command need.
+struct PlanRun {
+    plan::Library library;
+    plan::Runtime runtime;
+    plan::OpenedShape shape, draft;
+};
+
+// --want, --budget, --ttft: machines that do it.
+Status PrintOffers(const PlanFlags& flags, const PlanRun& run);
+
+// --plot FILE.svg, FILE.png, or `-` for the terminal: tok/s over machines and over contexts, memory
+// of each rank of `best`.
+Status DrawPlan(const PlanFlags& flags, const plan::Scaling& scaling, const plan::Prediction& best);
+
+// "0.31 s", "4.2 s", "38 s".
+std::string SecondsText(double seconds);
+
+}  // namespace weft::cli

@@ -1,0 +1,40 @@
+// Backwards: which machines do what is wanted, and what they cost.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/predict.h"
+
+namespace weft::plan {
+
+struct Wanted {
+    double tok_s = 0;              // of all sequences; at least. 0: the most that there is
+    std::optional<double> budget;  // in the unit of prices; at most
+    std::optional<double> ttft_s;  // at most
+    int most_hosts = 64;
+};
+
+struct Offer {
+    std::string machines;  // as --machines takes it: "3xstrix-halo,roce"
+    Prediction best;
+    double price = 0;
+    bool guessed = false;  // the price of one of them is
+};
+
+struct Offers {
+    // Cheapest first: of each machine and wire the fewest hosts that do it. Where no tok/s are
+    // wanted fastest first, the number of hosts that is fastest.
+    std::vector<Offer> enough;
+    std::vector<Offer> nearest;  // where none is: the fastest within the budget
+};
+
+// Looks through all machines with a price, each with its wire and the one `instead`, up to
+// most_hosts of them alike; `only`: those of the words, such as "strix-halo+m3-ultra" (empty: all).
+// Errors: kUsage (unknown words, nothing is wanted).
+Result<Offers> FindMachines(const ModelWalk& walk, const Runtime& runtime, const Library& library,
+                            const Workload& load, const Wanted& wanted, const std::string& only);
+
+}  // namespace weft::plan
