@@ -133,9 +133,9 @@ function(weft_tests folder)
   if(folder MATCHES "^(cluster|engine)$")
     set(alone ON)
   endif()
-  set(lavapipe "")
+  set(lavapipe ENVIRONMENT WEFT_DEVICE=cpu)
   if(folder MATCHES "^(gpu|vulkan|backend|engine|cli)$")
-    set(lavapipe ENVIRONMENT WEFT_LAVAPIPE=${WEFT_LAVAPIPE}
+    set(lavapipe ENVIRONMENT "WEFT_DEVICE=cpu;WEFT_LAVAPIPE=${WEFT_LAVAPIPE}"
       ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
   endif()
   gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST

@@ -6,14 +6,7 @@
 namespace weft::backend {
 namespace {
 
-constexpr std::string_view kAuto = "auto", kCpu = "cpu";
-
-// What `auto` is here.
-std::string NameOf(const std::string& name, bool trains) {
-    if (name != kAuto) return name;
-    const std::string gpu = trains ? "" : vulkan::BestName();
-    return gpu.empty() ? std::string(kCpu) : gpu;
-}
+constexpr std::string_view kAuto = kAutoDevice, kCpu = "cpu";
 
 // The fast kernels round activations: to int8 for quantized weights, to BF16 for those of BF16.
 CpuLevel LevelFor(const DeviceOptions& options) {
@@ -30,9 +23,8 @@ Status CheckDeviceName(std::string_view name) {
 
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
-    const std::string chosen = NameOf(name, options.trains);
-    // (auto: the ranks of a host share out its GPUs, as for `vulkan`.)
-    if (vulkan::IsName(chosen)) return vulkan::Open(name == kAuto ? "vulkan" : name, options);
+    const std::string chosen = name == kAuto ? ChooseAuto(options).names[0] : name;
+    if (vulkan::IsName(chosen)) return vulkan::Open(chosen, options);
     CpuOptions cpu;
     cpu.threads = options.threads;
     cpu.cores = options.cores;
@@ -43,15 +35,31 @@ Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const Device
 
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
-    const std::string chosen = NameOf(name, false);
+    const std::string chosen = name == kAuto ? ChooseAuto(options).names[0] : name;
     if (vulkan::IsName(chosen)) return vulkan::Describe(chosen, options);
     return DescribeCpu(LevelFor(options));
 }
 
-Result<MemoryPool> DescribePool(const std::string& name) {
+Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes) {
     WEFT_TRY(CheckDeviceName(name));
-    const std::string chosen = NameOf(name, false);
-    return vulkan::IsName(chosen) ? vulkan::DescribePool(chosen) : Result(CpuPool());
+    if (name == kAuto) {
+        for (const vulkan::AutoGpu& gpu : vulkan::ChooseGpus(0).gpus) {
+            if (gpu.pool.free_bytes >= needed_bytes) return gpu.pool;
+        }
+        return CpuPool();
+    }
+    return vulkan::IsName(name) ? vulkan::DescribePool(name) : Result(CpuPool());
+}
+
+AutoChoice ChooseAuto(const DeviceOptions& options) {
+    AutoChoice choice;
+    if (!options.trains) {
+        vulkan::GpuChoice gpus = vulkan::ChooseGpus(options.local_rank);
+        for (vulkan::AutoGpu& gpu : gpus.gpus) choice.names.push_back(std::move(gpu.name));
+        choice.left_out = std::move(gpus.left_out);
+    }
+    choice.names.emplace_back(kCpu);
+    return choice;
 }
 
 }  // namespace weft::backend

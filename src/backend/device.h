@@ -78,9 +78,10 @@ class Device {
 };
 
 inline constexpr const char* kDefaultDevice = "cpu";
+inline constexpr const char* kAutoDevice = "auto";
 // What CheckDeviceName takes, for --help.
 inline constexpr const char* kDeviceNames =
-    "cpu, vulkan (the first GPU), vulkan:N, auto (a GPU, else cpu)";
+    "cpu, vulkan (the first GPU), vulkan:N, auto (a GPU that the model fits into, else cpu)";
 
 // Whether a device may have this name; on another host, perhaps. Errors: kUsage (none has; the
 // message lists the names), kUnsupported (this weft was built without).
@@ -90,7 +91,17 @@ Status CheckDeviceName(std::string_view name);
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options);
 // What opening it would say, without its threads and memory.
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options = {});
-// The same of its memory.
-Result<MemoryPool> DescribePool(const std::string& name);
+// The same of its memory. Of `auto`: the first whose memory has `needed_bytes` free.
+Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes = 0);
+
+// What `auto` may be on this host.
+struct AutoChoice {
+    // Best first: GPUs that can be used (cards before those that share the processor's memory, of
+    // equals each rank of a host another one first), then "cpu". A processor that stands in for a
+    // GPU is not among them.
+    std::vector<std::string> names;
+    std::string left_out;  // GPUs that can't be used, and why; "": none
+};
+AutoChoice ChooseAuto(const DeviceOptions& options);
 
 }  // namespace weft::backend

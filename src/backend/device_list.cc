@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "backend/device.h"
 
 namespace weft::backend {
@@ -15,6 +17,10 @@ std::vector<std::string> DeviceNames(std::string_view list) {
             names.back() += letter;
     }
     return names;
+}
+
+bool HasAuto(std::string_view list) {
+    return std::ranges::count(DeviceNames(list), kAutoDevice) > 0;
 }
 
 Status CheckDeviceNames(std::string_view list) {

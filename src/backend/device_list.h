@@ -11,6 +11,8 @@
 
 namespace weft::backend {
 
+// Whether the list leaves the choice to any rank.
+bool HasAuto(std::string_view list);
 // At least one; perhaps empty words.
 std::vector<std::string> DeviceNames(std::string_view list);
 // Each of them. Errors: those of CheckDeviceName.

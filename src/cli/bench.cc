@@ -1,6 +1,7 @@
 // weft bench: prefill and decode speed over a sweep of layouts, transports and thread counts. One
 // start of the ranks for each configuration; every test runs once to warm up, then -r times.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -117,16 +118,13 @@ Result<BenchModel> DescribeModel(const std::string& spec, const std::string& dev
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
     WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(devices[0]));
     BenchModel model;
+    // As it seems before anything is started; of rank 0: another host's GPU can't be asked.
+    model.backend = device.backend;
     model.parameters = source->Parameters();
     model.filename = spec;
     model.type = TypeName(*source, hyper, model.parameters);
     model.size_bytes = source->TotalBytes();
-    model.backend = device.backend;
-    // As of rank 0; another host's GPU can't be asked from here.
-    if (device.backend != "CPU" && std::ranges::count(devices, "cpu") > 0) model.backend += ",CPU";
-    model.hardware = device.hardware;
     model.cpu = DetectCpu().model;
-    model.kernels = device.kernels;
     return model;
 }
 
@@ -227,6 +225,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     job.pp = c.pp;
     job.threads = c.threads;
     if (ranks == 1) job.split.clear();
+    if (ranks == 1) job.split_auto = false;
     const int64_t most = std::max(
         {int64_t{1}, *std::ranges::max_element(flags.prompts),
          *std::ranges::max_element(flags.generates) + *std::ranges::max_element(flags.depths)});
@@ -242,13 +241,15 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     line.emplace(label + "loading", cluster);
     WEFT_ASSIGN(const auto runner, engine::StepRunner::Start(cluster, job));
     line.reset();
+    const std::vector<std::string> devices = backend::DeviceNames(job.device);
+    table.SetDevice(runner->rank().device()->info(), std::ranges::count(devices, "cpu") > 0);
     BenchRow row;
     row.tp = c.tp;
     row.pp = c.pp;
     row.threads = c.threads > 0 ? c.threads : static_cast<int>(runner->cluster().cores().size());
     row.transport = ranks == 1 ? "none" : runner->cluster().fabric().transport;
     row.wire = c.tp == 1 ? "none" : engine::SumWireName(runner->rank().wire());
-    row.split = ranks == 1 ? "" : flags.common.split;
+    row.split = ranks == 1 ? "" : fmt::format("{}", fmt::join(runner->rank().job().split, ","));
     row.kv_type = Info(job.kv_dtype).name;
     std::ranges::transform(row.kv_type, row.kv_type.begin(),
                            [](unsigned char ch) { return static_cast<char>(std::tolower(ch)); });

@@ -167,6 +167,13 @@ void BenchTable::Begin() {
     FlushOut();
 }
 
+void BenchTable::SetDevice(const backend::DeviceInfo& device, bool cpus_too) {
+    const bool mixed = cpus_too && device.backend != "CPU";
+    model_.backend = device.backend + (mixed ? ",CPU" : "");
+    model_.hardware = device.hardware;
+    model_.kernels = device.kernels;
+}
+
 void BenchTable::Row(const BenchRow& row) {
     switch (form_) {
         case BenchForm::kMarkdown: MarkdownRow(row); break;

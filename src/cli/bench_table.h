@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/device.h"
 #include "base/result.h"
 #include "cli/output.h"
 
@@ -61,6 +62,8 @@ class BenchTable {
     BenchTable(BenchForm form, BenchModel model, bool power, std::string predicted = "")
         : form_(form), model_(std::move(model)), power_(power), predicted_(std::move(predicted)) {}
     void Begin();
+    // What the rows that follow were computed on.
+    void SetDevice(const backend::DeviceInfo& device, bool cpus_too);
     void Row(const BenchRow& row);
     void End();
 

@@ -25,10 +25,10 @@ std::string ProductsText(const gpu::Description& one) {
     return backend::vulkan::ArithmeticText(backend::vulkan::ArithmeticOf(one, {}));
 }
 
-uint64_t LocalBytes(const gpu::Description& one) {
+uint64_t KernelBytes(const gpu::Description& one) {
     uint64_t bytes = 0;
     for (const gpu::Heap& heap : one.heaps) {
-        if (heap.device_local) bytes = std::max(bytes, heap.total_bytes);
+        if (heap.for_kernels) bytes += heap.total_bytes;
     }
     return bytes;
 }
@@ -65,7 +65,8 @@ Json GpusJson(const GpuList& list) {
         for (const gpu::Heap& heap : one.heaps) {
             heaps.push_back({{"total_bytes", heap.total_bytes},
                              {"free_bytes", heap.free_bytes},
-                             {"device_local", heap.device_local}});
+                             {"device_local", heap.device_local},
+                             {"for_kernels", heap.for_kernels}});
         }
         gpus.push_back({{"index", one.index},
                         {"name", one.name},
@@ -97,7 +98,7 @@ void PrintGpuLines(const GpuList& list) {
     if (list.gpus.empty()) PrintOut("gpus           none: {}\n", list.none);
     for (const gpu::Description& one : list.gpus) {
         PrintOut("{:<15}{} ({}, {}, {}){}{}\n", fmt::format("gpu {}", one.index), one.name,
-                 one.driver, gpu::KindName(one.kind), BytesText(LocalBytes(one)),
+                 one.driver, gpu::KindName(one.kind), BytesText(KernelBytes(one)),
                  one.unusable.empty() ? "" : ": can't be used: ", one.unusable);
     }
     PrintOut("shaders        {}\n", ShadersText());
@@ -113,7 +114,9 @@ void PrintGpus(const GpuList& list) {
         for (const gpu::Heap& heap : one.heaps) {
             PrintOut("  heap        {} free of {}{}\n", BytesText(heap.free_bytes),
                      BytesText(heap.total_bytes),
-                     heap.device_local ? ", the device's own" : ", the host's");
+                     heap.device_local  ? ", the device's own"
+                     : heap.for_kernels ? ", the host's, for kernels too"
+                                        : ", the host's");
         }
         PrintOut("  features    {}\n", fmt::join(GpuFeatures(one), " "));
         PrintOut("  products    {}\n", ProductsText(one));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "backend/device_list.h"
@@ -22,6 +23,7 @@ namespace {
 constexpr const char* kCluster = "Cluster";
 constexpr const char* kEngine = "Engine";
 constexpr int kLauncherGraceMs = 200;
+constexpr const char* kDeviceVariable = "WEFT_DEVICE";
 
 // Cuts at any of `separators`; empty pieces are left out.
 std::vector<std::string> Pieces(const std::string& text, const char* separators) {
@@ -34,6 +36,30 @@ std::vector<std::string> Pieces(const std::string& text, const char* separators)
         at = end;
     }
     return pieces;
+}
+
+// --device of inference: a list, and what CommonFlags have before is none.
+void AddDevices(const Command& app, std::string& devices) {
+    app.AddOption("--device", devices,
+                  fmt::format("What each rank computes on: {}; or one a rank: A,B,C (default: "
+                              "{}, or auto)",
+                              backend::kDeviceNames, kDeviceVariable))
+        .Valid([](const std::string& names) {
+            const Status status = backend::CheckDeviceNames(names);
+            return status.ok() ? std::string() : status.error().message;
+        })
+        .Group(kEngine);
+}
+
+// What --device is where it is not given.
+Status SetDevices(std::string& devices) {
+    if (!devices.empty()) return {};
+    const char* own = std::getenv(kDeviceVariable);
+    devices = own == nullptr || *own == 0 ? backend::kAutoDevice : own;
+    const Status known = backend::CheckDeviceNames(devices);
+    if (known.ok()) return {};
+    return MakeError(known.error().code, "{}={}: {}", kDeviceVariable, devices.substr(0, 80),
+                     known.error().message);
 }
 
 }  // namespace
@@ -60,14 +86,12 @@ void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
     });
 }
 
-Option AddDevice(const Command& app, std::string& device, bool lists) {
+Option AddDevice(const Command& app, std::string& device) {
     return app
         .AddOption("--device", device,
-                   fmt::format("What each rank computes on: {}{}", backend::kDeviceNames,
-                               lists ? "; or one a rank: A,B,C" : ""))
-        .Valid([lists](const std::string& name) {
-            const Status status =
-                lists ? backend::CheckDeviceNames(name) : backend::CheckDeviceName(name);
+                   fmt::format("What each rank computes on: {}", backend::kDeviceNames))
+        .Valid([](const std::string& name) {
+            const Status status = backend::CheckDeviceName(name);
             return status.ok() ? std::string() : status.error().message;
         })
         .ShowDefault();
@@ -79,7 +103,10 @@ void AddJson(const Command& app, bool& json) {
 
 void AddClusterFlags(const Command& app, CommonFlags& flags) {
     AddRankFlags(app, flags);
-    app.AddOption("--split", flags.split, "Shares of the ranks or stages, such as 3,2,1")
+    app.AddOption(
+           "--split", flags.split,
+           "Shares of the ranks or stages, such as 3,2,1; auto: by what each one's device is "
+           "measured to read a second, and has memory for")
         .Group(kCluster);
 }
 
@@ -190,7 +217,8 @@ void AddEngineFlags(const Command& app, CommonFlags& flags) {
         .Group(kEngine);
     app.AddOption("--kv", flags.kv, "KV cache type: f16 (default), bf16, q8_0 or f32")
         .Group(kEngine);
-    AddDevice(app, flags.job.device, true).Group(kEngine);
+    flags.job.device.clear();
+    AddDevices(app, flags.job.device);
     app.AddFlag("--reference", flags.job.reference,
                 "Reference kernels, float32 activations and KV cache: slow, for checking")
         .Group(kEngine);
@@ -298,12 +326,14 @@ void CatchStop(CommonFlags& flags) {
 
 Status Resolve(CommonFlags& flags) {
     WEFT_TRY(ResolveHosts(flags));
+    WEFT_TRY(SetDevices(flags.job.device));
     const bool hosts = cluster::NamesHosts(flags.cluster);
     const int layout = std::max(1, flags.job.tp) * std::max(1, flags.job.pp);
     // `--tp 2` alone means two local ranks.
     const bool launched = flags.cluster.launched != nullptr;
     if (!hosts && !launched && flags.cluster.local == 1) flags.cluster.local = layout;
-    if (!flags.split.empty()) {
+    flags.job.split_auto = flags.split == "auto";
+    if (!flags.job.split_auto) {
         WEFT_ASSIGN(flags.job.split, model::ParseShares(flags.split));
     }
     const auto dtype = DTypeOfName(flags.kv);

@@ -41,9 +41,8 @@ void AddLayoutFlags(const Command& app, CommonFlags& flags);    // --tp, --pp, -
 void AddRecoveryFlags(const Command& app, CommonFlags& flags);  // --rejoin-ms, --elastic
 void AddDraftFlags(const Command& app, engine::DraftOptions& draft);
 void AddEngineFlags(const Command& app, CommonFlags& flags);
-void AddLora(const Command& app, CommonFlags& flags);  // --lora of one adapter
-// lists: ranks may have a device each.
-Option AddDevice(const Command& app, std::string& device, bool lists = false);
+void AddLora(const Command& app, CommonFlags& flags);       // --lora of one adapter
+Option AddDevice(const Command& app, std::string& device);  // of training
 void AddJson(const Command& app, bool& json);
 
 // Turns the words into options, once they are parsed. kUsage where they contradict each other.

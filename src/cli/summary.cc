@@ -30,6 +30,8 @@ Json RanksToJson(const std::vector<engine::RankReport>& reports) {
     for (const engine::RankReport& r : reports) {
         ranks.push_back({{"rank", r.rank},
                          {"host", r.host},
+                         {"device", r.device},
+                         {"hardware", r.hardware},
                          {"rss_bytes", r.rss_bytes},
                          {"weight_bytes", r.weight_bytes},
                          {"kv_bytes", r.kv_bytes},
@@ -55,7 +57,8 @@ std::string RanksText(const std::vector<engine::RankReport>& reports, const AllR
     std::string text;
     for (const engine::RankReport& r : reports) {
         fmt::format_to(std::back_inserter(text),
-                       "rank {} ({}): {} in memory: weights {}, KV {}; {} {}\n", r.rank, r.host,
+                       "rank {} ({}{}): {} in memory: weights {}, KV {}; {} {}\n", r.rank, r.host,
+                       r.device == "cpu" ? "" : fmt::format(", {} {}", r.device, r.hardware),
                        BytesText(r.rss_bytes), BytesText(r.weight_bytes), BytesText(r.kv_bytes),
                        r.received_bytes > 0 ? "received" : "read",
                        BytesText(std::max(r.read_bytes, r.received_bytes)));

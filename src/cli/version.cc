@@ -43,7 +43,7 @@ std::vector<std::string> FeatureNames(const CpuFeatures& cpu) {
 
 void PrintVersion(bool json) {
     const CpuFeatures cpu = DetectCpu();
-    const backend::DeviceInfo device = backend::DescribeDevice(backend::kDefaultDevice).value();
+    const backend::DeviceInfo device = backend::DescribeDevice("cpu").value();
     std::vector<std::string> dtypes;
     for (const DTypeInfo& info : kFileDTypes) {
         if (info.dtype != DType::kI32) dtypes.emplace_back(info.name);

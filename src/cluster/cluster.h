@@ -208,7 +208,7 @@ class Cluster {
     // fabric() are those of the next one, and no message of an older one is believed. A loss on the
     // way starts it again, a few times. Otherwise the job is over: the error is as ReportFailure's.
     //
-    // replan: on rank 0, called where there are fewer ranks than before: kept[i] is the old number
+    // replan: on rank 0, called for the next epoch (fewer ranks or not): kept[i] is the old number
     // of the new rank i. Returns the job for them; its error ends the job.
     using Replan = std::function<Result<std::string>(const std::vector<int>& kept)>;
     virtual Result<EpochInfo> NextEpoch(Error error, const Replan& replan) = 0;

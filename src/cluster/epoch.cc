@@ -111,6 +111,8 @@ Result<AssignMessage> ClusterImpl::PlanEpoch(const std::vector<int>& kept, const
                 next.rdma_device += (rank == 0 ? "" : ",") + devices[static_cast<size_t>(rank)];
             }
         }
+    }
+    if (replan != nullptr) {
         WEFT_ASSIGN(next.job, replan(kept));
     }
     return next;

@@ -33,12 +33,13 @@ Result<int64_t> CacheBytes(const Job& job, const EngineOptions& options,
 
 // Bytes for the default KV cache. A GPU's memory is for weights first: they take most of it.
 Result<double> CacheRoom(const Job& job, const model_files::ModelSource& source, size_t hosts) {
-    WEFT_ASSIGN(const backend::MemoryPool pool,
-                backend::DescribePool(backend::DeviceNames(job.device)[0]));
-    const auto free = static_cast<double>(pool.free_bytes);
-    if (pool.kind == backend::MemoryKind::kHost) return kCacheShare * free;
     const double weights =
         static_cast<double>(source.TotalBytes()) / static_cast<double>(std::max<size_t>(1, hosts));
+    WEFT_ASSIGN(const backend::MemoryPool pool,
+                backend::DescribePool(backend::DeviceNames(job.device)[0],
+                                      static_cast<uint64_t>(weights / kWeightsRoom)));
+    const auto free = static_cast<double>(pool.free_bytes);
+    if (pool.kind == backend::MemoryKind::kHost) return kCacheShare * free;
     return std::min(kCacheShare * free, std::max(0.0, kWeightsRoom * free - weights));
 }
 

@@ -18,6 +18,7 @@ void Fields(OneJob& job, const Visit& visit) {
     visit("pp", job.pp);
     visit("ep", job.ep);
     visit("split", job.split);
+    visit("split_auto", job.split_auto);
     visit("threads", job.threads);
     visit("device", job.device);
     visit("ctx", job.ctx);

@@ -22,6 +22,7 @@ struct Job {
     int tp = 0, pp = 0;         // 0: chosen from the number of ranks
     int ep = 0;                 // expert groups of the tensor ranks; 0: chosen by the model
     std::vector<double> split;  // shares; empty: even
+    bool split_auto = false;    // shares by measured speed (engine/shares.h), at the first start
     int threads = 0;            // per rank; 0: all cores of the rank
     std::string device = backend::kDefaultDevice;  // or a list (backend/device_list.h)
     int64_t ctx = 0;          // most tokens of a sequence; 0: what the command needs

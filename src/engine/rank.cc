@@ -6,11 +6,9 @@
 #include <numeric>
 #include <thread>
 
-#include "backend/device_list.h"
 #include "backend/transfer.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "cluster/memory_check.h"
 #include "coll/autotune.h"
 #include "engine/device_options.h"
 #include "engine/feed.h"
@@ -24,8 +22,6 @@
 namespace weft::engine {
 namespace {
 
-// Beside weights, KV and activations: code, tokenizer, links, the allocator.
-constexpr uint64_t kOverheadBytes = 64ull << 20;
 // Loading waits for the slowest disk, as long as every rank shows progress.
 constexpr int64_t kAgreeMs = 600'000;
 // Costs of collectives that a rank keeps, and the quantiles of them that it reports.
@@ -66,11 +62,7 @@ Result<std::unique_ptr<Rank>> Rank::Make(const Job& job, cluster::Cluster& clust
     rank->source_ = std::move(source);
     rank->device_ = std::move(device);
     cluster.SetPhase("load");
-    cluster.SetProgress([r = rank.get()] {
-        if (r->idle_.load(std::memory_order_relaxed)) r->idle_ticks_.fetch_add(1);
-        const Rank* other = r->other_.load(std::memory_order_acquire);
-        return r->Progress() + (other == nullptr ? 0 : other->Progress());
-    });
+    rank->TellProgress();
     WEFT_TRY(rank->Plan());
     return rank;
 }
@@ -89,8 +81,7 @@ Status Rank::Enter() {
         WEFT_ASSIGN(const std::string adapters, model_files::FingerprintOfAdapters(*source_));
         WEFT_TRY(cluster_.Agree("LoRA adapters", adapters, Deadline::In(kAgreeMs)));
     }
-    if (job_.proof) WEFT_TRY(CheckDevices());
-    WEFT_TRY(CheckMemory());
+    WEFT_TRY(CheckPlaces());
     entered_ = true;
     WEFT_TRY(JoinGroups());
     WEFT_TRY(Load());
@@ -112,127 +103,12 @@ Rank::~Rank() {
     cluster_.SetProgress(nullptr);
 }
 
-Status Rank::OpenDevice() {
-    if (device_ == nullptr) {
-        const int rank = cluster_.rank(), ranks = cluster_.size();
-        WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
-        auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
-        options.local_rank = LocalRankOf(cluster_, job_.device);
-        WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
-    }
-    // What a host draws, one of its ranks tells.
-    if (job_.power && power_ == nullptr && LocalRankOf(cluster_, "") == 0) {
-        power_ = std::make_unique<PowerMeter>();
-    }
-    return {};
-}
-
-Status Rank::Plan() {
-    WEFT_TRY(OpenDevice());
-    if (source_ == nullptr) {
-        WEFT_ASSIGN(source_, model_files::OpenAdapted(job_.model, job_.adapters));
-    }
-    WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
-    WEFT_ASSIGN(const model::Layout layout,
-                model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split, job_.ep));
-    WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
-    shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
-    if (layout.tp > 1) {
-        WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
-        WEFT_TRY(CheckDeviceSum(job_.device_sum, device_->info()));
-    }
-    if (cluster_.rank() == 0) {
-        for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
-    }
-    model::BuildOptions build;
-    build.context = job_.ctx;
-    build.outputs = job_.outputs;
-    build.target = device_->info().target;
-    if (layout.pp > 1 && build.outputs == model::Outputs::kBoth) {
-        build.outputs = model::Outputs::kLogits;
-    }
-    build.kv_dtype = job_.reference ? DType::kF32 : job_.kv_dtype;
-    const int64_t block = Info(build.kv_dtype).block_elements;
-    if (hyper_.head_dim % block != 0 || hyper_.windowed_heads.head_dim % block != 0) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: a {} KV cache needs heads of a multiple of {} dims; this model has "
-                         "{}. Use --kv f16.",
-                         source_->name(), Info(build.kv_dtype).name, block, hyper_.head_dim);
-    }
-    WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
-    WEFT_TRY(model::AddAdapters(program_, *source_));
-    logits_ = program_.Find("logits");
-    hidden_ = program_.Find("hidden");
-
-    backend::CompileOptions compile;
-    compile.max_tokens = job_.step_rows();
-    compile.max_outputs = std::min(job_.max_outputs, compile.max_tokens);
-    compile.kv_pages = (job_.cache_tokens() + page_tokens() - 1) / page_tokens();
-    compile.page_tokens = page_tokens();
-    kv_pages_ = compile.kv_pages;
-    for (const program::ValueId result : {logits_, hidden_}) {
-        if (result != program::kNoValue) compile.keep.push_back(result);
-    }
-    // What a first stage sends lives until it is sent, while the result of the step before comes
-    // in.
-    for (const program::Op& op : program_.ops) {
-        if (op.kind() == program::OpKind::kSend && !compile.keep.empty()) {
-            compile.keep.push_back(op.inputs[0]);
-        }
-    }
-    compile.device_sum = job_.device_sum;
-    compile.overlap = job_.overlap;
-    const bool one_host = cluster_.fabric().transport == "shm";
-    if (one_host && device_->info().uses_host_cores && job_.overlap == backend::Overlap::kAuto) {
-        compile.overlap = backend::Overlap::kNever;
-    }
-    if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
-    WEFT_ASSIGN(executable_, device_->Compile(program_, compile));
-    running_.store(executable_.get(), std::memory_order_release);
-    executable_->SetTracing(job_.trace);
-    executable_->transfers().SetChecking(job_.verify);
-    return {};
-}
-
-// Tensor ranks hold the same bits of what is replicated, so they need devices that compute the
-// same.
-Status Rank::CheckDevices() {
-    const std::string& mine = device_->info().identity;
-    WEFT_ASSIGN(const std::vector<std::string> all,
-                cluster_.AllGather("device", mine, Deadline::In(kAgreeMs)));
-    const auto tp = static_cast<size_t>(shard_.layout.tp);
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-        const size_t first = rank / tp * tp;
-        if (all[rank] == all[first]) continue;
-        const bool cpus = all[rank].starts_with("cpu-") && all[first].starts_with("cpu-");
-        return MakeError(ErrorCode::kUsage,
-                         "rank {} (host {}) computes on {}, rank {} (host {}) on {}: tensor ranks "
-                         "need devices that give the same bits. Use --pp between these ranks, or "
-                         "{}",
-                         first, cluster_.host(static_cast<int>(first)).name, all[first], rank,
-                         cluster_.host(static_cast<int>(rank)).name, all[rank],
-                         cpus ? "WEFT_CPU on the better one"
-                              : "devices of one kind and driver for both (--device)");
-    }
-    return {};
-}
-
-// Adds up what the ranks of each machine need and compares it with what the machine has, before
-// anything is read. Every rank comes to the same answer.
-Status Rank::CheckMemory() {
-    const backend::MemoryUse use = executable_->memory();
-    uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes;
-    if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
-    // From one epoch to the next, a rank has most of it already.
-    const auto needs = MemoryNeeds(*device_, device, kOverheadBytes, entered_);
-    const bool drafts = job_.draft_bytes > 0;
-    return cluster::CheckMemory(
-        cluster_, needs, source_->name(),
-        fmt::format("weights{}, KV cache of {} tokens, activations{}",
-                    job_.adapters.empty() ? "" : " and adapters", job_.cache_tokens(),
-                    drafts ? ", the draft model on rank 0" : ""),
-        fmt::format("Use a smaller --ctx or --chunk, a smaller quantization{}, or more hosts.",
-                    drafts ? ", no --draft" : ""));
+void Rank::TellProgress() {
+    cluster_.SetProgress([this] {
+        if (idle_.load(std::memory_order_relaxed)) idle_ticks_.fetch_add(1);
+        const Rank* other = other_.load(std::memory_order_acquire);
+        return Progress() + (other == nullptr ? 0 : other->Progress());
+    });
 }
 
 // Half of each window is for the tensor group's collectives, half for steps, sends and logits.
@@ -526,6 +402,8 @@ RankReport Rank::Report() const {
     const backend::MemoryUse use = executable_->memory();
     report.rank = cluster_.rank();
     report.host = cluster_.host(cluster_.rank()).name;
+    report.device = device_->info().name;
+    report.hardware = device_->info().hardware;
     report.stage = shard_.stage;
     report.tensor_rank = shard_.tensor_rank;
     report.share = ShareText();
@@ -614,6 +492,8 @@ template <typename Report, typename Visit>
 static void ReportFields(Report& r, const Visit& visit) {
     visit("rank", r.rank);
     visit("host", r.host);
+    visit("device", r.device);
+    visit("hardware", r.hardware);
     visit("stage", r.stage);
     visit("tensor_rank", r.tensor_rank);
     visit("share", r.share);

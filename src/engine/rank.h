@@ -35,6 +35,7 @@ namespace weft::engine {
 struct RankReport {
     int rank = 0;
     std::string host;
+    std::string device, hardware;  // what it computes on: "vulkan:0", and its name for people
     int stage = 0, tensor_rank = 0;
     std::string share;  // what of the model it holds, in words
     std::string wire;   // what its sums cross the links as (--wire); "": it has none
@@ -127,8 +128,16 @@ class Rank {
     backend::Step ViewOf(const StepData& step);
     Rank(const Job& job, cluster::Cluster& cluster) : job_(job), cluster_(cluster) {}
     int64_t Progress() const;
-    Status OpenDevice();
     Status Plan();
+    Status OpenSource();
+    Status ChooseShares();
+    Status PlanShard();
+    Status Compile();
+    Status CompileOn(const std::string& name);
+    Status MoveToCpu(const std::string& why);
+    void TellProgress();
+    DType KvType() const { return job_.reference ? DType::kF32 : job_.kv_dtype; }
+    Status CheckPlaces();
     Status CheckDevices();
     Status CheckMemory();
     Status JoinGroups();
@@ -174,6 +183,7 @@ class Rank {
     bool entered_ = false;            // Enter was called before
     std::vector<uint8_t> is_loaded_;  // by ValueId; of different weights by different threads
     std::shared_ptr<backend::Device> device_;  // of two Ranks, where there is a draft model
+    bool may_move_ = false;                    // a GPU that `auto` has taken
     std::unique_ptr<backend::Executable> executable_;
     std::unique_ptr<PowerMeter> power_;
     std::unique_ptr<coll::Comm> tensor_, world_;

@@ -1,6 +1,7 @@
 #include "engine/recovery.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/device_list.h"
 #include "base/log.h"
@@ -70,6 +71,13 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept) {
     return next;
 }
 
+// What shares `auto` came to stays, so that ranks that go on need not measure again.
+static void KeepShares(const Rank* rank, Job& job) {
+    if (rank == nullptr || !job.split_auto || rank->job().split_auto) return;
+    job.split = rank->job().split;
+    job.split_auto = false;
+}
+
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank) {
     std::unique_ptr<model_files::ModelSource> source;
     if (job.feed && cluster.size() > 1) {
@@ -86,6 +94,7 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
 Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                      std::vector<Recovery>& recoveries) {
     const Status opened = OpenRank(job, cluster, rank);
+    KeepShares(rank.get(), job);
     if (opened.ok()) return {};
     if (!cluster.recovers()) return cluster.ReportFailure(opened.error());
     return Recover(job, cluster, rank, opened.error(), recoveries);
@@ -118,6 +127,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
         if (rank != nullptr) rank->LeaveEpoch();
         auto next = cluster.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
+            if (std::cmp_equal(kept.size(), cluster.size())) return JobToJson(job);
             WEFT_ASSIGN(Job replanned, ReplanJob(job, cluster.size(), kept));
             // What `auto` came to stays.
             if (rank != nullptr && rank->wire() != backend::SumWire::kAuto) {
@@ -130,10 +140,12 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             break;
         }
         WEFT_ASSIGN(job, JobFromJson(cluster.job()));
-        if (!next->same_place) rank.reset();
+        // (Who measures does so with all others.)
+        if (!next->same_place || job.split_auto) rank.reset();
         if (why.empty()) why = next->why;
         recovery.lost.insert(recovery.lost.end(), next->lost.begin(), next->lost.end());
         const Status status = OpenRank(job, cluster, rank);
+        KeepShares(rank.get(), job);
         if (status.ok()) {
             recovery.epoch = next->epoch;
             recovery.ranks = cluster.size();

@@ -36,6 +36,9 @@ struct Heap {
     uint64_t total_bytes = 0;
     uint64_t free_bytes = 0;  // by VK_EXT_memory_budget; total where the driver does not say
     bool device_local = false;
+    // Buffers of kernels can lie there. Of an integrated GPU that may be heaps that are not
+    // device-local: RADV calls a third of what the GPU has of an APU's memory the host's.
+    bool for_kernels = false;
 };
 
 // One that the loader lists, in its order.

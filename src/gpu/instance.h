@@ -63,7 +63,8 @@ struct Physical {
     std::array<uint8_t, VK_UUID_SIZE> cache_uuid{};
 };
 Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int index);
-std::vector<Heap> ReadHeaps(const Calls& calls, VkPhysicalDevice device, bool budget);
+// As they are now; of `physical`, memory, extensions and description.unified are looked at.
+std::vector<Heap> ReadHeaps(const Calls& calls, const Physical& physical);
 
 // ListDevices and Device::Open with a loader other than the system's.
 Result<std::vector<Description>> ListDevicesOf(Loader loader);

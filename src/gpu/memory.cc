@@ -40,8 +40,7 @@ std::string HeapsText(const std::vector<Heap>& heaps) {
 Error NoMemory(Core& core, uint64_t bytes, Place place) {
     return MakeError(ErrorCode::kOutOfMemory, "{}: no {} memory for {} bytes ({} MiB); heaps: {}",
                      core.Who(), place == Place::kDevice ? "device" : "host", bytes, bytes >> 20,
-                     HeapsText(ReadHeaps(core.calls, core.physical.handle,
-                                         core.physical.extensions.memory_budget)));
+                     HeapsText(ReadHeaps(core.calls, core.physical)));
 }
 
 bool IsOutOfMemory(VkResult result) {
@@ -61,6 +60,20 @@ Status CreateBuffer(Core& core, uint64_t bytes, VkBuffer& buffer) {
     return core.Fail("vkCreateBuffer", result);
 }
 
+// The types that do, best first; behind the others those whose heap has no room by what the driver
+// says now: it may promise it all the same, and lose the device when it is touched.
+std::vector<uint32_t> TypesWithRoom(const Core& core, const VkMemoryRequirements& needs,
+                                    Place place) {
+    const VkPhysicalDeviceMemoryProperties& memory = core.physical.memory;
+    const std::vector<Heap> heaps = ReadHeaps(core.calls, core.physical);
+    std::vector<uint32_t> types =
+        MemoryTypesFor(memory, needs.memoryTypeBits, place, core.physical.description.unified);
+    std::stable_partition(types.begin(), types.end(), [&](uint32_t type) {
+        return heaps[memory.memoryTypes[type].heapIndex].free_bytes >= needs.size;
+    });
+    return types;
+}
+
 // Of the best type that has room; its properties.
 Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Buffer::Held& held) {
     VkMemoryRequirements needs{};
@@ -74,8 +87,7 @@ Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Buffer::Held& 
     info.allocationSize = needs.size;
     VkResult result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
     const VkPhysicalDeviceMemoryProperties& memory = core.physical.memory;
-    for (const uint32_t type :
-         MemoryTypesFor(memory, needs.memoryTypeBits, place, core.physical.description.unified)) {
+    for (const uint32_t type : TypesWithRoom(core, needs, place)) {
         // A driver may promise more than a heap has, and end the process when it is touched.
         if (needs.size > memory.memoryHeaps[memory.memoryTypes[type].heapIndex].size) continue;
         info.memoryTypeIndex = type;

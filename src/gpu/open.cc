@@ -15,10 +15,7 @@ class DeviceOfCore : public Device {
     Status Begin(const OpenOptions& options) { return cache_.Open(options.cache_folder); }
 
     const Description& description() const override { return core_->physical.description; }
-    std::vector<Heap> heaps() const override {
-        return ReadHeaps(core_->calls, core_->physical.handle,
-                         core_->physical.extensions.memory_budget);
-    }
+    std::vector<Heap> heaps() const override { return ReadHeaps(core_->calls, core_->physical); }
     Result<Buffer> Allocate(uint64_t bytes, Place place) override {
         WEFT_TRY(status());
         return AllocateOn(core_, bytes, place);

@@ -5,11 +5,14 @@
 #include <string_view>
 
 #include "gpu/features.h"
-#include "gpu/instance.h"
+#include "gpu/memory.h"
 
 namespace weft::gpu {
 namespace {
 
+// What shaders are written for: attention and the routing of experts have up to 28 KiB, tiles
+// workgroups of 128.
+constexpr uint32_t kLeastSharedBytes = 32 << 10, kLeastInvocations = 128;
 // Mesa's lavapipe cut loops at 65,535 iterations before this version, without an error.
 constexpr int kLeastMesaMajor = 23, kLeastMesaMinor = 1;
 constexpr VkSubgroupFeatureFlags kSubgroupOps =
@@ -82,6 +85,17 @@ std::string Lacking(const Properties& properties, const Features& has) {
                            kSubgroupOps);
     if ((properties.subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) == 0)
         return "the driver lacks subgroup operations in compute shaders";
+    const VkPhysicalDeviceLimits& limits = properties.base.properties.limits;
+    if (limits.maxComputeSharedMemorySize < kLeastSharedBytes) {
+        return fmt::format("a workgroup has {} bytes of shared memory, kernels need {}",
+                           limits.maxComputeSharedMemorySize, kLeastSharedBytes);
+    }
+    const uint32_t invocations =
+        std::min(limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0]);
+    if (invocations < kLeastInvocations) {
+        return fmt::format("a workgroup has at most {} invocations, kernels need {}", invocations,
+                           kLeastInvocations);
+    }
     return DriverFault(properties.driver);
 }
 
@@ -116,7 +130,6 @@ void DescribeMemory(const Calls& calls, Physical& physical) {
     calls.GetPhysicalDeviceMemoryProperties2(physical.handle, &memory);
     physical.memory = memory.memoryProperties;
     Description& described = physical.description;
-    described.heaps = ReadHeaps(calls, physical.handle, physical.extensions.memory_budget);
     constexpr VkMemoryPropertyFlags kUnified = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
                                                VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
                                                VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
@@ -125,6 +138,7 @@ void DescribeMemory(const Calls& calls, Physical& physical) {
         const VkMemoryPropertyFlags flags = physical.memory.memoryTypes[i].propertyFlags;
         described.unified = described.unified || (flags & kUnified) == kUnified;
     }
+    described.heaps = ReadHeaps(calls, physical);
 }
 
 void DescribeSubgroups(const Properties& properties, const Features& has, Physical& physical) {
@@ -142,13 +156,14 @@ void DescribeSubgroups(const Properties& properties, const Features& has, Physic
 
 }  // namespace
 
-std::vector<Heap> ReadHeaps(const Calls& calls, VkPhysicalDevice device, bool budget) {
+std::vector<Heap> ReadHeaps(const Calls& calls, const Physical& physical) {
+    const bool budget = physical.extensions.memory_budget;
     VkPhysicalDeviceMemoryBudgetPropertiesEXT now{};
     now.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT;
     VkPhysicalDeviceMemoryProperties2 memory{};
     memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
     if (budget) memory.pNext = &now;
-    calls.GetPhysicalDeviceMemoryProperties2(device, &memory);
+    calls.GetPhysicalDeviceMemoryProperties2(physical.handle, &memory);
     std::vector<Heap> heaps;
     for (uint32_t i = 0; i < memory.memoryProperties.memoryHeapCount; ++i) {
         const VkMemoryHeap& heap = memory.memoryProperties.memoryHeaps[i];
@@ -157,6 +172,10 @@ std::vector<Heap> ReadHeaps(const Calls& calls, VkPhysicalDevice device, bool bu
             {.total_bytes = heap.size,
              .free_bytes = budget ? std::min(heap.size, now.heapBudget[i] - used) : heap.size,
              .device_local = (heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0});
+    }
+    for (const uint32_t type : MemoryTypesFor(memory.memoryProperties, ~0u, Place::kDevice,
+                                              physical.description.unified)) {
+        heaps[memory.memoryProperties.memoryTypes[type].heapIndex].for_kernels = true;
     }
     return heaps;
 }

@@ -166,7 +166,8 @@ Status Server::Describe() {
     } else {
         served_.chat_error = chat.error().message;
     }
-    served_.on_cpu = options_.job.device == backend::kDefaultDevice;
+    served_.on_cpu = engine_->rank().device()->info().backend == "CPU" &&
+                     options_.job.device.find("vulkan") == std::string::npos;
     served_.card =
         DescribeModel(source, options_.job.model, served_.chat ? &*served_.chat : nullptr);
     return {};

@@ -5,10 +5,8 @@
 
 Exit status 77: there is no Vulkan device to test with.
 """
-import ctypes
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,20 +16,10 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(ROOT / "tests/support")]
 from slowness import slowness  # noqa: E402
-from vulkan_device import MODEL, PATIENCE, SKIPPED, usable  # noqa: E402
+from vulkan_device import MODEL, PATIENCE, SKIPPED, true_loader, usable  # noqa: E402
 
 TIMEOUT_MS = 3000
 TOKENS = 96
-
-
-def true_loader():
-    """The path of the loader that weft would open; None: there is none."""
-    try:
-        ctypes.CDLL("libvulkan.so.1")
-    except OSError:
-        return None
-    maps = pathlib.Path("/proc/self/maps").read_text()
-    return re.search(r"(/\S*libvulkan\.so\S*)", maps).group(1)
 
 
 class Job:

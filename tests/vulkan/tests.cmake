@@ -14,13 +14,19 @@ endfunction()
 set(here ${CMAKE_CURRENT_LIST_DIR})
 vulkan_job(jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft>)
 
-# A GPU that is taken away from a rank.
+# Loaders before the true one: a GPU that is taken away from a rank; GPUs that are played.
 if(weft_shaders)
-  add_library(lost_gpu MODULE ${here}/lost_gpu.cc)
-  target_compile_options(lost_gpu PRIVATE -Wall -Wextra -Werror -fno-sanitize=all)
-  target_link_options(lost_gpu PRIVATE -fno-sanitize=all)
-  target_link_libraries(lost_gpu PRIVATE ${CMAKE_DL_LIBS})
+  foreach(loader lost_gpu other_gpus)
+    add_library(${loader} MODULE ${here}/${loader}.cc)
+    target_compile_features(${loader} PRIVATE cxx_std_20)
+    target_compile_options(${loader} PRIVATE -Wall -Wextra -Werror -fno-sanitize=all)
+    target_link_options(${loader} PRIVATE -fno-sanitize=all)
+    target_link_libraries(${loader} PRIVATE ${CMAKE_DL_LIBS})
+  endforeach()
   vulkan_job(lost_gpu COMMAND ${here}/lost_gpu_test.py $<TARGET_FILE:weft> $<TARGET_FILE:lost_gpu>)
+  set(other_gpus ${here}/other_gpus_test.py $<TARGET_FILE:weft> $<TARGET_FILE:other_gpus>)
+  vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Kinds Shares)
+  vulkan_job(failing_gpus COMMAND ${other_gpus} Failures)
 endif()
 
 # Tests of whole jobs that are there for the CPU. What is left out asks for the CPU's bits: a row of

@@ -1,6 +1,8 @@
 """Which Vulkan device a test can use, by the program that it tests."""
+import ctypes
 import os
 import pathlib
+import re
 import subprocess
 
 SKIPPED = 77
@@ -28,3 +30,13 @@ def usable(program):
 def keep_kernels(folder):
     """Mesa's compiled kernels are kept there, also where a test has a cache of its own."""
     os.environ.setdefault("MESA_SHADER_CACHE_DIR", str(folder))
+
+
+def true_loader():
+    """The path of the loader that weft would open; None: there is none."""
+    try:
+        ctypes.CDLL("libvulkan.so.1")
+    except OSError:
+        return None
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    return re.search(r"(/\S*libvulkan\.so\S*)", maps).group(1)

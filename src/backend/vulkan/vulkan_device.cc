@@ -7,6 +7,7 @@
 #include "backend/vulkan/compile.h"
 #include "backend/vulkan/products.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "hw/cpu.h"
 #include "shaders/shaders.h"
 
@@ -27,16 +28,22 @@ int NumberOf(std::string_view name) {
     return error == std::errc() && end == digits.data() + digits.size() ? number : -1;
 }
 
-// Which of them `vulkan` is: a card before what shares the processor's memory; of several of the
-// best kind each rank of a host takes the next.
-const gpu::Description* BestOf(const std::vector<gpu::Description>& all, int local_rank = 0) {
-    std::vector<const gpu::Description*> best;
+// Those that `vulkan` may be, best first (ChooseGpus).
+std::vector<const gpu::Description*> InOrder(const std::vector<gpu::Description>& all,
+                                             int local_rank) {
+    std::vector<const gpu::Description*> order;
     for (const gpu::Description& gpu : all) {
-        if (gpu.kind == gpu::Kind::kCpu || !gpu.unusable.empty()) continue;
-        if (!best.empty() && gpu.kind < best[0]->kind) best.clear();
-        if (best.empty() || gpu.kind == best[0]->kind) best.push_back(&gpu);
+        if (gpu.kind != gpu::Kind::kCpu && gpu.unusable.empty()) order.push_back(&gpu);
     }
-    return best.empty() ? nullptr : best[static_cast<size_t>(local_rank) % best.size()];
+    std::ranges::stable_sort(order, {}, [](const gpu::Description* gpu) { return gpu->kind; });
+    for (auto begin = order.begin(); begin != order.end();) {
+        const auto end = std::find_if(begin, order.end(), [&](const gpu::Description* gpu) {
+            return gpu->kind != (*begin)->kind;
+        });
+        std::rotate(begin, begin + local_rank % (end - begin), end);
+        begin = end;
+    }
+    return order;
 }
 
 std::string ListText(const std::vector<gpu::Description>& all) {
@@ -58,7 +65,8 @@ Result<gpu::Description> FindGpu(const std::string& name, int local_rank = 0) {
                          name);
     }
     const int number = NumberOf(name);
-    const gpu::Description* found = number < 0 ? BestOf(all, local_rank) : nullptr;
+    const auto order = InOrder(all, local_rank);
+    const gpu::Description* found = number < 0 && !order.empty() ? order[0] : nullptr;
     for (const gpu::Description& gpu : all) {
         if (gpu.index == number) found = &gpu;
     }
@@ -118,7 +126,7 @@ MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& hea
     MemoryPool pool;
     pool.kind = gpu.unified ? MemoryKind::kUnified : MemoryKind::kDevice;
     for (const gpu::Heap& heap : heaps) {
-        if (!heap.device_local) continue;
+        if (!heap.for_kernels) continue;
         pool.total_bytes += heap.total_bytes;
         pool.free_bytes += heap.free_bytes;
     }
@@ -174,11 +182,23 @@ Status CheckBuilt() {
                      "glslc. Use --device cpu, or build it again with glslc installed.");
 }
 
-std::string BestName() {
-    if (!CheckBuilt().ok()) return "";
+GpuChoice ChooseGpus(int local_rank) {
+    GpuChoice choice;
+    if (!CheckBuilt().ok()) return choice;
     const auto all = gpu::ListDevices();
-    const gpu::Description* const best = all.ok() ? BestOf(*all) : nullptr;
-    return best == nullptr ? "" : fmt::format("vulkan:{}", best->index);
+    if (!all.ok()) {
+        Log(LogLevel::kDebug, "--device auto: no GPU: {}", all.error().message);
+        return choice;
+    }
+    for (const gpu::Description* gpu : InOrder(*all, local_rank)) {
+        choice.gpus.push_back({fmt::format("vulkan:{}", gpu->index), PoolOf(*gpu, gpu->heaps)});
+    }
+    for (const gpu::Description& gpu : *all) {
+        if (gpu.kind == gpu::Kind::kCpu || gpu.unusable.empty()) continue;
+        choice.left_out += fmt::format("{}vulkan:{} ({}): {}", choice.left_out.empty() ? "" : "; ",
+                                       gpu.index, gpu.name, gpu.unusable);
+    }
+    return choice;
 }
 
 Result<DeviceInfo> Describe(const std::string& name, const DeviceOptions& options) {

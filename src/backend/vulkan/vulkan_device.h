@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "backend/device.h"
 #include "backend/vulkan/context.h"
@@ -23,8 +24,21 @@ inline constexpr int64_t kPageTokens = 64;
 bool IsName(std::string_view name);
 // Whether this weft has kernels for it.
 Status CheckBuilt();
-// The GPU that `auto` takes, as "vulkan:1"; "": there is none.
-std::string BestName();
+
+// GPUs that can be used and are no processor, in the order in which rank `local_rank` of a host
+// takes them: cards before what shares the processor's memory; of several of one kind each rank
+// begins with another.
+struct AutoGpu {
+    std::string name;  // "vulkan:1"
+    MemoryPool pool;
+};
+struct GpuChoice {
+    std::vector<AutoGpu> gpus;
+    std::string left_out;  // those that can't be used, and why: "vulkan:0 (...): ..."; ""
+};
+// Empty where this weft or the machine has no Vulkan.
+GpuChoice ChooseGpus(int local_rank);
+
 Result<DeviceInfo> Describe(const std::string& name, const DeviceOptions& options);
 Result<MemoryPool> DescribePool(const std::string& name);
 Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOptions& options,

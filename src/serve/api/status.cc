@@ -39,6 +39,8 @@ Json MemberJson(const cluster::Member& member) {
 void AddReport(const engine::RankReport& r, double power_w, Json& rank) {
     const bool up = rank["state"] == "up";
     rank.update({{"host", r.host},
+                 {"device", r.device},
+                 {"hardware", r.hardware},
                  {"stage", r.stage},
                  {"tensor_rank", r.tensor_rank},
                  {"share", r.share},

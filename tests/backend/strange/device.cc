@@ -137,7 +137,7 @@ class StrangeDevice final : public Device {
 }  // namespace
 
 Status CheckDeviceName(std::string_view name) {
-    if (name == "cpu") return {};
+    if (name == "cpu" || name == kAutoDevice) return {};
     return MakeError(ErrorCode::kUsage, "no device '{}' here; this weft has: cpu", name);
 }
 
@@ -148,9 +148,13 @@ Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const Device
         MakeCpuDevice({options.threads, options.cores, options.cores_shared, level})));
 }
 
-Result<MemoryPool> DescribePool(const std::string& name) {
+Result<MemoryPool> DescribePool(const std::string& name, uint64_t) {
     WEFT_TRY(CheckDeviceName(name));
     return CpuPool();
+}
+
+AutoChoice ChooseAuto(const DeviceOptions&) {
+    return {{"cpu"}, ""};
 }
 
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options) {

@@ -1,0 +1,273 @@
+// What a rank computes on, and its program for that: the device that it is told, or the one that
+// `auto` comes to; the checks that all ranks make together before anything is read.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <span>
+
+#include "backend/device_list.h"
+#include "base/log.h"
+#include "cluster/memory_check.h"
+#include "engine/device_options.h"
+#include "engine/rank.h"
+#include "engine/shares.h"
+#include "engine/sum_wire.h"
+#include "model/adapters.h"
+
+namespace weft::engine {
+namespace {
+
+// Beside weights, KV and activations: code, tokenizer, links, the allocator.
+constexpr uint64_t kOverheadBytes = 64ull << 20;
+constexpr int64_t kPlacesMs = 600'000;  // as loading, which waits for the slowest disk
+
+// No other device would do better.
+bool IsOfUser(const Error& error) {
+    return error.code == ErrorCode::kUsage || error.code == ErrorCode::kCancelled;
+}
+
+}  // namespace
+
+Status Rank::Plan() {
+    WEFT_TRY(OpenSource());
+    if (job_.split_auto && cluster_.size() > 1) WEFT_TRY(ChooseShares());
+    WEFT_TRY(PlanShard());
+    // What a host draws, one of its ranks tells.
+    if (job_.power && power_ == nullptr && LocalRankOf(cluster_, "") == 0) {
+        power_ = std::make_unique<PowerMeter>();
+    }
+    if (device_ != nullptr) return Compile();
+    const int rank = cluster_.rank(), ranks = cluster_.size();
+    WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
+    if (name != backend::kAutoDevice) return CompileOn(name);
+    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
+    options.local_rank = LocalRankOf(cluster_, job_.device);
+    const backend::AutoChoice choice = backend::ChooseAuto(options);
+    if (!choice.left_out.empty()) {
+        Log(LogLevel::kWarning, "--device auto leaves out {}", choice.left_out);
+    }
+    for (const std::string& one : choice.names) {
+        const Status compiled = CompileOn(one);
+        const bool last = one == choice.names.back();
+        if (compiled.ok() || last || IsOfUser(compiled.error())) {
+            may_move_ = !last;
+            return compiled;
+        }
+        Log(LogLevel::kWarning, "--device auto does not take {}: {}", one,
+            compiled.error().message);
+    }
+    return {};
+}
+
+// A device, and the program for it.
+Status Rank::CompileOn(const std::string& name) {
+    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
+    options.local_rank = LocalRankOf(cluster_, job_.device);
+    cluster_.SetProgress(nullptr);  // it would look at what goes
+    running_.store(nullptr, std::memory_order_release);
+    executable_.reset();
+    device_.reset();
+    is_loaded_.clear();
+    WEFT_ASSIGN(device_, backend::OpenDevice(name, options));
+    return Compile();
+}
+
+// From the GPU that `auto` has taken.
+Status Rank::MoveToCpu(const std::string& why) {
+    Log(LogLevel::kWarning, "--device auto leaves {} for the processor: {}", device_->info().name,
+        why);
+    may_move_ = false;
+    entered_ = false;  // what it has so far, it gives back
+    return CompileOn("cpu");
+}
+
+Status Rank::OpenSource() {
+    if (source_ == nullptr) {
+        WEFT_ASSIGN(source_, model_files::OpenAdapted(job_.model, job_.adapters));
+    }
+    WEFT_ASSIGN(hyper_, model::ReadHyper(*source_));
+    return {};
+}
+
+// By what each rank's device reads: all ranks measure at once, and come to the same shares, which
+// stay in later epochs.
+Status Rank::ChooseShares() {
+    const int rank = cluster_.rank(), ranks = cluster_.size();
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(ranks, job_.tp, job_.pp, {}, job_.ep));
+    WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
+    auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
+    options.local_rank = LocalRankOf(cluster_, job_.device);
+    WEFT_ASSIGN(const auto device, backend::OpenDevice(name, options));
+    const std::optional<DType> type = DTypeOfName(source_->MainType());
+    WEFT_ASSIGN(const RankSpeed speed,
+                MeasureSpeed(*device, type.value_or(DType::kF16), [&]() -> Status {
+                    return cluster_.Barrier("speed", Deadline::In(kPlacesMs));
+                }));
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("speed",
+                                   fmt::format("{:.0f} {} {}", speed.bytes_per_s, speed.room_bytes,
+                                               device->info().name),
+                                   Deadline::In(kPlacesMs)));
+    std::vector<RankSpeed> speeds;
+    std::string text;
+    for (const std::string& one : all) {
+        char* end = nullptr;
+        RankSpeed& its = speeds.emplace_back();
+        its.bytes_per_s = std::strtod(one.c_str(), &end);
+        its.room_bytes = std::strtoull(end, &end, 10);
+        text += fmt::format("{}rank {} ({}) {:.1f} GB/s", text.empty() ? "" : ", ",
+                            speeds.size() - 1, *end == ' ' ? end + 1 : "?", its.bytes_per_s * 1e-9);
+    }
+    job_.split = SharesBySpeed(speeds, layout, source_->TotalBytes());
+    job_.split_auto = false;
+    if (rank == 0) {
+        Log(LogLevel::kInfo, "--split auto: weights are read at {}: {}", text,
+            job_.split.empty() ? "even shares"
+                               : fmt::format("shares {}", fmt::join(job_.split, ",")));
+    }
+    return {};
+}
+
+Status Rank::PlanShard() {
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(cluster_.size(), job_.tp, job_.pp, job_.split, job_.ep));
+    WEFT_ASSIGN(const model::ShardPlan plan, model::PlanShards(hyper_, *source_, layout));
+    shard_ = plan.shards[static_cast<size_t>(cluster_.rank())];
+    if (cluster_.rank() == 0) {
+        for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
+    }
+    const DTypeInfo& kv = Info(KvType());
+    const int64_t block = kv.block_elements;
+    if (hyper_.head_dim % block == 0 && hyper_.windowed_heads.head_dim % block == 0) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: a {} KV cache needs heads of a multiple of {} dims; this model has {}. "
+                     "Use --kv f16.",
+                     source_->name(), kv.name, block, hyper_.head_dim);
+}
+
+Status Rank::Compile() {
+    const model::Layout& layout = shard_.layout;
+    if (layout.tp > 1) {
+        WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
+        WEFT_TRY(CheckDeviceSum(job_.device_sum, device_->info()));
+    }
+    model::BuildOptions build;
+    build.context = job_.ctx;
+    build.outputs = job_.outputs;
+    build.target = device_->info().target;
+    if (layout.pp > 1 && build.outputs == model::Outputs::kBoth) {
+        build.outputs = model::Outputs::kLogits;
+    }
+    build.kv_dtype = KvType();
+    WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
+    WEFT_TRY(model::AddAdapters(program_, *source_));
+    logits_ = program_.Find("logits");
+    hidden_ = program_.Find("hidden");
+
+    backend::CompileOptions compile;
+    compile.max_tokens = job_.step_rows();
+    compile.max_outputs = std::min(job_.max_outputs, compile.max_tokens);
+    compile.kv_pages = (job_.cache_tokens() + page_tokens() - 1) / page_tokens();
+    compile.page_tokens = page_tokens();
+    kv_pages_ = compile.kv_pages;
+    for (const program::ValueId result : {logits_, hidden_}) {
+        if (result != program::kNoValue) compile.keep.push_back(result);
+    }
+    // What a first stage sends lives until it is sent, while the result of the step before comes
+    // in.
+    for (const program::Op& op : program_.ops) {
+        if (op.kind() == program::OpKind::kSend && !compile.keep.empty()) {
+            compile.keep.push_back(op.inputs[0]);
+        }
+    }
+    compile.device_sum = job_.device_sum;
+    compile.overlap = job_.overlap;
+    const bool one_host = cluster_.fabric().transport == "shm";
+    if (one_host && device_->info().uses_host_cores && job_.overlap == backend::Overlap::kAuto) {
+        compile.overlap = backend::Overlap::kNever;
+    }
+    if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
+    WEFT_ASSIGN(executable_, device_->Compile(program_, compile));
+    running_.store(executable_.get(), std::memory_order_release);
+    TellProgress();
+    executable_->SetTracing(job_.trace);
+    executable_->transfers().SetChecking(job_.verify);
+    return {};
+}
+
+// Where ranks have chosen their devices, they may find that these do not go together, or that one
+// memory does not hold what several of them need: then they compute on processors. All ranks come
+// to the same answers.
+Status Rank::CheckPlaces() {
+    bool may_move = false;
+    if (backend::HasAuto(job_.device)) {
+        const std::string mine =
+            fmt::format("{}{}", may_move_ ? '+' : '-', device_->info().identity);
+        WEFT_ASSIGN(const std::vector<std::string> all,
+                    cluster_.AllGather("device choice", mine, Deadline::In(kPlacesMs)));
+        const auto tp = static_cast<size_t>(shard_.layout.tp);
+        const size_t begin = static_cast<size_t>(cluster_.rank()) / tp * tp;
+        const auto group = std::span(all).subspan(begin, tp);
+        const bool unlike = std::ranges::any_of(group, [&](const std::string& one) {
+            return std::string_view(one).substr(1) != device_->info().identity;
+        });
+        if (unlike && may_move_) {
+            WEFT_TRY(
+                MoveToCpu("not all tensor ranks have a GPU of its kind (--pp goes over "
+                          "unlike devices)"));
+        }
+        may_move = std::ranges::any_of(all, [](const std::string& one) { return one[0] == '+'; });
+    }
+    if (job_.proof) WEFT_TRY(CheckDevices());
+    const Status fits = CheckMemory();
+    if (fits.ok() || !may_move || fits.error().code != ErrorCode::kOutOfMemory) return fits;
+    if (may_move_) WEFT_TRY(MoveToCpu(fits.error().message));
+    if (job_.proof) WEFT_TRY(CheckDevices());
+    return CheckMemory();
+}
+
+// Tensor ranks hold the same bits of what is replicated, so they need devices that compute the
+// same.
+Status Rank::CheckDevices() {
+    const std::string& mine = device_->info().identity;
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("device", mine, Deadline::In(kPlacesMs)));
+    const auto tp = static_cast<size_t>(shard_.layout.tp);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        const size_t first = rank / tp * tp;
+        if (all[rank] == all[first]) continue;
+        const bool cpus = all[rank].starts_with("cpu-") && all[first].starts_with("cpu-");
+        return MakeError(ErrorCode::kUsage,
+                         "rank {} (host {}) computes on {}, rank {} (host {}) on {}: tensor ranks "
+                         "need devices that give the same bits. Use --pp between these ranks, or "
+                         "{}",
+                         first, cluster_.host(static_cast<int>(first)).name, all[first], rank,
+                         cluster_.host(static_cast<int>(rank)).name, all[rank],
+                         cpus ? "WEFT_CPU on the better one"
+                              : "devices of one kind and driver for both (--device)");
+    }
+    return {};
+}
+
+// Adds up what the ranks of each machine need and compares it with what the machine has, before
+// anything is read. Every rank comes to the same answer.
+Status Rank::CheckMemory() {
+    const backend::MemoryUse use = executable_->memory();
+    uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes;
+    if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
+    // From one epoch to the next, a rank has most of it already.
+    const auto needs = MemoryNeeds(*device_, device, kOverheadBytes, entered_);
+    const bool drafts = job_.draft_bytes > 0;
+    return cluster::CheckMemory(
+        cluster_, needs, source_->name(),
+        fmt::format("weights{}, KV cache of {} tokens, activations{}",
+                    job_.adapters.empty() ? "" : " and adapters", job_.cache_tokens(),
+                    drafts ? ", the draft model on rank 0" : ""),
+        fmt::format("Use a smaller --ctx or --chunk, a smaller quantization{}, or more hosts.",
+                    drafts ? ", no --draft" : ""));
+}
+
+}  // namespace weft::engine

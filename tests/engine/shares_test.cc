@@ -1,0 +1,77 @@
+// Shares by measured speed: what is made of speeds and memory, and that a device has a speed.
+#include "engine/shares.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/device.h"
+
+namespace weft::engine {
+namespace {
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+std::vector<double> SharesOf(int tp, int pp, const std::vector<RankSpeed>& ranks,
+                             uint64_t model_bytes = 0) {
+    model::Layout layout;
+    layout.tp = tp;
+    layout.pp = pp;
+    return SharesBySpeed(ranks, layout, model_bytes);
+}
+
+using Shares = std::vector<double>;
+
+TEST(SharesBySpeed, GoByWhatIsReadASecond) {
+    EXPECT_EQ(SharesOf(3, 1, {{200e9}, {100e9}, {100e9}}), (Shares{50, 25, 25}));
+    EXPECT_EQ(SharesOf(1, 2, {{30e9}, {90e9}}), (Shares{25, 75}));
+    // Too slow for a hundredth.
+    EXPECT_EQ(SharesOf(1, 2, {{1e9}, {900e9}}), (Shares{1, 100}));
+}
+
+TEST(SharesBySpeed, AreEvenWhereNoneIsATenthFaster) {
+    EXPECT_EQ(SharesOf(2, 1, {{100e9}, {109e9}}), Shares());
+    EXPECT_NE(SharesOf(2, 1, {{100e9}, {120e9}}), Shares());
+    EXPECT_EQ(SharesOf(1, 1, {{100e9}}), Shares());
+    EXPECT_EQ(SharesOf(2, 1, {{0}, {100e9}}), Shares());  // not measured
+}
+
+TEST(SharesBySpeed, NobodyGetsMoreThanFits) {
+    // Of 40 GiB the card would get 36; three quarters of its 16 hold 12.
+    EXPECT_EQ(SharesOf(1, 2, {{450e9, 16 * kGiB}, {50e9, 64 * kGiB}}, 40 * kGiB),
+              (Shares{30, 70}));
+    // What two can't hold goes to the third, also where the first two are as fast as each other.
+    EXPECT_EQ(SharesOf(1, 3, {{9e9, 8 * kGiB}, {9e9, 8 * kGiB}, {9e9, 64 * kGiB}}, 30 * kGiB),
+              (Shares{20, 20, 60}));
+    // Where nobody has the room, memory says the shares, and the start refuses them by the sum.
+    EXPECT_EQ(SharesOf(1, 2, {{90e9, 8 * kGiB}, {10e9, 16 * kGiB}}, 100 * kGiB),
+              (Shares{6, 12}));
+}
+
+TEST(SharesBySpeed, AStageIsAsFastAsItsSlowestRank) {
+    EXPECT_EQ(SharesOf(2, 2, {{100e9}, {50e9}, {150e9}, {200e9}}), (Shares{1, 1, 25, 75}));
+}
+
+TEST(MeasureSpeed, OfTheProcessor) {
+    for (const DType type : {DType::kF16, DType::kQ4_K, DType::kQ8_0}) {
+        const auto device = backend::OpenDevice("cpu", {});
+        ASSERT_TRUE(device.ok()) << device.error().message;
+        int ready = 0;
+        const auto speed = MeasureSpeed(**device, type, [&]() -> Status {
+            ++ready;
+            return {};
+        });
+        ASSERT_TRUE(speed.ok()) << speed.error().message;
+        EXPECT_EQ(ready, 1);
+        // Nobody's memory is faster than 100 TB/s, or slower than 1 MB/s.
+        EXPECT_GT(speed->bytes_per_s, 1e6);
+        EXPECT_LT(speed->bytes_per_s, 1e14);
+        EXPECT_GT(speed->room_bytes, 0u);
+    }
+    const auto device = backend::OpenDevice("cpu", {});
+    const auto stopped = MeasureSpeed(**device, DType::kQ8_0, []() -> Status {
+        return MakeError(ErrorCode::kCancelled, "stopped");
+    });
+    EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace weft::engine

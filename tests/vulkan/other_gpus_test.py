@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+"""Whole jobs on GPUs that are played (other_gpus.cc): which one `--device auto` takes, cards whose
+memory the host does not map, APUs with two heaps, drivers that have less than others.
+
+    other_gpus_test.py PROGRAM LIBRARY [UNITTEST ARGUMENT...]
+
+Exit status 77: there is no Vulkan device to test with.
+"""
+import json
+import math
+import os
+import pathlib
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from vulkan_device import MODEL, PATIENCE, SKIPPED, true_loader, usable  # noqa: E402
+
+QUESTION = "What is 47 + 38?"
+ASK = ("run", MODEL, "--raw", "-p", QUESTION, "-n", "8", "--temp", "0", "--json")
+# As in jobs_test.py: what is left where no activations are rounded.
+UNROUNDED = 3e-3
+ROUNDED = 3e-2
+
+
+class Machine:
+    """A folder with a loader that lists these GPUs; None: one that can't be opened."""
+
+    def __init__(self, gpus):
+        self.folder = tempfile.mkdtemp(dir=FOLDER)
+        library = pathlib.Path(self.folder) / "libvulkan.so.1"
+        if gpus is None:
+            library.write_bytes(b"")
+        else:
+            os.symlink(LIBRARY, library)
+        paths = [self.folder, os.environ.get("LD_LIBRARY_PATH", "")]
+        self.env = {**os.environ, "WEFT_TEST_VULKAN": LOADER, "WEFT_TEST_GPUS": gpus or "",
+                    "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+        self.env.pop("WEFT_DEVICE", None)
+
+    def run(self, *words, status=0, **env):
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE,
+                              env={**self.env, **env})
+        if done.returncode != status:
+            raise AssertionError(f"{' '.join(words)}: status {done.returncode}\n{done.stderr}")
+        return done
+
+    def answer(self, *words, **env):
+        """The text, what each rank computed on, and what was said."""
+        done = self.run(*ASK, *words, **env)
+        found = json.loads(done.stdout)
+        return found["text"], [rank["device"] for rank in found["ranks"]], done.stderr
+
+    def logits(self, *words, model=MODEL):
+        path = os.path.join(self.folder, "logits.npy")
+        self.run("logits", model, "--tokens", ",".join(str(3 + 5 * i % 90) for i in range(24)),
+                 "--all", "--npy", path, *words)
+        raw = pathlib.Path(path).read_bytes()
+        begin = 10 + struct.unpack_from("<H", raw, 8)[0]
+        return struct.unpack(f"<{(len(raw) - begin) // 4}f", raw[begin:])
+
+
+def apart(got, want):
+    difference = math.sqrt(sum((a - b) ** 2 for a, b in zip(got, want)))
+    return difference / math.sqrt(sum(b * b for b in want))
+
+
+class Auto(unittest.TestCase):
+    def chosen(self, gpus, *words, **env):
+        text, devices, said = Machine(gpus).answer(*words, **env)
+        self.assertEqual(text, WANT)
+        return devices, said
+
+    def test_a_gpu_where_there_is_one(self):
+        for gpus, want in (("cpu", "cpu"), (None, "cpu"), ("", "cpu"),
+                           ("cpu; discrete", "vulkan:1"),
+                           ("integrated; cpu; discrete", "vulkan:2"), ("integrated", "vulkan:0")):
+            devices, said = self.chosen(gpus)
+            self.assertEqual(devices, [want], f"{gpus}: {said}")
+            self.assertNotIn("auto", said, gpus)  # nothing that a user would have to know
+
+    def test_what_a_user_says_counts(self):
+        self.assertEqual(self.chosen("discrete", "--device", "cpu")[0], ["cpu"])
+        self.assertEqual(self.chosen("discrete; discrete", "--device", "vulkan:1")[0], ["vulkan:1"])
+        self.assertEqual(self.chosen("discrete", WEFT_DEVICE="cpu")[0], ["cpu"])
+        self.assertEqual(self.chosen("discrete", "--device", "auto", WEFT_DEVICE="cpu")[0],
+                         ["vulkan:0"])
+        self.assertEqual(self.chosen("cpu", "--device", "vulkan:0")[0], ["vulkan:0"])
+        said = Machine("discrete").run(*ASK, status=2, WEFT_DEVICE="gpu").stderr
+        self.assertIn("WEFT_DEVICE=gpu", said)
+        self.assertIn("vulkan:N", said)
+
+    def test_what_the_model_does_not_fit_into_is_passed_over(self):
+        for gpus, want in (("discrete vram=1; integrated", "vulkan:1"), ("discrete vram=1", "cpu"),
+                           ("discrete vram=64 used=63", "cpu"),
+                           ("integrated vram=1 host=1", "cpu")):
+            devices, said = self.chosen(gpus)
+            self.assertEqual(devices, [want], said)
+            self.assertRegex(said, r"--device auto does not take vulkan:0: .* MiB .* are free")
+        # Who names it is refused.
+        said = Machine("discrete vram=1").run(*ASK, "--device", "vulkan", status=1).stderr
+        self.assertRegex(said, r"weights \d+ MiB \+ KV cache \d+ MiB .* free")
+
+    def test_what_cannot_be_used_is_left_out(self):
+        for word, why in (("without=shaderFloat16", "shaderFloat16"),
+                          ("without=storageBuffer8BitAccess", "storageBuffer8BitAccess"),
+                          ("without=storageBuffer16BitAccess", "storageBuffer16BitAccess"),
+                          ("without=timelineSemaphore", "timelineSemaphore"),
+                          ("shared=16384", "16384 bytes of shared memory"),
+                          ("invocations=64", "64 invocations")):
+            devices, said = self.chosen(f"discrete {word}; integrated")
+            self.assertEqual(devices, ["vulkan:1"], word)
+            self.assertRegex(said, rf"--device auto leaves out vulkan:0 \(Card\): .*{why}")
+            said = Machine(f"discrete {word}").run(*ASK, "--device", "vulkan:0", status=1).stderr
+            self.assertIn(why, said)
+
+    def test_one_that_does_not_open_is_passed_over(self):
+        devices, said = self.chosen("discrete refuses=1; integrated")
+        self.assertEqual(devices, ["vulkan:1"])
+        self.assertRegex(said, r"auto does not take vulkan:0: .*vkCreateDevice")
+
+    def test_weights_larger_than_a_buffer_may_be(self):
+        devices, said = self.chosen("discrete buffer=1")
+        self.assertEqual(devices, ["cpu"])
+        self.assertRegex(said, r"auto does not take vulkan:0: .* needs a buffer of \d+ bytes")
+
+
+class Ranks(unittest.TestCase):
+    def chosen(self, gpus, *words, **env):
+        text, devices, said = Machine(gpus).answer(*words, **env)
+        self.assertEqual(text, WANT, said)
+        return devices, said
+
+    def test_ranks_of_a_host_share_out_its_gpus(self):
+        two = "integrated; discrete; discrete"
+        for how in ("auto", "vulkan"):
+            for layout in ("--tp", "--pp"):
+                devices, _ = self.chosen(two, layout, "2", "--device", how)
+                self.assertEqual(devices, ["vulkan:1", "vulkan:2"])
+        self.assertEqual(self.chosen(two, "--tp", "2", "--device", "vulkan:2")[0],
+                         ["vulkan:2", "vulkan:2"])
+        self.assertEqual(self.chosen("discrete", "--tp", "2")[0], ["vulkan:0", "vulkan:0"])
+
+    def test_tensor_ranks_on_unlike_gpus_take_the_processor(self):
+        unlike = "discrete name=A vendor=1002; discrete name=B"
+        devices, said = self.chosen(unlike, "--tp", "2")
+        self.assertEqual(devices, ["cpu", "cpu"])
+        self.assertIn("auto leaves vulkan:0 for the processor: not all tensor ranks", said)
+        self.assertEqual(self.chosen(unlike, "--pp", "2")[0], ["vulkan:0", "vulkan:1"])
+        said = Machine(unlike).run(*ASK, "--tp", "2", "--device", "vulkan", status=2).stderr
+        self.assertIn("devices of one kind and driver", said)
+
+    def test_a_rank_whose_turn_is_a_gpu_without_room_takes_the_next(self):
+        devices, said = self.chosen("discrete vram=1; discrete", "--tp", "2")
+        self.assertEqual(devices, ["vulkan:1", "vulkan:1"])
+        self.assertRegex(said, r"auto does not take vulkan:0: ")
+
+    def test_ranks_that_do_not_fit_into_one_gpu_together_take_the_processor(self):
+        said = Machine("discrete vram=1").run(*ASK, "--pp", "2", "--device", "vulkan",
+                                              status=1).stderr
+        one = int(re.search(r"= (\d+) MiB \(\d+ bytes\)", said).group(1))
+        gpus = f"discrete vram={one + one // 2}"
+        devices, said = self.chosen(gpus, "--pp", "2")
+        self.assertEqual(devices, ["cpu", "cpu"], said)
+        self.assertRegex(said, r"leaves vulkan:0 for the processor: .* does not fit into vulkan:0")
+        said = Machine(gpus).run(*ASK, "--pp", "2", "--device", "vulkan", status=1).stderr
+        self.assertRegex(said, r"does not fit into vulkan:0 .* rank 0: \d+ MiB \+ rank 1: \d+ MiB")
+
+
+class Kinds(unittest.TestCase):
+    """What is computed is the same, whatever memory and drivers are like."""
+
+    def test_cards_and_apus_have_the_bits_of_each_other(self):
+        want = Machine("cpu").logits("--reference", "--device", "cpu")
+        bits = None
+        for gpus in ("discrete", "discrete window=16", "discrete budget=0", "integrated",
+                     "discrete dot=none timestamps=0"):
+            got = Machine(gpus).logits()
+            self.assertTrue(apart(got, want) <= ROUNDED, gpus)
+            bits = bits or got
+            self.assertTrue(got == bits, gpus)
+        small = os.path.join(FOLDER, "q8.gguf")
+        Machine("cpu").run("quantize", MODEL, small, "Q8_0")
+        bits = Machine("discrete").logits(model=small)
+        got = Machine("discrete dot=fast").logits(model=small)
+        self.assertFalse(got == bits)  # products in int8
+        self.assertTrue(apart(got, want) <= ROUNDED)
+        self.assertTrue(Machine("discrete dot=fast").logits("--exact", model=small) == bits)
+
+    def test_an_apu_lends_both_its_heaps(self):
+        """RADV calls a third of what an APU has for its GPU the host's."""
+        said = Machine("integrated vram=1 host=1").run(*ASK, "--device", "vulkan", status=1).stderr
+        needed = int(re.search(r"= (\d+) MiB \(\d+ bytes\)", said).group(1))
+        for budget in ("", "budget=0"):
+            gpus = f"integrated vram={needed - 6} host=80 {budget}"
+            text, devices, said = Machine(gpus).answer()
+            self.assertEqual((text, devices), (WANT, ["vulkan:0"]), said)
+
+    def test_layouts_on_cards(self):
+        for words in (("--tp", "2"), ("--tp", "2", "--transport", "tcp", "--gpu-sum", "spin"),
+                      ("--pp", "2")):
+            text, devices, _ = Machine("discrete; discrete").answer(*words)
+            self.assertEqual((text, devices), (WANT, ["vulkan:0", "vulkan:1"]), words)
+
+    def test_a_trace_without_times_of_the_device(self):
+        machine = Machine("discrete timestamps=0")
+        path = os.path.join(machine.folder, "trace.json")
+        machine.run(*ASK, "--trace", path)
+        events = [e for e in json.loads(pathlib.Path(path).read_text())["traceEvents"]
+                  if e.get("ph") == "X"]
+        self.assertTrue(all(e["dur"] >= 0 for e in events))
+
+    def test_devices_are_listed_with_what_stands_against_them(self):
+        said = Machine("discrete vram=512 window=16 shared=16384; integrated").run(
+            "inspect", "--devices").stdout
+        self.assertIn("can't be used: a workgroup has 16384 bytes", said)
+        listed = json.loads(Machine("integrated vram=64 host=32").run(
+            "inspect", "--devices", "--json").stdout)["gpus"][0]
+        self.assertEqual([heap["for_kernels"] for heap in listed["heaps"]], [True, True])
+        listed = json.loads(Machine("discrete").run(
+            "inspect", "--devices", "--json").stdout)["gpus"][0]
+        self.assertEqual([heap["for_kernels"] for heap in listed["heaps"]], [True, False])
+
+    def test_bench_and_perplexity_name_the_card(self):
+        machine = Machine("discrete name=Fury")
+        row = json.loads(machine.run("bench", MODEL, "-p", "8", "-n", "2", "-r", "1", "-o",
+                                     "json").stdout)[0]
+        self.assertEqual((row["backends"], row["gpu_info"]), ("Vulkan", "Fury"))
+        row = json.loads(Machine("discrete vram=1").run(
+            "bench", MODEL, "-p", "8", "-n", "0", "-r", "1", "-o", "json").stdout)[0]
+        self.assertEqual((row["backends"], row["gpu_info"]), ("CPU", ""))
+
+
+class Shares(unittest.TestCase):
+    """--split auto."""
+
+    def test_go_by_what_devices_read(self):
+        machine = Machine("discrete; integrated")
+        text, devices, said = machine.answer("--pp", "2", "--split", "auto", "--device",
+                                             "vulkan:0,cpu")
+        self.assertEqual((text, devices), (WANT, ["vulkan:0", "cpu"]))
+        self.assertRegex(said, r"--split auto: weights are read at rank 0 \(vulkan:0\) [\d.]+ GB/s"
+                               r", rank 1 \(cpu\) [\d.]+ GB/s: (shares \d+,\d+|even shares)")
+        text, devices, said = machine.answer("--tp", "2", "--split", "auto", "--device", "vulkan:0")
+        self.assertEqual(text, WANT)
+        self.assertIn("rank 1 (vulkan:0)", said)
+
+    def test_keep_to_the_memory(self):
+        text, _, said = Machine("discrete vram=130; discrete vram=1200").answer(
+            "--pp", "2", "--split", "auto", "--device", "vulkan:0,vulkan:1")
+        self.assertEqual(text, WANT)
+        self.assertIn("--split auto: ", said)
+
+    def test_stay_when_a_rank_is_lost(self):
+        env = {**Machine("cpu").env, "WEFT_DEVICE": "cpu"}
+        for how in (("--rejoin-ms", "60000"), ("--elastic",)):
+            with subprocess.Popen(
+                    [PROGRAM, "run", MODEL, "--raw", "-p", "1 + 1 = 2, 2 + 2 = 4, ", "-n", "200",
+                     "--temp", "0", "--ignore-eos", "--tp", "3", "--split", "auto", *how],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as job:
+                job.stdout.read(8)
+                children = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True,
+                                          text=True, check=True).stdout.split()
+                os.kill(int(children[1]), signal.SIGKILL)
+                _, said = job.communicate(timeout=PATIENCE)
+            self.assertEqual(job.returncode, 0, said)
+            self.assertIn("epoch 2 with", said)
+            self.assertEqual(said.count("--split auto: "), 1, said)
+
+    def test_of_one_rank(self):
+        self.assertEqual(Machine("cpu").answer("--split", "auto")[0], WANT)
+
+
+class Failures(unittest.TestCase):
+    """A driver that fails at any call of a rank, in whatever the rank does: an error with words
+    comes of it, on all ranks, in time."""
+    MODES = {"split": ("--tp", "2", "--gpu-sum", "split"),
+             "spin": ("--tp", "2", "--gpu-sum", "spin"),
+             "stages": ("--pp", "2"),
+             "draft": ("--draft", MODEL, "--draft-always", "--draft-tokens", "3")}
+
+    def calls(self, words):
+        """How many calls each of two cards sees."""
+        machine = Machine("discrete; discrete")
+        machine.run(*ASK, *words, "--device", "vulkan", WEFT_TEST_CALLS=machine.folder)
+        found = {}
+        for path in pathlib.Path(machine.folder).glob("[01].*"):
+            found[int(path.name[0])] = int(path.read_text())
+        return found
+
+    def test_each_is_an_error(self):
+        nightly = os.environ.get("WEFT_TEST_NIGHTLY") == "1"
+        turn = 0
+        for mode, words in self.MODES.items():
+            calls = self.calls(words)
+            self.assertEqual(len(calls), 1 if mode == "draft" else 2, mode)
+            for gpu, count in calls.items():
+                self.assertGreater(count, 60)
+                # At both ends, and between.
+                some = (1, count // 3, count * 2 // 3, count - 2)
+                for at in range(0, count, 7) if nightly else some:
+                    code = (-4, -2, -13)[turn % 3]
+                    turn += 1
+                    gpus = ["discrete", "discrete"]
+                    gpus[gpu] += f" fails={at} with={code}"
+                    with self.subTest(mode=mode, gpu=gpu, at=at, code=code):
+                        self.check("; ".join(gpus), words, code)
+
+    def check(self, gpus, words, code):
+        done = subprocess.run([PROGRAM, *ASK[:-1], *words, "--device", "vulkan", "--timeout-ms",
+                               "5000"], capture_output=True, text=True, timeout=PATIENCE,
+                              env=Machine(gpus).env)
+        # (What a trace or a trial would tell may be done without.)
+        if done.returncode == 0:
+            self.assertEqual(done.stdout.strip(), WANT, done.stderr)
+            return
+        self.assertEqual(done.returncode, 3 if code == -4 else 1, done.stderr)
+        self.assertEqual(done.stderr.count("error: "), 1, done.stderr)
+        self.assertRegex(done.stderr, {-4: "device is lost", -13: "VK_ERROR_UNKNOWN",
+                                       -2: "VK_ERROR_OUT_OF_DEVICE_MEMORY|memory for"}[code])
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    LIBRARY = os.path.abspath(sys.argv.pop(1))
+    LOADER = true_loader()
+    DEVICE, why_not = usable(PROGRAM) if LOADER else (None, "no libvulkan.so.1")
+    if DEVICE is None:
+        print(f"skipped: no Vulkan device to test with: {why_not}", file=sys.stderr)
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory() as FOLDER:
+        WANT = Machine("cpu").answer("--device", "cpu")[0]
+        unittest.main()
