@@ -17,7 +17,8 @@ constexpr const char* kPlanFooter =
     "  weft plan gpt-oss-120b --machines 4xstrix-halo,roce --context 4096\n"
     "  weft plan llama-3.1-70b:q4_k_m --machines 2xstrix-halo+1xrtx-4090,10gbe --explain\n"
     "  weft plan model.gguf --machines 8xmy-machine.json,tcp --batch 16 --json\n"
-    "  weft plan qwen3-235b-a22b:q4_k_m --want 20tok/s --budget 8000EUR\n\n"
+    "  weft plan qwen3-235b-a22b:q4_k_m --want 20tok/s --budget 8000EUR\n"
+    "  weft plan llama-3.1-70b --train --machines 8xh100 --seq-len 4096 --global-batch 1024\n\n"
     "MODEL is a GGUF file, a Hugging Face folder, a config.json alone, synthetic:NAME, or the "
     "name\n"
     "of a well-known model, NAME[:TYPE] with a TYPE of 'weft quantize', or 4bit, 8bit, FP8, AWQ,\n"
@@ -168,6 +169,17 @@ Status RunPlan(PlanFlags& flags) {
             "--machines says on what, such as 4xstrix-halo,roce; or --want 20tok/s and "
             "--budget 8000EUR look for machines");
     }
+    if (flags.training.train) {
+        if (flags.backwards() || !flags.plot.empty()) {
+            return MakeError(ErrorCode::kUsage,
+                             "--train takes --machines, not --want, --budget, --ttft or --plot");
+        }
+        flags.training.model = flags.model;
+        flags.training.machines = flags.machines;
+        flags.training.explain = flags.explain;
+        flags.training.json = flags.json;
+        return RunPlanTrain(flags.training);
+    }
     PlanRun run;
     WEFT_TRY(FillRun(flags, run));
     if (flags.backwards()) return PrintOffers(flags, run);
@@ -251,6 +263,9 @@ void AddPlan(const Command& app, int& status) {
     command.AddOption("--plot", flags->plot,
                       "Draw speed by machines and context, and memory: FILE.svg, FILE.png, or -");
     AddJson(command, flags->json);
+    const Option train =
+        command.AddFlag("--train", flags->training.train, "Predict training, not inference");
+    AddPlanTrainFlags(command, flags->training, &train);
     SetCallback(command, flags, flags->json, status, RunPlan);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/output.h"
+#include "cli/plan_train.h"
 #include "plan/scaling.h"
 #include "plan/search.h"
 #include "plan/shapes.h"
@@ -14,6 +15,7 @@ struct PlanFlags {
     std::string model, machines, runtime = "weft", kv = "f16", draft, want, budget, ttft, plot;
     plan::Workload load;
     bool explain = false, json = false;
+    PlanTrainFlags training;  // with --train
     bool backwards() const { return !want.empty() || !budget.empty() || !ttft.empty(); }
 };
 

@@ -179,6 +179,8 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
         Figure read;
         if (reader.Take(key, unit, read)) figure = read;
     };
+    optional("products", Unit::kShare, machine.products);
+    optional("attention", Unit::kShare, machine.attention);
     optional("watts_idle", Unit::kPower, machine.watts_idle);
     optional("watts_busy", Unit::kPower, machine.watts_busy);
     optional("price", Unit::kPrice, machine.price);

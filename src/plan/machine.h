@@ -7,6 +7,8 @@
 //     memory      of a device that a model may use
 //     bandwidth   of a device's memory. A data sheet's figure counts for kSustained of itself
 //     compute     of a device: dense BF16 matrix products
+//     products, attention   shares of compute that large products and fused attention over long
+//                 sequences reach in training; both may be left out (plan/train_time.h)
 //     tiers       links within the host: {"device": TIER, "host": TIER}, and "island" over several
 //                 hosts; TIER: {"ranks": 8, "bandwidth": .., "latency": ..}, so many ranks share it
 //     wire        the name of a wire: what joins hosts, unless the cluster says another
@@ -63,6 +65,7 @@ struct Machine {
     Figure memory, bandwidth, compute;
     std::vector<LinkTier> within;  // those of a host, ascending ranks
     std::optional<LinkTier> island;
+    std::optional<Figure> products, attention;
     std::optional<Figure> watts_idle, watts_busy, price;
     double sustained_bytes_per_s() const {
         return bandwidth.value * (bandwidth.mark == Mark::kDataSheet ? kSustained : 1);

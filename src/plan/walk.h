@@ -35,6 +35,8 @@ class ModelWalk {
     static Result<ModelWalk> Make(const model_files::ModelSource& source, DType kv_dtype);
     const model::Hyper& hyper() const { return hyper_; }
     const model_files::ModelSource& source() const { return *source_; }
+    // By layer: layers of a kind do the same.
+    const std::vector<int>& kind_of_layer() const { return kind_of_layer_; }
     // Of one rank of a plan. Errors: those of BuildProgram.
     Result<RankWork> WorkOf(const model::Shard& shard) const;
 

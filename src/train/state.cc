@@ -83,12 +83,12 @@ std::string ToText(const std::vector<Unit>& units, int replica) {
 }
 
 std::vector<Holding> FromText(const std::string& text, int& replica) {
-    constexpr int64_t kMost = 1 << 20;
+    constexpr int64_t kMostElements = 1 << 20;
     const json parsed = JsonOrDiscarded(text, {.values = size_t{1} << 24, .keys = size_t{1} << 20});
     parsed.at("replica").get_to(replica);
     std::vector<Holding> holdings;
     for (const json& h : parsed.at("holds")) {
-        const int64_t count = std::min(h.at(5).get<int64_t>(), kMost), stride = h.at(6);
+        const int64_t count = std::min(h.at(5).get<int64_t>(), kMostElements), stride = h.at(6);
         for (int64_t i = 0; i < count; ++i) {
             const int64_t row = h.at(1).get<int64_t>() + i * stride;
             holdings.push_back({h.at(0), row, h.at(2), h.at(3), h.at(4)});

@@ -1,0 +1,277 @@
+#include "cli/plan_train.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+
+#include "cli/output.h"
+#include "plan/shapes.h"
+#include "train/trainer.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr size_t kMostTrainLayouts = 12;  // in the table
+
+Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
+    WEFT_ASSIGN(job.style, plan::FindTrainStyle(flags.as));
+    job.sequence = flags.sequence;
+    job.dtype = *DTypeOfName(flags.dtype);
+    job.grad_dtype = flags.grad_dtype;
+    job.lora.rank = flags.lora_rank;
+    const auto update = train::FindUpdate(flags.optim);
+    if (!update) {
+        return MakeError(ErrorCode::kUsage, "--optim {}: expected {}", flags.optim,
+                         train::kUpdateNames);
+    }
+    job.update.kind = *update;
+    return {};
+}
+
+void SetWishes(const PlanTrainFlags& flags, plan::TrainWishes& wishes) {
+    if (flags.zero != "auto") wishes.zero = flags.zero[0] - '0';
+    if (flags.sequence_parallel != "auto") {
+        wishes.sequence_parallel = flags.sequence_parallel == "on";
+    }
+    using program::Recompute;
+    for (const Recompute way : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+        if (flags.recompute == plan::RecomputeName(way)) wishes.recompute = way;
+    }
+}
+
+Json PartsJson(const plan::TrainSeconds& parts) {
+    Json json;
+    for (const plan::TrainSecondsRow& row : plan::TrainSecondsRows()) {
+        json[row.name] = parts.*row.seconds;
+    }
+    json["total"] = parts.total();
+    return json;
+}
+
+double EpochSeconds(const plan::TrainPrediction& p, const PlanTrainFlags& flags) {
+    const double updates =
+        std::ceil(static_cast<double>(flags.epoch) / static_cast<double>(p.cut.sequences()));
+    return updates * p.update_s / p.kept_share;
+}
+
+Json TrainLayoutJson(const plan::TrainPrediction& p, const PlanTrainFlags& flags) {
+    const auto [limit, share] = p.limit();
+    Json json = {{"layout", p.cut.Name()},
+                 {"tp", p.cut.tp},
+                 {"pp", p.cut.pp},
+                 {"dp", p.cut.dp},
+                 {"ep", std::max(p.cut.ep, 1)},
+                 {"zero", p.cut.zero},
+                 {"virtual_stages", p.cut.virtual_stages},
+                 {"sequence_parallel", p.cut.sequence_parallel},
+                 {"recompute", plan::RecomputeName(p.cut.recompute)},
+                 {"micro_batch", p.cut.micro_batch},
+                 {"grad_accum", p.cut.accumulation},
+                 {"sequences", p.cut.sequences()},
+                 {"ranks", p.cut.ranks()},
+                 {"machines", p.hosts},
+                 {"update_s", p.update_s},
+                 {"tokens_per_s", p.tokens_per_s},
+                 {"tokens_per_s_rank", p.tokens_per_s / p.cut.ranks()},
+                 {"tokens_per_s_spread", p.tokens_per_s * p.spread},
+                 {"flops", p.flops},
+                 {"flops_per_s_rank", p.flops / p.update_s / p.cut.ranks()},
+                 {"share_of_peak", p.share_of_peak},
+                 {"kept_share", p.kept_share},
+                 {"fits", p.fits()},
+                 {"worst_rank", p.worst().first_rank},
+                 {"worst_rank_bytes", p.worst().total()},
+                 {"worst_rank_room_bytes", p.room},
+                 {"limit", limit},
+                 {"limit_share", share}};
+    if (flags.epoch > 0) json["epoch_s"] = EpochSeconds(p, flags);
+    Json memory = Json::array();
+    for (const plan::StageMemory& stage : p.memory) {
+        memory.push_back({{"first_rank", stage.first_rank},
+                          {"state_bytes", stage.state},
+                          {"work_bytes", stage.work}});
+    }
+    json["stages"] = std::move(memory);
+    if (flags.explain) json["update_parts_s"] = PartsJson(p.parts);
+    return json;
+}
+
+void PrintTrainLayouts(const plan::TrainPlans& found) {
+    PrintOut("{:<26} {:>5} {:>6} {:<9} {:>9} {:>18} {:>6}   {:<20} {}\n", "layout", "micro",
+             "accum", "recompute", "update s", "tokens/s", "peak", "fits (worst rank)",
+             "limited by");
+    const size_t shown = std::min(found.layouts.size(), kMostTrainLayouts);
+    for (size_t i = 0; i < shown; ++i) {
+        const plan::TrainPrediction& p = found.layouts[i];
+        const auto [limit, share] = p.limit();
+        PrintOut("{:<26} {:>5} {:>6} {:<9} {:>9.3g} {:>18} {:>4.0f} %   {:<20} {} {:.0f} %{}\n",
+                 p.cut.Name(), p.cut.micro_batch, p.cut.accumulation,
+                 plan::RecomputeName(p.cut.recompute), p.update_s,
+                 fmt::format("{:.0f} ±{:.0f}", p.tokens_per_s, p.tokens_per_s * p.spread),
+                 p.share_of_peak * 100,
+                 fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ",
+                             p.worst().total() * 1e-9, p.room * 1e-9),
+                 limit, share * 100, i == 0 && p.fits() && shown > 1 ? "   <- fastest" : "");
+    }
+    if (!found.layouts[0].fits()) {
+        PrintOut("It does not fit into the memory of a rank.\n");
+    }
+}
+
+void PrintTrainParts(const plan::TrainPrediction& p) {
+    PrintOut("\n{}: an update of {} sequences\n", p.cut.Name(), p.cut.sequences());
+    for (const plan::TrainSecondsRow& row : plan::TrainSecondsRows()) {
+        const double seconds = p.parts.*row.seconds;
+        PrintOut("  {:<14} {:>12.4f} s {:>6.1f} %\n", row.name, seconds,
+                 seconds / p.update_s * 100);
+    }
+    PrintOut("  {:<14} {:>12.4f} s\n", "total", p.update_s);
+    for (const plan::StageMemory& stage : p.memory) {
+        PrintOut("  from rank {:<5} state {:.2f} GB + work {:.2f} GB\n", stage.first_rank,
+                 stage.state * 1e-9, stage.work * 1e-9);
+    }
+}
+
+using OfTraining = std::function<void(const Option&)>;
+
+void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining& of_training) {
+    of_training(command.AddOption("--seq-len", flags.sequence, "Tokens of a sequence")
+                    .Range(1, 1 << 20)
+                    .ShowDefault());
+    of_training(command
+                    .AddOption("--as", flags.as,
+                               "The program whose overlap, types and recomputation count")
+                    .OneOf(plan::TrainStyleNames())
+                    .ShowDefault());
+    of_training(command.AddOption("--dtype", flags.dtype, "bf16, f16 or f32")
+                    .OneOf({"bf16", "f16", "f32"})
+                    .ShowDefault());
+    of_training(command
+                    .AddOption("--grad-dtype", flags.grad_dtype,
+                               "What Weft adds up gradients in: f32, as --dtype, or auto (f32 "
+                               "where passes x replicas > 8)")
+                    .OneOf({"auto", "f32", "bf16", "f16"})
+                    .ShowDefault());
+    of_training(command
+                    .AddOption("--optim", flags.optim, "adamw, adam, sgd, adafactor or adam8bit")
+                    .ShowDefault());
+    of_training(command.AddOption("--lora-rank", flags.lora_rank, "Adapters of this rank alone")
+                    .Range(1, 1 << 16));
+    of_training(command.AddOption("--sequences", flags.epoch, "Sequences of an epoch")
+                    .Range(int64_t{1}, int64_t{1} << 50));
+}
+
+void AddCutFlags(const Command& command, PlanTrainFlags& flags, const OfTraining& of_training) {
+    plan::TrainWishes& wishes = flags.wishes;
+    constexpr int kMost = 1 << 17;
+    of_training(command.AddOption("--tp", wishes.tp, "Tensor ranks (default: searched)")
+                    .Range(1, kMost));
+    of_training(command.AddOption("--pp", wishes.pp, "Pipeline stages (default: searched)")
+                    .Range(1, kMost));
+    of_training(command.AddOption("--dp", wishes.dp, "Replicas (default: ranks / tp / pp)")
+                    .Range(1, kMost));
+    of_training(command.AddOption("--ep", wishes.ep, "Expert groups of the tensor ranks")
+                    .Range(1, kMost));
+    of_training(command
+                    .AddOption("--virtual-stages", wishes.virtual_stages,
+                               "Runs of layers of each stage (default: searched)")
+                    .Range(1, 1024));
+    of_training(command.AddOption("--zero", flags.zero, "ZeRO stage (auto: searched)")
+                    .OneOf({"auto", "0", "1", "2", "3"})
+                    .ShowDefault());
+    of_training(command
+                    .AddOption("--recompute", flags.recompute,
+                               "Activations computed again (auto: searched)")
+                    .OneOf({"auto", "none", "selective", "full"})
+                    .ShowDefault());
+    of_training(command
+                    .AddOption("--sequence-parallel", flags.sequence_parallel,
+                               "Own rows between products (auto: on where --tp is searched)")
+                    .OneOf({"auto", "on", "off"})
+                    .ShowDefault());
+    of_training(command
+                    .AddOption("--micro-batch", wishes.micro_batch,
+                               "Sequences of a pass (default: searched)")
+                    .Range(1, 4096));
+    of_training(command
+                    .AddOption("--grad-accum", wishes.accumulation,
+                               "Passes of an update (default: what --global-batch asks for, else "
+                               "1, or four times the stages)")
+                    .Range(1, 1 << 20));
+    of_training(command
+                    .AddOption("--global-batch", wishes.global_batch,
+                               "Sequences of an update on all replicas")
+                    .Range(int64_t{1}, int64_t{1} << 32));
+}
+
+void AddRiskFlags(const Command& command, PlanTrainFlags& flags, const OfTraining& of_training) {
+    plan::TrainRisks& risks = flags.wishes.risks;
+    of_training(command
+                    .AddOption("--jitter", risks.jitter,
+                               "Ranks differ by this share of an update (a standard deviation)")
+                    .Range(0.0, 1.0)
+                    .ShowDefault());
+    of_training(command
+                    .AddOption("--hours-between-losses", risks.mean_hours,
+                               "A machine is lost so often, on average (default: never)")
+                    .Range(0.0, 1e9));
+    of_training(command
+                    .AddOption("--checkpoint-s", risks.checkpoint_s,
+                               "Seconds of a checkpoint, where machines are lost")
+                    .Range(0.0, 1e6)
+                    .ShowDefault());
+    of_training(command
+                    .AddOption("--restart-s", risks.restart_s,
+                               "Seconds of a restart, where machines are lost")
+                    .Range(0.0, 1e6)
+                    .ShowDefault());
+}
+
+}  // namespace
+
+Status RunPlanTrain(PlanTrainFlags& flags) {
+    WEFT_ASSIGN(const plan::Library library, plan::Library::Open());
+    WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
+    plan::TrainJob job;
+    WEFT_TRY(SetJob(flags, job));
+    SetWishes(flags, flags.wishes);
+    WEFT_ASSIGN(const plan::OpenedShape shape, plan::OpenWalk(flags.model));
+    WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
+    const plan::TrainLinks links(cluster);
+    WEFT_ASSIGN(const plan::TrainPlans found,
+                plan::SearchTraining(walk, links, flags.wishes));
+    if (flags.json) {
+        Json layouts = Json::array();
+        for (const plan::TrainPrediction& p : found.layouts) {
+            layouts.push_back(TrainLayoutJson(p, flags));
+        }
+        PrintJson(Json{{"model", flags.model},
+                       {"machines", flags.machines},
+                       {"as", flags.as},
+                       {"sequence", flags.sequence},
+                       {"layouts", std::move(layouts)},
+                       {"refused", found.refused},
+                       {"tried", found.bounded}});
+        return {};
+    }
+    PrintTrainLayouts(found);
+    const plan::TrainPrediction& best = found.layouts[0];
+    if (flags.epoch > 0) {
+        PrintOut("an epoch of {} sequences: {:.0f} s\n", flags.epoch, EpochSeconds(best, flags));
+    }
+    if (flags.explain) PrintTrainParts(best);
+    return {};
+}
+
+void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Option* needed) {
+    const auto of_training = [needed](const Option& option) {
+        option.Group("Training");
+        if (needed != nullptr) option.Needs(*needed);
+    };
+    AddJobFlags(command, flags, of_training);
+    AddCutFlags(command, flags, of_training);
+    AddRiskFlags(command, flags, of_training);
+}
+
+}  // namespace weft::cli

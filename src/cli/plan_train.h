@@ -1,0 +1,27 @@
+// Flags and output of predictions of training: of `weft plan --train` and `weft train estimate`.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cli/flags.h"
+#include "plan/train_search.h"
+
+namespace weft::cli {
+
+struct PlanTrainFlags {
+    std::string model, machines;
+    bool train = false;  // weft plan: asked for
+    std::string as = "weft", dtype = "bf16", grad_dtype = "auto", optim = "adamw";
+    std::string recompute = "auto", sequence_parallel = "auto", zero = "auto";
+    int64_t sequence = 1024, lora_rank = 0, epoch = 0;
+    plan::TrainWishes wishes;
+    bool explain = false, json = false;
+};
+
+// Beside --machines, --explain and --json, which both commands have of their own.
+// needed: the flag without which these are refused; may be null.
+void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Option* needed);
+Status RunPlanTrain(PlanTrainFlags& flags);
+
+}  // namespace weft::cli

@@ -1,0 +1,470 @@
+#include "plan/train_predict.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/train_beside.h"
+#include "plan/train_schedule.h"
+#include "train/parallel/pipeline.h"
+#include "train/trainer.h"
+
+namespace weft::plan {
+namespace {
+
+using program::Recompute;
+
+constexpr double kUnitElements = 1 << 24;  // Weft's units of weights (program/zero.h)
+constexpr int64_t kMostMicroBatch = 4096;
+// What no figure's mark covers: the form of the model itself.
+constexpr double kTrainModelSpread = 0.08;
+
+// Bytes of an element of a matrix: what is kept of it, and what goes over the wire.
+struct ElementBytes {
+    double weight = 0, gradient = 0, master = 0;  // master: the optimizer's, too
+    double gathered = 0, summed = 0;
+    double vector = 0;  // of an element of a vector, all together
+};
+
+// A stage's parts, as the slowest of its tensor ranks has them.
+struct ChunkUse {
+    TrainSeconds forward, backward;
+    double kept = 0, brief = 0, brief_last = 0;
+    double forward_flops = 0;
+    TrainedElements elements;
+    double unit = 0;  // elements that are whole for a while
+};
+
+class TrainPredictor {
+  public:
+    TrainPredictor(TrainWalk& walk, const TrainLinks& links, const TrainCut& cut)
+        : walk_(walk), links_(links), cut_(cut), style_(walk.job().style) {}
+
+    Status Prepare() {
+        WEFT_TRY(Check());
+        place_.device = links_.device();
+        place_.style = &style_;
+        place_.collectives.rings = !style_.weft;
+        place_.tensor = links_.NeighboursOf(cut_.tp);
+        place_.sequence = walk_.job().sequence;
+        place_.micro_batch = cut_.micro_batch;
+        data_ = links_.GroupOf(0, cut_.dp, cut_.tp);
+        SetBeside();
+        train::TrainerOptions options;
+        options.dtype = walk_.job().dtype;
+        options.grad_dtype = walk_.job().grad_dtype;
+        options.accumulation = cut_.accumulation;
+        const DType gradients =
+            style_.weft ? train::GradientTypeOf(options, cut_.dp) : walk_.job().dtype;
+        SetBytes(gradients);
+        WEFT_ASSIGN(parts_, walk_.PartsOf({cut_.tp, cut_.ep, cut_.sequence_parallel,
+                                           style_.weft ? cut_.recompute : Recompute::kNone,
+                                           gradients}));
+        WEFT_ASSIGN(spans_, walk_.LayersOf(cut_.pp * cut_.virtual_stages));
+        TimeParts();
+        return {};
+    }
+
+    std::vector<StageMemory> Memory() const {
+        std::vector<StageMemory> all;
+        for (int stage = 0; stage < cut_.pp; ++stage) all.push_back(MemoryOf(stage));
+        return all;
+    }
+
+    TrainBound Bound() const {
+        TrainBound bound;
+        for (int stage = 0; stage < cut_.pp; ++stage) {
+            TrainSeconds own;
+            for (int chunk = 0; chunk < cut_.virtual_stages; ++chunk) {
+                const ChunkUse use = UseOfChunk(stage, chunk);
+                own += use.forward;
+                own += use.backward;
+            }
+            const double seconds = own.total() * static_cast<double>(cut_.accumulation);
+            bound.update_s = std::max(bound.update_s, seconds);
+            bound.worst = std::max(bound.worst, MemoryOf(stage).total());
+        }
+        return bound;
+    }
+
+    TrainPrediction Predict(const TrainRisks& risks) {
+        TrainPrediction out;
+        out.cut = cut_;
+        out.memory = Memory();
+        out.room = place_.device.room;
+        out.hosts = links_.HostOf(cut_.ranks() - 1) + 1;
+        double forward_flops = 0;
+        out.parts = Update(forward_flops);
+        if (cut_.ranks() > 1) {
+            const double most = std::sqrt(2 * std::log(static_cast<double>(cut_.ranks())));
+            out.parts.stragglers = out.parts.total() * risks.jitter * most;
+        }
+        out.update_s = out.parts.total();
+        out.flops = 3 * forward_flops * cut_.tp * cut_.dp * static_cast<double>(cut_.accumulation);
+        const double tokens = static_cast<double>(cut_.sequences() * walk_.job().sequence);
+        out.kept_share = KeptShare(risks, out.hosts);
+        out.tokens_per_s = tokens / out.update_s * out.kept_share;
+        const double peak = links_.cluster().hosts[0].compute.value;
+        out.share_of_peak = out.flops / out.update_s / (peak * cut_.ranks());
+        out.spread = Spread(out.parts);
+        return out;
+    }
+
+  private:
+    Status Check() const {
+        if (cut_.ranks() > links_.ranks()) {
+            return MakeError(ErrorCode::kUsage, "{} takes {} ranks; {} has {}", cut_.Name(),
+                             cut_.ranks(), links_.cluster().words, links_.ranks());
+        }
+        train::TrainerOptions options;
+        options.pp = cut_.pp;
+        options.virtual_stages = cut_.virtual_stages;
+        options.accumulation = cut_.accumulation;
+        WEFT_TRY(train::CheckTurns(options));
+        if (cut_.virtual_stages > 1 && cut_.pp == 1) {
+            return MakeError(ErrorCode::kUsage, "--virtual-stages {} needs --pp of at least 2",
+                             cut_.virtual_stages);
+        }
+        if (cut_.ep > 0 && cut_.tp % cut_.ep != 0) {
+            return MakeError(ErrorCode::kUsage, "--ep {} does not divide --tp {}", cut_.ep,
+                             cut_.tp);
+        }
+        return {};
+    }
+
+    void SetBeside() {
+        switch (style_.shares) {
+            case Beside::kNever: beside_ = false; break;
+            case Beside::kBetweenHosts:
+                beside_ = data_.hosts > 1 || place_.device.gap_s > 0;
+                break;
+            case Beside::kRdma: beside_ = data_.hosts == 1 || links_.rdma(); break;
+            case Beside::kAlways: beside_ = true; break;
+        }
+    }
+
+    void SetBytes(DType gradients) {
+        const TrainJob& job = walk_.job();
+        const double kept = train::KeptBytes(job.update);
+        bytes_.vector = 8 + kept;
+        if (job.lora.on()) {
+            bytes_ = {4, 4, kept, 4, 4, bytes_.vector};
+        } else if (style_.weft) {
+            const auto w = static_cast<double>(RowBytes(job.dtype, 1));
+            const auto g = static_cast<double>(RowBytes(gradients, 1));
+            bytes_ = {w, g, kept + (w < 4 ? 4 : 0), w, g, bytes_.vector};
+        } else {
+            bytes_ = {style_.weight,   style_.gradient, style_.master + kept,
+                      style_.gathered, style_.summed,   bytes_.vector};
+        }
+    }
+
+    // ---- Parts ------------------------------------------------------------------------------
+
+    struct RankUse {
+        PartUse first, last;
+        std::map<int, PartUse> layers;
+    };
+
+    // Sums for each tensor rank that differs.
+    void TimeParts() {
+        const bool apart = slots() > 1;
+        const auto use = [&](const TrainPart& part, bool layer) {
+            return UseOf(part, place_, cut_.recompute, layer, apart, beside_ && cut_.zero >= 2);
+        };
+        for (const RankParts& parts : *parts_) {
+            RankUse rank{use(parts.first, false), use(parts.last, false), {}};
+            for (const auto& [kind, part] : parts.layers) rank.layers[kind] = use(part, true);
+            uses_.push_back(std::move(rank));
+        }
+    }
+
+    int slots() const { return train::SlotsOf({0, cut_.pp, cut_.virtual_stages}); }
+
+    ChunkUse UseOfChunk(int stage, int chunk) const {
+        const int place = chunk * cut_.pp + stage;
+        ChunkUse slowest;
+        for (size_t r = 0; r < uses_.size(); ++r) {
+            ChunkUse use = UseOfRank((*parts_)[r], uses_[r], place);
+            const double own = use.forward.total() + use.backward.total();
+            if (own > slowest.forward.total() + slowest.backward.total()) slowest = std::move(use);
+        }
+        return slowest;
+    }
+
+    ChunkUse UseOfRank(const RankParts& parts, const RankUse& uses, int place) const {
+        ChunkUse all;
+        std::vector<UnitSeconds> units;
+        const model::Span span = spans_[static_cast<size_t>(place)];
+        const bool last = place == cut_.pp * cut_.virtual_stages - 1;
+        if (place == 0) AddPart(parts.first, uses.first, all, units);
+        for (int64_t layer = span.begin; layer < span.end; ++layer) {
+            const int kind = walk_.model().kind_of_layer()[static_cast<size_t>(layer)];
+            AddPart(parts.layers.at(kind), uses.layers.at(kind), all, units);
+        }
+        all.brief_last = all.brief;
+        if (last) {
+            const double tied = TiedHere() ? TiedElements(parts) : 0;
+            AddPart(parts.last, uses.last, all, units);
+            all.elements.matrices -= tied;
+            all.brief_last = uses.last.brief;
+        }
+        all.forward.shares = WaitsForward(units, beside_, kContention);
+        all.backward.shares = WaitsBackward(units, beside_, kContention);
+        return all;
+    }
+
+    void AddPart(const TrainPart& part, const PartUse& use, ChunkUse& all,
+                 std::vector<UnitSeconds>& units) const {
+        all.forward += use.forward.all;
+        all.backward += use.backward.all;
+        all.forward_flops += use.forward.flops;
+        all.kept += use.kept;
+        all.brief = std::max(all.brief, use.brief);
+        const TrainedElements& e = part.elements;
+        all.elements.matrices += e.matrices;
+        all.elements.vectors += e.vectors;
+        all.elements.frozen_bytes += e.frozen_bytes;
+        const double unit = style_.weft ? std::min(e.matrices, std::max(e.largest, kUnitElements))
+                                        : e.matrices;
+        all.unit = std::max(all.unit, unit);
+        UnitSeconds seconds{use.forward.all.total(), use.backward.all.total(), 0, 0};
+        if (cut_.zero >= 3) seconds.gather = Shares(e.matrices * bytes_.gathered);
+        if (cut_.zero >= 2) seconds.sum = Shares(e.matrices * bytes_.summed);
+        units.push_back(seconds);
+    }
+
+    double Shares(double bytes) const { return place_.collectives.Gather(data_, bytes); }
+
+    // An embedding that is the output matrix, too, on the only stage.
+    bool TiedHere() const { return cut_.pp == 1 && walk_.model().hyper().tied; }
+    static double TiedElements(const RankParts& parts) { return parts.first.elements.matrices; }
+
+    // ---- Memory -----------------------------------------------------------------------------
+
+    StageMemory MemoryOf(int stage) const {
+        StageMemory memory;
+        memory.first_rank = stage * cut_.dp * cut_.tp;
+        double kept = 0, most_kept = 0, brief = 0, unit = 0;
+        TrainedElements elements;
+        for (int chunk = 0; chunk < cut_.virtual_stages; ++chunk) {
+            const ChunkUse use = UseOfChunk(stage, chunk);
+            elements.matrices += use.elements.matrices;
+            elements.vectors += use.elements.vectors;
+            elements.frozen_bytes += use.elements.frozen_bytes;
+            most_kept = std::max(most_kept, use.kept);
+            // (The loss is over before the layers' gradients begin, and most is kept there.)
+            brief = std::max({brief, use.brief, use.brief_last});
+            unit = std::max(unit, use.unit);
+        }
+        const double n = cut_.dp, m = elements.matrices;
+        kept = most_kept * train::SlotsOf({stage, cut_.pp, cut_.virtual_stages});
+        memory.state = elements.frozen_bytes + elements.vectors * bytes_.vector +
+                       m * bytes_.weight / (cut_.zero >= 3 ? n : 1) +
+                       m * bytes_.gradient / (cut_.zero >= 2 ? n : 1) +
+                       m * bytes_.master / (cut_.zero >= 1 ? n : 1);
+        const double whole = beside_ ? 2 : 1;  // units at once
+        double work = kept + brief;
+        if (cut_.zero >= 3) work += whole * unit * bytes_.gathered;
+        if (cut_.zero >= 2) work += whole * unit * bytes_.summed;
+        if (style_.one_copy && cut_.zero < 3) work += m * bytes_.gathered;
+        memory.work = work;
+        return memory;
+    }
+
+    // ---- An update --------------------------------------------------------------------------
+
+    // From a stage to the one behind it, of one micro-batch.
+    double HopSeconds(int stage) const {
+        if (cut_.pp == 1) return 0;
+        const RankParts& parts = (*parts_)[0];
+        const program::Program& list = parts.layers.begin()->second.list();
+        const int64_t rows = place_.sequence * place_.micro_batch;
+        const program::Value& x = list.value(list.ops[0].outputs[0]);
+        const auto whole = static_cast<double>(RowBytes(x.dtype, x.shape.Elements(rows, rows)));
+        const bool split = style_.hops_by_share && !cut_.sequence_parallel;
+        const int each = cut_.dp * cut_.tp, next = (stage + 1) % cut_.pp;
+        const coll::Tier tier = links_.Between(stage * each, next * each);
+        const double seconds = coll::MessageSeconds(tier, split ? whole / cut_.tp : whole);
+        return split ? seconds + place_.collectives.Gather(place_.tensor, whole) : seconds;
+    }
+
+    TrainSeconds Update(double& forward_flops) const {
+        std::vector<ChunkSeconds> seconds;
+        std::vector<TrainSeconds> own(static_cast<size_t>(cut_.pp));
+        std::vector<TrainedElements> elements(own.size());
+        std::vector<double> last_backward(own.size(), 0);
+        for (int stage = 0; stage < cut_.pp; ++stage) {
+            const size_t s = static_cast<size_t>(stage);
+            const double to_next = HopSeconds(stage);
+            const double to_last = HopSeconds((stage + cut_.pp - 1) % cut_.pp);
+            for (int chunk = 0; chunk < cut_.virtual_stages; ++chunk) {
+                const ChunkUse use = UseOfChunk(stage, chunk);
+                own[s] += use.forward;
+                own[s] += use.backward;
+                forward_flops += use.forward_flops;
+                elements[s].matrices += use.elements.matrices;
+                elements[s].vectors += use.elements.vectors;
+                last_backward[s] += use.backward.total();
+                seconds.push_back(
+                    {use.forward.total(), use.backward.total(), to_next, to_last});
+            }
+        }
+        const PipelineWalk walk = WalkPipeline(cut_.pp, cut_.virtual_stages, seconds,
+                                               cut_.accumulation, style_.blocking_hops);
+        TrainSeconds slowest;
+        for (size_t s = 0; s < own.size(); ++s) {
+            TrainSeconds all = own[s] * static_cast<double>(cut_.accumulation);
+            all.hops = std::max(0.0, walk.busy[s] - all.total());
+            all.bubble = std::max(0.0, walk.end[s] - walk.busy[s]);
+            AddTail(elements[s], last_backward[s], s == 0 || s + 1 == own.size(), all);
+            if (all.total() > slowest.total()) slowest = all;
+        }
+        return slowest;
+    }
+
+    // What comes behind the last pass: sums of gradients, the optimizer, weights for everybody.
+    void AddTail(const TrainedElements& e, double last_backward, bool end,
+                 TrainSeconds& all) const {
+        const double n = cut_.dp;
+        double sums = 0;
+        if (cut_.zero == 0) {
+            sums = place_.collectives.AllReduce(data_, e.matrices * bytes_.summed);
+        } else if (cut_.zero == 1) {
+            sums = Shares(e.matrices * bytes_.summed);
+        }
+        if (style_.gradients_beside && cut_.zero < 2) {
+            const double hidden = std::min(sums, last_backward * 0.9);
+            sums = sums - hidden + kContention * hidden;
+        }
+        if (cut_.zero == 1 || (cut_.zero == 2 && cut_.dp > 1)) {
+            sums += Shares(e.matrices * bytes_.gathered);
+        }
+        sums += place_.collectives.AllReduce(data_, e.vectors * 4);
+        if (end && cut_.pp > 1 && walk_.model().hyper().tied) {
+            const double tied = TiedElements((*parts_)[0]) * bytes_.summed;
+            const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.dp * cut_.tp);
+            sums += coll::MessageSeconds(tier, tied);
+        }
+        all.shares += sums;
+        const double own = e.matrices / (cut_.zero >= 1 ? n : 1) + e.vectors;
+        const double touched = own * (2 * bytes_.master + bytes_.weight + 2 * bytes_.gradient);
+        all.update += touched / place_.device.memory;
+    }
+
+    // Young's interval between checkpoints: sqrt(2 x a checkpoint x mean time between losses).
+    static double KeptShare(const TrainRisks& risks, int hosts) {
+        if (risks.mean_hours <= 0) return 1;
+        const double mean_s = risks.mean_hours * 3600 / hosts;
+        const double interval = std::sqrt(2 * risks.checkpoint_s * mean_s);
+        const double lost =
+            risks.checkpoint_s / interval + interval / (2 * mean_s) + risks.restart_s / mean_s;
+        return 1 / (1 + lost);
+    }
+
+    double Spread(const TrainSeconds& parts) const {
+        const Machine& machine = links_.cluster().hosts[0];
+        const Figure guess;
+        const double products =
+            machine.products ? machine.products->spread() : machine.compute.spread() + 0.2;
+        const double attention =
+            machine.attention ? machine.attention->spread() : guess.spread();
+        const double wire = links_.cluster().wire.bandwidth.spread();
+        const std::pair<double, double> terms[] = {
+            {parts.products, products},
+            {parts.attention, attention},
+            {parts.memory + parts.update, machine.bandwidth.spread()},
+            {parts.launch + parts.stragglers, guess.spread()},
+            {parts.tensor + parts.shares + parts.hops, wire}};
+        double squares = kTrainModelSpread * kTrainModelSpread;
+        for (const auto& [seconds, spread] : terms) {
+            const double share = seconds / parts.total() * spread;
+            squares += share * share;
+        }
+        return std::sqrt(squares);
+    }
+
+    TrainWalk& walk_;
+    const TrainLinks& links_;
+    const TrainCut cut_;
+    const TrainStyle& style_;
+    TrainPlace place_;
+    coll::TierGroup data_;
+    bool beside_ = false;
+    ElementBytes bytes_;
+    const std::vector<RankParts>* parts_ = nullptr;
+    std::vector<RankUse> uses_;
+    std::vector<model::Span> spans_;
+};
+
+}  // namespace
+
+const char* RecomputeName(Recompute recompute) {
+    switch (recompute) {
+        case Recompute::kNone: return "none";
+        case Recompute::kSelective: return "selective";
+        case Recompute::kFull: return "full";
+    }
+    return "none";
+}
+
+std::string TrainCut::Name() const {
+    std::string name = fmt::format("tp{}", tp);
+    if (sequence_parallel) name += " sp";
+    if (ep > 1) name += fmt::format(" ep{}", ep);
+    if (pp > 1) name += fmt::format(" pp{}", pp);
+    if (virtual_stages > 1) name += fmt::format("x{}", virtual_stages);
+    if (dp > 1) name += fmt::format(" dp{} zero{}", dp, zero);
+    return name;
+}
+
+const StageMemory& TrainPrediction::worst() const {
+    return *std::ranges::max_element(memory, {}, &StageMemory::total);
+}
+
+std::pair<const char*, double> TrainPrediction::limit() const {
+    const TrainSecondsRow* most = &TrainSecondsRows()[0];
+    for (const TrainSecondsRow& row : TrainSecondsRows()) {
+        if (parts.*row.seconds > parts.*(most->seconds)) most = &row;
+    }
+    return {most->name, parts.*(most->seconds) / parts.total()};
+}
+
+Result<TrainPrediction> PredictTraining(TrainWalk& walk, const TrainLinks& links,
+                                        const TrainCut& cut, const TrainRisks& risks) {
+    TrainPredictor predictor(walk, links, cut);
+    WEFT_TRY(predictor.Prepare());
+    return predictor.Predict(risks);
+}
+
+Result<TrainBound> BoundTraining(TrainWalk& walk, const TrainLinks& links, const TrainCut& cut) {
+    TrainPredictor predictor(walk, links, cut);
+    WEFT_TRY(predictor.Prepare());
+    return predictor.Bound();
+}
+
+Result<int64_t> MostThatFits(TrainWalk& walk, const TrainLinks& links, TrainCut cut, double fill) {
+    const double room = fill * links.device().room;
+    const auto fits = [&](int64_t micro_batch) -> Result<bool> {
+        cut.micro_batch = micro_batch;
+        TrainPredictor predictor(walk, links, cut);
+        WEFT_TRY(predictor.Prepare());
+        const std::vector<StageMemory> memory = predictor.Memory();
+        return std::ranges::all_of(
+            memory, [&](const StageMemory& stage) { return stage.total() <= room; });
+    };
+    int64_t least = 0, most = 1;  // `least` fits; the search for what does not begins low
+    for (;; most *= 2) {
+        WEFT_ASSIGN(const bool fit, fits(most));
+        if (!fit) break;
+        least = most;
+        if (most >= kMostMicroBatch) return kMostMicroBatch;
+    }
+    while (most - least > 1) {
+        const int64_t middle = (least + most) / 2;
+        WEFT_ASSIGN(const bool fit, fits(middle));
+        (fit ? least : most) = middle;
+    }
+    return least;
+}
+
+}  // namespace weft::plan

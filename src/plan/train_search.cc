@@ -1,0 +1,236 @@
+#include "plan/train_search.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace weft::plan {
+namespace {
+
+using program::Recompute;
+
+constexpr int kMostTensorRanks = 64;      // that are searched; more are taken when asked for
+constexpr int64_t kMostSearchedBatch = 256;  // micro-batches that are searched
+
+struct Candidate {
+    TrainCut cut;
+    double tokens_per_s = 0;  // at most
+    bool fits = false;
+    double worst = 0;
+};
+
+class TrainSearcher {
+  public:
+    TrainSearcher(TrainWalk& walk, const TrainLinks& links, const TrainWishes& wishes)
+        : walk_(walk), links_(links), wishes_(wishes) {}
+
+    Result<TrainPlans> Run() {
+        WEFT_TRY(Check());
+        for (const int tp : TensorRanks()) {
+            for (const int pp : Stages(tp)) AddStages(tp, pp);
+        }
+        if (candidates_.empty()) return NothingLeft();
+        WalkBest();
+        return std::move(plans_);
+    }
+
+  private:
+    Status Check() const {
+        const int64_t tp = std::max(wishes_.tp, 1), pp = std::max(wishes_.pp, 1);
+        const int64_t dp = std::max(wishes_.dp, 1);
+        if (tp * pp * dp > links_.ranks()) {
+            return MakeError(ErrorCode::kUsage,
+                             "--tp {} x --pp {} x --dp {} are {} ranks; {} has {}", tp, pp, dp,
+                             tp * pp * dp, links_.cluster().words, links_.ranks());
+        }
+        if (wishes_.dp == 0 && links_.ranks() % (tp * pp) != 0) {
+            return MakeError(ErrorCode::kUsage,
+                             "{} ranks are no multiple of --tp {} x --pp {}: say --dp, or change "
+                             "the layout",
+                             links_.ranks(), tp, pp);
+        }
+        const bool three = wishes_.global_batch > 0 && wishes_.micro_batch > 0 &&
+                           wishes_.accumulation > 0 && wishes_.dp > 0;
+        const int64_t batch = wishes_.micro_batch * wishes_.accumulation * wishes_.dp;
+        if (three && batch != wishes_.global_batch) {
+            return MakeError(ErrorCode::kUsage,
+                             "--micro-batch {} x --grad-accum {} x --dp {} are {} sequences, and "
+                             "--global-batch is {}",
+                             wishes_.micro_batch, wishes_.accumulation, wishes_.dp, batch,
+                             wishes_.global_batch);
+        }
+        return {};
+    }
+
+    std::vector<int> Divisors(int of, int64_t most) const {
+        std::vector<int> divisors;
+        for (int d = 1; d <= of && d <= most; ++d) {
+            if (of % d == 0) divisors.push_back(d);
+        }
+        return divisors;
+    }
+    int ranks() const {
+        if (wishes_.dp == 0) return links_.ranks();
+        return links_.ranks() / wishes_.dp;  // of a replica, at most
+    }
+
+    std::vector<int> TensorRanks() const {
+        if (wishes_.tp > 0) return {wishes_.tp};
+        const int64_t least = std::max(wishes_.ep, 1);
+        std::vector<int> all = Divisors(ranks(), kMostTensorRanks);
+        std::erase_if(all, [&](int tp) { return tp % least != 0; });
+        return all;
+    }
+    std::vector<int> Stages(int tp) const {
+        if (wishes_.pp > 0) return {wishes_.pp};
+        if (ranks() % tp != 0) return {};
+        return Divisors(ranks() / tp, walk_.layers());
+    }
+
+    void AddStages(int tp, int pp) {
+        TrainCut cut;
+        cut.tp = tp;
+        cut.pp = pp;
+        cut.dp = wishes_.dp > 0 ? wishes_.dp : links_.ranks() / (tp * pp);
+        cut.ep = wishes_.ep;
+        if (cut.ranks() > links_.ranks()) return;
+        // Tensor ranks are asked for: as `weft train` has it, else with shares of rows.
+        cut.sequence_parallel =
+            tp > 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
+        std::vector<int> zeros = {0};
+        if (wishes_.zero >= 0) {
+            zeros = {wishes_.zero};
+        } else if (cut.dp > 1) {
+            zeros = pp > 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2, 3};
+        }
+        std::vector<Recompute> ways = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};
+        if (wishes_.recompute) ways = {*wishes_.recompute};
+        for (const int zero : zeros) {
+            for (const Recompute way : ways) {
+                cut.zero = zero;
+                cut.recompute = way;
+                AddBatches(cut);
+            }
+        }
+    }
+
+    void AddBatches(TrainCut cut) {
+        if (wishes_.micro_batch > 0) {
+            AddTurns(cut, wishes_.micro_batch);
+            return;
+        }
+        for (int64_t m = 1; m <= kMostSearchedBatch; m *= 2) {
+            if (!AddTurns(cut, m)) return;  // more of them neither fit
+        }
+    }
+
+    // false: it doesn't fit, or can't be.
+    bool AddTurns(TrainCut cut, int64_t micro_batch) {
+        cut.micro_batch = micro_batch;
+        cut.accumulation = wishes_.accumulation > 0 ? wishes_.accumulation
+                           : cut.pp > 1             ? 4 * cut.pp
+                                                    : 1;
+        if (wishes_.global_batch > 0) {
+            const int64_t each = micro_batch * cut.dp;
+            if (wishes_.global_batch % each != 0) {
+                // (A larger micro-batch divides it neither.)
+                Refuse(fmt::format("micro-batches of {} on {} replicas don't make --global-batch "
+                                   "{}",
+                                   micro_batch, cut.dp, wishes_.global_batch));
+                return false;
+            }
+            const int64_t asked = wishes_.accumulation;
+            cut.accumulation = wishes_.global_batch / each;
+            if (asked > 0 && asked != cut.accumulation) return true;
+        }
+        bool fits = false;
+        for (const int chunks : Turns(cut)) {
+            cut.virtual_stages = chunks;
+            fits = Bound(cut) || fits;
+        }
+        return fits || wishes_.micro_batch > 0;
+    }
+
+    std::vector<int> Turns(const TrainCut& cut) const {
+        if (wishes_.virtual_stages > 0) return {wishes_.virtual_stages};
+        std::vector<int> all = {1};
+        if (cut.pp == 1 || cut.accumulation % cut.pp != 0) return all;
+        for (const int chunks : {2, 3, 4, 6, 8}) {
+            if (walk_.layers() % (cut.pp * chunks) == 0) all.push_back(chunks);
+        }
+        return all;
+    }
+
+    bool Bound(const TrainCut& cut) {
+        ++plans_.bounded;
+        const auto bound = BoundTraining(walk_, links_, cut);
+        if (!bound.ok()) {
+            Refuse(bound.error().message);
+            return false;
+        }
+        const double room = links_.device().room;
+        const double allowed = wishes_.micro_batch > 0 ? room : wishes_.fill * room;
+        Candidate candidate{cut, 0, bound->worst <= allowed, bound->worst / room};
+        candidate.tokens_per_s =
+            static_cast<double>(cut.sequences() * walk_.job().sequence) / bound->update_s;
+        candidates_.push_back(candidate);
+        return candidate.fits;
+    }
+
+    void Refuse(const std::string& words) {
+        if (seen_.insert(words).second) plans_.refused.push_back(words);
+    }
+
+    Error NothingLeft() const {
+        if (!plans_.refused.empty()) {
+            return {ErrorCode::kUnsupported, plans_.refused.front()};
+        }
+        return {ErrorCode::kUsage, "no layout is left: fewer of --tp, --pp, --dp and the batch"};
+    }
+
+    static bool Better(const TrainPrediction& a, const TrainPrediction& b) {
+        if (a.fits() != b.fits()) return a.fits();
+        if (!a.fits()) return a.worst().total() < b.worst().total();
+        return a.tokens_per_s > b.tokens_per_s;
+    }
+
+    void WalkBest() {
+        std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
+            if (a.fits != b.fits) return a.fits;
+            return a.fits ? a.tokens_per_s > b.tokens_per_s : a.worst < b.worst;
+        });
+        std::vector<TrainPrediction>& best = plans_.layouts;
+        for (const Candidate& candidate : candidates_) {
+            const bool full = best.size() >= kMostKept;
+            if (full && (!candidate.fits || candidate.tokens_per_s < best.back().tokens_per_s)) {
+                break;
+            }
+            auto predicted = PredictTraining(walk_, links_, candidate.cut, wishes_.risks);
+            ++plans_.predicted;
+            if (!predicted.ok()) {
+                Refuse(predicted.error().message);
+                continue;
+            }
+            best.insert(std::ranges::upper_bound(best, *predicted, Better), *predicted);
+            if (best.size() > kMostKept) best.pop_back();
+        }
+    }
+
+    TrainWalk& walk_;
+    const TrainLinks& links_;
+    const TrainWishes& wishes_;
+    std::vector<Candidate> candidates_;
+    std::set<std::string> seen_;
+    TrainPlans plans_;
+};
+
+}  // namespace
+
+Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
+                                  const TrainWishes& wishes) {
+    return TrainSearcher(walk, links, wishes).Run();
+}
+
+}  // namespace weft::plan

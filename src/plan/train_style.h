@@ -1,0 +1,44 @@
+// How programs that train do it: what they keep, what they send, in which types, and what of that
+// runs beside the arithmetic. Weft's own way is in the Program; of others these are the differences
+// that move a prediction by more than a few percent.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft::plan {
+
+// When transfers of shares run beside the arithmetic.
+enum class Beside {
+    kNever,
+    kBetweenHosts,  // where replicas are on several hosts
+    kRdma,          // within a host, and between hosts over RDMA; over TCP they wait
+    kAlways,
+};
+
+struct TrainStyle {
+    std::string name;
+    bool weft = false;  // lists of ops, types and collectives are Weft's own
+    // Attention writes its scores, as before FlashAttention; not `weft`.
+    bool scores = false;
+    bool even_layers = true;      // stages have the same number of layers, the output matrix or not
+    bool blocking_hops = false;   // a stage stands still while it sends to another
+    bool hops_by_share = false;   // tensor ranks send a share each, and gather it there
+    Beside shares = Beside::kAlways;  // ZeRO 2 and 3: gathers of weights, sums of gradients
+    bool gradients_beside = false;    // ZeRO 0 and 1: sums run beside the last backward pass
+    // Bytes of an element of a matrix.
+    double weight = 2, gradient = 2, master = 4;  // kept
+    double gathered = 2, summed = 2;              // on the wire
+    // Master weights are the only ones: narrow copies live for a unit's time (FSDP).
+    bool one_copy = false;
+    // Seconds that a host needs to start an op: a device that is faster than that waits.
+    double host_op_s = 0;
+};
+
+// "weft", "megatron", "deepspeed", "fsdp". Errors: kUsage, naming these.
+Result<TrainStyle> FindTrainStyle(const std::string& name);
+std::vector<std::string> TrainStyleNames();
+
+}  // namespace weft::plan

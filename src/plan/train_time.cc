@@ -1,0 +1,222 @@
+#include "plan/train_time.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "program/timeline.h"
+
+namespace weft::plan {
+namespace {
+
+using program::Op;
+using program::OpCost;
+using program::OpKind;
+using program::Program;
+
+constexpr TrainSecondsRow kTrainRows[] = {
+    {"products", &TrainSeconds::products},    {"attention", &TrainSeconds::attention},
+    {"memory", &TrainSeconds::memory},        {"launch", &TrainSeconds::launch},
+    {"tensor syncs", &TrainSeconds::tensor},  {"shares", &TrainSeconds::shares},
+    {"hops", &TrainSeconds::hops},            {"bubble", &TrainSeconds::bubble},
+    {"optimizer", &TrainSeconds::update},     {"stragglers", &TrainSeconds::stragglers}};
+
+// Devices of so much compute and more have kMostInFlight outputs under way: 108 to 132 units with
+// tiles of 128 x 256. Less compute, fewer units.
+constexpr double kLargeDevice = 1e14, kMostInFlight = 4e6;
+
+bool IsProduct(OpKind kind) {
+    const bool weights = kind == OpKind::kMatMulGradWeight || kind == OpKind::kExpertMatMulGradWeight ||
+                         kind == OpKind::kExpertSumGradWeight;
+    return weights || kind == OpKind::kLinearCrossEntropyGrad || program::WeightInput(kind).has_value();
+}
+
+double Bytes(const OpCost& cost) {
+    return static_cast<double>(cost.read_bytes + cost.written_bytes);
+}
+
+class OpTimer {
+  public:
+    OpTimer(const Program& list, const TrainPlace& place) : list_(list), place_(place) {}
+
+    void Add(const Op& op, const OpCost& cost, OpsSeconds& sum) {
+        if (op.kind() == OpKind::kSend || op.kind() == OpKind::kRecv) return;
+        if (program::IsTransfer(op.kind())) {
+            sum.all.tensor += WireSeconds(op, static_cast<double>(cost.wire_bytes));
+            return;
+        }
+        ++ops_;
+        sum.flops += cost.flops;
+        if (op.kind() == OpKind::kAttention || op.kind() == OpKind::kAttentionGrad) {
+            AddAttention(op, cost, sum);
+        } else if (IsProduct(op.kind())) {
+            const double seconds = ProductSeconds(op, cost);
+            sum.all.products += seconds;
+            device_s_ += seconds;
+        } else {
+            const double seconds = Bytes(cost) / place_.device.memory;
+            sum.all.memory += seconds;
+            device_s_ += seconds;
+        }
+    }
+
+    // Ops are started one after another, ahead of the device where that is slower.
+    double LaunchSeconds() const {
+        const double gaps = ops_ * place_.device.gap_s;
+        if (place_.device.gap_s == 0) return 0;  // a processor's own threads
+        return std::max(gaps, ops_ * place_.style->host_op_s - device_s_);
+    }
+
+  private:
+    double WireSeconds(const Op& op, double bytes) const {
+        if (place_.tensor.ranks < 2) return 0;
+        return op.kind() == OpKind::kAllReduce ? place_.collectives.AllReduce(place_.tensor, bytes)
+                                               : place_.collectives.Gather(place_.tensor, bytes);
+    }
+
+    double Tiled(double flops, double outputs, double summed) const {
+        const DeviceRates& device = place_.device;
+        return flops / device.products * (1 + kEdge / summed) *
+               (1 + device.in_flight / (2 * outputs));
+    }
+
+    // How many outputs; of what a loss's product leaves, the logits.
+    double Outputs(const Op& op) const {
+        const double rows = static_cast<double>(place_.sequence * place_.micro_batch);
+        if (op.kind() == OpKind::kLinearCrossEntropy ||
+            op.kind() == OpKind::kLinearCrossEntropyGrad) {
+            return rows * static_cast<double>(list_.value(program::WeightOf(op)).shape[0]);
+        }
+        const auto elements =
+            list_.value(op.outputs[0]).shape.Elements(std::llround(rows), std::llround(rows));
+        return static_cast<double>(std::max<int64_t>(elements, 1));
+    }
+
+    double ProductSeconds(const Op& op, const OpCost& cost) const {
+        if (cost.flops <= 0) return Bytes(cost) / place_.device.memory;
+        double flops = cost.flops;
+        const double outputs = Outputs(op);
+        double summed = flops / (2 * outputs);
+        if (op.kind() == OpKind::kLinearCrossEntropyGrad) {
+            summed /= 3;
+            // Others keep the logits: two products in place of three.
+            if (!place_.style->weft) flops *= 2.0 / 3;
+        }
+        return std::max(Tiled(flops, outputs, std::max(summed, 1.0)),
+                        Bytes(cost) / place_.device.memory);
+    }
+
+    void AddAttention(const Op& op, const OpCost& cost, OpsSeconds& sum) {
+        const bool back = op.kind() == OpKind::kAttentionGrad;
+        const program::Attention& a = back ? op.as<program::AttentionGrad>().forward
+                                           : op.as<program::Attention>();
+        double seconds = 0;
+        const auto length = static_cast<double>(place_.sequence);
+        if (place_.style->scores) {
+            const double pairs = length * length * static_cast<double>(a.heads) *
+                                 static_cast<double>(place_.micro_batch);
+            const auto width = static_cast<double>(a.head_dim);
+            // Half of the products sum over a head's columns, half over a sequence. Beside them a
+            // softmax and a dropout: two bytes a score, one of a mask.
+            seconds = (back ? 2 : 1) * (Tiled(2 * pairs * width, pairs, width) +
+                                        Tiled(2 * pairs * width, pairs * width / length, length));
+            seconds += pairs * (back ? 11 : 9) / place_.device.memory;
+            sum.scores += seconds;
+        } else {
+            seconds = std::max(cost.flops / place_.device.attention * (1 + kShortSequence / length),
+                               Bytes(cost) / place_.device.memory);
+        }
+        sum.all.attention += seconds;
+        device_s_ += seconds;
+    }
+
+    const Program& list_;
+    const TrainPlace& place_;
+    double ops_ = 0, device_s_ = 0;
+};
+
+// A ring through all ranks of a group, over all links of a host together; rounds: 1 or 2.
+double RingRounds(const coll::TierGroup& group, double bytes, int rounds) {
+    if (group.ranks < 2) return 0;
+    const double n = group.ranks, hosts = group.hosts;
+    double rate = 1e30, latency = 0;
+    if (group.per_host() > 1) {
+        rate = group.near.bytes_per_s;
+        latency += (n - hosts) * group.near.latency_s;
+    }
+    if (group.hosts > 1) {
+        rate = std::min(rate, group.far.bytes_per_s);
+        latency += hosts * group.far.latency_s;
+    }
+    return rounds * ((n - 1) / n * bytes / rate + latency);
+}
+
+}  // namespace
+
+DeviceRates RatesOf(const Machine& machine) {
+    DeviceRates rates;
+    const double peak = machine.compute.value;
+    // A guess is what products reach already.
+    const double usual = machine.compute.mark == Mark::kDataSheet ? kProductShare : 1;
+    const double products = machine.products ? machine.products->value : usual;
+    rates.products = peak * products;
+    rates.attention = machine.attention ? peak * machine.attention->value
+                                        : rates.products * kAttentionShare / kProductShare;
+    rates.memory = machine.sustained_bytes_per_s();
+    rates.in_flight = kMostInFlight * std::min(1.0, peak / kLargeDevice);
+    rates.gap_s = peak >= kLargeDevice / 10 ? kGap : 0;
+    rates.room = machine.memory.value;
+    return rates;
+}
+
+std::span<const TrainSecondsRow> TrainSecondsRows() {
+    return kTrainRows;
+}
+
+double TrainSeconds::total() const {
+    double total = 0;
+    for (const TrainSecondsRow& row : kTrainRows) total += this->*row.seconds;
+    return total;
+}
+
+TrainSeconds& TrainSeconds::operator+=(const TrainSeconds& other) {
+    for (const TrainSecondsRow& row : kTrainRows) this->*row.seconds += other.*row.seconds;
+    return *this;
+}
+
+TrainSeconds TrainSeconds::operator*(double factor) const {
+    TrainSeconds scaled = *this;
+    for (const TrainSecondsRow& row : kTrainRows) scaled.*row.seconds *= factor;
+    return scaled;
+}
+
+double Collectives::AllReduce(const coll::TierGroup& group, double bytes) const {
+    return rings ? RingRounds(group, bytes, 2)
+                 : coll::AllReduceSeconds(group, coll::Algorithm::kAuto, bytes);
+}
+
+double Collectives::Gather(const coll::TierGroup& group, double bytes) const {
+    return rings ? RingRounds(group, bytes, 1) : coll::AllGatherSeconds(group, bytes);
+}
+
+std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t micro_batch) {
+    const int64_t rows = sequence * micro_batch;
+    std::vector<OpCost> costs =
+        program::Cost(list, program::StepShape{micro_batch, sequence, rows, 0});
+    for (size_t i = 0; i < costs.size(); ++i) {
+        if (list.ops[i].kind() != OpKind::kAttentionGrad) continue;
+        // It has a cost for every pair of rows: rows (rows + 1) / 2 of one sequence.
+        costs[i].flops *= static_cast<double>(sequence + 1) / static_cast<double>(rows + 1);
+    }
+    return costs;
+}
+
+OpsSeconds TimeOps(const Program& list, std::span<const OpCost> costs, size_t begin, size_t end,
+                   const TrainPlace& place) {
+    OpsSeconds sum;
+    OpTimer timer(list, place);
+    for (size_t i = begin; i < end; ++i) timer.Add(list.ops[i], costs[i], sum);
+    sum.all.launch = timer.LaunchSeconds();
+    return sum;
+}
+
+}  // namespace weft::plan
