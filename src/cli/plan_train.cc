@@ -16,10 +16,16 @@ constexpr size_t kMostTrainLayouts = 12;  // in the table
 
 Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
     WEFT_ASSIGN(job.style, plan::FindTrainStyle(flags.as));
+    if (flags.attention != "auto") job.style.scores = flags.attention == "scores";
     job.sequence = flags.sequence;
     job.dtype = *DTypeOfName(flags.dtype);
     job.grad_dtype = flags.grad_dtype;
     job.lora.rank = flags.lora_rank;
+    if (job.style.weft && job.style.scores) {
+        return MakeError(ErrorCode::kUsage,
+                         "--attention scores: Weft's attention is fused; use "
+                         "--as megatron, deepspeed or fsdp");
+    }
     const auto update = train::FindUpdate(flags.optim);
     if (!update) {
         return MakeError(ErrorCode::kUsage, "--optim {}: expected {}", flags.optim,
@@ -110,8 +116,8 @@ void PrintTrainLayouts(const plan::TrainPlans& found) {
                  plan::RecomputeName(p.cut.recompute), p.update_s,
                  fmt::format("{:.0f} ±{:.0f}", p.tokens_per_s, p.tokens_per_s * p.spread),
                  p.share_of_peak * 100,
-                 fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ",
-                             p.worst().total() * 1e-9, p.room * 1e-9),
+                 fmt::format("{}{:.1f} of {:.0f} GB",
+                             p.fits() ? "" : "no: ", p.worst().total() * 1e-9, p.room * 1e-9),
                  limit, share * 100, i == 0 && p.fits() && shown > 1 ? "   <- fastest" : "");
     }
     if (!found.layouts[0].fits()) {
@@ -139,10 +145,16 @@ void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
     of_training(command.AddOption("--seq-len", flags.sequence, "Tokens of a sequence")
                     .Range(1, 1 << 20)
                     .ShowDefault());
+    of_training(
+        command
+            .AddOption("--as", flags.as, "The program whose overlap, types and recomputation count")
+            .OneOf(plan::TrainStyleNames())
+            .ShowDefault());
     of_training(command
-                    .AddOption("--as", flags.as,
-                               "The program whose overlap, types and recomputation count")
-                    .OneOf(plan::TrainStyleNames())
+                    .AddOption("--attention", flags.attention,
+                               "fused, or with scores that are written (auto: as --as has it; "
+                               "Weft's are fused)")
+                    .OneOf({"auto", "fused", "scores"})
                     .ShowDefault());
     of_training(command.AddOption("--dtype", flags.dtype, "bf16, f16 or f32")
                     .OneOf({"bf16", "f16", "f32"})
@@ -153,8 +165,7 @@ void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
                                "where passes x replicas > 8)")
                     .OneOf({"auto", "f32", "bf16", "f16"})
                     .ShowDefault());
-    of_training(command
-                    .AddOption("--optim", flags.optim, "adamw, adam, sgd, adafactor or adam8bit")
+    of_training(command.AddOption("--optim", flags.optim, "adamw, adam, sgd, adafactor or adam8bit")
                     .ShowDefault());
     of_training(command.AddOption("--lora-rank", flags.lora_rank, "Adapters of this rank alone")
                     .Range(1, 1 << 16));
@@ -165,14 +176,14 @@ void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
 void AddCutFlags(const Command& command, PlanTrainFlags& flags, const OfTraining& of_training) {
     plan::TrainWishes& wishes = flags.wishes;
     constexpr int kMost = 1 << 17;
-    of_training(command.AddOption("--tp", wishes.tp, "Tensor ranks (default: searched)")
-                    .Range(1, kMost));
+    of_training(
+        command.AddOption("--tp", wishes.tp, "Tensor ranks (default: searched)").Range(1, kMost));
     of_training(command.AddOption("--pp", wishes.pp, "Pipeline stages (default: searched)")
                     .Range(1, kMost));
     of_training(command.AddOption("--dp", wishes.dp, "Replicas (default: ranks / tp / pp)")
                     .Range(1, kMost));
-    of_training(command.AddOption("--ep", wishes.ep, "Expert groups of the tensor ranks")
-                    .Range(1, kMost));
+    of_training(
+        command.AddOption("--ep", wishes.ep, "Expert groups of the tensor ranks").Range(1, kMost));
     of_training(command
                     .AddOption("--virtual-stages", wishes.virtual_stages,
                                "Runs of layers of each stage (default: searched)")
@@ -239,8 +250,7 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_ASSIGN(const plan::OpenedShape shape, plan::OpenWalk(flags.model));
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
     const plan::TrainLinks links(cluster);
-    WEFT_ASSIGN(const plan::TrainPlans found,
-                plan::SearchTraining(walk, links, flags.wishes));
+    WEFT_ASSIGN(const plan::TrainPlans found, plan::SearchTraining(walk, links, flags.wishes));
     if (flags.json) {
         Json layouts = Json::array();
         for (const plan::TrainPrediction& p : found.layouts) {

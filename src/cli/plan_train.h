@@ -13,7 +13,7 @@ struct PlanTrainFlags {
     std::string model, machines;
     bool train = false;  // weft plan: asked for
     std::string as = "weft", dtype = "bf16", grad_dtype = "auto", optim = "adamw";
-    std::string recompute = "auto", sequence_parallel = "auto", zero = "auto";
+    std::string attention = "auto", recompute = "auto", sequence_parallel = "auto", zero = "auto";
     int64_t sequence = 1024, lora_rank = 0, epoch = 0;
     plan::TrainWishes wishes;
     bool explain = false, json = false;

@@ -1,4 +1,5 @@
-// weft train estimate: what training would take on machines that are not here; as weft plan --train.
+// weft train estimate: what training would take on machines that are not here; as weft plan
+// --train.
 #include <memory>
 
 #include "cli/flags.h"

@@ -13,7 +13,9 @@ coll::Tier TierOf(const Figure& bandwidth, const Figure& latency) {
 }  // namespace
 
 TrainLinks::TrainLinks(const Cluster& cluster)
-    : cluster_(&cluster), alike_(cluster.alike()), ranks_(cluster.ranks()),
+    : cluster_(&cluster),
+      alike_(cluster.alike()),
+      ranks_(cluster.ranks()),
       device_(RatesOf(cluster.hosts[0])) {
     if (alike_) return;
     for (const Machine& host : cluster.hosts) {
@@ -81,9 +83,9 @@ coll::TierGroup TrainLinks::NeighboursOf(int count) const {
     const int tried = std::min(ranks_ / count, alike_ ? devices : ranks_ / count);
     for (int g = 1; g < tried; ++g) {
         const coll::TierGroup group = GroupOf(g * count, count, 1);
-        const bool slower = group.hosts > worst.hosts ||
-                            (group.hosts == worst.hosts &&
-                             group.near.bytes_per_s < worst.near.bytes_per_s);
+        const bool slower =
+            group.hosts > worst.hosts ||
+            (group.hosts == worst.hosts && group.near.bytes_per_s < worst.near.bytes_per_s);
         if (slower) worst = group;
     }
     return worst;

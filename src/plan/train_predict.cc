@@ -56,9 +56,9 @@ class TrainPredictor {
         const DType gradients =
             style_.weft ? train::GradientTypeOf(options, cut_.dp) : walk_.job().dtype;
         SetBytes(gradients);
-        WEFT_ASSIGN(parts_, walk_.PartsOf({cut_.tp, cut_.ep, cut_.sequence_parallel,
-                                           style_.weft ? cut_.recompute : Recompute::kNone,
-                                           gradients}));
+        WEFT_ASSIGN(parts_,
+                    walk_.PartsOf({cut_.tp, cut_.ep, cut_.sequence_parallel,
+                                   style_.weft ? cut_.recompute : Recompute::kNone, gradients}));
         WEFT_ASSIGN(spans_, walk_.LayersOf(cut_.pp * cut_.virtual_stages));
         TimeParts();
         return {};
@@ -128,15 +128,21 @@ class TrainPredictor {
             return MakeError(ErrorCode::kUsage, "--ep {} does not divide --tp {}", cut_.ep,
                              cut_.tp);
         }
+        const int64_t heads = walk_.model().hyper().heads;
+        if (!style_.weft && heads % cut_.tp != 0) {
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "{} heads are no multiple of --tp {}, which --as {} needs; Weft itself "
+                "(--as weft) cuts them unevenly",
+                heads, cut_.tp, style_.name);
+        }
         return {};
     }
 
     void SetBeside() {
         switch (style_.shares) {
             case Beside::kNever: beside_ = false; break;
-            case Beside::kBetweenHosts:
-                beside_ = data_.hosts > 1 || place_.device.gap_s > 0;
-                break;
+            case Beside::kBetweenHosts: beside_ = data_.hosts > 1 || place_.device.gap_s > 0; break;
             case Beside::kRdma: beside_ = data_.hosts == 1 || links_.rdma(); break;
             case Beside::kAlways: beside_ = true; break;
         }
@@ -167,9 +173,8 @@ class TrainPredictor {
 
     // Sums for each tensor rank that differs.
     void TimeParts() {
-        const bool apart = slots() > 1;
         const auto use = [&](const TrainPart& part, bool layer) {
-            return UseOf(part, place_, cut_.recompute, layer, apart, beside_ && cut_.zero >= 2);
+            return UseOf(part, place_, cut_.recompute, layer, beside_ && cut_.zero >= 2);
         };
         for (const RankParts& parts : *parts_) {
             RankUse rank{use(parts.first, false), use(parts.last, false), {}};
@@ -177,8 +182,6 @@ class TrainPredictor {
             uses_.push_back(std::move(rank));
         }
     }
-
-    int slots() const { return train::SlotsOf({0, cut_.pp, cut_.virtual_stages}); }
 
     ChunkUse UseOfChunk(int stage, int chunk) const {
         const int place = chunk * cut_.pp + stage;
@@ -224,8 +227,8 @@ class TrainPredictor {
         all.elements.matrices += e.matrices;
         all.elements.vectors += e.vectors;
         all.elements.frozen_bytes += e.frozen_bytes;
-        const double unit = style_.weft ? std::min(e.matrices, std::max(e.largest, kUnitElements))
-                                        : e.matrices;
+        const double unit =
+            style_.weft ? std::min(e.matrices, std::max(e.largest, kUnitElements)) : e.matrices;
         all.unit = std::max(all.unit, unit);
         UnitSeconds seconds{use.forward.all.total(), use.backward.all.total(), 0, 0};
         if (cut_.zero >= 3) seconds.gather = Shares(e.matrices * bytes_.gathered);
@@ -305,8 +308,7 @@ class TrainPredictor {
                 elements[s].matrices += use.elements.matrices;
                 elements[s].vectors += use.elements.vectors;
                 last_backward[s] += use.backward.total();
-                seconds.push_back(
-                    {use.forward.total(), use.backward.total(), to_next, to_last});
+                seconds.push_back({use.forward.total(), use.backward.total(), to_next, to_last});
             }
         }
         const PipelineWalk walk = WalkPipeline(cut_.pp, cut_.virtual_stages, seconds,
@@ -366,8 +368,7 @@ class TrainPredictor {
         const Figure guess;
         const double products =
             machine.products ? machine.products->spread() : machine.compute.spread() + 0.2;
-        const double attention =
-            machine.attention ? machine.attention->spread() : guess.spread();
+        const double attention = machine.attention ? machine.attention->spread() : guess.spread();
         const double wire = links_.cluster().wire.bandwidth.spread();
         const std::pair<double, double> terms[] = {
             {parts.products, products},
@@ -449,8 +450,8 @@ Result<int64_t> MostThatFits(TrainWalk& walk, const TrainLinks& links, TrainCut 
         TrainPredictor predictor(walk, links, cut);
         WEFT_TRY(predictor.Prepare());
         const std::vector<StageMemory> memory = predictor.Memory();
-        return std::ranges::all_of(
-            memory, [&](const StageMemory& stage) { return stage.total() <= room; });
+        return std::ranges::all_of(memory,
+                                   [&](const StageMemory& stage) { return stage.total() <= room; });
     };
     int64_t least = 0, most = 1;  // `least` fits; the search for what does not begins low
     for (;; most *= 2) {

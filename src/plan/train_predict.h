@@ -35,8 +35,8 @@ const char* RecomputeName(program::Recompute recompute);
 // sqrt(2 ln n) deviations of `jitter` above the mean. Hosts that are lost once in mean_hours each
 // cost what was done since the last checkpoint, and a restart (Young 1974).
 struct TrainRisks {
-    double jitter = 0.01;         // of an update, one standard deviation of a rank
-    double mean_hours = 0;        // between losses of one host; 0: none is lost
+    double jitter = 0.01;   // of an update, one standard deviation of a rank
+    double mean_hours = 0;  // between losses of one host; 0: none is lost
     double checkpoint_s = 60, restart_s = 600;
 };
 
@@ -49,7 +49,7 @@ struct StageMemory {
 
 struct TrainPrediction {
     TrainCut cut;
-    TrainSeconds parts;  // of the slowest stage; adds up to update_s
+    TrainSeconds parts;               // of the slowest stage; adds up to update_s
     double update_s = 0, spread = 0;  // spread: of tokens_per_s, a share, one standard deviation
     double tokens_per_s = 0;
     double kept_share = 1;  // of the time that is not lost with hosts (TrainRisks)

@@ -14,7 +14,10 @@ class Walker {
   public:
     Walker(int stages, int chunks, std::span<const ChunkSeconds> seconds, int64_t micro_batches,
            bool blocking)
-        : stages_(stages), chunks_(chunks), seconds_(seconds), micro_batches_(micro_batches),
+        : stages_(stages),
+          chunks_(chunks),
+          seconds_(seconds),
+          micro_batches_(micro_batches),
           blocking_(blocking) {}
 
     PipelineWalk Run() {
@@ -56,8 +59,7 @@ class Walker {
         const size_t at = At(place, pass.micro_batch);
         const double came = pass.forward ? came_forward_[at] : came_backward_[at];
         if (came == kNotYet) return false;
-        const ChunkSeconds& seconds =
-            seconds_[static_cast<size_t>(stage * chunks_ + pass.chunk)];
+        const ChunkSeconds& seconds = seconds_[static_cast<size_t>(stage * chunks_ + pass.chunk)];
         const double hop = pass.forward ? seconds.hop_forward : seconds.hop_backward;
         const double own = pass.forward ? seconds.forward : seconds.backward;
         const double done = std::max(walk_.end[s], came) + own;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 
@@ -11,7 +12,7 @@ namespace {
 
 using program::Recompute;
 
-constexpr int kMostTensorRanks = 64;      // that are searched; more are taken when asked for
+constexpr int kMostTensorRanks = 64;         // that are searched; more are taken when asked for
 constexpr int64_t kMostSearchedBatch = 256;  // micro-batches that are searched
 
 struct Candidate {
@@ -85,7 +86,8 @@ class TrainSearcher {
     }
     std::vector<int> Stages(int tp) const {
         if (wishes_.pp > 0) return {wishes_.pp};
-        if (ranks() % tp != 0) return {};
+        // With --dp some ranks may be left over.
+        if (ranks() % tp != 0) return wishes_.dp > 0 ? std::vector<int>{1} : std::vector<int>{};
         return Divisors(ranks() / tp, walk_.layers());
     }
 
@@ -97,8 +99,7 @@ class TrainSearcher {
         cut.ep = wishes_.ep;
         if (cut.ranks() > links_.ranks()) return;
         // Tensor ranks are asked for: as `weft train` has it, else with shares of rows.
-        cut.sequence_parallel =
-            tp > 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
+        cut.sequence_parallel = tp > 1 && wishes_.sequence_parallel.value_or(wishes_.tp == 0);
         std::vector<int> zeros = {0};
         if (wishes_.zero >= 0) {
             zeros = {wishes_.zero};
@@ -122,7 +123,12 @@ class TrainSearcher {
             return;
         }
         for (int64_t m = 1; m <= kMostSearchedBatch; m *= 2) {
-            if (!AddTurns(cut, m)) return;  // more of them neither fit
+            if (!AddTurns(cut, m)) break;  // more of them neither fit
+        }
+        if (cut.pp > 1 || wishes_.global_batch > 0) return;
+        const auto most = MostThatFits(walk_, links_, cut, wishes_.fill);
+        if (most.ok() && !std::has_single_bit(static_cast<uint64_t>(*most)) && *most > 0) {
+            AddTurns(cut, *most);
         }
     }
 
@@ -136,9 +142,10 @@ class TrainSearcher {
             const int64_t each = micro_batch * cut.dp;
             if (wishes_.global_batch % each != 0) {
                 // (A larger micro-batch divides it neither.)
-                Refuse(fmt::format("micro-batches of {} on {} replicas don't make --global-batch "
-                                   "{}",
-                                   micro_batch, cut.dp, wishes_.global_batch));
+                Refuse(
+                    fmt::format("micro-batches of {} on {} replicas don't make --global-batch "
+                                "{}",
+                                micro_batch, cut.dp, wishes_.global_batch));
                 return false;
             }
             const int64_t asked = wishes_.accumulation;

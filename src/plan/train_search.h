@@ -18,9 +18,9 @@ struct TrainWishes {
     std::optional<program::Recompute> recompute;
     // 0: searched; without a global batch, powers of two and the most that fits.
     int64_t micro_batch = 0;
-    int64_t accumulation = 0;   // 0: what the batch asks for, else 1, or four times the stages
-    int64_t global_batch = 0;   // sequences of an update; 0: micro-batch x accumulation x replicas
-    double fill = 0.9;          // of a device's memory: what a micro-batch that is searched may take
+    int64_t accumulation = 0;  // 0: what the batch asks for, else 1, or four times the stages
+    int64_t global_batch = 0;  // sequences of an update; 0: micro-batch x accumulation x replicas
+    double fill = 0.9;         // of a device's memory: what a micro-batch that is searched may take
     TrainRisks risks;
 };
 

@@ -23,9 +23,9 @@ struct TrainStyle {
     bool weft = false;  // lists of ops, types and collectives are Weft's own
     // Attention writes its scores, as before FlashAttention; not `weft`.
     bool scores = false;
-    bool even_layers = true;      // stages have the same number of layers, the output matrix or not
-    bool blocking_hops = false;   // a stage stands still while it sends to another
-    bool hops_by_share = false;   // tensor ranks send a share each, and gather it there
+    bool even_layers = true;     // stages have the same number of layers, the output matrix or not
+    bool blocking_hops = false;  // a stage stands still while it sends to another
+    bool hops_by_share = false;  // tensor ranks send a share each, and gather it there
     Beside shares = Beside::kAlways;  // ZeRO 2 and 3: gathers of weights, sums of gradients
     bool gradients_beside = false;    // ZeRO 0 and 1: sums run beside the last backward pass
     // Bytes of an element of a matrix.

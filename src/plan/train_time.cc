@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "program/timeline.h"
 
@@ -14,20 +15,24 @@ using program::OpKind;
 using program::Program;
 
 constexpr TrainSecondsRow kTrainRows[] = {
-    {"products", &TrainSeconds::products},    {"attention", &TrainSeconds::attention},
-    {"memory", &TrainSeconds::memory},        {"launch", &TrainSeconds::launch},
-    {"tensor syncs", &TrainSeconds::tensor},  {"shares", &TrainSeconds::shares},
-    {"hops", &TrainSeconds::hops},            {"bubble", &TrainSeconds::bubble},
-    {"optimizer", &TrainSeconds::update},     {"stragglers", &TrainSeconds::stragglers}};
+    {"products", &TrainSeconds::products},   {"attention", &TrainSeconds::attention},
+    {"memory", &TrainSeconds::memory},       {"launch", &TrainSeconds::launch},
+    {"tensor syncs", &TrainSeconds::tensor}, {"shares", &TrainSeconds::shares},
+    {"hops", &TrainSeconds::hops},           {"bubble", &TrainSeconds::bubble},
+    {"optimizer", &TrainSeconds::update},    {"stragglers", &TrainSeconds::stragglers}};
 
 // Devices of so much compute and more have kMostInFlight outputs under way: 108 to 132 units with
-// tiles of 128 x 256. Less compute, fewer units.
-constexpr double kLargeDevice = 1e14, kMostInFlight = 4e6;
+// tiles of 128 x 128. Less compute, fewer units.
+constexpr double kLargeDevice = 1e14, kMostInFlight = 2e6;
+// Of a logit and its gradient, written and read where a program keeps them.
+constexpr double kLogitBytes = 28;
 
 bool IsProduct(OpKind kind) {
-    const bool weights = kind == OpKind::kMatMulGradWeight || kind == OpKind::kExpertMatMulGradWeight ||
+    const bool weights = kind == OpKind::kMatMulGradWeight ||
+                         kind == OpKind::kExpertMatMulGradWeight ||
                          kind == OpKind::kExpertSumGradWeight;
-    return weights || kind == OpKind::kLinearCrossEntropyGrad || program::WeightInput(kind).has_value();
+    return weights || kind == OpKind::kLinearCrossEntropyGrad ||
+           program::WeightInput(kind).has_value();
 }
 
 double Bytes(const OpCost& cost) {
@@ -36,7 +41,9 @@ double Bytes(const OpCost& cost) {
 
 class OpTimer {
   public:
-    OpTimer(const Program& list, const TrainPlace& place) : list_(list), place_(place) {}
+    OpTimer(const Program& list, const TrainPlace& place) : list_(list), place_(place) {
+        if (!place.style->weft) FindSiblings();
+    }
 
     void Add(const Op& op, const OpCost& cost, OpsSeconds& sum) {
         if (op.kind() == OpKind::kSend || op.kind() == OpKind::kRecv) return;
@@ -67,6 +74,25 @@ class OpTimer {
     }
 
   private:
+    // Other programs make one product of several that read the same: of query, key and value, of a
+    // gate and what it gates.
+    void FindSiblings() {
+        std::map<program::ValueId, double> outputs;  // of products, by what they read
+        for (const Op& op : list_.ops) {
+            if (op.kind() == OpKind::kMatMul) outputs[op.inputs[0]] += OwnOutputs(op);
+        }
+        for (const Op& op : list_.ops) {
+            if (op.kind() != OpKind::kMatMul) continue;
+            const double together = outputs[op.inputs[0]] / OwnOutputs(op);
+            together_[op.inputs[0]] = together_[program::WeightOf(op)] = together;
+        }
+    }
+    // As many as the op's own, with its siblings'.
+    double Together(program::ValueId id) const {
+        const auto found = together_.find(id);
+        return found == together_.end() ? 1 : found->second;
+    }
+
     double WireSeconds(const Op& op, double bytes) const {
         if (place_.tensor.ranks < 2) return 0;
         return op.kind() == OpKind::kAllReduce ? place_.collectives.AllReduce(place_.tensor, bytes)
@@ -80,7 +106,7 @@ class OpTimer {
     }
 
     // How many outputs; of what a loss's product leaves, the logits.
-    double Outputs(const Op& op) const {
+    double OwnOutputs(const Op& op) const {
         const double rows = static_cast<double>(place_.sequence * place_.micro_batch);
         if (op.kind() == OpKind::kLinearCrossEntropy ||
             op.kind() == OpKind::kLinearCrossEntropyGrad) {
@@ -94,21 +120,27 @@ class OpTimer {
     double ProductSeconds(const Op& op, const OpCost& cost) const {
         if (cost.flops <= 0) return Bytes(cost) / place_.device.memory;
         double flops = cost.flops;
-        const double outputs = Outputs(op);
-        double summed = flops / (2 * outputs);
+        double outputs = OwnOutputs(op), summed = flops / (2 * outputs), logits = 0;
+        if (op.kind() == OpKind::kMatMul) outputs *= Together(op.inputs[0]);
+        if (op.kind() == OpKind::kMatMulGradWeight) outputs *= Together(op.inputs[1]);
+        if (op.kind() == OpKind::kMatMulGradInput) summed *= Together(program::WeightOf(op));
         if (op.kind() == OpKind::kLinearCrossEntropyGrad) {
             summed /= 3;
-            // Others keep the logits: two products in place of three.
-            if (!place_.style->weft) flops *= 2.0 / 3;
+            // Others keep the logits: two products in place of three, and they are written and
+            // read, in the type computed in, in float32, and their gradients.
+            if (!place_.style->weft) {
+                flops *= 2.0 / 3;
+                logits = kLogitBytes * outputs / place_.device.memory;
+            }
         }
-        return std::max(Tiled(flops, outputs, std::max(summed, 1.0)),
-                        Bytes(cost) / place_.device.memory);
+        return logits + std::max(Tiled(flops, outputs, std::max(summed, 1.0)),
+                                 Bytes(cost) / place_.device.memory);
     }
 
     void AddAttention(const Op& op, const OpCost& cost, OpsSeconds& sum) {
         const bool back = op.kind() == OpKind::kAttentionGrad;
-        const program::Attention& a = back ? op.as<program::AttentionGrad>().forward
-                                           : op.as<program::Attention>();
+        const program::Attention& a =
+            back ? op.as<program::AttentionGrad>().forward : op.as<program::Attention>();
         double seconds = 0;
         const auto length = static_cast<double>(place_.sequence);
         if (place_.style->scores) {
@@ -131,6 +163,7 @@ class OpTimer {
 
     const Program& list_;
     const TrainPlace& place_;
+    std::map<program::ValueId, double> together_;
     double ops_ = 0, device_s_ = 0;
 };
 

@@ -2,7 +2,7 @@
 // they are spent on.
 //
 // A product of m x n outputs, each a sum over k, takes
-//     2 m n k / (products) * (1 + kEdge / k) * (1 + in_flight / (2 m n)),  or its bytes if those
+//     2 m n k / products * (1 + kEdge / k) * (1 + in_flight / (2 m n)),   or its bytes if those
 // take longer: a tile of outputs is begun and written once for all of its k, and the last wave of
 // tiles is half full on average. Attention's rate is its own, and short sequences have less of it.
 // What is neither is read and written at the memory's bandwidth.
@@ -24,7 +24,7 @@ inline constexpr double kAttentionShare = 0.3;  // fused attention over long seq
 // A link's part of its data sheet, collectives' beside their latency: 235 of 300 GB/s are common.
 inline constexpr double kLinkShare = 0.78;
 // Columns that a tile could add up while it is begun and written.
-inline constexpr double kEdge = 256;
+inline constexpr double kEdge = 128;
 // Rows of a sequence with which fused attention has half of its rate.
 inline constexpr double kShortSequence = 400;
 // Between two ops of a device with links of its own.

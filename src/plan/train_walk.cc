@@ -150,8 +150,8 @@ Result<RankParts> TrainWalk::BuildRank(const model::Shard& shard,
 Result<TrainPart> TrainWalk::BuildPart(const model::Shard& shard,
                                        const train::GraphOptions& graph) const {
     TrainPart part;
-    WEFT_ASSIGN(part.graph, train::BuildTrainingGraph(walk_->hyper(), {&shard, 1}, walk_->source(),
-                                                      graph));
+    WEFT_ASSIGN(part.graph,
+                train::BuildTrainingGraph(walk_->hyper(), {&shard, 1}, walk_->source(), graph));
     if (!job_->style.weft) NarrowAll(part.graph.program.program, job_->dtype);
     part.elements = ElementsOf(part.graph);
     return part;
@@ -180,16 +180,15 @@ Result<std::vector<model::Span>> TrainWalk::LayersOf(int chunks) {
 }
 
 PartUse UseOf(const TrainPart& part, const TrainPlace& place, Recompute recompute, bool layer,
-              bool apart, bool overlap) {
+              bool overlap) {
     const Program& list = part.list();
-    const std::vector<program::OpCost> costs =
-        TrainCosts(list, place.sequence, place.micro_batch);
+    const std::vector<program::OpCost> costs = TrainCosts(list, place.sequence, place.micro_batch);
     PartUse use;
     use.forward = TimeOps(list, costs, 0, part.backward_begin(), place);
     use.backward = TimeOps(list, costs, part.backward_begin(), list.ops.size(), place);
     const int64_t rows = place.sequence * place.micro_batch;
     const program::TrainingArenaPlan plan =
-        program::PlanTrainingArena(part.graph.program, rows, rows, {apart, overlap});
+        program::PlanTrainingArena(part.graph.program, rows, rows, {true, overlap});
     use.kept = static_cast<double>(plan.kept.size_bytes);
     use.brief = static_cast<double>(plan.brief.size_bytes);
     if (place.style->weft) return use;
@@ -202,8 +201,8 @@ PartUse UseOf(const TrainPart& part, const TrainPlace& place, Recompute recomput
         const int columns = 1;
         const program::Value& input = list.values[static_cast<size_t>(list.ops[0].outputs[0])];
         const double whole = use.kept;
-        use.kept = static_cast<double>(
-            RowBytes(input.dtype, columns * input.shape.Elements(rows, rows)));
+        use.kept =
+            static_cast<double>(RowBytes(input.dtype, columns * input.shape.Elements(rows, rows)));
         use.brief += whole - use.kept;
         use.backward.all += use.forward.all;
         use.backward.flops += use.forward.flops;

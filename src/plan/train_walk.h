@@ -33,9 +33,9 @@ struct TrainJob {
 // Elements that are trained.
 struct TrainedElements {
     double matrices = 0, vectors = 0;
-    double largest = 0;     // matrix
+    double largest = 0;       // matrix
     double frozen_bytes = 0;  // LoRA: the model's own weights
-    double read_as = 0;     // matrices that products read, for gathers: with LoRA none
+    double read_as = 0;       // matrices that products read, for gathers: with LoRA none
 };
 
 struct TrainPart {
@@ -93,6 +93,6 @@ class TrainWalk {
 
 // In `place`, where its style recomputes as `recompute` says (Weft's lists do that by themselves).
 PartUse UseOf(const TrainPart& part, const TrainPlace& place, program::Recompute recompute,
-              bool layer, bool apart, bool overlap);
+              bool layer, bool overlap);
 
 }  // namespace weft::plan

@@ -17,8 +17,7 @@ std::vector<ChunkSeconds> Even(int chunks, double forward, double backward, doub
 TEST(WalkPipeline, EvenStages) {
     for (const int stages : {1, 2, 3, 4, 7}) {
         for (const int64_t m : {1, 2, 4, 9, 200}) {
-            const PipelineWalk walk =
-                WalkPipeline(stages, 1, Even(stages, 1, 2), m, false);
+            const PipelineWalk walk = WalkPipeline(stages, 1, Even(stages, 1, 2), m, false);
             EXPECT_DOUBLE_EQ(walk.end[0], 3.0 * static_cast<double>(m + stages - 1))
                 << stages << " stages, " << m;
             EXPECT_DOUBLE_EQ(walk.end.back(), walk.end[0] - 2.0 * (stages - 1));
