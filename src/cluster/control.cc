@@ -282,7 +282,7 @@ void Control::OnReport(const Peer& peer, VerdictMessage report) {
     // told.
     const bool of_link = report.code == ErrorCode::kPeerLost && report.lost_rank < 0;
     if (of_link && SomePeerEnds()) return;
-    report.recover = report.code == ErrorCode::kPeerLost && CanRecover();
+    report.recover = EndsEpoch(report.code);
     Fail(std::move(report));
 }
 
