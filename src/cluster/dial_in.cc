@@ -18,7 +18,7 @@ constexpr size_t kMostWaiting = 64;  // beyond the places of a job
 constexpr int64_t kDoorTurnMs = 100;
 constexpr int64_t kNextMs = 20;
 // Workers that come so soon after one another join together, since each growth is a pause.
-constexpr int64_t kTogetherNs = 1'000'000'000;
+constexpr int64_t kTogetherNs = 300'000'000;
 // After a worker of a host could not join.
 constexpr int64_t kFirstDeferralNs = 60'000'000'000;
 constexpr int kMostDoublings = 6;  // an hour and a little

@@ -231,7 +231,8 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             }
             cluster.NoteAllReady();
             recovery.text = Line(recovery, why);
-            LogLine(LogLevel::kWarning, recovery.text);
+            const bool well = recovery.lost.empty() && !recovery.joined.empty();
+            LogLine(well ? LogLevel::kInfo : LogLevel::kWarning, recovery.text);
             recoveries.push_back(std::move(recovery));
             return {};
         }
