@@ -78,8 +78,10 @@ def main():
         for rank in range(NODES)]
     host, port = ray.get([ranks[0].address.remote(), ranks[0].free_port.remote()])
     key = secrets.token_hex(32)
+    # Ray's nodes may be tasks of another launcher, whose variables say something else.
     runs = [each.run.remote(COMMAND, {"RANK": str(rank), "WORLD_SIZE": str(NODES),
-                                      "MASTER_ADDR": host, "MASTER_PORT": str(port)}, key)
+                                      "MASTER_ADDR": host, "MASTER_PORT": str(port),
+                                      "WEFT_LAUNCHER": "torchrun"}, key)
             for rank, each in enumerate(ranks)]
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())

@@ -133,7 +133,10 @@ TEST_F(Growth, ANewcomerWithAFaultOfItsOwnIsLeftAgain) {
     in_folder = in_folder + words;
     in_folder[6] = "tiny.gguf";
     Process root(in_folder);
-    const auto err = [&] { return ReadTextFile(dir_ / "err", 1 << 20).value_or(""); };
+    const auto err = [&] {
+        const auto text = ReadTextFile(dir_ / "err", 1 << 20);
+        return text.ok() ? *text : std::string();
+    };
     const auto said = [&](const std::string& line) {
         return Until([&] { return err().find(line) != std::string::npos; });
     };
