@@ -121,9 +121,9 @@ struct HostInfo {
 // How the job goes on after a loss.
 struct EpochInfo {
     int64_t epoch = 0;
-    bool same_place = true;  // this rank has the number that it had, and there are as many
-    std::vector<int> lost;   // rank 0: who was lost, by the numbers of the old epoch
-    std::string why;         // rank 0: "rank 1 (host b, tcp) was lost during decode: ..."
+    bool same_place = true;           // this rank has the number that it had, and there are as many
+    std::vector<int> lost;            // rank 0: who was lost, by the numbers of the old epoch
+    std::string why;                  // rank 0: "rank 1 (host b, tcp) was lost during decode: ..."
     std::vector<std::string> joined;  // rank 0: the newcomers of this epoch
     std::string refused;              // rank 0: why those of an attempt before are not in it
 };

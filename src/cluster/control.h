@@ -154,7 +154,7 @@ class Control final : public net::PeerMonitor, public Company {
         int64_t since_s = 0;   // Unix time: when it came, or was lost
         bool rejoining = false;
         bool newcomer = false;  // of an epoch that is not whole yet
-        std::string loss{};  // why it, or the process before it, was lost; "": all is well
+        std::string loss{};     // why it, or the process before it, was lost; "": all is well
         int64_t progress = 0;
         int64_t moved_ns = 0;
         int loaded = -1;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <functional>
 
 #include "base/log.h"
 #include "cluster/cluster_impl.h"
@@ -142,38 +143,50 @@ std::optional<Error> DialIn::Failure() const {
     return failure_;
 }
 
-// Whether it could be rank `rank`, which is beyond `size`. The lock is held.
-bool DialIn::MayJoin(const Waiting& waiting, int size, int rank) const {
-    const Arrival& arrival = waiting.arrival;
-    if (waiting.passed_over == size || (arrival.rank != 0 && arrival.rank != rank)) return false;
-    const auto deferral = deferred_.find(HostKey(arrival));
+// Whether it could be a rank beyond `size`. The lock is held.
+bool DialIn::MayJoin(const Waiting& waiting, int size) const {
+    const int asked = waiting.arrival.rank;
+    if (waiting.passed_over == size || (asked > 0 && asked < size)) return false;
+    const auto deferral = deferred_.find(HostKey(waiting.arrival));
     return deferral == deferred_.end() || deferral->second.until_ns <= NowNs();
+}
+
+// Whom each rank from `size` on could be, by their places in the line. The lock is held.
+std::vector<size_t> DialIn::Joining(int size) const {
+    std::vector<size_t> joining;
+    for (int rank = size; rank < static_cast<int>(kMostRanks); ++rank) {
+        std::optional<size_t> who;
+        for (size_t i = 0; i < waiting_.size(); ++i) {
+            const int asked = waiting_[i].arrival.rank;
+            if (asked != rank && (asked != 0 || who.has_value())) continue;
+            if (std::ranges::count(joining, i) > 0 || !MayJoin(waiting_[i], size)) continue;
+            who = i;
+            if (asked == rank) break;
+        }
+        if (!who.has_value()) break;
+        joining.push_back(*who);
+    }
+    return joining;
 }
 
 int DialIn::Newcomers(int size) const {
     const std::lock_guard lock(mutex_);
     if (waiting_.empty() || NowNs() - waiting_.back().since_ns < kTogetherNs) return 0;
-    int rank = size;
-    for (const Waiting& waiting : waiting_) {
-        if (rank < static_cast<int>(kMostRanks) && MayJoin(waiting, size, rank)) ++rank;
-    }
-    return rank - size;
+    return static_cast<int>(Joining(size).size());
 }
 
 std::vector<Arrival> DialIn::TakeNewcomers(int size, int count) {
     const std::lock_guard lock(mutex_);
     DropTheGone();
+    std::vector<size_t> joining = Joining(size);
+    joining.resize(std::min(joining.size(), static_cast<size_t>(count)));
     std::vector<Arrival> taken;
-    for (auto at = waiting_.begin(); at != waiting_.end() && std::cmp_less(taken.size(), count);) {
-        const int rank = size + static_cast<int>(taken.size());
-        if (!MayJoin(*at, size, rank)) {
-            ++at;
-            continue;
-        }
-        taken.push_back(std::move(at->arrival));
-        taken.back().rank = rank;
-        at = waiting_.erase(at);
+    for (const size_t i : joining) {
+        taken.push_back(std::move(waiting_[i].arrival));
+        taken.back().rank = size + static_cast<int>(taken.size()) - 1;
     }
+    std::ranges::sort(joining, std::greater());
+    for (const size_t i : joining) waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
     return taken;
 }
 
@@ -181,8 +194,7 @@ std::vector<std::string> DialIn::PassOver(int size) {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> who;
     for (Waiting& waiting : waiting_) {
-        const int asked = waiting.arrival.rank;
-        if ((asked > 0 && asked < size) || !MayJoin(waiting, size, asked)) continue;
+        if (!MayJoin(waiting, size)) continue;
         waiting.passed_over = size;
         who.push_back(WhoCame(waiting.arrival));
     }

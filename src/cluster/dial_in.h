@@ -64,7 +64,8 @@ class DialIn {
     void Serve();
     std::optional<std::string> Judge(const DialHello& hello) const;
     void DropTheGone();
-    bool MayJoin(const Waiting& waiting, int size, int rank) const;
+    bool MayJoin(const Waiting& waiting, int size) const;
+    std::vector<size_t> Joining(int size) const;
 
     Fd listener_;
     uint16_t port_;

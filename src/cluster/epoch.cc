@@ -60,8 +60,7 @@ Status ClusterImpl::AwaitEpoch() {
 
 // The lost, but for newcomers that were sent away.
 Result<std::vector<int>> ClusterImpl::AwaitSurvivors() {
-    WEFT_ASSIGN(std::vector<int> lost,
-                control_->WaitForSurvivors(Deadline::In(timeout_ms_ + 500)));
+    WEFT_ASSIGN(std::vector<int> lost, control_->WaitForSurvivors(Deadline::In(timeout_ms_ + 500)));
     std::erase_if(lost, [&](int rank) { return std::ranges::count(dismissed_, rank) > 0; });
     return lost;
 }

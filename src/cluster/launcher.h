@@ -12,8 +12,8 @@
 // job's number, unless they are set), and --key-file or WEFT_KEY_FILE.
 // WEFT_MPI=openmpi|mpich|none overrides which MPI library the launcher is taken to belong to;
 // WEFT_LAUNCHER=none starts a process by hand where variables of pods stand in the environment;
-// another word (torchrun, srun, lws, ...: the table has them) takes that launcher's variables alone.
-// Pure: reads nothing but what it is given.
+// another word (torchrun, srun, lws, ...: the table has them) takes that launcher's variables
+// alone. Pure: reads nothing but what it is given.
 #pragma once
 
 #include <cstdint>

@@ -22,11 +22,11 @@ namespace weft::engine {
 
 // One loss that was got over, or workers that joined.
 struct Recovery {
-    std::vector<int> lost;  // by the numbers of the epoch that ended
-    int64_t epoch = 0;      // that began
-    int ranks = 0;          // in it
-    double seconds = 0;     // from the failed step until all ranks were ready
-    std::string text;       // the line that says all this
+    std::vector<int> lost;              // by the numbers of the epoch that ended
+    int64_t epoch = 0;                  // that began
+    int ranks = 0;                      // in it
+    double seconds = 0;                 // from the failed step until all ranks were ready
+    std::string text;                   // the line that says all this
     std::vector<std::string> joined{};  // "b (10.0.0.2:51840)"
 };
 

@@ -40,8 +40,7 @@ class Growth : public testing::Test {
     }
     // More tokens than anybody waits for: who has seen enough stops it.
     Words Command() const {
-        return {"run", dir_ / "tiny.gguf", "-p",          "hello", "-n", "60000",
-                "-t",  "1",                "--ignore-eos"};
+        return {"run", dir_ / "tiny.gguf", "-p", "hello", "-n", "60000", "-t", "1", "--ignore-eos"};
     }
     Words Dialled(int workers, const Words& more) const {
         return Words{"--transport",
@@ -180,8 +179,8 @@ TEST_F(Growth, AStopWhileRanksJoinEndsAllAtOnce) {
     auto fd = net::DialTcp("127.0.0.1", port_, Deadline::In(5000));
     ASSERT_TRUE(fd.ok());
     const auto bytes = std::as_bytes(std::span(kGrowthKey));
-    const auto knocked = ProveRank(std::move(*fd), 0, 0, Bytes(bytes.begin(), bytes.end()),
-                                   Deadline::In(10'000));
+    const auto knocked =
+        ProveRank(std::move(*fd), 0, 0, Bytes(bytes.begin(), bytes.end()), Deadline::In(10'000));
     ASSERT_TRUE(knocked.ok());
     pollfd entry{knocked->fd.get(), POLLIN, 0};
     ASSERT_GT(::poll(&entry, 1, 60'000), 0) << root.Err();

@@ -119,8 +119,7 @@ size_t ThreadsOfThis() {
 // A host that takes the call and says nothing: whoever stops waiting leaves no thread behind.
 TEST(HostCallsEnd, WithTheWait) {
     const net::Fd mute = net::ListenTcp("127.0.0.1", 0).value();
-    const std::string address =
-        fmt::format("127.0.0.1:{}", net::BoundPort(mute.get()).value());
+    const std::string address = fmt::format("127.0.0.1:{}", net::BoundPort(mute.get()).value());
     const size_t before = ThreadsOfThis();
     for (const bool patient : {false, true}) {
         std::atomic<bool> stop{false};

@@ -19,7 +19,7 @@ Result<std::optional<Launcher>> Look(const Variables& variables) {
 }
 
 // The variables of both; of one that is in both, `more` has the value.
-Variables With(Variables variables, const Variables& more) {
+Variables Together(Variables variables, const Variables& more) {
     for (const auto& [name, value] : more) variables[name] = value;
     return variables;
 }
@@ -89,17 +89,17 @@ void ExpectFound(const Variables& variables, const Expected& expected) {
 
 TEST(LauncherTable, WholeEnvironments) {
     ExpectFound(Step(), {"srun", 1, 3, 0, "n0", 0, ""});
-    ExpectFound(With(Step(), {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.4711.0"}}),
+    ExpectFound(Together(Step(), {{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "slurm.pmix.4711.0"}}),
                 {"srun", 1, 3, 0, "n0", 0, "openmpi"});
     ExpectFound(Torchrun(), {"RANK and WORLD_SIZE", 5, 8, 1, "n0", 29501, ""});
     // Open MPI 4 and 5 within a step of Slurm, from a batch script's mpirun.
-    ExpectFound(With(Step(), {{"OMPI_COMM_WORLD_RANK", "2"},
-                              {"OMPI_COMM_WORLD_SIZE", "4"},
-                              {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                              {"OMPI_COMM_WORLD_NODE_RANK", "0"},
-                              {"OMPI_UNIVERSE_SIZE", "4"},
-                              {"PMIX_RANK", "2"}}),
+    ExpectFound(Together(Step(), {{"OMPI_COMM_WORLD_RANK", "2"},
+                                  {"OMPI_COMM_WORLD_SIZE", "4"},
+                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                  {"OMPI_COMM_WORLD_NODE_RANK", "0"},
+                                  {"OMPI_UNIVERSE_SIZE", "4"},
+                                  {"PMIX_RANK", "2"}}),
                 {"mpirun (Open MPI)", 2, 4, 0, "", 0, "openmpi"});
     // Hydra, and what is built on it.
     ExpectFound({{"PMI_RANK", "3"},
@@ -153,22 +153,22 @@ TEST(LauncherTable, OneLauncherWithinAnother) {
     const Variables& torchrun = Torchrun();
     const Expected by_torchrun{"RANK and WORLD_SIZE", 5, 8, 1, "n0", 29501, ""};
     // `srun torchrun`, one a node; so also with the process manager of an MPI.
-    ExpectFound(With(Step(), torchrun), by_torchrun);
-    ExpectFound(With(With(Step(), {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}), torchrun), by_torchrun);
-    ExpectFound(With({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, torchrun),
+    ExpectFound(Together(Step(), torchrun), by_torchrun);
+    ExpectFound(Together(Together(Step(), {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}), torchrun),
                 by_torchrun);
-    ExpectFound(With({{"LWS_WORKER_INDEX", "1"},
-                      {"LWS_GROUP_SIZE", "2"},
-                      {"LWS_LEADER_ADDRESS", "weft-0.weft"}},
-                     torchrun),
+    ExpectFound(Together({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, torchrun),
+                by_torchrun);
+    ExpectFound(Together({{"LWS_WORKER_INDEX", "1"},
+                          {"LWS_GROUP_SIZE", "2"},
+                          {"LWS_LEADER_ADDRESS", "weft-0.weft"}},
+                         torchrun),
                 by_torchrun);
     // Ray's nodes as steps of one task each; its driver names the ranks.
-    const Variables ray = {{"RANK", "1"},
-                           {"WORLD_SIZE", "2"},
-                           {"MASTER_ADDR", "10.0.0.1"},
-                           {"MASTER_PORT", "40001"}};
-    ExpectFound(With(With(Step(), {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}), ray),
-                {"RANK and WORLD_SIZE", 1, 2, -1, "10.0.0.1", 40001, ""});
+    const Variables ray = {
+        {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "40001"}};
+    ExpectFound(
+        Together(Together(Step(), {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}), ray),
+        {"RANK and WORLD_SIZE", 1, 2, -1, "10.0.0.1", 40001, ""});
     // `mpirun -n 1` in a pod of several: one process, as was asked for.
     const auto alone = Look({{"OMPI_COMM_WORLD_RANK", "0"},
                              {"OMPI_COMM_WORLD_SIZE", "1"},
@@ -182,38 +182,40 @@ TEST(LauncherTable, OneLauncherWithinAnother) {
 // A batch script exports what is the same for all tasks, and srun starts several.
 TEST(LauncherTable, WhatAgreesMayStandTwiceAndWhatDoesNotIsNamed) {
     const Variables meeting = {{"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"}};
-    const Variables exported = With(Step(), With(meeting, {{"WORLD_SIZE", "3"}}));
+    const Variables exported = Together(Step(), Together(meeting, {{"WORLD_SIZE", "3"}}));
     ExpectFound(exported, {"srun", 1, 3, 0, "n0", 29500, ""});
-    ExpectFound(With(exported, {{"RANK", "1"}}),
+    ExpectFound(Together(exported, {{"RANK", "1"}}),
                 {"RANK and WORLD_SIZE", 1, 3, -1, "n0", 29500, ""});
-    const auto stale = Look(With(exported, {{"RANK", "0"}}));
+    const auto stale = Look(Together(exported, {{"RANK", "0"}}));
     ASSERT_FALSE(stale.ok());
     EXPECT_EQ(stale.error().code, ErrorCode::kUsage);
     EXPECT_NE(stale.error().message.find("rank 0 of 3 (RANK and WORLD_SIZE) and rank 1 of 3 "
                                          "(srun)"),
               std::string::npos)
         << stale.error().message;
-    ExpectFound(With(exported, {{"RANK", "0"}, {"WEFT_LAUNCHER", "srun"}}),
+    ExpectFound(Together(exported, {{"RANK", "0"}, {"WEFT_LAUNCHER", "srun"}}),
                 {"srun", 1, 3, 0, "n0", 29500, ""});
-    ExpectFound(With(exported, {{"RANK", "0"}, {"WEFT_LAUNCHER", "torchrun"}}),
+    ExpectFound(Together(exported, {{"RANK", "0"}, {"WEFT_LAUNCHER", "torchrun"}}),
                 {"RANK and WORLD_SIZE", 0, 3, -1, "n0", 29500, ""});
 }
 
 TEST(LauncherTable, WhatIsWrongIsNamed) {
     const std::pair<Variables, const char*> wrong[] = {
-        {With(Torchrun(), {{"RANK", "8"}}), "RANK=8 and WORLD_SIZE=8"},
-        {With(Torchrun(), {{"WORLD_SIZE", "eight"}}), "WORLD_SIZE=eight"},
-        {With(Torchrun(), {{"LOCAL_RANK", "8"}}), "LOCAL_RANK=8"},
-        {With(Torchrun(), {{"MASTER_PORT", "65536"}}), "MASTER_PORT=65536"},
-        {With(Step(), {{"SLURM_PROCID", "3"}}), "SLURM_PROCID=3 and SLURM_STEP_NUM_TASKS=3"},
-        {With(Step(), {{"SLURM_JOB_ID", "4711_2"}}), "SLURM_JOB_ID=4711_2"},
+        {Together(Torchrun(), {{"RANK", "8"}}), "RANK=8 and WORLD_SIZE=8"},
+        {Together(Torchrun(), {{"WORLD_SIZE", "eight"}}), "WORLD_SIZE=eight"},
+        {Together(Torchrun(), {{"LOCAL_RANK", "8"}}), "LOCAL_RANK=8"},
+        {Together(Torchrun(), {{"MASTER_PORT", "65536"}}), "MASTER_PORT=65536"},
+        {Together(Step(), {{"SLURM_PROCID", "3"}}), "SLURM_PROCID=3 and SLURM_STEP_NUM_TASKS=3"},
+        {Together(Step(), {{"SLURM_JOB_ID", "4711_2"}}), "SLURM_JOB_ID=4711_2"},
         // An elastic PyTorchJob says a range.
         {{{"PET_NODE_RANK", "1"}, {"PET_NNODES", "1:4"}, {"PET_MASTER_ADDR", "a"}},
          "PET_NNODES=1:4"},
         {{{"LWS_WORKER_INDEX", "2"}, {"LWS_GROUP_SIZE", "2"}, {"LWS_LEADER_ADDRESS", "a"}},
          "LWS_WORKER_INDEX=2 and LWS_GROUP_SIZE=2"},
-        {With(Step(), {{"WEFT_LAUNCHER", "slurm"}}), "WEFT_LAUNCHER=slurm: expected none, openmpi"},
-        {With(Step(), {{"WEFT_LAUNCHER", "lws"}}), "WEFT_LAUNCHER=lws: the environment has not"},
+        {Together(Step(), {{"WEFT_LAUNCHER", "slurm"}}),
+         "WEFT_LAUNCHER=slurm: expected none, openmpi"},
+        {Together(Step(), {{"WEFT_LAUNCHER", "lws"}}),
+         "WEFT_LAUNCHER=lws: the environment has not"},
     };
     for (const auto& [variables, said] : wrong) {
         const auto found = Look(variables);

@@ -176,29 +176,6 @@ TEST_F(BehindNat, AListeningWorkerBehindForwardedPortsSaysItsAddress) {
     ExpectTheAnswerOfOne("root", {"--hosts", "10.9.0.2,10.9.0.3", "--tp", "3"});
 }
 
-// The cable of a host that has dialled in is pulled, and put back.
-TEST_F(BehindNat, ALinkThatIsCutWhileWorkersDialInIsWaitedFor) {
-    OnLan("root", 1);
-    OnLan("a", 2);
-    OnLan("b", 3);
-    Run("lan", "ip link set v2 down");
-    Worker("a", {"--join", "10.9.0.1"});
-    Process root(Inside("root", Model() + Words{"--key-file", folder_ / "key", "--transport", "tcp",
-                                                "--timeout-ms", "1500", "--wait-for", "2",
-                                                "--tp", "3"}));
-    const Deadline soon = Deadline::In(60'000);
-    ASSERT_TRUE(workers_[0]->ReadUntil("no job of 10.9.0.1:7000 yet", soon));
-    Run("lan", "ip link set v2 up");
-    ASSERT_TRUE(root.ReadUntil("1 of 2 workers are here: ", soon)) << root.output();
-    Run("lan", "ip link set v2 down");
-    ASSERT_TRUE(root.ReadUntil("rank 1 is gone before the job began: silent for ", soon))
-        << root.output();
-    Worker("b", {"--join", "10.9.0.1"});
-    ASSERT_TRUE(root.ReadUntil("1 of 2 workers are here: b", soon)) << root.output();
-    Run("lan", "ip link set v2 up");
-    EXPECT_EQ(root.Wait(Deadline::In(60'000)), 0) << root.output() << workers_[0]->output();
-}
-
 // A firewall that lets two ports in.
 TEST_F(BehindNat, DataTakeThePortsThatTheFirewallLeavesOpen) {
     OnLan("root", 1);

@@ -125,6 +125,7 @@ class EngineRecovery : public testing::Test {
 TEST_F(EngineRecovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);
+    cluster.Become(0, 2, JobToJson(job_));
     cluster.next_epoch = [](test::FakeCluster& self, const Error& error,
                             const auto& replan) -> Result<cluster::EpochInfo> {
         if (self.size() == 1) return error;  // the next one is the end
@@ -149,6 +150,7 @@ TEST_F(EngineRecovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
 TEST_F(EngineRecovery, TellsWhatItDid) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);
+    cluster.Become(0, 2, JobToJson(job_));
     cluster.next_epoch = [](test::FakeCluster& self, const Error&, const auto& replan) {
         return LoseTheOther(self, replan);
     };

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""weft under a real Slurm: three nodes in network namespaces of this machine, whose daemons (munged,
-slurmctld, slurmd) are this test's own and end with it. Wants root and Debian's slurmctld, slurmd,
-slurm-client, munge; skips (77) without. Of the slower tests one runs every day, and all of them
-where WEFT_TEST_NIGHTLY is set.
+"""weft under a real Slurm: three nodes in network namespaces of this machine, whose daemons
+(munged, slurmctld, slurmd) are this test's own and end with it. Wants root and Debian's slurmctld, slurmd,
+slurm-client, munge; skips (77) without. The slower tests run in `./test --fleet` and --nightly.
 
     slurm_test.py PROGRAM ROOT PACKAGES [TEST...]
 """
@@ -18,7 +17,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
-from nightly import in_turn  # noqa: E402
+from nightly import nightly  # noqa: E402
 from slowness import slowness  # noqa: E402
 
 PATIENCE = int(os.environ.get("SLURM_PATIENCE") or 400)
@@ -322,9 +321,9 @@ def test_preemption(slurm, weft, root):
 
 
 DAILY = (test_a_job, test_a_job_that_fails, test_notice_and_requeue,
-         test_serve_answers_and_ends_at_once, test_run_and_bench_in_a_step)
-IN_TURN = (test_a_heterogeneous_job, test_a_killed_rank_is_named, test_a_cut_link_is_named,
-           test_preemption)
+         test_serve_answers_and_ends_at_once, test_run_and_bench_in_a_step,
+         test_a_killed_rank_is_named, test_preemption)
+FLEET = (test_a_heterogeneous_job, test_a_cut_link_is_named)
 
 
 def main():
@@ -333,9 +332,9 @@ def main():
     if os.geteuid() != 0 or missing:
         print(f"skipped: a Slurm of this test's own wants root, and: {', '.join(missing) or '-'}")
         sys.exit(77)
-    tests = DAILY + tuple(test for i, test in enumerate(IN_TURN) if in_turn(i, len(IN_TURN)))
+    tests = DAILY + (FLEET if nightly() else ())
     if len(sys.argv) > 4:
-        tests = [test for test in DAILY + IN_TURN if test.__name__ in sys.argv[4:]]
+        tests = [test for test in DAILY + FLEET if test.__name__ in sys.argv[4:]]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="weft-slurm-") as folder, Slurm(folder) as slurm:
         for test in tests:
