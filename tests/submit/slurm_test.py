@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """weft under a real Slurm: three nodes in network namespaces of this machine, whose daemons
-(munged, slurmctld, slurmd) are this test's own and end with it. Wants root and Debian's slurmctld, slurmd,
-slurm-client, munge; skips (77) without. The slower tests run in `./test --fleet` and --nightly.
+(munged, slurmctld, slurmd) are this test's own and end with it. Wants root and Debian's slurmctld,
+slurmd, slurm-client, munge; skips (77) without. The slower tests run in `./test --fleet` and
+--nightly.
 
     slurm_test.py PROGRAM ROOT PACKAGES [TEST...]
 """
