@@ -115,7 +115,8 @@ Status CheckJob(const JobSpec& job) {
           {"--account", job.account},
           {"--image", job.image},
           {"--network", job.networks},
-          {"--queue", job.queue}}) {
+          {"--queue", job.queue},
+          {"--scheduler", job.scheduler}}) {
         WEFT_TRY(CheckWord(flag, value));
     }
     for (const std::string& option : job.native) {

@@ -134,6 +134,19 @@ Status CheckWords(const JobSpec& job) {
     return {};
 }
 
+// KubeRay's operator names the scheduler to the pods itself.
+std::string RayLabels(const JobSpec& job) {
+    std::string labels;
+    if (IsKueue(job)) labels = "    kueue.x-k8s.io/queue-name: " + YamlText(job.queue) + "\n";
+    if (!job.scheduler.empty()) {
+        labels += "    ray.io/scheduler-name: " + YamlText(job.scheduler) + "\n";
+    }
+    if (IsVolcano(job) && !job.queue.empty()) {
+        labels += "    volcano.sh/queue-name: " + YamlText(job.queue) + "\n";
+    }
+    return labels.empty() ? "" : "  labels:\n" + labels;
+}
+
 // A pod of the head (group ""), or of the workers.
 std::string RayPod(const JobSpec& job, bool head) {
     std::string text = "spec:\n  containers:\n";
@@ -186,10 +199,7 @@ Result<NativeFile> WriteKubeRay(const JobSpec& job) {
         "    headGroupSpec:\n      rayStartParams:\n        dashboard-host: \"0.0.0.0\"\n"
         "      template:\n",
         job.name, place, YamlText(Driver(job)),
-        job.queue.empty()
-            ? ""
-            : fmt::format("  labels:\n    kueue.x-k8s.io/queue-name: {}\n", YamlText(job.queue)),
-        job.restarts, job.queue.empty() ? "" : "  suspend: true  # Kueue lets it go\n");
+        RayLabels(job), job.restarts, IsKueue(job) ? "  suspend: true  # Kueue lets it go\n" : "");
     text += Indented(RayPod(job, true), 8);
     if (job.nodes > 1) {
         text += fmt::format(
