@@ -83,7 +83,9 @@ void ExpectFound(const Variables& variables, const Expected& expected) {
     EXPECT_EQ(launcher.size, expected.size) << expected.name;
     EXPECT_EQ(launcher.local_rank, expected.local_rank) << expected.name;
     EXPECT_EQ(launcher.host, expected.host) << expected.name;
-    if (expected.port > 0) EXPECT_EQ(launcher.port, expected.port) << expected.name;
+    if (expected.port > 0) {
+        EXPECT_EQ(launcher.port, expected.port) << expected.name;
+    }
     EXPECT_EQ(launcher.mpi, expected.mpi) << expected.name;
 }
 
