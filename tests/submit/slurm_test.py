@@ -12,16 +12,15 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import hosts  # noqa: E402
 from nightly import nightly  # noqa: E402
 from slowness import slowness  # noqa: E402
 
-PATIENCE = int(os.environ.get("SLURM_PATIENCE") or 400)
 NODES = 3
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "squeue", "ip", "unshare")
 
@@ -53,73 +52,19 @@ PartitionName=urgent Nodes=ALL State=UP PriorityTier=9 PreemptMode=OFF
 """
 
 
-class Slurm:
-    """Namespaces n0, n1, ... with a bridge between, and Slurm's daemons in them."""
+class Slurm(hosts.Hosts):
+    """Three hosts with Slurm's daemons."""
 
     def __init__(self, folder):
-        self.folder, self.started = pathlib.Path(folder), []
-        self.mark = f"wfs{os.getpid()}"
-        self.hosts = self.folder / "hosts"
-        self.hosts.write_text("127.0.0.1 localhost\n" + "".join(
-            f"10.77.0.{i + 1} n{i}\n" for i in range(NODES)))
-        self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"),
-                            "HOME": str(self.folder)}
-
-    def __enter__(self):
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        for process in reversed(self.started):
-            process.terminate()
-        for process in reversed(self.started):
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        for name in [f"{self.mark}{i}" for i in range(NODES)] + [f"{self.mark}hub"]:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-    def ip(self, *words):
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    def network(self):
-        hub = f"{self.mark}hub"
-        self.ip("netns", "add", hub)
-        self.ip("-n", hub, "link", "add", "bridge", "type", "bridge")
-        self.ip("-n", hub, "link", "set", "bridge", "up")
-        for i in range(NODES):
-            node = f"{self.mark}{i}"
-            self.ip("netns", "add", node)
-            self.ip("-n", node, "link", "set", "lo", "up")
-            self.ip("-n", hub, "link", "add", f"v{i}", "type", "veth", "peer", "name", "eth0",
-                    "netns", node)
-            self.ip("-n", hub, "link", "set", f"v{i}", "master", "bridge", "up")
-            self.ip("-n", node, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "eth0")
-            self.ip("-n", node, "link", "set", "eth0", "up")
-
-    def inside(self, node, *words):
-        """The command line that runs `words` on a node."""
-        script = f'hostname n{node}; mount --bind {self.hosts} /etc/hosts; exec "$@"'
-        return ["nsenter", f"--net=/run/netns/{self.mark}{node}", "unshare", "-um", "sh", "-c",
-                script, "sh", *map(str, words)]
-
-    def daemon(self, *words):
-        log = open(self.folder / "daemons.log", "ab")
-        self.started.append(subprocess.Popen(words, env=self.environment, stdout=log, stderr=log,
-                                             cwd=self.folder, stdin=subprocess.DEVNULL))
+        super().__init__(folder, NODES, "10.77.0")
+        self.environment["SLURM_CONF"] = str(self.folder / "slurm.conf")
 
     def start(self):
-        self.network()
         for name in ("munge", "ctld", *(f"spool-n{i}" for i in range(NODES))):
             (self.folder / name).mkdir(mode=0o755)
         text = CONFIG.format(self.folder)
         for i in range(NODES):
-            text += f"NodeName=n{i} NodeAddr=10.77.0.{i + 1} CPUs=2 State=UNKNOWN\n"
+            text += f"NodeName=n{i} NodeAddr={self.address(i)} CPUs=2 State=UNKNOWN\n"
         (self.folder / "slurm.conf").write_text(text + PARTITIONS)
         key = self.folder / "munge/key"
         key.write_bytes(os.urandom(128))
@@ -137,34 +82,6 @@ class Slurm:
     def idle(self):
         self.until(lambda: self.run("sinfo", "-h", "-p", "all", "-o", "%D %T").strip() ==
                    f"{NODES} idle", "the nodes")
-
-    def run(self, *words, status=None):
-        done = subprocess.run(self.inside(0, *words), env=self.environment, cwd=self.folder,
-                              capture_output=True, text=True, timeout=PATIENCE, check=False)
-        if status is not None and done.returncode != status:
-            raise AssertionError(f"{words}: {done.returncode}: {done.stdout}{done.stderr}")
-        return done.stdout
-
-    def weft_on(self, node):
-        """The processes of weft on a node, without those that submit or ask."""
-        pids = subprocess.run(["ip", "netns", "pids", f"{self.mark}{node}"], capture_output=True,
-                              text=True, check=True).stdout.split()
-        found = []
-        for pid in pids:
-            try:
-                if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "weft":
-                    found.append(int(pid))
-            except OSError:
-                pass
-        return found
-
-    def until(self, condition, what):
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > end:
-                log = (self.folder / "daemons.log").read_text()[-2000:]
-                raise AssertionError(f"{what}: not within {PATIENCE} s\n{log}")
-            time.sleep(0.2)
 
 
 class Job:

@@ -7,3 +7,9 @@ foreach(test submit slurm deploy)
   set_tests_properties(submit.${test} PROPERTIES LABELS submit TIMEOUT ${WEFT_TEST_SECONDS}
     SKIP_RETURN_CODE 77)
 endforeach()
+# A real Ray, from PyPI: minutes.
+add_test(NAME submit.ray COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/ray_test.py
+  $<TARGET_FILE:weft> ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/build/python-packages
+  CONFIGURATIONS nightly)
+set_tests_properties(submit.ray PROPERTIES LABELS submit TIMEOUT ${WEFT_TEST_SECONDS}
+  SKIP_RETURN_CODE 77)
