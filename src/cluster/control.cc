@@ -252,6 +252,7 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         hosts_ = assignment.hosts;
         options_.rank = assignment.rank;
         assignment_ = std::move(assignment);
+        waiting_ = false;  // a verdict from here on is about the epoch that begins
         return {};
     }
     if (type == FrameType::kResult) {

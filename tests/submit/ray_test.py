@@ -60,11 +60,20 @@ def submit(ray, weft, name, *words):
             "--program", weft, "--", *words, status=0)
 
 
+def ends(ray, weft, name, state, log):
+    """What the client says, on either of its streams."""
+    asked = ["sh", "-c", '"$0" "$@" 2>&1', weft, "job", "status", name]
+    ray.until(lambda: re.search("SUCCEEDED|FAILED|STOPPED|succeeded|failed|stopped",
+                                ray.run(*asked)), f"{name}: {log}")
+    said = ray.run(*asked)
+    assert state.lower() in said.lower(), f"{name}: {said}\n{log}"
+
+
 def test_a_job_with_its_log(ray, weft, root):
     submit(ray, weft, "short", *train(root, ray.folder, 3))
     log = ray.run(weft, "job", "logs", "-f", "short", status=0)  # until the job ends
     assert re.search(r"\bstep\b", log), log
-    assert "SUCCEEDED" in ray.run(weft, "job", "status", "short") + log
+    ends(ray, weft, "short", "SUCCEEDED", log)
     assert (ray.folder / "out").is_dir(), log
 
 
@@ -72,7 +81,7 @@ def test_a_job_that_fails(ray, weft, root):
     submit(ray, weft, "wrong", "run", ray.folder / "no model.gguf", "-p", "x")
     log = ray.run(weft, "job", "logs", "-f", "wrong")
     assert "no model.gguf" in log, log
-    assert "FAILED" in ray.run(weft, "job", "status", "wrong") + log
+    ends(ray, weft, "wrong", "FAILED", log)
 
 
 def test_stop_saves_a_checkpoint(ray, weft, root):
