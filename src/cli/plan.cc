@@ -18,7 +18,8 @@ constexpr const char* kPlanFooter =
     "  weft plan llama-3.1-70b:q4_k_m --machines 2xstrix-halo+1xrtx-4090,10gbe --explain\n"
     "  weft plan model.gguf --machines 8xmy-machine.json,tcp --batch 16 --json\n"
     "  weft plan qwen3-235b-a22b:q4_k_m --want 20tok/s --budget 8000EUR\n"
-    "  weft plan llama-3.1-70b --train --machines 8xh100 --seq-len 4096 --global-batch 1024\n\n"
+    "  weft plan llama-3.1-70b --train --machines 8xh100 --seq-len 4096 --global-batch 1024\n"
+    "  weft plan --measure --hosts b,c --key-file weft.key -o lab.json\n\n"
     "MODEL is a GGUF file, a Hugging Face folder, a config.json alone, synthetic:NAME, or the "
     "name\n"
     "of a well-known model, NAME[:TYPE] with a TYPE of 'weft quantize', or 4bit, 8bit, FP8, AWQ,\n"
@@ -163,22 +164,30 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
 }
 
 Status RunPlan(PlanFlags& flags) {
-    if (flags.machines.empty() && !flags.backwards()) {
-        return MakeError(
-            ErrorCode::kUsage,
-            "--machines says on what, such as 4xstrix-halo,roce; or --want 20tok/s and "
-            "--budget 8000EUR look for machines");
+    if (flags.measure) return MeasureHere(flags);
+    if (flags.model.empty()) {
+        return MakeError(ErrorCode::kUsage, "MODEL is required, but with --measure");
     }
     if (flags.training.train) {
-        if (flags.backwards() || !flags.plot.empty()) {
+        const bool wishes = !flags.training.within.empty();
+        if (!flags.want.empty() || !flags.ttft.empty() || !flags.plot.empty() ||
+            (!wishes && (!flags.budget.empty() || flags.machines.empty()))) {
             return MakeError(ErrorCode::kUsage,
-                             "--train takes --machines, not --want, --budget, --ttft or --plot");
+                             "--train takes --machines, or --within (with --budget), not --want, "
+                             "--ttft or --plot");
         }
+        flags.training.budget = flags.budget;
         flags.training.model = flags.model;
         flags.training.machines = flags.machines;
         flags.training.explain = flags.explain;
         flags.training.json = flags.json;
         return RunPlanTrain(flags.training);
+    }
+    if (flags.machines.empty() && !flags.backwards()) {
+        return MakeError(
+            ErrorCode::kUsage,
+            "--machines says on what, such as 4xstrix-halo,roce; or --want 20tok/s and "
+            "--budget 8000EUR look for machines");
     }
     PlanRun run;
     WEFT_TRY(FillRun(flags, run));
@@ -230,7 +239,7 @@ void AddPlan(const Command& app, int& status) {
     const Command command =
         app.AddCommand("plan", "Which layout on which machines: speed, memory, what limits it");
     command.Footer(kPlanFooter);
-    command.AddOption("MODEL", flags->model, "A model, its config.json or its name").Required();
+    command.AddOption("MODEL", flags->model, "A model, its config.json or its name");
     command.AddOption("--machines", flags->machines, "Such as 4xstrix-halo,roce");
     command.AddOption("--context", flags->load.context, "Tokens that each sequence has")
         .Range(int64_t{1}, int64_t{1} << 24)
@@ -262,6 +271,7 @@ void AddPlan(const Command& app, int& status) {
     AddBackwardsOptions(command, *flags);
     command.AddOption("--plot", flags->plot,
                       "Draw speed by machines and context, and memory: FILE.svg, FILE.png, or -");
+    AddMeasureOptions(command, *flags);
     AddJson(command, flags->json);
     const Option train =
         command.AddFlag("--train", flags->training.train, "Predict training, not inference");

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/plan_train.h"
 #include "plan/scaling.h"
@@ -16,6 +18,12 @@ struct PlanFlags {
     plan::Workload load;
     bool explain = false, json = false;
     PlanTrainFlags training;  // with --train
+    // --measure
+    bool measure = false;
+    std::string out;
+    std::vector<std::string> types = {"q4_0", "q8_0", "bf16"};
+    std::string measure_with = "synthetic:llama-3.2-1b";
+    CommonFlags common;
     bool backwards() const { return !want.empty() || !budget.empty() || !ttft.empty(); }
 };
 
@@ -32,6 +40,10 @@ Status PrintOffers(const PlanFlags& flags, const PlanRun& run);
 // --plot FILE.svg, FILE.png, or `-` for the terminal: tok/s over machines and over contexts, memory
 // of each rank of `best`.
 Status DrawPlan(const PlanFlags& flags, const plan::Scaling& scaling, const plan::Prediction& best);
+
+void AddMeasureOptions(const Command& command, PlanFlags& flags);
+// --measure: a machine file of these ranks, into --out or on standard output.
+Status MeasureHere(PlanFlags& flags);
 
 // "0.31 s", "4.2 s", "38 s".
 std::string SecondsText(double seconds);

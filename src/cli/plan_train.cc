@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <functional>
 
+#include "cli/duration.h"
 #include "cli/output.h"
 #include "plan/shapes.h"
+#include "plan/train_backwards.h"
 #include "train/trainer.h"
 
 namespace weft::cli {
@@ -55,12 +57,6 @@ Json PartsJson(const plan::TrainSeconds& parts) {
     return json;
 }
 
-double EpochSeconds(const plan::TrainPrediction& p, const PlanTrainFlags& flags) {
-    const double updates =
-        std::ceil(static_cast<double>(flags.epoch) / static_cast<double>(p.cut.sequences()));
-    return updates * p.update_s / p.kept_share;
-}
-
 Json TrainLayoutJson(const plan::TrainPrediction& p, const PlanTrainFlags& flags) {
     const auto [limit, share] = p.limit();
     Json json = {{"layout", p.cut.Name()},
@@ -91,7 +87,7 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const PlanTrainFlags& flags
                  {"worst_rank_room_bytes", p.room},
                  {"limit", limit},
                  {"limit_share", share}};
-    if (flags.epoch > 0) json["epoch_s"] = EpochSeconds(p, flags);
+    if (flags.epoch > 0) json["epoch_s"] = plan::TrainingSeconds(p, flags.epoch);
     Json memory = Json::array();
     for (const plan::StageMemory& stage : p.memory) {
         memory.push_back({{"first_rank", stage.first_rank},
@@ -169,6 +165,10 @@ void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
                     .ShowDefault());
     of_training(command.AddOption("--lora-rank", flags.lora_rank, "Adapters of this rank alone")
                     .Range(1, 1 << 16));
+    of_training(command
+                    .AddOption("--within", flags.within,
+                               "Which machines train --sequences in this time, as 48h")
+                    .TypeName("TIME"));
     of_training(command.AddOption("--sequences", flags.epoch, "Sequences of an epoch")
                     .Range(int64_t{1}, int64_t{1} << 50));
 }
@@ -239,16 +239,67 @@ void AddRiskFlags(const Command& command, PlanTrainFlags& flags, const OfTrainin
                     .ShowDefault());
 }
 
+Json TrainOffersJson(const std::vector<plan::TrainOffer>& offers) {
+    Json json = Json::array();
+    for (const plan::TrainOffer& offer : offers) {
+        json.push_back({{"machines", offer.machines},
+                        {"layout", offer.best.cut.Name()},
+                        {"tokens_per_s", offer.best.tokens_per_s},
+                        {"seconds", offer.seconds},
+                        {"price", offer.price},
+                        {"price_is_guessed", offer.guessed}});
+    }
+    return json;
+}
+
+// --within: machines that train --sequences in that time.
+Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& library,
+                        plan::TrainWalk& walk) {
+    if (flags.epoch == 0) {
+        return MakeError(ErrorCode::kUsage, "--within: --sequences says of how many");
+    }
+    plan::TrainWanted wanted;
+    wanted.sequences = flags.epoch;
+    WEFT_ASSIGN(wanted.within_s, ParseTime("--within", flags.within));
+    if (!flags.budget.empty()) {
+        WEFT_ASSIGN(wanted.budget, plan::ParseQuantity(flags.budget, plan::Unit::kPrice));
+    }
+    WEFT_ASSIGN(const plan::TrainOffers offers,
+                plan::FindTrainingMachines(walk, library, flags.wishes, wanted, flags.machines));
+    if (flags.json) {
+        PrintJson(Json{{"model", flags.model},
+                       {"enough", TrainOffersJson(offers.enough)},
+                       {"nearest", TrainOffersJson(offers.nearest)}});
+        return {};
+    }
+    const auto& shown = offers.enough.empty() ? offers.nearest : offers.enough;
+    if (offers.enough.empty()) {
+        PrintOut("{}\n", shown.empty() ? "No machine with a price holds the job within that."
+                                       : "None does it. The fastest within the budget:");
+    }
+    if (shown.empty()) return {};
+    PrintOut("{:<28} {:<26} {:>12} {:>9} {:>12}\n", "machines", "layout", "tokens/s", "hours",
+             "price");
+    for (size_t i = 0; i < std::min(shown.size(), kMostTrainLayouts); ++i) {
+        const plan::TrainOffer& offer = shown[i];
+        PrintOut("{:<28} {:<26} {:>12.0f} {:>9.1f} {:>12}\n", offer.machines, offer.best.cut.Name(),
+                 offer.best.tokens_per_s, offer.seconds / 3600,
+                 fmt::format("{}{:.0f}", offer.guessed ? "~" : "", offer.price));
+    }
+    return {};
+}
+
 }  // namespace
 
 Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_ASSIGN(const plan::Library library, plan::Library::Open());
-    WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
     plan::TrainJob job;
     WEFT_TRY(SetJob(flags, job));
     SetWishes(flags, flags.wishes);
     WEFT_ASSIGN(const plan::OpenedShape shape, plan::OpenWalk(flags.model));
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
+    if (!flags.within.empty()) return PrintTrainOffers(flags, library, walk);
+    WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
     const plan::TrainLinks links(cluster);
     WEFT_ASSIGN(const plan::TrainPlans found, plan::SearchTraining(walk, links, flags.wishes));
     if (flags.json) {
@@ -268,7 +319,8 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     PrintTrainLayouts(found);
     const plan::TrainPrediction& best = found.layouts[0];
     if (flags.epoch > 0) {
-        PrintOut("an epoch of {} sequences: {:.0f} s\n", flags.epoch, EpochSeconds(best, flags));
+        PrintOut("an epoch of {} sequences: {:.0f} s\n", flags.epoch,
+                 plan::TrainingSeconds(best, flags.epoch));
     }
     if (flags.explain) PrintTrainParts(best);
     return {};

@@ -15,6 +15,7 @@ struct PlanTrainFlags {
     std::string as = "weft", dtype = "bf16", grad_dtype = "auto", optim = "adamw";
     std::string attention = "auto", recompute = "auto", sequence_parallel = "auto", zero = "auto";
     int64_t sequence = 1024, lora_rank = 0, epoch = 0;
+    std::string within, budget;  // machines that do it
     plan::TrainWishes wishes;
     bool explain = false, json = false;
 };

@@ -252,7 +252,6 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         hosts_ = assignment.hosts;
         options_.rank = assignment.rank;
         assignment_ = std::move(assignment);
-        waiting_ = false;  // a verdict from here on is about the epoch that begins
         return {};
     }
     if (type == FrameType::kResult) {
@@ -283,7 +282,7 @@ void Control::OnReport(const Peer& peer, VerdictMessage report) {
     // told.
     const bool of_link = report.code == ErrorCode::kPeerLost && report.lost_rank < 0;
     if (of_link && SomePeerEnds()) return;
-    report.recover = EndsEpoch(report.code);
+    report.recover = report.code == ErrorCode::kPeerLost && CanRecover();
     Fail(std::move(report));
 }
 

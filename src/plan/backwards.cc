@@ -36,22 +36,20 @@ class Shopping {
     }
 
     // The fewest hosts of this kind that do it.
-    void Try(const Machine& machine, const Wire& wire) {
+    void Try(const MachineOnWire& kind) {
+        const Machine& machine = kind.machine;
         std::optional<Offer> nearest;
         const bool again = std::exchange(last_, machine.name) == machine.name;  // another wire
         for (const int count : kCounts) {
             if (count > wanted_.most_hosts) break;
             if (again && count == 1) continue;
-            Cluster cluster;
-            cluster.hosts.assign(static_cast<size_t>(count), machine);
-            cluster.wire = wire;
-            cluster.words = Words(machine, wire, count);
+            const Cluster cluster = kind.Times(count);
             const std::optional<double> price = cluster.price();
             if (!price || (wanted_.budget && *price > *wanted_.budget)) break;
             if (weights_ > machine.memory.value * cluster.ranks()) continue;
             auto best = BestOf(cluster);
             if (!best) continue;
-            Offer offer{cluster.words, std::move(*best), *price, IsGuessed(cluster)};
+            Offer offer{cluster.words, std::move(*best), *price, PriceIsGuessed(cluster)};
             const bool fast = offer.best.tok_s >= wanted_.tok_s;
             const bool soon = !wanted_.ttft_s || offer.best.ttft_s <= *wanted_.ttft_s;
             if (fast && soon && wanted_.tok_s > 0) {
@@ -83,15 +81,6 @@ class Shopping {
     }
 
   private:
-    static std::string Words(const Machine& machine, const Wire& wire, int count) {
-        if (count == 1) return machine.name;
-        return fmt::format("{}x{},{}", count, machine.name, wire.name);
-    }
-    static bool IsGuessed(const Cluster& cluster) {
-        const bool wire = cluster.hosts.size() > 1 && cluster.wire.price->mark == Mark::kGuessed;
-        return wire || cluster.hosts[0].price->mark == Mark::kGuessed;
-    }
-
     std::optional<Prediction> BestOf(const Cluster& cluster) const {
         std::optional<Prediction> best;
         for (const model::Layout& layout : LayoutsToTry(cluster, walk_.hyper())) {
@@ -128,31 +117,55 @@ Result<std::vector<Machine>> MachinesOf(const Library& library, const std::strin
 
 }  // namespace
 
-Result<Offers> FindMachines(const ModelWalk& walk, const Runtime& runtime, const Library& library,
-                            const Workload& load, const Wanted& wanted, const std::string& only) {
-    if (wanted.tok_s <= 0 && !wanted.budget && !wanted.ttft_s) {
-        return MakeError(ErrorCode::kUsage, "nothing is wanted: --want 20tok/s, --budget 8000EUR");
-    }
+Cluster MachineOnWire::Times(int count) const {
+    Cluster cluster;
+    cluster.hosts.assign(static_cast<size_t>(count), machine);
+    cluster.wire = wire;
+    cluster.words =
+        count == 1 ? machine.name : fmt::format("{}x{},{}", count, machine.name, wire.name);
+    return cluster;
+}
+
+bool PriceIsGuessed(const Cluster& cluster) {
+    const bool wire = cluster.hosts.size() > 1 && cluster.wire.price->mark == Mark::kGuessed;
+    return wire || cluster.hosts[0].price->mark == Mark::kGuessed;
+}
+
+Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only) {
     WEFT_ASSIGN(const std::vector<Machine> machines, MachinesOf(library, only));
-    Shopping shopping(walk, runtime, load, wanted);
+    const bool one_wire = only.find(',') != only.npos;
+    std::vector<MachineOnWire> kinds;
     for (const Machine& machine : machines) {
         if (!machine.price) {
             if (only.empty()) continue;
             return MakeError(ErrorCode::kUsage, "machine '{}' has no price; add one to its file",
                              machine.name);
         }
-        // A wire that the words of --machines name is the only one.
-        if (only.find(',') != only.npos) {
+        Wire wire;
+        if (one_wire) {
             WEFT_ASSIGN(const Cluster named, library.ParseCluster(only));
-            shopping.Try(machine, named.wire);
-            continue;
+            wire = named.wire;
+        } else if (machine.own_wire) {
+            wire = *machine.own_wire;
+        } else {
+            WEFT_ASSIGN(wire, library.FindWire(machine.wire));
         }
-        WEFT_ASSIGN(const Wire wire, library.FindWire(machine.wire));
-        shopping.Try(machine, wire);
-        if (wire.instead.empty()) continue;
+        kinds.push_back({machine, wire});
+        if (one_wire || wire.instead.empty()) continue;
         WEFT_ASSIGN(const Wire other, library.FindWire(wire.instead));
-        shopping.Try(machine, other);
+        kinds.push_back({machine, other});
     }
+    return kinds;
+}
+
+Result<Offers> FindMachines(const ModelWalk& walk, const Runtime& runtime, const Library& library,
+                            const Workload& load, const Wanted& wanted, const std::string& only) {
+    if (wanted.tok_s <= 0 && !wanted.budget && !wanted.ttft_s) {
+        return MakeError(ErrorCode::kUsage, "nothing is wanted: --want 20tok/s, --budget 8000EUR");
+    }
+    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only));
+    Shopping shopping(walk, runtime, load, wanted);
+    for (const MachineOnWire& kind : kinds) shopping.Try(kind);
     return shopping.Take();
 }
 

@@ -31,9 +31,20 @@ struct Offers {
     std::vector<Offer> nearest;  // where none is: the fastest within the budget
 };
 
-// Looks through all machines with a price, each with its wire and the one `instead`, up to
-// most_hosts of them alike; `only`: those of the words, such as "strix-halo+m3-ultra" (empty: all).
-// Errors: kUsage (unknown words, nothing is wanted).
+// Hosts of one kind, and what joins them.
+struct MachineOnWire {
+    Machine machine;
+    Wire wire;
+    Cluster Times(int count) const;  // its words: as --machines takes them
+};
+// All machines with a price, each with its wire and with the one `instead`; `only`: those of the
+// words, such as "strix-halo+m3-ultra", and with their wire alone where they name one. Errors:
+// kUsage (unknown words, a machine of them has no price).
+Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only);
+bool PriceIsGuessed(const Cluster& cluster);
+
+// Looks through KindsToTry(library, only), up to most_hosts of each. Errors: those of KindsToTry,
+// and kUsage: nothing is wanted.
 Result<Offers> FindMachines(const ModelWalk& walk, const Runtime& runtime, const Library& library,
                             const Workload& load, const Wanted& wanted, const std::string& only);
 

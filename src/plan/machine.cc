@@ -79,6 +79,24 @@ Wire ReadWire(const nlohmann::json& json, const std::string& name, Status& statu
     return wire;
 }
 
+// The name of a wire, or one of the machine's own.
+void ReadWireOf(ObjectReader& reader, Machine& machine) {
+    const nlohmann::json* member = reader.Member("wire");
+    if (member == nullptr || !member->is_object()) {
+        machine.wire = reader.Text("wire", "10gbe");
+        return;
+    }
+    ObjectReader inner(*member, "wire");
+    Wire& wire = machine.own_wire.emplace();
+    wire.name = machine.wire = "measured";
+    wire.about = inner.Text("about");
+    wire.instead = inner.Text("instead");
+    wire.bandwidth = inner.Need("bandwidth", Unit::kRate);
+    wire.latency = inner.Need("latency", Unit::kTime);
+    if (Figure price; inner.Take("price", Unit::kPrice, price)) wire.price = price;
+    if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
+}
+
 Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status& status) {
     ObjectReader reader(json, "machines/runtimes.json: " + name);
     Runtime runtime;
@@ -169,7 +187,7 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     machine.name = name;
     machine.about = reader.Text("about");
     ReadKnownBy(reader, machine);
-    machine.wire = reader.Text("wire", "10gbe");
+    ReadWireOf(reader, machine);
     machine.devices = reader.Count("devices", 1, 1, kMostDevices);
     machine.memory = reader.Need("memory", Unit::kBytes);
     machine.bandwidth = reader.Need("bandwidth", Unit::kRate);
@@ -184,6 +202,9 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     optional("watts_idle", Unit::kPower, machine.watts_idle);
     optional("watts_busy", Unit::kPower, machine.watts_busy);
     optional("price", Unit::kPrice, machine.price);
+    if (const nlohmann::json* measured = reader.Member("measured"); measured != nullptr) {
+        machine.measured = ReadMeasured(*measured, reader);
+    }
     WEFT_TRY(reader.Finish());
     return machine;
 }
@@ -273,8 +294,12 @@ Result<Cluster> Library::ParseCluster(const std::string& words) const {
                          "--machines: expected such as 4xstrix-halo,roce; machines are {}",
                          fmt::join(MachineNames(), ", "));
     }
-    const std::string wire = comma == words.npos ? cluster.hosts[0].wire : words.substr(comma + 1);
-    WEFT_ASSIGN(cluster.wire, FindWire(wire));
+    const Machine& first = cluster.hosts[0];
+    if (comma == words.npos && first.own_wire) {
+        cluster.wire = *first.own_wire;
+        return cluster;
+    }
+    WEFT_ASSIGN(cluster.wire, FindWire(comma == words.npos ? first.wire : words.substr(comma + 1)));
     return cluster;
 }
 

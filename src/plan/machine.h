@@ -12,7 +12,9 @@
 //     tiers       links within the host: {"device": TIER, "host": TIER}, and "island" over several
 //                 hosts; TIER: {"ranks": 8, "bandwidth": .., "latency": ..}, so many ranks share it
 //     wire        the name of a wire: what joins hosts, unless the cluster says another
+//                 or what was measured: {"bandwidth": .., "latency": ..}
 //     watts_idle, watts_busy, price (of a host)
+//     measured    tables of Weft itself (plan/measured.h)
 // A wire (machines/wires.json): bandwidth of a host, one way, over all its rails; latency of a
 // message; `instead`, another wire worth comparing; price of a host's card and part of a switch.
 // A runtime (machines/runtimes.json): what the program that runs costs beside its bytes:
@@ -37,6 +39,7 @@
 #include "base/result.h"
 #include "coll/seconds.h"
 #include "plan/figure.h"
+#include "plan/measured.h"
 
 namespace weft::plan {
 
@@ -67,10 +70,15 @@ struct Machine {
     std::optional<LinkTier> island;
     std::optional<Figure> products, attention;
     std::optional<Figure> watts_idle, watts_busy, price;
+    std::optional<Wire> own_wire;  // in place of `wire`, where the file has one
+    std::optional<Measured> measured;
     double sustained_bytes_per_s() const {
         return bandwidth.value * (bandwidth.mark == Mark::kDataSheet ? kSustained : 1);
     }
 };
+
+// Of the runtimes Weft itself, which measured tables are of.
+inline constexpr const char* kOwnRuntime = "weft";
 
 struct Runtime {
     std::string name, about;

@@ -220,14 +220,18 @@ class Predictor {
     double Spread(const Breakdown& parts) const {
         const Machine& machine = cluster_.hosts[0];
         const double memory = machine.bandwidth.spread();
+        const bool own = machine.measured && runtime_.name == kOwnRuntime;
         const double link = layout_.tp > 1 ? LinkSpread() : 0;
+        const double compute =
+            own ? machine.compute.spread()
+                : std::hypot(machine.compute.spread(), runtime_.compute_share.spread());
         const std::pair<double, double> terms[] = {
             {parts.weights + parts.cache, memory},
             {parts.imbalance, Figure{}.spread()},
-            {parts.compute, std::hypot(machine.compute.spread(), runtime_.compute_share.spread())},
-            {parts.overhead, runtime_.op.spread()},
+            {parts.compute, compute},
+            {parts.overhead, own ? machine.measured->op.spread() : runtime_.op.spread()},
             {parts.wire, link},
-            {parts.sync, runtime_.sync.spread()},
+            {parts.sync, own ? machine.measured->sync.spread() : runtime_.sync.spread()},
             {parts.hops, runtime_.hop.spread()},
             {parts.draft, memory}};
         double squares = kModelSpread * kModelSpread;

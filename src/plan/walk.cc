@@ -59,6 +59,10 @@ bool IsChosen(const program::Op& op) {
     return op.kind() == OpKind::kExpertMatMul || op.kind() == OpKind::kExpertSum;
 }
 
+bool IsAttention(const program::Op& op) {
+    return op.kind() == OpKind::kAttention || op.kind() == OpKind::kLatentAttention;
+}
+
 // Of an op of experts: what the mean group reads of what the unluckiest does.
 double EvenShare(const program::Program& list, const program::Op& op, const model::Hyper& hyper,
                  int64_t rows) {
@@ -85,19 +89,24 @@ class StepTimer {
     void Add(const program::Program& list, const program::Op& op, const program::OpCost& cost,
              Breakdown& all) const {
         if (op.kind() == OpKind::kSend || op.kind() == OpKind::kRecv) return;
+        const Measured* measured = place_.measured();
         if (program::IsTransfer(op.kind())) {
             if (place_.tensor.ranks < 2) return;
             all.wire += WireSeconds(list, op, cost);
-            all.sync += place_.runtime->sync.value;
+            all.sync += measured != nullptr ? measured->sync.value : place_.runtime->sync.value;
             return;
         }
-        all.overhead += place_.runtime->op.value;
+        if (measured != nullptr && AddProduct(list, op, cost, *measured, all)) return;
+        all.overhead += measured != nullptr ? measured->op.value : place_.runtime->op.value;
+        const bool attention = IsAttention(op);
         const double bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
-        const double memory = bytes / place_.machine->sustained_bytes_per_s();
+        const double memory =
+            bytes / (measured != nullptr && attention ? measured->cache.value
+                                                      : place_.machine->sustained_bytes_per_s());
         const double compute = cost.flops / FlopsPerSecond(list, op);
         if (compute > memory) {
             all.compute += compute;
-        } else if (op.kind() == OpKind::kAttention || op.kind() == OpKind::kLatentAttention) {
+        } else if (attention) {
             all.cache += memory;
         } else if (IsChosen(op)) {
             const double even = EvenShare(list, op, *place_.hyper, step_.rows());
@@ -108,38 +117,66 @@ class StepTimer {
         }
     }
 
+    // A product of weights whose rate was measured: its overhead is part of that.
+    bool AddProduct(const program::Program& list, const program::Op& op,
+                    const program::OpCost& cost, const Measured& measured, Breakdown& all) const {
+        if (!IsChosen(op) && op.kind() != OpKind::kMatMul) return false;
+        const program::Value& weight = list.value(program::WeightOf(op));
+        const double rows = RowsOf(list, op);
+        const auto rate = measured.ProductFlops(weight.dtype, rows);
+        if (!rate) return false;
+        const double seconds = cost.flops / *rate;
+        (rows > kVectorRows ? all.compute : all.weights) += seconds;
+        if (IsChosen(op)) {
+            const double even = EvenShare(list, op, *place_.hyper, step_.rows());
+            all.imbalance += seconds * (1 / even - 1);
+        }
+        return true;
+    }
+
     // Of products: what the runtime reaches with weights of that type and in so many rows.
     double FlopsPerSecond(const program::Program& list, const program::Op& op) const {
         const Runtime& runtime = *place_.runtime;
+        if (const Measured* measured = place_.measured(); measured != nullptr) {
+            return IsAttention(op) ? measured->attention.value : place_.machine->compute.value;
+        }
         const double most = place_.machine->compute.value * runtime.compute_share.value;
         if (!IsChosen(op) && op.kind() != OpKind::kMatMul) return most;
         const program::Value& weight = list.value(program::WeightOf(op));
         const double share = Info(weight.dtype).quantized ? runtime.unpack_share.value : 1;
-        const program::Shape& out = list.value(op.outputs[0]).shape;
-        const int64_t rows = out.Elements(step_.rows(), step_.outputs) / out[out.rank - 1];
-        return most * share * FilledShare(weight, IsChosen(op) ? 0 : rows);
+        return most * share * FilledShare(RowsOf(list, op), IsChosen(op));
     }
 
-    // What of whole tiles is filled with rows (0: those of experts). An expert's rows are as many
-    // as chance will have it: half a tile is empty on average.
-    double FilledShare(const program::Value& weight, int64_t product_rows) const {
-        const auto tile = static_cast<double>(place_.runtime->tile_rows);
-        auto rows = static_cast<double>(product_rows);
-        if (product_rows == 0) {
-            const model::Moe& moe = place_.hyper->moe;
-            const auto held = static_cast<double>(weight.shape[0]);
-            const auto all = static_cast<double>(moe.experts), used = static_cast<double>(moe.used);
-            const auto chose = static_cast<double>(step_.rows());
-            const double met = program::DistinctExperts(held, all, used, chose).mean;
-            rows = met > 0 ? chose * used * held / all / met : 1;
+    // Of a product; of one of experts those that an expert gets which gets any.
+    double RowsOf(const program::Program& list, const program::Op& op) const {
+        if (!IsChosen(op)) {
+            const program::Shape& out = list.value(op.outputs[0]).shape;
+            const int64_t elements = out.Elements(step_.rows(), step_.outputs);
+            return static_cast<double>(elements / out[out.rank - 1]);
         }
+        const model::Moe& moe = place_.hyper->moe;
+        const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
+        const auto all = static_cast<double>(moe.experts), used = static_cast<double>(moe.used);
+        const auto rows = static_cast<double>(step_.rows());
+        const double met = program::DistinctExperts(held, all, used, rows).mean;
+        return met > 0 ? rows * used * held / all / met : 1;
+    }
+
+    // What of whole tiles is filled with rows. An expert's rows are as many as chance will have it:
+    // half a tile is empty on average.
+    double FilledShare(double rows, bool expert) const {
+        const auto tile = static_cast<double>(place_.runtime->tile_rows);
         if (tile <= 1 || rows <= kVectorRows) return 1;
-        return rows / (product_rows == 0 ? rows + tile / 2 : std::ceil(rows / tile) * tile);
+        return rows / (expert ? rows + tile / 2 : std::ceil(rows / tile) * tile);
     }
 
     double WireSeconds(const program::Program& list, const program::Op& op,
                        const program::OpCost& cost) const {
         double bytes = static_cast<double>(cost.wire_bytes);
+        if (const Measured* measured = place_.measured(); measured != nullptr) {
+            const auto seconds = measured->AllReduceSeconds(place_.tensor.ranks, bytes);
+            if (seconds && op.kind() == OpKind::kAllReduce) return *seconds;
+        }
         if (place_.runtime->value_bytes > 0) {
             const program::Value& sum = list.value(op.outputs[0]);
             bytes = static_cast<double>(sum.shape.Elements(step_.rows(), step_.outputs) *
@@ -155,6 +192,10 @@ class StepTimer {
 };
 
 }  // namespace
+
+const Measured* StepPlace::measured() const {
+    return machine->measured && runtime->name == kOwnRuntime ? &*machine->measured : nullptr;
+}
 
 std::span<const BreakdownRow> BreakdownRows() {
     return kBreakdownRows;
@@ -233,10 +274,14 @@ Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const S
                    bool with_last) {
     Breakdown all;
     const StepTimer timer(step, place);
+    bool with_layers = false;
     for (const Piece& piece : work.pieces) {
         if (piece.last && !with_last) continue;
+        with_layers |= !piece.last;
         all += timer.Piece(piece.program) * static_cast<double>(piece.count);
     }
+    const Measured* measured = place.measured();
+    if (measured != nullptr && with_layers) all.overhead += measured->step.value;
     return all;
 }
 

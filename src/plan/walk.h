@@ -76,6 +76,8 @@ struct StepPlace {
     const Runtime* runtime;
     coll::TierGroup tensor;  // the tensor ranks
     const model::Hyper* hyper;
+    // The machine's tables; null where there are none, or they are not this runtime's.
+    const Measured* measured() const;
 };
 
 // One rank's step, without messages between stages. with_last: the last piece counts, too.

@@ -78,10 +78,8 @@ def main():
         for rank in range(NODES)]
     host, port = ray.get([ranks[0].address.remote(), ranks[0].free_port.remote()])
     key = secrets.token_hex(32)
-    # Ray's nodes may be tasks of another launcher, whose variables say something else.
     runs = [each.run.remote(COMMAND, {"RANK": str(rank), "WORLD_SIZE": str(NODES),
-                                      "MASTER_ADDR": host, "MASTER_PORT": str(port),
-                                      "WEFT_LAUNCHER": "torchrun"}, key)
+                                      "MASTER_ADDR": host, "MASTER_PORT": str(port)}, key)
             for rank, each in enumerate(ranks)]
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
@@ -132,19 +130,6 @@ Status CheckWords(const JobSpec& job) {
         }
     }
     return {};
-}
-
-// KubeRay's operator names the scheduler to the pods itself.
-std::string RayLabels(const JobSpec& job) {
-    std::string labels;
-    if (IsKueue(job)) labels = "    kueue.x-k8s.io/queue-name: " + YamlText(job.queue) + "\n";
-    if (!job.scheduler.empty()) {
-        labels += "    ray.io/scheduler-name: " + YamlText(job.scheduler) + "\n";
-    }
-    if (IsVolcano(job) && !job.queue.empty()) {
-        labels += "    volcano.sh/queue-name: " + YamlText(job.queue) + "\n";
-    }
-    return labels.empty() ? "" : "  labels:\n" + labels;
 }
 
 // A pod of the head (group ""), or of the workers.
@@ -199,7 +184,10 @@ Result<NativeFile> WriteKubeRay(const JobSpec& job) {
         "    headGroupSpec:\n      rayStartParams:\n        dashboard-host: \"0.0.0.0\"\n"
         "      template:\n",
         job.name, place, YamlText(Driver(job)),
-        RayLabels(job), job.restarts, IsKueue(job) ? "  suspend: true  # Kueue lets it go\n" : "");
+        job.queue.empty()
+            ? ""
+            : fmt::format("  labels:\n    kueue.x-k8s.io/queue-name: {}\n", YamlText(job.queue)),
+        job.restarts, job.queue.empty() ? "" : "  suspend: true  # Kueue lets it go\n");
     text += Indented(RayPod(job, true), 8);
     if (job.nodes > 1) {
         text += fmt::format(

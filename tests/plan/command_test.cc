@@ -120,6 +120,35 @@ TEST(PlanCommand, MachinesAreFound) {
     }
 }
 
+// Of training: in time, cheapest first; forwards it is the same.
+TEST(PlanCommand, MachinesForTrainingAreFound) {
+    const Words job{"plan",           "qwen3-0.6b", "--train",     "--seq-len", "1024",
+                    "--global-batch", "64",         "--sequences", "100000",    "--json"};
+    const Ran ran = RunWeft(job + Words{"--within", "24h", "--machines", "rtx-4090+h100+m4"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const nlohmann::json enough = ran.Json()["enough"];
+    ASSERT_GE(enough.size(), 1u) << ran.out;
+    double last = 0;
+    for (const auto& offer : enough) {
+        EXPECT_LE(offer["seconds"].get<double>(), 24 * 3600.0);
+        EXPECT_GE(offer["price"].get<double>(), last);
+        last = offer["price"].get<double>();
+    }
+    const Ran there = RunWeft(job + Words{"--machines", enough[0]["machines"].get<std::string>()});
+    ASSERT_EQ(there.status, 0) << there.err;
+    EXPECT_EQ(there.Json()["layouts"][0]["epoch_s"], enough[0]["seconds"]);
+    const Ran hurry = RunWeft(job + Words{"--within", "1s", "--machines", "m4"});
+    EXPECT_EQ(hurry.Json()["enough"].size(), 0u) << hurry.out;
+    for (const auto& [flags, said] : std::initializer_list<std::pair<Words, const char*>>{
+             {{"--within", "soon", "--machines", "m4"}, "--within"},
+             {{"--want", "20tok/s", "--machines", "m4"}, "--train takes --machines"},
+             {{"--budget", "100EUR"}, "--train takes --machines"}}) {
+        const Ran wrong = RunWeft(job + flags);
+        EXPECT_EQ(wrong.status, 2) << wrong.err;
+        EXPECT_NE(wrong.err.find(said), std::string::npos) << wrong.err;
+    }
+}
+
 TEST(PlanCommand, Draws) {
     const test::TempDir dir;
     const Words asked{"plan", "gpt-oss-20b", "--machines", "2xstrix-halo,roce", "--plot"};
@@ -144,6 +173,32 @@ TEST(PlanCommand, Draws) {
     const Ran wrong = RunWeft(asked + Words{"plan.gif"});
     EXPECT_EQ(wrong.status, 2) << wrong.err;
     EXPECT_NE(wrong.err.find("expected NAME.svg, NAME.png, or -"), std::string::npos) << wrong.err;
+}
+
+// A file of these ranks predicts them; how well is a matter of an idle machine (bench/plan.py).
+TEST(PlanCommand, MeasuresThisMachine) {
+    const test::TempDir dir;
+    const std::string file = dir / "here.json";
+    const Ran ran = RunWeft({"plan", "--measure", "--local", "2", "-t", "1", "--measure-with",
+                             "synthetic:smollm2-135m", "--types", "q8_0", "-o", file, "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.Json()["devices"], 2);
+    std::ifstream in(file);
+    const nlohmann::json machine = nlohmann::json::parse(in);
+    EXPECT_EQ(machine["measured"]["ranks"], 2);
+    for (const char* rows : {"1", "8", "32", "128", "512"}) {
+        EXPECT_TRUE(machine["measured"]["products"]["Q8_0"].contains(rows)) << rows;
+    }
+    EXPECT_TRUE(machine["measured"]["all_reduce"].contains("8192"));
+    const Ran plan = RunWeft({"plan", "synthetic:smollm2-135m:q8_0", "--machines", file,
+                              "--context", "64", "--json", "--explain"});
+    ASSERT_EQ(plan.status, 0) << plan.err;
+    const nlohmann::json layouts = plan.Json()["layouts"];
+    ASSERT_GE(layouts.size(), 2u);
+    EXPECT_GT(layouts[0]["tok_s"].get<double>(), 0);
+    const Ran wrong = RunWeft({"plan", "--measure", "--types", "q9", "-o", file});
+    EXPECT_EQ(wrong.status, 2) << wrong.err;
+    EXPECT_NE(wrong.err.find("q9"), std::string::npos) << wrong.err;
 }
 
 TEST(PlanCommand, WrongWordsAreRefused) {

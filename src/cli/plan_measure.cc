@@ -1,0 +1,76 @@
+// weft plan --measure: a machine file of the ranks that are here.
+#include <fmt/format.h>
+
+#include "base/file.h"
+#include "cli/plan.h"
+#include "net/fabric.h"
+#include "plan/measure.h"
+
+namespace weft::cli {
+
+void AddMeasureOptions(const Command& command, PlanFlags& flags) {
+    const char* group = "Measuring";
+    command
+        .AddFlag("--measure", flags.measure,
+                 "Write a machine file of this machine, or of --local or --hosts")
+        .Group(group);
+    command.AddOption("-o,--out", flags.out, "Where to (default: standard output)").Group(group);
+    command.AddOption("--types", flags.types, "Types of weights to measure")
+        .Commas()
+        .OneEach()
+        .Group(group);
+    command
+        .AddOption("--measure-with", flags.measure_with,
+                   "The shape of which two layers run: synthetic:NAME")
+        .ShowDefault()
+        .Group(group);
+    AddDevice(command, flags.common.job.device).Group(group);
+    command
+        .AddOption("-t,--threads", flags.common.job.threads,
+                   "Threads per rank (default: its cores)")
+        .Range(1, 1024)
+        .Group(group);
+    command.AddOption("--transport", flags.common.cluster.transport, "auto, shm, tcp, verbs or mpi")
+        .OneOf(net::TransportNames())
+        .Group(group);
+    AddRankFlags(command, flags.common);
+}
+
+Status MeasureHere(PlanFlags& flags) {
+    flags.common.kv = flags.kv;
+    WEFT_TRY(Resolve(flags.common));
+    plan::MeasureOptions options;
+    options.cluster = flags.common.cluster;
+    options.job = flags.common.job;
+    options.types = flags.types;
+    options.model = flags.measure_with;
+    ProgressLine progress;
+    WEFT_ASSIGN(plan::Machine machine, plan::MeasureMachine(options, [&](const std::string& what) {
+                    progress.Show("measuring: " + what + " ...");
+                }));
+    progress.Clear();
+    const std::string text = plan::MachineFileText(machine);
+    if (flags.out.empty()) {
+        PrintOut("{}", text);
+        return {};
+    }
+    WEFT_TRY(WriteFile(flags.out, std::as_bytes(std::span(text))));
+    const plan::Measured& measured = *machine.measured;
+    if (flags.json) {
+        PrintJson({{"file", flags.out},
+                   {"devices", machine.devices},
+                   {"bandwidth_bytes_s", machine.bandwidth.value},
+                   {"compute_flops_s", machine.compute.value},
+                   {"op_s", measured.op.value},
+                   {"step_s", measured.step.value}});
+        return {};
+    }
+    PrintOut("{}: {} a host, {:.1f} GB/s, {:.2f} TFLOP/s, {:.1f} us an op, {:.0f} us a step\n",
+             flags.out,
+             machine.devices == 1 ? "one rank" : fmt::format("{} ranks", machine.devices),
+             machine.bandwidth.value * 1e-9, machine.compute.value * 1e-12, measured.op.value * 1e6,
+             measured.step.value * 1e6);
+    return {};
+}
+
+}  // namespace weft::cli
