@@ -78,10 +78,14 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
     WEFT_ASSIGN(const auto words, model_files::LoadTokenizer(*source));
     WEFT_TRY(CompareVocabularies(job.model, *tokenizer, draft_model, *words));
     WEFT_ASSIGN(const auto cluster, OwnCluster(nullptr));
-    backend::DeviceOptions options;
-    options.reference = job.reference;
-    options.exact = job.exact;
-    WEFT_ASSIGN(auto device, backend::OpenDevice(backend::DeviceNames(job.device)[0], options));
+    const std::string name = backend::DeviceNames(job.device)[0];
+    std::shared_ptr<backend::Device> device;
+    if (name != backend::kAutoDevice) {  // (a rank that chooses has others where one has no room)
+        backend::DeviceOptions options;
+        options.reference = job.reference;
+        options.exact = job.exact;
+        WEFT_ASSIGN(device, backend::OpenDevice(name, options));
+    }
     WEFT_ASSIGN(const auto rank, Rank::Make(DraftJob(draft_model, job, answers), *cluster, nullptr,
                                             std::move(device)));
     const backend::MemoryUse use = rank->memory();

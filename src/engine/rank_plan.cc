@@ -190,6 +190,12 @@ Status Rank::Compile() {
         compile.overlap = backend::Overlap::kNever;
     }
     if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
+    if (device_->info().submits && compile.overlap == backend::Overlap::kAlways) {
+        Log(LogLevel::kWarning,
+            "--overlap on does nothing on {}: a GPU computes no half of a step while the other's "
+            "sums are on the wire",
+            device_->info().name);
+    }
     WEFT_ASSIGN(executable_, device_->Compile(program_, compile));
     running_.store(executable_.get(), std::memory_order_release);
     TellProgress();

@@ -19,7 +19,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from vulkan_device import MODEL, PATIENCE, SKIPPED, true_loader, usable  # noqa: E402
+from vulkan_device import MODEL, PATIENCE, SKIPPED, machine_env, true_loader, usable  # noqa: E402
 
 QUESTION = "What is 47 + 38?"
 ASK = ("run", MODEL, "--raw", "-p", QUESTION, "-n", "8", "--temp", "0", "--json")
@@ -33,14 +33,7 @@ class Machine:
 
     def __init__(self, gpus):
         self.folder = tempfile.mkdtemp(dir=FOLDER)
-        library = pathlib.Path(self.folder) / "libvulkan.so.1"
-        if gpus is None:
-            library.write_bytes(b"")
-        else:
-            os.symlink(LIBRARY, library)
-        paths = [self.folder, os.environ.get("LD_LIBRARY_PATH", "")]
-        self.env = {**os.environ, "WEFT_TEST_VULKAN": LOADER, "WEFT_TEST_GPUS": gpus or "",
-                    "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+        self.env = machine_env(self.folder, None if gpus is None else LIBRARY, gpus or "")
         self.env.pop("WEFT_DEVICE", None)
 
     def run(self, *words, status=0, **env):
@@ -102,6 +95,9 @@ class Auto(unittest.TestCase):
             devices, said = self.chosen(gpus)
             self.assertEqual(devices, [want], said)
             self.assertRegex(said, r"--device auto does not take vulkan:0: .* MiB .* are free")
+        # A draft model has to fit, too.
+        text, devices, _ = Machine("discrete vram=1").answer("--draft", MODEL)
+        self.assertEqual((text, devices), (WANT, ["cpu"]))
         # Who names it is refused.
         said = Machine("discrete vram=1").run(*ASK, "--device", "vulkan", status=1).stderr
         self.assertRegex(said, r"weights \d+ MiB \+ KV cache \d+ MiB .* free")
@@ -206,6 +202,8 @@ class Kinds(unittest.TestCase):
                       ("--pp", "2")):
             text, devices, _ = Machine("discrete; discrete").answer(*words)
             self.assertEqual((text, devices), (WANT, ["vulkan:0", "vulkan:1"]), words)
+        said = Machine("discrete").answer("--tp", "2", "--overlap", "on")[2]
+        self.assertIn("--overlap on does nothing on vulkan:0", said)
 
     def test_a_trace_without_times_of_the_device(self):
         machine = Machine("discrete timestamps=0")
@@ -328,8 +326,7 @@ class Failures(unittest.TestCase):
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
     LIBRARY = os.path.abspath(sys.argv.pop(1))
-    LOADER = true_loader()
-    DEVICE, why_not = usable(PROGRAM) if LOADER else (None, "no libvulkan.so.1")
+    DEVICE, why_not = usable(PROGRAM) if true_loader() else (None, "no libvulkan.so.1")
     if DEVICE is None:
         print(f"skipped: no Vulkan device to test with: {why_not}", file=sys.stderr)
         sys.exit(SKIPPED)

@@ -27,6 +27,11 @@ if(weft_shaders)
   set(other_gpus ${here}/other_gpus_test.py $<TARGET_FILE:weft> $<TARGET_FILE:other_gpus>)
   vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Kinds Shares)
   vulkan_job(failing_gpus COMMAND ${other_gpus} Failures)
+  # Weights through staging, pages that are copied, what is read back: on cards.
+  set(jobs_on_a_card ${here}/on_a_card.py $<TARGET_FILE:other_gpus> ${here}/jobs_test.py
+    $<TARGET_FILE:weft>)
+  vulkan_job(serving_on_a_card COMMAND ${jobs_on_a_card} Serving)
+  vulkan_job(jobs_on_a_card COMMAND ${jobs_on_a_card} CONFIGURATIONS nightly)
 endif()
 
 # Tests of whole jobs that are there for the CPU. What is left out asks for the CPU's bits: a row of

@@ -32,6 +32,19 @@ def keep_kernels(folder):
     os.environ.setdefault("MESA_SHADER_CACHE_DIR", str(folder))
 
 
+def machine_env(folder, library, gpus):
+    """The environment in which this library (other_gpus.cc) is the loader and lists these GPUs;
+    library None: there is a loader that can't be opened. folder: an empty one, for that."""
+    path = pathlib.Path(folder) / "libvulkan.so.1"
+    if library is None:
+        path.write_bytes(b"")
+    else:
+        os.symlink(library, path)
+    paths = [str(folder), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {**os.environ, "WEFT_TEST_VULKAN": true_loader() or "", "WEFT_TEST_GPUS": gpus,
+            "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+
+
 def true_loader():
     """The path of the loader that weft would open; None: there is none."""
     try:
