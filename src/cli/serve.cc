@@ -74,15 +74,18 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, int 
             Tell(fmt::format("requests that don't say it: {}", server.sampling()));
         }
         const bool narrow = !wire.empty() && wire != "f64";
+        const backend::DeviceInfo& device = rank.device()->info();
         return Tell(fmt::format(
-            "serving {} on {} ({} rank{}{}, context {}, KV cache of {} tokens, loaded "
+            "serving {} on {} ({} rank{}{}{}, context {}, KV cache of {} tokens, loaded "
             "in {:.1f} s). Ctrl-C stops.",
             options.job.model, server.url(), ranks, ranks == 1 ? "" : "s",
+            device.name == "cpu" ? "" : fmt::format(" on {} {}", device.name, device.hardware),
             narrow ? ", sums as " + wire : "", options.job.ctx, options.job.kv_tokens, load_s));
     }
     Json said{{"url", server.url()},
               {"port", server.port()},
               {"ranks", ranks},
+              {"device", rank.device()->info().name},
               {"ctx", options.job.ctx},
               {"kv_tokens", options.job.kv_tokens},
               {"max_seqs", options.batch.max_seqs},

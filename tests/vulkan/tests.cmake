@@ -31,7 +31,11 @@ if(weft_shaders)
   set(jobs_on_a_card ${here}/on_a_card.py $<TARGET_FILE:other_gpus> ${here}/jobs_test.py
     $<TARGET_FILE:weft>)
   vulkan_job(serving_on_a_card COMMAND ${jobs_on_a_card} Serving)
-  vulkan_job(jobs_on_a_card COMMAND ${jobs_on_a_card} CONFIGURATIONS nightly)
+  # (Not what polls: a card that is played has no cores of its own.)
+  vulkan_job(jobs_on_a_card COMMAND ${jobs_on_a_card} UnlikeDevices Jobs.test_perplexity
+    Jobs.test_answers_are_those_of_the_cpu Jobs.test_logits_are_near_those_of_the_reference
+    Jobs.test_layouts_hold_the_same_bits_and_are_near_one_rank
+    Jobs.test_the_start_up_proof_compares_with_the_record_of_one_rank CONFIGURATIONS nightly)
 endif()
 
 # Tests of whole jobs that are there for the CPU. What is left out asks for the CPU's bits: a row of

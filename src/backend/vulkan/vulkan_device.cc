@@ -178,8 +178,8 @@ bool IsName(std::string_view name) {
 Status CheckBuilt() {
     if (!shaders::Names().empty()) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "this weft was built without Vulkan: it has no shaders, for there was no "
-                     "glslc. Use --device cpu, or build it again with glslc installed.");
+                     "this weft was built without Vulkan (no glslc, no Vulkan headers, or "
+                     "-DWEFT_VULKAN=OFF). Use --device cpu, or build it again with them.");
 }
 
 GpuChoice ChooseGpus(int local_rank) {
