@@ -16,7 +16,11 @@
 #include <filesystem>
 #include <functional>
 #include <random>
+// (GCC 12 warns of <regex> itself in a build with the address sanitizer.)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <regex>
+#pragma GCC diagnostic pop
 #include <set>
 
 #include "base/file.h"
