@@ -200,15 +200,19 @@ class TrainPredictor {
         const model::Span span = spans_[static_cast<size_t>(place)];
         const bool last = place == cut_.pp * cut_.virtual_stages - 1;
         if (place == 0) AddPart(parts.first, uses.first, all, units);
-        for (int64_t layer = span.begin; layer < span.end; ++layer) {
+        const int64_t begin = span.begin + (parts.ends_have_layers && place == 0 ? 1 : 0);
+        const int64_t end = span.end - (parts.ends_have_layers && last ? 1 : 0);
+        for (int64_t layer = begin; layer < end; ++layer) {
             const int kind = walk_.model().kind_of_layer()[static_cast<size_t>(layer)];
             AddPart(parts.layers.at(kind), uses.layers.at(kind), all, units);
         }
         all.brief_last = all.brief;
         if (last) {
-            const double tied = TiedHere() ? TiedElements(parts) : 0;
             AddPart(parts.last, uses.last, all, units);
-            all.elements.matrices -= tied;
+            if (TiedHere()) {
+                all.elements.matrices -= parts.last.elements.embedding;
+                all.elements.frozen_bytes -= parts.last.elements.frozen_embedding_bytes;
+            }
             all.brief_last = uses.last.brief;
         }
         all.forward.shares = WaitsForward(units, beside_, kContention);
@@ -240,7 +244,6 @@ class TrainPredictor {
 
     // An embedding that is the output matrix, too, on the only stage.
     bool TiedHere() const { return cut_.pp == 1 && walk_.model().hyper().tied; }
-    static double TiedElements(const RankParts& parts) { return parts.first.elements.matrices; }
 
     // ---- Memory -----------------------------------------------------------------------------
 
@@ -343,7 +346,7 @@ class TrainPredictor {
         }
         sums += place_.collectives.AllReduce(data_, e.vectors * 4);
         if (end && cut_.pp > 1 && walk_.model().hyper().tied) {
-            const double tied = TiedElements((*parts_)[0]) * bytes_.summed;
+            const double tied = (*parts_)[0].last.elements.embedding * bytes_.summed;
             const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.dp * cut_.tp);
             sums += coll::MessageSeconds(tier, tied);
         }

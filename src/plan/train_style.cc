@@ -7,6 +7,8 @@ namespace {
 
 // An op started by an eager framework: several microseconds of its host's time. Guessed.
 constexpr double kEagerOp = 12e-6;
+// Guessed, too.
+constexpr double kEagerPasses = 2;
 
 TrainStyle WeftStyle() {
     TrainStyle style;
@@ -39,6 +41,7 @@ TrainStyle DeepSpeedStyle() {
     style.blocking_hops = true;
     style.shares = Beside::kRdma;
     style.gradients_beside = true;
+    style.passes = kEagerPasses;
     style.host_op_s = kEagerOp;
     return style;
 }
@@ -53,6 +56,7 @@ TrainStyle FsdpStyle() {
     style.weight = 0;
     style.gradient = 4;
     style.one_copy = true;
+    style.passes = kEagerPasses;
     style.host_op_s = kEagerOp;
     return style;
 }

@@ -33,6 +33,9 @@ struct TrainStyle {
     double gathered = 2, summed = 2;              // on the wire
     // Master weights are the only ones: narrow copies live for a unit's time (FSDP).
     bool one_copy = false;
+    // Bytes that norms, gates and sums move, beside those of Weft's ops: ops of an eager framework
+    // stand apart, and some are in float32.
+    double passes = 1;
     // Seconds that a host needs to start an op: a device that is faster than that waits.
     double host_op_s = 0;
 };

@@ -60,7 +60,7 @@ class OpTimer {
             sum.all.products += seconds;
             device_s_ += seconds;
         } else {
-            const double seconds = Bytes(cost) / place_.device.memory;
+            const double seconds = place_.style->passes * Bytes(cost) / place_.device.memory;
             sum.all.memory += seconds;
             device_s_ += seconds;
         }

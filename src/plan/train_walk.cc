@@ -13,6 +13,8 @@ using program::Program;
 using program::Recompute;
 using program::Storage;
 
+constexpr std::string_view kEmbedding = "token_embd.weight";
+
 // The shard as a part of a pipeline of three stages: the first has no layers, the last neither, and
 // the one between those that are given.
 model::Shard TrainPartOf(const model::Shard& shard, int stage, model::Span layers) {
@@ -48,6 +50,7 @@ TrainedElements ElementsOf(const train::TrainingGraph& graph) {
             if (member.weight.shape.rank > 1) {
                 elements.matrices += count;
                 elements.largest = std::max(elements.largest, count);
+                if (member.weight.slice.name == kEmbedding) elements.embedding += count;
             } else {
                 elements.vectors += count;
             }
@@ -59,8 +62,9 @@ TrainedElements ElementsOf(const train::TrainingGraph& graph) {
         const program::Value& value = list.values[i];
         if (value.storage != Storage::kWeight) continue;
         if (trained.contains(static_cast<program::ValueId>(i))) continue;
-        elements.frozen_bytes +=
-            static_cast<double>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
+        const auto bytes = static_cast<double>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
+        elements.frozen_bytes += bytes;
+        if (value.slice.name == kEmbedding) elements.frozen_embedding_bytes += bytes;
     }
     return elements;
 }
@@ -135,15 +139,20 @@ Result<std::vector<RankParts>> TrainWalk::Build(const PartsKey& key) const {
 Result<RankParts> TrainWalk::BuildRank(const model::Shard& shard,
                                        const train::GraphOptions& graph) const {
     RankParts parts;
-    const int64_t layers = walk_->hyper().layers;
-    WEFT_ASSIGN(parts.first, BuildPart(TrainPartOf(shard, 0, {0, 0}), graph));
+    const int64_t layers = walk_->hyper().layers, end = lora_ ? 1 : 0;
+    parts.ends_have_layers = lora_.has_value();
+    if (lora_ && layers < 3) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} layers: LoRA is predicted for models of at least 3", layers);
+    }
+    WEFT_ASSIGN(parts.first, BuildPart(TrainPartOf(shard, 0, {0, end}), graph));
     for (int64_t layer = 0; layer < layers; ++layer) {
         const int kind = walk_->kind_of_layer()[static_cast<size_t>(layer)];
         if (parts.layers.contains(kind)) continue;
         WEFT_ASSIGN(TrainPart part, BuildPart(TrainPartOf(shard, 1, {layer, layer + 1}), graph));
         parts.layers.emplace(kind, std::move(part));
     }
-    WEFT_ASSIGN(parts.last, BuildPart(TrainPartOf(shard, 2, {layers, layers}), graph));
+    WEFT_ASSIGN(parts.last, BuildPart(TrainPartOf(shard, 2, {layers - end, layers}), graph));
     return parts;
 }
 

@@ -35,7 +35,8 @@ struct TrainedElements {
     double matrices = 0, vectors = 0;
     double largest = 0;       // matrix
     double frozen_bytes = 0;  // LoRA: the model's own weights
-    double read_as = 0;       // matrices that products read, for gathers: with LoRA none
+    // Of these the token embedding, which may be the output matrix, too.
+    double embedding = 0, frozen_embedding_bytes = 0;
 };
 
 struct TrainPart {
@@ -45,9 +46,11 @@ struct TrainPart {
     const program::Program& list() const { return graph.program.program; }
 };
 
-// Of one tensor rank.
+// Of one tensor rank. ends_have_layers: `first` has the first layer, too, and `last` the last one:
+// ops before and behind all layers alone have nothing that LoRA trains.
 struct RankParts {
     TrainPart first, last;
+    bool ends_have_layers = false;
     std::map<int, TrainPart> layers;  // by kind
 };
 

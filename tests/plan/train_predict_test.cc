@@ -216,6 +216,34 @@ TEST(PredictTraining, ExpertsAreCut) {
     EXPECT_LT(p.flops, 6 * 4.5e9 * tokens);
 }
 
+// Adapters of rank 16 beside seven matrices of each layer, on weights that stay as they are.
+TEST(PredictTraining, AdaptersTakeLittle) {
+    TrainCase all("llama-3.1-8b", "a100");
+    const double whole = all.Must(Cut(1, 1, 1)).worst().state;
+    for (const auto& [name, tied] : {std::pair("llama-3.1-8b", false), {"llama-3.2-1b", true}}) {
+        TrainCase c(name, "a100");
+        c.job.lora.rank = 16;
+        c.walk = TrainWalk::Make(c.model, c.job).value();
+        const model::Hyper& h = c.model.hyper();
+        double weights = 0, adapters = 0;
+        for (const model_files::TensorInfo& tensor : c.source->tensors()) {
+            const auto elements = static_cast<double>(tensor.rows * tensor.cols);
+            weights += tensor.dim_count > 1 ? 2 * elements : 4 * elements;
+            const bool adapted = tensor.dim_count > 1 && tensor.name.starts_with("blk.");
+            if (adapted) adapters += 16.0 * static_cast<double>(tensor.rows + tensor.cols);
+        }
+        EXPECT_EQ(h.tied, tied);
+        const TrainPrediction p = c.Must(Cut(1, 1, 1));
+        // Float32 weights, gradients and two moments of each adapter.
+        EXPECT_NEAR(p.worst().state / (weights + 16 * adapters), 1, 0.02) << name;
+        EXPECT_LT(p.worst().state, 0.2 * whole);
+        const TrainPrediction staged = c.Must(Cut(1, 4, 1, 0, 8));
+        double sum = 0;
+        for (const StageMemory& stage : staged.memory) sum += stage.state;
+        EXPECT_GE(sum, 0.999 * p.worst().state) << name;
+    }
+}
+
 TEST(PredictTraining, NothingOverflows) {
     TrainCase c("llama-3.1-405b", "16384xh100", "weft", 131072);
     TrainCut cut = Cut(8, 126, 130, 1, 1 << 20);
