@@ -104,7 +104,8 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
     EXPECT_NE(latent.err.find("latent attention"), std::string::npos) << latent.err;
 }
 
-// What a trainer holds in memory is what was predicted for it.
+// What a trainer holds in memory is what was predicted for it (of few rows a processor's own
+// buffers would be the larger part).
 TEST(PlanTrainCommand, MemoryIsThatOfARealJob) {
     const test::TempDir dir;
     const std::string file = dir / "model.gguf";
@@ -116,11 +117,11 @@ TEST(PlanTrainCommand, MemoryIsThatOfARealJob) {
     const plan::TrainLinks links(*cluster);
     for (const char* recompute : {"none", "full"}) {
         plan::TrainJob job;
-        job.sequence = 64;
+        job.sequence = 128;
         job.style = *plan::FindTrainStyle("weft");
         auto walk = plan::TrainWalk::Make(shape.walk, job);
         plan::TrainCut cut;
-        cut.micro_batch = 4;
+        cut.micro_batch = 16;
         const bool full = recompute == std::string("full");
         cut.recompute = full ? program::Recompute::kFull : program::Recompute::kNone;
         const auto predicted = plan::PredictTraining(*walk, links, cut, {});
@@ -128,8 +129,8 @@ TEST(PlanTrainCommand, MemoryIsThatOfARealJob) {
         train::TrainerOptions options;
         options.model = file;
         options.threads = 1;
-        options.sequence = 64;
-        options.micro_batch = 4;
+        options.sequence = 128;
+        options.micro_batch = 16;
         options.dtype = DType::kBF16;
         options.recompute = recompute;
         auto ranks = cluster::Cluster::Launch({}, "");
