@@ -121,7 +121,7 @@ TEST(PlanTrainCommand, MemoryIsThatOfARealJob) {
         job.style = *plan::FindTrainStyle("weft");
         auto walk = plan::TrainWalk::Make(shape.walk, job);
         plan::TrainCut cut;
-        cut.micro_batch = 16;
+        cut.micro_batch = 64;
         const bool full = recompute == std::string("full");
         cut.recompute = full ? program::Recompute::kFull : program::Recompute::kNone;
         const auto predicted = plan::PredictTraining(*walk, links, cut, {});
@@ -130,7 +130,7 @@ TEST(PlanTrainCommand, MemoryIsThatOfARealJob) {
         options.model = file;
         options.threads = 1;
         options.sequence = 128;
-        options.micro_batch = 16;
+        options.micro_batch = 64;
         options.dtype = DType::kBF16;
         options.recompute = recompute;
         auto ranks = cluster::Cluster::Launch({}, "");
