@@ -273,7 +273,8 @@ void AddRecoveryFlags(const Command& app, CommonFlags& flags) {
         .Range(0, 3'600'000)
         .Group(kCluster);
     app.AddFlag("--elastic", flags.cluster.elastic,
-                "When a rank is lost (and not back within --rejoin-ms), go on with fewer")
+                "When a rank is lost (and not back within --rejoin-ms), go on with fewer; with "
+                "--wait-for, go on with more where more workers dial in")
         .Group(kCluster);
 }
 

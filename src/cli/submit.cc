@@ -206,7 +206,10 @@ void AddEngineOptions(const Command& command, submit::JobSpec& job, SubmitFlags&
         .OneEach()
         .Group(pods);
     command.AddOption("--network", job.networks, "Multus networks of a pod").Group(pods);
-    command.AddOption("--queue", job.queue, "Kueue's queue").Group(pods);
+    command.AddOption("--queue", job.queue, "Kueue's queue, or with --scheduler volcano Volcano's")
+        .Group(pods);
+    command.AddOption("--scheduler", job.scheduler, "Who places the pods, such as volcano")
+        .Group(pods);
     const char* ssh = "ssh";
     command.AddOption("--hosts", flags.hosts, "HOST or USER@HOST for each node, with commas")
         .Group(ssh);

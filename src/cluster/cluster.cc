@@ -282,7 +282,8 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     assignment.job = std::move(job);
     std::unique_ptr<DialIn> dial_in;
     if (options.wait_for > 0) {
-        WEFT_ASSIGN(dial_in, DialIn::Open(options.listen, key, options.timeout_ms, size - 1));
+        const int most_rank = options.elastic ? static_cast<int>(kMostRanks) - 1 : size - 1;
+        WEFT_ASSIGN(dial_in, DialIn::Open(options.listen, key, options.timeout_ms, most_rank));
     }
     Control::Options root{0,
                           options.timeout_ms,

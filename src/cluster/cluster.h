@@ -15,8 +15,9 @@
 // Epochs. Where recovery was asked for, the loss of a rank other than 0 ends an epoch, not the job:
 // the survivors go on to the next with NextEpoch, with the lost rank's place taken by a new process
 // (started here, or by the worker that listens on its host, or by one that dials in) or with fewer
-// ranks. Rank 0 can't be
-// lost: it is the one that the user talks to.
+// ranks. Rank 0 can't be lost: it is the one that the user talks to. Where workers dial in, rank 0
+// may end an epoch itself, for one with more ranks (Admit); should that fail, the next one is
+// without the newcomers again.
 //
 // A process whose main thread does not end by itself after a verdict is ended by its control
 // thread (watchdog_ms), with the verdict's exit status: nobody hangs.
@@ -85,7 +86,7 @@ struct ClusterOptions {
     int64_t watchdog_ms = 700;
     // Recovery. With one of these, the loss of a rank other than 0 ends the epoch, not the job.
     int64_t rejoin_ms = 0;  // a lost rank is started or called again, for so long; 0: it is not
-    bool elastic = false;   // go on without a rank that does not come back
+    bool elastic = false;   // go on without a rank that does not come back, and with newcomers
     // Set by a signal handler, it asks all ranks to end, like RequestStop (within 200 ms). Outlives
     // the Cluster.
     const std::atomic<bool>* stop = nullptr;
@@ -120,9 +121,11 @@ struct HostInfo {
 // How the job goes on after a loss.
 struct EpochInfo {
     int64_t epoch = 0;
-    bool same_place = true;  // this rank has the number that it had, and there are as many
-    std::vector<int> lost;   // rank 0: who was lost, by the numbers of the old epoch
-    std::string why;         // rank 0: "rank 1 (host b, tcp) was lost during decode: ..."
+    bool same_place = true;           // this rank has the number that it had, and there are as many
+    std::vector<int> lost;            // rank 0: who was lost, by the numbers of the old epoch
+    std::string why;                  // rank 0: "rank 1 (host b, tcp) was lost during decode: ..."
+    std::vector<std::string> joined;  // rank 0: the newcomers of this epoch
+    std::string refused;              // rank 0: why those of an attempt before are not in it
 };
 
 // How long living ranks may take to leave when a job is over: to give back 100 GB takes seconds, on
@@ -208,14 +211,25 @@ class Cluster {
     // fabric() are those of the next one, and no message of an older one is believed. A loss on the
     // way starts it again, a few times. Otherwise the job is over: the error is as ReportFailure's.
     //
-    // replan: on rank 0, called for the next epoch (fewer ranks or not): kept[i] is the old number
-    // of the new rank i. Returns the job for them; its error ends the job.
+    // replan: on rank 0, called for the next epoch: kept[i] is the old number of the new rank i, or
+    // one beyond the old size for a newcomer. size() and job() are still those of the old epoch.
+    // Returns the job for them; its error ends the job.
     using Replan = std::function<Result<std::string>(const std::vector<int>& kept)>;
     virtual Result<EpochInfo> NextEpoch(Error error, const Replan& replan) = 0;
 
+    // Rank 0 of a job that is elastic and waits for workers: how many more have dialled in, and
+    // could be ranks of the next epoch. Cheap.
+    virtual int Newcomers() const { return 0; }
+    // Rank 0: those that wait now are left out of Newcomers for as long as there are as many ranks;
+    // `why` goes to the log. They still may take a lost rank's place.
+    virtual void PassOver(const std::string& /*why*/) {}
+    // Rank 0, between two steps: ends the epoch so that up to `count` of them join. The error is
+    // for NextEpoch. OK: they have left meanwhile, and nothing has happened.
+    virtual Status Admit(int /*count*/) { return {}; }
+
     // Rank 0: how all ranks are. Thread: any.
     virtual Membership Members() const { return {}; }
-    // Rank 0: all ranks of the epoch are ready; those that were rejoining are up.
+    // Rank 0: all ranks of the epoch are ready; those that were rejoining are up, newcomers stay.
     virtual void NoteAllReady() {}
 
     // Asks all ranks to end: monitor()->Failed() becomes true with kCancelled. May be called from

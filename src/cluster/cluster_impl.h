@@ -7,6 +7,7 @@
 #include <atomic>
 #include <ctime>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -111,9 +112,10 @@ class ClusterImpl final : public Cluster {
         if (control_ != nullptr) return control_->Members();
         return {.ranks = {Member{.host = hosts_[0].name, .since_s = began_s_}}};
     }
-    void NoteAllReady() override {
-        if (control_ != nullptr) control_->NoteAllReady();
-    }
+    void NoteAllReady() override;
+    int Newcomers() const override;
+    void PassOver(const std::string& why) override;
+    Status Admit(int count) override;
 
   private:
     // How a rank may be reached.
@@ -138,6 +140,12 @@ class ClusterImpl final : public Cluster {
     void CallBack(const std::vector<int>& lost, const Deadline& rejoin);
     void CallBackHosts(const std::vector<int>& lost, const Deadline& rejoin);
     void AwaitWorkers(std::vector<int> lost, const Deadline& rejoin);
+    std::optional<Arrival> NextWorker(const std::vector<int>& lost);
+    Result<std::vector<int>> AwaitSurvivors();
+    void DismissTrial(EpochInfo& info);
+    void TakeInNewcomers(EpochInfo& info);
+    std::vector<int> Kept(const std::vector<int>& lost) const;
+    bool Begin(const std::vector<int>& kept, const AssignMessage& next);
     Result<AssignMessage> PlanEpoch(const std::vector<int>& kept, const Replan& replan);
     Error NotBack(const std::string& why, const std::vector<int>& lost) const;
 
@@ -160,6 +168,10 @@ class ClusterImpl final : public Cluster {
     std::atomic<bool> stop_requested_{false};
     net::MpiLibrary* mpi_ = nullptr;    // outlives the fabric
     std::unique_ptr<DialIn> dial_in_;   // null: workers do not dial in
+    std::vector<Arrival> newcomers_;    // rank 0: admitted, for the next epoch
+    std::vector<int> trial_;            // rank 0: ranks that are new in an epoch not whole yet
+    std::vector<Arrival> trial_names_;  // and who they are; their connections are the control's
+    std::vector<int> dismissed_;        // rank 0: ranks that the next epoch does without
     std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
     net::Fabric fabric_;
     std::vector<net::WireEnd> own_ends_;

@@ -12,6 +12,10 @@ constexpr int64_t kLineMs = 10'000;
 
 }  // namespace
 
+std::string WhoCame(const Arrival& arrival) {
+    return fmt::format("{} ({})", arrival.host, arrival.from);
+}
+
 Roll::Roll(int size, Company& company, const Gathering& gathering)
     : company_(company),
       gathering_(gathering),

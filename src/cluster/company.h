@@ -23,7 +23,10 @@ struct Arrival {
     Session session;
     std::string host{};  // the name it gives itself; "": rank 0 has one for it
     int rank = 0;
+    std::string from{};  // its address, where it dialled in
 };
+// "b (10.0.0.2:51840)".
+std::string WhoCame(const Arrival& arrival);
 
 // Where they go. Thread: any.
 class Company {

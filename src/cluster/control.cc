@@ -252,6 +252,7 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         hosts_ = assignment.hosts;
         options_.rank = assignment.rank;
         assignment_ = std::move(assignment);
+        waiting_ = false;  // a verdict from here on is about the epoch that begins
         return {};
     }
     if (type == FrameType::kResult) {
@@ -282,7 +283,7 @@ void Control::OnReport(const Peer& peer, VerdictMessage report) {
     // told.
     const bool of_link = report.code == ErrorCode::kPeerLost && report.lost_rank < 0;
     if (of_link && SomePeerEnds()) return;
-    report.recover = report.code == ErrorCode::kPeerLost && CanRecover();
+    report.recover = EndsEpoch(report.code);
     Fail(std::move(report));
 }
 

@@ -93,6 +93,13 @@ class Control final : public net::PeerMonitor, public Company {
     Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
     // Rank 0: another process takes the place of a lost rank. Any thread.
     void Replace(int rank, Fd fd, const Session& session, pid_t pid);
+    // Rank 0: the epoch ends, since workers join the job: `text` says which. The error for
+    // EndEpoch, or that of a loss which came first.
+    Error EndForNewcomers(const std::string& text);
+    // Rank 0, before BeginEpoch: a worker beyond those of the old epoch. Until NoteAllReady
+    // whatever fails ends the new epoch, not the job; then Dismiss, and the others go on without.
+    void AddNewcomer(Arrival arrival);
+    void Dismiss(const std::vector<int>& newcomers, const std::string& why);
     // Rank 0: returns once all lost children are gone from the system, at the deadline, or when the
     // user wishes to stop.
     void AwaitReaped(const Deadline& deadline);
@@ -146,7 +153,8 @@ class Control final : public net::PeerMonitor, public Company {
         bool ready = false;    // has left the epoch that is over
         int64_t since_s = 0;   // Unix time: when it came, or was lost
         bool rejoining = false;
-        std::string loss{};  // why it, or the process before it, was lost; "": all is well
+        bool newcomer = false;  // of an epoch that is not whole yet
+        std::string loss{};     // why it, or the process before it, was lost; "": all is well
         int64_t progress = 0;
         int64_t moved_ns = 0;
         int loaded = -1;
@@ -198,6 +206,13 @@ class Control final : public net::PeerMonitor, public Company {
     void ReapBuried();
     VerdictMessage Stamped(VerdictMessage verdict) const;
     bool CanRecover() const { return options_.recover && is_root() && !ended_ && !ending_; }
+    // Whether an error of this kind ends the epoch alone.
+    bool EndsEpoch(ErrorCode code) const {
+        return CanRecover() && (code == ErrorCode::kPeerLost || IsOfTrial(code));
+    }
+    bool IsOfTrial(ErrorCode code) const {
+        return trial_ && CanRecover() && code != ErrorCode::kCancelled;
+    }
     void Settle(Lock& lock, Error& error, bool recover);
     void AwaitVerdict(Lock& lock);
     bool SomePeerEnds() const;
@@ -250,6 +265,7 @@ class Control final : public net::PeerMonitor, public Company {
     int64_t epoch_ = 0;         // 0: no assignment yet
     bool recovering_ = false;   // the main thread is on the way to the next epoch
     bool waiting_ = false;      // worker: it has left the old one
+    bool trial_ = false;        // rank 0: newcomers are in this epoch, which is not whole yet
     bool taken_ = false;        // the main thread has the verdict in hand
     bool ending_ = false;       // the main thread is in End
     bool ended_ = false;        // rank 0 said that the job is over

@@ -54,7 +54,9 @@ Membership Control::Members() const {
 
 void Control::NoteAllReady() {
     const Lock lock(mutex_);
+    trial_ = false;
     for (Peer& peer : peers_) {
+        peer.newcomer = false;
         if (!peer.rejoining) continue;
         peer.rejoining = false;
         peer.loss.clear();
@@ -64,7 +66,7 @@ void Control::NoteAllReady() {
 
 Status Control::EndEpoch(Error error) {
     Lock lock(mutex_);
-    Settle(lock, error, error.code == ErrorCode::kPeerLost && CanRecover());
+    Settle(lock, error, EndsEpoch(error.code));
     if (verdict_.has_value() && verdict_->recover && !ended_) {
         recovering_ = true;
         return {};
@@ -148,6 +150,36 @@ void Control::Replace(int rank, Fd fd, const Session& session, pid_t pid) {
     Wake();
 }
 
+Error Control::EndForNewcomers(const std::string& text) {
+    const Lock lock(mutex_);
+    Fail({ErrorCode::kPeerLost, -1, text, "", epoch_, true});
+    Error error = Tell({});
+    told_ = error.message;
+    return error;
+}
+
+void Control::AddNewcomer(Arrival arrival) {
+    const Lock lock(mutex_);
+    const int rank = arrival.rank;
+    hosts_.resize(static_cast<size_t>(rank));
+    hosts_.push_back(arrival.host);
+    AddPeerLocked(rank, std::move(arrival.fd), arrival.session, 0);
+    for (Peer& peer : peers_) {
+        if (peer.rank == rank) peer.ready = peer.newcomer = true;
+    }
+    Wake();
+}
+
+void Control::Dismiss(const std::vector<int>& newcomers, const std::string& why) {
+    const Lock lock(mutex_);
+    trial_ = false;
+    for (Peer& peer : peers_) {
+        if (std::ranges::count(newcomers, peer.rank) == 0) continue;
+        if (peer.channel.open()) Exclude(peer, why);
+        peer.gone = true;
+    }
+}
+
 void Control::AwaitReaped(const Deadline& deadline) {
     Lock lock(mutex_);
     while (!buried_.empty() && !deadline.expired() && !stop_wished()) {
@@ -163,11 +195,12 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
         if (place(peer.rank) != kept.end() && (peer.gone || !peer.ready)) return false;
     }
     for (const Peer& peer : peers_) {
-        if (place(peer.rank) != kept.end()) continue;
+        if (place(peer.rank) != kept.end() || peer.newcomer) continue;
         departed_.push_back(MemberOf(peer));
         departed_.back().epoch = epoch_;
     }
     std::erase_if(peers_, [&](const Peer& peer) { return place(peer.rank) == kept.end(); });
+    trial_ = std::ranges::any_of(peers_, [](const Peer& peer) { return peer.newcomer; });
     verdict_.reset();
     failed_.store(false, std::memory_order_release);
     recovering_ = taken_ = false;

@@ -1,12 +1,13 @@
 #include "cluster/dial.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -33,24 +34,33 @@ Error Silent(const std::string& name, const Deadline& deadline) {
                      name, deadline.length_ms());
 }
 
-// Whether `events` came before the deadline.
-bool Await(int fd, short events, const Deadline& deadline) {
-    pollfd entry{fd, events, 0};
-    int ready = 0;
-    do {
-        ready = ::poll(&entry, 1, static_cast<int>(deadline.left_ms()));
-    } while (ready < 0 && errno == EINTR);
-    return ready > 0;
-}
+// One call of a worker: its wait ends with the deadline, or once `cancel` is readable.
+struct Patience {
+    std::string name;
+    Deadline deadline;
+    int cancel = -1;
 
-Status SendAll(int fd, View bytes, const std::string& name, const Deadline& deadline) {
+    // Errors: kTimeout (the deadline), kCancelled.
+    Status Await(int fd, short events) const {
+        pollfd entries[] = {{fd, events, 0}, {cancel, POLLIN, 0}};
+        int ready = 0;
+        do {
+            ready = ::poll(entries, 2, static_cast<int>(deadline.left_ms()));
+        } while (ready < 0 && errno == EINTR);
+        if (entries[1].revents != 0) {
+            return MakeError(ErrorCode::kCancelled, "{}: the call was given up", name);
+        }
+        return ready > 0 ? Status() : Status(Silent(name, deadline));
+    }
+};
+
+Status SendAll(int fd, View bytes, const Patience& patience) {
     while (!bytes.empty()) {
         const ssize_t put = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
         if (put > 0) bytes = bytes.subspan(static_cast<size_t>(put));
-        if (put < 0 && errno == EAGAIN && !Await(fd, POLLOUT, deadline)) {
-            return Silent(name, deadline);
-        }
-        if (put < 0 && errno != EAGAIN && errno != EINTR) break;  // reading tells the reason
+        if (put >= 0 || errno == EINTR) continue;
+        if (errno != EAGAIN) break;  // reading tells the reason
+        WEFT_TRY(patience.Await(fd, POLLOUT));
     }
     return {};
 }
@@ -58,10 +68,11 @@ Status SendAll(int fd, View bytes, const std::string& name, const Deadline& dead
 // Takes one whole plain frame from the socket and not a byte more: behind the last one of the
 // handshake may already follow what the worker's rank says, which is not for us.
 // The frame points into `in`, which is empty before.
-Result<Frame> ReadFrame(int fd, Bytes& in, const std::string& name, const Deadline& deadline) {
+Result<Frame> ReadFrame(int fd, Bytes& in, const Patience& patience) {
+    const std::string& name = patience.name;
     std::array<std::byte, kMostBeforeAuth> buffer;
     while (true) {
-        if (!Await(fd, POLLIN, deadline)) return Silent(name, deadline);
+        WEFT_TRY(patience.Await(fd, POLLIN));
         const ssize_t seen = ::recv(fd, buffer.data(), buffer.size(), MSG_PEEK);
         if (seen < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (seen <= 0) {
@@ -87,16 +98,15 @@ Result<Frame> ReadFrame(int fd, Bytes& in, const std::string& name, const Deadli
 
 // heard: whether the worker has said anything.
 Result<Dialled> Attempt(const std::string& address, const Bytes& key, int64_t timeout_ms,
-                        const Deadline& deadline, const Identity& identity, bool& heard) {
-    const std::string name = "worker " + address;
+                        const Patience& patience, const Identity& identity, bool& heard) {
     WEFT_ASSIGN(const Address to, ParseAddress(address));
-    WEFT_ASSIGN(Fd fd, Dial(to, name, deadline));
-    ClientHandshake handshake(name, key, timeout_ms, identity);
+    WEFT_ASSIGN(Fd fd, Dial(to, patience.name, patience.deadline, patience.cancel));
+    ClientHandshake handshake(patience.name, key, timeout_ms, identity);
     Bytes out = handshake.First();
     while (!handshake.done()) {
-        WEFT_TRY(SendAll(fd.get(), out, name, deadline));
+        WEFT_TRY(SendAll(fd.get(), out, patience));
         Bytes in;
-        WEFT_ASSIGN(const Frame frame, ReadFrame(fd.get(), in, name, deadline));
+        WEFT_ASSIGN(const Frame frame, ReadFrame(fd.get(), in, patience));
         heard = true;
         WEFT_ASSIGN(out, handshake.On(frame));
     }
@@ -107,17 +117,19 @@ bool IsFinal(const Error& error) {
     return error.code != ErrorCode::kTimeout && error.code != ErrorCode::kIo;
 }
 
-// Calls of workers, each in a thread of its own. The threads outlive whoever does not wait for them
-// any more (the user's wish to stop, an error of another): what they touch is theirs as well.
+// Calls of workers, each in a thread of its own. Calls that nobody waits for any more (the user's
+// wish to stop, an error of another) are given up when this goes, within milliseconds.
 class HostCalls {
   public:
     HostCalls(const std::vector<std::string>& addresses, const Bytes& key, bool patient,
               const Gathering& gathering)
-        : shared_(std::make_shared<Shared>()), patient_(patient), gathering_(gathering) {
-        shared_->addresses = addresses;
-        shared_->key = key;
-        shared_->calls.resize(addresses.size());
-    }
+        : addresses_(addresses),
+          key_(key),
+          patient_(patient),
+          gathering_(gathering),
+          cancel_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+          calls_(addresses.size()) {}
+    ~HostCalls();
 
     // Calls the worker of `rank`, unless a call of it runs, or failed for good.
     void Begin(int rank);
@@ -129,50 +141,63 @@ class HostCalls {
 
   private:
     struct Call {
+        std::thread thread{};  // of the main thread; the rest is under the lock
         bool runs = false;
         std::optional<Error> error{};
         std::optional<Dialled> dialled{};
     };
-    struct Shared {
-        std::vector<std::string> addresses;
-        Bytes key;
-        std::mutex mutex;
-        std::vector<Call> calls;
-    };
-    std::shared_ptr<Shared> shared_;
+    void Run(size_t at, const Deadline& deadline);
+
+    const std::vector<std::string> addresses_;
+    const Bytes key_;
     const bool patient_;
     const Gathering gathering_;
+    const Fd cancel_;  // readable: all calls are given up
+    mutable std::mutex mutex_;
+    std::vector<Call> calls_;
 };
+
+HostCalls::~HostCalls() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t put = ::write(cancel_.get(), &one, sizeof one);
+    for (Call& call : calls_) {
+        if (call.thread.joinable()) call.thread.join();
+    }
+}
 
 void HostCalls::Begin(int rank) {
     const auto at = static_cast<size_t>(rank) - 1;
+    Call& call = calls_[at];
     {
-        const std::lock_guard lock(shared_->mutex);
-        Call& call = shared_->calls[at];
+        const std::lock_guard lock(mutex_);
         if (call.runs || (call.error.has_value() && (!patient_ || IsFinal(*call.error)))) return;
         call.runs = true;
     }
+    if (call.thread.joinable()) call.thread.join();
     const int64_t left_ms = gathering_.deadline.left_ms();
     const Deadline deadline = Deadline::In(patient_ ? std::min(kHostCallMs, left_ms) : left_ms);
-    std::thread([shared = shared_, at, deadline, timeout_ms = gathering_.timeout_ms] {
-        auto dialled = DialWorker(shared->addresses[at], shared->key, timeout_ms, deadline);
-        const std::lock_guard lock(shared->mutex);
-        Call& call = shared->calls[at];
-        call.runs = false;
-        call.error.reset();
-        if (dialled.ok()) {
-            call.dialled = std::move(*dialled);
-        } else {
-            call.error = dialled.error();
-        }
-    }).detach();
+    call.thread = std::thread([this, at, deadline] { Run(at, deadline); });
+}
+
+void HostCalls::Run(size_t at, const Deadline& deadline) {
+    auto dialled =
+        DialWorker(addresses_[at], key_, gathering_.timeout_ms, deadline, {}, cancel_.get());
+    const std::lock_guard lock(mutex_);
+    Call& call = calls_[at];
+    call.runs = false;
+    call.error.reset();
+    if (dialled.ok()) {
+        call.dialled = std::move(*dialled);
+    } else {
+        call.error = dialled.error();
+    }
 }
 
 std::vector<Arrival> HostCalls::TakeArrivals() {
-    const std::lock_guard lock(shared_->mutex);
+    const std::lock_guard lock(mutex_);
     std::vector<Arrival> arrivals;
-    for (size_t i = 0; i < shared_->calls.size(); ++i) {
-        std::optional<Dialled>& dialled = shared_->calls[i].dialled;
+    for (size_t i = 0; i < calls_.size(); ++i) {
+        std::optional<Dialled>& dialled = calls_[i].dialled;
         if (!dialled.has_value()) continue;
         arrivals.push_back({std::move(dialled->fd), dialled->session, "", static_cast<int>(i) + 1});
         dialled.reset();
@@ -181,11 +206,11 @@ std::vector<Arrival> HostCalls::TakeArrivals() {
 }
 
 Status HostCalls::Failure(const std::vector<int>& missing) const {
-    const std::lock_guard lock(shared_->mutex);
+    const std::lock_guard lock(mutex_);
     std::vector<Error> errors;
     bool final = false, runs = false;
     for (const int rank : missing) {
-        const Call& call = shared_->calls[static_cast<size_t>(rank) - 1];
+        const Call& call = calls_[static_cast<size_t>(rank) - 1];
         runs = runs || call.runs || call.dialled.has_value();
         if (call.error.has_value()) errors.push_back(*call.error);
         final = final || (call.error.has_value() && IsFinal(*call.error));
@@ -199,28 +224,29 @@ Status HostCalls::Failure(const std::vector<int>& missing) const {
     }
     if (!patient_ || final) return *first;
     return MakeError(first->code, "{} of {} workers did not come within {} (--wait): {}",
-                     missing.size(), shared_->addresses.size(),
+                     missing.size(), addresses_.size(),
                      SecondsText(gathering_.deadline.length_ms()), first->message);
 }
 
 std::string HostCalls::Missing(const std::vector<int>& missing) const {
-    const std::lock_guard lock(shared_->mutex);
+    const std::lock_guard lock(mutex_);
     std::string names;
     for (const int rank : missing) {
         const auto at = static_cast<size_t>(rank) - 1;
-        names += (names.empty() ? "" : ", ") + shared_->addresses[at];
+        names += (names.empty() ? "" : ", ") + addresses_[at];
     }
-    return fmt::format("{} of {} workers: {}", missing.size(), shared_->addresses.size(), names);
+    return fmt::format("{} of {} workers: {}", missing.size(), addresses_.size(), names);
 }
 
 }  // namespace
 
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
-                           const Deadline& deadline, const Identity& identity) {
+                           const Deadline& deadline, const Identity& identity, int cancel) {
+    const Patience patience{"worker " + address, deadline, cancel};
     std::optional<Error> hung_up;
     for (int dropped = 0, cut_off = 0;;) {
         bool heard = false;
-        auto dialled = Attempt(address, key, timeout_ms, deadline, identity, heard);
+        auto dialled = Attempt(address, key, timeout_ms, patience, identity, heard);
         if (dialled.ok()) return dialled;
         const bool busy = dialled.error().code == ErrorCode::kTimeout;
         // A worker amid a crowd of callers may hang up on one that it has not listened to yet.
@@ -233,7 +259,7 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
             return hung_up.value_or(dialled.error());
         }
         const int64_t pause_ms = unheard ? kDroppedRetryMs : kBusyRetryMs;
-        std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+        if (!NapUnless(cancel, pause_ms)) return dialled.error();
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <functional>
 
 #include "base/log.h"
 #include "cluster/cluster_impl.h"
@@ -17,11 +18,22 @@ namespace {
 constexpr size_t kMostWaiting = 64;  // beyond the places of a job
 constexpr int64_t kDoorTurnMs = 100;
 constexpr int64_t kNextMs = 20;
+// Workers that come so soon after one another join together, since each growth is a pause.
+constexpr int64_t kTogetherNs = 300'000'000;
+// After a worker of a host could not join.
+constexpr int64_t kFirstDeferralNs = 60'000'000'000;
+constexpr int kMostDoublings = 6;  // an hour and a little
+constexpr size_t kMostDeferred = 256;
 
 // Ended, or it speaks before it is spoken to.
 bool IsOver(const Arrival& arrival) {
     pollfd entry{arrival.fd.get(), POLLIN | POLLRDHUP, 0};
     return ::poll(&entry, 1, 0) != 0;
+}
+
+// Its name and address, without the port: another worker of the host has the same fault.
+std::string HostKey(const Arrival& arrival) {
+    return arrival.host + " " + arrival.from.substr(0, arrival.from.rfind(':'));
 }
 
 // How a worker is told where to dial; a host of several networks has several names.
@@ -75,14 +87,16 @@ void DialIn::Serve() {
         auto arrivals = door_.Turn(kDoorTurnMs);
         const std::lock_guard lock(mutex_);
         if (!arrivals.ok()) {
-            Log(LogLevel::kError, "no worker can dial in any more: {}", arrivals.error().message);
+            failure_ = MakeError(arrivals.error().code,
+                                 "no worker can dial in any more: {}. Start it again",
+                                 arrivals.error().message);
             return;
         }
         last_refusal_ = door_.last_refusal();
         DropTheGone();
         for (Arrival& arrival : *arrivals) {
             SetKeepAlive(arrival.fd.get());
-            waiting_.push_back(std::move(arrival));
+            waiting_.push_back({std::move(arrival), NowNs()});
         }
     }
 }
@@ -101,16 +115,17 @@ std::optional<std::string> DialIn::Judge(const DialHello& hello) const {
 }
 
 void DialIn::DropTheGone() {
-    std::erase_if(waiting_, IsOver);
+    std::erase_if(waiting_, [](const Waiting& waiting) { return IsOver(waiting.arrival); });
 }
 
 std::optional<Arrival> DialIn::Next(const std::vector<int>& places) {
     const std::lock_guard lock(mutex_);
     DropTheGone();
     for (auto at = waiting_.begin(); at != waiting_.end() && !places.empty(); ++at) {
-        const bool fits = at->rank == 0 || std::ranges::count(places, at->rank) > 0;
+        const int asked = at->arrival.rank;
+        const bool fits = asked == 0 || std::ranges::count(places, asked) > 0;
         if (!fits) continue;
-        Arrival arrival = std::move(*at);
+        Arrival arrival = std::move(at->arrival);
         waiting_.erase(at);
         if (arrival.rank == 0) arrival.rank = places[0];
         return arrival;
@@ -123,6 +138,82 @@ std::string DialIn::LastRefusal() const {
     return last_refusal_;
 }
 
+std::optional<Error> DialIn::Failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+}
+
+// Whether it could be a rank beyond `size`. The lock is held.
+bool DialIn::MayJoin(const Waiting& waiting, int size) const {
+    const int asked = waiting.arrival.rank;
+    if (waiting.passed_over == size || (asked > 0 && asked < size)) return false;
+    const auto deferral = deferred_.find(HostKey(waiting.arrival));
+    return deferral == deferred_.end() || deferral->second.until_ns <= NowNs();
+}
+
+// Whom each rank from `size` on could be, by their places in the line. The lock is held.
+std::vector<size_t> DialIn::Joining(int size) const {
+    std::vector<size_t> joining;
+    for (int rank = size; rank < static_cast<int>(kMostRanks); ++rank) {
+        std::optional<size_t> who;
+        for (size_t i = 0; i < waiting_.size(); ++i) {
+            const int asked = waiting_[i].arrival.rank;
+            if (asked != rank && (asked != 0 || who.has_value())) continue;
+            if (std::ranges::count(joining, i) > 0 || !MayJoin(waiting_[i], size)) continue;
+            who = i;
+            if (asked == rank) break;
+        }
+        if (!who.has_value()) break;
+        joining.push_back(*who);
+    }
+    return joining;
+}
+
+int DialIn::Newcomers(int size) const {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.empty() || NowNs() - waiting_.back().since_ns < kTogetherNs) return 0;
+    return static_cast<int>(Joining(size).size());
+}
+
+std::vector<Arrival> DialIn::TakeNewcomers(int size, int count) {
+    const std::lock_guard lock(mutex_);
+    DropTheGone();
+    std::vector<size_t> joining = Joining(size);
+    joining.resize(std::min(joining.size(), static_cast<size_t>(count)));
+    std::vector<Arrival> taken;
+    for (const size_t i : joining) {
+        taken.push_back(std::move(waiting_[i].arrival));
+        taken.back().rank = size + static_cast<int>(taken.size()) - 1;
+    }
+    std::ranges::sort(joining, std::greater());
+    for (const size_t i : joining) waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    return taken;
+}
+
+std::vector<std::string> DialIn::PassOver(int size) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> who;
+    for (Waiting& waiting : waiting_) {
+        if (!MayJoin(waiting, size)) continue;
+        waiting.passed_over = size;
+        who.push_back(WhoCame(waiting.arrival));
+    }
+    return who;
+}
+
+void DialIn::Defer(const Arrival& arrival) {
+    const std::lock_guard lock(mutex_);
+    if (deferred_.size() >= kMostDeferred) deferred_.clear();
+    Deferral& deferral = deferred_[HostKey(arrival)];
+    const int doublings = std::min(deferral.times++, kMostDoublings);
+    deferral.until_ns = NowNs() + (kFirstDeferralNs << doublings);
+}
+
+void DialIn::Forgive(const Arrival& arrival) {
+    const std::lock_guard lock(mutex_);
+    deferred_.erase(HostKey(arrival));
+}
+
 Status GatherWorkers(DialIn& door, int size, Company& company, const Gathering& gathering) {
     Roll roll(size, company, gathering);
     const auto here = [&] { return static_cast<size_t>(size) - 1 - roll.Missing().size(); };
@@ -131,6 +222,7 @@ Status GatherWorkers(DialIn& door, int size, Company& company, const Gathering& 
     while (true) {
         WEFT_ASSIGN(const bool complete, roll.Complete());
         if (complete) return {};
+        if (const std::optional<Error> broken = door.Failure(); broken.has_value()) return *broken;
         if (roll.expired()) {
             const std::string refusal = door.LastRefusal();
             return MakeError(ErrorCode::kTimeout,
@@ -141,8 +233,7 @@ Status GatherWorkers(DialIn& door, int size, Company& company, const Gathering& 
                              refusal.empty() ? "" : ". Turned away: " + refusal);
         }
         while (auto arrival = door.Next(roll.Missing())) {
-            const std::string who =
-                fmt::format("{} ({})", arrival->host, PeerText(arrival->fd.get()));
+            const std::string who = WhoCame(*arrival);
             const int rank = arrival->rank;
             roll.Take(std::move(*arrival));
             Log(LogLevel::kInfo, "{} of {} workers are here: {} is rank {}", here(), size - 1, who,

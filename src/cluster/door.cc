@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t kMostStrangers = 64;  // beside the ranks; one more drops another
 constexpr int64_t kProofMs = 2000;
+constexpr useconds_t kNoDescriptorUs = 20'000;
 constexpr size_t kHelloBytes = 80;
 
 // As it stands in memory, little-endian as all machines that Weft runs on.
@@ -59,11 +61,17 @@ Result<std::vector<Arrival>> Door::Turn(int64_t nap_ms) {
     return std::exchange(arrived_, {});
 }
 
+// A process without descriptors to spare leaves callers waiting; it need not ask all the time.
+void Door::CheckAccept(int error) const {
+    const bool nobody = error == EAGAIN || error == EINTR || error == ECONNABORTED;
+    if (!nobody) ::usleep(kNoDescriptorUs);
+}
+
 // Some at a time, as a listening worker does.
 void Door::Accept() {
     for (int i = 0; i < kCallersATurn; ++i) {
         Fd fd = net::Accept(listener_);
-        if (!fd.valid()) return;
+        if (!fd.valid()) return CheckAccept(errno);
         SetNoDelay(fd.get());
         // All ranks may come at once.
         if (callers_.size() >= most_callers_) DropACaller();
@@ -138,7 +146,7 @@ bool Door::Step(Caller& caller, const Frame& frame) {
     if (!caller.handshake->done()) return SendNow(caller.fd.get(), *next);
     if (!LetsIn(caller)) return false;
     arrived_.push_back({std::move(caller.fd), caller.handshake->session(), caller.hello.HostName(),
-                        caller.hello.rank});
+                        caller.hello.rank, caller.from});
     return false;
 }
 

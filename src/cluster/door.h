@@ -56,6 +56,7 @@ class Door {
         Bytes in{};
     };
     void Accept();
+    void CheckAccept(int error) const;
     void DropACaller();
     // False: done with, whatever the outcome.
     bool Hear(Caller& caller);

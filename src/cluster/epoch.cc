@@ -58,9 +58,26 @@ Status ClusterImpl::AwaitEpoch() {
     return Rendezvous(assignment);
 }
 
+// The lost, but for newcomers that were sent away.
+Result<std::vector<int>> ClusterImpl::AwaitSurvivors() {
+    WEFT_ASSIGN(std::vector<int> lost, control_->WaitForSurvivors(Deadline::In(timeout_ms_ + 500)));
+    std::erase_if(lost, [&](int rank) { return std::ranges::count(dismissed_, rank) > 0; });
+    return lost;
+}
+
+std::vector<int> ClusterImpl::Kept(const std::vector<int>& lost) const {
+    std::vector<int> kept;
+    for (int rank = 0; std::cmp_less(rank, assignment_.hosts.size()); ++rank) {
+        const bool gone =
+            std::ranges::count(lost, rank) > 0 || std::ranges::count(dismissed_, rank) > 0;
+        if (!gone) kept.push_back(rank);
+    }
+    return kept;
+}
+
 Status ClusterImpl::FormEpoch(const Replan& replan, const Deadline& rejoin, EpochInfo& info) {
-    const auto await = [&] { return control_->WaitForSurvivors(Deadline::In(timeout_ms_ + 500)); };
-    auto lost = await();
+    DismissTrial(info);
+    auto lost = AwaitSurvivors();
     if (!lost.ok()) return control_->GiveUp(lost.error());
     for (int rank : *lost) {
         const bool known = std::count(info.lost.begin(), info.lost.end(), rank) > 0;
@@ -68,32 +85,41 @@ Status ClusterImpl::FormEpoch(const Replan& replan, const Deadline& rejoin, Epoc
     }
     if (!lost->empty() && !rejoin.expired()) {
         CallBack(*lost, rejoin);
-        lost = await();
+        lost = AwaitSurvivors();
         if (!lost.ok()) return control_->GiveUp(lost.error());
     }
     if (!lost->empty() && !options_.elastic) {
         if (rejoin.expired()) return control_->GiveUp(NotBack(info.why, *lost));
         return MakeError(ErrorCode::kPeerLost, "a rank that had come back was lost again");
     }
-    std::vector<int> kept;
-    for (int rank = 0; rank < size_; ++rank) {
-        if (std::count(lost->begin(), lost->end(), rank) == 0) kept.push_back(rank);
-    }
+    TakeInNewcomers(info);
+    const std::vector<int> kept = Kept(*lost);
     auto next = PlanEpoch(kept, replan);
     if (!next.ok()) {
         return control_->GiveUp(MakeError(
             ErrorCode::kPeerLost, "{}. The job cannot go on with the {} ranks that are left: {}",
             info.why, kept.size(), next.error().message));
     }
-    if (!control_->BeginEpoch(kept, *next)) {
+    if (!Begin(kept, *next)) {
         return MakeError(ErrorCode::kPeerLost, "another rank was lost meanwhile");
     }
+    return Rendezvous(*next);
+}
+
+// False: a rank that was to be in it is gone.
+bool ClusterImpl::Begin(const std::vector<int>& kept, const AssignMessage& next) {
+    if (!control_->BeginEpoch(kept, next)) return false;
+    const auto renumbered = [&](int rank) {
+        return static_cast<int>(std::ranges::find(kept, rank) - kept.begin());
+    };
+    std::ranges::transform(trial_, trial_.begin(), renumbered);
+    dismissed_.clear();
     if (!options_.hosts.empty()) {
         std::vector<std::string> addresses;
         for (int rank : kept) addresses.push_back(addresses_[static_cast<size_t>(rank)]);
         addresses_ = std::move(addresses);
     }
-    return Rendezvous(*next);
+    return true;
 }
 
 // The assignment of the next epoch; its rank is rank 0's.
@@ -102,16 +128,16 @@ Result<AssignMessage> ClusterImpl::PlanEpoch(const std::vector<int>& kept, const
     ++next.epoch;
     next.hosts.clear();
     for (int rank : kept) next.hosts.push_back(assignment_.hosts[static_cast<size_t>(rank)]);
-    if (kept.size() < assignment_.hosts.size()) {
-        WEFT_CHECK(replan != nullptr);
-        const std::vector<std::string> devices = DeviceWords(assignment_.rdma_device);
-        if (devices.size() > 1) {
-            next.rdma_device.clear();
-            for (int rank : kept) {
-                next.rdma_device += (rank == 0 ? "" : ",") + devices[static_cast<size_t>(rank)];
-            }
+    std::vector<std::string> devices = DeviceWords(assignment_.rdma_device);
+    if (devices.size() > 1) {
+        devices.resize(std::max(devices.size(), assignment_.hosts.size()));  // "": chosen
+        next.rdma_device.clear();
+        for (int rank : kept) {
+            next.rdma_device += (rank == 0 ? "" : ",") + devices[static_cast<size_t>(rank)];
         }
     }
+    const bool same = std::cmp_equal(kept.size(), size_) && kept.back() == size_ - 1;
+    WEFT_CHECK(same || replan != nullptr);
     if (replan != nullptr) {
         WEFT_ASSIGN(next.job, replan(kept));
     }
@@ -146,16 +172,27 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin)
     }
 }
 
+// Who was to join takes a place that has become free.
+std::optional<Arrival> ClusterImpl::NextWorker(const std::vector<int>& lost) {
+    if (newcomers_.empty()) return dial_in_->Next(lost);
+    Arrival arrival = std::move(newcomers_.front());
+    newcomers_.erase(newcomers_.begin());
+    arrival.rank = lost[0];
+    return arrival;
+}
+
 // Any worker that waits, or comes meanwhile, may take a lost one's place.
 void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
     while (!lost.empty() && !rejoin.expired() && !stop_requested() && !control_->stop_wished()) {
-        auto arrival = dial_in_->Next(lost);
+        if (const std::optional<Error> broken = dial_in_->Failure(); broken.has_value()) {
+            return Log(LogLevel::kError, "{}", broken->message);
+        }
+        auto arrival = NextWorker(lost);
         if (!arrival.has_value()) {
             std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
             continue;
         }
-        Log(LogLevel::kInfo, "{} ({}) takes the place of rank {}", arrival->host,
-            PeerText(arrival->fd.get()), arrival->rank);
+        Log(LogLevel::kInfo, "{} takes the place of rank {}", WhoCame(*arrival), arrival->rank);
         std::erase(lost, arrival->rank);
         assignment_.hosts[static_cast<size_t>(arrival->rank)] = arrival->host;
         control_->Replace(arrival->rank, std::move(arrival->fd), arrival->session, 0);
@@ -183,6 +220,67 @@ void ClusterImpl::CallBackHosts(const std::vector<int>& lost, const Deadline& re
         });
     }
     for (std::thread& thread : threads) thread.join();
+}
+
+// ---- Newcomers ----------------------------------------------------------------------------------
+
+int ClusterImpl::Newcomers() const {
+    if (dial_in_ == nullptr || !options_.elastic || rank_ != 0) return 0;
+    return dial_in_->Newcomers(size_);
+}
+
+void ClusterImpl::PassOver(const std::string& why) {
+    for (const std::string& who : dial_in_->PassOver(size_)) {
+        Log(LogLevel::kWarning,
+            "{} waits to join, but {}. It may take the place of a rank that is lost", who, why);
+    }
+}
+
+Status ClusterImpl::Admit(int count) {
+    newcomers_ = dial_in_->TakeNewcomers(size_, count);
+    if (newcomers_.empty()) return {};
+    std::string names;
+    for (const Arrival& arrival : newcomers_) {
+        names += (names.empty() ? "" : ", ") + WhoCame(arrival);
+    }
+    return control_->EndForNewcomers(names + (newcomers_.size() == 1 ? " joins" : " join"));
+}
+
+// What newcomers brought the cluster to is over: they are sent away, and wait before they may try
+// again.
+void ClusterImpl::DismissTrial(EpochInfo& info) {
+    if (trial_.empty()) return;
+    const std::string why = control_->LossText();
+    std::string names;
+    for (const Arrival& arrival : trial_names_) {
+        names += (names.empty() ? "" : ", ") + WhoCame(arrival);
+        dial_in_->Defer(arrival);
+    }
+    info.refused = fmt::format("{} could not join: {}", names, why);
+    info.joined.clear();
+    control_->Dismiss(trial_, why);
+    dismissed_ = std::exchange(trial_, {});
+    trial_names_.clear();
+}
+
+void ClusterImpl::TakeInNewcomers(EpochInfo& info) {
+    for (Arrival& arrival : std::exchange(newcomers_, {})) {
+        arrival.rank = static_cast<int>(assignment_.hosts.size());
+        assignment_.hosts.push_back(arrival.host);
+        trial_.push_back(arrival.rank);
+        info.joined.push_back(WhoCame(arrival));
+        trial_names_.push_back({Fd(), {}, arrival.host, arrival.rank, arrival.from});
+        control_->AddNewcomer(std::move(arrival));
+    }
+}
+
+void ClusterImpl::NoteAllReady() {
+    trial_.clear();
+    if (dial_in_ != nullptr) {
+        for (const Arrival& arrival : trial_names_) dial_in_->Forgive(arrival);
+    }
+    trial_names_.clear();
+    if (control_ != nullptr) control_->NoteAllReady();
 }
 
 }  // namespace weft::cluster

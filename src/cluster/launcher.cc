@@ -18,6 +18,7 @@ constexpr uint64_t kFirstSpecialStep = 0xfffffff0;
 // A launcher: the names of what it tells each process. "" where it does not say it.
 struct Row {
     const char* name;  // for messages
+    const char* word;  // of WEFT_LAUNCHER
     const char* rank;
     const char* size;
     const char* local_rank;  // among those of its host
@@ -29,32 +30,33 @@ struct Row {
     bool joins_output;
 };
 
-// The first row that fits counts: an MPI launcher within Slurm sets the variables of both, and
-// ranks within pods are named by who started them, not by the pods.
+// The first row that fits counts: an MPI launcher within Slurm sets the variables of both, torchrun
+// within a step is the one that made this process, and ranks within pods are named by who started
+// them, not by the pods.
 // clang-format off
 constexpr Row kRows[] = {
-    // name, rank, size, local rank, host, port, also, mpi, usual port, joins output
-    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+    // name, word, rank, size, local rank, host, port, also, mpi, usual port, joins output
+    {"mpirun (Open MPI)", "openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "", "openmpi", 0, true},
     // (Hydra, PALS, srun --mpi=pmi2)
-    {"mpirun (MPICH)", "PMI_RANK", "PMI_SIZE",
+    {"mpirun (MPICH)", "mpich", "PMI_RANK", "PMI_SIZE",
      "MPI_LOCALRANKID", "MASTER_ADDR", "MASTER_PORT", "", "mpich", 0, true},
-    // (A batch script has a rank, too; only srun makes a step of several.)
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-     "SLURM_LOCALID", "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID", "", 0, true},
-    // (torchrun, Ray Train, weft submit)
-    {"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE",
+    // (torchrun, Ray Train, Kubeflow's PyTorchJob, weft submit)
+    {"RANK and WORLD_SIZE", "torchrun", "RANK", "WORLD_SIZE",
      "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "MASTER_PORT", "", 0, false},
+    // (A batch script has a rank, too; only srun makes a step of several.)
+    {"srun", "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+     "SLURM_LOCALID", "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID", "", 0, true},
     // (Kubeflow Trainer says to torchrun on each node what it does not say to ranks.)
-    {"PET_NODE_RANK and PET_NNODES", "PET_NODE_RANK", "PET_NNODES",
+    {"PET_NODE_RANK and PET_NNODES", "pet", "PET_NODE_RANK", "PET_NNODES",
      "", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_MASTER_ADDR", "", 29'400, false},
-    {"an indexed Job", "JOB_COMPLETION_INDEX", "WORLD_SIZE",
+    {"an indexed Job", "jobset", "JOB_COMPLETION_INDEX", "WORLD_SIZE",
      "", "MASTER_ADDR", "MASTER_PORT", "MASTER_ADDR", "", 29'500, false},
-    {"a LeaderWorkerSet", "LWS_WORKER_INDEX", "LWS_GROUP_SIZE",
+    {"a LeaderWorkerSet", "lws", "LWS_WORKER_INDEX", "LWS_GROUP_SIZE",
      "", "LWS_LEADER_ADDRESS", "MASTER_PORT", "LWS_LEADER_ADDRESS", "", 29'500, false},
-    {"SkyPilot", "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES",
+    {"SkyPilot", "skypilot", "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES",
      "", "SKYPILOT_NODE_IPS", "MASTER_PORT", "SKYPILOT_NODE_IPS", "", 29'500, false},
-    {"dstack", "DSTACK_NODE_RANK", "DSTACK_NODES_NUM",
+    {"dstack", "dstack", "DSTACK_NODE_RANK", "DSTACK_NODES_NUM",
      "", "DSTACK_MASTER_NODE_IP", "MASTER_PORT", "DSTACK_MASTER_NODE_IP", "", 29'500, false},
 };
 // clang-format on
@@ -130,6 +132,53 @@ bool Fits(const Variables& env, const Row& row) {
     return row.rank != std::string_view("RANK") || env.Has(row.host);
 }
 
+constexpr size_t kTorchrunRow = 2;
+static_assert(kRows[kTorchrunRow].word == std::string_view("torchrun"));
+
+// What a row that fits says. Nullopt: this is the only process.
+Result<std::optional<Launcher>> ReadRow(const Variables& env, const Row& row) {
+    Launcher launcher;
+    launcher.name = row.name;
+    launcher.joins_output = row.joins_output;
+    WEFT_ASSIGN(const uint64_t size, env.Number(row.size, UINT32_MAX));
+    WEFT_ASSIGN(const uint64_t rank, env.Number(row.rank, UINT32_MAX));
+    if (size <= 1) return std::optional<Launcher>();
+    if (size > kMostRanks || rank >= size) {
+        return MakeError(ErrorCode::kUsage,
+                         "the environment of {} has {}={} and {}={}; a rank is below the size, "
+                         "which is at most {}",
+                         row.name, row.rank, rank, row.size, size, kMostRanks);
+    }
+    launcher.rank = static_cast<int>(rank);
+    launcher.size = static_cast<int>(size);
+    if (*row.local_rank != '\0' && env.Has(row.local_rank)) {
+        WEFT_ASSIGN(const uint64_t local, env.Number(row.local_rank, size - 1));
+        launcher.local_rank = static_cast<int>(local);
+    }
+    WEFT_TRY(FindMpi(env, row, launcher));
+    WEFT_TRY(FindMeeting(env, row, launcher));
+    return std::optional(std::move(launcher));
+}
+
+Status CheckChoice(std::string_view chosen) {
+    std::string words;
+    for (const Row& row : kRows) {
+        if (chosen.empty() || chosen == row.word) return {};
+        words += std::string(", ") + row.word;
+    }
+    return MakeError(ErrorCode::kUsage, "WEFT_LAUNCHER={}: expected none{}", chosen, words);
+}
+
+// Two launchers' variables may stand in one environment where they mean the same.
+Status CheckAgreement(const Launcher& one, const Launcher& other) {
+    if (one.rank == other.rank && one.size == other.size) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "the environment says rank {} of {} ({}) and rank {} of {} ({}). Unset what "
+                     "is left over, or choose: WEFT_LAUNCHER=torchrun (RANK and WORLD_SIZE) or "
+                     "srun",
+                     one.rank, one.size, one.name, other.rank, other.size, other.name);
+}
+
 }  // namespace
 
 std::string FirstOfHostList(const std::string& list) {
@@ -160,32 +209,33 @@ int LoneTaskOf(const Environment& get) {
 
 Result<std::optional<Launcher>> FindLauncher(const Environment& get) {
     const Variables env(get);
-    if (env.Text("WEFT_LAUNCHER") == "none") return std::optional<Launcher>();
+    const std::string_view chosen = env.Text("WEFT_LAUNCHER");
+    if (chosen == "none") return std::optional<Launcher>();
+    WEFT_TRY(CheckChoice(chosen));
+    // Whoever torchrun started has nobody nearer, whatever the step or pod around says.
+    const bool torchrun = chosen.empty() && env.Has("TORCHELASTIC_RUN_ID");
+    std::optional<Launcher> found;
+    bool any = false;
     for (const Row& row : kRows) {
-        if (!Fits(env, row)) continue;
-        Launcher launcher;
-        launcher.name = row.name;
-        launcher.joins_output = row.joins_output;
-        WEFT_ASSIGN(const uint64_t size, env.Number(row.size, UINT32_MAX));
-        WEFT_ASSIGN(const uint64_t rank, env.Number(row.rank, UINT32_MAX));
-        if (size <= 1) return std::optional<Launcher>();
-        if (size > kMostRanks || rank >= size) {
-            return MakeError(ErrorCode::kUsage,
-                             "the environment of {} has {}={} and {}={}; a rank is below the size, "
-                             "which is at most {}",
-                             row.name, row.rank, rank, row.size, size, kMostRanks);
-        }
-        launcher.rank = static_cast<int>(rank);
-        launcher.size = static_cast<int>(size);
-        if (*row.local_rank != '\0' && env.Has(row.local_rank)) {
-            WEFT_ASSIGN(const uint64_t local, env.Number(row.local_rank, size - 1));
-            launcher.local_rank = static_cast<int>(local);
-        }
-        WEFT_TRY(FindMpi(env, row, launcher));
-        WEFT_TRY(FindMeeting(env, row, launcher));
-        return std::optional(std::move(launcher));
+        const bool by_torchrun = row.word == std::string_view("torchrun");
+        const bool by_srun = row.word == std::string_view("srun");
+        if (!Fits(env, row) || (!chosen.empty() && chosen != row.word)) continue;
+        if (torchrun && !by_torchrun && Fits(env, kRows[kTorchrunRow])) continue;
+        if (found.has_value() && !by_srun) continue;
+        any = true;
+        WEFT_ASSIGN(const auto launcher, ReadRow(env, row));
+        if (!launcher.has_value() && *row.mpi != '\0') return launcher;  // mpirun -n 1
+        if (!launcher.has_value()) continue;
+        // RANK may be left over from a shell around the step: who knows.
+        if (found.has_value()) WEFT_TRY(CheckAgreement(*found, *launcher));
+        if (!found.has_value()) found = launcher;
+        if (!by_torchrun || torchrun) return found;
     }
-    return std::optional<Launcher>();
+    if (any || chosen.empty()) return found;
+    return MakeError(ErrorCode::kUsage,
+                     "WEFT_LAUNCHER={}: the environment has not its variables. Unset it, or start "
+                     "weft by that launcher",
+                     chosen);
 }
 
 }  // namespace weft::cluster

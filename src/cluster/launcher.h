@@ -11,8 +11,9 @@
 // need both: MASTER_ADDR and MASTER_PORT (Slurm: the step's first host and a port made from the
 // job's number, unless they are set), and --key-file or WEFT_KEY_FILE.
 // WEFT_MPI=openmpi|mpich|none overrides which MPI library the launcher is taken to belong to;
-// WEFT_LAUNCHER=none starts a process by hand where variables of pods stand in the environment.
-// Pure: reads nothing but what it is given.
+// WEFT_LAUNCHER=none starts a process by hand where variables of pods stand in the environment;
+// another word (torchrun, srun, lws, ...: the table has them) takes that launcher's variables
+// alone. Pure: reads nothing but what it is given.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +40,7 @@ struct Launcher {
 using Environment = std::function<const char*(const char*)>;
 
 // Nullopt: started by hand, or as the only process. Errors: kUsage (variables that contradict each
-// other, as a rank beyond the size).
+// other, as a rank beyond the size, or two launchers' that say different things).
 Result<std::optional<Launcher>> FindLauncher(const Environment& get);
 
 // How many tasks Slurm gave a job of which this process is the only one, since no srun started it

@@ -291,7 +291,7 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
         Fail({ErrorCode::kPeerLost, -1,
               fmt::format("'{}' was not reached within {} ms by {}", name, deadline.length_ms(),
                           absent),
-              ""});
+              "", epoch_, IsOfTrial(ErrorCode::kPeerLost)});
         return Tell({});
     }
     std::vector<std::string> values = {mine};
@@ -318,7 +318,8 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
                            name, bytes);
     }
     if (!result.ok()) {
-        Fail({result.error().code, -1, result.error().message, ""});
+        const Error& error = result.error();
+        Fail({error.code, -1, error.message, "", epoch_, IsOfTrial(error.code)});
         return Tell({});
     }
     if (verdict_.has_value()) return Tell({});

@@ -3,13 +3,13 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <thread>
 
 namespace weft::cluster {
 namespace {
@@ -82,17 +82,24 @@ std::string WithWorkerPort(const std::string& text) {
     return bare ? fmt::format("{}:{}", text, kWorkerPort) : text;
 }
 
-Result<Fd> Dial(const Address& address, const std::string& name, const Deadline& deadline) {
+bool NapUnless(int cancel, int64_t ms) {
+    pollfd watched{cancel, POLLIN, 0};
+    return ::poll(&watched, 1, static_cast<int>(std::max<int64_t>(0, ms))) <= 0;
+}
+
+Result<Fd> Dial(const Address& address, const std::string& name, const Deadline& deadline,
+                int cancel) {
     Error last{ErrorCode::kIo, "nobody listens"};
     while (!deadline.expired()) {
-        auto fd = net::DialTcp(address.host, address.port, deadline);
+        auto fd = net::DialTcp(address.host, address.port, deadline, cancel);
         if (fd.ok() && !MetItself(fd->get())) {
             SetNoDelay(fd->get());
             return fd;
         }
         if (!fd.ok()) last = fd.error();
-        const int64_t nap_ms = std::min(kRedialMs, deadline.left_ms());
-        std::this_thread::sleep_for(std::chrono::milliseconds(nap_ms));
+        if (!NapUnless(cancel, std::min(kRedialMs, deadline.left_ms()))) {
+            return MakeError(ErrorCode::kCancelled, "{}: the call was given up", name);
+        }
     }
     if (last.code == ErrorCode::kTimeout) {
         return MakeError(ErrorCode::kTimeout,

@@ -29,8 +29,11 @@ Result<Address> ParseAddress(std::string_view text);
 // The same with kWorkerPort where there is no port: "h2", "10.0.0.2", "fd00::2", "[fd00::2]".
 std::string WithWorkerPort(const std::string& text);
 // name: for errors, "worker h2:7000". Tries again while the host refuses, until the deadline.
-// Errors: kTimeout, kIo.
-Result<Fd> Dial(const Address& address, const std::string& name, const Deadline& deadline);
+// cancel: as of net::DialTcp. Errors: kTimeout, kIo, kCancelled.
+Result<Fd> Dial(const Address& address, const std::string& name, const Deadline& deadline,
+                int cancel = -1);
+// Sleeps so long; less where `cancel` (-1: none) becomes readable: then it returns false.
+bool NapUnless(int cancel, int64_t ms);
 // A connected pair between this process and a child of it. Errors: kIo.
 Result<std::pair<Fd, Fd>> MakeSocketPair();
 

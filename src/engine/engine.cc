@@ -262,6 +262,7 @@ Status Engine::Loop(const std::function<bool()>& done) {
         }
         if (serving_) cluster().SetPhase("serve");
         TakeOrders();
+        WEFT_TRY(GrowIfAsked());
         const Status outcome = Turn();
         if (!outcome.ok()) WEFT_TRY(GetOver(outcome.error()));
         Publish();

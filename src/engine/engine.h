@@ -17,7 +17,8 @@
 // it judges guesses that were drawn themselves (DraftOptions::judged).
 // A rank that is lost costs a pause: the cluster forms its next epoch (recovery.h), all sequences
 // are computed again from their tokens, and the answers go on, to the token the same. Where it
-// can't, every listener gets the reason, and so does every later Submit.
+// can't, every listener gets the reason, and so does every later Submit. Ranks that join (elastic)
+// are such a pause, too.
 //
 // engine.cc takes requests in and has the loop, engine_steps.cc makes steps, engine_say.cc says
 // what comes out of them, engine_losses.cc gets over losses, generate.cc waits for one answer.
@@ -93,6 +94,7 @@ struct EngineStats : EngineCounters {
     std::vector<int64_t> recovered_s{};  // when each was over, Unix time
     int64_t recovered = 0;               // all of them
     std::string loss{};                  // while it recovers: what was lost, and since when
+    bool joining = false;                // while it recovers: nothing was lost, hosts join
     int64_t lost_s = 0;
     cluster::Membership members{};  // how all ranks are, at this moment
     std::string error{};            // why it is over
@@ -215,8 +217,9 @@ class Engine {
     void EndWell(Active& active, const std::string& finish);
     void End(Active& active, const Result<Ending>& ending);
     void Sweep();
+    Status GrowIfAsked();
     Status GetOver(Error error);
-    Status StartAgain(Error error);
+    Status StartAgain(Error error, bool joining);
     std::string LimitReached();
     Status FailAll(Error error);
     Status EndAll(Error error);

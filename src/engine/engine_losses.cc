@@ -30,7 +30,7 @@ Status Engine::GetOver(Error error) {
     if (stop_asked()) return EndAll(runner_->Fail(std::move(error)));
     const bool recovers = cluster().recovers();
     const std::string limit = recovers ? LimitReached() : "";
-    if (recovers && limit.empty()) return StartAgain(std::move(error));
+    if (recovers && limit.empty()) return StartAgain(std::move(error), false);
     error = runner_->Fail(std::move(error));
     if (error.code == ErrorCode::kPeerLost) error.message += limit;
     return FailAll(std::move(error));
@@ -54,13 +54,23 @@ std::string Engine::LimitReached() {
         restarts_.Recent(NowNs()), window, options_.max_restarts, window_ms);
 }
 
-Status Engine::StartAgain(Error error) {
+// Workers that wait make the cluster larger, between two steps.
+Status Engine::GrowIfAsked() {
+    if (cluster().Newcomers() == 0 || stop_asked()) return {};
+    if (const Status landed = LandAll(); !landed.ok()) return GetOver(landed.error());
+    const int count = runner_->Newcomers();
+    const Status admitted = count > 0 ? runner_->Admit(count) : Status();
+    return admitted.ok() ? Status() : StartAgain(admitted.error(), true);
+}
+
+Status Engine::StartAgain(Error error, bool joining) {
     std::string loss = LossText(cluster().Members(), error);
     {
         const std::lock_guard lock(mutex_);
         if (stopping_ || draining_) cluster().RequestStop();  // asked for just now
         published_.state = EngineState::kRecovering;
         published_.loss = std::move(loss);
+        published_.joining = joining;
         published_.lost_s = std::time(nullptr);
     }
     const Status recovered = runner_->Recover(error);
@@ -82,8 +92,10 @@ void Engine::NoteRecoveries() {
     auto& recoveries = working_.recoveries;
     auto& times_s = working_.recovered_s;
     for (Recovery& recovery : std::exchange(runner_->recoveries(), {})) {
+        const bool loss = !recovery.lost.empty();
         recoveries.push_back(std::move(recovery));
         times_s.push_back(std::time(nullptr));
+        if (!loss) continue;
         restarts_.Add(NowNs());
         ++working_.recovered;
     }

@@ -1,6 +1,8 @@
 #include "engine/recovery.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "backend/device_list.h"
@@ -38,35 +40,67 @@ std::string Line(const Recovery& recovery, const std::string& why) {
                        recovery.ranks, recovery.ranks == 1 ? "" : "s", recovery.seconds);
 }
 
+// `left` ranks in the manner of `like`.
+void LayOut(Job& job, const model::Layout& like, int left) {
+    if (like.tp == 1 && like.pp > 1) {
+        job.tp = 1;
+        job.pp = left;
+    } else if (like.pp == 1 || left % like.tp != 0) {
+        job.tp = left;
+        job.pp = 1;
+    } else {
+        job.tp = like.tp;
+        job.pp = left / like.tp;
+    }
+}
+
+// Shares stay with their ranks; a newcomer has as much as the others on average.
+std::vector<double> SharesOf(const std::vector<double>& split, const std::vector<int>& kept) {
+    const double mean = std::accumulate(split.begin(), split.end(), 0.0) /
+                        static_cast<double>(std::max<size_t>(1, split.size()));
+    std::vector<double> shares;
+    for (const int rank : kept) {
+        const bool known = std::cmp_less(rank, split.size());
+        shares.push_back(known ? split[static_cast<size_t>(rank)] : mean);
+    }
+    return shares;
+}
+
 }  // namespace
 
-Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept) {
+Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, const Asked* asked) {
     WEFT_ASSIGN(const model::Layout before,
                 model::MakeLayout(ranks, job.tp, job.pp, job.split, job.ep));
     const int left = static_cast<int>(kept.size());
     Job next = job;
     next.split.clear();
     next.device = backend::KeepDevices(job.device, kept);
-    if (before.tp == 1) {
-        next.tp = 1;
-        next.pp = left;
-    } else if (before.pp == 1 || left % before.tp != 0) {
-        next.tp = left;
-        next.pp = 1;
+    const bool as_asked = asked != nullptr && left == asked->ranks;
+    if (as_asked) {
+        next.tp = asked->job.tp;
+        next.pp = asked->job.pp;
+        next.ep = asked->job.ep;
+        next.split = asked->job.split;
+    } else if (asked != nullptr && left > ranks) {
+        WEFT_ASSIGN(const model::Layout like,
+                    model::MakeLayout(asked->ranks, asked->job.tp, asked->job.pp, asked->job.split,
+                                      asked->job.ep));
+        LayOut(next, like, left);
     } else {
-        next.tp = before.tp;
-        next.pp = left / before.tp;
+        LayOut(next, before, left);
     }
-    if (!TensorRanksAreAlike(next.device, next.tp)) {
+    if (!TensorRanksAreAlike(next.device, std::max(1, next.tp))) {
         next.tp = 1;
         next.pp = left;
     }
     if (next.ep > 0 && next.tp % next.ep != 0) next.ep = 0;
-    // Shares stay with their ranks, where each rank has its own.
+    // Where each rank has its own.
     const bool own =
         job.split.size() == static_cast<size_t>(ranks) && (before.tp == 1 || before.pp == 1);
-    if (own) {
-        for (int rank : kept) next.split.push_back(job.split[static_cast<size_t>(rank)]);
+    if (own) next.split = SharesOf(job.split, kept);
+    if (asked != nullptr && asked->job.split_auto && left > ranks) {
+        next.split.clear();  // measured anew, by all
+        next.split_auto = true;
     }
     return next;
 }
@@ -76,6 +110,36 @@ static void KeepShares(const Rank* rank, Job& job) {
     if (rank == nullptr || !job.split_auto || rank->job().split_auto) return;
     job.split = rank->job().split;
     job.split_auto = false;
+}
+
+Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank) {
+    if (backend::DeviceNames(job.device).size() > 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "--device {} names a device for each rank of the start, and none for one "
+                         "that joins",
+                         job.device);
+    }
+    std::vector<int> kept(static_cast<size_t>(ranks));
+    std::iota(kept.begin(), kept.end(), 0);
+    std::optional<Error> why;
+    int room = 0;
+    for (int more = 1; more <= waiting; ++more) {
+        kept.push_back(ranks + more - 1);
+        const auto cut = [&]() -> Status {
+            WEFT_ASSIGN(const Job next, ReplanJob(job, ranks, kept, &asked));
+            const int size = ranks + more;
+            WEFT_ASSIGN(const model::Layout layout,
+                        model::MakeLayout(size, next.tp, next.pp, next.split, next.ep));
+            WEFT_TRY(model::PlanShards(rank.hyper(), rank.source(), layout));
+            return {};
+        };
+        const Status fits = cut();
+        if (fits.ok()) room = more;
+        if (!fits.ok() && !why.has_value()) why = fits.error();
+    }
+    if (room > 0) return room;
+    return MakeError(why->code, "the model cannot be cut for {} ranks: {}", ranks + 1,
+                     why->message);
 }
 
 Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank) {
@@ -118,7 +182,7 @@ Result<std::vector<RankReport>> EndJob(int64_t number, cluster::Cluster& cluster
 }
 
 Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank, Error error,
-               std::vector<Recovery>& recoveries) {
+               std::vector<Recovery>& recoveries, const Asked* asked) {
     if (!cluster.recovers()) return error;
     const int64_t begin_ns = NowNs();
     const int ranks = cluster.size();
@@ -127,8 +191,17 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
         if (rank != nullptr) rank->LeaveEpoch();
         auto next = cluster.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
-            if (std::cmp_equal(kept.size(), cluster.size())) return JobToJson(job);
-            WEFT_ASSIGN(Job replanned, ReplanJob(job, cluster.size(), kept));
+            // (`job` may be older: epochs that failed while they formed came between. But it has
+            // the shares that were measured.)
+            WEFT_ASSIGN(Job last, JobFromJson(cluster.job()));
+            const int size = cluster.size();
+            if (last.split_auto && std::cmp_equal(job.split.size(), size)) {
+                last.split = job.split;
+                last.split_auto = false;
+            }
+            const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
+            if (same) return JobToJson(last);
+            WEFT_ASSIGN(Job replanned, ReplanJob(last, size, kept, asked));
             // What `auto` came to stays.
             if (rank != nullptr && rank->wire() != backend::SumWire::kAuto) {
                 replanned.wire = rank->wire();
@@ -143,6 +216,8 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         // (Who measures does so with all others.)
         if (!next->same_place || job.split_auto) rank.reset();
         if (why.empty()) why = next->why;
+        if (!next->refused.empty()) why = next->refused;
+        recovery.joined = next->joined;
         recovery.lost.insert(recovery.lost.end(), next->lost.begin(), next->lost.end());
         const Status status = OpenRank(job, cluster, rank);
         KeepShares(rank.get(), job);
@@ -156,7 +231,8 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
             }
             cluster.NoteAllReady();
             recovery.text = Line(recovery, why);
-            LogLine(LogLevel::kWarning, recovery.text);
+            const bool well = recovery.lost.empty() && !recovery.joined.empty();
+            LogLine(well ? LogLevel::kInfo : LogLevel::kWarning, recovery.text);
             recoveries.push_back(std::move(recovery));
             return {};
         }

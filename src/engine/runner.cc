@@ -45,6 +45,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
     std::unique_ptr<StepRunner> runner(new StepRunner());
     runner->over_ = true;  // until all ranks are there
     WEFT_ASSIGN(runner->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
+    runner->asked_ = {job, cluster::RanksOf(options)};
     runner->job_ = std::move(job);
     WEFT_TRY(OpenFirstRank(runner->job_, *runner->cluster_, runner->rank_, runner->recoveries_));
     runner->tokenizer_ = std::move(tokenizer);
@@ -74,9 +75,18 @@ Status StepRunner::Run() {
 Status StepRunner::Recover(const Error& error) {
     rank_->SetIdle(true);
     if (!rank_->device_status().ok()) return Fail(error);
-    const Status recovered = engine::Recover(job_, *cluster_, rank_, error, recoveries_);
+    const Status recovered = engine::Recover(job_, *cluster_, rank_, error, recoveries_, &asked_);
     over_ = !recovered.ok();
     return recovered;
+}
+
+int StepRunner::Newcomers() {
+    const int waiting = cluster_->Newcomers();
+    if (waiting == 0) return 0;
+    const auto room = RoomFor(waiting, job_, cluster_->size(), asked_, *rank_);
+    if (room.ok()) return *room;
+    cluster_->PassOver(room.error().message);
+    return 0;
 }
 
 Error StepRunner::Fail(Error error) {

@@ -60,6 +60,10 @@ class StepRunner {
     // Gets over a loss: the ranks are ready again, with empty KV caches. Errors: as
     // engine::Recover's, and the job is over.
     Status Recover(const Error& error);
+    // Where workers wait to join (ClusterOptions::elastic), between two steps: how many there is
+    // room for; the others are told of in the log. Then Admit; its error goes to Recover.
+    int Newcomers();
+    Status Admit(int count) { return cluster_->Admit(count); }
     // The job is over for that reason on all ranks; the cluster's words for it.
     Error Fail(Error error);
     // Ends the job on all ranks and gathers their reports (those before the end, for a summary).
@@ -73,6 +77,7 @@ class StepRunner {
     std::unique_ptr<Rank> rank_;
     std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
     Job job_;
+    Asked asked_;
     std::vector<Recovery> recoveries_;
     StepData step_;
     bool over_ = false;

@@ -24,6 +24,8 @@ namespace {
 
 constexpr int kBacklog = 1024;
 constexpr int64_t kListenLookUpMs = 5000;
+constexpr int64_t kLookUpMs = 60'000;  // at a time
+constexpr int64_t kCancelMs = 20;      // until a look-up that is given up ends
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 // One look-up of a name. getaddrinfo takes no deadline and asks name servers for up to half a
@@ -52,8 +54,18 @@ struct LookUp {
     }
 };
 
+// Once it is readable, whoever has it gives up what is being waited for. -1: never.
+bool IsReadable(int cancel) {
+    pollfd watched{cancel, POLLIN, 0};
+    return cancel >= 0 && ::poll(&watched, 1, 0) > 0;
+}
+
+Error Cancelled() {
+    return MakeError(ErrorCode::kCancelled, "the call was given up");
+}
+
 Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen,
-                            const Deadline& deadline) {
+                            const Deadline& deadline, int cancel = -1) {
     const auto look_up = std::make_shared<LookUp>();
     look_up->host = host;
     look_up->port = std::to_string(port);
@@ -67,8 +79,13 @@ Result<AddressList> Resolve(const std::string& host, uint16_t port, bool listen,
         std::thread([look_up] { look_up->Run(); }).detach();
     }
     std::unique_lock lock(look_up->mutex);
-    if (!look_up->changed.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()),
-                                   [&] { return look_up->done; })) {
+    const auto done = [&] { return look_up->done; };
+    while (!done() && !deadline.expired() && !IsReadable(cancel)) {
+        const int64_t slice_ms = std::min(cancel < 0 ? kLookUpMs : kCancelMs, deadline.left_ms());
+        look_up->changed.wait_for(lock, std::chrono::milliseconds(slice_ms), done);
+    }
+    if (!done() && IsReadable(cancel)) return Cancelled();
+    if (!done()) {
         return MakeError(ErrorCode::kTimeout,
                          "address '{}': no name server answered within {} ms. Is the host name "
                          "right? A numeric address needs none.",
@@ -96,10 +113,11 @@ Result<Fd> ListenAt(const addrinfo& at, bool every_address) {
     return fd;
 }
 
-Status FinishConnect(int fd, const Deadline& deadline) {
+Status FinishConnect(int fd, const Deadline& deadline, int cancel) {
     for (;;) {
-        pollfd watched{fd, POLLOUT, 0};
-        const int ready = ::poll(&watched, 1, static_cast<int>(deadline.left_ms()));
+        pollfd watched[] = {{fd, POLLOUT, 0}, {cancel, POLLIN, 0}};
+        const int ready = ::poll(watched, 2, static_cast<int>(deadline.left_ms()));
+        if (watched[1].revents != 0) return Cancelled();
         if (ready > 0) break;
         if (ready < 0 && errno != EINTR) return MakeError(ErrorCode::kIo, "poll failed");
         if (deadline.expired()) {
@@ -113,14 +131,14 @@ Status FinishConnect(int fd, const Deadline& deadline) {
     return {};
 }
 
-Result<Fd> DialAt(const addrinfo& at, const Deadline& deadline) {
+Result<Fd> DialAt(const addrinfo& at, const Deadline& deadline, int cancel) {
     Fd fd(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid()) return MakeError(ErrorCode::kIo, "socket: {}", std::strerror(errno));
     if (::connect(fd.get(), at.ai_addr, at.ai_addrlen) != 0) {
         if (errno != EINPROGRESS && errno != EINTR) {
             return MakeError(ErrorCode::kIo, "{}", std::strerror(errno));
         }
-        WEFT_TRY(FinishConnect(fd.get(), deadline));
+        WEFT_TRY(FinishConnect(fd.get(), deadline, cancel));
     }
     return fd;
 }
@@ -199,11 +217,11 @@ std::string BoundHost(int fd) {
     return std::string(host.starts_with("::ffff:") ? host.substr(7) : host);
 }
 
-Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline) {
-    WEFT_ASSIGN(const AddressList addresses, Resolve(host, port, false, deadline));
+Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline, int cancel) {
+    WEFT_ASSIGN(const AddressList addresses, Resolve(host, port, false, deadline, cancel));
     Error last{ErrorCode::kIo, "no address"};
     for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
-        Result<Fd> fd = DialAt(*at, deadline);
+        Result<Fd> fd = DialAt(*at, deadline, cancel);
         if (fd.ok()) return fd;
         last = fd.error();
     }

@@ -38,7 +38,9 @@ Result<uint16_t> BoundPort(int fd);
 // Numeric, without scope; IPv4 as such on a socket for both. "": not a TCP socket.
 std::string BoundHost(int fd);
 // Connected and non-blocking.
-Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline);
+// cancel: once this descriptor is readable, the call ends with kCancelled. -1: none.
+Result<Fd> DialTcp(const std::string& host, uint16_t port, const Deadline& deadline,
+                   int cancel = -1);
 
 // Abstract unix sockets (no file): they live in the network namespace and end with the process.
 Result<Fd> ListenUnix(const std::string& name);

@@ -67,6 +67,12 @@ Result<Target> ParseTarget(const std::string& text) {
                              *row.place == '\0' ? "" : ":", row.place);
         }
         WEFT_TRY(CheckWord("--to", target.place));
+        if (target.engine == Engine::kSsh) {
+            return MakeError(ErrorCode::kUsage,
+                             "--to {}: a cluster's own list of hosts is not read yet. Name them: "
+                             "--to ssh --hosts user@a,user@b",
+                             text);
+        }
         return target;
     }
     return MakeError(ErrorCode::kUsage,
@@ -109,7 +115,8 @@ Status CheckJob(const JobSpec& job) {
           {"--account", job.account},
           {"--image", job.image},
           {"--network", job.networks},
-          {"--queue", job.queue}}) {
+          {"--queue", job.queue},
+          {"--scheduler", job.scheduler}}) {
         WEFT_TRY(CheckWord(flag, value));
     }
     for (const std::string& option : job.native) {

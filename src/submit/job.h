@@ -45,7 +45,8 @@ struct JobSpec {
     std::vector<Mount> mounts;           // Kubernetes
     std::vector<std::string> resources;  // Kubernetes: rdma/hca=1
     std::string networks;                // Kubernetes: Multus networks of a pod
-    std::string queue;                   // Kubernetes: Kueue's queue
+    std::string queue;                   // Kubernetes: Kueue's queue, or Volcano's
+    std::string scheduler;               // Kubernetes: who places pods; "": the cluster's own
     std::vector<std::string> hosts;      // ssh: user@host, as many as nodes
     std::string key;                     // what ranks prove to each other: 44 characters
     int port = 29'500;                   // where rank 0 is met

@@ -17,7 +17,7 @@ std::string Metadata(const JobSpec& job, const std::string& indent = "") {
         text += fmt::format("{}  namespace: {}\n", indent, YamlText(job.target.place));
     }
     text += fmt::format("{}  labels:\n{}    app.kubernetes.io/managed-by: weft\n", indent, indent);
-    if (!job.queue.empty()) {
+    if (IsKueue(job)) {
         text += fmt::format("{}    kueue.x-k8s.io/queue-name: {}\n", indent, YamlText(job.queue));
     }
     return text;
@@ -31,15 +31,22 @@ std::string Secret(const JobSpec& job) {
 // Pods of one index each, found by the names that the set gives them.
 std::string JobSet(const JobSpec& job) {
     std::string text = "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n" + Metadata(job);
+    // All pods or none.
+    const std::string group =
+        IsVolcano(job)
+            ? fmt::format("        metadata:\n          annotations:\n"
+                          "            scheduling.volcano.sh/group-min-member: \"{}\"\n",
+                          job.nodes)
+            : "";
     text += fmt::format(
         "spec:\n"
         "{}"
         "  network:\n    enableDNSHostnames: true\n    publishNotReadyAddresses: true\n"
         "  failurePolicy:\n    maxRestarts: {}\n"
-        "  replicatedJobs:\n    - name: rank\n      replicas: 1\n      template:\n        spec:\n"
+        "  replicatedJobs:\n    - name: rank\n      replicas: 1\n      template:\n{}        spec:\n"
         "          parallelism: {}\n          completions: {}\n"
         "          completionMode: Indexed\n          backoffLimit: 0\n          template:\n",
-        job.queue.empty() ? "" : "  suspend: true  # Kueue lets it go\n", job.restarts, job.nodes,
+        IsKueue(job) ? "  suspend: true  # Kueue lets it go\n" : "", job.restarts, group, job.nodes,
         job.nodes);
     const std::string environment = fmt::format(
         "- {{name: WORLD_SIZE, value: \"{}\"}}\n"

@@ -22,9 +22,33 @@ std::string Probes() {
            "  timeoutSeconds: 10\n";
 }
 
-std::string Container(const JobSpec& job, const PodDetails& details) {
+// RDMA locks the memory that it registers.
+bool WantsRdma(const JobSpec& job) {
+    return std::ranges::any_of(job.resources, [](const std::string& resource) {
+        return resource.find("rdma") != resource.npos || resource.find("hca") != resource.npos;
+    });
+}
+
+// Multus names the interfaces of a pod's further networks net1, net2, ... Data links take them, for
+// the first one often seems faster: the kernel takes a pair of virtual interfaces for 10 Gbit/s.
+std::vector<std::string> CommandOf(const JobSpec& job) {
     std::vector<std::string> command = {job.program};
     command.insert(command.end(), job.command.begin(), job.command.end());
+    const bool said = std::ranges::any_of(job.command, [](const std::string& word) {
+        return word == "--data-net" || word.starts_with("--data-net=");
+    });
+    if (job.networks.empty() || said) return command;
+    const auto networks = std::ranges::count(job.networks, ',') + 1;
+    std::string interfaces;
+    for (int i = 1; i <= networks; ++i) {
+        interfaces += fmt::format("{}net{}", i == 1 ? "" : ",", i);
+    }
+    command.push_back("--data-net=" + interfaces);
+    return command;
+}
+
+std::string Container(const JobSpec& job, const PodDetails& details) {
+    const std::vector<std::string> command = CommandOf(job);
     std::string text = fmt::format("- name: weft\n  image: {}\n  command: {}\n",
                                    YamlText(job.image), PodWords(command));
     if (!job.folder.empty()) text += fmt::format("  workingDir: {}\n", PodWord(job.folder));
@@ -60,12 +84,8 @@ std::string PodResources(const JobSpec& job) {
     std::string text;
     if (!limits.empty()) text += "  limits:\n" + limits;
     if (!requests.empty()) text += "  requests:\n" + requests;
-    const bool rdma = std::ranges::any_of(job.resources, [](const std::string& resource) {
-        return resource.find("rdma") != resource.npos || resource.find("hca") != resource.npos;
-    });
     if (!text.empty()) text = "resources:\n" + text;
-    // RDMA locks the memory that it registers.
-    if (rdma) text += "securityContext:\n  capabilities: {add: [IPC_LOCK]}\n";
+    if (WantsRdma(job)) text += "securityContext:\n  capabilities: {add: [IPC_LOCK]}\n";
     return text;
 }
 
@@ -94,24 +114,39 @@ std::string PodVolumes(const JobSpec& job) {
     return text;
 }
 
+bool IsVolcano(const JobSpec& job) {
+    return job.scheduler == "volcano";
+}
+
+bool IsKueue(const JobSpec& job) {
+    return !job.queue.empty() && !IsVolcano(job);
+}
+
 std::string PodTemplate(const JobSpec& job, size_t indent, const PodDetails& details) {
     std::string text;
     text += fmt::format("metadata:\n  labels:\n    weft.job: {}\n", job.name);
+    std::string annotations;
     if (!job.networks.empty()) {
-        text += fmt::format("  annotations:\n    k8s.v1.cni.cncf.io/networks: {}\n",
-                            YamlText(job.networks));
+        annotations += "    k8s.v1.cni.cncf.io/networks: " + YamlText(job.networks) + "\n";
     }
+    if (IsVolcano(job) && !job.queue.empty()) {
+        annotations += "    scheduling.volcano.sh/queue-name: " + YamlText(job.queue) + "\n";
+    }
+    if (!annotations.empty()) text += "  annotations:\n" + annotations;
     text += "spec:\n";
+    if (!job.scheduler.empty()) text += "  schedulerName: " + YamlText(job.scheduler) + "\n";
     if (!details.restart.empty()) text += "  restartPolicy: " + details.restart + "\n";
     // As long as a checkpoint, or answers that run, may take.
     text +=
         "  terminationGracePeriodSeconds: 120\n"
-        "  securityContext: {runAsUser: 65534, fsGroup: 65534}\n"
+        "  securityContext: {runAsUser: @, fsGroup: 65534}\n"
         // A node each: two ranks of one node would share its memory.
         "  affinity:\n    podAntiAffinity:\n"
         "      requiredDuringSchedulingIgnoredDuringExecution:\n"
         "        - topologyKey: kubernetes.io/hostname\n"
         "          labelSelector:\n            matchLabels:\n";
+    // A capability that is added reaches root's processes alone.
+    text.replace(text.find('@'), 1, WantsRdma(job) ? "0" : "65534");
     text += fmt::format("              weft.job: {}\n  containers:\n", job.name);
     text += Indented(Container(job, details), 4) + Indented(PodVolumes(job), 2);
     return Indented(text, indent);

@@ -15,6 +15,9 @@ struct PodDetails {
 
 // `metadata:` and `spec:` below a `template:` line, `indent` blanks in.
 std::string PodTemplate(const JobSpec& job, size_t indent, const PodDetails& details);
+// Whether Volcano places the pods; else a queue is Kueue's.
+bool IsVolcano(const JobSpec& job);
+bool IsKueue(const JobSpec& job);
 // Errors: kUsage: what no manifest can say.
 Status CheckPods(const JobSpec& job);
 // Each line of `lines` with so many blanks before it.

@@ -78,8 +78,10 @@ def main():
         for rank in range(NODES)]
     host, port = ray.get([ranks[0].address.remote(), ranks[0].free_port.remote()])
     key = secrets.token_hex(32)
+    # Ray's nodes may be tasks of another launcher, whose variables say something else.
     runs = [each.run.remote(COMMAND, {"RANK": str(rank), "WORLD_SIZE": str(NODES),
-                                      "MASTER_ADDR": host, "MASTER_PORT": str(port)}, key)
+                                      "MASTER_ADDR": host, "MASTER_PORT": str(port),
+                                      "WEFT_LAUNCHER": "torchrun"}, key)
             for rank, each in enumerate(ranks)]
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
@@ -109,6 +111,10 @@ if __name__ == "__main__":
 )py";
 
 constexpr int kWaitSeconds = 600;
+// How long Ray lets a job end that it was asked to stop; three seconds, unless the job's
+// environment says more.
+constexpr const char* kStopTime = "RAY_JOB_STOP_WAIT_TIME_S";
+constexpr int kStopSeconds = 120;
 
 std::string Driver(const JobSpec& job) {
     std::vector<std::string> command = {job.program};
@@ -130,6 +136,19 @@ Status CheckWords(const JobSpec& job) {
         }
     }
     return {};
+}
+
+// KubeRay's operator names the scheduler to the pods itself.
+std::string RayLabels(const JobSpec& job) {
+    std::string labels;
+    if (IsKueue(job)) labels = "    kueue.x-k8s.io/queue-name: " + YamlText(job.queue) + "\n";
+    if (!job.scheduler.empty()) {
+        labels += "    ray.io/scheduler-name: " + YamlText(job.scheduler) + "\n";
+    }
+    if (IsVolcano(job) && !job.queue.empty()) {
+        labels += "    volcano.sh/queue-name: " + YamlText(job.queue) + "\n";
+    }
+    return labels.empty() ? "" : "  labels:\n" + labels;
 }
 
 // A pod of the head (group ""), or of the workers.
@@ -160,7 +179,11 @@ std::string RayPod(const JobSpec& job, bool head) {
 Result<NativeFile> WriteRay(const JobSpec& job) {
     WEFT_TRY(CheckWords(job));
     // The client uploads the folder of the file (client.cc).
-    NativeFile file{"weft_" + job.name + ".py", Driver(job), {"ray", "job", "submit", "--no-wait"}};
+    NativeFile file{"weft_" + job.name + ".py",
+                    Driver(job),
+                    {"ray", "job", "submit", "--no-wait",
+                     fmt::format(R"(--runtime-env-json={{"env_vars": {{"{}": "{}"}}}})", kStopTime,
+                                 kStopSeconds)}};
     if (!job.target.place.empty()) {
         file.client.push_back("--address=" + job.target.place);
     }
@@ -179,15 +202,13 @@ Result<NativeFile> WriteKubeRay(const JobSpec& job) {
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {0}{1}\ndata:\n  driver.py: {2}\n---\n"
         "apiVersion: ray.io/v1\nkind: RayJob\nmetadata:\n  name: {0}{1}\n{3}spec:\n"
         "  entrypoint: python3 /etc/weft/driver.py\n"
+        "  runtimeEnvYAML: \"env_vars: {{{6}: '{7}'}}\"\n"
         "  shutdownAfterJobFinishes: true\n  ttlSecondsAfterFinished: 3600\n  backoffLimit: {4}\n"
         "{5}  rayClusterSpec:\n"
         "    headGroupSpec:\n      rayStartParams:\n        dashboard-host: \"0.0.0.0\"\n"
         "      template:\n",
-        job.name, place, YamlText(Driver(job)),
-        job.queue.empty()
-            ? ""
-            : fmt::format("  labels:\n    kueue.x-k8s.io/queue-name: {}\n", YamlText(job.queue)),
-        job.restarts, job.queue.empty() ? "" : "  suspend: true  # Kueue lets it go\n");
+        job.name, place, YamlText(Driver(job)), RayLabels(job), job.restarts,
+        IsKueue(job) ? "  suspend: true  # Kueue lets it go\n" : "", kStopTime, kStopSeconds);
     text += Indented(RayPod(job, true), 8);
     if (job.nodes > 1) {
         text += fmt::format(

@@ -18,7 +18,7 @@ jobs=${XDG_STATE_HOME:-$HOME/.local/state}/weft/jobs
 mkdir -p "$jobs" && mkdir "$jobs/$name" || { echo "the job $name is here already" >&2; exit 1; }
 printf "%s\n" "$key" >"$jobs/$name/key"
 cd "$folder" || exit
-export RANK=$1 MASTER_ADDR=$2 WORLD_SIZE=$3 MASTER_PORT=$port
+export RANK=$1 MASTER_ADDR=$2 WORLD_SIZE=$3 MASTER_PORT=$port WEFT_LAUNCHER=torchrun
 export WEFT_KEY_FILE=$jobs/$name/key WEFT_JOB=$jobs/$name
 # It outlives this shell, with no terminal; what it ends with is kept.
 setsid sh -c 'echo $$ >"$WEFT_JOB/pid"

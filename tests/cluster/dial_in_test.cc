@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -254,6 +255,61 @@ TEST(DialInDoor, HoldsWorkersInTheirOrderAndForgetsWhoLeft) {
     ASSERT_TRUE(three.has_value());
     EXPECT_EQ(three->rank, 3);
     EXPECT_FALSE(door->Next({1, 2, 3}).has_value());
+}
+
+TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
+    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
+    EXPECT_EQ(door->Newcomers(2), 0);
+    const auto any = KnockAs(door->port(), 0), three = KnockAs(door->port(), 3),
+               one = KnockAs(door->port(), 1), five = KnockAs(door->port(), 5);
+    ASSERT_TRUE(any.ok() && three.ok() && one.ok() && five.ok());
+    const Deadline soon = Deadline::In(20'000);
+    // Ranks 2 and 3; rank 1 has its process, and without a rank 4 there is no rank 5.
+    while (door->Newcomers(2) != 2 && !soon.expired()) ::usleep(2000);
+    EXPECT_EQ(door->Newcomers(2), 2);
+    EXPECT_EQ(door->Newcomers(5), 2);
+    EXPECT_EQ(door->Newcomers(256), 0);
+    EXPECT_EQ(door->PassOver(4).size(), 2u);
+    EXPECT_EQ(door->Newcomers(4), 0);
+    EXPECT_EQ(door->Newcomers(2), 2);
+    const auto taken = door->TakeNewcomers(2, 1);
+    ASSERT_EQ(taken.size(), 1u);
+    EXPECT_EQ(taken[0].rank, 2);
+    EXPECT_EQ(door->Newcomers(3), 1);
+    // Whose host has a fault waits, until it is forgiven; it takes lost ranks' places all the same.
+    door->Defer(taken[0]);
+    EXPECT_EQ(door->Newcomers(3), 0);
+    EXPECT_TRUE(door->TakeNewcomers(3, 1).empty());
+    door->Forgive(taken[0]);
+    EXPECT_EQ(door->Newcomers(3), 1);
+    door->Defer(taken[0]);
+    EXPECT_TRUE(door->Next({1}).has_value());
+}
+
+// Where all come to, for waits that end before.
+class Nobody : public Company {
+  public:
+    void Take(Arrival /*arrival*/) override {}
+    std::vector<Gone> TakeGone() override { return {}; }
+    bool Complete() override { return true; }
+};
+
+// poll(2) takes no more descriptors than a process may have.
+TEST(DialInDoor, ADoorThatBreaksEndsTheWaitAtOnce) {
+    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none{0, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    Nobody nobody;
+    const int64_t begin_ns = NowNs();
+    const Status gathered = GatherWorkers(*door, 3, nobody, {1000, Deadline::In(60'000)});
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    ASSERT_FALSE(gathered.ok());
+    EXPECT_EQ(gathered.error().code, ErrorCode::kIo);
+    EXPECT_NE(gathered.error().message.find("no worker can dial in any more: "), std::string::npos)
+        << gathered.error().message;
+    EXPECT_LT(NowNs() - begin_ns, test::Slower(5000) * 1'000'000);
 }
 
 TEST(DialInDoor, StrangersNeitherComeInNorKeepWorkersOut) {

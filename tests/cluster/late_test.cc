@@ -4,7 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
 #include "base/file.h"
+#include "cluster/dial.h"
 #include "net/socket.h"
 #include "support/process.h"
 #include "support/temp_dir.h"
@@ -97,6 +102,42 @@ TEST_F(LateHosts, AWrongKeyEndsTheWaitAtOnceAndSoDoesAStop) {
     stopped->Signal(SIGINT);
     EXPECT_EQ(stopped->Wait(Deadline::In(10'000)), 130) << stopped->output();
     EXPECT_LT(stopped->end_ns() - begin, test::Slower(1500) * 1'000'000);
+}
+
+class NobodyHere : public Company {
+  public:
+    void Take(Arrival /*arrival*/) override {}
+    std::vector<Gone> TakeGone() override { return {}; }
+    bool Complete() override { return true; }
+};
+
+size_t ThreadsOfThis() {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+// A host that takes the call and says nothing: whoever stops waiting leaves no thread behind.
+TEST(HostCallsEnd, WithTheWait) {
+    const net::Fd mute = net::ListenTcp("127.0.0.1", 0).value();
+    const std::string address = fmt::format("127.0.0.1:{}", net::BoundPort(mute.get()).value());
+    const size_t before = ThreadsOfThis();
+    for (const bool patient : {false, true}) {
+        std::atomic<bool> stop{false};
+        std::thread user([&] {
+            ::usleep(300'000);
+            stop = true;
+        });
+        NobodyHere nobody;
+        const int64_t begin_ns = NowNs();
+        const Status gathered =
+            GatherHosts({address, address}, Bytes(32), patient, nobody,
+                        {.timeout_ms = 60'000, .deadline = Deadline::In(60'000), .stop = &stop});
+        user.join();
+        ASSERT_FALSE(gathered.ok());
+        EXPECT_EQ(gathered.error().code, ErrorCode::kCancelled) << gathered.error().message;
+        EXPECT_LT(NowNs() - begin_ns, test::Slower(1500) * 1'000'000);
+        EXPECT_EQ(ThreadsOfThis(), before);
+    }
 }
 
 }  // namespace

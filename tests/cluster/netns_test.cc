@@ -68,9 +68,9 @@ class Hosts : public ::testing::Test {
     // A link that comes up again carries nothing for a second or so (carrier events are held back,
     // addresses are asked for anew): longer than a job waits for its workers.
     void AwaitPath(int from, int to) const {
-        const std::string dial = fmt::format(
-            "ip netns exec {} timeout 1 bash -c ': > /dev/tcp/{}/7000'",
-            Name(std::to_string(from)), Ip(to));
+        const std::string dial =
+            fmt::format("ip netns exec {} timeout 1 bash -c ': > /dev/tcp/{}/7000'",
+                        Name(std::to_string(from)), Ip(to));
         const int64_t end = NowNs() + 20'000'000'000;
         while (!Shell(dial)) ASSERT_LT(NowNs(), end) << dial;
     }
@@ -165,6 +165,27 @@ TEST_F(Hosts, AHostThatIsDownIsNamed) {
     SetLink(1, "up");
     AwaitPath(0, 1);
     ExpectServing();
+}
+
+// Of a host that dials in, and of one that waits for the others: the cable is pulled, and put back.
+TEST_F(Hosts, ALinkThatIsCutWhileWorkersDialInIsWaitedFor) {
+    const std::string leader = Ip(0) + ":7000";
+    SetLink(1, "down");
+    const auto first = Start(1, {"join", leader, key_file_});
+    const auto root =
+        Start(0, {"launch", "wait_for=2", "listen=" + leader, "wait=600000", "steps=5",
+                  fmt::format("timeout={}", timeout_ms_), "key=" + key_file_});
+    const Deadline soon = Deadline::In(60'000);
+    ASSERT_TRUE(first->ReadUntil("no job of " + leader + " yet", soon)) << first->output();
+    SetLink(1, "up");
+    ASSERT_TRUE(root->ReadUntil("1 of 2 workers are here: ", soon)) << root->output();
+    SetLink(1, "down");
+    ASSERT_TRUE(root->ReadUntil("rank 1 is gone before the job began: silent for ", soon))
+        << root->output();
+    const auto second = Start(2, {"join", leader, key_file_});
+    ASSERT_TRUE(root->ReadUntil("(" + Ip(2) + ":", soon)) << root->output();
+    SetLink(1, "up");
+    EXPECT_EQ(root->Wait(Deadline::In(60'000)), 0) << root->output() << first->output();
 }
 
 }  // namespace

@@ -12,7 +12,9 @@ import pages
 
 # Flags of other programs that pages name outside of a command line.
 OTHERS = {
-    "--asan", "--fuzz", "--nightly", "--tsan",  # ./test
+    "--asan", "--fleet", "--fuzz", "--nightly", "--tsan",  # ./test
+    "--head", "--dashboard-host", "--address", "--working-dir", "--no-wait", "--runtime-env-json",
+    "--logdir", "--replicas",  # ray, tensorboard, kubectl
     "--bind-to", "--mpi", "--requeue", "--signal", "--exclusive", "--constraint",  # mpirun, sbatch
     "--kills", "--seconds", "--llama",  # scripts of this repository
     "--gtest_filter", "--preset", "--build", "--prefix", "--target",  # tests, CMake

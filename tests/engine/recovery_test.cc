@@ -55,6 +55,45 @@ TEST(Replan, RanksKeepTheirDevicesAndUnlikeOnesBecomeStages) {
     EXPECT_EQ(ReplanJob(job, 4, {0, 1, 3})->device, "auto");
 }
 
+// Ranks beyond the old ones are newcomers.
+TEST(Replan, GrowsInTheMannerThatWasAskedFor) {
+    const auto grown = [](const Asked& asked, int ranks, std::vector<int> kept) {
+        auto next = ReplanJob(asked.job, ranks, kept, &asked);
+        EXPECT_TRUE(next.ok());
+        return next.ok() ? *next : Job();
+    };
+    Asked tensor{.job = {}, .ranks = 2};
+    tensor.job.split = {3, 1};
+    const Job three = grown(tensor, 2, {0, 1, 2});
+    EXPECT_EQ(three.tp, 3);
+    EXPECT_EQ(three.split, (std::vector<double>{3, 1, 2}));
+    Asked stages{.job = {}, .ranks = 2};
+    stages.job.pp = 2;
+    EXPECT_EQ(grown(stages, 2, {0, 1, 2, 3}).pp, 4);
+    EXPECT_EQ(grown(stages, 2, {0, 1, 2, 3}).tp, 1);
+    // One took the place of another that is lost.
+    EXPECT_EQ(grown(stages, 2, {0, 2}).pp, 2);
+    Asked both{.job = {}, .ranks = 4};
+    both.job.tp = both.job.pp = 2;
+    EXPECT_EQ(grown(both, 4, {0, 1, 2, 3, 4, 5}).pp, 3);
+    EXPECT_EQ(grown(both, 4, {0, 1, 2, 3, 4}).tp, 5);
+}
+
+// A lone survivor of tensor ranks, or of a grid, becomes what it was.
+TEST(Replan, RanksThatComeBackHaveTheLayoutThatWasAskedFor) {
+    Asked asked{.job = {}, .ranks = 4};
+    asked.job.tp = asked.job.pp = 2;
+    const auto alone = ReplanJob(asked.job, 4, {0}, &asked);
+    ASSERT_TRUE(alone.ok());
+    const auto two = ReplanJob(*alone, 1, {0, 1}, &asked);
+    ASSERT_TRUE(two.ok());
+    EXPECT_EQ(two->tp, 2);
+    const auto all = ReplanJob(*two, 2, {0, 1, 2, 3}, &asked);
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ(all->tp, 2);
+    EXPECT_EQ(all->pp, 2);
+}
+
 class EngineRecovery : public testing::Test {
   protected:
     void SetUp() override {
@@ -86,6 +125,7 @@ class EngineRecovery : public testing::Test {
 TEST_F(EngineRecovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);
+    cluster.Become(0, 2, JobToJson(job_));
     cluster.next_epoch = [](test::FakeCluster& self, const Error& error,
                             const auto& replan) -> Result<cluster::EpochInfo> {
         if (self.size() == 1) return error;  // the next one is the end
@@ -110,6 +150,7 @@ TEST_F(EngineRecovery, RefusesFewerRanksWhereTheModelDoesNotFit) {
 TEST_F(EngineRecovery, TellsWhatItDid) {
     test::FakeHub hub(1);
     test::FakeCluster cluster(hub, 0, 2);
+    cluster.Become(0, 2, JobToJson(job_));
     cluster.next_epoch = [](test::FakeCluster& self, const Error&, const auto& replan) {
         return LoseTheOther(self, replan);
     };

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""weft submit --to slurm on a real Slurm: three nodes in network namespaces of this machine, whose
-daemons (munged, slurmctld, slurmd) are this test's own and end with it. Wants root and Debian's
-slurmctld, slurmd, slurm-client, munge; skips (77) without.
+"""weft under a real Slurm: three nodes in network namespaces of this machine, whose daemons
+(munged, slurmctld, slurmd) are this test's own and end with it. Wants root and Debian's slurmctld,
+slurmd, slurm-client, munge; skips (77) without. The slower tests run in `./test --fleet` and
+--nightly.
 
-    slurm_test.py PROGRAM ROOT PACKAGES
+    slurm_test.py PROGRAM ROOT PACKAGES [TEST...]
 """
 import json
 import os
@@ -11,12 +12,15 @@ import pathlib
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 
-PATIENCE = 400
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import hosts  # noqa: E402
+from nightly import nightly  # noqa: E402
+from slowness import slowness  # noqa: E402
+
 NODES = 3
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "squeue", "ip", "unshare")
 
@@ -38,121 +42,52 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
 ReturnToService=2
-KillWait=10
-SlurmctldParameters=enable_configless
+KillWait=100
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+"""
+# Jobs of the second partition take the nodes of those in the first, which have a minute to leave.
+PARTITIONS = """PartitionName=all Nodes=ALL Default=YES State=UP PriorityTier=1 GraceTime=60
+PartitionName=urgent Nodes=ALL State=UP PriorityTier=9 PreemptMode=OFF
 """
 
 
-class Slurm:
-    """Namespaces n0, n1, ... with a bridge between, and Slurm's daemons in them."""
+class Slurm(hosts.Hosts):
+    """Three hosts with Slurm's daemons."""
 
     def __init__(self, folder):
-        self.folder, self.started = pathlib.Path(folder), []
-        self.mark = f"wfs{os.getpid()}"
-        self.hosts = self.folder / "hosts"
-        self.hosts.write_text("127.0.0.1 localhost\n" + "".join(
-            f"10.77.0.{i + 1} n{i}\n" for i in range(NODES)))
-        self.environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"),
-                            "HOME": str(self.folder)}
-
-    def __enter__(self):
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        for process in reversed(self.started):
-            process.terminate()
-        for process in reversed(self.started):
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        for name in [f"{self.mark}{i}" for i in range(NODES)] + [f"{self.mark}hub"]:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-    def ip(self, *words):
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    def network(self):
-        hub = f"{self.mark}hub"
-        self.ip("netns", "add", hub)
-        self.ip("-n", hub, "link", "add", "bridge", "type", "bridge")
-        self.ip("-n", hub, "link", "set", "bridge", "up")
-        for i in range(NODES):
-            node = f"{self.mark}{i}"
-            self.ip("netns", "add", node)
-            self.ip("-n", node, "link", "set", "lo", "up")
-            self.ip("-n", hub, "link", "add", f"v{i}", "type", "veth", "peer", "name", "eth0",
-                    "netns", node)
-            self.ip("-n", hub, "link", "set", f"v{i}", "master", "bridge", "up")
-            self.ip("-n", node, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "eth0")
-            self.ip("-n", node, "link", "set", "eth0", "up")
-
-    def inside(self, node, *words):
-        """The command line that runs `words` on a node."""
-        script = f'hostname n{node}; mount --bind {self.hosts} /etc/hosts; exec "$@"'
-        return ["nsenter", f"--net=/run/netns/{self.mark}{node}",
-            "unshare", "-um", "sh", "-c", script, "sh", *map(str, words)]
-
-    def daemon(self, *words):
-        log = open(self.folder / "daemons.log", "ab")
-        self.started.append(subprocess.Popen(words, env=self.environment, stdout=log, stderr=log,
-                                             cwd=self.folder, stdin=subprocess.DEVNULL))
+        super().__init__(folder, NODES, "10.77.0")
+        self.environment["SLURM_CONF"] = str(self.folder / "slurm.conf")
 
     def start(self):
-        self.network()
         for name in ("munge", "ctld", *(f"spool-n{i}" for i in range(NODES))):
             (self.folder / name).mkdir(mode=0o755)
         text = CONFIG.format(self.folder)
         for i in range(NODES):
-            text += f"NodeName=n{i} NodeAddr=10.77.0.{i + 1} CPUs=2 State=UNKNOWN\n"
-        text += "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
-        (self.folder / "slurm.conf").write_text(text.replace(
-            "SlurmctldParameters=enable_configless\n", ""))
+            text += f"NodeName=n{i} NodeAddr={self.address(i)} CPUs=2 State=UNKNOWN\n"
+        (self.folder / "slurm.conf").write_text(text + PARTITIONS)
         key = self.folder / "munge/key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
         munge = self.folder / "munge"
-        self.daemon(
-    "munged",
-    "-F",
-    "--force",
-    f"--key-file={key}",
-    f"--socket={munge}/socket",
-    f"--pid-file={munge}/pid",
-    f"--log-file={munge}/log",
-     f"--seed-file={munge}/seed")
+        self.daemon("munged", "-F", "--force", f"--key-file={key}", f"--socket={munge}/socket",
+                    f"--pid-file={munge}/pid", f"--log-file={munge}/log",
+                    f"--seed-file={munge}/seed")
         self.until(lambda: (munge / "socket").exists(), "munged")
         self.daemon(*self.inside(0, "slurmctld", "-D"))
         for i in range(NODES):
             self.daemon(*self.inside(i, "slurmd", "-D", "-N", f"n{i}"))
-        self.until(lambda: self.run("sinfo", "-h", "-o", "%D %T").strip() == f"{NODES} idle",
-                   "the nodes")
+        self.idle()
 
-    def run(self, *words, status=None):
-        done = subprocess.run(self.inside(0, *words), env=self.environment, cwd=self.folder,
-                              capture_output=True, text=True, timeout=PATIENCE, check=False)
-        if status is not None and done.returncode != status:
-            raise AssertionError(f"{words}: {done.returncode}: {done.stdout}{done.stderr}")
-        return done.stdout
-
-    def until(self, condition, what):
-        end = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > end:
-                log = (self.folder / "daemons.log").read_text()[-2000:]
-                raise AssertionError(f"{what}: not within {PATIENCE} s\n{log}")
-            time.sleep(0.2)
+    def idle(self):
+        self.until(lambda: self.run("sinfo", "-h", "-p", "all", "-o", "%D %T").strip() ==
+                   f"{NODES} idle", "the nodes")
 
 
 class Job:
-    def __init__(self, slurm, weft, name, *words):
+    def __init__(self, slurm, weft, name, *words, nodes=NODES):
         self.slurm, self.weft, self.name = slurm, weft, name
-        said = slurm.run(weft, "submit", "--to", "slurm", "-N", NODES, "--name", name, "--program",
+        said = slurm.run(weft, "submit", "--to", "slurm", "-N", nodes, "--name", name, "--program",
                          weft, "--json", "--", *words, status=0)
         self.id = json.loads(said)["id"]
 
@@ -162,43 +97,43 @@ class Job:
     def log(self):
         return self.slurm.run(self.weft, "job", "logs", self.name)
 
+    def says(self, pattern):
+        self.slurm.until(lambda: re.search(pattern, self.log(), re.IGNORECASE),
+                         f"{self.name}: {pattern}\n{self.log()[-1500:]}")
+
     def ends(self, state):
-        def ended():
-            return self.state() not in (
-    "PENDING",
-    "RUNNING",
-    "COMPLETING",
-    "CONFIGURING",
-    "REQUEUED",
-     "REQUEUE_HOLD")
-        self.slurm.until(ended, f"{self.name}: {self.state()}\n{self.log()[-1500:]}")
+        going = ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD",
+                 "PREEMPTED")
+        self.slurm.until(lambda: self.state() not in going,
+                         f"{self.name}: {self.state()}\n{self.log()[-1500:]}")
         assert self.state() == state, f"{self.name}: {self.state()}, not {state}:\n{self.log()}"
 
 
 def train(root, output, steps):
     data = pathlib.Path(output).parent / "data.jsonl"
-    data.write_text("".join(json.dumps({"question": f"What is {a} + {b}?",
-     "answer": str(a + b)}) + "\n" for a in range(5) for b in range(5)))
-    return (
-    "train",
-    pathlib.Path(root) /
-    "models/abacus/model.gguf",
-    "--data",
-    data,
-    "--output-dir",
-    output,
-    "--seq-len",
-    "64",
-    "--steps",
-    steps,
-    "-t",
-    "1",
-    "--dp",
-    NODES,
-    "--resume",
-    "auto",
-    "--save-every",
-     "1000000")
+    data.write_text("".join(json.dumps({"question": f"What is {a} + {b}?", "answer": str(a + b)})
+                            + "\n" for a in range(5) for b in range(5)))
+    return ("train", model(root), "--data", data, "--output-dir", output, "--seq-len", "64",
+            "--steps", steps, "-t", "1", "--dp", NODES, "--resume", "auto", "--save-every",
+            "1000000")
+
+
+def model(root):
+    return pathlib.Path(root) / "models/abacus/model.gguf"
+
+
+def key_of(slurm):
+    path = slurm.folder / "weft.key"
+    if not path.exists():
+        path.write_text("of all ranks of these tests\n")
+        path.chmod(0o600)
+    return path
+
+
+def ranks_of(slurm, weft, *words):
+    """One rank on each node, without a batch script."""
+    return slurm.run("srun", f"-N{NODES}", f"-n{NODES}", "--export=ALL", weft, *words,
+                     "--key-file", key_of(slurm), status=0)
 
 
 def test_a_job(slurm, weft, root):
@@ -225,15 +160,102 @@ def test_notice_and_requeue(slurm, weft, root):
     job.ends("CANCELLED")
 
 
+# What rank 0 answers, asked on its node.
+ASK = """
+import json, sys, urllib.request
+request = urllib.request.Request("http://127.0.0.1:18080/v1/chat/completions", json.dumps(
+    {"messages": [{"role": "user", "content": "What is 47 + 38?"}], "temperature": 0}).encode(),
+    {"Content-Type": "application/json"})
+print(json.load(urllib.request.urlopen(request, timeout=100))["choices"][0]["message"]["content"])
+"""
+
+
+def test_serve_answers_and_ends_at_once(slurm, weft, root):
+    job = Job(slurm, weft, "answers", "serve", model(root), "--port", "18080", "-t", "1")
+    job.says(r"serving .*3 ranks")
+    alone = slurm.run(weft, "run", model(root), "-p", "What is 47 + 38?", "-n", "12", "-t", "1",
+                      status=0)
+    said = slurm.run(sys.executable, "-c", ASK, status=0).strip()
+    assert said and said == alone.strip(), f"{said!r}, not {alone!r}"
+    begin = time.monotonic()
+    slurm.run("scancel", job.id, status=0)
+    slurm.until(lambda: not any(slurm.weft_on(node) for node in range(NODES)), "the ranks' end")
+    seconds = time.monotonic() - begin
+    assert seconds < 5 * slowness(), f"{seconds:.1f} s from scancel to the end:\n{job.log()}"
+    job.ends("CANCELLED")
+    assert "was lost" not in job.log(), job.log()
+
+
+def test_run_and_bench_in_a_step(slurm, weft, root):
+    one = slurm.run(weft, "run", model(root), "-p", "What is 47 + 38?", "-n", "12", "-t", "1",
+                    status=0)
+    three = ranks_of(slurm, weft, "run", model(root), "-p", "What is 47 + 38?", "-n", "12", "-t",
+                     "1")
+    assert three == one, f"{three!r}, not {one!r}"
+    rows = json.loads(ranks_of(slurm, weft, "bench", model(root), "-p", "32", "-n", "8", "-r", "1",
+                               "-t", "1", "--json"))
+    assert rows, rows
+
+
+def test_a_heterogeneous_job(slurm, weft, root):
+    words = ("run", model(root), "-p", "What is 47 + 38?", "-n", "12", "-t", "1")
+    one = slurm.run(weft, *words, status=0)
+    both = slurm.run("salloc", "-N1", ":", "-N2", "srun", "--het-group=0,1", weft, *words,
+                     "--key-file", key_of(slurm), status=0)
+    assert both == one, f"{both!r}, not {one!r}"
+
+
+def test_a_killed_rank_is_named(slurm, weft, root):
+    job = Job(slurm, weft, "killed", *train(root, slurm.folder / "killed", 1_000_000))
+    job.says(r"\bstep\b")
+    for pid in slurm.weft_on(2):
+        os.kill(pid, signal.SIGKILL)
+    job.ends("FAILED")
+    assert re.search(r"rank 2 \(host n2.*was lost", job.log()), job.log()
+    assert not any(slurm.weft_on(node) for node in range(NODES))
+
+
+def test_a_cut_link_is_named(slurm, weft, root):
+    job = Job(slurm, weft, "cut", "serve", model(root), "--port", "18080", "-t", "1",
+              "--timeout-ms", str(int(2000 * slowness())))
+    job.says(r"serving .*3 ranks")
+    slurm.ip("-n", f"{slurm.mark}2", "link", "set", "eth0", "down")
+    job.says(r"rank 2 \(host n2.*was lost.*silent for")
+    slurm.until(lambda: not slurm.weft_on(0) and not slurm.weft_on(2), "the end on both sides")
+    slurm.ip("-n", f"{slurm.mark}2", "link", "set", "eth0", "up")
+    job.ends("FAILED")
+    slurm.idle()
+
+
+def test_preemption(slurm, weft, root):
+    """The urgent job takes the nodes; the other saves a checkpoint, and goes on from it later."""
+    job = Job(slurm, weft, "low", *train(root, slurm.folder / "low", 1_000_000))
+    job.says(r"\bstep\b")
+    slurm.run("srun", "--partition=urgent", f"-N{NODES}", "--exclusive", "sleep", "1", status=0)
+    job.says("a checkpoint|saved")
+    job.says("resum")
+    slurm.run(weft, "job", "cancel", job.name, status=0)
+    job.ends("CANCELLED")
+
+
+DAILY = (test_a_job, test_a_job_that_fails, test_notice_and_requeue,
+         test_serve_answers_and_ends_at_once, test_run_and_bench_in_a_step,
+         test_a_killed_rank_is_named, test_preemption)
+FLEET = (test_a_heterogeneous_job, test_a_cut_link_is_named)
+
+
 def main():
     weft, root = (str(pathlib.Path(word).resolve()) for word in sys.argv[1:3])
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing:
         print(f"skipped: a Slurm of this test's own wants root, and: {', '.join(missing) or '-'}")
         sys.exit(77)
+    tests = DAILY + (FLEET if nightly() else ())
+    if len(sys.argv) > 4:
+        tests = [test for test in DAILY + FLEET if test.__name__ in sys.argv[4:]]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="weft-slurm-") as folder, Slurm(folder) as slurm:
-        for test in (test_a_job, test_a_job_that_fails, test_notice_and_requeue):
+        for test in tests:
             begin = time.monotonic()
             test(slurm, weft, root)
             print(f"{test.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)

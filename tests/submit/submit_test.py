@@ -384,6 +384,7 @@ class Pods(SubmitTest):
     def hold_against_crds(self, documents):
         folder = os.environ.get("WEFT_CRDS")
         if not folder:
+            print("not held against the CRDs: WEFT_CRDS names no folder of them", file=sys.stderr)
             return
         import jsonschema
         held = set()
@@ -467,6 +468,41 @@ class Pods(SubmitTest):
         self.assertGreater(len(jobs["Secret"]["stringData"]["key"]), 40)
         self.assertEqual(volumes["key"]["secret"]["secretName"], jobs["Secret"]["metadata"]["name"])
 
+    def test_networks_and_devices(self):
+        def pod(*words):
+            job = self.load(self.file("k8s", *words))["JobSet"]["spec"]["replicatedJobs"][0]
+            return job["template"]["spec"]["template"]
+        plain = pod("--", "bench", "m")
+        self.assertEqual(plain["spec"]["securityContext"]["runAsUser"], 65534)
+        self.assertNotIn("annotations", plain["metadata"])
+        fast = pod("--network", "rdma-a,ml/rdma-b", "--resource", "rdma/hca=2", "--", "bench", "m")
+        (container,) = fast["spec"]["containers"]
+        self.assertEqual(container["command"], ["weft", "bench", "m", "--data-net=net1,net2"])
+        self.assertEqual(container["securityContext"], {"capabilities": {"add": ["IPC_LOCK"]}})
+        self.assertEqual(fast["spec"]["securityContext"]["runAsUser"], 0)
+        self.assertEqual(fast["metadata"]["annotations"],
+                         {"k8s.v1.cni.cncf.io/networks": "rdma-a,ml/rdma-b"})
+        for said in (["--data-net", "10.1.0.0/16"], ["--data-net=eth0"]):
+            own = pod("--network", "rdma-a", "--", "bench", "m", *said)
+            self.assertEqual(own["spec"]["containers"][0]["command"], ["weft", "bench", "m", *said])
+
+    def test_volcano(self):
+        words = ("--scheduler", "volcano", "--queue", "mine", "--")
+        job = self.load(self.file("k8s", *words, "train", "m", nodes=3))["JobSet"]
+        self.assertNotIn("suspend", job["spec"])
+        self.assertNotIn("kueue.x-k8s.io/queue-name", job["metadata"]["labels"])
+        template = job["spec"]["replicatedJobs"][0]["template"]
+        self.assertEqual(template["metadata"]["annotations"],
+                         {"scheduling.volcano.sh/group-min-member": "3"})
+        pod = template["spec"]["template"]
+        self.assertEqual(pod["metadata"]["annotations"],
+                         {"scheduling.volcano.sh/queue-name": "mine"})
+        self.assertEqual(pod["spec"]["schedulerName"], "volcano")
+        ray = self.load(self.file("kuberay", *words, "train", "m"))["RayJob"]
+        self.assertEqual(ray["metadata"]["labels"], {"ray.io/scheduler-name": "volcano",
+                                                     "volcano.sh/queue-name": "mine"})
+        self.assertNotIn("suspend", ray["spec"])
+
     def test_a_server(self):
         jobs = self.load(self.file("k8s", "serve", "/models/m.gguf", "--host", "0.0.0.0"))
         group = jobs["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
@@ -491,6 +527,8 @@ class Pods(SubmitTest):
          nodes=3))
         spec = jobs["RayJob"]["spec"]
         self.assertEqual(spec["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"], 2)
+        environment = self.yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"]
+        self.assertEqual(environment, {"RAY_JOB_STOP_WAIT_TIME_S": "120"})
         self.assertEqual(Ray.command_of(jobs["ConfigMap"]["data"]["driver.py"]),
                          ["weft", "train", *HOSTILE])
         self.assertIn(spec["entrypoint"].split("/")[-1], jobs["ConfigMap"]["data"])
@@ -568,6 +606,11 @@ class Ray(SubmitTest):
         self.assertEqual(words[:3], ["job", "submit", "--no-wait"])
         self.assertIn("--address=http://head:8265", words)
         self.assertIn("--submission-id=tune", words)
+        (environment,) = [word for word in words if word.startswith("--runtime-env-json=")]
+        # Ranks have as long to end as the driver gives them, and a little more.
+        patience = json.loads(environment.split("=", 1)[1])["env_vars"]["RAY_JOB_STOP_WAIT_TIME_S"]
+        grace = re.search(r"^GRACE_S = (\d+)", (self.folder / "driver.py").read_text(), re.M)
+        self.assertGreater(int(patience), int(grace[1]))
         self.assertEqual(words[-3:], ["--", "python3", "weft_tune.py"])
         self.assertEqual(self.command_of((self.folder / "driver.py").read_text()),
                          ["weft", "train", "m"])
@@ -585,6 +628,7 @@ class Words(SubmitTest):
     def test_targets(self):
         for to, said in (("slurn", "Did you mean 'slurm'?"), ("slurm:x", "expected slurm"),
                          ("k8s:", "expected k8s:NAMESPACE"), ("k8s:a b", "--to"),
+                         ("ssh:home", "--to ssh --hosts"),
                          ("", "expected slurm")):
             self.assertIn(said, self.weft("submit", "--to", to, "--", "train", "m", status=2))
 

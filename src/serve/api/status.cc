@@ -119,6 +119,10 @@ std::optional<ApiError> WhyNotServing(const engine::EngineStats& stats) {
     switch (stats.state) {
         case engine::EngineState::kServing: return {};
         case engine::EngineState::kRecovering:
+            if (stats.joining) {
+                return ApiError{503, "Hosts join; the cluster is back in a moment.", "",
+                                "recovering"};
+            }
             return ApiError{503, "A rank was lost; the cluster is coming back.", "", "recovering"};
         case engine::EngineState::kDraining:
             return ApiError{503, "The server is shutting down.", "", "draining"};
@@ -138,6 +142,7 @@ Json StatusJson(const Served& served, const std::vector<RequestError>& errors) {
                               {"lost_ranks", r.lost},
                               {"back_s", stats.recovered_s[i]},
                               {"ranks", r.ranks},
+                              {"joined", r.joined.size()},
                               {"seconds", r.seconds},
                               {"text", r.text}});
     }

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""A server that hosts join while it answers: streams go on with the same text; it says who came."""
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import tempfile
+import threading
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
+
+import serving  # noqa: E402
+
+WAIT_S = 60
+REQUEST = {"prompt": "What is 47 + 38?", "max_tokens": 100, "temperature": 0, "ignore_eos": True,
+           "stream": True}
+
+
+def streamed(server):
+    """The text of one answer that is streamed to its end."""
+    status, _, body = server.call("POST", "/v1/completions", REQUEST)
+    assert status in (200, 503), f"{status}: {body}"
+    if status == 503:  # asked while the ranks form anew
+        return None
+    events = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
+    assert events[-1] == "[DONE]", events[-1]
+    return "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1])
+
+
+class Joins(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.key = pathlib.Path(folder.name) / "key"
+        self.key.write_text("of the hosts that join\n")
+        self.key.chmod(0o600)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+
+    def worker(self):
+        worker = subprocess.Popen([serving.PROGRAM, "worker", "--join", self.address, "--key-file",
+                                   self.key], stderr=subprocess.DEVNULL)
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.terminate)
+
+    def test_streams_go_on(self):
+        self.worker()
+        server = serving.Server(256, "--wait-for", "1", "--listen", self.address, "--key-file",
+                                str(self.key), "--elastic", "--transport", "tcp")
+        try:
+            alone, texts, over = streamed(server), [], threading.Event()
+
+            def ask():
+                while not over.is_set():
+                    texts.append(streamed(server))
+            clients = [threading.Thread(target=ask) for _ in range(3)]
+            for client in clients:
+                client.start()
+            self.worker()
+            grown = server.wait_for(lambda s: len(s["ranks"]) == 3 and s["state"] == "serving",
+                                    WAIT_S)
+            so_far = len(texts)
+            server.wait_for(lambda _: len(texts) > so_far + 3, WAIT_S)
+            over.set()
+            for client in clients:
+                client.join()
+            self.assertEqual({text for text in texts if text is not None}, {alone})
+            self.assertEqual([rank["state"] for rank in grown["ranks"]], ["up"] * 3)
+            self.assertEqual(grown["layout"]["tp"], 3)
+            joined = server.status()["recoveries"][-1]
+            self.assertEqual((joined["joined"], joined["lost_ranks"], joined["ranks"]), (1, [], 3))
+            self.assertIn(" joins; epoch 2 with 3 ranks", joined["text"])
+            # It is no loss that was got over.
+            losses = [line for line in server.call("GET", "/metrics")[2].decode().splitlines()
+                      if line.startswith("weft:recoveries_total")]
+            self.assertTrue(losses and losses[0].endswith(" 0"), losses)
+            server.close()
+        finally:
+            server.process.kill()
+
+
+if __name__ == "__main__":
+    serving.main()
