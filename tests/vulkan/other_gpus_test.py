@@ -192,7 +192,7 @@ class Kinds(unittest.TestCase):
         """RADV calls a third of what an APU has for its GPU the host's."""
         said = Machine("integrated vram=1 host=1").run(*ASK, "--device", "vulkan", status=1).stderr
         needed = int(re.search(r"= (\d+) MiB \(\d+ bytes\)", said).group(1))
-        for budget in ("", "budget=0"):
+        for budget in ("", "budget=0", "promises=1"):
             gpus = f"integrated vram={needed - 6} host=80 {budget}"
             text, devices, said = Machine(gpus).answer()
             self.assertEqual((text, devices), (WANT, ["vulkan:0"]), said)
