@@ -5,7 +5,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr ImpliedCommand kImplied[] = {{"net", "table"}, {"train", "run"}, {"hosts", "list"}};
+constexpr ImpliedCommand kImplied[] = {{"net", "table"}, {"train", "run"}};
 
 void ExpandTrace(std::vector<std::string>& words) {
     if (words.size() < 2 || words[0] != "trace" || words[1].starts_with("-")) return;
@@ -15,12 +15,11 @@ void ExpandTrace(std::vector<std::string>& words) {
     if (!named) words.insert(words.end(), {"--trace", "weft-trace.json"});
 }
 
-// Of commands whose help alone lists all that are below them.
-void ExpandFlags(const char* command, std::vector<std::string>& words) {
-    if (words.empty() || words[0] != command) return;
+void ExpandNet(std::vector<std::string>& words) {
+    if (words.empty() || words[0] != "net") return;
     const bool flag = words.size() > 1 && words[1].starts_with("-");
     if (words.size() == 1 || (flag && words[1] != "-h" && words[1] != "--help")) {
-        words.insert(words.begin() + 1, ImpliedBy(command));
+        words.insert(words.begin() + 1, ImpliedBy("net"));
     }
 }
 
@@ -52,8 +51,7 @@ std::string ImpliedBy(const std::string& command) {
 
 void ExpandShorthand(std::vector<std::string>& words) {
     ExpandTrace(words);
-    ExpandFlags("net", words);
-    ExpandFlags("hosts", words);
+    ExpandNet(words);
     ExpandBench(words);
     ExpandTrain(words);
 }

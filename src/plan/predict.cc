@@ -1,6 +1,7 @@
 #include "plan/predict.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 
@@ -14,11 +15,12 @@ constexpr int64_t kPageTokens = program::Target{}.page_tokens;
 constexpr double kModelSpread = 0.05;
 
 // What makes two ranks of a stage do the same.
-std::string SignatureOf(const model::Shard& s, const Machine& machine) {
-    return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", machine.name, s.stage, s.heads.size(),
-                       s.kv_heads.size(), s.ffn.size(), s.vocab.size(), s.experts.size(),
-                       s.expert_ffn.size(), s.shared_ffn.size(), s.layers.begin,
-                       s.expert_ffn.begin == 0, s.rank == 0);
+using Signature = std::pair<std::string, std::array<int64_t, 11>>;
+Signature SignatureOf(const model::Shard& s, const Machine& machine) {
+    return {machine.name,
+            {s.stage, s.heads.size(), s.kv_heads.size(), s.ffn.size(), s.vocab.size(),
+             s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(), s.layers.begin,
+             s.expert_ffn.begin == 0, s.rank == 0}};
 }
 
 class Predictor {
@@ -55,7 +57,7 @@ class Predictor {
 
     Status AddRank(const model::Shard& shard) {
         const Machine& machine = cluster_.machine_of(shard.rank);
-        const std::string signature = SignatureOf(shard, machine);
+        const Signature signature = SignatureOf(shard, machine);
         auto found = timed_.find(signature);
         if (found == timed_.end()) {
             WEFT_ASSIGN(const RankWork work, walk_.WorkOf(shard));
@@ -261,7 +263,7 @@ class Predictor {
     const model::Layout& layout_;
     const Workload& load_;
     int64_t flights_ = 1;
-    std::map<std::string, Timed> timed_;
+    std::map<Signature, Timed> timed_;
     std::vector<Stage> stages_;
     double draft_s_ = 0;
     Prediction out_;

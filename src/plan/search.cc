@@ -95,7 +95,7 @@ class Questions {
         : walk_(walk), runtime_(runtime), load_(load), best_(best) {}
 
     void Ask(const std::string& words, const Cluster& other, bool machines) {
-        if (other.ranks() > kMostSearched) return;
+        if (other.ranks() > kMostAsked) return;
         const Found found = PredictAll(walk_, other, runtime_, load_);
         if (found.layouts.empty() || !found.layouts[0].fits()) return;
         const Prediction& then = found.layouts[0];
@@ -133,7 +133,7 @@ Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime
                          walk.source().name(), cluster.ranks(), found.error);
     }
     Plan plan{std::move(found.layouts), std::move(found.refused), {}};
-    if (!plan.layouts[0].fits()) return plan;
+    if (!plan.layouts[0].fits() || cluster.ranks() > kMostAsked) return plan;
     Questions questions(walk, runtime, load, plan.layouts[0]);
     const int hosts = static_cast<int>(cluster.hosts.size());
     if (hosts > 1 && !cluster.wire.instead.empty()) {

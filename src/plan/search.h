@@ -13,8 +13,9 @@ namespace weft::plan {
 // More machines that make a token less than this much faster are not worth having.
 inline constexpr double kWorthwhile = 0.05;
 
-// Each layout is tried on its own, which takes some seconds for so many ranks.
-inline constexpr int kMostSearched = 1024;
+// Each layout is tried on its own, which takes some seconds for so many ranks; what else the
+// cluster could be is asked of no more than kMostAsked.
+inline constexpr int kMostSearched = 4096, kMostAsked = 1024;
 
 struct WhatIf {
     std::string words;  // "tcp", "5 machines", "half the latency"
@@ -27,7 +28,7 @@ struct WhatIf {
 struct Plan {
     std::vector<Prediction> layouts;   // those that fit first, by tok_s; never empty
     std::vector<std::string> refused;  // layouts that the model can't be cut in, and why
-    std::vector<WhatIf> what_if;       // empty where nothing fits
+    std::vector<WhatIf> what_if;       // empty where nothing fits, or of too many ranks
 };
 
 // The fastest layout that fits. Errors: as of Search, and kUnsupported where none fits.
