@@ -35,8 +35,9 @@ endif()
 option(WEFT_UNITY "Compile several files of a folder as one" ON)
 set(WEFT_UNITY_FILES 16)
 # Compiled by themselves: what tests/backend/strange has in place of (objects of their own, so that a
-# linker can leave them), what has flags of its own, and what defines functions of verbs.h.
-set(WEFT_ALONE "/backend/device\\.cc$|/backend/cpu/memory\\.cc$|/tensor/encode/level_|/engine/(logits_row|lookup|sampler)\\.cc$|/net/verbs_calls\\.cc$|/support/paths\\.cc$")
+# linker can leave them), what has flags of its own, what defines functions of verbs.h, and what
+# includes toml++, which takes seconds.
+set(WEFT_ALONE "/backend/device\\.cc$|/backend/cpu/memory\\.cc$|/tensor/encode/level_|/engine/(logits_row|lookup|sampler)\\.cc$|/net/verbs_calls\\.cc$|/fleet/cluster_file\\.cc$|/support/paths\\.cc$")
 # weft_unity(OUT TARGET ROOT SOURCES...): what TARGET compiles in place of SOURCES, which are below
 # ROOT, a folder that it includes from: files that name them from there, and no place of this clone,
 # so that a compiler cache knows them in another one (CMake's own unity builds have whole paths).

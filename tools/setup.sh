@@ -68,7 +68,7 @@ toolchain() {
     done
     if command -v dpkg-query >/dev/null; then
         dpkg-query -W -f='${Package} ${Version} ${db:Status-Status}\n' "${TEST_PACKAGES[@]}" \
-            2>/dev/null || true
+            libtomlplusplus-dev 2>/dev/null || true
     else
         for tool in libibverbs libpcre2-8 libutf8proc openssl libcurl libarchive; do
             echo "$tool: $(pkg-config --modversion "$tool" 2>/dev/null)"
@@ -124,6 +124,13 @@ bring_model() {
         MODEL=
     fi
     rm -rf "$folder"
+}
+
+# bring_toml: what files of clusters are read with. Without it `weft --cluster` takes the hosts that
+# are found, and tests of these files skip.
+bring_toml() {
+    (need_packages libtomlplusplus-dev) ||
+        say "Without libtomlplusplus-dev, files of clusters are not read."
 }
 
 # bring_guest: what tests/rdma needs. Without it these tests skip, and say why.

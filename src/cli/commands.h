@@ -23,6 +23,8 @@ void AddListCommand(const Command& app, int& status);
 void AddShow(const Command& app, int& status);
 void AddRm(const Command& app, int& status);
 void AddWorker(const Command& app, int& status);
+void AddUp(const Command& app, int& status);
+void AddHosts(const Command& app, int& status);
 void AddDoctor(const Command& app, int& status);
 void AddServe(const Command& app, int& status);
 void AddPlan(const Command& app, int& status);

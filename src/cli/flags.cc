@@ -9,11 +9,13 @@
 #include <memory>
 
 #include "backend/device_list.h"
+#include "base/log.h"
 #include "cli/duration.h"
 #include "cli/output.h"
 #include "cluster/host_file.h"
 #include "cluster/socket.h"
 #include "engine/sum_wire.h"
+#include "fleet/find.h"
 #include "model_files/synthetic.h"
 #include "net/fabric.h"
 
@@ -119,6 +121,18 @@ void AddDataWords(const Command& app, cluster::DataWords& data) {
                   "An address of this host that others reach and it doesn't know (NAT, containers)")
         .TypeName("ADDR")
         .Group(kCluster);
+    app.AddOption("--neighbours", data.neighbours, "").Group("");  // of 'weft up'
+}
+
+std::vector<std::string> WorkerArguments(const cluster::DataWords& data) {
+    std::vector<std::string> words = {"worker"};
+    const auto add = [&](const char* flag, const std::string& value) {
+        if (!value.empty()) words.insert(words.end(), {flag, value});
+    };
+    add("--data-ports", data.ports);
+    add("--advertise", data.advertise);
+    add("--neighbours", data.neighbours);
+    return words;
 }
 
 void AddRankFlags(const Command& app, CommonFlags& flags) {
@@ -133,6 +147,11 @@ void AddRankFlags(const Command& app, CommonFlags& flags) {
     app.AddOption(
            "--hostfile", flags.hostfile,
            "The same from a file, a host a line; also DeepSpeed's and Open MPI's ('b slots=1')")
+        .Group(kCluster);
+    app.AddOption("--cluster", flags.named_cluster,
+                  "The hosts of a cluster, each of which runs 'weft up': those that "
+                  "~/.config/weft/clusters/NAME.toml names, or all that are found")
+        .TypeName("NAME")
         .Group(kCluster);
     app.AddOption("--wait-for", flags.cluster.wait_for,
                   "Wait for N workers that dial in (each runs 'weft worker --join THIS_HOST')")
@@ -300,6 +319,32 @@ void AddDraftFlags(const Command& app, engine::DraftOptions& draft) {
         .Group(group);
 }
 
+namespace {
+
+Status ResolveCluster(CommonFlags& flags) {
+    if (!flags.hosts.empty() || !flags.hostfile.empty() || flags.cluster.wait_for > 0 ||
+        flags.cluster.local > 1) {
+        return MakeError(ErrorCode::kUsage,
+                         "--cluster names the hosts: it excludes --hosts, --hostfile, --wait-for "
+                         "and --local");
+    }
+    WEFT_ASSIGN(
+        const fleet::FoundCluster found,
+        fleet::FindCluster(flags.named_cluster, flags.cluster.key_file, flags.cluster.wait_ms));
+    flags.cluster.key_file = found.key_file;
+    flags.cluster.host_names.clear();
+    flags.cluster.data.neighbours = net::NeighboursText(found.neighbours);
+    for (const fleet::FoundHost& host : found.hosts) {
+        flags.cluster.hosts.push_back(host.address);
+        flags.cluster.host_names.push_back(host.name);
+        Log(LogLevel::kInfo, "rank {} is {}, {}", flags.cluster.hosts.size(), host.name,
+            host.address);
+    }
+    return {};
+}
+
+}  // namespace
+
 Status ResolveHosts(CommonFlags& flags) {
     std::vector<std::string>& hosts = flags.cluster.hosts;
     hosts = Pieces(flags.hosts, ",");
@@ -316,7 +361,7 @@ Status ResolveHosts(CommonFlags& flags) {
         WEFT_ASSIGN(const double wait_s, ParseTime("--wait", flags.wait));
         flags.cluster.wait_ms = std::max<int64_t>(1, std::llround(wait_s * 1000));
     }
-    return {};
+    return flags.named_cluster.empty() ? Status() : ResolveCluster(flags);
 }
 
 void CatchStop(CommonFlags& flags) {

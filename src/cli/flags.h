@@ -17,14 +17,15 @@
 
 namespace weft::cli {
 
-// --local, --hosts, --hostfile, --wait-for, --listen, --wait, --transport,
+// --local, --hosts, --hostfile, --cluster, --wait-for, --listen, --wait, --transport,
 // --rdma-device, --gid-index, --checksum, --timeout-ms,
 // --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --wire, --gpu-sum, --reference,
 // --exact, --trace, --verify; and --json.
 struct CommonFlags {
     cluster::ClusterOptions cluster;
     engine::Job job;
-    std::string hosts, hostfile, wait, split, kv = "f16", trace_file, net_table = "auto";
+    std::string hosts, hostfile, named_cluster, wait, split, kv = "f16", trace_file,
+                                                             net_table = "auto";
     std::string overlap = "auto", wire = "auto", gpu_sum = "auto";
     std::string lora;  // a folder
     int weights_from = -1;
@@ -35,6 +36,8 @@ struct CommonFlags {
 // pull: set by --pull, which SetCallback obeys. needed: refused without MODEL.
 void AddModel(const Command& app, std::string& model, bool& pull, bool needed = true);
 void AddDataWords(const Command& app, cluster::DataWords& data);  // --data-ports, --advertise
+// What the process of a job's rank is started with, besides its handle.
+std::vector<std::string> WorkerArguments(const cluster::DataWords& data);
 void AddRankFlags(const Command& app, CommonFlags& flags);      // where ranks run, and --net-table
 void AddClusterFlags(const Command& app, CommonFlags& flags);   // that, and --split
 void AddLayoutFlags(const Command& app, CommonFlags& flags);    // --tp, --pp, --transport
@@ -47,7 +50,8 @@ void AddJson(const Command& app, bool& json);
 
 // Turns the words into options, once they are parsed. kUsage where they contradict each other.
 Status Resolve(CommonFlags& flags);
-// The part of it that is about --hosts, --hostfile, --wait-for and --wait.
+// The part of it that is about --hosts, --hostfile, --cluster, --wait-for and --wait. Hosts of a
+// cluster are asked who they are: that takes a second.
 Status ResolveHosts(CommonFlags& flags);
 // From here on Ctrl-C ends the ranks; part of Resolve, too.
 void CatchStop(CommonFlags& flags);

@@ -63,7 +63,7 @@ int Follow(cluster::Launched& launched, const cluster::DataWords& data) {
 
 bool NamesRanks(const CommonFlags& flags) {
     return flags.cluster.local > 1 || flags.cluster.wait_for > 0 || !flags.hosts.empty() ||
-           !flags.hostfile.empty();
+           !flags.hostfile.empty() || !flags.named_cluster.empty();
 }
 
 int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
@@ -130,8 +130,8 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
     if ((*launcher)->mpi.empty()) return command();
     const Error error = MakeError(
         ErrorCode::kUsage,
-        "{} started {} ranks, and --local, --hosts, --hostfile or --wait-for name others. "
-        "Use the one or the other.",
+        "{} started {} ranks, and --local, --hosts, --hostfile, --cluster or --wait-for name "
+        "others. Use the one or the other.",
         (*launcher)->name, (*launcher)->size);
     return (*launcher)->rank > 0 ? LeaveToRankZero(error.code) : Fail(error, flags.json);
 }

@@ -84,6 +84,8 @@ int RunCommand(std::vector<std::string> words) {
     AddShow(app, status);
     AddRm(app, status);
     AddWorker(app, status);
+    AddUp(app, status);
+    AddHosts(app, status);
     AddDoctor(app, status);
     AddKey(app, status);
     AddPlan(app, status);

@@ -5,7 +5,7 @@
 namespace weft::cli {
 namespace {
 
-constexpr ImpliedCommand kImplied[] = {{"net", "table"}, {"train", "run"}};
+constexpr ImpliedCommand kImplied[] = {{"net", "table"}, {"train", "run"}, {"hosts", "list"}};
 
 void ExpandTrace(std::vector<std::string>& words) {
     if (words.size() < 2 || words[0] != "trace" || words[1].starts_with("-")) return;
@@ -15,11 +15,12 @@ void ExpandTrace(std::vector<std::string>& words) {
     if (!named) words.insert(words.end(), {"--trace", "weft-trace.json"});
 }
 
-void ExpandNet(std::vector<std::string>& words) {
-    if (words.empty() || words[0] != "net") return;
+// Of commands whose help alone lists all that are below them.
+void ExpandFlags(const char* command, std::vector<std::string>& words) {
+    if (words.empty() || words[0] != command) return;
     const bool flag = words.size() > 1 && words[1].starts_with("-");
     if (words.size() == 1 || (flag && words[1] != "-h" && words[1] != "--help")) {
-        words.insert(words.begin() + 1, ImpliedBy("net"));
+        words.insert(words.begin() + 1, ImpliedBy(command));
     }
 }
 
@@ -51,7 +52,8 @@ std::string ImpliedBy(const std::string& command) {
 
 void ExpandShorthand(std::vector<std::string>& words) {
     ExpandTrace(words);
-    ExpandNet(words);
+    ExpandFlags("net", words);
+    ExpandFlags("hosts", words);
     ExpandBench(words);
     ExpandTrain(words);
 }

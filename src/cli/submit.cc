@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "fleet/find.h"
 #include "submit/client.h"
 #include "submit/job.h"
 #include "submit/quote.h"
@@ -100,6 +101,19 @@ Status ResolveSshHosts(SubmitFlags& flags) {
         std::string host;
         std::istringstream(line.substr(0, line.find('#'))) >> host;
         if (!host.empty()) flags.job.hosts.push_back(host);
+    }
+    const submit::Target& target = flags.job.target;
+    if (target.engine == submit::Engine::kSsh && !target.place.empty()) {
+        if (!flags.job.hosts.empty()) {
+            return MakeError(ErrorCode::kUsage,
+                             "--to ssh:{} names the hosts of a cluster: it excludes --hosts and "
+                             "--hostfile",
+                             target.place);
+        }
+        WEFT_ASSIGN(flags.job.hosts, fleet::SshHostsOf(target.place));
+        // As many as nodes are asked for, the first ones.
+        const auto nodes = static_cast<size_t>(std::max(0, flags.job.nodes));
+        if (flags.job.hosts.size() > nodes) flags.job.hosts.resize(nodes);
     }
     if (flags.job.target.engine == submit::Engine::kSsh || flags.job.hosts.empty()) return {};
     return MakeError(ErrorCode::kUsage,
@@ -229,7 +243,9 @@ void AddSubmit(const Command& app, int& status) {
         app.AddCommand("submit", "Run a command on the nodes of Slurm, Ray, ...");
     command.Footer(kSubmitFooter);
     command
-        .AddOption("--to", flags->to, "slurm, ray[:URL], kuberay[:NAMESPACE], k8s[:NAMESPACE], ssh")
+        .AddOption("--to", flags->to,
+                   "slurm, ray[:URL], kuberay[:NAMESPACE], k8s[:NAMESPACE], "
+                   "ssh[:CLUSTER]")
         .Suggest({"slurm", "ray", "kuberay", "k8s", "ssh"})
         .Required();
     command.AddOption("-N,--nodes", job.nodes, "Nodes, with a rank each").ShowDefault();

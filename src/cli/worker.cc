@@ -20,17 +20,6 @@ struct WorkerFlags {
     cluster::DataWords data;
 };
 
-// What the process of a job is started with, besides its handle.
-std::vector<std::string> ArgumentsOf(const WorkerFlags& flags) {
-    std::vector<std::string> words = {"worker"};
-    const auto add = [&](const char* flag, const std::string& value) {
-        if (!value.empty()) words.insert(words.end(), {flag, value});
-    };
-    add("--data-ports", flags.data.ports);
-    add("--advertise", flags.data.advertise);
-    return words;
-}
-
 Status CheckWords(const WorkerFlags& flags) {
     const bool listens = !flags.listen.empty(), joins = !flags.join.join.empty();
     if (listens && joins) {
@@ -55,7 +44,7 @@ Status Listen(const WorkerFlags& flags) {
     cluster::WorkerListener::Options options;
     options.listen = cluster::WithWorkerPort(flags.listen);
     options.key_file = flags.key_file;
-    options.worker_arguments = ArgumentsOf(flags);
+    options.worker_arguments = WorkerArguments(flags.data);
     WEFT_ASSIGN(const auto listener, cluster::WorkerListener::Open(options));
     Log(LogLevel::kInfo, "listening on {} (port {}); Ctrl-C ends", options.listen,
         listener->port());
@@ -66,7 +55,7 @@ Result<int> DialIn(const WorkerFlags& flags) {
     cluster::WorkerJoiner::Options options = flags.join;
     options.join = cluster::WithWorkerPort(options.join);
     options.key_file = flags.key_file;
-    options.worker_arguments = ArgumentsOf(flags);
+    options.worker_arguments = WorkerArguments(flags.data);
     if (!flags.wait.empty()) {
         WEFT_ASSIGN(const double wait_s, ParseTime("--wait", flags.wait));
         options.wait_ms = std::max<int64_t>(1, std::llround(wait_s * 1000));

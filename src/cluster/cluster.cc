@@ -29,6 +29,14 @@ Result<std::vector<std::string>> HostNames(const ClusterOptions& options, int si
         return std::vector<std::string>(static_cast<size_t>(size), SystemHostName());
     }
     std::vector<std::string> names = {SystemHostName()};
+    if (options.host_names.size() == options.hosts.size()) {
+        for (size_t i = 0; i < options.hosts.size(); ++i) {
+            const std::string& name = options.host_names[i];
+            const bool several = std::ranges::count(options.host_names, name) > 1;
+            names.push_back(several ? name + " at " + options.hosts[i] : name);
+        }
+        return names;
+    }
     for (const std::string& text : options.hosts) {
         WEFT_ASSIGN(const Address address, ParseAddress(text));
         const auto same = [&](const std::string& other) {
@@ -237,6 +245,7 @@ Status CheckOptions(const ClusterOptions& options) {
 
 Status CheckDataWords(const DataWords& words) {
     WEFT_TRY(net::ParsePorts(words.ports));
+    WEFT_TRY(net::ParseNeighbours(words.neighbours));
     const std::string& host = words.advertise;
     if (host.size() <= 200 && host.find_first_of(" \t/%") == host.npos) return {};
     return MakeError(ErrorCode::kUsage,

@@ -58,6 +58,9 @@ class Launched;  // launched.h
 struct DataWords {
     std::string advertise;  // an address that leads here from other hosts; "": none
     std::string ports;      // that listeners for data may take: "7001-7010"; "": any
+    // Hosts that were heard on its cables (net::NeighboursText): with them cables without any
+    // address are told apart. "": not known.
+    std::string neighbours{};
 };
 // Errors: kUsage.
 Status CheckDataWords(const DataWords& words);
@@ -65,10 +68,11 @@ Status CheckDataWords(const DataWords& words);
 struct ClusterOptions {
     int local = 1;                   // ranks on this machine, this process included
     std::vector<std::string> hosts;  // "host:port" of workers that listen; excludes local > 1
-    Launched* launched = nullptr;    // the ranks are those of a launcher; excludes both
-    int wait_for = 0;                // workers that dial in (WorkerJoiner); excludes all of these
-    std::string listen;              // where: "host:port"; "": every address, kWorkerPort
-    std::string key_file;            // the shared key; needed with hosts and wait_for
+    std::vector<std::string> host_names{};  // how these are called; empty: as `hosts` has them
+    Launched* launched = nullptr;           // the ranks are those of a launcher; excludes both
+    int wait_for = 0;      // workers that dial in (WorkerJoiner); excludes all of these
+    std::string listen;    // where: "host:port"; "": every address, kWorkerPort
+    std::string key_file;  // the shared key; needed with hosts and wait_for
     // How long ranks of other hosts may take to come before the job begins. 0: hosts answer within
     // three quarters of timeout_ms, a launcher's ranks come in a minute, workers dial in within
     // kWaitForMs.
@@ -247,6 +251,8 @@ class WorkerListener {
         std::string listen;  // "host:port"; port 0: any (then `port()` tells)
         std::string key_file;
         std::vector<std::string> worker_arguments = {"worker"};  // as in ClusterOptions
+        // What is added to these, asked when a job begins; may be null.
+        std::function<std::vector<std::string>()> more_arguments{};
     };
     // Errors: kUsage, kIo (address in use), kNotFound and kUnsupported (key file).
     static Result<std::unique_ptr<WorkerListener>> Open(const Options& options);

@@ -27,7 +27,7 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 5;
+inline constexpr uint32_t kProtocol = 6;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;

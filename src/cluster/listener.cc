@@ -170,7 +170,11 @@ bool Listener::Step(Incoming& caller, const Frame& frame) {
     caller.spoke = true;
     if (!step.done) return true;
     const Session& session = caller.handshake.session();
-    job_.Start(options_.worker_arguments, std::move(caller.fd), session, caller.from);
+    std::vector<std::string> arguments = options_.worker_arguments;
+    if (options_.more_arguments) {
+        for (std::string& word : options_.more_arguments()) arguments.push_back(std::move(word));
+    }
+    job_.Start(arguments, std::move(caller.fd), session, caller.from);
     return false;
 }
 

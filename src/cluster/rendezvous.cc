@@ -66,7 +66,7 @@ bool Has(const auto& addresses, auto field, const std::string& host) {
 // Data may take another network than the one by which the user named a host.
 void TellOfAnotherNetwork(const std::string& peer, const std::string& named,
                           std::span<const net::HostAddress> mine, std::span<const net::Way> ways) {
-    if (ways.empty() || ways[0].listen == named) return;
+    if (ways.empty() || ways[0].listen.substr(0, ways[0].listen.find('%')) == named) return;
     const auto by = std::ranges::find(mine, named, &net::HostAddress::host);
     if (by == mine.end()) return;
     Log(LogLevel::kInfo,
@@ -133,7 +133,9 @@ void ClusterImpl::ShareCores() {
 Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     hosts_.clear();
     places_.clear();
-    WEFT_ASSIGN(const auto addresses, net::ListHostAddresses(assignment_.data_net));
+    WEFT_ASSIGN(auto addresses, net::ListHostAddresses(assignment_.data_net));
+    WEFT_ASSIGN(const auto neighbours, net::ParseNeighbours(data_.neighbours));
+    net::AddNeighbours(neighbours, addresses);
     std::vector<std::string> mine = PackHost(ThisHost());
     mine.push_back(net::KernelId(net::BootId(), net::NetworkNamespace()));
     mine.push_back(net::PackAddresses(addresses));

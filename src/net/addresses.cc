@@ -62,6 +62,14 @@ bool ShareSubnet(const HostAddress& a, const HostAddress& b) {
     return prefix < x.count() && InSubnet(x, y, prefix);
 }
 
+// Whether both are link-local, and one was heard where the other is.
+bool ShareCable(const HostAddress& a, const HostAddress& b) {
+    const auto hears = [](const HostAddress& one, const HostAddress& other) {
+        return std::ranges::find(one.neighbours, other.host) != one.neighbours.end();
+    };
+    return a.link_local() && b.link_local() && (hears(a, b) || hears(b, a));
+}
+
 bool Has(std::span<const HostAddress> addresses, const std::string& host) {
     return std::ranges::find(addresses, host, &HostAddress::host) != addresses.end();
 }
@@ -258,6 +266,14 @@ std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const H
     };
     bool common = false;
     for (const HostAddress& address : mine) {
+        for (const HostAddress& their : theirs) {
+            if (!ShareCable(address, their)) continue;
+            common = true;
+            ways.push_back({Key{0, address.bridge || their.bridge,
+                                -std::min(MbpsOf(address), MbpsOf(their)), address.host != known},
+                            Way{address.host + "%" + address.interface,
+                                address.host + "%" + their.interface}});
+        }
         if (address.link_local() || Has(theirs, address.host)) continue;
         const bool named = address.host == known;
         const bool meant = named && (address.tunnel || IsAlone(address));
@@ -293,6 +309,7 @@ std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const H
 bool ShareNetwork(std::span<const HostAddress> theirs, std::span<const HostAddress> mine) {
     for (const HostAddress& a : mine) {
         for (const HostAddress& b : theirs) {
+            if (ShareCable(a, b)) return true;
             const bool bridge = a.bridge || b.bridge || a.link_local() || a.host == b.host;
             if (!bridge && ShareSubnet(a, b)) return true;
         }
@@ -300,11 +317,49 @@ bool ShareNetwork(std::span<const HostAddress> theirs, std::span<const HostAddre
     return false;
 }
 
+std::string NeighboursText(std::span<const Neighbour> neighbours) {
+    std::string text;
+    for (const Neighbour& each : neighbours.first(std::min(neighbours.size(), kMostNeighbours))) {
+        text += fmt::format("{}{}={}", text.empty() ? "" : ",", each.interface, each.address);
+    }
+    return text;
+}
+
+Result<std::vector<Neighbour>> ParseNeighbours(std::string_view text) {
+    std::vector<Neighbour> neighbours;
+    while (!text.empty()) {
+        const std::string_view word = text.substr(0, text.find(','));
+        text.remove_prefix(std::min(text.size(), word.size() + 1));
+        const size_t equals = std::min(word.find('='), word.size());
+        Neighbour each{std::string(word.substr(0, equals)),
+                       std::string(word.substr(std::min(equals + 1, word.size())))};
+        const bool good = !each.interface.empty() && each.interface.size() <= kMostName &&
+                          BitsOf(each.address).family == AF_INET6;
+        if (!good || neighbours.size() >= kMostNeighbours) {
+            return MakeError(ErrorCode::kUsage, "'{}': expected INTERFACE=ADDRESS, at most {}",
+                             word, kMostNeighbours);
+        }
+        neighbours.push_back(std::move(each));
+    }
+    return neighbours;
+}
+
+void AddNeighbours(std::span<const Neighbour> neighbours, std::vector<HostAddress>& addresses) {
+    for (HostAddress& address : addresses) {
+        if (!address.link_local()) continue;
+        for (const Neighbour& each : neighbours) {
+            if (each.interface == address.interface) address.neighbours.push_back(each.address);
+        }
+    }
+}
+
 std::string PackAddresses(std::span<const HostAddress> addresses) {
     std::string text;
     for (const HostAddress& a : addresses) {
-        text += fmt::format("{} {} {} {} {}\n", a.host, a.prefix, a.interface, a.speed_mbps,
-                            a.bridge ? 1 : 0);
+        std::string heard;
+        for (const std::string& each : a.neighbours) heard += (heard.empty() ? "" : ",") + each;
+        text += fmt::format("{} {} {} {} {} {}\n", a.host, a.prefix, a.interface, a.speed_mbps,
+                            a.bridge ? 1 : 0, heard.empty() ? "-" : heard);
     }
     return text;
 }
@@ -314,14 +369,15 @@ Result<std::vector<HostAddress>> UnpackAddresses(std::string_view text) {
     while (!text.empty()) {
         const std::string_view line = text.substr(0, text.find('\n'));
         text.remove_prefix(std::min(text.size(), line.size() + 1));
-        std::array<std::string_view, 5> words;
+        std::array<std::string_view, 6> words;
         size_t at = 0;
         bool good = addresses.size() < kMostAddresses;
         for (std::string_view& word : words) {
             const size_t begin = std::min(at, line.size());
             word = line.substr(begin, line.find(' ', begin) - begin);
             at = begin + word.size() + 1;
-            good = good && !word.empty() && word.size() <= kMostName;
+            const size_t most = &word == &words.back() ? kMostNeighbours * kMostName : kMostName;
+            good = good && !word.empty() && word.size() <= most;
         }
         good = good && at == line.size() + 1;
         const auto number = [&](std::string_view word, int most) {
@@ -333,6 +389,13 @@ Result<std::vector<HostAddress>> UnpackAddresses(std::string_view text) {
         };
         HostAddress address{std::string(words[0]), number(words[1], 128), std::string(words[2]),
                             number(words[3], 100'000'000), number(words[4], 1) == 1};
+        for (std::string_view heard = words[5] == "-" ? "" : words[5]; !heard.empty();) {
+            const std::string_view each = heard.substr(0, heard.find(','));
+            heard.remove_prefix(std::min(heard.size(), each.size() + 1));
+            good = good && address.neighbours.size() < kMostNeighbours &&
+                   BitsOf(std::string(each)).family == AF_INET6;
+            if (good) address.neighbours.emplace_back(each);
+        }
         if (!good || BitsOf(address.host).family == 0) {
             return MakeError(ErrorCode::kCorrupt, "a malformed list of a host's addresses");
         }

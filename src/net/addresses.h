@@ -30,10 +30,25 @@ struct HostAddress {
     // Of this host's own alone; others are not told.
     bool tunnel = false;      // an interface of WireGuard or another VPN, or a link to one peer
     bool is_virtual = false;  // no device stands behind it
+    // Of a link-local one: those of other hosts that were heard on its cable, if that is known. So
+    // two of one cable are told from two of different ones.
+    std::vector<std::string> neighbours{};
 
     bool operator==(const HostAddress&) const = default;
     bool link_local() const { return host.starts_with("fe80:"); }
 };
+
+// A host that was heard: its link-local address, and the interface of this host.
+struct Neighbour {
+    std::string interface, address;
+    bool operator==(const Neighbour&) const = default;
+};
+// As a word of a command line: "eth1=fe80::2,eth1=fe80::3". ParseNeighbours' errors: kUsage.
+inline constexpr size_t kMostNeighbours = 64;
+std::string NeighboursText(std::span<const Neighbour> neighbours);
+Result<std::vector<Neighbour>> ParseNeighbours(std::string_view text);
+// Gives each to the link-local addresses of its interface.
+void AddNeighbours(std::span<const Neighbour> neighbours, std::vector<HostAddress>& addresses);
 
 // Those of `addresses` in one of the networks of `words` ("10.0.1.0/24,eth2": CIDR or interface);
 // "": all. Of more than kMostAddresses, link-local ones and those of bridges and other virtual
@@ -55,7 +70,8 @@ struct Way {
     std::string dial;
     bool operator==(const Way&) const = default;
 };
-// How a peer with the addresses `theirs` may reach `mine`, best first, at most kMostWays. An
+// How a peer with the addresses `theirs` may reach `mine`, best first, at most kMostWays.
+// Link-local ones of a cable that is known to join both count as a common subnet. An
 // address that both have (as containers' bridges do) leads nowhere. known: an address of mine that
 // the peer is likely to reach, without a common subnet too; "": none. Of a tunnel, or of a subnet
 // of its own (/32), it comes before all others: whoever names such an address means that network.

@@ -67,12 +67,6 @@ Result<Target> ParseTarget(const std::string& text) {
                              *row.place == '\0' ? "" : ":", row.place);
         }
         WEFT_TRY(CheckWord("--to", target.place));
-        if (target.engine == Engine::kSsh) {
-            return MakeError(ErrorCode::kUsage,
-                             "--to {}: a cluster's own list of hosts is not read yet. Name them: "
-                             "--to ssh --hosts user@a,user@b",
-                             text);
-        }
         return target;
     }
     return MakeError(ErrorCode::kUsage,

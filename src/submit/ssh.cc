@@ -31,6 +31,12 @@ setsid sh -c 'echo $$ >"$WEFT_JOB/pid"
 }  // namespace
 
 Result<NativeFile> WriteSsh(const JobSpec& job) {
+    if (!job.target.place.empty() && job.hosts.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--to ssh:{}: that cluster names no hosts. Name them: --to ssh --hosts "
+                         "user@a,user@b",
+                         job.target.place);
+    }
     if (job.hosts.size() != static_cast<size_t>(job.nodes)) {
         return MakeError(ErrorCode::kUsage,
                          "--to ssh: {} hosts were named for -N {}. Name as many with --hosts a,b,c "

@@ -3,12 +3,12 @@ import re
 import subprocess
 
 # Their first word is left out where it is the only choice (src/cli/main.cc).
-IMPLIED = {("net",): ("net", "table"), ("train",): ("train", "run")}
+IMPLIED = {("net",): ("net", "table"), ("train",): ("train", "run"), ("hosts",): ("hosts", "list")}
 ALIASES = {("bench", "serve"): ("bench-serve",)}
 # Commands that the help of the command above them does not list.
 UNLISTED = (("train", "data"), ("train", "estimate"), ("train", "plot"))
 # Only weft itself gives these.
-HIDDEN = {("worker",): {"--handle"}}
+HIDDEN = {("worker",): {"--handle", "--neighbours"}}
 
 
 class Help:

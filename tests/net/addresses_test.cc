@@ -175,15 +175,59 @@ TEST(Addresses, TravelAndNothingElseDoes) {
     EXPECT_EQ(UnpackAddresses(packed).value(), all);
     EXPECT_EQ(UnpackAddresses("").value(), Addresses());
     for (const char* wrong :
-         {"10.0.1.5 24 eth0 0", "10.0.1.5 24 eth0 0 2\n", "10.0.1 24 eth0 0 0\n",
-          "10.0.1.5 129 eth0 0 0\n", "10.0.1.5 24  0 0\n", "10.0.1.5 24 eth0 0 0 0\n", "\n",
-          "10.0.1.5 24 eth0 -1 0\n", "name 24 eth0 0 0\n"}) {
+         {"10.0.1.5 24 eth0 0 0", "10.0.1.5 24 eth0 0 2 -\n", "10.0.1 24 eth0 0 0 -\n",
+          "10.0.1.5 129 eth0 0 0 -\n", "10.0.1.5 24  0 0 -\n", "10.0.1.5 24 eth0 0 0 - 0\n", "\n",
+          "10.0.1.5 24 eth0 -1 0 -\n", "name 24 eth0 0 0 -\n", "fe80::1 64 eth0 0 0 x\n",
+          "fe80::1 64 eth0 0 0 ,fe80::2\n", "fe80::1 64 eth0 0 0 10.0.0.1\n"}) {
         EXPECT_FALSE(UnpackAddresses(wrong).ok()) << wrong;
     }
-    std::string many;
-    for (size_t i = 0; i <= kMostAddresses; ++i) many += "10.0.1.5 24 eth0 0 0\n";
+    EXPECT_TRUE(UnpackAddresses("10.0.1.5 24 eth0 0 0 -\n").ok());
+    std::string many, crowd = "fe80::1 64 eth0 0 0 fe80::2";
+    for (size_t i = 0; i <= kMostAddresses; ++i) many += "10.0.1.5 24 eth0 0 0 -\n";
     EXPECT_FALSE(UnpackAddresses(many).ok());
-    EXPECT_FALSE(UnpackAddresses("10.0.1.5 24 " + std::string(65, 'x') + " 0 0\n").ok());
+    EXPECT_FALSE(UnpackAddresses("10.0.1.5 24 " + std::string(65, 'x') + " 0 0 -\n").ok());
+    for (size_t i = 1; i < kMostNeighbours; ++i) crowd += ",fe80::2";
+    EXPECT_TRUE(UnpackAddresses(crowd + "\n").ok());
+    EXPECT_FALSE(UnpackAddresses(crowd + ",fe80::3\n").ok());
+}
+
+// Two cables and a slow network that all share, as mini PCs have them: what was heard tells which
+// link-local addresses lead to whom.
+TEST(Addresses, CablesWithoutAddressesAreToldApartByWhoWasHeard) {
+    Addresses a = {{"192.168.1.1", 24, "wlan0", 600},
+                   {"fe80::a1", 64, "eth1", 10'000},
+                   {"fe80::a2", 64, "eth2", 20'000}};
+    const Addresses b = {{"192.168.1.2", 24, "wlan0", 600},
+                         {"fe80::b5", 64, "eth5", 10'000},
+                         {"fe80::b6", 64, "eth6", 20'000}};
+    // Nothing is known: the network with addresses.
+    EXPECT_EQ(Dialled(a, b), (std::vector<std::string>{"192.168.1.2"}));
+    const std::vector<Neighbour> heard =
+        ParseNeighbours("eth1=fe80::b5,eth2=fe80::c9,wlan0=fe80::99").value();
+    AddNeighbours(heard, a);
+    EXPECT_EQ(a[0].neighbours, std::vector<std::string>());
+    EXPECT_EQ(a[1].neighbours, std::vector<std::string>{"fe80::b5"});
+    // eth1 leads to b's eth5; eth2, though faster, to c. One end that heard the other is enough.
+    EXPECT_EQ(Dialled(a, b), (std::vector<std::string>{"fe80::b5%eth1", "192.168.1.2"}));
+    EXPECT_EQ(Dialled(b, a), (std::vector<std::string>{"fe80::a1%eth5", "192.168.1.1"}));
+    EXPECT_EQ(WaysFrom(a, b, "")[0].listen, "fe80::b5%eth5");
+    EXPECT_TRUE(ShareNetwork(a, b));
+    EXPECT_EQ(UnpackAddresses(PackAddresses(a)).value(), a);
+    // A slower cable comes behind the network.
+    a[1].speed_mbps = 100;
+    EXPECT_EQ(Dialled(a, b), (std::vector<std::string>{"192.168.1.2", "fe80::b5%eth1"}));
+}
+
+TEST(Addresses, NeighboursAreWords) {
+    const std::string text = "eth1=fe80::1,eth1=fe80::2,usb0=fe80::3";
+    EXPECT_EQ(NeighboursText(ParseNeighbours(text).value()), text);
+    EXPECT_TRUE(ParseNeighbours("").value().empty());
+    std::string many = "e=fe80::1";
+    for (size_t i = 0; i < kMostNeighbours; ++i) many += ",e=fe80::1";
+    for (const std::string& wrong :
+         std::vector<std::string>{"eth1", "=fe80::1", "eth1=", "e=x", "e=10.0.0.1", ",", many}) {
+        EXPECT_EQ(ParseNeighbours(wrong).error().code, ErrorCode::kUsage) << wrong;
+    }
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 
 #include <cmath>
 
+#include "base/file.h"
 #include "plan/shapes.h"
 #include "plan/train_search.h"
 #include "program/arena.h"
+#include "support/paths.h"
 #include "train/trainer.h"
 
 namespace weft::plan {
@@ -241,6 +243,41 @@ TEST(PredictTraining, AdaptersTakeLittle) {
         double sum = 0;
         for (const StageMemory& stage : staged.memory) sum += stage.state;
         EXPECT_GE(sum, 0.999 * p.worst().state) << name;
+    }
+}
+
+// Runs of Weft itself, which docs/parallelism.md describes: a core that takes 2.80 s alone.
+TEST(PredictTraining, RunsHereAreThoseOfTheDocs) {
+    const auto docs = ReadTextFile(support::TestData("/../../docs/parallelism.md"));
+    ASSERT_TRUE(docs.ok());
+    const auto core = ParseMachine(
+        R"({"memory": {"is": "8 GB", "mark": "guessed", "source": "x"},
+            "bandwidth": {"is": "10 GB/s", "mark": "guessed", "source": "x"},
+            "compute": {"is": "0.29315 TFLOP/s", "mark": "fitted", "source": "x"},
+            "products": {"is": "100 %", "mark": "fitted", "source": "x"},
+            "attention": {"is": "50 %", "mark": "guessed", "source": "x"}})",
+        "core", "core");
+    ASSERT_TRUE(core.ok()) << core.error().message;
+    TrainRisks even;
+    even.jitter = 0;
+    const auto seconds = [&](int hosts, const char* wire, int64_t sequence, const TrainCut& cut) {
+        TrainCase c("smollm2-135m", "a100", "weft", sequence);
+        c.cluster.hosts.assign(static_cast<size_t>(hosts), *core);
+        c.cluster.wire = *Library::Open()->FindWire(wire);
+        c.links.emplace(c.cluster);
+        return c.Must(cut, even).update_s;
+    };
+    EXPECT_NEAR(seconds(1, "10gbe", 512, Cut(1, 1, 1)), 2.80, 0.005);
+    TrainCut turns = Cut(1, 2, 1, 0, 2);
+    turns.virtual_stages = 2;
+    for (const auto& [measured, predicted] :
+         {std::pair(3.42, seconds(2, "2.5gbe", 512, Cut(1, 1, 2, 3))),
+          std::pair(1.60, seconds(2, "10gbe", 128, Cut(1, 1, 2, 3))),
+          std::pair(4.20, seconds(2, "10gbe", 512, Cut(1, 2, 1, 0, 2))),
+          std::pair(3.40, seconds(2, "10gbe", 512, turns))}) {
+        const std::string line = fmt::format(" | {:.2f} s | {:.2f} s | {:+.0f} % |", measured,
+                                             predicted, (predicted / measured - 1) * 100);
+        EXPECT_NE(docs->find(line), std::string::npos) << "docs/parallelism.md lacks" << line;
     }
 }
 

@@ -628,7 +628,7 @@ class Words(SubmitTest):
     def test_targets(self):
         for to, said in (("slurn", "Did you mean 'slurm'?"), ("slurm:x", "expected slurm"),
                          ("k8s:", "expected k8s:NAMESPACE"), ("k8s:a b", "--to"),
-                         ("ssh:home", "--to ssh --hosts"),
+                         ("ssh:home", "home"),
                          ("", "expected slurm")):
             self.assertIn(said, self.weft("submit", "--to", to, "--", "train", "m", status=2))
 

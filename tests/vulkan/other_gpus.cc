@@ -18,6 +18,8 @@
 //     dot=fast, dot=none          products of packed int8
 //     timestamps=BITS             0: none
 //     refuses=1                   vkCreateDevice fails
+//     promises=1                  allocations beyond a heap succeed, and the device is lost when
+//                                 they are used
 //     fails=N with=CODE           the N-th call (from 0) of a device that can fail does, as
 //     VkResult
 //                                 CODE (-4: the device is lost)
@@ -282,6 +284,15 @@ VKAPI_ATTR VkResult VKAPI_CALL Extensions(VkPhysicalDevice device, const char* l
 
 // ---- Calls that fail ----------------------------------------------------------------------------
 
+// Whether more of a heap is promised than it has.
+bool IsOver(const Gpu& gpu) {
+    const std::lock_guard lock(The().mutex);
+    for (uint32_t heap = 0; heap < gpu.memory.memoryHeapCount; ++heap) {
+        if (gpu.held[heap] > gpu.memory.memoryHeaps[heap].size) return true;
+    }
+    return false;
+}
+
 // Whether this call is the one.
 bool Fails(Gpu* gpu, VkResult* with) {
     const int64_t number = The().calls++;
@@ -305,7 +316,10 @@ struct Failing<Tag, VkResult(VKAPI_PTR*)(Types...)> {
     static inline VkResult(VKAPI_PTR* real)(Types...) = nullptr;
     static VKAPI_ATTR VkResult VKAPI_CALL Call(Types... args) {
         VkResult with = VK_SUCCESS;
-        return Fails(OnlyGpu(), &with) ? with : real(args...);
+        Gpu* const gpu = OnlyGpu();
+        if (Fails(gpu, &with)) return with;
+        if (gpu != nullptr && gpu->Plays() && IsOver(*gpu)) return VK_ERROR_DEVICE_LOST;
+        return real(args...);
     }
 };
 
@@ -387,7 +401,8 @@ VKAPI_ATTR VkResult VKAPI_CALL Allocate(VkDevice device, const VkMemoryAllocateI
         const uint64_t others = type.heapIndex == 0 ? gpu->Number("used", 0) * kMiB : 0;
         const uint64_t room = gpu->memory.memoryHeaps[type.heapIndex].size - others;
         if (info->allocationSize > most) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
-        if (gpu->held[type.heapIndex] + info->allocationSize > room)
+        const bool promises = gpu->words.contains("promises");
+        if (gpu->held[type.heapIndex] + info->allocationSize > room && !promises)
             return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     }
     VkMemoryAllocateInfo own = *info;

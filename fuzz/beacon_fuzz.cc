@@ -1,0 +1,64 @@
+// libFuzzer target: any datagram as a beacon, of a stranger and of who has the key; and what a
+// cluster makes of whole conversations. What is taken is bounded, and goes out again as it came.
+//     build-fuzz/fuzz/beacon_fuzz -max_total_time=60 -malloc_limit_mb=64 fuzz/corpus/beacon
+#include <algorithm>
+#include <cstdint>
+
+#include "base/check.h"
+#include "base/deadline.h"
+#include "fleet/beacon.h"
+#include "fleet/remote.h"
+#include "fleet/roster.h"
+#include "fleet/words.h"
+
+namespace {
+
+using namespace weft;
+using namespace weft::fleet;
+
+void CheckBeacon(const Sha256Digest& key, const Beacon& beacon) {
+    WEFT_CHECK(beacon.echoes.size() <= kMostEchoes && beacon.cables.size() <= kMostCables);
+    WEFT_CHECK(!beacon.name.empty() && beacon.name.size() <= 64);
+    const auto again = DecodeBeacon(key, EncodeBeacon(key, beacon));
+    WEFT_CHECK(again.ok() && *again == beacon);
+}
+
+// The bytes as the body of a beacon with a good MAC.
+Bytes Signed(const Sha256Digest& key, View body) {
+    const Sha256Digest mac = HmacSha256(std::as_bytes(std::span(key)), body);
+    Bytes bytes;
+    for (const char letter : {'W', 'F', 'T', '1'}) bytes.push_back(static_cast<std::byte>(letter));
+    const auto mac_bytes = std::as_bytes(std::span(mac));
+    bytes.insert(bytes.end(), mac_bytes.begin(), mac_bytes.end());
+    bytes.insert(bytes.end(), body.begin(), body.end());
+    return bytes;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    const View bytes = std::as_bytes(std::span(data, size));
+    const Sha256Digest key = BeaconKey({});
+    const auto stranger = DecodeBeacon(key, bytes);
+    WEFT_CHECK(stranger.ok() || !stranger.error().message.empty());
+    const auto known = DecodeBeacon(key, Signed(key, bytes));
+    if (known.ok()) {
+        CheckBeacon(key, *known);
+        Roster roster(1);
+        Beacon beacon = *known;
+        for (int64_t turn = 1; turn < 8; ++turn) {
+            const int64_t now_ns = turn * 900 * kNsPerMs;
+            if (turn % 2 == 0) beacon.echoes = {roster.NonceOf("eth0", now_ns)};
+            beacon.sequence += 1;
+            roster.Hear(beacon, "eth0", "fe80::1", now_ns);
+            WEFT_CHECK(roster.EchoesOf("eth0", now_ns).size() <= kMostEchoes);
+            WEFT_CHECK(roster.Peers(now_ns).size() <= 1);
+        }
+    }
+    const std::string text(reinterpret_cast<const char*>(data), size);
+    const auto words = ParseKeyWords({text});
+    WEFT_CHECK(!words.ok() || IsKeyWords(*words));
+    const auto probe = ParseProbe("b", text);
+    WEFT_CHECK(probe.ok() || !probe.error().message.empty());
+    return 0;
+}

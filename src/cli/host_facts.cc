@@ -1,0 +1,22 @@
+#include "cli/host_facts.h"
+
+#include "cli/devices.h"
+#include "hw/cpu.h"
+
+namespace weft::cli {
+
+fleet::SelfFacts OwnFacts(uint16_t port) {
+    fleet::SelfFacts facts;
+    facts.name = fleet::OwnName();
+    facts.memory_bytes = TotalMemoryBytes();
+    facts.port = port;
+    for (const gpu::Description& one : FindGpus().gpus) {
+        // (A processor that plays a GPU is none.)
+        if (!one.unusable.empty() || one.kind == gpu::Kind::kCpu) continue;
+        facts.device += (facts.device.empty() ? "" : ", ") + one.name;
+    }
+    if (facts.device.empty()) facts.device = DetectCpu().model;
+    return facts;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,463 @@
+// weft hosts: the hosts of a cluster, and which cable leads to whom; hosts that come by ssh.
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "cli/commands.h"
+#include "cli/commit.h"
+#include "cli/flags.h"
+#include "cli/host_facts.h"
+#include "cli/output.h"
+#include "cluster/handshake.h"
+#include "fabric/measure.h"
+#include "fabric/predict.h"
+#include "fleet/cluster_file.h"
+#include "fleet/find.h"
+#include "fleet/herald.h"
+#include "fleet/remote.h"
+#include "fleet/words.h"
+#include "net/addresses.h"
+
+namespace weft::cli {
+namespace {
+
+constexpr double kMeasureSeconds = 0.3;  // of each figure of a cable
+
+constexpr const char* kHostsFooter =
+    "Examples:\n"
+    "  weft hosts\n"
+    "  weft hosts --measure\n"
+    "  weft hosts add me@b\n"
+    "  weft hosts remove b";
+
+struct HostsFlags {
+    std::string cluster = "home", key_file, ssh;
+    bool measure = false, json = false;
+};
+
+// What a cable of this host's was measured to do.
+struct CableSpeed {
+    std::string interface, peer_address;
+    double latency_us = 0, bytes_s = 0;  // one way: of 8 bytes; of large messages
+    std::string transport;
+    std::string failed;  // why there is no figure; "": there is
+};
+
+// What is known of a cluster's hosts.
+struct HostList {
+    fleet::ClusterFile file;
+    fleet::SelfFacts self;
+    fleet::Hearing hearing;
+    std::vector<CableSpeed> speeds;  // of cables that were measured
+};
+
+Result<HostList> Look(const HostsFlags& flags) {
+    HostList list;
+    WEFT_ASSIGN(list.file, fleet::ReadClusterFile(flags.cluster));
+    if (!flags.key_file.empty()) list.file.key = flags.key_file;
+    WEFT_TRY(fleet::CheckHasKey(flags.cluster, list.file));
+    WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(list.file.key));
+    list.self = OwnFacts(0);
+    WEFT_ASSIGN(const auto herald, fleet::Herald::Start(key, list.self, false));
+    list.hearing =
+        herald->Await([](const fleet::Hearing&) { return false; }, Deadline::In(fleet::kAskMs));
+    return list;
+}
+
+// ---- Measuring ----------------------------------------------------------------------------------
+
+// Two ranks over one cable alone.
+Result<fabric::NetRow> MeasureOp(const HostList& list, const fleet::Peer& peer,
+                                 const fleet::HeardCable& cable, fabric::NetOp op, int64_t size,
+                                 const std::atomic<bool>* stop, std::string& transport) {
+    cluster::ClusterOptions options;
+    options.hosts = {fleet::WorkerAddress(peer, cable)};
+    options.host_names = {peer.name};
+    options.key_file = list.file.key;
+    options.data.neighbours =
+        net::NeighboursText(std::vector<net::Neighbour>{{cable.interface, cable.peer_address}});
+    options.data_net = cable.interface;
+    if (cable.peer_interface != cable.interface) options.data_net += "," + cable.peer_interface;
+    options.stop = stop;
+    fabric::NetJob job;
+    job.op = op;
+    job.sizes = {size};
+    job.budget = {.iterations = 0, .seconds = kMeasureSeconds};
+    WEFT_ASSIGN(const fabric::NetReport report, fabric::RunNet(options, job));
+    if (report.rows.empty()) return MakeError(ErrorCode::kIo, "nothing was measured");
+    const bool over = report.ends.size() > 0 && report.ends[0].size() > 1 &&
+                      report.ends[0][1].interface == cable.interface;
+    if (!over) {
+        return MakeError(ErrorCode::kUnsupported, "data take another way than this cable ({})",
+                         report.ends.empty() ? "?" : report.ends[0][1].interface);
+    }
+    transport = report.transport;
+    return report.rows.front();
+}
+
+void MeasureCables(HostList& list) {
+    ProgressLine progress;
+    const std::atomic<bool>* stop = CatchInterrupts();
+    for (const fleet::Peer& peer : list.hearing.peers) {
+        for (const fleet::HeardCable& cable : peer.heard) {
+            if (stop->load()) return;
+            CableSpeed speed{cable.interface, cable.peer_address, 0, 0, "", ""};
+            progress.Show(fmt::format("measuring {} to {} ...", cable.interface, peer.name));
+            const auto latency = MeasureOp(list, peer, cable, fabric::NetOp::kLatency,
+                                           fabric::kSmallPut, stop, speed.transport);
+            const auto rate = latency.ok() ? MeasureOp(list, peer, cable, fabric::NetOp::kBandwidth,
+                                                       fabric::kLargePut, stop, speed.transport)
+                                           : latency;
+            if (rate.ok()) {
+                speed.latency_us = latency->timings.typical_us;
+                speed.bytes_s = rate->average_bytes_s;
+            } else {
+                speed.failed = rate.error().message;
+            }
+            list.speeds.push_back(std::move(speed));
+        }
+    }
+}
+
+const CableSpeed* SpeedOfCable(const HostList& list, const fleet::HeardCable& cable) {
+    for (const CableSpeed& speed : list.speeds) {
+        const bool same =
+            speed.interface == cable.interface && speed.peer_address == cable.peer_address;
+        if (same) return &speed;
+    }
+    return nullptr;
+}
+
+// ---- As text ------------------------------------------------------------------------------------
+
+std::string HostRemark(const fleet::Peer& peer, const HostList& list) {
+    std::string remark;
+    if (peer.version != WEFT_VERSION) {
+        remark = fmt::format("  can't work with this host: weft {}, here {}", peer.version,
+                             WEFT_VERSION);
+    }
+    const auto same = [&](const fleet::Peer& each) { return each.name == peer.name; };
+    if (std::ranges::count_if(list.hearing.peers, same) > 1 || peer.name == list.self.name) {
+        remark += "  (another host has this name, too)";
+    }
+    return remark;
+}
+
+void PrintHosts(const HostList& list) {
+    size_t width = std::max<size_t>(4, list.self.name.size());
+    for (const fleet::Peer& peer : list.hearing.peers) width = std::max(width, peer.name.size());
+    PrintOut("{:<{}} {:>10}  {:<8} {}\n", "host", width, "memory", "weft", "device");
+    PrintOut("{:<{}} {:>10}  {:<8} {}  (this host)\n", list.self.name, width,
+             BytesText(list.self.memory_bytes), WEFT_VERSION, list.self.device);
+    for (const fleet::Peer& peer : list.hearing.peers) {
+        PrintOut("{:<{}} {:>10}  {:<8} {}{}\n", peer.name, width, BytesText(peer.memory_bytes),
+                 peer.version, peer.device, HostRemark(peer, list));
+    }
+}
+
+std::string CableText(uint32_t mbps, bool rdma) {
+    const std::string speed = fleet::SpeedText(mbps);
+    return fmt::format("{}{}", speed.empty() ? "speed not known" : speed, rdma ? ", RDMA" : "");
+}
+
+const fleet::Wire* WireOf(const HostList& list, const std::string& interface) {
+    const auto found = std::ranges::find(list.hearing.wires, interface, &fleet::Wire::name);
+    return found == list.hearing.wires.end() ? nullptr : &*found;
+}
+
+bool HasRdma(const HostList& list, const fleet::HeardCable& cable) {
+    const fleet::Wire* own = WireOf(list, cable.interface);
+    return own != nullptr && !own->rdma.empty() && !cable.peer_rdma.empty();
+}
+
+// Cables between two others, each once.
+struct FarCable {
+    const fleet::Peer *from, *to;
+    const fleet::Cable* cable;
+};
+std::vector<FarCable> FarCables(const HostList& list) {
+    std::vector<FarCable> far;
+    for (const fleet::Peer& from : list.hearing.peers) {
+        for (const fleet::Peer& to : list.hearing.peers) {
+            for (const fleet::Cable& cable : from.cables) {
+                if (cable.peer != to.host || from.host == to.host) continue;
+                const bool known = std::ranges::any_of(far, [&](const FarCable& each) {
+                    return each.from == &to && each.to == &from &&
+                           each.cable->interface == cable.peer_interface &&
+                           each.cable->peer_interface == cable.interface;
+                });
+                if (!known) far.push_back({&from, &to, &cable});
+            }
+        }
+    }
+    return far;
+}
+
+std::string MeasuredText(const CableSpeed* speed) {
+    if (speed == nullptr) return "";
+    if (!speed->failed.empty()) return "; not measured: " + speed->failed;
+    return fmt::format("; measured over {}: {:.2f} Gbit/s, {:.1f} us", speed->transport,
+                       speed->bytes_s * 8e-9, speed->latency_us);
+}
+
+void PrintCables(const HostList& list) {
+    PrintOut("\ncables\n");
+    for (const fleet::Peer& peer : list.hearing.peers) {
+        for (const fleet::HeardCable& cable : peer.heard) {
+            PrintOut("  {} {} - {} {}  {}{}\n", list.self.name, cable.interface, peer.name,
+                     cable.peer_interface,
+                     CableText(fleet::CableMbps(cable, list.hearing.wires), HasRdma(list, cable)),
+                     MeasuredText(SpeedOfCable(list, cable)));
+        }
+    }
+    for (const FarCable& each : FarCables(list)) {
+        PrintOut("  {} {} - {} {}  {}\n", each.from->name, each.cable->interface, each.to->name,
+                 each.cable->peer_interface, CableText(each.cable->mbps, each.cable->rdma));
+    }
+}
+
+// What was not found, and why.
+std::vector<std::string> Notes(const HostList& list) {
+    std::vector<std::string> notes;
+    for (const std::string& name : fleet::ChooseHosts(list.file, list.hearing).missing) {
+        notes.push_back(fmt::format("{} is named in the cluster's file, and was not found", name));
+    }
+    for (const fleet::Wire& wire : list.hearing.wires) {
+        if (wire.trouble.empty()) continue;
+        notes.push_back(fmt::format("{}: no host is found by it: {}", wire.name, wire.trouble));
+    }
+    for (const fleet::Stranger& stranger : list.hearing.strangers) {
+        notes.push_back(fmt::format(
+            "{}: {} is of {}", stranger.interface, stranger.address,
+            stranger.other_key ? "a cluster with another key" : "another version of weft"));
+    }
+    if (list.hearing.peers.empty()) {
+        notes.emplace_back(
+            "no other host answers. Does 'weft up' run there, with this key? Is UDP "
+            "port 7000 open?");
+    }
+    return notes;
+}
+
+Json HostsJson(const HostList& list) {
+    Json hosts = Json::array();
+    hosts.push_back({{"name", list.self.name},
+                     {"this_host", true},
+                     {"memory_bytes", list.self.memory_bytes},
+                     {"device", list.self.device},
+                     {"version", WEFT_VERSION}});
+    Json cables = Json::array();
+    for (const fleet::Peer& peer : list.hearing.peers) {
+        const fleet::HeardCable* best = fleet::BestCable(peer, list.hearing.wires);
+        hosts.push_back({{"name", peer.name},
+                         {"this_host", false},
+                         {"memory_bytes", peer.memory_bytes},
+                         {"device", peer.device},
+                         {"version", peer.version},
+                         {"address", best == nullptr ? "" : fleet::WorkerAddress(peer, *best)}});
+        for (const fleet::HeardCable& cable : peer.heard) {
+            cables.push_back({{"from", list.self.name},
+                              {"from_interface", cable.interface},
+                              {"to", peer.name},
+                              {"to_interface", cable.peer_interface},
+                              {"to_address", cable.peer_address},
+                              {"mbps", fleet::CableMbps(cable, list.hearing.wires)},
+                              {"rdma", HasRdma(list, cable)}});
+            const CableSpeed* speed = SpeedOfCable(list, cable);
+            if (speed == nullptr) continue;
+            Json measured = {{"transport", speed->transport},
+                             {"bytes_per_s", speed->bytes_s},
+                             {"latency_us", speed->latency_us}};
+            if (!speed->failed.empty()) measured = {{"failed", speed->failed}};
+            cables.back()["measured"] = measured;
+        }
+    }
+    for (const FarCable& each : FarCables(list)) {
+        cables.push_back({{"from", each.from->name},
+                          {"from_interface", each.cable->interface},
+                          {"to", each.to->name},
+                          {"to_interface", each.cable->peer_interface},
+                          {"mbps", each.cable->mbps},
+                          {"rdma", each.cable->rdma}});
+    }
+    return {{"hosts", hosts}, {"cables", cables}, {"notes", Notes(list)}};
+}
+
+Status ListHosts(HostsFlags& flags) {
+    WEFT_ASSIGN(HostList list, Look(flags));
+    if (flags.measure) MeasureCables(list);
+    if (flags.json) {
+        PrintJson(HostsJson(list));
+        return {};
+    }
+    PrintHosts(list);
+    if (!list.hearing.peers.empty()) PrintCables(list);
+    FlushOut();
+    for (const std::string& note : Notes(list)) PrintErr("weft: {}\n", note);
+    return {};
+}
+
+// What another host prints, for this terminal.
+std::string PlainLines(const std::string& text) {
+    std::string plain;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) plain += PlainText(line) + "\n";
+    return plain;
+}
+
+// ---- add and remove -----------------------------------------------------------------------------
+
+// The cluster's key, made where there is none yet.
+Result<std::string> KeyToGive(const HostsFlags& flags, const fleet::ClusterFile& file) {
+    if (::access(file.key.c_str(), F_OK) != 0) {
+        WEFT_TRY(fleet::WriteKey(file.key, fleet::NewKeyWords()));
+        PrintErr("weft: made the key of cluster '{}': {}\n", flags.cluster, file.key);
+    }
+    WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(file.key));
+    return std::string(reinterpret_cast<const char*>(key.data()), key.size());
+}
+
+// The program that is to run there: the one that is, if it is this very one, else a copy.
+Result<std::string> BringProgram(const HostsFlags& flags, const fleet::RemoteHost& host) {
+    const std::string mine = fmt::format("weft {} (commit {})", WEFT_VERSION, Commit());
+    if (!host.program.empty() && host.version == mine) return host.program;
+    utsname here{};
+    ::uname(&here);
+    if (host.machine != here.machine) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} is of {}, this host of {}: build weft there, and add it again",
+                         flags.ssh, host.machine, here.machine);
+    }
+    PrintErr("weft: {}: {}; copying {} there\n", flags.ssh,
+             host.program.empty() ? "no weft is there" : host.program + " is " + host.version,
+             mine);
+    return fleet::CopyProgram(flags.ssh);
+}
+
+// Into the cluster's file. Where it names nobody yet, those that are found now come along: from
+// here on it is they who are the cluster.
+Status NoteHost(const HostsFlags& flags, fleet::ClusterFile file, const fleet::RemoteHost& host) {
+    if (file.hosts.empty()) {
+        WEFT_ASSIGN(const HostList list, Look(flags));
+        for (const fleet::Peer& peer : list.hearing.peers) {
+            const auto known = std::ranges::find(file.hosts, peer.name, &fleet::ClusterHost::name);
+            if (peer.name == host.name || known != file.hosts.end()) continue;
+            file.hosts.push_back({peer.name, "", ""});
+        }
+    }
+    auto known = std::ranges::find(file.hosts, host.name, &fleet::ClusterHost::name);
+    if (known == file.hosts.end()) {
+        file.hosts.push_back({host.name, "", flags.ssh});
+    } else {
+        known->ssh = flags.ssh;
+    }
+    return fleet::WriteClusterFile(flags.cluster, file);
+}
+
+Status AddHost(HostsFlags& flags) {
+    WEFT_ASSIGN(const fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
+    WEFT_ASSIGN(const fleet::RemoteHost host, fleet::ProbeHost(flags.ssh));
+    if (host.name == fleet::OwnName()) {
+        PrintErr("weft: {} calls itself {}, as this host does: give one of them another name\n",
+                 flags.ssh, host.name);
+    }
+    WEFT_ASSIGN(const std::string key, KeyToGive(flags, file));
+    WEFT_ASSIGN(const std::string program, BringProgram(flags, host));
+    WEFT_ASSIGN(const fleet::UpKind kind,
+                fleet::StartUp(flags.ssh, flags.cluster, key, program, host.systemd));
+    WEFT_TRY(NoteHost(flags, file, host));
+    const bool systemd = kind == fleet::UpKind::kSystemd;
+    if (flags.json) {
+        PrintJson({{"name", host.name},
+                   {"ssh", flags.ssh},
+                   {"program", program},
+                   {"systemd", systemd},
+                   {"linger", host.linger}});
+        return {};
+    }
+    PrintOut("{} is a host of cluster '{}': {} up\n", host.name, flags.cluster, program);
+    if (!systemd) {
+        PrintOut("It runs until {} is booted again: there is no systemd of the user's\n",
+                 host.name);
+    } else if (!host.linger) {
+        PrintOut(
+            "It runs while you are logged in there. For always: ssh {} sudo loginctl "
+            "enable-linger\n",
+            flags.ssh);
+    }
+    const auto findings = fleet::AskDoctor(flags.ssh, program);
+    if (findings.ok()) {
+        PrintOut("\n{}", PlainLines(*findings));
+    } else {
+        PrintErr("weft: no findings of its doctor: {}\n", findings.error().message);
+    }
+    return {};
+}
+
+Status RemoveHost(HostsFlags& flags) {
+    WEFT_ASSIGN(fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
+    const auto host = std::ranges::find_if(file.hosts, [&](const fleet::ClusterHost& each) {
+        return each.name == flags.ssh || each.ssh == flags.ssh;
+    });
+    if (host == file.hosts.end()) {
+        WEFT_ASSIGN(const fleet::ClusterPaths paths, fleet::PathsOf(flags.cluster));
+        return MakeError(ErrorCode::kNotFound, "{} names no host '{}'", paths.file, flags.ssh);
+    }
+    const fleet::ClusterHost gone = *host;
+    file.hosts.erase(host);
+    WEFT_TRY(fleet::WriteClusterFile(flags.cluster, file));
+    Status stopped;
+    if (!gone.ssh.empty()) stopped = fleet::StopUp(gone.ssh, flags.cluster);
+    if (flags.json) {
+        PrintJson({{"removed", gone.name}, {"stopped", !gone.ssh.empty() && stopped.ok()}});
+    } else {
+        PrintOut("removed {}\n", gone.name);
+    }
+    if (gone.ssh.empty() || !stopped.ok()) {
+        PrintErr("weft: 'weft up' was not stopped there{}{}. It still has the key\n",
+                 stopped.ok() ? "" : ": ", stopped.ok() ? "" : stopped.error().message);
+    }
+    return {};
+}
+
+void AddClusterName(const Command& command, HostsFlags& flags) {
+    command.AddOption("--cluster", flags.cluster, "Which cluster").TypeName("NAME").ShowDefault();
+    AddJson(command, flags.json);
+    command.Footer(kHostsFooter);
+}
+
+}  // namespace
+
+void AddHosts(const Command& app, int& status) {
+    auto flags = std::make_shared<HostsFlags>();
+    const Command hosts =
+        app.AddCommand("hosts", "The hosts of a cluster, and which cable leads to whom");
+    hosts.NeedsCommand();
+    hosts.Footer(kHostsFooter);
+    const Command list = hosts.AddCommand("list", "Those that are found, and their cables");
+    list.AddOption("--key-file", flags->key_file, "A key that is elsewhere");
+    list.AddFlag("--measure", flags->measure,
+                 "Measure each cable of this host: latency and bandwidth (seconds for each)");
+    AddClusterName(list, *flags);
+    SetCallback(list, flags, flags->json, status, ListHosts);
+    const Command add = hosts.AddCommand(
+        "add", "Make a host one of the cluster by ssh: program, key, and 'weft up' as a service");
+    add.AddOption("HOST", flags->ssh, "USER@HOST or HOST, as ssh takes it").Required();
+    AddClusterName(add, *flags);
+    SetCallback(add, flags, flags->json, status, AddHost);
+    const Command remove = hosts.AddCommand(
+        "remove", "Take a host out of the cluster's file, and end 'weft up' there");
+    remove.AddOption("HOST", flags->ssh, "Its name in the file, or USER@HOST").Required();
+    AddClusterName(remove, *flags);
+    SetCallback(remove, flags, flags->json, status, RemoveHost);
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,167 @@
+// weft up: this host serves ranks of its cluster, and the cluster's hosts find each other.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/host_facts.h"
+#include "cli/output.h"
+#include "cluster/cluster.h"
+#include "cluster/handshake.h"
+#include "cluster/socket.h"
+#include "fleet/cluster_file.h"
+#include "fleet/herald.h"
+#include "fleet/words.h"
+#include "net/addresses.h"
+
+namespace weft::cli {
+namespace {
+
+struct UpFlags {
+    std::vector<std::string> words;
+    std::string cluster = "home", key_file;
+    int port = cluster::kWorkerPort;
+    cluster::DataWords data;
+};
+
+Result<std::vector<std::string>> TypedWords(const UpFlags& flags) {
+    if (flags.words != std::vector<std::string>{"-"}) return flags.words;
+    std::string line;
+    for (int letter = std::getchar(); letter != EOF && letter != '\n' && line.size() < 256;
+         letter = std::getchar()) {
+        line += static_cast<char>(letter);
+    }
+    if (!line.empty()) return std::vector<std::string>{line};
+    return MakeError(ErrorCode::kUsage, "no words came on standard input");
+}
+
+std::string KeyText(const fleet::Bytes& key) {
+    return {reinterpret_cast<const char*>(key.data()), key.size()};
+}
+
+// Makes the cluster's key, or takes the one that was typed; one that is here stays.
+Status BringKey(const UpFlags& flags, const std::string& path) {
+    WEFT_ASSIGN(const std::vector<std::string> typed, TypedWords(flags));
+    std::string key;
+    if (!typed.empty()) {
+        WEFT_ASSIGN(key, fleet::ParseKeyWords(typed));
+    }
+    if (::access(path.c_str(), F_OK) == 0) {
+        if (key.empty()) return {};
+        WEFT_ASSIGN(const fleet::Bytes here, cluster::ReadKeyFile(path));
+        if (KeyText(here) == key) return {};
+        return MakeError(ErrorCode::kDenied,
+                         "{} holds another key. Remove it to leave that cluster, or keep both: "
+                         "--cluster NAME gives this one a name of its own",
+                         path);
+    }
+    if (!flags.key_file.empty()) {
+        return MakeError(ErrorCode::kNotFound, "--key-file {}: there is no such file", path);
+    }
+    const bool made = key.empty();
+    if (made) key = fleet::NewKeyWords();
+    WEFT_TRY(fleet::WriteKey(path, key));
+    if (made) Log(LogLevel::kInfo, "made the key of cluster '{}': {}", flags.cluster, path);
+    return {};
+}
+
+// For whoever sits before it; a journal has no need of it.
+void TellWords(const UpFlags& flags, const fleet::Bytes& key, bool made) {
+    const std::string words = KeyText(key);
+    if (!fleet::IsKeyWords(words) || !flags.words.empty()) return;
+    if (!made && ::isatty(STDERR_FILENO) != 1) return;
+    PrintErr("On each other host of this cluster:\n\n    weft up {}{}\n\n", words,
+             flags.cluster == "home" ? "" : " --cluster " + flags.cluster);
+}
+
+// herald: set, or not, before the listener runs.
+Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(
+    const UpFlags& flags, const std::string& key_file,
+    const std::unique_ptr<fleet::Herald>& herald) {
+    cluster::WorkerListener::Options options;
+    options.key_file = key_file;
+    options.worker_arguments = WorkerArguments(flags.data);
+    options.more_arguments = [&herald]() -> std::vector<std::string> {
+        if (herald == nullptr) return {};
+        const auto heard = fleet::NeighboursOf(herald->Now());
+        if (heard.empty()) return {};
+        return {"--neighbours", net::NeighboursText(heard)};
+    };
+    options.listen = fmt::format("[::]:{}", flags.port);
+    auto listener = cluster::WorkerListener::Open(options);
+    if (!listener.ok() && listener.error().code == ErrorCode::kIo) {  // perhaps without IPv6
+        options.listen = fmt::format("0.0.0.0:{}", flags.port);
+        listener = cluster::WorkerListener::Open(options);
+    }
+    if (listener.ok() || listener.error().code != ErrorCode::kIo) return listener;
+    return MakeError(ErrorCode::kIo, "{}. Does 'weft up' or 'weft worker' run here already?",
+                     listener.error().message);
+}
+
+Status RunUp(UpFlags& flags) {
+    WEFT_TRY(cluster::CheckDataWords(flags.data));
+    WEFT_ASSIGN(fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
+    if (!flags.key_file.empty()) {
+        if (!flags.words.empty()) {
+            return MakeError(ErrorCode::kUsage, "the words are the key: they exclude --key-file");
+        }
+        file.key = flags.key_file;
+    }
+    const bool made = ::access(file.key.c_str(), F_OK) != 0;
+    WEFT_TRY(BringKey(flags, file.key));
+    WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(file.key));
+    std::unique_ptr<fleet::Herald> herald;
+    WEFT_ASSIGN(const auto listener, ListenEverywhere(flags, file.key, herald));
+    const fleet::SelfFacts self = OwnFacts(static_cast<uint16_t>(listener->port()));
+    TellWords(flags, key, made);
+    Log(LogLevel::kInfo, "{} ({}, {}) serves cluster '{}' at port {}; Ctrl-C ends", self.name,
+        BytesText(self.memory_bytes), self.device, flags.cluster, self.port);
+    auto started = fleet::Herald::Start(key, self, true);
+    if (started.ok()) {
+        herald = *std::move(started);
+    } else {
+        Log(LogLevel::kWarning, "this host is not found by others: {}", started.error().message);
+    }
+    return listener->Run();
+}
+
+}  // namespace
+
+void AddUp(const Command& app, int& status) {
+    auto flags = std::make_shared<UpFlags>();
+    const Command up =
+        app.AddCommand("up", "Be a host of a cluster: serve ranks, find the other hosts");
+    up.AddOption("WORDS", flags->words,
+                 "The cluster's key, as 'weft up' on the first host printed it; '-': from standard "
+                 "input; none: the key that is here, or a new one");
+    up.AddOption("--cluster", flags->cluster,
+                 "Which cluster: its key is ~/.config/weft/clusters/NAME.key")
+        .TypeName("NAME")
+        .ShowDefault();
+    up.AddOption("--key-file", flags->key_file, "A key that is elsewhere");
+    up.AddOption("--port", flags->port, "Where ranks are asked for (TCP)")
+        .Range(1, 65'535)
+        .ShowDefault();
+    AddDataWords(up, flags->data);
+    up.Footer(
+        "The hosts find each other on every cable between them, by IPv6 link-local multicast: no\n"
+        "address has to be set up. Open UDP and TCP port 7000 in a firewall.\n\n"
+        "Examples:\n"
+        "  weft up                                       (on the first host: prints the words)\n"
+        "  weft up bizol-ganup-kivat-sotud-famir-lubos   (on each other)\n"
+        "  weft hosts\n"
+        "  weft run model.gguf -p \"Hello\" --cluster home");
+    up.Callback([flags, &status] {
+        const Status done = RunUp(*flags);
+        status = done.ok() ? 0 : Fail(done.error());
+    });
+}
+
+}  // namespace weft::cli

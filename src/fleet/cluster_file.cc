@@ -1,0 +1,248 @@
+#include "fleet/cluster_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "base/file.h"
+#include "cluster/socket.h"
+#include "net/socket.h"
+
+#ifdef WEFT_HAS_TOML
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
+#define TOML_ENABLE_FORMATTERS 0
+#define TOML_MAX_NESTED_VALUES 16
+#include <toml++/toml.h>
+#endif
+
+namespace weft::fleet {
+namespace {
+
+constexpr size_t kMostClusterFile = 1 << 16;
+constexpr size_t kMostFileHosts = 256;
+constexpr size_t kMostValue = 200;
+
+// Of hosts and of clusters: they become words of command lines and names of files.
+bool IsPlainWord(std::string_view text, std::string_view more) {
+    const auto good = [&](char letter) {
+        return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+               (letter >= '0' && letter <= '9') || more.find(letter) != more.npos;
+    };
+    return !text.empty() && text.size() <= 64 && text[0] != '-' && text[0] != '.' &&
+           std::ranges::all_of(text, good);
+}
+
+Status CheckHost(const ClusterHost& host, const std::vector<ClusterHost>& others,
+                 const std::string& where) {
+    if (!IsPlainWord(host.name, "._-")) {
+        return MakeError(ErrorCode::kUsage,
+                         "{}: a host's name is of letters, digits and '._-', and '{}' is not",
+                         where, host.name);
+    }
+    if (std::ranges::find(others, host.name, &ClusterHost::name) != others.end()) {
+        return MakeError(ErrorCode::kUsage, "{}: the host {} stands here twice", where, host.name);
+    }
+    if (!host.ssh.empty() && !IsPlainWord(host.ssh, "._-@:[]%")) {
+        return MakeError(ErrorCode::kUsage, "{}: ssh = '{}': expected HOST or USER@HOST", where,
+                         host.ssh);
+    }
+    if (host.address.empty()) return {};
+    const auto address = cluster::ParseAddress(cluster::WithWorkerPort(host.address));
+    if (address.ok()) return {};
+    return MakeError(ErrorCode::kUsage, "{}: {}", where, address.error().message);
+}
+
+#ifdef WEFT_HAS_TOML
+std::string At(const std::string& path, const toml::node& node) {
+    return fmt::format("{}:{}", path, node.source().begin.line);
+}
+
+// The strings of a table, by their keys.
+struct Field {
+    std::string_view name;
+    std::string* value;
+};
+Status ReadFields(const toml::table& table, std::initializer_list<Field> fields,
+                  const std::string& path, const char* expected) {
+    for (const auto& [key, node] : table) {
+        const auto field = std::ranges::find(fields, key.str(), &Field::name);
+        const std::string where =
+            fmt::format("{}:{}", path, std::max(key.source().begin.line, node.source().begin.line));
+        if (field == fields.end()) {
+            return MakeError(ErrorCode::kUsage, "{}: '{}' is not known here; expected {}", where,
+                             key.str(), expected);
+        }
+        if (field->value == nullptr) continue;
+        const auto* text = node.as_string();
+        const bool good = text != nullptr && text->get().size() <= kMostValue &&
+                          std::ranges::none_of(text->get(), [](char letter) {
+                              return (letter >= 0 && letter < ' ') || letter == 127;
+                          });
+        if (!good) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}: {} = \"...\": expected a string of at most {} letters", where,
+                             key.str(), kMostValue);
+        }
+        *field->value = text->get();
+    }
+    return {};
+}
+
+Status ReadHosts(const toml::node& node, const std::string& path, ClusterFile& file) {
+    const toml::array* hosts = node.as_array();
+    if (hosts == nullptr || hosts->size() > kMostFileHosts) {
+        return MakeError(ErrorCode::kUsage, "{}: expected [[host]] tables, at most {}",
+                         At(path, node), kMostFileHosts);
+    }
+    for (const toml::node& each : *hosts) {
+        const toml::table* table = each.as_table();
+        if (table == nullptr) {
+            return MakeError(ErrorCode::kUsage, "{}: expected [[host]] tables", At(path, each));
+        }
+        ClusterHost host;
+        WEFT_TRY(ReadFields(*table,
+                            {{"name", &host.name}, {"address", &host.address}, {"ssh", &host.ssh}},
+                            path, "name, address and ssh"));
+        WEFT_TRY(CheckHost(host, file.hosts, At(path, each)));
+        file.hosts.push_back(std::move(host));
+    }
+    return {};
+}
+#endif
+
+std::string Quoted(std::string_view text) {
+    std::string quoted = "\"";
+    for (const char letter : text) {
+        if (letter == '"' || letter == '\\') quoted += '\\';
+        quoted += letter;
+    }
+    return quoted + "\"";
+}
+
+Status MakeFolders(const std::string& folder) {
+    std::error_code failed;
+    std::filesystem::create_directories(folder, failed);
+    if (!failed) return {};
+    return MakeError(ErrorCode::kIo, "cannot make {}: {}", folder, failed.message());
+}
+
+// Whole, or not at all; what a crash leaves has another name.
+Status Replace(const std::string& path, std::string_view text, mode_t mode) {
+    WEFT_TRY(MakeFolders(std::filesystem::path(path).parent_path()));
+    const std::string fresh = fmt::format("{}.{}.new", path, ::getpid());
+    const auto failed = [&](int error) {
+        ::unlink(fresh.c_str());
+        return MakeError(ErrorCode::kIo, "cannot write {}: {}", path, std::strerror(error));
+    };
+    ::unlink(fresh.c_str());
+    const net::Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+    if (!fd.valid()) return failed(errno);
+    while (!text.empty()) {
+        const ssize_t put = ::write(fd.get(), text.data(), text.size());
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return failed(errno);
+        text.remove_prefix(static_cast<size_t>(put));
+    }
+    if (::fsync(fd.get()) != 0) return failed(errno);
+    if (::rename(fresh.c_str(), path.c_str()) != 0) return failed(errno);
+    return {};
+}
+
+}  // namespace
+
+Result<ClusterPaths> PathsOf(const std::string& cluster) {
+    if (!IsPlainWord(cluster, "._-")) {
+        return MakeError(ErrorCode::kUsage,
+                         "--cluster '{}': a cluster's name is of letters, digits and '._-', as "
+                         "home",
+                         cluster);
+    }
+    const char* config = std::getenv("XDG_CONFIG_HOME");
+    const char* home = std::getenv("HOME");
+    std::string folder;
+    if (config != nullptr && config[0] == '/') {
+        folder = config;
+    } else if (home != nullptr && home[0] != 0) {
+        folder = std::string(home) + "/.config";
+    } else {
+        return MakeError(ErrorCode::kNotFound,
+                         "neither XDG_CONFIG_HOME nor HOME is set: no place for the files of "
+                         "cluster '{}'",
+                         cluster);
+    }
+    folder += "/weft/clusters";
+    return ClusterPaths{folder, folder + "/" + cluster + ".toml", folder + "/" + cluster + ".key"};
+}
+
+Result<ClusterFile> ParseClusterFile(std::string_view text, const std::string& path) {
+    if (text.size() > kMostClusterFile) {
+        return MakeError(ErrorCode::kUsage, "{}: {} bytes; at most {} are expected", path,
+                         text.size(), kMostClusterFile);
+    }
+#ifdef WEFT_HAS_TOML
+    const toml::parse_result parsed = toml::parse(text, path);
+    if (parsed.failed()) {
+        return MakeError(ErrorCode::kUsage, "{}:{}: {}", path, parsed.error().source().begin.line,
+                         parsed.error().description());
+    }
+    ClusterFile file;
+    const toml::table& table = parsed.table();
+    WEFT_TRY(ReadFields(table, {{"key", &file.key}, {"host", nullptr}}, path, "key and [[host]]"));
+    if (const toml::node* hosts = table.get("host")) WEFT_TRY(ReadHosts(*hosts, path, file));
+    return file;
+#else
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: this weft was built without toml++ (libtomlplusplus-dev), which reads "
+                     "it. Name hosts with --hosts",
+                     path);
+#endif
+}
+
+std::string ClusterFileText(const ClusterFile& file) {
+    std::string text;
+    if (!file.key.empty()) text += fmt::format("key = {}\n", Quoted(file.key));
+    for (const ClusterHost& host : file.hosts) {
+        text += fmt::format("{}[[host]]\nname = {}\n", text.empty() ? "" : "\n", Quoted(host.name));
+        if (!host.address.empty()) text += fmt::format("address = {}\n", Quoted(host.address));
+        if (!host.ssh.empty()) text += fmt::format("ssh = {}\n", Quoted(host.ssh));
+    }
+    return text;
+}
+
+Result<ClusterFile> ReadClusterFile(const std::string& cluster) {
+    WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
+    ClusterFile file;
+    struct stat about {};
+    if (::stat(paths.file.c_str(), &about) == 0 || errno != ENOENT) {
+        WEFT_ASSIGN(const std::string text, ReadTextFile(paths.file, kMostClusterFile));
+        WEFT_ASSIGN(file, ParseClusterFile(text, paths.file));
+    }
+    if (file.key.empty()) {
+        file.key = paths.key;
+    } else if (file.key[0] != '/') {
+        file.key = paths.folder + "/" + file.key;
+    }
+    return file;
+}
+
+Status WriteClusterFile(const std::string& cluster, const ClusterFile& file) {
+    WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
+    ClusterFile shown = file;
+    if (shown.key == paths.key) shown.key.clear();
+    return Replace(paths.file, ClusterFileText(shown), 0644);
+}
+
+Status WriteKey(const std::string& path, const std::string& key) {
+    return Replace(path, key + "\n", 0600);
+}
+
+}  // namespace weft::fleet

@@ -1,0 +1,156 @@
+#include "fleet/find.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/log.h"
+#include "cluster/handshake.h"
+#include "cluster/socket.h"
+
+namespace weft::fleet {
+namespace {
+
+constexpr int64_t kSettleMs = 250;  // after the last change of who is heard
+
+// A host as the cluster takes it, if it can be used.
+void Take(const Peer& peer, const Hearing& hearing, Chosen& chosen) {
+    if (peer.version != WEFT_VERSION) {
+        chosen.left_out.push_back(
+            fmt::format("{} runs weft {}, this host {}", peer.name, peer.version, WEFT_VERSION));
+        return;
+    }
+    const HeardCable* cable = BestCable(peer, hearing.wires);
+    if (cable != nullptr) chosen.hosts.push_back({peer.name, WorkerAddress(peer, *cable)});
+}
+
+std::string WhoWasAsked(const Hearing& hearing) {
+    std::vector<std::string> asked, not_asked;
+    for (const Wire& wire : hearing.wires) {
+        if (wire.trouble.empty()) {
+            asked.push_back(wire.name);
+        } else {
+            not_asked.push_back(fmt::format("{} not: {}", wire.name, wire.trouble));
+        }
+    }
+    std::string text = asked.empty() ? std::string("No interface could be asked on")
+                                     : fmt::format("Asked on {}", fmt::join(asked, ", "));
+    if (!not_asked.empty()) text += fmt::format(" ({})", fmt::join(not_asked, "; "));
+    for (const Stranger& stranger : hearing.strangers) {
+        text += fmt::format(". {} on {} has {}", stranger.address, stranger.interface,
+                            stranger.other_key ? "another key" : "another version of weft");
+    }
+    return text;
+}
+
+Error NobodyError(const std::string& cluster, const ClusterFile& file, const Chosen& chosen,
+                  const Hearing& hearing, int64_t waited_ms) {
+    const std::string who =
+        chosen.missing.empty() ? "no host" : fmt::format("{}", fmt::join(chosen.missing, ", "));
+    std::string reasons = WhoWasAsked(hearing);
+    for (const std::string& reason : chosen.left_out) reasons += ". " + reason;
+    return MakeError(ErrorCode::kTimeout,
+                     "cluster '{}': {} was not found within {} ms. {}. Is 'weft up' running there "
+                     "({}), and UDP port {} open? --wait 1m waits longer, and hosts that beacons "
+                     "don't reach take an address in {}",
+                     cluster, who, waited_ms, reasons, file.key, kBeaconPort,
+                     PathsOf(cluster).value().file);
+}
+
+}  // namespace
+
+Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing) {
+    Chosen chosen;
+    if (file.hosts.empty()) {
+        for (const Peer& peer : hearing.peers) Take(peer, hearing, chosen);
+        return chosen;
+    }
+    std::set<uint64_t> taken;
+    for (const ClusterHost& host : file.hosts) {
+        if (!host.address.empty()) {
+            chosen.hosts.push_back({host.name, cluster::WithWorkerPort(host.address)});
+            continue;
+        }
+        // Two hosts of one name are taken in turn.
+        const auto peer = std::ranges::find_if(hearing.peers, [&](const Peer& each) {
+            return each.name == host.name && !taken.contains(each.host);
+        });
+        if (peer == hearing.peers.end()) {
+            chosen.missing.push_back(host.name);
+        } else {
+            taken.insert(peer->host);
+            const size_t before = chosen.hosts.size();
+            Take(*peer, hearing, chosen);
+            if (chosen.hosts.size() == before) chosen.missing.push_back(host.name);
+        }
+    }
+    return chosen;
+}
+
+Status CheckHasKey(const std::string& cluster, const ClusterFile& file) {
+    if (::access(file.key.c_str(), F_OK) == 0) return {};
+    return MakeError(ErrorCode::kNotFound,
+                     "there is no cluster '{}' here: {} is missing. 'weft up' on the first host "
+                     "makes it and prints words; 'weft up WORDS' on the others",
+                     cluster, file.key);
+}
+
+Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
+                                 int64_t wait_ms) {
+    WEFT_ASSIGN(ClusterFile file, ReadClusterFile(cluster));
+    if (!key_file.empty()) file.key = key_file;
+    WEFT_TRY(CheckHasKey(cluster, file));
+    FoundCluster found{file.key, {}, {}, {}};
+    Chosen chosen = ChooseHosts(file, found.hearing);
+    if (file.hosts.empty() || !chosen.missing.empty()) {
+        WEFT_ASSIGN(const Bytes key, cluster::ReadKeyFile(file.key));
+        WEFT_ASSIGN(const auto herald, Herald::Start(key, {OwnName(), "", 0, 0}, false));
+        const int64_t begin_ns = NowNs();
+        int64_t changed_ns = begin_ns;
+        size_t seen = 0;
+        const auto enough = [&](const Hearing& hearing) {
+            chosen = ChooseHosts(file, hearing);
+            size_t ways = 0;
+            for (const Peer& peer : hearing.peers) ways += peer.heard.size();
+            if (ways != seen) changed_ns = NowNs();
+            seen = ways;
+            // All whom the file names; else who answers, and nobody new for a while.
+            const bool all = chosen.missing.empty() && !chosen.hosts.empty();
+            const int64_t quiet_ms = (NowNs() - changed_ns) / kNsPerMs;
+            return all && quiet_ms >= (file.hosts.empty() ? kAskMs / 2 : kSettleMs);
+        };
+        const int64_t most_ms = wait_ms > 0 ? wait_ms : kAskMs;
+        found.hearing = herald->Await(enough, Deadline::In(most_ms));
+        chosen = ChooseHosts(file, found.hearing);
+        if (chosen.hosts.empty() || !chosen.missing.empty()) {
+            return NobodyError(cluster, file, chosen, found.hearing, most_ms);
+        }
+    }
+    for (const std::string& reason : chosen.left_out) Log(LogLevel::kWarning, "{}", reason);
+    found.hosts = std::move(chosen.hosts);
+    found.neighbours = NeighboursOf(found.hearing);
+    return found;
+}
+
+Result<std::vector<std::string>> SshHostsOf(const std::string& cluster) {
+    WEFT_ASSIGN(const ClusterFile file, ReadClusterFile(cluster));
+    WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
+    std::vector<std::string> hosts;
+    for (const ClusterHost& host : file.hosts) {
+        if (host.ssh.empty()) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}: host {} has no ssh = \"USER@HOST\", by which it is reached",
+                             paths.file, host.name);
+        }
+        hosts.push_back(host.ssh);
+    }
+    if (!hosts.empty()) return hosts;
+    return MakeError(ErrorCode::kUsage,
+                     "{} names no hosts. 'weft hosts add USER@HOST --cluster {}' adds one",
+                     paths.file, cluster);
+}
+
+}  // namespace weft::fleet

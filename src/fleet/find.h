@@ -1,0 +1,52 @@
+// The hosts of a cluster, for `--cluster NAME`: those that its file names, and where it names none,
+// all that are heard. `weft up` runs on each.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "fleet/cluster_file.h"
+#include "fleet/herald.h"
+#include "net/addresses.h"
+
+namespace weft::fleet {
+
+// How long hosts may take to answer who asks them. A few milliseconds do on a quiet cable; an
+// interface that came up with the command needs more.
+inline constexpr int64_t kAskMs = 1500;
+
+struct FoundHost {
+    std::string name;
+    std::string address;  // of its worker: "10.0.0.2:7000", "[fe80::1%eth1]:7000"
+};
+
+struct FoundCluster {
+    std::string key_file;
+    std::vector<FoundHost> hosts;            // in the order of the file, else by name
+    std::vector<net::Neighbour> neighbours;  // who was heard where
+    Hearing hearing;                         // empty where nobody was asked
+};
+
+// What of `file` and `hearing` makes the hosts; pure. Hosts of other versions are left out, with a
+// reason in `left_out`. missing: hosts of the file that were not heard.
+struct Chosen {
+    std::vector<FoundHost> hosts;
+    std::vector<std::string> left_out, missing;
+};
+Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing);
+
+// That its key is here. Errors: kNotFound, with what makes one.
+Status CheckHasKey(const std::string& cluster, const ClusterFile& file);
+
+// key_file: what the user named; "": the cluster's own. wait_ms: for hosts that are not there yet;
+// 0: kAskMs. Errors: kNotFound (no key: no such cluster), kTimeout (nobody, or not all; says who,
+// what interfaces were asked, and who spoke with another key), those of the file.
+Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
+                                 int64_t wait_ms);
+
+// The hosts of a cluster that ssh reaches, as it takes them: for `--to ssh:NAME`. Asks nobody.
+// Errors: kUsage where the file names none, or one without ssh.
+Result<std::vector<std::string>> SshHostsOf(const std::string& cluster);
+
+}  // namespace weft::fleet

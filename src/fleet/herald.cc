@@ -1,0 +1,348 @@
+#include "fleet/herald.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <tuple>
+
+#include "base/log.h"
+
+namespace weft::fleet {
+namespace {
+
+constexpr int64_t kTickMs = 1000;
+constexpr std::array<int64_t, 4> kFirstTicksMs = {100, 200, 300, 400};  // a start is told often
+constexpr int kMostHeardASecond = 200;                                  // by each interface
+constexpr int kMostAnswersASecond = 20;
+constexpr int kMostAtOnce = 256;             // datagrams, before it looks at the clock again
+constexpr uint32_t kUnknownSpeedMbps = 900;  // Wi-Fi mostly: behind a cable of 1 Gbit/s
+
+uint64_t MakeHostId() {
+    std::array<uint64_t, 1> id{};
+    while (id[0] == 0) RandomBytes(std::as_writable_bytes(std::span(id)));
+    return id[0];
+}
+
+// Of printable ASCII without spaces, as beacons take it.
+std::string PlainName(std::string name) {
+    for (char& letter : name) {
+        if (letter <= ' ' || letter > '~') letter = '?';
+    }
+    return name.empty() ? "?" : name;
+}
+
+class HeraldImpl final : public Herald {
+  public:
+    HeraldImpl(BeaconSocket socket, net::Fd wake, const Bytes& key, SelfFacts self, bool log)
+        : socket_(std::move(socket)),
+          wake_(std::move(wake)),
+          key_(BeaconKey(key)),
+          self_(std::move(self)),
+          log_(log) {}
+    ~HeraldImpl() override;
+    void Begin();
+
+    Hearing Now() const override {
+        const std::lock_guard lock(mutex_);
+        return heard_;
+    }
+    Hearing Await(const std::function<bool(const Hearing&)>& enough,
+                  const Deadline& deadline) const override;
+
+  private:
+    struct Bucket {
+        int64_t second = 0;
+        int heard = 0, answers = 0;
+    };
+    void Serve();
+    void Tick();
+    void HearAll();
+    void Hear(const Datagram& datagram);
+    void HearStranger(const Datagram& datagram, bool other_key);
+    void Say(const Wire& wire, BeaconKind kind);
+    void Publish();
+    void TellOfChanges(const Hearing& now);
+    std::vector<Cable> CablesOf(const std::vector<Peer>& peers) const;
+
+    BeaconSocket socket_;
+    net::Fd wake_;
+    const Sha256Digest key_;
+    const SelfFacts self_;
+    const bool log_;
+    const uint64_t id_ = MakeHostId();
+    uint64_t sequence_ = 0;
+    Roster roster_{id_};
+    std::vector<Wire> wires_;
+    std::map<std::string, Bucket> buckets_;
+    std::map<std::string, std::string> refused_;  // interface: why its last beacon did not leave
+    std::map<std::tuple<uint64_t, std::string, std::string>, std::string> told_;
+    std::map<std::string, std::string> told_troubles_;
+    size_t ticks_ = 0;
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    Hearing heard_;
+    std::thread thread_;
+};
+
+HeraldImpl::~HeraldImpl() {
+    const uint64_t one = 1;
+    while (::write(wake_.get(), &one, sizeof one) < 0 && errno == EINTR) {
+    }
+    if (thread_.joinable()) thread_.join();
+}
+
+void HeraldImpl::Begin() {
+    // The signals of the process are its main thread's.
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before);
+    thread_ = std::thread([this] { Serve(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Hearing HeraldImpl::Await(const std::function<bool(const Hearing&)>& enough,
+                          const Deadline& deadline) const {
+    std::unique_lock lock(mutex_);
+    while (!enough(heard_) && !deadline.expired()) {
+        changed_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms()));
+    }
+    return heard_;
+}
+
+void HeraldImpl::Serve() {
+    Deadline next = Deadline::In(0);
+    while (true) {
+        std::array<pollfd, 2> fds = {pollfd{wake_.get(), POLLIN, 0},
+                                     pollfd{socket_.fd(), POLLIN, 0}};
+        ::poll(fds.data(), fds.size(), static_cast<int>(next.left_ms()));
+        if (fds[0].revents != 0) break;
+        HearAll();
+        if (next.expired()) {
+            Tick();
+            next = Deadline::In(ticks_ < kFirstTicksMs.size() ? kFirstTicksMs[ticks_] : kTickMs);
+            ++ticks_;
+        }
+        Publish();
+    }
+    if (self_.port == 0) return;
+    for (const Wire& wire : wires_) {
+        if (wire.trouble.empty()) Say(wire, BeaconKind::kLeaves);
+    }
+}
+
+void HeraldImpl::Tick() {
+    wires_ = ListWires();
+    socket_.Join(wires_);
+    roster_.Forget(NowNs());
+    for (const Wire& wire : wires_) {
+        if (!wire.trouble.empty()) continue;
+        Say(wire, self_.port == 0 ? BeaconKind::kAsks : BeaconKind::kHere);
+    }
+    // An address that is a second old may not be used yet; a firewall forbids for longer.
+    for (Wire& wire : wires_) {
+        const auto why = refused_.find(wire.name);
+        if (wire.trouble.empty() && why != refused_.end()) {
+            wire.trouble = "beacons don't leave: " + why->second;
+        }
+    }
+}
+
+void HeraldImpl::Say(const Wire& wire, BeaconKind kind) {
+    const int64_t now_ns = NowNs();
+    Beacon beacon;
+    beacon.kind = kind;
+    beacon.host = id_;
+    beacon.sequence = ++sequence_;
+    beacon.nonce = roster_.NonceOf(wire.name, now_ns);
+    beacon.port = self_.port;
+    beacon.version = WEFT_VERSION;
+    beacon.name = self_.name;
+    beacon.device = self_.device;
+    beacon.memory_bytes = self_.memory_bytes;
+    beacon.interface = wire.name;
+    beacon.rdma = wire.rdma;
+    beacon.mbps = wire.mbps;
+    beacon.echoes = roster_.EchoesOf(wire.name, now_ns);
+    beacon.cables = CablesOf(roster_.Peers(now_ns));
+    const Status sent = socket_.Send(wire, EncodeBeacon(key_, beacon));
+    if (sent.ok()) {
+        refused_.erase(wire.name);
+    } else {
+        refused_[wire.name] = sent.error().message;
+    }
+}
+
+std::vector<Cable> HeraldImpl::CablesOf(const std::vector<Peer>& peers) const {
+    std::vector<Cable> cables;
+    for (const Peer& peer : peers) {
+        for (const HeardCable& cable : peer.heard) {
+            const auto own = std::ranges::find(wires_, cable.interface, &Wire::name);
+            const bool rdma = own != wires_.end() && !own->rdma.empty() && !cable.peer_rdma.empty();
+            cables.push_back(
+                {peer.host, cable.interface, cable.peer_interface, CableMbps(cable, wires_), rdma});
+        }
+    }
+    return cables;
+}
+
+void HeraldImpl::HearAll() {
+    for (int i = 0; i < kMostAtOnce; ++i) {
+        const std::optional<Datagram> datagram = socket_.Receive();
+        if (!datagram) return;
+        Bucket& bucket = buckets_[datagram->interface];
+        const int64_t second = NowNs() / (1000 * kNsPerMs);
+        if (bucket.second != second) bucket = {second, 0, 0};
+        if (bucket.heard++ < kMostHeardASecond) Hear(*datagram);
+    }
+}
+
+void HeraldImpl::Hear(const Datagram& datagram) {
+    const auto beacon = DecodeBeacon(key_, datagram.bytes);
+    if (!beacon.ok()) {
+        HearStranger(datagram, beacon.error().code == ErrorCode::kDenied);
+        return;
+    }
+    const bool wants = roster_.Hear(*beacon, datagram.interface, datagram.address, NowNs());
+    const auto wire = std::ranges::find(wires_, datagram.interface, &Wire::name);
+    if (!wants || wire == wires_.end() || !wire->trouble.empty()) return;
+    if (buckets_[datagram.interface].answers++ >= kMostAnswersASecond) return;
+    Say(*wire, self_.port == 0 ? BeaconKind::kAsks : BeaconKind::kHere);
+}
+
+void HeraldImpl::HearStranger(const Datagram& datagram, bool other_key) {
+    const Stranger* stranger =
+        roster_.HearStranger(datagram.interface, datagram.address, other_key, NowNs());
+    if (stranger == nullptr || !log_) return;
+    if (other_key) {
+        Log(LogLevel::kWarning,
+            "{}: {} announces a cluster with another key. If it is to be one with this: stop "
+            "'weft up' on the one, and start it with the words of the other: weft up WORDS",
+            stranger->interface, stranger->address);
+    } else {
+        Log(LogLevel::kWarning, "{}: {} sends no beacons of this version of weft ({})",
+            stranger->interface, stranger->address, WEFT_VERSION);
+    }
+}
+
+void HeraldImpl::Publish() {
+    Hearing now{wires_, roster_.Peers(NowNs()), roster_.strangers()};
+    if (log_) TellOfChanges(now);
+    {
+        const std::lock_guard lock(mutex_);
+        heard_ = std::move(now);
+    }
+    changed_.notify_all();
+}
+
+void HeraldImpl::TellOfChanges(const Hearing& now) {
+    decltype(told_) lines;
+    for (const Peer& peer : now.peers) {
+        for (const HeardCable& cable : peer.heard) {
+            const std::string speed = SpeedText(CableMbps(cable, now.wires));
+            lines[{peer.host, cable.interface, cable.peer_address}] =
+                fmt::format("{} at {} of {}{}", cable.interface, cable.peer_interface, peer.name,
+                            speed.empty() ? "" : ", " + speed);
+            if (peer.version == WEFT_VERSION) continue;
+            lines[{peer.host, "version", ""}] =
+                fmt::format("{} runs weft {}, this host {}: they can't work together", peer.name,
+                            peer.version, WEFT_VERSION);
+        }
+    }
+    for (const auto& [key, line] : lines) {
+        if (!told_.contains(key)) Log(LogLevel::kInfo, "found: {}", line);
+    }
+    for (const auto& [key, line] : told_) {
+        if (!lines.contains(key)) Log(LogLevel::kInfo, "gone: {}", line);
+    }
+    told_ = std::move(lines);
+    std::map<std::string, std::string> troubles;
+    // (A start's addresses are not all usable yet.)
+    if (ticks_ <= kFirstTicksMs.size() + 2) return;
+    for (const Wire& wire : now.wires) {
+        if (wire.trouble.empty()) continue;
+        troubles[wire.name] = wire.trouble;
+        if (told_troubles_[wire.name] == wire.trouble) continue;
+        Log(LogLevel::kWarning, "{}: no host is found by it: {}", wire.name, wire.trouble);
+    }
+    told_troubles_ = std::move(troubles);
+}
+
+}  // namespace
+
+std::string OwnName() {
+    char name[256] = "";
+    ::gethostname(name, sizeof name - 1);
+    const std::string_view whole = name;
+    return PlainName(std::string(whole.substr(0, whole.find('.'))));
+}
+
+Result<std::unique_ptr<Herald>> Herald::Start(const Bytes& key, const SelfFacts& self, bool log) {
+    WEFT_ASSIGN(BeaconSocket socket, BeaconSocket::Open());
+    net::Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake.valid()) return MakeError(ErrorCode::kIo, "eventfd: {}", std::strerror(errno));
+    SelfFacts plain = self;
+    plain.name = PlainName(self.name);
+    for (char& letter : plain.device) {
+        if (letter < ' ' || letter > '~') letter = '?';
+    }
+    auto herald = std::make_unique<HeraldImpl>(std::move(socket), std::move(wake), key,
+                                               std::move(plain), log);
+    herald->Begin();
+    return std::unique_ptr<Herald>(std::move(herald));
+}
+
+uint32_t CableMbps(const HeardCable& cable, const std::vector<Wire>& wires) {
+    const auto own = std::ranges::find(wires, cable.interface, &Wire::name);
+    const uint32_t mine = own == wires.end() ? 0 : own->mbps;
+    if (mine == 0 || cable.peer_mbps == 0) return std::max(mine, cable.peer_mbps);
+    return std::min(mine, cable.peer_mbps);
+}
+
+const HeardCable* BestCable(const Peer& peer, const std::vector<Wire>& wires) {
+    const auto worth = [&](const HeardCable& cable) {
+        const auto own = std::ranges::find(wires, cable.interface, &Wire::name);
+        const bool rdma = own != wires.end() && !own->rdma.empty() && !cable.peer_rdma.empty();
+        const uint32_t mbps = CableMbps(cable, wires);
+        return std::pair(mbps == 0 ? kUnknownSpeedMbps : mbps, rdma);
+    };
+    const HeardCable* best = nullptr;
+    for (const HeardCable& cable : peer.heard) {
+        if (best == nullptr || worth(cable) > worth(*best)) best = &cable;
+    }
+    return best;
+}
+
+std::string WorkerAddress(const Peer& peer, const HeardCable& cable) {
+    return fmt::format("[{}%{}]:{}", cable.peer_address, cable.interface, peer.port);
+}
+
+std::vector<net::Neighbour> NeighboursOf(const Hearing& hearing) {
+    std::vector<net::Neighbour> neighbours;
+    for (const Peer& peer : hearing.peers) {
+        for (const HeardCable& cable : peer.heard) {
+            neighbours.push_back({cable.interface, cable.peer_address});
+        }
+    }
+    return neighbours;
+}
+
+std::string SpeedText(uint32_t mbps) {
+    if (mbps == 0) return "";
+    if (mbps < 1000) return fmt::format("{} Mbit/s", mbps);
+    return fmt::format("{:g} Gbit/s", static_cast<double>(mbps) / 1000);
+}
+
+}  // namespace weft::fleet

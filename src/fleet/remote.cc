@@ -1,0 +1,317 @@
+#include "fleet/remote.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+
+#include "net/socket.h"
+
+namespace weft::fleet {
+namespace {
+
+constexpr int64_t kWordsMs = 30'000;   // of a script
+constexpr int64_t kCopyMs = 300'000;   // of a program of some 20 MB over Wi-Fi
+constexpr int64_t kDoctorMs = 60'000;  // of all its checks
+constexpr size_t kMostPrinted = 1 << 20;
+constexpr int kOtherKey = 9;  // exit status of the script
+
+constexpr const char* kProbe = R"sh(PATH=$PATH:$HOME/.local/bin
+echo
+echo "weft-probe"
+echo "machine=$(uname -m)"
+echo "name=$(hostname 2>/dev/null || uname -n)"
+program=$(command -v weft)
+if [ -n "$program" ]; then
+    echo "program=$program"
+    echo "version=$("$program" --version 2>/dev/null | head -n 1)"
+fi
+if systemctl --user show-environment >/dev/null 2>&1; then
+    echo "systemd=yes"
+    echo "linger=$(loginctl show-user "$(id -un)" --property=Linger 2>/dev/null)"
+fi
+echo "weft-end"
+)sh";
+
+// Above it stand key, cluster, program and systemd.
+constexpr const char* kStart = R"sh(set -u
+umask 077
+config=${XDG_CONFIG_HOME:-$HOME/.config}
+state=${XDG_STATE_HOME:-$HOME/.local/state}/weft
+file=$config/weft/clusters/$cluster.key
+if [ -e "$file" ] && [ "$(cat "$file")" != "$key" ]; then
+    echo "$file" >&2
+    exit 9
+fi
+mkdir -p "$config/weft/clusters" || exit
+printf '%s\n' "$key" >"$file.new" && mv "$file.new" "$file" || exit
+if [ "$systemd" = yes ]; then
+    mkdir -p "$config/systemd/user" || exit
+    cat >"$config/systemd/user/weft-up-$cluster.service" <<UNIT || exit
+[Unit]
+Description=Weft: a host of the cluster $cluster
+
+[Service]
+ExecStart="$program" up --cluster $cluster
+Restart=always
+RestartSec=2
+LimitMEMLOCK=infinity
+
+[Install]
+WantedBy=default.target
+UNIT
+    systemctl --user daemon-reload && systemctl --user enable "weft-up-$cluster" 2>/dev/null &&
+        systemctl --user restart "weft-up-$cluster"
+    exit
+fi
+mkdir -p "$state" || exit
+pid=$(cat "$state/up-$cluster.pid" 2>/dev/null)
+[ -z "$pid" ] || { kill "$pid" && sleep 1; } 2>/dev/null
+setsid "$program" up --cluster "$cluster" </dev/null >"$state/up-$cluster.log" 2>&1 &
+echo $! >"$state/up-$cluster.pid"
+sleep 1
+kill -0 $! 2>/dev/null && exit 0
+cat "$state/up-$cluster.log" >&2
+exit 1
+)sh";
+
+constexpr const char* kStop = R"sh(config=${XDG_CONFIG_HOME:-$HOME/.config}
+state=${XDG_STATE_HOME:-$HOME/.local/state}/weft
+unit=$config/systemd/user/weft-up-$cluster.service
+if [ -e "$unit" ]; then
+    systemctl --user disable --now "weft-up-$cluster" 2>/dev/null
+    rm -f "$unit"
+    systemctl --user daemon-reload 2>/dev/null
+fi
+if [ -e "$state/up-$cluster.pid" ]; then
+    kill "$(cat "$state/up-$cluster.pid")" 2>/dev/null
+    rm -f "$state/up-$cluster.pid"
+fi
+rm -f "$config/weft/clusters/$cluster.key"
+)sh";
+
+constexpr const char* kCopy =
+    "mkdir -p \"$HOME/.local/bin\" && cat >\"$HOME/.local/bin/weft.new\" && "
+    "chmod 755 \"$HOME/.local/bin/weft.new\" && "
+    "mv \"$HOME/.local/bin/weft.new\" \"$HOME/.local/bin/weft\" && "
+    "\"$HOME/.local/bin/weft\" --version >/dev/null && echo \"at=$HOME/.local/bin/weft\"";
+
+struct Printed {
+    int status = -1;
+    std::string out, err;
+};
+
+std::string ReadBack(int fd) {
+    std::string text(kMostPrinted, 0);
+    const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
+    text.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return text;
+}
+
+Result<net::Fd> MemoryFile(std::string_view text) {
+    net::Fd fd(::memfd_create("weft", MFD_CLOEXEC));
+    const bool good = fd.valid() && ::write(fd.get(), text.data(), text.size()) ==
+                                        static_cast<ssize_t>(text.size());
+    if (!good || ::lseek(fd.get(), 0, SEEK_SET) != 0) {
+        return MakeError(ErrorCode::kIo, "memfd: {}", std::strerror(errno));
+    }
+    return fd;
+}
+
+// Its exit status; 128 + signal.
+Result<int> AwaitChild(pid_t pid, const std::string& what, const Deadline& deadline) {
+    const net::Fd watched(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    int status = 0;
+    while (::waitpid(pid, &status, WNOHANG) == 0) {
+        if (deadline.expired()) {
+            ::kill(-pid, SIGKILL);
+            ::waitpid(pid, &status, 0);
+            return MakeError(ErrorCode::kTimeout, "{} did not end within {} ms", what,
+                             deadline.length_ms());
+        }
+        pollfd fd{watched.get(), POLLIN, 0};
+        const int64_t nap_ms = watched.valid() ? deadline.left_ms() : 20;
+        ::poll(&fd, 1, static_cast<int>(nap_ms));
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// Runs `command` there with standard input from `input`.
+Result<Printed> RunThere(const std::string& ssh, const std::string& command, int input,
+                         const Deadline& deadline) {
+    WEFT_ASSIGN(const net::Fd out, MemoryFile(""));
+    WEFT_ASSIGN(const net::Fd err, MemoryFile(""));
+    std::vector<std::string> words = {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-T",
+                                      "--",  ssh,  command};
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, out.get(), STDOUT_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, err.get(), STDERR_FILENO);
+    posix_spawnattr_t attributes;
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    pid_t pid = 0;
+    const int failed = ::posix_spawnp(&pid, "ssh", &actions, &attributes, argv.data(), environ);
+    ::posix_spawnattr_destroy(&attributes);
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (failed != 0) {
+        return MakeError(ErrorCode::kNotFound, "ssh: {}. Is openssh-client installed?",
+                         std::strerror(failed));
+    }
+    WEFT_ASSIGN(const int status, AwaitChild(pid, "ssh to " + ssh, deadline));
+    return Printed{status, ReadBack(out.get()), ReadBack(err.get())};
+}
+
+std::string LastLine(std::string text) {
+    while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+    const size_t at = text.rfind('\n');
+    std::string line = at == text.npos ? text : text.substr(at + 1);
+    for (char& letter : line) {
+        if ((letter >= 0 && letter < ' ') || letter == 127) letter = '?';
+    }
+    return line.empty() ? "it said nothing" : line;
+}
+
+Error FailedThere(const std::string& ssh, const Printed& ran) {
+    constexpr int kStatusOfSsh = 255;
+    if (ran.status == kStatusOfSsh) {
+        return MakeError(ErrorCode::kIo,
+                         "ssh to {}: {}. 'ssh {} true' must answer without a password: "
+                         "'ssh-copy-id {}' brings your key there",
+                         ssh, LastLine(ran.err), ssh, ssh);
+    }
+    return MakeError(ErrorCode::kIo, "on {}: status {}: {}", ssh, ran.status, LastLine(ran.err));
+}
+
+Result<Printed> RunScript(const std::string& ssh, const std::string& script, int64_t ms) {
+    WEFT_ASSIGN(const net::Fd input, MemoryFile(script));
+    return RunThere(ssh, "sh -s", input.get(), Deadline::In(ms));
+}
+
+// It becomes a word of ssh's.
+Status CheckSshWord(const std::string& ssh) {
+    const auto odd = [](char letter) {
+        const bool letters = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+                             (letter >= '0' && letter <= '9');
+        return !letters && std::string_view("._-@:[]%").find(letter) == std::string_view::npos;
+    };
+    if (!ssh.empty() && ssh.size() <= 64 && ssh[0] != '-' && std::ranges::none_of(ssh, odd)) {
+        return {};
+    }
+    return MakeError(ErrorCode::kUsage, "'{}': expected HOST or USER@HOST", ssh);
+}
+
+// For sh; of what has no quote in it.
+Result<std::string> QuotedForShell(const std::string& text) {
+    const auto odd = [](char letter) { return letter < ' ' || letter > '~' || letter == '\''; };
+    if (std::ranges::none_of(text, odd)) return "'" + text + "'";
+    return MakeError(ErrorCode::kUnsupported,
+                     "a key or path with quotes or bytes that are no letters can't be sent there");
+}
+
+}  // namespace
+
+Result<RemoteHost> ParseProbe(const std::string& ssh, const std::string& printed) {
+    RemoteHost host;
+    const size_t begin = printed.find("\nweft-probe\n");
+    const size_t end = printed.find("\nweft-end\n", begin == printed.npos ? 0 : begin);
+    if (begin == printed.npos || end == printed.npos) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "what {} printed is no answer of a shell: '{}'. Is its login shell one "
+                         "that runs 'sh'?",
+                         ssh, LastLine(printed.substr(0, 4096)));
+    }
+    std::string_view text = std::string_view(printed).substr(begin + 12, end - begin - 12);
+    while (!text.empty()) {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        text.remove_prefix(std::min(text.size(), line.size() + 1));
+        const size_t equals = std::min(line.find('='), line.size());
+        const std::string_view key = line.substr(0, equals);
+        const std::string value(line.substr(std::min(equals + 1, line.size())));
+        if (key == "machine") host.machine = value;
+        if (key == "name") host.name = value.substr(0, value.find('.'));
+        if (key == "program") host.program = value;
+        if (key == "version") host.version = value;
+        if (key == "systemd") host.systemd = value == "yes";
+        if (key == "linger") host.linger = value == "Linger=yes";
+    }
+    return host;
+}
+
+Result<RemoteHost> ProbeHost(const std::string& ssh) {
+    WEFT_TRY(CheckSshWord(ssh));
+    WEFT_ASSIGN(const Printed ran, RunScript(ssh, kProbe, kWordsMs));
+    if (ran.status != 0) return FailedThere(ssh, ran);
+    return ParseProbe(ssh, ran.out);
+}
+
+Result<std::string> CopyProgram(const std::string& ssh) {
+    WEFT_TRY(CheckSshWord(ssh));
+    const net::Fd program(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    if (!program.valid()) {
+        return MakeError(ErrorCode::kIo, "/proc/self/exe: {}", std::strerror(errno));
+    }
+    WEFT_ASSIGN(const Printed ran, RunThere(ssh, fmt::format("exec sh -c '{}'", kCopy),
+                                            program.get(), Deadline::In(kCopyMs)));
+    const size_t at = ran.out.rfind("at=");
+    if (ran.status == 0 && at != ran.out.npos) {
+        return ran.out.substr(at + 3, ran.out.find('\n', at) - at - 3);
+    }
+    const bool libraries = ran.err.find("shared libraries") != std::string::npos ||
+                           ran.err.find("GLIBC") != std::string::npos;
+    const Error error = FailedThere(ssh, ran);
+    if (!libraries) return error;
+    return MakeError(ErrorCode::kIo,
+                     "{}. This program needs libraries that are not there: install weft on {} from "
+                     "its .deb or tar (docs/install.md), then add it again",
+                     error.message, ssh);
+}
+
+Result<UpKind> StartUp(const std::string& ssh, const std::string& cluster, const std::string& key,
+                       const std::string& program, bool systemd) {
+    WEFT_TRY(CheckSshWord(ssh));
+    WEFT_ASSIGN(const std::string quoted_key, QuotedForShell(key));
+    WEFT_ASSIGN(const std::string quoted_program, QuotedForShell(program));
+    const std::string script =
+        fmt::format("key={}\ncluster={}\nprogram={}\nsystemd={}\n{}", quoted_key, cluster,
+                    quoted_program, systemd ? "yes" : "no", kStart);
+    WEFT_ASSIGN(const Printed ran, RunScript(ssh, script, kWordsMs));
+    if (ran.status == 0) return systemd ? UpKind::kSystemd : UpKind::kProcess;
+    if (ran.status != kOtherKey) return FailedThere(ssh, ran);
+    return MakeError(ErrorCode::kDenied,
+                     "{} has another key of a cluster '{}' ({}): it is a host of another cluster. "
+                     "Remove that file to take it from there, or name this cluster otherwise",
+                     ssh, cluster, LastLine(ran.err));
+}
+
+Status StopUp(const std::string& ssh, const std::string& cluster) {
+    WEFT_TRY(CheckSshWord(ssh));
+    WEFT_ASSIGN(const Printed ran,
+                RunScript(ssh, fmt::format("cluster={}\n{}", cluster, kStop), kWordsMs));
+    return ran.status == 0 ? Status() : Status(FailedThere(ssh, ran));
+}
+
+Result<std::string> AskDoctor(const std::string& ssh, const std::string& program) {
+    WEFT_TRY(CheckSshWord(ssh));
+    WEFT_ASSIGN(const std::string quoted, QuotedForShell(program));
+    WEFT_ASSIGN(const Printed ran, RunScript(ssh, quoted + " doctor --no-measure\n", kDoctorMs));
+    if (!ran.out.empty()) return ran.out;
+    return FailedThere(ssh, ran);
+}
+
+}  // namespace weft::fleet

@@ -1,0 +1,168 @@
+#include "fleet/roster.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "base/deadline.h"
+
+namespace weft::fleet {
+namespace {
+
+constexpr size_t kMostNonces = 64;  // of interfaces that come and go
+
+bool Within(int64_t then_ns, int64_t ms, int64_t now_ns) {
+    return then_ns != 0 && now_ns - then_ns <= ms * kNsPerMs;
+}
+
+uint64_t RandomNonce() {
+    std::array<uint64_t, 1> nonce{};
+    while (nonce[0] == 0) RandomBytes(std::as_writable_bytes(std::span(nonce)));
+    return nonce[0];
+}
+
+}  // namespace
+
+uint64_t Roster::NonceOf(const std::string& interface, int64_t now_ns) {
+    if (nonces_.size() >= kMostNonces && !nonces_.contains(interface)) nonces_.clear();
+    Nonce& nonce = nonces_[interface];
+    if (nonce.now == 0 || !Within(nonce.made_ns, kNonceMs, now_ns)) {
+        nonce = {RandomNonce(), nonce.now, now_ns, nonce.made_ns};
+    }
+    return nonce.now;
+}
+
+std::vector<uint64_t> Roster::EchoesOf(const std::string& interface, int64_t now_ns) const {
+    // Those that were known to live come first: what is played back can't push them out.
+    std::vector<std::tuple<bool, int64_t, uint64_t>> found;
+    for (const auto& [id, host] : hosts_) {
+        for (const Way& way : host.ways) {
+            if (way.cable.interface != interface || !Within(way.heard_ns, kLostMs, now_ns)) {
+                continue;
+            }
+            found.emplace_back(!Within(way.good_ns, kLostMs, now_ns), -way.heard_ns, way.nonce);
+        }
+    }
+    std::ranges::sort(found);
+    std::vector<uint64_t> echoes;
+    for (const auto& each : found) {
+        if (echoes.size() < kMostEchoes) echoes.push_back(std::get<2>(each));
+    }
+    return echoes;
+}
+
+bool Roster::IsFresh(const Beacon& beacon, const std::string& interface, int64_t now_ns) const {
+    const auto found = nonces_.find(interface);
+    if (found == nonces_.end()) return false;
+    const Nonce& nonce = found->second;
+    const auto echoes = [&](uint64_t mine, int64_t made_ns) {
+        return mine != 0 && Within(made_ns, 2 * kNonceMs, now_ns) &&
+               std::ranges::find(beacon.echoes, mine) != beacon.echoes.end();
+    };
+    return echoes(nonce.now, nonce.made_ns) || echoes(nonce.before, nonce.before_made_ns);
+}
+
+// Null: the table is full of hosts that live.
+Roster::Host* Roster::HostOf(uint64_t id, int64_t now_ns) {
+    const auto found = hosts_.find(id);
+    if (found != hosts_.end()) return &found->second;
+    if (hosts_.size() >= kMostHosts) {
+        // One that never echoed may be a recording; it goes first.
+        const auto never = std::ranges::find_if(hosts_, [&](const auto& each) {
+            return std::ranges::none_of(each.second.ways, [&](const Way& way) {
+                return Within(way.good_ns, kKeptMs, now_ns);
+            });
+        });
+        if (never == hosts_.end()) return nullptr;
+        hosts_.erase(never);
+    }
+    return &hosts_[id];
+}
+
+Roster::Way* Roster::WayOf(Host& host, const std::string& interface, const std::string& address) {
+    for (Way& way : host.ways) {
+        if (way.cable.interface == interface && way.cable.peer_address == address) return &way;
+    }
+    if (host.ways.size() >= kMostWaysOfHost) return nullptr;
+    host.ways.emplace_back();
+    host.ways.back().cable.interface = interface;
+    host.ways.back().cable.peer_address = address;
+    return &host.ways.back();
+}
+
+bool Roster::Hear(const Beacon& beacon, const std::string& interface, const std::string& address,
+                  int64_t now_ns) {
+    if (beacon.host == self_) return false;
+    Host* host = HostOf(beacon.host, now_ns);
+    if (host == nullptr) return false;
+    uint64_t& largest = host->sequences[interface];
+    if (beacon.sequence <= largest) return false;
+    largest = beacon.sequence;
+    Way* way = WayOf(*host, interface, address);
+    if (way == nullptr) return false;
+    way->nonce = beacon.nonce;
+    way->heard_ns = now_ns;
+    if (beacon.kind == BeaconKind::kLeaves) {
+        host->left = true;
+        return false;
+    }
+    if (!IsFresh(beacon, interface, now_ns)) return true;
+    way->good_ns = now_ns;
+    way->cable.peer_interface = beacon.interface;
+    way->cable.peer_mbps = beacon.mbps;
+    way->cable.peer_rdma = beacon.rdma;
+    // Beacons of several cables overtake each other.
+    if (beacon.sequence > host->last.sequence) host->last = beacon;
+    return beacon.kind == BeaconKind::kAsks;
+}
+
+const Stranger* Roster::HearStranger(const std::string& interface, const std::string& address,
+                                     bool other_key, int64_t now_ns) {
+    for (Stranger& stranger : strangers_) {
+        if (stranger.interface == interface && stranger.address == address) {
+            stranger.other_key = other_key;
+            stranger.last_ns = now_ns;
+            return nullptr;
+        }
+    }
+    if (strangers_.size() >= kMostStrangers) return nullptr;
+    strangers_.push_back({interface, address, other_key, now_ns});
+    return &strangers_.back();
+}
+
+void Roster::Forget(int64_t now_ns) {
+    for (auto& [id, host] : hosts_) {
+        std::erase_if(host.ways,
+                      [&](const Way& way) { return !Within(way.heard_ns, kKeptMs, now_ns); });
+    }
+    std::erase_if(hosts_, [](const auto& each) { return each.second.ways.empty(); });
+    std::erase_if(strangers_, [&](const Stranger& stranger) {
+        return !Within(stranger.last_ns, kKeptMs, now_ns);
+    });
+}
+
+std::vector<Peer> Roster::Peers(int64_t now_ns) const {
+    std::vector<Peer> peers;
+    for (const auto& [id, host] : hosts_) {
+        if (host.left || host.last.port == 0) continue;
+        Peer peer{id,
+                  host.last.name,
+                  host.last.version,
+                  host.last.device,
+                  host.last.memory_bytes,
+                  host.last.port,
+                  {},
+                  host.last.cables};
+        for (const Way& way : host.ways) {
+            if (Within(way.good_ns, kLostMs, now_ns)) peer.heard.push_back(way.cable);
+        }
+        std::ranges::sort(peer.heard, {}, [](const HeardCable& cable) {
+            return std::tie(cable.interface, cable.peer_address);
+        });
+        if (!peer.heard.empty()) peers.push_back(std::move(peer));
+    }
+    std::ranges::sort(peers, {}, [](const Peer& peer) { return std::tie(peer.name, peer.host); });
+    return peers;
+}
+
+}  // namespace weft::fleet

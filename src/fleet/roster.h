@@ -1,0 +1,104 @@
+// Who was heard, on which cable, and whether that is true now.
+//
+// A host counts once one of its beacons echoes a nonce that this process sent by the same interface
+// a short while ago: so it has the key, hears this host, is heard by it, and lives. A beacon that
+// was recorded lacks the echo, and one that is played back while its echo still holds has a
+// sequence that was seen. Everything is bounded; of strangers only addresses are kept.
+//
+// Pure: no socket, no clock (now_ns comes from the caller). Thread: one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fleet/beacon.h"
+
+namespace weft::fleet {
+
+inline constexpr size_t kMostHosts = 64;
+inline constexpr size_t kMostWaysOfHost = 16;
+inline constexpr size_t kMostStrangers = 16;
+inline constexpr int64_t kLostMs = 3500;    // without a beacon that echoes
+inline constexpr int64_t kNonceMs = 8000;   // the one before is good, too
+inline constexpr int64_t kKeptMs = 30'000;  // what is remembered of a host that is silent
+
+// A cable from this host to another, as heard.
+struct HeardCable {
+    std::string interface;       // of this host
+    std::string peer_interface;  // of the other
+    std::string peer_address;    // link-local, without scope
+    uint32_t peer_mbps = 0;
+    std::string peer_rdma;
+    bool operator==(const HeardCable&) const = default;
+};
+
+struct Peer {
+    uint64_t host = 0;
+    std::string name, version, device;
+    uint64_t memory_bytes = 0;
+    uint16_t port = 0;
+    std::vector<HeardCable> heard;  // by interface
+    std::vector<Cable> cables;      // as it says itself
+    bool operator==(const Peer&) const = default;
+};
+
+// Somebody whose beacons can't be read.
+struct Stranger {
+    std::string interface, address;
+    bool other_key = false;  // else another format
+    int64_t last_ns = 0;
+};
+
+class Roster {
+  public:
+    explicit Roster(uint64_t self) : self_(self) {}
+
+    // What this host's next beacon by that interface says.
+    uint64_t NonceOf(const std::string& interface, int64_t now_ns);
+    std::vector<uint64_t> EchoesOf(const std::string& interface, int64_t now_ns) const;
+
+    // A beacon with a good MAC. True: its sender has not heard this host yet, and wants an answer.
+    bool Hear(const Beacon& beacon, const std::string& interface, const std::string& address,
+              int64_t now_ns);
+    // Null: it was known, or there are too many.
+    const Stranger* HearStranger(const std::string& interface, const std::string& address,
+                                 bool other_key, int64_t now_ns);
+    void Forget(int64_t now_ns);  // what is too old
+
+    // Those that count now and serve, by name.
+    std::vector<Peer> Peers(int64_t now_ns) const;
+    const std::vector<Stranger>& strangers() const { return strangers_; }
+
+  private:
+    struct Nonce {
+        uint64_t now = 0, before = 0;
+        int64_t made_ns = 0, before_made_ns = 0;
+    };
+    struct Way {
+        HeardCable cable;
+        uint64_t nonce = 0;  // the last that it sent by this way
+        int64_t heard_ns = 0;
+        int64_t good_ns = 0;  // when one of its beacons last echoed; 0: never
+    };
+    struct Host {
+        Beacon last;  // of those that echoed
+        bool left = false;
+        std::vector<Way> ways;
+        // The largest that came by an interface of this host, from whatever address: who plays
+        // beacons back has another.
+        std::map<std::string, uint64_t> sequences;
+    };
+    Way* WayOf(Host& host, const std::string& interface, const std::string& address);
+    Host* HostOf(uint64_t id, int64_t now_ns);
+    bool IsFresh(const Beacon& beacon, const std::string& interface, int64_t now_ns) const;
+
+    uint64_t self_;
+    std::map<std::string, Nonce> nonces_;
+    std::map<uint64_t, Host> hosts_;
+    std::vector<Stranger> strangers_;
+};
+
+}  // namespace weft::fleet

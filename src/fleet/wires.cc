@@ -1,0 +1,194 @@
+#include "fleet/wires.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+
+#include "net/verbs_device.h"
+
+namespace weft::fleet {
+namespace {
+
+constexpr size_t kMostWires = 32;
+constexpr int kTurns = 64;  // datagrams that are dropped in one call
+
+uint32_t WireSpeed(const std::string& interface) {
+    std::ifstream file("/sys/class/net/" + interface + "/speed");
+    int mbps = 0;
+    return file >> mbps && mbps > 0 ? static_cast<uint32_t>(mbps) : 0;
+}
+
+std::string RdmaOf(const std::vector<net::RdmaPort>& ports, const std::string& interface) {
+    for (const net::RdmaPort& port : ports) {
+        const bool on = std::ranges::find(port.netdevs, interface) != port.netdevs.end();
+        if (on && port.active) return port.Name();
+    }
+    return "";
+}
+
+std::string AddressText(const in6_addr& address) {
+    char text[INET6_ADDRSTRLEN] = "";
+    ::inet_ntop(AF_INET6, &address, text, sizeof text);
+    return text;
+}
+
+sockaddr_in6 GroupAt(int index) {
+    sockaddr_in6 to{};
+    to.sin6_family = AF_INET6;
+    to.sin6_port = htons(kBeaconPort);
+    to.sin6_scope_id = static_cast<uint32_t>(index);
+    ::inet_pton(AF_INET6, kBeaconGroup, &to.sin6_addr);
+    return to;
+}
+
+std::string TroubleOf(const Wire& wire, unsigned flags) {
+    if ((flags & IFF_MULTICAST) == 0) return "it has no multicast (a tunnel?)";
+    if (!wire.address.empty()) return "";
+    return fmt::format("it has no IPv6 link-local address: sysctl net.ipv6.conf.{}.disable_ipv6=0",
+                       wire.name);
+}
+
+// The interface that a datagram came in by; 0: not said.
+int IndexOf(msghdr& message) {
+    for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
+        if (at->cmsg_level != IPPROTO_IPV6 || at->cmsg_type != IPV6_PKTINFO) continue;
+        in6_pktinfo info{};
+        std::memcpy(&info, CMSG_DATA(at), sizeof info);
+        return static_cast<int>(info.ipi6_ifindex);
+    }
+    return 0;
+}
+
+}  // namespace
+
+std::vector<Wire> ListWires() {
+    std::map<std::string, std::pair<Wire, unsigned>> found;
+    ifaddrs* first = nullptr;
+    if (::getifaddrs(&first) != 0) return {};
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
+    for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+        const unsigned flags = at->ifa_flags;
+        const bool leads = (flags & IFF_UP) != 0 && (flags & IFF_RUNNING) != 0;
+        if (!leads || (flags & IFF_LOOPBACK) != 0) continue;
+        const std::string_view label = at->ifa_name;  // "eth0:1" is an address of eth0
+        const std::string name(label.substr(0, label.find(':')));
+        if (found.size() >= kMostWires && !found.contains(name)) continue;
+        auto& [wire, its_flags] = found[name];
+        wire.name = name;
+        its_flags = flags;
+        if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET6) continue;
+        const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
+        if (IN6_IS_ADDR_LINKLOCAL(&address)) wire.address = AddressText(address);
+    }
+    const std::vector<net::RdmaPort> ports = net::ListRdmaPorts();
+    std::vector<Wire> wires;
+    for (auto& [name, each] : found) {
+        Wire& wire = each.first;
+        wire.index = static_cast<int>(::if_nametoindex(name.c_str()));
+        wire.mbps = WireSpeed(name);
+        wire.rdma = RdmaOf(ports, name);
+        wire.trouble = TroubleOf(wire, each.second);
+        if (wire.index > 0) wires.push_back(std::move(wire));
+    }
+    return wires;
+}
+
+Result<BeaconSocket> BeaconSocket::Open() {
+    net::Fd fd(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd.valid()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "hosts find each other by IPv6, which this kernel has not: {}. Name them "
+                         "instead, with --hosts or in the cluster's file",
+                         std::strerror(errno));
+    }
+    const int on = 1, off = 0;
+    const auto set = [&](int level, int option, const int& value) {
+        return ::setsockopt(fd.get(), level, option, &value, sizeof value) == 0;
+    };
+    // `weft up` and commands that ask share the port; what one sends the others don't hear.
+    const bool ready = set(SOL_SOCKET, SO_REUSEADDR, on) && set(IPPROTO_IPV6, IPV6_V6ONLY, on) &&
+                       set(IPPROTO_IPV6, IPV6_RECVPKTINFO, on) &&
+                       set(IPPROTO_IPV6, IPV6_MULTICAST_LOOP, off);
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(kBeaconPort);
+    if (!ready || ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) {
+        return MakeError(ErrorCode::kIo, "cannot hear beacons at UDP port {}: {}", kBeaconPort,
+                         std::strerror(errno));
+    }
+    return BeaconSocket(std::move(fd));
+}
+
+void BeaconSocket::Join(std::vector<Wire>& wires) {
+    std::vector<std::pair<std::string, int>> there;
+    for (const Wire& wire : wires) there.emplace_back(wire.name, wire.index);
+    std::erase_if(joined_, [&](const auto& each) {
+        return std::ranges::find(there, each) == there.end();  // gone, and its membership with it
+    });
+    for (Wire& wire : wires) {
+        const std::pair<std::string, int> key(wire.name, wire.index);
+        if (!wire.trouble.empty() || std::ranges::find(joined_, key) != joined_.end()) continue;
+        ipv6_mreq request{};
+        request.ipv6mr_multiaddr = GroupAt(wire.index).sin6_addr;
+        request.ipv6mr_interface = static_cast<unsigned>(wire.index);
+        const int done =
+            ::setsockopt(fd_.get(), IPPROTO_IPV6, IPV6_JOIN_GROUP, &request, sizeof request);
+        if (done != 0 && errno != EADDRINUSE) {
+            wire.trouble = fmt::format("no multicast: {}", std::strerror(errno));
+        } else {
+            joined_.push_back(key);
+        }
+    }
+}
+
+Status BeaconSocket::Send(const Wire& wire, View bytes) const {
+    const sockaddr_in6 to = GroupAt(wire.index);
+    const ssize_t put = ::sendto(fd_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                                 reinterpret_cast<const sockaddr*>(&to), sizeof to);
+    if (put == static_cast<ssize_t>(bytes.size())) return {};
+    return MakeError(ErrorCode::kIo, "{}", std::strerror(errno));
+}
+
+std::optional<Datagram> BeaconSocket::Receive() const {
+    for (int turn = 0; turn < kTurns; ++turn) {
+        Datagram datagram;
+        datagram.bytes.resize(kMostBeacon + 1);  // what is longer is no beacon
+        sockaddr_in6 from{};
+        alignas(cmsghdr) std::array<char, 256> control{};
+        iovec part{datagram.bytes.data(), datagram.bytes.size()};
+        msghdr message{};
+        message.msg_name = &from;
+        message.msg_namelen = sizeof from;
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return std::nullopt;
+        datagram.bytes.resize(static_cast<size_t>(got));
+        char name[IF_NAMESIZE] = "";
+        const int index = IndexOf(message);
+        if (!IN6_IS_ADDR_LINKLOCAL(&from.sin6_addr) || index == 0 ||
+            ::if_indextoname(static_cast<unsigned>(index), name) == nullptr) {
+            continue;
+        }
+        datagram.interface = name;
+        datagram.address = AddressText(from.sin6_addr);
+        return datagram;
+    }
+    return std::nullopt;
+}
+
+}  // namespace weft::fleet

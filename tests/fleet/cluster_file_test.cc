@@ -1,0 +1,149 @@
+#include "fleet/cluster_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+
+#include "base/file.h"
+#include "fleet/find.h"
+#include "support/temp_dir.h"
+
+namespace weft::fleet {
+namespace {
+
+bool CanRead() {
+    return ParseClusterFile("", "x").ok();
+}
+
+class ClusterFiles : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (!CanRead()) GTEST_SKIP() << "built without toml++ (libtomlplusplus-dev)";
+        ::setenv("XDG_CONFIG_HOME", folder_.path().c_str(), 1);
+    }
+    void TearDown() override { ::unsetenv("XDG_CONFIG_HOME"); }
+
+    static std::string Why(const std::string& text) {
+        const auto parsed = ParseClusterFile(text, "home.toml");
+        if (parsed.ok()) return "";
+        EXPECT_EQ(parsed.error().code, ErrorCode::kUsage) << text;
+        return parsed.error().message;
+    }
+    static bool Says(const std::string& text, const std::string& words) {
+        return Why(text).find(words) != std::string::npos;
+    }
+
+    test::TempDir folder_;
+};
+
+TEST_F(ClusterFiles, WhatIsWrittenIsRead) {
+    const ClusterFile file{"/etc/weft/lab.key",
+                           {{"b", "10.0.0.2:7000", "me@b"}, {"c-1", "", ""}, {"d", "", "d"}}};
+    EXPECT_EQ(ParseClusterFile(ClusterFileText(file), "x").value(), file);
+    EXPECT_EQ(ParseClusterFile("", "x").value(), ClusterFile());
+    ASSERT_TRUE(WriteClusterFile("lab", file).ok());
+    EXPECT_EQ(ReadClusterFile("lab").value(), file);
+}
+
+TEST_F(ClusterFiles, TomlIsRead) {
+    const char* text =
+        "# what I have\nkey = 'my.key'\nhost = [ { name = \"b\", ssh = \"me@b\" } ]\n";
+    const ClusterFile file = ParseClusterFile(text, "x").value();
+    EXPECT_EQ(file.key, "my.key");
+    EXPECT_EQ(file.hosts, (std::vector<ClusterHost>{{"b", "", "me@b"}}));
+}
+
+TEST_F(ClusterFiles, FaultsAreNamedWithTheirLine) {
+    EXPECT_TRUE(Says("key = \"a\"\nhots = 1\n", "home.toml:2: 'hots' is not known here"));
+    EXPECT_TRUE(Says("[[host]]\nname = \"b\"\nadress = \"c\"\n", "home.toml:3: 'adress'"));
+    EXPECT_TRUE(Says("\n[[host]]\nname = 7\n", "home.toml:3: name = \"...\""));
+    EXPECT_TRUE(Says("[[host]]\nname = \"b\n", "home.toml:2:"));
+    EXPECT_TRUE(Says("host = \"b\"\n", "expected [[host]] tables"));
+    EXPECT_TRUE(Says("host = [1]\n", "expected [[host]] tables"));
+    EXPECT_TRUE(Says("[[host]]\nname = \"b\"\n[[host]]\nname = \"b\"\n", "b stands here twice"));
+    EXPECT_TRUE(Says("[[host]]\nssh = \"b\"\n", "a host's name"));
+    EXPECT_TRUE(Says("[[host]]\nname = \"-o\"\n", "a host's name"));
+    EXPECT_TRUE(Says("[[host]]\nname = \"b\"\nssh = \"-oProxyCommand=x\"\n", "expected HOST or"));
+    EXPECT_TRUE(Says("[[host]]\nname = \"b\"\nssh = \"b; rm x\"\n", "expected HOST or"));
+    EXPECT_TRUE(Says("[[host]]\nname = \"b\"\naddress = \"b:99999\"\n", "not HOST:PORT"));
+    EXPECT_TRUE(Says("[[host]]\nname = \"b\"\nname = \"c\"\n", "home.toml:3:"));
+    EXPECT_TRUE(Says("key = \"a\\u0000b\"\n", "expected a string"));
+    EXPECT_FALSE(Why(std::string(70'000, '#')).empty());
+    EXPECT_FALSE(Why("a = " + std::string(20'000, '[')).empty());
+}
+
+TEST_F(ClusterFiles, AClusterWithoutFileHasNoHosts) {
+    const ClusterFile file = ReadClusterFile("home").value();
+    EXPECT_TRUE(file.hosts.empty());
+    EXPECT_EQ(file.key, folder_.path() + "/weft/clusters/home.key");
+    EXPECT_EQ(CheckHasKey("home", file).error().code, ErrorCode::kNotFound);
+    ASSERT_TRUE(WriteKey(file.key, "words").ok());
+    EXPECT_TRUE(CheckHasKey("home", file).ok());
+    struct stat about {};
+    ASSERT_EQ(::stat(file.key.c_str(), &about), 0);
+    EXPECT_EQ(about.st_mode & 0777, 0600U);
+    EXPECT_EQ(ReadTextFile(file.key).value(), "words\n");
+}
+
+TEST_F(ClusterFiles, NamesOfClustersStayInTheirFolder) {
+    for (const char* name : {"", "../x", "a/b", ".hidden", "-x", "a b", "a\n"}) {
+        EXPECT_EQ(PathsOf(name).error().code, ErrorCode::kUsage) << name;
+    }
+    EXPECT_TRUE(PathsOf("Lab_2.b-c").ok());
+}
+
+TEST_F(ClusterFiles, SshHosts) {
+    EXPECT_EQ(SshHostsOf("home").error().code, ErrorCode::kUsage);
+    ASSERT_TRUE(WriteClusterFile("home", {"", {{"b", "", "me@b"}, {"c", "", "c"}}}).ok());
+    EXPECT_EQ(SshHostsOf("home").value(), (std::vector<std::string>{"me@b", "c"}));
+    ASSERT_TRUE(WriteClusterFile("home", {"", {{"b", "", "me@b"}, {"c", "", ""}}}).ok());
+    EXPECT_NE(SshHostsOf("home").error().message.find("host c has no ssh"), std::string::npos);
+}
+
+Peer APeer(uint64_t host, const std::string& name, std::vector<HeardCable> heard) {
+    return {host, name, WEFT_VERSION, "cpu", 1, 7000, std::move(heard), {}};
+}
+
+TEST(ChooseHosts, TheFastestCableOfEach) {
+    Hearing hearing;
+    hearing.wires = {{"eth0", 1, "fe80::1", 1000, "", ""},
+                     {"eth1", 2, "fe80::2", 10'000, "", ""},
+                     {"eth2", 3, "fe80::3", 10'000, "rdma0:1", ""}};
+    hearing.peers = {
+        APeer(1, "b",
+              {{"eth0", "eth0", "fe80::b0", 1000, ""}, {"eth1", "eth1", "fe80::b1", 10'000, ""}}),
+        APeer(2, "c",
+              {{"eth1", "eth1", "fe80::c1", 10'000, ""},
+               {"eth2", "eth2", "fe80::c2", 10'000, "rdma0:1"}})};
+    const Chosen chosen = ChooseHosts({}, hearing);
+    ASSERT_EQ(chosen.hosts.size(), 2U);
+    EXPECT_EQ(chosen.hosts[0].address, "[fe80::b1%eth1]:7000");
+    EXPECT_EQ(chosen.hosts[1].address, "[fe80::c2%eth2]:7000");
+}
+
+TEST(ChooseHosts, TheFileHasTheLastWord) {
+    Hearing hearing;
+    hearing.peers = {APeer(1, "b", {{"eth0", "eth0", "fe80::b", 0, ""}}),
+                     APeer(2, "c", {{"eth0", "eth0", "fe80::c", 0, ""}})};
+    const ClusterFile file{"", {{"c", "", ""}, {"x", "10.0.0.9", ""}, {"y", "", ""}}};
+    const Chosen chosen = ChooseHosts(file, hearing);
+    ASSERT_EQ(chosen.hosts.size(), 2U);
+    EXPECT_EQ(chosen.hosts[0].address, "[fe80::c%eth0]:7000");
+    EXPECT_EQ(chosen.hosts[1].address, "10.0.0.9:7000");
+    EXPECT_EQ(chosen.missing, std::vector<std::string>{"y"});
+}
+
+TEST(ChooseHosts, AnotherVersionIsLeftOutAndSaid) {
+    Hearing hearing;
+    hearing.peers = {APeer(1, "b", {{"eth0", "eth0", "fe80::b", 0, ""}})};
+    hearing.peers[0].version = "0.0.9";
+    const Chosen chosen = ChooseHosts({}, hearing);
+    EXPECT_TRUE(chosen.hosts.empty());
+    ASSERT_EQ(chosen.left_out.size(), 1U);
+    EXPECT_NE(chosen.left_out[0].find("b runs weft 0.0.9"), std::string::npos);
+    EXPECT_EQ(ChooseHosts({"", {{"b", "", ""}}}, hearing).missing, std::vector<std::string>{"b"});
+}
+
+}  // namespace
+}  // namespace weft::fleet

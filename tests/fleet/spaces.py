@@ -1,0 +1,154 @@
+"""Hosts as network namespaces, each with a name and a home folder, and cables between them."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import slowness  # noqa: E402
+
+
+def why_skipped(*programs):
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    missing = [name for name in ("ip", "unshare", "nsenter", *programs)
+               if shutil.which(name) is None]
+    if missing:
+        return f"without {', '.join(missing)}"
+    if os.geteuid() != 0:
+        return "not root: no network namespaces"
+    if subprocess.run(["unshare", "-n", "-u", "true"], capture_output=True).returncode != 0:
+        return "no network namespaces here"
+    if not os.path.exists("/proc/net/if_inet6"):
+        return "a kernel without IPv6"
+    return None
+
+
+class Running:
+    """A program that runs, and what it has printed so far."""
+
+    def __init__(self, words, env):
+        self.text = ""
+        self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        text=True)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.text += line
+
+    def await_text(self, pattern, seconds=30):
+        end = time.monotonic() + seconds * slowness.slowness()
+        while time.monotonic() < end:
+            found = re.search(pattern, self.text)
+            if found:
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"no '{pattern}' in:\n{self.text}")
+
+    def end(self, number=signal.SIGTERM, seconds=20):
+        self.process.send_signal(number)
+        status = self.process.wait(seconds * slowness.slowness())
+        self.reader.join(5)
+        return status
+
+
+class Host:
+    def __init__(self, weft, name, folder):
+        self.weft, self.name = weft, name
+        self.home = os.path.join(folder, f"home-{name}-{time.monotonic_ns()}")
+        os.mkdir(self.home)
+        self.running = []
+        self.space = subprocess.Popen(["unshare", "-n", "-u", "sleep", "infinity"])
+        for kind in ("net", "uts"):
+            own = os.readlink(f"/proc/self/ns/{kind}")
+            while os.readlink(f"/proc/{self.space.pid}/ns/{kind}") == own:
+                time.sleep(0.005)  # until unshare(1) has entered it
+        self.do("hostname", name)
+        self.do("ip", "link", "set", "lo", "up")
+
+    def words(self, *words):
+        return ["nsenter", "-t", str(self.space.pid), "-n", "-u", *words]
+
+    def env(self, **more):
+        env = {key: value for key, value in os.environ.items() if not key.startswith("XDG_")}
+        env.update(HOME=self.home, **more)
+        return env
+
+    def do(self, *words):
+        subprocess.run(self.words(*words), check=True, capture_output=True)
+
+    def run(self, *words, **options):
+        """weft, to its end."""
+        return subprocess.run(self.words(self.weft, *words), env=self.env(), capture_output=True,
+                              text=True, timeout=120 * slowness.slowness(), **options)
+
+    def start(self, *words):
+        running = Running(self.words(self.weft, *words), self.env())
+        self.running.append(running)
+        return running
+
+    def up(self, *words):
+        running = self.start("up", *words)
+        running.await_text(r"serves cluster '")
+        return running
+
+    def close(self):
+        for running in self.running:
+            if running.process.poll() is None:
+                running.process.kill()
+                running.process.wait()
+        self.space.kill()
+        self.space.wait()
+
+
+def cable(one, one_end, other, other_end):
+    one.do("ip", "link", "add", one_end, "type", "veth", "peer", "name", other_end, "netns",
+           str(other.space.pid))
+    for host, end in ((one, one_end), (other, other_end)):
+        host.do("ip", "link", "set", end, "up")
+
+
+class Room:
+    """What a test needs, and gone after it."""
+
+    def __init__(self, weft):
+        self.weft, self.hosts = weft, []
+        self.folder = tempfile.TemporaryDirectory()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for host in self.hosts:
+            host.close()
+        self.folder.cleanup()
+
+    def host(self, name):
+        host = Host(self.weft, name, self.folder.name)
+        self.hosts.append(host)
+        return host
+
+    def two(self):
+        """a and b, with a cable between them that has no address."""
+        a, b = self.host("a"), self.host("b")
+        cable(a, "eth1", b, "eth7")
+        return a, b
+
+    def ring(self):
+        a, b, c = self.host("a"), self.host("b"), self.host("c")
+        cable(a, "eth1", b, "eth2")
+        cable(b, "eth1", c, "eth2")
+        cable(c, "eth1", a, "eth2")
+        return a, b, c
+
+
+def words_of(running):
+    return running.await_text(r"    weft up ((?:[a-z]{5}-){5}[a-z]{5})").group(1)

@@ -1,0 +1,279 @@
+"""`weft hosts add` and `remove`: first with an ssh of the test's own that enters a namespace, then
+with a real sshd there.
+
+    ssh_test.py WEFT TINY_MODEL
+
+Needs root, ip(8), unshare and nsenter, and for its second part sshd, ssh and ssh-keygen; skips
+(status 77) where one of the first is missing, and says so where one of the others is.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from spaces import Room, slowness, why_skipped
+
+
+def fake_ssh(folder, there):
+    """An ssh in a folder for PATH that runs the command in the other namespace, as its user's shell
+    would; it knows one host, and logs what it is called with."""
+    os.mkdir(f"{folder}/bin")
+    with open(f"{folder}/bin/ssh", "w") as file:
+        file.write(f"""#!/bin/sh
+echo "$@" >>{folder}/calls
+for host; do command=$host; done
+while [ "$1" != -- ]; do shift; done
+[ "$2" = me@b ] || {{ echo "ssh: Could not resolve hostname $2" >&2; exit 255; }}
+echo "Welcome to b!"
+cd {there.home}
+exec nsenter -t {there.space.pid} -n -u env -i HOME={there.home} \\
+    PATH=/usr/bin:/bin:/usr/sbin:/sbin sh -c "$command"
+""")
+    os.chmod(f"{folder}/bin/ssh", 0o755)
+
+
+def kill_up(there):
+    """What the host runs since 'hosts add' outlives it, and would outlive the test."""
+    pid_file = os.path.join(there.home, ".local/state/weft/up-home.pid")
+    if os.path.exists(pid_file):
+        try:
+            os.kill(int(open(pid_file).read()), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def await_hosts(host, names):
+    end = time.monotonic() + 30 * slowness.slowness()
+    while True:
+        ran = host.run("hosts", "--json")
+        seen = [each["name"] for each in json.loads(ran.stdout)["hosts"]
+                if not each["this_host"]]
+        if seen == names:
+            return
+        assert time.monotonic() < end, ran
+
+
+def check_add_and_remove(room, a, b, weft, model, folder):
+    """What both kinds of ssh must do."""
+    file = os.path.join(a.home, ".config/weft/clusters/home.toml")
+    key = os.path.join(b.home, ".config/weft/clusters/home.key")
+    ran = a.run("hosts", "add", "me@nowhere")
+    assert ran.returncode == 1 and "ssh to me@nowhere" in ran.stderr, ran
+    assert "ssh-copy-id me@nowhere" in ran.stderr, ran
+    ran = a.run("hosts", "add", "-oProxyCommand=touch /tmp/x")
+    assert ran.returncode == 2, ran
+    ran = a.run("hosts", "add", "me@b;reboot")
+    assert ran.returncode == 2, ran
+    assert not os.path.exists(file)
+    ran = a.run("hosts", "add", "me@b")
+    assert ran.returncode == 0, ran
+    assert "no weft is there; copying" in ran.stderr, ran
+    assert "b is a host of cluster 'home'" in ran.stdout, ran
+    assert "checks" in ran.stdout or "[" in ran.stdout, ran.stdout  # its doctor's
+    program = os.path.join(b.home, ".local/bin/weft")
+    assert open(program, "rb").read() == open(weft, "rb").read()
+    assert os.stat(key).st_mode & 0o777 == 0o600
+    assert open(key).read() == open(os.path.join(a.home,
+                                                 ".config/weft/clusters/home.key")).read()
+    assert open(file).read() == '[[host]]\nname = "b"\nssh = "me@b"\n'
+    await_hosts(a, ["b"])
+    one = a.run("run", model, "-p", "ab", "-n", "4", "--raw", "-t", "1", "--cluster", "home",
+                "--weights-from", "0")
+    assert one.returncode == 0, one
+    # Again: nothing is copied, nothing stands twice.
+    ran = a.run("hosts", "add", "me@b", "--json")
+    assert ran.returncode == 0 and "copying" not in ran.stderr, ran
+    assert json.loads(ran.stdout)["name"] == "b", ran
+    assert open(file).read().count("[[host]]") == 1
+    await_hosts(a, ["b"])
+    ran = a.run("submit", "--to", "ssh:home", "-N", "1", "--dry-run", "--", "bench", "m.gguf")
+    assert ran.returncode == 0 and "for host in me@b; do" in ran.stdout, ran
+    ran = a.run("submit", "--to", "ssh:home", "-N", "2", "--dry-run", "--", "bench", "m.gguf")
+    assert ran.returncode == 2 and "1 hosts were named for -N 2" in ran.stderr, ran
+    ran = a.run("submit", "--to", "ssh:none", "-N", "1", "--dry-run", "--", "bench", "m.gguf")
+    assert ran.returncode == 2 and "none.toml names no hosts" in ran.stderr, ran
+    # Another program of that name is replaced by a copy of this one.
+    with open(program + ".new", "w") as other:
+        other.write("#!/bin/sh\necho weft 0.0.1 '(commit 0)'\n")
+    os.chmod(program + ".new", 0o755)
+    os.rename(program + ".new", program)
+    ran = a.run("hosts", "add", "me@b")
+    assert ran.returncode == 0, ran
+    assert "is weft 0.0.1 (commit 0); copying" in ran.stderr, ran
+    assert open(program, "rb").read() == open(weft, "rb").read()
+    ran = a.run("hosts", "remove", "c")
+    assert ran.returncode == 1 and "names no host 'c'" in ran.stderr, ran
+    ran = a.run("hosts", "remove", "b")
+    assert ran.returncode == 0 and ran.stderr == "", ran
+    assert open(file).read() == "" and not os.path.exists(key)
+    await_hosts(a, [])
+    # A host of another cluster is not taken away from it.
+    with open(key, "w") as own:
+        own.write("a-key-of-another-cluster\n")
+    ran = a.run("hosts", "add", "me@b")
+    assert ran.returncode == 1 and "another key of a cluster 'home'" in ran.stderr, ran
+    assert open(key).read() == "a-key-of-another-cluster\n"
+    os.remove(key)
+
+
+def test_fake(room, weft, model):
+    a, b = room.two()
+    folder = room.folder.name
+    fake_ssh(folder, b)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}/bin:{path}"
+    try:
+        check_add_and_remove(room, a, b, weft, model, folder)
+    finally:
+        os.environ["PATH"] = path
+        kill_up(b)
+    calls = open(f"{folder}/calls").read()
+    key = open(os.path.join(a.home, ".config/weft/clusters/home.key")).read().strip()
+    assert key not in calls and "BatchMode=yes" in calls, calls
+
+
+def test_systemd(room, weft, _):
+    """The user's systemd, as far as files and calls show it."""
+    a, b = room.two()
+    folder = room.folder.name
+    fake_ssh(folder, b)
+    os.mkdir(f"{folder}/there")
+    for name, says in (("systemctl", ""), ("loginctl", "echo Linger=no")):
+        with open(f"{folder}/there/{name}", "w") as file:
+            file.write(f'#!/bin/sh\necho {name} "$@" >>{folder}/units\n{says}\n')
+        os.chmod(f"{folder}/there/{name}", 0o755)
+    script = open(f"{folder}/bin/ssh").read()
+    with open(f"{folder}/bin/ssh", "w") as file:
+        file.write(script.replace("PATH=/usr/bin", f"PATH={folder}/there:/usr/bin"))
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}/bin:{path}"
+    try:
+        ran = a.run("hosts", "add", "me@b", "--cluster", "lab")
+        assert ran.returncode == 0 and "sudo loginctl enable-linger" in ran.stdout, ran
+        unit = os.path.join(b.home, ".config/systemd/user/weft-up-lab.service")
+        text = open(unit).read()
+        assert f'ExecStart="{b.home}/.local/bin/weft" up --cluster lab\n' in text, text
+        assert "Restart=always" in text and "WantedBy=default.target" in text, text
+        calls = open(f"{folder}/units").read()
+        assert "systemctl --user restart weft-up-lab" in calls, calls
+        ran = a.run("hosts", "remove", "b", "--cluster", "lab")
+        assert ran.returncode == 0 and not os.path.exists(unit), ran
+        assert "disable --now weft-up-lab" in open(f"{folder}/units").read()
+    finally:
+        os.environ["PATH"] = path
+
+
+def test_where_it_does_not_run(room, weft, _):
+    """A machine of another kind, and one that lacks the program's libraries."""
+    a, b = room.two()
+    folder = room.folder.name
+    fake_ssh(folder, b)
+    for name, text in (("uname", "#!/bin/sh\necho riscv64\n"),):
+        with open(f"{folder}/bin/{name}", "w") as file:
+            file.write(text)
+        os.chmod(f"{folder}/bin/{name}", 0o755)
+    script = open(f"{folder}/bin/ssh").read()
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}/bin:{path}"
+    try:
+        with open(f"{folder}/bin/ssh", "w") as file:
+            file.write(script.replace("PATH=/usr/bin", f"PATH={folder}/bin:/usr/bin"))
+        ran = a.run("hosts", "add", "me@b")
+        assert ran.returncode == 1 and "is of riscv64, this host of" in ran.stderr, ran
+        os.remove(f"{folder}/bin/uname")
+        with open(f"{folder}/bin/ssh", "w") as file:
+            file.write(script.replace("env -i", "env -i LD_PRELOAD=/nonexistent.so").replace(
+                'sh -c "$command"', 'sh -c "ulimit -v 30000; $command"'))
+        ran = a.run("hosts", "add", "me@b")
+        assert ran.returncode == 1 and "on me@b: status" in ran.stderr, ran
+        assert not os.path.exists(os.path.join(a.home, ".config/weft/clusters/home.toml"))
+        with open(f"{folder}/bin/ssh", "w") as file:
+            file.write("#!/bin/sh\necho no shell for you\n")
+        ran = a.run("hosts", "add", "me@b")
+        assert ran.returncode == 1 and "'no shell for you'" in ran.stderr, ran
+    finally:
+        os.environ["PATH"] = path
+
+
+def test_sshd(room, weft, model):
+    missing = [name for name in ("ssh", "sshd", "ssh-keygen") if shutil.which(name) is None]
+    if missing:
+        print(f"skipped: a real sshd: without {', '.join(missing)}")
+        return
+    a, b = room.two()
+    folder = room.folder.name
+    a.do("ip", "addr", "add", "10.98.7.1/24", "dev", "eth1")
+    b.do("ip", "addr", "add", "10.98.7.2/24", "dev", "eth7")
+    for name in ("host", "id"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", f"{folder}/{name}"],
+                       check=True)
+    os.makedirs("/run/sshd", exist_ok=True)
+    os.chmod(folder, 0o700)
+    with open(f"{folder}/sshd.conf", "w") as file:
+        file.write(f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/id.pub\nStrictModes no\n"
+                   f"UsePAM no\nPidFile none\nListenAddress 10.98.7.2\nSetEnv HOME={b.home} "
+                   "XDG_RUNTIME_DIR=/nonexistent DBUS_SESSION_BUS_ADDRESS=none\n")
+    sshd = subprocess.Popen(b.words(shutil.which("sshd"), "-D", "-f", f"{folder}/sshd.conf", "-E",
+                                    f"{folder}/sshd.log"))
+    os.mkdir(f"{folder}/bin")
+    with open(f"{folder}/bin/ssh", "w") as file:
+        file.write(f"#!/bin/sh\nexec {shutil.which('ssh')} -F {folder}/ssh.conf \"$@\"\n")
+    os.chmod(f"{folder}/bin/ssh", 0o755)
+    with open(f"{folder}/ssh.conf", "w") as file:
+        file.write(f"Host b\nHostName 10.98.7.2\nHost *\nIdentityFile {folder}/id\nUser root\n"
+                   f"StrictHostKeyChecking no\nUserKnownHostsFile {folder}/known\n"
+                   "LogLevel ERROR\n")
+    # (me@b is root here: there is no other user whose home may be had.)
+    with open(f"{folder}/bin/ssh") as file:
+        script = file.read()
+    with open(f"{folder}/bin/ssh", "w") as file:
+        file.write(script.replace('"$@"', '-l root "$@"'))
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}/bin:{path}"
+    try:
+        end = time.monotonic() + 20 * slowness.slowness()
+        while a_ssh(a, folder).returncode != 0:
+            assert time.monotonic() < end, open(f"{folder}/sshd.log").read()
+            time.sleep(0.1)
+        ran = a.run("hosts", "add", "b")
+        assert ran.returncode == 0, ran
+        assert os.path.exists(os.path.join(b.home, ".local/bin/weft")), ran
+        await_hosts(a, ["b"])
+        ran = a.run("hosts", "remove", "b")
+        assert ran.returncode == 0 and ran.stderr == "", ran
+        await_hosts(a, [])
+    finally:
+        os.environ["PATH"] = path
+        kill_up(b)
+        sshd.terminate()
+        sshd.wait()
+
+
+def a_ssh(host, folder):
+    return subprocess.run(host.words(f"{folder}/bin/ssh", "-o", "ConnectTimeout=2", "b", "true"),
+                          env=host.env(), capture_output=True)
+
+
+def main(weft, tiny_model):
+    with Room(weft) as room:
+        model = os.path.join(room.folder.name, "tiny.gguf")
+        subprocess.run([tiny_model, model], check=True, capture_output=True)
+        for name, test in list(globals().items()):
+            if not name.startswith("test_") or (sys.argv[3:] and name not in sys.argv[3:]):
+                continue
+            begin = time.monotonic()
+            with Room(weft) as own:
+                test(own, weft, model)
+            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    reason = why_skipped()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))

@@ -1,0 +1,8 @@
+# Hosts as network namespaces with cables between them. Exit status 77: not as root.
+foreach(test up ssh)
+  add_test(NAME fleet.${test}
+    COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py $<TARGET_FILE:weft>
+      $<TARGET_FILE:tiny_model>)
+  set_tests_properties(fleet.${test} PROPERTIES LABELS fleet SKIP_RETURN_CODE 77
+    TIMEOUT ${WEFT_TEST_SECONDS})
+endforeach()

@@ -1,0 +1,72 @@
+#include "fleet/words.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace weft::fleet {
+namespace {
+
+TEST(KeyWords, WhatIsMadeIsTaken) {
+    std::set<std::string> all;
+    for (int i = 0; i < 200; ++i) {
+        const std::string words = NewKeyWords();
+        EXPECT_EQ(words.size(), kKeyWords * 5 + kKeyWords - 1) << words;
+        EXPECT_EQ(ParseKeyWords({words}).value(), words);
+        EXPECT_TRUE(IsKeyWords(words));
+        EXPECT_TRUE(all.insert(words).second) << words;
+    }
+}
+
+TEST(KeyWords, CaseSpacesAndHyphensDoNotMatter) {
+    const std::string words = NewKeyWords();
+    std::string loud = words, spaced = words;
+    for (char& letter : loud) {
+        if (letter != '-') letter = static_cast<char>(letter - 'a' + 'A');
+    }
+    for (char& letter : spaced) {
+        if (letter == '-') letter = ' ';
+    }
+    EXPECT_EQ(ParseKeyWords({loud}).value(), words);
+    EXPECT_EQ(ParseKeyWords({" " + spaced + "\n"}).value(), words);
+    EXPECT_EQ(ParseKeyWords({words.substr(0, 11), words.substr(12)}).value(), words);
+    EXPECT_FALSE(IsKeyWords(loud));  // a file holds them in one form alone
+}
+
+// 8 bits of 96 are the check: one mistyped letter goes by in one of 256 cases. Another key would be
+// refused by the others, so that is no more than a second line of words.
+TEST(KeyWords, MistypedWordsAreNoticed) {
+    int noticed = 0, tried = 0;
+    for (int round = 0; round < 20; ++round) {
+        const std::string words = NewKeyWords();
+        for (size_t at = 0; at < words.size(); ++at) {
+            if (words[at] == '-') continue;
+            std::string wrong = words;
+            const bool vowel = std::string("aiou").find(words[at]) != std::string::npos;
+            wrong[at] = vowel ? (words[at] == 'a' ? 'o' : 'a') : (words[at] == 'b' ? 'd' : 'b');
+            ++tried;
+            const auto parsed = ParseKeyWords({wrong});
+            if (parsed.ok()) continue;
+            ++noticed;
+            EXPECT_EQ(parsed.error().code, ErrorCode::kUsage);
+        }
+    }
+    EXPECT_EQ(tried, 20 * 30);
+    EXPECT_GT(noticed, tried * 97 / 100);
+}
+
+TEST(KeyWords, WhatIsNoKeySaysWhy) {
+    const auto why = [](const std::vector<std::string>& typed) {
+        const auto parsed = ParseKeyWords(typed);
+        return parsed.ok() ? "" : parsed.error().message;
+    };
+    EXPECT_NE(why({"bizol"}).find("6 words, and these are 1"), std::string::npos);
+    EXPECT_NE(why({}).find("these are 0"), std::string::npos);
+    EXPECT_NE(why({"bizol-hello"}).find("'hello' is no word"), std::string::npos);
+    EXPECT_NE(why({"bizolu"}).find("'bizolu'"), std::string::npos);
+    EXPECT_NE(why({NewKeyWords(), "bizol"}).find("these are 7"), std::string::npos);
+    EXPECT_NE(why({std::string(100'000, 'x')}).find("is no word"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::fleet
