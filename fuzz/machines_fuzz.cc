@@ -1,6 +1,7 @@
 // libFuzzer target: any text as a machine file, on two of which a small model's training is
 // predicted. What is accepted is sane, and so is what an update there is said to take.
 //     build-fuzz/fuzz/machines_fuzz -max_total_time=60 -malloc_limit_mb=256 fuzz/corpus/machines
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
