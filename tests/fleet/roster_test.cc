@@ -154,9 +154,11 @@ TEST_F(Rosters, OwnBeaconsAreNobodys) {
 // Recordings of any number of hosts push nobody out who lives.
 TEST_F(Rosters, AFloodOfRecordingsLeavesTheLiving) {
     Hear(other_.Says({Nonce()}));
+    now_ns_ += kSecondNs;  // what came last would be echoed first
     for (uint64_t host = 100; host < 5000; ++host) {
         Other old;
         old.host = host;
+        old.sequence = host;
         Hear(old.Says({}), "eth1", "fe80::" + std::to_string(host % 999 + 10));
     }
     EXPECT_EQ(Names(), Strings{"b"});
