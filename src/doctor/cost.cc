@@ -33,6 +33,13 @@ bool IsOn(const std::string& link, const std::string& address) {
     return !address.empty() && link.ends_with("/" + address);
 }
 
+// In a copy made by hand without its links: RDMA devices are of the only card that there is.
+bool IsOnlyCard(HostView& view, const PciDevice& card) {
+    if (view.Complete() || !card.fabric) return false;
+    const std::vector<PciDevice> all = PciDevices(view);
+    return std::ranges::count_if(all, &PciDevice::fabric) == 1;
+}
+
 }  // namespace
 
 HostFacts FactsOf(HostView& view) {
@@ -78,7 +85,9 @@ std::optional<HostLink> PortLink(HostView& view, const PciDevice& card) {
     };
     const std::vector<std::string> listed =
         view.List("sys/bus/pci/devices/" + card.address + "/infiniband");
+    const bool only = IsOnlyCard(view, card);
     for (const RdmaPort& port : RdmaPorts(view)) {
+        if (only && port.pci.empty()) take(PortLink(port));
         const Reading place = view.Link("sys/class/infiniband/" + port.device + "/device");
         const bool mine = std::ranges::find(listed, port.device) != listed.end();
         if (mine || IsOn(std::string(Trim(std::string_view(place.text))), card.address)) {

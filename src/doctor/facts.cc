@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "doctor/rdma.h"
+
 namespace weft::doctor {
 
 Reading CommandLike(HostView& view, const std::string& words) {
@@ -15,8 +17,9 @@ Reading CommandLike(HostView& view, const std::string& words) {
 }
 
 bool HasRdma(HostView& view) {
-    return !view.List("sys/class/infiniband").empty() ||
-           Contains(view.Command("ibstat").text, "CA '");
+    if (!view.List("sys/class/infiniband").empty()) return true;
+    if (Contains(view.Command("ibstat").text, "CA '")) return true;
+    return !view.Complete() && !RdmaPorts(view).empty();
 }
 
 bool IsVirtualMachine(HostView& view) {

@@ -1,8 +1,11 @@
 #include "doctor/kernel_release.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
+#include "doctor/facts.h"
 #include "doctor/text.h"
 
 namespace weft::doctor {
@@ -56,6 +59,33 @@ void AddArch(std::string_view text, std::vector<std::string>& found) {
     }
 }
 
+// Where boot loaders keep which kernel they take.
+struct Keeper {
+    const char* path;
+    std::string_view key;  // that the line begins with
+    const char* what;
+};
+constexpr std::array<Keeper, 9> kKeepers = {{
+    {"etc/default/grub", "GRUB_DEFAULT=", "GRUB_DEFAULT in /etc/default/grub"},
+    {"boot/grub/grubenv", "saved_entry=", "saved_entry in /boot/grub/grubenv"},
+    {"boot/grub2/grubenv", "saved_entry=", "saved_entry in /boot/grub2/grubenv"},
+    {"etc/kernel/proxmox-boot-pin", "", "proxmox-boot-tool kernel pin"},
+    {"boot/loader/loader.conf", "default", "default in /boot/loader/loader.conf"},
+    {"boot/efi/loader/loader.conf", "default", "default in /boot/efi/loader/loader.conf"},
+    {"efi/loader/loader.conf", "default", "default in /efi/loader/loader.conf"},
+    {"cmd/grubby_--default-kernel", "", "grubby --set-default"},
+    {"cmd/grub2-editenv_list", "saved_entry=", "grub2-set-default"},
+}};
+
+// "GRUB_DEFAULT=2", "GRUB_DEFAULT=\"1>2\"": an entry that is not the first.
+bool IsOtherEntry(std::string_view line) {
+    constexpr std::string_view kKey = "GRUB_DEFAULT=";
+    if (!line.starts_with(kKey)) return false;
+    line.remove_prefix(kKey.size());
+    if (line.starts_with('"') || line.starts_with('\'')) line.remove_prefix(1);
+    return !line.empty() && IsDigitOf(line[0]) && LeadingNumber(line).value_or(0) > 0;
+}
+
 }  // namespace
 
 std::vector<int64_t> NumbersOfRelease(std::string_view release) {
@@ -74,6 +104,30 @@ std::string FlavourOfRelease(std::string_view release) {
     // "-arch1-1" and "-arch1-2" are one.
     std::erase_if(flavour, IsDigitOf);
     return flavour;
+}
+
+std::string WhatKeepsKernel(HostView& view, const std::string& running) {
+    for (const Keeper& keeper : kKeepers) {
+        const std::string text = view.Text(keeper.path);
+        for (std::string_view line : Lines(text)) {
+            line = Trim(line);
+            if (!line.starts_with(keeper.key)) continue;
+            if (Contains(line, running) || IsOtherEntry(line)) return keeper.what;
+        }
+    }
+    if (view.Complete()) return {};
+    const std::string list = CommandLike(view, "proxmox-boot-tool kernel list").text;
+    const size_t pinned = list.find("Pinned kernel:");
+    if (pinned != list.npos && list.find(running, pinned) != list.npos) {
+        return "proxmox-boot-tool kernel pin";
+    }
+    const std::string held = CommandLike(view, "apt-mark showhold").text;
+    for (std::string_view line : Lines(held)) {
+        const bool kernel = Contains(line, "linux-image") || Contains(line, "linux-generic") ||
+                            Contains(line, "proxmox-kernel") || Contains(line, "pve-kernel");
+        if (kernel) return fmt::format("apt-mark hold {}", Trim(line));
+    }
+    return {};
 }
 
 std::vector<std::string> InstalledKernels(HostView& view) {

@@ -17,5 +17,8 @@ std::string FlavourOfRelease(std::string_view release);
 // Kernels that are installed, by /lib/modules, else by what package managers and `ls /boot` print;
 // none where that was not read.
 std::vector<std::string> InstalledKernels(HostView& view);
+// What makes the boot loader take the running kernel though a newer one is there: "GRUB_DEFAULT in
+// /etc/default/grub"; "" where nothing that was read does.
+std::string WhatKeepsKernel(HostView& view, const std::string& running);
 
 }  // namespace weft::doctor

@@ -145,6 +145,25 @@ void AddIpText(HostView& view, Places& places, std::vector<NetDevice>& devices) 
     }
 }
 
+// Of a snapshot made by hand, interfaces of which only ethtool was asked: "cmd/ethtool_-i_eth0",
+// "cmd/ethtool_eth0".
+void AddEthtoolOnly(HostView& view, Places& places, std::vector<NetDevice>& devices) {
+    if (view.Complete()) return;
+    for (const std::string& command : view.List("cmd")) {
+        constexpr std::string_view kProgram = "ethtool_", kDriver = "-i_";
+        std::string_view name = command;
+        if (!name.starts_with(kProgram)) continue;
+        name.remove_prefix(kProgram.size());
+        if (name.starts_with(kDriver)) name.remove_prefix(kDriver.size());
+        if (!IsPlainName(std::string(name)) || devices.size() >= kMostLinks) continue;
+        if (!places.try_emplace(std::string(name), devices.size()).second) continue;
+        NetDevice device;
+        device.name = std::string(name);
+        ReadEthtool(view, device);
+        devices.push_back(std::move(device));
+    }
+}
+
 }  // namespace
 
 uint32_t Ipv4::network() const {
@@ -203,6 +222,7 @@ std::vector<NetDevice> NetDevices(HostView& view) {
         ReadAddresses(link, addresses_left, devices[place->second]);
     }
     AddIpText(view, places, devices);
+    AddEthtoolOnly(view, places, devices);
     for (NetDevice& device : devices) ReadSpeed(view, device);
     for (const NetDevice& member : devices) {
         const auto master = places.find(member.master);

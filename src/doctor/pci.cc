@@ -115,6 +115,7 @@ class PciReader {
             device.now = LinkOf(view_.Text(path + "/current_link_speed"),
                                 view_.Text(path + "/current_link_width"));
             device.driver = BaseName(view_.Link(path + "/driver").text);
+            if (!view_.Complete()) ReadCopied(path, device);
             device.node = static_cast<int>(Integer(view_.Text(path + "/numa_node")).value_or(-1));
             device.is_virtual = view_.Link(path + "/physfn").found();
             device.lost = device.vendor == "ffff";
@@ -125,6 +126,14 @@ class PciReader {
                 }
             }
         }
+    }
+    // A copy made by hand often has files alone, without the links among them.
+    void ReadCopied(const std::string& path, PciDevice& device) {
+        const std::string event = view_.Text(path + "/uevent");
+        if (device.driver.empty()) device.driver = std::string(After(event, "DRIVER="));
+        const auto first = Integer(view_.Text(path + "/secondary_bus_number"));
+        const auto last = Integer(view_.Text(path + "/subordinate_bus_number"));
+        if (first && last && *first > 0) buses_[device.address] = {*first, *last};
     }
     // The address of the PCI device that a class's entry belongs to.
     void AddOwner(const std::string& entry, std::map<std::string, std::vector<std::string>>& of) {

@@ -85,9 +85,21 @@ bool RdmaPort::mlx4() const {
     return device.starts_with("mlx4");
 }
 
+int64_t PortOfCard(const RdmaPort& port, const std::vector<RdmaPort>& all) {
+    if (port.mlx4() || port.port > 1) return port.port;
+    if (port.pci.size() == 12) return port.pci.back() == '1' ? 2 : 1;
+    if (port.image.empty()) return port.port;
+    const auto of_card = [&](const RdmaPort& one) {
+        return one.image == port.image && one.device < port.device;
+    };
+    return std::min<int64_t>(1 + std::ranges::count_if(all, of_card), 2);
+}
+
 double LeastRateOf(const RdmaPort& port) {
     const auto model =
         port.kind.starts_with("MT") ? Integer(std::string_view(port.kind).substr(2)) : std::nullopt;
+    // mlx4 drives ConnectX-2, too, which has QDR; ConnectX of 2008 had DDR, and tells its model.
+    if (!model && port.mlx4()) return 40;
     if (!model) return port.device.starts_with("mlx5") ? 56 : 0;
     if (*model >= 4099 && *model < 4113) return 40;  // ConnectX-3: QDR, most of them FDR
     if (*model >= 4113 && *model < 4200) return 56;  // Connect-IB, ConnectX-4 and newer

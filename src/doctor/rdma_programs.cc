@@ -114,6 +114,9 @@ class ProgramReader {
             device_.kind = fmt::format("MT{}", *Integer(value));
         } else if (line.starts_with("transport:")) {
             device_.iwarp = Contains(value, "iWARP");
+        } else if (line.starts_with("System image GUID:") || line.starts_with("sys_image_guid:")) {
+            const bool zero = value.find_first_not_of("0:x") == value.npos;
+            device_.image = zero || value.size() > 32 ? "" : std::string(value);
         } else if (line.starts_with("Node GUID:") || line.starts_with("node_guid:")) {
             device_.no_guid = value.size() > 8 && value.find_first_not_of("0:x") == value.npos;
         }

@@ -89,11 +89,17 @@ std::string IpText(std::string_view text, Names& names) {
 std::string RdmaPortsText(std::string_view text, Names& names) {
     const std::vector<RdmaPort> ports = ParseRdmaPorts(text);
     std::string kept = ports.empty() ? BareDevices(text, names) : "";
+    std::vector<std::string> cards;  // their GUIDs: which ports are of one card
     for (const RdmaPort& port : ports) {
         if (port.device.size() > 64) continue;
         kept += fmt::format("CA '{}'\n", names.RdmaDevice(port.device));
         if (std::string model = CardModel(port.kind, names); !model.empty()) {
             kept += fmt::format("\tCA type: {}", model);
+        }
+        if (!port.image.empty()) {
+            const auto card = std::ranges::find(cards, port.image) - cards.begin();
+            if (card == std::ssize(cards)) cards.push_back(port.image);
+            kept += fmt::format("\tSystem image GUID: {:#x}\n", card + 1);
         }
         if (port.iwarp) kept += "\ttransport: iWARP (1)\n";
         if (port.no_guid) kept += "\tNode GUID: 0x0000000000000000\n";
@@ -216,10 +222,73 @@ std::string ZeroGuid(std::string_view text, Names&) {
     return zero ? "0000:0000:0000:0000\n" : "";
 }
 
+std::string EventDriver(std::string_view text, Names& names) {
+    const std::string driver = DriverWord(After(text.substr(0, kMostCardLine), "DRIVER="), names);
+    return driver.empty() ? "" : fmt::format("DRIVER={}\n", driver);
+}
+
+// The first word of `text` that is a kernel's release; "" without.
+std::string FirstRelease(std::string_view text, Names& names) {
+    for (size_t at = 0; at < text.size() && at < kMostCardLine; ++at) {
+        const bool begins = IsDigits(text.substr(at, 1), 1) &&
+                            (at == 0 || std::string_view(" -/\"'=>").find(text[at - 1]) !=
+                                            std::string_view::npos);
+        if (!begins) continue;
+        std::string_view word = text.substr(at);
+        word = word.substr(0, std::min(word.find_first_of(" \"'\n"), word.size()));
+        if (word.ends_with(".conf")) word.remove_suffix(5);
+        const std::string release(Trim(std::string_view(Release(word, names))));
+        if (release.find('.') != release.npos) return release;
+    }
+    return "";
+}
+
+// Which kernel the boot loader takes: the release, or the entry's number.
+std::string LoaderChoice(std::string_view text, Names& names) {
+    std::string kept;
+    for (std::string_view line : Lines(text.substr(0, 65536))) {
+        line = Trim(line);
+        for (std::string_view key : {"saved_entry=", "default "}) {
+            if (!line.starts_with(key)) continue;
+            const std::string release = FirstRelease(line.substr(key.size()), names);
+            if (!release.empty()) kept += fmt::format("{}{}\n", key, release);
+        }
+    }
+    return kept;
+}
+
+// The release of "/boot/vmlinuz-6.17.8-300.fc43.x86_64" or of a pin.
+std::string ChosenRelease(std::string_view text, Names& names) {
+    const std::string release = FirstRelease(Trim(text), names);
+    return release.empty() ? "" : release + "\n";
+}
+
+// Of packages that are held only kernels.
+std::string HeldPackages(std::string_view text, Names&) {
+    std::string kept;
+    for (std::string_view line : Lines(text.substr(0, 65536))) {
+        for (std::string_view kind :
+             {"linux-image", "linux-generic", "proxmox-kernel", "pve-kernel"}) {
+            if (Trim(line).starts_with(kind)) kept += fmt::format("{}\n", kind);
+        }
+    }
+    return kept;
+}
+
 std::string GrubParameters(std::string_view text, Names& names) {
-    std::string words;
+    std::string words, kept;
     for (std::string_view line : Lines(text)) {
         line = Trim(line);
+        if (line.starts_with("GRUB_DEFAULT=")) {
+            std::string_view entry = line.substr(line.find('=') + 1);
+            while (entry.starts_with('"') || entry.starts_with('\'')) entry.remove_prefix(1);
+            const std::string release = FirstRelease(entry, names);
+            const std::string_view number = entry.substr(0, entry.find_first_not_of("0123456789"));
+            if (!release.empty()) kept += fmt::format("GRUB_DEFAULT=\"{}\"\n", release);
+            if (release.empty() && IsDigits(number, 3)) {
+                kept += fmt::format("GRUB_DEFAULT={}\n", number);
+            }
+        }
         if (!line.starts_with("GRUB_CMDLINE_LINUX")) continue;
         words += ' ';
         words += line.substr(std::min(line.find('='), line.size() - 1) + 1);
@@ -227,9 +296,10 @@ std::string GrubParameters(std::string_view text, Names& names) {
     std::ranges::replace_if(
         words, [](char c) { return c == '"' || c == '\''; }, ' ');
     const std::string parameters = KernelParameters(words, names);
-    return parameters.empty()
-               ? ""
-               : fmt::format("GRUB_CMDLINE_LINUX=\"{}\"\n", Trim(std::string_view(parameters)));
+    if (!parameters.empty()) {
+        kept += fmt::format("GRUB_CMDLINE_LINUX=\"{}\"\n", Trim(std::string_view(parameters)));
+    }
+    return kept;
 }
 
 std::string ModuleOptionLines(std::string_view text, Names&) {

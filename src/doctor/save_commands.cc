@@ -61,7 +61,7 @@ std::string VendorName(std::string_view text) {
         "Aquantia Marvell Chelsio Communications QLogic Solarflare Pensando Systems Cornelis "
         "Amazon "
         "Family Controller Connection Adapter Device for QSFP QSFP28 SFP SFP28 backplane Express "
-        "PCIe Gigabit GbE 10GbE 25GbE 100GbE RDMA NetXtreme-E NetXtreme Virtual Function BASE-T Lx "
+        "PCIe Gigabit GbE 2.5GbE 5GbE 10GbE 25GbE 40GbE 50GbE 100GbE 200GbE SFP SFP+ SFP28 QSFP QSFP+ QSFP28 QSFP56 RDMA NetXtreme-E NetXtreme Virtual Function BASE-T Lx "
         "Ex Pro Dx Connect-IB BlueField BlueField-2 BlueField-3 Wireless Wi-Fi Bridge Port Root "
         "GPP Switch Downstream Upstream Chipset Series Family-X Strix Strix/Strix Halo Phoenix "
         "Raphael/Granite Ridge Starship/Matisse Rembrandt Granite Dummy Navi Radeon RX XT XTX XTX/"

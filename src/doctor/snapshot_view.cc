@@ -21,7 +21,10 @@ class SnapshotView : public HostView {
         const auto named = files_.find(kHostName);
         const std::string_view told = named == files_.end() ? "" : Trim(named->second);
         host_ = told.empty() || told.size() > 255 ? std::move(name) : std::string(told);
-        if (!Complete()) Tidy();
+        if (!Complete()) {
+            NameCommands();
+            Tidy();
+        }
         const auto unread = files_.find(kUnread);
         if (unread == files_.end()) return;
         for (std::string_view line : Lines(unread->second)) {
@@ -67,6 +70,31 @@ class SnapshotView : public HostView {
     Reading Later(const std::string& path) override { return Read("later/" + path); }
 
   private:
+    // Who writes a snapshot by hand names an output "cmd/ls -Z /var/log/opensm.log" or
+    // "cmd/lspci_-vv.txt": it gets the name of CommandPath, unless that is taken.
+    void NameCommands() {
+        SnapshotFiles renamed;
+        for (auto it = files_.begin(); it != files_.end();) {
+            constexpr std::string_view kCommand = "cmd/";
+            std::string_view words = it->first;
+            if (!words.starts_with(kCommand) || words.ends_with('/')) {
+                ++it;
+                continue;
+            }
+            words.remove_prefix(kCommand.size());
+            for (std::string_view end : {".txt", ".out"}) {
+                if (words.ends_with(end)) words.remove_suffix(end.size());
+            }
+            std::string path = CommandPath(words);
+            if (path == it->first || files_.contains(path)) {
+                ++it;
+                continue;
+            }
+            renamed.try_emplace(std::move(path), std::move(it->second));
+            it = files_.erase(it);
+        }
+        files_.merge(renamed);
+    }
     // A snapshot made by hand may hold what the shell said in place of the program.
     void Tidy() {
         for (auto it = files_.begin(); it != files_.end();) {

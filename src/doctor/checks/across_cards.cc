@@ -101,11 +101,13 @@ void LookAtProtocols(Hosts hosts, Findings& out) {
             // The Ethernet port of a card that can do both becomes an InfiniBand port.
             const bool swap = one.port->ethernet();
             const RdmaPort& port = swap ? *one.port : *two.port;
+            const int64_t number = PortOfCard(port, swap ? first : second);
+            const RdmaPort& other = swap ? *two.port : *one.port;
             HostView& host = swap ? *hosts[a] : *hosts[b];
             std::string fix = "cards of one kind on all hosts, or --transport tcp";
-            if (port.device.starts_with("mlx") && port.ethernet()) {
+            if (port.mellanox() && port.ethernet() && other.infiniband()) {
                 fix = fmt::format("on {}: {}; or --transport tcp", host.host(),
-                                  SetLinkType(host, port.pci, port.port, true, port.mlx4()));
+                                  SetLinkType(host, port.pci, number, true, port.mlx4()));
             } else if (one.port->iwarp || two.port->iwarp) {
                 fix =
                     "RoCE on both (rdma-device has the commands), or "

@@ -1,6 +1,8 @@
 // Two interfaces in one subnet: the kernel sends by the first, whatever the cable.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "doctor/checks/checks.h"
 #include "doctor/cures.h"
 #include "doctor/facts.h"
@@ -49,7 +51,8 @@ void RunNetSubnet(HostView& view, Findings& out) {
         any = any || !devices[i].addresses.empty();
     }
     const Reading addresses = CommandLike(view, "ip -j addr");
-    if (!addresses.found() && !devices.empty()) {
+    const bool read = std::ranges::any_of(devices, &NetDevice::addressed);
+    if (!addresses.found() && !read && !devices.empty()) {
         return out.Note(
             fmt::format("the addresses of {} interfaces could not be read: ip -j addr{}",
                         devices.size(),

@@ -57,6 +57,12 @@ LinkJudgement LimitAt(HostView& view, std::string_view line) {
     return LinkJudgement::kUnknown;
 }
 
+// Four lanes at 8 GT/s and more, or eight: what many slots have, and no link that trained badly.
+bool IsOfSmallSlots(std::string_view line) {
+    const std::string_view limit = After(line, "limited by ", "(");
+    return LeadingNumber(limit).value_or(0) >= 8 && NumberAfter(limit, " x").value_or(0) >= 4;
+}
+
 // "31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:00:02.5 (capable
 // of 63.008 Gb/s with 8.0 GT/s PCIe x8 link)"
 void LookAtBandwidth(HostView& view, std::string_view line, const std::string& shown,
@@ -75,6 +81,13 @@ void LookAtBandwidth(HostView& view, std::string_view line, const std::string& s
             return out.Note(shown, "the link that the card could have",
                             "the slot has no more: pcie-link says what it costs");
         case LinkJudgement::kUnknown:
+            if (IsOfSmallSlots(line)) {
+                return out.Note(shown, "the link that the card could have",
+                                "as M.2 and Oculink have it by design; in a wider slot lanes are "
+                                "lost",
+                                "sudo lspci -vv tells (LnkCap of the bridge above the card)");
+            }
+            break;
         case LinkJudgement::kBelow: break;
     }
     out.Warn(shown, "'available PCIe bandwidth' without 'limited by'",

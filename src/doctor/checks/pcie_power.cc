@@ -15,7 +15,7 @@ constexpr const char* kPolicy = "sys/module/pcie_aspm/parameters/policy";
 
 // Whether ranks talk over another card than this one, as far as that was read.
 bool IsBesideTheFabric(const PciDevice& card, const std::vector<NetDevice>& fabric) {
-    return !card.fabric && !fabric.empty() &&
+    return !fabric.empty() &&
            std::ranges::find(fabric, card.address, &NetDevice::pci) == fabric.end();
 }
 
@@ -26,7 +26,9 @@ void RunPciePower(HostView& view, Findings& out) {
         if (!card.IsNetwork() || !card.now.known()) continue;
         looked = true;
         if (!Contains(card.power, "L1")) continue;
-        out.Add(IsBesideTheFabric(card, fabric) ? Severity::kNote : Severity::kWarn,
+        // Of other cards drivers switch it on by default (r8169, igc).
+        const bool matters = card.fabric && !IsBesideTheFabric(card, fabric);
+        out.Add(matters ? Severity::kWarn : Severity::kNote,
                 fmt::format("{}: ASPM {} enabled", card.Text(), card.power), "ASPM disabled",
                 "the link sleeps after some us without traffic and needs 2 to 64 us to wake: that "
                 "is in the latency of every message of a token, against 2 us for the message",

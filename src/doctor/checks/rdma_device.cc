@@ -7,6 +7,7 @@
 #include "doctor/cost.h"
 #include "doctor/cures.h"
 #include "doctor/fabric_devices.h"
+#include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/pci.h"
 #include "doctor/rdma.h"
@@ -116,11 +117,48 @@ bool IsForRanks(HostView& view, const NetDevice& device) {
            std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
 }
 
+// Whether it was read that there is no RDMA device: an empty output may be that of a program that
+// is not installed.
+bool KnowsThereIsNone(HostView& view, const std::string& driver, std::string_view module) {
+    if (view.Complete() || view.Has("sys/class/infiniband")) return true;
+    for (const char* words : {"ibv_devices", "ibv_devinfo"}) {
+        const std::string text = CommandLike(view, words).text;
+        if (Contains(text, "node GUID") || Contains(text, "No IB devices found")) return true;
+    }
+    bool loaded = false;
+    const std::string modules = view.Command("lsmod").text;
+    for (std::string_view line : Lines(modules)) {
+        const auto words = Words(line);
+        if (words.empty()) continue;
+        if (words[0] == module) return false;
+        loaded = loaded || words[0] == driver;
+    }
+    return loaded;
+}
+
+// The interfaces of the host; where none of a card's was read, what lspci tells of the card.
+std::vector<NetDevice> CardDevices(HostView& view, const std::vector<PciDevice>& cards) {
+    std::vector<NetDevice> devices = NetDevices(view);
+    if (view.Complete()) return devices;
+    for (const PciDevice& card : cards) {
+        const bool told = std::ranges::any_of(devices, [&](const NetDevice& one) {
+            return one.pci == card.address || one.driver == card.driver;
+        });
+        if (told || card.driver.empty() || !card.IsNetwork() || card.is_virtual) continue;
+        NetDevice device;
+        device.name = card.address;
+        device.driver = card.driver;
+        device.pci = card.address;
+        devices.push_back(std::move(device));
+    }
+    return devices;
+}
+
 void LookForModules(HostView& view, const std::vector<PciDevice>& cards, Findings& out) {
-    const bool known = view.Complete() || view.Has("sys/class/infiniband");
-    for (const NetDevice& device : NetDevices(view)) {
+    for (const NetDevice& device : CardDevices(view, cards)) {
         const char* module = RdmaModule(device, cards);
         if (module == nullptr) continue;
+        const bool known = KnowsThereIsNone(view, device.driver, module);
         out.Add(known && IsForRanks(view, device) ? Severity::kWarn : Severity::kNote,
                 fmt::format("{}: driver {}, but no RDMA device", device.name, device.driver),
                 "a device under /sys/class/infiniband",

@@ -28,7 +28,7 @@ struct Others {
 
 // The card of two functions, "0000:01:00.0" and "0000:01:00.1", is one.
 bool IsOneCard(const RdmaPort& a, const RdmaPort& b) {
-    if (a.device == b.device) return true;
+    if (a.device == b.device || (!a.image.empty() && a.image == b.image)) return true;
     return a.pci.size() == 12 && b.pci.size() == 12 && a.pci.substr(0, 10) == b.pci.substr(0, 10);
 }
 
@@ -37,18 +37,23 @@ std::string EnableFix(HostView& view, const RdmaPort& port) {
     const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
     const std::string by_port =
         fmt::format("sudo ibportstate -C {} {} enable", Quoted(port.device), port.port);
+    if (port.ethernet()) {  // which ibportstate knows nothing of
+        return fmt::format(
+            "sudo ip link set dev {} up",
+            interfaces.empty()
+                ? fmt::format("\"$(rdma link show {}/{} | sed 's/.*netdev //; s/ .*//')\"",
+                              Quoted(port.device), port.port)
+                : Quoted(interfaces.front()));
+    }
     return interfaces.empty() ? by_port
                               : fmt::format("sudo ip link set dev {} up, or: {}",
                                             Quoted(interfaces.front()), by_port);
 }
 
-bool IsMellanoxPort(const RdmaPort& port) {
-    return port.device.starts_with("mlx") || port.kind.starts_with("MT");
-}
-
 // Changes the port's protocol to the one that it does not speak now.
 std::string OtherProtocol(HostView& view, const RdmaPort& port) {
-    return SetLinkType(view, port.pci, port.port, port.ethernet(), port.mlx4());
+    return SetLinkType(view, port.pci, PortOfCard(port, RdmaPorts(view)), port.ethernet(),
+                       port.mlx4());
 }
 
 // Whether somebody means to use a port that is down: its interface has an address, or the driver
@@ -142,7 +147,7 @@ bool LookAtGuid(const RdmaPort& port, const Others& others, const std::string& r
 // A VPI card speaks both protocols, each port its own.
 bool LookAtProtocol(HostView& view, const RdmaPort& port, const Others& others,
                     const std::string& read, Findings& out) {
-    if (!others.of_card_unlike || !IsMellanoxPort(port)) return false;
+    if (!others.of_card_unlike || !port.mellanox()) return false;
     const std::string expected = "ports that speak the same: InfiniBand or Ethernet";
     const std::string shown = read + fmt::format("; the other port of the card speaks {}",
                                                  port.ethernet() ? "InfiniBand" : "Ethernet");
@@ -163,7 +168,7 @@ void LookAtDown(HostView& view, const RdmaPort& port, const Others& others, cons
                           ? EnableFix(view, port)
                           : "plug the cable in on both ends, try another cable, set the same "
                             "speed and FEC on both ends; 'rdma link' shows the state";
-    if (IsMellanoxPort(port)) {
+    if (port.mellanox()) {
         fix += fmt::format("; where the other end speaks {}, this port must, too: {}",
                            port.ethernet() ? "InfiniBand" : "Ethernet", OtherProtocol(view, port));
     }

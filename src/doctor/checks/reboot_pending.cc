@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 
+#include "base/check.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cures.h"
 #include "doctor/facts.h"
@@ -39,8 +40,15 @@ void LookAtKernels(HostView& view, Findings& out) {
     });
     if (FlavourOfRelease(*newest) != FlavourOfRelease(running)) return;
     if (!(NumbersOfRelease(*newest) > NumbersOfRelease(running))) return;
-    out.Warn(fmt::format("kernel {} is installed, {} still runs", *newest, running),
-             "the newest kernel that is installed",
+    const std::string newer =
+        fmt::format("kernel {} is installed, {} still runs", *newest, running);
+    if (const std::string keeper = WhatKeepsKernel(view, running); !keeper.empty()) {
+        return out.Note(fmt::format("{}: it was chosen ({})", newer, keeper),
+                        "the kernel that is wanted",
+                        "nothing, where the older kernel is meant; an older driver or GPU fault "
+                        "stays with it");
+    }
+    out.Warn(newer, "the newest kernel that is installed",
              "what the update mends (drivers, GPU, firmware in the initramfs) is not there until "
              "the machine is booted",
              kBoot);
@@ -63,7 +71,10 @@ void LookAtFlags(HostView& view, Findings& out) {
         const std::string read =
             fmt::format("/{}{}{}", path, names.empty() ? "" : ": ", Joined(names));
         const char* why = "updates wait for a boot: the kernel and drivers of before still run";
-        if (matters) return out.Warn(read, "no boot pending", why, kBoot);
+        const bool kernels = std::ranges::all_of(
+            names, [](const std::string& name) { return name.starts_with("linux-"); });
+        const bool kept = kernels && !WhatKeepsKernel(view, KernelRelease(view)).empty();
+        if (matters && !kept) return out.Warn(read, "no boot pending", why, kBoot);
         return out.Note(read, "no boot pending", why, kBoot);
     }
     for (const char* words : {"needs-restarting -r", "dnf needs-restarting -r"}) {
@@ -119,6 +130,30 @@ void LookAtModules(HostView& view, Findings& out) {
     }
 }
 
+// Hands the parameters that a file already holds to the boot loader. word: where the distribution
+// keeps them elsewhere.
+std::string GiveToLoader(HostView& view, const std::string& word) {
+    switch (DistributionOf(view)) {
+        case Distribution::kDebian:
+            return DebianKindOf(view) == DebianKind::kProxmox
+                       ? "sudo update-grub; sudo proxmox-boot-tool refresh; sudo systemctl reboot"
+                       : fmt::format("sudo update-grub && {}", kBoot);
+        case Distribution::kArch:
+            return fmt::format("sudo grub-mkconfig -o /boot/grub/grub.cfg && {}", kBoot);
+        case Distribution::kSuse:
+            return fmt::format("sudo grub2-mkconfig -o /boot/grub2/grub.cfg && {}", kBoot);
+        case Distribution::kFedora:
+        case Distribution::kYum:
+        case Distribution::kOstree:
+        case Distribution::kNixOs:
+        case Distribution::kGentoo:
+        case Distribution::kAlpine:
+        case Distribution::kUnknown:
+            return fmt::format("{} (it gives it to the boot loader)", AddParameter(view, word));
+    }
+    WEFT_CHECK(false);
+}
+
 // Parameters of the kernel's command line that matter to ranks and wait for a boot.
 void LookAtCommandLine(HostView& view, Findings& out) {
     constexpr std::array<std::string_view, 9> kMatter = {
@@ -150,8 +185,7 @@ void LookAtCommandLine(HostView& view, Findings& out) {
                 fmt::format("/{} has {}, the running kernel's command line has not", file, word),
                 "the parameters that are set",
                 "the change waits for a boot, or was never given to the boot loader",
-                fmt::format("{} (it gives it to the boot loader)",
-                            AddParameter(view, std::string(word))));
+                GiveToLoader(view, std::string(word)));
         }
     }
 }
