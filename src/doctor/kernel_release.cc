@@ -121,12 +121,6 @@ std::string WhatKeepsKernel(HostView& view, const std::string& running) {
     if (pinned != list.npos && list.find(running, pinned) != list.npos) {
         return "proxmox-boot-tool kernel pin";
     }
-    const std::string held = CommandLike(view, "apt-mark showhold").text;
-    for (std::string_view line : Lines(held)) {
-        const bool kernel = Contains(line, "linux-image") || Contains(line, "linux-generic") ||
-                            Contains(line, "proxmox-kernel") || Contains(line, "pve-kernel");
-        if (kernel) return fmt::format("apt-mark hold {}", Trim(line));
-    }
     return {};
 }
 

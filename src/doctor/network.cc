@@ -52,7 +52,9 @@ NetDevice ReadSysfs(HostView& view, const std::string& name) {
     device.megabits = std::max(0.0, Number(view.Text(path + "/speed")).value_or(0));
     device.mtu = ClampedMtu(Number(view.Text(path + "/mtu")).value_or(0));
     device.duplex = view.Text(path + "/duplex");
-    device.up = view.Text(path + "/operstate") == "up";
+    const std::string state = view.Text(path + "/operstate");
+    device.up = state == "up";
+    device.state_read = !state.empty();
     device.wireless = view.Has(path + "/wireless") || view.Has(path + "/phy80211");
     const std::string place = view.Link(path + "/device").text;
     device.pci = std::string(Trim(std::string_view(place).substr(place.rfind('/') + 1)));
@@ -95,7 +97,9 @@ void ReadSpeed(HostView& view, NetDevice& device) {
 void ReadAddresses(const Json& link, size_t& left, NetDevice& device) {
     device.addressed = true;
     if (device.mtu == 0) device.mtu = ClampedMtu(NumberOf(link, "mtu"));
-    if (TextOf(link, "operstate") == "UP") device.up = true;
+    const std::string state = TextOf(link, "operstate");
+    if (state == "UP") device.up = true;
+    device.state_read = device.state_read || !state.empty();
     if (device.master.empty()) device.master = TextOf(link, "master");
     const auto list = link.find("addr_info");
     if (list == link.end() || !list->is_array()) return;
@@ -138,6 +142,7 @@ void AddIpText(HostView& view, Places& places, std::vector<NetDevice>& devices) 
             if (device.mtu == 0) device.mtu = told.mtu;
             if (device.master.empty()) device.master = told.master;
             device.up = device.up || told.up;
+            device.state_read = device.state_read || told.state_read;
             if (!told.addressed || device.addressed) continue;
             device.addressed = true;
             device.addresses = std::move(told.addresses);

@@ -27,6 +27,7 @@ struct NetDevice {
     double megabits = 0;  // 0: not known
     int mtu = 0;
     bool up = false;
+    bool state_read = false;  // whether `up` was
     bool physical = false;  // a device of its own, not a bridge, tunnel or loopback
     bool wireless = false;
     bool addressed = false;  // whether its addresses were read

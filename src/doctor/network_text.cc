@@ -2,6 +2,7 @@
 #include "doctor/network_text.h"
 
 #include <algorithm>
+#include <array>
 
 #include "doctor/network.h"
 #include "doctor/text.h"
@@ -27,7 +28,31 @@ bool ReadLinkLine(std::string_view line, NetDevice& device) {
                 static_cast<int>(std::clamp(LeadingNumber(words[i + 1]).value_or(0), 0.0, 1e6));
         }
         if (words[i] == "master") device.master = std::string(words[i + 1]);
-        if (words[i] == "state") device.up = words[i + 1] == "UP";
+        if (words[i] == "state") {
+            device.up = words[i + 1] == "UP";
+            device.state_read = true;
+        }
+    }
+    return true;
+}
+
+// "enp1s0  UP  10.0.0.1/24 fe80::1/64" of `ip -br addr`, "enp1s0  UP  02:00:.. <...>" of
+// `ip -br link`.
+bool ReadBriefLine(std::string_view line, NetDevice& device) {
+    constexpr std::array<std::string_view, 6> kStates = {
+        "UP", "DOWN", "UNKNOWN", "DORMANT", "LOWERLAYERDOWN", "NOTPRESENT"};
+    const auto words = Words(line);
+    const bool brief = words.size() >= 2 &&
+                       std::ranges::find(kStates, words[1]) != kStates.end() &&
+                       !words[0].ends_with(':');
+    if (!brief) return false;
+    device.name = std::string(words[0].substr(0, words[0].find('@')));
+    device.up = words[1] == "UP";
+    device.state_read = true;
+    const bool link = Contains(line, "<");
+    device.addressed = !link;
+    for (size_t i = 2; i < words.size() && !link; ++i) {
+        if (const auto address = ParseIpv4(words[i])) device.addresses.push_back(*address);
     }
     return true;
 }
@@ -50,6 +75,9 @@ std::vector<NetDevice> ParseIpText(std::string_view text) {
         if (!line.starts_with(' ') && ReadLinkLine(line, device)) {
             if (devices.size() >= kMostTextLinks) break;
             device.addressed = addresses;
+            devices.push_back(std::move(device));
+        } else if (!line.starts_with(' ') && ReadBriefLine(line, device)) {
+            if (devices.size() >= kMostTextLinks) break;
             devices.push_back(std::move(device));
         } else if (!devices.empty()) {
             ReadInetLine(Trim(line), devices.back());

@@ -323,8 +323,9 @@ LinkJudgement JudgeLink(const PciDevice& card, const std::vector<PciDevice>& dev
     if (now >= card.most.GigabytesPerSecond() * kEnough) return LinkJudgement::kFull;
     const PciDevice* slot = SlotOf(card, devices);
     if (slot == nullptr || !slot->most.known()) {
+        // A device of which little was read may be the bridge.
         const bool others = std::ranges::any_of(
-            devices, [](const PciDevice& one) { return one.IsBridge() && one.most.known(); });
+            devices, [](const PciDevice& one) { return one.IsBridge() || one.type == 0; });
         return others ? LinkJudgement::kSlotUnknown : LinkJudgement::kBelow;
     }
     const PciLink both{std::min(card.most.gigatransfers, slot->most.gigatransfers),

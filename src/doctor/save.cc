@@ -94,6 +94,11 @@ constexpr Source kNetwork[] = {
      "zones' targets, interfaces, sources, TCP ports"},
     {"cmd/nft_list_ruleset", w::Nft, "rules about incoming TCP, without names and comments"},
     {"cmd/iptables_-S", w::Iptables, "rules about incoming TCP, without names and comments"},
+    {"cmd/iptables-save{more}", w::Iptables,
+     "rules about incoming TCP, without names and comments"},
+    {"cmd/iptables_-L{more}", w::Iptables, "rules about incoming TCP, without names and comments"},
+    {"cmd/iptables_-n{more}", w::Iptables, "rules about incoming TCP, without names and comments"},
+    {"cmd/iptables_-v{more}", w::Iptables, "rules about incoming TCP, without names and comments"},
     {"cmd/iptables_-S_INPUT", w::Iptables, "rules about incoming TCP, without names and comments"},
 };
 
@@ -292,12 +297,13 @@ constexpr Source kCards[] = {
     {"etc/kernel/proxmox-boot-pin", w::ChosenRelease, "the kernel that is chosen"},
     {"cmd/grubby_--default-kernel", w::ChosenRelease, "the kernel that is chosen"},
     {"cmd/grub2-editenv_list", w::LoaderChoice, "the kernel that is chosen"},
-    {"cmd/apt-mark_showhold", w::HeldPackages, "kernels that are held"},
     {"etc/kernel/cmdline", w::KernelParameters, "parameters of IOMMU, GPU memory, ASPM"},
     {"cmd/ip_route{more}", w::IpText, "IPv4 routes: subnet, interface, metric"},
     {"cmd/ip_a", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
     {"cmd/ip_addr{more}", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
     {"cmd/ip_link{more}", w::IpText, "interfaces, MTU, state"},
+    {"cmd/ip_-4{more}", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
+    {"cmd/ip_-br{more}", w::IpText, "interfaces, MTU, state, IPv4 addresses"},
     {"cmd/ip_-d_link{more}", w::IpText, "interfaces, MTU, state"},
     {"cmd/lspci{more}", w::Lspci, "names of devices, links, buses, drivers, ACS, ASPM"},
 };

@@ -75,7 +75,8 @@ std::string IpText(std::string_view text, Names& names) {
             fmt::format("{}: {}: <> mtu {}", number++, names.Interface(device.name), device.mtu);
         if (!device.master.empty())
             kept += fmt::format(" master {}", names.Interface(device.master));
-        kept += device.up ? " state UP\n" : " state DOWN\n";
+        if (device.state_read) kept += device.up ? " state UP" : " state DOWN";
+        kept += '\n';
         if (SaysInfiniband(text, device.name)) kept += "    link/infiniband\n";
         if (device.addressed && device.addresses.empty()) kept += "    inet6 ::1/128\n";
         for (const Ipv4& address : device.addresses) {
@@ -261,18 +262,6 @@ std::string LoaderChoice(std::string_view text, Names& names) {
 std::string ChosenRelease(std::string_view text, Names& names) {
     const std::string release = FirstRelease(Trim(text), names);
     return release.empty() ? "" : release + "\n";
-}
-
-// Of packages that are held only kernels.
-std::string HeldPackages(std::string_view text, Names&) {
-    std::string kept;
-    for (std::string_view line : Lines(text.substr(0, 65536))) {
-        for (std::string_view kind :
-             {"linux-image", "linux-generic", "proxmox-kernel", "pve-kernel"}) {
-            if (Trim(line).starts_with(kind)) kept += fmt::format("{}\n", kind);
-        }
-    }
-    return kept;
 }
 
 std::string GrubParameters(std::string_view text, Names& names) {

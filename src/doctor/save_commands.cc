@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "doctor/firewalld.h"
+#include "doctor/iptables_text.h"
 #include "doctor/kernel_log.h"
 #include "doctor/packet_filter.h"
 #include "doctor/save_writers.h"
@@ -60,8 +61,9 @@ std::string VendorName(std::string_view text) {
         "AMD/ATI ATI Broadcom Limited Realtek Semiconductor Co Ltd MEDIATEK Corp Qualcomm Atheros "
         "Aquantia Marvell Chelsio Communications QLogic Solarflare Pensando Systems Cornelis "
         "Amazon "
-        "Family Controller Connection Adapter Device for QSFP QSFP28 SFP SFP28 backplane Express "
-        "PCIe Gigabit GbE 2.5GbE 5GbE 10GbE 25GbE 40GbE 50GbE 100GbE 200GbE SFP SFP+ SFP28 QSFP QSFP+ QSFP28 QSFP56 RDMA NetXtreme-E NetXtreme Virtual Function BASE-T Lx "
+        "Family Controller Connection Adapter Device for SFP SFP+ SFP28 QSFP QSFP+ QSFP28 QSFP56 "
+        "backplane Express PCIe Gigabit GbE 2.5GbE 5GbE 10GbE 25GbE 40GbE 50GbE 100GbE 200GbE RDMA "
+        "NetXtreme-E NetXtreme Virtual Function BASE-T Lx "
         "Ex Pro Dx Connect-IB BlueField BlueField-2 BlueField-3 Wireless Wi-Fi Bridge Port Root "
         "GPP Switch Downstream Upstream Chipset Series Family-X Strix Strix/Strix Halo Phoenix "
         "Raphael/Granite Ridge Starship/Matisse Rembrandt Granite Dummy Navi Radeon RX XT XTX XTX/"
@@ -339,7 +341,7 @@ std::string Nft(std::string_view text, Names& names) {
 }
 
 std::string Iptables(std::string_view text, Names& names) {
-    return WriteIptables(ParseIptables(text), names);
+    return WriteIptables(ParseIptables(IptablesRules(text)), names);
 }
 
 std::string Property(std::string_view text, Names&) {

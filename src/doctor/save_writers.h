@@ -79,7 +79,6 @@ std::string EventDriver(std::string_view text, Names&);  // "DRIVER=mlx4_core"
 std::string GrubParameters(std::string_view text, Names&);
 std::string LoaderChoice(std::string_view text, Names&);   // "saved_entry=6.17.8-300.fc43.x86_64"
 std::string ChosenRelease(std::string_view text, Names&);  // a kernel's release in whatever
-std::string HeldPackages(std::string_view text, Names&);   // kernels alone
 std::string ModuleOptionLines(std::string_view text, Names&);
 std::string OptionValue(std::string_view text, Names&);
 std::string WaitingPackages(std::string_view text, Names&);

@@ -8,6 +8,7 @@
 #include "doctor/fabric_devices.h"
 #include "doctor/facts.h"
 #include "doctor/firewalld.h"
+#include "doctor/iptables_text.h"
 #include "doctor/network.h"
 #include "doctor/packet_filter.h"
 #include "doctor/ufw.h"
@@ -264,13 +265,30 @@ std::string IptablesFix(HostView& view, const PacketFilter& filter,
                  fmt::format("sudo iptables -I INPUT -s {} -j ACCEPT", SubnetOf(devices)));
 }
 
+// In a snapshot made by hand the end of the rules may be missing.
+bool IsCutRuleset(std::string_view nft) {
+    return std::ranges::count(nft, '{') > std::ranges::count(nft, '}');
+}
+
+Reading IptablesReading(HostView& view) {
+    Reading rules = view.Command("iptables -S");
+    if (rules.state == ReadState::kAbsent) rules = view.Command("iptables -S INPUT");
+    if (rules.state != ReadState::kAbsent || view.Complete()) return rules;
+    for (const char* words :
+         {"iptables-save", "iptables -L", "iptables -n -L", "iptables -nL", "iptables -v"}) {
+        rules = CommandLike(view, words);
+        if (rules.found()) break;
+    }
+    return rules;
+}
+
 void RunFirewall(HostView& view, Findings& out) {
     if (LookAtUfw(view, out)) return;
     const Reading firewalld = view.Command("firewall-cmd --state");
     if (firewalld.found() && Trim(firewalld.text) == "running") return LookAtZones(view, out);
-    const Reading nft = view.Command("nft list ruleset");
-    Reading iptables = view.Command("iptables -S");
-    if (!iptables.found()) iptables = view.Command("iptables -S INPUT");
+    Reading nft = view.Command("nft list ruleset");
+    nft.cut = nft.cut || IsCutRuleset(nft.text);
+    const Reading iptables = IptablesReading(view);
     if (!nft.found() && !iptables.found()) {
         if (nft.refused() || iptables.refused()) {
             NotTold(
@@ -282,7 +300,7 @@ void RunFirewall(HostView& view, Findings& out) {
     const std::vector<NetDevice> devices = FabricDevices(view);
     std::string drops;
     const PacketFilter nft_rules = ParseNft(nft.found() ? nft.text : "");
-    const PacketFilter iptables_rules = ParseIptables(iptables.found() ? iptables.text : "");
+    const PacketFilter iptables_rules = ParseIptables(iptables.found() ? IptablesRules(iptables.text) : "");
     const Passage by_nft = BestPassage(nft_rules, devices, &drops);
     const Passage by_iptables = BestPassage(iptables_rules, devices);
     const std::string who = devices.empty() ? "no interface or network is accepted as a whole"
@@ -309,7 +327,7 @@ void RunFirewall(HostView& view, Findings& out) {
 const Check kFirewall = {
     .name = "firewall",
     .what = "Firewalls that would drop ranks' connections.",
-    .reads = "ufw status verbose, firewall-cmd, nft list ruleset, iptables -S",
+    .reads = "ufw status verbose, firewall-cmd, nft list ruleset, iptables -S, iptables-save",
     .why = "A dropped connection shows as a time-out of seconds, never as an error.",
     .run = RunFirewall,
 };

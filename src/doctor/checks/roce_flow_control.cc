@@ -93,7 +93,7 @@ std::string PrioritiesText(const std::set<int>& priorities) {
     return text;
 }
 
-void LookAtFlowControl(const std::string& name, const std::string& driver, const FlowControl& flow,
+void LookAtFlowControl(const std::string& name, bool broadcom, const FlowControl& flow,
                        Findings& out) {
     std::string read = fmt::format("{}: pause frames rx {}, tx {}", name,
                                    flow.rx_pause ? "on" : "off", flow.tx_pause ? "on" : "off");
@@ -118,7 +118,6 @@ void LookAtFlowControl(const std::string& name, const std::string& driver, const
     const std::string by_pfc = fmt::format(
         "sudo dcb pfc set dev {0} prio-pfc {1}:on && sudo dcb app add dev {0} dscp-prio {2}:{1}",
         Quoted(name), kRocePriority, kRoceDscp);
-    const bool broadcom = driver.starts_with("bnxt");
     out.Note(read, "pause frames or PFC on, at both ends and the switch",
              "two senders to one port overflow it, and each lost RDMA packet costs up to 0.5 s; "
              "between two hosts with one cable it does not matter",
@@ -140,7 +139,9 @@ void RunRoceFlowControl(HostView& view, Findings& out) {
             const FlowControl flow = ReadFlowControl(view, name);
             if (!flow.told) continue;
             const NetDevice* device = FindNetDevice(devices, name);
-            LookAtFlowControl(name, device == nullptr ? "" : device->driver, flow, out);
+            const bool broadcom = port.device.starts_with("bnxt") ||
+                                  (device != nullptr && device->driver.starts_with("bnxt"));
+            LookAtFlowControl(name, broadcom, flow, out);
         }
     }
 }

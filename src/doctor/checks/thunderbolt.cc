@@ -86,17 +86,21 @@ void RunThunderbolt(HostView& view, Findings& out) {
         if (!IsThunderbolt(device)) continue;
         any = true;
         const std::string read =
-            fmt::format("{}: {}, MTU {}, {}", device.name, device.up ? "up" : "down", device.mtu,
+            fmt::format("{}: {}, MTU {}, {}", device.name,
+                        device.up           ? "up"
+                        : device.state_read ? "down"
+                                            : "state not read",
+                        device.mtu,
                         !device.addresses.empty() ? device.addresses.front().Text()
                         : device.addressed        ? "no IPv4 address"
                                                   : "addresses not read");
         if (const std::string bridge = BridgeOf(view, device); !bridge.empty()) {
             LookAtBridge(device, bridge, read, out);
-        } else if (!device.up || (device.addressed && device.addresses.empty())) {
+        } else if ((!device.up && device.state_read) || (device.addressed && device.addresses.empty())) {
             out.Warn(read, "up, with an IPv4 address",
                      "the cable is there but carries nothing: peers are reached by another network",
                      AddAddress(view, device.name));
-        } else if (device.mtu < 9000) {
+        } else if (device.mtu > 0 && device.mtu < 9000) {
             out.Note(read, "MTU 65520 on both ends",
                      fmt::format("{:.0f} times as many packets, each of which a core must handle",
                                  65520.0 / std::max(device.mtu, 1)),
