@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -45,13 +46,16 @@ using Views = std::vector<std::unique_ptr<doctor::HostView>>;
 // The hosts to look at; those that can't be had become findings.
 Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findings) {
     Views views;
+    std::vector<std::string> origins;
     for (const std::string& path : flags.from) {
         WEFT_ASSIGN(auto view, doctor::OpenSnapshot(path));
         views.push_back(std::move(view));
+        origins.push_back(path);
     }
     if (!flags.hosts.empty()) {
         WEFT_ASSIGN(auto collected, doctor::CollectHosts(flags.hosts, flags.collect));
         for (auto& view : collected.hosts) views.push_back(std::move(view));
+        for (auto& name : collected.names) origins.push_back(std::move(name));
         findings = std::move(collected.unreachable);
     }
     if (flags.from.empty() && flags.hosts.empty()) {
@@ -59,7 +63,7 @@ Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findi
     }
     std::set<std::string> taken;  // by those that can't be reached
     for (const doctor::Finding& finding : findings) taken.insert(finding.host);
-    doctor::MakeNamesDistinct(views, std::move(taken));
+    doctor::MakeNamesDistinct(views, origins, std::move(taken));
     return views;
 }
 
@@ -101,7 +105,7 @@ Status Save(const DoctorFlags& flags) {
     }
     WEFT_TRY(WriteFile(flags.save, std::as_bytes(std::span(tar))));
     PrintOut("{}: {} files, {}. To look at it: weft doctor --from {}\n", flags.save, files.size(),
-             BytesText(tar.size()), doctor::Quoted(flags.save));
+             BytesText(tar.size()), ShellWord(flags.save));
     WriteOut(ContentsText(sources, names));
     return {};
 }

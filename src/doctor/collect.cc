@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/shell_word.h"
 #include "doctor/path.h"
 #include "doctor/program.h"
 #include "doctor/snapshot.h"
@@ -129,7 +130,7 @@ Finding Unreachable(const std::string& host, const Error& error,
                 fmt::format("{}: {}", host, error.message),
                 "a snapshot of the host over ssh",
                 "nothing is known of this host",
-                fmt::format("ssh {} weft doctor", Quoted(host.substr(0, host.find(':'))))};
+                fmt::format("ssh {} weft doctor", ShellWord(host.substr(0, host.find(':'))))};
     }
     const std::string by = lost->device.empty() ? "" : " by " + lost->device;
     const int mtu = lost->mtu > 1500 ? 1500 : 1280;
@@ -145,7 +146,7 @@ Finding Unreachable(const std::string& host, const Error& error,
         "jumbo frames on the switch's ports and both ends, or on both ends " +
             (lost->device.empty() ? fmt::format("an MTU of {}", mtu)
                                   : fmt::format("this MTU: sudo ip link set dev {} mtu {}",
-                                                Quoted(lost->device), mtu))};
+                                                ShellWord(lost->device), mtu))};
 }
 
 // Tries the ways to the other hosts with whole packets: answers of ping, as a snapshot has them.
@@ -226,6 +227,7 @@ Result<Collected> CollectHosts(const std::vector<std::string>& hosts,
         Result<SnapshotFiles>& one = *answers[i];
         if (one.ok()) {
             collected.hosts.push_back(MakeSnapshotView(std::move(*one), hosts[i]));
+            collected.names.push_back(hosts[i]);
         } else {
             collected.unreachable.push_back(Unreachable(hosts[i], one.error(), lost[i]));
         }

@@ -23,6 +23,7 @@ Result<std::string> SshName(const std::string& host);
 
 struct Collected {
     std::vector<std::unique_ptr<HostView>> hosts;  // that answered, in the order asked for
+    std::vector<std::string> names;                // of these, as they were asked for
     std::vector<Finding> unreachable;              // one for each of the others, "reachable"
 };
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/shell_word.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
 #include "doctor/text.h"
@@ -179,7 +180,7 @@ std::string ServePort(HostView& view, const RdmaPort& port) {
         "opensm runs here, but not for {0} port {1}: {2}; or a second one for this port: sudo "
         "opensm -B -g "
         "\"$(ibstat {0} {1} | awk '/Port GUID/ {{print $3}}')\"",
-        Quoted(port.device), port.port, config);
+        ShellWord(port.device), port.port, config);
 }
 
 }  // namespace
@@ -367,7 +368,7 @@ std::string UnlockUnit(HostView& view, const std::string& unit) {
     return fmt::format(
         "sudo systemctl edit {0} (add [Service] and below it LimitMEMLOCK=infinity), then sudo "
         "systemctl restart {0}",
-        Quoted(unit));
+        ShellWord(unit));
 }
 
 namespace {
@@ -387,7 +388,7 @@ struct KeptSetting {
     std::string nm, netplan, ifupdown, nixos;
 };
 std::string KeepFor(HostView& view, const std::string& device, const KeptSetting& kept) {
-    const std::string name = Quoted(device);
+    const std::string name = ShellWord(device);
     switch (DistributionOf(view)) {
         case Distribution::kFedora:
         case Distribution::kYum:
@@ -467,7 +468,7 @@ std::string SetMtu(HostView& view, const std::string& device, int mtu) {
         view, device,
         {fmt::format("{}.mtu {}", IsInfinibandName(device) ? "infiniband" : "802-3-ethernet", mtu),
          fmt::format("mtu={}", mtu), fmt::format("mtu {}", mtu), fmt::format("mtu = {};", mtu)});
-    return fmt::format("sudo ip link set dev {} mtu {}{}", Quoted(device), mtu,
+    return fmt::format("sudo ip link set dev {} mtu {}{}", ShellWord(device), mtu,
                        kept.empty() ? "" : "; to keep it: " + kept);
 }
 
@@ -483,7 +484,7 @@ std::string AddAddress(HostView& view, const std::string& device) {
         "sudo ip link set dev {0} up && sudo ip addr add {1}/24 dev {0} (on the other hosts "
         "further "
         "addresses of {2}/24){3}",
-        Quoted(device), address, Ipv4{subnet.bits, 32}.Text(),
+        ShellWord(device), address, Ipv4{subnet.bits, 32}.Text(),
         kept.empty() ? "" : "; to keep it: " + kept);
 }
 

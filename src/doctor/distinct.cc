@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <utility>
 
 namespace weft::doctor {
@@ -27,14 +28,21 @@ class RenamedView : public HostView {
 
 }  // namespace
 
-void MakeNamesDistinct(std::vector<std::unique_ptr<HostView>>& hosts, std::set<std::string> taken) {
-    for (std::unique_ptr<HostView>& host : hosts) {
-        const std::string given = host->host();
-        std::string name = given;
+void MakeNamesDistinct(std::vector<std::unique_ptr<HostView>>& hosts,
+                       const std::vector<std::string>& origins, std::set<std::string> taken) {
+    std::map<std::string, int> given;
+    for (const std::string& name : taken) ++given[name];
+    for (const auto& host : hosts) ++given[host->host()];
+    for (size_t i = 0; i < hosts.size(); ++i) {
+        const std::string own = hosts[i]->host();
+        const std::string origin = i < origins.size() ? origins[i] : "";
+        const bool alone = given[own] == 1 || origin.empty() || origin == own;
+        const std::string wanted = alone ? own : fmt::format("{} ({})", own, origin);
+        std::string name = wanted;
         for (int count = 2; !taken.insert(name).second; ++count) {
-            name = fmt::format("{} ({})", given, count);
+            name = fmt::format("{} ({})", wanted, count);
         }
-        if (name != given) host = std::make_unique<RenamedView>(std::move(host), name);
+        if (name != own) hosts[i] = std::make_unique<RenamedView>(std::move(hosts[i]), name);
     }
 }
 

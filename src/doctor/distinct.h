@@ -10,9 +10,11 @@
 
 namespace weft::doctor {
 
-// The second host of a name is called "NAME (2)" from here on, the third "NAME (3)". Names of
-// `taken` are others' already.
+// Hosts of one name are called "NAME (ORIGIN)" from here on: the file, or the address, that each
+// was had from; without one, or where these are the same, "NAME (2)", "NAME (3)". Names of `taken`
+// are others' already.
 void MakeNamesDistinct(std::vector<std::unique_ptr<HostView>>& hosts,
+                       const std::vector<std::string>& origins = {},
                        std::set<std::string> taken = {});
 
 }  // namespace weft::doctor

@@ -33,6 +33,7 @@ bool IsVirtualMachine(HostView& view) {
 
 std::string KernelRelease(HostView& view) {
     std::string release = view.Text("proc/sys/kernel/osrelease");
+    release.resize(std::min(release.find('\n'), release.size()));
     if (!release.empty() || view.Complete()) return release;
     const Reading uname = view.Command("uname -r");
     if (uname.found()) return std::string(Trim(uname.text));

@@ -18,8 +18,8 @@ constexpr size_t kMostListLines = 100'000;
 
 // The columns of `iptables -L`, by the line above the rules.
 struct Columns {
-    bool counted = false;     // "pkts bytes", with -v: and so "in" and "out"
-    bool numbered = false;    // "num", with --line-numbers
+    bool counted = false;   // "pkts bytes", with -v: and so "in" and "out"
+    bool numbered = false;  // "num", with --line-numbers
     size_t target() const { return (numbered ? 1u : 0u) + (counted ? 2u : 0u); }
 };
 

@@ -108,12 +108,14 @@ std::string FlavourOfRelease(std::string_view release) {
 
 std::string WhatKeepsKernel(HostView& view, const std::string& running) {
     for (const Keeper& keeper : kKeepers) {
-        const std::string text = view.Text(keeper.path);
+        const Reading file = view.Read(keeper.path);
+        const std::string_view text = file.text;
         for (std::string_view line : Lines(text)) {
             line = Trim(line);
             if (!line.starts_with(keeper.key)) continue;
             if (Contains(line, running) || IsOtherEntry(line)) return keeper.what;
         }
+        if (file.cut) return fmt::format("the end of /{} is missing", keeper.path);
     }
     if (view.Complete()) return {};
     const std::string list = CommandLike(view, "proxmox-boot-tool kernel list").text;

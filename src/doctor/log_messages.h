@@ -5,6 +5,8 @@
 // compared in small letters, since drivers change their case from one version to the next.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <span>
 #include <string_view>
 
@@ -26,6 +28,18 @@ struct LogMessage {
     const char* why;
     const char* fix;
 };
+
+// Tables, one after the other.
+template <size_t... N>
+constexpr auto JoinedRows(const std::array<LogMessage, N>&... tables) {
+    std::array<LogMessage, (N + ...)> all{};
+    size_t at = 0;
+    const auto add = [&](const auto& table) {
+        for (const LogMessage& message : table) all[at++] = message;
+    };
+    (add(tables), ...);
+    return all;
+}
 
 std::span<const LogMessage> CardMessages();
 std::span<const LogMessage> GpuMessages();  // and the machine's

@@ -247,18 +247,7 @@ constexpr std::array<LogMessage, 8> kSlots = {{
      "the BIOS gave the card no addresses", "Above 4G Decoding on in the BIOS"},
 }};
 
-constexpr auto kAllCardMessages = [] {
-    std::array<LogMessage,
-               kMlx5.size() + kMlx4.size() + kIntel.size() + kOthers.size() + kSlots.size()>
-        all{};
-    size_t at = 0;
-    for (const LogMessage& message : kMlx5) all[at++] = message;
-    for (const LogMessage& message : kMlx4) all[at++] = message;
-    for (const LogMessage& message : kIntel) all[at++] = message;
-    for (const LogMessage& message : kOthers) all[at++] = message;
-    for (const LogMessage& message : kSlots) all[at++] = message;
-    return all;
-}();
+constexpr auto kAllCardMessages = JoinedRows(kMlx5, kMlx4, kIntel, kOthers, kSlots);
 
 }  // namespace
 

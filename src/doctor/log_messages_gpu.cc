@@ -126,18 +126,12 @@ constexpr std::array<LogMessage, 8> kMachineRows = {{
      "a newer kernel; the trace below the line in 'sudo dmesg' names the driver"},
 }};
 
-constexpr auto kAllGpu = [] {
-    std::array<LogMessage, kGpuRows.size() + kMachineRows.size()> all{};
-    size_t at = 0;
-    for (const LogMessage& message : kGpuRows) all[at++] = message;
-    for (const LogMessage& message : kMachineRows) all[at++] = message;
-    return all;
-}();
+constexpr auto kAllGpuMessages = JoinedRows(kGpuRows, kMachineRows);
 
 }  // namespace
 
 std::span<const LogMessage> GpuMessages() {
-    return kAllGpu;
+    return kAllGpuMessages;
 }
 
 }  // namespace weft::doctor

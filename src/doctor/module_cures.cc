@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/shell_word.h"
 #include "doctor/cures.h"
 #include "doctor/facts.h"
 #include "doctor/text.h"
@@ -117,7 +118,7 @@ std::string QueryFirmware(HostView& view, const std::string& pci) {
     const std::string query =
         pci.empty() ? "for d in $(lspci -D | awk '/Mellanox/ {print $1}'); do sudo mstflint -d $d "
                       "query; done"
-                    : fmt::format("sudo mstflint -d {} query", Quoted(pci));
+                    : fmt::format("sudo mstflint -d {} query", ShellWord(pci));
     return InstallFirmwareTools(view) + ", then " + query;
 }
 
@@ -125,7 +126,7 @@ std::string SetLinkType(HostView& view, const std::string& pci, int64_t port, bo
                         bool mlx4) {
     const char* word = infiniband ? "ib" : "eth";
     const std::string card =
-        pci.empty() ? "\"$(lspci -D | awk '/Mellanox/ {print $1; exit}')\"" : Quoted(pci);
+        pci.empty() ? "\"$(lspci -D | awk '/Mellanox/ {print $1; exit}')\"" : ShellWord(pci);
     const std::string kept = fmt::format(
         "{}, then sudo mstconfig -d {} set LINK_TYPE_P{}={} (mlxconfig of NVIDIA's tools does the "
         "same), and power the machine off and on",
@@ -152,7 +153,7 @@ std::string FilledFix(HostView& view, std::string_view fix, const std::string& p
     fill("{linktype}", [&] { return SetLinkType(view, pci, 1, true, true); });
     fill("{gpufirmware}", [&] { return FirmwareOfGpu(view); });
     fill("{device}", [&] {
-        if (!device.empty()) return Quoted(device);
+        if (!device.empty()) return ShellWord(device);
         return fmt::format("\"$(ls /sys/bus/pci/devices/{}/net)\"", pci.empty() ? "*" : pci);
     });
     return text;

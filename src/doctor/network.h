@@ -28,7 +28,7 @@ struct NetDevice {
     int mtu = 0;
     bool up = false;
     bool state_read = false;  // whether `up` was
-    bool physical = false;  // a device of its own, not a bridge, tunnel or loopback
+    bool physical = false;    // a device of its own, not a bridge, tunnel or loopback
     bool wireless = false;
     bool addressed = false;  // whether its addresses were read
     bool over_card = false;  // a bond or bridge with a card of this host in it

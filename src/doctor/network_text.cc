@@ -39,11 +39,10 @@ bool ReadLinkLine(std::string_view line, NetDevice& device) {
 // "enp1s0  UP  10.0.0.1/24 fe80::1/64" of `ip -br addr`, "enp1s0  UP  02:00:.. <...>" of
 // `ip -br link`.
 bool ReadBriefLine(std::string_view line, NetDevice& device) {
-    constexpr std::array<std::string_view, 6> kStates = {
-        "UP", "DOWN", "UNKNOWN", "DORMANT", "LOWERLAYERDOWN", "NOTPRESENT"};
+    constexpr std::array<std::string_view, 6> kStates = {"UP",      "DOWN",           "UNKNOWN",
+                                                         "DORMANT", "LOWERLAYERDOWN", "NOTPRESENT"};
     const auto words = Words(line);
-    const bool brief = words.size() >= 2 &&
-                       std::ranges::find(kStates, words[1]) != kStates.end() &&
+    const bool brief = words.size() >= 2 && std::ranges::find(kStates, words[1]) != kStates.end() &&
                        !words[0].ends_with(':');
     if (!brief) return false;
     device.name = std::string(words[0].substr(0, words[0].find('@')));

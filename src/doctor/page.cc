@@ -51,8 +51,8 @@ is told, which any two hosts have in common. Where even the link is not known th
 
 ```text
 FAIL  pcie-link  0000:01:00.0 Mellanox Technologies MT27800 Family [ConnectX-5]: link 8 GT/s x1
-      cost       predicted for qwen3-235b-a22b:q4_k_m on 2 x strix-halo (tp2): ... tokens/s so, ...
-                 otherwise; a prompt of 4096 tokens ... s so, ... s otherwise
+      cost       predicted for qwen3-235b-a22b:q4_k_m on 2 x strix-halo (tp2): 21.0 tokens/s so,
+                 24.7 otherwise; a prompt of 4096 tokens 35.4 s so, 7.4 s otherwise
 ```
 
 ## Snapshots
@@ -70,11 +70,11 @@ tail -n +1 /sys/class/net/*/mtu >snap.txt    # or as one text file, '==> PATH <=
 
 What a link points to is under `link/` (`link/PATH.to`), what only a process can find out under
 `probe/`, counters read a second time under `later/`, and what could not be read in `unread`. A
-snapshot that Weft saved ends every line: one that was cut is known by it. A file of more than 4 MiB
-counts as one that could not be read; the others are looked at. In one made by hand an error in
-place of an output ("command not found", "Operation not permitted", in any of ten languages) counts
-as not read; sudo's lecture and prompt, line ends of other systems, a byte order mark and NUL bytes
-at the end are taken off.
+snapshot that Weft saved ends every line: one that was cut is known by it, and so is a file among
+others by hand that end theirs. A file of more than 4 MiB counts as one that could not be read; the
+others are looked at. In one made by hand an error in place of an output ("command not found",
+"Operation not permitted", in any of ten languages) counts as not read; sudo's lecture and prompt,
+line ends of other systems, a byte order mark and NUL bytes at the end are taken off.
 
 ## What is saved
 
@@ -104,9 +104,9 @@ they found on the host.
   sizes of memory.
 
 `--real-names` leaves names and addresses as they are (`--hosts` does so, over ssh): for yourself,
-not for strangers. Two hosts of one name are told apart as `node` and `node (2)`. Where ssh hangs
-since large packets vanish on the way, the finding `reachable` says that, with the size that is
-lost.
+not for strangers. Two hosts of one name are told apart by the files, or the addresses, that they
+were had from: `node (a.tar)` and `node (b.tar)`. Where ssh hangs since large packets vanish on the
+way, the finding `reachable` says that, with the size that is lost.
 
 ## The checks
 )";

@@ -13,7 +13,8 @@ namespace {
 constexpr const char* kDeviceFolder = "sys/class/infiniband";
 
 // "4: ACTIVE" -> "ACTIVE"
-std::string AfterColon(const std::string& text) {
+std::string AfterColon(std::string text) {
+    text.resize(std::min(text.find('\n'), text.size()));
     const size_t colon = text.find(':');
     const std::string_view rest = colon == std::string::npos
                                       ? std::string_view(text)

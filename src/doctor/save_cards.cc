@@ -223,6 +223,33 @@ std::string ZeroGuid(std::string_view text, Names&) {
     return zero ? "0000:0000:0000:0000\n" : "";
 }
 
+std::string SensorName(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 18> kSensorWords = {
+        "mlx5",    "mlx4", "bnxt_en", "ice",  "i40e", "ixgbe",    "cxgb4", "atlantic", "amdgpu",
+        "nouveau", "xe",   "i915",    "asic", "edge", "junction", "mem",   "pkg",      "vram"};
+    text = Trim(text);
+    const bool module = text.starts_with("Module") && IsDigits(text.substr(6), 2);
+    const bool known = std::ranges::find(kSensorWords, text) != kSensorWords.end();
+    return module || known ? fmt::format("{}\n", text) : "";
+}
+
+std::string Fec(std::string_view text, Names&) {
+    constexpr std::array<std::string_view, 7> kKinds = {"Auto",  "Off",  "None", "RS",
+                                                        "BaseR", "LLRS", "BASER"};
+    std::string kept;
+    for (std::string_view line : Lines(text.substr(0, 4096))) {
+        line = Trim(line);
+        if (!line.starts_with("Configured FEC encoding")) continue;
+        kept += "Configured FEC encodings:";
+        for (std::string_view word : Words(After(line, ":"))) {
+            const bool known = std::ranges::find(kKinds, word) != kKinds.end();
+            if (known) kept += fmt::format(" {}", word);
+        }
+        kept += '\n';
+    }
+    return kept;
+}
+
 std::string EventDriver(std::string_view text, Names& names) {
     const std::string driver = DriverWord(After(text.substr(0, kMostCardLine), "DRIVER="), names);
     return driver.empty() ? "" : fmt::format("DRIVER={}\n", driver);
@@ -231,9 +258,9 @@ std::string EventDriver(std::string_view text, Names& names) {
 // The first word of `text` that is a kernel's release; "" without.
 std::string FirstRelease(std::string_view text, Names& names) {
     for (size_t at = 0; at < text.size() && at < kMostCardLine; ++at) {
-        const bool begins = IsDigits(text.substr(at, 1), 1) &&
-                            (at == 0 || std::string_view(" -/\"'=>").find(text[at - 1]) !=
-                                            std::string_view::npos);
+        const bool begins =
+            IsDigits(text.substr(at, 1), 1) &&
+            (at == 0 || std::string_view(" -/\"'=>").find(text[at - 1]) != std::string_view::npos);
         if (!begins) continue;
         std::string_view word = text.substr(at);
         word = word.substr(0, std::min(word.find_first_of(" \"'\n"), word.size()));

@@ -344,6 +344,14 @@ std::string Iptables(std::string_view text, Names& names) {
     return WriteIptables(ParseIptables(IptablesRules(text)), names);
 }
 
+std::string ClockState(std::string_view text, Names&) {
+    for (const char* key : {"System clock synchronized:", "NTP synchronized:"}) {
+        const std::string_view value = After(text, key);
+        if (value == "yes" || value == "no") return fmt::format("{} {}\n", key, value);
+    }
+    return "";
+}
+
 std::string Property(std::string_view text, Names&) {
     std::string kept;
     for (std::string_view line : Lines(text)) {

@@ -60,6 +60,7 @@ std::string Property(std::string_view text, Names&);      // "NTPSynchronized=ye
 std::string Package(std::string_view text, Names&);       // the version's first three numbers
 std::string DatedPackage(std::string_view text, Names&);  // "20251125", the date in its version
 std::string RdmaResources(std::string_view text, Names&);
+std::string ClockState(std::string_view text, Names&);  // "System clock synchronized: yes"
 std::string MemoryModules(std::string_view text, Names&);
 std::string Ping(std::string_view text, Names&);
 
@@ -72,9 +73,11 @@ std::string MasterName(std::string_view text, Names&);  // a link's target, "../
 std::string InterfaceList(std::string_view text, Names&);
 std::string BondMode(std::string_view text, Names&);
 std::string BondFile(std::string_view text, Names&);
-std::string CardModel(std::string_view text, Names&);  // "MT4099"
-std::string NodeType(std::string_view text, Names&);   // "4: RNIC"
-std::string ZeroGuid(std::string_view text, Names&);   // whether it is zero
+std::string CardModel(std::string_view text, Names&);    // "MT4099"
+std::string NodeType(std::string_view text, Names&);     // "4: RNIC"
+std::string ZeroGuid(std::string_view text, Names&);     // whether it is zero
+std::string SensorName(std::string_view text, Names&);   // "mlx5", "asic", "Module0"
+std::string Fec(std::string_view text, Names&);          // "Configured FEC encodings: RS"
 std::string EventDriver(std::string_view text, Names&);  // "DRIVER=mlx4_core"
 std::string GrubParameters(std::string_view text, Names&);
 std::string LoaderChoice(std::string_view text, Names&);   // "saved_entry=6.17.8-300.fc43.x86_64"

@@ -25,6 +25,7 @@ class SnapshotView : public HostView {
             NameCommands();
             Tidy();
         }
+        ends_lines_ = Complete() || MostEndLines();
         const auto unread = files_.find(kUnread);
         if (unread == files_.end()) return;
         for (std::string_view line : Lines(unread->second)) {
@@ -107,7 +108,15 @@ class SnapshotView : public HostView {
             it = said == Said::kOutput ? std::next(it) : files_.erase(it);
         }
     }
-    // What Weft saved ends each line; a line without its end was cut, and a number in it, too.
+    // Whether the files of a snapshot made by hand end their last lines.
+    bool MostEndLines() const {
+        size_t ended = 0, open = 0;
+        for (const auto& [path, text] : files_) {
+            if (!text.empty()) ++(text.ends_with('\n') ? ended : open);
+        }
+        return ended >= 3 && ended > 2 * open;
+    }
+    // Where files end each line, one without its end was cut, and a number in it, too.
     Reading Whole(std::string_view text) const {
         // One line that was written twice over stands there once.
         const size_t half = text.size() / 2;
@@ -115,13 +124,14 @@ class SnapshotView : public HostView {
                            text.substr(0, half) == text.substr(half);
         if (twice) text = text.substr(0, half);
         const size_t last = text.rfind('\n');
-        const bool cut = Complete() && last != text.npos && last + 1 < text.size();
+        const bool cut = ends_lines_ && last != text.npos && last + 1 < text.size();
         return {ReadState::kFound, std::string(cut ? text.substr(0, last + 1) : text), cut};
     }
 
     SnapshotFiles files_;
     std::map<std::string, std::string> unread_;
     std::string host_;
+    bool ends_lines_ = false;
 };
 
 }  // namespace

@@ -163,22 +163,6 @@ std::optional<int64_t> DateIn(std::string_view text) {
     return {};
 }
 
-std::string Quoted(std::string_view word) {
-    constexpr std::string_view kPlain =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:@%+,/-";
-    const bool plain = !word.empty() && word.find_first_not_of(kPlain) == word.npos;
-    if (plain) return std::string(word);
-    std::string quoted = "'";
-    for (const char c : word) {
-        if (c == '\'') {
-            quoted += "'\\''";
-        } else {
-            quoted += c;
-        }
-    }
-    return quoted + "'";
-}
-
 std::string Printable(std::string_view text) {
     std::string shown;
     while (!text.empty()) {

@@ -48,9 +48,6 @@ std::optional<Version> ParseVersion(std::string_view text);
 // "20240318.git3b128b60-0ubuntu2.9".
 std::optional<int64_t> DateIn(std::string_view text);
 
-// A word for a command line that a user copies: as it is where every shell takes it so, else in
-// single quotes.
-std::string Quoted(std::string_view word);
 // For a terminal, and for JSON: valid UTF-8 without control characters, those that turn the
 // direction of writing, and those that can't be seen; '?' stands for each.
 std::string Printable(std::string_view text);

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/shell_word.h"
 #include "submit/quote.h"
 
 namespace weft::submit {

@@ -5,13 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/shell_word.h"
+
 namespace weft::submit {
 namespace {
-
-bool IsPlain(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("_-./:=,@%+").find(c) != std::string_view::npos;
-}
 
 template <typename Quote>
 std::string Joined(const std::vector<std::string>& words, const char* between, Quote quote) {
@@ -24,21 +21,6 @@ std::string Joined(const std::vector<std::string>& words, const char* between, Q
 }
 
 }  // namespace
-
-std::string ShellWord(std::string_view word) {
-    if (!word.empty() && word[0] != '=' && std::ranges::all_of(word, IsPlain)) {
-        return std::string(word);
-    }
-    std::string quoted = "'";
-    for (const char c : word) {
-        if (c == '\'') {
-            quoted += "'\\''";
-        } else {
-            quoted += c;
-        }
-    }
-    return quoted + "'";
-}
 
 std::string ShellWords(const std::vector<std::string>& words) {
     return Joined(words, " ", ShellWord);

@@ -8,9 +8,8 @@
 
 namespace weft::submit {
 
-// For sh and its kin: in single quotes, unless nothing in it means anything to a shell.
-std::string ShellWord(std::string_view word);
-std::string ShellWords(const std::vector<std::string>& words);  // with blanks between
+// Each as ShellWord (base/shell_word.h) writes it, with blanks between.
+std::string ShellWords(const std::vector<std::string>& words);
 
 // A double-quoted scalar of YAML 1.2, which is JSON's string too; bytes that are not UTF-8 come out
 // as U+FFFD.

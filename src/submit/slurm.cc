@@ -2,6 +2,7 @@
 // rank which one it is (cluster/launcher.h).
 #include <fmt/format.h>
 
+#include "base/shell_word.h"
 #include "submit/job.h"
 #include "submit/quote.h"
 

@@ -3,6 +3,7 @@
 // status.
 #include <fmt/format.h>
 
+#include "base/shell_word.h"
 #include "submit/job.h"
 #include "submit/quote.h"
 

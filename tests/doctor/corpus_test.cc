@@ -252,7 +252,11 @@ bool HoldsRules(const std::string& path) {
 // Without a drop-in the unit has too little, without its file the driver is not installed: what
 // does not say itself that it was left out is not there.
 bool MakesHealthy(const std::string& path) {
-    return path.starts_with("etc/systemd/") || path.starts_with("usr/share/vulkan/");
+    for (const char* begin :
+         {"etc/systemd/", "usr/share/vulkan/", "lib/modules/", "etc/default/grub"}) {
+        if (path.starts_with(begin)) return true;
+    }
+    return false;
 }
 
 // Files removed, cut, doubled, their lines in another order: no healthy host is warned.
@@ -281,7 +285,7 @@ TEST(DoctorCorpus, DamageMakesNoHealthyHostFaulty) {
                     const size_t first = text.find('\n');
                     text.resize(
                         std::min(text.size(), first + 2 + random() % (text.size() - first)));
-                } else if (kind == 2) {
+                } else if (kind == 2 && (text.empty() || text.ends_with('\n'))) {
                     text += text;
                 } else if (kind == 3 && IsUnordered(path)) {
                     text = Shuffled(text, random);
@@ -310,7 +314,8 @@ std::string PartOf(const std::string& path) {
                                  "cmd/ethtool", "cmd/lspci", "probe/access"}) {
         if (path.starts_with(hardware)) return "hardware";
     }
-    for (const char* begin : {"cmd/firewall-cmd", "sys/devices/system/cpu", "etc/security"}) {
+    for (const char* begin :
+         {"cmd/firewall-cmd", "sys/devices/system/cpu", "etc/security", "usr/share/vulkan"}) {
         if (path.starts_with(begin)) return begin;
     }
     return path;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/shell_word.h"
 #include "doctor/check.h"
 #include "doctor/distinct.h"
 #include "doctor/healthy_hosts.h"
@@ -227,7 +228,7 @@ TEST(DoctorHostile, NamesOfHostsInCommandsAreQuoted) {
 // A shell that reads a quoted word gets the name, and nothing runs.
 TEST(DoctorHostile, QuotedWordsAreOneWordOfTheShell) {
     for (const std::string& name : kShell) {
-        const std::string word = Quoted(name);
+        const std::string word = ShellWord(name);
         std::string read;
         bool open = false;
         for (size_t i = 0; i < word.size(); ++i) {  // POSIX 2.2: quoting
@@ -243,8 +244,8 @@ TEST(DoctorHostile, QuotedWordsAreOneWordOfTheShell) {
         EXPECT_FALSE(open) << word;
         EXPECT_EQ(read, name);
     }
-    EXPECT_EQ(Quoted(""), "''");
-    EXPECT_EQ(Quoted("enp1s0f0"), "enp1s0f0");
+    EXPECT_EQ(ShellWord(""), "''");
+    EXPECT_EQ(ShellWord("enp1s0f0"), "enp1s0f0");
 }
 
 // A host whose names are hostile can be saved with real names (--hosts does), and read again.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/shell_word.h"
 #include "doctor/check.h"
 #include "doctor/cost_model.h"
 #include "doctor/healthy_hosts.h"
@@ -506,10 +507,10 @@ TEST(DoctorHosts, NamesAreQuotedAndPrintedWithoutControls) {
 }
 
 TEST(DoctorText, QuotedAndPrintable) {
-    EXPECT_EQ(Quoted("enp1s0f0np0"), "enp1s0f0np0");
-    EXPECT_EQ(Quoted("$(reboot)"), "'$(reboot)'");
-    EXPECT_EQ(Quoted("it's"), "'it'\\''s'");
-    EXPECT_EQ(Quoted(""), "''");
+    EXPECT_EQ(ShellWord("enp1s0f0np0"), "enp1s0f0np0");
+    EXPECT_EQ(ShellWord("$(reboot)"), "'$(reboot)'");
+    EXPECT_EQ(ShellWord("it's"), "'it'\\''s'");
+    EXPECT_EQ(ShellWord(""), "''");
     EXPECT_EQ(Printable("a\x1b[31mb\x7f\xc2\x9b"), "a?[31mb??");
     EXPECT_EQ(Printable("\xe2\x80\xae"
                         "abc\xff\xc3"),

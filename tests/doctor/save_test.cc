@@ -456,6 +456,20 @@ TEST(DoctorSave, HostsOfOneNameStayTwo) {
     EXPECT_EQ(views[2]->Text("proc/x"), "1");
 }
 
+TEST(DoctorSave, HostsOfOneNameAreToldApartByWhereTheyWereHad) {
+    Views views;
+    for (const char* name : {"node", "node", "other", "node", "b.tar"}) {
+        views.push_back(
+            MakeSnapshotView({{"probe/hostname", std::string(name) + "\n"}, {"proc/x", "1"}}, "x"));
+    }
+    MakeNamesDistinct(views, {"a.tar", "b.tar", "c.tar", "a.tar", "b.tar"});
+    EXPECT_EQ(views[0]->host(), "node (a.tar)");
+    EXPECT_EQ(views[1]->host(), "node (b.tar)");
+    EXPECT_EQ(views[2]->host(), "other");
+    EXPECT_EQ(views[3]->host(), "node (a.tar) (2)");
+    EXPECT_EQ(views[4]->host(), "b.tar");
+}
+
 // The firmware's records are numbered; of a line that begins with somebody else's word not even
 // numbers stay, and a watchdog's device is named where the kernel names it.
 TEST(DoctorSave, OfTheLogOnlySentencesOfTheKernel) {

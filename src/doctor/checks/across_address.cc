@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/network.h"
 #include "doctor/text.h"
@@ -31,7 +32,7 @@ void AcrossAddress(Hosts hosts, Findings& out) {
                          "random",
                          fmt::format("sudo ip addr del {}/{} dev {}, then give it an address "
                                      "that no other host has",
-                                     address.Text(), address.prefix, Quoted(device.name)));
+                                     address.Text(), address.prefix, ShellWord(device.name)));
             }
         }
         owners.merge(own);

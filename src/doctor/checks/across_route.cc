@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/cures.h"
@@ -65,7 +66,7 @@ void LookAcrossRoute(const Host& from, const Host& to, Findings& out) {
         return out.Fail(fmt::format("{}: {} ({}) has no IPv4 address", bare.name,
                                     bare.fastest->name, bare.fastest->SpeedText()),
                         expected, "peers can only be reached by a slower network",
-                        fmt::format("on {}: {}", Quoted(bare.name),
+                        fmt::format("on {}: {}", ShellWord(bare.name),
                                     AddAddress(*bare.view, bare.fastest->name)));
     }
     const NetDevice* way = WayTo(from, *to.fastest);
@@ -85,8 +86,8 @@ void LookAcrossRoute(const Host& from, const Host& to, Findings& out) {
         read, expected, fmt::format("{:.2f} GB/s instead of {:.2f}", slow, fast),
         fmt::format("give {} on {} an address in the subnet of {}/{}, or {} on {} one in that of "
                     "{}: sudo ip addr add; and name hosts by those addresses",
-                    Quoted(from.fastest->name), Quoted(from.name), address.Text(), address.prefix,
-                    Quoted(to.fastest->name), Quoted(to.name),
+                    ShellWord(from.fastest->name), ShellWord(from.name), address.Text(),
+                    address.prefix, ShellWord(to.fastest->name), ShellWord(to.name),
                     from.fastest->addresses.front().Text()));
     AskSlowWay(from, *way, possible, out);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
@@ -75,7 +76,7 @@ void LookAtBond(HostView& view, const std::string& bond, Findings& out) {
         "connection modify {0} bond.options mode=active-backup, or 'mode: active-backup' in "
         "netplan or the unit; between two hosts without a switch an address on each link in place "
         "of a bond",
-        Quoted(bond));
+        ShellWord(bond));
     if (!mode->roce && CarriesRdma(view, bond, parts)) {
         return out.Warn(read, "802.3ad, active-backup or balance-xor",
                         "cards join their RDMA devices in these modes only: in others RDMA is lost "

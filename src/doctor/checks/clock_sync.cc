@@ -6,10 +6,23 @@
 namespace weft::doctor::checks {
 namespace {
 
-void RunClockSync(HostView& view, Findings& out) {
+// "NTPSynchronized=yes"; of a snapshot made by hand by what timedatectl prints for people.
+std::string SyncState(HostView& view) {
     const Reading state = view.Command("timedatectl show --property=NTPSynchronized");
-    if (!state.found()) return;
-    const std::string read(Trim(state.text));
+    if (state.found()) return std::string(Trim(std::string_view(state.text)));
+    if (view.Complete()) return {};
+    for (const char* words : {"timedatectl", "timedatectl status"}) {
+        const std::string text = view.Command(words).text;
+        for (const char* key : {"System clock synchronized:", "NTP synchronized:"}) {
+            const std::string_view value = After(text, key);
+            if (!value.empty()) return "NTPSynchronized=" + std::string(value);
+        }
+    }
+    return {};
+}
+
+void RunClockSync(HostView& view, Findings& out) {
+    const std::string read = SyncState(view);
     if (read == "NTPSynchronized=yes") return out.Ok(read);
     if (read != "NTPSynchronized=no") return;
     out.Note(

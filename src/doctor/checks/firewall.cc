@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cures.h"
 #include "doctor/fabric_devices.h"
@@ -121,7 +122,7 @@ std::string TrustInterface(const std::string& interface) {
     return fmt::format(
         "sudo firewall-cmd --permanent --zone=trusted --change-interface={} && sudo firewall-cmd "
         "--reload",
-        Quoted(interface));
+        ShellWord(interface));
 }
 
 void ClosedZone(const std::vector<FirewallZone>& zones, const std::string& closed,
@@ -255,7 +256,7 @@ std::string NftFix(HostView& view, const PacketFilter& filter, const std::string
     return FixOf(
         manager, devices,
         fmt::format("sudo nft insert rule {} {} {} ip saddr {} accept; keep it in {}", family,
-                    Quoted(table), Quoted(chain), SubnetOf(devices), NftablesFile(view)));
+                    ShellWord(table), ShellWord(chain), SubnetOf(devices), NftablesFile(view)));
 }
 
 std::string IptablesFix(HostView& view, const PacketFilter& filter,
@@ -300,7 +301,8 @@ void RunFirewall(HostView& view, Findings& out) {
     const std::vector<NetDevice> devices = FabricDevices(view);
     std::string drops;
     const PacketFilter nft_rules = ParseNft(nft.found() ? nft.text : "");
-    const PacketFilter iptables_rules = ParseIptables(iptables.found() ? IptablesRules(iptables.text) : "");
+    const PacketFilter iptables_rules =
+        ParseIptables(iptables.found() ? IptablesRules(iptables.text) : "");
     const Passage by_nft = BestPassage(nft_rules, devices, &drops);
     const Passage by_iptables = BestPassage(iptables_rules, devices);
     const std::string who = devices.empty() ? "no interface or network is accepted as a whole"

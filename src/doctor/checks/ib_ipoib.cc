@@ -16,12 +16,14 @@ namespace {
 
 void LookIbIpoib(HostView& view, const NetDevice& device, Findings& out) {
     const std::string mode = view.Text("sys/class/net/" + device.name + "/mode");
-    const std::string read =
-        fmt::format("{}: {}, mode {}, MTU {}, {}", device.name, device.up ? "up" : device.state_read ? "down" : "state not read",
-                    mode.empty() ? "not known" : mode, device.mtu,
-                    !device.addresses.empty() ? device.addresses.front().Text()
-                    : device.addressed        ? "no IPv4 address"
-                                              : "addresses not read");
+    const std::string read = fmt::format("{}: {}, mode {}, MTU {}, {}", device.name,
+                                         device.up           ? "up"
+                                         : device.state_read ? "down"
+                                                             : "state not read",
+                                         mode.empty() ? "not known" : mode, device.mtu,
+                                         !device.addresses.empty() ? device.addresses.front().Text()
+                                         : device.addressed        ? "no IPv4 address"
+                                                                   : "addresses not read");
     const bool down = !device.up && device.state_read;
     if (down || (device.addressed && device.addresses.empty())) {
         return out.Warn(read, "up, with an IPv4 address",

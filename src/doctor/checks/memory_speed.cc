@@ -59,7 +59,10 @@ void AskSlowMemory(HostView& view, double share, Findings& out) {
 
 void RunMemorySpeed(HostView& view, Findings& out) {
     if (IsVirtualMachine(view)) return;
-    const Reading table = view.Command("dmidecode -t memory");
+    Reading table = view.Command("dmidecode -t memory");
+    for (const char* words : {"dmidecode -t 17", "dmidecode --type memory", "dmidecode"}) {
+        if (!table.found() && !view.Complete()) table = view.Command(words);
+    }
     if (!table.found()) return;
     const Modules modules = ParseMemorySpeed(table.text);
     if (modules.filled == 0 || modules.virtual_machine) return;

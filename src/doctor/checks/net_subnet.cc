@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cures.h"
 #include "doctor/facts.h"
@@ -19,7 +20,7 @@ std::string FixOfSubnet(HostView& view, const NetDevice& i, const Ipv4& a, const
     const Ipv4& own = first ? a : b;
     const NetDevice& moved = first ? i : j;
     return fmt::format("another subnet for {0}: sudo ip addr del {1}/{2} dev {0}; {3}",
-                       Quoted(moved.name), own.Text(), own.prefix, AddAddress(view, moved.name));
+                       ShellWord(moved.name), own.Text(), own.prefix, AddAddress(view, moved.name));
 }
 
 void RunNetSubnet(HostView& view, Findings& out) {

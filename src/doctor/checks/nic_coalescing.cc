@@ -1,6 +1,7 @@
 // How long a card waits before it tells of a packet.
 #include <fmt/format.h>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/network.h"
@@ -26,10 +27,11 @@ void RunNicCoalescing(HostView& view, Findings& out) {
             out.Ok(read, expected);
             continue;
         }
-        out.Note(read, expected,
-                 fmt::format("each TCP message lies up to {:g} us in the card (RDMA does not wait)",
-                             *wait),
-                 fmt::format("sudo ethtool -C {} adaptive-rx off rx-usecs 0", Quoted(device.name)));
+        out.Note(
+            read, expected,
+            fmt::format("each TCP message lies up to {:g} us in the card (RDMA does not wait)",
+                        *wait),
+            fmt::format("sudo ethtool -C {} adaptive-rx off rx-usecs 0", ShellWord(device.name)));
         if (const auto otherwise = PortLink(device)) {
             HostLink so = *otherwise;
             so.waits_s = *wait * 1e-6;

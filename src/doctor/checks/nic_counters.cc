@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/network.h"
 #include "doctor/text.h"
@@ -113,7 +114,7 @@ void LookNicCounters(HostView& view, const NetDevice& device, Findings& out) {
         good = false;
         std::string fix = counter.fix;
         if (const size_t at = fix.find("DEV"); at != std::string::npos) {
-            fix.replace(at, 3, Quoted(device.name));
+            fix.replace(at, 3, ShellWord(device.name));
         }
         out.Add(
             counter.severity,

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cures.h"
 #include "doctor/facts.h"
@@ -47,7 +48,7 @@ void LookAtFirmware(const NetDevice& device, Findings& out) {
                 "old firmware of this card lost RoCE v2 settings, negotiated slower links and "
                 "hung under load; both ends should have the same",
                 (device.pci.empty() ? "mstflint's query of the card"
-                                    : "sudo mstflint -d " + Quoted(device.pci) + " query") +
+                                    : "sudo mstflint -d " + ShellWord(device.pci) + " query") +
                     ", then the firmware of that PSID from the vendor");
         }
     }
@@ -112,7 +113,7 @@ std::string MoreModules(HostView& view) {
 
 // How the card gets a driver.
 std::string DriverFix(HostView& view, const PciDevice& card) {
-    const std::string look = "'lspci -k -s " + Quoted(card.address) + "'";
+    const std::string look = "'lspci -k -s " + ShellWord(card.address) + "'";
     const std::string_view module = ModuleOf(card);
     const std::string load = module.empty()
                                  ? "load the module that " + look + " lists with sudo modprobe"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/fabric_devices.h"
@@ -64,7 +65,7 @@ void LookAtLanes(HostView& view, const NetDevice& device, const std::vector<NetD
         "a QSFP28 cable for all four lanes (DAC up to 3 m), the port of the other end or the "
         "switch not split, the same FEC and speed on both ends; look: ethtool -m {0}; an E810 may "
         "be set to split ports: 'devlink port show' and Intel's epct; then sudo ethtool -r {0}",
-        Quoted(device.name));
+        ShellWord(device.name));
     const bool for_ranks =
         fabric.empty() || std::ranges::find(fabric, device.name, &NetDevice::name) != fabric.end();
     const bool sibling = std::ranges::any_of(all, [&](const NetDevice& one) {
@@ -93,13 +94,13 @@ void LookNicSpeed(HostView& view, const NetDevice& device, Findings& out) {
     }
     if (device.duplex == "half") {
         return out.Fail(read, "duplex full", "sender and receiver take turns, with collisions",
-                        fix_cable + Quoted(device.name));
+                        fix_cable + ShellWord(device.name));
     }
     if (device.megabits > 0 && device.megabits < 1000) {
         out.Warn(read, "1 Gb/s or more",
                  fmt::format("{:g} times less than 1 Gb/s: a broken pair of wires or a bad plug",
                              1000 / device.megabits),
-                 fix_cable + Quoted(device.name));
+                 fix_cable + ShellWord(device.name));
         return AskSpeed(view, device, 1000, out);
     }
     if (device.megabits > 0) out.Ok(read);

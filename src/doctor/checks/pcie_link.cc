@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/pci.h"
@@ -15,7 +16,7 @@ constexpr int kFewLanes = 4;  // fewer than this are too few for a fabric's card
 
 std::string Fix(const PciDevice& card, const PciDevice* slot) {
     const std::string look =
-        "check with: sudo lspci -vv -s " + Quoted(card.address) + " | grep Lnk";
+        "check with: sudo lspci -vv -s " + ShellWord(card.address) + " | grep Lnk";
     const std::string faster =
         "set the slot's speed in the BIOS to the card's generation (not Auto where that trains "
         "low), reseat the card and its riser or cable, update the card's firmware, and " +

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/cures.h"
@@ -52,7 +53,7 @@ void LookAtIwarp(const RdmaPort& port, const std::vector<PciDevice>& cards, Find
         port.pci.size() == 12
             ? "pci/" + port.pci
             : fmt::format("pci/\"$(basename \"$(readlink -f /sys/class/infiniband/{}/device)\")\"",
-                          Quoted(port.device));
+                          ShellWord(port.device));
     out.Warn(read, "RoCE v2", why,
              fmt::format("sudo devlink dev param set {0} name enable_iwarp value false cmode "
                          "runtime && sudo devlink dev param set {0} name enable_roce value true "
@@ -87,8 +88,8 @@ void LookAtSoftware(HostView& view, const RdmaPort& port, bool only, Findings& o
             "what takes this device sends over the slow network",
             fmt::format("sudo rdma link delete {0} && sudo rdma link add {0} type {1} netdev {2}; "
                         "or --transport tcp, which is faster",
-                        Quoted(port.device), port.device.starts_with("siw") ? "siw" : "rxe",
-                        Quoted(fastest->name)));
+                        ShellWord(port.device), port.device.starts_with("siw") ? "siw" : "rxe",
+                        ShellWord(fastest->name)));
     }
     if (!only) return;
     out.Note(port.Text() + ": emulated in software (rdma_rxe)", "a card with RDMA",

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/cures.h"
@@ -54,7 +55,7 @@ void LookRdmaGid(HostView& view, const RdmaPort& port, Findings& out) {
                  fmt::format("echo 'RoCE v2' | sudo tee /sys/kernel/config/rdma_cm/{}/ports/"
                              "{}/default_roce_mode, and a card and firmware with RoCE v2 "
                              "(ConnectX-3 Pro and newer)",
-                             Quoted(port.device), port.port));
+                             ShellWord(port.device), port.port));
         return out.AskCost(TcpQuestion(view, PortLink(port)));
     }
     const std::vector<std::string> interfaces = RdmaInterfaces(view, port);

@@ -1,6 +1,7 @@
 // State, link layer and rate of RDMA ports.
 #include <fmt/format.h>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/cures.h"
@@ -36,18 +37,18 @@ bool IsOneCard(const RdmaPort& a, const RdmaPort& b) {
 std::string EnableFix(HostView& view, const RdmaPort& port) {
     const std::vector<std::string> interfaces = RdmaInterfaces(view, port);
     const std::string by_port =
-        fmt::format("sudo ibportstate -C {} {} enable", Quoted(port.device), port.port);
+        fmt::format("sudo ibportstate -C {} {} enable", ShellWord(port.device), port.port);
     if (port.ethernet()) {  // which ibportstate knows nothing of
         return fmt::format(
             "sudo ip link set dev {} up",
             interfaces.empty()
                 ? fmt::format("\"$(rdma link show {}/{} | sed 's/.*netdev //; s/ .*//')\"",
-                              Quoted(port.device), port.port)
-                : Quoted(interfaces.front()));
+                              ShellWord(port.device), port.port)
+                : ShellWord(interfaces.front()));
     }
     return interfaces.empty() ? by_port
                               : fmt::format("sudo ip link set dev {} up, or: {}",
-                                            Quoted(interfaces.front()), by_port);
+                                            ShellWord(interfaces.front()), by_port);
 }
 
 // Changes the port's protocol to the one that it does not speak now.

@@ -43,7 +43,7 @@ void LookAtKernels(HostView& view, Findings& out) {
     const std::string newer =
         fmt::format("kernel {} is installed, {} still runs", *newest, running);
     if (const std::string keeper = WhatKeepsKernel(view, running); !keeper.empty()) {
-        return out.Note(fmt::format("{}: it was chosen ({})", newer, keeper),
+        return out.Note(fmt::format("{}: it may have been chosen ({})", newer, keeper),
                         "the kernel that is wanted",
                         "nothing, where the older kernel is meant; an older driver or GPU fault "
                         "stays with it");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/facts.h"
 #include "doctor/network.h"
@@ -111,13 +112,13 @@ void LookAtFlowControl(const std::string& name, bool broadcom, const FlowControl
             fmt::format(
                 "sudo dcb app replace dev {0} dscp-prio {1}:{2} (iproute2), on both ends and "
                 "the switch",
-                Quoted(name), kRoceDscp, *flow.priorities.begin()));
+                ShellWord(name), kRoceDscp, *flow.priorities.begin()));
     }
     if (pfc || (flow.rx_pause && flow.tx_pause)) return out.Ok(read);
-    const std::string by_pause = fmt::format("sudo ethtool -A {} rx on tx on", Quoted(name));
+    const std::string by_pause = fmt::format("sudo ethtool -A {} rx on tx on", ShellWord(name));
     const std::string by_pfc = fmt::format(
         "sudo dcb pfc set dev {0} prio-pfc {1}:on && sudo dcb app add dev {0} dscp-prio {2}:{1}",
-        Quoted(name), kRocePriority, kRoceDscp);
+        ShellWord(name), kRocePriority, kRoceDscp);
     out.Note(read, "pause frames or PFC on, at both ends and the switch",
              "two senders to one port overflow it, and each lost RDMA packet costs up to 0.5 s; "
              "between two hosts with one cable it does not matter",

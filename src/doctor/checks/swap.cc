@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "doctor/checks/checks.h"
+#include "doctor/cures.h"
 #include "doctor/facts.h"
 
 namespace weft::doctor::checks {
@@ -24,6 +26,26 @@ double CompressedMemory(HostView& view) {
     return bytes;
 }
 
+// Distributions that set zram up, or may.
+bool SwapsToMemory(HostView& view) {
+    switch (DistributionOf(view)) {
+        case Distribution::kFedora:
+        case Distribution::kOstree:
+        case Distribution::kArch:
+        case Distribution::kUnknown: return true;
+        case Distribution::kDebian: {
+            const DebianKind kind = DebianKindOf(view);
+            return kind == DebianKind::kPop || kind == DebianKind::kRaspberry;
+        }
+        case Distribution::kYum:
+        case Distribution::kNixOs:
+        case Distribution::kSuse:
+        case Distribution::kGentoo:
+        case Distribution::kAlpine: return false;
+    }
+    WEFT_CHECK(false);
+}
+
 void RunSwap(HostView& view, Findings& out) {
     const auto total = MemInfo(view, "SwapTotal");
     const auto free = MemInfo(view, "SwapFree");
@@ -36,6 +58,12 @@ void RunSwap(HostView& view, Findings& out) {
         in_memory > 0 ? fmt::format(", and {} compressed in memory (zram)", SizeText(in_memory))
                       : "");
     if (used < kMuch) return out.Ok(read, "less than 1 GiB in use");
+    if (!view.Read("proc/swaps").found() && SwapsToMemory(view)) {
+        return out.Note(read + "; whether it is memory (zram) was not read",
+                        "less than 1 GiB in use on a drive",
+                        "nothing, where it is zram, as this distribution has it by default",
+                        "cat /proc/swaps");
+    }
     out.Warn(read, "less than 1 GiB in use",
              fmt::format("a page that comes back from an NVMe drive takes 100 us, from memory 0.1 "
                          "us; {} of swapped weights cost {:.1f} s the first time",

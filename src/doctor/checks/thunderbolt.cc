@@ -1,6 +1,7 @@
 // Networks over Thunderbolt and USB4 cables.
 #include <fmt/format.h>
 
+#include "base/shell_word.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/cures.h"
@@ -36,20 +37,52 @@ std::string BridgeOf(HostView& view, const NetDevice& device) {
     return view.List(path + "/brport").empty() ? "" : "a bridge";
 }
 
+// Takes a port out of its bridge where that is configured.
+std::string OutOfBridge(HostView& view, const std::string& device) {
+    switch (DistributionOf(view)) {
+        case Distribution::kNixOs:
+            return "take it out of networking.bridges in /etc/nixos/configuration.nix, then sudo "
+                   "nixos-rebuild switch";
+        case Distribution::kDebian:
+            switch (DebianKindOf(view)) {
+                case DebianKind::kUbuntu:
+                    return "take it out of 'bridges:' in /etc/netplan, then sudo netplan apply";
+                case DebianKind::kPlain:
+                case DebianKind::kProxmox:
+                    return "take it out of bridge-ports in /etc/network/interfaces";
+                case DebianKind::kRaspberry:
+                case DebianKind::kPop: break;
+            }
+            break;
+        case Distribution::kFedora:
+        case Distribution::kYum:
+        case Distribution::kOstree:
+        case Distribution::kSuse: break;
+        case Distribution::kArch:
+        case Distribution::kGentoo:
+        case Distribution::kAlpine:
+        case Distribution::kUnknown:
+            return "take it out of the bridge where that is configured (/etc/systemd/network)";
+    }
+    return fmt::format(
+        "sudo nmcli connection delete \"$(nmcli -g GENERAL.CONNECTION device show {})\" before "
+        "that",
+        ShellWord(device));
+}
+
 // Desktops and installers put every cable into one bridge.
-void LookAtBridge(const NetDevice& device, const std::string& bridge, const std::string& read,
-                  Findings& out) {
+void LookAtBridge(HostView& view, const NetDevice& device, const std::string& bridge,
+                  const std::string& read, Findings& out) {
     out.Warn(
         fmt::format("{}; a port of the bridge {}", read, bridge),
         "an interface of its own, with an address",
         "a bridge over Thunderbolt carries packets of 1500 bytes and costs a core; with cables "
         "from each host to each other it is a loop, and hosts are reached by the slow network "
         "whose address the bridge has",
-        fmt::format("sudo ip link set dev {0} nomaster && sudo ip addr add 10.0.1.1/24 dev {0} "
-                    "&& sudo ip link set dev {0} mtu 65520 up; for good: take it out of the "
-                    "bridge where that is configured (nmcli connection show, netplan, "
-                    "/etc/network/interfaces, /etc/systemd/network)",
-                    Quoted(device.name)));
+        fmt::format("sudo ip link set dev {0} nomaster && sudo ip link set dev {0} mtu 65520 && "
+                    "{1}; for good: {2}",
+                    ShellWord(device.name), AddAddress(view, device.name),
+                    OutOfBridge(view, device.name)));
 }
 
 // A link to another host: "0-1" and the like, with rx_speed "20.0 Gb/s" and rx_lanes "2".
@@ -95,8 +128,9 @@ void RunThunderbolt(HostView& view, Findings& out) {
                         : device.addressed        ? "no IPv4 address"
                                                   : "addresses not read");
         if (const std::string bridge = BridgeOf(view, device); !bridge.empty()) {
-            LookAtBridge(device, bridge, read, out);
-        } else if ((!device.up && device.state_read) || (device.addressed && device.addresses.empty())) {
+            LookAtBridge(view, device, bridge, read, out);
+        } else if ((!device.up && device.state_read) ||
+                   (device.addressed && device.addresses.empty())) {
             out.Warn(read, "up, with an IPv4 address",
                      "the cable is there but carries nothing: peers are reached by another network",
                      AddAddress(view, device.name));
