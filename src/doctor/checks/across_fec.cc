@@ -79,7 +79,8 @@ void AcrossFec(Hosts hosts, Findings& out) {
                          : "with a switch between them each end has its own",
                     fmt::format("on {}: sudo ethtool --set-fec {} encoding auto; on {}: sudo "
                                 "ethtool --set-fec {} encoding auto",
-                                one.host, ShellWord(one.device), two.host, ShellWord(two.device)));
+                                ShellWord(one.host), ShellWord(one.device), ShellWord(two.host),
+                                ShellWord(two.device)));
         }
     }
 }

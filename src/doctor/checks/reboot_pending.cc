@@ -5,7 +5,6 @@
 #include <array>
 #include <map>
 
-#include "base/check.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cures.h"
 #include "doctor/facts.h"
@@ -135,9 +134,16 @@ void LookAtModules(HostView& view, Findings& out) {
 std::string GiveToLoader(HostView& view, const std::string& word) {
     switch (DistributionOf(view)) {
         case Distribution::kDebian:
-            return DebianKindOf(view) == DebianKind::kProxmox
-                       ? "sudo update-grub; sudo proxmox-boot-tool refresh; sudo systemctl reboot"
-                       : fmt::format("sudo update-grub && {}", kBoot);
+            switch (DebianKindOf(view)) {
+                case DebianKind::kProxmox:
+                    return "sudo update-grub; sudo proxmox-boot-tool refresh; sudo systemctl "
+                           "reboot";
+                case DebianKind::kPlain:
+                case DebianKind::kUbuntu: return fmt::format("sudo update-grub && {}", kBoot);
+                case DebianKind::kRaspberry:
+                case DebianKind::kPop: break;
+            }
+            break;
         case Distribution::kArch:
             return fmt::format("sudo grub-mkconfig -o /boot/grub/grub.cfg && {}", kBoot);
         case Distribution::kSuse:
@@ -148,10 +154,9 @@ std::string GiveToLoader(HostView& view, const std::string& word) {
         case Distribution::kNixOs:
         case Distribution::kGentoo:
         case Distribution::kAlpine:
-        case Distribution::kUnknown:
-            return fmt::format("{} (it gives it to the boot loader)", AddParameter(view, word));
+        case Distribution::kUnknown: break;
     }
-    WEFT_CHECK(false);
+    return fmt::format("{} (it gives it to the boot loader)", AddParameter(view, word));
 }
 
 // Parameters of the kernel's command line that matter to ranks and wait for a boot.

@@ -31,8 +31,7 @@ bool SwapsToMemory(HostView& view) {
     switch (DistributionOf(view)) {
         case Distribution::kFedora:
         case Distribution::kOstree:
-        case Distribution::kArch:
-        case Distribution::kUnknown: return true;
+        case Distribution::kArch: return true;
         case Distribution::kDebian: {
             const DebianKind kind = DebianKindOf(view);
             return kind == DebianKind::kPop || kind == DebianKind::kRaspberry;
@@ -41,7 +40,8 @@ bool SwapsToMemory(HostView& view) {
         case Distribution::kNixOs:
         case Distribution::kSuse:
         case Distribution::kGentoo:
-        case Distribution::kAlpine: return false;
+        case Distribution::kAlpine:
+        case Distribution::kUnknown: return false;
     }
     WEFT_CHECK(false);
 }
