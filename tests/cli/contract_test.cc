@@ -68,9 +68,10 @@ TEST_F(Contract, Run) {
         ASSERT_EQ(j["ranks"].size(), layout.empty() ? 1u : 2u);
         for (size_t rank = 0; rank < j["ranks"].size(); ++rank) {
             const json& r = j["ranks"][rank];
-            EXPECT_EQ(Keys(r), (std::set<std::string>{"rank", "host", "rss_bytes", "weight_bytes",
-                                                      "kv_bytes", "read_bytes", "received_bytes",
-                                                      "load_s"}));
+            EXPECT_EQ(Keys(r), (std::set<std::string>{"rank", "host", "device", "hardware",
+                                                      "rss_bytes", "weight_bytes", "kv_bytes",
+                                                      "read_bytes", "received_bytes", "load_s"}));
+            EXPECT_EQ(r["device"], "cpu");
             EXPECT_EQ(r["rank"], rank);
             const uint64_t weights = r["weight_bytes"], kv = r["kv_bytes"];
             EXPECT_GT(weights, 100'000u);

@@ -20,6 +20,12 @@ namespace {
 using test::Args;
 using test::ScaleArgs;
 
+// Where ctest forgets to say it, tests on Vulkan are skipped as where there is no driver.
+TEST(Lavapipe, CtestSaysWhereItIs) {
+    if (std::getenv("WEFT_DEVICE") == nullptr) GTEST_SKIP() << "started without ctest";
+    EXPECT_NE(std::getenv("WEFT_LAVAPIPE"), nullptr);
+}
+
 TEST(GpuDevice, ListSaysWhatThereIs) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     const Description& described = device->description();
