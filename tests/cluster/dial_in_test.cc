@@ -296,6 +296,9 @@ class Nobody : public Company {
 
 // poll(2) takes no more descriptors than a process may have.
 TEST(DialInDoor, ADoorThatBreaksEndsTheWaitAtOnce) {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "the sanitizer looks at objects through a pipe, and there are no descriptors";
+#endif
     const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
     rlimit before{};
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
