@@ -157,6 +157,44 @@ Status Replace(const std::string& path, std::string_view text, mode_t mode) {
     return {};
 }
 
+#ifdef WEFT_HAS_TOML
+// Whether a line has other than ASCII beside strings and comments; where strings of several lines
+// begin or end, anywhere. (toml++ 3.0 takes some such characters for unreachable code.)
+bool IsOddLine(std::string_view line) {
+    const auto other = [](char c) { return static_cast<unsigned char>(c) >= 0x80; };
+    if (std::ranges::none_of(line, other)) return false;
+    if (line.find("\"\"\"") != line.npos || line.find("'''") != line.npos) return true;
+    char quote = 0;
+    for (size_t i = 0; i < line.size(); ++i) {
+        const char c = line[i];
+        if (quote == 0 && c == '#') return false;
+        if (quote == 0 && other(c)) return true;
+        if (quote == '"' && c == '\\') {
+            ++i;
+        } else if (quote == 0 && (c == '"' || c == '\'')) {
+            quote = c;
+        } else if (c == quote) {
+            quote = 0;
+        }
+    }
+    return false;
+}
+
+Status CheckLines(std::string_view text, const std::string& path) {
+    for (int number = 1; !text.empty(); ++number) {
+        const size_t end = std::min(text.find('\n'), text.size());
+        if (IsOddLine(text.substr(0, end))) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}:{}: a character that is not ASCII; only strings and comments of "
+                             "one line may have such",
+                             path, number);
+        }
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return {};
+}
+#endif
+
 }  // namespace
 
 Result<ClusterPaths> PathsOf(const std::string& cluster) {
@@ -189,6 +227,8 @@ Result<ClusterFile> ParseClusterFile(std::string_view text, const std::string& p
                          text.size(), kMostClusterFile);
     }
 #ifdef WEFT_HAS_TOML
+    if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+    WEFT_TRY(CheckLines(text, path));
     const toml::parse_result parsed = toml::parse(text, path);
     if (parsed.failed()) {
         return MakeError(ErrorCode::kUsage, "{}:{}: {}", path, parsed.error().source().begin.line,

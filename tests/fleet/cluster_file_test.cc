@@ -69,6 +69,8 @@ TEST_F(ClusterFiles, FaultsAreNamedWithTheirLine) {
     EXPECT_TRUE(Says("[[host]]\nname = \"b\"\naddress = \"b:99999\"\n", "not HOST:PORT"));
     EXPECT_TRUE(Says("[[host]]\nname = \"b\"\nname = \"c\"\n", "home.toml:3:"));
     EXPECT_TRUE(Says("key = \"a\\u0000b\"\n", "expected a string"));
+    EXPECT_TRUE(Says("key = \"a\"\nb = 1 \u00a1\n", "home.toml:2: a character that is not ASCII"));
+    EXPECT_FALSE(Why("host = [ { name = \"b\" }, } ]\n").empty());
     EXPECT_FALSE(Why(std::string(70'000, '#')).empty());
     EXPECT_FALSE(Why("a = " + std::string(20'000, '[')).empty());
 }
