@@ -11,8 +11,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "cluster/socket.h"
 #include "net/socket.h"
 
@@ -158,40 +160,53 @@ Status Replace(const std::string& path, std::string_view text, mode_t mode) {
 }
 
 #ifdef WEFT_HAS_TOML
-// Whether a line has other than ASCII beside strings and comments; where strings of several lines
-// begin or end, anywhere. (toml++ 3.0 takes some such characters for unreachable code.)
-bool IsOddLine(std::string_view line) {
-    const auto other = [](char c) { return static_cast<unsigned char>(c) >= 0x80; };
-    if (std::ranges::none_of(line, other)) return false;
-    if (line.find("\"\"\"") != line.npos || line.find("'''") != line.npos) return true;
-    char quote = 0;
-    for (size_t i = 0; i < line.size(); ++i) {
-        const char c = line[i];
-        if (quote == 0 && c == '#') return false;
-        if (quote == 0 && other(c)) return true;
-        if (quote == '"' && c == '\\') {
-            ++i;
-        } else if (quote == 0 && (c == '"' || c == '\'')) {
-            quote = c;
-        } else if (c == quote) {
-            quote = 0;
-        }
-    }
-    return false;
+// The code point of a well-formed sequence of 2 to 4 bytes.
+uint32_t CodePointOf(std::string_view bytes) {
+    uint32_t code = static_cast<unsigned char>(bytes[0]) & (0x7F >> bytes.size());
+    for (const char byte : bytes.substr(1)) code = code << 6 | (byte & 0x3F);
+    return code;
 }
 
-Status CheckLines(std::string_view text, const std::string& path) {
+// A line with other than ASCII in TOML's escapes, which say the same within "..."; nothing of a
+// comment; nullopt where escapes would not say the same. (toml++ 3.0 takes some such characters
+// outside of strings for unreachable code.)
+std::optional<std::string> AsciiLine(std::string_view line) {
+    const size_t first = line.find_first_not_of(" \t");
+    if (first != line.npos && line[first] == '#') return "";
+    if (line.find('\'') != line.npos || !IsUtf8(line)) return std::nullopt;
+    std::string ascii;
+    for (size_t at = 0; at < line.size();) {
+        const size_t length = CodePointLength(line, at);
+        if (length == 1) {
+            ascii += line[at];
+        } else {
+            ascii += fmt::format("\\U{:08X}", CodePointOf(line.substr(at, length)));
+        }
+        at += length;
+    }
+    return ascii;
+}
+
+Result<std::string> InAscii(std::string_view text, const std::string& path) {
+    std::string ascii;
     for (int number = 1; !text.empty(); ++number) {
         const size_t end = std::min(text.find('\n'), text.size());
-        if (IsOddLine(text.substr(0, end))) {
-            return MakeError(ErrorCode::kUsage,
-                             "{}:{}: a character that is not ASCII; only strings and comments of "
-                             "one line may have such",
-                             path, number);
+        std::string_view line = text.substr(0, end);
+        std::optional<std::string> escaped;
+        if (std::ranges::any_of(line, [](char c) { return (c & 0x80) != 0; })) {
+            escaped = AsciiLine(line);
+            if (!escaped) {
+                return MakeError(ErrorCode::kUsage,
+                                 "{}:{}: a character that is not ASCII; expected it in \"...\", as "
+                                 "UTF-8, in a line without '",
+                                 path, number);
+            }
+            line = *escaped;
         }
+        ascii.append(line) += '\n';
         text.remove_prefix(std::min(end + 1, text.size()));
     }
-    return {};
+    return ascii;
 }
 #endif
 
@@ -228,8 +243,8 @@ Result<ClusterFile> ParseClusterFile(std::string_view text, const std::string& p
     }
 #ifdef WEFT_HAS_TOML
     if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-    WEFT_TRY(CheckLines(text, path));
-    const toml::parse_result parsed = toml::parse(text, path);
+    WEFT_ASSIGN(const std::string ascii, InAscii(text, path));
+    const toml::parse_result parsed = toml::parse(ascii, path);
     if (parsed.failed()) {
         return MakeError(ErrorCode::kUsage, "{}:{}: {}", path, parsed.error().source().begin.line,
                          parsed.error().description());

@@ -54,6 +54,14 @@ TEST_F(ClusterFiles, TomlIsRead) {
     EXPECT_EQ(file.hosts, (std::vector<ClusterHost>{{"b", "", "me@b"}}));
 }
 
+TEST_F(ClusterFiles, KeysAndCommentsHaveOtherThanAscii) {
+    const ClusterFile file{"/srv/andr\u00e9/\U0001F511.key", {{"b", "", ""}}};
+    EXPECT_EQ(ParseClusterFile("\uFEFF# l'\u00e9t\u00e9\n" + ClusterFileText(file), "x").value(),
+              file);
+    const std::string aside = "key = \"k\"  # sch\u00f6n\r\n\t # \xff\n";
+    EXPECT_EQ(ParseClusterFile(aside, "x").value().key, "k");
+}
+
 TEST_F(ClusterFiles, FaultsAreNamedWithTheirLine) {
     EXPECT_TRUE(Says("key = \"a\"\nhots = 1\n", "home.toml:2: 'hots' is not known here"));
     EXPECT_TRUE(Says("[[host]]\nname = \"b\"\nadress = \"c\"\n", "home.toml:3: 'adress'"));
@@ -69,7 +77,11 @@ TEST_F(ClusterFiles, FaultsAreNamedWithTheirLine) {
     EXPECT_TRUE(Says("[[host]]\nname = \"b\"\naddress = \"b:99999\"\n", "not HOST:PORT"));
     EXPECT_TRUE(Says("[[host]]\nname = \"b\"\nname = \"c\"\n", "home.toml:3:"));
     EXPECT_TRUE(Says("key = \"a\\u0000b\"\n", "expected a string"));
-    EXPECT_TRUE(Says("key = \"a\"\nb = 1 \u00a1\n", "home.toml:2: a character that is not ASCII"));
+    EXPECT_TRUE(Says("key = \"a\"\nb = 1 \u00a1\n", "home.toml:2:"));
+    EXPECT_TRUE(Says("key =  0.2:7000\"\uFE7Fh = ", "home.toml:1:"));
+    EXPECT_TRUE(Says("\nkey = '\u00e9'\n", "home.toml:2: a character that is not ASCII"));
+    EXPECT_TRUE(Says("key = \"\xff\"\n", "home.toml:1: a character that is not ASCII"));
+    EXPECT_TRUE(Says("\"\u00e9\" = 1\n", "home.toml:1: '\u00e9' is not known here"));
     EXPECT_FALSE(Why("host = [ { name = \"b\" }, } ]\n").empty());
     EXPECT_FALSE(Why(std::string(70'000, '#')).empty());
     EXPECT_FALSE(Why("a = " + std::string(20'000, '[')).empty());
