@@ -66,11 +66,14 @@ Result<fabric::NetJob> JobOf(const NetFlags& flags) {
     if (job.algorithms == std::vector<std::string>{"all"}) {
         job.algorithms.clear();
         const bool several_hosts = cluster::NamesHosts(flags.common.cluster);
-        for (const auto algorithm : coll::AlgorithmsFor(coll::kAnyRanks, several_hosts)) {
+        for (const auto algorithm : coll::AlgorithmsOf(fabric::CollectiveOf(flags.op))) {
+            if (algorithm == coll::Algorithm::kHierarchical && !several_hosts) continue;
             job.algorithms.emplace_back(coll::AlgorithmName(algorithm));
         }
     }
-    for (const std::string& name : job.algorithms) WEFT_TRY(coll::ParseAlgorithm(name));
+    for (const std::string& name : job.algorithms) {
+        WEFT_TRY(fabric::CheckAlgorithm(job.op, name));
+    }
     for (const std::string& name : job.wires) WEFT_TRY(coll::ParseWire(name));
     WEFT_ASSIGN(job.net_table, fabric::ParseNetTable(flags.common.net_table));
     job.budget.iterations = flags.iterations;
@@ -216,12 +219,17 @@ void AddMeasuring(const Command& command, NetOp op, NetFlags& flags) {
                    "Time for each row (0.1), in at most 100000 iterations")
         .Range(1e-4, 3600.0);
     command.AddOption("--plot", flags.plot, "Write the curves as a picture (SVG)");
-    if (op != NetOp::kAllReduce) return;
+    if (fabric::IsOfPairs(op) || op == NetOp::kAllToAll) return;
+    std::vector<std::string> names{coll::AlgorithmName(coll::Algorithm::kAuto)};
+    for (const auto algorithm : coll::AlgorithmsOf(fabric::CollectiveOf(op))) {
+        names.emplace_back(coll::AlgorithmName(algorithm));
+    }
     command
         .AddOption("--algorithm", flags.algorithms,
-                   fmt::format("all, or some of {}", fmt::join(coll::AlgorithmNames(), ", ")))
+                   fmt::format("all, or some of {}", fmt::join(names, ", ")))
         .Commas()
         .OneEach();
+    if (op != NetOp::kAllReduce) return;
     command
         .AddOption("--wire", flags.wires,
                    "What travels: full (f32), bf16 or q8, or several with commas")

@@ -58,26 +58,12 @@ class CommImpl final : public Comm {
         return Reduce(data, sum, tag, choice);
     }
     Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
-                         const net::OpTag& tag) override {
-        return Do(Operation::kReduceScatter, data.size_bytes(), tag, [&] {
-            return coll::ReduceScatter(Team(group_, sizeof(float)), data,
-                                       PartsOf(counts, data.size()));
-        });
-    }
+                         const net::OpTag& tag, Algorithm by) override;
     Status ReduceScatter(Wire narrow, std::span<const uint16_t> data,
                          std::span<const size_t> counts, const TakeSums& take,
-                         const net::OpTag& tag) override {
-        WEFT_CHECK(narrow == Wire::kBF16 || narrow == Wire::kF16);
-        return Do(Operation::kReduceScatter, data.size_bytes(), tag, [&] {
-            return coll::ReduceScatter(Team(group_, sizeof(float), narrow), data,
-                                       PartsOf(counts, data.size()), sums_, take);
-        });
-    }
+                         const net::OpTag& tag, Algorithm by) override;
     Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,
-                     const net::OpTag& tag) override {
-        return Do(Operation::kAllGather, all.size(), tag,
-                  [&] { return coll::AllGather(Team(group_), all, PartsOf(counts, all.size())); });
-    }
+                     const net::OpTag& tag, Algorithm by) override;
     Status AllToAll(std::span<const std::byte> out, std::span<const size_t> out_counts,
                     std::span<std::byte> in, std::span<const size_t> in_counts,
                     const net::OpTag& tag) override {
@@ -108,6 +94,10 @@ class CommImpl final : public Comm {
     }
     // Learns which ranks share a host, once, where it may matter.
     Status LearnHosts();
+    // What an all_gather or a reduce_scatter comes to, and its kind accordingly: from host to host,
+    // or straight. chain: of a reduce_scatter.
+    Result<bool> GoesByHosts(Operation operation, size_t bytes, Algorithm asked,
+                             const Chain* chain = nullptr);
     void UseHosts(std::span<const int> host_of_rank);
     Stream& SendsOf(int rank) {
         WEFT_CHECK(rank >= 0 && rank < size() && rank != this->rank());
@@ -178,20 +168,7 @@ Status CommImpl::SetHosts(std::span<const int> host_of_rank) {
 }
 
 void CommImpl::UseHosts(std::span<const int> host_of_rank) {
-    Hosts hosts;
-    hosts.known = true;
-    const auto host = [&](int rank) { return host_of_rank[static_cast<size_t>(rank)]; };
-    for (int r : group_.everyone) {
-        const bool first =
-            std::ranges::none_of(hosts.leaders, [&](int l) { return host(l) == host(r); });
-        if (host(r) == host(rank())) {
-            if (first) hosts.my_host = hosts.leaders.size();
-            if (r == rank()) hosts.my_place = hosts.ours.size();
-            hosts.ours.push_back(r);
-        }
-        if (first) hosts.leaders.push_back(r);
-    }
-    group_.hosts = std::move(hosts);
+    group_.hosts = HostsOf(host_of_rank, group_.me);
     if (tuning_given_) return;
     tuning_ = Tuning::BuiltIn({.ranks = size(),
                                .hosts = static_cast<int>(group_.hosts.leaders.size()),
@@ -234,6 +211,7 @@ Status CommImpl::Do(Operation operation, size_t bytes, const net::OpTag& tag, co
     group_.tag = tag;
     group_.tag.place = 0;
     group_.deadline = CoarseDeadline(timeout_ms_);
+    group_.told = Told::kInMessages;
     Status status = run();
     end_ = clock_.Now();
     if (!status.ok()) failed_ = status;
@@ -253,6 +231,57 @@ Status CommImpl::Reduce(Values data, Values sum, const net::OpTag& tag, Choice c
         group_.kind = KindOf(Operation::kAllReduce, collectives_, choice.algorithm);
         const Team everyone(group_, data.value_bytes(), choice.wire);
         return kFunctions[static_cast<size_t>(choice.algorithm)](everyone, data, sum);
+    });
+}
+
+Result<bool> CommImpl::GoesByHosts(Operation operation, size_t bytes, Algorithm asked,
+                                   const Chain* chain) {
+    if (size() == 1 || bytes == 0) return false;
+    if (!group_.hosts.known) WEFT_TRY(LearnHosts());
+    const Collective collective =
+        operation == Operation::kAllGather ? Collective::kAllGather : Collective::kReduceScatter;
+    const Algorithm by = tuning_.For(collective, bytes, {asked}).algorithm;
+    if (by != Algorithm::kHierarchical) return false;
+    if (asked == Algorithm::kAuto && chain != nullptr && !chain->pays) return false;
+    group_.kind = KindOf(operation, collectives_, by);
+    if (chain != nullptr) group_.told = Told::kByFlag;
+    return true;
+}
+
+Status CommImpl::AllGather(std::span<std::byte> all, std::span<const size_t> counts,
+                           const net::OpTag& tag, Algorithm by) {
+    return Do(Operation::kAllGather, all.size(), tag, [&]() -> Status {
+        const Parts parts = PartsOf(counts, all.size());
+        WEFT_ASSIGN(const bool by_hosts, GoesByHosts(Operation::kAllGather, all.size(), by));
+        const Team everyone(group_);
+        return by_hosts ? AllGatherByHosts(everyone, all, parts)
+                        : coll::AllGather(everyone, all, parts);
+    });
+}
+
+Status CommImpl::ReduceScatter(std::span<float> data, std::span<const size_t> counts,
+                               const net::OpTag& tag, Algorithm by) {
+    return Do(Operation::kReduceScatter, data.size_bytes(), tag, [&]() -> Status {
+        const Parts parts = PartsOf(counts, data.size());
+        WEFT_ASSIGN(const bool by_hosts, GoesByHosts(Operation::kReduceScatter, data.size_bytes(),
+                                                     by, &group_.hosts.chain));
+        const Team everyone(group_, sizeof(float));
+        return by_hosts ? ReduceScatterByHosts(everyone, data, parts, sums_)
+                        : coll::ReduceScatter(everyone, data, parts);
+    });
+}
+
+Status CommImpl::ReduceScatter(Wire narrow, std::span<const uint16_t> data,
+                               std::span<const size_t> counts, const TakeSums& take,
+                               const net::OpTag& tag, Algorithm by) {
+    WEFT_CHECK(narrow == Wire::kBF16 || narrow == Wire::kF16);
+    return Do(Operation::kReduceScatter, data.size_bytes(), tag, [&]() -> Status {
+        const Parts parts = PartsOf(counts, data.size());
+        WEFT_ASSIGN(const bool by_hosts, GoesByHosts(Operation::kReduceScatter, data.size_bytes(),
+                                                     by, &group_.hosts.narrow_chain));
+        const Team everyone(group_, sizeof(float), narrow);
+        return by_hosts ? ReduceScatterByHosts(everyone, data, parts, sums_, take)
+                        : coll::ReduceScatter(everyone, data, parts, sums_, take);
     });
 }
 

@@ -9,8 +9,8 @@
 //     hierarchical          rank order within each host, then the hosts by their lowest rank
 // For two ranks these are all the same bits. What kAuto picks is read from the group's Tuning by
 // size alone, so it is the same on all ranks. What a wire type loses: coll/wire.h.
-// Allocates nothing after construction, but for a buffer at the first use of a narrow wire type.
-// One caller at a time.
+// Allocates nothing after construction, but for a buffer at the first use of a narrow wire type or
+// of sums that go from host to host. One caller at a time.
 //
 // A group uses its own part of each link's window and its own flags (`Channel`), so that several
 // groups share the links of one Fabric; a channel serves one Comm in its life (or two of one pair,
@@ -70,7 +70,8 @@ class Comm {
     virtual const Tuning& tuning() const = 0;
     // Which host each rank of the group is on, as numbers of any kind, for kHierarchical. Where it
     // is not said, ranks that are joined by shm are one host (found out by asking all others in the
-    // first all_reduce). The same on all ranks, before the first all_reduce. Errors: kUsage.
+    // first all_reduce, all_gather or reduce_scatter). The same on all ranks, before the first of
+    // these. Errors: kUsage.
     virtual Status SetHosts(std::span<const int> host_of_rank) = 0;
 
     // data in: this rank's addend; out: the sum. Any length (longer ones go in pieces).
@@ -88,8 +89,11 @@ class Comm {
     // data: size() parts one after another, part r being counts[r] values (0 is fine). In: this
     // rank's addends to all parts; out: its own part holds the sum in rank order, the others are as
     // they were.
+    // by: kHierarchical passes sums on from host to host, in the same order (coll/hosts.h), where
+    // any other lets all send to the part's owner. kAuto: the table says, and whether the sums are
+    // less for the busiest host than the addends. The bits are the same.
     virtual Status ReduceScatter(std::span<float> data, std::span<const size_t> counts,
-                                 const net::OpTag& tag) = 0;
+                                 const net::OpTag& tag, Algorithm by = Algorithm::kAuto) = 0;
     // The same of values that are bfloat16 or float16 (as uint16_t; narrow: kBF16 or kF16), summed
     // in float: `take(begin, sums)` is given the sums of this rank's part piece by piece, `begin`
     // of each counted from the part's first value, and may write the piece's own values of `data`.
@@ -97,11 +101,13 @@ class Comm {
     using TakeSums = std::function<void(size_t begin, std::span<const float> sums)>;
     virtual Status ReduceScatter(Wire narrow, std::span<const uint16_t> data,
                                  std::span<const size_t> counts, const TakeSums& take,
-                                 const net::OpTag& tag) = 0;
+                                 const net::OpTag& tag, Algorithm by = Algorithm::kAuto) = 0;
     // all: counts.size() parts one after another, part r being counts[r] bytes from rank r; this
     // rank's part is filled in by the caller beforehand.
+    // by: kHierarchical sends a part to one rank of each other host, which passes it on there,
+    // where any other sends it to all.
     virtual Status AllGather(std::span<std::byte> all, std::span<const size_t> counts,
-                             const net::OpTag& tag) = 0;
+                             const net::OpTag& tag, Algorithm by = Algorithm::kAuto) = 0;
     // out: size() parts one after another, out_counts[r] bytes for rank r; in: in_counts[r] bytes
     // from rank r, which are rank r's out_counts[rank()]. Any counts, 0 too.
     virtual Status AllToAll(std::span<const std::byte> out, std::span<const size_t> out_counts,

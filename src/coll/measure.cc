@@ -111,9 +111,11 @@ class Subject {
         switch (question_.collective) {
             case Collective::kAllReduce:
                 return comm_.AllReduce(std::span(data_), kMeasureTag, question_.choice);
-            case Collective::kAllGather: return comm_.AllGather(bytes, counts_, kMeasureTag);
+            case Collective::kAllGather:
+                return comm_.AllGather(bytes, counts_, kMeasureTag, question_.choice.algorithm);
             case Collective::kReduceScatter:
-                return comm_.ReduceScatter(std::span(data_), counts_, kMeasureTag);
+                return comm_.ReduceScatter(std::span(data_), counts_, kMeasureTag,
+                                           question_.choice.algorithm);
             case Collective::kAllToAll:
                 return comm_.AllToAll(bytes, counts_, std::as_writable_bytes(std::span(taken_)),
                                       counts_, kMeasureTag);

@@ -21,8 +21,8 @@ struct Figures {
     int64_t errors = 0;  // elements that came out wrong on this rank
 };
 
-// What to measure. bytes: of the whole vector of floats, a multiple of WholeBytes. choice counts
-// for all_reduce only.
+// What to measure. bytes: of the whole vector of floats, a multiple of WholeBytes. choice: its wire
+// counts for all_reduce only, its algorithm for all_gather and reduce_scatter, too.
 struct Question {
     Collective collective = Collective::kAllReduce;
     size_t bytes = 0;

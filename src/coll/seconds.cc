@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "coll/hosts.h"
+
 namespace weft::coll {
 namespace {
 
@@ -61,6 +63,37 @@ double HierarchicalSeconds(const TierGroup& group, double bytes) {
     return 2 * ToOthers(host, bytes) + OneShotSeconds(leaders, bytes);
 }
 
+// A part crosses to each other host once, over the link that the host's ranks share, while what
+// came before is passed on within the host.
+double GatherByHostsSeconds(const TierGroup& group, double bytes) {
+    const double part = bytes / group.ranks, p = group.per_host(), others = group.hosts - 1;
+    const TierGroup host{group.per_host(), 1, group.near, group.far};
+    const double pass_on = ToOthers(host, part);
+    if (others == 0) return pass_on;
+    const double across = others * (group.far.per_message_s + p * part / group.far.bytes_per_s);
+    // Each rank passes on as many parts as there are other hosts.
+    return group.far.latency_s + std::max(across + pass_on, across / others + others * pass_on);
+}
+
+// Parts follow each other through the hosts: the link of the busiest one is never idle but until
+// the first part has come to the last host but one.
+double ChainSeconds(const TierGroup& group, double bytes, double sum_units) {
+    const double n = group.ranks, p = group.per_host(), hosts = group.hosts;
+    const TierGroup host{group.per_host(), 1, group.near, group.far};
+    const double within = ToOthers(host, bytes / p);
+    if (group.hosts == 1) return within;
+    const double sent = ChainLoad(n, hosts, sum_units) * bytes;
+    const double first = (hosts - 2) * sum_units * bytes / n;
+    const double across = (sent + first) / group.far.bytes_per_s + n / p * group.far.per_message_s;
+    return hosts * group.far.latency_s + std::max(across, within);
+}
+
+Algorithm ChoiceOf(const TierGroup& group, Collective collective, Algorithm asked, double bytes) {
+    const GroupShape shape{group.ranks, group.hosts, group.hosts > 1};
+    const auto size = static_cast<size_t>(std::min(bytes, 0x1p62));
+    return Tuning::BuiltIn(shape).For(collective, size, {asked}).algorithm;
+}
+
 }  // namespace
 
 double MessageSeconds(const Tier& tier, double bytes) {
@@ -70,12 +103,9 @@ double MessageSeconds(const Tier& tier, double bytes) {
 double AllReduceSeconds(const TierGroup& group, Algorithm algorithm, double bytes) {
     if (group.ranks < 2) return 0;
     switch (algorithm) {
-        case Algorithm::kAuto: {
-            const GroupShape shape{group.ranks, group.hosts, group.hosts > 1};
-            const auto size = static_cast<size_t>(std::min(bytes, 0x1p62));
-            const Choice choice = Tuning::BuiltIn(shape).For(Collective::kAllReduce, size);
-            return AllReduceSeconds(group, choice.algorithm, bytes);
-        }
+        case Algorithm::kAuto:
+            return AllReduceSeconds(
+                group, ChoiceOf(group, Collective::kAllReduce, algorithm, bytes), bytes);
         case Algorithm::kOneShot: return OneShotSeconds(group, bytes);
         case Algorithm::kTwoShot: return TwoShotSeconds(group, bytes);
         case Algorithm::kRing: return RingSeconds(group, bytes);
@@ -85,12 +115,23 @@ double AllReduceSeconds(const TierGroup& group, Algorithm algorithm, double byte
     return 0;
 }
 
-double AllGatherSeconds(const TierGroup& group, double bytes) {
-    return group.ranks < 2 ? 0 : ToOthers(group, bytes / group.ranks);
+double AllGatherSeconds(const TierGroup& group, double bytes, Algorithm algorithm) {
+    if (group.ranks < 2) return 0;
+    const Algorithm by = ChoiceOf(group, Collective::kAllGather, algorithm, bytes);
+    return by == Algorithm::kHierarchical ? GatherByHostsSeconds(group, bytes)
+                                          : ToOthers(group, bytes / group.ranks);
 }
 
-double ReduceScatterSeconds(const TierGroup& group, double bytes) {
-    return group.ranks < 2 ? 0 : ToOthers(group, bytes / group.ranks);
+double ReduceScatterSeconds(const TierGroup& group, double bytes, Algorithm algorithm,
+                            double value_bytes) {
+    if (group.ranks < 2) return 0;
+    const double sum_units = sizeof(float) / value_bytes;
+    const bool pays =
+        ChainLoad(group.ranks, group.hosts, sum_units) < StraightLoad(group.ranks, group.hosts);
+    const Algorithm by = ChoiceOf(group, Collective::kReduceScatter, algorithm, bytes);
+    return by == Algorithm::kHierarchical && (pays || algorithm == by)
+               ? ChainSeconds(group, bytes, sum_units)
+               : ToOthers(group, bytes / group.ranks);
 }
 
 double AllToAllSeconds(const TierGroup& group, double bytes) {

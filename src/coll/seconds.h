@@ -30,9 +30,13 @@ struct TierGroup {
 
 // kAuto is what Tuning::BuiltIn chooses for the size.
 double AllReduceSeconds(const TierGroup& group, Algorithm algorithm, double bytes);
-// bytes: of the whole, over all ranks.
-double AllGatherSeconds(const TierGroup& group, double bytes);
-double ReduceScatterSeconds(const TierGroup& group, double bytes);
+// bytes: of the whole, over all ranks. algorithm: kHierarchical, or kAuto as above; any other is
+// everybody straight to everybody.
+double AllGatherSeconds(const TierGroup& group, double bytes,
+                        Algorithm algorithm = Algorithm::kAuto);
+// value_bytes: what a value travels as; sums are of 4 bytes.
+double ReduceScatterSeconds(const TierGroup& group, double bytes,
+                            Algorithm algorithm = Algorithm::kAuto, double value_bytes = 4);
 // Each rank sends bytes / ranks to each of the others.
 double AllToAllSeconds(const TierGroup& group, double bytes);
 // One message between two ranks that `tier` joins.

@@ -52,7 +52,7 @@ Stream::Stream(net::Link& link, uint64_t epoch, bool checksum, size_t window_beg
       told_how_(told) {}
 
 Status Stream::Post(uint64_t kind, int64_t last_arrival, std::span<const std::byte> payload,
-                    const net::OpTag& tag, const Deadline& deadline) {
+                    const net::OpTag& tag, const Deadline& deadline, Told told) {
     WEFT_CHECK(payload.size() + sizeof(MessageHead) <= slot_bytes_);
     const uint64_t message = sent_ + 1;
     if (message > kSlots && peer_released_ < message - kSlots) {
@@ -70,7 +70,8 @@ Status Stream::Post(uint64_t kind, int64_t last_arrival, std::span<const std::by
     head.last_arrival = last_arrival;
     head.sequence = message;
     head.epoch = epoch_;
-    if (told_how_ == Told::kInMessages) head.released = told_ = released_;
+    const bool tells = told_how_ == Told::kInMessages && told == Told::kInMessages;
+    if (tells) head.released = told_ = released_;
     if (checksum_) head.checksum = ChecksumOf(head, payload);
     WEFT_TRY(link_.Put(SlotAt(message), std::as_bytes(std::span(&head, 1)), payload, data_flag_,
                        message, tag, deadline));

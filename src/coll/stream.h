@@ -12,6 +12,8 @@
 // more than two messages of an operation ahead of those that the peer posts in it (so that what
 // it waits for was said by flag, or in a message that it has read). Sends and receives have no
 // such order: `Told::kByFlag` raises the flag for every second release and says nothing else.
+// An operation of another order over a stream of the first kind posts `Told::kByFlag`: then what
+// is released is said by flag alone, and two messages are on their way at least before Post waits.
 #pragma once
 
 #include <cstddef>
@@ -69,9 +71,10 @@ class Stream {
            int flag, Told told);
 
     const net::PeerName& peer() const { return link_.peer(); }
-    // Sends a message. Waits only if the peer is kSlots messages behind.
+    // Sends a message. Waits only if the peer is kSlots messages behind. told: how what this rank
+    // has released is said beside it; the stream's own way, or kByFlag.
     Status Post(uint64_t kind, int64_t last_arrival, std::span<const std::byte> payload,
-                const net::OpTag& tag, const Deadline& deadline);
+                const net::OpTag& tag, const Deadline& deadline, Told told = Told::kInMessages);
     // The next message awaited will have a payload of `bytes`: said early, it may arrive faster.
     void Expect(size_t bytes) {
         if (bytes < least_expected_ || link_.flag(data_flag_) > awaited_) return;

@@ -65,7 +65,7 @@ Status Team::TakeValues(size_t place, Values out) const {
 }
 
 Status Team::Sum(Values sum, std::span<const std::byte> own) const {
-    const auto addends = std::span(group_.addends).first(size());
+    const std::span<const std::byte*> addends = this->addends();
     const size_t bytes = WireBytes(wire_, sum.size(), value_bytes_);
     for (size_t place = 0; place < size(); place++) {
         addends[place] = own.data();

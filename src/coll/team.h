@@ -16,6 +16,7 @@
 
 #include "base/deadline.h"
 #include "base/result.h"
+#include "coll/hosts.h"
 #include "coll/stream.h"
 #include "coll/tuning.h"
 #include "coll/wire.h"
@@ -63,14 +64,6 @@ class Values {
     size_t value_bytes_;
 };
 
-// Which ranks of a group share a host.
-struct Hosts {
-    bool known = false;
-    std::vector<int> ours;     // the ranks of our host, ascending; we are at my_place
-    std::vector<int> leaders;  // the lowest rank of each host, ascending; ours is at my_host
-    size_t my_place = 0, my_host = 0;
-};
-
 // What the operations of one Comm share.
 struct Group {
     std::vector<std::optional<Stream>> streams;  // by rank of the group; none for ourselves
@@ -86,6 +79,7 @@ struct Group {
     net::OpTag tag;  // its `place` moves on
     Deadline deadline = Deadline::In(0);
     int64_t last_arrival = 0;  // in ticks
+    Told told = Told::kInMessages;
 
     std::vector<const std::byte*> addends;  // by place: where an addend lies
     std::vector<std::byte> on_wire;         // our values in a narrow wire type, two messages
@@ -110,6 +104,8 @@ class Team {
     size_t me() const { return me_; }
     int rank(size_t place) const { return ranks_[place]; }
     size_t Ahead(size_t steps) const { return (me_ + steps) % size(); }
+    // Room to note where an addend of each member lies.
+    std::span<const std::byte*> addends() const { return std::span(group_.addends).first(size()); }
     Wire wire() const { return wire_; }
     // The most values that a message holds, in whole blocks of whatever wire type.
     size_t MessageValues() const {
@@ -120,7 +116,7 @@ class Team {
     Status Post(size_t place, std::span<const std::byte> payload) const {
         group_.sent_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
         return To(place).Post(group_.kind, group_.last_arrival, payload, group_.tag,
-                              group_.deadline);
+                              group_.deadline, group_.told);
     }
     Status PostToOthers(std::span<const std::byte> payload) const;
     // The next message from each of the others is of `bytes`: said early, it may arrive faster.

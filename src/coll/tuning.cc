@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "coll/hosts.h"
 
 namespace weft::coll {
 namespace {
@@ -48,7 +49,7 @@ std::vector<TuningRow> AllReduceRows(const GroupShape& shape) {
     const auto row = [](size_t max_bytes, Algorithm algorithm) {
         return TuningRow{max_bytes, {algorithm, Wire::kFull}, 0};
     };
-    if (shape.hosts > 1 && shape.hosts < shape.ranks) {
+    if (shape.HoldSeveral()) {
         return {row(kAnySize, Algorithm::kHierarchical)};
     }
     if (shape.ranks <= 2) {
@@ -63,6 +64,21 @@ std::vector<TuningRow> AllReduceRows(const GroupShape& shape) {
     }
     return {row(one_shot, Algorithm::kOneShot), row(kRingBytes - 1, Algorithm::kTwoShot),
             row(kAnySize, Algorithm::kRing)};
+}
+
+// Sums that go from host to host wait for each host in turn, at once where all send to the owners;
+// the busiest host sends and gets less.
+std::vector<TuningRow> ReduceScatterRows(const GroupShape& shape) {
+    const TuningRow straight{kAnySize, {Algorithm::kOneShot, Wire::kFull}, 0};
+    if (!shape.HoldSeveral()) return {straight};
+    const double saved =
+        StraightLoad(shape.ranks, shape.hosts) - ChainLoad(shape.ranks, shape.hosts, 1);
+    if (saved <= 0) return {straight};
+    const auto waits = static_cast<double>(shape.hosts - 1) *
+                       static_cast<double>(shape.over_tcp ? kExchangeTcp : kExchangeShm);
+    TuningRow small = straight;
+    small.max_bytes = static_cast<size_t>(waits / saved);
+    return {small, {kAnySize, {Algorithm::kHierarchical, Wire::kFull}, 0}};
 }
 
 Result<TuningRow> RowFromJson(const nlohmann::json& json) {
@@ -130,6 +146,17 @@ std::vector<Algorithm> AlgorithmsFor(int ranks, bool several_hosts) {
     return algorithms;
 }
 
+std::vector<Algorithm> AlgorithmsOf(Collective collective) {
+    switch (collective) {
+        case Collective::kAllReduce: return AlgorithmsFor(kAnyRanks, true);
+        case Collective::kAllGather:
+        case Collective::kReduceScatter: return {Algorithm::kOneShot, Algorithm::kHierarchical};
+        case Collective::kAllToAll:
+        case Collective::kBroadcast: return {Algorithm::kOneShot};
+    }
+    return {};
+}
+
 const char* WireName(Wire wire) {
     switch (wire) {
         case Wire::kFull: return "full";
@@ -155,8 +182,15 @@ Tuning::Tuning() {
 
 Tuning Tuning::BuiltIn(const GroupShape& shape) {
     Tuning tuning;
-    const Status set = tuning.Set(Collective::kAllReduce, AllReduceRows(shape));
-    WEFT_CHECK(set.ok());
+    const Algorithm gather = shape.HoldSeveral() ? Algorithm::kHierarchical : Algorithm::kOneShot;
+    for (const auto& [collective, rows] :
+         {std::pair{Collective::kAllReduce, AllReduceRows(shape)},
+          std::pair{Collective::kAllGather,
+                    std::vector<TuningRow>{{kAnySize, {gather, Wire::kFull}, 0}}},
+          std::pair{Collective::kReduceScatter, ReduceScatterRows(shape)}}) {
+        const Status set = tuning.Set(collective, rows);
+        WEFT_CHECK(set.ok());
+    }
     return tuning;
 }
 

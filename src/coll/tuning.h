@@ -34,7 +34,8 @@ const char* CollectiveName(Collective collective);  // "all_reduce", ...
     ROW(RecursiveDoubling, "recursive_doubling", 3, false) \
     ROW(Hierarchical, "hierarchical", 3, true)
 
-// The other collectives have one way so far: kOneShot, everybody straight to everybody.
+// all_gather and reduce_scatter have two of these: kOneShot, everybody straight to everybody, and
+// kHierarchical (coll/by_hosts.cc); the other collectives have kOneShot alone.
 #define WEFT_ENUMERATOR(name, ...) k##name,
 enum class Algorithm { kAuto, WEFT_ALGORITHMS(WEFT_ENUMERATOR) };
 #undef WEFT_ENUMERATOR
@@ -47,6 +48,8 @@ std::vector<std::string> AlgorithmNames();       // of kAlgorithms
 Result<Algorithm> ParseAlgorithm(std::string_view name);
 // Those to try in a group; several_hosts: some of which hold several ranks. Never kAuto.
 std::vector<Algorithm> AlgorithmsFor(int ranks, bool several_hosts);
+// Those that a collective knows, of a group of any size; the first does for each group.
+std::vector<Algorithm> AlgorithmsOf(Collective collective);
 inline constexpr int kAnyRanks = std::numeric_limits<int>::max();
 
 // What an all_reduce's values travel as (coll/wire.h); the sums are made in the values' own type.
@@ -76,6 +79,8 @@ struct GroupShape {
     int ranks = 1;
     int hosts = 1;          // how many hosts its ranks are on, as the links show it
     bool over_tcp = false;  // some pair is joined by tcp
+    // Several hosts share the ranks, some of them holding several.
+    bool HoldSeveral() const { return hosts > 1 && hosts < ranks; }
 };
 
 class Tuning {

@@ -1,5 +1,8 @@
 #include "fabric/job.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -60,7 +63,7 @@ Status CheckRanges(const NetJob& job) {
         job.wires.size() > kMostWords) {
         return corrupt("no algorithms or wire types, or far too many");
     }
-    for (const std::string& name : job.algorithms) WEFT_TRY(coll::ParseAlgorithm(name));
+    for (const std::string& name : job.algorithms) WEFT_TRY(CheckAlgorithm(job.op, name));
     for (const std::string& name : job.wires) WEFT_TRY(coll::ParseWire(name));
     return {};
 }
@@ -82,6 +85,31 @@ const char* NetOpName(NetOp op) {
 
 bool IsOfPairs(NetOp op) {
     return op == NetOp::kLatency || op == NetOp::kBandwidth;
+}
+
+coll::Collective CollectiveOf(NetOp op) {
+    switch (op) {
+        case NetOp::kLatency:
+        case NetOp::kBandwidth:
+        case NetOp::kTable:
+        case NetOp::kAllReduce: return coll::Collective::kAllReduce;
+        case NetOp::kAllGather: return coll::Collective::kAllGather;
+        case NetOp::kReduceScatter: return coll::Collective::kReduceScatter;
+        case NetOp::kAllToAll: return coll::Collective::kAllToAll;
+    }
+    return coll::Collective::kAllReduce;
+}
+
+Status CheckAlgorithm(NetOp op, const std::string& algorithm) {
+    WEFT_ASSIGN(const coll::Algorithm asked, coll::ParseAlgorithm(algorithm));
+    const std::vector<coll::Algorithm> known = coll::AlgorithmsOf(CollectiveOf(op));
+    if (asked == coll::Algorithm::kAuto || std::ranges::find(known, asked) != known.end()) {
+        return {};
+    }
+    std::vector<std::string> names;
+    for (const coll::Algorithm one : known) names.emplace_back(coll::AlgorithmName(one));
+    return MakeError(ErrorCode::kUsage, "{} does not go by {}, but by {}", NetOpName(op), algorithm,
+                     fmt::join(names, " or "));
 }
 
 bool IsNetJob(const std::string& text) {

@@ -33,6 +33,10 @@ inline constexpr std::array kNetOps{NetOp::kLatency,   NetOp::kBandwidth,     Ne
 const char* NetOpName(NetOp op);
 // Whether an op is between two ranks, and measured for every pair.
 bool IsOfPairs(NetOp op);
+// What an op over all ranks calls.
+coll::Collective CollectiveOf(NetOp op);
+// Errors: kUsage, where the op does not know the algorithm ("auto" is right for all).
+Status CheckAlgorithm(NetOp op, const std::string& algorithm);
 
 inline constexpr int64_t kMostNetBytes = int64_t{256} << 20;
 

@@ -37,19 +37,6 @@ std::vector<Item> PairItems(const NetJob& job, int ranks) {
     return items;
 }
 
-coll::Collective CollectiveOf(NetOp op) {
-    switch (op) {
-        case NetOp::kLatency:
-        case NetOp::kBandwidth:
-        case NetOp::kTable:
-        case NetOp::kAllReduce: return coll::Collective::kAllReduce;
-        case NetOp::kAllGather: return coll::Collective::kAllGather;
-        case NetOp::kReduceScatter: return coll::Collective::kReduceScatter;
-        case NetOp::kAllToAll: return coll::Collective::kAllToAll;
-    }
-    return coll::Collective::kAllReduce;
-}
-
 std::vector<Item> VectorItems(const NetJob& job, int ranks) {
     std::vector<Item> items;
     const auto unit = static_cast<int64_t>(coll::WholeBytes(CollectiveOf(job.op), ranks));

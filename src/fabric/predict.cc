@@ -61,18 +61,18 @@ std::optional<coll::TierGroup> GroupOf(const NetReport& latency, const NetReport
 
 double PredictedSeconds(const coll::TierGroup& group, NetOp op, const NetRow& row) {
     const double bytes = BytesOnWire(row);
+    const auto parsed = coll::ParseAlgorithm(row.algorithm);
+    const coll::Algorithm algorithm = parsed.ok() ? *parsed : coll::Algorithm::kAuto;
     switch (op) {
         case NetOp::kLatency:
         case NetOp::kBandwidth: return coll::MessageSeconds(group.far, bytes);
-        case NetOp::kAllGather: return coll::AllGatherSeconds(group, bytes);
-        case NetOp::kReduceScatter: return coll::ReduceScatterSeconds(group, bytes);
+        case NetOp::kAllGather: return coll::AllGatherSeconds(group, bytes, algorithm);
+        case NetOp::kReduceScatter: return coll::ReduceScatterSeconds(group, bytes, algorithm);
         case NetOp::kAllToAll: return coll::AllToAllSeconds(group, bytes);
         case NetOp::kAllReduce:
         case NetOp::kTable: break;
     }
-    const auto algorithm = coll::ParseAlgorithm(row.algorithm);
-    return coll::AllReduceSeconds(group, algorithm.ok() ? *algorithm : coll::Algorithm::kAuto,
-                                  bytes);
+    return coll::AllReduceSeconds(group, algorithm, bytes);
 }
 
 }  // namespace weft::fabric

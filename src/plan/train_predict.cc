@@ -235,12 +235,18 @@ class TrainPredictor {
             style_.weft ? std::min(e.matrices, std::max(e.largest, kUnitElements)) : e.matrices;
         all.unit = std::max(all.unit, unit);
         UnitSeconds seconds{use.forward.all.total(), use.backward.all.total(), 0, 0};
-        if (cut_.zero >= 3) seconds.gather = Shares(e.matrices * bytes_.gathered);
-        if (cut_.zero >= 2) seconds.sum = Shares(e.matrices * bytes_.summed);
+        if (cut_.zero >= 3) seconds.gather = Gather(e.matrices);
+        if (cut_.zero >= 2) seconds.sum = Scatter(e.matrices);
         units.push_back(seconds);
     }
 
-    double Shares(double bytes) const { return place_.collectives.Gather(data_, bytes); }
+    // Over the replicas: weights that come, and gradients that go.
+    double Gather(double elements) const {
+        return place_.collectives.Gather(data_, elements * bytes_.gathered);
+    }
+    double Scatter(double elements) const {
+        return place_.collectives.ReduceScatter(data_, elements * bytes_.summed, bytes_.summed);
+    }
 
     // An embedding that is the output matrix, too, on the only stage.
     bool TiedHere() const { return cut_.pp == 1 && walk_.model().hyper().tied; }
@@ -335,14 +341,14 @@ class TrainPredictor {
         if (cut_.zero == 0) {
             sums = place_.collectives.AllReduce(data_, e.matrices * bytes_.summed);
         } else if (cut_.zero == 1) {
-            sums = Shares(e.matrices * bytes_.summed);
+            sums = Scatter(e.matrices);
         }
         if (style_.gradients_beside && cut_.zero < 2) {
             const double hidden = std::min(sums, last_backward * 0.9);
             sums = sums - hidden + kContention * hidden;
         }
         if (cut_.zero == 1 || (cut_.zero == 2 && cut_.dp > 1)) {
-            sums += Shares(e.matrices * bytes_.gathered);
+            sums += Gather(e.matrices);
         }
         sums += place_.collectives.AllReduce(data_, e.vectors * 4);
         if (end && cut_.pp > 1 && walk_.model().hyper().tied) {

@@ -94,9 +94,12 @@ class OpTimer {
     }
 
     double WireSeconds(const Op& op, double bytes) const {
-        if (place_.tensor.ranks < 2) return 0;
-        return op.kind() == OpKind::kAllReduce ? place_.collectives.AllReduce(place_.tensor, bytes)
-                                               : place_.collectives.Gather(place_.tensor, bytes);
+        const coll::TierGroup& group = place_.tensor;
+        if (group.ranks < 2) return 0;
+        if (op.kind() == OpKind::kAllReduce) return place_.collectives.AllReduce(group, bytes);
+        if (op.kind() != OpKind::kReduceScatterRows) return place_.collectives.Gather(group, bytes);
+        const auto value_bytes = static_cast<double>(RowBytes(list_.value(op.inputs[0]).dtype, 1));
+        return place_.collectives.ReduceScatter(group, bytes, value_bytes);
     }
 
     double Tiled(double flops, double outputs, double summed) const {
@@ -229,6 +232,12 @@ double Collectives::AllReduce(const coll::TierGroup& group, double bytes) const 
 
 double Collectives::Gather(const coll::TierGroup& group, double bytes) const {
     return rings ? RingRounds(group, bytes, 1) : coll::AllGatherSeconds(group, bytes);
+}
+
+double Collectives::ReduceScatter(const coll::TierGroup& group, double bytes,
+                                  double value_bytes) const {
+    return rings ? RingRounds(group, bytes, 1)
+                 : coll::ReduceScatterSeconds(group, bytes, coll::Algorithm::kAuto, value_bytes);
 }
 
 std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t micro_batch) {

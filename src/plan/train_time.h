@@ -66,8 +66,9 @@ std::span<const TrainSecondsRow> TrainSecondsRows();  // in the order of the str
 struct Collectives {
     bool rings = false;
     double AllReduce(const coll::TierGroup& group, double bytes) const;
-    // Gathers and reduce-scatters; bytes of the whole.
+    // bytes: of the whole; value_bytes: what a value travels as.
     double Gather(const coll::TierGroup& group, double bytes) const;
+    double ReduceScatter(const coll::TierGroup& group, double bytes, double value_bytes) const;
 };
 
 // Where ops run.

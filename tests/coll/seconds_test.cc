@@ -47,7 +47,35 @@ TEST(Seconds, HostsShareTheirLink) {
              (1 + 100) + (10 + 2000));
     ExpectUs(AllReduceSeconds(four, Algorithm::kHierarchical, kMillion),
              2 * (1 + 100) + (10 + 1000));
-    ExpectUs(AllGatherSeconds(four, kMillion), 10 + 1000);
+    ExpectUs(AllGatherSeconds(four, kMillion, Algorithm::kOneShot), 10 + 1000);
+    ExpectUs(ReduceScatterSeconds(four, kMillion, Algorithm::kOneShot), 10 + 1000);
+}
+
+// A part crosses once to each other host; the last one is then passed on within it. Where that
+// takes longer than to cross, it is the other way around.
+TEST(Seconds, GathersFromHostToHost) {
+    ExpectUs(AllGatherSeconds({4, 2, kNear, kFar}, kMillion), 10 + 500 + (1 + 25));
+    ExpectUs(AllGatherSeconds({8, 4, kNear, kFar}, kMillion), 10 + 3 * 250 + (1 + 12.5));
+    const Tier slow{0.1e9, 1e-6, 0};
+    ExpectUs(AllGatherSeconds({8, 4, slow, kFar}, kMillion), 10 + 250 + 3 * (1 + 1250));
+    ExpectUs(AllGatherSeconds({8, 4, kNear, {1e9, 10e-6, 2e-6}}, kMillion),
+             10 + 3 * (2 + 250) + (1 + 12.5));
+}
+
+// Of two hosts each sends 7 of 8 sums of half of the ranks' parts: 4 of its own, 3 there and back.
+TEST(Seconds, SumsFromHostToHost) {
+    const TierGroup eight{8, 2, kNear, kFar}, four{4, 2, kNear, kFar};
+    ExpectUs(ReduceScatterSeconds(eight, kMillion), 2 * 10 + 875);
+    ExpectUs(ReduceScatterSeconds(eight, kMillion, Algorithm::kOneShot), 10 + 2000);
+    ExpectUs(ReduceScatterSeconds(four, kMillion), 2 * 10 + 750);
+    // A sum of float32 is as long as two values of BF16.
+    ExpectUs(ReduceScatterSeconds(eight, kMillion, Algorithm::kAuto, 2), 2 * 10 + 1500);
+    ExpectUs(ReduceScatterSeconds(four, kMillion, Algorithm::kAuto, 2), 10 + 1000);
+    // Few bytes don't wait for one host after the other.
+    ExpectUs(ReduceScatterSeconds(eight, 800), 10 + 1.6);
+    ExpectUs(ReduceScatterSeconds({16, 4, kNear, kFar}, kMillion),
+             4 * 10 + (1.25 - 1.0 / 16) * 1000 + 2 * 62.5);
+    ExpectUs(ReduceScatterSeconds({8, 2, {0.1e9, 1e-6, 0}, kFar}, kMillion), 2 * 10 + 1 + 7500);
 }
 
 TEST(Seconds, AutoIsWhatRuns) {

@@ -25,6 +25,22 @@ TEST(Tuning, BuiltInTablesFollowTheGroup) {
     EXPECT_EQ(Algorithm::kHierarchical, choice({8, 2, true}, 8192));
 }
 
+TEST(Tuning, GathersAndSumsGoByHostsThatHoldSeveralRanks) {
+    const auto choice = [](Collective collective, GroupShape shape, size_t bytes) {
+        return Tuning::BuiltIn(shape).For(collective, bytes).algorithm;
+    };
+    const auto gather = Collective::kAllGather, scatter = Collective::kReduceScatter;
+    EXPECT_EQ(Algorithm::kHierarchical, choice(gather, {4, 2, true}, 64));
+    EXPECT_EQ(Algorithm::kOneShot, choice(gather, {4, 4, true}, size_t{1} << 20));
+    EXPECT_EQ(Algorithm::kOneShot, choice(gather, {4, 1, false}, size_t{1} << 20));
+    // A quarter of the bytes is saved for one wait more, which could have sent 24 KB.
+    EXPECT_EQ(Algorithm::kOneShot, choice(scatter, {4, 2, true}, size_t{96} << 10));
+    EXPECT_EQ(Algorithm::kHierarchical, choice(scatter, {4, 2, true}, size_t{97} << 10));
+    EXPECT_EQ(Algorithm::kHierarchical, choice(scatter, {16, 2, true}, size_t{8} << 10));
+    EXPECT_EQ(Algorithm::kOneShot, choice(scatter, {4, 4, true}, size_t{1} << 30));
+    EXPECT_EQ(Algorithm::kOneShot, choice(Collective::kAllToAll, {4, 2, true}, size_t{1} << 20));
+}
+
 TEST(Tuning, JsonBringsBackTheTable) {
     std::mt19937 random(1);
     for (int round = 0; round < 50; round++) {

@@ -237,7 +237,7 @@ inline Status SimRun::ScatterSum(coll::Comm& comm, int rank, size_t index, const
     data.resize(total);
     SimRandom mine = Numbers(index, rank);
     for (float& value : data) value = SimNumber<float>(mine, op.exact);
-    WEFT_TRY(comm.ReduceScatter(data, op.counts, tag));
+    WEFT_TRY(comm.ReduceScatter(data, op.counts, tag, op.choice.algorithm));
     const size_t own = op.counts[static_cast<size_t>(rank)];
     CheckSum<float>(rank, index, begin, std::span(data).subspan(begin, own));
     return {};
@@ -294,7 +294,7 @@ inline Status SimRun::Gather(coll::Comm& comm, int rank, size_t index, const net
     each([&](int r, size_t at, std::byte value) {
         if (r == rank) all[at] = value;
     });
-    WEFT_TRY(comm.AllGather(all, op.counts, tag));
+    WEFT_TRY(comm.AllGather(all, op.counts, tag, op.choice.algorithm));
     size_t wrong = 0;
     each([&](int, size_t at, std::byte value) { wrong += all[at] != value; });
     if (wrong > 0) Wrong(fmt::format("op {}: rank {} gathered {} wrong bytes", index, rank, wrong));

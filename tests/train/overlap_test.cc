@@ -29,16 +29,17 @@ class SlowComm final : public coll::Comm {
         return Rest();
     }
     bool LeavesCpuIdle(size_t) const override { return true; }
-    Status ReduceScatter(std::span<float>, std::span<const size_t>, const net::OpTag&) override {
+    Status ReduceScatter(std::span<float>, std::span<const size_t>, const net::OpTag&,
+                         coll::Algorithm) override {
         return Rest();
     }
     Status ReduceScatter(coll::Wire, std::span<const uint16_t>, std::span<const size_t>,
-                         const TakeSums&, const net::OpTag&) override {
+                         const TakeSums&, const net::OpTag&, coll::Algorithm) override {
         return Rest();
     }
     // Late, so that who reads too early reads something else.
-    Status AllGather(std::span<std::byte> all, std::span<const size_t>,
-                     const net::OpTag&) override {
+    Status AllGather(std::span<std::byte> all, std::span<const size_t>, const net::OpTag&,
+                     coll::Algorithm) override {
         const std::vector<std::byte> own(all.begin(), all.end());
         std::ranges::fill(all, std::byte{0x3f});
         WEFT_TRY(Rest());
