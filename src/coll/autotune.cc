@@ -115,10 +115,12 @@ Result<Tuning> Share(Trial& trial, const Tuning& tuning) {
 }  // namespace
 
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
-    Tuning tuning = comm.tuning();
-    if (comm.size() == 1) return tuning;
+    if (comm.size() == 1) return comm.tuning();
     const int64_t begin_ns = NowNs();
     Trial trial(comm, options.monitor, *std::ranges::max_element(kSizes));
+    // In its first call a group finds out which ranks share a host, and has the table for that.
+    WEFT_TRY(trial.MedianUs(kSizes.front(), {}, 1));
+    Tuning tuning = comm.tuning();
     const std::vector<Algorithm> candidates = AlgorithmsFor(comm.size(), options.several_hosts);
     std::vector<TuningRow> rows;
     double byte_us = 0;  // of the last size

@@ -27,7 +27,8 @@ struct TuneOptions {
 };
 
 // Times all_reduce by each of AlgorithmsFor at sizes from 256 bytes to 4 MiB, as far as the time
-// goes; what it doesn't reach keeps the choice of comm.tuning(). Rows have the times measured.
+// goes; what it doesn't reach, and the other collectives, keep the choice of comm.tuning(), as it
+// is once the group knows its hosts. Rows have the times measured.
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
 // Whether the times of a table still hold: two of its sizes are measured again (a few

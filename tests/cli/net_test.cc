@@ -99,6 +99,19 @@ TEST_F(Net, EveryOpOverSeveralTransports) {
     }
 }
 
+TEST_F(Net, WaysOfGathersAndReduceScatters) {
+    for (const char* op : {"allgather", "reducescatter"}) {
+        const json j = Run(Words{op, "--local", "3", "--sizes", "12K", "--algorithm",
+                                 "auto,one_shot,hierarchical", "--json"} +
+                           kShort)
+                           .Json();
+        ASSERT_EQ(j["rows"].size(), 3u);
+        EXPECT_EQ(j["rows"][0]["algorithm"], "one_shot");  // one host
+        EXPECT_EQ(j["rows"][2]["algorithm"], "hierarchical");
+        for (const json& row : j["rows"]) EXPECT_EQ(row["errors"], 0);
+    }
+}
+
 TEST_F(Net, AlgorithmsAndWires) {
     const json j = Run(Words{"allreduce", "--local", "2", "--sizes", "4K", "--algorithm", "all",
                              "--wire", "full,q8", "--json"} +
@@ -235,6 +248,8 @@ TEST_F(Net, Refusals) {
     refused({"lat", "--local", "2", "--sizes", "300M"}, "expected 1 to");
     refused({"lat", "--local", "2", "--transport", "shm,pigeon"}, "pigeon");
     refused({"allreduce", "--local", "2", "--algorithm", "magic"}, "magic");
+    refused({"allgather", "--local", "2", "--algorithm", "ring"},
+            "allgather does not go by ring, but by one_shot or hierarchical");
     refused({"allreduce", "--local", "2", "--wire", "f8"}, "f8");
     refused({"nothing"}, "has no command 'nothing'");
     refused({"lat", "--hosts", "127.0.0.1:1"}, "--key-file");

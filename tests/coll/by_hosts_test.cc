@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "coll/autotune.h"
 #include "coll/comm.h"
 #include "coll/hosts.h"
 #include "support/ranks.h"
@@ -240,29 +241,41 @@ struct Crossing {
     }
 };
 
-// Ranks of one host are joined by shm, others by tcp: that is how they know.
-Crossing CrossingOf(const HostsOfRanks& hosts, const std::function<void(Comm&)>& body) {
-    const size_t n = hosts.size();
-    auto fabrics = net::MakeLocalFabrics(static_cast<int>(n), Transport::kShm, kByHostsWindow);
-    auto others = net::MakeLocalFabrics(static_cast<int>(n), Transport::kTcp, kByHostsWindow);
-    std::vector<std::atomic<size_t>> bytes(n * n);
-    for (size_t r = 0; r < n; ++r) {
-        for (size_t p = 0; p < n; ++p) {
-            if (p == r) continue;
-            std::unique_ptr<net::Link>& link = (*fabrics)[r].links[p];
-            if (hosts[p] != hosts[r]) std::swap(link, (*others)[r].links[p]);
-            link = std::make_unique<CountedLink>(std::move(link), bytes[r * n + p]);
+// Ranks of one host are joined by shm, others by tcp: that is how they know. bytes: [from * n +
+// to].
+struct Mixed {
+    Mixed(const HostsOfRanks& hosts, std::vector<std::atomic<size_t>>& bytes)
+        : fabrics(Of(hosts, Transport::kShm)), others(Of(hosts, Transport::kTcp)) {
+        const size_t n = hosts.size();
+        for (size_t r = 0; r < n; ++r) {
+            for (size_t p = 0; p < n; ++p) {
+                if (p == r) continue;
+                std::unique_ptr<net::Link>& link = fabrics[r].links[p];
+                if (hosts[p] != hosts[r]) std::swap(link, others[r].links[p]);
+                link = std::make_unique<CountedLink>(std::move(link), bytes[r * n + p]);
+            }
         }
     }
+    static std::vector<net::Fabric> Of(const HostsOfRanks& hosts, Transport transport) {
+        const int ranks = static_cast<int>(hosts.size());
+        return net::MakeLocalFabrics(ranks, transport, kByHostsWindow).value();
+    }
+    std::vector<net::Fabric> fabrics, others;
+};
+
+Crossing CrossingOf(const HostsOfRanks& hosts, const std::function<void(Comm&)>& body) {
+    const size_t n = hosts.size();
+    std::vector<std::atomic<size_t>> bytes(n * n);
+    Mixed mixed(hosts, bytes);
     std::vector<std::unique_ptr<Comm>> comms(n);
-    test::OnThreads(*fabrics, [&](net::Fabric& fabric) {
-        comms[static_cast<size_t>(fabric.rank)] = CommOf(fabric);
-        // They ask each other who shares a host.
-        std::vector<float> data(1);
-        ASSERT_TRUE(comms[static_cast<size_t>(fabric.rank)]->AllReduce(data, kByHostsTag).ok());
+    test::OnThreads(mixed.fabrics, [&](net::Fabric& fabric) {
+        auto& comm = comms[static_cast<size_t>(fabric.rank)] = CommOf(fabric);
+        // At first they ask each other who shares a host.
+        std::vector<std::byte> all(n);
+        ASSERT_TRUE(comm->AllGather(all, std::vector<size_t>(n, 1), kByHostsTag).ok());
     });
     for (auto& count : bytes) count = 0;
-    test::OnThreads(*fabrics,
+    test::OnThreads(mixed.fabrics,
                     [&](net::Fabric& fabric) { body(*comms[static_cast<size_t>(fabric.rank)]); });
     const auto most = static_cast<size_t>(*std::ranges::max_element(hosts));
     Crossing crossing{std::vector<size_t>(most + 1), std::vector<size_t>(most + 1)};
@@ -360,6 +373,22 @@ TEST(BetweenHosts, LoadsOfEvenHostsHaveAFormula) {
             }
         }
     }
+}
+
+TEST(BetweenHosts, AMeasuredTableGoesByHostsToo) {
+    std::vector<std::atomic<size_t>> bytes(16);
+    Mixed mixed({0, 0, 1, 1}, bytes);
+    test::OnThreads(mixed.fabrics, [](net::Fabric& fabric) {
+        auto comm = CommOf(fabric);
+        TuneOptions options;
+        options.seconds = 0.01;
+        options.several_hosts = true;
+        const auto tuning = MeasureTuning(*comm, options);
+        ASSERT_TRUE(tuning.ok()) << tuning.error().message;
+        for (const Collective collective : {Collective::kAllGather, Collective::kReduceScatter}) {
+            EXPECT_EQ(Algorithm::kHierarchical, tuning->For(collective, size_t{1} << 20).algorithm);
+        }
+    });
 }
 
 // ---- Faults

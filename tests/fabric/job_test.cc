@@ -15,7 +15,7 @@ NetJob Sample() {
     job.op = NetOp::kAllToAll;
     job.sizes = {1, 64, kMostNetBytes};
     job.budget = {.iterations = 17, .seconds = 0.25};
-    job.algorithms = {"ring", "auto"};
+    job.algorithms = {"one_shot", "auto"};
     job.wires = {"q8"};
     job.net_table = NetTable::kRemeasure;
     return job;
@@ -66,6 +66,7 @@ TEST(NetJob, WhatIsNoneIsRefused) {
     refused("seconds", -1);
     refused("seconds", 1e9);
     refused("algorithms", {"magic"});
+    refused("algorithms", {"ring"});  // of all-reduces alone
     refused("algorithms", nlohmann::json::array());
     refused("wires", {"f64"});
     refused("net_table", "sometimes");

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# What gathers and reduce-scatters gain by going from host to host, and training with ZeRO-3 by it:
+# two hosts of RANKS ranks each are two network namespaces of this machine, a core each, ranks of one
+# join by shared memory, and the wire between them is shaped to RATE. As root.
+# Run: bench/by_hosts.sh MODEL [RATE [SIZES]]      (BUILD=build BEFORE=program ROUNDS=3 RANKS=2)
+#
+# RATE is tc's, as 1gbit (the default). Forms take turns; figures are medians of the slowest rank.
+# MODEL "none": no training. BEFORE: a weft of an older build, whose training takes turns with this
+# one's.
+set -euo pipefail
+rate=${2:-1gbit} sizes=${3:-256K,1M,4M,16M} ranks=${RANKS:-2}
+source "$(dirname "$0")/two_hosts.sh"
+
+# start_workers WEFT: the other ranks of both hosts; sets $hosts, those of a first.
+start_workers() {
+    local log port i
+    hosts="" workers=()
+    for i in $(seq 2 $((2 * ranks))); do
+        port=$((7100 + i))
+        log="$work/worker.$i"
+        if [ "$i" -le "$ranks" ]; then
+            on_a "$1" worker --listen "10.77.0.1:$port" --key-file "$work/key" > "$log" 2>&1 &
+            hosts+="10.77.0.1:$port,"
+        else
+            on_b "$1" worker --listen "10.77.0.2:$port" --key-file "$work/key" > "$log" 2>&1 &
+            hosts+="10.77.0.2:$port,"
+        fi
+        workers+=($!)
+        wait_for listening "$log"
+    done
+    hosts=${hosts%,}
+}
+stop_workers() {
+    kill "${workers[@]}" && wait "${workers[@]}" || true
+}
+
+start_workers "$build/weft"
+for round in $(seq "$rounds"); do
+    for op in allgather reducescatter; do
+        on_a "$build/weft" net "$op" --hosts "$hosts" --key-file "$work/key" --sizes "$sizes" \
+            --algorithm one_shot,hierarchical --seconds 0.5 --net-table off --json \
+            > "$work/$op.$round" 2> "$work/errors" || { cat "$work/errors"; exit 1; }
+    done
+done
+stop_workers
+
+python3 - "$work" "$rate" "$ranks" <<'PY'
+import glob, json, statistics, sys
+work, rate, ranks = sys.argv[1:]
+print(f"2 hosts of {ranks} ranks, {rate} between them (us)")
+print(f"{'':15}{'bytes':>10}{'straight':>11}{'predicted':>11}{'by hosts':>11}{'predicted':>11}")
+for op in ("allgather", "reducescatter"):
+    rows = {}
+    for path in glob.glob(f"{work}/{op}.*"):
+        report = json.load(open(path))
+        for row in (report[0] if isinstance(report, list) else report)["rows"]:
+            assert row["errors"] == 0
+            rows.setdefault((row["size"], row["algorithm"]), []).append(row)
+    for size in sorted({size for size, _ in rows}):
+        line = f"{op:15}{size:10}"
+        for form in ("one_shot", "hierarchical"):
+            for field in ("p50_us", "predicted_us"):
+                line += f"{statistics.median(r.get(field, 0) for r in rows[size, form]):11.0f}"
+        print(line)
+PY
+
+[ "$model" != none ] || exit 0
+for round in $(seq "$rounds"); do
+    for weft in "$build/weft" ${BEFORE:-}; do
+        start_workers "$weft"
+        on_a "$weft" train "$model" --zero 3 --steps 4 --data synthetic:random-tokens \
+            --seq-len 128 --micro-batch 1 -t 1 --json --no-output --net-table off \
+            --hosts "$hosts" --key-file "$work/key" \
+            > "$work/train.$(basename "$(dirname "$weft")").$round" 2> "$work/errors" ||
+            { cat "$work/errors"; exit 1; }
+        stop_workers
+    done
+done
+python3 - "$work" <<'PY'
+import glob, json, os, statistics, sys
+runs = {}
+for path in glob.glob(f"{sys.argv[1]}/train.*"):
+    last = json.loads(open(path).read().splitlines()[-1])
+    runs.setdefault(os.path.basename(path).split(".")[1], []).append(last)
+for name, of in sorted(runs.items()):
+    print(f"ZeRO 3, {name}: {statistics.median(r['tokens_per_s'] for r in of):.1f} tokens/s, "
+          f"waited {statistics.median(max(r['waited_s']) for r in of):.2f} s of 4 updates")
+PY
