@@ -31,6 +31,23 @@ bool Take(const NetReport& latency, const NetReport& bandwidth, int from, int to
     return true;
 }
 
+// By rank: the lowest one of its host. A host may have several names, one for each worker; ranks
+// that share memory are on one.
+std::vector<int> HostsIn(const NetReport& report) {
+    const auto same = [&](size_t a, size_t b) {
+        return report.hosts[a] == report.hosts[b] ||
+               (a < report.links.size() && b < report.links[a].size() &&
+                report.links[a][b] == "shm");
+    };
+    std::vector<int> hosts;
+    for (size_t rank = 0; rank < report.hosts.size(); ++rank) {
+        size_t first = 0;
+        while (!same(rank, first)) ++first;
+        hosts.push_back(first < rank ? hosts[first] : static_cast<int>(rank));
+    }
+    return hosts;
+}
+
 // What float32 values of so many bytes are as the wire has them.
 double BytesOnWire(const NetRow& row) {
     const auto wire = coll::ParseWire(row.wire);
@@ -45,12 +62,12 @@ std::optional<coll::TierGroup> GroupOf(const NetReport& latency, const NetReport
     coll::TierGroup group;
     group.ranks = latency.ranks();
     if (bandwidth.hosts != latency.hosts || group.ranks < 2) return std::nullopt;
-    group.hosts = static_cast<int>(std::set(latency.hosts.begin(), latency.hosts.end()).size());
+    const std::vector<int> hosts = HostsIn(latency);
+    group.hosts = static_cast<int>(std::set(hosts.begin(), hosts.end()).size());
     for (int from = 0; from < group.ranks; ++from) {
         for (int to = 0; to < group.ranks; ++to) {
             if (from == to) continue;
-            const bool within =
-                latency.hosts[static_cast<size_t>(from)] == latency.hosts[static_cast<size_t>(to)];
+            const bool within = hosts[static_cast<size_t>(from)] == hosts[static_cast<size_t>(to)];
             if (!Take(latency, bandwidth, from, to, within ? group.near : group.far)) {
                 return std::nullopt;
             }

@@ -34,6 +34,32 @@ NetRow RowOf(int64_t size, const char* algorithm, const char* wire = "full") {
     return row;
 }
 
+// Two workers on each host, by the addresses at which they were called.
+TEST(FabricPredict, RanksThatShareMemoryAreOneHost) {
+    const std::vector<std::string> hosts = {"a", "a", "b", "b"}, names = {"a", "a:1", "b:2", "b:3"};
+    NetReport latency = LinksOf(NetOp::kLatency, hosts, 1, 10);
+    NetReport bandwidth = LinksOf(NetOp::kBandwidth, hosts, 10e9, 1e9);
+    latency.hosts = bandwidth.hosts = names;
+    ASSERT_TRUE(GroupOf(latency, bandwidth).has_value());
+    EXPECT_EQ(GroupOf(latency, bandwidth)->hosts, 4);
+    latency.links = {{"-", "shm", "tcp", "tcp"},
+                     {"shm", "-", "tcp", "tcp"},
+                     {"tcp", "tcp", "-", "shm"},
+                     {"tcp", "tcp", "shm", "-"}};
+    const auto group = GroupOf(latency, bandwidth);
+    ASSERT_TRUE(group.has_value());
+    EXPECT_EQ(group->hosts, 2);
+    EXPECT_EQ(group->near.bytes_per_s, 10e9);
+    // A gather takes half as long by the form that sends half as much between them.
+    const double straight =
+        PredictedSeconds(*group, NetOp::kAllGather, RowOf(16 << 20, "one_shot"));
+    const double by_hosts =
+        PredictedSeconds(*group, NetOp::kAllGather, RowOf(16 << 20, "hierarchical"));
+    EXPECT_NEAR(by_hosts / straight, 0.5, 0.03);
+    EXPECT_LT(PredictedSeconds(*group, NetOp::kReduceScatter, RowOf(16 << 20, "hierarchical")),
+              0.8 * straight);
+}
+
 TEST(FabricPredict, TiersAreTheSlowestLinks) {
     const std::vector<std::string> hosts = {"a", "a", "b", "b"};
     NetReport latency = LinksOf(NetOp::kLatency, hosts, 1, 10);
