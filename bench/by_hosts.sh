@@ -13,25 +13,23 @@ source "$(dirname "$0")/two_hosts.sh"
 
 # start_workers WEFT: the other ranks of both hosts; sets $hosts, those of a first.
 start_workers() {
-    local log port i
+    local at side core i
     hosts="" workers=()
     for i in $(seq 2 $((2 * ranks))); do
-        port=$((7100 + i))
-        log="$work/worker.$i"
-        if [ "$i" -le "$ranks" ]; then
-            on_a "$1" worker --listen "10.77.0.1:$port" --key-file "$work/key" > "$log" 2>&1 &
-            hosts+="10.77.0.1:$port,"
-        else
-            on_b "$1" worker --listen "10.77.0.2:$port" --key-file "$work/key" > "$log" 2>&1 &
-            hosts+="10.77.0.2:$port,"
-        fi
+        side=$a core=0 at="10.77.0.1:$((7100 + i))"
+        [ "$i" -le "$ranks" ] || side=$b core=1 at="10.77.0.2:$((7100 + i))"
+        # Not in a function's shell, so that $! is the worker.
+        taskset -c "$core" ip netns exec "$side" "$1" worker --listen "$at" \
+            --key-file "$work/key" > "$work/worker.$i" 2>&1 &
         workers+=($!)
-        wait_for listening "$log"
+        hosts+="$at,"
+        wait_for listening "$work/worker.$i"
     done
     hosts=${hosts%,}
 }
 stop_workers() {
-    kill "${workers[@]}" && wait "${workers[@]}" || true
+    kill "${workers[@]}" || true
+    wait "${workers[@]}" || true
 }
 
 start_workers "$build/weft"
