@@ -251,7 +251,9 @@ void AddSubmit(const Command& app, int& status) {
     command.AddOption("-N,--nodes", job.nodes, "Nodes, with a rank each").ShowDefault();
     command.AddOption("--name", job.name, "The job's name (made of the command and the time)");
     command.AddFlag("--dry-run", flags->dry_run, "Print the file, and submit nothing");
-    command.AddOption("--cpus", job.cpus, "Cores of a rank (0: all of a node)").ShowDefault();
+    command.AddOption("--cpus", job.cpus, "Cores of a rank (0: all of a node)")
+        .Range(0, 10'000)
+        .ShowDefault();
     command.AddOption("--memory", job.memory,
                       "Memory of a rank, as the engine takes it: 32Gi, 32G");
     command.AddOption("--folder", job.folder, "Where ranks start (the engine's own)")

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "base/home_folder.h"
 #include "base/utf8.h"
 #include "cluster/socket.h"
 #include "net/socket.h"
@@ -220,12 +221,12 @@ Result<ClusterPaths> PathsOf(const std::string& cluster) {
                          cluster);
     }
     const char* config = std::getenv("XDG_CONFIG_HOME");
-    const char* home = std::getenv("HOME");
+    const std::string home = HomeFolder();
     std::string folder;
     if (config != nullptr && config[0] == '/') {
         folder = config;
-    } else if (home != nullptr && home[0] != 0) {
-        folder = std::string(home) + "/.config";
+    } else if (!home.empty()) {
+        folder = home + "/.config";
     } else {
         return MakeError(ErrorCode::kNotFound,
                          "neither XDG_CONFIG_HOME nor HOME is set: no place for the files of "

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 
 #include "net/socket.h"
@@ -101,10 +102,17 @@ fi
 rm -f "$config/weft/clusters/$cluster.key"
 )sh";
 
+// Of a program alone, and of the tar's, with the libraries that it carries (tools/carry.py).
 constexpr const char* kCopy =
     "mkdir -p \"$HOME/.local/bin\" && cat >\"$HOME/.local/bin/weft.new\" && "
     "chmod 755 \"$HOME/.local/bin/weft.new\" && "
-    "mv \"$HOME/.local/bin/weft.new\" \"$HOME/.local/bin/weft\" && "
+    "mv \"$HOME/.local/bin/weft.new\" \"$HOME/.local/bin/weft\" && ";
+constexpr const char* kUnpack =
+    "mkdir -p \"$HOME/.local/bin\" \"$HOME/.local/lib/weft\" && cd \"$HOME/.local\" && "
+    "rm -rf .weft.new && mkdir .weft.new && tar -xf - -C .weft.new && "
+    "rm -rf lib/weft/carried && mv .weft.new/lib/weft/carried lib/weft/ && "
+    "mv .weft.new/bin/weft bin/weft && rm -rf .weft.new && ";
+constexpr const char* kTry =
     "\"$HOME/.local/bin/weft\" --version >/dev/null && echo \"at=$HOME/.local/bin/weft\"";
 
 struct Printed {
@@ -147,33 +155,40 @@ Result<int> AwaitChild(pid_t pid, const std::string& what, const Deadline& deadl
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Runs `command` there with standard input from `input`.
-Result<Printed> RunThere(const std::string& ssh, const std::string& command, int input,
-                         const Deadline& deadline) {
-    WEFT_ASSIGN(const net::Fd out, MemoryFile(""));
-    WEFT_ASSIGN(const net::Fd err, MemoryFile(""));
-    std::vector<std::string> words = {"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-T",
-                                      "--",  ssh,  command};
+// Runs words with these as standard input, output and error; its exit status.
+Result<int> RunWords(std::vector<std::string> words, const std::array<int, 3>& files,
+                     const std::string& what, const Deadline& deadline) {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
-    ::posix_spawn_file_actions_adddup2(&actions, out.get(), STDOUT_FILENO);
-    ::posix_spawn_file_actions_adddup2(&actions, err.get(), STDERR_FILENO);
+    for (int i = 0; i < 3; ++i) {
+        ::posix_spawn_file_actions_adddup2(&actions, files[static_cast<size_t>(i)], i);
+    }
     posix_spawnattr_t attributes;
     ::posix_spawnattr_init(&attributes);
     ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
     pid_t pid = 0;
-    const int failed = ::posix_spawnp(&pid, "ssh", &actions, &attributes, argv.data(), environ);
+    const int failed = ::posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), environ);
     ::posix_spawnattr_destroy(&attributes);
     ::posix_spawn_file_actions_destroy(&actions);
     if (failed != 0) {
-        return MakeError(ErrorCode::kNotFound, "ssh: {}. Is openssh-client installed?",
-                         std::strerror(failed));
+        return MakeError(ErrorCode::kNotFound, "{}: {}. Is {} installed?", words[0],
+                         std::strerror(failed), words[0] == "ssh" ? "openssh-client" : words[0]);
     }
-    WEFT_ASSIGN(const int status, AwaitChild(pid, "ssh to " + ssh, deadline));
+    return AwaitChild(pid, what, deadline);
+}
+
+// Runs `command` there with standard input from `input`.
+Result<Printed> RunThere(const std::string& ssh, const std::string& command, int input,
+                         const Deadline& deadline) {
+    WEFT_ASSIGN(const net::Fd out, MemoryFile(""));
+    WEFT_ASSIGN(const net::Fd err, MemoryFile(""));
+    WEFT_ASSIGN(const int status,
+                RunWords({"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-T", "--", ssh,
+                          command},
+                         {input, out.get(), err.get()}, "ssh to " + ssh, deadline));
     return Printed{status, ReadBack(out.get()), ReadBack(err.get())};
 }
 
@@ -224,6 +239,25 @@ Result<std::string> QuotedForShell(const std::string& text) {
                      "a key or path with quotes or bytes that are no letters can't be sent there");
 }
 
+Result<net::Fd> OwnProgram() {
+    net::Fd program(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    if (program.valid()) return program;
+    return MakeError(ErrorCode::kIo, "/proc/self/exe: {}", std::strerror(errno));
+}
+
+// The program below a prefix, and its libraries, as tar(1) packs them.
+Result<net::Fd> PackedTree(const std::string& prefix) {
+    WEFT_ASSIGN(net::Fd packed, MemoryFile(""));
+    WEFT_ASSIGN(const net::Fd nothing, MemoryFile(""));
+    WEFT_ASSIGN(const net::Fd err, MemoryFile(""));
+    WEFT_ASSIGN(const int status,
+                RunWords({"tar", "-C", prefix, "-chf", "-", "bin/weft", "lib/weft/carried"},
+                         {nothing.get(), packed.get(), err.get()}, "tar", Deadline::In(kCopyMs)));
+    if (status == 0 && ::lseek(packed.get(), 0, SEEK_SET) == 0) return packed;
+    return MakeError(ErrorCode::kIo, "cannot pack {}: tar: {}", prefix,
+                     LastLine(ReadBack(err.get())));
+}
+
 }  // namespace
 
 Result<RemoteHost> ParseProbe(const std::string& ssh, const std::string& printed) {
@@ -262,12 +296,16 @@ Result<RemoteHost> ProbeHost(const std::string& ssh) {
 
 Result<std::string> CopyProgram(const std::string& ssh) {
     WEFT_TRY(CheckSshWord(ssh));
-    const net::Fd program(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
-    if (!program.valid()) {
-        return MakeError(ErrorCode::kIo, "/proc/self/exe: {}", std::strerror(errno));
-    }
-    WEFT_ASSIGN(const Printed ran, RunThere(ssh, fmt::format("exec sh -c '{}'", kCopy),
-                                            program.get(), Deadline::In(kCopyMs)));
+    std::error_code failed;
+    const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", failed);
+    const std::filesystem::path prefix = here.parent_path().parent_path();
+    const bool carries = !failed && here.filename() == "weft" &&
+                         here.parent_path().filename() == "bin" &&
+                         std::filesystem::is_directory(prefix / "lib/weft/carried", failed);
+    WEFT_ASSIGN(const net::Fd sent, carries ? PackedTree(prefix) : OwnProgram());
+    WEFT_ASSIGN(const Printed ran,
+                RunThere(ssh, fmt::format("exec sh -c '{}{}'", carries ? kUnpack : kCopy, kTry),
+                         sent.get(), Deadline::In(kCopyMs)));
     const size_t at = ran.out.rfind("at=");
     if (ran.status == 0 && at != ran.out.npos) {
         return ran.out.substr(at + 3, ran.out.find('\n', at) - at - 3);

@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -52,11 +53,56 @@ sockaddr_in6 GroupAt(int index) {
     return to;
 }
 
+// A number of the kernel's about IPv6 on an interface; -1: it says none.
+int Ipv6Setting(const std::string& interface, const char* name) {
+    std::ifstream file("/proc/sys/net/ipv6/conf/" + interface + "/" + name);
+    int value = 0;
+    return file >> value ? value : -1;
+}
+
+std::string NoAddressTrouble(const std::string& interface) {
+    const int disabled = Ipv6Setting(interface, "disable_ipv6");
+    if (disabled < 0) {
+        return "IPv6 is off on it, as where an MTU is below 1280: ip link set " + interface +
+               " mtu 1500";
+    }
+    if (disabled == 0 && Ipv6Setting(interface, "addr_gen_mode") == 1) {
+        return fmt::format(
+            "it is told to make no IPv6 link-local address: ip link set {} addrgenmode eui64, then "
+            "down and up; with NetworkManager ipv6.method link-local",
+            interface);
+    }
+    std::string key = interface;  // "eth0.100" has a dot of its own
+    std::ranges::replace(key, '.', '/');
+    return disabled == 0 ? "it has no IPv6 link-local address"
+                         : fmt::format(
+                               "it has no IPv6 link-local address: sysctl "
+                               "net.ipv6.conf.{}.disable_ipv6=0",
+                               key);
+}
+
 std::string TroubleOf(const Wire& wire, unsigned flags) {
     if ((flags & IFF_MULTICAST) == 0) return "it has no multicast (a tunnel?)";
-    if (!wire.address.empty()) return "";
-    return fmt::format("it has no IPv6 link-local address: sysctl net.ipv6.conf.{}.disable_ipv6=0",
-                       wire.name);
+    return wire.address.empty() ? NoAddressTrouble(wire.name) : "";
+}
+
+bool HasEntry(const std::string& interface, const char* name) {
+    return ::access(("/sys/class/net/" + interface + "/" + name).c_str(), F_OK) == 0;
+}
+
+// Those by which hosts may be found, at most kMostWires: cards before bridges and tunnels, of which
+// a host of containers has hundreds. What comes to a port of a bridge the bridge hears.
+void KeepLeading(std::vector<Wire>& wires) {
+    std::erase_if(wires, [](const Wire& wire) {
+        return HasEntry(wire.name, "brport") || HasEntry(wire.name, "bonding_slave");
+    });
+    std::map<std::string, bool> virtual_ones;
+    for (const Wire& wire : wires) virtual_ones[wire.name] = !HasEntry(wire.name, "device");
+    std::ranges::sort(wires, {}, [&](const Wire& wire) {
+        return std::pair(virtual_ones[wire.name], wire.index);
+    });
+    if (wires.size() > kMostWires) wires.resize(kMostWires);
+    std::ranges::sort(wires, {}, &Wire::name);
 }
 
 // The interface that a datagram came in by; 0: not said.
@@ -83,7 +129,6 @@ std::vector<Wire> ListWires() {
         if (!leads || (flags & IFF_LOOPBACK) != 0) continue;
         const std::string_view label = at->ifa_name;  // "eth0:1" is an address of eth0
         const std::string name(label.substr(0, label.find(':')));
-        if (found.size() >= kMostWires && !found.contains(name)) continue;
         auto& [wire, its_flags] = found[name];
         wire.name = name;
         its_flags = flags;
@@ -91,15 +136,17 @@ std::vector<Wire> ListWires() {
         const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
         if (IN6_IS_ADDR_LINKLOCAL(&address)) wire.address = AddressText(address);
     }
-    const std::vector<net::RdmaPort> ports = net::ListRdmaPorts();
     std::vector<Wire> wires;
     for (auto& [name, each] : found) {
-        Wire& wire = each.first;
-        wire.index = static_cast<int>(::if_nametoindex(name.c_str()));
-        wire.mbps = WireSpeed(name);
-        wire.rdma = RdmaOf(ports, name);
-        wire.trouble = TroubleOf(wire, each.second);
-        if (wire.index > 0) wires.push_back(std::move(wire));
+        each.first.index = static_cast<int>(::if_nametoindex(name.c_str()));
+        if (each.first.index > 0) wires.push_back(each.first);
+    }
+    KeepLeading(wires);
+    const std::vector<net::RdmaPort> ports = net::ListRdmaPorts();
+    for (Wire& wire : wires) {
+        wire.mbps = WireSpeed(wire.name);
+        wire.rdma = RdmaOf(ports, wire.name);
+        wire.trouble = TroubleOf(wire, found[wire.name].second);
     }
     return wires;
 }

@@ -1,14 +1,11 @@
 #include "hub/spec.h"
 
-#include <pwd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <vector>
 
 #include "base/file.h"
+#include "base/home_folder.h"
 
 namespace weft::hub {
 namespace {
@@ -52,16 +49,6 @@ std::string FirstOf(std::initializer_list<std::string> values) {
         if (!value.empty()) return value;
     }
     return {};
-}
-
-// Of the user's entry, as huggingface_hub finds it where HOME is not set: services have none.
-std::string HomeByName() {
-    passwd entry{};
-    passwd* found = nullptr;
-    std::vector<char> room(size_t{64} << 10);
-    const bool known = ::getpwuid_r(::geteuid(), &entry, room.data(), room.size(), &found) == 0 &&
-                       found != nullptr;
-    return known && entry.pw_dir != nullptr ? std::string(entry.pw_dir) : std::string();
 }
 
 // "~/x" as shells have it.
@@ -160,8 +147,7 @@ void Config::SetTimeout(int64_t ms) {
 
 Result<Config> ConfigFromEnvironment() {
     Config config;
-    std::string home = Env("HOME");
-    if (home.empty()) home = FirstOf({HomeByName(), "."});
+    const std::string home = FirstOf({HomeFolder(), "."});
     const std::string caches = FirstOf({Env("XDG_CACHE_HOME"), home + "/.cache"});
     const std::string hf_home = Expanded(FirstOf({Env("HF_HOME"), caches + "/huggingface"}), home);
     config.cache = Expanded(

@@ -223,10 +223,16 @@ Result<std::vector<HostAddress>> ListHostAddresses(std::string_view words) {
         if (!up || (loopback && IsLoopbackAddress(text))) return;
         const std::string_view label = at.ifa_name;  // "eth0:1" is an address of eth0
         const std::string name(label.substr(0, label.find(':')));
-        found.push_back({std::move(text), PrefixOf(at.ifa_netmask), name, SpeedOf(name),
-                         HasEntry(name, "/bridge"),
-                         (at.ifa_flags & IFF_POINTOPOINT) != 0 || HasNoLinkLayer(name),
-                         !HasEntry(name, "/device")});
+        HostAddress address{std::move(text),
+                            PrefixOf(at.ifa_netmask),
+                            name,
+                            SpeedOf(name),
+                            HasEntry(name, "/bridge"),
+                            (at.ifa_flags & IFF_POINTOPOINT) != 0 || HasNoLinkLayer(name),
+                            !HasEntry(name, "/device")};
+        // What comes to a port of a bridge or a bond is theirs; a host of containers has many.
+        const bool port = HasEntry(name, "/brport") || HasEntry(name, "/bonding_slave");
+        if (!port || !address.link_local()) found.push_back(std::move(address));
     });
     std::ranges::stable_sort(found, {}, [](const HostAddress& address) {
         return std::tuple(address.link_local(), BitsOf(address.host).family == AF_INET6);

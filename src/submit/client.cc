@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/home_folder.h"
 #include "base/json.h"
 #include "base/shell_word.h"
 #include "submit/quote.h"
@@ -190,8 +191,7 @@ const char* KindOf(const Submitted& job) {
 std::string NotesFolder() {
     const char* state = std::getenv("XDG_STATE_HOME");
     if (state != nullptr && *state == '/') return std::string(state) + "/weft/submitted";
-    const char* home = std::getenv("HOME");
-    return std::string(home == nullptr ? "" : home) + "/.local/state/weft/submitted";
+    return HomeFolder() + "/.local/state/weft/submitted";
 }
 
 std::vector<Submitted> ReadNotes() {

@@ -1,5 +1,7 @@
 #include "submit/job.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/nearest_word.h"
@@ -42,6 +44,40 @@ Status CheckWord(const char* flag, const std::string& value) {
     return MakeError(ErrorCode::kUsage,
                      "{}: expected letters, digits and ._-:/,@+=%[]&|*~ alone, without blanks",
                      flag);
+}
+
+// Flags that some engines have no word for: to take them in silence would promise something.
+Status CheckFlagsOfEngine(const JobSpec& job) {
+    using enum Engine;
+    struct Row {
+        const char* flag;
+        bool given;
+        std::vector<Engine> engines;
+    };
+    const Row rows[] = {
+        {"--cpus", job.cpus != 0, {kSlurm, kKubernetes, kKubeRay, kRay}},
+        {"--memory", !job.memory.empty(), {kSlurm, kKubernetes, kKubeRay}},
+        {"--time", !job.time.empty(), {kSlurm}},
+        {"--partition", !job.partition.empty(), {kSlurm}},
+        {"--account", !job.account.empty(), {kSlurm}},
+        {"--slurm", !job.native.empty(), {kSlurm}},
+        {"--mount", !job.mounts.empty(), {kKubernetes, kKubeRay}},
+        {"--resource", !job.resources.empty(), {kKubernetes, kKubeRay}},
+        {"--network", !job.networks.empty(), {kKubernetes, kKubeRay}},
+        {"--queue", !job.queue.empty(), {kKubernetes, kKubeRay}},
+        {"--scheduler", !job.scheduler.empty(), {kKubernetes, kKubeRay}},
+    };
+    for (const Row& row : rows) {
+        const bool known = std::ranges::find(row.engines, job.target.engine) != row.engines.end();
+        if (!row.given || known) continue;
+        std::string names;
+        for (const Engine engine : row.engines) {
+            names += fmt::format("{}{}", names.empty() ? "" : ", ", EngineName(engine));
+        }
+        return MakeError(ErrorCode::kUsage, "{} is for --to {}; {} has no word for it", row.flag,
+                         names, EngineName(job.target.engine));
+    }
+    return {};
 }
 
 }  // namespace
@@ -128,6 +164,7 @@ bool IsCommand(const JobSpec& job, std::string_view name) {
 
 Result<NativeFile> WriteJob(const JobSpec& job) {
     WEFT_TRY(CheckJob(job));
+    WEFT_TRY(CheckFlagsOfEngine(job));
     switch (job.target.engine) {
         case Engine::kSlurm: return WriteSlurm(job);
         case Engine::kRay: return WriteRay(job);

@@ -12,7 +12,7 @@ namespace weft::submit {
 namespace {
 
 std::string Metadata(const JobSpec& job, const std::string& indent = "") {
-    std::string text = fmt::format("{0}metadata:\n{0}  name: {1}\n", indent, job.name);
+    std::string text = fmt::format("{0}metadata:\n{0}  name: {1}\n", indent, YamlText(job.name));
     if (!job.target.place.empty()) {
         text += fmt::format("{}  namespace: {}\n", indent, YamlText(job.target.place));
     }
@@ -33,11 +33,11 @@ std::string JobSet(const JobSpec& job) {
     std::string text = "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\n" + Metadata(job);
     // All pods or none.
     const std::string group =
-        IsVolcano(job)
-            ? fmt::format("        metadata:\n          annotations:\n"
-                          "            scheduling.volcano.sh/group-min-member: \"{}\"\n",
-                          job.nodes)
-            : "";
+        IsVolcano(job) ? fmt::format(
+                             "        metadata:\n          annotations:\n"
+                             "            scheduling.volcano.sh/group-min-member: \"{}\"\n",
+                             job.nodes)
+                       : "";
     text += fmt::format(
         "spec:\n"
         "{}"
@@ -50,7 +50,7 @@ std::string JobSet(const JobSpec& job) {
         job.nodes);
     const std::string environment = fmt::format(
         "- {{name: WORLD_SIZE, value: \"{}\"}}\n"
-        "- {{name: MASTER_ADDR, value: {}-rank-0-0.{}}}\n"
+        "- {{name: MASTER_ADDR, value: \"{}-rank-0-0.{}\"}}\n"
         "- {{name: MASTER_PORT, value: \"{}\"}}\n"
         "- name: RANK\n"
         "  valueFrom:\n"
@@ -78,6 +78,7 @@ std::string LeaderWorkerSet(const JobSpec& job) {
 
 Result<NativeFile> WriteKubernetes(const JobSpec& job) {
     WEFT_TRY(CheckPods(job));
+    if (IsCommand(job, "serve")) WEFT_TRY(CheckServingPods(job));
     std::string text = "# Made by 'weft submit --to k8s'.\n" + Secret(job) + "---\n";
     text += IsCommand(job, "serve") ? LeaderWorkerSet(job) : JobSet(job);
     return NativeFile{job.name + ".yaml", text, {"kubectl", "apply", "-f"}};

@@ -5,24 +5,33 @@
 #include <algorithm>
 #include <sstream>
 
-#include "base/utf8.h"
 #include "submit/quote.h"
 
 namespace weft::submit {
 namespace {
 
-std::string Probes() {
-    return "ports:\n"
-           "  - {name: http, containerPort: 8080}\n"
-           "livenessProbe:\n"
-           "  httpGet: {path: /live, port: http}\n"
-           "  initialDelaySeconds: 10\n"
-           "readinessProbe:\n"
-           "  httpGet: {path: /ready, port: http}\n"
-           "  timeoutSeconds: 10\n";
+std::string Probes(const JobSpec& job) {
+    const char* scheme = ValueOf(job.command, "--tls-cert") ? ", scheme: HTTPS" : "";
+    return fmt::format(
+        "ports:\n  - {{name: http, containerPort: {0}}}\n"
+        "livenessProbe:\n  httpGet: {{path: /live, port: http{1}}}\n  initialDelaySeconds: 10\n"
+        "readinessProbe:\n  httpGet: {{path: /ready, port: http{1}}}\n  timeoutSeconds: 10\n",
+        ValueOf(job.command, "--port").value_or("8080"), scheme);
 }
 
-// RDMA locks the memory that it registers.
+std::string Container(const JobSpec& job, const PodDetails& details) {
+    const std::vector<std::string> command = PodCommand(job);
+    std::string text = fmt::format("- name: weft\n  image: {}\n  command: {}\n",
+                                   YamlText(job.image), PodWords(command));
+    if (!job.folder.empty()) text += fmt::format("  workingDir: {}\n", YamlText(job.folder));
+    text += "  env:\n    - {name: WEFT_KEY_FILE, value: /etc/weft/key}\n" +
+            Indented(details.environment, 4);
+    if (details.answers_http) text += Indented(Probes(job), 2);
+    return text + Indented(PodResources(job) + PodMounts(job), 2);
+}
+
+}  // namespace
+
 bool WantsRdma(const JobSpec& job) {
     return std::ranges::any_of(job.resources, [](const std::string& resource) {
         return resource.find("rdma") != resource.npos || resource.find("hca") != resource.npos;
@@ -31,13 +40,10 @@ bool WantsRdma(const JobSpec& job) {
 
 // Multus names the interfaces of a pod's further networks net1, net2, ... Data links take them, for
 // the first one often seems faster: the kernel takes a pair of virtual interfaces for 10 Gbit/s.
-std::vector<std::string> CommandOf(const JobSpec& job) {
+std::vector<std::string> PodCommand(const JobSpec& job) {
     std::vector<std::string> command = {job.program};
     command.insert(command.end(), job.command.begin(), job.command.end());
-    const bool said = std::ranges::any_of(job.command, [](const std::string& word) {
-        return word == "--data-net" || word.starts_with("--data-net=");
-    });
-    if (job.networks.empty() || said) return command;
+    if (job.networks.empty() || ValueOf(job.command, "--data-net")) return command;
     const auto networks = std::ranges::count(job.networks, ',') + 1;
     std::string interfaces;
     for (int i = 1; i <= networks; ++i) {
@@ -47,19 +53,6 @@ std::vector<std::string> CommandOf(const JobSpec& job) {
     return command;
 }
 
-std::string Container(const JobSpec& job, const PodDetails& details) {
-    const std::vector<std::string> command = CommandOf(job);
-    std::string text = fmt::format("- name: weft\n  image: {}\n  command: {}\n",
-                                   YamlText(job.image), PodWords(command));
-    if (!job.folder.empty()) text += fmt::format("  workingDir: {}\n", PodWord(job.folder));
-    text += "  env:\n    - {name: WEFT_KEY_FILE, value: /etc/weft/key}\n" +
-            Indented(details.environment, 4);
-    if (details.answers_http) text += Indented(Probes(), 2);
-    return text + Indented(PodResources(job) + PodMounts(job), 2);
-}
-
-}  // namespace
-
 std::string Indented(const std::string& lines, size_t indent) {
     std::string out;
     std::istringstream stream(lines);
@@ -67,6 +60,11 @@ std::string Indented(const std::string& lines, size_t indent) {
         out += std::string(indent, ' ') + line + "\n";
     }
     return out;
+}
+
+std::string NetworkAnnotation(const JobSpec& job, const std::string& indent) {
+    if (job.networks.empty()) return "";
+    return indent + "k8s.v1.cni.cncf.io/networks: " + YamlText(job.networks) + "\n";
 }
 
 std::string PodResources(const JobSpec& job) {
@@ -104,7 +102,7 @@ std::string PodVolumes(const JobSpec& job) {
     std::string text = fmt::format(
         "volumes:\n  - {{name: shm, emptyDir: {{medium: Memory}}}}\n"
         "  - {{name: key, secret: {{secretName: {}, defaultMode: 0440}}}}\n",
-        job.name);
+        YamlText(job.name));
     for (size_t i = 0; i < job.mounts.size(); ++i) {
         const std::string& source = job.mounts[i].source;
         text += fmt::format("  - {{name: mount-{}, {}: {{{}: {}}}}}\n", i,
@@ -124,11 +122,8 @@ bool IsKueue(const JobSpec& job) {
 
 std::string PodTemplate(const JobSpec& job, size_t indent, const PodDetails& details) {
     std::string text;
-    text += fmt::format("metadata:\n  labels:\n    weft.job: {}\n", job.name);
-    std::string annotations;
-    if (!job.networks.empty()) {
-        annotations += "    k8s.v1.cni.cncf.io/networks: " + YamlText(job.networks) + "\n";
-    }
+    text += fmt::format("metadata:\n  labels:\n    weft.job: {}\n", YamlText(job.name));
+    std::string annotations = NetworkAnnotation(job, "    ");
     if (IsVolcano(job) && !job.queue.empty()) {
         annotations += "    scheduling.volcano.sh/queue-name: " + YamlText(job.queue) + "\n";
     }
@@ -147,40 +142,9 @@ std::string PodTemplate(const JobSpec& job, size_t indent, const PodDetails& det
         "          labelSelector:\n            matchLabels:\n";
     // A capability that is added reaches root's processes alone.
     text.replace(text.find('@'), 1, WantsRdma(job) ? "0" : "65534");
-    text += fmt::format("              weft.job: {}\n  containers:\n", job.name);
+    text += fmt::format("              weft.job: {}\n  containers:\n", YamlText(job.name));
     text += Indented(Container(job, details), 4) + Indented(PodVolumes(job), 2);
     return Indented(text, indent);
-}
-
-Status CheckPods(const JobSpec& job) {
-    for (const std::string& word : job.command) {
-        if (IsUtf8(word)) continue;
-        return MakeError(ErrorCode::kUsage,
-                         "a word of the command is no UTF-8, which a manifest can't hold. Rename "
-                         "the file");
-    }
-    for (const Mount& mount : job.mounts) {
-        const bool good = IsUtf8(mount.source) && IsUtf8(mount.path) && !mount.source.empty() &&
-                          mount.path.starts_with('/') && mount.path.find(':') == mount.path.npos;
-        if (good && mount.path != "/dev/shm" && mount.path != "/etc/weft") continue;
-        return MakeError(
-            ErrorCode::kUsage,
-            "--mount {}={}: expected CLAIM=/path or /host/path=/path, without ':', not "
-            "/dev/shm or /etc/weft",
-            mount.source, mount.path);
-    }
-    for (const std::string& resource : job.resources) {
-        const size_t equals = resource.rfind('=');
-        const bool good =
-            equals != resource.npos && equals > 0 && equals + 1 < resource.size() &&
-            resource.find_first_not_of("0123456789.KMGTPEimku", equals + 1) == resource.npos &&
-            IsUtf8(resource);
-        if (!good) {
-            return MakeError(ErrorCode::kUsage,
-                             "--resource {}: expected NAME=AMOUNT, as rdma/hca=1", resource);
-        }
-    }
-    return {};
 }
 
 }  // namespace weft::submit

@@ -1,7 +1,10 @@
 // A pod of a rank, as the manifests of all engines on Kubernetes have it.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "submit/job.h"
 
@@ -18,8 +21,18 @@ std::string PodTemplate(const JobSpec& job, size_t indent, const PodDetails& det
 // Whether Volcano places the pods; else a queue is Kueue's.
 bool IsVolcano(const JobSpec& job);
 bool IsKueue(const JobSpec& job);
-// Errors: kUsage: what no manifest can say.
+// Errors: kUsage: what Kubernetes would refuse.
 Status CheckPods(const JobSpec& job);
+// Errors: kUsage: a server whose probes would find nobody, so that its pods were killed.
+Status CheckServingPods(const JobSpec& job);
+// What a command says behind a flag, the last time it does: `--port 1`, `--port=1`.
+std::optional<std::string> ValueOf(const std::vector<std::string>& command, std::string_view flag);
+// Whether a pod is given RDMA, for which it locks the memory that it registers.
+bool WantsRdma(const JobSpec& job);
+// The command of a rank, with the networks that its data take.
+std::vector<std::string> PodCommand(const JobSpec& job);
+// The line below `annotations:` by which Multus knows a pod's further networks; "" for none.
+std::string NetworkAnnotation(const JobSpec& job, const std::string& indent);
 // Each line of `lines` with so many blanks before it.
 std::string Indented(const std::string& lines, size_t indent);
 

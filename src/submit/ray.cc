@@ -3,6 +3,8 @@
 // as a RayJob with the driver in a ConfigMap.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/utf8.h"
 #include "submit/job.h"
 #include "submit/pods.h"
@@ -42,7 +44,7 @@ class Rank:
             with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
                 file.write(key)
             self.child = subprocess.Popen(command, stdout=subprocess.PIPE,
-                                          stderr=subprocess.STDOUT,
+                                          stderr=subprocess.STDOUT, cwd=FOLDER or None,
                                           env={**os.environ, **environment, "WEFT_KEY_FILE": path})
             for line in self.child.stdout:
                 sys.stdout.buffer.write(line)
@@ -117,25 +119,20 @@ constexpr const char* kStopTime = "RAY_JOB_STOP_WAIT_TIME_S";
 constexpr int kStopSeconds = 120;
 
 std::string Driver(const JobSpec& job) {
-    std::vector<std::string> command = {job.program};
-    command.insert(command.end(), job.command.begin(), job.command.end());
     return fmt::format(
-               "# Made by 'weft submit --to {}'.\nCOMMAND = {}\nNODES = {}\nCPUS = {}\n"
-               "WAIT_S = {}\n",
-               EngineName(job.target.engine), PythonWords(command), job.nodes, job.cpus,
-               kWaitSeconds) +
+               "# Made by 'weft submit --to {}'.\nCOMMAND = {}\nFOLDER = {}\nNODES = {}\n"
+               "CPUS = {}\nWAIT_S = {}\n",
+               EngineName(job.target.engine), PythonWords(PodCommand(job)), YamlText(job.folder),
+               job.nodes, job.cpus, kWaitSeconds) +
            kDriver;
 }
 
 Status CheckWords(const JobSpec& job) {
-    for (const std::string& word : job.command) {
-        if (!IsUtf8(word)) {
-            return MakeError(ErrorCode::kUsage,
-                             "a word of the command is no UTF-8, which Ray can't pass on. Rename "
-                             "the file");
-        }
-    }
-    return {};
+    std::vector<std::string> words = job.command;
+    words.insert(words.end(), {job.program, job.folder});
+    if (std::ranges::all_of(words, IsUtf8)) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "a word of the command is no UTF-8, which Ray can't pass on. Rename the file");
 }
 
 // KubeRay's operator names the scheduler to the pods itself.
@@ -153,7 +150,12 @@ std::string RayLabels(const JobSpec& job) {
 
 // A pod of the head (group ""), or of the workers.
 std::string RayPod(const JobSpec& job, bool head) {
-    std::string text = "spec:\n  containers:\n";
+    const std::string networks = NetworkAnnotation(job, "    ");
+    std::string text = networks.empty() ? "" : "metadata:\n  annotations:\n" + networks;
+    text += "spec:\n";
+    // A capability that is added reaches root's processes alone.
+    if (WantsRdma(job)) text += "  securityContext: {runAsUser: 0}\n";
+    text += "  containers:\n";
     text += fmt::format("    - name: {}\n      image: {}\n", head ? "ray-head" : "ray-worker",
                         YamlText(job.image));
     if (head) text += "      ports:\n        - {name: dashboard, containerPort: 8265}\n";
@@ -161,8 +163,8 @@ std::string RayPod(const JobSpec& job, bool head) {
     if (job.cpus > 0) limited.resources.push_back(fmt::format("cpu={}", job.cpus));
     text += Indented(PodResources(limited), 6);
     std::string mounts = "volumeMounts:\n  - {name: driver, mountPath: /etc/weft}\n";
-    std::string volumes =
-        fmt::format("volumes:\n  - {{name: driver, configMap: {{name: {}}}}}\n", job.name);
+    std::string volumes = fmt::format("volumes:\n  - {{name: driver, configMap: {{name: {}}}}}\n",
+                                      YamlText(job.name));
     for (size_t i = 0; i < job.mounts.size(); ++i) {
         const std::string& source = job.mounts[i].source;
         mounts +=
@@ -207,7 +209,7 @@ Result<NativeFile> WriteKubeRay(const JobSpec& job) {
         "{5}  rayClusterSpec:\n"
         "    headGroupSpec:\n      rayStartParams:\n        dashboard-host: \"0.0.0.0\"\n"
         "      template:\n",
-        job.name, place, YamlText(Driver(job)), RayLabels(job), job.restarts,
+        YamlText(job.name), place, YamlText(Driver(job)), RayLabels(job), job.restarts,
         IsKueue(job) ? "  suspend: true  # Kueue lets it go\n" : "", kStopTime, kStopSeconds);
     text += Indented(RayPod(job, true), 8);
     if (job.nodes > 1) {

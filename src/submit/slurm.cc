@@ -2,6 +2,9 @@
 // rank which one it is (cluster/launcher.h).
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/shell_word.h"
 #include "submit/job.h"
 #include "submit/quote.h"
@@ -42,9 +45,31 @@ std::string Replaced(std::string text, const std::string& what, const std::strin
     return at == text.npos ? text : text.replace(at, what.size(), with);
 }
 
+// As sbatch would say it of a file that may be handed in much later.
+Status CheckSlurm(const JobSpec& job) {
+    const auto rest = [](const std::string& text) {
+        return text.substr(std::min(text.find_first_not_of("0123456789"), text.size()));
+    };
+    const std::string unit = rest(job.memory);
+    const bool amount =
+        job.memory.empty() || (unit.size() < job.memory.size() &&
+                               (unit.empty() || std::strchr("KMGT", unit[0]) != nullptr));
+    if (!amount) {
+        return MakeError(ErrorCode::kUsage, "--memory {}: expected an amount, as 32G", job.memory);
+    }
+    const bool time =
+        job.time.find_first_not_of("0123456789:-") == job.time.npos || job.time == "UNLIMITED";
+    if (time) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--time {}: expected MINUTES, HOURS:MINUTES:SECONDS or DAYS-HOURS, as sbatch "
+                     "takes it",
+                     job.time);
+}
+
 }  // namespace
 
 Result<NativeFile> WriteSlurm(const JobSpec& job) {
+    WEFT_TRY(CheckSlurm(job));
     std::string text = "#!/bin/bash\n# Made by 'weft submit --to slurm'.\n";
     const auto option = [&text](const std::string& words) { text += "#SBATCH " + words + "\n"; };
     const auto given = [&option](const char* name, const std::string& value) {

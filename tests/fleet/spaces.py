@@ -63,6 +63,7 @@ class Running:
 class Host:
     def __init__(self, weft, name, folder):
         self.weft, self.name = weft, name
+        self.own_sysfs = False  # what weft sees in /sys is this host's, and not the machine's
         self.home = os.path.join(folder, f"home-{name}-{time.monotonic_ns()}")
         os.mkdir(self.home)
         self.running = []
@@ -85,13 +86,19 @@ class Host:
     def do(self, *words):
         subprocess.run(self.words(*words), check=True, capture_output=True)
 
+    def weft_words(self, *words):
+        if not self.own_sysfs:
+            return self.words(self.weft, *words)
+        script = 'mount --make-rprivate / && mount -t sysfs sysfs /sys && exec "$@"'
+        return self.words("unshare", "-m", "sh", "-c", script, "sh", self.weft, *words)
+
     def run(self, *words, **options):
         """weft, to its end."""
-        return subprocess.run(self.words(self.weft, *words), env=self.env(), capture_output=True,
+        return subprocess.run(self.weft_words(*words), env=self.env(), capture_output=True,
                               text=True, timeout=120 * slowness.slowness(), **options)
 
     def start(self, *words):
-        running = Running(self.words(self.weft, *words), self.env())
+        running = Running(self.weft_words(*words), self.env())
         self.running.append(running)
         return running
 

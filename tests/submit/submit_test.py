@@ -3,124 +3,17 @@
 it; the engines' clients, which stand-ins are here, are asked the right thing.
 
     submit_test.py PROGRAM ROOT PACKAGES [UNITTEST ARGUMENT...]
-
-WEFT_CRDS names a folder with the CRDs of JobSet, LeaderWorkerSet and RayJob as YAML: manifests are
-then held against them, and a field that these do not know is a fault.
 """
-import ast
 import json
-import os
 import pathlib
 import re
-import shlex
-import stat
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-PATIENCE = 120
-HOSTILE = [
-    "",
-    "plain",
-    "a b",
-    "it's",
-    '"',
-    "$HOME",
-    "$(touch x)",
-    "`id`",
-    "a;b|c&d",
-    "*",
-    "?[a-z]",
-    "~",
-    "-n",
-    "=ls",
-    "\\",
-    "\\n",
-    "a\nb",
-    "\t",
-    "#comment",
-    "!history",
-    "{a,b}",
-    "<in",
-    ">out",
-    "%s%n",
-    "'\\''",
-    "\x7f",
-    "\x01\x1b[m",
-    "\u00e4",
-    "\U0001f600",
-    "yes",
-    "null",
-    "0x10",
-    "1e3",
-    "- a: b",
-    "&anchor",
-    "@at",
-    "\u2028line",
-    "\ufeffbom",
-    "\u0085next",
-    "$$(A)",
-    "$$$(A)",
-    "$(A)",
-    "a$",
-    "EOF",
-    "@COMMAND@",
-    "{}",
-    "\r",
-    "'''",
-    "@RESTARTS@",
-    "\n#SBATCH --uid=0",
-    "\n---\n",
-    "${A}",
-     "$((1))"]
-BYTES = b"\xff\xfe no UTF-8"
-
-
-class SubmitTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.bin = self.folder / "bin"
-        self.bin.mkdir()
-        self.env = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}",
-                    "HOME": str(self.folder), "XDG_STATE_HOME": str(self.folder / "state")}
-
-    def weft(self, *words, status=0):
-        done = subprocess.run([PROGRAM, *words], capture_output=True, timeout=PATIENCE, check=False,
-                              env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL)
-        self.assertEqual(done.returncode, status, done.stderr)
-        return (done.stdout if status == 0 else done.stderr).decode(errors="replace")
-
-    def file(self, to, *words, nodes=2):
-        """What --dry-run prints. words: flags, "--" and the command."""
-        if "--" not in words:
-            words = ("--", *words)
-        return self.weft(
-    "submit",
-    "--to",
-    to,
-    "-N",
-    str(nodes),
-    "--name",
-    "tune",
-    "--dry-run",
-     *words)
-
-    def client(self, name, text):
-        path = self.bin / name
-        path.write_text("#!/bin/bash\n" + text)
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-    def notes_words(self, name, rest=""):
-        """A client that keeps its words, one call a file."""
-        self.client(name, f'n=$(ls {self.folder} | grep -c "^{name}\\.")\n'
-                          f'printf "%s\\0" "$@" >{self.folder}/{name}.$n\n{rest}')
-
-    def words(self, name, call=0):
-        return (self.folder / f"{name}.{call}").read_bytes().decode().split("\0")[:-1]
+from cases import (BYTES, HOSTILE, PATIENCE, PROGRAM, SERVE, PodsCase, SubmitTest, command_of,
+                   main)
 
 
 class Slurm(SubmitTest):
@@ -345,67 +238,7 @@ class Ssh(SubmitTest):
          status=2))
 
 
-def strict(schema):
-    """A CRD's schema in which unknown fields are faults."""
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("x-kubernetes-int-or-string"):
-        return {"type": ["integer", "string"]}
-    if schema.get("x-kubernetes-preserve-unknown-fields"):
-        return {}
-    out = {}
-    for key, value in schema.items():
-        if key.startswith("x-") or key in ("description", "format", "default", "nullable"):
-            continue
-        if key == "properties":
-            out[key] = {name: strict(each) for name, each in value.items()}
-        else:
-            out[key] = strict(value) if key in ("items", "additionalProperties") else value
-    if "properties" in out:
-        out.setdefault("additionalProperties", False)
-    return out
-
-
-class Pods(SubmitTest):
-    def setUp(self):
-        super().setUp()
-        sys.path.insert(0, PACKAGES)
-        try:
-            import yaml
-        except ImportError:
-            self.skipTest("no PyYAML here, which reads the manifests")
-        self.yaml = yaml
-
-    def load(self, text):
-        documents = {each["kind"]: each for each in self.yaml.safe_load_all(text)}
-        self.hold_against_crds(documents.values())
-        return documents
-
-    def hold_against_crds(self, documents):
-        folder = os.environ.get("WEFT_CRDS")
-        if not folder:
-            print("not held against the CRDs: WEFT_CRDS names no folder of them", file=sys.stderr)
-            return
-        import jsonschema
-        held = set()
-        for document in documents:
-            group, _, version = document["apiVersion"].rpartition("/")
-            for path in pathlib.Path(folder).glob("*.yaml"):
-                if f"kind: {document['kind']}\n" not in path.read_text():
-                    continue
-                for crd in self.yaml.load_all(path.read_text(), Loader=self.yaml.CSafeLoader):
-                    if crd and (crd["spec"]["group"], crd["spec"]["names"]["kind"]) == \
-                            (group, document["kind"]):
-                        schema, = [each["schema"]["openAPIV3Schema"]
-                                   for each in crd["spec"]["versions"] if each["name"] == version]
-                        schema = strict(schema)
-                        held.add(document["kind"])
-                        schema["properties"]["metadata"] = {"type": "object"}
-                        faults = list(jsonschema.Draft7Validator(schema).iter_errors(document))
-                        self.assertEqual([f"{list(each.absolute_path)}: {each.message}"[:300]
-                                          for each in faults], [])
-        self.assertEqual(held, {each["kind"] for each in documents} - {"Secret", "ConfigMap"})
-
+class Pods(PodsCase):
     @staticmethod
     def expanded(word):
         """As Kubernetes does it (its expansion.Expand), where no variable has the name."""
@@ -504,7 +337,7 @@ class Pods(SubmitTest):
         self.assertNotIn("suspend", ray["spec"])
 
     def test_a_server(self):
-        jobs = self.load(self.file("k8s", "serve", "/models/m.gguf", "--host", "0.0.0.0"))
+        jobs = self.load(self.file("k8s", "serve", "/models/m.gguf", *SERVE))
         group = jobs["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
         self.assertEqual(group["size"], 2)
         leader, worker = (group[name]["spec"]["containers"][0] for name in
@@ -529,7 +362,7 @@ class Pods(SubmitTest):
         self.assertEqual(spec["rayClusterSpec"]["workerGroupSpecs"][0]["replicas"], 2)
         environment = self.yaml.safe_load(spec["runtimeEnvYAML"])["env_vars"]
         self.assertEqual(environment, {"RAY_JOB_STOP_WAIT_TIME_S": "120"})
-        self.assertEqual(Ray.command_of(jobs["ConfigMap"]["data"]["driver.py"]),
+        self.assertEqual(command_of(jobs["ConfigMap"]["data"]["driver.py"]),
                          ["weft", "train", *HOSTILE])
         self.assertIn(spec["entrypoint"].split("/")[-1], jobs["ConfigMap"]["data"])
 
@@ -568,17 +401,10 @@ class Pods(SubmitTest):
 
 
 class Ray(SubmitTest):
-    @staticmethod
-    def command_of(text):
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.Assign) and node.targets[0].id == "COMMAND":
-                return ast.literal_eval(node.value)
-        return None
-
     def test_words(self):
         text = self.file("ray", "train", *HOSTILE)
         compile(text, "driver", "exec")
-        self.assertEqual(self.command_of(text), ["weft", "train", *HOSTILE])
+        self.assertEqual(command_of(text), ["weft", "train", *HOSTILE])
 
     def test_words_that_are_no_utf8(self):
         for to in ("ray", "kuberay", "k8s"):
@@ -612,7 +438,7 @@ class Ray(SubmitTest):
         grace = re.search(r"^GRACE_S = (\d+)", (self.folder / "driver.py").read_text(), re.M)
         self.assertGreater(int(patience), int(grace[1]))
         self.assertEqual(words[-3:], ["--", "python3", "weft_tune.py"])
-        self.assertEqual(self.command_of((self.folder / "driver.py").read_text()),
+        self.assertEqual(command_of((self.folder / "driver.py").read_text()),
                          ["weft", "train", "m"])
         self.weft("job", "logs", "-f", "tune")
         self.assertEqual(self.words("ray", 1), ["job", "logs", "tune", "--follow",
@@ -676,5 +502,4 @@ class Words(SubmitTest):
 
 
 if __name__ == "__main__":
-    PROGRAM, ROOT, PACKAGES = (str(pathlib.Path(sys.argv.pop(1)).resolve()) for _ in range(3))
-    unittest.main(verbosity=2)
+    main()

@@ -1,0 +1,365 @@
+"""`weft up` and `weft hosts` on hosts that are not as the manual has them: networks, homes, names
+and terminals of all kinds.
+
+    odd_test.py WEFT TINY_MODEL [TEST...]
+
+Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from spaces import Room, cable, slowness, why_skipped, words_of
+
+
+def others(host):
+    ran = host.run("hosts", "--json")
+    assert ran.returncode == 0, ran
+    return sorted(each["name"] for each in json.loads(ran.stdout)["hosts"]
+                  if not each["this_host"])
+
+
+def await_others(host, names, seconds=30):
+    end = time.monotonic() + seconds * slowness.slowness()
+    while others(host) != names:
+        assert time.monotonic() < end, f"{others(host)}, not {names}"
+
+
+def runs_on_both(host, model):
+    ran = host.run("run", model, "-p", "ab", "-n", "4", "--raw", "-t", "1", "--cluster", "home",
+                   "--weights-from", "0", "--pp", "2", "-v")
+    assert ran.returncode == 0, ran
+    return ran.stderr
+
+
+def in_shell(host, script, **more):
+    """A script on a host, with mounts of its own; $WEFT is the program."""
+    words = host.words("unshare", "-m", "sh", "-c", "mount --make-rprivate /\n" + script)
+    return subprocess.run(words, env=host.env(WEFT=host.weft, **more), capture_output=True,
+                          text=True, timeout=60 * slowness.slowness(), stdin=subprocess.DEVNULL)
+
+
+def up_for_a_while(host, script, pattern, **more):
+    """`weft up` that a script starts: what it has said when it says what is expected, or ends."""
+    words = host.words("unshare", "-m", "sh", "-c", "mount --make-rprivate /\n" + script)
+    process = subprocess.Popen(["timeout", "-k", "5", "20", *words],
+                               env=host.env(WEFT=host.weft, **more), text=True,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT)
+    text = ""
+    for line in process.stdout:
+        text += line
+        if re.search(pattern, text):
+            break
+    process.send_signal(signal.SIGTERM)
+    process.stdout.close()
+    process.wait()
+    assert re.search(pattern, text), text
+    return text
+
+
+def test_a_host_of_many_containers(room, model):
+    """Docker's and Kubernetes' interfaces, of which there are more than are looked at; the cable is
+    plugged in last."""
+    a, b, pods = room.host("a"), room.host("b"), room.host("pods")
+    lines = "link add docker0 type bridge\nlink set docker0 up\n"
+    for i in range(40):
+        lines += (f"link add veth{i} type veth peer name eth{i} netns {pods.space.pid}\n"
+                  f"link set veth{i} master docker0\nlink set veth{i} up\n")
+    subprocess.run(a.words("ip", "-batch", "-"), input=lines, text=True, check=True)
+    pods.do("sh", "-c", "for i in /proc/sys/net/ipv6/conf/eth*; do "
+            "ip link set ${i##*/} up; done")
+    cable(a, "eth1", b, "eth7")
+    a.own_sysfs = True
+    words = words_of(a.up())
+    b.up(words)
+    await_others(a, ["b"])
+    # A bridge is one way, and a port of it none of its own.
+    notes = json.loads(a.run("hosts", "--json").stdout)["notes"]
+    assert not any("veth" in note for note in notes), notes
+    runs_on_both(a, model)
+
+
+def test_tunnels(room, _):
+    a, b = room.two()
+    a.do("ip", "tuntap", "add", "tun0", "mode", "tun")
+    hold = subprocess.Popen(a.words(sys.executable, "-c", """if True:
+        import fcntl, struct, sys
+        tun = open("/dev/net/tun", "r+b", buffering=0)
+        fcntl.ioctl(tun, 0x400454ca, struct.pack("16sH", b"tun0", 0x1001))
+        print("ready", flush=True)
+        sys.stdin.read()"""), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert hold.stdout.readline() == "ready\n"
+        a.do("ip", "addr", "add", "10.8.0.1/24", "dev", "tun0")
+        a.do("ip", "link", "set", "tun0", "up")
+        first = a.up()
+        b.up(words_of(first))
+        first.await_text(r"found: eth1 at eth7 of b")
+        a.do("ip", "link", "set", "tun0", "multicast", "off")
+        first.await_text(r"tun0: no host is found by it: it has no multicast \(a tunnel\?\)")
+        await_others(a, ["b"])
+    finally:
+        hold.stdin.close()
+        hold.wait(10)
+        hold.stdout.close()
+
+
+def test_what_is_wrong_with_an_interface(room, _):
+    a, b = room.two()
+    for name, end in (("small", "far1"), ("quiet", "far2"), ("eth1.7", "far3")):
+        cable(a, name, b, end)
+    a.do("ip", "link", "set", "small", "mtu", "1000")
+    a.do("ip", "link", "set", "quiet", "down")
+    a.do("ip", "link", "set", "quiet", "addrgenmode", "none")
+    a.do("ip", "link", "set", "quiet", "up")
+    a.do("sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/eth1.7/disable_ipv6")
+    first = a.up()
+    first.await_text(r"small: no host is found by it: .*ip link set small mtu 1500")
+    first.await_text(r"quiet: no host is found by it: .*addrgenmode eui64.*ipv6.method link-local")
+    first.await_text(r"eth1\.7: .*sysctl net\.ipv6\.conf\.eth1/7\.disable_ipv6=0")
+    # The remedies are such.
+    a.do("ip", "link", "set", "small", "mtu", "1500")
+    a.do("ip", "link", "set", "quiet", "addrgenmode", "eui64")
+    a.do("ip", "link", "set", "quiet", "down"), a.do("ip", "link", "set", "quiet", "up")
+    a.do("sysctl", "-q", "net.ipv6.conf.eth1/7.disable_ipv6=0")
+    end = time.monotonic() + 20 * slowness.slowness()
+    while True:
+        notes = json.loads(a.run("hosts", "--json").stdout)["notes"]
+        if not any("no host is found by it" in note for note in notes):
+            break
+        assert time.monotonic() < end, notes
+
+
+def test_a_kernel_whose_ipv6_is_off(room, model):
+    """Hosts are named by address then, and `weft up` serves them."""
+    a, b = room.two()
+    for host, end, address in ((a, "eth1", "10.9.0.1"), (b, "eth7", "10.9.0.2")):
+        host.do("sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6")
+        host.do("ip", "addr", "add", f"{address}/24", "dev", end)
+    first = a.up()
+    first.await_text(r"eth1: no host is found by it: .*disable_ipv6=0")
+    second = b.up(words_of(first))
+    with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
+        file.write('[[host]]\nname = "b"\naddress = "10.9.0.2"\n')
+    assert "10.9.0.1" in runs_on_both(a, model)
+    assert first.end() == 0 and second.end() == 0
+
+
+def test_an_interface_gets_another_name(room, model):
+    a, b = room.two()
+    first = a.up()
+    b.up(words_of(first))
+    first.await_text(r"found: eth1 at eth7 of b")
+    for old, new, begin, end in (("eth1", "lan0", "down", "up"), ("lan0", "lan1", None, None)):
+        first.text = ""
+        for word in filter(None, (begin,)):
+            a.do("ip", "link", "set", old, word)
+        renamed = subprocess.run(a.words("ip", "link", "set", old, "name", new),
+                                 capture_output=True)
+        if renamed.returncode != 0:
+            continue  # kernels before 6.6 rename none that is up
+        for word in filter(None, (end,)):
+            a.do("ip", "link", "set", new, word)
+        first.await_text(rf"found: {new} at eth7 of b")
+        first.await_text(rf"gone: {old} at eth7 of b")
+        await_others(a, ["b"])
+    runs_on_both(a, model)
+
+
+def test_both_are_called_localhost(room, model):
+    a, b = room.host("localhost"), room.host("localhost")
+    cable(a, "eth1", b, "eth7")
+    first = a.up()
+    b.up(words_of(first))
+    await_others(a, ["localhost"])
+    text = a.run("hosts").stdout
+    assert "another host has this name" in text, text
+    assert "tcp" in runs_on_both(a, model)
+    for name in ("(none)", "a.very.long.name.of.a.host.in.a.domain", "\u00fcber b"):
+        c = room.host("c")
+        c.do("sh", "-c", f"echo '{name}' >/proc/sys/kernel/hostname")
+        up_for_a_while(c, 'exec "$WEFT" up', r"serves cluster 'home'")
+
+
+def test_two_cables_between_them(room, model):
+    """The faster one is taken; when that is pulled, the other."""
+    a, b = room.two()
+    cable(a, "usb0", b, "usb9")
+    first = a.up()
+    b.up(words_of(first))
+    first.await_text(r"found: eth1 at eth7 of b")
+    first.await_text(r"found: usb0 at usb9 of b")
+    runs_on_both(a, model)
+    a.do("ip", "link", "set", "eth1", "down")
+    first.await_text(r"gone: eth1 at eth7 of b")
+    await_others(a, ["b"])
+    assert "(usb0)" in runs_on_both(a, model)
+
+
+def test_two_on_one_host(room, model):
+    """For two clusters: each its own key and port."""
+    a, b = room.two()
+    first = a.up()
+    second = a.up("--cluster", "lab", "--port", "7001")
+    lab = words_of(second)
+    assert lab != words_of(first)
+    b.up(lab, "--cluster", "lab")
+    second.await_text(r"found: eth1 at eth7 of b")
+    assert "found" not in first.text, first.text
+    ran = a.run("hosts", "--json", "--cluster", "lab")
+    assert [each["name"] for each in json.loads(ran.stdout)["hosts"]] == ["a", "b"], ran
+    ran = b.run("run", model, "-p", "ab", "-n", "4", "--raw", "-t", "1", "--cluster", "lab",
+                "--weights-from", "0", "--pp", "2")
+    assert ran.returncode == 0, ran
+    third = a.run("up")
+    assert third.returncode == 1 and "Does 'weft up' or 'weft worker' run" in third.stderr, third
+
+
+def test_keys(room, _):
+    a, b = room.two()
+    first = a.up()
+    words = words_of(first)
+    first.end()
+    key = os.path.join(a.home, ".config/weft/clusters/home.key")
+    os.chmod(key, 0o644)
+    first = a.up()
+    assert f"chmod 600 {key}" in first.text, first.text
+    first.end()
+    os.chmod(key, 0o600)
+    for text, said in (("", "a key of 0 bytes"), ("x" * 5000, "5000 bytes|larger|too large|bytes")):
+        with open(key, "w") as file:
+            file.write(text)
+        for command in (["up"], ["hosts"], ["run", "m", "-p", "x", "--cluster", "home"]):
+            ran = a.run(*command)
+            assert ran.returncode == 1 and re.search(said, ran.stderr), ran
+            assert key in ran.stderr, ran
+    os.remove(key)
+    os.mkdir(key)
+    ran = a.run("up")
+    assert ran.returncode == 1 and key in ran.stderr, ran
+    os.rmdir(key)
+    with open(key, "w") as file:
+        file.write(words.upper().replace("-", " ") + "\n")
+    ran = b.run("up", "--key-file", "/nonexistent")
+    assert ran.returncode == 1 and "--key-file /nonexistent: there is no such file" in ran.stderr
+
+
+def test_homes(room, _):
+    a = room.host("a")
+    # Read-only; full; none at all, as a system's service has it; a user without any.
+    ran = in_shell(a, 'mount --bind "$HOME" "$HOME"; mount -o remount,ro,bind "$HOME"\n'
+                      'exec "$WEFT" up')
+    assert ran.returncode == 1 and "Read-only file system" in ran.stderr, ran
+    assert "clusters" in ran.stderr, ran
+    ran = in_shell(a, 'mount -t tmpfs -o size=8k tmpfs "$HOME"; mkdir -p "$HOME/.config/weft"\n'
+                      'head -c 20000 /dev/zero >"$HOME/full" 2>&1; exec "$WEFT" up')
+    assert ran.returncode == 1 and "No space left on device" in ran.stderr, ran
+    assert not re.search(r"weft up \w{5}-", ran.stderr), ran
+    keys = os.path.join(a.home, "keys")
+    with open(keys, "w") as file:
+        file.write("a key of a service, which has no home\n")
+    os.chmod(keys, 0o600)
+    up_for_a_while(a, f'unset HOME; exec "$WEFT" up --key-file {keys}', r"serves cluster 'home'")
+    text = up_for_a_while(a, 'mkdir "$HOME/root"; mount --bind "$HOME/root" /root; unset HOME\n'
+                             'exec "$WEFT" up', r"serves cluster 'home'")
+    assert "/root/.config/weft/clusters/home.key" in text, text
+    ran = in_shell(a, 'unset HOME; exec setpriv --reuid 54321 --clear-groups "$WEFT" up')
+    assert ran.returncode == 1 and "neither XDG_CONFIG_HOME nor HOME is set" in ran.stderr, ran
+
+
+def test_terminals(room, _):
+    """A dumb one, none, one that is closed, and no standard input."""
+    a = room.host("a")
+    for script in ('TERM=dumb exec "$WEFT" up', 'unset TERM; exec "$WEFT" up',
+                   'exec "$WEFT" up <&-'):
+        text = up_for_a_while(a, script, r"serves cluster '")
+        assert "\x1b" not in text and "\r" not in text, repr(text)
+    ran = in_shell(a, 'exec "$WEFT" up - </dev/null')
+    assert ran.returncode == 2 and "no words came on standard input" in ran.stderr, ran
+    ran = in_shell(a, 'exec "$WEFT" up - <&-')
+    assert ran.returncode == 2 and "no words came on standard input" in ran.stderr, ran
+    # A log that is full, or a reader that went, ends nothing.
+    gone = subprocess.Popen(a.words("sh", "-c", f'exec {a.weft} up 2>&1 | head -c 10'),
+                            env=a.env(), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                            start_new_session=True)
+    time.sleep(2)
+    ran = a.run("up")
+    os.killpg(gone.pid, signal.SIGTERM)
+    gone.wait(20)
+    assert "Does 'weft up' or 'weft worker' run here already" in ran.stderr, ran
+    full = in_shell(a, 'timeout 3 "$WEFT" hosts >/dev/full; echo $?')
+    assert full.stdout.strip() == "1", full
+
+
+def test_a_port_that_is_taken(room, _):
+    """Of UDP, by a program that shares it with nobody: jobs are served all the same."""
+    a, b = room.two()
+    holder = subprocess.Popen(a.words(sys.executable, "-c", """if True:
+        import socket, sys
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        sock.bind(("::", 7000))
+        print("ready", flush=True)
+        sys.stdin.read()"""), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "ready\n"
+    first = a.up()
+    first.await_text(r"not found by others: cannot hear beacons at UDP port 7000: Address already")
+    ran = a.run("hosts")
+    assert ran.returncode == 1 and "UDP port 7000: Address already in use" in ran.stderr, ran
+    holder.stdin.close()
+    holder.wait(10)
+    holder.stdout.close()
+
+
+def test_a_host_that_died(room, model):
+    """It is gone from the list, and a job that the file wants it for says so soon."""
+    a, b = room.two()
+    first = a.up()
+    second = b.up(words_of(first))
+    await_others(a, ["b"])
+    with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
+        file.write('[[host]]\nname = "b"\n')
+    second.process.send_signal(signal.SIGSTOP)  # hangs, and does not end
+    first.await_text(r"gone: eth1 at eth7 of b")
+    ran = a.run("hosts")
+    assert ran.returncode == 0 and "b is named in the cluster's file, and was not found" in \
+        ran.stderr, ran
+    begin = time.monotonic()
+    ran = a.run("run", model, "-p", "ab", "--cluster", "home")
+    assert ran.returncode == 1 and "cluster 'home': b was not found within" in ran.stderr, ran
+    assert time.monotonic() - begin < 20 * slowness.slowness()
+    second.process.send_signal(signal.SIGCONT)
+    await_others(a, ["b"])
+    # With an address it is called without being heard.
+    with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
+        file.write('[[host]]\nname = "b"\naddress = "10.99.99.99"\n')
+    begin = time.monotonic()
+    ran = a.run("run", model, "-p", "ab", "--cluster", "home", "--timeout-ms", "4000")
+    assert ran.returncode in (1, 3) and "10.99.99.99:7000" in ran.stderr, ran
+    assert time.monotonic() - begin < 20 * slowness.slowness()
+
+
+def main(weft, tiny_model):
+    with Room(weft) as room:
+        model = os.path.join(room.folder.name, "tiny.gguf")
+        subprocess.run([tiny_model, model], check=True, capture_output=True)
+        for name, test in list(globals().items()):
+            if not name.startswith("test_") or (sys.argv[3:] and name not in sys.argv[3:]):
+                continue
+            begin = time.monotonic()
+            with Room(weft) as own:
+                test(own, model)
+            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    reason = why_skipped()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))

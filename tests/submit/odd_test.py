@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""weft submit with what people type: names, amounts, folders, images and flags that an engine would
+refuse, or take for something else. The files are valid, or an error has words.
+
+    odd_test.py PROGRAM ROOT PACKAGES [UNITTEST ARGUMENT...]
+"""
+import ast
+import json
+import os
+
+from cases import NO_STRINGS, SERVE, PodsCase, SubmitTest, command_of, main
+
+
+class Pods(PodsCase):
+    def test_names_that_yaml_takes_for_something_else(self):
+        for name in NO_STRINGS:
+            for to, words in (("k8s", ["train", "m"]), ("k8s", ["serve", "m", *SERVE]),
+                              ("kuberay", ["train", "m"])):
+                text = self.weft("submit", "--to", to, "-N", "2", "--name", name, "--dry-run",
+                                 "--", *words)
+                for document in self.load(text).values():
+                    self.assertEqual(document["metadata"]["name"], name)
+                    self.assert_strings(document)
+
+    def test_values_that_yaml_takes_for_something_else(self):
+        words = ["--memory", "1e3", "--resource", "rdma/hca=010", "--mount", "0x10=/data",
+                 "--mount", "/010=/d2", "--folder", "/$HOME/$(x)", "--image", "1e3:0777",
+                 "--queue", "0123", "--program", "no"]
+        for to in ("k8s:123", "kuberay:1e3"):
+            for document in self.load(self.file(to, *words, "--", "train", "010", "yes")).values():
+                self.assert_strings(document)
+                self.assertIsInstance(document["metadata"]["namespace"], str)
+        job = self.load(self.file("k8s", *words, "--", "train", "010"))["JobSet"]
+        pod = job["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        self.assertEqual(container["command"], ["no", "train", "010"])
+        # (Kubernetes replaces nothing in a folder, unlike in a command.)
+        self.assertEqual(container["workingDir"], "/$HOME/$(x)")
+        self.assertEqual(container["resources"]["limits"], {"memory": "1e3", "rdma/hca": "010"})
+
+    def test_many_nodes(self):
+        for nodes in (1, 5000):
+            for to, words in (("k8s", ["bench", "m"]), ("k8s", ["serve", "m", *SERVE]),
+                              ("kuberay", ["bench", "m"])):
+                self.load(self.file(to, *words, nodes=nodes))
+
+    def test_the_longest_name(self):
+        """Pods are called NAME-rank-0-INDEX and five letters, as hosts are: 63 at most."""
+        name = "x" * 40
+        text = self.weft("submit", "--to", "k8s", "-N", "10000", "--name", name, "--dry-run", "--",
+                         "train", "m")
+        self.load(text)
+        self.assertLessEqual(len(f"{name}-rank-0-9999-abcde"), 63)
+        for to in ("slurm", "k8s", "kuberay", "ray"):
+            self.assertIn("at most 40", self.weft("submit", "--to", to, "--name", "x" * 64,
+                                                  "--dry-run", "--", "train", "m", status=2))
+
+    def test_a_server_that_nobody_could_reach(self):
+        for words, said in ((["m"], "add --host 0.0.0.0"),
+                            (["m", "--host", "0.0.0.0"], "--api-key-file"),
+                            (["m", *SERVE, "--port", "0"], "1 to 65535"),
+                            (["m", *SERVE, "--port=80}, x: {"], "1 to 65535")):
+            self.assertIn(said, self.weft("submit", "--to", "k8s", "--dry-run", "--", "serve",
+                                          *words, status=2))
+        def leader(*words):
+            jobs = self.load(self.file("k8s", "serve", "m", *words))
+            group = jobs["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
+            (container,) = group["leaderTemplate"]["spec"]["containers"]
+            return container
+        other = leader(*SERVE, "--port", "9000", "--tls-cert", "/c.pem", "--tls-key", "/k.pem")
+        self.assertEqual(other["ports"], [{"name": "http", "containerPort": 9000}])
+        self.assertEqual(other["livenessProbe"]["httpGet"]["scheme"], "HTTPS")
+        self.assertEqual(leader("--config", "/models/weft.toml")["ports"][0]["containerPort"], 8080)
+
+    def test_networks_of_ray_pods(self):
+        jobs = self.load(self.file("kuberay", "--network", "rdma-a", "--resource", "rdma/hca=1",
+                                   "--", "train", "m"))
+        cluster = jobs["RayJob"]["spec"]["rayClusterSpec"]
+        for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+            self.assertEqual(group["template"]["metadata"]["annotations"],
+                             {"k8s.v1.cni.cncf.io/networks": "rdma-a"})
+            self.assertEqual(group["template"]["spec"]["securityContext"], {"runAsUser": 0})
+        self.assertEqual(command_of(jobs["ConfigMap"]["data"]["driver.py"]),
+                         ["weft", "train", "m", "--data-net=net1"])
+
+    def test_refusals(self):
+        rows = [(["--image", ""], "--image ''"), (["--image", "My/Weft:1"], "small"),
+                            (["--image", "a:"], "--image 'a:'"),
+                            (["--memory", "32GB"], "--memory 32GB"),
+                            (["--memory", "lots"], "--memory lots"),
+                            (["--resource", "gpu=two"], "--resource"),
+                            (["--resource", "a b=1"], "--resource"),
+                            (["--resource", "a=1", "--resource", "a=2"], "stands twice"),
+                            (["--resource", "cpu=8"], "that is --cpus"),
+                            (["--mount", "My Claim=/d"], "a claim's name"),
+                            (["--mount", "a=/d", "--mount", "b=/d"], "two are at /d"),
+                            (["--mount", "/a/../b=/d"], "'..'"),
+                            (["--queue", "a/b"], "--queue"), (["--queue", "q" * 64], "--queue"),
+                            (["--folder", "relative"], "whole path"),
+                            (["--cpus", "-1"], "--cpus"), (["-N", "0"], "1 to 10000"),
+                            (["-N", "10001"], "1 to 10000")]
+        for flags, said in rows:
+            self.assertIn(said, self.weft("submit", "--to", "k8s", *flags, "--", "train", "m",
+                                          status=2))
+
+
+class Ray(SubmitTest):
+    def test_a_folder(self):
+        text = self.file("ray", "--folder", "/it's a \\ $folder", "--", "train", "m")
+        names = {node.targets[0].id: ast.literal_eval(node.value) for node in ast.parse(text).body
+                 if isinstance(node, ast.Assign)}
+        self.assertEqual(names["FOLDER"], "/it's a \\ $folder")
+        self.assertIn("cwd=FOLDER or None", text)
+
+
+class Words(SubmitTest):
+    def test_namespaces(self):
+        for place in ("ML", "a.b", "-a", "a-", "x" * 64, "a_b"):
+            for to in ("k8s", "kuberay"):
+                self.assertIn("a namespace is", self.weft("submit", "--to", f"{to}:{place}",
+                                                          "--dry-run", "--", "train", "m",
+                                                          status=2))
+
+    def test_flags_of_other_engines(self):
+        rows = {"--time=1": ("slurm",), "--partition=p": ("slurm",), "--account=a": ("slurm",),
+                "--slurm=--exclusive": ("slurm",), "--memory=32G": ("slurm", "k8s", "kuberay"),
+                "--cpus=2": ("slurm", "k8s", "kuberay", "ray"),
+                "--mount=a=/b": ("k8s", "kuberay"), "--resource=a=1": ("k8s", "kuberay"),
+                "--network=n": ("k8s", "kuberay"), "--queue=q": ("k8s", "kuberay"),
+                "--scheduler=volcano": ("k8s", "kuberay")}
+        for flag, engines in rows.items():
+            for to in ("slurm", "k8s", "kuberay", "ray", "ssh"):
+                more = ("--hosts", "a") if to == "ssh" else ()
+                words = ("submit", "--to", to, *more, flag, "--dry-run", "--", "train", "m")
+                if to in engines:
+                    self.weft(*words)
+                else:
+                    self.assertIn(f"{flag.split('=')[0]} is for --to {', '.join(engines)}",
+                                  self.weft(*words, status=2))
+
+    def test_amounts_of_slurm(self):
+        for flag in ("--memory=lots", "--memory=G", "--memory=1.5G", "--time=2h", "--time=soon"):
+            self.assertIn(flag.replace("=", " "), self.weft("submit", "--to", "slurm", flag,
+                                                            "--dry-run", "--", "train", "m",
+                                                            status=2))
+        for flag in ("--memory=32G", "--memory=500", "--memory=32Gi", "--time=90",
+                     "--time=2-12:00:00", "--time=UNLIMITED"):
+            self.weft("submit", "--to", "slurm", flag, "--dry-run", "--", "train", "m")
+
+    def test_no_home(self):
+        """A user's folder is known without the variable; nothing is written to the root."""
+        del self.env["HOME"], self.env["XDG_STATE_HOME"]
+        self.assertIsInstance(json.loads(self.weft("job", "list", "--json")), list)
+        self.assertFalse(os.path.exists("/.local/state/weft"))
+
+
+if __name__ == "__main__":
+    main()
