@@ -35,7 +35,7 @@ uint64_t KernelBytes(const gpu::Description& one) {
 
 std::string ShadersText() {
     const size_t count = shaders::Names().size();
-    if (count == 0) return "none (built without glslc or Vulkan's headers)";
+    if (count == 0) return "none (built without glslc, Vulkan's headers or -DWEFT_VULKAN=ON)";
     const std::vector<std::string_view> lacking = shaders::FeaturesLacking();
     if (lacking.empty()) return fmt::format("{}", count);
     return fmt::format("{} (glslc lacked: {})", count, fmt::join(lacking, ", "));

@@ -25,15 +25,18 @@ class CommandsOfCore : public Commands {
     }
     Status Begin();
 
-    void Run(const Kernel& kernel, std::span<const std::byte> args, uint32_t x, uint32_t y,
-             uint32_t z) override {
+    using Commands::Run;
+    void Run(const Kernel& kernel, std::span<const std::byte> args, const Groups& groups) override {
         const KernelHandles handles = HandlesOf(kernel);
         WEFT_CHECK(!ended_ && args.size() == handles.args_bytes);
         const std::array<uint32_t, 3>& most = core_->physical.description.most_groups;
-        if (x > most[0] || y > most[1] || z > most[2]) {
+        const auto &count = groups.count, &first = groups.first;
+        for (size_t i = 0; i < most.size(); ++i) {
+            if (uint64_t{first[i]} + count[i] <= most[i]) continue;
             failed_ = MakeError(ErrorCode::kUnsupported,
                                 "{}: {} x {} x {} workgroups; the device takes {} x {} x {}",
-                                core_->Who(), x, y, z, most[0], most[1], most[2]);
+                                core_->Who(), first[0] + count[0], first[1] + count[1],
+                                first[2] + count[2], most[0], most[1], most[2]);
             return;
         }
         if (handles.pipeline != bound_) {
@@ -44,7 +47,8 @@ class CommandsOfCore : public Commands {
             core_->calls.CmdPushConstants(buffer_, handles.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                                           handles.args_bytes, args.data());
         }
-        core_->calls.CmdDispatch(buffer_, x, y, z);
+        core_->calls.CmdDispatchBase(buffer_, first[0], first[1], first[2], count[0], count[1],
+                                     count[2]);
     }
 
     void Copy(const Buffer& from, uint64_t from_byte, const Buffer& to, uint64_t to_byte,

@@ -116,13 +116,23 @@ struct KernelCode {
 };
 inline constexpr uint32_t kMostArgsBytes = 128;
 
+// Workgroups of a Run in x, y, z: those that begin at `first`. (In a kernel gl_WorkGroupID counts
+// from there, gl_NumWorkGroups is `count`.)
+struct Groups {
+    std::array<uint32_t, 3> count{1, 1, 1}, first{};
+};
+
 // What one submission runs, recorded once, submitted any number of times.
 class Commands {
   public:
     virtual ~Commands() = default;
-    // x, y, z: workgroups; more than most_groups makes End fail. args: the kernel's push constants.
-    virtual void Run(const Kernel& kernel, std::span<const std::byte> args, uint32_t x,
-                     uint32_t y = 1, uint32_t z = 1) = 0;
+    // More workgroups than most_groups make End fail. args: the kernel's push constants.
+    virtual void Run(const Kernel& kernel, std::span<const std::byte> args,
+                     const Groups& groups) = 0;
+    void Run(const Kernel& kernel, std::span<const std::byte> args, uint32_t x, uint32_t y = 1,
+             uint32_t z = 1) {
+        Run(kernel, args, Groups{{x, y, z}});
+    }
     virtual void Copy(const Buffer& from, uint64_t from_byte, const Buffer& to, uint64_t to_byte,
                       uint64_t bytes) = 0;
     virtual void Fill(const Buffer& buffer, uint64_t byte, uint64_t bytes, uint32_t word) = 0;

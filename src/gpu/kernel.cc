@@ -79,6 +79,7 @@ Status KernelOfCore::CreatePipeline(VkPipelineCache cache, const KernelCode& cod
         if (whole && core_->physical.full_subgroups)
             info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
     }
+    info.flags = VK_PIPELINE_CREATE_DISPATCH_BASE;
     info.layout = handles_.layout;
     info.basePipelineIndex = -1;
     const VkResult result = core_->calls.CreateComputePipelines(core_->device, cache, 1, &info,

@@ -61,7 +61,7 @@ namespace weft::gpu {
     X(EndCommandBuffer)            \
     X(CmdBindPipeline)             \
     X(CmdPushConstants)            \
-    X(CmdDispatch)                 \
+    X(CmdDispatchBase)             \
     X(CmdCopyBuffer)               \
     X(CmdFillBuffer)               \
     X(CmdPipelineBarrier)          \

@@ -10,12 +10,6 @@
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Floats { float at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Ints { int at[]; };
 
-// 1 / (1 + exp(-x)), without an overflow on the way.
-float Sigmoid(float x) {
-    const float t = exp(-abs(x));
-    return (x >= 0.0 ? 1.0 : t) / (1.0 + t);
-}
-
 // Near 0 the series, whose next term, 0.0089 x^10, is below half a rounding; else by exp.
 float Tanh(float x) {
     const float size = abs(x);

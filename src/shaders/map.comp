@@ -2,6 +2,7 @@
 // specialization constant 1 (RowMap of lower_rows.cc).
 #version 460
 #include "floats.glsl"
+#include "glu.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kMap = 0;
 layout(push_constant, scalar) uniform Args {
@@ -18,15 +19,7 @@ float Of(uint i) {
         case 2: return factor * x;
         case 3: return factor * Tanh(x / factor);
         case 4: return x * Sigmoid(b.at[i / cols]);
-        case 5: return x * Sigmoid(x) * b.at[i];
-        case 6: {
-            const float u = 0.7978845608 * (x + 0.044715 * x * x * x);
-            return x * Sigmoid(2.0 * u) * b.at[i];
-        }
-        default: {
-            const float gate = min(x, 7.0);
-            return gate * Sigmoid(1.702 * gate) * (clamp(b.at[i], -7.0, 7.0) + 1.0);
-        }
+        default: return Glu(kMap - 5, x, b.at[i]);
     }
 }
 

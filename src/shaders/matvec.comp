@@ -56,12 +56,15 @@
 // depends on the number of columns and on the sizes of workgroup and subgroup, never on the rows:
 // products and sums are `precise` fma, which no compiler contracts otherwise for another kRows.
 // DOT: x are the planes of quantize_x.comp (dot.glsl).
+// kGlu: y[t][r] = act(x[t] . weight[r] + bias[r]) * (x[t] . up[r] + its bias[r]), of two weights of
+// one layout.
 //
 // z  kPlain: -.  kHeads: a matrix of the stack and its columns of x and y.  kExperts: a slot (row of
 //    the step * used + k), whose expert's matrix it is.  kSum: a row of the step, whose slots'
 //    products are added up in the order of the experts' ids.
 #version 460
 #include "head.glsl"
+#include "glu.glsl"
 #include "types.glsl"
 
 layout(constant_id = 1) const uint kRows = 1;
@@ -70,6 +73,7 @@ layout(constant_id = 3) const uint kKind = 0;
 // Rows of x begin at multiples of 16 bytes, and have whole units: with DOT they do.
 layout(constant_id = 4) const bool kWhole = true;
 layout(constant_id = 5) const bool kMayStage = true;
+layout(constant_id = 6) const uint kGlu = 0;  // of kPlain and kExperts: 1 + the activation, 0: none
 
 const uint kSums = kRows * kOut;
 const uint kPlain = 0, kHeads = 1, kExperts = 2, kSum = 3;
@@ -77,7 +81,8 @@ const uint kPlain = 0, kHeads = 1, kExperts = 2, kSum = 3;
 layout(push_constant, scalar) uniform Args {
     uint64_t plane[4];
     uint64_t x, y, bias;          // bias: or 0
-    uint64_t ids, weights, base;  // of experts; base: or 0
+    // Of experts; base: or 0. kGlu: weights is how far behind this weight `up` lies, base its bias.
+    uint64_t ids, weights, base;
     uint row_units[4];            // of each plane: 16 bytes
     uint n, cols, rows;           // of a matrix; rows of x
     uint first_expert, experts, used;
@@ -88,10 +93,12 @@ layout(push_constant, scalar) uniform Args {
 const uint kMostSubgroups = 32;
 shared float partial[kMostSubgroups * kSums];
 
+uint64_t up_offset = 0;  // of the weight that is multiplied
+
 WeightRow RowOf(uint row) {
     WeightRow at;
     [[unroll]] for (int p = 0; p < 4; ++p) {
-        at.plane[p] = a.plane[p] + uint64_t(row) * a.row_units[p] * 16;
+        at.plane[p] = a.plane[p] + up_offset + uint64_t(row) * a.row_units[p] * 16;
     }
     return at;
 }
@@ -188,13 +195,20 @@ void main() {
             continue;
         }
         const uint head = matrix * a.n;
-        float sums[kSums];
-        Multiply(x, x_stride, rows, head + first, head + a.n, 1, lane, sums);
         const uint t = lane / kOut, o = first + lane % kOut;
-        const float total = Total(lane, sums);
-        if (t >= min(rows, kRows) || o >= a.n) continue;
-        precise float sum = total;
-        if (a.bias != 0) sum = sum + Floats(a.bias).at[head + o];
-        Floats(y + uint64_t(t) * y_stride * 4).at[o] = sum;
+        const bool mine = t < min(rows, kRows) && o < a.n;
+        float products[2];
+        for (uint part = 0; part < (kGlu == 0 ? 1 : 2); ++part) {
+            if (kGlu != 0) up_offset = part * a.weights;
+            float sums[kSums];
+            Multiply(x, x_stride, rows, head + first, head + a.n, 1, lane, sums);
+            precise float sum = Total(lane, sums);
+            const uint64_t bias = part == 0 ? a.bias : a.base;
+            if (mine && bias != 0) sum = sum + Floats(bias).at[head + o];
+            products[part] = sum;
+        }
+        if (!mine) continue;
+        const float value = kGlu == 0 ? products[0] : Glu(kGlu - 1, products[0], products[1]);
+        Floats(y + uint64_t(t) * y_stride * 4).at[o] = value;
     }
 }

@@ -115,6 +115,23 @@ TEST(GpuDevice, SubmissionsRunInOrder) {
         ASSERT_EQ(reinterpret_cast<uint32_t*>(words->host())[i], (1u << 12) - 1);
 }
 
+TEST(GpuDevice, WorkgroupsFromOneOn) {
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    auto scale = test::MakeScale(*device, 32, 1);
+    auto words = device->Allocate(128 * 4, Place::kHost);
+    auto commands = device->Record();
+    ASSERT_TRUE(scale.ok() && words.ok() && commands.ok());
+    std::memset(words->host(), 0, 128 * 4);
+    const ScaleArgs args{words->address(), words->address(), 128, 2};
+    (*commands)->Run(**scale, Args(args), Groups{{2, 1, 1}, {1, 0, 0}});
+    ASSERT_TRUE((*commands)->End().ok());
+    auto submitted = device->Submit(**commands);
+    ASSERT_TRUE(submitted.ok() && device->Wait(*submitted, Deadline::In(60'000)).ok());
+    for (uint32_t i = 0; i < 128; ++i) {
+        ASSERT_EQ(reinterpret_cast<uint32_t*>(words->host())[i], i / 32 == 1 || i / 32 == 2) << i;
+    }
+}
+
 TEST(GpuDevice, TimesAreInOrder) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     if (device->description().timestamp_ns == 0) GTEST_SKIP() << "the driver has no timestamps";

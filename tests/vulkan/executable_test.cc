@@ -309,6 +309,16 @@ TEST(VulkanPace, ASlowDeviceGetsShortSubmissions) {
     EXPECT_TRUE(pace.Fits(10 * op, op));  // it has become faster
 }
 
+TEST(VulkanPace, WhatDoesNotFitByItselfHasParts) {
+    vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
+    EXPECT_EQ(pace.PartsOf(0), 1u);
+    EXPECT_EQ(pace.PartsOf(0.09), 1u);
+    EXPECT_EQ(pace.PartsOf(0.45), 5u);  // of 0.1 s, by half the limit
+    pace.Took(0.01, 0.1);
+    EXPECT_EQ(pace.PartsOf(0.09), 9u);
+    EXPECT_EQ(pace.PartsOf(1e9), 1024u);
+}
+
 // A step that is cut before every op has the same bits.
 TEST(VulkanExecutable, CutSubmissionsChangeNothing) {
     WEFT_NEEDS_VULKAN();

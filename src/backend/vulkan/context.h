@@ -70,9 +70,10 @@ struct Context {
     Limits limits;
     // Made when an executable that may use it is first loaded; it may not work.
     std::unique_ptr<Gate> gate;
-    std::atomic<uint64_t> held_bytes{0};  // of all executables
-    std::atomic<bool> hangs{false};       // a deadline passed
-    std::mutex mutex;                     // of `gpu`, while weights are loaded
+    std::atomic<uint64_t> held_bytes{0};     // of all executables
+    std::atomic<bool> hangs{false};          // a deadline passed
+    std::atomic<double> longest_seconds{0};  // of a submission that waits for nobody
+    std::mutex mutex;                        // of `gpu`, while weights are loaded
 };
 
 }  // namespace weft::backend::vulkan

@@ -78,13 +78,33 @@ struct Arithmetic {
     auto operator<=>(const Arithmetic&) const = default;
 };
 
+// Along which axis a dispatch may be run in parts, which are several submissions where it takes
+// long: its kernel does not ask how many workgroups there are along it, nor does any wait for
+// another.
+enum class Parts { kOne, kAlongY, kAlongZ };
+
 struct Dispatch {
     const gpu::Kernel* kernel = nullptr;
     std::array<std::byte, gpu::kMostArgsBytes> args{};
     uint32_t args_bytes = 0;
     uint32_t x = 1, y = 1, z = 1;  // workgroups
-    int32_t op = 0;                // of the Program
+    Parts parts = Parts::kOne;
+    int32_t op = 0;  // of the Program
     std::vector<Region> reads, writes;
+    // How many parts there may be.
+    uint32_t MostParts() const {
+        return parts == Parts::kOne ? 1 : parts == Parts::kAlongY ? y : z;
+    }
+    // Workgroups of part i of n.
+    gpu::Groups Part(uint32_t i, uint32_t n) const {
+        gpu::Groups groups{{x, y, z}};
+        if (parts == Parts::kOne) return groups;
+        const size_t axis = parts == Parts::kAlongY ? 1 : 2;
+        const uint64_t all = groups.count[axis];
+        groups.first[axis] = static_cast<uint32_t>(all * i / n);
+        groups.count[axis] = static_cast<uint32_t>(all * (i + 1) / n) - groups.first[axis];
+        return groups;
+    }
 };
 
 // A weight of two or three dimensions, as weights.h lays it out; vectors are float32.
@@ -165,7 +185,7 @@ class Emitter {
     template <typename Args>
     Status Run(std::string_view shader, std::initializer_list<uint32_t> constants, const Args& args,
                std::array<int64_t, 3> groups, std::vector<Region> reads, std::vector<Region> writes,
-               uint32_t subgroup = 0) {
+               uint32_t subgroup = 0, Parts parts = Parts::kOne) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= gpu::kMostArgsBytes);
         if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0) return {};
         Dispatch dispatch;
@@ -175,6 +195,7 @@ class Emitter {
         dispatch.x = static_cast<uint32_t>(groups[0]);
         dispatch.y = static_cast<uint32_t>(groups[1]);
         dispatch.z = static_cast<uint32_t>(groups[2]);
+        dispatch.parts = parts;
         dispatch.reads = std::move(reads);
         dispatch.writes = std::move(writes);
         for (const Region& region : dispatch.writes) {

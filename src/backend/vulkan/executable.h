@@ -74,7 +74,9 @@ class VulkanExecutable final : public Executable {
     Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
     Status Transfer(int32_t op);
     HostValue Operand(program::ValueId id, uint64_t offset) const;
+    void NoteLength(const Submission& submission, double seconds, bool* too_long);
     void NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns);
+    void NoteTime(int32_t op, int64_t begin_ns, int64_t end_ns);
     Status ShowToProbe(int32_t op);
     Status Explain(const Submission& submission, Status status) const;
 

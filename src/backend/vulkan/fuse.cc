@@ -49,6 +49,7 @@ class RunFinder {
         const OpKind kind = At(op).kind();
         if (kind == OpKind::kAdd) return FindResidual(op);
         if (kind == OpKind::kAttention) return FindHeads(op);
+        if (kind == OpKind::kGlu) return FindGlu(op);
         return std::nullopt;
     }
 
@@ -85,7 +86,7 @@ class RunFinder {
         return norm.group == group && norm.whole == 0;
     }
 
-    std::optional<FusedRun> Make(std::variant<ResidualRun, HeadsRun> what,
+    std::optional<FusedRun> Make(decltype(FusedRun::what) what,
                                  std::initializer_list<int32_t> parts);
     bool MayBeOne(std::span<const int32_t> ops) const;
     bool Touches(int32_t other, const Op& op) const;
@@ -93,6 +94,8 @@ class RunFinder {
     void FindBefore(ValueId id, int32_t reader, ResidualRun& run) const;
     void FindNext(ResidualRun& run) const;
     std::optional<FusedRun> FindHeads(int32_t attention);
+    std::optional<FusedRun> FindGlu(int32_t glu);
+    bool AreAlike(const Op& gate, const Op& up) const;
     void FindHead(ValueId id, int64_t head_dim, int32_t reader, int32_t& norm, int32_t& rope) const;
 
     const Program& program_;
@@ -121,7 +124,7 @@ bool RunFinder::MayBeOne(std::span<const int32_t> ops) const {
     return true;
 }
 
-std::optional<FusedRun> RunFinder::Make(std::variant<ResidualRun, HeadsRun> what,
+std::optional<FusedRun> RunFinder::Make(decltype(FusedRun::what) what,
                                         std::initializer_list<int32_t> parts) {
     FusedRun run{std::move(what), {}};
     std::ranges::copy_if(parts, std::back_inserter(run.ops),
@@ -226,6 +229,31 @@ std::optional<FusedRun> RunFinder::FindHeads(int32_t attention) {
         eps = attributes.eps;
     }
     return Make(run, {run.q_norm, run.q_rope, run.k_norm, run.k_rope, run.v_norm, attention});
+}
+
+// ---- Gates --------------------------------------------------------------------------------------
+
+// Whether one kernel can make both products: of the same rows, by weights of one layout.
+bool RunFinder::AreAlike(const Op& gate, const Op& up) const {
+    const bool experts = gate.kind() == OpKind::kExpertMatMul;
+    if (gate.kind() != up.kind() || (gate.kind() != OpKind::kMatMul && !experts)) return false;
+    if (gate.inputs.size() != up.inputs.size() || gate.inputs[0] != up.inputs[0]) return false;
+    if (experts &&
+        (gate.inputs[1] != up.inputs[1] || gate.as<program::ExpertMatMul>().first_expert !=
+                                               up.as<program::ExpertMatMul>().first_expert)) {
+        return false;
+    }
+    const program::Value& a = program_.value(program::WeightOf(gate));
+    const program::Value& b = program_.value(program::WeightOf(up));
+    return a.dtype == b.dtype && a.shape == b.shape;
+}
+
+std::optional<FusedRun> RunFinder::FindGlu(int32_t glu) {
+    const Op& op = At(glu);
+    const GluRun run{MakerOf(op.inputs[0], glu), MakerOf(op.inputs[1], glu), glu};
+    if (run.gate == kNoOp || run.up == kNoOp || run.gate == run.up) return std::nullopt;
+    if (!AreAlike(At(run.gate), At(run.up))) return std::nullopt;
+    return Make(run, {run.gate, run.up, glu});
 }
 
 }  // namespace

@@ -37,9 +37,15 @@ struct HeadsRun {
     int32_t v_norm = kNoOp;
     int32_t attention = kNoOp;  // always there
 };
+// Two products of one x, by weights of one type and shape, and what gates one by the other. One
+// kernel in steps of as many rows as a matvec takes; in larger ones three, where the last op
+// stands.
+struct GluRun {
+    int32_t gate = kNoOp, up = kNoOp, glu = kNoOp;  // always there
+};
 // Two ops at least.
 struct FusedRun {
-    std::variant<ResidualRun, HeadsRun> what;
+    std::variant<ResidualRun, HeadsRun, GluRun> what;
     std::vector<int32_t> ops;  // ascending
 };
 

@@ -129,7 +129,7 @@ class AttentionLowering {
              static_cast<uint32_t>(sizes_.value_dims), static_cast<uint32_t>(sizes_.first_dims),
              static_cast<uint32_t>(tiles.pairs), static_cast<uint32_t>(tiles.keys),
              static_cast<uint32_t>(tiles.slice), split ? 1u : 0u},
-            args_, {x, args_.kv_heads, z}, reads_, std::move(writes));
+            args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
     }
 
     // Some rows at a time, as many as the scratch of their chunks has room for.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/vulkan/lower.h"
+#include "backend/vulkan/lower_parts.h"
 #include "backend/vulkan/products.h"
 
 namespace weft::backend::vulkan {
@@ -98,6 +99,22 @@ Status EmitSlots(Emitter& e, const program::Op& op, ProductArgs args, ProductReg
                      std::move(regions));
 }
 
+// Of an ExpertMatMul.
+uint64_t BiasOfSlots(const Emitter& e, const program::Op& op) {
+    return op.inputs.size() == 4 ? e.Address(op.inputs[3]) : 0;
+}
+// Its arguments, with the result at y.
+ProductArgs ArgsOfSlots(Emitter& e, const program::Op& op, program::ValueId y) {
+    const program::ValueId x = op.inputs[0];
+    ProductArgs args;
+    SetExperts(e, op, op.as<program::ExpertMatMul>().first_expert, args);
+    args.x = e.Address(x);
+    args.y = e.Address(y);
+    args.by_token = IsOfSlots(e, x) ? 0 : 1;
+    args.bias = BiasOfSlots(e, op);
+    return args;
+}
+
 // The products of all slots to a scratch, then their sums.
 Status EmitSumOfSlots(Emitter& e, const program::Op& op, const ProductArgs& args) {
     const program::ValueId x = op.inputs[0], ids = op.inputs[1], y = op.outputs[0];
@@ -152,15 +169,19 @@ Status Lower(Emitter& e, const program::Op& op, const program::Route& a) {
                  {e.All(ids), e.All(weights)});
 }
 
-Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) {
+Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul&) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
-    ProductArgs args;
-    SetExperts(e, op, a.first_expert, args);
-    args.x = e.Address(x);
-    args.y = e.Address(y);
-    args.by_token = IsOfSlots(e, x) ? 0 : 1;
-    if (op.inputs.size() == 4) args.bias = e.Address(op.inputs[3]);
-    return EmitSlots(e, op, args, {e.All(x), {}, {e.All(y)}});
+    return EmitSlots(e, op, ArgsOfSlots(e, op, y), {e.All(x), {}, {e.All(y)}});
+}
+
+Status LowerGatedExperts(Emitter& e, const program::Op& gate, const program::Op& up,
+                         const program::Op& glu) {
+    const program::ValueId x = gate.inputs[0], ids = gate.inputs[1], y = glu.outputs[0];
+    const ProductArgs args = ArgsOfSlots(e, gate, y);
+    const Gated gated{e.Weight(program::WeightOf(up)), BiasOfSlots(e, up),
+                      glu.as<program::Glu>().activation};
+    return EmitMatvec(e, ProductKind::kExperts, e.Weight(program::WeightOf(gate)), args, 1,
+                      e.Rows(ids) * args.used, {e.All(x), {e.All(ids)}, {e.All(y)}}, &gated);
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a) {

@@ -226,12 +226,25 @@ class HeadsLowering {
     std::vector<Region> reads_, writes_;
 };
 
+Status LowerGlu(Emitter& e, const GluRun& run) {
+    const Op &gate = *OpAt(e, run.gate), &up = *OpAt(e, run.up), &glu = *OpAt(e, run.glu);
+    if (e.Rows(glu.outputs[0]) > kMatvecRows) {
+        for (const Op* op : {&gate, &up, &glu}) {
+            WEFT_TRY(LowerOp(e, *op));
+        }
+        return {};
+    }
+    return gate.kind() == program::OpKind::kMatMul ? LowerGatedMatMul(e, gate, up, glu)
+                                                   : LowerGatedExperts(e, gate, up, glu);
+}
+
 }  // namespace
 
 Status LowerRun(Emitter& e, const FusedRun& run) {
     if (const auto* residual = std::get_if<ResidualRun>(&run.what)) {
         return ResidualLowering(e, *residual).Run();
     }
+    if (const auto* glu = std::get_if<GluRun>(&run.what)) return LowerGlu(e, *glu);
     return HeadsLowering(e, std::get<HeadsRun>(run.what)).Run();
 }
 

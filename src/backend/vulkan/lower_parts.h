@@ -17,6 +17,13 @@ struct AngleTables {
 };
 Result<AngleTables> PlaceAngles(Emitter& e, const program::Rope& a);
 
+// lower_products.cc, lower_experts.cc: two products of the same rows, of which there are as many as
+// a matvec takes at most, and their gate, by one kernel (GluRun of fuse.h).
+Status LowerGatedMatMul(Emitter& e, const program::Op& gate, const program::Op& up,
+                        const program::Op& glu);
+Status LowerGatedExperts(Emitter& e, const program::Op& gate, const program::Op& up,
+                         const program::Op& glu);
+
 // lower_attention.cc: the type of a cache, as kernels number it. Errors: kUnsupported, where a
 // kernel takes no such rows.
 Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backend/vulkan/lower.h"
+#include "backend/vulkan/lower_parts.h"
 #include "backend/vulkan/products.h"
 
 namespace weft::backend::vulkan {
@@ -54,6 +55,19 @@ Result<AdapterEntry> EntryOf(int32_t adapter, const WeightPlace& a, const Weight
     return entry;
 }
 
+// Of a MatMul.
+uint64_t BiasOf(const Emitter& e, const program::Op& op) {
+    return op.inputs.size() == 3 ? e.Address(op.inputs[2]) : 0;
+}
+// Its arguments, with the result at y.
+ProductArgs ProductArgsOf(const Emitter& e, const program::Op& op, program::ValueId y) {
+    ProductArgs args;
+    args.x = e.Address(op.inputs[0]);
+    args.y = e.Address(y);
+    args.bias = BiasOf(e, op);
+    return args;
+}
+
 }  // namespace
 
 Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
@@ -78,12 +92,16 @@ Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
 // where the sum is float64, has no meaning here.
 Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
-    ProductArgs args;
-    args.x = e.Address(x);
-    args.y = e.Address(y);
-    if (op.inputs.size() == 3) args.bias = e.Address(op.inputs[2]);
-    return EmitProduct(e, ProductKind::kPlain, e.Weight(op.inputs[1]), args, e.Rows(x), 1,
-                       {e.All(x), {}, {e.All(y)}});
+    return EmitProduct(e, ProductKind::kPlain, e.Weight(op.inputs[1]), ProductArgsOf(e, op, y),
+                       e.Rows(x), 1, {e.All(x), {}, {e.All(y)}});
+}
+
+Status LowerGatedMatMul(Emitter& e, const program::Op& gate, const program::Op& up,
+                        const program::Op& glu) {
+    const program::ValueId x = gate.inputs[0], y = glu.outputs[0];
+    const Gated gated{e.Weight(up.inputs[1]), BiasOf(e, up), glu.as<program::Glu>().activation};
+    return EmitMatvec(e, ProductKind::kPlain, e.Weight(gate.inputs[1]), ProductArgsOf(e, gate, y),
+                      e.Rows(x), 1, {e.All(x), {}, {e.All(y)}}, &gated);
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::HeadMatMul&) {

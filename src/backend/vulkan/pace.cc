@@ -1,6 +1,7 @@
 #include "backend/vulkan/pace.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace weft::backend::vulkan {
 namespace {
@@ -10,6 +11,8 @@ constexpr double kLeastToJudge = 2e-3;
 // A driver that computes on the host gets what cores are left.
 constexpr int64_t kGpuMs = 10'000, kHostMs = 120'000;
 constexpr double kPatience = 50;
+// Of one op: each is a submission, which costs some time of its own.
+constexpr double kMostParts = 1024;
 
 }  // namespace
 
@@ -23,6 +26,11 @@ Pace::Pace(gpu::Kind kind, double most_seconds)
 double Pace::Estimate(const program::OpCost& cost) const {
     const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
     return cost.flops / flops_per_s_ + bytes / bytes_per_s_;
+}
+
+uint32_t Pace::PartsOf(double estimate) const {
+    const double parts = std::ceil(estimate * slowness_ / aim_seconds());
+    return static_cast<uint32_t>(std::clamp(parts, 1.0, kMostParts));
 }
 
 bool Pace::Took(double estimate, double seconds) {

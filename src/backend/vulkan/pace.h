@@ -20,8 +20,10 @@ class Pace {
     double Estimate(const program::OpCost& cost) const;
     // Whether another op of `more` goes into a submission of `so_far` (both of Estimate).
     bool Fits(double so_far, double more) const {
-        return (so_far + more) * slowness_ <= most_seconds_ / 2;
+        return (so_far + more) * slowness_ <= aim_seconds();
     }
+    // How many parts of work of this Estimate fit into submissions of their own.
+    uint32_t PartsOf(double estimate) const;
     // A submission took so long. True: too long, its recording is to be cut again.
     bool Took(double estimate, double seconds);
     int64_t DeadlineMs(double estimate) const;
@@ -29,6 +31,9 @@ class Pace {
     double slowness() const { return slowness_; }
 
   private:
+    // What takes longer than was foreseen shall not take too long.
+    double aim_seconds() const { return most_seconds_ / 2; }
+
     double most_seconds_, flops_per_s_, bytes_per_s_;
     double slowness_ = 1;
     int64_t least_deadline_ms_;

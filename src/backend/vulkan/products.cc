@@ -5,6 +5,7 @@
 #include <cctype>
 #include <limits>
 
+#include "base/check.h"
 #include "shaders/shaders.h"
 
 namespace weft::backend::vulkan {
@@ -144,6 +145,15 @@ Status SetWeight(const WeightPlace& weight, int64_t rows, ProductArgs& args) {
     return {};
 }
 
+void SetGated(const WeightPlace& weight, const Gated& gated, ProductArgs& args,
+              ProductRegions& regions) {
+    WEFT_CHECK(weight.dtype == gated.up.dtype && weight.matrices == gated.up.matrices &&
+               weight.rows == gated.up.rows && weight.cols == gated.up.cols);
+    args.weights = gated.up.address - weight.address;
+    args.base = gated.bias;
+    regions.reads.push_back(AllOf(gated.up));
+}
+
 }  // namespace
 
 std::string ShaderOf(std::string_view family, DType dtype) {
@@ -203,26 +213,30 @@ int64_t TileOf(int64_t rows) {
 }
 
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
-                  int64_t rows, int64_t depth, ProductRegions regions) {
+                  int64_t rows, int64_t depth, ProductRegions regions, const Gated* gated) {
     WEFT_TRY(SetWeight(weight, rows, args));
+    if (gated != nullptr) SetGated(weight, *gated, args, regions);
     const Operand operand = IsInteger(e, weight) ? Operand::kIntegers : Operand::kFloats;
     WEFT_ASSIGN(const std::string shader, SetOperand(e, "matvec", operand, weight, args, regions));
     // Few kernels a type: 1, 2, 4 or 8 rows.
     const auto at_once =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(rows, kMatvecRows))));
     // More rows of the weight a workgroup read x less often; fewer make more workgroups.
-    const int64_t out = at_once == 1 && weight.rows >= 2048 ? 4 : 2;
+    const int64_t many = gated == nullptr ? 2048 : 4096;
+    const int64_t out = at_once == 1 && weight.rows >= many ? 4 : 2;
+    const uint32_t glu = gated == nullptr ? 0 : 1 + static_cast<uint32_t>(gated->activation);
     regions.reads.push_back(AllOf(weight));
     // A processor has one memory: what is staged there is copied for nothing.
     const bool stages = e.gpu().kind != gpu::Kind::kCpu;
     return e.Run(shader,
                  {GroupSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
                   static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
-                  stages ? 1u : 0u},
+                  stages ? 1u : 0u, glu},
                  args,
                  {std::min((weight.rows + out - 1) / out, kMostGroups),
                   (rows + at_once - 1) / at_once, depth},
-                 std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()));
+                 std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()),
+                 Parts::kAlongY);
 }
 
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
@@ -242,7 +256,7 @@ Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, Produc
                   halves ? kTileInvocations / e.gpu().subgroup : 1u},
                  args, {(weight.rows + kTileWide - 1) / kTileWide, blocks, depth},
                  std::move(regions.reads), std::move(regions.writes),
-                 halves ? PinnedSubgroup(e.gpu()) : 0);
+                 halves ? PinnedSubgroup(e.gpu()) : 0, Parts::kAlongY);
 }
 
 Status EmitProduct(Emitter& e, ProductKind kind, const WeightPlace& weight, const ProductArgs& args,

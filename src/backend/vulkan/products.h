@@ -31,7 +31,7 @@ struct ProductArgs {
     uint64_t plane[WeightLayout::kMostPlanes] = {};
     uint64_t x = 0, y = 0, bias = 0;  // x: its floats, whatever kernels take
     uint64_t ids = 0;                 // of tile.comp: the plan
-    uint64_t weights = 0, base = 0;
+    uint64_t weights = 0, base = 0;   // of experts' sums, or of a gated product
     uint32_t row_units[WeightLayout::kMostPlanes] = {};
     uint32_t n = 0, cols = 0, rows = 0;
     uint32_t first_expert = 0, experts = 0, used = 0;
@@ -54,10 +54,19 @@ bool IsForMatrix(const Emitter& e, const WeightPlace& weight);
 // Whether this build has kernels for matrix units, and the device what these need beside them.
 bool HasMatrixKernels(const gpu::Description& gpu);
 
+// A second weight, laid out as the first, by whose product (and its bias, or 0) that of the first
+// is gated.
+struct Gated {
+    const WeightPlace& up;
+    uint64_t bias = 0;
+    Activation activation = Activation::kSilu;
+};
+
 // y of `rows` rows of x, `depth` times (matrices, slots or sums: z of matvec.comp). args: all but
-// what the weight says.
+// what the weights say. gated: kPlain and kExperts, or null.
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
-                  int64_t rows, int64_t depth, ProductRegions regions);
+                  int64_t rows, int64_t depth, ProductRegions regions,
+                  const Gated* gated = nullptr);
 // The same by tiles of `tile` rows (16, 32 or 64), `blocks` of them.
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                  int64_t rows, int64_t tile, int64_t blocks, int64_t depth, ProductRegions regions);

@@ -59,20 +59,61 @@ Result<Recording> Recorder::Record(const StepWork& work) {
 Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
     const auto number = static_cast<int32_t>(op);
     const double estimate = pace_.Estimate(costs_[op]) + std::exchange(moved_estimate_, 0);
-    const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
-    const bool fits = pace_.Fits(open_.estimate, estimate);
-    recording_.cut = recording_.cut || (open_.ops > 0 && !fits);
-    if (open_.ops > 0 && (full || !fits)) WEFT_TRY(Close());
+    const auto count_parted =
+        std::ranges::count_if(dispatches, [](const Dispatch& d) { return d.MostParts() > 1; });
+    const uint32_t parts = count_parted == 0 ? 1 : pace_.PartsOf(estimate);
+    const double first = parts == 1 ? estimate : 0;
+    WEFT_TRY(MakeRoom(first));
     WEFT_TRY(Open(number));
-    Run(dispatches);
-    open_.last_op = number;
-    open_.estimate += estimate;
-    open_.ops += 1 + std::exchange(moved_, 0);
-    if (options_.trace) open_.timed.push_back(number);
-    if (options_.trace && options_.clock) {
-        open_.commands->Time(static_cast<uint32_t>(open_.timed.size()));
+    open_.divides = open_.divides || open_.ops > 0 || count_parted > 0;
+    open_.estimate += first;
+    for (const Dispatch& d : dispatches) {
+        if (parts == 1 || d.MostParts() == 1) {
+            Run({&d, 1});
+        } else {
+            WEFT_TRY(RunInParts(number, d, parts, estimate / static_cast<double>(count_parted)));
+        }
     }
+    open_.last_op = number;
+    open_.ops += 1 + std::exchange(moved_, 0);
+    NoteTimeOf(number);
     return options_.each_op ? CloseToShow(number) : Status();
+}
+
+// Closes what is open where so much more does not fit.
+Status Recorder::MakeRoom(double estimate) {
+    if (open_.commands == nullptr) return {};
+    const bool full = options_.trace && open_.timed.size() + 2 >= gpu::kMostTimes;
+    const bool fits = open_.estimate == 0 || pace_.Fits(open_.estimate, estimate);
+    recording_.cut = recording_.cut || !fits;
+    return full || !fits ? Close() : Status();
+}
+
+// Each part ends a submission, but for the last, which others may follow.
+Status Recorder::RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate) {
+    const uint32_t count = std::min(parts, dispatch.MostParts());
+    const double each = estimate / count;
+    recording_.cut = true;
+    for (uint32_t i = 0; i < count; ++i) {
+        if (i > 0) {
+            NoteTimeOf(op);
+            WEFT_TRY(Close());
+        }
+        WEFT_TRY(MakeRoom(each));
+        WEFT_TRY(Open(op));
+        open_.last_op = op;
+        open_.divides = true;
+        open_.estimate += each;
+        Run(dispatch, dispatch.Part(i, count));
+    }
+    return {};
+}
+
+// For traces: work of the op ends here.
+void Recorder::NoteTimeOf(int32_t op) {
+    if (!options_.trace) return;
+    open_.timed.push_back(op);
+    if (options_.clock) open_.commands->Time(static_cast<uint32_t>(open_.timed.size()));
 }
 
 Status Recorder::BringRows(program::ValueId id, const OpRange& range) {
@@ -83,11 +124,14 @@ Status Recorder::BringRows(program::ValueId id, const OpRange& range) {
 }
 
 void Recorder::Run(std::span<const Dispatch> dispatches) {
-    for (const Dispatch& d : dispatches) {
-        Touch(d.reads, d.writes);
-        open_.commands->Run(*d.kernel, std::span(d.args).first(d.args_bytes), d.x, d.y, d.z);
-        ++recording_.dispatches;
-    }
+    for (const Dispatch& d : dispatches) Run(d, d.Part(0, 1));
+}
+
+void Recorder::Run(const Dispatch& dispatch, const gpu::Groups& groups) {
+    Touch(dispatch.reads, dispatch.writes);
+    open_.commands->Run(*dispatch.kernel, std::span(dispatch.args).first(dispatch.args_bytes),
+                        groups);
+    ++recording_.dispatches;
 }
 
 Status Recorder::CloseToShow(int32_t op) {

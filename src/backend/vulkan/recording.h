@@ -19,10 +19,11 @@ namespace weft::backend::vulkan {
 struct Submission {
     std::unique_ptr<gpu::Commands> commands;
     int32_t first_op = -1, last_op = -1;
-    int32_t ops = 0;      // that end in it
-    int32_t shows = -1;   // op whose result is there after it, where each op has its own
-    double estimate = 0;  // Pace::Estimate
-    bool waits = false;   // for the host: its time says nothing of the device
+    int32_t ops = 0;       // that end in it
+    int32_t shows = -1;    // op whose result is there after it, where each op has its own
+    double estimate = 0;   // Pace::Estimate
+    bool waits = false;    // for the host: its time says nothing of the device
+    bool divides = false;  // could be several
     // For traces, its ops. Where the device has a clock, time 0 is the beginning, time i + 1 the
     // end of timed[i].
     std::vector<int32_t> timed;
@@ -61,7 +62,11 @@ class Recorder {
 
   private:
     Status RecordOp(size_t op, std::span<const Dispatch> dispatches);
+    Status RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate);
+    Status MakeRoom(double estimate);
+    void NoteTimeOf(int32_t op);
     void Run(std::span<const Dispatch> dispatches);
+    void Run(const Dispatch& dispatch, const gpu::Groups& groups);
     Status RecordTransfer(size_t op);
     bool CanExchange(const program::Op& op) const;
     Status RecordExchange(size_t op);

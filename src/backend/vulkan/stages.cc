@@ -103,12 +103,21 @@ Status VulkanExecutable::Await(const Submission& submission, uint64_t number, in
     }
     const int64_t end_ns = NowNs();
     const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
-    if (!submission.waits && pace_.Took(submission.estimate, seconds)) {
-        *too_long = *too_long || submission.ops > 1;
-    }
+    if (!submission.waits) NoteLength(submission, seconds, too_long);
     progress_.fetch_add(submission.ops, std::memory_order_relaxed);
     if (tracing_) NoteTimes(submission, begin_ns, end_ns);
     return {};
+}
+
+// One that took too long is cut the next time, where it can be.
+void VulkanExecutable::NoteLength(const Submission& submission, double seconds, bool* too_long) {
+    const double foreseen = submission.estimate * pace_.slowness();
+    context_->longest_seconds = std::max(context_->longest_seconds.load(), seconds);
+    if (!pace_.Took(submission.estimate, seconds)) return;
+    *too_long = *too_long || submission.divides;
+    Log(LogLevel::kDebug,
+        "{}, step {}: ops {} to {} took {:.3f} s in one submission, {:.3f} were foreseen",
+        context_->Who(), step_->number, submission.first_op, submission.last_op, seconds, foreseen);
 }
 
 Status VulkanExecutable::Explain(const Submission& submission, Status status) const {
@@ -155,14 +164,23 @@ Status VulkanExecutable::Transfer(int32_t number) {
 void VulkanExecutable::NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns) {
     if (submission.timed.empty()) return;
     if (gpu_.description().timestamp_ns == 0) {  // one op
-        timings_.push_back({submission.timed[0], begin_ns, end_ns, 0});
+        NoteTime(submission.timed[0], begin_ns, end_ns);
         return;
     }
     const auto count = static_cast<uint32_t>(submission.timed.size() + 1);
     const std::vector<int64_t> times = gpu_.Times(*submission.commands, count);
     for (size_t i = 0; i + 1 < times.size(); ++i) {
         const int64_t from = end_ns - (times.back() - times[i]);
-        timings_.push_back({submission.timed[i], from, from + times[i + 1] - times[i], 0});
+        NoteTime(submission.timed[i], from, from + times[i + 1] - times[i]);
+    }
+}
+
+// An op may have parts, in several submissions.
+void VulkanExecutable::NoteTime(int32_t op, int64_t begin_ns, int64_t end_ns) {
+    if (!timings_.empty() && timings_.back().op == op) {
+        timings_.back().end_ns = end_ns;
+    } else {
+        timings_.push_back({op, begin_ns, end_ns, 0});
     }
 }
 

@@ -1,0 +1,196 @@
+// Two products and their gate in one kernel: the bits of three ops one by one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "backend/vulkan/fuse.h"
+#include "backend/vulkan/products.h"
+#include "vulkan/bench_emitter.h"
+#include "vulkan/weight_types.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using test::BenchEmitter;
+using test::kTokens;
+using test::RandomValues;
+using test::RandomWeight;
+using test::ValueId;
+
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh,
+                                       Activation::kClampedSilu};
+
+// Experts: rows choose `used` of `all`, of which `held` from `first` on are here.
+struct GluCase {
+    DType dtype = DType::kF32;
+    int64_t rows = 1, n = 33, cols = 64;
+    Activation activation = Activation::kSilu;
+    bool bias = false, integer = false;
+    int64_t all = 0, used = 0, first = 0, held = 0;
+};
+
+// The ops of a case, lowered one by one.
+class GluOps {
+  public:
+    GluOps(const std::shared_ptr<gpu::Device>& device, const GluCase& c, uint32_t seed)
+        : c_(c), e_(device, StepShape{.rows = static_cast<int32_t>(c.rows)}) {
+        e_.set_arithmetic({.integer = c.integer});
+        x_ = e_.AddFloats({kTokens, c.cols}, RandomValues(c.rows * c.cols, seed));
+        if (c.all > 0) ids_ = e_.AddInts({kTokens, c.used}, Ids());
+        const ValueId gate = Product(seed + 1), up = Product(seed + 2);
+        gated_ = e_.AddFloats(RowShape());
+        EXPECT_TRUE(e_.Lower(program::Glu{c.activation}, {gate, up}, {gated_}).ok());
+        parts_ = {gate, up};
+    }
+    // Floats of the result; and how many dispatches that took.
+    std::vector<float> OneByOne() { return Run(); }
+    std::vector<float> AsOne(size_t* dispatches) {
+        for (const ValueId id : {parts_[0], parts_[1], gated_}) e_.Poison(id);
+        const Status lowered = LowerRun(e_, {GluRun{0, 1, 2}, {0, 1, 2}});
+        EXPECT_TRUE(lowered.ok()) << lowered.error().message;
+        *dispatches = e_.dispatch_count();
+        return Run();
+    }
+    bool WroteTheProducts() {
+        const std::vector<float> gate = e_.Floats(parts_[0]);
+        return std::ranges::any_of(gate, [](float value) { return !std::isnan(value); });
+    }
+    // Whether the expert of an element's slot is here: others are written by nobody.
+    bool IsHeld(size_t element) const {
+        if (c_.all == 0) return true;
+        const int64_t expert = Ids()[element / static_cast<size_t>(c_.n)] - c_.first;
+        return expert >= 0 && expert < c_.held;
+    }
+
+  private:
+    program::Shape RowShape() const {
+        return c_.all > 0 ? program::Shape{kTokens, c_.used, c_.n} : program::Shape{kTokens, c_.n};
+    }
+    std::vector<int32_t> Ids() const {
+        std::vector<int32_t> ids;
+        for (int64_t i = 0; i < c_.rows * c_.used; ++i) {
+            ids.push_back(static_cast<int32_t>((i % c_.used + 3 * (i / c_.used)) % c_.all));
+        }
+        return ids;
+    }
+    ValueId Product(uint32_t seed) {
+        const int64_t matrices = c_.all > 0 ? c_.held : 1;
+        const RandomWeight weight(c_.dtype, matrices * c_.n, c_.cols, seed);
+        const std::vector<float> bias = RandomValues(matrices * c_.n, seed);
+        const ValueId y = e_.AddFloats(RowShape());
+        if (c_.all > 0) {
+            std::vector<ValueId> inputs = {
+                x_, ids_, e_.AddWeight(c_.dtype, {matrices, c_.n, c_.cols}, weight.blocks)};
+            if (c_.bias) inputs.push_back(e_.AddFloats({matrices, 1, c_.n}, bias));
+            const program::ExpertMatMul op{.first_expert = c_.first};
+            EXPECT_TRUE(e_.Lower(op, std::move(inputs), {y}).ok());
+            return y;
+        }
+        std::vector<ValueId> inputs = {x_, e_.AddWeight(c_.dtype, {c_.n, c_.cols}, weight.blocks)};
+        if (c_.bias) inputs.push_back(e_.AddVector(bias));
+        EXPECT_TRUE(e_.Lower(program::MatMul{}, std::move(inputs), {y}).ok());
+        return y;
+    }
+    std::vector<float> Run() {
+        const Status run = e_.Run();
+        EXPECT_TRUE(run.ok()) << run.error().message;
+        return e_.Floats(gated_);
+    }
+
+    const GluCase c_;
+    BenchEmitter e_;
+    ValueId x_ = 0, ids_ = 0, gated_ = 0;
+    std::vector<ValueId> parts_;
+};
+
+void ExpectBitsOfOps(const std::shared_ptr<gpu::Device>& device, const GluCase& c, uint32_t seed) {
+    SCOPED_TRACE(fmt::format("{}: {} rows, {} x {}, activation {}{}{}", Info(c.dtype).name, c.rows,
+                             c.n, c.cols, static_cast<int>(c.activation), c.bias ? ", bias" : "",
+                             c.integer ? ", int8" : ""));
+    GluOps ops(device, c, seed);
+    const std::vector<float> want = ops.OneByOne();
+    size_t dispatches = 0;
+    const std::vector<float> got = ops.AsOne(&dispatches);
+    const bool few = c.rows <= kMatvecRows;
+    EXPECT_EQ(ops.WroteTheProducts(), !few);
+    EXPECT_TRUE(!few || dispatches == 1) << dispatches;
+    ASSERT_EQ(got.size(), want.size());
+    size_t numbers = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+        if (!ops.IsHeld(i)) continue;
+        ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i]))
+            << "element " << i << ": " << got[i] << ", not " << want[i];
+        numbers += std::isnan(want[i]) ? 0 : 1;
+    }
+    EXPECT_GE(numbers, static_cast<size_t>(c.n));
+}
+
+TEST(VulkanGlu, AllTypes) {
+    WEFT_VULKAN(device);
+    uint32_t seed = 400;
+    for (const DType dtype : test::TakenTypes()) {
+        ++seed;
+        const int64_t block = Info(dtype).block_elements;
+        GluCase c{dtype};
+        c.cols = block == 1 ? 37 : 2 * block;
+        c.activation = kActivations[seed % 3];
+        c.rows = 1 + seed % 2;
+        c.bias = seed % 2 == 0;
+        ExpectBitsOfOps(device, c, seed);
+        c.integer = Info(dtype).quantized && device->description().integer_dot;
+        if (c.integer) ExpectBitsOfOps(device, c, seed);
+        if (HasFailure()) return;
+    }
+}
+
+TEST(VulkanGlu, AllShapes) {
+    WEFT_VULKAN(device);
+    uint32_t seed = 500;
+    for (const int64_t rows : {1, 2, 3, 8, 9}) {
+        for (const Activation activation : kActivations) {
+            GluCase c{++seed % 2 == 0 ? DType::kQ4_0 : DType::kF32, rows};
+            c.cols = 32 * (1 + rows);
+            c.n = seed % 3 == 0 ? 1 : 65;
+            c.activation = activation;
+            c.bias = rows % 2 == 0;
+            ExpectBitsOfOps(device, c, seed);
+        }
+    }
+    // So many outputs that workgroups take more of them; an odd number.
+    ExpectBitsOfOps(device, {.dtype = DType::kQ4_0, .n = 4099, .cols = 32}, 600);
+}
+
+TEST(VulkanGlu, Experts) {
+    WEFT_VULKAN(device);
+    uint32_t seed = 700;
+    for (const int64_t rows : {1, 5, 8, 9}) {
+        for (const bool bias : {false, true}) {
+            GluCase c{++seed % 2 == 0 ? DType::kQ4_K : DType::kQ8_0, rows, 19, 256};
+            c.activation = kActivations[seed % 3];
+            c.bias = bias;
+            c.all = 7;
+            c.used = 3;
+            ExpectBitsOfOps(
+                device,
+                [&] {
+                    c.held = 7;
+                    return c;
+                }(),
+                seed);
+            ExpectBitsOfOps(
+                device,
+                [&] {
+                    c.first = 2;
+                    c.held = 4;
+                    return c;
+                }(),
+                seed);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan
