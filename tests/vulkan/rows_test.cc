@@ -293,5 +293,14 @@ TEST(VulkanRows, Rope) {
     }
 }
 
+// That tests of other sizes (tests.cmake) do run with them.
+TEST(VulkanSubgroups, AreOfTheSizeThatIsTested) {
+    WEFT_VULKAN(device);
+    const char* const size = std::getenv("WEFT_TEST_SUBGROUP");
+    if (size == nullptr) GTEST_SKIP() << "no size is asked for";
+    if (device->description().kind != gpu::Kind::kCpu) GTEST_SKIP() << "not lavapipe";
+    EXPECT_EQ(device->description().subgroup, static_cast<uint32_t>(std::atoi(size)));
+}
+
 }  // namespace
 }  // namespace weft::backend::vulkan

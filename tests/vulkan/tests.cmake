@@ -13,6 +13,39 @@ function(vulkan_job name)
 endfunction()
 set(here ${CMAKE_CURRENT_LIST_DIR})
 vulkan_job(jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft>)
+vulkan_job(memory COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>)
+
+# weft as -DWEFT_VULKAN=OFF builds it: the same objects, with src/gpu/none.cc and no shaders.
+set(without_vulkan weft)
+if(weft_shaders)
+  set(without_vulkan weft_without_vulkan)
+  add_executable(weft_without_vulkan $<TARGET_OBJECTS:weft> ${CMAKE_SOURCE_DIR}/src/gpu/none.cc
+    ${CMAKE_SOURCE_DIR}/src/gpu/kind.cc ${here}/no_shaders.cc)
+  target_link_libraries(weft_without_vulkan PRIVATE $<TARGET_PROPERTY:weft,LINK_LIBRARIES>)
+endif()
+add_test(NAME vulkan.without
+  COMMAND ${PYTHON3} ${here}/without_test.py $<TARGET_FILE:${without_vulkan}>)
+set_tests_properties(vulkan.without PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS})
+
+# Kernels with subgroups of other sizes than this processor's: lavapipe's are as wide as it is told.
+function(subgroups_test name size bits filter)
+  add_test(NAME vulkan.${name} COMMAND vulkan_tests --gtest_filter=VulkanSubgroups.*:${filter} ${ARGN})
+  set_tests_properties(vulkan.${name} PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS}
+    ENVIRONMENT "WEFT_LAVAPIPE=${WEFT_LAVAPIPE};WEFT_TEST_SUBGROUP=${size};LP_NATIVE_VECTOR_WIDTH=${bits}"
+    ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
+endfunction()
+set(some_kernels "VulkanProducts.ManyRows*:VulkanGlu.Experts:VulkanRows*:VulkanTop*")
+set(all_kernels "VulkanProducts*:VulkanIntegers*:VulkanMatrix*:VulkanGlu*:VulkanExperts*:VulkanRows*:\
+VulkanAttention*:VulkanLatent*:VulkanPages*:VulkanTop*:*VulkanFused.SameBits*")
+foreach(width 4:128 8:256 16:512)
+  string(REPLACE ":" ";" width ${width})
+  list(GET width 0 size)
+  list(GET width 1 bits)
+  if(NOT size EQUAL 8)  # that of most processors
+    subgroups_test(some_subgroups_of_${size} ${size} ${bits} "${some_kernels}")
+  endif()
+  subgroups_test(all_subgroups_of_${size} ${size} ${bits} "${all_kernels}" CONFIGURATIONS nightly)
+endforeach()
 
 # Loaders before the true one: a GPU that is taken away from a rank; GPUs that are played.
 if(weft_shaders)
