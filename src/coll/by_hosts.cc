@@ -24,13 +24,17 @@ class GatherByHosts {
 
     Status Run() const {
         WEFT_TRY(PostAcross(0));
-        for (size_t done = 0; done < parts_.longest(); done += most_) {
+        // Of events: each part is in two, so that none has as many turns on any host.
+        const size_t each = 2 * team_.size() + 2;
+        for (size_t done = 0, event = 0; done < parts_.longest(); done += most_, event += each) {
+            team_.At(event);
             const std::span<std::byte> own = Piece(team_.me(), done);
             if (!own.empty()) WEFT_TRY(host_.PostToOthers(own));
             WEFT_TRY(PostAcross(done + most_));
+            team_.At(event + 1);
             WEFT_TRY(TakeFromHost(done, [&](size_t place) { return &hosts_.ours()[place]; }));
             for (size_t turn = 0; turn < hosts_.others.size(); turn += host_.size()) {
-                WEFT_TRY(PassOn(turn, done));
+                WEFT_TRY(PassOn(turn, done, event + 2 + 2 * turn));
             }
         }
         return {};
@@ -66,7 +70,8 @@ class GatherByHosts {
     }
 
     // The parts of hosts_.others[turn] and on, one for each rank of this host.
-    Status PassOn(size_t turn, size_t done) const {
+    Status PassOn(size_t turn, size_t done, size_t event) const {
+        team_.At(event);
         const auto owner = [&](size_t place) {
             return turn + place < hosts_.others.size() ? &hosts_.others[turn + place] : nullptr;
         };
@@ -81,6 +86,7 @@ class GatherByHosts {
                 WEFT_TRY(team_.Release(from));
             }
         }
+        team_.At(event + 1);
         return TakeFromHost(done, owner);
     }
 
@@ -113,12 +119,16 @@ class ChainSum {
     // take(begin, sum): of a piece of the own part.
     template <typename Take>
     Status Run(const Take& take) const {
-        const size_t longest = parts_.longest();
-        for (size_t done = 0; done < longest + most_; done += most_) {
-            if (done < longest) {
-                WEFT_TRY(PostToOwners(done));
-                for (size_t part = 0; part < team_.size(); part++) WEFT_TRY(Pass(part, done));
+        const size_t longest = parts_.longest(), n = team_.size(), runs = chain_.runs();
+        const size_t each = n * runs + 1;  // events
+        for (size_t done = 0, event = 0; done < longest + most_; done += most_, event += each) {
+            team_.At(event);
+            if (done < longest) WEFT_TRY(PostToOwners(done));
+            for (size_t part = 0; part < n && done < longest; part++) {
+                team_.At(event + part * runs + run_);
+                WEFT_TRY(Pass(part, done));
             }
+            team_.At(event + n * runs);
             if (done > 0) WEFT_TRY(Finish(done - most_, take));
         }
         return {};

@@ -112,6 +112,14 @@ class Team {
         return WireValues(wire_, group_.message_bytes, value_bytes_) / kQ8Block * kQ8Block;
     }
 
+    // Where this rank stands in the operation, for who looks for the one that holds up all others
+    // (cluster/blame.h): by itself the messages awaited so far, which says it where all await as
+    // many. Where they don't: the number of an event, such that whoever waits in one waits for
+    // others to get through earlier ones.
+    void At(size_t event) const {
+        group_.tag.place = static_cast<int64_t>((1 + event) * (size() + 2));
+    }
+
     // ---- Bytes: a message of at most group().message_bytes
     Status Post(size_t place, std::span<const std::byte> payload) const {
         group_.sent_bytes.fetch_add(payload.size(), std::memory_order_relaxed);

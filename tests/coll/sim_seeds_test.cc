@@ -53,5 +53,36 @@ TEST_P(SimSeeds, NoHangNoWrongSumNoWrongName) {
     RecordProperty("errors", run.errors());
 }
 
+// What goes from host to host is awaited more often by some ranks than by others; a message that a
+// link loses is the fault of that link's ranks all the same.
+TEST(SimLoss, IsOfTheLinkWhereSumsAndPartsGoFromHostToHost) {
+    test::SimRun run;
+    for (const bool apart : {false, true}) {
+        test::SimPlan plan;
+        plan.seed = 1;
+        plan.ranks = 6;
+        plan.latency_ns = 15 * test::kUs;
+        plan.fault = test::SimFault::kDrop;
+        plan.length_ns = test::SimTask::kNever;
+        plan.host =
+            apart ? std::array<int, 8>{1, 2, 1, 2, 1, 2} : std::array<int, 8>{1, 1, 1, 2, 2, 2};
+        plan.program.resize(2);
+        plan.program[0].choice.algorithm = Algorithm::kHierarchical;
+        plan.program[0].counts = {0, 2, 0, 3, 1, 8};
+        plan.program[1].kind = test::SimKind::kCast;
+        plan.program[1].count = 6;
+        for (uint64_t i = 0; i < 2 * 6 * 6 * 6 * 8; i++) {
+            plan.program[0].kind = i % 2 == 0 ? test::SimKind::kScatterSum : test::SimKind::kGather;
+            plan.program[1].root = static_cast<int>(i / 2 % 6);
+            plan.a = static_cast<int>(i / 12 % 6);
+            plan.b = static_cast<int>(i / 72 % 6);
+            plan.at = i / 432;
+            if (plan.a == plan.b) continue;
+            ASSERT_EQ("", run.Run(plan)) << plan.Text();
+        }
+    }
+    EXPECT_GT(run.errors(), 1000);  // not every link has as many puts to lose
+}
+
 }  // namespace
 }  // namespace weft::coll
