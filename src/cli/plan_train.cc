@@ -20,7 +20,8 @@ Status SetJob(const PlanTrainFlags& flags, plan::TrainJob& job) {
     WEFT_ASSIGN(job.style, plan::FindTrainStyle(flags.as));
     if (flags.attention != "auto") job.style.scores = flags.attention == "scores";
     job.sequence = flags.sequence;
-    job.dtype = *DTypeOfName(flags.dtype);
+    job.eight_bit = flags.dtype == "fp8";
+    job.dtype = job.eight_bit ? DType::kBF16 : *DTypeOfName(flags.dtype);
     job.grad_dtype = flags.grad_dtype;
     job.lora.rank = flags.lora_rank;
     if (job.style.weft && job.style.scores) {
@@ -63,6 +64,7 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const PlanTrainFlags& flags
                  {"tp", p.cut.tp},
                  {"pp", p.cut.pp},
                  {"dp", p.cut.dp},
+                 {"cp", p.cut.cp},
                  {"ep", std::max(p.cut.ep, 1)},
                  {"zero", p.cut.zero},
                  {"virtual_stages", p.cut.virtual_stages},
@@ -152,8 +154,10 @@ void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
                                "Weft's are fused)")
                     .OneOf({"auto", "fused", "scores"})
                     .ShowDefault());
-    of_training(command.AddOption("--dtype", flags.dtype, "bf16, f16 or f32")
-                    .OneOf({"bf16", "f16", "f32"})
+    of_training(command
+                    .AddOption("--dtype", flags.dtype,
+                               "bf16, f16 or f32, or fp8 for products alone (other programs')")
+                    .OneOf({"bf16", "f16", "f32", "fp8"})
                     .ShowDefault());
     of_training(command
                     .AddOption("--grad-dtype", flags.grad_dtype,
@@ -184,6 +188,10 @@ void AddCutFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
                     .Range(1, kMost));
     of_training(
         command.AddOption("--ep", wishes.ep, "Expert groups of the tensor ranks").Range(1, kMost));
+    of_training(command
+                    .AddOption("--cp", wishes.cp,
+                               "Context ranks that share each sequence (other programs')")
+                    .Range(1, kMost));
     of_training(command
                     .AddOption("--virtual-stages", wishes.virtual_stages,
                                "Runs of layers of each stage (default: searched)")

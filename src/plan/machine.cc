@@ -97,16 +97,44 @@ void ReadWireOf(ObjectReader& reader, Machine& machine) {
     if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
 }
 
+void ReadOtherNames(ObjectReader& reader, Runtime& runtime) {
+    const nlohmann::json* list = reader.Member("also");
+    if (list == nullptr) return;
+    const bool sound = list->is_array() && std::ranges::all_of(*list, [](const auto& name) {
+                           return name.is_string();
+                       });
+    if (!sound) return reader.Fail("also: expected a list of names");
+    for (const auto& name : *list) runtime.also.push_back(name.get<std::string>());
+}
+
 Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status& status) {
     ObjectReader reader(json, "machines/runtimes.json: " + name);
     Runtime runtime;
     runtime.name = name;
     runtime.about = reader.Text("about");
+    ReadOtherNames(reader, runtime);
     runtime.op = reader.Need("op", Unit::kTime);
     runtime.sync = reader.Need("sync", Unit::kTime);
     runtime.hop = reader.Need("hop", Unit::kTime);
     runtime.compute_share = reader.Need("compute_share", Unit::kShare);
+    runtime.sync_within = runtime.sync;
+    runtime.hop_within = runtime.hop;
+    reader.Take("sync_within", Unit::kTime, runtime.sync_within);
+    reader.Take("hop_within", Unit::kTime, runtime.hop_within);
+    reader.Take("memory_share", Unit::kShare, runtime.memory_share);
+    reader.Take("cache_share", Unit::kShare, runtime.cache_share);
+    runtime.grouped_share = runtime.cache_share;
+    reader.Take("grouped_share", Unit::kShare, runtime.grouped_share);
+    reader.Take("low_bit_share", Unit::kShare, runtime.low_bit_share);
     reader.Take("unpack_share", Unit::kShare, runtime.unpack_share);
+    runtime.attention_share = runtime.compute_share;
+    reader.Take("attention_share", Unit::kShare, runtime.attention_share);
+    Figure figure;
+    if (reader.Take("eight_bit_share", Unit::kShare, figure)) runtime.eight_bit_share = figure;
+    if (reader.Take("memory_most", Unit::kRate, figure)) runtime.memory_most = figure;
+    if (reader.Take("compute_most", Unit::kCompute, figure)) runtime.compute_most = figure;
+    runtime.relay = reader.Count("relay", 0, 0, 1) == 1;
+    runtime.half = reader.Count("half", 0, 0, 1) == 1;
     runtime.tile_rows = reader.Count("tile_rows", 1, 1, 1024);
     runtime.value_bytes = reader.Count("value_bytes", 0, 0, 8);
     if (status.ok()) status = reader.Finish();
@@ -197,6 +225,8 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
         Figure read;
         if (reader.Take(key, unit, read)) figure = read;
     };
+    optional("half_compute", Unit::kCompute, machine.half_compute);
+    optional("eight_bit", Unit::kCompute, machine.eight_bit);
     optional("products", Unit::kShare, machine.products);
     optional("attention", Unit::kShare, machine.attention);
     optional("watts_idle", Unit::kPower, machine.watts_idle);
@@ -225,12 +255,36 @@ Result<Library> Library::Open() {
             if (name == "wires") {
                 library.wires_.emplace(key, ReadWire(value, key, status));
             } else {
-                library.runtimes_.emplace(key, ReadRuntime(value, key, status));
+                const Runtime runtime = ReadRuntime(value, key, status);
+                for (const std::string& other : runtime.also) {
+                    library.runtimes_.emplace(other, runtime);
+                }
+                library.runtimes_.emplace(key, runtime);
             }
         }
     }
     WEFT_TRY(status);
     return library;
+}
+
+double Runtime::WeightRate(const Machine& machine, DType weights) const {
+    const double rate = machine.sustained_bytes_per_s() * memory_share.value;
+    const double most = memory_most ? std::min(rate, memory_most->value) : rate;
+    const bool low = Info(weights).block_bytes * 2 < Info(weights).block_elements;
+    return most * (low ? low_bit_share.value : 1);
+}
+
+double Runtime::ProductFlops(const Machine& machine, DType weights) const {
+    const bool eight = weights == DType::kQ8_0 && eight_bit_share && machine.eight_bit;
+    if (eight) return machine.eight_bit->value * eight_bit_share->value;
+    const Figure& most = half && machine.half_compute ? *machine.half_compute : machine.compute;
+    double flops = most.value * compute_share.value;
+    if (compute_most) flops = std::min(flops, compute_most->value);
+    return flops * (Info(weights).quantized ? unpack_share.value : 1);
+}
+
+double Runtime::AttentionFlops(const Machine& machine) const {
+    return machine.compute.value * attention_share.value;
 }
 
 Result<Machine> Library::FindMachine(const std::string& word) const {

@@ -7,6 +7,8 @@
 //     memory      of a device that a model may use
 //     bandwidth   of a device's memory. A data sheet's figure counts for kSustained of itself
 //     compute     of a device: dense BF16 matrix products
+//     half_compute   products of F16 with sums in F16, where these are faster (GeForce)
+//     eight_bit      products of FP8 or INT8, where the device has them
 //     products, attention   shares of compute that large products and fused attention over long
 //                 sequences reach in training; both may be left out (plan/train_time.h)
 //     tiers       links within the host: {"device": TIER, "host": TIER}, and "island" over several
@@ -18,11 +20,22 @@
 // A wire (machines/wires.json): bandwidth of a host, one way, over all its rails; latency of a
 // message; `instead`, another wire worth comparing; price of a host's card and part of a switch.
 // A runtime (machines/runtimes.json): what the program that runs costs beside its bytes:
+//     also    other names of the program
 //     op      seconds of each op of the Program
-//     sync    seconds of each collective, beside the wire
-//     hop     seconds of each message between stages, beside the wire
+//     sync    seconds of each collective, beside the wire; sync_within: between ranks of one host
+//     hop     seconds of each message between stages, beside the wire; hop_within: in one host
+//     relay   1: what two other hosts send each other goes through the first one
+//     memory_share    of the memory's bandwidth that reading weights reaches (all where unsaid)
+//     memory_most     and what that reaches at most, however fast the memory is
+//     low_bit_share   of these, with weights of less than four bits (all where unsaid)
+//     cache_share     as memory_share, of the KV cache; grouped_share: where several query heads
+//                     share a KV head
 //     compute_share   of a device's compute that large products reach
+//     compute_most    and what they reach at most, however large the device is
 //     unpack_share    of that, where the weights are quantized (all of it where unsaid)
+//     eight_bit_share of a device's eight_bit, with weights of eight bits; unsaid: unpacked, too
+//     attention_share of a device's compute that attention of many rows reaches (compute_share)
+//     half            1: sums of products are in F16 (half_compute)
 //     tile_rows       products of more than kVectorRows rows are computed in whole tiles of so many
 //     value_bytes     of a value that is summed over ranks; 0: as the Program has it
 // devices and compute are of one rank; all figures are marked (plan/figure.h). Unknown keys and
@@ -68,7 +81,7 @@ struct Machine {
     Figure memory, bandwidth, compute;
     std::vector<LinkTier> within;  // those of a host, ascending ranks
     std::optional<LinkTier> island;
-    std::optional<Figure> products, attention;
+    std::optional<Figure> half_compute, eight_bit, products, attention;
     std::optional<Figure> watts_idle, watts_busy, price;
     std::optional<Wire> own_wire;  // in place of `wire`, where the file has one
     std::optional<Measured> measured;
@@ -82,9 +95,21 @@ inline constexpr const char* kOwnRuntime = "weft";
 
 struct Runtime {
     std::string name, about;
+    std::vector<std::string> also;  // other names
     Figure op, sync, hop, compute_share;
-    Figure unpack_share{1, Mark::kMeasured, ""};
+    Figure sync_within, hop_within;  // where unsaid, sync and hop
+    Figure memory_share{1, Mark::kMeasured, ""}, cache_share{1, Mark::kMeasured, ""};
+    Figure grouped_share;  // where unsaid, cache_share
+    Figure unpack_share{1, Mark::kMeasured, ""}, low_bit_share{1, Mark::kMeasured, ""};
+    Figure attention_share;
+    std::optional<Figure> eight_bit_share, compute_most, memory_most;
     int value_bytes = 0, tile_rows = 1;
+    bool relay = false, half = false;
+    // Bytes/s that reading weights reaches.
+    double WeightRate(const Machine& machine, DType weights) const;
+    // FLOP/s that large products with weights of a type reach, and attention of many rows.
+    double ProductFlops(const Machine& machine, DType weights) const;
+    double AttentionFlops(const Machine& machine) const;
 };
 
 // Hosts in order, ranks numbered host by host.

@@ -118,8 +118,13 @@ class Predictor {
     double HopSeconds(int stage, int64_t rows, int64_t columns) const {
         const int next = (stage + 1) % layout_.pp;
         const int64_t bytes = rows * columns * 4;
-        const coll::Tier tier = cluster_.Between(stage * layout_.tp, next * layout_.tp);
-        return coll::MessageSeconds(tier, static_cast<double>(bytes)) + runtime_.hop.value;
+        const int from = stage * layout_.tp, to = next * layout_.tp;
+        const int from_host = cluster_.host_of(from), to_host = cluster_.host_of(to);
+        const coll::Tier tier = cluster_.Between(from, to);
+        const double own = from_host == to_host ? runtime_.hop_within.value : runtime_.hop.value;
+        const double seconds = coll::MessageSeconds(tier, static_cast<double>(bytes)) + own;
+        const bool relayed = runtime_.relay && from_host != to_host && from_host > 0 && to_host > 0;
+        return relayed ? 2 * seconds : seconds;
     }
 
     // Hidden states to the next stage, logits from the last one to rank 0.

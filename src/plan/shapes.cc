@@ -192,14 +192,22 @@ class ShapeWriter {
     bool qk_norm_ = false, bias_ = false;
 };
 
-Status SetTypes(ShapeModel& model, const std::string& architecture, std::string_view type) {
+// int4_experts: the model is published with experts of four bits and all else in BF16, and has
+// these in files "of four bits", too.
+Status SetTypes(ShapeModel& model, const std::string& architecture, std::string_view type,
+                bool int4_experts) {
     const bool gpt = architecture == "gpt-oss";
+    const bool published = int4_experts && (type.empty() || type == "4bit" || type == "INT4");
+    if (published) type = "BF16";
     if (type.empty()) type = gpt ? "MXFP4" : "BF16";
     WEFT_ASSIGN(const quantize::QuantizeOptions options, FindWeightType(type));
     WEFT_ASSIGN(const quantize::QuantizePlan plan, quantize::PlanQuantize(model, options));
     for (size_t i = 0; i < plan.tensors.size(); ++i) {
         const bool experts = plan.tensors[i].from->name.ends_with("_exps.weight");
-        model.SetType(i, gpt && experts ? DType::kMXFP4 : plan.tensors[i].to);
+        DType to = plan.tensors[i].to;
+        if (experts && gpt) to = DType::kMXFP4;
+        if (experts && published) to = DType::kQ4_0;
+        model.SetType(i, to);
     }
     return {};
 }
@@ -219,7 +227,8 @@ Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const st
     if (!tied) model->Add("output.weight", {hidden, vocabulary});
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*model));
     WEFT_TRY(ShapeWriter(*model, hyper, json).Run());
-    WEFT_TRY(SetTypes(*model, hyper.architecture, type));
+    WEFT_ASSIGN(const bool int4_experts, json.BoolOr({"int4_experts"}, false));
+    WEFT_TRY(SetTypes(*model, hyper.architecture, type, int4_experts));
     return std::unique_ptr<ModelSource>(std::move(model));
 }
 

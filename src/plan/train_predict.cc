@@ -45,9 +45,11 @@ class TrainPredictor {
         place_.style = &style_;
         place_.collectives.rings = !style_.weft;
         place_.tensor = links_.NeighboursOf(cut_.tp);
-        place_.sequence = walk_.job().sequence;
+        place_.sequence = walk_.job().sequence / cut_.cp;
+        place_.context = links_.GroupOf(0, cut_.cp, cut_.tp);
+        place_.eight_bit = walk_.job().eight_bit;
         place_.micro_batch = cut_.micro_batch;
-        data_ = links_.GroupOf(0, cut_.dp, cut_.tp);
+        data_ = links_.GroupOf(0, cut_.replicas(), cut_.tp);
         SetBeside();
         train::TrainerOptions options;
         options.dtype = walk_.job().dtype;
@@ -99,7 +101,8 @@ class TrainPredictor {
             out.parts.stragglers = out.parts.total() * risks.jitter * most;
         }
         out.update_s = out.parts.total();
-        out.flops = 3 * forward_flops * cut_.tp * cut_.dp * static_cast<double>(cut_.accumulation);
+        out.flops =
+            3 * forward_flops * cut_.tp * cut_.replicas() * static_cast<double>(cut_.accumulation);
         const double tokens = static_cast<double>(cut_.sequences() * walk_.job().sequence);
         out.kept_share = KeptShare(risks, out.hosts);
         out.tokens_per_s = tokens / out.update_s * out.kept_share;
@@ -128,6 +131,12 @@ class TrainPredictor {
             return MakeError(ErrorCode::kUsage, "--ep {} does not divide --tp {}", cut_.ep,
                              cut_.tp);
         }
+        WEFT_TRY(CheckContext());
+        if (walk_.job().eight_bit && (style_.weft || links_.device().eight <= 0)) {
+            return MakeError(ErrorCode::kUnsupported, "products in FP8: {}",
+                             style_.weft ? "Weft trains in bf16, f16 or f32 (--as says another)"
+                                         : "the machine's file has no `eight_bit`");
+        }
         const int64_t heads = walk_.model().hyper().heads;
         if (!style_.weft && heads % cut_.tp != 0) {
             return MakeError(
@@ -137,6 +146,21 @@ class TrainPredictor {
                 heads, cut_.tp, style_.name);
         }
         return {};
+    }
+
+    Status CheckContext() const {
+        if (cut_.cp == 1) return {};
+        if (style_.weft) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "--cp {}: Weft doesn't cut a sequence over ranks (--as says another)",
+                             cut_.cp);
+        }
+        const int64_t sequence = walk_.job().sequence;
+        if (sequence % cut_.cp == 0 && !style_.scores) return {};
+        return MakeError(ErrorCode::kUnsupported,
+                         "--cp {} needs fused attention and sequences that it divides (--seq-len "
+                         "{})",
+                         cut_.cp, sequence);
     }
 
     void SetBeside() {
@@ -255,7 +279,7 @@ class TrainPredictor {
 
     StageMemory MemoryOf(int stage) const {
         StageMemory memory;
-        memory.first_rank = stage * cut_.dp * cut_.tp;
+        memory.first_rank = stage * cut_.replicas() * cut_.tp;
         double kept = 0, most_kept = 0, brief = 0, unit = 0;
         TrainedElements elements;
         for (int chunk = 0; chunk < cut_.virtual_stages; ++chunk) {
@@ -268,7 +292,7 @@ class TrainPredictor {
             brief = std::max({brief, use.brief, use.brief_last});
             unit = std::max(unit, use.unit);
         }
-        const double n = cut_.dp, m = elements.matrices;
+        const double n = cut_.replicas(), m = elements.matrices;
         kept = most_kept * train::SlotsOf({stage, cut_.pp, cut_.virtual_stages});
         memory.state = elements.frozen_bytes + elements.vectors * bytes_.vector +
                        m * bytes_.weight / (cut_.zero >= 3 ? n : 1) +
@@ -294,7 +318,7 @@ class TrainPredictor {
         const program::Value& x = list.value(list.ops[0].outputs[0]);
         const auto whole = static_cast<double>(RowBytes(x.dtype, x.shape.Elements(rows, rows)));
         const bool split = style_.hops_by_share && !cut_.sequence_parallel;
-        const int each = cut_.dp * cut_.tp, next = (stage + 1) % cut_.pp;
+        const int each = cut_.replicas() * cut_.tp, next = (stage + 1) % cut_.pp;
         const coll::Tier tier = links_.Between(stage * each, next * each);
         const double seconds = coll::MessageSeconds(tier, split ? whole / cut_.tp : whole);
         return split ? seconds + place_.collectives.Gather(place_.tensor, whole) : seconds;
@@ -336,7 +360,7 @@ class TrainPredictor {
     // What comes behind the last pass: sums of gradients, the optimizer, weights for everybody.
     void AddTail(const TrainedElements& e, double last_backward, bool end,
                  TrainSeconds& all) const {
-        const double n = cut_.dp;
+        const double n = cut_.replicas();
         double sums = 0;
         if (cut_.zero == 0) {
             sums = place_.collectives.AllReduce(data_, e.matrices * bytes_.summed);
@@ -347,13 +371,13 @@ class TrainPredictor {
             const double hidden = std::min(sums, last_backward * 0.9);
             sums = sums - hidden + kContention * hidden;
         }
-        if (cut_.zero == 1 || (cut_.zero == 2 && cut_.dp > 1)) {
+        if (cut_.zero == 1 || (cut_.zero == 2 && n > 1)) {
             sums += Gather(e.matrices);
         }
         sums += place_.collectives.AllReduce(data_, e.vectors * 4);
         if (end && cut_.pp > 1 && walk_.model().hyper().tied) {
             const double tied = (*parts_)[0].last.elements.embedding * bytes_.summed;
-            const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.dp * cut_.tp);
+            const coll::Tier tier = links_.Between(0, (cut_.pp - 1) * cut_.replicas() * cut_.tp);
             sums += coll::MessageSeconds(tier, tied);
         }
         all.shares += sums;
@@ -421,6 +445,7 @@ std::string TrainCut::Name() const {
     std::string name = fmt::format("tp{}", tp);
     if (sequence_parallel) name += " sp";
     if (ep > 1) name += fmt::format(" ep{}", ep);
+    if (cp > 1) name += fmt::format(" cp{}", cp);
     if (pp > 1) name += fmt::format(" pp{}", pp);
     if (virtual_stages > 1) name += fmt::format("x{}", virtual_stages);
     if (dp > 1) name += fmt::format(" dp{} zero{}", dp, zero);

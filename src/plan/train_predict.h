@@ -18,6 +18,7 @@ namespace weft::plan {
 // How a job is cut. Ranks are numbered as train/parallel/layout.h does.
 struct TrainCut {
     int tp = 1, pp = 1, dp = 1;
+    int cp = 1;  // ranks that share each sequence; not `weft`
     int ep = 0;  // expert groups of the tensor ranks; 0: as needed
     int zero = 0;
     int virtual_stages = 1;
@@ -25,7 +26,8 @@ struct TrainCut {
     program::Recompute recompute = program::Recompute::kNone;
     int64_t micro_batch = 1;
     int64_t accumulation = 1;
-    int ranks() const { return tp * pp * dp; }
+    int ranks() const { return tp * pp * dp * cp; }
+    int replicas() const { return dp * cp; }  // that share weights and gradients
     int64_t sequences() const { return micro_batch * accumulation * dp; }
     std::string Name() const;  // "tp8 pp4 dp2 zero1"
 };

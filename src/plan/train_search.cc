@@ -39,18 +39,19 @@ class TrainSearcher {
 
   private:
     Status Check() const {
-        const int64_t tp = std::max(wishes_.tp, 1), pp = std::max(wishes_.pp, 1);
-        const int64_t dp = std::max(wishes_.dp, 1);
+        const int64_t tp = std::max(wishes_.tp, 1), dp = std::max(wishes_.dp, 1);
+        const int64_t pp = int64_t{std::max(wishes_.pp, 1)} * wishes_.cp;  // and context ranks
         if (tp * pp * dp > links_.ranks()) {
             return MakeError(ErrorCode::kUsage,
-                             "--tp {} x --pp {} x --dp {} are {} ranks; {} has {}", tp, pp, dp,
-                             tp * pp * dp, links_.cluster().words, links_.ranks());
+                             "--tp {} x --pp {} x --cp {} x --dp {} are {} ranks; {} has {}", tp,
+                             pp / wishes_.cp, wishes_.cp, dp, tp * pp * dp, links_.cluster().words,
+                             links_.ranks());
         }
         if (wishes_.dp == 0 && links_.ranks() % (tp * pp) != 0) {
             return MakeError(ErrorCode::kUsage,
-                             "{} ranks are no multiple of --tp {} x --pp {}: say --dp, or change "
-                             "the layout",
-                             links_.ranks(), tp, pp);
+                             "{} ranks are no multiple of --tp {} x --pp {} x --cp {}: say --dp, "
+                             "or change the layout",
+                             links_.ranks(), tp, pp / wishes_.cp, wishes_.cp);
         }
         const bool three = wishes_.global_batch > 0 && wishes_.micro_batch > 0 &&
                            wishes_.accumulation > 0 && wishes_.dp > 0;
@@ -73,8 +74,8 @@ class TrainSearcher {
         return divisors;
     }
     int ranks() const {
-        if (wishes_.dp == 0) return links_.ranks();
-        return links_.ranks() / wishes_.dp;  // of a replica, at most
+        // Of a replica, at most, but for what its context ranks are times.
+        return links_.ranks() / (std::max(wishes_.dp, 1) * wishes_.cp);
     }
 
     std::vector<int> TensorRanks() const {
@@ -95,7 +96,8 @@ class TrainSearcher {
         TrainCut cut;
         cut.tp = tp;
         cut.pp = pp;
-        cut.dp = wishes_.dp > 0 ? wishes_.dp : links_.ranks() / (tp * pp);
+        cut.dp = wishes_.dp > 0 ? wishes_.dp : ranks() / (tp * pp);
+        cut.cp = wishes_.cp;
         cut.ep = wishes_.ep;
         if (cut.ranks() > links_.ranks()) return;
         // Tensor ranks are asked for: as `weft train` has it, else with shares of rows.
@@ -103,7 +105,7 @@ class TrainSearcher {
         std::vector<int> zeros = {0};
         if (wishes_.zero >= 0) {
             zeros = {wishes_.zero};
-        } else if (cut.dp > 1) {
+        } else if (cut.replicas() > 1) {
             zeros = pp > 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 1, 2, 3};
         }
         std::vector<Recompute> ways = {Recompute::kNone, Recompute::kSelective, Recompute::kFull};

@@ -12,9 +12,11 @@ namespace weft::plan {
 
 // What is said is so; the rest is searched.
 struct TrainWishes {
-    int tp = 0, pp = 0, dp = 0, ep = 0, virtual_stages = 0;  // 0: searched (dp: ranks / tp / pp)
-    int zero = -1;                                           // -1: searched
-    std::optional<bool> sequence_parallel;                   // none: searched where tp is
+    // 0: searched (dp: ranks / tp / pp / cp).
+    int tp = 0, pp = 0, dp = 0, ep = 0, virtual_stages = 0;
+    int cp = 1;
+    int zero = -1;                          // -1: searched
+    std::optional<bool> sequence_parallel;  // none: searched where tp is
     std::optional<program::Recompute> recompute;
     // 0: searched; without a global batch, powers of two and the most that fits.
     int64_t micro_batch = 0;

@@ -36,11 +36,17 @@ struct TrainStyle {
     // Bytes that norms, gates and sums move, beside those of Weft's ops: ops of an eager framework
     // stand apart, and some are in float32.
     double passes = 1;
+    // Of the rate of fused attention that machine files have (FlashAttention-2's).
+    double attention = 1;
+    // Of a layer's products those that selective recomputation runs again, where it is by op.
+    double again = 0;
+    // Of the collectives of tensor ranks, what runs beside the products.
+    double tensor_beside = 0;
     // Seconds that a host needs to start an op: a device that is faster than that waits.
     double host_op_s = 0;
 };
 
-// "weft", "megatron", "deepspeed", "fsdp". Errors: kUsage, naming these.
+// "weft", "megatron", "deepspeed", "fsdp", "torchtitan", "nemo". Errors: kUsage, naming these.
 Result<TrainStyle> FindTrainStyle(const std::string& name);
 std::vector<std::string> TrainStyleNames();
 

@@ -48,7 +48,8 @@ class OpTimer {
     void Add(const Op& op, const OpCost& cost, OpsSeconds& sum) {
         if (op.kind() == OpKind::kSend || op.kind() == OpKind::kRecv) return;
         if (program::IsTransfer(op.kind())) {
-            sum.all.tensor += WireSeconds(op, static_cast<double>(cost.wire_bytes));
+            sum.all.tensor += (1 - place_.style->tensor_beside) *
+                              WireSeconds(op, static_cast<double>(cost.wire_bytes));
             return;
         }
         ++ops_;
@@ -103,9 +104,10 @@ class OpTimer {
     }
 
     double Tiled(double flops, double outputs, double summed) const {
-        const DeviceRates& device = place_.device;
-        return flops / device.products * (1 + kEdge / summed) *
-               (1 + device.in_flight / (2 * outputs));
+        return TiledAt(place_.device.products, flops, outputs, summed);
+    }
+    double TiledAt(double rate, double flops, double outputs, double summed) const {
+        return flops / rate * (1 + kEdge / summed) * (1 + place_.device.in_flight / (2 * outputs));
     }
 
     // How many outputs; of what a loss's product leaves, the logits.
@@ -136,6 +138,13 @@ class OpTimer {
                 logits = kLogitBytes * outputs / place_.device.memory;
             }
         }
+        const bool last = op.kind() == OpKind::kLinearCrossEntropy ||
+                          op.kind() == OpKind::kLinearCrossEntropyGrad;
+        if (place_.eight_bit && !last) {
+            // Operands are read in BF16 and written in FP8 before.
+            const double casts = 1.5 * static_cast<double>(cost.read_bytes) / place_.device.memory;
+            return casts + TiledAt(place_.device.eight, flops, outputs, std::max(summed, 1.0));
+        }
         return logits + std::max(Tiled(flops, outputs, std::max(summed, 1.0)),
                                  Bytes(cost) / place_.device.memory);
     }
@@ -145,7 +154,8 @@ class OpTimer {
         const program::Attention& a =
             back ? op.as<program::AttentionGrad>().forward : op.as<program::Attention>();
         double seconds = 0;
-        const auto length = static_cast<double>(place_.sequence);
+        const double context = place_.context.ranks;
+        const double length = static_cast<double>(place_.sequence) * context;
         if (place_.style->scores) {
             const double pairs = length * length * static_cast<double>(a.heads) *
                                  static_cast<double>(place_.micro_batch);
@@ -157,11 +167,26 @@ class OpTimer {
             seconds += pairs * (back ? 11 : 9) / place_.device.memory;
             sum.scores += seconds;
         } else {
-            seconds = std::max(cost.flops / place_.device.attention * (1 + kShortSequence / length),
+            const double rate = place_.device.attention * place_.style->attention;
+            seconds = std::max(context * cost.flops / rate * (1 + kShortSequence / length),
                                Bytes(cost) / place_.device.memory);
         }
+        sum.flops += (context - 1) * cost.flops;
+        sum.all.tensor += ExchangeSeconds(a, back, seconds);
         sum.all.attention += seconds;
         device_s_ += seconds;
+    }
+
+    // Keys and values of a whole sequence pass by its context ranks while they attend, and in the
+    // backward pass their gradients, too.
+    double ExchangeSeconds(const program::Attention& a, bool back, double attention) const {
+        if (place_.context.ranks < 2) return 0;
+        const auto rows =
+            static_cast<double>(place_.sequence * place_.context.ranks * place_.micro_batch);
+        const double bytes =
+            (back ? 2 : 1) * 2 * 2 * rows * static_cast<double>(a.kv_heads * a.head_dim);
+        const double moved = place_.collectives.Gather(place_.context, bytes);
+        return std::max(0.0, moved - attention) + kContention * std::min(moved, attention);
     }
 
     const Program& list_;
@@ -195,6 +220,7 @@ DeviceRates RatesOf(const Machine& machine) {
     const double usual = machine.compute.mark == Mark::kDataSheet ? kProductShare : 1;
     const double products = machine.products ? machine.products->value : usual;
     rates.products = peak * products;
+    if (machine.eight_bit) rates.eight = machine.eight_bit->value * products * kEightBitShare;
     rates.attention = machine.attention ? peak * machine.attention->value
                                         : rates.products * kAttentionShare / kProductShare;
     rates.memory = machine.sustained_bytes_per_s();

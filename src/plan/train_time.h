@@ -29,11 +29,14 @@ inline constexpr double kEdge = 128;
 inline constexpr double kShortSequence = 400;
 // Between two ops of a device with links of its own.
 inline constexpr double kGap = 1.5e-6;
+// Of a data sheet's FP8 what products reach, beside what those in BF16 reach of theirs. Fitted.
+inline constexpr double kEightBitShare = 0.85;
 // A part of the arithmetic's rate that transfers beside it take: blocks of the device copy.
 inline constexpr double kContention = 0.15;
 
 struct DeviceRates {
     double products = 0, attention = 0;  // FLOP/s
+    double eight = 0;                    // of products in FP8; 0: the device has none
     double memory = 0;                   // bytes/s
     double in_flight = 0;                // outputs of products that are computed at a time
     double gap_s = 0;                    // between two ops
@@ -76,8 +79,10 @@ struct TrainPlace {
     DeviceRates device;
     const TrainStyle* style = nullptr;
     Collectives collectives;
-    coll::TierGroup tensor;
+    coll::TierGroup tensor, context;  // ranks that share a product, and a sequence
+    // Rows of a sequence on this rank: all, but for those on the other context ranks.
     int64_t sequence = 1, micro_batch = 1;
+    bool eight_bit = false;  // products but the logits' are in FP8
 };
 
 // Ops [begin, end) of a list, messages between stages left out. scores: what attention writes in

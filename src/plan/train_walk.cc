@@ -215,6 +215,11 @@ PartUse UseOf(const TrainPart& part, const TrainPlace& place, Recompute recomput
         use.brief += whole - use.kept;
         use.backward.all += use.forward.all;
         use.backward.flops += use.forward.flops;
+    } else if (recompute == Recompute::kSelective && place.style->again > 0) {
+        // Every second product's outputs are kept, and the rest is run again from these.
+        use.kept *= 1 - place.style->again;
+        use.backward.all.products += place.style->again * use.forward.all.products;
+        use.backward.all.memory += use.forward.all.memory;
     } else if (recompute == Recompute::kSelective && place.style->scores) {
         use.kept -= scores;
         use.brief += scores;

@@ -25,6 +25,7 @@ struct TrainJob {
     int64_t sequence = 1024;
     DType dtype = DType::kBF16;
     std::string grad_dtype = "auto";  // as TrainerOptions have it
+    bool eight_bit = false;           // products in FP8, all else in `dtype`; not `weft`
     train::UpdateOptions update;
     train::LoraWords lora;
     TrainStyle style;

@@ -20,6 +20,10 @@ constexpr BreakdownRow kBreakdownRows[] = {
     {"sync overhead", &Breakdown::sync},   {"hops", &Breakdown::hops},
     {"draft", &Breakdown::draft}};
 
+// Some experts are chosen more often than others: their popularity varies as a gamma distribution
+// of this shape does. Fitted (docs/plan.md).
+constexpr double kPopularity = 0.4;
+
 // By layer: which earlier one has tensors of the same names, types and shapes.
 std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hyper& hyper) {
     std::vector<std::string> signatures(static_cast<size_t>(hyper.layers));
@@ -93,16 +97,13 @@ class StepTimer {
         if (program::IsTransfer(op.kind())) {
             if (place_.tensor.ranks < 2) return;
             all.wire += WireSeconds(list, op, cost);
-            all.sync += measured != nullptr ? measured->sync.value : place_.runtime->sync.value;
+            all.sync += SyncSeconds();
             return;
         }
         if (measured != nullptr && AddProduct(list, op, cost, *measured, all)) return;
         all.overhead += measured != nullptr ? measured->op.value : place_.runtime->op.value;
         const bool attention = IsAttention(op);
-        const double bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
-        const double memory =
-            bytes / (measured != nullptr && attention ? measured->cache.value
-                                                      : place_.machine->sustained_bytes_per_s());
+        const double memory = MemorySeconds(list, op, cost);
         const double compute = cost.flops / FlopsPerSecond(list, op);
         if (compute > memory) {
             all.compute += compute;
@@ -115,6 +116,58 @@ class StepTimer {
         } else {
             all.weights += memory;
         }
+    }
+
+    double SyncSeconds() const {
+        if (const Measured* measured = place_.measured(); measured != nullptr) {
+            return measured->sync.value;
+        }
+        const bool within = place_.tensor.hosts == 1;
+        return within ? place_.runtime->sync_within.value : place_.runtime->sync.value;
+    }
+
+    // Reading and writing, by what the runtime reaches of the memory's bandwidth.
+    double MemorySeconds(const program::Program& list, const program::Op& op,
+                         const program::OpCost& cost) const {
+        const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
+        const Measured* measured = place_.measured();
+        if (measured != nullptr && IsAttention(op)) return bytes / measured->cache.value;
+        const double rate = place_.machine->sustained_bytes_per_s();
+        if (measured != nullptr) return bytes / rate;
+        const Runtime& runtime = *place_.runtime;
+        if (IsAttention(op)) {
+            const bool grouped = place_.hyper->heads > place_.hyper->kv_heads;
+            const Figure& share = grouped ? runtime.grouped_share : runtime.cache_share;
+            return bytes / (rate * share.value);
+        }
+        const bool product = IsChosen(op) || op.kind() == OpKind::kMatMul;
+        if (!product) return bytes / rate;
+        const double seconds =
+            bytes / runtime.WeightRate(*place_.machine, list.value(program::WeightOf(op)).dtype);
+        return IsChosen(op) ? seconds * MetShare(list, op) : seconds;
+    }
+
+    // Of the experts that rows would meet which choose evenly, those that they do meet.
+    double MetShare(const program::Program& list, const program::Op& op) const {
+        const double even = EvenlyMet(list, op);
+        return even > 0 ? Met(list, op) / even : 1;
+    }
+    double EvenlyMet(const program::Program& list, const program::Op& op) const {
+        const model::Moe& moe = place_.hyper->moe;
+        const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
+        return program::DistinctExperts(held, static_cast<double>(moe.experts),
+                                        static_cast<double>(moe.used),
+                                        static_cast<double>(step_.rows()))
+            .mean;
+    }
+    double Met(const program::Program& list, const program::Op& op) const {
+        const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
+        if (place_.measured() != nullptr) return EvenlyMet(list, op);
+        const model::Moe& moe = place_.hyper->moe;
+        const double one = static_cast<double>(moe.used) / static_cast<double>(moe.experts);
+        const auto rows = static_cast<double>(step_.rows());
+        const double scale = std::pow(1 - std::min(one, 0.999), -1 / kPopularity) - 1;
+        return held * (1 - std::pow(1 + rows * scale, -kPopularity));
     }
 
     // A product of weights whose rate was measured: its overhead is part of that.
@@ -140,11 +193,13 @@ class StepTimer {
         if (const Measured* measured = place_.measured(); measured != nullptr) {
             return IsAttention(op) ? measured->attention.value : place_.machine->compute.value;
         }
-        const double most = place_.machine->compute.value * runtime.compute_share.value;
-        if (!IsChosen(op) && op.kind() != OpKind::kMatMul) return most;
+        if (IsAttention(op)) return runtime.AttentionFlops(*place_.machine);
+        if (!IsChosen(op) && op.kind() != OpKind::kMatMul) {
+            return runtime.ProductFlops(*place_.machine, DType::kBF16);
+        }
         const program::Value& weight = list.value(program::WeightOf(op));
-        const double share = Info(weight.dtype).quantized ? runtime.unpack_share.value : 1;
-        return most * share * FilledShare(RowsOf(list, op), IsChosen(op));
+        return runtime.ProductFlops(*place_.machine, weight.dtype) *
+               FilledShare(RowsOf(list, op), IsChosen(op));
     }
 
     // Of a product; of one of experts those that an expert gets which gets any.
@@ -158,7 +213,7 @@ class StepTimer {
         const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
         const auto all = static_cast<double>(moe.experts), used = static_cast<double>(moe.used);
         const auto rows = static_cast<double>(step_.rows());
-        const double met = program::DistinctExperts(held, all, used, rows).mean;
+        const double met = Met(list, op);
         return met > 0 ? rows * used * held / all / met : 1;
     }
 

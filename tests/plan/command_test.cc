@@ -206,7 +206,7 @@ TEST(PlanCommand, WrongWordsAreRefused) {
              {{"plan", "gpt-oss-20b", "--machines", "4xstrix-hola"}, "no machine is called"},
              {{"plan", "gpt-oss-20c", "--machines", "strix-halo"}, "no well-known model"},
              {{"plan", "gpt-oss-20b", "--machines", "strix-halo", "--runtime", "x"},
-              "no runtime is called 'x'; there are exo-mlx"},
+              "no runtime is called 'x'; there are distributed-llama"},
              {{"plan", "gpt-oss-20b"}, "--machines"},
              {{"plan", "gpt-oss-20b", "--machines", "strix-halo", "--batch", "0"}, "--batch"}}) {
         const Ran ran = RunWeft(arguments);

@@ -21,7 +21,7 @@ TEST(Names, OfRepositoriesAndOtherPrograms) {
              {"Meta-Llama-3.1-70B-Instruct:IQ2_XXS", "llama-3.1-70b", "IQ2_XXS"},
              {"Qwen2.5-72B-Instruct-GPTQ-Int4", "qwen2.5-72b", "Int4"},
              {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b", ""},
-             {"Kimi-K2-Thinking", "kimi-k2", ""},
+             {"Kimi-K2-Thinking", "kimi-k2-thinking", ""},
              {"GLM-4.6-FP8", "glm-4.5", "FP8"},
              {"deepseek-r1:8b", "llama-3.1-8b", ""},
              {"openai/gpt-oss-120b", "gpt-oss-120b", ""},

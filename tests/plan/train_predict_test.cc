@@ -339,8 +339,9 @@ TEST(SearchTraining, SaysWhatCanNotBe) {
     };
     TrainWishes wishes;
     wishes.tp = 3;
-    EXPECT_EQ(error(wishes),
-              "16 ranks are no multiple of --tp 3 x --pp 1: say --dp, or change the layout");
+    EXPECT_EQ(
+        error(wishes),
+        "16 ranks are no multiple of --tp 3 x --pp 1 x --cp 1: say --dp, or change the layout");
     wishes.dp = 1;
     EXPECT_NE(error(wishes).find("32 heads are no multiple of --tp 3"), std::string::npos);
     wishes = {};
@@ -369,6 +370,71 @@ TEST(SearchTraining, TakesTheMostThatFits) {
     EXPECT_LE(c.Must(cut).worst().total(), 0.9 * c.links->device().room);
     ++cut.micro_batch;
     EXPECT_GT(c.Must(cut).worst().total(), 0.9 * c.links->device().room);
+}
+
+// Products alone are in FP8, the logits' are not, and operands are cast before.
+TEST(PredictTraining, ProductsInEightBits) {
+    const auto of = [](bool eight_bit) {
+        TrainCase c("llama-3.1-8b", "h100", "torchtitan", 8192);
+        c.job.eight_bit = eight_bit;
+        return c.Must(Cut(1, 1, 8, 3));
+    };
+    const TrainPrediction wide = of(false), narrow = of(true);
+    EXPECT_LT(narrow.parts.products, 0.75 * wide.parts.products);
+    EXPECT_GT(narrow.parts.products, 0.5 * wide.parts.products);
+    EXPECT_DOUBLE_EQ(narrow.parts.attention, wide.parts.attention);
+    EXPECT_DOUBLE_EQ(narrow.flops, wide.flops);
+}
+
+TEST(PredictTraining, EightBitsNeedAProgramAndADevice) {
+    for (const auto& [machines, as] : {std::pair("h100", "weft"), std::pair("a100", "nemo")}) {
+        TrainCase c("llama-3.1-8b", machines, as);
+        c.job.eight_bit = true;
+        const auto refused = PredictTraining(*c.walk, *c.links, Cut(1, 1, 8, 1), {});
+        ASSERT_FALSE(refused.ok()) << as;
+        EXPECT_NE(refused.error().message.find("FP8"), std::string::npos);
+    }
+}
+
+// Two ranks share a sequence: as many pairs of positions and FLOPs as before, half the rows on
+// each.
+TEST(PredictTraining, ContextRanksShareASequence) {
+    TrainCase c("llama-3.1-8b", "h100", "torchtitan", 32768);
+    TrainCut shared = Cut(1, 1, 4, 3);
+    shared.cp = 2;
+    const TrainPrediction whole = c.Must(Cut(1, 1, 8, 3)), half = c.Must(shared);
+    EXPECT_EQ(half.cut.ranks(), 8);
+    EXPECT_EQ(half.cut.Name(), "tp1 cp2 dp4 zero3");
+    EXPECT_NEAR(half.flops, whole.flops / 2, 1e-3 * whole.flops);
+    EXPECT_NEAR(half.parts.attention, whole.parts.attention / 2, 1e-3 * whole.parts.attention);
+    EXPECT_NEAR(half.memory[0].work, whole.memory[0].work / 2, 0.2 * whole.memory[0].work);
+    EXPECT_NEAR(half.memory[0].state, whole.memory[0].state, 1e-6 * whole.memory[0].state);
+    EXPECT_GT(half.parts.tensor, 0);
+    EXPECT_DOUBLE_EQ(whole.parts.tensor, 0);
+}
+
+TEST(PredictTraining, ContextRanksNeedFusedAttentionOfAnotherProgram) {
+    for (const char* as : {"weft", "megatron"}) {
+        TrainCase c("llama-3.1-8b", "h100", as);
+        TrainCut cut = Cut(1, 1, 4);
+        cut.cp = 2;
+        const auto refused = PredictTraining(*c.walk, *c.links, cut, {});
+        ASSERT_FALSE(refused.ok()) << as;
+        EXPECT_NE(refused.error().message.find("--cp 2"), std::string::npos);
+    }
+}
+
+// The search leaves room for context ranks.
+TEST(SearchTraining, ContextRanksAreLeftOutOfReplicas) {
+    TrainCase c("llama-3.1-8b", "2xh100", "torchtitan", 8192);
+    TrainWishes wishes;
+    wishes.cp = 4;
+    const auto found = SearchTraining(*c.walk, *c.links, wishes);
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    for (const TrainPrediction& p : found->layouts) {
+        EXPECT_EQ(p.cut.cp, 4);
+        EXPECT_EQ(p.cut.ranks(), 16) << p.cut.Name();
+    }
 }
 
 }  // namespace

@@ -1,0 +1,151 @@
+// What runtimes reach of a machine: shares of memory, cache and compute, messages in and between
+// hosts, and other names of programs.
+#include <gtest/gtest.h>
+
+#include "plan/predict.h"
+#include "plan/shapes.h"
+
+namespace weft::plan {
+namespace {
+
+// One model on machines, with a runtime that a test changes.
+struct RuntimeCase {
+    Library library = *Library::Open();
+    std::unique_ptr<model_files::ModelSource> source;
+    ModelWalk walk;
+    Cluster cluster;
+    Runtime runtime;
+
+    RuntimeCase(const char* model, const char* machines, const char* name) {
+        source = OpenShape(model).value();
+        walk = ModelWalk::Make(*source, DType::kF16).value();
+        cluster = library.ParseCluster(machines).value();
+        runtime = library.FindRuntime(name).value();
+    }
+    RuntimeCase(const RuntimeCase&) = delete;
+    Prediction Must(const Workload& load, int tp = 1, int pp = 1) const {
+        model::Layout layout;
+        layout.tp = tp;
+        layout.pp = pp;
+        auto prediction = Predict(walk, cluster, runtime, layout, load);
+        EXPECT_TRUE(prediction.ok()) << prediction.error().message;
+        return *std::move(prediction);
+    }
+};
+
+TEST(Runtime, TheCacheIsReadAtItsShare) {
+    RuntimeCase c("llama-2-7b:q4_0", "strix-halo", "vllm");
+    const Workload deep{.context = 32768};
+    const Prediction whole = c.Must(deep);
+    c.runtime.cache_share.value = 0.5;
+    const Prediction half = c.Must(deep);
+    EXPECT_NEAR(half.token.cache, 2 * whole.token.cache, 1e-9);
+    EXPECT_DOUBLE_EQ(half.token.weights, whole.token.weights);
+    c.runtime.grouped_share.value = 0.1;  // its heads have keys of their own
+    EXPECT_DOUBLE_EQ(c.Must(deep).token.cache, half.token.cache);
+}
+
+TEST(Runtime, SharedHeadsHaveAShareOfTheirOwn) {
+    RuntimeCase c("llama-3.1-8b:q4_0", "strix-halo", "vllm");
+    const Workload deep{.context = 32768};
+    const double whole = c.Must(deep).token.cache;
+    c.runtime.grouped_share.value = 0.25;
+    EXPECT_NEAR(c.Must(deep).token.cache, 4 * whole, 1e-9);
+}
+
+TEST(Runtime, WeightsAreReadAtTheirShareAndAtMostSoFast) {
+    RuntimeCase c("llama-2-7b:q4_0", "h100", "vllm");
+    const double rate = c.cluster.hosts[0].sustained_bytes_per_s();
+    EXPECT_DOUBLE_EQ(c.runtime.WeightRate(c.cluster.hosts[0], DType::kQ4_0), rate);
+    c.runtime.memory_share.value = 0.8;
+    c.runtime.low_bit_share.value = 0.5;
+    EXPECT_DOUBLE_EQ(c.runtime.WeightRate(c.cluster.hosts[0], DType::kQ4_0), 0.8 * rate);
+    EXPECT_DOUBLE_EQ(c.runtime.WeightRate(c.cluster.hosts[0], DType::kQ4_K), 0.8 * rate);
+    EXPECT_DOUBLE_EQ(c.runtime.WeightRate(c.cluster.hosts[0], DType::kQ3_K), 0.4 * rate);
+    c.runtime.memory_most = Figure{rate / 4, Mark::kGuessed, ""};
+    EXPECT_DOUBLE_EQ(c.runtime.WeightRate(c.cluster.hosts[0], DType::kQ4_0), rate / 4);
+    EXPECT_GT(c.Must({.context = 1}).token.weights, 3.5e9 / (rate / 4));
+}
+
+TEST(Runtime, EightBitsHaveTheDevicesOwnRate) {
+    const Library library = *Library::Open();
+    const Runtime trt = *library.FindRuntime("tensorrt-llm");
+    const Machine h100 = *library.FindMachine("h100"), a100 = *library.FindMachine("a100");
+    EXPECT_DOUBLE_EQ(trt.ProductFlops(h100, DType::kQ8_0), 1979e12 * trt.eight_bit_share->value);
+    EXPECT_DOUBLE_EQ(trt.ProductFlops(h100, DType::kBF16), 989e12 * trt.compute_share.value);
+    EXPECT_DOUBLE_EQ(trt.ProductFlops(a100, DType::kQ8_0),
+                     312e12 * trt.compute_share.value * trt.unpack_share.value);
+    // Sums in F16 are twice as fast on a GeForce, up to what the program's kernels reach.
+    const Runtime cuda = *library.FindRuntime("llama.cpp-cuda");
+    const Machine small = *library.FindMachine("rtx-3060");
+    EXPECT_DOUBLE_EQ(cuda.ProductFlops(small, DType::kF16), 51e12 * cuda.compute_share.value);
+    EXPECT_DOUBLE_EQ(cuda.ProductFlops(h100, DType::kF16), cuda.compute_most->value);
+}
+
+TEST(Runtime, SyncsAndMessagesWithinAHostCostLess) {
+    RuntimeCase near("llama-3.1-8b:bf16", "h100", "vllm");
+    RuntimeCase far("llama-3.1-8b:bf16", "2xdgx-spark,roce-200g", "vllm");
+    const double syncs = near.Must({}, 2).token.sync / near.runtime.sync_within.value;
+    EXPECT_NEAR(far.Must({}, 2).token.sync / far.runtime.sync.value, syncs, 1e-6);
+    EXPECT_LT(near.runtime.sync_within.value, far.runtime.sync.value);
+    RuntimeCase cards("llama-3.1-8b:q8_0", "rtx-3090:2", "llama.cpp-cuda");
+    EXPECT_LT(cards.Must({}, 1, 2).token.hops, 2 * cards.runtime.hop.value);
+}
+
+TEST(Runtime, RelayedMessagesTravelTwice) {
+    RuntimeCase c("llama-3.1-8b:q8_0", "4xstrix-halo,5gbe", "llama.cpp-rpc");
+    ASSERT_TRUE(c.runtime.relay);
+    const double relayed = c.Must({}, 1, 4).token.hops;
+    const double two = c.Must({}, 1, 2).token.hops;
+    c.runtime.relay = false;
+    const double straight = c.Must({}, 1, 4).token.hops;
+    EXPECT_DOUBLE_EQ(c.Must({}, 1, 2).token.hops, two);  // both are the first host's
+    // Of four messages those from the second to the third host and on to the fourth.
+    const double one = (relayed - straight) / 2;
+    EXPECT_NEAR(straight + 2 * one, relayed, 1e-12);
+    EXPECT_GT(one, c.runtime.hop.value);
+}
+
+// Some experts are popular: a batch meets fewer of them than if all were chosen alike.
+TEST(Runtime, ABatchMeetsFewerExpertsThanEvenChoicesWould) {
+    RuntimeCase c("gpt-oss-120b:mxfp4", "dgx-spark", "vllm");
+    const auto weights = [&](int64_t batch) {
+        const Prediction p = c.Must({.context = 1, .batch = batch});
+        return p.token.weights + p.token.imbalance;
+    };
+    const double rate = c.cluster.hosts[0].sustained_bytes_per_s();
+    // What is not experts is under 3.5 GB; 36 layers of 128 experts in MXFP4 are 60.7 GB.
+    const double experts = 60.7e9 / rate / 128;
+    const double one = weights(1);
+    EXPECT_NEAR((weights(16) - one) / experts, 37 - 4, 3);
+    EXPECT_LT(weights(16) - one, 0.8 * (51 - 4) * experts);
+    EXPECT_LT(weights(512), 1.01 * (one + 124 * experts));
+}
+
+TEST(Runtime, ProgramsHaveOtherNames) {
+    const Library library = *Library::Open();
+    EXPECT_EQ(library.FindRuntime("trt-llm")->name, "tensorrt-llm");
+    EXPECT_EQ(library.FindRuntime("exo")->name, "exo-mlx");
+    EXPECT_EQ(library.FindRuntime("mlx-lm")->name, "mlx");
+    EXPECT_EQ(library.FindRuntime("dllama")->name, "distributed-llama");
+    EXPECT_FALSE(library.FindRuntime("llama").ok());
+}
+
+TEST(Runtime, PublishedWithExpertsOfFourBits) {
+    const auto bytes = [](const char* name) {
+        uint64_t sum = 0;
+        const auto source = OpenShape(name).value();
+        for (const model_files::TensorInfo& tensor : source->tensors()) {
+            sum += static_cast<uint64_t>(RowBytes(tensor.dtype, tensor.cols * tensor.rows));
+        }
+        return static_cast<double>(sum);
+    };
+    const double four = bytes("kimi-k2:4bit");
+    EXPECT_DOUBLE_EQ(bytes("kimi-k2-thinking"), bytes("kimi-k2-thinking:4bit"));
+    EXPECT_GT(bytes("kimi-k2-thinking"), four + 12e9);  // the attention's and the ends' in BF16
+    EXPECT_LT(bytes("kimi-k2-thinking"), four + 25e9);
+    EXPECT_DOUBLE_EQ(bytes("kimi-k2-thinking:q8_0"), bytes("kimi-k2:q8_0"));
+}
+
+}  // namespace
+}  // namespace weft::plan
