@@ -76,11 +76,13 @@ for round in $(seq "$rounds"); do
 done
 python3 - "$work" <<'PY'
 import glob, json, os, statistics, sys
-runs = {}
+runs, losses = {}, set()
 for path in glob.glob(f"{sys.argv[1]}/train.*"):
-    last = json.loads(open(path).read().splitlines()[-1])
-    runs.setdefault(os.path.basename(path).split(".")[1], []).append(last)
+    lines = [json.loads(line) for line in open(path).read().splitlines()]
+    losses.add(str([line["loss"] for line in lines if "loss" in line]))
+    runs.setdefault(os.path.basename(path).split(".")[1], []).append(lines[-1])
 for name, of in sorted(runs.items()):
     print(f"ZeRO 3, {name}: {statistics.median(r['tokens_per_s'] for r in of):.1f} tokens/s, "
           f"waited {statistics.median(max(r['waited_s']) for r in of):.2f} s of 4 updates")
+print("the same losses" if len(losses) == 1 else f"UNLIKE LOSSES: {losses}")
 PY

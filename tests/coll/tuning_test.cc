@@ -33,10 +33,10 @@ TEST(Tuning, GathersAndSumsGoByHostsThatHoldSeveralRanks) {
     EXPECT_EQ(Algorithm::kHierarchical, choice(gather, {4, 2, true}, 64));
     EXPECT_EQ(Algorithm::kOneShot, choice(gather, {4, 4, true}, size_t{1} << 20));
     EXPECT_EQ(Algorithm::kOneShot, choice(gather, {4, 1, false}, size_t{1} << 20));
-    // A quarter of the bytes is saved for one wait more, which could have sent 24 KB.
-    EXPECT_EQ(Algorithm::kOneShot, choice(scatter, {4, 2, true}, size_t{96} << 10));
-    EXPECT_EQ(Algorithm::kHierarchical, choice(scatter, {4, 2, true}, size_t{97} << 10));
-    EXPECT_EQ(Algorithm::kHierarchical, choice(scatter, {16, 2, true}, size_t{8} << 10));
+    // A quarter of the bytes is saved for one wait more, counted as 96 KB.
+    EXPECT_EQ(Algorithm::kOneShot, choice(scatter, {4, 2, true}, size_t{384} << 10));
+    EXPECT_EQ(Algorithm::kHierarchical, choice(scatter, {4, 2, true}, size_t{385} << 10));
+    EXPECT_EQ(Algorithm::kHierarchical, choice(scatter, {16, 2, true}, size_t{32} << 10));
     EXPECT_EQ(Algorithm::kOneShot, choice(scatter, {4, 4, true}, size_t{1} << 30));
     EXPECT_EQ(Algorithm::kOneShot, choice(Collective::kAllToAll, {4, 2, true}, size_t{1} << 20));
 }
