@@ -62,6 +62,10 @@ class Bench:
             if not program.exists():
                 raise Failed(f"{program} is missing: cmake --build build --target weft gpu_bench")
 
+    def version(self):
+        told = call([self.weft, "--version", "--json"])
+        return f"{told['version']} (commit {told['commit']})"
+
     def kernels(self):
         words = [self.build / "bench/gpu_bench", self.options.device]
         if self.options.quick:
@@ -88,12 +92,12 @@ class Bench:
         return [(self.weft_round(model), self.llama_round(model)) for _ in range(count)]
 
 
-def machine_table(kernels):
+def machine_table(kernels, version):
     cpu = next((line.split(":", 1)[1].strip()
                 for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), platform.machine())
     print("| | |\n|---|---|")
-    for name, text in (("device", f"{kernels['name']} ({kernels['kind']})"),
+    for name, text in (("weft", version), ("device", f"{kernels['name']} ({kernels['kind']})"),
                        ("driver", kernels["driver"]), ("processor", cpu),
                        ("kernel", platform.release()),
                        ("submit + wait", f"{kernels['submit_us']:.1f} us"),
@@ -160,7 +164,7 @@ def main():
                   for model in options.model or [ABACUS if computes else LARGE]}
     except Failed as failed:
         sys.exit(f"gpu.py: {failed}")
-    machine_table(kernels)
+    machine_table(kernels, bench.version())
     kernel_table(kernels)
     model_table(models)
     if bench.llama_backend:

@@ -18,7 +18,8 @@
 
 namespace weft::test {
 
-// The loader looks at these whenever it makes an instance.
+// The loader looks at these whenever it makes an instance. Where the validation layer came along,
+// all devices have it.
 inline void PointAtLavapipe() {
     const char* folder = std::getenv("WEFT_LAVAPIPE");
     if (folder == nullptr || *folder == 0) return;
@@ -26,7 +27,11 @@ inline void PointAtLavapipe() {
     if (::access(json.c_str(), R_OK) != 0) return;  // not brought: whatever the system has
     ::setenv("VK_DRIVER_FILES", json.c_str(), 0);
     ::setenv("VK_ICD_FILENAMES", json.c_str(), 0);
-    ::setenv("VK_LAYER_PATH", (std::string(folder) + "/layers").c_str(), 0);
+    const std::string layers = std::string(folder) + "/layers";
+    ::setenv("VK_LAYER_PATH", layers.c_str(), 0);
+    if (::access((layers + "/VkLayer_khronos_validation.json").c_str(), R_OK) == 0) {
+        ::setenv("WEFT_VULKAN_VALIDATE", "1", 0);
+    }
 }
 
 // Its index; or why there is none.

@@ -61,6 +61,7 @@ class Bench(unittest.TestCase):
         for row in kernels["types"]:
             self.assertGreater(row["matvec_gb_s"], 0, row)
             self.assertGreater(row["tile_tflop_s"], 0, row)
+        self.assertRegex(done.stdout, r"\| weft \| \S+ \(commit \S+\) \|")
         self.assertIn("| Q4_K |", done.stdout)
         self.assertIn("| decode |", done.stdout)
         if kernels["kind"] == "cpu":

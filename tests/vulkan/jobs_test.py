@@ -22,7 +22,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from vulkan_device import MODEL, PATIENCE, SKIPPED, usable  # noqa: E402
+from vulkan_device import MODEL, PATIENCE, SKIPPED, usable, validate  # noqa: E402
 
 QUESTIONS = ["What is 47 + 38?", "What is 12 * 7?", "What is 90 - 45?", "What is 6 + 6?",
              "What is 81 / 9?"]
@@ -308,6 +308,7 @@ class Serving(unittest.TestCase):
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
+    validate()
     DEVICE, why_not = usable(PROGRAM)
     if DEVICE is None:
         print(f"skipped: no Vulkan device to test with: {why_not}", file=sys.stderr)

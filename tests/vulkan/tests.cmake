@@ -36,7 +36,7 @@ function(subgroups_test name size bits filter)
 endfunction()
 set(some_kernels "VulkanProducts.ManyRows*:VulkanGlu.Experts:VulkanRows*:VulkanTop*")
 set(all_kernels "VulkanProducts*:VulkanIntegers*:VulkanMatrix*:VulkanGlu*:VulkanExperts*:VulkanRows*:\
-VulkanAttention*:VulkanLatent*:VulkanPages*:VulkanTop*:*VulkanFused.SameBits*")
+VulkanAttention*:VulkanLatent*:VulkanPages*:VulkanTop*")
 foreach(width 4:128 8:256 16:512)
   string(REPLACE ":" ";" width ${width})
   list(GET width 0 size)
@@ -45,6 +45,8 @@ foreach(width 4:128 8:256 16:512)
     subgroups_test(some_subgroups_of_${size} ${size} ${bits} "${some_kernels}")
   endif()
   subgroups_test(all_subgroups_of_${size} ${size} ${bits} "${all_kernels}" CONFIGURATIONS nightly)
+  subgroups_test(models_in_subgroups_of_${size} ${size} ${bits} "*VulkanFused.SameBits*"
+    CONFIGURATIONS nightly)
 endforeach()
 
 # Loaders before the true one: a GPU that is taken away from a rank; GPUs that are played.

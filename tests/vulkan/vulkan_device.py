@@ -27,6 +27,17 @@ def usable(program):
     return None, why
 
 
+def validate():
+    """What is started from now on fails at any message of the validation layer, where lavapipe came
+    with it. (A GPU that is played says things that its driver never hears of.)"""
+    if "WEFT_TEST_VULKAN" in os.environ:
+        return
+    folder = pathlib.Path(os.environ.get("VK_DRIVER_FILES", "/nowhere/icd.json")).parent / "layers"
+    if (folder / "VkLayer_khronos_validation.json").exists():
+        os.environ.setdefault("VK_LAYER_PATH", str(folder))
+        os.environ.setdefault("WEFT_VULKAN_VALIDATE", "1")
+
+
 def keep_kernels(folder):
     """Mesa's compiled kernels are kept there, also where a test has a cache of its own."""
     os.environ.setdefault("MESA_SHADER_CACHE_DIR", str(folder))
