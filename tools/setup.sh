@@ -23,6 +23,9 @@ INSTALL_PACKAGES=(zsh fish man-db groff mandoc lintian patchelf dpkg-dev)
 # The Vulkan driver without a GPU of tests/gpu (about 60 MB to fetch, 260 MB unpacked), with its
 # validation layer. What is before the layer comes from Debian's backports.
 LAVAPIPE_PACKAGES=(mesa-vulkan-drivers libdrm2 libdrm-amdgpu1 libdrm-common vulkan-validationlayers)
+# Fresh roots of distributions, for tests/install and tests/fleet (about 30 MB to fetch and 220 MB
+# unpacked for each).
+ROOT_PACKAGES=(debootstrap iproute2)
 FUZZ_PACKAGES=(clang libclang-rt-14-dev)
 
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
@@ -139,6 +142,54 @@ bring_guest() {
         say "Without a virtual machine, the tests on a real RDMA stack skip and say so."
 }
 
+# lay_root RELEASE MIRROR [DEBOOTSTRAP ARGUMENT...]: a root into $MODEL_FOLDER/roots/RELEASE.
+lay_root() {
+    local release=$1 mirror=$2 place=$MODEL_FOLDER/roots/$1 script=()
+    shift 2
+    [ ! -d "$place" ] || return 0
+    # An older debootstrap knows newer releases by the script of their kin.
+    [ -e "/usr/share/debootstrap/scripts/$release" ] || script=(gutsy)
+    say "Bringing a root of $release (30 MB, once; kept in $MODEL_FOLDER/roots)"
+    rm -rf "$place.new"
+    debootstrap --variant=minbase --include=ca-certificates "$@" "$release" "$place.new" "$mirror" \
+        "${script[@]}" >"$place.log" 2>&1 && mv "$place.new" "$place" && return
+    say "It can't be had: $(tail -n 1 "$place.log")"
+    rm -rf "$place.new"
+    return 1
+}
+
+# fetch_ubuntu_keys FOLDER: what Ubuntu's archive is signed with, out of a package of Debian 13's.
+fetch_ubuntu_keys() {
+    local trixie=$MODEL_FOLDER/roots/trixie
+    cp /etc/resolv.conf "$trixie/etc/resolv.conf" &&
+        chroot "$trixie" sh -c 'cd /tmp && apt-get -qq -o APT::Sandbox::User=root update &&
+            apt-get -qq -o APT::Sandbox::User=root download ubuntu-keyring' &&
+        dpkg-deb -x "$trixie"/tmp/ubuntu-keyring_*.deb "$1"
+    rm -f "$trixie"/tmp/ubuntu-keyring_*.deb
+}
+
+# bring_roots: fresh Debian 12, Debian 13 and Ubuntu 24.04, which tests lay a host over. Those that
+# can't be had are missing, and tests that want them skip and say so.
+bring_roots() {
+    local keys=$MODEL_FOLDER/roots/ubuntu-keys mirror ubuntu
+    if [ "$(id -u)" -ne 0 ] || ! (need_packages "${ROOT_PACKAGES[@]}"); then
+        say "Without root and debootstrap, tests in roots of distributions skip and say so."
+        return
+    fi
+    mkdir -p "$MODEL_FOLDER/roots"
+    mirror=$(mirror_of bookworm)
+    ubuntu=$(sed -n 's/.*default_mirror \(http.*archive.*\)$/\1/p' \
+        /usr/share/debootstrap/scripts/gutsy | head -n 1)
+    lay_root bookworm "$mirror" || true
+    lay_root trixie "$mirror" || return 0
+    [ ! -d "$MODEL_FOLDER/roots/noble" ] || return 0
+    fetch_ubuntu_keys "$keys" && lay_root noble "$ubuntu" \
+        --components=main,universe \
+        --keyring="$keys/usr/share/keyrings/ubuntu-archive-keyring.gpg" ||
+        say "Without Ubuntu's archive, tests in a root of it skip and say so."
+    rm -rf "$keys"
+}
+
 # bring_emulator: the processors of cli.old_processor (50 MB to fetch, 300 MB installed). Without it
 # that test skips, and says why.
 bring_emulator() {
@@ -167,13 +218,17 @@ bring_installed() {
         say "Without these, tests of packages, pages and completion skip and say so."
 }
 
+# mirror_of RELEASE: where this machine takes it from.
+mirror_of() {
+    apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
+        sed -n "s/^$1 //p" | head -n 1
+}
+
 # fetch_lavapipe FOLDER: the packages and all that they need, unpacked into FOLDER. Apt looks at its
 # own lists there, and takes nothing for installed.
 fetch_lavapipe() {
     local folder=$1 mirror name release=bookworm apt wanted=() names=()
-    # The mirror that this machine takes the release from.
-    mirror=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
-        sed -n "s/^$release //p" | head -n 1)
+    mirror=$(mirror_of "$release")
     [ -n "$mirror" ] || return
     local key=/usr/share/keyrings/debian-archive-keyring.gpg
     mkdir -p "$folder"/apt/{lists/partial,cache/archives/partial} "$folder"/{debs,all} || return

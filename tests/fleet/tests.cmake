@@ -6,3 +6,9 @@ foreach(test up ssh odd)
   set_tests_properties(fleet.${test} PROPERTIES LABELS fleet SKIP_RETURN_CODE 77
     TIMEOUT ${WEFT_TEST_SECONDS})
 endforeach()
+# docs/two-mini-pcs.md in roots of distributions, which apt brings packages into: minutes.
+if(NOT WEFT_SANITIZE)
+  add_test(NAME fleet.page COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/page_test.py
+    ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR} CONFIGURATIONS nightly)
+  set_tests_properties(fleet.page PROPERTIES LABELS fleet TIMEOUT 3600 SKIP_RETURN_CODE 77)
+endif()
