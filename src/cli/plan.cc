@@ -42,14 +42,33 @@ Json ExplainJson(const plan::Breakdown& parts) {
     return json;
 }
 
-Json LayoutJson(const plan::Prediction& p, bool explain) {
+std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
+                    const PlanFlags& flags) {
+    plan::RunRequest request{flags.model, flags.draft, flags.kv, {}};
+    const std::string& hosts = flags.common.hosts;
+    for (size_t at = 0; at < hosts.size();) {
+        const size_t comma = std::min(hosts.find(',', at), hosts.size());
+        request.workers.push_back(hosts.substr(at, comma - at));
+        at = comma + 1;
+    }
+    return plan::RunWords(request, cluster, p, flags.load);
+}
+
+Json SharesJson(const std::vector<double>& shares) {
+    return shares.empty() ? Json(nullptr) : Json(shares);
+}
+
+Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const PlanFlags& flags) {
     const auto [limit, share] = p.limit();
     const plan::MemoryUse& worst = p.worst();
     Json json = {{"layout", p.name},
                  {"tp", p.layout.tp},
                  {"pp", p.layout.pp},
                  {"ep", std::max(p.layout.ep, 1)},
+                 {"tensor_shares", SharesJson(p.layout.tp_shares)},
+                 {"stage_layers", SharesJson(p.layout.pp_shares)},
                  {"machines", p.hosts},
+                 {"run", RunText(p, cluster, flags)},
                  {"tok_s", p.tok_s},
                  {"tok_s_spread", p.spread},
                  {"ttft_s", p.ttft_s},
@@ -67,20 +86,21 @@ Json LayoutJson(const plan::Prediction& p, bool explain) {
         memory.push_back({{"rank", use.rank},
                           {"weight_bytes", use.weights},
                           {"kv_bytes", use.cache},
-                          {"work_bytes", use.work}});
+                          {"work_bytes", use.work},
+                          {"process_bytes", use.process}});
     }
     json["memory"] = std::move(memory);
-    if (explain) {
+    if (flags.explain) {
         json["token_s"] = ExplainJson(p.token);
         json["prompt_s"] = ExplainJson(p.prompt);
     }
     return json;
 }
 
-Json PlanAsJson(const plan::Plan& found, const PlanFlags& flags) {
+Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const PlanFlags& flags) {
     Json layouts = Json::array(), what_if = Json::array();
     for (const plan::Prediction& p : found.layouts) {
-        layouts.push_back(LayoutJson(p, flags.explain));
+        layouts.push_back(LayoutJson(p, cluster, flags));
     }
     for (const plan::WhatIf& w : found.what_if) {
         what_if.push_back({{"what", w.words},
@@ -148,7 +168,7 @@ void PrintExplained(const plan::Prediction& p) {
     for (const plan::MemoryUse& use : p.memory) {
         PrintOut("  {:>4}  weights {:.2f} GB + KV cache {:.2f} GB + work {:.2f} GB\n", use.rank,
                  static_cast<double>(use.weights) * 1e-9, static_cast<double>(use.cache) * 1e-9,
-                 static_cast<double>(use.work) * 1e-9);
+                 static_cast<double>(use.work + use.process) * 1e-9);
     }
 }
 
@@ -197,11 +217,14 @@ Status RunPlan(PlanFlags& flags) {
     WEFT_ASSIGN(const plan::Plan found,
                 plan::Search(walk, cluster, run.runtime, run.library, flags.load));
     if (flags.json) {
-        PrintJson(PlanAsJson(found, flags));
+        PrintJson(PlanAsJson(found, cluster, flags));
     } else {
         PrintLayouts(found);
         PrintWhatIf(found);
-        if (flags.explain) PrintExplained(found.layouts[0]);
+        if (flags.explain) {
+            PrintExplained(found.layouts[0]);
+            PrintOut("\nrun: {}\n", RunText(found.layouts[0], cluster, flags));
+        }
     }
     if (flags.plot.empty()) return {};
     WEFT_ASSIGN(const plan::Scaling scaling,

@@ -7,6 +7,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/plan_train.h"
+#include "plan/run_words.h"
 #include "plan/scaling.h"
 #include "plan/search.h"
 #include "plan/shapes.h"

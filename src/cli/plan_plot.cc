@@ -44,7 +44,7 @@ std::string MemorySvg(const plan::Prediction& best) {
         const plan::MemoryUse& use = best.memory[i];
         const double x = kLeft + static_cast<double>(i) * step;
         double y = kTop + kHigh;
-        const uint64_t parts[] = {use.weights, use.cache, use.work};
+        const uint64_t parts[] = {use.weights, use.cache, use.work + use.process};
         for (size_t part = 0; part < std::size(parts); ++part) {
             const double high = static_cast<double>(parts[part]) / most * kHigh;
             y -= high;

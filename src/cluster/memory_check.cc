@@ -16,7 +16,6 @@ constexpr int64_t kAgreeMs = 600'000;
 // Of one memory of one machine, what all ranks need.
 struct Sum {
     uint64_t needed = 0, available = 0;
-    std::string name, terms;
 };
 
 std::string NeedsText(std::span<const MemoryNeed> needs) {
@@ -41,38 +40,74 @@ std::vector<MemoryNeed> ParseNeeds(std::string_view text) {
     return needs;
 }
 
+const MemoryNeed* NeedOf(const RankNeeds& rank, const std::string& memory) {
+    const auto found = std::ranges::find(rank.needs, memory, &MemoryNeed::memory);
+    return found == rank.needs.end() ? nullptr : &*found;
+}
+
+// "rank 0: 12 MiB + rank 1: 13 MiB"
+std::string TermsText(const MemoryLack& lack, std::span<const RankNeeds> ranks) {
+    std::string text;
+    for (const int rank : lack.ranks) {
+        const MemoryNeed* need = NeedOf(ranks[static_cast<size_t>(rank)], lack.memory);
+        text += fmt::format("{}rank {}: {:.0f} MiB", text.empty() ? "" : " + ", rank,
+                            static_cast<double>(need->needed_bytes) / kMiB);
+    }
+    return text;
+}
+
 }  // namespace
+
+std::optional<MemoryLack> FindLack(std::span<const RankNeeds> ranks) {
+    std::map<std::pair<int, std::string_view>, Sum> sums;
+    for (const RankNeeds& rank : ranks) {
+        for (const MemoryNeed& need : rank.needs) {
+            Sum& sum = sums[{rank.machine, need.memory}];
+            if (__builtin_add_overflow(sum.needed, need.needed_bytes, &sum.needed)) {
+                sum.needed = UINT64_MAX;
+            }
+            sum.available = std::max(sum.available, need.free_bytes);
+        }
+    }
+    for (const auto& [place, sum] : sums) {
+        if (sum.available == 0 || sum.needed <= sum.available) continue;
+        MemoryLack lack{place.first, std::string(place.second), sum.needed, sum.available, {}};
+        for (size_t rank = 0; rank < ranks.size(); ++rank) {
+            const bool here = ranks[rank].machine == lack.machine;
+            if (here && NeedOf(ranks[rank], lack.memory) != nullptr) {
+                lack.ranks.push_back(static_cast<int>(rank));
+            }
+        }
+        return lack;
+    }
+    return std::nullopt;
+}
 
 Status CheckMemory(Cluster& cluster, std::span<const MemoryNeed> needs, const std::string& what,
                    const std::string& of, const std::string& advice) {
     WEFT_ASSIGN(const std::vector<std::string> all,
                 cluster.AllGather("memory", NeedsText(needs), Deadline::In(kAgreeMs)));
-    std::map<std::pair<std::string, std::string>, Sum> sums;
+    std::map<std::string, int> machines;
     for (int rank = 0; rank < cluster.size(); ++rank) {
-        const HostInfo& host = cluster.host(rank);
-        for (const MemoryNeed& need : ParseNeeds(all[static_cast<size_t>(rank)])) {
-            Sum& sum = sums[{host.boot_id, need.memory}];
-            if (sum.name.empty()) {
-                sum.name = need.memory.empty() ? fmt::format("the memory of {}", host.name)
-                                               : fmt::format("{} of {}", need.memory, host.name);
-            }
-            if (__builtin_add_overflow(sum.needed, need.needed_bytes, &sum.needed)) {
-                sum.needed = UINT64_MAX;
-            }
-            sum.available = std::max(sum.available, need.free_bytes);
-            sum.terms += fmt::format("{}rank {}: {:.0f} MiB", sum.terms.empty() ? "" : " + ", rank,
-                                     static_cast<double>(need.needed_bytes) / kMiB);
-        }
+        machines.emplace(cluster.host(rank).boot_id, 0);
     }
-    for (const auto& [place, sum] : sums) {
-        if (sum.available == 0 || sum.needed <= sum.available) continue;
-        return MakeError(
-            ErrorCode::kOutOfMemory,
-            "{} does not fit into {}: {} = {:.0f} MiB ({}), but {:.0f} MiB are free. {}", what,
-            sum.name, sum.terms, static_cast<double>(sum.needed) / kMiB, of,
-            static_cast<double>(sum.available) / kMiB, advice);
+    int count = 0;
+    for (auto& [boot_id, number] : machines) number = count++;
+    std::vector<RankNeeds> ranks;
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+        ranks.push_back(
+            {machines.at(cluster.host(rank).boot_id), ParseNeeds(all[static_cast<size_t>(rank)])});
     }
-    return {};
+    const std::optional<MemoryLack> lack = FindLack(ranks);
+    if (!lack) return {};
+    const std::string& host = cluster.host(lack->ranks[0]).name;
+    const std::string place = lack->memory.empty() ? fmt::format("the memory of {}", host)
+                                                   : fmt::format("{} of {}", lack->memory, host);
+    return MakeError(ErrorCode::kOutOfMemory,
+                     "{} does not fit into {}: {} = {:.0f} MiB ({}), but {:.0f} MiB are free. {}",
+                     what, place, TermsText(*lack, ranks),
+                     static_cast<double>(lack->needed_bytes) / kMiB, of,
+                     static_cast<double>(lack->free_bytes) / kMiB, advice);
 }
 
 }  // namespace weft::cluster

@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "coll/choose.h"
+
 namespace weft::coll {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 constexpr std::array<size_t, 8> kSizes{8192, 65536, 1024, 256, 16384, 262144, 1048576, 4194304};
 // Another algorithm must be so much faster than the one in the table to replace it.
 constexpr double kClearly = 0.9;
+constexpr size_t kMostModelled = size_t{64} << 20;
 constexpr int kRounds = 2;
 constexpr int64_t kMostCalls = 200;
 constexpr int64_t kLeastCalls = 3;
@@ -96,6 +99,32 @@ Result<Best> MeasureSize(Trial& trial, size_t bytes, Algorithm usual,
     return best;
 }
 
+// Larger sizes, which the time did not reach: by the model of the algorithms' seconds, over links
+// as the measured sizes show them. Where these say too little (ranks 0: links of two kinds), the
+// table stays as it was.
+void AddUnmeasured(const Tuning& tuning, int ranks, const std::vector<Algorithm>& candidates,
+                   std::vector<TuningRow>& rows) {
+    const size_t largest = rows.empty() ? 0 : rows.back().max_bytes;
+    const auto tier = ranks > 0 ? FitTier(ranks, rows) : std::nullopt;
+    if (!tier) {
+        for (const TuningRow& row : tuning.rows(Collective::kAllReduce)) {
+            if (row.max_bytes > largest) rows.push_back({row.max_bytes, row.choice, 0});
+        }
+        if (rows.back().max_bytes != kAnySize) rows.push_back({kAnySize, rows.back().choice, 0});
+        return;
+    }
+    const TierGroup group{ranks, 1, *tier, *tier};
+    for (size_t bytes = largest * 2; bytes <= kMostModelled; bytes *= 2) {
+        const auto size = static_cast<double>(bytes);
+        const Algorithm usual = tuning.For(Collective::kAllReduce, bytes).algorithm;
+        const Algorithm fastest = FastestAllReduce(group, candidates, size);
+        const bool clearly = AllReduceSeconds(group, fastest, size) <
+                             kClearly * AllReduceSeconds(group, usual, size);
+        rows.push_back({bytes, {clearly ? fastest : usual, Wire::kFull}, 0});
+    }
+    rows.push_back({kAnySize, rows.back().choice, 0});
+}
+
 // The rows of the first rank, on all.
 Result<Tuning> Share(Trial& trial, const Tuning& tuning) {
     std::string text = tuning.ToJson();
@@ -141,12 +170,7 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
         byte_us = best.us / static_cast<double>(kSizes[i]);
     }
     std::ranges::sort(rows, {}, &TuningRow::max_bytes);
-    // Beyond what was measured the table stays as it was.
-    const size_t largest = rows.empty() ? 0 : rows.back().max_bytes;
-    for (const TuningRow& row : tuning.rows(Collective::kAllReduce)) {
-        if (row.max_bytes > largest) rows.push_back({row.max_bytes, row.choice, 0});
-    }
-    if (rows.back().max_bytes != kAnySize) rows.push_back({kAnySize, rows.back().choice, 0});
+    AddUnmeasured(tuning, options.several_hosts ? 0 : comm.size(), candidates, rows);
     WEFT_TRY(tuning.Set(Collective::kAllReduce, std::move(rows)));
     return Share(trial, tuning);
 }

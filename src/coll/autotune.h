@@ -27,8 +27,10 @@ struct TuneOptions {
 };
 
 // Times all_reduce by each of AlgorithmsFor at sizes from 256 bytes to 4 MiB, as far as the time
-// goes; what it doesn't reach, and the other collectives, keep the choice of comm.tuning(), as it
-// is once the group knows its hosts. Rows have the times measured.
+// goes. Larger ones are chosen by the model of the algorithms' seconds over links as those sizes
+// show them (choose.h); where links are of two kinds, or too little was measured, they keep the
+// choice of comm.tuning(), as do the other collectives, as it is once the group knows its hosts.
+// Rows have the times measured.
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
 // Whether the times of a table still hold: two of its sizes are measured again (a few

@@ -33,17 +33,27 @@ int LocalRankOf(const cluster::Cluster& cluster, std::string_view devices) {
     return local;
 }
 
+std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
+                                             const std::string& name, uint64_t device_bytes,
+                                             uint64_t host_bytes, uint64_t host_free) {
+    if (pool.kind != backend::MemoryKind::kDevice) {
+        return {{"", device_bytes + host_bytes, pool.free_bytes}};
+    }
+    return {{"", host_bytes, host_free}, {name, device_bytes, pool.free_bytes}};
+}
+
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint64_t device_bytes,
                                              uint64_t host_bytes, bool again) {
-    const auto left = [&](uint64_t needed, uint64_t held) {
-        return again ? needed - std::min(needed, held) : needed;
-    };
     const backend::MemoryPool pool = device.pool();
-    if (pool.kind != backend::MemoryKind::kDevice) {
-        return {{"", left(device_bytes + host_bytes, pool.held_bytes), pool.free_bytes}};
+    auto needs =
+        MemoryNeeds(pool, device.info().name, device_bytes, host_bytes, AvailableMemoryBytes());
+    if (!again) return needs;
+    const bool apart = needs.size() > 1;
+    const uint64_t held[] = {apart ? ResidentBytes() : pool.held_bytes, pool.held_bytes};
+    for (size_t i = 0; i < needs.size(); ++i) {
+        needs[i].needed_bytes -= std::min(needs[i].needed_bytes, held[i]);
     }
-    return {{"", left(host_bytes, ResidentBytes()), AvailableMemoryBytes()},
-            {device.info().name, left(device_bytes, pool.held_bytes), pool.free_bytes}};
+    return needs;
 }
 
 }  // namespace weft::engine

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,12 @@ backend::DeviceOptions DeviceOptionsOf(const cluster::Cluster& cluster, int thre
 
 // DeviceOptions::local_rank: among the ranks of this host whose name in `devices` is the same.
 int LocalRankOf(const cluster::Cluster& cluster, std::string_view devices);
+
+// Of what a device with such a pool holds, and of what its process takes of the host beside it;
+// host_free: of a host whose device has memory of its own, 0: not known.
+std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
+                                             const std::string& name, uint64_t device_bytes,
+                                             uint64_t host_bytes, uint64_t host_free);
 
 // Of what the device holds, and of what this process takes beside it. again: the process has most
 // of it already.

@@ -34,6 +34,7 @@ constexpr size_t kLeastToJudge = 200;
 constexpr double kWrongTable = 10;
 // A server runs for long: of its steps the first are traced.
 constexpr size_t kMostTraceBytes = 256 << 20;
+constexpr size_t kMostTracedOps = 1 << 18;
 // All ranks together send so much of their traces in one round of the control plane.
 constexpr size_t kTraceRoundBytes = 512 << 10;
 
@@ -375,9 +376,20 @@ void Rank::Record(const StepData& step) {
             if (all_reduce_us_.size() < kMostCosts) all_reduce_us_.push_back(us);
         }
     }
-    if (job_.trace && trace_.size() < kMostTraceBytes) {
-        AppendTrace(program_, step, executable_->timings(), cluster_.rank(), trace_);
+    if (!job_.trace || trace_.size() >= kMostTraceBytes) return;
+    const auto timings = executable_->timings();
+    traced_.push_back({step.number, {timings.begin(), timings.end()}});
+    traced_ops_ += timings.size();
+    if (traced_ops_ > kMostTracedOps) WriteTraced();
+}
+
+// Into text: late, since it takes longer than a small op.
+void Rank::WriteTraced() {
+    for (const TracedStep& step : traced_) {
+        AppendTrace(program_, step.number, step.timings, cluster_.rank(), trace_);
     }
+    traced_.clear();
+    traced_ops_ = 0;
 }
 
 // All tensor ranks must hold the same bits of what is replicated: the logits, or what goes to the
@@ -470,6 +482,7 @@ Result<std::vector<RankReport>> Rank::GatherReports() {
 
 // A trace is larger than a control frame: every rank sends a piece a round, until all are through.
 Status Rank::GatherTraces(std::vector<RankReport>& reports) {
+    WriteTraced();
     WEFT_ASSIGN(
         const std::vector<std::string> sizes,
         cluster_.AllGather("trace size", std::to_string(trace_.size()), Deadline::In(kReportMs)));

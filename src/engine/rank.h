@@ -136,7 +136,6 @@ class Rank {
     Status CompileOn(const std::string& name);
     Status MoveToCpu(const std::string& why);
     void TellProgress();
-    DType KvType() const { return job_.reference ? DType::kF32 : job_.kv_dtype; }
     Status CheckPlaces();
     Status CheckDevices();
     Status CheckMemory();
@@ -166,6 +165,7 @@ class Rank {
     friend Status RunWorker(Rank& rank);
     Status GatherTraces(std::vector<RankReport>& reports);
     void Record(const StepData& step);
+    void WriteTraced();
     backend::Groups StepGroups() {
         backend::Groups groups{tensor_.get(), stages_ ? &*stages_ : nullptr};
         if (tensor_ != nullptr) groups.wire = wire_;
@@ -204,6 +204,12 @@ class Rank {
     double load_s_ = 0;
     double step_s_ = 0;
     std::vector<float> all_reduce_us_;
+    struct TracedStep {
+        int64_t number = 0;
+        std::vector<backend::OpTiming> timings;
+    };
+    std::vector<TracedStep> traced_;  // of program_, not yet in trace_
+    size_t traced_ops_ = 0;
     std::string trace_;
 };
 

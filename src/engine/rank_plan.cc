@@ -12,6 +12,7 @@
 #include "cluster/memory_check.h"
 #include "engine/device_options.h"
 #include "engine/rank.h"
+#include "engine/rank_options.h"
 #include "engine/shares.h"
 #include "engine/sum_wire.h"
 #include "model/adapters.h"
@@ -19,8 +20,6 @@
 namespace weft::engine {
 namespace {
 
-// Beside weights, KV and activations: code, tokenizer, links, the allocator.
-constexpr uint64_t kOverheadBytes = 64ull << 20;
 constexpr int64_t kPlacesMs = 600'000;  // as loading, which waits for the slowest disk
 
 // No other device would do better.
@@ -139,13 +138,7 @@ Status Rank::PlanShard() {
     if (cluster_.rank() == 0) {
         for (const std::string& note : plan.notes) Log(LogLevel::kInfo, "{}", note);
     }
-    const DTypeInfo& kv = Info(KvType());
-    const int64_t block = kv.block_elements;
-    if (hyper_.head_dim % block == 0 && hyper_.windowed_heads.head_dim % block == 0) return {};
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: a {} KV cache needs heads of a multiple of {} dims; this model has {}. "
-                     "Use --kv f16.",
-                     source_->name(), kv.name, block, hyper_.head_dim);
+    return CheckKvType(hyper_, KvTypeOf(job_), source_->name());
 }
 
 Status Rank::Compile() {
@@ -154,47 +147,23 @@ Status Rank::Compile() {
         WEFT_TRY(CheckSumWire(job_.wire, device_->info()));
         WEFT_TRY(CheckDeviceSum(job_.device_sum, device_->info()));
     }
-    model::BuildOptions build;
-    build.context = job_.ctx;
-    build.outputs = job_.outputs;
-    build.target = device_->info().target;
-    if (layout.pp > 1 && build.outputs == model::Outputs::kBoth) {
-        build.outputs = model::Outputs::kLogits;
-    }
-    build.kv_dtype = KvType();
+    const backend::DeviceInfo& info = device_->info();
+    const auto build = BuildOptionsOf(job_, layout, info.target);
+    WriteTraced();  // of the program that goes
     WEFT_ASSIGN(program_, model::BuildProgram(hyper_, shard_, *source_, build));
     WEFT_TRY(model::AddAdapters(program_, *source_));
     logits_ = program_.Find("logits");
     hidden_ = program_.Find("hidden");
 
-    backend::CompileOptions compile;
-    compile.max_tokens = job_.step_rows();
-    compile.max_outputs = std::min(job_.max_outputs, compile.max_tokens);
-    compile.kv_pages = (job_.cache_tokens() + page_tokens() - 1) / page_tokens();
-    compile.page_tokens = page_tokens();
-    kv_pages_ = compile.kv_pages;
-    for (const program::ValueId result : {logits_, hidden_}) {
-        if (result != program::kNoValue) compile.keep.push_back(result);
-    }
-    // What a first stage sends lives until it is sent, while the result of the step before comes
-    // in.
-    for (const program::Op& op : program_.ops) {
-        if (op.kind() == program::OpKind::kSend && !compile.keep.empty()) {
-            compile.keep.push_back(op.inputs[0]);
-        }
-    }
-    compile.device_sum = job_.device_sum;
-    compile.overlap = job_.overlap;
     const bool one_host = cluster_.fabric().transport == "shm";
-    if (one_host && device_->info().uses_host_cores && job_.overlap == backend::Overlap::kAuto) {
-        compile.overlap = backend::Overlap::kNever;
-    }
-    if (shard_.layout.tp == 1) compile.overlap = backend::Overlap::kNever;
-    if (device_->info().submits && compile.overlap == backend::Overlap::kAlways) {
+    const auto compile =
+        CompileOptionsOf(job_, layout, program_, info.target, info.uses_host_cores, one_host);
+    kv_pages_ = compile.kv_pages;
+    if (info.submits && compile.overlap == backend::Overlap::kAlways) {
         Log(LogLevel::kWarning,
             "--overlap on does nothing on {}: a GPU computes no half of a step while the other's "
             "sums are on the wire",
-            device_->info().name);
+            info.name);
     }
     WEFT_ASSIGN(executable_, device_->Compile(program_, compile));
     running_.store(executable_.get(), std::memory_order_release);
@@ -265,7 +234,7 @@ Status Rank::CheckMemory() {
     uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes;
     if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
     // From one epoch to the next, a rank has most of it already.
-    const auto needs = MemoryNeeds(*device_, device, kOverheadBytes, entered_);
+    const auto needs = MemoryNeeds(*device_, device, kRankBytes, entered_);
     const bool drafts = job_.draft_bytes > 0;
     return cluster::CheckMemory(
         cluster_, needs, source_->name(),

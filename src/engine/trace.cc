@@ -30,14 +30,14 @@ void AppendEvent(const Event& e, std::string& events) {
 
 }  // namespace
 
-void AppendTrace(const program::Program& program, const StepData& step,
+void AppendTrace(const program::Program& program, int64_t number,
                  std::span<const backend::OpTiming> timings, int rank, std::string& events) {
     for (const backend::OpTiming& t : timings) {
         const program::Op& op = program.ops[static_cast<size_t>(t.op)];
         const program::ValueId named = op.outputs.empty() ? op.inputs[0] : op.outputs[0];
         const std::string name =
             fmt::format("{} {}", program::OpName(op.kind()), program.value(named).name);
-        Event event{name, rank, kCompute, t.begin_ns, t.end_ns, t.op, step.number};
+        Event event{name, rank, kCompute, t.begin_ns, t.end_ns, t.op, number};
         if (t.last_arrival_ns == 0) {
             const bool wire =
                 op.kind() == program::OpKind::kSend || op.kind() == program::OpKind::kRecv;
@@ -46,8 +46,8 @@ void AppendTrace(const program::Program& program, const StepData& step,
             continue;
         }
         const int64_t arrived = std::clamp(t.last_arrival_ns, t.begin_ns, t.end_ns);
-        AppendEvent({name, rank, kWait, t.begin_ns, arrived, t.op, step.number}, events);
-        AppendEvent({name, rank, kWire, arrived, t.end_ns, t.op, step.number}, events);
+        AppendEvent({name, rank, kWait, t.begin_ns, arrived, t.op, number}, events);
+        AppendEvent({name, rank, kWire, arrived, t.end_ns, t.op, number}, events);
     }
 }
 

@@ -3,19 +3,19 @@
 // Source of the format: "Trace Event Format" (Google, 2016).
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/executable.h"
 #include "base/result.h"
-#include "engine/step_message.h"
 #include "program/program.h"
 
 namespace weft::engine {
 
-// Appends the events of one step to `events`: JSON objects with commas between.
-void AppendTrace(const program::Program& program, const StepData& step,
+// Appends the events of step `number` to `events`: JSON objects with commas between.
+void AppendTrace(const program::Program& program, int64_t number,
                  std::span<const backend::OpTiming> timings, int rank, std::string& events);
 
 // The whole file from the events of all ranks (empty ones are left out).

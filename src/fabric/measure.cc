@@ -167,6 +167,19 @@ Result<NetRow> Walk::Exchange(const Item& item, const NetRow& mine) {
     return worst;
 }
 
+// A host's name; of several hosts of one name those behind the first have a number, too.
+std::string HostLabel(const cluster::Cluster& cluster, int rank) {
+    const cluster::HostInfo& host = cluster.host(rank);
+    std::vector<std::string> boots;  // of hosts of that name
+    for (int other = 0; other <= rank; ++other) {
+        const cluster::HostInfo& its = cluster.host(other);
+        const bool known = std::ranges::find(boots, its.boot_id) != boots.end();
+        if (its.name == host.name && !known) boots.push_back(its.boot_id);
+    }
+    const auto number = std::ranges::find(boots, host.boot_id) - boots.begin() + 1;
+    return number == 1 ? host.name : fmt::format("{} #{}", host.name, number);
+}
+
 // Which transport joins which ranks.
 Result<NetReport> Walk::Describe() {
     NetReport report;
@@ -179,7 +192,7 @@ Result<NetReport> Walk::Describe() {
                 cluster_.AllGather("links", mine, Deadline::In(kExchangeMs)));
     report.transport = cluster_.fabric().transport;
     for (int rank = 0; rank < cluster_.size(); ++rank) {
-        report.hosts.push_back(cluster_.host(rank).name);
+        report.hosts.push_back(HostLabel(cluster_, rank));
         std::vector<std::string>& words = report.links.emplace_back();
         const std::string& text = all[static_cast<size_t>(rank)];
         for (size_t at = 0; at < text.size();) {

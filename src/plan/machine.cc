@@ -14,6 +14,14 @@ namespace {
 constexpr int kMostHosts = 16384, kMostDevices = 1024;
 constexpr size_t kMostFileBytes = size_t{1} << 20;
 
+struct PoolName {
+    const char* name;
+    backend::MemoryKind kind;
+};
+constexpr PoolName kPools[] = {{"device", backend::MemoryKind::kDevice},
+                               {"unified", backend::MemoryKind::kUnified},
+                               {"host", backend::MemoryKind::kHost}};
+
 LinkTier ReadTier(const nlohmann::json& json, const std::string& where, ObjectReader& outer) {
     ObjectReader reader(json, where);
     LinkTier tier;
@@ -64,6 +72,17 @@ void ReadKnownBy(ObjectReader& reader, Machine& machine) {
         });
     if (!sound) return reader.Fail("known_by: expected a list of PCI ids such as \"1002:1586\"");
     for (const auto& id : *list) machine.known_by.push_back(id.get<std::string>());
+}
+
+void ReadPool(ObjectReader& reader, Machine& machine) {
+    const std::string pool = reader.Text("pool", "device");
+    const auto found = std::ranges::find(kPools, pool, &PoolName::name);
+    if (found == std::end(kPools)) {
+        return reader.Fail(
+            fmt::format("pool: '{}': expected \"device\", \"unified\" or \"host\"", pool));
+    }
+    machine.pool = found->kind;
+    machine.threads = reader.Count("threads", machine.threads, 1, 1024);
 }
 
 Wire ReadWire(const nlohmann::json& json, const std::string& name, Status& status) {
@@ -204,6 +223,10 @@ Result<Machine> WithDevices(Machine machine, int devices) {
 
 }  // namespace
 
+const char* PoolText(backend::MemoryKind kind) {
+    return std::ranges::find(kPools, kind, &PoolName::kind)->name;
+}
+
 Result<Machine> ParseMachine(std::string_view text, const std::string& name,
                              const std::string& where) {
     const auto json = ParseJsonText(text, {.bytes = kMostFileBytes, .depth = 8});
@@ -218,6 +241,7 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     ReadWireOf(reader, machine);
     machine.devices = reader.Count("devices", 1, 1, kMostDevices);
     machine.memory = reader.Need("memory", Unit::kBytes);
+    ReadPool(reader, machine);
     machine.bandwidth = reader.Need("bandwidth", Unit::kRate);
     machine.compute = reader.Need("compute", Unit::kCompute);
     ReadTiers(reader, machine);

@@ -5,6 +5,9 @@
 //     known_by    PCI ids of its devices, such as "1002:1586": by these 'weft doctor' knows it
 //     devices     how many ranks a host has: GPUs, or 1
 //     memory      of a device that a model may use
+//     pool        whose memory that is: "device" (its own, as unsaid), "unified" (the host's, of
+//                 which a GPU computes in place), "host" (a processor's)
+//     threads     of each rank of a processor (16)
 //     bandwidth   of a device's memory. A data sheet's figure counts for kSustained of itself
 //     compute     of a device: dense BF16 matrix products
 //     half_compute   products of F16 with sums in F16, where these are faster (GeForce)
@@ -49,6 +52,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/device.h"
 #include "base/result.h"
 #include "coll/seconds.h"
 #include "plan/figure.h"
@@ -77,7 +81,8 @@ struct Wire {
 struct Machine {
     std::string name, about, wire;
     std::vector<std::string> known_by;
-    int devices = 1;
+    int devices = 1, threads = 16;
+    backend::MemoryKind pool = backend::MemoryKind::kDevice;
     Figure memory, bandwidth, compute;
     std::vector<LinkTier> within;  // those of a host, ascending ranks
     std::optional<LinkTier> island;
@@ -153,6 +158,9 @@ class Library {
     std::map<std::string, Wire> wires_;
     std::map<std::string, Runtime> runtimes_;
 };
+
+// As "pool" has it.
+const char* PoolText(backend::MemoryKind kind);
 
 // Of one file's text. Errors: kUsage, naming `where` and the key.
 Result<Machine> ParseMachine(std::string_view text, const std::string& name,

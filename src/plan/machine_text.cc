@@ -49,6 +49,7 @@ OrderedJson MeasuredJson(const Measured& measured) {
                         {"cache", FigureJson(measured.cache, Unit::kRate)},
                         {"attention", FigureJson(measured.attention, Unit::kCompute)},
                         {"products", std::move(products)}};
+    if (measured.hop) json["hop"] = FigureJson(*measured.hop, Unit::kTime);
     if (measured.all_reduce.empty()) return json;
     json["sync"] = FigureJson(measured.sync, Unit::kTime);
     json["all_reduce"] = CurveJson(measured.all_reduce, Unit::kTime);
@@ -60,6 +61,8 @@ OrderedJson MeasuredJson(const Measured& measured) {
 std::string MachineFileText(const Machine& machine) {
     OrderedJson json = {{"about", machine.about}, {"devices", machine.devices}};
     json["memory"] = FigureJson(machine.memory, Unit::kBytes);
+    json["pool"] = PoolText(machine.pool);
+    json["threads"] = machine.threads;
     json["bandwidth"] = FigureJson(machine.bandwidth, Unit::kRate);
     json["compute"] = FigureJson(machine.compute, Unit::kCompute);
     if (!machine.within.empty()) {

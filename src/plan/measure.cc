@@ -16,7 +16,9 @@
 namespace weft::plan {
 namespace {
 
-constexpr int64_t kRows[] = {8, 32, 128, 512};
+// Rows of prompts; sequences that decode together, which also have so many rows of logits.
+constexpr int64_t kRows[] = {32, 128, 512}, kSequences[] = {2, 4, 8, 32};
+constexpr int64_t kMostSequences = kSequences[std::size(kSequences) - 1];
 constexpr int64_t kDeep = 1024, kTokens = 24, kDeepTokens = 8;
 constexpr int kRepeats = 4;
 constexpr int64_t kSumSizes[] = {1 << 10,  4 << 10,   8 << 10, 16 << 10,
@@ -28,14 +30,16 @@ Figure Told(double value, const char* how) {
     return {value, Mark::kMeasured, std::string("weft plan --measure: ") + how};
 }
 
-// Steps [first, last] of so many rows, each sequence with `context` positions before.
+// Steps [first, last], which are alike.
 struct StepRange {
-    int64_t first = 0, last = 0, rows = 1, context = 0;
+    int64_t first = 0, last = 0;
+    program::StepShape shape;
 };
 
 // What a model of one type gave.
 struct TypeRun {
-    std::vector<StepRange> ranges;  // one token, one token far on, then kRows
+    // A token, one far on, tokens of kSequences, prompts of kRows.
+    std::vector<StepRange> ranges;
     OpTimes times;
     double idle_watts = 0, busy_watts = 0;  // of a host; 0: no sensors
 };
@@ -57,16 +61,16 @@ double WattsBetween(const std::vector<engine::RankReport>& before,
 
 class TypeMeasurer {
   public:
-    TypeMeasurer(const MeasureOptions& options, const std::string& type, int ranks)
+    TypeMeasurer(const MeasureOptions& options, const std::string& type, int tp, int pp)
         : cluster_(options.cluster), job_(options.job) {
-        job_.model = fmt::format("{}:{}:layers=2", options.model, type);
-        job_.tp = ranks;
-        job_.pp = 1;
+        job_.model = fmt::format("{}:{}:layers={}", options.model, type, std::max(2, pp));
+        job_.tp = tp;
+        job_.pp = pp;
         job_.power = true;
         job_.chunk = kRows[std::size(kRows) - 1];
         job_.ctx = kDeep + kDeepTokens;
-        job_.kv_tokens = 0;
-        job_.max_outputs = 1;
+        job_.kv_tokens = kMostSequences * 64;  // more than ctx: a page for each
+        job_.max_outputs = kMostSequences;
     }
 
     Result<TypeRun> Run() {
@@ -77,46 +81,57 @@ class TypeMeasurer {
             std::this_thread::sleep_for(std::chrono::duration<double>(kIdleSeconds));
             return Status();
         }));
-        WEFT_TRY(Tokens(2, 0));  // to warm up
+        WEFT_TRY(Tokens(1, 2, 0));  // to warm up
         WEFT_TRY(Watts(run.busy_watts, [&] { return Steps(run); }));
         const program::Program program = runner_->rank().program();
-        WEFT_ASSIGN(const auto reports, runner_->Finish());
-        std::vector<std::string> traces;
-        for (const engine::RankReport& report : reports) traces.push_back(report.trace);
+        WEFT_ASSIGN(const auto traces, Traces());
         WEFT_ASSIGN(run.times, OpTimes::Read(program, traces));
         return run;
     }
 
-    // Seconds of a token without timings.
-    Result<double> TokenSeconds() {
-        job_.trace = false;
+    // All ranks as stages: what a message takes, and how many bytes it has on average.
+    Result<std::pair<double, double>> RunStages() {
+        job_.trace = true;
         WEFT_ASSIGN(runner_, engine::StepRunner::Start(cluster_, job_));
-        WEFT_TRY(Tokens(2, 0));
-        double least = HUGE_VAL;
-        for (int i = 0; i < kRepeats; ++i) {
-            WEFT_ASSIGN(const double seconds, engine::TimeTokens(*runner_, 1, kTokens, 0));
-            least = std::min(least, seconds / kTokens);
-        }
-        WEFT_TRY(runner_->Finish());
-        return least;
+        WEFT_TRY(Tokens(1, 2, 0));  // to warm up
+        WEFT_ASSIGN(const StepRange range, Tokens(1, kTokens, 0));
+        const model::Hyper& hyper = runner_->rank().hyper();
+        const auto hops = static_cast<double>(job_.pp);
+        const double bytes = (static_cast<double>(hyper.hidden) * 4 * (hops - 1) +
+                              static_cast<double>(hyper.vocab) * 4) /
+                             hops;
+        WEFT_ASSIGN(const auto traces, Traces());
+        WEFT_ASSIGN(const double seconds, HopSeconds(traces, range.first, range.last));
+        return std::pair(seconds, bytes);
     }
 
   private:
-    Result<StepRange> Tokens(int64_t count, int64_t depth) {
+    Result<std::vector<std::string>> Traces() {
+        WEFT_ASSIGN(const auto reports, runner_->Finish());
+        std::vector<std::string> traces;
+        for (const engine::RankReport& report : reports) traces.push_back(report.trace);
+        return traces;
+    }
+
+    Result<StepRange> Tokens(int64_t sequences, int64_t count, int64_t depth) {
         const int64_t first = runner_->step().number + 1;
-        WEFT_TRY(engine::TimeTokens(*runner_, 1, count, depth));
-        return StepRange{first, runner_->step().number, 1, depth + count / 2};
+        WEFT_TRY(engine::TimeTokens(*runner_, sequences, count, depth));
+        return StepRange{
+            first, runner_->step().number, {sequences, 1, sequences, depth + count / 2}};
     }
 
     Status Steps(TypeRun& run) {
-        WEFT_ASSIGN(run.ranges.emplace_back(), Tokens(kTokens, 0));
-        WEFT_ASSIGN(run.ranges.emplace_back(), Tokens(kDeepTokens, kDeep));
+        WEFT_ASSIGN(run.ranges.emplace_back(), Tokens(1, kTokens, 0));
+        WEFT_ASSIGN(run.ranges.emplace_back(), Tokens(1, kDeepTokens, kDeep));
+        for (const int64_t sequences : kSequences) {
+            WEFT_ASSIGN(run.ranges.emplace_back(), Tokens(sequences, kDeepTokens, 0));
+        }
         for (const int64_t rows : kRows) {
             const int64_t first = runner_->step().number + 1;
             for (int i = 0; i < kRepeats; ++i) {
                 WEFT_TRY(engine::TimePrompts(*runner_, 1, rows));
             }
-            run.ranges.push_back({first, runner_->step().number, rows, 0});
+            run.ranges.push_back({first, runner_->step().number, {1, rows, 1, 0}});
         }
         return {};
     }
@@ -137,16 +152,11 @@ class TypeMeasurer {
     std::unique_ptr<engine::StepRunner> runner_;
 };
 
-program::StepShape ShapeOf(const StepRange& range) {
-    return {1, range.rows, 1, range.context};
-}
-
 // Products of one type, and what all types give of the machine.
 void AddProducts(const TypeRun& run, Machine& machine) {
     for (const StepRange& range : run.ranges) {
-        if (range.context > kTokens) continue;  // far on products are the same
-        for (const auto& [key, work] :
-             run.times.Products(ShapeOf(range), range.first, range.last)) {
+        if (range.shape.context > kTokens) continue;  // far on products are the same
+        for (const auto& [key, work] : run.times.Products(range.shape, range.first, range.last)) {
             if (work.seconds <= 0) continue;
             const auto& [type, rows] = key;
             const double flops = work.flops / work.seconds, bytes = work.bytes / work.seconds;
@@ -159,15 +169,15 @@ void AddProducts(const TypeRun& run, Machine& machine) {
 }
 
 // Of the first type: what isn't a product.
-void AddOverheads(const TypeRun& run, double token_s, Machine& machine) {
+void AddOverheads(const TypeRun& run, Machine& machine) {
     const StepRange& token = run.ranges[0];
     const OpTimes::Rest rest = run.times.RestOf(token.first, token.last);
     Measured& measured = *machine.measured;
     measured.op = Told(std::max(rest.seconds / std::max(rest.ops, 1), kLeastOp),
                        "ops of one row that are no products");
-    measured.step = Told(std::max(token_s - rest.step_s, 0.0), "a step less its ops");
+    measured.step = Told(std::max(rest.gap_s, 0.0), "between the ops of two steps");
     const auto attention = [&](const StepRange& range) {
-        return run.times.Attention(ShapeOf(range), range.first, range.last);
+        return run.times.Attention(range.shape, range.first, range.last);
     };
     const OpTimes::Work deep = attention(run.ranges[1]), wide = attention(run.ranges.back());
     // A row's overhead is another's: what grows with the context is left.
@@ -178,6 +188,15 @@ void AddOverheads(const TypeRun& run, double token_s, Machine& machine) {
         Told(bytes / std::max(grown, least), "attention of a row over 1,024 positions");
     measured.attention =
         Told(wide.flops / std::max(wide.seconds, kLeastOp), "attention of 512 rows");
+}
+
+// (Bytes of a message count by their mean: the model is linear in them.)
+Status AddHop(const MeasureOptions& options, int ranks, const coll::Tier& tier, Machine& machine) {
+    TypeMeasurer measurer(options, options.types[0], 1, ranks);
+    WEFT_ASSIGN(const auto hop, measurer.RunStages());
+    const double beyond = hop.first - coll::MessageSeconds(tier, hop.second);
+    machine.measured->hop = Told(std::max(beyond, 0.0), "a message between stages in a step");
+    return {};
 }
 
 Status AddLinks(const MeasureOptions& options, const TypeRun& run, int ranks, Machine& machine) {
@@ -219,17 +238,21 @@ Status AddLinks(const MeasureOptions& options, const TypeRun& run, int ranks, Ma
     }
     // What an all-reduce of a token takes in its step beyond what it takes alone.
     const StepRange& token = run.ranges[0];
-    const OpTimes::Sums in_step = run.times.SumsOf(ShapeOf(token), token.first, token.last);
+    const OpTimes::Sums in_step = run.times.SumsOf(token.shape, token.first, token.last);
     const double alone = measured.AllReduceSeconds(ranks, in_step.bytes).value_or(0);
     measured.sync = Told(std::max(in_step.seconds - alone, 0.0), "an all-reduce in a step");
-    return {};
+    return AddHop(options, ranks, group->hosts > 1 ? group->far : group->near, machine);
 }
 
 // Device memory of a rank; of processors the host's, shared by its ranks.
 Status AddMemory(const MeasureOptions& options, Machine& machine) {
     const std::string device = backend::DeviceNames(options.job.device)[0];
     WEFT_ASSIGN(const backend::MemoryPool pool, backend::DescribePool(device));
-    const bool shared = pool.kind == backend::MemoryKind::kHost;
+    machine.pool = pool.kind;
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    const int threads = options.job.threads;
+    machine.threads = threads > 0 ? threads : std::max(1, cores / machine.devices);
+    const bool shared = pool.kind != backend::MemoryKind::kDevice;
     const double total = static_cast<double>(pool.total_bytes);
     machine.memory = Told(total / (shared ? machine.devices : 1), "of rank 0's device");
     return {};
@@ -249,15 +272,12 @@ Result<Machine> MeasureMachine(const MeasureOptions& options,
     TypeRun first;
     for (const std::string& type : options.types) {
         say(fmt::format("products of {}", type));
-        TypeMeasurer measurer(options, type, ranks);
+        TypeMeasurer measurer(options, type, ranks, 1);
         WEFT_ASSIGN(TypeRun run, measurer.Run());
         AddProducts(run, machine);
         if (first.ranges.empty()) first = std::move(run);
     }
-    say("a step without timings");
-    WEFT_ASSIGN(const double token_s,
-                TypeMeasurer(options, options.types[0], ranks).TokenSeconds());
-    AddOverheads(first, token_s, machine);
+    AddOverheads(first, machine);
     if (ranks > 1) {
         say("links and all-reduces");
         WEFT_TRY(AddLinks(options, first, ranks, machine));

@@ -4,9 +4,8 @@
 // 1 to 512 rows, with the ops' timings on: products by type and rows, attention over 1,024
 // positions, what the other ops take beside their bytes, what a step takes beside its ops. Of an op
 // the slowest rank counts (unlike hosts: the machine is the slowest of them in each), the lower
-// quartile of the steps. Without timings the same step again, for what is beside the ops. Then
-// latency and bandwidth of the links and all-reduces by size. Watts by the hosts' sensors, where
-// there are any. Thread: the main thread (cluster.h).
+// quartile of the steps. Then latency and bandwidth of the links and all-reduces by size. Watts by
+// the hosts' sensors, where there are any. Thread: the main thread (cluster.h).
 #pragma once
 
 #include <functional>

@@ -68,6 +68,7 @@ Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer) {
     measured.attention = reader.Need("attention", Unit::kCompute);
     reader.Take("step", Unit::kTime, measured.step);
     reader.Take("sync", Unit::kTime, measured.sync);
+    if (Figure hop; reader.Take("hop", Unit::kTime, hop)) measured.hop = hop;
     const nlohmann::json* products = reader.Member("products");
     if (products != nullptr) {
         ObjectReader inner(*products, "measured.products");

@@ -7,9 +7,10 @@
 //     op          seconds of an op that is no product, beside its bytes
 //     step        seconds of a step beside its ops
 //     sync        seconds of an all-reduce within a step, beside all_reduce
+//     hop         seconds of a message between stages beside the links'
 //     all_reduce  {"8192": "12 us", ..}: by bytes of the vector
-// cache, attention, op, step and sync are marked figures. It holds for Weft itself: predictions for
-// other runtimes leave it aside.
+// cache, attention, op, step, sync and hop are marked figures. It holds for Weft itself:
+// predictions for other runtimes leave it aside.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,7 @@ struct Measured {
     int ranks = 1;
     std::map<DType, Curve> products;
     Figure cache, attention, op, step, sync;
+    std::optional<Figure> hop;
     Curve all_reduce;
 
     // Of a product with weights of that type and so many rows. Between what was measured in

@@ -15,6 +15,10 @@ constexpr JsonLimits kTraceLimits = {.bytes = size_t{300} << 20, .values = size_
 bool IsWeightProduct(OpKind kind) {
     return kind == OpKind::kMatMul || kind == OpKind::kExpertMatMul || kind == OpKind::kExpertSum;
 }
+// Neither a product of weights nor a collective.
+bool IsRest(OpKind kind) {
+    return !IsWeightProduct(kind) && !program::IsTransfer(kind);
+}
 bool IsAttentionOp(OpKind kind) {
     return kind == OpKind::kAttention || kind == OpKind::kLatentAttention;
 }
@@ -47,36 +51,55 @@ Result<OpTimes> OpTimes::Read(program::Program program, const std::vector<std::s
     return times;
 }
 
-Status OpTimes::AddRank(const std::string& trace) {
+// Of one rank.
+Result<std::map<int64_t, OpTimes::Step>> OpTimes::StepsOf(const std::string& trace) const {
     WEFT_ASSIGN(const nlohmann::json events, ParseJsonText("[" + trace + "]", kTraceLimits));
-    struct Span {
-        double begin_us = 0, end_us = 0;
-    };
-    std::map<int64_t, Span> spans;
-    std::map<int64_t, std::vector<double>> seconds;  // by step and op: of this rank
+    std::map<int64_t, Step> steps;
     for (const auto& event : events) {
-        const int64_t op = event["args"]["op"], step = event["args"]["step"];
+        const int64_t op = event["args"]["op"], number = event["args"]["step"];
         if (op < 0 || op >= static_cast<int64_t>(program_.ops.size())) {
             return MakeError(ErrorCode::kCorrupt, "a timeline names op {}; there are {}", op,
                              program_.ops.size());
         }
         const double begin_us = event["ts"], took_us = event["dur"];
-        // (A collective has two events, waiting and sending.)
-        auto& of_ops = seconds[step];
-        of_ops.resize(program_.ops.size(), 0);
-        of_ops[static_cast<size_t>(op)] += took_us * 1e-6;
-        const auto [span, is_new] = spans.try_emplace(step, Span{begin_us, begin_us + took_us});
-        span->second.begin_us = std::min(span->second.begin_us, begin_us);
-        span->second.end_us = std::max(span->second.end_us, begin_us + took_us);
-    }
-    for (const auto& [number, of_ops] : seconds) {
-        Step& step = steps_[number];
-        step.op_s.resize(program_.ops.size(), 0);
-        for (size_t op = 0; op < of_ops.size(); ++op) {
-            step.op_s[op] = std::max(step.op_s[op], of_ops[op]);
+        const auto [found, is_new] = steps.try_emplace(number);
+        Step& step = found->second;
+        if (is_new) {
+            step.begin_us = begin_us;
+            step.op_s.resize(program_.ops.size(), 0);
         }
-        const Span& span = spans[number];
-        step.span_s = std::max(step.span_s, (span.end_us - span.begin_us) * 1e-6);
+        // (A collective has two events, waiting and sending.)
+        step.op_s[static_cast<size_t>(op)] += took_us * 1e-6;
+        step.begin_us = std::min(step.begin_us, begin_us);
+        step.end_us = std::max(step.end_us, begin_us + took_us);
+    }
+    for (auto at = steps.begin(); at != steps.end(); ++at) {
+        Step& step = at->second;
+        step.rest_s = (step.end_us - step.begin_us) * 1e-6;
+        for (size_t op = 0; op < step.op_s.size(); ++op) {
+            if (!IsRest(program_.ops[op].kind())) step.rest_s -= step.op_s[op];
+        }
+        if (at == steps.begin()) continue;
+        const auto before = std::prev(at);
+        const bool follows = before->first + 1 == at->first;
+        if (follows) step.gap_s = (step.begin_us - before->second.end_us) * 1e-6;
+    }
+    return steps;
+}
+
+Status OpTimes::AddRank(const std::string& trace) {
+    WEFT_ASSIGN(const auto steps, StepsOf(trace));
+    for (const auto& [number, its] : steps) {
+        const auto [found, is_new] = steps_.emplace(number, its);
+        Step& step = found->second;
+        if (is_new) continue;
+        for (size_t op = 0; op < its.op_s.size(); ++op) {
+            // Who comes last to a collective waits for nobody: that is what it costs.
+            const bool shared = program::IsTransfer(program_.ops[op].kind());
+            double& seconds = step.op_s[op];
+            seconds = shared ? std::min(seconds, its.op_s[op]) : std::max(seconds, its.op_s[op]);
+        }
+        step.rest_s = std::max(step.rest_s, its.rest_s);
     }
     return {};
 }
@@ -123,20 +146,15 @@ OpTimes::Work OpTimes::Attention(const program::StepShape& shape, int64_t first,
 
 OpTimes::Rest OpTimes::RestOf(int64_t first, int64_t last) const {
     Rest rest;
-    std::vector<double> spans;
+    std::vector<double> rests, gaps;
     for (auto at = steps_.lower_bound(first); at != steps_.end() && at->first <= last; ++at) {
-        spans.push_back(at->second.span_s);
+        rests.push_back(at->second.rest_s);
+        if (at->first > first && at->second.gap_s > 0) gaps.push_back(at->second.gap_s);
     }
-    rest.step_s = rest.seconds = Quartile(std::move(spans));
-    const std::vector<double> seconds = Quartiles(first, last);
-    for (size_t i = 0; i < program_.ops.size(); ++i) {
-        const OpKind kind = program_.ops[i].kind();
-        if (IsWeightProduct(kind) || program::IsTransfer(kind)) {
-            rest.seconds -= seconds[i];
-        } else {
-            ++rest.ops;
-        }
-    }
+    rest.seconds = Quartile(std::move(rests));
+    rest.gap_s = Quartile(std::move(gaps));
+    rest.ops = static_cast<int>(std::ranges::count_if(
+        program_.ops, [](const program::Op& op) { return IsRest(op.kind()); }));
     return rest;
 }
 
@@ -156,6 +174,45 @@ OpTimes::Sums OpTimes::SumsOf(const program::StepShape& shape, int64_t first, in
         sums.seconds /= count;
     }
     return sums;
+}
+
+Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first, int64_t last) {
+    struct Messages {
+        double send_us = 0, received_us = 0;  // the first send's begin, the last receive's end
+    };
+    const auto sends = fmt::format("{} ", program::OpName(OpKind::kSend));
+    const auto receives = fmt::format("{} ", program::OpName(OpKind::kRecv));
+    std::map<int64_t, double> hops_us;  // by step
+    std::map<int64_t, size_t> told;
+    for (size_t stage = 0; stage < traces.size(); ++stage) {
+        WEFT_ASSIGN(const nlohmann::json events,
+                    ParseJsonText("[" + traces[stage] + "]", kTraceLimits));
+        std::map<int64_t, Messages> steps;
+        for (const auto& event : events) {
+            const std::string name = event["name"];
+            const int64_t number = event["args"]["step"];
+            if (number < first || number > last) continue;
+            const double begin_us = event["ts"], took_us = event["dur"];
+            Messages& messages = steps[number];
+            if (name.starts_with(sends) && messages.send_us == 0) messages.send_us = begin_us;
+            if (name.starts_with(receives)) messages.received_us = begin_us + took_us;
+        }
+        for (const auto& [number, messages] : steps) {
+            if (messages.send_us == 0 || messages.received_us == 0) continue;
+            const double waits_us = messages.received_us - messages.send_us;
+            hops_us[number] += waits_us;  // (negative where a stage receives first: it computes)
+            ++told[number];
+        }
+    }
+    std::vector<double> hops_s;
+    for (const auto& [number, us] : hops_us) {
+        if (told[number] == traces.size()) hops_s.push_back(us * 1e-6);
+    }
+    if (hops_s.empty()) {
+        return MakeError(ErrorCode::kCorrupt, "no step's timelines have messages of {} stages",
+                         traces.size());
+    }
+    return Quartile(std::move(hops_s)) / static_cast<double>(traces.size());
 }
 
 }  // namespace weft::plan

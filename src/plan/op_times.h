@@ -22,7 +22,7 @@ class OpTimes {
     struct Rest {
         double seconds = 0;  // of ops that are neither products nor collectives, and between ops
         int ops = 0;         // of these
-        double step_s = 0;   // from the first op's begin to the last one's end
+        double gap_s = 0;    // from a step's last op to the next step's first, on rank 0
     };
     struct Sums {
         double bytes = 0, seconds = 0;  // of one all-reduce, on average; 0: there are none
@@ -32,8 +32,10 @@ class OpTimes {
     // kCorrupt (an event names no op).
     static Result<OpTimes> Read(program::Program program, const std::vector<std::string>& traces);
 
-    // All of steps [first, last], which are alike: of each op the slowest rank, the lower quartile
-    // of the steps.
+    // All of steps [first, last], which are alike: of each op the slowest rank (of a collective the
+    // one that came last, which waited for nobody), the lower quartile of the steps. What ops leave
+    // of a step is taken step by step, on each rank: where a rank waits for another, another op of
+    // each step is slow.
     //
     // By the type of the weights, and rows.
     std::map<std::pair<DType, int64_t>, Work> Products(const program::StepShape& shape,
@@ -44,14 +46,22 @@ class OpTimes {
 
   private:
     struct Step {
-        std::vector<double> op_s;  // the slowest rank's
-        double span_s = 0;
+        std::vector<double> op_s;
+        double rest_s = 0, gap_s = 0;
+        double begin_us = 0, end_us = 0;
     };
     std::vector<double> Quartiles(int64_t first, int64_t last) const;  // by op
     Status AddRank(const std::string& trace);
+    Result<std::map<int64_t, Step>> StepsOf(const std::string& trace) const;
 
     program::Program program_;
     std::map<int64_t, Step> steps_;
 };
+
+// Seconds of a message between stages, the mean of a step's: on the first stage from its send to
+// the end of what comes back from the last one, less what the others compute meanwhile (each by its
+// own clock). Of steps [first, last] the lower quartile. traces: of each stage one rank's. Errors:
+// kCorrupt (a timeline that is none, or one without messages).
+Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first, int64_t last);
 
 }  // namespace weft::plan

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "engine/rank_options.h"
 #include "program/target.h"
 
 namespace weft::plan {
@@ -14,32 +15,78 @@ constexpr int64_t kPageTokens = program::Target{}.page_tokens;
 // What no figure's mark covers: the form of the model itself.
 constexpr double kModelSpread = 0.05;
 
-// What makes two ranks of a stage do the same.
-using Signature = std::pair<std::string, std::array<int64_t, 11>>;
-Signature SignatureOf(const model::Shard& s, const Machine& machine) {
-    return {machine.name,
-            {s.stage, s.heads.size(), s.kv_heads.size(), s.ffn.size(), s.vocab.size(),
-             s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(), s.layers.begin,
-             s.expert_ffn.begin == 0, s.rank == 0}};
+struct StageSteps {
+    Breakdown decode, chunk, rest, last;  // a step of each kind
+};
+
+// What makes two ranks do the same.
+using Signature = std::pair<std::string, std::array<int64_t, 14>>;
+
+std::vector<double> TierKey(const coll::TierGroup& group) {
+    std::vector<double> key = {static_cast<double>(group.ranks), static_cast<double>(group.hosts)};
+    for (const coll::Tier& tier : {group.near, group.far}) {
+        key.insert(key.end(), {tier.bytes_per_s, tier.latency_s, tier.per_message_s});
+    }
+    return key;
 }
+
+// A number for each value that comes.
+template <typename Key>
+class Numbers {
+  public:
+    int64_t Of(const Key& key) {
+        return numbers_.emplace(key, static_cast<int64_t>(numbers_.size())).first->second;
+    }
+
+  private:
+    std::map<Key, int64_t> numbers_;
+};
+
+}  // namespace
+
+// What is known of ranks: of layouts that were predicted before, too.
+struct LayoutPredictor::Known {
+    struct Timed {
+        StageSteps times;
+        MemoryUse memory;
+    };
+    Numbers<std::vector<double>> groups;  // of tensor ranks
+    Numbers<std::vector<int>> sequences;  // of kinds of layers
+    std::map<Signature, Timed> ranks;
+    std::vector<int> host_of;              // by rank
+    std::map<bool, MemoryPlanner> memory;  // by whether the layout is on one host
+};
+
+namespace {
 
 class Predictor {
   public:
+    using Known = LayoutPredictor::Known;
     Predictor(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
-              const model::Layout& layout, const Workload& load)
-        : walk_(walk), cluster_(cluster), runtime_(runtime), layout_(layout), load_(load) {}
+              const model::Layout& layout, const Workload& load, Known& known)
+        : walk_(walk),
+          cluster_(cluster),
+          runtime_(runtime),
+          layout_(layout),
+          load_(load),
+          known_(known),
+          memory_(known.memory.at(HostOf(layout.size() - 1) == 0)) {}
 
     Result<Prediction> Run() {
         WEFT_ASSIGN(const model::ShardPlan plan,
                     model::PlanShards(walk_.hyper(), walk_.source(), layout_));
         flights_ = std::min<int64_t>(layout_.pp, load_.batch);
         stages_.resize(static_cast<size_t>(layout_.pp));
-        for (const model::Shard& shard : plan.shards) WEFT_TRY(AddRank(shard));
+        for (const model::Shard& shard : plan.shards) {
+            if (shard.tensor_rank == 0) BeginStage(shard);
+            WEFT_TRY(AddRank(shard));
+        }
         AddHops();
         if (load_.draft.walk != nullptr) WEFT_TRY(AddDraft());
+        out_.lack = FindLack(out_.memory, cluster_, known_.host_of);
         out_.layout = plan.shards[0].layout;  // with expert groups, where they are needed
         out_.name = Name();
-        out_.hosts = cluster_.host_of(layout_.size() - 1) + 1;
+        out_.hosts = HostOf(layout_.size() - 1) + 1;
         SetToken();
         SetPrompt();
         SetPower();
@@ -47,25 +94,41 @@ class Predictor {
     }
 
   private:
-    struct Stage {
-        Breakdown decode, chunk, rest, last;  // a step of each kind
-    };
-    struct Timed {
-        Stage times;
-        MemoryUse memory;
-    };
+    using Stage = StageSteps;
+
+    int HostOf(int rank) const { return known_.host_of[static_cast<size_t>(rank)]; }
+    const Machine& MachineOf(int rank) const {
+        return cluster_.hosts[static_cast<size_t>(HostOf(rank))];
+    }
+
+    void BeginStage(const model::Shard& shard) {
+        const auto first = walk_.kind_of_layer().begin() + shard.layers.begin;
+        kinds_ = known_.sequences.Of({first, first + shard.layers.size()});
+        tensor_ = cluster_.GroupOf(shard.rank, layout_.tp);
+        group_ = known_.groups.Of(TierKey(tensor_));
+    }
+
+    Signature SignatureOf(const model::Shard& s, const Machine& machine) const {
+        const bool sends_logits = layout_.pp > 1 && s.last_stage() && s.tensor_rank == 0;
+        return {machine.name,
+                {kinds_, group_, Sequences(), s.heads.size(), s.kv_heads.size(), s.ffn.size(),
+                 s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(),
+                 s.expert_ffn.begin == 0, s.rank == 0, s.first_stage() * 2 + s.last_stage(),
+                 sends_logits * 2 + (HostOf(layout_.size() - 1) == 0)}};
+    }
 
     Status AddRank(const model::Shard& shard) {
-        const Machine& machine = cluster_.machine_of(shard.rank);
+        const Machine& machine = MachineOf(shard.rank);
         const Signature signature = SignatureOf(shard, machine);
-        auto found = timed_.find(signature);
-        if (found == timed_.end()) {
+        auto found = known_.ranks.find(signature);
+        if (found == known_.ranks.end()) {
             WEFT_ASSIGN(const RankWork work, walk_.WorkOf(shard));
-            found = timed_.emplace(signature, TimeRank(work, shard, machine)).first;
+            WEFT_ASSIGN(const MemoryUse memory, memory_.Of(shard, machine));
+            const Known::Timed timed{TimeRank(work, machine), memory};
+            found = known_.ranks.emplace(signature, timed).first;
         }
-        MemoryUse memory = found->second.memory;
-        memory.rank = shard.rank;
-        out_.memory.push_back(memory);
+        out_.memory.push_back(found->second.memory);
+        out_.memory.back().rank = shard.rank;
         Stage& stage = stages_[static_cast<size_t>(shard.stage)];
         const Stage& times = found->second.times;
         for (Breakdown Stage::*kind : {&Stage::decode, &Stage::chunk, &Stage::rest, &Stage::last}) {
@@ -74,34 +137,23 @@ class Predictor {
         return {};
     }
 
-    Timed TimeRank(const RankWork& work, const model::Shard& shard, const Machine& machine) const {
-        const StepPlace place{&machine, &runtime_,
-                              cluster_.GroupOf(shard.stage * layout_.tp, layout_.tp),
-                              &walk_.hyper()};
-        const int64_t sequences = (load_.batch + flights_ - 1) / flights_;
+    Stage TimeRank(const RankWork& work, const Machine& machine) const {
+        const StepPlace place{&machine, &runtime_, tensor_, &walk_.hyper()};
+        const int64_t sequences = Sequences();
         const int64_t whole = chunks() * load_.chunk, rest = load_.prompt_tokens() - whole;
-        Timed timed;
-        const int64_t rows_each = load_.draft.walk == nullptr ? 1 : load_.draft.tokens + 1;
-        timed.times.decode =
+        Stage timed;
+        const int64_t rows_each = load_.rows_each();
+        timed.decode =
             TimeStep(work, {sequences, rows_each, sequences * rows_each, load_.context}, place);
         // All whole chunks as the middle one: attention grows in proportion to what is before it.
         if (chunks() > 0) {
-            timed.times.chunk = TimeStep(
+            timed.chunk = TimeStep(
                 work, {1, load_.chunk, 1, load_.depth + (whole - load_.chunk) / 2}, place, false);
         }
         if (rest > 0) {
-            timed.times.rest = TimeStep(work, {1, rest, 1, load_.depth + whole}, place, false);
+            timed.rest = TimeStep(work, {1, rest, 1, load_.depth + whole}, place, false);
         }
-        timed.times.last = LastOf(work, place);
-        const int64_t longest = std::max(load_.context, load_.depth + load_.prompt_tokens());
-        const int64_t pages = (longest + kPageTokens - 1) / kPageTokens;
-        const int64_t rows =
-            std::max(sequences * rows_each, std::min(load_.chunk, load_.prompt_tokens()));
-        timed.memory.weights = work.weight_bytes;
-        timed.memory.cache =
-            work.state_bytes_per_token * static_cast<uint64_t>(load_.batch * pages * kPageTokens);
-        timed.memory.work = work.work_bytes(rows, sequences * rows_each);
-        timed.memory.room = machine.memory.value;
+        timed.last = LastOf(work, place);
         return timed;
     }
 
@@ -113,16 +165,23 @@ class Predictor {
         return TimeStep(last, {1, 1, 1, 0}, place);
     }
 
+    // Of a step.
+    int64_t Sequences() const { return (load_.batch + flights_ - 1) / flights_; }
     int64_t chunks() const { return load_.prompt_tokens() / load_.chunk; }
 
+    const Figure& Hop(int from, int to) const {
+        const std::optional<Measured>& measured = MachineOf(from).measured;
+        if (measured && measured->hop && runtime_.name == kOwnRuntime) return *measured->hop;
+        return HostOf(from) == HostOf(to) ? runtime_.hop_within : runtime_.hop;
+    }
     double HopSeconds(int stage, int64_t rows, int64_t columns) const {
         const int next = (stage + 1) % layout_.pp;
         const int64_t bytes = rows * columns * 4;
         const int from = stage * layout_.tp, to = next * layout_.tp;
-        const int from_host = cluster_.host_of(from), to_host = cluster_.host_of(to);
+        const int from_host = HostOf(from), to_host = HostOf(to);
         const coll::Tier tier = cluster_.Between(from, to);
-        const double own = from_host == to_host ? runtime_.hop_within.value : runtime_.hop.value;
-        const double seconds = coll::MessageSeconds(tier, static_cast<double>(bytes)) + own;
+        const double seconds =
+            coll::MessageSeconds(tier, static_cast<double>(bytes)) + Hop(from, to).value;
         const bool relayed = runtime_.relay && from_host != to_host && from_host > 0 && to_host > 0;
         return relayed ? 2 * seconds : seconds;
     }
@@ -130,8 +189,8 @@ class Predictor {
     // Hidden states to the next stage, logits from the last one to rank 0.
     void AddHops() {
         if (layout_.pp == 1) return;
-        const int64_t sequences = (load_.batch + flights_ - 1) / flights_;
-        const int64_t rows_each = load_.draft.walk == nullptr ? 1 : load_.draft.tokens + 1;
+        const int64_t sequences = Sequences();
+        const int64_t rows_each = load_.rows_each();
         for (int s = 0; s < layout_.pp; ++s) {
             Stage& stage = stages_[static_cast<size_t>(s)];
             const bool back = s == layout_.pp - 1;
@@ -153,6 +212,7 @@ class Predictor {
         Breakdown through;
         const Breakdown* slowest = &stages_[0].decode;
         for (const Stage& stage : stages_) {
+            out_.stage_s.push_back(stage.decode.total());
             through += stage.decode;
             if (stage.decode.total() > slowest->total()) slowest = &stage.decode;
         }
@@ -187,15 +247,18 @@ class Predictor {
         WEFT_ASSIGN(const model::ShardPlan plan,
                     model::PlanShards(walk.hyper(), walk.source(), model::Layout{}));
         WEFT_ASSIGN(const RankWork work, walk.WorkOf(plan.shards[0]));
-        const StepPlace place{&cluster_.machine_of(0), &runtime_, {}, &walk.hyper()};
+        const StepPlace place{&MachineOf(0), &runtime_, {}, &walk.hyper()};
         const int64_t batch = load_.batch;
         const Breakdown step = TimeStep(work, {batch, 1, batch, load_.context}, place);
         draft_s_ = step.total() * static_cast<double>(load_.draft.tokens);
+        engine::Job job = load_.AsJob(walk.kv_dtype(), kPageTokens);
+        job.max_outputs = load_.batch;
+        MemoryPlanner planner(walk, job, runtime_.name == kOwnRuntime, true);
+        WEFT_ASSIGN(const MemoryUse its, planner.Of(plan.shards[0], MachineOf(0)));
         MemoryUse& first = out_.memory[0];
-        const int64_t pages = (load_.context + kPageTokens - 1) / kPageTokens;
-        first.weights += work.weight_bytes;
-        first.cache +=
-            work.state_bytes_per_token * static_cast<uint64_t>(batch * pages * kPageTokens);
+        first.weights += its.weights;
+        first.cache += its.cache;
+        first.work += its.work;
         return {};
     }
 
@@ -208,8 +271,8 @@ class Predictor {
         for (int rank = 0; rank < layout_.size(); ++rank) {
             const Breakdown& decode = stages_[static_cast<size_t>(rank / layout_.tp)].decode;
             const double busy = (decode.total() - decode.hops) * flights / step_s;
-            share[static_cast<size_t>(cluster_.host_of(rank))] +=
-                std::min(busy, 1.0) / cluster_.machine_of(rank).devices;
+            share[static_cast<size_t>(HostOf(rank))] +=
+                std::min(busy, 1.0) / MachineOf(rank).devices;
         }
         double watts = 0;
         for (int host = 0; host < out_.hosts; ++host) {
@@ -239,7 +302,7 @@ class Predictor {
             {parts.overhead, own ? machine.measured->op.spread() : runtime_.op.spread()},
             {parts.wire, link},
             {parts.sync, own ? machine.measured->sync.spread() : runtime_.sync.spread()},
-            {parts.hops, runtime_.hop.spread()},
+            {parts.hops, Hop(0, layout_.size() - 1).spread()},
             {parts.draft, memory}};
         double squares = kModelSpread * kModelSpread;
         for (const auto& [seconds, spread] : terms) {
@@ -268,13 +331,27 @@ class Predictor {
     const model::Layout& layout_;
     const Workload& load_;
     int64_t flights_ = 1;
-    std::map<Signature, Timed> timed_;
+    Known& known_;
+    MemoryPlanner& memory_;
+    coll::TierGroup tensor_;         // of the stage that is added
+    int64_t kinds_ = 0, group_ = 0;  // its numbers
     std::vector<Stage> stages_;
     double draft_s_ = 0;
     Prediction out_;
 };
 
 }  // namespace
+
+engine::Job Workload::AsJob(DType kv_dtype, int64_t page) const {
+    const int64_t longest = std::max(context, depth + prompt_tokens());
+    engine::Job job;
+    job.ctx = (longest + page - 1) / page * page;
+    job.kv_tokens = job.ctx * batch;
+    job.max_outputs = batch * rows_each();
+    job.chunk = std::max(chunk, job.max_outputs);
+    job.kv_dtype = kv_dtype;
+    return job;
+}
 
 double Draft::yield() const {
     double yield = 1, all_right = 1;
@@ -295,13 +372,39 @@ std::pair<const char*, double> Prediction::limit() const {
     return {most->name, token.*(most->seconds) / token.total()};
 }
 
+LayoutPredictor::LayoutPredictor(const ModelWalk& walk, const Cluster& cluster,
+                                 const Runtime& runtime, const Workload& load)
+    : walk_(walk),
+      cluster_(cluster),
+      runtime_(runtime),
+      load_(load),
+      known_(std::make_unique<Known>()) {
+    for (size_t host = 0; host < cluster.hosts.size(); ++host) {
+        const auto devices = static_cast<size_t>(cluster.hosts[host].devices);
+        known_->host_of.insert(known_->host_of.end(), devices, static_cast<int>(host));
+    }
+    const engine::Job job = load.AsJob(walk.kv_dtype(), kPageTokens);
+    for (const bool one_host : {false, true}) {
+        known_->memory.emplace(one_host,
+                               MemoryPlanner(walk, job, runtime.name == kOwnRuntime, one_host));
+    }
+}
+
+LayoutPredictor::~LayoutPredictor() = default;
+
+Result<Prediction> LayoutPredictor::Predict(const model::Layout& layout) {
+    const size_t ranks = known_->host_of.size();
+    if (static_cast<size_t>(layout.size()) > ranks) {
+        return MakeError(ErrorCode::kUsage, "a layout of {} ranks; {} has {}", layout.size(),
+                         cluster_.words, ranks);
+    }
+    WEFT_TRY(engine::CheckKvType(walk_.hyper(), walk_.kv_dtype(), walk_.source().name()));
+    return Predictor(walk_, cluster_, runtime_, layout, load_, *known_).Run();
+}
+
 Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                            const model::Layout& layout, const Workload& load) {
-    if (layout.size() > cluster.ranks()) {
-        return MakeError(ErrorCode::kUsage, "a layout of {} ranks; {} has {}", layout.size(),
-                         cluster.words, cluster.ranks());
-    }
-    return Predictor(walk, cluster, runtime, layout, load).Run();
+    return LayoutPredictor(walk, cluster, runtime, load).Predict(layout);
 }
 
 Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks) {

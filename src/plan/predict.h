@@ -7,12 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "plan/machine.h"
+#include "plan/memory.h"
 #include "plan/walk.h"
 
 namespace weft::plan {
@@ -32,14 +34,10 @@ struct Workload {
     int64_t depth = 0;       // tokens before the prompt, which the KV cache has already
     Draft draft = {};
     int64_t prompt_tokens() const { return prompt > 0 ? prompt : context; }
-};
-
-struct MemoryUse {
-    int rank = 0;
-    uint64_t weights = 0, cache = 0, work = 0;
-    double room = 0;  // of the device
-    double total() const { return static_cast<double>(weights + cache + work); }
-    bool fits() const { return total() <= room; }
+    int64_t rows_each() const { return draft.walk == nullptr ? 1 : draft.tokens + 1; }
+    // As `weft serve` runs it: --ctx, --max-seqs, --chunk, --kv and --draft-tokens. `page`: tokens
+    // of a page of the KV cache.
+    engine::Job AsJob(DType kv_dtype, int64_t page) const;
 };
 
 struct Prediction {
@@ -49,15 +47,40 @@ struct Prediction {
     Breakdown token;                // of one token of each sequence; adds up to batch / tok_s
     Breakdown prompt;               // of a whole prompt
     std::vector<MemoryUse> memory;  // by rank
-    double tok_s = 0;               // of all sequences
-    double spread = 0;              // of tok_s, one standard deviation
+    std::optional<cluster::MemoryLack> lack;
+    std::vector<double> stage_s;  // by stage: its step of each sequence's token
+    double tok_s = 0;             // of all sequences
+    double spread = 0;            // of tok_s, one standard deviation
     double ttft_s = 0;
     double prompt_tok_s = 0;  // tokens of a prompt by ttft_s
     std::optional<double> joules_per_token;
     const MemoryUse& worst() const;  // the rank with the least room left, by share
-    bool fits() const { return worst().fits(); }
+    bool fits() const { return !lack; }
     // The part of a token that takes longest, and its share.
     std::pair<const char*, double> limit() const;
+};
+
+// Of one model on one cluster: what ranks of several layouts do alike is worked out once. Borrows
+// all. Thread: one caller.
+class LayoutPredictor {
+  public:
+    LayoutPredictor(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
+                    const Workload& load);
+    ~LayoutPredictor();
+    LayoutPredictor(const LayoutPredictor&) = delete;
+    LayoutPredictor& operator=(const LayoutPredictor&) = delete;
+    // As Predict below.
+    Result<Prediction> Predict(const model::Layout& layout);
+    const Cluster& cluster() const { return cluster_; }
+    const ModelWalk& walk() const { return walk_; }
+    struct Known;
+
+  private:
+    const ModelWalk& walk_;
+    const Cluster& cluster_;
+    const Runtime& runtime_;
+    const Workload& load_;
+    std::unique_ptr<Known> known_;
 };
 
 // The layout's ranks are the first of the cluster. Errors: kUnsupported (the model can't be cut

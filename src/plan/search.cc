@@ -3,30 +3,19 @@
 #include <algorithm>
 #include <set>
 
+#include "plan/uneven.h"
+
 namespace weft::plan {
 namespace {
 
-std::vector<double> SharesOf(const Cluster& cluster, int ranks) {
-    std::vector<double> shares;
-    for (int rank = 0; rank < ranks; ++rank) {
-        shares.push_back(cluster.machine_of(rank).sustained_bytes_per_s());
-    }
-    return shares;
-}
-
 // Those of `ranks` ranks.
-void AddLayouts(const Cluster& cluster, const model::Hyper& hyper, int ranks,
-                std::vector<model::Layout>& layouts) {
+void AddLayouts(const model::Hyper& hyper, int ranks, std::vector<model::Layout>& layouts) {
     for (int tp = 1; tp <= ranks; ++tp) {
         if (ranks % tp != 0) continue;
         model::Layout layout;
         layout.tp = tp;
         layout.pp = ranks / tp;
         if (layout.pp > hyper.layers) continue;
-        if (!cluster.alike()) {
-            if (tp == ranks) layout.tp_shares = SharesOf(cluster, ranks);
-            if (tp == 1) layout.pp_shares = SharesOf(cluster, ranks);
-        }
         layouts.push_back(layout);
         for (int ep = 2; hyper.moe.experts > 0 && ep <= tp; ++ep) {
             if (tp % ep != 0) continue;
@@ -46,7 +35,7 @@ std::vector<model::Layout> LayoutsOf(const Cluster& cluster, const model::Hyper&
     for (int some = 1; cluster.alike() && some < hosts; some *= 2) {
         sizes.insert(some * cluster.hosts[0].devices);
     }
-    for (const int ranks : sizes) AddLayouts(cluster, hyper, ranks, layouts);
+    for (const int ranks : sizes) AddLayouts(hyper, ranks, layouts);
     return layouts;
 }
 
@@ -59,8 +48,10 @@ struct Found {
 Found PredictAll(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                  const Workload& load) {
     Found found;
+    LayoutPredictor predictor(walk, cluster, runtime, load);
+    const bool alike = cluster.alike();
     for (const model::Layout& layout : LayoutsOf(cluster, walk.hyper())) {
-        auto prediction = Predict(walk, cluster, runtime, layout, load);
+        auto prediction = alike ? predictor.Predict(layout) : PredictUneven(predictor, layout);
         if (prediction.ok()) {
             // Expert groups that were not asked for, but needed, are asked for later.
             const bool is_new = std::ranges::none_of(found.layouts, [&](const Prediction& p) {

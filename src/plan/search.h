@@ -37,7 +37,7 @@ Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const
 
 // All tp x pp (x expert groups) of all ranks, of the first 1, 2, 4, ... devices of a host
 // and of the first 1, 2, 4, ... hosts. Of unlike hosts
-// the shares follow what each device reads a second. Errors: kUnsupported where no layout can be,
+// the shares are searched (plan/uneven.h). Errors: kUnsupported where no layout can be,
 // or there are more than kMostSearched ranks.
 Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                     const Library& library, const Workload& load);

@@ -47,18 +47,6 @@ std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hy
     return kind_of_layer;
 }
 
-// The shard as a part of a pipeline of three stages: the first has no layers, the last neither, and
-// the one between those that are given.
-model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers) {
-    model::Shard part = shard;
-    part.layout.pp = 3;
-    part.layout.pp_shares.clear();
-    part.stage = stage;
-    part.rank = stage * shard.layout.tp + shard.tensor_rank;
-    part.layers = layers;
-    return part;
-}
-
 bool IsChosen(const program::Op& op) {
     return op.kind() == OpKind::kExpertMatMul || op.kind() == OpKind::kExpertSum;
 }
@@ -273,12 +261,14 @@ Breakdown Breakdown::operator*(double factor) const {
     return scaled;
 }
 
-uint64_t RankWork::work_bytes(int64_t rows, int64_t outputs) const {
-    int64_t most = 0;
-    for (const Piece& piece : pieces) {
-        most = std::max(most, program::PlanArena(piece.program, rows, outputs).size_bytes);
-    }
-    return static_cast<uint64_t>(most);
+model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers) {
+    model::Shard part = shard;
+    part.layout.pp = 3;
+    part.layout.pp_shares.clear();
+    part.stage = stage;
+    part.rank = stage * shard.layout.tp + shard.tensor_rank;
+    part.layers = layers;
+    return part;
 }
 
 Result<ModelWalk> ModelWalk::Make(const model_files::ModelSource& source, DType kv_dtype) {
@@ -317,10 +307,6 @@ Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
             work.weight_bytes += static_cast<uint64_t>(
                 piece.count * RowBytes(value.dtype, value.shape.Elements(0, 0)));
         }
-        // Of many positions: a state has whole pages.
-        constexpr int64_t kMany = 1 << 16;
-        work.state_bytes_per_token +=
-            static_cast<uint64_t>(piece.count * program::StateBytes(piece.program, kMany) / kMany);
     }
     return work;
 }

@@ -24,10 +24,12 @@ struct Piece {
 
 struct RankWork {
     std::vector<Piece> pieces;
-    uint64_t weight_bytes = 0;
-    uint64_t state_bytes_per_token = 0;  // of KV caches, a position of a sequence
-    uint64_t work_bytes(int64_t rows, int64_t outputs) const;  // activations
+    uint64_t weight_bytes = 0;  // as the file has them
 };
+
+// The shard as a part of a pipeline of three stages: the first has no layers, the last neither, and
+// the one between those that are given.
+model::Shard PartOf(const model::Shard& shard, int stage, model::Span layers);
 
 // One model, ready to be cut in any way. Borrows the source.
 class ModelWalk {
@@ -35,6 +37,7 @@ class ModelWalk {
     static Result<ModelWalk> Make(const model_files::ModelSource& source, DType kv_dtype);
     const model::Hyper& hyper() const { return hyper_; }
     const model_files::ModelSource& source() const { return *source_; }
+    DType kv_dtype() const { return options_.kv_dtype; }
     // By layer: layers of a kind do the same.
     const std::vector<int>& kind_of_layer() const { return kind_of_layer_; }
     // Of one rank of a plan. Errors: those of BuildProgram.

@@ -82,9 +82,13 @@ void Linger(const Program& program, const Chunk& chunk, std::vector<Life>& lives
     }
 }
 
-// The lowest offset at which `life` overlaps none of `placed` that live at the same time.
-int64_t LowestOffset(const Life& life, std::vector<const Life*>& placed) {
-    std::ranges::sort(placed, {}, [](const Life* other) { return other->offset; });
+int64_t OffsetOf(const Life* life) {
+    return life->offset;
+}
+
+// The lowest offset at which `life` overlaps none of `placed` that live at the same time. placed:
+// by offset.
+int64_t LowestOffset(const Life& life, const std::vector<const Life*>& placed) {
     int64_t offset = 0;
     for (const Life* other : placed) {
         if (!life.Overlaps(*other)) continue;
@@ -101,7 +105,7 @@ ArenaPlan Plan(const Program& program, std::vector<Life> lives) {
     std::vector<const Life*> placed;
     for (Life& life : lives) {
         life.offset = LowestOffset(life, placed);
-        placed.push_back(&life);
+        placed.insert(std::ranges::upper_bound(placed, life.offset, {}, OffsetOf), &life);
         plan.offsets[static_cast<size_t>(life.id)] = life.offset;
         plan.size_bytes = std::max(plan.size_bytes, life.offset + life.bytes);
     }

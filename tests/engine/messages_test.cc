@@ -173,7 +173,7 @@ TEST(Trace, IsJsonWithOneProcessARank) {
     step.number = 7;
     const backend::OpTiming timings[] = {{0, 1000, 3000, 0}, {1, 3000, 9000, 8000}};
     std::string events;
-    AppendTrace(program, step, timings, 1, events);
+    AppendTrace(program, step.number, timings, 1, events);
     const auto json = nlohmann::json::parse(TraceFile({"", events}));
     int compute = 0, wait = 0, wire = 0, names = 0;
     for (const auto& event : json["traceEvents"]) {

@@ -40,6 +40,7 @@ Machine MeasuredBox() {
     m.op = Fig(2e-6);
     m.step = Fig(50e-6);
     m.sync = Fig(1e-6);
+    m.hop = Fig(7e-6);
     m.all_reduce = {{1024, 5e-6}, {65536, 50e-6}};
     return machine;
 }
@@ -76,6 +77,8 @@ TEST(Measured, AFileIsReadAsItWasWritten) {
     EXPECT_NEAR(read->measured->products.at(DType::kQ8_0).at(100), 400e9, 1e4);
     EXPECT_NEAR(read->measured->step.value, 50e-6, 1e-12);
     EXPECT_EQ(read->wire, "measured");
+    ASSERT_TRUE(read->measured->hop.has_value());
+    EXPECT_NEAR(read->measured->hop->value, 7e-6, 1e-12);
 }
 
 TEST(Measured, WhatIsWrongIsSaid) {
@@ -135,6 +138,35 @@ TEST(Measured, TablesWin) {
     EXPECT_LT(predict("vllm", 1).token.overhead, 0.1);
 }
 
+// Three stages whose clocks are far apart, each of 100 us, and messages of 5 us: those are told.
+TEST(OpTimesTest, AMessageBetweenStages) {
+    std::vector<std::string> traces(3);
+    const auto add = [&](int stage, int64_t step, const char* name, double begin, double took) {
+        std::string& trace = traces[static_cast<size_t>(stage)];
+        trace +=
+            fmt::format(R"({}{{"name":"{}","ts":{:.3f},"dur":{:.3f},"args":{{"op":0,"step":{}}}}})",
+                        trace.empty() ? "" : ",", name, begin, took, step);
+    };
+    for (int64_t step = 1; step <= 8; ++step) {
+        const double at = 1e6 * static_cast<double>(step), late = step == 3 ? 4000 : 0;
+        add(0, step, "mat_mul x", at, 100);
+        add(0, step, "send x", at + 100, 1);
+        add(0, step, "recv logits", at + 101, 214 + late);  // to at + 315
+        for (int stage = 1; stage < 3; ++stage) {
+            const double own = at * stage + 5e8 * stage;
+            add(stage, step, "recv received", own, 5);
+            add(stage, step, "mat_mul x", own + 5, 100);
+            add(stage, step, stage == 1 ? "send x" : "send logits", own + 105, 1);
+        }
+    }
+    const auto hop = HopSeconds(traces, 1, 8);
+    ASSERT_TRUE(hop.ok()) << hop.error().message;
+    EXPECT_NEAR(*hop, 5e-6, 1e-9);
+    EXPECT_FALSE(HopSeconds(traces, 20, 30).ok());
+    EXPECT_FALSE(HopSeconds({traces[0], "", traces[2]}, 1, 8).ok());
+    EXPECT_FALSE(HopSeconds({"{"}, 1, 8).ok());
+}
+
 // Timelines as ranks write them.
 TEST(OpTimesTest, AreThoseOfTheSlowestRank) {
     const auto shape = OpenWalk("llama-3.2-1b:q8_0");
@@ -149,14 +181,13 @@ TEST(OpTimesTest, AreThoseOfTheSlowestRank) {
     std::vector<std::string> traces(2);
     for (int rank = 0; rank < 2; ++rank) {
         for (int64_t number = 4; number < 8; ++number) {
-            engine::StepData step;
-            step.number = number;
             const int64_t ns = (number == 7 ? 50'000 : 1000) * (rank + 1);
             std::vector<backend::OpTiming> timings;
             for (int32_t op = 0; op < ops; ++op) {
-                timings.push_back({op, op * (ns + 1000), op * (ns + 1000) + ns, 0});
+                const int64_t begin_ns = number * 1'000'000'000 + op * (ns + 1000);
+                timings.push_back({op, begin_ns, begin_ns + ns, 0});
             }
-            engine::AppendTrace(*program, step, timings, rank, traces[static_cast<size_t>(rank)]);
+            engine::AppendTrace(*program, number, timings, rank, traces[static_cast<size_t>(rank)]);
         }
     }
     const auto times = OpTimes::Read(*program, traces);
@@ -175,15 +206,57 @@ TEST(OpTimesTest, AreThoseOfTheSlowestRank) {
     }
     EXPECT_NEAR(seconds, products * 2e-6, 1e-9);
     EXPECT_NEAR(bytes, 1.24e9 / 2 * 34 / 32, 0.03e9);
-    EXPECT_NEAR(times->SumsOf(token, 4, 7).seconds, 2e-6, 1e-12);
+    // Of a sum the rank that came last.
+    EXPECT_NEAR(times->SumsOf(token, 4, 7).seconds, 1e-6, 1e-12);
     const OpTimes::Rest rest = times->RestOf(4, 7);
-    EXPECT_NEAR(rest.step_s, ops * 3e-6 - 1e-6, 1e-9);
+    EXPECT_NEAR(rest.seconds, rest.ops * 2e-6 + (ops - 1) * 1e-6, 1e-9);
+    EXPECT_NEAR(rest.gap_s, 1 - (ops * 2e-6 - 1e-6), 1e-6);
     EXPECT_LE(rest.ops, ops - products - sums);
-    EXPECT_NEAR(times->RestOf(7, 7).step_s, ops * 101e-6 - 1e-6, 1e-9);
+    EXPECT_NEAR(times->RestOf(7, 7).seconds, rest.ops * 100e-6 + (ops - 1) * 1e-6, 1e-9);
     const auto wrong =
         OpTimes::Read(*program, {R"({"ts":0,"dur":1,"args":{"op":99999,"step":1}})"});
     ASSERT_FALSE(wrong.ok());
     EXPECT_NE(wrong.error().message.find("names op 99999"), std::string::npos);
+}
+
+// Two ranks that are held up in turn, each step at another op: while one is, the other waits in the
+// next sum. What ops leave of a step knows nothing of it, nor does the cost of a sum.
+TEST(OpTimesTest, WaitsForEachOtherAreNoOverhead) {
+    const auto shape = OpenWalk("llama-3.2-1b:q8_0");
+    ASSERT_TRUE(shape.ok());
+    const auto plan = model::PlanShards(shape->walk.hyper(), *shape->source, {2, 1, {}, {}, 0});
+    const auto program =
+        model::BuildProgram(shape->walk.hyper(), plan->shards[0], *shape->source, {});
+    ASSERT_TRUE(program.ok());
+    std::vector<int32_t> sums, products;
+    for (size_t op = 0; op < program->ops.size(); ++op) {
+        const program::OpKind kind = program->ops[op].kind();
+        if (kind == program::OpKind::kAllReduce) sums.push_back(static_cast<int32_t>(op));
+        if (kind == program::OpKind::kMatMul) products.push_back(static_cast<int32_t>(op));
+    }
+    constexpr int64_t kLate = 4'000'000;
+    std::vector<std::string> traces(2);
+    for (int64_t number = 1; number <= 20; ++number) {
+        const int32_t slow = products[static_cast<size_t>(number) % (products.size() - 1)];
+        const auto next = std::ranges::upper_bound(sums, slow);
+        const int32_t sum = next == sums.end() ? sums.back() : *next;
+        for (int rank = 0; rank < 2; ++rank) {
+            std::vector<backend::OpTiming> timings;
+            int64_t at = number * 1'000'000'000;
+            for (int32_t op = 0; op < static_cast<int32_t>(program->ops.size()); ++op) {
+                const bool late = number % 2 == rank ? op == slow : op == sum;
+                const int64_t ns = 1000 + (late ? kLate : 0);
+                timings.push_back({op, at, at + ns, 0});
+                at += ns;
+            }
+            engine::AppendTrace(*program, number, timings, rank, traces[static_cast<size_t>(rank)]);
+        }
+    }
+    const auto times = OpTimes::Read(*program, traces);
+    ASSERT_TRUE(times.ok()) << times.error().message;
+    const OpTimes::Rest rest = times->RestOf(1, 20);
+    EXPECT_NEAR(rest.seconds, rest.ops * 1e-6, 1e-9);
+    EXPECT_NEAR(times->SumsOf({1, 1, 1, 0}, 1, 20).seconds, 1e-6, 1e-9);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "plan/names.h"
+#include "plan/run_words.h"
 #include "plan/search.h"
 #include "plan/shapes.h"
 #include "support/temp_dir.h"
@@ -311,6 +312,86 @@ TEST(Search, UnlikeHostsGetUnlikeShares) {
         ASSERT_EQ(p.memory.size(), 2u);
         EXPECT_GT(p.memory[1].weights, 2 * p.memory[0].weights) << p.name;
     }
+}
+
+const Prediction& NamedLayout(const Plan& plan, const std::string& name) {
+    const auto found = std::ranges::find(plan.layouts, name, &Prediction::name);
+    EXPECT_NE(found, plan.layouts.end()) << name;
+    return *found;
+}
+
+// tp x pp over two kinds of hosts: the slow stage has few layers, its ranks even shares of them;
+// and where each stage has one of either kind, the stages are even and the shares are not.
+TEST(Search, UnevenTensorRanksAndStages) {
+    const Case stages = CaseOf("llama-3.1-8b:q8_0", "2xstrix-halo+2xrtx-4090,100gbe");
+    const auto of_stages =
+        Search(stages.walk, stages.cluster, stages.runtime, stages.library, {.batch = 8});
+    ASSERT_TRUE(of_stages.ok()) << of_stages.error().message;
+    const Prediction& a = NamedLayout(*of_stages, "tp2 pp2");
+    ASSERT_EQ(a.layout.pp_shares.size(), 2u);
+    EXPECT_EQ(a.layout.pp_shares[0] + a.layout.pp_shares[1], 32);
+    EXPECT_GT(a.layout.pp_shares[1], 1.5 * a.layout.pp_shares[0]);
+    EXPECT_GT(a.memory[3].weights, a.memory[0].weights);
+    EXPECT_GT(a.tok_s, stages.Must(2, 2, {.batch = 8}).tok_s);
+    const Case mixed =
+        CaseOf("llama-3.1-8b:q8_0", "strix-halo+rtx-4090+strix-halo+rtx-4090,100gbe");
+    const auto of_ranks =
+        Search(mixed.walk, mixed.cluster, mixed.runtime, mixed.library, {.batch = 8});
+    ASSERT_TRUE(of_ranks.ok()) << of_ranks.error().message;
+    const Prediction& b = NamedLayout(*of_ranks, "tp2 pp2");
+    ASSERT_EQ(b.layout.tp_shares.size(), 2u);
+    EXPECT_GT(b.layout.tp_shares[1], 2 * b.layout.tp_shares[0]);
+    ASSERT_EQ(b.layout.pp_shares.size(), 2u);
+    EXPECT_LE(std::abs(b.layout.pp_shares[0] - b.layout.pp_shares[1]), 4);
+    EXPECT_GT(b.tok_s, mixed.Must(2, 2, {.batch = 8}).tok_s);
+}
+
+// Of two stages every cut can be tried: the search finds the best, with one sequence (the fast
+// machine has all that fits there) and with several (both are busy).
+TEST(Search, TwoStagesAreCutAtTheBestLayer) {
+    for (const int64_t batch : {1, 6}) {
+        const Case c = CaseOf("llama-3.1-70b:q4_k_m", "1xstrix-halo+1xrtx-4090,10gbe");
+        const Workload load{.context = 1024, .batch = batch};
+        const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, load);
+        ASSERT_TRUE(plan.ok()) << plan.error().message;
+        const Prediction& found = NamedLayout(*plan, "pp2");
+        ASSERT_TRUE(found.fits());
+        LayoutPredictor predictor(c.walk, c.cluster, c.runtime, load);
+        double best = 0, first = 0;
+        for (double layers = 1; layers < 80; ++layers) {
+            const auto p =
+                Predict(c.walk, c.cluster, c.runtime, {1, 2, {}, {layers, 80 - layers}, 0}, load);
+            ASSERT_TRUE(p.ok()) << p.error().message;
+            if (p->fits() && p->tok_s > best) best = p->tok_s, first = layers;
+        }
+        EXPECT_NEAR(found.tok_s / best, 1, 1e-6) << "best: " << first << " layers first";
+    }
+}
+
+TEST(RunWords, SayTheLayout) {
+    const Case c = CaseOf("llama-3.1-8b:q8_0", "strix-halo+rtx-4090:2,100gbe");
+    model::Layout layout{1, 3, {}, {4, 14, 14}, 0};
+    const Workload one{.context = 1000};
+    auto p = Predict(c.walk, c.cluster, c.runtime, layout, one);
+    ASSERT_TRUE(p.ok()) << p.error().message;
+    EXPECT_EQ(RunWords({"llama-3.1-8b:q8_0", "", "f16", {}}, c.cluster, *p, one),
+              "weft run llama-3.1-8b:q8_0 --hosts host2:7000,host2:7001 --key-file weft.key --tp 1 "
+              "--pp 3 --split 4,14,14 --device vulkan --ctx 1000");
+    const Case two = CaseOf("llama-3.1-8b:q8_0", "raspberry-pi-5:4");
+    layout = {2, 2, {}, {20, 12}, 0};
+    const Workload many{.context = 512, .batch = 600};
+    p = Predict(two.walk, two.cluster, two.runtime, layout, many);
+    ASSERT_TRUE(p.ok()) << p.error().message;
+    EXPECT_EQ(RunWords({"my model.gguf", "", "q8_0", {}}, two.cluster, *p, many),
+              "weft serve 'my model.gguf' --local 4 --tp 2 --pp 2 --split 1,1,20,12 --ctx 512 "
+              "--max-seqs 600 --kv-tokens 307200 --chunk 600 --kv q8_0");
+    // Tensor ranks of two kinds of GPUs don't prove the same bits.
+    const Case unlike = CaseOf("llama-3.1-8b:q8_0", "strix-halo+rtx-4090,100gbe");
+    p = Predict(unlike.walk, unlike.cluster, unlike.runtime, {2, 1, {1, 3}, {}, 0}, one);
+    ASSERT_TRUE(p.ok()) << p.error().message;
+    EXPECT_EQ(RunWords({"m", "", "f16", {"b:7000"}}, unlike.cluster, *p, one),
+              "weft run m --hosts b:7000 --key-file weft.key --tp 2 --pp 1 --split 1,3 --device "
+              "vulkan --ctx 1000 --no-proof");
 }
 
 TEST(Shapes, AllHaveTheirSize) {

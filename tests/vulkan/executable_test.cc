@@ -7,6 +7,8 @@
 #include <numeric>
 #include <thread>
 
+#include "backend/memory_plan.h"
+#include "backend/vulkan/dry_run.h"
 #include "backend/vulkan/pace.h"
 #include "coll/comm.h"
 #include "net/local.h"
@@ -386,6 +388,42 @@ TEST(VulkanExecutable, WhatItCannotComputeIsRefusedBeforeAnythingIsLoaded) {
     const auto training = device->CompileTraining({}, {});
     ASSERT_FALSE(training.ok());
     EXPECT_NE(training.error().message.find("--device cpu"), std::string::npos);
+}
+
+// A plan of such a GPU has the bytes of the executable, and weights and cache of any GPU.
+TEST(VulkanExecutable, ItsMemoryIsKnownWithoutIt) {
+    WEFT_NEEDS_VULKAN();
+    const auto device = TheVulkan();
+    const auto all = gpu::ListDevices();
+    ASSERT_TRUE(all.ok());
+    const std::string name = device->info().name;
+    const auto own = std::ranges::find_if(*all, [&](const gpu::Description& gpu) {
+        return name == fmt::format("vulkan:{}", gpu.index);
+    });
+    ASSERT_NE(own, all->end()) << name;
+    for (const bool experts : {false, true}) {
+        const TinyCase c(experts ? "qwen3moe" : "llama", experts);
+        for (const int tp : {1, 2}) {
+            const program::Program program = c.Programs(tp)[0];
+            for (const int64_t rows : {1, 64, 200}) {
+                CompileOptions options = OptionsOf(program);
+                options.max_tokens = rows;
+                const auto executable = device->Compile(program, options);
+                ASSERT_TRUE(executable.ok()) << executable.error().message;
+                const MemoryUse real = (*executable)->memory();
+                const auto same =
+                    vulkan::PlanMemory(program, options, *own, vulkan::ArithmeticOf(*own, {}));
+                ASSERT_TRUE(same.ok()) << same.error().message;
+                EXPECT_EQ(same->weight_bytes, real.weight_bytes);
+                EXPECT_EQ(same->kv_bytes, real.kv_bytes);
+                EXPECT_EQ(same->arena_bytes, real.arena_bytes) << rows;
+                const auto any = PlanMemory(program, options, {MemoryKind::kDevice, 1, false});
+                ASSERT_TRUE(any.ok()) << any.error().message;
+                EXPECT_EQ(any->weight_bytes, real.weight_bytes);
+                EXPECT_EQ(any->kv_bytes, real.kv_bytes);
+            }
+        }
+    }
 }
 
 TEST(VulkanDevice, MemoryThatDoesNotFitSaysTheSumAndWhatSetsTheLimit) {

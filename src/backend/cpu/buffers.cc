@@ -1,6 +1,8 @@
 // Plans and allocates the memory of a Program on the CPU.
+#include "backend/cpu/compile.h"
 #include "backend/cpu/cpu_device.h"
 #include "backend/cpu/lower.h"
+#include "backend/cpu/scratch.h"
 #include "program/arena.h"
 
 namespace weft::backend {
@@ -42,7 +44,48 @@ int64_t WeightBytes(const program::Value& value, bool adapter, const kernels::Ke
     return shape[0] * kernels::StackStride(kernels, value.dtype, shape[1], shape[2]);
 }
 
+// Where weights and states lie in their regions.
+struct Offsets {
+    std::vector<int64_t> of;  // by ValueId; -1: neither
+    int64_t weight_bytes = 0, kv_bytes = 0;
+};
+
+Offsets PlanOffsets(const program::Program& program, const CompileOptions& options,
+                    const kernels::Kernels& kernels, const std::vector<bool>& is_adapter) {
+    Allotter weights, kv;
+    Offsets offsets;
+    offsets.of.assign(program.values.size(), -1);
+    for (size_t i = 0; i < program.values.size(); ++i) {
+        const program::Value& value = program.values[i];
+        if (value.storage == program::Storage::kWeight) {
+            offsets.of[i] = weights.Take(WeightBytes(value, is_adapter[i], kernels));
+        } else if (value.storage == program::Storage::kState) {
+            offsets.of[i] =
+                kv.Take(program::StateBytes(value, options.kv_pages * options.page_tokens));
+        }
+    }
+    offsets.weight_bytes = weights.size;
+    offsets.kv_bytes = kv.size;
+    return offsets;
+}
+
+program::ArenaPlan PlanActivations(const program::Program& program, const CompileOptions& options) {
+    const auto plan_arena =
+        options.overlap == Overlap::kNever ? program::PlanArena : program::PlanArenaInHalves;
+    return plan_arena(program, options.max_tokens, options.max_outputs, options.keep);
+}
+
 }  // namespace
+
+MemoryUse PlanCpuMemory(const program::Program& program, const CompileOptions& options,
+                        CpuLevel level, int threads) {
+    const kernels::Kernels& kernels = kernels::KernelsFor(level);
+    const Offsets offsets = PlanOffsets(program, options, kernels, FindAdapters(program));
+    const int64_t arena = PlanActivations(program, options).size_bytes +
+                          ScratchBytes(program, options, kernels, threads);
+    return {static_cast<uint64_t>(offsets.weight_bytes), static_cast<uint64_t>(offsets.kv_bytes),
+            static_cast<uint64_t>(arena)};
+}
 
 Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOptions& options,
                                 const kernels::Kernels& kernels) {
@@ -53,24 +96,11 @@ Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOp
     buffers.stacks.resize(count);
     buffers.caches.resize(count);
     buffers.is_adapter = FindAdapters(program);
-    const auto plan_arena =
-        options.overlap == Overlap::kNever ? program::PlanArena : program::PlanArenaInHalves;
-    const program::ArenaPlan plan =
-        plan_arena(program, options.max_tokens, options.max_outputs, options.keep);
-
-    Allotter weights, kv;
-    std::vector<int64_t> offsets(count, -1);
-    for (size_t i = 0; i < count; ++i) {
-        const program::Value& value = program.values[i];
-        if (value.storage == program::Storage::kWeight) {
-            offsets[i] = weights.Take(WeightBytes(value, buffers.is_adapter[i], kernels));
-        } else if (value.storage == program::Storage::kState) {
-            offsets[i] =
-                kv.Take(program::StateBytes(value, options.kv_pages * options.page_tokens));
-        }
-    }
-    WEFT_ASSIGN(buffers.weights, Memory::Allocate(weights.size, "the weights"));
-    WEFT_ASSIGN(buffers.kv, Memory::Allocate(kv.size, "the KV cache"));
+    const program::ArenaPlan plan = PlanActivations(program, options);
+    const Offsets planned = PlanOffsets(program, options, kernels, buffers.is_adapter);
+    const std::vector<int64_t>& offsets = planned.of;
+    WEFT_ASSIGN(buffers.weights, Memory::Allocate(planned.weight_bytes, "the weights"));
+    WEFT_ASSIGN(buffers.kv, Memory::Allocate(planned.kv_bytes, "the KV cache"));
     WEFT_ASSIGN(buffers.arena, Memory::Allocate(plan.size_bytes, "activations"));
     for (size_t i = 0; i < count; ++i) {
         const program::Value& value = program.values[i];

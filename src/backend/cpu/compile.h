@@ -27,6 +27,9 @@ struct CpuContext {
     std::vector<int> cores;  // that the team is pinned to; empty: not pinned
 };
 
+// What memory() of CompileForCpu's executable says, without one.
+MemoryUse PlanCpuMemory(const program::Program& program, const CompileOptions& options,
+                        CpuLevel level, int threads);
 // Errors: kUnsupported, kOutOfMemory.
 Result<std::unique_ptr<Executable>> CompileForCpu(const program::Program& program,
                                                   const CompileOptions& options,

@@ -101,8 +101,26 @@ int64_t AdapterStride(const program::Program& program, const Op& op) {
     return (rank + kernels::kStripRows - 1) / kernels::kStripRows * kernels::kStripRows;
 }
 
-Result<Scratch> AllocateScratch(const program::Program& program, const CompileOptions& options,
-                                const kernels::Kernels& kernels, int threads, Memory& memory) {
+namespace {
+
+// Regions one after another, from `base` on; null: only how many bytes they take.
+class Places {
+  public:
+    explicit Places(std::byte* base) : base_(base) {}
+    void Take(Region& region, int64_t bytes) {
+        region.data = base_ == nullptr ? nullptr : base_ + total_;
+        region.bytes = bytes;
+        total_ += Align(bytes);
+    }
+    int64_t total() const { return total_; }
+
+  private:
+    std::byte* base_;
+    int64_t total_ = 0;
+};
+
+Scratch LayOut(const program::Program& program, const CompileOptions& options,
+               const kernels::Kernels& kernels, int threads, Places& places) {
     const int64_t rows = std::max(options.max_tokens, options.max_outputs);
     Needs needs(program, rows, kernels);
     Scratch scratch;
@@ -111,13 +129,7 @@ Result<Scratch> AllocateScratch(const program::Program& program, const CompileOp
     scratch.attention_floats = Align(needs.attention * 4) / 4;
     scratch.group_bytes = Align(needs.group);
     scratch.adapter_u_bytes = Align(rows * needs.adapter_rank * 8);
-    int64_t total = 0;
-    std::vector<std::pair<Region*, int64_t>> taken;
-    const auto take = [&](Region& region, int64_t bytes) {
-        region.bytes = bytes;
-        taken.emplace_back(&region, total);
-        total += Align(bytes);
-    };
+    const auto take = [&](Region& region, int64_t bytes) { places.Take(region, bytes); };
     for (Region& prepared : scratch.prepared) take(prepared, needs.prepared);
     take(scratch.attention, scratch.attention_floats * 4 * threads);
     take(scratch.group, scratch.group_bytes * threads);
@@ -127,9 +139,24 @@ Result<Scratch> AllocateScratch(const program::Program& program, const CompileOp
     take(scratch.adapter_u, scratch.adapter_u_bytes * needs.adapts);
     take(scratch.adapted, needs.adapted * 8);
     for (auto& [angles, table] : scratch.tables) take(table, needs.rotary * options.max_tokens * 4);
-    WEFT_ASSIGN(memory, Memory::Allocate(total, "scratch"));
-    for (const auto& [region, at] : taken) region->data = memory.data() + at;
     return scratch;
+}
+
+}  // namespace
+
+int64_t ScratchBytes(const program::Program& program, const CompileOptions& options,
+                     const kernels::Kernels& kernels, int threads) {
+    Places places(nullptr);
+    LayOut(program, options, kernels, threads, places);
+    return places.total();
+}
+
+Result<Scratch> AllocateScratch(const program::Program& program, const CompileOptions& options,
+                                const kernels::Kernels& kernels, int threads, Memory& memory) {
+    const int64_t bytes = ScratchBytes(program, options, kernels, threads);
+    WEFT_ASSIGN(memory, Memory::Allocate(bytes, "scratch"));
+    Places places(memory.data());
+    return LayOut(program, options, kernels, threads, places);
 }
 
 }  // namespace weft::backend

@@ -32,6 +32,9 @@ struct Scratch {
     std::map<Angles, Region> tables;
 };
 
+// What AllocateScratch takes.
+int64_t ScratchBytes(const program::Program& program, const CompileOptions& options,
+                     const kernels::Kernels& kernels, int threads);
 // The most that any op of the Program needs, in `memory`. Errors: kOutOfMemory.
 Result<Scratch> AllocateScratch(const program::Program& program, const CompileOptions& options,
                                 const kernels::Kernels& kernels, int threads, Memory& memory);

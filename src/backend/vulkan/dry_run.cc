@@ -6,8 +6,10 @@
 #include <string>
 
 #include "backend/vulkan/buffers.h"
+#include "backend/vulkan/fuse.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lowering.h"
+#include "backend/vulkan/step_tables.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "program/timeline.h"
 #include "shaders/shaders.h"
@@ -81,7 +83,8 @@ class DryEmitter final : public Emitter {
     }
     Result<const gpu::Kernel*> Kernel(std::string_view shader, std::initializer_list<uint32_t>,
                                       uint32_t, uint32_t) override {
-        if (!shaders::Find(shader).empty()) return &kernel_;
+        const bool none_built = shaders::Names().empty();  // the memory is the same
+        if (none_built || !shaders::Find(shader).empty()) return &kernel_;
         return MakeError(ErrorCode::kUnsupported, "this weft has no shader '{}'", shader);
     }
     void Emit(Dispatch) override {}
@@ -129,6 +132,40 @@ Result<uint64_t> ScratchBytes(const program::Program& program, const gpu::Descri
         }
     }
     return emitter.bytes();
+}
+
+StepShape MostOf(const CompileOptions& options) {
+    StepShape most;
+    most.rows = static_cast<int32_t>(options.max_tokens);
+    most.outputs = static_cast<int32_t>(options.max_outputs);
+    most.sequences = most.blocks = most.rows;
+    most.adapted = true;
+    const int64_t positions = options.kv_pages * options.page_tokens;
+    most.positions = static_cast<int32_t>(
+        std::bit_ceil(static_cast<uint32_t>(std::clamp<int64_t>(positions, 1, 1 << 30))));
+    return most;
+}
+
+Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
+                             const gpu::Description& gpu, const Arithmetic& arithmetic) {
+    WEFT_TRY(CheckProgram(program, gpu, arithmetic));
+    const Fusion fusion(program, options.keep);
+    Buffers buffers;
+    WEFT_TRY(buffers.Plan(program, fusion.LivesOf(program), options));
+    WEFT_ASSIGN(const uint64_t scratch,
+                ScratchBytes(program, gpu, MostOf(options), false, arithmetic));
+    return MemoryUse{buffers.weight_bytes(), buffers.kv_bytes(),
+                     buffers.arena_bytes() + TableMemory::Bytes(options) + scratch};
+}
+
+gpu::Description CommonGpu() {
+    gpu::Description gpu;
+    gpu.name = "a GPU";
+    gpu.subgroup = gpu.least_subgroup = gpu.most_subgroup = 32;
+    gpu.shared_bytes = 32 << 10;
+    gpu.most_invocations = 1024;
+    gpu.most_groups = {65535, 65535, 65535};
+    return gpu;
 }
 
 }  // namespace weft::backend::vulkan

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "backend/executable.h"
 #include "backend/vulkan/dispatch.h"
 #include "base/result.h"
 
@@ -11,5 +12,16 @@ namespace weft::backend::vulkan {
 // Scratch and constants of a step of this shape. Errors: kUnsupported, naming the op.
 Result<uint64_t> ScratchBytes(const program::Program& program, const gpu::Description& gpu,
                               const StepShape& shape, bool reference, const Arithmetic& arithmetic);
+
+// The largest step of an executable.
+StepShape MostOf(const CompileOptions& options);
+
+// What memory() of such an executable says before its first step. Without Vulkan in this weft the
+// same. Errors: kUnsupported.
+Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
+                             const gpu::Description& gpu, const Arithmetic& arithmetic);
+
+// A GPU as there are many, for the memory of one that is not here.
+gpu::Description CommonGpu();
 
 }  // namespace weft::backend::vulkan

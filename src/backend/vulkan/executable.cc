@@ -5,7 +5,6 @@
 #include "backend/vulkan/executable.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "backend/vulkan/dry_run.h"
 #include "backend/vulkan/lower.h"
@@ -25,15 +24,7 @@ Status VulkanExecutable::Prepare(const MemoryPool& pool) {
         fusion_ = Fusion(program_, options_.keep);
     }
     WEFT_TRY(buffers_.Plan(program_, fusion_.LivesOf(program_), options_));
-    StepShape most;
-    most.rows = static_cast<int32_t>(options_.max_tokens);
-    most.outputs = static_cast<int32_t>(options_.max_outputs);
-    most.sequences = most.blocks = most.rows;
-    most.adapted = true;
-    const int64_t positions = options_.kv_pages * options_.page_tokens;
-    most.positions = static_cast<int32_t>(
-        std::bit_ceil(static_cast<uint32_t>(std::clamp<int64_t>(positions, 1, 1 << 30))));
-    WEFT_ASSIGN(scratch_bytes_, ScratchBytes(program_, gpu_.description(), most,
+    WEFT_ASSIGN(scratch_bytes_, ScratchBytes(program_, gpu_.description(), MostOf(options_),
                                              context_->reference, context_->arithmetic));
     adapts_ = std::ranges::any_of(
         program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAdapt; });

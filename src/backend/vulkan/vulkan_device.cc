@@ -111,10 +111,7 @@ DeviceInfo InfoOf(const gpu::Description& gpu, bool reference, const Arithmetic&
     info.kernels = "vulkan";
     info.kernels_built = {"vulkan"};
     info.identity = IdentityOf(gpu, reference, arithmetic);
-    info.target.page_tokens = kPageTokens;
-    info.target.most_experts = kMostExperts;
-    info.target.most_latent_columns = kMostLatentColumns;
-    info.target.wide_sums = false;
+    info.target = TargetOfGpus();
     info.uses_host_cores = gpu.kind == gpu::Kind::kCpu;
     info.submits = true;
     info.trains = false;
@@ -170,6 +167,15 @@ class VulkanDevice final : public Device {
 };
 
 }  // namespace
+
+program::Target TargetOfGpus() {
+    program::Target target;
+    target.page_tokens = kPageTokens;
+    target.most_experts = kMostExperts;
+    target.most_latent_columns = kMostLatentColumns;
+    target.wide_sums = false;
+    return target;
+}
 
 bool IsName(std::string_view name) {
     return name == kKind || (name.starts_with(kKind) && NumberOf(name) >= 0);

@@ -20,6 +20,9 @@ namespace weft::backend::vulkan {
 // Positions of a KV page.
 inline constexpr int64_t kPageTokens = 64;
 
+// What all of them ask of Programs.
+program::Target TargetOfGpus();
+
 // "vulkan", "vulkan:0".
 bool IsName(std::string_view name);
 // Whether this weft has kernels for it.

@@ -1,0 +1,23 @@
+#include "backend/memory_plan.h"
+
+#include "backend/cpu/compile.h"
+#include "backend/cpu/cpu_device.h"
+#include "backend/vulkan/dry_run.h"
+#include "backend/vulkan/vulkan_device.h"
+
+namespace weft::backend {
+
+program::Target TargetOf(const DescribedDevice& device) {
+    return device.kind == MemoryKind::kHost ? DescribeCpu(CpuLevelFor(device.reference)).target
+                                            : vulkan::TargetOfGpus();
+}
+
+Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
+                             const DescribedDevice& device) {
+    if (device.kind == MemoryKind::kHost) {
+        return PlanCpuMemory(program, options, CpuLevelFor(device.reference), device.threads);
+    }
+    return vulkan::PlanMemory(program, options, vulkan::CommonGpu(), {});
+}
+
+}  // namespace weft::backend

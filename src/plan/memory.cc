@@ -1,0 +1,153 @@
+#include "plan/memory.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "backend/memory_plan.h"
+#include "engine/device_options.h"
+#include "engine/rank_options.h"
+#include "model/builder.h"
+#include "program/program.h"
+
+namespace weft::plan {
+namespace {
+
+// An arena's plan settles a few layers on.
+constexpr int64_t kMoreLayers = 2;
+
+backend::DescribedDevice DeviceOf(const Machine& machine) {
+    return {machine.pool, machine.threads, false};
+}
+
+// As the file has them, of a program that is not known.
+backend::MemoryUse PlainMemory(const program::Program& list,
+                               const backend::CompileOptions& options) {
+    backend::MemoryUse use;
+    for (const program::Value& value : list.values) {
+        if (value.storage != program::Storage::kWeight) continue;
+        use.weight_bytes +=
+            static_cast<uint64_t>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
+    }
+    const int64_t positions = options.kv_pages * options.page_tokens;
+    use.kv_bytes = static_cast<uint64_t>(program::StateBytes(list, positions));
+    const program::ArenaPlan arena =
+        program::PlanArena(list, options.max_tokens, options.max_outputs, options.keep);
+    use.arena_bytes = static_cast<uint64_t>(arena.size_bytes);
+    return use;
+}
+
+std::string KeyOf(const model::Shard& s, std::span<const int> kinds, const Machine& machine) {
+    std::string key =
+        fmt::format("{}/{}/{}/", machine.name, static_cast<int>(machine.pool), machine.threads);
+    for (const model::Span& span :
+         {s.heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn, s.shared_ffn}) {
+        key += fmt::format("{},", span.size());
+    }
+    key += fmt::format("{}{}{}{}{}/", s.rank == 0, s.first_stage(), s.last_stage(),
+                       s.expert_ffn.begin == 0, s.tensor_rank == 0);
+    for (const int kind : kinds) key += fmt::format("{},", kind);
+    return key;
+}
+
+}  // namespace
+
+int64_t TypicalLayers(std::span<const int> kinds) {
+    const auto all = static_cast<int64_t>(kinds.size());
+    const auto kind = [&](int64_t layer) {
+        return layer < 0 ? -1 : kinds[static_cast<size_t>(layer)];
+    };
+    using Neighbours = std::tuple<int, int, int>;
+    const auto around = [&](int64_t layer) {
+        return Neighbours(kind(layer - 1), kind(layer), kind(layer + 1));
+    };
+    std::set<Neighbours> missing;
+    for (int64_t layer = 0; layer + 1 < all; ++layer) missing.insert(around(layer));
+    int64_t met = 0;  // layers behind which all neighbourhoods have been there
+    for (int64_t some = 1; some < all; ++some) {
+        if (some >= 2) missing.erase(around(some - 2));
+        if (missing.empty() && met == 0) met = some;
+        const bool same_end = some >= 2 && kind(some - 1) == kind(all - 1) &&
+                              kind(some - 2) == kind(all - 2) && (all - some) % 2 == 0;
+        if (met > 0 && some >= met + kMoreLayers && same_end) return some;
+    }
+    return all;
+}
+
+Result<backend::MemoryUse> MemoryPlanner::PlanPart(const model::Shard& part,
+                                                   const Machine& machine) const {
+    const backend::DescribedDevice device = DeviceOf(machine);
+    const program::Target target = backend::TargetOf(device);
+    const bool host_cores = device.kind == backend::MemoryKind::kHost;
+    const model::Layout& layout = part.layout;
+    const auto build = engine::BuildOptionsOf(job_, layout, target);
+    WEFT_ASSIGN(const program::Program list,
+                model::BuildProgram(walk_.hyper(), part, walk_.source(), build));
+    const auto compile =
+        engine::CompileOptionsOf(job_, layout, list, target, host_cores, one_host_);
+    if (!own_) return PlainMemory(list, compile);
+    const auto planned = backend::PlanMemory(list, compile, device);
+    // Types of weights that only other programs run.
+    const bool other = !planned.ok() && planned.error().code == ErrorCode::kUnsupported;
+    return other ? PlainMemory(list, compile) : planned;
+}
+
+Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& machine) const {
+    const std::span<const int> kinds = std::span(walk_.kind_of_layer())
+                                           .subspan(static_cast<size_t>(shard.layers.begin),
+                                                    static_cast<size_t>(shard.layers.size()));
+    const int64_t typical = TypicalLayers(kinds);
+    model::Shard part = shard;
+    part.layers.end = part.layers.begin + typical;
+    WEFT_ASSIGN(const backend::MemoryUse few, PlanPart(part, machine));
+    MemoryUse use{0, few.weight_bytes, few.kv_bytes, few.arena_bytes, 0, 0};
+    std::map<int, backend::MemoryUse> of_kind;
+    for (size_t layer = static_cast<size_t>(typical); layer < kinds.size(); ++layer) {
+        const auto [one, is_new] = of_kind.try_emplace(kinds[layer]);
+        if (is_new) {
+            const int64_t at = shard.layers.begin + static_cast<int64_t>(layer);
+            WEFT_ASSIGN(one->second, PlanPart(PartOf(shard, 1, {at, at + 1}), machine));
+        }
+        use.weights += one->second.weight_bytes;
+        use.cache += one->second.kv_bytes;
+    }
+    const bool shared = machine.pool != backend::MemoryKind::kDevice;
+    use.process = own_ && shared ? engine::kRankBytes : 0;
+    use.room = machine.memory.value;
+    return use;
+}
+
+Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& machine) {
+    const std::span<const int> kinds = std::span(walk_.kind_of_layer())
+                                           .subspan(static_cast<size_t>(shard.layers.begin),
+                                                    static_cast<size_t>(shard.layers.size()));
+    const std::string key = KeyOf(shard, kinds, machine);
+    auto found = known_.find(key);
+    if (found == known_.end()) {
+        WEFT_ASSIGN(const MemoryUse use, Plan(shard, machine));
+        found = known_.emplace(key, use).first;
+    }
+    MemoryUse use = found->second;
+    use.rank = shard.rank;
+    return use;
+}
+
+std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
+                                            const Cluster& cluster, std::span<const int> host_of) {
+    std::vector<cluster::RankNeeds> needs;
+    for (const MemoryUse& use : ranks) {
+        const int host = host_of[static_cast<size_t>(use.rank)];
+        const Machine& machine = cluster.hosts[static_cast<size_t>(host)];
+        const bool shared = machine.pool != backend::MemoryKind::kDevice;
+        const double room = machine.memory.value * (shared ? machine.devices : 1);
+        const auto bytes = static_cast<uint64_t>(room);
+        const std::string device = shared ? "" : fmt::format("rank {}", use.rank);
+        needs.push_back(
+            {host, engine::MemoryNeeds({machine.pool, bytes, bytes, 0}, device,
+                                       use.weights + use.cache + use.work, use.process, 0)});
+    }
+    return cluster::FindLack(needs);
+}
+
+}  // namespace weft::plan

@@ -1,0 +1,126 @@
+#include "plan/run_words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+namespace weft::plan {
+namespace {
+
+constexpr int kWorkerPort = 7000;
+constexpr int64_t kUsualChunk = 512;
+
+// A word that a shell leaves as it is.
+std::string Quoted(const std::string& word) {
+    const bool plain = !word.empty() && std::ranges::all_of(word, [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+               std::string_view("@%+=:,./-_").find(c) != std::string_view::npos;
+    });
+    if (plain) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
+// All ranks but the first: each is a worker that listens, with a port of its own on its host.
+std::vector<std::string> MadeUpWorkers(const Cluster& cluster, int ranks) {
+    std::vector<std::string> workers;
+    int device = 0;
+    for (int rank = 1; rank < ranks; ++rank) {
+        const int host = cluster.host_of(rank);
+        device = host == cluster.host_of(rank - 1) ? device + 1 : 0;
+        workers.push_back(fmt::format("host{}:{}", host + 1, kWorkerPort + device));
+    }
+    return workers;
+}
+
+std::string DevicesOf(const Cluster& cluster, int ranks) {
+    std::vector<std::string> names;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const bool host = cluster.machine_of(rank).pool == backend::MemoryKind::kHost;
+        names.emplace_back(host ? "cpu" : "vulkan");
+    }
+    const bool alike = std::set(names.begin(), names.end()).size() == 1;
+    return alike ? names[0] : fmt::format("{}", fmt::join(names, ","));
+}
+
+// Whether two machines' devices are of different kinds: tensor ranks of these don't hold the same
+// bits, which the proof at the start refuses. (Of measured ones, that is not known.)
+bool AreUnlike(const Machine& a, const Machine& b) {
+    const bool host = a.pool == backend::MemoryKind::kHost;
+    if (host || b.pool == backend::MemoryKind::kHost) return a.pool != b.pool;
+    const auto base = [](const Machine& machine) {
+        return machine.name.substr(0, machine.name.find(':'));
+    };
+    return !a.measured && !b.measured && base(a) != base(b);
+}
+
+bool HasUnlikeTensorRanks(const Cluster& cluster, const model::Layout& layout) {
+    for (int rank = 0; rank < layout.size(); ++rank) {
+        const int first = rank / layout.tp * layout.tp;
+        if (AreUnlike(cluster.machine_of(first), cluster.machine_of(rank))) return true;
+    }
+    return false;
+}
+
+std::string SplitOf(const model::Layout& layout) {
+    std::vector<double> shares = layout.tp_shares;
+    const bool one_list = shares.empty() && layout.tp > 1;
+    // Of stages alone a list as long as there are tensor ranks would be theirs.
+    if (one_list && !layout.pp_shares.empty()) shares.assign(static_cast<size_t>(layout.tp), 1);
+    if (layout.pp > 1 || layout.tp == 1) {
+        shares.insert(shares.end(), layout.pp_shares.begin(), layout.pp_shares.end());
+    }
+    return fmt::format("{:g}", fmt::join(shares, ","));
+}
+
+}  // namespace
+
+std::string RunWords(const RunRequest& request, const Cluster& cluster, const Prediction& layout,
+                     const Workload& load) {
+    const model::Layout& cut = layout.layout;
+    const int ranks = cut.size();
+    const engine::Job job = load.AsJob(DType::kF16, 1);
+    const bool serves = load.batch > 1;
+    std::string words = fmt::format("weft {} {}", serves ? "serve" : "run", Quoted(request.model));
+    const auto add = [&](const char* flag, const auto& value) {
+        words += fmt::format(" {} {}", flag, value);
+    };
+    const int hosts = cluster.host_of(ranks - 1) + 1;
+    if (hosts > 1 || !request.workers.empty()) {
+        const bool told = static_cast<int>(request.workers.size()) == ranks - 1;
+        add("--hosts",
+            fmt::format("{}",
+                        fmt::join(told ? request.workers : MadeUpWorkers(cluster, ranks), ",")));
+        add("--key-file", "weft.key");
+    } else if (ranks > 1) {
+        add("--local", ranks);
+    }
+    if (ranks > 1) {
+        add("--tp", cut.tp);
+        add("--pp", cut.pp);
+    }
+    if (cut.ep > 1) add("--ep", cut.ep);
+    if (const std::string split = SplitOf(cut); !split.empty()) add("--split", split);
+    if (const std::string devices = DevicesOf(cluster, ranks); devices != "cpu") {
+        add("--device", devices);
+    }
+    add("--ctx", job.ctx);
+    if (serves) {
+        add("--max-seqs", load.batch);
+        add("--kv-tokens", job.kv_tokens);
+    }
+    if (job.chunk != kUsualChunk) add("--chunk", job.chunk);
+    if (request.kv != "f16") add("--kv", request.kv);
+    if (!request.draft.empty()) {
+        add("--draft", Quoted(request.draft));
+        add("--draft-tokens", load.draft.tokens);
+    }
+    if (HasUnlikeTensorRanks(cluster, cut)) words += " --no-proof";
+    return words;
+}
+
+}  // namespace weft::plan

@@ -1,0 +1,25 @@
+// The command that runs a layout: what `weft run` or `weft serve` has to be told so that it cuts
+// the model as it was predicted.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/predict.h"
+
+namespace weft::plan {
+
+struct RunRequest {
+    std::string model, draft;  // as on the command line
+    std::string kv = "f16";
+    // Workers by name, of all ranks but the first. Empty: where there are several hosts, made-up
+    // names, a port for each rank of a host.
+    std::vector<std::string> workers;
+};
+
+// Words of a shell: "weft run qwen3-8b:q4_0 --local 2 --tp 1 --pp 2 --split 10,26 --ctx 4096". With
+// one sequence `weft run`, with more `weft serve`.
+std::string RunWords(const RunRequest& request, const Cluster& cluster, const Prediction& layout,
+                     const Workload& load);
+
+}  // namespace weft::plan

@@ -1,0 +1,148 @@
+"""`weft plan --measure --hosts` over two hosts: network namespaces with names of their own and a
+wire between them, a worker on one. The file must be that of two machines of one rank each, with the
+wire as it was measured, and `weft plan` must take it; a worker that is not there is an error.
+
+    measure_hosts_test.py WEFT
+
+Needs root, ip(8), unshare(1) and nsenter(1); skips (status 77) where one is missing.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+NEEDED = ("ip", "unshare", "nsenter", "hostname")
+LIMIT_S = 150
+
+
+def why_skipped():
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    missing = [name for name in NEEDED if shutil.which(name) is None]
+    if missing:
+        return f"without {', '.join(missing)}"
+    if os.geteuid() != 0:
+        return "not root: no network namespaces"
+    if subprocess.run(["unshare", "-n", "-u", "true"], capture_output=True).returncode != 0:
+        return "no network namespaces here"
+    return None
+
+
+class Host:
+    """A network namespace and a host name that live as long as a process that sleeps there."""
+
+    def __init__(self, name):
+        self.process = subprocess.Popen(
+            ["unshare", "-n", "-u", "sh", "-c", f"hostname {name}; exec sleep 1000"])
+        own = os.readlink("/proc/self/ns/net")
+        while os.readlink(f"/proc/{self.process.pid}/ns/net") == own:
+            time.sleep(0.01)
+        while True:
+            done = subprocess.run(self.words("hostname"), capture_output=True, text=True)
+            if done.stdout.strip() == name:
+                break
+            time.sleep(0.01)
+
+    def words(self, *words):
+        return ["nsenter", "-t", str(self.process.pid), "-n", "-u", *words]
+
+    def run(self, *words):
+        return subprocess.run(self.words(*words), capture_output=True, text=True, timeout=LIMIT_S)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class MeasureHosts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.key = self.folder / "key"
+        self.key.write_text("a key for this test only")
+        self.key.chmod(0o600)
+        self.here, self.there = Host("near"), Host("far")
+        self.addCleanup(self.here.end)
+        self.addCleanup(self.there.end)
+        made = self.here.run("ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire",
+                             "netns", str(self.there.process.pid))
+        self.assertEqual(made.returncode, 0, made.stderr)
+        for host, address in ((self.here, "10.98.7.1/24"), (self.there, "10.98.7.2/24")):
+            host.run("ip", "addr", "add", address, "dev", "wire")
+            host.run("ip", "link", "set", "wire", "up")
+            host.run("ip", "link", "set", "lo", "up")
+
+    def start_worker(self):
+        log = open(self.folder / "worker", "w")
+        self.addCleanup(log.close)
+        worker = subprocess.Popen(
+            self.there.words(WEFT, "worker", "--listen", "10.98.7.2:7000", "--key-file",
+                             str(self.key)), stdout=log, stderr=log)
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.send_signal, signal.SIGTERM)
+        for _ in range(500):
+            if "listening" in (self.folder / "worker").read_text():
+                return
+            time.sleep(0.02)
+        self.fail((self.folder / "worker").read_text())
+
+    def measure(self, *more):
+        return self.here.run(WEFT, "plan", "--measure", "--hosts", "10.98.7.2:7000", "--key-file",
+                             str(self.key), "-t", "1", "--types", "q8_0", "--measure-with",
+                             "synthetic:smollm2-135m", "-o", str(self.folder / "lab.json"), *more)
+
+    def test_a_file_of_two_hosts(self):
+        self.start_worker()
+        done = self.measure("--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["devices"], 1, done.stdout)
+        lab = json.loads((self.folder / "lab.json").read_text())
+        self.assertNotIn("tiers", lab)
+        self.assertIn("tcp", lab["wire"]["about"])
+        self.assertEqual(lab["wire"]["latency"]["mark"], "measured")
+        self.assertGreater(float(lab["wire"]["latency"]["is"].split()[0]), 0.1)
+        self.assertEqual(lab["measured"]["ranks"], 2)
+        self.assertIn("8192", lab["measured"]["all_reduce"])
+        # Over a wire of this file the two are tensor ranks or stages.
+        plan = subprocess.run(
+            [WEFT, "plan", "synthetic:smollm2-135m:q8_0", "--machines",
+             f"2x{self.folder / 'lab.json'}", "--hosts", "10.98.7.2:7000", "--context", "64",
+             "--json", "--explain"], capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        rows = {row["layout"]: row for row in json.loads(plan.stdout)["layouts"]}
+        self.assertEqual(rows["tp2"]["machines"], 2)
+        self.assertGreater(rows["tp2"]["token_s"]["wire"], 0)
+        self.assertGreater(rows["pp2"]["token_s"]["hops"], 0)
+        # What it says to run does run, over these hosts.
+        for layout in ("tp2", "pp2"):
+            words = rows[layout]["run"].split()
+            self.assertEqual(words[:2], ["weft", "run"])
+            self.assertIn("10.98.7.2:7000", words)
+            words[words.index("--key-file") + 1] = str(self.key)
+            ran = self.here.run(WEFT, *words[1:], "--raw", "-p", "hello", "-n", "2",
+                                "--ignore-eos", "-t", "1", "--json")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+
+    def test_a_worker_that_is_not_there(self):
+        begin = time.monotonic()
+        done = self.measure("--wait", "2s")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("10.98.7.2:7000", done.stderr)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertFalse((self.folder / "lab.json").exists())
+
+
+if __name__ == "__main__":
+    reason = why_skipped()
+    if reason:
+        print(f"SKIPPED: {reason}")
+        sys.exit(77)
+    WEFT = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
