@@ -6,6 +6,8 @@
 #include <chrono>
 #include <vector>
 
+#include "hw/cpu.h"
+
 namespace weft::backend {
 namespace {
 
@@ -30,6 +32,18 @@ void RunRounds(void* context, int part) {
         rounds.numbers[static_cast<size_t>((part + i) % parts)] += 1;
         rounds.team->Barrier();
     }
+}
+
+// Else a job that follows in the same process would see one core, for all of its ranks.
+TEST(ThreadTeam, ItsOwnersCoresComeBack) {
+    const std::vector<int> before = AllowedCores();
+    {
+        const ThreadTeam team({1, {before.back()}, false});
+        EXPECT_EQ(AllowedCores(), std::vector<int>{before.back()});
+    }
+    EXPECT_EQ(AllowedCores(), before);
+    { const ThreadTeam team({2, {}, true}); }
+    EXPECT_EQ(AllowedCores(), before);
 }
 
 TEST(ThreadTeam, BarriersOrderWrites) {

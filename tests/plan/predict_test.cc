@@ -359,8 +359,7 @@ TEST(Search, TwoStagesAreCutAtTheBestLayer) {
         LayoutPredictor predictor(c.walk, c.cluster, c.runtime, load);
         double best = 0, first = 0;
         for (double layers = 1; layers < 80; ++layers) {
-            const auto p =
-                Predict(c.walk, c.cluster, c.runtime, {1, 2, {}, {layers, 80 - layers}, 0}, load);
+            const auto p = predictor.Predict({1, 2, {}, {layers, 80 - layers}, 0});
             ASSERT_TRUE(p.ok()) << p.error().message;
             if (p->fits() && p->tok_s > best) best = p->tok_s, first = layers;
         }

@@ -17,6 +17,14 @@ constexpr int64_t kSharedSpinNs = 5'000;
 constexpr int64_t kYieldNs = 500'000;
 constexpr int kPollsPerClockRead = 64;
 
+// The calling thread may run on these again.
+void LetRunOn(const std::vector<int>& cores) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int core : cores) CPU_SET(core, &set);
+    ::sched_setaffinity(0, sizeof set, &set);  // a refusal only makes it slower
+}
+
 }  // namespace
 
 ThreadTeam::ThreadTeam(const TeamOptions& options)
@@ -27,7 +35,10 @@ ThreadTeam::ThreadTeam(const TeamOptions& options)
         const size_t i = static_cast<size_t>(part);
         return i < options.cores.size() ? options.cores[i] : -1;
     };
-    if (core(0) >= 0) PinThisThread(core(0));
+    if (core(0) >= 0) {
+        owner_cores_ = AllowedCores();
+        PinThisThread(core(0));
+    }
     for (int part = 1; part < size_; ++part) {
         threads_.emplace_back([this, part, pin = core(part)] { Work(part, pin); });
     }
@@ -37,6 +48,8 @@ ThreadTeam::~ThreadTeam() {
     stop_ = true;
     Announce(start_, start_sleepers_);
     for (std::thread& thread : threads_) thread.join();
+    // What the process does next (another job, with ranks of its own) has its cores again.
+    if (!owner_cores_.empty() && owner_ == std::this_thread::get_id()) LetRunOn(owner_cores_);
 }
 
 void ThreadTeam::Run(Function function, void* context) {

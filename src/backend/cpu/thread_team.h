@@ -53,6 +53,9 @@ class ThreadTeam {
     alignas(64) std::atomic<int> phase_sleepers_{0};
     std::atomic<bool> stop_{false};
     std::vector<std::thread> threads_;
+    // The thread that made this, which is part 0, and where it ran before it was pinned.
+    std::thread::id owner_ = std::this_thread::get_id();
+    std::vector<int> owner_cores_;
 };
 
 }  // namespace weft::backend
