@@ -1,29 +1,23 @@
-// weft hosts: the hosts of a cluster, and which cable leads to whom; hosts that come by ssh.
+// weft hosts: the hosts of a cluster, and which cable leads to whom.
+#include "cli/hosts.h"
+
 #include <fmt/format.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
 #include "cli/commands.h"
-#include "cli/commit.h"
 #include "cli/flags.h"
 #include "cli/host_facts.h"
 #include "cli/output.h"
 #include "cluster/handshake.h"
 #include "fabric/measure.h"
 #include "fabric/predict.h"
-#include "fleet/cluster_file.h"
 #include "fleet/find.h"
-#include "fleet/herald.h"
-#include "fleet/remote.h"
-#include "fleet/words.h"
 #include "net/addresses.h"
 
 namespace weft::cli {
@@ -37,40 +31,6 @@ constexpr const char* kHostsFooter =
     "  weft hosts --measure\n"
     "  weft hosts add me@b\n"
     "  weft hosts remove b";
-
-struct HostsFlags {
-    std::string cluster = "home", key_file, ssh;
-    bool measure = false, json = false;
-};
-
-// What a cable of this host's was measured to do.
-struct CableSpeed {
-    std::string interface, peer_address;
-    double latency_us = 0, bytes_s = 0;  // one way: of 8 bytes; of large messages
-    std::string transport;
-    std::string failed;  // why there is no figure; "": there is
-};
-
-// What is known of a cluster's hosts.
-struct HostList {
-    fleet::ClusterFile file;
-    fleet::SelfFacts self;
-    fleet::Hearing hearing;
-    std::vector<CableSpeed> speeds;  // of cables that were measured
-};
-
-Result<HostList> Look(const HostsFlags& flags) {
-    HostList list;
-    WEFT_ASSIGN(list.file, fleet::ReadClusterFile(flags.cluster));
-    if (!flags.key_file.empty()) list.file.key = flags.key_file;
-    WEFT_TRY(fleet::CheckHasKey(flags.cluster, list.file));
-    WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(list.file.key));
-    list.self = OwnFacts(0);
-    WEFT_ASSIGN(const auto herald, fleet::Herald::Start(key, list.self, false));
-    list.hearing =
-        herald->Await([](const fleet::Hearing&) { return false; }, Deadline::In(fleet::kAskMs));
-    return list;
-}
 
 // ---- Measuring ----------------------------------------------------------------------------------
 
@@ -292,7 +252,7 @@ Json HostsJson(const HostList& list) {
 }
 
 Status ListHosts(HostsFlags& flags) {
-    WEFT_ASSIGN(HostList list, Look(flags));
+    WEFT_ASSIGN(HostList list, LookForHosts(flags));
     if (flags.measure) MeasureCables(list);
     if (flags.json) {
         PrintJson(HostsJson(list));
@@ -305,129 +265,6 @@ Status ListHosts(HostsFlags& flags) {
     return {};
 }
 
-// What another host prints, for this terminal.
-std::string PlainLines(const std::string& text) {
-    std::string plain;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) plain += PlainText(line) + "\n";
-    return plain;
-}
-
-// ---- add and remove -----------------------------------------------------------------------------
-
-// The cluster's key, made where there is none yet.
-Result<std::string> KeyToGive(const HostsFlags& flags, const fleet::ClusterFile& file) {
-    if (::access(file.key.c_str(), F_OK) != 0) {
-        WEFT_TRY(fleet::WriteKey(file.key, fleet::NewKeyWords()));
-        PrintErr("weft: made the key of cluster '{}': {}\n", flags.cluster, file.key);
-    }
-    WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(file.key));
-    return std::string(reinterpret_cast<const char*>(key.data()), key.size());
-}
-
-// The program that is to run there: the one that is, if it is this very one, else a copy.
-Result<std::string> BringProgram(const HostsFlags& flags, const fleet::RemoteHost& host) {
-    const std::string mine = fmt::format("weft {} (commit {})", WEFT_VERSION, Commit());
-    if (!host.program.empty() && host.version == mine) return host.program;
-    utsname here{};
-    ::uname(&here);
-    if (host.machine != here.machine) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{} is of {}, this host of {}: build weft there, and add it again",
-                         flags.ssh, host.machine, here.machine);
-    }
-    PrintErr("weft: {}: {}; copying {} there\n", flags.ssh,
-             host.program.empty() ? "no weft is there" : host.program + " is " + host.version,
-             mine);
-    return fleet::CopyProgram(flags.ssh);
-}
-
-// Into the cluster's file. Where it names nobody yet, those that are found now come along: from
-// here on it is they who are the cluster.
-Status NoteHost(const HostsFlags& flags, fleet::ClusterFile file, const fleet::RemoteHost& host) {
-    if (file.hosts.empty()) {
-        WEFT_ASSIGN(const HostList list, Look(flags));
-        for (const fleet::Peer& peer : list.hearing.peers) {
-            const auto known = std::ranges::find(file.hosts, peer.name, &fleet::ClusterHost::name);
-            if (peer.name == host.name || known != file.hosts.end()) continue;
-            file.hosts.push_back({peer.name, "", ""});
-        }
-    }
-    auto known = std::ranges::find(file.hosts, host.name, &fleet::ClusterHost::name);
-    if (known == file.hosts.end()) {
-        file.hosts.push_back({host.name, "", flags.ssh});
-    } else {
-        known->ssh = flags.ssh;
-    }
-    return fleet::WriteClusterFile(flags.cluster, file);
-}
-
-Status AddHost(HostsFlags& flags) {
-    WEFT_ASSIGN(const fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
-    WEFT_ASSIGN(const fleet::RemoteHost host, fleet::ProbeHost(flags.ssh));
-    if (host.name == fleet::OwnName()) {
-        PrintErr("weft: {} calls itself {}, as this host does: give one of them another name\n",
-                 flags.ssh, host.name);
-    }
-    WEFT_ASSIGN(const std::string key, KeyToGive(flags, file));
-    WEFT_ASSIGN(const std::string program, BringProgram(flags, host));
-    WEFT_ASSIGN(const fleet::UpKind kind,
-                fleet::StartUp(flags.ssh, flags.cluster, key, program, host.systemd));
-    WEFT_TRY(NoteHost(flags, file, host));
-    const bool systemd = kind == fleet::UpKind::kSystemd;
-    if (flags.json) {
-        PrintJson({{"name", host.name},
-                   {"ssh", flags.ssh},
-                   {"program", program},
-                   {"systemd", systemd},
-                   {"linger", host.linger}});
-        return {};
-    }
-    PrintOut("{} is a host of cluster '{}': {} up\n", host.name, flags.cluster, program);
-    if (!systemd) {
-        PrintOut("It runs until {} is booted again: there is no systemd of the user's\n",
-                 host.name);
-    } else if (!host.linger) {
-        PrintOut(
-            "It runs while you are logged in there. For always: ssh {} sudo loginctl "
-            "enable-linger\n",
-            flags.ssh);
-    }
-    const auto findings = fleet::AskDoctor(flags.ssh, program);
-    if (findings.ok()) {
-        PrintOut("\n{}", PlainLines(*findings));
-    } else {
-        PrintErr("weft: no findings of its doctor: {}\n", findings.error().message);
-    }
-    return {};
-}
-
-Status RemoveHost(HostsFlags& flags) {
-    WEFT_ASSIGN(fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
-    const auto host = std::ranges::find_if(file.hosts, [&](const fleet::ClusterHost& each) {
-        return each.name == flags.ssh || each.ssh == flags.ssh;
-    });
-    if (host == file.hosts.end()) {
-        WEFT_ASSIGN(const fleet::ClusterPaths paths, fleet::PathsOf(flags.cluster));
-        return MakeError(ErrorCode::kNotFound, "{} names no host '{}'", paths.file, flags.ssh);
-    }
-    const fleet::ClusterHost gone = *host;
-    file.hosts.erase(host);
-    WEFT_TRY(fleet::WriteClusterFile(flags.cluster, file));
-    Status stopped;
-    if (!gone.ssh.empty()) stopped = fleet::StopUp(gone.ssh, flags.cluster);
-    if (flags.json) {
-        PrintJson({{"removed", gone.name}, {"stopped", !gone.ssh.empty() && stopped.ok()}});
-    } else {
-        PrintOut("removed {}\n", gone.name);
-    }
-    if (gone.ssh.empty() || !stopped.ok()) {
-        PrintErr("weft: 'weft up' was not stopped there{}{}. It still has the key\n",
-                 stopped.ok() ? "" : ": ", stopped.ok() ? "" : stopped.error().message);
-    }
-    return {};
-}
-
 void AddClusterName(const Command& command, HostsFlags& flags) {
     command.AddOption("--cluster", flags.cluster, "Which cluster").TypeName("NAME").ShowDefault();
     AddJson(command, flags.json);
@@ -435,6 +272,19 @@ void AddClusterName(const Command& command, HostsFlags& flags) {
 }
 
 }  // namespace
+
+Result<HostList> LookForHosts(const HostsFlags& flags) {
+    HostList list;
+    WEFT_ASSIGN(list.file, fleet::ReadClusterFile(flags.cluster));
+    if (!flags.key_file.empty()) list.file.key = flags.key_file;
+    WEFT_TRY(fleet::CheckHasKey(flags.cluster, list.file));
+    WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(list.file.key));
+    list.self = OwnFacts(0);
+    WEFT_ASSIGN(const auto herald, fleet::Herald::Start(key, list.self, false));
+    list.hearing =
+        herald->Await([](const fleet::Hearing&) { return false; }, Deadline::In(fleet::kAskMs));
+    return list;
+}
 
 void AddHosts(const Command& app, int& status) {
     auto flags = std::make_shared<HostsFlags>();

@@ -1,0 +1,143 @@
+// weft hosts add and remove: a host becomes one of the cluster by ssh, or ceases to be.
+#include "cli/hosts.h"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "cli/commit.h"
+#include "cli/output.h"
+#include "cluster/handshake.h"
+#include "fleet/remote.h"
+#include "fleet/words.h"
+
+namespace weft::cli {
+namespace {
+
+// What another host prints, for this terminal.
+std::string PlainLines(const std::string& text) {
+    std::string plain;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) plain += PlainText(line) + "\n";
+    return plain;
+}
+
+// The cluster's key, made where there is none yet.
+Result<std::string> KeyToGive(const HostsFlags& flags, const fleet::ClusterFile& file) {
+    if (::access(file.key.c_str(), F_OK) != 0) {
+        WEFT_TRY(fleet::WriteKey(file.key, fleet::NewKeyWords()));
+        PrintErr("weft: made the key of cluster '{}': {}\n", flags.cluster, file.key);
+    }
+    WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(file.key));
+    return std::string(reinterpret_cast<const char*>(key.data()), key.size());
+}
+
+// The program that is to run there: the one that is, if it is this very one, else a copy.
+Result<std::string> BringProgram(const HostsFlags& flags, const fleet::RemoteHost& host) {
+    const std::string mine = fmt::format("weft {} (commit {})", WEFT_VERSION, Commit());
+    if (!host.program.empty() && host.version == mine) return host.program;
+    utsname here{};
+    ::uname(&here);
+    if (host.machine != here.machine) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} is of {}, this host of {}: build weft there, and add it again",
+                         flags.ssh, host.machine, here.machine);
+    }
+    PrintErr("weft: {}: {}; copying {} there\n", flags.ssh,
+             host.program.empty() ? "no weft is there" : host.program + " is " + host.version,
+             mine);
+    return fleet::CopyProgram(flags.ssh);
+}
+
+// Into the cluster's file. Where it names nobody yet, those that are found now come along: from
+// here on it is they who are the cluster.
+Status NoteHost(const HostsFlags& flags, fleet::ClusterFile file, const fleet::RemoteHost& host) {
+    if (file.hosts.empty()) {
+        WEFT_ASSIGN(const HostList list, LookForHosts(flags));
+        for (const fleet::Peer& peer : list.hearing.peers) {
+            const auto known = std::ranges::find(file.hosts, peer.name, &fleet::ClusterHost::name);
+            if (peer.name == host.name || known != file.hosts.end()) continue;
+            file.hosts.push_back({peer.name, "", ""});
+        }
+    }
+    auto known = std::ranges::find(file.hosts, host.name, &fleet::ClusterHost::name);
+    if (known == file.hosts.end()) {
+        file.hosts.push_back({host.name, "", flags.ssh});
+    } else {
+        known->ssh = flags.ssh;
+    }
+    return fleet::WriteClusterFile(flags.cluster, file);
+}
+
+}  // namespace
+
+Status AddHost(HostsFlags& flags) {
+    WEFT_ASSIGN(const fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
+    WEFT_ASSIGN(const fleet::RemoteHost host, fleet::ProbeHost(flags.ssh));
+    if (host.name == fleet::OwnName()) {
+        PrintErr("weft: {} calls itself {}, as this host does: give one of them another name\n",
+                 flags.ssh, host.name);
+    }
+    WEFT_ASSIGN(const std::string key, KeyToGive(flags, file));
+    WEFT_ASSIGN(const std::string program, BringProgram(flags, host));
+    WEFT_ASSIGN(const fleet::UpKind kind,
+                fleet::StartUp(flags.ssh, flags.cluster, key, program, host.systemd));
+    WEFT_TRY(NoteHost(flags, file, host));
+    const bool systemd = kind == fleet::UpKind::kSystemd;
+    if (flags.json) {
+        PrintJson({{"name", host.name},
+                   {"ssh", flags.ssh},
+                   {"program", program},
+                   {"systemd", systemd},
+                   {"linger", host.linger}});
+        return {};
+    }
+    PrintOut("{} is a host of cluster '{}': {} up\n", host.name, flags.cluster, program);
+    if (!systemd) {
+        PrintOut("It runs until {} is booted again: there is no systemd of the user's\n",
+                 host.name);
+    } else if (!host.linger) {
+        PrintOut(
+            "It runs while you are logged in there. For always: ssh {} sudo loginctl "
+            "enable-linger\n",
+            flags.ssh);
+    }
+    const auto findings = fleet::AskDoctor(flags.ssh, program);
+    if (findings.ok()) {
+        PrintOut("\n{}", PlainLines(*findings));
+    } else {
+        PrintErr("weft: no findings of its doctor: {}\n", findings.error().message);
+    }
+    return {};
+}
+
+Status RemoveHost(HostsFlags& flags) {
+    WEFT_ASSIGN(fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
+    const auto host = std::ranges::find_if(file.hosts, [&](const fleet::ClusterHost& each) {
+        return each.name == flags.ssh || each.ssh == flags.ssh;
+    });
+    if (host == file.hosts.end()) {
+        WEFT_ASSIGN(const fleet::ClusterPaths paths, fleet::PathsOf(flags.cluster));
+        return MakeError(ErrorCode::kNotFound, "{} names no host '{}'", paths.file, flags.ssh);
+    }
+    const fleet::ClusterHost gone = *host;
+    file.hosts.erase(host);
+    WEFT_TRY(fleet::WriteClusterFile(flags.cluster, file));
+    Status stopped;
+    if (!gone.ssh.empty()) stopped = fleet::StopUp(gone.ssh, flags.cluster);
+    if (flags.json) {
+        PrintJson({{"removed", gone.name}, {"stopped", !gone.ssh.empty() && stopped.ok()}});
+    } else {
+        PrintOut("removed {}\n", gone.name);
+    }
+    if (gone.ssh.empty() || !stopped.ok()) {
+        PrintErr("weft: 'weft up' was not stopped there{}{}. It still has the key\n",
+                 stopped.ok() ? "" : ": ", stopped.ok() ? "" : stopped.error().message);
+    }
+    return {};
+}
+
+}  // namespace weft::cli
