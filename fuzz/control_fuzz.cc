@@ -32,6 +32,8 @@ void Decode(FrameType type, View payload) {
         case FrameType::kFailure:
         case FrameType::kVerdict: return MustBeSame(DecodeVerdict(payload), payload);
         case FrameType::kReady: return MustBeSame(DecodeReady(payload), payload);
+        case FrameType::kExamine: return MustBeSame(DecodeExamine(payload), payload);
+        case FrameType::kExamined: return MustBeSame(DecodeExamined(payload), payload);
         case FrameType::kEnd:
         case FrameType::kEndAck: break;
     }

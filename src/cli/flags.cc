@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 
 #include "backend/device_list.h"
@@ -26,6 +27,15 @@ constexpr const char* kCluster = "Cluster";
 constexpr const char* kEngine = "Engine";
 constexpr int kLauncherGraceMs = 200;
 constexpr const char* kDeviceVariable = "WEFT_DEVICE";
+
+// "": there is none.
+std::string FirstLineOf(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    // (What is being written just now has no end yet.)
+    if (!std::getline(file, line) || file.eof()) return "";
+    return line;
+}
 
 // Cuts at any of `separators`; empty pieces are left out.
 std::vector<std::string> Pieces(const std::string& text, const char* separators) {
@@ -121,7 +131,14 @@ void AddDataWords(const Command& app, cluster::DataWords& data) {
                   "An address of this host that others reach and it doesn't know (NAT, containers)")
         .TypeName("ADDR")
         .Group(kCluster);
-    app.AddOption("--neighbours", data.neighbours, "").Group("");  // of 'weft up'
+    // Of 'weft up': who is heard now, and a file that always says so.
+    app.AddOption("--neighbours", data.neighbours, "").Group("");
+    const auto follow = [&data](const std::string& path) -> std::string {
+        data.neighbours_now = [path] { return FirstLineOf(path); };
+        return "";
+    };
+    const auto path = std::make_shared<std::string>();
+    app.AddOption("--neighbours-file", *path, "").Valid(follow).Group("");
 }
 
 std::vector<std::string> WorkerArguments(const cluster::DataWords& data) {
@@ -334,6 +351,14 @@ Status ResolveCluster(CommonFlags& flags) {
     flags.cluster.key_file = found.key_file;
     flags.cluster.host_names.clear();
     flags.cluster.data.neighbours = net::NeighboursText(found.neighbours);
+    if (const auto herald = found.herald; herald != nullptr) {
+        flags.cluster.addresses_now = [herald](const std::string& name) {
+            return fleet::AddressesOf(name, herald->Now());
+        };
+        flags.cluster.data.neighbours_now = [herald] {
+            return net::NeighboursText(fleet::NeighboursOf(herald->Now()));
+        };
+    }
     for (const fleet::FoundHost& host : found.hosts) {
         flags.cluster.hosts.push_back(host.address);
         flags.cluster.host_names.push_back(host.name);

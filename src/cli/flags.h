@@ -66,6 +66,8 @@ int RunOnRanks(CommonFlags& flags, const std::vector<std::string>& transports,
                const std::function<int()>& command);
 // What a rank other than 0 does: takes part in the cluster's job, whatever its kind, to the end.
 Status WorkOn(cluster::Cluster& cluster);
+// Whether this host could be a rank of a job that runs.
+Status ExamineHere(const cluster::Exam& exam);
 // Whether a launcher started this process as another rank than 0.
 bool IsFollower();
 // The exit status of such a rank for an error that rank 0 says. It waits a moment first: a launcher

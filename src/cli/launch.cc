@@ -12,8 +12,11 @@
 #include "cli/output.h"
 #include "cluster/launched.h"
 #include "cluster/stop_signals.h"
+#include "engine/examine.h"
 #include "engine/runner.h"
+#include "fabric/measure.h"
 #include "hw/cpu.h"
+#include "train/elastic.h"
 #include "train/run.h"
 #include "train/stop.h"
 
@@ -105,6 +108,11 @@ Status WorkOn(cluster::Cluster& cluster) {
     if (train::IsTrainJob(cluster.job())) return train::WorkTraining(cluster);
     cluster::ReleaseStops();  // to be ignored: the end of these jobs is rank 0's business
     return engine::Work(cluster);
+}
+
+Status ExamineHere(const cluster::Exam& exam) {
+    if (train::IsTrainJob(exam.job)) return train::ExamineForTraining(exam);
+    return fabric::IsNetJob(exam.job) ? Status() : engine::Examine(exam);
 }
 
 bool IsFollower() {

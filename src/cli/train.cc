@@ -504,6 +504,13 @@ void AddResultFlags(const Command& app, TrainFlags& flags) {
                   "With --save-every and several ranks: a rank that is lost is started again, and "
                   "all go on from the last checkpoint, so often")
         .ShowDefault();
+    app.AddFlag("--elastic", flags.common.cluster.elastic,
+                "With --save-every: a rank that is lost and not back within --rejoin-ms is done "
+                "without; with --wait-for, workers that dial in join at the next update. The batch "
+                "of an update stays, and so does the curve");
+    app.AddOption("--rejoin-ms", flags.common.cluster.rejoin_ms,
+                  "How long a lost rank is waited for (default: 60000, with --elastic 10000)")
+        .Range(1, 3'600'000);
 }
 
 void AddOptimizerFlags(const Command& app, TrainFlags& flags) {

@@ -1,10 +1,14 @@
 // weft up: this host serves ranks of its cluster, and the cluster's hosts find each other.
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/bytes.h"
@@ -81,18 +85,71 @@ void TellWords(const UpFlags& flags, const fleet::Bytes& key, bool made) {
              flags.cluster == "home" ? "" : " --cluster " + flags.cluster);
 }
 
-// herald: set, or not, before the listener runs.
-Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(
-    const UpFlags& flags, const std::string& key_file,
-    const std::unique_ptr<fleet::Herald>& herald) {
+// A file without a name that always says who is heard: ranks read it when an epoch begins, for
+// cables may have come or gone since they were started.
+class NeighbourFile {
+  public:
+    // herald: outlives this.
+    explicit NeighbourFile(const fleet::Herald& herald)
+        : herald_(herald), fd_(::memfd_create("weft-neighbours", MFD_CLOEXEC)) {
+        Write();
+        // The signals of the process are its main thread's.
+        sigset_t all, before;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_BLOCK, &all, &before);
+        thread_ = std::thread([this] {
+            while (!ends_.load()) {
+                ::usleep(kTurnUs);
+                Write();
+            }
+        });
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+    ~NeighbourFile() {
+        ends_.store(true);
+        thread_.join();
+    }
+    std::string path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), fd_.get()); }
+
+  private:
+    static constexpr useconds_t kTurnUs = 250'000;
+    void Write() {
+        const std::string text = net::NeighboursText(fleet::NeighboursOf(herald_.Now())) + "\n";
+        if (text == written_) return;
+        const bool whole =
+            ::pwrite(fd_.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+            ::ftruncate(fd_.get(), static_cast<off_t>(text.size())) == 0;
+        written_ = whole ? text : "";
+    }
+
+    const fleet::Herald& herald_;
+    net::Fd fd_;
+    std::string written_;
+    std::atomic<bool> ends_{false};
+    std::thread thread_;
+};
+
+// What is heard, where something is.
+struct Ears {
+    std::unique_ptr<fleet::Herald> herald;
+    std::unique_ptr<NeighbourFile> file;
+};
+
+// ears: set, or not, before the listener runs.
+Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(const UpFlags& flags,
+                                                                  const std::string& key_file,
+                                                                  const Ears& ears) {
     cluster::WorkerListener::Options options;
     options.key_file = key_file;
     options.worker_arguments = WorkerArguments(flags.data);
-    options.more_arguments = [&herald]() -> std::vector<std::string> {
-        if (herald == nullptr) return {};
-        const auto heard = fleet::NeighboursOf(herald->Now());
-        if (heard.empty()) return {};
-        return {"--neighbours", net::NeighboursText(heard)};
+    options.more_arguments = [&ears]() -> std::vector<std::string> {
+        if (ears.herald == nullptr) return {};
+        std::vector<std::string> words = {"--neighbours-file", ears.file->path()};
+        const auto heard = fleet::NeighboursOf(ears.herald->Now());
+        if (!heard.empty()) {
+            words.insert(words.end(), {"--neighbours", net::NeighboursText(heard)});
+        }
+        return words;
     };
     options.listen = fmt::format("[::]:{}", flags.port);
     auto listener = cluster::WorkerListener::Open(options);
@@ -117,15 +174,16 @@ Status RunUp(UpFlags& flags) {
     const bool made = ::access(file.key.c_str(), F_OK) != 0;
     WEFT_TRY(BringKey(flags, file.key));
     WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(file.key));
-    std::unique_ptr<fleet::Herald> herald;
-    WEFT_ASSIGN(const auto listener, ListenEverywhere(flags, file.key, herald));
+    Ears ears;
+    WEFT_ASSIGN(const auto listener, ListenEverywhere(flags, file.key, ears));
     const fleet::SelfFacts self = OwnFacts(static_cast<uint16_t>(listener->port()));
     TellWords(flags, key, made);
     Log(LogLevel::kInfo, "{} ({}, {}) serves cluster '{}' at port {}; Ctrl-C ends", self.name,
         BytesText(self.memory_bytes), self.device, flags.cluster, self.port);
     auto started = fleet::Herald::Start(key, self, true);
     if (started.ok()) {
-        herald = *std::move(started);
+        ears.herald = *std::move(started);
+        ears.file = std::make_unique<NeighbourFile>(*ears.herald);
     } else {
         Log(LogLevel::kWarning, "this host is not found by others: {}", started.error().message);
     }

@@ -73,7 +73,7 @@ Result<int> ServeRanks(const WorkerFlags& flags) {
 }
 
 int BeRank(const WorkerFlags& flags) {
-    auto cluster = cluster::Cluster::Join(flags.handle, flags.data);
+    auto cluster = cluster::Cluster::Join(flags.handle, flags.data, ExamineHere);
     if (!cluster.ok()) return ExitStatus(cluster.error().code);
     SetLogRank((*cluster)->rank());
     const Status status = WorkOn(**cluster);

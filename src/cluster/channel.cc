@@ -70,6 +70,12 @@ Status Channel::TakeFrames(const std::function<void(FrameType, View)>& on_frame)
     return {};
 }
 
+Channel::Taken Channel::Take() {
+    Flush();
+    if (!out_.empty() || overrun_) fd_.Reset();
+    return {std::move(fd_), session_, std::move(in_)};
+}
+
 void Channel::Close(bool reset) {
     if (reset && fd_.valid()) SetResetOnClose(fd_.get());
     fd_.Reset();

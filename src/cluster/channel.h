@@ -13,7 +13,9 @@ namespace weft::cluster {
 
 class Channel {
   public:
-    Channel(Fd fd, const Session& session) : fd_(std::move(fd)), session_(session) {}
+    // unread: what has come of the next frame already.
+    Channel(Fd fd, const Session& session, Bytes unread = {})
+        : fd_(std::move(fd)), session_(session), in_(std::move(unread)) {}
 
     int fd() const { return fd_.get(); }
     bool open() const { return fd_.valid(); }
@@ -31,6 +33,14 @@ class Channel {
         bool in = false, out = false;
     };
     Moved TakeMoved() { return std::exchange(moved_, {}); }
+    // The connection as it stands, for another Channel. Without a descriptor where it is over, or
+    // the peer has not taken what was sent.
+    struct Taken {
+        Fd fd;
+        Session session;
+        Bytes unread;
+    };
+    Taken Take();
     // reset: do not wait for the peer to take what was sent.
     void Close(bool reset);
 

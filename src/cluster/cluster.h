@@ -46,6 +46,7 @@
 
 #include "base/deadline.h"
 #include "base/result.h"
+#include "cluster/exam.h"
 #include "cluster/links.h"
 #include "cluster/members.h"
 #include "net/link.h"
@@ -61,6 +62,8 @@ struct DataWords {
     // Hosts that were heard on its cables (net::NeighboursText): with them cables without any
     // address are told apart. "": not known.
     std::string neighbours{};
+    // May be null. The same as it is now: asked when an epoch begins. "": not known.
+    std::function<std::string()> neighbours_now{};
 };
 // Errors: kUsage.
 Status CheckDataWords(const DataWords& words);
@@ -69,10 +72,13 @@ struct ClusterOptions {
     int local = 1;                   // ranks on this machine, this process included
     std::vector<std::string> hosts;  // "host:port" of workers that listen; excludes local > 1
     std::vector<std::string> host_names{};  // how these are called; empty: as `hosts` has them
-    Launched* launched = nullptr;           // the ranks are those of a launcher; excludes both
-    int wait_for = 0;      // workers that dial in (WorkerJoiner); excludes all of these
-    std::string listen;    // where: "host:port"; "": every address, kWorkerPort
-    std::string key_file;  // the shared key; needed with hosts and wait_for
+    // May be null. By its name, where the worker of a host is called now, best first: for hosts
+    // that have other cables, or addresses that change. Thread: any, several; answers at once.
+    std::function<std::vector<std::string>(const std::string& name)> addresses_now{};
+    Launched* launched = nullptr;  // the ranks are those of a launcher; excludes both
+    int wait_for = 0;              // workers that dial in (WorkerJoiner); excludes all of these
+    std::string listen;            // where: "host:port"; "": every address, kWorkerPort
+    std::string key_file;          // the shared key; needed with hosts and wait_for
     // How long ranks of other hosts may take to come before the job begins. 0: hosts answer within
     // three quarters of timeout_ms, a launcher's ranks come in a minute, workers dial in within
     // kWaitForMs.
@@ -91,6 +97,8 @@ struct ClusterOptions {
     // Recovery. With one of these, the loss of a rank other than 0 ends the epoch, not the job.
     int64_t rejoin_ms = 0;  // a lost rank is started or called again, for so long; 0: it is not
     bool elastic = false;   // go on without a rank that does not come back, and with newcomers
+    // May be null. Of so many ranks, how many the next epoch can have (0: none); the others leave.
+    std::function<int(int ranks)> usable_ranks{};
     // Set by a signal handler, it asks all ranks to end, like RequestStop (within 200 ms). Outlives
     // the Cluster.
     const std::atomic<bool>* stop = nullptr;
@@ -144,12 +152,14 @@ class Cluster {
     // With local = 1 and no hosts: no thread, no socket, nothing to fail.
     static Result<std::unique_ptr<Cluster>> Launch(const ClusterOptions& options, std::string job);
 
-    // On a worker: `handle` is the word after --handle on its command line. From here on this
-    // process holds SIGINT, SIGTERM and SIGUSR1 (stop_signals.h) and ends through the control
-    // plane. An error that nobody else can print is logged here: the caller only leaves with its
-    // exit status.
+    // On a worker: `handle` is the word after --handle on its command line. examiner: answers for
+    // this host where a job that runs asks whether it could be a rank of it; null: it could. From
+    // here on this process holds SIGINT, SIGTERM and SIGUSR1 (stop_signals.h) and ends through the
+    // control plane. An error that nobody else can print is logged here: the caller only leaves
+    // with its exit status.
     static Result<std::unique_ptr<Cluster>> Join(const std::string& handle,
-                                                 const DataWords& data = {});
+                                                 const DataWords& data = {},
+                                                 const Examiner& examiner = nullptr);
 
     // On rank 1 and above of a launcher's: the next job of rank 0. Null: there is no more. Signals
     // and errors as for Join.
@@ -221,14 +231,22 @@ class Cluster {
     using Replan = std::function<Result<std::string>(const std::vector<int>& kept)>;
     virtual Result<EpochInfo> NextEpoch(Error error, const Replan& replan) = 0;
 
+    // Rank 0: what all ranks of this epoch have in common, opaque: who wants to join is compared
+    // with it (exam.h). Forgotten with the epoch.
+    virtual void SetTerms(std::string /*terms*/) {}
     // Rank 0 of a job that is elastic and waits for workers: how many more have dialled in, and
     // could be ranks of the next epoch. Cheap.
     virtual int Newcomers() const { return 0; }
+    // Rank 0: asks the first `count` of them whether they could be ranks size(), ... of this job
+    // for size() + count ranks, while the others work. True: all of them said so. Cheap; to be
+    // called again until then, or until Newcomers() is another number: who could not be a rank is
+    // sent away with the reason, which goes to the log, and for a while its host has no newcomer.
+    virtual bool Vet(int /*count*/, const std::string& /*job*/) { return true; }
     // Rank 0: those that wait now are left out of Newcomers for as long as there are as many ranks;
     // `why` goes to the log. They still may take a lost rank's place.
     virtual void PassOver(const std::string& /*why*/) {}
-    // Rank 0, between two steps: ends the epoch so that up to `count` of them join. The error is
-    // for NextEpoch. OK: they have left meanwhile, and nothing has happened.
+    // Rank 0, between two steps: ends the epoch so that up to `count` of those that Vet found fit
+    // join. The error is for NextEpoch. OK: they have left meanwhile, and nothing has happened.
     virtual Status Admit(int /*count*/) { return {}; }
 
     // Rank 0: how all ranks are. Thread: any.

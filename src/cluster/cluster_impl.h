@@ -44,6 +44,9 @@ class ClusterImpl final : public Cluster {
         key_ = std::move(key);
         addresses_ = options.hosts;
         addresses_.insert(addresses_.begin(), "");
+        called_ = options.host_names;
+        called_.insert(called_.begin(), "");
+        called_.resize(addresses_.size());
     }
     // What other processes of the job see this one as, where that is the same for all.
     // root: how it reached rank 0.
@@ -113,7 +116,9 @@ class ClusterImpl final : public Cluster {
         return {.ranks = {Member{.host = hosts_[0].name, .since_s = began_s_}}};
     }
     void NoteAllReady() override;
+    void SetTerms(std::string terms) override;
     int Newcomers() const override;
+    bool Vet(int count, const std::string& job) override;
     void PassOver(const std::string& why) override;
     Status Admit(int count) override;
 
@@ -139,11 +144,14 @@ class ClusterImpl final : public Cluster {
     Status AwaitEpoch();
     void CallBack(const std::vector<int>& lost, const Deadline& rejoin);
     void CallBackHosts(const std::vector<int>& lost, const Deadline& rejoin);
+    void CallBackHost(int rank, const Deadline& rejoin);
+    std::vector<std::string> WaysToWorker(int rank) const;
     void AwaitWorkers(std::vector<int> lost, const Deadline& rejoin);
-    std::optional<Arrival> NextWorker(const std::vector<int>& lost);
+    Exam ExamFor(int size, const std::string& job) const;
     Result<std::vector<int>> AwaitSurvivors();
     void DismissTrial(EpochInfo& info);
     void TakeInNewcomers(EpochInfo& info);
+    void DropSurplus(std::vector<int>& kept);
     std::vector<int> Kept(const std::vector<int>& lost) const;
     bool Begin(const std::vector<int>& kept, const AssignMessage& next);
     Result<AssignMessage> PlanEpoch(const std::vector<int>& kept, const Replan& replan);
@@ -156,7 +164,9 @@ class ClusterImpl final : public Cluster {
     int64_t recover_ms_ = 0;  // as in AssignMessage
     ClusterOptions options_;  // rank 0
     Bytes key_;
-    std::vector<std::string> addresses_;  // rank 0: of the workers, by rank, as the user wrote them
+    // Rank 0: of the workers, by rank, where they were last reached; and what their hosts are
+    // called.
+    std::vector<std::string> addresses_, called_;
     int64_t began_s_ = std::time(nullptr);
     std::string own_host_, root_host_;  // of the control connection to rank 0
     DataWords data_;                    // of this host
@@ -166,9 +176,10 @@ class ClusterImpl final : public Cluster {
     std::vector<int> cores_;
     bool cores_shared_ = false;
     std::atomic<bool> stop_requested_{false};
-    net::MpiLibrary* mpi_ = nullptr;    // outlives the fabric
-    std::unique_ptr<DialIn> dial_in_;   // null: workers do not dial in
-    std::vector<Arrival> newcomers_;    // rank 0: admitted, for the next epoch
+    net::MpiLibrary* mpi_ = nullptr;   // outlives the fabric
+    std::unique_ptr<DialIn> dial_in_;  // null: workers do not dial in
+    std::string terms_;                // rank 0: of epoch terms_epoch_
+    int64_t terms_epoch_ = 0;
     std::vector<int> trial_;            // rank 0: ranks that are new in an epoch not whole yet
     std::vector<Arrival> trial_names_;  // and who they are; their connections are the control's
     std::vector<int> dismissed_;        // rank 0: ranks that the next epoch does without

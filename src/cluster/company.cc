@@ -12,6 +12,10 @@ constexpr int64_t kLineMs = 10'000;
 
 }  // namespace
 
+Channel ChannelOf(Arrival arrival) {
+    return {std::move(arrival.fd), arrival.session, std::move(arrival.unread)};
+}
+
 std::string WhoCame(const Arrival& arrival) {
     return fmt::format("{} ({})", arrival.host, arrival.from);
 }

@@ -12,8 +12,7 @@
 
 #include "base/deadline.h"
 #include "base/result.h"
-#include "cluster/handshake.h"
-#include "cluster/socket.h"
+#include "cluster/channel.h"
 
 namespace weft::cluster {
 
@@ -24,7 +23,9 @@ struct Arrival {
     std::string host{};  // the name it gives itself; "": rank 0 has one for it
     int rank = 0;
     std::string from{};  // its address, where it dialled in
+    Bytes unread{};      // of its next frame
 };
+Channel ChannelOf(Arrival arrival);
 // "b (10.0.0.2:51840)".
 std::string WhoCame(const Arrival& arrival);
 

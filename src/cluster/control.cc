@@ -52,15 +52,15 @@ void SetTermTaker(bool (*takes)()) {
 
 void Control::AddPeer(int rank, Fd fd, const Session& session, pid_t pid) {
     const Lock lock(mutex_);
-    AddPeerLocked(rank, std::move(fd), session, pid);
+    AddPeerLocked(rank, Channel(std::move(fd), session), pid);
 }
 
 // By rank.
-void Control::AddPeerLocked(int rank, Fd fd, const Session& session, pid_t pid) {
+void Control::AddPeerLocked(int rank, Channel channel, pid_t pid) {
     const int64_t now = NowNs();
     const auto place = std::ranges::find_if(peers_, [&](const Peer& p) { return p.rank > rank; });
     peers_.insert(place, Peer{.rank = rank,
-                              .channel = Channel(std::move(fd), session),
+                              .channel = std::move(channel),
                               .pid = pid,
                               .heard_ns = now,
                               .since_s = std::time(nullptr),
@@ -253,6 +253,10 @@ Status Control::OnFrameOfRoot(FrameType type, View payload) {
         options_.rank = assignment.rank;
         assignment_ = std::move(assignment);
         waiting_ = false;  // a verdict from here on is about the epoch that begins
+        return {};
+    }
+    if (type == FrameType::kExamine && epoch_ == 0) {
+        WEFT_ASSIGN(exam_, DecodeExamine(payload));
         return {};
     }
     if (type == FrameType::kResult) {

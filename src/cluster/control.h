@@ -69,6 +69,10 @@ class Control final : public net::PeerMonitor, public Company {
     // Rank 0: gives a worker its job. Worker: waits for it.
     void Assign(const AssignMessage& message);
     Result<AssignMessage> WaitForAssignment(const Deadline& deadline);
+    // Worker, before its first epoch: waits for that, too. An exam (exam.h), which is to be
+    // answered; nullopt: there is an assignment.
+    Result<std::optional<ExamineMessage>> WaitForExam(const Deadline& deadline);
+    void AnswerExam(const ExamineMessage& exam, const Status& fit);
 
     // One collective call. combine runs on rank 0 over the values by rank; what it returns comes
     // back on every rank, and its error becomes the verdict.
@@ -92,7 +96,7 @@ class Control final : public net::PeerMonitor, public Company {
     // ranks. Errors: kCancelled (the user's wish).
     Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
     // Rank 0: another process takes the place of a lost rank. Any thread.
-    void Replace(int rank, Fd fd, const Session& session, pid_t pid);
+    void Replace(int rank, Channel channel, pid_t pid);
     // Rank 0: the epoch ends, since workers join the job: `text` says which. The error for
     // EndEpoch, or that of a loss which came first.
     Error EndForNewcomers(const std::string& text);
@@ -196,7 +200,7 @@ class Control final : public net::PeerMonitor, public Company {
     void Broken(Peer& peer, std::string reason, bool reset);
     void Lost(Peer& peer, const std::string& reason);
     static void SendAssignment(Peer& peer, AssignMessage message);
-    void AddPeerLocked(int rank, Fd fd, const Session& session, pid_t pid);
+    void AddPeerLocked(int rank, Channel channel, pid_t pid);
     static void NoteLoss(Peer& peer, const std::string& why);
     Member MemberOf(const Peer& peer) const;
     void Fail(VerdictMessage verdict);
@@ -272,6 +276,7 @@ class Control final : public net::PeerMonitor, public Company {
     bool stopping_ = false;
 
     std::optional<AssignMessage> assignment_;
+    std::optional<ExamineMessage> exam_;
     int64_t rounds_ = 0;
     std::optional<ResultMessage> result_;
     // Long waits of our threads; the stepping one is who called Start.

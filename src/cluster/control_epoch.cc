@@ -132,13 +132,13 @@ Result<std::vector<int>> Control::WaitForSurvivors(const Deadline& deadline) {
     return lost;
 }
 
-void Control::Replace(int rank, Fd fd, const Session& session, pid_t pid) {
+void Control::Replace(int rank, Channel channel, pid_t pid) {
     const Lock lock(mutex_);
     const int64_t now = NowNs();
     for (Peer& peer : peers_) {
         if (peer.rank != rank) continue;
         peer = Peer{.rank = rank,
-                    .channel = Channel(std::move(fd), session),
+                    .channel = std::move(channel),
                     .pid = pid,
                     .heard_ns = now,
                     .ready = true,
@@ -163,7 +163,7 @@ void Control::AddNewcomer(Arrival arrival) {
     const int rank = arrival.rank;
     hosts_.resize(static_cast<size_t>(rank));
     hosts_.push_back(arrival.host);
-    AddPeerLocked(rank, std::move(arrival.fd), arrival.session, 0);
+    AddPeerLocked(rank, ChannelOf(std::move(arrival)), 0);
     for (Peer& peer : peers_) {
         if (peer.rank == rank) peer.ready = peer.newcomer = true;
     }
@@ -177,6 +177,7 @@ void Control::Dismiss(const std::vector<int>& newcomers, const std::string& why)
         if (std::ranges::count(newcomers, peer.rank) == 0) continue;
         if (peer.channel.open()) Exclude(peer, why);
         peer.gone = true;
+        if (peer.pid > 0) buried_.push_back(std::exchange(peer.pid, 0));
     }
 }
 

@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kMostWaiting = 64;  // beyond the places of a job
 constexpr int64_t kDoorTurnMs = 100;
 constexpr int64_t kNextMs = 20;
+constexpr int64_t kScreeningTurnMs = 20;
 // Workers that come so soon after one another join together, since each growth is a pause.
 constexpr int64_t kTogetherNs = 300'000'000;
 // After a worker of a host could not join.
@@ -66,8 +67,9 @@ DialIn::DialIn(Fd listener, uint16_t port, Bytes key, int64_t timeout_ms, int mo
     : listener_(std::move(listener)),
       port_(port),
       most_rank_(most_rank),
+      timeout_ms_(timeout_ms),
       door_(listener_.get(), most_rank, std::move(key), timeout_ms,
-            [this](const DialHello& hello) { return Judge(hello); }) {
+            [this](const DialHello& hello, bool proved) { return Judge(hello, proved); }) {
     // Signals are the main thread's business.
     sigset_t all, before;
     ::sigfillset(&all);
@@ -84,8 +86,9 @@ DialIn::~DialIn() {
 
 void DialIn::Serve() {
     while (!ends_.load()) {
-        auto arrivals = door_.Turn(kDoorTurnMs);
+        auto arrivals = door_.Turn(NapMs());
         const std::lock_guard lock(mutex_);
+        TurnScreenings();
         if (!arrivals.ok()) {
             failure_ = MakeError(arrivals.error().code,
                                  "no worker can dial in any more: {}. Start it again",
@@ -96,15 +99,45 @@ void DialIn::Serve() {
         DropTheGone();
         for (Arrival& arrival : *arrivals) {
             SetKeepAlive(arrival.fd.get());
+            // Together with those who wait it may make as many as there is room for.
+            for (Waiting& waiting : waiting_) waiting.passed_over = 0;
             waiting_.push_back({std::move(arrival), NowNs()});
         }
     }
 }
 
-std::optional<std::string> DialIn::Judge(const DialHello& hello) const {
+int64_t DialIn::NapMs() const {
+    const std::lock_guard lock(mutex_);
+    const auto screened = [](const Waiting& waiting) { return waiting.screening != nullptr; };
+    return std::ranges::any_of(waiting_, screened) ? kScreeningTurnMs : kDoorTurnMs;
+}
+
+// Who could not join is told why, once; its host is asked again later. The lock is held.
+void DialIn::TurnScreenings() {
+    for (Waiting& waiting : waiting_) {
+        if (waiting.screening == nullptr) continue;
+        waiting.screening->Turn();
+        const std::optional<Error>& fault = waiting.screening->fault();
+        if (!fault.has_value()) continue;
+        const int64_t later_s = DeferLocked(waiting.arrival) / kNsPerMs / 1000;
+        std::string why = fault->message;
+        while (why.ends_with('.')) why.pop_back();
+        Log(LogLevel::kWarning,
+            "{} can't join: {}. The ranks that run go on as before; its host may try again in {} s",
+            WhoCame(waiting.arrival), why, later_s);
+        waiting.screening->SendAway(*fault);
+    }
+    std::erase_if(waiting_, [](const Waiting& waiting) {
+        return waiting.screening != nullptr && waiting.screening->fault().has_value();
+    });
+}
+
+// A worker is told why it is turned away, once it has proved the key.
+std::optional<std::string> DialIn::Judge(const DialHello& hello, bool proved) const {
     if (hello.size != 0) {
         return fmt::format("it is rank {} of {}, of another job", hello.rank, hello.size);
     }
+    if (!proved) return std::nullopt;
     if (hello.rank < 0 || hello.rank > most_rank_) {
         return fmt::format("it asks to be rank {}; workers are ranks 1 to {}", hello.rank,
                            most_rank_);
@@ -115,7 +148,9 @@ std::optional<std::string> DialIn::Judge(const DialHello& hello) const {
 }
 
 void DialIn::DropTheGone() {
-    std::erase_if(waiting_, [](const Waiting& waiting) { return IsOver(waiting.arrival); });
+    std::erase_if(waiting_, [](const Waiting& waiting) {
+        return waiting.screening == nullptr && IsOver(waiting.arrival);
+    });
 }
 
 std::optional<Arrival> DialIn::Next(const std::vector<int>& places) {
@@ -124,13 +159,54 @@ std::optional<Arrival> DialIn::Next(const std::vector<int>& places) {
     for (auto at = waiting_.begin(); at != waiting_.end() && !places.empty(); ++at) {
         const int asked = at->arrival.rank;
         const bool fits = asked == 0 || std::ranges::count(places, asked) > 0;
-        if (!fits) continue;
+        if (!fits || at->screening != nullptr) continue;
         Arrival arrival = std::move(at->arrival);
         waiting_.erase(at);
         if (arrival.rank == 0) arrival.rank = places[0];
         return arrival;
     }
     return std::nullopt;
+}
+
+std::optional<Arrival> DialIn::NextFit(const std::vector<int>& places, const Exam& exam) {
+    const std::lock_guard lock(mutex_);
+    DropTheGone();
+    std::vector<int> open = places;
+    for (size_t i = 0; i < waiting_.size() && !open.empty(); ++i) {
+        const int asked = waiting_[i].arrival.rank;
+        const auto place = asked == 0 ? open.begin() : std::ranges::find(open, asked);
+        if (place == open.end()) continue;
+        if (IsFit(waiting_[i], *place, exam)) return Take(i, *place);
+        open.erase(place);
+    }
+    return std::nullopt;
+}
+
+// Asks it, if it was not asked just that. The lock is held.
+bool DialIn::IsFit(Waiting& waiting, int rank, Exam exam) {
+    exam.rank = rank;
+    if (waiting.screening == nullptr) {
+        Arrival connection;
+        connection.fd = std::move(waiting.arrival.fd);
+        connection.session = waiting.arrival.session;
+        waiting.screening =
+            std::make_unique<Screening>(ChannelOf(std::move(connection)), timeout_ms_);
+    }
+    waiting.screening->Ask(exam);
+    return waiting.screening->fit();
+}
+
+// Of one that is screened. The lock is held.
+Arrival DialIn::Take(size_t index, int rank) {
+    const auto at = waiting_.begin() + static_cast<ptrdiff_t>(index);
+    Arrival arrival = std::move(at->arrival);
+    Channel::Taken taken = at->screening->Take();
+    arrival.fd = std::move(taken.fd);
+    arrival.session = taken.session;
+    arrival.unread = std::move(taken.unread);
+    arrival.rank = rank;
+    waiting_.erase(at);
+    return arrival;
 }
 
 std::string DialIn::LastRefusal() const {
@@ -175,18 +251,43 @@ int DialIn::Newcomers(int size) const {
     return static_cast<int>(Joining(size).size());
 }
 
-std::vector<Arrival> DialIn::TakeNewcomers(int size, int count) {
+bool DialIn::Vet(int size, int count, const Exam& exam) {
     const std::lock_guard lock(mutex_);
     DropTheGone();
-    std::vector<size_t> joining = Joining(size);
-    joining.resize(std::min(joining.size(), static_cast<size_t>(count)));
-    std::vector<Arrival> taken;
-    for (const size_t i : joining) {
-        taken.push_back(std::move(waiting_[i].arrival));
-        taken.back().rank = size + static_cast<int>(taken.size()) - 1;
+    const std::vector<size_t> joining = Joining(size);
+    if (joining.size() < static_cast<size_t>(count)) return false;
+    bool all = true;
+    for (int i = 0; i < count; ++i) {
+        all &= IsFit(waiting_[joining[static_cast<size_t>(i)]], size + i, exam);
     }
-    std::ranges::sort(joining, std::greater());
-    for (const size_t i : joining) waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    return all;
+}
+
+std::vector<std::string> DialIn::Choose(int size, int count) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> names;
+    for (Waiting& waiting : waiting_) waiting.chosen = 0;
+    for (const size_t i : Joining(size)) {
+        Waiting& waiting = waiting_[i];
+        const bool fit = waiting.screening != nullptr && waiting.screening->fit();
+        if (!fit || std::cmp_equal(names.size(), count)) break;
+        names.push_back(WhoCame(waiting.arrival));
+        waiting.chosen = size + static_cast<int>(names.size()) - 1;
+    }
+    return names;
+}
+
+std::vector<Arrival> DialIn::TakeChosen(int size) {
+    const std::lock_guard lock(mutex_);
+    std::vector<Arrival> taken;
+    for (int rank = size; rank < static_cast<int>(kMostRanks); ++rank) {
+        const auto who = std::ranges::find(waiting_, rank, &Waiting::chosen);
+        if (who == waiting_.end() || !who->screening->fit()) continue;
+        Arrival arrival = Take(static_cast<size_t>(who - waiting_.begin()),
+                               size + static_cast<int>(taken.size()));
+        if (arrival.fd.valid()) taken.push_back(std::move(arrival));
+    }
+    for (Waiting& waiting : waiting_) waiting.chosen = 0;
     return taken;
 }
 
@@ -203,10 +304,16 @@ std::vector<std::string> DialIn::PassOver(int size) {
 
 void DialIn::Defer(const Arrival& arrival) {
     const std::lock_guard lock(mutex_);
+    DeferLocked(arrival);
+}
+
+// For so long. The lock is held.
+int64_t DialIn::DeferLocked(const Arrival& arrival) {
     if (deferred_.size() >= kMostDeferred) deferred_.clear();
     Deferral& deferral = deferred_[HostKey(arrival)];
     const int doublings = std::min(deferral.times++, kMostDoublings);
     deferral.until_ns = NowNs() + (kFirstDeferralNs << doublings);
+    return kFirstDeferralNs << doublings;
 }
 
 void DialIn::Forgive(const Arrival& arrival) {

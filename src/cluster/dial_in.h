@@ -1,7 +1,8 @@
 // Workers that dial in: rank 0 listens for as long as its job lives, and a thread of its own takes
 // in who proves the key (door.h). They wait here, silent, until a rank has no process: before the
 // job begins, and after one was lost; or until the job makes room for newcomers. Of each waiting
-// worker the end of its connection is noticed.
+// worker the end of its connection is noticed. Who comes to a job that runs is asked first whether
+// it could be its rank (screening.h); the thread sees to that, too, and sends away who could not.
 // Thread: any.
 #pragma once
 
@@ -17,6 +18,7 @@
 
 #include "cluster/company.h"
 #include "cluster/door.h"
+#include "cluster/screening.h"
 
 namespace weft::cluster {
 
@@ -33,6 +35,9 @@ class DialIn {
     // The worker that waits longest for one of these places, with its rank: the one it asks for, or
     // the first. Nullopt: nobody.
     std::optional<Arrival> Next(const std::vector<int>& places);
+    // The same in a job that runs: of those who say that they could be that rank of `exam` (whose
+    // rank does not count). To be called again and again; who comes is asked.
+    std::optional<Arrival> NextFit(const std::vector<int>& places, const Exam& exam);
     // Whom it last turned away, and why; "": nobody.
     std::string LastRefusal() const;
     // Why nobody can dial in any more; nullopt: they can.
@@ -41,8 +46,13 @@ class DialIn {
     // How many of those who wait could be ranks `size`, `size` + 1, ... Nobody while others have
     // just come: they join together.
     int Newcomers(int size) const;
-    // Up to `count` of them, with their ranks.
-    std::vector<Arrival> TakeNewcomers(int size, int count);
+    // Asks the first `count` of them whether they could be ranks `size`, ... of `exam` (whose rank
+    // does not count). True: they all say so. To be called again and again.
+    bool Vet(int size, int count, const Exam& exam);
+    // Of those who said so, up to `count` are to join: who they are. They still may leave.
+    std::vector<std::string> Choose(int size, int count);
+    // The chosen ones, with their ranks from `size` on.
+    std::vector<Arrival> TakeChosen(int size);
     // They are no newcomers for as long as there are `size` ranks. Who they are.
     std::vector<std::string> PassOver(int size);
     // A host whose worker could not join is no newcomer for a while, twice as long each time, until
@@ -52,9 +62,11 @@ class DialIn {
 
   private:
     struct Waiting {
-        Arrival arrival;
+        Arrival arrival;  // without its connection where it is screened
         int64_t since_ns = 0;
         int passed_over = 0;  // of how many ranks it was to be one more
+        std::unique_ptr<Screening> screening{};
+        int chosen = 0;  // the rank that it is to be; 0: none yet
     };
     struct Deferral {
         int64_t until_ns = 0;
@@ -62,14 +74,20 @@ class DialIn {
     };
     DialIn(Fd listener, uint16_t port, Bytes key, int64_t timeout_ms, int most_rank);
     void Serve();
-    std::optional<std::string> Judge(const DialHello& hello) const;
+    int64_t DeferLocked(const Arrival& arrival);
+    std::optional<std::string> Judge(const DialHello& hello, bool proved) const;
     void DropTheGone();
+    void TurnScreenings();
+    int64_t NapMs() const;
+    bool IsFit(Waiting& waiting, int rank, Exam exam);
+    Arrival Take(size_t index, int rank);
     bool MayJoin(const Waiting& waiting, int size) const;
     std::vector<size_t> Joining(int size) const;
 
     Fd listener_;
     uint16_t port_;
     int most_rank_;
+    int64_t timeout_ms_;
     Door door_;  // of the thread
     std::atomic<bool> ends_{false};
     mutable std::mutex mutex_;

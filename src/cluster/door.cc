@@ -18,6 +18,9 @@ constexpr size_t kMostStrangers = 64;  // beside the ranks; one more drops anoth
 constexpr int64_t kProofMs = 2000;
 constexpr useconds_t kNoDescriptorUs = 20'000;
 constexpr size_t kHelloBytes = 80;
+// A host that is turned away for the same reason again and again is told of once in that time.
+constexpr int64_t kSameAgainNs = 3'600'000 * kNsPerMs;
+constexpr size_t kMostTold = 256;
 
 // As it stands in memory, little-endian as all machines that Weft runs on.
 DialHello HelloOf(const std::array<std::byte, kHelloBytes>& bytes) {
@@ -93,14 +96,35 @@ void Door::DropACaller() {
 
 bool Door::Drop(const Caller& caller, const std::string& why) {
     last_refusal_ = fmt::format("{}: {}.", caller.from, why);
-    Log(LogLevel::kWarning, "turned away {}", last_refusal_);
+    const LogLevel level = IsNews(caller.from, why) ? LogLevel::kWarning : LogLevel::kDebug;
+    Log(level, "turned away {}", last_refusal_);
     return false;
 }
 
-bool Door::LetsIn(const Caller& caller) {
-    const std::optional<std::string> why = judge_(caller.hello);
-    if (why.has_value() && !why->empty()) Drop(caller, *why);
-    return !why.has_value();
+bool Door::IsNews(const std::string& from, const std::string& why) {
+    const int64_t now = NowNs();
+    std::erase_if(told_, [&](const auto& told) { return now - told.second > kSameAgainNs; });
+    if (told_.size() >= kMostTold) return false;
+    return told_.emplace(from.substr(0, from.rfind(':')) + " " + why, now).second;
+}
+
+// Who has proved the key has a right to the reason.
+void Door::TellWhy(const Caller& caller, const std::string& why) {
+    Session session = caller.handshake->session();
+    Bytes frame;
+    SealFrame(session, frame, FrameType::kVerdict,
+              Encode(VerdictMessage{
+                  ErrorCode::kDenied, -1,
+                  fmt::format("rank 0 does not take this worker into its job: {}", why), ""}));
+    [[maybe_unused]] const bool sent = SendNow(caller.fd.get(), frame);
+}
+
+bool Door::LetsIn(const Caller& caller, bool proved) {
+    const std::optional<std::string> why = judge_(caller.hello, proved);
+    if (!why.has_value()) return true;
+    if (proved && caller.hello.size == 0) TellWhy(caller, *why);
+    if (!why->empty()) Drop(caller, *why);
+    return false;
 }
 
 bool Door::HearHello(Caller& caller) {
@@ -112,7 +136,7 @@ bool Door::HearHello(Caller& caller) {
     if (caller.have < kHelloBytes) return true;
     caller.hello = HelloOf(caller.hello_bytes);
     if (caller.hello.magic != DialHello().magic) return Drop(caller, "it is no rank of weft");
-    if (!LetsIn(caller)) return false;
+    if (!LetsIn(caller, false)) return false;
     const std::string name = caller.hello.size > 0
                                  ? fmt::format("rank {}", caller.hello.rank)
                                  : fmt::format("worker {}", caller.hello.HostName());
@@ -144,7 +168,7 @@ bool Door::Step(Caller& caller, const Frame& frame) {
     if (!next.ok()) return Drop(caller, next.error().message);
     caller.in.clear();
     if (!caller.handshake->done()) return SendNow(caller.fd.get(), *next);
-    if (!LetsIn(caller)) return false;
+    if (!LetsIn(caller, true)) return false;
     arrived_.push_back({std::move(caller.fd), caller.handshake->session(), caller.hello.HostName(),
                         caller.hello.rank, caller.from});
     return false;

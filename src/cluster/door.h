@@ -11,6 +11,7 @@
 
 #include <array>
 #include <functional>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -33,8 +34,9 @@ struct DialHello {
 class Door {
   public:
     // What becomes of who says this: nothing (let in), hung up on with these words in the log, or
-    // (empty words) without any. Asked when it comes, and again once it has proved the key.
-    using Judge = std::function<std::optional<std::string>(const DialHello&)>;
+    // (empty words) without any. Asked when it comes, and again once it has proved the key; then it
+    // hears them, too.
+    using Judge = std::function<std::optional<std::string>(const DialHello&, bool proved)>;
 
     // listener: non-blocking, outlives this. ranks: how many may come at once, beside strangers.
     Door(int listener, int ranks, Bytes key, int64_t timeout_ms, Judge judge);
@@ -63,7 +65,9 @@ class Door {
     bool HearHello(Caller& caller);
     bool Step(Caller& caller, const Frame& frame);
     bool Drop(const Caller& caller, const std::string& why);
-    bool LetsIn(const Caller& caller);
+    bool IsNews(const std::string& from, const std::string& why);
+    bool LetsIn(const Caller& caller, bool proved);
+    static void TellWhy(const Caller& caller, const std::string& why);
 
     int listener_;
     size_t most_callers_;
@@ -74,6 +78,7 @@ class Door {
     std::vector<Caller> callers_;
     std::vector<Arrival> arrived_;
     std::string last_refusal_;
+    std::map<std::string, int64_t> told_;  // who was turned away for what, and when that was said
 };
 
 }  // namespace weft::cluster

@@ -93,7 +93,8 @@ Status ClusterImpl::FormEpoch(const Replan& replan, const Deadline& rejoin, Epoc
         return MakeError(ErrorCode::kPeerLost, "a rank that had come back was lost again");
     }
     TakeInNewcomers(info);
-    const std::vector<int> kept = Kept(*lost);
+    std::vector<int> kept = Kept(*lost);
+    DropSurplus(kept);
     auto next = PlanEpoch(kept, replan);
     if (!next.ok()) {
         return control_->GiveUp(MakeError(
@@ -106,6 +107,22 @@ Status ClusterImpl::FormEpoch(const Replan& replan, const Deadline& rejoin, Epoc
     return Rendezvous(*next);
 }
 
+// Ranks that the job has no use for: it is cut for some numbers of them alone.
+void ClusterImpl::DropSurplus(std::vector<int>& kept) {
+    const int ranks = static_cast<int>(kept.size());
+    const int most = options_.usable_ranks ? options_.usable_ranks(ranks) : ranks;
+    if (most < 1 || most >= ranks) return;
+    const std::vector<int> surplus(kept.begin() + most, kept.end());
+    kept.resize(static_cast<size_t>(most));
+    for (const int rank : surplus) {
+        Log(LogLevel::kInfo, "{} is not needed: of {} ranks the job can use {}",
+            control_->Who(rank), ranks, most);
+    }
+    control_->Dismiss(surplus, fmt::format("of {} ranks the job can use {}", ranks, most));
+    std::erase_if(trial_, [&](int rank) { return std::ranges::count(surplus, rank) > 0; });
+    dismissed_.insert(dismissed_.end(), surplus.begin(), surplus.end());
+}
+
 // False: a rank that was to be in it is gone.
 bool ClusterImpl::Begin(const std::vector<int>& kept, const AssignMessage& next) {
     if (!control_->BeginEpoch(kept, next)) return false;
@@ -115,9 +132,13 @@ bool ClusterImpl::Begin(const std::vector<int>& kept, const AssignMessage& next)
     std::ranges::transform(trial_, trial_.begin(), renumbered);
     dismissed_.clear();
     if (!options_.hosts.empty()) {
-        std::vector<std::string> addresses;
-        for (int rank : kept) addresses.push_back(addresses_[static_cast<size_t>(rank)]);
+        std::vector<std::string> addresses, called;
+        for (int rank : kept) {
+            addresses.push_back(addresses_[static_cast<size_t>(rank)]);
+            called.push_back(called_[static_cast<size_t>(rank)]);
+        }
         addresses_ = std::move(addresses);
+        called_ = std::move(called);
     }
     return true;
 }
@@ -168,26 +189,18 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin)
             Log(LogLevel::kWarning, "{}", started.error().message);
             continue;
         }
-        control_->Replace(rank, std::move(started->control), started->session, started->pid);
+        control_->Replace(rank, Channel(std::move(started->control), started->session),
+                          started->pid);
     }
 }
 
-// Who was to join takes a place that has become free.
-std::optional<Arrival> ClusterImpl::NextWorker(const std::vector<int>& lost) {
-    if (newcomers_.empty()) return dial_in_->Next(lost);
-    Arrival arrival = std::move(newcomers_.front());
-    newcomers_.erase(newcomers_.begin());
-    arrival.rank = lost[0];
-    return arrival;
-}
-
-// Any worker that waits, or comes meanwhile, may take a lost one's place.
+// Any worker that waits, or comes meanwhile, may take a lost one's place, if it says that it could.
 void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
     while (!lost.empty() && !rejoin.expired() && !stop_requested() && !control_->stop_wished()) {
         if (const std::optional<Error> broken = dial_in_->Failure(); broken.has_value()) {
             return Log(LogLevel::kError, "{}", broken->message);
         }
-        auto arrival = NextWorker(lost);
+        auto arrival = dial_in_->NextFit(lost, ExamFor(size_, job_));
         if (!arrival.has_value()) {
             std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
             continue;
@@ -195,31 +208,57 @@ void ClusterImpl::AwaitWorkers(std::vector<int> lost, const Deadline& rejoin) {
         Log(LogLevel::kInfo, "{} takes the place of rank {}", WhoCame(*arrival), arrival->rank);
         std::erase(lost, arrival->rank);
         assignment_.hosts[static_cast<size_t>(arrival->rank)] = arrival->host;
-        control_->Replace(arrival->rank, std::move(arrival->fd), arrival->session, 0);
+        const int rank = arrival->rank;
+        control_->Replace(rank, ChannelOf(std::move(*arrival)), 0);
     }
 }
 
 void ClusterImpl::CallBackHosts(const std::vector<int>& lost, const Deadline& rejoin) {
     std::vector<std::thread> threads;
     for (int rank : lost) {
-        threads.emplace_back([this, rank, &rejoin] {
-            const std::string& address = addresses_[static_cast<size_t>(rank)];
-            while (!rejoin.expired() && !stop_requested() && !control_->stop_wished()) {
-                const Deadline attempt = Deadline::In(std::min(kCallMs, rejoin.left_ms()));
-                auto dialled = DialWorker(address, key_, timeout_ms_, attempt);
-                if (dialled.ok()) {
-                    control_->Replace(rank, std::move(dialled->fd), dialled->session, 0);
-                    return;
-                }
-                const ErrorCode code = dialled.error().code;
-                if (code == ErrorCode::kDenied || code == ErrorCode::kUsage) {
-                    return Log(LogLevel::kWarning, "{}", dialled.error().message);
-                }
-                std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
-            }
-        });
+        threads.emplace_back([this, rank, &rejoin] { CallBackHost(rank, rejoin); });
     }
     for (std::thread& thread : threads) thread.join();
+}
+
+// By all that lead to it now: the cable by which it was reached may be the one that broke.
+std::vector<std::string> ClusterImpl::WaysToWorker(int rank) const {
+    const auto index = static_cast<size_t>(rank);
+    std::vector<std::string> ways = {addresses_[index]};
+    if (!options_.addresses_now || called_[index].empty()) return ways;
+    for (std::string& other : options_.addresses_now(called_[index])) {
+        if (std::ranges::count(ways, other) == 0) ways.push_back(std::move(other));
+    }
+    return ways;
+}
+
+void ClusterImpl::CallBackHost(int rank, const Deadline& rejoin) {
+    std::string& address = addresses_[static_cast<size_t>(rank)];
+    while (!rejoin.expired() && !stop_requested() && !control_->stop_wished()) {
+        std::optional<Error> refused;
+        bool may_come = false;
+        for (const std::string& way : WaysToWorker(rank)) {
+            const Deadline attempt = Deadline::In(std::min(kCallMs, rejoin.left_ms()));
+            auto dialled = DialWorker(way, key_, timeout_ms_, attempt);
+            if (dialled.ok()) {
+                if (way != address) {
+                    Log(LogLevel::kInfo, "{} is reached at {}, no more at {}", control_->Who(rank),
+                        way, address);
+                }
+                address = way;
+                control_->Replace(rank, Channel(std::move(dialled->fd), dialled->session), 0);
+                return;
+            }
+            const ErrorCode code = dialled.error().code;
+            const bool final = code == ErrorCode::kDenied || code == ErrorCode::kUsage;
+            if (final) refused = dialled.error();
+            may_come |= !final;
+        }
+        if (!may_come && refused.has_value()) {
+            return Log(LogLevel::kWarning, "{}", refused->message);
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
+    }
 }
 
 // ---- Newcomers ----------------------------------------------------------------------------------
@@ -236,14 +275,26 @@ void ClusterImpl::PassOver(const std::string& why) {
     }
 }
 
+void ClusterImpl::SetTerms(std::string terms) {
+    terms_ = std::move(terms);
+    terms_epoch_ = assignment_.epoch;
+}
+
+// Its rank does not count yet.
+Exam ClusterImpl::ExamFor(int size, const std::string& job) const {
+    return {1, size, job, terms_epoch_ == assignment_.epoch ? terms_ : std::string()};
+}
+
+bool ClusterImpl::Vet(int count, const std::string& job) {
+    return dial_in_->Vet(size_, count, ExamFor(size_ + count, job));
+}
+
 Status ClusterImpl::Admit(int count) {
-    newcomers_ = dial_in_->TakeNewcomers(size_, count);
-    if (newcomers_.empty()) return {};
+    const std::vector<std::string> chosen = dial_in_->Choose(size_, count);
+    if (chosen.empty()) return {};
     std::string names;
-    for (const Arrival& arrival : newcomers_) {
-        names += (names.empty() ? "" : ", ") + WhoCame(arrival);
-    }
-    return control_->EndForNewcomers(names + (newcomers_.size() == 1 ? " joins" : " join"));
+    for (const std::string& name : chosen) names += (names.empty() ? "" : ", ") + name;
+    return control_->EndForNewcomers(names + (chosen.size() == 1 ? " joins" : " join"));
 }
 
 // What newcomers brought the cluster to is over: they are sent away, and wait before they may try
@@ -264,8 +315,9 @@ void ClusterImpl::DismissTrial(EpochInfo& info) {
 }
 
 void ClusterImpl::TakeInNewcomers(EpochInfo& info) {
-    for (Arrival& arrival : std::exchange(newcomers_, {})) {
-        arrival.rank = static_cast<int>(assignment_.hosts.size());
+    if (dial_in_ == nullptr) return;
+    const int size = static_cast<int>(assignment_.hosts.size());
+    for (Arrival& arrival : dial_in_->TakeChosen(size)) {
         assignment_.hosts.push_back(arrival.host);
         trial_.push_back(arrival.rank);
         info.joined.push_back(WhoCame(arrival));

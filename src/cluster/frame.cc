@@ -13,7 +13,7 @@ constexpr size_t kMostName = 255;
 
 bool KnownType(uint8_t type) {
     return type >= static_cast<uint8_t>(FrameType::kHello) &&
-           type <= static_cast<uint8_t>(FrameType::kReady);
+           type <= static_cast<uint8_t>(FrameType::kExamined);
 }
 
 class Writer {
@@ -410,6 +410,48 @@ Bytes Encode(const ReadyMessage& message) {
 Result<ReadyMessage> DecodeReady(View payload) {
     Reader reader("ready", payload);
     return Finish(reader, ReadyMessage{reader.Int<int64_t>()});
+}
+
+Bytes Encode(const ExamineMessage& message) {
+    Writer writer;
+    writer.Int(message.number).Int(message.rank).Int(message.size);
+    return writer.Text(message.job).Text(message.terms).Take();
+}
+
+Result<ExamineMessage> DecodeExamine(View payload) {
+    Reader reader("examine", payload);
+    ExamineMessage message;
+    message.number = reader.Int<int64_t>();
+    message.rank = reader.Int<int32_t>();
+    message.size = reader.Int<int32_t>();
+    if (message.number < 1) reader.Fail("has an impossible number");
+    if (message.rank < 1 || message.rank >= message.size ||
+        message.size > static_cast<int32_t>(kMostRanks)) {
+        reader.Fail("has a rank outside the cluster");
+    }
+    message.job = reader.Text();
+    message.terms = reader.Text();
+    return Finish(reader, std::move(message));
+}
+
+Bytes Encode(const ExaminedMessage& message) {
+    Writer writer;
+    writer.Int(message.number).Int(uint8_t{message.fit}).Int(CodeNumber(message.code));
+    return writer.Text(message.why).Take();
+}
+
+Result<ExaminedMessage> DecodeExamined(View payload) {
+    Reader reader("examined", payload);
+    ExaminedMessage message;
+    message.number = reader.Int<int64_t>();
+    const auto fit = reader.Int<uint8_t>();
+    if (fit > 1) reader.Fail("has an impossible flag");
+    message.fit = fit == 1;
+    const auto code = reader.Int<uint8_t>();
+    if (code >= kCodes.size()) reader.Fail("has an unknown error code");
+    message.code = code < kCodes.size() ? kCodes[code] : ErrorCode::kCorrupt;
+    message.why = reader.Text(kMostWhy);
+    return Finish(reader, std::move(message));
 }
 
 std::string PackStrings(const std::vector<std::string>& strings) {

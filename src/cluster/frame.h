@@ -27,12 +27,13 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 6;
+inline constexpr uint32_t kProtocol = 7;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
 inline constexpr size_t kTagBytes = 16;
 inline constexpr size_t kMostWaits = 16;  // of a Stand, of each kind
+inline constexpr size_t kMostWhy = 4096;  // of a worker that could not be a rank
 inline constexpr int kAllLoaded = 1000;   // thousandths
 
 enum class FrameType : uint8_t {
@@ -51,6 +52,8 @@ enum class FrameType : uint8_t {
     kEnd = 13,       // rank 0 -> worker: the job is over
     kEndAck = 14,    // worker -> rank 0: goodbye
     kReady = 15,     // worker -> rank 0: this rank has left a failed epoch, and awaits the next
+    kExamine = 16,   // rank 0 -> worker that has no rank yet: could you be this one?
+    kExamined = 17,  // worker -> rank 0: the answer
 };
 
 struct Frame {
@@ -129,6 +132,18 @@ struct ResultMessage {
 struct ReadyMessage {
     int64_t epoch = 1;  // that is over
 };
+// A worker may be asked again, for another rank: the answer that counts has the last number.
+struct ExamineMessage {
+    int64_t number = 1;
+    int32_t rank = 1, size = 2;
+    std::string job{}, terms{};  // as in Exam (exam.h)
+};
+struct ExaminedMessage {
+    int64_t number = 1;
+    bool fit = false;
+    ErrorCode code = ErrorCode::kUnsupported;  // why it is not, in words for both hosts
+    std::string why{};
+};
 // Why the job fails. `text` is whole but for what the rank that prints it was doing, which goes
 // between `text` and `reason`: "rank 2 (host b, tcp) was lost" + " during load" + ": silent for
 // 5012 ms ...". An empty reason: `text` says it all.
@@ -153,6 +168,8 @@ Bytes Encode(const ValueMessage& message);
 Bytes Encode(const ResultMessage& message);
 Bytes Encode(const VerdictMessage& message);
 Bytes Encode(const ReadyMessage& message);
+Bytes Encode(const ExamineMessage& message);
+Bytes Encode(const ExaminedMessage& message);
 
 // Errors: kCorrupt, naming the message and what is wrong with it.
 Result<HelloMessage> DecodeHello(View payload);
@@ -166,6 +183,8 @@ Result<ValueMessage> DecodeValue(View payload);
 Result<ResultMessage> DecodeResult(View payload);
 Result<VerdictMessage> DecodeVerdict(View payload);
 Result<ReadyMessage> DecodeReady(View payload);
+Result<ExamineMessage> DecodeExamine(View payload);
+Result<ExaminedMessage> DecodeExamined(View payload);
 
 // A list of strings in one string, and back: how AllGather's values travel.
 std::string PackStrings(const std::vector<std::string>& strings);

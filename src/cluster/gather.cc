@@ -74,7 +74,7 @@ Result<Frame> ReadPeerFrame(int fd, Bytes& in, const Deadline& deadline) {
 Status GatherRanks(int listener, int size, const Bytes& key, Company& company,
                    const Gathering& gathering) {
     Roll roll(size, company, gathering);
-    Door door(listener, size, key, gathering.timeout_ms, [&](const DialHello& hello) {
+    Door door(listener, size, key, gathering.timeout_ms, [&](const DialHello& hello, bool) {
         std::optional<std::string> why = OfThisJob(hello, size);
         if (why.has_value() || !roll.Has(hello.rank)) return why;
         return std::optional(fmt::format("rank {} is here already", hello.rank));
@@ -102,7 +102,7 @@ Status GatherRanks(int listener, int size, const Bytes& key, Company& company,
 
 void TurnRanksAway(int listener, int size, const Deadline& deadline) {
     std::set<int32_t> away;
-    Door door(listener, size, {}, 0, [&](const DialHello& hello) {
+    Door door(listener, size, {}, 0, [&](const DialHello& hello, bool) {
         std::optional<std::string> why = OfThisJob(hello, size);
         if (why.has_value()) return why;
         away.insert(hello.rank);
@@ -128,21 +128,25 @@ Result<Fd> DialRankZero(const std::vector<Address>& addresses, const Deadline& d
                      deadline.length_ms());
 }
 
-Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Deadline& deadline) {
+Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Deadline& deadline,
+                          const Identity& identity) {
     SetNoDelay(fd.get());
     SetKeepAlive(fd.get());
     DialHello hello{.rank = rank, .size = size};
     ::gethostname(hello.host.data(), hello.host.size() - 1);
     // A fresh connection takes these few bytes, or is dead, which reading tells.
     [[maybe_unused]] ssize_t sent = ::send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL);
-    ServerHandshake handshake(key);
+    ServerHandshake handshake(key, identity);
     Bytes in;
     while (true) {
         WEFT_ASSIGN(const Frame frame, ReadPeerFrame(fd.get(), in, deadline));
         const ServerHandshake::Step step = handshake.On(frame, false);
         sent = ::send(fd.get(), step.send.data(), step.send.size(), MSG_NOSIGNAL);
         if (!step.refused.empty()) {
-            return MakeError(ErrorCode::kDenied, "rank 0 was refused: {}", step.refused);
+            return MakeError(ErrorCode::kDenied, "rank 0 was refused: {}. {}", step.refused,
+                             step.refused == kWrongKey
+                                 ? "Copy the same --key-file to every host"
+                                 : "Install the same version of weft on every host");
         }
         if (step.done) return Arrival{std::move(fd), handshake.session(), ""};
     }

@@ -23,7 +23,8 @@ Result<Fd> DialRankZero(const std::vector<Address>& addresses, const Deadline& d
 // Then says who it is (size 0: a worker, which asks for this rank; 0: any) and waits for rank 0 to
 // take it in. Errors: kPeerLost (rank 0 ended, or it
 // dropped this connection amid a crowd: dialling again tells), kTimeout, kDenied, kCorrupt.
-Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Deadline& deadline);
+Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Deadline& deadline,
+                          const Identity& identity = {});
 
 // Numeric addresses under which other hosts may reach this one, IPv4 first.
 std::vector<std::string> OwnAddresses();

@@ -271,7 +271,7 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy) {
     auto proof = DecodeProof(frame.payload);
     if (!proof.ok()) return {{}, false, proof.error().message};
     if (!DigestsEqual(proof->mac, Mac(key_, kClientProof, transcript_))) {
-        return refuse({Refusal::kWrongKey, ""}, "wrong key");
+        return refuse({Refusal::kWrongKey, ""}, std::string(kWrongKey));
     }
     if (hello_.version != identity_.version) {
         return refuse(

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "cluster/frame.h"
 
@@ -78,6 +79,9 @@ class ClientHandshake {
     bool done_ = false;
     Session session_;
 };
+
+// ServerHandshake::Step::refused, of a caller with another key.
+inline constexpr std::string_view kWrongKey = "wrong key";
 
 // The listener.
 class ServerHandshake {

@@ -27,8 +27,13 @@ constexpr int64_t kMostRejoinDialMs = 2000;
 constexpr int64_t kLastingRedialMs = 800;
 constexpr int64_t kJoinDialMs = 2000;   // for a connection
 constexpr int64_t kJoinProofMs = 3000;  // for the handshake
-// After a key or a version that does not fit, which time alone won't mend.
+// After a key or a version that does not fit, which time alone won't mend; twice as long each time.
 constexpr int64_t kDeniedRedialMs = 5000;
+constexpr int64_t kMostDeniedRedialMs = 80'000;
+// After jobs that failed soon, one after the other.
+constexpr int64_t kFailedRedialMs = 1000;
+constexpr int64_t kMostFailedRedialMs = 5000;
+constexpr int64_t kSoonNs = 60'000 * kNsPerMs;
 
 class Joiner final : public WorkerJoiner {
   public:
@@ -42,6 +47,7 @@ class Joiner final : public WorkerJoiner {
     bool Nap(const Fd& signals, int fd, int64_t ms) const;
     Status Call();
     void SayOnce(LogLevel level, const std::string& text);
+    int64_t PauseAfter(int status);
 
     Options options_;
     Address address_;
@@ -50,6 +56,8 @@ class Joiner final : public WorkerJoiner {
     JobChild job_;
     Deadline idle_ = Deadline::In(0);
     std::string said_;
+    int64_t began_ns_ = 0;  // the last job
+    int failed_ = 0;        // the last so many jobs, and soon
 };
 
 Result<int> Joiner::Run() {
@@ -85,6 +93,14 @@ bool Joiner::Nap(const Fd& signals, int fd, int64_t ms) const {
     return !TakeSignals(signals);
 }
 
+// What a job ended with. A rank 0 that has no use for this worker would have none at once.
+int64_t Joiner::PauseAfter(int status) {
+    const bool soon = NowNs() - began_ns_ < kSoonNs;
+    failed_ = status != 0 && soon ? std::min(failed_ + 1, 8) : 0;
+    if (failed_ < 2) return 0;
+    return std::min(kFailedRedialMs << (failed_ - 2), kMostFailedRedialMs);
+}
+
 // One call of rank 0, to the end of the handshake.
 Status Joiner::Call() {
     WEFT_ASSIGN(Fd fd, net::DialTcp(address_.host, address_.port, Deadline::In(kJoinDialMs)));
@@ -97,7 +113,7 @@ Result<int> Joiner::Serve(const Fd& signals) {
     const std::string leader = address_.Text();
     const int64_t patience_ms = options_.wait_ms > 0 ? options_.wait_ms : kMostWaitMs;
     idle_ = Deadline::In(patience_ms);
-    int64_t redial_ms = kFirstRedialMs;
+    int64_t redial_ms = kFirstRedialMs, denied_ms = kDeniedRedialMs;
     while (true) {
         if (job_.runs()) {
             if (!Nap(signals, -1, job_.NapMs())) return 0;
@@ -105,6 +121,7 @@ Result<int> Joiner::Serve(const Fd& signals) {
             if (!ended.has_value()) continue;
             if (options_.once) return *ended;
             redial_ms = kFirstRedialMs;
+            if (!Nap(signals, -1, PauseAfter(*ended))) return 0;
             idle_ = Deadline::In(patience_ms);
         } else if (held_.has_value()) {
             if (!Nap(signals, held_->fd.get(), patience_ms)) return 0;
@@ -112,6 +129,7 @@ Result<int> Joiner::Serve(const Fd& signals) {
             const ssize_t seen = ::recv(held_->fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
             if (seen < 0 && (errno == EAGAIN || errno == EINTR)) continue;
             // (Else rank 0 hung up: it ended, or had no place for this worker.)
+            began_ns_ = NowNs();
             const bool failed =
                 seen == 1 && !job_.Start(options_.worker_arguments, std::move(held_->fd),
                                          held_->session, leader);
@@ -120,6 +138,7 @@ Result<int> Joiner::Serve(const Fd& signals) {
         } else if (const Status called = Call(); called.ok()) {
             SayOnce(LogLevel::kInfo, fmt::format("waiting at {} for a job; Ctrl-C ends", leader));
             redial_ms = kFirstRedialMs;
+            denied_ms = kDeniedRedialMs;
         } else {
             const Error& error = called.error();
             const bool denied = error.code == ErrorCode::kDenied;
@@ -134,7 +153,8 @@ Result<int> Joiner::Serve(const Fd& signals) {
                         fmt::format("no job of {} yet: {}. Dialling on; Ctrl-C ends", leader,
                                     error.message));
             }
-            if (!Nap(signals, -1, denied ? kDeniedRedialMs : redial_ms)) return 0;
+            if (!Nap(signals, -1, denied ? denied_ms : redial_ms)) return 0;
+            if (denied) denied_ms = std::min(2 * denied_ms, kMostDeniedRedialMs);
             redial_ms = std::min(2 * redial_ms, kMostRejoinDialMs);
         }
     }

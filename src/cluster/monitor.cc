@@ -175,7 +175,8 @@ void Control::Take(Arrival arrival) {
     const Lock lock(mutex_);
     const auto at = static_cast<size_t>(arrival.rank);
     if (!arrival.host.empty() && at < hosts_.size()) hosts_[at] = arrival.host;
-    AddPeerLocked(arrival.rank, std::move(arrival.fd), arrival.session, 0);
+    const int rank = arrival.rank;
+    AddPeerLocked(rank, ChannelOf(std::move(arrival)), 0);
     Wake();
 }
 
@@ -227,6 +228,26 @@ Result<AssignMessage> Control::WaitForAssignment(const Deadline& deadline) {
     }
     if (verdict_.has_value()) return Tell({});
     return MakeError(ErrorCode::kTimeout, "rank 0 gave no job within {} ms", deadline.length_ms());
+}
+
+Result<std::optional<ExamineMessage>> Control::WaitForExam(const Deadline& deadline) {
+    Lock lock(mutex_);
+    WaitFor(lock, deadline, [&] { return assignment_.has_value() || exam_.has_value(); });
+    if (assignment_.has_value()) return std::optional<ExamineMessage>();
+    if (exam_.has_value()) return std::exchange(exam_, std::nullopt);
+    if (verdict_.has_value()) return Tell({});
+    return MakeError(ErrorCode::kTimeout, "rank 0 gave no job within {} ms", deadline.length_ms());
+}
+
+void Control::AnswerExam(const ExamineMessage& exam, const Status& fit) {
+    ExaminedMessage answer{exam.number, fit.ok()};
+    if (!fit.ok()) {
+        answer.code = fit.error().code;
+        answer.why = fit.error().message.substr(0, kMostWhy);
+    }
+    const Lock lock(mutex_);
+    peers_[0].channel.Send(FrameType::kExamined, Encode(answer));
+    Wake();
 }
 
 Result<std::string> Control::Round(const std::string& name, const std::string& mine,

@@ -134,6 +134,10 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     hosts_.clear();
     places_.clear();
     WEFT_ASSIGN(auto addresses, net::ListHostAddresses(assignment_.data_net));
+    // Cables come and go from epoch to epoch, as addresses do.
+    if (const std::string now = data_.neighbours_now ? data_.neighbours_now() : ""; !now.empty()) {
+        data_.neighbours = now;
+    }
     WEFT_ASSIGN(const auto neighbours, net::ParseNeighbours(data_.neighbours));
     net::AddNeighbours(neighbours, addresses);
     std::vector<std::string> mine = PackHost(ThisHost());

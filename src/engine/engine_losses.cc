@@ -56,10 +56,11 @@ std::string Engine::LimitReached() {
 
 // Workers that wait make the cluster larger, between two steps.
 Status Engine::GrowIfAsked() {
-    if (cluster().Newcomers() == 0 || stop_asked()) return {};
-    if (const Status landed = LandAll(); !landed.ok()) return GetOver(landed.error());
+    if (stop_asked()) return {};
     const int count = runner_->Newcomers();
-    const Status admitted = count > 0 ? runner_->Admit(count) : Status();
+    if (count == 0) return {};
+    if (const Status landed = LandAll(); !landed.ok()) return GetOver(landed.error());
+    const Status admitted = runner_->Admit(count);
     return admitted.ok() ? Status() : StartAgain(admitted.error(), true);
 }
 

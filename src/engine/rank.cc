@@ -76,8 +76,8 @@ int64_t Rank::Progress() const {
 
 Status Rank::Enter() {
     cluster_.SetPhase("load");
-    WEFT_ASSIGN(const std::string fingerprint, source_->Fingerprint());
-    WEFT_TRY(cluster_.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
+    WEFT_ASSIGN(fingerprint_, source_->Fingerprint());
+    WEFT_TRY(cluster_.Agree("model file", fingerprint_, Deadline::In(kAgreeMs)));
     if (!job_.adapters.empty() && !IsFed()) {
         WEFT_ASSIGN(const std::string adapters, model_files::FingerprintOfAdapters(*source_));
         WEFT_TRY(cluster_.Agree("LoRA adapters", adapters, Deadline::In(kAgreeMs)));
@@ -88,7 +88,7 @@ Status Rank::Enter() {
     WEFT_TRY(Load());
     WEFT_TRY(cluster_.Barrier("loaded", Deadline::In(kAgreeMs)));
     cluster_.SetPhase("proof");
-    WEFT_TRY(Prove(fingerprint));
+    WEFT_TRY(Prove(fingerprint_));
     cluster_.SetPhase(nullptr);
     return {};
 }

@@ -73,6 +73,13 @@ class Rank {
     ~Rank();
     // Collective. After an error it may be called again, in another epoch.
     Status Enter();
+    // In place of Enter, where it is only asked whether this could be a rank (examine.h): what can
+    // be known of devices and memory without the others. identities: of their devices, by rank;
+    // empty: not known. freed_bytes: that ranks of this host would give back.
+    Status CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes);
+    // Of the model's file, once it is entered; and of all ranks' devices, where they are compared.
+    const std::string& fingerprint() const { return fingerprint_; }
+    const std::vector<std::string>& identities() const { return identities_; }
     // Lets go of the cluster's links, which end with the epoch.
     void LeaveEpoch();
 
@@ -138,7 +145,8 @@ class Rank {
     void TellProgress();
     Status CheckPlaces();
     Status CheckDevices();
-    Status CheckMemory();
+    Error UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const;
+    Status CheckMemory(uint64_t freed_bytes = 0);
     Status JoinGroups();
     Status AgreeOnWire(const std::vector<int>& peers);
     void CheckTable() const;
@@ -180,7 +188,9 @@ class Rank {
     program::Program program_;
     program::ValueId logits_ = program::kNoValue, hidden_ = program::kNoValue;
     int64_t kv_pages_ = 0;
-    bool entered_ = false;            // Enter was called before
+    bool entered_ = false;  // Enter was called before
+    std::string fingerprint_;
+    std::vector<std::string> identities_;
     std::vector<uint8_t> is_loaded_;  // by ValueId; of different weights by different threads
     std::shared_ptr<backend::Device> device_;  // of two Ranks, where there is a draft model
     bool may_move_ = false;                    // a GPU that `auto` has taken

@@ -213,28 +213,54 @@ Status Rank::CheckDevices() {
     const auto tp = static_cast<size_t>(shard_.layout.tp);
     for (size_t rank = 0; rank < all.size(); ++rank) {
         const size_t first = rank / tp * tp;
-        if (all[rank] == all[first]) continue;
-        const bool cpus = all[rank].starts_with("cpu-") && all[first].starts_with("cpu-");
-        return MakeError(ErrorCode::kUsage,
-                         "rank {} (host {}) computes on {}, rank {} (host {}) on {}: tensor ranks "
-                         "need devices that give the same bits. Use --pp between these ranks, or "
-                         "{}",
-                         first, cluster_.host(static_cast<int>(first)).name, all[first], rank,
-                         cluster_.host(static_cast<int>(rank)).name, all[rank],
-                         cpus ? "WEFT_CPU on the better one"
-                              : "devices of one kind and driver for both (--device)");
+        if (all[rank] != all[first]) return UnlikeDevices(first, rank, all);
     }
+    identities_ = all;
     return {};
+}
+
+Error Rank::UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const {
+    const auto who = [&](size_t r) {
+        const std::string& host = cluster_.host(static_cast<int>(r)).name;
+        return host.empty() ? fmt::format("rank {}", r) : fmt::format("rank {} (host {})", r, host);
+    };
+    const bool cpus = all[rank].starts_with("cpu-") && all[other].starts_with("cpu-");
+    return MakeError(
+        ErrorCode::kUsage,
+        "{} computes on {}, {} on {}: tensor ranks need devices that give the same "
+        "bits. Use --pp between these ranks, or {}",
+        who(rank), all[rank], who(other), all[other],
+        cpus ? "WEFT_CPU on the better one" : "devices of one kind and driver for both (--device)");
+}
+
+Status Rank::CheckAlone(const std::vector<std::string>& identities, uint64_t freed_bytes) {
+    const auto tp = static_cast<size_t>(shard_.layout.tp);
+    const auto me = static_cast<size_t>(cluster_.rank());
+    std::vector<std::string> all = identities;
+    all.resize(static_cast<size_t>(cluster_.size()));
+    for (size_t other = me / tp * tp; job_.proof && other < me / tp * tp + tp; ++other) {
+        if (other == me || all[other].empty()) continue;
+        const auto unlike = [&] { return all[other] != device_->info().identity; };
+        if (unlike() && may_move_) WEFT_TRY(MoveToCpu("the other tensor ranks have no such GPU"));
+        all[me] = device_->info().identity;
+        if (unlike()) return UnlikeDevices(other, me, all);
+    }
+    // (A GPU that `auto` has taken, and that is too small: all ranks would move, which these need
+    // not do for a newcomer.)
+    return CheckMemory(freed_bytes);
 }
 
 // Adds up what the ranks of each machine need and compares it with what the machine has, before
 // anything is read. Every rank comes to the same answer.
-Status Rank::CheckMemory() {
+Status Rank::CheckMemory(uint64_t freed_bytes) {
     const backend::MemoryUse use = executable_->memory();
     uint64_t device = use.weight_bytes + use.kv_bytes + use.arena_bytes;
     if (cluster_.rank() == 0) device += static_cast<uint64_t>(job_.draft_bytes);
     // From one epoch to the next, a rank has most of it already.
-    const auto needs = MemoryNeeds(*device_, device, kRankBytes, entered_);
+    auto needs = MemoryNeeds(*device_, device, kRankBytes, entered_);
+    for (cluster::MemoryNeed& need : needs) {
+        if (need.free_bytes > 0) need.free_bytes += freed_bytes;
+    }
     const bool drafts = job_.draft_bytes > 0;
     return cluster::CheckMemory(
         cluster_, needs, source_->name(),

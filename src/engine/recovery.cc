@@ -7,6 +7,7 @@
 
 #include "backend/device_list.h"
 #include "base/log.h"
+#include "engine/examine.h"
 #include "engine/feed.h"
 #include "model/shard.h"
 
@@ -159,7 +160,7 @@ Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>&
                      std::vector<Recovery>& recoveries) {
     const Status opened = OpenRank(job, cluster, rank);
     KeepShares(rank.get(), job);
-    if (opened.ok()) return {};
+    if (opened.ok()) return TellTerms(*rank);
     if (!cluster.recovers()) return cluster.ReportFailure(opened.error());
     return Recover(job, cluster, rank, opened.error(), recoveries);
 }
@@ -230,6 +231,7 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                 return {};
             }
             cluster.NoteAllReady();
+            WEFT_TRY(TellTerms(*rank));
             recovery.text = Line(recovery, why);
             const bool well = recovery.lost.empty() && !recovery.joined.empty();
             LogLine(well ? LogLevel::kInfo : LogLevel::kWarning, recovery.text);

@@ -1,6 +1,7 @@
 #include "engine/runner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/log.h"
@@ -77,16 +78,31 @@ Status StepRunner::Recover(const Error& error) {
     if (!rank_->device_status().ok()) return Fail(error);
     const Status recovered = engine::Recover(job_, *cluster_, rank_, error, recoveries_, &asked_);
     over_ = !recovered.ok();
+    growth_ = {};
     return recovered;
 }
 
 int StepRunner::Newcomers() {
     const int waiting = cluster_->Newcomers();
     if (waiting == 0) return 0;
-    const auto room = RoomFor(waiting, job_, cluster_->size(), asked_, *rank_);
-    if (room.ok()) return *room;
-    cluster_->PassOver(room.error().message);
-    return 0;
+    if (growth_.waiting != waiting || growth_.ranks != cluster_->size()) {
+        const Status planned = PlanGrowth(waiting);
+        if (!planned.ok()) {
+            cluster_->PassOver(planned.error().message);
+            return 0;
+        }
+    }
+    return cluster_->Vet(growth_.count, growth_.job) ? growth_.count : 0;
+}
+
+Status StepRunner::PlanGrowth(int waiting) {
+    const int ranks = cluster_->size();
+    WEFT_ASSIGN(const int count, RoomFor(waiting, job_, ranks, asked_, *rank_));
+    std::vector<int> kept(static_cast<size_t>(ranks + count));
+    std::iota(kept.begin(), kept.end(), 0);
+    WEFT_ASSIGN(const Job job, ReplanJob(job_, ranks, kept, &asked_));
+    growth_ = {waiting, ranks, count, JobToJson(job)};
+    return {};
 }
 
 Error StepRunner::Fail(Error error) {

@@ -61,7 +61,9 @@ class StepRunner {
     // engine::Recover's, and the job is over.
     Status Recover(const Error& error);
     // Where workers wait to join (ClusterOptions::elastic), between two steps: how many there is
-    // room for; the others are told of in the log. Then Admit; its error goes to Recover.
+    // room for, and that could be ranks, as far as they and their hosts can tell. They are asked
+    // while steps go on: 0 until all have said so. The others are told of in the log. Then Admit;
+    // its error goes to Recover.
     int Newcomers();
     Status Admit(int count) { return cluster_->Admit(count); }
     // The job is over for that reason on all ranks; the cluster's words for it.
@@ -78,6 +80,14 @@ class StepRunner {
     std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
     Job job_;
     Asked asked_;
+    // The last plan for newcomers: for how many of those that waited, beside so many ranks.
+    struct Growth {
+        int waiting = 0, ranks = 0;
+        int count = 0;
+        std::string job;
+    };
+    Status PlanGrowth(int waiting);
+    Growth growth_;
     std::vector<Recovery> recoveries_;
     StepData step_;
     bool over_ = false;

@@ -90,6 +90,18 @@ Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing) {
     return chosen;
 }
 
+std::vector<std::string> AddressesOf(const std::string& name, const Hearing& hearing) {
+    std::vector<std::string> addresses;
+    for (Peer peer : hearing.peers) {
+        while (peer.name == name && peer.version == WEFT_VERSION && !peer.heard.empty()) {
+            const HeardCable* best = BestCable(peer, hearing.wires);
+            addresses.push_back(WorkerAddress(peer, *best));
+            peer.heard.erase(peer.heard.begin() + (best - peer.heard.data()));
+        }
+    }
+    return addresses;
+}
+
 Status CheckHasKey(const std::string& cluster, const ClusterFile& file) {
     if (::access(file.key.c_str(), F_OK) == 0) return {};
     return MakeError(ErrorCode::kNotFound,
@@ -103,11 +115,12 @@ Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& 
     WEFT_ASSIGN(ClusterFile file, ReadClusterFile(cluster));
     if (!key_file.empty()) file.key = key_file;
     WEFT_TRY(CheckHasKey(cluster, file));
-    FoundCluster found{file.key, {}, {}, {}};
+    FoundCluster found{file.key, {}, {}, {}, nullptr};
     Chosen chosen = ChooseHosts(file, found.hearing);
     if (file.hosts.empty() || !chosen.missing.empty()) {
         WEFT_ASSIGN(const Bytes key, cluster::ReadKeyFile(file.key));
-        WEFT_ASSIGN(const auto herald, Herald::Start(key, {OwnName(), "", 0, 0}, false));
+        WEFT_ASSIGN(std::unique_ptr<Herald> herald,
+                    Herald::Start(key, {OwnName(), "", 0, 0}, false));
         const int64_t begin_ns = NowNs();
         int64_t changed_ns = begin_ns;
         size_t seen = 0;
@@ -128,6 +141,7 @@ Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& 
         if (chosen.hosts.empty() || !chosen.missing.empty()) {
             return NobodyError(cluster, file, chosen, found.hearing, most_ms);
         }
+        found.herald = std::move(herald);
     }
     for (const std::string& reason : chosen.left_out) Log(LogLevel::kWarning, "{}", reason);
     found.hosts = std::move(chosen.hosts);

@@ -2,6 +2,7 @@
 // all that are heard. `weft up` runs on each.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,12 @@ struct FoundCluster {
     std::vector<FoundHost> hosts;            // in the order of the file, else by name
     std::vector<net::Neighbour> neighbours;  // who was heard where
     Hearing hearing;                         // empty where nobody was asked
+    // That goes on hearing; null where nobody was asked.
+    std::shared_ptr<const Herald> herald{};
 };
+
+// Where the worker of a host is called, by what is heard: by each cable to it, the best first.
+std::vector<std::string> AddressesOf(const std::string& name, const Hearing& hearing);
 
 // What of `file` and `hearing` makes the hosts; pure. Hosts of other versions are left out, with a
 // reason in `left_out`. missing: hosts of the file that were not heard.

@@ -8,6 +8,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "train/checkpoint/source.h"
+#include "train/elastic.h"
 #include "train/evaluate.h"
 #include "train/lora/lora_source.h"
 #include "train/resume.h"
@@ -21,10 +22,13 @@ namespace {
 
 // A rank that was lost is started again, or its worker called for, so long.
 constexpr int64_t kRejoinMs = 60'000;
+// Where the others can go on without it: whoever comes later joins.
+constexpr int64_t kElasticRejoinMs = 10'000;
 // A checkpoint is written as fast at least, in what --time-limit leaves for it.
 constexpr double kSlowDisk = 200e6;
 
 int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
+    if (job.global_batch > 0) return job.global_batch;
     return job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
 }
 
@@ -140,6 +144,7 @@ class Run {
           listener_(listener),
           stops_(cluster, !job.save.folder.empty()),
           search_(job_.save, cluster),
+          growth_(cluster),
           begin_ns_(job.save.begin_ns > 0 ? job.save.begin_ns : NowNs()) {
         job_.trainer.sequence = job.data.sequence;
         job_.trainer.lora.seed = job_.trainer.seed = job.data.seed;
@@ -189,10 +194,17 @@ class Run {
         // Said while the Trainer is there: what it still sends to others, who may wait for what
         // will never come, ends by the verdict that this becomes. (What may be another rank's loss,
         // which a link tells in its own words, is for NextEpoch to judge.)
-        if (!ended.ok() && (!cluster_.recovers() || IsOwnFault(ended.error().code))) {
+        if (!ended.ok() && (!cluster_.recovers() || EndsTheJob(ended.error()))) {
             return cluster_.ReportFailure(ended.error());
         }
         return ended;
+    }
+
+    // What is wrong with newcomers is no reason to end: the others go on without them.
+    bool EndsTheJob(const Error& error) const {
+        const net::PeerMonitor* monitor = cluster_.monitor();
+        const bool judged = monitor != nullptr && monitor->Failed();
+        return IsOwnFault(error.code) && !judged && !with_newcomers_;
     }
 
     Status WithTrainer(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t first,
@@ -200,6 +212,7 @@ class Run {
         WEFT_ASSIGN(const double peak, SumOfPeaks(trainer));
         WEFT_TRY(PlanRoom(trainer, steps));
         if (listener_ != nullptr) WEFT_TRY(listener_->OnStart(trainer, first, steps, peak));
+        WEFT_TRY(NoteAllReady(trainer));
         stops_.Enter(StopScope::Phase::kLearning);
         WEFT_TRY(Steps(trainer, loader, data, first, steps));
         stops_.Enter(StopScope::Phase::kWriting);
@@ -209,6 +222,24 @@ class Run {
         if (gathered.ok() || listener_ == nullptr) return gathered;
         Log(LogLevel::kWarning, "all is written, but not all ranks came to the end: {}",
             gathered.error().message);
+        return {};
+    }
+
+    // From here on a rank that is new is one like the others.
+    Status NoteAllReady(const Trainer& trainer) {
+        if (job_.elastic && !place_.all_shared) {
+            return MakeError(ErrorCode::kUsage,
+                             "--elastic: not all hosts see {} of rank 0's host, and whoever stays "
+                             "goes on from what all have written there. Mount one file system "
+                             "under that path on every host",
+                             job_.save.folder);
+        }
+        with_newcomers_ = false;
+        if (cluster_.rank() != 0) return {};
+        cluster_.NoteAllReady();
+        if (!job_.elastic) return {};
+        WEFT_ASSIGN(const std::string model, trainer.source().Fingerprint());
+        growth_.TellTerms(job_, model, content_);
         return {};
     }
 
@@ -299,13 +330,18 @@ class Run {
         // Who was asked to stop waits for nobody to come back.
         const bool ends = StopWished() || (root && (summary_.stopped || IsTimeUp()));
         if (ends) cluster_.RequestStop();
-        // (Rank 0 counts; the others hear of it.)
-        if (root && !ends && summary_.restarts >= job_.save.max_restarts) return error;
+        // (Rank 0 counts losses, not what newcomers bring; the others hear of it.)
+        const bool counts = !std::exchange(grows_, false) && !with_newcomers_;
+        if (root && counts && !ends && summary_.restarts >= job_.save.max_restarts) return error;
         const std::string job = cluster_.job();
         const std::string from =
             resume_from_.empty() ? "the start: there is no checkpoint yet" : resume_from_;
-        const auto next =
-            cluster_.NextEpoch(error, [&](const auto&) -> Result<std::string> { return job; });
+        const int ranks = cluster_.size();
+        const auto next = cluster_.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
+            if (!job_.elastic) return job;
+            WEFT_ASSIGN(const TrainJob resized, Resize(job_, static_cast<int>(kept.size())));
+            return TrainJobToJson(resized);
+        });
         if (!next.ok()) {
             if (root && next.error().code == ErrorCode::kCancelled) {
                 Log(LogLevel::kWarning,
@@ -314,12 +350,27 @@ class Run {
             }
             return next.error();
         }
-        ++summary_.restarts;
-        if (root) {
-            Log(LogLevel::kWarning, "{}. Its place is taken; training goes on from {}", next->why,
-                from);
+        if (counts) ++summary_.restarts;
+        with_newcomers_ = cluster_.size() > ranks || !next->joined.empty();
+        if (job_.elastic) {
+            WEFT_ASSIGN(const TrainJob resized, TrainJobFromJson(cluster_.job()));
+            job_.trainer.accumulation = resized.trainer.accumulation;
+            if (!root) SetLogRank(cluster_.rank());
         }
+        if (root) TellOfEpoch(*next, ranks, from);
         return {};
+    }
+
+    void TellOfEpoch(const cluster::EpochInfo& next, int ranks, const std::string& from) const {
+        const int now = cluster_.size();
+        const std::string& why = next.refused.empty() ? next.why : next.refused;
+        const LogLevel level = next.lost.empty() ? LogLevel::kInfo : LogLevel::kWarning;
+        if (now == ranks && !next.lost.empty()) {
+            Log(level, "{}. Its place is taken; training goes on from {}", why, from);
+        } else {
+            Log(level, "{}. Training goes on with {} rank{} instead of {}, from {}", why, now,
+                now == 1 ? "" : "s", ranks, from);
+        }
     }
 
     Result<std::optional<Checkpoint>> AgreeOnCheckpoint() {
@@ -430,9 +481,13 @@ class Run {
         saver.SetBad(search_.bad());
         trainer.SetBeforeUpdate([&] { return Finish(saver); });
         trainer.SetStopWish([this] { return StopWished() || IsTimeUp(); });
+        if (job_.elastic && cluster_.rank() == 0) {
+            trainer.SetGrowWish([this] { return growth_.Ready(job_) > 0; });
+        }
         const Status done = Updates(trainer, loader, data, saver, next, steps);
         trainer.SetBeforeUpdate({});
         trainer.SetStopWish({});
+        trainer.SetGrowWish({});
         summary_.saves.saved += saver.counts().saved;
         summary_.saves.failed += saver.counts().failed;
         summary_.saves.waited_s += saver.counts().waited_s;
@@ -486,9 +541,11 @@ class Run {
                 WEFT_TRY(Sample(trainer, line));
             }
             if (listener_ != nullptr) listener_->OnStep(line);
-            if (summary_.stopped || IsSaved(step, steps)) {
+            const bool grows = report.grows && !summary_.stopped && step < steps;
+            if (summary_.stopped || grows || IsSaved(step, steps)) {
                 WEFT_TRY(saver.Begin(step, StateOf(trainer, loader), summary_.stopped));
             }
+            if (grows) WEFT_TRY(Grow(saver, step));
             longest_s_ = std::max(longest_s_, SecondsSince(begin_ns));
         }
         const auto updates = static_cast<double>(steps - data_begin_);
@@ -496,6 +553,21 @@ class Run {
             job_.steps > 0 ? 0 : updates / static_cast<double>(job_.epochs);
         meter_.Report(updates_an_epoch, summary_);
         return Finish(saver);
+    }
+
+    // Newcomers wait: all go on with them from the checkpoint of this update. The error is for
+    // GoOn; OK: they have left, or it could not be written.
+    Status Grow(Saver& saver, int64_t step) {
+        WEFT_TRY(Finish(saver));
+        if (cluster_.rank() == 0) {
+            const bool saved = saver.last() == StepFolder(job_.save.folder, step);
+            if (!saved) growth_.PassOver("no checkpoint can be written to go on from with it");
+            const int count = saved ? growth_.Ready(job_) : 0;
+            const Status joins = count > 0 ? cluster_.Admit(count) : Status();
+            grows_ = !joins.ok();
+            if (grows_) return joins;
+        }
+        return cluster_.Barrier("newcomers", Deadline::In(kAgreeMs));
     }
 
     bool IsSaved(int64_t step, int64_t steps) const {
@@ -565,6 +637,9 @@ class Run {
     int64_t data_begin_ = 0;  // updates before the first one of these data
     StopScope stops_;
     ResumeSearch search_;
+    Growth growth_;                // rank 0
+    bool grows_ = false;           // rank 0: the epoch ends for newcomers, not for a loss
+    bool with_newcomers_ = false;  // of this epoch, not all of whose ranks are ready
     SavePlace place_;
     RoomPlan room_;
     const int64_t begin_ns_;
@@ -584,7 +659,11 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
     if (recovers && cluster::RanksOf(options) > 1 && options.launched == nullptr &&
         options.rejoin_ms == 0) {
-        options.rejoin_ms = kRejoinMs;
+        options.rejoin_ms = options.elastic ? kElasticRejoinMs : kRejoinMs;
+    }
+    if (options.elastic) {
+        WEFT_TRY(FixSize(job, cluster::RanksOf(options)));
+        options.usable_ranks = [job](int ranks) { return UsableRanks(job, ranks); };
     }
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, TrainJobToJson(job)));

@@ -113,6 +113,8 @@ void Fields(Job& job, const Visit& visit) {
     visit("resume", job.save.resume);
     visit("max_restarts", job.save.max_restarts);
     visit("interrupts", job.save.interrupts);
+    visit("elastic", job.elastic);
+    visit("global_batch", job.global_batch);
 }
 
 }  // namespace
@@ -130,6 +132,9 @@ Status CheckTrainJob(const TrainJob& job) {
                          "checkpoint, or leave --new-data out");
     }
     WEFT_TRY(CheckSampleWords(job.sample));
+    if (job.global_batch < 0 || (job.elastic && job.global_batch == 0)) {
+        return MakeError(ErrorCode::kUsage, "a batch of {} sequences", job.global_batch);
+    }
     if (job.trainer.lora.rank < 0) {
         return MakeError(ErrorCode::kUsage, "--lora {}: expected a rank of 1 or more",
                          job.trainer.lora.rank);

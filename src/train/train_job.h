@@ -18,8 +18,8 @@ namespace weft::train {
 struct TrainJob {
     TrainerOptions trainer;  // its sequence is that of the data
     DataWords data;
-    Schedule schedule;         // total_steps 0: of the run
-    int64_t steps = 0;         // updates; 0: by epochs
+    Schedule schedule;  // total_steps 0: of the run
+    int64_t steps = 0;  // updates; 0: by epochs
     int64_t epochs = 1;
     bool drop_last = false;  // of epochs: no update from less than a whole batch
     // Updates from one evaluation on the test part to the next, and one at the end; 0: after each
@@ -27,6 +27,10 @@ struct TrainJob {
     int64_t eval_every = 0;
     SampleWords sample;
     SaveWords save;
+    // Ranks may come and go (elastic.h); then sequences of an update, over all ranks. 0: as many as
+    // the replicas' passes make.
+    bool elastic = false;
+    int64_t global_batch = 0;
 };
 
 // Counts that make sense together. Errors: kUsage.

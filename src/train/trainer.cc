@@ -360,7 +360,7 @@ Status Trainer::RunPasses(const Batch& batch, bool evaluates) {
 
 // Each sum is counted where it is not counted twice.
 Result<StepReport> Trainer::SumReport(const Batch& batch) {
-    double sums[] = {0, 0, 0, 0};
+    double sums[] = {0, 0, 0, 0, 0};
     const bool last = layout_.stage == layout_.pp() - 1;
     if (layout_.tensor_rank == 0 && last) {
         sums[0] = loss_sum_;
@@ -368,6 +368,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     }
     if (layout_.tensor_rank == 0 && layout_.stage == 0) sums[1] = static_cast<double>(positions_);
     if (stop_wish_ && stop_wish_()) sums[3] = 1;
+    if (grow_wish_ && grow_wish_()) sums[4] = 1;
     if (groups_.world != nullptr) {
         net::OpTag tag;
         tag.op = "loss";
@@ -380,6 +381,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
     report.positions = static_cast<int64_t>(sums[1]);
     if (options_.router_aux_loss > 0) report.aux_loss = sums[2];
     report.stop_wishes = static_cast<int>(sums[3]);
+    report.grows = sums[4] > 0;
     return report;
 }
 

@@ -105,6 +105,7 @@ struct StepReport {
     std::optional<double> loss_scale;
     bool skipped = false;
     int stop_wishes = 0;  // ranks that wish to stop (SetStopWish), the same number on all
+    bool grows = false;   // rank 0 has newcomers (SetGrowWish), the same on all
 };
 
 // What a checkpoint keeps beside arrays and the place in the data.
@@ -150,6 +151,8 @@ class Trainer {
     // Asked in each Step and Evaluate whether this rank wishes to stop, for the report of all
     // ranks. May be empty.
     void SetStopWish(std::function<bool()> wish) { stop_wish_ = std::move(wish); }
+    // The same of more ranks, on rank 0.
+    void SetGrowWish(std::function<bool()> wish) { grow_wish_ = std::move(wish); }
     // On rank 0: the model as it is now, in float32; reads take all ranks (ServeExport).
     std::unique_ptr<model_files::ModelSource> Export() const;
     // On the others: until rank 0's source is destroyed.
@@ -199,7 +202,7 @@ class Trainer {
     int64_t skipped_ = 0;
     MicroBatch micro_;
     std::function<Status()> before_update_;
-    std::function<bool()> stop_wish_;
+    std::function<bool()> stop_wish_, grow_wish_;
     // Of the update under way.
     double loss_sum_ = 0, aux_loss_ = 0;
     int64_t positions_ = 0;

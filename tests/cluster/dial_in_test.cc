@@ -257,11 +257,177 @@ TEST(DialInDoor, HoldsWorkersInTheirOrderAndForgetsWhoLeft) {
     EXPECT_FALSE(door->Next({1, 2, 3}).has_value());
 }
 
+// A worker that answers what it is asked, and says that it is there.
+class Answering {
+  public:
+    using Answer = std::function<void(Channel&, const ExamineMessage&)>;
+    explicit Answering(Arrival arrival, Answer answer = Fit)
+        : channel_(ChannelOf(std::move(arrival))), answer_(std::move(answer)), thread_([this] {
+              while (!ends_.load()) Turn();
+          }) {}
+    ~Answering() {
+        ends_.store(true);
+        thread_.join();
+    }
+    static void Fit(Channel& channel, const ExamineMessage& exam) {
+        channel.Send(FrameType::kExamined, Encode(ExaminedMessage{exam.number, true}));
+    }
+    int asked() const { return asked_.load(); }
+
+  private:
+    void Turn() {
+        ::usleep(5000);
+        const Status heard = channel_.Receive([&](FrameType type, View payload) {
+            if (type != FrameType::kExamine) return;
+            const auto exam = DecodeExamine(payload);
+            ASSERT_TRUE(exam.ok());
+            ++asked_;
+            answer_(channel_, *exam);
+        });
+        // (Who speaks before it is asked is no worker.)
+        if (heard.ok() && asked_.load() == 0) return;
+        if (heard.ok()) {
+            channel_.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));
+        } else {
+            ends_.store(true);
+        }
+    }
+
+    Channel channel_;
+    Answer answer_;
+    std::atomic<bool> ends_{false};
+    std::atomic<int> asked_{0};
+    std::thread thread_;
+};
+
+bool IsVetted(DialIn& door, int size, int count, const std::string& job = "job") {
+    const Deadline deadline = Deadline::In(10'000);
+    while (!deadline.expired()) {
+        if (door.Vet(size, count, {1, size + count, job, "terms"})) return true;
+        ::usleep(2000);
+    }
+    return false;
+}
+
+// Each question is asked once; another one anew.
+TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
+    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
+    Result<Arrival> one = KnockAs(door->port(), 0), two = KnockAs(door->port(), 0);
+    ASSERT_TRUE(one.ok() && two.ok());
+    const Deadline soon = Deadline::In(20'000);
+    while (door->Newcomers(2) != 2 && !soon.expired()) ::usleep(2000);
+    std::atomic<bool> knows{false};
+    const Answering first(std::move(*one));
+    const Answering second(std::move(*two), [&](Channel& channel, const ExamineMessage& exam) {
+        EXPECT_EQ(exam.rank, exam.size - 1);
+        EXPECT_EQ(exam.terms, "terms");
+        knows = exam.job == "larger";
+        if (knows) Answering::Fit(channel, exam);
+    });
+    EXPECT_TRUE(IsVetted(*door, 2, 1));
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_FALSE(door->Vet(2, 2, {1, 4, "job", "terms"}));
+        ::usleep(2000);
+    }
+    EXPECT_TRUE(IsVetted(*door, 2, 2, "larger"));
+    EXPECT_TRUE(knows.load());
+    EXPECT_EQ(first.asked(), 3);
+    EXPECT_EQ(second.asked(), 2);
+    // Rank 2 is lost: who is fit for rank 4 of 4 is asked whether it could be that.
+    std::optional<Arrival> arrival;
+    while (!arrival.has_value() && !soon.expired()) {
+        arrival = door->NextFit({2}, {1, 3, "job", "terms"});
+        ::usleep(2000);
+    }
+    ASSERT_TRUE(arrival.has_value());
+    EXPECT_EQ(arrival->rank, 2);
+}
+
+TEST(DialInDoor, WhoIsNoUseIsSentAway) {
+    const std::vector<Answering::Answer> ways = {
+        [](Channel& channel, const auto&) { channel.Close(false); },
+        [](Channel& channel, const auto&) {
+            const std::string_view noise = "GET / HTTP/1.1 and more bytes than a head has";
+            ::send(channel.fd(), noise.data(), noise.size(), MSG_NOSIGNAL);
+        },
+        [](Channel& channel, const auto&) {
+            channel.Send(FrameType::kValue, Encode(ValueMessage{1, "host", ""}));
+        },
+        [](Channel& channel, const auto& exam) {
+            channel.Send(FrameType::kExamined, Encode(ExaminedMessage{exam.number + 1, true}));
+        },
+        [](Channel& channel, const auto&) {
+            channel.Send(FrameType::kExamined, Encode(ReadyMessage{1}));
+        },
+        [](Channel& channel, const auto& exam) {
+            const std::string why = "no room\x1b[2J";
+            channel.Send(FrameType::kExamined,
+                         Encode(ExaminedMessage{exam.number, false, ErrorCode::kIo, why}));
+        },
+        [](Channel& channel, const auto&) {
+            channel.Send(FrameType::kFailure,
+                         Encode(VerdictMessage{ErrorCode::kCancelled, -1, "it ends", ""}));
+        }};
+    for (size_t i = 0; i < ways.size(); ++i) {
+        SCOPED_TRACE(i);
+        const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
+        auto knocked = KnockAs(door->port(), 0);
+        ASSERT_TRUE(knocked.ok());
+        const Deadline soon = Deadline::In(20'000);
+        while (door->Newcomers(2) != 1 && !soon.expired()) ::usleep(2000);
+        const Answering worker(std::move(*knocked), ways[i]);
+        testing::internal::CaptureStderr();
+        while (door->Newcomers(2) == 1 && !soon.expired()) {
+            EXPECT_FALSE(door->Vet(2, 1, {1, 3, "job", "terms"}));
+            ::usleep(2000);
+        }
+        const std::string log = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(door->Newcomers(2), 0);
+        EXPECT_TRUE(door->Choose(2, 1).empty());
+        EXPECT_NE(log.find(") can't join: "), std::string::npos) << log;
+        EXPECT_EQ(log.find('\x1b'), std::string::npos) << log;
+    }
+}
+
+// It is asked, and says nothing at all: the timeout, not ten minutes.
+TEST(DialInDoor, WhoFallsSilentIsSentAwayInTime) {
+    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
+    const auto knocked = KnockAs(door->port(), 0);
+    ASSERT_TRUE(knocked.ok());
+    const Deadline soon = Deadline::In(20'000);
+    while (door->Newcomers(2) != 1 && !soon.expired()) ::usleep(2000);
+    const int64_t begin_ns = NowNs();
+    while (door->Newcomers(2) == 1 && !soon.expired()) {
+        EXPECT_FALSE(door->Vet(2, 1, {1, 3, "job", "terms"}));
+        ::usleep(2000);
+    }
+    EXPECT_LT(NowNs() - begin_ns, test::Slower(3000) * kNsPerMs);
+}
+
+// What cannot be a rank of this job hears why, once it has proved the key.
+TEST(DialInDoor, ARankThatThereIsNotIsToldSo) {
+    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 2).value();
+    auto knocked = KnockAs(door->port(), 3);
+    ASSERT_TRUE(knocked.ok()) << knocked.error().message;
+    Channel channel = ChannelOf(std::move(*knocked));
+    std::string why;
+    const Deadline soon = Deadline::In(10'000);
+    while (why.empty() && !soon.expired()) {
+        const Status heard = channel.Receive([&](FrameType type, View payload) {
+            const auto verdict = DecodeVerdict(payload);
+            if (type == FrameType::kVerdict && verdict.ok()) why = verdict->text;
+        });
+        if (!heard.ok()) break;
+        ::usleep(2000);
+    }
+    EXPECT_NE(why.find("it asks to be rank 3; workers are ranks 1 to 2"), std::string::npos) << why;
+}
+
 TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
     const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 1000, 255).value();
     EXPECT_EQ(door->Newcomers(2), 0);
-    const auto any = KnockAs(door->port(), 0), three = KnockAs(door->port(), 3),
-               one = KnockAs(door->port(), 1), five = KnockAs(door->port(), 5);
+    auto any = KnockAs(door->port(), 0), three = KnockAs(door->port(), 3),
+         one = KnockAs(door->port(), 1), five = KnockAs(door->port(), 5);
     ASSERT_TRUE(any.ok() && three.ok() && one.ok() && five.ok());
     const Deadline soon = Deadline::In(20'000);
     // Ranks 2 and 3; rank 1 has its process, and without a rank 4 there is no rank 5.
@@ -272,14 +438,19 @@ TEST(DialInDoor, CountsWhoCouldJoinAndNamesWhomItPassesOver) {
     EXPECT_EQ(door->PassOver(4).size(), 2u);
     EXPECT_EQ(door->Newcomers(4), 0);
     EXPECT_EQ(door->Newcomers(2), 2);
-    const auto taken = door->TakeNewcomers(2, 1);
+    // Nobody joins who has not said that it could.
+    EXPECT_TRUE(door->Choose(2, 1).empty());
+    const Answering worker(std::move(*any));
+    EXPECT_TRUE(IsVetted(*door, 2, 1));
+    EXPECT_EQ(door->Choose(2, 2).size(), 1u);
+    const auto taken = door->TakeChosen(2);
     ASSERT_EQ(taken.size(), 1u);
     EXPECT_EQ(taken[0].rank, 2);
+    EXPECT_TRUE(taken[0].fd.valid());
     EXPECT_EQ(door->Newcomers(3), 1);
     // Whose host has a fault waits, until it is forgiven; it takes lost ranks' places all the same.
     door->Defer(taken[0]);
     EXPECT_EQ(door->Newcomers(3), 0);
-    EXPECT_TRUE(door->TakeNewcomers(3, 1).empty());
     door->Forgive(taken[0]);
     EXPECT_EQ(door->Newcomers(3), 1);
     door->Defer(taken[0]);

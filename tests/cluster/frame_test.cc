@@ -76,6 +76,8 @@ bool Decodes(FrameType type, View payload) {
         case FrameType::kFailure:
         case FrameType::kVerdict: return DecodeVerdict(payload).ok();
         case FrameType::kReady: return DecodeReady(payload).ok();
+        case FrameType::kExamine: return DecodeExamine(payload).ok();
+        case FrameType::kExamined: return DecodeExamined(payload).ok();
         case FrameType::kEnd:
         case FrameType::kEndAck: return true;
     }
@@ -100,7 +102,7 @@ TEST(Frame, TheSeedsOfTheFuzzTargetAreOfThisProtocol) {
             left = left.subspan(consumed);
         }
     }
-    EXPECT_EQ(seen.size(), static_cast<size_t>(FrameType::kReady));
+    EXPECT_EQ(seen.size(), static_cast<size_t>(FrameType::kExamined));
 }
 
 TEST(Frame, RefusesImpossibleLengthsAndTypesAtOnce) {
@@ -117,7 +119,7 @@ TEST(Frame, RefusesImpossibleLengthsAndTypesAtOnce) {
     EXPECT_FALSE(refused({252, 15, 0, 0}, false));  // 4092 + 4
     EXPECT_TRUE(refused({16, 0, 0, 0}, true));      // no place for a type and a tag
     EXPECT_TRUE(refused({9, 0, 0, 0, 0}, false));   // type 0
-    EXPECT_TRUE(refused({9, 0, 0, 0, 16}, false));  // a type after the last
+    EXPECT_TRUE(refused({9, 0, 0, 0, 18}, false));  // a type after the last
     EXPECT_TRUE(refused({'G', 'E', 'T', ' ', '/'}, false));
     EXPECT_TRUE(refused({'G', 'E', 'T', ' '}, true));
 }
@@ -152,6 +154,8 @@ TEST(Message, EachComesBackAndNothingElseDoes) {
     CheckMessage(ValueMessage{3, "model", std::string("a\0b", 3)}, DecodeValue);
     CheckMessage(ResultMessage{3, "result"}, DecodeResult);
     CheckMessage(VerdictMessage{ErrorCode::kOutOfMemory, 2, "text", "reason"}, DecodeVerdict);
+    CheckMessage(ExamineMessage{4, 2, 3, "job", "terms"}, DecodeExamine);
+    CheckMessage(ExaminedMessage{4, false, ErrorCode::kOutOfMemory, "why"}, DecodeExamined);
 }
 
 TEST(Message, HoldsWhatItWasGiven) {
@@ -184,6 +188,12 @@ TEST(Message, RefusesValuesThatCannotBe) {
     EXPECT_FALSE(DecodeHello(Encode(hello)).ok());
     EXPECT_FALSE(DecodeVerdict(Encode(VerdictMessage{ErrorCode::kIo, -2, "", ""})).ok());
     EXPECT_FALSE(DecodeVerdict(Encode(VerdictMessage{ErrorCode::kIo, 256, "", ""})).ok());
+    for (const auto& [rank, size] : {std::pair{0, 2}, {2, 2}, {-1, 2}, {1, 257}, {1, 0}}) {
+        EXPECT_FALSE(DecodeExamine(Encode(ExamineMessage{1, rank, size, "", ""})).ok()) << rank;
+    }
+    EXPECT_FALSE(DecodeExamine(Encode(ExamineMessage{0, 1, 2, "", ""})).ok());
+    const ExaminedMessage wordy{1, false, ErrorCode::kIo, std::string(kMostWhy + 1, 'a')};
+    EXPECT_FALSE(DecodeExamined(Encode(wordy)).ok());
     HeartbeatMessage beat;
     for (const int32_t loaded : {-2, kAllLoaded + 1, INT32_MIN, INT32_MAX}) {
         beat.loaded = loaded;

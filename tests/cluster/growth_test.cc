@@ -3,13 +3,17 @@
 // token, that of one rank that nothing disturbed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <filesystem>
 #include <functional>
+#include <thread>
 
 #include "base/file.h"
 #include "cluster/gather.h"
 #include "net/socket.h"
+#include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
 #include "support/temp_dir.h"
@@ -123,72 +127,256 @@ TEST_F(Growth, WhomTheModelHasNoRoomForWaitsAndIsTheNextToTakeAPlace) {
     ExpectTheAnswerOfOne(root);
 }
 
-// One that lacks the model: the others go on as before, and it hears why.
-TEST_F(Growth, ANewcomerWithAFaultOfItsOwnIsLeftAgain) {
-    const std::string here = dir_ / "";
-    const auto first = Worker(here);
-    const Words words = Command() + Dialled(1, {"--tp", "2"});
-    Words in_folder = {"sh", "-c", "cd \"$0\" && exec \"$@\" 2>err", here, support::WeftProgram()};
-    in_folder = in_folder + words;
-    in_folder[6] = "tiny.gguf";
-    Process root(in_folder);
-    const auto err = [&] {
-        const auto text = ReadTextFile(dir_ / "err", 1 << 20);
-        return text.ok() ? *text : std::string();
-    };
-    const auto said = [&](const std::string& line) {
-        return Until([&] { return err().find(line) != std::string::npos; });
-    };
-    ASSERT_TRUE(said("1 of 1 workers are here")) << err();
-    const auto second = Worker();
-    ASSERT_TRUE(said(") could not join: rank 2 (host ")) << err();
-    ASSERT_TRUE(said("; epoch 3 with 2 ranks after ")) << err();
-    EXPECT_NE(err().find("tiny.gguf"), std::string::npos) << err();
-    EXPECT_TRUE(second->ReadUntil("was given up by rank 0", Deadline::In(20'000)))
-        << second->output();
-    EXPECT_FALSE(test::IsGone(root.pid()));
+// ---- Newcomers that are no use: they are asked first, and the others answer on ------------------
+
+// The longest time in which `root` said nothing new, from now until `done` and a little on.
+int64_t LongestPauseMs(const Weft& root, const std::function<bool()>& done) {
+    test::LenientDeadline deadline(Deadline::In(60'000));
+    size_t said = root.Out().size(), enough = SIZE_MAX;
+    int64_t moved_ns = NowNs(), longest_ns = 0;
+    while (said < enough && !deadline.expired()) {
+        ::usleep(1000);
+        if (enough == SIZE_MAX && done()) enough = root.Out().size() + kMoreText;
+        const size_t now = root.Out().size();
+        longest_ns = std::max(longest_ns, NowNs() - moved_ns);
+        if (now == said) continue;
+        said = now;
+        moved_ns = NowNs();
+    }
+    EXPECT_GE(said, enough) << root.Err();
+    return longest_ns / kNsPerMs;
 }
 
-// Who knows the key, joins, and then says nothing, or hangs up.
-TEST_F(Growth, ANewcomerThatIsSilentOrLeavesIsLeftAgain) {
-    for (const bool silent : {true, false}) {
-        const auto first = Worker();
-        Weft root(Command() + Dialled(1, {"--tp", "2"}));
-        ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
-        auto fd = net::DialTcp("127.0.0.1", port_, Deadline::In(5000));
-        ASSERT_TRUE(fd.ok());
-        const auto bytes = std::as_bytes(std::span(kGrowthKey));
-        auto knocked = ProveRank(std::move(*fd), 0, 0, Bytes(bytes.begin(), bytes.end()),
-                                 Deadline::In(10'000));
-        ASSERT_TRUE(knocked.ok()) << knocked.error().message;
-        // Its assignment is the first that comes.
-        pollfd entry{knocked->fd.get(), POLLIN, 0};
-        ASSERT_GT(::poll(&entry, 1, 60'000), 0) << root.Err();
-        if (!silent) knocked = MakeError(ErrorCode::kIo, "hung up");
-        ASSERT_TRUE(UntilSaid(root, "; epoch 3 with 2 ranks after ")) << root.Err();
-        EXPECT_NE(root.Err().find(") could not join: "), std::string::npos) << root.Err();
+class Unfit : public Growth {
+  protected:
+    void SetUp() override {
+        Growth::SetUp();
+        here_ = dir_ / "";
+        first_ = Worker(here_);
+    }
+    // By a path that means another file in another folder.
+    Words Relative() const {
+        Words words = Command();
+        words[1] = "tiny.gguf";
+        return words;
+    }
+    std::unique_ptr<Weft> Start(const Words& command) const {
+        std::filesystem::current_path(here_);
+        auto root = std::make_unique<Weft>(command + Dialled(1, {"--tp", "2"}));
+        EXPECT_TRUE(Until([&] { return root->Out().size() > 20; })) << root->Err();
+        return root;
+    }
+    std::unique_ptr<Process> WorkerWith(const Words& environment) const {
+        return std::make_unique<Process>(Words{"env"} + environment +
+                                         Words{support::WeftProgram(), "worker", "--join",
+                                               Address(), "--key-file", dir_ / "key"});
+    }
+    static size_t Count(const std::string& text, const std::string& part) {
+        size_t count = 0;
+        for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+        return count;
+    }
+    // `why` in one line of each; no epoch, no pause, the same answer. A pause is what a busy
+    // machine takes from a process, not a rank that is waited for: less than the timeout.
+    void ExpectSentAway(Weft& root, Process& newcomer, const std::string& why) {
+        const auto said = [&] { return Count(root.Err(), ") can't join: ") > 0; };
+        EXPECT_LT(LongestPauseMs(root, said), test::Slower(1500)) << root.Err();
+        EXPECT_TRUE(newcomer.ReadUntil("rank 0 does not take this worker into its job: ",
+                                       Deadline::In(20'000)))
+            << newcomer.output();
+        // It dials again, and waits.
+        EXPECT_TRUE(newcomer.ReadUntil("; waiting for the next", Deadline::In(20'000)));
+        ::usleep(1'500'000);
+        EXPECT_EQ(Count(root.Err(), ") can't join: "), 1u) << root.Err();
+        EXPECT_NE(root.Err().find(why), std::string::npos) << root.Err();
+        EXPECT_NE(newcomer.output().find(why), std::string::npos) << newcomer.output();
+        EXPECT_FALSE(newcomer.ReadUntil("nothing that it says", Deadline::In(100)));
+        EXPECT_EQ(Count(newcomer.output(), "does not take this worker"), 1u) << newcomer.output();
+        EXPECT_EQ(root.Err().find("epoch 2"), std::string::npos) << root.Err();
         ExpectTheAnswerOfOne(root);
+    }
+    Result<Arrival> Knock(std::string_view text = kGrowthKey, const Identity& identity = {}) const {
+        WEFT_ASSIGN(net::Fd fd, net::DialTcp("127.0.0.1", port_, Deadline::In(5000)));
+        const auto bytes = std::as_bytes(std::span(text));
+        return ProveRank(std::move(fd), 0, 0, Bytes(bytes.begin(), bytes.end()),
+                         Deadline::In(10'000), identity);
+    }
+
+    std::string here_;
+    std::unique_ptr<Process> first_;
+};
+
+TEST_F(Unfit, OneThatLacksTheModel) {
+    const auto root = Start(Relative());
+    const auto second = Worker("/");
+    ExpectSentAway(*root, *second, "tiny.gguf");
+}
+
+TEST_F(Unfit, OneWithAnotherModelOfThatName) {
+    const std::string elsewhere = dir_ / "elsewhere";
+    ASSERT_EQ(::mkdir(elsewhere.c_str(), 0700), 0);
+    model::Hyper hyper = support::OddHyper();
+    hyper.context = 1 << 19;
+    support::WriteTinyGguf(elsewhere + "/tiny.gguf", {.hyper = hyper, .dtype = DType::kQ8_0});
+    const auto root = Start(Relative());
+    const auto second = Worker(elsewhere);
+    ExpectSentAway(*root, *second, "differs from rank 0's model file (");
+}
+
+TEST_F(Unfit, OneWithTooLittleMemoryForItsShare) {
+    const auto root = Start(Command());
+    const auto second = WorkerWith({"WEFT_MEMORY_MIB=1"});
+    ExpectSentAway(*root, *second, "does not fit into the memory of ");
+}
+
+TEST_F(Unfit, OneThatComputesOnAnotherKindOfDevice) {
+    const auto root = Start(Command());
+    const auto second = WorkerWith({"WEFT_CPU=reference"});
+    ExpectSentAway(*root, *second, "tensor ranks need devices that give the same bits");
+}
+
+// Whoever it is, however often it dials: one line in an hour.
+TEST_F(Unfit, OneWithAnotherKeyOrVersionIsToldOfOnce) {
+    const auto root = Start(Command());
+    for (int i = 0; i < 3; ++i) {
+        const auto key = Knock("another-key-of-the-tests");
+        ASSERT_FALSE(key.ok());
+        EXPECT_NE(key.error().message.find("wrong key. Copy the same --key-file"),
+                  std::string::npos)
+            << key.error().message;
+        const auto version = Knock(kGrowthKey, {kProtocol, "9.9.9"});
+        ASSERT_FALSE(version.ok());
+        EXPECT_NE(version.error().message.find("Install the same version of weft"),
+                  std::string::npos)
+            << version.error().message;
+        const auto protocol = Knock(kGrowthKey, {kProtocol - 1, WEFT_VERSION});
+        ASSERT_FALSE(protocol.ok());
+        EXPECT_NE(protocol.error().message.find("speaks control protocol"), std::string::npos)
+            << protocol.error().message;
+    }
+    const auto told = [&] { return Count(root->Err(), "turned away ") >= 3; };
+    EXPECT_LT(LongestPauseMs(*root, told), test::Slower(1500));
+    EXPECT_EQ(Count(root->Err(), "turned away "), 3u) << root->Err();
+    EXPECT_EQ(root->Err().find("epoch 2"), std::string::npos) << root->Err();
+    ExpectTheAnswerOfOne(*root);
+}
+
+// Who has the key, and then says nothing, or nonsense, while it is asked.
+TEST_F(Unfit, OneThatDoesNotAnswerWhatItIsAsked) {
+    for (const bool silent : {true, false}) {
+        const auto root = Start(Command());
+        auto knocked = Knock();
+        ASSERT_TRUE(knocked.ok()) << knocked.error().message;
+        pollfd entry{knocked->fd.get(), POLLIN, 0};
+        ASSERT_GT(::poll(&entry, 1, 60'000), 0) << root->Err();
+        const std::string_view noise = "GET / HTTP/1.1 and more bytes than a frame's head has";
+        if (!silent) ::send(knocked->fd.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
+        const auto said = [&] { return Count(root->Err(), ") can't join: ") > 0; };
+        EXPECT_LT(LongestPauseMs(*root, said), test::Slower(1500)) << root->Err();
+        EXPECT_NE(root->Err().find(silent ? "silent for " : "control frame"), std::string::npos)
+            << root->Err();
+        EXPECT_EQ(root->Err().find("epoch 2"), std::string::npos) << root->Err();
+        ExpectTheAnswerOfOne(*root);
+        first_ = Worker(here_);
     }
 }
 
-// A user who asks for the end while ranks join gets it.
-TEST_F(Growth, AStopWhileRanksJoinEndsAllAtOnce) {
-    const auto first = Worker();
-    Weft root(Command() + Dialled(1, {"--tp", "2"}));
-    ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
-    auto fd = net::DialTcp("127.0.0.1", port_, Deadline::In(5000));
-    ASSERT_TRUE(fd.ok());
-    const auto bytes = std::as_bytes(std::span(kGrowthKey));
-    const auto knocked =
-        ProveRank(std::move(*fd), 0, 0, Bytes(bytes.begin(), bytes.end()), Deadline::In(10'000));
-    ASSERT_TRUE(knocked.ok());
-    pollfd entry{knocked->fd.get(), POLLIN, 0};
-    ASSERT_GT(::poll(&entry, 1, 60'000), 0) << root.Err();
-    const int64_t begin_ns = NowNs();
-    ::kill(root.pid(), SIGINT);
-    const Ran ran = root.Wait();
-    EXPECT_EQ(ran.status, 130) << ran.err;
-    EXPECT_LT(NowNs() - begin_ns, test::Slower(4000) * 1'000'000) << ran.err;
+// ---- Newcomers that fail in the epoch that they were taken into ---------------------------------
+
+// Says that it could be a rank, and goes on until it is one. True: it is.
+bool PlaysAlong(Channel& channel) {
+    bool asked = false, assigned = false;
+    const Deadline deadline = Deadline::In(60'000);
+    while (!assigned && !deadline.expired()) {
+        const Status heard = channel.Receive([&](FrameType type, View payload) {
+            assigned |= type == FrameType::kAssign;
+            if (type != FrameType::kExamine) return;
+            asked = true;
+            const auto exam = DecodeExamine(payload);
+            channel.Send(FrameType::kExamined, Encode(ExaminedMessage{exam->number, true}));
+        });
+        if (!heard.ok()) return false;
+        if (asked) channel.Send(FrameType::kHeartbeat, Encode(HeartbeatMessage{}));
+        ::usleep(20'000);
+    }
+    return assigned;
+}
+
+// The pause is what a silent rank is waited for, and what the others need to form again.
+constexpr int64_t kTrialPauseMs = 1500 + 3000;
+
+TEST_F(Unfit, OneThatFailsOnceItIsARank) {
+    const std::string_view noise = "GET / HTTP/1.1 and more bytes than a frame's head has";
+    const std::vector<std::function<void(Channel&)>> ways = {
+        [](Channel&) {}, [](Channel& channel) { channel.Close(true); },
+        [&](Channel& channel) { ::send(channel.fd(), noise.data(), noise.size(), MSG_NOSIGNAL); }};
+    for (const auto& way : ways) {
+        const auto root = Start(Command());
+        auto knocked = Knock();
+        ASSERT_TRUE(knocked.ok()) << knocked.error().message;
+        Channel channel = ChannelOf(std::move(*knocked));
+        std::thread player([&] {
+            EXPECT_TRUE(PlaysAlong(channel)) << root->Err();
+            way(channel);
+        });
+        const auto back = [&] {
+            return root->Err().find("; epoch 3 with 2 ranks after ") != std::string::npos;
+        };
+        const int64_t pause_ms = LongestPauseMs(*root, back);
+        player.join();
+        EXPECT_LT(pause_ms, test::Slower(kTrialPauseMs)) << root->Err();
+        EXPECT_NE(root->Err().find(") could not join: "), std::string::npos) << root->Err();
+        ExpectTheAnswerOfOne(*root);
+        first_ = Worker(here_);
+    }
+}
+
+// A real one that is killed, or stopped, in each phase of the larger epoch. (In time, or a moment
+// after it has become a rank like the others.)
+TEST_F(Unfit, OneThatDiesOnTheWay) {
+    size_t turn = 0;
+    for (const char* phase : {"rendezvous", "load", "proof"}) {
+        for (const int signal : {SIGKILL, SIGSTOP}) {
+            if (!test::InTurn(turn++, 6)) continue;
+            SCOPED_TRACE(fmt::format("{} {}", phase, signal));
+            const auto root = Start(Command());
+            const auto second = WorkerWith({"WEFT_LOG=debug"});
+            std::thread killer([&] {
+                EXPECT_TRUE(
+                    second->ReadUntil(fmt::format("phase: {}", phase), Deadline::In(60'000)))
+                    << second->output();
+                for (const pid_t child : test::ChildrenOf(second->pid())) ::kill(child, signal);
+                ::kill(second->pid(), signal);
+            });
+            const auto back = [&] {
+                return root->Err().find("; epoch 3 with 2 ranks after ") != std::string::npos;
+            };
+            const int64_t pause_ms = LongestPauseMs(*root, back);
+            killer.join();
+            EXPECT_LT(pause_ms, test::Slower(kTrialPauseMs)) << root->Err();
+            ExpectTheAnswerOfOne(*root);
+            first_ = Worker(here_);
+        }
+    }
+}
+
+// A user who asks for the end while ranks join, or are asked, gets it.
+TEST_F(Unfit, AStopMeanwhileEndsAllAtOnce) {
+    for (const bool joins : {false, true}) {
+        const auto root = Start(Command());
+        auto knocked = Knock();
+        ASSERT_TRUE(knocked.ok());
+        pollfd entry{knocked->fd.get(), POLLIN, 0};
+        ASSERT_GT(::poll(&entry, 1, 60'000), 0) << root->Err();
+        Channel channel = ChannelOf(std::move(*knocked));
+        ASSERT_TRUE(!joins || PlaysAlong(channel)) << root->Err();
+        const int64_t begin_ns = NowNs();
+        ::kill(root->pid(), SIGINT);
+        const Ran ran = root->Wait();
+        EXPECT_EQ(ran.status, 130) << ran.err;
+        EXPECT_LT(NowNs() - begin_ns, test::Slower(4000) * 1'000'000) << ran.err;
+        first_ = Worker(here_);
+    }
 }
 
 }  // namespace

@@ -1,0 +1,156 @@
+#include "engine/examine.h"
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/json.h"
+#include "engine/feed.h"
+#include "hw/cpu.h"
+#include "model_files/lora/adapted_source.h"
+#include "net/offer.h"
+
+namespace weft::engine {
+namespace {
+
+// The cluster as it would be, of which there is only this rank. Nobody answers here: what ranks say
+// to each other is what this one says.
+class Prospect final : public cluster::Cluster {
+  public:
+    Prospect(const cluster::Exam& exam, const std::vector<std::string>& boots) : exam_(exam) {
+        hosts_.resize(static_cast<size_t>(exam.size));
+        for (size_t rank = 0; rank < std::min(boots.size(), hosts_.size()); ++rank) {
+            hosts_[rank].boot_id = boots[rank];
+        }
+        cluster::HostInfo& own = hosts_[static_cast<size_t>(exam.rank)];
+        char name[256] = "";
+        ::gethostname(name, sizeof name - 1);
+        own = {name, net::BootId(), AllowedCores(), AvailableMemoryBytes()};
+        for (int rank = 0; rank < exam.size; ++rank) {
+            shares_host_ |= rank != exam.rank && host(rank).boot_id == own.boot_id;
+        }
+    }
+    // Another rank is on this host, which gives back some of its share.
+    bool shares_host() const { return shares_host_; }
+
+    int rank() const override { return exam_.rank; }
+    int size() const override { return exam_.size; }
+    const std::string& job() const override { return exam_.job; }
+    const cluster::HostInfo& host(int rank) const override {
+        return hosts_[static_cast<size_t>(rank)];
+    }
+    const std::vector<int>& cores() const override { return host(exam_.rank).cores; }
+    bool cores_shared() const override { return shares_host_; }
+    int64_t timeout_ms() const override { return 5000; }
+    net::Fabric& fabric() override { return fabric_; }
+    net::PeerMonitor* monitor() override { return nullptr; }
+    void SetProgress(std::function<int64_t()>) override {}
+    void SetPhase(const char*) override {}
+    Status Agree(const std::string&, const std::string&, const Deadline&) override { return {}; }
+    Result<std::vector<std::string>> AllGather(const std::string&, const std::string& mine,
+                                               const Deadline&) override {
+        std::vector<std::string> values(hosts_.size());
+        values[static_cast<size_t>(exam_.rank)] = mine;
+        return values;
+    }
+    Status Barrier(const std::string&, const Deadline&) override { return {}; }
+    Status Shutdown(const Deadline&) override { return {}; }
+    Error ReportFailure(Error error) override { return error; }
+    bool should_report() const override { return false; }
+    bool recovers() const override { return false; }
+    Result<cluster::EpochInfo> NextEpoch(Error error, const Replan&) override { return error; }
+    void RequestStop() override {}
+    bool stop_requested() const override { return false; }
+
+  private:
+    const cluster::Exam& exam_;
+    std::vector<cluster::HostInfo> hosts_;
+    bool shares_host_ = false;
+    net::Fabric fabric_;
+};
+
+template <typename Terms, typename Visit>
+void TermsFields(Terms& terms, const Visit& visit) {
+    visit("fingerprint", terms.fingerprint);
+    visit("adapters", terms.adapters);
+    visit("identities", terms.identities);
+    visit("boots", terms.boots);
+    visit("header", terms.header);
+}
+
+Status CheckSame(const std::string& what, const std::string& name, const std::string& mine,
+                 const std::string& theirs) {
+    if (theirs.empty() || mine == theirs) return {};
+    return MakeError(ErrorCode::kDenied,
+                     "{} differs from rank 0's {} ({} here, {} there). Copy the same file to every "
+                     "host, or give --weights-from 0",
+                     name, what, mine, theirs);
+}
+
+// The model as this host has it, or as rank 0 would feed it.
+Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const Terms& terms) {
+    if (job.feed) {
+        WEFT_ASSIGN(auto fed, FedSource::Parse(terms.header));
+        return std::unique_ptr<model_files::ModelSource>(std::move(fed));
+    }
+    WEFT_ASSIGN(auto source, model_files::OpenAdapted(job.model, job.adapters));
+    WEFT_ASSIGN(const std::string fingerprint, source->Fingerprint());
+    WEFT_TRY(CheckSame("model file", source->name(), fingerprint, terms.fingerprint));
+    if (!job.adapters.empty()) {
+        WEFT_ASSIGN(const std::string adapters, model_files::FingerprintOfAdapters(*source));
+        WEFT_TRY(CheckSame("LoRA adapters", source->name(), adapters, terms.adapters));
+    }
+    return source;
+}
+
+}  // namespace
+
+std::string TermsToJson(const Terms& terms) {
+    nlohmann::json out;
+    TermsFields(terms, [&](const char* name, const auto& field) { out[name] = field; });
+    return out.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+Result<Terms> TermsFromJson(const std::string& text) {
+    Terms terms;
+    if (text.empty()) return terms;
+    try {
+        const nlohmann::json in = JsonOrDiscarded(text);
+        TermsFields(terms, [&](const char* name, auto& field) { in.at(name).get_to(field); });
+    } catch (const nlohmann::json::exception& error) {
+        return MakeError(ErrorCode::kCorrupt, "the terms of rank 0: {}", error.what());
+    }
+    return terms;
+}
+
+Status TellTerms(Rank& rank) {
+    cluster::Cluster& cluster = rank.cluster();
+    if (!cluster.recovers()) return {};
+    Terms terms;
+    terms.fingerprint = rank.fingerprint();
+    terms.identities = rank.identities();
+    for (int r = 0; r < cluster.size(); ++r) terms.boots.push_back(cluster.host(r).boot_id);
+    if (rank.job().feed) {
+        WEFT_ASSIGN(terms.header, FeedHeader(rank.source()));
+    } else if (!rank.job().adapters.empty()) {
+        WEFT_ASSIGN(terms.adapters, model_files::FingerprintOfAdapters(rank.source()));
+    }
+    cluster.SetTerms(TermsToJson(terms));
+    return {};
+}
+
+Status Examine(const cluster::Exam& exam) {
+    WEFT_ASSIGN(const Terms terms, TermsFromJson(exam.terms));
+    WEFT_ASSIGN(Job job, JobFromJson(exam.job));
+    if (job.feed && terms.header.empty()) return {};
+    const bool measured = job.split_auto;  // by shares that are not known yet
+    job.split_auto = job.power = false;
+    Prospect cluster(exam, terms.boots);
+    WEFT_ASSIGN(auto source, OpenSame(job, terms));
+    WEFT_ASSIGN(const auto rank, Rank::Make(job, cluster, std::move(source)));
+    const uint64_t freed = cluster.shares_host() ? rank->source().TotalBytes() : 0;
+    return rank->CheckAlone(terms.identities, measured ? UINT64_MAX / 2 : freed);
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,131 @@
+#include "train/elastic.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "model/model.h"
+#include "train/data/open.h"
+#include "train/output_folder.h"
+#include "train/trainer.h"
+
+namespace weft::train {
+namespace {
+
+using nlohmann::json;
+
+int64_t Ceil(int64_t count, int64_t of) {
+    return (count + of - 1) / of;
+}
+
+int RanksOfReplica(const TrainJob& job) {
+    return std::max(1, job.trainer.tp) * std::max(1, job.trainer.pp);
+}
+
+}  // namespace
+
+Status FixSize(TrainJob& job, int ranks) {
+    if (job.save.folder.empty() || job.save.every == 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "--elastic needs --output-dir DIR, which all hosts see, and --save-every "
+                         "N: whoever comes or goes, training goes on from a checkpoint");
+    }
+    TrainerOptions& trainer = job.trainer;
+    WEFT_ASSIGN(const TrainLayout layout, MakeTrainLayout(ranks, 0, LayoutWordsOf(trainer)));
+    job.elastic = true;
+    job.global_batch = trainer.micro_batch * trainer.accumulation * layout.dp;
+    if (trainer.grad_dtype == "auto") {
+        trainer.grad_dtype = FlagOf(GradientTypeOf(trainer, layout.dp));
+    }
+    trainer.tp = layout.tp();
+    trainer.pp = layout.pp();
+    trainer.dp = 0;
+    return {};
+}
+
+int UsableRanks(const TrainJob& job, int ranks) {
+    const int replica = RanksOfReplica(job);
+    const int64_t replicas = std::min<int64_t>(ranks / replica, job.global_batch);
+    return static_cast<int>(replicas) * replica;
+}
+
+Result<TrainJob> Resize(const TrainJob& job, int ranks) {
+    if (ranks < 1 || UsableRanks(job, ranks) != ranks) {
+        return MakeError(ErrorCode::kUsage,
+                         "a batch of {} sequences cannot be shared out over {} ranks, of which {} "
+                         "make a replica",
+                         job.global_batch, ranks, RanksOfReplica(job));
+    }
+    TrainJob next = job;
+    TrainerOptions& trainer = next.trainer;
+    const int64_t share = Ceil(job.global_batch, ranks / RanksOfReplica(job));
+    trainer.accumulation = Ceil(share, trainer.micro_batch);
+    if (trainer.virtual_stages > 1) {
+        trainer.accumulation = Ceil(trainer.accumulation, trainer.pp) * trainer.pp;
+    }
+    return next;
+}
+
+// ---- Growth -------------------------------------------------------------------------------------
+
+void Growth::TellTerms(const TrainJob& job, const std::string& model,
+                       const DataIdentity& data) const {
+    const json terms = {
+        {"model", model}, {"data", JsonOf(data)}, {"folder", FolderToken(job.save.folder)}};
+    cluster_.SetTerms(terms.dump());
+}
+
+int Growth::Ready(const TrainJob& job) {
+    const int waiting = cluster_.Newcomers(), ranks = cluster_.size();
+    if (waiting == 0) return 0;
+    if (waiting != waiting_ || ranks != ranks_) {
+        count_ = UsableRanks(job, ranks + waiting) - ranks;
+        const auto resized = Resize(job, ranks + std::max(0, count_));
+        if (count_ <= 0 || !resized.ok()) {
+            cluster_.PassOver(fmt::format(
+                "a batch of {} sequences over replicas of {} ranks has no use for {} ranks",
+                job.global_batch, RanksOfReplica(job), ranks + 1));
+            return 0;
+        }
+        planned_ = TrainJobToJson(*resized);
+        waiting_ = waiting;
+        ranks_ = ranks;
+    }
+    return cluster_.Vet(count_, planned_) ? count_ : 0;
+}
+
+Status ExamineForTraining(const cluster::Exam& exam) {
+    WEFT_ASSIGN(const TrainJob job, TrainJobFromJson(exam.job));
+    const json terms = exam.terms.empty() ? json::object() : JsonOrDiscarded(exam.terms);
+    if (!terms.is_object()) return MakeError(ErrorCode::kCorrupt, "the terms of rank 0");
+    WEFT_ASSIGN(const auto source, OpenSource(job.trainer));
+    WEFT_ASSIGN(const std::string model, source->Fingerprint());
+    if (const json theirs = terms.value("model", json()); theirs.is_string() && theirs != model) {
+        return MakeError(ErrorCode::kDenied,
+                         "{} is not rank 0's model ({} here, {} there). Copy the same files to "
+                         "every host",
+                         source->name(), model, theirs.get<std::string>());
+    }
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    WEFT_ASSIGN(const OpenedData data, OpenData(*source, job.data, hyper.vocab));
+    WEFT_ASSIGN(const DataIdentity content, IdentityOf(*source, job.data, data));
+    if (const json theirs = terms.value("data", json()); theirs.is_object()) {
+        WEFT_ASSIGN(const DataIdentity other, IdentityFrom(theirs));
+        const std::string difference = DifferenceOf(content, other, "here", "on rank 0");
+        if (!difference.empty()) {
+            return MakeError(ErrorCode::kDenied,
+                             "{}: the data here are not rank 0's: {}. Copy the same file to every "
+                             "host",
+                             job.data.data, difference);
+        }
+    }
+    const json folder = terms.value("folder", json());
+    if (!folder.is_string() || folder == FolderToken(job.save.folder)) return {};
+    return MakeError(ErrorCode::kDenied,
+                     "{} is not the folder here that it is on rank 0's host, and the checkpoint to "
+                     "go on from is in it. Mount the same file system under that path on every "
+                     "host",
+                     job.save.folder);
+}
+
+}  // namespace weft::train

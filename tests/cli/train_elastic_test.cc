@@ -1,0 +1,208 @@
+// weft train --elastic: workers join and are lost while it learns, and the curve is that of one
+// rank that nothing disturbed.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <map>
+
+#include "base/file.h"
+#include "net/socket.h"
+#include "support/process.h"
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+#include "support/tiny_gguf.h"
+#include "support/train_run.h"
+
+namespace weft::support {
+namespace {
+
+using nlohmann::json;
+using test::Process;
+
+// Sums are taken in other orders: a relative 2^-24 of each of some hundred terms, and of that twice
+// the update's effect, for each of some ten updates (train_resume_test.cc).
+constexpr double kOtherOrder = 2e-5;
+
+class TrainElastic : public testing::Test {
+  protected:
+    void SetUp() override {
+        const std::string_view key = "a-shared-key-of-the-tests";
+        ASSERT_TRUE(WriteFile(dir_ / "key", std::as_bytes(std::span(key))).ok());
+        ::chmod((dir_ / "key").c_str(), 0600);
+        model::Hyper hyper = TrainHyper();
+        hyper.tied = true;
+        WriteTinyGguf(dir_ / "tiny.gguf", {.hyper = hyper, .dtype = DType::kF16});
+        WriteQuestions(dir_ / "data.jsonl", 40);
+        const net::Fd fd = net::ListenTcp("127.0.0.1", 0).value();
+        port_ = net::BoundPort(fd.get()).value();
+        std::filesystem::current_path(dir_ / "");
+    }
+    // An update of 96 sequences takes a while, whoever shares them.
+    Words Command(const std::string& out, const Words& more) const {
+        return Words{"train",
+                     "tiny.gguf",
+                     "--data",
+                     "data.jsonl",
+                     "--seq-len",
+                     "96",
+                     "--json",
+                     "-t",
+                     "1",
+                     "--lr",
+                     "1e-4",
+                     "--dtype",
+                     "f32",
+                     "--steps",
+                     "12",
+                     "--output-dir",
+                     out,
+                     "--timeout-ms",
+                     std::to_string(test::Slower(1500))} +
+               more;
+    }
+    Words Dialled(int workers, const Words& more = {}) const {
+        return Words{"--elastic",
+                     "--save-every",
+                     "4",
+                     "--micro-batch",
+                     "4",
+                     "--grad-accum",
+                     "12",
+                     "--listen",
+                     Address(),
+                     "--wait-for",
+                     std::to_string(workers),
+                     "--key-file",
+                     dir_ / "key",
+                     "--transport",
+                     "tcp"} +
+               more;
+    }
+    std::string Address() const { return fmt::format("127.0.0.1:{}", port_); }
+    std::unique_ptr<Process> Worker(const std::string& folder) const {
+        return std::make_unique<Process>(Words{"sh", "-c", "cd \"$0\" && exec \"$@\"", folder,
+                                               WeftProgram(), "worker", "--join", Address(),
+                                               "--key-file", dir_ / "key"});
+    }
+    std::unique_ptr<Process> Worker() const { return Worker(dir_ / ""); }
+    static void Kill(Process& worker) {
+        const auto children = test::ChildrenOf(worker.pid());
+        worker.Signal(SIGKILL);
+        for (const pid_t child : children) ::kill(child, SIGKILL);
+    }
+    static bool Until(const std::function<bool()>& ready) {
+        test::LenientDeadline deadline(Deadline::In(120'000));
+        while (!ready() && !deadline.expired()) ::usleep(1000);
+        return ready();
+    }
+    static bool Says(const Weft& root, const std::string& line) {
+        return Until([&] { return root.Err().find(line) != std::string::npos; });
+    }
+    static bool Prints(const Weft& root, const std::string& line) {
+        return Until([&] { return root.Out().find(line) != std::string::npos; });
+    }
+    // The last line of each step.
+    static std::map<int64_t, json> StepsOf(const std::string& text) {
+        std::map<int64_t, json> steps;
+        for (const json& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
+        return steps;
+    }
+    void ExpectTheCurveOfOne(const std::string& out) const {
+        const Ran one =
+            RunTrain(Command(dir_ / "one", {"--micro-batch", "4", "--grad-accum", "24"}));
+        ASSERT_EQ(one.status, 0) << one.err;
+        const auto expected = StepsOf(one.out), got = StepsOf(out);
+        for (int64_t step = 1; step <= 12; ++step) {
+            SCOPED_TRACE(step);
+            ASSERT_TRUE(expected.contains(step) && got.contains(step));
+            for (const char* field : {"loss", "grad_norm", "lr"}) {
+                const double a = expected.at(step).at(field), b = got.at(step).at(field);
+                EXPECT_TRUE(std::abs(a - b) <= kOtherOrder * std::abs(a)) << field << a << b;
+            }
+            EXPECT_EQ(expected.at(step).at("tokens"), got.at(step).at("tokens"));
+        }
+    }
+
+    test::TempDir dir_;
+    uint16_t port_ = 0;
+};
+
+TEST_F(TrainElastic, WorkersJoinLeaveAndJoinAgain) {
+    auto first = Worker();
+    Weft root(Command(dir_ / "out", Dialled(1, {"--rejoin-ms", "200"})));
+    ASSERT_TRUE(Prints(root, "\"step\":1,")) << root.Err();
+    auto second = Worker();
+    ASSERT_TRUE(Says(root, " joins. Training goes on with 3 ranks instead of 2, from "))
+        << root.Err();
+    Kill(*first);
+    ASSERT_TRUE(Says(root, "Training goes on with 2 ranks instead of 3, from ")) << root.Err();
+    Kill(*second);
+    ASSERT_TRUE(Says(root, "Training goes on with 1 rank instead of 2, from ")) << root.Err();
+    first = Worker();
+    const Ran ran = root.Wait();
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.err.find("Training goes on with 2 ranks instead of 1, from "), std::string::npos)
+        << ran.err;
+    EXPECT_EQ(StepsOf(ran.out).at(0).at("restarts"), 2) << ran.out;
+    ExpectTheCurveOfOne(ran.out);
+}
+
+// Rank 0 is the command: started again, it finds its workers.
+TEST_F(TrainElastic, RankZeroIsStartedAgain) {
+    const auto first = Worker(), second = Worker();
+    const Words words = Command(dir_ / "out", Dialled(2));
+    {
+        Weft root(words);
+        ASSERT_TRUE(Prints(root, "\"step\":6,")) << root.Err();
+        ::kill(root.pid(), SIGKILL);
+        (void)root.Wait();
+    }
+    const Ran ran = RunTrain(words + Words{"--resume", "auto"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_FALSE(StepsOf(ran.out).contains(4)) << "it began at the start";
+}
+
+// One that lacks the model, the data, or rank 0's folder: no update waits for it.
+TEST_F(TrainElastic, WhoCouldNotTrainIsSentAway) {
+    const auto first = Worker();
+    Weft root(Command(dir_ / "out", Dialled(1)));
+    ASSERT_TRUE(Prints(root, "\"step\":1,")) << root.Err();
+    const auto second = Worker("/");
+    ASSERT_TRUE(Says(root, ") can't join: ")) << root.Err();
+    EXPECT_TRUE(second->ReadUntil("tiny.gguf", Deadline::In(20'000))) << second->output();
+    const Ran ran = root.Wait();
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.err.find("Training goes on with"), std::string::npos) << ran.err;
+    ExpectTheCurveOfOne(ran.out);
+}
+
+// Two tensor ranks are a replica: half a one is not trained with.
+TEST_F(TrainElastic, RanksThatMakeNoReplicaLeave) {
+    Weft root(Command(dir_ / "out",
+                      {"--elastic", "--save-every", "4", "--micro-batch", "4", "--grad-accum", "12",
+                       "--local", "4", "--tp", "2", "--rejoin-ms", "1"}));
+    ASSERT_TRUE(Prints(root, "\"step\":5,")) << root.Err();
+    const auto ranks = test::ChildrenOf(root.pid());
+    ASSERT_EQ(ranks.size(), 3u);
+    // (In a millisecond none is started again.)
+    ::kill(ranks[2], SIGKILL);
+    const Ran ran = root.Wait();
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.err.find("is not needed: of 3 ranks the job can use 2"), std::string::npos)
+        << ran.err;
+    EXPECT_NE(ran.err.find("Training goes on with 2 ranks instead of 4, from "), std::string::npos)
+        << ran.err;
+    ExpectTheCurveOfOne(ran.out);
+}
+
+TEST_F(TrainElastic, ItTakesCheckpoints) {
+    const Ran ran =
+        RunTrain(Words{"train", "tiny.gguf", "--data", "data.jsonl", "--elastic", "--local", "2"});
+    EXPECT_EQ(ran.status, 2) << ran.err;
+    EXPECT_NE(ran.err.find("--elastic needs --output-dir"), std::string::npos) << ran.err;
+}
+
+}  // namespace
+}  // namespace weft::support

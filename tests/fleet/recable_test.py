@@ -1,0 +1,100 @@
+"""Cables that break and come while a job runs: the lost rank is called over another one.
+
+    recable_test.py WEFT TINY_MODEL
+
+Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+from spaces import Room, cable, slowness, why_skipped, words_of
+
+ASK = ("import json, sys, urllib.request as u; "
+       "r = u.Request('http://127.0.0.1:8080/v1/completions', json.dumps({'prompt': 'ab', "
+       "'max_tokens': 40, 'temperature': 0, 'ignore_eos': True}).encode(), "
+       "{'Content-Type': 'application/json'}); "
+       "print(json.load(u.urlopen(r, timeout=120))['choices'][0]['text'])")
+
+
+def asked(host):
+    """An answer of the server there; None while its ranks form anew."""
+    ran = subprocess.run(host.words(sys.executable, "-c", ASK), capture_output=True, text=True,
+                         timeout=200 * slowness.slowness())
+    return ran.stdout if ran.returncode == 0 else None
+
+
+def await_answer(host, seconds=60):
+    end = time.monotonic() + seconds * slowness.slowness()
+    while time.monotonic() < end:
+        text = asked(host)
+        if text is not None:
+            return text
+        time.sleep(0.2)
+    raise AssertionError("no answer")
+
+
+def test_a_cable_that_breaks(room, model):
+    a, b = room.two()
+    first = a.up()
+    second = b.up(words_of(first))
+    first.await_text(r"found: eth1 at eth7 of b")
+    first.end()
+    server = a.start("serve", model, "--cluster", "home", "--weights-from", "0", "-t", "1", "-v",
+                     "--tp", "1", "--pp", "2", "--timeout-ms", str(int(2000 * slowness.slowness())))
+    server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, \S+ \(eth1\) - \S+ \(eth7\)", 60)
+    text = await_answer(a)
+    # Another one comes, on which nobody has an address, and the first one goes.
+    cable(a, "usb0", b, "usb9")
+    second.await_text(r"serves cluster")
+    time.sleep(3 * slowness.slowness())
+    server.text = ""
+    a.do("ip", "link", "del", "eth1")
+    server.await_text(r"is reached at \[fe80:\S+%usb0\]:7000, no more at \[fe80:\S+%eth1\]", 60)
+    server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, \S+ \(usb0\) - \S+ \(usb9\)", 60)
+    assert await_answer(a) == text
+    assert server.end() == 0, server.text
+
+
+def test_the_doctor_of_a_cluster(room, _):
+    a, b = room.two()
+    first = a.up()
+    b.up(words_of(first))
+    first.await_text(r"found: eth1 at eth7 of b")
+    ran = a.run("doctor", "--cluster", "home", "--check", "across-measured", "--json")
+    assert ran.returncode in (0, 1), ran
+    findings = json.loads(ran.stdout)["findings"]
+    assert any("b" in each["read"] for each in findings if each["check"] == "across-measured"), ran
+    assert "the links to b are measured" in ran.stderr, ran
+    for running in b.running:
+        running.end()
+    ran = a.run("doctor", "--cluster", "home", "--check", "across-measured", "--json")
+    assert ran.returncode == 1, ran
+    assert any("was not found" in each["read"] for each in json.loads(ran.stdout)["findings"]), ran
+    ran = a.run("doctor", "--cluster", "home", "--hosts", "b")
+    assert ran.returncode == 2 and "it excludes --hosts" in ran.stderr, ran
+    assert a.run("doctor", "--cluster", "nope").returncode == 1
+
+
+def main(weft, tiny_model):
+    with Room(weft) as room:
+        model = os.path.join(room.folder.name, "tiny.gguf")
+        subprocess.run([tiny_model, model], check=True, capture_output=True)
+        for name, test in list(globals().items()):
+            if not name.startswith("test_") or (sys.argv[3:] and name not in sys.argv[3:]):
+                continue
+            begin = time.monotonic()
+            with Room(weft) as own:
+                test(own, model)
+            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    reason = why_skipped()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))

@@ -1,0 +1,97 @@
+// What a job becomes with other numbers of ranks: the same batch, whole replicas, passes enough.
+#include "train/elastic.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::train {
+namespace {
+
+TrainJob SomeJob() {
+    TrainJob job;
+    job.save.folder = "/tmp/out";
+    job.save.every = 10;
+    job.trainer.micro_batch = 2;
+    job.trainer.accumulation = 3;
+    return job;
+}
+
+TEST(Elastic, TheBatchStaysWhoeverComesAndGoes) {
+    for (const auto& [tp, pp] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
+        TrainJob job = SomeJob();
+        job.trainer.tp = tp;
+        job.trainer.pp = pp;
+        const int replica = tp * pp;
+        ASSERT_TRUE(FixSize(job, 2 * replica).ok());
+        EXPECT_EQ(job.global_batch, 12);
+        EXPECT_TRUE(job.elastic);
+        for (int ranks = 0; ranks <= 16 * replica; ++ranks) {
+            const int usable = UsableRanks(job, ranks);
+            EXPECT_EQ(usable, std::min(ranks / replica, 12) * replica);
+            const auto resized = Resize(job, ranks);
+            ASSERT_EQ(resized.ok(), ranks > 0 && usable == ranks) << ranks;
+            if (!resized.ok()) continue;
+            EXPECT_EQ(resized->global_batch, 12);
+            EXPECT_EQ(resized->trainer.micro_batch, 2);
+            const int64_t replicas = ranks / replica;
+            const int64_t largest = (12 + replicas - 1) / replicas;
+            const int64_t passes = resized->trainer.accumulation;
+            EXPECT_GE(passes * 2, largest) << ranks;
+            EXPECT_LT((passes - 1) * 2, largest) << ranks;
+            // Back again, it is what it was.
+            const auto back = Resize(*resized, 2 * replica);
+            ASSERT_TRUE(back.ok());
+            EXPECT_EQ(TrainJobToJson(*back), TrainJobToJson(job));
+        }
+    }
+}
+
+TEST(Elastic, StagesThatTakeTurnsGetWholeTurns) {
+    TrainJob job = SomeJob();
+    job.trainer.pp = 4;
+    job.trainer.virtual_stages = 2;
+    job.trainer.accumulation = 4;
+    ASSERT_TRUE(FixSize(job, 8).ok());
+    const auto resized = Resize(job, 12);
+    ASSERT_TRUE(resized.ok()) << resized.error().message;
+    EXPECT_EQ(resized->trainer.accumulation, 4);  // 16 over 3: 6 at most, 3 passes
+    EXPECT_TRUE(CheckTrainer(resized->trainer).ok());
+}
+
+TEST(Elastic, TheTypeOfGradientsStays) {
+    TrainJob job = SomeJob();
+    job.trainer.dtype = DType::kBF16;
+    ASSERT_EQ(job.trainer.grad_dtype, "auto");
+    TrainJob larger = job;
+    ASSERT_TRUE(FixSize(job, 2).ok());  // 6 passes: in bfloat16
+    ASSERT_TRUE(FixSize(larger, 4).ok());
+    EXPECT_EQ(job.trainer.grad_dtype, "bf16");
+    EXPECT_EQ(larger.trainer.grad_dtype, "f32");
+    EXPECT_EQ(GradientTypeOf(Resize(job, 12)->trainer, 12), DType::kBF16);
+    EXPECT_EQ(GradientTypeOf(Resize(larger, 1)->trainer, 1), DType::kF32);
+}
+
+TEST(Elastic, GoingOnTakesCheckpoints) {
+    for (const bool folder : {false, true}) {
+        TrainJob job = SomeJob();
+        if (folder) job.save.folder.clear();
+        if (!folder) job.save.every = 0;
+        const Status fixed = FixSize(job, 2);
+        ASSERT_FALSE(fixed.ok());
+        EXPECT_EQ(fixed.error().code, ErrorCode::kUsage);
+        EXPECT_NE(fixed.error().message.find("--save-every"), std::string::npos);
+    }
+}
+
+TEST(Elastic, WhatIsNoJobOrNoTermsIsNoRank) {
+    EXPECT_FALSE(ExamineForTraining({1, 2, "no job", ""}).ok());
+    TrainJob job = SomeJob();
+    ASSERT_TRUE(FixSize(job, 2).ok());
+    EXPECT_FALSE(ExamineForTraining({1, 2, TrainJobToJson(job), "[1]"}).ok());
+    job.trainer.model = "/nowhere/model.gguf";
+    const Status fit = ExamineForTraining({1, 2, TrainJobToJson(job), "{}"});
+    ASSERT_FALSE(fit.ok());
+    EXPECT_NE(fit.error().message.find("/nowhere/model.gguf"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::train
