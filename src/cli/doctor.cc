@@ -27,6 +27,9 @@
 #include "doctor/save.h"
 #include "doctor/snapshot.h"
 #include "doctor/text.h"
+#include "fleet/cluster_file.h"
+#include "fleet/find.h"
+#include "net/addresses.h"
 #include "net/fabric.h"
 
 namespace weft::cli {
@@ -34,7 +37,8 @@ namespace {
 
 struct DoctorFlags {
     std::vector<std::string> from, hosts, checks, ignored;
-    std::string save;
+    std::string save, cluster;
+    std::string cluster_fault;  // why its workers were not found
     doctor::CollectOptions collect;
     cluster::ClusterOptions fabric;  // its hosts: --workers
     bool list = false, markdown = false, json = false, verbose = false, no_measure = false;
@@ -52,13 +56,17 @@ Result<Views> Open(const DoctorFlags& flags, std::vector<doctor::Finding>& findi
         views.push_back(std::move(view));
         origins.push_back(path);
     }
+    if (!flags.cluster.empty()) {
+        views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));
+        origins.emplace_back("here");
+    }
     if (!flags.hosts.empty()) {
         WEFT_ASSIGN(auto collected, doctor::CollectHosts(flags.hosts, flags.collect));
         for (auto& view : collected.hosts) views.push_back(std::move(view));
         for (auto& name : collected.names) origins.push_back(std::move(name));
         findings = std::move(collected.unreachable);
     }
-    if (flags.from.empty() && flags.hosts.empty()) {
+    if (flags.from.empty() && flags.hosts.empty() && flags.cluster.empty()) {
         views.push_back(doctor::MakeLiveView({.measure = !flags.no_measure}));
     }
     std::set<std::string> taken;  // by those that can't be reached
@@ -203,8 +211,47 @@ std::vector<doctor::Finding> Measure(const DoctorFlags& flags) {
              "weft worker --listen HOST:PORT --key-file FILE on each of them"}};
 }
 
-Status RunDoctorCommand(const DoctorFlags& flags, int& status) {
+// --cluster: its hosts, as far as ssh reaches them, and the links to all that serve.
+Status FindClusterOf(DoctorFlags& flags) {
+    if (!flags.hosts.empty() || !flags.from.empty() || !flags.fabric.hosts.empty() ||
+        !flags.save.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--cluster names the hosts: it excludes --hosts, --from, --workers and "
+                         "--save");
+    }
+    WEFT_ASSIGN(const fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
+    std::set<std::string> seen;
+    for (const fleet::ClusterHost& host : file.hosts) {
+        if (host.ssh.empty()) continue;
+        flags.hosts.push_back(host.ssh);
+        seen.insert(host.name);
+    }
+    if (flags.no_measure) return {};
+    const auto found = fleet::FindCluster(flags.cluster, flags.fabric.key_file, 0);
+    if (!found.ok() && found.error().code != ErrorCode::kTimeout) return found.error();
+    if (!found.ok()) {
+        flags.cluster_fault = found.error().message;
+        return {};
+    }
+    flags.fabric.key_file = found->key_file;
+    flags.fabric.data.neighbours = net::NeighboursText(found->neighbours);
+    std::vector<std::string> unseen;
+    for (const fleet::FoundHost& host : found->hosts) {
+        flags.fabric.hosts.push_back(host.address);
+        flags.fabric.host_names.push_back(host.name);
+        if (!seen.contains(host.name)) unseen.push_back(host.name);
+    }
+    if (unseen.empty()) return {};
+    PrintErr(
+        "weft: the links to {} are measured; to look at the host itself takes ssh: 'weft "
+        "hosts add USER@HOST', or ssh = \"USER@HOST\" in {}\n",
+        fmt::join(unseen, ", "), fleet::PathsOf(flags.cluster).value().file);
+    return {};
+}
+
+Status RunDoctorCommand(DoctorFlags& flags, int& status) {
     if (flags.list) return PrintList(flags), Status();
+    if (!flags.cluster.empty()) WEFT_TRY(FindClusterOf(flags));
     if (!flags.save.empty()) return Save(flags);
     const bool chosen = flags.checks.empty() ||
                         std::ranges::find(flags.checks, "across-measured") != flags.checks.end();
@@ -214,6 +261,11 @@ Status RunDoctorCommand(const DoctorFlags& flags, int& status) {
     WEFT_ASSIGN(const Views views, Open(flags, findings));
     WEFT_ASSIGN(const auto found, doctor::RunChecks(views, flags.checks));
     findings.insert(findings.end(), found.begin(), found.end());
+    if (chosen && !flags.cluster_fault.empty()) {
+        findings.push_back({"across-measured", doctor::Severity::kFail, views.front()->host(),
+                            flags.cluster_fault, "an answer of every host of the cluster",
+                            "no model can run over hosts that are not found", "weft up"});
+    }
     if (fabric) {
         const auto measured = Measure(flags);
         findings.insert(findings.end(), measured.begin(), measured.end());
@@ -237,6 +289,11 @@ void AddDoctor(const Command& app, int& status) {
     const Command command =
         app.AddCommand("doctor", "Look at hosts for what makes a cluster slow or fail");
     command.AddOption("--hosts", flags->hosts, "Hosts to look at by ssh, as a,b,c").Commas();
+    command
+        .AddOption("--cluster", flags->cluster,
+                   "The hosts of a cluster ('weft up'): this one, those that its file has ssh for, "
+                   "and the links to all that are found")
+        .TypeName("NAME");
     command
         .AddOption("--from", flags->from,
                    "A snapshot to look at: a tar file or a folder; may be repeated")
@@ -268,6 +325,7 @@ void AddDoctor(const Command& app, int& status) {
         "Examples:\n"
         "  weft doctor\n"
         "  weft doctor --hosts a,b\n"
+        "  weft doctor --cluster home\n"
         "  weft doctor --workers a:7000,b:7000 --key-file weft.key\n"
         "  weft doctor --save a.tar        (there)\n"
         "  weft doctor --from a.tar --from b.tar");

@@ -24,6 +24,7 @@ weft doctor --from mine.tar              # checks a snapshot; several --from: ac
 ```sh
 weft doctor --hosts a,b,c                # these, by ssh, and across them
 weft doctor --workers b:7000 --key-file weft.key    # measures the links to these
+weft doctor --cluster home               # hosts of 'weft up', and the links to all
 ```
 
 Exit status 1 where a check fails. Severities: `ok`; `note`, worth knowing; `warn`, costs speed;
