@@ -21,20 +21,20 @@ namespace weft::train {
 struct StepLine {
     int64_t step = 0, steps = 0;  // from 1 on, of so many
     double loss = 0, grad_norm = 0, learning_rate = 0;
-    int64_t tokens = 0;                 // positions of this update, over all ranks
-    double seconds = 0;                 // of this update, reading data included
-    std::optional<double> eval_loss;    // over the test part, after this update
-    std::optional<double> aux_loss;     // of experts (StepReport)
-    std::optional<double> loss_scale;   // of float16
-    bool skipped = false;               // it overflowed: nothing was learnt
+    int64_t tokens = 0;  // positions of this update, over all ranks
+    double seconds = 0;  // of this update, reading data included
+    std::optional<double> eval_loss;  // over the test part, after this update
+    std::optional<double> aux_loss;   // of experts (StepReport)
+    std::optional<double> loss_scale;  // of float16
+    bool skipped = false;              // it overflowed: nothing was learnt
     std::vector<SampleText> samples{};  // said after this update
     double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
 
 struct TrainSummary {
     int64_t steps = 0, tokens = 0;
-    double tokens_per_s = 0;  // the median of the updates'
-    double seconds = 0;       // of all updates
+    double tokens_per_s = 0;               // the median of the updates'
+    double seconds = 0;                    // of all updates
     // Of an epoch's updates, the mean; of all updates, where there was less than an epoch. Without
     // what was waited for checkpoints.
     double epoch_s = 0;
@@ -45,9 +45,9 @@ struct TrainSummary {
     std::vector<uint64_t> peak_rss_bytes, wire_bytes;
     std::vector<double> waited_s;  // by rank: for so long passes stood still for other ranks
     double last_loss = 0;
-    int64_t restarts = 0;  // after the loss of a rank
-    int64_t skipped = 0;   // steps, of float16, since the first
-    SaveCounts saves;      // of this rank
+    int64_t restarts = 0;                  // after the loss of a rank
+    int64_t skipped = 0;                   // steps, of float16, since the first
+    SaveCounts saves;                      // of this rank
     // A wish to stop ended it before its last update; the checkpoint to go on from.
     bool stopped = false;
     std::string stopped_at;
