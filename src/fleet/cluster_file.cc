@@ -44,6 +44,7 @@ bool IsPlainWord(std::string_view text, std::string_view more) {
            std::ranges::all_of(text, good);
 }
 
+#ifdef WEFT_HAS_TOML
 Status CheckHost(const ClusterHost& host, const std::vector<ClusterHost>& others,
                  const std::string& where) {
     if (!IsPlainWord(host.name, "._-")) {
@@ -64,7 +65,6 @@ Status CheckHost(const ClusterHost& host, const std::vector<ClusterHost>& others
     return MakeError(ErrorCode::kUsage, "{}: {}", where, address.error().message);
 }
 
-#ifdef WEFT_HAS_TOML
 std::string At(const std::string& path, const toml::node& node) {
     return fmt::format("{}:{}", path, node.source().begin.line);
 }
