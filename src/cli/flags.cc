@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 
 #include "backend/device_list.h"
@@ -27,15 +26,6 @@ constexpr const char* kCluster = "Cluster";
 constexpr const char* kEngine = "Engine";
 constexpr int kLauncherGraceMs = 200;
 constexpr const char* kDeviceVariable = "WEFT_DEVICE";
-
-// "": there is none.
-std::string FirstLineOf(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    // (What is being written just now has no end yet.)
-    if (!std::getline(file, line) || file.eof()) return "";
-    return line;
-}
 
 // Cuts at any of `separators`; empty pieces are left out.
 std::vector<std::string> Pieces(const std::string& text, const char* separators) {
@@ -133,12 +123,7 @@ void AddDataWords(const Command& app, cluster::DataWords& data) {
         .Group(kCluster);
     // Of 'weft up': who is heard now, and a file that always says so.
     app.AddOption("--neighbours", data.neighbours, "").Group("");
-    const auto follow = [&data](const std::string& path) -> std::string {
-        data.neighbours_now = [path] { return FirstLineOf(path); };
-        return "";
-    };
-    const auto path = std::make_shared<std::string>();
-    app.AddOption("--neighbours-file", *path, "").Valid(follow).Group("");
+    app.AddOption("--neighbours-file", data.neighbours_file, "").Group("");
 }
 
 std::vector<std::string> WorkerArguments(const cluster::DataWords& data) {

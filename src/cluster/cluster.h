@@ -62,8 +62,10 @@ struct DataWords {
     // Hosts that were heard on its cables (net::NeighboursText): with them cables without any
     // address are told apart. "": not known.
     std::string neighbours{};
-    // May be null. The same as it is now: asked when an epoch begins. "": not known.
+    // The same as it is now, asked when an epoch begins; "": not known. By a function, which may be
+    // null, or as the first line of a file; "": there is none.
     std::function<std::string()> neighbours_now{};
+    std::string neighbours_file{};
 };
 // Errors: kUsage.
 Status CheckDataWords(const DataWords& words);

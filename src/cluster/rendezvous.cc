@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <fstream>
 
 #include "base/log.h"
 #include "cluster/cluster_impl.h"
@@ -29,6 +30,15 @@ HostInfo ThisHost() {
         std::fclose(file);
     }
     return info;
+}
+
+// "": there is none.
+std::string FirstLineOf(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    // (What is being written just now has no end yet.)
+    if (!std::getline(file, line) || file.eof()) return "";
+    return line;
 }
 
 // What a rank says of its host: PackHost's fields, and then those of its place.
@@ -135,9 +145,9 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     places_.clear();
     WEFT_ASSIGN(auto addresses, net::ListHostAddresses(assignment_.data_net));
     // Cables come and go from epoch to epoch, as addresses do.
-    if (const std::string now = data_.neighbours_now ? data_.neighbours_now() : ""; !now.empty()) {
-        data_.neighbours = now;
-    }
+    std::string now = FirstLineOf(data_.neighbours_file);
+    if (data_.neighbours_now) now = data_.neighbours_now();
+    if (!now.empty()) data_.neighbours = now;
     WEFT_ASSIGN(const auto neighbours, net::ParseNeighbours(data_.neighbours));
     net::AddNeighbours(neighbours, addresses);
     std::vector<std::string> mine = PackHost(ThisHost());
