@@ -30,7 +30,7 @@ class TrainConfig : public testing::Test {
     }
     Ran Train(const Words& more) {
         return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "-t", "1"} +
-                       more);
+                        more);
     }
     // What a run that went well says.
     std::vector<json> Lines(const Words& more) {
@@ -189,14 +189,14 @@ TEST_F(TrainConfig, RecomputeIsChosenByMemory) {
     const auto run = [&](const Words& more, const std::string& mib) {
         const Ran ran =
             RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base + more,
-                    {"WEFT_MEMORY_MIB=" + mib});
+                     {"WEFT_MEMORY_MIB=" + mib});
         return LinesOf(ran);
     };
     // What the model needs, with the words of the error where it is not there.
     const auto needed = [&](const char* recompute) {
         const Ran ran = RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96"} + base +
-                                    Words{"--recompute", recompute},
-                                {"WEFT_MEMORY_MIB=1"});
+                                     Words{"--recompute", recompute},
+                                 {"WEFT_MEMORY_MIB=1"});
         EXPECT_NE(ran.status, 0);
         const size_t at = ran.out.find("rank 0: ");
         EXPECT_NE(at, std::string::npos) << ran.out << ran.err;
@@ -305,7 +305,8 @@ Sent Count(const std::string& model, int stage, int64_t unit_elements) {
 }
 
 // Of P elements two ranks send, each: all_reduce 2 P / 2, reduce_scatter and all_gather P / 2.
-// Beside these, four float64 numbers an update: loss, positions, load balance, norm.
+// Beside these, six float64 numbers an update: loss, positions, load balance, wishes to stop and
+// to grow, norm.
 TEST_F(TrainConfig, BytesSentAreTheFormulas) {
     constexpr int64_t kSteps = 2, kPasses = 3;
     for (const int stage : {0, 1, 2, 3}) {
@@ -328,7 +329,7 @@ TEST_F(TrainConfig, BytesSentAreTheFormulas) {
             EXPECT_LT(sent.gathered, 2 * sent.matrices);
         }
         for (const json& bytes : lines.back().at("wire_bytes")) {
-            EXPECT_EQ(bytes, kSteps * (4 * elements + 40));
+            EXPECT_EQ(bytes, kSteps * (4 * elements + 48));
         }
         EXPECT_EQ(lines.back().at("peak_rss_bytes").size(), 2u);
     }
