@@ -518,7 +518,19 @@ TEST(FamilyCalls, NoneWereOffered) {
     EXPECT_TRUE(harmony.calls.empty());
 }
 
-// Many markers, most of which end nothing: time is that of reading them.
+// Processor seconds of hearing `piece` over and over, `bytes` in all.
+double SecondsOfMany(const AnswerFamily& family, const std::string& piece, size_t bytes) {
+    std::string text;
+    while (text.size() < bytes) text += piece;
+    const std::clock_t begin = std::clock();
+    for (const size_t most : {size_t{50}, size_t{1'000'000}}) {
+        const Heard heard = Hear(family, text, false, most, 1);
+        EXPECT_EQ(heard.calls.empty(), family != kMiniMax) << piece;
+    }
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+// Many markers, most of which end nothing: twice as many take twice the time, not four times.
 TEST(FamilyCalls, ManyMarkers) {
     const std::pair<AnswerFamily, std::string> pieces[] = {
         {kQwen, "<tool_call>{\"</tool_call>"},
@@ -530,14 +542,8 @@ TEST(FamilyCalls, ManyMarkers) {
         {kLlama3, "\n{\"name\" <function="},
         {kHarmony, "<|channel|>commentary to=f<|message|>{\"<|end|>"}};
     for (const auto& [family, piece] : pieces) {
-        std::string text;
-        while (text.size() < 100'000) text += piece;
-        const std::clock_t begin = std::clock();
-        for (const size_t most : {size_t{50}, size_t{1'000'000}}) {
-            const Heard heard = Hear(family, text, false, most, 1);
-            EXPECT_EQ(heard.calls.empty(), family != kMiniMax) << piece;
-        }
-        EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 2) << piece;
+        const double some = SecondsOfMany(family, piece, 50'000);
+        EXPECT_LT(SecondsOfMany(family, piece, 100'000), 3 * some + 0.1) << piece;
     }
 }
 
