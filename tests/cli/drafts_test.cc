@@ -165,7 +165,8 @@ TEST_F(Drafts, ALostRankEndsThemInTime) {
 // Where losses are got over, the same drafts are judged again: drawn answers, too, are to the token
 // those of a run that nothing disturbed.
 TEST_F(Drafts, ALossChangesNoToken) {
-    const Words cluster = {"--tp", "3", "--timeout-ms", "3000", "--rejoin-ms", "20000"};
+    const Words cluster = {
+        "--tp", "3", "--timeout-ms", std::to_string(test::Slower(3000)), "--rejoin-ms", "20000"};
     const Words draw = {"--temp", "1", "--top-k", "10"};
     for (const Words& kind :
          {Words{"--lookup", "--draft-always"}, Words{"--draft", small_, "--draft-always"} + draw}) {

@@ -105,9 +105,20 @@ TEST_F(Feed, OnlyRankZeroReads) {
 
 // A rank that dies while it is fed is named in time, or replaced and fed again.
 TEST_F(Feed, ALossWhileFeedingIsNamedOrGotOver) {
-    const Words command = {
-        "run", "synthetic:smollm2-135m", "-p", "hi",           "-n",  "8", "-t", "1", "--tp",
-        "3",   "--weights-from",         "0",  "--timeout-ms", "2000"};
+    const Words command = {"run",
+                           "synthetic:smollm2-135m",
+                           "-p",
+                           "hi",
+                           "-n",
+                           "8",
+                           "-t",
+                           "1",
+                           "--tp",
+                           "3",
+                           "--weights-from",
+                           "0",
+                           "--timeout-ms",
+                           std::to_string(test::Slower(2000))};
     const Ran undisturbed = RunWeft(command);
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     for (const Words& more : {Words{}, Words{"--rejoin-ms", "20000"}}) {

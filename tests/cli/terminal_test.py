@@ -16,6 +16,9 @@ import unittest
 
 from terminal import PATIENCE, PROMPT, Terminal
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from slowness import slower  # noqa: E402
+
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
 
 
@@ -102,7 +105,7 @@ class Conversation(unittest.TestCase):
 
     def test_a_lost_rank_ends_it(self):
         for idle in (True, False):
-            terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", "2000",
+            terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", slower(2000),
                                   "--ctx", "100000")
             before = termios.tcgetattr(terminal.fd)[3] & termios.ISIG
             if not idle:

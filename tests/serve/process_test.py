@@ -108,8 +108,8 @@ class Ending(unittest.TestCase):
             server.process.kill()
 
     def test_max_restarts(self):
-        server = Serving("--local", "2", "--tp", "2", "--timeout-ms", "1500", "--max-restarts",
-                         "1")
+        server = Serving("--local", "2", "--tp", "2", "--timeout-ms", serving.slower(1500),
+                         "--max-restarts", "1")
         try:
             stream = Stream(server, LONG)
             self.assertTrue(stream.begun.wait(20))

@@ -18,7 +18,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from nightly import in_turn, nightly  # noqa: E402, F401
-from slowness import slowness  # noqa: E402
+from slowness import slower, slowness  # noqa: E402, F401
 
 SKIPPED = 77
 # Seconds that a client waits: long, where time is not what a test is about. A core that other

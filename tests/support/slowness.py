@@ -24,3 +24,8 @@ def slowness():
     """1 to MOST_SLOWNESS; WEFT_TEST_SLOWNESS=N in the environment: at least N."""
     least = float(os.environ.get("WEFT_TEST_SLOWNESS") or 1)
     return max(1.0, least, min(measure(), MOST_SLOWNESS))
+
+
+def slower(ms):
+    """So many milliseconds of an idle machine, as the value of an option."""
+    return str(round(ms * slowness()))

@@ -24,7 +24,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from slowness import MOST_SLOWNESS, slowness  # noqa: E402
+from slowness import MOST_SLOWNESS, slower, slowness  # noqa: E402, F401
 
 WAIT_S = 10  # of a machine that is not slow
 KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, "")}
