@@ -144,15 +144,25 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     reader.Take("cache_share", Unit::kShare, runtime.cache_share);
     runtime.grouped_share = runtime.cache_share;
     reader.Take("grouped_share", Unit::kShare, runtime.grouped_share);
+    reader.Take("rest_share", Unit::kShare, runtime.rest_share);
     reader.Take("low_bit_share", Unit::kShare, runtime.low_bit_share);
     reader.Take("unpack_share", Unit::kShare, runtime.unpack_share);
     runtime.attention_share = runtime.compute_share;
     reader.Take("attention_share", Unit::kShare, runtime.attention_share);
+    runtime.grouped_attention_share = runtime.attention_share;
+    reader.Take("grouped_attention_share", Unit::kShare, runtime.grouped_attention_share);
+    runtime.latent_attention_share = runtime.grouped_attention_share;
+    reader.Take("latent_attention_share", Unit::kShare, runtime.latent_attention_share);
+    reader.Take("expert_share", Unit::kShare, runtime.expert_share);
+    reader.Take("bf16_share", Unit::kShare, runtime.bf16_share);
+    reader.Take("bf16_expert_share", Unit::kShare, runtime.bf16_expert_share);
+    reader.Take("bf16_expert_memory", Unit::kShare, runtime.bf16_expert_memory);
     Figure figure;
     if (reader.Take("eight_bit_share", Unit::kShare, figure)) runtime.eight_bit_share = figure;
     if (reader.Take("memory_most", Unit::kRate, figure)) runtime.memory_most = figure;
     if (reader.Take("compute_most", Unit::kCompute, figure)) runtime.compute_most = figure;
     runtime.relay = reader.Count("relay", 0, 0, 1) == 1;
+    runtime.star = reader.Count("star", 0, 0, 1) == 1;
     runtime.half = reader.Count("half", 0, 0, 1) == 1;
     runtime.tile_rows = reader.Count("tile_rows", 1, 1, 1024);
     runtime.value_bytes = reader.Count("value_bytes", 0, 0, 8);
@@ -291,24 +301,35 @@ Result<Library> Library::Open() {
     return library;
 }
 
-double Runtime::WeightRate(const Machine& machine, DType weights) const {
+double Runtime::WeightRate(const Machine& machine, DType weights, bool experts) const {
     const double rate = machine.sustained_bytes_per_s() * memory_share.value;
     const double most = memory_most ? std::min(rate, memory_most->value) : rate;
+    if (experts && weights == DType::kBF16) return most * bf16_expert_memory.value;
     const bool low = Info(weights).block_bytes * 2 < Info(weights).block_elements;
     return most * (low ? low_bit_share.value : 1);
 }
 
-double Runtime::ProductFlops(const Machine& machine, DType weights) const {
+const Figure& Runtime::Most(const Machine& machine) const {
+    return half && machine.half_compute ? *machine.half_compute : machine.compute;
+}
+
+double Runtime::ProductFlops(const Machine& machine, DType weights, bool experts) const {
     const bool eight = weights == DType::kQ8_0 && eight_bit_share && machine.eight_bit;
     if (eight) return machine.eight_bit->value * eight_bit_share->value;
-    const Figure& most = half && machine.half_compute ? *machine.half_compute : machine.compute;
-    double flops = most.value * compute_share.value;
+    double flops = Most(machine).value * compute_share.value;
     if (compute_most) flops = std::min(flops, compute_most->value);
+    if (weights == DType::kBF16) {
+        return flops * (experts ? bf16_expert_share.value : bf16_share.value);
+    }
+    if (experts) flops *= expert_share.value;
     return flops * (Info(weights).quantized ? unpack_share.value : 1);
 }
 
-double Runtime::AttentionFlops(const Machine& machine) const {
-    return machine.compute.value * attention_share.value;
+double Runtime::AttentionFlops(const Machine& machine, Heads heads) const {
+    const Figure& share = heads == Heads::kOwn       ? attention_share
+                          : heads == Heads::kGrouped ? grouped_attention_share
+                                                     : latent_attention_share;
+    return Most(machine).value * share.value;
 }
 
 Result<Machine> Library::FindMachine(const std::string& word) const {

@@ -28,16 +28,23 @@
 //     sync    seconds of each collective, beside the wire; sync_within: between ranks of one host
 //     hop     seconds of each message between stages, beside the wire; hop_within: in one host
 //     relay   1: what two other hosts send each other goes through the first one
-//     memory_share    of the memory's bandwidth that reading weights reaches (all where unsaid)
+//     star    1: the first rank takes each other's addend, one after another, and sends each the
+//     sum memory_share    of the memory's bandwidth that reading weights reaches (all where unsaid)
 //     memory_most     and what that reaches at most, however fast the memory is
 //     low_bit_share   of these, with weights of less than four bits (all where unsaid)
 //     cache_share     as memory_share, of the KV cache; grouped_share: where several query heads
 //                     share a KV head
-//     compute_share   of a device's compute that large products reach
-//     compute_most    and what they reach at most, however large the device is
-//     unpack_share    of that, where the weights are quantized (all of it where unsaid)
-//     eight_bit_share of a device's eight_bit, with weights of eight bits; unsaid: unpacked, too
-//     attention_share of a device's compute that attention of many rows reaches (compute_share)
+//     rest_share      as memory_share, of what ops read and write that are neither (all where
+//     unsaid) compute_share   of a device's compute that large products reach compute_most    and
+//     what they reach at most, however large the device is unpack_share    of that, where the
+//     weights are quantized (all of it where unsaid) eight_bit_share of a device's eight_bit, with
+//     weights of eight bits; unsaid: unpacked, too bf16_share, bf16_expert_share   of what products
+//     reach, with weights in BF16 and with experts
+//                     in BF16 (all where unsaid); bf16_expert_memory: of the bandwidth, with these
+//     attention_share of a device's compute that attention of many rows reaches (compute_share);
+//                     grouped_attention_share: where several query heads share a KV head;
+//                     latent_attention_share: where all share a latent one (as grouped)
+//     expert_share    of what products reach, with experts (all where unsaid)
 //     half            1: sums of products are in F16 (half_compute)
 //     tile_rows       products of more than kVectorRows rows are computed in whole tiles of so many
 //     value_bytes     of a value that is summed over ranks; 0: as the Program has it
@@ -98,6 +105,9 @@ struct Machine {
 // Of the runtimes Weft itself, which measured tables are of.
 inline constexpr const char* kOwnRuntime = "weft";
 
+// Keys and values: each query head's own, of several together, or all of one latent head.
+enum class Heads { kOwn, kGrouped, kLatent };
+
 struct Runtime {
     std::string name, about;
     std::vector<std::string> also;  // other names
@@ -105,16 +115,22 @@ struct Runtime {
     Figure sync_within, hop_within;  // where unsaid, sync and hop
     Figure memory_share{1, Mark::kMeasured, ""}, cache_share{1, Mark::kMeasured, ""};
     Figure grouped_share;  // where unsaid, cache_share
+    Figure rest_share{1, Mark::kMeasured, ""};
     Figure unpack_share{1, Mark::kMeasured, ""}, low_bit_share{1, Mark::kMeasured, ""};
-    Figure attention_share;
+    Figure bf16_share{1, Mark::kMeasured, ""}, bf16_expert_share{1, Mark::kMeasured, ""};
+    Figure bf16_expert_memory{1, Mark::kMeasured, ""}, expert_share{1, Mark::kMeasured, ""};
+    // Where unsaid, compute_share and the former each.
+    Figure attention_share, grouped_attention_share, latent_attention_share;
     std::optional<Figure> eight_bit_share, compute_most, memory_most;
     int value_bytes = 0, tile_rows = 1;
-    bool relay = false, half = false;
-    // Bytes/s that reading weights reaches.
-    double WeightRate(const Machine& machine, DType weights) const;
+    bool relay = false, star = false, half = false;
+    // Bytes/s that reading weights reaches, those of experts or others.
+    double WeightRate(const Machine& machine, DType weights, bool experts = false) const;
     // FLOP/s that large products with weights of a type reach, and attention of many rows.
-    double ProductFlops(const Machine& machine, DType weights) const;
-    double AttentionFlops(const Machine& machine) const;
+    double ProductFlops(const Machine& machine, DType weights, bool experts = false) const;
+    double AttentionFlops(const Machine& machine, Heads heads) const;
+    // A device's compute, by what sums are in.
+    const Figure& Most(const Machine& machine) const;
 };
 
 // Hosts in order, ranks numbered host by host.

@@ -80,7 +80,8 @@ TrainStyle TorchtitanStyle() {
 }
 
 // Megatron Core with Transformer Engine: attention is fused, sums of gradients and gathers of
-// weights run beside the passes, those of tensor ranks in part.
+// weights run beside the passes, those of tensor ranks in part; ops before a product
+// write its operand in FP8, too.
 TrainStyle NemoStyle() {
     TrainStyle style = MegatronStyle();
     style.name = "nemo";
@@ -90,6 +91,7 @@ TrainStyle NemoStyle() {
     style.gradients_beside = true;
     style.attention = kHopperAttention;
     style.tensor_beside = 0.8;
+    style.casts = 0;
     return style;
 }
 

@@ -40,6 +40,8 @@ struct TrainStyle {
     double attention = 1;
     // Of a layer's products those that selective recomputation runs again, where it is by op.
     double again = 0;
+    // Of the time that operands of FP8 products take to be read in BF16 and written.
+    double casts = 1;
     // Of the collectives of tensor ranks, what runs beside the products.
     double tensor_beside = 0;
     // Seconds that a host needs to start an op: a device that is faster than that waits.

@@ -142,7 +142,8 @@ class OpTimer {
                           op.kind() == OpKind::kLinearCrossEntropyGrad;
         if (place_.eight_bit && !last) {
             // Operands are read in BF16 and written in FP8 before.
-            const double casts = 1.5 * static_cast<double>(cost.read_bytes) / place_.device.memory;
+            const double casts = place_.style->casts * 1.5 * static_cast<double>(cost.read_bytes) /
+                                 place_.device.memory;
             return casts + TiledAt(place_.device.eight, flops, outputs, std::max(summed, 1.0));
         }
         return logits + std::max(Tiled(flops, outputs, std::max(summed, 1.0)),

@@ -124,15 +124,20 @@ class StepTimer {
         if (measured != nullptr) return bytes / rate;
         const Runtime& runtime = *place_.runtime;
         if (IsAttention(op)) {
-            const bool grouped = place_.hyper->heads > place_.hyper->kv_heads;
+            const bool grouped = HeadsOf(op) == Heads::kGrouped;
             const Figure& share = grouped ? runtime.grouped_share : runtime.cache_share;
             return bytes / (rate * share.value);
         }
         const bool product = IsChosen(op) || op.kind() == OpKind::kMatMul;
-        if (!product) return bytes / rate;
-        const double seconds =
-            bytes / runtime.WeightRate(*place_.machine, list.value(program::WeightOf(op)).dtype);
+        if (!product) return bytes / (rate * runtime.rest_share.value);
+        const DType type = list.value(program::WeightOf(op)).dtype;
+        const double seconds = bytes / runtime.WeightRate(*place_.machine, type, IsChosen(op));
         return IsChosen(op) ? seconds * MetShare(list, op) : seconds;
+    }
+
+    Heads HeadsOf(const program::Op& op) const {
+        if (op.kind() == OpKind::kLatentAttention) return Heads::kLatent;
+        return place_.hyper->heads > place_.hyper->kv_heads ? Heads::kGrouped : Heads::kOwn;
     }
 
     // Of the experts that rows would meet which choose evenly, those that they do meet.
@@ -181,12 +186,12 @@ class StepTimer {
         if (const Measured* measured = place_.measured(); measured != nullptr) {
             return IsAttention(op) ? measured->attention.value : place_.machine->compute.value;
         }
-        if (IsAttention(op)) return runtime.AttentionFlops(*place_.machine);
+        if (IsAttention(op)) return runtime.AttentionFlops(*place_.machine, HeadsOf(op));
         if (!IsChosen(op) && op.kind() != OpKind::kMatMul) {
-            return runtime.ProductFlops(*place_.machine, DType::kBF16);
+            return runtime.ProductFlops(*place_.machine, DType::kF16);
         }
         const program::Value& weight = list.value(program::WeightOf(op));
-        return runtime.ProductFlops(*place_.machine, weight.dtype) *
+        return runtime.ProductFlops(*place_.machine, weight.dtype, IsChosen(op)) *
                FilledShare(RowsOf(list, op), IsChosen(op));
     }
 
@@ -224,6 +229,11 @@ class StepTimer {
             const program::Value& sum = list.value(op.outputs[0]);
             bytes = static_cast<double>(sum.shape.Elements(step_.rows(), step_.outputs) *
                                         place_.runtime->value_bytes);
+        }
+        if (place_.runtime->star) {
+            const coll::Tier& tier = place_.tensor.far;
+            const double others = place_.tensor.ranks - 1;
+            return 2 * (tier.latency_s + others * bytes / tier.bytes_per_s);
         }
         return op.kind() == OpKind::kAllReduce
                    ? coll::AllReduceSeconds(place_.tensor, coll::Algorithm::kAuto, bytes)

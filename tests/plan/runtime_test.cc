@@ -82,6 +82,60 @@ TEST(Runtime, EightBitsHaveTheDevicesOwnRate) {
     EXPECT_DOUBLE_EQ(cuda.ProductFlops(h100, DType::kF16), cuda.compute_most->value);
 }
 
+TEST(Runtime, Bf16HasItsOwnSharesAndExpertsOthers) {
+    RuntimeCase c("qwen3-30b-a3b:bf16", "strix-halo", "vllm");
+    const Workload short_prompt{.context = 512};
+    const Prediction whole = c.Must(short_prompt);
+    c.runtime.bf16_expert_memory.value = 0.25;
+    const Prediction slow = c.Must(short_prompt);
+    EXPECT_GT(slow.token.weights, 2 * whole.token.weights);
+    EXPECT_LT(slow.token.weights, 4 * whole.token.weights);  // the rest is not experts
+    const Machine& machine = c.cluster.hosts[0];
+    c.runtime.bf16_share.value = 0.5;
+    c.runtime.bf16_expert_share.value = 0.125;
+    const double wide = c.runtime.ProductFlops(machine, DType::kF16);
+    EXPECT_DOUBLE_EQ(c.runtime.ProductFlops(machine, DType::kBF16), wide / 2);
+    EXPECT_DOUBLE_EQ(c.runtime.ProductFlops(machine, DType::kBF16, true), wide / 8);
+    EXPECT_GT(c.Must(short_prompt).prompt.compute, 2 * slow.prompt.compute);
+}
+
+TEST(Runtime, AttentionOfPromptsHasARateForHeadsThatShareKeys) {
+    const Workload deep{.context = 32768, .prompt = 512, .depth = 32000};
+    for (const char* model : {"llama-2-7b:q4_0", "llama-3.1-8b:q4_0"}) {
+        RuntimeCase c(model, "strix-halo", "vllm");
+        const bool grouped = c.walk.hyper().heads > c.walk.hyper().kv_heads;
+        const double before = c.Must(deep).prompt.compute;
+        c.runtime.grouped_attention_share.value /= 4;
+        const double after = c.Must(deep).prompt.compute;
+        EXPECT_EQ(after > 1.5 * before, grouped) << model;
+        EXPECT_EQ(after == before, !grouped) << model;
+    }
+}
+
+TEST(Runtime, WhatIsNoProductHasAShareOfTheBandwidth) {
+    RuntimeCase c("llama-2-7b:q4_0", "strix-halo", "vllm");
+    const Prediction whole = c.Must({.context = 8});
+    c.runtime.rest_share.value = 0.01;
+    const Prediction slow = c.Must({.context = 8});
+    EXPECT_DOUBLE_EQ(slow.token.cache, whole.token.cache);
+    // Norms, sums, rotations and gates: some 0.3 MB a layer.
+    const double rate = c.cluster.hosts[0].sustained_bytes_per_s();
+    EXPECT_NEAR(slow.token.weights - whole.token.weights, 99 * 32 * 0.33e6 / rate,
+                99 * 32 * 0.1e6 / rate);
+}
+
+// The first host's link carries each other's addend, and then the sum to each.
+TEST(Runtime, InAStarTheFirstHostsLinkCarriesAll) {
+    RuntimeCase c("llama-2-7b:q4_0", "8xraspberry-pi-5,1gbe", "distributed-llama-2024");
+    ASSERT_TRUE(c.runtime.star);
+    const double syncs = static_cast<double>(*SyncsOfToken(c.walk, 2));
+    const double one = 2 * (c.cluster.wire.latency.value + 4096 / c.cluster.wire.bandwidth.value);
+    const double two = c.Must({.context = 8}, 2).token.wire;
+    EXPECT_NEAR(two, syncs * one, 0.1 * two);  // logits are gathered, too
+    const double six = 2 * 6 * 4096 / c.cluster.wire.bandwidth.value;
+    EXPECT_NEAR(c.Must({.context = 8}, 8).token.wire - two, syncs * six, 0.35 * syncs * six);
+}
+
 TEST(Runtime, SyncsAndMessagesWithinAHostCostLess) {
     RuntimeCase near("llama-3.1-8b:bf16", "h100", "vllm");
     RuntimeCase far("llama-3.1-8b:bf16", "2xdgx-spark,roce-200g", "vllm");
