@@ -118,7 +118,7 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
     if (uploads_.exchange(false)) WEFT_TRY(uploader_.Finish());
     step_ = &step;
     groups_ = groups;
-    timings_.clear();
+    times_.Clear();
     transfers_.Begin();
     shape_ = ShapeOf(step, adapts_);
     WEFT_ASSIGN(const bool moved, tables_.MakeRoom(gpu_, step));

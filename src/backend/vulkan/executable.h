@@ -12,6 +12,7 @@
 #include "backend/vulkan/compile.h"
 #include "backend/vulkan/fuse.h"
 #include "backend/vulkan/lowering.h"
+#include "backend/vulkan/op_times.h"
 #include "backend/vulkan/reading.h"
 #include "backend/vulkan/recordings.h"
 #include "backend/vulkan/step_tables.h"
@@ -49,9 +50,9 @@ class VulkanExecutable final : public Executable {
     MemoryUse memory() const override;
     void SetTracing(bool on) override {
         tracing_ = on;
-        timings_.clear();
+        times_.Clear();
     }
-    std::span<const OpTiming> timings() const override { return timings_; }
+    std::span<const OpTiming> timings() const override { return times_.timings(); }
     TransferLog& transfers() override { return transfers_; }
     void SetProbe(Probe probe) override { probe_ = std::move(probe); }
     // Kernels that are compiled for a first step count, too: that takes seconds.
@@ -76,7 +77,6 @@ class VulkanExecutable final : public Executable {
     HostValue Operand(program::ValueId id, uint64_t offset) const;
     void NoteLength(const Submission& submission, double seconds, bool* too_long);
     void NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns);
-    void NoteTime(int32_t op, int64_t begin_ns, int64_t end_ns);
     Status ShowToProbe(int32_t op);
     Status Explain(const Submission& submission, Status status) const;
 
@@ -109,7 +109,7 @@ class VulkanExecutable final : public Executable {
 
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;
-    std::vector<OpTiming> timings_;
+    OpTimes times_;
     TransferLog transfers_;
     Probe probe_;
 };

@@ -33,6 +33,7 @@ Status VulkanExecutable::RunStage(Stage& stage, bool* too_long) {
     if (!stage.exchanged.empty()) {
         context_->gate->Begin(static_cast<uint32_t>(stage.exchanged.size()));
     }
+    times_.BeginStage();
     int64_t begin_ns = NowNs();
     for (const Submission& submission : stage.submissions) {
         const Result<uint64_t> number = gpu_.Submit(*submission.commands);
@@ -154,34 +155,20 @@ Status VulkanExecutable::Transfer(int32_t number) {
         out.data == nullptr ? std::span<const std::byte>() : out.bytes();
     transfers_.Note(op, result, groups_, timed ? end_ns - begin_ns : 0);
     progress_.fetch_add(1, std::memory_order_relaxed);
-    if (tracing_) timings_.push_back({number, begin_ns, end_ns, transfers_.last_arrival_ns()});
+    if (tracing_) times_.Note({number, begin_ns, end_ns, transfers_.last_arrival_ns()});
     return {};
 }
 
 // ---- Traces, probes -----------------------------------------------------------------------------
 
-// The device's clock is not the host's: what it says counts back from the end of the wait.
 void VulkanExecutable::NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns) {
     if (submission.timed.empty()) return;
     if (gpu_.description().timestamp_ns == 0) {  // one op
-        NoteTime(submission.timed[0], begin_ns, end_ns);
+        times_.Note({submission.timed[0], begin_ns, end_ns, 0});
         return;
     }
     const auto count = static_cast<uint32_t>(submission.timed.size() + 1);
-    const std::vector<int64_t> times = gpu_.Times(*submission.commands, count);
-    for (size_t i = 0; i + 1 < times.size(); ++i) {
-        const int64_t from = end_ns - (times.back() - times[i]);
-        NoteTime(submission.timed[i], from, from + times[i + 1] - times[i]);
-    }
-}
-
-// An op may have parts, in several submissions.
-void VulkanExecutable::NoteTime(int32_t op, int64_t begin_ns, int64_t end_ns) {
-    if (!timings_.empty() && timings_.back().op == op) {
-        timings_.back().end_ns = end_ns;
-    } else {
-        timings_.push_back({op, begin_ns, end_ns, 0});
-    }
+    times_.NoteSubmission(submission.timed, gpu_.Times(*submission.commands, count), end_ns);
 }
 
 Status VulkanExecutable::ShowToProbe(int32_t number) {
