@@ -78,7 +78,20 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
         return Error{parsed.error().code,
                      parsed.error().message + ". With --raw the prompt is taken as it is"};
     }
-    return Chat(std::move(parsed).value(), tokenizer);
+    Chat chat(std::move(parsed).value(), tokenizer);
+    chat.FitNoTools();
+    return chat;
+}
+
+// Some templates (llama.cpp's own) ask whether `tools` is defined, and walk through it.
+void Chat::FitNoTools() {
+    ChatInput question = OneQuestion("", "Do it.");
+    question.now_s = 1;
+    if (plain_.Render(question, tokens_).ok()) return;
+    auto other = ChatTemplate::Parse(plain_.source());
+    if (!other.ok()) return;
+    other->LeaveToolsOut();
+    if (other->Render(question, tokens_).ok()) plain_ = std::move(other).value();
 }
 
 Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Tokenizer& tokenizer) {

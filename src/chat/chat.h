@@ -46,6 +46,7 @@ class Chat {
 
   private:
     Chat(ChatTemplate plain, const tokenizer::Tokenizer& tokenizer);
+    void FitNoTools();
 
     ChatTemplate plain_;
     std::optional<ChatTemplate> with_tools_;

@@ -150,7 +150,7 @@ class Importer {
 };
 
 Value Context(jinja::Meter& meter, const ChatInput& input,
-              const std::vector<std::pair<std::string, std::string>>& tokens) {
+              const std::vector<std::pair<std::string, std::string>>& tokens, bool tools) {
     Importer importer(meter);
     jinja::DictBuilder context(meter);
     const auto set = [&](std::string_view name, Value value) {
@@ -162,7 +162,7 @@ Value Context(jinja::Meter& meter, const ChatInput& input,
         for (const auto& [name, value] : input.extra.items()) set(name, importer.From(value));
     }
     set("messages", importer.Messages(input.messages));
-    set("tools", importer.From(input.tools));
+    if (tools) set("tools", importer.From(input.tools));
     set("add_generation_prompt", Value(input.add_generation_prompt));
     return std::move(context).Finish();
 }
@@ -204,7 +204,8 @@ Result<Text> ChatTemplate::Render(const ChatInput& input,
     WEFT_TRY(CheckMessages(input.messages));
     jinja::Meter meter(limits);
     try {
-        Value context = Context(meter, input, tokens);
+        const bool tools = !tools_left_out_ || !input.tools.is_null();
+        Value context = Context(meter, input, tokens, tools);
         jinja::Interpreter interpreter(meter, std::move(context),
                                        input.now_s == 0 ? Now() : input.now_s);
         return interpreter.Run(tree_->body);

@@ -58,6 +58,9 @@ class ChatTemplate {
                         const std::vector<std::pair<std::string, std::string>>& tokens,
                         const RenderLimits& limits = {}) const;
 
+    // Where there are no tools, `tools` is not defined, rather than none.
+    void LeaveToolsOut() { tools_left_out_ = true; }
+
     // The template's source, as it was given.
     const std::string& source() const { return source_; }
 
@@ -67,6 +70,7 @@ class ChatTemplate {
 
     std::string source_;
     std::unique_ptr<const Tree> tree_;
+    bool tools_left_out_ = false;
 };
 
 }  // namespace weft::chat

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "chat/arguments.h"
 #include "chat/arithmetic.h"
 #include "chat/builtins.h"
 #include "chat/interpreter.h"
@@ -136,8 +137,41 @@ CallValues Interpreter::EvaluateAll(const Arguments& arguments) {
     return values;
 }
 
+// `space.list.append(x)` and `.pop(i)`: the namespace gets another list. Nothing: it is no such
+// call.
+std::optional<Value> Interpreter::ChangeList(const CallExpr& expr) {
+    const auto* method = std::get_if<AttributeExpr>(&expr.callee->node);
+    if (method == nullptr || (method->name != "append" && method->name != "pop")) return {};
+    const auto* entry = std::get_if<AttributeExpr>(&method->of->node);
+    if (entry == nullptr) return {};
+    const Value owner = Evaluate(*entry->of);
+    const Value list = owner.Is(Kind::kSpace) ? Attribute(owner, entry->name) : Value();
+    if (!list.Is(Kind::kList) || list.list()->tuple) return {};
+    const CallValues values = EvaluateAll(expr.arguments);
+    const bool append = method->name == "append";
+    const Bound bound(meter_, append ? "append()" : "pop()", values, {append ? "object" : "index"});
+    const auto size = static_cast<int64_t>(list.items().size());
+    int64_t taken = size;  // of an append: none
+    if (!append) {
+        const Value index = bound.Has(0) ? bound.At(0) : Value(int64_t{-1});
+        if (!index.IsInteger()) meter_.Fail(ErrorCode::kCorrupt, "pop() of {}", index.type_name());
+        taken = index.integer() + (index.integer() < 0 ? size : 0);
+        if (taken < 0 || taken >= size)
+            meter_.Fail(ErrorCode::kCorrupt, "pop() of what isn't there");
+    }
+    ListBuilder changed(meter_);
+    for (int64_t at = 0; at < size; ++at) {
+        meter_.Step();
+        if (at != taken) changed.Add(list.items()[static_cast<size_t>(at)]);
+    }
+    if (append) changed.Add(bound.Need(0));
+    SetInSpace(owner.space(), entry->name, std::move(changed).Finish());
+    return append ? Value(None{}) : list.items()[static_cast<size_t>(taken)];
+}
+
 Value Interpreter::Eval(const CallExpr& expr) {
     const int line = meter_.line;
+    if (auto changed = ChangeList(expr)) return *std::move(changed);
     const Value callee = Evaluate(*expr.callee);
     const CallValues values = EvaluateAll(expr.arguments);
     meter_.line = line;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -89,6 +90,7 @@ class Interpreter {
     Value Eval(const ListExpr& expr);
     Value Eval(const DictExpr& expr);
     Value Eval(const AttributeExpr& expr);
+    std::optional<Value> ChangeList(const CallExpr& expr);
     Value Eval(const ItemExpr& expr);
     Value Eval(const SliceExpr& expr);
     Value Eval(const CallExpr& expr);

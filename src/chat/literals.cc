@@ -210,6 +210,15 @@ bool ReadPythonCall(LiteralReader& reader, ToolCall& call) {
 
 }  // namespace
 
+OrderedJson ReadPythonValue(std::string_view text) {
+    LiteralReader reader(text, false);
+    OrderedJson value = reader.Value();
+    if (value.is_discarded() || !reader.AtEnd()) {
+        return OrderedJson(OrderedJson::value_t::discarded);
+    }
+    return value;
+}
+
 Calls ReadPythonCalls(std::string_view text) {
     LiteralReader reader(text, false);
     const bool listed = reader.Is("[");

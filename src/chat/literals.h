@@ -16,6 +16,9 @@ namespace weft::chat {
 // names.
 Calls ReadPythonCalls(std::string_view text);
 
+// A value such as {'a': [1, True]}; discarded where it is none.
+OrderedJson ReadPythonValue(std::string_view text);
+
 // "call:f{a:1,b:<|"|>x<|"|>}": keys are bare or quoted, values numbers, texts between <|"|> (or
 // in quotes, as JSON has them), true, false, null, lists and objects.
 Calls ReadGemmaCall(std::string_view text);

@@ -134,7 +134,8 @@ void FitArguments(const ToolForm& form, OrderedJson& function) {
     }
 }
 
-// Ids of calls and results, in order: short ones, or such that name the function.
+// Ids of calls and results, in order: their own, short ones, or such that name the function. Those
+// that have none get one.
 class IdFitter {
   public:
     explicit IdFitter(const ToolForm& form) : form_(form) {}
@@ -144,10 +145,9 @@ class IdFitter {
         if (form_.ids_begin_anew) number_ = 0;
     }
     void Call(OrderedJson& call) {
-        if (!form_.short_ids && !form_.named_ids) return;
         std::string id = TextMember(call, "id");
-        if (id.empty()) id = fmt::format("call {}", made_);
-        std::string fitted = form_.named_ids ? NamedId(call) : ShortCallId(id);
+        if (id.empty()) id = fmt::format("call_{:08}", made_);
+        std::string fitted = form_.named_ids ? NamedId(call) : Fit(id);
         ++made_;
         ++number_;
         call["id"] = fitted;
@@ -157,7 +157,6 @@ class IdFitter {
     }
     // One that names no call is that of the first one that has none yet.
     void Result(OrderedJson& message) {
-        if (!form_.short_ids && !form_.named_ids) return;
         const std::string id = TextMember(message, "tool_call_id");
         const std::string fitted = id.empty() ? FirstOpen() : Fitted(id);
         if (const auto at = of_.find(fitted); at != of_.end() && at->second.open > 0) {
@@ -180,8 +179,9 @@ class IdFitter {
     std::string Fitted(const std::string& id) const {
         const auto found = fitted_of_.find(id);
         if (found != fitted_of_.end()) return found->second;
-        return form_.named_ids ? id : ShortCallId(id);
+        return Fit(id);
     }
+    std::string Fit(const std::string& id) const { return form_.short_ids ? ShortCallId(id) : id; }
     std::string FirstOpen() {
         while (!order_.empty()) {
             Calls& calls = of_[order_.front()];
@@ -189,7 +189,7 @@ class IdFitter {
             --calls.answered;
             order_.pop_front();
         }
-        return form_.named_ids ? "none" : ShortCallId("none");
+        return Fit("none");
     }
 
     const ToolForm& form_;
@@ -464,6 +464,16 @@ bool ShowsWords(const Chat& chat, const ToolForm& form, bool system, bool tools,
     return text.ok() && text->view().find(words) != std::string_view::npos;
 }
 
+// Whether a system message comes out behind calls and their results, too.
+bool ShowsSystem(const Chat& chat, const ToolForm& form, bool with_tools) {
+    ChatInput input = Probe({with_tools});
+    input.messages.insert(input.messages.begin(),
+                          OrderedJson{{"role", "system"}, {"content", kProbeSystem}});
+    FitConversation(form, input);
+    const auto text = chat.Render(input);
+    return text.ok() && text->view().find(kProbeSystem) != std::string_view::npos;
+}
+
 // A call as the template of DeepSeek writes it: all of theirs show calls, but no functions.
 std::string CallExample(const Chat& chat) {
     if (FamilyOf(chat.source()) != AnswerFamily::kDeepSeek) return "";
@@ -498,6 +508,11 @@ ToolForm WithSystem(const Chat& chat, ToolForm form, bool with_tools) {
     ToolForm folded = form;
     folded.system_as_user = true;
     if (!shows(form, true, kProbeSystem) && shows(folded, true, kProbeSystem)) form = folded;
+    ToolForm lost = form;
+    lost.system_lost = true;
+    if (!form.system_as_user && !ShowsSystem(chat, form, with_tools)) {
+        if (ShowsSystem(chat, lost, with_tools)) form = lost;
+    }
     if (!with_tools || form.function_texts || shows(form, false, kProbeOffer)) return form;
     for (const auto as : {ToolForm::ToolsAs::kSystemMember, ToolForm::ToolsAs::kWords}) {
         ToolForm told = form;
@@ -569,8 +584,9 @@ ToolForm FindToolForm(const Chat& chat, bool with_tools) {
 }
 
 void FitConversation(const ToolForm& form, ChatInput& input) {
-    FitToolTurns(form, input.messages);
     if (!input.messages.is_array()) return;
+    const bool results = !input.messages.empty() && HasRole(input.messages.back(), "tool");
+    FitToolTurns(form, input.messages);
     const bool tools = input.tools.is_array() && !input.tools.empty();
     if (tools && form.function_texts) {
         AddSystemMember(input, "functions");
@@ -583,7 +599,7 @@ void FitConversation(const ToolForm& form, ChatInput& input) {
                 break;
         }
     }
-    if (form.system_as_user) SystemAsUser(input.messages);
+    if (form.system_as_user || (form.system_lost && results)) SystemAsUser(input.messages);
 }
 
 void FitToolTurns(const ToolForm& form, OrderedJson& messages) {

@@ -1,6 +1,7 @@
 #include "chat/tool_types.h"
 
 #include "chat/answer_calls.h"
+#include "chat/literals.h"
 
 namespace weft::chat {
 namespace {
@@ -105,6 +106,11 @@ OrderedJson ToolTypes::ValueOf(std::string_view function, std::string_view param
     if (mask == kTextType) return std::string(text);
     OrderedJson json = ReadJson(text);
     if (json.is_discarded()) json = PythonWord(TrimBlanks(text));
+    if (json.is_discarded() && (mask & (kObjectType | kListType)) != 0 && mask != kAnyType) {
+        // Models (and templates) write Python's lists and dicts.
+        OrderedJson value = ReadPythonValue(text);
+        if (value.is_structured()) json = std::move(value);
+    }
     if (json.is_discarded()) return std::string(text);
     if (mask == kAnyType) return json;
     if (json.is_string() && (mask & kTextType) == 0) {

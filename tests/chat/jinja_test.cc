@@ -91,6 +91,22 @@ TEST(Jinja, ErrorsNameTheLine) {
     has(raised, "Only once!");
 }
 
+// A namespace's list takes append() and pop(), as llama.cpp's renderer has it.
+TEST(Jinja, ListsOfNamespaces) {
+    const std::string begin = "{% set ns = namespace(l=['a', 'b']) %}";
+    EXPECT_EQ(Rendered(begin + "{% for x in [1, 2] %}{% set _ = ns.l.append(x) %}{% endfor %}"
+                               "{{ ns.l | join(',') }}"),
+              "a,b,1,2");
+    EXPECT_EQ(Rendered(begin + "{{ ns.l.pop(0) }}{{ ns.l }}"), "a['b']");
+    EXPECT_EQ(Rendered(begin + "{{ ns.l.pop() }}{{ ns.l.pop(-1) }}{{ ns.l }}"), "ba[]");
+    EXPECT_EQ(Rendered(begin + "{% set m = ns.l %}{{ ns.l.append(1) }}{{ m }}"), "None['a', 'b']");
+    EXPECT_EQ(ErrorOf(begin + "{{ ns.l.pop(2) }}").code, ErrorCode::kCorrupt);
+    EXPECT_EQ(ErrorOf(begin + "{{ ns.l.pop('a') }}").code, ErrorCode::kCorrupt);
+    EXPECT_EQ(ErrorOf(begin + "{{ ns.l.insert(0, 1) }}").code, ErrorCode::kUnsupported);
+    EXPECT_EQ(ErrorOf("{% set ns = namespace(l=(1, 2)) %}{{ ns.l.append(1) }}").code,
+              ErrorCode::kCorrupt);
+}
+
 TEST(Jinja, MessagesAreChecked) {
     for (const char* json : {"[]", "{}", "[1]", "[{}]", R"([{"role": 1}])", R"([{"role": ""}])",
                              R"([{"role": "a b"}])", R"([{"role": "<|im_end|>"}])"}) {

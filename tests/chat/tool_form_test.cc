@@ -602,5 +602,87 @@ TEST(ToolForm, IdsAreMappedTheSameEverywhere) {
     EXPECT_NE(calls[0]["id"], calls[1]["id"]);
 }
 
+std::string FittedText(const Chat& chat, ChatInput input) {
+    FitConversation(FindToolForm(chat, true), input);
+    const auto text = chat.Render(input);
+    EXPECT_TRUE(text.ok()) << (text.ok() ? "" : text.error().message);
+    return text.ok() ? text->bytes() : "";
+}
+
+ChatInput CalledOnce() {
+    ChatInput input = Asked();
+    input.messages.push_back(
+        {{"role", "assistant"},
+         {"content", ""},
+         {"tool_calls", OrderedJson::array({CallOf("a1", {{"city", "Ulm"}})})}});
+    input.messages.push_back(Result("a1", "sunny"));
+    return input;
+}
+
+// Mistral's put the system message before the last message, if the user said that.
+TEST(ToolForm, ASystemMessageThatResultsHide) {
+    const Chat chat = ChatOf(
+        "{% for t in tools %}{{ t | tojson }}{% endfor %}"
+        "{% if messages[0].role == 'system' %}{% set s = messages[0].content %}"
+        "{% set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif %}"
+        "{% for m in rest %}{% if m.role == 'user' %}[U]{{ s ~ ': ' if s and loop.last }}"
+        "{{ m.content }}{% elif m.tool_calls %}[C]{{ m.tool_calls | tojson }}"
+        "{% else %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}");
+    const ToolForm form = FindToolForm(chat, true);
+    EXPECT_TRUE(form.system_lost);
+    EXPECT_FALSE(form.system_as_user);
+    ChatInput input = CalledOnce();
+    input.messages.insert(input.messages.begin(),
+                          OrderedJson{{"role", "system"}, {"content", "Be kind."}});
+    EXPECT_NE(FittedText(chat, input).find("[U]Be kind.\n\nHow is"), std::string::npos);
+    // Where the user speaks last the template has its own way.
+    input.messages.erase(input.messages.begin() + 2, input.messages.end());
+    EXPECT_NE(FittedText(chat, input).find("[U]Be kind.: How is"), std::string::npos);
+}
+
+TEST(ToolForm, CallsWithoutIdsGetOne) {
+    const Chat chat = ChatOf(
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<{{ c.id + ' ' + c.function.name }}"
+        "{{ c.function.arguments | tojson }}>{% endfor %}"
+        "{% if m.role == 'tool' %}={{ m.tool_call_id + '' }}{% endif %};{% endfor %}"
+        "{{ tools | tojson }}");
+    ChatInput input = CalledOnce();
+    input.messages[1]["tool_calls"][0].erase("id");
+    input.messages[2].erase("tool_call_id");
+    const std::string text = FittedText(chat, input);
+    EXPECT_NE(text.find("<call_00000000 get_weather"), std::string::npos) << text;
+    EXPECT_NE(text.find("sunny=call_00000000"), std::string::npos) << text;
+}
+
+// llama.cpp's own templates walk through `tools` wherever it is defined.
+TEST(ToolForm, ToolsThatMustNotBeDefined) {
+    const Chat chat = ChatOf(
+        "{% if tools is defined %}{% for t in tools %}{{ t.function.name }};{% endfor %}{% endif %}"
+        "{% for m in messages %}{{ m.content }}{% endfor %}");
+    ChatInput input = OneQuestion("", "Hello");
+    EXPECT_EQ(chat.Render(input)->bytes(), "Hello");
+    input.tools = Tools();
+    EXPECT_EQ(chat.Render(input)->bytes(), "get_weather;Hello");
+    // Others are told that there are none.
+    const Chat usual = ChatOf("{{ tools is none }}{{ messages[0].content }}");
+    EXPECT_EQ(usual.Render(OneQuestion("", "Hello"))->bytes(), "TrueHello");
+}
+
+// The ids of Kimi-K2's later templates wait in a list of a namespace.
+TEST(ToolForm, IdsThatWaitInANamespace) {
+    const Chat chat = ChatOf(
+        "{% set w = namespace(ids=[], n=0) %}{{ tools | tojson }}{% for m in messages %}"
+        "{% if m.role == 'tool' %}## Return of {{ w.ids.pop(0) }}:{% endif %}{{ m.content or '' }}"
+        "{% for c in m.tool_calls or [] %}{% set id = 'functions.' ~ c.function.name ~ ':' ~ w.n %}"
+        "{% set w.n = w.n + 1 %}{% set _ = w.ids.append(id) %}"
+        "<|tool_call_begin|>{{ id }}<|tool_call_argument_begin|>"
+        "{{ c.function.arguments | tojson }}<|tool_call_end|>{% endfor %}{% endfor %}");
+    EXPECT_FALSE(FindToolForm(chat, true).calls_as_words);
+    const std::string text = FittedText(chat, CalledOnce());
+    EXPECT_NE(text.find("<|tool_call_begin|>functions.get_weather:0<|"), std::string::npos) << text;
+    EXPECT_NE(text.find("## Return of functions.get_weather:0:sunny"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace weft::chat
