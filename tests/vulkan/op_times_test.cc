@@ -11,7 +11,9 @@ namespace {
 void ExpectInOrder(std::span<const OpTiming> timings) {
     for (size_t i = 0; i < timings.size(); ++i) {
         EXPECT_LE(timings[i].begin_ns, timings[i].end_ns) << i;
-        if (i > 0) EXPECT_LE(timings[i - 1].end_ns, timings[i].begin_ns) << i;
+        if (i > 0) {
+            EXPECT_LE(timings[i - 1].end_ns, timings[i].begin_ns) << i;
+        }
     }
 }
 
