@@ -1,96 +1,306 @@
 #!/usr/bin/env python3
-"""What `weft plan` predicts for this machine against what `weft bench` measures on it.
+"""What `weft plan` predicts for this machine against what `weft bench` and `weft train` do on it.
 
-    bench/plan.py build/weft                  all 100 combinations: an idle machine, half an hour
-    bench/plan.py build/weft --count 10       the first ten of the same order
+    bench/plan.py build/weft                     all 100 combinations: an idle machine, 25 minutes
+    bench/plan.py build/weft --only training     those of a kind (--kinds lists them)
+    bench/plan.py build/weft --resume FILE       goes on where an earlier run with FILE was ended
 
-One machine file for each number of ranks (`weft plan --measure`), made before all else; then each
-combination of model, type, ranks, sequences, depth or prompt is run and predicted by that file.
-Nothing is fitted on what it is compared with. Prints a line each, the median and the worst error.
+A place is ranks of this machine or of two hosts (network namespaces with a core and a rank or two
+each, as root), and what joins them. Each place is measured (`weft plan --measure`); then each of
+its combinations of a model, types, a layout and a load is predicted by that file and run. Nothing
+is fitted on what it is compared with. The combinations are drawn by a fixed seed. Prints a line
+each, the worst ten, and the median error by kind.
 """
 import argparse
-import itertools
 import json
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
+import time
 
-MODELS = ["synthetic:smollm2-135m", "synthetic:qwen3-0.6b", "synthetic:llama-3.2-1b:{}:layers=4"]
+import plan_hosts
+
+DENSE = ["smollm2-135m:{}", "qwen3-0.6b:{}", "llama-3.2-1b:{}:layers=4"]
+EXPERTS = ["qwen3-30b-a3b:{}:layers=2"]
 TYPES = ["q4_0", "q8_0"]
-RANKS = [1, 2]
+KV_TYPES = ["q8_0", "f32", "bf16"]
 # Sequences, depth, prompt (0: tokens are timed, not a prompt).
-LOADS = [(1, 0, 0), (1, 512, 0), (1, 2048, 0), (2, 256, 0), (4, 0, 0), (8, 256, 0),
-         (1, 0, 64), (1, 0, 256), (1, 0, 512)]
-TOKENS = 16
+TOKENS = [(1, 0, 0), (1, 512, 0), (1, 2048, 0), (2, 256, 0), (4, 0, 0), (8, 256, 0)]
+PROMPTS = [(1, 0, 64), (1, 0, 256), (1, 0, 512)]
+# Of a test of tokens; the first half of a step's context is behind it.
+STEPS = 16
+TRAINED = ["smollm2-135m:bf16:layers=4", "smollm2-135m:bf16:layers=8", "qwen3-0.6b:bf16:layers=2"]
+TRAIN_TYPES = ["bf16", "f32"]
+BATCHES = [(128, 1, 1), (128, 2, 2), (256, 1, 1), (256, 2, 1), (512, 1, 2)]  # length, micro, accum
+DELAY_US = 200
+# Name, ranks, transport (none: two hosts), delay; how many tests of tokens, prompts, experts, KV
+# types, updates.
+PLACES = [("one", 1, "auto", 0, (7, 4, 4, 5, 6)),
+          ("two by shm", 2, "shm", 0, (7, 4, 4, 3, 9)),
+          ("two by tcp", 2, "tcp", 0, (4, 2, 1, 1, 3)),
+          ("three by shm", 3, "shm", 0, (2, 1, 0, 0, 0)),
+          ("four by shm", 4, "shm", 0, (3, 1, 1, 0, 2)),
+          ("two hosts", 2, None, 0, (4, 2, 1, 1, 3)),
+          ("two hosts, delayed", 2, None, DELAY_US, (5, 2, 1, 1, 2)),
+          ("two hosts of two", 4, None, 0, (2, 1, 0, 0, 1))]
+LIMIT_S = 300
 
 
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout
+def layouts(ranks):
+    """Tensor ranks and stages."""
+    return [(tp, ranks // tp) for tp in range(1, ranks + 1) if ranks % tp == 0]
 
 
-def combinations(count):
-    every = list(itertools.product(MODELS, TYPES, RANKS, LOADS))
-    random.Random(1).shuffle(every)
-    return every[:count]
+def inference(draw, place, what):
+    name, ranks = place[0], place[1]
+    models = EXPERTS if what == "experts" else DENSE
+    tp, pp = draw.choice(layouts(ranks))
+    load = draw.choice(PROMPTS if what == "prompts" else TOKENS)
+    if what == "experts":
+        load = draw.choice([TOKENS[0], TOKENS[4], TOKENS[5], PROMPTS[1]])
+    if what == "kv":
+        load = draw.choice([TOKENS[2], TOKENS[5], PROMPTS[2]])
+    ep = draw.choice([1, tp]) if what == "experts" else 1
+    return {"place": name, "model": "synthetic:" + draw.choice(models).format(draw.choice(TYPES)),
+            "tp": tp, "pp": pp, "ep": ep, "kv": draw.choice(KV_TYPES) if what == "kv" else "f16",
+            "seqs": load[0], "depth": load[1], "prompt": load[2]}
 
 
-def spec(model, dtype):
-    return model.format(dtype) if "{}" in model else f"{model}:{dtype}"
+def training(draw, place):
+    name, ranks = place[0], place[1]
+    tp, pp = draw.choice([(1, 1)] + [cut for cut in layouts(ranks) if ranks > 1])
+    dp = ranks // (tp * pp)
+    length, micro, accum = draw.choice(BATCHES)
+    return {"place": name, "model": "synthetic:" + draw.choice(TRAINED), "tp": tp, "pp": pp,
+            "dp": dp, "dtype": draw.choice(TRAIN_TYPES),
+            "zero": draw.choice([0, 1] if pp > 1 else [0, 1, 2, 3]) if dp > 1 else 0,
+            "recompute": draw.choice(["none", "none", "selective", "full"]),
+            "length": length, "micro": micro, "accum": accum * pp}
 
 
-def measured(weft, model, ranks, threads, load):
-    seqs, depth, prompt = load
-    command = [weft, "bench", model, "--local", str(ranks), "--tp", str(ranks), "-t", str(threads),
-               "-r", "3", "--seqs", str(seqs), "--json"]
-    if prompt > 0:
-        command += ["-p", str(prompt), "-n", "0"]
-    else:
-        command += ["-p", "0", "-n", str(TOKENS), "-d", str(depth)]
-    return json.loads(run(command))[0]["avg_ts"]
+def combinations():
+    draw, all_of_them = random.Random(7), []
+    for place in PLACES:
+        for what, count in zip(("tokens", "prompts", "experts", "kv", "training"), place[4]):
+            found = []
+            while len(found) < count:
+                is_training = what == "training"
+                c = training(draw, place) if is_training else inference(draw, place, what)
+                if c not in found and c not in all_of_them:
+                    found.append(c)
+            all_of_them += found
+    return all_of_them
 
 
-def predicted(weft, model, machine, ranks, load):
-    seqs, depth, prompt = load
-    context = prompt if prompt > 0 else depth + TOKENS // 2
-    command = [weft, "plan", model, "--machines", machine, "--context", str(context), "--batch",
-               str(seqs), "--json"]
-    layouts = json.loads(run(command))["layouts"]
-    row = next(r for r in layouts if r["tp"] == ranks and r["pp"] == 1 and r["ep"] == 1)
-    return row["prompt_tok_s"] if prompt > 0 else row["tok_s"]
+def kinds(c):
+    """Of a combination: it counts in each."""
+    place = next(p for p in PLACES if p[0] == c["place"])
+    found = {"training"} if "length" in c else {"prompts" if c["prompt"] else "tokens"}
+    found.add("one rank" if place[1] == 1 else f"{place[1]} ranks")
+    if place[1] > 1:
+        found.add("shm" if place[2] == "shm" else "tcp")
+    if place[2] is None:
+        found |= {"two hosts"} | ({"delayed wire"} if place[3] else set())
+    if c["tp"] > 1 and c["pp"] > 1:
+        found.add("tensor ranks x stages")
+    elif c["tp"] > 1 or c["pp"] > 1:
+        found.add("tensor ranks" if c["tp"] > 1 else "stages")
+    if "length" in c:
+        found |= {f"training in {c['dtype']}"} | ({"replicas"} if c["dp"] > 1 else set())
+        return found
+    found.add("experts" if "a3b" in c["model"] else "dense")
+    found |= {"several sequences"} if c["seqs"] > 1 else set()
+    found |= {"far on"} if c["depth"] >= 512 else set()
+    found |= {"other KV types"} if c["kv"] != "f16" else set()
+    found.add(next(t for t in TYPES if f":{t}" in c["model"]))
+    return found
+
+
+def label(c):
+    words = [c["place"], c["model"].removeprefix("synthetic:"), f"tp{c['tp']} pp{c['pp']}"]
+    if "length" in c:
+        words += [f"dp{c['dp']} zero{c['zero']}", c["dtype"], f"recompute {c['recompute']}",
+                  f"{c['accum']} x {c['micro']} x {c['length']}"]
+        return ", ".join(words)
+    words += [f"ep{c['ep']}"] if c["ep"] > 1 else []
+    words += [f"kv {c['kv']}"] if c["kv"] != "f16" else []
+    words.append(f"prompt of {c['prompt']}" if c["prompt"] else
+                 f"{c['seqs']} x tokens at {c['depth']}")
+    return ", ".join(words)
+
+
+class Sweep:
+    def __init__(self, weft, folder):
+        self.weft, self.folder = pathlib.Path(weft).resolve(), pathlib.Path(folder)
+
+    def enter(self, place):
+        _, ranks, transport, delay, _ = place
+        if transport is None:
+            return plan_hosts.TwoHosts(self.weft, self.folder, ranks, delay)
+        return plan_hosts.Local(ranks, transport)
+
+    def call(self, words):
+        done = plan_hosts.run(words, timeout=LIMIT_S)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(words)}: exit {done.returncode}: "
+                               f"{done.stderr.strip()[-1000:]}")
+        return done.stdout
+
+    def measure(self, place, here, todo):
+        """The machine file of a place: what its combinations ask for."""
+        file = self.folder / (place[0].replace(" ", "_").replace(",", "") + ".json")
+        trained = sorted({c["dtype"] for c in todo if "length" in c})
+        inferred = [c for c in todo if "length" not in c]
+        kv = sorted({c["kv"] for c in inferred} - {"f16"})
+        experts = any("a3b" in c["model"] for c in inferred)
+        self.call(here.command([
+            self.weft, "plan", "--measure", *here.where(), "--types", ",".join(TYPES),
+            "--kv-types", ",".join(kv or ["f16"]), "--train-types", ",".join(trained or ["none"]),
+            *([] if experts else ["--measure-experts-with", "none"]), "-o", file]))
+        return here.machines(file)
+
+    def bench(self, c, here, machines):
+        load = ["-p", c["prompt"], "-n", 0] if c["prompt"] else ["-p", 0, "-n", STEPS, "-d",
+                                                                 c["depth"]]
+        row = json.loads(self.call(here.command([
+            self.weft, "bench", c["model"], *here.where(), "--tp", c["tp"], "--pp", c["pp"],
+            "--ep", c["ep"], "--kv", c["kv"], "--seqs", c["seqs"], *load, "-r", 3,
+            "--machines", machines, "--json"])))[0]
+        return statistics.median(row["samples_ts"]), row["predicted_ts"]
+
+    def train(self, c, here, machines):
+        cut = ["--tp", c["tp"], "--pp", c["pp"], "--dp", c["dp"], "--zero", c["zero"],
+               "--micro-batch", c["micro"], "--grad-accum", c["accum"], "--seq-len", c["length"],
+               "--dtype", c["dtype"], "--recompute", c["recompute"]]
+        where = [w for w in here.where()]
+        done = self.call(here.command([
+            self.weft, "train", c["model"], *where, *cut, "--data",
+            f"synthetic:random-tokens:{c['length'] + 1}", "--steps", 4, "--no-output", "--json"]))
+        speeds = [json.loads(line) for line in done.splitlines()]
+        was = statistics.median(s["tokens_per_s"] for s in speeds[1:] if "step" in s)
+        said = json.loads(self.call([
+            str(self.weft), "plan", c["model"], "--train", "--machines", machines,
+            *map(str, cut), "--virtual-stages", "1", "--sequence-parallel", "off", "--json"]))
+        return was, said["layouts"][0]["tokens_per_s"]
+
+    def one(self, c, here, machines):
+        begin = time.monotonic()
+        was, said = (self.train if "length" in c else self.bench)(c, here, machines)
+        return {"combination": c, "measured": was, "predicted": said, "error": said / was - 1,
+                "took_s": time.monotonic() - begin}
+
+
+def report(rows):
+    by_kind = {}
+    for row in rows:
+        for kind in kinds(row["combination"]):
+            by_kind.setdefault(kind, []).append(abs(row["error"]))
+    sizes = [abs(row["error"]) for row in rows]
+    worst = sorted(rows, key=lambda row: -abs(row["error"]))[:10]
+    return {"combinations": len(rows), "median": statistics.median(sizes), "worst": max(sizes),
+            "within_10": sum(s <= 0.1 for s in sizes), "within_25": sum(s <= 0.25 for s in sizes),
+            "kinds": {kind: {"combinations": len(its), "median": statistics.median(its),
+                             "worst": max(its)} for kind, its in sorted(by_kind.items())},
+            "worst_ten": [{"what": label(row["combination"]), "error": row["error"]}
+                          for row in worst]}
+
+
+def print_report(found):
+    print(f"\n{found['combinations']} combinations: median error {found['median'] * 100:.1f} %, "
+          f"worst {found['worst'] * 100:.0f} %; {found['within_10']} within 10 %, "
+          f"{found['within_25']} within 25 %\n")
+    print("| kind | combinations | median error | worst |\n|---|---|---|---|")
+    for kind, its in found["kinds"].items():
+        print(f"| {kind} | {its['combinations']} | {its['median'] * 100:.1f} % | "
+              f"{its['worst'] * 100:.0f} % |")
+    print("\nthe worst ten:")
+    for row in found["worst_ten"]:
+        print(f"  {row['error'] * 100:+.0f} %  {row['what']}")
+
+
+def sweep(args, todo, rows, keep):
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        its = Sweep(args.weft, args.files or folder)
+        for place in PLACES:
+            here_todo = [c for c in todo if c["place"] == place[0]]
+            if not here_todo:
+                continue
+            why = plan_hosts.why_no_hosts() if place[2] is None else None
+            if why:
+                print(f"{place[0]}: left out: {why}", file=sys.stderr)
+                continue
+            with its.enter(place) as here:
+                begin = time.monotonic()
+                machines = its.measure(place, here, here_todo)
+                print(f"{place[0]}: measured in {time.monotonic() - begin:.0f} s", file=sys.stderr)
+                for c in here_todo:
+                    try:
+                        row = its.one(c, here, machines)
+                    except (RuntimeError, KeyError, TypeError) as error:
+                        failed += 1
+                        print(f"{label(c)}: {error}", file=sys.stderr)
+                        continue
+                    rows.append(row)
+                    keep(row)
+                    if not args.json:
+                        print(f"| {label(c)} | {row['measured']:.1f} | {row['predicted']:.1f} | "
+                              f"{row['error'] * 100:+.0f} % |", flush=True)
+    return failed
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weft", nargs="?", default=str(plan_hosts.ROOT / "build/weft"))
+    parser.add_argument("--count", type=int, help="so many of them, every so many-th")
+    parser.add_argument("--only", metavar="KIND", action="append", default=[],
+                        help="those of this kind, or of this place (several: of all)")
+    parser.add_argument("--kinds", action="store_true", help="list kinds and how many each has")
+    parser.add_argument("--resume", metavar="FILE", help="rows are kept there, and not run again")
+    parser.add_argument("--files", metavar="FOLDER", help="keep the machine files there")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("weft")
-    parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--threads", type=int, default=1, help="of each rank")
-    args = parser.parse_args()
-    errors = []
-    with tempfile.TemporaryDirectory() as folder:
-        files = {}
-        for ranks in RANKS:
-            files[ranks] = str(pathlib.Path(folder) / f"ranks{ranks}.json")
-            run([args.weft, "plan", "--measure", "--local", str(ranks), "-t", str(args.threads),
-                 "--types", ",".join(TYPES), "-o", files[ranks]])
-        print("| model | ranks | sequences | depth | prompt | measured tok/s | predicted | error |")
-        print("|---|---|---|---|---|---|---|---|", flush=True)
-        for model, dtype, ranks, load in combinations(args.count):
-            name = spec(model, dtype)
-            was = measured(args.weft, name, ranks, args.threads, load)
-            said = predicted(args.weft, name, files[ranks], ranks, load)
-            errors.append(said / was - 1)
-            seqs, depth, prompt = load
-            print(f"| {name.removeprefix('synthetic:')} | {ranks} | {seqs} | {depth} | {prompt} | "
-                  f"{was:.1f} | {said:.1f} | {errors[-1] * 100:+.0f} % |", flush=True)
-    sizes = [abs(e) for e in errors]
-    print(f"\n{len(sizes)} combinations: median error {statistics.median(sizes) * 100:.0f} %, "
-          f"worst {max(sizes) * 100:.0f} %")
+    args = parse()
+    todo = combinations()
+    if args.kinds:
+        counts = {}
+        for c in todo:
+            for kind in kinds(c):
+                counts[kind] = counts.get(kind, 0) + 1
+        print("\n".join(f"{count:4} {kind}" for kind, count in sorted(counts.items())))
+        return
+    todo = [c for c in todo if all(k in kinds(c) | {c["place"]} for k in args.only)]
+    if args.count:
+        todo = todo[::max(1, len(todo) // args.count)][:args.count]
+    rows, kept = [], pathlib.Path(args.resume) if args.resume else None
+    if kept and kept.exists():
+        known = [json.loads(line) for line in kept.read_text().splitlines()]
+        rows = [row for row in known if row["combination"] in todo]
+        todo = [c for c in todo if all(row["combination"] != c for row in rows)]
+
+    def keep(row):
+        if kept:
+            with kept.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    if not args.json:
+        print("| combination | measured tok/s | predicted | error |\n|---|---|---|---|", flush=True)
+    failed = sweep(args, todo, rows, keep)
+    if not rows:
+        sys.exit("nothing was compared")
+    found = report(rows)
+    if args.json:
+        print(json.dumps({**found, "rows": rows}, indent=1))
+    else:
+        print_report(found)
+    if failed:
+        sys.exit(f"{failed} combinations failed")
 
 
 if __name__ == "__main__":

@@ -99,6 +99,10 @@ class TrainingExecutable {
     virtual int64_t progress() const = 0;
     // For so long, in all steps, nothing was computed: other ranks were waited for.
     virtual double waited_s() const = 0;
+    // From now on seconds of ops are kept: by op, of each time that it ran. Empty: the device
+    // can't tell, or was not asked.
+    virtual void TimeOps() = 0;
+    virtual std::span<const std::vector<float>> op_seconds() const = 0;
 };
 
 }  // namespace weft::backend

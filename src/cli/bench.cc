@@ -246,6 +246,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     BenchRow row;
     row.tp = c.tp;
     row.pp = c.pp;
+    row.ep = job.ep;
     row.threads = c.threads > 0 ? c.threads : static_cast<int>(runner->cluster().cores().size());
     row.transport = ranks == 1 ? "none" : runner->cluster().fabric().transport;
     row.wire = c.tp == 1 ? "none" : engine::SumWireName(runner->rank().wire());

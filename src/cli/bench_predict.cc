@@ -46,8 +46,10 @@ std::optional<double> BenchPredictor::Rate(const BenchRow& row) const {
     model::Layout layout;
     layout.tp = row.tp;
     layout.pp = row.pp;
+    layout.ep = row.ep;
     plan::Workload load;
     load.chunk = row.chunk;
+    load.flights = 1;  // a step is over before the next one begins
     load.prompt = std::max<int64_t>(row.prompt, 1);
     load.depth = row.depth;
     if (row.prompt > 0) {

@@ -40,7 +40,7 @@ struct BenchRow {
     int64_t prompt = 0, generate = 0;  // one of them is 0
     int64_t depth = 0;                 // tokens in the KV cache before
     int64_t seqs = 1;                  // at once, each of so many tokens
-    int threads = 0, tp = 1, pp = 1;
+    int threads = 0, tp = 1, pp = 1, ep = 1;
     std::string transport, split, kv_type;
     std::string wire;  // of the sums (--wire); "none" without tensor ranks
     int64_t chunk = 512;

@@ -24,6 +24,10 @@ struct PlanFlags {
     std::string out;
     std::vector<std::string> types = {"q4_0", "q8_0", "bf16"};
     std::string measure_with = "synthetic:llama-3.2-1b";
+    std::string measure_experts = "synthetic:qwen3-30b-a3b";
+    std::string measure_training = "synthetic:smollm2-135m";
+    std::vector<std::string> kv_types = {"f16", "q8_0", "bf16", "f32"};
+    std::vector<std::string> train_types = {"bf16", "f32"};
     CommonFlags common;
     bool backwards() const { return !want.empty() || !budget.empty() || !ttft.empty(); }
 };

@@ -24,6 +24,27 @@ void AddMeasureOptions(const Command& command, PlanFlags& flags) {
                    "The shape of which two layers run: synthetic:NAME")
         .ShowDefault()
         .Group(group);
+    command
+        .AddOption("--measure-experts-with", flags.measure_experts,
+                   "The shape with experts of which two layers run; none: not measured")
+        .ShowDefault()
+        .Group(group);
+    command
+        .AddOption("--kv-types", flags.kv_types, "Types of the KV cache to measure, beside --kv")
+        .Commas()
+        .OneEach()
+        .Group(group);
+    command
+        .AddOption("--train-types", flags.train_types,
+                   "Types to measure training in: bf16, f16, f32; none: not measured")
+        .Commas()
+        .OneEach()
+        .Group(group);
+    command
+        .AddOption("--measure-training-with", flags.measure_training,
+                   "The shape of which two layers are trained: synthetic:NAME")
+        .ShowDefault()
+        .Group(group);
     AddDevice(command, flags.common.job.device).Group(group);
     command
         .AddOption("-t,--threads", flags.common.job.threads,
@@ -44,6 +65,11 @@ Status MeasureHere(PlanFlags& flags) {
     options.job = flags.common.job;
     options.types = flags.types;
     options.model = flags.measure_with;
+    options.experts = flags.measure_experts == "none" ? "" : flags.measure_experts;
+    options.kv_types = flags.kv_types;
+    options.train_model = flags.measure_training;
+    options.train_types = flags.train_types;
+    if (flags.train_types == std::vector<std::string>{"none"}) options.train_types.clear();
     ProgressLine progress;
     WEFT_ASSIGN(plan::Machine machine, plan::MeasureMachine(options, [&](const std::string& what) {
                     progress.Show("measuring: " + what + " ...");

@@ -34,25 +34,60 @@ OrderedJson LinkJson(const Figure& bandwidth, const Figure& latency) {
 
 OrderedJson CurveJson(const Measured::Curve& curve, Unit unit) {
     OrderedJson json;
-    for (const auto& [x, value] : curve) json[fmt::format("{:.0f}", x)] = QuantityText(value, unit);
+    for (const auto& [x, value] : curve) json[fmt::format("{}", x)] = QuantityText(value, unit);
     return json;
 }
 
-OrderedJson MeasuredJson(const Measured& measured) {
-    OrderedJson products;
-    for (const auto& [type, curve] : measured.products) {
-        products[std::string(Info(type).name)] = CurveJson(curve, Unit::kCompute);
+OrderedJson CurvesJson(const std::map<DType, Measured::Curve>& types) {
+    OrderedJson json = OrderedJson::object();
+    for (const auto& [type, curve] : types) {
+        json[std::string(Info(type).name)] = CurveJson(curve, Unit::kCompute);
     }
-    OrderedJson json = {{"ranks", measured.ranks},
-                        {"op", FigureJson(measured.op, Unit::kTime)},
-                        {"step", FigureJson(measured.step, Unit::kTime)},
-                        {"cache", FigureJson(measured.cache, Unit::kRate)},
-                        {"attention", FigureJson(measured.attention, Unit::kCompute)},
-                        {"products", std::move(products)}};
+    return json;
+}
+
+OrderedJson RatesJson(const MeasuredRates& rates) {
+    OrderedJson json = {{"op", FigureJson(rates.op, Unit::kTime)}};
+    if (rates.rest) json["rest"] = FigureJson(*rates.rest, Unit::kRate);
+    json["step"] = FigureJson(rates.step, Unit::kTime);
+    json["cache"] = FigureJson(rates.cache, Unit::kRate);
+    json["attention"] = FigureJson(rates.attention, Unit::kCompute);
+    for (const auto& [type, its] : rates.kv) {
+        json["kv"][std::string(Info(type).name)] = {
+            {"cache", FigureJson(its.cache, Unit::kRate)},
+            {"attention", FigureJson(its.attention, Unit::kCompute)}};
+    }
+    json["products"] = CurvesJson(rates.products);
+    if (!rates.experts.empty()) json["experts"] = CurvesJson(rates.experts);
+    return json;
+}
+
+OrderedJson TrainingJson(const TrainingRates& rates) {
+    OrderedJson ops = OrderedJson::object();
+    for (const auto& [kind, curve] : rates.ops) {
+        ops[program::OpName(kind)] =
+            CurveJson(curve, CountsFlops(kind) ? Unit::kCompute : Unit::kRate);
+    }
+    return {{"update", FigureJson(rates.update, Unit::kRate)},
+            {"step", FigureJson(rates.step, Unit::kTime)},
+            {"ops", std::move(ops)}};
+}
+
+OrderedJson MeasuredJson(const Measured& measured) {
+    OrderedJson json = {{"ranks", measured.ranks}};
+    if (measured.cores) json["cores"] = *measured.cores;
+    json.update(RatesJson(measured));
+    if (measured.alone) json["alone"] = RatesJson(*measured.alone);
     if (measured.hop) json["hop"] = FigureJson(*measured.hop, Unit::kTime);
-    if (measured.all_reduce.empty()) return json;
-    json["sync"] = FigureJson(measured.sync, Unit::kTime);
-    json["all_reduce"] = CurveJson(measured.all_reduce, Unit::kTime);
+    if (!measured.all_reduce.empty()) json["sync"] = FigureJson(measured.sync, Unit::kTime);
+    for (const auto& [key, curve] : {std::pair("all_reduce", &measured.all_reduce),
+                                     std::pair("all_gather", &measured.all_gather),
+                                     std::pair("reduce_scatter", &measured.reduce_scatter)}) {
+        if (!curve->empty()) json[key] = CurveJson(*curve, Unit::kTime);
+    }
+    for (const auto& [type, rates] : measured.training) {
+        json["training"][std::string(Info(type).name)] = TrainingJson(rates);
+    }
     return json;
 }
 

@@ -1,16 +1,29 @@
 // What was measured of a cluster, as tables: it wins over what is computed of bandwidths and
 // overheads. A machine file has it as its member "measured" (`weft plan --measure` writes one):
-//     ranks       tensor ranks that all_reduce was measured with
+//     ranks       tensor ranks that it was measured with
+//     cores       ranks of a host that have cores of their own (as many as it has devices)
 //     products    {"Q4_0": {"1": "90 GFLOP/s", "64": ..}}: by type of the weights and rows
+//     experts     the same of products of experts, by the rows that an expert has which has any
 //     cache       bytes of the KV cache that attention of one row reads a second
 //     attention   what attention of many rows computes a second
+//     kv          {"Q8_0": {"cache": .., "attention": ..}}: these two by type of the cache
 //     op          seconds of an op that is no product, beside its bytes
+//     rest        bytes of such ops a second, where rows are many (the memory's bandwidth)
 //     step        seconds of a step beside its ops
+//     alone       any of products, experts, cache, attention, kv, op, rest, step: of a rank that
+//                 computes while the others wait for it, as stages do
 //     sync        seconds of an all-reduce within a step, beside all_reduce
 //     hop         seconds of a message between stages beside the links'
 //     all_reduce  {"8192": "12 us", ..}: by bytes of the vector
-// cache, attention, op, step, sync and hop are marked figures. It holds for Weft itself:
-// predictions for other runtimes leave it aside.
+//     all_gather, reduce_scatter   the same, by bytes of the whole
+//     training    {"BF16": {"ops": .., "update": .., "step": ..}}, by what is computed in:
+//         ops     {"mat_mul": {"512": "300 GFLOP/s"}, "rms_norm": {"512": "4 GB/s"}, ..}: by op and
+//                 rows (of experts their own, of attention a sequence's): FLOP/s of products and
+//                 attention, bytes a second of the others
+//         update  bytes a second that the optimizer reads and writes
+//         step    seconds of an update beside its ops
+// cache, attention, op, rest, step, update, sync and hop are marked figures. It holds for Weft
+// itself: predictions for other runtimes leave it aside.
 #pragma once
 
 #include <cstdint>
@@ -19,28 +32,61 @@
 #include <vector>
 
 #include "plan/figure.h"
+#include "program/ops.h"
 #include "tensor/dtype.h"
 
 namespace weft::plan {
 
-struct Measured {
-    // By rows or bytes, ascending: FLOP/s of products, seconds of all-reduces.
+// Of a rank's ops in a step.
+struct MeasuredRates {
+    // By rows or bytes, ascending: FLOP/s of products, seconds of collectives.
     using Curve = std::map<double, double>;
+    struct Cache {
+        Figure cache, attention;
+    };
 
-    int ranks = 1;
-    std::map<DType, Curve> products;
-    Figure cache, attention, op, step, sync;
-    std::optional<Figure> hop;
-    Curve all_reduce;
+    std::map<DType, Curve> products, experts;
+    Figure cache, attention, op, step;
+    std::map<DType, Cache> kv;
+    std::optional<Figure> rest;
 
     // Of a product with weights of that type and so many rows. Between what was measured in
     // proportion of the logarithms; below as the first, above as the last. None: the type was not
     // measured, or in far fewer rows.
     std::optional<double> ProductFlops(DType type, double rows) const;
-    // Of so many tensor ranks. None: others were measured. Beyond the largest vector in proportion
-    // to the bytes.
-    std::optional<double> AllReduceSeconds(int tensor_ranks, double bytes) const;
+    // The same of experts, of which one has so many rows; of other products where there are none.
+    std::optional<double> ExpertFlops(DType type, double rows) const;
+    // Of a cache of that type; of another where it was not measured.
+    double CacheRate(DType type) const;
+    double AttentionFlops(DType type) const;
 };
+
+// Of a rank's ops in training.
+struct TrainingRates {
+    std::map<program::OpKind, MeasuredRates::Curve> ops;
+    Figure update, step;
+    // Of so many rows; none: the op was not measured.
+    std::optional<double> Rate(program::OpKind kind, double rows) const;
+};
+
+struct Measured : MeasuredRates {
+    int ranks = 1;
+    std::optional<int> cores;
+    std::optional<MeasuredRates> alone;
+    Figure sync;
+    std::optional<Figure> hop;
+    Curve all_reduce, all_gather, reduce_scatter;
+    std::map<DType, TrainingRates> training;
+
+    // Of so many ranks. None: others were measured. Beyond the largest vector in proportion to the
+    // bytes.
+    std::optional<double> AllReduceSeconds(int of_ranks, double bytes) const;
+    std::optional<double> AllGatherSeconds(int of_ranks, double bytes) const;
+    std::optional<double> ReduceScatterSeconds(int of_ranks, double bytes) const;
+};
+
+// Whether a rate of TrainingRates is of FLOPs: products and attention. Else of bytes.
+bool CountsFlops(program::OpKind kind);
 
 // Of the member "measured". Errors go to `outer`.
 Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer);

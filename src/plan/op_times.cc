@@ -1,6 +1,7 @@
 #include "plan/op_times.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/json.h"
 #include "program/timeline.h"
@@ -36,6 +37,14 @@ OpTimes::Work& operator+=(OpTimes::Work& work, const OpTimes::Work& more) {
     work.bytes += more.bytes;
     work.seconds += more.seconds;
     return work;
+}
+
+// Of an expert that has any, of `held` ones, in tenths.
+double RowsOfExpert(const model::Moe& moe, int64_t held, int64_t rows) {
+    const auto all = static_cast<double>(moe.experts), used = static_cast<double>(moe.used);
+    const auto its = static_cast<double>(held), step = static_cast<double>(rows);
+    const double met = program::DistinctExperts(its, all, used, step).mean;
+    return std::round(step * used * its / all / met * 10) / 10;
 }
 
 OpTimes::Work WorkOf(const program::OpCost& cost, double seconds) {
@@ -75,7 +84,8 @@ Result<std::map<int64_t, OpTimes::Step>> OpTimes::StepsOf(const std::string& tra
     }
     for (auto at = steps.begin(); at != steps.end(); ++at) {
         Step& step = at->second;
-        step.rest_s = (step.end_us - step.begin_us) * 1e-6;
+        step.wall_s = (step.end_us - step.begin_us) * 1e-6;
+        step.rest_s = step.wall_s;
         for (size_t op = 0; op < step.op_s.size(); ++op) {
             if (!IsRest(program_.ops[op].kind())) step.rest_s -= step.op_s[op];
         }
@@ -116,21 +126,43 @@ std::vector<double> OpTimes::Quartiles(int64_t first, int64_t last) const {
     return quartiles;
 }
 
-std::map<std::pair<DType, int64_t>, OpTimes::Work> OpTimes::Products(
-    const program::StepShape& shape, int64_t first, int64_t last) const {
-    std::map<std::pair<DType, int64_t>, Work> products;
+std::map<std::pair<DType, double>, OpTimes::Work> OpTimes::Products(
+    const program::StepShape& shape, int64_t first, int64_t last, const model::Moe* experts) const {
+    std::map<std::pair<DType, double>, Work> products;
     const std::vector<double> seconds = Quartiles(first, last);
     const std::vector<program::OpCost> costs = program::Cost(program_, shape);
     for (size_t i = 0; i < program_.ops.size(); ++i) {
         const program::Op& op = program_.ops[i];
-        // Those of experts meet other rows than the step has.
-        if (op.kind() != OpKind::kMatMul) continue;
+        if (!IsWeightProduct(op.kind())) continue;
+        if ((op.kind() == OpKind::kMatMul) == (experts != nullptr)) continue;
         const program::Shape& out = program_.value(op.outputs[0]).shape;
+        const program::Value& weight = program_.value(program::WeightOf(op));
         const int64_t rows = out.Elements(shape.rows(), shape.outputs) / out[out.rank - 1];
-        const DType type = program_.value(program::WeightOf(op)).dtype;
-        products[{type, rows}] += WorkOf(costs[i], seconds[i]);
+        const double each = experts == nullptr
+                                ? static_cast<double>(rows)
+                                : RowsOfExpert(*experts, weight.shape[0], shape.rows());
+        products[{weight.dtype, each}] += WorkOf(costs[i], seconds[i]);
     }
     return products;
+}
+
+OpTimes::Work OpTimes::Others(const program::StepShape& shape, int64_t first, int64_t last) const {
+    Work work;
+    const std::vector<double> seconds = Quartiles(first, last);
+    const std::vector<program::OpCost> costs = program::Cost(program_, shape);
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+        const OpKind kind = program_.ops[i].kind();
+        if (IsRest(kind) && !IsAttentionOp(kind)) work += WorkOf(costs[i], seconds[i]);
+    }
+    return work;
+}
+
+double OpTimes::StepSeconds(int64_t first, int64_t last) const {
+    std::vector<double> walls;
+    for (auto at = steps_.lower_bound(first); at != steps_.end() && at->first <= last; ++at) {
+        walls.push_back(at->second.wall_s);
+    }
+    return Quartile(std::move(walls));
 }
 
 OpTimes::Work OpTimes::Attention(const program::StepShape& shape, int64_t first,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/hyper.h"
 #include "program/cost.h"
 #include "program/program.h"
 
@@ -37,17 +38,23 @@ class OpTimes {
     // of a step is taken step by step, on each rank: where a rank waits for another, another op of
     // each step is slow.
     //
-    // By the type of the weights, and rows.
-    std::map<std::pair<DType, int64_t>, Work> Products(const program::StepShape& shape,
-                                                       int64_t first, int64_t last) const;
+    // By the type of the weights, and rows. experts: of those that are chosen, whose rows are those
+    // that one is expected to have which has any, in tenths.
+    std::map<std::pair<DType, double>, Work> Products(const program::StepShape& shape,
+                                                      int64_t first, int64_t last,
+                                                      const model::Moe* experts = nullptr) const;
+    // Of ops that are neither products, attention nor collectives.
+    Work Others(const program::StepShape& shape, int64_t first, int64_t last) const;
     Work Attention(const program::StepShape& shape, int64_t first, int64_t last) const;
     Rest RestOf(int64_t first, int64_t last) const;
     Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
+    // Of a step on rank 0, from its first op to its last one.
+    double StepSeconds(int64_t first, int64_t last) const;
 
   private:
     struct Step {
         std::vector<double> op_s;
-        double rest_s = 0, gap_s = 0;
+        double rest_s = 0, gap_s = 0, wall_s = 0;
         double begin_us = 0, end_us = 0;
     };
     std::vector<double> Quartiles(int64_t first, int64_t last) const;  // by op

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "engine/batch/scheduler.h"
 #include "engine/rank_options.h"
 #include "program/target.h"
 
@@ -20,7 +21,7 @@ struct StageSteps {
 };
 
 // What makes two ranks do the same.
-using Signature = std::pair<std::string, std::array<int64_t, 14>>;
+using Signature = std::pair<std::string, std::array<int64_t, 16>>;
 
 std::vector<double> TierKey(const coll::TierGroup& group) {
     std::vector<double> key = {static_cast<double>(group.ranks), static_cast<double>(group.hosts)};
@@ -76,6 +77,9 @@ class Predictor {
         WEFT_ASSIGN(const model::ShardPlan plan,
                     model::PlanShards(walk_.hyper(), walk_.source(), layout_));
         flights_ = std::min<int64_t>(layout_.pp, load_.batch);
+        if (load_.flights > 0) flights_ = std::min(flights_, load_.flights);
+        const bool own = runtime_.name == kOwnRuntime;
+        chunk_ = engine::PromptChunk(load_.prompt_tokens(), load_.chunk, own ? layout_.pp : 1);
         stages_.resize(static_cast<size_t>(layout_.pp));
         for (const model::Shard& shard : plan.shards) {
             if (shard.tensor_rank == 0) BeginStage(shard);
@@ -114,7 +118,8 @@ class Predictor {
                 {kinds_, group_, Sequences(), s.heads.size(), s.kv_heads.size(), s.ffn.size(),
                  s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(),
                  s.expert_ffn.begin == 0, s.rank == 0, s.first_stage() * 2 + s.last_stage(),
-                 sends_logits * 2 + (HostOf(layout_.size() - 1) == 0)}};
+                 sends_logits * 2 + (HostOf(layout_.size() - 1) == 0), chunk_,
+                 machine.measured ? layout_.pp : 0}};
     }
 
     Status AddRank(const model::Shard& shard) {
@@ -138,21 +143,23 @@ class Predictor {
     }
 
     Stage TimeRank(const RankWork& work, const Machine& machine) const {
-        const StepPlace place{&machine, &runtime_, tensor_, &walk_.hyper()};
+        StepPlace place{&machine, &runtime_, tensor_, &walk_.hyper(), BusyOf(machine, flights_)};
         const int64_t sequences = Sequences();
-        const int64_t whole = chunks() * load_.chunk, rest = load_.prompt_tokens() - whole;
+        const int64_t whole = chunks() * chunk_, rest = load_.prompt_tokens() - whole;
         Stage timed;
         const int64_t rows_each = load_.rows_each();
         timed.decode =
             TimeStep(work, {sequences, rows_each, sequences * rows_each, load_.context}, place);
+        place.busy = BusyOf(machine, std::clamp<int64_t>(chunks(), 1, layout_.pp));
         // All whole chunks as the middle one: attention grows in proportion to what is before it.
         if (chunks() > 0) {
             timed.chunk = TimeStep(
-                work, {1, load_.chunk, 1, load_.depth + (whole - load_.chunk) / 2}, place, false);
+                work, {1, chunk_, 1, load_.depth + (whole - chunk_) / 2}, place, false);
         }
         if (rest > 0) {
             timed.rest = TimeStep(work, {1, rest, 1, load_.depth + whole}, place, false);
         }
+        place.busy = BusyOf(machine, 1);
         timed.last = LastOf(work, place);
         return timed;
     }
@@ -167,7 +174,26 @@ class Predictor {
 
     // Of a step.
     int64_t Sequences() const { return (load_.batch + flights_ - 1) / flights_; }
-    int64_t chunks() const { return load_.prompt_tokens() / load_.chunk; }
+    int64_t chunks() const { return load_.prompt_tokens() / chunk_; }
+
+    // Of the ranks that `machine` measured, how far so many stages that compute at once hold each
+    // other up (StepPlace::busy): cores are shared by those that there are too many of, and all
+    // share the memory.
+    double BusyOf(const Machine& machine, int64_t stages) const {
+        if (!machine.measured) return 1;
+        const int devices = machine.devices, all = machine.measured->ranks;
+        // Hosts of one rank each: `alone` tells of one of them all.
+        const int64_t within = std::min(layout_.tp, devices);
+        const int64_t ranks = devices > 1 ? devices : all;
+        const int64_t busy = std::min<int64_t>(
+            ranks, devices > 1 ? within * std::min<int64_t>(stages, devices / within)
+                               : stages * layout_.tp);
+        const int64_t cores = std::min<int64_t>(machine.measured->cores.value_or(devices), ranks);
+        if (ranks < 2) return 1;
+        const double free = devices > 1 && cores < ranks ? static_cast<double>(cores) : 1;
+        return std::max(0.0, static_cast<double>(busy) - free) /
+               (static_cast<double>(ranks) - free);
+    }
 
     const Figure& Hop(int from, int to) const {
         const std::optional<Measured>& measured = MachineOf(from).measured;
@@ -200,8 +226,8 @@ class Predictor {
                 stage.last.hops += HopSeconds(s, 1, columns);
                 continue;
             }
-            if (chunks() > 0) stage.chunk.hops += HopSeconds(s, load_.chunk, columns);
-            const int64_t rest = load_.prompt_tokens() % load_.chunk;
+            if (chunks() > 0) stage.chunk.hops += HopSeconds(s, chunk_, columns);
+            const int64_t rest = load_.prompt_tokens() % chunk_;
             if (rest > 0) stage.rest.hops += HopSeconds(s, rest, columns);
         }
     }
@@ -330,7 +356,7 @@ class Predictor {
     const Runtime& runtime_;
     const model::Layout& layout_;
     const Workload& load_;
-    int64_t flights_ = 1;
+    int64_t flights_ = 1, chunk_ = 1;  // of a token; rows of a prompt's step
     Known& known_;
     MemoryPlanner& memory_;
     coll::TierGroup tensor_;         // of the stage that is added

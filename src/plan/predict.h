@@ -32,6 +32,7 @@ struct Workload {
     int64_t prompt = 0;      // tokens of a prompt; 0: as many as the context
     int64_t chunk = 512;     // most rows of a step
     int64_t depth = 0;       // tokens before the prompt, which the KV cache has already
+    int64_t flights = 0;     // steps under way at once at most; 0: as many as there are stages
     Draft draft = {};
     int64_t prompt_tokens() const { return prompt > 0 ? prompt : context; }
     int64_t rows_each() const { return draft.walk == nullptr ? 1 : draft.tokens + 1; }

@@ -44,6 +44,9 @@ class TrainPredictor {
         place_.device = links_.device();
         place_.style = &style_;
         place_.collectives.rings = !style_.weft;
+        const Machine& machine = links_.cluster().hosts[0];
+        place_.rates = MeasuredTraining(machine, style_, walk_.job().dtype);
+        if (style_.weft && machine.measured) place_.collectives.measured = &*machine.measured;
         place_.tensor = links_.NeighboursOf(cut_.tp);
         place_.sequence = walk_.job().sequence / cut_.cp;
         place_.context = links_.GroupOf(0, cut_.cp, cut_.tp);
@@ -320,7 +323,9 @@ class TrainPredictor {
         const bool split = style_.hops_by_share && !cut_.sequence_parallel;
         const int each = cut_.replicas() * cut_.tp, next = (stage + 1) % cut_.pp;
         const coll::Tier tier = links_.Between(stage * each, next * each);
-        const double seconds = coll::MessageSeconds(tier, split ? whole / cut_.tp : whole);
+        double seconds = coll::MessageSeconds(tier, split ? whole / cut_.tp : whole);
+        const Measured* measured = place_.collectives.measured;
+        if (measured != nullptr && measured->hop) seconds += measured->hop->value;
         return split ? seconds + place_.collectives.Gather(place_.tensor, whole) : seconds;
     }
 
@@ -382,8 +387,10 @@ class TrainPredictor {
         }
         all.shares += sums;
         const double own = e.matrices / (cut_.zero >= 1 ? n : 1) + e.vectors;
-        const double touched = own * (2 * bytes_.master + bytes_.weight + 2 * bytes_.gradient);
-        all.update += touched / place_.device.memory;
+        const double touched = own * TouchedBytes(bytes_.weight, bytes_.gradient, bytes_.master);
+        const TrainingRates* rates = place_.rates;
+        all.update += touched / (rates != nullptr ? rates->update.value : place_.device.memory);
+        if (rates != nullptr) all.update += rates->step.value;
     }
 
     // Young's interval between checkpoints: sqrt(2 x a checkpoint x mean time between losses).

@@ -28,11 +28,19 @@ constexpr double kLargeDevice = 1e14, kMostInFlight = 2e6;
 constexpr double kLogitBytes = 28;
 
 bool IsProduct(OpKind kind) {
-    const bool weights = kind == OpKind::kMatMulGradWeight ||
-                         kind == OpKind::kExpertMatMulGradWeight ||
-                         kind == OpKind::kExpertSumGradWeight;
-    return weights || kind == OpKind::kLinearCrossEntropyGrad ||
-           program::WeightInput(kind).has_value();
+    return CountsFlops(kind) && kind != OpKind::kAttention && kind != OpKind::kAttentionGrad;
+}
+
+// The product that one of experts is for each of them.
+OpKind PlainKind(OpKind kind) {
+    if (kind == OpKind::kExpertMatMul || kind == OpKind::kExpertSum) return OpKind::kMatMul;
+    if (kind == OpKind::kExpertMatMulGradInput || kind == OpKind::kExpertSumGradInput) {
+        return OpKind::kMatMulGradInput;
+    }
+    if (kind == OpKind::kExpertMatMulGradWeight || kind == OpKind::kExpertSumGradWeight) {
+        return OpKind::kMatMulGradWeight;
+    }
+    return kind;
 }
 
 double Bytes(const OpCost& cost) {
@@ -43,6 +51,13 @@ class OpTimer {
   public:
     OpTimer(const Program& list, const TrainPlace& place) : list_(list), place_(place) {
         if (!place.style->weft) FindSiblings();
+        for (const Op& op : list.ops) {
+            if (op.kind() != OpKind::kRoute) continue;
+            const program::Shape &ids = list.value(op.outputs[0]).shape,
+                                 &scores = list.value(op.inputs[0]).shape;
+            expert_share_ = static_cast<double>(ids[ids.rank - 1]) /
+                            static_cast<double>(scores[scores.rank - 1]);
+        }
     }
 
     void Add(const Op& op, const OpCost& cost, OpsSeconds& sum) {
@@ -54,6 +69,8 @@ class OpTimer {
         }
         ++ops_;
         sum.flops += cost.flops;
+        if (place_.style->weft && op.kind() == OpKind::kLinearCrossEntropy) return;  // its gradient
+        if (AddMeasured(op, cost, sum)) return;
         if (op.kind() == OpKind::kAttention || op.kind() == OpKind::kAttentionGrad) {
             AddAttention(op, cost, sum);
         } else if (IsProduct(op.kind())) {
@@ -75,6 +92,24 @@ class OpTimer {
     }
 
   private:
+    // By the machine's tables; false: they have no such op.
+    bool AddMeasured(const Op& op, const OpCost& cost, OpsSeconds& sum) const {
+        if (place_.rates == nullptr) return false;
+        const OpKind kind = op.kind(), plain = PlainKind(kind);
+        const bool attention = kind == OpKind::kAttention || kind == OpKind::kAttentionGrad;
+        const auto sequence = static_cast<double>(place_.sequence);
+        const double all = sequence * static_cast<double>(place_.micro_batch);
+        const double rows = plain != kind ? std::max(1.0, all * expert_share_) : all;
+        auto rate = place_.rates->Rate(kind, attention ? sequence : rows);
+        if (!rate) rate = place_.rates->Rate(plain, rows);
+        if (!rate) return false;
+        const double seconds = (CountsFlops(kind) ? cost.flops : Bytes(cost)) / *rate;
+        (attention            ? sum.all.attention
+         : CountsFlops(kind) ? sum.all.products
+                              : sum.all.memory) += seconds;
+        return true;
+    }
+
     // Other programs make one product of several that read the same: of query, key and value, of a
     // gate and what it gates.
     void FindSiblings() {
@@ -194,6 +229,7 @@ class OpTimer {
     const TrainPlace& place_;
     std::map<program::ValueId, double> together_;
     double ops_ = 0, device_s_ = 0;
+    double expert_share_ = 1;  // rows that an expert has, of all
 };
 
 // A ring through all ranks of a group, over all links of a host together; rounds: 1 or 2.
@@ -231,6 +267,13 @@ DeviceRates RatesOf(const Machine& machine) {
     return rates;
 }
 
+const TrainingRates* MeasuredTraining(const Machine& machine, const TrainStyle& style,
+                                      DType dtype) {
+    if (!machine.measured || !style.weft) return nullptr;
+    const auto found = machine.measured->training.find(dtype);
+    return found == machine.measured->training.end() ? nullptr : &found->second;
+}
+
 std::span<const TrainSecondsRow> TrainSecondsRows() {
     return kTrainRows;
 }
@@ -253,18 +296,23 @@ TrainSeconds TrainSeconds::operator*(double factor) const {
 }
 
 double Collectives::AllReduce(const coll::TierGroup& group, double bytes) const {
-    return rings ? RingRounds(group, bytes, 2)
-                 : coll::AllReduceSeconds(group, coll::Algorithm::kAuto, bytes);
+    if (rings) return RingRounds(group, bytes, 2);
+    const auto seconds = Known(&Measured::AllReduceSeconds, group, bytes);
+    return seconds ? *seconds : coll::AllReduceSeconds(group, coll::Algorithm::kAuto, bytes);
 }
 
 double Collectives::Gather(const coll::TierGroup& group, double bytes) const {
-    return rings ? RingRounds(group, bytes, 1) : coll::AllGatherSeconds(group, bytes);
+    if (rings) return RingRounds(group, bytes, 1);
+    const auto seconds = Known(&Measured::AllGatherSeconds, group, bytes);
+    return seconds ? *seconds : coll::AllGatherSeconds(group, bytes);
 }
 
 double Collectives::ReduceScatter(const coll::TierGroup& group, double bytes,
                                   double value_bytes) const {
-    return rings ? RingRounds(group, bytes, 1)
-                 : coll::ReduceScatterSeconds(group, bytes, coll::Algorithm::kAuto, value_bytes);
+    if (rings) return RingRounds(group, bytes, 1);
+    const auto seconds = Known(&Measured::ReduceScatterSeconds, group, bytes);
+    return seconds ? *seconds
+                   : coll::ReduceScatterSeconds(group, bytes, coll::Algorithm::kAuto, value_bytes);
 }
 
 std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t micro_batch) {

@@ -5,7 +5,8 @@
 //     2 m n k / products * (1 + kEdge / k) * (1 + in_flight / (2 m n)),   or its bytes if those
 // take longer: a tile of outputs is begun and written once for all of its k, and the last wave of
 // tiles is half full on average. Attention's rate is its own, and short sequences have less of it.
-// What is neither is read and written at the memory's bandwidth.
+// What is neither is read and written at the memory's bandwidth. Where the machine has measured
+// tables of training in that type (plan/measured.h), an op takes what they say.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,8 @@ struct DeviceRates {
     double room = 0;                     // bytes
 };
 DeviceRates RatesOf(const Machine& machine);
+// Its tables for what `style` trains in that type; null: there are none.
+const TrainingRates* MeasuredTraining(const Machine& machine, const TrainStyle& style, DType dtype);
 
 // Seconds, by what they are spent on; all of an update together.
 struct TrainSeconds {
@@ -65,13 +68,26 @@ struct TrainSecondsRow {
 };
 std::span<const TrainSecondsRow> TrainSecondsRows();  // in the order of the struct
 
+// Of an element of a matrix in the optimizer: what it keeps and the weight, and its gradient.
+constexpr double TouchedBytes(double weight, double gradient, double kept) {
+    return 2 * kept + weight + 2 * gradient;
+}
+
 // Collectives of a program that trains: Weft's own algorithms, or rings.
 struct Collectives {
     bool rings = false;
+    const Measured* measured = nullptr;  // of as many ranks as a group has; may be null
     double AllReduce(const coll::TierGroup& group, double bytes) const;
     // bytes: of the whole; value_bytes: what a value travels as.
     double Gather(const coll::TierGroup& group, double bytes) const;
     double ReduceScatter(const coll::TierGroup& group, double bytes, double value_bytes) const;
+
+  private:
+    using Seconds = std::optional<double> (Measured::*)(int of_ranks, double bytes) const;
+    std::optional<double> Known(Seconds seconds, const coll::TierGroup& group, double bytes) const {
+        if (measured == nullptr || group.ranks < 2) return std::nullopt;
+        return (measured->*seconds)(group.ranks, bytes);
+    }
 };
 
 // Where ops run.
@@ -82,6 +98,7 @@ struct TrainPlace {
     coll::TierGroup tensor, context;  // ranks that share a product, and a sequence
     // Rows of a sequence on this rank: all, but for those on the other context ranks.
     int64_t sequence = 1, micro_batch = 1;
+    const TrainingRates* rates = nullptr;  // measured ones win; null: there are none
     bool eight_bit = false;  // products but the logits' are in FP8
 };
 

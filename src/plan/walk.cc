@@ -67,8 +67,9 @@ double EvenShare(const program::Program& list, const program::Op& op, const mode
 
 class StepTimer {
   public:
-    StepTimer(const program::StepShape& step, const StepPlace& place)
-        : step_(step), place_(place) {}
+    // rates: the machine's tables that hold; null where there are none.
+    StepTimer(const program::StepShape& step, const StepPlace& place, const MeasuredRates* rates)
+        : step_(step), place_(place), rates_(rates) {}
 
     Breakdown Piece(const program::Program& list) const {
         Breakdown all;
@@ -81,18 +82,17 @@ class StepTimer {
     void Add(const program::Program& list, const program::Op& op, const program::OpCost& cost,
              Breakdown& all) const {
         if (op.kind() == OpKind::kSend || op.kind() == OpKind::kRecv) return;
-        const Measured* measured = place_.measured();
         if (program::IsTransfer(op.kind())) {
             if (place_.tensor.ranks < 2) return;
             all.wire += WireSeconds(list, op, cost);
             all.sync += SyncSeconds();
             return;
         }
-        if (measured != nullptr && AddProduct(list, op, cost, *measured, all)) return;
-        all.overhead += measured != nullptr ? measured->op.value : place_.runtime->op.value;
+        if (rates_ != nullptr && AddProduct(list, op, cost, all)) return;
+        all.overhead += rates_ != nullptr ? rates_->op.value : place_.runtime->op.value;
         const bool attention = IsAttention(op);
         const double memory = MemorySeconds(list, op, cost);
-        const double compute = cost.flops / FlopsPerSecond(list, op);
+        const double compute = ByBytes(op) ? 0 : cost.flops / FlopsPerSecond(list, op);
         if (compute > memory) {
             all.compute += compute;
         } else if (attention) {
@@ -114,14 +114,21 @@ class StepTimer {
         return within ? place_.runtime->sync_within.value : place_.runtime->sync.value;
     }
 
+    // What ops that are neither products nor attention take was measured by their bytes.
+    bool ByBytes(const program::Op& op) const {
+        const bool product = IsChosen(op) || op.kind() == OpKind::kMatMul;
+        return rates_ != nullptr && rates_->rest && !product && !IsAttention(op);
+    }
+
     // Reading and writing, by what the runtime reaches of the memory's bandwidth.
     double MemorySeconds(const program::Program& list, const program::Op& op,
                          const program::OpCost& cost) const {
         const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
-        const Measured* measured = place_.measured();
-        if (measured != nullptr && IsAttention(op)) return bytes / measured->cache.value;
         const double rate = place_.machine->sustained_bytes_per_s();
-        if (measured != nullptr) return bytes / rate;
+        if (rates_ != nullptr) {
+            if (IsAttention(op)) return bytes / rates_->CacheRate(CacheType(list, op));
+            return bytes / (ByBytes(op) ? rates_->rest->value : rate);
+        }
         const Runtime& runtime = *place_.runtime;
         if (IsAttention(op)) {
             const bool grouped = HeadsOf(op) == Heads::kGrouped;
@@ -140,6 +147,15 @@ class StepTimer {
         return place_.hyper->heads > place_.hyper->kv_heads ? Heads::kGrouped : Heads::kOwn;
     }
 
+    // Of attention.
+    static DType CacheType(const program::Program& list, const program::Op& op) {
+        for (const program::ValueId id : op.inputs) {
+            const program::Value& value = list.value(id);
+            if (value.storage == program::Storage::kState) return value.dtype;
+        }
+        return DType::kF16;
+    }
+
     // Of the experts that rows would meet which choose evenly, those that they do meet.
     double MetShare(const program::Program& list, const program::Op& op) const {
         const double even = EvenlyMet(list, op);
@@ -155,7 +171,7 @@ class StepTimer {
     }
     double Met(const program::Program& list, const program::Op& op) const {
         const auto held = static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
-        if (place_.measured() != nullptr) return EvenlyMet(list, op);
+        if (rates_ != nullptr) return EvenlyMet(list, op);
         const model::Moe& moe = place_.hyper->moe;
         const double one = static_cast<double>(moe.used) / static_cast<double>(moe.experts);
         const auto rows = static_cast<double>(step_.rows());
@@ -165,11 +181,12 @@ class StepTimer {
 
     // A product of weights whose rate was measured: its overhead is part of that.
     bool AddProduct(const program::Program& list, const program::Op& op,
-                    const program::OpCost& cost, const Measured& measured, Breakdown& all) const {
+                    const program::OpCost& cost, Breakdown& all) const {
         if (!IsChosen(op) && op.kind() != OpKind::kMatMul) return false;
         const program::Value& weight = list.value(program::WeightOf(op));
         const double rows = RowsOf(list, op);
-        const auto rate = measured.ProductFlops(weight.dtype, rows);
+        const auto rate = IsChosen(op) ? rates_->ExpertFlops(weight.dtype, rows)
+                                       : rates_->ProductFlops(weight.dtype, rows);
         if (!rate) return false;
         const double seconds = cost.flops / *rate;
         (rows > kVectorRows ? all.compute : all.weights) += seconds;
@@ -183,8 +200,9 @@ class StepTimer {
     // Of products: what the runtime reaches with weights of that type and in so many rows.
     double FlopsPerSecond(const program::Program& list, const program::Op& op) const {
         const Runtime& runtime = *place_.runtime;
-        if (const Measured* measured = place_.measured(); measured != nullptr) {
-            return IsAttention(op) ? measured->attention.value : place_.machine->compute.value;
+        if (rates_ != nullptr) {
+            return IsAttention(op) ? rates_->AttentionFlops(CacheType(list, op))
+                                   : place_.machine->compute.value;
         }
         if (IsAttention(op)) return runtime.AttentionFlops(*place_.machine, HeadsOf(op));
         if (!IsChosen(op) && op.kind() != OpKind::kMatMul) {
@@ -222,8 +240,10 @@ class StepTimer {
                        const program::OpCost& cost) const {
         double bytes = static_cast<double>(cost.wire_bytes);
         if (const Measured* measured = place_.measured(); measured != nullptr) {
-            const auto seconds = measured->AllReduceSeconds(place_.tensor.ranks, bytes);
-            if (seconds && op.kind() == OpKind::kAllReduce) return *seconds;
+            const bool sums = op.kind() == OpKind::kAllReduce;
+            const auto seconds = sums ? measured->AllReduceSeconds(place_.tensor.ranks, bytes)
+                                      : measured->AllGatherSeconds(place_.tensor.ranks, bytes);
+            if (seconds) return *seconds;
         }
         if (place_.runtime->value_bytes > 0) {
             const program::Value& sum = list.value(op.outputs[0]);
@@ -242,7 +262,22 @@ class StepTimer {
 
     const program::StepShape& step_;
     const StepPlace& place_;
+    const MeasuredRates* rates_;
 };
+
+Breakdown TimeWith(const RankWork& work, const program::StepShape& step, const StepPlace& place,
+                   const MeasuredRates* rates, bool with_last) {
+    Breakdown all;
+    const StepTimer timer(step, place, rates);
+    bool with_layers = false;
+    for (const Piece& piece : work.pieces) {
+        if (piece.last && !with_last) continue;
+        with_layers |= !piece.last;
+        all += timer.Piece(piece.program) * static_cast<double>(piece.count);
+    }
+    if (rates != nullptr && with_layers) all.overhead += rates->step.value;
+    return all;
+}
 
 }  // namespace
 
@@ -323,16 +358,11 @@ Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
 
 Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const StepPlace& place,
                    bool with_last) {
-    Breakdown all;
-    const StepTimer timer(step, place);
-    bool with_layers = false;
-    for (const Piece& piece : work.pieces) {
-        if (piece.last && !with_last) continue;
-        with_layers |= !piece.last;
-        all += timer.Piece(piece.program) * static_cast<double>(piece.count);
-    }
     const Measured* measured = place.measured();
-    if (measured != nullptr && with_layers) all.overhead += measured->step.value;
+    const Breakdown together = TimeWith(work, step, place, measured, with_last);
+    if (measured == nullptr || !measured->alone || place.busy >= 1) return together;
+    Breakdown all = TimeWith(work, step, place, &*measured->alone, with_last) * (1 - place.busy);
+    all += together * place.busy;
     return all;
 }
 

@@ -79,6 +79,9 @@ struct StepPlace {
     const Runtime* runtime;
     coll::TierGroup tensor;  // the tensor ranks
     const model::Hyper* hyper;
+    // How far the ranks of the host hold each other up: 0 where one of them computes at a time, 1
+    // where all do. It decides between the machine's tables of the two.
+    double busy = 1;
     // The machine's tables; null where there are none, or they are not this runtime's.
     const Measured* measured() const;
 };

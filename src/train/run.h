@@ -44,6 +44,10 @@ struct TrainSummary {
     // By rank: the most resident memory, and what it sent to other ranks in updates (payloads).
     std::vector<uint64_t> peak_rss_bytes, wire_bytes;
     std::vector<double> waited_s;  // by rank: for so long passes stood still for other ranks
+    // With TrainerOptions::time_ops: by rank and op what an op takes, the lower quartile of all but
+    // the first time that it ran; 0 where it ran once or not at all.
+    std::vector<std::vector<double>> op_s;
+    double update_s = 0;  // of an update, the lower quartile
     double last_loss = 0;
     int64_t restarts = 0;                  // after the loss of a rank
     int64_t skipped = 0;                   // steps, of float16, since the first

@@ -17,11 +17,23 @@ uint64_t PeakRssBytes() {
     return 0;
 }
 
-double Median(std::vector<double> values) {
+constexpr int64_t kGatherMs = 600'000;
+
+// What so large a share of the values is below.
+template <typename T>
+T Quantile(std::vector<T> values, double share) {
     if (values.empty()) return 0;
-    const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-    std::ranges::nth_element(values, middle);
-    return *middle;
+    const auto at = static_cast<size_t>(static_cast<double>(values.size()) * share);
+    const auto found = values.begin() + static_cast<ptrdiff_t>(at);
+    std::ranges::nth_element(values, found);
+    return *found;
+}
+template <typename T>
+T Quartile(std::vector<T> values) {
+    return Quantile(std::move(values), 0.25);
+}
+double Median(std::vector<double> values) {
+    return Quantile(std::move(values), 0.5);
 }
 
 }  // namespace
@@ -30,6 +42,7 @@ void RunMeter::Begin(const Trainer& trainer, const Saver& saver) {
     trainer_ = &trainer;
     saver_ = &saver;
     speeds_.clear();
+    update_s_.clear();
 }
 
 RunMeter::Counters RunMeter::Read() const {
@@ -44,6 +57,7 @@ void RunMeter::EndUpdate(StepLine& line) {
     const Counters end = Read();
     line.seconds = static_cast<double>(end.now_ns - begin_.now_ns) * 1e-9;
     speeds_.push_back(line.tokens_per_s());
+    update_s_.push_back(line.seconds);
     ++updates_;
     tokens_ += line.tokens;
     seconds_ += line.seconds;
@@ -59,6 +73,7 @@ void RunMeter::EndEpoch(int64_t step, uint64_t epochs) {
 void RunMeter::Report(double updates_an_epoch, TrainSummary& summary) const {
     summary.tokens = tokens_;
     summary.seconds = seconds_;
+    summary.update_s = Quartile(update_s_);
     summary.tokens_per_s = Median(speeds_);
     if (updates_an_epoch == 0) updates_an_epoch = updates_an_epoch_;
     if (updates_an_epoch == 0) updates_an_epoch = static_cast<double>(updates_);
@@ -67,9 +82,28 @@ void RunMeter::Report(double updates_an_epoch, TrainSummary& summary) const {
     summary.epoch_s = each * updates_an_epoch;
 }
 
+// "0.000012 0 ...": by op.
+std::string RunMeter::OpSeconds() const {
+    std::string text;
+    for (const std::vector<float>& times : trainer_->executable().op_seconds()) {
+        std::vector<float> later(times.begin() + (times.empty() ? 0 : 1), times.end());
+        fmt::format_to(std::back_inserter(text), "{:.4g} ", Quartile(std::move(later)));
+    }
+    return text;
+}
+
 Status RunMeter::Gather(cluster::Cluster& cluster, TrainSummary& summary) const {
     WEFT_TRY(AllGather(cluster, "peak memory", PeakRssBytes(), summary.peak_rss_bytes));
     WEFT_TRY(AllGather(cluster, "seconds waited", waited_s_, summary.waited_s));
+    if (trainer_->options().time_ops) {
+        WEFT_ASSIGN(const std::vector<std::string> texts,
+                    cluster.AllGather("seconds of ops", OpSeconds(), Deadline::In(kGatherMs)));
+        for (const std::string& text : texts) {
+            std::istringstream numbers(text);
+            std::vector<double>& seconds = summary.op_s.emplace_back();
+            for (double number = 0; numbers >> number;) seconds.push_back(number);
+        }
+    }
     return AllGather(cluster, "bytes sent", wire_bytes_, summary.wire_bytes);
 }
 

@@ -51,11 +51,12 @@ class RunMeter {
         double saving_s = 0;  // for checkpoints
     };
     Counters Read() const;
+    std::string OpSeconds() const;
 
     const Trainer* trainer_ = nullptr;
     const Saver* saver_ = nullptr;
     Counters begin_;  // of the update
-    std::vector<double> speeds_;
+    std::vector<double> speeds_, update_s_;
     int64_t updates_ = 0, tokens_ = 0;
     uint64_t wire_bytes_ = 0;
     double seconds_ = 0, waited_s_ = 0, saving_s_ = 0;

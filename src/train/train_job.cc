@@ -55,6 +55,7 @@ void TrainerFields(Trainer& t, const Visit& visit) {
     visit("lora_without_dropout", t.lora_without_dropout);
     visit("without_dropout", t.without_dropout);
     visit("clip", t.clip);
+    visit("time_ops", t.time_ops);
 }
 
 template <typename Update, typename Visit>

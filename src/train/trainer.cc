@@ -205,6 +205,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     WEFT_ASSIGN(trainer->groups_, JoinGroups(cluster, trainer->layout_));
     WEFT_TRY(trainer->state_->Load(*trainer->training_, *trainer->source_, cluster));
     WEFT_TRY(trainer->rule_->Start(*trainer->training_));
+    if (options.time_ops) trainer->training_->TimeOps();
     WEFT_TRY(cluster.Barrier("loaded", Deadline::In(kAgreeMs)));
     cluster.SetPhase("train");
     return trainer;

@@ -65,6 +65,7 @@ struct TrainerOptions {
     // What the auxiliary loss of experts weighs (train/load_balance.h); below 0: what the model's
     // config asks for. Each pass has its own, which weighs as the pass's share of the targets.
     double router_aux_loss = -1;
+    bool time_ops = false;  // seconds of ops are kept (TrainingExecutable::TimeOps)
 };
 
 // The model that training begins from, without adapters. Errors: those of model_files::OpenModel

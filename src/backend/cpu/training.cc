@@ -120,6 +120,8 @@ class CpuTraining final : public TrainingExecutable {
     }
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
     double waited_s() const override { return static_cast<double>(waited_ns_) * 1e-9; }
+    void TimeOps() override { op_seconds_.assign(program().ops.size(), {}); }
+    std::span<const std::vector<float>> op_seconds() const override { return op_seconds_; }
 
   private:
     using Angles = std::pair<std::vector<float>, float>;
@@ -205,6 +207,7 @@ class CpuTraining final : public TrainingExecutable {
     std::atomic<int64_t> progress_{0};
     const Work* work_ = nullptr;
     int64_t waited_ns_ = 0;
+    std::vector<std::vector<float>> op_seconds_;
     // With overlap, by op: which op that runs beside it waits for; the job of each of those.
     std::vector<size_t> waits_;
     std::vector<int64_t> jobs_;
@@ -516,7 +519,10 @@ void CpuTraining::Walk(int part) {
     if (is_pass_) ComputeTables(part);
     team_.Barrier();
     for (size_t i = first_op_; i < end_op_; ++i) {
+        const bool timed = part == 0 && !op_seconds_.empty();
+        const int64_t begin_ns = timed ? NowNs() : 0;
         if (!RunOp(i, part)) return;
+        if (timed) op_seconds_[i].push_back(static_cast<float>(SecondsSince(begin_ns)));
     }
 }
 

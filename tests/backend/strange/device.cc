@@ -105,6 +105,8 @@ class StrangeTraining final : public TrainingExecutable {
     double MeasurePeak() override { return inner_->MeasurePeak(); }
     int64_t progress() const override { return inner_->progress(); }
     double waited_s() const override { return inner_->waited_s(); }
+    void TimeOps() override { inner_->TimeOps(); }
+    std::span<const std::vector<float>> op_seconds() const override { return inner_->op_seconds(); }
 
   private:
     mutable HiddenMemory memory_;

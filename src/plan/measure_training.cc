@@ -1,0 +1,139 @@
+#include "plan/measure_training.h"
+
+#include <algorithm>
+
+#include "engine/runner.h"
+#include "plan/measure_steps.h"
+#include "plan/train_time.h"
+#include "program/timeline.h"
+#include "train/run.h"
+
+namespace weft::plan {
+namespace {
+
+using program::OpKind;
+
+constexpr int64_t kTrainRows[] = {128, 512};
+constexpr int64_t kUpdates = 5;
+constexpr int kTrainLayers = 2;
+
+// What is trained, as rank 0 has it.
+class Listener final : public train::TrainListener {
+  public:
+    Status OnStart(const train::Trainer& trainer, int64_t, int64_t, double) override {
+        program_ = trainer.executable().program();
+        options_ = trainer.options();
+        replicas_ = trainer.layout().dp;
+        parameters_ = static_cast<double>(trainer.state().parameters());
+        return {};
+    }
+    void OnStep(const train::StepLine&) override {}
+    Status OnTrained(const model_files::ModelSource&) override { return {}; }
+
+    const program::Program& program() const { return program_; }
+    // Bytes that the optimizer reads and writes.
+    double UpdateBytes() const {
+        const auto weight = static_cast<double>(RowBytes(options_.dtype, 1));
+        const DType gradients = train::GradientTypeOf(options_, replicas_);
+        const double kept = train::KeptBytes(options_.update) + (weight < 4 ? 4 : 0);
+        return parameters_ * TouchedBytes(weight, static_cast<double>(RowBytes(gradients, 1)), kept);
+    }
+
+  private:
+    program::Program program_;
+    train::TrainerOptions options_;
+    int64_t replicas_ = 1;
+    double parameters_ = 0;
+};
+
+train::TrainJob JobOf(const MeasureOptions& options, DType dtype, int64_t rows) {
+    train::TrainJob job;
+    job.trainer.model = fmt::format("{}:bf16:layers={}", options.train_model, kTrainLayers);
+    job.trainer.threads = options.job.threads;
+    job.trainer.device = "cpu";  // no other device trains
+    job.trainer.dtype = dtype;
+    job.trainer.recompute = "none";
+    job.trainer.time_ops = true;
+    job.data.data = fmt::format("synthetic:random-tokens:{}", rows + 1);
+    job.data.sequence = rows;
+    job.schedule.rate = 1e-4;
+    job.steps = kUpdates;
+    return job;
+}
+
+// What ops of one length of sequences took.
+class UpdateTimes {
+  public:
+    UpdateTimes(const Listener& listener, const train::TrainSummary& summary, int64_t rows)
+        : list_(listener.program()), rows_(rows) {
+        seconds_.resize(list_.ops.size(), 0);
+        for (const std::vector<double>& rank : summary.op_s) {
+            for (size_t op = 0; op < std::min(rank.size(), seconds_.size()); ++op) {
+                seconds_[op] = std::max(seconds_[op], rank[op]);
+            }
+        }
+        for (size_t op = 0; op < seconds_.size(); ++op) {
+            all_s_ += seconds_[op];
+            const OpKind kind = list_.ops[op].kind();
+            const bool waits = program::IsTransfer(kind) || kind == OpKind::kSumOver;
+            if (program::IsOfUpdate(kind) && !waits) update_s_ += seconds_[op];
+        }
+        beside_s_ = std::max(0.0, summary.update_s - all_s_);
+    }
+
+    // Rates of the ops of a pass, by kind.
+    void AddRates(TrainingRates& rates) const {
+        struct Sum {
+            double work = 0, seconds = 0;
+        };
+        std::map<OpKind, Sum> sums;
+        const std::vector<program::OpCost> costs = TrainCosts(list_, rows_, 1);
+        for (size_t op = 0; op < seconds_.size(); ++op) {
+            const OpKind kind = list_.ops[op].kind();
+            if (program::IsTransfer(kind) || program::IsOfUpdate(kind)) continue;
+            const program::OpCost& cost = costs[op];
+            const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
+            sums[kind].work += CountsFlops(kind) ? cost.flops : bytes;
+            sums[kind].seconds += std::max(seconds_[op], kLeastSeconds);
+        }
+        for (const auto& [kind, sum] : sums) {
+            if (sum.work > 0) {
+                rates.ops[kind][static_cast<double>(rows_)] = sum.work / sum.seconds;
+            }
+        }
+    }
+    double update_s() const { return update_s_; }
+    double beside_s() const { return beside_s_; }
+
+  private:
+    static constexpr double kLeastSeconds = 1e-7;  // what a clock can tell
+
+    const program::Program& list_;
+    const int64_t rows_;
+    std::vector<double> seconds_;
+    double all_s_ = 0, update_s_ = 0, beside_s_ = 0;
+};
+
+}  // namespace
+
+Status MeasureTraining(const MeasureOptions& options, const std::string& type, Machine& machine) {
+    const auto dtype = DTypeOfName(type);
+    if (!dtype || (*dtype != DType::kF32 && *dtype != DType::kBF16 && *dtype != DType::kF16)) {
+        return MakeError(ErrorCode::kUsage, "--train-types: '{}': expected bf16, f16 or f32", type);
+    }
+    TrainingRates rates;
+    for (const int64_t rows : kTrainRows) {
+        Listener listener;
+        WEFT_ASSIGN(const train::TrainSummary summary,
+                    train::RunTraining(options.cluster, JobOf(options, *dtype, rows), listener));
+        const UpdateTimes times(listener, summary, rows);
+        times.AddRates(rates);
+        rates.update = Told(listener.UpdateBytes() / std::max(times.update_s(), 1e-9),
+                            "the optimizer's ops");
+        rates.step = Told(times.beside_s(), "an update beside its ops");
+    }
+    machine.measured->training[*dtype] = std::move(rates);
+    return {};
+}
+
+}  // namespace weft::plan

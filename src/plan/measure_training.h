@@ -1,0 +1,16 @@
+// What training takes on a cluster, for `weft plan --measure` (measure.h): a few updates of a small
+// model, all ranks as replicas, with the ops' timings on.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "plan/measure.h"
+
+namespace weft::plan {
+
+// Adds what was measured of computing in `type` to machine.measured->training. Errors: kUsage (the
+// type), those of the ranks.
+Status MeasureTraining(const MeasureOptions& options, const std::string& type, Machine& machine);
+
+}  // namespace weft::plan
