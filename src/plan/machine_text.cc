@@ -51,6 +51,8 @@ OrderedJson RatesJson(const MeasuredRates& rates) {
     if (rates.rest) json["rest"] = FigureJson(*rates.rest, Unit::kRate);
     json["step"] = FigureJson(rates.step, Unit::kTime);
     json["cache"] = FigureJson(rates.cache, Unit::kRate);
+    if (rates.scores) json["scores"] = FigureJson(*rates.scores, Unit::kCompute);
+    if (rates.positions > 0) json["positions"] = rates.positions;
     json["attention"] = FigureJson(rates.attention, Unit::kCompute);
     for (const auto& [type, its] : rates.kv) {
         json["kv"][std::string(Info(type).name)] = {

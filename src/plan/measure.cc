@@ -22,6 +22,8 @@ constexpr int64_t kSumSizes[] = {1 << 10,  4 << 10,   8 << 10, 16 << 10,
                                  64 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr int64_t kShareSizes[] = {4 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20};
 constexpr double kLinkSeconds = 0.05;
+// Two query heads of 128 columns for each KV head, where MeasureOptions::model has four of 64.
+constexpr const char* kOtherHeads = "synthetic:qwen3-0.6b";
 
 class MachineMeasurer {
   public:
@@ -73,10 +75,7 @@ class MachineMeasurer {
             AddPeaks(run, machine_);
             if (first) first_ = std::move(run);
         }
-        const MeasuredRates::Cache cache = CacheRates(first_, machine_.bandwidth.value);
-        measured().kv[kv_dtype_] = cache;
-        measured().cache = cache.cache;
-        measured().attention = cache.attention;
+        WEFT_TRY(Attention());
         AddOverheads(first_, measured());
         if (first_.busy_watts > 0) {
             machine_.watts_idle =
@@ -95,6 +94,16 @@ class MachineMeasurer {
         return {};
     }
 
+    // By what was measured first, and by heads of another shape.
+    Status Attention() {
+        WEFT_ASSIGN(const StepsRun other,
+                    Steps(kOtherHeads, options_.types[0],
+                          {.tp = ranks_, .kv_dtype = kv_dtype_, .rows = {kRows[0]}}));
+        SetAttention(first_, other, machine_.bandwidth.value, measured());
+        measured().kv[kv_dtype_] = {measured().cache, measured().attention};
+        return {};
+    }
+
     Status KvTypes() {
         for (const std::string& name : options_.kv_types) {
             const auto type = DTypeOfName(name);
@@ -103,9 +112,8 @@ class MachineMeasurer {
             say_(fmt::format("a KV cache of {}", name));
             WEFT_ASSIGN(const StepsRun run,
                         Steps(options_.model, options_.types[0],
-                              {.tp = ranks_, .kv_dtype = *type, .sequences = {},
-                               .rows = {kRows.back()}}));
-            measured().kv[*type] = CacheRates(run, machine_.bandwidth.value);
+                              {.tp = ranks_, .kv_dtype = *type, .rows = {kRows.back()}}));
+            measured().kv[*type] = CacheRates(run, machine_.bandwidth.value, measured());
         }
         return {};
     }
@@ -123,7 +131,7 @@ class MachineMeasurer {
                                .rows = kRowsAlone}));
             AddProducts(run, false, rates);
             if (&type != &options_.types.front()) continue;
-            const MeasuredRates::Cache cache = CacheRates(run, machine_.bandwidth.value);
+            const MeasuredRates::Cache cache = CacheRates(run, machine_.bandwidth.value, rates);
             rates.cache = cache.cache;
             rates.attention = cache.attention;
             AddOverheads(run, rates);

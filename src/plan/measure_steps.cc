@@ -1,6 +1,7 @@
 #include "plan/measure_steps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <thread>
 
@@ -137,6 +138,16 @@ OpTimes::Work AttentionIn(const StepsRun& run, const StepRange& range) {
     return run.times.Attention(range.shape, range.first, range.last);
 }
 
+// What attention of a row takes more far on than at the beginning.
+OpTimes::Work GrownAttention(const StepsRun& run) {
+    const OpTimes::Work token = AttentionIn(run, run.ranges[0]);
+    OpTimes::Work grown = AttentionIn(run, run.ranges[1]);
+    grown.bytes -= token.bytes;
+    grown.flops -= token.flops;
+    grown.seconds = std::max(grown.seconds - token.seconds, kLeastOp);
+    return grown;
+}
+
 }  // namespace
 
 Figure Told(double value, const char* how) {
@@ -174,15 +185,34 @@ void AddPeaks(const StepsRun& run, Machine& machine) {
     }
 }
 
-MeasuredRates::Cache CacheRates(const StepsRun& run, double bandwidth) {
-    const OpTimes::Work token = AttentionIn(run, run.ranges[0]);
-    const OpTimes::Work deep = AttentionIn(run, run.ranges[1]);
+MeasuredRates::Cache CacheRates(const StepsRun& run, double bandwidth, const MeasuredRates& rates) {
+    const OpTimes::Work grown = GrownAttention(run);
+    const double scores = rates.scores ? grown.flops / rates.scores->value : 0;
+    const double least = grown.bytes / bandwidth / 4;  // no cache is that much faster
     const OpTimes::Work wide = AttentionIn(run, run.ranges.back());
-    // A row's overhead is another's: what grows with the context is left.
-    const double grown = deep.seconds - token.seconds, bytes = deep.bytes - token.bytes;
-    const double least = bytes / bandwidth / 4;  // no cache is that much faster
-    return {Told(bytes / std::max(grown, least), "attention of a row over 1,024 positions"),
+    return {Told(grown.bytes / std::max(grown.seconds - scores, least),
+                 "attention of a row over 1,024 positions"),
             Told(wide.flops / std::max(wide.seconds, kLeastOp), "attention of many rows")};
+}
+
+void SetAttention(const StepsRun& run, const StepsRun& other, double bandwidth,
+                  MeasuredRates& rates) {
+    const OpTimes::Work a = GrownAttention(run), b = GrownAttention(other);
+    // seconds = bytes * x + flops * y in both. Where that has no solution above 0, the cache's
+    // bytes are half of the time.
+    const double determinant = a.bytes * b.flops - b.bytes * a.flops;
+    double y = (a.bytes * b.seconds - b.bytes * a.seconds) / determinant;
+    const double most = a.seconds / a.flops;
+    if (!(y > 0 && y < 0.95 * most)) y = most / 2;
+    rates.scores = Told(1 / y, "attention of a row, heads of two shapes");
+    const MeasuredRates::Cache cache = CacheRates(run, bandwidth, rates);
+    rates.cache = cache.cache;
+    rates.attention = cache.attention;
+    const StepRange& token = run.ranges[0];
+    const OpTimes::Work one = AttentionIn(run, token);
+    const double each = one.bytes / rates.cache.value + one.flops * y;
+    const double seen = static_cast<double>(token.shape.context + 1);
+    rates.positions = static_cast<int>(std::max(0.0, std::round((one.seconds / each - 1) * seen)));
 }
 
 // Seconds of n ops are n * op + bytes / rest: of one row, and of many.
@@ -194,14 +224,14 @@ void AddOverheads(const StepsRun& run, MeasuredRates& rates) {
         return run.times.Others(range.shape, range.first, range.last).bytes;
     };
     const double bytes = bytes_of(token), more = bytes_of(many) - bytes;
-    const double seconds = one.seconds - AttentionIn(run, token).bytes / rates.cache.value;
+    const double seconds = one.seconds - AttentionIn(run, token).seconds;
     const double grown = all.seconds - AttentionIn(run, many).seconds - seconds;
     double own = seconds;
     if (grown > kLeastOp) {
         rates.rest = Told(more / grown, "ops of many rows that are no products");
         own -= bytes / rates.rest->value;
     }
-    rates.op = Told(std::max(own / std::max(one.ops, 1), kLeastOp),
+    rates.op = Told(std::max(own / std::max(one.ops - run.times.attentions(), 1), kLeastOp),
                     "ops of one row that are no products");
     rates.step = Told(std::max(one.gap_s, 0.0), "between the ops of two steps");
 }

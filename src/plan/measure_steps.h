@@ -51,8 +51,13 @@ Result<StepsRun> RunSteps(const cluster::ClusterOptions& cluster, const engine::
 void AddProducts(const StepsRun& run, bool experts, MeasuredRates& rates);
 // Bytes a second of products of one row, and FLOP/s of the fastest, where they are more.
 void AddPeaks(const StepsRun& run, Machine& machine);
-// Of the KV cache in the run's type. bandwidth: of the memory.
-MeasuredRates::Cache CacheRates(const StepsRun& run, double bandwidth);
+// Of the KV cache in the run's type, with rates.scores: cache and attention. bandwidth: of the
+// memory.
+MeasuredRates::Cache CacheRates(const StepsRun& run, double bandwidth, const MeasuredRates& rates);
+// Attention of a row that reads bytes and computes, from two runs with heads of other shapes: sets
+// cache, scores, positions and attention.
+void SetAttention(const StepsRun& run, const StepsRun& other, double bandwidth,
+                  MeasuredRates& rates);
 // What is neither a product nor a collective, beside `rates.cache`: op, rest and step.
 void AddOverheads(const StepsRun& run, MeasuredRates& rates);
 

@@ -9,7 +9,7 @@ namespace {
 using Curve = MeasuredRates::Curve;
 using program::OpKind;
 
-constexpr int kMostMeasuredRanks = 1024;
+constexpr int kMostMeasuredRanks = 1024, kMostPositions = 1 << 20;
 // Products of fewer rows than this are held up by the memory: they say nothing of many rows.
 constexpr double kManyRows = 32;
 
@@ -102,6 +102,8 @@ void ReadRates(ObjectReader& reader, bool needs, MeasuredRates& rates) {
     take("attention", Unit::kCompute, rates.attention);
     reader.Take("step", Unit::kTime, rates.step);
     if (Figure rest; reader.Take("rest", Unit::kRate, rest)) rates.rest = rest;
+    if (Figure scores; reader.Take("scores", Unit::kCompute, scores)) rates.scores = scores;
+    rates.positions = reader.Count("positions", rates.positions, 0, kMostPositions);
     const auto read_types = [&](const char* key, std::map<DType, Curve>& types) {
         ReadMembers(reader, key, "type of weights", DTypeOfName,
                     [&](DType type, const auto& json, const std::string& where, auto& inner) {

@@ -5,13 +5,16 @@
 //     products    {"Q4_0": {"1": "90 GFLOP/s", "64": ..}}: by type of the weights and rows
 //     experts     the same of products of experts, by the rows that an expert has which has any
 //     cache       bytes of the KV cache that attention of one row reads a second
+//     scores      what it computes a second beside that; its seconds are the sum of both (of the
+//                 first alone, where it is left out)
+//     positions   it takes as long as if it saw so many positions more (0)
 //     attention   what attention of many rows computes a second
 //     kv          {"Q8_0": {"cache": .., "attention": ..}}: these two by type of the cache
 //     op          seconds of an op that is no product, beside its bytes
 //     rest        bytes of such ops a second, where rows are many (the memory's bandwidth)
 //     step        seconds of a step beside its ops
-//     alone       any of products, experts, cache, attention, kv, op, rest, step: of a rank that
-//                 computes while the others wait for it, as stages do
+//     alone       any of products, experts, cache, scores, positions, attention, kv, op, rest,
+//                 step: of a rank that computes while the others wait for it, as stages do
 //     sync        seconds of an all-reduce within a step, beside all_reduce
 //     hop         seconds of a message between stages beside the links'
 //     all_reduce  {"8192": "12 us", ..}: by bytes of the vector
@@ -22,8 +25,8 @@
 //                 attention, bytes a second of the others
 //         update  bytes a second that the optimizer reads and writes
 //         step    seconds of an update beside its ops
-// cache, attention, op, rest, step, update, sync and hop are marked figures. It holds for Weft
-// itself: predictions for other runtimes leave it aside.
+// cache, scores, attention, op, rest, step, update, sync and hop are marked figures. It holds for
+// Weft itself: predictions for other runtimes leave it aside.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +51,8 @@ struct MeasuredRates {
     std::map<DType, Curve> products, experts;
     Figure cache, attention, op, step;
     std::map<DType, Cache> kv;
-    std::optional<Figure> rest;
+    std::optional<Figure> rest, scores;
+    int positions = 0;
 
     // Of a product with weights of that type and so many rows. Between what was measured in
     // proportion of the logarithms; below as the first, above as the last. None: the type was not

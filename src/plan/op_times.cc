@@ -176,6 +176,11 @@ OpTimes::Work OpTimes::Attention(const program::StepShape& shape, int64_t first,
     return work;
 }
 
+int OpTimes::attentions() const {
+    return static_cast<int>(std::ranges::count_if(
+        program_.ops, [](const program::Op& op) { return IsAttentionOp(op.kind()); }));
+}
+
 OpTimes::Rest OpTimes::RestOf(int64_t first, int64_t last) const {
     Rest rest;
     std::vector<double> rests, gaps;

@@ -46,6 +46,7 @@ class OpTimes {
     // Of ops that are neither products, attention nor collectives.
     Work Others(const program::StepShape& shape, int64_t first, int64_t last) const;
     Work Attention(const program::StepShape& shape, int64_t first, int64_t last) const;
+    int attentions() const;  // ops of attention, which Rest counts, too
     Rest RestOf(int64_t first, int64_t last) const;
     Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
     // Of a step on rank 0, from its first op to its last one.

@@ -89,6 +89,7 @@ class StepTimer {
             return;
         }
         if (rates_ != nullptr && AddProduct(list, op, cost, all)) return;
+        if (rates_ != nullptr && AddRowAttention(list, op, cost, all)) return;
         all.overhead += rates_ != nullptr ? rates_->op.value : place_.runtime->op.value;
         const bool attention = IsAttention(op);
         const double memory = MemorySeconds(list, op, cost);
@@ -194,6 +195,22 @@ class StepTimer {
             const double even = EvenShare(list, op, *place_.hyper, step_.rows());
             all.imbalance += seconds * (1 / even - 1);
         }
+        return true;
+    }
+
+    // Attention of few rows, whose parts were measured: its overhead is part of them.
+    bool AddRowAttention(const program::Program& list, const program::Op& op,
+                         const program::OpCost& cost, Breakdown& all) const {
+        if (!IsAttention(op) || !rates_->scores || step_.tokens > kVectorRows) return false;
+        int64_t seen = step_.context + step_.tokens;
+        const auto* attention = op.attributes.If<program::Attention>();
+        if (attention != nullptr && attention->window > 0) {
+            seen = std::min(seen, attention->window);
+        }
+        const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
+        const double seconds = bytes / rates_->CacheRate(CacheType(list, op)) +
+                               cost.flops / rates_->scores->value;
+        all.cache += seconds * (1 + rates_->positions / static_cast<double>(seen));
         return true;
     }
 

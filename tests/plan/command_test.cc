@@ -287,7 +287,9 @@ TEST(PlanCommand, MeasuresThisMachine) {
     const test::TempDir dir;
     const std::string file = dir / "here.json";
     const Ran ran = RunWeft({"plan", "--measure", "--local", "2", "-t", "1", "--measure-with",
-                             "synthetic:smollm2-135m", "--types", "q8_0", "-o", file, "--json"});
+                             "synthetic:smollm2-135m", "--types", "q8_0", "--kv-types", "q8_0",
+                             "--measure-experts-with", "none", "--train-types", "bf16", "-o", file,
+                             "--json"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.Json()["devices"], 2);
     std::ifstream in(file);
@@ -303,6 +305,18 @@ TEST(PlanCommand, MeasuresThisMachine) {
     const nlohmann::json layouts = plan.Json()["layouts"];
     ASSERT_GE(layouts.size(), 2u);
     EXPECT_GT(layouts[0]["tok_s"].get<double>(), 0);
+    const nlohmann::json& training = machine["measured"]["training"]["BF16"];
+    for (const char* op : {"mat_mul", "mat_mul_grad_weight", "attention", "rms_norm", "glu"}) {
+        EXPECT_TRUE(training["ops"][op].contains("512")) << op;
+    }
+    EXPECT_TRUE(machine["measured"]["alone"]["products"]["Q8_0"].contains("1"));
+    EXPECT_TRUE(machine["measured"]["kv"].contains("Q8_0"));
+    EXPECT_TRUE(machine["measured"]["kv"].contains("F16"));
+    const Ran trains =
+        RunWeft({"plan", "synthetic:smollm2-135m", "--train", "--machines", file, "--dp", "2",
+                 "--zero", "0", "--seq-len", "128", "--micro-batch", "1", "--json"});
+    ASSERT_EQ(trains.status, 0) << trains.err;
+    EXPECT_GT(trains.Json()["layouts"][0]["tokens_per_s"].get<double>(), 0);
     const Ran wrong = RunWeft({"plan", "--measure", "--types", "q9", "-o", file});
     EXPECT_EQ(wrong.status, 2) << wrong.err;
     EXPECT_NE(wrong.err.find("q9"), std::string::npos) << wrong.err;

@@ -42,6 +42,22 @@ Machine MeasuredBox() {
     m.sync = Fig(1e-6);
     m.hop = Fig(7e-6);
     m.all_reduce = {{1024, 5e-6}, {65536, 50e-6}};
+    m.all_gather = {{4096, 4e-6}};
+    m.reduce_scatter = {{4096, 6e-6}};
+    m.cores = 1;
+    m.rest = Fig(10e9);
+    m.scores = Fig(70e9);
+    m.positions = 40;
+    m.experts[DType::kQ8_0] = {{1, 60e9}, {2.3, 90e9}};
+    m.kv[DType::kQ8_0] = {Fig(30e9), Fig(90e9)};
+    MeasuredRates& alone = m.alone.emplace(m);
+    alone.products[DType::kQ8_0] = {{1, 160e9}, {100, 400e9}};
+    alone.op = Fig(1e-6);
+    TrainingRates& training = m.training[DType::kBF16];
+    training.ops[program::OpKind::kMatMul] = {{128, 100e9}, {512, 200e9}};
+    training.ops[program::OpKind::kRmsNorm] = {{128, 5e9}};
+    training.update = Fig(7e9);
+    training.step = Fig(3e-3);
     return machine;
 }
 
@@ -57,6 +73,17 @@ TEST(Measured, IsLookedUp) {
     EXPECT_NEAR(*m.AllReduceSeconds(2, 8192), std::sqrt(5e-6 * 50e-6), 1e-12);
     EXPECT_DOUBLE_EQ(*m.AllReduceSeconds(2, 131072), 100e-6);
     EXPECT_FALSE(m.AllReduceSeconds(3, 1024));
+    EXPECT_EQ(m.AllGatherSeconds(2, 4096), 4e-6);
+    EXPECT_EQ(m.ReduceScatterSeconds(2, 8192), 12e-6);
+    EXPECT_FALSE(m.ReduceScatterSeconds(4, 4096));
+    EXPECT_EQ(m.ExpertFlops(DType::kQ8_0, 1), 60e9);
+    EXPECT_EQ(m.ExpertFlops(DType::kQ4_0, 1), 100e9) << "where experts were not measured";
+    EXPECT_EQ(m.CacheRate(DType::kQ8_0), 30e9);
+    EXPECT_EQ(m.CacheRate(DType::kF16), 20e9);
+    EXPECT_EQ(m.AttentionFlops(DType::kQ8_0), 90e9);
+    const TrainingRates& training = m.training.at(DType::kBF16);
+    EXPECT_NEAR(*training.Rate(program::OpKind::kMatMul, 256), std::sqrt(2) * 100e9, 1);
+    EXPECT_FALSE(training.Rate(program::OpKind::kGlu, 256));
 }
 
 TEST(Measured, AFileIsReadAsItWasWritten) {
@@ -79,6 +106,42 @@ TEST(Measured, AFileIsReadAsItWasWritten) {
     EXPECT_EQ(read->wire, "measured");
     ASSERT_TRUE(read->measured->hop.has_value());
     EXPECT_NEAR(read->measured->hop->value, 7e-6, 1e-12);
+    const Measured &was = *box.measured, &is = *read->measured;
+    EXPECT_EQ(is.cores, 1);
+    EXPECT_NEAR(is.rest->value, 10e9, 1);
+    EXPECT_NEAR(is.scores->value, 70e9, 1);
+    EXPECT_EQ(is.positions, 40);
+    EXPECT_EQ(is.experts, was.experts);
+    EXPECT_EQ(is.all_gather.size(), 1u);
+    EXPECT_EQ(is.reduce_scatter.size(), 1u);
+    EXPECT_NEAR(is.kv.at(DType::kQ8_0).attention.value, 90e9, 1);
+    ASSERT_TRUE(is.alone);
+    EXPECT_EQ(is.alone->products, was.alone->products);
+    EXPECT_NEAR(is.alone->op.value, 1e-6, 1e-12);
+    EXPECT_NEAR(is.alone->cache.value, 20e9, 1);
+    const TrainingRates& training = is.training.at(DType::kBF16);
+    EXPECT_EQ(training.ops, was.training.at(DType::kBF16).ops);
+    EXPECT_NEAR(training.update.value, 7e9, 1);
+    EXPECT_NEAR(training.step.value, 3e-3, 1e-9);
+}
+
+// As files of before there were other tables.
+TEST(Measured, AnOldFileIsRead) {
+    Machine box = MeasuredBox();
+    Measured old;
+    old.ranks = 2;
+    old.products = box.measured->products;
+    old.op = old.step = old.sync = Fig(1e-6);
+    old.cache = Fig(20e9);
+    old.attention = Fig(100e9);
+    old.all_reduce = box.measured->all_reduce;
+    box.measured = old;
+    const auto read = ParseMachine(MachineFileText(box), "box", "box.json");
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_FALSE(read->measured->alone);
+    EXPECT_FALSE(read->measured->rest);
+    EXPECT_FALSE(read->measured->cores);
+    EXPECT_TRUE(read->measured->training.empty());
 }
 
 TEST(Measured, WhatIsWrongIsSaid) {
@@ -91,10 +154,18 @@ TEST(Measured, WhatIsWrongIsSaid) {
     };
     for (const auto& [wrong, words] : std::initializer_list<std::pair<std::string, const char*>>{
              {with("\"Q8_0\"", "\"Q9_0\""), "'Q9_0' is no type of weights"},
-             {with("\"1024\"", "\"0\""), "'0': expected a whole number above 0"},
-             {with("\"1024\"", "\"many\""), "'many': expected a whole number"},
+             {with("\"1024\"", "\"0\""), "'0': expected a number above 0"},
+             {with("\"1024\"", "\"many\""), "'many': expected a number above 0"},
+             {with("\"1024\"", "\"inf\""), "'inf': expected a number above 0"},
+             {with("\"mat_mul\"", "\"mat_mull\""), "'mat_mull' is no op"},
+             {with("\"5 GB/s\"", "\"5 GFLOP/s\""), "'5 GFLOP/s' is no quantity"},
+             {with("\"update\"", "\"updates\""), "update: missing"},
+             {with("\"alone\"", "\"lonely\""), "unknown key 'lonely'"},
+             {with("\"experts\"", "\"expert\""), "unknown key 'expert'"},
+             {with("\"BF16\"", "\"BF17\""), "'BF17' is no type"},
              {with("\"80 GFLOP/s\"", "\"80 GB/s\""), "'80 GB/s' is no quantity"},
-             {with("\"ranks\": 2,\n    \"op\"", "\"ranks\": 0,\n    \"op\""), "ranks: expected"},
+             {with("\"ranks\": 2,\n    \"cores\"", "\"ranks\": 0,\n    \"cores\""),
+              "ranks: expected"},
              {with("\"cache\"", "\"cash\""), "cache: missing"},
              {with("\"sync\"", "\"sink\""), "unknown key 'sink'"}}) {
         const auto machine = ParseMachine(wrong, "box", "box.json");
@@ -123,9 +194,10 @@ TEST(Measured, TablesWin) {
     };
     const Prediction one = predict("weft", 1);
     const double weights = 8.03e9 - 128256.0 * 4096;
-    EXPECT_NEAR(one.token.weights * 80e9 / (2 * weights), 1, 0.02);
+    EXPECT_NEAR(one.token.weights * 160e9 / (2 * weights), 1, 0.02) << "alone";
     EXPECT_NEAR(one.prompt.compute * 400e9 / (2 * weights * 512), 1, 0.15);
     const Prediction two = predict("weft", 2);
+    EXPECT_NEAR(two.token.weights * 80e9 / weights, 1, 0.02);
     const double sums = 64;
     EXPECT_NEAR(two.token.sync, sums * 1e-6, 2e-6);
     // The logits are gathered, which was not measured.
@@ -133,9 +205,53 @@ TEST(Measured, TablesWin) {
     const double sum = *cluster.hosts[0].measured->AllReduceSeconds(2, 8.0 * 4096);  // of doubles
     EXPECT_NEAR(two.token.wire / (sums * sum + gather), 1, 0.03);
     // Another program's overheads are its own.
-    cluster.hosts[0].measured->op = Fig(1);
+    cluster.hosts[0].measured->alone->op = Fig(1);
     EXPECT_GT(predict("weft", 1).token.overhead, 1);
     EXPECT_LT(predict("vllm", 1).token.overhead, 0.1);
+}
+
+// A row's attention: bytes of the cache, and arithmetic, of so many positions more.
+TEST(Measured, AttentionOfARowIsTheSumOfItsParts) {
+    const auto shape = OpenWalk("llama-3.1-8b:q8_0");
+    ASSERT_TRUE(shape.ok());
+    const Library library = *Library::Open();
+    Cluster cluster;
+    cluster.hosts = {MeasuredBox()};
+    cluster.wire = *cluster.hosts[0].own_wire;
+    for (const int64_t context : {63, 1023}) {
+        const auto p = Predict(shape->walk, cluster, *library.FindRuntime("weft"), {},
+                               {.context = context, .prompt = 64});
+        ASSERT_TRUE(p.ok()) << p.error().message;
+        const double seen = static_cast<double>(context + 1), layers = 32;
+        // (The row's own heads are read and written, too.)
+        const double bytes = seen * 4096 + 2 * 16384 + 2 * 4096 + 4096;
+        const double flops = seen * 32 * (4 * 128 + 4);
+        const double each = (bytes / 20e9 + flops / 70e9) * (1 + 40 / seen);
+        EXPECT_NEAR(p->token.cache / (layers * each), 1, 0.01) << context;
+    }
+}
+
+// Two stages that take turns have what one rank has alone; with two steps under way, what all have.
+TEST(Measured, StagesThatWaitAreAlone) {
+    const auto shape = OpenWalk("llama-3.1-8b:q8_0");
+    ASSERT_TRUE(shape.ok());
+    const Library library = *Library::Open();
+    Cluster cluster;
+    cluster.hosts = {MeasuredBox()};
+    cluster.wire = *cluster.hosts[0].own_wire;
+    const auto seconds = [&](int64_t batch, int64_t flights) {
+        model::Layout layout;
+        layout.pp = 2;
+        Workload load{.context = 64, .batch = batch, .prompt = 512};
+        load.flights = flights;
+        const auto p = Predict(shape->walk, cluster, *library.FindRuntime("weft"), layout, load);
+        EXPECT_TRUE(p.ok()) << p.error().message;
+        return p->token.weights;
+    };
+    const double weights = 2 * (8.03e9 - 128256.0 * 4096);
+    EXPECT_NEAR(seconds(1, 0) * 160e9 / weights, 1, 0.02);
+    EXPECT_NEAR(seconds(2, 1) * 160e9 / weights, 1, 0.02) << "one step at a time";
+    EXPECT_GT(seconds(2, 0), 1.2 * seconds(2, 1)) << "two at once";
 }
 
 // Three stages whose clocks are far apart, each of 100 us, and messages of 5 us: those are told.
