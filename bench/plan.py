@@ -232,22 +232,31 @@ def sweep(args, todo, rows, keep):
             if why:
                 print(f"{place[0]}: left out: {why}", file=sys.stderr)
                 continue
-            with its.enter(place) as here:
-                begin = time.monotonic()
-                machines = its.measure(place, here, here_todo)
-                print(f"{place[0]}: measured in {time.monotonic() - begin:.0f} s", file=sys.stderr)
-                for c in here_todo:
-                    try:
-                        row = its.one(c, here, machines)
-                    except (RuntimeError, KeyError, TypeError) as error:
-                        failed += 1
-                        print(f"{label(c)}: {error}", file=sys.stderr)
-                        continue
-                    rows.append(row)
-                    keep(row)
-                    if not args.json:
-                        print(f"| {label(c)} | {row['measured']:.1f} | {row['predicted']:.1f} | "
-                              f"{row['error'] * 100:+.0f} % |", flush=True)
+            try:
+                with its.enter(place) as here:
+                    failed += at_place(its, place, here, here_todo, args, rows, keep)
+            except RuntimeError as error:
+                failed += len(here_todo)
+                print(f"{place[0]}: {error}", file=sys.stderr)
+    return failed
+
+
+def at_place(its, place, here, todo, args, rows, keep):
+    begin, failed = time.monotonic(), 0
+    machines = its.measure(place, here, todo)
+    print(f"{place[0]}: measured in {time.monotonic() - begin:.0f} s", file=sys.stderr)
+    for c in todo:
+        try:
+            row = its.one(c, here, machines)
+        except (RuntimeError, KeyError, TypeError) as error:
+            failed += 1
+            print(f"{label(c)}: {error!r}", file=sys.stderr)
+            continue
+        rows.append(row)
+        keep(row)
+        if not args.json:
+            print(f"| {label(c)} | {row['measured']:.1f} | {row['predicted']:.1f} | "
+                  f"{row['error'] * 100:+.0f} % |", flush=True)
     return failed
 
 
@@ -261,6 +270,8 @@ def parse():
     parser.add_argument("--kinds", action="store_true", help="list kinds and how many each has")
     parser.add_argument("--resume", metavar="FILE", help="rows are kept there, and not run again")
     parser.add_argument("--files", metavar="FOLDER", help="keep the machine files there")
+    parser.add_argument("--bound", type=float, metavar="SHARE",
+                        help="fail where the median error is above this, as 0.1")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -301,6 +312,8 @@ def main():
         print_report(found)
     if failed:
         sys.exit(f"{failed} combinations failed")
+    if args.bound is not None and not found["median"] <= args.bound:
+        sys.exit(f"the median error is {found['median'] * 100:.0f} %, above {args.bound * 100:.0f}")
 
 
 if __name__ == "__main__":

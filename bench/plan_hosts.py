@@ -116,6 +116,8 @@ class TwoHosts:
                       "netem", "delay", f"{self.delay_us}us"])
             return
         slow = pathlib.Path(self.weft).parent / "bench/slow_wire"
+        if not slow.exists():
+            raise RuntimeError(f"this kernel has no netem, and there is no {slow}: build it")
         wire = subprocess.Popen([str(slow), a, b, str(self.delay_us), "0"],
                                 stdout=subprocess.PIPE, text=True)
         self.processes.append(wire)

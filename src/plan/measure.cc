@@ -68,8 +68,10 @@ class MachineMeasurer {
             say_(fmt::format("products of {}", type));
             const bool first = &type == &options_.types.front();
             WEFT_ASSIGN(StepsRun run, Steps(options_.model, type,
-                                            {.tp = ranks_, .kv_dtype = kv_dtype_,
-                                             .sequences = kSequences, .rows = kRows,
+                                            {.tp = ranks_,
+                                             .kv_dtype = kv_dtype_,
+                                             .sequences = kSequences,
+                                             .rows = kRows,
                                              .watts = first}));
             AddProducts(run, false, measured());
             AddPeaks(run, machine_);
@@ -85,10 +87,12 @@ class MachineMeasurer {
         if (options_.experts.empty()) return {};
         for (const std::string& type : options_.types) {
             say_(fmt::format("experts of {}", type));
-            WEFT_ASSIGN(const StepsRun run,
-                        Steps(options_.experts, type,
-                              {.tp = ranks_, .kv_dtype = kv_dtype_, .sequences = {8, 32},
-                               .rows = kRows, .deep = false}));
+            WEFT_ASSIGN(const StepsRun run, Steps(options_.experts, type,
+                                                  {.tp = ranks_,
+                                                   .kv_dtype = kv_dtype_,
+                                                   .sequences = {8, 32},
+                                                   .rows = kRows,
+                                                   .deep = false}));
             AddProducts(run, true, measured());
         }
         return {};
@@ -125,10 +129,11 @@ class MachineMeasurer {
         rates.experts.clear();
         for (const std::string& type : options_.types) {
             say_(fmt::format("products of {} in stages", type));
-            WEFT_ASSIGN(const StepsRun run,
-                        Steps(options_.model, type,
-                              {.pp = ranks_, .kv_dtype = kv_dtype_, .sequences = kSequencesAlone,
-                               .rows = kRowsAlone}));
+            WEFT_ASSIGN(const StepsRun run, Steps(options_.model, type,
+                                                  {.pp = ranks_,
+                                                   .kv_dtype = kv_dtype_,
+                                                   .sequences = kSequencesAlone,
+                                                   .rows = kRowsAlone}));
             AddProducts(run, false, rates);
             if (&type != &options_.types.front()) continue;
             const MeasuredRates::Cache cache = CacheRates(run, machine_.bandwidth.value, rates);

@@ -37,8 +37,7 @@ class StepsRunner {
     StepsRunner(const cluster::ClusterOptions& cluster, const engine::Job& job,
                 const StepsWanted& wanted)
         : cluster_(cluster), job_(job), wanted_(wanted) {
-        const int64_t most =
-            wanted.sequences.empty() ? 1 : std::ranges::max(wanted.sequences);
+        const int64_t most = wanted.sequences.empty() ? 1 : std::ranges::max(wanted.sequences);
         job_.model = fmt::format("{}:layers={}", wanted.model, std::max(2, wanted.pp));
         job_.tp = wanted.tp;
         job_.pp = wanted.pp;

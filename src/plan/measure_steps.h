@@ -21,8 +21,8 @@ struct StepsWanted {
     int tp = 1, pp = 1;
     DType kv_dtype = DType::kF16;
     std::vector<int64_t> sequences = {};  // that decode together, beside one
-    std::vector<int64_t> rows = {};  // of prompts, ascending: the last are many
-    bool deep = true;                // and a token far on
+    std::vector<int64_t> rows = {};       // of prompts, ascending: the last are many
+    bool deep = true;                     // and a token far on
     bool watts = false;
 };
 
@@ -39,7 +39,8 @@ struct StepsRun {
     model::Hyper hyper;
     double idle_watts = 0, busy_watts = 0;  // of a host; 0: no sensors
     // With stages: seconds of a message between them, and its bytes on average. Their times are of
-    // the first one alone, and no prompt may be so long that it goes in parts (engine::PromptChunk).
+    // the first one alone, and no prompt may be so long that it goes in parts
+    // (engine::PromptChunk).
     std::pair<double, double> hop;
 };
 

@@ -36,7 +36,8 @@ class Listener final : public train::TrainListener {
         const auto weight = static_cast<double>(RowBytes(options_.dtype, 1));
         const DType gradients = train::GradientTypeOf(options_, replicas_);
         const double kept = train::KeptBytes(options_.update) + (weight < 4 ? 4 : 0);
-        return parameters_ * TouchedBytes(weight, static_cast<double>(RowBytes(gradients, 1)), kept);
+        return parameters_ *
+               TouchedBytes(weight, static_cast<double>(RowBytes(gradients, 1)), kept);
     }
 
   private:
@@ -128,8 +129,8 @@ Status MeasureTraining(const MeasureOptions& options, const std::string& type, M
                     train::RunTraining(options.cluster, JobOf(options, *dtype, rows), listener));
         const UpdateTimes times(listener, summary, rows);
         times.AddRates(rates);
-        rates.update = Told(listener.UpdateBytes() / std::max(times.update_s(), 1e-9),
-                            "the optimizer's ops");
+        rates.update =
+            Told(listener.UpdateBytes() / std::max(times.update_s(), 1e-9), "the optimizer's ops");
         rates.step = Told(times.beside_s(), "an update beside its ops");
     }
     machine.measured->training[*dtype] = std::move(rates);

@@ -48,8 +48,8 @@ Curve ReadCurve(const nlohmann::json& json, const std::string& where, Unit unit,
         for (const auto& [key, value] : json.items()) {
             double x = 0;
             const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), x);
-            const bool number = error == std::errc() && end == key.data() + key.size() && x > 0 &&
-                                std::isfinite(x);
+            const bool number =
+                error == std::errc() && end == key.data() + key.size() && x > 0 && std::isfinite(x);
             if (!number) reader.Fail(fmt::format("'{}': expected a number above 0", key));
             const auto figure = ParseQuantity(reader.Text(key.c_str()), unit);
             if (!figure.ok()) reader.Fail(fmt::format("{}: {}", key, figure.error().message));

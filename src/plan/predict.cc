@@ -153,8 +153,8 @@ class Predictor {
         place.busy = BusyOf(machine, std::clamp<int64_t>(chunks(), 1, layout_.pp));
         // All whole chunks as the middle one: attention grows in proportion to what is before it.
         if (chunks() > 0) {
-            timed.chunk = TimeStep(
-                work, {1, chunk_, 1, load_.depth + (whole - chunk_) / 2}, place, false);
+            timed.chunk =
+                TimeStep(work, {1, chunk_, 1, load_.depth + (whole - chunk_) / 2}, place, false);
         }
         if (rest > 0) {
             timed.rest = TimeStep(work, {1, rest, 1, load_.depth + whole}, place, false);

@@ -104,9 +104,9 @@ class OpTimer {
         if (!rate) rate = place_.rates->Rate(plain, rows);
         if (!rate) return false;
         const double seconds = (CountsFlops(kind) ? cost.flops : Bytes(cost)) / *rate;
-        (attention            ? sum.all.attention
+        (attention           ? sum.all.attention
          : CountsFlops(kind) ? sum.all.products
-                              : sum.all.memory) += seconds;
+                             : sum.all.memory) += seconds;
         return true;
     }
 

@@ -99,7 +99,7 @@ struct TrainPlace {
     // Rows of a sequence on this rank: all, but for those on the other context ranks.
     int64_t sequence = 1, micro_batch = 1;
     const TrainingRates* rates = nullptr;  // measured ones win; null: there are none
-    bool eight_bit = false;  // products but the logits' are in FP8
+    bool eight_bit = false;                // products but the logits' are in FP8
 };
 
 // Ops [begin, end) of a list, messages between stages left out. scores: what attention writes in

@@ -208,8 +208,8 @@ class StepTimer {
             seen = std::min(seen, attention->window);
         }
         const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
-        const double seconds = bytes / rates_->CacheRate(CacheType(list, op)) +
-                               cost.flops / rates_->scores->value;
+        const double seconds =
+            bytes / rates_->CacheRate(CacheType(list, op)) + cost.flops / rates_->scores->value;
         all.cache += seconds * (1 + rates_->positions / static_cast<double>(seen));
         return true;
     }

@@ -286,10 +286,10 @@ TEST(PlanCommand, Draws) {
 TEST(PlanCommand, MeasuresThisMachine) {
     const test::TempDir dir;
     const std::string file = dir / "here.json";
-    const Ran ran = RunWeft({"plan", "--measure", "--local", "2", "-t", "1", "--measure-with",
-                             "synthetic:smollm2-135m", "--types", "q8_0", "--kv-types", "q8_0",
-                             "--measure-experts-with", "none", "--train-types", "bf16", "-o", file,
-                             "--json"});
+    const Ran ran =
+        RunWeft({"plan", "--measure", "--local", "2", "-t", "1", "--measure-with",
+                 "synthetic:smollm2-135m", "--types", "q8_0", "--kv-types", "q8_0",
+                 "--measure-experts-with", "none", "--train-types", "bf16", "-o", file, "--json"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.Json()["devices"], 2);
     std::ifstream in(file);
