@@ -28,7 +28,9 @@ constexpr double kLargeDevice = 1e14, kMostInFlight = 2e6;
 constexpr double kLogitBytes = 28;
 
 bool IsProduct(OpKind kind) {
-    return CountsFlops(kind) && kind != OpKind::kAttention && kind != OpKind::kAttentionGrad;
+    const bool attention = kind == OpKind::kAttention || kind == OpKind::kAttentionGrad ||
+                           kind == OpKind::kLatentAttention;
+    return CountsFlops(kind) && !attention;
 }
 
 // The product that one of experts is for each of them.
