@@ -71,7 +71,6 @@ class OpTimer {
         }
         ++ops_;
         sum.flops += cost.flops;
-        if (place_.style->weft && op.kind() == OpKind::kLinearCrossEntropy) return;  // its gradient
         if (AddMeasured(op, cost, sum)) return;
         if (op.kind() == OpKind::kAttention || op.kind() == OpKind::kAttentionGrad) {
             AddAttention(op, cost, sum);
