@@ -96,7 +96,9 @@ class MeasureHosts(unittest.TestCase):
     def measure(self, *more):
         return self.here.run(WEFT, "plan", "--measure", "--hosts", "10.98.7.2:7000", "--key-file",
                              str(self.key), "-t", "1", "--types", "q8_0", "--measure-with",
-                             "synthetic:smollm2-135m", "-o", str(self.folder / "lab.json"), *more)
+                             "synthetic:smollm2-135m", "--measure-experts-with", "none",
+                             "--kv-types", "f16", "--train-types", "bf16", "-o",
+                             str(self.folder / "lab.json"), *more)
 
     def test_a_file_of_two_hosts(self):
         self.start_worker()
@@ -110,6 +112,8 @@ class MeasureHosts(unittest.TestCase):
         self.assertGreater(float(lab["wire"]["latency"]["is"].split()[0]), 0.1)
         self.assertEqual(lab["measured"]["ranks"], 2)
         self.assertIn("8192", lab["measured"]["all_reduce"])
+        self.assertIn("512", lab["measured"]["training"]["BF16"]["ops"]["mat_mul"])
+        self.assertEqual(lab["measured"]["cores"], 1)
         # Over a wire of this file the two are tensor ranks or stages.
         plan = subprocess.run(
             [WEFT, "plan", "synthetic:smollm2-135m:q8_0", "--machines",
