@@ -127,6 +127,9 @@ class AnswerParser {
 // out.
 AnswerDelta ParseAnswer(AnswerFamily family, std::string_view text, bool partial = false);
 
+// What ends the family's reasoning.
+std::string_view ThinkEnd(AnswerFamily family);
+
 // Whether a rendered prompt leaves the model inside its reasoning: it ends with "<think>" (or
 // "[THINK]").
 bool EndsInReasoning(std::string_view prompt);

@@ -130,4 +130,9 @@ AnswerRules RulesOf(AnswerFamily family) {
     return {};
 }
 
+std::string_view ThinkEnd(AnswerFamily family) {
+    const std::string_view end = RulesOf(family).think_end;
+    return end.empty() ? "</think>" : end;
+}
+
 }  // namespace weft::chat

@@ -583,6 +583,13 @@ ToolForm FindToolForm(const Chat& chat, bool with_tools) {
     return WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
 }
 
+AnswerFamily CallFamily(AnswerFamily family, const ToolForm& form) {
+    const bool told = form.tools_as == ToolForm::ToolsAs::kWords && form.call_example.empty();
+    // Who has been shown calls in words writes them so, too, unless its family has a form.
+    const bool shown = form.calls_as_words && family == AnswerFamily::kPlain;
+    return told || shown ? AnswerFamily::kQwen : family;
+}
+
 void FitConversation(const ToolForm& form, ChatInput& input) {
     if (!input.messages.is_array()) return;
     const bool results = !input.messages.empty() && HasRole(input.messages.back(), "tool");

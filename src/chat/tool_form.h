@@ -46,6 +46,10 @@ struct ToolForm {
 // them. The defaults where no form helps.
 ToolForm FindToolForm(const Chat& chat, bool with_tools);
 
+// The form that unasked calls have, of a model of `family`: who was told in words how to call
+// writes calls so.
+AnswerFamily CallFamily(AnswerFamily family, const ToolForm& form);
+
 // Makes messages in OpenAI's form (calls' arguments parsed already, where they are JSON) such as
 // the template takes, without a change of what they say:
 //  - a content that is null, absent or empty beside calls is the template's empty one, and "" in

@@ -1,6 +1,7 @@
 #include "grammar/json_schema.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 
@@ -25,17 +26,20 @@ using Rule = GrammarBuilder::Rule;
 
 class Compiler {
   public:
-    explicit Compiler(const Schema& root) : merger_(root) {}
+    Compiler(const Schema& root, GrammarBuilder& builder)
+        : root_(root), merger_(root), builder_(builder) {}
 
-    Result<GrammarPtr> Run() {
+    // What satisfies the root.
+    Result<Expr> Whole() {
         WEFT_ASSIGN(const Rule whole, Referred("#", "#"));
-        while (!open_.empty()) {
-            const Open next = open_.back();
-            open_.pop_back();
-            WEFT_ASSIGN(const Expr body, Value(*next.schema, next.path, 0));
-            builder_.Define(next.rule, body);
-        }
-        return builder_.Build(whole);
+        WEFT_TRY(DefineOpen());
+        return builder_.Call(whole);
+    }
+    // The same, an object, as a list of its members in the form that `pairs` has.
+    Result<Expr> WholePairs(const CallPairs& pairs) {
+        WEFT_ASSIGN(const Expr whole, Pairs(root_, "#", pairs, 0));
+        WEFT_TRY(DefineOpen());
+        return whole;
     }
 
     // Any value, or any object: rules that are made when they are first used.
@@ -66,18 +70,22 @@ class Compiler {
         return builder_.Call(*any_object_);
     }
 
-    Result<GrammarPtr> RunObject() {
-        const Rule root = builder_.AddRule("JSON object");
-        builder_.Define(root, AnyObject());
-        return builder_.Build(root);
-    }
-
   private:
     struct Open {
         Rule rule;
         const Schema* schema;
         std::string path;
     };
+
+    Status DefineOpen() {
+        while (!open_.empty()) {
+            const Open next = open_.back();
+            open_.pop_back();
+            WEFT_ASSIGN(const Expr body, Value(*next.schema, next.path, 0));
+            builder_.Define(next.rule, body);
+        }
+        return {};
+    }
 
     Expr Space() { return builder_.Repeat(builder_.Text(" "), 0, 1); }
     Expr Comma() { return builder_.Sequence({builder_.Text(","), Space()}); }
@@ -474,34 +482,242 @@ class Compiler {
         return members;
     }
 
+    // The members of an object as pairs. Others than its properties can't be written so.
+    Result<Expr> Pairs(const Schema& schema, const std::string& path, const CallPairs& form,
+                       int depth) {
+        static const Schema kNone = Schema::object(), kNobody = Schema::array();
+        if (!schema.is_object()) return SchemaError(path, "arguments must be an object's");
+        if (depth > SchemaMerger::kMostDepth) {
+            return SchemaError(path, "schemas nested deeper than {}", SchemaMerger::kMostDepth);
+        }
+        WEFT_TRY(CheckKeywords(schema, path));
+        if (schema.contains("$ref") || schema.contains("allOf")) {
+            WEFT_ASSIGN(const auto flat, merger_.Flat(schema, path, depth));
+            if (!flat) return SchemaError(path, "no value can satisfy its parts together");
+            return Pairs(*flat, path, form, depth + 1);
+        }
+        const bool object = !schema.contains("type") || schema["type"] == "object";
+        if (!object ||
+            RestrictsBeside(schema, {"type", "properties", "required", "additionalProperties"})) {
+            return SchemaError(path, "arguments must be an object's");
+        }
+        if (schema.contains("additionalProperties") && schema["additionalProperties"] != false) {
+            return SchemaError(path, "members of any name can't be written as pairs");
+        }
+        const Schema& properties = schema.contains("properties") ? schema["properties"] : kNone;
+        const Schema& required = schema.contains("required") ? schema["required"] : kNobody;
+        if (!properties.is_object()) return SchemaError(path, "'properties' is not an object");
+        if (!required.is_array()) return SchemaError(path, "'required' is not an array");
+        WEFT_ASSIGN(const std::vector<Member> members, Members(schema, properties, required, path));
+        std::vector<GrammarBuilder::Part> parts;
+        for (const Member& member : members) {
+            if (!member.required && *member.schema == false) continue;
+            if (!IsPlainName(member.name)) {
+                return SchemaError(path, "'{}' has other characters than letters, digits and '_'",
+                                   ShownPath(member.name));
+            }
+            const std::string place = SchemaPath(SchemaPath(path, "properties"), member.name);
+            WEFT_ASSIGN(const Expr value, PairValue(*member.schema, place, form, depth + 1));
+            parts.push_back({builder_.Sequence(
+                                 {builder_.Text(form.before_key + member.name + form.before_value),
+                                  value, builder_.Text(form.behind_value)}),
+                             !member.required});
+        }
+        return builder_.List(std::move(parts), builder_.Text(form.between));
+    }
+
+    // A value that is a text stands there without JSON's quotes and escapes, any other is JSON.
+    Result<Expr> PairValue(const Schema& schema, const std::string& path, const CallPairs& form,
+                           int depth) {
+        if (form.texts == CallPairs::Texts::kJson) return Value(schema, path, depth);
+        if (depth > SchemaMerger::kMostDepth) {
+            return SchemaError(path, "schemas nested deeper than {}", SchemaMerger::kMostDepth);
+        }
+        if (builder_.Full()) return SchemaError(path, "the schema is too large");
+        if (schema == true) return PairText(form);
+        if (!schema.is_object()) return Value(schema, path, depth);
+        WEFT_TRY(CheckKeywords(schema, path));
+        if (schema.contains("$ref") || schema.contains("allOf")) {
+            WEFT_ASSIGN(const auto flat, merger_.Flat(schema, path, depth));
+            if (!flat) return SchemaError(path, "no value can satisfy its parts together");
+            return PairValue(*flat, path, form, depth + 1);
+        }
+        std::vector<Expr> choices;
+        for (const std::string key : {"anyOf", "oneOf"}) {
+            if (!schema.contains(key)) continue;
+            WEFT_TRY(Value(schema, path, depth));  // what is wrong with it is said there
+            Schema rest = schema;
+            rest.erase(key);
+            for (const Schema& alternative : schema[key]) {
+                WEFT_ASSIGN(const auto both, merger_.Both(rest, alternative, path, depth));
+                if (!both) continue;
+                WEFT_ASSIGN(const Expr choice, PairValue(*both, path, form, depth + 1));
+                choices.push_back(choice);
+            }
+            return OneOf(std::move(choices), path);
+        }
+        if (schema.contains("const") || schema.contains("enum")) {
+            WEFT_TRY(Listed(schema, path));
+            return PairListed(schema, path, form);
+        }
+        WEFT_ASSIGN(std::vector<std::string> types, SchemaTypes(schema, path));
+        if (types.empty()) types = SpokenOf(schema);
+        if (types.empty()) return PairText(form);
+        for (const std::string& type : types) {
+            const bool text = type == "string";
+            WEFT_ASSIGN(const Expr choice,
+                        text ? PairString(schema, path, form) : OfType(schema, type, path, depth));
+            choices.push_back(choice);
+        }
+        return builder_.Choice(std::move(choices));
+    }
+
+    // Precondition: Listed takes it.
+    Result<Expr> PairListed(const Schema& schema, const std::string& path, const CallPairs& form) {
+        WEFT_ASSIGN(const auto types, SchemaTypes(schema, path));
+        std::vector<Expr> choices;
+        for (const Schema& value :
+             schema.contains("const") ? Schema::array({schema["const"]}) : schema["enum"]) {
+            const bool fits = types.empty() || std::ranges::any_of(types, [&](const auto& type) {
+                                  return HasType(value, type);
+                              });
+            if (!fits) continue;
+            WEFT_ASSIGN(const std::string json, Written(value, path));
+            if (!value.is_string()) {
+                choices.push_back(builder_.Text(json));
+                continue;
+            }
+            const auto& text = value.get_ref<const std::string&>();
+            if (text.empty() || text.find(TextEnd(form)[0]) != text.npos ||
+                text.find_first_of(" \t\r\n") == 0 || std::isspace(Last(text)) != 0) {
+                return SchemaError(path, "a text of the list can't be written without JSON");
+            }
+            choices.push_back(Quoted(builder_.Text(text), form));
+        }
+        return OneOf(std::move(choices), path);
+    }
+    static unsigned char Last(std::string_view text) {
+        return static_cast<unsigned char>(text.back());
+    }
+    Result<Expr> OneOf(std::vector<Expr> choices, const std::string& path) {
+        if (choices.empty()) return SchemaError(path, "no value can satisfy its parts together");
+        return builder_.Choice(std::move(choices));
+    }
+
+    Result<Expr> PairString(const Schema& schema, const std::string& path, const CallPairs& form) {
+        WEFT_TRY(String(schema, path));
+        // What a pattern lets in may hold what ends the text; the formats let in none of it.
+        if (schema.contains("pattern")) {
+            return SchemaError(path, "a text with a pattern can't be written without JSON");
+        }
+        std::string_view pattern;
+        if (schema.contains("minLength") || schema.contains("maxLength")) {
+            WEFT_ASSIGN(const uint32_t least, Count(schema, "minLength", 0, path));
+            WEFT_ASSIGN(const uint32_t most,
+                        Count(schema, "maxLength", GrammarBuilder::kNoLimit, path));
+            const auto first = static_cast<uint32_t>(TextEnd(form)[0]);
+            const Expr one = builder_.Points(Complement({{first, first}}));
+            return Quoted(builder_.Repeat(one, least, most), form);
+        } else if (schema.contains("format") && schema["format"].is_string()) {
+            pattern = PatternOfFormat(schema["format"].get_ref<const std::string&>());
+        }
+        if (pattern.empty()) return PairText(form);
+        WEFT_ASSIGN(const Expr inside, ExprFromRegex(pattern, {.search = true}, builder_));
+        return Quoted(inside, form);
+    }
+
+    // What a text must not hold.
+    static std::string_view TextEnd(const CallPairs& form) {
+        if (form.texts == CallPairs::Texts::kQuoted) return form.quote;
+        const std::string_view end = form.behind_value;
+        return end.substr(std::min(end.find_first_not_of(" \t\r\n"), end.size()));
+    }
+    Expr Quoted(Expr text, const CallPairs& form) {
+        if (form.texts != CallPairs::Texts::kQuoted) return text;
+        return builder_.Sequence({builder_.Text(form.quote), text, builder_.Text(form.quote)});
+    }
+    Expr PairText(const CallPairs& form) {
+        return Quoted(TextWithout(TextEnd(form), builder_), form);
+    }
+    static bool IsPlainName(std::string_view name) {
+        return !name.empty() && std::ranges::all_of(name, [](char c) {
+            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                   c == '_';
+        });
+    }
+
+    const Schema& root_;
     SchemaMerger merger_;
-    GrammarBuilder builder_;
+    GrammarBuilder& builder_;
     std::map<const Schema*, Rule> rules_;  // by place in the root schema
     std::vector<Open> open_;               // rules that have no body yet
     std::optional<Rule> any_, any_object_, string_, number_;
 };
 
-}  // namespace
-
-Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text) {
+Result<Schema> ParseSchema(std::string_view text) {
     constexpr size_t kMostDepth = 2 * SchemaMerger::kMostDepth + 16;
-    const auto schema = ParseOrderedJsonText(text, {.bytes = kMostSchemaBytes,
-                                                    .depth = kMostDepth,
-                                                    .values = kMostValues,
-                                                    .keys = kMostMembers});
-    if (schema.ok()) return GrammarFromJsonSchema(*schema);
+    auto schema = ParseOrderedJsonText(text, {.bytes = kMostSchemaBytes,
+                                              .depth = kMostDepth,
+                                              .values = kMostValues,
+                                              .keys = kMostMembers});
+    if (schema.ok()) return schema;
     const bool limit = schema.error().code == ErrorCode::kUnsupported;
     return SchemaError("#", "{}: {}", limit ? "too much JSON" : "not valid JSON",
                        schema.error().message);
 }
 
+// TextWithout knows ends of ASCII whose first byte comes once in them.
+bool EndsTexts(const CallPairs& pairs) {
+    if (pairs.texts == CallPairs::Texts::kJson) return true;
+    const std::string_view end =
+        pairs.texts == CallPairs::Texts::kQuoted ? pairs.quote : pairs.behind_value;
+    const size_t begin = end.find_first_not_of(" \t\r\n");
+    const bool ascii =
+        std::ranges::all_of(end, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+    return ascii && begin != end.npos && end.find(end[begin], begin + 1) == end.npos;
+}
+
+}  // namespace
+
+Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text) {
+    WEFT_ASSIGN(const Schema schema, ParseSchema(text));
+    return GrammarFromJsonSchema(schema);
+}
+
 Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema) {
-    return Compiler(schema).Run();
+    GrammarBuilder builder;
+    const Rule root = builder.AddRule("JSON");
+    WEFT_ASSIGN(const Expr whole, Compiler(schema, builder).Whole());
+    builder.Define(root, whole);
+    return builder.Build(root);
 }
 
 Result<GrammarPtr> JsonObjectGrammar() {
     static const Schema kAny = true;
-    return Compiler(kAny).RunObject();
+    GrammarBuilder builder;
+    const Rule root = builder.AddRule("JSON object");
+    builder.Define(root, Compiler(kAny, builder).AnyObject());
+    return builder.Build(root);
+}
+
+Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
+                                    const std::optional<CallPairs>& pairs) {
+    if (pairs && !EndsTexts(*pairs)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "grammar: the end of a text can't be told from what is in it");
+    }
+    GrammarBuilder builder;
+    std::vector<Expr> choices;
+    for (const CallText& call : calls) {
+        Compiler compiler(call.arguments, builder);
+        auto arguments = pairs ? compiler.WholePairs(*pairs) : compiler.Whole();
+        if (!arguments.ok()) return arguments.error();
+        choices.push_back(
+            builder.Sequence({builder.Text(call.before), *arguments, builder.Text(call.after)}));
+    }
+    const Rule root = builder.AddRule("call");
+    builder.Define(root, builder.Choice(std::move(choices)));
+    return builder.Build(root);
 }
 
 }  // namespace weft::grammar

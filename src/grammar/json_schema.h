@@ -16,7 +16,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "grammar/grammar.h"
@@ -31,5 +34,27 @@ Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema);
 
 // Any JSON object ({"type": "json_object"}).
 Result<GrammarPtr> JsonObjectGrammar();
+
+// How the members of an object are written that is no JSON: a key, its value, and so on. Values
+// that are texts are JSON, bare up to `behind_value`, or between two quotes; others are JSON.
+struct CallPairs {
+    enum class Texts { kJson, kBare, kQuoted };
+    std::string before_key{}, before_value{}, behind_value{}, between{};
+    Texts texts = Texts::kJson;
+    std::string quote{};  // kQuoted
+
+    bool operator==(const CallPairs&) const = default;
+};
+// A call of one function: what stands around its arguments, and their schema.
+struct CallText {
+    std::string before{}, after{};
+    nlohmann::ordered_json arguments{};
+};
+
+// One of these calls, arguments as JSON or as pairs. kUnsupported, kUsage: some of the arguments
+// can't be written as pairs (they are no object of members that are named by letters, digits and
+// "_"; texts have patterns, or are listed and hold what may end them); and as above.
+Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
+                                    const std::optional<CallPairs>& pairs);
 
 }  // namespace weft::grammar

@@ -229,4 +229,23 @@ Expr JsonNumber(GrammarBuilder& builder) {
                              builder.Repeat(fraction, 0, 1), builder.Repeat(exponent, 0, 1)});
 }
 
+// A begin of `end` that goes on otherwise is text; what it goes on with may be another begin.
+Expr TextWithout(std::string_view end, GrammarBuilder& builder) {
+    const auto first = static_cast<uint32_t>(static_cast<unsigned char>(end[0]));
+    std::vector<Expr> begun, broken;
+    for (size_t size = 1; size < end.size(); ++size) {
+        const Expr begin = builder.Text(end.substr(0, size));
+        const auto next = static_cast<uint32_t>(static_cast<unsigned char>(end[size]));
+        begun.push_back(begin);
+        broken.push_back(
+            builder.Sequence({begin, builder.Points(Complement({{first, first}, {next, next}}))}));
+    }
+    const Expr other = builder.Points(Complement({{first, first}}));
+    if (end.size() < 2) return builder.Repeat(other, 0, GrammarBuilder::kNoLimit);
+    const Expr chain =
+        builder.Sequence({builder.Repeat(builder.Choice(begun), 0, GrammarBuilder::kNoLimit),
+                          builder.Choice(std::move(broken))});
+    return builder.Repeat(builder.Choice({other, chain}), 0, GrammarBuilder::kNoLimit);
+}
+
 }  // namespace weft::grammar

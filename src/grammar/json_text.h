@@ -32,4 +32,8 @@ GrammarBuilder::Expr JsonInteger(std::optional<int64_t> least, std::optional<int
 // Any number: at most 18 digits, 17 behind the point, an exponent of at most 2.
 GrammarBuilder::Expr JsonNumber(GrammarBuilder& builder);
 
+// Any text that does not hold `end`, nor ends with a part of it. `end` is ASCII, and its first
+// byte comes once in it.
+GrammarBuilder::Expr TextWithout(std::string_view end, GrammarBuilder& builder);
+
 }  // namespace weft::grammar

@@ -4,14 +4,16 @@
 
 namespace weft::grammar {
 
-std::shared_ptr<const TokenTrie> TokenTrie::Make(const tokenizer::Tokenizer& tokenizer) {
+std::shared_ptr<const TokenTrie> TokenTrie::Make(const tokenizer::Tokenizer& tokenizer,
+                                                 std::string_view markers) {
     std::shared_ptr<TokenTrie> trie(new TokenTrie);
     trie->offsets_.push_back(0);
     for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
         const std::string_view piece = tokenizer.Piece(id);
         if (tokenizer.IsEog(id)) {
             trie->ends_.push_back(id);
-        } else if (!piece.empty() && piece.size() <= kMostTokenBytes && !tokenizer.IsSpecial(id)) {
+        } else if (!piece.empty() && piece.size() <= kMostTokenBytes &&
+                   (!tokenizer.IsSpecial(id) || markers.find(piece) != markers.npos)) {
             trie->bytes_ += piece;
             trie->tokens_.push_back(id);
         }

@@ -2,8 +2,9 @@
 // with: which tokens may follow is then a walk over the part of the tree that is still alive.
 //
 // In it are all tokens that stand for bytes of a text: not the empty ones, not control and unknown
-// tokens, not those that end a generation (they are listed apart), and none above kMostTokenBytes.
-// A token may be part of a code point. Several tokens may have the same bytes.
+// tokens (but those that Make is asked to take by their names), not those that end a generation
+// (they are listed apart), and none above kMostTokenBytes. A token may be part of a code point.
+// Several tokens may have the same bytes.
 //
 // Memory: some 20 bytes a token and its text. Thread: never changes once made.
 #pragma once
@@ -39,7 +40,9 @@ class TokenTrie {
         uint32_t height;
     };
 
-    static std::shared_ptr<const TokenTrie> Make(const tokenizer::Tokenizer& tokenizer);
+    // markers: a control token whose name stands in it is a token of that text, too.
+    static std::shared_ptr<const TokenTrie> Make(const tokenizer::Tokenizer& tokenizer,
+                                                 std::string_view markers = {});
 
     int32_t vocab_size() const { return static_cast<int32_t>(offsets_.size()) - 1; }
     size_t mask_words() const { return (static_cast<size_t>(vocab_size()) + 31) / 32; }

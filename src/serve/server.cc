@@ -145,7 +145,6 @@ Status Server::ChooseSampling(const model_files::ModelSource& source) {
 Status Server::Describe() {
     served_.engine = engine_.get();
     served_.created_s = std::time(nullptr);
-    served_.constraints = std::make_unique<Constraints>(engine_->tokenizer());
     for (int32_t id = 0; id < engine_->tokenizer().vocab_size(); ++id) {
         served_.longest_piece_bytes =
             std::max(served_.longest_piece_bytes, engine_->tokenizer().Piece(id).size());
@@ -163,9 +162,13 @@ Status Server::Describe() {
         for (const bool tools : {false, true}) {
             served_.tool_forms[tools ? 1 : 0] = chat::FindToolForm(*served_.chat, tools);
         }
+        const chat::ToolForm& form = served_.tool_forms[1];
+        served_.call_frame =
+            chat::FindCallFrame(*served_.chat, form, chat::CallFamily(served_.family, form));
     } else {
         served_.chat_error = chat.error().message;
     }
+    served_.constraints = std::make_unique<Constraints>(engine_->tokenizer(), served_.call_frame);
     served_.on_cpu = engine_->rank().device()->info().backend == "CPU" &&
                      options_.job.device.find("vulkan") == std::string::npos;
     served_.card =

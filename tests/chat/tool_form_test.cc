@@ -210,6 +210,12 @@ TEST_P(ToolTurns, WhatRendersAlreadyIsLeftAlone) {
         return;
     }
     FitToolTurns(form, input.messages);
+    if (GetParam() == "olmo3") {
+        // But for what it has calls in: a member of its own, which no client sends.
+        EXPECT_EQ(before->view().find("Paris"), std::string::npos);
+        EXPECT_NE(chat_.Render(input)->view().find("Paris"), std::string::npos);
+        return;
+    }
     EXPECT_EQ(chat_.Render(input)->bytes(), before->bytes());
 }
 

@@ -422,5 +422,86 @@ TEST(JsonSchema, HostileSizes) {
     EXPECT_FALSE(*Matches(**made, R"({"p4":"a", "p3":"b"})"));
 }
 
+// How Qwen's coders and Gemma 4 write arguments.
+const CallPairs kTagged{.before_key = "<p=",
+                        .before_value = ">\n",
+                        .behind_value = "\n</p>\n",
+                        .texts = CallPairs::Texts::kBare};
+const CallPairs kQuotedPairs{
+    .before_value = ":", .between = ",", .texts = CallPairs::Texts::kQuoted, .quote = "<|>"};
+
+TEST(CallGrammar, JsonOfSeveralFunctions) {
+    const Json referring = Json::parse(
+        R"({"type":"object","properties":{"at":{"$ref":"#/$defs/day"}},"required":["at"],
+            "$defs":{"day":{"enum":["Monday","Sunday"]}}})");
+    const auto made =
+        GrammarFromCalls({{"one\">", "]", Json{{"type", "object"}}}, {"two:", "!", referring}}, {});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_TRUE(SchemaHolds(*made, R"(one">{"a": 1}])"));
+    EXPECT_TRUE(SchemaHolds(*made, R"(two:{"at": "Sunday"}!)"));
+    EXPECT_FALSE(SchemaHolds(*made, R"(two:{"at": "Friday"}!)"));
+    EXPECT_FALSE(SchemaHolds(*made, R"(two:{"at": "Sunday"}])"));
+    EXPECT_FALSE(SchemaHolds(*made, R"(one">[]])"));
+}
+
+TEST(CallGrammar, TaggedPairs) {
+    const Json schema = Json::parse(
+        R"({"type":"object","required":["city"],"properties":{
+            "city":{"type":"string"},"days":{"type":"integer"},"unit":{"enum":["C","F"]},
+            "deep":{"type":"object","properties":{"x":{"type":"string"}},"required":["x"]},
+            "on":{"type":"string","format":"date"},"note":{"type":"string","maxLength":3}}})");
+    const auto made = GrammarFromCalls({{"f(", ")", schema}}, kTagged);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const auto holds = [&](const std::string& key, const std::string& value) {
+        const std::string city = "<p=city>\nUlm\n</p>\n";
+        return SchemaHolds(*made, "f(" + city + "<p=" + key + ">\n" + value + "\n</p>\n)");
+    };
+    EXPECT_TRUE(SchemaHolds(*made, "f(<p=city>\nA \"b\" <c>\n</pp>\n</p>\n)"));
+    EXPECT_TRUE(SchemaHolds(*made, "f(<p=city>\n<<p>S\xC3\xA3o</.\n</p>\n)"));
+    EXPECT_FALSE(SchemaHolds(*made, "f(<p=city>\nUlm</p>\nBonn\n</p>\n)"));
+    EXPECT_FALSE(SchemaHolds(*made, "f()")) << "required";
+    EXPECT_TRUE(holds("days", "-12"));
+    EXPECT_FALSE(holds("days", "\"12\""));
+    EXPECT_TRUE(holds("unit", "F"));
+    EXPECT_FALSE(holds("unit", "K"));
+    EXPECT_TRUE(holds("deep", R"({"x": "</p>"})"));
+    EXPECT_FALSE(holds("deep", R"({"y": "z"})"));
+    EXPECT_TRUE(holds("on", "2026-02-28"));
+    EXPECT_FALSE(holds("on", "2026-02-30"));
+    EXPECT_TRUE(holds("note", "abc"));
+    EXPECT_FALSE(holds("note", "abcd"));
+    EXPECT_FALSE(holds("other", "1"));
+}
+
+TEST(CallGrammar, QuotedPairs) {
+    const Json schema = Json::parse(
+        R"({"properties":{"city":{"type":["string","null"]},"days":{"type":"integer"}}})");
+    const auto made = GrammarFromCalls({{"f{", "}", schema}}, kQuotedPairs);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_TRUE(SchemaHolds(*made, "f{city:<|>a, <b> |<|>,days:3}"));
+    EXPECT_TRUE(SchemaHolds(*made, "f{city:null}"));
+    EXPECT_TRUE(SchemaHolds(*made, "f{}"));
+    EXPECT_FALSE(SchemaHolds(*made, "f{city:Ulm}"));
+    EXPECT_FALSE(SchemaHolds(*made, "f{city:<|>a<|>b<|>}"));
+    EXPECT_FALSE(SchemaHolds(*made, "f{days:3,city:<|>a<|>}"));
+}
+
+// What pairs can't say is refused, and not said otherwise.
+TEST(CallGrammar, WhatPairsCantSay) {
+    for (const char* schema :
+         {R"({"type":"array"})", R"({"type":"object","additionalProperties":{"type":"string"}})",
+          R"({"properties":{"a b":{"type":"string"}}})", R"({"$ref":"#"})",
+          R"({"properties":{"a":{"type":"string","pattern":"^[^a]*$"}}})",
+          R"({"properties":{"a":{"enum":["x","</p>"]}}})", R"({"properties":{"a":{"const":" x"}}})",
+          R"({"properties":{"a":{"const":""}}})"}) {
+        EXPECT_FALSE(GrammarFromCalls({{"", "", Json::parse(schema)}}, kTagged).ok()) << schema;
+    }
+    for (const char* end : {"", "\n", "</p></p>", "\xE2\x96\x81"}) {
+        CallPairs pairs = kTagged;
+        pairs.behind_value = end;
+        EXPECT_FALSE(GrammarFromCalls({{"", "", Json::object()}}, pairs).ok()) << end;
+    }
+}
+
 }  // namespace
 }  // namespace weft::grammar

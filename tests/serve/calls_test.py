@@ -21,43 +21,15 @@ TOOL = {"type": "function", "function": {"name": "weather", "description": "The 
                                          "parameters": PARAMETERS}}
 QUESTION = {"role": "user", "content": "The weather in Ulm?"}
 CITIES = [{"city": "Ulm", "days": 3}, {"city": "89073", "days": 1}]
-
-# In the manner of Gemma 4's, Qwen 3 Coder's and OLMo 3's.
-GEMMA4 = """{{ bos_token }}{%- if tools %}<|turn>system
-{%- for t in tools %}<|tool>declaration:{{ t.function.name }}<tool|>{% endfor %}<turn|>
-{% endif %}{%- for m in messages %}{%- if m.role == 'tool' %}<|tool_response>{{ m.content }}
-<tool_response|>{%- else %}<|turn>{{ 'model' if m.role == 'assistant' else m.role }}
-{{ m.content }}{%- for c in m.tool_calls or [] %}<|tool_call>call:{{ c.function.name }}{
-{%- for k, v in c.function.arguments.items() %}{{ k }}:<|"|>{{ v }}<|"|>{% if not loop.last %},
-{%- endif %}{% endfor %}}<tool_call|>{% endfor %}<turn|>
-{% endif %}{% endfor %}{% if add_generation_prompt %}<|turn>model
-{% endif %}"""
-CODER = """{%- if tools %}<|im_start|>system
-<tools>{% for t in tools %}{{ t.function | tojson }}{% endfor %}</tools>
-<tool_call>
-<function=NAME>...<|im_end|>
-{% endif %}{%- for m in messages %}{%- if m.role == 'tool' %}<|im_start|>user
-<tool_response>{{ m.content }}</tool_response><|im_end|>
-{%- else %}<|im_start|>{{ m.role }}
-{{ m.content }}{%- for c in m.tool_calls or [] %}
-<tool_call>
-<function={{ c.function.name }}>
-{% for k, v in c.function.arguments | items %}<parameter={{ k }}>
-{{ v }}
-</parameter>
-{% endfor %}</function>
-</tool_call>{% endfor %}<|im_end|>
-{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
-OLMO3 = """{%- for m in messages %}{%- if m.role == 'system' %}<|im_start|>system
-{{ m.content }} <functions>{{ m.get('functions', '') }}</functions><|im_end|>
-{% elif m.role == 'user' or m.role == 'environment' %}<|im_start|>{{ m.role }}
-{{ m.content }}<|im_end|>
-{% elif m.role == 'assistant' %}<|im_start|>assistant
-{{ m.content }}{% if m.get('function_calls', none) is not none %}<function_calls>
-{{- m.function_calls }}</function_calls>{% endif %}<|im_end|>
-{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
+# What leaves nothing to choose, so that any model writes it; with a type of each kind, a reference
+# into the function's own schema, and a function beside that isn't asked for.
+FIXED = {"city": "Neu-Ulm", "days": -3, "warm": True, "at": "noon", "deep": {"x": [1, "two"]}}
+FORCED = {"type": "function", "function": {
+    "name": "forecast", "description": "The weather to come.", "parameters": {
+    "type": "object", "required": list(FIXED), "$defs": {"time": {"enum": [FIXED["at"]]}},
+    "properties": {**{key: {"type": kind, "enum": [FIXED[key]]} for key, kind in
+                      (("city", "string"), ("days", "integer"), ("warm", "boolean"))},
+                   "at": {"$ref": "#/$defs/time"}, "deep": {"const": FIXED["deep"]}}}}}
 
 
 def objects(key="arguments"):
@@ -110,13 +82,14 @@ FAMILIES = {
     "harmony": ("", each(lambda city, days, arguments: "<|channel|>commentary to=functions.weather "
                          f"<|constrain|>json<|message|>{arguments}<|call|>"), "<|start|>assistant",
                 ""),
-    GEMMA4: ("", each(lambda city, days, _: f'<|tool_call>call:weather{{city:<|"|>{city}<|"|>,'
-                      f'days:{days}}}<tool_call|>'), "", ""),
-    CODER: ("", each(lambda city, days, _: "<tool_call>\n<function=weather>\n<parameter=city>\n"
-                     f"{city}\n</parameter>\n<parameter=days>\n{days}\n</parameter>\n</function>\n"
-                     "</tool_call>"), "\n", ""),
-    OLMO3: ("<function_calls>", each(lambda city, days, _: f'weather(city="{city}", days={days})'),
-            "\n", "</function_calls>"),
+    "gemma4": ("", each(lambda city, days, _: f'<|tool_call>call:weather{{city:<|"|>{city}<|"|>,'
+                        f'days:{days}}}<tool_call|>'), "", ""),
+    "coder": ("", each(lambda city, days, _: "<tool_call>\n<function=weather>\n<parameter=city>\n"
+                       f"{city}\n</parameter>\n<parameter=days>\n{days}\n</parameter>\n"
+                       "</function>\n</tool_call>"), "\n", ""),
+    "olmo3": ("<function_calls>",
+              each(lambda city, days, _: f'weather(city="{city}", days={days})'), "\n",
+              "</function_calls>"),
 }
 # Their templates take one call a message: the answer ends with the first.
 ONE_CALL = {"llama3", "harmony"}
@@ -221,9 +194,41 @@ class Unasked(unittest.TestCase):
                                             "call_id": call["call_id"]} for call in calls)],
             "tools": [tool], "max_output_tokens": 4})
 
+    def check_forced(self):
+        """Demanded calls: one by its name, one of several, whole and streamed."""
+        named = {"type": "function", "function": {"name": "forecast"}}
+        for tools, choice in ([FORCED, TOOL], named), ([FORCED], "required"):
+            body = {"messages": [QUESTION], "tools": tools, "tool_choice": choice,
+                    "max_tokens": 1500}
+            answer = self.post("/v1/chat/completions", body)["choices"][0]
+            self.assertEqual(answer["finish_reason"], "tool_calls", answer)
+            self.assertIsNone(answer["message"]["content"], answer)
+            self.assertEqual([(call["function"]["name"], json.loads(call["function"]["arguments"]))
+                              for call in answer["message"]["tool_calls"]], [("forecast", FIXED)])
+            pieces = [piece["function"]["arguments"]
+                      for chunk in self.post("/v1/chat/completions", {**body, "stream": True})
+                      for piece in chunk["choices"][0]["delta"].get("tool_calls", [])]
+            self.assertEqual(json.loads("".join(pieces)), FIXED)
+        other = json.loads(json.dumps(FORCED).replace("forecast", "past"))
+        answer = self.post("/v1/chat/completions", {
+            "messages": [QUESTION], "tools": [FORCED, other], "tool_choice": "required",
+            "max_tokens": 1500})["choices"][0]
+        call = answer["message"]["tool_calls"][0]["function"]
+        self.assertIn(call["name"], ("forecast", "past"))
+        self.assertEqual(json.loads(call["arguments"]), FIXED)
+        # What a family can't write is asked for as JSON: a pattern, a name that isn't plain.
+        odd = json.loads(json.dumps(FORCED).replace("forecast", "a-b.c"))
+        odd["function"]["parameters"]["properties"]["city"] = {"pattern": "^Neu-Ulm$",
+                                                               "type": "string"}
+        call = self.post("/v1/chat/completions", {
+            "messages": [QUESTION], "tools": [odd], "tool_choice": "required",
+            "max_tokens": 1500})["choices"][0]["message"]["tool_calls"][0]["function"]
+        self.assertEqual((call["name"], json.loads(call["arguments"])), ("a-b.c", FIXED))
+
     def check_family(self, name, begin, calls, between, end):
         many = name not in ONE_CALL
         one = begin + calls[0] + end
+        self.check_forced()
         message = self.check_chat(one, CITIES[:1])
         self.check_second_turn(message)
         self.check_messages(one, CITIES[:1])
@@ -240,10 +245,9 @@ class Unasked(unittest.TestCase):
     def test_families(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, (begin, calls, between, end) in FAMILIES.items():
-                with self.subTest(name[:20]):
-                    written = ROOT / f"tests/data/chat/{name}.jinja" if len(name) < 20 else None
+                with self.subTest(name):
                     file = os.path.join(folder, "model.gguf")
-                    template = written.read_text() if written else name
+                    template = (ROOT / f"tests/data/chat/{name}.jinja").read_text()
                     if name in THINKERS:
                         template = template.replace("<think>", "")
                     gguf_template.with_template(serving.model(), file, template)

@@ -68,7 +68,9 @@ class Templates(unittest.TestCase):
             result = {"role": "tool", "tool_call_id": made.id, "content": "21.5 degrees"}
             # As the package's users do: the message object itself, its content None.
             second = ask([QUESTION, message, result])
-            self.assertGreater(second.usage.prompt_tokens, first.usage.prompt_tokens)
+            # The first one's prompt has the beginning of its call, too.
+            asked = ask([QUESTION]).usage
+            self.assertGreater(second.usage.prompt_tokens, asked.prompt_tokens)
             answered = [QUESTION, message, result,
                         {"role": "assistant", "content": "21.5 degrees."},
                         {"role": "user", "content": "Thanks."}]

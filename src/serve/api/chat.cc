@@ -282,39 +282,53 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
 
 namespace {
 
-// A call that the API demands is asked for in the form that most models know, whatever the model's
-// own is: its beginning is given, its JSON follows a grammar, its end is added.
-void ForceCall(const Served& served, const ChatPrompt& prompt, AnswerPlan& plan,
-               ChoicePlan& choice) {
-    const char* thought = prompt.in_reasoning ? "\n</think>\n\n" : "";
-    choice.given = fmt::format("{}<tool_call>\n", thought);
-    choice.closing = "\n</tool_call>";
-    plan.family = chat::AnswerFamily::kQwen;
-    const std::vector<int32_t> more =
-        served.tokenizer().Encode(choice.given, {.add_special = false, .parse_special = true});
+// A call that the API demands: its begin, as the model's family writes it, is put behind the
+// prompt, the rest follows a grammar. Where the names or the arguments can't be written as the
+// family does, the call is asked for in the form that most models know.
+std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPrompt& prompt,
+                                  const Served& served, AnswerPlan& plan, ChoicePlan& choice) {
+    const chat::CallFrame usual;
+    const bool plain = PlainNames(conversation.input.tools, conversation.forced_tool);
+    const chat::CallFrame* frame = plain ? &served.call_frame : &usual;
+    const auto named = [&] {
+        return CallConstraint(conversation.input.tools, conversation.forced_tool, *frame);
+    };
+    DemandedCall call = named();
+    auto matcher = served.constraints->Compile(call.constraint, plan.tenant);
+    if (!matcher.ok() && *frame != usual) {
+        frame = &usual;
+        call = named();
+        matcher = served.constraints->Compile(call.constraint, plan.tenant);
+    }
+    if (!matcher.ok())
+        return ApiError{400, matcher.error().message, "tools", "invalid_value", true};
+    choice.request.matcher = std::move(*matcher);
+    choice.given = call.given;
+    choice.closing = call.closing;
+    plan.family = frame->family;
+    plan.begins_in_reasoning = false;
+    const std::string thought =
+        prompt.in_reasoning ? fmt::format("\n{}\n\n", chat::ThinkEnd(served.family)) : "";
+    const std::vector<int32_t> more = served.tokenizer().Encode(
+        thought + call.given, {.add_special = false, .parse_special = true});
     choice.request.prompt.insert(choice.request.prompt.end(), more.begin(), more.end());
+    return {};
 }
 
 // Adds to the plan and the choice what response_format and tool_choice ask for.
 std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPrompt& prompt,
                                   const Served& served, AnswerPlan& plan, ChoicePlan& choice) {
-    ConstraintText constraint = conversation.constraint;
-    const bool forced = !conversation.forced_tool.empty();
-    if (forced) {
-        constraint =
-            ToolConstraint(conversation.input.tools, conversation.forced_tool, "arguments");
+    if (!conversation.forced_tool.empty()) {
+        return ForceCall(conversation, prompt, served, plan, choice);
     }
+    const ConstraintText& constraint = conversation.constraint;
     if (constraint.kind.empty()) return {};
     auto matcher = served.constraints->Compile(constraint, plan.tenant);
     if (!matcher.ok()) {
         return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
     }
     choice.request.matcher = std::move(*matcher);
-    if (forced) {
-        ForceCall(served, prompt, plan, choice);
-    } else if (prompt.in_reasoning) {
-        choice.request.constrain_after = "</think>";
-    }
+    if (prompt.in_reasoning) choice.request.constrain_after = chat::ThinkEnd(served.family);
     return {};
 }
 
@@ -332,8 +346,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     request.prompt = prompt.tokens;
     request.show_special = served.family != chat::AnswerFamily::kPlain;
     // Who was told in words how to call writes calls so.
-    const bool told = !plan.tools->empty() && form.tools_as == chat::ToolForm::ToolsAs::kWords;
-    plan.family = told && form.call_example.empty() ? chat::AnswerFamily::kQwen : served.family;
+    plan.family = plan.tools->empty() ? served.family : chat::CallFamily(served.family, form);
     plan.begins_in_reasoning = prompt.in_reasoning;
     ChoicePlan choice;
     choice.request = std::move(request);

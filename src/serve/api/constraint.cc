@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/json.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex_grammar.h"
@@ -92,6 +93,41 @@ void ReadGuided(Fields& fields, Fields& from, const std::string& prefix, Constra
     }
 }
 
+// A function's name, as it stands between the quotes of JSON.
+std::string InQuotes(const std::string& name) {
+    const std::string quoted = Dump(Json(name));
+    return quoted.substr(1, quoted.size() - 2);
+}
+
+// From what CallConstraint made.
+Result<grammar::GrammarPtr> CallGrammar(const std::string& text) {
+    if (text.size() > grammar::kMostSchemaBytes) {
+        return MakeError(ErrorCode::kUsage, "tools: {} bytes of schemas; at most {} are taken",
+                         text.size(), grammar::kMostSchemaBytes);
+    }
+    // Schemas that nest too deeply are refused by their compiler, which says where.
+    const Json json = OrderedJsonOrDiscarded(text, {.depth = 200, .values = 1 << 16});
+    if (json.is_discarded()) {
+        return MakeError(ErrorCode::kUsage, "tools: too much JSON");
+    }
+    std::vector<grammar::CallText> calls;
+    for (const Json& call : json["calls"]) {
+        calls.push_back({call["before"], call["after"], call["arguments"]});
+    }
+    if (!json.contains("pairs")) return grammar::GrammarFromCalls(calls, {});
+    const Json& of = json["pairs"];
+    using Texts = grammar::CallPairs::Texts;
+    return grammar::GrammarFromCalls(
+        calls, grammar::CallPairs{.before_key = of["before_key"],
+                                  .before_value = of["before_value"],
+                                  .behind_value = of["behind_value"],
+                                  .between = of["between"],
+                                  .texts = of["bare"]          ? Texts::kBare
+                                           : of["quote"] == "" ? Texts::kJson
+                                                               : Texts::kQuoted,
+                                  .quote = of["quote"]});
+}
+
 }  // namespace
 
 ConstraintText ReadConstraint(Fields& fields) {
@@ -119,28 +155,64 @@ ConstraintText ReadConstraintOf(Fields& fields, const Json& format, const char* 
     return constraint;
 }
 
-ConstraintText ToolConstraint(const Json& tools, const std::string& name, const char* arguments) {
-    Json any = Json::array();
+bool PlainNames(const Json& tools, const std::string& name) {
+    return std::ranges::all_of(tools, [&](const Json& tool) {
+        const std::string& one = tool["function"]["name"].get_ref<const std::string&>();
+        if (name != "*" && one != name) return true;
+        return !one.empty() && std::ranges::all_of(one, [](char c) {
+            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                   c == '_';
+        });
+    });
+}
+
+DemandedCall CallConstraint(const Json& tools, const std::string& name,
+                            const chat::CallFrame& frame) {
+    using Arguments = chat::CallFrame::Arguments;
+    const bool pairs = frame.arguments != Arguments::kJson;
+    Json calls = Json::array();
+    std::string only;  // the function's name, if there is but one
     for (const Json& tool : tools) {
         const Json& function = tool["function"];
         if (name != "*" && function["name"] != name) continue;
-        Json parameters = function.contains("parameters") && function["parameters"].is_object()
-                              ? function["parameters"]
-                              : Json{{"type", "object"}};
-        Json properties{{"name", {{"const", function["name"]}}}};
-        properties[arguments] = std::move(parameters);
-        any.push_back({{"type", "object"},
-                       {"properties", std::move(properties)},
-                       {"required", Json::array({"name", arguments})}});
+        const std::string shown = InQuotes(function["name"].get<std::string>());
+        only = calls.empty() ? shown : "";
+        const bool known = function.contains("parameters") && function["parameters"].is_object();
+        calls.push_back({{"before", shown + frame.middle},
+                         {"after", pairs ? frame.after : ""},
+                         {"arguments", known ? function["parameters"] : Json{{"type", "object"}}}});
     }
-    const Json schema = any.size() == 1 ? any[0] : Json{{"anyOf", any}};
-    return {"json_schema", Dump(schema), "tools"};
+    std::string given = frame.before;
+    if (!only.empty()) {
+        given += only + frame.middle;
+        calls[0]["before"] = "";
+    }
+    Json call{{"calls", std::move(calls)}};
+    if (pairs) {
+        call["pairs"] = {{"before_key", frame.before_key},
+                         {"before_value", frame.before_value},
+                         {"behind_value", frame.behind_value},
+                         {"between", frame.between},
+                         {"bare", frame.arguments == Arguments::kTexts},
+                         {"quote", frame.quote}};
+    }
+    return {{"call", Dump(call), "tools"}, std::move(given), pairs ? "" : frame.after};
 }
 
-std::shared_ptr<const grammar::TokenTrie> Constraints::Trie() {
+Constraints::Constraints(const tokenizer::Tokenizer& tokenizer, const chat::CallFrame& frame)
+    : tokenizer_(tokenizer),
+      call_markers_(frame.arguments == chat::CallFrame::Arguments::kJson
+                        ? frame.middle
+                        : frame.middle + frame.before_key + "\n" + frame.middle + frame.after +
+                              "\n" + frame.before_value + frame.quote + "\n" + frame.quote +
+                              frame.behind_value + frame.between + frame.before_key + "\n" +
+                              frame.quote + frame.behind_value + frame.after) {}
+
+std::shared_ptr<const grammar::TokenTrie> Constraints::Trie(bool call) {
     const std::lock_guard lock(trie_mutex_);
-    if (trie_ == nullptr) trie_ = grammar::TokenTrie::Make(tokenizer_);
-    return trie_;
+    auto& trie = call ? call_trie_ : trie_;
+    if (trie == nullptr) trie = grammar::TokenTrie::Make(tokenizer_, call ? call_markers_ : "");
+    return trie;
 }
 
 Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
@@ -166,14 +238,17 @@ Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
 // With its first mask: what is hard to follow from the begin on is refused here, and not by the
 // engine, which all requests wait for.
 Constraints::Compiled Constraints::CompileNew(const ConstraintText& constraint) {
-    const auto grammar = constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
+    const bool call = constraint.kind == "call";
+    const auto trie = Trie(call);
+    const auto grammar = call                               ? CallGrammar(constraint.text)
+                         : constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
                          : constraint.kind == "json_schema"
                              ? grammar::GrammarFromJsonSchemaText(constraint.text)
                          : constraint.kind == "regex" ? grammar::GrammarFromRegex(constraint.text)
                                                       : grammar::GrammarFromGbnf(constraint.text);
     if (!grammar.ok()) return grammar.error();
-    WEFT_ASSIGN(grammar::Matcher matcher, grammar::Matcher::Make(*grammar, Trie()));
-    std::vector<uint32_t> mask(Trie()->mask_words());
+    WEFT_ASSIGN(grammar::Matcher matcher, grammar::Matcher::Make(*grammar, trie));
+    std::vector<uint32_t> mask(trie->mask_words());
     // A first one that is too much may be easy once its places are known.
     if (!matcher.Allowed(mask).ok()) {
         WEFT_TRY(matcher.Allowed(mask));

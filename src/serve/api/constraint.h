@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "chat/call_frame.h"
 #include "grammar/matcher.h"
 #include "serve/api/fields.h"
 
@@ -23,7 +24,7 @@ namespace weft::serve {
 
 // A constraint in words, before it is compiled. An empty kind: none.
 struct ConstraintText {
-    std::string kind{};  // "json_object", "json_schema", "regex", "grammar"
+    std::string kind{};  // "json_object", "json_schema", "regex", "grammar", "call"
     std::string text{};
     std::string param{};  // where it came from, for errors
 };
@@ -32,16 +33,24 @@ struct ConstraintText {
 ConstraintText ReadConstraint(Fields& fields);
 // What other APIs have in the form of response_format, and call `param`.
 ConstraintText ReadConstraintOf(Fields& fields, const Json& format, const char* param);
-// {"name": ..., "arguments": {...}} of a tool of `tools` (OpenAI's form) with that name, or of any
-// ("*"). `arguments`: the member's name.
-ConstraintText ToolConstraint(const Json& tools, const std::string& name, const char* arguments);
+// A call of a tool of `tools` (OpenAI's form) with that name, or of any ("*"), in the frame that a
+// model's family puts around it. What begins it is given, and is none of the constraint. A frame
+// other than the usual one wants names of plain letters (PlainNames).
+struct DemandedCall {
+    ConstraintText constraint;
+    std::string given, closing;  // what stands before it and behind it
+};
+bool PlainNames(const Json& tools, const std::string& name);
+DemandedCall CallConstraint(const Json& tools, const std::string& name,
+                            const chat::CallFrame& frame);
 
 // Compiled constraints of late, and their errors, so that masks stay known from request to request.
 // Thread: any.
 class Constraints {
   public:
-    // `tokenizer` outlives this. Its trie is made when the first constraint asks for it.
-    explicit Constraints(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+    // `tokenizer` outlives this. Its trie is made when the first constraint asks for it. Control
+    // tokens that stand in `frame` are written in calls, and nowhere else.
+    explicit Constraints(const tokenizer::Tokenizer& tokenizer, const chat::CallFrame& frame = {});
     // A fresh Matcher, whose first mask is known. Errors: those of the grammars, and of Matcher.
     // tenant: who asks; nobody learns by its speed what others have asked for.
     Result<grammar::Matcher> Compile(const ConstraintText& constraint,
@@ -53,12 +62,13 @@ class Constraints {
     using Compiled = Result<grammar::Matcher>;
     using Entry = std::pair<std::string, Compiled>;
 
-    std::shared_ptr<const grammar::TokenTrie> Trie();
+    std::shared_ptr<const grammar::TokenTrie> Trie(bool call);
     Compiled CompileNew(const ConstraintText& constraint);
 
     const tokenizer::Tokenizer& tokenizer_;
+    const std::string call_markers_;  // what grammars of calls have around names and values
     std::mutex trie_mutex_;
-    std::shared_ptr<const grammar::TokenTrie> trie_;
+    std::shared_ptr<const grammar::TokenTrie> trie_, call_trie_;
     std::mutex mutex_;
     std::list<Entry> known_;  // the last used first
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "chat/answer.h"
+#include "chat/call_frame.h"
 #include "chat/chat.h"
 #include "chat/tool_form.h"
 #include "engine/engine.h"
@@ -30,6 +31,7 @@ struct Served {
     std::string chat_error;             // why not
     chat::ToolForm tool_forms[2];       // of conversations without and with tools
     chat::AnswerFamily family = chat::AnswerFamily::kPlain;
+    chat::CallFrame call_frame;  // of calls that are demanded
     std::unique_ptr<Constraints> constraints;
     size_t longest_piece_bytes = 0;                    // of the vocabulary
     engine::Pooling pooling = engine::Pooling::kLast;  // of embeddings

@@ -1,0 +1,133 @@
+// The frames of calls that are found in templates: which ones they are, and that what is written
+// in them is read back by the family's parser, whatever the arguments.
+#include "chat/call_frame.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+
+#include "base/file.h"
+#include "chat/answer_calls.h"
+#include "chat/tool_types.h"
+#include "support/paths.h"
+#include "support/tiny_vocabulary.h"
+
+namespace weft::chat {
+namespace {
+
+using Arguments = CallFrame::Arguments;
+
+CallFrame FrameOf(const std::string& source) {
+    static const auto words = tokenizer::Tokenizer::Make(tokenizer::TinySpm({"a"})).value();
+    const auto chat = Chat::Make(source, *words);
+    EXPECT_TRUE(chat.ok()) << (chat.ok() ? "" : chat.error().message);
+    const ToolForm form = FindToolForm(*chat, true);
+    return FindCallFrame(*chat, form, CallFamily(FamilyOf(source), form));
+}
+
+CallFrame FrameOfFile(const std::string& name) {
+    return FrameOf(ReadTextFile(support::TestData("/chat/" + name + ".jinja")).value());
+}
+
+// What a model writes that is held to the frame.
+std::string InFrame(const CallFrame& frame, const OrderedJson& arguments) {
+    std::string text = frame.before + "get_weather" + frame.middle;
+    if (frame.arguments == Arguments::kJson) return text + arguments.dump() + frame.after;
+    bool first = true;
+    for (const auto& [key, value] : arguments.items()) {
+        if (!first) text += frame.between;
+        first = false;
+        const bool bare = value.is_string() && frame.arguments != Arguments::kValues;
+        text += frame.before_key + key + frame.before_value;
+        text += bare ? frame.quote + value.get<std::string>() + frame.quote : value.dump();
+        text += frame.behind_value;
+    }
+    return text + frame.after;
+}
+
+const OrderedJson kArguments[] = {
+    OrderedJson::object(),
+    {{"city", "Ulm"}},
+    {{"city", "01234"}, {"days", -3}},
+    {{"days", 3}, {"city", "S\xC3\xA3o \"Paulo\", {x}"}, {"warm", true}},
+    {{"deep", {{"list", {1, 2.5, "three", nullptr}}, {"no", false}}}, {"city", "Bonn"}},
+    {{"warm", false}, {"deep", OrderedJson::object()}},
+};
+
+OrderedJson FrameTools() {
+    const OrderedJson parameters{{"type", "object"},
+                                 {"properties",
+                                  {{"city", {{"type", "string"}}},
+                                   {"days", {{"type", "integer"}}},
+                                   {"warm", {{"type", "boolean"}}},
+                                   {"deep", {{"type", "object"}}}}}};
+    return OrderedJson::array(
+        {{{"type", "function"},
+          {"function", {{"name", "get_weather"}, {"parameters", parameters}}}}});
+}
+
+const std::map<std::string, Arguments> kOwnFrames = {
+    {"coder", Arguments::kTexts},  {"deepseek", Arguments::kJson}, {"gemma4", Arguments::kQuoted},
+    {"glm", Arguments::kTexts},    {"harmony", Arguments::kJson},  {"kimi", Arguments::kJson},
+    {"llama3", Arguments::kJson},  {"minimax", Arguments::kTexts}, {"mistral", Arguments::kJson},
+    {"olmo3", Arguments::kValues}, {"granite", Arguments::kJson},  {"phi4mini", Arguments::kJson},
+};
+
+TEST(CallFrame, OfTheTemplates) {
+    for (const auto& [name, arguments] : kOwnFrames) {
+        const CallFrame frame = FrameOfFile(name);
+        EXPECT_NE(frame, CallFrame()) << name;
+        EXPECT_EQ(frame.arguments, arguments) << name;
+        // Nothing of the made-up call is left where models read it. (What closes JSON is heard by
+        // the parser alone, which takes no ids.)
+        const bool json = arguments == Arguments::kJson;
+        for (const std::string& part :
+             {frame.before, frame.middle, frame.between, json ? "" : frame.after}) {
+            EXPECT_EQ(part.find("framed"), part.npos) << name << ": " << part;
+            EXPECT_EQ(part.find("\"id\""), part.npos) << name << ": " << part;
+        }
+    }
+    // Whose templates have no calls, or have them so: what ends them may be missing.
+    for (const char* name : {"chatml", "gemma", "llama2", "olmo", "phi3", "vicuna", "qwen"}) {
+        const CallFrame frame = FrameOfFile(name);
+        EXPECT_EQ(frame.family, AnswerFamily::kQwen) << name;
+        EXPECT_EQ(TrimBlanks(frame.before), CallFrame().before) << name;
+        EXPECT_EQ(frame.middle, CallFrame().middle) << name;
+        EXPECT_TRUE(CallFrame().after.starts_with(frame.after)) << name << ": " << frame.after;
+        EXPECT_EQ(frame.arguments, Arguments::kJson) << name;
+    }
+    const CallFrame coder = FrameOfFile("coder");
+    EXPECT_EQ(coder.family, AnswerFamily::kQwenCoder);
+    EXPECT_EQ(coder.before, "<tool_call>\n<function=");
+}
+
+TEST(CallFrame, WhatIsWrittenInItIsReadBack) {
+    const auto types = std::make_shared<const ToolTypes>(FrameTools());
+    for (const auto& [name, _] : kOwnFrames) {
+        const CallFrame frame = FrameOfFile(name);
+        for (const OrderedJson& arguments : kArguments) {
+            const std::string text = InFrame(frame, arguments);
+            AnswerParser parser(frame.family, false, false, types);
+            AnswerDelta all = parser.Push(text);
+            const AnswerDelta rest = parser.Finish();
+            for (const ToolCall& call : rest.tool_calls) all.tool_calls.push_back(call);
+            ASSERT_EQ(all.tool_calls.size(), 1u) << name << ": " << text;
+            EXPECT_EQ(all.tool_calls[0].name, "get_weather") << name << ": " << text;
+            EXPECT_EQ(all.tool_calls[0].arguments, arguments) << name << ": " << text;
+            EXPECT_EQ(all.content + rest.content, "") << name << ": " << text;
+        }
+    }
+}
+
+// A form that no parser of ours reads back is none.
+TEST(CallFrame, UnknownFormsAreLeft) {
+    EXPECT_EQ(FrameOf("{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+                      "{% for c in m.tool_calls or [] %}~~{{ c.function.name }}~~"
+                      "{{ c.function.arguments | tojson }}~~{% endfor %}{% endfor %}"
+                      "{% if add_generation_prompt %}<assistant>{% endif %}"),
+              CallFrame());
+}
+
+}  // namespace
+}  // namespace weft::chat
