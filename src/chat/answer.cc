@@ -43,17 +43,26 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOpt
 
 }  // namespace
 
+// Looks at each place once, however many markers are nowhere: who calls this for each marker of a
+// long text would read it to its end each time.
 FoundMarker FindMarker(std::string_view text, const std::vector<std::string_view>& markers,
                        size_t from) {
-    FoundMarker first;
-    for (size_t i = 0; i < markers.size(); ++i) {
-        const size_t at = text.find(markers[i], from);
-        if (at == text.npos) continue;
-        const bool better = first.at == text.npos || at < first.at ||
-                            (at == first.at && markers[i].size() > markers[first.marker].size());
-        if (better) first = {at, i};
+    std::string firsts;
+    for (const std::string_view marker : markers) {
+        if (firsts.find(marker[0]) == firsts.npos) firsts += marker[0];
     }
-    return first;
+    FoundMarker found;
+    for (size_t at = text.find_first_of(firsts, from); at != text.npos;
+         at = text.find_first_of(firsts, at + 1)) {
+        for (size_t i = 0; i < markers.size(); ++i) {
+            if (!text.substr(at).starts_with(markers[i])) continue;
+            const bool longer =
+                found.at == text.npos || markers[i].size() > markers[found.marker].size();
+            if (longer) found = {at, i};
+        }
+        if (found.at != text.npos) return found;
+    }
+    return found;
 }
 
 size_t BegunAtEnd(std::string_view text, const std::vector<std::string_view>& markers) {
