@@ -84,8 +84,7 @@ Result<std::map<int64_t, OpTimes::Step>> OpTimes::StepsOf(const std::string& tra
     }
     for (auto at = steps.begin(); at != steps.end(); ++at) {
         Step& step = at->second;
-        step.wall_s = (step.end_us - step.begin_us) * 1e-6;
-        step.rest_s = step.wall_s;
+        step.rest_s = (step.end_us - step.begin_us) * 1e-6;
         for (size_t op = 0; op < step.op_s.size(); ++op) {
             if (!IsRest(program_.ops[op].kind())) step.rest_s -= step.op_s[op];
         }
@@ -155,14 +154,6 @@ OpTimes::Work OpTimes::Others(const program::StepShape& shape, int64_t first, in
         if (IsRest(kind) && !IsAttentionOp(kind)) work += WorkOf(costs[i], seconds[i]);
     }
     return work;
-}
-
-double OpTimes::StepSeconds(int64_t first, int64_t last) const {
-    std::vector<double> walls;
-    for (auto at = steps_.lower_bound(first); at != steps_.end() && at->first <= last; ++at) {
-        walls.push_back(at->second.wall_s);
-    }
-    return Quartile(std::move(walls));
 }
 
 OpTimes::Work OpTimes::Attention(const program::StepShape& shape, int64_t first,

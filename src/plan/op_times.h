@@ -49,13 +49,11 @@ class OpTimes {
     int attentions() const;  // ops of attention, which Rest counts, too
     Rest RestOf(int64_t first, int64_t last) const;
     Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
-    // Of a step on rank 0, from its first op to its last one.
-    double StepSeconds(int64_t first, int64_t last) const;
 
   private:
     struct Step {
         std::vector<double> op_s;
-        double rest_s = 0, gap_s = 0, wall_s = 0;
+        double rest_s = 0, gap_s = 0;
         double begin_us = 0, end_us = 0;
     };
     std::vector<double> Quartiles(int64_t first, int64_t last) const;  // by op
