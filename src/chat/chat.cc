@@ -88,10 +88,8 @@ void Chat::FitNoTools() {
     ChatInput question = OneQuestion("", "Do it.");
     question.now_s = 1;
     if (plain_.Render(question, tokens_).ok()) return;
-    auto other = ChatTemplate::Parse(plain_.source());
-    if (!other.ok()) return;
-    other->LeaveToolsOut();
-    if (other->Render(question, tokens_).ok()) plain_ = std::move(other).value();
+    plain_.LeaveToolsOut(true);
+    plain_.LeaveToolsOut(plain_.Render(question, tokens_).ok());
 }
 
 Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Tokenizer& tokenizer) {

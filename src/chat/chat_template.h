@@ -58,8 +58,8 @@ class ChatTemplate {
                         const std::vector<std::pair<std::string, std::string>>& tokens,
                         const RenderLimits& limits = {}) const;
 
-    // Where there are no tools, `tools` is not defined, rather than none.
-    void LeaveToolsOut() { tools_left_out_ = true; }
+    // Whether, where there are no tools, `tools` is not defined, rather than none.
+    void LeaveToolsOut(bool left_out) { tools_left_out_ = left_out; }
 
     // The template's source, as it was given.
     const std::string& source() const { return source_; }

@@ -138,12 +138,12 @@ CallValues Interpreter::EvaluateAll(const Arguments& arguments) {
 }
 
 // `space.list.append(x)` and `.pop(i)`: the namespace gets another list. Nothing: it is no such
-// call.
+// call; only a name has been evaluated then.
 std::optional<Value> Interpreter::ChangeList(const CallExpr& expr) {
     const auto* method = std::get_if<AttributeExpr>(&expr.callee->node);
     if (method == nullptr || (method->name != "append" && method->name != "pop")) return {};
     const auto* entry = std::get_if<AttributeExpr>(&method->of->node);
-    if (entry == nullptr) return {};
+    if (entry == nullptr || !std::holds_alternative<Name>(entry->of->node)) return {};
     const Value owner = Evaluate(*entry->of);
     const Value list = owner.Is(Kind::kSpace) ? Attribute(owner, entry->name) : Value();
     if (!list.Is(Kind::kList) || list.list()->tuple) return {};

@@ -29,8 +29,9 @@ struct ToolForm {
     bool ids_begin_anew = false;  // ... and count within each message, not through all of them
     bool thought_joined = false;  // reasoning and text beside calls are refused: one text, then
     bool system_as_user = false;  // no system messages: the user's first message has what it says
-    bool system_lost =
-        false;  // behind results it isn't shown: then the user's first message has it
+    // The system message isn't shown behind results: then the user's first message has what it
+    // says.
+    bool system_lost = false;
     bool function_texts = false;  // OLMo 3: functions, calls and results under names of their own
     // How the functions are told: by the template, as text in the system message's "tools" (Phi 4
     // mini's), or (it shows none) in words.

@@ -392,13 +392,7 @@ Status Resolve(CommonFlags& flags) {
     if (!flags.job.split_auto) {
         WEFT_ASSIGN(flags.job.split, model::ParseShares(flags.split));
     }
-    const auto dtype = DTypeOfName(flags.kv);
-    const bool known = dtype && (*dtype == DType::kF16 || *dtype == DType::kBF16 ||
-                                 *dtype == DType::kQ8_0 || *dtype == DType::kF32);
-    if (!known) {
-        return MakeError(ErrorCode::kUsage, "--kv {}: expected f16, bf16, q8_0 or f32", flags.kv);
-    }
-    flags.job.kv_dtype = *dtype;
+    WEFT_ASSIGN(flags.job.kv_dtype, engine::ParseKvType("--kv", flags.kv));
     if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};
     WEFT_ASSIGN(flags.job.overlap, engine::ParseOverlap(flags.overlap));
     WEFT_ASSIGN(flags.job.wire, engine::ParseSumWire(flags.wire));

@@ -75,6 +75,14 @@ const char* OverlapName(backend::Overlap overlap) {
     return "?";
 }
 
+Result<DType> ParseKvType(std::string_view flag, std::string_view name) {
+    const auto dtype = DTypeOfName(name);
+    for (const DType known : {DType::kF16, DType::kBF16, DType::kQ8_0, DType::kF32}) {
+        if (dtype == known) return known;
+    }
+    return MakeError(ErrorCode::kUsage, "{} {}: expected f16, bf16, q8_0 or f32", flag, name);
+}
+
 Result<backend::Overlap> ParseOverlap(std::string_view name) {
     for (const auto overlap :
          {backend::Overlap::kNever, backend::Overlap::kAuto, backend::Overlap::kAlways}) {

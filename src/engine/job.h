@@ -51,6 +51,8 @@ struct Job {
     bool feed = false;  // only rank 0 has the model; the others get their shards from it
 };
 
+// A type that a KV cache may have: f16, bf16, q8_0 or f32. Errors: kUsage, which name the flag.
+Result<DType> ParseKvType(std::string_view flag, std::string_view name);
 const char* OverlapName(backend::Overlap overlap);  // "off", "auto", "on"
 // Errors: kUsage.
 Result<backend::Overlap> ParseOverlap(std::string_view name);

@@ -118,6 +118,15 @@ class Compiler {
         return known->second;
     }
 
+    // Without "$ref" and "allOf"; nothing where it has neither.
+    Result<std::optional<Schema>> Flattened(const Schema& schema, const std::string& path,
+                                            int depth) {
+        if (!schema.contains("$ref") && !schema.contains("allOf")) return std::optional<Schema>();
+        WEFT_ASSIGN(auto flat, merger_.Flat(schema, path, depth));
+        if (!flat) return SchemaError(path, "no value can satisfy its parts together");
+        return flat;
+    }
+
     Result<Expr> Value(const Schema& schema, const std::string& path, int depth) {
         if (depth > SchemaMerger::kMostDepth) {
             return SchemaError(path, "schemas nested deeper than {}", SchemaMerger::kMostDepth);
@@ -133,11 +142,8 @@ class Compiler {
             WEFT_ASSIGN(const Rule rule, Referred(schema["$ref"], path));
             return builder_.Call(rule);
         }
-        if (schema.contains("$ref") || schema.contains("allOf")) {
-            WEFT_ASSIGN(const auto flat, merger_.Flat(schema, path, depth));
-            if (!flat) return SchemaError(path, "no value can satisfy its parts together");
-            return Value(*flat, path, depth + 1);
-        }
+        WEFT_ASSIGN(const auto flat, Flattened(schema, path, depth));
+        if (flat) return Value(*flat, path, depth + 1);
         for (const std::string key : {"anyOf", "oneOf"}) {
             if (schema.contains(key)) return Alternatives(schema, key, path, depth);
         }
@@ -491,11 +497,8 @@ class Compiler {
             return SchemaError(path, "schemas nested deeper than {}", SchemaMerger::kMostDepth);
         }
         WEFT_TRY(CheckKeywords(schema, path));
-        if (schema.contains("$ref") || schema.contains("allOf")) {
-            WEFT_ASSIGN(const auto flat, merger_.Flat(schema, path, depth));
-            if (!flat) return SchemaError(path, "no value can satisfy its parts together");
-            return Pairs(*flat, path, form, depth + 1);
-        }
+        WEFT_ASSIGN(const auto flat, Flattened(schema, path, depth));
+        if (flat) return Pairs(*flat, path, form, depth + 1);
         const bool object = !schema.contains("type") || schema["type"] == "object";
         if (!object ||
             RestrictsBeside(schema, {"type", "properties", "required", "additionalProperties"})) {
@@ -537,11 +540,8 @@ class Compiler {
         if (schema == true) return PairText(form);
         if (!schema.is_object()) return Value(schema, path, depth);
         WEFT_TRY(CheckKeywords(schema, path));
-        if (schema.contains("$ref") || schema.contains("allOf")) {
-            WEFT_ASSIGN(const auto flat, merger_.Flat(schema, path, depth));
-            if (!flat) return SchemaError(path, "no value can satisfy its parts together");
-            return PairValue(*flat, path, form, depth + 1);
-        }
+        WEFT_ASSIGN(const auto flat, Flattened(schema, path, depth));
+        if (flat) return PairValue(*flat, path, form, depth + 1);
         std::vector<Expr> choices;
         for (const std::string key : {"anyOf", "oneOf"}) {
             if (!schema.contains(key)) continue;
@@ -639,12 +639,6 @@ class Compiler {
     Expr PairText(const CallPairs& form) {
         return Quoted(TextWithout(TextEnd(form), builder_), form);
     }
-    static bool IsPlainName(std::string_view name) {
-        return !name.empty() && std::ranges::all_of(name, [](char c) {
-            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                   c == '_';
-        });
-    }
 
     const Schema& root_;
     SchemaMerger merger_;
@@ -678,6 +672,13 @@ bool EndsTexts(const CallPairs& pairs) {
 }
 
 }  // namespace
+
+bool IsPlainName(std::string_view name) {
+    return !name.empty() && std::ranges::all_of(name, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '_';
+    });
+}
 
 Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text) {
     WEFT_ASSIGN(const Schema schema, ParseSchema(text));

@@ -51,9 +51,12 @@ struct CallText {
     nlohmann::ordered_json arguments{};
 };
 
+// Whether a name is of letters, digits and "_" alone, as keys of pairs are.
+bool IsPlainName(std::string_view name);
+
 // One of these calls, arguments as JSON or as pairs. kUnsupported, kUsage: some of the arguments
-// can't be written as pairs (they are no object of members that are named by letters, digits and
-// "_"; texts have patterns, or are listed and hold what may end them); and as above.
+// can't be written as pairs (they are no object of members with plain names; texts have patterns,
+// or are listed and hold what may end them); and as above.
 Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
                                     const std::optional<CallPairs>& pairs);
 

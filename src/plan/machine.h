@@ -28,28 +28,29 @@
 //     sync    seconds of each collective, beside the wire; sync_within: between ranks of one host
 //     hop     seconds of each message between stages, beside the wire; hop_within: in one host
 //     relay   1: what two other hosts send each other goes through the first one
-//     star    1: the first rank takes each other's addend, one after another, and sends each the
-//     sum memory_share    of the memory's bandwidth that reading weights reaches (all where unsaid)
+//     star    1: the first rank takes each other's addend in turn, and sends them the sum
+//     memory_share    of the memory's bandwidth that reading weights reaches
 //     memory_most     and what that reaches at most, however fast the memory is
-//     low_bit_share   of these, with weights of less than four bits (all where unsaid)
-//     cache_share     as memory_share, of the KV cache; grouped_share: where several query heads
-//                     share a KV head
-//     rest_share      as memory_share, of what ops read and write that are neither (all where
-//     unsaid) compute_share   of a device's compute that large products reach compute_most    and
-//     what they reach at most, however large the device is unpack_share    of that, where the
-//     weights are quantized (all of it where unsaid) eight_bit_share of a device's eight_bit, with
-//     weights of eight bits; unsaid: unpacked, too bf16_share, bf16_expert_share   of what products
-//     reach, with weights in BF16 and with experts
-//                     in BF16 (all where unsaid); bf16_expert_memory: of the bandwidth, with these
-//     attention_share of a device's compute that attention of many rows reaches (compute_share);
-//                     grouped_attention_share: where several query heads share a KV head;
-//                     latent_attention_share: where all share a latent one (as grouped)
-//     expert_share    of what products reach, with experts (all where unsaid)
+//     low_bit_share   of these, with weights of less than four bits
+//     cache_share     as memory_share, of the KV cache
+//     grouped_share   of that, where several query heads share a KV head (cache_share)
+//     rest_share      as memory_share, of what ops read and write that are neither
+//     compute_share   of a device's compute that large products reach
+//     compute_most    and what they reach at most, however large the device is
+//     unpack_share    of that, where the weights are quantized
+//     eight_bit_share   of a device's eight_bit, with weights of eight bits; unsaid: unpacked, too
+//     bf16_share      of what products reach, with weights in BF16
+//     expert_share    of what products reach, with experts
+//     bf16_expert_share   and with experts in BF16
+//     bf16_expert_memory  of the bandwidth, with these
+//     attention_share   of a device's compute that attention of many rows reaches (compute_share)
+//     grouped_attention_share   where several query heads share a KV head (attention_share)
+//     latent_attention_share    where all share a latent one (grouped_attention_share)
 //     half            1: sums of products are in F16 (half_compute)
 //     tile_rows       products of more than kVectorRows rows are computed in whole tiles of so many
 //     value_bytes     of a value that is summed over ranks; 0: as the Program has it
-// devices and compute are of one rank; all figures are marked (plan/figure.h). Unknown keys and
-// units are errors.
+// A share that isn't said is all of it, or the one in brackets. devices and compute are of one
+// rank; all figures are marked (plan/figure.h). Unknown keys and units are errors.
 #pragma once
 
 #include <map>

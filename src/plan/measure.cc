@@ -8,6 +8,7 @@
 #include "engine/runner.h"
 #include "fabric/measure.h"
 #include "fabric/predict.h"
+#include "model_files/synthetic.h"
 #include "plan/measure_steps.h"
 #include "plan/measure_training.h"
 
@@ -110,14 +111,13 @@ class MachineMeasurer {
 
     Status KvTypes() {
         for (const std::string& name : options_.kv_types) {
-            const auto type = DTypeOfName(name);
-            if (!type) return MakeError(ErrorCode::kUsage, "--kv-types: no type '{}'", name);
-            if (measured().kv.contains(*type)) continue;
+            WEFT_ASSIGN(const DType type, engine::ParseKvType("--kv-types", name));
+            if (measured().kv.contains(type)) continue;
             say_(fmt::format("a KV cache of {}", name));
             WEFT_ASSIGN(const StepsRun run,
                         Steps(options_.model, options_.types[0],
-                              {.tp = ranks_, .kv_dtype = *type, .rows = {kRows.back()}}));
-            measured().kv[*type] = CacheRates(run, machine_.bandwidth.value, measured());
+                              {.tp = ranks_, .kv_dtype = type, .rows = {kRows.back()}}));
+            measured().kv[type] = CacheRates(run, machine_.bandwidth.value, measured());
         }
         return {};
     }
@@ -249,11 +249,40 @@ class MachineMeasurer {
     coll::Tier tier_;  // the slowest link's
 };
 
+Status CheckModel(const char* flag, const std::string& model, const std::string& type) {
+    if (!model_files::Synthetic::IsSpec(model)) {
+        return MakeError(ErrorCode::kUsage, "{} {}: expected synthetic:NAME, with NAME one of {}",
+                         flag, model, model_files::Synthetic::Names());
+    }
+    const auto made = model_files::Synthetic::Make(fmt::format("{}:{}:layers=2", model, type));
+    return made.ok() ? Status() : Status(made.error());
+}
+
+// What is wrong with a name is said before minutes of measuring, not behind them.
+Status CheckNames(const MeasureOptions& options) {
+    if (options.types.empty()) return MakeError(ErrorCode::kUsage, "--types: there are none");
+    for (const std::string& type : options.types) {
+        WEFT_TRY(CheckModel("--measure-with", options.model, type));
+        if (options.experts.empty()) continue;
+        WEFT_TRY(CheckModel("--measure-experts-with", options.experts, type));
+    }
+    for (const std::string& type : options.kv_types) {
+        const auto known = engine::ParseKvType("--kv-types", type);
+        if (!known.ok()) return known.error();
+    }
+    for (const std::string& type : options.train_types) {
+        const auto known = ParseTrainType(type);
+        if (!known.ok()) return known.error();
+        WEFT_TRY(CheckModel("--measure-training-with", options.train_model, type));
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<Machine> MeasureMachine(const MeasureOptions& options,
                                const std::function<void(const std::string&)>& say) {
-    if (options.types.empty()) return MakeError(ErrorCode::kUsage, "--types: there are none");
+    WEFT_TRY(CheckNames(options));
     return MachineMeasurer(options, say).Run();
 }
 

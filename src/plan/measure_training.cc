@@ -117,23 +117,28 @@ class UpdateTimes {
 
 }  // namespace
 
-Status MeasureTraining(const MeasureOptions& options, const std::string& type, Machine& machine) {
-    const auto dtype = DTypeOfName(type);
-    if (!dtype || (*dtype != DType::kF32 && *dtype != DType::kBF16 && *dtype != DType::kF16)) {
-        return MakeError(ErrorCode::kUsage, "--train-types: '{}': expected bf16, f16 or f32", type);
+Result<DType> ParseTrainType(std::string_view name) {
+    const auto dtype = DTypeOfName(name);
+    for (const DType known : {DType::kBF16, DType::kF16, DType::kF32}) {
+        if (dtype == known) return known;
     }
+    return MakeError(ErrorCode::kUsage, "--train-types {}: expected bf16, f16 or f32", name);
+}
+
+Status MeasureTraining(const MeasureOptions& options, const std::string& type, Machine& machine) {
+    WEFT_ASSIGN(const DType dtype, ParseTrainType(type));
     TrainingRates rates;
     for (const int64_t rows : kTrainRows) {
         Listener listener;
         WEFT_ASSIGN(const train::TrainSummary summary,
-                    train::RunTraining(options.cluster, JobOf(options, *dtype, rows), listener));
+                    train::RunTraining(options.cluster, JobOf(options, dtype, rows), listener));
         const UpdateTimes times(listener, summary, rows);
         times.AddRates(rates);
         rates.update =
             Told(listener.UpdateBytes() / std::max(times.update_s(), 1e-9), "the optimizer's ops");
         rates.step = Told(times.beside_s(), "an update beside its ops");
     }
-    machine.measured->training[*dtype] = std::move(rates);
+    machine.measured->training[dtype] = std::move(rates);
     return {};
 }
 

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "plan/measure.h"
 
 namespace weft::plan {
+
+// Errors: kUsage, which names the flag.
+Result<DType> ParseTrainType(std::string_view name);
 
 // Adds what was measured of computing in `type` to machine.measured->training. Errors: kUsage (the
 // type), those of the ranks.

@@ -17,8 +17,6 @@ uint64_t PeakRssBytes() {
     return 0;
 }
 
-constexpr int64_t kGatherMs = 600'000;
-
 // What so large a share of the values is below.
 template <typename T>
 T Quantile(std::vector<T> values, double share) {
@@ -77,8 +75,7 @@ void RunMeter::Report(double updates_an_epoch, TrainSummary& summary) const {
     summary.tokens_per_s = Median(speeds_);
     if (updates_an_epoch == 0) updates_an_epoch = updates_an_epoch_;
     if (updates_an_epoch == 0) updates_an_epoch = static_cast<double>(updates_);
-    const double each =
-        updates_ > 0 ? (seconds_ - saving_s_) / static_cast<double>(updates_) : 0;
+    const double each = updates_ > 0 ? (seconds_ - saving_s_) / static_cast<double>(updates_) : 0;
     summary.epoch_s = each * updates_an_epoch;
 }
 
@@ -96,8 +93,9 @@ Status RunMeter::Gather(cluster::Cluster& cluster, TrainSummary& summary) const 
     WEFT_TRY(AllGather(cluster, "peak memory", PeakRssBytes(), summary.peak_rss_bytes));
     WEFT_TRY(AllGather(cluster, "seconds waited", waited_s_, summary.waited_s));
     if (trainer_->options().time_ops) {
-        WEFT_ASSIGN(const std::vector<std::string> texts,
-                    cluster.AllGather("seconds of ops", OpSeconds(), Deadline::In(kGatherMs)));
+        WEFT_ASSIGN(
+            const std::vector<std::string> texts,
+            cluster.AllGather("seconds of ops", OpSeconds(), Deadline::In(kGatherPatienceMs)));
         for (const std::string& text : texts) {
             std::istringstream numbers(text);
             std::vector<double>& seconds = summary.op_s.emplace_back();

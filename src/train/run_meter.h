@@ -15,12 +15,15 @@
 
 namespace weft::train {
 
+// How long a rank waits for the others' figures: of its last update some may still save a
+// checkpoint.
+inline constexpr int64_t kGatherPatienceMs = 600'000;
+
 // A number of each rank, on all ranks at once. Errors: the cluster's.
 template <typename T>
 Status AllGather(cluster::Cluster& cluster, const char* name, T own, std::vector<T>& all) {
-    constexpr int64_t kPatienceMs = 600'000;
     WEFT_ASSIGN(const std::vector<std::string> texts,
-                cluster.AllGather(name, fmt::format("{}", own), Deadline::In(kPatienceMs)));
+                cluster.AllGather(name, fmt::format("{}", own), Deadline::In(kGatherPatienceMs)));
     all.clear();
     for (const std::string& text : texts) std::istringstream(text) >> all.emplace_back();
     return {};

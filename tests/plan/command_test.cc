@@ -317,9 +317,24 @@ TEST(PlanCommand, MeasuresThisMachine) {
                  "--zero", "0", "--seq-len", "128", "--micro-batch", "1", "--json"});
     ASSERT_EQ(trains.status, 0) << trains.err;
     EXPECT_GT(trains.Json()["layouts"][0]["tokens_per_s"].get<double>(), 0);
-    const Ran wrong = RunWeft({"plan", "--measure", "--types", "q9", "-o", file});
-    EXPECT_EQ(wrong.status, 2) << wrong.err;
-    EXPECT_NE(wrong.err.find("q9"), std::string::npos) << wrong.err;
+}
+
+// Before anything is measured.
+TEST(PlanCommand, WhatCannotBeMeasuredIsSaidAtOnce) {
+    for (const auto& [arguments, said] : std::initializer_list<std::pair<Words, const char*>>{
+             {{"--types", "q8_0,q9"}, "no weights of type 'q9'; known are"},
+             {{"--kv-types", "f16,q4_0"}, "--kv-types q4_0: expected f16, bf16, q8_0 or f32"},
+             {{"--kv-types", "q9"}, "--kv-types q9: expected f16, bf16, q8_0 or f32"},
+             {{"--train-types", "bf16,q4_0"}, "--train-types q4_0: expected bf16, f16 or f32"},
+             {{"--measure-experts-with", "synthetic:q"}, "no synthetic model is named 'q'"},
+             {{"--measure-training-with", "synthetic:q"}, "no synthetic model is named 'q'"},
+             {{"--measure-with", "qwen3-8b"},
+              "--measure-with qwen3-8b: expected synthetic:NAME"}}) {
+        const Ran ran = RunWeft(Words{"plan", "--measure", "--local", "1"} + arguments);
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        EXPECT_NE(ran.err.find(said), std::string::npos) << ran.err;
+        EXPECT_EQ(ran.err.find("measuring"), std::string::npos) << ran.err;
+    }
 }
 
 TEST(PlanCommand, WrongWordsAreRefused) {

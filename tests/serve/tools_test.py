@@ -196,5 +196,21 @@ class Ids(Templates):
     test_second_turns = None
 
 
+class Limits(unittest.TestCase):
+    """A call that is demanded of functions whose schemas are too much."""
+
+    def test_limits(self):
+        server = serving.Server(2048)
+        self.addCleanup(server.close)
+        for values, said in ((70_000, "more than 65536 values"), (140_000, "at most 262144")):
+            schema = {"type": "object", "properties": {"x": {"enum": [1] * values}}}
+            function = {"name": "count", "parameters": schema}
+            body = {"messages": [QUESTION], "tools": [{"type": "function", "function": function}],
+                    "tool_choice": "required", "max_tokens": MAX}
+            status, answer = server.json("POST", "/v1/chat/completions", body)
+            self.assertEqual(status, 400, answer)
+            self.assertIn(said, answer["error"]["message"])
+
+
 if __name__ == "__main__":
     serving.main()

@@ -170,7 +170,7 @@ class ChatMasks : public testing::TestWithParam<std::string> {};
 TEST_P(ChatMasks, CoverTheAssistantAlone) {
     tokenizer::TokenizerData data = tokenizer::TinyBytePair();
     for (const char* name : {"</s>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>",
-                             "<|call|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>",
+                             "<|call|>", "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<turn|>",
                              "<\xEF\xBD\x9C"
                              "end\xE2\x96\x81of\xE2\x96\x81"
                              "sentence\xEF\xBD\x9C>"}) {

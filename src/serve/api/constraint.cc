@@ -99,6 +99,8 @@ std::string InQuotes(const std::string& name) {
     return quoted.substr(1, quoted.size() - 2);
 }
 
+constexpr size_t kMostCallDepth = 200, kMostCallValues = 1 << 16;
+
 // From what CallConstraint made.
 Result<grammar::GrammarPtr> CallGrammar(const std::string& text) {
     if (text.size() > grammar::kMostSchemaBytes) {
@@ -106,9 +108,13 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text) {
                          text.size(), grammar::kMostSchemaBytes);
     }
     // Schemas that nest too deeply are refused by their compiler, which says where.
-    const Json json = OrderedJsonOrDiscarded(text, {.depth = 200, .values = 1 << 16});
+    const Json json =
+        OrderedJsonOrDiscarded(text, {.depth = kMostCallDepth, .values = kMostCallValues});
     if (json.is_discarded()) {
-        return MakeError(ErrorCode::kUsage, "tools: too much JSON");
+        return MakeError(ErrorCode::kUsage,
+                         "tools: their schemas nest deeper than {} or have more than {} values; "
+                         "make them smaller, or demand no call",
+                         kMostCallDepth, kMostCallValues);
     }
     std::vector<grammar::CallText> calls;
     for (const Json& call : json["calls"]) {
@@ -159,10 +165,7 @@ bool PlainNames(const Json& tools, const std::string& name) {
     return std::ranges::all_of(tools, [&](const Json& tool) {
         const std::string& one = tool["function"]["name"].get_ref<const std::string&>();
         if (name != "*" && one != name) return true;
-        return !one.empty() && std::ranges::all_of(one, [](char c) {
-            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                   c == '_';
-        });
+        return grammar::IsPlainName(one);
     });
 }
 
