@@ -3,17 +3,19 @@
 #include <algorithm>
 
 #include "kernels/strips.h"
+#include "kernels/vector/ahead.h"
 #include "kernels/vector/store.h"
 
 namespace weft::kernels::WEFT_SET {
 namespace {
 
 // How a vector of rows' weights of a step of kColumns columns meet activations: kXs floats, or as
-// many pairs of BF16 (and kStrips strips at a time where there are many tokens). Load: vector
-// `part` of the strip.
+// many pairs of BF16 (and kStrips strips at a time where there are many tokens). From kFetches
+// tokens on, weights are fetched ahead (measured). Load: vector `part` of the strip.
 struct StepF32 {
     static constexpr DType kType = DType::kF32;
     static constexpr int64_t kColumns = 1, kXs = 1, kStrips = 1;
+    static constexpr int kFetches = 6;
     static Float Load(const std::byte* p, int part) {
         return Simd::Load(reinterpret_cast<const float*>(p) + part * Simd::kLanes);
     }
@@ -25,6 +27,7 @@ struct StepF32 {
 
 struct StepF16 : StepF32 {
     static constexpr DType kType = DType::kF16;
+    static constexpr int kFetches = 3;
     static Float Load(const std::byte* p, int part) {
         return Simd::LoadF16(p + part * Simd::kLanes * 2);
     }
@@ -35,6 +38,7 @@ template <typename S>
 struct StepBF16 {
     static constexpr DType kType = DType::kBF16;
     static constexpr int64_t kColumns = 2, kXs = S::kDots ? 1 : 2, kStrips = S::kDots ? 2 : 1;
+    static constexpr int kFetches = S::kDots ? 7 : 4;
     static Float Load(const std::byte* p, int part) {
         return S::Load(reinterpret_cast<const float*>(p) + part * S::kLanes);
     }
@@ -71,6 +75,8 @@ template <typename Step, int S, int T>
                                               Float (&sums)[S * kParts][T]) {
     constexpr int64_t kBytes = Step::kColumns * strips::BlockBytes(Step::kType);
     for (int64_t k = 0; k < count; k += Step::kColumns, w += kBytes, x += Step::kXs) {
+#pragma GCC unroll 16
+        for (int s = 0; T >= Step::kFetches && s < S; ++s) FetchAhead<kBytes>(w + s * strip_bytes);
 #pragma GCC unroll 16
         for (int s = 0; s < S * kParts; ++s) {
             const Float weights = Step::Load(w + s / kParts * strip_bytes, s % kParts);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/vector/ahead.h"
 #include "kernels/vector/store.h"
 #if defined(WEFT_OWN_PRODUCTS)
 #include WEFT_SET_FILE(low_bits.h)
@@ -16,6 +17,19 @@ namespace weft::kernels::WEFT_SET {
 inline constexpr int kTile = Simd::kRegisters == 32 ? 12 : 4;         // tokens that share a block
 inline constexpr int kTogether = Simd::kMatrices ? 2 : 1;             // tokens, where they can
 inline constexpr int64_t kTokenBytes = Simd::kRegisters * 12 * 1024;  // activations that stay in L2
+
+// Adds a block of weights times T tokens to `sums`, and moves `w` to the next one.
+template <typename Block, int T>
+WEFT_INLINE void AddBlock(const std::byte*& w, int h, const ActivationBlock* x, int64_t x_stride,
+                          Float (&sums)[T]) {
+    constexpr int64_t kBytes = strips::BlockBytes(Block::kType);
+    constexpr int64_t kWeights = Block::kUnits * 32 * kStripRows;
+    if constexpr (kFetchesAhead<kWeights, kBytes, T>) {
+        if (h == 0) FetchAhead<kBytes>(w);
+    }
+    Block::template Times<T>(w, h, x, x_stride, sums);
+    w += kBytes;
+}
 
 // One strip times T tokens from `token` on: a vector of rows after another.
 template <typename Block, int T>
@@ -30,8 +44,7 @@ void StripTile(const MatMulArgs& args, int64_t row, int64_t token) {
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) sums[t] = Simd::Zero();
         for (int64_t unit = 0; unit < units; unit += Block::kUnits) {
-            Block::template Times<T>(w, h, x + unit, x_stride, sums);
-            w += strips::BlockBytes(Block::kType);
+            AddBlock<Block, T>(w, h, x + unit, x_stride, sums);
         }
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) StoreSums(args, row + h * Simd::kLanes, token + t, sums[t]);
@@ -56,8 +69,7 @@ void SegmentedTile(const MatMulArgs& args, int64_t row, int64_t token) {
 #pragma GCC unroll 16
             for (int t = 0; t < T; ++t) sums[t] = Simd::Zero();
             for (int64_t unit = begin; unit < end; unit += Block::kUnits) {
-                Block::template Times<T>(w, h, x + unit, x_stride, sums);
-                w += strips::BlockBytes(Block::kType);
+                AddBlock<Block, T>(w, h, x + unit, x_stride, sums);
             }
 #pragma GCC unroll 16
             for (int t = 0; t < T; ++t) wide[t] = Simd::AddWide(wide[t], Simd::Widen(sums[t]));
