@@ -81,6 +81,7 @@ OrderedJson MeasuredJson(const Measured& measured) {
     json.update(RatesJson(measured));
     if (measured.alone) json["alone"] = RatesJson(*measured.alone);
     if (measured.hop) json["hop"] = FigureJson(*measured.hop, Unit::kTime);
+    if (!measured.turns.empty()) json["turns"] = CurveJson(measured.turns, Unit::kShare);
     if (!measured.all_reduce.empty()) json["sync"] = FigureJson(measured.sync, Unit::kTime);
     for (const auto& [key, curve] : {std::pair("all_reduce", &measured.all_reduce),
                                      std::pair("all_gather", &measured.all_gather),

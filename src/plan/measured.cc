@@ -185,6 +185,10 @@ std::optional<double> Measured::ReduceScatterSeconds(int of_ranks, double bytes)
     return SecondsOf(reduce_scatter, of_ranks == ranks, bytes);
 }
 
+double Measured::Turns(int of_ranks, double rows) const {
+    return of_ranks == ranks && !turns.empty() ? 1 / Interpolated(turns, rows) : 1;
+}
+
 Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer) {
     Measured measured;
     ObjectReader reader(json, "measured");
@@ -207,6 +211,9 @@ Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer) {
         const nlohmann::json* member = reader.Member(key);
         if (member == nullptr) continue;
         *curve = ReadCurve(*member, fmt::format("measured.{}", key), Unit::kTime, reader);
+    }
+    if (const nlohmann::json* turns = reader.Member("turns"); turns != nullptr) {
+        measured.turns = ReadCurve(*turns, "measured.turns", Unit::kShare, reader);
     }
     ReadMembers(reader, "training", "type", DTypeOfName,
                 [&](DType type, const auto& value, const std::string& where, auto& inner) {

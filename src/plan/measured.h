@@ -16,6 +16,8 @@
 //     alone       any of products, experts, cache, scores, positions, attention, kv, op, rest,
 //                 step: of a rank that computes while the others wait for it, as stages do
 //     sync        seconds of an all-reduce within a step, beside all_reduce
+//     turns       {"1": 0.6, ..}: where its ranks share cores, what the seconds of a step's ops
+//                 come to of the step's own, by its rows (1)
 //     hop         seconds of a message between stages beside the links'
 //     all_reduce  {"8192": "12 us", ..}: by bytes of the vector
 //     all_gather, reduce_scatter   the same, by bytes of the whole
@@ -79,6 +81,7 @@ struct Measured : MeasuredRates {
     std::optional<MeasuredRates> alone;
     Figure sync;
     std::optional<Figure> hop;
+    Curve turns;
     Curve all_reduce, all_gather, reduce_scatter;
     std::map<DType, TrainingRates> training;
 
@@ -87,6 +90,8 @@ struct Measured : MeasuredRates {
     std::optional<double> AllReduceSeconds(int of_ranks, double bytes) const;
     std::optional<double> AllGatherSeconds(int of_ranks, double bytes) const;
     std::optional<double> ReduceScatterSeconds(int of_ranks, double bytes) const;
+    // Of a step of so many rows on so many tensor ranks: seconds for each of its ops' (1 at least).
+    double Turns(int of_ranks, double rows) const;
 };
 
 // Whether a rate of TrainingRates is of FLOPs: products and attention. Else of bytes.

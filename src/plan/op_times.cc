@@ -24,12 +24,17 @@ bool IsAttentionOp(OpKind kind) {
     return kind == OpKind::kAttention || kind == OpKind::kLatentAttention;
 }
 
-// What one value in four is below: other work of the machine only ever adds time.
-double Quartile(std::vector<double> values) {
+// What one value in so many is below.
+double AtShare(std::vector<double> values, size_t one_in) {
     if (values.empty()) return 0;
-    const auto quarter = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
-    std::ranges::nth_element(values, quarter);
-    return *quarter;
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / one_in);
+    std::ranges::nth_element(values, at);
+    return *at;
+}
+
+// Other work of the machine only ever adds time.
+double Quartile(std::vector<double> values) {
+    return AtShare(std::move(values), 4);
 }
 
 OpTimes::Work& operator+=(OpTimes::Work& work, const OpTimes::Work& more) {
@@ -202,6 +207,23 @@ OpTimes::Sums OpTimes::SumsOf(const program::StepShape& shape, int64_t first, in
         sums.seconds /= count;
     }
     return sums;
+}
+
+double OpTimes::ShareOfSteps(int64_t first, int64_t last) const {
+    const Rest rest = RestOf(first, last);
+    const std::vector<double> seconds = Quartiles(first, last);
+    double parts = rest.seconds + rest.gap_s;
+    for (size_t i = 0; i < program_.ops.size(); ++i) {
+        if (!IsRest(program_.ops[i].kind())) parts += seconds[i];
+    }
+    std::vector<double> walls;
+    for (auto at = steps_.lower_bound(first); at != steps_.end() && at->first <= last; ++at) {
+        const Step& step = at->second;
+        const double gap = at->first > first ? std::max(step.gap_s, 0.0) : rest.gap_s;
+        walls.push_back((step.end_us - step.begin_us) * 1e-6 + gap);
+    }
+    const double wall = AtShare(std::move(walls), 2);
+    return wall > 0 ? std::min(parts / wall, 1.0) : 1;
 }
 
 Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first, int64_t last) {

@@ -49,6 +49,10 @@ class OpTimes {
     int attentions() const;  // ops of attention, which Rest counts, too
     Rest RestOf(int64_t first, int64_t last) const;
     Sums SumsOf(const program::StepShape& shape, int64_t first, int64_t last) const;
+    // What these times of a step's ops, and between them, come to of what a step takes on the wall
+    // (the median), at most 1: less where ranks take turns on cores, each at other ops of each
+    // step.
+    double ShareOfSteps(int64_t first, int64_t last) const;
 
   private:
     struct Step {

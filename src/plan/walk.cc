@@ -376,7 +376,10 @@ Result<RankWork> ModelWalk::WorkOf(const model::Shard& shard) const {
 Breakdown TimeStep(const RankWork& work, const program::StepShape& step, const StepPlace& place,
                    bool with_last) {
     const Measured* measured = place.measured();
-    const Breakdown together = TimeWith(work, step, place, measured, with_last);
+    Breakdown together = TimeWith(work, step, place, measured, with_last);
+    if (measured != nullptr) {
+        together = together * measured->Turns(place.tensor.ranks, static_cast<double>(step.rows()));
+    }
     if (measured == nullptr || !measured->alone || place.busy >= 1) return together;
     Breakdown all = TimeWith(work, step, place, &*measured->alone, with_last) * (1 - place.busy);
     all += together * place.busy;

@@ -490,7 +490,8 @@ TEST(CallGrammar, QuotedPairs) {
 TEST(CallGrammar, WhatPairsCantSay) {
     for (const char* schema :
          {R"({"type":"array"})", R"({"type":"object","additionalProperties":{"type":"string"}})",
-          R"({"properties":{"a b":{"type":"string"}}})", R"({"$ref":"#"})",
+          R"({"properties":{"a b":{"type":"string"}}})",
+          R"({"properties":{"a-b":{"type":"string"}}})", R"({"$ref":"#"})",
           R"({"properties":{"a":{"type":"string","pattern":"^[^a]*$"}}})",
           R"({"properties":{"a":{"enum":["x","</p>"]}}})", R"({"properties":{"a":{"const":" x"}}})",
           R"({"properties":{"a":{"const":""}}})"}) {

@@ -87,7 +87,8 @@ TEST(Measured, IsLookedUp) {
 }
 
 TEST(Measured, AFileIsReadAsItWasWritten) {
-    const Machine box = MeasuredBox();
+    Machine box = MeasuredBox();
+    box.measured->turns = {{1, 0.5}, {512, 0.875}};
     const auto read = ParseMachine(MachineFileText(box), "box", "box.json");
     ASSERT_TRUE(read.ok()) << read.error().message;
     EXPECT_EQ(read->devices, 2);
@@ -108,6 +109,7 @@ TEST(Measured, AFileIsReadAsItWasWritten) {
     EXPECT_NEAR(read->measured->hop->value, 7e-6, 1e-12);
     const Measured &was = *box.measured, &is = *read->measured;
     EXPECT_EQ(is.cores, 1);
+    EXPECT_EQ(is.turns, was.turns);
     EXPECT_NEAR(is.rest->value, 10e9, 1);
     EXPECT_NEAR(is.scores->value, 70e9, 1);
     EXPECT_EQ(is.positions, 40);
@@ -141,6 +143,7 @@ TEST(Measured, AnOldFileIsRead) {
     EXPECT_FALSE(read->measured->alone);
     EXPECT_FALSE(read->measured->rest);
     EXPECT_FALSE(read->measured->cores);
+    EXPECT_EQ(read->measured->Turns(2, 1), 1);
     EXPECT_TRUE(read->measured->training.empty());
 }
 
@@ -167,7 +170,9 @@ TEST(Measured, WhatIsWrongIsSaid) {
              {with("\"ranks\": 2,\n    \"cores\"", "\"ranks\": 0,\n    \"cores\""),
               "ranks: expected"},
              {with("\"cache\"", "\"cash\""), "cache: missing"},
-             {with("\"sync\"", "\"sink\""), "unknown key 'sink'"}}) {
+             {with("\"sync\"", "\"sink\""), "unknown key 'sink'"},
+             {with("\"sync\"", "\"turns\": {\"1\": \"120 %\"}, \"sync\""),
+              "'120 %' is out of range"}}) {
         const auto machine = ParseMachine(wrong, "box", "box.json");
         ASSERT_FALSE(machine.ok()) << words;
         EXPECT_EQ(machine.error().code, ErrorCode::kUsage);
@@ -207,6 +212,31 @@ TEST(Measured, TablesWin) {
     cluster.hosts[0].measured->alone->op = Fig(1);
     EXPECT_GT(predict("weft", 1).token.overhead, 1);
     EXPECT_LT(predict("vllm", 1).token.overhead, 0.1);
+}
+
+// Ranks that share cores: every part of a step takes as much longer as its ops were measured to.
+TEST(Measured, RanksThatTakeTurns) {
+    const auto shape = OpenWalk("llama-3.1-8b:q8_0");
+    ASSERT_TRUE(shape.ok());
+    const Library library = *Library::Open();
+    const auto predict = [&](Measured::Curve turns, int tp) {
+        Cluster cluster;
+        cluster.hosts = {MeasuredBox()};
+        cluster.hosts[0].measured->turns = std::move(turns);
+        cluster.wire = *cluster.hosts[0].own_wire;
+        model::Layout layout;
+        layout.tp = tp;
+        auto p = Predict(shape->walk, cluster, *library.FindRuntime("weft"), layout,
+                         {.context = 64, .prompt = 512});
+        EXPECT_TRUE(p.ok()) << p.error().message;
+        return *std::move(p);
+    };
+    const Measured::Curve turns = {{1, 0.5}, {512, 0.8}};
+    const Prediction before = predict({}, 2), two = predict(turns, 2);
+    EXPECT_NEAR(two.token.total() / before.token.total(), 2, 1e-9);
+    EXPECT_NEAR(two.token.sync / before.token.sync, 2, 1e-9);
+    EXPECT_NEAR(two.prompt.compute / before.prompt.compute, 1.25, 1e-9);
+    EXPECT_EQ(predict(turns, 1).token.total(), predict({}, 1).token.total()) << "others' turns";
 }
 
 // A row's attention: bytes of the cache, and arithmetic, of so many positions more.
@@ -375,6 +405,8 @@ TEST(OpTimesTest, WaitsForEachOtherAreNoOverhead) {
     const OpTimes::Rest rest = times->RestOf(1, 20);
     EXPECT_NEAR(rest.seconds, rest.ops * 1e-6, 1e-9);
     EXPECT_NEAR(times->SumsOf({1, 1, 1, 0}, 1, 20).seconds, 1e-6, 1e-9);
+    // Steps are a second apart.
+    EXPECT_NEAR(times->ShareOfSteps(1, 20), 1 - kLate * 1e-9, 1e-4);
 }
 
 }  // namespace
