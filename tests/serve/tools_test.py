@@ -200,7 +200,7 @@ class Limits(unittest.TestCase):
     """A call that is demanded of functions whose schemas are too much."""
 
     def test_limits(self):
-        server = serving.Server(2048)
+        server = serving.Server(256)
         self.addCleanup(server.close)
         for values, said in ((70_000, "more than 65536 values"), (140_000, "at most 262144")):
             schema = {"type": "object", "properties": {"x": {"enum": [1] * values}}}

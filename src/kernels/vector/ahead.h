@@ -26,8 +26,8 @@ template <int64_t kBytes>
     }
 }
 
-// Whether T tokens that share kWeights weights of kBytes bytes gain by it. Measured (AVX2, AVX-512):
-// they do from 11 bytes of weights for 4 products on.
+// Whether T tokens that share kWeights weights of kBytes bytes gain by it: where there are 11
+// products or more for 4 bytes (measured: AVX2, AVX-512).
 template <int64_t kWeights, int64_t kBytes, int T>
 inline constexpr bool kFetchesAhead = T > 1 && 4 * T * kWeights >= 11 * kBytes;
 
