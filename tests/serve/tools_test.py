@@ -200,10 +200,15 @@ class Limits(unittest.TestCase):
     """A call that is demanded of functions whose schemas are too much."""
 
     def test_limits(self):
-        server = serving.Server(256)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = os.path.join(folder.name, "model.gguf")  # its template says nothing of functions
+        gguf_template.with_template(serving.model(), file, "{{ messages[0].content }}", 1 << 20)
+        server = serving.Server(1 << 20, of=file)
         self.addCleanup(server.close)
-        for values, said in ((70_000, "more than 65536 values"), (140_000, "at most 262144")):
-            schema = {"type": "object", "properties": {"x": {"enum": [1] * values}}}
+        for values, said in (([1] * 70_000, "more than 65536 values"),
+                             (["x" * 30] * 10_000, "at most 262144")):
+            schema = {"type": "object", "properties": {"x": {"enum": values}}}
             function = {"name": "count", "parameters": schema}
             body = {"messages": [QUESTION], "tools": [{"type": "function", "function": function}],
                     "tool_choice": "required", "max_tokens": MAX}
