@@ -169,7 +169,73 @@ bool ReadsBack(const CallFrame& frame, bool arguments) {
            all.tool_calls[0].arguments == given && all.content.empty() && rest.content.empty();
 }
 
+// Takes `begin` off the begin of `text`; false: it begins otherwise.
+bool Skip(std::string_view& text, std::string_view begin) {
+    if (!text.starts_with(begin)) return false;
+    text.remove_prefix(begin.size());
+    return true;
+}
+
+// The text up to `end`, which is taken, too; none: it isn't there.
+std::optional<std::string_view> UpTo(std::string_view& text, std::string_view end) {
+    const size_t at = end.empty() ? text.npos : text.find(end);
+    if (at == text.npos) return {};
+    const std::string_view before = text.substr(0, at);
+    text.remove_prefix(at + end.size());
+    return before;
+}
+
+// The value at the begin of `rest`, which is taken; none: it isn't whole.
+std::optional<OrderedJson> PairValue(const CallFrame& frame, const std::string& name,
+                                     std::string_view key, const ToolTypes& types,
+                                     std::string_view& rest) {
+    if (frame.arguments == CallFrame::Arguments::kQuoted && Skip(rest, frame.quote)) {
+        const auto text = UpTo(rest, frame.quote);
+        if (!text || !Skip(rest, frame.behind_value)) return {};
+        return OrderedJson(*text);
+    }
+    const auto text = UpTo(rest, frame.behind_value);
+    if (!text) return {};
+    if (frame.arguments == CallFrame::Arguments::kTexts) return types.ValueOf(name, key, *text);
+    OrderedJson value = ReadJson(*text);
+    if (value.is_discarded()) return {};
+    return value;
+}
+
+// The pairs of `rest` that are whole, as the begin of an object's JSON.
+std::string BegunPairs(const CallFrame& frame, const std::string& name, const ToolTypes& types,
+                       std::string_view rest) {
+    std::string json = "{";
+    for (bool first = true; first || Skip(rest, frame.between); first = false) {
+        if (!Skip(rest, frame.before_key)) break;
+        const auto key = UpTo(rest, frame.before_value);
+        if (!key) break;
+        const auto value = PairValue(frame, name, *key, types, rest);
+        if (!value) break;
+        json += first ? "" : ",";
+        json += OrderedJson(*key).dump() + ":" + value->dump();
+    }
+    return json;
+}
+
 }  // namespace
+
+std::optional<CallPart> BegunCall(const CallFrame& frame, std::string_view text,
+                                  const ToolTypes& types) {
+    if (!Skip(text, frame.before)) return {};
+    // (Where nothing else stands behind the name, the first key does.)
+    const size_t key = frame.middle.empty() ? text.find(frame.before_key) : text.npos;
+    const auto written = key == text.npos ? UpTo(text, frame.middle) : text.substr(0, key);
+    if (!written) return {};
+    if (key != text.npos) text.remove_prefix(key);
+    const OrderedJson name = ReadJson('"' + std::string(*written) + '"');
+    if (!name.is_string() || name == "") return {};
+    CallPart part{.name = name.get<std::string>(), .begins = true};
+    part.arguments = frame.arguments == CallFrame::Arguments::kJson
+                         ? std::string(text)
+                         : BegunPairs(frame, part.name, types, text);
+    return part;
+}
 
 CallFrame FindCallFrame(const Chat& chat, const ToolForm& form, AnswerFamily family) {
     const std::string turn = CallTurn(chat, form, family);

@@ -6,11 +6,14 @@
 // Thread: any.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "chat/answer.h"
 #include "chat/chat.h"
 #include "chat/tool_form.h"
+#include "chat/tool_types.h"
 
 namespace weft::chat {
 
@@ -36,5 +39,11 @@ struct CallFrame {
 // The frame of conversations that have tools, which take `form`. `family`: whose form unasked calls
 // have there.
 CallFrame FindCallFrame(const Chat& chat, const ToolForm& form, AnswerFamily family);
+
+// A call in that frame which was cut off, `text` being all that came of it: its name, and the begin
+// of its arguments' JSON as far as it is known (of pairs those that are whole). None: not even the
+// name is whole.
+std::optional<CallPart> BegunCall(const CallFrame& frame, std::string_view text,
+                                  const ToolTypes& types);
 
 }  // namespace weft::chat

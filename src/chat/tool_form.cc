@@ -525,6 +525,54 @@ ToolForm WithSystem(const Chat& chat, ToolForm form, bool with_tools) {
     return form;
 }
 
+// Whether a question with these functions renders.
+bool TakesFunction(const Chat& chat, const ToolForm& form, OrderedJson function) {
+    ChatInput input = OneQuestion("", "Do it.");
+    input.tools = OrderedJson::array({{{"type", "function"}, {"function", std::move(function)}}});
+    input.now_s = 1;
+    FitConversation(form, input);
+    return chat.Render(input).ok();
+}
+
+// As `form`, and such that functions are taken of which little is said: description and parameters
+// are optional in every API.
+ToolForm WithFunctions(const Chat& chat, const ToolForm& form) {
+    OrderedJson bare = Function(), alone = Function();
+    bare.erase("description");
+    alone["parameters"] = {{"type", "object"}};
+    OrderedJson none = bare;
+    none.erase("parameters");
+    const auto takes = [&](const ToolForm& tried) {
+        return TakesFunction(chat, tried, bare) && TakesFunction(chat, tried, alone) &&
+               TakesFunction(chat, tried, none);
+    };
+    ToolForm whole = form;
+    whole.whole_functions = true;
+    return !takes(form) && takes(whole) ? whole : form;
+}
+
+// The members that templates ask for without looking whether they are there.
+void MakeWhole(OrderedJson& function) {
+    if (!function.contains("description")) function["description"] = "";
+    OrderedJson& parameters = function["parameters"];
+    if (!parameters.is_object()) parameters = OrderedJson::object();
+    if (!parameters.contains("type")) parameters["type"] = "object";
+    if (!parameters.contains("properties")) parameters["properties"] = OrderedJson::object();
+}
+
+void FitFunctions(const ToolForm& form, OrderedJson& tools) {
+    for (OrderedJson& tool : tools) {
+        if (!tool.is_object() || !tool.contains("function")) continue;
+        OrderedJson& function = tool["function"];
+        if (!function.is_object()) continue;
+        for (const char* member : {"description", "parameters"}) {
+            const auto found = function.find(member);
+            if (found != function.end() && found->is_null()) function.erase(found);
+        }
+        if (form.whole_functions) MakeWhole(function);
+    }
+}
+
 // The family whose words calls are told in.
 AnswerFamily WordsOf(const Chat& chat) {
     const AnswerFamily family = FamilyOf(chat.source());
@@ -580,7 +628,8 @@ ToolForm FindTurnForm(const Chat& chat, bool with_tools) {
 }  // namespace
 
 ToolForm FindToolForm(const Chat& chat, bool with_tools) {
-    return WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
+    const ToolForm form = WithSystem(chat, FindTurnForm(chat, with_tools), with_tools);
+    return with_tools ? WithFunctions(chat, form) : form;
 }
 
 AnswerFamily CallFamily(AnswerFamily family, const ToolForm& form) {
@@ -595,6 +644,7 @@ void FitConversation(const ToolForm& form, ChatInput& input) {
     const bool results = !input.messages.empty() && HasRole(input.messages.back(), "tool");
     FitToolTurns(form, input.messages);
     const bool tools = input.tools.is_array() && !input.tools.empty();
+    if (tools) FitFunctions(form, input.tools);
     if (tools && form.function_texts) {
         AddSystemMember(input, "functions");
     } else if (tools) {

@@ -32,6 +32,8 @@ struct ToolForm {
     // The system message isn't shown behind results: then the user's first message has what it
     // says.
     bool system_lost = false;
+    // A function without a description or parameters is refused: it gets empty ones, then.
+    bool whole_functions = false;
     bool function_texts = false;  // OLMo 3: functions, calls and results under names of their own
     // How the functions are told: by the template, as text in the system message's "tools" (Phi 4
     // mini's), or (it shows none) in words.
@@ -68,7 +70,8 @@ AnswerFamily CallFamily(AnswerFamily family, const ToolForm& form);
 // Takes time linear in the size of the messages.
 void FitToolTurns(const ToolForm& form, OrderedJson& messages);
 
-// The same for a whole conversation: its functions and its system message, too.
+// The same for a whole conversation: its functions (a description or parameters that are null are
+// left out) and its system message, too.
 void FitConversation(const ToolForm& form, ChatInput& input);
 
 // The id for `id` where nine letters and digits are demanded: itself, if it is one.

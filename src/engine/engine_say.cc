@@ -209,6 +209,8 @@ void Engine::EndWell(Active& active, const std::string& finish) {
     ending.steps = active.steps;
     ending.drafted = active.drafted;
     ending.accepted = active.accepted;
+    const auto& matcher = active.request.matcher;
+    ending.complete = !matcher || (matcher->CanEnd() && ending.stop_text.empty());
     End(active, ending);
 }
 

@@ -59,6 +59,7 @@ struct Ending {
     std::string stop_text{};                             // of "stop": which one it was
     int64_t steps = 0;                                   // behind that of the first token
     int64_t drafted = 0, accepted = 0;                   // guesses in these steps
+    bool complete = true;  // false: the text is not all that the request's matcher wants
 };
 
 // Who asked. Called on the engine's thread; must not block.

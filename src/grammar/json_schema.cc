@@ -422,7 +422,7 @@ class Compiler {
         if (!required.is_array()) return SchemaError(path, "'required' is not an array");
         const bool open = schema.contains("additionalProperties")
                               ? schema["additionalProperties"] != false
-                              : properties.empty();
+                              : !schema.contains("properties");
         if (open && properties.empty() && required.empty() &&
             (!schema.contains("additionalProperties") || schema["additionalProperties"] == true)) {
             return AnyObject();

@@ -120,6 +120,37 @@ TEST(CallFrame, WhatIsWrittenInItIsReadBack) {
     }
 }
 
+// Cut off anywhere, a call has its name, and of its arguments what came; no marker is among them.
+TEST(CallFrame, ACallThatIsCutOff) {
+    const ToolTypes types(FrameTools());
+    for (const auto& [file, _] : kOwnFrames) {
+        const CallFrame frame = FrameOfFile(file);
+        const size_t behind = (frame.middle.empty() ? frame.before_key : frame.middle).size();
+        const size_t named = frame.before.size() + std::string("get_weather").size() + behind;
+        for (const OrderedJson& arguments : kArguments) {
+            const std::string whole = InFrame(frame, arguments);
+            for (size_t size = 0; size + frame.after.size() < whole.size(); ++size) {
+                const auto begun = BegunCall(frame, whole.substr(0, size), types);
+                ASSERT_EQ(begun.has_value(), size >= named) << file << size;
+                if (!begun) continue;
+                EXPECT_EQ(begun->name, "get_weather");
+                EXPECT_TRUE(begun->begins && !begun->ends);
+                if (frame.arguments == Arguments::kJson) {
+                    EXPECT_TRUE(arguments.dump().starts_with(begun->arguments)) << file;
+                    continue;
+                }
+                const OrderedJson some = ReadJson(begun->arguments + "}");
+                ASSERT_TRUE(some.is_object()) << file << ": " << begun->arguments;
+                auto at = arguments.begin();
+                for (const auto& [key, value] : some.items()) {
+                    EXPECT_EQ(key, at.key()) << file;
+                    EXPECT_EQ(value, *at++) << file;
+                }
+            }
+        }
+    }
+}
+
 // A form that no parser of ours reads back is none.
 TEST(CallFrame, UnknownFormsAreLeft) {
     EXPECT_EQ(FrameOf("{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}"

@@ -675,6 +675,33 @@ TEST(ToolForm, ToolsThatMustNotBeDefined) {
     EXPECT_EQ(usual.Render(OneQuestion("", "Hello"))->bytes(), "TrueHello");
 }
 
+// Some templates ask for members of functions that are optional in every API.
+TEST(ToolForm, FunctionsOfWhichLittleIsSaid) {
+    constexpr const char* kAsks =
+        "{% for t in tools or [] %}{{ t.function.name + ': ' + t.function.description }}"
+        "{% for p in t.function.parameters.properties.keys() %} {{ p }}{% endfor %};{% endfor %}"
+        "{% for m in messages %}{{ m.content }}{% endfor %}";
+    const Chat chat = ChatOf(kAsks);
+    EXPECT_TRUE(FindToolForm(chat, true).whole_functions);
+    ChatInput input = OneQuestion("", "Hello");
+    input.tools = OrderedJson::array();
+    for (const OrderedJson& function : std::initializer_list<OrderedJson>{
+             {{"name", "a"}},
+             {{"name", "b"}, {"description", nullptr}, {"parameters", nullptr}},
+             {{"name", "c"}, {"description", "See"}, {"parameters", OrderedJson::object()}},
+             {{"name", "d"}, {"parameters", {{"properties", {{"x", {{"type", "string"}}}}}}}}}) {
+        input.tools.push_back({{"type", "function"}, {"function", function}});
+    }
+    EXPECT_NE(FittedText(chat, input).find("a: ;b: ;c: See;d:  x;"), std::string::npos)
+        << FittedText(chat, input);
+    // Others are told no more than was said.
+    const Chat usual =
+        ChatOf("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}");
+    EXPECT_FALSE(FindToolForm(usual, true).whole_functions);
+    input.tools.erase(0);
+    EXPECT_NE(FittedText(usual, input).find(R"({"name": "b"})"), std::string::npos);
+}
+
 // The ids of Kimi-K2's later templates wait in a list of a namespace.
 TEST(ToolForm, IdsThatWaitInANamespace) {
     const Chat chat = ChatOf(

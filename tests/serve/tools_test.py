@@ -94,6 +94,58 @@ class Templates(unittest.TestCase):
                        for c in two["tool_calls"]]
             ask([QUESTION, two, *results])
 
+    def check_cut_off(self, server):
+        """A call that is demanded and cut off is an unfinished call: no more is made up, and no
+        marker of the template's is content."""
+        tool = {"type": "function", "function": {"name": "pay-now", "parameters": {
+            "type": "object", "required": ["amount"], "additionalProperties": False,
+            "properties": {"amount": {"type": "integer", "minimum": 10 ** 9}}}}}
+        for most in (1, 3, 5):
+            body = {"messages": [QUESTION], "tools": [tool, TOOL], "temperature": 0,
+                    "tool_choice": {"type": "function", "function": {"name": "pay-now"}},
+                    "max_tokens": most}
+            status, answer = server.json("POST", "/v1/chat/completions", body)
+            self.assertEqual(status, 200, answer)
+            choice = answer["choices"][0]
+            self.assertEqual(choice["finish_reason"], "length")
+            self.assertIsNone(choice["message"]["content"])
+            made = choice["message"]["tool_calls"][0]["function"]
+            self.assertEqual(made["name"], "pay-now")
+            self.assertRegex(made["arguments"], r'^(\{ ?("[amount]*("(: ?(\d*))?)?)?)?$')
+            with openai.OpenAI(base_url=server.url + "/v1", api_key="none",
+                               timeout=serving.PATIENCE) as client:
+                chunks = list(client.chat.completions.create(model="gpt-test", stream=True, **body))
+            pieces = [p.function for c in chunks for p in c.choices[0].delta.tool_calls or []]
+            self.assertEqual("".join(p.arguments or "" for p in pieces), made["arguments"])
+            self.assertEqual([p.name for p in pieces if p.name], ["pay-now"])
+            self.assertEqual(chunks[-1].choices[0].finish_reason, "length")
+            self.assertFalse(any(c.choices[0].delta.content for c in chunks))
+            given = {"input": "Pay.", "tools": [{"type": "function", **tool["function"]}],
+                     "tool_choice": "required", "max_output_tokens": most, "temperature": 0}
+            status, answer = server.json("POST", "/v1/responses", given)
+            self.assertEqual((status, answer["status"]), (200, "incomplete"), answer)
+            self.assertEqual(answer["output"][-1]["type"], "function_call")
+            self.assertEqual(answer["output"][-1]["status"], "incomplete")
+            status, answer = server.json("POST", "/v1/messages", {
+                "messages": [QUESTION], "tool_choice": {"type": "any"}, "max_tokens": most,
+                "tools": [{"name": "pay-now", "input_schema": tool["function"]["parameters"]}]})
+            self.assertEqual((status, answer["stop_reason"]), (200, "max_tokens"), answer)
+            self.assertEqual([b["type"] for b in answer["content"]], ["tool_use"])
+
+    def check_no_parameters(self, server):
+        for function, arguments in (({"name": "now"}, r"^\{\}$"),
+                                    ({"name": "now", "parameters": {}}, r"^\{\}$"),
+                                    ({"name": "now", "description": None, "parameters": {
+                                        "type": "object", "properties": {}}}, r"^\{\}$"),
+                                    ({"name": "now", "parameters": {"properties": {
+                                        "zone": {"enum": ["utc"]}}}}, r"^\{.*\}$")):
+            status, answer = server.json("POST", "/v1/chat/completions", {
+                "messages": [QUESTION], "tools": [{"type": "function", "function": function}],
+                "tool_choice": "required", "max_tokens": 60})
+            self.assertEqual(status, 200, answer)
+            made = answer["choices"][0]["message"]["tool_calls"][0]["function"]
+            self.assertRegex(made["arguments"], arguments)
+
     def check_contents(self, server):
         def tokens(message):
             messages = [QUESTION, message, {"role": "tool", "tool_call_id": "call_AbCdEf1",
@@ -159,7 +211,7 @@ class Templates(unittest.TestCase):
     def test_second_turns(self):
         def check(server):
             for one in (self.check_openai, self.check_contents, self.check_anthropic,
-                        self.check_responses):
+                        self.check_responses, self.check_cut_off, self.check_no_parameters):
                 with self.subTest(one.__name__):
                     one(server)
         self.each(check)

@@ -47,6 +47,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       keeps_tokens_(plan.keeps_tokens),
       headers_(std::move(plan.headers)),
       observer_(std::move(observer)),
+      tools_(plan.tools),
       left_(plan.choices.size()),
       ids_(plan.choices.size()) {
     record_.request_id = exchange_->request().id;
@@ -57,6 +58,8 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
                                                  plan.stream && !plan.whole_calls, plan.tools));
         wants_chances_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
+        demanded_.push_back(choice.demanded);
+        if (choice.demanded) choices_.back().written = choice.given;
         counts_prompt_.push_back(choice.counts_prompt);
     }
 }
@@ -142,7 +145,25 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
     if (wants_chances_[index] && token != nullptr) state.pending.push_back(*token);
     if (keeps_tokens_ && token != nullptr) state.choice.end.tokens.push_back(token->chance.id);
     if (text.empty()) return;
+    if (demanded_[index]) state.written += text;
     Add(index, state.parser.Push(text));
+}
+
+// What an answer still has once the model has said its last word. A call that is demanded and cut
+// off is told as far as it came: the grammar's end is not made up, and markers are no content.
+AnswerDelta Answer::Close(size_t index, bool complete) {
+    State& state = choices_[index];
+    if (!demanded_[index] || complete) {
+        if (!closings_[index].empty()) Add(index, state.parser.Push(closings_[index]));
+        return state.parser.Finish();
+    }
+    if (state.calling) return state.parser.Finish();
+    static const chat::ToolTypes kNone;
+    auto begun = chat::BegunCall(*demanded_[index], state.written, tools_ ? *tools_ : kNone);
+    if (!begun) return {};
+    AnswerDelta delta;
+    delta.call_parts.push_back(*std::move(begun));
+    return delta;
 }
 
 // Leaves out what follows the first call, and has the engine end the answer.
@@ -168,6 +189,7 @@ void Answer::Add(size_t index, AnswerDelta delta) {
     State& state = choices_[index];
     if (one_call_) KeepOneCall(index, delta);
     if (delta.empty()) return;
+    state.calling = state.calling || !delta.tool_calls.empty() || !delta.call_parts.empty();
     const bool ends = std::ranges::any_of(delta.call_parts, [](const auto& p) { return p.ends; });
     if (!delta.tool_calls.empty() || ends) state.choice.end.finish = "tool_calls";
     if (stream_) {
@@ -180,6 +202,8 @@ void Answer::Add(size_t index, AnswerDelta delta) {
         said.reasoning += delta.reasoning;
         said.tool_calls.insert(said.tool_calls.end(), delta.tool_calls.begin(),
                                delta.tool_calls.end());
+        said.call_parts.insert(said.call_parts.end(), delta.call_parts.begin(),
+                               delta.call_parts.end());
         state.choice.tokens.insert(state.choice.tokens.end(), state.pending.begin(),
                                    state.pending.end());
     }
@@ -192,9 +216,11 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
     if (state.over) return;
     state.over = true;
     if (ending.ok()) {
-        if (!rest.empty()) Add(index, state.parser.Push(rest));
-        if (!closings_[index].empty()) Add(index, state.parser.Push(closings_[index]));
-        Add(index, state.parser.Finish());
+        if (!rest.empty()) {
+            if (demanded_[index]) state.written += rest;
+            Add(index, state.parser.Push(rest));
+        }
+        Add(index, Close(index, ending->complete));
         std::string& finish = state.choice.end.finish;
         if (finish.empty()) {
             finish = ending->finish == "eos" || ending->finish == "stop" ? "stop" : "length";

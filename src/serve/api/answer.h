@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "chat/answer.h"
+#include "chat/call_frame.h"
 #include "chat/tool_types.h"
 #include "engine/engine.h"
 #include "serve/api/dialect.h"
@@ -24,10 +25,11 @@ namespace weft::serve {
 // One of the choices to be made.
 struct ChoicePlan {
     engine::Request request;
-    std::string given{};        // text that the answer begins with, before the model says anything
-    std::string closing{};      // text that the answer ends with, after the model's
-    std::string echo{};         // text that is shown before the answer
-    bool counts_prompt = true;  // false: another choice has the same prompt
+    std::string given{};    // text that the answer begins with, before the model says anything
+    std::string closing{};  // text that the answer ends with, if the model has said it all
+    std::shared_ptr<const chat::CallFrame> demanded{};  // of the call that it is; null: of none
+    std::string echo{};                                 // text that is shown before the answer
+    bool counts_prompt = true;                          // false: another choice has the same prompt
 };
 
 class ResponseStore;
@@ -87,6 +89,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void OnText(size_t index, std::string_view text, const engine::SaidToken* token);
     void Add(size_t index, chat::AnswerDelta delta);
     void KeepOneCall(size_t index, chat::AnswerDelta& delta);
+    chat::AnswerDelta Close(size_t index, bool complete);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     void Complete();
     void Observe();
@@ -98,8 +101,10 @@ class Answer : public std::enable_shared_from_this<Answer> {
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
         bool over = false;
-        bool called = false;  // a tool, and the call is whole
-        int64_t last_ns = 0;  // when the last token came
+        bool called = false;    // a tool, and the call is whole
+        bool calling = false;   // some of a call is out
+        std::string written{};  // of a call that is demanded: all of it so far
+        int64_t last_ns = 0;    // when the last token came
     };
 
     engine::Engine& engine_;
@@ -111,6 +116,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::mutex mutex_;  // of choices_, record_ and left_
     std::vector<State> choices_;
     std::vector<std::string> closings_;
+    std::vector<std::shared_ptr<const chat::CallFrame>> demanded_;
+    const std::shared_ptr<const chat::ToolTypes> tools_;
     std::vector<bool> wants_chances_, counts_prompt_;
     AnswerRecord record_;
     size_t left_ = 0;

@@ -178,12 +178,13 @@ class ChatDialect final : public OpenAiDialect {
         const chat::AnswerDelta& said = choice.said;
         Json message{{"role", "assistant"}, {"content", said.content}, {"refusal", nullptr}};
         if (!said.reasoning.empty()) message["reasoning_content"] = said.reasoning;
-        if (!said.tool_calls.empty()) {
-            if (said.content.empty()) message["content"] = nullptr;
-            for (const chat::ToolCall& call : said.tool_calls) {
-                message["tool_calls"].push_back(CallJson(call.name, Dump(call.arguments)));
-            }
+        for (const chat::ToolCall& call : said.tool_calls) {
+            message["tool_calls"].push_back(CallJson(call.name, Dump(call.arguments)));
         }
+        for (const chat::CallPart& begun : said.call_parts) {
+            message["tool_calls"].push_back(CallJson(begun.name, begun.arguments));
+        }
+        if (message.contains("tool_calls") && said.content.empty()) message["content"] = nullptr;
         return {{"message", std::move(message)},
                 {"logprobs",
                  chances_ ? ChatLogprobs(served_.tokenizer(), choice.tokens) : Json(nullptr)}};
@@ -305,6 +306,7 @@ std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPr
     choice.request.matcher = std::move(*matcher);
     choice.given = call.given;
     choice.closing = call.closing;
+    choice.demanded = std::make_shared<const chat::CallFrame>(*frame);
     plan.family = frame->family;
     plan.begins_in_reasoning = false;
     const std::string thought =

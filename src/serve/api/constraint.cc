@@ -99,6 +99,18 @@ std::string InQuotes(const std::string& name) {
     return quoted.substr(1, quoted.size() - 2);
 }
 
+// What a function's arguments must be: an object in any case, and an empty one where nothing is
+// said of its members (OpenAI: without parameters a function has none).
+Json ArgumentsSchema(const Json& function) {
+    const auto found = function.find("parameters");
+    if (found == function.end() || !found->is_object() || found->empty()) {
+        return NoParameters();
+    }
+    Json schema = *found;
+    if (!schema.contains("type")) schema["type"] = "object";
+    return schema;
+}
+
 constexpr size_t kMostCallDepth = 200, kMostCallValues = 1 << 16;
 
 // From what CallConstraint made.
@@ -135,6 +147,10 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text) {
 }
 
 }  // namespace
+
+Json NoParameters() {
+    return {{"type", "object"}, {"properties", Json::object()}};
+}
 
 ConstraintText ReadConstraint(Fields& fields) {
     ConstraintText constraint;
@@ -180,10 +196,9 @@ DemandedCall CallConstraint(const Json& tools, const std::string& name,
         if (name != "*" && function["name"] != name) continue;
         const std::string shown = InQuotes(function["name"].get<std::string>());
         only = calls.empty() ? shown : "";
-        const bool known = function.contains("parameters") && function["parameters"].is_object();
         calls.push_back({{"before", shown + frame.middle},
                          {"after", pairs ? frame.after : ""},
-                         {"arguments", known ? function["parameters"] : Json{{"type", "object"}}}});
+                         {"arguments", ArgumentsSchema(function)}});
     }
     std::string given = frame.before;
     if (!only.empty()) {

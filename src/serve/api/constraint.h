@@ -40,6 +40,8 @@ struct DemandedCall {
     ConstraintText constraint;
     std::string given, closing;  // what stands before it and behind it
 };
+// The schema of a function that has none.
+Json NoParameters();
 bool PlainNames(const Json& tools, const std::string& name);
 DemandedCall CallConstraint(const Json& tools, const std::string& name,
                             const chat::CallFrame& frame);

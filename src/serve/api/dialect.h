@@ -32,7 +32,7 @@ struct ChoiceEnd {
     std::vector<int32_t> tokens{};  // all that were said, where the plan keeps them
 };
 
-// One choice, whole.
+// One choice, whole. A call that was cut off is among said.call_parts, as one part.
 struct Choice {
     chat::AnswerDelta said;
     std::vector<engine::SaidToken> tokens;

@@ -122,7 +122,7 @@ void ReadMessageTools(Fields& fields, Conversation& conversation) {
         if (function["name"] == "") tool.Fail("name", "a tool needs a name.");
         if (tool.Has("description")) function["description"] = tool.Text("description", "");
         const Json& schema = tool.Object("input_schema");
-        function["parameters"] = schema.is_null() ? Json{{"type", "object"}} : schema;
+        function["parameters"] = schema.is_null() ? NoParameters() : schema;
         if (tool.error()) {
             return fields.Fail(tool.error()->param.c_str(),
                                tool.error()->param + ": " + tool.error()->message);
@@ -248,6 +248,13 @@ class MessagesDialect final : public Dialect {
                                {"id", MakeCallId(served_, "toolu_")},
                                {"name", call.name},
                                {"input", InputOf(call)}});
+        }
+        for (const chat::CallPart& begun : choice.said.call_parts) {
+            // An input is an object: of one that was cut off there is none.
+            content.push_back({{"type", "tool_use"},
+                               {"id", MakeCallId(served_, "toolu_")},
+                               {"name", begun.name},
+                               {"input", Json::object()}});
         }
         return Dump(Message(std::move(content), Reason(choice.end), StopText(choice.end), usage));
     }

@@ -47,12 +47,12 @@ class ResponsesDialect final : public Dialect {
         for (const chat::ToolCall& call : delta.tool_calls) {
             BeginCall(call.name, out);
             AddToCall(Dump(call.arguments), out);
-            EndCall(out);
+            EndCall("completed", out);
         }
         for (const chat::CallPart& part : delta.call_parts) {
             if (part.begins) BeginCall(part.name, out);
             if (!part.arguments.empty()) AddToCall(part.arguments, out);
-            if (part.ends) Close(out);
+            if (part.ends) EndCall("completed", out);
         }
     }
     void EndChoice(int, const ChoiceEnd& end, std::string& out) override {
@@ -81,7 +81,7 @@ class ResponsesDialect final : public Dialect {
         if (!choice.said.reasoning.empty()) {
             output_.push_back(ReasoningItem(MakeId("rs_"), choice.said.reasoning));
         }
-        const bool calls = !choice.said.tool_calls.empty();
+        const bool calls = !choice.said.tool_calls.empty() || !choice.said.call_parts.empty();
         if (!choice.said.content.empty() || !calls) {
             output_.push_back(MessageItem(MakeId("msg_"), choice.said.content,
                                           ChancesOf(choice.tokens), Status()));
@@ -89,6 +89,10 @@ class ResponsesDialect final : public Dialect {
         for (const chat::ToolCall& call : choice.said.tool_calls) {
             output_.push_back(CallItem(MakeId("fc_"), MakeCallId(served_, "call_"), call.name,
                                        Dump(call.arguments), "completed"));
+        }
+        for (const chat::CallPart& begun : choice.said.call_parts) {
+            output_.push_back(CallItem(MakeId("fc_"), MakeCallId(served_, "call_"), begun.name,
+                                       begun.arguments, "incomplete"));
         }
         const Json response = ResponseOf(Status(), std::move(output_), ResponseUsage(usage));
         if (keep_) keep_(response);
@@ -181,7 +185,7 @@ class ResponsesDialect final : public Dialect {
     }
     void Close(std::string& out) {
         if (open_ == Item::kNone) return;
-        if (open_ == Item::kCall) return EndCall(out);
+        if (open_ == Item::kCall) return EndCall("incomplete", out);  // it is cut off
         const bool message = open_ == Item::kMessage;
         std::string done = fmt::format(R"("text":{})", Quoted(text_));
         if (message) done += fmt::format(R"(,"logprobs":{})", Dump(said_chances_));
@@ -207,11 +211,11 @@ class ResponsesDialect final : public Dialect {
         Event("response.function_call_arguments.delta",
               fmt::format(R"({},"delta":{})", OfItem(), Quoted(arguments)), out);
     }
-    void EndCall(std::string& out) {
+    void EndCall(const char* status, std::string& out) {
         Event("response.function_call_arguments.done",
               fmt::format(R"({},"name":{},"arguments":{})", OfItem(), Quoted(name_), Quoted(text_)),
               out);
-        Json item = CallItem("completed");
+        Json item = CallItem(status);
         ItemEvent("response.output_item.done", item, out);
         output_.push_back(std::move(item));
         open_ = Item::kNone;
