@@ -702,7 +702,8 @@ Result<GrammarPtr> JsonObjectGrammar() {
 }
 
 Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
-                                    const std::optional<CallPairs>& pairs) {
+                                    const std::optional<CallPairs>& pairs,
+                                    const Schema* otherwise) {
     if (pairs && !EndsTexts(*pairs)) {
         return MakeError(ErrorCode::kUnsupported,
                          "grammar: the end of a text can't be told from what is in it");
@@ -715,6 +716,10 @@ Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
         if (!arguments.ok()) return arguments.error();
         choices.push_back(
             builder.Sequence({builder.Text(call.before), *arguments, builder.Text(call.after)}));
+    }
+    if (otherwise != nullptr) {
+        WEFT_ASSIGN(const Expr value, Compiler(*otherwise, builder).Whole());
+        choices.push_back(value);
     }
     const Rule root = builder.AddRule("call");
     builder.Define(root, builder.Choice(std::move(choices)));

@@ -54,10 +54,12 @@ struct CallText {
 // Whether a name is of letters, digits and "_" alone, as keys of pairs are.
 bool IsPlainName(std::string_view name);
 
-// One of these calls, arguments as JSON or as pairs. kUnsupported, kUsage: some of the arguments
+// One of these calls, arguments as JSON or as pairs; or, where there is one, a value of the schema
+// `otherwise`. kUnsupported, kUsage: some of the arguments
 // can't be written as pairs (they are no object of members with plain names; texts have patterns,
 // or are listed and hold what may end them); and as above.
 Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
-                                    const std::optional<CallPairs>& pairs);
+                                    const std::optional<CallPairs>& pairs,
+                                    const nlohmann::ordered_json* otherwise = nullptr);
 
 }  // namespace weft::grammar

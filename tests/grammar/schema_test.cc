@@ -486,6 +486,22 @@ TEST(CallGrammar, QuotedPairs) {
     EXPECT_FALSE(SchemaHolds(*made, "f{days:3,city:<|>a<|>}"));
 }
 
+TEST(CallGrammar, OrAnotherAnswer) {
+    const Json form = Json::parse(R"({"properties":{"sum":{"enum":[1,2]}},"required":["sum"]})");
+    const std::vector<CallText> calls = {
+        {"<c>f", "</c>", Json::parse(R"({"properties":{"n":{"type":"integer"}}})")}};
+    const auto made = GrammarFromCalls(calls, {}, &form);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_TRUE(SchemaHolds(*made, R"(<c>f{"n": 12}</c>)"));
+    EXPECT_TRUE(SchemaHolds(*made, R"({"sum": 2})"));
+    for (const char* text : {R"({"n": 12})", R"(<c>f{"sum": 2}</c>)", R"({"sum": 3})", "<c>f</c>",
+                             R"({"sum": 1}<c>f{}</c>)"}) {
+        EXPECT_FALSE(SchemaHolds(*made, text)) << text;
+    }
+    const Json wrong = Json::parse(R"({"type":"sum"})");
+    EXPECT_FALSE(GrammarFromCalls(calls, {}, &wrong).ok());
+}
+
 // What pairs can't say is refused, and not said otherwise.
 TEST(CallGrammar, WhatPairsCantSay) {
     for (const char* schema :

@@ -132,6 +132,29 @@ class Templates(unittest.TestCase):
             self.assertEqual((status, answer["stop_reason"]), (200, "max_tokens"), answer)
             self.assertEqual([b["type"] for b in answer["content"]], ["tool_use"])
 
+    def check_form_or_call(self, server):
+        """A form that is asked for is that of the answer's text: functions are called beside it."""
+        schema = {"type": "object", "required": ["sum"], "additionalProperties": False,
+                  "properties": {"sum": {"enum": [1, 2]}}}
+        body = {"messages": [QUESTION], "tools": [TOOL], "max_tokens": MAX, "temperature": 0,
+                "response_format": {"type": "json_schema", "json_schema": {
+                    "name": "sum", "schema": schema}}}
+        kinds = set()
+        for seed in range(8):
+            status, answer = server.json("POST", "/v1/chat/completions",
+                                         {**body, "temperature": 2, "seed": seed})
+            self.assertEqual(status, 200, answer)
+            message, finish = answer["choices"][0]["message"], answer["choices"][0]["finish_reason"]
+            kinds.add(finish)
+            if finish == "tool_calls":
+                arguments = json.loads(message["tool_calls"][0]["function"]["arguments"])
+                self.assertLessEqual(set(arguments), {"city"})
+                self.assertIsNone(message["content"])
+            elif message["content"]:  # (a model may say its last word while it thinks)
+                self.assertIn(json.loads(message["content"])["sum"], (1, 2))
+        self.assertLessEqual(kinds, {"tool_calls", "stop"})
+        self.kinds |= kinds
+
     def check_no_parameters(self, server):
         for function, arguments in (({"name": "now"}, r"^\{\}$"),
                                     ({"name": "now", "parameters": {}}, r"^\{\}$"),
@@ -211,10 +234,13 @@ class Templates(unittest.TestCase):
     def test_second_turns(self):
         def check(server):
             for one in (self.check_openai, self.check_contents, self.check_anthropic,
-                        self.check_responses, self.check_cut_off, self.check_no_parameters):
+                        self.check_responses, self.check_cut_off, self.check_no_parameters,
+                        self.check_form_or_call):
                 with self.subTest(one.__name__):
                     one(server)
+        self.kinds = set()
         self.each(check)
+        self.assertEqual(self.kinds, {"tool_calls", "stop"})
 
 
 class Ids(Templates):

@@ -317,6 +317,29 @@ std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPr
     return {};
 }
 
+// What the answer's form is, where the model may call functions, too. Where their arguments can't
+// be written as the family does, calls are as most models know them.
+Result<grammar::Matcher> FormOrCall(const Conversation& conversation, const Served& served,
+                                    AnswerPlan& plan) {
+    const chat::CallFrame usual;
+    const Json& tools = conversation.input.tools;
+    for (const chat::CallFrame* frame : {&served.call_frame, &usual}) {
+        if (frame != &usual && !PlainNames(tools, "*")) continue;
+        auto matcher = served.constraints->Compile(
+            OrCallConstraint(tools, conversation.constraint, *frame), plan.tenant);
+        if (!matcher.ok() && frame != &usual) continue;
+        if (matcher.ok()) plan.family = frame->family;
+        return matcher;
+    }
+    return MakeError(ErrorCode::kUsage, "tools: none of them can be called");
+}
+
+bool MayCall(const Conversation& conversation) {
+    const std::string& kind = conversation.constraint.kind;
+    return (kind == "json_schema" || kind == "json_object") &&
+           conversation.input.tools.is_array() && !conversation.input.tools.empty();
+}
+
 // Adds to the plan and the choice what response_format and tool_choice ask for.
 std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPrompt& prompt,
                                   const Served& served, AnswerPlan& plan, ChoicePlan& choice) {
@@ -326,9 +349,13 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
     const ConstraintText& constraint = conversation.constraint;
     if (constraint.kind.empty()) return {};
     auto matcher = served.constraints->Compile(constraint, plan.tenant);
-    if (!matcher.ok()) {
-        return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
+    std::string param = constraint.param;
+    // (By itself first: an error in it is not one of a function.)
+    if (matcher.ok() && MayCall(conversation)) {
+        matcher = FormOrCall(conversation, served, plan);
+        param = "tools";
     }
+    if (!matcher.ok()) return ApiError{400, matcher.error().message, param, "invalid_value", true};
     choice.request.matcher = std::move(*matcher);
     if (prompt.in_reasoning) choice.request.constrain_after = chat::ThinkEnd(served.family);
     return {};

@@ -132,18 +132,31 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text) {
     for (const Json& call : json["calls"]) {
         calls.push_back({call["before"], call["after"], call["arguments"]});
     }
-    if (!json.contains("pairs")) return grammar::GrammarFromCalls(calls, {});
+    const Json* otherwise = json.contains("otherwise") ? &json["otherwise"] : nullptr;
+    if (!json.contains("pairs")) return grammar::GrammarFromCalls(calls, {}, otherwise);
     const Json& of = json["pairs"];
     using Texts = grammar::CallPairs::Texts;
     return grammar::GrammarFromCalls(
-        calls, grammar::CallPairs{.before_key = of["before_key"],
-                                  .before_value = of["before_value"],
-                                  .behind_value = of["behind_value"],
-                                  .between = of["between"],
-                                  .texts = of["bare"]          ? Texts::kBare
-                                           : of["quote"] == "" ? Texts::kJson
-                                                               : Texts::kQuoted,
-                                  .quote = of["quote"]});
+        calls,
+        grammar::CallPairs{.before_key = of["before_key"],
+                           .before_value = of["before_value"],
+                           .behind_value = of["behind_value"],
+                           .between = of["between"],
+                           .texts = of["bare"]          ? Texts::kBare
+                                    : of["quote"] == "" ? Texts::kJson
+                                                        : Texts::kQuoted,
+                           .quote = of["quote"]},
+        otherwise);
+}
+
+Json PairsOf(const chat::CallFrame& frame) {
+    using Arguments = chat::CallFrame::Arguments;
+    return {{"before_key", frame.before_key},
+            {"before_value", frame.before_value},
+            {"behind_value", frame.behind_value},
+            {"between", frame.between},
+            {"bare", frame.arguments == Arguments::kTexts},
+            {"quote", frame.quote}};
 }
 
 }  // namespace
@@ -206,15 +219,25 @@ DemandedCall CallConstraint(const Json& tools, const std::string& name,
         calls[0]["before"] = "";
     }
     Json call{{"calls", std::move(calls)}};
-    if (pairs) {
-        call["pairs"] = {{"before_key", frame.before_key},
-                         {"before_value", frame.before_value},
-                         {"behind_value", frame.behind_value},
-                         {"between", frame.between},
-                         {"bare", frame.arguments == Arguments::kTexts},
-                         {"quote", frame.quote}};
-    }
+    if (pairs) call["pairs"] = PairsOf(frame);
     return {{"call", Dump(call), "tools"}, std::move(given), pairs ? "" : frame.after};
+}
+
+ConstraintText OrCallConstraint(const Json& tools, const ConstraintText& constraint,
+                                const chat::CallFrame& frame) {
+    Json calls = Json::array();
+    for (const Json& tool : tools) {
+        const Json& function = tool["function"];
+        const std::string shown = InQuotes(function["name"].get<std::string>());
+        calls.push_back({{"before", frame.before + shown + frame.middle},
+                         {"after", frame.after},
+                         {"arguments", ArgumentsSchema(function)}});
+    }
+    Json call{{"calls", std::move(calls)}};
+    if (frame.arguments != chat::CallFrame::Arguments::kJson) call["pairs"] = PairsOf(frame);
+    call["otherwise"] = constraint.kind == "json_object" ? Json{{"type", "object"}}
+                                                         : OrderedJsonOrDiscarded(constraint.text);
+    return {"call", Dump(call), constraint.param};
 }
 
 Constraints::Constraints(const tokenizer::Tokenizer& tokenizer, const chat::CallFrame& frame)
@@ -224,12 +247,19 @@ Constraints::Constraints(const tokenizer::Tokenizer& tokenizer, const chat::Call
                         : frame.middle + frame.before_key + "\n" + frame.middle + frame.after +
                               "\n" + frame.before_value + frame.quote + "\n" + frame.quote +
                               frame.behind_value + frame.between + frame.before_key + "\n" +
-                              frame.quote + frame.behind_value + frame.after) {}
+                              frame.quote + frame.behind_value + frame.after),
+      whole_call_markers_(frame.before + "\n" + call_markers_ + "\n" + frame.after + "\n" +
+                          chat::CallFrame().before + "\n" + chat::CallFrame().after) {}
 
-std::shared_ptr<const grammar::TokenTrie> Constraints::Trie(bool call) {
+std::shared_ptr<const grammar::TokenTrie> Constraints::Trie(Markers markers) {
     const std::lock_guard lock(trie_mutex_);
-    auto& trie = call ? call_trie_ : trie_;
-    if (trie == nullptr) trie = grammar::TokenTrie::Make(tokenizer_, call ? call_markers_ : "");
+    auto& trie = tries_[static_cast<size_t>(markers)];
+    if (trie == nullptr) {
+        const bool none = markers == Markers::kNone, call = markers == Markers::kCall;
+        trie = grammar::TokenTrie::Make(tokenizer_, none   ? ""
+                                                    : call ? call_markers_
+                                                           : whole_call_markers_);
+    }
     return trie;
 }
 
@@ -257,7 +287,8 @@ Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
 // engine, which all requests wait for.
 Constraints::Compiled Constraints::CompileNew(const ConstraintText& constraint) {
     const bool call = constraint.kind == "call";
-    const auto trie = Trie(call);
+    const bool whole = call && constraint.param != "tools";
+    const auto trie = Trie(whole ? Markers::kWholeCall : call ? Markers::kCall : Markers::kNone);
     const auto grammar = call                               ? CallGrammar(constraint.text)
                          : constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
                          : constraint.kind == "json_schema"

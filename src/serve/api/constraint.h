@@ -9,6 +9,7 @@
 // Source of the masks: grammar/matcher.h.
 #pragma once
 
+#include <array>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -46,6 +47,10 @@ bool PlainNames(const Json& tools, const std::string& name);
 DemandedCall CallConstraint(const Json& tools, const std::string& name,
                             const chat::CallFrame& frame);
 
+// What `constraint` (json_schema, json_object) asks for, or a call of one of the tools.
+ConstraintText OrCallConstraint(const Json& tools, const ConstraintText& constraint,
+                                const chat::CallFrame& frame);
+
 // Compiled constraints of late, and their errors, so that masks stay known from request to request.
 // Thread: any.
 class Constraints {
@@ -64,13 +69,17 @@ class Constraints {
     using Compiled = Result<grammar::Matcher>;
     using Entry = std::pair<std::string, Compiled>;
 
-    std::shared_ptr<const grammar::TokenTrie> Trie(bool call);
+    // Whose control tokens may be written: those within a call, and those around one.
+    enum class Markers { kNone, kCall, kWholeCall };
+
+    std::shared_ptr<const grammar::TokenTrie> Trie(Markers markers);
     Compiled CompileNew(const ConstraintText& constraint);
 
     const tokenizer::Tokenizer& tokenizer_;
     const std::string call_markers_;  // what grammars of calls have around names and values
+    const std::string whole_call_markers_;
     std::mutex trie_mutex_;
-    std::shared_ptr<const grammar::TokenTrie> trie_, call_trie_;
+    std::array<std::shared_ptr<const grammar::TokenTrie>, 3> tries_;  // by Markers
     std::mutex mutex_;
     std::list<Entry> known_;  // the last used first
 };
