@@ -45,13 +45,22 @@ struct AlgorithmRow {
 constexpr AlgorithmRow kRows[] = {WEFT_ALGORITHMS(WEFT_ROW)};
 #undef WEFT_ROW
 
+// Hosts of several ranks: their leaders send each other everything, in one exchange. Around the
+// ring a host's link has twice the bytes, however many hosts there are, in 2 (n - 1) exchanges.
+std::vector<TuningRow> AllReduceRowsOfHosts(const GroupShape& shape) {
+    TuningRow leaders{kAnySize, {Algorithm::kHierarchical, Wire::kFull}, 0};
+    const double n = shape.ranks, saved = shape.hosts - 1 - 2 * (n - 1) / n;
+    if (saved < 1) return {leaders};
+    const auto exchange = static_cast<double>(shape.over_tcp ? kExchangeTcp : kExchangeShm);
+    leaders.max_bytes = static_cast<size_t>(2 * (n - 1) * exchange / saved);
+    return {leaders, {kAnySize, {Algorithm::kRing, Wire::kFull}, 0}};
+}
+
 std::vector<TuningRow> AllReduceRows(const GroupShape& shape) {
     const auto row = [](size_t max_bytes, Algorithm algorithm) {
         return TuningRow{max_bytes, {algorithm, Wire::kFull}, 0};
     };
-    if (shape.HoldSeveral()) {
-        return {row(kAnySize, Algorithm::kHierarchical)};
-    }
+    if (shape.HoldSeveral()) return AllReduceRowsOfHosts(shape);
     if (shape.ranks <= 2) {
         const size_t most = shape.over_tcp ? kTwoRanksTcp : kTwoRanksShm;
         return {row(most, Algorithm::kOneShot), row(kAnySize, Algorithm::kTwoShot)};

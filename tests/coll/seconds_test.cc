@@ -87,6 +87,14 @@ TEST(Seconds, AutoIsWhatRuns) {
     EXPECT_EQ(AllReduceSeconds(one, Algorithm::kAuto, kMillion),
               AllReduceSeconds(one, Algorithm::kTwoShot, kMillion));
     EXPECT_EQ(AllReduceSeconds({1, 1, kNear, kFar}, Algorithm::kAuto, kMillion), 0);
+    // However many hosts: much crosses a host's link twice at most, beside what goes on within it.
+    for (int count = 2; count <= 256; count *= 2) {
+        const double least = 1e9 / kFar.bytes_per_s;
+        const double seconds =
+            AllReduceSeconds({8 * count, count, kNear, kFar}, Algorithm::kAuto, 1e9);
+        EXPECT_GT(seconds, least) << count;
+        EXPECT_LT(seconds, 2.5 * least) << count;
+    }
 }
 
 }  // namespace

@@ -23,6 +23,11 @@ TEST(Tuning, BuiltInTablesFollowTheGroup) {
     EXPECT_EQ(Algorithm::kTwoShot, choice({8, 8, true}, size_t{1} << 20));
     EXPECT_EQ(Algorithm::kRing, choice({8, 8, true}, size_t{64} << 20));
     EXPECT_EQ(Algorithm::kHierarchical, choice({8, 2, true}, 8192));
+    // The leaders of many hosts don't send each other everything, if that is much.
+    EXPECT_EQ(Algorithm::kHierarchical, choice({8, 2, true}, size_t{1} << 30));
+    EXPECT_EQ(Algorithm::kHierarchical, choice({32, 4, true}, size_t{1} << 20));
+    EXPECT_EQ(Algorithm::kRing, choice({32, 4, true}, size_t{2} << 20));
+    EXPECT_EQ(Algorithm::kRing, choice({256, 32, true}, size_t{1} << 20));
 }
 
 TEST(Tuning, GathersAndSumsGoByHostsThatHoldSeveralRanks) {
