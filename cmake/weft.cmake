@@ -129,10 +129,11 @@ function(weft_tests folder)
   # What they test is optimized; they themselves compile in three quarters of the time without.
   target_compile_options(${folder}_tests PRIVATE -O1)
   add_dependencies(${folder}_tests weft)
-  # Tests of whole jobs have deadlines of a second: they do not share the cores with other tests.
-  set(alone OFF)
+  # Tests of whole jobs have several processes each, and deadlines: one of them at a time, beside
+  # other tests (deadlines grow with the machine's slowness: tests/support/slowness.h).
+  set(alone "")
   if(folder MATCHES "^(cluster|engine)$")
-    set(alone ON)
+    set(alone RESOURCE_LOCK whole_job)
   endif()
   # (One variable each: GoogleTest's module of CMake 3.25 takes a list of two for two properties.)
   set(lavapipe "")
@@ -141,5 +142,5 @@ function(weft_tests folder)
       ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
   endif()
   gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST
-    PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} LABELS ${folder} RUN_SERIAL ${alone} ${lavapipe})
+    PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} LABELS ${folder} ${alone} ${lavapipe})
 endfunction()
