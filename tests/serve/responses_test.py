@@ -139,6 +139,34 @@ class Responses(ResponsesCase):
             "type": "json_schema", "name": "town", "schema": schema, "strict": True}})
         self.assertIn(serving.json.loads(answer.output_text)["town"], ("Ulm", "Bonn"))
 
+    def test_refusals_in_the_history(self):
+        turns = [{"role": "user", "content": COLOURS}, {"role": "assistant", "content": "No."},
+                 {"role": "user", "content": "Why?"}]
+        plain = self.ask(turns).usage.input_tokens
+        turns[1] = {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
+                    "content": [{"type": "refusal", "refusal": "No."}]}
+        self.assertEqual(self.ask(turns).usage.input_tokens, plain)
+
+    def test_functions_that_may_be_called(self):
+        tools = [WEATHER, {**WEATHER, "name": "climate"}]
+
+        def allow(mode, *names):
+            return {"type": "allowed_tools", "mode": mode,
+                    "tools": [{"type": "function", "name": name} for name in names]}
+        choice = allow("required", "climate")
+        answer = self.ask(tools=tools, tool_choice=choice, max_output_tokens=60)
+        self.assertEqual([item.name for item in answer.output], ["climate"])
+        self.assertEqual(answer.tool_choice.mode, "required")
+        self.assertEqual(len(answer.tools), 2)
+        auto = self.ask(tools=tools, tool_choice=allow("auto", "weather"), max_output_tokens=1)
+        only = self.ask(tools=tools[:1], max_output_tokens=1)
+        self.assertEqual(auto.usage.input_tokens, only.usage.input_tokens)
+        for wrong, says in ((allow("auto", "smell"), "smell"), (allow("any", "climate"), "mode"),
+                            (allow("required"), "tools")):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.ask(tools=tools, tool_choice=wrong)
+            self.assertIn(says, str(caught.exception))
+
     def test_logprobs(self):
         answer = self.ask(top_logprobs=2, include=["message.output_text.logprobs"])
         chances = answer.output[0].content[0].logprobs
