@@ -68,6 +68,30 @@ class Models(OpenAiCase):
     def test_unknown_path(self):
         self.refused(openai.NotFoundError, self.client.moderations.create, input="x")
 
+    def test_methods(self):
+        get, post = "GET, HEAD", "POST"
+        for path, allowed in (("/v1/chat/completions", post), ("/v1/completions", post),
+                              ("/v1/embeddings", post), ("/v1/responses", post),
+                              ("/v1/responses/a", "GET, HEAD, DELETE"), ("/v1/messages", post),
+                              ("/v1/responses/a/input_items", get), ("/tokenize", post),
+                              ("/v1/models", get), ("/models", get), ("/v1/models/a", get),
+                              ("/props", get), ("/metrics", get), ("/health", get), ("/", get),
+                              ("/live", get), ("/ready", get), ("/v1/health", get),
+                              ("/healthz", get), ("/api/status", get), ("/openapi.json", get)):
+            for method in ("GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "BREW"):
+                status, headers, body = self.server.call(
+                    method, path, "{" if method == "POST" else None)
+                if method in allowed.split(", "):
+                    self.assertNotEqual(status, 405, (method, path))
+                    self.assertNotIn(b"unknown_url", body, (method, path))
+                    continue
+                self.assertEqual((status, headers["Allow"]), (405, allowed), (method, path))
+                if method != "HEAD" and not path.startswith("/v1/messages"):
+                    self.assertIn(b'"method_not_supported"', body)
+        for body in ("x", "x" * 100_000):
+            status, headers, _ = self.server.call("PUT", "/v1/chat/completions", body)
+            self.assertEqual((status, headers["Allow"]), (405, post))
+
 
 class Chat(OpenAiCase):
     def test_whole(self):
