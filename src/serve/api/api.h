@@ -4,7 +4,8 @@
 //     GET, DELETE /v1/responses/ID, GET /v1/responses/ID/input_items
 //     GET  /v1/models, /v1/models/NAME
 //     POST /v1/messages, /v1/messages/count_tokens                                Anthropic
-//     POST /infill, /tokenize, /detokenize, /apply-template, GET /props           llama-server
+//     POST /completion, /infill, /tokenize, /detokenize, /apply-template          llama-server
+//     GET  /props; /chat/completions and others as with /v1
 //     POST /api/chat and its like: ollama.h                                       Ollama
 //     GET  /live, /health, /ready, /metrics, /api/status, /
 //
