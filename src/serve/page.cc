@@ -82,6 +82,10 @@ std::string PageText(const PageFile& file) {
     return text;
 }
 
+bool IsPage(std::string_view path) {
+    return Find(path) != nullptr;
+}
+
 bool ServePage(Exchange& exchange) {
     const HttpRequest& request = exchange.request();
     if (request.method != "GET" && request.method != "HEAD") return false;

@@ -33,6 +33,9 @@ std::span<const PageFile> PageFiles();
 // What is in a file. Empty: its bytes are not what gzip makes.
 std::string PageText(const PageFile& file);
 
+// Whether it is one of the page's paths.
+bool IsPage(std::string_view path);
+
 // Answers GET and HEAD of the page's paths. False: it is none of them, and nothing was answered.
 bool ServePage(Exchange& exchange);
 

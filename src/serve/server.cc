@@ -74,6 +74,7 @@ Status Server::Open() {
     }
     options_.http.drain_paths = {"/live",  "/health",  "/healthz",   "/v1/health",
                                  "/ready", "/metrics", "/api/status"};
+    options_.http.id_headers = {{"/v1/messages", "request-id"}};  // as Anthropic has it
     log_ = std::make_unique<RequestLog>(options_.log_requests);
     options_.api.log = log_.get();
     options_.http.observer = [log = log_.get()](const HttpRecord& record) { log->Add(record); };

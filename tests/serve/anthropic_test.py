@@ -34,6 +34,38 @@ class AnthropicCase(serving.ServedCase):
         return body["choices"][0]["message"]["content"], body["usage"]["prompt_tokens"]
 
 
+class Models(AnthropicCase):
+    def test_list_and_one(self):
+        page = self.client.models.list()
+        self.assertEqual((len(page.data), page.has_more), (1, False))
+        model = page.data[0]
+        self.assertEqual((page.first_id, page.last_id), (model.id, model.id))
+        self.assertEqual((model.type, model.display_name), ("model", model.id))
+        created = self.server.json("GET", "/v1/models")[1]["data"][0]["created"]
+        self.assertEqual(model.created_at.timestamp(), created)
+        self.assertEqual([each.id for each in self.client.models.list(limit=1)], [model.id])
+        self.assertEqual(self.client.models.retrieve(model.id), model)
+
+
+class Ids(AnthropicCase):
+    def test_requests_have_ids(self):
+        self.assertRegex(self.ask(max_tokens=1)._request_id, "^req_")
+        count = self.client.messages.count_tokens(model="gpt-test", messages=COLOURS)
+        self.assertRegex(count._request_id, "^req_")
+        with self.client.messages.stream(model="gpt-test", messages=COLOURS,
+                                         max_tokens=1) as stream:
+            self.assertRegex(stream.request_id, "^req_")
+        with self.assertRaises(anthropic.BadRequestError) as caught:
+            self.ask(max_tokens=-1)
+        self.assertRegex(caught.exception.request_id, "^req_")
+        for method, path, body in (("POST", "/v1/messages", "{"), ("GET", "/v1/messages", None),
+                                   ("POST", "/v1/messages/count_tokens", "x" * (33 << 20))):
+            status, headers, _ = self.server.call(method, path, body, {"X-Request-Id": "mine"})
+            self.assertGreaterEqual(status, 400)
+            self.assertEqual((headers["request-id"], headers["X-Request-Id"]), ("mine", "mine"))
+        self.assertIsNone(self.server.call("GET", "/v1/models")[1]["request-id"])
+
+
 class Messages(AnthropicCase):
     def test_whole(self):
         answer = self.ask()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What llama-server's clients ask for: /infill, /props, /tokenize, /detokenize, /apply-template;
-and OpenAI's suffix. The model has no tokens for filling in, so some of others' are lent to it."""
+"""What llama-server's clients ask for: /completion, /infill, /props, /tokenize, /detokenize,
+/apply-template, paths without /v1; and OpenAI's suffix. The model has no tokens for filling in, so
+some of others' are lent to it."""
 import http.client
 import json
 import os
@@ -76,7 +77,7 @@ class Plain(serving.ServedCase):
         self.assertEqual(props["model_path"], serving.model())
         self.assertIn("im_start", props["chat_template"])
         self.assertEqual(props["eos_token"], "<|im_end|>")
-        self.assertEqual(self.server.call("POST", "/props", {})[0], 404)
+        self.assertEqual(self.server.call("POST", "/props", {})[0], 405)
 
     def test_health(self):
         for path in ("/health", "/v1/health"):
@@ -88,6 +89,79 @@ class Plain(serving.ServedCase):
         self.assertEqual(model["meta"]["n_ctx_train"], 8192)
         self.assertEqual(model["meta"]["n_vocab"], 49152)
         self.assertGreater(model["meta"]["n_params"], 130_000_000)
+
+    def test_paths_without_v1(self):
+        with openai.OpenAI(base_url=self.server.url, api_key="none", max_retries=0,
+                           timeout=serving.PATIENCE) as client:
+            said = client.completions.create(model="gpt-test", prompt=BEFORE, max_tokens=4,
+                                             temperature=0).choices[0].text
+            chat = client.chat.completions.create(
+                model="gpt-test", messages=[{"role": "user", "content": "Hi."}], max_tokens=2)
+            self.assertEqual(chat.usage.completion_tokens, 2)
+            self.assertEqual(len(client.embeddings.create(model="gpt-test", input="a").data), 1)
+            model = client.models.list().data[0].id
+        answer = self.post("/v1/completions", {"prompt": BEFORE, "max_tokens": 4,
+                                               "temperature": 0})
+        self.assertEqual((answer["choices"][0]["text"], answer["model"]), (said, model))
+
+    def complete(self, prompt=BEFORE, status=200, **more):
+        return self.post("/completion", {"prompt": prompt, "n_predict": 8, "temperature": 0,
+                                         "cache_prompt": True, **more}, status)
+
+    def test_completion(self):
+        whole = self.complete()
+        body = {"prompt": BEFORE, "max_tokens": 8, "temperature": 0}
+        self.assertEqual(whole["content"],
+                         self.post("/v1/completions", body)["choices"][0]["text"])
+        self.assertEqual((whole["stop"], whole["stop_type"], whole["stopping_word"]),
+                         (True, "limit", ""))
+        self.assertEqual((whole["tokens_predicted"], whole["tokens"], whole["truncated"]),
+                         (8, [], False))
+        self.assertEqual((whole["prompt"], whole["model"]),
+                         (BEFORE, self.server.json("GET", "/v1/models")[1]["data"][0]["id"]))
+        self.assertEqual(whole["generation_settings"]["n_predict"], 8)
+        self.assertEqual(whole["timings"]["predicted_n"], 8)
+        tokens = self.post("/tokenize", {"content": BEFORE})["tokens"]
+        self.assertEqual(whole["tokens_evaluated"], len(tokens))
+        same = self.complete(tokens, return_tokens=True)
+        self.assertEqual((same["content"], len(same["tokens"])), (whole["content"], 8))
+        word = whole["content"].split()[1]
+        answer = self.complete(stop=[word])
+        self.assertEqual((answer["stop_type"], answer["stopping_word"]), ("word", word))
+        self.assertEqual(self.complete(n_predict=0)["content"], "")
+        # Whoever renders conversations writes markers.
+        chat = "<|im_start|>user\nSay hi.<|im_end|>\n<|im_start|>assistant\n"
+        marked = self.complete(chat, n_predict=64)
+        self.assertEqual(marked["tokens_evaluated"],
+                         len(self.post("/tokenize", {"content": chat})["tokens"]))
+        self.assertIn("eos", (marked["stop_type"], self.complete(chat, n_predict=-1)["stop_type"]))
+
+    def test_completion_in_a_stream(self):
+        data = self.server.call("POST", "/completion", {
+            "prompt": BEFORE, "n_predict": 8, "temperature": 0, "stream": True})[2].decode()
+        events = [json.loads(part[len("data: "):]) for part in data.strip().split("\n\n")]
+        self.assertEqual("".join(event["content"] for event in events),
+                         self.complete()["content"])
+        self.assertEqual([event["stop"] for event in events],
+                         [False] * (len(events) - 1) + [True])
+        self.assertEqual(events[-1]["tokens_predicted"], 8)
+
+    def test_completion_of_a_form(self):
+        schema = {"type": "object", "required": ["town"], "additionalProperties": False,
+                  "properties": {"town": {"enum": ["Ulm", "Bonn"]}}}
+        said = self.complete(json_schema=schema, n_predict=40)["content"]
+        self.assertIn(json.loads(said)["town"], ("Ulm", "Bonn"))
+        self.assertEqual(self.complete(grammar='root ::= "abc"')["content"], "abc")
+        self.assertEqual(self.complete(grammar="")["content"], self.complete()["content"])
+
+    def test_completion_refuses(self):
+        for prompt in (None, 3, [], {}, ["a", "b"], [1, "a"], [-1], [1 << 40], [49152],
+                       "a" * 10 ** 6, [5] * 600):
+            answer = self.complete(prompt, 400)
+            self.assertIn("message", answer["error"], prompt)
+        for wrong in ({"n_predict": -2}, {"n_predict": "a"}, {"stream": 1}, {"temperature": -1},
+                      {"grammar": "root ::= ("}, {"json_schema": 5}, {"return_tokens": 1}):
+            self.assertIn("message", self.complete(status=400, **wrong)["error"], wrong)
 
     def test_no_tokens_for_filling_in(self):
         body = {"input_prefix": BEFORE, "input_suffix": BEHIND, "n_predict": 4}
@@ -244,7 +318,7 @@ class Infill(unittest.TestCase):
                      {"input_prefix": "<jupyter_script><|im_end|>"}):
             self.assertTrue(self.fill(**fine)["stop"])
         self.assertEqual(self.server.call("POST", "/infill", "[1]")[0], 400)
-        self.assertEqual(self.server.call("GET", "/infill")[0], 404)
+        self.assertEqual(self.server.call("GET", "/infill")[0], 405)
 
     def test_a_client_leaves(self):
         before = self.server.status()["requests"]["cancelled"]

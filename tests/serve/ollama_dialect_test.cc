@@ -115,12 +115,12 @@ TEST(OllamaDialect, NothingButLoading) {
 }
 
 TEST(OllamaRoutes, AreFoundByMethodAndPath) {
-    EXPECT_NE(FindOllamaRoute("POST", "/api/chat"), nullptr);
-    EXPECT_NE(FindOllamaRoute("HEAD", "/api/tags"), nullptr);
-    EXPECT_NE(FindOllamaRoute("DELETE", "/api/delete"), nullptr);
-    EXPECT_EQ(FindOllamaRoute("GET", "/api/chat"), nullptr);
-    EXPECT_EQ(FindOllamaRoute("POST", "/api/chat/"), nullptr);
-    EXPECT_EQ(FindOllamaRoute("GET", "/api/status"), nullptr);
+    EXPECT_NE(FindRoute("POST", "/api/chat"), nullptr);
+    EXPECT_NE(FindRoute("HEAD", "/api/tags"), nullptr);
+    EXPECT_NE(FindRoute("DELETE", "/api/delete"), nullptr);
+    EXPECT_EQ(FindRoute("GET", "/api/chat"), nullptr);
+    EXPECT_EQ(FindRoute("POST", "/api/chat/"), nullptr);
+    EXPECT_EQ(FindRoute("GET", "/api/status"), nullptr);
 }
 
 TEST(OllamaRoutes, ErrorsAreInTheWordsOfThePath) {

@@ -456,12 +456,14 @@ class Hostile(OllamaCase):
         self.refused(TEXT, {"model": "gpt-test", "prompt": "a" * 10 ** 7}, says="context")
 
     def test_methods_and_paths(self):
-        for method, path in (("GET", CHAT), ("POST", "/api/tags"), ("DELETE", CHAT),
-                             ("POST", "/api/nothing"), ("POST", "/api/delete"),
-                             ("POST", "/api/blobs/sha256:00"), ("GET", "/api/")):
-            status, answer = self.server.json(method, path)
-            self.assertEqual(status, 404, path)
-            self.assertIsInstance(answer["error"], str)
+        for method, path, allowed in (
+                ("GET", CHAT, "POST"), ("POST", "/api/tags", "GET, HEAD"), ("DELETE", CHAT, "POST"),
+                ("POST", "/api/delete", "DELETE"), ("POST", "/api/nothing", None),
+                ("POST", "/api/blobs/sha256:00", None), ("GET", "/api/", None)):
+            status, headers, body = self.server.call(method, path)
+            self.assertEqual(status, 405 if allowed else 404, path)
+            self.assertEqual(headers["Allow"], allowed, path)
+            self.assertIsInstance(json.loads(body)["error"], str)
 
     def test_html_is_no_form(self):
         status, answer = self.server.json("POST", CHAT, "a=b", {

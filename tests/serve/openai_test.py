@@ -2,8 +2,11 @@
 """Chat completions, completions and models, asked by OpenAI's own package."""
 import concurrent.futures
 import math
+import os
+import tempfile
 import unittest
 
+import gguf_template
 import serving
 
 openai = serving.package("openai")
@@ -64,6 +67,30 @@ class Models(OpenAiCase):
 
     def test_unknown_path(self):
         self.refused(openai.NotFoundError, self.client.moderations.create, input="x")
+
+    def test_methods(self):
+        get, post = "GET, HEAD", "POST"
+        for path, allowed in (("/v1/chat/completions", post), ("/v1/completions", post),
+                              ("/v1/embeddings", post), ("/v1/responses", post),
+                              ("/v1/responses/a", "GET, HEAD, DELETE"), ("/v1/messages", post),
+                              ("/v1/responses/a/input_items", get), ("/tokenize", post),
+                              ("/v1/models", get), ("/models", get), ("/v1/models/a", get),
+                              ("/props", get), ("/metrics", get), ("/health", get), ("/", get),
+                              ("/live", get), ("/ready", get), ("/v1/health", get),
+                              ("/healthz", get), ("/api/status", get), ("/openapi.json", get)):
+            for method in ("GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "BREW"):
+                status, headers, body = self.server.call(
+                    method, path, "{" if method == "POST" else None)
+                if method in allowed.split(", "):
+                    self.assertNotEqual(status, 405, (method, path))
+                    self.assertNotIn(b"unknown_url", body, (method, path))
+                    continue
+                self.assertEqual((status, headers["Allow"]), (405, allowed), (method, path))
+                if method != "HEAD" and not path.startswith("/v1/messages"):
+                    self.assertIn(b'"method_not_supported"', body)
+        for body in ("x", "x" * 100_000):
+            status, headers, _ = self.server.call("PUT", "/v1/chat/completions", body)
+            self.assertEqual((status, headers["Allow"]), (405, post))
 
 
 class Chat(OpenAiCase):
@@ -195,6 +222,47 @@ class Chat(OpenAiCase):
         body = self.refused(openai.BadRequestError, self.chat, messages=[
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
         self.assertEqual(body["param"], "messages[0].content")
+
+    def test_refusals_in_the_history(self):
+        def tokens(said):
+            return self.chat(messages=[*COLOURS, {"role": "assistant", **said}, *COLOURS],
+                             max_tokens=1).usage.prompt_tokens
+        plain = tokens({"content": "I can't do that."})
+        refusal = {"type": "refusal", "refusal": "I can't do that."}
+        for said in ({"content": [refusal]}, {"content": None, "refusal": "I can't do that."},
+                     {"refusal": "I can't do that."},
+                     {"content": "I can't do that.", "refusal": None}):
+            self.assertEqual(tokens(said), plain, said)
+        self.assertLess(tokens({"content": None, "refusal": None}), plain)
+        for wrong in ({"role": "user", "content": [refusal]},
+                      {"role": "assistant", "content": [{"type": "refusal"}]},
+                      {"role": "assistant", "content": None, "refusal": 3}):
+            body = self.refused(openai.BadRequestError, self.chat, messages=[wrong])
+            self.assertTrue(body["param"].startswith("messages[0]."), body)
+
+    def test_functions_that_may_be_called(self):
+        tools = [{"type": "function", "function": {"name": name, "parameters": {
+            "type": "object", "required": ["at"], "additionalProperties": False,
+            "properties": {"at": {"enum": ["here"]}}}}} for name in ("look", "listen", "wait")]
+
+        def allow(mode, *names):
+            return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [
+                {"type": "function", "function": {"name": name}} for name in names]}}
+        for names in (("look",), ("listen",), ("wait",), ("wait", "listen")):
+            answer = self.chat(tools=tools, tool_choice=allow("required", *names), max_tokens=60)
+            self.assertIn(answer.choices[0].message.tool_calls[0].function.name, names)
+        only = self.chat(tools=tools[1:2], max_tokens=1).usage.prompt_tokens
+        auto = self.chat(tools=tools, tool_choice=allow("auto", "listen"), max_tokens=1)
+        self.assertEqual(auto.usage.prompt_tokens, only)
+        more = self.chat(tools=tools, tool_choice="auto", max_tokens=1)
+        self.assertGreater(more.usage.prompt_tokens, only)
+        for choice, says in ((allow("auto", "wait", "smell"), "smell"),
+                             (allow("never", "wait"), "'auto', 'required'"),
+                             (allow("auto"), "1 to"), ({"type": "allowed_tools"}, "mode"),
+                             ({"type": "allowed_tools", "allowed_tools": 3}, "mode")):
+            body = self.refused(openai.BadRequestError, self.chat, tools=tools, tool_choice=choice)
+            self.assertTrue(body["param"].startswith("tool_choice.allowed_tools."), body)
+            self.assertIn(says, body["message"])
 
     def test_a_function_that_must_be_called(self):
         tool = {"type": "function", "function": {"name": "weather", "parameters": {
@@ -396,6 +464,25 @@ class Refused(OpenAiCase):
                                                 {"messages": messages, "max_tokens": 1})
                 self.assertEqual(status, 400)
                 self.assertEqual(body["error"]["param"], param)
+
+
+class Template(unittest.TestCase):
+    def test_what_it_cannot_show(self):
+        """A template's error is the request's."""
+        with tempfile.TemporaryDirectory() as folder:
+            model = os.path.join(folder, "m.gguf")
+            for template in ("{{ messages[0].content + 1 }}", "{{ nothing.of.that.kind }}",
+                             "{{ raise_exception('no') }}"):
+                gguf_template.with_template(serving.model(), model, template)
+                server = serving.Server(256, of=model)
+                try:
+                    status, answer = server.json("POST", "/v1/chat/completions",
+                                                 {"messages": COLOURS, "max_tokens": 1})
+                finally:
+                    server.close()
+                self.assertEqual(status, 400, answer)
+                self.assertEqual(answer["error"]["code"], "invalid_value", answer)
+                self.assertEqual(answer["error"]["param"], "messages")
 
 
 if __name__ == "__main__":

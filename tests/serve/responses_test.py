@@ -139,6 +139,34 @@ class Responses(ResponsesCase):
             "type": "json_schema", "name": "town", "schema": schema, "strict": True}})
         self.assertIn(serving.json.loads(answer.output_text)["town"], ("Ulm", "Bonn"))
 
+    def test_refusals_in_the_history(self):
+        turns = [{"role": "user", "content": COLOURS}, {"role": "assistant", "content": "No."},
+                 {"role": "user", "content": "Why?"}]
+        plain = self.ask(turns).usage.input_tokens
+        turns[1] = {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
+                    "content": [{"type": "refusal", "refusal": "No."}]}
+        self.assertEqual(self.ask(turns).usage.input_tokens, plain)
+
+    def test_functions_that_may_be_called(self):
+        tools = [WEATHER, {**WEATHER, "name": "climate"}]
+
+        def allow(mode, *names):
+            return {"type": "allowed_tools", "mode": mode,
+                    "tools": [{"type": "function", "name": name} for name in names]}
+        choice = allow("required", "climate")
+        answer = self.ask(tools=tools, tool_choice=choice, max_output_tokens=60)
+        self.assertEqual([item.name for item in answer.output], ["climate"])
+        self.assertEqual(answer.tool_choice.mode, "required")
+        self.assertEqual(len(answer.tools), 2)
+        auto = self.ask(tools=tools, tool_choice=allow("auto", "weather"), max_output_tokens=1)
+        only = self.ask(tools=tools[:1], max_output_tokens=1)
+        self.assertEqual(auto.usage.input_tokens, only.usage.input_tokens)
+        for wrong, says in ((allow("auto", "smell"), "smell"), (allow("any", "climate"), "mode"),
+                            (allow("required"), "tools")):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.ask(tools=tools, tool_choice=wrong)
+            self.assertIn(says, str(caught.exception))
+
     def test_logprobs(self):
         answer = self.ask(top_logprobs=2, include=["message.output_text.logprobs"])
         chances = answer.output[0].content[0].logprobs
@@ -225,6 +253,33 @@ class Stored(ResponsesCase):
             self.ask(previous_response_id=answer.id)
         self.assertEqual(caught.exception.code, "previous_response_not_found")
 
+    def test_what_was_asked(self):
+        first = self.ask(instructions="Be brief.")
+        items = list(self.client.responses.input_items.list(first.id))
+        self.assertEqual([(item.type, item.role, item.content[0].text) for item in items],
+                         [("message", "user", COLOURS)])
+        more = [{"role": "user", "content": text} for text in ("And", "more?")]
+        second = self.ask(more, previous_response_id=first.id)
+        texts = [COLOURS, first.output_text, "And", "more?"]
+        pages = self.client.responses.input_items.list
+        self.assertEqual([item.content[0].text for item in pages(second.id)], texts[::-1])
+        for limit in (1, 2, 3, 4):  # page by page
+            listed = list(pages(second.id, limit=limit, order="asc"))
+            self.assertEqual([item.content[0].text for item in listed], texts)
+            self.assertEqual(len({item.id for item in listed}), 4)
+        page = pages(second.id, limit=1)
+        self.assertTrue(page.has_more)
+        self.assertEqual(page.data[0].role, "user")
+        for path in (first.id + "/input_items?limit=0", first.id + "/input_items?after=nothing"):
+            self.assertEqual(self.server.call("GET", "/v1/responses/" + path)[0], 400, path)
+        self.client.responses.delete(first.id)
+        with self.assertRaises(openai.NotFoundError) as caught:
+            pages(first.id)
+        self.assertIn(f"Response with id '{first.id}' not found", str(caught.exception))
+        self.assertEqual(len(pages(second.id).data), 4)
+        status, answer = self.server.json("GET", f"/v1/responses/{second.id}/other")
+        self.assertEqual((status, answer["error"]["code"]), (404, "unknown_url"))
+
     def test_not_stored(self):
         answer = self.ask(store=False)
         self.assertFalse(answer.store)
@@ -241,7 +296,7 @@ class Stored(ResponsesCase):
         self.assertEqual(self.server.json("POST", "/v1/responses", fine)[0], 200)
         for path in ("", "a/b", "%C3%A4", "resp_1?stream=true"):
             self.assertEqual(self.server.call("GET", "/v1/responses/" + path)[0], 404, path)
-        self.assertEqual(self.server.call("DELETE", "/v1/models")[0], 404)
+        self.assertEqual(self.server.call("DELETE", "/v1/models")[0], 405)
 
     def test_a_stream_that_is_cut_off_is_not_stored(self):
         with self.ask(stream=True, max_output_tokens=500, temperature=0,
@@ -295,7 +350,7 @@ class Bounds(unittest.TestCase):
         server = self.serve("--api-key-file", path, "--shared-prefix-cache")
         alice, bob = (self.client_of(server, keys[name]) for name in ("alice", "bob"))
         answer = alice.responses.create(model="gpt-test", input="Hi.", max_output_tokens=1)
-        for act in (bob.responses.retrieve, bob.responses.delete):
+        for act in (bob.responses.retrieve, bob.responses.delete, bob.responses.input_items.list):
             with self.assertRaises(openai.NotFoundError):
                 act(answer.id)
         with self.assertRaises(openai.BadRequestError):

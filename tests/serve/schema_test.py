@@ -21,7 +21,8 @@ def short(schemas):
     for request in schemas.values():
         properties = request.get("properties", {})
         for name, most in (("max_tokens", 3), ("max_completion_tokens", 3),
-                           ("max_output_tokens", 3), ("num_predict", 3), ("n", 2)):
+                           ("max_output_tokens", 3), ("num_predict", 3), ("n_predict", 3),
+                           ("n", 2)):
             if name in properties:
                 properties[name] = {"type": "integer", "minimum": 1, "maximum": most}
     schemas["OllamaOptions"]["required"] = ["num_predict"]
@@ -29,6 +30,7 @@ def short(schemas):
         schemas[name]["required"].append("options")
     schemas["ChatRequest"]["required"] = ["messages", "max_tokens"]
     schemas["CompletionRequest"]["required"] = ["prompt", "max_tokens"]
+    schemas["PlainCompletionRequest"]["required"] = ["prompt", "n_predict"]
     schemas["ResponseRequest"]["required"] = ["input", "max_output_tokens"]
 
 

@@ -1,5 +1,6 @@
 #include "serve/api/api.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,22 +9,16 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
-#include "serve/api/chat.h"
-#include "serve/api/completions.h"
-#include "serve/api/embeddings.h"
 #include "serve/api/gate.h"
+#include "serve/api/input_items.h"
 #include "serve/api/llama_server.h"
-#include "serve/api/messages.h"
-#include "serve/api/ollama.h"
 #include "serve/api/response_store.h"
-#include "serve/api/responses.h"
+#include "serve/api/routes.h"
 #include "serve/api/status.h"
 #include "serve/page.h"
 
 namespace weft::serve {
 namespace {
-
-constexpr std::string_view kResponses = "/v1/responses/";
 
 const Headers kJsonHeaders{{"Content-Type", "application/json"}};
 
@@ -57,9 +52,9 @@ void NoteError(Exchange& exchange, const ApiError& error) {
     });
 }
 
-void SendError(Exchange& exchange, const ApiError& error) {
+void SendError(Exchange& exchange, const ApiError& error, Headers headers = {}) {
     NoteError(exchange, error);
-    Headers headers = kJsonHeaders;
+    headers.insert(headers.end(), kJsonHeaders.begin(), kJsonHeaders.end());
     if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
     exchange.Send(error.status, std::move(headers), ErrorFor(exchange.request().path, error));
 }
@@ -78,8 +73,12 @@ std::string OwnerOf(const HttpRequest& request, KeyStore* keys) {
     return key == nullptr ? "nobody" : Hex(key->digest);
 }
 
+// In the words of OpenAI, vLLM, llama-server, and Anthropic.
 Json ModelJson(const Served& served, int32_t adapter) {
     Json model{{"id", served.NameOf(adapter)},
+               {"type", "model"},
+               {"display_name", served.NameOf(adapter)},
+               {"created_at", fmt::format("{:%FT%TZ}", fmt::gmtime(served.created_s))},
                {"object", "model"},
                {"created", served.created_s},
                {"owned_by", "weft"},
@@ -99,7 +98,12 @@ Json ModelsJson(const Served& served) {
     for (size_t i = 0; i <= served.adapters.size(); ++i) {
         models.push_back(ModelJson(served, static_cast<int32_t>(i)));
     }
-    return {{"object", "list"}, {"data", std::move(models)}};
+    const Json first = models.front()["id"], last = models.back()["id"];
+    return {{"object", "list"},
+            {"data", std::move(models)},
+            {"first_id", first},
+            {"last_id", last},
+            {"has_more", false}};
 }
 
 }  // namespace
@@ -169,22 +173,24 @@ void Api::PostAlways(const std::string& id, std::function<void()> work) {
 
 void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::string& method = exchange->request().method;
+    const std::string& path = exchange->request().path;
     if (ServePage(*exchange) || !Knows(exchange)) return;
     const bool get = method == "GET" || method == "HEAD";
-    if ((get || method == "DELETE") && exchange->request().path.starts_with(kResponses)) {
-        return Post(exchange, [this, exchange] { HandleResponse(*exchange); });  // it may be long
+    const std::optional<StoredPath> stored = FindStored(path);
+    if (stored && (get || (method == "DELETE" && !stored->input_items))) {  // it may be long
+        return Post(exchange, [this, exchange, stored] { HandleResponse(*exchange, *stored); });
     }
     if (get && HandleGet(exchange)) return;
-    if (method == "POST" && HandlePost(exchange)) return;
-    if (HandleOllama(exchange)) return;
-    const std::string path = exchange->request().path.substr(0, 200);
-    SendError(*exchange,
-              {404, fmt::format("There is no {} {} here.", method, path), "", "unknown_url"});
+    if (HandleRoute(exchange)) return;
+    const std::string allowed = AllowedMethods(path);
+    Headers headers;
+    if (!allowed.empty()) headers.emplace_back("Allow", allowed);
+    SendError(*exchange, NoSuchRoute(method, path, allowed), std::move(headers));
 }
 
 // Of one that is stored.
-void Api::HandleResponse(Exchange& exchange) {
-    const std::string id = exchange.request().path.substr(kResponses.size());
+void Api::HandleResponse(Exchange& exchange, const StoredPath& path) {
+    const std::string id(path.id);
     const std::string owner = OwnerOf(exchange.request(), options_.keys);
     const ApiError unknown{404, fmt::format("Response with id '{}' not found.", id.substr(0, 100)),
                            "", "not_found"};
@@ -195,22 +201,25 @@ void Api::HandleResponse(Exchange& exchange) {
     }
     const auto stored = responses_->Get(owner, id);
     if (stored == nullptr) return SendError(exchange, unknown);
-    exchange.Send(200, kJsonHeaders, Dump(stored->response));
+    if (!path.input_items) return exchange.Send(200, kJsonHeaders, Dump(stored->response));
+    Json items;
+    const auto error = InputItems(*stored, exchange.request().query, items);
+    if (error) return SendError(exchange, *error);
+    exchange.Send(200, kJsonHeaders, Dump(items));
 }
 
 bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
     const std::string& path = exchange->request().path;
-    constexpr std::string_view kModels = "/v1/models/";
     if (path == kLivePath) {
         exchange->Send(200, kJsonHeaders, R"({"status":"alive"})");
     } else if (path == "/health" || path == "/healthz" || path == "/v1/health") {
         Health(*exchange);
     } else if (path == "/ready") {
         Ready(exchange);
-    } else if (path == "/v1/models") {
+    } else if (path == "/v1/models" || path == "/models") {
         exchange->Send(200, kJsonHeaders, Dump(ModelsJson(served_)));
-    } else if (path.starts_with(kModels)) {
-        const std::string name = path.substr(kModels.size());
+    } else if (path.starts_with(kModelsBelow)) {
+        const std::string name = path.substr(kModelsBelow.size());
         const std::optional<int32_t> adapter = served_.AdapterOf(name);
         if (!adapter) {
             SendError(*exchange, {404, fmt::format("The model '{}' does not exist here.", name),
@@ -232,37 +241,9 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
     return true;
 }
 
-bool Api::HandlePost(const std::shared_ptr<Exchange>& exchange) {
-    const std::string& path = exchange->request().path;
-    if (path == "/v1/chat/completions") {
-        Post(exchange, [this, exchange] { Generate(exchange, PlanChat); });
-    } else if (path == "/v1/completions") {
-        Post(exchange, [this, exchange] { Generate(exchange, PlanCompletion); });
-    } else if (path == "/v1/embeddings") {
-        Post(exchange, [this, exchange] { Embed(exchange, PlanEmbeddings); });
-    } else if (path == "/v1/responses") {
-        Post(exchange, [this, exchange] { Generate(exchange, PlanResponse); });
-    } else if (path == "/v1/messages") {
-        Post(exchange, [this, exchange] { Generate(exchange, PlanMessages); });
-    } else if (path == "/v1/messages/count_tokens") {
-        Post(exchange, [this, exchange] { ReplyTo(exchange, CountMessageTokens); });
-    } else if (path == "/tokenize") {
-        Post(exchange, [this, exchange] { ReplyTo(exchange, Tokenize); });
-    } else if (path == "/infill") {
-        Post(exchange, [this, exchange] { Generate(exchange, PlanInfill); });
-    } else if (path == "/apply-template") {
-        Post(exchange, [this, exchange] { ReplyTo(exchange, ApplyTemplate); });
-    } else if (path == "/detokenize") {
-        Post(exchange, [this, exchange] { ReplyTo(exchange, Detokenize); });
-    } else {
-        return false;
-    }
-    return true;
-}
-
-bool Api::HandleOllama(const std::shared_ptr<Exchange>& exchange) {
+bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange) {
     const HttpRequest& request = exchange->request();
-    const OllamaRoute* route = FindOllamaRoute(request.method, request.path);
+    const Route* route = FindRoute(request.method, request.path);
     if (route == nullptr) return false;
     if (route->method == "GET") {
         Json answer;

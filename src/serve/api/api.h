@@ -1,10 +1,11 @@
 // The HTTP API: which path and method is what, and everything between a request and its answer.
 //
 //     POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings   OpenAI
-//     GET, DELETE /v1/responses/ID
+//     GET, DELETE /v1/responses/ID, GET /v1/responses/ID/input_items
 //     GET  /v1/models, /v1/models/NAME
 //     POST /v1/messages, /v1/messages/count_tokens                                Anthropic
-//     POST /infill, /tokenize, /detokenize, /apply-template, GET /props           llama-server
+//     POST /completion, /infill, /tokenize, /detokenize, /apply-template          llama-server
+//     GET  /props; /chat/completions and others as with /v1
 //     POST /api/chat and its like: ollama.h                                       Ollama
 //     GET  /live, /health, /ready, /metrics, /api/status, /
 //
@@ -24,6 +25,7 @@
 
 #include "serve/api/answer.h"
 #include "serve/api/embeddings.h"
+#include "serve/api/routes.h"
 #include "serve/api/served.h"
 #include "serve/http/server.h"
 #include "serve/keys.h"
@@ -61,10 +63,9 @@ class Api {
     };
     using Reply = std::optional<ApiError> (*)(const Json&, const Served&, Json&);
     using EmbedPlan = std::optional<ApiError> (*)(const Json&, const Served&, EmbeddingPlan&);
-    void HandleResponse(Exchange& exchange);
+    void HandleResponse(Exchange& exchange, const StoredPath& path);
     bool HandleGet(const std::shared_ptr<Exchange>& exchange);
-    bool HandlePost(const std::shared_ptr<Exchange>& exchange);
-    bool HandleOllama(const std::shared_ptr<Exchange>& exchange);
+    bool HandleRoute(const std::shared_ptr<Exchange>& exchange);
     void Generate(std::shared_ptr<Exchange> exchange, Plan plan);
     void Embed(std::shared_ptr<Exchange> exchange, EmbedPlan plan);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);

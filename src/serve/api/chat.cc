@@ -5,6 +5,7 @@
 #include "serve/api/logprobs.h"
 #include "serve/api/openai_dialect.h"
 #include "serve/api/sampling.h"
+#include "serve/api/tool_choice.h"
 
 namespace weft::serve {
 namespace {
@@ -58,7 +59,10 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         const std::string role = message.Choice(
             "role", "", {"system", "developer", "user", "assistant", "tool", "function"});
         Json content = message.Has("content") ? ReadContent(message, "content") : Json(nullptr);
-        if (content.is_null() && role != "assistant") {
+        if (role == "assistant" && (content.is_null() || content == "")) {
+            content = message.Text("refusal", "");  // which stands beside the content
+        }
+        if (content.is_null()) {
             message.Fail("content", fmt::format("'{}content' is missing.", where), "missing");
         }
         Json copy = WithoutNulls(messages[i]);
@@ -68,7 +72,7 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
             return fields.Fail(error.param.c_str(), error.message, error.code);
         }
         if (role == "developer") copy["role"] = "system";
-        copy["content"] = content.is_null() ? Json("") : content;
+        copy["content"] = content;
         input.messages.push_back(std::move(copy));
     }
 }
@@ -95,6 +99,10 @@ void ReadTools(Fields& fields, Conversation& conversation) {
     if (!tools.empty()) conversation.input.tools = tools;
     const Json& choice = fields.Get("tool_choice");
     if (choice.is_object()) {
+        if (Fields(choice).Get("type") == "allowed_tools") {
+            return AllowTools(fields, Fields(choice).Object("allowed_tools"),
+                              "tool_choice.allowed_tools.", conversation);
+        }
         Fields function(Fields(choice).Object("function"));
         return ForceTool(fields, function.Text("name", ""), conversation);
     }
@@ -210,31 +218,24 @@ Json ReadContent(Fields& fields, const char* name) {
     for (const Json& json : content) {
         Fields part(json);
         const std::string type = part.Text("type", "");
-        if (type != "text" && type != "input_text" && type != "output_text") {
+        const bool refusal = type == "refusal" && fields.Get("role") == "assistant";
+        if (!refusal && type != "text" && type != "input_text" && type != "output_text") {
             fields.Fail(name,
                         fmt::format("This model takes text only, not parts of type '{}'.",
                                     type.substr(0, 40)),
                         "unsupported_content");
             return "";
         }
-        if (!part.Get("text").is_string()) {
+        const char* member = refusal ? "refusal" : "text";
+        if (!part.Get(member).is_string()) {
             fields.Fail(name, fmt::format("A part of '{}' has no text.", name), "invalid_type");
             return "";
         }
-        const std::string more = part.Text("text", "");
+        const std::string more = part.Text(member, "");
         if (!text.empty() && !more.empty()) text.push_back('\n');
         text += more;
     }
     return text;
-}
-
-void ForceTool(Fields& fields, const std::string& name, Conversation& conversation) {
-    for (const Json& tool : conversation.input.tools) {
-        if (tool["function"]["name"] != name) continue;
-        conversation.forced_tool = name;
-        return;
-    }
-    fields.Fail("tool_choice", "'tool_choice' names no function of 'tools'.");
 }
 
 Conversation ReadConversation(Fields& fields) {
@@ -267,8 +268,10 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
     if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
     chat::FitConversation(served.ToolFormOf(conversation.input), conversation.input);
     const auto text = served.chat->Render(conversation.input);
-    if (!text.ok()) {
-        return ApiError{400, text.error().message, "messages", ErrorOf(text.error()).code, true};
+    if (!text.ok()) {  // whatever it is to the template, the request brought it about
+        const ApiError error = ErrorOf(text.error());
+        return ApiError{400, error.message, "messages",
+                        error.status == 400 ? error.code : "invalid_value", true};
     }
     if (auto error = CheckPromptBytes(served, text->size(), "messages")) return error;
     out = {served.chat->Encode(*text), chat::EndsInReasoning(text->view()),

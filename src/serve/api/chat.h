@@ -25,10 +25,9 @@ struct Conversation {
 // messages, tools, tool_choice, chat_template_kwargs, reasoning_effort. Errors are
 // left in `fields`.
 Conversation ReadConversation(Fields& fields);
-// A message's content as one text: a string, or a list of parts that are text.
+// A message's content as one text: a string, or a list of parts that are text; or, where `fields`
+// are an assistant's, refusals.
 Json ReadContent(Fields& fields, const char* name);
-// The answer has to call that function, which must be one of the conversation's tools.
-void ForceTool(Fields& fields, const std::string& name, Conversation& conversation);
 
 // From a conversation to the tokens of its prompt and what the answer has to be parsed as.
 struct ChatPrompt {

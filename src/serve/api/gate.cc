@@ -2,27 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
-#include <iterator>
 
 #include "serve/api/dialect.h"
 #include "serve/api/messages.h"
 #include "serve/api/ollama.h"
+#include "serve/api/routes.h"
 
 namespace weft::serve {
 namespace {
-
-constexpr std::string_view kPostPaths[] = {"/v1/chat/completions",
-                                           "/v1/completions",
-                                           "/v1/embeddings",
-                                           "/v1/responses",
-                                           "/v1/messages",
-                                           "/v1/messages/count_tokens",
-                                           "/infill",
-                                           "/tokenize",
-                                           "/detokenize",
-                                           "/apply-template"};
 
 // More is refused: it would be read for nobody, and for strangers, too.
 constexpr uint64_t kMostUnreadBytes = 4096;
@@ -39,12 +27,23 @@ Refusal Refused(const HttpRequest& head, const ApiError& error, Headers headers 
             ErrorFor(head.path, error)};
 }
 
+Refusal NoRoute(const HttpRequest& head, const std::string& allowed) {
+    Headers headers;
+    if (!allowed.empty()) headers.emplace_back("Allow", allowed);
+    return Refused(head, NoSuchRoute(head.method, head.path, allowed), std::move(headers));
+}
+
 }  // namespace
 
 HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys) {
     HeadVerdict verdict;
     if (head.method != "POST") {
         if (HasSmallBody(head)) return verdict;
+        const std::string allowed = AllowedMethods(head.path);
+        if (!allowed.empty() && !Lists(allowed, head.method)) {
+            verdict.refusal = NoRoute(head, allowed);
+            return verdict;
+        }
         const std::string message =
             fmt::format("A request with {} has no body here, or one of {} bytes at most.",
                         head.method, kMostUnreadBytes);
@@ -61,11 +60,8 @@ HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys) {
         }
         verdict.client = known->name;
     }
-    if (std::ranges::find(kPostPaths, head.path) == std::end(kPostPaths) &&
-        FindOllamaRoute(head.method, head.path) == nullptr) {
-        verdict.refusal =
-            Refused(head, {404, fmt::format("There is no POST {} here.", head.path.substr(0, 200)),
-                           "", "unknown_url"});
+    if (FindRoute(head.method, head.path) == nullptr) {
+        verdict.refusal = NoRoute(head, AllowedMethods(head.path));
     }
     return verdict;
 }

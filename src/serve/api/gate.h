@@ -11,9 +11,10 @@
 namespace weft::serve {
 
 // Of a request whose body is still to come. keys: null where none are asked for.
-// 401 for want of a key and 404 where no POST is taken, in the words of the API that was asked. Its
-// client is the key's name. With any other method a small body is passed over, as some clients send
-// one with a GET: the handler asks such requests for a key; a large one is 400. Thread: any.
+// 401 for want of a key, 404 and 405 where no POST is taken, in the words of the API that was
+// asked. Its client is the key's name. With any other method a small body is passed over, as some
+// clients send one with a GET: the handler asks such requests for a key; a large one is 400, or
+// 405. Thread: any.
 HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys);
 
 // 401, for a request with that key, which is unknown, or without any.

@@ -92,7 +92,7 @@ void FitInto(int64_t context, int64_t more, const FimTokens& fim,
 }
 
 // 0, as editors send it ahead of time: the prompt is read into the cache, and no more.
-int64_t ReadInfillLength(Fields& fields) {
+int64_t ReadPredictLength(Fields& fields) {
     if (fields.Get("n_predict") == 0) return 0;
     return ReadLength(fields, "n_predict", ReadLength(fields, "max_tokens", -1));
 }
@@ -124,7 +124,7 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
     ReadSampling(fields, served, request);
     const LlamaAsked asked{fields.Texts("response_fields", 100),
                            fields.Bool("return_tokens", false)};
-    request.max_tokens = ReadInfillLength(fields);
+    request.max_tokens = ReadPredictLength(fields);
     FimText text;
     const tokenizer::Tokenizer& tokenizer = served.tokenizer();
     text.prefix = PlainTokens(tokenizer, PlainText(fields, "input_prefix"));
@@ -140,6 +140,45 @@ std::optional<ApiError> PlanInfill(const Json& body, const Served& served, Answe
     request.prompt = FimPrompt(served.fim, tokenizer, text);
     if (asked.tokens) request.logprobs = 0;
     EndAtFim(served.fim, request);
+    plan.dialect = MakeLlamaDialect(served, request, asked);
+    plan.choices.emplace_back().request = std::move(request);
+    return {};
+}
+
+std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& served,
+                                            AnswerPlan& plan) {
+    Fields fields(body);
+    if (auto error = CheckModel(fields, served)) return error;
+    engine::Request request;
+    ReadSampling(fields, served, request);
+    const LlamaAsked asked{fields.Texts("response_fields", 100),
+                           fields.Bool("return_tokens", false)};
+    request.max_tokens = ReadPredictLength(fields);
+    if (asked.tokens) request.logprobs = 0;
+    const Json& prompt = fields.Get("prompt");
+    if (!prompt.is_string() && !IsIds(prompt)) {
+        fields.Fail("prompt", "'prompt' must be a string or a list of token ids.", "invalid_type");
+    }
+    plan.stream = fields.Bool("stream", false);
+    ConstraintText constraint = ReadConstraint(fields);
+    if (constraint.kind == "grammar" && constraint.text.empty())
+        constraint = {};  // clients' default
+    if (fields.error()) return fields.error();
+    if (prompt.is_string()) {
+        const auto text = prompt.get<std::string>();
+        if (auto error = CheckPromptBytes(served, text.size(), "prompt")) return error;
+        request.prompt =
+            served.tokenizer().Encode(text, {.add_special = true, .parse_special = true});
+    } else {
+        request.prompt = Ids(prompt);
+    }
+    if (!constraint.kind.empty()) {
+        auto matcher = served.constraints->Compile(constraint, plan.tenant);
+        if (!matcher.ok()) {
+            return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
+        }
+        request.matcher = std::move(*matcher);
+    }
     plan.dialect = MakeLlamaDialect(served, request, asked);
     plan.choices.emplace_back().request = std::move(request);
     return {};

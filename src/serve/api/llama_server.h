@@ -1,5 +1,5 @@
-// What llama-server's clients ask for beside OpenAI's API, in its words: POST /infill, /tokenize,
-// /detokenize, /apply-template, GET /props. /tokenize and /detokenize are vLLM's, too.
+// What llama-server's clients ask for beside OpenAI's API, in its words: POST /completion, /infill,
+// /tokenize, /detokenize, /apply-template, GET /props. /tokenize and /detokenize are vLLM's, too.
 // Source: llama.cpp, tools/server/README.md.
 #pragma once
 
@@ -17,6 +17,11 @@ std::optional<ApiError> CheckFim(const Served& served, const char* param);
 // input_prefix, input_suffix, input_extra, prompt, n_predict, and how tokens are chosen. What the
 // context has no room for is left out: other files, then what is farthest from the gap.
 std::optional<ApiError> PlanInfill(const Json& body, const Served& served, AnswerPlan& plan);
+
+// prompt, n_predict, json_schema or grammar (constraint.h), and how tokens are chosen. Markers in a
+// prompt's text become their tokens, as clients render conversations themselves.
+std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& served,
+                                            AnswerPlan& plan);
 
 // {"content", ...} as llama-server takes and answers it; {"prompt"} or {"messages"} as vLLM.
 std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& answer);

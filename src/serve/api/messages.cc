@@ -7,6 +7,7 @@
 #include "serve/api/chat.h"
 #include "serve/api/constraint.h"
 #include "serve/api/sampling.h"
+#include "serve/api/tool_choice.h"
 
 namespace weft::serve {
 namespace {

@@ -13,19 +13,19 @@ namespace weft::serve {
 namespace {
 
 constexpr std::array kOllamaRoutes = {
-    OllamaRoute{.method = "POST", .path = "/api/chat", .plan = PlanOllamaChat},
-    OllamaRoute{.method = "POST", .path = "/api/generate", .plan = PlanOllamaGenerate},
-    OllamaRoute{.method = "POST", .path = "/api/embed", .embed = PlanOllamaEmbed},
-    OllamaRoute{.method = "POST", .path = "/api/embeddings", .embed = PlanOllamaEmbeddings},
-    OllamaRoute{.method = "POST", .path = "/api/show", .reply = OllamaShow},
-    OllamaRoute{.method = "POST", .path = "/api/pull", .plan = PlanOllamaPull},
-    OllamaRoute{.method = "POST", .path = "/api/push", .reply = OllamaRefuse},
-    OllamaRoute{.method = "POST", .path = "/api/create", .reply = OllamaRefuse},
-    OllamaRoute{.method = "POST", .path = "/api/copy", .reply = OllamaRefuse},
-    OllamaRoute{.method = "DELETE", .path = "/api/delete", .reply = OllamaRefuse},
-    OllamaRoute{.method = "GET", .path = "/api/tags", .reply = OllamaTags},
-    OllamaRoute{.method = "GET", .path = "/api/ps", .reply = OllamaRunning},
-    OllamaRoute{.method = "GET", .path = "/api/version", .reply = OllamaVersion},
+    Route{.method = "POST", .path = "/api/chat", .plan = PlanOllamaChat},
+    Route{.method = "POST", .path = "/api/generate", .plan = PlanOllamaGenerate},
+    Route{.method = "POST", .path = "/api/embed", .embed = PlanOllamaEmbed},
+    Route{.method = "POST", .path = "/api/embeddings", .embed = PlanOllamaEmbeddings},
+    Route{.method = "POST", .path = "/api/show", .reply = OllamaShow},
+    Route{.method = "POST", .path = "/api/pull", .plan = PlanOllamaPull},
+    Route{.method = "POST", .path = "/api/push", .reply = OllamaRefuse},
+    Route{.method = "POST", .path = "/api/create", .reply = OllamaRefuse},
+    Route{.method = "POST", .path = "/api/copy", .reply = OllamaRefuse},
+    Route{.method = "DELETE", .path = "/api/delete", .reply = OllamaRefuse},
+    Route{.method = "GET", .path = "/api/tags", .reply = OllamaTags},
+    Route{.method = "GET", .path = "/api/ps", .reply = OllamaRunning},
+    Route{.method = "GET", .path = "/api/version", .reply = OllamaVersion},
 };
 
 std::string TimeText(int64_t unix_s, int64_t ns) {
@@ -39,12 +39,8 @@ std::string TimeText(int64_t unix_s, int64_t ns) {
 
 }  // namespace
 
-const OllamaRoute* FindOllamaRoute(std::string_view method, std::string_view path) {
-    if (method == "HEAD") method = "GET";
-    const auto found = std::ranges::find_if(kOllamaRoutes, [&](const OllamaRoute& route) {
-        return route.method == method && route.path == path;
-    });
-    return found == kOllamaRoutes.end() ? nullptr : &*found;
+std::span<const Route> OllamaRoutes() {
+    return kOllamaRoutes;
 }
 
 bool IsOllamaPath(std::string_view path) {

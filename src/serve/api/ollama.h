@@ -11,12 +11,14 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "serve/api/answer.h"
 #include "serve/api/embeddings.h"
 #include "serve/api/fields.h"
+#include "serve/api/routes.h"
 #include "serve/api/served.h"
 
 namespace weft::serve {
@@ -24,16 +26,8 @@ namespace weft::serve {
 // Whose API this is; clients ask for a least one.
 inline constexpr const char* kOllamaVersion = "0.12.11";
 
-// One of `plan`, `embed` and `reply` is there; a reply takes no time worth a thread.
-struct OllamaRoute {
-    std::string_view method, path;
-    std::optional<ApiError> (*plan)(const Json&, const Served&, AnswerPlan&) = nullptr;
-    std::optional<ApiError> (*embed)(const Json&, const Served&, EmbeddingPlan&) = nullptr;
-    std::optional<ApiError> (*reply)(const Json&, const Served&, Json&) = nullptr;
-};
-
-// Null where Ollama's API has no such route here. HEAD is as GET.
-const OllamaRoute* FindOllamaRoute(std::string_view method, std::string_view path);
+// Its POST, GET and DELETE; a reply takes no time worth a thread.
+std::span<const Route> OllamaRoutes();
 
 // Whether errors of this path are worded as Ollama's: below /api/, but for /api/status.
 bool IsOllamaPath(std::string_view path);

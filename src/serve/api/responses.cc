@@ -10,6 +10,7 @@
 #include "serve/api/response_store.h"
 #include "serve/api/responses_dialect.h"
 #include "serve/api/sampling.h"
+#include "serve/api/tool_choice.h"
 
 namespace weft::serve {
 namespace {
@@ -146,8 +147,11 @@ void ReadResponseTools(Fields& fields, Conversation& conversation) {
     }
     if (fields.Get("tool_choice").is_object()) {
         Fields choice(fields.Get("tool_choice"), "tool_choice.");
-        choice.Choice("type", "", {"function"});
+        const std::string type = choice.Choice("type", "", {"function", "allowed_tools"});
         if (choice.error()) return Adopt(fields, choice);
+        if (type == "allowed_tools") {
+            return AllowTools(fields, fields.Get("tool_choice"), "tool_choice.", conversation);
+        }
         return ForceTool(fields, choice.Text("name", ""), conversation);
     }
     const std::string word = fields.Choice("tool_choice", "auto", {"none", "auto", "required"});

@@ -45,6 +45,15 @@ Headers HeadersOf(const Refusal& refusal, const HttpOptions& options) {
     return headers;
 }
 
+// What every answer to `request` has besides its own.
+Headers ExtraHeaders(const HttpRequest& request, const HttpOptions& options) {
+    Headers headers = CorsHeaders(request, options.allow_origins);
+    for (const auto& [path, name] : options.id_headers) {
+        if (request.path.starts_with(path)) headers.emplace_back(name, request.id);
+    }
+    return headers;
+}
+
 }  // namespace
 
 Connection::Connection(Core& core, Loop& loop, Tcp::socket socket, const Tcp::endpoint& peer)
@@ -360,7 +369,7 @@ void Connection::Serve() {
     phase_ns_ = NowNs();
     ++core_.open_exchanges;
     const HttpOptions& options = core_.options;
-    Headers extra = CorsHeaders(request, options.allow_origins);
+    Headers extra = ExtraHeaders(request, options);
     exchange_ = std::make_shared<ExchangeState>(std::move(request), keep_alive, std::move(extra),
                                                 shared_from_this());
     const HttpRequest& asked = exchange_->request();
@@ -390,8 +399,8 @@ void Connection::Refuse(const Refusal& refusal) {
     if (request.id.empty()) request.id = MakeRequestId();
     if (began_ns_ == 0) began_ns_ = NowNs();
     Headers headers = HeadersOf(refusal, core_.options);
-    const Headers cors = CorsHeaders(request, core_.options.allow_origins);
-    headers.insert(headers.end(), cors.begin(), cors.end());
+    const Headers extra = ExtraHeaders(request, core_.options);
+    headers.insert(headers.end(), extra.begin(), extra.end());
     const std::string body = refusal.body.empty()
                                  ? ErrorBody(refusal.status, refusal.message, {}, refusal.code)
                                  : refusal.body;

@@ -109,7 +109,7 @@ Headers CorsHeaders(const HttpRequest& request, const std::vector<std::string>& 
     headers.emplace_back("Access-Control-Allow-Origin",
                          any ? "*" : std::string(request.Header("Origin")));
     headers.emplace_back("Access-Control-Expose-Headers",
-                         "X-Request-Id, Retry-After, X-RateLimit-Limit-Requests, "
+                         "X-Request-Id, Request-Id, Retry-After, X-RateLimit-Limit-Requests, "
                          "X-RateLimit-Limit-Tokens, X-RateLimit-Remaining-Requests, "
                          "X-RateLimit-Remaining-Tokens, X-RateLimit-Reset-Requests, "
                          "X-RateLimit-Reset-Tokens");

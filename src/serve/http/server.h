@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -120,6 +121,8 @@ struct HttpOptions {
     std::vector<std::string> allowed_hosts{};
     // Paths that are answered even while draining ("/health", "/metrics").
     std::vector<std::string> drain_paths{};
+    // Further names of X-Request-Id: {"/v1/messages", "request-id"} for all paths that begin so.
+    std::vector<std::pair<std::string, std::string>> id_headers{};
     int retry_after_s = 5;  // of 503
     int threads = 1;
     HttpLimits limits{};
