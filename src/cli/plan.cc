@@ -110,6 +110,7 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
                            {"stop_here", w.machines && w.gain < plan::kWorthwhile}});
     }
     return {{"model", flags.model},          {"machines", flags.machines},
+            {"wire", cluster.wire.name},     {"wire_assumed", cluster.wire_assumed},
             {"runtime", flags.runtime},      {"context", flags.load.context},
             {"batch", flags.load.batch},     {"prompt", flags.load.prompt_tokens()},
             {"depth", flags.load.depth},     {"draft", flags.draft},
@@ -220,6 +221,10 @@ Status RunPlan(PlanFlags& flags) {
         PrintJson(PlanAsJson(found, cluster, flags));
     } else {
         PrintLayouts(found);
+        if (cluster.wire_assumed) {
+            PrintOut("wire: {}, assumed: the slowest of the machines' own; say ,WIRE\n",
+                     cluster.wire.name);
+        }
         PrintWhatIf(found);
         if (flags.explain) {
             PrintExplained(found.layouts[0]);

@@ -114,7 +114,7 @@ class Predictor {
 
     Signature SignatureOf(const model::Shard& s, const Machine& machine) const {
         const bool sends_logits = layout_.pp > 1 && s.last_stage() && s.tensor_rank == 0;
-        return {machine.name,
+        return {machine.word,
                 {kinds_, group_, Sequences(), s.heads.size(), s.kv_heads.size(), s.ffn.size(),
                  s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(),
                  s.expert_ffn.begin == 0, s.rank == 0, s.first_stage() * 2 + s.last_stage(),
