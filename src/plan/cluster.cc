@@ -1,4 +1,6 @@
 // Ranks on hosts, and what joins them.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -110,6 +112,27 @@ Cluster Cluster::WithHosts(int count) const {
     Cluster cluster = *this;
     cluster.hosts.resize(static_cast<size_t>(count), hosts.back());
     return cluster;
+}
+
+Cluster Cluster::Part(std::span<const int> which) const {
+    Cluster part;
+    for (const int host : which) part.hosts.push_back(hosts[static_cast<size_t>(host)]);
+    part.wire = wire;
+    part.wire_assumed = wire_assumed;
+    part.words = part.HostWords();
+    if (which.size() > 1) part.words += "," + wire.name;
+    return part;
+}
+
+std::string Cluster::HostWords() const {
+    std::string text;
+    for (size_t host = 0; host < hosts.size();) {
+        size_t end = host;
+        while (end < hosts.size() && hosts[end].word == hosts[host].word) ++end;
+        text += fmt::format("{}{}x{}", text.empty() ? "" : "+", end - host, hosts[host].word);
+        host = end;
+    }
+    return text;
 }
 
 }  // namespace weft::plan

@@ -164,8 +164,12 @@ struct Cluster {
     // Neighbours among such ranks, on the host that has most of them (of several, the slowest);
     // null: no host has two.
     const LinkTier* NearLinkOf(int first, int count, int stride) const;
+    // These hosts of it; its words are as --machines takes them.
+    Cluster Part(std::span<const int> which) const;
     // Hosts [0, count) of it; more than there are: the last one again.
     Cluster WithHosts(int count) const;
+    // "2xstrix-halo+1xrtx-4090": the hosts as --machines takes them, without the wire.
+    std::string HostWords() const;
 };
 
 // The files of machines/, which are part of the program.
