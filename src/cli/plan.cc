@@ -54,6 +54,13 @@ std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
     return plan::RunWords(request, cluster, p, flags.load);
 }
 
+// What --machines would be of the layout's hosts alone.
+plan::Cluster UsedHosts(const plan::Prediction& p, const plan::Cluster& cluster) {
+    std::vector<int> used = p.used;
+    for (int host = 0; p.used.empty() && host < p.hosts; ++host) used.push_back(host);
+    return cluster.Part(used);
+}
+
 Json SharesJson(const std::vector<double>& shares) {
     return shares.empty() ? Json(nullptr) : Json(shares);
 }
@@ -68,6 +75,7 @@ Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const P
                  {"tensor_shares", SharesJson(p.layout.tp_shares)},
                  {"stage_layers", SharesJson(p.layout.pp_shares)},
                  {"machines", p.hosts},
+                 {"uses", UsedHosts(p, cluster).words},
                  {"run", RunText(p, cluster, flags)},
                  {"tok_s", p.tok_s},
                  {"tok_s_spread", p.spread},
@@ -110,6 +118,7 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
                            {"stop_here", w.machines && w.gain < plan::kWorthwhile}});
     }
     return {{"model", flags.model},          {"machines", flags.machines},
+            {"wire", cluster.wire.name},     {"wire_assumed", cluster.wire_assumed},
             {"runtime", flags.runtime},      {"context", flags.load.context},
             {"batch", flags.load.batch},     {"prompt", flags.load.prompt_tokens()},
             {"depth", flags.load.depth},     {"draft", flags.draft},
@@ -117,16 +126,27 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
             {"what_if", std::move(what_if)}};
 }
 
-void PrintLayouts(const plan::Plan& found) {
-    PrintOut("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}\n", "layout", "machines", "tok/s",
-             "TTFT", "fits (worst rank)", "limited by", "J/token");
+// How many hosts a layout has; of unlike ones, which.
+std::string MachinesText(const plan::Prediction& p, const plan::Cluster& cluster) {
+    if (cluster.alike()) return fmt::format("{}", p.hosts);
+    return UsedHosts(p, cluster).HostWords();
+}
+
+void PrintLayouts(const plan::Plan& found, const plan::Cluster& cluster) {
     const size_t shown = std::min(found.layouts.size(), kMostLayouts);
+    size_t wide = 8;
+    for (size_t i = 0; i < shown; ++i) {
+        wide = std::max(wide, MachinesText(found.layouts[i], cluster).size());
+    }
+    PrintOut("{:<14} {:>{}} {:>15} {:>9}   {:<22} {:<22} {:>8}\n", "layout", "machines", wide,
+             "tok/s", "TTFT", "fits (worst rank)", "limited by", "J/token");
     for (size_t i = 0; i < shown; ++i) {
         const plan::Prediction& p = found.layouts[i];
         const plan::MemoryUse& worst = p.worst();
         const auto [limit, share] = p.limit();
-        PrintOut("{:<14} {:>8} {:>15} {:>9}   {:<22} {:<22} {:>8}{}\n", p.name, p.hosts,
-                 fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread), SecondsText(p.ttft_s),
+        PrintOut("{:<14} {:>{}} {:>15} {:>9}   {:<22} {:<22} {:>8}{}\n", p.name,
+                 MachinesText(p, cluster), wide, fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
+                 SecondsText(p.ttft_s),
                  fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ", worst.total() * 1e-9,
                              worst.room * 1e-9),
                  fmt::format("{} {:.0f} %", limit, share * 100),
@@ -219,7 +239,11 @@ Status RunPlan(PlanFlags& flags) {
     if (flags.json) {
         PrintJson(PlanAsJson(found, cluster, flags));
     } else {
-        PrintLayouts(found);
+        PrintLayouts(found, cluster);
+        if (cluster.wire_assumed) {
+            PrintOut("wire: {}, assumed: the slowest of the machines' own; say ,WIRE\n",
+                     cluster.wire.name);
+        }
         PrintWhatIf(found);
         if (flags.explain) {
             PrintExplained(found.layouts[0]);

@@ -1,9 +1,8 @@
 #include "model/builder.h"
 
 #include <algorithm>
-#include <cinttypes>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <unordered_set>
 
@@ -286,13 +285,15 @@ Status Builder::CheckAllUsed() const {
     std::unordered_set<std::string_view> used(read_.begin(), read_.end());
     for (const program::Value& value : program_.values) used.insert(value.slice.name);
     for (const model_files::TensorInfo& info : source_.tensors()) {
+        if (!info.name.starts_with("blk.")) continue;
         int64_t layer = -1;
-        int name = 0;
-        if (std::sscanf(info.name.c_str(), "blk.%" SCNd64 ".%n", &layer, &name) != 1 || name == 0 ||
-            layer < shard_.layers.begin || layer >= shard_.layers.end || used.contains(info.name)) {
+        const char* const end = info.name.data() + info.name.size();
+        const auto [dot, error] = std::from_chars(info.name.data() + 4, end, layer);
+        if (error != std::errc() || dot == end || *dot != '.' || layer < shard_.layers.begin ||
+            layer >= shard_.layers.end || used.contains(info.name)) {
             continue;
         }
-        const std::string_view rest = std::string_view(info.name).substr(static_cast<size_t>(name));
+        const std::string_view rest(dot + 1, end);
         if (rest.starts_with("attn_rot_embd") || rest.starts_with("rope_f")) continue;
         if (rest == "ffn_down_exps.bias") continue;  // stands on one rank of an expert group
         if (rest == "attn_kv_b.weight") continue;    // beside attn_k_b and attn_v_b: the same

@@ -222,6 +222,7 @@ Result<Machine> WithDevices(Machine machine, int devices) {
         if (*figure) (*figure)->value *= times;
     }
     machine.name += fmt::format(":{}", devices);
+    machine.word += fmt::format(":{}", devices);
     machine.devices = devices;
     if (devices > 1 && (machine.within.empty() || machine.within.back().ranks < devices)) {
         const std::string source = "PCIe 4.0, 16 lanes, by way of the host";
@@ -245,7 +246,7 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     }
     ObjectReader reader(*json, where);
     Machine machine;
-    machine.name = name;
+    machine.name = machine.word = machine.kind = name;
     machine.about = reader.Text("about");
     ReadKnownBy(reader, machine);
     ReadWireOf(reader, machine);
@@ -339,7 +340,9 @@ Result<Machine> Library::FindMachine(const std::string& word) const {
     WEFT_ASSIGN(const std::string text, ReadTextFile(word, kMostFileBytes));
     const size_t begin = word.find_last_of('/') + 1;
     const size_t end = word.ends_with(".json") ? word.size() - 5 : word.size();
-    return ParseMachine(text, word.substr(begin, end - begin), word);
+    WEFT_ASSIGN(Machine machine, ParseMachine(text, word.substr(begin, end - begin), word));
+    machine.word = machine.kind = word;
+    return machine;
 }
 
 Result<Wire> Library::FindWire(const std::string& name) const {
@@ -355,6 +358,7 @@ std::optional<Machine> Library::MachineWith(std::string_view pci_id, int count) 
         if (std::ranges::find(machine.known_by, pci_id) == machine.known_by.end()) continue;
         if (count < 1 || count > machine.devices) return std::nullopt;
         Machine found = machine;
+        if (count < found.devices) found.word += fmt::format(":{}", count);
         found.devices = count;
         return found;
     }
@@ -366,6 +370,29 @@ std::vector<std::string> Library::MachineNames() const {
 }
 std::vector<std::string> Library::WireNames() const {
     return NamesOf(wires_);
+}
+
+Result<Wire> Library::OwnWireOf(const Machine& machine) const {
+    if (machine.own_wire) return *machine.own_wire;
+    return FindWire(machine.wire);
+}
+
+// The slowest of the hosts' own: what it needs, the others are assumed to have.
+Status Library::JoinByOwnWires(Cluster& cluster) const {
+    const std::string* seen = nullptr;  // hosts of a kind stand side by side
+    for (const Machine& host : cluster.hosts) {
+        if (seen != nullptr && *seen == host.word) continue;
+        WEFT_ASSIGN(const Wire wire, OwnWireOf(host));
+        const bool first = seen == nullptr;
+        seen = &host.word;
+        if (!first && wire.name == cluster.wire.name && !host.own_wire) continue;
+        cluster.wire_assumed = cluster.wire_assumed || !first;
+        const auto rank = [](const Wire& w) {
+            return std::pair(w.bandwidth.value, -w.latency.value);
+        };
+        if (first || rank(wire) < rank(cluster.wire)) cluster.wire = wire;
+    }
+    return {};
 }
 
 Result<Cluster> Library::ParseCluster(const std::string& words) const {
@@ -393,78 +420,11 @@ Result<Cluster> Library::ParseCluster(const std::string& words) const {
                          "--machines: expected such as 4xstrix-halo,roce; machines are {}",
                          fmt::join(MachineNames(), ", "));
     }
-    const Machine& first = cluster.hosts[0];
-    if (comma == words.npos && first.own_wire) {
-        cluster.wire = *first.own_wire;
-        return cluster;
+    if (comma != words.npos) {
+        WEFT_ASSIGN(cluster.wire, FindWire(words.substr(comma + 1)));
+    } else {
+        WEFT_TRY(JoinByOwnWires(cluster));
     }
-    WEFT_ASSIGN(cluster.wire, FindWire(comma == words.npos ? first.wire : words.substr(comma + 1)));
-    return cluster;
-}
-
-int Cluster::ranks() const {
-    int ranks = 0;
-    for (const Machine& host : hosts) ranks += host.devices;
-    return ranks;
-}
-
-int Cluster::host_of(int rank) const {
-    if (alike()) return rank / hosts[0].devices;
-    int host = 0;
-    for (int first = hosts[0].devices; rank >= first;
-         first += hosts[static_cast<size_t>(host)].devices) {
-        ++host;
-    }
-    return host;
-}
-
-bool Cluster::alike() const {
-    return std::ranges::all_of(hosts,
-                               [&](const Machine& host) { return host.name == hosts[0].name; });
-}
-
-std::optional<double> Cluster::price() const {
-    double price = 0;
-    for (const Machine& host : hosts) {
-        if (!host.price) return std::nullopt;
-        price += host.price->value;
-    }
-    if (hosts.size() < 2) return price;
-    if (!wire.price) return std::nullopt;
-    return price + wire.price->value * static_cast<double>(hosts.size());
-}
-
-coll::Tier Cluster::Between(int rank, int other) const {
-    const Machine& machine = machine_of(rank);
-    const int low = std::min(rank, other), high = std::max(rank, other);
-    if (host_of(low) == host_of(high)) {
-        for (const LinkTier& tier : machine.within) {
-            if (low / tier.ranks == high / tier.ranks) return tier.AsTier();
-        }
-        return {1, 0, 0};  // a rank and itself: nothing is sent
-    }
-    const std::optional<LinkTier>& island = machine.island;
-    if (island && low / island->ranks == high / island->ranks) return island->AsTier();
-    return wire.AsTier();
-}
-
-coll::TierGroup Cluster::GroupOf(int first, int count, int stride) const {
-    if (count < 2) return {};
-    const int last = first + (count - 1) * stride;
-    const int hosts_between = host_of(last) - host_of(first) + 1;
-    coll::TierGroup group;
-    group.ranks = count;
-    group.hosts = std::min(hosts_between, count);
-    group.far = Between(first, last);
-    // Neighbours of one host, as far from each other as ranks of a host are.
-    const int near = std::min(last, first + (group.per_host() - 1) * stride);
-    group.near = near > first && host_of(near) == host_of(first) ? Between(first, near) : group.far;
-    return group;
-}
-
-Cluster Cluster::WithHosts(int count) const {
-    Cluster cluster = *this;
-    cluster.hosts.resize(static_cast<size_t>(count), hosts.back());
     return cluster;
 }
 

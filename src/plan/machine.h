@@ -88,6 +88,9 @@ struct Wire {
 
 struct Machine {
     std::string name, about, wire;
+    // As --machines takes it: the name, or the path of the file; and then its ":devices", where
+    // these were said. Machines with the same word are the same machine.
+    std::string kind, word;
     std::vector<std::string> known_by;
     int devices = 1, threads = 16;
     backend::MemoryKind pool = backend::MemoryKind::kDevice;
@@ -134,12 +137,20 @@ struct Runtime {
     const Figure& Most(const Machine& machine) const;
 };
 
+// Where a rank is: a host of the cluster, a device of it, and the first of the hosts beside it that
+// are the same machine.
+struct Place {
+    int host = 0, device = 0, run = 0;
+};
+
 // Hosts in order, ranks numbered host by host.
 struct Cluster {
     std::string words;
     std::vector<Machine> hosts;
     Wire wire;
+    bool wire_assumed = false;  // none was named, and the hosts' own ones are not the same
     int ranks() const;
+    Place PlaceOf(int rank) const;
     int host_of(int rank) const;
     const Machine& machine_of(int rank) const { return hosts[static_cast<size_t>(host_of(rank))]; }
     bool alike() const;  // all hosts are the same machine
@@ -148,8 +159,17 @@ struct Cluster {
     // The tiers of ranks first, first + stride, ... (count of them).
     coll::TierGroup GroupOf(int first, int count, int stride = 1) const;
     coll::Tier Between(int rank, int other) const;
+    // The link of two ranks within a host, or of the island that both are on; null: the wire.
+    const LinkTier* LinkOf(Place one, Place other) const;
+    // Neighbours among such ranks, on the host that has most of them (of several, the slowest);
+    // null: no host has two.
+    const LinkTier* NearLinkOf(int first, int count, int stride) const;
+    // These hosts of it; its words are as --machines takes them.
+    Cluster Part(std::span<const int> which) const;
     // Hosts [0, count) of it; more than there are: the last one again.
     Cluster WithHosts(int count) const;
+    // "2xstrix-halo+1xrtx-4090": the hosts as --machines takes them, without the wire.
+    std::string HostWords() const;
 };
 
 // The files of machines/, which are part of the program.
@@ -161,7 +181,8 @@ class Library {
     Result<Wire> FindWire(const std::string& name) const;
     Result<Runtime> FindRuntime(const std::string& name) const;
     // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host), "rtx-3090:2" (two of
-    // them in one host, over PCIe where the file has fewer). Errors: kUsage.
+    // them in one host, over PCIe where the file has fewer). Without a wire that which the machines
+    // have; the slowest of these, where they differ. Errors: kUsage.
     Result<Cluster> ParseCluster(const std::string& words) const;
     // The machine whose devices have this PCI id, with `count` of them (fewer than the file says
     // are a part of such a host). Null where none has, or it has no links for so many.
@@ -169,8 +190,12 @@ class Library {
     std::vector<std::string> MachineNames() const;
     std::vector<std::string> WireNames() const;
     const std::map<std::string, Machine>& machines() const { return machines_; }
+    // The machine's own one. Errors: kUsage.
+    Result<Wire> OwnWireOf(const Machine& machine) const;
 
   private:
+    Status JoinByOwnWires(Cluster& cluster) const;
+
     std::map<std::string, Machine> machines_;
     std::map<std::string, Wire> wires_;
     std::map<std::string, Runtime> runtimes_;

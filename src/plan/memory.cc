@@ -40,7 +40,7 @@ backend::MemoryUse PlainMemory(const program::Program& list,
 
 std::string KeyOf(const model::Shard& s, std::span<const int> kinds, const Machine& machine) {
     std::string key =
-        fmt::format("{}/{}/{}/", machine.name, static_cast<int>(machine.pool), machine.threads);
+        fmt::format("{}/{}/{}/", machine.word, static_cast<int>(machine.pool), machine.threads);
     for (const model::Span& span :
          {s.heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn, s.shared_ffn}) {
         key += fmt::format("{},", span.size());
@@ -76,7 +76,21 @@ int64_t TypicalLayers(std::span<const int> kinds) {
 }
 
 Result<backend::MemoryUse> MemoryPlanner::PlanPart(const model::Shard& part,
-                                                   const Machine& machine) const {
+                                                   const Machine& machine) {
+    const auto kinds = std::span(walk_.kind_of_layer())
+                           .subspan(static_cast<size_t>(part.layers.begin),
+                                    static_cast<size_t>(part.layers.size()));
+    const std::string key = KeyOf(part, kinds, machine);
+    auto found = parts_.find(key);
+    if (found == parts_.end()) {
+        WEFT_ASSIGN(const backend::MemoryUse use, PlanNew(part, machine));
+        found = parts_.emplace(key, use).first;
+    }
+    return found->second;
+}
+
+Result<backend::MemoryUse> MemoryPlanner::PlanNew(const model::Shard& part,
+                                                  const Machine& machine) const {
     const backend::DescribedDevice device = DeviceOf(machine);
     const program::Target target = backend::TargetOf(device);
     const bool host_cores = device.kind == backend::MemoryKind::kHost;
@@ -93,7 +107,7 @@ Result<backend::MemoryUse> MemoryPlanner::PlanPart(const model::Shard& part,
     return other ? PlainMemory(list, compile) : planned;
 }
 
-Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& machine) const {
+Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& machine) {
     const std::span<const int> kinds = std::span(walk_.kind_of_layer())
                                            .subspan(static_cast<size_t>(shard.layers.begin),
                                                     static_cast<size_t>(shard.layers.size()));

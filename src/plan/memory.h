@@ -41,13 +41,15 @@ class MemoryPlanner {
     Result<MemoryUse> Of(const model::Shard& shard, const Machine& machine);
 
   private:
-    Result<MemoryUse> Plan(const model::Shard& shard, const Machine& machine) const;
-    Result<backend::MemoryUse> PlanPart(const model::Shard& part, const Machine& machine) const;
+    Result<MemoryUse> Plan(const model::Shard& shard, const Machine& machine);
+    Result<backend::MemoryUse> PlanPart(const model::Shard& part, const Machine& machine);
+    Result<backend::MemoryUse> PlanNew(const model::Shard& part, const Machine& machine) const;
 
     const ModelWalk& walk_;
     engine::Job job_;
     bool own_, one_host_;
-    std::map<std::string, MemoryUse> known_;  // by what makes two shards need the same
+    std::map<std::string, MemoryUse> known_;           // by what makes two shards need the same
+    std::map<std::string, backend::MemoryUse> parts_;  // of few layers, likewise
 };
 
 // By rank. None: all fits.

@@ -46,7 +46,7 @@ class Numbers {
 }  // namespace
 
 // What is known of ranks: of layouts that were predicted before, too.
-struct LayoutPredictor::Known {
+struct RanksKnown::Tables {
     struct Timed {
         StageSteps times;
         MemoryUse memory;
@@ -54,7 +54,6 @@ struct LayoutPredictor::Known {
     Numbers<std::vector<double>> groups;  // of tensor ranks
     Numbers<std::vector<int>> sequences;  // of kinds of layers
     std::map<Signature, Timed> ranks;
-    std::vector<int> host_of;              // by rank
     std::map<bool, MemoryPlanner> memory;  // by whether the layout is on one host
 };
 
@@ -62,15 +61,17 @@ namespace {
 
 class Predictor {
   public:
-    using Known = LayoutPredictor::Known;
+    using Known = RanksKnown::Tables;
     Predictor(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
-              const model::Layout& layout, const Workload& load, Known& known)
+              const model::Layout& layout, const Workload& load, Known& known,
+              std::span<const int> host_of)
         : walk_(walk),
           cluster_(cluster),
           runtime_(runtime),
           layout_(layout),
           load_(load),
           known_(known),
+          host_of_(host_of),
           memory_(known.memory.at(HostOf(layout.size() - 1) == 0)) {}
 
     Result<Prediction> Run() {
@@ -87,7 +88,7 @@ class Predictor {
         }
         AddHops();
         if (load_.draft.walk != nullptr) WEFT_TRY(AddDraft());
-        out_.lack = FindLack(out_.memory, cluster_, known_.host_of);
+        out_.lack = FindLack(out_.memory, cluster_, host_of_);
         out_.layout = plan.shards[0].layout;  // with expert groups, where they are needed
         out_.name = Name();
         out_.hosts = HostOf(layout_.size() - 1) + 1;
@@ -100,7 +101,7 @@ class Predictor {
   private:
     using Stage = StageSteps;
 
-    int HostOf(int rank) const { return known_.host_of[static_cast<size_t>(rank)]; }
+    int HostOf(int rank) const { return host_of_[static_cast<size_t>(rank)]; }
     const Machine& MachineOf(int rank) const {
         return cluster_.hosts[static_cast<size_t>(HostOf(rank))];
     }
@@ -114,7 +115,7 @@ class Predictor {
 
     Signature SignatureOf(const model::Shard& s, const Machine& machine) const {
         const bool sends_logits = layout_.pp > 1 && s.last_stage() && s.tensor_rank == 0;
-        return {machine.name,
+        return {machine.word,
                 {kinds_, group_, Sequences(), s.heads.size(), s.kv_heads.size(), s.ffn.size(),
                  s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(),
                  s.expert_ffn.begin == 0, s.rank == 0, s.first_stage() * 2 + s.last_stage(),
@@ -358,6 +359,7 @@ class Predictor {
     const Workload& load_;
     int64_t flights_ = 1, chunk_ = 1;  // of a token; rows of a prompt's step
     Known& known_;
+    std::span<const int> host_of_;  // by rank
     MemoryPlanner& memory_;
     coll::TierGroup tensor_;         // of the stage that is added
     int64_t kinds_ = 0, group_ = 0;  // its numbers
@@ -398,34 +400,45 @@ std::pair<const char*, double> Prediction::limit() const {
     return {most->name, token.*(most->seconds) / token.total()};
 }
 
+RanksKnown::RanksKnown(const ModelWalk& walk, const Runtime& runtime, const Workload& load)
+    : tables_(std::make_unique<Tables>()) {
+    const engine::Job job = load.AsJob(walk.kv_dtype(), kPageTokens);
+    for (const bool one_host : {false, true}) {
+        tables_->memory.emplace(one_host,
+                                MemoryPlanner(walk, job, runtime.name == kOwnRuntime, one_host));
+    }
+}
+
+RanksKnown::~RanksKnown() = default;
+
 LayoutPredictor::LayoutPredictor(const ModelWalk& walk, const Cluster& cluster,
-                                 const Runtime& runtime, const Workload& load)
+                                 const Runtime& runtime, const Workload& load, RanksKnown* known)
     : walk_(walk),
       cluster_(cluster),
       runtime_(runtime),
       load_(load),
-      known_(std::make_unique<Known>()) {
+      own_(known == nullptr ? std::make_unique<RanksKnown>(walk, runtime, load) : nullptr),
+      known_(known == nullptr ? *own_ : *known) {
     for (size_t host = 0; host < cluster.hosts.size(); ++host) {
         const auto devices = static_cast<size_t>(cluster.hosts[host].devices);
-        known_->host_of.insert(known_->host_of.end(), devices, static_cast<int>(host));
-    }
-    const engine::Job job = load.AsJob(walk.kv_dtype(), kPageTokens);
-    for (const bool one_host : {false, true}) {
-        known_->memory.emplace(one_host,
-                               MemoryPlanner(walk, job, runtime.name == kOwnRuntime, one_host));
+        host_of_.insert(host_of_.end(), devices, static_cast<int>(host));
     }
 }
 
 LayoutPredictor::~LayoutPredictor() = default;
 
+size_t LayoutPredictor::known_kinds() const {
+    return known_.tables().ranks.size();
+}
+
 Result<Prediction> LayoutPredictor::Predict(const model::Layout& layout) {
-    const size_t ranks = known_->host_of.size();
+    const size_t ranks = host_of_.size();
     if (static_cast<size_t>(layout.size()) > ranks) {
         return MakeError(ErrorCode::kUsage, "a layout of {} ranks; {} has {}", layout.size(),
                          cluster_.words, ranks);
     }
     WEFT_TRY(engine::CheckKvType(walk_.hyper(), walk_.kv_dtype(), walk_.source().name()));
-    return Predictor(walk_, cluster_, runtime_, layout, load_, *known_).Run();
+    return Predictor(walk_, cluster_, runtime_, layout, load_, known_.tables(), host_of_).Run();
 }
 
 Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,

@@ -45,6 +45,7 @@ struct Prediction {
     model::Layout layout;
     std::string name;  // "tp4", "tp2 pp2", "tp4 ep4"
     int hosts = 1;
+    std::vector<int> used;          // hosts of the cluster; empty: its first ones
     Breakdown token;                // of one token of each sequence; adds up to batch / tok_s
     Breakdown prompt;               // of a whole prompt
     std::vector<MemoryUse> memory;  // by rank
@@ -61,12 +62,28 @@ struct Prediction {
     std::pair<const char*, double> limit() const;
 };
 
+// What ranks of several layouts, on several clusters, do alike: of one model, runtime and workload.
+// Borrows all. Thread: one caller.
+class RanksKnown {
+  public:
+    RanksKnown(const ModelWalk& walk, const Runtime& runtime, const Workload& load);
+    ~RanksKnown();
+    RanksKnown(const RanksKnown&) = delete;
+    RanksKnown& operator=(const RanksKnown&) = delete;
+    struct Tables;
+    Tables& tables() { return *tables_; }
+
+  private:
+    std::unique_ptr<Tables> tables_;
+};
+
 // Of one model on one cluster: what ranks of several layouts do alike is worked out once. Borrows
 // all. Thread: one caller.
 class LayoutPredictor {
   public:
+    // known: of the same model, runtime and workload; null: its own.
     LayoutPredictor(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
-                    const Workload& load);
+                    const Workload& load, RanksKnown* known = nullptr);
     ~LayoutPredictor();
     LayoutPredictor(const LayoutPredictor&) = delete;
     LayoutPredictor& operator=(const LayoutPredictor&) = delete;
@@ -74,14 +91,20 @@ class LayoutPredictor {
     Result<Prediction> Predict(const model::Layout& layout);
     const Cluster& cluster() const { return cluster_; }
     const ModelWalk& walk() const { return walk_; }
-    struct Known;
+    const Machine& machine_of(int rank) const {
+        return cluster_.hosts[static_cast<size_t>(host_of_[static_cast<size_t>(rank)])];
+    }
+    // Ranks that were predicted and had nothing like them: what predictions cost.
+    size_t known_kinds() const;
 
   private:
     const ModelWalk& walk_;
     const Cluster& cluster_;
     const Runtime& runtime_;
     const Workload& load_;
-    std::unique_ptr<Known> known_;
+    std::unique_ptr<RanksKnown> own_;  // where none was given
+    RanksKnown& known_;
+    std::vector<int> host_of_;  // by rank
 };
 
 // The layout's ranks are the first of the cluster. Errors: kUnsupported (the model can't be cut

@@ -25,14 +25,41 @@ std::string Quoted(const std::string& word) {
     return quoted + "'";
 }
 
+// The layout's ranks by their numbers in the cluster.
+std::vector<int> RanksOf(const Cluster& cluster, const Prediction& layout) {
+    std::vector<int> ranks;
+    int rank = 0;
+    for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
+        const bool is_used =
+            layout.used.empty() || std::ranges::find(layout.used, host) != layout.used.end();
+        for (int device = 0; device < cluster.hosts[static_cast<size_t>(host)].devices; ++device) {
+            if (is_used) ranks.push_back(rank);
+            ++rank;
+        }
+    }
+    ranks.resize(static_cast<size_t>(layout.layout.size()));
+    return ranks;
+}
+
 // All ranks but the first: each is a worker that listens, with a port of its own on its host.
-std::vector<std::string> MadeUpWorkers(const Cluster& cluster, int ranks) {
+std::vector<std::string> MadeUpWorkers(const Cluster& cluster, const std::vector<int>& ranks) {
     std::vector<std::string> workers;
-    int device = 0;
-    for (int rank = 1; rank < ranks; ++rank) {
-        const int host = cluster.host_of(rank);
-        device = host == cluster.host_of(rank - 1) ? device + 1 : 0;
-        workers.push_back(fmt::format("host{}:{}", host + 1, kWorkerPort + device));
+    for (size_t i = 1; i < ranks.size(); ++i) {
+        const Place place = cluster.PlaceOf(ranks[i]);
+        workers.push_back(fmt::format("host{}:{}", place.host + 1, kWorkerPort + place.device));
+    }
+    return workers;
+}
+
+// Those that were named, of all ranks of the cluster or of the layout's.
+std::vector<std::string> WorkersOf(const RunRequest& request, const Cluster& cluster,
+                                   const std::vector<int>& ranks) {
+    const std::vector<std::string>& named = request.workers;
+    if (named.size() + 1 == ranks.size()) return named;
+    if (static_cast<int>(named.size()) + 1 != cluster.ranks()) return MadeUpWorkers(cluster, ranks);
+    std::vector<std::string> workers;
+    for (size_t i = 1; i < ranks.size(); ++i) {
+        workers.push_back(named[static_cast<size_t>(ranks[i] - 1)]);
     }
     return workers;
 }
@@ -52,10 +79,7 @@ std::string DevicesOf(const Cluster& cluster, int ranks) {
 bool AreUnlike(const Machine& a, const Machine& b) {
     const bool host = a.pool == backend::MemoryKind::kHost;
     if (host || b.pool == backend::MemoryKind::kHost) return a.pool != b.pool;
-    const auto base = [](const Machine& machine) {
-        return machine.name.substr(0, machine.name.find(':'));
-    };
-    return !a.measured && !b.measured && base(a) != base(b);
+    return !a.measured && !b.measured && a.kind != b.kind;
 }
 
 bool HasUnlikeTensorRanks(const Cluster& cluster, const model::Layout& layout) {
@@ -79,8 +103,9 @@ std::string SplitOf(const model::Layout& layout) {
 
 }  // namespace
 
-std::string RunWords(const RunRequest& request, const Cluster& cluster, const Prediction& layout,
+std::string RunWords(const RunRequest& request, const Cluster& whole, const Prediction& layout,
                      const Workload& load) {
+    const Cluster cluster = layout.used.empty() ? whole : whole.Part(layout.used);
     const model::Layout& cut = layout.layout;
     const int ranks = cut.size();
     const engine::Job job = load.AsJob(DType::kF16, 1);
@@ -91,10 +116,8 @@ std::string RunWords(const RunRequest& request, const Cluster& cluster, const Pr
     };
     const int hosts = cluster.host_of(ranks - 1) + 1;
     if (hosts > 1 || !request.workers.empty()) {
-        const bool told = static_cast<int>(request.workers.size()) == ranks - 1;
-        add("--hosts",
-            fmt::format("{}",
-                        fmt::join(told ? request.workers : MadeUpWorkers(cluster, ranks), ",")));
+        const auto workers = WorkersOf(request, whole, RanksOf(whole, layout));
+        if (!workers.empty()) add("--hosts", fmt::format("{}", fmt::join(workers, ",")));
         add("--key-file", "weft.key");
     } else if (ranks > 1) {
         add("--local", ranks);

@@ -1,12 +1,18 @@
 #include "plan/search.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
 #include <set>
 
 #include "plan/uneven.h"
 
 namespace weft::plan {
 namespace {
+
+// Kinds of ranks that a search of unlike hosts predicts while it moves shares: a second or two.
+constexpr size_t kMostKinds = 1400;
 
 // Those of `ranks` ranks.
 void AddLayouts(const model::Hyper& hyper, int ranks, std::vector<model::Layout>& layouts) {
@@ -45,31 +51,133 @@ struct Found {
     std::string error;
 };
 
-Found PredictAll(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
-                 const Workload& load) {
-    Found found;
-    LayoutPredictor predictor(walk, cluster, runtime, load);
-    const bool alike = cluster.alike();
-    for (const model::Layout& layout : LayoutsOf(cluster, walk.hyper())) {
-        auto prediction = alike ? predictor.Predict(layout) : PredictUneven(predictor, layout);
-        if (prediction.ok()) {
-            // Expert groups that were not asked for, but needed, are asked for later.
-            const bool is_new = std::ranges::none_of(found.layouts, [&](const Prediction& p) {
-                return p.name == prediction->name && p.hosts == prediction->hosts;
-            });
-            if (is_new) found.layouts.push_back(std::move(*prediction));
-            continue;
-        }
-        found.error = prediction.error().message;
-        found.refused.push_back(fmt::format("tp{} pp{} ep{}: {}", layout.tp, layout.pp,
-                                            std::max(layout.ep, 1), found.error));
+// Which hosts are searched together: all; of unlike ones each kind alone, too, and all without the
+// slowest kind, without the two slowest, ...
+std::vector<std::vector<int>> PartsOf(const Cluster& cluster) {
+    std::map<std::string, std::vector<int>> kinds;
+    std::vector<int> all;
+    for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
+        kinds[cluster.hosts[static_cast<size_t>(host)].word].push_back(host);
+        all.push_back(host);
     }
-    std::ranges::stable_sort(found.layouts, [](const Prediction& a, const Prediction& b) {
+    std::vector<std::vector<int>> parts = {all};
+    const auto add = [&](const std::vector<int>& part) {
+        if (std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
+    };
+    const auto speed = [&](const std::vector<int>* hosts) {
+        return cluster.hosts[static_cast<size_t>(hosts->front())].sustained_bytes_per_s();
+    };
+    std::vector<const std::vector<int>*> by_speed;
+    for (const auto& [word, hosts] : kinds) by_speed.push_back(&hosts);
+    std::ranges::stable_sort(by_speed, std::less<>(), speed);
+    for (size_t slow = 0; slow + 1 < by_speed.size(); ++slow) {
+        std::erase_if(all, [&](int host) {
+            return std::ranges::find(*by_speed[slow], host) != by_speed[slow]->end();
+        });
+        add(all);
+    }
+    for (const auto& [word, hosts] : kinds) add(hosts);
+    return parts;
+}
+
+// Of unlike hosts, which layouts get their shares moved is a matter of how fast they begin: those
+// first, until so many kinds of ranks were predicted anew.
+class LayoutSearch {
+  public:
+    LayoutSearch(const ModelWalk& walk, const Runtime& runtime, const Workload& load,
+                 RanksKnown& known)
+        : walk_(walk), runtime_(runtime), load_(load), known_(known) {}
+
+    Found Run(const Cluster& cluster, size_t most_kinds) {
+        for (const std::vector<int>& hosts : PartsOf(cluster)) Begin(cluster, hosts);
+        std::ranges::stable_sort(uneven_, [](const Uneven& a, const Uneven& b) {
+            return IsFaster(a.layout.best(), b.layout.best());
+        });
+        for (Uneven& uneven : uneven_) {
+            LayoutPredictor& predictor = uneven.part->predictor;
+            const size_t before = predictor.known_kinds();
+            // None takes all that is left.
+            uneven.layout.Refine(most_kinds / 2);
+            most_kinds -= std::min(most_kinds, predictor.known_kinds() - before);
+            Add(*uneven.part, uneven.layout.best());
+        }
+        std::ranges::stable_sort(found_.layouts, IsFaster);
+        return std::move(found_);
+    }
+
+  private:
+    struct Part {
+        Part(const ModelWalk& walk, const Runtime& runtime, const Workload& load, RanksKnown& known,
+             const Cluster& whole, const std::vector<int>& which)
+            : hosts(which),
+              cluster(whole.Part(which)),
+              is_all(which.size() == whole.hosts.size()),
+              predictor(walk, cluster, runtime, load, &known) {}
+        std::vector<int> hosts;
+        Cluster cluster;
+        bool is_all;
+        LayoutPredictor predictor;
+    };
+    struct Uneven {
+        Part* part;
+        UnevenLayout layout;
+    };
+
+    static bool IsFaster(const Prediction& a, const Prediction& b) {
         if (a.fits() != b.fits()) return a.fits();
         return a.fits() ? a.tok_s > b.tok_s : a.worst().total() < b.worst().total();
-    });
-    return found;
-}
+    }
+
+    void Begin(const Cluster& cluster, const std::vector<int>& hosts) {
+        Part& part = *parts_.emplace_back(
+            std::make_unique<Part>(walk_, runtime_, load_, known_, cluster, hosts));
+        const bool alike = part.cluster.alike();
+        for (const model::Layout& layout : LayoutsOf(part.cluster, walk_.hyper())) {
+            if (alike) {
+                const auto prediction = part.predictor.Predict(layout);
+                prediction.ok() ? Add(part, *prediction) : Refuse(layout, prediction.error());
+                continue;
+            }
+            UnevenLayout uneven(part.predictor, layout);
+            const Status begun = uneven.Begin();
+            if (begun.ok()) {
+                uneven_.push_back({&part, std::move(uneven)});
+            } else {
+                Refuse(layout, begun.error());
+            }
+        }
+    }
+
+    void Add(const Part& part, Prediction prediction) {
+        if (!part.is_all) {
+            prediction.used = part.hosts;
+            prediction.used.resize(static_cast<size_t>(prediction.hosts));
+        }
+        // Expert groups that were not asked for, but needed, are asked for later.
+        const bool is_new = std::ranges::none_of(found_.layouts, [&](const Prediction& p) {
+            return p.name == prediction.name && p.hosts == prediction.hosts &&
+                   p.used == prediction.used;
+        });
+        if (is_new) found_.layouts.push_back(std::move(prediction));
+    }
+
+    void Refuse(const model::Layout& layout, const Error& error) {
+        found_.error = error.message;
+        const std::string words = fmt::format("tp{} pp{} ep{}: {}", layout.tp, layout.pp,
+                                              std::max(layout.ep, 1), error.message);
+        if (std::ranges::find(found_.refused, words) == found_.refused.end()) {
+            found_.refused.push_back(words);
+        }
+    }
+
+    const ModelWalk& walk_;
+    const Runtime& runtime_;
+    const Workload& load_;
+    RanksKnown& known_;
+    std::vector<std::unique_ptr<Part>> parts_;
+    std::vector<Uneven> uneven_;
+    Found found_;
+};
 
 Status CheckSize(const Cluster& cluster) {
     if (cluster.ranks() <= kMostSearched) return {};
@@ -82,12 +190,12 @@ Status CheckSize(const Cluster& cluster) {
 class Questions {
   public:
     Questions(const ModelWalk& walk, const Runtime& runtime, const Workload& load,
-              const Prediction& best)
-        : walk_(walk), runtime_(runtime), load_(load), best_(best) {}
+              const Prediction& best, RanksKnown& known)
+        : walk_(walk), runtime_(runtime), load_(load), best_(best), known_(known) {}
 
     void Ask(const std::string& words, const Cluster& other, bool machines) {
         if (other.ranks() > kMostAsked) return;
-        const Found found = PredictAll(walk_, other, runtime_, load_);
+        const Found found = LayoutSearch(walk_, runtime_, load_, known_).Run(other, kMostKinds / 8);
         if (found.layouts.empty() || !found.layouts[0].fits()) return;
         const Prediction& then = found.layouts[0];
         answers_.push_back({words, then.name, then.tok_s, then.tok_s / best_.tok_s - 1, machines});
@@ -99,6 +207,7 @@ class Questions {
     const Runtime& runtime_;
     const Workload& load_;
     const Prediction& best_;
+    RanksKnown& known_;
     std::vector<WhatIf> answers_;
 };
 
@@ -107,7 +216,8 @@ class Questions {
 Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                             const Workload& load) {
     WEFT_TRY(CheckSize(cluster));
-    Found found = PredictAll(walk, cluster, runtime, load);
+    RanksKnown known(walk, runtime, load);
+    Found found = LayoutSearch(walk, runtime, load, known).Run(cluster, kMostKinds);
     if (found.layouts.empty() || !found.layouts[0].fits()) {
         return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks fits",
                          walk.source().name(), cluster.ranks());
@@ -118,14 +228,15 @@ Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const
 Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                     const Library& library, const Workload& load) {
     WEFT_TRY(CheckSize(cluster));
-    Found found = PredictAll(walk, cluster, runtime, load);
+    RanksKnown known(walk, runtime, load);
+    Found found = LayoutSearch(walk, runtime, load, known).Run(cluster, kMostKinds);
     if (found.layouts.empty()) {
         return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks is possible: {}",
                          walk.source().name(), cluster.ranks(), found.error);
     }
     Plan plan{std::move(found.layouts), std::move(found.refused), {}};
     if (!plan.layouts[0].fits() || cluster.ranks() > kMostAsked) return plan;
-    Questions questions(walk, runtime, load, plan.layouts[0]);
+    Questions questions(walk, runtime, load, plan.layouts[0], known);
     const int hosts = static_cast<int>(cluster.hosts.size());
     if (hosts > 1 && !cluster.wire.instead.empty()) {
         Cluster other = cluster;

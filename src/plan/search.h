@@ -35,10 +35,10 @@ struct Plan {
 Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                             const Workload& load);
 
-// All tp x pp (x expert groups) of all ranks, of the first 1, 2, 4, ... devices of a host
-// and of the first 1, 2, 4, ... hosts. Of unlike hosts
-// the shares are searched (plan/uneven.h). Errors: kUnsupported where no layout can be,
-// or there are more than kMostSearched ranks.
+// All tp x pp (x expert groups) of all ranks, of the first 1, 2, 4, ... devices of a host and of
+// the first 1, 2, 4, ... hosts. Of unlike hosts also those of each kind alone, of all without the
+// slowest kind, without the two slowest, ...; their shares are searched (plan/uneven.h). Errors:
+// kUnsupported where no layout can be, or there are more than kMostSearched ranks.
 Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                     const Library& library, const Workload& load);
 

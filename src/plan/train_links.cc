@@ -29,29 +29,25 @@ TrainLinks::TrainLinks(const Cluster& cluster)
     }
 }
 
+Place TrainLinks::PlaceOf(int rank) const {
+    if (!alike_) return cluster_->PlaceOf(rank);
+    const int devices = cluster_->hosts[0].devices;
+    return {rank / devices, rank % devices, 0};
+}
+
 int TrainLinks::HostOf(int rank) const {
-    return alike_ ? rank / cluster_->hosts[0].devices : cluster_->host_of(rank);
+    return PlaceOf(rank).host;
 }
 
 coll::Tier TrainLinks::Joins(int rank, int other) const {
-    const int low = std::min(rank, other), high = std::max(rank, other);
-    const Machine& machine = cluster_->hosts[static_cast<size_t>(HostOf(low))];
-    if (HostOf(low) == HostOf(high)) {
-        for (const LinkTier& tier : machine.within) {
-            if (low / tier.ranks == high / tier.ranks) return TierOf(tier.bandwidth, tier.latency);
-        }
-        // Ranks of a host whose tiers join as many as it has.
-        if (!machine.within.empty()) {
-            return TierOf(machine.within.back().bandwidth, machine.within.back().latency);
-        }
+    const Place one = PlaceOf(rank), two = PlaceOf(other);
+    const LinkTier* link = cluster_->LinkOf(one, two);
+    if (link == nullptr) return TierOf(cluster_->wire.bandwidth, cluster_->wire.latency);
+    coll::Tier tier = TierOf(link->bandwidth, link->latency);
+    if (one.host != two.host) {
+        tier.bytes_per_s *= cluster_->hosts[static_cast<size_t>(one.host)].devices;  // of a host
     }
-    const auto& island = machine.island;
-    if (island && low / island->ranks == high / island->ranks) {
-        coll::Tier tier = TierOf(island->bandwidth, island->latency);
-        tier.bytes_per_s *= machine.devices;  // of a host
-        return tier;
-    }
-    return TierOf(cluster_->wire.bandwidth, cluster_->wire.latency);
+    return tier;
 }
 
 coll::TierGroup TrainLinks::GroupOf(int first, int count, int stride) const {
@@ -63,7 +59,10 @@ coll::TierGroup TrainLinks::GroupOf(int first, int count, int stride) const {
     group.far = Joins(first, last);
     group.near = group.far;
     const int second = first + (group.per_host() - 1) * stride;
-    if (group.per_host() > 1 && second <= last && HostOf(second) == HostOf(first)) {
+    if (!alike_) {
+        const LinkTier* near = cluster_->NearLinkOf(first, count, stride);
+        if (near != nullptr) group.near = TierOf(near->bandwidth, near->latency);
+    } else if (group.per_host() > 1 && second <= last && HostOf(second) == HostOf(first)) {
         group.near = Joins(first, second);
     } else if (group.per_host() > 1 && HostOf(last) - HostOf(last - stride) == 0) {
         group.near = Joins(last - stride, last);

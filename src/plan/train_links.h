@@ -32,6 +32,7 @@ class TrainLinks {
     coll::Tier Between(int rank, int other) const;
 
   private:
+    Place PlaceOf(int rank) const;
     coll::Tier Joins(int rank, int other) const;
 
     const Cluster* cluster_;

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <string>
+#include <tuple>
 
 namespace weft::plan {
 namespace {
@@ -34,47 +36,83 @@ std::vector<double> AsShares(const Shares& parts) {
     return {parts.begin(), parts.end()};
 }
 
-class Search {
+// What makes two tensor ranks, or two stages, alike: machines, share, the ends of a pipeline.
+using Kind = std::tuple<std::vector<std::string>, int, int>;
+
+// a fits where b doesn't, lacks less, or is faster.
+bool IsBetter(const Prediction& a, const Prediction& b) {
+    const auto lack = [](const Prediction& p) {
+        double all = 0;
+        for (const MemoryUse& use : p.memory) all += std::max(0.0, use.total() - use.room);
+        return all;
+    };
+    if (a.fits() != b.fits()) return a.fits();
+    if (!a.fits() && lack(a) != lack(b)) return lack(a) < lack(b);
+    return a.tok_s > b.tok_s * (1 + 1e-9);
+}
+
+}  // namespace
+
+class UnevenLayout::Search {
   public:
     Search(LayoutPredictor& predictor, const model::Layout& layout)
         : predictor_(predictor), layout_(layout) {}
 
-    Result<Prediction> Run() {
+    Status Begin() {
         Result<Prediction> even = predictor_.Predict(layout_);
         for (const Shares& tensor : TensorShares()) {
-            Shares stages;
-            if (layout_.pp > 1) stages = InParts(StageSpeeds(tensor), Layers());
-            Try(tensor, stages);
+            if (layout_.pp == 1) {
+                Try(tensor, {});
+                continue;
+            }
+            Try(tensor, InParts(StageSpeeds(tensor), Layers()));
+            Try(tensor, InParts(StageRooms(), Layers()));
         }
-        if (!best_) return even;
+        if (!best_) {
+            if (!even.ok()) return even.error();
+            best_ = std::move(*even);
+        } else if (even.ok() && !IsBetter(*best_, *even)) {
+            even_ = std::move(*even);
+        }
+        return {};
+    }
+
+    void Refine(size_t most_kinds) {
+        most_kinds_ = predictor_.known_kinds() + most_kinds;
         for (int step = std::max(kShareUnits, Layers()) / 4; step > 0; step /= 2) {
             while (Improve(step)) {
             }
         }
-        if (even.ok() && !IsBetter(*best_, *even)) return even;
-        return std::move(*best_);
     }
+
+    const Prediction& best() const { return even_ && !IsBetter(*best_, *even_) ? *even_ : *best_; }
 
   private:
     int Layers() const { return static_cast<int>(predictor_.walk().hyper().layers); }
+    const Machine& MachineOf(int stage, int tensor_rank) const {
+        return predictor_.machine_of(stage * layout_.tp + tensor_rank);
+    }
     double Speed(int stage, int tensor_rank) const {
-        const int rank = stage * layout_.tp + tensor_rank;
-        return predictor_.cluster().machine_of(rank).sustained_bytes_per_s();
+        return MachineOf(stage, tensor_rank).sustained_bytes_per_s();
     }
 
-    // Even ones, each stage's own, and by the sum over stages.
+    // Even ones, each stage's own, by the sum over stages, and by memory.
     std::set<Shares> TensorShares() const {
         std::set<Shares> all;
         if (layout_.tp == 1) return {Shares()};
         const auto tp = static_cast<size_t>(layout_.tp);
-        std::vector<double> sums(tp, 0);
+        std::vector<double> sums(tp, 0), rooms(tp, 0);
         for (int stage = 0; stage < layout_.pp; ++stage) {
             std::vector<double> speeds;
-            for (int t = 0; t < layout_.tp; ++t) speeds.push_back(Speed(stage, t));
+            for (int t = 0; t < layout_.tp; ++t) {
+                speeds.push_back(Speed(stage, t));
+                rooms[static_cast<size_t>(t)] += MachineOf(stage, t).memory.value;
+            }
             for (size_t t = 0; t < tp; ++t) sums[t] += speeds[t];
             all.insert(InParts(speeds, kShareUnits));
         }
         all.insert(InParts(sums, kShareUnits));
+        all.insert(InParts(rooms, kShareUnits));
         all.insert(InParts(std::vector<double>(tp, 1), kShareUnits));
         return all;
     }
@@ -93,19 +131,18 @@ class Search {
         return speeds;
     }
 
-    // What ranks need beyond what their memories have.
-    static double Lack(const Prediction& p) {
-        double lack = 0;
-        for (const MemoryUse& use : p.memory) lack += std::max(0.0, use.total() - use.room);
-        return lack;
-    }
-    static bool IsBetter(const Prediction& a, const Prediction& b) {
-        if (a.fits() != b.fits()) return a.fits();
-        if (!a.fits() && Lack(a) != Lack(b)) return Lack(a) < Lack(b);
-        return a.tok_s > b.tok_s * (1 + 1e-9);
+    std::vector<double> StageRooms() const {
+        std::vector<double> rooms;
+        for (int stage = 0; stage < layout_.pp; ++stage) {
+            double room = 0;
+            for (int t = 0; t < layout_.tp; ++t) room += MachineOf(stage, t).memory.value;
+            rooms.push_back(room);
+        }
+        return rooms;
     }
 
     bool Try(const Shares& tensor, const Shares& stages) {
+        if (predictor_.known_kinds() > most_kinds_) return false;
         if (++tries_ > kMostTries || !tried_.emplace(tensor, stages).second) return false;
         model::Layout layout = layout_;
         layout.tp_shares = AsShares(tensor);
@@ -119,15 +156,34 @@ class Search {
         return true;
     }
 
-    // Moves so many parts from one to another, of tensor ranks or of stages: the best such move.
+    // By stage, or by tensor rank.
+    std::vector<Kind> Kinds(bool of_stages) const {
+        std::vector<Kind> kinds;
+        const Shares& shares = of_stages ? stages_ : tensor_;
+        const int others = of_stages ? layout_.tp : layout_.pp;
+        for (int i = 0; i < static_cast<int>(shares.size()); ++i) {
+            std::vector<std::string> words;
+            for (int other = 0; other < others; ++other) {
+                words.push_back(of_stages ? MachineOf(i, other).word : MachineOf(other, i).word);
+            }
+            const int end = !of_stages ? 0 : i == 0 ? 1 : i == layout_.pp - 1 ? 2 : 0;
+            kinds.emplace_back(std::move(words), shares[static_cast<size_t>(i)], end);
+        }
+        return kinds;
+    }
+
+    // Moves so many parts from one to another, of tensor ranks or of stages, one of each kind.
     bool Improve(int step) {
         bool better = false;
         for (const bool of_stages : {true, false}) {
-            const Shares from = of_stages ? stages_ : tensor_;
-            for (size_t giver = 0; giver < from.size(); ++giver) {
-                for (size_t taker = 0; taker < from.size(); ++taker) {
+            const size_t count = (of_stages ? stages_ : tensor_).size();
+            std::set<std::pair<Kind, Kind>> moves;
+            for (size_t giver = 0; giver < count; ++giver) {
+                for (size_t taker = 0; taker < count; ++taker) {
                     Shares moved = of_stages ? stages_ : tensor_;
                     if (giver == taker || moved[giver] <= step) continue;
+                    const std::vector<Kind> kinds = Kinds(of_stages);
+                    if (!moves.emplace(kinds[giver], kinds[taker]).second) continue;
                     moved[giver] -= step;
                     moved[taker] += step;
                     better |= of_stages ? Try(tensor_, moved) : Try(moved, stages_);
@@ -139,17 +195,27 @@ class Search {
 
     LayoutPredictor& predictor_;
     model::Layout layout_;
-    std::optional<Prediction> best_;
-    Shares tensor_, stages_;  // of the best
+    std::optional<Prediction> best_, even_;  // even_: where it is better than any shares yet
+    Shares tensor_, stages_;                 // of the best
+    size_t most_kinds_ = SIZE_MAX;
     std::set<std::pair<Shares, Shares>> tried_;
     int tries_ = 0;
 };
 
-}  // namespace
+UnevenLayout::UnevenLayout(LayoutPredictor& predictor, const model::Layout& layout)
+    : search_(std::make_unique<Search>(predictor, layout)) {}
+UnevenLayout::~UnevenLayout() = default;
+UnevenLayout::UnevenLayout(UnevenLayout&&) noexcept = default;
+UnevenLayout& UnevenLayout::operator=(UnevenLayout&&) noexcept = default;
 
-Result<Prediction> PredictUneven(LayoutPredictor& predictor, const model::Layout& layout) {
-    if (layout.size() == 1) return predictor.Predict(layout);
-    return Search(predictor, layout).Run();
+Status UnevenLayout::Begin() {
+    return search_->Begin();
+}
+void UnevenLayout::Refine(size_t most_kinds) {
+    search_->Refine(most_kinds);
+}
+const Prediction& UnevenLayout::best() const {
+    return search_->best();
 }
 
 }  // namespace weft::plan

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "plan/link.h"
+#include "plan/train_links.h"
 
 namespace weft::plan {
 namespace {
@@ -202,6 +203,109 @@ TEST(Cluster, GroupsSpanTiers) {
     EXPECT_EQ(cluster->GroupOf(0, 2, 8).hosts, 2);
     EXPECT_EQ(cluster->GroupOf(0, 2, 8).far.bytes_per_s, 100e9);
     EXPECT_EQ(cluster->Between(7, 8).bytes_per_s, 100e9);
+}
+
+// Hosts whose ranks are no multiple of a tier's: ranks count from the host's first one.
+TEST(Cluster, LinksOfAHostBeginWithIt) {
+    const Library library = OpenLibrary();
+    for (const char* words : {"2xh100:6", "3xh100:3", "2xh100:5", "3xh100:7", "1xstrix-halo+2xh100",
+                              "raspberry-pi-5+h100:8", "rtx-4090+rtx-4090:2", "h100:3+mi250x"}) {
+        const auto cluster = library.ParseCluster(words);
+        ASSERT_TRUE(cluster.ok()) << cluster.error().message;
+        const TrainLinks train(*cluster);
+        for (int low = 0; low < cluster->ranks(); ++low) {
+            EXPECT_GT(cluster->Between(low, low).bytes_per_s, 1e15);
+            for (int high = low + 1; high < cluster->ranks(); ++high) {
+                const bool one_host = cluster->host_of(low) == cluster->host_of(high);
+                const coll::Tier link = cluster->Between(low, high);
+                EXPECT_GE(link.bytes_per_s, one_host ? 20e9 : 1e8) << words << low << ' ' << high;
+                EXPECT_EQ(link.bytes_per_s == cluster->wire.bandwidth.value, !one_host)
+                    << words << low << ' ' << high;
+                EXPECT_EQ(train.HostOf(low), cluster->host_of(low));
+                EXPECT_GE(train.Between(low, high).bytes_per_s, one_host ? 15e9 : 1e7);
+            }
+        }
+    }
+    // Pairs within cards, wherever the host stands.
+    const auto behind = library.ParseCluster("h100:3+mi250x");
+    EXPECT_EQ(behind->Between(3, 4).bytes_per_s, 200e9);
+    EXPECT_EQ(behind->Between(4, 5).bytes_per_s, 50e9);
+}
+
+// Three devices, a tier of four: rank 3 is the second host's first.
+TEST(Cluster, TiersMayJoinMoreThanThereAre) {
+    const std::string more = R"(, "devices": 3, "tiers": {"host": {"ranks": 4, "bandwidth":
+        {"is": "30 GB/s", "mark": "measured", "source": "x"}, "latency":
+        {"is": "9 us", "mark": "measured", "source": "x"}}})";
+    const auto machine = ParseMachine(FileWith(more), "box", "box.json");
+    ASSERT_TRUE(machine.ok()) << machine.error().message;
+    Cluster cluster;
+    cluster.hosts = {*machine, *machine};
+    cluster.wire = *OpenLibrary().FindWire("10gbe");
+    EXPECT_EQ(cluster.Between(3, 5).bytes_per_s, 30e9);
+    EXPECT_EQ(cluster.Between(2, 3).bytes_per_s, cluster.wire.bandwidth.value);
+    EXPECT_EQ(TrainLinks(cluster).Between(3, 5).bytes_per_s, 30e9);
+}
+
+// An island is one of hosts of a kind, and begins with them.
+TEST(Cluster, IslandsAreOfOneKind) {
+    const Library library = OpenLibrary();
+    const auto tier = [](int ranks, const char* rate) {
+        return fmt::format(R"({{"ranks": {}, "bandwidth": {{"is": "{}", "mark": "measured",
+            "source": "x"}}, "latency": {{"is": "9 us", "mark": "measured", "source": "x"}}}})",
+                           ranks, rate);
+    };
+    const auto machine = ParseMachine(
+        FileWith(fmt::format(R"(, "devices": 4, "tiers": {{"host": {}, "island": {}}})",
+                             tier(4, "30 GB/s"), tier(8, "20 GB/s"))),
+        "box", "box.json");
+    ASSERT_TRUE(machine.ok()) << machine.error().message;
+    Cluster cluster = *library.ParseCluster("2xstrix-halo,10gbe");
+    const Machine other = cluster.hosts[0];
+    cluster.hosts = {other, *machine, *machine, *machine, other};
+    const double wire = cluster.wire.bandwidth.value;
+    EXPECT_EQ(cluster.Between(0, 1).bytes_per_s, wire);
+    EXPECT_EQ(cluster.Between(1, 4).bytes_per_s, 30e9);
+    EXPECT_EQ(cluster.Between(1, 8).bytes_per_s, 20e9);
+    EXPECT_EQ(cluster.Between(8, 9).bytes_per_s, wire);
+    EXPECT_EQ(cluster.Between(9, 12).bytes_per_s, 30e9);
+    EXPECT_EQ(cluster.Between(12, 13).bytes_per_s, wire);
+}
+
+// Tensor ranks of two hosts sum within the host that has most of them, whichever stands first.
+TEST(Cluster, OrderOfHostsIsNoMatter) {
+    const Library library = OpenLibrary();
+    const auto one = library.ParseCluster("1xrtx-4090+1xrtx-3090:4,10gbe");
+    const auto other = library.ParseCluster("1xrtx-3090:4+1xrtx-4090,10gbe");
+    const auto three = library.ParseCluster("rtx-4090+rtx-3090:4+rtx-4090,10gbe");
+    ASSERT_TRUE(one.ok() && other.ok() && three.ok());
+    const coll::TierGroup a = one->GroupOf(0, 5), b = other->GroupOf(0, 5);
+    EXPECT_EQ(a.near.bytes_per_s, 20e9);
+    EXPECT_EQ(b.near.bytes_per_s, 20e9);
+    EXPECT_EQ(a.far.bytes_per_s, b.far.bytes_per_s);
+    EXPECT_EQ(three->GroupOf(0, 6).near.bytes_per_s, 20e9);
+    EXPECT_GT(TrainLinks(*three).GroupOf(0, 6, 1).near.bytes_per_s, 15e9);
+    // Of hosts with as many, the slower one.
+    for (const char* words : {"h100:2+rtx-3090:2", "rtx-3090:2+h100:2"}) {
+        EXPECT_EQ(library.ParseCluster(words)->GroupOf(0, 4).near.bytes_per_s, 20e9) << words;
+    }
+    EXPECT_EQ(library.ParseCluster("2xh100")->GroupOf(6, 2).hosts, 1);
+}
+
+// Unlike machines are joined by the slowest of their own wires, in any order; it is said.
+TEST(Cluster, UnnamedWiresAreTheSlowest) {
+    const Library library = OpenLibrary();
+    for (const char* words :
+         {"1xrtx-4090+1xstrix-halo", "1xstrix-halo+1xrtx-4090", "2xh100+1xrtx-4090+1xstrix-halo"}) {
+        const auto cluster = library.ParseCluster(words);
+        ASSERT_TRUE(cluster.ok()) << cluster.error().message;
+        EXPECT_EQ(cluster->wire.name, "10gbe") << words;
+        EXPECT_TRUE(cluster->wire_assumed) << words;
+    }
+    EXPECT_FALSE(library.ParseCluster("2xh100")->wire_assumed);
+    EXPECT_FALSE(library.ParseCluster("1xrtx-4090+1xstrix-halo,roce")->wire_assumed);
+    EXPECT_FALSE(library.ParseCluster("1xrtx-4090+1xrtx-3090")->wire_assumed);
+    EXPECT_EQ(library.ParseCluster("1xrtx-4090+1xstrix-halo,roce")->wire.name, "roce");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 
 #include "plan/names.h"
@@ -308,9 +309,35 @@ TEST(Search, UnlikeHostsGetUnlikeShares) {
     const Case c = CaseOf("llama-3.1-8b:q8_0", "1xstrix-halo+1xrtx-4090,10gbe");
     const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, {});
     ASSERT_TRUE(plan.ok()) << plan.error().message;
+    int shared = 0;
     for (const Prediction& p : plan->layouts) {
+        if (p.hosts < 2) continue;
         ASSERT_EQ(p.memory.size(), 2u);
         EXPECT_GT(p.memory[1].weights, 2 * p.memory[0].weights) << p.name;
+        ++shared;
+    }
+    EXPECT_GE(shared, 2);
+}
+
+// A machine more never makes the best layout slower, wherever it stands: the others may do without.
+TEST(Search, ASlowMachineMayBeLeftOut) {
+    for (const auto& [few, more, used] : std::initializer_list<std::array<const char*, 3>>{
+             {"rtx-4090", "1xrtx-4090+1xraspberry-pi-5,1gbe", "1xrtx-4090"},
+             {"rtx-4090", "1xraspberry-pi-5+1xrtx-4090,1gbe", "1xrtx-4090"},
+             {"rtx-4090", "1xrtx-4090+1xstrix-halo", "1xrtx-4090"},
+             {"h100", "1xh100:8+1xraspberry-pi-5,roce", "1xh100:8"},
+             {"2xrtx-4090,roce", "2xrtx-4090+1xraspberry-pi-5+1xstrix-halo,roce", nullptr}}) {
+        const Case alone = CaseOf("llama-3.1-8b:q4_0", few),
+                   all = CaseOf("llama-3.1-8b:q4_0", more);
+        const auto best = Search(alone.walk, alone.cluster, alone.runtime, alone.library, {});
+        const auto found = Search(all.walk, all.cluster, all.runtime, all.library, {});
+        ASSERT_TRUE(best.ok() && found.ok());
+        const Prediction& p = found->layouts[0];
+        EXPECT_GE(p.tok_s, best->layouts[0].tok_s * (1 - 1e-9)) << more;
+        if (used == nullptr) continue;
+        EXPECT_EQ(all.cluster.Part(p.used).words, used) << more;
+        const std::string run = RunWords({"m", "", "f16", {}}, all.cluster, p, {});
+        EXPECT_EQ(run.find("--hosts"), std::string::npos) << run;
     }
 }
 
@@ -391,6 +418,24 @@ TEST(RunWords, SayTheLayout) {
     EXPECT_EQ(RunWords({"m", "", "f16", {"b:7000"}}, unlike.cluster, *p, one),
               "weft run m --hosts b:7000 --key-file weft.key --tp 2 --pp 1 --split 1,3 --device "
               "vulkan --ctx 1000 --no-proof");
+}
+
+// Of a part of the hosts the workers are those of its ranks; it is told to the first of them.
+TEST(RunWords, AreOfTheHostsThatAreUsed) {
+    const Case c = CaseOf("llama-3.1-8b:q8_0", "raspberry-pi-5+2xrtx-4090:2,100gbe");
+    const std::vector<int> used = {1, 2};
+    const Cluster part = c.cluster.Part(used);
+    EXPECT_EQ(part.words, "2xrtx-4090:2,100gbe");
+    auto p = Predict(c.walk, part, c.runtime, {1, 4, {}, {}, 0}, {});
+    ASSERT_TRUE(p.ok()) << p.error().message;
+    p->used = used;
+    EXPECT_NE(
+        RunWords({"m", "", "f16", {}}, c.cluster, *p, {})
+            .find("--hosts host2:7001,host3:7000,host3:7001 --key-file weft.key --tp 1 --pp 4"),
+        std::string::npos);
+    EXPECT_NE(RunWords({"m", "", "f16", {"b:1", "b:2", "c:1", "c:2"}}, c.cluster, *p, {})
+                  .find("--hosts b:2,c:1,c:2 "),
+              std::string::npos);
 }
 
 TEST(Shapes, AllHaveTheirSize) {

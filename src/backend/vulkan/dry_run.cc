@@ -83,8 +83,7 @@ class DryEmitter final : public Emitter {
     }
     Result<const gpu::Kernel*> Kernel(std::string_view shader, std::initializer_list<uint32_t>,
                                       uint32_t, uint32_t) override {
-        const bool none_built = shaders::Names().empty();  // the memory is the same
-        if (none_built || !shaders::Find(shader).empty()) return &kernel_;
+        if (none_built_ || !shaders::Find(shader).empty()) return &kernel_;
         return MakeError(ErrorCode::kUnsupported, "this weft has no shader '{}'", shader);
     }
     void Emit(Dispatch) override {}
@@ -109,6 +108,7 @@ class DryEmitter final : public Emitter {
     const bool reference_;
     const Arithmetic arithmetic_;
     const NoKernel kernel_;
+    const bool none_built_ = shaders::Names().empty();  // the memory is the same
     StepTables tables_;
     uint64_t next_ = 0, scratch_bytes_ = 0, constant_bytes_ = 0;
     std::vector<uint64_t> addresses_;
