@@ -73,7 +73,7 @@ class Builder {
     }
 
     bool end_array() {
-        const Frame frame = frames_.back();
+        const Frame frame = std::move(frames_.back());
         Json array(Json::value_t::array);
         const auto begin = values_.begin() + static_cast<std::ptrdiff_t>(frame.values);
         array.template get_ref<typename Json::array_t&>().assign(
