@@ -260,6 +260,10 @@ bool Option::given() const {
     return option_->count() > 0;
 }
 
+std::string Option::name() const {
+    return option_->get_name();
+}
+
 // ---- Command ------------------------------------------------------------------------------------
 
 Command Command::AddCommand(const std::string& name, const std::string& help) const {

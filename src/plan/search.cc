@@ -66,7 +66,7 @@ Found PredictAll(const ModelWalk& walk, const Cluster& cluster, const Runtime& r
     }
     std::ranges::stable_sort(found.layouts, [](const Prediction& a, const Prediction& b) {
         if (a.fits() != b.fits()) return a.fits();
-        return a.fits() ? a.tok_s > b.tok_s : a.worst().total() < b.worst().total();
+        return a.fits() ? a.tok_s > b.tok_s : a.worst().needed < b.worst().needed;
     });
     return found;
 }

@@ -96,7 +96,7 @@ class Search {
     // What ranks need beyond what their memories have.
     static double Lack(const Prediction& p) {
         double lack = 0;
-        for (const MemoryUse& use : p.memory) lack += std::max(0.0, use.total() - use.room);
+        for (const MemoryUse& use : p.memory) lack += std::max(0.0, use.needed - use.room);
         return lack;
     }
     static bool IsBetter(const Prediction& a, const Prediction& b) {
