@@ -4,6 +4,7 @@
 #include <iterator>
 #include <new>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,12 +56,16 @@ class Builder {
         if (keys_.size() - frames_.back().keys >= limits_.keys) {
             return Over("an object with more than {} members", limits_.keys);
         }
+        if (limits_.unique && !frames_.back().known.insert(key).second) {
+            offset_ = static_cast<size_t>(at_ - begin_);
+            return Fail(ErrorCode::kCorrupt, "a key that the object has already");
+        }
         keys_.push_back(std::move(key));
         return true;
     }
 
     bool end_object() {
-        const Frame frame = frames_.back();
+        const Frame frame = std::move(frames_.back());
         Json object(Json::value_t::object);
         FillObject(frame, object.template get_ref<typename Json::object_t&>());
         keys_.resize(frame.keys);
@@ -68,7 +73,7 @@ class Builder {
     }
 
     bool end_array() {
-        const Frame frame = frames_.back();
+        const Frame frame = std::move(frames_.back());
         Json array(Json::value_t::array);
         const auto begin = values_.begin() + static_cast<std::ptrdiff_t>(frame.values);
         array.template get_ref<typename Json::array_t&>().assign(
@@ -94,7 +99,8 @@ class Builder {
 
   private:
     struct Frame {
-        size_t values, keys;  // how many there were before it
+        size_t values, keys;          // how many there were before it
+        std::set<std::string> known;  // its keys, where these are unique
     };
 
     template <typename T>
@@ -110,7 +116,7 @@ class Builder {
     bool Open() {
         if (frames_.size() >= limits_.depth) return Over("nested deeper than {}", limits_.depth);
         if (!Count()) return false;
-        frames_.push_back({values_.size(), keys_.size()});
+        frames_.push_back({values_.size(), keys_.size(), {}});
         return true;
     }
     bool Close(const Frame& frame, Json value) {

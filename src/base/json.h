@@ -3,7 +3,8 @@
 //
 // Time and memory are linear in the text, whatever it holds; nothing recurses. A value that was
 // read here is at most `depth` levels deep: so it can be copied, compared, dumped and walked.
-// Of two members with one key the last counts, in the place of the first (ordered) or by its key.
+// Of two members with one key the last counts, in the place of the first (ordered) or by its key;
+// where keys are to be `unique`, the second is an error.
 // A byte order mark is skipped. Half a surrogate pair, NaN and what no double holds are no JSON.
 //
 // Errors: kCorrupt (it is no JSON) and kUnsupported (a limit) with "line 3, column 7: ...", and
@@ -25,6 +26,7 @@ struct JsonLimits {
     size_t values = size_t{1} << 20;  // all of them, with lists, objects and what is in these
     size_t keys = 10'000;             // of one object: who looks one up goes through them
     bool comments = false;            // /* */ and // are taken as blanks
+    bool unique = false;              // two members of an object with one key are kCorrupt
 };
 
 // used: where given, how many values there are.

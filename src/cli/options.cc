@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <sstream>
@@ -28,6 +29,13 @@ void CollectNames(const CLI::App& app, std::set<std::string>& names) {
     for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
         CollectNames(*command, names);
     }
+}
+
+// Numbers of flags are finite: comparisons, such as a range's, let NaN through.
+std::string Finite(const std::string& text) {
+    double value = 0;
+    const bool number = CLI::detail::lexical_cast(text, value);  // else its type refuses it
+    return number && !std::isfinite(value) ? "'" + text + "': expected a finite number" : "";
 }
 
 // The command that a line got to before it went wrong.
@@ -252,6 +260,10 @@ bool Option::given() const {
     return option_->count() > 0;
 }
 
+std::string Option::name() const {
+    return option_->get_name();
+}
+
 // ---- Command ------------------------------------------------------------------------------------
 
 Command Command::AddCommand(const std::string& name, const std::string& help) const {
@@ -275,11 +287,11 @@ Option Command::AddOption(Names names, uint64_t& value, Help help) const {
 }
 
 Option Command::AddOption(Names names, float& value, Help help) const {
-    return Option(app_->add_option(names, value, help));
+    return Option(app_->add_option(names, value, help)->check(CLI::Validator(Finite, "")));
 }
 
 Option Command::AddOption(Names names, double& value, Help help) const {
-    return Option(app_->add_option(names, value, help));
+    return Option(app_->add_option(names, value, help)->check(CLI::Validator(Finite, "")));
 }
 
 Option Command::AddOption(Names names, bool& value, Help help) const {
@@ -299,7 +311,7 @@ Option Command::AddOption(Names names, std::vector<int64_t>& values, Help help) 
 }
 
 Option Command::AddOption(Names names, std::vector<double>& values, Help help) const {
-    return Option(app_->add_option(names, values, help));
+    return Option(app_->add_option(names, values, help)->check(CLI::Validator(Finite, "")));
 }
 
 Option Command::AddOption(Names names, std::vector<std::string>& values, Help help) const {
@@ -310,7 +322,8 @@ Option Command::AddTaker(Names names, Take take, Help help) const {
     const auto checked = [names, take = std::move(take)](double value) {
         Throw(names, take(value));
     };
-    return Option(app_->add_option_function<double>(names, checked, help));
+    auto* option = app_->add_option_function<double>(names, checked, help);
+    return Option(option->check(CLI::Validator(Finite, "")));
 }
 
 Option Command::AddFlag(Names names, bool& value, Help help) const {

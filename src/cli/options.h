@@ -62,6 +62,7 @@ class Option {
 
     // Once the command line is parsed: whether it has this flag.
     bool given() const;
+    std::string name() const;  // "--context"
 
   private:
     CLI::Option* option_ = nullptr;

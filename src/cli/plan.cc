@@ -83,7 +83,7 @@ Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const P
                  {"prompt_tok_s", p.prompt_tok_s},
                  {"fits", p.fits()},
                  {"worst_rank", worst.rank},
-                 {"worst_rank_bytes", worst.total()},
+                 {"worst_rank_bytes", worst.needed},
                  {"worst_rank_room_bytes", worst.room},
                  {"limit", limit},
                  {"limit_share", share},
@@ -147,7 +147,7 @@ void PrintLayouts(const plan::Plan& found, const plan::Cluster& cluster) {
         PrintOut("{:<14} {:>{}} {:>15} {:>9}   {:<22} {:<22} {:>8}{}\n", p.name,
                  MachinesText(p, cluster), wide, fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
                  SecondsText(p.ttft_s),
-                 fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ", worst.total() * 1e-9,
+                 fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ", worst.needed * 1e-9,
                              worst.room * 1e-9),
                  fmt::format("{} {:.0f} %", limit, share * 100),
                  p.joules_per_token ? fmt::format("{:.1f}", *p.joules_per_token) : "-",
@@ -203,34 +203,73 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     return {};
 }
 
+// The context that a job is asked to hold; where --context isn't given, as much of it as the model
+// has.
+Status CheckContext(PlanFlags& flags, const model::Hyper& hyper) {
+    plan::Workload& load = flags.load;
+    if (!flags.context.given()) load.context = std::min(load.context, hyper.context);
+    const int64_t filled = load.depth + load.prompt_tokens();
+    if (std::max(load.context, filled) <= hyper.context) return {};
+    const std::string asked =
+        load.context >= filled
+            ? fmt::format("--context {}", load.context)
+            : fmt::format("--depth {} and a prompt of {} tokens", load.depth, load.prompt_tokens());
+    return MakeError(ErrorCode::kUsage, "{}: the model has a context of {} tokens", asked,
+                     hyper.context);
+}
+
+Status RunTraining(PlanFlags& flags) {
+    const bool wishes = !flags.training.within.empty();
+    if (!flags.want.empty() || !flags.ttft.empty() || !flags.plot.empty() ||
+        (!wishes && (!flags.budget.empty() || flags.machines.empty()))) {
+        return MakeError(ErrorCode::kUsage,
+                         "--train takes --machines, or --within (with --budget), not --want, "
+                         "--ttft or --plot");
+    }
+    for (const Option& option : flags.inference) {
+        if (!option.given()) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "--train: {} is of inference. Of a training are --seq-len, --micro-batch, "
+                         "--global-batch, --dtype and --as",
+                         option.name());
+    }
+    flags.training.budget = flags.budget;
+    flags.training.model = flags.model;
+    flags.training.machines = flags.machines;
+    flags.training.explain = flags.explain;
+    flags.training.json = flags.json;
+    return RunPlanTrain(flags.training);
+}
+
+// Flags that would do nothing, or print two things into one stream.
+Status CheckFlags(const PlanFlags& flags) {
+    WEFT_TRY(CheckPlotName(flags.plot));
+    if (flags.json && flags.plot == "-") {
+        return MakeError(ErrorCode::kUsage,
+                         "--plot -: it is drawn where --json prints; name a file, as plan.svg");
+    }
+    if (flags.backwards() && (flags.explain || !flags.plot.empty())) {
+        return MakeError(ErrorCode::kUsage,
+                         "--want, --budget and --ttft list machines: {} is of one plan. Ask again "
+                         "with --machines alone",
+                         flags.explain ? "--explain" : "--plot");
+    }
+    if (!flags.machines.empty() || flags.backwards()) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--machines says on what, such as 4xstrix-halo,roce; or --want 20tok/s and "
+                     "--budget 8000EUR look for machines");
+}
+
 Status RunPlan(PlanFlags& flags) {
     if (flags.measure) return MeasureHere(flags);
     if (flags.model.empty()) {
         return MakeError(ErrorCode::kUsage, "MODEL is required, but with --measure");
     }
-    if (flags.training.train) {
-        const bool wishes = !flags.training.within.empty();
-        if (!flags.want.empty() || !flags.ttft.empty() || !flags.plot.empty() ||
-            (!wishes && (!flags.budget.empty() || flags.machines.empty()))) {
-            return MakeError(ErrorCode::kUsage,
-                             "--train takes --machines, or --within (with --budget), not --want, "
-                             "--ttft or --plot");
-        }
-        flags.training.budget = flags.budget;
-        flags.training.model = flags.model;
-        flags.training.machines = flags.machines;
-        flags.training.explain = flags.explain;
-        flags.training.json = flags.json;
-        return RunPlanTrain(flags.training);
-    }
-    if (flags.machines.empty() && !flags.backwards()) {
-        return MakeError(
-            ErrorCode::kUsage,
-            "--machines says on what, such as 4xstrix-halo,roce; or --want 20tok/s and "
-            "--budget 8000EUR look for machines");
-    }
+    if (flags.training.train) return RunTraining(flags);
+    WEFT_TRY(CheckFlags(flags));
     PlanRun run;
     WEFT_TRY(FillRun(flags, run));
+    WEFT_TRY(CheckContext(flags, run.shape.walk.hyper()));
     if (flags.backwards()) return PrintOffers(flags, run);
     const plan::ModelWalk& walk = run.shape.walk;
     WEFT_ASSIGN(const plan::Cluster cluster, run.library.ParseCluster(flags.machines));
@@ -257,15 +296,49 @@ Status RunPlan(PlanFlags& flags) {
 }
 
 void AddDraftOptions(const Command& command, PlanFlags& flags) {
-    command.AddOption("--draft", flags.draft, "A smaller model that guesses tokens ahead");
-    command.AddOption("--draft-tokens", flags.load.draft.tokens, "Guesses a step")
-        .Range(int64_t{1}, int64_t{64})
-        .ShowDefault();
-    command
-        .AddOption("--draft-accepted", flags.load.draft.accepted,
-                   "Probability that a guess is right, 0 to 1")
-        .Range(0.0, 1.0)
-        .ShowDefault();
+    const auto add = [&](const Option& option) { flags.inference.push_back(option); };
+    add(command.AddOption("--draft", flags.draft, "A smaller model that guesses tokens ahead"));
+    add(command.AddOption("--draft-tokens", flags.load.draft.tokens, "Guesses a step")
+            .Range(int64_t{1}, int64_t{64})
+            .ShowDefault());
+    add(command
+            .AddOption("--draft-accepted", flags.load.draft.accepted,
+                       "Probability that a guess is right, 0 to 1")
+            .Range(0.0, 1.0)
+            .ShowDefault());
+}
+
+void AddLoadOptions(const Command& command, PlanFlags& flags) {
+    const auto add = [&](const Option& option) { flags.inference.push_back(option); };
+    flags.context =
+        command
+            .AddOption("--context", flags.load.context,
+                       "Tokens that each sequence has; unsaid, of a model with less its own")
+            .Range(int64_t{1}, int64_t{1} << 24)
+            .ShowDefault();
+    add(flags.context);
+    add(command.AddOption("--batch", flags.load.batch, "Sequences that decode together")
+            .Range(int64_t{1}, int64_t{1} << 16)
+            .ShowDefault());
+    add(command
+            .AddOption("--prompt", flags.load.prompt,
+                       "Tokens of the prompt that TTFT is of (default: --context)")
+            .Range(int64_t{1}, int64_t{1} << 24));
+    add(command.AddOption("--chunk", flags.load.chunk, "Tokens of a prompt in one step")
+            .Range(int64_t{1}, int64_t{1} << 20)
+            .ShowDefault());
+    add(command
+            .AddOption("--depth", flags.load.depth,
+                       "Tokens before that prompt, which the KV cache has already")
+            .Range(int64_t{0}, int64_t{1} << 24)
+            .ShowDefault());
+    add(command.AddOption("--kv", flags.kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
+            .OneOf({"f16", "bf16", "q8_0", "f32"})
+            .ShowDefault());
+    add(command
+            .AddOption("--runtime", flags.runtime,
+                       "Whose overheads: weft, or another program of machines/runtimes.json")
+            .ShowDefault());
 }
 
 void AddBackwardsOptions(const Command& command, PlanFlags& flags) {
@@ -288,31 +361,7 @@ void AddPlan(const Command& app, int& status) {
     command.Footer(kPlanFooter);
     command.AddOption("MODEL", flags->model, "A model, its config.json or its name");
     command.AddOption("--machines", flags->machines, "Such as 4xstrix-halo,roce");
-    command.AddOption("--context", flags->load.context, "Tokens that each sequence has")
-        .Range(int64_t{1}, int64_t{1} << 24)
-        .ShowDefault();
-    command.AddOption("--batch", flags->load.batch, "Sequences that decode together")
-        .Range(int64_t{1}, int64_t{1} << 16)
-        .ShowDefault();
-    command
-        .AddOption("--prompt", flags->load.prompt,
-                   "Tokens of the prompt that TTFT is of (default: --context)")
-        .Range(int64_t{1}, int64_t{1} << 24);
-    command.AddOption("--chunk", flags->load.chunk, "Tokens of a prompt in one step")
-        .Range(int64_t{1}, int64_t{1} << 20)
-        .ShowDefault();
-    command
-        .AddOption("--depth", flags->load.depth,
-                   "Tokens before that prompt, which the KV cache has already")
-        .Range(int64_t{0}, int64_t{1} << 24)
-        .ShowDefault();
-    command.AddOption("--kv", flags->kv, "Type of the KV cache: f16, bf16, q8_0 or f32")
-        .OneOf({"f16", "bf16", "q8_0", "f32"})
-        .ShowDefault();
-    command
-        .AddOption("--runtime", flags->runtime,
-                   "Whose overheads: weft, or another program of machines/runtimes.json")
-        .ShowDefault();
+    AddLoadOptions(command, *flags);
     command.AddFlag("--explain", flags->explain, "What the best layout's seconds are spent on");
     AddDraftOptions(command, *flags);
     AddBackwardsOptions(command, *flags);

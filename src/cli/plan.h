@@ -18,7 +18,9 @@ struct PlanFlags {
     std::string model, machines, runtime = "weft", kv = "f16", draft, want, budget, ttft, plot;
     plan::Workload load;
     bool explain = false, json = false;
-    PlanTrainFlags training;  // with --train
+    Option context;                 // of which is asked whether they were given:
+    std::vector<Option> inference;  // no part of a training
+    PlanTrainFlags training;        // with --train
     // --measure
     bool measure = false;
     std::string out;
@@ -42,6 +44,8 @@ struct PlanRun {
 // --want, --budget, --ttft: machines that do it.
 Status PrintOffers(const PlanFlags& flags, const PlanRun& run);
 
+// Whether --plot names what can be drawn.
+Status CheckPlotName(const std::string& name);
 // --plot FILE.svg, FILE.png, or `-` for the terminal: tok/s over machines and over contexts, memory
 // of each rank of `best`.
 Status DrawPlan(const PlanFlags& flags, const plan::Scaling& scaling, const plan::Prediction& best);

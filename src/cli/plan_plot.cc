@@ -65,7 +65,7 @@ std::string MemorySvg(const plan::Prediction& best) {
             fmt::format("<text x=\"{:g}\" y=\"{:g}\" fill=\"{}\">{}</text>\n", kLeft + kWide + 12,
                         kTop + 17 * static_cast<double>(part + 1), kColours[part], kNames[part]);
     }
-    return svg + fmt::format("<text x=\"{:g}\" y=\"{:g}\">line: the device's</text>\n</svg>\n",
+    return svg + fmt::format("<text x=\"{:g}\" y=\"{:g}\">line: its memory</text>\n</svg>\n",
                              kLeft + kWide + 12, kTop + 17 * 4.0);
 }
 
@@ -110,17 +110,15 @@ void PrintBars(const char* title, const char* unit, const std::vector<plan::Scal
 
 }  // namespace
 
+Status CheckPlotName(const std::string& name) {
+    if (name.empty() || name == "-" || name.ends_with(".svg") || name.ends_with(".png")) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--plot: expected NAME.svg, NAME.png, or - for the terminal; got '{}'", name);
+}
+
 Status DrawPlan(const PlanFlags& flags, const plan::Scaling& scaling,
                 const plan::Prediction& best) {
-    if (flags.plot != "-") {
-        const bool known = flags.plot.ends_with(".svg") || flags.plot.ends_with(".png");
-        if (!known) {
-            return MakeError(ErrorCode::kUsage,
-                             "--plot: expected NAME.svg, NAME.png, or - for the terminal; got '{}'",
-                             flags.plot);
-        }
-        return WriteDrawing(flags.plot, PlanSvg(flags, scaling, best));
-    }
+    if (flags.plot != "-") return WriteDrawing(flags.plot, PlanSvg(flags, scaling, best));
     PrintBars("Speed by machines", "machines", scaling.strong);
     PrintBars("Speed by machines, each with its own batch", "machines", scaling.weak);
     PrintBars("Speed by context", "tokens", scaling.context);

@@ -266,6 +266,11 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     if (flags.epoch == 0) {
         return MakeError(ErrorCode::kUsage, "--within: --sequences says of how many");
     }
+    if (flags.explain) {
+        return MakeError(ErrorCode::kUsage,
+                         "--within lists machines: --explain is of one plan. Ask again with "
+                         "--machines alone");
+    }
     plan::TrainWanted wanted;
     wanted.sequences = flags.epoch;
     WEFT_ASSIGN(wanted.within_s, ParseTime("--within", flags.within));
@@ -297,9 +302,21 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     return {};
 }
 
+// What says nothing of a training, which has the types of its --dtype: adapters alone leave the
+// model's weights as they are.
+Status CheckType(const PlanTrainFlags& flags) {
+    const std::string type = plan::QuantizedTypeOf(flags.model);
+    if (type.empty() || flags.lora_rank > 0) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "'{}': a training has weights of --dtype ({}), not of '{}'; leave the type "
+                     "out, or train adapters with --lora-rank",
+                     flags.model, flags.dtype, type);
+}
+
 }  // namespace
 
 Status RunPlanTrain(PlanTrainFlags& flags) {
+    WEFT_TRY(CheckType(flags));
     WEFT_ASSIGN(const plan::Library library, plan::Library::Open());
     plan::TrainJob job;
     WEFT_TRY(SetJob(flags, job));

@@ -39,14 +39,25 @@ constexpr UnitRow kUnits[] = {{Unit::kBytes, "B", 1},
                               {Unit::kTime, "s", 1},
                               {Unit::kPower, "W", 1},
                               {Unit::kPrice, "EUR", 1},
-                              {Unit::kPrice, "USD", 1},
                               {Unit::kSpeed, "tok/s", 1},
                               {Unit::kSpeed, "t/s", 1},
                               {Unit::kShare, "%", 0.01},
                               {Unit::kShare, "", 1}};
 
-// Above any machine; below, a division by it stays finite.
-constexpr double kMost = 1e24;
+// Below and above any machine: sums of quotients of these stay finite, and bytes fit 64 bits.
+struct UnitRange {
+    Unit unit;
+    double least, most;
+    const char* words;
+};
+constexpr UnitRange kRanges[] = {{Unit::kBytes, 1e6, 0x1p60, "1 MB to 2^60 bytes"},
+                                 {Unit::kRate, 1e3, 1e18, "0.001 MB/s to 1e6 TB/s"},
+                                 {Unit::kCompute, 1e6, 1e21, "0.001 GFLOP/s to 1e6 PFLOP/s"},
+                                 {Unit::kTime, 0, 1e9, "0 to 1e9 s"},
+                                 {Unit::kPower, 0, 1e9, "0 to 1e9 W"},
+                                 {Unit::kPrice, 0, 1e12, "0 to 1e12 EUR"},
+                                 {Unit::kShare, 1e-6, 1, "0.0001 % to 100 %"},
+                                 {Unit::kSpeed, 1e-6, 1e12, "1e-6 to 1e12 tok/s"}};
 
 std::string UnitNames(Unit unit) {
     std::string names;
@@ -55,11 +66,6 @@ std::string UnitNames(Unit unit) {
         names += (names.empty() ? "" : ", ") + std::string(row.name);
     }
     return names;
-}
-
-// Where a time may be 0, what divides may not.
-bool MayBeZero(Unit unit) {
-    return unit == Unit::kTime || unit == Unit::kPower || unit == Unit::kPrice;
 }
 
 struct MarkRow {
@@ -85,6 +91,12 @@ Result<double> ParseQuantity(std::string_view text, Unit unit) {
     while (name.starts_with(' ')) name.remove_prefix(1);
     const auto row = std::ranges::find_if(
         kUnits, [&](const UnitRow& r) { return r.unit == unit && r.name == name; });
+    if (unit == Unit::kPrice && (name == "USD" || name == "$")) {
+        return MakeError(ErrorCode::kUsage,
+                         "'{}': prices are in EUR, and no rate of exchange is known; expected the "
+                         "price in EUR, such as 8000EUR",
+                         text.substr(0, 100));
+    }
     const bool counts = error == std::errc() && std::isfinite(number) && number >= 0;
     if (!counts || row == std::end(kUnits)) {
         return MakeError(ErrorCode::kUsage,
@@ -92,10 +104,10 @@ Result<double> ParseQuantity(std::string_view text, Unit unit) {
                          text.substr(0, 100), UnitNames(unit));
     }
     const double value = number * row->factor;
-    if (value > kMost || (value == 0 && !MayBeZero(unit)) || (unit == Unit::kShare && value > 1)) {
-        return MakeError(ErrorCode::kUsage, "'{}' is out of range", text.substr(0, 100));
-    }
-    return value;
+    const UnitRange& range = *std::ranges::find(kRanges, unit, &UnitRange::unit);
+    if (value >= range.least && value <= range.most) return value;
+    return MakeError(ErrorCode::kUsage, "'{}' is out of range; expected {}", text.substr(0, 100),
+                     range.words);
 }
 
 ObjectReader::ObjectReader(const nlohmann::json& object, std::string where)

@@ -6,8 +6,9 @@
 //     rate       any of these per second (GB/s), and Mbit/s, Gbit/s
 //     compute    GFLOP/s, TFLOP/s, PFLOP/s
 //     time       ns, us, ms, s
-//     power      W        price  EUR, USD        share  % (or a plain number from 0 to 1)
+//     power      W        price  EUR             share  % (or a plain number up to 1)
 //     speed      tok/s
+// What is far below or above any machine is refused, and so is a price in another currency.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,7 +25,7 @@ enum class Mark { kMeasured, kFitted, kDataSheet, kGuessed };
 enum class Unit { kBytes, kRate, kCompute, kTime, kPower, kPrice, kShare, kSpeed };
 
 struct Figure {
-    double value = 0;  // bytes, bytes/s, FLOP/s, s, W, currency units, a share of 1
+    double value = 0;  // bytes, bytes/s, FLOP/s, s, W, EUR, a share of 1
     Mark mark = Mark::kGuessed;
     std::string source;
     // How far the true value may be off, as a share of the value (one standard deviation): 3 % of

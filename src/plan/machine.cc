@@ -240,7 +240,7 @@ const char* PoolText(backend::MemoryKind kind) {
 
 Result<Machine> ParseMachine(std::string_view text, const std::string& name,
                              const std::string& where) {
-    const auto json = ParseJsonText(text, {.bytes = kMostFileBytes, .depth = 8});
+    const auto json = ParseJsonText(text, {.bytes = kMostFileBytes, .depth = 8, .unique = true});
     if (!json.ok()) {
         return MakeError(ErrorCode::kUsage, "{}: {}", where, json.error().message);
     }
@@ -266,6 +266,10 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     optional("attention", Unit::kShare, machine.attention);
     optional("watts_idle", Unit::kPower, machine.watts_idle);
     optional("watts_busy", Unit::kPower, machine.watts_busy);
+    if (machine.watts_idle && machine.watts_busy &&
+        machine.watts_idle->value > machine.watts_busy->value) {
+        reader.Fail("watts_idle: more than watts_busy");
+    }
     optional("price", Unit::kPrice, machine.price);
     if (const nlohmann::json* measured = reader.Member("measured"); measured != nullptr) {
         machine.measured = ReadMeasured(*measured, reader);

@@ -21,6 +21,15 @@ backend::DescribedDevice DeviceOf(const Machine& machine) {
     return {machine.pool, machine.threads, false};
 }
 
+// Whether its ranks have one memory, the host's.
+bool IsShared(const Machine& machine) {
+    return machine.pool != backend::MemoryKind::kDevice;
+}
+// Of the memory that a rank is in.
+double RoomOf(const Machine& machine) {
+    return machine.memory.value * (IsShared(machine) ? machine.devices : 1);
+}
+
 // As the file has them, of a program that is not known.
 backend::MemoryUse PlainMemory(const program::Program& list,
                                const backend::CompileOptions& options) {
@@ -126,9 +135,9 @@ Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& 
         use.weights += one->second.weight_bytes;
         use.cache += one->second.kv_bytes;
     }
-    const bool shared = machine.pool != backend::MemoryKind::kDevice;
-    use.process = own_ && shared ? engine::kRankBytes : 0;
-    use.room = machine.memory.value;
+    use.process = own_ && IsShared(machine) ? engine::kRankBytes : 0;
+    use.room = RoomOf(machine);
+    use.needed = use.total();
     return use;
 }
 
@@ -147,16 +156,24 @@ Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& ma
     return use;
 }
 
+void ShareMemory(std::span<MemoryUse> ranks, const Cluster& cluster, std::span<const int> host_of) {
+    std::map<int, double> needed;  // by host
+    const auto host = [&](const MemoryUse& use) { return host_of[static_cast<size_t>(use.rank)]; };
+    for (const MemoryUse& use : ranks) needed[host(use)] += use.total();
+    for (MemoryUse& use : ranks) {
+        const Machine& machine = cluster.hosts[static_cast<size_t>(host(use))];
+        use.needed = IsShared(machine) ? needed[host(use)] : use.total();
+    }
+}
+
 std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
                                             const Cluster& cluster, std::span<const int> host_of) {
     std::vector<cluster::RankNeeds> needs;
     for (const MemoryUse& use : ranks) {
         const int host = host_of[static_cast<size_t>(use.rank)];
         const Machine& machine = cluster.hosts[static_cast<size_t>(host)];
-        const bool shared = machine.pool != backend::MemoryKind::kDevice;
-        const double room = machine.memory.value * (shared ? machine.devices : 1);
-        const auto bytes = static_cast<uint64_t>(room);
-        const std::string device = shared ? "" : fmt::format("rank {}", use.rank);
+        const auto bytes = static_cast<uint64_t>(RoomOf(machine));
+        const std::string device = IsShared(machine) ? "" : fmt::format("rank {}", use.rank);
         needs.push_back(
             {host, engine::MemoryNeeds({machine.pool, bytes, bytes, 0}, device,
                                        use.weights + use.cache + use.work, use.process, 0)});

@@ -27,7 +27,8 @@ struct MemoryUse {
     int rank = 0;
     // work: activations, scratch memory; process: the host's, where that is the same memory.
     uint64_t weights = 0, cache = 0, work = 0, process = 0;
-    double room = 0;  // of the device
+    // Of its memory, the device's or the host's, and what all ranks there need of it (ShareMemory).
+    double room = 0, needed = 0;
     double total() const { return static_cast<double>(weights + cache + work + process); }
 };
 
@@ -52,8 +53,10 @@ class MemoryPlanner {
     std::map<std::string, backend::MemoryUse> parts_;  // of few layers, likewise
 };
 
+// Fills in what the ranks of each memory need of it together. host_of: by rank of the cluster.
+void ShareMemory(std::span<MemoryUse> ranks, const Cluster& cluster, std::span<const int> host_of);
+
 // By rank. None: all fits.
-// host_of: by rank of the cluster.
 std::optional<cluster::MemoryLack> FindLack(std::span<const MemoryUse> ranks,
                                             const Cluster& cluster, std::span<const int> host_of);
 

@@ -88,6 +88,7 @@ class Predictor {
         }
         AddHops();
         if (load_.draft.walk != nullptr) WEFT_TRY(AddDraft());
+        ShareMemory(out_.memory, cluster_, host_of_);
         out_.lack = FindLack(out_.memory, cluster_, host_of_);
         out_.layout = plan.shards[0].layout;  // with expert groups, where they are needed
         out_.name = Name();
@@ -389,7 +390,7 @@ double Draft::yield() const {
 
 const MemoryUse& Prediction::worst() const {
     return *std::ranges::max_element(memory, {},
-                                     [](const MemoryUse& use) { return use.total() / use.room; });
+                                     [](const MemoryUse& use) { return use.needed / use.room; });
 }
 
 std::pair<const char*, double> Prediction::limit() const {

@@ -56,7 +56,7 @@ struct Prediction {
     double ttft_s = 0;
     double prompt_tok_s = 0;  // tokens of a prompt by ttft_s
     std::optional<double> joules_per_token;
-    const MemoryUse& worst() const;  // the rank with the least room left, by share
+    const MemoryUse& worst() const;  // the rank whose memory has the least room left, by share
     bool fits() const { return !lack; }
     // The part of a token that takes longest, and its share.
     std::pair<const char*, double> limit() const;

@@ -125,7 +125,7 @@ class LayoutSearch {
 
     static bool IsFaster(const Prediction& a, const Prediction& b) {
         if (a.fits() != b.fits()) return a.fits();
-        return a.fits() ? a.tok_s > b.tok_s : a.worst().total() < b.worst().total();
+        return a.fits() ? a.tok_s > b.tok_s : a.worst().needed < b.worst().needed;
     }
 
     void Begin(const Cluster& cluster, const std::vector<int>& hosts) {

@@ -3,7 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
+#include <map>
 #include <unordered_map>
 
 #include "base/file.h"
@@ -33,8 +35,14 @@ class ShapeModel final : public ModelSource {
         const auto found = index_.find(std::string(tensor));
         return found == index_.end() ? nullptr : &tensors_[found->second];
     }
-    Status ReadRows(const TensorInfo& tensor, int64_t, int64_t, int64_t, int64_t,
-                    std::span<std::byte>, uint64_t*) const override {
+    Status ReadRows(const TensorInfo& tensor, int64_t, int64_t, int64_t col, int64_t cols,
+                    std::span<std::byte> out, uint64_t*) const override {
+        const auto known = numbers_.find(tensor.name);
+        if (known != numbers_.end()) {  // a vector, which has one row
+            std::memcpy(out.data(), known->second.data() + col,
+                        static_cast<size_t>(cols) * sizeof(float));
+            return {};
+        }
         return MakeError(ErrorCode::kNotFound,
                          "{}: only the model's shape is here, tensor {} has no numbers. 'weft "
                          "pull' fetches a model",
@@ -56,6 +64,11 @@ class ShapeModel final : public ModelSource {
         index_.emplace(tensor, tensors_.size());
         tensors_.push_back(std::move(info));
     }
+    // A vector whose numbers config.json says.
+    void AddNumbers(const std::string& tensor, std::vector<float> numbers) {
+        Add(tensor, {static_cast<int64_t>(numbers.size())}, DType::kF32);
+        numbers_.emplace(tensor, std::move(numbers));
+    }
     void SetType(size_t index, DType dtype) {
         TensorInfo& info = tensors_[index];
         info.dtype = dtype;
@@ -68,6 +81,7 @@ class ShapeModel final : public ModelSource {
     model_files::Metadata meta_;
     std::vector<TensorInfo> tensors_;
     std::unordered_map<std::string, size_t> index_;
+    std::map<std::string, std::vector<float>, std::less<>> numbers_;
 };
 
 // The tensors of a model of some architecture, as its GGUF files have them.
@@ -83,8 +97,7 @@ class ShapeWriter {
                              "folder or a file with weights",
                              model_.name(), name_);
         }
-        WEFT_ASSIGN(const int64_t dense,
-                    model_.meta().IntOr(name_ + ".leading_dense_block_count", 0, h_.layers, 0));
+        WEFT_ASSIGN(const std::vector<bool> dense, model_files::hf::DenseLayers(config_));
         WEFT_ASSIGN(qk_norm_, config_.BoolOr({"use_qk_norm"}, false));
         WEFT_ASSIGN(bias_, config_.BoolOr({"attention_bias"}, false));
         Vector("output_norm.weight", h_.hidden);
@@ -92,7 +105,7 @@ class ShapeWriter {
             block_ = fmt::format("blk.{}.", layer);
             Norms();
             h_.latent.rank > 0 ? Latent() : Attention();
-            if (h_.moe.experts > 0 && layer >= dense) {
+            if (h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)]) {
                 Experts();
             } else {
                 Mlp("", h_.ffn);
@@ -222,9 +235,11 @@ Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const st
     auto model = std::make_unique<ShapeModel>(name, std::move(config));
     WEFT_ASSIGN(const int64_t vocabulary, json.NeedInt({"vocab_size"}, 1, 1 << 24));
     WEFT_ASSIGN(const int64_t hidden, json.NeedInt({"hidden_size"}, 1, 1 << 20));
-    WEFT_ASSIGN(const bool tied, json.BoolOr({"tie_word_embeddings"}, true));
+    WEFT_ASSIGN(const bool tied, json.BoolOr({"tie_word_embeddings"}, false));
     model->Add("token_embd.weight", {hidden, vocabulary});
     if (!tied) model->Add("output.weight", {hidden, vocabulary});
+    WEFT_ASSIGN(std::vector<model_files::hf::RopeVector> ropes, model_files::hf::RopeVectors(json));
+    for (auto& rope : ropes) model->AddNumbers(rope.tensor, std::move(rope.factors));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*model));
     WEFT_TRY(ShapeWriter(*model, hyper, json).Run());
     WEFT_ASSIGN(const bool int4_experts, json.BoolOr({"int4_experts"}, false));
@@ -300,6 +315,18 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
         return MakeNamed(*named);
     }
     return NoSuchShape(word, head, type);
+}
+
+std::string QuantizedTypeOf(const std::string& word) {
+    namespace fs = std::filesystem;
+    const size_t colon = word.rfind(':');
+    std::string type = colon == word.npos ? "" : word.substr(colon + 1);
+    std::error_code ignored;
+    if (colon == word.npos && !fs::exists(word, ignored)) {
+        if (const auto named = FindShape(word)) type = named->type;
+    }
+    const auto known = FindWeightType(type);
+    return known.ok() && Info(known->type.base).quantized ? type : "";
 }
 
 Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype) {

@@ -21,6 +21,9 @@ namespace weft::plan {
 // Errors: kUsage (no such model or type), those of the folder's config.json, kUnsupported.
 Result<std::unique_ptr<model_files::ModelSource>> OpenShape(const std::string& word);
 
+// The quantized type that such a word says; "" where it says none.
+std::string QuantizedTypeOf(const std::string& word);
+
 // A model and its walk, which borrows from it.
 struct OpenedShape {
     std::unique_ptr<model_files::ModelSource> source;

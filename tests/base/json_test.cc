@@ -109,6 +109,17 @@ TEST(JsonText, TheLastOfTwoMembersCounts) {
     EXPECT_EQ(ParseJsonText(text)->dump(), R"({"a":null,"b":7})");
 }
 
+TEST(JsonText, KeysAreUniqueWhereAskedFor) {
+    const JsonLimits unique{.unique = true};
+    const auto twice =
+        ParseJsonText("{\"a\": 1,\n \"b\": {\"a\": 2, \"c\": [], \"a\": 3}}", unique);
+    ASSERT_FALSE(twice.ok());
+    EXPECT_EQ(twice.error().code, ErrorCode::kCorrupt);
+    EXPECT_TRUE(twice.error().message.starts_with("line 2, ")) << twice.error().message;
+    EXPECT_FALSE(ParseOrderedJsonText(R"({"a":1,"a":1})", unique).ok());
+    EXPECT_TRUE(ParseJsonText(R"([{"a":1,"b":{"a":2}},{"a":1}])", unique).ok());
+}
+
 TEST(JsonText, DepthHasALimit) {
     for (const char* open : {"[", "{\"a\":"}) {
         const std::string close = open[0] == '[' ? "]" : "}";

@@ -23,6 +23,36 @@ std::string FileWith(const std::string& more, const std::string& bandwidth = "10
            R"(, "compute": )" + figure("2 TFLOP/s") + more + "}";
 }
 
+std::string WattsOf(const std::string& idle, const std::string& busy) {
+    const std::string rest = R"(", "mark": "guessed", "source": "x"})";
+    return R"(, "watts_idle": {"is": ")" + idle + rest + R"(, "watts_busy": {"is": ")" + busy +
+           rest;
+}
+
+// Sums, quotients and casts of what is taken stay numbers.
+TEST(Machine, QuantitiesHaveRanges) {
+    struct Case {
+        Unit unit;
+        std::vector<const char*> good, bad;
+    };
+    const Case cases[] = {{Unit::kBytes, {"1 MB", "1e6 TB"}, {"0.5 B", "999 KB", "1e24 B", "2e6 TiB"}},
+                          {Unit::kRate, {"0.001 MB/s"}, {"1e-320 MB/s", "0 GB/s", "1e9 TB/s"}},
+                          {Unit::kCompute, {"1 GFLOP/s"}, {"1e-9 GFLOP/s", "1e24 GFLOP/s"}},
+                          {Unit::kTime, {"0 us", "1 s"}, {"1e12 s"}},
+                          {Unit::kShare, {"100 %", "0.5"}, {"0", "101 %", "1e-30"}},
+                          {Unit::kPrice, {"0 EUR"}, {"8000 USD", "$8000", "1e30 EUR"}}};
+    for (const auto& [unit, good, bad] : cases) {
+        for (const char* text : good) EXPECT_TRUE(ParseQuantity(text, unit).ok()) << text;
+        for (const char* text : bad) {
+            const auto value = ParseQuantity(text, unit);
+            ASSERT_FALSE(value.ok()) << text;
+            EXPECT_EQ(value.error().code, ErrorCode::kUsage) << text;
+        }
+    }
+    const auto machine = ParseMachine(FileWith(WattsOf("80 W", "80 W")), "box", "box.json");
+    EXPECT_TRUE(machine.ok()) << machine.error().message;
+}
+
 TEST(Machine, FiguresHaveUnits) {
     const auto machine = ParseMachine(FileWith(""), "box", "box.json");
     ASSERT_TRUE(machine.ok()) << machine.error().message;
@@ -60,7 +90,14 @@ TEST(Machine, WhatIsWrongIsSaid) {
          "watts_busy.mark: 'sure'; expected measured, fitted, data sheet or guessed"},
         {FileWith(R"(, "watts_busy": {"is": "9 W", "mark": "guessed"})"),
          "watts_busy.source: expected where it is from"},
-        {FileWith(R"(, "price": {"is": "9 W", "mark": "guessed", "source": "x"})"), "EUR, USD"},
+        {FileWith(R"(, "price": {"is": "9 W", "mark": "guessed", "source": "x"})"),
+         "one of the units EUR"},
+        {FileWith(R"(, "price": {"is": "9 USD", "mark": "guessed", "source": "x"})"),
+         "price.is: '9 USD': prices are in EUR"},
+        {FileWith("", "1e-320 MB/s"),
+         "'1e-320 MB/s' is out of range; expected 0.001 MB/s to 1e6 TB/s"},
+        {FileWith("", "1e19 MB/s"), "out of range"},
+        {FileWith(WattsOf("90 W", "80 W")), "watts_idle: more than watts_busy"},
         {R"({"about": "nothing"})", "memory: missing"},
     };
     for (const auto& [text, words] : cases) {

@@ -307,24 +307,9 @@ Status Assembly::AddEnds() {
 }
 
 Status Assembly::AddRopeFactors() {
-    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config_));
-    WEFT_ASSIGN(const int64_t rotary, RotaryDim(config_, head_dim_));
-    if (rope.type == "llama3") {
-        WEFT_ASSIGN(std::vector<float> factors, Llama3Factors(rope, rotary));
-        AddVector("rope_freqs.weight", FromFloats(std::move(factors)));
-    }
-    if (rope.type == "proportional") {
-        WEFT_ASSIGN(std::vector<float> factors, ProportionalFactors(rope, rotary));
-        AddVector("rope_freqs.weight", FromFloats(std::move(factors)));
-    }
-    if (rope.type != "longrope") return {};
-    for (const auto& [key, tensor] : {std::pair{"long_factor", "rope_factors_long.weight"},
-                                      std::pair{"short_factor", "rope_factors_short.weight"}}) {
-        WEFT_ASSIGN(const std::vector<double> numbers, rope.params.Floats({key}));
-        if (numbers.size() != static_cast<size_t>(rotary / 2)) {
-            return rope.params.Corrupt(key, fmt::format("{} numbers", rotary / 2));
-        }
-        AddVector(tensor, FromFloats({numbers.begin(), numbers.end()}));
+    WEFT_ASSIGN(std::vector<RopeVector> vectors, RopeVectors(config_));
+    for (RopeVector& vector : vectors) {
+        AddVector(vector.tensor, FromFloats(std::move(vector.factors)));
     }
     return {};
 }

@@ -199,6 +199,31 @@ Result<std::vector<float>> ProportionalFactors(const RopeConfig& rope, int64_t r
     return factors;
 }
 
+Result<std::vector<RopeVector>> RopeVectors(const Config& config) {
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
+    WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
+    std::vector<RopeVector> vectors;
+    if (rope.type == "llama3") {
+        WEFT_ASSIGN(std::vector<float> factors, Llama3Factors(rope, rotary));
+        vectors.push_back({"rope_freqs.weight", std::move(factors)});
+    }
+    if (rope.type == "proportional") {
+        WEFT_ASSIGN(std::vector<float> factors, ProportionalFactors(rope, rotary));
+        vectors.push_back({"rope_freqs.weight", std::move(factors)});
+    }
+    if (rope.type != "longrope") return vectors;
+    for (const auto& [key, tensor] : {std::pair{"long_factor", "rope_factors_long.weight"},
+                                      std::pair{"short_factor", "rope_factors_short.weight"}}) {
+        WEFT_ASSIGN(const std::vector<double> numbers, rope.params.Floats({key}));
+        if (numbers.size() != static_cast<size_t>(rotary / 2)) {
+            return rope.params.Corrupt(key, fmt::format("{} numbers", rotary / 2));
+        }
+        vectors.push_back({tensor, {numbers.begin(), numbers.end()}});
+    }
+    return vectors;
+}
+
 Status WriteWindowedBase(const Config& config, MetaWriter& meta, double usual) {
     WEFT_ASSIGN(const Config all, config.Sub({"rope_parameters"}));
     WEFT_ASSIGN(const Config rope, all.Sub({"sliding_attention"}));
@@ -213,15 +238,14 @@ Status WriteWindowedBase(const Config& config, MetaWriter& meta, double usual) {
     return {};
 }
 
-Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view gating) {
+Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view width,
+                    std::string_view gating) {
     WEFT_ASSIGN(
         const int64_t count,
-        config.IntOr({"num_local_experts", "num_experts", "n_routed_experts"}, 0, 1 << 16, 0));
-    if (count == 0) return {};
+        config.NeedInt({"num_local_experts", "num_experts", "n_routed_experts"}, 1, 1 << 16));
     WEFT_ASSIGN(const int64_t used,
                 config.NeedInt({"num_experts_per_tok", "experts_per_token"}, 1, count));
-    WEFT_ASSIGN(const int64_t ffn,
-                config.NeedInt({"moe_intermediate_size", "intermediate_size"}, 1, kMostColumns));
+    WEFT_ASSIGN(const int64_t ffn, config.NeedInt({width}, 1, kMostColumns));
     meta.Int("expert_count", count);
     meta.Int("expert_used_count", used);
     meta.Int("expert_feed_forward_length", ffn);
@@ -250,7 +274,38 @@ Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view gat
     return {};
 }
 
+Result<std::vector<bool>> DenseLayers(const Config& config) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    WEFT_ASSIGN(const int64_t first, config.IntOr({"first_k_dense_replace"}, 0, kMostLayers, 0));
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"decoder_sparse_step"}, 1, kMostLayers, 1));
+    WEFT_ASSIGN(const std::vector<int64_t> named, config.Ints({"mlp_only_layers"}));
+    std::vector<bool> dense;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        dense.push_back(layer < first || (layer + 1) % step != 0 ||
+                        std::ranges::find(named, layer) != named.end());
+    }
+    return dense;
+}
+
+namespace {
+
+// Layers of other kinds, of a model that says so: their tensors are others.
+Status CheckLayerTypes(const Config& config) {
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    for (size_t layer = 0; layer < types.size(); ++layer) {
+        if (types[layer] == "full_attention" || types[layer] == "sliding_attention") continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: layer {} is of type '{}'; full_attention and sliding_attention are "
+                         "supported",
+                         config.where(), layer, Shown(types[layer]));
+    }
+    return {};
+}
+
+}  // namespace
+
 Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expected) {
+    WEFT_TRY(CheckLayerTypes(config));
     WEFT_ASSIGN(const std::string activation,
                 config.StringOr({"hidden_activation", "hidden_act"}, std::string(expected)));
     if (activation != expected) {
@@ -299,11 +354,6 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
         const auto i = static_cast<size_t>(layer);
         slides[i] = types.empty() ? pattern(layer) : types[i] == "sliding_attention";
         any = any || slides[i];
-        if (types.empty() || slides[i] || types[i] == "full_attention") continue;
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: layer {} is of type '{}'; full_attention and sliding_attention are "
-                         "supported",
-                         config.where(), layer, Shown(types[i]));
     }
     if (!any || window <= 0) return {};
     meta.Int("attention.sliding_window", window);

@@ -90,9 +90,15 @@ std::string SupportedModelTypes();
 // `activation` is refused.
 Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view activation = "silu");
 
-// Experts: how many, how many are used and how they are chosen. `gating`: "softmax" or "sigmoid",
-// where config.json doesn't say.
-Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view gating);
+// Experts, which the model must have: how many, how many are used and how they are chosen. `width`:
+// the key of an expert's columns, "moe_intermediate_size" or, of models without a dense layer,
+// "intermediate_size". `gating`: "softmax" or "sigmoid", where config.json doesn't say.
+Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view width,
+                    std::string_view gating);
+
+// Which layers of a model with experts have none: the first (first_k_dense_replace), those of
+// mlp_only_layers, and all but each decoder_sparse_step-th.
+Result<std::vector<bool>> DenseLayers(const Config& config);
 
 // The text model's config: the family's defaults, config.json, and its "text_config" over it,
 // adjusted by the family.
@@ -114,6 +120,13 @@ Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_
 
 // The same for "proportional": the first part of the pairs turns, as if all did.
 Result<std::vector<float>> ProportionalFactors(const RopeConfig& rope, int64_t rotary_dim);
+
+// The vectors of RoPE's scaling that a GGUF file has as tensors: [rotary / 2] each.
+struct RopeVector {
+    std::string tensor;
+    std::vector<float> factors;
+};
+Result<std::vector<RopeVector>> RopeVectors(const Config& config);
 
 // The base of RoPE in layers with a window, where rope_parameters names one for them. Scaled RoPE
 // in these is refused.

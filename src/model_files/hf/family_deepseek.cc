@@ -7,6 +7,7 @@ namespace weft::model_files::hf {
 namespace {
 
 constexpr int64_t kMostWidth = 1 << 20;
+constexpr std::string_view kWidth = "moe_intermediate_size";
 
 Status LatentMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t latent, config.NeedInt({"kv_lora_rank"}, 1, kMostWidth));
@@ -35,10 +36,10 @@ Result<Config> OneKvHead(const Config& config) {
 
 Status WriteRouting(const Config& config, MetaWriter& meta, std::string_view gating) {
     WEFT_ASSIGN(const std::string method, config.StringOr({"topk_method"}, ""));
-    if (method != "greedy") return WriteExperts(config, meta, gating);
+    if (method != "greedy") return WriteExperts(config, meta, kWidth, gating);
     const Json json = {{"n_group", nullptr}, {"topk_group", nullptr}};
     WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
-    return WriteExperts(config.With(over), meta, gating);
+    return WriteExperts(config.With(over), meta, kWidth, gating);
 }
 
 Status DeepseekMeta(const Config& config, MetaWriter& meta, std::string_view gating) {
@@ -103,17 +104,22 @@ constexpr Rule kLatentRules[] = {
     {"attn_output", "self_attn.o_proj", Form::kLinear},
 };
 
-constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Config&, MetaWriter&)) {
+constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Config&, MetaWriter&),
+                          std::string_view defaults = "{}") {
     return {.model_type = model_type,
             .architecture = "deepseek2",
             .rules = {kPreNormRules, kLatentRules, kMoeRules, kSharedExpertsRules},
             .meta = meta,
-            .layer = SplitKvB};
+            .layer = SplitKvB,
+            .defaults = defaults};
 }
 
 constexpr Family kDeepseekFamilies[] = {
-    Deepseek("deepseek_v2", Deepseek2Meta),
-    Deepseek("deepseek_v3", Deepseek3Meta),
+    Deepseek("deepseek_v2", Deepseek2Meta, R"({"n_routed_experts": 64, "n_shared_experts": 2})"),
+    Deepseek("deepseek_v3", Deepseek3Meta,
+             R"({"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+                 "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
+                 "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true})"),
     Deepseek("kimi_k2", Deepseek3Meta),
 };
 

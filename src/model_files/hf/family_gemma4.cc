@@ -108,7 +108,9 @@ Result<Config> Gemma4Adjust(const Config& config) {
 
 Status Gemma4Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta, kGelu4));
-    WEFT_TRY(WriteExperts(config, meta, "softmax"));
+    if (config.Has("num_experts")) {
+        WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
+    }
     if (config.Has("final_logit_softcapping")) {
         WEFT_ASSIGN(const double cap, config.NeedF64({"final_logit_softcapping"}));
         if (!(cap > 0)) return config.Corrupt("final_logit_softcapping", "more than 0");

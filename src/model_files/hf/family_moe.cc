@@ -1,4 +1,6 @@
 // Mixtral, gpt-oss, GLM 4.5 and MiniMax M2.
+#include <algorithm>
+
 #include "model_files/hf/assembly.h"
 
 namespace weft::model_files::hf {
@@ -6,14 +8,14 @@ namespace {
 
 Status MixtralMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_TRY(WriteExperts(config, meta, "softmax"));
+    WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
     WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, 1ll << 31, 0));
     return WriteWindow(config, meta, window, [](int64_t) { return true; });
 }
 
 Status GptOssMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_TRY(WriteExperts(config, meta, "softmax"));
+    WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
     WEFT_ASSIGN(const double limit, config.F64Or({"swiglu_limit"}, 7.0));
     if (limit != 7.0) return config.Corrupt("swiglu_limit", "7");
     WEFT_ASSIGN(const double alpha, config.F64Or({"swiglu_alpha"}, 1.702));
@@ -22,9 +24,19 @@ Status GptOssMeta(const Config& config, MetaWriter& meta) {
     return WriteWindow(config, meta, window, [](int64_t layer) { return layer % 2 == 0; });
 }
 
-Status SigmoidMeta(const Config& config, MetaWriter& meta) {
+Status GlmMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    return WriteExperts(config, meta, "sigmoid");
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+// attn_type_list: 0 is linear attention, of which MiniMax M1 has some.
+Status MinimaxMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const std::vector<int64_t> types, config.Ints({"attn_type_list"}));
+    if (std::ranges::find(types, 0) != types.end()) {
+        return config.Corrupt("attn_type_list", "1 of each layer");
+    }
+    WEFT_TRY(WriteCommon(config, meta));
+    return WriteExperts(config, meta, "intermediate_size", "sigmoid");
 }
 
 constexpr Rule kMixtralRules[] = {
@@ -110,22 +122,26 @@ constexpr Family kExpertFamilies[] = {
      .rules = {kPreNormRules, kAttentionRules, kMixtralRules, kMoeRules},
      .meta = MixtralMeta,
      .pairs = true,
-     .defaults = R"({"num_key_value_heads": 8, "norm_topk_prob": true})"},
+     .defaults = R"({"num_key_value_heads": 8, "norm_topk_prob": true, "num_local_experts": 8,
+                     "num_experts_per_tok": 2, "intermediate_size": 14336})"},
     {.model_type = "gpt_oss",
      .architecture = "gpt-oss",
      .rules = {kGptOssRules, kAttentionRules},
      .meta = GptOssMeta,
      .layer = GptOssExperts,
-     .defaults = R"({"rope_theta": 150000.0, "rms_norm_eps": 1e-5, "norm_topk_prob": true})"},
+     .defaults = R"({"rope_theta": 150000.0, "rms_norm_eps": 1e-5, "norm_topk_prob": true,
+                     "num_local_experts": 128, "intermediate_size": 2880})"},
     {.model_type = "glm4_moe",
      .architecture = "glm4moe",
      .rules = {kGlmRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
-     .meta = SigmoidMeta,
-     .defaults = R"({"partial_rotary_factor": 0.5, "norm_topk_prob": true})"},
+     .meta = GlmMeta,
+     .defaults = R"({"partial_rotary_factor": 0.5, "norm_topk_prob": true, "n_routed_experts": 128,
+                     "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 1,
+                     "moe_intermediate_size": 1408})"},
     {.model_type = "minimax_m2",
      .architecture = "minimax-m2",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMoeRules},
-     .meta = SigmoidMeta,
+     .meta = MinimaxMeta,
      .defaults = R"({"norm_topk_prob": true})"},
 };
 

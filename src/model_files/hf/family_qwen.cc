@@ -24,8 +24,12 @@ Status QwenWindow(const Config& config, MetaWriter& meta) {
 
 Status QwenMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_TRY(WriteExperts(config, meta, "softmax"));
     return QwenWindow(config, meta);
+}
+
+Status QwenMoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
+    return QwenMeta(config, meta);
 }
 
 constexpr Rule kSharedExpertRules[] = {
@@ -43,7 +47,9 @@ constexpr Family kQwenFamilies[] = {
     {.model_type = "qwen2_moe",
      .architecture = "qwen2moe",
      .rules = {kPreNormRules, kAttentionRules, kMoeRules, kSharedExpertRules},
-     .meta = QwenMeta},
+     .meta = QwenMoeMeta,
+     .defaults = R"({"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+                     "shared_expert_intermediate_size": 5632})"},
     {.model_type = "qwen3",
      .architecture = "qwen3",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMlpRules},
@@ -52,7 +58,8 @@ constexpr Family kQwenFamilies[] = {
     {.model_type = "qwen3_moe",
      .architecture = "qwen3moe",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
-     .meta = QwenMeta},
+     .meta = QwenMoeMeta,
+     .defaults = R"({"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768})"},
 };
 
 }  // namespace

@@ -36,7 +36,9 @@ std::string Shown(std::string_view text) {
 
 Result<Json> ParseJson(std::string_view text, std::string_view where) {
     auto parsed =
-        ParseJsonText(text, {.depth = kMostDepth, .values = kMostValues, .keys = kMostElements});
+        ParseJsonText(
+        text,
+        {.depth = kMostDepth, .values = kMostValues, .keys = kMostElements, .unique = true});
     if (parsed.ok()) return parsed;
     const bool limit = parsed.error().code == ErrorCode::kUnsupported;
     return MakeError(ErrorCode::kCorrupt, "{}: {}: {}", where,

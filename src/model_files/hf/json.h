@@ -24,7 +24,8 @@ inline constexpr uint64_t kMostConfigBytes = 16 << 20;
 // Text from a file as errors may show it: cut to 100 bytes, without control characters.
 std::string Shown(std::string_view text);
 
-// Parses `text`; `where` names it in errors.
+// Parses `text`; `where` names it in errors. Two members of an object with one key are an error:
+// which of them is meant is not known.
 Result<Json> ParseJson(std::string_view text, std::string_view where);
 
 // A JSON object and where it stands. Owns a copy of the object.

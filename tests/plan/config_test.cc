@@ -1,0 +1,177 @@
+// Shapes of config.json files that leave keys out, say null or name layers of other kinds: they
+// are what transformers makes of them, or refused, and never silently another model.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "model/hyper.h"
+#include "plan/shapes.h"
+
+namespace weft::plan {
+namespace {
+
+using nlohmann::json;
+
+json Config(const json& more) {
+    json config = {{"hidden_size", 256},          {"intermediate_size", 512},
+                   {"num_hidden_layers", 4},      {"num_attention_heads", 4},
+                   {"num_key_value_heads", 2},    {"vocab_size", 1000},
+                   {"tie_word_embeddings", false}};
+    config.update(more);
+    return config;
+}
+json Deepseek() {
+    return Config({{"model_type", "deepseek_v3"},
+                   {"kv_lora_rank", 64},
+                   {"q_lora_rank", 96},
+                   {"qk_nope_head_dim", 32},
+                   {"qk_rope_head_dim", 32},
+                   {"v_head_dim", 32},
+                   {"num_hidden_layers", 5},
+                   {"n_routed_experts", 16}});
+}
+json Qwen(const json& more = json::object()) {
+    json config = Config({{"model_type", "qwen3_moe"},
+                          {"num_experts", 8},
+                          {"num_experts_per_tok", 2},
+                          {"moe_intermediate_size", 64}});
+    config.update(more);
+    return config;
+}
+
+void ExpectRefused(const json& config, const std::string& said) {
+    const auto shape = MakeShape(config.dump(), "a", "");
+    ASSERT_FALSE(shape.ok()) << config;
+    EXPECT_NE(shape.error().message.find(said), std::string::npos) << shape.error().message;
+}
+
+// Experts of each layer; 0: it is dense.
+std::vector<int64_t> ExpertsOf(const json& config) {
+    const auto shape = MakeShape(config.dump(), "a", "");
+    EXPECT_TRUE(shape.ok()) << shape.error().message;
+    std::vector<int64_t> experts;
+    for (int64_t layer = 0; shape.ok() && layer < config["num_hidden_layers"]; ++layer) {
+        const std::string block = fmt::format("blk.{}.", layer);
+        const auto* stack = (*shape)->FindTensor(block + "ffn_up_exps.weight");
+        const auto* dense = (*shape)->FindTensor(block + "ffn_up.weight");
+        EXPECT_NE(stack == nullptr, dense == nullptr) << layer;
+        experts.push_back(stack == nullptr ? 0 : stack->dims[2]);
+    }
+    return experts;
+}
+
+TEST(ConfigJson, ExpertsThatAreNotSaidAreThoseOfTransformers) {
+    json config = Deepseek();
+    config.erase("n_routed_experts");
+    EXPECT_EQ(ExpertsOf(config), (std::vector<int64_t>{0, 0, 0, 256, 256}));
+    config = Qwen();
+    config.erase("num_experts");
+    config.erase("moe_intermediate_size");
+    const auto shape = MakeShape(config.dump(), "a", "");
+    ASSERT_TRUE(shape.ok()) << shape.error().message;
+    const auto* up = (*shape)->FindTensor("blk.0.ffn_up_exps.weight");
+    ASSERT_NE(up, nullptr);
+    EXPECT_EQ(up->dims[1], 768);
+    EXPECT_EQ(up->dims[2], 128);
+    config = Config({{"model_type", "mixtral"}});
+    EXPECT_EQ(ExpertsOf(config), (std::vector<int64_t>{8, 8, 8, 8}));
+}
+
+TEST(ConfigJson, ExpertsThatNobodyKnowsAreRefused) {
+    json config = Config({{"model_type", "minimax_m2"}, {"num_experts_per_tok", 2}});
+    ExpectRefused(config, "'num_local_experts'");
+    config = Deepseek();
+    config["model_type"] = "kimi_k2";
+    config.erase("n_routed_experts");
+    ExpectRefused(config, "'n_routed_experts', which this model needs");
+    ExpectRefused(Qwen({{"num_experts", nullptr}}), "'num_experts'");
+    ExpectRefused(Qwen({{"num_experts", 0}}), "'num_experts' is 0");
+    ExpectRefused(Qwen({{"moe_intermediate_size", nullptr}}), "no 'moe_intermediate_size'");
+    ExpectRefused(Config({{"model_type", "glm4_moe"}, {"moe_intermediate_size", nullptr}}),
+                  "no 'moe_intermediate_size'");
+}
+
+TEST(ConfigJson, DenseLayersAreDense) {
+    EXPECT_EQ(ExpertsOf(Qwen()), (std::vector<int64_t>{8, 8, 8, 8}));
+    EXPECT_EQ(ExpertsOf(Qwen({{"decoder_sparse_step", 2}})), (std::vector<int64_t>{0, 8, 0, 8}));
+    EXPECT_EQ(ExpertsOf(Qwen({{"mlp_only_layers", {0, 3}}})), (std::vector<int64_t>{0, 8, 8, 0}));
+    // And it can be planned.
+    const auto shape = MakeShape(Qwen({{"decoder_sparse_step", 2}}).dump(), "a", "");
+    ASSERT_TRUE(shape.ok());
+    const auto walk = ModelWalk::Make(**shape, DType::kF16);
+    ASSERT_TRUE(walk.ok()) << walk.error().message;
+    EXPECT_NE(walk->kind_of_layer()[0], walk->kind_of_layer()[1]);
+    EXPECT_EQ(walk->kind_of_layer()[0], walk->kind_of_layer()[2]);
+}
+
+TEST(ConfigJson, LayersOfOtherKindsAreRefused) {
+    json types = {"linear_attention", "full_attention", "full_attention", "full_attention"};
+    for (const char* model : {"llama", "mistral", "qwen3", "granite"}) {
+        ExpectRefused(Config({{"model_type", model}, {"layer_types", types}}),
+                      "layer 0 is of type 'linear_attention'");
+    }
+    ExpectRefused(Config({{"model_type", "minimax_m2"}, {"attn_type_list", {1, 0, 1, 1}}}),
+                  "'attn_type_list'");
+}
+
+TEST(ConfigJson, KeysAreThereOnce) {
+    std::string text = Config({{"model_type", "llama"}}).dump();
+    ASSERT_TRUE(MakeShape(text, "a", "").ok());
+    text.insert(1, "\"hidden_size\": 128, ");
+    const auto twice = MakeShape(text, "a", "");
+    ASSERT_FALSE(twice.ok());
+    EXPECT_NE(twice.error().message.find("a/config.json"), std::string::npos);
+    EXPECT_NE(twice.error().message.find("a key that the object has already"), std::string::npos);
+}
+
+// The vectors of RoPE's scaling are in config.json, too.
+TEST(ConfigJson, LongRope) {
+    const json scaling = {{"type", "longrope"},
+                          {"long_factor", std::vector<double>(32, 2.0)},
+                          {"short_factor", std::vector<double>(32, 1.0)}};
+    json config = Config({{"model_type", "phi3"},
+                          {"max_position_embeddings", 131072},
+                          {"original_max_position_embeddings", 4096},
+                          {"rope_scaling", scaling}});
+    const auto shape = MakeShape(config.dump(), "a", "q8_0");
+    ASSERT_TRUE(shape.ok()) << shape.error().message;
+    for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+        const auto* tensor = (*shape)->FindTensor(name);
+        ASSERT_NE(tensor, nullptr);
+        EXPECT_EQ(tensor->dtype, DType::kF32);
+        EXPECT_EQ(tensor->bytes, 32 * sizeof(float));
+    }
+    const auto hyper = model::ReadHyper(**shape);
+    ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+    EXPECT_EQ(hyper->ropes.far.inverse_frequency[0], 0.5f);
+    EXPECT_EQ(hyper->ropes.all.inverse_frequency[0], 1.0f);
+    config["rope_scaling"]["long_factor"].erase(0);
+    ExpectRefused(config, "32 numbers");
+}
+
+// tie_word_embeddings where it is not said.
+TEST(ConfigJson, EmbeddingsAreTiedWhereTransformersTiesThem) {
+    for (const auto& [model, tied] :
+         std::initializer_list<std::pair<const char*, bool>>{{"llama", false},
+                                                             {"mistral", false},
+                                                             {"qwen2", false},
+                                                             {"qwen3", false},
+                                                             {"phi3", false},
+                                                             {"olmo2", false},
+                                                             {"granite", false},
+                                                             {"gemma2", true},
+                                                             {"gemma3_text", true},
+                                                             {"smollm3", true},
+                                                             {"mixtral", false},
+                                                             {"gpt_oss", false}}) {
+        json config = Config({{"model_type", model}, {"num_experts_per_tok", 2}});
+        config.erase("tie_word_embeddings");
+        if (std::string(model) == "gpt_oss") config["sliding_window"] = 128;
+        const auto shape = MakeShape(config.dump(), "a", "");
+        ASSERT_TRUE(shape.ok()) << model << shape.error().message;
+        EXPECT_EQ((*shape)->FindTensor("output.weight") == nullptr, tied) << model;
+    }
+}
+
+}  // namespace
+}  // namespace weft::plan

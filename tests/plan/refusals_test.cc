@@ -1,0 +1,122 @@
+// What `weft plan` refuses: figures and flags of which no prediction would mean anything.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "support/run_weft.h"
+#include "support/temp_dir.h"
+
+namespace weft::support {
+namespace {
+
+struct Refusal {
+    Words arguments;
+    const char* said;
+};
+
+void ExpectRefused(const Words& command, const std::vector<Refusal>& cases) {
+    for (const auto& [arguments, said] : cases) {
+        SCOPED_TRACE(testing::PrintToString(command + arguments));
+        const Ran ran = RunWeft(command + arguments);
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        EXPECT_EQ(ran.out.find("layout"), std::string::npos) << ran.out;
+        EXPECT_NE(ran.err.find(said), std::string::npos) << ran.err;
+    }
+}
+
+TEST(PlanRefuses, NumbersThatAreNotFinite) {
+    ExpectRefused({"plan", "gpt-oss-20b", "--machines", "2xstrix-halo,roce"},
+                  {{{"--draft", "gpt-oss-20b", "--draft-accepted", "nan"},
+                    "--draft-accepted: 'nan': expected a finite number"},
+                   {{"--draft-accepted", "inf"}, "--draft-accepted"},
+                   {{"--train", "--jitter", "nan"}, "--jitter: 'nan': expected a finite number"},
+                   {{"--train", "--hours-between-losses", "-NaN"}, "expected a finite number"},
+                   {{"--train", "--restart-s", "nan"}, "expected a finite number"}});
+    ExpectRefused({"run", "synthetic:smollm2-135m", "-p", "x"},
+                  {{{"--temp", "nan"}, "--temp"}, {{"--top-p", "nan"}, "--top-p"}});
+}
+
+TEST(PlanRefuses, MoreContextThanTheModelHas) {
+    ExpectRefused(
+        {"plan", "llama-2-7b:q4_0", "--machines", "1xh100"},
+        {{{"--context", "1000000"}, "--context 1000000: the model has a context of 4096 tokens"},
+         {{"--context", "64", "--prompt", "4097"}, "a context of 4096 tokens"},
+         {{"--context", "64", "--prompt", "4000", "--depth", "97"},
+          "--depth 97 and a prompt of 4000 tokens"},
+         {{"--want", "1tok/s", "--context", "4097"}, "--context 4097"}});
+    const Ran most = RunWeft({"plan", "llama-2-7b:q4_0", "--machines", "1xh100", "--context", "64",
+                              "--prompt", "4000", "--depth", "96"});
+    EXPECT_EQ(most.status, 0) << most.err;
+    // The usual context is no more than the model's.
+    const Ran short_one =
+        RunWeft({"plan", "tinyllama-1.1b", "--machines", "1xh100", "--json", "--explain"});
+    ASSERT_EQ(short_one.status, 0) << short_one.err;
+    EXPECT_EQ(short_one.Json()["context"], 2048);
+}
+
+TEST(PlanRefuses, FlagsThatWouldDoNothing) {
+    const Words model{"plan", "llama-3.1-8b"};
+    ExpectRefused(model + Words{"--machines", "h100"},
+                  {{{"--json", "--plot", "-"}, "--plot -: it is drawn where --json prints"},
+                   {{"--plot", "p.pdf"}, "expected NAME.svg, NAME.png, or -"},
+                   {{"--want", "20tok/s", "--plot", "p.svg"}, "--plot is of one plan"},
+                   {{"--budget", "8000EUR", "--explain"}, "--explain is of one plan"},
+                   {{"--budget", "8000USD"}, "--budget: '8000USD': prices are in EUR"}});
+    ExpectRefused(model + Words{"--train", "--machines", "h100"},
+                  {{{"--context", "4096"}, "--train: --context is of inference"},
+                   {{"--batch", "8"}, "--train: --batch is of inference"},
+                   {{"--kv", "q8_0"}, "--train: --kv is of inference"},
+                   {{"--runtime", "vllm"}, "--train: --runtime is of inference"},
+                   {{"--draft", "llama-3.2-1b"}, "--train: --draft is of inference"},
+                   {{"--within", "24h", "--sequences", "10", "--explain"}, "--explain"}});
+    ExpectRefused({"plan", "llama-3.1-8b:q4_0", "--train", "--machines", "h100"},
+                  {{{}, "a training has weights of --dtype (bf16), not of 'q4_0'"}});
+    const Ran adapters = RunWeft({"plan", "llama-3.1-8b:bf16", "--train", "--machines", "2xh100"});
+    EXPECT_EQ(adapters.status, 0) << adapters.err;
+}
+
+// Ranks of one host share its memory: the sum stands beside what there is.
+TEST(PlanRefuses, SharedMemoryIsShownAsItCounts) {
+    const test::TempDir dir;
+    const auto figure = [](const std::string& is) {
+        return nlohmann::json{{"is", is}, {"mark", "guessed"}, {"source", "a test"}};
+    };
+    const std::string box = dir / "box.json";
+    const auto write = [&](const char* memory) {
+        const nlohmann::json tier = {
+            {"ranks", 2}, {"bandwidth", figure("50 GB/s")}, {"latency", figure("2 us")}};
+        const nlohmann::json machine = {{"devices", 2},
+                                        {"pool", "unified"},
+                                        {"memory", figure(memory)},
+                                        {"bandwidth", figure("200 GB/s")},
+                                        {"compute", figure("10 TFLOP/s")},
+                                        {"tiers", {{"host", tier}}}};
+        std::ofstream(box) << machine.dump();
+    };
+    for (const auto& [memory, fits] : {std::pair{"22 GB", true}, std::pair{"15 GB", false}}) {
+        write(memory);
+        const Words asked{"plan", "llama-3.1-70b:q4_0", "--machines", box};
+        const Ran ran = RunWeft(asked + Words{"--json"});
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const double room = std::stod(memory) * 2e9;
+        for (const auto& layout : ran.Json()["layouts"]) {
+            double sum = 0;
+            for (const auto& rank : layout["memory"]) {
+                for (const auto& [key, bytes] : rank.items()) {
+                    if (key != "rank") sum += bytes.get<double>();
+                }
+            }
+            EXPECT_EQ(layout["fits"], fits) << layout;
+            EXPECT_EQ(layout["worst_rank_room_bytes"].get<double>(), room) << layout;
+            EXPECT_EQ(layout["worst_rank_bytes"].get<double>(), sum) << layout;
+            EXPECT_EQ(sum <= room, fits) << layout;
+        }
+        EXPECT_NE(RunWeft(asked).out.find(fmt::format("of {:.0f} GB", room * 1e-9)),
+                  std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace weft::support
