@@ -1,8 +1,9 @@
 #include "plan/backwards.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
+
+#include "plan/search.h"
 
 namespace weft::plan {
 namespace {
@@ -10,14 +11,11 @@ namespace {
 constexpr int kCounts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64};
 constexpr size_t kMostNearest = 5;
 
-// Layouts of all ranks that are worth a try where one answer for each cluster is enough: tensor
-// ranks within a host or over all of them, and pipelines of these.
+// Layouts of all ranks, tensor ranks in pipelines: what says whether so many machines could do it.
 std::vector<model::Layout> LayoutsToTry(const Cluster& cluster, const model::Hyper& hyper) {
     std::vector<model::Layout> layouts;
-    const int ranks = cluster.ranks(), devices = cluster.hosts[0].devices;
-    std::set<int> tensor = {1, devices, ranks};
-    for (int tp = 2; tp < ranks; tp *= 2) tensor.insert(tp);
-    for (const int tp : tensor) {
+    const int ranks = cluster.ranks();
+    for (int tp = 1; tp <= ranks; ++tp) {
         if (ranks % tp != 0 || ranks / tp > hyper.layers) continue;
         model::Layout layout;
         layout.tp = tp;
@@ -31,73 +29,144 @@ class Shopping {
   public:
     Shopping(const ModelWalk& walk, const Runtime& runtime, const Workload& load,
              const Wanted& wanted)
-        : walk_(walk), runtime_(runtime), load_(load), wanted_(wanted) {
-        weights_ = static_cast<double>(walk.source().TotalBytes());
-    }
+        : walk_(walk),
+          runtime_(runtime),
+          load_(load),
+          wanted_(wanted),
+          known_(walk, runtime, load),
+          weights_(static_cast<double>(walk.source().TotalBytes())) {}
 
-    // The fewest hosts of this kind that do it.
+    // The fewest hosts of this kind that do it. Where only a budget is said, the fastest number.
     void Try(const MachineOnWire& kind) {
-        const Machine& machine = kind.machine;
-        std::optional<Offer> nearest;
-        const bool again = std::exchange(last_, machine.name) == machine.name;  // another wire
+        std::optional<Found> nearest;
+        const bool again = std::exchange(last_, kind.machine.word) == kind.machine.word;
+        const int first = again ? 2 : 1;  // (one host has no wire)
+        int below = first - 1;            // so many don't do it, nor do fewer
         for (const int count : kCounts) {
-            if (count > wanted_.most_hosts) break;
-            if (again && count == 1) continue;
-            const Cluster cluster = kind.Times(count);
-            const std::optional<double> price = cluster.price();
-            if (!price || (wanted_.budget && *price > *wanted_.budget)) break;
-            if (weights_ > machine.memory.value * cluster.ranks()) continue;
-            auto best = BestOf(cluster);
-            if (!best) continue;
-            Offer offer{cluster.words, std::move(*best), *price, PriceIsGuessed(cluster)};
-            const bool fast = offer.best.tok_s >= wanted_.tok_s;
-            const bool soon = !wanted_.ttft_s || offer.best.ttft_s <= *wanted_.ttft_s;
-            if (fast && soon && wanted_.tok_s > 0) {
-                offers_.enough.push_back(std::move(offer));
-                return;
+            if (count < first) continue;
+            const bool possible = count <= wanted_.most_hosts && IsAffordable(kind, count);
+            if (possible && !TryCount(kind, count, nearest)) {
+                below = count;
+                continue;
             }
-            if (wanted_.tok_s <= 0 && !soon) continue;
-            if (!nearest || offer.best.tok_s > nearest->best.tok_s) nearest = std::move(offer);
+            // Between the last that don't and the first that do, or that are too dear.
+            for (int some = below + 1; is_wanted() && some < count; ++some) {
+                if (some > wanted_.most_hosts || !IsAffordable(kind, some)) break;
+                if (TryCount(kind, some, nearest)) break;
+            }
+            break;
         }
         if (!nearest) return;
-        auto& offers = wanted_.tok_s > 0 ? offers_.nearest : offers_.enough;
-        offers.push_back(std::move(*nearest));
+        const bool enough = !is_wanted() || DoesIt(nearest->offer.best);
+        (enough ? enough_ : nearest_).push_back(std::move(*nearest));
     }
 
     Offers Take() {
+        Offers offers;
         const auto cheaper = [](const Offer& a, const Offer& b) { return a.price < b.price; };
         const auto faster = [](const Offer& a, const Offer& b) {
             return a.best.tok_s > b.best.tok_s;
         };
-        if (wanted_.tok_s > 0) {
-            std::ranges::stable_sort(offers_.enough, cheaper);
-        } else {
-            std::ranges::stable_sort(offers_.enough, faster);
+        const auto by_price = [&](const Found& a, const Found& b) {
+            return cheaper(a.offer, b.offer);
+        };
+        std::ranges::stable_sort(enough_, by_price);
+        for (Found& found : enough_) {
+            if (IsBeaten(found.offer, offers.enough)) continue;
+            SearchLayouts(found);
+            if (!IsBeaten(found.offer, offers.enough)) {
+                offers.enough.push_back(std::move(found.offer));
+            }
         }
-        std::ranges::stable_sort(offers_.nearest, faster);
-        if (!offers_.enough.empty()) offers_.nearest.clear();
-        offers_.nearest.resize(std::min(offers_.nearest.size(), kMostNearest));
-        return std::move(offers_);
+        if (is_wanted()) {
+            std::ranges::stable_sort(offers.enough, cheaper);
+        } else {
+            std::ranges::stable_sort(offers.enough, faster);
+        }
+        if (!offers.enough.empty()) return offers;
+        for (Found& found : nearest_) offers.nearest.push_back(std::move(found.offer));
+        std::ranges::stable_sort(offers.nearest, faster);
+        offers.nearest.resize(std::min(offers.nearest.size(), kMostNearest));
+        return offers;
     }
 
   private:
-    std::optional<Prediction> BestOf(const Cluster& cluster) const {
+    struct Found {
+        MachineOnWire kind;
+        int count = 0;
+        Offer offer;
+    };
+
+    bool is_wanted() const { return wanted_.tok_s > 0 || wanted_.ttft_s.has_value(); }
+    bool DoesIt(const Prediction& p) const {
+        return p.fits() && p.tok_s >= wanted_.tok_s &&
+               (!wanted_.ttft_s || p.ttft_s <= *wanted_.ttft_s);
+    }
+    bool IsAffordable(const MachineOnWire& kind, int count) const {
+        const std::optional<double> price = kind.Times(count).price();
+        return price && (!wanted_.budget || *price <= *wanted_.budget);
+    }
+    bool Holds(const MachineOnWire& kind, int count) const {
+        return weights_ <= kind.machine.memory.value * kind.machine.devices * count;
+    }
+
+    // A cheaper one is no worse in anything.
+    static bool IsBeaten(const Offer& offer, const std::vector<Offer>& cheaper) {
+        const auto joules = [](const Offer& o) { return o.best.joules_per_token.value_or(0); };
+        return std::ranges::any_of(cheaper, [&](const Offer& other) {
+            return other.price <= offer.price && other.best.tok_s >= offer.best.tok_s &&
+                   other.best.ttft_s <= offer.best.ttft_s && joules(other) <= joules(offer);
+        });
+    }
+
+    // Whether so many do it; `nearest` is then these, else the fastest of them all.
+    bool TryCount(const MachineOnWire& kind, int count, std::optional<Found>& nearest) {
+        if (!Holds(kind, count)) return false;
+        const Cluster cluster = kind.Times(count);
+        LayoutPredictor predictor(walk_, cluster, runtime_, load_, &known_);
         std::optional<Prediction> best;
         for (const model::Layout& layout : LayoutsToTry(cluster, walk_.hyper())) {
-            auto p = Predict(walk_, cluster, runtime_, layout, load_);
-            if (!p.ok() || !p->fits()) continue;
-            if (!best || p->tok_s > best->tok_s) best = std::move(*p);
+            auto p = predictor.Predict(layout);
+            if (p.ok() && p->fits() && (!best || IsBetter(*p, *best))) best = std::move(*p);
         }
-        return best;
+        if (!best) return false;
+        const bool enough = is_wanted() && DoesIt(*best);
+        if (enough || !nearest || IsBetter(*best, nearest->offer.best)) {
+            nearest = {kind, count, OfferOf(cluster, *std::move(best))};
+        }
+        return enough;
+    }
+    bool IsBetter(const Prediction& a, const Prediction& b) const {
+        if (DoesIt(a) != DoesIt(b)) return DoesIt(a);
+        return a.tok_s > b.tok_s;
+    }
+    static Offer OfferOf(const Cluster& cluster, Prediction best) {
+        return {cluster.words, std::move(best), *cluster.price(), PriceIsGuessed(cluster)};
+    }
+
+    // All layouts of this number, and of fewer for as long as these do it, too.
+    void SearchLayouts(Found& found) {
+        for (int count = found.count; count > 0; --count) {
+            if (count < found.count && !(is_wanted() && Holds(found.kind, count))) return;
+            const Cluster cluster = found.kind.Times(count);
+            if (cluster.ranks() > kMostSearched) return;
+            auto layouts = FindLayouts(walk_, cluster, runtime_, load_, known_);
+            if (!layouts.ok()) return;
+            const auto best =
+                std::ranges::find_if(*layouts, [&](const Prediction& p) { return DoesIt(p); });
+            if (best == layouts->end()) return;
+            found.offer = OfferOf(cluster, std::move(*best));
+        }
     }
 
     const ModelWalk& walk_;
     const Runtime& runtime_;
     const Workload& load_;
     const Wanted& wanted_;
+    RanksKnown known_;
     double weights_ = 0;
     std::string last_;
-    Offers offers_;
+    std::vector<Found> enough_, nearest_;
 };
 
 Result<std::vector<Machine>> MachinesOf(const Library& library, const std::string& only) {
@@ -109,7 +178,7 @@ Result<std::vector<Machine>> MachinesOf(const Library& library, const std::strin
     WEFT_ASSIGN(const Cluster named, library.ParseCluster(only));
     for (const Machine& machine : named.hosts) {
         const bool known =
-            std::ranges::any_of(machines, [&](const Machine& m) { return m.name == machine.name; });
+            std::ranges::any_of(machines, [&](const Machine& m) { return m.word == machine.word; });
         if (!known) machines.push_back(machine);
     }
     return machines;
@@ -121,8 +190,11 @@ Cluster MachineOnWire::Times(int count) const {
     Cluster cluster;
     cluster.hosts.assign(static_cast<size_t>(count), machine);
     cluster.wire = wire;
-    cluster.words =
-        count == 1 ? machine.name : fmt::format("{}x{},{}", count, machine.name, wire.name);
+    // A word that begins with a number would be taken for a number of hosts.
+    const bool plain = machine.word.empty() || machine.word[0] < '0' || machine.word[0] > '9';
+    cluster.words = count == 1 && plain ? machine.word : cluster.HostWords();
+    const bool own = machine.own_wire && machine.own_wire->name == wire.name;
+    if (count > 1 && !own) cluster.words += "," + wire.name;
     return cluster;
 }
 
@@ -139,7 +211,7 @@ Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std:
         if (!machine.price) {
             if (only.empty()) continue;
             return MakeError(ErrorCode::kUsage, "machine '{}' has no price; add one to its file",
-                             machine.name);
+                             machine.word);
         }
         Wire wire;
         if (one_wire) {

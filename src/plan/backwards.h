@@ -11,7 +11,7 @@
 namespace weft::plan {
 
 struct Wanted {
-    double tok_s = 0;              // of all sequences; at least. 0: the most that there is
+    double tok_s = 0;              // of all sequences; at least. 0: any
     std::optional<double> budget;  // in the unit of prices; at most
     std::optional<double> ttft_s;  // at most
     int most_hosts = 64;
@@ -25,8 +25,9 @@ struct Offer {
 };
 
 struct Offers {
-    // Cheapest first: of each machine and wire the fewest hosts that do it. Where no tok/s are
-    // wanted fastest first, the number of hosts that is fastest.
+    // Cheapest first: of each machine and wire the fewest hosts that do it, but those that a
+    // cheaper offer is no worse than in anything. Where only a budget is said fastest first, the
+    // number of hosts that is fastest.
     std::vector<Offer> enough;
     std::vector<Offer> nearest;  // where none is: the fastest within the budget
 };

@@ -213,16 +213,22 @@ class Questions {
 
 }  // namespace
 
+Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const Cluster& cluster,
+                                            const Runtime& runtime, const Workload& load,
+                                            RanksKnown& known) {
+    WEFT_TRY(CheckSize(cluster));
+    return LayoutSearch(walk, runtime, load, known).Run(cluster, kMostKinds).layouts;
+}
+
 Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                             const Workload& load) {
-    WEFT_TRY(CheckSize(cluster));
     RanksKnown known(walk, runtime, load);
-    Found found = LayoutSearch(walk, runtime, load, known).Run(cluster, kMostKinds);
-    if (found.layouts.empty() || !found.layouts[0].fits()) {
+    WEFT_ASSIGN(std::vector<Prediction> layouts, FindLayouts(walk, cluster, runtime, load, known));
+    if (layouts.empty() || !layouts[0].fits()) {
         return MakeError(ErrorCode::kUnsupported, "{}: no layout of {} ranks fits",
                          walk.source().name(), cluster.ranks());
     }
-    return std::move(found.layouts[0]);
+    return std::move(layouts[0]);
 }
 
 Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,

@@ -35,6 +35,12 @@ struct Plan {
 Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                             const Workload& load);
 
+// All that were searched and can be, those that fit first, by tok_s. known: of the same model,
+// runtime and workload. Errors: as of Search.
+Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const Cluster& cluster,
+                                            const Runtime& runtime, const Workload& load,
+                                            RanksKnown& known);
+
 // All tp x pp (x expert groups) of all ranks, of the first 1, 2, 4, ... devices of a host and of
 // the first 1, 2, 4, ... hosts. Of unlike hosts also those of each kind alone, of all without the
 // slowest kind, without the two slowest, ...; their shares are searched (plan/uneven.h). Errors:

@@ -49,7 +49,7 @@ Result<TrainOffers> FindTrainingMachines(TrainWalk& walk, const Library& library
     std::string last;
     for (const MachineOnWire& kind : kinds) {
         // Another wire makes the list longer, and training seldom cheaper.
-        if (std::exchange(last, kind.machine.name) == kind.machine.name) continue;
+        if (std::exchange(last, kind.machine.word) == kind.machine.word) continue;
         TryTraining(walk, wishes, wanted, kind, offers);
     }
     std::ranges::stable_sort(offers.enough, {}, &TrainOffer::price);

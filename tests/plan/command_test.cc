@@ -203,6 +203,81 @@ TEST(PlanCommand, MachinesAreFound) {
     }
 }
 
+// The fewest machines: one less doesn't do it, by the search itself; the layout is the search's.
+TEST(PlanCommand, NoFewerMachinesDoIt) {
+    struct Asked {
+        const char *model, *want, *machine;
+        double tok_s;
+    };
+    for (const Asked& asked : {Asked{"deepseek-v3:q8_0", "5tok/s", "strix-halo", 5},
+                               Asked{"llama-3.1-405b:q8_0", "1tok/s", "rtx-4090", 1},
+                               Asked{"qwen3-235b-a22b:q4_k_m", "20tok/s", "mi50-32gb", 20}}) {
+        const Words model{"plan", asked.model, "--json", "--machines"};
+        const Ran ran = RunWeft(model + Words{asked.machine, "--want", asked.want});
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json enough = ran.Json()["enough"];
+        ASSERT_GE(enough.size(), 1u) << ran.out;
+        const std::string words = enough[0]["machines"];
+        const auto best = [&](const std::string& machines) {
+            const nlohmann::json found = RunWeft(model + Words{machines}).Json();
+            return found["layouts"][0];
+        };
+        EXPECT_EQ(best(words)["layout"], enough[0]["layout"]) << words;
+        EXPECT_DOUBLE_EQ(best(words)["tok_s"].get<double>(), enough[0]["tok_s"].get<double>());
+        const int count = std::atoi(words.c_str());
+        ASSERT_GT(count, 1) << words;
+        const nlohmann::json fewer =
+            best(fmt::format("{}{}", count - 1, words.substr(words.find('x'))));
+        EXPECT_FALSE(fewer["fits"].get<bool>() && fewer["tok_s"].get<double>() >= asked.tok_s)
+            << fewer["layout"] << fewer["tok_s"];
+    }
+}
+
+// A prompt's time alone is something wanted: cheapest first, none that a cheaper one beats.
+TEST(PlanCommand, MachinesForAPromptAreCheapestFirst) {
+    const Ran ran = RunWeft({"plan", "llama-2-7b:q4_0", "--ttft", "5s", "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const nlohmann::json enough = ran.Json()["enough"];
+    ASSERT_GE(enough.size(), 2u) << ran.out;
+    EXPECT_LT(enough[0]["price"].get<double>(), 1500) << enough[0];
+    for (size_t i = 0; i < enough.size(); ++i) {
+        EXPECT_LE(enough[i]["ttft_s"].get<double>(), 5) << enough[i];
+        for (size_t j = 0; j < i; ++j) {
+            EXPECT_LE(enough[j]["price"].get<double>(), enough[i]["price"].get<double>());
+            EXPECT_TRUE(enough[j]["tok_s"] < enough[i]["tok_s"] ||
+                        enough[j]["ttft_s"] > enough[i]["ttft_s"] ||
+                        enough[j]["joules_per_token"] > enough[i]["joules_per_token"])
+                << enough[j] << enough[i];
+        }
+    }
+}
+
+// Files of one name in two folders are two machines; offers name a file by its path.
+TEST(PlanCommand, MachineFilesAreKnownByTheirPaths) {
+    const test::TempDir one, two;
+    const std::string fast = WriteMachine(one / "box.json", 300);
+    const std::string slow = WriteMachine(two / "box.json", 3);
+    const Words model{"plan", "synthetic:smollm2-135m:q8_0", "--context", "256", "--json"};
+    const auto tp2 = [&](const std::string& first, const std::string& second) {
+        const Ran ran = RunWeft(model + Words{"--machines", first + "+" + second + ",tcp"});
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json layouts = ran.Json()["layouts"];
+        return *std::ranges::find_if(layouts, [](const auto& l) { return l["layout"] == "tp2"; });
+    };
+    EXPECT_NEAR(tp2(fast, slow)["tok_s"].get<double>() / tp2(slow, fast)["tok_s"].get<double>(), 1,
+                0.02);
+    EXPECT_TRUE(tp2(fast, fast)["tensor_shares"].is_null());
+    const auto weights = tp2(fast, slow)["memory"];
+    EXPECT_GT(weights[0]["weight_bytes"].get<double>(), weights[1]["weight_bytes"].get<double>());
+    std::ifstream in(fast);
+    nlohmann::json machine = nlohmann::json::parse(in);
+    machine["price"] = {{"is", "10 EUR"}, {"mark", "guessed"}, {"source", "a test"}};
+    std::ofstream(fast) << machine.dump();
+    const Ran ran = RunWeft(model + Words{"--machines", fast, "--want", "1tok/s"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.Json()["enough"][0]["machines"], fast);
+}
+
 // Of training: in time, cheapest first; forwards it is the same.
 TEST(PlanCommand, MachinesForTrainingAreFound) {
     const Words job{"plan",           "qwen3-0.6b", "--train",     "--seq-len", "1024",
