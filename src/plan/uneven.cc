@@ -34,9 +34,9 @@ std::vector<double> AsShares(const Shares& parts) {
     return {parts.begin(), parts.end()};
 }
 
-class Search {
+class ShareSearch {
   public:
-    Search(LayoutPredictor& predictor, const model::Layout& layout)
+    ShareSearch(LayoutPredictor& predictor, const model::Layout& layout)
         : predictor_(predictor), layout_(layout) {}
 
     Result<Prediction> Run() {
@@ -149,7 +149,7 @@ class Search {
 
 Result<Prediction> PredictUneven(LayoutPredictor& predictor, const model::Layout& layout) {
     if (layout.size() == 1) return predictor.Predict(layout);
-    return Search(predictor, layout).Run();
+    return ShareSearch(predictor, layout).Run();
 }
 
 }  // namespace weft::plan
