@@ -105,7 +105,8 @@ Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const P
     return json;
 }
 
-Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const PlanFlags& flags) {
+Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const PlanFlags& flags,
+                const std::string& note) {
     Json layouts = Json::array(), what_if = Json::array();
     for (const plan::Prediction& p : found.layouts) {
         layouts.push_back(LayoutJson(p, cluster, flags));
@@ -117,12 +118,19 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
                            {"gain", w.gain},
                            {"stop_here", w.machines && w.gain < plan::kWorthwhile}});
     }
-    return {{"model", flags.model},          {"machines", flags.machines},
-            {"wire", cluster.wire.name},     {"wire_assumed", cluster.wire_assumed},
-            {"runtime", flags.runtime},      {"context", flags.load.context},
-            {"batch", flags.load.batch},     {"prompt", flags.load.prompt_tokens()},
-            {"depth", flags.load.depth},     {"draft", flags.draft},
-            {"layouts", std::move(layouts)}, {"refused", found.refused},
+    return {{"model", flags.model},
+            {"machines", flags.machines},
+            {"wire", cluster.wire.name},
+            {"wire_assumed", cluster.wire_assumed},
+            {"runtime", flags.runtime},
+            {"context", flags.load.context},
+            {"batch", flags.load.batch},
+            {"prompt", flags.load.prompt_tokens()},
+            {"depth", flags.load.depth},
+            {"draft", flags.draft},
+            {"note", note},
+            {"layouts", std::move(layouts)},
+            {"refused", found.refused},
             {"what_if", std::move(what_if)}};
 }
 
@@ -242,7 +250,7 @@ Status RunTraining(PlanFlags& flags) {
 }
 
 // Flags that would do nothing, or print two things into one stream.
-Status CheckFlags(const PlanFlags& flags) {
+Status CheckPlanFlags(const PlanFlags& flags) {
     WEFT_TRY(CheckPlotName(flags.plot));
     if (flags.json && flags.plot == "-") {
         return MakeError(ErrorCode::kUsage,
@@ -266,7 +274,7 @@ Status RunPlan(PlanFlags& flags) {
         return MakeError(ErrorCode::kUsage, "MODEL is required, but with --measure");
     }
     if (flags.training.train) return RunTraining(flags);
-    WEFT_TRY(CheckFlags(flags));
+    WEFT_TRY(CheckPlanFlags(flags));
     PlanRun run;
     WEFT_TRY(FillRun(flags, run));
     WEFT_TRY(CheckContext(flags, run.shape.walk.hyper()));
@@ -276,13 +284,14 @@ Status RunPlan(PlanFlags& flags) {
     WEFT_ASSIGN(const plan::Plan found,
                 plan::Search(walk, cluster, run.runtime, run.library, flags.load));
     if (flags.json) {
-        PrintJson(PlanAsJson(found, cluster, flags));
+        PrintJson(PlanAsJson(found, cluster, flags, run.shape.note));
     } else {
         PrintLayouts(found, cluster);
         if (cluster.wire_assumed) {
             PrintOut("wire: {}, assumed: the slowest of the machines' own; say ,WIRE\n",
                      cluster.wire.name);
         }
+        if (!run.shape.note.empty()) PrintOut("note: {}\n", run.shape.note);
         PrintWhatIf(found);
         if (flags.explain) {
             PrintExplained(found.layouts[0]);

@@ -13,6 +13,7 @@
 #include "model_files/hf/folder_config.h"
 #include "plan/machine.h"
 #include "plan/names.h"
+#include "plan/packed_types.h"
 #include "quantize/plan.h"
 
 namespace weft::plan {
@@ -64,6 +65,8 @@ class ShapeModel final : public ModelSource {
         index_.emplace(tensor, tensors_.size());
         tensors_.push_back(std::move(info));
     }
+    void SetNote(std::string note) { note_ = std::move(note); }
+    const std::string& note() const { return note_; }
     // A vector whose numbers config.json says.
     void AddNumbers(const std::string& tensor, std::vector<float> numbers) {
         Add(tensor, {static_cast<int64_t>(numbers.size())}, DType::kF32);
@@ -82,6 +85,7 @@ class ShapeModel final : public ModelSource {
     std::vector<TensorInfo> tensors_;
     std::unordered_map<std::string, size_t> index_;
     std::map<std::string, std::vector<float>, std::less<>> numbers_;
+    std::string note_;
 };
 
 // The tensors of a model of some architecture, as its GGUF files have them.
@@ -225,6 +229,15 @@ Status SetTypes(ShapeModel& model, const std::string& architecture, std::string_
     return {};
 }
 
+// Those of the file's own quantization, where no type is said.
+void SetPackedTypes(const PackedTypes& packed, ShapeModel& model) {
+    for (size_t i = 0; i < model.tensors().size(); ++i) {
+        const TensorInfo& tensor = model.tensors()[i];
+        if (const auto dtype = packed.Of(tensor.name, tensor.cols)) model.SetType(i, *dtype);
+    }
+    model.SetNote(packed.note());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const std::string& name,
@@ -232,6 +245,7 @@ Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const st
     WEFT_ASSIGN(model_files::hf::FolderConfig config,
                 model_files::hf::ParseFolderConfig(std::move(config_text), name));
     const model_files::hf::Config json = config.config;
+    const PackedTypes packed(*config.family, json);
     auto model = std::make_unique<ShapeModel>(name, std::move(config));
     WEFT_ASSIGN(const int64_t vocabulary, json.NeedInt({"vocab_size"}, 1, 1 << 24));
     WEFT_ASSIGN(const int64_t hidden, json.NeedInt({"hidden_size"}, 1, 1 << 20));
@@ -244,6 +258,7 @@ Result<std::unique_ptr<ModelSource>> MakeShape(std::string config_text, const st
     WEFT_TRY(ShapeWriter(*model, hyper, json).Run());
     WEFT_ASSIGN(const bool int4_experts, json.BoolOr({"int4_experts"}, false));
     WEFT_TRY(SetTypes(*model, hyper.architecture, type, int4_experts));
+    if (type.empty()) SetPackedTypes(packed, *model);
     return std::unique_ptr<ModelSource>(std::move(model));
 }
 
@@ -333,6 +348,8 @@ Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype) {
     OpenedShape opened;
     WEFT_ASSIGN(opened.source, OpenShape(word));
     WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, kv_dtype));
+    const auto* shape = dynamic_cast<const ShapeModel*>(opened.source.get());
+    if (shape != nullptr) opened.note = shape->note();
     return opened;
 }
 

@@ -17,7 +17,8 @@ namespace weft::plan {
 //                               repositories and of their files, too, where they aren't here
 //     PATH/config.json[:TYPE]   or a folder without safetensors; no weights are looked for
 // TYPE (FindWeightType: Q4_K_M, Q8_0, 4bit, FP8, ...) says each tensor's type;
-// unsaid it is BF16, and MXFP4 for gpt-oss, whose experts have that type in every file.
+// unsaid it is what 'weft run' holds of such a folder: BF16, the types of a quantization_config
+// (plan/packed_types.h), and MXFP4 for gpt-oss, whose experts have that type in every file.
 // Errors: kUsage (no such model or type), those of the folder's config.json, kUnsupported.
 Result<std::unique_ptr<model_files::ModelSource>> OpenShape(const std::string& word);
 
@@ -28,6 +29,7 @@ std::string QuantizedTypeOf(const std::string& word);
 struct OpenedShape {
     std::unique_ptr<model_files::ModelSource> source;
     ModelWalk walk;
+    std::string note;  // what to tell of its types (plan/packed_types.h); mostly empty
 };
 // OpenShape, and ModelWalk::Make.
 Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype = DType::kF16);

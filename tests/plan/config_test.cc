@@ -2,10 +2,12 @@
 // are what transformers makes of them, or refused, and never silently another model.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "model/hyper.h"
 #include "plan/shapes.h"
+#include "support/temp_dir.h"
 
 namespace weft::plan {
 namespace {
@@ -39,7 +41,7 @@ json Qwen(const json& more = json::object()) {
     return config;
 }
 
-void ExpectRefused(const json& config, const std::string& said) {
+void ExpectShapeRefused(const json& config, const std::string& said) {
     const auto shape = MakeShape(config.dump(), "a", "");
     ASSERT_FALSE(shape.ok()) << config;
     EXPECT_NE(shape.error().message.find(said), std::string::npos) << shape.error().message;
@@ -79,16 +81,16 @@ TEST(ConfigJson, ExpertsThatAreNotSaidAreThoseOfTransformers) {
 
 TEST(ConfigJson, ExpertsThatNobodyKnowsAreRefused) {
     json config = Config({{"model_type", "minimax_m2"}, {"num_experts_per_tok", 2}});
-    ExpectRefused(config, "'num_local_experts'");
+    ExpectShapeRefused(config, "'num_local_experts'");
     config = Deepseek();
     config["model_type"] = "kimi_k2";
     config.erase("n_routed_experts");
-    ExpectRefused(config, "'n_routed_experts', which this model needs");
-    ExpectRefused(Qwen({{"num_experts", nullptr}}), "'num_experts'");
-    ExpectRefused(Qwen({{"num_experts", 0}}), "'num_experts' is 0");
-    ExpectRefused(Qwen({{"moe_intermediate_size", nullptr}}), "no 'moe_intermediate_size'");
-    ExpectRefused(Config({{"model_type", "glm4_moe"}, {"moe_intermediate_size", nullptr}}),
-                  "no 'moe_intermediate_size'");
+    ExpectShapeRefused(config, "'n_routed_experts', which this model needs");
+    ExpectShapeRefused(Qwen({{"num_experts", nullptr}}), "'num_experts'");
+    ExpectShapeRefused(Qwen({{"num_experts", 0}}), "'num_experts' is 0");
+    ExpectShapeRefused(Qwen({{"moe_intermediate_size", nullptr}}), "no 'moe_intermediate_size'");
+    ExpectShapeRefused(Config({{"model_type", "glm4_moe"}, {"moe_intermediate_size", nullptr}}),
+                       "no 'moe_intermediate_size'");
 }
 
 TEST(ConfigJson, DenseLayersAreDense) {
@@ -107,11 +109,11 @@ TEST(ConfigJson, DenseLayersAreDense) {
 TEST(ConfigJson, LayersOfOtherKindsAreRefused) {
     json types = {"linear_attention", "full_attention", "full_attention", "full_attention"};
     for (const char* model : {"llama", "mistral", "qwen3", "granite"}) {
-        ExpectRefused(Config({{"model_type", model}, {"layer_types", types}}),
-                      "layer 0 is of type 'linear_attention'");
+        ExpectShapeRefused(Config({{"model_type", model}, {"layer_types", types}}),
+                           "layer 0 is of type 'linear_attention'");
     }
-    ExpectRefused(Config({{"model_type", "minimax_m2"}, {"attn_type_list", {1, 0, 1, 1}}}),
-                  "'attn_type_list'");
+    ExpectShapeRefused(Config({{"model_type", "minimax_m2"}, {"attn_type_list", {1, 0, 1, 1}}}),
+                       "'attn_type_list'");
 }
 
 TEST(ConfigJson, KeysAreThereOnce) {
@@ -146,7 +148,64 @@ TEST(ConfigJson, LongRope) {
     EXPECT_EQ(hyper->ropes.far.inverse_frequency[0], 0.5f);
     EXPECT_EQ(hyper->ropes.all.inverse_frequency[0], 1.0f);
     config["rope_scaling"]["long_factor"].erase(0);
-    ExpectRefused(config, "32 numbers");
+    ExpectShapeRefused(config, "32 numbers");
+}
+
+json Packed(const json& more) {
+    json quantization = {
+        {"quant_method", "compressed-tensors"},
+        {"format", "pack-quantized"},
+        {"config_groups", {{"group_0", {{"weights", {{"num_bits", 4}, {"group_size", 32}}}}}}}};
+    quantization.update(more);
+    return quantization;
+}
+
+// Weights of a file's own types: what 'weft run' of that folder holds.
+TEST(ConfigJson, QuantizationOfTheFileCounts) {
+    json config = Deepseek();
+    config["quantization_config"] =
+        Packed({{"ignore",
+                 {"lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
+                  "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"}}});
+    const auto type_of = [](const json& of, const std::string& type, const char* name) {
+        const auto shape = MakeShape(of.dump(), "a", type);
+        EXPECT_TRUE(shape.ok()) << shape.error().message;
+        const auto* tensor = shape.ok() ? (*shape)->FindTensor(name) : nullptr;
+        EXPECT_NE(tensor, nullptr) << name;
+        return tensor == nullptr ? DType::kF32 : tensor->dtype;
+    };
+    for (const char* name : {"ffn_up_exps", "ffn_gate_exps", "ffn_down_exps"}) {
+        const std::string tensor = fmt::format("blk.3.{}.weight", name);
+        EXPECT_EQ(type_of(config, "", tensor.c_str()), DType::kW4) << name;
+        EXPECT_EQ(type_of(config, "q8_0", tensor.c_str()), DType::kQ8_0) << name;
+    }
+    for (const char* name :
+         {"token_embd", "output", "blk.0.ffn_up", "blk.3.attn_output", "blk.3.ffn_up_shexp"}) {
+        EXPECT_EQ(type_of(config, "", fmt::format("{}.weight", name).c_str()), DType::kBF16)
+            << name;
+    }
+    config = Config(
+        {{"model_type", "llama"},
+         {"quantization_config", {{"quant_method", "gptq"}, {"bits", 8}, {"group_size", 128}}}});
+    EXPECT_EQ(type_of(config, "", "blk.0.attn_q.weight"), DType::kW8);
+    EXPECT_EQ(type_of(config, "", "token_embd.weight"), DType::kBF16);
+}
+
+// Where they are held as BF16, or not known, it is said.
+TEST(ConfigJson, QuantizationThatDoesNotCountIsNoted) {
+    const test::TempDir dir;
+    const std::string file = dir / "config.json";
+    for (const auto& [quantization, said] : std::vector<std::pair<json, const char*>>{
+             {{{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}, "as BF16"},
+             {{{"quant_method", "bitsandbytes"}}, "quant_method 'bitsandbytes' is not supported"},
+             {Packed(json::object()), ""}}) {
+        json config = Config({{"model_type", "llama"}, {"quantization_config", quantization}});
+        std::ofstream(file) << config.dump();
+        const auto opened = OpenWalk(file);
+        ASSERT_TRUE(opened.ok()) << opened.error().message;
+        EXPECT_EQ(opened->note.empty(), std::string_view(said).empty()) << opened->note;
+        EXPECT_NE(opened->note.find(said), std::string::npos) << opened->note;
+    }
 }
 
 // tie_word_embeddings where it is not said.

@@ -35,12 +35,13 @@ TEST(Machine, QuantitiesHaveRanges) {
         Unit unit;
         std::vector<const char*> good, bad;
     };
-    const Case cases[] = {{Unit::kBytes, {"1 MB", "1e6 TB"}, {"0.5 B", "999 KB", "1e24 B", "2e6 TiB"}},
-                          {Unit::kRate, {"0.001 MB/s"}, {"1e-320 MB/s", "0 GB/s", "1e9 TB/s"}},
-                          {Unit::kCompute, {"1 GFLOP/s"}, {"1e-9 GFLOP/s", "1e24 GFLOP/s"}},
-                          {Unit::kTime, {"0 us", "1 s"}, {"1e12 s"}},
-                          {Unit::kShare, {"100 %", "0.5"}, {"0", "101 %", "1e-30"}},
-                          {Unit::kPrice, {"0 EUR"}, {"8000 USD", "$8000", "1e30 EUR"}}};
+    const Case cases[] = {
+        {Unit::kBytes, {"1 MB", "1e6 TB"}, {"0.5 B", "999 KB", "1e24 B", "2e6 TiB"}},
+        {Unit::kRate, {"0.001 MB/s"}, {"1e-320 MB/s", "0 GB/s", "1e9 TB/s"}},
+        {Unit::kCompute, {"1 GFLOP/s"}, {"1e-9 GFLOP/s", "1e24 GFLOP/s"}},
+        {Unit::kTime, {"0 us", "1 s"}, {"1e12 s"}},
+        {Unit::kShare, {"100 %", "0.5"}, {"0", "101 %", "1e-30"}},
+        {Unit::kPrice, {"0 EUR"}, {"8000 USD", "$8000", "1e30 EUR"}}};
     for (const auto& [unit, good, bad] : cases) {
         for (const char* text : good) EXPECT_TRUE(ParseQuantity(text, unit).ok()) << text;
         for (const char* text : bad) {

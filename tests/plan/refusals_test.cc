@@ -16,7 +16,7 @@ struct Refusal {
     const char* said;
 };
 
-void ExpectRefused(const Words& command, const std::vector<Refusal>& cases) {
+void ExpectPlanRefused(const Words& command, const std::vector<Refusal>& cases) {
     for (const auto& [arguments, said] : cases) {
         SCOPED_TRACE(testing::PrintToString(command + arguments));
         const Ran ran = RunWeft(command + arguments);
@@ -27,19 +27,20 @@ void ExpectRefused(const Words& command, const std::vector<Refusal>& cases) {
 }
 
 TEST(PlanRefuses, NumbersThatAreNotFinite) {
-    ExpectRefused({"plan", "gpt-oss-20b", "--machines", "2xstrix-halo,roce"},
-                  {{{"--draft", "gpt-oss-20b", "--draft-accepted", "nan"},
-                    "--draft-accepted: 'nan': expected a finite number"},
-                   {{"--draft-accepted", "inf"}, "--draft-accepted"},
-                   {{"--train", "--jitter", "nan"}, "--jitter: 'nan': expected a finite number"},
-                   {{"--train", "--hours-between-losses", "-NaN"}, "expected a finite number"},
-                   {{"--train", "--restart-s", "nan"}, "expected a finite number"}});
-    ExpectRefused({"run", "synthetic:smollm2-135m", "-p", "x"},
-                  {{{"--temp", "nan"}, "--temp"}, {{"--top-p", "nan"}, "--top-p"}});
+    ExpectPlanRefused(
+        {"plan", "gpt-oss-20b", "--machines", "2xstrix-halo,roce"},
+        {{{"--draft", "gpt-oss-20b", "--draft-accepted", "nan"},
+          "--draft-accepted: 'nan': expected a finite number"},
+         {{"--draft-accepted", "inf"}, "--draft-accepted"},
+         {{"--train", "--jitter", "nan"}, "--jitter: 'nan': expected a finite number"},
+         {{"--train", "--hours-between-losses", "-NaN"}, "expected a finite number"},
+         {{"--train", "--restart-s", "nan"}, "expected a finite number"}});
+    ExpectPlanRefused({"run", "synthetic:smollm2-135m", "-p", "x"},
+                      {{{"--temp", "nan"}, "--temp"}, {{"--top-p", "nan"}, "--top-p"}});
 }
 
 TEST(PlanRefuses, MoreContextThanTheModelHas) {
-    ExpectRefused(
+    ExpectPlanRefused(
         {"plan", "llama-2-7b:q4_0", "--machines", "1xh100"},
         {{{"--context", "1000000"}, "--context 1000000: the model has a context of 4096 tokens"},
          {{"--context", "64", "--prompt", "4097"}, "a context of 4096 tokens"},
@@ -58,21 +59,21 @@ TEST(PlanRefuses, MoreContextThanTheModelHas) {
 
 TEST(PlanRefuses, FlagsThatWouldDoNothing) {
     const Words model{"plan", "llama-3.1-8b"};
-    ExpectRefused(model + Words{"--machines", "h100"},
-                  {{{"--json", "--plot", "-"}, "--plot -: it is drawn where --json prints"},
-                   {{"--plot", "p.pdf"}, "expected NAME.svg, NAME.png, or -"},
-                   {{"--want", "20tok/s", "--plot", "p.svg"}, "--plot is of one plan"},
-                   {{"--budget", "8000EUR", "--explain"}, "--explain is of one plan"},
-                   {{"--budget", "8000USD"}, "--budget: '8000USD': prices are in EUR"}});
-    ExpectRefused(model + Words{"--train", "--machines", "h100"},
-                  {{{"--context", "4096"}, "--train: --context is of inference"},
-                   {{"--batch", "8"}, "--train: --batch is of inference"},
-                   {{"--kv", "q8_0"}, "--train: --kv is of inference"},
-                   {{"--runtime", "vllm"}, "--train: --runtime is of inference"},
-                   {{"--draft", "llama-3.2-1b"}, "--train: --draft is of inference"},
-                   {{"--within", "24h", "--sequences", "10", "--explain"}, "--explain"}});
-    ExpectRefused({"plan", "llama-3.1-8b:q4_0", "--train", "--machines", "h100"},
-                  {{{}, "a training has weights of --dtype (bf16), not of 'q4_0'"}});
+    ExpectPlanRefused(model + Words{"--machines", "h100"},
+                      {{{"--json", "--plot", "-"}, "--plot -: it is drawn where --json prints"},
+                       {{"--plot", "p.pdf"}, "expected NAME.svg, NAME.png, or -"},
+                       {{"--want", "20tok/s", "--plot", "p.svg"}, "--plot is of one plan"},
+                       {{"--budget", "8000EUR", "--explain"}, "--explain is of one plan"},
+                       {{"--budget", "8000USD"}, "--budget: '8000USD': prices are in EUR"}});
+    ExpectPlanRefused(model + Words{"--train", "--machines", "h100"},
+                      {{{"--context", "4096"}, "--train: --context is of inference"},
+                       {{"--batch", "8"}, "--train: --batch is of inference"},
+                       {{"--kv", "q8_0"}, "--train: --kv is of inference"},
+                       {{"--runtime", "vllm"}, "--train: --runtime is of inference"},
+                       {{"--draft", "llama-3.2-1b"}, "--train: --draft is of inference"},
+                       {{"--within", "24h", "--sequences", "10", "--explain"}, "--explain"}});
+    ExpectPlanRefused({"plan", "llama-3.1-8b:q4_0", "--train", "--machines", "h100"},
+                      {{{}, "a training has weights of --dtype (bf16), not of 'q4_0'"}});
     const Ran adapters = RunWeft({"plan", "llama-3.1-8b:bf16", "--train", "--machines", "2xh100"});
     EXPECT_EQ(adapters.status, 0) << adapters.err;
 }

@@ -1,0 +1,110 @@
+#include "plan/packed_types.h"
+
+#include <algorithm>
+
+#include "model_files/hf/quantization.h"
+#include "tokenizer/regex.h"
+
+namespace weft::plan {
+
+using model_files::hf::Config;
+using model_files::hf::Family;
+using model_files::hf::Form;
+using model_files::hf::Method;
+
+namespace {
+
+constexpr size_t kMostModuleBytes = 512;
+constexpr int64_t kMostMatchNs = 10'000'000;
+
+// compressed-tensors' "ignore" has whole names and "re:EXPRESSION" (of a name's begin), AWQ's list
+// parts of names.
+Result<std::vector<std::string>> LeftOut(const Config& config) {
+    WEFT_ASSIGN(const Config inside, config.Sub({"quantization_config", "compression_config"}));
+    return inside.Strings({"ignore", "modules_to_not_convert"});
+}
+
+bool Matches(const std::string& expression, const std::string& module) {
+    const auto regex = tokenizer::Regex::MakeForeign(expression);
+    if (!regex.ok()) return false;
+    tokenizer::RegexRun run(kMostModuleBytes, kMostMatchNs);
+    tokenizer::RegexRun::Range found{};
+    return run.Next(*regex, module, 0, found) && found.begin == 0;
+}
+
+}  // namespace
+
+PackedTypes::PackedTypes(const Family& family, const Config& config) : family_(family) {
+    const auto read = model_files::hf::ReadQuantization(config);
+    const auto left_out = LeftOut(config);
+    if (!read.ok() || !left_out.ok()) {
+        note_ = fmt::format("{}. BF16 is assumed; a type behind the name, as :q8_0, says another",
+                            (read.ok() ? left_out.error() : read.error()).message);
+        return;
+    }
+    left_out_ = *left_out;
+    group_ = read->group;
+    switch (read->method) {
+        case Method::kNone:
+        case Method::kMxfp4: return;  // gpt-oss: its experts are so without being told
+        case Method::kFp8:
+            note_ =
+                "the file's FP8 weights take two bytes each in memory, as BF16, which is "
+                "counted here; a type behind the name, as :q8_0, plans one of 'weft quantize'";
+            return;
+        case Method::kAwq:
+        case Method::kGptq:
+        case Method::kCompressed: break;
+    }
+    if (read->any_order) {
+        note_ =
+            "the file's weights have groups of columns in any order (act-order): they are held "
+            "as BF16, which is counted here; a type behind the name plans another";
+        return;
+    }
+    type_ = read->bits == 4 ? DType::kW4 : DType::kW8;
+}
+
+// The folder's module: "model.layers.3.mlp.experts.0.up_proj" of "blk.3.ffn_up_exps.weight"; "": of
+// none that is quantized.
+std::string PackedTypes::ModuleOf(const std::string& tensor) const {
+    if (!tensor.starts_with("blk.") || !tensor.ends_with(".weight")) return "";
+    const size_t dot = tensor.find('.', 4);
+    const std::string layer = tensor.substr(4, dot - 4);
+    const std::string name =
+        tensor.substr(dot + 1, tensor.size() - dot - 1 - std::string_view(".weight").size());
+    const std::string begin = fmt::format("model.layers.{}.", layer);
+    if (name == "attn_v_b") return begin + "self_attn.kv_b_proj";
+    for (const auto& rules : family_.rules) {
+        for (const model_files::hf::Rule& rule : rules) {
+            if (rule.gguf != name) continue;
+            if (rule.form == Form::kRouter || rule.form == Form::kNorm) return "";
+            std::string module = begin + std::string(rule.hf);
+            const size_t star = module.find('*');
+            if (star != module.npos) module.replace(star, 1, "0");
+            return module;
+        }
+    }
+    return "";
+}
+
+bool PackedTypes::IsLeftOut(const std::string& module) const {
+    return std::ranges::any_of(left_out_, [&](const std::string& entry) {
+        if (entry.starts_with("re:")) return Matches(entry.substr(3), module);
+        return module.find(entry) != module.npos;
+    });
+}
+
+std::optional<DType> PackedTypes::Of(const std::string& tensor, int64_t cols) const {
+    if (type_ == DType::kBF16) return std::nullopt;
+    const std::string module = ModuleOf(tensor);
+    const int64_t block = Info(type_).block_elements;
+    const int64_t group = group_ == 0 ? cols : group_;
+    // Of other groups the folder's reader makes BF16, too.
+    if (module.empty() || cols % block != 0 || group % block != 0 || IsLeftOut(module)) {
+        return std::nullopt;
+    }
+    return type_;
+}
+
+}  // namespace weft::plan
