@@ -130,6 +130,13 @@ GrammarBuilder::Expr GrammarBuilder::Call(Rule rule) {
     return Add(std::move(node));
 }
 
+GrammarBuilder::Expr GrammarBuilder::Graph(ByteGraph graph) {
+    Node node{Kind::kGraph};
+    node.other = static_cast<uint32_t>(graphs_.size());
+    graphs_.push_back(std::move(graph));
+    return Add(std::move(node));
+}
+
 GrammarBuilder::Expr GrammarBuilder::List(std::vector<Part> parts, Expr separator) {
     Node node{Kind::kList};
     node.other = separator;

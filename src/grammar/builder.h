@@ -23,6 +23,18 @@
 
 namespace weft::grammar {
 
+// States, the first of which is where texts begin, and bytes that lead from one to another. In order
+// of `from` or not; no states: no text.
+struct ByteGraph {
+    struct Edge {
+        uint32_t from, to;
+        ByteRange bytes;
+    };
+    uint32_t states = 0;
+    std::vector<Edge> edges{};
+    std::vector<uint32_t> finals{};
+};
+
 class GrammarBuilder {
   public:
     using Expr = uint32_t;
@@ -45,6 +57,7 @@ class GrammarBuilder {
     Expr Choice(std::vector<Expr> parts);  // of none: nothing matches
     Expr Repeat(Expr body, uint32_t least, uint32_t most);
     Expr Call(Rule rule);
+    Expr Graph(ByteGraph graph);  // the bytes on the ways to its final states
     // The parts in this order, with `separator` between those that are there.
     Expr List(std::vector<Part> parts, Expr separator);
 
@@ -60,11 +73,12 @@ class GrammarBuilder {
 
   private:
     friend class NfaEmitter;
-    enum class Kind : uint8_t { kText, kPoints, kSequence, kChoice, kRepeat, kCall, kList };
+    enum class Kind : uint8_t { kText, kPoints, kSequence, kChoice, kRepeat, kCall, kList, kGraph };
     struct Node {
         Kind kind;
         uint32_t least = 0, most = 0;  // kRepeat
-        uint32_t other = 0;            // kRepeat: the body; kCall: the rule; kList: the separator
+        // kRepeat: the body; kCall: the rule; kList: the separator; kGraph: which
+        uint32_t other = 0;
         std::string text = {};         // kText
         PointSet points = {};          // kPoints
         std::vector<Part> parts = {};  // kSequence, kChoice, kList
@@ -79,6 +93,7 @@ class GrammarBuilder {
 
     std::vector<Node> exprs_;
     std::vector<NamedRule> rules_;
+    std::vector<ByteGraph> graphs_;
 };
 
 }  // namespace weft::grammar
