@@ -35,6 +35,16 @@ struct ByteGraph {
     std::vector<uint32_t> finals{};
 };
 
+// What automata of one grammar may cost before they become expressions (grammar/text_automaton.h).
+struct TextBudget {
+    uint64_t steps = 1 << 22;
+    // Nothing is left once it was asked for more than there was.
+    bool Spend(uint64_t wanted) {
+        steps = wanted <= steps ? steps - wanted : 0;
+        return steps > 0;
+    }
+};
+
 class GrammarBuilder {
   public:
     using Expr = uint32_t;
@@ -43,6 +53,7 @@ class GrammarBuilder {
     static constexpr int kMostNesting = 200;
     static constexpr size_t kMostExprs = 1 << 18;
     static constexpr size_t kMostRules = 1 << 14;
+    static constexpr size_t kMostGraphEdges = 1 << 20;
 
     // Part of a list.
     struct Part {
@@ -63,8 +74,12 @@ class GrammarBuilder {
 
     Rule AddRule(std::string name);  // the name is for errors
     void Define(Rule rule, Expr body);
-    // Too many expressions or rules: Build will refuse; stop adding.
-    bool Full() const { return exprs_.size() > kMostExprs || rules_.size() > kMostRules; }
+    TextBudget& text_budget() { return text_budget_; }
+    // Too many expressions, rules or edges: Build will refuse; stop adding.
+    bool Full() const {
+        return exprs_.size() > kMostExprs || rules_.size() > kMostRules ||
+               graph_edges_ > kMostGraphEdges;
+    }
 
     // kUsage: a rule is left-recursive (the message names the rules of the ring); no text of
     // finite length follows the grammar; it is too large when repetitions are written out.
@@ -94,6 +109,8 @@ class GrammarBuilder {
     std::vector<Node> exprs_;
     std::vector<NamedRule> rules_;
     std::vector<ByteGraph> graphs_;
+    size_t graph_edges_ = 0;
+    TextBudget text_budget_;
 };
 
 }  // namespace weft::grammar

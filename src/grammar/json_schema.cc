@@ -285,7 +285,7 @@ class Compiler {
     }
 
     Result<Expr> String(const Schema& schema, const std::string& path) {
-        WEFT_ASSIGN(const SchemaTexts texts, SchemaTexts::Read(schema, path, leniency_));
+        WEFT_ASSIGN(const SchemaTexts texts, SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
         if (texts.Free()) return AnyString();
         if (texts.Counted()) return JsonString(texts.least(), texts.most(), builder_);
         const auto inside = texts.Inside(true, builder_);
@@ -388,9 +388,10 @@ class Compiler {
         const Rule rule = builder.AddRule("number");
         WEFT_ASSIGN(const Expr number, make(builder));
         builder.Define(rule, number);
-        WEFT_ASSIGN(const TextAutomaton numbers, TextAutomaton::Make(builder, rule));
+        TextBudget& budget = builder_.text_budget();
         const auto multiples = MultiplesOf(of->get<double>());
-        const auto both = multiples.ok() ? numbers.And(*multiples) : multiples;
+        auto both = multiples.ok() ? TextAutomaton::Make(builder, rule, budget) : multiples;
+        if (both.ok()) both = both->And(*multiples, budget);
         if (both.ok() && both->Empty()) {
             return SchemaError(path, "no multiple of its 'multipleOf' lies between its bounds");
         }
@@ -673,7 +674,7 @@ class Compiler {
         if (schema.contains("pattern")) {
             return SchemaError(path, "a text with a pattern can't be written without JSON");
         }
-        WEFT_ASSIGN(const SchemaTexts texts, SchemaTexts::Read(schema, path, leniency_));
+        WEFT_ASSIGN(const SchemaTexts texts, SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
         if (texts.Free()) return PairText(form);
         if (texts.Counted()) {
             const auto first = static_cast<uint32_t>(TextEnd(form)[0]);

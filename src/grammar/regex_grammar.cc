@@ -373,24 +373,29 @@ LookAheads SplitLookAheads(std::string_view text) {
     return found;
 }
 
-Result<TextAutomaton> PlainTexts(std::string_view pattern, const RegexForm& form) {
+Result<TextAutomaton> PlainTexts(std::string_view pattern, const RegexForm& form,
+                                 TextBudget& budget) {
     GrammarBuilder builder;
     const auto rule = builder.AddRule("regular expression");
     WEFT_ASSIGN(const auto body, RegexParser(pattern, form, builder).Run());
     builder.Define(rule, body);
-    return TextAutomaton::Make(builder, rule);
+    return TextAutomaton::Make(builder, rule, budget);
 }
 
 }  // namespace
 
-Result<TextAutomaton> TextsOfRegex(std::string_view pattern, bool search) {
+bool HasLookAhead(std::string_view pattern) {
+    return !SplitLookAheads(pattern).all.empty();
+}
+
+Result<TextAutomaton> TextsOfRegex(std::string_view pattern, bool search, TextBudget& budget) {
     const LookAheads ahead = SplitLookAheads(pattern);
-    if (ahead.all.empty()) return PlainTexts(pattern, {.search = search});
-    WEFT_ASSIGN(TextAutomaton texts, PlainTexts(ahead.rest, {.search = search}));
+    if (ahead.all.empty()) return PlainTexts(pattern, {.search = search}, budget);
+    WEFT_ASSIGN(TextAutomaton texts, PlainTexts(ahead.rest, {.search = search}, budget));
     for (const auto& [expression, negative] : ahead.all) {
         WEFT_ASSIGN(const TextAutomaton one,
-                    PlainTexts(expression, {.search = true, .begun = true}));
-        WEFT_ASSIGN(texts, texts.And(negative ? one.Not() : one));
+                    PlainTexts(expression, {.search = true, .begun = true}, budget));
+        WEFT_ASSIGN(texts, texts.And(negative ? one.Not() : one, budget));
     }
     return texts;
 }
@@ -398,7 +403,7 @@ Result<TextAutomaton> TextsOfRegex(std::string_view pattern, bool search) {
 Result<GrammarBuilder::Expr> ExprFromRegex(std::string_view pattern, const RegexForm& form,
                                            GrammarBuilder& builder) {
     if (SplitLookAheads(pattern).all.empty()) return RegexParser(pattern, form, builder).Run();
-    WEFT_ASSIGN(const TextAutomaton texts, TextsOfRegex(pattern, form.search));
+    WEFT_ASSIGN(const TextAutomaton texts, TextsOfRegex(pattern, form.search, builder.text_budget()));
     return texts.Written(form.json_string, builder);
 }
 

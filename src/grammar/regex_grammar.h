@@ -38,7 +38,9 @@ struct RegexForm {
 };
 Result<GrammarBuilder::Expr> ExprFromRegex(std::string_view pattern, const RegexForm& form,
                                            GrammarBuilder& builder);
+// Whether it begins with look-ahead, which takes an automaton.
+bool HasLookAhead(std::string_view pattern);
 // The texts that it matches (with `search`, in the sense of RegexForm). kUnsupported: too large.
-Result<TextAutomaton> TextsOfRegex(std::string_view pattern, bool search);
+Result<TextAutomaton> TextsOfRegex(std::string_view pattern, bool search, TextBudget& budget);
 
 }  // namespace weft::grammar

@@ -59,6 +59,28 @@ constexpr std::array<std::string_view, 24> kSupported = {"type",
 constexpr std::array<std::string_view, 7> kTypes = {"null",   "boolean", "string", "integer",
                                                     "number", "array",   "object"};
 
+// Those that grammars don't keep, or write otherwise.
+constexpr std::array<std::string_view, 20> kNotKept = {"not",
+                                                       "if",
+                                                       "then",
+                                                       "else",
+                                                       "contains",
+                                                       "minContains",
+                                                       "maxContains",
+                                                       "uniqueItems",
+                                                       "additionalItems",
+                                                       "unevaluatedItems",
+                                                       "minProperties",
+                                                       "maxProperties",
+                                                       "patternProperties",
+                                                       "unevaluatedProperties",
+                                                       "dependentRequired",
+                                                       "dependentSchemas",
+                                                       "dependencies",
+                                                       "nullable",
+                                                       "$dynamicRef",
+                                                       "$recursiveRef"};
+
 bool IsAnnotation(std::string_view key) {
     return Has(kAnnotations, key) || key.starts_with("x-");
 }
@@ -92,6 +114,10 @@ std::string SchemaPath(std::string_view path, std::string_view key) {
 
 bool IsKept(std::string_view key) {
     return Has(kSupported, key) || IsAnnotation(key);
+}
+
+bool IsSchemaKeyword(std::string_view key) {
+    return Has(kSupported, key) || Has(kNotKept, key);
 }
 
 bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_view> keys) {

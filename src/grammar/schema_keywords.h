@@ -29,6 +29,8 @@ std::string SchemaPath(std::string_view path, std::string_view key);
 
 // Whether the grammar of a schema has that keyword, or it says nothing about values.
 bool IsKept(std::string_view key);
+// Whether JSON schema has it, in any draft, as a keyword that restricts values.
+bool IsSchemaKeyword(std::string_view key);
 // A keyword other than annotations is there, besides those given.
 bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_view> keys);
 

@@ -4,27 +4,16 @@
 #include "grammar/schema_formats.h"
 
 namespace weft::grammar {
-namespace {
-
-// That it is an expression that grammars know.
-Status CheckExpression(std::string_view expression) {
-    GrammarBuilder builder;
-    WEFT_TRY(ExprFromRegex(expression, {.search = true}, builder));
-    return {};
-}
-
-}  // namespace
-
 Result<SchemaTexts> SchemaTexts::Read(const Schema& schema, const std::string& path,
-                                      const Leniency& leniency) {
+                                      const Leniency& leniency, TextBudget& budget) {
     SchemaTexts out;
     WEFT_ASSIGN(out.least_, SchemaCount(schema, "minLength", 0, path));
     WEFT_ASSIGN(out.most_, SchemaCount(schema, "maxLength", kNoLimit, path));
     if (out.least_ > out.most_) return SchemaError(path, "'minLength' is above 'maxLength'");
-    WEFT_TRY(out.ReadRules(schema, path, leniency));
+    WEFT_TRY(out.ReadRules(schema, path, leniency, budget));
     const bool counted = out.least_ > 0 || out.most_ < kNoLimit;
     if (out.rules_.empty() || (out.rules_.size() == 1 && !counted)) return out;
-    auto together = out.Together();
+    auto together = out.Together(budget);
     if (together.ok() && together->Empty()) {
         return SchemaError(path, "no text follows its 'pattern', 'format' and lengths together");
     }
@@ -48,49 +37,61 @@ Result<SchemaTexts> SchemaTexts::Read(const Schema& schema, const std::string& p
 }
 
 Status SchemaTexts::ReadRules(const Schema& schema, const std::string& path,
-                              const Leniency& leniency) {
-    if (const Schema* const pattern = Find(schema, "pattern"); pattern != nullptr) {
-        if (!pattern->is_string()) return SchemaError(path, "'pattern' is no text");
-        const auto& text = pattern->get_ref<const std::string&>();
-        const Status known = CheckExpression(text);
-        if (known.ok()) {
-            rules_.push_back({"pattern", text});
-        } else {
-            const Error refusal = SchemaError(path, "'pattern': {}", known.error().message);
-            if (known.error().code != ErrorCode::kUnsupported) return refusal;
-            WEFT_TRY(leniency.LeaveOut(path, "pattern", refusal));
+                              const Leniency& leniency, TextBudget& budget) {
+    for (const char* const keyword : {"pattern", "format"}) {
+        const Schema* const found = Find(schema, keyword);
+        if (found == nullptr) continue;
+        if (!found->is_string()) return SchemaError(path, "'{}' is no text", keyword);
+        const auto& text = found->get_ref<const std::string&>();
+        const bool format = std::string_view(keyword) == "format";
+        const auto rule = ReadRule(
+            keyword, format ? std::string(PatternOfFormat(text)) : text, budget);
+        if (rule.ok() && !(format && rule->expression.empty())) {
+            rules_.push_back(*rule);
+            continue;
         }
-    }
-    if (const Schema* const format = Find(schema, "format"); format != nullptr) {
-        if (!format->is_string()) return SchemaError(path, "'format' is no text");
-        const auto& name = format->get_ref<const std::string&>();
-        const std::string_view expression = PatternOfFormat(name);
-        if (!expression.empty()) {
-            rules_.push_back({"format", std::string(expression)});
-        } else {
-            WEFT_TRY(leniency.LeaveOut(path, "format",
-                                       SchemaError(path,
-                                                   "the format '{}' is not supported; those of "
-                                                   "strings that are: {}",
-                                                   ShownPath(name), kKnownFormats)));
-        }
+        const Error refusal =
+            rule.ok() ? SchemaError(path,
+                                    "the format '{}' is not supported; those of strings that are: "
+                                    "{}",
+                                    ShownPath(text), kKnownFormats)
+                      : SchemaError(path, "'{}': {}", keyword, rule.error().message);
+        if (!rule.ok() && rule.error().code != ErrorCode::kUnsupported) return refusal;
+        WEFT_TRY(leniency.LeaveOut(path, keyword, refusal));
     }
     return {};
 }
 
-Result<TextAutomaton> SchemaTexts::Together() const {
-    WEFT_ASSIGN(TextAutomaton texts, TextsOfRegex(rules_[0].expression, true));
+// An expression that grammars know. Look-ahead takes an automaton, which is kept.
+Result<SchemaTexts::Rule> SchemaTexts::ReadRule(const char* keyword, std::string expression,
+                                                TextBudget& budget) {
+    Rule rule{keyword, std::move(expression)};
+    if (HasLookAhead(rule.expression)) {
+        WEFT_ASSIGN(rule.texts, TextsOfRegex(rule.expression, true, budget));
+    } else {
+        GrammarBuilder scratch;
+        WEFT_TRY(ExprFromRegex(rule.expression, {.search = true}, scratch));
+    }
+    return rule;
+}
+
+Result<TextAutomaton> SchemaTexts::Together(TextBudget& budget) const {
+    const auto texts_of = [&](const Rule& rule) -> Result<TextAutomaton> {
+        if (rule.texts) return *rule.texts;
+        return TextsOfRegex(rule.expression, true, budget);
+    };
+    WEFT_ASSIGN(TextAutomaton texts, texts_of(rules_[0]));
     for (size_t i = 1; i < rules_.size(); ++i) {
-        WEFT_ASSIGN(const TextAutomaton more, TextsOfRegex(rules_[i].expression, true));
-        WEFT_ASSIGN(texts, texts.And(more));
+        WEFT_ASSIGN(const TextAutomaton more, texts_of(rules_[i]));
+        WEFT_ASSIGN(texts, texts.And(more, budget));
     }
     if (least_ == 0 && most_ == kNoLimit) return texts;
-    WEFT_ASSIGN(const TextAutomaton lengths, TextAutomaton::OfLengths(least_, most_));
-    return texts.And(lengths);
+    return texts.OfLengths(least_, most_, budget);
 }
 
 Result<GrammarBuilder::Expr> SchemaTexts::Inside(bool json_string, GrammarBuilder& builder) const {
     if (texts_) return texts_->Written(json_string, builder);
+    if (rules_[0].texts) return rules_[0].texts->Written(json_string, builder);
     return ExprFromRegex(rules_[0].expression, {.search = true, .json_string = json_string},
                          builder);
 }

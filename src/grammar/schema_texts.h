@@ -14,7 +14,7 @@ class SchemaTexts {
   public:
     // Where they can't be kept together, a pattern goes before a format, and that before lengths.
     static Result<SchemaTexts> Read(const Schema& schema, const std::string& path,
-                                    const Leniency& leniency);
+                                    const Leniency& leniency, TextBudget& budget);
 
     // Any text.
     bool Free() const { return !Expressed() && !Counted(); }
@@ -30,10 +30,13 @@ class SchemaTexts {
     struct Rule {
         const char* keyword;
         std::string expression;
+        std::optional<TextAutomaton> texts{};  // of an expression that takes one
     };
     bool Expressed() const { return texts_.has_value() || !rules_.empty(); }
-    Status ReadRules(const Schema& schema, const std::string& path, const Leniency& leniency);
-    Result<TextAutomaton> Together() const;
+    Status ReadRules(const Schema& schema, const std::string& path, const Leniency& leniency,
+                     TextBudget& budget);
+    static Result<Rule> ReadRule(const char* keyword, std::string expression, TextBudget& budget);
+    Result<TextAutomaton> Together(TextBudget& budget) const;
 
     std::vector<Rule> rules_;             // texts follow all of them
     uint32_t least_ = 0, most_ = kNoLimit;

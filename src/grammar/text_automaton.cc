@@ -15,7 +15,9 @@ using TextEdge = TextAutomaton::Edge;
 constexpr uint8_t kMostByte = 0xFF;
 
 Error TooLarge() {
-    return MakeError(ErrorCode::kUnsupported, "its automaton would have more than {} states",
+    return MakeError(ErrorCode::kUnsupported,
+                     "its automaton would have more than {} states, or those of the whole grammar "
+                     "take too long to make",
                      TextAutomaton::kMostStates);
 }
 
@@ -52,12 +54,12 @@ class Subsets {
         if (nfa.productive[nfa.start[rule]]) numbers_.Of(Closure({nfa.start[rule]}));
     }
 
-    Result<TextAutomaton> Run() {
+    Result<TextAutomaton> Run(TextBudget& budget) {
         std::vector<TextState> states;
         for (size_t at = 0; at < numbers_.size(); ++at) {
             if (numbers_.size() > TextAutomaton::kMostStates) return TooLarge();
-            if (steps_ > TextAutomaton::kMostSteps) return TooLarge();
             states.push_back(Made(numbers_[at]));
+            if (!budget.Spend(std::exchange(steps_, 0))) return TooLarge();
         }
         return TextAutomaton(std::move(states));
     }
@@ -182,16 +184,20 @@ class JsonSpelling {
 
 }  // namespace
 
-Result<TextAutomaton> TextAutomaton::Make(const GrammarBuilder& builder,
-                                          GrammarBuilder::Rule rule) {
+Result<TextAutomaton> TextAutomaton::Make(const GrammarBuilder& builder, GrammarBuilder::Rule rule,
+                                          TextBudget& budget) {
+    if (budget.steps == 0) return TooLarge();
     WEFT_ASSIGN(const Nfa nfa, Nfa::Make(builder));
-    return Subsets(nfa, rule).Run();
+    if (!budget.Spend(nfa.edges.size())) return TooLarge();
+    return Subsets(nfa, rule).Run(budget);
 }
 
-Result<TextAutomaton> TextAutomaton::OfLengths(uint32_t least, uint32_t most) {
+Result<TextAutomaton> TextAutomaton::OfLengths(uint32_t least, uint32_t most,
+                                               TextBudget& budget) const {
+    if (NoneLonger(most)) most = GrammarBuilder::kNoLimit;
     const bool endless = most == GrammarBuilder::kNoLimit;
     const uint32_t last = endless ? least : most;
-    if (last >= kMostStates) return TooLarge();
+    if (last >= kMostStates || !budget.Spend(last)) return TooLarge();
     std::vector<State> states(size_t{last} + 1);
     for (uint32_t count = 0; count <= last; ++count) {
         const bool more = count < last || endless;
@@ -202,10 +208,29 @@ Result<TextAutomaton> TextAutomaton::OfLengths(uint32_t least, uint32_t most) {
         AddEdge(state.edges, {0x80, 0xBF}, count);  // the rest of the code point before
         if (more) AddEdge(state.edges, {0xC0, kMostByte}, next);
     }
-    return TextAutomaton(std::move(states));
+    return And(TextAutomaton(std::move(states)), budget);
 }
 
-Result<TextAutomaton> TextAutomaton::And(const TextAutomaton& other) const {
+// By the longest ways to its states, which have an order where texts have a longest.
+bool TextAutomaton::NoneLonger(uint32_t most) const {
+    std::vector<uint32_t> before(states_.size()), longest(states_.size());
+    for (const State& state : states_) {
+        for (const Edge& edge : state.edges) ++before[edge.to];
+    }
+    std::vector<uint32_t> order;
+    if (!states_.empty() && before[0] == 0) order.push_back(0);
+    for (size_t at = 0; at < order.size(); ++at) {
+        for (const auto& [bytes, to] : states_[order[at]].edges) {
+            const bool inner = bytes.low >= 0x80 && bytes.high <= 0xBF;  // of a code point
+            longest[to] = std::max(longest[to], longest[order[at]] + (inner ? 0 : 1));
+            if (--before[to] == 0) order.push_back(to);
+        }
+    }
+    return order.size() == states_.size() &&
+           std::ranges::all_of(longest, [&](uint32_t length) { return length <= most; });
+}
+
+Result<TextAutomaton> TextAutomaton::And(const TextAutomaton& other, TextBudget& budget) const {
     using Pair = std::pair<uint32_t, uint32_t>;
     if (Empty() || other.Empty()) return TextAutomaton({});
     Numbering<Pair> numbers;
@@ -215,6 +240,7 @@ Result<TextAutomaton> TextAutomaton::And(const TextAutomaton& other) const {
         if (numbers.size() > kMostStates) return TooLarge();
         const State& left = states_[numbers[at].first];
         const State& right = other.states_[numbers[at].second];
+        if (!budget.Spend(1 + left.edges.size() + right.edges.size())) return TooLarge();
         State made{.final = left.final && right.final};
         for (size_t i = 0, j = 0; i < left.edges.size() && j < right.edges.size();) {
             const Edge &one = left.edges[i], &two = right.edges[j];

@@ -1,12 +1,12 @@
 // Sets of texts as deterministic automata over bytes: for what expressions alone don't say, texts
 // that follow several expressions at once, and texts that don't follow one.
 //
-//     WEFT_ASSIGN(TextAutomaton texts, TextAutomaton::Make(builder, rule));
-//     WEFT_ASSIGN(texts, texts.And(TextAutomaton::OfLengths(2, 8)));
+//     WEFT_ASSIGN(TextAutomaton texts, TextAutomaton::Make(own, rule, builder.text_budget()));
+//     WEFT_ASSIGN(texts, texts.OfLengths(2, 8, builder.text_budget()));
 //     const Expr inside = texts.Written(true, builder);
 //
-// The work is bounded: kUnsupported where an automaton would take more than kMostStates states or
-// kMostSteps steps. Thread: one caller.
+// The work is bounded: kUnsupported where an automaton would take more than kMostStates states, or
+// all those of a grammar more than its budget. Thread: one caller.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,7 @@ namespace weft::grammar {
 
 class TextAutomaton {
   public:
-    static constexpr size_t kMostStates = 1 << 15;
-    static constexpr uint64_t kMostSteps = 1 << 23;
+    static constexpr size_t kMostStates = 1 << 16;
     struct Edge {
         ByteRange bytes;
         uint32_t to;
@@ -36,11 +35,12 @@ class TextAutomaton {
     // The first state is where texts begin. What can't come to a final state is left out.
     explicit TextAutomaton(std::vector<State> states) : states_(std::move(states)) { Trim(); }
     // Texts of a rule that calls no other. kUsage: too large when repetitions are written out.
-    static Result<TextAutomaton> Make(const GrammarBuilder& builder, GrammarBuilder::Rule rule);
-    // UTF-8 of so many code points; kNoLimit: any number from `least` on.
-    static Result<TextAutomaton> OfLengths(uint32_t least, uint32_t most);
+    static Result<TextAutomaton> Make(const GrammarBuilder& builder, GrammarBuilder::Rule rule,
+                                      TextBudget& budget);
 
-    Result<TextAutomaton> And(const TextAutomaton& other) const;
+    Result<TextAutomaton> And(const TextAutomaton& other, TextBudget& budget) const;
+    // Those of so many code points (the texts are UTF-8); kNoLimit: any number from `least` on.
+    Result<TextAutomaton> OfLengths(uint32_t least, uint32_t most, TextBudget& budget) const;
     TextAutomaton Not() const;  // all other strings of bytes
     bool Empty() const { return states_.empty(); }
 
@@ -49,6 +49,8 @@ class TextAutomaton {
 
   private:
     void Trim();
+    // No text has more code points; false where that isn't seen at once.
+    bool NoneLonger(uint32_t most) const;
 
     std::vector<State> states_;  // none: no text
 };

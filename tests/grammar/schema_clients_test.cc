@@ -152,6 +152,9 @@ TEST(ClientSchemas, PatternsFormatsAndLengthsTogether) {
         {R"({"type":"string","format":"email","maxLength":14})",
          {"\"ada@lace.co.uk\""},
          {"\"ada@lovelace.co.uk\"", "\"ada\""}},
+        {R"({"type":"string","format":"hostname","minLength":5,"maxLength":253})",
+         {"\"a.bcd\""},
+         {"\"a.bc\""}},
         {R"({"type":"string","format":"date","pattern":"^20"})",
          {"\"2024-02-29\""},
          {"\"1999-01-01\"", "\"2023-02-29\""}},
@@ -266,6 +269,23 @@ TEST(ClientSchemas, NoSchemasAreRefusedAllTheSame) {
           R"({"items":[{}],"prefixItems":[{}]})", R"({"items":[7]})", R"({"anyOf":[]})",
           R"({"propertyNames":7})", R"({"type":"string","maxLength":100000})", "false"}) {
         EXPECT_FALSE(GrammarFromJsonSchemaText(schema, {.lenient = true}).ok()) << schema;
+    }
+}
+
+// Automata of one grammar have a budget together: what comes behind it is left out or refused.
+TEST(ClientSchemas, AutomataAreBounded) {
+    for (const char* rules : {R"("pattern":"^(?:a|b)*a(?:a|b){14}$","maxLength":3000)",
+                              R"("pattern":"(?:a{1000}){100}","minLength":7)",
+                              R"x("pattern":"^(?=.{1,900}x)(?!.{1,900}y).*$")x"}) {
+        std::string schema = "{\"properties\":{";
+        for (int i = 0; i < 2000; ++i) {
+            schema += fmt::format("\"p{}\":{{\"type\":\"string\",{}}},", i, rules);
+        }
+        schema.back() = '}';
+        EXPECT_FALSE(GrammarFromJsonSchemaText(schema + "}").ok());
+        Notes notes;
+        (void)GrammarFromJsonSchemaText(schema + "}", {.lenient = true, .left_out = &notes});
+        EXPECT_EQ(notes.size(), 16U) << rules;
     }
 }
 

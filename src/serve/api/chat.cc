@@ -294,11 +294,11 @@ std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPr
         return CallConstraint(conversation.input.tools, conversation.forced_tool, *frame);
     };
     DemandedCall call = named();
-    auto matcher = served.constraints->Compile(call.constraint, plan.tenant);
+    auto matcher = served.constraints->Compile(call.constraint, plan.tenant, &plan.left_out);
     if (!matcher.ok() && *frame != usual) {
         frame = &usual;
         call = named();
-        matcher = served.constraints->Compile(call.constraint, plan.tenant);
+        matcher = served.constraints->Compile(call.constraint, plan.tenant, &plan.left_out);
     }
     if (!matcher.ok())
         return ApiError{400, matcher.error().message, "tools", "invalid_value", true};
@@ -323,7 +323,7 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
     }
     const ConstraintText& constraint = conversation.constraint;
     if (constraint.kind.empty()) return {};
-    auto matcher = served.constraints->Compile(constraint, plan.tenant);
+    auto matcher = served.constraints->Compile(constraint, plan.tenant, &plan.left_out);
     if (!matcher.ok()) {
         return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
     }
