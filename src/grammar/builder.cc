@@ -130,6 +130,14 @@ GrammarBuilder::Expr GrammarBuilder::Call(Rule rule) {
     return Add(std::move(node));
 }
 
+GrammarBuilder::Expr GrammarBuilder::Graph(ByteGraph graph) {
+    Node node{Kind::kGraph};
+    node.other = static_cast<uint32_t>(graphs_.size());
+    graph_edges_ += graph.edges.size();
+    graphs_.push_back(Full() ? ByteGraph{} : std::move(graph));
+    return Add(std::move(node));
+}
+
 GrammarBuilder::Expr GrammarBuilder::List(std::vector<Part> parts, Expr separator) {
     Node node{Kind::kList};
     node.other = separator;
@@ -149,8 +157,10 @@ void GrammarBuilder::Define(Rule rule, Expr body) {
 Result<GrammarPtr> GrammarBuilder::Build(Rule root) const {
     if (Full()) {
         return MakeError(ErrorCode::kUsage,
-                         "grammar: {} rules and {} expressions; expected at most {} and {}",
-                         rules_.size(), exprs_.size(), kMostRules, kMostExprs);
+                         "grammar: {} rules, {} expressions and {} edges of automata; expected at "
+                         "most {}, {} and {}",
+                         rules_.size(), exprs_.size(), graph_edges_, kMostRules, kMostExprs,
+                         kMostGraphEdges);
     }
     WEFT_ASSIGN(const Nfa nfa, Nfa::Make(*this));
     const std::vector<uint32_t> ring = LeftRecursion(nfa).Find();

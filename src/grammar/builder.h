@@ -23,6 +23,28 @@
 
 namespace weft::grammar {
 
+// States, the first of which is where texts begin, and bytes that lead from one to another. In order
+// of `from` or not; no states: no text.
+struct ByteGraph {
+    struct Edge {
+        uint32_t from, to;
+        ByteRange bytes;
+    };
+    uint32_t states = 0;
+    std::vector<Edge> edges{};
+    std::vector<uint32_t> finals{};
+};
+
+// What automata of one grammar may cost before they become expressions (grammar/text_automaton.h).
+struct TextBudget {
+    uint64_t steps = 1 << 22;
+    // Nothing is left once it was asked for more than there was.
+    bool Spend(uint64_t wanted) {
+        steps = wanted <= steps ? steps - wanted : 0;
+        return steps > 0;
+    }
+};
+
 class GrammarBuilder {
   public:
     using Expr = uint32_t;
@@ -31,6 +53,7 @@ class GrammarBuilder {
     static constexpr int kMostNesting = 200;
     static constexpr size_t kMostExprs = 1 << 18;
     static constexpr size_t kMostRules = 1 << 14;
+    static constexpr size_t kMostGraphEdges = 1 << 20;
 
     // Part of a list.
     struct Part {
@@ -45,13 +68,18 @@ class GrammarBuilder {
     Expr Choice(std::vector<Expr> parts);  // of none: nothing matches
     Expr Repeat(Expr body, uint32_t least, uint32_t most);
     Expr Call(Rule rule);
+    Expr Graph(ByteGraph graph);  // the bytes on the ways to its final states
     // The parts in this order, with `separator` between those that are there.
     Expr List(std::vector<Part> parts, Expr separator);
 
     Rule AddRule(std::string name);  // the name is for errors
     void Define(Rule rule, Expr body);
-    // Too many expressions or rules: Build will refuse; stop adding.
-    bool Full() const { return exprs_.size() > kMostExprs || rules_.size() > kMostRules; }
+    TextBudget& text_budget() { return text_budget_; }
+    // Too many expressions, rules or edges: Build will refuse; stop adding.
+    bool Full() const {
+        return exprs_.size() > kMostExprs || rules_.size() > kMostRules ||
+               graph_edges_ > kMostGraphEdges;
+    }
 
     // kUsage: a rule is left-recursive (the message names the rules of the ring); no text of
     // finite length follows the grammar; it is too large when repetitions are written out.
@@ -60,11 +88,12 @@ class GrammarBuilder {
 
   private:
     friend class NfaEmitter;
-    enum class Kind : uint8_t { kText, kPoints, kSequence, kChoice, kRepeat, kCall, kList };
+    enum class Kind : uint8_t { kText, kPoints, kSequence, kChoice, kRepeat, kCall, kList, kGraph };
     struct Node {
         Kind kind;
         uint32_t least = 0, most = 0;  // kRepeat
-        uint32_t other = 0;            // kRepeat: the body; kCall: the rule; kList: the separator
+        // kRepeat: the body; kCall: the rule; kList: the separator; kGraph: which
+        uint32_t other = 0;
         std::string text = {};         // kText
         PointSet points = {};          // kPoints
         std::vector<Part> parts = {};  // kSequence, kChoice, kList
@@ -79,6 +108,9 @@ class GrammarBuilder {
 
     std::vector<Node> exprs_;
     std::vector<NamedRule> rules_;
+    std::vector<ByteGraph> graphs_;
+    size_t graph_edges_ = 0;
+    TextBudget text_budget_;
 };
 
 }  // namespace weft::grammar

@@ -8,26 +8,27 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "grammar/json_decimal.h"
+#include "grammar/json_multiple.h"
 #include "grammar/json_text.h"
-#include "grammar/regex_grammar.h"
-#include "grammar/schema_formats.h"
 #include "grammar/schema_merge.h"
+#include "grammar/schema_texts.h"
 
 namespace weft::grammar {
 namespace {
 
-constexpr uint32_t kMostCount = 100'000;
 constexpr size_t kMostValues = 1 << 16;   // of a text
 constexpr size_t kMostMembers = 1 << 12;  // of one object: each is looked up
 constexpr double kMostBound = 1e17;       // of numbers
+constexpr double kMostDecimal = 1e18;     // none without an exponent is so large
+constexpr double kMostNumber = 1e118;     // none at all: exponents have 2 digits
 
 using Expr = GrammarBuilder::Expr;
 using Rule = GrammarBuilder::Rule;
 
 class Compiler {
   public:
-    Compiler(const Schema& root, GrammarBuilder& builder)
-        : root_(root), merger_(root), builder_(builder) {}
+    Compiler(const Schema& root, Leniency leniency, GrammarBuilder& builder)
+        : root_(root), leniency_(leniency), merger_(root, leniency), builder_(builder) {}
 
     // What satisfies the root.
     Result<Expr> Whole() {
@@ -137,7 +138,8 @@ class Compiler {
             return SchemaError(path, "false: no value can satisfy it");
         }
         if (!schema.is_object()) return SchemaError(path, "a schema is an object, true or false");
-        WEFT_TRY(CheckKeywords(schema, path));
+        WEFT_ASSIGN(const auto known, merger_.Known(schema, path, depth));
+        if (known) return Value(*known, path, depth);
         if (schema.contains("$ref") && !RestrictsBeside(schema, {"$ref"})) {
             WEFT_ASSIGN(const Rule rule, Referred(schema["$ref"], path));
             return builder_.Call(rule);
@@ -185,21 +187,19 @@ class Compiler {
                 WEFT_ASSIGN(const bool apart,
                             merger_.Apart(alternatives[i], alternatives[j], path, depth));
                 if (apart) continue;
-                return SchemaError(path,
-                                   "'oneOf': a value may satisfy alternatives {} and {} both; "
-                                   "use 'anyOf', or a required property whose 'const' differs",
-                                   i, j);
+                const Error refusal =
+                    SchemaError(path,
+                                "'oneOf': a value may satisfy alternatives {} and {} both; "
+                                "use 'anyOf', or a required property whose 'const' differs",
+                                i, j);
+                return leniency_.LeaveOut(path, "oneOf", refusal);  // it is an 'anyOf' then
             }
         }
         return {};
     }
 
     Result<Expr> Listed(const Schema& schema, const std::string& path) {
-        if (RestrictsBeside(schema, {"enum", "const", "type"})) {
-            return SchemaError(path,
-                               "keywords other than 'type' beside 'enum' or 'const' are not "
-                               "supported");
-        }
+        WEFT_TRY(LeaveBesideListed(schema, path));
         if (schema.contains("enum") && !schema["enum"].is_array()) {
             return SchemaError(path, "'enum' is not an array");
         }
@@ -219,6 +219,18 @@ class Compiler {
         }
         if (choices.empty()) return SchemaError(path, "no value is in its 'enum' or 'const'");
         return builder_.Choice(std::move(choices));
+    }
+
+    Status LeaveBesideListed(const Schema& schema, const std::string& path) const {
+        for (const auto& [key, value] : schema.items()) {
+            if (!RestrictsBeside(Schema{{key, value}}, {"enum", "const", "type"})) continue;
+            WEFT_TRY(leniency_.LeaveOut(
+                path, key,
+                SchemaError(path,
+                            "keywords other than 'type' beside 'enum' or 'const' are not "
+                            "supported")));
+        }
+        return {};
     }
 
     // As JSON without blanks.
@@ -245,10 +257,11 @@ class Compiler {
     // The types that the keywords of a schema without "type" are about.
     static std::vector<std::string> SpokenOf(const Schema& schema) {
         const std::pair<const char*, std::vector<const char*>> about[] = {
-            {"object", {"properties", "required", "additionalProperties"}},
+            {"object", {"properties", "required", "additionalProperties", "propertyNames"}},
             {"array", {"items", "prefixItems", "minItems", "maxItems"}},
             {"string", {"minLength", "maxLength", "pattern", "format"}},
-            {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}}};
+            {"number",
+             {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
         std::vector<std::string> types;
         for (const auto& [type, keys] : about) {
             const bool spoken = std::any_of(keys.begin(), keys.end(),
@@ -271,44 +284,18 @@ class Compiler {
         return Object(schema, path, depth);
     }
 
-    static Result<uint32_t> Count(const Schema& schema, const char* key, uint32_t fallback,
-                                  const std::string& path) {
-        const auto at = schema.find(key);
-        if (at == schema.end()) return fallback;
-        const double count = at->is_number() ? at->get<double>() : -1;
-        if (!(count >= 0 && count <= kMostCount) || count != std::floor(count)) {
-            return SchemaError(path, "'{}' is not a whole number from 0 to {}", key, kMostCount);
-        }
-        return static_cast<uint32_t>(count);
-    }
-
     Result<Expr> String(const Schema& schema, const std::string& path) {
-        const bool counted = schema.contains("minLength") || schema.contains("maxLength");
-        WEFT_ASSIGN(const uint32_t least, Count(schema, "minLength", 0, path));
-        WEFT_ASSIGN(const uint32_t most,
-                    Count(schema, "maxLength", GrammarBuilder::kNoLimit, path));
-        if (least > most) return SchemaError(path, "'minLength' is above 'maxLength'");
-        std::string_view pattern;
-        if (schema.contains("pattern")) {
-            if (counted) {
-                return SchemaError(path,
-                                   "'pattern' beside 'minLength' or 'maxLength' is not "
-                                   "supported; put the lengths into the pattern");
-            }
-            if (!schema["pattern"].is_string()) return SchemaError(path, "'pattern' is no text");
-            pattern = schema["pattern"].get_ref<const std::string&>();
-        } else if (schema.contains("format") && !counted && schema["format"].is_string()) {
-            pattern = PatternOfFormat(schema["format"].get_ref<const std::string&>());
-            if (pattern.empty()) return AnyString();
-        } else {
-            return counted ? JsonString(least, most, builder_) : AnyString();
-        }
-        auto inside = ExprFromRegex(pattern, {.search = true, .json_string = true}, builder_);
+        WEFT_ASSIGN(const SchemaTexts texts,
+                    SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
+        if (texts.Free()) return AnyString();
+        if (texts.Counted()) return JsonString(texts.least(), texts.most(), builder_);
+        const auto inside = texts.Inside(true, builder_);
         if (!inside.ok()) return SchemaError(path, "'pattern': {}", inside.error().message);
         const Expr quote = builder_.Text("\"");
         return builder_.Sequence({quote, *inside, quote});
     }
 
+    // A bound of numbers without an exponent, as those with bounds are.
     Result<std::optional<NumberBound>> BoundOf(const Schema& schema, const char* closed,
                                                const char* open, bool lower,
                                                const std::string& path) {
@@ -316,10 +303,14 @@ class Compiler {
         for (const char* key : {closed, open}) {
             const auto at = schema.find(key);
             if (at == schema.end()) continue;
-            if (!at->is_number() || !(std::fabs(at->get<double>()) <= kMostBound)) {
+            const double value = at->is_number() ? at->get<double>() : NAN;
+            const bool outward = lower ? value < -kMostBound : value > kMostBound;
+            if (!outward && !(std::fabs(value) <= kMostBound)) {
                 return SchemaError(path, "'{}' is not a number of at most 10^17 in size", key);
             }
-            const NumberBound found = {at->get<double>(), key == open};
+            if (std::fabs(value) >= kMostDecimal) continue;
+            const NumberBound found = outward ? NumberBound{lower ? -kMostBound : kMostBound, false}
+                                              : NumberBound{value, key == open};
             const bool stricter = !bound || found.value == bound->value ||
                                   (lower ? found.value > bound->value : found.value < bound->value);
             if (stricter) bound = found;
@@ -327,36 +318,95 @@ class Compiler {
         return bound;
     }
 
+    // A bound of whole numbers, itself one of them; beyond all that are written: 10^18.
+    static Result<std::optional<int64_t>> WholeBound(const Schema& schema, const char* closed,
+                                                     const char* open, bool lower,
+                                                     const std::string& path) {
+        constexpr int64_t kMost = 1'000'000'000'000'000'000;
+        std::optional<int64_t> bound;
+        for (const char* key : {closed, open}) {
+            const auto at = schema.find(key);
+            if (at == schema.end()) continue;
+            if (!at->is_number()) return SchemaError(path, "'{}' is not a number", key);
+            int64_t whole = 0;
+            bool itself = true;  // the bound is a whole number
+            if (at->is_number_unsigned()) {
+                whole = static_cast<int64_t>(std::min<uint64_t>(at->get<uint64_t>(), kMost));
+            } else if (at->is_number_integer()) {
+                whole = std::clamp(at->get<int64_t>(), -kMost, kMost);
+            } else {
+                const double value = at->get<double>();
+                const double next = lower ? std::ceil(value) : std::floor(value);
+                itself = next == value;
+                whole = static_cast<int64_t>(std::clamp<double>(next, -kMost, kMost));
+            }
+            if (key == open && itself && std::abs(whole) < kMost) whole += lower ? 1 : -1;
+            if (!bound || (lower ? whole > *bound : whole < *bound)) bound = whole;
+        }
+        return bound;
+    }
+
     Result<Expr> Integer(const Schema& schema, const std::string& path) {
-        WEFT_ASSIGN(const auto low, BoundOf(schema, "minimum", "exclusiveMinimum", true, path));
-        WEFT_ASSIGN(const auto high, BoundOf(schema, "maximum", "exclusiveMaximum", false, path));
-        std::optional<int64_t> least, most;
-        if (low) {
-            const double whole = std::ceil(low->value);
-            least = static_cast<int64_t>(whole) + (low->open && whole == low->value ? 1 : 0);
+        WEFT_ASSIGN(const auto least,
+                    WholeBound(schema, "minimum", "exclusiveMinimum", true, path));
+        WEFT_ASSIGN(const auto most,
+                    WholeBound(schema, "maximum", "exclusiveMaximum", false, path));
+        const bool none = (least && *least > kMostWhole) || (most && *most < -kMostWhole);
+        if (none || (least && most && *least > *most)) {
+            return SchemaError(path, "no whole number lies between its bounds{}",
+                               none ? " that has at most 18 digits" : "");
         }
-        if (high) {
-            const double whole = std::floor(high->value);
-            most = static_cast<int64_t>(whole) - (high->open && whole == high->value ? 1 : 0);
-        }
-        if (least && most && *least > *most) {
-            return SchemaError(path, "no whole number lies between its bounds");
-        }
-        return JsonInteger(least, most, builder_);
+        return Multiples(schema, path, [&](GrammarBuilder& builder) -> Result<Expr> {
+            return JsonInteger(least, most, builder);
+        });
     }
 
     Result<Expr> Number(const Schema& schema, const std::string& path) {
         WEFT_ASSIGN(const auto low, BoundOf(schema, "minimum", "exclusiveMinimum", true, path));
         WEFT_ASSIGN(const auto high, BoundOf(schema, "maximum", "exclusiveMaximum", false, path));
-        if (!low && !high) return AnyNumber();
-        const auto number = JsonDecimal(low, high, builder_);
-        if (!number.ok()) return SchemaError(path, "{}", number.error().message);
-        return *number;
+        const bool bounded = std::ranges::any_of(
+            std::initializer_list<const char*>{"minimum", "exclusiveMinimum", "maximum",
+                                               "exclusiveMaximum"},
+            [&](const char* key) {
+                return schema.contains(key) && std::fabs(schema[key].get<double>()) < kMostNumber;
+            });
+        if (!bounded && !schema.contains("multipleOf")) return AnyNumber();
+        return Multiples(schema, path, [&](GrammarBuilder& builder) -> Result<Expr> {
+            if (!bounded) return JsonNumber(builder);
+            const auto number = JsonDecimal(low, high, builder);
+            if (!number.ok()) return SchemaError(path, "{}", number.error().message);
+            return *number;
+        });
+    }
+
+    // Numbers that `make` adds to a builder, those that 'multipleOf' lets through.
+    template <typename Make>
+    Result<Expr> Multiples(const Schema& schema, const std::string& path, const Make& make) {
+        const Schema* const of = Find(schema, "multipleOf");
+        if (of == nullptr) return make(builder_);
+        if (!of->is_number()) return SchemaError(path, "'multipleOf' is not a number above 0");
+        GrammarBuilder builder;
+        const Rule rule = builder.AddRule("number");
+        WEFT_ASSIGN(const Expr number, make(builder));
+        builder.Define(rule, number);
+        TextBudget& budget = builder_.text_budget();
+        const auto multiples = MultiplesOf(of->get<double>());
+        auto both = multiples.ok() ? TextAutomaton::Make(builder, rule, budget) : multiples;
+        if (both.ok()) both = both->And(*multiples, budget);
+        if (both.ok() && both->Empty()) {
+            return SchemaError(path, "no multiple of its 'multipleOf' lies between its bounds");
+        }
+        if (both.ok()) return both->Written(false, builder_);
+        const Error refusal = SchemaError(path, "'multipleOf': {}", both.error().message);
+        if (both.error().code != ErrorCode::kUnsupported) return refusal;
+        WEFT_TRY(leniency_.LeaveOut(path, "multipleOf", refusal));
+        return make(builder_);
     }
 
     Result<Expr> Array(const Schema& schema, const std::string& path, int depth) {
-        WEFT_ASSIGN(const uint32_t least, Count(schema, "minItems", 0, path));
-        WEFT_ASSIGN(const uint32_t most, Count(schema, "maxItems", GrammarBuilder::kNoLimit, path));
+        WEFT_ASSIGN(const uint32_t least, SchemaCount(schema, "minItems", 0, path));
+        WEFT_ASSIGN(const uint32_t most,
+                    SchemaCount(schema, "maxItems", GrammarBuilder::kNoLimit, path));
         if (least > most) return SchemaError(path, "'minItems' is above 'maxItems'");
         std::vector<Expr> parts = {builder_.Text("[")};
         uint32_t there = 0;
@@ -393,9 +443,6 @@ class Compiler {
             return std::optional<Expr>(AnyValue());
         }
         const Schema& items = schema["items"];
-        if (items.is_array()) {
-            return SchemaError(path, "'items' as a list is not supported; use 'prefixItems'");
-        }
         if (items == false) return std::optional<Expr>();
         WEFT_ASSIGN(const Expr item, Value(items, SchemaPath(path, "items"), depth + 1));
         // A rule: it is used twice.
@@ -423,7 +470,7 @@ class Compiler {
         const bool open = schema.contains("additionalProperties")
                               ? schema["additionalProperties"] != false
                               : !schema.contains("properties");
-        if (open && properties.empty() && required.empty() &&
+        if (open && properties.empty() && required.empty() && !schema.contains("propertyNames") &&
             (!schema.contains("additionalProperties") || schema["additionalProperties"] == true)) {
             return AnyObject();
         }
@@ -446,11 +493,29 @@ class Compiler {
             WEFT_ASSIGN(const Expr value,
                         any ? Result<Expr>(AnyValue())
                             : Value(schema["additionalProperties"], place, depth + 1));
-            const Expr key = names.empty() ? AnyString() : JsonStringBut(names, builder_);
+            WEFT_ASSIGN(const Expr key, NameOf(schema, names, path, depth));
             parts.push_back({builder_.Sequence({key, Colon(), value}), true, true});
+        }
+        if (!names.empty() && schema.contains("propertyNames")) {
+            const Error refusal = SchemaError(path,
+                                              "the keyword 'propertyNames' is not supported beside "
+                                              "'properties' or 'required'");
+            WEFT_TRY(leniency_.LeaveOut(path, "propertyNames", refusal));
         }
         return builder_.Sequence(
             {builder_.Text("{"), builder_.List(std::move(parts), Comma()), builder_.Text("}")});
+    }
+
+    // The name of an additional property, which is none of `taken`.
+    Result<Expr> NameOf(const Schema& schema, const std::vector<std::string>& taken,
+                        const std::string& path, int depth) {
+        if (!taken.empty()) return JsonStringBut(taken, builder_);
+        const Schema* const names = Find(schema, "propertyNames");
+        if (names == nullptr) return AnyString();
+        const std::string place = SchemaPath(path, "propertyNames");
+        WEFT_ASSIGN(const auto texts, merger_.Both(*names, {{"type", "string"}}, place, depth));
+        if (!texts) return SchemaError(place, "no name can satisfy it");
+        return Value(*texts, place, depth + 1);
     }
 
     struct Member {
@@ -496,7 +561,8 @@ class Compiler {
         if (depth > SchemaMerger::kMostDepth) {
             return SchemaError(path, "schemas nested deeper than {}", SchemaMerger::kMostDepth);
         }
-        WEFT_TRY(CheckKeywords(schema, path));
+        WEFT_ASSIGN(const auto known, merger_.Known(schema, path, depth));
+        if (known) return Pairs(*known, path, form, depth);
         WEFT_ASSIGN(const auto flat, Flattened(schema, path, depth));
         if (flat) return Pairs(*flat, path, form, depth + 1);
         const bool object = !schema.contains("type") || schema["type"] == "object";
@@ -539,7 +605,8 @@ class Compiler {
         if (builder_.Full()) return SchemaError(path, "the schema is too large");
         if (schema == true) return PairText(form);
         if (!schema.is_object()) return Value(schema, path, depth);
-        WEFT_TRY(CheckKeywords(schema, path));
+        WEFT_ASSIGN(const auto known, merger_.Known(schema, path, depth));
+        if (known) return PairValue(*known, path, form, depth);
         WEFT_ASSIGN(const auto flat, Flattened(schema, path, depth));
         if (flat) return PairValue(*flat, path, form, depth + 1);
         std::vector<Expr> choices;
@@ -605,24 +672,19 @@ class Compiler {
     }
 
     Result<Expr> PairString(const Schema& schema, const std::string& path, const CallPairs& form) {
-        WEFT_TRY(String(schema, path));
         // What a pattern lets in may hold what ends the text; the formats let in none of it.
         if (schema.contains("pattern")) {
             return SchemaError(path, "a text with a pattern can't be written without JSON");
         }
-        std::string_view pattern;
-        if (schema.contains("minLength") || schema.contains("maxLength")) {
-            WEFT_ASSIGN(const uint32_t least, Count(schema, "minLength", 0, path));
-            WEFT_ASSIGN(const uint32_t most,
-                        Count(schema, "maxLength", GrammarBuilder::kNoLimit, path));
+        WEFT_ASSIGN(const SchemaTexts texts,
+                    SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
+        if (texts.Free()) return PairText(form);
+        if (texts.Counted()) {
             const auto first = static_cast<uint32_t>(TextEnd(form)[0]);
             const Expr one = builder_.Points(Complement({{first, first}}));
-            return Quoted(builder_.Repeat(one, least, most), form);
-        } else if (schema.contains("format") && schema["format"].is_string()) {
-            pattern = PatternOfFormat(schema["format"].get_ref<const std::string&>());
+            return Quoted(builder_.Repeat(one, texts.least(), texts.most()), form);
         }
-        if (pattern.empty()) return PairText(form);
-        WEFT_ASSIGN(const Expr inside, ExprFromRegex(pattern, {.search = true}, builder_));
+        WEFT_ASSIGN(const Expr inside, texts.Inside(false, builder_));
         return Quoted(inside, form);
     }
 
@@ -641,6 +703,7 @@ class Compiler {
     }
 
     const Schema& root_;
+    const Leniency leniency_;
     SchemaMerger merger_;
     GrammarBuilder& builder_;
     std::map<const Schema*, Rule> rules_;  // by place in the root schema
@@ -680,15 +743,17 @@ bool IsPlainName(std::string_view name) {
     });
 }
 
-Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text) {
+Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text, const SchemaOptions& options) {
     WEFT_ASSIGN(const Schema schema, ParseSchema(text));
-    return GrammarFromJsonSchema(schema);
+    return GrammarFromJsonSchema(schema, options);
 }
 
-Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema) {
+Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
+                                         const SchemaOptions& options) {
     GrammarBuilder builder;
     const Rule root = builder.AddRule("JSON");
-    WEFT_ASSIGN(const Expr whole, Compiler(schema, builder).Whole());
+    const Leniency leniency(options.lenient, options.left_out);
+    WEFT_ASSIGN(const Expr whole, Compiler(schema, leniency, builder).Whole());
     builder.Define(root, whole);
     return builder.Build(root);
 }
@@ -697,13 +762,13 @@ Result<GrammarPtr> JsonObjectGrammar() {
     static const Schema kAny = true;
     GrammarBuilder builder;
     const Rule root = builder.AddRule("JSON object");
-    builder.Define(root, Compiler(kAny, builder).AnyObject());
+    builder.Define(root, Compiler(kAny, {false, nullptr}, builder).AnyObject());
     return builder.Build(root);
 }
 
 Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
                                     const std::optional<CallPairs>& pairs,
-                                    const Schema* otherwise) {
+                                    std::vector<std::string>* left_out, const CallText* otherwise) {
     if (pairs && !EndsTexts(*pairs)) {
         return MakeError(ErrorCode::kUnsupported,
                          "grammar: the end of a text can't be told from what is in it");
@@ -711,14 +776,15 @@ Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
     GrammarBuilder builder;
     std::vector<Expr> choices;
     for (const CallText& call : calls) {
-        Compiler compiler(call.arguments, builder);
+        Compiler compiler(call.arguments, {call.lenient, left_out}, builder);
         auto arguments = pairs ? compiler.WholePairs(*pairs) : compiler.Whole();
         if (!arguments.ok()) return arguments.error();
         choices.push_back(
             builder.Sequence({builder.Text(call.before), *arguments, builder.Text(call.after)}));
     }
     if (otherwise != nullptr) {
-        WEFT_ASSIGN(const Expr value, Compiler(*otherwise, builder).Whole());
+        Compiler compiler(otherwise->arguments, {otherwise->lenient, left_out}, builder);
+        WEFT_ASSIGN(const Expr value, compiler.Whole());
         choices.push_back(value);
     }
     const Rule root = builder.AddRule("call");

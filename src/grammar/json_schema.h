@@ -10,9 +10,9 @@
 // - blanks: at most one space after ',' and ':', none elsewhere;
 // - whole numbers have at most 18 digits, fractions 17, exponents 2.
 //
-// A keyword that restricts values and isn't supported is refused, never ignored: kUsage with the
-// path of the schema and the keyword. `oneOf` is refused where its alternatives can't be told
-// apart, so that two of them might hold.
+// A keyword that restricts values and can't be kept is refused, never ignored: kUsage with the path
+// of the schema and the keyword. `oneOf` is refused where its alternatives can't be told apart, so
+// that two of them might hold. A lenient compiler leaves such keywords out and says which.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -28,9 +28,18 @@ namespace weft::grammar {
 
 inline constexpr size_t kMostSchemaBytes = 1 << 18;
 
+struct SchemaOptions {
+    // Keywords that can't be kept are left out; what is no schema is refused all the same.
+    bool lenient = false;
+    // Not null: gets them as "PATH: KEYWORD", the first 16.
+    std::vector<std::string>* left_out = nullptr;
+};
+
 // kUsage: not JSON, not a schema, not supported, or no value can satisfy it.
-Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text);
-Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema);
+Result<GrammarPtr> GrammarFromJsonSchemaText(std::string_view text,
+                                             const SchemaOptions& options = {});
+Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
+                                         const SchemaOptions& options = {});
 
 // Any JSON object ({"type": "json_object"}).
 Result<GrammarPtr> JsonObjectGrammar();
@@ -49,17 +58,19 @@ struct CallPairs {
 struct CallText {
     std::string before{}, after{};
     nlohmann::ordered_json arguments{};
+    bool lenient = false;  // see SchemaOptions
 };
 
 // Whether a name is of letters, digits and "_" alone, as keys of pairs are.
 bool IsPlainName(std::string_view name);
 
-// One of these calls, arguments as JSON or as pairs; or, where there is one, a value of the schema
-// `otherwise`. kUnsupported, kUsage: some of the arguments
-// can't be written as pairs (they are no object of members with plain names; texts have patterns,
+// One of these calls, arguments as JSON or as pairs; or, where there is one, the JSON of
+// `otherwise` with nothing around it. kUnsupported, kUsage: some of the arguments can't be written
+// as pairs (they are no object of members with plain names; texts have patterns,
 // or are listed and hold what may end them); and as above.
 Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
                                     const std::optional<CallPairs>& pairs,
-                                    const nlohmann::ordered_json* otherwise = nullptr);
+                                    std::vector<std::string>* left_out = nullptr,
+                                    const CallText* otherwise = nullptr);
 
 }  // namespace weft::grammar

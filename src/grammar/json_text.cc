@@ -1,5 +1,7 @@
 #include "grammar/json_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -14,7 +16,6 @@ using Expr = GrammarBuilder::Expr;
 // What stands in a string as it is.
 const PointSet kUnescaped = {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, kMostPoint}};
 const PointSet kDigits = {{'0', '9'}};
-constexpr int64_t kMostWhole = 999'999'999'999'999'999;
 
 // The letter of a two-letter escape, or 0.
 char ShortEscape(uint32_t point) {
@@ -146,6 +147,12 @@ Expr JsonStringPoints(const PointSet& set, GrammarBuilder& builder) {
         choices.push_back(builder.Sequence({begin, builder.Points(longs[high])}));
     }
     return builder.Choice(std::move(choices));
+}
+
+std::string JsonSpelt(uint8_t byte) {
+    if (const char letter = ShortEscape(byte)) return {'\\', letter};
+    if (byte >= 0x20) return {static_cast<char>(byte)};
+    return fmt::format("\\u{:04x}", byte);
 }
 
 Expr JsonCharacter(bool hex, GrammarBuilder& builder) {

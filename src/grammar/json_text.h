@@ -11,9 +11,14 @@
 
 namespace weft::grammar {
 
+inline constexpr int64_t kMostWhole = 999'999'999'999'999'999;
+
 // One code point of the set inside of a JSON string: as it is, or as the one escape that JSON
 // needs for it (\" \\ \b \f \n \r \t, else \u00XX). The set is normalized.
 GrammarBuilder::Expr JsonStringPoints(const PointSet& set, GrammarBuilder& builder);
+
+// How a byte of a text stands in a JSON string: as it is, or as that escape.
+std::string JsonSpelt(uint8_t byte);
 
 // Any character of a JSON string, in any spelling (a pair of \u escapes is one). Without `hex`
 // not as \uXXXX.
@@ -25,7 +30,7 @@ GrammarBuilder::Expr JsonString(uint32_t least, uint32_t most, GrammarBuilder& b
 // A string that is none of `names` (UTF-8), without escapes.
 GrammarBuilder::Expr JsonStringBut(std::vector<std::string> names, GrammarBuilder& builder);
 
-// A whole number of at most 18 digits, within the bounds that are given (below 10^18 in size).
+// A whole number of at most 18 digits (kMostWhole), within the bounds that are given.
 GrammarBuilder::Expr JsonInteger(std::optional<int64_t> least, std::optional<int64_t> most,
                                  GrammarBuilder& builder);
 

@@ -59,6 +59,7 @@ class NfaEmitter {
             case Kind::kRepeat: return EmitRepeat(node, from, to);
             case Kind::kCall: return Edge(from, to, Nfa::Kind::kCall, {}, node.other);
             case Kind::kList: return EmitList(node, from, to);
+            case Kind::kGraph: return EmitGraph(builder_.graphs_[node.other], from, to);
         }
     }
 
@@ -146,6 +147,18 @@ class NfaEmitter {
         }
         if (may_be_none) Empty(none, to);
         Empty(some, to);
+    }
+
+    void EmitGraph(const ByteGraph& graph, uint32_t from, uint32_t to) {
+        const auto first = static_cast<uint32_t>(nfa_.first.size());
+        for (uint32_t i = 0; i < graph.states && !Full(); ++i) State();
+        if (Full() || graph.states == 0) return;
+        Empty(from, first);
+        for (const ByteGraph::Edge& edge : graph.edges) {
+            if (Full()) return;
+            Edge(first + edge.from, first + edge.to, Nfa::Kind::kBytes, edge.bytes);
+        }
+        for (const uint32_t state : graph.finals) Empty(first + state, to);
     }
 
     const GrammarBuilder& builder_;

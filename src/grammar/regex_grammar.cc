@@ -11,6 +11,7 @@ namespace weft::grammar {
 namespace {
 
 constexpr uint32_t kMostRegexCount = 10'000;
+constexpr size_t kMostLookAheads = 16;
 
 const PointSet kDigitClass = {{'0', '9'}};
 const PointSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
@@ -51,6 +52,14 @@ class RegexParser {
                          fmt::format(format, std::forward<Args>(args)...));
     }
 
+    // What expressions may have, and these here don't know.
+    template <typename... Args>
+    Error Unsupported(size_t at, fmt::format_string<Args...> format, Args&&... args) const {
+        Error error = At(at, format, std::forward<Args>(args)...);
+        error.code = ErrorCode::kUnsupported;
+        return error;
+    }
+
     bool Ahead(std::string_view words) const { return text_.substr(at_).starts_with(words); }
     bool Take(std::string_view words) {
         if (!Ahead(words)) return false;
@@ -85,11 +94,11 @@ class RegexParser {
         std::vector<Expr> parts;
         const bool begins = depth == 0 && Take("^");
         bool ends = false;
-        if (form_.search && depth == 0 && !begins) parts.push_back(Anything());
+        if (form_.search && !form_.begun && depth == 0 && !begins) parts.push_back(Anything());
         while (at_ < text_.size() && !Ahead("|") && !Ahead(")")) {
             if (depth == 0 && Take("$")) {
                 ends = true;
-                if (at_ < text_.size() && !Ahead("|")) return At(at_ - 1, "'$' not at the end");
+                if (at_ < text_.size() && !Ahead("|")) return Unsupported(at_ - 1, "'$' not at the end");
                 break;
             }
             if (builder_.Full()) return At(at_, "the expression is too large");
@@ -111,12 +120,12 @@ class RegexParser {
             WEFT_TRY(Escape(false, set));
             return Points(set);
         }
-        if (Ahead("^") || Ahead("$")) return At(at_, "'{}' inside", text_[at_]);
+        if (Ahead("^") || Ahead("$")) return Unsupported(at_, "'{}' inside", text_[at_]);
         if (Ahead("*") || Ahead("+") || Ahead("?")) {
             return At(at_, "'{}' with nothing to repeat", text_[at_]);
         }
         if (Ahead("{") && CountLength() > 0) return At(at_, "a count with nothing to repeat");
-        if (Ahead("{,")) return At(at_, "'{{,' is read differently by dialects; use {{0,n}}");
+        if (Ahead("{,")) return Unsupported(at_, "'{{,' is read differently by dialects; use {{0,n}}");
         const uint32_t point = tokenizer::PointAt(text_, at_);
         at_ += CodePointLength(text_, at_);
         return Points({{point, point}});
@@ -124,19 +133,19 @@ class RegexParser {
 
     Result<Expr> Group(size_t begin, int depth) {
         if (Take("?")) {
-            if (Ahead("=") || Ahead("!")) return At(begin, "look-ahead is not supported");
-            if (Ahead("<=") || Ahead("<!")) return At(begin, "look-behind is not supported");
-            if (Ahead(">")) return At(begin, "atomic groups are not supported");
-            if (Ahead("P=") || Ahead("P>")) return At(begin, "back-references are not supported");
+            if (Ahead("=") || Ahead("!")) return Unsupported(begin, "look-ahead is not supported");
+            if (Ahead("<=") || Ahead("<!")) return Unsupported(begin, "look-behind is not supported");
+            if (Ahead(">")) return Unsupported(begin, "atomic groups are not supported");
+            if (Ahead("P=") || Ahead("P>")) return Unsupported(begin, "back-references are not supported");
             if (Take("<") || Take("P<")) {
                 const size_t name = at_;
                 while (at_ < text_.size() && text_[at_] != '>' && text_[at_] != ')') ++at_;
                 if (at_ == name || !Take(">")) return At(begin, "a group without a name");
             } else if (!Take(":")) {
-                return At(begin, "flags and groups of this kind are not supported");
+                return Unsupported(begin, "flags and groups of this kind are not supported");
             }
         } else if (Ahead("*")) {
-            return At(begin, "verbs are not supported");
+            return Unsupported(begin, "verbs are not supported");
         }
         WEFT_ASSIGN(const Expr body, Choice(depth + 1));
         if (!Take(")")) return At(begin, "a '(' without its ')'");
@@ -146,12 +155,12 @@ class RegexParser {
     Result<Expr> Class(size_t begin) {
         const bool negated = Take("^");
         if (Ahead("]"))
-            return At(begin, "a ']' that begins a class is read differently; escape it");
+            return Unsupported(begin, "a ']' that begins a class is read differently; escape it");
         PointSet set;
         while (!Take("]")) {
             if (at_ >= text_.size()) return At(begin, "a '[' without its ']'");
             for (const std::string_view own : {"[:", "[.", "[=", "&&", "--", "[["}) {
-                if (Ahead(own)) return At(at_, "'{}' in a class is not supported", own);
+                if (Ahead(own)) return Unsupported(at_, "'{}' in a class is not supported", own);
             }
             WEFT_TRY(Range(set));
         }
@@ -209,19 +218,19 @@ class RegexParser {
             case 'b':
                 if (in_class) return one('\b'), Status();
                 [[fallthrough]];
-            case 'B': return At(begin, "word boundaries are not supported");
+            case 'B': return Unsupported(begin, "word boundaries are not supported");
             case 'p':
-            case 'P': return At(begin, "Unicode property classes are not supported");
-            case 'k': return At(begin, "back-references are not supported");
+            case 'P': return Unsupported(begin, "Unicode property classes are not supported");
+            case 'k': return Unsupported(begin, "back-references are not supported");
             default: break;
         }
         if (c == '0' && (at_ >= text_.size() || text_[at_] < '0' || text_[at_] > '9')) {
             return one(0), Status();
         }
-        if (c >= '0' && c <= '9') return At(begin, "back-references are not supported");
+        if (c >= '0' && c <= '9') return Unsupported(begin, "back-references are not supported");
         const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         if (letter || static_cast<uint8_t>(c) >= 0x80) {
-            return At(begin, "the escape \\{} is not supported", letter ? c : '?');
+            return Unsupported(begin, "the escape \\{} is not supported", letter ? c : '?');
         }
         return one(static_cast<uint8_t>(c)), Status();
     }
@@ -286,7 +295,7 @@ class RegexParser {
             return atom;
         }
         Take("?");  // lazy: the same texts
-        if (Ahead("+")) return At(at_, "possessive repetitions are not supported");
+        if (Ahead("+")) return Unsupported(at_, "possessive repetitions are not supported");
         if (Ahead("*") || Ahead("?") || (Ahead("{") && CountLength() > 0)) {
             return At(begin, "a repetition of a repetition; use a group");
         }
@@ -317,11 +326,85 @@ class RegexParser {
     size_t at_ = 0;
 };
 
+// The first `wanted` from `at` on that stands in no class and in no group that begins there.
+size_t FindOutside(std::string_view text, size_t at, char wanted) {
+    int depth = 0;
+    bool in_class = false;
+    for (; at < text.size(); ++at) {
+        const char c = text[at];
+        if (c == '\\') {
+            ++at;
+        } else if (in_class) {
+            in_class = c != ']';
+        } else if (c == wanted && depth == 0) {
+            return at;
+        } else if (c == '[') {
+            in_class = true;
+        } else if (c == '(' || c == ')') {
+            depth += c == '(' ? 1 : -1;
+        }
+    }
+    return text.npos;
+}
+
+// An expression that begins with ^(?=...) or ^(?!...), some of them: what the text that follows
+// must begin with, or must not.
+struct LookAheads {
+    struct One {
+        std::string_view expression;
+        bool negative;
+    };
+    std::vector<One> all{};
+    std::string rest{};  // the expression without them
+};
+
+// Those that have a meaning of their own: not such of one alternative alone.
+LookAheads SplitLookAheads(std::string_view text) {
+    LookAheads found;
+    size_t at = text.starts_with("^") ? 1 : text.size();
+    while (text.substr(at).starts_with("(?=") || text.substr(at).starts_with("(?!")) {
+        const size_t end = FindOutside(text, at + 3, ')');
+        if (end == text.npos || found.all.size() == kMostLookAheads) return {};
+        found.all.push_back({text.substr(at + 3, end - at - 3), text[at + 2] == '!'});
+        at = end + 1;
+    }
+    if (found.all.empty() || FindOutside(text, at, '|') != text.npos) return {};
+    found.rest = "^" + std::string(text.substr(at));
+    return found;
+}
+
+Result<TextAutomaton> PlainTexts(std::string_view pattern, const RegexForm& form,
+                                 TextBudget& budget) {
+    GrammarBuilder builder;
+    const auto rule = builder.AddRule("regular expression");
+    WEFT_ASSIGN(const auto body, RegexParser(pattern, form, builder).Run());
+    builder.Define(rule, body);
+    return TextAutomaton::Make(builder, rule, budget);
+}
+
 }  // namespace
+
+bool HasLookAhead(std::string_view pattern) {
+    return !SplitLookAheads(pattern).all.empty();
+}
+
+Result<TextAutomaton> TextsOfRegex(std::string_view pattern, bool search, TextBudget& budget) {
+    const LookAheads ahead = SplitLookAheads(pattern);
+    if (ahead.all.empty()) return PlainTexts(pattern, {.search = search}, budget);
+    WEFT_ASSIGN(TextAutomaton texts, PlainTexts(ahead.rest, {.search = search}, budget));
+    for (const auto& [expression, negative] : ahead.all) {
+        WEFT_ASSIGN(const TextAutomaton one,
+                    PlainTexts(expression, {.search = true, .begun = true}, budget));
+        WEFT_ASSIGN(texts, texts.And(negative ? one.Not() : one, budget));
+    }
+    return texts;
+}
 
 Result<GrammarBuilder::Expr> ExprFromRegex(std::string_view pattern, const RegexForm& form,
                                            GrammarBuilder& builder) {
-    return RegexParser(pattern, form, builder).Run();
+    if (SplitLookAheads(pattern).all.empty()) return RegexParser(pattern, form, builder).Run();
+    WEFT_ASSIGN(const TextAutomaton texts, TextsOfRegex(pattern, form.search, builder.text_budget()));
+    return texts.Written(form.json_string, builder);
 }
 
 Result<GrammarPtr> GrammarFromRegex(std::string_view pattern) {

@@ -12,7 +12,51 @@ namespace {
     "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?(?:Z|[+-](?:" \
     "[01]\\d|2[0-3]):[0-5]\\d)"
 #define WEFT_OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
-#define WEFT_LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define WEFT_LABEL_OF(inner) "[A-Za-z0-9](?:[A-Za-z0-9-]{0," inner "}[A-Za-z0-9])?"
+#define WEFT_LABEL WEFT_LABEL_OF("61")
+// None has more than 253 bytes.
+#define WEFT_HOSTNAME                                                         \
+    "(?:(?:" WEFT_LABEL "\\.){0,2}" WEFT_LABEL                                \
+    "|(?:" WEFT_LABEL "\\.){3}" WEFT_LABEL_OF("59")                           \
+    "|(?:" WEFT_LABEL_OF("28") "\\.){0,7}" WEFT_LABEL_OF("28") ")"
+// dur-time and dur-date of RFC 3339, appendix A. What is smaller follows what is next to it alone.
+#define WEFT_SECONDS "\\d{1,9}S"
+#define WEFT_MINUTES "\\d{1,9}M(?:" WEFT_SECONDS ")?"
+#define WEFT_HOURS "\\d{1,9}H(?:" WEFT_MINUTES ")?"
+#define WEFT_DURATION_TIME "T(?:" WEFT_HOURS "|" WEFT_MINUTES "|" WEFT_SECONDS ")"
+#define WEFT_DAYS "\\d{1,9}D"
+#define WEFT_MONTHS "\\d{1,9}M(?:" WEFT_DAYS ")?"
+#define WEFT_YEARS "\\d{1,9}Y(?:" WEFT_MONTHS ")?"
+#define WEFT_DURATION_DATE                                               \
+    "(?:" WEFT_DAYS "|" WEFT_MONTHS "|" WEFT_YEARS ")(?:" WEFT_DURATION_TIME \
+    ")?"
+// IPv6address of RFC 5954, line for line: h16, and ls32.
+#define WEFT_H16 "[0-9A-Fa-f]{1,4}"
+#define WEFT_IPV4 WEFT_OCTET "(?:\\." WEFT_OCTET "){3}"
+#define WEFT_LS32 "(?:" WEFT_H16 ":" WEFT_H16 "|" WEFT_IPV4 ")"
+#define WEFT_H16S(most) "(?:(?:" WEFT_H16 ":){0," most "}" WEFT_H16 ")?::"
+#define WEFT_IPV6                                           \
+    "(?:(?:" WEFT_H16 ":){6}" WEFT_LS32                     \
+    "|::(?:" WEFT_H16 ":){5}" WEFT_LS32                     \
+    "|(?:" WEFT_H16 ")?::(?:" WEFT_H16 ":){4}" WEFT_LS32    \
+    "|" WEFT_H16S("1") "(?:" WEFT_H16 ":){3}" WEFT_LS32     \
+    "|" WEFT_H16S("2") "(?:" WEFT_H16 ":){2}" WEFT_LS32     \
+    "|" WEFT_H16S("3") WEFT_H16 ":" WEFT_LS32               \
+    "|" WEFT_H16S("4") WEFT_LS32                            \
+    "|" WEFT_H16S("5") WEFT_H16                             \
+    "|" WEFT_H16S("6") ")"
+// URI of RFC 3986, appendix A: pchar, and reg-name, of which IPv4address is one.
+#define WEFT_ESCAPED "%[0-9A-Fa-f]{2}"
+#define WEFT_PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|" WEFT_ESCAPED ")"
+#define WEFT_USER "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|" WEFT_ESCAPED ")*@)?"
+#define WEFT_NAME "(?:[A-Za-z0-9._~!$&'()*+,;=-]|" WEFT_ESCAPED ")*"
+#define WEFT_HOST "(?:\\[" WEFT_IPV6 "\\]|" WEFT_NAME ")"
+#define WEFT_PATH "(?:/" WEFT_PCHAR "*)*"
+#define WEFT_QUERY "(?:[/?]|" WEFT_PCHAR ")*"
+#define WEFT_URI                                                                    \
+    "[A-Za-z][A-Za-z0-9+.-]*:(?://" WEFT_USER WEFT_HOST "(?::\\d*)?" WEFT_PATH      \
+    "|/(?:" WEFT_PCHAR "+" WEFT_PATH ")?|" WEFT_PCHAR "+" WEFT_PATH ")?(?:\\?" WEFT_QUERY \
+    ")?(?:#" WEFT_QUERY ")?"
 
 constexpr struct {
     std::string_view format, pattern;
@@ -23,7 +67,11 @@ constexpr struct {
     {"uuid", "^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"},
     {"email",
      "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,31})?@" WEFT_LABEL "(?:\\." WEFT_LABEL "){1,3}$"},
-    {"ipv4", "^" WEFT_OCTET "(?:\\." WEFT_OCTET "){3}$"},
+    {"ipv4", "^" WEFT_IPV4 "$"},
+    {"ipv6", "^" WEFT_IPV6 "$"},
+    {"hostname", "^(?!(?:[!-~]*\\.)?\\d+$)" WEFT_HOSTNAME "$"},
+    {"duration", "^P(?:" WEFT_DURATION_DATE "|" WEFT_DURATION_TIME "|\\d{1,9}W)$"},
+    {"uri", "^" WEFT_URI "$"},
 };
 
 }  // namespace

@@ -1,6 +1,15 @@
-// The values of JSON schema's `format` that grammars know, as regular expressions: date, time,
-// date-time (RFC 3339; years from 1000 on), uuid, email, ipv4. For others `format` says
-// nothing about which values there are, as the specification has it.
+// The values of JSON schema's `format` that grammars know, as regular expressions:
+//
+//     date, time, date-time   RFC 3339; years from 1000 on
+//     duration                RFC 3339, appendix A; numbers of at most 9 digits
+//     uuid                    RFC 9562
+//     email                   the local part in one or two words of A-Za-z0-9_+-, 2 to 4 labels
+//     hostname                RFC 1123, section 2.1: labels of 1 to 63 letters, digits and inner
+//                             hyphens, 253 bytes at most: 3 labels, or 4 of which the last has up
+//                             to 61, or 8 of up to 30; the last is not a number
+//     ipv4                    four numbers up to 255 without leading zeros
+//     ipv6                    RFC 4291, section 2.2, in the grammar of RFC 5954; without a zone
+//     uri                     RFC 3986, section 3, with a scheme
 #pragma once
 
 #include <string_view>
@@ -8,6 +17,8 @@
 namespace weft::grammar {
 
 // Anchored; empty for formats that are not among them.
+constexpr std::string_view kKnownFormats =
+    "date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri";
 std::string_view PatternOfFormat(std::string_view format);
 
 }  // namespace weft::grammar

@@ -1,104 +1,11 @@
 #include "grammar/schema_merge.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "grammar/escapes.h"
 
 namespace weft::grammar {
 namespace {
-
-// They say something about a value, not which values there are.
-constexpr std::array<std::string_view, 24> kAnnotations = {"title",
-                                                           "description",
-                                                           "default",
-                                                           "examples",
-                                                           "example",
-                                                           "$schema",
-                                                           "$id",
-                                                           "id",
-                                                           "$comment",
-                                                           "deprecated",
-                                                           "readOnly",
-                                                           "writeOnly",
-                                                           "$defs",
-                                                           "definitions",
-                                                           "contentMediaType",
-                                                           "contentEncoding",
-                                                           "discriminator",
-                                                           "externalDocs",
-                                                           "xml",
-                                                           "$anchor",
-                                                           "strict",
-                                                           "name",
-                                                           "enumNames",
-                                                           "markdownDescription"};
-constexpr std::array<std::string_view, 26> kSupported = {"type",
-                                                         "properties",
-                                                         "required",
-                                                         "additionalProperties",
-                                                         "items",
-                                                         "prefixItems",
-                                                         "minItems",
-                                                         "maxItems",
-                                                         "enum",
-                                                         "const",
-                                                         "anyOf",
-                                                         "oneOf",
-                                                         "allOf",
-                                                         "$ref",
-                                                         "minLength",
-                                                         "maxLength",
-                                                         "pattern",
-                                                         "format",
-                                                         "minimum",
-                                                         "maximum",
-                                                         "exclusiveMinimum",
-                                                         "exclusiveMaximum",
-                                                         "uniqueItems",
-                                                         "minProperties",
-                                                         "nullable",
-                                                         "maxProperties"};
-constexpr std::array<std::string_view, 7> kTypes = {"null",   "boolean", "string", "integer",
-                                                    "number", "array",   "object"};
-
-template <typename List>
-bool Has(const List& list, std::string_view word) {
-    return std::find(list.begin(), list.end(), word) != list.end();
-}
-
-bool Has(const Schema& list, const Schema& value) {
-    return std::find(list.begin(), list.end(), value) != list.end();
-}
-
-bool IsAnnotation(std::string_view key) {
-    return Has(kAnnotations, key) || key.starts_with("x-");
-}
-
-const Schema* Find(const Schema& schema, std::string_view key) {
-    const auto at = schema.find(std::string(key));
-    return at == schema.end() ? nullptr : &*at;
-}
-
-// Keywords of which only the value that restricts nothing is supported.
-Status CheckNeutral(const Schema& schema, std::string_view path) {
-    const auto neutral = [&](std::string_view key, const Schema& value) {
-        const Schema* found = Find(schema, key);
-        return found == nullptr || *found == value;
-    };
-    for (const auto& [key, value] : {std::pair<std::string_view, Schema>{"uniqueItems", false},
-                                     {"minProperties", 0},
-                                     {"nullable", false}}) {
-        if (neutral(key, value)) continue;
-        return SchemaError(path, "the keyword '{}' is not supported but as {}{}", key, value.dump(),
-                           key == "nullable" ? "; add \"null\" to 'type'" : "");
-    }
-    if (Find(schema, "maxProperties") != nullptr) {
-        return SchemaError(path, "the keyword 'maxProperties' is not supported");
-    }
-    return {};
-}
 
 // The stricter of two numbers.
 void MergeNumber(std::string_view key, bool larger, const Schema& a, const Schema& b, Schema& out) {
@@ -128,75 +35,6 @@ Result<std::optional<Schema>> Values(const Schema& schema, std::string_view path
 }
 
 }  // namespace
-
-std::string ShownPath(std::string_view path) {
-    constexpr size_t kMost = 200;
-    std::string out;
-    for (const char c : path.substr(0, kMost)) {
-        const auto byte = static_cast<uint8_t>(c);
-        out += byte < 0x20 || byte >= 0x7f ? '?' : c;
-    }
-    return path.size() > kMost ? out + "..." : out;
-}
-
-std::string SchemaPath(std::string_view path, std::string_view key) {
-    std::string out(path);
-    out += '/';
-    for (const char c : key) {
-        if (c == '~') {
-            out += "~0";
-        } else if (c == '/') {
-            out += "~1";
-        } else {
-            out += c;
-        }
-    }
-    return out;
-}
-
-Status CheckKeywords(const Schema& schema, std::string_view path) {
-    for (const auto& [key, value] : schema.items()) {
-        if (Has(kSupported, key) || IsAnnotation(key)) continue;
-        return SchemaError(path, "the keyword '{}' is not supported", ShownPath(key));
-    }
-    return CheckNeutral(schema, path);
-}
-
-bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_view> keys) {
-    for (const auto& [key, value] : schema.items()) {
-        if (!IsAnnotation(key) && !Has(keys, key)) return true;
-    }
-    return false;
-}
-
-Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_view path) {
-    std::vector<std::string> types;
-    const Schema* type = Find(schema, "type");
-    if (type == nullptr) return types;
-    if (type->is_array() && type->empty()) return SchemaError(path, "'type' is an empty list");
-    for (const Schema& one : type->is_array() ? *type : Schema::array({*type})) {
-        if (!one.is_string() || !Has(kTypes, one.get_ref<const std::string&>())) {
-            return SchemaError(path,
-                               "'type' names none of null, boolean, string, integer, number, "
-                               "array, object");
-        }
-        if (!Has(types, one.get_ref<const std::string&>())) types.push_back(one);
-    }
-    if (Has(types, "number")) std::erase(types, "integer");
-    return types;
-}
-
-bool HasType(const Schema& value, std::string_view type) {
-    if (type == "null") return value.is_null();
-    if (type == "boolean") return value.is_boolean();
-    if (type == "string") return value.is_string();
-    if (type == "number") return value.is_number();
-    if (type == "array") return value.is_array();
-    if (type == "object") return value.is_object();
-    if (!value.is_number_float()) return value.is_number();
-    const double number = value.get<double>();
-    return number == std::floor(number);
-}
 
 Result<const Schema*> SchemaMerger::Resolve(const Schema& ref, std::string_view path) const {
     if (!ref.is_string()) return SchemaError(path, "'$ref' is not a text");
@@ -266,7 +104,8 @@ Result<std::optional<Schema>> SchemaMerger::Flat(const Schema& schema, const std
         return schema.get<bool>() ? std::optional<Schema>(Schema::object()) : std::nullopt;
     }
     if (!schema.is_object()) return SchemaError(path, "a schema is an object, true or false");
-    WEFT_TRY(CheckKeywords(schema, path));
+    WEFT_ASSIGN(const auto known, Known(schema, path, depth));
+    if (known) return Flat(*known, path, depth);
     const Schema *ref = Find(schema, "$ref"), *all = Find(schema, "allOf");
     if (ref == nullptr && all == nullptr) return std::optional<Schema>(schema);
     Schema rest = schema;
@@ -351,13 +190,20 @@ Result<std::optional<Schema>> SchemaMerger::Plain(const Schema& a, const Schema&
     for (const std::string_view key : {"maximum", "exclusiveMaximum", "maxLength", "maxItems"}) {
         MergeNumber(key, false, a, b, out);
     }
-    for (const std::string key : {"pattern", "format"}) {
+    for (const std::string key : {"pattern", "format", "multipleOf"}) {
         const Schema *left = Find(a, key), *right = Find(b, key);
         if (left != nullptr && right != nullptr && *left != *right) {
-            return SchemaError(path, "two different '{}' that hold together are not supported",
-                               key);
+            WEFT_TRY(leniency_.LeaveOut(
+                path, key,
+                SchemaError(path, "two different '{}' that hold together are not supported", key)));
         }
         if (left != nullptr || right != nullptr) out[key] = left != nullptr ? *left : *right;
+    }
+    if (const Schema *left = Find(a, "propertyNames"), *right = Find(b, "propertyNames");
+        left != nullptr && right != nullptr) {
+        out["propertyNames"] = Schema{{"allOf", Schema::array({*left, *right})}};
+    } else if (left != nullptr || right != nullptr) {
+        out["propertyNames"] = left != nullptr ? *left : *right;
     }
     WEFT_TRY(MergeItems(a, b, path, depth, out));
     WEFT_TRY(MergeObjects(a, b, path, depth, out));
@@ -371,12 +217,17 @@ Status SchemaMerger::MergeItems(const Schema& a, const Schema& b, const std::str
     if (prefix != nullptr || other != nullptr) {
         const bool alone =
             prefix != nullptr ? other == nullptr && right == nullptr : left == nullptr;
-        if (!alone) {
-            return SchemaError(path,
-                               "'prefixItems' that holds together with other items is not "
-                               "supported");
-        }
         out["prefixItems"] = prefix != nullptr ? *prefix : *other;
+        if (!alone) {
+            WEFT_TRY(leniency_.LeaveOut(
+                path, "items",
+                SchemaError(path,
+                            "'prefixItems' that holds together with other items is not "
+                            "supported")));
+            const Schema* const more = prefix != nullptr ? left : right;
+            if (more != nullptr) out["items"] = *more;
+            return {};
+        }
     }
     if (left != nullptr && right != nullptr) {
         WEFT_ASSIGN(auto both, Both(*left, *right, SchemaPath(path, "items"), depth + 1));

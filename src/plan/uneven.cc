@@ -55,7 +55,7 @@ bool IsBetter(const Prediction& a, const Prediction& b) {
 
 class UnevenLayout::Search {
   public:
-    ShareSearch(LayoutPredictor& predictor, const model::Layout& layout)
+    Search(LayoutPredictor& predictor, const model::Layout& layout)
         : predictor_(predictor), layout_(layout) {}
 
     Status Begin() {

@@ -92,6 +92,7 @@ std::string RequestLine(const HttpRecord& record, const std::string& time, bool 
     add("first_token_ms", Milliseconds(note.first_token_s), note.first_token_s >= 0);
     line["total_ms"] = Milliseconds(record.seconds);
     line["bytes"] = record.sent_bytes;
+    add("left_out", Cut(note.left_out), !note.left_out.empty());
     add("gone", true, record.gone);
     add("error", Cut(note.error), !note.error.empty());
     if (json) return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

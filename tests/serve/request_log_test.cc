@@ -38,6 +38,10 @@ TEST(RequestLog, Lines) {
     EXPECT_EQ(json["said"], 3);
     EXPECT_FALSE(json.contains("error"));
     EXPECT_FALSE(json.contains("gone"));
+    EXPECT_FALSE(json.contains("left_out"));
+    record.note.left_out = "uniqueItems,not";
+    EXPECT_NE(RequestLine(record, "T", false).find(" left_out=uniqueItems,not\n"),
+              std::string::npos);
 }
 
 TEST(RequestLog, NobodysTextMakesALine) {

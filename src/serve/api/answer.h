@@ -47,6 +47,7 @@ struct AnswerPlan {
     bool whole_calls = false;   // calls come whole, in a stream, too
     bool keeps_tokens = false;  // see ChoiceEnd::tokens
     std::string tenant{};       // whose constraints it uses
+    std::string left_out{};     // what of its schemas is not kept; for the log
     std::string owner{};        // whose responses it may go on from, and where it is kept
     std::shared_ptr<ResponseStore> responses{};  // may be null
     Headers headers{};                           // of the answer, besides its type

@@ -287,6 +287,7 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     std::vector<engine::Request*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
     if (!Charge(*exchange, requests, admitted)) return;
+    exchange->Note([&](RequestNote& note) { note.left_out = plan.left_out; });
     plan.headers = std::move(admitted.headers);
     Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);
     Answer::Start(*served_.engine, std::move(exchange), std::move(plan), std::move(observer));

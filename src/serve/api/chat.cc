@@ -298,11 +298,11 @@ std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPr
         return CallConstraint(conversation.input.tools, conversation.forced_tool, *frame);
     };
     DemandedCall call = named();
-    auto matcher = served.constraints->Compile(call.constraint, plan.tenant);
+    auto matcher = served.constraints->Compile(call.constraint, plan.tenant, &plan.left_out);
     if (!matcher.ok() && *frame != usual) {
         frame = &usual;
         call = named();
-        matcher = served.constraints->Compile(call.constraint, plan.tenant);
+        matcher = served.constraints->Compile(call.constraint, plan.tenant, &plan.left_out);
     }
     if (!matcher.ok())
         return ApiError{400, matcher.error().message, "tools", "invalid_value", true};
@@ -329,7 +329,7 @@ Result<grammar::Matcher> FormOrCall(const Conversation& conversation, const Serv
     for (const chat::CallFrame* frame : {&served.call_frame, &usual}) {
         if (frame != &usual && !PlainNames(tools, "*")) continue;
         auto matcher = served.constraints->Compile(
-            OrCallConstraint(tools, conversation.constraint, *frame), plan.tenant);
+            OrCallConstraint(tools, conversation.constraint, *frame), plan.tenant, &plan.left_out);
         if (!matcher.ok() && frame != &usual) continue;
         if (matcher.ok()) plan.family = frame->family;
         return matcher;
@@ -351,7 +351,7 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
     }
     const ConstraintText& constraint = conversation.constraint;
     if (constraint.kind.empty()) return {};
-    auto matcher = served.constraints->Compile(constraint, plan.tenant);
+    auto matcher = served.constraints->Compile(constraint, plan.tenant, &plan.left_out);
     std::string param = constraint.param;
     // (By itself first: an error in it is not one of a function.)
     if (matcher.ok() && MayCall(conversation)) {

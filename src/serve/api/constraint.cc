@@ -9,6 +9,7 @@
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex_grammar.h"
+#include "grammar/schema_keywords.h"
 #include "serve/api/dialect.h"
 
 namespace weft::serve {
@@ -53,7 +54,10 @@ void ReadFormat(Fields& fields, ConstraintText& out) {
             inner.Fail("json_schema", "'response_format.json_schema.schema' is missing.",
                        "missing_required_parameter");
         }
-        out = {type, SchemaText(schema), "response_format"};
+        const bool nested = wrapped.is_object() && wrapped.contains("strict");
+        Fields said(nested ? wrapped : format, "response_format.json_schema.");
+        out = {type, SchemaText(schema), "response_format", said.Bool("strict", false)};
+        if (said.error()) inner.Fail("json_schema", said.error()->message, said.error()->code);
     } else if (type == "regex") {
         out = {type, inner.Text("regex", inner.Text("pattern", "")), "response_format"};
     } else if (type == "grammar") {
@@ -111,10 +115,22 @@ Json ArgumentsSchema(const Json& function) {
     return schema;
 }
 
+// Of notes "PATH: KEYWORD", each once, for the log: which has no words of requests.
+std::string KeywordsOf(const std::vector<std::string>& notes) {
+    std::vector<std::string> keywords;
+    for (const std::string& note : notes) {
+        const std::string word = note.substr(note.rfind(' ') + 1);
+        const std::string shown = grammar::IsSchemaKeyword(word) ? word : "unknown";
+        if (std::ranges::find(keywords, shown) == keywords.end()) keywords.push_back(shown);
+    }
+    return fmt::format("{}", fmt::join(keywords, ","));
+}
+
 constexpr size_t kMostCallDepth = 200, kMostCallValues = 1 << 16;
 
 // From what CallConstraint made.
-Result<grammar::GrammarPtr> CallGrammar(const std::string& text) {
+Result<grammar::GrammarPtr> CallGrammar(const std::string& text,
+                                        std::vector<std::string>& left_out) {
     if (text.size() > grammar::kMostSchemaBytes) {
         return MakeError(ErrorCode::kUsage, "tools: {} bytes of schemas; at most {} are taken",
                          text.size(), grammar::kMostSchemaBytes);
@@ -130,10 +146,13 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text) {
     }
     std::vector<grammar::CallText> calls;
     for (const Json& call : json["calls"]) {
-        calls.push_back({call["before"], call["after"], call["arguments"]});
+        calls.push_back({call["before"], call["after"], call["arguments"], call["strict"] != true});
     }
-    const Json* otherwise = json.contains("otherwise") ? &json["otherwise"] : nullptr;
-    if (!json.contains("pairs")) return grammar::GrammarFromCalls(calls, {}, otherwise);
+    grammar::CallText other;
+    const bool may_be_other = json.contains("otherwise");
+    if (may_be_other) other = {"", "", json["otherwise"], json["strict"] != true};
+    const grammar::CallText* otherwise = may_be_other ? &other : nullptr;
+    if (!json.contains("pairs")) return grammar::GrammarFromCalls(calls, {}, &left_out, otherwise);
     const Json& of = json["pairs"];
     using Texts = grammar::CallPairs::Texts;
     return grammar::GrammarFromCalls(
@@ -146,7 +165,7 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text) {
                                     : of["quote"] == "" ? Texts::kJson
                                                         : Texts::kQuoted,
                            .quote = of["quote"]},
-        otherwise);
+        &left_out, otherwise);
 }
 
 Json PairsOf(const chat::CallFrame& frame) {
@@ -209,7 +228,8 @@ DemandedCall CallConstraint(const Json& tools, const std::string& name,
         if (name != "*" && function["name"] != name) continue;
         const std::string shown = InQuotes(function["name"].get<std::string>());
         only = calls.empty() ? shown : "";
-        calls.push_back({{"before", shown + frame.middle},
+        calls.push_back({{"strict", function.value("strict", Json()) == true},
+                         {"before", shown + frame.middle},
                          {"after", pairs ? frame.after : ""},
                          {"arguments", ArgumentsSchema(function)}});
     }
@@ -229,12 +249,14 @@ ConstraintText OrCallConstraint(const Json& tools, const ConstraintText& constra
     for (const Json& tool : tools) {
         const Json& function = tool["function"];
         const std::string shown = InQuotes(function["name"].get<std::string>());
-        calls.push_back({{"before", frame.before + shown + frame.middle},
+        calls.push_back({{"strict", function.value("strict", Json()) == true},
+                         {"before", frame.before + shown + frame.middle},
                          {"after", frame.after},
                          {"arguments", ArgumentsSchema(function)}});
     }
     Json call{{"calls", std::move(calls)}};
     if (frame.arguments != chat::CallFrame::Arguments::kJson) call["pairs"] = PairsOf(frame);
+    call["strict"] = constraint.strict;
     call["otherwise"] = constraint.kind == "json_object" ? Json{{"type", "object"}}
                                                          : OrderedJsonOrDiscarded(constraint.text);
     return {"call", Dump(call), constraint.param};
@@ -264,35 +286,43 @@ std::shared_ptr<const grammar::TokenTrie> Constraints::Trie(Markers markers) {
 }
 
 Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
-                                              const std::string& tenant) {
-    std::string key =
-        fmt::format("{}:{}:{}:{}", tenant.size(), tenant, constraint.kind, constraint.text);
+                                              const std::string& tenant, std::string* left_out) {
+    const auto answer = [&](const Compiled& compiled) {
+        if (left_out != nullptr) *left_out = compiled.left_out;
+        return compiled.matcher;
+    };
+    std::string key = fmt::format("{}:{}:{}:{}:{}", tenant.size(), tenant, constraint.strict,
+                                  constraint.kind, constraint.text);
     {
         const std::lock_guard lock(mutex_);
         const auto it = std::ranges::find(known_, key, &Entry::first);
         if (it != known_.end()) {
             known_.splice(known_.begin(), known_, it);
-            return known_.front().second;
+            return answer(known_.front().second);
         }
     }
-    Compiled compiled = CompileNew(constraint);
-    if (key.size() > kMostKeyBytes) return compiled;
+    std::vector<std::string> notes;
+    const Result<grammar::Matcher> matcher = CompileNew(constraint, notes);
+    const Compiled compiled{matcher, KeywordsOf(notes)};
+    if (key.size() > kMostKeyBytes) return answer(compiled);
     const std::lock_guard lock(mutex_);
     known_.emplace_front(std::move(key), compiled);
     if (known_.size() > kMost) known_.pop_back();
-    return compiled;
+    return answer(compiled);
 }
 
 // With its first mask: what is hard to follow from the begin on is refused here, and not by the
 // engine, which all requests wait for.
-Constraints::Compiled Constraints::CompileNew(const ConstraintText& constraint) {
+Result<grammar::Matcher> Constraints::CompileNew(const ConstraintText& constraint,
+                                                 std::vector<std::string>& left_out) {
     const bool call = constraint.kind == "call";
     const bool whole = call && constraint.param != "tools";
     const auto trie = Trie(whole ? Markers::kWholeCall : call ? Markers::kCall : Markers::kNone);
-    const auto grammar = call                               ? CallGrammar(constraint.text)
+    const grammar::SchemaOptions options{.lenient = !constraint.strict, .left_out = &left_out};
+    const auto grammar = call                               ? CallGrammar(constraint.text, left_out)
                          : constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
                          : constraint.kind == "json_schema"
-                             ? grammar::GrammarFromJsonSchemaText(constraint.text)
+                             ? grammar::GrammarFromJsonSchemaText(constraint.text, options)
                          : constraint.kind == "regex" ? grammar::GrammarFromRegex(constraint.text)
                                                       : grammar::GrammarFromGbnf(constraint.text);
     if (!grammar.ok()) return grammar.error();

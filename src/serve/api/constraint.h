@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "chat/call_frame.h"
 #include "grammar/matcher.h"
@@ -28,6 +29,8 @@ struct ConstraintText {
     std::string kind{};  // "json_object", "json_schema", "regex", "grammar", "call"
     std::string text{};
     std::string param{};  // where it came from, for errors
+    // json_schema: what can't be kept is an error; else it is left out. Calls say it of each tool.
+    bool strict = false;
 };
 
 // From a request; at most one. Errors are left in `fields`.
@@ -60,20 +63,26 @@ class Constraints {
     explicit Constraints(const tokenizer::Tokenizer& tokenizer, const chat::CallFrame& frame = {});
     // A fresh Matcher, whose first mask is known. Errors: those of the grammars, and of Matcher.
     // tenant: who asks; nobody learns by its speed what others have asked for.
+    // left_out: not null: gets the keywords of schemas that are not kept, as "KEYWORD,KEYWORD".
     Result<grammar::Matcher> Compile(const ConstraintText& constraint,
-                                     const std::string& tenant = {});
+                                     const std::string& tenant = {},
+                                     std::string* left_out = nullptr);
 
   private:
     static constexpr size_t kMost = 32;
     static constexpr size_t kMostKeyBytes = 1 << 20;
-    using Compiled = Result<grammar::Matcher>;
+    struct Compiled {
+        Result<grammar::Matcher> matcher;
+        std::string left_out{};
+    };
     using Entry = std::pair<std::string, Compiled>;
 
     // Whose control tokens may be written: those within a call, and those around one.
     enum class Markers { kNone, kCall, kWholeCall };
 
     std::shared_ptr<const grammar::TokenTrie> Trie(Markers markers);
-    Compiled CompileNew(const ConstraintText& constraint);
+    Result<grammar::Matcher> CompileNew(const ConstraintText& constraint,
+                                        std::vector<std::string>& left_out);
 
     const tokenizer::Tokenizer& tokenizer_;
     const std::string call_markers_;  // what grammars of calls have around names and values

@@ -141,6 +141,7 @@ void ReadResponseTools(Fields& fields, Conversation& conversation) {
         if (function["name"] == "") tool.Fail("name", "A function needs a name.");
         if (tool.Has("description")) function["description"] = tool.Text("description", "");
         const Json& parameters = tool.Object("parameters");
+        if (tool.Bool("strict", false)) function["strict"] = true;
         function["parameters"] = parameters.is_null() ? NoParameters() : parameters;
         if (tool.error()) return Adopt(fields, tool);
         conversation.input.tools.push_back({{"type", "function"}, {"function", function}});

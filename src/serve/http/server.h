@@ -30,6 +30,7 @@ namespace weft::serve {
 struct RequestNote {
     std::string key{};  // the name of the API key
     std::string error{};
+    std::string left_out{};  // what of the request's schemas the answer isn't held to
     int64_t prompt_tokens = -1, cached_tokens = -1, said_tokens = -1;
     double queue_s = -1, first_token_s = -1;
 };

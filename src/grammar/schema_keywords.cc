@@ -1,0 +1,184 @@
+#include "grammar/schema_keywords.h"
+
+#include <array>
+#include <cmath>
+
+namespace weft::grammar {
+namespace {
+
+constexpr uint32_t kMostCount = 100'000;
+
+// They say something about a value, not which values there are.
+constexpr std::array<std::string_view, 24> kAnnotations = {"title",
+                                                           "description",
+                                                           "default",
+                                                           "examples",
+                                                           "example",
+                                                           "$schema",
+                                                           "$id",
+                                                           "id",
+                                                           "$comment",
+                                                           "deprecated",
+                                                           "readOnly",
+                                                           "writeOnly",
+                                                           "$defs",
+                                                           "definitions",
+                                                           "contentMediaType",
+                                                           "contentEncoding",
+                                                           "discriminator",
+                                                           "externalDocs",
+                                                           "xml",
+                                                           "$anchor",
+                                                           "strict",
+                                                           "name",
+                                                           "enumNames",
+                                                           "markdownDescription"};
+constexpr std::array<std::string_view, 24> kSupported = {"type",
+                                                         "properties",
+                                                         "required",
+                                                         "additionalProperties",
+                                                         "items",
+                                                         "prefixItems",
+                                                         "minItems",
+                                                         "maxItems",
+                                                         "enum",
+                                                         "const",
+                                                         "anyOf",
+                                                         "oneOf",
+                                                         "allOf",
+                                                         "$ref",
+                                                         "minLength",
+                                                         "maxLength",
+                                                         "pattern",
+                                                         "format",
+                                                         "minimum",
+                                                         "maximum",
+                                                         "exclusiveMinimum",
+                                                         "exclusiveMaximum",
+                                                         "propertyNames", "multipleOf"};
+constexpr std::array<std::string_view, 7> kTypes = {"null",   "boolean", "string", "integer",
+                                                    "number", "array",   "object"};
+
+// Those that grammars don't keep, or write otherwise.
+constexpr std::array<std::string_view, 20> kNotKept = {"not",
+                                                       "if",
+                                                       "then",
+                                                       "else",
+                                                       "contains",
+                                                       "minContains",
+                                                       "maxContains",
+                                                       "uniqueItems",
+                                                       "additionalItems",
+                                                       "unevaluatedItems",
+                                                       "minProperties",
+                                                       "maxProperties",
+                                                       "patternProperties",
+                                                       "unevaluatedProperties",
+                                                       "dependentRequired",
+                                                       "dependentSchemas",
+                                                       "dependencies",
+                                                       "nullable",
+                                                       "$dynamicRef",
+                                                       "$recursiveRef"};
+
+bool IsAnnotation(std::string_view key) {
+    return Has(kAnnotations, key) || key.starts_with("x-");
+}
+
+}  // namespace
+
+std::string ShownPath(std::string_view path) {
+    constexpr size_t kMost = 200;
+    std::string out;
+    for (const char c : path.substr(0, kMost)) {
+        const auto byte = static_cast<uint8_t>(c);
+        out += byte < 0x20 || byte >= 0x7f ? '?' : c;
+    }
+    return path.size() > kMost ? out + "..." : out;
+}
+
+std::string SchemaPath(std::string_view path, std::string_view key) {
+    std::string out(path);
+    out += '/';
+    for (const char c : key) {
+        if (c == '~') {
+            out += "~0";
+        } else if (c == '/') {
+            out += "~1";
+        } else {
+            out += c;
+        }
+    }
+    return out;
+}
+
+bool IsKept(std::string_view key) {
+    return Has(kSupported, key) || IsAnnotation(key);
+}
+
+bool IsSchemaKeyword(std::string_view key) {
+    return Has(kSupported, key) || Has(kNotKept, key);
+}
+
+bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_view> keys) {
+    for (const auto& [key, value] : schema.items()) {
+        if (!IsAnnotation(key) && !Has(keys, key)) return true;
+    }
+    return false;
+}
+
+Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_view path) {
+    std::vector<std::string> types;
+    const Schema* type = Find(schema, "type");
+    if (type == nullptr) return types;
+    if (type->is_array() && type->empty()) return SchemaError(path, "'type' is an empty list");
+    for (const Schema& one : type->is_array() ? *type : Schema::array({*type})) {
+        if (!one.is_string() || !Has(kTypes, one.get_ref<const std::string&>())) {
+            return SchemaError(path,
+                               "'type' names none of null, boolean, string, integer, number, "
+                               "array, object");
+        }
+        if (!Has(types, one.get_ref<const std::string&>())) types.push_back(one);
+    }
+    if (Has(types, "number")) std::erase(types, "integer");
+    return types;
+}
+
+bool HasType(const Schema& value, std::string_view type) {
+    if (type == "null") return value.is_null();
+    if (type == "boolean") return value.is_boolean();
+    if (type == "string") return value.is_string();
+    if (type == "number") return value.is_number();
+    if (type == "array") return value.is_array();
+    if (type == "object") return value.is_object();
+    if (!value.is_number_float()) return value.is_number();
+    const double number = value.get<double>();
+    return number == std::floor(number);
+}
+
+const Schema* Find(const Schema& schema, std::string_view key) {
+    const auto at = schema.find(std::string(key));
+    return at == schema.end() ? nullptr : &*at;
+}
+
+Result<uint32_t> SchemaCount(const Schema& schema, const char* key, uint32_t fallback,
+                             std::string_view path) {
+    const Schema* const found = Find(schema, key);
+    if (found == nullptr) return fallback;
+    const double count = found->is_number() ? found->get<double>() : -1;
+    if (!(count >= 0 && count <= kMostCount) || count != std::floor(count)) {
+        return SchemaError(path, "'{}' is not a whole number from 0 to {}", key, kMostCount);
+    }
+    return static_cast<uint32_t>(count);
+}
+
+Status Leniency::LeaveOut(std::string_view path, std::string_view keyword,
+                          const Error& refusal) const {
+    if (!lenient_) return refusal;
+    if (left_out_ == nullptr || left_out_->size() >= kMostNotes) return {};
+    std::string note = ShownPath(path) + ": " + ShownPath(keyword);
+    if (!Has(*left_out_, note)) left_out_->push_back(std::move(note));
+    return {};
+}
+
+}  // namespace weft::grammar

@@ -1,0 +1,351 @@
+// Schemas as clients make them (pydantic, zod, OpenAPI 3.0, draft 7): what is kept exactly, what is
+// left out where a request isn't strict, and formats.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "grammar/json_schema.h"
+#include "support/grammar_walk.h"
+
+namespace weft::grammar {
+namespace {
+
+using Notes = std::vector<std::string>;
+
+struct Verdicts {
+    const char* schema;
+    std::vector<const char*> holds, refused;
+};
+
+// The grammar that a schema makes, strict or not, does exactly so.
+void ExpectVerdicts(const Verdicts& verdicts, bool lenient) {
+    Notes notes;
+    const auto made =
+        GrammarFromJsonSchemaText(verdicts.schema, {.lenient = lenient, .left_out = &notes});
+    ASSERT_TRUE(made.ok()) << verdicts.schema << ": " << made.error().message;
+    EXPECT_EQ(notes, Notes()) << verdicts.schema;
+    for (const char* text : verdicts.holds) {
+        EXPECT_TRUE(*Matches(**made, text)) << verdicts.schema << " refuses " << text;
+    }
+    for (const char* text : verdicts.refused) {
+        EXPECT_FALSE(*Matches(**made, text)) << verdicts.schema << " lets through " << text;
+    }
+}
+
+void ExpectExact(const Verdicts& verdicts) {
+    for (const bool lenient : {false, true}) ExpectVerdicts(verdicts, lenient);
+}
+
+TEST(ClientSchemas, OtherSpellingsAreKept) {
+    const Verdicts cases[] = {
+        {R"({"type":"string","nullable":true})", {"null", "\"a\""}, {"1"}},
+        {R"({"type":"string","nullable":false})", {"\"a\""}, {"null"}},
+        {R"({"type":["integer","null"],"nullable":true})", {"null", "7"}, {"\"a\""}},
+        {R"({"enum":["a","b"],"type":"string","nullable":true})", {"null", "\"b\""}, {"\"c\""}},
+        {R"({"nullable":true})", {"null", "[1]"}, {"nul"}},
+        {R"({"properties":{"a":{"allOf":[{"$ref":"#/$defs/x"}],"nullable":true}},"required":["a"],
+             "$defs":{"x":{"type":"integer"}}})",
+         {R"({"a":null})", R"({"a":3})"},
+         {R"({"a":"b"})", "{}"}},
+        {R"({"type":"array","items":[{"type":"string"},{"type":"integer"}]})",
+         {R"(["a",1])"},
+         {R"(["a"])", R"(["a","b"])"}},
+        {R"({"type":"array","items":[{"const":1}],"additionalItems":{"const":2}})",
+         {"[1]", "[1,2,2]"},
+         {"[]", "[1,1]", "[2]"}},
+        {R"({"type":"array","items":[{"const":1}],"additionalItems":false,"uniqueItems":false})",
+         {"[1]"},
+         {"[1,1]"}},
+        {R"({"type":"array","items":{"const":1},"additionalItems":false})", {"[1,1]"}, {"[2]"}},
+        {R"({"type":"integer","minimum":0,"exclusiveMinimum":true,"maximum":3,
+             "exclusiveMaximum":false})",
+         {"1", "3"},
+         {"0", "4"}}};
+    for (const Verdicts& verdicts : cases) ExpectExact(verdicts);
+}
+
+TEST(ClientSchemas, BoundsBeyondAllNumbers) {
+    const Verdicts cases[] = {
+        {R"({"type":"integer","minimum":-9223372036854775808,"maximum":9223372036854775807})",
+         {"0", "-999999999999999999", "999999999999999999"},
+         {"1000000000000000000", "1.5"}},
+        {R"({"type":"integer","minimum":0,"maximum":18446744073709551615})", {"0", "7"}, {"-1"}},
+        {R"({"type":"integer","exclusiveMinimum":-1e300,"maximum":9007199254740993})",
+         {"9007199254740993"},
+         {"9007199254740994"}},
+        {R"({"type":"number","minimum":-1.7976931348623157e308,"maximum":1.7976931348623157e308})",
+         {"1e30", "-2.5"},
+         {"\"a\""}},
+        {R"({"type":"number","minimum":0,"maximum":1e30})",
+         {"0.5", "999999999999999999.5"},
+         {"-1", "1e31", "1e2"}},
+        {R"({"type":"number","maximum":1e30})", {"0.5", "-999999999999999999"}, {"1e31"}},
+        {R"({"type":"number","exclusiveMinimum":-5e17})", {"1", "-100000000000000000"}, {"-6e17"}}};
+    for (const Verdicts& verdicts : cases) ExpectExact(verdicts);
+    for (const char* schema : {R"({"type":"integer","minimum":9223372036854775807})",
+                               R"({"type":"integer","maximum":-1e19})",
+                               R"({"type":"number","minimum":1e18})"}) {
+        EXPECT_FALSE(GrammarFromJsonSchemaText(schema, {.lenient = true}).ok()) << schema;
+    }
+}
+
+TEST(ClientSchemas, NamesOfProperties) {
+    const Verdicts cases[] = {
+        {R"({"type":"object","propertyNames":{},"additionalProperties":{"type":"integer"}})",
+         {R"({"a":1, "\n":2})"},
+         {R"({"a":"b"})"}},
+        {R"({"type":"object","propertyNames":{"type":"string"}})", {R"({"a":[]})"}, {"[]"}},
+        {R"({"type":"object","propertyNames":true})", {R"({"a":[]})"}, {"[]"}},
+        {R"({"propertyNames":{"type":"string","enum":["a","b"]},"required":["b"],
+             "additionalProperties":{"type":"integer"}})",
+         {R"({"a":1,"b":2})", R"({"b":2})"},
+         {R"({"a":1})", R"({"b":1,"c":2})", R"({"b":"x"})", R"({"b":1,"b":2})"}},
+        {R"({"propertyNames":{"$ref":"#/$defs/n"},"$defs":{"n":{"const":"k"}}})",
+         {"{}", R"({"k":null})"},
+         {R"({"a":1})"}},
+        {R"({"properties":{"a":{},"b":{}},"propertyNames":{"enum":["a"]}})",
+         {R"({"a":1})", "{}"},
+         {R"({"b":1})"}},
+        {R"({"type":"object","propertyNames":{"pattern":"^x\\d$"},"additionalProperties":
+             {"type":"integer"}})",
+         {R"({"x1":1,"x2":2})", "{}"},
+         {R"({"y1":1})", R"({"x1":"a"})"}},
+        {R"({"type":"object","propertyNames":{"minLength":2,"maxLength":3}})",
+         {R"({"ab":1,"abc":2})"},
+         {R"({"a":1})", R"({"abcd":1})"}},
+        {R"({"type":"object","propertyNames":false})", {"{}"}, {R"({"a":1})"}}};
+    for (const Verdicts& verdicts : cases) ExpectExact(verdicts);
+}
+
+TEST(ClientSchemas, MultiplesOfANumber) {
+    const Verdicts cases[] = {
+        {R"({"type":"integer","multipleOf":5})", {"0", "-15", "1234567890"}, {"4", "-1", "5.0"}},
+        {R"({"type":"integer","multipleOf":7,"minimum":10,"maximum":30})",
+         {"14", "21", "28"},
+         {"7", "15", "35"}},
+        {R"({"type":"number","multipleOf":0.01})",
+         {"0.07", "1.5", "-12", "3.250"},
+         {"0.075", "1e-3"}},
+        {R"({"type":"number","multipleOf":0.25,"minimum":0,"maximum":2})",
+         {"0", "0.5", "1.75", "2"},
+         {"0.3", "2.25", "1.751"}},
+        {R"({"type":"number","multipleOf":12})", {"24", "24.0", "0"}, {"24.5", "13"}},
+        {R"({"multipleOf":2})", {"4"}, {"3", "\"a\""}}};
+    for (const Verdicts& verdicts : cases) ExpectExact(verdicts);
+    for (const bool lenient : {false, true}) {
+        for (const char* schema :
+             {R"({"type":"integer","multipleOf":0})", R"({"type":"integer","multipleOf":"2"})",
+              R"({"type":"integer","multipleOf":7,"minimum":1,"maximum":6})"}) {
+            EXPECT_FALSE(GrammarFromJsonSchemaText(schema, {.lenient = lenient}).ok()) << schema;
+        }
+    }
+}
+
+TEST(ClientSchemas, PatternsFormatsAndLengthsTogether) {
+    const Verdicts cases[] = {
+        {R"({"type":"string","pattern":"^[a-z\"\\n]+$","minLength":2,"maxLength":4})",
+         {"\"ab\"", R"("a\"\nb")"},
+         {"\"a\"", "\"abcde\"", "\"aB\"", R"("\u0061b")"}},
+        {R"({"type":"string","pattern":"\u00fc","maxLength":3})",
+         {"\"\xC3\xBC\"", "\"\xE2\x82\xAC\xC3\xBC\xF0\x9F\x98\x80\"", R"("\u0007ü\\")"},
+         {"\"abc\"", "\"abc\xC3\xBC\"", "\"\xC3\""}},
+        {R"({"type":"string","format":"email","maxLength":14})",
+         {"\"ada@lace.co.uk\""},
+         {"\"ada@lovelace.co.uk\"", "\"ada\""}},
+        {R"({"type":"string","format":"hostname","minLength":5,"maxLength":253})",
+         {"\"a.bcd\""},
+         {"\"a.bc\""}},
+        {R"({"type":"string","format":"date","pattern":"^20"})",
+         {"\"2024-02-29\""},
+         {"\"1999-01-01\"", "\"2023-02-29\""}},
+        // pydantic's Decimal
+        {R"x({"type":"string","pattern":"^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"})x",
+         {"\"1.50\"", "\"-.5\"", "\"+007\""},
+         {"\"\"", "\"-\"", "\"+.\"", "\"1.2.3\""}},
+        {R"x({"type":"string","pattern":"^(?=.*[A-Z])(?=.*\\d)[A-Za-z\\d]+$","minLength":3})x",
+         {"\"aB3\"", "\"3Baaa\""},
+         {"\"B3\"", "\"ab3\"", "\"aBc\"", "\"aB 3\""}}};
+    for (const Verdicts& verdicts : cases) ExpectExact(verdicts);
+    for (const bool lenient : {false, true}) {
+        EXPECT_FALSE(GrammarFromJsonSchemaText(
+                         R"({"type":"string","pattern":"^a{3}$","maxLength":2})", {lenient})
+                         .ok());
+    }
+}
+
+TEST(ClientSchemas, Formats) {
+    const std::string label(63, 'a'), most = label + "." + label + "." + label + ".";
+    const std::string longest = most + std::string(61, 'b');  // 253 bytes
+    const struct {
+        const char* format;
+        std::vector<std::string> holds, refused;
+    } cases[] = {
+        {"ipv6",
+         {"::", "::1", "1::", "2001:db8::8a2e:370:7334", "1:2:3:4:5:6:7:8", "::ffff:192.0.2.128",
+          "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1::8", "1:2:3:4:5:6:1.2.3.4", "FE80::1"},
+         {"", ":", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1::2::3", "12345::", "::1.2.3",
+          "::256.1.1.1", "fe80::1%eth0", "1:2:3:4:5:6:7:8::", ":::", "g::"}},
+        {"hostname",
+         {"localhost", "example.com", "a-b.c", "xn--mnchen-3ya.de", "3com.com", "1host", label,
+          longest, "a.b.c.d.e.f.g.h"},
+         {"", "-a.com", "a-.com", "a..b", "a_b.com", ".a", "a.", label + "a", longest + "b",
+          "10.0.0.1", "a.7", "m\xC3\xBC.de"}},
+        {"duration",
+         {"P1D", "PT1H", "P1Y2M3DT4H5M6S", "P2W", "PT36H", "P1M", "P1YT1S", "PT0S"},
+         {"", "P", "PT", "P1", "1D", "P1W2D", "P1D2H", "PT1D", "P1Y2D", "PT1H2S", "P0.5D"}},
+        {"uri",
+         {"https://example.org/a/b?c=d#e", "mailto:ada@example.org", "urn:isbn:0451450523",
+          "http://[::1]:8080/", "file:///etc/hosts", "http://u:p@h.example:80", "a:"},
+         {"", "example.org", "//example.org", "http://a b", "http://\xC3\xBC", "http://[::1",
+          "1a:b", "http://a/%zz"}}};
+    for (const auto& [format, holds, refused] : cases) {
+        const auto made = GrammarFromJsonSchema({{"type", "string"}, {"format", format}});
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        for (const std::string& text : holds) {
+            EXPECT_TRUE(*Matches(**made, "\"" + text + "\"")) << format << " refuses " << text;
+        }
+        for (const std::string& text : refused) {
+            EXPECT_FALSE(*Matches(**made, "\"" + text + "\"")) << format << " takes " << text;
+        }
+    }
+}
+
+// What can't be kept: refused by name where the request is strict; left out, and told, elsewhere.
+TEST(ClientSchemas, LeftOutOrRefused) {
+    const struct {
+        const char* schema;
+        const char* refusal;  // of the strict compiler
+        Notes notes;          // of the lenient one
+        const char* holds;    // of the lenient one
+    } cases[] = {
+        {R"({"type":"array","items":{"type":"integer"},"uniqueItems":true})",
+         "#: the keyword 'uniqueItems' is not supported", {"#: uniqueItems"}, "[1,1]"},
+        {R"({"properties":{"a":{"not":{"type":"string"},"type":["string","null"]}}})",
+         "#/properties/a: the keyword 'not'", {"#/properties/a: not"}, R"({"a":"x"})"},
+        {R"({"type":"integer","if":{},"then":{},"else":{}})", "'if'",
+         {"#: if", "#: then", "#: else"}, "4"},
+        {R"({"type":"object","patternProperties":{"^x":{}},"additionalProperties":false})",
+         "'patternProperties'", {"#: patternProperties"}, R"({"y":1})"},
+        {R"({"properties":{"a":{}},"minProperties":1,"maxProperties":3,"dependentRequired":{}})",
+         "'minProperties' is not supported but as 0",
+         {"#: minProperties", "#: maxProperties", "#: dependentRequired"}, "{}"},
+        {R"({"properties":{"a":{}},"propertyNames":{"maxLength":1}})",
+         "'propertyNames' is not supported beside", {"#: propertyNames"}, R"({"a":1})"},
+        {R"({"type":"array","contains":{"const":1}})", "'contains'", {"#: contains"}, "[]"},
+        {R"x({"type":"string","pattern":"a(?=b)","maxLength":2})x", "look-ahead",
+         {"#: pattern"}, "\"xy\""},
+        {R"x({"type":"string","pattern":"(a)\\1"})x", "back-references", {"#: pattern"}, "\"b\""},
+        {R"({"type":"string","format":"iri"})", "the format 'iri' is not supported",
+         {"#: format"}, "\"b\""},
+        {R"({"type":"integer","multipleOf":123457})", "'multipleOf': 123457", {"#: multipleOf"},
+         "4"},
+        {R"({"enum":["a","bc"],"maxLength":1})", "beside 'enum'", {"#: maxLength"}, "\"a\""},
+        {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "alternatives 0 and 1",
+         {"#: oneOf"}, "1.5"},
+        {R"({"allOf":[{"type":"string","pattern":"^a"},{"pattern":"b$"}]})",
+         "two different 'pattern'", {"#: pattern"}, "\"ac\""},
+        {R"({"type":"string","minLenght":3})", "'minLenght'", {"#: minLenght"}, "\"\""},
+        {R"({"type":"string","pattern":"^(?:a|b)*a(?:a|b){14}$","maxLength":90000})",
+         "'pattern' beside 'maxLength'", {"#: maxLength"}, "\"aaaaaaaaaaaaaaa\""}};
+    for (const auto& [schema, refusal, notes, holds] : cases) {
+        const auto strict = GrammarFromJsonSchemaText(schema);
+        ASSERT_FALSE(strict.ok()) << schema;
+        EXPECT_NE(strict.error().message.find(refusal), std::string::npos)
+            << strict.error().message;
+        Notes found;
+        const auto made = GrammarFromJsonSchemaText(schema, {.lenient = true, .left_out = &found});
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        EXPECT_EQ(found, notes) << schema;
+        EXPECT_TRUE(*Matches(**made, holds)) << schema << " refuses " << holds;
+    }
+}
+
+TEST(ClientSchemas, NoSchemasAreRefusedAllTheSame) {
+    for (const char* schema :
+         {R"({"type":"strnig"})", R"({"$ref":"#/$defs/x"})", R"({"$ref":"other.json"})", "7", "{",
+          R"({"type":"array","uniqueItems":"x"})", R"({"type":"string","nullable":1})",
+          R"({"type":"string","pattern":"(a"})", R"({"type":"string","pattern":3})",
+          R"({"type":"string","format":3})", R"({"minProperties":-1})",
+          R"({"items":[{}],"prefixItems":[{}]})", R"({"items":[7]})", R"({"anyOf":[]})",
+          R"({"propertyNames":7})", R"({"type":"string","maxLength":100000})", "false"}) {
+        EXPECT_FALSE(GrammarFromJsonSchemaText(schema, {.lenient = true}).ok()) << schema;
+    }
+}
+
+// Automata of one grammar have a budget together: what comes behind it is left out or refused.
+TEST(ClientSchemas, AutomataAreBounded) {
+    for (const char* rules : {R"("pattern":"^(?:a|b)*a(?:a|b){14}$","maxLength":3000)",
+                              R"("pattern":"(?:a{1000}){100}","minLength":7)",
+                              R"x("pattern":"^(?=.{1,900}x)(?!.{1,900}y).*$")x"}) {
+        std::string schema = "{\"properties\":{";
+        for (int i = 0; i < 2000; ++i) {
+            schema += fmt::format("\"p{}\":{{\"type\":\"string\",{}}},", i, rules);
+        }
+        schema.back() = '}';
+        EXPECT_FALSE(GrammarFromJsonSchemaText(schema + "}").ok());
+        Notes notes;
+        (void)GrammarFromJsonSchemaText(schema + "}", {.lenient = true, .left_out = &notes});
+        EXPECT_EQ(notes.size(), 16U) << rules;
+    }
+}
+
+// Notes are bounded in number and length, and none comes twice.
+TEST(ClientSchemas, NotesAreBounded) {
+    nlohmann::ordered_json schema{{"type", "object"}, {"properties", nlohmann::json::object()}};
+    for (int i = 0; i < 40; ++i) {
+        schema["properties"][std::string(300, 'x') + std::to_string(i)] = {{"not", true}};
+    }
+    Notes notes;
+    ASSERT_TRUE(GrammarFromJsonSchema(schema, {.lenient = true, .left_out = &notes}).ok());
+    EXPECT_GT(notes.size(), 0U);
+    EXPECT_LE(notes.size(), 16U);
+    for (const std::string& note : notes) EXPECT_LT(note.size(), 220U);
+    Notes once;
+    const auto twice = GrammarFromJsonSchemaText(
+        R"({"anyOf":[{"$ref":"#/$defs/x"},{"allOf":[{"$ref":"#/$defs/x"}]}],
+            "$defs":{"x":{"type":"array","uniqueItems":true}}})",
+        {.lenient = true, .left_out = &once});
+    ASSERT_TRUE(twice.ok()) << twice.error().message;
+    EXPECT_LE(once.size(), 3U);
+}
+
+// Whoever compiles the same text under the same option gets the same grammar: the same texts follow
+// it, whatever a random walk makes.
+TEST(ClientSchemas, CompiledAgainIsTheSame) {
+    const char* schema = R"x({"properties":{"a":{"type":"string","format":"email","maxLength":20},
+        "n":{"type":"number","multipleOf":0.5,"minimum":0,"maximum":9},
+        "s":{"type":"array","items":{"type":"string","pattern":"^(?!x)[w-z]+$","minLength":2},
+             "uniqueItems":true,"maxItems":3}},"required":["a","n","s"]})x";
+    std::mt19937 random(17);
+    const auto trie = CrossingTokens();
+    const auto one = GrammarFromJsonSchemaText(schema, {.lenient = true});
+    const auto two = GrammarFromJsonSchemaText(schema, {.lenient = true});
+    ASSERT_TRUE(one.ok() && two.ok());
+    const auto fresh = Matcher::Make(*one, trie), other = Matcher::Make(*two, trie);
+    ASSERT_TRUE(fresh.ok() && other.ok());
+    for (int round = 0; round < 20; ++round) {
+        const auto seed = random();
+        std::mt19937 left(seed), right(seed);
+        const auto text = RandomText(*fresh, *trie, left, 30);
+        const auto again = RandomText(*other, *trie, right, 30);
+        ASSERT_TRUE(text.ok() && again.ok());
+        EXPECT_EQ(*text, *again);
+        EXPECT_TRUE(*Matches(**two, *text)) << *text;
+    }
+}
+
+// Each call's schema is strict or not on its own.
+TEST(ClientSchemas, CallsAreStrictOrNot) {
+    const auto set = nlohmann::ordered_json::parse(
+        R"({"properties":{"s":{"type":"array","uniqueItems":true}},"required":["s"]})");
+    Notes notes;
+    EXPECT_FALSE(GrammarFromCalls({{"f(", ")", set}}, {}, &notes).ok());
+    const auto made = GrammarFromCalls({{"f(", ")", set, true}}, {}, &notes);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ(notes, Notes{"#/properties/s: uniqueItems"});
+    EXPECT_TRUE(*Matches(**made, R"(f({"s":[1,1]}))"));
+    EXPECT_FALSE(GrammarFromCalls({{"f(", ")", set, true}, {"g(", ")", set}}, {}).ok());
+}
+
+}  // namespace
+}  // namespace weft::grammar
