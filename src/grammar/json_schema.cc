@@ -285,7 +285,8 @@ class Compiler {
     }
 
     Result<Expr> String(const Schema& schema, const std::string& path) {
-        WEFT_ASSIGN(const SchemaTexts texts, SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
+        WEFT_ASSIGN(const SchemaTexts texts,
+                    SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
         if (texts.Free()) return AnyString();
         if (texts.Counted()) return JsonString(texts.least(), texts.most(), builder_);
         const auto inside = texts.Inside(true, builder_);
@@ -404,7 +405,8 @@ class Compiler {
 
     Result<Expr> Array(const Schema& schema, const std::string& path, int depth) {
         WEFT_ASSIGN(const uint32_t least, SchemaCount(schema, "minItems", 0, path));
-        WEFT_ASSIGN(const uint32_t most, SchemaCount(schema, "maxItems", GrammarBuilder::kNoLimit, path));
+        WEFT_ASSIGN(const uint32_t most,
+                    SchemaCount(schema, "maxItems", GrammarBuilder::kNoLimit, path));
         if (least > most) return SchemaError(path, "'minItems' is above 'maxItems'");
         std::vector<Expr> parts = {builder_.Text("[")};
         uint32_t there = 0;
@@ -674,7 +676,8 @@ class Compiler {
         if (schema.contains("pattern")) {
             return SchemaError(path, "a text with a pattern can't be written without JSON");
         }
-        WEFT_ASSIGN(const SchemaTexts texts, SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
+        WEFT_ASSIGN(const SchemaTexts texts,
+                    SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
         if (texts.Free()) return PairText(form);
         if (texts.Counted()) {
             const auto first = static_cast<uint32_t>(TextEnd(form)[0]);

@@ -140,14 +140,15 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text,
     const Json& of = json["pairs"];
     using Texts = grammar::CallPairs::Texts;
     return grammar::GrammarFromCalls(
-        calls, grammar::CallPairs{.before_key = of["before_key"],
-                                  .before_value = of["before_value"],
-                                  .behind_value = of["behind_value"],
-                                  .between = of["between"],
-                                  .texts = of["bare"]          ? Texts::kBare
-                                           : of["quote"] == "" ? Texts::kJson
-                                                               : Texts::kQuoted,
-                                  .quote = of["quote"]},
+        calls,
+        grammar::CallPairs{.before_key = of["before_key"],
+                           .before_value = of["before_value"],
+                           .behind_value = of["behind_value"],
+                           .between = of["between"],
+                           .texts = of["bare"]          ? Texts::kBare
+                                    : of["quote"] == "" ? Texts::kJson
+                                                        : Texts::kQuoted,
+                           .quote = of["quote"]},
         &left_out);
 }
 
@@ -269,7 +270,7 @@ Result<grammar::Matcher> Constraints::CompileNew(const ConstraintText& constrain
     const bool call = constraint.kind == "call";
     const auto trie = Trie(call);
     const grammar::SchemaOptions options{.lenient = !constraint.strict, .left_out = &left_out};
-    const auto grammar = call ? CallGrammar(constraint.text, left_out)
+    const auto grammar = call                               ? CallGrammar(constraint.text, left_out)
                          : constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
                          : constraint.kind == "json_schema"
                              ? grammar::GrammarFromJsonSchemaText(constraint.text, options)
