@@ -2,7 +2,9 @@
 // line "---" choose; a text that is whole must be JSON.
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "grammar/json_schema.h"
 #include "support/grammar_probe.h"
@@ -11,7 +13,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     using namespace weft::grammar;
     const std::string_view input(reinterpret_cast<const char*>(bytes), size);
     const size_t cut = input.find("\n---\n");
-    const auto grammar = GrammarFromJsonSchemaText(input.substr(0, cut));
+    // What is kept whole is kept by the lenient compiler, too.
+    std::vector<std::string> left_out;
+    const auto strict = GrammarFromJsonSchemaText(input.substr(0, cut));
+    const auto grammar =
+        GrammarFromJsonSchemaText(input.substr(0, cut), {.lenient = true, .left_out = &left_out});
+    WEFT_CHECK(strict.ok() == (grammar.ok() && left_out.empty()));
     if (grammar.ok()) {
         ProbeGrammar(*grammar, cut == input.npos ? "abcdefgh" : input.substr(cut + 5));
         const auto blank = Matches(**grammar, "");

@@ -23,8 +23,8 @@
 
 namespace weft::grammar {
 
-// States, the first of which is where texts begin, and bytes that lead from one to another. In order
-// of `from` or not; no states: no text.
+// States, the first of which is where texts begin, and bytes that lead from one to another. In
+// order of `from` or not; no states: no text.
 struct ByteGraph {
     struct Edge {
         uint32_t from, to;

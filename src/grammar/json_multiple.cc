@@ -55,7 +55,8 @@ Result<TextAutomaton> MultiplesOf(double step) {
             const bool full = row > 0 && digits == of.fraction;  // only zeros change nothing
             for (uint32_t digit = 0; digit < (full ? 1 : 10); ++digit) {
                 const uint32_t next = full ? rest : (rest * 10 + digit) % of.size;
-                add(from, static_cast<char>('0' + digit), state(full || row == 0 ? row : row + 1, next));
+                add(from, static_cast<char>('0' + digit),
+                    state(full || row == 0 ? row : row + 1, next));
             }
         }
     }

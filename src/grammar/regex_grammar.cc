@@ -98,7 +98,8 @@ class RegexParser {
         while (at_ < text_.size() && !Ahead("|") && !Ahead(")")) {
             if (depth == 0 && Take("$")) {
                 ends = true;
-                if (at_ < text_.size() && !Ahead("|")) return Unsupported(at_ - 1, "'$' not at the end");
+                if (at_ < text_.size() && !Ahead("|"))
+                    return Unsupported(at_ - 1, "'$' not at the end");
                 break;
             }
             if (builder_.Full()) return At(at_, "the expression is too large");
@@ -125,7 +126,8 @@ class RegexParser {
             return At(at_, "'{}' with nothing to repeat", text_[at_]);
         }
         if (Ahead("{") && CountLength() > 0) return At(at_, "a count with nothing to repeat");
-        if (Ahead("{,")) return Unsupported(at_, "'{{,' is read differently by dialects; use {{0,n}}");
+        if (Ahead("{,"))
+            return Unsupported(at_, "'{{,' is read differently by dialects; use {{0,n}}");
         const uint32_t point = tokenizer::PointAt(text_, at_);
         at_ += CodePointLength(text_, at_);
         return Points({{point, point}});
@@ -134,9 +136,11 @@ class RegexParser {
     Result<Expr> Group(size_t begin, int depth) {
         if (Take("?")) {
             if (Ahead("=") || Ahead("!")) return Unsupported(begin, "look-ahead is not supported");
-            if (Ahead("<=") || Ahead("<!")) return Unsupported(begin, "look-behind is not supported");
+            if (Ahead("<=") || Ahead("<!"))
+                return Unsupported(begin, "look-behind is not supported");
             if (Ahead(">")) return Unsupported(begin, "atomic groups are not supported");
-            if (Ahead("P=") || Ahead("P>")) return Unsupported(begin, "back-references are not supported");
+            if (Ahead("P=") || Ahead("P>"))
+                return Unsupported(begin, "back-references are not supported");
             if (Take("<") || Take("P<")) {
                 const size_t name = at_;
                 while (at_ < text_.size() && text_[at_] != '>' && text_[at_] != ')') ++at_;
@@ -403,7 +407,8 @@ Result<TextAutomaton> TextsOfRegex(std::string_view pattern, bool search, TextBu
 Result<GrammarBuilder::Expr> ExprFromRegex(std::string_view pattern, const RegexForm& form,
                                            GrammarBuilder& builder) {
     if (SplitLookAheads(pattern).all.empty()) return RegexParser(pattern, form, builder).Run();
-    WEFT_ASSIGN(const TextAutomaton texts, TextsOfRegex(pattern, form.search, builder.text_budget()));
+    WEFT_ASSIGN(const TextAutomaton texts,
+                TextsOfRegex(pattern, form.search, builder.text_budget()));
     return texts.Written(form.json_string, builder);
 }
 

@@ -4,8 +4,8 @@
 // \n \r \t \f \v \0 \xHH \uHHHH \u{H...} and of punctuation. \d and \w are ASCII, \s is Unicode's
 // white space, . is anything but the line ends U+000A, U+000D, U+2028 and U+2029.
 //
-// ^ and $ may stand at the ends of the expression, and at those of its alternatives. Behind the ^ of
-// an expression without alternatives there may be look-ahead, (?=...) and (?!...).
+// ^ and $ may stand at the ends of the expression, and at those of its alternatives. Behind the ^
+// of an expression without alternatives there may be look-ahead, (?=...) and (?!...).
 //
 // Refused by name: other look-ahead, look-behind, back-references, word boundaries, possessive and
 // atomic groups, flags, \p classes, POSIX classes, and what dialects read differently.

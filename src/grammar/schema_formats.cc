@@ -15,10 +15,9 @@ namespace {
 #define WEFT_LABEL_OF(inner) "[A-Za-z0-9](?:[A-Za-z0-9-]{0," inner "}[A-Za-z0-9])?"
 #define WEFT_LABEL WEFT_LABEL_OF("61")
 // None has more than 253 bytes.
-#define WEFT_HOSTNAME                                                         \
-    "(?:(?:" WEFT_LABEL "\\.){0,2}" WEFT_LABEL                                \
-    "|(?:" WEFT_LABEL "\\.){3}" WEFT_LABEL_OF("59")                           \
-    "|(?:" WEFT_LABEL_OF("28") "\\.){0,7}" WEFT_LABEL_OF("28") ")"
+#define WEFT_HOSTNAME                                            \
+    "(?:(?:" WEFT_LABEL "\\.){0,2}" WEFT_LABEL "|(?:" WEFT_LABEL \
+    "\\.){3}" WEFT_LABEL_OF("59") "|(?:" WEFT_LABEL_OF("28") "\\.){0,7}" WEFT_LABEL_OF("28") ")"
 // dur-time and dur-date of RFC 3339, appendix A. What is smaller follows what is next to it alone.
 #define WEFT_SECONDS "\\d{1,9}S"
 #define WEFT_MINUTES "\\d{1,9}M(?:" WEFT_SECONDS ")?"
@@ -27,24 +26,20 @@ namespace {
 #define WEFT_DAYS "\\d{1,9}D"
 #define WEFT_MONTHS "\\d{1,9}M(?:" WEFT_DAYS ")?"
 #define WEFT_YEARS "\\d{1,9}Y(?:" WEFT_MONTHS ")?"
-#define WEFT_DURATION_DATE                                               \
-    "(?:" WEFT_DAYS "|" WEFT_MONTHS "|" WEFT_YEARS ")(?:" WEFT_DURATION_TIME \
-    ")?"
+#define WEFT_DURATION_DATE \
+    "(?:" WEFT_DAYS "|" WEFT_MONTHS "|" WEFT_YEARS ")(?:" WEFT_DURATION_TIME ")?"
 // IPv6address of RFC 5954, line for line: h16, and ls32.
 #define WEFT_H16 "[0-9A-Fa-f]{1,4}"
 #define WEFT_IPV4 WEFT_OCTET "(?:\\." WEFT_OCTET "){3}"
 #define WEFT_LS32 "(?:" WEFT_H16 ":" WEFT_H16 "|" WEFT_IPV4 ")"
 #define WEFT_H16S(most) "(?:(?:" WEFT_H16 ":){0," most "}" WEFT_H16 ")?::"
-#define WEFT_IPV6                                           \
-    "(?:(?:" WEFT_H16 ":){6}" WEFT_LS32                     \
-    "|::(?:" WEFT_H16 ":){5}" WEFT_LS32                     \
-    "|(?:" WEFT_H16 ")?::(?:" WEFT_H16 ":){4}" WEFT_LS32    \
-    "|" WEFT_H16S("1") "(?:" WEFT_H16 ":){3}" WEFT_LS32     \
-    "|" WEFT_H16S("2") "(?:" WEFT_H16 ":){2}" WEFT_LS32     \
-    "|" WEFT_H16S("3") WEFT_H16 ":" WEFT_LS32               \
-    "|" WEFT_H16S("4") WEFT_LS32                            \
-    "|" WEFT_H16S("5") WEFT_H16                             \
-    "|" WEFT_H16S("6") ")"
+#define WEFT_IPV6                                                                                 \
+    "(?:(?:" WEFT_H16 ":){6}" WEFT_LS32 "|::(?:" WEFT_H16 ":){5}" WEFT_LS32 "|(?:" WEFT_H16       \
+    ")?::(?:" WEFT_H16 ":){4}" WEFT_LS32                                                          \
+    "|" WEFT_H16S("1") "(?:" WEFT_H16 ":){3}" WEFT_LS32                                           \
+                       "|" WEFT_H16S("2") "(?:" WEFT_H16 ":){2}" WEFT_LS32 "|" WEFT_H16S("3")     \
+                           WEFT_H16 ":" WEFT_LS32 "|" WEFT_H16S("4") WEFT_LS32 "|" WEFT_H16S("5") \
+                               WEFT_H16 "|" WEFT_H16S("6") ")"
 // URI of RFC 3986, appendix A: pchar, and reg-name, of which IPv4address is one.
 #define WEFT_ESCAPED "%[0-9A-Fa-f]{2}"
 #define WEFT_PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|" WEFT_ESCAPED ")"
@@ -53,10 +48,9 @@ namespace {
 #define WEFT_HOST "(?:\\[" WEFT_IPV6 "\\]|" WEFT_NAME ")"
 #define WEFT_PATH "(?:/" WEFT_PCHAR "*)*"
 #define WEFT_QUERY "(?:[/?]|" WEFT_PCHAR ")*"
-#define WEFT_URI                                                                    \
-    "[A-Za-z][A-Za-z0-9+.-]*:(?://" WEFT_USER WEFT_HOST "(?::\\d*)?" WEFT_PATH      \
-    "|/(?:" WEFT_PCHAR "+" WEFT_PATH ")?|" WEFT_PCHAR "+" WEFT_PATH ")?(?:\\?" WEFT_QUERY \
-    ")?(?:#" WEFT_QUERY ")?"
+#define WEFT_URI                                                                                  \
+    "[A-Za-z][A-Za-z0-9+.-]*:(?://" WEFT_USER WEFT_HOST "(?::\\d*)?" WEFT_PATH "|/(?:" WEFT_PCHAR \
+    "+" WEFT_PATH ")?|" WEFT_PCHAR "+" WEFT_PATH ")?(?:\\?" WEFT_QUERY ")?(?:#" WEFT_QUERY ")?"
 
 constexpr struct {
     std::string_view format, pattern;

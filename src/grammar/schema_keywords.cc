@@ -55,7 +55,8 @@ constexpr std::array<std::string_view, 24> kSupported = {"type",
                                                          "maximum",
                                                          "exclusiveMinimum",
                                                          "exclusiveMaximum",
-                                                         "propertyNames", "multipleOf"};
+                                                         "propertyNames",
+                                                         "multipleOf"};
 constexpr std::array<std::string_view, 7> kTypes = {"null",   "boolean", "string", "integer",
                                                     "number", "array",   "object"};
 

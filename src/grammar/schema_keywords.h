@@ -1,5 +1,5 @@
-// Keywords of JSON schemas: which there are, what they say in a few words, and what becomes of those
-// that a grammar can't keep.
+// Keywords of JSON schemas: which there are, what they say in a few words, and what becomes of
+// those that a grammar can't keep.
 #pragma once
 
 #include <algorithm>
@@ -57,6 +57,7 @@ class Leniency {
     // left_out: where notes go; may be null.
     Leniency(bool lenient, std::vector<std::string>* left_out)
         : lenient_(lenient), left_out_(left_out) {}
+    Leniency Silent() const { return {lenient_, nullptr}; }
     Status LeaveOut(std::string_view path, std::string_view keyword, const Error& refusal) const;
 
   private:

@@ -33,9 +33,9 @@ Status KnowItems(Schema& schema, const std::string& path) {
 
 // Draft 4's and OpenAPI 3.0's: whether the bound itself is out.
 void KnowExclusive(Schema& schema) {
-    for (const auto& [open, closed] : {std::pair<const char*, const char*>{
-                                           "exclusiveMinimum", "minimum"},
-                                       {"exclusiveMaximum", "maximum"}}) {
+    for (const auto& [open, closed] :
+         {std::pair<const char*, const char*>{"exclusiveMinimum", "minimum"},
+          {"exclusiveMaximum", "maximum"}}) {
         const Schema* const found = Find(schema, open);
         if (found == nullptr || !found->is_boolean()) continue;
         const bool out = found->get<bool>();
@@ -55,11 +55,11 @@ Status KnowNullable(Schema& schema, const std::string& path) {
     schema.erase("nullable");
     if (!nullable || !RestrictsBeside(schema, {})) return {};
     WEFT_ASSIGN(std::vector<std::string> types, SchemaTypes(schema, path));
-    const bool by_type = !types.empty() &&
-                         !std::ranges::any_of(
-                             std::initializer_list<const char*>{"enum", "const", "$ref", "allOf",
-                                                                "anyOf", "oneOf"},
-                             [&](const char* key) { return schema.contains(key); });
+    const bool by_type =
+        !types.empty() &&
+        !std::ranges::any_of(
+            std::initializer_list<const char*>{"enum", "const", "$ref", "allOf", "anyOf", "oneOf"},
+            [&](const char* key) { return schema.contains(key); });
     if (!by_type) {
         Schema either = Schema::array({std::move(schema), {{"type", "null"}}});
         schema = Schema{{"anyOf", std::move(either)}};

@@ -1,6 +1,7 @@
 #include "grammar/schema_merge.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "grammar/escapes.h"
 
@@ -199,7 +200,7 @@ Result<std::optional<Schema>> SchemaMerger::Plain(const Schema& a, const Schema&
         }
         if (left != nullptr || right != nullptr) out[key] = left != nullptr ? *left : *right;
     }
-    if (const Schema *left = Find(a, "propertyNames"), *right = Find(b, "propertyNames");
+    if (const Schema* left = Find(a, "propertyNames"), *right = Find(b, "propertyNames");
         left != nullptr && right != nullptr) {
         out["propertyNames"] = Schema{{"allOf", Schema::array({*left, *right})}};
     } else if (left != nullptr || right != nullptr) {
@@ -304,7 +305,11 @@ Result<bool> SchemaMerger::Apart(const Schema& a, const Schema& b, const std::st
             return true;
         }
     }
-    WEFT_ASSIGN(const auto plain, Plain(*left, *right, path, depth + 1));
+    // Both together are only looked at: what they leave out is in the grammar.
+    const Leniency noting = std::exchange(leniency_, leniency_.Silent());
+    const auto together = Plain(*left, *right, path, depth + 1);
+    leniency_ = noting;
+    WEFT_ASSIGN(const auto plain, together);
     if (!plain) return true;  // types or values without a common one
     WEFT_ASSIGN(const auto types, SchemaTypes(*plain, path));
     if (const Schema* values = Find(*plain, "enum"); values != nullptr && !types.empty()) {

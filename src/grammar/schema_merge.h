@@ -1,6 +1,6 @@
 // JSON schemas as data: references, what other drafts and OpenAPI spell otherwise in the words that
-// the compiler knows, and schemas that hold together (allOf, and a schema beside a $ref or anyOf) as
-// one schema.
+// the compiler knows, and schemas that hold together (allOf, and a schema beside a $ref or anyOf)
+// as one schema.
 //
 // Errors: kUsage with the schema's path. The work is bounded.
 #pragma once
@@ -55,7 +55,7 @@ class SchemaMerger {
     Status ListNames(Schema& schema, const Schema& names, const std::string& path);
 
     const Schema& root_;
-    const Leniency leniency_;
+    Leniency leniency_;
     size_t nodes_ = 0;
 };
 

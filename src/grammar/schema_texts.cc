@@ -23,9 +23,9 @@ Result<SchemaTexts> SchemaTexts::Read(const Schema& schema, const std::string& p
     }
     const char* const first = out.rules_[0].keyword;
     const auto leave = [&](const char* keyword) {
-        return leniency.LeaveOut(path, keyword,
-                                 SchemaError(path, "'{}' beside '{}': {}", first, keyword,
-                                             together.error().message));
+        return leniency.LeaveOut(
+            path, keyword,
+            SchemaError(path, "'{}' beside '{}': {}", first, keyword, together.error().message));
     };
     if (out.rules_.size() > 1) WEFT_TRY(leave(out.rules_[1].keyword));
     if (out.least_ > 0) WEFT_TRY(leave("minLength"));
@@ -44,8 +44,8 @@ Status SchemaTexts::ReadRules(const Schema& schema, const std::string& path,
         if (!found->is_string()) return SchemaError(path, "'{}' is no text", keyword);
         const auto& text = found->get_ref<const std::string&>();
         const bool format = std::string_view(keyword) == "format";
-        const auto rule = ReadRule(
-            keyword, format ? std::string(PatternOfFormat(text)) : text, budget);
+        const auto rule =
+            ReadRule(keyword, format ? std::string(PatternOfFormat(text)) : text, budget);
         if (rule.ok() && !(format && rule->expression.empty())) {
             rules_.push_back(*rule);
             continue;

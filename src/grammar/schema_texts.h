@@ -38,7 +38,7 @@ class SchemaTexts {
     static Result<Rule> ReadRule(const char* keyword, std::string expression, TextBudget& budget);
     Result<TextAutomaton> Together(TextBudget& budget) const;
 
-    std::vector<Rule> rules_;             // texts follow all of them
+    std::vector<Rule> rules_;  // texts follow all of them
     uint32_t least_ = 0, most_ = kNoLimit;
     std::optional<TextAutomaton> texts_;  // all together, where it takes more than one expression
 };

@@ -152,8 +152,7 @@ class JsonSpelling {
             Plain(plain, byte, edge.to);
             plain = byte + 1;
             const auto end = static_cast<uint8_t>(spelt.back());
-            graph_.edges.push_back(
-                {After(spelt.substr(0, spelt.size() - 1)), edge.to, {end, end}});
+            graph_.edges.push_back({After(spelt.substr(0, spelt.size() - 1)), edge.to, {end, end}});
         }
         Plain(plain, last + 1, edge.to);
     }

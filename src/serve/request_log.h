@@ -6,9 +6,10 @@
 //         first_token_ms=41 total_ms=532.7 bytes=6022                             (in one line)
 //
 // or the same members as a JSON object (base/log_format.h). Members that a request has none of are
-// left out; left_out="...": keywords of its schemas that the answer wasn't held to; gone=true: the client left before the end; error="...": why it failed. Probes (/live,
-// /health, /ready, /metrics, /api/status) and the page's files are written only when they fail, and
-// a probe's 503 is none: it says what was asked, once a second for as long as a model loads.
+// left out; left_out="...": keywords of its schemas that the answer wasn't held to; gone=true: the
+// client left before the end; error="...": why it failed. Probes (/live, /health, /ready, /metrics,
+// /api/status) and the page's files are written only when they fail, and a probe's 503 is none: it
+// says what was asked, once a second for as long as a model loads.
 // Lines are written by a thread of their own, so that a standard error that nobody reads stops no
 // request: then lines are lost, and the next one says how many.
 // Thread: Add: any; the others, too.

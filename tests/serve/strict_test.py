@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Schemas with keywords that no grammar keeps: refused by name where the request says "strict",
+left out elsewhere, in each API; the log has their names."""
+import json
+import os
+import pathlib
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
+
+import gguf_template  # noqa: E402
+import serving  # noqa: E402
+
+# Says nothing of tools, so that the server does, in a context that is long enough.
+TEMPLATE = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+# One value alone is left where 'uniqueItems' is left out, so that any model writes it.
+SET = {"type": "object", "required": ["s"], "properties": {"s": {
+    "type": "array", "items": {"const": 1}, "minItems": 2, "maxItems": 2, "uniqueItems": True}}}
+VALUE = {"s": [1, 1]}
+# What usual clients send and is kept: pydantic's Decimal and multiples, zod's records, the null of
+# OpenAPI 3.0, draft 7's pairs.
+KEPT = {"type": "object", "required": ["d", "n", "r", "t"], "properties": {
+    "d": {"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", "maxLength": 4},
+    "n": {"type": "integer", "multipleOf": 5, "minimum": -9223372036854775808, "maximum": 99,
+          "nullable": True},
+    "r": {"type": "object", "propertyNames": {"type": "string", "enum": ["a", "b"]},
+          "additionalProperties": {"type": "boolean"}, "required": ["a", "b"]},
+    "t": {"type": "array", "items": [{"const": "x"}, {"type": "boolean"}]}}}
+QUESTION = [{"role": "user", "content": "7 x 8?"}]
+
+
+def tool(schema, **more):
+    return {"name": "f", "parameters": schema, **more}
+
+
+class Strict(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.log = tempfile.NamedTemporaryFile()
+        cls.folder = tempfile.TemporaryDirectory()
+        model = os.path.join(cls.folder.name, "model.gguf")
+        gguf_template.with_template(serving.model(), model, TEMPLATE)
+        cls.server = serving.Server(2048, stderr=cls.log, of=model)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.close()
+        cls.log.close()
+        cls.folder.cleanup()
+
+    def ask(self, path, body):
+        return self.server.json("POST", path, {"model": "gpt-test", **body})
+
+    def chat(self, schema, **strict):
+        return self.ask("/v1/chat/completions", {
+            "messages": QUESTION, "max_tokens": 100, "response_format": {
+                "type": "json_schema", "json_schema": {"name": "s", "schema": schema, **strict}}})
+
+    def call(self, schema, **strict):
+        return self.ask("/v1/chat/completions", {
+            "messages": QUESTION, "max_tokens": 60, "tool_choice": "required",
+            "tools": [{"type": "function", "function": tool(schema, **strict)}]})
+
+    def respond(self, **strict):
+        return self.ask("/v1/responses", {
+            "input": "7 x 8?", "max_output_tokens": 60, "text": {"format": {
+                "type": "json_schema", "name": "s", "schema": SET, **strict}}})
+
+    def respond_by_call(self, **strict):
+        return self.ask("/v1/responses", {
+            "input": "7 x 8?", "max_output_tokens": 60, "tool_choice": "required",
+            "tools": [{"type": "function", **tool(SET, **strict)}]})
+
+    def line_of(self, word):
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            for line in pathlib.Path(self.log.name).read_text().splitlines():
+                if word in line:
+                    return line
+            time.sleep(0.02)
+        raise AssertionError(f"no line with {word}")
+
+    def test_strict_is_refused(self):
+        for ask in (self.respond, self.respond_by_call, lambda **more: self.chat(SET, **more),
+                    lambda **more: self.call(SET, **more)):
+            status, answer = ask(strict=True)
+            self.assertEqual(status, 400, answer)
+            self.assertIn("#/properties/s: the keyword 'uniqueItems' is not supported",
+                          answer["error"]["message"])
+
+    def test_others_are_answered(self):
+        for strict in {}, {"strict": False}, {"strict": None}:
+            status, answer = self.chat(SET, **strict)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(json.loads(answer["choices"][0]["message"]["content"]), VALUE)
+            status, answer = self.call(SET, **strict)
+            self.assertEqual(status, 200, answer)
+            call = answer["choices"][0]["message"]["tool_calls"][0]["function"]
+            self.assertEqual(json.loads(call["arguments"]), VALUE)
+            status, answer = self.respond(**strict)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(json.loads(answer["output"][-1]["content"][0]["text"]), VALUE)
+            status, answer = self.respond_by_call(**strict)
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(json.loads(answer["output"][-1]["arguments"]), VALUE)
+        self.assertIn(" left_out=uniqueItems", self.line_of("left_out"))
+
+    def test_apis_without_the_word(self):
+        status, answer = self.ask("/api/chat", {"messages": QUESTION, "format": SET,
+                                                "stream": False, "options": {"num_predict": 60}})
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(json.loads(answer["message"]["content"]), VALUE)
+        for more in {"json_schema": SET}, {"guided_json": SET}:
+            status, answer = self.ask("/v1/completions", {"prompt": "7", "max_tokens": 60, **more})
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(json.loads(answer["choices"][0]["text"]), VALUE)
+        status, answer = self.ask("/v1/messages", {
+            "messages": QUESTION, "max_tokens": 60, "tool_choice": {"type": "any"},
+            "tools": [{"name": "f", "input_schema": SET}]})
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(answer["content"][-1]["input"], VALUE)
+
+    def test_usual_schemas_are_kept(self):
+        for strict in {"strict": True}, {}:
+            status, answer = self.chat(KEPT, **strict)
+            self.assertEqual(status, 200, answer)
+            value = json.loads(answer["choices"][0]["message"]["content"])
+            self.assertRegex(value["d"], r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$")
+            self.assertLessEqual(len(value["d"]), 4)
+            self.assertTrue(value["n"] is None or value["n"] % 5 == 0)
+            self.assertEqual(list(value["r"]), ["a", "b"])
+            self.assertEqual(value["t"][0], "x")
+
+    def test_no_schema_is_refused_all_the_same(self):
+        status, answer = self.chat({"type": "array", "items": {"$ref": "#/$defs/none"}})
+        self.assertEqual(status, 400, answer)
+        self.assertIn("no such place", answer["error"]["message"])
+
+
+if __name__ == "__main__":
+    serving.main()
