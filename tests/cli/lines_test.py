@@ -212,7 +212,7 @@ class Signals(Lines):
             self.end(terminal)
 
     def test_control_z(self):
-        # This process is no shell: that of the test gets a parent in its own session, which is one.
+        # A shell with job control.
         shell = Terminal("/bin/sh", "-i", env={"TERM": "xterm", "PS1": "$ ", "LC_ALL": "C.UTF-8",
                                                "ENV": ""})
         self.addCleanup(shell.__exit__)
