@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -144,6 +145,33 @@ Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes) {
     }
     std::string text(file.size_bytes(), '\0');
     WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(text))));
+    return text;
+}
+
+Result<std::string> ReadTextStream(int fd, const std::string& name, uint64_t most_bytes) {
+    std::string text;
+    std::vector<char> buffer(64 << 10);
+    for (;;) {
+        const ssize_t got = ::read(fd, buffer.data(), buffer.size());
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return IoError(name, "read");
+        if (got == 0) return text;
+        if (static_cast<uint64_t>(got) > most_bytes - text.size()) {
+            return MakeError(ErrorCode::kUnsupported, "{}: more than {} bytes; at most {} are read",
+                             name, most_bytes, most_bytes);
+        }
+        text.append(buffer.data(), static_cast<size_t>(got));
+    }
+}
+
+Result<std::string> ReadTextStream(const std::string& path, uint64_t most_bytes) {
+    int fd = -1;
+    do {
+        fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    } while (fd < 0 && errno == EINTR);
+    if (fd < 0) return IoError(path, "open for reading");
+    Result<std::string> text = ReadTextStream(fd, path, most_bytes);
+    ::close(fd);
     return text;
 }
 

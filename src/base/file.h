@@ -65,6 +65,10 @@ class MappedFile {
 
 // The whole file as text, at most `most_bytes` of it (kUnsupported beyond).
 Result<std::string> ReadTextFile(const std::string& path, uint64_t most_bytes = 1ull << 30);
+// The same of what need not be a file: a pipe or a device is read to its end, for which it waits.
+Result<std::string> ReadTextStream(const std::string& path, uint64_t most_bytes);
+// Of a descriptor, which stays open. name: what errors call it.
+Result<std::string> ReadTextStream(int fd, const std::string& name, uint64_t most_bytes);
 Status WriteFile(const std::string& path, std::span<const std::byte> bytes);
 
 }  // namespace weft

@@ -1,15 +1,25 @@
 #include "cli/line_editor.h"
 
+#include <fmt/format.h>
+#include <langinfo.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
+#include <cstring>
 #include <cwchar>
+#include <optional>
 #include <string_view>
+
+#include "cli/output.h"
+#include "cli/terminal_keys.h"
+#include "cli/terminal_signals.h"
 
 #ifdef WEFT_HAS_LIBEDIT
 #include <histedit.h>
@@ -17,31 +27,63 @@
 
 namespace weft::cli {
 
-constexpr int kLookMs = 200;  // at `stop`
+constexpr int kLookMs = 200;   // at `stop`
+constexpr int kEscapeMs = 50;  // after Escape: the rest of a key that the terminal sends is there
+constexpr int kPauseMs = 20;   // of a paste: what has come by then is shown
 
 struct LineEditor::State {
     int woken = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     std::atomic<bool> over{false};
     const std::atomic<bool>* stop = nullptr;
     std::string prompt;
+    How why = How::kEnd;  // no line was read
 #ifdef WEFT_HAS_LIBEDIT
     EditLine* edit = nullptr;
     History* history = nullptr;
+    TerminalKeys keys;
+    std::optional<TerminalSignals> signals;  // while a line is read
+    bool escapes = false;                    // the terminal knows them
 #endif
 
-    enum class Came { kByte, kWoken, kEnd };
-    // The next byte of standard input.
-    Came NextByte(char& byte) {
-        for (;;) {
+    enum class Came { kByte, kNone, kWoken, kEnd };
+    // The next byte of standard input. kNone: none came for most_ms (-1: any time).
+    Came NextByte(char& byte, int most_ms = -1) {
+        for (int waited_ms = 0;;) {
+            const int wait_ms = most_ms < 0 ? kLookMs : std::min(kLookMs, most_ms - waited_ms);
             pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {woken, POLLIN, 0}};
             if (over || (stop != nullptr && stop->load())) return Came::kEnd;
-            if (::poll(fds, 2, kLookMs) < 0 && errno != EINTR) return Came::kEnd;
+            HeedSignals();
+            const int ready = ::poll(fds, 2, wait_ms);
+            if (ready < 0 && errno != EINTR) return Came::kEnd;
             uint64_t count = 0;
             if (::read(woken, &count, sizeof count) > 0) return over ? Came::kEnd : Came::kWoken;
-            if (fds[0].revents == 0) continue;
+            if (ready == 0) waited_ms += wait_ms;
+            if (most_ms >= 0 && waited_ms >= most_ms) return Came::kNone;
+            if (ready <= 0 || fds[0].revents == 0) continue;
             const ssize_t got = ::read(STDIN_FILENO, &byte, 1);
             if (got == 1) return Came::kByte;
             if (got == 0 || errno != EINTR) return Came::kEnd;
+        }
+    }
+
+    void HeedSignals();
+    // A line as the terminal gives it, which has it edited.
+    Line ReadPlain() {
+        std::fputs(prompt.c_str(), stdout);
+        std::fflush(stdout);
+        std::string text;
+        for (;;) {
+            char byte = 0;
+            switch (NextByte(byte)) {
+                case Came::kWoken: return {How::kInterrupted};
+                case Came::kNone:
+                case Came::kEnd:
+                    if (text.empty()) return {};
+                    return {How::kLine, std::move(text)};
+                case Came::kByte: break;
+            }
+            if (byte == '\n') return {How::kLine, std::move(text)};
+            text += byte;
         }
     }
 };
@@ -49,60 +91,176 @@ struct LineEditor::State {
 #ifdef WEFT_HAS_LIBEDIT
 namespace {
 
-LineEditor::How g_why;  // the last ReadCharacter gave none; of the one thread that reads
-
-// A whole character, put together of its bytes.
-template <typename State>
-int ReadCharacter(EditLine* edit, wchar_t* out) {
-    State* state = nullptr;
-    ::el_get(edit, EL_CLIENTDATA, &state);
-    std::mbstate_t shift{};
-    for (;;) {
-        char byte = 0;
-        const auto came = state->NextByte(byte);
-        if (came != State::Came::kByte) {
-            const bool woken = came == State::Came::kWoken;
-            g_why = woken ? LineEditor::How::kInterrupted : LineEditor::How::kEnd;
-            errno = woken ? EINTR : 0;
-            return -1;
-        }
-        // What was Ctrl-D where it was typed before the terminal was this editor's.
-        if (byte == '\0') byte = '\4';
-        const size_t used = std::mbrtowc(out, &byte, 1, &shift);
-        if (used == static_cast<size_t>(-2)) continue;
-        if (used == static_cast<size_t>(-1)) {  // no character: passed over
-            shift = {};
+// The row, from that of the prompt on, in which a terminal shows what comes after this text.
+int RowsOf(std::wstring_view text, int columns) {
+    int row = 0, column = 0;
+    for (const wchar_t c : text) {
+        if (c == L'\n') {
+            ++row;
+            column = 0;
             continue;
         }
-        return 1;
+        const bool control = c < 32 || c == 127;  // ^X
+        const int width = c == L'\t' ? 8 - column % 8 : control ? 2 : std::max(0, ::wcwidth(c));
+        const bool fits = column + width <= columns;
+        if (!fits) ++row;
+        column = fits ? column + width : width;
+        if (column == columns) {
+            ++row;
+            column = 0;
+        }
     }
+    return row;
+}
+
+// The first row of the line that is edited, emptied from there on. Terminals that get another width
+// break their rows anew.
+std::string ToFirstRow(EditLine* edit, const std::string& prompt, bool escapes) {
+    if (!escapes) return "\n";
+    winsize size{};
+    const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    const LineInfoW* line = ::el_wline(edit);
+    std::wstring shown(prompt.begin(), prompt.end());
+    shown.append(line->buffer, line->cursor);
+    const int row = known ? RowsOf(shown, size.ws_col) : 0;
+    return row > 0 ? fmt::format("\r\033[{}A\033[J", row) : "\r\033[J";
+}
+
+// What libedit is told where a paste comes: it calls Paste. No keyboard has it (a C1 control).
+constexpr wchar_t kPasteKey = 0x80;
+constexpr const char* kPasteKeyText = "\xc2\x80";
+
+template <typename State>
+State& StateOf(EditLine* edit) {
+    State* state = nullptr;
+    ::el_get(edit, EL_CLIENTDATA, &state);
+    return *state;
+}
+
+// In vi's manner Escape alone is a key; in emacs' it begins one, however long the rest takes.
+bool EscapeIsKey(EditLine* edit) {
+    const char* manner = nullptr;
+    return ::el_get(edit, EL_EDITOR, &manner) == 0 && manner != nullptr &&
+           std::string_view(manner) == "vi";
+}
+
+// One more byte into `keys`; false: there is none, and `why` says why.
+template <typename State>
+bool TakeByte(State& state, int most_ms, bool& came) {
+    char byte = 0;
+    switch (state.NextByte(byte, most_ms)) {
+        case State::Came::kByte: state.keys.Take(byte); return came = true;
+        case State::Came::kNone: came = false; return true;
+        case State::Came::kWoken: state.why = LineEditor::How::kInterrupted; return false;
+        case State::Came::kEnd: state.why = LineEditor::How::kEnd; return false;
+    }
+    return false;
+}
+
+template <typename State>
+int ReadCharacter(EditLine* edit, wchar_t* out) {
+    auto& state = StateOf<State>(edit);
+    for (;;) {
+        if (state.keys.pasting()) {
+            *out = kPasteKey;
+            return 1;
+        }
+        if (const auto key = state.keys.Next()) {
+            if (key->kind != TerminalKeys::Kind::kCharacter) continue;
+            *out = static_cast<wchar_t>(key->character);
+            return 1;
+        }
+        const bool may_be_key = state.keys.escaped() && EscapeIsKey(edit);
+        bool came = false;
+        if (!TakeByte(state, may_be_key ? kEscapeMs : -1, came)) {
+            errno = state.why == LineEditor::How::kInterrupted ? EINTR : 0;
+            return -1;
+        }
+        if (!came) state.keys.Decide();
+    }
+}
+
+// A pasted text, its newlines and tabs too, as far as it has come: where the terminal pauses, the
+// line is shown, and ReadCharacter has libedit call again.
+template <typename State>
+unsigned char Paste(EditLine* edit, int) {
+    auto& state = StateOf<State>(edit);
+    if (!state.keys.pasting()) return CC_ERROR;  // somebody has such a key
+    std::wstring text;
+    for (bool came = true; came;) {
+        while (const auto key = state.keys.Next()) {
+            if (key->kind == TerminalKeys::Kind::kCharacter) {
+                text += static_cast<wchar_t>(key->character);
+            } else if (key->kind == TerminalKeys::Kind::kPasteEnds) {
+                came = false;
+                break;
+            }
+        }
+        if (came && !TakeByte(state, text.empty() ? -1 : kPauseMs, came)) return CC_EOF;
+    }
+    if (!text.empty() && ::el_winsertstr(edit, text.c_str()) != 0) return CC_ERROR;
+    return CC_REFRESH;
 }
 
 template <typename State>
 char* PromptOf(EditLine* edit) {
-    State* state = nullptr;
-    ::el_get(edit, EL_CLIENTDATA, &state);
-    return state->prompt.data();
+    return StateOf<State>(edit).prompt.data();
+}
+
+// libedit counts and writes characters in the locale's encoding; terminals have UTF-8 also where no
+// locale is set, as in containers. False: there is no locale that has it.
+bool SetUtf8() {
+    for (const char* name : {"", "C.UTF-8", "en_US.UTF-8"}) {
+        const bool set = std::setlocale(LC_CTYPE, name) != nullptr;
+        if (set && std::strcmp(::nl_langinfo(CODESET), "UTF-8") == 0) return true;
+    }
+    return false;
 }
 
 }  // namespace
 
+void LineEditor::State::HeedSignals() {
+    if (!signals) return;
+    if (signals->TakeStopping()) {
+        if (escapes) Stream(kPasteModeOff);
+        ::el_set(edit, EL_PREP_TERM, 0);
+        signals->Stop();
+    }
+    const bool continued = signals->TakeContinued(), resized = signals->TakeResized();
+    if (!continued && !resized) return;
+    if (continued) {
+        // A shell has had the terminal. (libedit prepares none that it thinks is prepared.)
+        ::el_set(edit, EL_PREP_TERM, 0);
+        ::el_set(edit, EL_PREP_TERM, 1);
+        Stream(escapes ? fmt::format("{}\r\033[J", kPasteModeOn) : "\n");
+    } else {
+        Stream(ToFirstRow(edit, prompt, escapes));
+    }
+    if (resized) ::el_resize(edit);
+    ::el_set(edit, EL_REFRESH);
+}
+
 LineEditor::LineEditor(const std::atomic<bool>* stop) : state_(std::make_unique<State>()) {
     state_->stop = stop;
-    std::setlocale(LC_CTYPE, "");
-    state_->edit = ::el_init("weft", stdin, stdout, stderr);
-    if (state_->edit == nullptr) return;
-    ::el_set(state_->edit, EL_CLIENTDATA, state_.get());
-    ::el_set(state_->edit, EL_GETCFN, &ReadCharacter<State>);
-    ::el_set(state_->edit, EL_PROMPT, &PromptOf<State>);
-    ::el_set(state_->edit, EL_EDITOR, "emacs");
-    ::el_set(state_->edit, EL_SIGNAL, 0);
-    ::el_source(state_->edit, nullptr);  // ~/.editrc
+    if (!SetUtf8()) return;
+    EditLine* edit = state_->edit = ::el_init("weft", stdin, stdout, stderr);
+    if (edit == nullptr) return;
+    state_->escapes = TakesEscapes(STDOUT_FILENO);
+    ::el_set(edit, EL_CLIENTDATA, state_.get());
+    ::el_set(edit, EL_GETCFN, &ReadCharacter<State>);
+    ::el_set(edit, EL_PROMPT, &PromptOf<State>);
+    ::el_set(edit, EL_EDITOR, "emacs");
+    ::el_set(edit, EL_SIGNAL, 0);
+    ::el_set(edit, EL_ADDFN, "weft-paste", "Insert a pasted text", &Paste<State>);
+    ::el_source(edit, nullptr);  // ~/.editrc
+    ::el_set(edit, EL_BIND, "\t", "ed-insert", nullptr);
+    ::el_set(edit, EL_BIND, kPasteKeyText, "weft-paste", nullptr);
+    ::el_set(edit, EL_BIND, "-a", kPasteKeyText, "weft-paste", nullptr);
     state_->history = ::history_init();
     HistEvent event;
     ::history(state_->history, &event, H_SETSIZE, 1000);
     ::history(state_->history, &event, H_SETUNIQUE, 1);
-    ::el_set(state_->edit, EL_HIST, ::history, state_->history);
+    ::el_set(edit, EL_HIST, ::history, state_->history);
 }
 
 LineEditor::~LineEditor() {
@@ -112,19 +270,29 @@ LineEditor::~LineEditor() {
 }
 
 LineEditor::Line LineEditor::Read(const std::string& prompt) {
-    if (state_->edit == nullptr) return {};
     state_->prompt = prompt;
-    g_why = How::kEnd;
+    if (state_->edit == nullptr) return state_->ReadPlain();
+    state_->why = How::kEnd;
+    state_->keys = {};
+    state_->signals.emplace();
+    // (By itself libedit prepares it after the prompt: what is typed at once would be shown twice.)
+    ::el_set(state_->edit, EL_PREP_TERM, 1);
+    if (state_->escapes) Stream(kPasteModeOn);
     int count = 0;
     const char* got = ::el_gets(state_->edit, &count);
-    if (got == nullptr || count <= 0) return {g_why};
+    if (state_->escapes) Stream(kPasteModeOff);
+    state_->signals.reset();
+    if (got == nullptr || count <= 0) return {state_->why};
     std::string text(got, static_cast<size_t>(count));
     HistEvent event;
     if (text != "\n") ::history(state_->history, &event, H_ENTER, text.c_str());
-    if (text.ends_with('\n')) text.pop_back();
+    // (What is pasted may end with some of its own.)
+    while (text.ends_with('\n')) text.pop_back();
     return {How::kLine, std::move(text)};
 }
 #else
+void LineEditor::State::HeedSignals() {}
+
 LineEditor::LineEditor(const std::atomic<bool>* stop) : state_(std::make_unique<State>()) {
     state_->stop = stop;
 }
@@ -134,21 +302,8 @@ LineEditor::~LineEditor() {
 }
 
 LineEditor::Line LineEditor::Read(const std::string& prompt) {
-    std::fputs(prompt.c_str(), stdout);
-    std::fflush(stdout);
-    std::string text;
-    for (;;) {
-        char byte = 0;
-        switch (state_->NextByte(byte)) {
-            case State::Came::kWoken: return {How::kInterrupted};
-            case State::Came::kEnd:
-                if (text.empty()) return {};
-                return {How::kLine, std::move(text)};
-            case State::Came::kByte: break;
-        }
-        if (byte == '\n') return {How::kLine, std::move(text)};
-        text += byte;
-    }
+    state_->prompt = prompt;
+    return state_->ReadPlain();
 }
 #endif
 

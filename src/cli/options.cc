@@ -361,7 +361,11 @@ bool Command::Given(const std::string& flag) const {
 // ---- Parser -------------------------------------------------------------------------------------
 
 Parser::Parser(const std::string& about, const std::string& name)
-    : app_(std::make_unique<CLI::App>(about, name)) {}
+    : app_(std::make_unique<CLI::App>(about, name)) {
+    // At most one; all commands below inherit it. Without a maximum CLI11 takes a word behind the
+    // command that is another command's name for that command, and runs both.
+    app_->require_subcommand(0, 1);
+}
 
 Parser::~Parser() = default;
 

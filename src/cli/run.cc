@@ -2,10 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <memory>
 
-#include "base/file.h"
 #include "chat/chat.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -15,6 +13,7 @@
 #include "cli/run_chat.h"
 #include "cli/sampling_flags.h"
 #include "cli/summary.h"
+#include "cli/text_input.h"
 #include "engine/engine.h"
 
 namespace weft::cli {
@@ -52,41 +51,33 @@ constexpr int64_t kUsualTokens = 128, kMostPromptBytes = 64 << 20;
 // Nothing was given, and nothing comes: a user sits there.
 bool IsConversation(const RunFlags& flags) {
     const bool given =
-        !flags.prompt.empty() || !flags.file.empty() || flags.raw || flags.common.json;
+        flags.run.Given("--prompt") || flags.run.Given("--file") || flags.raw || flags.common.json;
     return !given && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
 }
 
-Result<std::string> ReadInput() {
-    std::string text;
-    char buffer[1 << 16];
-    while (const size_t got = std::fread(buffer, 1, sizeof buffer, stdin)) {
-        text.append(buffer, got);
-        if (text.size() > kMostPromptBytes) {
-            return MakeError(ErrorCode::kUsage, "standard input is longer than {} MiB",
-                             kMostPromptBytes >> 20);
-        }
-    }
-    if (text.empty()) {
-        return MakeError(ErrorCode::kUsage,
-                         "standard input is empty: give the prompt there, with -p TEXT or with -f "
-                         "FILE");
-    }
-    return text;
-}
-
+// The flag, the file or standard input, and that alone.
 Result<std::string> PromptText(const RunFlags& flags) {
-    if (!flags.prompt.empty() && !flags.file.empty()) {
+    const bool prompt = flags.run.Given("--prompt"), file = flags.run.Given("--file");
+    if (prompt && file) {
         return MakeError(ErrorCode::kUsage, "-p TEXT and -f FILE are both prompts: give one");
     }
-    if (!flags.prompt.empty()) return flags.prompt;
-    if (flags.file.empty() && ::isatty(STDIN_FILENO) == 1) {
+    if (!prompt && !file && ::isatty(STDIN_FILENO) == 1) {
         return MakeError(ErrorCode::kUsage,
                          "give the prompt with -p TEXT, with -f FILE or on standard input");
     }
-    const bool input = flags.file.empty() || flags.file == "-";
-    WEFT_ASSIGN(std::string text, input ? ReadInput() : ReadTextFile(flags.file, kMostPromptBytes));
+    const std::string path = file ? flags.file : "-";
+    std::string text = flags.prompt;
+    if (!prompt) {
+        WEFT_ASSIGN(text, ReadTextInput(path, kMostPromptBytes));
+    }
+    if (text.find_first_not_of(" \t\r\n") == text.npos) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} is empty: give the prompt there, or with -p TEXT, -f FILE or on "
+                         "standard input",
+                         prompt ? "the text of -p" : NameOfInput(path));
+    }
     // The newline that editors end a file with is no part of the prompt.
-    if (text.ends_with('\n')) text.pop_back();
+    if (!prompt && text.ends_with('\n')) text.pop_back();
     return text;
 }
 

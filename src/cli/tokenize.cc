@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/text_input.h"
 #include "model_files/hf/folder.h"
 #include "model_files/read_tokenizer.h"
 #include "tokenizer/open.h"
@@ -21,10 +21,12 @@ constexpr const char* kTokenizeFooter =
     "  weft tokenize model.gguf --text \"Hello world\"\n"
     "  weft tokenize model.gguf --file text.txt --no-bos --json";
 
+constexpr uint64_t kMostTextBytes = 1 << 30;
+
 struct TokenizeFlags {
     std::string model, text, file;
     bool no_bos = false, no_special = false, json = false, pull = false;
-    Option text_option;
+    Option text_option, file_option;
 };
 
 // Of a file or a folder; weights need not be there.
@@ -36,11 +38,11 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> TokenizerOf(const std::string& mod
 
 Status RunTokenizeCommand(TokenizeFlags& flags) {
     const bool has_text = flags.text_option.given();
-    if (has_text == !flags.file.empty()) {
+    if (has_text == flags.file_option.given()) {
         return MakeError(ErrorCode::kUsage, "give the text with --text T or with --file F");
     }
     if (!has_text) {
-        WEFT_ASSIGN(flags.text, ReadTextFile(flags.file));
+        WEFT_ASSIGN(flags.text, ReadTextInput(flags.file, kMostTextBytes));
     }
     WEFT_ASSIGN(const auto tokenizer, TokenizerOf(flags.model));
     const std::vector<int32_t> ids = tokenizer->Encode(
@@ -67,7 +69,8 @@ void AddTokenize(const Command& app, int& status) {
     command.Footer(kTokenizeFooter);
     AddModel(command, flags->model, flags->pull);
     flags->text_option = command.AddOption("--text", flags->text, "The text");
-    command.AddOption("--file", flags->file, "A file with the text");
+    flags->file_option =
+        command.AddOption("--file", flags->file, "A file with the text; - : standard input");
     command.AddFlag("--no-bos", flags->no_bos,
                     "Without the begin and end tokens that the model wants");
     command.AddFlag("--no-special", flags->no_special,

@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -114,6 +115,51 @@ class Models(NamesTest):
         said = self.refused("run", "qwen3:8b", "--pull", "-p", "a", status=1)
         self.assertIn("Qwen/Qwen3-8B-GGUF", said)
         self.assertIn("short name", self.refused("run", MODEL, "--pull", "-p", "a"))
+
+
+# Those that are on the page of the command above them.
+IMPLIED = (("hosts", "list"), ("net", "table"), ("train", "run"))
+
+
+class CommandNamesAsValues(NamesTest):
+    """A word behind a command is that command's, whatever other command has this name."""
+
+    def commands(self, *above):
+        said = self.weft("completion", "--", *above, "")
+        names = re.findall(r"^([a-z][a-z-]*)\t", said, re.MULTILINE)
+        self.assertTrue(names, said)
+        return names
+
+    def assert_page(self, *words):
+        name = "-".join(("WEFT", *words)).replace("-", r"\-").upper()
+        self.assertIn(f".TH {name} 1 ", self.weft("man", *words))
+
+    def test_each_has_its_manual_page(self):
+        for name in self.commands():
+            self.assert_page(name)
+        for above in ("hosts", "job", "key", "net", "train"):
+            for name in self.commands(above):
+                if (above, name) not in IMPLIED:
+                    self.assert_page(above, name)
+        self.assert_page("train", "data", "inspect")
+
+    def test_the_status_is_that_of_the_command(self):
+        said = self.refused("rm", "-y", "Foo/Bar", "list", status=1)
+        self.assertIn("hf:Foo/Bar", said)
+        # ("weft up" takes a word, the key's.)
+        self.assertIn("'list' is no word of a key", self.refused("up", "list"))
+        for words in (("inspect", "models", "list"),
+                      ("run", MODEL, "-p", "hi", "--stop", "a", "list"),
+                      ("train", "data", "inspect", MODEL, "--data", "a", "list"),
+                      ("net", "allreduce", "table"), ("list", "list")):
+            self.assertIn(f"takes no further word: '{words[-1]}'", self.refused(*words))
+
+    def test_files(self):
+        for name in ("show", "list", "inspect", "run"):
+            shutil.copy(MODEL, self.folder / name)
+            self.assertIn("parameters", self.weft("inspect", name))
+            self.assertIn("85", self.weft("run", name, "-p", QUESTION))
+            self.assertIn("85", self.weft("run", "-p", QUESTION, name))
 
 
 class Misspelt(NamesTest):

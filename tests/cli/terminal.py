@@ -1,10 +1,14 @@
 """A program at a terminal of its own, for the tests of this folder."""
+import codecs
 import errno
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
+import termios
 import time
 
 PATIENCE = 120
@@ -19,6 +23,7 @@ class Terminal:
         if self.pid == 0:
             os.environ.update({"TERM": "dumb", **(env or {})})
             os.execv(program, [program, *words])
+        self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.text = ""
         self.at = 0
         self.status = None
@@ -33,7 +38,43 @@ class Terminal:
         os.close(self.fd)
 
     def type(self, text):
-        os.write(self.fd, text.encode())
+        self.send(text.encode())
+
+    def send(self, data):
+        os.write(self.fd, data)
+
+    def feed(self, text):
+        """As type, of more than a terminal takes at once."""
+        data = text.encode()
+        deadline = time.monotonic() + PATIENCE
+        while data:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{len(data)} bytes are not taken")
+            self.more(0)
+            if select.select([], [self.fd], [], 0.1)[1]:
+                data = data[os.write(self.fd, data[:1024]):]
+
+    def stays(self, seconds):
+        """Whether it is still there after this time."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if not self.more(0.05):
+                return False
+        return os.waitpid(self.pid, os.WNOHANG)[0] == 0
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def modes(self):
+        """What the terminal does with what comes and goes."""
+        return termios.tcgetattr(self.fd)[:4]
+
+    def cook(self):
+        """As a shell has it."""
+        modes = termios.tcgetattr(self.fd)
+        modes[0] |= termios.ICRNL
+        modes[3] |= termios.ICANON | termios.ECHO | termios.ISIG
+        termios.tcsetattr(self.fd, termios.TCSANOW, modes)
 
     def more(self, seconds):
         if not select.select([self.fd], [], [], seconds)[0]:
@@ -44,7 +85,7 @@ class Terminal:
             if error.errno != errno.EIO:
                 raise
             return False
-        self.text += got.decode(errors="replace").replace("\r", "")
+        self.text += self.decoder.decode(got).replace("\r", "")
         return got != b""
 
     def until(self, pattern):

@@ -11,7 +11,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
+import threading
 import unittest
 
 from terminal import PATIENCE, PROMPT, Terminal
@@ -22,9 +24,10 @@ from slowness import slower  # noqa: E402
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
 
 
-def run(*words, stdin=b"", status=0):
-    done = subprocess.run([PROGRAM, "run", MODEL, *words], input=stdin, capture_output=True,
-                          timeout=PATIENCE)
+def run(*words, stdin=b"", source=None, status=0):
+    given = {"input": stdin} if source is None else {"stdin": source}
+    done = subprocess.run([PROGRAM, "run", MODEL, *words], capture_output=True, timeout=PATIENCE,
+                          **given)
     if done.returncode != status:
         raise AssertionError(f"{words}: status {done.returncode}: {done.stderr.decode()}")
     return done.stdout.decode(), done.stderr.decode()
@@ -156,6 +159,50 @@ class Prompts(unittest.TestCase):
     def test_forms_that_contradict(self):
         self.assertIn("--chat", run("--raw", "--chat", "-p", "a", status=2)[1])
         self.assertIn("--system", run("--raw", "--system", "b", "-p", "a", status=2)[1])
+
+    def test_pipes(self):
+        want = run("-p", "What is 47 + 38?")[0]
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = os.path.join(folder, "pipe")
+            os.mkfifo(pipe)
+            writer = threading.Thread(
+                target=lambda: pathlib.Path(pipe).write_text("What is 47 + 38?\n"))
+            writer.start()
+            self.assertEqual(run("-f", pipe)[0], want)
+            writer.join()
+        self.assertEqual(run("-f", "/dev/stdin", stdin=b"What is 47 + 38?\n")[0], want)
+
+    def test_what_cannot_be_read(self):
+        folder = os.open("/tmp", os.O_RDONLY)
+        self.addCleanup(os.close, folder)
+        self.assertIn("standard input: cannot read: Is a directory",
+                      run(source=folder, status=1)[1])
+        self.assertIn("/tmp: cannot read: Is a directory", run("-f", "/tmp", status=1)[1])
+        self.assertIn("No such file", run("-f", "/nonexistent", status=1)[1])
+        closed = subprocess.run(["/bin/sh", "-c", '"$0" run "$1" <&-', PROGRAM, MODEL],
+                                capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertEqual(closed.returncode, 1, closed.stderr)
+        self.assertIn("standard input: cannot read: Bad file descriptor", closed.stderr)
+
+    def test_empty_ones(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "prompt")
+            for text in ("", "\n", " \t\r\n "):
+                pathlib.Path(path).write_text(text)
+                self.assertIn(f"{path} is empty", run("-f", path, status=2)[1])
+                self.assertIn("standard input is empty", run(stdin=text.encode(), status=2)[1])
+                self.assertIn("the text of -p is empty", run("-p", text, status=2)[1])
+        terminal = Terminal(PROGRAM, "run", MODEL, "-p", "")
+        self.addCleanup(terminal.__exit__)
+        self.assertEqual(terminal.wait(), 2)
+        self.assertIn("the text of -p is empty", terminal.text)
+
+    def test_tokens_of_standard_input(self):
+        def count(*words, stdin=None):
+            done = subprocess.run([PROGRAM, "tokenize", MODEL, "--json", *words], input=stdin,
+                                  capture_output=True, timeout=PATIENCE, check=True)
+            return json.loads(done.stdout)["count"]
+        self.assertEqual(count("--file", "-", stdin=b"12 + 34"), count("--text", "12 + 34"))
 
     def test_none(self):
         self.assertIn("standard input is empty", run(status=2)[1])

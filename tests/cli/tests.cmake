@@ -7,7 +7,11 @@ target_compile_definitions(cli_tests PRIVATE WEFT_NO_LOCKS="$<TARGET_FILE:no_loc
 
 # A conversation at a terminal; output that goes nowhere; names and the cache folder of models.
 find_program(PYTHON3 python3 REQUIRED)
-foreach(test terminal output names list completion)
+set(cli_tests terminal output names list completion)
+if(LIBEDIT_FOUND)
+  list(APPEND cli_tests lines)  # what libedit does with them
+endif()
+foreach(test ${cli_tests})
   add_test(NAME cli.${test}
     COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/${test}_test.py $<TARGET_FILE:weft>)
   set_tests_properties(cli.${test} PROPERTIES LABELS cli TIMEOUT ${WEFT_TEST_SECONDS})
