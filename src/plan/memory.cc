@@ -39,8 +39,7 @@ backend::MemoryUse PlainMemory(const program::Program& list,
 }
 
 std::string KeyOf(const model::Shard& s, std::span<const int> kinds, const Machine& machine) {
-    std::string key =
-        fmt::format("{}/{}/{}/", machine.word, static_cast<int>(machine.pool), machine.threads);
+    std::string key = fmt::format("{}/{}/", static_cast<int>(machine.pool), machine.threads);
     for (const model::Span& span :
          {s.heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn, s.shared_ffn}) {
         key += fmt::format("{},", span.size());
@@ -128,7 +127,6 @@ Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& 
     }
     const bool shared = machine.pool != backend::MemoryKind::kDevice;
     use.process = own_ && shared ? engine::kRankBytes : 0;
-    use.room = machine.memory.value;
     return use;
 }
 
@@ -144,6 +142,7 @@ Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& ma
     }
     MemoryUse use = found->second;
     use.rank = shard.rank;
+    use.room = machine.memory.value;
     return use;
 }
 
