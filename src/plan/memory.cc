@@ -48,8 +48,7 @@ backend::MemoryUse PlainMemory(const program::Program& list,
 }
 
 std::string KeyOf(const model::Shard& s, std::span<const int> kinds, const Machine& machine) {
-    std::string key =
-        fmt::format("{}/{}/{}/", machine.word, static_cast<int>(machine.pool), machine.threads);
+    std::string key = fmt::format("{}/{}/", static_cast<int>(machine.pool), machine.threads);
     for (const model::Span& span :
          {s.heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn, s.shared_ffn}) {
         key += fmt::format("{},", span.size());
@@ -136,8 +135,6 @@ Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& 
         use.cache += one->second.kv_bytes;
     }
     use.process = own_ && IsShared(machine) ? engine::kRankBytes : 0;
-    use.room = RoomOf(machine);
-    use.needed = use.total();
     return use;
 }
 
@@ -153,6 +150,8 @@ Result<MemoryUse> MemoryPlanner::Of(const model::Shard& shard, const Machine& ma
     }
     MemoryUse use = found->second;
     use.rank = shard.rank;
+    use.room = RoomOf(machine);
+    use.needed = use.total();
     return use;
 }
 

@@ -315,11 +315,22 @@ class Predictor {
     double yield() const { return load_.draft.walk == nullptr ? 1 : load_.draft.yield(); }
 
     // Of the parts by the figures that they rest on, as if these erred on their own.
+    // Of unlike hosts the widest.
     double Spread(const Breakdown& parts) const {
-        const Machine& machine = cluster_.hosts[0];
+        double widest = 0;
+        const Machine* last = nullptr;
+        for (int host = 0; host < out_.hosts; ++host) {
+            const Machine& machine = cluster_.hosts[static_cast<size_t>(host)];
+            if (last != nullptr && last->word == machine.word) continue;
+            last = &machine;
+            widest = std::max(widest, SpreadOn(machine, parts));
+        }
+        return widest;
+    }
+    double SpreadOn(const Machine& machine, const Breakdown& parts) const {
         const double memory = machine.bandwidth.spread();
         const bool own = machine.measured && runtime_.name == kOwnRuntime;
-        const double link = layout_.tp > 1 ? LinkSpread() : 0;
+        const double link = layout_.tp > 1 ? LinkSpread(machine) : 0;
         const double compute =
             own ? machine.compute.spread()
                 : std::hypot(machine.compute.spread(), runtime_.compute_share.spread());
@@ -339,8 +350,7 @@ class Predictor {
         }
         return std::sqrt(squares);
     }
-    double LinkSpread() const {
-        const Machine& machine = cluster_.hosts[0];
+    double LinkSpread(const Machine& machine) const {
         const bool within = layout_.tp <= machine.devices && !machine.within.empty();
         return within ? machine.within.back().latency.spread() : cluster_.wire.latency.spread();
     }

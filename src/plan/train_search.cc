@@ -166,9 +166,8 @@ class TrainSearcher {
         if (wishes_.virtual_stages > 0) return {wishes_.virtual_stages};
         std::vector<int> all = {1};
         if (cut.pp == 1 || cut.accumulation % cut.pp != 0) return all;
-        for (const int chunks : {2, 3, 4, 6, 8}) {
-            if (walk_.layers() % (cut.pp * chunks) == 0) all.push_back(chunks);
-        }
+        // Where they don't divide the layers, some chunks have one more.
+        for (int chunks = 2; cut.pp * chunks <= walk_.layers(); ++chunks) all.push_back(chunks);
         return all;
     }
 

@@ -304,6 +304,20 @@ TEST(Search, IsBounded) {
         << plan.error().message;
 }
 
+// How sure a figure is does not depend on which host stands first.
+TEST(Predict, SpreadIsThatOfTheLeastKnownHost) {
+    Case c = CaseOf("llama-3.1-8b:q8_0", "1xstrix-halo+1xrtx-4090,10gbe");
+    c.cluster.hosts[0].bandwidth.mark = Mark::kMeasured;
+    c.cluster.hosts[1].bandwidth.mark = Mark::kGuessed;
+    const double one = c.Must(1, 2).spread / c.Must(1, 2).tok_s;
+    std::swap(c.cluster.hosts[0], c.cluster.hosts[1]);
+    const Prediction swapped = c.Must(1, 2);
+    EXPECT_NEAR(one, swapped.spread / swapped.tok_s, 0.01);
+    EXPECT_GT(one, 0.15);
+    c.cluster.hosts[0].bandwidth.mark = c.cluster.hosts[1].bandwidth.mark = Mark::kMeasured;
+    EXPECT_LT(c.Must(1, 2).spread / c.Must(1, 2).tok_s, one);
+}
+
 // The machine with more bandwidth gets more.
 TEST(Search, UnlikeHostsGetUnlikeShares) {
     const Case c = CaseOf("llama-3.1-8b:q8_0", "1xstrix-halo+1xrtx-4090,10gbe");
