@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "base/nearest_word.h"
+#include "cli/sampling_flags.h"
 #include "engine/sampler.h"
 
 namespace weft::cli {
@@ -44,6 +49,14 @@ std::pair<std::string_view, std::string_view> FirstWord(std::string_view text) {
     return {text.substr(0, end), Trimmed(text.substr(end))};
 }
 
+// "/set temp 1", "/?"; but no path and no comment of a program.
+bool IsCommand(std::string_view text) {
+    if (!text.starts_with('/')) return false;
+    const std::string_view name = FirstWord(text).first.substr(1);
+    const auto is_letter = [](unsigned char c) { return c >= 0x80 || std::isalpha(c) != 0; };
+    return name == "?" || (!name.empty() && std::ranges::all_of(name, is_letter));
+}
+
 // Whether there is such a setting, and the text is a value of its type.
 std::optional<bool> SetOne(engine::Request& request, std::string_view name,
                            std::string_view value) {
@@ -53,10 +66,16 @@ std::optional<bool> SetOne(engine::Request& request, std::string_view name,
     if (name == "top-p") return Parse(value, s.top_p);
     if (name == "min-p") return Parse(value, s.min_p);
     if (name == "repeat-penalty") return Parse(value, s.repeat_penalty);
-    if (name == "seed") return Parse(value, s.seed);
+    if (name == "seed") {
+        // (As --seed has it: -1 is the largest.)
+        int64_t below_zero = 0;
+        const bool negative = value.starts_with('-') && Parse(value, below_zero);
+        if (negative) s.seed = static_cast<uint64_t>(below_zero);
+        return negative || Parse(value, s.seed);
+    }
     if (name != "predict") return std::nullopt;
     int64_t tokens = 0;
-    if (!Parse(value, tokens) || tokens < -1 || tokens == 0) return false;
+    if (!Parse(value, tokens) || tokens < kLeastTokens || tokens > kMostTokens) return false;
     request.max_tokens = tokens;
     return true;
 }
@@ -68,10 +87,10 @@ ChatSession::ChatSession(std::string system, engine::Request settings)
     SetSystem(system);
 }
 
-ChatSession::Next ChatSession::Take(std::string_view entered) {
+ChatSession::Next ChatSession::Take(std::string_view entered, bool only_text) {
     const std::string_view text = Trimmed(entered);
     if (text.empty()) return {};
-    if (!text.starts_with('/')) {
+    if (only_text || !IsCommand(text)) {
         input_.messages.push_back({{"role", "user"}, {"content", std::string(text)}});
         return {Act::kAsk};
     }
@@ -84,7 +103,11 @@ ChatSession::Next ChatSession::Take(std::string_view entered) {
         SetSystem(system_);
         return {Act::kTell, "The conversation is forgotten."};
     }
-    return {Act::kTell, fmt::format("There is no command {}. /help lists them.", command)};
+    const std::vector<std::string> commands = {"/bye", "/help", "/set", "/system", "/clear"};
+    return {
+        Act::kTell,
+        fmt::format("There is no command {}.{} /help lists them; \"\"\"{} ...\"\"\" is a message.",
+                    command, DidYouMean(command, commands), command)};
 }
 
 ChatSession::Next ChatSession::Set(std::string_view words) {

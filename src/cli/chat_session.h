@@ -20,8 +20,9 @@ class ChatSession {
         Act act = Act::kTell;
         std::string text{};  // kTell: what the user is told
     };
-    // What the user entered: a message, which becomes the conversation's last, or a command.
-    Next Take(std::string_view entered);
+    // What the user entered: a message, which becomes the conversation's last, or a command: its
+    // first word is a slash and letters ("/etc/passwd" is none). only_text: a message in any case.
+    Next Take(std::string_view entered, bool only_text = false);
     // What the model said to that; or that it said nothing, and nothing was asked.
     void NoteAnswer(std::string text);
     void ForgetQuestion();

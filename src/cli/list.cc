@@ -118,10 +118,18 @@ void PrintNames(bool json) {
     if (json) PrintJson(all);
 }
 
+// With a warning of what can't be read.
+Result<std::vector<hub::CachedModel>> ModelsThere(const hub::Config& config) {
+    std::vector<std::string> unread;
+    WEFT_ASSIGN(std::vector<hub::CachedModel> models, hub::ListCached(config, &unread));
+    for (const std::string& line : unread) PrintErr("weft: warning: {}\n", PlainText(line));
+    return models;
+}
+
 Status List(ListFlags& flags) {
     if (flags.names) return PrintNames(flags.json), Status();
     WEFT_ASSIGN(const hub::Config config, hub::ConfigFromEnvironment());
-    WEFT_ASSIGN(const std::vector<hub::CachedModel> models, hub::ListCached(config));
+    WEFT_ASSIGN(const std::vector<hub::CachedModel> models, ModelsThere(config));
     if (flags.json) {
         Json list = Json::array();
         for (const hub::CachedModel& model : models) list.push_back(ModelToJson(model));
@@ -149,7 +157,7 @@ bool Agrees(const std::vector<hub::CachedModel>& models) {
 
 Result<std::vector<hub::CachedModel>> ModelsToRemove(const RmFlags& flags,
                                                      const hub::Config& config) {
-    WEFT_ASSIGN(const std::vector<hub::CachedModel> all, hub::ListCached(config));
+    WEFT_ASSIGN(const std::vector<hub::CachedModel> all, ModelsThere(config));
     std::vector<hub::CachedModel> models;
     for (const std::string& word : flags.models) {
         WEFT_ASSIGN(const auto named, hub::MatchCached(all, word));

@@ -100,6 +100,18 @@ class ShorterUsage final : public CLI::Formatter {
     std::string end_;
 };
 
+// CLI11's Range, which says of a word that it is outside.
+template <typename T>
+CLI::Validator InRange(T least, T most, const std::string& kind) {
+    const CLI::Range range(least, most);
+    const auto wrong = [range, kind](const std::string& value) -> std::string {
+        T number{};
+        if (!CLI::detail::lexical_cast(value, number)) return "'" + value + "' is not " + kind;
+        return range(value);
+    };
+    return CLI::Validator(wrong, range.get_description());
+}
+
 // ---- Commands as data ----
 
 std::vector<std::string> CutAtCommas(const std::string& text) {
@@ -188,11 +200,11 @@ Option Option::Needs(const Option& other) const {
 }
 
 Option Option::Range(int64_t least, int64_t most) const {
-    return Option(option_->check(CLI::Range(least, most)));
+    return Option(option_->check(InRange(least, most, "a whole number")));
 }
 
 Option Option::Range(double least, double most) const {
-    return Option(option_->check(CLI::Range(least, most)));
+    return Option(option_->check(InRange(least, most, "a number")));
 }
 
 Option Option::Positive() const {

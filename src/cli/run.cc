@@ -274,7 +274,7 @@ void AddRun(const Command& app, int& status) {
     run.AddOption("-n,--predict", flags->request.max_tokens,
                   "Most tokens to generate (128; in a conversation -1); -1: until the model or "
                   "the context ends")
-        .Range(int64_t{-1}, int64_t{1} << 30);
+        .Range(kLeastTokens, kMostTokens);
     run.AddFlag("--ignore-eos", flags->request.ignore_eos, "Go on after an end token");
     AddSampling(run, *flags);
     AddDraftFlags(run, flags->draft);

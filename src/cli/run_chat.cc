@@ -80,8 +80,8 @@ class Conversation {
     void Talk() {
         g_editor = &editor_;
         std::signal(SIGINT, OnEnough);
-        for (std::optional<std::string> text = Entered(); text; text = Entered()) {
-            const ChatSession::Next next = session_.Take(*text);
+        for (std::optional<Entry> entry = Entered(); entry; entry = Entered()) {
+            const ChatSession::Next next = session_.Take(entry->text, entry->quoted);
             if (next.act == ChatSession::Act::kEnd) break;
             if (next.act == ChatSession::Act::kAsk) {
                 Ask();
@@ -97,8 +97,12 @@ class Conversation {
   private:
     static constexpr std::string_view kMany = "\"\"\"";
 
+    struct Entry {
+        std::string text;
+        bool quoted = false;  // it stood between kMany
+    };
     // A message or command, of one line or several; none: the end.
-    std::optional<std::string> Entered() {
+    std::optional<Entry> Entered() {
         std::string text;
         bool many = false;
         for (;;) {
@@ -124,7 +128,7 @@ class Conversation {
             if (closes) line.text.resize(line.text.size() - kMany.size());
             if (goes_on) line.text.pop_back();
             text += line.text;
-            if (closes || (!many && !goes_on)) return text;
+            if (closes || (!many && !goes_on)) return Entry{std::move(text), many};
             text += '\n';
         }
     }

@@ -1,12 +1,16 @@
 // The flags that say how tokens are chosen, of the commands that choose any.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "cli/options.h"
 #include "engine/sampler_defaults.h"
 
 namespace weft::cli {
+
+// Of the tokens of an answer; -1: until the model or the context ends.
+constexpr int64_t kLeastTokens = -1, kMostTokens = int64_t{1} << 30;
 
 // Without a flag the model's own file decides, then Weft: greedy in a terminal.
 struct SamplingFlags {

@@ -37,6 +37,15 @@ void ExpandTrain(std::vector<std::string>& words) {
     if (std::ranges::none_of(others, is_next)) words.insert(words.begin() + 1, ImpliedBy("train"));
 }
 
+// `weft help run` is `weft run --help`; `weft version` is `weft --version`.
+void ExpandWords(std::vector<std::string>& words) {
+    if (words.empty()) return;
+    if (words[0] == "version") words[0] = "--version";
+    if (words[0] != "help") return;
+    words.erase(words.begin());
+    words.push_back("--help");
+}
+
 }  // namespace
 
 std::span<const ImpliedCommand> ImpliedCommands() {
@@ -51,6 +60,7 @@ std::string ImpliedBy(const std::string& command) {
 }
 
 void ExpandShorthand(std::vector<std::string>& words) {
+    ExpandWords(words);
     ExpandTrace(words);
     ExpandFlags("net", words);
     ExpandFlags("hosts", words);

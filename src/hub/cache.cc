@@ -65,6 +65,7 @@ Result<std::string> CommitOf(const std::string& folder, const RepoSpec& spec,
                              const Config& config) {
     if (IsCommit(spec.revision)) return spec.revision;
     auto text = ReadTextFile(folder + "/refs/" + spec.revision, 4096);
+    if (!text.ok() && text.error().code != ErrorCode::kNotFound) return text.error();
     if (!text.ok()) return NotCached(spec, "not in the cache folder " + config.cache);
     while (!text->empty() && (text->back() == '\n' || text->back() == ' ')) text->pop_back();
     if (IsCommit(*text)) return *text;
@@ -72,16 +73,34 @@ Result<std::string> CommitOf(const std::string& folder, const RepoSpec& spec,
                      Shown(*text));
 }
 
+// Why none of the files is what the spec asks for.
+Error NotAmong(const std::vector<RepoFile>& files, const std::string& snapshot,
+               const RepoSpec& spec) {
+    std::string others;
+    for (const Offer& offer : OffersAmong(files)) {
+        const std::string& name = offer.what.empty() ? offer.choice.model : offer.what;
+        const bool asked = spec.what.empty() || name == spec.what ||
+                           HasTag(offer.choice.model, spec.what) || HasTag(name, spec.what);
+        if (asked) return NotCached(spec, "not whole in the cache folder " + snapshot);
+        others += (others.empty() ? "" : ", ") +
+                  (name.empty() ? "the folder (without ':" + spec.what + "')" : Shown(name, 160));
+    }
+    const char* found = others.empty() ? "" : "; there are: ";
+    return NotCached(spec, "not in the cache folder " + snapshot + found + others);
+}
+
 // In the folder of a repository, or in its ShardFolder.
 Result<std::string> FindIn(const std::string& folder, const Config& config, const RepoSpec& spec) {
     WEFT_ASSIGN(const std::string commit, CommitOf(folder, spec, config));
     const std::string snapshot = SnapshotPath(folder, commit);
-    const std::vector<RepoFile> files = FilesIn(snapshot);
+    std::vector<std::string> unread;
+    const std::vector<RepoFile> files = FilesIn(snapshot, &unread);
+    if (!unread.empty()) return MakeError(ErrorCode::kIo, "{}", unread.front());
     if (files.empty()) return NotCached(spec, "not in the cache folder " + config.cache);
     auto choice = Choose(files, spec);
     if (!choice.ok()) {
         if (choice.error().code != ErrorCode::kNotFound) return choice.error();
-        return NotCached(spec, "not whole in the cache folder " + snapshot);
+        return NotAmong(files, snapshot, spec);
     }
     if (!choice->index.empty()) {
         WEFT_ASSIGN(const std::string index,
@@ -215,18 +234,32 @@ BlobLock::~BlobLock() {
     if (fd_ >= 0) ::close(fd_);
 }
 
-std::vector<RepoFile> FilesIn(const std::string& folder) {
+void NoteUnread(const std::string& folder, std::vector<std::string>* unread) {
+    if (unread == nullptr || ::access(folder.c_str(), R_OK | X_OK) == 0 || errno == ENOENT) return;
+    unread->push_back(PathError(folder, "list", errno).message);
+}
+
+std::vector<RepoFile> FilesIn(const std::string& folder, std::vector<std::string>* unread) {
     std::vector<RepoFile> files;
+    NoteUnread(folder, unread);
     std::error_code error;
     const auto follow = fs::directory_options::skip_permission_denied;
     fs::recursive_directory_iterator it(folder, follow, error), end;
     for (; !error && it != end && files.size() < kMostFiles; it.increment(error)) {
-        std::error_code gone;
-        if (!it->is_regular_file(gone) || gone) continue;
+        const std::string path = it->path().string();
+        struct stat info {};
+        if (::stat(path.c_str(), &info) != 0) {
+            if (errno != ENOENT && unread != nullptr) {
+                unread->push_back(PathError(path, "read", errno).message);
+            }
+            continue;
+        }
+        if (S_ISDIR(info.st_mode)) NoteUnread(path, unread);
+        if (!S_ISREG(info.st_mode)) continue;
         RepoFile file;
-        file.path = it->path().string().substr(folder.size() + 1);
-        file.bytes = it->file_size(gone);
-        if (!gone) files.push_back(std::move(file));
+        file.path = path.substr(folder.size() + 1);
+        file.bytes = static_cast<uint64_t>(info.st_size);
+        files.push_back(std::move(file));
     }
     std::ranges::sort(files, {}, &RepoFile::path);
     return files;

@@ -64,12 +64,17 @@ class BlobLock {
 };
 
 // The files of a snapshot that are whole (links that lead nowhere are left out), with paths, sizes
-// and nothing else, in alphabetical order.
-std::vector<RepoFile> FilesIn(const std::string& snapshot);
+// and nothing else, in alphabetical order. unread: gets a line for each folder or file that is
+// there and can't be looked at.
+std::vector<RepoFile> FilesIn(const std::string& snapshot,
+                              std::vector<std::string>* unread = nullptr);
+// Adds a line to `unread` where the folder is there and can't be listed.
+void NoteUnread(const std::string& folder, std::vector<std::string>* unread);
 
 // The path of a GGUF file or a folder in the cache, for a MODEL word that starts with "hf:".
 // Asks no network. Where it is not there whole, but shards of it are, their folder: its files are
-// partial ones. kNotFound says how to pull it; kUsage where several files fit.
+// partial ones. kNotFound says how to pull it, and what is there in its place; kUsage where several
+// files fit; kIo: it can't be looked for.
 Result<std::string> FindCached(const Config& config, const RepoSpec& spec);
 // The same for a word and the user's settings.
 Result<std::string> FindCached(const std::string& word);

@@ -108,11 +108,14 @@ bool TakeShards(const std::string& snapshot, const std::vector<RepoFile>& files,
 // The models of one repository. Of its shards, too: `base` is the folder or its ShardFolder.
 class RepoWalk {
   public:
-    RepoWalk(const std::string& folder, const RepoSpec& spec, std::vector<CachedModel>& models)
-        : folder_(folder), spec_(spec), models_(models) {}
+    RepoWalk(const std::string& folder, const RepoSpec& spec, std::vector<CachedModel>& models,
+             std::vector<std::string>* unread)
+        : folder_(folder), spec_(spec), models_(models), unread_(unread) {}
 
     void Run() {
         const size_t first = models_.size();
+        NoteUnread(folder_, unread_);
+        NoteUnread(folder_ + "/blobs", unread_);
         Walk(folder_);
         Walk(ShardFolder(folder_));
         CachedModel unfinished;
@@ -142,6 +145,8 @@ class RepoWalk {
 
   private:
     void Walk(const std::string& base) {
+        NoteUnread(base + "/refs", unread_);
+        NoteUnread(base + "/snapshots", unread_);
         const auto revisions = Revisions(base);
         for (const fs::path& snapshot : EntriesOf(base + "/snapshots")) {
             const std::string commit = snapshot.filename().string();
@@ -154,7 +159,7 @@ class RepoWalk {
 
     void WalkSnapshot(const std::string& snapshot, const std::string& commit,
                       const std::string& revision) {
-        const std::vector<RepoFile> files = FilesIn(snapshot);
+        const std::vector<RepoFile> files = FilesIn(snapshot, unread_);
         for (Offer& offer : OffersAmong(files)) {
             CachedModel model;
             model.spec = spec_;
@@ -179,7 +184,8 @@ class RepoWalk {
     const std::string folder_;
     const RepoSpec& spec_;
     std::vector<CachedModel>& models_;
-    std::set<std::string> linked_;  // contents
+    std::vector<std::string>* unread_;  // may be null
+    std::set<std::string> linked_;      // contents
 };
 
 std::string LowerWord(std::string text) {
@@ -210,7 +216,8 @@ const char* HeldStateName(HeldState state) {
     WEFT_CHECK(false);
 }
 
-Result<std::vector<CachedModel>> ListCached(const Config& config) {
+Result<std::vector<CachedModel>> ListCached(const Config& config,
+                                            std::vector<std::string>* unread) {
     std::vector<CachedModel> models;
     std::error_code error;
     fs::directory_iterator it(config.cache, error);
@@ -223,7 +230,7 @@ Result<std::vector<CachedModel>> ListCached(const Config& config) {
         const std::string name = entry.filename().string();
         if (!name.starts_with(kRepoPrefix)) continue;
         const auto spec = RepoOfFolder(name);
-        if (spec.ok()) RepoWalk(entry.string(), *spec, models).Run();
+        if (spec.ok()) RepoWalk(entry.string(), *spec, models, unread).Run();
     }
     return models;
 }

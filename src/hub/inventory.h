@@ -34,8 +34,9 @@ struct CachedModel {
 };
 
 // In alphabetical order. An absent folder is an empty one. kIo: it can't be read. What can't be
-// read below it is left out.
-Result<std::vector<CachedModel>> ListCached(const Config& config);
+// read below it is left out; unread gets a line for each such folder or file.
+Result<std::vector<CachedModel>> ListCached(const Config& config,
+                                            std::vector<std::string>* unread = nullptr);
 
 // Those of `models` that the word names (with or without "hf:", or a short name), among them all
 // of a repository where it has no FILE or TYPE. kNotFound: none.

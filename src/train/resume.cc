@@ -113,6 +113,12 @@ Result<std::vector<std::string>> ResumeSearch::Candidates(const std::string& las
         if (words_.resume != "auto") dir = JobFolderOf(words_.resume);
         if (dir.empty()) return std::vector<std::string>{words_.resume};
     }
+    std::error_code failed;
+    const bool named = last.empty() && words_.resume != "auto";
+    if (named && !std::filesystem::exists(words_.resume, failed) && !failed) {
+        return MakeError(ErrorCode::kNotFound, "--resume {}: there is no such file or folder",
+                         words_.resume);
+    }
     std::vector<std::string> all = ListCheckpoints(dir, last.empty() ? &faults_ : nullptr);
     for (const std::string& fault : faults_) {
         Log(LogLevel::kWarning, "{}; an older checkpoint is looked for", fault);

@@ -58,6 +58,42 @@ class List(CacheTest):
         self.cache.path.mkdir(mode=0)
         self.assertIn("Permission denied", self.weft("list", status=1))
 
+    def test_what_is_there_and_cannot_be_read(self):
+        """Links that lead in a circle, which root can't follow either."""
+        self.cache.add("o", "good-GGUF", {"n-Q8_0.gguf": MODEL})
+        self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL})
+        repo = self.cache.repo("o", "n-GGUF")
+        for what in ("refs", f"snapshots/{COMMIT}", f"snapshots/{COMMIT}/n-Q8_0.gguf", "."):
+            path = repo if what == "." else repo / what
+            path.rename(self.folder / "aside")
+            path.symlink_to(path.name)
+            for command in ("show", "inspect"):
+                said = self.weft(command, "hf:o/n-GGUF:Q8_0", status=1)
+                self.assertIn("Too many levels of symbolic links", said, what)
+                self.assertNotIn("not in the cache folder", said)
+            done = subprocess.run([PROGRAM, "list"], capture_output=True, text=True, check=True,
+                                  timeout=PATIENCE, env={**os.environ, **self.env})
+            self.assertIn("hf:o/good-GGUF:Q8_0", done.stdout)
+            self.assertIn(f"weft: warning: {path}: cannot ", done.stderr)
+            path.unlink()
+            (self.folder / "aside").rename(path)
+        self.weft("show", "hf:o/n-GGUF:Q8_0")
+
+    @unittest.skipIf(os.geteuid() == 0, "root reads everything; the test above has the message")
+    def test_a_repository_that_may_not_be_read(self):
+        self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL})
+        repo = self.cache.repo("o", "n-GGUF")
+        for path in (repo, repo / "refs", repo / "snapshots", repo / "blobs"):
+            path.chmod(0)
+            self.assertIn("Permission denied", self.weft("show", "hf:o/n-GGUF:Q8_0", status=1))
+            path.chmod(0o755)
+
+    def test_another_type_is_there(self):
+        self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL, "n-Q4_0.gguf": MODEL})
+        said = self.weft("show", "hf:o/n-GGUF:Q5_K_M", status=1)
+        self.assertIn("there are: Q4_0, Q8_0. 'weft pull hf:o/n-GGUF:Q5_K_M'", said)
+        self.assertNotIn("not whole", said)
+
     def test_models(self):
         size = os.path.getsize(MODEL)
         self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL, "sub/n-q4_k_m.gguf": b"x" * 500,

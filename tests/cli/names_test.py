@@ -162,6 +162,21 @@ class CommandNamesAsValues(NamesTest):
             self.assertIn("85", self.weft("run", "-p", QUESTION, name))
 
 
+class OtherWords(NamesTest):
+    def test_help_and_version(self):
+        self.assertEqual(self.weft("help"), self.weft("--help"))
+        self.assertEqual(self.weft("help", "run"), self.weft("run", "--help"))
+        self.assertEqual(self.weft("help", "train", "data"), self.weft("train", "data", "--help"))
+        self.assertEqual(self.weft("help", "bench", "serve"), self.weft("bench", "serve", "--help"))
+        self.assertEqual(self.weft("version", "--json"), self.weft("--version", "--json"))
+
+    def test_a_checkpoint_that_is_not_there(self):
+        said = self.refused("train", MODEL, "--data", "synthetic:random-tokens:25:8", "--steps",
+                            "1", "-t", "1", "--resume", "nosuch", "--output-dir",
+                            str(self.folder / "out"), status=1)
+        self.assertRegex(said, r"--resume \S*nosuch: there is no such file or folder")
+
+
 class Misspelt(NamesTest):
     def test_commands(self):
         for word, meant in (("rnu", "run"), ("srve", "serve"), ("bnech", "bench"),
@@ -193,6 +208,9 @@ class Misspelt(NamesTest):
         said = self.refused("run", MODEL, "-p", "a", "--wire", "bf61")
         self.assertIn("Did you mean 'bf16'?", said)
         self.assertNotIn("Did you mean", self.refused("run", MODEL, "-p", "a", "--wire", "zebra"))
+        said = self.refused("run", MODEL, "-p", "a", "-n", "abc")
+        self.assertIn("'abc' is not a whole number", said)
+        self.assertIn("not in range", self.refused("run", MODEL, "-p", "a", "-n", "-2"))
 
     def test_in_any_locale(self):
         for locale in ("C", "C.UTF-8", "tr_TR.UTF-8", "nonsense"):

@@ -64,7 +64,7 @@ class Conversation(unittest.TestCase):
         self.assertIn("temp 0.5,", terminal.ask("/set"))
         self.assertIn("temp 0,", terminal.ask("/set temp 0"))
         self.assertIn("predict 3", terminal.ask("/set predict 3"))
-        for wrong in ("/set temp warm", "/set temp -3", "/set size 3", "/set predict 0",
+        for wrong in ("/set temp warm", "/set temp -3", "/set size 3", "/set predict -2",
                       "/set top-p 7", "/fly"):
             self.assertRegex(terminal.ask(wrong), "no value|no setting|no command|expected|must")
         self.assertIn("temp 0,", terminal.ask("/set"))
@@ -72,6 +72,31 @@ class Conversation(unittest.TestCase):
         self.assertEqual(terminal.ask("").strip(), "")
         self.assertIn("forgotten", terminal.ask("/clear"))
         terminal.type("/quit\n")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_what_is_no_command(self):
+        terminal = self.begin("-n", "8")
+        for text in ("/etc/passwd what is this file?", "/* 6 + 6 */", "//", '"""/bye"""',
+                     '"""/fly"""'):
+            said = terminal.ask(text)
+            self.assertNotIn("no command", said)
+            self.assertNotIn("error", said)
+        self.assertIn("no command /sett. Did you mean '/set'?", terminal.ask("/sett temp 1"))
+        self.assertIn('"""/fly ...""" is a message', terminal.ask("/fly"))
+        terminal.type("/bye\n")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_bounds_of_settings_are_those_of_flags(self):
+        terminal = self.begin()
+        for name, flag in (("predict", "--predict"), ("seed", "--seed")):
+            for value in ("-2", "-1", "0", "1", str(1 << 30), str((1 << 30) + 1), str(1 << 63),
+                          str((1 << 64) - 1), "abc", "1.5"):
+                done = subprocess.run([PROGRAM, "run", "/none", "-p", "a", f"{flag}={value}"],
+                                      capture_output=True, text=True, timeout=PATIENCE,
+                                      check=False)
+                taken = "top-k" in terminal.ask(f"/set {name} {value}")
+                self.assertEqual(taken, done.returncode == 1, (name, value, done.stderr))
+        terminal.type("/bye\n")
         self.assertEqual(terminal.wait(), 0)
 
     def test_several_lines(self):

@@ -58,6 +58,20 @@ TEST_F(TrainRefusals, WindowsAreTrainedWhereSequencesAreNotLonger) {
     EXPECT_NE(shown.out.find("sliding_window"), std::string::npos) << shown.out;
 }
 
+// Records above 16 MiB are said to be too long, not to be none; by training and by inspection.
+TEST_F(TrainRefusals, RecordsThatAreAllTooLong) {
+    const std::string path = dir_ / "long.jsonl", model = Windowed(0);
+    const nlohmann::json record = {{"text", std::string(17 << 20, 'a')}};
+    WriteText(path, record.dump() + "\n");
+    const Words inspect = {"train", "data", "inspect", model, "--data", path};
+    const Words train = {"train", model, "--data", path, "--steps", "1", "-t", "1", "--no-output"};
+    for (const Words& words : {inspect, train}) {
+        ExpectRefused(RunWeft(words), {"record 1 (byte 0)", "at most 16777215", "--skip-bad"});
+        ExpectRefused(RunWeft(words + Words{"--skip-bad"}),
+                      {"no samples in the training part", "1 of 16777216 bytes and more"});
+    }
+}
+
 TEST_F(TrainRefusals, DropoutOfAConfig) {
     const auto folder = [&](const std::string& key, const nlohmann::json& value) {
         const std::string path = dir_ / key;

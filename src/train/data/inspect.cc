@@ -96,14 +96,18 @@ class Survey {
     std::vector<uint32_t> lengths_;
 };
 
-Status CountSequences(const DataSet& data, const InspectOptions& options, DataReport& report) {
-    LoaderOptions loader_options = options.loader;
-    loader_options.part = Part::kTrain;
-    loader_options.global_batch = 1;
-    loader_options.rank = 0;
-    loader_options.ranks = 1;
-    loader_options.epochs = 1;
-    WEFT_ASSIGN(Loader loader, Loader::Make(data, loader_options));
+// Of the training part, once, one sequence after another.
+LoaderOptions OneByOne(const InspectOptions& options) {
+    LoaderOptions one = options.loader;
+    one.part = Part::kTrain;
+    one.global_batch = 1;
+    one.rank = 0;
+    one.ranks = 1;
+    one.epochs = 1;
+    return one;
+}
+
+Status CountSequences(Loader& loader, const InspectOptions& options, DataReport& report) {
     uint64_t used = 0;
     for (;;) {
         WEFT_ASSIGN(const std::optional<Batch> batch, loader.Next());
@@ -112,7 +116,7 @@ Status CountSequences(const DataSet& data, const InspectOptions& options, DataRe
         used += static_cast<uint64_t>(batch->sequences.front().used);
     }
     const auto positions =
-        static_cast<double>(report.sequences) * static_cast<double>(loader_options.sequence);
+        static_cast<double>(report.sequences) * static_cast<double>(options.loader.sequence);
     report.filled = positions > 0 ? static_cast<double>(used) / positions : 0;
     return {};
 }
@@ -173,11 +177,17 @@ Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* 
     report.name = data.Name();
     report.sequence = options.loader.sequence;
     report.pack = options.loader.pack;
+    // What training refuses is refused here.
+    WEFT_ASSIGN(Loader loader, Loader::Make(data, OneByOne(options)));
     Survey survey(data, tokenizer, options);
     WEFT_ASSIGN(report.train, survey.Read(Part::kTrain, &report.shown));
     WEFT_ASSIGN(report.test, survey.Read(Part::kTest, nullptr));
+    if (data.oversized() > 0) {
+        report.train.bad += data.oversized();
+        report.train.errors.push_back(data.first_oversized());
+    }
     const bool all = report.train.read == report.train.samples && report.train.loss_tokens > 0;
-    if (all) WEFT_TRY(CountSequences(data, options, report));
+    if (all) WEFT_TRY(CountSequences(loader, options, report));
     return report;
 }
 

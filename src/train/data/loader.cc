@@ -1,5 +1,7 @@
 #include "train/data/loader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -35,14 +37,18 @@ Status Check(const DataSet& data, const LoaderOptions& options) {
                          "below their number",
                          options.global_batch, options.rank, options.ranks, kMostBatch);
     }
-    if (data.size(options.part) == 0) {
-        return MakeError(ErrorCode::kUsage, "{}: no samples in the {} part", data.Name(),
-                         options.part == Part::kTrain ? "training" : "test");
-    }
     if (data.oversized() > 0 && !options.skip_bad) {
         return MakeError(ErrorCode::kUnsupported,
                          "{}; at most {} are read. --skip-bad leaves it out",
                          data.first_oversized(), RecordFile::kMostRecordBytes);
+    }
+    if (data.size(options.part) == 0) {
+        const std::string why =
+            data.oversized() > 0 ? fmt::format("; {} of {} bytes and more were left out",
+                                               data.oversized(), RecordFile::kMostRecordBytes + 1)
+                                 : "";
+        return MakeError(ErrorCode::kUsage, "{}: no samples in the {} part{}", data.Name(),
+                         options.part == Part::kTrain ? "training" : "test", why);
     }
     return {};
 }
