@@ -164,7 +164,7 @@ class Templates(unittest.TestCase):
                                         "zone": {"enum": ["utc"]}}}}, r"^\{.*\}$")):
             status, answer = server.json("POST", "/v1/chat/completions", {
                 "messages": [QUESTION], "tools": [{"type": "function", "function": function}],
-                "tool_choice": "required", "max_tokens": 60})
+                "tool_choice": "required", "max_tokens": MAX})
             self.assertEqual(status, 200, answer)
             made = answer["choices"][0]["message"]["tool_calls"][0]["function"]
             self.assertRegex(made["arguments"], arguments)
