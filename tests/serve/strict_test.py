@@ -117,6 +117,11 @@ class Strict(unittest.TestCase):
             status, answer = self.ask("/v1/completions", {"prompt": "7", "max_tokens": 60, **more})
             self.assertEqual(status, 200, answer)
             self.assertEqual(json.loads(answer["choices"][0]["text"]), VALUE)
+        status, answer = self.ask("/completion", {"prompt": "7", "n_predict": 60,
+                                                  "json_schema": SET})
+        self.assertEqual(status, 200, answer)
+        self.assertEqual(json.loads(answer["content"]), VALUE)
+        self.assertIn(" left_out=uniqueItems", self.line_of(" path=/completion "))
         status, answer = self.ask("/v1/messages", {
             "messages": QUESTION, "max_tokens": 60, "tool_choice": {"type": "any"},
             "tools": [{"name": "f", "input_schema": SET}]})

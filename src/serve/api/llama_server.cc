@@ -161,8 +161,8 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
     }
     plan.stream = fields.Bool("stream", false);
     ConstraintText constraint = ReadConstraint(fields);
-    if (constraint.kind == "grammar" && constraint.text.empty())
-        constraint = {};  // clients' default
+    // (Clients send an empty grammar where they ask for none.)
+    if (constraint.kind == "grammar" && constraint.text.empty()) constraint = {};
     if (fields.error()) return fields.error();
     if (prompt.is_string()) {
         const auto text = prompt.get<std::string>();
@@ -173,7 +173,7 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
         request.prompt = Ids(prompt);
     }
     if (!constraint.kind.empty()) {
-        auto matcher = served.constraints->Compile(constraint, plan.tenant);
+        auto matcher = served.constraints->Compile(constraint, plan.tenant, &plan.left_out);
         if (!matcher.ok()) {
             return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
         }
