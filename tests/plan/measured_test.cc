@@ -110,6 +110,8 @@ TEST(Measured, AFileIsReadAsItWasWritten) {
     const Measured &was = *box.measured, &is = *read->measured;
     EXPECT_EQ(is.cores, 1);
     EXPECT_EQ(is.turns, was.turns);
+    EXPECT_EQ(is.Turns(2, 1), 2);
+    EXPECT_EQ(is.Turns(3, 1), 1) << "of others' turns nothing is known";
     EXPECT_NEAR(is.rest->value, 10e9, 1);
     EXPECT_NEAR(is.scores->value, 70e9, 1);
     EXPECT_EQ(is.positions, 40);
