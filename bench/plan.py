@@ -23,7 +23,8 @@ import time
 import plan_hosts
 
 DENSE = ["smollm2-135m:{}", "qwen3-0.6b:{}", "llama-3.2-1b:{}:layers=4"]
-EXPERTS = ["qwen3-30b-a3b:{}:layers=2"]
+EXPERT_LAYERS = 2
+EXPERTS = [f"qwen3-30b-a3b:{{}}:layers={EXPERT_LAYERS}"]
 TYPES = ["q4_0", "q8_0"]
 KV_TYPES = ["q8_0", "f32", "bf16"]
 # Sequences, depth, prompt (0: tokens are timed, not a prompt).
@@ -57,6 +58,8 @@ def inference(draw, place, what):
     name, ranks = place[0], place[1]
     models = EXPERTS if what == "experts" else DENSE
     tp, pp = draw.choice(layouts(ranks))
+    if what == "experts" and pp > EXPERT_LAYERS:
+        tp, pp = ranks, 1
     load = draw.choice(PROMPTS if what == "prompts" else TOKENS)
     if what == "experts":
         load = draw.choice([TOKENS[0], TOKENS[4], TOKENS[5], PROMPTS[1]])

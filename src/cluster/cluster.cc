@@ -51,7 +51,7 @@ Result<std::vector<std::string>> HostNames(const ClusterOptions& options, int si
 
 Status AddLocalRanks(Control& control, const ClusterOptions& options, int size) {
     for (int rank = 1; rank < size; ++rank) {
-        WEFT_ASSIGN(LocalRank started, StartLocalRank(options));
+        WEFT_ASSIGN(LocalRank started, StartLocalRank(options, AllowedCores()));
         control.AddPeer(rank, std::move(started.control), started.session, started.pid);
     }
     return {};
@@ -272,11 +272,12 @@ int RanksOf(const ClusterOptions& options) {
     return options.hosts.empty() ? options.local : static_cast<int>(options.hosts.size()) + 1;
 }
 
-Result<LocalRank> StartLocalRank(const ClusterOptions& options) {
+Result<LocalRank> StartLocalRank(const ClusterOptions& options, std::span<const int> cores) {
     WEFT_ASSIGN(auto ends, MakeSocketPair());
     const auto sessions = MakeSessionPair(options.timeout_ms);
     WEFT_ASSIGN(const pid_t pid,
-                SpawnRank(options.worker_arguments, std::move(ends.second), sessions.second, true));
+                SpawnRank(options.worker_arguments, std::move(ends.second), sessions.second, true,
+                          cores));
     return LocalRank{std::move(ends.first), sessions.first, pid};
 }
 

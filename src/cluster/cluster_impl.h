@@ -8,12 +8,14 @@
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "cluster/cluster.h"
 #include "cluster/control.h"
 #include "cluster/dial_in.h"
+#include "hw/cpu.h"
 #include "net/fabric.h"
 
 namespace weft::cluster {
@@ -31,7 +33,8 @@ struct LocalRank {
     Session session;
     pid_t pid = 0;
 };
-Result<LocalRank> StartLocalRank(const ClusterOptions& options);
+// cores: on which it may run.
+Result<LocalRank> StartLocalRank(const ClusterOptions& options, std::span<const int> cores);
 
 class ClusterImpl final : public Cluster {
   public:
@@ -173,6 +176,8 @@ class ClusterImpl final : public Cluster {
     AssignMessage assignment_;          // of this epoch
     std::vector<HostInfo> hosts_;
     std::vector<Place> places_;  // by rank
+    // As the process was started: the thread that forms later epochs may be pinned to one.
+    const std::vector<int> process_cores_ = AllowedCores();
     std::vector<int> cores_;
     bool cores_shared_ = false;
     std::atomic<bool> stop_requested_{false};

@@ -184,7 +184,7 @@ void ClusterImpl::CallBack(const std::vector<int>& lost, const Deadline& rejoin)
     control_->AwaitReaped(rejoin);
     for (int rank : lost) {
         if (stop_requested() || control_->stop_wished()) return;
-        auto started = StartLocalRank(options_);
+        auto started = StartLocalRank(options_, process_cores_);
         if (!started.ok()) {
             Log(LogLevel::kWarning, "{}", started.error().message);
             continue;

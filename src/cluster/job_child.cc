@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "cluster/spawn.h"
+#include "hw/cpu.h"
 
 namespace weft::cluster {
 namespace {
@@ -35,7 +36,7 @@ bool TakeSignals(const Fd& signals) {
 bool JobChild::Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
                      const std::string& from) {
     Log(LogLevel::kInfo, "a job of {} begins", from);
-    auto pid = SpawnRank(arguments, std::move(control), session, false);
+    auto pid = SpawnRank(arguments, std::move(control), session, false, AllowedCores());
     if (!pid.ok()) {
         Log(LogLevel::kError, "{}", pid.error().message);
         return false;

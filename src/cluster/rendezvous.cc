@@ -18,10 +18,10 @@ namespace {
 
 // ---- What a host is -----------------------------------------------------------------------------
 
-HostInfo ThisHost() {
+HostInfo ThisHost(const std::vector<int>& cores) {
     HostInfo info;
     info.name = SystemHostName();
-    info.cores = AllowedCores();
+    info.cores = cores;
     info.memory_bytes = AvailableMemoryBytes();
     // Files of /proc have no size, so they are not ReadTextFile's.
     if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "re"); file != nullptr) {
@@ -114,7 +114,7 @@ Result<std::string> RdmaDeviceOf(const std::string& devices, int rank, int size)
 }
 
 void ClusterImpl::BeAlone() {
-    hosts_ = {ThisHost()};
+    hosts_ = {ThisHost(process_cores_)};
     cores_ = hosts_[0].cores;
     fabric_.links.resize(1);
 }
@@ -150,7 +150,7 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     if (!now.empty()) data_.neighbours = now;
     WEFT_ASSIGN(const auto neighbours, net::ParseNeighbours(data_.neighbours));
     net::AddNeighbours(neighbours, addresses);
-    std::vector<std::string> mine = PackHost(ThisHost());
+    std::vector<std::string> mine = PackHost(ThisHost(process_cores_));
     mine.push_back(net::KernelId(net::BootId(), net::NetworkNamespace()));
     mine.push_back(net::PackAddresses(addresses));
     mine.push_back(IsBehindNat() ? assignment_.seen_as : "");

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "cluster/stop_signals.h"
+#include "hw/cpu.h"
 
 // Linux 5.9, in glibc 2.34's unistd.h; the flag is in a kernel header that clashes with others.
 #ifndef CLOSE_RANGE_CLOEXEC
@@ -24,9 +25,11 @@ namespace {
 // Between fork and exec: only calls that are safe there.
 // StopSignals() are blocked from the fork on. Who ignores a signal drops one that waits, too: that
 // must not happen to the SIGTERM with which a worker asks its rank to leave, however early.
-[[noreturn]] void RunChild(char* const* argv, pid_t parent, int control, int session, bool local) {
+[[noreturn]] void RunChild(char* const* argv, pid_t parent, int control, int session, bool local,
+                           std::span<const int> cores) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(3);  // rank 0 was lost before we could ask
+    RunThisThreadOn(cores);  // the parent's thread may be pinned to one
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, local ? SIG_IGN : SIG_DFL);
     ::signal(SIGUSR1, SIG_IGN);
@@ -69,7 +72,8 @@ Error SpawnError(const char* what) {
 }  // namespace
 
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
-                        const Session& session, bool local) {
+                        const Session& session, bool local,
+                        std::span<const int> cores) {
     int pipe_fds[2];
     if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return SpawnError("pipe");
     const Fd read_end(pipe_fds[0]);
@@ -95,7 +99,7 @@ Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
     sigset_t before;
     ::pthread_sigmask(SIG_BLOCK, &held, &before);
     const pid_t pid = ::fork();
-    if (pid == 0) RunChild(argv.data(), parent, control.get(), read_end.get(), local);
+    if (pid == 0) RunChild(argv.data(), parent, control.get(), read_end.get(), local, cores);
     const int fork_errno = errno;
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     errno = fork_errno;

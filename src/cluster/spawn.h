@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,10 @@ struct Inheritance {
 
 // Starts /proc/self/exe with `arguments` and "--handle HANDLE". The child holds SIGINT, SIGTERM and
 // SIGUSR1 (HoldStops) and ignores them once it lets them through, reads /dev/null, prints to
-// standard error only, inherits no other descriptor, and is killed when the calling thread ends.
-// Errors: kIo.
+// standard error only, inherits no other descriptor, runs on `cores`, and is killed when the calling
+// thread ends. Errors: kIo.
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
-                        const Session& session, bool local);
+                        const Session& session, bool local, std::span<const int> cores);
 
 // In the child. Errors: kUsage (not a handle), kCorrupt.
 Result<Inheritance> ReadHandle(const std::string& handle);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include "cluster/launched.h"
 #include "coll/comm.h"
@@ -207,7 +208,8 @@ Result<NetReport> Walk::Describe() {
 
 Result<NetReport> Walk::Run(const NetProgress& progress) {
     const std::vector<int>& cores = cluster_.cores();
-    if (!cluster_.cores_shared() && !cores.empty()) PinThisThread(cores.front());
+    std::optional<PinnedThread> pinned;
+    if (!cluster_.cores_shared() && !cores.empty()) pinned.emplace(cores.front());
     WEFT_ASSIGN(NetReport report, Describe());
     if (!IsOfPairs(job_.op)) WEFT_TRY(MakeComm());
     const std::vector<Item> items = PlanItems(job_, cluster_.size());

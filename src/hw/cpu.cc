@@ -109,11 +109,20 @@ std::vector<int> AllowedCores() {
     return cores;
 }
 
-bool PinThisThread(int core) {
+bool RunThisThreadOn(std::span<const int> cores) {
+    if (cores.empty()) return false;
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(core, &set);
+    for (const int core : cores) {
+        if (core >= 0 && core < CPU_SETSIZE) CPU_SET(static_cast<size_t>(core), &set);
+    }
     return ::sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+PinnedThread::PinnedThread(int core) { RunThisThreadOn({&core, 1}); }
+
+PinnedThread::~PinnedThread() {
+    if (owner_ == std::this_thread::get_id()) RunThisThreadOn(before_);
 }
 
 }  // namespace weft

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace weft {
@@ -38,8 +40,24 @@ const char* CpuLevelName(CpuLevel level);
 
 // The cores this process may run on (sched_getaffinity), in ascending order.
 std::vector<int> AllowedCores();
-// Pins the calling thread to one core; false where the system refuses (harmless).
-bool PinThisThread(int core);
+// Lets the calling thread run on these cores alone; false where there are none, or the system
+// refuses (harmless: it is only slower).
+bool RunThisThreadOn(std::span<const int> cores);
+
+// Keeps the thread that made it on one core, and gives that thread its cores back in the end, for
+// what the process does next. Where another thread ends it, nothing is given back.
+class PinnedThread {
+  public:
+    explicit PinnedThread(int core);
+    ~PinnedThread();
+    PinnedThread(const PinnedThread&) = delete;
+    PinnedThread& operator=(const PinnedThread&) = delete;
+
+  private:
+    const std::thread::id owner_ = std::this_thread::get_id();
+    const std::vector<int> before_ = AllowedCores();
+};
+
 // Resident set of this process, and memory that the system could still give it, in bytes.
 uint64_t ResidentBytes();
 uint64_t AvailableMemoryBytes();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -116,19 +117,11 @@ TEST(Cpu, DetectionAgreesWithItself) {
     EXPECT_TRUE(!features.amx || features.avx512_bf16);
 }
 
-TEST(Cpu, CoresAreThisProcessOwnAndCanBePinned) {
+TEST(Cpu, CoresAreThisProcessOwn) {
     const std::vector<int> cores = AllowedCores();
     ASSERT_FALSE(cores.empty());
     EXPECT_TRUE(std::is_sorted(cores.begin(), cores.end()));
     EXPECT_EQ(std::adjacent_find(cores.begin(), cores.end()), cores.end());
-    // On a thread of its own, so that the tests after this one keep their cores.
-    std::thread([&] {
-        if (PinThisThread(cores.back())) {
-            EXPECT_EQ(AllowedCores(), std::vector<int>{cores.back()});
-        }
-        EXPECT_FALSE(PinThisThread(1023));
-    }).join();
-    EXPECT_EQ(AllowedCores(), cores);
 }
 
 TEST(Memory, ResidentSetGrowsWithWhatIsTouched) {
@@ -139,6 +132,37 @@ TEST(Memory, ResidentSetGrowsWithWhatIsTouched) {
     EXPECT_GE(ResidentBytes(), before + kBytes / 2);
     EXPECT_GT(touched[kBytes / 2], 0);
     EXPECT_GT(AvailableMemoryBytes(), 16u << 20);
+}
+
+TEST(PinnedThread, GivesItsThreadTheCoresBack) {
+    const std::vector<int> before = AllowedCores();
+    {
+        const PinnedThread pinned(before.back());
+        EXPECT_EQ(AllowedCores(), std::vector<int>{before.back()});
+    }
+    EXPECT_EQ(AllowedCores(), before);
+}
+
+TEST(PinnedThread, EndedElsewhereChangesNobody) {
+    const std::vector<int> before = AllowedCores();
+    auto pinned = std::make_unique<PinnedThread>(before.back());
+    std::vector<int> others;
+    std::thread([&] {
+        RunThisThreadOn(before);
+        pinned.reset();
+        others = AllowedCores();
+    }).join();
+    EXPECT_EQ(others, before);
+    EXPECT_EQ(AllowedCores(), std::vector<int>{before.back()});
+    RunThisThreadOn(before);
+}
+
+TEST(RunThisThreadOn, RefusesWhatIsNoCore) {
+    const std::vector<int> before = AllowedCores();
+    EXPECT_FALSE(RunThisThreadOn({}));
+    const std::vector<int> none = {-1, 1 << 20};
+    EXPECT_FALSE(RunThisThreadOn(none));
+    EXPECT_EQ(AllowedCores(), before);
 }
 
 }  // namespace

@@ -41,6 +41,14 @@ def stop_next(pid, but=()):
     return child
 
 
+def core_of(pid):
+    """The core that a rank's first thread, which computes, is kept on; None: there are several."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    words = next(line.split() for line in status.splitlines()
+                 if line.startswith("Cpus_allowed_list"))
+    return int(words[1]) if words[1].isdigit() else None
+
+
 def probes(server):
     return {path: server.call("GET", path)[0] for path in ("/live", "/health", "/healthz")}
 
@@ -95,6 +103,27 @@ class Losses(unittest.TestCase):
                     states.append(state)
             self.assertEqual([state for state in states if state != "up"], ["lost", "rejoining"])
             self.assertEqual(states[-1], "up")
+            server.close()
+        finally:
+            server.process.kill()
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one core")
+    def test_a_rank_that_is_back_has_a_core_of_its_own(self):
+        server = serving.Server(256, *RANKS)
+        try:
+            pid = server.process.pid
+            server.wait_for(lambda s: len(s["ranks"]) == 2, WAIT_S)
+            first = children(pid)[0]
+            begun = core_of(pid), core_of(first)
+            self.assertNotIn(None, begun)
+            self.assertNotEqual(*begun)
+            os.kill(first, signal.SIGKILL)
+            wait(lambda: server.status()["loss"] is not None or first not in children(pid), "a loss")
+            server.wait_for(lambda s: s["state"] == "serving" and
+                            [r["state"] for r in s["ranks"]] == ["up", "up"], WAIT_S)
+            second = children(pid)[0]
+            self.assertNotEqual(first, second)
+            self.assertEqual((core_of(pid), core_of(second)), begun)
             server.close()
         finally:
             server.process.kill()

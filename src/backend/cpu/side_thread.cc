@@ -1,9 +1,9 @@
 #include "backend/cpu/side_thread.h"
 
-#include <sched.h>
-
 #include <chrono>
 #include <utility>
+
+#include "hw/cpu.h"
 
 namespace weft::backend {
 namespace {
@@ -44,12 +44,7 @@ void SideThread::Wait(int64_t number, coll::Comm* group) {
 
 void SideThread::Work() {
     // Else it would have the affinity of the thread that made it, which is pinned to one core.
-    if (!cores_.empty()) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        for (int core : cores_) CPU_SET(static_cast<size_t>(core), &set);
-        ::sched_setaffinity(0, sizeof set, &set);
-    }
+    RunThisThreadOn(cores_);
     std::unique_lock lock(mutex_);
     for (;;) {
         changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });

@@ -1,7 +1,5 @@
 #include "backend/cpu/thread_team.h"
 
-#include <sched.h>
-
 #include "base/deadline.h"
 #include "hw/cpu.h"
 #include "net/patience.h"
@@ -17,14 +15,6 @@ constexpr int64_t kSharedSpinNs = 5'000;
 constexpr int64_t kYieldNs = 500'000;
 constexpr int kPollsPerClockRead = 64;
 
-// The calling thread may run on these again.
-void LetRunOn(const std::vector<int>& cores) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (const int core : cores) CPU_SET(core, &set);
-    ::sched_setaffinity(0, sizeof set, &set);  // a refusal only makes it slower
-}
-
 }  // namespace
 
 ThreadTeam::ThreadTeam(const TeamOptions& options)
@@ -35,10 +25,7 @@ ThreadTeam::ThreadTeam(const TeamOptions& options)
         const size_t i = static_cast<size_t>(part);
         return i < options.cores.size() ? options.cores[i] : -1;
     };
-    if (core(0) >= 0) {
-        owner_cores_ = AllowedCores();
-        PinThisThread(core(0));
-    }
+    if (core(0) >= 0) owner_.emplace(core(0));
     for (int part = 1; part < size_; ++part) {
         threads_.emplace_back([this, part, pin = core(part)] { Work(part, pin); });
     }
@@ -48,8 +35,6 @@ ThreadTeam::~ThreadTeam() {
     stop_ = true;
     Announce(start_, start_sleepers_);
     for (std::thread& thread : threads_) thread.join();
-    // What the process does next (another job, with ranks of its own) has its cores again.
-    if (!owner_cores_.empty() && owner_ == std::this_thread::get_id()) LetRunOn(owner_cores_);
 }
 
 void ThreadTeam::Run(Function function, void* context) {
@@ -73,7 +58,7 @@ void ThreadTeam::Barrier() {
 }
 
 void ThreadTeam::Work(int part, int core) {
-    if (core >= 0) PinThisThread(core);
+    if (core >= 0) RunThisThreadOn({&core, 1});
     uint32_t seen = 0;
     for (;;) {
         AwaitChange(start_, seen, start_sleepers_, idle_spin_ns_);

@@ -8,8 +8,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <thread>
 #include <vector>
+
+#include "hw/cpu.h"
 
 namespace weft::backend {
 
@@ -53,9 +56,7 @@ class ThreadTeam {
     alignas(64) std::atomic<int> phase_sleepers_{0};
     std::atomic<bool> stop_{false};
     std::vector<std::thread> threads_;
-    // The thread that made this, which is part 0, and where it ran before it was pinned.
-    std::thread::id owner_ = std::this_thread::get_id();
-    std::vector<int> owner_cores_;
+    std::optional<PinnedThread> owner_;  // the thread that made this, which is part 0
 };
 
 }  // namespace weft::backend

@@ -1,7 +1,6 @@
 #include "train/checkpoint/writer.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/output_file.h"
+#include "hw/cpu.h"
 
 namespace weft::train {
 namespace {
@@ -30,14 +30,6 @@ constexpr int64_t kRetryMs[] = {250, 1000};
 
 Error IoError(const std::string& path, const char* what, int error) {
     return MakeError(ErrorCode::kIo, "{}: cannot {}: {}", path, what, std::strerror(error));
-}
-
-void UseCores(const std::vector<int>& cores) {
-    if (cores.empty()) return;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (const int core : cores) CPU_SET(core, &set);
-    ::sched_setaffinity(0, sizeof set, &set);  // a refusal only makes it slower
 }
 
 // What was made in the folder is there after a power cut.
@@ -200,7 +192,7 @@ Result<CheckpointFile> RankWriter::Finish() {
 }
 
 void RankWriter::Main() {
-    UseCores(cores_);
+    RunThisThreadOn(cores_);
     result_ = Write();
     for (const int64_t wait_ms : kRetryMs) {
         if (result_.ok() || result_.error().code != ErrorCode::kIo || stop_) return;

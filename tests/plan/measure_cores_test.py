@@ -1,0 +1,66 @@
+"""`weft plan --measure --local 2`: in every job that it runs, one after another, the two ranks compute
+on different cores. A job that leaves its process on one core would have the next one's ranks share it.
+
+    measure_cores_test.py WEFT
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from slowness import slowness  # noqa: E402
+
+LIMIT_S = 240
+
+
+def only_core(pid):
+    """The one core that a process' first thread may run on; none: it may run on several."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            cores = next(line.split()[1] for line in status if line.startswith("Cpus_allowed_list"))
+    except (OSError, StopIteration):
+        return None
+    return int(cores) if cores.isdigit() else None
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+class MeasureCores(unittest.TestCase):
+    def test_ranks_of_all_jobs_have_cores_of_their_own(self):
+        measure = subprocess.Popen(
+            [WEFT, "plan", "--measure", "--local", "2", "--types", "q4_0", "--measure-with",
+             "synthetic:smollm2-135m", "--measure-experts-with", "none", "--train-types", "none"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        seen, shared, begin = {}, set(), time.monotonic()
+        while measure.poll() is None and time.monotonic() - begin < LIMIT_S * slowness():
+            mine = only_core(measure.pid)
+            for child in children(measure.pid):
+                core = only_core(child)
+                if core is not None:
+                    seen[child] = core
+                    if core == mine:
+                        shared.add(child)
+            time.sleep(0.01)
+        measure.kill()
+        self.assertEqual(measure.wait(), 0, measure.stderr.read())
+        measure.stderr.close()
+        self.assertGreater(len(seen), 3, "no rank was seen to be pinned")
+        self.assertFalse(shared, f"of {len(seen)} second ranks these shared rank 0's core")
+
+
+if __name__ == "__main__":
+    WEFT = sys.argv.pop(1)
+    if len(os.sched_getaffinity(0)) < 2:
+        print("skipped: one core")
+        sys.exit(77)
+    unittest.main()
