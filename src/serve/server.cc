@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "engine/sampler_defaults.h"
+#include "hw/cpu.h"
 #include "model/builder.h"
 #include "model_files/model_file.h"
 #include "serve/api/gate.h"
@@ -93,6 +94,7 @@ Status Server::Open() {
     WEFT_TRY(ReadHints());
     watcher_ = std::thread([this] { Watch(); });
     options_.cluster.stop = &force_stop_;
+    options_.api.cores = AllowedCores();  // the engine keeps this thread on one
     WEFT_ASSIGN(engine_, engine::Engine::Start(options_.cluster, options_.job, options_.batch));
     WEFT_TRY(Describe());
     metrics_ = std::make_unique<Metrics>(

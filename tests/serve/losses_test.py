@@ -128,6 +128,19 @@ class Losses(unittest.TestCase):
         finally:
             server.process.kill()
 
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one core")
+    def test_only_what_computes_is_kept_on_one_core(self):
+        server = serving.Server(256, *RANKS)
+        try:
+            server.wait_for(lambda s: len(s["ranks"]) == 2, WAIT_S)
+            pid = server.process.pid
+            kept = [int(task) for task in os.listdir(f"/proc/{pid}/task")
+                    if core_of(task) is not None]
+            self.assertEqual(kept, [pid])
+            server.close()
+        finally:
+            server.process.kill()
+
     def test_the_others_go_on_without_a_rank_that_stays_away(self):
         server = serving.Server(256, "--local", "2", "--tp", "2", "--timeout-ms",
                                 serving.slower(1000), "--elastic", "--rejoin-ms", "1000")

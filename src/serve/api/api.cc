@@ -9,6 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "hw/cpu.h"
 #include "serve/api/gate.h"
 #include "serve/api/input_items.h"
 #include "serve/api/llama_server.h"
@@ -126,6 +127,7 @@ Api::~Api() {
 }
 
 void Api::Work() {
+    RunThisThreadOn(options_.cores);
     for (;;) {
         Task work;
         {

@@ -39,6 +39,7 @@ struct ApiOptions {
     int64_t max_waiting = 1024;    // requests that may wait; beyond: 429
     int64_t ready_ms = 5000;       // a step at least so often, or a probe: else not ready
     size_t workers = 1;            // threads that read requests
+    std::vector<int> cores;        // on which they run; none: those of who makes the Api
     KeyStore* keys = nullptr;      // who may ask; null: everybody. Outlives the Api
     int64_t max_responses = 1000;  // that are stored; 0: none is
     int64_t max_responses_bytes = int64_t{64} << 20;
