@@ -17,6 +17,8 @@ constexpr std::string_view kFramed = "weft_framed_function";
 constexpr std::string_view kKeys[] = {"framed_key_a", "framed_key_b", "framed_key_c"};
 constexpr std::string_view kFramedText = "weft framed text";
 constexpr std::string_view kNumbers[] = {"75319", "86420"};
+// A template may write anything: a rendered conversation, and what is behind a call.
+constexpr size_t kMostTurnBytes = 1 << 17, kMostAfterBytes = 512;
 
 OrderedJson FramedArguments() {
     return {{kKeys[0], kFramedText}, {kKeys[1], 75319}, {kKeys[2], 86420}};
@@ -59,10 +61,11 @@ std::string CallTurn(const Chat& chat, const ToolForm& form, AnswerFamily family
     std::string prompt = RenderedWith(chat, form, false);
     const std::string turn = RenderedWith(chat, form, true);
     if (prompt.empty() || turn.empty()) return "";
+    if (std::max(prompt.size(), turn.size()) > kMostTurnBytes) return "";
     if (!turn.starts_with(prompt) && !rules.think_begin.empty()) {
         prompt.resize(std::min(prompt.rfind(rules.think_begin), prompt.size()));
     }
-    while (!turn.starts_with(prompt) && TrimBlanks(prompt).size() < prompt.size() &&
+    while (!prompt.empty() && !turn.starts_with(prompt) &&
            std::string_view(" \t\r\n").find(prompt.back()) != std::string_view::npos) {
         prompt.pop_back();
     }
@@ -75,12 +78,11 @@ std::string CallTurn(const Chat& chat, const ToolForm& form, AnswerFamily family
     return std::string(call.substr(std::min(call.find_first_not_of("\r\n"), call.size())));
 }
 
-// The end of the object of JSON at the begin of `text`; 0: none that has these arguments.
+// The end of the object of JSON at the begin of `text`; 0: none that has these arguments, none of
+// which holds a bracket.
 size_t FramedJsonEnd(std::string_view text) {
-    for (size_t end = text.find('}'); end != text.npos; end = text.find('}', end + 1)) {
-        if (ReadJson(text.substr(0, end + 1)) == FramedArguments()) return end + 1;
-    }
-    return 0;
+    const size_t end = text.find('}');
+    return end != text.npos && ReadJson(text.substr(0, end + 1)) == FramedArguments() ? end + 1 : 0;
 }
 
 // The arguments stand in `rest`, behind the name, as JSON.
@@ -202,6 +204,11 @@ std::optional<OrderedJson> PairValue(const CallFrame& frame, const std::string& 
     return value;
 }
 
+// What a model has written may be no UTF-8.
+std::string Compact(const OrderedJson& value) {
+    return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
 // The pairs of `rest` that are whole, as the begin of an object's JSON.
 std::string BegunPairs(const CallFrame& frame, const std::string& name, const ToolTypes& types,
                        std::string_view rest) {
@@ -213,7 +220,7 @@ std::string BegunPairs(const CallFrame& frame, const std::string& name, const To
         const auto value = PairValue(frame, name, *key, types, rest);
         if (!value) break;
         json += first ? "" : ",";
-        json += OrderedJson(*key).dump() + ":" + value->dump();
+        json += Compact(OrderedJson(*key)) + ":" + Compact(*value);
     }
     return json;
 }
@@ -247,7 +254,8 @@ CallFrame FindCallFrame(const Chat& chat, const ToolForm& form, AnswerFamily fam
     const std::string_view rest = std::string_view(turn).substr(name + kFramed.size());
     if (!FrameJson(rest, frame) && !FramePairs(rest, frame)) return CallFrame();
     // What ends the turn is none of the call.
-    const std::string after = std::exchange(frame.after, "");
+    std::string after = std::exchange(frame.after, "");
+    after.resize(std::min(after.size(), kMostAfterBytes));
     for (size_t size = 0; size <= after.size(); ++size) {
         frame.after = after.substr(0, size);
         if (ReadsBack(frame, true) && ReadsBack(frame, false)) return frame;

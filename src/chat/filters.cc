@@ -59,8 +59,14 @@ Value FormatFilter(Interpreter& in, const Value& of, const CallValues& values) {
     return FormatPercent(in.meter(), text.text(), std::move(list).Finish(true));
 }
 
+// A text's bytes, charged as work: a copy that is no value.
+std::string Copied(Meter& meter, const Value& text) {
+    meter.Read(text.text().size());
+    return text.text().bytes();
+}
+
 std::string IndentOf(Meter& meter, const Value& width) {
-    if (width.Is(Kind::kText)) return width.text().bytes();
+    if (width.Is(Kind::kText)) return Copied(meter, width);
     if (!width.IsInteger() || width.integer() > kMostIndent) {
         meter.Fail(ErrorCode::kCorrupt, "an indent that is neither a string nor 0 to {}",
                    kMostIndent);
@@ -120,8 +126,8 @@ Value JsonFilter(Interpreter& in, const Value& of, const CallValues& values) {
         const bool two =
             parts->items.size() == 2 && std::all_of(parts->items.begin(), parts->items.end(), text);
         if (!two) meter.Fail(ErrorCode::kCorrupt, "tojson: separators are not two strings");
-        style.item_separator = parts->items[0].text().bytes();
-        style.key_separator = parts->items[1].text().bytes();
+        style.item_separator = Copied(meter, parts->items[0]);
+        style.key_separator = Copied(meter, parts->items[1]);
         style.own_separators = true;
     }
     return ToJson(meter, of, style);
@@ -129,12 +135,19 @@ Value JsonFilter(Interpreter& in, const Value& of, const CallValues& values) {
 
 // ---- numbers
 
+// Without blanks around and underscores within.
+std::string DigitsOf(Meter& meter, const Value& text) {
+    meter.Read(text.text().size());
+    const TextRange range = Strip(meter, text.text().view(), Ends::kBoth, {});
+    std::string digits = text.text().bytes().substr(range.begin, range.end - range.begin);
+    std::erase(digits, '_');
+    return digits;
+}
+
 std::optional<double> FloatOf(Meter& meter, const Value& of) {
     if (of.IsNumber()) return of.number();
     if (!of.Is(Kind::kText)) return {};
-    const TextRange range = Strip(meter, of.text().view(), Ends::kBoth, {});
-    std::string digits = of.text().bytes().substr(range.begin, range.end - range.begin);
-    std::erase(digits, '_');
+    const std::string digits = DigitsOf(meter, of);
     if (digits.empty() || digits.find_first_of("xXpP") != digits.npos) return {};
     char* end = nullptr;
     const double number = std::strtod(digits.c_str(), &end);
@@ -149,9 +162,7 @@ Value IntFilter(Interpreter& in, const Value& of, const CallValues& values) {
     const int64_t base = bound.Int(1, 10);
     if (of.IsInteger()) return Value(of.integer());
     if (of.Is(Kind::kText) && base >= 2 && base <= 36) {
-        const TextRange range = Strip(meter, of.text().view(), Ends::kBoth, {});
-        std::string digits = of.text().bytes().substr(range.begin, range.end - range.begin);
-        std::erase(digits, '_');
+        std::string digits = DigitsOf(meter, of);
         if (digits.starts_with('+')) digits.erase(0, 1);
         int64_t number = 0;
         const char* end = digits.data() + digits.size();

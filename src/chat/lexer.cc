@@ -45,6 +45,7 @@ void AppendPoint(std::string& text, uint32_t point) {
 }
 
 constexpr std::string_view kLongOperators[] = {"//", "**", "==", "!=", ">=", "<="};
+constexpr size_t kMostNameBytes = 1000;
 constexpr std::string_view kOperators = "+-/*%~[](){}><=.:|,;";
 
 class Lexer {
@@ -177,6 +178,8 @@ class Lexer {
             } else if (IsNameByte(c)) {
                 size_t end = at_;
                 while (IsNameByte(Char(end))) ++end;
+                // (Each look-up compares them.)
+                if (end - at_ > kMostNameBytes) Fail("a name of more than 1000 bytes");
                 Add(TokenKind::kName, text_.substr(at_, end - at_));
                 MoveTo(end);
             } else if (c == '"' || c == '\'') {

@@ -99,7 +99,10 @@ Value FindMethod(Meter& meter, const Text& self, const CallValues& values) {
 Value CountMethod(Meter& meter, const Text& self, const CallValues& values) {
     const Bound bound(meter, "count()", values, {"sub"});
     const std::string_view needle = bound.NeedText(0).view();
-    if (needle.empty()) return Value(static_cast<int64_t>(CountPoints(self.view()) + 1));
+    if (needle.empty()) {
+        meter.Read(self.size());
+        return Value(static_cast<int64_t>(CountPoints(self.view()) + 1));
+    }
     int64_t count = 0;
     for (size_t at = 0; (at = FindIn(meter, self.view(), needle, at)) != std::string_view::npos;) {
         ++count;
@@ -133,6 +136,7 @@ template <bool kPrefix>
 Value RemoveMethod(Meter& meter, const Text& self, const CallValues& values) {
     const Bound bound(meter, kPrefix ? "removeprefix()" : "removesuffix()", values, {"part"});
     const std::string_view part = bound.NeedText(0).view();
+    meter.Read(part.size());
     const bool fits = kPrefix ? self.view().starts_with(part) : self.view().ends_with(part);
     if (!fits) return MakeText(meter, self);
     return MakeText(meter, kPrefix ? self.Cut(part.size(), self.size())

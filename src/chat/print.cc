@@ -9,8 +9,11 @@
 namespace weft::chat::jinja {
 namespace {
 
+constexpr size_t kBytesAStep = 8;  // of a text whose characters are looked at one by one
+
 void AppendQuoted(TextBuilder& builder, const Text& text) {
     const std::string_view bytes = text.view();
+    builder.meter().Step(bytes.size() / kBytesAStep);
     const bool doubles = bytes.find('\'') != bytes.npos && bytes.find('"') == bytes.npos;
     const char quote = doubles ? '"' : '\'';
     builder.Append(std::string_view(&quote, 1));
@@ -101,6 +104,7 @@ class JsonWriter {
 
     void WriteText(const Text& text) {
         const std::string_view bytes = text.view();
+        out_.meter().Step(bytes.size() / kBytesAStep);
         out_.Append("\"");
         size_t plain = 0;
         for (size_t at = 0; at < bytes.size();) {

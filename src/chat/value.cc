@@ -262,7 +262,7 @@ bool Contains(Meter& meter, const Value& place, const Value& needle) {
 }
 
 const Value* Lookup(Meter& meter, const Value& dict, std::string_view key) {
-    meter.Step(dict.entries().size() / 8 + 1);
+    meter.Step(dict.entries().size() * (1 + key.size() / 64) / 8 + 1);
     for (const Entry& entry : dict.entries()) {
         if (entry.first.Is(Kind::kText) && entry.first.text().view() == key) return &entry.second;
     }

@@ -160,5 +160,36 @@ TEST(CallFrame, UnknownFormsAreLeft) {
               CallFrame());
 }
 
+// A template may write anything behind a call, and as much as it may: no frame, and soon.
+TEST(CallFrame, HostileTemplates) {
+    for (const std::string behind : {"}", "{", "<|x|>", " ", "\n}", "\\"}) {
+        const CallFrame frame =
+            FrameOf("{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+                    "{% for c in m.tool_calls or [] %}<tool_call>\n"
+                    "{\"name\": \"{{ c.function.name }}\", "
+                    "\"arguments\": {{ c.function.arguments | tojson }}{{ " +
+                    OrderedJson(behind).dump() +
+                    " * 900000 }}{% endfor %}{% endfor %}"
+                    "{% if add_generation_prompt %}<assistant>{% endif %}");
+        EXPECT_EQ(frame, CallFrame()) << behind;
+    }
+}
+
+// A model may write what is no UTF-8.
+TEST(CallFrame, ACallOfAnyBytes) {
+    const ToolTypes types(FrameTools());
+    for (const auto& [file, _] : kOwnFrames) {
+        const CallFrame frame = FrameOfFile(file);
+        if (frame.arguments == Arguments::kJson) continue;
+        const std::string text = frame.before + "get_weather" + frame.middle + frame.before_key +
+                                 "city" + frame.before_value + frame.quote + "\xC3(\xFF" +
+                                 frame.quote + frame.behind_value;
+        const auto begun = BegunCall(frame, text, types);
+        ASSERT_TRUE(begun.has_value()) << file;
+        EXPECT_EQ(begun->name, "get_weather") << file;
+        EXPECT_FALSE(begun->arguments.find('\xFF') != std::string::npos) << file;
+    }
+}
+
 }  // namespace
 }  // namespace weft::chat

@@ -243,6 +243,27 @@ TEST(Jinja, HostileTemplatesEnd) {
     EXPECT_FALSE(ChatTemplate::Parse(std::string(2 << 20, 'x')).ok());
 }
 
+// What is done to a text without making a value of it counts as work: its size, not once.
+TEST(Jinja, WorkOnLongTextsIsCounted) {
+    const std::string long_name(100'000, 'n');
+    EXPECT_FALSE(ChatTemplate::Parse("{{ " + long_name + " }}").ok());
+    EXPECT_TRUE(ChatTemplate::Parse("{{ " + long_name.substr(0, 1000) + " }}").ok());
+    RenderLimits limits;
+    limits.steps = 1'000'000;
+    for (const std::string work :
+         {"s | int", "s | float", "s | int(0, 16)", "'a' | indent(width=s) | length",
+          "1 | tojson(separators=(s, s)) | length", "s.count('')",
+          "s.removeprefix(s ~ 'x') | length", "s | tojson | length", "[s] | string | length",
+          "messages[0][s] is defined"}) {
+        const std::string source = "{% set s = '1' * 500000 %}{% for i in range(5000) %}{% if " +
+                                   work + " %}{% endif %}{% endfor %}";
+        const auto text = RenderText(source, OneUser("hi"), limits);
+        ASSERT_FALSE(text.ok()) << work;
+        EXPECT_NE(text.error().message.find("more than"), std::string::npos)
+            << work << ": " << text.error().message;
+    }
+}
+
 TEST(Jinja, LimitsAreCounted) {
     const ChatInput input = OneUser("hi");
     const std::string loop = "{% for i in range(1000) %}abc{% endfor %}";
