@@ -119,13 +119,14 @@ Status CheckHeads(const model_files::ModelSource& source, int64_t heads, const H
         return MakeError(ErrorCode::kCorrupt, "{}: {} query heads over {} KV heads is uneven",
                          source.name(), heads, shape.kv_heads);
     }
-    if (value_dim == shape.head_dim && shape.head_dim <= kMostHeadDim && shape.head_dim % 2 == 0 &&
-        shape.rotary_dim <= shape.head_dim && shape.rotary_dim % 2 == 0) {
+    if (value_dim == shape.head_dim && shape.head_dim >= 2 && shape.head_dim <= kMostHeadDim &&
+        shape.head_dim % 2 == 0 && shape.rotary_dim <= shape.head_dim &&
+        shape.rotary_dim % 2 == 0) {
         return {};
     }
     return MakeError(ErrorCode::kUnsupported,
                      "{}: head dims (key {}, value {}, rotary {}) are not supported: key and value "
-                     "must be equal, even and at most {}",
+                     "must be equal, even, and 2 to {}",
                      source.name(), shape.head_dim, value_dim, shape.rotary_dim, kMostHeadDim);
 }
 

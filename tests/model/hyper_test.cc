@@ -86,6 +86,27 @@ TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
     ExpectRefused(file, ErrorCode::kUnsupported, "per_layer_input");
 }
 
+// More heads than columns leave none for a head where the file doesn't say its size.
+TEST_F(HyperTest, HeadsOfNoSizeAreRefused) {
+    model_files::GgufWriter writer;
+    writer.String("general.architecture", "llama");
+    for (const char* key : {"block_count", "feed_forward_length", "attention.head_count_kv"}) {
+        writer.U32(std::string("llama.") + key, 1);
+    }
+    writer.U32("llama.embedding_length", 32);
+    writer.U32("llama.attention.head_count", 64);
+    writer.Tensor("token_embd.weight", DType::kF32, std::vector<int64_t>{32, 2},
+                  std::vector<std::byte>(256));
+    const std::string path = dir_ / "headless.gguf";
+    ASSERT_TRUE(WriteFile(path, writer.File()).ok());
+    const auto source = model_files::OpenModel(path);
+    ASSERT_TRUE(source.ok()) << source.error().message;
+    const auto hyper = model::ReadHyper(**source);
+    ASSERT_FALSE(hyper.ok());
+    EXPECT_NE(hyper.error().message.find("head dims (key 0"), std::string::npos)
+        << hyper.error().message;
+}
+
 // Without its bias, norm or scale a model's answers would be wrong, not missing.
 TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
     TinyFile file = File("llama");
