@@ -257,6 +257,18 @@ TEST(HfExportTokenizer, IdsAreTheSame) {
     }
 }
 
+// A file may name a token that is no text: unused ones may have any bytes.
+TEST(HfExportTokenizer, NamedTokensAreTexts) {
+    tokenizer::TokenizerData data = DataOf("gpt-2");
+    data.tokens.push_back("\xFF");
+    data.types.push_back(5);
+    EXPECT_TRUE(tokenizer::TokenizerJson(data).ok());
+    data.pad = static_cast<int32_t>(data.tokens.size()) - 1;
+    const auto text = tokenizer::TokenizerJson(data);
+    ASSERT_FALSE(text.ok());
+    EXPECT_NE(text.error().message.find("not UTF-8"), std::string::npos) << text.error().message;
+}
+
 TEST(HfExportTokenizer, OtherKindsAreRefusedByName) {
     EXPECT_NE(tokenizer::TokenizerJson(tokenizer::TinySpm()).error().message.find("'llama'"),
               std::string::npos);

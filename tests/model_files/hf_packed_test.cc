@@ -139,6 +139,12 @@ TEST(Quantization, OtherMethodsAreRefusedByName) {
               std::string::npos);
     EXPECT_EQ(Refusal(R"({"quant_method":"gptq","bits":4,"group_size":128})"), "");
     EXPECT_EQ(Refusal("null"), "");
+    for (const char* block : {"[0,128]", "[128]", "[128,9223372036854775807]", "[1048577,1]"}) {
+        EXPECT_NE(Refusal(fmt::format(R"({{"quant_method":"fp8","weight_block_size":{}}})", block))
+                      .find("two numbers from 1 to 1048576"),
+                  std::string::npos)
+            << block;
+    }
 }
 
 }  // namespace

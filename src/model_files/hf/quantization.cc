@@ -3,6 +3,7 @@
 namespace weft::model_files::hf {
 namespace {
 
+constexpr int64_t kMostBlockSide = 1 << 20;
 constexpr std::string_view kSupported =
     "fp8, awq (gemm, 4 bits), gptq (4 and 8 bits), compressed-tensors (pack-quantized, 4 and 8 "
     "bits), mxfp4 (gpt-oss)";
@@ -106,8 +107,10 @@ Result<Quantization> ReadFp8(const Config& config) {
     if (format != "e4m3") return Refused(config, fmt::format("fp8 of '{}'", Shown(format)));
     WEFT_ASSIGN(const std::vector<int64_t> block, config.Ints({"weight_block_size"}));
     if (block.empty()) return read;
-    if (block.size() != 2 || block[0] < 1 || block[1] < 1) {
-        return config.Corrupt("weight_block_size", "two positive numbers");
+    const auto good = [](int64_t side) { return side >= 1 && side <= kMostBlockSide; };
+    if (block.size() != 2 || !good(block[0]) || !good(block[1])) {
+        return config.Corrupt("weight_block_size",
+                              fmt::format("two numbers from 1 to {}", kMostBlockSide));
     }
     read.block_rows = block[0];
     read.block_cols = block[1];

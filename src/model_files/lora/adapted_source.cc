@@ -1,18 +1,32 @@
 #include "model_files/lora/adapted_source.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <set>
 
+#include "model_files/hf/json.h"
 #include "tensor/quant.h"
 
 namespace weft::model_files {
 namespace {
 
-constexpr std::string_view kLoraPrefix = "lora.";
+constexpr std::string_view kLoraPrefix = "lora.", kOfA = ".a.";
 
 DType TypeBeside(DType weight) {
     return weight == DType::kF32 || weight == DType::kF16 ? DType::kF32 : DType::kBF16;
+}
+
+// Whether `a` and its B are what AdaptedSource puts beside a matrix. A model's own file may call
+// its tensors anything.
+bool IsPair(const ModelSource& source, const TensorInfo& a, size_t number,
+            std::string_view beside) {
+    const TensorInfo* const weight = source.FindTensor(beside);
+    const TensorInfo* const b = source.FindTensor(AdaptedTensor(number, true, beside));
+    if (weight == nullptr || b == nullptr || number < 1 || number > kMostAdapters) return false;
+    const DType type = TypeBeside(weight->dtype);
+    const bool fits = a.rows == b->cols && a.cols == weight->cols && b->rows == weight->rows;
+    return fits && a.dtype == type && b->dtype == type &&
+           a.name == AdaptedTensor(number, false, beside);
 }
 
 }  // namespace
@@ -37,6 +51,14 @@ Result<std::unique_ptr<AdaptedSource>> AdaptedSource::Make(std::unique_ptr<Model
     if (adapters.size() > kMostAdapters) {
         return MakeError(ErrorCode::kUsage, "{} adapters; most: {}", adapters.size(),
                          kMostAdapters);
+    }
+    const std::vector<TensorInfo>& own = model->tensors();
+    const auto taken = std::ranges::find_if(
+        own, [](const TensorInfo& tensor) { return tensor.name.starts_with(kLoraPrefix); });
+    if (taken != own.end()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: has a tensor '{}' of its own: adapters' would have such names",
+                         model->name(), hf::Shown(taken->name));
     }
     std::unique_ptr<AdaptedSource> made(new AdaptedSource(std::move(model)));
     std::set<std::string> names;
@@ -110,10 +132,15 @@ std::map<std::string, std::vector<int32_t>> AdaptersByTensor(const ModelSource& 
     std::map<std::string, std::vector<int32_t>> adapters;
     for (const TensorInfo& tensor : source.tensors()) {
         if (!tensor.name.starts_with(kLoraPrefix)) continue;
-        const size_t dot = tensor.name.find('.', kLoraPrefix.size());
-        if (tensor.name.compare(dot, 3, ".a.") != 0) continue;
-        const int number = std::atoi(tensor.name.c_str() + kLoraPrefix.size());
-        adapters[tensor.name.substr(dot + 3)].push_back(number);
+        size_t number = 0;
+        const char* const end = tensor.name.data() + tensor.name.size();
+        const auto [rest, error] =
+            std::from_chars(tensor.name.data() + kLoraPrefix.size(), end, number);
+        const std::string_view behind(rest, end);
+        if (error != std::errc() || !behind.starts_with(kOfA)) continue;
+        const std::string_view beside = behind.substr(kOfA.size());
+        if (!IsPair(source, tensor, number, beside)) continue;
+        adapters[std::string(beside)].push_back(static_cast<int32_t>(number));
     }
     return adapters;
 }
