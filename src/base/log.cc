@@ -32,6 +32,8 @@ bool JsonOfEnvironment() {
 std::atomic<int> g_least{static_cast<int>(LeastOfEnvironment())};
 std::atomic<int> g_rank{-1};
 std::atomic<bool> g_json{JsonOfEnvironment()};
+std::atomic<bool> g_line_open{false};
+std::atomic<bool> g_line_broken{false};
 
 const char* Prefix(LogLevel level) {
     switch (level) {
@@ -94,15 +96,24 @@ bool LogEnabled(LogLevel level) {
     return static_cast<int>(level) >= g_least.load();
 }
 
+void SetLineOpen(bool open) {
+    g_line_broken = false;
+    g_line_open = open;
+}
+
+bool TakeLineBroken() {
+    return g_line_broken.exchange(false);
+}
+
 void LogLine(LogLevel level, std::string_view message) {
     const int rank = g_rank.load();
-    if (g_json) {
-        const std::string line = JsonLine(level, rank, message);
-        [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-        return;
+    std::string line = g_json      ? JsonLine(level, rank, message)
+                       : rank >= 0 ? fmt::format("[rank {}] {}{}\n", rank, Prefix(level), message)
+                                   : fmt::format("weft: {}{}\n", Prefix(level), message);
+    if (g_line_open.exchange(false)) {
+        line.insert(0, 1, '\n');
+        g_line_broken = true;
     }
-    std::string line = rank >= 0 ? fmt::format("[rank {}] {}{}\n", rank, Prefix(level), message)
-                                 : fmt::format("weft: {}{}\n", Prefix(level), message);
     // A closed standard error is nobody's to mend here.
     [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }

@@ -20,6 +20,12 @@ void SetLogLevel(LogLevel least);
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, std::string_view message);
 
+// An answer, a prompt or a progress line stands unfinished on the terminal that log lines go to:
+// the next of them begins on a line of its own. Off again with that.
+void SetLineOpen(bool open);
+// Whether that has happened since the last call, or the last SetLineOpen.
+bool TakeLineBroken();
+
 template <typename... Args>
 void Log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
     if (LogEnabled(level)) LogLine(level, fmt::format(format, std::forward<Args>(args)...));

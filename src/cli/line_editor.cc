@@ -17,6 +17,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/log.h"
 #include "cli/output.h"
 #include "cli/terminal_keys.h"
 #include "cli/terminal_signals.h"
@@ -53,6 +54,7 @@ struct LineEditor::State {
             pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {woken, POLLIN, 0}};
             if (over || (stop != nullptr && stop->load())) return Came::kEnd;
             HeedSignals();
+            if (TakeLineBroken()) ShowAgain();
             const int ready = ::poll(fds, 2, wait_ms);
             if (ready < 0 && errno != EINTR) return Came::kEnd;
             uint64_t count = 0;
@@ -67,10 +69,16 @@ struct LineEditor::State {
     }
 
     void HeedSignals();
-    // A line as the terminal gives it, which has it edited.
-    Line ReadPlain() {
+    // Below a log line that broke this one.
+    void ShowAgain();
+    void ShowPrompt() {
         std::fputs(prompt.c_str(), stdout);
         std::fflush(stdout);
+        NotePrompt(true);
+    }
+    // A line as the terminal gives it, which has it edited.
+    Line ReadPlain() {
+        ShowPrompt();
         std::string text;
         for (;;) {
             char byte = 0;
@@ -82,7 +90,10 @@ struct LineEditor::State {
                     return {How::kLine, std::move(text)};
                 case Came::kByte: break;
             }
-            if (byte == '\n') return {How::kLine, std::move(text)};
+            if (byte == '\n') {
+                NotePrompt(false);
+                return {How::kLine, std::move(text)};
+            }
             text += byte;
         }
     }
@@ -240,6 +251,12 @@ void LineEditor::State::HeedSignals() {
     ::el_set(edit, EL_REFRESH);
 }
 
+void LineEditor::State::ShowAgain() {
+    if (edit == nullptr) return ShowPrompt();
+    ::el_set(edit, EL_REFRESH);
+    NotePrompt(true);
+}
+
 LineEditor::LineEditor(const std::atomic<bool>* stop) : state_(std::make_unique<State>()) {
     state_->stop = stop;
     if (!SetUtf8()) return;
@@ -278,9 +295,11 @@ LineEditor::Line LineEditor::Read(const std::string& prompt) {
     // (By itself libedit prepares it after the prompt: what is typed at once would be shown twice.)
     ::el_set(state_->edit, EL_PREP_TERM, 1);
     if (state_->escapes) Stream(kPasteModeOn);
+    NotePrompt(true);
     int count = 0;
     const char* got = ::el_gets(state_->edit, &count);
     if (state_->escapes) Stream(kPasteModeOff);
+    NotePrompt(false);
     state_->signals.reset();
     if (got == nullptr || count <= 0) return {state_->why};
     std::string text(got, static_cast<size_t>(count));
@@ -292,6 +311,10 @@ LineEditor::Line LineEditor::Read(const std::string& prompt) {
 }
 #else
 void LineEditor::State::HeedSignals() {}
+
+void LineEditor::State::ShowAgain() {
+    ShowPrompt();
+}
 
 LineEditor::LineEditor(const std::atomic<bool>* stop) : state_(std::make_unique<State>()) {
     state_->stop = stop;

@@ -11,6 +11,7 @@
 #include <ctime>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/result.h"
 
 namespace weft::cli {
@@ -34,6 +35,12 @@ void OnTerminate(int) {
     itimerspec once{};
     once.it_value.tv_nsec = g_grace_ms * 1'000'000L;
     ::timer_settime(g_grace, 0, &once, nullptr);
+}
+
+// Log lines go where output goes: to a user's eyes.
+bool SharesTerminal() {
+    static const bool shares = ::isatty(STDOUT_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
+    return shares;
 }
 
 constexpr int kBrokenPipeStatus = 128 + SIGPIPE;
@@ -63,6 +70,11 @@ void WriteOut(std::string_view text) {
 
 void Stream(std::string_view text) {
     if (!Put(text) || !Flush()) g_stop.store(true);
+    if (!text.empty() && SharesTerminal()) SetLineOpen(text.back() != '\n');
+}
+
+void NotePrompt(bool stands) {
+    if (SharesTerminal()) SetLineOpen(stands);
 }
 
 void WriteErr(std::string_view text) {
@@ -129,12 +141,14 @@ ProgressLine::~ProgressLine() {
 void ProgressLine::Show(std::string_view text) {
     if (!terminal_) return;
     PrintErr("\r\033[K{}", text);
+    SetLineOpen(true);
     shown_ = true;
 }
 
 void ProgressLine::Clear() {
     if (!shown_) return;
     WriteErr("\r\033[K");
+    SetLineOpen(false);
     shown_ = false;
 }
 

@@ -19,8 +19,11 @@ using Json = nlohmann::ordered_json;
 
 // Writes to standard output, which is buffered. After a failure asks to stop like Ctrl-C.
 void WriteOut(std::string_view text);
-// Writes to standard output at once. After a failure asks to stop like Ctrl-C.
+// Writes to standard output at once. After a failure asks to stop like Ctrl-C. Where log lines go
+// to the same terminal, none begins within a line of it.
 void Stream(std::string_view text);
+// A prompt, and what a user types behind it, is such a line, too; until it was entered.
+void NotePrompt(bool stands);
 inline void FlushOut() {
     Stream({});
 }

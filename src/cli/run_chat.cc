@@ -84,7 +84,7 @@ class Conversation {
             const ChatSession::Next next = session_.Take(entry->text, entry->quoted);
             if (next.act == ChatSession::Act::kEnd) break;
             if (next.act == ChatSession::Act::kAsk) {
-                Ask();
+                if (!Ask()) break;
             } else if (!next.text.empty()) {
                 Stream(next.text + "\n");
             }
@@ -133,7 +133,8 @@ class Conversation {
         }
     }
 
-    void Ask() {
+    // False: no question will be answered any more.
+    bool Ask() {
         engine::Request request = session_.settings();
         auto tokens = chat_.Encode(session_.conversation());
         if (!tokens.ok()) return Refuse(tokens.error());
@@ -150,13 +151,17 @@ class Conversation {
             shown->error().ok() ? false : shown->error().error().code == ErrorCode::kCancelled;
         if (!shown->error().ok() && !stopped) return Refuse(shown->error().error());
         shown->text().empty() ? session_.ForgetQuestion() : session_.NoteAnswer(shown->text());
+        return true;
     }
 
-    void Refuse(const Error& error) {
+    // Whether the engine goes on: where it doesn't, its own end says why.
+    bool Refuse(const Error& error) {
+        if (engine_.counters().state == engine::EngineState::kOver) return false;
         session_.ForgetQuestion();
         const bool full = error.message.find("context") != std::string::npos;
         PrintErr("weft: error: {}{}\n", error.message,
                  full && session_.size() > 0 ? " (/clear forgets the conversation)" : "");
+        return true;
     }
 
     engine::Engine& engine_;

@@ -33,6 +33,12 @@ def run(*words, stdin=b"", source=None, status=0):
     return done.stdout.decode(), done.stderr.decode()
 
 
+def kill_rank_1(terminal):
+    children = subprocess.run(["pgrep", "-P", str(terminal.pid)], capture_output=True, text=True,
+                              check=True).stdout.split()
+    os.kill(int(children[0]), signal.SIGKILL)
+
+
 class Conversation(unittest.TestCase):
     def begin(self, *words):
         terminal = Terminal(PROGRAM, "run", MODEL, *words)
@@ -139,16 +145,40 @@ class Conversation(unittest.TestCase):
             if not idle:
                 terminal.type("What is 47 + 38?\n")
                 terminal.until("85")
-            children = subprocess.run(["pgrep", "-P", str(terminal.pid)], capture_output=True,
-                                      text=True, check=True).stdout.split()
-            os.kill(int(children[0]), signal.SIGKILL)
+            kill_rank_1(terminal)
             self.assertEqual(terminal.wait(), 3, terminal.text)
-            self.assertRegex(terminal.text, r"rank 1 \(host .*\) was lost")
+            # It is said once, on a line of its own.
+            self.assertEqual(len(re.findall(r"rank 1 \(host .*\) was lost", terminal.text)), 1,
+                             terminal.text)
+            self.assertRegex(terminal.text, r"(?m)^weft: error: .*rank 1 \(host .*\) was lost")
+            self.assertEqual(terminal.text.count(PROMPT), 1, terminal.text)
             # The terminal is as a shell wants it.
             after = termios.tcgetattr(terminal.fd)[3]
             wanted = termios.ISIG | termios.ICANON | termios.ECHO
             self.assertEqual(after & wanted, wanted)
             self.assertNotEqual(before, 0)
+
+    def test_a_lost_rank_that_comes_back(self):
+        terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", slower(2000),
+                              "--ctx", "100000", "--rejoin-ms", slower(60000))
+        warning = (r"(?m)^\S+( 0\])? warning: rank 1 \(host .*\) was lost.*; epoch {} with 2 "
+                   r"ranks.*\n")
+        terminal.type("What is 47 + 38?\n")
+        terminal.until("85")
+        kill_rank_1(terminal)
+        terminal.until(warning.format(2))
+        terminal.type("\x03")
+        terminal.until(re.escape(PROMPT))
+        terminal.ask("/set predict 4")
+        # At the prompt, which is there again with what was typed.
+        terminal.type("What is 6 ")
+        terminal.until("What is 6 ")
+        kill_rank_1(terminal)
+        terminal.until(warning.format(3))
+        terminal.until(re.escape(PROMPT + "What is 6 "))
+        self.assertRegex(terminal.ask("+ 6?"), r"\b12")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
 
     def test_a_request_to_end(self):
         terminal = self.begin()
