@@ -58,7 +58,7 @@ struct Options {
     std::vector<int> cores = weft::AllowedCores();  // as they are before anything is pinned
 
     void Pin(int rank) const {
-        weft::PinThisThread(cores[static_cast<size_t>(rank) % cores.size()]);
+        weft::RunThisThreadOn({&cores[static_cast<size_t>(rank) % cores.size()], 1});
     }
 };
 

@@ -42,7 +42,7 @@ double Best(int threads, int repeats, const std::function<void(int)>& work) {
     std::atomic<int> ready{0};
     std::vector<double> begins(static_cast<size_t>(threads)), ends(begins);
     const auto run = [&](int part) {
-        weft::PinThisThread(part);
+        weft::RunThisThreadOn({&part, 1});
         for (int i = 0; i < repeats; ++i) {
             ready.fetch_add(1);
             while (ready.load() < threads * (2 * i + 1)) _mm_pause();

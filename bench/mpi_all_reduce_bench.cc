@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
     auto mpi = Must(net::MpiLibrary::Load(launcher->mpi));
     Must(mpi->Start(Deadline::In(kTimeoutMs)));
     const std::vector<int> cores = AllowedCores();
-    PinThisThread(cores[static_cast<size_t>(mpi->rank()) % cores.size()]);
+    RunThisThreadOn({&cores[static_cast<size_t>(mpi->rank()) % cores.size()], 1});
     {
         net::Fabric fabric = Connect(*mpi);
         std::vector<int> ranks;
