@@ -1,12 +1,15 @@
 // The result of a row and head from the chunks of its keys (attention.comp, kSplit), in their order.
-// Workgroup (head, row).
+// kEncodes: as codes (codes.glsl), too; a head has whole blocks of 32 then. Workgroup (head, row).
 #version 460
 #include "cache.glsl"
 layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const bool kEncodes = false;
+#include "encode_row.glsl"
 layout(push_constant, scalar) uniform Args {
     Floats partial, sinks, result;  // sinks: 0 where there are none
     Ints row_sequence;
     Sequences sequences;
+    uint64_t codes, scales;  // kEncodes
     uint heads, value_dims, window;
     uint chunks;     // that a row and head has in `partial`
     uint first_row;  // of the rows in `partial`
@@ -31,12 +34,19 @@ void main() {
         const float weight = exp(parts.at[i * width + value_dims] - largest);
         divisor = fma(weight, parts.at[i * width + value_dims + 1], divisor);
     }
-    for (uint d = gl_LocalInvocationIndex; d < value_dims; d += gl_WorkGroupSize.x) {
-        float sum = 0.0;
-        for (uint i = 0; i < count; ++i) {
-            const float weight = exp(parts.at[i * width + value_dims] - largest);
-            sum = fma(weight, parts.at[i * width + d], sum);
+    const uint lane = gl_LocalInvocationIndex, lanes = gl_WorkGroupSize.x;
+    for (uint first = 0; first < value_dims; first += kRowTurn) {
+        for (uint turn = lane; turn < min(kRowTurn, value_dims - first); turn += lanes) {
+            const uint d = first + turn;
+            float sum = 0.0;
+            for (uint i = 0; i < count; ++i) {
+                const float weight = exp(parts.at[i * width + value_dims] - largest);
+                sum = fma(weight, parts.at[i * width + d], sum);
+            }
+            const precise float value = sum / divisor;
+            result.at[at * value_dims + d] = value;
+            if (kEncodes) encode_columns[turn] = value;
         }
-        result.at[at * value_dims + d] = sum / divisor;
+        if (kEncodes) EncodeTurn(codes, scales, at * value_dims + first, value_dims - first);
     }
 }

@@ -11,6 +11,11 @@ layout(constant_id = 2) const uint kHeadDim = 64;
 layout(constant_id = 3) const uint kPairs = 0;
 layout(constant_id = 4) const bool kNeighbours = false;
 layout(constant_id = 5) const uint kParts = 0;  // HeadParts of lower_fused.cc
+layout(constant_id = 6) const uint kPageTokens = 64;
+layout(constant_id = 7) const uint kEps = 0;  // as bits
+// Columns of all ranks that a norm of q and of k is over, whose squares are given; 0: of the head's.
+layout(constant_id = 8) const uint kWholeQuery = 0;
+layout(constant_id = 9) const uint kWholeKey = 0;
 layout(push_constant, scalar) uniform Args {
     Floats q, k, v, to;         // to: where heads of q go
     Floats q_weight, k_weight;  // of norms; v's has none
@@ -20,8 +25,8 @@ layout(push_constant, scalar) uniform Args {
     Ints row_sequence;
     Sequences sequences;
     Ints pages;
-    uint heads, kv_heads, page_tokens;
-    float eps;
+    Floats squares;  // of each row those of q, then those of k
+    uint heads, kv_heads;
 };
 
 const uint kNormed = 1, kRotated = 8;  // of q; the same << 1 of k, << 2 of v
@@ -33,16 +38,24 @@ float Source(uint row, uint head, uint d) {
 
 #include "cache_rows.glsl"
 
-void Norm(uint which) {
+float SumOfSquares() {
     float sum = 0.0;
     for (uint i = gl_LocalInvocationIndex; i < kHeadDim; i += gl_WorkGroupSize.x) {
         sum = fma(elements[i], elements[i], sum);
     }
-    const float scale = InverseRms(SumOfGroup(sum), float(kHeadDim), eps);
+    return SumOfGroup(sum);
+}
+
+void Norm(uint which, uint row, uint head) {
+    const uint whole = which == 0 ? kWholeQuery : which == 1 ? kWholeKey : 0;
+    const float sum = whole != 0 ? squares.at[row * 2 + which] : SumOfSquares();
+    const float columns = whole != 0 ? float(whole) : float(kHeadDim);
+    const float scale = InverseRms(sum, columns, uintBitsToFloat(kEps));
+    const uint first = whole != 0 ? head * kHeadDim : 0;
     Floats weight = which == 0 ? q_weight : k_weight;
     for (uint i = gl_LocalInvocationIndex; i < kHeadDim; i += gl_WorkGroupSize.x) {
         precise float value = elements[i] * scale;
-        if (which < 2) value = value * weight.at[i];
+        if (which < 2) value = value * weight.at[first + i];
         elements[i] = value;
     }
 }
@@ -66,7 +79,7 @@ void main() {
     for (uint i = gl_LocalInvocationIndex; i < kHeadDim; i += gl_WorkGroupSize.x) {
         elements[i] = from.at[begin + i];
     }
-    if ((kParts & kNormed << which) != 0) Norm(which);
+    if ((kParts & kNormed << which) != 0) Norm(which, row, head);
     barrier();
     if ((kParts & kRotated << which) != 0) Rope(uint(positions.at[row]));
     barrier();
@@ -76,9 +89,9 @@ void main() {
         }
         return;
     }
-    const CacheSlot slot = SlotOf(sequences.at[row_sequence.at[row]], pages, row, page_tokens);
+    const CacheSlot slot = SlotOf(sequences.at[row_sequence.at[row]], pages, row, kPageTokens);
     const uint64_t cache =
-        AddressOf(which == 1 ? k_cache : v_cache, slot, head, kv_heads, page_tokens, kHeadDim);
+        AddressOf(which == 1 ? k_cache : v_cache, slot, head, kv_heads, kPageTokens, kHeadDim);
     const uint units = kHeadDim / kElements;
     for (uint i = gl_LocalInvocationIndex; i < units; i += gl_WorkGroupSize.x) {
         Store(cache, row, head, i * kElements);

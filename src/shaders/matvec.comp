@@ -49,6 +49,9 @@
 //: matvec_dot_mxfp4 -DMXFP4 -DDOT
 //: matvec_dot_w4 -DW4 -DDOT
 //: matvec_dot_w8 -DW8 -DDOT
+//: matvec_route_f32 -DF32 -DROUTE
+//: matvec_route_f16 -DF16 -DROUTE
+//: matvec_route_bf16 -DBF16 -DROUTE
 // Products of a weight and few rows: y[t][r] = x[t] . weight[r] + bias[r].
 //
 // A workgroup makes kOut rows of the output for kRows rows of x. Its invocations take units of
@@ -57,7 +60,10 @@
 // products and sums are `precise` fma, which no compiler contracts otherwise for another kRows.
 // DOT: x are the planes of quantize_x.comp (dot.glsl).
 // kGlu: y[t][r] = act(x[t] . weight[r] + bias[r]) * (x[t] . up[r] + its bias[r]), of two weights of
-// one layout.
+// one layout. kGateMade: y[t][r] = act(gate[t][r]) * (x[t] . weight[r] + bias[r]).
+// kEncodes: y as codes (codes.glsl), too. A block of 32 outputs is made by several workgroups: the one
+// that comes last encodes it, and none waits. ROUTE: y are scores of experts, of which the workgroup
+// that comes last chooses (route.glsl); each takes kOut of them, and one block of rows.
 //
 // z  kPlain: -.  kHeads: a matrix of the stack and its columns of x and y.  kExperts: a slot (row of
 //    the step * used + k), whose expert's matrix it is.  kSum: a row of the step, whose slots'
@@ -66,6 +72,7 @@
 #include "head.glsl"
 #include "glu.glsl"
 #include "types.glsl"
+#extension GL_KHR_memory_scope_semantics : require
 
 layout(constant_id = 1) const uint kRows = 1;
 layout(constant_id = 2) const uint kOut = 2;
@@ -74,21 +81,50 @@ layout(constant_id = 3) const uint kKind = 0;
 layout(constant_id = 4) const bool kWhole = true;
 layout(constant_id = 5) const bool kMayStage = true;
 layout(constant_id = 6) const uint kGlu = 0;  // of kPlain and kExperts: 1 + the activation, 0: none
+layout(constant_id = 7) const bool kGateMade = false;
+layout(constant_id = 8) const bool kEncodes = false;  // n is a multiple of 32
+#include "codes.glsl"
 
 const uint kSums = kRows * kOut;
 const uint kPlain = 0, kHeads = 1, kExperts = 2, kSum = 3;
 
+// Where codes of y go. Behind it a Counter for each block of kRows rows by 32 outputs.
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Encoder {
+    uint64_t codes, scales;
+};
+const uint kEncoderBytes = 16;
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedFloats {
+    float at[];
+};
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Counter {
+    uint came;  // workgroups, of all that are under way: 0 before and after
+};
+#ifdef ROUTE
+const bool kRoutes = true;
+#include "route.glsl"
+layout(buffer_reference, scalar, buffer_reference_align = 8) readonly buffer Router {
+    Routing routing;  // behind it, a Counter
+};
+const uint kRoutingBytes = 64;
+#endif
+
 layout(push_constant, scalar) uniform Args {
     uint64_t plane[4];
     uint64_t x, y, bias;          // bias: or 0
-    // Of experts; base: or 0. kGlu: weights is how far behind this weight `up` lies, base its bias.
+    // Of experts; base: or 0. kGlu: weights is how far behind this weight `up` lies, base its bias;
+    // kGateMade: weights is the gate's rows.
     uint64_t ids, weights, base;
+    uint64_t ending;              // kEncodes: an Encoder; ROUTE: a Router
     uint row_units[4];            // of each plane: 16 bytes
     uint n, cols, rows;           // of a matrix; rows of x
-    uint first_expert, experts, used;
-    uint by_token;   // x has a row for each row of the step, not for each slot
+    uint held;       // experts: the first, and how many << 16
+    uint slots;      // experts of a row; and << 16: x has a row for each row of the step, not each slot
     uint scales_at;  // of DOT: scales of x lie so many times 256 bytes behind its codes
 } a;
+int FirstExpert() { return int(a.held & 0xffff); }
+int Experts() { return int(a.held >> 16); }
+uint Used() { return a.slots & 0xffff; }
+bool IsByToken() { return a.slots >> 16 != 0; }
 
 const uint kMostSubgroups = 32;
 shared float partial[kMostSubgroups * kSums];
@@ -126,13 +162,13 @@ float Total(uint lane, float sums[kSums]) {
     return total;
 }
 
-// The slot of `row` that comes behind (expert, slot) in the order of ids; a.used: none.
+// The slot of `row` that comes behind (expert, slot) in the order of ids; Used(): none.
 uint NextSlot(uint row, inout int expert) {
     int best = 0x7fffffff;
-    uint found = a.used;
-    for (uint k = 0; k < a.used; ++k) {
-        const int id = Ints(a.ids).at[row * a.used + k] - int(a.first_expert);
-        if (id > expert && id < best && id < int(a.experts)) {
+    uint found = Used();
+    for (uint k = 0; k < Used(); ++k) {
+        const int id = Ints(a.ids).at[row * Used() + k] - FirstExpert();
+        if (id > expert && id < best && id < Experts()) {
             best = id;
             found = k;
         }
@@ -148,8 +184,8 @@ void SumExperts(uint first, uint lane) {
     float sums[kSums];
     [[unroll]] for (uint i = 0; i < kSums; ++i) sums[i] = 0;
     int expert = -1;
-    for (uint k = NextSlot(row, expert); k < a.used; k = NextSlot(row, expert)) {
-        const uint slot = row * a.used + k;
+    for (uint k = NextSlot(row, expert); k < Used(); k = NextSlot(row, expert)) {
+        const uint slot = row * Used() + k;
         const float weight = Floats(a.weights).at[slot];
         const uint matrix = uint(expert) * a.n;
         Multiply(a.x + uint64_t(slot) * a.cols * X_BYTES, 0, 1, matrix + first, matrix + a.n, weight,
@@ -166,8 +202,53 @@ void SumExperts(uint first, uint lane) {
     Floats(a.y + at * 4).at[0] = sum;
 }
 
+shared bool came_last;
+
+// Whether this is the last of `all` workgroups that come here: it sees what the others wrote before.
+bool ComesLast(uint64_t counter, uint all, uint lane) {
+    memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+    barrier();
+    if (lane == 0) {
+        const uint before = atomicAdd(Counter(counter).came, 1, gl_ScopeDevice,
+                                      gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+        came_last = before + 1 == all;
+        if (came_last) Counter(counter).came = 0;
+    }
+    barrier();
+    const bool last = came_last;
+    if (last) {
+        memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+    }
+    return last;
+}
+
+// Of a block, this workgroup has written kOut outputs from `first` on, of `count` rows from y on.
+void EncodeBlock(uint64_t y, uint y_stride, uint count, uint first, uint lane) {
+    const uint unit = kKind == kExperts ? gl_WorkGroupID.z : gl_WorkGroupID.y;
+    const uint block = unit * (a.n / 32) + first / 32;
+    if (!ComesLast(a.ending + kEncoderBytes + block * 4, 32 / kOut, lane)) return;
+    const uint t = lane / kBlockLanes, o = first / 32 * 32 + lane % kBlockLanes * 4;
+    const bool inside = t < count;
+    vec4 four = vec4(0);
+    if (inside) {
+        SharedFloats row = SharedFloats(y + uint64_t(t) * y_stride * 4);
+        four = vec4(row.at[o], row.at[o + 1], row.at[o + 2], row.at[o + 3]);
+    }
+    const uint at = uint((y - a.y) / 4) + t * y_stride + o;
+    Encoder encoder = Encoder(a.ending);
+    Encode(encoder.codes, encoder.scales, lane, at / 4, four, inside);
+}
+
+#ifdef ROUTE
+void RouteRows(uint lane) {
+    if (!ComesLast(a.ending + kRoutingBytes, gl_NumWorkGroups.x, lane)) return;
+    routing = Router(a.ending).routing;
+    for (uint row = 0; row < a.rows; ++row) RouteRow(a.y, row);
+}
+#endif
+
 void main() {
-    const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+    const uint lane = gl_LocalInvocationIndex;
     PrepareType(lane, gl_WorkGroupSize.x);
     const uint z = gl_WorkGroupID.z;
     uint matrix = 0, y_stride = a.n, begin = gl_WorkGroupID.y * kRows, rows = a.rows;
@@ -179,10 +260,10 @@ void main() {
         y += uint64_t(z) * a.n * 4;
         y_stride *= gl_NumWorkGroups.z;
     } else if (kKind == kExperts) {
-        const int expert = Ints(a.ids).at[z] - int(a.first_expert);
-        if (expert < 0 || expert >= int(a.experts)) return;
+        const int expert = Ints(a.ids).at[z] - FirstExpert();
+        if (expert < 0 || expert >= Experts()) return;
         matrix = uint(expert);
-        x += uint64_t(a.by_token != 0 ? z / a.used : z) * x_stride;
+        x += uint64_t(IsByToken() ? z / Used() : z) * x_stride;
         y += uint64_t(z) * a.n * 4;
         rows = 1;
     }
@@ -198,7 +279,7 @@ void main() {
         const uint t = lane / kOut, o = first + lane % kOut;
         const bool mine = t < min(rows, kRows) && o < a.n;
         float products[2];
-        for (uint part = 0; part < (kGlu == 0 ? 1 : 2); ++part) {
+        for (uint part = 0; part < (kGlu == 0 || kGateMade ? 1 : 2); ++part) {
             if (kGlu != 0) up_offset = part * a.weights;
             float sums[kSums];
             Multiply(x, x_stride, rows, head + first, head + a.n, 1, lane, sums);
@@ -207,8 +288,26 @@ void main() {
             if (mine && bias != 0) sum = sum + Floats(bias).at[head + o];
             products[part] = sum;
         }
-        if (!mine) continue;
-        const float value = kGlu == 0 ? products[0] : Glu(kGlu - 1, products[0], products[1]);
-        Floats(y + uint64_t(t) * y_stride * 4).at[o] = value;
+        if (mine) {
+            const uint at = t * y_stride + o;
+            float value = products[0];
+            if (kGlu != 0) {
+                const float gate = kGateMade ? Floats(a.weights + (y - a.y)).at[at] : products[0];
+                value = Glu(kGlu - 1, gate, products[kGateMade ? 0 : 1]);
+            }
+#ifdef ROUTE
+            SharedFloats(y).at[at] = value;
+#else
+            if (kEncodes) {
+                SharedFloats(y).at[at] = value;
+            } else {
+                Floats(y).at[at] = value;
+            }
+#endif
+        }
+        if (kEncodes) EncodeBlock(y, y_stride, min(rows, kRows), first, lane);
     }
+#ifdef ROUTE
+    RouteRows(lane);
+#endif
 }

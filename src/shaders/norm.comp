@@ -1,14 +1,17 @@
 // rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over groups of columns: workgroup (group, row).
 // With squares, the sum of squares comes from there. sum_squares (specialization constant 1): y gets
-// that sum, of columns of rows.
+// that sum, of columns of rows. kEncodes: y as codes (codes.glsl), too; a group is a row then.
 #version 460
 #include "floats.glsl"
 #include "norm.glsl"
 #include "reduce.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool kSumSquares = false;
+layout(constant_id = 2) const bool kEncodes = false;
+#include "encode_row.glsl"
 layout(push_constant, scalar) uniform Args {
     Floats x, weight, squares, y;  // weight, squares: 0 where there are none
+    uint64_t codes, scales;        // kEncodes: of y
     uint x_stride, cols;           // cols: of a group
     uint squares_stride, y_stride;
     float whole, eps;  // whole: columns that the sum is of
@@ -16,9 +19,16 @@ layout(push_constant, scalar) uniform Args {
 
 void Scale(uint begin, float scale) {
     const bool plain = uint64_t(weight) == 0;
-    for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
-        const float value = x.at[begin + i] * scale;
-        y.at[begin + i] = plain ? value : value * weight.at[i];
+    const uint lane = gl_LocalInvocationIndex, lanes = gl_WorkGroupSize.x;
+    for (uint first = 0; first < cols; first += kRowTurn) {
+        for (uint at = lane; at < min(kRowTurn, cols - first); at += lanes) {
+            const uint i = first + at;
+            precise float value = x.at[begin + i] * scale;
+            if (!plain) value = value * weight.at[i];
+            y.at[begin + i] = value;
+            if (kEncodes) encode_columns[at] = value;
+        }
+        if (kEncodes) EncodeTurn(codes, scales, begin + first, cols - first);
     }
 }
 

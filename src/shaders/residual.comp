@@ -3,8 +3,8 @@
 //
 //     y = (x + (m + bias -> norm) * factor) * sum_factor,    out = norm of y
 //
-// of row r or of row rows[r]. Workgroup (1, row). Bits as map.comp and norm.comp, with a workgroup of
-// the same size.
+// of row r or of row rows[r]; y or out as codes (codes.glsl), too. Workgroup (1, row). Bits as map.comp
+// and norm.comp, with a workgroup of the same size.
 #version 460
 #include "floats.glsl"
 #include "norm.glsl"
@@ -15,6 +15,7 @@ layout(push_constant, scalar) uniform Args {
     Floats m, x, bias, weight, next_weight;
     Floats y, result;
     Ints rows;
+    uint64_t codes, scales;  // of y or of result
     uint cols;
     float factor, sum_factor;
     float eps, next_eps;
@@ -22,6 +23,10 @@ layout(push_constant, scalar) uniform Args {
 
 const uint kBias = 1, kNorm = 2, kNormWeight = 4, kFactor = 8, kSumFactor = 16;
 const uint kNext = 32, kNextWeight = 64, kRows = 128;
+const uint kEncodesSum = 256, kEncodesNext = 512;
+const bool kEncodes = (kParts & (kEncodesSum | kEncodesNext)) != 0;
+#include "encode_row.glsl"
+
 bool Has(uint part) {
     return (kParts & part) != 0;
 }
@@ -41,26 +46,41 @@ float ScaleBefore(uint begin) {
     return InverseRms(SumOfGroup(sum), float(cols), eps);
 }
 
+float Sum(uint from, uint i, float scale) {
+    precise float value = Before(from, i);
+    if (Has(kNorm)) value = value * scale;
+    if (Has(kNormWeight)) value = value * weight.at[i];
+    if (Has(kFactor)) value = factor * value;
+    value = x.at[from + i] + value;
+    if (Has(kSumFactor)) value = sum_factor * value;
+    return value;
+}
+
 void main() {
     const uint row = gl_WorkGroupID.y, begin = row * cols;
+    const uint lane = gl_LocalInvocationIndex, lanes = gl_WorkGroupSize.x;
     const uint from = (Has(kRows) ? uint(rows.at[row]) : row) * cols;
     const float scale = Has(kNorm) ? ScaleBefore(from) : 1.0;
     float sum = 0.0;
-    for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
-        precise float value = Before(from, i);
-        if (Has(kNorm)) value = value * scale;
-        if (Has(kNormWeight)) value = value * weight.at[i];
-        if (Has(kFactor)) value = factor * value;
-        value = x.at[from + i] + value;
-        if (Has(kSumFactor)) value = sum_factor * value;
-        y.at[begin + i] = value;
-        sum = fma(value, value, sum);
+    for (uint first = 0; first < cols; first += kRowTurn) {
+        for (uint at = lane; at < min(kRowTurn, cols - first); at += lanes) {
+            const float value = Sum(from, first + at, scale);
+            y.at[begin + first + at] = value;
+            sum = fma(value, value, sum);
+            if (Has(kEncodesSum)) encode_columns[at] = value;
+        }
+        if (Has(kEncodesSum)) EncodeTurn(codes, scales, begin + first, cols - first);
     }
     if (!Has(kNext)) return;
     const float next = InverseRms(SumOfGroup(sum), float(cols), next_eps);
-    for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
-        precise float value = y.at[begin + i] * next;
-        if (Has(kNextWeight)) value = value * next_weight.at[i];
-        result.at[begin + i] = value;
+    for (uint first = 0; first < cols; first += kRowTurn) {
+        for (uint at = lane; at < min(kRowTurn, cols - first); at += lanes) {
+            const uint i = first + at;
+            precise float value = y.at[begin + i] * next;
+            if (Has(kNextWeight)) value = value * next_weight.at[i];
+            result.at[begin + i] = value;
+            if (Has(kEncodesNext)) encode_columns[at] = value;
+        }
+        if (Has(kEncodesNext)) EncodeTurn(codes, scales, begin + first, cols - first);
     }
 }

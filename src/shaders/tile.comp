@@ -107,11 +107,11 @@ const uint kPlain = 0, kHeads = 1, kExperts = 2;
 layout(push_constant, scalar) uniform Args {
     uint64_t plane[4];
     uint64_t x, y, bias;  // bias: or 0
-    uint64_t plan, unused_weights, unused_base;
+    uint64_t plan, unused_weights, unused_base, unused_encoder;
     uint row_units[4];    // of each plane: 16 bytes
     uint n, cols, rows;   // of a matrix; rows of x
-    uint first_expert, experts, used;
-    uint by_token;   // x has a row for each row of the step, not for each slot
+    uint held;   // experts: the first, and how many << 16
+    uint slots;  // experts of a row; and << 16: x has a row for each row of the step, not each slot
     uint scales_at;  // scales of x lie so many times 256 bytes behind its codes or halves
 } a;
 
@@ -123,7 +123,7 @@ shared uint slots[kTile];
 
 // Row `row` of the tile: where its columns begin.
 uint64_t RowOfX(uint64_t x, uint64_t x_stride, uint row) {
-    return x + (a.by_token != 0 ? slots[row] / a.used : slots[row]) * x_stride;
+    return x + (a.slots >> 16 != 0 ? slots[row] / (a.slots & 0xffff) : slots[row]) * x_stride;
 }
 void StoreElement(uint64_t y, uint64_t y_stride, uint head, uint row, uint column, float value) {
     if (column >= a.n) return;

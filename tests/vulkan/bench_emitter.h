@@ -238,6 +238,14 @@ class BenchEmitter : public Emitter {
         const program::Op op = program_.ops.back();
         return vulkan::Lower(static_cast<Emitter&>(*this), op, op.template as<Attributes>());
     }
+    // Appends an op that is not lowered yet; its number.
+    template <typename Attributes>
+    size_t AddOp(const Attributes& attributes, std::vector<ValueId> inputs,
+                 std::vector<ValueId> outputs) {
+        program_.ops.push_back({attributes, std::move(inputs), std::move(outputs)});
+        return program_.ops.size() - 1;
+    }
+    Status LowerNumber(size_t op) { return LowerOp(*this, program_.ops[op]); }
     // Runs what was emitted since the last time, in order, with a barrier behind each dispatch.
     Status Run(bool check_writes = true) {
         const std::vector<Dispatch> dispatches = std::exchange(dispatches_, {});

@@ -118,23 +118,53 @@ std::vector<std::vector<int32_t>> GluRuns(DType gate_type, DType up_type, bool o
 TEST(VulkanFusion, TwoProductsOfOneLayoutAndTheirGate) {
     const auto nothing = [](Hand&, ValueId, ValueId) {};
     EXPECT_EQ(GluRuns(DType::kF32, DType::kF32, true, nothing), (Found{{0, 1, 2}}));
-    EXPECT_EQ(GluRuns(DType::kF32, DType::kF16, true, nothing), Found{});
-    EXPECT_EQ(GluRuns(DType::kF32, DType::kF32, false, nothing), Found{});
-    // One that an adapter adds to; one that another op reads; x that is written in between.
+    // Products that are not alike, or of which one is not the gate's alone, stay apart.
+    EXPECT_EQ(GluRuns(DType::kF32, DType::kF16, true, nothing), (Found{{1, 2}}));
+    EXPECT_EQ(GluRuns(DType::kF32, DType::kF32, false, nothing), (Found{{1, 2}}));
+    EXPECT_EQ(
+        GluRuns(DType::kF32, DType::kF32, true,
+                [](Hand& h, ValueId, ValueId gate) { h.Emit(program::Scale{2}, {gate}, "read"); }),
+        (Found{{1, 3}}));
     EXPECT_EQ(GluRuns(DType::kF32, DType::kF32, true,
                       [](Hand& h, ValueId x, ValueId gate) {
                           h.program.ops.push_back({program::Adapt{}, {x, gate}, {gate}});
                       }),
-              Found{});
-    EXPECT_EQ(
-        GluRuns(DType::kF32, DType::kF32, true,
-                [](Hand& h, ValueId, ValueId gate) { h.Emit(program::Scale{2}, {gate}, "read"); }),
-        Found{});
+              (Found{{1, 3}}));
+    // x that is written in between.
     EXPECT_EQ(GluRuns(DType::kF32, DType::kF32, true,
                       [](Hand& h, ValueId x, ValueId) {
                           h.program.ops.push_back({program::Scale{2}, {x}, {x}});
                       }),
               Found{});
+}
+
+// Norms over all heads by sums of squares, the first column those of q, the second those of k.
+TEST(VulkanFusion, NormsOfAllHeads) {
+    const auto runs = [](int64_t q_square, int64_t k_square, bool one_sum) {
+        Hand h;
+        const ValueId q = h.Input("q"), k = h.Input("k"), v = h.Input("v"), w = h.Vector("w");
+        const auto squares = [&](const char* name) {
+            return h.program.Emit(program::SumSquares{{{0, 8}, {0, 8}}}, {q, k}, name,
+                                  {program::kTokens, 2});
+        };
+        const ValueId sums = squares("sums"), others = squares("others");
+        const ValueId q_norm =
+            h.Emit(program::RmsNorm{1e-5f, 8, 16, q_square}, {q, w, sums}, "q norm");
+        const ValueId k_norm = h.Emit(program::RmsNorm{1e-5f, 8, 16, k_square},
+                                      {k, w, one_sum ? sums : others}, "k norm");
+        const auto cache = [&](const char* name) {
+            return h.program.AddValue({name, DType::kF16, {2, 4}, Storage::kState});
+        };
+        program::Attention attention;
+        attention.heads = attention.kv_heads = 2;
+        attention.head_dim = 4;
+        h.Emit(attention, {q_norm, k_norm, v, cache("k cache"), cache("v cache")}, "attention");
+        return h.Runs();
+    };
+    EXPECT_EQ(runs(0, 1, true), (Found{{2, 3, 4}}));
+    EXPECT_EQ(runs(1, 1, true), (Found{{3, 4}}));
+    EXPECT_EQ(runs(1, 0, true), Found{});
+    EXPECT_EQ(runs(0, 1, false), Found{});
 }
 
 // Operands of a run live until it is computed: nothing else may lie in their place.
@@ -176,24 +206,57 @@ std::vector<FusedCase> FusedCases() {
     return {
         {"llama", false, 52, 49, 33, 27},     {"qwen2", false, 52, 49, 33, 27},
         {"qwen3Tied", false, 58, 49, 33, 27}, {"granite", false, 60, 57, 35, 29},
-        {"olmo2", false, 64, 52, 44, 35},     {"smollm3", false, 66, 54, 43, 35},
+        {"olmo2", false, 64, 52, 38, 32},     {"smollm3", false, 66, 54, 43, 35},
         {"phi3Short", false, 52, 49, 33, 27}, {"gemma2", false, 60, 48, 35, 29},
         {"gemma3", false, 125, 101, 64, 52},  {"gemma4", false, 71, 60, 34, 29},
-        {"mixtral", true, 58, 55, 39, 33},    {"qwen3moe", true, 64, 55, 39, 33},
-        {"qwen2moe", true, 76, 70, 51, 42},   {"deepseekV3", true, 88, 78, 71, 66},
-        {"glm4moe", true, 70, 54, 41, 33},    {"minimaxM2", true, 70, 58, 51, 45},
-        {"gptOss", true, 61, 58, 39, 33},     {"gemma4Moe", true, 107, 87, 61, 47},
+        {"mixtral", true, 58, 55, 36, 30},    {"qwen3moe", true, 64, 55, 36, 30},
+        {"qwen2moe", true, 76, 70, 48, 39},   {"deepseekV3", true, 88, 78, 51, 46},
+        {"glm4moe", true, 70, 54, 39, 31},    {"minimaxM2", true, 70, 58, 42, 36},
+        {"gptOss", true, 61, 58, 36, 30},     {"gemma4Moe", true, 107, 87, 58, 44},
     };
 }
 
-// A model of a golden file, and its Program for one rank.
+// Models in Q8_0, whose products are in int8; and as wide as its blocks need.
+std::vector<FusedCase> IntegerCases() {
+    return {
+        {"llama", false, 68, 62, 36, 30},      {"qwen3", false, 74, 65, 36, 30},
+        {"olmo2", false, 80, 68, 42, 36},      {"granite", false, 68, 62, 36, 30},
+        {"mixtral", true, 74, 68, 42, 36},     {"qwen3moe", true, 80, 71, 42, 36},
+        {"qwen2moe", true, 98, 89, 57, 45},    {"deepseekV3", true, 117, 112, 62, 57},
+        {"minimaxM2", true, 86, 74, 48, 42},   {"gptOss", true, 77, 71, 42, 36},
+        {"gemma4Moe", true, 132, 109, 67, 53},
+    };
+}
+support::TinyFile IntegerFile(const FusedCase& c) {
+    support::TinyFile file;
+    if (c.experts) {
+        file = support::ExpertGoldenFile(c.name);
+    } else {
+        file.hyper = support::OddHyper(c.name);
+        file.hyper.ffn = 96;
+    }
+    file.dtype = DType::kQ8_0;
+    file.hyper.hidden = 160;
+    if (file.hyper.latent.rank > 0) {  // a row of the cache of three blocks, too
+        file.hyper.latent.value = file.hyper.latent.rope = file.hyper.rotary_dim = 32;
+        file.hyper.head_dim = file.hyper.latent.nope + file.hyper.latent.rope;
+    } else {
+        file.hyper.head_dim = 32;
+    }
+    if (file.hyper.windowed_heads.head_dim > 0) file.hyper.windowed_heads = {3, 32, 32};
+    return file;
+}
+
+// A model of a golden file, or one in int8, and its Program for one rank.
 struct GoldenProgram {
     weft::test::TempDir dir;
     std::unique_ptr<model_files::ModelSource> source;
     model::Hyper hyper;
-    explicit GoldenProgram(const FusedCase& c) {
+    explicit GoldenProgram(const FusedCase& c, bool integers = false) {
         const std::string path = dir / "golden.gguf";
-        if (c.experts) {
+        if (integers) {
+            support::WriteTinyGguf(path, IntegerFile(c));
+        } else if (c.experts) {
             support::WriteTinyGguf(path, support::ExpertGoldenFile(c.name));
         } else {
             const auto all = support::GoldenCases();
@@ -224,14 +287,19 @@ class VulkanFused : public testing::TestWithParam<FusedCase> {};
 INSTANTIATE_TEST_SUITE_P(Models, VulkanFused, testing::ValuesIn(FusedCases()),
                          [](const auto& test) { return test.param.name; });
 
-// In steps of many rows, of few, and of one.
+// Of two devices, in steps of these many rows.
+void ExpectSameBitsOn(const std::shared_ptr<Device>& fusing, const std::shared_ptr<Device>& plain,
+                      const Program& program, const model_files::ModelSource& source,
+                      std::span<const int32_t> tokens, std::initializer_list<size_t> pieces) {
+    LoadedRank fused(fusing, program, source), apart(plain, program, source);
+    for (const size_t piece : pieces) {
+        EXPECT_EQ(fused.Logits(tokens, piece), apart.Logits(tokens, piece)) << "by " << piece;
+    }
+}
 void ExpectSameBits(const Program& program, const model_files::ModelSource& source,
                     std::span<const int32_t> tokens) {
     static const std::shared_ptr<Device> plain = OpenVulkan({.fuses = false});
-    LoadedRank fused(TheVulkan(), program, source), apart(plain, program, source);
-    for (const size_t piece : {size_t{13}, size_t{5}, size_t{1}}) {
-        EXPECT_EQ(fused.Logits(tokens, piece), apart.Logits(tokens, piece)) << "by " << piece;
-    }
+    ExpectSameBitsOn(TheVulkan(), plain, program, source, tokens, {13, 5, 1});
 }
 
 TEST_P(VulkanFused, SameBits) {
@@ -266,17 +334,40 @@ TEST(VulkanFusion, SameBitsInBlocksAndInOddHeads) {
     }
 }
 
+class VulkanFusedIntegers : public testing::TestWithParam<FusedCase> {};
+INSTANTIATE_TEST_SUITE_P(Models, VulkanFusedIntegers, testing::ValuesIn(IntegerCases()),
+                         [](const auto& test) { return test.param.name; });
+
+constexpr Arithmetic kIntegers{.integer = true};
+std::shared_ptr<Device> OpenForIntegers(bool fuses) {
+    return OpenVulkan({.fuses = fuses, .arithmetic = kIntegers});
+}
+
+// Up to positions that attention takes in several chunks.
+TEST_P(VulkanFusedIntegers, SameBits) {
+    WEFT_VULKAN(opened);
+    if (!opened->description().integer_dot) GTEST_SKIP() << "no integer dot products";
+    static const auto fusing = OpenForIntegers(true), plain = OpenForIntegers(false);
+    const GoldenProgram model(GetParam(), true);
+    const bool blocks = GetParam().name == "deepseekV3" || GetParam().name == "qwen3";
+    const Program program = model.Build(blocks ? DType::kQ8_0 : DType::kF16)[0];
+    ExpectSameBitsOn(fusing, plain, program, *model.source, model.Tokens(140), {64, 7});
+    ExpectSameBitsOn(fusing, plain, program, *model.source, model.Tokens(9), {1});
+}
+
 // Kernels are compiled once.
-Context& TheContext(const std::shared_ptr<gpu::Device>& device) {
-    static Context context(device, "vulkan", false);
-    return context;
+Context& TheContext(const std::shared_ptr<gpu::Device>& device, bool integers = false) {
+    static Context floats(device, "vulkan", false);
+    static Context rounded(device, "vulkan", false, kIntegers);
+    return integers ? rounded : floats;
 }
 
 // What recordings of a Program are made of, with no weights loaded.
 class Rig {
   public:
-    Rig(const std::shared_ptr<gpu::Device>& device, const Program& program, bool fuses)
-        : context_(TheContext(device)),
+    Rig(const std::shared_ptr<gpu::Device>& device, const Program& program, bool fuses,
+        bool integers = false)
+        : context_(TheContext(device, integers)),
           uploader_(context_),
           lowering_(program, context_, buffers_, uploader_),
           pace_(gpu::Kind::kDiscrete, 1e9),
@@ -294,9 +385,9 @@ class Rig {
         lowering_.SetTables(tables_.tables());
     }
     Lowering& lowering() { return lowering_; }
-    Recording Of(int32_t rows, WantedRows wanted = {}) {
+    Recording Of(int32_t rows, WantedRows wanted = {}, int32_t positions = 64) {
         RecordingKey key;
-        key.shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, 64, false};
+        key.shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, positions, false};
         key.work = {{0, program_.ops.size()}, &fusion_, wanted};
         auto made = recordings_.Make(key);
         EXPECT_TRUE(made.ok()) << made.error().message;
@@ -329,6 +420,19 @@ TEST_P(VulkanFused, DispatchesAndBarriersOfADecodeToken) {
     EXPECT_EQ(fused.barriers, c.fused_barriers);
     ASSERT_EQ(fused.stages.size(), 1u);
     EXPECT_EQ(fused.stages[0].submissions.size(), 1u);
+}
+
+// Behind 128 positions, from where on attention has chunks to merge.
+TEST_P(VulkanFusedIntegers, DispatchesAndBarriersOfADecodeToken) {
+    WEFT_VULKAN(device);
+    const FusedCase& c = GetParam();
+    const Program program = GoldenProgram(c, true).Build(DType::kF16)[0];
+    const Recording apart = Rig(device, program, false, true).Of(1, {}, 256);
+    const Recording fused = Rig(device, program, true, true).Of(1, {}, 256);
+    EXPECT_EQ(apart.dispatches, c.dispatches);
+    EXPECT_EQ(apart.barriers, c.barriers);
+    EXPECT_EQ(fused.dispatches, c.fused_dispatches);
+    EXPECT_EQ(fused.barriers, c.fused_barriers);
 }
 
 // Gate, up and down share the plan of their experts' rows, in steps of so many rows that there is

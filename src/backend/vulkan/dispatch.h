@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -158,18 +159,23 @@ class Emitter {
     // Scratch of the step, for one op or between ops: the same name is the same memory, which is as
     // large as the largest asked for. Barriers come of reads and writes, here as everywhere.
     virtual Result<Region> Scratch(std::string_view name, uint64_t bytes) = 0;
-    // Whether `at` holds `what`, made of the bytes `from` by dispatches before: so another op that
-    // wants the same need not make it again. It is so until one of the two is written.
-    bool IsMade(std::string_view what, const Region& from, const Region& at) const {
-        return std::ranges::any_of(made_, [&](const Made& made) {
-            return made.what == what && made.from == from && made.at == at;
-        });
+    // Where `what` stands, made of the bytes `from` by dispatches before: so another op that wants
+    // the same need not make it again. It is so until one of the two is written.
+    std::optional<Region> FindMade(std::string_view what, const Region& from) const {
+        for (const Made& made : made_) {
+            if (made.what == what && made.from == from) return made.at;
+        }
+        return std::nullopt;
     }
     void NoteMade(std::string_view what, const Region& from, const Region& at) {
         made_.push_back({std::string(what), from, at});
     }
     // Something else than Run() may have written anything.
     void ForgetMade() { made_.clear(); }
+    // Whether kernels may make, beside their results, what ops behind theirs make of these: not
+    // where each op is looked at by itself.
+    bool fuses() const { return fuses_; }
+    void set_fuses(bool fuses) { fuses_ = fuses; }
     // A constant table on the device (inverse frequencies, adapter pairs): made once by its name.
     // `make` fills its bytes, the first time.
     using MakeBytes = std::function<void(std::span<std::byte> out)>;
@@ -220,6 +226,7 @@ class Emitter {
         Region from, at;
     };
     std::vector<Made> made_;
+    bool fuses_ = false;
 };
 
 }  // namespace weft::backend::vulkan

@@ -49,7 +49,9 @@ class RunFinder {
         const OpKind kind = At(op).kind();
         if (kind == OpKind::kAdd) return FindResidual(op);
         if (kind == OpKind::kAttention) return FindHeads(op);
+        if (kind == OpKind::kLatentAttention) return FindLatent(op);
         if (kind == OpKind::kGlu) return FindGlu(op);
+        if (kind == OpKind::kRoute) return FindRoute(op);
         return std::nullopt;
     }
 
@@ -85,6 +87,12 @@ class RunFinder {
         const auto& norm = At(op).as<RmsNorm>();
         return norm.group == group && norm.whole == 0;
     }
+    // Whether it is one of whole rows by a sum of squares that is there, this column of two.
+    bool IsWholeNorm(int32_t op, int64_t square) const {
+        const auto& norm = At(op).as<RmsNorm>();
+        return norm.whole != 0 && norm.square == square && !norm.plain &&
+               norm.group == Cols(At(op).inputs[0]) && Cols(At(op).inputs.back()) == 2;
+    }
 
     std::optional<FusedRun> Make(decltype(FusedRun::what) what,
                                  std::initializer_list<int32_t> parts);
@@ -94,9 +102,14 @@ class RunFinder {
     void FindBefore(ValueId id, int32_t reader, ResidualRun& run) const;
     void FindNext(ResidualRun& run) const;
     std::optional<FusedRun> FindHeads(int32_t attention);
+    std::optional<FusedRun> FindLatent(int32_t attention);
+    int32_t PickOf(int32_t reader, int64_t heads) const;
+    bool TurnsAll(int32_t rope) const;
+    std::optional<FusedRun> FindRoute(int32_t route);
     std::optional<FusedRun> FindGlu(int32_t glu);
     bool AreAlike(const Op& gate, const Op& up) const;
-    void FindHead(ValueId id, int64_t head_dim, int32_t reader, int32_t& norm, int32_t& rope) const;
+    void FindHead(ValueId id, int64_t head_dim, int64_t square, int32_t reader, int32_t& norm,
+                  int32_t& rope) const;
 
     const Program& program_;
     std::vector<bool> taken_;                              // by op: in a run
@@ -184,8 +197,9 @@ std::optional<FusedRun> RunFinder::FindResidual(int32_t add) {
 
 // ---- Heads --------------------------------------------------------------------------------------
 
-void RunFinder::FindHead(ValueId id, int64_t head_dim, int32_t reader, int32_t& norm,
-                         int32_t& rope) const {
+// square: of a norm of all heads.
+void RunFinder::FindHead(ValueId id, int64_t head_dim, int64_t square, int32_t reader,
+                         int32_t& norm, int32_t& rope) const {
     const int32_t rotates = MakerOf(id, reader, OpKind::kRope);
     if (rotates != kNoOp && At(rotates).as<Rope>().head_dim == head_dim &&
         At(rotates).as<Rope>().sign == 1) {
@@ -193,7 +207,7 @@ void RunFinder::FindHead(ValueId id, int64_t head_dim, int32_t reader, int32_t& 
         id = At(rotates).inputs[0];
     }
     const int32_t norms = MakerOf(id, reader, OpKind::kRmsNorm);
-    if (norms != kNoOp && IsNorm(norms, head_dim)) norm = norms;
+    if (norms != kNoOp && (IsNorm(norms, head_dim) || IsWholeNorm(norms, square))) norm = norms;
 }
 
 bool IsSameRope(const Rope& a, const Rope& b) {
@@ -208,27 +222,74 @@ std::optional<FusedRun> RunFinder::FindHeads(int32_t attention) {
     const ValueId q = op.inputs[0], k = op.inputs[1], v = op.inputs[2];
     HeadsRun run;
     run.attention = attention;
-    FindHead(q, a.head_dim, attention, run.q_norm, run.q_rope);
-    FindHead(k, a.head_dim, attention, run.k_norm, run.k_rope);
+    FindHead(q, a.head_dim, 0, attention, run.q_norm, run.q_rope);
+    FindHead(k, a.head_dim, 1, attention, run.k_norm, run.k_rope);
     int32_t v_rope = kNoOp;
-    FindHead(v, a.head_dim, attention, run.v_norm, v_rope);
+    FindHead(v, a.head_dim, 2, attention, run.v_norm, v_rope);
     if (v_rope != kNoOp || (run.v_norm != kNoOp && !At(run.v_norm).as<RmsNorm>().plain)) {
         run.v_norm = kNoOp;
     }
-    // One kernel has one table of angles, and one eps; q's and k's norms have weights.
+    // One kernel has one table of angles, of squares, and one eps; q's and k's norms have weights.
     const bool ropes = run.q_rope != kNoOp && run.k_rope != kNoOp;
     if (ropes && !IsSameRope(At(run.q_rope).as<Rope>(), At(run.k_rope).as<Rope>())) {
         return std::nullopt;
     }
     std::optional<float> eps;
+    ValueId squares = kNoValue;
     for (const int32_t norm : {run.q_norm, run.k_norm, run.v_norm}) {
         if (norm == kNoOp) continue;
         const auto& attributes = At(norm).as<RmsNorm>();
+        if (attributes.whole != 0) {
+            const ValueId from = At(norm).inputs.back();
+            if (squares != kNoValue && from != squares) return std::nullopt;
+            squares = from;
+        }
         if (eps.value_or(attributes.eps) != attributes.eps) return std::nullopt;
         if (norm != run.v_norm && attributes.plain) return std::nullopt;
         eps = attributes.eps;
     }
     return Make(run, {run.q_norm, run.q_rope, run.k_norm, run.k_rope, run.v_norm, attention});
+}
+
+// ---- Latents ------------------------------------------------------------------------------------
+
+// The op that picks, of so many heads, the columns which `reader` reads alone.
+int32_t RunFinder::PickOf(int32_t reader, int64_t heads) const {
+    if (reader == kNoOp) return kNoOp;
+    const int32_t pick = MakerOf(At(reader).inputs[0], reader, OpKind::kPickColumns);
+    return pick != kNoOp && At(pick).as<program::PickColumns>().heads == heads ? pick : kNoOp;
+}
+
+// Whether a RoPE turns all columns of its heads.
+bool RunFinder::TurnsAll(int32_t rope) const {
+    const auto& a = At(rope).as<Rope>();
+    return a.sign == 1 && a.rotary_dim == a.head_dim;
+}
+
+std::optional<FusedRun> RunFinder::FindLatent(int32_t attention) {
+    const Op& op = At(attention);
+    LatentRun run;
+    run.attention = attention;
+    run.q_rope = MakerOf(op.inputs[1], attention, OpKind::kRope);
+    run.latent_norm = MakerOf(op.inputs[2], attention, OpKind::kRmsNorm);
+    run.key_rope = MakerOf(op.inputs[3], attention, OpKind::kRope);
+    run.q_pick = PickOf(run.q_rope, op.as<program::LatentAttention>().heads);
+    run.latent_pick = PickOf(run.latent_norm, 1);
+    run.key_pick = PickOf(run.key_rope, 1);
+    if (run.q_pick == kNoOp || run.latent_pick == kNoOp || run.key_pick == kNoOp) {
+        return std::nullopt;
+    }
+    // One kernel has one table of angles, and one product that is cached.
+    const auto &q_rope = At(run.q_rope).as<Rope>(), &key_rope = At(run.key_rope).as<Rope>();
+    const bool one = IsSameRope(q_rope, key_rope) && q_rope.head_dim == key_rope.head_dim &&
+                     At(run.latent_pick).inputs[0] == At(run.key_pick).inputs[0];
+    const bool whole =
+        TurnsAll(run.q_rope) && TurnsAll(run.key_rope) && Cols(op.inputs[3]) == key_rope.head_dim &&
+        Cols(op.inputs[1]) == op.as<program::LatentAttention>().heads * q_rope.head_dim &&
+        IsNorm(run.latent_norm, Cols(op.inputs[2])) && !At(run.latent_norm).as<RmsNorm>().plain;
+    if (!one || !whole) return std::nullopt;
+    return Make(run, {run.q_pick, run.q_rope, run.latent_pick, run.latent_norm, run.key_pick,
+                      run.key_rope, attention});
 }
 
 // ---- Gates --------------------------------------------------------------------------------------
@@ -250,10 +311,19 @@ bool RunFinder::AreAlike(const Op& gate, const Op& up) const {
 
 std::optional<FusedRun> RunFinder::FindGlu(int32_t glu) {
     const Op& op = At(glu);
-    const GluRun run{MakerOf(op.inputs[0], glu), MakerOf(op.inputs[1], glu), glu};
-    if (run.gate == kNoOp || run.up == kNoOp || run.gate == run.up) return std::nullopt;
-    if (!AreAlike(At(run.gate), At(run.up))) return std::nullopt;
-    return Make(run, {run.gate, run.up, glu});
+    const int32_t gate = MakerOf(op.inputs[0], glu), up = MakerOf(op.inputs[1], glu);
+    if (up == kNoOp) return std::nullopt;
+    const OpKind kind = At(up).kind();
+    if (kind != OpKind::kMatMul && kind != OpKind::kExpertMatMul) return std::nullopt;
+    if (gate != kNoOp && gate != up && AreAlike(At(gate), At(up))) {
+        if (auto made = Make(GluRun{gate, up, glu}, {gate, up, glu})) return made;
+    }
+    return op.inputs[0] == op.inputs[1] ? std::nullopt : Make(GluRun{kNoOp, up, glu}, {up, glu});
+}
+
+std::optional<FusedRun> RunFinder::FindRoute(int32_t route) {
+    const int32_t product = MakerOf(At(route).inputs[0], route, OpKind::kMatMul);
+    return Make(RouteRun{product, route}, {product, route});
 }
 
 }  // namespace

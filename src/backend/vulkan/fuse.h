@@ -29,23 +29,38 @@ struct ResidualRun {
     int32_t add = kNoOp;  // always there
     int32_t sum_scale = kNoOp, select = kNoOp, next = kNoOp;
 };
-// From the products of q, k and v into attention, which is lowered behind it: norms of heads, RoPE,
-// rows into the cache. v's norm has no weight.
+// From the products of q, k and v into attention, which is lowered behind it: norms of heads, or of
+// all columns of q and of k by squares that are there, RoPE, rows into the cache. v's norm has no
+// weight.
 struct HeadsRun {
     int32_t q_norm = kNoOp, q_rope = kNoOp;
     int32_t k_norm = kNoOp, k_rope = kNoOp;
     int32_t v_norm = kNoOp;
     int32_t attention = kNoOp;  // always there
 };
-// Two products of one x, by weights of one type and shape, and what gates one by the other. One
-// kernel in steps of as many rows as a matvec takes; in larger ones three, where the last op
-// stands.
+// The same into latent attention: of q, the columns that are rotated; of the product that is
+// cached, those that are normed and those that are rotated. All ops are always there.
+struct LatentRun {
+    int32_t q_pick = kNoOp, q_rope = kNoOp;
+    int32_t latent_pick = kNoOp, latent_norm = kNoOp;
+    int32_t key_pick = kNoOp, key_rope = kNoOp;
+    int32_t attention = kNoOp;
+};
+// Two products of one x, by weights of one type and shape, and what gates one by the other; where
+// they are not alike, the gate stays apart. One kernel in steps of as many rows as a matvec takes;
+// in larger ones the ops one by one, where the last stands.
 struct GluRun {
-    int32_t gate = kNoOp, up = kNoOp, glu = kNoOp;  // always there
+    int32_t gate = kNoOp;
+    int32_t up = kNoOp, glu = kNoOp;  // always there
+};
+// The product that scores experts, and the choice by it: one kernel in steps of very few rows,
+// where its weight is not quantized.
+struct RouteRun {
+    int32_t product = kNoOp, route = kNoOp;  // always there
 };
 // Two ops at least.
 struct FusedRun {
-    std::variant<ResidualRun, HeadsRun, GluRun> what;
+    std::variant<ResidualRun, HeadsRun, LatentRun, GluRun, RouteRun> what;
     std::vector<int32_t> ops;  // ascending
 };
 
@@ -55,6 +70,7 @@ class Fusion {
     // keep: values that are read after the step.
     Fusion(const program::Program& program, std::span<const program::ValueId> keep);
 
+    bool fuses() const { return !run_of_.empty(); }
     std::span<const FusedRun> runs() const { return runs_; }
     // The run that is computed where this op stands; null: none.
     const FusedRun* RunAt(size_t op) const {

@@ -12,6 +12,7 @@
 
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
+#include "backend/vulkan/products.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -101,13 +102,14 @@ AttentionTiles TilesOf(const AttentionSizes& sizes, int64_t wanted, bool split) 
 
 struct MergeArgs {
     uint64_t partial = 0, sinks = 0, result = 0, row_sequence = 0, sequences = 0;
+    uint64_t codes = 0, scales = 0;
     uint32_t heads = 0, value_dims = 0, window = 0, chunks = 0, first_row = 0;
 };
 
 class AttentionLowering {
   public:
     AttentionLowering(Emitter& e, const AttentionSizes& sizes, const AttentionShaderArgs& args,
-                      std::vector<Region> reads, Region result)
+                      std::vector<Region> reads, ValueId result)
         : e_(e), sizes_(sizes), args_(args), reads_(std::move(reads)), result_(result) {}
 
     Status Run() {
@@ -117,7 +119,7 @@ class AttentionLowering {
         const int64_t pairs = (single ? 1 : kBlockRows) * args_.group;
         const AttentionTiles tiles = TilesOf(sizes_, pairs, false);
         return RunTiles(tiles, false, (pairs + tiles.pairs - 1) / tiles.pairs, e_.shape().blocks,
-                        {result_});
+                        {e_.All(result_)});
     }
 
   private:
@@ -142,7 +144,7 @@ class AttentionLowering {
         args_.chunks = static_cast<uint32_t>(chunks);
         const AttentionTiles tiles = TilesOf(sizes_, args_.group, true);
         const int64_t x = (args_.group + tiles.pairs - 1) / tiles.pairs * chunks;
-        if (chunks == 1) return RunTiles(tiles, true, x, e_.shape().rows, {result_});
+        if (chunks == 1) return RunTiles(tiles, true, x, e_.shape().rows, {e_.All(result_)});
         const uint64_t row_bytes = sizeof(float) * static_cast<uint64_t>(chunks) * args_.heads *
                                    static_cast<uint64_t>(sizes_.value_dims + 2);
         const int64_t rows = e_.shape().rows;
@@ -151,12 +153,17 @@ class AttentionLowering {
         WEFT_ASSIGN(const Region partial,
                     e_.Scratch("attention chunks", row_bytes * static_cast<uint64_t>(turn)));
         args_.partial = partial.address;
+        const bool encodes = sizes_.value_dims % 32 == 0 && WantsIntegers(e_, result_);
+        if (encodes) {
+            WEFT_ASSIGN(codes_, PlaceIntegers(e_, result_));
+        }
         for (int64_t first = 0; first < rows; first += turn) {
             const int64_t count = std::min(turn, rows - first);
             args_.first_row = static_cast<uint32_t>(first);
             WEFT_TRY(RunTiles(tiles, true, x, count, {partial}));
             WEFT_TRY(Merge(partial, first, count));
         }
+        if (encodes) NoteIntegers(e_, result_, codes_);
         return {};
     }
 
@@ -172,14 +179,23 @@ class AttentionLowering {
         args.window = args_.window;
         args.chunks = args_.chunks;
         args.first_row = static_cast<uint32_t>(first);
-        return e_.Run("attention_merge", {64}, args, {args_.heads, count, 1}, {partial}, {result_});
+        std::vector<Region> writes = {e_.All(result_)};
+        const bool encodes = codes_.region.bytes != 0;
+        if (encodes) {
+            args.codes = codes_.region.address;
+            args.scales = codes_.scales;
+            writes.push_back(codes_.region);
+        }
+        return e_.Run("attention_merge", {64, encodes ? 1u : 0u}, args, {args_.heads, count, 1},
+                      {partial}, std::move(writes));
     }
 
     Emitter& e_;
     AttentionSizes sizes_;
     AttentionShaderArgs args_;
     std::vector<Region> reads_;
-    Region result_;
+    ValueId result_;
+    IntegerRows codes_;  // of the result; none: it is not made to int8 here
 };
 
 // What attention of both kinds takes of the step and of its caches.
@@ -259,14 +275,19 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
     }
     AttentionSizes sizes{0, k_cache.head_dim, k_cache.head_dim, k_cache.head_dim};
     WEFT_ASSIGN(sizes.type, CacheType(op, k_cache));
-    return AttentionLowering(e, sizes, args, std::move(reads), e.All(out)).Run();
+    return AttentionLowering(e, sizes, args, std::move(reads), out).Run();
 }
 
 Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {
+    const CachePlace& cache = e.Cache(op.inputs[4]);
+    WEFT_TRY(WriteRows(e, op, op.inputs[2], op.inputs[3], cache, cache, e.Cols(op.inputs[2])));
+    return LowerOverCache(e, op, a);
+}
+
+Status LowerOverCache(Emitter& e, const Op& op, const program::LatentAttention& a) {
     const ValueId q_latent = op.inputs[0], q_key = op.inputs[1], out = op.outputs[0];
     const int64_t rank = e.Cols(op.inputs[2]);
     const CachePlace& cache = e.Cache(op.inputs[4]);
-    WEFT_TRY(WriteRows(e, op, op.inputs[2], op.inputs[3], cache, cache, rank));
     AttentionShaderArgs args = ArgsOf(e, cache, cache);
     args.q = e.Address(q_latent);
     args.q_more = e.Address(q_key);
@@ -275,8 +296,7 @@ Status Lower(Emitter& e, const Op& op, const program::LatentAttention& a) {
     args.scale = a.scale;
     AttentionSizes sizes{0, cache.head_dim, rank, rank};
     WEFT_ASSIGN(sizes.type, CacheType(op, cache));
-    return AttentionLowering(e, sizes, args, {e.All(q_latent), e.All(q_key), cache.All()},
-                             e.All(out))
+    return AttentionLowering(e, sizes, args, {e.All(q_latent), e.All(q_key), cache.All()}, out)
         .Run();
 }
 

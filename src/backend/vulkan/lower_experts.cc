@@ -10,16 +10,43 @@
 namespace weft::backend::vulkan {
 namespace {
 
-constexpr int64_t kMostRoutedExperts = 1024;  // of route.comp
+constexpr int64_t kMostRoutedExperts = 1024;  // of route.glsl
+// Rows that the last workgroup of a product routes by itself; more have a workgroup each.
+constexpr int64_t kMostRowsOfOne = 2;
 
-// Arguments of route.comp.
-struct RouteShaderArgs {
-    uint64_t logits = 0, bias = 0, factors = 0, ids = 0, weights = 0;
+// Of route.glsl.
+struct Routing {
+    uint64_t bias = 0, factors = 0, ids = 0, weights = 0;
     uint32_t experts = 0, used = 0;
     uint32_t groups = 0, groups_used = 0, group_best = 0;
     uint32_t sigmoid = 0, renormalise = 0;
     float scale = 1;
 };
+// Arguments of route.comp.
+struct RouteShaderArgs {
+    uint64_t logits = 0;
+    Routing routing;
+};
+
+Result<Routing> RoutingOf(const Emitter& e, const program::Op& op) {
+    const auto& a = op.as<program::Route>();
+    Routing routing;
+    if (a.factors) routing.factors = e.Address(op.inputs.back());
+    if (op.inputs.size() == (a.factors ? 3u : 2u)) routing.bias = e.Address(op.inputs[1]);
+    routing.ids = e.Address(op.outputs[0]);
+    routing.weights = e.Address(op.outputs[1]);
+    routing.experts = static_cast<uint32_t>(e.Cols(op.inputs[0]));
+    routing.used = static_cast<uint32_t>(e.Cols(op.outputs[0]));
+    routing.groups = static_cast<uint32_t>(a.groups);
+    routing.groups_used = static_cast<uint32_t>(a.groups_used);
+    routing.group_best = static_cast<uint32_t>(a.group_best);
+    routing.sigmoid = a.score == program::GateScore::kSigmoid ? 1 : 0;
+    routing.renormalise = a.renormalise ? 1 : 0;
+    routing.scale = a.scale;
+    if (routing.experts <= kMostRoutedExperts) return routing;
+    return MakeError(ErrorCode::kUnsupported, "route: {} experts; Vulkan kernels take {}",
+                     routing.experts, kMostRoutedExperts);
+}
 
 // Arguments of expert_plan.comp.
 struct PlanShaderArgs {
@@ -40,9 +67,9 @@ bool IsOfSlots(const Emitter& e, program::ValueId id) {
 // Of an op whose ids are its second input.
 void SetExperts(Emitter& e, const program::Op& op, int64_t first_expert, ProductArgs& args) {
     args.ids = e.Address(op.inputs[1]);
-    args.first_expert = static_cast<uint32_t>(first_expert);
-    args.experts = static_cast<uint32_t>(e.Weight(program::WeightOf(op)).matrices);
-    args.used = static_cast<uint32_t>(e.Cols(op.inputs[1]));
+    args.first_expert = static_cast<uint16_t>(first_expert);
+    args.experts = static_cast<uint16_t>(e.Weight(program::WeightOf(op)).matrices);
+    args.used = static_cast<uint16_t>(e.Cols(op.inputs[1]));
 }
 
 // A plan of expert_plan.comp.
@@ -71,7 +98,7 @@ Result<PlanPlace> EmitPlan(Emitter& e, const program::Op& op, const ProductArgs&
     plan.most_blocks = static_cast<uint32_t>(place.most_blocks);
     const std::string made =
         fmt::format("expert plan {} {} {} {}", slots, plan.first_expert, plan.experts, plan.tile);
-    if (e.IsMade(made, e.All(ids), place.region)) return place;
+    if (e.FindMade(made, e.All(ids)) == place.region) return place;
     WEFT_TRY(
         e.Run("expert_plan", {GroupSize(e.gpu())}, plan, {1, 1, 1}, {e.All(ids)}, {place.region}));
     e.NoteMade(made, e.All(ids), place.region);
@@ -144,29 +171,43 @@ Status EmitSumOfSlots(Emitter& e, const program::Op& op, const ProductArgs& args
 
 }  // namespace
 
-Status Lower(Emitter& e, const program::Op& op, const program::Route& a) {
+Status Lower(Emitter& e, const program::Op& op, const program::Route&) {
+    const program::ValueId logits = op.inputs[0], ids = op.outputs[0], weights = op.outputs[1];
     RouteShaderArgs args;
-    const program::ValueId ids = op.outputs[0], weights = op.outputs[1];
-    std::vector<Region> reads = {e.All(op.inputs[0])};
-    args.logits = e.Address(op.inputs[0]);
-    if (a.factors) args.factors = e.Address(op.inputs.back());
-    if (op.inputs.size() == (a.factors ? 3u : 2u)) args.bias = e.Address(op.inputs[1]);
-    args.ids = e.Address(ids);
-    args.weights = e.Address(weights);
-    args.experts = static_cast<uint32_t>(e.Cols(op.inputs[0]));
-    args.used = static_cast<uint32_t>(e.Cols(ids));
-    args.groups = static_cast<uint32_t>(a.groups);
-    args.groups_used = static_cast<uint32_t>(a.groups_used);
-    args.group_best = static_cast<uint32_t>(a.group_best);
-    args.sigmoid = a.score == program::GateScore::kSigmoid ? 1 : 0;
-    args.renormalise = a.renormalise ? 1 : 0;
-    args.scale = a.scale;
-    if (args.experts > kMostRoutedExperts) {
-        return MakeError(ErrorCode::kUnsupported, "route: {} experts; Vulkan kernels take {}",
-                         args.experts, kMostRoutedExperts);
-    }
-    return e.Run("route", {GroupSize(e.gpu())}, args, {1, e.Rows(ids), 1}, std::move(reads),
-                 {e.All(ids), e.All(weights)});
+    args.logits = e.Address(logits);
+    WEFT_ASSIGN(args.routing, RoutingOf(e, op));
+    return e.Run("route", {GroupSize(e.gpu())}, args, {1, e.Rows(ids), 1}, {e.All(logits)},
+                 {e.All(ids), e.All(weights)}, PinnedSubgroup(e.gpu()));
+}
+
+bool CanRouteInProduct(const Emitter& e, const program::Op& product) {
+    const DType dtype = e.Weight(product.inputs[1]).dtype;
+    const bool type = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+    return type && e.Rows(product.inputs[0]) <= kMostRowsOfOne;
+}
+
+// The routing, and how many workgroups have come (matvec.comp), 0 before and after.
+Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::Op& route) {
+    WEFT_ASSIGN(const Routing routing, RoutingOf(e, route));
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(&routing, 1));
+    const std::string name = fmt::format("router {} {} {}", routing.ids, routing.weights,
+                                         e.program().value(route.outputs[0]).name);
+    WEFT_ASSIGN(const Region router,
+                e.Constant(name, sizeof routing + sizeof(uint32_t), [&](std::span<std::byte> out) {
+                    std::ranges::fill(out, std::byte{0});
+                    std::ranges::copy(bytes, out.begin());
+                }));
+    ProductArgs args;
+    args.x = e.Address(product.inputs[0]);
+    args.y = e.Address(product.outputs[0]);
+    if (product.inputs.size() == 3) args.bias = e.Address(product.inputs[2]);
+    args.ending = router.address;
+    return EmitMatvec(
+        e, ProductKind::kPlain, e.Weight(product.inputs[1]), args, e.Rows(product.inputs[0]), 1,
+        {e.All(product.inputs[0]),
+         {},
+         {e.All(product.outputs[0]), e.All(route.outputs[0]), e.All(route.outputs[1]), router}},
+        nullptr, "matvec_route");
 }
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul&) {
@@ -174,13 +215,19 @@ Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul&) {
     return EmitSlots(e, op, ArgsOfSlots(e, op, y), {e.All(x), {}, {e.All(y)}});
 }
 
-Status LowerGatedExperts(Emitter& e, const program::Op& gate, const program::Op& up,
+Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op& up,
                          const program::Op& glu) {
-    const program::ValueId x = gate.inputs[0], ids = gate.inputs[1], y = glu.outputs[0];
-    const ProductArgs args = ArgsOfSlots(e, gate, y);
-    const Gated gated{e.Weight(program::WeightOf(up)), BiasOfSlots(e, up),
-                      glu.as<program::Glu>().activation};
-    return EmitMatvec(e, ProductKind::kExperts, e.Weight(program::WeightOf(gate)), args, 1,
+    const program::Op& first = gate != nullptr ? *gate : up;
+    const program::ValueId x = first.inputs[0], ids = first.inputs[1], y = glu.outputs[0];
+    const ProductArgs args = ArgsOfSlots(e, first, y);
+    Gated gated{glu.as<program::Glu>().activation, y};
+    if (gate != nullptr) {
+        gated.up = &e.Weight(program::WeightOf(up));
+        gated.bias = BiasOfSlots(e, up);
+    } else {
+        gated.gate = e.All(glu.inputs[0]);
+    }
+    return EmitMatvec(e, ProductKind::kExperts, e.Weight(program::WeightOf(first)), args, 1,
                       e.Rows(ids) * args.used, {e.All(x), {e.All(ids)}, {e.All(y)}}, &gated);
 }
 

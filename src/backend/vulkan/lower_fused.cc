@@ -1,4 +1,5 @@
 // Runs of fused ops (fuse.h). Workgroups are those of the ops' own kernels where sums depend on it.
+#include <bit>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -30,10 +31,13 @@ enum ResidualParts : uint32_t {
     kNext = 32,
     kNextWeight = 64,
     kRows = 128,
+    kEncodesSum = 256,
+    kEncodesNext = 512,
 };
 struct ResidualArgs {
     uint64_t m = 0, x = 0, bias = 0, weight = 0, next_weight = 0;
     uint64_t y = 0, result = 0, rows = 0;
+    uint64_t codes = 0, scales = 0;
     uint32_t cols = 0;
     float factor = 1, sum_factor = 1, eps = 0, next_eps = 0;
 };
@@ -44,10 +48,21 @@ class ResidualLowering {
     Status Run() {
         SetBefore();
         SetAfter();
+        IntegerRows codes;
+        const ValueId encoded = Encoded();
+        if (encoded != program::kNoValue) {
+            WEFT_ASSIGN(codes, PlaceIntegers(e_, encoded));
+            parts_ |= encoded == y_ ? kEncodesSum : kEncodesNext;
+            args_.codes = codes.region.address;
+            args_.scales = codes.scales;
+            writes_.push_back(codes.region);
+        }
         const int64_t cols = e_.Cols(y_);
         args_.cols = static_cast<uint32_t>(cols);
-        return e_.Run("residual", {NormGroup(cols), parts_}, args_, {1, e_.Rows(y_), 1},
-                      std::move(reads_), std::move(writes_), PinnedSubgroup(e_.gpu()));
+        WEFT_TRY(e_.Run("residual", {NormGroup(cols), parts_}, args_, {1, e_.Rows(y_), 1},
+                        std::move(reads_), std::move(writes_), PinnedSubgroup(e_.gpu())));
+        if (encoded != program::kNoValue) NoteIntegers(e_, encoded, codes);
+        return {};
     }
 
   private:
@@ -58,6 +73,12 @@ class ResidualLowering {
     uint64_t Writes(ValueId id) {
         writes_.push_back(e_.All(id));
         return e_.Address(id);
+    }
+    // What is made to int8, too: the norm, or the sum. (Not both: that is for quantize_x.comp.)
+    ValueId Encoded() const {
+        const Op* next = OpAt(e_, run_.next);
+        if (next != nullptr && WantsIntegers(e_, next->outputs[0])) return next->outputs[0];
+        return WantsIntegers(e_, y_) ? y_ : program::kNoValue;
     }
 
     void SetBefore() {
@@ -126,9 +147,8 @@ struct HeadsArgs {
     uint64_t q_weight = 0, k_weight = 0;
     uint64_t k_cache = 0, v_cache = 0;
     uint64_t positions = 0, fine = 0, coarse = 0;
-    uint64_t row_sequence = 0, sequences = 0, pages = 0;
-    uint32_t heads = 0, kv_heads = 0, page_tokens = 0;
-    float eps = 0;
+    uint64_t row_sequence = 0, sequences = 0, pages = 0, squares = 0;
+    uint32_t heads = 0, kv_heads = 0;
 };
 static_assert(sizeof(HeadsArgs) == gpu::kMostArgsBytes);
 
@@ -152,7 +172,8 @@ class HeadsLowering {
         const int64_t units = int64_t{args_.heads} + 2 * int64_t{args_.kv_heads};
         WEFT_TRY(e_.Run("heads",
                         {NormGroup(head_dim), type, static_cast<uint32_t>(head_dim), pairs_,
-                         neighbours_ ? 1u : 0u, parts_},
+                         neighbours_ ? 1u : 0u, parts_, static_cast<uint32_t>(caches.k.page_tokens),
+                         std::bit_cast<uint32_t>(eps_), whole_[0], whole_[1]},
                         args_, {units, e_.shape().rows, 1}, std::move(reads_), std::move(writes_),
                         PinnedSubgroup(e_.gpu())));
         return LowerOverCache(e_, op_, attention_);
@@ -170,10 +191,15 @@ class HeadsLowering {
         if (const Op* op = OpAt(e_, norm)) {
             parts_ |= uint32_t{kNormed} << which;
             id = op->inputs[0];
-            args_.eps = op->as<RmsNorm>().eps;
+            eps_ = op->as<RmsNorm>().eps;
             if (weight != nullptr) {
                 *weight = e_.Address(op->inputs[1]);
                 reads_.push_back(e_.All(op->inputs[1]));
+            }
+            if (op->as<RmsNorm>().whole != 0) {
+                whole_[which] = static_cast<uint32_t>(op->as<RmsNorm>().whole);
+                args_.squares = e_.Address(op->inputs.back());
+                reads_.push_back(e_.All(op->inputs.back()));
             }
         }
         reads_.push_back(e_.All(id));
@@ -212,7 +238,6 @@ class HeadsLowering {
         writes_.push_back(caches.k.All());
         writes_.push_back(caches.v.All());
         args_.kv_heads = static_cast<uint32_t>(caches.k.kv_heads);
-        args_.page_tokens = static_cast<uint32_t>(caches.k.page_tokens);
         return {};
     }
 
@@ -222,20 +247,84 @@ class HeadsLowering {
     const program::Attention& attention_;
     HeadsArgs args_;
     uint32_t parts_ = 0, pairs_ = 0;
+    uint32_t whole_[2] = {};  // columns that norms of q and k are over; 0: a head's
+    float eps_ = 0;
     bool neighbours_ = false;
     std::vector<Region> reads_, writes_;
 };
 
+struct LatentArgs {
+    uint64_t q = 0, kv = 0, to = 0, weight = 0, cache = 0;
+    uint64_t positions = 0, fine = 0, coarse = 0;
+    uint64_t row_sequence = 0, sequences = 0, pages = 0;
+    uint32_t heads = 0, q_cols = 0, q_begin = 0;
+    uint32_t kv_cols = 0, latent_begin = 0, key_begin = 0;
+    float eps = 0;
+};
+
+// What a pick of columns begins with, in each head; and how many columns these have.
+uint32_t BeginOf(const Op& pick) {
+    return static_cast<uint32_t>(pick.as<program::PickColumns>().begin);
+}
+uint32_t ColsOfHead(const Emitter& e, const Op& pick) {
+    return static_cast<uint32_t>(e.Cols(pick.inputs[0]) / pick.as<program::PickColumns>().heads);
+}
+
+Status LowerLatent(Emitter& e, const LatentRun& run) {
+    const Op &attention = *OpAt(e, run.attention), &norm = *OpAt(e, run.latent_norm);
+    const Op &q = *OpAt(e, run.q_pick), &latent = *OpAt(e, run.latent_pick);
+    const Op &key = *OpAt(e, run.key_pick), &rope = *OpAt(e, run.key_rope);
+    const ValueId to = attention.inputs[1];
+    const CachePlace& cache = e.Cache(attention.inputs[4]);
+    WEFT_ASSIGN(const uint32_t type, CacheType(attention, cache));
+    WEFT_ASSIGN(const AngleTables angles, PlaceAngles(e, rope.as<program::Rope>()));
+    LatentArgs args;
+    args.q = e.Address(q.inputs[0]);
+    args.kv = e.Address(latent.inputs[0]);
+    args.to = e.Address(to);
+    args.weight = e.Address(norm.inputs[1]);
+    args.cache = cache.address;
+    args.positions = e.tables().positions;
+    args.fine = angles.fine.address;
+    args.coarse = angles.coarse.address;
+    args.row_sequence = e.tables().row_sequence;
+    args.sequences = e.tables().sequences;
+    args.pages = e.tables().pages;
+    const int64_t turned = rope.as<program::Rope>().head_dim, rank = e.Cols(norm.outputs[0]);
+    args.heads = static_cast<uint32_t>(e.Cols(to) / turned);
+    args.q_cols = ColsOfHead(e, q);
+    args.q_begin = BeginOf(q);
+    args.kv_cols = ColsOfHead(e, latent);
+    args.latent_begin = BeginOf(latent);
+    args.key_begin = BeginOf(key);
+    args.eps = norm.as<RmsNorm>().eps;
+    WEFT_TRY(e.Run(
+        "latent",
+        {NormGroup(rank), type, static_cast<uint32_t>(rank), static_cast<uint32_t>(turned),
+         rope.as<program::Rope>().neighbours ? 1u : 0u, static_cast<uint32_t>(cache.page_tokens)},
+        args, {int64_t{args.heads} + 1, e.shape().rows, 1},
+        {e.All(q.inputs[0]), e.All(latent.inputs[0]), e.All(norm.inputs[1]), angles.fine,
+         angles.coarse},
+        {e.All(to), cache.All()}, PinnedSubgroup(e.gpu())));
+    return LowerOverCache(e, attention, attention.as<program::LatentAttention>());
+}
+
 Status LowerGlu(Emitter& e, const GluRun& run) {
-    const Op &gate = *OpAt(e, run.gate), &up = *OpAt(e, run.up), &glu = *OpAt(e, run.glu);
+    const Op *gate = OpAt(e, run.gate), &up = *OpAt(e, run.up), &glu = *OpAt(e, run.glu);
     if (e.Rows(glu.outputs[0]) > kMatvecRows) {
-        for (const Op* op : {&gate, &up, &glu}) {
-            WEFT_TRY(LowerOp(e, *op));
-        }
-        return {};
+        if (gate != nullptr) WEFT_TRY(LowerOp(e, *gate));
+        WEFT_TRY(LowerOp(e, up));
+        return LowerOp(e, glu);
     }
-    return gate.kind() == program::OpKind::kMatMul ? LowerGatedMatMul(e, gate, up, glu)
-                                                   : LowerGatedExperts(e, gate, up, glu);
+    return up.kind() == program::OpKind::kMatMul ? LowerGatedMatMul(e, gate, up, glu)
+                                                 : LowerGatedExperts(e, gate, up, glu);
+}
+
+Status LowerRoute(Emitter& e, const RouteRun& run) {
+    const Op &product = *OpAt(e, run.product), &route = *OpAt(e, run.route);
+    if (CanRouteInProduct(e, product)) return LowerRoutedMatMul(e, product, route);
+    WEFT_TRY(LowerOp(e, product));
+    return LowerOp(e, route);
 }
 
 }  // namespace
@@ -245,6 +334,8 @@ Status LowerRun(Emitter& e, const FusedRun& run) {
         return ResidualLowering(e, *residual).Run();
     }
     if (const auto* glu = std::get_if<GluRun>(&run.what)) return LowerGlu(e, *glu);
+    if (const auto* route = std::get_if<RouteRun>(&run.what)) return LowerRoute(e, *route);
+    if (const auto* latent = std::get_if<LatentRun>(&run.what)) return LowerLatent(e, *latent);
     return HeadsLowering(e, std::get<HeadsRun>(run.what)).Run();
 }
 

@@ -18,11 +18,16 @@ struct AngleTables {
 Result<AngleTables> PlaceAngles(Emitter& e, const program::Rope& a);
 
 // lower_products.cc, lower_experts.cc: two products of the same rows, of which there are as many as
-// a matvec takes at most, and their gate, by one kernel (GluRun of fuse.h).
-Status LowerGatedMatMul(Emitter& e, const program::Op& gate, const program::Op& up,
+// a matvec takes at most, and their gate, by one kernel (GluRun of fuse.h). gate: null where its
+// rows are made already.
+Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& up,
                         const program::Op& glu);
-Status LowerGatedExperts(Emitter& e, const program::Op& gate, const program::Op& up,
+Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op& up,
                          const program::Op& glu);
+
+// lower_experts.cc: a product and the routing by it, as one kernel, where that may be.
+bool CanRouteInProduct(const Emitter& e, const program::Op& product);
+Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::Op& route);
 
 // lower_attention.cc: the type of a cache, as kernels number it. Errors: kUnsupported, where a
 // kernel takes no such rows.
@@ -34,5 +39,6 @@ struct AttentionCaches {
 Result<AttentionCaches> CachesOf(const Emitter& e, const program::Op& op);
 // lower_attention.cc: attention over its caches, where its rows stand already.
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::Attention& a);
+Status LowerOverCache(Emitter& e, const program::Op& op, const program::LatentAttention& a);
 
 }  // namespace weft::backend::vulkan

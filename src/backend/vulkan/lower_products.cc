@@ -96,11 +96,18 @@ Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
                        e.Rows(x), 1, {e.All(x), {}, {e.All(y)}});
 }
 
-Status LowerGatedMatMul(Emitter& e, const program::Op& gate, const program::Op& up,
+Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& up,
                         const program::Op& glu) {
-    const program::ValueId x = gate.inputs[0], y = glu.outputs[0];
-    const Gated gated{e.Weight(up.inputs[1]), BiasOf(e, up), glu.as<program::Glu>().activation};
-    return EmitMatvec(e, ProductKind::kPlain, e.Weight(gate.inputs[1]), ProductArgsOf(e, gate, y),
+    const program::Op& first = gate != nullptr ? *gate : up;
+    const program::ValueId x = first.inputs[0], y = glu.outputs[0];
+    Gated gated{glu.as<program::Glu>().activation, y};
+    if (gate != nullptr) {
+        gated.up = &e.Weight(up.inputs[1]);
+        gated.bias = BiasOf(e, up);
+    } else {
+        gated.gate = e.All(glu.inputs[0]);
+    }
+    return EmitMatvec(e, ProductKind::kPlain, e.Weight(first.inputs[1]), ProductArgsOf(e, first, y),
                       e.Rows(x), 1, {e.All(x), {}, {e.All(y)}}, &gated);
 }
 
@@ -150,7 +157,8 @@ Status Lower(Emitter& e, const program::Op& op, const program::Adapt& a) {
     args.n = static_cast<uint32_t>(e.Cols(y));
     args.u_stride = u_stride;
     const uint32_t size = GroupSize(e.gpu());
-    WEFT_TRY(e.Run("adapt_down", {size}, args, {u_stride, rows, 1}, reads, {u}));
+    WEFT_TRY(e.Run("adapt_down", {size}, args, {u_stride, rows, 1}, reads, {u},
+                   PinnedSubgroup(e.gpu())));
     reads.push_back(u);
     reads.push_back(e.All(y));
     return e.Run("adapt_up", {size}, args, {(args.n + size - 1) / size, rows, 1}, std::move(reads),

@@ -71,6 +71,7 @@ Status RunMap(Emitter& e, const Op& op, RowMap map, float factor = 0) {
 
 struct NormArgs {
     uint64_t x = 0, weight = 0, squares = 0, y = 0;
+    uint64_t codes = 0, scales = 0;
     uint32_t x_stride = 0, cols = 0;
     uint32_t squares_stride = 0, y_stride = 0;
     float whole = 0, eps = 0;
@@ -199,8 +200,20 @@ Status Lower(Emitter& e, const Op& op, const program::RmsNorm& a) {
     args.eps = a.eps;
     args.x_stride = static_cast<uint32_t>(cols);
     args.cols = static_cast<uint32_t>(a.group);
-    return e.Run("norm", {NormGroup(a.group), 0}, args, {cols / a.group, e.Rows(y), 1},
-                 std::move(reads), {e.All(y)}, PinnedSubgroup(e.gpu()));
+    std::vector<Region> writes = {e.All(y)};
+    const bool encodes = a.group == cols && WantsIntegers(e, y);
+    IntegerRows codes;
+    if (encodes) {
+        WEFT_ASSIGN(codes, PlaceIntegers(e, y));
+        args.codes = codes.region.address;
+        args.scales = codes.scales;
+        writes.push_back(codes.region);
+    }
+    WEFT_TRY(e.Run("norm", {NormGroup(a.group), 0, encodes ? 1u : 0u}, args,
+                   {cols / a.group, e.Rows(y), 1}, std::move(reads), std::move(writes),
+                   PinnedSubgroup(e.gpu())));
+    if (encodes) NoteIntegers(e, y, codes);
+    return {};
 }
 
 // A dispatch for each input.
@@ -219,7 +232,7 @@ Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
         args.x_stride = static_cast<uint32_t>(e.Cols(x));
         args.y_stride = static_cast<uint32_t>(e.Cols(y));
         args.cols = static_cast<uint32_t>(a.columns[i].count);
-        WEFT_TRY(e.Run("norm", {NormGroup(a.columns[i].count), 1}, args, {1, e.Rows(y), 1},
+        WEFT_TRY(e.Run("norm", {NormGroup(a.columns[i].count), 1, 0}, args, {1, e.Rows(y), 1},
                        {e.All(x)}, {e.All(y)}, PinnedSubgroup(e.gpu())));
     }
     return {};

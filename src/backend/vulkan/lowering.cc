@@ -36,6 +36,7 @@ uint64_t TableOf(const program::Program& program, program::ValueId id, const Ste
 }
 
 Result<std::vector<Dispatch>> Lowering::LowerStep(const StepShape& shape, const StepWork& work) {
+    set_fuses(work.fusion != nullptr && work.fusion->fuses());
     return Repeat(shape, [&]() -> Status {
         for (size_t i = work.ops.begin; i < work.ops.end; ++i) {
             const program::Op& op = program_.ops[i];

@@ -54,6 +54,10 @@ bool TakesMatrixTiles(const gpu::Description& gpu) {
            std::has_single_bit(gpu.subgroup) && gpu.shared_bytes >= kSharedBytes;
 }
 
+uint32_t UnitsOf(uint64_t bytes) {
+    return static_cast<uint32_t>((bytes + NarrowRows::kScalesUnit - 1) / NarrowRows::kScalesUnit);
+}
+
 // Their place: so many bytes of elements, and of scales.
 Result<NarrowRows> PlaceNarrow(Emitter& e, const char* what, uint64_t bytes, uint64_t scales) {
     if (bytes > kMostNarrowBytes) {
@@ -63,17 +67,25 @@ Result<NarrowRows> PlaceNarrow(Emitter& e, const char* what, uint64_t bytes, uin
                          what, bytes, kMostNarrowBytes);
     }
     NarrowRows rows;
-    const uint64_t units = (bytes + NarrowRows::kScalesUnit - 1) / NarrowRows::kScalesUnit;
-    rows.scales_at = static_cast<uint32_t>(units);
-    WEFT_ASSIGN(rows.region, e.Scratch(what, units * NarrowRows::kScalesUnit + scales));
+    rows.scales_at = UnitsOf(bytes);
+    WEFT_ASSIGN(rows.region, e.Scratch(what, rows.scales_at * NarrowRows::kScalesUnit + scales));
     return rows;
 }
 
+// What stands there; and scratch for it: of a kernel of its own, of the kernel that made x, and of
+// one that reads such rows itself.
+constexpr const char* kIntegerRows = "int8 rows";
+constexpr const char *kMadeWithX = "int8 rows made with x", *kMadeOfGates = "int8 rows of gates";
+
+Result<NarrowRows> PlaceIntegerRows(Emitter& e, const char* where, const Region& x) {
+    const uint64_t count = x.bytes / sizeof(float);
+    return PlaceNarrow(e, where, count, count / kBlockColumns * kBlockScaleBytes);
+}
+
 Result<NarrowRows> EmitIntegerRows(Emitter& e, const Region& x) {
-    constexpr const char* kWhat = "int8 rows";
     const uint64_t count = x.bytes / sizeof(float), blocks = count / kBlockColumns;
-    WEFT_ASSIGN(const NarrowRows rows, PlaceNarrow(e, kWhat, count, blocks * kBlockScaleBytes));
-    if (e.IsMade(kWhat, x, rows.region)) return rows;
+    if (const auto made = e.FindMade(kIntegerRows, x)) return NarrowRows{*made, UnitsOf(count)};
+    WEFT_ASSIGN(const NarrowRows rows, PlaceIntegerRows(e, kIntegerRows, x));
     QuantizeArgs args;
     args.x = x.address;
     args.codes = rows.region.address;
@@ -83,7 +95,7 @@ Result<NarrowRows> EmitIntegerRows(Emitter& e, const Region& x) {
     const auto groups = static_cast<int64_t>((blocks + kEach - 1) / kEach);
     WEFT_TRY(e.Run("quantize_x", {kNarrowInvocations}, args, {std::min(groups, kMostGroups), 1, 1},
                    {x}, {rows.region}));
-    e.NoteMade(kWhat, x, rows.region);
+    e.NoteMade(kIntegerRows, x, rows.region);
     return rows;
 }
 
@@ -95,7 +107,7 @@ Result<NarrowRows> EmitHalfRows(Emitter& e, const Region& x, int64_t cols) {
     const uint64_t padded = (columns + kBlockColumns - 1) / kBlockColumns * kBlockColumns;
     WEFT_ASSIGN(const NarrowRows rows,
                 PlaceNarrow(e, kWhat, count * padded * 2, count * sizeof(float)));
-    if (e.IsMade(key, x, rows.region)) return rows;
+    if (e.FindMade(key, x) == rows.region) return rows;
     HalveArgs args;
     args.x = x.address;
     args.halves = rows.region.address;
@@ -145,13 +157,30 @@ Status SetWeight(const WeightPlace& weight, int64_t rows, ProductArgs& args) {
     return {};
 }
 
+// Of matvec.comp: where codes of its results go, and how many workgroups of each block have come.
+// Made once for all products of that size, whose kernels leave it as they found it.
+Result<Region> PlaceEncoder(Emitter& e, const IntegerRows& rows, uint64_t blocks) {
+    const uint64_t address[2] = {rows.region.address, rows.scales};
+    const std::string name = fmt::format("encoder {} {} {}", address[0], address[1], blocks);
+    return e.Constant(name, sizeof address + blocks * sizeof(uint32_t),
+                      [&](std::span<std::byte> out) {
+                          std::ranges::fill(out, std::byte{0});
+                          std::ranges::copy(std::as_bytes(std::span(address)), out.begin());
+                      });
+}
+
 void SetGated(const WeightPlace& weight, const Gated& gated, ProductArgs& args,
               ProductRegions& regions) {
-    WEFT_CHECK(weight.dtype == gated.up.dtype && weight.matrices == gated.up.matrices &&
-               weight.rows == gated.up.rows && weight.cols == gated.up.cols);
-    args.weights = gated.up.address - weight.address;
+    if (gated.up == nullptr) {
+        args.weights = gated.gate.address;
+        regions.reads.push_back(gated.gate);
+        return;
+    }
+    WEFT_CHECK(weight.dtype == gated.up->dtype && weight.matrices == gated.up->matrices &&
+               weight.rows == gated.up->rows && weight.cols == gated.up->cols);
+    args.weights = gated.up->address - weight.address;
     args.base = gated.bias;
-    regions.reads.push_back(AllOf(gated.up));
+    regions.reads.push_back(AllOf(*gated.up));
 }
 
 }  // namespace
@@ -203,6 +232,27 @@ bool HasMatrixKernels(const gpu::Description& gpu) {
     return !shaders::Find("tile_matrix_q8_0").empty() && TakesMatrixTiles(gpu);
 }
 
+bool WantsIntegers(const Emitter& e, program::ValueId x) {
+    if (!e.fuses() || !e.arithmetic().integer || e.reference()) return false;
+    if (e.Rows(x) > kMatvecRows || e.Cols(x) % static_cast<int64_t>(kBlockColumns) != 0) {
+        return false;
+    }
+    return std::ranges::any_of(e.program().ops, [&](const program::Op& op) {
+        return program::WeightInput(op.kind()) && op.inputs[0] == x &&
+               IsInteger(e, e.Weight(program::WeightOf(op)));
+    });
+}
+
+Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x, bool gates) {
+    WEFT_ASSIGN(const NarrowRows rows,
+                PlaceIntegerRows(e, gates ? kMadeOfGates : kMadeWithX, e.All(x)));
+    return IntegerRows{rows.region, rows.Scales()};
+}
+
+void NoteIntegers(Emitter& e, program::ValueId x, const IntegerRows& rows) {
+    e.NoteMade(kIntegerRows, e.All(x), rows.region);
+}
+
 bool IsForMatrix(const Emitter& e, const WeightPlace& weight) {
     const bool type = weight.dtype == DType::kF16 || Info(weight.dtype).quantized;
     return e.arithmetic().matrix != Arithmetic::Matrix::kNone && !e.reference() && type;
@@ -213,11 +263,24 @@ int64_t TileOf(int64_t rows) {
 }
 
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
-                  int64_t rows, int64_t depth, ProductRegions regions, const Gated* gated) {
+                  int64_t rows, int64_t depth, ProductRegions regions, const Gated* gated,
+                  const char* family) {
     WEFT_TRY(SetWeight(weight, rows, args));
     if (gated != nullptr) SetGated(weight, *gated, args, regions);
     const Operand operand = IsInteger(e, weight) ? Operand::kIntegers : Operand::kFloats;
-    WEFT_ASSIGN(const std::string shader, SetOperand(e, "matvec", operand, weight, args, regions));
+    WEFT_ASSIGN(const std::string shader, SetOperand(e, family, operand, weight, args, regions));
+    const bool encodes = gated != nullptr && WantsIntegers(e, gated->y);
+    IntegerRows codes;
+    if (encodes) {
+        WEFT_ASSIGN(codes, PlaceIntegers(e, gated->y, true));
+        const auto blocks = static_cast<uint64_t>(weight.rows) / kBlockColumns;
+        const int64_t units = kind == ProductKind::kExperts ? depth : 1;
+        WEFT_ASSIGN(const Region encoder,
+                    PlaceEncoder(e, codes, blocks * static_cast<uint64_t>(units)));
+        args.ending = encoder.address;
+        regions.writes.push_back(codes.region);
+        regions.writes.push_back(encoder);
+    }
     // Few kernels a type: 1, 2, 4 or 8 rows.
     const auto at_once =
         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::min(rows, kMatvecRows))));
@@ -225,18 +288,21 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     const int64_t many = gated == nullptr ? 2048 : 4096;
     const int64_t out = at_once == 1 && weight.rows >= many ? 4 : 2;
     const uint32_t glu = gated == nullptr ? 0 : 1 + static_cast<uint32_t>(gated->activation);
+    const bool gate_made = gated != nullptr && gated->up == nullptr;
     regions.reads.push_back(AllOf(weight));
     // A processor has one memory: what is staged there is copied for nothing.
     const bool stages = e.gpu().kind != gpu::Kind::kCpu;
-    return e.Run(shader,
-                 {GroupSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
-                  static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
-                  stages ? 1u : 0u, glu},
-                 args,
-                 {std::min((weight.rows + out - 1) / out, kMostGroups),
-                  (rows + at_once - 1) / at_once, depth},
-                 std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()),
-                 Parts::kAlongY);
+    WEFT_TRY(e.Run(shader,
+                   {GroupSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
+                    static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
+                    stages ? 1u : 0u, glu, gate_made ? 1u : 0u, encodes ? 1u : 0u},
+                   args,
+                   {std::min((weight.rows + out - 1) / out, kMostGroups),
+                    (rows + at_once - 1) / at_once, depth},
+                   std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()),
+                   Parts::kAlongY));
+    if (encodes) NoteIntegers(e, gated->y, codes);
+    return {};
 }
 
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,

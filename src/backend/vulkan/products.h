@@ -32,10 +32,11 @@ struct ProductArgs {
     uint64_t x = 0, y = 0, bias = 0;  // x: its floats, whatever kernels take
     uint64_t ids = 0;                 // of tile.comp: the plan
     uint64_t weights = 0, base = 0;   // of experts' sums, or of a gated product
+    uint64_t ending = 0;              // of what results are made to by the same kernel
     uint32_t row_units[WeightLayout::kMostPlanes] = {};
     uint32_t n = 0, cols = 0, rows = 0;
-    uint32_t first_expert = 0, experts = 0, used = 0;
-    uint32_t by_token = 0;
+    uint16_t first_expert = 0, experts = 0, used = 0;
+    uint16_t by_token = 0;
     uint32_t scales_at = 0;  // of rows in int8 or f16
 };
 static_assert(sizeof(ProductArgs) == 128);
@@ -48,25 +49,41 @@ struct ProductRegions {
     std::vector<Region> reads, writes;
 };
 
+// x in int8: codes, and behind them scales (dot.glsl).
+struct IntegerRows {
+    Region region;
+    uint64_t scales = 0;  // address
+};
+// Whether the kernel that makes a value makes it to int8, too (codes.glsl): products read it so, in
+// steps of as many rows as a matvec takes.
+bool WantsIntegers(const Emitter& e, program::ValueId x);
+// Their place, for such a kernel, which says after it has run that they are there. gates: the
+// kernel reads such rows itself.
+Result<IntegerRows> PlaceIntegers(Emitter& e, program::ValueId x, bool gates = false);
+void NoteIntegers(Emitter& e, program::ValueId x, const IntegerRows& rows);
+
 // Whether products of this weight take x in int8, and its tiles in f16.
 bool IsInteger(const Emitter& e, const WeightPlace& weight);
 bool IsForMatrix(const Emitter& e, const WeightPlace& weight);
 // Whether this build has kernels for matrix units, and the device what these need beside them.
 bool HasMatrixKernels(const gpu::Description& gpu);
 
-// A second weight, laid out as the first, by whose product (and its bias, or 0) that of the first
-// is gated.
+// What gates a product, or is gated by it: y = act(gate) * up.
 struct Gated {
-    const WeightPlace& up;
-    uint64_t bias = 0;
     Activation activation = Activation::kSilu;
+    program::ValueId y = program::kNoValue;
+    // The product is the gate, and this, laid out as its weight, that of up, whose bias (or 0) is
+    // `bias`. Null: the product is up, and `gate` has the rows of the gate.
+    const WeightPlace* up = nullptr;
+    uint64_t bias = 0;
+    Region gate{};
 };
 
 // y of `rows` rows of x, `depth` times (matrices, slots or sums: z of matvec.comp). args: all but
-// what the weights say. gated: kPlain and kExperts, or null.
+// what the weights say. gated: kPlain and kExperts, or null. family: of shaders.
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
-                  int64_t rows, int64_t depth, ProductRegions regions,
-                  const Gated* gated = nullptr);
+                  int64_t rows, int64_t depth, ProductRegions regions, const Gated* gated = nullptr,
+                  const char* family = "matvec");
 // The same by tiles of `tile` rows (16, 32 or 64), `blocks` of them.
 Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
                  int64_t rows, int64_t tile, int64_t blocks, int64_t depth, ProductRegions regions);
