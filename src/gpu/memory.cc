@@ -107,12 +107,20 @@ Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Buffer::Held& 
 std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& memory,
                                      uint32_t allowed, Place place, bool unified) {
     std::vector<std::pair<int, uint32_t>> found;
-    for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
-        const VkMemoryPropertyFlags flags = memory.memoryTypes[i].propertyFlags;
-        if ((allowed >> i & 1) == 0 || (flags & ~kKnown) != 0) continue;
-        const int worth =
-            place == Place::kDevice ? WorthForDevice(flags, unified) : WorthForHost(flags, unified);
-        if (worth > 0) found.emplace_back(-worth, i);
+    const auto find = [&](const auto& worth_of) {
+        for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
+            const VkMemoryPropertyFlags flags = memory.memoryTypes[i].propertyFlags;
+            if ((allowed >> i & 1) == 0 || (flags & ~kKnown) != 0) continue;
+            if (const int worth = worth_of(flags); worth > 0) found.emplace_back(-worth, i);
+        }
+    };
+    find([&](VkMemoryPropertyFlags flags) {
+        return place == Place::kDevice ? WorthForDevice(flags, unified)
+                                       : WorthForHost(flags, unified);
+    });
+    // All that Vulkan promises is one mapped type: it may be the device's own.
+    if (found.empty() && place == Place::kHost) {
+        find([](VkMemoryPropertyFlags flags) { return WorthForHost(flags, true); });
     }
     std::stable_sort(found.begin(), found.end());
     std::vector<uint32_t> types;

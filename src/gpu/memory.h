@@ -21,7 +21,8 @@ struct Buffer::Held {
 };
 
 // The types of memory for a place, best first, of those that `allowed` has a bit for. A discrete
-// card's mapped device memory is never a kHost place: it may be a window of 256 MiB.
+// card's mapped device memory is no kHost place where there is another: it may be a window of
+// 256 MiB.
 std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& memory,
                                      uint32_t allowed, Place place, bool unified);
 

@@ -10,9 +10,9 @@
 namespace weft::gpu {
 namespace {
 
-// What shaders are written for: attention and the routing of experts have up to 28 KiB, tiles
-// workgroups of 128.
-constexpr uint32_t kLeastSharedBytes = 32 << 10, kLeastInvocations = 128;
+// What shaders are written for: attention and the routing of experts have up to 28 KiB, norms and
+// what goes over many elements workgroups of 256.
+constexpr uint32_t kLeastSharedBytes = 32 << 10, kLeastInvocations = 256;
 // Mesa's lavapipe cut loops at 65,535 iterations before this version, without an error.
 constexpr int kLeastMesaMajor = 23, kLeastMesaMinor = 1;
 constexpr VkSubgroupFeatureFlags kSubgroupOps =

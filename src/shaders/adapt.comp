@@ -6,6 +6,7 @@
 // Other rows, and those whose adapter has no pair here, are not touched.
 #version 460
 #include "head.glsl"
+#include "halves.glsl"
 
 struct Pair {
     uint64_t a, b;
@@ -43,7 +44,7 @@ uint PairOf(uint row) {
 float Element(uint64_t row, uint type, uint i) {
     if (type == 0) return Floats(row).at[i];
     const uint word = Words(row).at[i >> 1];
-    if (type == 1) return unpackHalf2x16(word)[i & 1];
+    if (type == 1) return HalvesOf(word)[i & 1];
     return uintBitsToFloat((i & 1) != 0 ? word & 0xffff0000u : word << 16);
 }
 
@@ -53,7 +54,7 @@ void main() {
     if (found == a.count) return;
     const Pair pair = Pairs(a.pairs).at[found];
 #ifdef DOWN
-    const uint lane = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+    const uint lane = gl_LocalInvocationIndex;
     const uint r = gl_WorkGroupID.x;
     if (r >= pair.rank) return;
     const uint64_t row = pair.a + uint64_t(r) * pair.a_row_bytes;

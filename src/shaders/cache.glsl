@@ -1,5 +1,6 @@
 // Rows of a KV cache of any type, and where a step's tables have them.
 #include "floats.glsl"
+#include "halves.glsl"
 #extension GL_EXT_shader_16bit_storage : require
 
 layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves { uint16_t at[]; };
@@ -53,7 +54,7 @@ vec4 LoadFour(uint64_t row, uint type, uint d, uint dims) {
     if (d >= dims) return vec4(0);
     if (type == kQ8_0) {
         Halves block = Halves(row + d / 32 * kBlockBytes);
-        const float scale = unpackHalf2x16(uint(block.at[0])).x;
+        const float scale = HalvesOf(uint(block.at[0])).x;
         const uint at = 1 + d % 32 / 2;
         const int codes = int(uint(block.at[at]) | uint(block.at[at + 1]) << 16);
         return scale * vec4(codes << 24 >> 24, codes << 16 >> 24, codes << 8 >> 24, codes >> 24);

@@ -75,7 +75,7 @@ vec2 GridScales(WeightRow row, uint unit) {
     const uvec2 all = Words2(row.plane[2]).at[unit >> 3] >> 6 & 0x03030303u;
     const uvec2 pairs = (all | all >> 6) & 0x000f000fu;
     const uvec2 bytes = (pairs | pairs >> 12) & 0xffu;
-    precise vec2 scale = unpackHalf2x16(bytes.x | bytes.y << 8).x *
+    precise vec2 scale = HalvesOf(bytes.x | bytes.y << 8).x *
                          vec2(2 * (sub & 7) + 1, 2 * (sub >> 3 & 7) + 1);
     return scale * 0.125;
 #else

@@ -11,11 +11,15 @@
 // What all shaders keep to:
 //   - Arguments are push constants, at most 128 bytes, in scalar layout: 64-bit addresses
 //     (buffer_reference) first, then 32-bit numbers. A struct of C++ mirrors them by member.
-//   - gl_SubgroupSize may be 4 to 128, and is never assumed; the size of a workgroup is
-//     specialization constant 0.
+//   - Subgroups have 4 to 128 invocations, which is never assumed; nor is gl_SubgroupSize read (a
+//     driver may say 32 and run 16 at a time). The size of a workgroup is specialization constant
+//     0.
 //   - Rows are of the step. A row's bits do not depend on other rows or on how many there are; in
 //     the shaders for steps of more than 8 rows they may differ from those for fewer.
 //   - Sums are float32 in an order that depends on sizes alone. No float64.
+//   - Scales of blocks are halves, often below 2^-14: halves.glsl, not unpackHalf2x16, which may
+//   lose
+//     these.
 //   - Nothing outside the operands is read or written: tails are checked.
 //   - No loop of over 65,000 iterations in an invocation.
 #pragma once

@@ -152,8 +152,9 @@ void PrepareType(uint lane, uint lanes) {
 #endif
 }
 
+#include "halves.glsl"
 float HalfAt(uint64_t address, uint i) {
-    return unpackHalf2x16(Words(address).at[i >> 1])[i & 1];
+    return HalvesOf(Words(address).at[i >> 1])[i & 1];
 }
 uint ByteAt(uint64_t address, uint i) {
     return Words(address).at[i >> 2] >> 8 * (i & 3) & 255;
@@ -180,7 +181,7 @@ Scales ScalesOf(WeightRow row, uint unit) {
 #elif defined(Q8_0)
     s.scale = vec2(HalfAt(at, unit >> 1));
 #elif defined(Q4_1) || defined(Q5_1)
-    const vec2 both = unpackHalf2x16(Words(at).at[unit]);
+    const vec2 both = HalvesOf(Words(at).at[unit]);
     s.scale = both.xx;
     s.offset = both.yy;
 #elif defined(TQ1_0) || defined(TQ2_0)
@@ -197,7 +198,7 @@ Scales ScalesOf(WeightRow row, uint unit) {
     const int rest = 128 - int(Words(at).at[unit >> 1] & 0xffu);
     if (rest != 0) s.offset = float(rest) * s.scale;
 #elif defined(Q2_K)
-    const vec2 both = unpackHalf2x16(Words(at).at[unit >> 3]);
+    const vec2 both = HalvesOf(Words(at).at[unit >> 3]);
     const uint sub = ShortAt(row.plane[SUB_PLANE], unit);
     s.scale = both.x * vec2(sub & 15, sub >> 8 & 15);
     s.offset = -(both.y * vec2(sub >> 4 & 15, sub >> 12));
@@ -205,7 +206,7 @@ Scales ScalesOf(WeightRow row, uint unit) {
     const uint sub = ShortAt(row.plane[SUB_PLANE], unit);
     s.scale = HalfAt(at, unit >> 3) * vec2(SignedByte(sub, 0), SignedByte(sub, 8));
 #elif defined(Q4_K) || defined(Q5_K)
-    const vec2 both = unpackHalf2x16(Words(at).at[unit >> 3]);
+    const vec2 both = HalvesOf(Words(at).at[unit >> 3]);
     const uint sub = ShortAt(row.plane[SUB_PLANE], unit);
     s.scale = vec2(both.x * float(sub & 255));
     s.offset = vec2(-(both.y * float(sub >> 8)));

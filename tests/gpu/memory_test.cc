@@ -32,6 +32,14 @@ TEST(GpuMemory, ACardKeepsItsWindow) {
     EXPECT_EQ(Types(radv, Place::kDevice, false, 0b1110), (List{2}));
 }
 
+// As virtual GPUs may have it.
+TEST(GpuMemory, WhereAllThatIsMappedIsTheDevicesOwn) {
+    const std::vector<VkMemoryPropertyFlags> types = {kL, kL | kHc, kL | kHc | kC};
+    EXPECT_EQ(Types(types, Place::kHost, false), (List{2, 1}));
+    EXPECT_EQ(Types(types, Place::kDevice, false), (List{0, 1, 2}));
+    EXPECT_EQ(Types({kL}, Place::kHost, false), List{});
+}
+
 TEST(GpuMemory, AnApuMapsWhatKernelsRead) {
     const std::vector<VkMemoryPropertyFlags> radv = {kL, kHc, kL | kHc, kHc | kC};
     EXPECT_EQ(Types(radv, Place::kDevice, true), (List{2, 0, 1, 3}));

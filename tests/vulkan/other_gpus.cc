@@ -4,7 +4,8 @@
 //
 //     "discrete vram=512 window=64 without=shaderFloat16; integrated vram=64 host=32; cpu"
 //
-//     discrete, integrated, cpu   the kind; cpu is lavapipe as it is
+//     discrete, integrated, virtual, cpu   the kind; cpu is lavapipe as it is. virtual: all memory
+//                                 is the device's own, and some of it mapped
 //     name=X vendor=HEX           as the driver says it
 //     vram=MIB                    of device-local memory: on a card the host can't map it
 //     window=MIB                  of it, apart, what the host maps
@@ -17,6 +18,7 @@
 //     shared=BYTES invocations=N  of a workgroup
 //     dot=fast, dot=none          products of packed int8
 //     timestamps=BITS             0: none
+//     subgroups=fixed             no VK_EXT_subgroup_size_control
 //     refuses=1                   vkCreateDevice fails
 //     promises=1                  allocations beyond a heap succeed, and the device is lost when
 //                                 they are used
@@ -145,6 +147,9 @@ Gpu MakeGpu(const std::string& text) {
         gpu.type = VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
         gpu.AddHeap(vram, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT, {kLocal, kLocal | kMapped});
         gpu.AddHeap(host, 0, {kMapped, kMapped | kCached});
+    } else if (gpu.words.contains("virtual")) {
+        gpu.type = VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU;
+        gpu.AddHeap(vram, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT, {kLocal, kLocal | kMapped});
     }
     return gpu;
 }
@@ -272,6 +277,7 @@ VKAPI_ATTR VkResult VKAPI_CALL Extensions(VkPhysicalDevice device, const char* l
         std::erase_if(all, [&](const auto& one) { return name == one.extensionName; });
     };
     if (gpu.Is("dot", "none")) drop(VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+    if (gpu.Is("subgroups", "fixed")) drop(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     if (gpu.words.contains("buffer")) drop(VK_KHR_MAINTENANCE_4_EXTENSION_NAME);
     if (gpu.Plays()) {
         drop(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);

@@ -108,7 +108,7 @@ class Auto(unittest.TestCase):
                           ("without=storageBuffer16BitAccess", "storageBuffer16BitAccess"),
                           ("without=timelineSemaphore", "timelineSemaphore"),
                           ("shared=16384", "16384 bytes of shared memory"),
-                          ("invocations=64", "64 invocations")):
+                          ("invocations=128", "128 invocations")):
             devices, said = self.chosen(f"discrete {word}; integrated")
             self.assertEqual(devices, ["vulkan:1"], word)
             self.assertRegex(said, rf"--device auto leaves out vulkan:0 \(Card\): .*{why}")
@@ -175,7 +175,8 @@ class Kinds(unittest.TestCase):
         want = Machine("cpu").logits("--reference", "--device", "cpu")
         bits = None
         for gpus in ("discrete", "discrete window=16", "discrete budget=0", "integrated",
-                     "discrete dot=none timestamps=0"):
+                     "virtual", "discrete dot=none timestamps=0",
+                     "discrete subgroups=fixed timestamps=36"):
             got = Machine(gpus).logits()
             self.assertTrue(apart(got, want) <= ROUNDED, gpus)
             bits = bits or got

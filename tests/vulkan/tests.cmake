@@ -28,15 +28,17 @@ add_test(NAME vulkan.without
 set_tests_properties(vulkan.without PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS})
 
 # Kernels with subgroups of other sizes than this processor's: lavapipe's are as wide as it is told.
+# Each size has a cache of its own: Mesa's takes code of one for that of another.
 function(subgroups_test name size bits filter)
   add_test(NAME vulkan.${name} COMMAND vulkan_tests --gtest_filter=VulkanSubgroups.*:${filter} ${ARGN})
   set_tests_properties(vulkan.${name} PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS}
-    ENVIRONMENT "WEFT_LAVAPIPE=${WEFT_LAVAPIPE};WEFT_TEST_SUBGROUP=${size};LP_NATIVE_VECTOR_WIDTH=${bits}"
+    ENVIRONMENT "WEFT_LAVAPIPE=${WEFT_LAVAPIPE};WEFT_TEST_SUBGROUP=${size};LP_NATIVE_VECTOR_WIDTH=${bits};MESA_SHADER_CACHE_DIR=${CMAKE_BINARY_DIR}/lavapipe-${bits}"
     ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
 endfunction()
-set(some_kernels "VulkanProducts.ManyRows*:VulkanGlu.Experts:VulkanRows*:VulkanTop*")
+set(some_kernels "VulkanProducts.ManyRows*:VulkanGlu.Experts:VulkanRows*:VulkanTop*:\
+VulkanEncodes.GatesOfExperts:VulkanEncodes.Norms")
 set(all_kernels "VulkanProducts*:VulkanIntegers*:VulkanMatrix*:VulkanGlu*:VulkanExperts*:VulkanRows*:\
-VulkanAttention*:VulkanLatent*:VulkanPages*:VulkanTop*")
+VulkanAttention*:VulkanLatent*:VulkanPages*:VulkanTop*:VulkanEncodes*:VulkanRoute*")
 foreach(width 4:128 8:256 16:512)
   string(REPLACE ":" ";" width ${width})
   list(GET width 0 size)

@@ -1,0 +1,10 @@
+// Two halves as floats, also those below 2^-14: what unpackHalf2x16 makes of these is the driver's
+// choice, and scales of blocks are often that small.
+vec2 HalvesOf(uint two) {
+    const uvec2 bits = uvec2(two & 0xffffu, two >> 16), size = bits & 0x7fffu;
+    const uvec2 normal = (size << 13) + mix(uvec2(0x38000000u), uvec2(0x70000000u),
+                                            greaterThanEqual(size, uvec2(0x7c00u)));
+    const uvec2 small = floatBitsToUint(vec2(size) * 5.9604645e-8);  // 2^-24
+    const uvec2 magnitude = mix(normal, small, lessThan(size, uvec2(0x400u)));
+    return uintBitsToFloat(magnitude | (bits & 0x8000u) << 16);
+}
