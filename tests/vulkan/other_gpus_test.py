@@ -189,6 +189,25 @@ class Kinds(unittest.TestCase):
         self.assertTrue(apart(got, want) <= ROUNDED)
         self.assertTrue(Machine("discrete dot=fast").logits("--exact", model=small) == bits)
 
+    def test_tensor_ranks_that_round_to_int8(self):
+        """In steps of few rows, whose kernels make the rounded rows beside their results."""
+        small = os.path.join(FOLDER, "q8_ranks.gguf")
+        Machine("cpu").run("quantize", MODEL, small, "Q8_0")
+        cards = "discrete dot=fast; discrete dot=fast"
+        few = ("--chunk", "5")
+        split, spin = (Machine(cards).logits("--tp", "2", "--gpu-sum", how, *few, model=small)
+                       for how in ("split", "spin"))
+        self.assertTrue(split == spin)
+        one = Machine("discrete dot=fast").logits(*few, model=small)
+        self.assertFalse(one == Machine("discrete").logits(*few, model=small))
+        self.assertTrue(apart(split, one) <= ROUNDED)
+        # A trace looks at each op by itself, and sees the same.
+        machine = Machine("discrete dot=fast")
+        ask = ["run", small, *ASK[2:]]
+        path = os.path.join(machine.folder, "trace.json")
+        self.assertEqual(json.loads(machine.run(*ask, "--trace", path).stdout)["text"],
+                         json.loads(machine.run(*ask).stdout)["text"])
+
     def test_an_apu_lends_both_its_heaps(self):
         """RADV calls a third of what an APU has for its GPU the host's."""
         said = Machine("integrated vram=1 host=1").run(*ASK, "--device", "vulkan", status=1).stderr
