@@ -64,9 +64,10 @@ struct Pattern {
 Result<Pattern> ReadPattern(Fields& fields, const char* key) {
     WEFT_TRY(fields.status());
     const json* value = fields.Find(key);
-    if (value != nullptr && value->is_string()) return Pattern{value->get<std::string>(), true};
     if (value == nullptr) fields.Fail(fmt::format("'{}' is missing", key));
+    if (value != nullptr && *value == "") fields.Fail("an empty pattern");
     WEFT_TRY(fields.status());
+    if (value->is_string()) return Pattern{value->get<std::string>(), true};
     Fields inner(*value, key);
     const bool literal = inner.Find("String") != nullptr;
     Pattern pattern{inner.Text(literal ? "String" : "Regex"), literal};

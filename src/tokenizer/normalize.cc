@@ -22,7 +22,7 @@ class NormalFormStep : public NormalizeStep {
   public:
     NormalFormStep(bool compose, bool compatible) : compose_(compose), compatible_(compatible) {}
 
-    std::string Apply(std::string_view text) const override {
+    std::string Apply(std::string_view text, size_t) const override {
         if (IsNormal(text)) return std::string(text);
         std::vector<Point> points;
         points.reserve(text.size());
@@ -89,7 +89,7 @@ class NormalFormStep : public NormalizeStep {
 
 class LowercaseStep : public NormalizeStep {
   public:
-    std::string Apply(std::string_view text) const override {
+    std::string Apply(std::string_view text, size_t) const override {
         std::string lower;
         lower.reserve(text.size());
         for (size_t at = 0; at < text.size(); at += Length(text, at)) {
@@ -107,7 +107,7 @@ class LowercaseStep : public NormalizeStep {
 
 class StripAccentsStep : public NormalizeStep {
   public:
-    std::string Apply(std::string_view text) const override {
+    std::string Apply(std::string_view text, size_t) const override {
         std::string bare;
         for (size_t at = 0; at < text.size();) {
             const size_t length = Length(text, at);
@@ -121,8 +121,9 @@ class StripAccentsStep : public NormalizeStep {
 class PrependStep : public NormalizeStep {
   public:
     explicit PrependStep(std::string words) : words_(std::move(words)) {}
-    std::string Apply(std::string_view text) const override {
-        return text.empty() ? std::string() : words_ + std::string(text);
+    std::string Apply(std::string_view text, size_t most) const override {
+        if (text.empty() || words_.size() + text.size() > most) return std::string(text);
+        return words_ + std::string(text);
     }
 
   private:
@@ -134,12 +135,13 @@ class ReplaceStep : public NormalizeStep {
     ReplaceStep(Regex pattern, std::string words)
         : pattern_(std::move(pattern)), words_(std::move(words)) {}
 
-    std::string Apply(std::string_view text) const override {
+    std::string Apply(std::string_view text, size_t most) const override {
         RegexRun run(text.size());
         std::string replaced;
         size_t done = 0;
         RegexRun::Range found{};
         for (size_t at = 0; at <= text.size() && run.Next(pattern_, text, at, found);) {
+            if (replaced.size() + words_.size() + text.size() - done > most) break;
             replaced += text.substr(done, found.begin - done);
             replaced += words_;
             done = at = found.end;
@@ -158,7 +160,7 @@ class ReplaceStep : public NormalizeStep {
 class StripSpacesStep : public NormalizeStep {
   public:
     StripSpacesStep(bool left, bool right) : left_(left), right_(right) {}
-    std::string Apply(std::string_view text) const override {
+    std::string Apply(std::string_view text, size_t) const override {
         if (right_) text = text.substr(0, SpacesBegin(text, text.size()));
         if (left_) text = text.substr(SpacesEnd(text, 0));
         return std::string(text);
@@ -173,15 +175,17 @@ class PrecompiledStep : public NormalizeStep {
   public:
     explicit PrecompiledStep(Charsmap charsmap) : charsmap_(std::move(charsmap)) {}
 
-    std::string Apply(std::string_view text) const override {
+    std::string Apply(std::string_view text, size_t most) const override {
         std::string normal;
         normal.reserve(text.size());
         for (size_t at = 0; at < text.size();) {
             const size_t end = GraphemeEnd(text, at);
-            const bool whole = end - at < kWholeBytes && Put(text.substr(at, end - at), normal);
+            const size_t here = most - std::min(most, text.size() - at);
+            const bool whole =
+                end - at < kWholeBytes && Put(text.substr(at, end - at), here, normal);
             for (size_t i = at; !whole && i < end;) {
                 const size_t length = Length(text, i);
-                if (!Put(text.substr(i, length), normal)) normal += text.substr(i, length);
+                if (!Put(text.substr(i, length), here, normal)) normal += text.substr(i, length);
                 i += length;
             }
             at = end;
@@ -203,10 +207,11 @@ class PrecompiledStep : public NormalizeStep {
         return at;
     }
 
-    bool Put(std::string_view chunk, std::string& normal) const {
+    bool Put(std::string_view chunk, size_t most, std::string& normal) const {
         const Charsmap::Rule rule = charsmap_.Shortest(chunk);
-        if (rule.size > 0) normal += rule.with;
-        return rule.size > 0;
+        if (rule.size == 0 || normal.size() + rule.with.size() > most) return false;
+        normal += rule.with;
+        return true;
     }
 
     Charsmap charsmap_;
@@ -216,20 +221,20 @@ class SentencePieceStep : public NormalizeStep {
   public:
     explicit SentencePieceStep(SentencePieceRules rules) : rules_(std::move(rules)) {}
 
-    std::string Apply(std::string_view text) const override {
+    std::string Apply(std::string_view text, size_t most) const override {
         const std::string_view space = rules_.escape_spaces ? kSpaceMark : " ";
         std::string normal;
         normal.reserve(text.size() + text.size() / 4);
         size_t at = 0;
         Piece piece;
         if (rules_.remove_extra_spaces) {  // in front
-            while (at < text.size() && (piece = Next(text, at)).text == " ") at += piece.size;
+            while (at < text.size() && (piece = Next(text, at, most)).text == " ") at += piece.size;
         }
         if (at == text.size()) return normal;
         if (rules_.add_dummy_prefix && !rules_.suffix) normal += space;
         bool after_space = rules_.remove_extra_spaces;
         while (at < text.size()) {
-            piece = Next(text, at);
+            piece = Next(text, at, most - std::min(most, normal.size()));
             at += piece.size;
             std::string_view words = piece.text;
             while (after_space && words.starts_with(' ')) words.remove_prefix(1);
@@ -249,14 +254,14 @@ class SentencePieceStep : public NormalizeStep {
         size_t size = 0;        // bytes of the text
     };
 
-    // The next user-defined token, rule or code point.
-    Piece Next(std::string_view text, size_t at) const {
+    // The next user-defined token, rule (that makes at most `most` bytes) or code point.
+    Piece Next(std::string_view text, size_t at, size_t most) const {
         if (rules_.kept != nullptr) {
             const size_t kept = rules_.kept->LengthAt(text, at);
             if (kept > 0) return {text.substr(at, kept), kept};
         }
         const Charsmap::Rule rule = rules_.charsmap.Longest(text.substr(at));
-        if (rule.size > 0) return {rule.with, rule.size};
+        if (rule.size > 0 && rule.with.size() <= most) return {rule.with, rule.size};
         const size_t length = Length(text, at);
         return {text.substr(at, length), length};
     }
@@ -267,8 +272,10 @@ class SentencePieceStep : public NormalizeStep {
 }  // namespace
 
 std::string Normalizer::Apply(std::string_view text) const {
+    constexpr size_t kGrowth = 32, kSpare = 1 << 16;
+    const size_t most = kGrowth * text.size() + kSpare;
     std::string normal(text);
-    for (const auto& step : steps_) normal = step->Apply(normal);
+    for (const auto& step : steps_) normal = step->Apply(normal, most);
     return normal;
 }
 

@@ -19,6 +19,21 @@ size_t CountReplacements(std::string_view text) {
     return count;
 }
 
+// With `to` for each `from`, up to so many bytes; the rest as it is.
+std::string Replaced(std::string_view text, std::string_view from, std::string_view to,
+                     size_t most) {
+    std::string out;
+    size_t done = 0;
+    for (size_t at = text.find(from); at != text.npos; at = text.find(from, done)) {
+        if (out.size() + to.size() + text.size() - done > most) break;
+        out += text.substr(done, at - done);
+        out += to;
+        done = at + from.size();
+    }
+    out += text.substr(done);
+    return out;
+}
+
 // The bytes that U+FFFD stand for in a text, in order; -1 for one that stands for itself.
 class BadBytes {
   public:
@@ -118,11 +133,11 @@ class Pipeline : public TokenModel {
     std::string Bytes(std::string_view text) const override {
         if (parts_.pieces == nullptr) return parts_.model->Bytes(text);
         std::string bytes(text);
+        // (Steps behind one another could double it each.)
+        constexpr size_t kGrowth = 16, kSpare = 1024;
+        const size_t most = kGrowth * text.size() + kSpare;
         for (const auto& [from, to] : parts_.pieces->replace) {
-            for (size_t at = bytes.find(from); at != bytes.npos; at = bytes.find(from, at)) {
-                bytes.replace(at, from.size(), to);
-                at += to.size();
-            }
+            bytes = Replaced(bytes, from, to, most);
         }
         if (!parts_.pieces->unspell) return bytes;
         std::string plain;

@@ -118,8 +118,10 @@ json PostProcessorOf(const TokenizerData& data) {
 Status CheckData(const TokenizerData& data) {
     const auto size = static_cast<int64_t>(data.tokens.size());
     for (const int32_t id : {data.bos, data.eos, data.unk, data.pad}) {
-        if (id < size) continue;
-        return MakeError(ErrorCode::kCorrupt, "tokenizer: id {} of {} tokens", id, size);
+        // (Unused tokens are not written, but where they are named.)
+        if (id < size && (id < 0 || IsUtf8(data.tokens[static_cast<size_t>(id)]))) continue;
+        return MakeError(ErrorCode::kCorrupt,
+                         "tokenizer: id {} of {} tokens, or its token is not UTF-8", id, size);
     }
     std::unordered_set<std::string_view> seen;
     for (size_t id = 0; id < data.tokens.size(); ++id) {

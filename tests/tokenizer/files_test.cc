@@ -202,6 +202,43 @@ TEST(TokenizerJson, ExpressionsEnd) {
     }
 }
 
+// Steps behind one another that double a text each: what comes out is bounded.
+TEST(TokenizerJson, GrowthIsBounded) {
+    json grown = SmallJson(), spelt = SmallJson();
+    json normalizers = json::array(), decoders = json::array();
+    for (int i = 0; i < 40; ++i) {
+        const char *from = i % 2 == 0 ? "a" : "b", *to = i % 2 == 0 ? "bb" : "aa";
+        normalizers.push_back(
+            {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}});
+        decoders.push_back(normalizers.back());
+    }
+    grown["normalizer"] = {{"type", "Sequence"}, {"normalizers", normalizers}};
+    const auto normalized = ReadTokenizerJson(grown.dump(), {});
+    ASSERT_TRUE(normalized.ok()) << normalized.error().message;
+    EXPECT_LT((*normalized)->Encode("ab!").size(), 200'000u);
+    EXPECT_GT((*normalized)->Encode("ab!").size(), 1000u);
+    decoders.push_back({{"type", "Fuse"}});
+    spelt["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+    spelt["pre_tokenizer"] = nullptr;
+    const auto decoded = ReadTokenizerJson(spelt.dump(), {});
+    ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+    EXPECT_LT((*decoded)->Decode(std::vector<int32_t>{1, '!'}).size(), 10'000u);
+}
+
+// Would be found everywhere, and replaced for ever.
+TEST(TokenizerJson, EmptyPatternsAreRefused) {
+    for (const json& pattern : {json(""), json{{"String", ""}}, json{{"Regex", ""}}}) {
+        const json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", "a"}};
+        json normalized = SmallJson(), decoded = SmallJson();
+        normalized["normalizer"] = replace;
+        decoded["decoder"] = {{"type", "Sequence"}, {"decoders", json::array({replace})}};
+        for (const json& file : {normalized, decoded}) {
+            const auto made = ReadTokenizerJson(file.dump(), {});
+            ASSERT_FALSE(made.ok()) << file.dump();
+        }
+    }
+}
+
 // What is longer than PCRE2 is shown at first is found whole, and found from where it begins.
 TEST(TokenizerJson, LongMatchesAreWhole) {
     const auto made = Regex::MakeForeign(R"(\p{L}+| +(?!\S)| +|\d+$)");
