@@ -112,7 +112,7 @@ void GrammarAssembly::Fill(uint32_t state) {
     std::sort(borders.begin(), borders.end());
     borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
     Set before, to, target;
-    for (size_t i = 0; i + 1 < borders.size(); ++i) {
+    for (size_t i = 0; i + 1 < borders.size() && !TooMuch(); ++i) {
         target.clear();
         for (const Nfa::Edge& edge : edges) {
             const bool covers = edge.bytes.low <= borders[i] && borders[i] <= edge.bytes.high;
@@ -129,7 +129,7 @@ void GrammarAssembly::Fill(uint32_t state) {
                                  static_cast<uint8_t>(borders[i + 1] - 1)};
         states_[state].bytes.push_back({range, to});
     }
-    FillCalls(state, members);
+    if (!TooMuch()) FillCalls(state, members);
 }
 
 bool GrammarAssembly::AddRule(uint32_t rule, bool deterministic) {

@@ -51,6 +51,7 @@ class GrammarAssembly {
     uint32_t StateOf(Set set);
     // Likewise: one state for the set, or one for each of its members.
     Set StatesOf(const Set& set);
+    // (Only a part of it where that is TooMuch.)
     void Fill(uint32_t state);
     void FillCalls(uint32_t state, const Set& members);
     bool TooMuch() const { return states_.size() > most_states_ || steps_ > most_steps_; }

@@ -73,7 +73,8 @@ std::vector<GrammarBuilder::Part> GrammarBuilder::Parts(const std::vector<Expr>&
 
 GrammarBuilder::Expr GrammarBuilder::Text(std::string_view bytes) {
     Node node{Kind::kText};
-    node.text = bytes;
+    text_bytes_ += bytes.size();
+    if (text_bytes_ <= kMostTextBytes) node.text = bytes;
     return Add(std::move(node));
 }
 
@@ -157,10 +158,10 @@ void GrammarBuilder::Define(Rule rule, Expr body) {
 Result<GrammarPtr> GrammarBuilder::Build(Rule root) const {
     if (Full()) {
         return MakeError(ErrorCode::kUsage,
-                         "grammar: {} rules, {} expressions and {} edges of automata; expected at "
-                         "most {}, {} and {}",
-                         rules_.size(), exprs_.size(), graph_edges_, kMostRules, kMostExprs,
-                         kMostGraphEdges);
+                         "grammar: {} rules, {} expressions, {} edges of automata and {} bytes of "
+                         "texts; expected at most {}, {}, {} and {}",
+                         rules_.size(), exprs_.size(), graph_edges_, text_bytes_, kMostRules,
+                         kMostExprs, kMostGraphEdges, kMostTextBytes);
     }
     WEFT_ASSIGN(const Nfa nfa, Nfa::Make(*this));
     const std::vector<uint32_t> ring = LeftRecursion(nfa).Find();

@@ -54,6 +54,7 @@ class GrammarBuilder {
     static constexpr size_t kMostExprs = 1 << 18;
     static constexpr size_t kMostRules = 1 << 14;
     static constexpr size_t kMostGraphEdges = 1 << 20;
+    static constexpr size_t kMostTextBytes = 1 << 20;  // of all Texts together
 
     // Part of a list.
     struct Part {
@@ -75,10 +76,10 @@ class GrammarBuilder {
     Rule AddRule(std::string name);  // the name is for errors
     void Define(Rule rule, Expr body);
     TextBudget& text_budget() { return text_budget_; }
-    // Too many expressions, rules or edges: Build will refuse; stop adding.
+    // Too many expressions, rules, edges or bytes of texts: Build will refuse; stop adding.
     bool Full() const {
         return exprs_.size() > kMostExprs || rules_.size() > kMostRules ||
-               graph_edges_ > kMostGraphEdges;
+               graph_edges_ > kMostGraphEdges || text_bytes_ > kMostTextBytes;
     }
 
     // kUsage: a rule is left-recursive (the message names the rules of the ring); no text of
@@ -109,7 +110,7 @@ class GrammarBuilder {
     std::vector<Node> exprs_;
     std::vector<NamedRule> rules_;
     std::vector<ByteGraph> graphs_;
-    size_t graph_edges_ = 0;
+    size_t graph_edges_ = 0, text_bytes_ = 0;
     TextBudget text_budget_;
 };
 

@@ -32,10 +32,16 @@ Result<Step> StepOf(double step) {
 
 // The states: the begin, then the remainder of what is read so far before the point, then one row
 // of remainders for each number of digits behind it.
-Result<TextAutomaton> MultiplesOf(double step) {
+Result<TextAutomaton> MultiplesOf(double step, TextBudget& budget) {
+    constexpr uint64_t kMostEdges = 11;  // of a state
     WEFT_ASSIGN(const Step of, StepOf(step));
     const auto state = [&](uint32_t row, uint32_t rest) { return 1 + row * of.size + rest; };
-    std::vector<TextAutomaton::State> states(1 + size_t{of.size} * (of.fraction + 2));
+    const size_t count = 1 + size_t{of.size} * (of.fraction + 2);
+    if (!budget.Spend(kMostEdges * count)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "the automata of the whole grammar take too long to make");
+    }
+    std::vector<TextAutomaton::State> states(count);
     const auto add = [&](uint32_t from, char byte, uint32_t to) {
         const auto value = static_cast<uint8_t>(byte);
         states[from].edges.push_back({{value, value}, to});

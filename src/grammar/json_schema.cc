@@ -10,6 +10,7 @@
 #include "grammar/json_decimal.h"
 #include "grammar/json_multiple.h"
 #include "grammar/json_text.h"
+#include "grammar/repetitions.h"
 #include "grammar/schema_merge.h"
 #include "grammar/schema_texts.h"
 
@@ -21,6 +22,8 @@ constexpr size_t kMostMembers = 1 << 12;  // of one object: each is looked up
 constexpr double kMostBound = 1e17;       // of numbers
 constexpr double kMostDecimal = 1e18;     // none without an exponent is so large
 constexpr double kMostNumber = 1e118;     // none at all: exponents have 2 digits
+// Times that characters of strings, together, and items of a list are written out.
+constexpr uint32_t kMostWritten = 4096, kMostWrittenItems = 2048;
 
 using Expr = GrammarBuilder::Expr;
 using Rule = GrammarBuilder::Rule;
@@ -95,7 +98,7 @@ class Compiler {
     Expr AnyString() {
         if (!string_) {
             string_ = builder_.AddRule("string");
-            builder_.Define(*string_, JsonString(0, GrammarBuilder::kNoLimit, builder_));
+            builder_.Define(*string_, JsonString(builder_));
         }
         return builder_.Call(*string_);
     }
@@ -166,14 +169,13 @@ class Compiler {
         std::vector<Expr> choices;
         for (size_t i = 0; i < alternatives.size(); ++i) {
             const std::string place = SchemaPath(SchemaPath(path, key), std::to_string(i));
-            if (!restricted) {
-                WEFT_ASSIGN(const Expr choice, Value(alternatives[i], place, depth + 1));
-                choices.push_back(choice);
-                continue;
+            std::optional<Schema> both;
+            if (IsNever(alternatives[i])) continue;
+            if (restricted) {
+                WEFT_ASSIGN(both, merger_.Both(rest, alternatives[i], place, depth));
+                if (!both) continue;
             }
-            WEFT_ASSIGN(const auto both, merger_.Both(rest, alternatives[i], place, depth));
-            if (!both) continue;
-            WEFT_ASSIGN(const Expr choice, Value(*both, place, depth + 1));
+            WEFT_ASSIGN(const Expr choice, Value(both ? *both : alternatives[i], place, depth + 1));
             choices.push_back(choice);
         }
         if (choices.empty()) return SchemaError(path, "no value can satisfy it with its '{}'", key);
@@ -288,8 +290,8 @@ class Compiler {
         WEFT_ASSIGN(const SchemaTexts texts,
                     SchemaTexts::Read(schema, path, leniency_, builder_.text_budget()));
         if (texts.Free()) return AnyString();
-        if (texts.Counted()) return JsonString(texts.least(), texts.most(), builder_);
-        const auto inside = texts.Inside(true, builder_);
+        const auto inside = texts.Counted() ? json_texts_.Between(texts.least(), texts.most())
+                                            : texts.Inside(true, builder_);
         if (!inside.ok()) return SchemaError(path, "'pattern': {}", inside.error().message);
         const Expr quote = builder_.Text("\"");
         return builder_.Sequence({quote, *inside, quote});
@@ -390,7 +392,7 @@ class Compiler {
         WEFT_ASSIGN(const Expr number, make(builder));
         builder.Define(rule, number);
         TextBudget& budget = builder_.text_budget();
-        const auto multiples = MultiplesOf(of->get<double>());
+        const auto multiples = MultiplesOf(of->get<double>(), budget);
         auto both = multiples.ok() ? TextAutomaton::Make(builder, rule, budget) : multiples;
         if (both.ok()) both = both->And(*multiples, budget);
         if (both.ok() && both->Empty()) {
@@ -443,7 +445,7 @@ class Compiler {
             return std::optional<Expr>(AnyValue());
         }
         const Schema& items = schema["items"];
-        if (items == false) return std::optional<Expr>();
+        if (IsNever(items)) return std::optional<Expr>();
         WEFT_ASSIGN(const Expr item, Value(items, SchemaPath(path, "items"), depth + 1));
         // A rule: it is used twice.
         const Rule rule = builder_.AddRule(ShownPath(SchemaPath(path, "items")));
@@ -453,11 +455,10 @@ class Compiler {
 
     // From `least` to `most` items (most >= 1), behind others or not.
     Expr Items(Expr item, bool behind, uint32_t least, uint32_t most) {
-        const Expr next = builder_.Sequence({Comma(), item});
-        if (behind) return builder_.Repeat(next, least, most);
+        Repetitions next(builder_.Sequence({Comma(), item}), kMostWrittenItems, builder_);
+        if (behind) return next.Between(least, most);
         const uint32_t rest = most == GrammarBuilder::kNoLimit ? most : most - 1;
-        const Expr some =
-            builder_.Sequence({item, builder_.Repeat(next, least > 0 ? least - 1 : 0, rest)});
+        const Expr some = builder_.Sequence({item, next.Between(least > 0 ? least - 1 : 0, rest)});
         return least > 0 ? some : builder_.Repeat(some, 0, 1);
     }
 
@@ -468,7 +469,7 @@ class Compiler {
         if (!properties.is_object()) return SchemaError(path, "'properties' is not an object");
         if (!required.is_array()) return SchemaError(path, "'required' is not an array");
         const bool open = schema.contains("additionalProperties")
-                              ? schema["additionalProperties"] != false
+                              ? !IsNever(schema["additionalProperties"])
                               : !schema.contains("properties");
         if (open && properties.empty() && required.empty() && !schema.contains("propertyNames") &&
             (!schema.contains("additionalProperties") || schema["additionalProperties"] == true)) {
@@ -481,7 +482,7 @@ class Compiler {
             const std::string place = SchemaPath(SchemaPath(path, "properties"), member.name);
             names.push_back(member.name);
             // A property that nothing satisfies is not there.
-            if (!member.required && *member.schema == false) continue;
+            if (!member.required && IsNever(*member.schema)) continue;
             WEFT_ASSIGN(const Expr value, Value(*member.schema, place, depth + 1));
             WEFT_ASSIGN(const std::string key, Written(Schema(member.name), place));
             parts.push_back(
@@ -540,7 +541,7 @@ class Compiler {
             if (added) {
                 const bool said = schema.contains("additionalProperties");
                 const Schema* more = said ? &schema["additionalProperties"] : &kAny;
-                if (*more == false) {
+                if (IsNever(*more)) {
                     return SchemaError(path,
                                        "'{}' is required, but not among 'properties', and "
                                        "'additionalProperties' is false",
@@ -570,7 +571,7 @@ class Compiler {
             RestrictsBeside(schema, {"type", "properties", "required", "additionalProperties"})) {
             return SchemaError(path, "arguments must be an object's");
         }
-        if (schema.contains("additionalProperties") && schema["additionalProperties"] != false) {
+        if (schema.contains("additionalProperties") && !IsNever(schema["additionalProperties"])) {
             return SchemaError(path, "members of any name can't be written as pairs");
         }
         const Schema& properties = schema.contains("properties") ? schema["properties"] : kNone;
@@ -580,7 +581,7 @@ class Compiler {
         WEFT_ASSIGN(const std::vector<Member> members, Members(schema, properties, required, path));
         std::vector<GrammarBuilder::Part> parts;
         for (const Member& member : members) {
-            if (!member.required && *member.schema == false) continue;
+            if (!member.required && IsNever(*member.schema)) continue;
             if (!IsPlainName(member.name)) {
                 return SchemaError(path, "'{}' has other characters than letters, digits and '_'",
                                    ShownPath(member.name));
@@ -682,7 +683,8 @@ class Compiler {
         if (texts.Counted()) {
             const auto first = static_cast<uint32_t>(TextEnd(form)[0]);
             const Expr one = builder_.Points(Complement({{first, first}}));
-            return Quoted(builder_.Repeat(one, texts.least(), texts.most()), form);
+            if (!bare_texts_) bare_texts_.emplace(one, kMostWritten, builder_);
+            return Quoted(bare_texts_->Between(texts.least(), texts.most()), form);
         }
         WEFT_ASSIGN(const Expr inside, texts.Inside(false, builder_));
         return Quoted(inside, form);
@@ -706,8 +708,10 @@ class Compiler {
     const Leniency leniency_;
     SchemaMerger merger_;
     GrammarBuilder& builder_;
-    std::map<const Schema*, Rule> rules_;  // by place in the root schema
-    std::vector<Open> open_;               // rules that have no body yet
+    Repetitions json_texts_{JsonCharacter(false, builder_), kMostWritten, builder_};
+    std::optional<Repetitions> bare_texts_;  // of pairs, which all end alike
+    std::map<const Schema*, Rule> rules_;    // by place in the root schema
+    std::vector<Open> open_;                 // rules that have no body yet
     std::optional<Rule> any_, any_object_, string_, number_;
 };
 

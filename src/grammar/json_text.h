@@ -24,10 +24,11 @@ std::string JsonSpelt(uint8_t byte);
 // not as \uXXXX.
 GrammarBuilder::Expr JsonCharacter(bool hex, GrammarBuilder& builder);
 
-// A string of so many characters.
-GrammarBuilder::Expr JsonString(uint32_t least, uint32_t most, GrammarBuilder& builder);
+// Any string, in any spelling.
+GrammarBuilder::Expr JsonString(GrammarBuilder& builder);
 
-// A string that is none of `names` (UTF-8), without escapes.
+// A string that is none of `names` (UTF-8), without escapes; nor one that shares its first 64 code
+// points with one of them.
 GrammarBuilder::Expr JsonStringBut(std::vector<std::string> names, GrammarBuilder& builder);
 
 // A whole number of at most 18 digits (kMostWhole), within the bounds that are given.

@@ -225,6 +225,10 @@ Result<Matcher> Matcher::Make(GrammarPtr grammar, std::shared_ptr<const TokenTri
     return matcher;
 }
 
+size_t Matcher::size_bytes() const {
+    return cache_->grammar().size_bytes() + cache_->size_bytes();
+}
+
 // Keeps the heads that have bytes, and the frames below them.
 void Matcher::Take(const Stacks& stacks, size_t level) {
     const auto frames = stacks.frames();

@@ -57,6 +57,9 @@ class Matcher {
     // Nothing but an end may follow, or has been accepted.
     bool Ended() const { return ended_ || (can_end_ && !live_); }
 
+    // What the copies of it share: the grammar, and what the cache has found out about it so far.
+    size_t size_bytes() const;
+
   private:
     Matcher(std::shared_ptr<MaskCache> cache) : cache_(std::move(cache)) {}
     void Take(const Stacks& stacks, size_t level);

@@ -1,5 +1,8 @@
 #include "grammar/schema_formats.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace weft::grammar {
 namespace {
 
@@ -48,9 +51,21 @@ namespace {
 #define WEFT_HOST "(?:\\[" WEFT_IPV6 "\\]|" WEFT_NAME ")"
 #define WEFT_PATH "(?:/" WEFT_PCHAR "*)*"
 #define WEFT_QUERY "(?:[/?]|" WEFT_PCHAR ")*"
-#define WEFT_URI                                                                                  \
-    "[A-Za-z][A-Za-z0-9+.-]*:(?://" WEFT_USER WEFT_HOST "(?::\\d*)?" WEFT_PATH "|/(?:" WEFT_PCHAR \
-    "+" WEFT_PATH ")?|" WEFT_PCHAR "+" WEFT_PATH ")?(?:\\?" WEFT_QUERY ")?(?:#" WEFT_QUERY ")?"
+#define WEFT_BEHIND_HOST "(?:\\?" WEFT_QUERY ")?(?:#" WEFT_QUERY ")?"
+#define WEFT_NO_HOST "/(?:" WEFT_PCHAR "+" WEFT_PATH ")?|" WEFT_PCHAR "+" WEFT_PATH
+#define WEFT_URI                                                                         \
+    "[A-Za-z][A-Za-z0-9+.-]*:(?://" WEFT_USER WEFT_HOST "(?::\\d*)?" WEFT_PATH "|"       \
+    WEFT_NO_HOST ")?" WEFT_BEHIND_HOST
+// A part of it, with few states for each number of characters: no user, plain names of hosts, and
+// no path that begins with "/" without a host.
+#define WEFT_PLAIN_HOST "//[A-Za-z0-9._~-]*(?::\\d*)?"
+#define WEFT_COUNTED_URI                                                            \
+    "[A-Za-z][A-Za-z0-9+.-]{0,20}:(?:" WEFT_PLAIN_HOST "|(?:" WEFT_PLAIN_HOST       \
+    "[/?]|[A-Za-z0-9._~!$&'()*+,;=:@-])" WEFT_QUERY "(?:#" WEFT_QUERY ")?)"
+#define WEFT_UUID(version) \
+    "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-" version "[0-9a-fA-F]{3}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+#define WEFT_BASE64 \
+    "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 constexpr struct {
     std::string_view format, pattern;
@@ -58,7 +73,14 @@ constexpr struct {
     {"date", "^" WEFT_DATE "$"},
     {"time", "^" WEFT_TIME "$"},
     {"date-time", "^" WEFT_DATE "T" WEFT_TIME "$"},
-    {"uuid", "^[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$"},
+    {"uuid", WEFT_UUID("[0-9a-fA-F]")},
+    {"uuid1", WEFT_UUID("1")},
+    {"uuid3", WEFT_UUID("3")},
+    {"uuid4", WEFT_UUID("4")},
+    {"uuid5", WEFT_UUID("5")},
+    {"uuid6", WEFT_UUID("6")},
+    {"uuid7", WEFT_UUID("7")},
+    {"uuid8", WEFT_UUID("8")},
     {"email",
      "^[A-Za-z0-9_+-]{1,32}(?:\\.[A-Za-z0-9_+-]{1,31})?@" WEFT_LABEL "(?:\\." WEFT_LABEL "){1,3}$"},
     {"ipv4", "^" WEFT_IPV4 "$"},
@@ -66,15 +88,27 @@ constexpr struct {
     {"hostname", "^(?!(?:[!-~]*\\.)?\\d+$)" WEFT_HOSTNAME "$"},
     {"duration", "^P(?:" WEFT_DURATION_DATE "|" WEFT_DURATION_TIME "|\\d{1,9}W)$"},
     {"uri", "^" WEFT_URI "$"},
+    {"ipvanyaddress", "^(?:" WEFT_IPV4 "|" WEFT_IPV6 ")$"},
+    {"base64", WEFT_BASE64},
+    {"byte", WEFT_BASE64},
+    {"base64url", "^(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2}(?:==)?|[A-Za-z0-9_-]{3}=?)?$"},
 };
+constexpr std::string_view kCountedUri = "^" WEFT_COUNTED_URI "$";
 
 }  // namespace
 
-std::string_view PatternOfFormat(std::string_view format) {
+std::string_view PatternOfFormat(std::string_view format, bool counted) {
+    if (counted && format == "uri") return kCountedUri;
     for (const auto& known : kFormats) {
         if (known.format == format) return known.pattern;
     }
     return {};
+}
+
+bool IsHint(std::string_view format) {
+    constexpr std::string_view kHints[] = {"password", "binary", "path", "file-path",
+                                           "directory-path"};
+    return std::ranges::find(kHints, format) != std::end(kHints);
 }
 
 }  // namespace weft::grammar

@@ -7,9 +7,11 @@ namespace weft::grammar {
 namespace {
 
 constexpr uint32_t kMostCount = 100'000;
+constexpr size_t kMostShownPath = 200;
+constexpr size_t kMostPath = 2 * kMostShownPath;  // what is behind it is never shown
 
 // They say something about a value, not which values there are.
-constexpr std::array<std::string_view, 24> kAnnotations = {"title",
+constexpr std::array<std::string_view, 30> kAnnotations = {"title",
                                                            "description",
                                                            "default",
                                                            "examples",
@@ -32,7 +34,13 @@ constexpr std::array<std::string_view, 24> kAnnotations = {"title",
                                                            "strict",
                                                            "name",
                                                            "enumNames",
-                                                           "markdownDescription"};
+                                                           "markdownDescription",
+                                                           "contentSchema",
+                                                           "$vocabulary",
+                                                           "$dynamicAnchor",
+                                                           "propertyOrdering",
+                                                           "enumDescriptions",
+                                                           "errorMessage"};
 constexpr std::array<std::string_view, 24> kSupported = {"type",
                                                          "properties",
                                                          "required",
@@ -89,19 +97,19 @@ bool IsAnnotation(std::string_view key) {
 }  // namespace
 
 std::string ShownPath(std::string_view path) {
-    constexpr size_t kMost = 200;
     std::string out;
-    for (const char c : path.substr(0, kMost)) {
+    for (const char c : path.substr(0, kMostShownPath)) {
         const auto byte = static_cast<uint8_t>(c);
         out += byte < 0x20 || byte >= 0x7f ? '?' : c;
     }
-    return path.size() > kMost ? out + "..." : out;
+    return path.size() > kMostShownPath ? out + "..." : out;
 }
 
 std::string SchemaPath(std::string_view path, std::string_view key) {
     std::string out(path);
+    if (out.size() > kMostPath) return out;
     out += '/';
-    for (const char c : key) {
+    for (const char c : key.substr(0, kMostPath)) {
         if (c == '~') {
             out += "~0";
         } else if (c == '/') {
@@ -126,6 +134,12 @@ bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_vie
         if (!IsAnnotation(key) && !Has(keys, key)) return true;
     }
     return false;
+}
+
+bool IsNever(const Schema& schema) {
+    const Schema* const never = schema.is_object() ? Find(schema, "not") : nullptr;
+    if (never == nullptr) return schema == false;
+    return *never == true || (never->is_object() && !RestrictsBeside(*never, {}));
 }
 
 Result<std::vector<std::string>> SchemaTypes(const Schema& schema, std::string_view path) {
@@ -166,7 +180,8 @@ Result<uint32_t> SchemaCount(const Schema& schema, const char* key, uint32_t fal
                              std::string_view path) {
     const Schema* const found = Find(schema, key);
     if (found == nullptr) return fallback;
-    const double count = found->is_number() ? found->get<double>() : -1;
+    double count = found->is_number() ? found->get<double>() : -1;
+    if (std::string_view(key).starts_with("max")) count = std::min<double>(count, kMostCount);
     if (!(count >= 0 && count <= kMostCount) || count != std::floor(count)) {
         return SchemaError(path, "'{}' is not a whole number from 0 to {}", key, kMostCount);
     }

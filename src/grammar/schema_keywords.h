@@ -24,7 +24,7 @@ Error SchemaError(std::string_view path, fmt::format_string<Args...> format, Arg
                      fmt::format(format, std::forward<Args>(args)...));
 }
 
-// PATH/KEY, as a JSON pointer spells it.
+// PATH/KEY, as a JSON pointer spells it; what is beyond some hundred bytes is left out.
 std::string SchemaPath(std::string_view path, std::string_view key);
 
 // Whether the grammar of a schema has that keyword, or it says nothing about values.
@@ -33,6 +33,9 @@ bool IsKept(std::string_view key);
 bool IsSchemaKeyword(std::string_view key);
 // A keyword other than annotations is there, besides those given.
 bool RestrictsBeside(const Schema& schema, std::initializer_list<std::string_view> keys);
+
+// False, or {"not": {}}, as some clients spell it.
+bool IsNever(const Schema& schema);
 
 // Types that `schema` allows by "type"; empty: it doesn't say. In the schema's order, "integer" is
 // left out beside "number".
@@ -45,7 +48,8 @@ bool Has(const List& list, const auto& value) {
 }
 // The member of that name; nullptr: there is none.
 const Schema* Find(const Schema& schema, std::string_view key);
-// A number of characters or items. kUsage: it is none, or above 100,000.
+// A number of characters or items; a most of more than 100,000 counts as that. kUsage: it is none,
+// or a least above it.
 Result<uint32_t> SchemaCount(const Schema& schema, const char* key, uint32_t fallback,
                              std::string_view path);
 

@@ -46,6 +46,22 @@ void KnowExclusive(Schema& schema) {
     }
 }
 
+// Of an object that has no members but those whose names follow one pattern.
+void KnowPatterns(Schema& schema) {
+    const Schema* const patterns = Find(schema, "patternProperties");
+    const Schema* const more = Find(schema, "additionalProperties");
+    const bool alone =
+        std::ranges::none_of(std::initializer_list<const char*>{"properties", "required",
+                                                                "propertyNames"},
+                             [&](const char* key) { return schema.contains(key); }) &&
+        (more == nullptr || IsNever(*more));
+    if (!alone || patterns == nullptr || !patterns->is_object() || patterns->size() != 1) return;
+    Schema names = {{"pattern", patterns->begin().key()}}, values = patterns->front();
+    schema.erase("patternProperties");
+    schema["propertyNames"] = std::move(names);
+    schema["additionalProperties"] = std::move(values);
+}
+
 // OpenAPI 3.0's: null, too.
 Status KnowNullable(Schema& schema, const std::string& path) {
     const Schema* const found = Find(schema, "nullable");
@@ -86,9 +102,14 @@ bool HasUnknown(const Schema& schema) {
 Result<std::optional<Schema>> SchemaMerger::Known(const Schema& schema, const std::string& path,
                                                   int depth) {
     if (!HasUnknown(schema)) return std::optional<Schema>();
+    if (IsNever(schema)) return std::optional<Schema>(Schema(false));
     WEFT_TRY(Charge(schema, path, depth));
     Schema known = schema;
+    if (const Schema* const never = Find(known, "not"); never != nullptr && IsNever(*never)) {
+        known.erase("not");
+    }
     WEFT_TRY(KnowItems(known, path));
+    KnowPatterns(known);
     KnowExclusive(known);
     WEFT_TRY(LeaveCounts(known, path));
     WEFT_TRY(KnowNames(known, path, depth));
@@ -173,6 +194,8 @@ Status SchemaMerger::ListNames(Schema& schema, const Schema& names, const std::s
     if (names.size() > kMostListedNames) {
         return SchemaError(path, "'propertyNames' has more than {} names", kMostListedNames);
     }
+    const size_t count = names.size() + (known != nullptr ? known->size() : 0);
+    WEFT_TRY(ChargeComparisons(count, count, path));
     const bool open = more != nullptr || known == nullptr || known->empty();
     Schema properties = Schema::object();
     for (const auto& [name, value] : (known != nullptr ? *known : kNone).items()) {

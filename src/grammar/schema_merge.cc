@@ -35,6 +35,14 @@ Result<std::optional<Schema>> Values(const Schema& schema, std::string_view path
     return std::optional<Schema>(std::move(one));
 }
 
+size_t ListSize(const Schema* list) {
+    return list == nullptr ? 0 : list->size();
+}
+
+Error TogetherTooLarge(const std::string& path) {
+    return SchemaError(path, "too large when its references, 'allOf' and 'anyOf' are put together");
+}
+
 }  // namespace
 
 Result<const Schema*> SchemaMerger::Resolve(const Schema& ref, std::string_view path) const {
@@ -86,15 +94,25 @@ Status SchemaMerger::Charge(const Schema& schema, const std::string& path, int d
     while (!open.empty()) {
         const Schema& one = *open.back();
         open.pop_back();
-        if (++nodes_ > kMostNodes) {
-            return SchemaError(path,
-                               "too large when its references, 'allOf' and 'anyOf' are put "
-                               "together");
-        }
-        if (one.is_structured()) {
+        nodes_ += 1;
+        if (one.is_string()) nodes_ += one.get_ref<const std::string&>().size() / kTextNodeBytes;
+        if (one.is_array()) {
             for (const Schema& inner : one) open.push_back(&inner);
+        } else if (one.is_object()) {
+            for (const auto& [name, inner] : one.get_ref<const Schema::object_t&>()) {
+                nodes_ += name.size() / kTextNodeBytes;
+                open.push_back(&inner);
+            }
         }
+        if (nodes_ > kMostNodes) return TogetherTooLarge(path);
     }
+    return {};
+}
+
+Status SchemaMerger::ChargeComparisons(size_t a, size_t b, const std::string& path) {
+    const size_t left = kMostComparisons - comparisons_;
+    if (a > 0 && b > left / a) return TogetherTooLarge(path);
+    comparisons_ += a * b;
     return {};
 }
 
@@ -178,6 +196,9 @@ Result<std::optional<Schema>> SchemaMerger::Plain(const Schema& a, const Schema&
     WEFT_ASSIGN(const auto values, Values(a, path));
     WEFT_ASSIGN(const auto other_values, Values(b, path));
     if (values || other_values) {
+        if (values && other_values) {
+            WEFT_TRY(ChargeComparisons(values->size(), other_values->size(), path));
+        }
         Schema both = Schema::array();
         for (const Schema& value : values ? *values : *other_values) {
             if (!values || !other_values || Has(*other_values, value)) both.push_back(value);
@@ -252,6 +273,8 @@ Status SchemaMerger::MergeObjects(const Schema& a, const Schema& b, const std::s
     if (!left->is_object() || !right->is_object()) {
         return SchemaError(path, "'properties' is not an object");
     }
+    const size_t names = left->size() + right->size();
+    WEFT_TRY(ChargeComparisons(names, names, path));
     Schema properties = Schema::object();
     const auto merge = [&](const std::string& name) -> Status {
         const auto in_left = left->find(name), in_right = right->find(name);
@@ -281,6 +304,7 @@ Status SchemaMerger::MergeObjects(const Schema& a, const Schema& b, const std::s
         if (required == nullptr) continue;
         if (!required->is_array()) return SchemaError(path, "'required' is not an array");
         Schema& all = out["required"];
+        WEFT_TRY(ChargeComparisons(required->size(), required->size() + all.size(), path));
         for (const Schema& name : *required) {
             if (!Has(all, name)) all.push_back(name);
         }
@@ -335,6 +359,8 @@ Result<bool> SchemaMerger::ApartObjects(const Schema& a, const Schema& b, const 
     const Schema *needs = part(a, "required", kEmpty), *other_needs = part(b, "required", kEmpty);
     const Schema *more = Find(a, "additionalProperties"), *other = Find(b, "additionalProperties");
     const bool left_closed = more != nullptr ? *more == false : !left->empty();
+    WEFT_TRY(ChargeComparisons(ListSize(needs) + ListSize(other_needs),
+                               ListSize(left) + ListSize(right) + ListSize(needs), path));
     for (const Schema& name : *other_needs) {
         if (left_closed && name.is_string() && !left->contains(name.get<std::string>()) &&
             !Has(*needs, name)) {

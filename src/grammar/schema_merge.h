@@ -19,7 +19,10 @@ namespace weft::grammar {
 class SchemaMerger {
   public:
     static constexpr int kMostDepth = 64;
-    static constexpr size_t kMostNodes = 1 << 20;  // looked at or copied, all together
+    // Looked at or copied, all together: a value, or so many bytes of a text or name.
+    static constexpr size_t kMostNodes = 1 << 20, kTextNodeBytes = 64;
+    // Comparisons of names and listed values, all together.
+    static constexpr size_t kMostComparisons = 1 << 26;
 
     SchemaMerger(const Schema& root, Leniency leniency) : root_(root), leniency_(leniency) {}
 
@@ -39,6 +42,8 @@ class SchemaMerger {
 
   private:
     Status Charge(const Schema& schema, const std::string& path, int depth);
+    // For a look-up of `a` things among `b` others, one by one.
+    Status ChargeComparisons(size_t a, size_t b, const std::string& path);
     Result<std::optional<Schema>> Plain(const Schema& a, const Schema& b, const std::string& path,
                                         int depth);
     Result<std::optional<Schema>> Alternatives(const Schema& a, std::string_view key,
@@ -56,7 +61,7 @@ class SchemaMerger {
 
     const Schema& root_;
     Leniency leniency_;
-    size_t nodes_ = 0;
+    size_t nodes_ = 0, comparisons_ = 0;
 };
 
 }  // namespace weft::grammar

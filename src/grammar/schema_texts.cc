@@ -14,6 +14,12 @@ Result<SchemaTexts> SchemaTexts::Read(const Schema& schema, const std::string& p
     const bool counted = out.least_ > 0 || out.most_ < kNoLimit;
     if (out.rules_.empty() || (out.rules_.size() == 1 && !counted)) return out;
     auto together = out.Together(budget);
+    // zod's z.iso.time() has the format of a time with a zone, and a pattern without one.
+    if (together.ok() && together->Empty() && out.rules_.size() > 1) {
+        out.rules_.resize(1);
+        if (!counted) return out;
+        together = out.Together(budget);
+    }
     if (together.ok() && together->Empty()) {
         return SchemaError(path, "no text follows its 'pattern', 'format' and lengths together");
     }
@@ -44,8 +50,9 @@ Status SchemaTexts::ReadRules(const Schema& schema, const std::string& path,
         if (!found->is_string()) return SchemaError(path, "'{}' is no text", keyword);
         const auto& text = found->get_ref<const std::string&>();
         const bool format = std::string_view(keyword) == "format";
-        const auto rule =
-            ReadRule(keyword, format ? std::string(PatternOfFormat(text)) : text, budget);
+        const std::string_view known = format ? PatternOfFormat(text, Counted()) : "";
+        if (format && (IsHint(text) || (known.empty() && !rules_.empty()))) continue;
+        const auto rule = ReadRule(keyword, format ? std::string(known) : text, budget);
         if (rule.ok() && !(format && rule->expression.empty())) {
             rules_.push_back(*rule);
             continue;

@@ -13,6 +13,8 @@ namespace weft::grammar {
 class SchemaTexts {
   public:
     // Where they can't be kept together, a pattern goes before a format, and that before lengths.
+    // A format says nothing beside a pattern if it isn't known, or if no text follows both: by
+    // itself it is a remark (draft 2020-12, format-annotation), and clients send such.
     static Result<SchemaTexts> Read(const Schema& schema, const std::string& path,
                                     const Leniency& leniency, TextBudget& budget);
 

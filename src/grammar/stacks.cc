@@ -120,12 +120,14 @@ bool Stacks::Seen(Head head) {
     return false;
 }
 
-// Follows calls and ends of rules, of the heads from `at` on and of those that come of it.
+// Follows calls and ends of rules, of the heads from `at` on and of those that come of it. A level
+// that has overflowed counts for nothing.
 void Stacks::Close(size_t at) {
-    for (; at < heads_.size(); ++at) {
+    for (; at < heads_.size() && !overflow_; ++at) {
         const Head head = heads_[at];
         if (grammar_.IsPlain(head.state)) continue;
         for (const Grammar::Call& call : grammar_.Calls(head.state)) {
+            if (overflow_) return;
             ++steps_;
             if (call.to == 0) {
                 Put(call.start, head.frame);

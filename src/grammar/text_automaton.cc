@@ -58,7 +58,7 @@ class Subsets {
         std::vector<TextState> states;
         for (size_t at = 0; at < numbers_.size(); ++at) {
             if (numbers_.size() > TextAutomaton::kMostStates) return TooLarge();
-            states.push_back(Made(numbers_[at]));
+            states.push_back(Made(numbers_[at], budget.steps));
             if (!budget.Spend(std::exchange(steps_, 0))) return TooLarge();
         }
         return TextAutomaton(std::move(states));
@@ -95,7 +95,8 @@ class Subsets {
         return false;
     }
 
-    TextState Made(const Set& set) {
+    // (Only a part of it where that takes more than `most_steps`.)
+    TextState Made(const Set& set, uint64_t most_steps) {
         std::vector<const Nfa::Edge*> edges;
         std::vector<uint32_t> cuts;  // where the set of edges for a byte may change
         for (const uint32_t state : set) {
@@ -110,7 +111,7 @@ class Subsets {
         std::ranges::sort(cuts);
         cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
         TextState made{.final = std::ranges::binary_search(set, end_)};
-        for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+        for (size_t i = 0; i + 1 < cuts.size() && steps_ < most_steps; ++i) {
             Set to;
             steps_ += edges.size();
             for (const Nfa::Edge* edge : edges) {
@@ -186,9 +187,11 @@ class JsonSpelling {
 Result<TextAutomaton> TextAutomaton::Make(const GrammarBuilder& builder, GrammarBuilder::Rule rule,
                                           TextBudget& budget) {
     if (budget.steps == 0) return TooLarge();
-    WEFT_ASSIGN(const Nfa nfa, Nfa::Make(builder));
-    if (!budget.Spend(nfa.edges.size())) return TooLarge();
-    return Subsets(nfa, rule).Run(budget);
+    const Result<Nfa> nfa = Nfa::Make(builder);
+    // One that is too large is made up to there.
+    if (!budget.Spend(nfa.ok() ? nfa->edges.size() : Nfa::kMostEdges)) return TooLarge();
+    if (!nfa.ok()) return nfa.error();
+    return Subsets(*nfa, rule).Run(budget);
 }
 
 Result<TextAutomaton> TextAutomaton::OfLengths(uint32_t least, uint32_t most,

@@ -411,7 +411,7 @@ TEST(JsonSchema, HostileSizes) {
     doubling["$defs"]["d40"] = {{"type", "string"}};
     EXPECT_FALSE(GrammarFromJsonSchema(doubling).ok());
     EXPECT_FALSE(
-        GrammarFromJsonSchema(Json::parse(R"({"type":"string","maxLength":100000})")).ok());
+        GrammarFromJsonSchema(Json::parse(R"({"type":"string","minLength":100001})")).ok());
     // Many optional properties stay small.
     std::string many = "{\"properties\":{";
     for (int i = 0; i < 400; ++i) many += fmt::format("\"p{}\":{{\"type\":\"string\"}},", i);
