@@ -261,6 +261,12 @@ class Infill(unittest.TestCase):
         ended = self.fill(logit_bias=bias)
         self.assertEqual((ended["content"], ended["stop_type"], ended["stopping_word"]),
                          ("", "eos", ""))
+        # llama-server's lists: of ids, or of texts, whose tokens are all meant.
+        self.assertEqual(self.fill(logit_bias=[[SEP, 100]])["stop_type"], "eos")
+        self.assertEqual(self.fill(logit_bias=[], repeat_last_n=-1)["content"], whole)
+        never = self.fill(logit_bias=[[id, False] for id in self.tokens(whole)])["content"]
+        self.assertEqual(never, self.fill(logit_bias=[[whole, False]])["content"])
+        self.assertNotEqual(never, whole)
 
     def test_more_of_it(self):
         begun = self.say([PRE, *self.tokens(BEFORE), SUF, *self.tokens(BEHIND), MID,

@@ -438,7 +438,9 @@ class Refused(OpenAiCase):
                   ("tool_choice", {"type": "function", "function": {"name": "x"}}),
                   ("tool_choice", {"type": "function", "function": {"name": 5}}),
                   ("tool_choice", {"type": "function", "function": {"name": ["a"]}}),
-                  ("logit_bias", []), ("logit_bias", {"1": "x"})))
+                  ("logit_bias", [5]), ("logit_bias", [["a", 1, 2]]),
+                  ("logit_bias", [[-1, 1]]), ("logit_bias", [[[], 1]]), ("logit_bias", "x"),
+                  ("logit_bias", {"1": "x"})))
         for name, value in cases:
             with self.subTest(name=name, value=value):
                 body = self.refused(openai.BadRequestError, self.chat, extra_body={name: value})

@@ -262,7 +262,8 @@ ConstraintText OrCallConstraint(const Json& tools, const ConstraintText& constra
     return {"call", Dump(call), constraint.param};
 }
 
-Constraints::Constraints(const tokenizer::Tokenizer& tokenizer, const chat::CallFrame& frame)
+Constraints::Constraints(const tokenizer::Tokenizer& tokenizer, const chat::CallFrame& frame,
+                         size_t most_bytes)
     : tokenizer_(tokenizer),
       call_markers_(frame.arguments == chat::CallFrame::Arguments::kJson
                         ? frame.middle
@@ -271,7 +272,13 @@ Constraints::Constraints(const tokenizer::Tokenizer& tokenizer, const chat::Call
                               frame.behind_value + frame.between + frame.before_key + "\n" +
                               frame.quote + frame.behind_value + frame.after),
       whole_call_markers_(frame.before + "\n" + call_markers_ + "\n" + frame.after + "\n" +
-                          chat::CallFrame().before + "\n" + chat::CallFrame().after) {}
+                          chat::CallFrame().before + "\n" + chat::CallFrame().after),
+      most_bytes_(most_bytes) {}
+
+size_t Constraints::kept() const {
+    const std::lock_guard lock(mutex_);
+    return known_.size();
+}
 
 std::shared_ptr<const grammar::TokenTrie> Constraints::Trie(Markers markers) {
     const std::lock_guard lock(trie_mutex_);
@@ -304,11 +311,21 @@ Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
     std::vector<std::string> notes;
     const Result<grammar::Matcher> matcher = CompileNew(constraint, notes);
     const Compiled compiled{matcher, KeywordsOf(notes)};
-    if (key.size() > kMostKeyBytes) return answer(compiled);
-    const std::lock_guard lock(mutex_);
-    known_.emplace_front(std::move(key), compiled);
-    if (known_.size() > kMost) known_.pop_back();
+    if (key.size() <= kMostKeyBytes) Keep(std::move(key), compiled);
     return answer(compiled);
+}
+
+void Constraints::Keep(std::string key, Compiled compiled) {
+    const std::lock_guard lock(mutex_);
+    known_.emplace_front(std::move(key), std::move(compiled));
+    size_t bytes = 0;
+    auto end = known_.begin();
+    for (size_t count = 0; end != known_.end() && count < kMost; ++end, ++count) {
+        const auto& [text, kept] = *end;
+        bytes += text.size() + (kept.matcher.ok() ? kept.matcher->size_bytes() : 0);
+        if (bytes > most_bytes_ && count > 0) break;
+    }
+    known_.erase(end, known_.end());
 }
 
 // With its first mask: what is hard to follow from the begin on is refused here, and not by the

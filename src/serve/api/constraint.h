@@ -60,13 +60,17 @@ class Constraints {
   public:
     // `tokenizer` outlives this. Its trie is made when the first constraint asks for it. Control
     // tokens that stand in `frame` are written in calls, and nowhere else.
-    explicit Constraints(const tokenizer::Tokenizer& tokenizer, const chat::CallFrame& frame = {});
+    // most_bytes: of all that are kept, as they are when another is. (One alone may have more.)
+    explicit Constraints(const tokenizer::Tokenizer& tokenizer, const chat::CallFrame& frame = {},
+                         size_t most_bytes = size_t{256} << 20);
     // A fresh Matcher, whose first mask is known. Errors: those of the grammars, and of Matcher.
     // tenant: who asks; nobody learns by its speed what others have asked for.
     // left_out: not null: gets the keywords of schemas that are not kept, as "KEYWORD,KEYWORD".
     Result<grammar::Matcher> Compile(const ConstraintText& constraint,
                                      const std::string& tenant = {},
                                      std::string* left_out = nullptr);
+
+    size_t kept() const;  // how many
 
   private:
     static constexpr size_t kMost = 32;
@@ -81,6 +85,7 @@ class Constraints {
     enum class Markers { kNone, kCall, kWholeCall };
 
     std::shared_ptr<const grammar::TokenTrie> Trie(Markers markers);
+    void Keep(std::string key, Compiled compiled);
     Result<grammar::Matcher> CompileNew(const ConstraintText& constraint,
                                         std::vector<std::string>& left_out);
 
@@ -89,7 +94,8 @@ class Constraints {
     const std::string whole_call_markers_;
     std::mutex trie_mutex_;
     std::array<std::shared_ptr<const grammar::TokenTrie>, 3> tries_;  // by Markers
-    std::mutex mutex_;
+    const size_t most_bytes_;
+    mutable std::mutex mutex_;
     std::list<Entry> known_;  // the last used first
 };
 

@@ -18,30 +18,70 @@ std::optional<int32_t> Served::AdapterOf(std::string_view model) const {
 
 namespace {
 
-// {"50256": -100}: token ids as texts, biases from -100 (never) to 100.
+constexpr size_t kMostBiasedBytes = 200;  // of a text in 'logit_bias'
+constexpr int kMostRepeatLast = 1 << 24;
+
+// From -100 (never) to 100; llama-server's false is never, too.
+void AddBias(Fields& fields, int32_t id, const Json& value, engine::SamplerOptions& sampler) {
+    const bool number = value.is_number() && std::abs(value.get<double>()) <= 100;
+    if (!number && value != false) {
+        return fields.Fail("logit_bias", fmt::format("Invalid bias of token {}: expected a number "
+                                                     "between -100 and 100.",
+                                                     id));
+    }
+    // -100 means never, whatever the logits are.
+    const double strength = number ? value.get<double>() : -100;
+    sampler.bias.emplace_back(id, static_cast<float>(strength == -100 ? -1e6 : strength));
+}
+
+std::vector<int32_t> NoToken(Fields& fields, const Served& served, std::string_view word) {
+    fields.Fail("logit_bias", fmt::format("Invalid key in 'logit_bias': '{}' is no token of this "
+                                          "model (0 to {}).",
+                                          word.substr(0, 40), served.engine->hyper().vocab - 1));
+    return {};
+}
+
+// The token of an object's key.
+std::vector<int32_t> BiasedToken(Fields& fields, const Served& served, const std::string& word) {
+    int64_t id = -1;
+    const char* const end = word.data() + word.size();
+    const auto [at, code] = std::from_chars(word.data(), end, id);
+    const bool good = code == std::errc() && at == end && id >= 0;
+    if (!good || id >= served.engine->hyper().vocab) return NoToken(fields, served, word);
+    return {static_cast<int32_t>(id)};
+}
+
+// Those of a pair's first: an id, or a text, each of whose tokens it means.
+std::vector<int32_t> BiasedTokens(Fields& fields, const Served& served, const Json& key) {
+    const bool text = key.is_string();
+    if (text && key.get_ref<const std::string&>().size() <= kMostBiasedBytes) {
+        return PlainTokens(served.tokenizer(), key.get<std::string>());
+    }
+    if (key.is_number_integer()) return BiasedToken(fields, served, key.dump());
+    return NoToken(fields, served, text ? key.get<std::string>() : key.type_name());
+}
+
+// {"50256": -100}, or as llama-server has it as well: [[50256, false], ["word", -1]].
 void ReadBias(Fields& fields, const Served& served, engine::SamplerOptions& sampler) {
-    const Json& bias = fields.Object("logit_bias");
-    if (bias.is_null()) return;
-    const auto vocab = static_cast<int64_t>(served.engine->hyper().vocab);
-    for (const auto& [word, value] : bias.items()) {
-        int64_t id = -1;
-        const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), id);
-        if (code != std::errc() || end != word.data() + word.size() || id < 0 || id >= vocab) {
-            return fields.Fail("logit_bias",
-                               fmt::format("Invalid key in 'logit_bias': '{}' is no token of this "
-                                           "model (0 to {}).",
-                                           word.substr(0, 40), vocab - 1));
+    const auto add = [&](const std::vector<int32_t>& ids, const Json& value) {
+        for (const int32_t id : ids) AddBias(fields, id, value, sampler);
+        if (sampler.bias.size() > kMostBodyKeys) {
+            fields.Fail("logit_bias", fmt::format("'logit_bias' means more than {} tokens.",
+                                                  kMostBodyKeys));
         }
-        if (!value.is_number() || !(std::abs(value.get<double>()) <= 100)) {
-            return fields.Fail("logit_bias",
-                               fmt::format("Invalid bias of token {}: expected a number between "
-                                           "-100 and 100.",
-                                           id));
+        return !fields.error();
+    };
+    if (!fields.Get("logit_bias").is_array()) {
+        for (const auto& [word, value] : fields.Object("logit_bias").items()) {
+            if (!add(BiasedToken(fields, served, word), value)) return;
         }
-        // -100 means never, whatever the logits are.
-        const double number = value.get<double>();
-        const double strength = number == -100 ? -1e6 : number;
-        sampler.bias.emplace_back(static_cast<int32_t>(id), static_cast<float>(strength));
+        return;
+    }
+    for (const Json& pair : fields.List("logit_bias")) {
+        if (!pair.is_array() || pair.size() != 2) {
+            return fields.Fail("logit_bias", "'logit_bias' must have pairs of a token and a bias.");
+        }
+        if (!add(BiasedTokens(fields, served, pair[0]), pair[1])) return;
     }
 }
 
@@ -70,7 +110,8 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
     s.repeat_penalty = number("repetition_penalty",
                               number("repeat_penalty", usual.repeat_penalty, 0.01, 100), 0.01, 100);
     s.repeat_last =
-        static_cast<int>(fields.Integer("repeat_last_n", usual.repeat_last, 0, 1 << 24));
+        static_cast<int>(fields.Integer("repeat_last_n", usual.repeat_last, -1, kMostRepeatLast));
+    if (s.repeat_last < 0) s.repeat_last = kMostRepeatLast;  // llama-server's: the whole context
     s.seed = fields.Has("seed")
                  ? static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MIN, INT64_MAX))
                  : RandomSeed();

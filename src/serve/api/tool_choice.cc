@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <vector>
+#include <set>
+#include <string>
 
 namespace weft::serve {
 namespace {
@@ -16,19 +16,18 @@ std::string FunctionName(const Json& tool) {
 }
 
 // The names of the functions that `choice` lists.
-std::vector<std::string> ListedNames(Fields& choice, const Json& tools) {
+std::set<std::string> ListedNames(Fields& choice, const Json& tools) {
     const Json& list = choice.List("tools");
     if (list.empty() || list.size() > kMostTools) {
         choice.Fail("tools", fmt::format("'{}' must be a list of 1 to {} functions.",
                                          choice.PathOf("tools"), kMostTools));
     }
-    std::vector<std::string> names;
+    std::set<std::string> known, names;
+    for (const Json& tool : tools) known.insert(FunctionName(tool));
     for (size_t i = 0; i < list.size() && !choice.error(); ++i) {
         const std::string name = FunctionName(list[i]);
-        const bool known = std::ranges::any_of(
-            tools, [&](const Json& tool) { return FunctionName(tool) == name; });
-        if (known && !name.empty()) {
-            names.push_back(name);
+        if (!name.empty() && known.contains(name)) {
+            names.insert(name);
             continue;
         }
         choice.Fail("tools", fmt::format("'{}[{}]' names '{}', which is no function of 'tools'.",
@@ -52,13 +51,13 @@ void AllowTools(Fields& fields, const Json& allowed, const std::string& path,
                 Conversation& conversation) {
     Fields choice(allowed, path);
     const std::string mode = choice.Choice("mode", "", {"auto", "required"});
-    const std::vector<std::string> names = ListedNames(choice, conversation.input.tools);
+    const std::set<std::string> names = ListedNames(choice, conversation.input.tools);
     if (const auto& error = choice.error()) {
         return fields.Fail(error->param.c_str(), error->message, error->code);
     }
     Json kept = Json::array();
     for (const Json& tool : conversation.input.tools) {
-        if (std::ranges::find(names, FunctionName(tool)) != names.end()) kept.push_back(tool);
+        if (names.contains(FunctionName(tool))) kept.push_back(tool);
     }
     conversation.input.tools = std::move(kept);
     if (mode == "required") conversation.forced_tool.assign(1, '*');
