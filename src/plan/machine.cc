@@ -74,6 +74,36 @@ void ReadKnownBy(ObjectReader& reader, Machine& machine) {
     for (const auto& id : *list) machine.known_by.push_back(id.get<std::string>());
 }
 
+struct MakerName {
+    Maker maker;
+    const char *name, *pci_vendor;
+};
+// In the order of Maker.
+constexpr MakerName kMakers[] = {
+    {Maker::kOther, "other", ""},      {Maker::kNvidia, "nvidia", "10de:"},
+    {Maker::kAmd, "amd", "1002:"},     {Maker::kIntel, "intel", "8086:"},
+    {Maker::kApple, "apple", "106b:"}, {Maker::kProcessor, "processor", ""}};
+
+// After known_by and pool.
+void ReadMaker(ObjectReader& reader, Machine& machine) {
+    const std::string text = reader.Text("maker");
+    if (machine.pool == backend::MemoryKind::kHost) {
+        if (!text.empty()) reader.Fail("maker: a processor has none");
+        machine.maker = Maker::kProcessor;
+        return;
+    }
+    for (const auto& [maker, name, vendor] : kMakers) {
+        const bool said = text == name && maker != Maker::kProcessor;
+        const bool known = text.empty() && vendor[0] != '\0' && !machine.known_by.empty() &&
+                           machine.known_by[0].starts_with(vendor);
+        if (!said && !known) continue;
+        machine.maker = maker;
+        return;
+    }
+    if (text.empty()) return;
+    reader.Fail(fmt::format("maker: '{}': expected nvidia, amd, intel or apple", text));
+}
+
 void ReadPool(ObjectReader& reader, Machine& machine) {
     const std::string pool = reader.Text("pool", "device");
     const auto found = std::ranges::find(kPools, pool, &PoolName::name);
@@ -126,6 +156,33 @@ void ReadOtherNames(ObjectReader& reader, Runtime& runtime) {
     for (const auto& name : *list) runtime.also.push_back(name.get<std::string>());
 }
 
+// A program with several backends, which are among those that were read. Null: it is none.
+std::optional<Runtime> ReadBackends(const nlohmann::json& json, const std::string& name,
+                                    const std::map<std::string, Runtime>& known, Status& status) {
+    ObjectReader reader(json, "machines/runtimes.json: " + name);
+    const nlohmann::json* on = reader.Member("on");
+    if (on == nullptr) return std::nullopt;
+    const std::string about = reader.Text("about");
+    Runtime runtime;
+    std::vector<Runtime> backends;
+    for (const MakerName& maker : kMakers) {
+        const auto found = known.find(on->value(maker.name, ""));
+        if (found == known.end()) {
+            reader.Fail(fmt::format("on: {}: expected the name of a runtime", maker.name));
+            break;
+        }
+        backends.push_back(found->second);
+    }
+    if (!backends.empty()) runtime = backends[0];
+    runtime.also.clear();
+    runtime.name = name;
+    runtime.about = about;
+    runtime.backends = std::move(backends);
+    ReadOtherNames(reader, runtime);
+    if (status.ok()) status = reader.Finish();
+    return runtime;
+}
+
 Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status& status) {
     ObjectReader reader(json, "machines/runtimes.json: " + name);
     Runtime runtime;
@@ -157,17 +214,40 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     reader.Take("bf16_share", Unit::kShare, runtime.bf16_share);
     reader.Take("bf16_expert_share", Unit::kShare, runtime.bf16_expert_share);
     reader.Take("bf16_expert_memory", Unit::kShare, runtime.bf16_expert_memory);
+    reader.Take("overlap", Unit::kShare, runtime.overlap);
+    reader.Take("crowd_share", Unit::kShare, runtime.crowd_share);
+    reader.Take("reread_share", Unit::kShare, runtime.reread_share);
+    reader.Take("route", Unit::kTime, runtime.route);
+    reader.Take("expert_memory", Unit::kShare, runtime.expert_memory);
     Figure figure;
     if (reader.Take("eight_bit_share", Unit::kShare, figure)) runtime.eight_bit_share = figure;
+    if (reader.Take("vector_share", Unit::kShare, figure)) runtime.vector_share = figure;
     if (reader.Take("memory_most", Unit::kRate, figure)) runtime.memory_most = figure;
     if (reader.Take("compute_most", Unit::kCompute, figure)) runtime.compute_most = figure;
     runtime.relay = reader.Count("relay", 0, 0, 1) == 1;
     runtime.star = reader.Count("star", 0, 0, 1) == 1;
     runtime.half = reader.Count("half", 0, 0, 1) == 1;
     runtime.tile_rows = reader.Count("tile_rows", 1, 1, 1024);
+    runtime.expert_tile_rows = reader.Count("expert_tile_rows", runtime.tile_rows, 1, 1024);
     runtime.value_bytes = reader.Count("value_bytes", 0, 0, 8);
     if (status.ok()) status = reader.Finish();
     return runtime;
+}
+
+// By all their names.
+std::map<std::string, Runtime> ReadRuntimes(const nlohmann::json& json, Status& status) {
+    std::map<std::string, Runtime> runtimes;
+    const auto add = [&](const Runtime& runtime) {
+        runtimes.emplace(runtime.name, runtime);
+        for (const std::string& other : runtime.also) runtimes.emplace(other, runtime);
+    };
+    for (const auto& [key, value] : json.items()) {
+        if (!value.contains("on")) add(ReadRuntime(value, key, status));
+    }
+    for (const auto& [key, value] : json.items()) {
+        if (const auto read = ReadBackends(value, key, runtimes, status)) add(*read);
+    }
+    return runtimes;
 }
 
 template <typename T>
@@ -253,6 +333,7 @@ Result<Machine> ParseMachine(std::string_view text, const std::string& name,
     machine.devices = reader.Count("devices", 1, 1, kMostDevices);
     machine.memory = reader.Need("memory", Unit::kBytes);
     ReadPool(reader, machine);
+    ReadMaker(reader, machine);
     machine.bandwidth = reader.Need("bandwidth", Unit::kRate);
     machine.compute = reader.Need("compute", Unit::kCompute);
     ReadTiers(reader, machine);
@@ -290,25 +371,26 @@ Result<Library> Library::Open() {
             continue;
         }
         WEFT_ASSIGN(const nlohmann::json json, ParseJsonText(file.text));
+        if (name == "runtimes") {
+            library.runtimes_ = ReadRuntimes(json, status);
+            continue;
+        }
         for (const auto& [key, value] : json.items()) {
-            if (name == "wires") {
-                library.wires_.emplace(key, ReadWire(value, key, status));
-            } else {
-                const Runtime runtime = ReadRuntime(value, key, status);
-                for (const std::string& other : runtime.also) {
-                    library.runtimes_.emplace(other, runtime);
-                }
-                library.runtimes_.emplace(key, runtime);
-            }
+            library.wires_.emplace(key, ReadWire(value, key, status));
         }
     }
     WEFT_TRY(status);
     return library;
 }
 
+const Runtime& Runtime::On(const Machine& machine) const {
+    return backends.empty() ? *this : backends[static_cast<size_t>(machine.maker)];
+}
+
 double Runtime::WeightRate(const Machine& machine, DType weights, bool experts) const {
     const double rate = machine.sustained_bytes_per_s() * memory_share.value;
-    const double most = memory_most ? std::min(rate, memory_most->value) : rate;
+    double most = memory_most ? std::min(rate, memory_most->value) : rate;
+    if (experts) most *= expert_memory.value;
     if (experts && weights == DType::kBF16) return most * bf16_expert_memory.value;
     const bool low = Info(weights).block_bytes * 2 < Info(weights).block_elements;
     return most * (low ? low_bit_share.value : 1);

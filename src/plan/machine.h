@@ -3,6 +3,8 @@
 // A machine (machines/NAME.json) is one host:
 //     about       words
 //     known_by    PCI ids of its devices, such as "1002:1586": by these 'weft doctor' knows it
+//     maker       of its devices: "nvidia", "amd", "intel" or "apple". Unsaid: as known_by says;
+//                 a program that has several backends runs the one that is for it
 //     devices     how many ranks a host has: GPUs, or 1
 //     memory      of a device that a model may use
 //     pool        whose memory that is: "device" (its own, as unsaid), "unified" (the host's, of
@@ -24,16 +26,23 @@
 // message; `instead`, another wire worth comparing; price of a host's card and part of a switch.
 // A runtime (machines/runtimes.json): what the program that runs costs beside its bytes:
 //     also    other names of the program
+//     on      in place of all figures: which runtime it is on which devices, {"nvidia": NAME, ..},
+//             by maker, and on a "processor" and any "other" device
 //     op      seconds of each op of the Program
 //     sync    seconds of each collective, beside the wire; sync_within: between ranks of one host
 //     hop     seconds of each message between stages, beside the wire; hop_within: in one host
 //     relay   1: what two other hosts send each other goes through the first one
+//     route   seconds of each layer with experts, beside its ops: choosing them, sorting rows
 //     star    1: the first rank takes each other's addend in turn, and sends them the sum
+//     crowd_share     of the wire's bandwidth that is left in a star of more than kSwitchSenders
+//                     others, whose messages overflow a small switch
 //     memory_share    of the memory's bandwidth that reading weights reaches
 //     memory_most     and what that reaches at most, however fast the memory is
 //     low_bit_share   of these, with weights of less than four bits
 //     cache_share     as memory_share, of the KV cache
 //     grouped_share   of that, where several query heads share a KV head (cache_share)
+//     reread_share    where query heads that share a KV head are no power of two, each further read
+//                     of the cache takes this share of the first one (none)
 //     rest_share      as memory_share, of what ops read and write that are neither
 //     compute_share   of a device's compute that large products reach
 //     compute_most    and what they reach at most, however large the device is
@@ -41,12 +50,18 @@
 //     eight_bit_share   of a device's eight_bit, with weights of eight bits; unsaid: unpacked, too
 //     bf16_share      of what products reach, with weights in BF16
 //     expert_share    of what products reach, with experts
+//     expert_memory   of the bandwidth, with experts
 //     bf16_expert_share   and with experts in BF16
 //     bf16_expert_memory  of the bandwidth, with these
+//     vector_share    of a device's compute that products of up to kVectorRows rows reach, which
+//                     run as so many products of a vector; unsaid: the memory alone holds them up
+//     overlap         of reading quantized weights and of products of many rows with them, what
+//                     of the shorter one runs beside the longer one
 //     attention_share   of a device's compute that attention of many rows reaches (compute_share)
 //     grouped_attention_share   where several query heads share a KV head (attention_share)
 //     latent_attention_share    where all share a latent one (grouped_attention_share)
 //     half            1: sums of products are in F16 (half_compute)
+//     expert_tile_rows   as tile_rows, of experts (tile_rows)
 //     tile_rows       products of more than kVectorRows rows are computed in whole tiles of so many
 //     value_bytes     of a value that is summed over ranks; 0: as the Program has it
 // A share that isn't said is all of it, or the one in brackets. devices and compute are of one
@@ -72,6 +87,10 @@ namespace weft::plan {
 inline constexpr double kSustained = 0.84;
 // Products of no more rows run as so many products of a vector, which the memory holds up.
 inline constexpr int kVectorRows = 8;
+// More hosts than so many that send to one at once overflow the buffers of a small switch.
+inline constexpr int kSwitchSenders = 4;
+
+enum class Maker { kOther, kNvidia, kAmd, kIntel, kApple, kProcessor };
 
 struct LinkTier {
     int ranks = 1;
@@ -92,6 +111,7 @@ struct Machine {
     // these were said. Machines with the same word are the same machine.
     std::string kind, word;
     std::vector<std::string> known_by;
+    Maker maker = Maker::kOther;
     int devices = 1, threads = 16;
     backend::MemoryKind pool = backend::MemoryKind::kDevice;
     Figure memory, bandwidth, compute;
@@ -115,6 +135,10 @@ enum class Heads { kOwn, kGrouped, kLatent };
 struct Runtime {
     std::string name, about;
     std::vector<std::string> also;  // other names
+    // Of a program with several backends: by maker, all of them. All other members are those of
+    // Maker::kOther.
+    std::vector<Runtime> backends;
+    const Runtime& On(const Machine& machine) const;
     Figure op, sync, hop, compute_share;
     Figure sync_within, hop_within;  // where unsaid, sync and hop
     Figure memory_share{1, Mark::kMeasured, ""}, cache_share{1, Mark::kMeasured, ""};
@@ -123,10 +147,13 @@ struct Runtime {
     Figure unpack_share{1, Mark::kMeasured, ""}, low_bit_share{1, Mark::kMeasured, ""};
     Figure bf16_share{1, Mark::kMeasured, ""}, bf16_expert_share{1, Mark::kMeasured, ""};
     Figure bf16_expert_memory{1, Mark::kMeasured, ""}, expert_share{1, Mark::kMeasured, ""};
+    Figure overlap{1, Mark::kMeasured, ""}, crowd_share{1, Mark::kMeasured, ""};
+    Figure expert_memory{1, Mark::kMeasured, ""}, reread_share{0, Mark::kMeasured, ""};
+    Figure route{0, Mark::kMeasured, ""};
     // Where unsaid, compute_share and the former each.
     Figure attention_share, grouped_attention_share, latent_attention_share;
-    std::optional<Figure> eight_bit_share, compute_most, memory_most;
-    int value_bytes = 0, tile_rows = 1;
+    std::optional<Figure> eight_bit_share, compute_most, memory_most, vector_share;
+    int value_bytes = 0, tile_rows = 1, expert_tile_rows = 1;
     bool relay = false, star = false, half = false;
     // Bytes/s that reading weights reaches, those of experts or others.
     double WeightRate(const Machine& machine, DType weights, bool experts = false) const;

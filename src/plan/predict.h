@@ -52,8 +52,8 @@ struct Prediction {
     std::optional<cluster::MemoryLack> lack;
     std::vector<double> stage_s;  // by stage: its step of each sequence's token
     double tok_s = 0;             // of all sequences
-    double spread = 0;            // of tok_s, one standard deviation
-    double ttft_s = 0;
+    double spread = 0;            // of tok_s, one standard deviation; ttft_spread of ttft_s
+    double ttft_s = 0, ttft_spread = 0;
     double prompt_tok_s = 0;  // tokens of a prompt by ttft_s
     std::optional<double> joules_per_token;
     const MemoryUse& worst() const;  // the rank whose memory has the least room left, by share

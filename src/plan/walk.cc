@@ -1,6 +1,7 @@
 #include "plan/walk.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -51,6 +52,10 @@ bool IsChosen(const program::Op& op) {
     return op.kind() == OpKind::kExpertMatMul || op.kind() == OpKind::kExpertSum;
 }
 
+bool IsWeightProduct(const program::Op& op) {
+    return IsChosen(op) || op.kind() == OpKind::kMatMul;
+}
+
 bool IsAttention(const program::Op& op) {
     return op.kind() == OpKind::kAttention || op.kind() == OpKind::kLatentAttention;
 }
@@ -91,19 +96,34 @@ class StepTimer {
         if (rates_ != nullptr && AddProduct(list, op, cost, all)) return;
         if (rates_ != nullptr && AddRowAttention(list, op, cost, all)) return;
         all.overhead += rates_ != nullptr ? rates_->op.value : place_.runtime->op.value;
-        const bool attention = IsAttention(op);
+        if (rates_ == nullptr && op.kind() == OpKind::kRoute) {
+            all.overhead += place_.runtime->route.value;
+        }
         const double memory = MemorySeconds(list, op, cost);
         const double compute = ByBytes(op) ? 0 : cost.flops / FlopsPerSecond(list, op);
-        if (compute > memory) {
-            all.compute += compute;
-        } else if (attention) {
-            all.cache += memory;
+        // What of the shorter one does not run beside the longer one.
+        const double apart = IsUnpacked(list, op) ? 1 - place_.runtime->overlap.value : 0;
+        all.compute += compute > memory ? compute : apart * compute;
+        AddMemory(list, op, compute > memory ? apart * memory : memory, all);
+    }
+
+    // A product of many rows, whose quantized weights the kernel unpacks.
+    bool IsUnpacked(const program::Program& list, const program::Op& op) const {
+        if (rates_ != nullptr || !IsWeightProduct(op) || RowsOf(list, op) <= kVectorRows)
+            return false;
+        return Info(list.value(program::WeightOf(op)).dtype).quantized;
+    }
+
+    void AddMemory(const program::Program& list, const program::Op& op, double seconds,
+                   Breakdown& all) const {
+        if (IsAttention(op)) {
+            all.cache += seconds;
         } else if (IsChosen(op)) {
             const double even = EvenShare(list, op, *place_.hyper, step_.rows());
-            all.weights += memory * even;
-            all.imbalance += memory * (1 - even);
+            all.weights += seconds * even;
+            all.imbalance += seconds * (1 - even);
         } else {
-            all.weights += memory;
+            all.weights += seconds;
         }
     }
 
@@ -117,8 +137,7 @@ class StepTimer {
 
     // What ops that are neither products nor attention take was measured by their bytes.
     bool ByBytes(const program::Op& op) const {
-        const bool product = IsChosen(op) || op.kind() == OpKind::kMatMul;
-        return rates_ != nullptr && rates_->rest && !product && !IsAttention(op);
+        return rates_ != nullptr && rates_->rest && !IsWeightProduct(op) && !IsAttention(op);
     }
 
     // Reading and writing, by what the runtime reaches of the memory's bandwidth.
@@ -134,13 +153,20 @@ class StepTimer {
         if (IsAttention(op)) {
             const bool grouped = HeadsOf(op) == Heads::kGrouped;
             const Figure& share = grouped ? runtime.grouped_share : runtime.cache_share;
-            return bytes / (rate * share.value);
+            return bytes / (rate * share.value) * (grouped ? CacheReads() : 1);
         }
-        const bool product = IsChosen(op) || op.kind() == OpKind::kMatMul;
-        if (!product) return bytes / (rate * runtime.rest_share.value);
+        if (!IsWeightProduct(op)) return bytes / (rate * runtime.rest_share.value);
         const DType type = list.value(program::WeightOf(op)).dtype;
         const double seconds = bytes / runtime.WeightRate(*place_.machine, type, IsChosen(op));
         return IsChosen(op) ? seconds * MetShare(list, op) : seconds;
+    }
+
+    // As many query heads of a group as a power of two divides share a read of their keys; the
+    // others read them again, from nearer by.
+    double CacheReads() const {
+        const auto group = static_cast<uint64_t>(place_.hyper->heads / place_.hyper->kv_heads);
+        const auto reads = static_cast<double>(group >> std::countr_zero(group));
+        return 1 + (reads - 1) * place_.runtime->reread_share.value;
     }
 
     Heads HeadsOf(const program::Op& op) const {
@@ -183,7 +209,7 @@ class StepTimer {
     // A product of weights whose rate was measured: its overhead is part of that.
     bool AddProduct(const program::Program& list, const program::Op& op,
                     const program::OpCost& cost, Breakdown& all) const {
-        if (!IsChosen(op) && op.kind() != OpKind::kMatMul) return false;
+        if (!IsWeightProduct(op)) return false;
         const program::Value& weight = list.value(program::WeightOf(op));
         const double rows = RowsOf(list, op);
         const auto rate = IsChosen(op) ? rates_->ExpertFlops(weight.dtype, rows)
@@ -222,12 +248,14 @@ class StepTimer {
                                    : place_.machine->compute.value;
         }
         if (IsAttention(op)) return runtime.AttentionFlops(*place_.machine, HeadsOf(op));
-        if (!IsChosen(op) && op.kind() != OpKind::kMatMul) {
-            return runtime.ProductFlops(*place_.machine, DType::kF16);
-        }
+        if (!IsWeightProduct(op)) return runtime.ProductFlops(*place_.machine, DType::kF16);
         const program::Value& weight = list.value(program::WeightOf(op));
+        const double rows = RowsOf(list, op);
+        if (rows <= kVectorRows && runtime.vector_share) {
+            return runtime.Most(*place_.machine).value * runtime.vector_share->value;
+        }
         return runtime.ProductFlops(*place_.machine, weight.dtype, IsChosen(op)) *
-               FilledShare(RowsOf(list, op), IsChosen(op));
+               FilledShare(rows, IsChosen(op));
     }
 
     // Of a product; of one of experts those that an expert gets which gets any.
@@ -248,7 +276,9 @@ class StepTimer {
     // What of whole tiles is filled with rows. An expert's rows are as many as chance will have it:
     // half a tile is empty on average.
     double FilledShare(double rows, bool expert) const {
-        const auto tile = static_cast<double>(place_.runtime->tile_rows);
+        const Runtime& runtime = *place_.runtime;
+        const auto tile =
+            static_cast<double>(expert ? runtime.expert_tile_rows : runtime.tile_rows);
         if (tile <= 1 || rows <= kVectorRows) return 1;
         return rows / (expert ? rows + tile / 2 : std::ceil(rows / tile) * tile);
     }
@@ -270,7 +300,8 @@ class StepTimer {
         if (place_.runtime->star) {
             const coll::Tier& tier = place_.tensor.far;
             const double others = place_.tensor.ranks - 1;
-            return 2 * (tier.latency_s + others * bytes / tier.bytes_per_s);
+            const double share = others > kSwitchSenders ? place_.runtime->crowd_share.value : 1;
+            return 2 * (tier.latency_s + others * bytes / (tier.bytes_per_s * share));
         }
         return op.kind() == OpKind::kAllReduce
                    ? coll::AllReduceSeconds(place_.tensor, coll::Algorithm::kAuto, bytes)

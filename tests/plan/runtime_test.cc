@@ -20,7 +20,7 @@ struct RuntimeCase {
         source = OpenShape(model).value();
         walk = ModelWalk::Make(*source, DType::kF16).value();
         cluster = library.ParseCluster(machines).value();
-        runtime = library.FindRuntime(name).value();
+        runtime = library.FindRuntime(name).value().On(cluster.hosts[0]);
     }
     RuntimeCase(const RuntimeCase&) = delete;
     Prediction Must(const Workload& load, int tp = 1, int pp = 1) const {
@@ -174,6 +174,108 @@ TEST(Runtime, ABatchMeetsFewerExpertsThanEvenChoicesWould) {
     EXPECT_NEAR((weights(16) - one) / experts, 37 - 4, 3);
     EXPECT_LT(weights(16) - one, 0.8 * (51 - 4) * experts);
     EXPECT_LT(weights(512), 1.01 * (one + 124 * experts));
+}
+
+// What of reading and computing runs beside each other: all of it, none of it.
+TEST(Runtime, ProductsReadAndComputeBesideEachOther) {
+    const Workload some_rows{.context = 64, .prompt = 64, .chunk = 64};
+    for (const char* model : {"llama-2-7b:q4_0", "llama-2-7b:f16"}) {
+        RuntimeCase c(model, "rtx-3090", "vllm");
+        const Prediction beside = c.Must(some_rows);
+        c.runtime.overlap.value = 0;
+        const Prediction apart = c.Must(some_rows);
+        EXPECT_DOUBLE_EQ(apart.token.total(), beside.token.total());
+        const double more = apart.ttft_s - beside.ttft_s;
+        if (std::string_view(model).ends_with("f16")) {
+            EXPECT_DOUBLE_EQ(more, 0);  // nothing to unpack
+            continue;
+        }
+        // 6.48 billion weights of layers in 18 bytes for 32, and 64 rows of 2 FLOPs a weight.
+        const Machine& machine = c.cluster.hosts[0];
+        const double reading = 6.48e9 * 18 / 32 / c.runtime.WeightRate(machine, DType::kQ4_0);
+        const double computing = 64 * 2 * 6.48e9 / c.runtime.ProductFlops(machine, DType::kQ4_0);
+        const double less = std::min(reading, computing);
+        EXPECT_NEAR(more, less, 0.05 * less);
+    }
+}
+
+// Of up to eight rows, each costs arithmetic of a vector; of nine the matrix units are used.
+TEST(Runtime, FewRowsRunAsVectors) {
+    RuntimeCase c("llama-2-7b:q4_0", "rtx-3090", "vllm");
+    const auto seconds = [&](int64_t batch) {
+        return c.Must({.context = 1, .batch = batch}).token.total();
+    };
+    const double eight = seconds(8), nine = seconds(9);
+    c.runtime.vector_share = Figure{0.01, Mark::kGuessed, ""};
+    // 6.6 billion weights, 2 FLOPs each and row, at a hundredth of 71 TFLOP/s.
+    EXPECT_NEAR(seconds(8), 8 * 2 * 6.6e9 / 0.71e12, 0.1 * seconds(8));
+    EXPECT_GT(seconds(8), 5 * eight);
+    EXPECT_DOUBLE_EQ(seconds(9), nine);
+}
+
+TEST(Runtime, ChoosingExpertsTakesItsTimeOnceALayer) {
+    RuntimeCase c("qwen3-30b-a3b:q4_k_m", "rtx-3090", "vllm");
+    const double before = c.Must({}).token.overhead;
+    c.runtime.route.value = 10e-6;
+    EXPECT_NEAR(c.Must({}).token.overhead - before, 48 * 10e-6, 1e-9);  // layers
+}
+
+// Six query heads that share a KV head are read in twos, so that it is read three times.
+TEST(Runtime, GroupsThatAreNoPowerOfTwoReadTheCacheAgain) {
+    const Workload deep{.context = 32768};
+    for (const auto& [model, reads] : std::initializer_list<std::pair<const char*, double>>{
+             {"minimax-m2:q4_0", 3}, {"glm-4.6:q4_0", 3}, {"llama-3.1-8b:q4_0", 1}}) {
+        RuntimeCase c(model, "strix-halo", "vllm");
+        c.runtime.reread_share.value = 0;
+        const double once = c.Must(deep).token.cache;
+        c.runtime.reread_share.value = 0.5;
+        EXPECT_NEAR(c.Must(deep).token.cache, once * (1 + 0.5 * (reads - 1)), 1e-9) << model;
+    }
+}
+
+TEST(Runtime, ManyHostsThatSendToOneOverflowASwitch) {
+    RuntimeCase c("llama-2-7b:q4_0", "8xraspberry-pi-5,1gbe", "distributed-llama-2024");
+    c.runtime.crowd_share.value = 1;
+    const double four = c.Must({.context = 8}, 4).token.wire;
+    const double eight = c.Must({.context = 8}, 8).token.wire;
+    c.runtime.crowd_share.value = 0.25;
+    EXPECT_DOUBLE_EQ(c.Must({.context = 8}, 4).token.wire, four);
+    EXPECT_GT(c.Must({.context = 8}, 8).token.wire, 2.5 * eight);
+    EXPECT_LT(c.Must({.context = 8}, 8).token.wire, 4 * eight);
+}
+
+TEST(Runtime, AProgramRunsTheBackendOfEachMachine) {
+    const Library library = *Library::Open();
+    const Runtime any = *library.FindRuntime("llama.cpp");
+    for (const auto& [machine, backend] :
+         std::initializer_list<std::pair<const char*, const char*>>{
+             {"rtx-3060", "llama.cpp-cuda"},
+             {"strix-halo", "llama.cpp-vulkan"},
+             {"arc-b580", "llama.cpp-vulkan"},
+             {"m3-ultra", "llama.cpp-metal"},
+             {"raspberry-pi-5", "llama.cpp-cpu"}}) {
+        EXPECT_EQ(any.On(*library.FindMachine(machine)).name, backend) << machine;
+        RuntimeCase both("llama-3.1-8b:q4_0", machine, "llama.cpp");
+        both.runtime = any;
+        RuntimeCase its("llama-3.1-8b:q4_0", machine, backend);
+        EXPECT_DOUBLE_EQ(both.Must({}).tok_s, its.Must({}).tok_s) << machine;
+        EXPECT_DOUBLE_EQ(both.Must({}).ttft_s, its.Must({}).ttft_s) << machine;
+    }
+    EXPECT_EQ(library.FindRuntime("lm-studio")->name, "llama.cpp");
+    EXPECT_EQ(library.FindRuntime("ollama")->On(*library.FindMachine("strix-halo")).name,
+              "llama.cpp-rocm");
+    const Runtime weft = *library.FindRuntime("weft");
+    EXPECT_EQ(weft.On(*library.FindMachine("m3-ultra")).name, "weft");
+}
+
+// All machines of the library have a backend: none is of an unknown maker.
+TEST(Runtime, TheMakerOfEachMachineIsKnown) {
+    const Library library = *Library::Open();
+    for (const auto& [name, machine] : library.machines()) {
+        EXPECT_NE(machine.maker, Maker::kOther) << name;
+        const bool host = machine.pool == backend::MemoryKind::kHost;
+        EXPECT_EQ(machine.maker == Maker::kProcessor, host) << name;
+    }
 }
 
 TEST(Runtime, ProgramsHaveOtherNames) {
