@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/json.h"
 #include "engine/feed.h"
 #include "hw/cpu.h"
 #include "model_files/lora/adapted_source.h"
@@ -76,7 +75,6 @@ void TermsFields(Terms& terms, const Visit& visit) {
     visit("adapters", terms.adapters);
     visit("identities", terms.identities);
     visit("boots", terms.boots);
-    visit("header", terms.header);
 }
 
 Status CheckSame(const std::string& what, const std::string& name, const std::string& mine,
@@ -106,18 +104,22 @@ Result<std::unique_ptr<model_files::ModelSource>> OpenSame(const Job& job, const
 
 }  // namespace
 
-std::string TermsToJson(const Terms& terms) {
+std::string EncodeTerms(const Terms& terms) {
     nlohmann::json out;
     TermsFields(terms, [&](const char* name, const auto& field) { out[name] = field; });
-    return out.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    out["header"] = nlohmann::json::binary({terms.header.begin(), terms.header.end()});
+    const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(out);
+    return {bytes.begin(), bytes.end()};
 }
 
-Result<Terms> TermsFromJson(const std::string& text) {
+Result<Terms> DecodeTerms(const std::string& bytes) {
     Terms terms;
-    if (text.empty()) return terms;
+    if (bytes.empty()) return terms;
     try {
-        const nlohmann::json in = JsonOrDiscarded(text);
+        const nlohmann::json in = nlohmann::json::from_cbor(bytes);
         TermsFields(terms, [&](const char* name, auto& field) { in.at(name).get_to(field); });
+        const auto& header = in.at("header").get_binary();
+        terms.header.assign(header.begin(), header.end());
     } catch (const nlohmann::json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "the terms of rank 0: {}", error.what());
     }
@@ -136,12 +138,12 @@ Status TellTerms(Rank& rank) {
     } else if (!rank.job().adapters.empty()) {
         WEFT_ASSIGN(terms.adapters, model_files::FingerprintOfAdapters(rank.source()));
     }
-    cluster.SetTerms(TermsToJson(terms));
+    cluster.SetTerms(EncodeTerms(terms));
     return {};
 }
 
 Status Examine(const cluster::Exam& exam) {
-    WEFT_ASSIGN(const Terms terms, TermsFromJson(exam.terms));
+    WEFT_ASSIGN(const Terms terms, DecodeTerms(exam.terms));
     WEFT_ASSIGN(Job job, JobFromJson(exam.job));
     if (job.feed && terms.header.empty()) return {};
     const bool measured = job.split_auto;  // by shares that are not known yet

@@ -14,15 +14,17 @@
 
 namespace weft::engine {
 
-// What newcomers are compared with. JSON.
+// What newcomers are compared with.
 struct Terms {
     std::string fingerprint, adapters;    // of the model, and of its adapters
     std::vector<std::string> identities;  // of the ranks' devices, by rank; empty: not compared
     std::vector<std::string> boots;       // by rank: equal where ranks are on one host
     std::string header;                   // of a model that rank 0 feeds (feed.h)
 };
-std::string TermsToJson(const Terms& terms);
-Result<Terms> TermsFromJson(const std::string& text);
+// CBOR: the header is one of bytes, not of text.
+std::string EncodeTerms(const Terms& terms);
+// "": nothing is known.
+Result<Terms> DecodeTerms(const std::string& bytes);
 
 // Rank 0, once all ranks are ready: tells the cluster, where others may join it.
 Status TellTerms(Rank& rank);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "cluster/cluster_impl.h"
 #include "cluster/gather.h"
 #include "net/socket.h"
 #include "support/nightly.h"
@@ -107,6 +108,50 @@ TEST_F(Growth, WorkersThatDialInJoinAndLeaveAndJoinAgain) {
     second = Worker();
     ASSERT_TRUE(UntilSaid(root, " joins; epoch 4 with 3 ranks after ")) << root.Err();
     EXPECT_EQ(root.Err().find("could not join"), std::string::npos) << root.Err();
+    ExpectTheAnswerOfOne(root);
+}
+
+// The lost may be called back in each of several attempts to form an epoch: survivors wait through
+// all of them.
+TEST_F(Growth, SurvivorsWaitAsLongAsRankZeroTries) {
+    constexpr int64_t kRejoinMs = 60'000;
+    Weft root(Command() + Dialled(1, {"--rejoin-ms", std::to_string(kRejoinMs)}));
+    const auto key = std::as_bytes(std::span(kGrowthKey));
+    Result<Arrival> knocked = MakeError(ErrorCode::kIo, "not yet");
+    const auto is_in = [&] {
+        auto fd = net::DialTcp("127.0.0.1", port_, Deadline::In(1000));
+        if (!fd.ok()) return false;
+        knocked =
+            ProveRank(std::move(*fd), 0, 0, Bytes(key.begin(), key.end()), Deadline::In(5000));
+        return knocked.ok();
+    };
+    ASSERT_TRUE(Until(is_in)) << root.Err();
+    Channel channel = ChannelOf(std::move(*knocked));
+    std::optional<AssignMessage> assigned;
+    const auto is_assigned = [&] {
+        const Status heard = channel.Receive([&](FrameType type, View payload) {
+            if (type == FrameType::kAssign) assigned = DecodeAssign(payload).value();
+        });
+        return !heard.ok() || assigned.has_value();
+    };
+    ASSERT_TRUE(Until(is_assigned) && assigned.has_value()) << root.Err();
+    EXPECT_GE(assigned->recover_ms, kMostAttempts * kRejoinMs);
+    channel.Close(true);
+    EXPECT_EQ(root.Wait().status, 3);
+}
+
+// A host without the model's file, which has its weights from rank 0, as the first one has.
+TEST_F(Growth, OneThatRankZeroFeedsJoins) {
+    const std::string here = dir_ / "";
+    std::filesystem::current_path(here);
+    const auto first = Worker();
+    Words words = Command();
+    words[1] = "tiny.gguf";
+    Weft root(words + Dialled(1, {"--tp", "2", "--weights-from", "0"}));
+    std::filesystem::current_path("/");
+    ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
+    const auto second = Worker();
+    ASSERT_TRUE(UntilSaid(root, " joins; epoch 2 with 3 ranks after ")) << root.Err();
     ExpectTheAnswerOfOne(root);
 }
 

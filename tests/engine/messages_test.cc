@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "engine/examine.h"
 #include "engine/job.h"
 #include "engine/rank.h"
 #include "engine/step_message.h"
@@ -30,6 +31,29 @@ TEST(Job, SurvivesTheWay) {
     EXPECT_EQ(back->model, job.model);
     EXPECT_EQ(back->split, job.split);
     EXPECT_EQ(back->kv_dtype, DType::kQ8_0);
+}
+
+// The header of a model that is fed is any bytes.
+TEST(Terms, SurviveTheWay) {
+    Terms terms;
+    terms.fingerprint = "0123";
+    terms.identities = {"cpu-a", "", "vulkan"};
+    terms.boots = {"x", "y"};
+    for (int i = 0; i < 512; ++i) terms.header += static_cast<char>(i * 7);
+    const auto back = DecodeTerms(EncodeTerms(terms));
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(back->fingerprint, terms.fingerprint);
+    EXPECT_EQ(back->adapters, "");
+    EXPECT_EQ(back->identities, terms.identities);
+    EXPECT_EQ(back->boots, terms.boots);
+    EXPECT_EQ(back->header, terms.header);
+    EXPECT_TRUE(DecodeTerms("").ok());
+    for (const std::string& text :
+         {std::string("{}"), EncodeTerms(terms).substr(1), std::string("\xa0")}) {
+        const auto none = DecodeTerms(text);
+        ASSERT_FALSE(none.ok());
+        EXPECT_EQ(none.error().code, ErrorCode::kCorrupt);
+    }
 }
 
 TEST(Job, RefusesWhatIsNone) {
