@@ -85,10 +85,13 @@ Status Gather(Control& control, const ClusterOptions& options, const Bytes& key,
     return {};
 }
 
-// How long a survivor may have to wait for the next epoch, once it has left the old one.
+// How long a survivor may have to wait for the next epoch, once it has left the old one: through
+// all attempts, each of which may call the lost back. (Rank 0's end, and its word that there is no
+// next epoch, end the wait.)
 int64_t RecoverMs(const ClusterOptions& options) {
     if (options.rejoin_ms == 0 && !options.elastic) return 0;
-    return options.rejoin_ms + 3 * options.timeout_ms + 5000;
+    const int64_t attempt_ms = options.rejoin_ms + 3 * options.timeout_ms + 5000;
+    return std::min(kMostAttempts * attempt_ms, kMostRecoverMs);
 }
 
 // What all ranks are told, but for the job.
@@ -275,9 +278,8 @@ int RanksOf(const ClusterOptions& options) {
 Result<LocalRank> StartLocalRank(const ClusterOptions& options, std::span<const int> cores) {
     WEFT_ASSIGN(auto ends, MakeSocketPair());
     const auto sessions = MakeSessionPair(options.timeout_ms);
-    WEFT_ASSIGN(const pid_t pid,
-                SpawnRank(options.worker_arguments, std::move(ends.second), sessions.second, true,
-                          cores));
+    WEFT_ASSIGN(const pid_t pid, SpawnRank(options.worker_arguments, std::move(ends.second),
+                                           sessions.second, true, cores));
     return LocalRank{std::move(ends.first), sessions.first, pid};
 }
 

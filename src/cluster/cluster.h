@@ -196,7 +196,8 @@ class Cluster {
     virtual void SetLoaded(int /*thousandths*/) {}
 
     // Collective calls: every rank makes the same ones in the same order. All of them end early
-    // with the verdict when a rank is lost, and make one of a failure of their own.
+    // with the verdict when a rank is lost, and make one of a failure of their own. A deadline
+    // counts from when other ranks last showed progress: one that is slow is not missing.
     //
     // value must equal rank 0's. kDenied names the first host that differs, and both values.
     virtual Status Agree(const std::string& name, const std::string& value,

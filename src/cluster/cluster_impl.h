@@ -21,6 +21,9 @@
 namespace weft::cluster {
 
 inline constexpr int64_t kFirstEpoch = 1;
+// Attempts to form one epoch, each begun by another loss. While all ranks live, and only links
+// between them fail, there are more, for rejoin_ms.
+inline constexpr int kMostAttempts = 6;
 
 std::string SystemHostName();
 // "A,B,C" -> its words; "" is one empty word.
@@ -132,6 +135,7 @@ class ClusterImpl final : public Cluster {
         std::vector<net::HostAddress> addresses;
         std::string seen_as;  // as in AssignMessage, where it is none of these addresses (NAT)
     };
+    Status Meet(const AssignMessage& assignment);
     Status GatherHosts(const std::vector<std::string>& names);
     std::vector<std::vector<net::Way>> WaysToMe() const;
     bool IsBehindNat() const;
@@ -143,7 +147,14 @@ class ClusterImpl final : public Cluster {
     void ShareCores();
 
     // One attempt (epoch.cc). kPeerLost: a rank was lost on the way, so there may be another.
-    Status FormEpoch(const Replan& replan, const Deadline& rejoin, EpochInfo& info);
+    struct Attempt {
+        int number = 1;                     // of those that count
+        bool again = false;                 // one has failed
+        bool apart = false;                 // since then nobody was lost
+        Deadline rejoin = Deadline::In(0);  // for the lost to come back
+    };
+    Status FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo& info);
+    void NapUnlessStopped(int64_t ms) const;
     Status AwaitEpoch();
     void CallBack(const std::vector<int>& lost, const Deadline& rejoin);
     void CallBackHosts(const std::vector<int>& lost, const Deadline& rejoin);

@@ -75,7 +75,8 @@ class Control final : public net::PeerMonitor, public Company {
     void AnswerExam(const ExamineMessage& exam, const Status& fit);
 
     // One collective call. combine runs on rank 0 over the values by rank; what it returns comes
-    // back on every rank, and its error becomes the verdict.
+    // back on every rank, and its error becomes the verdict. Beyond the deadline it waits for ranks
+    // that move (ten minutes at most).
     using Combine = std::function<Result<std::string>(const std::vector<std::string>&)>;
     Result<std::string> Round(const std::string& name, const std::string& mine,
                               const Combine& combine, const Deadline& deadline);
@@ -197,6 +198,7 @@ class Control final : public net::PeerMonitor, public Company {
 
     // Under the lock, from either thread.
     int64_t SilentLocked(int rank) const;
+    int64_t StillLocked() const;
     void Broken(Peer& peer, std::string reason, bool reset);
     void Lost(Peer& peer, const std::string& reason);
     static void SendAssignment(Peer& peer, AssignMessage message);
@@ -230,6 +232,9 @@ class Control final : public net::PeerMonitor, public Company {
     // Main thread: waits until `ready`, a verdict, or the deadline; true if ready.
     template <typename Ready>
     bool WaitFor(Lock& lock, const Deadline& deadline, const Ready& ready);
+    // The same; past the deadline, as long as other ranks show progress within its length.
+    template <typename Ready>
+    bool WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready);
     // What each rank gets, from all values; one string: all get that.
     using Spread = std::function<Result<std::vector<std::string>>(const std::vector<std::string>&)>;
     Result<std::string> RunRound(const std::string& name, const std::string& mine,

@@ -15,13 +15,13 @@
 namespace weft::cluster {
 namespace {
 
-// Attempts to form one epoch, each begun by another loss.
-constexpr int kMostAttempts = 6;
 // Of them, so many call the lost back where there is another way.
 constexpr int kMostCalls = 3;
 // A call of a worker may take so long before the user's wish to stop is looked at.
 constexpr int64_t kCallMs = 500;
 constexpr int64_t kCallNapMs = 50;
+// Between attempts of ranks that all live, but can't reach each other.
+constexpr int64_t kApartNapMs = 1000;
 
 }  // namespace
 
@@ -29,22 +29,26 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
     if (control_ == nullptr) return error;
     const int rank = rank_, size = size_;
     const int64_t rejoin_ms = rank_ == 0 ? options_.rejoin_ms : 0;
+    const Deadline whole = Deadline::In(rejoin_ms);
     EpochInfo info;
-    for (int attempt = 1;; ++attempt) {
+    Attempt attempt;
+    while (true) {
         WEFT_TRY(control_->EndEpoch(error));
         fabric_ = {};
         if (rank_ == 0 && info.why.empty()) info.why = control_->LossText();
-        if (attempt > kMostAttempts) {
-            error = MakeError(ErrorCode::kPeerLost,
-                              "{}. {} attempts to go on failed, the last one with: {}", info.why,
-                              kMostAttempts, error.message);
-            return rank_ == 0 ? control_->GiveUp(error) : error;
+        if (attempt.number > kMostAttempts) {
+            return control_->GiveUp(MakeError(
+                ErrorCode::kPeerLost, "{}. {} attempts to go on failed, the last one with: {}",
+                info.why, kMostAttempts, error.message));
         }
-        const bool call = attempt <= kMostCalls || !options_.elastic;
-        const Status formed =
-            rank_ == 0 ? FormEpoch(replan, Deadline::In(call ? rejoin_ms : 0), info) : AwaitEpoch();
+        const bool call = attempt.number <= kMostCalls || !options_.elastic;
+        attempt.rejoin = Deadline::In(call ? rejoin_ms : 0);
+        const Status formed = rank_ == 0 ? FormEpoch(replan, attempt, info) : AwaitEpoch();
         if (formed.ok()) break;
         error = formed.error();
+        // (How often, and for how long, is rank 0's to say.)
+        if (rank_ == 0 && (!attempt.apart || whole.expired())) ++attempt.number;
+        attempt.again = true;
     }
     info.epoch = assignment_.epoch;
     info.same_place = rank_ == rank && size_ == size;
@@ -75,9 +79,15 @@ std::vector<int> ClusterImpl::Kept(const std::vector<int>& lost) const {
     return kept;
 }
 
-Status ClusterImpl::FormEpoch(const Replan& replan, const Deadline& rejoin, EpochInfo& info) {
+Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo& info) {
+    const Deadline& rejoin = attempt.rejoin;
     DismissTrial(info);
     auto lost = AwaitSurvivors();
+    attempt.apart = attempt.again && lost.ok() && lost->empty() && dismissed_.empty();
+    if (attempt.apart) {
+        NapUnlessStopped(kApartNapMs);
+        lost = AwaitSurvivors();
+    }
     if (!lost.ok()) return control_->GiveUp(lost.error());
     for (int rank : *lost) {
         const bool known = std::count(info.lost.begin(), info.lost.end(), rank) > 0;
@@ -105,6 +115,13 @@ Status ClusterImpl::FormEpoch(const Replan& replan, const Deadline& rejoin, Epoc
         return MakeError(ErrorCode::kPeerLost, "another rank was lost meanwhile");
     }
     return Rendezvous(*next);
+}
+
+void ClusterImpl::NapUnlessStopped(int64_t ms) const {
+    const Deadline deadline = Deadline::In(ms);
+    while (!deadline.expired() && !stop_requested() && !control_->stop_wished()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(kCallNapMs));
+    }
 }
 
 // Ranks that the job has no use for: it is cut for some numbers of them alone.

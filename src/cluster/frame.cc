@@ -254,7 +254,7 @@ Result<AssignMessage> DecodeAssign(View payload) {
     message.job = reader.Text();
     message.recover_ms = reader.Int<int64_t>();
     if (message.epoch < 1) reader.Fail("has an impossible epoch");
-    if (message.recover_ms < 0 || message.recover_ms > 86'400'000) {
+    if (message.recover_ms < 0 || message.recover_ms > kMostRecoverMs) {
         reader.Fail("has an impossible time for recovery");
     }
     if (message.rank < 1 || static_cast<size_t>(message.rank) >= message.hosts.size()) {

@@ -35,6 +35,7 @@ inline constexpr size_t kTagBytes = 16;
 inline constexpr size_t kMostWaits = 16;  // of a Stand, of each kind
 inline constexpr size_t kMostWhy = 4096;  // of a worker that could not be a rank
 inline constexpr int kAllLoaded = 1000;   // thousandths
+inline constexpr int64_t kMostRecoverMs = 86'400'000;
 
 enum class FrameType : uint8_t {
     kHello = 1,      // rank 0 -> worker: who calls

@@ -46,6 +46,7 @@ class Joiner final : public WorkerJoiner {
     // False: the user asked to end.
     bool Nap(const Fd& signals, int fd, int64_t ms) const;
     Status Call();
+    Error NoJob(const std::string& why) const;
     void SayOnce(LogLevel level, const std::string& text);
     int64_t PauseAfter(int status);
 
@@ -109,6 +110,11 @@ Status Joiner::Call() {
     return {};
 }
 
+Error Joiner::NoJob(const std::string& why) const {
+    return MakeError(ErrorCode::kTimeout, "{} had no job within {} (--wait): {}", address_.Text(),
+                     SecondsText(options_.wait_ms), why);
+}
+
 Result<int> Joiner::Serve(const Fd& signals) {
     const std::string leader = address_.Text();
     const int64_t patience_ms = options_.wait_ms > 0 ? options_.wait_ms : kMostWaitMs;
@@ -124,10 +130,15 @@ Result<int> Joiner::Serve(const Fd& signals) {
             if (!Nap(signals, -1, PauseAfter(*ended))) return 0;
             idle_ = Deadline::In(patience_ms);
         } else if (held_.has_value()) {
-            if (!Nap(signals, held_->fd.get(), patience_ms)) return 0;
+            if (!Nap(signals, held_->fd.get(), idle_.left_ms())) return 0;
             std::byte first;
             const ssize_t seen = ::recv(held_->fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
-            if (seen < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+            if (seen < 0 && (errno == EAGAIN || errno == EINTR)) {
+                if (!idle_.expired()) continue;
+                if (options_.wait_ms > 0) return NoJob("it let this worker wait");
+                idle_ = Deadline::In(patience_ms);
+                continue;
+            }
             // (Else rank 0 hung up: it ended, or had no place for this worker.)
             began_ns_ = NowNs();
             const bool failed =
@@ -143,10 +154,7 @@ Result<int> Joiner::Serve(const Fd& signals) {
             const Error& error = called.error();
             const bool denied = error.code == ErrorCode::kDenied;
             if (denied && options_.once) return error;
-            if (options_.wait_ms > 0 && idle_.expired()) {
-                return MakeError(ErrorCode::kTimeout, "{} had no job within {} (--wait): {}",
-                                 leader, SecondsText(options_.wait_ms), error.message);
-            }
+            if (options_.wait_ms > 0 && idle_.expired()) return NoJob(error.message);
             // A rank 0 that begins its next job is away for a moment only.
             if (denied || redial_ms >= kLastingRedialMs) {
                 SayOnce(denied ? LogLevel::kWarning : LogLevel::kInfo,

@@ -11,10 +11,11 @@
 namespace weft::cluster {
 namespace {
 
-constexpr int64_t kVerdictWaitMs = 700;  // how long a data wait gives the control plane
-constexpr int64_t kReportWaitMs = 200;   // how long a report of a lost peer does
-constexpr int64_t kAnswerWaitMs = 500;   // rank 0's answer to a report
-constexpr int64_t kLingerMs = 400;       // for the others to leave after a verdict
+constexpr int64_t kVerdictWaitMs = 700;   // how long a data wait gives the control plane
+constexpr int64_t kReportWaitMs = 200;    // how long a report of a lost peer does
+constexpr int64_t kAnswerWaitMs = 500;    // rank 0's answer to a report
+constexpr int64_t kLingerMs = 400;        // for the others to leave after a verdict
+constexpr int64_t kMostSlowMs = 600'000;  // a call waits for ranks that are slow, but move
 constexpr size_t kMostReport = 8192;
 
 Clock::time_point MonitorTime(const Deadline& deadline) {
@@ -301,18 +302,31 @@ Result<std::string> Control::RunRound(const std::string& name, const std::string
     return result;
 }
 
+// As a wait for data does (net/patience.h): while any other rank moves, those that are missing may
+// wait for that one.
+template <typename Ready>
+bool Control::WaitWhileMoving(Lock& lock, Deadline deadline, const Ready& ready) {
+    const Deadline last = Deadline::In(std::max(deadline.left_ms(), kMostSlowMs));
+    while (!WaitFor(lock, deadline, ready) && !verdict_.has_value()) {
+        const int64_t still_ms = StillLocked();
+        if (still_ms < 0 || still_ms >= deadline.length_ms() || last.expired()) return false;
+        deadline = Deadline::From(NowNs() - still_ms * kNsPerMs, deadline.length_ms());
+    }
+    return ready();
+}
+
 Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
                                          const std::string& mine, const Spread& spread,
                                          const Deadline& deadline) {
     const auto missing = [](const Peer& peer) { return !peer.value.has_value(); };
-    WaitFor(lock, deadline, [&] { return std::none_of(peers_.begin(), peers_.end(), missing); });
+    WaitWhileMoving(lock, deadline, [&] { return std::ranges::none_of(peers_, missing); });
     if (verdict_.has_value()) return Tell({});
     const std::string absent = Missing(missing);
     if (!absent.empty()) {
         Fail({ErrorCode::kPeerLost, -1,
               fmt::format("'{}' was not reached within {} ms by {}", name, deadline.length_ms(),
                           absent),
-              "", epoch_, IsOfTrial(ErrorCode::kPeerLost)});
+              "", epoch_, CanRecover()});
         return Tell({});
     }
     std::vector<std::string> values = {mine};
@@ -322,7 +336,7 @@ Result<std::string> Control::RoundOfRoot(Lock& lock, const std::string& name,
                   fmt::format("{} is at '{}' (call {}) where rank 0 is at '{}' (call {})",
                               WhoLocked(peer.rank), peer.value->name, peer.value->number, name,
                               rounds_),
-                  ""});
+                  "", epoch_, IsOfTrial(ErrorCode::kCorrupt)});
             return Tell({});
         }
         values.push_back(std::move(peer.value->value));
@@ -362,7 +376,7 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
     Wake();
     // Rank 0's own deadline comes first: its verdict says who was missing.
     const Deadline later = Deadline::In(deadline.left_ms() + kAnswerWaitMs);
-    WaitFor(lock, later, [&] { return result_.has_value(); });
+    WaitWhileMoving(lock, later, [&] { return result_.has_value(); });
     if (result_.has_value() && result_->number == rounds_) {
         std::string value = std::move(result_->value);
         result_.reset();

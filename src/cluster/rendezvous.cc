@@ -69,6 +69,11 @@ Result<HostInfo> UnpackHost(const std::vector<std::string>& fields) {
     return info;
 }
 
+// No answer, no such address or device, no port to listen at.
+bool IsOfNetwork(ErrorCode code) {
+    return code == ErrorCode::kTimeout || code == ErrorCode::kNotFound || code == ErrorCode::kIo;
+}
+
 bool Has(const auto& addresses, auto field, const std::string& host) {
     return std::ranges::find(addresses, host, field) != addresses.end();
 }
@@ -287,7 +292,15 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     return {};
 }
 
+// Behind the first epoch ranks that are all there, but can't reach each other, may in the next
+// attempt: a network for data that is gone may come back, and later than the one for control.
 Status ClusterImpl::Rendezvous(const AssignMessage& assignment) {
+    const Status met = Meet(assignment);
+    if (met.ok() || assignment.epoch == kFirstEpoch || !IsOfNetwork(met.error().code)) return met;
+    return Error{ErrorCode::kPeerLost, met.error().message};
+}
+
+Status ClusterImpl::Meet(const AssignMessage& assignment) {
     rank_ = assignment.rank;
     size_ = static_cast<int>(assignment.hosts.size());
     job_ = assignment.job;

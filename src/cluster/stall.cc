@@ -23,6 +23,10 @@ constexpr size_t kMostNamed = 8;
 
 int64_t Control::StillMs() const {
     const Lock lock(mutex_);
+    return StillLocked();
+}
+
+int64_t Control::StillLocked() const {
     const size_t ranks = is_root() ? peers_.size() + 1 : relay_.ranks.size();
     int64_t still = std::numeric_limits<int64_t>::max();
     for (size_t rank = 0; rank < ranks; ++rank) {
@@ -100,8 +104,9 @@ std::vector<Stand> Control::Stands(int64_t now_ns) const {
     return stands;
 }
 
-// Of ranks that all wait in one op, none has gone astray: what was sent did not come. Another epoch
-// has other links, so it may do better.
+// Of ranks that all wait in one op, none has gone astray: what was sent did not come. In different
+// ops that may be so, too: who got what the other did not is a few ops ahead of it. Another epoch
+// has other links, so it may do better; how often, its callers bound.
 VerdictMessage Control::VerdictOn(const std::vector<CircleWait>& circle) const {
     const auto op_of = [](const CircleWait& each) { return OpOf(each.wait); };
     const std::string op = op_of(circle[0]);
@@ -115,11 +120,14 @@ VerdictMessage Control::VerdictOn(const std::vector<CircleWait>& circle) const {
         text += fmt::format("{}{} waits for rank {} in {} for {} ms", i == 0 ? "" : "; ",
                             WhoLocked(circle[i].rank), wait.on, OpOf(wait), wait.still_ms);
     }
-    text += in_one_op ? ". What one of them sent did not come: is the data link between the hosts "
-                        "down? 'weft doctor' checks it."
-                      : ". They wait in different ops, so none can go on. Do all ranks have the "
-                        "same data, flags and files?";
-    return {ErrorCode::kPeerLost, -1, std::move(text), "", epoch_, in_one_op && CanRecover()};
+    text += in_one_op
+                ? ". What one of them sent did not come: is the data link between the hosts "
+                  "down? 'weft doctor' checks it."
+                : ". They wait in different ops, so none can go on: what one of them sent did "
+                  "not come (is the data link between the hosts down? 'weft doctor' checks "
+                  "it), or they have gone apart. Do all ranks have the same data, flags and "
+                  "files?";
+    return {ErrorCode::kPeerLost, -1, std::move(text), "", epoch_, CanRecover()};
 }
 
 void Control::JudgeCircle(int64_t now_ns) {
@@ -179,7 +187,7 @@ void Control::JudgeStall(int64_t now_ns) {
               fmt::format("{}: nobody has moved for {} ms, and it has not been heard of for a "
                           "while. Is the network between the hosts up?",
                           WhoLocked(silent), still_ms_),
-              ""});
+              "", epoch_, CanRecover()});
         return;
     }
     std::vector<LongWait> waits;
@@ -196,7 +204,7 @@ void Control::JudgeStall(int64_t now_ns) {
           fmt::format("{}: no data for {} within {} ms on rank {}, though its process answers. Is "
                       "it stuck, or is the data link between the hosts down?",
                       WhoLocked(wait.on), OpOf(wait), still_ms_, waiter),
-          ""});
+          "", epoch_, CanRecover()});
 }
 
 }  // namespace weft::cluster

@@ -148,9 +148,8 @@ Status Rank::AgreeOnWire(const std::vector<int>& peers) {
             peers, [&](int rank) { return cluster_.host(rank).boot_id != host; });
         wire_ = AutoSumWire(device_->info(), several, tensor_->tuning());
     }
-    WEFT_ASSIGN(
-        const std::vector<std::string> words,
-        cluster_.AllGather("wire", SumWireName(wire_), Deadline::In(cluster_.timeout_ms())));
+    WEFT_ASSIGN(const std::vector<std::string> words,
+                cluster_.AllGather("wire", SumWireName(wire_), Deadline::In(kAgreeMs)));
     for (const std::string& word : words) {
         WEFT_ASSIGN(const backend::SumWire theirs, ParseSumWire(word));
         wire_ = std::max(wire_, theirs);

@@ -203,6 +203,15 @@ TEST_F(DialIns, OnceAndWaitEndAWorker) {
     const auto nobody = Worker({fmt::format("wait={}", test::Slower(500))});
     EXPECT_EQ(nobody->Wait(Deadline::In(20'000)), 1);
     EXPECT_NE(nobody->output().find("had no job within "), std::string::npos) << nobody->output();
+    // Nor does one wait any longer at the door of a job that has no place for it.
+    {
+        const auto first = Worker();
+        const auto runs = Root(1, {"steps=100000000"});
+        ASSERT_TRUE(runs->ReadUntil("at decode", soon_)) << runs->output();
+        const auto spare = Worker({fmt::format("wait={}", test::Slower(1000))});
+        EXPECT_EQ(spare->Wait(Deadline::In(20'000)), 1) << spare->output();
+        EXPECT_NE(spare->output().find("had no job within "), std::string::npos) << spare->output();
+    }
     // Of a job that fails, the status is the worker's.
     const auto once = Worker({"once=1"});
     const auto root = Root(1, {"fail_at=load", "error=1"});

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent import futures
 
 from spaces import Room, cable, slowness, why_skipped, words_of
 
@@ -56,6 +57,41 @@ def test_a_cable_that_breaks(room, model):
     server.await_text(r"is reached at \[fe80:\S+%usb0\]:7000, no more at \[fe80:\S+%eth1\]", 60)
     server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, \S+ \(usb0\) - \S+ \(usb9\)", 60)
     assert await_answer(a) == text
+    assert server.end() == 0, server.text
+
+
+def test_a_network_for_data_that_comes_back(room, model):
+    """Control has a network of its own. A step's message is lost: ranks wait in different ops."""
+    a, b, hub = room.host("a"), room.host("b"), room.host("hub")
+    cable(a, "eth0", b, "eth0")
+    hub.do("ip", "link", "add", "br0", "type", "bridge")
+    hub.do("ip", "link", "set", "br0", "up")
+    for host, last in ((a, 1), (b, 2)):
+        cable(host, "eth1", hub, f"to{host.name}")
+        hub.do("ip", "link", "set", f"to{host.name}", "master", "br0")
+        host.do("ip", "addr", "add", f"10.71.0.{last}/24", "dev", "eth0")
+        host.do("ip", "addr", "add", f"10.72.0.{last}/24", "dev", "eth1")
+    key = os.path.join(room.folder.name, "key")
+    with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write("a-shared-key-of-the-tests")
+    b.start("worker", "--listen", "0.0.0.0:7000", "--key-file", key).await_text("listening")
+    timeout_s = 2 * slowness.slowness()
+    server = a.start("serve", model, "--hosts", "10.71.0.2", "--key-file", key, "-t", "1",
+                     "--tp", "2", "--data-net", "10.72.0.0/24",
+                     "--timeout-ms", str(int(1000 * timeout_s)))
+    server.await_text("serving ", 60)
+    text = await_answer(a)
+    # Frames are lost behind the cable, then there is no cable: both for longer than attempts to go
+    # on would take that follow one another.
+    for away, back in ((("nomaster",), ("master", "br0")), (("down",), ("up",))):
+        server.text = ""
+        hub.do("ip", "link", "set", "toa", *away)
+        with futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(asked, a)
+            time.sleep(4 * timeout_s)
+            hub.do("ip", "link", "set", "toa", *back)
+            assert answer.result() == text, server.text
+        server.await_text(r"warning: rank . .* waits for rank .*; epoch \d+ with 2 ranks after")
     assert server.end() == 0, server.text
 
 
