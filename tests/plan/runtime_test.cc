@@ -34,7 +34,7 @@ struct RuntimeCase {
 };
 
 TEST(Runtime, TheCacheIsReadAtItsShare) {
-    RuntimeCase c("llama-2-7b:q4_0", "strix-halo", "vllm");
+    RuntimeCase c("llama-2-7b:q4_0", "strix-halo", "vllm-cuda");
     const Workload deep{.context = 32768};
     const Prediction whole = c.Must(deep);
     c.runtime.cache_share.value = 0.5;
@@ -46,7 +46,7 @@ TEST(Runtime, TheCacheIsReadAtItsShare) {
 }
 
 TEST(Runtime, SharedHeadsHaveAShareOfTheirOwn) {
-    RuntimeCase c("llama-3.1-8b:q4_0", "strix-halo", "vllm");
+    RuntimeCase c("llama-3.1-8b:q4_0", "strix-halo", "vllm-cuda");
     const Workload deep{.context = 32768};
     const double whole = c.Must(deep).token.cache;
     c.runtime.grouped_share.value = 0.25;
@@ -83,7 +83,7 @@ TEST(Runtime, EightBitsHaveTheDevicesOwnRate) {
 }
 
 TEST(Runtime, Bf16HasItsOwnSharesAndExpertsOthers) {
-    RuntimeCase c("qwen3-30b-a3b:bf16", "strix-halo", "vllm");
+    RuntimeCase c("qwen3-30b-a3b:bf16", "strix-halo", "vllm-cuda");
     const Workload short_prompt{.context = 512};
     const Prediction whole = c.Must(short_prompt);
     c.runtime.bf16_expert_memory.value = 0.25;
@@ -102,7 +102,7 @@ TEST(Runtime, Bf16HasItsOwnSharesAndExpertsOthers) {
 TEST(Runtime, AttentionOfPromptsHasARateForHeadsThatShareKeys) {
     const Workload deep{.context = 32768, .prompt = 512, .depth = 32000};
     for (const char* model : {"llama-2-7b:q4_0", "llama-3.1-8b:q4_0"}) {
-        RuntimeCase c(model, "strix-halo", "vllm");
+        RuntimeCase c(model, "strix-halo", "vllm-cuda");
         const bool grouped = c.walk.hyper().heads > c.walk.hyper().kv_heads;
         const double before = c.Must(deep).prompt.compute;
         c.runtime.grouped_attention_share.value /= 4;
@@ -113,7 +113,7 @@ TEST(Runtime, AttentionOfPromptsHasARateForHeadsThatShareKeys) {
 }
 
 TEST(Runtime, WhatIsNoProductHasAShareOfTheBandwidth) {
-    RuntimeCase c("llama-2-7b:q4_0", "strix-halo", "vllm");
+    RuntimeCase c("llama-2-7b:q4_0", "strix-halo", "vllm-cuda");
     const Prediction whole = c.Must({.context = 8});
     c.runtime.rest_share.value = 0.01;
     const Prediction slow = c.Must({.context = 8});
@@ -180,7 +180,7 @@ TEST(Runtime, ABatchMeetsFewerExpertsThanEvenChoicesWould) {
 TEST(Runtime, ProductsReadAndComputeBesideEachOther) {
     const Workload some_rows{.context = 64, .prompt = 64, .chunk = 64};
     for (const char* model : {"llama-2-7b:q4_0", "llama-2-7b:f16"}) {
-        RuntimeCase c(model, "rtx-3090", "vllm");
+        RuntimeCase c(model, "rtx-3090", "vllm-cuda");
         const Prediction beside = c.Must(some_rows);
         c.runtime.overlap.value = 0;
         const Prediction apart = c.Must(some_rows);
@@ -225,7 +225,7 @@ TEST(Runtime, GroupsThatAreNoPowerOfTwoReadTheCacheAgain) {
     const Workload deep{.context = 32768};
     for (const auto& [model, reads] : std::initializer_list<std::pair<const char*, double>>{
              {"minimax-m2:q4_0", 3}, {"glm-4.6:q4_0", 3}, {"llama-3.1-8b:q4_0", 1}}) {
-        RuntimeCase c(model, "strix-halo", "vllm");
+        RuntimeCase c(model, "strix-halo", "vllm-cuda");
         c.runtime.reread_share.value = 0;
         const double once = c.Must(deep).token.cache;
         c.runtime.reread_share.value = 0.5;
