@@ -385,6 +385,13 @@ TEST(VulkanExecutable, WhatItCannotComputeIsRefusedBeforeAnythingIsLoaded) {
     ASSERT_FALSE(large.ok());
     EXPECT_EQ(large.error().code, ErrorCode::kOutOfMemory) << large.error().message;
 
+    CompileOptions many = OptionsOf(program);
+    many.max_tokens = 70'000;  // a workgroup each: Vulkan promises 65,535
+    const auto steps = device->Compile(program, many);
+    ASSERT_FALSE(steps.ok());
+    EXPECT_EQ(steps.error().code, ErrorCode::kUnsupported) << steps.error().message;
+    EXPECT_NE(steps.error().message.find("--chunk"), std::string::npos) << steps.error().message;
+
     const auto training = device->CompileTraining({}, {});
     ASSERT_FALSE(training.ok());
     EXPECT_NE(training.error().message.find("--device cpu"), std::string::npos);

@@ -1,6 +1,7 @@
 #include "backend/vulkan/dry_run.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <map>
 #include <string>
@@ -86,7 +87,16 @@ class DryEmitter final : public Emitter {
         if (none_built_ || !shaders::Find(shader).empty()) return &kernel_;
         return MakeError(ErrorCode::kUnsupported, "this weft has no shader '{}'", shader);
     }
-    void Emit(Dispatch) override {}
+    void Emit(Dispatch d) override {
+        const std::array<uint32_t, 3>& most = gpu_.most_groups;
+        if (d.x <= most[0] && d.y <= most[1] && d.z <= most[2]) return;
+        too_many_ = MakeError(ErrorCode::kUnsupported,
+                              "a step of {} rows takes {} x {} x {} workgroups; {} takes {} x {} x "
+                              "{}. Use a smaller --chunk.",
+                              shape_.rows, d.x, d.y, d.z, gpu_.name, most[0], most[1], most[2]);
+    }
+    // Of all that was emitted: whether the device takes so many workgroups.
+    const Status& too_many() const { return too_many_; }
 
   private:
     void Place(const program::Value& value) {
@@ -110,6 +120,7 @@ class DryEmitter final : public Emitter {
     const NoKernel kernel_;
     const bool none_built_ = shaders::Names().empty();  // the memory is the same
     StepTables tables_;
+    Status too_many_;
     uint64_t next_ = 0, scratch_bytes_ = 0, constant_bytes_ = 0;
     std::vector<uint64_t> addresses_;
     std::vector<WeightPlace> weights_;
@@ -126,7 +137,9 @@ Result<uint64_t> ScratchBytes(const program::Program& program, const gpu::Descri
     for (size_t i = 0; i < program.ops.size(); ++i) {
         const program::Op& op = program.ops[i];
         if (program::IsTransfer(op.kind()) || IsLeftOut(program, op, shape)) continue;
-        if (const Status status = LowerOp(emitter, op); !status.ok()) {
+        Status status = LowerOp(emitter, op);
+        if (status.ok()) status = emitter.too_many();
+        if (!status.ok()) {
             return MakeError(status.error().code, "program op {} ({}): {}", i,
                              program::OpName(op.kind()), status.error().message);
         }

@@ -9,7 +9,8 @@
 
 namespace weft::backend::vulkan {
 
-// Scratch and constants of a step of this shape. Errors: kUnsupported, naming the op.
+// Scratch and constants of a step of this shape. Errors: kUnsupported, naming the op: what no kernel
+// takes, or more workgroups than the device.
 Result<uint64_t> ScratchBytes(const program::Program& program, const gpu::Description& gpu,
                               const StepShape& shape, bool reference, const Arithmetic& arithmetic);
 
