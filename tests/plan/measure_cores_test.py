@@ -1,5 +1,6 @@
-"""`weft plan --measure --local 2`: in every job that it runs, one after another, the two ranks compute
-on different cores. A job that leaves its process on one core would have the next one's ranks share it.
+"""`weft plan --measure --local 2`: in every job that it runs, one after another, the two ranks
+compute on different cores. A job that leaves its process on one core would have the next one's
+ranks share it.
 
     measure_cores_test.py WEFT
 """
