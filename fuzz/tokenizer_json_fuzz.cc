@@ -26,7 +26,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     for (const bool parse : {false, true}) {
         const auto ids = (*tokenizer)->Encode(text, {.parse_special = parse});
         for (const int32_t id : ids) WEFT_CHECK(id >= 0 && id < (*tokenizer)->vocab_size());
-        (*tokenizer)->Decode(ids);
+        // Whatever steps a file has behind one another.
+        WEFT_CHECK(ids.size() <= 64 * text.size() + (size_t{1} << 18));
+        WEFT_CHECK((*tokenizer)->Decode(ids).size() <= ids.size() * (1024 + 16 * size));
     }
     return 0;
 }
