@@ -22,8 +22,8 @@ struct Inheritance {
 
 // Starts /proc/self/exe with `arguments` and "--handle HANDLE". The child holds SIGINT, SIGTERM and
 // SIGUSR1 (HoldStops) and ignores them once it lets them through, reads /dev/null, prints to
-// standard error only, inherits no other descriptor, runs on `cores`, and is killed when the calling
-// thread ends. Errors: kIo.
+// standard error only, inherits no other descriptor, runs on `cores`, and is killed when the
+// calling thread ends. Errors: kIo.
 Result<pid_t> SpawnRank(const std::vector<std::string>& arguments, Fd control,
                         const Session& session, bool local, std::span<const int> cores);
 
