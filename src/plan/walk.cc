@@ -52,7 +52,7 @@ bool IsChosen(const program::Op& op) {
     return op.kind() == OpKind::kExpertMatMul || op.kind() == OpKind::kExpertSum;
 }
 
-bool IsWeightProduct(const program::Op& op) {
+bool MultipliesWeights(const program::Op& op) {
     return IsChosen(op) || op.kind() == OpKind::kMatMul;
 }
 
@@ -109,7 +109,7 @@ class StepTimer {
 
     // A product of many rows, whose quantized weights the kernel unpacks.
     bool IsUnpacked(const program::Program& list, const program::Op& op) const {
-        if (rates_ != nullptr || !IsWeightProduct(op) || RowsOf(list, op) <= kVectorRows)
+        if (rates_ != nullptr || !MultipliesWeights(op) || RowsOf(list, op) <= kVectorRows)
             return false;
         return Info(list.value(program::WeightOf(op)).dtype).quantized;
     }
@@ -137,7 +137,7 @@ class StepTimer {
 
     // What ops that are neither products nor attention take was measured by their bytes.
     bool ByBytes(const program::Op& op) const {
-        return rates_ != nullptr && rates_->rest && !IsWeightProduct(op) && !IsAttention(op);
+        return rates_ != nullptr && rates_->rest && !MultipliesWeights(op) && !IsAttention(op);
     }
 
     // Reading and writing, by what the runtime reaches of the memory's bandwidth.
@@ -155,7 +155,7 @@ class StepTimer {
             const Figure& share = grouped ? runtime.grouped_share : runtime.cache_share;
             return bytes / (rate * share.value) * (grouped ? CacheReads() : 1);
         }
-        if (!IsWeightProduct(op)) return bytes / (rate * runtime.rest_share.value);
+        if (!MultipliesWeights(op)) return bytes / (rate * runtime.rest_share.value);
         const DType type = list.value(program::WeightOf(op)).dtype;
         const double seconds = bytes / runtime.WeightRate(*place_.machine, type, IsChosen(op));
         return IsChosen(op) ? seconds * MetShare(list, op) : seconds;
@@ -209,7 +209,7 @@ class StepTimer {
     // A product of weights whose rate was measured: its overhead is part of that.
     bool AddProduct(const program::Program& list, const program::Op& op,
                     const program::OpCost& cost, Breakdown& all) const {
-        if (!IsWeightProduct(op)) return false;
+        if (!MultipliesWeights(op)) return false;
         const program::Value& weight = list.value(program::WeightOf(op));
         const double rows = RowsOf(list, op);
         const auto rate = IsChosen(op) ? rates_->ExpertFlops(weight.dtype, rows)
@@ -248,7 +248,7 @@ class StepTimer {
                                    : place_.machine->compute.value;
         }
         if (IsAttention(op)) return runtime.AttentionFlops(*place_.machine, HeadsOf(op));
-        if (!IsWeightProduct(op)) return runtime.ProductFlops(*place_.machine, DType::kF16);
+        if (!MultipliesWeights(op)) return runtime.ProductFlops(*place_.machine, DType::kF16);
         const program::Value& weight = list.value(program::WeightOf(op));
         const double rows = RowsOf(list, op);
         if (rows <= kVectorRows && runtime.vector_share) {
