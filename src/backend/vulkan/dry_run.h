@@ -9,8 +9,8 @@
 
 namespace weft::backend::vulkan {
 
-// Scratch and constants of a step of this shape. Errors: kUnsupported, naming the op (what no kernel
-// takes, more workgroups than the device does).
+// Scratch and constants of a step of this shape. Errors: kUnsupported, naming the op: what no
+// kernel takes, or more workgroups than the device does.
 Result<uint64_t> ScratchBytes(const program::Program& program, const gpu::Description& gpu,
                               const StepShape& shape, bool reference, const Arithmetic& arithmetic);
 
