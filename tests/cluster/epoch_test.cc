@@ -314,20 +314,32 @@ TEST_F(RootEpoch, OfATrialNothingEndsTheJob) {
     EXPECT_TRUE(control_->EndEpoch(control_->FailureDuring(tag)).ok());
 }
 
-// Rank 0 may be late, too.
-TEST(WorkerEpoch, WaitsInACallWhileOthersMove) {
-    for (const bool moves : {true, false}) {
-        Pair pair = Connect();
-        FarEnd& root = *pair.far;
+// A worker's control plane, which rank 0, played by the test, has made rank 2 of three.
+struct Worker {
+    static Control::Options Options() {
         Control::Options options;
         options.rank = -1;
         options.timeout_ms = kEpochTimeoutMs;
         options.local = false;
-        Control control(options);
+        return options;
+    }
+    bool Start() {
         control.AddPeer(0, std::move(pair.near), pair.session, 0);
-        ASSERT_TRUE(control.Start().ok());
-        root.Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
-        ASSERT_TRUE(control.WaitForAssignment(Deadline::In(kEpochTimeoutMs)).ok());
+        if (!control.Start().ok()) return false;
+        pair.far->Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
+        return control.WaitForAssignment(Deadline::In(kEpochTimeoutMs)).ok();
+    }
+    Pair pair = Connect();
+    Control control{Options()};
+};
+
+// Rank 0 may be late, too.
+TEST(WorkerEpoch, WaitsInACallWhileOthersMove) {
+    for (const bool moves : {true, false}) {
+        Worker worker;
+        ASSERT_TRUE(worker.Start());
+        FarEnd& root = *worker.pair.far;
+        Control& control = worker.control;
         std::thread slow([&] {
             for (int i = 0; i < 60; ++i) {
                 RelayMessage relay;
@@ -349,17 +361,10 @@ TEST(WorkerEpoch, WaitsInACallWhileOthersMove) {
 }
 
 TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
-    Pair pair = Connect();
-    FarEnd& root = *pair.far;
-    Control::Options options;
-    options.rank = -1;
-    options.timeout_ms = kEpochTimeoutMs;
-    options.local = false;
-    Control control(options);
-    control.AddPeer(0, std::move(pair.near), pair.session, 0);
-    ASSERT_TRUE(control.Start().ok());
-    root.Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
-    ASSERT_TRUE(control.WaitForAssignment(Deadline::In(kEpochTimeoutMs)).ok());
+    Worker worker;
+    ASSERT_TRUE(worker.Start());
+    FarEnd& root = *worker.pair.far;
+    Control& control = worker.control;
 
     VerdictMessage loss{ErrorCode::kPeerLost, 1, "rank 1 was lost", "killed", 1, true};
     root.Send(FrameType::kVerdict, Encode(loss));
@@ -501,16 +506,10 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
 // While it waits for the next epoch, rank 0 may go, or say that there is none.
 TEST(WorkerEpoch, EndsWithRankZero) {
     for (const bool says : {true, false}) {
-        Pair pair = Connect();
-        Control::Options options;
-        options.timeout_ms = kEpochTimeoutMs;
-        options.rank = -1;
-        options.local = false;
-        Control control(options);
-        control.AddPeer(0, std::move(pair.near), pair.session, 0);
-        ASSERT_TRUE(control.Start().ok());
-        pair.far->Send(FrameType::kAssign, Encode(Assignment(2, 1, {"a", "b", "c"})));
-        ASSERT_TRUE(control.WaitForAssignment(Deadline::In(kEpochTimeoutMs)).ok());
+        Worker worker;
+        ASSERT_TRUE(worker.Start());
+        Pair& pair = worker.pair;
+        Control& control = worker.control;
         VerdictMessage verdict{ErrorCode::kPeerLost, 1, "rank 1 was lost", "killed", 1, true};
         pair.far->Send(FrameType::kVerdict, Encode(verdict));
         ASSERT_TRUE(control.EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
