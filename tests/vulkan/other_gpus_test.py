@@ -61,6 +61,26 @@ class Machine:
         return struct.unpack(f"<{(len(raw) - begin) // 4}f", raw[begin:])
 
 
+def compile_first():
+    """Lavapipe compiles a kernel where it first runs, within a submission: those of a step take 4 s
+    on an idle machine of two cores where Mesa has kept none, of the 10 s that a card has for a
+    submission (pace.cc). On a busy one that is too little; what was compiled until then is kept,
+    so that another try goes further. What still fails fails in the tests."""
+    tokens = ",".join(["3"] * 24)
+    small = os.path.join(FOLDER, "q8_first.gguf")
+    Machine("cpu").run("quantize", MODEL, small, "Q8_0")
+    for gpu, model in (("discrete", MODEL), ("discrete", small), ("discrete dot=fast", small)):
+        for words in (("logits", "--tokens", tokens, "--chunk", "5", "--all"),
+                      ("logits", "--tokens", tokens, "--all"),
+                      ("bench", "-p", "8", "-n", "2", "-r", "1")):
+            for _ in range(6):
+                try:
+                    Machine(gpu).run(words[0], model, *words[1:])
+                    break
+                except AssertionError as error:
+                    print(error, file=sys.stderr)
+
+
 def apart(got, want):
     difference = math.sqrt(sum((a - b) ** 2 for a, b in zip(got, want)))
     return difference / math.sqrt(sum(b * b for b in want))
@@ -356,4 +376,5 @@ if __name__ == "__main__":
         sys.exit(SKIPPED)
     with tempfile.TemporaryDirectory() as FOLDER:
         WANT = Machine("cpu").answer("--device", "cpu")[0]
+        compile_first()
         unittest.main()
