@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/deadline.h"
+
 namespace weft::coll {
 namespace {
 
@@ -45,6 +47,11 @@ int64_t IterationsFor(const Budget& budget, double each_s) {
     const double least = std::min(static_cast<double>(kLeastIterations), 5 * fit);
     const double wanted = std::max({fit, least, 1.0});
     return static_cast<int64_t>(std::min(wanted, static_cast<double>(kMostIterations)));
+}
+
+bool IsSpent(const Budget& budget, int64_t begin_ns) {
+    constexpr double kTimes = 5;  // IterationsFor's least take as much
+    return budget.iterations == 0 && SecondsSince(begin_ns) > kTimes * budget.seconds;
 }
 
 }  // namespace weft::coll

@@ -30,4 +30,9 @@ inline constexpr int64_t kMostIterations = 100'000;
 // least kLeastIterations unless those take five times the budget.
 int64_t IterationsFor(const Budget& budget, double each_s);
 
+// Whether iterations that began at `begin_ns` (NowNs) took so much longer than their budget that
+// the rest is left out: several times, so that a slow start leaves none out. Never where the number
+// is asked for.
+bool IsSpent(const Budget& budget, int64_t begin_ns);
+
 }  // namespace weft::coll

@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <random>
+#include <thread>
+#include <vector>
 
 #include "coll/autotune.h"
 #include "coll/link_probe.h"
@@ -66,6 +70,10 @@ TEST(Budget, GivesIterations) {
     EXPECT_EQ(IterationsFor({.seconds = 1}, 0.1), kLeastIterations);
     EXPECT_EQ(IterationsFor({.seconds = 1}, 10.0), 1);
     EXPECT_EQ(IterationsFor({.seconds = 1}, 0.0), kMostIterations);
+    const int64_t ago_ns = NowNs() - 6'000'000'000;
+    EXPECT_TRUE(IsSpent({.seconds = 1}, ago_ns));
+    EXPECT_FALSE(IsSpent({.seconds = 30}, ago_ns));
+    EXPECT_FALSE(IsSpent({.iterations = 7, .seconds = 1}, ago_ns));
 }
 
 class Links : public testing::TestWithParam<net::Transport> {};
@@ -100,19 +108,17 @@ TEST_P(Links, AreProbedAndTheirBytesChecked) {
 INSTANTIATE_TEST_SUITE_P(Transports, Links,
                          testing::Values(net::Transport::kShm, net::Transport::kTcp));
 
-// A link that changes a byte of each put on its way out.
-class WrongLink final : public net::Link {
+// A link that does what another one does.
+class OtherLink : public net::Link {
   public:
-    explicit WrongLink(net::Link& link) : link_(link) {}
+    explicit OtherLink(net::Link& link) : link_(link) {}
     const net::PeerName& peer() const override { return link_.peer(); }
     size_t window_bytes() const override { return link_.window_bytes(); }
     std::span<std::byte> window() override { return link_.window(); }
     uint64_t flag(int index) const override { return link_.flag(index); }
     Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
                int flag, uint64_t value, const net::OpTag& tag, const Deadline& deadline) override {
-        std::vector<std::byte> bytes(data.begin(), data.end());
-        if (!bytes.empty()) bytes[bytes.size() / 2] ^= std::byte{4};
-        return link_.Put(offset, head, bytes, flag, value, tag, deadline);
+        return link_.Put(offset, head, data, flag, value, tag, deadline);
     }
     Status Wait(int flag, uint64_t value, const net::OpTag& tag,
                 const Deadline& deadline) override {
@@ -121,6 +127,33 @@ class WrongLink final : public net::Link {
 
   private:
     net::Link& link_;
+};
+
+// A link that changes a byte of each put on its way out.
+class WrongLink final : public OtherLink {
+  public:
+    using OtherLink::OtherLink;
+    Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
+               int flag, uint64_t value, const net::OpTag& tag, const Deadline& deadline) override {
+        std::vector<std::byte> bytes(data.begin(), data.end());
+        if (!bytes.empty()) bytes[bytes.size() / 2] ^= std::byte{4};
+        return OtherLink::Put(offset, head, bytes, flag, value, tag, deadline);
+    }
+};
+
+// A link whose core another program takes after its first puts.
+class CrowdedLink final : public OtherLink {
+  public:
+    using OtherLink::OtherLink;
+    Status Put(size_t offset, std::span<const std::byte> head, std::span<const std::byte> data,
+               int flag, uint64_t value, const net::OpTag& tag, const Deadline& deadline) override {
+        if (++puts_ > 200) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return OtherLink::Put(offset, head, data, flag, value, tag, deadline);
+    }
+    int puts() const { return puts_; }
+
+  private:
+    int puts_ = 0;
 };
 
 TEST(LinkProbe, CountsWrongBytes) {
@@ -135,6 +168,42 @@ TEST(LinkProbe, CountsWrongBytes) {
         EXPECT_EQ(probe.TakeErrors() > 0, !lead);
         EXPECT_EQ(probe.TakeErrors(), 0);
     });
+}
+
+// The rounds that fit into the budget by the first ones' time would take minutes.
+TEST(LinkProbe, EndsSoonWhereItsCoreIsTaken) {
+    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kMeasureWindow).value();
+    const int64_t begin_ns = NowNs();
+    test::OnThreads(fabrics, [](net::Fabric& fabric) {
+        const bool lead = fabric.rank == 0;
+        CrowdedLink crowded(*fabric.links[lead ? 1 : 0]);
+        LinkProbe probe(lead ? crowded : *fabric.links[lead ? 1 : 0], nullptr, kMeasureTimeoutMs);
+        const auto latency = probe.Latency(8, {.seconds = 0.05}, lead);
+        ASSERT_TRUE(latency.ok()) << latency.error().message;
+        EXPECT_EQ(latency->iterations > 0, lead);
+        ASSERT_TRUE(probe.Stream(8, {.seconds = 0.05}, lead).ok());
+    });
+    EXPECT_LT(SecondsSince(begin_ns), 60);
+}
+
+TEST(Measure, EndsSoonWhereItsCoreIsTaken) {
+    auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, kMeasureWindow).value();
+    const int64_t begin_ns = NowNs();
+    test::OnThreads(fabrics, [](net::Fabric& fabric) {
+        const size_t other = fabric.rank == 0 ? 1 : 0;
+        const auto link = std::move(fabric.links[other]);
+        auto crowded = std::make_unique<CrowdedLink>(*link);
+        const CrowdedLink& counting = *crowded;
+        fabric.links[other] = std::move(crowded);
+        const auto comm = CommOver(fabric);
+        const auto figures =
+            Measure(*comm, {Collective::kAllReduce, 64, {}}, {.seconds = 0.05}, nullptr);
+        ASSERT_TRUE(figures.ok()) << figures.error().message;
+        EXPECT_GT(figures->timings.iterations, 0);
+        EXPECT_EQ(figures->errors, 0);
+        EXPECT_GT(counting.puts(), 0);
+    });
+    EXPECT_LT(SecondsSince(begin_ns), 60);
 }
 
 TEST(Measure, ChecksEveryCollective) {
