@@ -80,6 +80,7 @@ Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const P
                  {"tok_s", p.tok_s},
                  {"tok_s_spread", p.spread},
                  {"ttft_s", p.ttft_s},
+                 {"ttft_s_spread", p.ttft_spread},
                  {"prompt_tok_s", p.prompt_tok_s},
                  {"fits", p.fits()},
                  {"worst_rank", worst.rank},
@@ -140,21 +141,26 @@ std::string MachinesText(const plan::Prediction& p, const plan::Cluster& cluster
     return UsedHosts(p, cluster).HostWords();
 }
 
+std::string TtftText(const plan::Prediction& p) {
+    if (p.ttft_s <= 0) return SecondsText(p.ttft_s);
+    return fmt::format("{} ±{:.0f} %", SecondsText(p.ttft_s), p.ttft_spread / p.ttft_s * 100);
+}
+
 void PrintLayouts(const plan::Plan& found, const plan::Cluster& cluster) {
     const size_t shown = std::min(found.layouts.size(), kMostLayouts);
     size_t wide = 8;
     for (size_t i = 0; i < shown; ++i) {
         wide = std::max(wide, MachinesText(found.layouts[i], cluster).size());
     }
-    PrintOut("{:<14} {:>{}} {:>15} {:>9}   {:<22} {:<22} {:>8}\n", "layout", "machines", wide,
+    PrintOut("{:<14} {:>{}} {:>15} {:>14}   {:<22} {:<22} {:>8}\n", "layout", "machines", wide,
              "tok/s", "TTFT", "fits (worst rank)", "limited by", "J/token");
     for (size_t i = 0; i < shown; ++i) {
         const plan::Prediction& p = found.layouts[i];
         const plan::MemoryUse& worst = p.worst();
         const auto [limit, share] = p.limit();
-        PrintOut("{:<14} {:>{}} {:>15} {:>9}   {:<22} {:<22} {:>8}{}\n", p.name,
+        PrintOut("{:<14} {:>{}} {:>15} {:>14}   {:<22} {:<22} {:>8}{}\n", p.name,
                  MachinesText(p, cluster), wide, fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
-                 SecondsText(p.ttft_s),
+                 TtftText(p),
                  fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ", worst.needed * 1e-9,
                              worst.room * 1e-9),
                  fmt::format("{} {:.0f} %", limit, share * 100),
