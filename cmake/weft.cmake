@@ -10,13 +10,15 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")  # the fuzz preset; pragmas and flags
 endif()
 target_include_directories(weft_options INTERFACE ${WEFT_ROOT}/src)
 target_compile_definitions(weft_options INTERFACE WEFT_VERSION="${PROJECT_VERSION}")
-# No test may take longer: a hang ends as a failure. An idle machine takes a tenth of it. The thread
-# sanitizer slows down by 10 to 50.
+# No test may take longer: a hang ends as a failure. An idle machine takes a tenth of it. The address
+# sanitizer slows a server down by 10, the thread sanitizer by 10 to 50.
 set(WEFT_TEST_SECONDS 600)
 if(WEFT_SANITIZE STREQUAL "thread")
   set(WEFT_TEST_SECONDS 1800)
   # The thread sanitizer does not know Asio's fences; the scheduler's lock orders the same.
   target_compile_definitions(weft_options INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
+elseif(WEFT_SANITIZE)
+  set(WEFT_TEST_SECONDS 1200)
 endif()
 
 if(WEFT_SANITIZE)
