@@ -29,6 +29,22 @@ from slowness import MOST_SLOWNESS, slower, slowness  # noqa: E402, F401
 WAIT_S = 10  # of a machine that is not slow
 KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, "")}
 
+# True: the element is the same and at the same place in two frames; its middle is then in
+# window.placeOfTheMouse.
+STANDS_STILL = """(async () => {
+  const look = () => {
+    const element = document.querySelector(%s);
+    element?.scrollIntoView({block: "nearest"});
+    const box = element?.getBoundingClientRect();
+    return {element, x: box?.x + box?.width / 2, y: box?.y + box?.height / 2};
+  };
+  const before = look();
+  await new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)));
+  const now = look();
+  window.placeOfTheMouse = [now.x, now.y];
+  return now.element && now.element === before.element && now.x === before.x && now.y === before.y;
+})()"""
+
 
 def program():
     """The path of a Chromium, or None."""
@@ -190,7 +206,7 @@ class Page:
         begin, most, trouble = time.monotonic(), seconds, ""
         while time.monotonic() - begin < most:
             try:
-                if self.eval(f"Boolean({expression})"):
+                if self.eval(f"Promise.resolve({expression}).then(Boolean)"):
                     return
             except RuntimeError as error:  # between two documents there is nothing to ask
                 trouble = f" ({error})"
@@ -211,12 +227,11 @@ class Page:
                          "?.checkVisibility({visibilityProperty: true}) ?? false")
 
     def click(self, selector):
-        """With the mouse, in the middle of the first such element that can be seen."""
+        """With the mouse, in the middle of the first such element that can be seen, once it stands
+        still: where a page still lays itself out, the mouse would hit what was there before."""
         self.wait(f"document.querySelector({json.dumps(selector)})?.checkVisibility()")
-        place = self.eval(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            "e.scrollIntoView({block: 'nearest'}); const r = e.getBoundingClientRect();"
-            "return [r.x + r.width / 2, r.y + r.height / 2]; })()")
+        self.wait(STANDS_STILL % json.dumps(selector))
+        place = self.eval("window.placeOfTheMouse")
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1],
                       button="left", clickCount=1)

@@ -502,8 +502,12 @@ class Markdown(Case):
         self.assertEqual(links, [
             ["https://a.example/(1)?q=%22", "noopener noreferrer", "x"],
             ["https://b.example/c", "noopener noreferrer", "https://b.example/c"]])
+        self.page.eval(
+            "new MutationObserver((changes) => changes.some((c) => /opied/.test("
+            "c.target.textContent)) && (window.toldOfTheCopy = true)).observe("
+            "document.body, {subtree: true, childList: true, characterData: true})")
         self.page.click(".code-head button")
-        self.page.wait("document.querySelector('.code-head button').textContent !== 'Copy'")
+        self.page.wait("window.toldOfTheCopy")  # the button says so for 1.5 s
 
     def test_tasks_colours_and_formulas(self):
         self.show("- [x] done\n- [ ] open\n\n```python\ndef f(x): return 'a' # b\n```\n\n"
