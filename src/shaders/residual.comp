@@ -1,24 +1,37 @@
+//: residual
+//: sum_residual -DSUM
 // What stands between the product at the end of a block and those of the next, in one: each part
 // (constant 1) where it is there,
 //
 //     y = (x + (m + bias -> norm) * factor) * sum_factor,    out = norm of y
 //
 // of row r or of row rows[r]; y or out as codes (codes.glsl), too. Workgroup (1, row). Bits as map.comp
-// and norm.comp, with a workgroup of the same size.
+// and norm.comp, with a workgroup of the same size. SUM: of one row, whose m is the sum over ranks of
+// `part` (exchange.glsl), and is written, too.
 #version 460
 #include "floats.glsl"
 #include "norm.glsl"
 #include "reduce.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint kParts = 0;  // ResidualParts of lower_fused.cc
+#ifdef SUM
+#include "exchange.glsl"
+#define cols count
+#endif
 layout(push_constant, scalar) uniform Args {
+#ifdef SUM
+    EXCHANGE_ARGS
+#else
+    Ints rows;
+#endif
     Floats m, x, bias, weight, next_weight;
     Floats y, result;
-    Ints rows;
     uint64_t codes, scales;  // of y or of result
-    uint cols;
     float factor, sum_factor;
     float eps, next_eps;
+#ifndef SUM
+    uint cols;
+#endif
 };
 
 const uint kBias = 1, kNorm = 2, kNormWeight = 4, kFactor = 8, kSumFactor = 16;
@@ -56,10 +69,22 @@ float Sum(uint from, uint i, float scale) {
     return value;
 }
 
+// Of m and x. With SUM there is one: an invocation reads of m what it has written.
+uint FirstOf(uint row) {
+#ifdef SUM
+    return 0;
+#else
+    return (Has(kRows) ? uint(rows.at[row]) : row) * cols;
+#endif
+}
+
 void main() {
+#ifdef SUM
+    if (!Exchange(gate, part, to_host, from_host, count, index, m)) return;
+#endif
     const uint row = gl_WorkGroupID.y, begin = row * cols;
     const uint lane = gl_LocalInvocationIndex, lanes = gl_WorkGroupSize.x;
-    const uint from = (Has(kRows) ? uint(rows.at[row]) : row) * cols;
+    const uint from = FirstOf(row);
     const float scale = Has(kNorm) ? ScaleBefore(from) : 1.0;
     float sum = 0.0;
     for (uint first = 0; first < cols; first += kRowTurn) {

@@ -101,6 +101,7 @@ class BenchEmitter : public Emitter {
     uint64_t Address(ValueId id) const override { return values_.at(id)->address; }
     const WeightPlace& Weight(ValueId id) const override { return weights_.at(id); }
     const CachePlace& Cache(ValueId id) const override { return caches_.at(id); }
+    bool Exchanges(const program::Op&) const override { return false; }
     Result<Region> Scratch(std::string_view name, uint64_t bytes) override {
         Block*& block = scratch_[std::string(name)];
         if (block == nullptr || block->bytes < bytes) block = Allocate(bytes);

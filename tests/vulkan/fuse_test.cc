@@ -13,6 +13,7 @@
 #include "backend/vulkan/products.h"
 #include "backend/vulkan/recordings.h"
 #include "backend/vulkan/step_tables.h"
+#include "program/timeline.h"
 #include "support/golden_experts.h"
 #include "support/golden_models.h"
 #include "support/loaded_rank.h"
@@ -385,8 +386,10 @@ class Rig {
         lowering_.SetTables(tables_.tables());
     }
     Lowering& lowering() { return lowering_; }
-    Recording Of(int32_t rows, WantedRows wanted = {}, int32_t positions = 64) {
+    Recording Of(int32_t rows, WantedRows wanted = {}, int32_t positions = 64,
+                 const Gate* gate = nullptr) {
         RecordingKey key;
+        key.options.gate = gate;
         key.shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, positions, false};
         key.work = {{0, program_.ops.size()}, &fusion_, wanted};
         auto made = recordings_.Make(key);
@@ -420,6 +423,38 @@ TEST_P(VulkanFused, DispatchesAndBarriersOfADecodeToken) {
     EXPECT_EQ(fused.barriers, c.fused_barriers);
     ASSERT_EQ(fused.stages.size(), 1u);
     EXPECT_EQ(fused.stages[0].submissions.size(), 1u);
+}
+
+// Sums over ranks that are waited for within the submission: of one row by the kernel of what comes
+// behind them, of more by one of their own, in between.
+TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
+    WEFT_VULKAN(device);
+    const FusedCase& c = GetParam();
+    const GoldenProgram model(c);
+    if (model.hyper.kv_heads < 2) GTEST_SKIP() << "one head of keys";
+    const Program program = model.Build(DType::kF16, 2)[0];
+    Context& context = TheContext(device);
+    static const auto gate = Gate::Make(*device, context.kernels, 1e3).value();
+    const Fusion fusion(program, std::vector{program.Find("logits")});
+    int64_t sums = 0, others = 0, joined = 0;
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+        const bool sum = program.ops[i].kind() == program::OpKind::kAllReduce;
+        sums += sum ? 1 : 0;
+        others += !sum && program::IsTransfer(program.ops[i].kind()) ? 1 : 0;
+        joined += sum && std::ranges::any_of(fusion.runs(), [&](const FusedRun& run) {
+            return std::holds_alternative<ResidualRun>(run.what) &&
+                   std::cmp_equal(run.ops.front(), i + 1);
+        }) ? 1 : 0;
+    }
+    EXPECT_EQ(joined, 2 * model.hyper.layers);  // what attention and what the rest of it adds
+    Rig rig(device, program, true);
+    const Recording split = rig.Of(1), one = rig.Of(1, {}, 64, gate.get());
+    EXPECT_EQ(std::ssize(split.stages), sums + others + 1);
+    ASSERT_EQ(std::ssize(one.stages), others + 1);
+    EXPECT_EQ(one.dispatches, split.dispatches + sums - joined);
+    const Recording two_split = rig.Of(2), two = rig.Of(2, {}, 64, gate.get());
+    ASSERT_EQ(std::ssize(two.stages), others + 1);
+    EXPECT_EQ(two.dispatches, two_split.dispatches + sums);
 }
 
 // Behind 128 positions, from where on attention has chunks to merge.

@@ -91,6 +91,8 @@ struct Dispatch {
     uint32_t x = 1, y = 1, z = 1;  // workgroups
     Parts parts = Parts::kOne;
     int32_t op = 0;  // of the Program
+    // The sum over ranks that its kernel begins with (Gate::Head); -1: none.
+    int32_t sum = -1;
     std::vector<Region> reads, writes;
     // How many parts there may be.
     uint32_t MostParts() const {
@@ -188,10 +190,13 @@ class Emitter {
                                               uint32_t args_bytes, uint32_t subgroup = 0) = 0;
     virtual void Emit(Dispatch dispatch) = 0;
 
+    // Whether a sum over ranks is waited for in the midst of a submission (gate.h).
+    virtual bool Exchanges(const program::Op& sum) const = 0;
+
     template <typename Args>
     Status Run(std::string_view shader, std::initializer_list<uint32_t> constants, const Args& args,
                std::array<int64_t, 3> groups, std::vector<Region> reads, std::vector<Region> writes,
-               uint32_t subgroup = 0, Parts parts = Parts::kOne) {
+               uint32_t subgroup = 0, Parts parts = Parts::kOne, int32_t sum = -1) {
         static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= gpu::kMostArgsBytes);
         if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0) return {};
         Dispatch dispatch;
@@ -202,6 +207,7 @@ class Emitter {
         dispatch.y = static_cast<uint32_t>(groups[1]);
         dispatch.z = static_cast<uint32_t>(groups[2]);
         dispatch.parts = parts;
+        dispatch.sum = sum;
         dispatch.reads = std::move(reads);
         dispatch.writes = std::move(writes);
         for (const Region& region : dispatch.writes) {

@@ -87,6 +87,7 @@ class DryEmitter final : public Emitter {
         if (none_built_ || !shaders::Find(shader).empty()) return &kernel_;
         return MakeError(ErrorCode::kUnsupported, "this weft has no shader '{}'", shader);
     }
+    bool Exchanges(const program::Op&) const override { return false; }
     void Emit(Dispatch d) override {
         const std::array<uint32_t, 3>& most = gpu_.most_groups;
         if (d.x <= most[0] && d.y <= most[1] && d.z <= most[2]) return;

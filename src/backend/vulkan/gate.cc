@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -14,8 +15,9 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// Words of the gate (exchange.comp).
+// Words of the gate (exchange.glsl).
 constexpr uint32_t kArrivedWord = 0, kOpenWord = 16, kGaveUpWord = 32, kBaseWord = 48;
+constexpr uint32_t kMostPollsWord = 49, kStateLowWord = 50, kStateHighWord = 51;
 constexpr uint64_t kGateBytes = 256;
 constexpr uint32_t kExchangeInvocations = 256;
 
@@ -33,10 +35,10 @@ constexpr int kTurns = 2000;
 constexpr int64_t kAskNs = 1'000'000;
 
 struct ExchangeArgs {
-    uint64_t gate, state, x, to_host, from_host, y;
-    uint32_t count, index, most_polls, unused;
+    Gate::Head head;
+    uint64_t sum;
 };
-static_assert(sizeof(ExchangeArgs) == 64);
+static_assert(sizeof(Gate::Head) == 40 && sizeof(ExchangeArgs) == 48);
 
 std::atomic_ref<uint32_t> Shared(uint32_t* word) {
     return std::atomic_ref<uint32_t>(*word);
@@ -63,6 +65,8 @@ Status Gate::Allocate(KernelCache& kernels) {
     WEFT_ASSIGN(trial_, device_.Allocate(kBytes, gpu::Place::kDevice));
     WEFT_ASSIGN(trial_host_, device_.Allocate(2 * kBytes, gpu::Place::kHost));
     std::fill_n(words_.host(), kGateBytes, std::byte{0});
+    *Word(kStateLowWord) = static_cast<uint32_t>(state_.address());
+    *Word(kStateHighWord) = static_cast<uint32_t>(state_.address() >> 32);
     WEFT_ASSIGN(kernel_, kernels.Get("exchange", {kExchangeInvocations}, sizeof(ExchangeArgs), 0,
                                      stop_word()));
     return {};
@@ -76,11 +80,17 @@ void Gate::RecordBegin(gpu::Commands& commands) const {
 }
 
 void Gate::Record(gpu::Commands& commands, const Exchange& exchange) const {
-    const ExchangeArgs args{
-        words_.address(), state_.address(), exchange.x,     exchange.to_host, exchange.from_host,
-        exchange.y,       exchange.count,   exchange.index, most_polls_,      0};
+    ExchangeArgs args{{}, exchange.y};
+    Record(commands, exchange, *kernel_, std::as_writable_bytes(std::span(&args, 1)));
+}
+
+void Gate::Record(gpu::Commands& commands, const Exchange& exchange, const gpu::Kernel& kernel,
+                  std::span<std::byte> args) const {
+    const Head head{words_.address(),   exchange.x,     exchange.to_host,
+                    exchange.from_host, exchange.count, exchange.index};
+    std::memcpy(args.data(), &head, sizeof head);
     commands.Barrier();
-    commands.Run(*kernel_, std::as_bytes(std::span(&args, 1)), 1);
+    commands.Run(kernel, args, 1);
     commands.Barrier();
 }
 
@@ -176,16 +186,21 @@ Status Gate::Calibrate() {
         if (!works()) return {};
         if (seconds >= kTimedSeconds || polls >= kMostPolls / 4) {
             const double rate = polls / std::max(seconds, 1e-9);
-            most_polls_ = static_cast<uint32_t>(
-                std::clamp<double>(rate * patience_seconds_, kLeastPolls, kMostPolls));
+            SetMostPolls(static_cast<uint32_t>(
+                std::clamp<double>(rate * patience_seconds_, kLeastPolls, kMostPolls)));
             return {};
         }
         polls *= 4;
     }
 }
 
+// While no submission runs.
+void Gate::SetMostPolls(uint32_t polls) {
+    Shared(Word(kMostPollsWord)).store(polls);
+}
+
 Result<double> Gate::RunUnanswered(uint32_t polls) {
-    most_polls_ = polls;
+    SetMostPolls(polls);
     WEFT_ASSIGN(const auto commands, device_.Record());
     RecordBegin(*commands);
     Record(*commands, TrialExchange(1));

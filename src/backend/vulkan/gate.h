@@ -1,7 +1,8 @@
 // The gate: where a submission waits for the host in its midst, so that a sum over ranks does not
 // end it (--gpu-sum spin). A kernel of one workgroup gives the host its addend in mapped memory and
 // polls; the host sums as it always does, over any link and wire, and opens. The bits are those of
-// separate submissions.
+// separate submissions. In a step of one row the kernel goes on with what is done with the sum
+// (residual.comp).
 //
 // Vulkan promises neither that the two see each other's writes while a submission runs, nor that
 // it goes on: Make tries kTrials exchanges and times them, and a gate that misses one is not used.
@@ -12,8 +13,10 @@
 // Thread: one caller, with no other submission under way.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/deadline.h"
 #include "base/result.h"
@@ -54,6 +57,14 @@ class Gate {
     };
     // With barriers before and behind it.
     void Record(gpu::Commands& commands, const Exchange& exchange) const;
+    // The same by a kernel that goes on with the sum: its arguments begin with a Head, which is
+    // filled in here, and have the place of y.
+    struct Head {
+        uint64_t gate = 0, part = 0, to_host = 0, from_host = 0;
+        uint32_t count = 0, index = 0;
+    };
+    void Record(gpu::Commands& commands, const Exchange& exchange, const gpu::Kernel& kernel,
+                std::span<std::byte> args) const;
 
     // ---- Running
     // Before the submission of what has `exchanges`.
@@ -78,6 +89,7 @@ class Gate {
     Result<double> RunUnanswered(uint32_t polls);
     Result<bool> RunTrials(const gpu::Commands& commands, uint32_t count);
     Exchange TrialExchange(uint32_t index) const;
+    void SetMostPolls(uint32_t polls);
     uint32_t* Word(uint32_t index) const;
 
     gpu::Device& device_;
@@ -87,7 +99,6 @@ class Gate {
     gpu::Buffer state_;  // of the device: word 0: stop
     gpu::Buffer trial_, trial_host_;
     uint32_t base_ = 0, exchanges_ = 0;
-    uint32_t most_polls_ = 0;
     double exchange_us_ = 0, submission_us_ = 0;
     int64_t opened_ = 0;
     std::string why_;

@@ -1,10 +1,13 @@
 // Runs of fused ops (fuse.h). Workgroups are those of the ops' own kernels where sums depend on it.
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
 #include "backend/vulkan/fuse.h"
+#include "backend/vulkan/gate.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
 #include "backend/vulkan/products.h"
@@ -34,17 +37,28 @@ enum ResidualParts : uint32_t {
     kEncodesSum = 256,
     kEncodesNext = 512,
 };
-struct ResidualArgs {
+struct ResidualBody {
     uint64_t m = 0, x = 0, bias = 0, weight = 0, next_weight = 0;
-    uint64_t y = 0, result = 0, rows = 0;
+    uint64_t y = 0, result = 0;
     uint64_t codes = 0, scales = 0;
-    uint32_t cols = 0;
     float factor = 1, sum_factor = 1, eps = 0, next_eps = 0;
 };
+struct ResidualArgs {
+    uint64_t rows = 0;
+    ResidualBody body;
+    uint32_t cols = 0, unused = 0;
+};
+struct SumResidualArgs {
+    Gate::Head head;
+    ResidualBody body;
+};
+static_assert(sizeof(ResidualArgs) == 104 && sizeof(SumResidualArgs) == 128);
 
 class ResidualLowering {
   public:
-    ResidualLowering(Emitter& e, const ResidualRun& run) : e_(e), run_(run) {}
+    // first, last: of the run's ops.
+    ResidualLowering(Emitter& e, const ResidualRun& run, int32_t first, int32_t last)
+        : e_(e), run_(run), first_(first), last_(last) {}
     Status Run() {
         SetBefore();
         SetAfter();
@@ -57,15 +71,40 @@ class ResidualLowering {
             args_.scales = codes.scales;
             writes_.push_back(codes.region);
         }
-        const int64_t cols = e_.Cols(y_);
-        args_.cols = static_cast<uint32_t>(cols);
-        WEFT_TRY(e_.Run("residual", {NormGroup(cols), parts_}, args_, {1, e_.Rows(y_), 1},
-                        std::move(reads_), std::move(writes_), PinnedSubgroup(e_.gpu())));
+        WEFT_TRY(Emit());
         if (encoded != program::kNoValue) NoteIntegers(e_, encoded, codes);
         return {};
     }
 
   private:
+    Status Emit() {
+        const int64_t cols = e_.Cols(y_);
+        const uint32_t group = NormGroup(cols), subgroup = PinnedSubgroup(e_.gpu());
+        if (const int32_t sum = SumBefore(); sum != kNoOp) {
+            const SumResidualArgs args{{}, args_};
+            writes_.push_back(e_.All(m_));
+            return e_.Run("sum_residual", {group, parts_ & ~kRows}, args, {1, 1, 1},
+                          std::move(reads_), std::move(writes_), subgroup, Parts::kOne, sum);
+        }
+        const ResidualArgs args{rows_, args_, static_cast<uint32_t>(cols)};
+        return e_.Run("residual", {group, parts_}, args, {1, e_.Rows(y_), 1}, std::move(reads_),
+                      std::move(writes_), subgroup);
+    }
+    // The sum over ranks that is m, of one row, where the step waits for it in the midst of a
+    // submission and nothing else is computed between it and the end of this run.
+    int32_t SumBefore() const {
+        const int32_t before = first_ - 1;
+        if (before < 0 || e_.Rows(m_) != 1 || CountOfRun() != last_ - first_ + 1) return kNoOp;
+        const Op& sum = *OpAt(e_, before);
+        return e_.Exchanges(sum) && sum.outputs[0] == m_ ? before : kNoOp;
+    }
+    int32_t CountOfRun() const {
+        const std::initializer_list<int32_t> parts = {
+            run_.bias, run_.norm, run_.scale, run_.add, run_.sum_scale, run_.select, run_.next};
+        return static_cast<int32_t>(
+            std::ranges::count_if(parts, [](int32_t op) { return op != kNoOp; }));
+    }
+
     uint64_t Reads(ValueId id) {
         reads_.push_back(e_.All(id));
         return e_.Address(id);
@@ -103,6 +142,7 @@ class ResidualLowering {
             args_.bias = Reads(bias->inputs[1]);
             m = bias->inputs[0];
         }
+        m_ = m;
         args_.m = Reads(m);
         args_.x = Reads(add.inputs[0]);
         y_ = add.outputs[0];
@@ -116,7 +156,7 @@ class ResidualLowering {
         }
         if (const Op* select = OpAt(e_, run_.select)) {
             parts_ |= kRows;
-            args_.rows = e_.tables().output_rows;
+            rows_ = e_.tables().output_rows;
             y_ = select->outputs[0];
         }
         args_.y = Writes(y_);
@@ -133,9 +173,11 @@ class ResidualLowering {
 
     Emitter& e_;
     const ResidualRun& run_;
-    ResidualArgs args_;
+    const int32_t first_, last_;
+    ResidualBody args_;
+    uint64_t rows_ = 0;
     uint32_t parts_ = 0;
-    ValueId y_ = program::kNoValue;  // the sum
+    ValueId m_ = program::kNoValue, y_ = program::kNoValue;  // what is added, and the sum
     std::vector<Region> reads_, writes_;
 };
 
@@ -331,7 +373,7 @@ Status LowerRoute(Emitter& e, const RouteRun& run) {
 
 Status LowerRun(Emitter& e, const FusedRun& run) {
     if (const auto* residual = std::get_if<ResidualRun>(&run.what)) {
-        return ResidualLowering(e, *residual).Run();
+        return ResidualLowering(e, *residual, run.ops.front(), run.ops.back()).Run();
     }
     if (const auto* glu = std::get_if<GluRun>(&run.what)) return LowerGlu(e, *glu);
     if (const auto* route = std::get_if<RouteRun>(&run.what)) return LowerRoute(e, *route);

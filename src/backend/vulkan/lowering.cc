@@ -25,6 +25,14 @@ bool IsLeftOut(const program::Program& program, const program::Op& op, const Ste
     return program.value(rows_like).shape[0] == program::kOutputs;
 }
 
+bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape) {
+    if (op.kind() != OpKind::kAllReduce) return false;
+    const program::Value &x = program.value(op.inputs[0]), &y = program.value(op.outputs[0]);
+    const int64_t count = x.shape.Elements(shape.rows, shape.outputs);
+    return x.dtype == DType::kF32 && y.dtype == DType::kF32 &&
+           static_cast<uint64_t>(RowBytes(x.dtype, count)) <= Gate::kMostBytes;
+}
+
 // An input of the step is what the ops that read it take it for.
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables) {
     for (const program::Op& op : program.ops) {

@@ -36,6 +36,9 @@ struct StepWork {
 // adapts rows and none is adapted.
 bool IsLeftOut(const program::Program& program, const program::Op& op, const StepShape& shape);
 
+// Whether a gate takes the sum over ranks: float32, and not too long (Gate::kMostBytes).
+bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape);
+
 // The table among these that an input of the step is; 0: none.
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables);
 
@@ -46,7 +49,8 @@ class Lowering final : public Emitter {
         : program_(program), context_(context), buffers_(buffers), uploader_(uploader) {}
 
     void SetTables(const StepTables& tables) { tables_ = tables; }
-    // Of the kernels of what is lowered from now on (KernelCode::stop_word).
+    // Of the kernels of what is lowered from now on (KernelCode::stop_word). 0: and no sum is
+    // waited for within submissions.
     void SetStopWord(uint64_t address) { stop_word_ = address; }
     // The dispatches of all that is computed on the device, in order: Dispatch::op is the op where
     // they stand, or ops.end of what comes behind all ops. Where scratch has grown, `generation`
@@ -76,6 +80,9 @@ class Lowering final : public Emitter {
                                       std::initializer_list<uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override {
         return context_.kernels.Get(shader, constants, args_bytes, subgroup, stop_word_);
+    }
+    bool Exchanges(const program::Op& sum) const override {
+        return stop_word_ != 0 && CanExchange(program_, sum, shape_);
     }
     void Emit(Dispatch dispatch) override {
         dispatch.op = op_;

@@ -1,6 +1,7 @@
 #include "backend/vulkan/recording.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "program/timeline.h"
@@ -33,7 +34,9 @@ Result<Recording> Recorder::Record(const StepWork& work) {
         const program::Op& op = program_.ops[i];
         if (IsLeftOut(program_, op, shape_)) continue;
         if (program::IsTransfer(op.kind())) {
-            WEFT_TRY(CanExchange(op) ? RecordExchange(i) : RecordTransfer(i));
+            const bool exchanges = options_.gate != nullptr && CanExchange(program_, op, shape_);
+            const bool later = next != all.end() && next->sum == static_cast<int32_t>(i);
+            if (!later) WEFT_TRY(exchanges ? RecordExchange(i) : RecordTransfer(i));
             continue;
         }
         if (work.fusion != nullptr && work.fusion->Moves(i)) {
@@ -128,6 +131,7 @@ void Recorder::Run(std::span<const Dispatch> dispatches) {
 }
 
 void Recorder::Run(const Dispatch& dispatch, const gpu::Groups& groups) {
+    if (dispatch.sum >= 0) return RunWithSum(dispatch);
     Touch(dispatch.reads, dispatch.writes);
     open_.commands->Run(*dispatch.kernel, std::span(dispatch.args).first(dispatch.args_bytes),
                         groups);
@@ -161,29 +165,41 @@ Status Recorder::RecordTransfer(size_t op) {
     return options_.each_op ? CloseToShow(number) : Status();
 }
 
-bool Recorder::CanExchange(const program::Op& op) const {
-    return options_.gate != nullptr && op.kind() == program::OpKind::kAllReduce &&
-           program_.value(op.inputs[0]).dtype == DType::kF32 &&
-           program_.value(op.outputs[0]).dtype == DType::kF32 &&
-           OperandBytes(op.inputs[0]) <= Gate::kMostBytes;
+// The host finds the operands where it has those of other transfers.
+Gate::Exchange Recorder::ExchangeOf(int32_t op) {
+    const program::Op& sum = program_.ops[static_cast<size_t>(op)];
+    const uint64_t host = buffers_.transfers().address();
+    stage_.exchanged.push_back(op);
+    open_.waits = true;
+    return {buffers_.Address(sum.inputs[0]),
+            host + buffers_.InOffset(),
+            host + buffers_.OutOffset(),
+            buffers_.Address(sum.outputs[0]),
+            static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
+            static_cast<uint32_t>(stage_.exchanged.size())};
 }
 
-// The host finds the operands where it has those of other transfers.
 Status Recorder::RecordExchange(size_t op) {
-    const program::Op& sum = program_.ops[op];
     const auto number = static_cast<int32_t>(op);
     WEFT_TRY(Open(number));
-    stage_.exchanged.push_back(number);
-    const uint64_t host = buffers_.transfers().address();
-    options_.gate->Record(*open_.commands,
-                          {buffers_.Address(sum.inputs[0]), host + buffers_.InOffset(),
-                           host + buffers_.OutOffset(), buffers_.Address(sum.outputs[0]),
-                           static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
-                           static_cast<uint32_t>(stage_.exchanged.size())});
-    hazards_.Clear();
+    options_.gate->Record(*open_.commands, ExchangeOf(number));
+    NoteExchange();
     open_.last_op = number;
-    open_.waits = true;
     return {};
+}
+
+void Recorder::RunWithSum(const Dispatch& dispatch) {
+    std::array<std::byte, gpu::kMostArgsBytes> args = dispatch.args;
+    options_.gate->Record(*open_.commands, ExchangeOf(dispatch.sum), *dispatch.kernel,
+                          std::span(args).first(dispatch.args_bytes));
+    NoteExchange();
+}
+
+// It has a barrier before and behind it.
+void Recorder::NoteExchange() {
+    hazards_.Clear();
+    ++recording_.dispatches;
+    recording_.barriers += 2;
 }
 
 // What was submitted before may have written anything.

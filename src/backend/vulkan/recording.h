@@ -68,8 +68,10 @@ class Recorder {
     void Run(std::span<const Dispatch> dispatches);
     void Run(const Dispatch& dispatch, const gpu::Groups& groups);
     Status RecordTransfer(size_t op);
-    bool CanExchange(const program::Op& op) const;
     Status RecordExchange(size_t op);
+    void RunWithSum(const Dispatch& dispatch);
+    Gate::Exchange ExchangeOf(int32_t op);
+    void NoteExchange();
     Status BringRows(program::ValueId id, const OpRange& range);
     Status Open(int32_t op);
     Status Close();

@@ -1,0 +1,74 @@
+// An exchange with the host in the midst of a submission (backend/vulkan/gate.h): gives it `count`
+// floats, waits until it opens the gate, takes the floats that it has put there. One workgroup, and
+// it waits for the host alone. Where that takes more polls than the submission has left, it gives
+// the submission up: the kernels behind it do nothing (guard.glsl).
+#extension GL_KHR_memory_scope_semantics : require
+
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Words { uint at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent volatile buffer Shared {
+    float at[];
+};
+// Arguments begin with these (Gate::Head).
+#define EXCHANGE_ARGS                                            \
+    Words gate;                /* of the host: the words below */ \
+    Floats part;                                                 \
+    Shared to_host, from_host;                                   \
+    uint count, index;
+
+// Words of the gate, a line of the cache each; those behind kBase the host writes once.
+const uint kArrived = 0, kOpen = 16, kGaveUp = 32, kBase = 48;
+const uint kMostPolls = 49, kStateLow = 50, kStateHigh = 51;
+// Of the device's state: the word of the guard, polls of this submission so far.
+const uint kStop = 0, kPolls = 1;
+const uint kAtOnce = 4096;  // no loop is longer
+
+shared bool exchange_opened;
+
+uint Load(Words gate, uint word) {
+    return atomicLoad(gate.at[word], gl_ScopeDevice, gl_StorageSemanticsBuffer,
+                      gl_SemanticsAcquire);
+}
+void Store(Words gate, uint word, uint value) {
+    atomicStore(gate.at[word], value, gl_ScopeDevice, gl_StorageSemanticsBuffer,
+                gl_SemanticsRelease);
+}
+void Fence() {
+    memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
+}
+
+bool Await(Words gate, uint index) {
+    Words state = Words(uint64_t(gate.at[kStateHigh]) << 32 | uint64_t(gate.at[kStateLow]));
+    const uint number = Load(gate, kBase) + index;
+    Store(gate, kArrived, number);
+    const uint most = gate.at[kMostPolls], before = state.at[kPolls];
+    const uint left = most - min(most, before);
+    uint polls = 0;
+    bool open = false;
+    for (uint i = 0; i < 60000 && !open && polls < left; ++i) {
+        for (uint j = 0; j < kAtOnce && !open && polls < left; ++j) {
+            ++polls;
+            open = int(Load(gate, kOpen) - number) >= 0;
+        }
+    }
+    state.at[kPolls] = before + polls;
+    if (!open) {
+        state.at[kStop] = 1;
+        Store(gate, kGaveUp, index);
+    }
+    return open;
+}
+
+// False: given up. Each invocation writes every so-manieth float of `sum`.
+bool Exchange(Words gate, Floats part, Shared to_host, Shared from_host, uint count, uint index,
+              Floats sum) {
+    const uint lane = gl_LocalInvocationIndex;
+    for (uint i = lane; i < count; i += gl_WorkGroupSize.x) to_host.at[i] = part.at[i];
+    Fence();
+    barrier();
+    if (lane == 0) exchange_opened = Await(gate, index);
+    barrier();
+    Fence();
+    if (!exchange_opened) return false;
+    for (uint i = lane; i < count; i += gl_WorkGroupSize.x) sum.at[i] = from_host.at[i];
+    return true;
+}
