@@ -14,12 +14,10 @@
 #include "backend/vulkan/recordings.h"
 #include "backend/vulkan/step_tables.h"
 #include "program/timeline.h"
-#include "support/golden_experts.h"
-#include "support/golden_models.h"
 #include "support/loaded_rank.h"
-#include "support/temp_dir.h"
 #include "support/tiny_model.h"
 #include "vulkan/bench_emitter.h"
+#include "vulkan/golden_program.h"
 #include "vulkan/usable_device.h"
 
 namespace weft::backend::vulkan {
@@ -196,6 +194,7 @@ TEST(VulkanFusion, OperandsLiveUntilTheRun) {
 struct FusedCase {
     std::string name;
     bool experts = false;
+    GoldenName golden() const { return {name, experts}; }
     // Of a decode token, op by op and fused.
     int dispatches = 0, barriers = 0;
     int fused_dispatches = 0, fused_barriers = 0;
@@ -228,62 +227,6 @@ std::vector<FusedCase> IntegerCases() {
         {"gemma4Moe", true, 132, 109, 67, 53},
     };
 }
-support::TinyFile IntegerFile(const FusedCase& c) {
-    support::TinyFile file;
-    if (c.experts) {
-        file = support::ExpertGoldenFile(c.name);
-    } else {
-        file.hyper = support::OddHyper(c.name);
-        file.hyper.ffn = 96;
-    }
-    file.dtype = DType::kQ8_0;
-    file.hyper.hidden = 160;
-    if (file.hyper.latent.rank > 0) {  // a row of the cache of three blocks, too
-        file.hyper.latent.value = file.hyper.latent.rope = file.hyper.rotary_dim = 32;
-        file.hyper.head_dim = file.hyper.latent.nope + file.hyper.latent.rope;
-    } else {
-        file.hyper.head_dim = 32;
-    }
-    if (file.hyper.windowed_heads.head_dim > 0) file.hyper.windowed_heads = {3, 32, 32};
-    return file;
-}
-
-// A model of a golden file, or one in int8, and its Program for one rank.
-struct GoldenProgram {
-    weft::test::TempDir dir;
-    std::unique_ptr<model_files::ModelSource> source;
-    model::Hyper hyper;
-    explicit GoldenProgram(const FusedCase& c, bool integers = false) {
-        const std::string path = dir / "golden.gguf";
-        if (integers) {
-            support::WriteTinyGguf(path, IntegerFile(c));
-        } else if (c.experts) {
-            support::WriteTinyGguf(path, support::ExpertGoldenFile(c.name));
-        } else {
-            const auto all = support::GoldenCases();
-            support::WriteGolden(*std::ranges::find(all, c.name, &support::GoldenCase::name), path);
-        }
-        source = model_files::OpenModel(path).value();
-        hyper = model::ReadHyper(*source).value();
-    }
-    std::vector<Program> Build(DType kv, int tp = 1) const {
-        model::BuildOptions options;
-        options.kv_dtype = kv;
-        options.context = 64;
-        options.target.wide_sums = false;
-        model::Layout layout;
-        layout.tp = tp;
-        return support::Build(hyper, *source, layout, options);
-    }
-    std::vector<int32_t> Tokens(size_t count) const {
-        std::vector<int32_t> tokens(count);
-        for (size_t i = 0; i < count; ++i) {
-            tokens[i] = static_cast<int32_t>((i * 31 + 7) % static_cast<size_t>(hyper.vocab));
-        }
-        return tokens;
-    }
-};
-
 class VulkanFused : public testing::TestWithParam<FusedCase> {};
 INSTANTIATE_TEST_SUITE_P(Models, VulkanFused, testing::ValuesIn(FusedCases()),
                          [](const auto& test) { return test.param.name; });
@@ -305,7 +248,7 @@ void ExpectSameBits(const Program& program, const model_files::ModelSource& sour
 
 TEST_P(VulkanFused, SameBits) {
     WEFT_NEEDS_VULKAN();
-    const GoldenProgram model(GetParam());
+    const GoldenProgram model(GetParam().golden());
     for (const DType type : {DType::kF32, DType::kBF16}) {
         SCOPED_TRACE(Info(type).name);
         ExpectSameBits(model.Build(type)[0], *model.source, model.Tokens(13));
@@ -349,7 +292,7 @@ TEST_P(VulkanFusedIntegers, SameBits) {
     WEFT_VULKAN(opened);
     if (!opened->description().integer_dot) GTEST_SKIP() << "no integer dot products";
     static const auto fusing = OpenForIntegers(true), plain = OpenForIntegers(false);
-    const GoldenProgram model(GetParam(), true);
+    const GoldenProgram model(GetParam().golden(), true);
     const bool blocks = GetParam().name == "deepseekV3" || GetParam().name == "qwen3";
     const Program program = model.Build(blocks ? DType::kQ8_0 : DType::kF16)[0];
     ExpectSameBitsOn(fusing, plain, program, *model.source, model.Tokens(140), {64, 7});
@@ -414,7 +357,7 @@ class Rig {
 TEST_P(VulkanFused, DispatchesAndBarriersOfADecodeToken) {
     WEFT_VULKAN(device);
     const FusedCase& c = GetParam();
-    const Program program = GoldenProgram(c).Build(DType::kF16)[0];
+    const Program program = GoldenProgram(c.golden()).Build(DType::kF16)[0];
     const Recording apart = Rig(device, program, false).Of(1);
     const Recording fused = Rig(device, program, true).Of(1);
     EXPECT_EQ(apart.dispatches, c.dispatches);
@@ -430,7 +373,7 @@ TEST_P(VulkanFused, DispatchesAndBarriersOfADecodeToken) {
 TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
     WEFT_VULKAN(device);
     const FusedCase& c = GetParam();
-    const GoldenProgram model(c);
+    const GoldenProgram model(c.golden());
     if (model.hyper.kv_heads < 2) GTEST_SKIP() << "one head of keys";
     const Program program = model.Build(DType::kF16, 2)[0];
     Context& context = TheContext(device);
@@ -461,7 +404,7 @@ TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
 TEST_P(VulkanFusedIntegers, DispatchesAndBarriersOfADecodeToken) {
     WEFT_VULKAN(device);
     const FusedCase& c = GetParam();
-    const Program program = GoldenProgram(c, true).Build(DType::kF16)[0];
+    const Program program = GoldenProgram(c.golden(), true).Build(DType::kF16)[0];
     const Recording apart = Rig(device, program, false, true).Of(1, {}, 256);
     const Recording fused = Rig(device, program, true, true).Of(1, {}, 256);
     EXPECT_EQ(apart.dispatches, c.dispatches);
@@ -498,7 +441,7 @@ class TopInStep : public testing::Test {
   protected:
     void SetUp() override {
         const FusedCase c{"llama"};
-        model_.emplace(c);
+        model_.emplace(c.golden());
         program_ = model_->Build(DType::kF16)[0];
         logits_ = program_.Find("logits");
         vocab_ = model_->hyper.vocab;
