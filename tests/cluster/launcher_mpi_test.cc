@@ -130,7 +130,8 @@ TEST_P(Mpi, TheTextIsThatOfLocalRanks) {
         const support::Ran local = RunWeft(Run(12) + Words{"--local", std::to_string(ranks)});
         ASSERT_EQ(local.status, 0) << local.err;
         // Ranks of MPI libraries spin: one that has no core for seconds is not lost.
-        const Words words = Run(12) + Words{"--transport", "mpi", "--timeout-ms", "25000"};
+        const Words words = Run(12) + Words{"--transport", "mpi", "--timeout-ms",
+                                            std::to_string(test::Slower(5000))};
         ASSERT_EQ(RunMpi(ranks, words), 0) << err_;
         EXPECT_EQ(out_, local.out);  // of rank 0 alone
         EXPECT_NE(err_.find("over mpi"), std::string::npos) << err_;
