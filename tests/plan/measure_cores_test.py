@@ -13,6 +13,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from processes import children  # noqa: E402
 from slowness import slowness  # noqa: E402
 
 LIMIT_S = 240
@@ -26,14 +27,6 @@ def only_core(pid):
     except (OSError, StopIteration):
         return None
     return int(cores) if cores.isdigit() else None
-
-
-def children(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
 
 
 class MeasureCores(unittest.TestCase):

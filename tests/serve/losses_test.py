@@ -15,14 +15,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
 import serving  # noqa: E402
+from processes import children, send  # noqa: E402
 
 RANKS = ("--local", "2", "--tp", "2", "--timeout-ms", "4000")
 WAIT_S = 40
-
-
-def children(pid):
-    return [int(word) for word in
-            pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def wait(condition, what):
@@ -152,7 +148,7 @@ class Losses(unittest.TestCase):
             end = time.monotonic() + WAIT_S
             while not (left := server.status())["departed"] and time.monotonic() < end:
                 for child in children(server.process.pid):
-                    os.kill(child, signal.SIGSTOP)
+                    send(child, signal.SIGSTOP)
             left = server.wait_for(lambda s: s["state"] == "serving", WAIT_S)
             self.assertEqual([(rank["rank"], rank["state"]) for rank in left["ranks"]], [(0, "up")])
             self.assertEqual(left["layout"]["tp"], 1)

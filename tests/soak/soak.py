@@ -13,7 +13,6 @@ the pauses were. Where the machine is slow, T and S grow with it. Needs nothing 
 import argparse
 import http.client
 import json
-import os
 import pathlib
 import random
 import signal
@@ -23,13 +22,8 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from processes import children, send  # noqa: E402
 from slowness import slowness  # noqa: E402
-
-
-def children_of(pid):
-    """Ranks 1 and up: the processes that the server has started."""
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]
 
 
 class Server:
@@ -112,15 +106,11 @@ class Client(threading.Thread):
 
 def disturb(server, options, chooser):
     """One fault. A rank that is stopped is woken up again, long after it was given up."""
-    ranks = children_of(server.process.pid)
+    ranks = children(server.process.pid)  # 1 and up
     if len(ranks) < options.ranks - 1:
         return False
     victim = chooser.choice(ranks)
-    if options.stop_share > chooser.random():
-        os.kill(victim, signal.SIGSTOP)
-    else:
-        os.kill(victim, signal.SIGKILL)
-    return True
+    return send(victim, signal.SIGSTOP if options.stop_share > chooser.random() else signal.SIGKILL)
 
 
 def main():

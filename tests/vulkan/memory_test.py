@@ -15,7 +15,9 @@ import sys
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
+from processes import children  # noqa: E402
 from vulkan_device import PATIENCE, SKIPPED, usable  # noqa: E402
 
 MIB = 1 << 20
@@ -46,13 +48,6 @@ def memory_of(pid):
     return 0
 
 
-def children(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
 class Memory(unittest.TestCase):
     def peaks(self, *words):
         """The most that each process had, rank 0's first; what the ranks say of themselves."""
@@ -66,7 +61,7 @@ class Memory(unittest.TestCase):
             deadline = time.monotonic() + PATIENCE
             while job.poll() is None:
                 self.assertLess(time.monotonic(), deadline)
-                for pid in [str(job.pid), *children(job.pid)]:
+                for pid in [job.pid, *children(job.pid)]:
                     peaks[pid] = max(peaks.get(pid, 0), memory_of(pid))
                 time.sleep(0.05)
             out, err = job.communicate()

@@ -7,7 +7,6 @@ what counts there is that not a letter is lost.
 """
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import urllib.error
 import urllib.request
 
 import chromium
+from processes import children, send
 
 WEFT = ""
 START_S = 100
@@ -53,9 +53,7 @@ class Serving:
         self.log.close()
 
     def children(self):
-        pid = self.process.pid
-        return [int(word) for word in
-                pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return children(self.process.pid)
 
     def get(self, path, body=None):
         data = json.dumps(body).encode() if body else None
@@ -167,7 +165,7 @@ class Live(unittest.TestCase):
             self.assertEqual(refused.exception.code, 503)
             self.assertEqual(server.get("live"), {"status": "alive"})
             for pid in server.children():
-                os.kill(pid, signal.SIGCONT)
+                send(pid, signal.SIGCONT)
             page.wait(f"{tile} === null && document.querySelectorAll('.tile').length === 2",
                       START_S)
             page.wait("document.querySelector('.panel.head').innerText.includes('serving')")
@@ -190,7 +188,7 @@ class Live(unittest.TestCase):
             while not server.get("api/status")["departed"]:
                 self.assertLess(time.monotonic(), deadline)
                 for child in server.children():
-                    os.kill(child, signal.SIGSTOP)
+                    send(child, signal.SIGSTOP)
                 time.sleep(0.02)
             page.wait("document.querySelectorAll('.tile').length === 1 && "
                       "document.querySelector('.gone')", START_S)
