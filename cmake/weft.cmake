@@ -136,7 +136,7 @@ function(weft_tests folder)
   # other tests (deadlines grow with the machine's slowness: tests/support/slowness.h).
   set(alone "")
   if(folder MATCHES "^(cluster|engine)$")
-    set(alone RESOURCE_LOCK whole_job)
+    set(alone RESOURCE_LOCK whole_job COST 100)
   endif()
   # (One variable each: GoogleTest's module of CMake 3.25 takes a list of two for two properties.)
   set(lavapipe "")

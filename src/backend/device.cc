@@ -1,7 +1,10 @@
 #include "backend/device.h"
 
+#include <span>
+
 #include "backend/cpu/cpu_device.h"
 #include "backend/vulkan/vulkan_device.h"
+#include "base/log.h"
 
 namespace weft::backend {
 namespace {
@@ -11,6 +14,16 @@ constexpr std::string_view kAuto = kAutoDevice, kCpu = "cpu";
 // The fast kernels round activations: to int8 for quantized weights, to BF16 for those of BF16.
 CpuLevel LevelFor(const DeviceOptions& options) {
     return CpuLevelFor(options.reference || options.exact);
+}
+
+Result<std::shared_ptr<Device>> OpenNamed(const std::string& name, const DeviceOptions& options) {
+    if (vulkan::IsName(name)) return vulkan::Open(name, options);
+    CpuOptions cpu;
+    cpu.threads = options.threads;
+    cpu.cores = options.cores;
+    cpu.cores_shared = options.cores_shared;
+    cpu.level = LevelFor(options);
+    return MakeCpuDevice(cpu);
 }
 
 }  // namespace
@@ -23,14 +36,14 @@ Status CheckDeviceName(std::string_view name) {
 
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options) {
     WEFT_TRY(CheckDeviceName(name));
-    const std::string chosen = name == kAuto ? ChooseAuto(options).names[0] : name;
-    if (vulkan::IsName(chosen)) return vulkan::Open(chosen, options);
-    CpuOptions cpu;
-    cpu.threads = options.threads;
-    cpu.cores = options.cores;
-    cpu.cores_shared = options.cores_shared;
-    cpu.level = LevelFor(options);
-    return MakeCpuDevice(cpu);
+    if (name != kAuto) return OpenNamed(name, options);
+    const std::vector<std::string> names = ChooseAuto(options).names;
+    for (const std::string& gpu : std::span(names).first(names.size() - 1)) {
+        auto device = OpenNamed(gpu, options);
+        if (device.ok()) return device;
+        Log(LogLevel::kWarning, "--device auto does not take {}: {}", gpu, device.error().message);
+    }
+    return OpenNamed(names.back(), options);
 }
 
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options) {

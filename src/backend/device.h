@@ -86,8 +86,8 @@ inline constexpr const char* kDeviceNames =
 // Whether a device may have this name; on another host, perhaps. Errors: kUsage (none has; the
 // message lists the names), kUnsupported (this weft was built without).
 Status CheckDeviceName(std::string_view name);
-// Errors: those of CheckDeviceName, kNotFound (this host has none), kUnsupported (it lacks a
-// feature or its driver).
+// auto: the best that opens, with a warning for each that does not. Errors: those of
+// CheckDeviceName, kNotFound (this host has none), kUnsupported (it lacks a feature or its driver).
 Result<std::shared_ptr<Device>> OpenDevice(const std::string& name, const DeviceOptions& options);
 // What opening it would say, without its threads and memory.
 Result<DeviceInfo> DescribeDevice(const std::string& name, const DeviceOptions& options = {});

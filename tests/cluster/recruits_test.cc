@@ -109,7 +109,7 @@ TEST_F(Recruits, ALostOneIsReplacedByItselfOrByTheNext) {
 TEST_F(Recruits, WithoutAnotherTheLossIsNamedOrTheOthersGoOn) {
     for (const bool elastic : {false, true}) {
         const auto first = Worker(), second = Worker();
-        Weft root(Command(4000) + Dialled(2, elastic ? Words{"--elastic", "--rejoin-ms", "200"}
+        Weft root(Command(800) + Dialled(2, elastic ? Words{"--elastic", "--rejoin-ms", "200"}
                                                      : Words{"--rejoin-ms", "200"}));
         ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
         const auto children = test::ChildrenOf(second->pid());

@@ -398,6 +398,7 @@ TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
     const Recording two_split = rig.Of(2), two = rig.Of(2, {}, 64, gate.get());
     ASSERT_EQ(std::ssize(two.stages), others + 1);
     EXPECT_EQ(two.dispatches, two_split.dispatches + sums);
+    EXPECT_EQ(one.barriers - split.barriers, two.barriers - two_split.barriers - joined);
 }
 
 // Behind 128 positions, from where on attention has chunks to merge.

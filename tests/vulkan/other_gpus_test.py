@@ -179,6 +179,13 @@ class Ranks(unittest.TestCase):
         self.assertEqual(devices, ["vulkan:1", "vulkan:1"])
         self.assertRegex(said, r"auto does not take vulkan:0: ")
 
+    def test_shares_are_measured_on_a_gpu_that_opens(self):
+        devices, said = self.chosen("discrete refuses=1; discrete", "--tp", "2", "--split", "auto")
+        self.assertEqual(devices, ["vulkan:1", "vulkan:1"])
+        self.assertRegex(said, r"auto does not take vulkan:0: .*vkCreateDevice")
+        devices, said = self.chosen("discrete refuses=1", "--tp", "2", "--split", "auto")
+        self.assertEqual(devices, ["cpu", "cpu"])
+
     def test_ranks_that_do_not_fit_into_one_gpu_together_take_the_processor(self):
         said = Machine("discrete vram=1").run(*ASK, "--pp", "2", "--device", "vulkan",
                                               status=1).stderr

@@ -7,7 +7,7 @@ function(vulkan_job name)
   endif()
   add_test(NAME vulkan.${name} COMMAND ${PYTHON3} ${job_COMMAND} ${job_CONFIGURATIONS})
   set_tests_properties(vulkan.${name} PROPERTIES LABELS vulkan SKIP_RETURN_CODE 77
-    RESOURCE_LOCK whole_job TIMEOUT ${WEFT_TEST_SECONDS}
+    RESOURCE_LOCK vulkan_job TIMEOUT ${WEFT_TEST_SECONDS}
     ENVIRONMENT "VK_DRIVER_FILES=${WEFT_LAVAPIPE}/icd.json;VK_ICD_FILENAMES=${WEFT_LAVAPIPE}/icd.json"
     ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
 endfunction()
