@@ -209,7 +209,7 @@ Result<NetReport> Walk::Describe() {
 Result<NetReport> Walk::Run(const NetProgress& progress) {
     const std::vector<int>& cores = cluster_.cores();
     std::optional<PinnedThread> pinned;
-    if (!cluster_.cores_shared() && !cores.empty()) pinned.emplace(cores.front());
+    if (!cluster_.cores_shared() && !cores.empty()) pinned.emplace(std::span(cores).first(1));
     WEFT_ASSIGN(NetReport report, Describe());
     if (!IsOfPairs(job_.op)) WEFT_TRY(MakeComm());
     const std::vector<Item> items = PlanItems(job_, cluster_.size());

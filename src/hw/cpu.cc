@@ -119,7 +119,7 @@ bool RunThisThreadOn(std::span<const int> cores) {
     return ::sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
-PinnedThread::PinnedThread(int core) { RunThisThreadOn({&core, 1}); }
+PinnedThread::PinnedThread(std::span<const int> cores) { RunThisThreadOn(cores); }
 
 PinnedThread::~PinnedThread() {
     if (owner_ == std::this_thread::get_id()) RunThisThreadOn(before_);

@@ -46,6 +46,25 @@ TEST(ThreadTeam, ItsOwnersCoresComeBack) {
     EXPECT_EQ(AllowedCores(), before);
 }
 
+// Two programs of one thread each on a host of two cores would share one of them.
+TEST(ThreadTeam, FewerThreadsThanCoresAreKeptOnAllOfThem) {
+    const std::vector<int> cores = AllowedCores();
+    if (cores.size() < 2) GTEST_SKIP() << "one core";
+    struct Seen {
+        std::vector<std::vector<int>> cores;
+    };
+    for (const size_t threads : {cores.size() - 1, cores.size()}) {
+        ThreadTeam team({static_cast<int>(threads), cores, false});
+        Seen seen{std::vector<std::vector<int>>(threads)};
+        team.Run([](void* context, int part) {
+            static_cast<Seen*>(context)->cores[static_cast<size_t>(part)] = AllowedCores();
+        }, &seen);
+        for (size_t i = 0; i < threads; ++i) {
+            EXPECT_EQ(seen.cores[i], threads < cores.size() ? cores : std::vector{cores[i]});
+        }
+    }
+}
+
 TEST(ThreadTeam, BarriersOrderWrites) {
     for (int threads : {1, 2, 3, 5}) {
         ThreadTeam team({threads, {}, threads > 2});

@@ -137,7 +137,7 @@ TEST(Memory, ResidentSetGrowsWithWhatIsTouched) {
 TEST(PinnedThread, GivesItsThreadTheCoresBack) {
     const std::vector<int> before = AllowedCores();
     {
-        const PinnedThread pinned(before.back());
+        const PinnedThread pinned(std::span(before).last(1));
         EXPECT_EQ(AllowedCores(), std::vector<int>{before.back()});
     }
     EXPECT_EQ(AllowedCores(), before);
@@ -145,7 +145,7 @@ TEST(PinnedThread, GivesItsThreadTheCoresBack) {
 
 TEST(PinnedThread, EndedElsewhereChangesNobody) {
     const std::vector<int> before = AllowedCores();
-    auto pinned = std::make_unique<PinnedThread>(before.back());
+    auto pinned = std::make_unique<PinnedThread>(std::span(before).last(1));
     std::vector<int> others;
     std::thread([&] {
         RunThisThreadOn(before);

@@ -19,14 +19,17 @@ from slowness import slowness  # noqa: E402
 LIMIT_S = 240
 
 
-def only_core(pid):
-    """The one core that a process' first thread may run on; none: it may run on several."""
+def kept_on(pid):
+    """The cores that a process' first thread is kept on, as "0-3"; None: on none."""
     try:
-        with open(f"/proc/{pid}/status") as status:
-            cores = next(line.split()[1] for line in status if line.startswith("Cpus_allowed_list"))
+        lists = []
+        for process in (pid, "self"):
+            with open(f"/proc/{process}/status") as status:
+                lists.append(next(line.split()[1] for line in status
+                                  if line.startswith("Cpus_allowed_list")))
     except (OSError, StopIteration):
         return None
-    return int(cores) if cores.isdigit() else None
+    return lists[0] if lists[0] != lists[1] else None
 
 
 class MeasureCores(unittest.TestCase):
@@ -37,19 +40,19 @@ class MeasureCores(unittest.TestCase):
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         seen, shared, begin = {}, set(), time.monotonic()
         while measure.poll() is None and time.monotonic() - begin < LIMIT_S * slowness():
-            mine = only_core(measure.pid)
+            mine = kept_on(measure.pid)
             for child in children(measure.pid):
-                core = only_core(child)
-                if core is not None:
-                    seen[child] = core
-                    if core == mine:
+                cores = kept_on(child)
+                if cores is not None:
+                    seen[child] = cores
+                    if cores == mine:
                         shared.add(child)
             time.sleep(0.01)
         measure.kill()
         self.assertEqual(measure.wait(), 0, measure.stderr.read())
         measure.stderr.close()
         self.assertGreater(len(seen), 3, "no rank was seen to be pinned")
-        self.assertFalse(shared, f"of {len(seen)} second ranks these shared rank 0's core")
+        self.assertFalse(shared, f"of {len(seen)} second ranks these shared rank 0's cores")
 
 
 if __name__ == "__main__":

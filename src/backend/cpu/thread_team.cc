@@ -21,13 +21,14 @@ ThreadTeam::ThreadTeam(const TeamOptions& options)
     : size_(options.threads),
       barrier_spin_ns_(options.cores_shared ? kSharedSpinNs : kBarrierSpinNs),
       idle_spin_ns_(options.cores_shared ? kSharedSpinNs : kIdleSpinNs) {
-    const auto core = [&](int part) {
+    const auto cores = [&](int part) -> std::vector<int> {
+        if (std::ssize(options.cores) > size_) return options.cores;
         const size_t i = static_cast<size_t>(part);
-        return i < options.cores.size() ? options.cores[i] : -1;
+        return i < options.cores.size() ? std::vector{options.cores[i]} : std::vector<int>{};
     };
-    if (core(0) >= 0) owner_.emplace(core(0));
+    if (!options.cores.empty()) owner_.emplace(cores(0));
     for (int part = 1; part < size_; ++part) {
-        threads_.emplace_back([this, part, pin = core(part)] { Work(part, pin); });
+        threads_.emplace_back([this, part, own = cores(part)] { Work(part, own); });
     }
 }
 
@@ -57,8 +58,8 @@ void ThreadTeam::Barrier() {
     AwaitChange(phase_, phase, phase_sleepers_, barrier_spin_ns_);
 }
 
-void ThreadTeam::Work(int part, int core) {
-    if (core >= 0) RunThisThreadOn({&core, 1});
+void ThreadTeam::Work(int part, std::span<const int> cores) {
+    RunThisThreadOn(cores);
     uint32_t seen = 0;
     for (;;) {
         AwaitChange(start_, seen, start_sleepers_, idle_spin_ns_);

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -18,7 +19,10 @@ namespace weft::backend {
 
 struct TeamOptions {
     int threads = 1;
-    std::vector<int> cores;     // thread i is pinned to cores[i]; empty: not pinned
+    // Thread i is kept on cores[i]; where there are more cores than threads, each on all of them:
+    // programs that have a few threads each would share the first cores, and others idle. Empty:
+    // not kept on any.
+    std::vector<int> cores;
     bool cores_shared = false;  // others run on these cores too: do not spin for long
 };
 
@@ -37,7 +41,7 @@ class ThreadTeam {
     void Barrier();
 
   private:
-    void Work(int part, int core);
+    void Work(int part, std::span<const int> cores);
     // Waits until `word` is no longer `old`.
     void AwaitChange(std::atomic<uint32_t>& word, uint32_t old, std::atomic<int>& sleepers,
                      int64_t spin_ns) const;
