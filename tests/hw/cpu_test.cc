@@ -137,7 +137,7 @@ TEST(Memory, ResidentSetGrowsWithWhatIsTouched) {
 TEST(PinnedThread, GivesItsThreadTheCoresBack) {
     const std::vector<int> before = AllowedCores();
     {
-        const PinnedThread pinned(std::span(before).last(1));
+        const PinnedThread pinned{std::span(before).last(1)};
         EXPECT_EQ(AllowedCores(), std::vector<int>{before.back()});
     }
     EXPECT_EQ(AllowedCores(), before);
