@@ -13,7 +13,9 @@ function(vulkan_job name)
 endfunction()
 set(here ${CMAKE_CURRENT_LIST_DIR})
 vulkan_job(jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft>)
-vulkan_job(memory COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>)
+if(NOT WEFT_SANITIZE)  # a sanitizer's own memory is not ours
+  vulkan_job(memory COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>)
+endif()
 
 # weft as -DWEFT_VULKAN=OFF builds it: the same objects, with src/gpu/none.cc and no shaders.
 set(without_vulkan weft)
