@@ -44,7 +44,7 @@ std::vector<int> AllowedCores();
 // refuses (harmless: it is only slower).
 bool RunThisThreadOn(std::span<const int> cores);
 
-// Keeps the thread that made it on these cores, and gives that thread its cores back in the end, for
+// Keeps the thread that made it on these cores, and gives it back those it had in the end, for
 // what the process does next. Where another thread ends it, nothing is given back.
 class PinnedThread {
   public:
