@@ -25,6 +25,12 @@ using test::Process;
 // the update's effect, for each of some twenty updates (train_resume_test.cc).
 constexpr double kOtherOrder = 2e-5;
 constexpr int64_t kSteps = 24;
+// Of four sequences each, in an update: so many that it takes a while, whoever shares them.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kMicroBatches = 6;
+#else
+constexpr int kMicroBatches = 24;
+#endif
 
 class TrainElastic : public testing::Test {
   protected:
@@ -40,7 +46,6 @@ class TrainElastic : public testing::Test {
         port_ = net::BoundPort(fd.get()).value();
         std::filesystem::current_path(dir_ / "");
     }
-    // An update of 96 sequences takes a while, whoever shares them.
     Words Command(const std::string& out, const Words& more) const {
         return Words{"train",
                      "tiny.gguf",
@@ -70,7 +75,7 @@ class TrainElastic : public testing::Test {
                      "--micro-batch",
                      "4",
                      "--grad-accum",
-                     "12",
+                     std::to_string(kMicroBatches / 2),
                      "--listen",
                      Address(),
                      "--wait-for",
@@ -118,7 +123,8 @@ class TrainElastic : public testing::Test {
     }
     void ExpectTheCurveOfOne(const std::string& out) const {
         const Ran one =
-            RunTrain(Command(dir_ / "one", {"--micro-batch", "4", "--grad-accum", "24"}));
+            RunTrain(Command(dir_ / "one", {"--micro-batch", "4", "--grad-accum",
+                                            std::to_string(kMicroBatches)}));
         ASSERT_EQ(one.status, 0) << one.err;
         const auto expected = StepsOf(one.out), got = StepsOf(out);
         for (int64_t step = 1; step <= kSteps; ++step) {
