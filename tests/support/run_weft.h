@@ -75,7 +75,8 @@ inline std::string WithoutDebug(const std::string& err) {
 // Without what the address sanitizer says of a thread that ends while it looks for leaks.
 inline std::string WithoutSearch(std::string text) {
 #if defined(__SANITIZE_ADDRESS__)
-    for (size_t at; (at = text.find("Unable to get registers from thread ")) != std::string::npos;) {
+    const char* const said = "Unable to get registers from thread ";
+    for (size_t at; (at = text.find(said)) != std::string::npos;) {
         const size_t begin = text.rfind('\n', at) + 1;  // of the line; npos + 1 is 0
         text.erase(begin, text.find('\n', at) + 1 - begin);
     }
