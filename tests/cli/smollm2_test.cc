@@ -57,9 +57,9 @@ class SmolLm2 : public testing::Test {
         return wide;
     }
     static nlohmann::json Perplexity(const std::string& model, const Words& more) {
-        // (A step is long under sanitizers.)
         const Ran ran = RunWeft(Words{"perplexity", model, support::TestData("/prose.txt"), "--ctx",
-                                      "512", "--timeout-ms", "60000", "--json"} +
+                                      "512", "--timeout-ms", std::to_string(test::Slower(5000)),
+                                      "--json"} +
                                 more);
         EXPECT_EQ(ran.status, 0) << ran.err;
         return ran.Json();
