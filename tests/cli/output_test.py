@@ -16,6 +16,9 @@ import unittest
 
 from terminal import PATIENCE, Terminal
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from processes import children  # noqa: E402
+
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
 ESCAPE = "\x1b"
 # A line of each command that prints, and ends by itself.
@@ -49,11 +52,6 @@ def begin(words, **streams):
 def said(process):
     errors = process.communicate(timeout=PATIENCE)[1]
     return process.returncode, errors.decode()
-
-
-def children(pid):
-    return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True,
-                          check=False).stdout.split()
 
 
 class Failures(unittest.TestCase):
@@ -193,7 +191,7 @@ class Escapes(unittest.TestCase):
                  "--timeout-ms", "60000")
         with Terminal(PROGRAM, *words, env={"TERM": "xterm"}) as terminal:
             terminal.until(r": \d+ %")
-            rank = int(children(terminal.pid)[0])
+            rank = children(terminal.pid)[0]
             os.kill(rank, signal.SIGSTOP)
             time.sleep(1)
             terminal.more(0)

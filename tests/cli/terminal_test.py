@@ -19,6 +19,7 @@ import unittest
 from terminal import PATIENCE, PROMPT, Terminal
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from processes import children  # noqa: E402
 from slowness import slower  # noqa: E402
 
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
@@ -34,9 +35,7 @@ def run(*words, stdin=b"", source=None, status=0):
 
 
 def kill_rank_1(terminal):
-    children = subprocess.run(["pgrep", "-P", str(terminal.pid)], capture_output=True, text=True,
-                              check=True).stdout.split()
-    os.kill(int(children[0]), signal.SIGKILL)
+    os.kill(children(terminal.pid)[0], signal.SIGKILL)
 
 
 class Conversation(unittest.TestCase):

@@ -16,6 +16,7 @@ MODEL = str(ROOT / "models/abacus/model.gguf")
 os.environ["WEFT_MODEL"] = MODEL
 
 import serving  # noqa: E402
+from processes import children  # noqa: E402
 
 WAIT_S = 40
 
@@ -116,9 +117,8 @@ class Draft(unittest.TestCase):
             server = serving.Server(256, "--no-prefix-cache", *words)
             try:
                 expected = self.stream(server, body)
-                pid = server.process.pid
-                child = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]
-                got = self.stream(server, body, lambda: os.kill(int(child), signal.SIGKILL))
+                rank = children(server.process.pid)[0]
+                got = self.stream(server, body, lambda: os.kill(rank, signal.SIGKILL))
                 self.assertEqual(got, expected)
                 status = server.wait_for(lambda s: s["state"] == "serving", WAIT_S)
                 self.assertEqual(len(status["recoveries"]), 1)

@@ -18,6 +18,7 @@ import unittest
 import adapters
 import gguf_template
 import serving
+from processes import children
 
 ollama = serving.package("ollama")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -681,9 +682,7 @@ class Others(unittest.TestCase):
             client = ollama.Client(host=server.url, timeout=serving.PATIENCE)
             stream = client.chat("gpt-test", COLOURS, stream=True, options={"ignore_eos": True})
             self.assertFalse(next(stream).done)
-            pid = server.process.pid
-            children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
-            os.kill(int(children.split()[0]), signal.SIGKILL)
+            os.kill(children(server.process.pid)[0], signal.SIGKILL)
             with self.assertRaises(ollama.ResponseError) as caught:
                 for _ in stream:
                     pass

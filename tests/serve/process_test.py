@@ -3,16 +3,15 @@
 import json
 import os
 import pathlib
-import re
 import signal
 import socket
-import subprocess
 import tempfile
 import threading
 import time
 import unittest
 
 import serving
+from processes import children
 
 TEXT = "/v1/completions"
 LONG = {"prompt": "One, two,", "max_tokens": 1900, "ignore_eos": True, "temperature": 0,
@@ -78,11 +77,6 @@ class Stream(threading.Thread):
         return None
 
 
-def ranks_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(word) for word in file.read().split()]
-
-
 class Ending(unittest.TestCase):
     def test_drain(self):
         server = Serving("--drain-ms", "1500")
@@ -113,7 +107,7 @@ class Ending(unittest.TestCase):
         try:
             stream = Stream(server, LONG)
             self.assertTrue(stream.begun.wait(20))
-            os.kill(ranks_of(server.process.pid)[0], signal.SIGKILL)
+            os.kill(children(server.process.pid)[0], signal.SIGKILL)
             status = server.wait_for(lambda s: s["recoveries"] and s["state"] == "serving", 40)
             self.assertEqual(len(status["recoveries"]), 1)
             recovery = status["recoveries"][0]
@@ -124,7 +118,7 @@ class Ending(unittest.TestCase):
             while len(stream.events) <= said and time.monotonic() < end:
                 time.sleep(0.02)
             self.assertIsNone(stream.failure)
-            os.kill(ranks_of(server.process.pid)[0], signal.SIGKILL)
+            os.kill(children(server.process.pid)[0], signal.SIGKILL)
             self.assertEqual(server.process.wait(40), 3)
             stream.join(20)
             self.assertIn("--max-restarts 1", stream.failure["message"])

@@ -21,7 +21,9 @@ import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
+from processes import children  # noqa: E402
 from vulkan_device import MODEL, PATIENCE, SKIPPED, usable, validate  # noqa: E402
 
 QUESTIONS = ["What is 47 + 38?", "What is 12 * 7?", "What is 90 - 45?", "What is 6 + 6?",
@@ -114,9 +116,7 @@ class Jobs(unittest.TestCase):
                      "--gpu-sum", how, "--device", DEVICE],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
                 job.stdout.read(8)
-                children = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True,
-                                          text=True, check=True).stdout.split()
-                os.kill(int(children[0]), signal.SIGKILL)
+                os.kill(children(job.pid)[0], signal.SIGKILL)
                 begin = time.monotonic()
                 said = job.communicate(timeout=PATIENCE)[1]
                 self.assertLess(time.monotonic() - begin, PATIENCE / 4)
@@ -292,9 +292,7 @@ class Serving(unittest.TestCase):
     def test_a_rank_that_is_killed_is_started_again(self):
         with Server("--local", "2", "--tp", "2", "--rejoin-ms", "60000") as server:
             before = server.ask(QUESTIONS[0])[0]
-            children = subprocess.run(["pgrep", "-P", str(server.process.pid)],
-                                      capture_output=True, text=True, check=True).stdout.split()
-            os.kill(int(children[0]), signal.SIGKILL)
+            os.kill(children(server.process.pid)[0], signal.SIGKILL)
             time.sleep(0.5)
             deadline = time.monotonic() + PATIENCE
             while True:

@@ -15,6 +15,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(ROOT / "tests/support")]
+from processes import children  # noqa: E402
 from slowness import slowness  # noqa: E402
 from vulkan_device import MODEL, PATIENCE, SKIPPED, true_loader, usable  # noqa: E402
 
@@ -60,9 +61,7 @@ class Job:
     def pid(self, rank):
         if rank == 0:
             return self.process.pid
-        children = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True,
-                                  text=True, check=True).stdout.split()
-        return int(children[rank - 1])
+        return children(self.process.pid)[rank - 1]
 
     def strike(self, what, rank):
         (pathlib.Path(self.folder.name) / f"{what}.{self.pid(rank)}").touch()

@@ -18,7 +18,9 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
+from processes import children  # noqa: E402
 from vulkan_device import MODEL, PATIENCE, SKIPPED, machine_env, true_loader, usable  # noqa: E402
 
 QUESTION = "What is 47 + 38?"
@@ -313,9 +315,7 @@ class Shares(unittest.TestCase):
                      "--temp", "0", "--ignore-eos", "--tp", "3", "--split", "auto", *how],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as job:
                 job.stdout.read(8)
-                children = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True,
-                                          text=True, check=True).stdout.split()
-                os.kill(int(children[1]), signal.SIGKILL)
+                os.kill(children(job.pid)[1], signal.SIGKILL)
                 _, said = job.communicate(timeout=PATIENCE)
             self.assertEqual(job.returncode, 0, said)
             self.assertIn("epoch 2 with", said)
