@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/nearest_word.h"
 
 namespace weft::plan {
 namespace {
@@ -257,12 +259,45 @@ std::vector<std::string> NamesOf(const std::map<std::string, T>& map) {
     return names;
 }
 
+// "rtx3090" of "RTX 3090": its letters and digits.
+std::string Plain(std::string_view name) {
+    std::string plain;
+    for (const unsigned char c : name) {
+        if (std::isalnum(c) != 0) plain += static_cast<char>(std::tolower(c));
+    }
+    return plain;
+}
+
+// The one so called; else that of the same letters and digits.
+template <typename T>
+const T* LookIn(const std::map<std::string, T>& map, const std::string& name) {
+    const auto found = map.find(name);
+    if (found != map.end()) return &found->second;
+    const std::string plain = Plain(name);
+    for (const auto& [other, value] : map) {
+        if (!plain.empty() && Plain(other) == plain) return &value;
+    }
+    return nullptr;
+}
+
 template <typename T>
 Result<T> FindIn(const std::map<std::string, T>& map, const std::string& name, const char* what) {
-    const auto found = map.find(name);
-    if (found != map.end()) return found->second;
-    return MakeError(ErrorCode::kUsage, "no {} is called '{}'; there are {}", what, name,
-                     fmt::join(NamesOf(map), ", "));
+    if (const T* found = LookIn(map, name)) return *found;
+    const std::vector<std::string> names = NamesOf(map);
+    const std::string meant = DidYouMean(name, names);
+    return MakeError(ErrorCode::kUsage, "no {} is called '{}'{}{} are {}", what, name,
+                     meant.empty() ? "" : "." + meant, meant.empty() ? "; there" : " There",
+                     fmt::join(names, ", "));
+}
+
+// The first word of "2xh100 + h200, 10gbe", which it loses.
+std::string TakeWord(std::string& list) {
+    const size_t end = std::min(list.find_first_of("+,"), list.size());
+    const size_t first = std::min(list.find_first_not_of(' '), end);
+    std::string word = list.substr(first, end - first);
+    word.erase(word.find_last_not_of(' ') + 1);
+    list.erase(0, end + 1);
+    return word;
 }
 
 // "4xstrix-halo" -> 4, and the word behind the x; a word without a number counts once.
@@ -481,15 +516,22 @@ Status Library::JoinByOwnWires(Cluster& cluster) const {
     return {};
 }
 
+bool Library::NamesMachine(std::string words) const {
+    std::string word = TakeWord(words);
+    if (!TakeHosts(word).ok()) return false;
+    (void)TakeDevices(word);
+    return LookIn(machines_, word) != nullptr || word.ends_with(".json");
+}
+
 Result<Cluster> Library::ParseCluster(const std::string& words) const {
     Cluster cluster;
     cluster.words = words;
-    const size_t comma = words.rfind(',');
-    std::string list = words.substr(0, comma);
+    // A comma between machines is one too many for a plus; behind the last one stands the wire.
+    std::string list = words, last = words.substr(words.rfind(',') + 1);
+    const bool wired = last.size() < words.size() && !NamesMachine(last);
+    if (wired) list.resize(words.size() - last.size() - 1);
     while (!list.empty()) {
-        const size_t plus = std::min(list.find('+'), list.size());
-        std::string word = list.substr(0, plus);
-        list.erase(0, plus + 1);
+        std::string word = TakeWord(list);
         WEFT_ASSIGN(const int hosts, TakeHosts(word));
         const std::optional<int> devices = TakeDevices(word);
         WEFT_ASSIGN(Machine machine, FindMachine(word));
@@ -506,8 +548,8 @@ Result<Cluster> Library::ParseCluster(const std::string& words) const {
                          "--machines: expected such as 4xstrix-halo,roce; machines are {}",
                          fmt::join(MachineNames(), ", "));
     }
-    if (comma != words.npos) {
-        WEFT_ASSIGN(cluster.wire, FindWire(words.substr(comma + 1)));
+    if (wired) {
+        WEFT_ASSIGN(cluster.wire, FindWire(TakeWord(last)));
     } else {
         WEFT_TRY(JoinByOwnWires(cluster));
     }

@@ -208,8 +208,9 @@ class Library {
     Result<Wire> FindWire(const std::string& name) const;
     Result<Runtime> FindRuntime(const std::string& name) const;
     // "4xstrix-halo,roce", "2xstrix-halo+1xrtx-4090,tcp", "h100" (one host), "rtx-3090:2" (two of
-    // them in one host, over PCIe where the file has fewer). Without a wire that which the machines
-    // have; the slowest of these, where they differ. Errors: kUsage.
+    // them in one host, over PCIe where the file has fewer), "RTX 3090, 10GbE" (of names only
+    // letters and digits count; a comma may stand for a plus). Without a wire that which the
+    // machines have; the slowest of these, where they differ. Errors: kUsage.
     Result<Cluster> ParseCluster(const std::string& words) const;
     // The machine whose devices have this PCI id, with `count` of them (fewer than the file says
     // are a part of such a host). Null where none has, or it has no links for so many.
@@ -222,6 +223,8 @@ class Library {
 
   private:
     Status JoinByOwnWires(Cluster& cluster) const;
+    // Does it begin with a machine, or with the name of a file of one?
+    bool NamesMachine(std::string words) const;
 
     std::map<std::string, Machine> machines_;
     std::map<std::string, Wire> wires_;

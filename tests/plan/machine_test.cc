@@ -217,8 +217,10 @@ TEST(Cluster, IsParsed) {
     EXPECT_EQ(unlike->wire.name, "tcp");
     EXPECT_EQ(library.ParseCluster("h100")->ranks(), 8);
     for (const auto& [words, said] : std::initializer_list<std::pair<const char*, const char*>>{
-             {"4xstrix-hola,roce", "no machine is called 'strix-hola'; there are a10, a100"},
-             {"4xstrix-halo,rose", "no wire is called 'rose'"},
+             {"4xstrix-hola,roce", "no machine is called 'strix-hola'. Did you mean 'strix-halo'?"},
+             {"2xabacus", "no machine is called 'abacus'; there are a10, a100"},
+             {"4xstrix-halo,rose", "no wire is called 'rose'. Did you mean 'roce'? There are"},
+             {"h100,h1000", "no wire is called 'h1000'"},
              {"0xstrix-halo", "expected 1 to"},
              {"99999999999xstrix-halo", "expected 1 to"},
              {"", "expected such as 4xstrix-halo,roce"}}) {
@@ -227,6 +229,21 @@ TEST(Cluster, IsParsed) {
         EXPECT_EQ(wrong.error().code, ErrorCode::kUsage);
         EXPECT_NE(wrong.error().message.find(said), std::string::npos) << wrong.error().message;
     }
+}
+
+// As people write them.
+TEST(Cluster, NamesAreTakenAsTheyAreWritten) {
+    const Library library = OpenLibrary();
+    for (const char* words : {"dgx-spark+2xrtx-3090,10gbe", "dgx-spark,2xrtx-3090,10gbe",
+                              "DGX Spark + 2xRTX 3090, 10GbE", "dgx_spark,2xrtx3090 , 10gbe"}) {
+        const auto cluster = library.ParseCluster(words);
+        ASSERT_TRUE(cluster.ok()) << cluster.error().message;
+        EXPECT_EQ(cluster->ranks(), 3) << words;
+        EXPECT_EQ(cluster->HostWords(), "1xdgx-spark+2xrtx-3090") << words;
+        EXPECT_EQ(cluster->wire.name, "10gbe") << words;
+    }
+    EXPECT_EQ(library.ParseCluster("rtx-3090:2,rtx-4090")->ranks(), 3);
+    EXPECT_EQ(library.FindRuntime("Llama.cpp Vulkan")->name, "llama.cpp-vulkan");
 }
 
 // Frontier's hosts: pairs within a card, eight within a host, a wire between hosts.
