@@ -13,6 +13,7 @@
 #include "net/local.h"
 #include "shaders/shaders.h"
 #include "support/lavapipe.h"
+#include "support/slowness.h"
 #include "support/loaded_rank.h"
 #include "support/nightly.h"
 #include "support/ranks.h"
@@ -221,9 +222,10 @@ RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, int late = -1
         return op.kind() == program::OpKind::kAllReduce;
     });
     auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, size_t{1} << 20).value();
+    const int64_t deadline_ms = weft::test::Slower(60'000);  // kernels are compiled meanwhile
     weft::test::OnThreads(fabrics, [&](net::Fabric& fabric) {
         const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
-        const auto comm = coll::Comm::Make(fabric, {0, 1}, channel, 60'000).value();
+        const auto comm = coll::Comm::Make(fabric, {0, 1}, channel, deadline_ms).value();
         const auto r = static_cast<size_t>(fabric.rank);
         const auto device =
             std::make_shared<Watched>(sum, late < 0 ? kPatient : kImpatient, model.arithmetic);
