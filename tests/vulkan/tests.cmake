@@ -40,7 +40,8 @@ endfunction()
 set(some_kernels "VulkanProducts.ManyRows*:VulkanGlu.Experts:VulkanRows*:VulkanTop*:\
 VulkanEncodes.GatesOfExperts:VulkanEncodes.Norms")
 set(all_kernels "VulkanProducts*:VulkanIntegers*:VulkanMatrix*:VulkanGlu*:VulkanExperts*:VulkanRows*:\
-VulkanAttention*:VulkanLatent*:VulkanPages*:VulkanTop*:VulkanEncodes*:VulkanRoute*")
+VulkanAttention*:VulkanLatent*:VulkanPages*:VulkanTop*:VulkanEncodes*:VulkanRoute*:VulkanGate.W*:\
+VulkanGate.StepsHave*")
 foreach(width 4:128 8:256 16:512)
   string(REPLACE ":" ";" width ${width})
   list(GET width 0 size)
