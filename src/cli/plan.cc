@@ -206,6 +206,15 @@ void PrintExplained(const plan::Prediction& p) {
     }
 }
 
+// Both have the same tokens. (Matrices may be padded, models of a family to unlike lengths.)
+Status CheckDraft(const model::Hyper& model, const model::Hyper& draft) {
+    if (100 * std::abs(model.vocab - draft.vocab) <= std::max(model.vocab, draft.vocab)) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--draft: its vocabulary has {} tokens, the model's {}: a draft has the "
+                     "tokenizer of its model, as smaller ones of the same family do",
+                     draft.vocab, model.vocab);
+}
+
 Status FillRun(PlanFlags& flags, PlanRun& run) {
     const DType kv_dtype = *DTypeOfName(flags.kv);
     WEFT_ASSIGN(run.library, plan::Library::Open());
@@ -213,6 +222,7 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.model, kv_dtype));
     if (flags.draft.empty()) return {};
     WEFT_ASSIGN(run.draft, plan::OpenWalk(flags.draft, kv_dtype));
+    WEFT_TRY(CheckDraft(run.shape.walk.hyper(), run.draft.walk.hyper()));
     flags.load.draft.walk = &run.draft.walk;
     return {};
 }

@@ -85,7 +85,7 @@ Status PrintOffers(const PlanFlags& flags, const PlanRun& run) {
         PrintOut("No machine with a price holds the model within that.\n");
         return {};
     }
-    PrintOut("None does it. The fastest within the budget:\n");
+    PrintOut("None does it. The fastest{}:\n", flags.budget.empty() ? "" : " within the budget");
     PrintOfferTable(offers.nearest);
     return {};
 }

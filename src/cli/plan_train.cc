@@ -273,6 +273,10 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     }
     plan::TrainWanted wanted;
     wanted.sequences = flags.epoch;
+    if (flags.within.find_first_not_of("0123456789. ") == flags.within.npos) {
+        return MakeError(ErrorCode::kUsage, "--within: {} of what? Such as 48h, or 30d",
+                         flags.within);
+    }
     WEFT_ASSIGN(wanted.within_s, ParseTime("--within", flags.within));
     if (!flags.budget.empty()) {
         WEFT_ASSIGN(wanted.budget, plan::ParseQuantity(flags.budget, plan::Unit::kPrice));
@@ -287,8 +291,10 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     }
     const auto& shown = offers.enough.empty() ? offers.nearest : offers.enough;
     if (offers.enough.empty()) {
-        PrintOut("{}\n", shown.empty() ? "No machine with a price holds the job within that."
-                                       : "None does it. The fastest within the budget:");
+        const char* fastest = flags.budget.empty() ? "None does it. The fastest:"
+                                                   : "None does it. The fastest within the budget:";
+        PrintOut("{}\n",
+                 shown.empty() ? "No machine with a price holds the job within that." : fastest);
     }
     if (shown.empty()) return {};
     PrintOut("{:<28} {:<26} {:>12} {:>9} {:>12}\n", "machines", "layout", "tokens/s", "hours",

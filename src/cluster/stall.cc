@@ -43,7 +43,9 @@ int64_t Control::StillLocked() const {
 LongWait& Control::OwnWait() {
     const auto self = std::this_thread::get_id();
     const auto found = std::ranges::find(own_waits_, self, &ThreadWait::thread);
-    return found != own_waits_.end() ? found->wait : own_waits_.emplace_back(self).wait;
+    if (found != own_waits_.end()) return found->wait;
+    own_waits_.push_back({self, {}});
+    return own_waits_.back().wait;
 }
 
 void Control::OnLongWait(int rank, const net::OpTag& tag) {

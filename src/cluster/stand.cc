@@ -79,7 +79,7 @@ std::vector<CircleWait> CircleOf(std::span<const Stand> by_rank, std::span<const
         rank = longest->on;
     }
     path.erase(path.begin(), path.begin() + place_of(rank));
-    std::ranges::rotate(path, std::ranges::min_element(path, {}, &CircleWait::rank));
+    std::rotate(path.begin(), std::ranges::min_element(path, {}, &CircleWait::rank), path.end());
     return path;
 }
 

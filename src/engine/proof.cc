@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <ranges>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -113,7 +112,8 @@ std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
     };
     std::vector<Columns> columns(program.values.size());
     std::vector<bool> partial(program.values.size());
-    for (const program::Op& op : std::views::reverse(program.ops)) {
+    for (auto it = program.ops.rbegin(); it != program.ops.rend(); ++it) {
+        const program::Op& op = *it;
         if (op.kind() == OpKind::kAllReduce) partial[static_cast<size_t>(op.inputs[0])] = true;
         // A shared expert's part goes into the part of the others.
         const auto* sum = op.attributes.If<program::ExpertSum>();

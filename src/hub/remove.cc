@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <ranges>
 #include <set>
 #include <vector>
 
@@ -156,7 +155,9 @@ class Removal {
             std::error_code gone;
             if (it->is_directory(gone) && !it->is_symlink(gone)) folders.push_back(it->path());
         }
-        for (const fs::path& folder : folders | std::views::reverse) ::rmdir(folder.c_str());
+        for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {
+            ::rmdir(folder->c_str());
+        }
         if (fs::exists(snapshot, error)) return {};
         const fs::path refs = snapshot.parent_path().parent_path() / "refs";
         fs::recursive_directory_iterator ref(refs, error);

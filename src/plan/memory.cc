@@ -30,9 +30,24 @@ double RoomOf(const Machine& machine) {
     return machine.memory.value * (IsShared(machine) ? machine.devices : 1);
 }
 
+// Positions that other programs keep of each state: of a layer with a window those that its next
+// step still sees.
+std::vector<int64_t> PositionsKept(const program::Program& list, int64_t positions,
+                                   int64_t step_tokens) {
+    std::vector<int64_t> kept(list.values.size(), positions);
+    for (const program::Op& op : list.ops) {
+        const auto* attention = op.attributes.If<program::Attention>();
+        if (attention == nullptr || attention->window <= 0) continue;
+        for (const program::ValueId id : op.inputs) {
+            kept[static_cast<size_t>(id)] = std::min(positions, attention->window + step_tokens);
+        }
+    }
+    return kept;
+}
+
 // As the file has them, of a program that is not known.
 backend::MemoryUse PlainMemory(const program::Program& list,
-                               const backend::CompileOptions& options) {
+                               const backend::CompileOptions& options, int64_t sequences) {
     backend::MemoryUse use;
     for (const program::Value& value : list.values) {
         if (value.storage != program::Storage::kWeight) continue;
@@ -40,7 +55,13 @@ backend::MemoryUse PlainMemory(const program::Program& list,
             static_cast<uint64_t>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
     }
     const int64_t positions = options.kv_pages * options.page_tokens;
-    use.kv_bytes = static_cast<uint64_t>(program::StateBytes(list, positions));
+    const std::vector<int64_t> kept =
+        PositionsKept(list, positions / sequences, options.max_tokens);
+    for (size_t i = 0; i < list.values.size(); ++i) {
+        if (list.values[i].storage != program::Storage::kState) continue;
+        use.kv_bytes +=
+            static_cast<uint64_t>(sequences * program::StateBytes(list.values[i], kept[i]));
+    }
     const program::ArenaPlan arena =
         program::PlanArena(list, options.max_tokens, options.max_outputs, options.keep);
     use.arena_bytes = static_cast<uint64_t>(arena.size_bytes);
@@ -108,11 +129,13 @@ Result<backend::MemoryUse> MemoryPlanner::PlanNew(const model::Shard& part,
                 model::BuildProgram(walk_.hyper(), part, walk_.source(), build));
     const auto compile =
         engine::CompileOptionsOf(job_, layout, list, target, host_cores, one_host_);
-    if (!own_) return PlainMemory(list, compile);
+    const int64_t sequences =
+        job_.ctx > 0 ? std::max<int64_t>(1, job_.cache_tokens() / job_.ctx) : 1;
+    if (!own_) return PlainMemory(list, compile, sequences);
     const auto planned = backend::PlanMemory(list, compile, device);
     // Types of weights that only other programs run.
     const bool other = !planned.ok() && planned.error().code == ErrorCode::kUnsupported;
-    return other ? PlainMemory(list, compile) : planned;
+    return other ? PlainMemory(list, compile, sequences) : planned;
 }
 
 Result<MemoryUse> MemoryPlanner::Plan(const model::Shard& shard, const Machine& machine) {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/json.h"
+#include "base/nearest_word.h"
 #include "plan/machine.h"
 
 namespace weft::plan {
@@ -160,11 +161,13 @@ std::vector<std::string> ShapeNames() {
 }
 
 std::vector<std::string> NamesLike(std::string_view word) {
+    const std::vector<std::string> all = ShapeNames();
+    if (const std::string nearest = NearestWord(word, all); !nearest.empty()) return {nearest};
     constexpr size_t kLeast = 3;
     const std::string asked = Bare(word);
     std::vector<std::string> names;
     size_t most = kLeast;
-    for (const std::string& name : ShapeNames()) {
+    for (const std::string& name : all) {
         const std::string bare = Bare(name);
         const auto [a, b] = std::ranges::mismatch(asked, bare);
         const auto alike = static_cast<size_t>(a - asked.begin());
@@ -173,7 +176,7 @@ std::vector<std::string> NamesLike(std::string_view word) {
         most = alike;
         names.push_back(name);
     }
-    return names.empty() ? ShapeNames() : names;
+    return names.empty() ? all : names;
 }
 
 Result<quantize::QuantizeOptions> FindWeightType(std::string_view type) {

@@ -14,6 +14,9 @@ namespace {
 // Kinds of ranks that a search of unlike hosts predicts while it moves shares: a second or two.
 constexpr size_t kMostKinds = 1400;
 
+// Of like hosts, as of devices of one, so many counts are each tried; then doubled ones.
+constexpr int kEachCount = 16;
+
 // Those of `ranks` ranks.
 void AddLayouts(const model::Hyper& hyper, int ranks, std::vector<model::Layout>& layouts) {
     for (int tp = 1; tp <= ranks; ++tp) {
@@ -35,10 +38,11 @@ std::vector<model::Layout> LayoutsOf(const Cluster& cluster, const model::Hyper&
     std::vector<model::Layout> layouts;
     std::set<int> sizes = {cluster.ranks()};
     const int hosts = static_cast<int>(cluster.hosts.size());
-    for (int some = 1; cluster.alike() && some < cluster.hosts[0].devices; some *= 2) {
+    const auto more = [](int some) { return some < kEachCount ? some + 1 : some * 2; };
+    for (int some = 1; cluster.alike() && some < cluster.hosts[0].devices; some = more(some)) {
         sizes.insert(some);
     }
-    for (int some = 1; cluster.alike() && some < hosts; some *= 2) {
+    for (int some = 1; cluster.alike() && some < hosts; some = more(some)) {
         sizes.insert(some * cluster.hosts[0].devices);
     }
     for (const int ranks : sizes) AddLayouts(hyper, ranks, layouts);
@@ -193,11 +197,14 @@ class Questions {
               const Prediction& best, RanksKnown& known)
         : walk_(walk), runtime_(runtime), load_(load), best_(best), known_(known) {}
 
-    void Ask(const std::string& words, const Cluster& other, bool machines) {
+    // no_worse: it has all that the cluster has.
+    void Ask(const std::string& words, const Cluster& other, bool machines, bool no_worse = true) {
         if (other.ranks() > kMostAsked) return;
         const Found found = LayoutSearch(walk_, runtime_, load_, known_).Run(other, kMostKinds / 8);
         if (found.layouts.empty() || !found.layouts[0].fits()) return;
-        const Prediction& then = found.layouts[0];
+        // What is there now goes on there, if nothing better was found.
+        const bool better = !no_worse || found.layouts[0].tok_s > best_.tok_s;
+        const Prediction& then = better ? found.layouts[0] : best_;
         answers_.push_back({words, then.name, then.tok_s, then.tok_s / best_.tok_s - 1, machines});
     }
     std::vector<WhatIf> Take() { return std::move(answers_); }
@@ -247,7 +254,9 @@ Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime
     if (hosts > 1 && !cluster.wire.instead.empty()) {
         Cluster other = cluster;
         WEFT_ASSIGN(other.wire, library.FindWire(cluster.wire.instead));
-        questions.Ask(other.wire.name, other, false);
+        const bool no_worse = other.wire.bandwidth.value >= cluster.wire.bandwidth.value &&
+                              other.wire.latency.value <= cluster.wire.latency.value;
+        questions.Ask(other.wire.name, other, false, no_worse);
     }
     if (hosts > 1) {
         Cluster other = cluster;

@@ -296,6 +296,24 @@ Error NoSuchShape(const std::string& word, const std::string& head, const std::s
                      word, fmt::join(NamesLike(head), ", "));
 }
 
+// A config.json may be called otherwise.
+Error UnderItsName(Error error, const std::string& said, const std::string& name) {
+    const size_t at = error.message.find(said);
+    if (at != error.message.npos) error.message.replace(at, said.size(), name);
+    return error;
+}
+
+// Of a repository, "hf:OWNER/NAME", that is not in the cache.
+Error NotHere(const std::string& word) {
+    const size_t slash = word.rfind('/');
+    const std::string name = slash == word.npos ? word : word.substr(slash + 1);
+    return MakeError(ErrorCode::kNotFound,
+                     "{}: it is not in the cache, and no well-known model has its name; those like "
+                     "it are {}. A path of its config.json does as well, or 'weft pull {}' fetches "
+                     "it",
+                     word, fmt::join(NamesLike(name), ", "), word);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
@@ -311,7 +329,10 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
     }
     if (head.ends_with(".json")) {
         WEFT_ASSIGN(std::string text, ReadTextFile(head, model_files::hf::kMostConfigBytes));
-        return MakeShape(std::move(text), fs::path(head).parent_path().string(), type);
+        const fs::path folder = fs::path(head).parent_path();
+        auto shape = MakeShape(std::move(text), folder.string(), type);
+        if (shape.ok()) return shape;
+        return UnderItsName(shape.error(), (folder / "config.json").string(), head);
     }
     if (IsFolderWithoutWeights(head)) {
         return OpenShape((fs::path(head) / "config.json").string() +
@@ -325,6 +346,7 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
         auto opened = model_files::OpenModel(word);
         if (opened.ok() || local || word.starts_with("synthetic:")) return opened;
         if (const auto named = FindShape(word)) return MakeNamed(*named);
+        if (hub && opened.error().code == ErrorCode::kNotFound) return NotHere(word);
         if (hub || !FindShape(head)) return opened;
     } else if (const auto named = FindShape(word)) {
         return MakeNamed(*named);

@@ -104,8 +104,10 @@ class TrainPredictor {
             out.parts.stragglers = out.parts.total() * risks.jitter * most;
         }
         out.update_s = out.parts.total();
+        // Of matrices that are frozen no gradients are made.
+        const int passes = walk_.job().lora.on() ? 2 : 3;
         out.flops =
-            3 * forward_flops * cut_.tp * cut_.replicas() * static_cast<double>(cut_.accumulation);
+            passes * forward_flops * cut_.tp * cut_.replicas() * static_cast<double>(cut_.accumulation);
         const double tokens = static_cast<double>(cut_.sequences() * walk_.job().sequence);
         out.kept_share = KeptShare(risks, out.hosts);
         out.tokens_per_s = tokens / out.update_s * out.kept_share;

@@ -419,6 +419,10 @@ TEST(PlanCommand, WrongWordsAreRefused) {
              {{"plan", "gpt-oss-20b", "--machines", "strix-halo", "--runtime", "x"},
               "no runtime is called 'x'; there are distributed-llama"},
              {{"plan", "gpt-oss-20b"}, "--machines"},
+             {{"plan", "llama-3.1-8b", "--machines", "strix-halo", "--draft", "qwen3-0.6b"},
+              "its vocabulary has 151936 tokens, the model's 128256"},
+             {{"plan", "llama-3.1-8b", "--train", "--within", "48", "--sequences", "9"},
+              "48 of what? Such as 48h"},
              {{"plan", "gpt-oss-20b", "--machines", "strix-halo", "--batch", "0"}, "--batch"}}) {
         const Ran ran = RunWeft(arguments);
         EXPECT_EQ(ran.status, 2) << ran.err;

@@ -46,6 +46,7 @@ TEST(Names, AliasesLeadToShapes) {
         EXPECT_EQ(FindShape(found->shape)->shape, found->shape) << name;
     }
     EXPECT_EQ(NamesLike("zzz"), ShapeNames());
+    EXPECT_EQ(NamesLike("lama-3.1-8b"), std::vector<std::string>{"llama-3.1-8b"});
     for (const std::string& name : NamesLike("gemma-5")) {
         EXPECT_TRUE(name.starts_with("gemma")) << name;
     }

@@ -115,6 +115,18 @@ TEST(Predict, MemoryIsShared) {
     EXPECT_FALSE(small.Must(4, 1, {131072, 4, 0, 512}).fits());
 }
 
+// Half of gpt-oss' layers see 128 positions: others keep no more of these, Weft keeps all.
+TEST(Predict, WindowsAreAllThatOtherProgramsKeep) {
+    Case c = CaseOf("gpt-oss-20b", "rtx-4090");
+    const Workload load{.context = 131072};
+    const double all = c.Must(1, 1, load).worst().cache;
+    const double one = 2 * 8 * 64 * 2.0 * 131072;  // of a layer
+    EXPECT_NEAR(all, 24 * one, 0.01 * all);
+    c.runtime = *c.library.FindRuntime("llama.cpp");
+    EXPECT_NEAR(c.Must(1, 1, load).worst().cache, 12 * one, 0.01 * all);
+    EXPECT_NEAR(c.Must(1, 1, {.context = 131072, .batch = 4}).worst().cache, 48 * one, 0.01 * all);
+}
+
 TEST(Predict, LatencyCostsTensorRanks) {
     const Case fast = CaseOf("llama-3.1-8b:q4_0", "4xstrix-halo,roce");
     const Case slow = CaseOf("llama-3.1-8b:q4_0", "4xstrix-halo,tcp");
@@ -274,6 +286,28 @@ TEST(Search, FindsTheLayout) {
     EXPECT_EQ(plan->what_if[1].words, "half the latency");
     EXPECT_GT(plan->what_if[1].gain, 0);
     EXPECT_EQ(plan->what_if[2].words, "5 machines");
+}
+
+// Of four hosts three may be the fastest: over a slow wire, and where a plan of three says so.
+TEST(Search, EachCountOfHostsIsTried) {
+    const Case three = CaseOf("gpt-oss-120b", "3xstrix-halo,10gbe");
+    const Case four = CaseOf("gpt-oss-120b", "4xstrix-halo,10gbe");
+    const auto of_three = Search(three.walk, three.cluster, three.runtime, three.library, {});
+    const auto of_four = Search(four.walk, four.cluster, four.runtime, four.library, {});
+    ASSERT_TRUE(of_three.ok() && of_four.ok());
+    EXPECT_GE(of_four->layouts[0].tok_s, of_three->layouts[0].tok_s);
+    for (const WhatIf& then : of_three->what_if) EXPECT_GE(then.gain, 0) << then.words;
+}
+
+// Of unlike hosts not all layouts are tried anew for a question; what is there goes on there.
+TEST(Search, MoreIsNoWorse) {
+    const Case c = CaseOf("gpt-oss-120b", "4xrtx-3090+4xmi50-32gb,roce");
+    const auto plan = Search(c.walk, c.cluster, c.runtime, c.library, {.batch = 4});
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    for (const WhatIf& then : plan->what_if) {
+        const bool slower = then.words == c.cluster.wire.instead;  // tcp
+        EXPECT_GE(then.gain, slower ? -1 : 0) << then.words;
+    }
 }
 
 // A small model is fastest on a part of a host.
@@ -503,11 +537,19 @@ TEST(Shapes, AConfigIsEnough) {
     for (const auto& [word, said] : std::initializer_list<std::pair<std::string, const char*>>{
              {"llama-9", "no well-known model of that name; those like it are llama-2-13b"},
              {"qwen3-8b:q9", "q9"},
+             {"hf:nobody/qwen3-9b", "those like it are qwen3-"},
+             {"hf:nobody/nothing", "A path of its config.json does as well, or 'weft pull"},
              {"nowhere/config.json", "nowhere/config.json"}}) {
         const auto wrong = OpenShape(word);
         ASSERT_FALSE(wrong.ok()) << word;
         EXPECT_NE(wrong.error().message.find(said), std::string::npos) << wrong.error().message;
     }
+    // The file is named as it is called.
+    std::ofstream(dir / "mine.json") << R"({"model_type": "qwen3", "hidden_size": -4096})";
+    const auto mine = OpenShape(dir / "mine.json");
+    ASSERT_FALSE(mine.ok());
+    EXPECT_NE(mine.error().message.find("/mine.json: no 'num_hidden_layers'"), std::string::npos)
+        << mine.error().message;
 }
 
 }  // namespace

@@ -213,14 +213,14 @@ void Sgd(const SgdArgs& args, int part, int parts) {
 // One definition for all instruction sets. Double hides where the columns are cut over ranks; eight
 // sums side by side let the compiler use vectors.
 void SumSquares(const SumSquaresArgs& args, int part, int parts) {
-    constexpr int kLanes = 8;
+    constexpr int kSums = 8;
     const Range share = Share(args.rows, 1, part, parts);
     for (int64_t row = share.begin; row < share.end; ++row) {
         const float* x = args.x + row * args.x_stride;
-        double sums[kLanes] = {};
+        double sums[kSums] = {};
         int64_t i = 0;
-        for (; i + kLanes <= args.cols; i += kLanes) {
-            for (int lane = 0; lane < kLanes; ++lane) {
+        for (; i + kSums <= args.cols; i += kSums) {
+            for (int lane = 0; lane < kSums; ++lane) {
                 const double value = x[i + lane];
                 sums[lane] += value * value;
             }

@@ -24,10 +24,10 @@ class AdaptTiles {
         auto rows = args.rows.subspan(static_cast<size_t>(share.begin),
                                       static_cast<size_t>(share.end - share.begin));
         while (!rows.empty()) {
-            const auto [pair, block] = NextBlock(args.pairs, kDownRows, rows);
-            if (pair == nullptr) continue;
-            InBlocks<kDownRows>(block, [&]<int kRows>(std::span<const AdaptedRow> some) {
-                DownBlock<kRows>(args, pair->a, some);
+            const auto next = NextBlock(args.pairs, kDownRows, rows);
+            if (next.pair == nullptr) continue;
+            InBlocks<kDownRows>(next.rows, [&]<int kRows>(std::span<const AdaptedRow> some) {
+                DownBlock<kRows>(args, next.pair->a, some);
             });
         }
     }
@@ -36,10 +36,10 @@ class AdaptTiles {
         const Range share = Share(args.cols, kStripRows, part, parts);
         auto rows = args.rows;
         while (!rows.empty()) {
-            const auto [pair, block] = NextBlock(args.pairs, kUpRows, rows);
-            if (pair == nullptr) continue;
-            InBlocks<kUpRows>(block, [&]<int kRows>(std::span<const AdaptedRow> some) {
-                UpBlock<kRows>(args, pair->b, some, share);
+            const auto next = NextBlock(args.pairs, kUpRows, rows);
+            if (next.pair == nullptr) continue;
+            InBlocks<kUpRows>(next.rows, [&]<int kRows>(std::span<const AdaptedRow> some) {
+                UpBlock<kRows>(args, next.pair->b, some, share);
             });
         }
         if (args.wide == nullptr || args.y == nullptr) return;

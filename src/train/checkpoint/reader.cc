@@ -165,8 +165,9 @@ void Checkpoint::DropCopies() {
     };
     for (auto& [key, entry] : entries_) {
         std::ranges::stable_sort(entry.pieces, {}, place);
-        const auto copies = std::ranges::unique(entry.pieces, {}, place);
-        entry.pieces.erase(copies.begin(), copies.end());
+        const auto same = [&](const Held& a, const Held& b) { return place(a) == place(b); };
+        entry.pieces.erase(std::unique(entry.pieces.begin(), entry.pieces.end(), same),
+                           entry.pieces.end());
     }
 }
 
