@@ -9,7 +9,7 @@ endif()
 # What reads files and frames is fuzzed, and does not compute: clang takes minutes for a file of
 # kernels with checks, and seconds without.
 if(WEFT_FUZZ)
-  set(fewer -fno-sanitize=all)
+  set(last -fno-sanitize=all)
 endif()
 # GCC's search for stores that a load may read is quadratic in these tiles, which live in registers:
 # with a bound of 50 in place of 1,000, and without carrying loads over iterations, a file compiles in
@@ -22,6 +22,9 @@ function(weft_kernel_set folder set)
   file(GLOB sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/${folder}/*.cc)
   if(folder STREQUAL set)
     file(GLOB sources CONFIGURE_DEPENDS ${WEFT_ROOT}/src/kernels/vector/*.cc)
+  endif()
+  if(last)  # behind what all targets have
+    set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS ${last})
   endif()
   add_library(weft_kernels_${folder} OBJECT ${sources})
   target_link_libraries(weft_kernels_${folder} PRIVATE weft_base weft_hw weft_tensor)

@@ -31,7 +31,8 @@ struct ChunkUse {
     double kept = 0, brief = 0, brief_last = 0;
     double forward_flops = 0;
     TrainedElements elements;
-    double unit = 0;  // elements that are whole for a while
+    double unit = 0;         // elements that are whole for a while
+    double frozen_unit = 0;  // and bytes of those that are not trained, where these are shares
 };
 
 class TrainPredictor {
@@ -106,8 +107,8 @@ class TrainPredictor {
         out.update_s = out.parts.total();
         // Of matrices that are frozen no gradients are made.
         const int passes = walk_.job().lora.on() ? 2 : 3;
-        out.flops =
-            passes * forward_flops * cut_.tp * cut_.replicas() * static_cast<double>(cut_.accumulation);
+        out.flops = passes * forward_flops * cut_.tp * cut_.replicas() *
+                    static_cast<double>(cut_.accumulation);
         const double tokens = static_cast<double>(cut_.sequences() * walk_.job().sequence);
         out.kept_share = KeptShare(risks, out.hosts);
         out.tokens_per_s = tokens / out.update_s * out.kept_share;
@@ -265,10 +266,16 @@ class TrainPredictor {
         all.unit = std::max(all.unit, unit);
         UnitSeconds seconds{use.forward.all.total(), use.backward.all.total(), 0, 0};
         if (cut_.zero >= 3) seconds.gather = Gather(e.matrices);
+        if (SharesFrozen()) {
+            seconds.gather += place_.collectives.Gather(data_, e.frozen_bytes);
+            all.frozen_unit = std::max(all.frozen_unit, e.frozen_bytes);
+        }
         if (cut_.zero >= 2) seconds.sum = Scatter(e.matrices);
         units.push_back(seconds);
     }
 
+    // ZeRO-3 of others cuts the model of an adapter, too; Weft's ranks hold it whole.
+    bool SharesFrozen() const { return !style_.weft && cut_.zero >= 3 && walk_.job().lora.on(); }
     // Over the replicas: weights that come, and gradients that go.
     double Gather(double elements) const {
         return place_.collectives.Gather(data_, elements * bytes_.gathered);
@@ -285,7 +292,7 @@ class TrainPredictor {
     StageMemory MemoryOf(int stage) const {
         StageMemory memory;
         memory.first_rank = stage * cut_.replicas() * cut_.tp;
-        double kept = 0, most_kept = 0, brief = 0, unit = 0;
+        double kept = 0, most_kept = 0, brief = 0, unit = 0, frozen_unit = 0;
         TrainedElements elements;
         for (int chunk = 0; chunk < cut_.virtual_stages; ++chunk) {
             const ChunkUse use = UseOfChunk(stage, chunk);
@@ -296,16 +303,18 @@ class TrainPredictor {
             // (The loss is over before the layers' gradients begin, and most is kept there.)
             brief = std::max({brief, use.brief, use.brief_last});
             unit = std::max(unit, use.unit);
+            frozen_unit = std::max(frozen_unit, use.frozen_unit);
         }
         const double n = cut_.replicas(), m = elements.matrices;
         kept = most_kept * train::SlotsOf({stage, cut_.pp, cut_.virtual_stages});
-        memory.state = elements.frozen_bytes + elements.vectors * bytes_.vector +
+        memory.state = elements.frozen_bytes / (SharesFrozen() ? n : 1) +
+                       elements.vectors * bytes_.vector +
                        m * bytes_.weight / (cut_.zero >= 3 ? n : 1) +
                        m * bytes_.gradient / (cut_.zero >= 2 ? n : 1) +
                        m * bytes_.master / (cut_.zero >= 1 ? n : 1);
         const double whole = beside_ ? 2 : 1;  // units at once
         double work = kept + brief;
-        if (cut_.zero >= 3) work += whole * unit * bytes_.gathered;
+        if (cut_.zero >= 3) work += whole * (unit * bytes_.gathered + frozen_unit);
         if (cut_.zero >= 2) work += whole * unit * bytes_.summed;
         if (style_.one_copy && cut_.zero < 3) work += m * bytes_.gathered;
         memory.work = work;

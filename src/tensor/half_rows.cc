@@ -25,7 +25,8 @@ void StoreHalf(std::byte* to, uint16_t half) {
 #if defined(__x86_64__)
 bool HasF16() {
     static const bool has = [] {
-        unsigned a = 0, b = 0, c = 0, d = 0;  // (of F16C clang 14's __builtin_cpu_supports knows not)
+        // (clang 14's __builtin_cpu_supports does not know F16C.)
+        unsigned a = 0, b = 0, c = 0, d = 0;
         return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 &&
                (c & bit_F16C) != 0;
     }();

@@ -246,6 +246,25 @@ TEST(PredictTraining, AdaptersTakeLittle) {
     }
 }
 
+// Frozen weights are shares in ZeRO-3 of other programs, and whole on Weft's ranks.
+TEST(PredictTraining, OthersCutTheModelOfAnAdapterToo) {
+    const auto predict = [](const char* style, int zero) {
+        TrainCase c("llama-3.1-70b", "a100");
+        c.job.lora.rank = 16;
+        c.job.style = FindTrainStyle(style).value();
+        c.walk = TrainWalk::Make(c.model, c.job).value();
+        return c.Must(Cut(1, 1, 8, zero));
+    };
+    const TrainPrediction whole = predict("deepspeed", 2), shares = predict("deepspeed", 3);
+    EXPECT_GT(whole.worst().state, 140e9);
+    EXPECT_NEAR(shares.worst().state / whole.worst().state, 1.0 / 8, 0.01);
+    EXPECT_TRUE(shares.fits());
+    EXPECT_GT(shares.parts.shares, whole.parts.shares);  // the model comes twice
+    EXPECT_GT(predict("weft", 3).worst().state, 140e9);
+    // Forward passes, and gradients of activations alone.
+    EXPECT_NEAR(shares.flops / (8 * 1024 * 70.6e9), 4, 0.4);
+}
+
 // Runs of Weft itself, which docs/parallelism.md describes: a core that takes 2.80 s alone.
 TEST(PredictTraining, RunsHereAreThoseOfTheDocs) {
     const auto docs = ReadTextFile(support::TestData("/../../docs/parallelism.md"));
