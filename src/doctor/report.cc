@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 #include <string_view>
 #include <vector>
 
@@ -95,7 +94,8 @@ std::string Summary(std::span<const Finding> findings, const std::string& host,
     std::string text;
     const auto add = [&](const std::string& words) { text += text.empty() ? words : ", " + words; };
     for (Severity severity : {Severity::kFail, Severity::kWarn, Severity::kNote, Severity::kOk}) {
-        const auto count = std::ranges::count(worst | std::views::values, severity);
+        const auto count = std::ranges::count_if(
+            worst, [&](const auto& entry) { return entry.second == severity; });
         if (count > 0) add(Counted(static_cast<size_t>(count), severity));
     }
     // Findings across hosts are no host's own.

@@ -60,8 +60,9 @@ void AcrossMtu(Hosts hosts, Findings& out) {
             if (end.mtu < least->mtu) least = &end;
             if (end.mtu > most->mtu) most = &end;
         }
+        const End& first = ends.front();
         const auto unlike = std::ranges::find_if(
-            ends, [&](const End& end) { return end.mode != ends.front().mode; });
+            ends, [&first](const End& end) { return end.mode != first.mode; });
         if (unlike != ends.end() && LookAtModes(ends.front(), *unlike, out)) continue;
         if (ends.size() < 2 || least->host == most->host) {
             if (ends.size() > 1 && least->mtu == most->mtu) {
