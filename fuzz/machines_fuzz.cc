@@ -15,8 +15,12 @@ using namespace weft;
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static const plan::Library library = *plan::Library::Open();
     static const plan::OpenedShape shape = *plan::OpenWalk("qwen3-0.6b");
-    static const plan::TrainJob job{16, DType::kBF16, "auto",
-                                    {}, {},           *plan::FindTrainStyle("weft")};
+    static const plan::TrainJob job = [] {
+        plan::TrainJob short_one;
+        short_one.sequence = 16;
+        short_one.style = *plan::FindTrainStyle("weft");
+        return short_one;
+    }();
     static plan::TrainWalk walk = *plan::TrainWalk::Make(shape.walk, job);
     const std::string text(reinterpret_cast<const char*>(data), size);
     const auto machine = plan::ParseMachine(text, "box", "box.json");

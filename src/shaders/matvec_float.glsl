@@ -21,7 +21,7 @@ void Stage(uint64_t x, uint begin, uint lane) {
     barrier();
     [[unroll]] for (uint i = 0; i < QUADS; ++i) {
         const uint four = i * gl_WorkGroupSize.x + lane, column = begin * UNIT + 4 * four;
-        if (column < a.cols) staged[four + four / QUADS] = Load(x, column);
+        staged[four + four / QUADS] = column < a.cols ? Load(x, column) : vec4(0);
     }
     barrier();
 }

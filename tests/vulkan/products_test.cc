@@ -163,8 +163,12 @@ TEST(VulkanProducts, RowsDoNotDependOnOthers) {
 // Where x passes through shared memory, and where it does not.
 TEST(VulkanProducts, KindsOfDevicesGiveTheSameBits) {
     WEFT_VULKAN(device);
-    for (const DType dtype : {DType::kF32, DType::kQ4_0, DType::kQ8_0}) {
-        const int64_t cols = Info(dtype).block_elements == 1 ? 1051 : 2144;
+    // (Of halves a unit is two fours of x: the second may lie behind the row.)
+    for (const auto& [dtype, cols] : {std::pair<DType, int64_t>{DType::kF32, 1051},
+                                      {DType::kF16, 1051},
+                                      {DType::kBF16, 20},
+                                      {DType::kQ4_0, 2144},
+                                      {DType::kQ8_0, 2144}}) {
         const RandomWeight weight(dtype, 5, cols, 8);
         const std::vector<float> x = RandomValues(8 * cols, 9);
         const auto of = [&](gpu::Kind kind) {

@@ -60,9 +60,8 @@ Result<std::unique_ptr<Gate>> Gate::Make(gpu::Device& device, KernelCache& kerne
 
 Status Gate::Allocate(KernelCache& kernels) {
     WEFT_ASSIGN(words_, device_.Allocate(kGateBytes, gpu::Place::kHost));
-    constexpr uint64_t kBytes = kTrialFloats * sizeof(float);
-    WEFT_ASSIGN(trial_, device_.Allocate(kBytes, gpu::Place::kDevice));
-    WEFT_ASSIGN(trial_host_, device_.Allocate(2 * kBytes, gpu::Place::kHost));
+    WEFT_ASSIGN(trial_, device_.Allocate(kMostBytes, gpu::Place::kDevice));
+    WEFT_ASSIGN(trial_host_, device_.Allocate(2 * kMostBytes, gpu::Place::kHost));
     std::fill_n(words_.host(), kGateBytes, std::byte{0});
     const uint64_t state = device_.stop_word().address();
     *Word(kStateLowWord) = static_cast<uint32_t>(state);
@@ -144,19 +143,21 @@ uint32_t Gate::GaveUp() const {
 
 // ---- The trial ----------------------------------------------------------------------------------
 
-Gate::Exchange Gate::TrialExchange(uint32_t index) const {
+Gate::Exchange Gate::TrialExchange(uint32_t index, uint32_t floats) const {
     return {trial_.address(),
             trial_host_.address(),
-            trial_host_.address() + kTrialFloats * sizeof(float),
+            trial_host_.address() + kMostBytes,
             trial_.address(),
-            kTrialFloats,
+            floats,
             index};
 }
 
 Status Gate::Try() {
     WEFT_TRY(TimeSubmissions());
     WEFT_TRY(Calibrate());
-    if (works()) WEFT_TRY(TryExchanges());
+    if (works()) WEFT_TRY(TryExchanges(kMostBytes / sizeof(float), kLargeTrials));
+    // (The last: exchange_us_ is of these.)
+    if (works()) WEFT_TRY(TryExchanges(kTrialFloats, kTrials));
     opened_ = 0;
     return {};
 }
@@ -203,8 +204,8 @@ Result<double> Gate::RunUnanswered(uint32_t polls) {
     SetMostPolls(polls);
     WEFT_ASSIGN(const auto commands, device_.Record());
     RecordBegin(*commands);
-    Record(*commands, TrialExchange(1));
-    Record(*commands, TrialExchange(2));
+    Record(*commands, TrialExchange(1, kTrialFloats));
+    Record(*commands, TrialExchange(2, kTrialFloats));
     WEFT_TRY(commands->End());
     Begin(2);
     const int64_t begin_ns = NowNs();
@@ -217,10 +218,10 @@ Result<double> Gate::RunUnanswered(uint32_t polls) {
 
 // The host adds 1 to all floats at each: one that was not seen, or seen late, is missing at the
 // end.
-Status Gate::TryExchanges() {
+Status Gate::TryExchanges(uint32_t floats, int trials) {
     WEFT_ASSIGN(const auto commands, device_.Record());
     RecordBegin(*commands);
-    for (uint32_t i = 1; i <= kTrialsAtOnce; ++i) Record(*commands, TrialExchange(i));
+    for (uint32_t i = 1; i <= kTrialsAtOnce; ++i) Record(*commands, TrialExchange(i, floats));
     WEFT_TRY(commands->End());
     WEFT_ASSIGN(const auto clear, device_.Record());
     clear->Fill(trial_, 0, trial_.size_bytes(), 0);
@@ -228,13 +229,14 @@ Status Gate::TryExchanges() {
     WEFT_ASSIGN(const uint64_t cleared, device_.Submit(*clear));
     WEFT_TRY(device_.Wait(cleared, Deadline::In(kTrialMs)));
     std::vector<double> seconds;
-    for (int done = 0; done < kTrials; done += kTrialsAtOnce) {
+    for (int done = 0; done < trials; done += kTrialsAtOnce) {
         const int64_t begin_ns = NowNs();
-        WEFT_ASSIGN(const bool answered, RunTrials(*commands, kTrialsAtOnce));
+        WEFT_ASSIGN(const bool answered, RunTrials(*commands, kTrialsAtOnce, floats));
         seconds.push_back(SecondsSince(begin_ns));
-        const float got = reinterpret_cast<const float*>(trial_host_.host())[kTrialFloats];
+        const float got = reinterpret_cast<const float*>(trial_host_.host() + kMostBytes)[0];
         if (!answered || got != static_cast<float>(done + static_cast<int>(kTrialsAtOnce))) {
-            why_ = fmt::format("of {} exchanges tried, one before {} was missed", kTrials,
+            why_ = fmt::format("of {} exchanges of {} bytes tried, one before {} was missed",
+                               trials, floats * sizeof(float),
                                done + static_cast<int>(kTrialsAtOnce));
             return {};
         }
@@ -244,7 +246,7 @@ Status Gate::TryExchanges() {
     return {};
 }
 
-Result<bool> Gate::RunTrials(const gpu::Commands& commands, uint32_t count) {
+Result<bool> Gate::RunTrials(const gpu::Commands& commands, uint32_t count, uint32_t floats) {
     Begin(count);
     WEFT_ASSIGN(const uint64_t number, device_.Submit(commands));
     const Deadline deadline = Deadline::In(kTrialMs);
@@ -252,10 +254,11 @@ Result<bool> Gate::RunTrials(const gpu::Commands& commands, uint32_t count) {
     for (uint32_t i = 1; i <= count; ++i) {
         WEFT_ASSIGN(const bool arrived, Await(i, number, deadline));
         if (!arrived) break;
-        auto* const in = reinterpret_cast<float*>(trial_host_.host());
-        for (uint32_t j = 0; j < kTrialFloats; ++j) {
+        const auto* const in = reinterpret_cast<const float*>(trial_host_.host());
+        auto* const out = reinterpret_cast<float*>(trial_host_.host() + kMostBytes);
+        for (uint32_t j = 0; j < floats; ++j) {
             same = same && in[j] == in[0];
-            in[kTrialFloats + j] = in[j] + 1;
+            out[j] = in[j] + 1;
         }
         Open(i);
     }

@@ -28,7 +28,7 @@ class KernelCache;
 
 class Gate {
   public:
-    static constexpr int kTrials = 1000;
+    static constexpr int kTrials = 1000, kLargeTrials = 100;  // of 2 KiB, of kMostBytes
     // Of a GPU; of a processor that stands in for one, which no watchdog looks after.
     static constexpr double kPatienceSeconds = 0.25, kHostPatienceSeconds = 5;
     // Of an exchange: more is faster in a submission of its own.
@@ -84,10 +84,10 @@ class Gate {
     Status Try();
     Status Calibrate();
     Status TimeSubmissions();
-    Status TryExchanges();
+    Status TryExchanges(uint32_t floats, int trials);
     Result<double> RunUnanswered(uint32_t polls);
-    Result<bool> RunTrials(const gpu::Commands& commands, uint32_t count);
-    Exchange TrialExchange(uint32_t index) const;
+    Result<bool> RunTrials(const gpu::Commands& commands, uint32_t count, uint32_t floats);
+    Exchange TrialExchange(uint32_t index, uint32_t floats) const;
     void SetMostPolls(uint32_t polls);
     uint32_t* Word(uint32_t index) const;
 

@@ -95,9 +95,9 @@ Result<Region> Lowering::Scratch(std::string_view name, uint64_t bytes) {
     const uint64_t size = std::max(std::bit_ceil(bytes), Blocks::kAlign);
     if (there) context_.held_bytes -= found->second.size_bytes();
     if (there) scratch_.erase(found);
+    ++generation_;
     WEFT_ASSIGN(gpu::Buffer buffer, context_.gpu->Allocate(size, gpu::Place::kDevice));
     context_.held_bytes += size;
-    ++generation_;
     const uint64_t address = buffer.address();
     scratch_.emplace(std::string(name), std::move(buffer));
     return Region{address, bytes};

@@ -37,7 +37,10 @@ Status VulkanExecutable::RunStage(Stage& stage, bool* too_long) {
     int64_t begin_ns = NowNs();
     for (const Submission& submission : stage.submissions) {
         const Result<uint64_t> number = gpu_.Submit(*submission.commands);
-        if (!number.ok()) return Explain(submission, number.error());
+        if (!number.ok()) {
+            broken_ = Explain(submission, number.error());  // those before it may run on
+            return broken_;
+        }
         numbers.push_back(*number);
         if (!probe_) continue;
         WEFT_TRY(Await(submission, *number, begin_ns, too_long));
@@ -60,6 +63,13 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
         if (!came.ok()) {
             context_->hangs = true;
             broken_ = Explain(stage.submissions.back(), came.error());
+            return broken_;
+        }
+        if (!*came && context_->gate->GaveUp() == 0) {
+            broken_ = MakeError(ErrorCode::kPeerLost,
+                                "{}: a submission ended before its sum {} of {}, and did not give "
+                                "it up",
+                                context_->Who(), i + 1, stage.exchanged.size());
             return broken_;
         }
         if (!*came) return {};
