@@ -1,6 +1,7 @@
 // Every call of Vulkan that can fail does so in turn, over a device's whole life: an error with
 // words comes of it, and nothing stays behind.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -109,6 +110,26 @@ TEST_F(GpuFaults, ALostDeviceStaysLost) {
     EXPECT_EQ((*device)->Allocate(4, Place::kHost).error().code, ErrorCode::kPeerLost);
     EXPECT_EQ((*device)->Record().error().code, ErrorCode::kPeerLost);
     EXPECT_EQ(test::MakeSpin(**device).error().code, ErrorCode::kPeerLost);
+}
+
+// Mesa's drivers for AMD: what a reset ended counts as done, and only a wait asks for resets.
+TEST_F(GpuFaults, ALossThatOnlyWaitsTellIsSeen) {
+    vk_faults = Faults{};
+    vk_faults.true_instance = true_loader_;
+    const auto device = OpenDeviceOf(Loader{FindOfInstance}, index_, {});
+    ASSERT_TRUE(device.ok()) << device.error().message;
+    const auto commands = (*device)->Record();
+    ASSERT_TRUE(commands.ok() && (*commands)->End().ok());
+    const auto first = (*device)->Submit(**commands);
+    ASSERT_TRUE(first.ok());
+    ::usleep(200'000);                        // it is done, and nobody has asked
+    vk_faults.fail_at = vk_faults.calls + 1;  // behind vkGetSemaphoreCounterValue
+    vk_faults.with = VK_ERROR_DEVICE_LOST;
+    const Status waited = (*device)->Wait(*first, Deadline::In(0));
+    ASSERT_EQ(vk_faults.failed, "vkWaitSemaphores");
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ(waited.error().code, ErrorCode::kPeerLost) << waited.error().message;
+    EXPECT_EQ((*device)->Wait(*first, Deadline::In(0)).error().code, ErrorCode::kPeerLost);
 }
 
 TEST_F(GpuFaults, WithoutADriverTheListIsEmpty) {
