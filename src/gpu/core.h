@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 
-#include "gpu/guard.h"
 #include "gpu/instance.h"
 
 namespace weft::gpu {
@@ -19,7 +18,7 @@ struct Core {
     Core(const Core&) = delete;
     Core& operator=(const Core&) = delete;
     ~Core();
-    Status Create();  // the device, its queue, semaphore and guard
+    Status Create();  // the device, its queue and semaphore
 
     std::string Who() const;  // "gpu 0 (AMD Radeon 8060S)", for errors
     // The error of a call; remembers a lost device.
@@ -41,7 +40,6 @@ struct Core {
     VkDevice device = VK_NULL_HANDLE;
     VkQueue queue = VK_NULL_HANDLE;
     VkSemaphore semaphore = VK_NULL_HANDLE;  // timeline: its value is the submissions done
-    Guard guard;
     std::atomic<uint64_t> submitted{0}, done{0};
     std::atomic<bool> lost{false};       // a call said so
     std::atomic<bool> gone{false};       // and nothing of it runs any more

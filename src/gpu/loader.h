@@ -47,12 +47,6 @@ namespace weft::gpu {
     X(MapMemory)                   \
     X(CreateShaderModule)          \
     X(DestroyShaderModule)         \
-    X(CreateDescriptorSetLayout)   \
-    X(DestroyDescriptorSetLayout)  \
-    X(CreateDescriptorPool)        \
-    X(DestroyDescriptorPool)       \
-    X(AllocateDescriptorSets)      \
-    X(UpdateDescriptorSets)        \
     X(CreatePipelineLayout)        \
     X(DestroyPipelineLayout)       \
     X(CreatePipelineCache)         \
@@ -66,7 +60,6 @@ namespace weft::gpu {
     X(BeginCommandBuffer)          \
     X(EndCommandBuffer)            \
     X(CmdBindPipeline)             \
-    X(CmdBindDescriptorSets)       \
     X(CmdPushConstants)            \
     X(CmdDispatchBase)             \
     X(CmdCopyBuffer)               \

@@ -116,7 +116,7 @@ TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
         float factor;
         uint32_t unused;
     } const args{x.buffer.address(), x.buffer.address(), y.buffer.address(), 64, 64, 1, 0};
-    const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, true).value();
+    const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, gate->stop_word()).value();
     const auto commands = device->Record().value();
     const Gate::Exchange exchange{x.buffer.address(),
                                   host.buffer.address(),

@@ -25,9 +25,9 @@ Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowe
 Result<Recording> Recorder::Record(const StepWork& work) {
     const OpRange& range = work.ops;
     recording_.slowness = pace_.slowness();
-    lowering_.SetGuarded(options_.gate != nullptr);
+    lowering_.SetStopWord(options_.gate == nullptr ? 0 : options_.gate->stop_word());
     auto lowered = lowering_.LowerStep(shape_, work);
-    lowering_.SetGuarded(false);
+    lowering_.SetStopWord(0);
     WEFT_ASSIGN(const std::vector<Dispatch> all, std::move(lowered));
     auto next = all.begin();
     for (size_t i = range.begin; i < range.end; ++i) {
