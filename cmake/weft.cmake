@@ -145,14 +145,6 @@ function(weft_tests folder)
     set(lavapipe ENVIRONMENT WEFT_LAVAPIPE=${WEFT_LAVAPIPE}
       ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
   endif()
-  # What polls takes the cores from whatever is beside it: alone it is done in a tenth of the time.
-  set(others "")
-  if(folder STREQUAL "vulkan")
-    set(others TEST_FILTER "-VulkanGate.*")
-    gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST TEST_FILTER "VulkanGate.*"
-      TEST_LIST ${folder}_polling
-      PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} LABELS ${folder} PROCESSORS 4 ${lavapipe})
-  endif()
-  gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST ${others}
+  gtest_discover_tests(${folder}_tests DISCOVERY_MODE PRE_TEST
     PROPERTIES TIMEOUT ${WEFT_TEST_SECONDS} LABELS ${folder} ${alone} ${lavapipe})
 endfunction()
