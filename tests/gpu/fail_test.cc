@@ -51,6 +51,11 @@ class GpuFaults : public testing::Test {
         FailAt(true_loader_, fail_at, with, hidden);
         return Live(index_);
     }
+    // Calls fail from where the test says so.
+    Result<std::shared_ptr<Device>> OpenWithoutFaults() {
+        FailAt(true_loader_, -1, VK_SUCCESS);
+        return OpenDeviceOf(Loader{FindOfInstance}, index_, {});
+    }
     int index_ = 0;
     PFN_vkGetInstanceProcAddr true_loader_ = nullptr;
 };
@@ -95,9 +100,7 @@ TEST_F(GpuFaults, AFunctionThatIsMissingIsNamed) {
 }
 
 TEST_F(GpuFaults, ALostDeviceStaysLost) {
-    vk_faults = Faults{};
-    vk_faults.true_instance = true_loader_;
-    const auto device = OpenDeviceOf(Loader{FindOfInstance}, index_, {});
+    const auto device = OpenWithoutFaults();
     ASSERT_TRUE(device.ok()) << device.error().message;
     const auto commands = (*device)->Record();
     ASSERT_TRUE(commands.ok() && (*commands)->End().ok());
@@ -114,9 +117,7 @@ TEST_F(GpuFaults, ALostDeviceStaysLost) {
 
 // Mesa's drivers for AMD: what a reset ended counts as done, and only a wait asks for resets.
 TEST_F(GpuFaults, ALossThatOnlyWaitsTellIsSeen) {
-    vk_faults = Faults{};
-    vk_faults.true_instance = true_loader_;
-    const auto device = OpenDeviceOf(Loader{FindOfInstance}, index_, {});
+    const auto device = OpenWithoutFaults();
     ASSERT_TRUE(device.ok()) << device.error().message;
     const auto commands = (*device)->Record();
     ASSERT_TRUE(commands.ok() && (*commands)->End().ok());

@@ -13,10 +13,10 @@
 #include "net/local.h"
 #include "shaders/shaders.h"
 #include "support/lavapipe.h"
-#include "support/slowness.h"
 #include "support/loaded_rank.h"
 #include "support/nightly.h"
 #include "support/ranks.h"
+#include "support/slowness.h"
 #include "support/tiny_model.h"
 #include "vulkan/golden_program.h"
 
