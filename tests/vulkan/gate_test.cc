@@ -164,13 +164,46 @@ TEST(VulkanGate, EveryShaderHasTheGuard) {
 
 // ---- Steps --------------------------------------------------------------------------------------
 
+// A GPU whose host, where it looks late, learns of a submission when that has ended.
+class LateGpu final : public gpu::Device {
+  public:
+    explicit LateGpu(std::shared_ptr<gpu::Device> gpu) : gpu_(std::move(gpu)) {}
+    const gpu::Description& description() const override { return gpu_->description(); }
+    std::vector<gpu::Heap> heaps() const override { return gpu_->heaps(); }
+    Result<gpu::Buffer> Allocate(uint64_t bytes, gpu::Place place) override {
+        return gpu_->Allocate(bytes, place);
+    }
+    uint64_t most_buffer_bytes() const override { return gpu_->most_buffer_bytes(); }
+    Result<std::unique_ptr<gpu::Kernel>> MakeKernel(const gpu::KernelCode& code) override {
+        return gpu_->MakeKernel(code);
+    }
+    Result<std::unique_ptr<gpu::Commands>> Record() override { return gpu_->Record(); }
+    Result<uint64_t> Submit(const gpu::Commands& commands) override {
+        WEFT_ASSIGN(const uint64_t number, gpu_->Submit(commands));
+        if (looks_late) WEFT_TRY(gpu_->Wait(number, Deadline::In(60'000)));
+        return number;
+    }
+    Status Wait(uint64_t submission, Deadline deadline) override {
+        return gpu_->Wait(submission, deadline);
+    }
+    std::vector<int64_t> Times(const gpu::Commands& commands, uint32_t count) override {
+        return gpu_->Times(commands, count);
+    }
+    Status status() const override { return gpu_->status(); }
+
+    bool looks_late = false;
+
+  private:
+    std::shared_ptr<gpu::Device> gpu_;
+};
+
 // A device whose gate a test can look at.
 class Watched final : public Device {
   public:
     Watched(DeviceSum sum, double patience, const Arithmetic& arithmetic)
         : sum_(sum),
-          context_(std::make_shared<Context>(weft::test::OpenLavapipe().value(), "vulkan:0", false,
-                                             arithmetic)) {
+          gpu_(std::make_shared<LateGpu>(weft::test::OpenLavapipe().value())),
+          context_(std::make_shared<Context>(gpu_, "vulkan:0", false, arithmetic)) {
         info_.submits = true;
         if (sum == DeviceSum::kSpin) {
             context_->gate = MakeGate(*context_->gpu, context_->kernels, patience);
@@ -189,10 +222,12 @@ class Watched final : public Device {
         return MakeError(ErrorCode::kUnsupported, "not here");
     }
     const Gate* gate() const { return context_->gate.get(); }
+    void LookLate(bool late) { gpu_->looks_late = late; }
 
   private:
     DeviceSum sum_;
     DeviceInfo info_;
+    std::shared_ptr<LateGpu> gpu_;
     std::shared_ptr<Context> context_;
 };
 
@@ -212,8 +247,14 @@ struct Model {
     int64_t tokens = 24;
 };
 
-// Rank 1 sleeps before it runs piece `late`.
-RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, int late = -1) {
+// What holds up a rank.
+struct Trouble {
+    int late = -1;        // rank 1 sleeps before it runs this piece
+    int looks_late = -1;  // rank 0 looks after the device once that has given this piece up
+    bool any() const { return late >= 0 || looks_late >= 0; }
+};
+
+RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, const Trouble& trouble = {}) {
     const std::vector<program::Program>& programs = model.programs;
     std::vector<int32_t> tokens(static_cast<size_t>(model.tokens));
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>((i * 31 + 7) % 48);
@@ -228,11 +269,12 @@ RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, int late = -1
         const auto comm = coll::Comm::Make(fabric, {0, 1}, channel, deadline_ms).value();
         const auto r = static_cast<size_t>(fabric.rank);
         const auto device =
-            std::make_shared<Watched>(sum, late < 0 ? kPatient : kImpatient, model.arithmetic);
+            std::make_shared<Watched>(sum, trouble.any() ? kImpatient : kPatient, model.arithmetic);
         LoadedRank rank(device, programs[r], model.source);
         int number = 0;
         for (size_t at = 0; at < tokens.size(); at += piece, ++number) {
-            if (r == 1 && number == late) std::this_thread::sleep_for(std::chrono::seconds(2));
+            device->LookLate(r == 0 && number == trouble.looks_late);
+            if (r == 1 && number == trouble.late) std::this_thread::sleep_for(std::chrono::seconds(2));
             const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
             const Status status = rank.Run(part, static_cast<int64_t>(at), OneGroup(*comm).groups);
             ASSERT_TRUE(status.ok()) << status.error().message;
@@ -247,7 +289,7 @@ RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, int late = -1
     return run;
 }
 
-RanksRun RunRanks(DeviceSum sum, size_t piece, int late = -1) {
+RanksRun RunRanks(DeviceSum sum, size_t piece, const Trouble& trouble = {}) {
     const model::Hyper hyper = support::TinyHyper("qwen3", false);
     const support::TinySource source(hyper);
     model::BuildOptions options;
@@ -256,7 +298,7 @@ RanksRun RunRanks(DeviceSum sum, size_t piece, int late = -1) {
     model::Layout layout;
     layout.tp = 2;
     return RunRanks({source, hyper.vocab, support::Build(hyper, source, layout, options)}, sum,
-                    piece, late);
+                    piece, trouble);
 }
 
 // A machine that keeps one rank from running for long makes the other give up: bits stay, but not
@@ -313,10 +355,21 @@ TEST(VulkanGate, LongStepsAreNotHeldUpInTheirMidst) {
 TEST(VulkanGate, ARankThatIsLateCostsNoBits) {
     WEFT_NEEDS_LAVAPIPE();
     const RanksRun split = RunRanks(DeviceSum::kSplit, 1);
-    const RanksRun spin = RunRanks(DeviceSum::kSpin, 1, 3);
+    const RanksRun spin = RunRanks(DeviceSum::kSpin, 1, {.late = 3});
     EXPECT_EQ(spin.logits[0], split.logits[0]);
     EXPECT_EQ(spin.logits[1], split.logits[0]);
     EXPECT_LE(spin.exchanges[0], 3 * spin.sums + 1);
+}
+
+// A device that gives a sum up runs on to the end of its submission, and copies what the transfer
+// behind it takes; its host may be as late as that to look at what was given to it.
+TEST(VulkanGate, AHostThatLooksLateCostsNoBits) {
+    WEFT_NEEDS_LAVAPIPE();
+    const RanksRun split = RunRanks(DeviceSum::kSplit, 1);
+    const RanksRun spin = RunRanks(DeviceSum::kSpin, 1, {.looks_late = 0});
+    EXPECT_EQ(spin.logits[0], split.logits[0]);
+    EXPECT_EQ(spin.logits[1], split.logits[0]);
+    EXPECT_LE(spin.exchanges[0], 1);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 // Thread: one caller, but for the const functions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "backend/executable.h"
 #include "backend/vulkan/dispatch.h"
+#include "backend/vulkan/gate.h"
 #include "backend/vulkan/weights.h"
 #include "base/result.h"
 #include "gpu/device.h"
@@ -72,7 +74,7 @@ class Buffers {
     uint64_t weight_bytes() const { return weights_.total_bytes(); }
     uint64_t kv_bytes() const { return kv_.total_bytes(); }
     uint64_t arena_bytes() const {
-        return arena_bytes_ + transfer_bytes_ + kReadBytes + kTopBytes + kWholeBytes;
+        return arena_bytes_ + TransferBytes() + kReadBytes + kTopBytes + kWholeBytes;
     }
 
     // Of what lies where, by ValueId.
@@ -92,10 +94,13 @@ class Buffers {
     }
     bool InArena(program::ValueId id) const { return plan_.offsets[Index(id)] >= 0; }
 
-    // The operand of a transfer that goes to other ranks, and the one that comes from them.
+    // The operand of a transfer that goes to other ranks, and the one that comes from them. What
+    // goes to them by the gate has a place of its own: copies have no guard, so that a submission
+    // which has given up fills in the others while the host still reads this.
     const gpu::Buffer& transfers() const { return transfers_; }
     uint64_t InOffset() const { return 0; }
-    uint64_t OutOffset() const { return transfer_bytes_ / 2; }
+    uint64_t OutOffset() const { return operand_bytes_; }
+    uint64_t ExchangeOffset() const { return 2 * operand_bytes_; }
     // What Read() and ReadTop() get by submissions of their own.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
@@ -109,12 +114,16 @@ class Buffers {
     static size_t Index(program::ValueId id) { return static_cast<size_t>(id); }
     Status PlanWeight(const program::Value& value, size_t index);
     void PlanTransfers(const program::Program& program, const CompileOptions& options);
+    uint64_t TransferBytes() const {
+        return 2 * operand_bytes_ + std::min(operand_bytes_, Gate::kMostBytes);
+    }
     void Place(const program::Program& program);
 
     const program::Program* program_ = nullptr;
     int64_t page_tokens_ = 0, kv_pages_ = 0;
     program::ArenaPlan plan_;
-    uint64_t arena_bytes_ = 0, transfer_bytes_ = 0;
+    uint64_t arena_bytes_ = 0;
+    uint64_t operand_bytes_ = 0;  // of a transfer, at most
     Blocks weights_, kv_;
     std::vector<Piece> pieces_;
     std::vector<WeightLayout> layouts_;

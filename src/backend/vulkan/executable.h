@@ -73,7 +73,8 @@ class VulkanExecutable final : public Executable {
     Status Exchange(const Stage& stage, uint64_t last);
     Status GoOnWithout(const Stage& stage, bool* too_long);
     Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
-    Status Transfer(int32_t op);
+    // in_offset: of what goes to other ranks, in Buffers::transfers().
+    Status Transfer(int32_t op, uint64_t in_offset);
     HostValue Operand(program::ValueId id, uint64_t offset) const;
     void NoteLength(const Submission& submission, double seconds, bool* too_long);
     void NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns);

@@ -165,14 +165,14 @@ Status Recorder::RecordTransfer(size_t op) {
     return options_.each_op ? CloseToShow(number) : Status();
 }
 
-// The host finds the operands where it has those of other transfers.
+// The sum comes from where those of other transfers do: the host alone writes there.
 Gate::Exchange Recorder::ExchangeOf(int32_t op) {
     const program::Op& sum = program_.ops[static_cast<size_t>(op)];
     const uint64_t host = buffers_.transfers().address();
     stage_.exchanged.push_back(op);
     open_.waits = true;
     return {buffers_.Address(sum.inputs[0]),
-            host + buffers_.InOffset(),
+            host + buffers_.ExchangeOffset(),
             host + buffers_.OutOffset(),
             buffers_.Address(sum.outputs[0]),
             static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),

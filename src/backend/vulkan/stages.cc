@@ -22,7 +22,7 @@ Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too
         if (!stage.exchanged.empty() && context_->gate->GaveUp() != 0) {
             return GoOnWithout(stage, too_long);
         }
-        if (stage.transfer >= 0) WEFT_TRY(Transfer(stage.transfer));
+        if (stage.transfer >= 0) WEFT_TRY(Transfer(stage.transfer, buffers_.InOffset()));
     }
     return {};
 }
@@ -73,7 +73,7 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
             return broken_;
         }
         if (!*came) return {};
-        const Status summed = Transfer(stage.exchanged[i]);
+        const Status summed = Transfer(stage.exchanged[i], buffers_.ExchangeOffset());
         if (!summed.ok()) {
             // It gives up, and ends, before anything else may run.
             if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;
@@ -151,10 +151,10 @@ HostValue VulkanExecutable::Operand(program::ValueId id, uint64_t offset) const 
     return {buffers_.transfers().host() + offset, value.dtype, count / cols, cols};
 }
 
-Status VulkanExecutable::Transfer(int32_t number) {
+Status VulkanExecutable::Transfer(int32_t number, uint64_t in_offset) {
     const program::Op& op = program_.ops[static_cast<size_t>(number)];
     HostValue in, out;
-    if (!op.inputs.empty()) in = Operand(op.inputs[0], buffers_.InOffset());
+    if (!op.inputs.empty()) in = Operand(op.inputs[0], in_offset);
     if (!op.outputs.empty()) out = Operand(op.outputs[0], buffers_.OutOffset());
     const net::OpTag tag{program::OpName(op.kind()), number, step_->number};
     const int64_t begin_ns = NowNs();
