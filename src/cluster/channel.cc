@@ -29,7 +29,11 @@ void Channel::Flush() {
         if (put < 0) break;
         sent += static_cast<size_t>(put);
     }
-    if (sent > 0 && (waits_ || sent < out_.size())) moved_.out = true;
+    left_ = waits_ || sent < out_.size() ? left_ + sent : 0;
+    if (left_ >= kHeadway) {
+        moved_.out = true;
+        left_ = 0;
+    }
     waits_ = sent < out_.size();
     out_.erase(out_.begin(), out_.begin() + static_cast<ptrdiff_t>(sent));
 }
@@ -50,7 +54,11 @@ Status Channel::Receive(const std::function<void(FrameType, View)>& on_frame) {
         }
         in_.insert(in_.end(), buffer.data(), buffer.data() + got);
         WEFT_TRY(TakeFrames(on_frame));
-        if (!in_.empty()) moved_.in = true;
+        came_ = in_.empty() ? 0 : came_ + static_cast<size_t>(got);
+        if (came_ >= kHeadway) {
+            moved_.in = true;
+            came_ = 0;
+        }
     }
     if (overrun_) return MakeError(ErrorCode::kPeerLost, "it stopped reading its control messages");
     return {};

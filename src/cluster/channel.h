@@ -27,8 +27,10 @@ class Channel {
     // Hands every frame that has arrived to `on_frame`. Errors, with why the connection is over in
     // words that follow "rank 2 was lost: ": kPeerLost (ended), kCorrupt (broken frame).
     Status Receive(const std::function<void(FrameType, View)>& on_frame);
-    // Whether, since it was last asked, a part of a message came or left whose rest is still on its
-    // way: then the connection is slow, but it moves.
+    // Whether, since it was last asked, kHeadway bytes came or left of messages whose rest is still
+    // on its way: then the connection is slow, but it moves. (A byte now and then is no sign of
+    // life: a whole heartbeat is less than kHeadway.)
+    static constexpr size_t kHeadway = 4096;
     struct Moved {
         bool in = false, out = false;
     };
@@ -54,6 +56,7 @@ class Channel {
     Bytes out_;
     bool overrun_ = false;
     bool waits_ = false;  // some of out_ was left when it was last flushed
+    size_t came_ = 0, left_ = 0;  // bytes that moved_ does not tell of yet
     Moved moved_;
 };
 

@@ -231,6 +231,7 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
         return {};
     }
     if (type == FrameType::kEndAck) {
+        if (!ended_) return OutOfTurn(type);
         peer.acked = true;
         return {};
     }

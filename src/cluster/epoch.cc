@@ -327,7 +327,8 @@ void ClusterImpl::DismissTrial(EpochInfo& info) {
     info.refused = fmt::format("{} could not join: {}", names, why);
     info.joined.clear();
     control_->Dismiss(trial_, why);
-    dismissed_ = std::exchange(trial_, {});
+    dismissed_.insert(dismissed_.end(), trial_.begin(), trial_.end());
+    trial_.clear();
     trial_names_.clear();
 }
 

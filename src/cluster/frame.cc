@@ -377,8 +377,8 @@ Bytes Encode(const VerdictMessage& message) {
     return Writer()
         .Int(CodeNumber(message.code))
         .Int(message.lost_rank)
-        .Text(message.text)
-        .Text(message.reason)
+        .Text(std::string_view(message.text).substr(0, kMostVerdictText))
+        .Text(std::string_view(message.reason).substr(0, kMostVerdictText))
         .Int(message.epoch)
         .Int(uint8_t{message.recover})
         .Take();
@@ -394,8 +394,8 @@ Result<VerdictMessage> DecodeVerdict(View payload) {
     if (message.lost_rank < -1 || message.lost_rank >= static_cast<int32_t>(kMostRanks)) {
         reader.Fail("names an impossible rank");
     }
-    message.text = reader.Text();
-    message.reason = reader.Text();
+    message.text = reader.Text().substr(0, kMostVerdictText);
+    message.reason = reader.Text().substr(0, kMostVerdictText);
     message.epoch = reader.Int<int64_t>();
     const auto recover = reader.Int<uint8_t>();
     if (recover > 1) reader.Fail("has an impossible flag");

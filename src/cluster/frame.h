@@ -34,6 +34,7 @@ inline constexpr size_t kMostRanks = 256;
 inline constexpr size_t kTagBytes = 16;
 inline constexpr size_t kMostWaits = 16;  // of a Stand, of each kind
 inline constexpr size_t kMostWhy = 4096;  // of a worker that could not be a rank
+inline constexpr size_t kMostVerdictText = 16384;  // of each text of a VerdictMessage
 inline constexpr int kAllLoaded = 1000;   // thousandths
 inline constexpr int64_t kMostRecoverMs = 86'400'000;
 
@@ -148,6 +149,8 @@ struct ExaminedMessage {
 // Why the job fails. `text` is whole but for what the rank that prints it was doing, which goes
 // between `text` and `reason`: "rank 2 (host b, tcp) was lost" + " during load" + ": silent for
 // 5012 ms ...". An empty reason: `text` says it all.
+// What is longer than kMostVerdictText is cut, by who sends and by who reads: words of one rank are told
+// to all, with more before them.
 // recover: only this epoch is over, and the survivors go on to the next.
 struct VerdictMessage {
     ErrorCode code = ErrorCode::kPeerLost;

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <string_view>
 
 #include "net/socket.h"
@@ -25,7 +27,9 @@ namespace {
 constexpr int64_t kWordsMs = 30'000;   // of a script
 constexpr int64_t kCopyMs = 300'000;   // of a program of some 20 MB over Wi-Fi
 constexpr int64_t kDoctorMs = 60'000;  // of all its checks
+constexpr int64_t kLookMs = 50;        // between looks at what was printed
 constexpr size_t kMostPrinted = 1 << 20;
+constexpr uint64_t kMostPacked = uint64_t{1} << 30;  // of a program with its libraries
 constexpr int kOtherKey = 9;  // exit status of the script
 
 constexpr const char* kProbe = R"sh(PATH=$PATH:$HOME/.local/bin
@@ -137,19 +141,36 @@ Result<net::Fd> MemoryFile(std::string_view text) {
     return fd;
 }
 
-// Its exit status; 128 + signal.
-Result<int> AwaitChild(pid_t pid, const std::string& what, const Deadline& deadline) {
+uint64_t SizeOf(int fd) {
+    struct stat file{};
+    return ::fstat(fd, &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
+}
+
+// Its exit status; 128 + signal. printed: files that it writes to, of which each may have
+// most_bytes.
+Result<int> AwaitChild(pid_t pid, const std::string& what, std::span<const int> printed,
+                       uint64_t most_bytes, const Deadline& deadline) {
     const net::Fd watched(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     int status = 0;
     while (::waitpid(pid, &status, WNOHANG) == 0) {
-        if (deadline.expired()) {
+        const bool floods =
+            std::ranges::any_of(printed, [&](int fd) { return SizeOf(fd) > most_bytes; });
+        if (floods || deadline.expired()) {
             ::kill(-pid, SIGKILL);
             ::waitpid(pid, &status, 0);
+        }
+        if (floods) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{} printed more than {} bytes. Does a file that its shell reads at "
+                             "login print without end?",
+                             what, most_bytes);
+        }
+        if (deadline.expired()) {
             return MakeError(ErrorCode::kTimeout, "{} did not end within {} ms", what,
                              deadline.length_ms());
         }
         pollfd fd{watched.get(), POLLIN, 0};
-        const int64_t nap_ms = watched.valid() ? deadline.left_ms() : 20;
+        const int64_t nap_ms = watched.valid() ? std::min(deadline.left_ms(), kLookMs) : 20;
         ::poll(&fd, 1, static_cast<int>(nap_ms));
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -157,7 +178,7 @@ Result<int> AwaitChild(pid_t pid, const std::string& what, const Deadline& deadl
 
 // Runs words with these as standard input, output and error; its exit status.
 Result<int> RunWords(std::vector<std::string> words, const std::array<int, 3>& files,
-                     const std::string& what, const Deadline& deadline) {
+                     uint64_t most_bytes, const std::string& what, const Deadline& deadline) {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -177,7 +198,7 @@ Result<int> RunWords(std::vector<std::string> words, const std::array<int, 3>& f
         return MakeError(ErrorCode::kNotFound, "{}: {}. Is {} installed?", words[0],
                          std::strerror(failed), words[0] == "ssh" ? "openssh-client" : words[0]);
     }
-    return AwaitChild(pid, what, deadline);
+    return AwaitChild(pid, what, std::span(files).subspan(1), most_bytes, deadline);
 }
 
 // Runs `command` there with standard input from `input`.
@@ -188,7 +209,7 @@ Result<Printed> RunThere(const std::string& ssh, const std::string& command, int
     WEFT_ASSIGN(const int status,
                 RunWords({"ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-T", "--", ssh,
                           command},
-                         {input, out.get(), err.get()}, "ssh to " + ssh, deadline));
+                         {input, out.get(), err.get()}, kMostPrinted, "ssh to " + ssh, deadline));
     return Printed{status, ReadBack(out.get()), ReadBack(err.get())};
 }
 
@@ -252,7 +273,8 @@ Result<net::Fd> PackedTree(const std::string& prefix) {
     WEFT_ASSIGN(const net::Fd err, MemoryFile(""));
     WEFT_ASSIGN(const int status,
                 RunWords({"tar", "-C", prefix, "-chf", "-", "bin/weft", "lib/weft/carried"},
-                         {nothing.get(), packed.get(), err.get()}, "tar", Deadline::In(kCopyMs)));
+                         {nothing.get(), packed.get(), err.get()}, kMostPacked, "tar",
+                         Deadline::In(kCopyMs)));
     if (status == 0 && ::lseek(packed.get(), 0, SEEK_SET) == 0) return packed;
     return MakeError(ErrorCode::kIo, "cannot pack {}: tar: {}", prefix,
                      LastLine(ReadBack(err.get())));

@@ -1,6 +1,7 @@
 // Epochs of the control plane, against a hand-made other end: what still comes from an epoch that
 // is over is dropped, and never taken for the next one's.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +33,14 @@ AssignMessage Assignment(int rank, int64_t epoch, std::vector<std::string> hosts
 class FarEnd {
   public:
     FarEnd(Fd fd, const Session& session) : channel_(std::move(fd), session) {}
-    void Send(FrameType type, const Bytes& payload) { channel_.Send(type, payload); }
+    void Send(FrameType type, const Bytes& payload) {
+        channel_.Send(type, payload);
+        const Deadline deadline = Deadline::In(kEpochTimeoutMs);
+        while (channel_.wants_write() && !deadline.expired()) {
+            ::usleep(500);
+            channel_.Flush();
+        }
+    }
     void Close() { channel_.Close(false); }
     // The next frame of that type; others are passed over.
     Bytes Await(FrameType type) {
@@ -312,6 +320,83 @@ TEST_F(RootEpoch, OfATrialNothingEndsTheJob) {
     ASSERT_TRUE(verdict.ok());
     EXPECT_TRUE(verdict->recover) << verdict->text;
     EXPECT_TRUE(control_->EndEpoch(control_->FailureDuring(tag)).ok());
+}
+
+// A report as a stranger may send it, as long as a frame may be.
+Bytes LongReport() {
+    Bytes report = Encode(VerdictMessage{ErrorCode::kIo, -1, "", ""});
+    const std::string text(kMostAfterAuth - 256, 'x');
+    Bytes head(report.begin(), report.begin() + 5);  // the code, the rank
+    for (int i = 0; i < 4; ++i) {
+        head.push_back(static_cast<std::byte>(text.size() >> (8 * i)));
+    }
+    const auto* const letters = reinterpret_cast<const std::byte*>(text.data());
+    head.insert(head.end(), letters, letters + text.size());
+    head.insert(head.end(), report.begin() + 9, report.end());
+    return head;
+}
+
+// What it says is told on to all, with words before it.
+TEST_F(RootEpoch, ToldWhatAFrameHoldsItTellsAPartOfIt) {
+    one_->Send(FrameType::kFailure, LongReport());
+    const auto verdict = DecodeVerdict(two_->Await(FrameType::kVerdict));
+    ASSERT_TRUE(verdict.ok());
+    EXPECT_TRUE(verdict->text.starts_with("rank 1 (host b): xxx")) << verdict->text.substr(0, 64);
+    EXPECT_EQ(verdict->text.size(), kMostVerdictText);
+}
+
+// The same of values that differ.
+TEST_F(RootEpoch, AnErrorOfACallIsNoLongerThanAFrame) {
+    const std::string value(kMostAfterAuth - 256, 'x');
+    for (FarEnd* far : {one_.get(), two_.get()}) {
+        far->Send(FrameType::kValue, Encode(ValueMessage{1, "same", value, 1}));
+    }
+    const auto differ = [](const std::vector<std::string>& all) -> Result<std::string> {
+        return MakeError(ErrorCode::kDenied, "'{}' and '{}' differ", all[0], all[1]);
+    };
+    EXPECT_FALSE(control_->Round("same", "mine", differ, Deadline::In(kEpochTimeoutMs)).ok());
+    const auto verdict = DecodeVerdict(one_->Await(FrameType::kVerdict));
+    ASSERT_TRUE(verdict.ok());
+    EXPECT_TRUE(verdict->text.starts_with("'mine' and 'xxx")) << verdict->text.substr(0, 64);
+}
+
+// A goodbye before rank 0 has ended the job is none: who says it and goes is lost.
+TEST_F(RootEpoch, AGoodbyeBeforeTheEndIsNone) {
+    one_->Send(FrameType::kEndAck, {});
+    const auto verdict = DecodeVerdict(two_->Await(FrameType::kVerdict));
+    ASSERT_TRUE(verdict.ok());
+    EXPECT_EQ(verdict->lost_rank, 1);
+    EXPECT_NE(verdict->reason.find("out of turn"), std::string::npos) << verdict->reason;
+}
+
+// A message that comes a byte at a time says nothing of who sends it; one that comes in kilobytes,
+// on a slow network, does.
+TEST(Control, AFewBytesAreNoSignOfLife) {
+    constexpr int64_t kShortMs = 400;
+    for (const size_t bytes : {size_t{1}, Channel::kHeadway}) {
+        auto ends = MakeSocketPair().value();
+        const auto sessions = MakeSessionPair(kShortMs);
+        Control::Options options;
+        options.timeout_ms = kShortMs;
+        options.local = false;
+        Control control(options);
+        control.AddPeer(1, std::move(ends.first), sessions.first, 0);
+        control.SetHosts({"a", "b"});
+        ASSERT_TRUE(control.Start().ok());
+        const int64_t begin_ns = NowNs();
+        std::vector<std::byte> part(bytes, std::byte{8});
+        const uint32_t length = kMostAfterAuth / 2;
+        ASSERT_EQ(::write(ends.second.get(), &length, sizeof length), 4);
+        while (!control.Failed() && SecondsSince(begin_ns) < 3) {
+            const ssize_t put =
+                ::send(ends.second.get(), part.data(), part.size(), MSG_NOSIGNAL);
+            if (put <= 0) break;
+            ::usleep(40'000);
+        }
+        const Deadline soon = Deadline::In(bytes == 1 ? kEpochTimeoutMs : 0);
+        while (!control.Failed() && !soon.expired()) ::usleep(1000);
+        EXPECT_EQ(control.Failed(), bytes == 1);
+    }
 }
 
 // A worker's control plane, which rank 0, played by the test, has made rank 2 of three.

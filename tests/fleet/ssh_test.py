@@ -27,6 +27,7 @@ def fake_ssh(folder, there):
 echo "$@" >>{folder}/calls
 for host; do command=$host; done
 while [ "$1" != -- ]; do shift; done
+[ "$2" != me@flood ] || exec yes
 [ "$2" = me@b ] || {{ echo "ssh: Could not resolve hostname $2" >&2; exit 255; }}
 echo "Welcome to b!"
 cd {there.home}
@@ -127,6 +128,8 @@ def test_fake(room, weft, model):
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{folder}/bin:{path}"
     try:
+        ran = a.run("hosts", "add", "me@flood")  # what it prints has no end
+        assert ran.returncode == 1 and "printed more than 1048576 bytes" in ran.stderr, ran
         check_add_and_remove(room, a, b, weft, model, folder)
     finally:
         os.environ["PATH"] = path

@@ -274,7 +274,9 @@ RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, const Trouble
         int number = 0;
         for (size_t at = 0; at < tokens.size(); at += piece, ++number) {
             device->LookLate(r == 0 && number == trouble.looks_late);
-            if (r == 1 && number == trouble.late) std::this_thread::sleep_for(std::chrono::seconds(2));
+            if (r == 1 && number == trouble.late) {
+                std::this_thread::sleep_for(std::chrono::seconds(2));
+            }
             const auto part = std::span(tokens).subspan(at, std::min(piece, tokens.size() - at));
             const Status status = rank.Run(part, static_cast<int64_t>(at), OneGroup(*comm).groups);
             ASSERT_TRUE(status.ok()) << status.error().message;
