@@ -41,6 +41,9 @@ class CommandsOfCore : public Commands {
         }
         if (handles.pipeline != bound_) {
             core_->calls.CmdBindPipeline(buffer_, VK_PIPELINE_BIND_POINT_COMPUTE, handles.pipeline);
+            // Anew for each: layouts with other push constants are not compatible.
+            core_->calls.CmdBindDescriptorSets(buffer_, VK_PIPELINE_BIND_POINT_COMPUTE,
+                                               handles.layout, 0, 1, &core_->guard.set, 0, nullptr);
             bound_ = handles.pipeline;
         }
         if (!args.empty()) {

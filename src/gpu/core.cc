@@ -47,9 +47,13 @@ Status Core::Create() {
     semaphore_info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO;
     semaphore_info.pNext = &timeline;
     result = calls.CreateSemaphore(device, &semaphore_info, nullptr, &semaphore);
-    if (result == VK_SUCCESS) return {};
-    semaphore = VK_NULL_HANDLE;
-    return Fail("vkCreateSemaphore", result);
+    if (result != VK_SUCCESS) {
+        semaphore = VK_NULL_HANDLE;
+        return Fail("vkCreateSemaphore", result);
+    }
+    const char* call = "";
+    result = guard.Create(calls, device, call);
+    return Check(call, result);
 }
 
 Core::~Core() {
@@ -58,6 +62,7 @@ Core::~Core() {
         static_cast<void>(instance.release());
         return;
     }
+    guard.Destroy(calls, device);
     if (semaphore != VK_NULL_HANDLE) calls.DestroySemaphore(device, semaphore, nullptr);
     if (device == VK_NULL_HANDLE) return;
     auto destroy = calls.DestroyDevice;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "gpu/guard.h"
 #include "gpu/instance.h"
 
 namespace weft::gpu {
@@ -18,7 +19,7 @@ struct Core {
     Core(const Core&) = delete;
     Core& operator=(const Core&) = delete;
     ~Core();
-    Status Create();  // the device, its queue and semaphore
+    Status Create();  // the device, its queue, semaphore and guard
 
     std::string Who() const;  // "gpu 0 (AMD Radeon 8060S)", for errors
     // The error of a call; remembers a lost device.
@@ -40,6 +41,7 @@ struct Core {
     VkDevice device = VK_NULL_HANDLE;
     VkQueue queue = VK_NULL_HANDLE;
     VkSemaphore semaphore = VK_NULL_HANDLE;  // timeline: its value is the submissions done
+    Guard guard;
     std::atomic<uint64_t> submitted{0}, done{0};
     std::atomic<bool> lost{false};       // a call said so
     std::atomic<bool> gone{false};       // and nothing of it runs any more

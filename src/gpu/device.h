@@ -1,8 +1,8 @@
 // GPUs through Vulkan 1.2 compute: which there are, and one that is open.
 //
 // All that knows a vk* name is in this folder. libvulkan.so.1 is opened when it is first asked for,
-// so that a weft without it runs on the CPU; no descriptor sets are used: kernels have device
-// addresses among their push constants.
+// so that a weft without it runs on the CPU; kernels have device addresses among their push
+// constants, and no descriptors but that of the stop word.
 //
 //     WEFT_ASSIGN(auto device, Device::Open(0));
 //     WEFT_ASSIGN(Buffer buffer, device->Allocate(bytes, Place::kDevice));
@@ -111,8 +111,8 @@ struct KernelCode {
     uint32_t args_bytes = 0;                // of push constants, at most kMostArgsBytes
     std::span<const uint32_t> constants{};  // specialization constants 0, 1, ...
     uint32_t subgroup = 0;                  // that it must run with; 0: the driver's choice
-    // Address of a word: where that is not 0, the kernel does nothing (shaders/guard.glsl).
-    uint64_t stop_word = 0;
+    // Where the device's stop word is not 0, the kernel does nothing (shaders/guard.glsl).
+    bool guarded = false;
 };
 inline constexpr uint32_t kMostArgsBytes = 128;
 
@@ -163,6 +163,9 @@ class Device {
     // fail where the driver forbids it; callers cut.
     virtual Result<Buffer> Allocate(uint64_t bytes, Place place) = 0;
     virtual uint64_t most_buffer_bytes() const = 0;
+    // Its first word is what guarded kernels look at; the others of its 256 bytes are the caller's.
+    // Nothing has filled it.
+    virtual const Buffer& stop_word() const = 0;
     virtual Result<std::unique_ptr<Kernel>> MakeKernel(const KernelCode& code) = 0;
     virtual Result<std::unique_ptr<Commands>> Record() = 0;
     // Submissions run in order. The Commands must live, and not be submitted again, until a Wait

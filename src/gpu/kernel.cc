@@ -8,7 +8,7 @@ namespace weft::gpu {
 namespace {
 
 // As in shaders/guard.glsl.
-constexpr uint32_t kStopWordConstant = 30;
+constexpr uint32_t kGuardedConstant = 30;
 
 class KernelOfCore : public Kernel {
   public:
@@ -39,6 +39,8 @@ Status KernelOfCore::CreateLayout(const KernelCode& code) {
     const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, code.args_bytes};
     VkPipelineLayoutCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
+    info.setLayoutCount = 1;
+    info.pSetLayouts = &core_->guard.layout;
     info.pushConstantRangeCount = code.args_bytes > 0 ? 1 : 0;
     info.pPushConstantRanges = &range;
     const VkResult result =
@@ -57,10 +59,7 @@ Status KernelOfCore::CreatePipeline(VkPipelineCache cache, const KernelCode& cod
         values.push_back(value);
     };
     for (uint32_t i = 0; i < code.constants.size(); ++i) set(i, code.constants[i]);
-    if (code.stop_word != 0) {
-        set(kStopWordConstant, static_cast<uint32_t>(code.stop_word));
-        set(kStopWordConstant + 1, static_cast<uint32_t>(code.stop_word >> 32));
-    }
+    if (code.guarded) set(kGuardedConstant, 1);
     const VkSpecializationInfo constants{static_cast<uint32_t>(entries.size()), entries.data(),
                                          values.size() * sizeof values[0], values.data()};
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT size{};

@@ -47,6 +47,12 @@ namespace weft::gpu {
     X(MapMemory)                   \
     X(CreateShaderModule)          \
     X(DestroyShaderModule)         \
+    X(CreateDescriptorSetLayout)   \
+    X(DestroyDescriptorSetLayout)  \
+    X(CreateDescriptorPool)        \
+    X(DestroyDescriptorPool)       \
+    X(AllocateDescriptorSets)      \
+    X(UpdateDescriptorSets)        \
     X(CreatePipelineLayout)        \
     X(DestroyPipelineLayout)       \
     X(CreatePipelineCache)         \
@@ -60,6 +66,7 @@ namespace weft::gpu {
     X(BeginCommandBuffer)          \
     X(EndCommandBuffer)            \
     X(CmdBindPipeline)             \
+    X(CmdBindDescriptorSets)       \
     X(CmdPushConstants)            \
     X(CmdDispatchBase)             \
     X(CmdCopyBuffer)               \

@@ -12,7 +12,11 @@ constexpr int64_t kSliceNs = 100'000'000;  // of a wait in the driver
 class DeviceOfCore : public Device {
   public:
     explicit DeviceOfCore(std::shared_ptr<Core> core) : core_(std::move(core)), cache_(core_) {}
-    Status Begin(const OpenOptions& options) { return cache_.Open(options.cache_folder); }
+    Status Begin(const OpenOptions& options) {
+        WEFT_ASSIGN(stop_word_, AllocateOn(core_, Guard::kBytes, Place::kDevice));
+        core_->guard.PointAt(core_->calls, core_->device, stop_word_.held()->buffer);
+        return cache_.Open(options.cache_folder);
+    }
 
     const Description& description() const override { return core_->physical.description; }
     std::vector<Heap> heaps() const override { return ReadHeaps(core_->calls, core_->physical); }
@@ -21,6 +25,7 @@ class DeviceOfCore : public Device {
         return AllocateOn(core_, bytes, place);
     }
     uint64_t most_buffer_bytes() const override { return core_->physical.most_buffer_bytes; }
+    const Buffer& stop_word() const override { return stop_word_; }
     Result<std::unique_ptr<Kernel>> MakeKernel(const KernelCode& code) override {
         WEFT_TRY(status());
         return MakeKernelOn(core_, cache_, code);
@@ -47,6 +52,7 @@ class DeviceOfCore : public Device {
     Status CheckMessages();
     std::shared_ptr<Core> core_;
     PipelineCache cache_;
+    Buffer stop_word_;
 };
 
 Result<bool> DeviceOfCore::WaitSlice(uint64_t submission, int64_t slice_ns) {

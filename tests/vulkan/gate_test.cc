@@ -116,7 +116,7 @@ TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
         float factor;
         uint32_t unused;
     } const args{x.buffer.address(), x.buffer.address(), y.buffer.address(), 64, 64, 1, 0};
-    const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, gate->stop_word()).value();
+    const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, true).value();
     const auto commands = device->Record().value();
     const Gate::Exchange exchange{x.buffer.address(),
                                   host.buffer.address(),
@@ -190,6 +190,7 @@ class LateGpu final : public gpu::Device {
         return gpu_->Times(commands, count);
     }
     Status status() const override { return gpu_->status(); }
+    const gpu::Buffer& stop_word() const override { return gpu_->stop_word(); }
 
     bool looks_late = false;
 

@@ -6,8 +6,8 @@ namespace weft::backend::vulkan {
 
 Result<const gpu::Kernel*> KernelCache::Get(std::string_view shader,
                                             std::vector<uint32_t> constants, uint32_t args_bytes,
-                                            uint32_t subgroup, uint64_t stop_word) {
-    Key key{std::string(shader), std::move(constants), args_bytes, subgroup, stop_word};
+                                            uint32_t subgroup, bool guarded) {
+    Key key{std::string(shader), std::move(constants), args_bytes, subgroup, guarded};
     if (const auto found = kernels_.find(key); found != kernels_.end()) return found->second.get();
     const std::span<const uint32_t> spirv = shaders::Find(shader);
     if (spirv.empty()) {
@@ -18,7 +18,7 @@ Result<const gpu::Kernel*> KernelCache::Get(std::string_view shader,
     }
     WEFT_ASSIGN(
         std::unique_ptr<gpu::Kernel> kernel,
-        device_.MakeKernel({shader, spirv, args_bytes, key.constants, subgroup, stop_word}));
+        device_.MakeKernel({shader, spirv, args_bytes, key.constants, subgroup, guarded}));
     const gpu::Kernel* made = kernel.get();
     kernels_.emplace(std::move(key), std::move(kernel));
     count_.fetch_add(1, std::memory_order_relaxed);

@@ -24,9 +24,9 @@ namespace weft::backend::vulkan {
 class KernelCache {
   public:
     explicit KernelCache(gpu::Device& device) : device_(device) {}
-    // stop_word: KernelCode::stop_word. kUnsupported: this build has no such shader.
+    // guarded: KernelCode::guarded. kUnsupported: this build has no such shader.
     Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
-                                   uint32_t args_bytes, uint32_t subgroup, uint64_t stop_word = 0);
+                                   uint32_t args_bytes, uint32_t subgroup, bool guarded = false);
     // How many there are: on any thread.
     int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
@@ -35,7 +35,7 @@ class KernelCache {
         std::string shader;
         std::vector<uint32_t> constants;
         uint32_t args_bytes = 0, subgroup = 0;
-        uint64_t stop_word = 0;
+        bool guarded = false;
         auto operator<=>(const Key&) const = default;
     };
     gpu::Device& device_;

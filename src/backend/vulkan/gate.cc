@@ -60,21 +60,21 @@ Result<std::unique_ptr<Gate>> Gate::Make(gpu::Device& device, KernelCache& kerne
 
 Status Gate::Allocate(KernelCache& kernels) {
     WEFT_ASSIGN(words_, device_.Allocate(kGateBytes, gpu::Place::kHost));
-    WEFT_ASSIGN(state_, device_.Allocate(kGateBytes, gpu::Place::kDevice));
     WEFT_ASSIGN(trial_, device_.Allocate(kMostBytes, gpu::Place::kDevice));
     WEFT_ASSIGN(trial_host_, device_.Allocate(2 * kMostBytes, gpu::Place::kHost));
     std::fill_n(words_.host(), kGateBytes, std::byte{0});
-    *Word(kStateLowWord) = static_cast<uint32_t>(state_.address());
-    *Word(kStateHighWord) = static_cast<uint32_t>(state_.address() >> 32);
+    const uint64_t state = device_.stop_word().address();
+    *Word(kStateLowWord) = static_cast<uint32_t>(state);
+    *Word(kStateHighWord) = static_cast<uint32_t>(state >> 32);
     WEFT_ASSIGN(kernel_, kernels.Get("exchange", {kExchangeInvocations}, sizeof(ExchangeArgs), 0,
-                                     stop_word()));
+                                     true));
     return {};
 }
 
 // ---- Recording ----------------------------------------------------------------------------------
 
 void Gate::RecordBegin(gpu::Commands& commands) const {
-    commands.Fill(state_, 0, kGateBytes, 0);
+    commands.Fill(device_.stop_word(), 0, device_.stop_word().size_bytes(), 0);
     commands.Barrier();
 }
 

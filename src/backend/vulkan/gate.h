@@ -44,11 +44,10 @@ class Gate {
     double exchange_us() const { return exchange_us_; }
     // Of a submission that does next to nothing, until the host knows that it is done.
     double submission_us() const { return submission_us_; }
-    // What kernels that a submission with exchanges runs are made with (KernelCache::Get).
-    uint64_t stop_word() const { return state_.address(); }
 
     // ---- Recording
-    // Before the first exchange of submissions that run one behind the other.
+    // Before the first exchange of submissions that run one behind the other. All kernels behind
+    // it are guarded ones (KernelCache::Get).
     void RecordBegin(gpu::Commands& commands) const;
     struct Exchange {
         uint64_t x = 0, to_host = 0, from_host = 0, y = 0;  // device addresses
@@ -96,7 +95,6 @@ class Gate {
     const double patience_seconds_;
     const gpu::Kernel* kernel_ = nullptr;
     gpu::Buffer words_;  // of the host
-    gpu::Buffer state_;  // of the device: word 0: stop
     gpu::Buffer trial_, trial_host_;
     uint32_t base_ = 0, exchanges_ = 0;
     double exchange_us_ = 0, submission_us_ = 0;

@@ -49,9 +49,9 @@ class Lowering final : public Emitter {
         : program_(program), context_(context), buffers_(buffers), uploader_(uploader) {}
 
     void SetTables(const StepTables& tables) { tables_ = tables; }
-    // Of the kernels of what is lowered from now on (KernelCode::stop_word). 0: and no sum is
+    // Of the kernels of what is lowered from now on (KernelCode::guarded). False: and no sum is
     // waited for within submissions.
-    void SetStopWord(uint64_t address) { stop_word_ = address; }
+    void SetGuarded(bool guarded) { guarded_ = guarded; }
     // The dispatches of all that is computed on the device, in order: Dispatch::op is the op where
     // they stand, or ops.end of what comes behind all ops. Where scratch has grown, `generation`
     // has changed, and no recording made before is good.
@@ -79,10 +79,10 @@ class Lowering final : public Emitter {
     Result<const gpu::Kernel*> Kernel(std::string_view shader,
                                       std::initializer_list<uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override {
-        return context_.kernels.Get(shader, constants, args_bytes, subgroup, stop_word_);
+        return context_.kernels.Get(shader, constants, args_bytes, subgroup, guarded_);
     }
     bool Exchanges(const program::Op& sum) const override {
-        return stop_word_ != 0 && CanExchange(program_, sum, shape_);
+        return guarded_ && CanExchange(program_, sum, shape_);
     }
     void Emit(Dispatch dispatch) override {
         dispatch.op = op_;
@@ -118,7 +118,7 @@ class Lowering final : public Emitter {
     std::vector<gpu::Buffer> constant_blocks_;
     uint64_t constants_used_ = 0;  // of the last block
     int64_t generation_ = 0;
-    uint64_t stop_word_ = 0;
+    bool guarded_ = false;
 };
 
 }  // namespace weft::backend::vulkan

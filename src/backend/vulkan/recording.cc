@@ -25,9 +25,9 @@ Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowe
 Result<Recording> Recorder::Record(const StepWork& work) {
     const OpRange& range = work.ops;
     recording_.slowness = pace_.slowness();
-    lowering_.SetStopWord(options_.gate == nullptr ? 0 : options_.gate->stop_word());
+    lowering_.SetGuarded(options_.gate != nullptr);
     auto lowered = lowering_.LowerStep(shape_, work);
-    lowering_.SetStopWord(0);
+    lowering_.SetGuarded(false);
     WEFT_ASSIGN(const std::vector<Dispatch> all, std::move(lowered));
     auto next = all.begin();
     for (size_t i = range.begin; i < range.end; ++i) {
