@@ -7,6 +7,7 @@ namespace weft {
 namespace {
 
 constexpr size_t kMostLetters = 80;  // longer ones are no misspelt words
+constexpr size_t kLeastBeginning = 3;
 
 char LowerLetter(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -56,6 +57,11 @@ std::string NearestWord(std::string_view word, std::span<const std::string> word
         nearest = other;
         least = distance;
         prefix = common;
+    }
+    if (!nearest.empty() || word.size() < kLeastBeginning) return nearest;
+    for (const std::string& other : words) {
+        const bool begins = CommonPrefix(word, other) == word.size();
+        if (begins && (nearest.empty() || other.size() < nearest.size())) nearest = other;
     }
     return nearest;
 }

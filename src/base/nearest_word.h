@@ -12,8 +12,9 @@ namespace weft {
 size_t EditDistance(std::string_view a, std::string_view b);
 
 // Of `words` the one that the fewest insertions, deletions, changes and swaps of neighbouring
-// letters make of `word`; of several the one that begins most like it. Empty where none is near: a
-// third of the letters may be wrong, one of two or three. Letters compare regardless of ASCII case.
+// letters make of `word`; of several the one that begins most like it. Where none is near - a third
+// of the letters may be wrong, one of two or three - the shortest that `word` is the beginning of,
+// if that is three letters at least; else empty. Letters compare regardless of ASCII case.
 std::string NearestWord(std::string_view word, std::span<const std::string> words);
 
 // " Did you mean 'run'?" or "".

@@ -227,6 +227,19 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     return {};
 }
 
+// Where the figures are of other devices than the program has been seen on; "": it runs there.
+std::string OddDevices(const plan::Runtime& runtime, const plan::Cluster& cluster) {
+    for (const plan::Machine& host : cluster.hosts) {
+        if (runtime.RunsOn(host)) continue;
+        const plan::Runtime& there = runtime.On(host);
+        std::vector<std::string> makers;
+        for (const plan::Maker maker : there.runs_on) makers.emplace_back(MakerText(maker));
+        return fmt::format("{} is not known to run on {} ({}); its figures are of {}", there.name,
+                           host.word, MakerText(host.maker), fmt::join(makers, ", "));
+    }
+    return {};
+}
+
 // The context that a job is asked to hold; where --context isn't given, as much of it as the model
 // has.
 Status CheckContext(PlanFlags& flags, const model::Hyper& hyper) {
@@ -297,6 +310,8 @@ Status RunPlan(PlanFlags& flags) {
     if (flags.backwards()) return PrintOffers(flags, run);
     const plan::ModelWalk& walk = run.shape.walk;
     WEFT_ASSIGN(const plan::Cluster cluster, run.library.ParseCluster(flags.machines));
+    const std::string odd = OddDevices(run.runtime, cluster);
+    if (!odd.empty()) run.shape.note += (run.shape.note.empty() ? "" : "; ") + odd;
     WEFT_ASSIGN(const plan::Plan found,
                 plan::Search(walk, cluster, run.runtime, run.library, flags.load));
     if (flags.json) {
@@ -322,14 +337,18 @@ Status RunPlan(PlanFlags& flags) {
 
 void AddDraftOptions(const Command& command, PlanFlags& flags) {
     const auto add = [&](const Option& option) { flags.inference.push_back(option); };
-    add(command.AddOption("--draft", flags.draft, "A smaller model that guesses tokens ahead"));
+    const Option draft =
+        command.AddOption("--draft", flags.draft, "A smaller model that guesses tokens ahead");
+    add(draft);
     add(command.AddOption("--draft-tokens", flags.load.draft.tokens, "Guesses a step")
             .Range(int64_t{1}, int64_t{64})
+            .Needs(draft)
             .ShowDefault());
     add(command
             .AddOption("--draft-accepted", flags.load.draft.accepted,
                        "Probability that a guess is right, 0 to 1")
             .Range(0.0, 1.0)
+            .Needs(draft)
             .ShowDefault());
 }
 

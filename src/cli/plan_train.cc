@@ -168,7 +168,7 @@ void AddJobFlags(const Command& command, PlanTrainFlags& flags, const OfTraining
     of_training(command.AddOption("--optim", flags.optim, "adamw, adam, sgd, adafactor or adam8bit")
                     .ShowDefault());
     of_training(command.AddOption("--lora-rank", flags.lora_rank, "Adapters of this rank alone")
-                    .Range(1, 1 << 16));
+                    .Range(1, 1 << 12));
     of_training(command
                     .AddOption("--within", flags.within,
                                "Which machines train --sequences in this time, as 48h")

@@ -38,6 +38,7 @@ class Shopping {
 
     // The fewest hosts of this kind that do it. Where only a budget is said, the fastest number.
     void Try(const MachineOnWire& kind) {
+        if (!runtime_.RunsOn(kind.machine)) return;
         std::optional<Found> nearest;
         const bool again = std::exchange(last_, kind.machine.word) == kind.machine.word;
         const int first = again ? 2 : 1;  // (one host has no wire)

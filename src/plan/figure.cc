@@ -120,7 +120,7 @@ void ObjectReader::Fail(std::string words) {
 }
 
 const nlohmann::json* ObjectReader::Member(const char* key) {
-    known_.emplace_back(key);
+    if (std::ranges::find(known_, key) == known_.end()) known_.emplace_back(key);
     const auto found = object_.find(key);
     return object_.is_object() && found != object_.end() ? &*found : nullptr;
 }
@@ -131,7 +131,7 @@ Figure ObjectReader::Read(const nlohmann::json& member, const char* key, Unit un
     const std::string is = inner.Text("is"), mark = inner.Text("mark");
     figure.source = inner.Text("source");
     if (const Status read = inner.Finish(); !read.ok()) {
-        Fail(fmt::format("{}{}", key, read.error().message));
+        Fail(fmt::format("{}: {}", key, read.error().message));
         return figure;
     }
     const auto quantity = ParseQuantity(is, unit);
@@ -194,7 +194,7 @@ Status ObjectReader::Finish() const {
                             fmt::join(known_, ", "));
     }
     if (wrong.empty()) return {};
-    return MakeError(ErrorCode::kUsage, "{}{}{}", where_, where_.empty() ? "." : ": ", wrong);
+    return MakeError(ErrorCode::kUsage, "{}{}{}", where_, where_.empty() ? "" : ": ", wrong);
 }
 
 }  // namespace weft::plan

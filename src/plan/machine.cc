@@ -117,12 +117,28 @@ void ReadPool(ObjectReader& reader, Machine& machine) {
     machine.threads = reader.Count("threads", machine.threads, 1, 1024);
 }
 
+std::vector<std::string> ReadNames(ObjectReader& reader, const char* key) {
+    const nlohmann::json* list = reader.Member(key);
+    if (list == nullptr) return {};
+    std::vector<std::string> names;
+    const bool sound = list->is_array() && std::ranges::all_of(*list, [](const auto& name) {
+                           return name.is_string();
+                       });
+    if (!sound) {
+        reader.Fail(fmt::format("{}: expected a list of names", key));
+        return {};
+    }
+    for (const auto& name : *list) names.push_back(name.get<std::string>());
+    return names;
+}
+
 Wire ReadWire(const nlohmann::json& json, const std::string& name, Status& status) {
     ObjectReader reader(json, "machines/wires.json: " + name);
     Wire wire;
     wire.name = name;
     wire.about = reader.Text("about");
     wire.instead = reader.Text("instead");
+    wire.also = ReadNames(reader, "also");
     wire.bandwidth = reader.Need("bandwidth", Unit::kRate);
     wire.latency = reader.Need("latency", Unit::kTime);
     if (Figure price; reader.Take("price", Unit::kPrice, price)) wire.price = price;
@@ -148,14 +164,16 @@ void ReadWireOf(ObjectReader& reader, Machine& machine) {
     if (const Status read = inner.Finish(); !read.ok()) reader.Fail(read.error().message);
 }
 
-void ReadOtherNames(ObjectReader& reader, Runtime& runtime) {
-    const nlohmann::json* list = reader.Member("also");
-    if (list == nullptr) return;
-    const bool sound = list->is_array() && std::ranges::all_of(*list, [](const auto& name) {
-                           return name.is_string();
-                       });
-    if (!sound) return reader.Fail("also: expected a list of names");
-    for (const auto& name : *list) runtime.also.push_back(name.get<std::string>());
+void ReadMakers(ObjectReader& reader, Runtime& runtime) {
+    for (const std::string& name : ReadNames(reader, "runs_on")) {
+        const auto found = std::ranges::find(kMakers, name, &MakerName::name);
+        if (found == std::end(kMakers)) {
+            return reader.Fail(fmt::format("runs_on: '{}': expected nvidia, amd, intel, apple, "
+                                           "processor or other",
+                                           name));
+        }
+        runtime.runs_on.push_back(found->maker);
+    }
 }
 
 // A program with several backends, which are among those that were read. Null: it is none.
@@ -180,7 +198,7 @@ std::optional<Runtime> ReadBackends(const nlohmann::json& json, const std::strin
     runtime.name = name;
     runtime.about = about;
     runtime.backends = std::move(backends);
-    ReadOtherNames(reader, runtime);
+    runtime.also = ReadNames(reader, "also");
     if (status.ok()) status = reader.Finish();
     return runtime;
 }
@@ -190,7 +208,8 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     Runtime runtime;
     runtime.name = name;
     runtime.about = reader.Text("about");
-    ReadOtherNames(reader, runtime);
+    runtime.also = ReadNames(reader, "also");
+    ReadMakers(reader, runtime);
     runtime.op = reader.Need("op", Unit::kTime);
     runtime.sync = reader.Need("sync", Unit::kTime);
     runtime.hop = reader.Need("hop", Unit::kTime);
@@ -349,6 +368,10 @@ Result<Machine> WithDevices(Machine machine, int devices) {
 
 }  // namespace
 
+const char* MakerText(Maker maker) {
+    return std::ranges::find(kMakers, maker, &MakerName::maker)->name;
+}
+
 const char* PoolText(backend::MemoryKind kind) {
     return std::ranges::find(kPools, kind, &PoolName::kind)->name;
 }
@@ -411,7 +434,9 @@ Result<Library> Library::Open() {
             continue;
         }
         for (const auto& [key, value] : json.items()) {
-            library.wires_.emplace(key, ReadWire(value, key, status));
+            const Wire wire = ReadWire(value, key, status);
+            library.wires_.emplace(key, wire);
+            for (const std::string& other : wire.also) library.wires_.emplace(other, wire);
         }
     }
     WEFT_TRY(status);
@@ -420,6 +445,11 @@ Result<Library> Library::Open() {
 
 const Runtime& Runtime::On(const Machine& machine) const {
     return backends.empty() ? *this : backends[static_cast<size_t>(machine.maker)];
+}
+
+bool Runtime::RunsOn(const Machine& machine) const {
+    const std::vector<Maker>& makers = On(machine).runs_on;
+    return makers.empty() || std::ranges::find(makers, machine.maker) != makers.end();
 }
 
 double Runtime::WeightRate(const Machine& machine, DType weights, bool experts) const {

@@ -23,9 +23,11 @@
 //     watts_idle, watts_busy, price (of a host)
 //     measured    tables of Weft itself (plan/measured.h)
 // A wire (machines/wires.json): bandwidth of a host, one way, over all its rails; latency of a
-// message; `instead`, another wire worth comparing; price of a host's card and part of a switch.
+// message; `instead`, another wire worth comparing; price of a host's card and part of a switch;
+// `also`, other names.
 // A runtime (machines/runtimes.json): what the program that runs costs beside its bytes:
 //     also    other names of the program
+//     runs_on     makers whose devices it computes on, and "processor"; unsaid: any
 //     on      in place of all figures: which runtime it is on which devices, {"nvidia": NAME, ..},
 //             by maker, and on a "processor" and any "other" device
 //     op      seconds of each op of the Program
@@ -100,6 +102,7 @@ struct LinkTier {
 
 struct Wire {
     std::string name, about, instead;
+    std::vector<std::string> also{};
     Figure bandwidth, latency;
     std::optional<Figure> price;
     coll::Tier AsTier() const { return {bandwidth.value, latency.value, 0}; }
@@ -135,6 +138,9 @@ enum class Heads { kOwn, kGrouped, kLatent };
 struct Runtime {
     std::string name, about;
     std::vector<std::string> also;  // other names
+    std::vector<Maker> runs_on;     // empty: any
+    // Of a program with several backends, of that for the machine.
+    bool RunsOn(const Machine& machine) const;
     // Of a program with several backends: by maker, all of them. All other members are those of
     // Maker::kOther.
     std::vector<Runtime> backends;
@@ -169,6 +175,9 @@ struct Runtime {
 struct Place {
     int host = 0, device = 0, run = 0;
 };
+
+// "apple"; "other".
+const char* MakerText(Maker maker);
 
 // Hosts in order, ranks numbered host by host.
 struct Cluster {

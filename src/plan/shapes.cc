@@ -284,6 +284,15 @@ bool IsFolderWithoutWeights(const std::string& path) {
     return std::none_of(files, end, has_weights);
 }
 
+// "; those like it are llama-3.1-8b, ..": a few.
+std::string LikeIt(const std::string& name) {
+    constexpr size_t kMost = 12;
+    std::vector<std::string> names = NamesLike(name);
+    const std::string some = names.size() > kMost ? "some" : "those like it";
+    names.resize(std::min(names.size(), kMost));
+    return fmt::format("; {} are {}", some, fmt::join(names, ", "));
+}
+
 // A name, and what is told of it where it is none: its type, or names that are like it.
 Error NoSuchShape(const std::string& word, const std::string& head, const std::string& type) {
     if (!type.empty() && FindShape(head)) {
@@ -291,9 +300,9 @@ Error NoSuchShape(const std::string& word, const std::string& head, const std::s
         if (!known.ok()) return known.error();
     }
     return MakeError(ErrorCode::kUsage,
-                     "no file or folder '{}', and no well-known model of that name; those like it "
-                     "are {}. A path of its config.json does as well",
-                     word, fmt::join(NamesLike(head), ", "));
+                     "no file or folder '{}', and no well-known model of that name{}. A path of "
+                     "its config.json does as well",
+                     word, LikeIt(head));
 }
 
 // A config.json may be called otherwise.
@@ -308,10 +317,9 @@ Error NotHere(const std::string& word) {
     const size_t slash = word.rfind('/');
     const std::string name = slash == word.npos ? word : word.substr(slash + 1);
     return MakeError(ErrorCode::kNotFound,
-                     "{}: it is not in the cache, and no well-known model has its name; those like "
-                     "it are {}. A path of its config.json does as well, or 'weft pull {}' fetches "
-                     "it",
-                     word, fmt::join(NamesLike(name), ", "), word);
+                     "{}: it is not in the cache, and no well-known model has its name{}. A path "
+                     "of its config.json does as well, or 'weft pull {}' fetches it",
+                     word, LikeIt(name), word);
 }
 
 }  // namespace

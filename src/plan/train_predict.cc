@@ -43,6 +43,10 @@ class TrainPredictor {
     Status Prepare() {
         WEFT_TRY(Check());
         place_.device = links_.device();
+        if (walk_.job().dtype == DType::kF32) {
+            place_.device.products *= kSingleShare;
+            place_.device.attention *= kSingleShare;
+        }
         place_.style = &style_;
         place_.collectives.rings = !style_.weft;
         const Machine& machine = links_.cluster().hosts[0];
@@ -136,6 +140,11 @@ class TrainPredictor {
         if (cut_.ep > 0 && cut_.tp % cut_.ep != 0) {
             return MakeError(ErrorCode::kUsage, "--ep {} does not divide --tp {}", cut_.ep,
                              cut_.tp);
+        }
+        if (style_.whole_stages && cut_.pp > 1 && cut_.zero > 1) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "--as {}: with --pp {} it takes ZeRO 0 or 1, not {}", style_.name,
+                             cut_.pp, cut_.zero);
         }
         WEFT_TRY(CheckContext());
         if (walk_.job().eight_bit && (style_.weft || links_.device().eight <= 0)) {

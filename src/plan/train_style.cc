@@ -45,6 +45,7 @@ TrainStyle MegatronStyle() {
 TrainStyle DeepSpeedStyle() {
     TrainStyle style;
     style.name = "deepspeed";
+    style.whole_stages = true;
     style.blocking_hops = true;
     style.shares = Beside::kRdma;
     style.gradients_beside = true;

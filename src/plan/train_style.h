@@ -36,6 +36,8 @@ struct TrainStyle {
     // Bytes that norms, gates and sums move, beside those of Weft's ops: ops of an eager framework
     // stand apart, and some are in float32.
     double passes = 1;
+    // With stages, gradients and weights are no shares of replicas: ZeRO 1 at most.
+    bool whole_stages = false;
     // Of the rate of fused attention that machine files have (FlashAttention-2's).
     double attention = 1;
     // Of a layer's products those that selective recomputation runs again, where it is by op.

@@ -32,6 +32,9 @@ inline constexpr double kShortSequence = 400;
 inline constexpr double kGap = 1.5e-6;
 // Of a data sheet's FP8 what products reach, beside what those in BF16 reach of theirs. Fitted.
 inline constexpr double kEightBitShare = 0.85;
+// Products of float32 operands, beside those of BF16: TF32's on NVIDIA's tensor cores (data sheets
+// of A100 to B200), which PyTorch takes where it is told to. Guessed of others.
+inline constexpr double kSingleShare = 0.5;
 // A part of the arithmetic's rate that transfers beside it take: blocks of the device copy.
 inline constexpr double kContention = 0.15;
 

@@ -203,6 +203,30 @@ TEST(PlanCommand, MachinesAreFound) {
     }
 }
 
+// A program is told of where it has been seen alone: elsewhere a figure has a note, and such
+// machines are not offered.
+TEST(PlanCommand, OfAProgramOnDevicesThatItIsNotKnownOn) {
+    const Words model{"plan", "llama-3.1-8b", "--runtime", "exo-mlx", "--json"};
+    const auto note = [&](const char* machine) {
+        const Ran ran = RunWeft(model + Words{"--machines", machine});
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return ran.Json()["note"].get<std::string>();
+    };
+    EXPECT_EQ(note("m3-ultra"), "");
+    EXPECT_EQ(note("mi50-32gb"),
+              "exo-mlx is not known to run on mi50-32gb (amd); its figures are of apple");
+    const Ran offers = RunWeft(model + Words{"--budget", "9000EUR"});
+    ASSERT_EQ(offers.status, 0) << offers.err;
+    ASSERT_GT(offers.Json()["enough"].size(), 0u);
+    for (const auto& offer : offers.Json()["enough"]) {
+        const std::string machines = offer["machines"];
+        EXPECT_NE(machines.find('m'), std::string::npos) << machines;
+        for (const char* other : {"rtx", "mi50", "strix", "xeon", "epyc", "arc", "p40", "berry"}) {
+            EXPECT_EQ(machines.find(other), std::string::npos) << machines;
+        }
+    }
+}
+
 // The fewest machines: one less doesn't do it, by the search itself; the layout is the search's.
 TEST(PlanCommand, NoFewerMachinesDoIt) {
     struct Asked {

@@ -89,7 +89,7 @@ TEST(Machine, WhatIsWrongIsSaid) {
         {FileWith(R"(, "devices": 8)"), "8 devices, and none joins them all"},
         {FileWith(R"(, "tiers": {"rack": {}})"), "tiers: unknown key 'rack'"},
         {FileWith(R"(, "tiers": {"host": {"ranks": 8}})"), "tiers.host: bandwidth: missing"},
-        {FileWith(R"(, "watts_busy": 100)"), "watts_busy.expected a JSON object"},
+        {FileWith(R"(, "watts_busy": 100)"), "watts_busy: expected a JSON object"},
         {FileWith(R"(, "watts_busy": {"is": "9 W", "mark": "sure", "source": "x"})"),
          "watts_busy.mark: 'sure'; expected measured, fitted, data sheet or guessed"},
         {FileWith(R"(, "watts_busy": {"is": "9 W", "mark": "guessed"})"),
@@ -161,6 +161,29 @@ TEST(Machine, WellKnownOnesAreThere) {
     for (const std::string& name : library.WireNames()) {
         EXPECT_TRUE(library.FindWire(library.FindWire(name)->instead).ok()) << name;
     }
+}
+
+TEST(Machine, PartOfANameIsTold) {
+    const Library library = OpenLibrary();
+    const auto told = [](const auto& found) { return found.ok() ? "" : found.error().message; };
+    EXPECT_NE(told(library.FindMachine("mi50")).find("Did you mean 'mi50-32gb'?"),
+              std::string::npos);
+    EXPECT_EQ(library.FindWire("HDR")->name, "ib-200g");
+    EXPECT_EQ(library.FindWire("ndr")->name, "ib-400g");
+}
+
+// Each error has the file, the key and a colon.
+TEST(Machine, WrongFiguresAreNamed) {
+    const auto told = [](const std::string& figure) {
+        const std::string good = R"({"is": "1 GB", "mark": "guessed", "source": "x"})";
+        const auto made = ParseMachine(
+            R"({"memory": )" + good + R"(, "bandwidth": )" + figure + "}", "box", "box.json");
+        return made.ok() ? std::string() : made.error().message;
+    };
+    EXPECT_TRUE(told("5").starts_with("box.json: bandwidth: expected a JSON object")) << told("5");
+    EXPECT_TRUE(told(R"({"is": "1 GB/s", "mrk": 1})").starts_with(
+        "box.json: bandwidth: unknown key 'mrk'; known are is, mark, source"))
+        << told(R"({"is": "1 GB/s", "mrk": 1})");
 }
 
 TEST(Machine, IsKnownByItsDevices) {

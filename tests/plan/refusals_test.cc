@@ -31,7 +31,7 @@ TEST(PlanRefuses, NumbersThatAreNotFinite) {
         {"plan", "gpt-oss-20b", "--machines", "2xstrix-halo,roce"},
         {{{"--draft", "gpt-oss-20b", "--draft-accepted", "nan"},
           "--draft-accepted: 'nan': expected a finite number"},
-         {{"--draft-accepted", "inf"}, "--draft-accepted"},
+         {{"--draft", "gpt-oss-20b", "--draft-accepted", "inf"}, "--draft-accepted"},
          {{"--train", "--jitter", "nan"}, "--jitter: 'nan': expected a finite number"},
          {{"--train", "--hours-between-losses", "-NaN"}, "expected a finite number"},
          {{"--train", "--restart-s", "nan"}, "expected a finite number"}});
@@ -64,6 +64,8 @@ TEST(PlanRefuses, FlagsThatWouldDoNothing) {
                        {{"--plot", "p.pdf"}, "expected NAME.svg, NAME.png, or -"},
                        {{"--want", "20tok/s", "--plot", "p.svg"}, "--plot is of one plan"},
                        {{"--budget", "8000EUR", "--explain"}, "--explain is of one plan"},
+                       {{"--draft-tokens", "4"}, "--draft-tokens requires --draft"},
+                       {{"--draft-accepted", "0.7"}, "--draft-accepted requires --draft"},
                        {{"--budget", "8000USD"}, "--budget: '8000USD': prices are in EUR"}});
     ExpectPlanRefused(model + Words{"--train", "--machines", "h100"},
                       {{{"--context", "4096"}, "--train: --context is of inference"},

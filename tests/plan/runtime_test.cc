@@ -281,6 +281,22 @@ TEST(Runtime, TheMakerOfEachMachineIsKnown) {
     }
 }
 
+TEST(Runtime, NotEveryProgramRunsEverywhere) {
+    const Library library = *Library::Open();
+    const auto runs = [&](const char* program, const char* machine) {
+        return library.FindRuntime(program)->RunsOn(*library.FindMachine(machine));
+    };
+    EXPECT_TRUE(runs("exo", "m3-ultra"));
+    EXPECT_FALSE(runs("exo", "mi50-32gb"));
+    EXPECT_TRUE(runs("vllm", "mi300x"));  // its backend for AMD does
+    EXPECT_FALSE(runs("vllm", "m3-ultra"));
+    EXPECT_FALSE(runs("trt-llm", "mi300x"));
+    for (const char* machine : {"m3-ultra", "mi50-32gb", "h100", "arc-b580", "epyc-9654"}) {
+        EXPECT_TRUE(runs("llama.cpp", machine)) << machine;
+        EXPECT_TRUE(runs("weft", machine)) << machine;
+    }
+}
+
 TEST(Runtime, ProgramsHaveOtherNames) {
     const Library library = *Library::Open();
     EXPECT_EQ(library.FindRuntime("trt-llm")->name, "tensorrt-llm");

@@ -88,6 +88,9 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
              {{"--machines", "h100", "--pp", "3", "--dp", "1", "--virtual-stages", "20"}, "60"},
              {{"--machines", "h100", "--tp", "16"}, "are 16 ranks; h100 has 8"},
              {{"--machines", "h100", "--as", "jax"}, "--as"},
+             {{"--machines", "2xh100", "--as", "deepspeed", "--zero", "3", "--pp", "2"},
+              "--as deepspeed: with --pp 2 it takes ZeRO 0 or 1, not 3"},
+             {{"--machines", "h100", "--lora-rank", "5000"}, "--lora-rank"},
              {{"--machines", "h100", "--optim", "lion"}, "--optim lion: expected adamw"},
              {{"--machines", "h100", "--attention", "scores"}, "Weft's attention is fused"},
              {{"--machines", "h100", "--want", "20tok/s"}, "--train takes --machines"}}) {
@@ -102,6 +105,18 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
     const Ran latent = RunWeft({"plan", "deepseek-v3", "--train", "--machines", "8xh100"});
     EXPECT_NE(latent.status, 0);
     EXPECT_NE(latent.err.find("latent attention"), std::string::npos) << latent.err;
+}
+
+// Products of float32 are half as fast, and all that is kept and sent is twice as large.
+TEST(PlanTrainCommand, SinglePrecisionIsSlower) {
+    const auto tokens = [](const char* dtype) {
+        const Ran ran = RunWeft(kAsked + Words{"--dtype", dtype, "--json"});
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        return ran.Json()["layouts"][0]["tokens_per_s"].get<double>();
+    };
+    const double half = tokens("bf16"), single = tokens("f32");
+    EXPECT_GT(half, 1.7 * single);
+    EXPECT_LT(half, 2.3 * single);
 }
 
 // What a trainer holds in memory is what was predicted for it (of few rows a processor's own
