@@ -177,7 +177,7 @@ std::optional<Arrival> DialIn::NextFit(const std::vector<int>& places, const Exa
         const auto place = asked == 0 ? open.begin() : std::ranges::find(open, asked);
         if (place == open.end()) continue;
         if (IsFit(waiting_[i], *place, exam)) return Take(i, *place);
-        open.erase(place);
+        if (!waiting_[i].screening->slow()) open.erase(place);
     }
     return std::nullopt;
 }
@@ -219,9 +219,10 @@ std::optional<Error> DialIn::Failure() const {
     return failure_;
 }
 
-// Whether it could be a rank beyond `size`. The lock is held.
+// Whether it could be a rank beyond `size`, and is worth waiting for. The lock is held.
 bool DialIn::MayJoin(const Waiting& waiting, int size) const {
     const int asked = waiting.arrival.rank;
+    if (waiting.screening != nullptr && waiting.screening->slow()) return false;
     if (waiting.passed_over == size || (asked > 0 && asked < size)) return false;
     const auto deferral = deferred_.find(HostKey(waiting.arrival));
     return deferral == deferred_.end() || deferral->second.until_ns <= NowNs();

@@ -149,8 +149,8 @@ struct ExaminedMessage {
 // Why the job fails. `text` is whole but for what the rank that prints it was doing, which goes
 // between `text` and `reason`: "rank 2 (host b, tcp) was lost" + " during load" + ": silent for
 // 5012 ms ...". An empty reason: `text` says it all.
-// What is longer than kMostVerdictText is cut, by who sends and by who reads: words of one rank are told
-// to all, with more before them.
+// What is longer than kMostVerdictText is cut, by who sends and by who reads: words of one rank are
+// told to all, with more before them.
 // recover: only this epoch is over, and the survivors go on to the next.
 struct VerdictMessage {
     ErrorCode code = ErrorCode::kPeerLost;

@@ -23,6 +23,11 @@ class Screening {
     void Turn();
     // Whether it is fit for what it was asked last.
     bool fit() const { return fit_; }
+    // Whether it has said nothing to that for so long that others need not wait for it: it may have
+    // a slow disk.
+    bool slow() const {
+        return !fit_ && NowNs() - asked_ns_ > kSlowTimeouts * timeout_ms_ * kNsPerMs;
+    }
     // Why it can't join, in words that follow "b (10.0.0.2:51840) can't join: "; nullopt: it may.
     const std::optional<Error>& fault() const { return fault_; }
     // The worker is told so, if it still hears, and ends the process that was to be its rank.
@@ -31,6 +36,8 @@ class Screening {
     Channel::Taken Take() { return channel_.Take(); }
 
   private:
+    static constexpr int64_t kSlowTimeouts = 3;
+
     void OnFrame(FrameType type, View payload);
     void OnAnswer(const ExaminedMessage& answer);
     void Blame(ErrorCode code, std::string why);

@@ -193,10 +193,11 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         if (rank != nullptr) rank->LeaveEpoch();
         auto next = cluster.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
             // (`job` may be older: epochs that failed while they formed came between. But it has
-            // the shares that were measured.)
+            // the shares that were measured, none where those are even.)
             WEFT_ASSIGN(Job last, JobFromJson(cluster.job()));
             const int size = cluster.size();
-            if (last.split_auto && std::cmp_equal(job.split.size(), size)) {
+            const bool known = job.split.empty() || std::cmp_equal(job.split.size(), size);
+            if (last.split_auto && !job.split_auto && known) {
                 last.split = job.split;
                 last.split_auto = false;
             }

@@ -284,13 +284,15 @@ bool IsFolderWithoutWeights(const std::string& path) {
     return std::none_of(files, end, has_weights);
 }
 
-// "; those like it are llama-3.1-8b, ..": a few.
+// "; those like it are llama-3.1-8b, llama-3-8b and 9 more".
 std::string LikeIt(const std::string& name) {
     constexpr size_t kMost = 12;
     std::vector<std::string> names = NamesLike(name);
-    const std::string some = names.size() > kMost ? "some" : "those like it";
-    names.resize(std::min(names.size(), kMost));
-    return fmt::format("; {} are {}", some, fmt::join(names, ", "));
+    const bool any = names.size() < ShapeNames().size();
+    const size_t more = names.size() - std::min(names.size(), kMost);
+    names.resize(names.size() - more);
+    return fmt::format("; {} are {}{}", any ? "those like it" : "there", fmt::join(names, ", "),
+                       more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 // A name, and what is told of it where it is none: its type, or names that are like it.

@@ -352,6 +352,36 @@ TEST(DialInDoor, AsksWhoComesWhetherItCouldBeThatRank) {
     EXPECT_EQ(arrival->rank, 2);
 }
 
+// Who lives, but does not answer, holds nobody up for long; what it says at last counts.
+TEST(DialInDoor, OthersGoOnWithoutWhoDoesNotAnswer) {
+    const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
+    Result<Arrival> one = KnockAs(door->port(), 0), two = KnockAs(door->port(), 0);
+    ASSERT_TRUE(one.ok() && two.ok());
+    const Deadline soon = Deadline::In(test::Slower(20'000));
+    while (door->Newcomers(2) != 2 && !soon.expired()) ::usleep(2000);
+    std::atomic<bool> answers{false};
+    std::atomic<int64_t> number{0};
+    const Answering slow(std::move(*one), [&](Channel& channel, const ExamineMessage& exam) {
+        number = exam.number;
+        if (answers) Answering::Fit(channel, exam);
+    });
+    const Answering quick(std::move(*two));
+    EXPECT_FALSE(door->Vet(2, 2, {1, 4, "job", "terms"}));
+    while (door->Newcomers(2) != 1 && !soon.expired()) ::usleep(2000);
+    EXPECT_EQ(number, 1);
+    EXPECT_TRUE(IsVetted(*door, 2, 1));
+    EXPECT_EQ(door->Choose(2, 1).size(), 1U);
+    ASSERT_EQ(door->TakeChosen(2).size(), 1U);
+    // Nobody else is there: it is waited for once it is asked again.
+    answers = true;
+    std::optional<Arrival> arrival;
+    while (!arrival.has_value() && !soon.expired()) {
+        arrival = door->NextFit({2}, {2, 4, "other", "terms"});
+        ::usleep(2000);
+    }
+    EXPECT_TRUE(arrival.has_value());
+}
+
 TEST(DialInDoor, WhoIsNoUseIsSentAway) {
     const std::vector<Answering::Answer> ways = {
         [](Channel& channel, const auto&) { channel.Close(false); },
