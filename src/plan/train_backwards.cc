@@ -11,27 +11,51 @@ namespace {
 
 constexpr size_t kMostNearestTraining = 5;
 
-// The fewest hosts of a kind that do it, into `offers`.
-void TryTraining(TrainWalk& walk, const TrainWishes& wishes, const TrainWanted& wanted,
-                 const MachineOnWire& kind, TrainOffers& offers) {
-    std::optional<TrainOffer> nearest;
-    for (int count = 1; count <= wanted.most_hosts; count *= 2) {
-        const Cluster cluster = kind.Times(count);
-        const std::optional<double> price = cluster.price();
-        if (!price || (wanted.budget && *price > *wanted.budget)) break;
-        const auto found = SearchTraining(walk, TrainLinks(cluster), wishes);
-        if (!found.ok() || found->layouts.empty() || !found->layouts[0].fits()) continue;
-        const TrainPrediction& best = found->layouts[0];
-        TrainOffer offer{cluster.words, best, TrainingSeconds(best, wanted.sequences), *price,
-                         PriceIsGuessed(cluster)};
-        if (offer.seconds <= wanted.within_s) {
-            offers.enough.push_back(std::move(offer));
-            return;
+class TrainShopping {
+  public:
+    TrainShopping(TrainWalk& walk, const TrainWishes& wishes, const TrainWanted& wanted)
+        : walk_(walk), wishes_(wishes), wanted_(wanted) {}
+
+    // The fewest hosts of a kind that do it. nearest: also where they can't, by their arithmetic.
+    void Try(const MachineOnWire& kind, bool nearest) {
+        std::optional<TrainOffer> last;
+        for (int count = 1; count <= wanted_.most_hosts; count *= 2) {
+            const Cluster cluster = kind.Times(count);
+            const std::optional<double> price = cluster.price();
+            if (!price || (wanted_.budget && *price > *wanted_.budget)) break;
+            if (!nearest && LeastSeconds(cluster) > wanted_.within_s) continue;
+            const auto found = SearchTraining(walk_, TrainLinks(cluster), wishes_);
+            if (!found.ok() || found->layouts.empty() || !found->layouts[0].fits()) continue;
+            const TrainPrediction& best = found->layouts[0];
+            flops_ = best.flops / static_cast<double>(best.cut.sequences());
+            TrainOffer offer{cluster.words, best, TrainingSeconds(best, wanted_.sequences), *price,
+                             PriceIsGuessed(cluster)};
+            if (offer.seconds <= wanted_.within_s) {
+                offers_.enough.push_back(std::move(offer));
+                return;
+            }
+            if (!last || offer.seconds < last->seconds) last = std::move(offer);
         }
-        if (!nearest || offer.seconds < nearest->seconds) nearest = std::move(offer);
+        if (last) offers_.nearest.push_back(std::move(*last));
     }
-    if (nearest) offers.nearest.push_back(std::move(*nearest));
-}
+    TrainOffers& offers() { return offers_; }
+
+  private:
+    // With all products at the device's best rate, and nothing else; 0: not known.
+    double LeastSeconds(const Cluster& cluster) const {
+        const Machine& machine = cluster.hosts[0];
+        const DeviceRates rates = RatesOf(machine);
+        const double best = std::max({rates.products, rates.eight, rates.attention});
+        if (machine.measured) return 0;
+        return static_cast<double>(wanted_.sequences) * flops_ / (best * cluster.ranks());
+    }
+
+    TrainWalk& walk_;
+    const TrainWishes& wishes_;
+    const TrainWanted& wanted_;
+    TrainOffers offers_;
+    double flops_ = 0;  // of a sequence; 0: none was predicted yet
+};
 
 }  // namespace
 
@@ -45,13 +69,18 @@ Result<TrainOffers> FindTrainingMachines(TrainWalk& walk, const Library& library
                                          const TrainWishes& wishes, const TrainWanted& wanted,
                                          const std::string& only) {
     WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only));
-    TrainOffers offers;
-    std::string last;
-    for (const MachineOnWire& kind : kinds) {
-        // Another wire makes the list longer, and training seldom cheaper.
-        if (std::exchange(last, kind.machine.word) == kind.machine.word) continue;
-        TryTraining(walk, wishes, wanted, kind, offers);
+    TrainShopping shopping(walk, wishes, wanted);
+    for (const bool nearest : {false, true}) {
+        if (nearest && !shopping.offers().enough.empty()) break;
+        shopping.offers() = {};
+        std::string last;
+        for (const MachineOnWire& kind : kinds) {
+            // Another wire makes the list longer, and training seldom cheaper.
+            if (std::exchange(last, kind.machine.word) == kind.machine.word) continue;
+            shopping.Try(kind, nearest);
+        }
     }
+    TrainOffers offers = std::move(shopping.offers());
     std::ranges::stable_sort(offers.enough, {}, &TrainOffer::price);
     std::ranges::stable_sort(offers.nearest, {}, &TrainOffer::seconds);
     if (!offers.enough.empty()) offers.nearest.clear();
