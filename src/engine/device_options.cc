@@ -1,6 +1,7 @@
 #include "engine/device_options.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/device_list.h"
 #include "hw/cpu.h"
@@ -42,17 +43,27 @@ std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
     return {{"", host_bytes, host_free}, {name, device_bytes, pool.free_bytes}};
 }
 
+void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group) {
+    std::string name = "the memory limit " + group.path;
+    std::ranges::replace(name, '\n', ' ');
+    needs.push_back({std::move(name), needs[0].needed_bytes, group.left_bytes});
+}
+
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint64_t device_bytes,
                                              uint64_t host_bytes, bool again) {
     const backend::MemoryPool pool = device.pool();
     auto needs =
-        MemoryNeeds(pool, device.info().name, device_bytes, host_bytes, AvailableMemoryBytes());
-    if (!again) return needs;
+        MemoryNeeds(pool, device.info().name, device_bytes, host_bytes, MachineMemoryBytes());
     const bool apart = needs.size() > 1;
     const uint64_t held[] = {apart ? ResidentBytes() : pool.held_bytes, pool.held_bytes};
-    for (size_t i = 0; i < needs.size(); ++i) {
+    for (size_t i = 0; again && i < needs.size(); ++i) {
         needs[i].needed_bytes -= std::min(needs[i].needed_bytes, held[i]);
     }
+    const std::optional<GroupMemory> group = OwnGroupMemory();
+    if (group && pool.kind == backend::MemoryKind::kHost) {
+        needs[0].free_bytes = MachineMemoryBytes();
+    }
+    if (group) AddGroup(needs, *group);
     return needs;
 }
 

@@ -10,6 +10,7 @@
 #include "backend/device.h"
 #include "cluster/cluster.h"
 #include "cluster/memory_check.h"
+#include "hw/memory.h"
 
 namespace weft::engine {
 
@@ -26,6 +27,10 @@ int LocalRankOf(const cluster::Cluster& cluster, std::string_view devices);
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
                                              const std::string& name, uint64_t device_bytes,
                                              uint64_t host_bytes, uint64_t host_free);
+
+// What the process takes of the host (the first of `needs`) it takes of its control group, too:
+// containers of one machine have limits of their own beside what the machine has for all.
+void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group);
 
 // Of what the device holds, and of what this process takes beside it. again: the process has most
 // of it already.

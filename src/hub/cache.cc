@@ -212,6 +212,8 @@ Result<BlobLock> BlobLock::Take(const Config& config, const RepoSpec& spec, cons
             if (::fstat(fd, &info) == 0 && info.st_nlink > 0) return lock;
             continue;
         }
+        // (Where the file system knows no locks, nobody else can be seen.)
+        if (errno == ENOSYS || errno == EOPNOTSUPP || errno == ENOLCK) return lock;
         if (errno != EWOULDBLOCK && errno != EINTR) return PathError(path, "lock", errno);
         if (first && on_wait) on_wait();
         const uint64_t bytes = PartialBytes(repo_folder, file);

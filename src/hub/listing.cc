@@ -128,7 +128,9 @@ std::string NextPage(std::string_view header) {
 }
 
 Result<std::vector<std::string>> ParseShardIndex(std::string_view text, const std::string& source) {
-    const json parsed = Parsed(text);
+    // A member a tensor, in one object: DeepSeek-V3 has 91,991.
+    const json parsed = JsonOrDiscarded(
+        text, {.depth = kMostDepth, .values = size_t{1} << 22, .keys = size_t{1} << 20});
     if (!parsed.is_object()) return Bad(source, "not an index of shards:", text.substr(0, 60));
     const auto map = parsed.find("weight_map");
     if (map == parsed.end() || !map->is_object()) return Bad(source, "no weight_map", "");

@@ -1,9 +1,13 @@
 #include "hw/memory.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
+#include <utility>
 
 #include "hw/cpu.h"
 #include "hw/environment.h"
@@ -42,12 +46,16 @@ std::optional<uint64_t> LeftIn(const std::string& folder, const Names& names) {
     return *limit - std::min(*limit, kept);
 }
 
+void Tighten(std::optional<GroupMemory>& least, std::optional<GroupMemory> other) {
+    if (other && (!least || other->left_bytes < least->left_bytes)) least = std::move(other);
+}
+
 // Of a group and all above it.
-std::optional<uint64_t> LeftAlong(const std::string& root, std::string path, const Names& names) {
-    std::optional<uint64_t> least;
+std::optional<GroupMemory> LeftAlong(const std::string& root, std::string path,
+                                     const Names& names) {
+    std::optional<GroupMemory> least;
     while (true) {
-        const auto left = LeftIn(root + path, names);
-        if (left) least = std::min(least.value_or(*left), *left);
+        if (const auto left = LeftIn(root + path, names)) Tighten(least, GroupMemory{*left, path});
         const size_t slash = path.rfind('/');
         if (slash == std::string::npos) return least;
         path.resize(slash);
@@ -69,9 +77,9 @@ uint64_t ResidentBytes() {
     return NumberOf("/proc/self/status", "VmRSS:").value_or(0) * 1024;
 }
 
-std::optional<uint64_t> ControlGroupBytesLeft(const std::string& groups,
-                                              const std::string& membership) {
-    std::optional<uint64_t> least;
+std::optional<GroupMemory> ControlGroupLeft(const std::string& groups,
+                                            const std::string& membership) {
+    std::optional<GroupMemory> least;
     std::ifstream file(membership);
     for (std::string line; std::getline(file, line);) {  // "4:memory:/path", version 2: "0::/path"
         const size_t first = line.find(':');
@@ -79,30 +87,40 @@ std::optional<uint64_t> ControlGroupBytesLeft(const std::string& groups,
         if (second == line.npos) continue;
         const std::string controllers = line.substr(first + 1, second - first - 1);
         const std::string path = line.substr(second + 1);
-        std::optional<uint64_t> left;
         if (controllers.empty()) {
-            left = LeftAlong(groups, path, kVersion2);
-            const auto beside = LeftAlong(groups + "/unified", path, kVersion2);
-            if (beside) left = std::min(left.value_or(*beside), *beside);
+            Tighten(least, LeftAlong(groups, path, kVersion2));
+            Tighten(least, LeftAlong(groups + "/unified", path, kVersion2));
         } else if (HasMemory(controllers)) {
-            left = LeftAlong(groups + "/memory", path, kVersion1);
+            Tighten(least, LeftAlong(groups + "/memory", path, kVersion1));
         }
-        if (left) least = std::min(least.value_or(*left), *left);
     }
     return least;
+}
+
+std::optional<GroupMemory> OwnGroupMemory() {
+    auto group = ControlGroupLeft("/sys/fs/cgroup", "/proc/self/cgroup");
+    struct stat space{};
+    if (group && ::stat("/proc/self/ns/cgroup", &space) == 0) {
+        group->path += fmt::format(" ({})", space.st_ino);
+    }
+    return group;
+}
+
+uint64_t MachineMemoryBytes() {
+    auto least = NumberOf("/proc/meminfo", "MemAvailable:");
+    if (least) *least *= 1024;
+    const auto asked = MemoryOfEnvironment();
+    if (asked) least = std::min(least.value_or(*asked), *asked);
+    return least.value_or(0);
 }
 
 // The least of what is available to all, of what control groups leave, and of WEFT_MEMORY_MIB, for
 // machines that others use, too.
 uint64_t AvailableMemoryBytes() {
-    auto least = NumberOf("/proc/meminfo", "MemAvailable:");
-    if (least) *least *= 1024;
-    const auto lower = [&](std::optional<uint64_t> bytes) {
-        if (bytes) least = std::min(least.value_or(*bytes), *bytes);
-    };
-    lower(ControlGroupBytesLeft("/sys/fs/cgroup", "/proc/self/cgroup"));
-    lower(MemoryOfEnvironment());
-    return least.value_or(0);
+    const uint64_t machine = MachineMemoryBytes();
+    const auto group = ControlGroupLeft("/sys/fs/cgroup", "/proc/self/cgroup");
+    if (!group) return machine;
+    return machine == 0 ? group->left_bytes : std::min(machine, group->left_bytes);
 }
 
 uint64_t TotalMemoryBytes() {

@@ -191,7 +191,7 @@ Result<const std::vector<float>*> Planner::ImportanceOf(
     const std::vector<float>* found = options_.importance->Find(tensor.name);
     if (found == nullptr) return found;
     const auto cols = static_cast<size_t>(tensor.cols);
-    const auto experts = static_cast<size_t>(tensor.dims[2]);
+    const auto experts = static_cast<size_t>(tensor.rows / tensor.dims[1]);
     if (found->size() == cols || found->size() == cols * experts) return found;
     return MakeError(ErrorCode::kCorrupt,
                      "{}: '{}' has {} values, but the tensor has {} columns{}. Is it of another "

@@ -38,8 +38,12 @@ SpecialScanner::Found SpecialScanner::Next(std::string_view text, size_t from, s
             at = end - 1;
             continue;
         }
-        if (entry->takes_left) begin = std::max(floor, SpacesBegin(text, begin));
-        if (entry->takes_right) end = SpacesEnd(text, end);
+        // No blank is looked at twice: those before `floor` went with the last one.
+        if (entry->takes_left) {
+            const size_t free = std::max(floor, begin);
+            begin = floor + SpacesBegin(text.substr(floor), free - floor);
+        }
+        if (entry->takes_right) end = SpacesEnd(text, std::max(end, floor));
         return {begin, end - begin, entry->id, next};
     }
     return {text.size(), 0, -1, text.size()};

@@ -11,6 +11,8 @@ namespace {
 
 constexpr float kUnknownPenalty = 10;
 constexpr size_t kMostBytes = size_t{1} << 26;  // the largest vocabularies have a few millions
+// Of one token: each place of a text is looked at so often.
+constexpr size_t kMostPieceBytes = 1024;
 
 // Tokens by their bytes: children by open addressing, at most half of the slots in use.
 class Trie {
@@ -197,7 +199,14 @@ Result<std::unique_ptr<const WordModel>> MakeUnigramModel(const Vocabulary& voca
     }
     WEFT_CHECK(scores.size() == vocabulary.data().tokens.size());
     size_t bytes = 1;
-    for (const std::string& token : vocabulary.data().tokens) bytes += token.size();
+    for (int32_t id = 0; id < vocabulary.size(); ++id) {
+        const size_t length = vocabulary.Text(id).size();
+        bytes += length;
+        if (!IsPlain(vocabulary.Type(id)) || length <= kMostPieceBytes) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "tokenizer: token {} of a Unigram model has {} bytes; expected at most {}",
+                         id, length, kMostPieceBytes);
+    }
     if (bytes > kMostBytes) {
         return MakeError(ErrorCode::kUnsupported,
                          "tokenizer: {} bytes of tokens; expected at most {}", bytes, kMostBytes);

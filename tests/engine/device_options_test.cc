@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cluster/memory_check.h"
 #include "hw/cpu.h"
 
 namespace weft::engine {
@@ -32,7 +33,7 @@ class PoolDevice final : public backend::Device {
 TEST(MemoryNeeds, WhatADeviceHoldsIsNeededOfItsOwnPool) {
     const PoolDevice device({MemoryKind::kDevice, 8000, 5000, 300});
     const auto needs = MemoryNeeds(device, 1000, 70);
-    ASSERT_EQ(needs.size(), 2u);
+    ASSERT_GE(needs.size(), 2u);  // (a container's limit is the third)
     EXPECT_EQ(needs[0].memory, "");
     EXPECT_EQ(needs[0].needed_bytes, 70u);
     EXPECT_GT(needs[0].free_bytes, 0u);
@@ -45,14 +46,34 @@ TEST(MemoryNeeds, WhatADeviceHoldsIsNeededOfItsOwnPool) {
     EXPECT_EQ(again[1].needed_bytes, 700u);
 }
 
+// Two pods of 40 on a machine of 100 take a model of 70; not one of 90, nor on a machine of 60.
+TEST(MemoryNeeds, EachContainerHasItsLimitAndAllTheMachine) {
+    const auto lack = [](uint64_t each, uint64_t machine, bool one_pod) {
+        std::vector<cluster::RankNeeds> ranks;
+        for (int rank = 0; rank < 2; ++rank) {
+            cluster::RankNeeds& own = ranks.emplace_back();
+            own.needs = {{"", each, machine}};
+            AddGroup(own.needs, {40, fmt::format("/ ({})", one_pod ? 0 : rank)});
+        }
+        const auto found = cluster::FindLack(ranks);
+        return found ? found->memory : std::string("none");
+    };
+    EXPECT_EQ(lack(35, 100, false), "none");
+    EXPECT_EQ(lack(35, 100, true), "the memory limit / (0)");
+    EXPECT_EQ(lack(45, 100, false), "the memory limit / (0)");
+    EXPECT_EQ(lack(35, 60, false), "");
+}
+
 TEST(MemoryNeeds, UnifiedMemoryIsTheHosts) {
     for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kUnified}) {
         const PoolDevice device({kind, 8000, 5000, 300});
         const auto needs = MemoryNeeds(device, 1000, 70);
-        ASSERT_EQ(needs.size(), 1u);
+        ASSERT_GE(needs.size(), 1u);
         EXPECT_EQ(needs[0].memory, "");
         EXPECT_EQ(needs[0].needed_bytes, 1070u);
-        EXPECT_EQ(needs[0].free_bytes, 5000u);
+        if (needs.size() == 1) {
+            EXPECT_EQ(needs[0].free_bytes, 5000u);
+        }
         EXPECT_EQ(MemoryNeeds(device, 1000, 70, true)[0].needed_bytes, 770u);
         EXPECT_EQ(MemoryNeeds(device, 100, 70, true)[0].needed_bytes, 0u);  // it holds 300
     }

@@ -147,6 +147,18 @@ TEST(HubNames, ListingsOfOtherTypes) {
     EXPECT_FALSE(ParseShardIndex(R"({"weight_map":{"a":"x/y"}})", "test").ok());
 }
 
+// DeepSeek-V3 has 91,991 tensors in 163 files.
+TEST(HubListing, AnIndexHasManyTensors) {
+    std::string text = R"({"metadata": {"total_size": 1}, "weight_map": {)";
+    for (int i = 0; i < 100'000; ++i) {
+        text += fmt::format("{}\"model.layers.{}.mlp.experts.{}.w\": \"model-{:05}.safetensors\"",
+                            i == 0 ? "" : ", ", i / 1000, i % 1000, i % 163);
+    }
+    const auto names = ParseShardIndex(text + "}}", "test");
+    ASSERT_TRUE(names.ok()) << names.error().message;
+    EXPECT_EQ(names->size(), 163u);
+}
+
 // Against a plain bitmap.
 TEST(HubParts, RangesAgainstABitmap) {
     std::mt19937 random(7);

@@ -24,9 +24,12 @@ class Groups : public testing::Test {
     }
     std::optional<uint64_t> Left(const std::string& membership) {
         Put("membership", membership);
-        return ControlGroupBytesLeft(dir_ / "groups", dir_ / "membership");
+        const auto group = ControlGroupLeft(dir_ / "groups", dir_ / "membership");
+        path_ = group ? group->path : "";
+        return group ? std::optional(group->left_bytes) : std::nullopt;
     }
     test::TempDir dir_;
+    std::string path_;  // of the group that it is of
 };
 
 TEST_F(Groups, TheTightestOfAllAboveCounts) {
@@ -38,6 +41,7 @@ TEST_F(Groups, TheTightestOfAllAboveCounts) {
     Put("groups/job/step/memory.max", "max");
     Put("groups/job/step/memory.current", "600");
     EXPECT_EQ(Left("0::/job/step"), 4700u);
+    EXPECT_EQ(path_, "/job");
     EXPECT_EQ(Left("0::/job"), 4700u);
     EXPECT_EQ(Left("0::/"), 8000u);
     EXPECT_EQ(Left("0::/another"), 8000u);
@@ -56,7 +60,7 @@ TEST_F(Groups, TheFirstVersionToo) {
 }
 
 TEST_F(Groups, NothingToReadIsNoLimit) {
-    EXPECT_FALSE(ControlGroupBytesLeft(dir_ / "none", dir_ / "neither"));
+    EXPECT_FALSE(ControlGroupLeft(dir_ / "none", dir_ / "neither"));
     EXPECT_FALSE(Left("what\n::\n0:"));
 }
 

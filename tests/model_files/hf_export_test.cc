@@ -163,6 +163,31 @@ TEST(HfExportErrors, WhatHasNoPlaceIsNamed) {
               ErrorCode::kDenied);
 }
 
+// More heads than columns, more layers than any model has.
+TEST(HfExportErrors, ImpossibleSizesAreRefused) {
+    const test::TempDir dir;
+    for (const auto& [layers, heads] : {std::pair{1u, 4u}, std::pair{2147483647u, 1u}}) {
+        model_files::GgufWriter writer;
+        writer.String("general.architecture", "qwen3moe");
+        writer.U32("qwen3moe.block_count", layers);
+        writer.U32("qwen3moe.feed_forward_length", 4);
+        writer.U32("qwen3moe.attention.head_count", heads);
+        writer.U32("qwen3moe.expert_count", 2);
+        writer.U32("qwen3moe.expert_used_count", 1);
+        const int64_t cols = heads == 4 ? 1 : 4;
+        const auto add = [&](const char* name, const std::vector<int64_t>& dims) {
+            writer.Tensor(name, DType::kF32, dims, std::vector<std::byte>(16 * sizeof(float)));
+        };
+        add("token_embd.weight", {cols, 16 / cols});
+        add("output_norm.weight", {16});
+        add("blk.0.attn_q.weight", {cols, 16 / cols});
+        ASSERT_TRUE(WriteFile(dir / "odd.gguf", writer.File()).ok());
+        const Status done = model_files::hf::ExportFolder(*Open(dir / "odd.gguf"), dir / "hf", {});
+        ASSERT_FALSE(done.ok());
+        EXPECT_EQ(done.error().message.find("bug"), std::string::npos) << done.error().message;
+    }
+}
+
 // Llama 3's scaling of RoPE, of which a GGUF file has the divisors only.
 TEST(HfExportConfig, Llama3ScalingIsFoundAgain) {
     const test::TempDir dir;

@@ -81,6 +81,30 @@ TEST_F(Folder, NamesTheKeyThatIsWrong) {
     ExpectError("no 'num_hidden_layers', which this model needs");
 }
 
+// Of a head less than two dims would be turned.
+TEST_F(Folder, NeedsDimsToTurn) {
+    const json llama3 = {{"rope_type", "llama3"},
+                         {"factor", 8.0},
+                         {"low_freq_factor", 1.0},
+                         {"high_freq_factor", 4.0},
+                         {"original_max_position_embeddings", 8192}};
+    const json longrope = {
+        {"rope_type", "longrope"}, {"long_factor", json::array()}, {"short_factor", json::array()}};
+    config_["head_dim"] = 8;
+    for (const json& scaling : {llama3, longrope}) {
+        config_["rope_scaling"] = scaling;
+        config_["partial_rotary_factor"] = 0.01;
+        ExpectError("'partial_rotary_factor'");
+        config_.erase("partial_rotary_factor");
+        config_["head_dim"] = 1;
+        ExpectError("'partial_rotary_factor'");
+        config_["head_dim"] = 8;
+    }
+    config_["head_dim"] = 1;
+    config_["rope_scaling"] = {{"rope_type", "proportional"}, {"factor", 2.0}};
+    ExpectError("'partial_rotary_factor'");
+}
+
 TEST_F(Folder, RefusesATypeThatIsNoWeight) {
     SafeBytes& tensor = tensors_["model.layers.0.mlp.up_proj.weight"];
     tensor.dtype = "I32";

@@ -447,6 +447,40 @@ TEST(Importance, OfAnotherModelOrBrokenIsRefused) {
     EXPECT_FALSE(Importance::Read(dir / "nowhere").ok());
 }
 
+// A stack of stacks has as many matrices as both together.
+TEST(Importance, CountsAllMatricesOfATensor) {
+    const test::TempDir dir;
+    model_files::GgufWriter writer;
+    writer.String("general.architecture", "llama");
+    const std::vector<int64_t> dims = {256, 1, 2, 3};
+    writer.Tensor("blk.0.ffn_up.weight", DType::kF32, dims,
+                  std::vector<std::byte>(256 * 6 * sizeof(float)));
+    ASSERT_TRUE(WriteFile(dir / "four.gguf", writer.File()).ok());
+    const auto model = model_files::Gguf::Open(dir / "four.gguf").value();
+    for (const int64_t matrices : {2, 6}) {
+        model_files::GgufWriter sums;
+        sums.String("general.type", "imatrix");
+        const auto add = [&](const std::string& name, int64_t cols) {
+            const std::vector<float> ones(static_cast<size_t>(cols * matrices), 1.0f);
+            const auto bytes = std::as_bytes(std::span(ones));
+            const std::vector<int64_t> shape = {cols, matrices};
+            sums.Tensor(name, DType::kF32, shape, {bytes.begin(), bytes.end()});
+        };
+        add("blk.0.ffn_up.weight.in_sum2", 256);
+        add("blk.0.ffn_up.weight.counts", 1);
+        ASSERT_TRUE(WriteFile(dir / "im.gguf", sums.File()).ok());
+        const auto importance = Importance::Read(dir / "im.gguf");
+        ASSERT_TRUE(importance.ok()) << importance.error().message;
+        QuantizeOptions options = OptionsOf("Q4_K");
+        options.pure = true;
+        options.importance = &*importance;
+        const auto plan = PlanQuantize(model, options);
+        ASSERT_EQ(plan.ok(), matrices == 6);
+        if (!plan.ok()) continue;
+        EXPECT_TRUE(WriteQuantized(model, *plan, dir / "out.gguf", {}).ok());
+    }
+}
+
 std::string OldFormat(int32_t entries, int32_t name_bytes, int32_t values, size_t floats) {
     std::string text;
     const auto put = [&](int32_t value) {

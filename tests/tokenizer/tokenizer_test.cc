@@ -4,7 +4,10 @@
 
 #include <random>
 
+#include "base/deadline.h"
+#include "support/slowness.h"
 #include "support/tiny_vocabulary.h"
+#include "tokenizer/special.h"
 #include "tokenizer/stream.h"
 
 namespace weft::tokenizer {
@@ -118,6 +121,30 @@ TEST(Special, NeverByMerging) {
         data = TinySpm({"\xE2\x96\x81", "a", "b", "ab"});
         data.types[262] = type;
         EXPECT_EQ(Made(data)->Encode("ab"), (std::vector<int32_t>{1, 259, 260, 261}));
+    }
+}
+
+// Each blank is a token that takes the blanks beside it: none is looked at twice.
+TEST(Special, BlanksThatTakeBlanksAreFoundInLinearTime) {
+    const std::string text(200'000, ' ');
+    for (const bool left : {true, false}) {
+        const SpecialScanner scanner({{" ", 7, left, !left, false}});
+        const int64_t begin_ns = NowNs();
+        size_t at = 0, from = 0, found_bytes = 0;
+        int count = 0;
+        while (at < text.size()) {
+            const SpecialScanner::Found found = scanner.Next(text, from, at);
+            if (found.id < 0) break;
+            ASSERT_GE(found.at, at > 0 && left ? at : 0);
+            found_bytes += found.size;
+            at = std::max(at, found.at + found.size);
+            from = found.next;
+            ++count;
+        }
+        EXPECT_EQ(at, text.size());
+        EXPECT_EQ(count, left ? 200'000 : 1);
+        EXPECT_EQ(found_bytes, text.size());
+        EXPECT_LT(NowNs() - begin_ns, test::Slower(1000) * kNsPerMs);
     }
 }
 

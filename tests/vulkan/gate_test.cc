@@ -149,16 +149,31 @@ TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
     EXPECT_EQ(y.data()[0], -1);
 }
 
-// OpDecorate (71) x SpecId (1) 30: the guard's constant.
+// The numbers of a shader's specialization constants: OpDecorate (71) x SpecId (1) number.
+std::vector<uint32_t> SpecIds(std::span<const uint32_t> words) {
+    std::vector<uint32_t> ids;
+    for (size_t at = 5; at < words.size(); at += std::max(words[at] >> 16, 1U)) {
+        const bool decorates = (words[at] & 0xffff) == 71 && at + 3 < words.size();
+        if (decorates && words[at + 2] == 1) ids.push_back(words[at + 3]);
+    }
+    return ids;
+}
+
+constexpr uint32_t kGuardConstant = 30;
+
+// Those that a lowering gives: 0, 1, ...
+size_t ConstantsOf(std::span<const uint32_t> words) {
+    size_t count = 0;
+    for (const uint32_t id : SpecIds(words)) {
+        if (id < kGuardConstant) count = std::max<size_t>(count, id + 1);
+    }
+    return count;
+}
+
 TEST(VulkanGate, EveryShaderHasTheGuard) {
     for (const std::string_view name : shaders::Names()) {
-        const std::span<const uint32_t> words = shaders::Find(name);
-        bool guarded = false;
-        for (size_t at = 5; at < words.size(); at += std::max(words[at] >> 16, 1U)) {
-            const bool decorates = (words[at] & 0xffff) == 71 && at + 3 < words.size();
-            guarded = guarded || (decorates && words[at + 2] == 1 && words[at + 3] == 30);
-        }
-        EXPECT_TRUE(guarded) << name;
+        const std::vector<uint32_t> ids = SpecIds(shaders::Find(name));
+        EXPECT_EQ(std::ranges::count(ids, kGuardConstant), 1) << name;
     }
 }
 
@@ -175,6 +190,7 @@ class LateGpu final : public gpu::Device {
     }
     uint64_t most_buffer_bytes() const override { return gpu_->most_buffer_bytes(); }
     Result<std::unique_ptr<gpu::Kernel>> MakeKernel(const gpu::KernelCode& code) override {
+        EXPECT_GE(code.constants.size(), ConstantsOf(code.spirv)) << code.name;
         return gpu_->MakeKernel(code);
     }
     Result<std::unique_ptr<gpu::Commands>> Record() override { return gpu_->Record(); }

@@ -154,6 +154,10 @@ TEST_F(LongPrompt, PartsChangeNoBits) {
     EXPECT_FALSE(std::isnan(whole[0]));
     Compile(device, 1e-9);
     EXPECT_EQ(Run(0, kRows), first);
+    // Other ranks see each part as a move.
+    const int64_t before = executable_->progress();
+    EXPECT_EQ(Run(kFar, kRows), whole);
+    EXPECT_GT(executable_->progress() - before, 2 * static_cast<int64_t>(program_.ops.size()));
     EXPECT_EQ(Run(kFar, kRows), whole);
     // A trace has a time for each op all the same.
     executable_->SetTracing(true);

@@ -123,6 +123,7 @@ void Buffers::Place(const program::Program& program) {
     addresses_.assign(count, 0);
     weight_places_.resize(count);
     caches_.resize(count);
+    cache_list_.clear();
     for (size_t i = 0; i < count; ++i) {
         const program::Value& value = program.values[i];
         const program::Shape& shape = value.shape;

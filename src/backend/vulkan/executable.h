@@ -71,7 +71,7 @@ class VulkanExecutable final : public Executable {
     Status RunStages(Recording& recording, size_t first, bool* too_long);
     Status RunStage(Stage& stage, bool* too_long);
     Status Exchange(const Stage& stage, uint64_t last);
-    Status GoOnWithout(const Stage& stage, bool* too_long);
+    Status GoOnWithout(const Stage& stage);
     Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
     // in_offset: of what goes to other ranks, in Buffers::transfers().
     Status Transfer(int32_t op, uint64_t in_offset);

@@ -130,7 +130,8 @@ class AttentionLowering {
             {kAttentionGroup, sizes_.type, static_cast<uint32_t>(sizes_.key_dims),
              static_cast<uint32_t>(sizes_.value_dims), static_cast<uint32_t>(sizes_.first_dims),
              static_cast<uint32_t>(tiles.pairs), static_cast<uint32_t>(tiles.keys),
-             static_cast<uint32_t>(tiles.slice), split ? 1u : 0u},
+             static_cast<uint32_t>(tiles.slice), split ? 1u : 0u,
+             static_cast<uint32_t>(tiles.lanes), static_cast<uint32_t>(tiles.key_groups)},
             args_, {x, args_.kv_heads, z}, reads_, std::move(writes), 0, Parts::kAlongZ);
     }
 

@@ -20,7 +20,7 @@ Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too
         Stage& stage = recording.stages[i];
         WEFT_TRY(RunStage(stage, too_long));
         if (!stage.exchanged.empty() && context_->gate->GaveUp() != 0) {
-            return GoOnWithout(stage, too_long);
+            return GoOnWithout(stage);
         }
         if (stage.transfer >= 0) WEFT_TRY(Transfer(stage.transfer, buffers_.InOffset()));
     }
@@ -38,6 +38,7 @@ Status VulkanExecutable::RunStage(Stage& stage, bool* too_long) {
     for (const Submission& submission : stage.submissions) {
         const Result<uint64_t> number = gpu_.Submit(*submission.commands);
         if (!number.ok()) {
+            context_->hangs = true;
             broken_ = Explain(submission, number.error());  // those before it may run on
             return broken_;
         }
@@ -66,6 +67,7 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
             return broken_;
         }
         if (!*came && context_->gate->GaveUp() == 0) {
+            context_->hangs = true;
             broken_ = MakeError(ErrorCode::kPeerLost,
                                 "{}: a submission ended before its sum {} of {}, and did not give "
                                 "it up",
@@ -85,7 +87,7 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
 }
 
 // All ops up to the sum that was given up are done, and the host has that.
-Status VulkanExecutable::GoOnWithout(const Stage& stage, bool* too_long) {
+Status VulkanExecutable::GoOnWithout(const Stage& stage) {
     const uint32_t number = context_->gate->GaveUp();
     WEFT_CHECK(number <= stage.exchanged.size());
     const int32_t op = stage.exchanged[number - 1];
@@ -99,8 +101,11 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage, bool* too_long) {
     WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
     const auto done = std::ranges::find(recording->stages, op, &Stage::transfer);
     WEFT_CHECK(done != recording->stages.end());
-    return RunStages(*recording, static_cast<size_t>(done - recording->stages.begin()) + 1,
-                     too_long);
+    const auto next = static_cast<size_t>(done - recording->stages.begin()) + 1;
+    bool own_too_long = false;
+    const Status status = RunStages(*recording, next, &own_too_long);
+    if (own_too_long) recordings_.Drop(key);
+    return status;
 }
 
 Status VulkanExecutable::Await(const Submission& submission, uint64_t number, int64_t begin_ns,
@@ -115,7 +120,8 @@ Status VulkanExecutable::Await(const Submission& submission, uint64_t number, in
     const int64_t end_ns = NowNs();
     const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
     if (!submission.waits) NoteLength(submission, seconds, too_long);
-    progress_.fetch_add(submission.ops, std::memory_order_relaxed);
+    // A part of an op moves on, too: others wait no longer than for something that does.
+    progress_.fetch_add(std::max(submission.ops, 1), std::memory_order_relaxed);
     if (tracing_) NoteTimes(submission, begin_ns, end_ns);
     return {};
 }

@@ -100,8 +100,12 @@ Result<int64_t> HeadDimOf(const ModelSource& source, const Family& family) {
     WEFT_ASSIGN(const TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
     WEFT_ASSIGN(const int64_t heads,
                 source.meta().Int(prefix + ".attention.head_count", 1, 1 << 16));
-    return source.meta().IntOr(prefix + ".attention.key_length", 2, 1 << 16,
-                               embedding->cols / heads);
+    WEFT_ASSIGN(const int64_t head_dim,
+                source.meta().IntOr(prefix + ".attention.key_length", 2, 1 << 16,
+                                    embedding->cols / heads));
+    if (head_dim >= 2) return head_dim;
+    return MakeError(ErrorCode::kCorrupt, "{}: {} heads in {} columns", source.name(), heads,
+                     embedding->cols);
 }
 
 // ---- Data ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 namespace weft::model_files::hf {
 namespace {
 
-constexpr int64_t kMostNumber = int64_t{1} << 31;
+constexpr int64_t kMostNumber = int64_t{1} << 31, kMostBlocks = 4096;
 
 // What a family's model is called in transformers.
 struct Class {
@@ -42,7 +42,9 @@ class Keys {
     Keys(const ModelSource& source, const std::string& architecture)
         : meta_(source.meta()), prefix_(architecture + ".") {}
     bool Has(const char* key) const { return meta_.Has(prefix_ + key); }
-    Result<int64_t> Int(const char* key) const { return meta_.Int(prefix_ + key, 1, kMostNumber); }
+    Result<int64_t> Int(const char* key, int64_t most = kMostNumber) const {
+        return meta_.Int(prefix_ + key, 1, most);
+    }
     Result<int64_t> IntOr(const char* key, int64_t fallback) const {
         return meta_.IntOr(prefix_ + key, 0, kMostNumber, fallback);
     }
@@ -69,6 +71,9 @@ Status AddSizes(const ModelSource& source, const Keys& keys, Json& config) {
     WEFT_ASSIGN(const int64_t kv_heads, keys.IntOr("attention.head_count_kv", heads));
     WEFT_ASSIGN(const int64_t head_dim,
                 keys.IntOr("attention.key_length", embedding->cols / heads));
+    if (head_dim < 2) {
+        return Unsupported(source, fmt::format("{} heads in {} columns", heads, embedding->cols));
+    }
     WEFT_ASSIGN(const int64_t value_dim, keys.IntOr("attention.value_length", head_dim));
     WEFT_ASSIGN(const int64_t rotary, keys.IntOr("rope.dimension_count", head_dim));
     if (value_dim != head_dim || rotary != head_dim) {
@@ -76,7 +81,7 @@ Status AddSizes(const ModelSource& source, const Keys& keys, Json& config) {
                                                "values of {}",
                                                head_dim, rotary, value_dim));
     }
-    WEFT_ASSIGN(config["num_hidden_layers"], keys.Int("block_count"));
+    WEFT_ASSIGN(config["num_hidden_layers"], keys.Int("block_count", kMostBlocks));
     WEFT_ASSIGN(config["intermediate_size"], keys.Int("feed_forward_length"));
     WEFT_ASSIGN(config["max_position_embeddings"], keys.IntOr("context_length", 4096));
     WEFT_ASSIGN(config["rms_norm_eps"], keys.F64Or("attention.layer_norm_rms_epsilon", 1e-6));

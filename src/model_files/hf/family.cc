@@ -157,13 +157,16 @@ Result<int64_t> HeadDim(const Config& config) {
 Result<int64_t> RotaryDim(const Config& config, int64_t head_dim) {
     if (config.Has("rotary_dim")) return config.NeedInt({"rotary_dim"}, 2, head_dim);
     WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
-    if (rope.type == "proportional") return head_dim;
+    if (rope.type == "proportional" && head_dim >= 2) return head_dim;
     WEFT_ASSIGN(const double outer, config.F64Or({"partial_rotary_factor"}, 1.0));
     WEFT_ASSIGN(const double factor, rope.params.F64Or({"partial_rotary_factor"}, outer));
     if (!(factor > 0 && factor <= 1)) {
         return config.Corrupt("partial_rotary_factor", "more than 0, at most 1");
     }
-    return static_cast<int64_t>(static_cast<double>(head_dim) * factor);
+    const auto rotary = static_cast<int64_t>(static_cast<double>(head_dim) * factor);
+    if (rotary >= 2) return rotary;
+    return config.Corrupt("partial_rotary_factor",
+                          fmt::format("such that of {} dims of a head 2 are turned", head_dim));
 }
 
 Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_dim) {
