@@ -224,6 +224,11 @@ void Engine::End(Active& active, const Result<Ending>& ending) {
     }
     const bool cancelled = !ending.ok() && ending.error().code == ErrorCode::kCancelled;
     ++(ending.ok() ? working_.ended : cancelled ? working_.cancelled : working_.failed);
+    if (!ending.ok()) {
+        const auto prompt = static_cast<int64_t>(active.request.prompt.size());
+        const int64_t computed = active.said > 0 ? prompt : active.sequence.computed;
+        active.listener->OnSpent(std::min(computed, prompt), active.said);
+    }
     active.listener->OnEnd(rest, ending);
     scheduler_->Remove(&active.sequence);
     ended_.push_back(active.sequence.id);

@@ -71,6 +71,8 @@ class Listener {
     virtual void OnToken(const SaidToken& token, std::string_view text) = 0;
     // What pooling made of the prompt, of length 1; before OnEnd.
     virtual void OnEmbedding(std::vector<float>) {}
+    // Before an OnEnd that tells of an error: what was computed until then.
+    virtual void OnSpent(int64_t /*prompt_tokens*/, int64_t /*said_tokens*/) {}
     // The last call. `rest`: text that was held back. kCancelled: Cancel was called.
     virtual void OnEnd(std::string_view rest, const Result<Ending>& ending) = 0;
 };

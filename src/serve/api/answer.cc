@@ -28,6 +28,9 @@ class Answer::ChoiceListener final : public engine::Listener {
     void OnToken(const engine::SaidToken& token, std::string_view text) override {
         answer_->OnText(index_, text, &token);
     }
+    void OnSpent(int64_t prompt_tokens, int64_t said_tokens) override {
+        answer_->AddSpent(index_, prompt_tokens, said_tokens);
+    }
     void OnEnd(std::string_view rest, const Result<engine::Ending>& ending) override {
         answer_->EndChoice(index_, rest, ending);
     }
@@ -147,6 +150,13 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
     if (text.empty()) return;
     if (demanded_[index]) state.written += text;
     Add(index, state.parser.Push(text));
+}
+
+// Who leaves before the end has had this all the same.
+void Answer::AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens) {
+    const std::lock_guard lock(mutex_);
+    record_.usage.prompt_tokens += counts_prompt_[index] ? prompt_tokens : 0;
+    record_.usage.said_tokens += said_tokens;
 }
 
 // What an answer still has once the model has said its last word. A call that is demanded and cut

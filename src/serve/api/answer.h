@@ -91,6 +91,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void Add(size_t index, chat::AnswerDelta delta);
     void KeepOneCall(size_t index, chat::AnswerDelta& delta);
     chat::AnswerDelta Close(size_t index, bool complete);
+    void AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     void Complete();
     void Observe();

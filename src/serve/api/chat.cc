@@ -254,6 +254,15 @@ Conversation ReadConversation(Fields& fields) {
     return conversation;
 }
 
+namespace {
+
+// The end of a thought that a template has opened, in which nothing was thought.
+std::string ClosedThought(const Served& served) {
+    return fmt::format("\n{}\n\n", chat::ThinkEnd(served.family));
+}
+
+}  // namespace
+
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
                                    ChatPrompt& out) {
     if (!served.chat) return ApiError{400, served.chat_error, "messages", "unsupported_value"};
@@ -278,6 +287,12 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
            text->bytes() + conversation.begun};
     if (conversation.begun.empty()) return {};
     if (auto error = CheckPromptBytes(served, conversation.begun.size(), "messages")) return error;
+    // An answer that is begun is behind the thought that the template opens.
+    if (out.in_reasoning) {
+        const auto closed = served.tokenizer().Encode(ClosedThought(served),
+                                                      {.add_special = false, .parse_special = true});
+        out.tokens.insert(out.tokens.end(), closed.begin(), closed.end());
+    }
     const auto begun = served.tokenizer().Encode(conversation.begun, {.add_special = false});
     out.tokens.insert(out.tokens.end(), begun.begin(), begun.end());
     out.in_reasoning = false;
@@ -312,8 +327,7 @@ std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPr
     choice.demanded = std::make_shared<const chat::CallFrame>(*frame);
     plan.family = frame->family;
     plan.begins_in_reasoning = false;
-    const std::string thought =
-        prompt.in_reasoning ? fmt::format("\n{}\n\n", chat::ThinkEnd(served.family)) : "";
+    const std::string thought = prompt.in_reasoning ? ClosedThought(served) : "";
     const std::vector<int32_t> more = served.tokenizer().Encode(
         thought + call.given, {.add_special = false, .parse_special = true});
     choice.request.prompt.insert(choice.request.prompt.end(), more.begin(), more.end());

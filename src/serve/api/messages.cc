@@ -360,7 +360,7 @@ std::optional<ApiError> PlanMessages(const Json& body, const Served& served, Ans
     Conversation conversation = ReadConversationOf(fields);
     engine::Request request;
     ReadSampling(fields, served, request);
-    if (fields.Has("stop_sequences")) request.stop = fields.Texts("stop_sequences", kMostStops);
+    if (fields.Has("stop_sequences")) request.stop = ReadStops(fields, "stop_sequences");
     if (!fields.Has("max_tokens")) {
         fields.Fail("max_tokens", "max_tokens: Field required", "missing");
     }

@@ -63,17 +63,12 @@ std::string OllamaTime(int64_t unix_s) {
 }
 
 OllamaModel ReadOllamaModel(Fields& fields, const Served& served, std::optional<ApiError>& error) {
-    constexpr std::string_view kLatest = ":latest";
     OllamaModel model{fields.Text("model", "")};
     if (model.asked.empty()) model.asked = fields.Text("name", "");
     if (model.asked.empty()) fields.Fail("model", "model is required", "missing");
     error = fields.error();
     if (error) return model;
-    std::optional<int32_t> adapter = served.AdapterOf(model.asked);
-    if (!adapter && model.asked.ends_with(kLatest)) {
-        adapter = served.AdapterOf(
-            std::string_view(model.asked).substr(0, model.asked.size() - kLatest.size()));
-    }
+    const std::optional<int32_t> adapter = served.AdapterOf(model.asked);
     if (!adapter) {
         std::string names = fmt::format("'{}'", served.name);
         for (const std::string& name : served.adapters) names += fmt::format(", '{}'", name);

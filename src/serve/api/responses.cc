@@ -221,6 +221,22 @@ KeepResponse KeeperOf(const AnswerPlan& plan, Json items) {
     };
 }
 
+// Texts of the client's own, which each answer repeats: OpenAI's bounds, in bytes of its letters.
+void CheckMetadata(Fields& fields) {
+    constexpr size_t kMostPairs = 16, kMostKeyBytes = 4 * 64, kMostValueBytes = 4 * 512;
+    const Json& metadata = fields.Object("metadata");
+    if (!metadata.is_object()) return;
+    bool fits = metadata.size() <= kMostPairs;
+    for (const auto& [key, value] : metadata.items()) {
+        const std::string* text = value.get_ptr<const std::string*>();
+        const bool small = text != nullptr ? text->size() <= kMostValueBytes : value.is_primitive();
+        fits = fits && small && key.size() <= kMostKeyBytes;
+    }
+    if (fits) return;
+    fields.Fail("metadata",
+                "'metadata' may have 16 pairs at most, with keys of 64 letters and values of 512.");
+}
+
 // What was asked for, as the answer repeats it.
 Json HeadOf(Fields& fields, const Served& served, const engine::SamplerOptions& sampler,
             bool stores) {
@@ -283,7 +299,7 @@ std::optional<ApiError> PlanResponse(const Json& body, const Served& served, Ans
     const int64_t best = fields.Integer("top_logprobs", 0, 0, kMostLogprobs);
     if (chances) request.logprobs = static_cast<int>(best);
     plan.stream = fields.Bool("stream", false);
-    fields.Object("metadata");
+    CheckMetadata(fields);
     conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
     if (fields.error()) return fields.error();
     plan.dialect =

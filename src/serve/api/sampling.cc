@@ -9,7 +9,15 @@
 
 namespace weft::serve {
 
+// Ollama's lists have a tag behind each name, which their clients say everywhere.
 std::optional<int32_t> Served::AdapterOf(std::string_view model) const {
+    constexpr std::string_view kTag = ":latest";
+    const std::optional<int32_t> found = AdapterNamed(model);
+    if (found || !model.ends_with(kTag)) return found;
+    return AdapterNamed(model.substr(0, model.size() - kTag.size()));
+}
+
+std::optional<int32_t> Served::AdapterNamed(std::string_view model) const {
     if (model == name || std::ranges::find(aliases, model) != aliases.end()) return 0;
     const auto found = std::ranges::find(adapters, model);
     if (found == adapters.end()) return std::nullopt;
@@ -116,12 +124,18 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
                  ? static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MIN, INT64_MAX))
                  : RandomSeed();
     ReadBias(fields, served, s);
-    request.stop = fields.Texts("stop", kMostStops);
-    if (std::ranges::any_of(request.stop, [](const auto& text) { return text.size() > 1024; })) {
-        fields.Fail("stop", "A stop text may have 1024 bytes at most.");
-    }
+    request.stop = ReadStops(fields, "stop");
     request.ignore_eos = fields.Bool("ignore_eos", false);
     request.cached = fields.Bool("cache_prompt", true);
+}
+
+// Longer ones hold back a text that each token is then compared with.
+std::vector<std::string> ReadStops(Fields& fields, const char* name) {
+    std::vector<std::string> stops = fields.Texts(name, kMostStops);
+    if (std::ranges::any_of(stops, [](const auto& text) { return text.size() > 1024; })) {
+        fields.Fail(name, "A stop text may have 1024 bytes at most.");
+    }
+    return stops;
 }
 
 double Decimal(float value) {

@@ -17,6 +17,7 @@ inline constexpr int64_t kMostLogprobs = 20;
 // logit_bias, stop, ignore_eos, priority. Not: how many tokens, n, log-probabilities. Errors are
 // left in `fields`.
 void ReadSampling(Fields& fields, const Served& served, engine::Request& request);
+std::vector<std::string> ReadStops(Fields& fields, const char* name);
 
 // A float32 as the decimal number that it stands for: 0.7, not 0.699999988.
 double Decimal(float value);

@@ -57,6 +57,7 @@ struct Served {
     }
     // The adapter that a request for `model` uses, 0: none. Nothing: no such name.
     std::optional<int32_t> AdapterOf(std::string_view model) const;
+    std::optional<int32_t> AdapterNamed(std::string_view model) const;  // without a tag
     // What an answer says it comes from.
     const std::string& NameOf(int32_t adapter) const {
         return adapter == 0 ? name : adapters[static_cast<size_t>(adapter - 1)];

@@ -1,7 +1,9 @@
 #include "serve/http/connection.h"
 
 #include <fmt/format.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -514,7 +516,10 @@ void Connection::Flush() {
         const Io io = Transmit(sent);
         if (io == Io::kEnd || io == Io::kBroken) return Close();
         if (io == Io::kAgain) {
-            if (stalled_ns_ == kNever) stalled_ns_ = NowNs();
+            if (stalled_ns_ == kNever) {
+                stalled_ns_ = NowNs();
+                queued_bytes_ = QueuedBytes();
+            }
             const bool stream = exchange_ != nullptr && exchange_->stream();
             if (stream && exchange_->backlog_bytes() > limits_.backlog_bytes) return CutOff();
             Arm();
@@ -541,6 +546,22 @@ void Connection::NoteProgress(size_t sent) {
     if (progress_bytes_ < kLeastProgress) return;
     progress_bytes_ = 0;
     stalled_ns_ = NowNs();
+    queued_bytes_ = QueuedBytes();
+}
+
+// What the socket has taken, and the peer's has not.
+int64_t Connection::QueuedBytes() {
+    int bytes = 0;
+    return ::ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
+}
+
+// A socket takes more once a good part of what it holds is gone, which may be megabytes: until then
+// who reads steadily shows there alone.
+bool Connection::PeerReads() {
+    const int64_t queued = QueuedBytes();
+    const bool moved = queued + static_cast<int64_t>(kLeastProgress) <= queued_bytes_;
+    queued_bytes_ = queued;
+    return moved;
 }
 
 // Takes `bytes` off the front of out_.
@@ -661,7 +682,10 @@ void Connection::OnTimer() {
     armed_ns_ = kNever;
     if (phase_ == Phase::kClosed) return;
     const int64_t now_ns = NowNs();
-    if (stalled_ns_ != kNever && now_ns >= stalled_ns_ + limits_.stall_ms * kMs) return CutOff();
+    if (stalled_ns_ != kNever && now_ns >= stalled_ns_ + limits_.stall_ms * kMs) {
+        if (!PeerReads()) return CutOff();
+        stalled_ns_ = now_ns;
+    }
     if (now_ns >= PhaseDeadlineNs()) {
         OnPhaseDeadline();
     } else if (LooksForPeer() && now_ns >= looked_ns_ + kLookForPeerNs) {

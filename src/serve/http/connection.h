@@ -98,6 +98,8 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void OnTimer();
     void OnPhaseDeadline();
     bool PeerHasLeft();
+    int64_t QueuedBytes();
+    bool PeerReads();
     bool LooksForPeer() const { return paused_ || (ended_ && phase_ == Phase::kServing); }
 
     Core& core_;
@@ -124,6 +126,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     int64_t began_ns_ = 0;         // when the first byte of the request came
     int64_t stalled_ns_ = kNever;  // since when the socket takes too little
     size_t progress_bytes_ = 0;    // since then
+    int64_t queued_bytes_ = 0;     // in the socket then
     int64_t looked_ns_ = 0;        // when the client was last looked for
     int64_t armed_ns_ = kNever;    // when the timer fires
     size_t body_bytes_ = 0;        // counted into all_bodies_bytes
