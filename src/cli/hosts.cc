@@ -304,7 +304,7 @@ void AddHosts(const Command& app, int& status) {
     AddClusterName(add, *flags);
     SetCallback(add, flags, flags->json, status, AddHost);
     const Command remove = hosts.AddCommand(
-        "remove", "Take a host out of the cluster's file, and end 'weft up' there");
+        "remove", "Take a host out of the cluster's file, end 'weft up' there and remove its key");
     remove.AddOption("HOST", flags->ssh, "Its name in the file, or USER@HOST").Required();
     AddClusterName(remove, *flags);
     SetCallback(remove, flags, flags->json, status, RemoveHost);

@@ -126,7 +126,7 @@ Status RemoveHost(HostsFlags& flags) {
     const fleet::ClusterHost gone = *host;
     file.hosts.erase(host);
     WEFT_TRY(fleet::WriteClusterFile(flags.cluster, file));
-    Status stopped;
+    Result<bool> stopped = false;
     if (!gone.ssh.empty()) stopped = fleet::StopUp(gone.ssh, flags.cluster);
     if (flags.json) {
         PrintJson({{"removed", gone.name}, {"stopped", !gone.ssh.empty() && stopped.ok()}});
@@ -136,6 +136,9 @@ Status RemoveHost(HostsFlags& flags) {
     if (gone.ssh.empty() || !stopped.ok()) {
         PrintErr("weft: 'weft up' was not stopped there{}{}. It still has the key\n",
                  stopped.ok() ? "" : ": ", stopped.ok() ? "" : stopped.error().message);
+    } else if (!*stopped) {
+        PrintErr("weft: {} keeps the key: another host uses it from the same home folder\n",
+                 gone.name);
     }
     return {};
 }

@@ -19,6 +19,7 @@
 #include <span>
 #include <string_view>
 
+#include "fleet/cluster_file.h"
 #include "net/socket.h"
 
 namespace weft::fleet {
@@ -49,23 +50,55 @@ fi
 echo "weft-end"
 )sh";
 
-// Above it stand key, cluster, program and systemd.
-constexpr const char* kStart = R"sh(set -u
-umask 077
-config=${XDG_CONFIG_HOME:-$HOME/.config}
+// What kStart and kStop begin with; above it stands cluster. Hosts may share one home folder (NFS):
+// what belongs to one host has its name in it, behind a colon, which no cluster's name has.
+constexpr const char* kHere = R"sh(config=${XDG_CONFIG_HOME:-$HOME/.config}
+units=$config/systemd/user
 state=${XDG_STATE_HOME:-$HOME/.local/state}/weft
 file=$config/weft/clusters/$cluster.key
+host=$(uname -n)
+own=$cluster:$host
+
+# Ends the process that the file $1 names, if it is this cluster's 'up'. The number may be of
+# another host, or of another process since a boot.
+end_process() {
+    pid=$(cat "$1" 2>/dev/null)
+    case $(cat "/proc/$pid/cmdline" 2>/dev/null | tr "\0" " ") in
+        *weft*" up --cluster $cluster ") kill "$pid" && sleep 1 && rm -f "$1" ;;
+    esac
+}
+
+end_unit() {
+    [ -e "$units/$1.service" ] || return 0
+    systemctl --user disable --now "$1" 2>/dev/null
+    rm -f "$units/$1.service"
+    systemctl --user daemon-reload 2>/dev/null
+}
+
+# (Earlier versions named the file without the host.)
+end_processes() {
+    end_process "$state/up-$cluster.pid"
+    end_process "$state/up-$own.pid"
+}
+)sh";
+
+// Above it stand key, program, systemd and kHere.
+constexpr const char* kStart = R"sh(set -u
+umask 077
 if [ -e "$file" ] && [ "$(cat "$file")" != "$key" ]; then
     echo "$file" >&2
     exit 9
 fi
 mkdir -p "$config/weft/clusters" || exit
 printf '%s\n' "$key" >"$file.new" && mv "$file.new" "$file" || exit
+end_processes
 if [ "$systemd" = yes ]; then
-    mkdir -p "$config/systemd/user" || exit
-    cat >"$config/systemd/user/weft-up-$cluster.service" <<UNIT || exit
+    end_unit "weft-up-$cluster"
+    mkdir -p "$units" || exit
+    cat >"$units/weft-up-$own.service" <<UNIT || exit
 [Unit]
 Description=Weft: a host of the cluster $cluster
+ConditionHost=$host
 
 [Service]
 ExecStart="$program" up --cluster $cluster
@@ -76,34 +109,33 @@ LimitMEMLOCK=infinity
 [Install]
 WantedBy=default.target
 UNIT
-    systemctl --user daemon-reload && systemctl --user enable "weft-up-$cluster" 2>/dev/null &&
-        systemctl --user restart "weft-up-$cluster"
+    systemctl --user daemon-reload && systemctl --user enable "weft-up-$own" 2>/dev/null &&
+        systemctl --user restart "weft-up-$own"
     exit
 fi
 mkdir -p "$state" || exit
-pid=$(cat "$state/up-$cluster.pid" 2>/dev/null)
-[ -z "$pid" ] || { kill "$pid" && sleep 1; } 2>/dev/null
-setsid "$program" up --cluster "$cluster" </dev/null >"$state/up-$cluster.log" 2>&1 &
-echo $! >"$state/up-$cluster.pid"
+setsid "$program" up --cluster "$cluster" </dev/null >"$state/up-$own.log" 2>&1 &
+echo $! >"$state/up-$own.pid"
 sleep 1
 kill -0 $! 2>/dev/null && exit 0
-cat "$state/up-$cluster.log" >&2
+cat "$state/up-$own.log" >&2
 exit 1
 )sh";
 
-constexpr const char* kStop = R"sh(config=${XDG_CONFIG_HOME:-$HOME/.config}
-state=${XDG_STATE_HOME:-$HOME/.local/state}/weft
-unit=$config/systemd/user/weft-up-$cluster.service
-if [ -e "$unit" ]; then
-    systemctl --user disable --now "weft-up-$cluster" 2>/dev/null
-    rm -f "$unit"
-    systemctl --user daemon-reload 2>/dev/null
-fi
-if [ -e "$state/up-$cluster.pid" ]; then
-    kill "$(cat "$state/up-$cluster.pid")" 2>/dev/null
-    rm -f "$state/up-$cluster.pid"
-fi
-rm -f "$config/weft/clusters/$cluster.key"
+// Above it stand token and kHere. The key is removed with the last host that has this home folder:
+// one that was added left a file there, the one that asks left the token.
+constexpr const char* kStop = R"sh(end_processes
+rm -f "$state/up-$own.pid"
+end_unit "weft-up-$own"
+for other in "$config/weft/clusters/$token" "$state/up-$cluster:"*.pid \
+    "$units/weft-up-$cluster:"*.service; do
+    [ -e "$other" ] || continue
+    [ ! -e "$units/weft-up-$cluster.service" ] || systemctl --user stop "weft-up-$cluster"
+    printf '\nweft-key-stays\n'
+    exit 0
+done
+end_unit "weft-up-$cluster"
+rm -f "$file" "$state/up-$cluster.pid"
 )sh";
 
 // Of a program alone, and of the tar's, with the libraries that it carries (tools/carry.py).
@@ -280,6 +312,30 @@ Result<net::Fd> PackedTree(const std::string& prefix) {
                      LastLine(ReadBack(err.get())));
 }
 
+// A file with a name of its own in a folder: who sees it shares the folder with this host. Gone
+// with the object.
+class Token {
+  public:
+    Token() = default;
+    Token(const Token&) = delete;
+    Token& operator=(const Token&) = delete;
+    ~Token() {
+        if (!path_.empty()) ::unlink(path_.c_str());
+    }
+    Status Write(const std::string& folder) {
+        path_ = folder + "/.shared-XXXXXX";
+        const net::Fd file(::mkostemp(path_.data(), O_CLOEXEC));
+        if (file.valid()) return {};
+        path_.clear();
+        return MakeError(ErrorCode::kIo, "cannot make a file in {}: {}", folder,
+                         std::strerror(errno));
+    }
+    std::string name() const { return path_.substr(path_.rfind('/') + 1); }
+
+  private:
+    std::string path_;
+};
+
 }  // namespace
 
 Result<RemoteHost> ParseProbe(const std::string& ssh, const std::string& printed) {
@@ -348,8 +404,8 @@ Result<UpKind> StartUp(const std::string& ssh, const std::string& cluster, const
     WEFT_ASSIGN(const std::string quoted_key, QuotedForShell(key));
     WEFT_ASSIGN(const std::string quoted_program, QuotedForShell(program));
     const std::string script =
-        fmt::format("key={}\ncluster={}\nprogram={}\nsystemd={}\n{}", quoted_key, cluster,
-                    quoted_program, systemd ? "yes" : "no", kStart);
+        fmt::format("key={}\ncluster={}\nprogram={}\nsystemd={}\n{}{}", quoted_key, cluster,
+                    quoted_program, systemd ? "yes" : "no", kHere, kStart);
     WEFT_ASSIGN(const Printed ran, RunScript(ssh, script, kWordsMs));
     if (ran.status == 0) return systemd ? UpKind::kSystemd : UpKind::kProcess;
     if (ran.status != kOtherKey) return FailedThere(ssh, ran);
@@ -359,11 +415,16 @@ Result<UpKind> StartUp(const std::string& ssh, const std::string& cluster, const
                      ssh, cluster, LastLine(ran.err));
 }
 
-Status StopUp(const std::string& ssh, const std::string& cluster) {
+Result<bool> StopUp(const std::string& ssh, const std::string& cluster) {
     WEFT_TRY(CheckSshWord(ssh));
-    WEFT_ASSIGN(const Printed ran,
-                RunScript(ssh, fmt::format("cluster={}\n{}", cluster, kStop), kWordsMs));
-    return ran.status == 0 ? Status() : Status(FailedThere(ssh, ran));
+    WEFT_ASSIGN(const ClusterPaths paths, PathsOf(cluster));
+    Token token;
+    WEFT_TRY(token.Write(paths.folder));
+    const std::string script =
+        fmt::format("cluster={}\ntoken={}\n{}{}", cluster, token.name(), kHere, kStop);
+    WEFT_ASSIGN(const Printed ran, RunScript(ssh, script, kWordsMs));
+    if (ran.status != 0) return FailedThere(ssh, ran);
+    return ran.out.find("\nweft-key-stays\n") == ran.out.npos;
 }
 
 Result<std::string> AskDoctor(const std::string& ssh, const std::string& program) {

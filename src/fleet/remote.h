@@ -39,8 +39,10 @@ enum class UpKind { kSystemd, kProcess };
 Result<UpKind> StartUp(const std::string& ssh, const std::string& cluster, const std::string& key,
                        const std::string& program, bool systemd);
 
-// Ends `weft up` there, and removes unit and key.
-Status StopUp(const std::string& ssh, const std::string& cluster);
+// Ends `weft up` there, and removes what `hosts add` wrote for that host. The key goes with it,
+// unless another host uses it from the same home folder: this one, or one that was added. Returns
+// whether it is gone. Errors: as above; kIo where this host's own files can't be written.
+Result<bool> StopUp(const std::string& ssh, const std::string& cluster);
 
 // What `program doctor` prints there, without measurements.
 Result<std::string> AskDoctor(const std::string& ssh, const std::string& program);

@@ -7,6 +7,7 @@ Needs root, ip(8), unshare and nsenter, and for its second part sshd, ssh and ss
 (status 77) where one of the first is missing, and says so where one of the others is.
 """
 
+import glob
 import json
 import os
 import shutil
@@ -18,33 +19,48 @@ import time
 from spaces import Room, slowness, why_skipped
 
 
-def fake_ssh(folder, there):
-    """An ssh in a folder for PATH that runs the command in the other namespace, as its user's shell
-    would; it knows one host, and logs what it is called with."""
+def fake_ssh(folder, *hosts):
+    """An ssh in a folder for PATH that runs the command in the namespace of a host, as its user's
+    shell would; it knows these hosts, and logs what it is called with."""
     os.mkdir(f"{folder}/bin")
+    known = "\n".join(f"me@{host.name}) home={host.home} pid={host.space.pid} ;;"
+                      for host in hosts)
     with open(f"{folder}/bin/ssh", "w") as file:
         file.write(f"""#!/bin/sh
 echo "$@" >>{folder}/calls
 for host; do command=$host; done
 while [ "$1" != -- ]; do shift; done
 [ "$2" != me@flood ] || exec yes
-[ "$2" = me@b ] || {{ echo "ssh: Could not resolve hostname $2" >&2; exit 255; }}
-echo "Welcome to b!"
-cd {there.home}
-exec nsenter -t {there.space.pid} -n -u env -i HOME={there.home} \\
+case $2 in
+{known}
+*) echo "ssh: Could not resolve hostname $2" >&2; exit 255 ;;
+esac
+echo "Welcome to $2!"
+cd $home
+exec nsenter -t $pid -n -u env -i HOME=$home \\
     PATH=/usr/bin:/bin:/usr/sbin:/sbin sh -c "$command"
 """)
     os.chmod(f"{folder}/bin/ssh", 0o755)
 
 
+def state_file(host, name):
+    return os.path.join(host.home, ".local/state/weft", name)
+
+
+def runs(file):
+    """Whether the process that the file names is a 'weft up'."""
+    try:
+        pid = int(open(file).read())
+        return b"\0up\0--cluster\0" in open(f"/proc/{pid}/cmdline", "rb").read()
+    except OSError:
+        return False
+
+
 def kill_up(there):
     """What the host runs since 'hosts add' outlives it, and would outlive the test."""
-    pid_file = os.path.join(there.home, ".local/state/weft/up-home.pid")
-    if os.path.exists(pid_file):
-        try:
-            os.kill(int(open(pid_file).read()), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    for file in glob.glob(state_file(there, "up-home*.pid")):
+        if runs(file):
+            os.kill(int(open(file).read()), signal.SIGKILL)
 
 
 def await_hosts(host, names):
@@ -139,11 +155,92 @@ def test_fake(room, weft, model):
     assert key not in calls and "BatchMode=yes" in calls, calls
 
 
-def test_systemd(room, weft, _):
-    """The user's systemd, as far as files and calls show it."""
+def test_one_home(room, weft, _):
+    """b and c share a home; then this host has it, too."""
+    a, b, c = room.ring()
+    c.home = b.home
+    folder = room.folder.name
+    fake_ssh(folder, a, b, c)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}/bin:{path}"
+    key = os.path.join(b.home, ".config/weft/clusters/home.key")
+    files = [state_file(b, f"up-home:{name}.pid") for name in "bc"]
+    try:
+        for name in "bc":
+            ran = a.run("hosts", "add", f"me@{name}")
+            assert ran.returncode == 0, ran
+        assert all(runs(file) for file in files), files
+        await_hosts(a, ["b", "c"])
+        ran = a.run("hosts", "remove", "b")
+        assert ran.returncode == 0 and "b keeps the key" in ran.stderr, ran
+        assert os.path.exists(key) and not os.path.exists(files[0]) and runs(files[1])
+        await_hosts(a, ["c"])
+        ran = a.run("hosts", "remove", "c")
+        assert ran.returncode == 0 and ran.stderr == "", ran
+        assert not os.path.exists(key) and not os.path.exists(files[1])
+        a.home = b.home
+        ran = a.run("hosts", "add", "me@b")
+        assert ran.returncode == 0, ran
+        ran = a.run("hosts", "remove", "b")
+        assert ran.returncode == 0 and "b keeps the key" in ran.stderr, ran
+        assert os.path.exists(key) and not os.path.exists(files[0])
+        assert sorted(os.listdir(os.path.dirname(key))) == ["home.key", "home.toml"]
+    finally:
+        os.environ["PATH"] = path
+        kill_up(b)
+
+
+def test_pid_files(room, weft, _):
+    """A file of an earlier version, or from before a boot, ends an 'up' of this cluster alone."""
     a, b = room.two()
     folder = room.folder.name
     fake_ssh(folder, b)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}/bin:{path}"
+    old, own = (state_file(b, name) for name in ("up-home.pid", "up-home:b.pid"))
+    os.makedirs(os.path.dirname(old))
+    sleep = subprocess.Popen(["sleep", "600"])
+
+    def write(file, pid):
+        with open(file, "w") as out:
+            out.write(f"{pid}\n")
+
+    try:
+        for change in (("add", "me@b"), ("remove", "b")):
+            kill_up(b)
+            for file in (old, own):
+                write(file, sleep.pid)
+            ran = a.run("hosts", *change)
+            assert ran.returncode == 0, ran
+            assert sleep.poll() is None, change
+            assert runs(own) == (change[0] == "add"), change
+        assert not os.path.exists(old) and not os.path.exists(own)
+        # An earlier version's 'up' runs.
+        ran = a.run("hosts", "add", "me@b")
+        assert ran.returncode == 0, ran
+        os.rename(own, old)
+        with open(f"{folder}/first", "w") as file:
+            file.write(open(old).read())
+        ran = a.run("hosts", "add", "me@b")
+        assert ran.returncode == 0 and not os.path.exists(old), ran
+        assert runs(own) and not runs(f"{folder}/first")
+        os.rename(own, old)
+        ran = a.run("hosts", "remove", "b")
+        assert ran.returncode == 0 and not os.path.exists(old), ran
+        await_hosts(a, [])
+    finally:
+        os.environ["PATH"] = path
+        kill_up(b)
+        sleep.kill()
+        sleep.wait()
+
+
+def test_systemd(room, weft, _):
+    """The user's systemd, as far as files and calls show it; b and c share a home."""
+    a, b, c = room.ring()
+    c.home = b.home
+    folder = room.folder.name
+    fake_ssh(folder, b, c)
     os.mkdir(f"{folder}/there")
     for name, says in (("systemctl", ""), ("loginctl", "echo Linger=no")):
         with open(f"{folder}/there/{name}", "w") as file:
@@ -155,17 +252,31 @@ def test_systemd(room, weft, _):
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{folder}/bin:{path}"
     try:
-        ran = a.run("hosts", "add", "me@b", "--cluster", "lab")
-        assert ran.returncode == 0 and "sudo loginctl enable-linger" in ran.stdout, ran
-        unit = os.path.join(b.home, ".config/systemd/user/weft-up-lab.service")
-        text = open(unit).read()
-        assert f'ExecStart="{b.home}/.local/bin/weft" up --cluster lab\n' in text, text
-        assert "Restart=always" in text and "WantedBy=default.target" in text, text
-        calls = open(f"{folder}/units").read()
-        assert "systemctl --user restart weft-up-lab" in calls, calls
+        units = os.path.join(b.home, ".config/systemd/user")
+        key = os.path.join(b.home, ".config/weft/clusters/lab.key")
+        os.makedirs(units)
+        with open(f"{units}/weft-up-lab.service", "w"):
+            pass  # of an earlier version
+        for name in "bc":
+            ran = a.run("hosts", "add", f"me@{name}", "--cluster", "lab")
+            assert ran.returncode == 0 and "sudo loginctl enable-linger" in ran.stdout, ran
+            text = open(f"{units}/weft-up-lab:{name}.service").read()
+            assert f'ExecStart="{b.home}/.local/bin/weft" up --cluster lab\n' in text, text
+            assert f"\nConditionHost={name}\n" in text, text
+            assert "Restart=always" in text and "WantedBy=default.target" in text, text
+            calls = open(f"{folder}/units").read()
+            assert f"systemctl --user restart weft-up-lab:{name}\n" in calls, calls
+        assert "disable --now weft-up-lab\n" in calls, calls
+        assert sorted(os.listdir(units)) == ["weft-up-lab:b.service", "weft-up-lab:c.service"]
         ran = a.run("hosts", "remove", "b", "--cluster", "lab")
-        assert ran.returncode == 0 and not os.path.exists(unit), ran
-        assert "disable --now weft-up-lab" in open(f"{folder}/units").read()
+        assert ran.returncode == 0 and "b keeps the key" in ran.stderr, ran
+        assert os.listdir(units) == ["weft-up-lab:c.service"] and os.path.exists(key)
+        calls = open(f"{folder}/units").read()
+        assert "disable --now weft-up-lab:b\n" in calls, calls
+        assert "disable --now weft-up-lab:c\n" not in calls, calls
+        ran = a.run("hosts", "remove", "c", "--cluster", "lab")
+        assert ran.returncode == 0 and ran.stderr == "", ran
+        assert os.listdir(units) == [] and not os.path.exists(key)
     finally:
         os.environ["PATH"] = path
 
