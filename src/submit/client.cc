@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/shell_word.h"
 #include "submit/quote.h"
+#include "submit/ssh_rank.h"
 
 namespace weft::submit {
 namespace {
@@ -163,20 +164,22 @@ std::vector<std::string> WithPlace(const Submitted& job, const char* flag,
     return words;
 }
 
-// On a host that runs a rank of an ssh job: `script` with the job's folder as $job.
-std::vector<std::string> OnHost(const std::string& host, const Submitted& job,
-                                const std::string& script) {
-    const std::string here = fmt::format(
-        "job=${{XDG_STATE_HOME:-$HOME/.local/state}}/weft/jobs/{}; {}", job.name, script);
+// On the host of a rank of an ssh job: `script`, with the rank's folder as $job and its process, if
+// it runs, as $pid.
+std::vector<std::string> OnHost(const Submitted& job, size_t rank, const std::string& script) {
+    const std::string here =
+        fmt::format("job=${{XDG_STATE_HOME:-$HOME/.local/state}}/weft/jobs/{}/{}; {}; {}", job.name,
+                    rank, kFindRank, script);
+    const std::string host = rank < job.hosts.size() ? job.hosts[rank] : "";
     return {"ssh", "-o", "BatchMode=yes", host, "sh -c " + ShellWord(here)};
 }
 
-// One command that does the same on all hosts, one after another.
+// One command that does the same for all ranks, one after another.
 std::vector<std::string> OnHosts(const Submitted& job, const std::string& script) {
     std::string all;
-    for (const std::string& host : job.hosts) {
-        all += fmt::format("printf '%s: ' {}; {}; ", ShellWord(host),
-                           ShellWords(OnHost(host, job, script)));
+    for (size_t rank = 0; rank < job.hosts.size(); ++rank) {
+        all += fmt::format("printf '%s: ' {}; {}; ", ShellWord(job.hosts[rank]),
+                           ShellWords(OnHost(job, rank, script)));
     }
     return {"sh", "-c", all};
 }
@@ -304,9 +307,9 @@ std::vector<std::string> StatusCommand(const Submitted& job) {
             return WithPlace(job, "--namespace=", {"kubectl", "get", KindOf(job), job.name});
         case Engine::kSsh:
             return OnHosts(job,
-                           "if [ -f $job/status ]; then echo ended with status $(cat $job/status); "
-                           "elif kill -0 $(cat $job/pid) 2>/dev/null; then echo running; "
-                           "else echo lost; fi");
+                           "if [ -f \"$job/status\" ]; then "
+                           "echo ended with status $(cat \"$job/status\"); "
+                           "elif [ -n \"$pid\" ]; then echo running; else echo lost; fi");
     }
     return {};
 }
@@ -329,9 +332,9 @@ std::vector<std::string> LogCommand(const Submitted& job, bool follow) {
                      job.serves ? "pod/" + job.name + "-0" : "job/" + job.name + "-rank-0"};
             break;
         case Engine::kSsh:
-            return OnHost(
-                job.hosts.empty() ? "" : job.hosts[0], job,
-                follow ? "exec tail -n +1 -f --pid=$(cat $job/pid) $job/log" : "exec cat $job/log");
+            return OnHost(job, 0,
+                          follow ? "exec tail -n +1 ${pid:+-f --pid=$pid} \"$job/log\""
+                                 : "exec cat \"$job/log\"");
     }
     if (follow) words.emplace_back("--follow");
     return WithPlace(job, "--namespace=", words);
@@ -348,7 +351,9 @@ std::vector<std::string> CancelCommand(const Submitted& job) {
             return WithPlace(job, "--namespace=",
                              {"kubectl", "delete", std::string(KindOf(job)) + ",secret", job.name});
         case Engine::kSsh:  // the rank, not its shell, which says how it ended
-            return OnHosts(job, "pkill -TERM -P $(cat $job/pid) && echo stopped || echo ended");
+            return OnHosts(job,
+                           "[ -n \"$pid\" ] && pkill -TERM -P $pid && echo stopped || "
+                           "echo ended");
     }
     return {};
 }

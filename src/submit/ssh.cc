@@ -1,32 +1,86 @@
 // Plain ssh: a script that starts a rank on each host and leaves; the ranks meet on the first host.
-// On each host the job has a folder, ~/.local/state/weft/jobs/NAME: key, log, pid, and at the end
-// status.
 #include <fmt/format.h>
 
 #include "base/shell_word.h"
 #include "submit/job.h"
 #include "submit/quote.h"
+#include "submit/ssh_rank.h"
 
 namespace weft::submit {
 namespace {
 
 // On each host, read by bash from ssh, so that no word of it is seen by the shell that the user has
-// there. Above it stand key, name, folder, port and command. $1: rank, $2: where the ranks meet,
-// $3: how many they are.
+// there. Above it stand id, key, name, folder, port and command. $1: rank, $2: where the ranks
+// meet, $3: how many they are.
 constexpr const char* kOnHost = R"sh(set -u
 umask 077
 jobs=${XDG_STATE_HOME:-$HOME/.local/state}/weft/jobs
-mkdir -p "$jobs" && mkdir "$jobs/$name" || { echo "the job $name is here already" >&2; exit 1; }
-printf "%s\n" "$key" >"$jobs/$name/key"
+job=$jobs/$name/$1
+for other in "$jobs/$name"/*; do  # hosts with this home may have begun
+    [ ! -e "$other" ] || [ "$(cat "$other/id" 2>/dev/null)" = "$id" ] ||
+        { echo "the job $name is here already" >&2; exit 1; }
+done
+mkdir -p "$jobs/$name" && mkdir "$job" || exit
+printf "%s\n" "$id" >"$job/id"
+printf "%s\n" "$key" >"$job/key"
 cd "$folder" || exit
 export RANK=$1 MASTER_ADDR=$2 WORLD_SIZE=$3 MASTER_PORT=$port WEFT_LAUNCHER=torchrun
-export WEFT_KEY_FILE=$jobs/$name/key WEFT_JOB=$jobs/$name
+export WEFT_KEY_FILE=$job/key WEFT_JOB=$job
 # It outlives this shell, with no terminal; what it ends with is kept.
 setsid sh -c 'echo $$ >"$WEFT_JOB/pid"
     "$@"; status=$?
     rm -f "$WEFT_JOB/key"
     echo $status >"$WEFT_JOB/status.new" && mv "$WEFT_JOB/status.new" "$WEFT_JOB/status"
-' weft "${command[@]}" </dev/null >"$jobs/$name/log" 2>&1 &
+' weft "${command[@]}" </dev/null >"$job/log" 2>&1 &
+for try in {1..100}; do  # until 'weft job' finds it
+    [ ! -s "$job/pid" ] || exit 0
+    sleep 0.1
+done
+echo "the rank's shell did not start within 10 s" >&2
+exit 1
+)sh";
+
+// Ends a rank again, and removes its folder, if it is this submission's. Above it stand id, name
+// and find_rank. $1: rank.
+constexpr const char* kOffHost = R"sh(set -u
+job=${XDG_STATE_HOME:-$HOME/.local/state}/weft/jobs/$name/$1
+[ "$(cat "$job/id" 2>/dev/null)" = "$id" ] || exit 0
+for try in {1..100}; do
+    eval "$find_rank"
+    [ -n "$pid" ] || break
+    pkill -TERM -P "$pid"
+    sleep 0.1
+done
+[ -z "$pid" ] || kill -KILL -- "-$pid"
+rm -rf "$job"
+rmdir "${job%/*}" 2>/dev/null
+exit 0
+)sh";
+
+// Here. Above it stand on_host and off_host; below it the loop over the hosts.
+constexpr const char* kHere = R"sh(
+key=$(head -c 32 /dev/urandom | base64)
+id=$(head -c 12 /dev/urandom | base64)
+rank=0
+started=()
+# Runs the script $2 on the host $1, with what follows as its words.
+there() {
+    printf 'id=%s\nkey=%s\n%s' "$id" "$key" "$2" |
+        ssh -o BatchMode=yes "$1" bash -s -- "${@:3}"
+}
+# The rank was not started on the host: the job is taken back from all.
+take_back() {
+    echo "weft: rank $rank was not started on $host" >&2
+    for ((each = 0; each < rank; ++each)); do
+        if there "${started[each]}" "$off_host" "$each"; then
+            echo "weft: rank $each was ended on ${started[each]}" >&2
+        else
+            echo "weft: rank $each was not ended on ${started[each]}: it may still run" >&2
+        fi
+    done
+    there "$host" "$off_host" "$rank" 2>/dev/null  # it may have begun
+    exit 1
+}
 )sh";
 
 }  // namespace
@@ -54,18 +108,19 @@ Result<NativeFile> WriteSsh(const JobSpec& job) {
     std::vector<std::string> command = {job.program};
     command.insert(command.end(), job.command.begin(), job.command.end());
     const std::string first = job.hosts[0].substr(job.hosts[0].find('@') + 1);
-    const std::string remote =
+    const std::string on_host =
         fmt::format("name={}\nfolder={}\nport={}\ncommand=({})\n{}", job.name,
                     job.folder.empty() ? "$HOME" : ShellWord(job.folder), job.port,
                     ShellWords(command), kOnHost);
+    const std::string off_host =
+        fmt::format("name={}\nfind_rank={}\n{}", job.name, ShellWord(kFindRank), kOffHost);
     const std::string text = fmt::format(
-        "#!/bin/bash\n# Made by 'weft submit --to ssh'.\nset -u\non_host={}\n"
-        "key=$(head -c 32 /dev/urandom | base64)\nrank=0\nfor host in {}; do\n"
-        "    printf 'key=%s\\n%s' \"$key\" \"$on_host\" |\n"
-        "        ssh -o BatchMode=yes \"$host\" bash -s -- \"$rank\" {} {} || {{\n"
-        "        echo \"weft: rank $rank was not started on $host\" >&2\n        exit 1\n    }}\n"
-        "    rank=$((rank + 1))\ndone\n",
-        ShellWord(remote), ShellWords(job.hosts), ShellWord(first), job.nodes);
+        "#!/bin/bash\n# Made by 'weft submit --to ssh'.\nset -u\non_host={}\noff_host={}{}"
+        "for host in {}; do\n"
+        "    there \"$host\" \"$on_host\" \"$rank\" {} {} || take_back\n"
+        "    started+=(\"$host\")\n    rank=$((rank + 1))\ndone\n",
+        ShellWord(on_host), ShellWord(off_host), kHere, ShellWords(job.hosts), ShellWord(first),
+        job.nodes);
     return NativeFile{job.name + ".sh", text, {"bash"}};
 }
 

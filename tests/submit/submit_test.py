@@ -5,8 +5,10 @@ it; the engines' clients, which stand-ins are here, are asked the right thing.
     submit_test.py PROGRAM ROOT PACKAGES [UNITTEST ARGUMENT...]
 """
 import json
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -142,22 +144,42 @@ class Slurm(SubmitTest):
 
 
 class Ssh(SubmitTest):
-    """Hosts are folders, each a home; ssh's stand-in runs there what a login shell would."""
+    """Hosts are folders, each a home; ssh's stand-in runs there what a login shell would. No host
+    is called down."""
 
     def setUp(self):
         super().setUp()
-        self.client(
-    "ssh", 'while [ "$1" = -o ]; do shift 2; done\nhost=$1; shift\n'
-    f'mkdir -p {self.folder}/hosts/$host; export HOME={self.folder}/hosts/$host\n'
-    'unset XDG_STATE_HOME; cd; exec sh -c "$*"')
+        self.ssh("$host")
         self.client(
     "weft", 'printf "%s\\0" "$@" >"$HOME/words"; cat "$WEFT_KEY_FILE" >"$HOME/key"\n'
     'echo "rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"\n'
     '[ "$2" != sleep ] || exec sleep 60; exit 5')
 
-    def submit(self, *words, hosts="a,me@b"):
+    def ssh(self, home):
+        """home: of $host, in the folder of hosts."""
+        self.client(
+    "ssh", 'while [ "$1" = -o ]; do shift 2; done\nhost=$1; shift\n'
+    '[ $host != down ] || { echo "ssh: connect to host down: refused" >&2; exit 255; }\n'
+    f'mkdir -p {self.folder}/hosts/{home}; export HOME={self.folder}/hosts/{home}\n'
+    'unset XDG_STATE_HOME; cd; exec sh -c "$*"')
+
+    def submit(self, *words, hosts="a,me@b", status=0):
         return self.weft("submit", "--to", "ssh", "-N", "2", "--name", "tune", "--hosts", hosts,
-                         "--port", "1234", "--", *words)
+                         "--port", "1234", "--", *words, status=status)
+
+    def job(self, home, rank):
+        return self.folder / "hosts" / home / ".local/state/weft/jobs/tune" / str(rank)
+
+    def running(self):
+        """The processes of ranks."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if f"WEFT_JOB={self.folder}/".encode() in (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:
+                pass
+        return found
 
     def status(self, expected):
         end = time.monotonic() + PATIENCE
@@ -173,9 +195,9 @@ class Ssh(SubmitTest):
             home = self.folder / "hosts" / host
             self.assertEqual((home / "words").read_bytes().decode().split("\0")[:-1],
                              ["run", *HOSTILE])
-            log = (home / ".local/state/weft/jobs/tune/log").read_text()
+            log = (self.job(host, rank) / "log").read_text()
             self.assertEqual(log, f"rank {rank} of 2 at a:1234\n")
-            self.assertFalse((home / ".local/state/weft/jobs/tune/key").exists())
+            self.assertFalse((self.job(host, rank) / "key").exists())
             keys.add((home / "key").read_text())
         self.assertEqual(len(keys), 1)
         self.assertGreater(len(keys.pop()), 40)
@@ -190,26 +212,64 @@ class Ssh(SubmitTest):
     def test_a_host_that_has_the_name(self):
         self.submit("run", "x")
         self.weft("job", "cancel", "tune", "--forget")
-        done = subprocess.run([PROGRAM,
-    "submit",
-    "--to",
-    "ssh",
-    "-N",
-    "2",
-    "--name",
-    "tune",
-    "--hosts",
-    "a,b",
-    "--",
-    "run",
-    "x"],
-    env=self.env,
-    capture_output=True,
-    text=True,
-    timeout=PATIENCE,
-     check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("is here already", done.stderr)
+        self.assertIn("is here already", self.submit("run", "x", hosts="a,b", status=1))
+        # As another rank, too; what the earlier job left there stays.
+        self.assertIn("rank 0 was ended on b", self.submit("run", "sleep", hosts="b,a", status=1))
+        self.assertEqual(self.running(), [])
+        self.assertFalse(self.job("b", 0).parent.exists())
+        self.assertTrue((self.job("a", 0) / "log").exists())
+
+    def test_one_home(self):
+        self.ssh("all")
+        self.submit("run", "sleep")
+        self.status("a: running\nme@b: running\n")
+        self.assertEqual(self.weft("job", "cancel", "tune"), "a: stopped\nme@b: stopped\n")
+        self.status("a: ended with status 143\nme@b: ended with status 143\n")
+        for rank in range(2):
+            log = (self.job("all", rank) / "log").read_text()
+            self.assertTrue(log.startswith(f"rank {rank} of 2 at a:1234\n"), log)
+        self.assertIn("rank 0 of 2 at a:1234\n", self.weft("job", "logs", "tune"))
+        self.weft("job", "cancel", "tune", "--forget")
+        self.assertIn("is here already", self.submit("run", "x", status=1))
+
+    def test_a_host_that_fails(self):
+        for home in ("$host", "all"):
+            self.ssh(home)
+            said = self.submit("run", "sleep", hosts="a,down", status=1)
+            self.assertIn("rank 1 was not started on down", said)
+            self.assertIn("rank 0 was ended on a", said)
+            self.assertEqual(self.running(), [])
+            self.assertEqual(json.loads(self.weft("job", "list", "--json")), [])
+        # One that begins, and then lacks the folder of the job.
+        self.ssh("$host")
+        (self.folder / "hosts/a/only here").mkdir()
+        self.client("weft", 'exec sleep 60')
+        said = self.weft("submit", "--to", "ssh", "-N", "2", "--name", "tune", "--hosts", "a,b",
+                         "--folder", "only here", "--", "run", "m", status=1)
+        self.assertIn("rank 1 was not started on b", said)
+        self.assertEqual(self.running(), [])
+        self.submit("run", "m", hosts="a,b")  # the name is free again
+        self.status("a: running\nb: running\n")
+        self.assertEqual(self.weft("job", "cancel", "tune"), "a: stopped\nb: stopped\n")
+
+    def test_a_pid_of_another_process(self):
+        """What a boot leaves: the file names a process that isn't the rank's."""
+        self.submit("run", "sleep")
+        self.status("a: running\nme@b: running\n")
+        for pid in self.running():
+            os.kill(pid, signal.SIGKILL)
+        other = subprocess.Popen(["sh", "-c", "sleep 60; exit 3"], env=self.env)
+        try:
+            for rank, home in enumerate(("a", "me@b")):
+                (self.job(home, rank) / "pid").write_text(f"{other.pid}\n")
+            self.status("a: lost\nme@b: lost\n")
+            self.assertIn("rank 0 of 2", self.weft("job", "logs", "-f", "tune"))  # and ends
+            self.assertEqual(self.weft("job", "cancel", "tune"), "a: ended\nme@b: ended\n")
+            with self.assertRaises(subprocess.TimeoutExpired):  # its sleep would end it
+                other.wait(1)
+        finally:
+            subprocess.run(["pkill", "-P", str(other.pid)], check=False)
+            other.wait()
 
     def test_a_file_of_hosts(self):
         (self.folder / "hosts.txt").write_text("# two\na slots=1\n\nme@b  # the other\n")
