@@ -8,6 +8,7 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "train/checkpoint/source.h"
+#include "train/data_walk.h"
 #include "train/elastic.h"
 #include "train/evaluate.h"
 #include "train/lora/lora_source.h"
@@ -26,90 +27,6 @@ constexpr int64_t kRejoinMs = 60'000;
 constexpr int64_t kElasticRejoinMs = 10'000;
 // A checkpoint is written as fast at least, in what --time-limit leaves for it.
 constexpr double kSlowDisk = 200e6;
-
-int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
-    if (job.global_batch > 0) return job.global_batch;
-    return job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
-}
-
-Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const OpenedData& data) {
-    LoaderOptions options = data.loader;
-    options.rank = layout.replica;
-    options.ranks = layout.dp;
-    options.global_batch = GlobalBatch(job, layout);
-    options.epochs = job.steps > 0 ? 0 : static_cast<uint64_t>(job.epochs);
-    return Loader::Make(*data.set, options);
-}
-
-// The test part, once, in the order of the file.
-Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
-                              const OpenedData& data) {
-    LoaderOptions options = data.loader;
-    options.part = Part::kTest;
-    options.shuffle = false;
-    options.rank = layout.replica;
-    options.ranks = layout.dp;
-    options.global_batch = GlobalBatch(job, layout);
-    options.epochs = 1;
-    return Loader::Make(*data.set, options);
-}
-
-// Says how far the walk below is, where it takes long.
-class CountProgress {
-  public:
-    CountProgress(bool says, uint64_t records)
-        : records_(records), next_ns_(says ? begin_ns_ + kFirstNs : INT64_MAX) {}
-
-    void Tell(const LoaderCounts& counts) {
-        if (NowNs() < next_ns_) return;
-        const uint64_t seen = counts.samples + counts.too_long + counts.bad + counts.no_loss;
-        if (seen == 0) return;
-        const double rate = static_cast<double>(seen) / SecondsSince(begin_ns_);
-        Log(LogLevel::kInfo,
-            "tokenizing the data to count the updates (not needed with --steps): {} of {} records, "
-            "{:.0f} a second, {:.0f} s left",
-            seen, records_, rate, static_cast<double>(records_ - std::min(records_, seen)) / rate);
-        next_ns_ = NowNs() + kEachNs;
-    }
-
-  private:
-    static constexpr int64_t kFirstNs = 2'000'000'000, kEachNs = 10'000'000'000;
-    const uint64_t records_;
-    const int64_t begin_ns_ = NowNs();
-    int64_t next_ns_;
-};
-
-// How many updates the epochs are: known only by walking the list, for tokenizing decides it.
-Result<int64_t> CountSteps(const TrainJob& job, const cluster::Cluster& cluster,
-                           const TrainLayout& layout, const OpenedData& data,
-                           const std::function<bool()>& is_time_up) {
-    if (job.steps > 0) return job.steps;
-    WEFT_ASSIGN(Loader loader, OpenLoader(job, layout, data));
-    CountProgress progress(cluster.rank() == 0,
-                           data.set->size(Part::kTrain) * static_cast<uint64_t>(job.epochs));
-    int64_t steps = 0;
-    while (true) {
-        progress.Tell(loader.counts());
-        if (cluster.stop_requested()) {
-            return MakeError(ErrorCode::kCancelled, "stopped by the user");
-        }
-        if (is_time_up()) {
-            return MakeError(ErrorCode::kCancelled,
-                             "the time limit is over before the first update: the data are being "
-                             "counted (not needed with --steps)");
-        }
-        WEFT_ASSIGN(const auto batch, loader.Next());
-        // (Only the last one is ever filled up.)
-        const auto whole = static_cast<uint64_t>(GlobalBatch(job, layout));
-        if (!batch || (job.drop_last && batch->global_sequences < whole)) break;
-        ++steps;
-    }
-    if (steps > 0) return steps;
-    return MakeError(ErrorCode::kUsage,
-                     "{} epochs of the data are less than one batch of {} sequences, and the last "
-                     "batch is to be dropped. Use smaller batches",
-                     job.epochs, GlobalBatch(job, layout));
-}
 
 // What no loss of another rank can be the cause of.
 bool IsOwnFault(ErrorCode code) {
@@ -176,8 +93,6 @@ class Run {
         WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));
         WEFT_TRY(AgreeOnData(cluster_, content_, job_.trainer.lora.from));
         WEFT_TRY(MakeSampler(hyper, data));
-        WEFT_ASSIGN(int64_t steps,
-                    CountSteps(job_, cluster_, layout, data, [this] { return IsTimeUp(); }));
         WEFT_TRY(CheckTestPart(layout, data));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
         WEFT_ASSIGN(const std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
@@ -186,7 +101,8 @@ class Run {
             WEFT_TRY(SeekTo(*checkpoint, loader));
             done = checkpoint->manifest().step;
         }
-        if (job_.steps == 0) steps += data_begin_;
+        DataWalk walk(job_, cluster_, layout, data, [this] { return IsTimeUp(); });
+        WEFT_ASSIGN(const int64_t steps, walk.CountUpdates(done, loader));
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
         WEFT_TRY(CheckSchedule(job_.schedule));
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));

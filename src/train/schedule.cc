@@ -9,7 +9,7 @@
 namespace weft::train {
 namespace {
 
-constexpr std::array<std::pair<ScheduleKind, std::string_view>, 6> kNames = {{
+constexpr std::array<std::pair<ScheduleKind, std::string_view>, 6> kScheduleNames = {{
     {ScheduleKind::kConstant, "constant"},
     {ScheduleKind::kLinear, "linear"},
     {ScheduleKind::kCosine, "cosine"},
@@ -65,14 +65,14 @@ double DeepSpeedRate(const Schedule& schedule, int64_t step) {
 }  // namespace
 
 std::string_view ScheduleName(ScheduleKind kind) {
-    for (const auto& [known, name] : kNames) {
+    for (const auto& [known, name] : kScheduleNames) {
         if (known == kind) return name;
     }
     return "";
 }
 
 std::optional<ScheduleKind> FindSchedule(std::string_view name) {
-    for (const auto& [kind, known] : kNames) {
+    for (const auto& [kind, known] : kScheduleNames) {
         if (known == name) return kind;
     }
     return std::nullopt;

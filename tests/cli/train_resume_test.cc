@@ -1,5 +1,6 @@
 // weft train goes on: after a kill from its last checkpoint to the bit, on other ranks and layouts
 // within rounding, and by itself when a rank is lost.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -138,6 +139,33 @@ TEST_F(TrainResume, OtherRanksAndLayoutsGoOnAlike) {
             f32 + to + Words{"--steps", "10", "--resume", out + "/checkpoints/step-00000004"});
         EXPECT_FALSE(resumed.contains(4));
         ExpectSameSteps(straight, resumed, 5, 2e-5);
+    }
+}
+
+// Of epochs, the data that are left are counted in batches of what goes on.
+TEST_F(TrainResume, OtherBatchesGoOnToTheEndOfTheData) {
+    const Words epoch = {"--epochs", "1", "--no-pack", "--micro-batch", "1", "--dtype", "f32"};
+    const Words one = epoch + Words{"--save-every", "10", "--keep-last", "0"};
+    const Words two = one + Words{"--local", "2"};
+    const struct {
+        const Words &from, &to;
+        std::string at;
+        int64_t next, last;
+    } cases[] = {{one, two, "step-00000030", 31, 35},
+                 {two, one, "step-00000010", 11, 30},
+                 {one, one, "step-00000030", 31, 40}};
+    int number = 0;
+    for (const auto& [from, to, at, next, last] : cases) {
+        SCOPED_TRACE(testing::PrintToString(from) + " to " + testing::PrintToString(to));
+        const std::string out = dir_ / ("out" + std::to_string(++number));
+        Train(out, from);
+        const auto resumed = Train(out + "-on", to + Words{"--resume", out + "/checkpoints/" + at});
+        EXPECT_EQ(resumed.at(0).at("steps"), last);
+        EXPECT_EQ(std::next(resumed.begin())->first, next);
+        EXPECT_EQ(resumed.rbegin()->first, last);
+        // The schedule has come to its end, and the last update is saved.
+        EXPECT_LT(resumed.at(last).at("lr"), 2e-5);
+        EXPECT_TRUE(fs::exists(fmt::format("{}-on/checkpoints/step-{:08}", out, last)));
     }
 }
 

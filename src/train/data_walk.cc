@@ -1,0 +1,104 @@
+#include "train/data_walk.h"
+
+#include <algorithm>
+
+#include "base/deadline.h"
+#include "base/log.h"
+
+namespace weft::train {
+namespace {
+
+// A rank may tokenize hundreds of GB meanwhile; that it lives, heartbeats say.
+constexpr int64_t kWalkMs = 3'600'000;
+
+int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
+    if (job.global_batch > 0) return job.global_batch;
+    return job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
+}
+
+// Says how far a walk is, where it takes long.
+class WalkProgress {
+  public:
+    WalkProgress(bool says, std::string_view what, uint64_t records)
+        : what_(what), records_(records), next_ns_(says ? begin_ns_ + kFirstNs : INT64_MAX) {}
+
+    void Tell(const LoaderCounts& counts) {
+        if (NowNs() < next_ns_) return;
+        const uint64_t seen = counts.samples + counts.too_long + counts.bad + counts.no_loss;
+        if (seen == 0) return;
+        const double rate = static_cast<double>(seen) / SecondsSince(begin_ns_);
+        Log(LogLevel::kInfo, "{}: {} of {} records, {:.0f} a second, {:.0f} s left", what_, seen,
+            records_, rate, static_cast<double>(records_ - std::min(records_, seen)) / rate);
+        next_ns_ = NowNs() + kEachNs;
+    }
+
+  private:
+    static constexpr int64_t kFirstNs = 2'000'000'000, kEachNs = 10'000'000'000;
+    const std::string_view what_;
+    const uint64_t records_;
+    const int64_t begin_ns_ = NowNs();
+    int64_t next_ns_;
+};
+
+}  // namespace
+
+Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const OpenedData& data) {
+    LoaderOptions options = data.loader;
+    options.rank = layout.replica;
+    options.ranks = layout.dp;
+    options.global_batch = GlobalBatch(job, layout);
+    options.epochs = job.steps > 0 ? 0 : static_cast<uint64_t>(job.epochs);
+    return Loader::Make(*data.set, options);
+}
+
+Result<Loader> OpenTestLoader(const TrainJob& job, const TrainLayout& layout,
+                              const OpenedData& data) {
+    LoaderOptions options = data.loader;
+    options.part = Part::kTest;
+    options.shuffle = false;
+    options.rank = layout.replica;
+    options.ranks = layout.dp;
+    options.global_batch = GlobalBatch(job, layout);
+    options.epochs = 1;
+    return Loader::Make(*data.set, options);
+}
+
+Result<int64_t> DataWalk::CountUpdates(int64_t done, Loader loader) {
+    if (job_.steps > 0) return job_.steps;
+    const Cursor from = loader.cursor();
+    const auto batch = static_cast<uint64_t>(GlobalBatch(job_, layout_));
+    const uint64_t size = data_.set->size(Part::kTrain);
+    const uint64_t all = size * static_cast<uint64_t>(job_.epochs);
+    const uint64_t before = std::min(all, size * from.epoch + from.index);
+    WEFT_ASSIGN(const int64_t rest,
+                Walk(loader, job_.drop_last ? batch : 1,
+                     "tokenizing the data to count the updates (not needed with --steps)",
+                     all - before));
+    // (What follows among ranks has less patience.)
+    WEFT_TRY(cluster_.Barrier("updates are counted", Deadline::In(kWalkMs)));
+    if (rest > 0 || from != Cursor{}) return done + rest;
+    return MakeError(ErrorCode::kUsage,
+                     "{} epochs of the data are less than one batch of {} sequences, and the last "
+                     "batch is to be dropped. Use smaller batches",
+                     job_.epochs, batch);
+}
+
+Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view what,
+                               uint64_t records) {
+    WalkProgress progress(cluster_.rank() == 0, what, records);
+    for (int64_t batches = 0;; ++batches) {
+        progress.Tell(loader.counts());
+        if (cluster_.stop_requested()) {
+            return MakeError(ErrorCode::kCancelled, "stopped by the user");
+        }
+        if (is_time_up_()) {
+            return MakeError(ErrorCode::kCancelled,
+                             "the time limit is over before the first update: {}", what);
+        }
+        WEFT_ASSIGN(const auto batch, loader.Next());
+        // (Only the last one is ever filled up.)
+        if (!batch || batch->global_sequences < least) return batches;
+    }
+}
+
+}  // namespace weft::train
