@@ -16,6 +16,10 @@ namespace {
 
 using model_files::hf::Json;
 
+// A rank may write its file so much longer than the others, to a slow disk or over a network; that
+// it lives, heartbeats say.
+constexpr int64_t kSaveMs = 3'600'000;
+
 }  // namespace
 
 Status CheckSaveWords(const SaveWords& words) {
@@ -227,7 +231,7 @@ Status Saver::Finish() {
         if (file.ok()) written = StepFolder(words_.folder, manifest_.step) + "/" + file->name;
     }
     WEFT_ASSIGN(const std::vector<std::string> texts,
-                cluster_.AllGather("checkpoint", mine.dump(-1, ' ', true), Deadline::In(kAgreeMs)));
+                cluster_.AllGather("checkpoint", mine.dump(-1, ' ', true), Deadline::In(kSaveMs)));
     const bool failed = std::ranges::any_of(
         texts, [](const auto& text) { return text.find("\"error\"") != text.npos; });
     // What is left of a checkpoint that will not be one takes no room.

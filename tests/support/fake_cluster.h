@@ -62,6 +62,8 @@ class FakeCluster final : public cluster::Cluster {
 
     // What the ranks say of their memory, "needed available", in place of the truth.
     std::vector<std::string> memory;
+    // How long the last collective call of a name would have waited.
+    std::map<std::string, int64_t> waits_ms;
     // What becomes of a loss.
     std::function<Result<cluster::EpochInfo>(FakeCluster&, const Error&, const Replan&)> next_epoch;
     // Ranks whose words differ are on different machines; all are on one at first.
@@ -91,7 +93,8 @@ class FakeCluster final : public cluster::Cluster {
         return Barrier(name, deadline);  // so that a test may give each rank a file of its own
     }
     Result<std::vector<std::string>> AllGather(const std::string& name, const std::string& mine,
-                                               const Deadline&) override {
+                                               const Deadline& deadline) override {
+        waits_ms[name] = deadline.length_ms();
         if (name == "memory" && !memory.empty()) return memory;
         return hub_.Meet(rank_, ++round_, mine);
     }
