@@ -163,7 +163,9 @@ class Run {
         if (listener_ == nullptr) return trainer.ServeExport();
         const auto trained = trainer.Export();
         const Status written = listener_->OnTrained(*trained);
-        failed_ = !written.ok();
+        // (What is lost with a rank is in the last checkpoint.)
+        failed_ = !written.ok() && written.error().code != ErrorCode::kPeerLost &&
+                  written.error().code != ErrorCode::kTimeout;
         return written;
     }
 

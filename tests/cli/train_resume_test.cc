@@ -1,7 +1,9 @@
 // weft train goes on: after a kill from its last checkpoint to the bit, on other ranks and layouts
 // within rounding, and by itself when a rank is lost.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 
 #include <filesystem>
 #include <fstream>
@@ -190,6 +192,31 @@ TEST_F(TrainResume, ALostRankComesBack) {
     EXPECT_NE(ran.err.find("step-0000000"), std::string::npos) << ran.err;
     const auto kept = fs::directory_iterator(dir_ / "out/checkpoints");
     EXPECT_EQ(std::distance(begin(kept), end(kept)), 1);
+}
+
+// While the result is written, too: it is in the last checkpoint.
+TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
+    const std::string out = dir_ / "out", part = out + "/model.gguf.part";
+    Weft weft(Command(out, {"--local", "2", "--zero", "3", "--micro-batch", "2", "--steps", "10",
+                            "--save-every", "4"}));
+    WaitFor(weft, "\"step\":3,");
+    // As if another process wrote it: the result is tried again.
+    const int fd = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(::flock(fd, LOCK_EX), 0);
+    const Deadline deadline = Deadline::In(60'000);
+    while (weft.Err().find("It is tried again") == std::string::npos && !deadline.expired()) {
+        ::usleep(1'000);
+    }
+    const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
+    ASSERT_EQ(ranks.size(), 1u) << weft.Err();
+    ASSERT_EQ(::kill(ranks[0], SIGKILL), 0);
+    ::close(fd);
+    const Ran ran = weft.Wait();
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(StepsOf(ran.out).at(0).at("restarts"), 1) << ran.err;
+    EXPECT_NE(ran.err.find("step-00000010"), std::string::npos) << ran.err;
+    EXPECT_TRUE(fs::exists(out + "/model.gguf"));
 }
 
 // As often as was said, and without checkpoints never.
