@@ -573,6 +573,7 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     TrainJob job = asked;
     CatchStops(job.save.interrupts);
     WEFT_TRY(MakeAbsolute(job));
+    WEFT_TRY(CheckTrainJob(job));  // (the working folder's name is in its paths now)
     cluster::ClusterOptions options = where;
     const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
     if (recovers && cluster::RanksOf(options) > 1 && options.launched == nullptr &&

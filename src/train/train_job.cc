@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/utf8.h"
 
 namespace weft::train {
 namespace {
@@ -118,9 +119,28 @@ void Fields(Job& job, const Visit& visit) {
     visit("global_batch", job.global_batch);
 }
 
+// What travels as JSON, and stands in files of JSON beside the result.
+Status CheckPaths(const TrainJob& job) {
+    const std::pair<const char*, const std::string*> paths[] = {
+        {"the model", &job.trainer.model},
+        {"--data", &job.data.data},
+        {"--output-dir", &job.save.folder},
+        {"--resume", &job.save.resume},
+        {"--lora-from", &job.trainer.lora.from}};
+    for (const auto& [name, path] : paths) {
+        if (IsUtf8(*path)) continue;
+        return MakeError(ErrorCode::kUsage,
+                         "{}: the path {} is no UTF-8. Rename it, or give it a link with a name in "
+                         "ASCII",
+                         name, json(*path).dump(-1, ' ', true, json::error_handler_t::replace));
+    }
+    return {};
+}
+
 }  // namespace
 
 Status CheckTrainJob(const TrainJob& job) {
+    WEFT_TRY(CheckPaths(job));
     if (job.eval_every < 0 || (job.eval_every > 0 && !(job.data.test_split > 0))) {
         return MakeError(ErrorCode::kUsage,
                          "--eval-every {}: expected 0 (after each epoch) or more, and with it "

@@ -33,7 +33,7 @@ struct TrainJob {
     int64_t global_batch = 0;
 };
 
-// Counts that make sense together. Errors: kUsage.
+// Counts that make sense together, and paths that are UTF-8. Errors: kUsage.
 Status CheckTrainJob(const TrainJob& job);
 
 bool IsTrainJob(const std::string& text);

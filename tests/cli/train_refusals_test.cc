@@ -72,6 +72,39 @@ TEST_F(TrainRefusals, RecordsThatAreAllTooLong) {
     }
 }
 
+// Paths travel to other ranks, and into adapter_config.json, as JSON.
+TEST_F(TrainRefusals, PathsThatAreNotUtf8) {
+    const std::string odd = dir_ / "caf\xe9", model = Windowed(0);
+    std::filesystem::create_directories(odd);
+    std::filesystem::copy_file(model, odd + "/tiny.gguf");
+    const std::string data = odd + "/data.jsonl";
+    WriteQuestions(data, 8);
+    const Words rest = {"--seq-len", "24", "--steps", "1", "-t", "1"};
+    const Words synthetic = {"--data", kData};
+    const struct {
+        Words words;
+        const char* said;
+    } cases[] = {{Words{model, "--no-output", "--data", data}, "--data"},
+                 {synthetic + Words{model, "--output-dir", odd}, "--output-dir"},
+                 {synthetic + Words{odd + "/tiny.gguf", "--no-output"}, "the model"},
+                 {synthetic + Words{model, "--no-output", "--lora-from", odd}, "--lora-from"},
+                 {synthetic + Words{model, "--output-dir", dir_ / "out", "--resume", odd},
+                  "--resume"}};
+    for (const auto& [words, said] : cases) {
+        const Ran ran = RunWeft(Words{"train"} + words + rest);
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        ExpectRefused(ran, {said, "is no UTF-8"});
+    }
+    // The working folder's name becomes part of them.
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(odd);
+    const Ran inside =
+        RunWeft(Words{"train", model, "--output-dir", "out"} + synthetic + rest);
+    std::filesystem::current_path(before);
+    EXPECT_EQ(inside.status, 2) << inside.err;
+    ExpectRefused(inside, {"--output-dir", "is no UTF-8"});
+}
+
 TEST_F(TrainRefusals, DropoutOfAConfig) {
     const auto folder = [&](const std::string& key, const nlohmann::json& value) {
         const std::string path = dir_ / key;
