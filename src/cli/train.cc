@@ -379,6 +379,12 @@ void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,
                      {"peak_flops_per_s", teller.peak_flops_s()},
                      {"recompute", teller.recompute()},
                      {"grad_dtype", teller.grad_dtype()}};
+        const train::LoaderCounts& samples = summary.samples;
+        json["samples"] = {{"used", samples.samples},
+                           {"truncated", samples.truncated},
+                           {"too_long", samples.too_long},
+                           {"no_loss", samples.no_loss},
+                           {"bad", samples.bad}};
         if (flags.job.trainer.dtype == DType::kF16) json["skipped"] = summary.skipped;
         if (summary.eval_loss) {
             json["eval_loss"] = *summary.eval_loss;

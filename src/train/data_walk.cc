@@ -1,6 +1,10 @@
 #include "train/data_walk.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/log.h"
@@ -24,7 +28,7 @@ class WalkProgress {
 
     void Tell(const LoaderCounts& counts) {
         if (NowNs() < next_ns_) return;
-        const uint64_t seen = counts.samples + counts.too_long + counts.bad + counts.no_loss;
+        const uint64_t seen = counts.records();
         if (seen == 0) return;
         const double rate = static_cast<double>(seen) / SecondsSince(begin_ns_);
         Log(LogLevel::kInfo, "{}: {} of {} records, {:.0f} a second, {:.0f} s left", what_, seen,
@@ -74,6 +78,7 @@ Result<int64_t> DataWalk::CountUpdates(int64_t done, Loader loader) {
                 Walk(loader, job_.drop_last ? batch : 1,
                      "tokenizing the data to count the updates (not needed with --steps)",
                      all - before));
+    counts_ = loader.first_epoch() ? *loader.first_epoch() : loader.counts();
     // (What follows among ranks has less patience.)
     WEFT_TRY(cluster_.Barrier("updates are counted", Deadline::In(kWalkMs)));
     if (rest > 0 || from != Cursor{}) return done + rest;
@@ -99,6 +104,33 @@ Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view 
         // (Only the last one is ever filled up.)
         if (!batch || batch->global_sequences < least) return batches;
     }
+}
+
+std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job) {
+    const int64_t sequence = job.data.sequence;
+    std::vector<std::string> whys;
+    if (counts.bad > 0) {
+        whys.push_back(fmt::format("{} can't be used (first: {})", counts.bad, counts.first_bad));
+    }
+    if (counts.too_long > 0) {
+        whys.push_back(fmt::format("{} are longer than --seq-len {}", counts.too_long, sequence));
+    }
+    if (counts.no_loss > 0) {
+        const std::string within =
+            counts.truncated > 0 ? fmt::format(" within --seq-len {}", sequence) : "";
+        whys.push_back(fmt::format("{} have nothing to learn{}", counts.no_loss, within));
+    }
+    std::string text;
+    if (!whys.empty()) {
+        text = fmt::format("{} of {} samples are left out: {}", counts.left_out(), counts.records(),
+                           fmt::join(whys, ", "));
+    }
+    if (counts.truncated > 0) {
+        text += fmt::format("{}{} of {} samples are longer than --seq-len {} and lose their end: a "
+                            "larger one or --long split keeps it",
+                            text.empty() ? "" : ". ", counts.truncated, counts.records(), sequence);
+    }
+    return text.empty() ? "" : fmt::format("{}: {}", job.data.data, text);
 }
 
 }  // namespace weft::train

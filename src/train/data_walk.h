@@ -7,7 +7,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/result.h"
 #include "cluster/cluster.h"
@@ -38,6 +41,8 @@ class DataWalk {
     // loader's cursor. On all ranks alike; they wait for the slowest one.
     // Errors: kUsage (not one update), kCancelled (a stop, the time), the loader's.
     Result<int64_t> CountUpdates(int64_t done, Loader loader);
+    // What became of the samples up to the first end of an epoch; empty with --steps.
+    const std::optional<LoaderCounts>& counts() const { return counts_; }
 
   private:
     // Batches of at least `least` sequences that are left. what: for the line of progress.
@@ -48,6 +53,10 @@ class DataWalk {
     const TrainLayout& layout_;
     const OpenedData& data_;
     const std::function<bool()> is_time_up_;
+    std::optional<LoaderCounts> counts_;
 };
+
+// A line on samples that are left out or cut off, with what keeps them; empty: all are learnt from.
+std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job);
 
 }  // namespace weft::train

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/log.h"
@@ -103,6 +104,7 @@ class Run {
         }
         DataWalk walk(job_, cluster_, layout, data, [this] { return IsTimeUp(); });
         WEFT_ASSIGN(const int64_t steps, walk.CountUpdates(done, loader));
+        if (walk.counts()) NoteSamples(*walk.counts());
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
         WEFT_TRY(CheckSchedule(job_.schedule));
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
@@ -238,6 +240,14 @@ class Run {
         WEFT_ASSIGN(Loader loader, OpenTestLoader(job_, layout, data));
         const auto first = loader.Next();
         return first.ok() ? Status() : Status(first.error());
+    }
+
+    // Once: what is left out of an epoch of the data is told.
+    void NoteSamples(const LoaderCounts& counts) {
+        if (std::exchange(samples_noted_, true)) return;
+        summary_.samples = counts;
+        const std::string text = cluster_.rank() == 0 ? LeftOutText(counts, job_) : "";
+        if (!text.empty()) Log(LogLevel::kWarning, "{}", text);
     }
 
     // After `error`: the next epoch, where it was a loss; else the error that ends the job.
@@ -441,6 +451,7 @@ class Run {
             WEFT_ASSIGN(const auto batch, loader.Next());
             if (!batch) break;
             const bool ends_epoch = loader.cursor().epoch > epoch;
+            if (loader.first_epoch()) NoteSamples(*loader.first_epoch());
             const double rate = LearningRate(job_.schedule, trainer.updates());
             WEFT_ASSIGN(const StepReport report, trainer.Step(*batch, rate));
             StepLine line{
@@ -466,6 +477,7 @@ class Run {
             if (grows) WEFT_TRY(Grow(saver, step));
             longest_s_ = std::max(longest_s_, SecondsSince(begin_ns));
         }
+        NoteSamples(loader.counts());
         const auto updates = static_cast<double>(steps - data_begin_);
         const double updates_an_epoch =
             job_.steps > 0 ? 0 : updates / static_cast<double>(job_.epochs);
@@ -551,6 +563,7 @@ class Run {
     std::string stop_fault_;
     bool failed_ = false;
     bool evaluates_ = false;
+    bool samples_noted_ = false;
     DataIdentity content_;
     int64_t data_begin_ = 0;  // updates before the first one of these data
     StopScope stops_;

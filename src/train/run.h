@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "cluster/cluster.h"
+#include "train/data/loader.h"
 #include "train/train_job.h"
 
 namespace weft::train {
@@ -51,6 +52,8 @@ struct TrainSummary {
     double last_loss = 0;
     int64_t restarts = 0;                  // after the loss of a rank
     int64_t skipped = 0;                   // steps, of float16, since the first
+    // What became of the samples of an epoch, or of what was read where that is less.
+    LoaderCounts samples;
     SaveCounts saves;                      // of this rank
     // A wish to stop ended it before its last update; the checkpoint to go on from.
     bool stopped = false;

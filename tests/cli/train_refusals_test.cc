@@ -98,8 +98,7 @@ TEST_F(TrainRefusals, PathsThatAreNotUtf8) {
     // The working folder's name becomes part of them.
     const auto before = std::filesystem::current_path();
     std::filesystem::current_path(odd);
-    const Ran inside =
-        RunWeft(Words{"train", model, "--output-dir", "out"} + synthetic + rest);
+    const Ran inside = RunWeft(Words{"train", model, "--output-dir", "out"} + synthetic + rest);
     std::filesystem::current_path(before);
     EXPECT_EQ(inside.status, 2) << inside.err;
     ExpectRefused(inside, {"--output-dir", "is no UTF-8"});

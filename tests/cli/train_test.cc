@@ -297,6 +297,33 @@ TEST_F(TrainCli, AFullDiskIsSaidBeforeTraining) {
     EXPECT_EQ(said.find("step 1"), said.npos) << said;
 }
 
+// Answers that stand behind --seq-len are not learnt from, and that is told; also with --steps.
+TEST_F(TrainCli, WhatIsLeftOutIsTold) {
+    std::ofstream file(dir_ / "long.jsonl");
+    for (int i = 0; i < 40; ++i) {
+        const json row = {{"question", "what"},
+                          {"context", std::string(i < 36 ? 300 : 3, 'c')},
+                          {"answer", "this"}};
+        file << row.dump() << "\n";
+    }
+    file.close();
+    const Words words = {"train", model_, "--data", dir_ / "long.jsonl", "--seq-len", "96",
+                         "--json", "-t", "1"};
+    for (const Words& more : {Words{"--epochs", "2"}, {"--steps", "3"}}) {
+        const Ran ran = RunTrain(words + more);
+        const json last = LinesOf(ran).back();
+        EXPECT_EQ(last.at("samples"), json::parse(R"({"used": 4, "truncated": 36, "too_long": 0,
+                                                      "no_loss": 36, "bad": 0})"));
+        const std::string told = "36 of 40 samples are left out: 36 have nothing to learn";
+        const size_t at = ran.err.find(told);
+        EXPECT_NE(at, ran.err.npos) << ran.err;
+        EXPECT_EQ(ran.err.find(told, at + 1), ran.err.npos) << ran.err;
+        EXPECT_NE(ran.err.find("--long split"), ran.err.npos) << ran.err;
+    }
+    const Ran split = RunTrain(words + Words{"--steps", "3", "--long", "split"});
+    EXPECT_EQ(split.err.find("left out"), split.err.npos) << split.err;
+}
+
 TEST_F(TrainCli, ErrorsNameWhatIsWrong) {
     const struct {
         Words words;

@@ -329,6 +329,19 @@ TEST(Loader, BadRecordsEndOrAreCounted) {
     EXPECT_NE(none.error().message.find("nothing to learn in 50 samples"), std::string::npos);
 }
 
+// Whatever was read of the next one for the batch that its end lies in.
+TEST(Loader, CountsOfTheFirstEpoch) {
+    Numbered data(50, 5);
+    data.without_loss = {1, 2};
+    Loader loader = Must(Loader::Make(data, {.sequence = 16, .global_batch = 7, .epochs = 3}));
+    EXPECT_FALSE(loader.first_epoch().has_value());
+    while (Must(loader.Next())) {
+    }
+    EXPECT_EQ(loader.first_epoch().value().samples, 48u);
+    EXPECT_EQ(loader.first_epoch().value().no_loss, 2u);
+    EXPECT_EQ(loader.counts().records(), 150u);
+}
+
 TEST(Loader, RefusesSizesThatMakeNoSense) {
     const Numbered data(3, 5);
     for (const LoaderOptions& options :
@@ -397,6 +410,7 @@ TEST(Inspect, CountsAndShowsMasks) {
     EXPECT_EQ(report.train.median, 14u);
     EXPECT_EQ(report.train.loss_tokens, 60u);
     EXPECT_EQ(report.train.over_long, 6u);
+    EXPECT_EQ(report.train.no_loss, 4u);  // of the 6 ends, two keep a letter
     uint64_t binned = 0;
     for (const LengthBin& bin : report.train.bins) binned += bin.count;
     EXPECT_EQ(binned, 20u);

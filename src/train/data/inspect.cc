@@ -80,13 +80,25 @@ class Survey {
             static_cast<uint64_t>(std::count(sample->loss.begin() + 1, sample->loss.end(), 1));
         report.shortest = report.usable == 1 ? tokens : std::min(report.shortest, tokens);
         report.longest = std::max(report.longest, tokens);
-        if (tokens > static_cast<uint64_t>(options_.loader.sequence) + 1) ++report.over_long;
+        const uint64_t most = static_cast<uint64_t>(options_.loader.sequence) + 1;
+        if (tokens > most) ++report.over_long;
+        if (!IsLearnt(*sample, most)) ++report.no_loss;
         ++bins_[static_cast<size_t>(std::bit_width(tokens))];
         if (lengths_.size() < kMostKeptLengths) lengths_.push_back(static_cast<uint32_t>(tokens));
         if (shown != nullptr && shown->size() < static_cast<size_t>(std::max(0, options_.show))) {
             shown->push_back(Show(*sample, index, tokenizer_, options_.show_tokens));
         }
         return {};
+    }
+
+    // (What --long skip leaves out counts as over_long alone.)
+    bool IsLearnt(const Sample& sample, uint64_t most) const {
+        const LongSamples longs = options_.loader.longs;
+        uint64_t left = sample.loss.size();
+        if (left > most && longs == LongSamples::kSkip) return true;
+        if (longs == LongSamples::kTruncate) left = std::min(left, most);
+        const auto end = sample.loss.begin() + static_cast<ptrdiff_t>(left);
+        return std::find(sample.loss.begin() + 1, end, 1) != end;
     }
 
     const DataSet& data_;
@@ -145,6 +157,11 @@ void AddPart(std::string& out, std::string_view name, const PartReport& part) {
         out += fmt::format("  too long {} samples ({:.1f} %)\n", part.over_long,
                            Percent(part.over_long, part.usable));
     }
+    if (part.no_loss > 0) {
+        out += fmt::format("  no loss  {} samples ({:.1f} %) have nothing to learn, or not after "
+                           "their end is cut off: they are left out\n",
+                           part.no_loss, Percent(part.no_loss, part.usable));
+    }
     uint64_t highest = 1;
     for (const LengthBin& bin : part.bins) highest = std::max(highest, bin.count);
     for (const LengthBin& bin : part.bins) {
@@ -165,8 +182,9 @@ nlohmann::ordered_json PartJson(const PartReport& part) {
             {"usable", part.usable},           {"tokens", part.tokens},
             {"loss_tokens", part.loss_tokens}, {"shortest", part.shortest},
             {"median", part.median},           {"longest", part.longest},
-            {"over_long", part.over_long},     {"bad", part.bad},
-            {"errors", part.errors},           {"lengths", std::move(bins)}};
+            {"over_long", part.over_long},     {"no_loss", part.no_loss},
+            {"bad", part.bad},                 {"errors", part.errors},
+            {"lengths", std::move(bins)}};
 }
 
 }  // namespace

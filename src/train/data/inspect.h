@@ -45,6 +45,7 @@ struct PartReport {
     uint64_t tokens = 0, loss_tokens = 0;  // of usable ones
     uint64_t shortest = 0, longest = 0, median = 0;
     uint64_t over_long = 0;  // more than sequence + 1 tokens
+    uint64_t no_loss = 0;    // of those that are not skipped: nothing (left) to learn
     uint64_t bad = 0;
     std::vector<std::string> errors;  // the first five
     std::vector<LengthBin> bins;      // powers of two

@@ -147,6 +147,7 @@ Result<std::optional<Sequence>> Loader::NextSequence() {
                                      counts_.no_loss, counts_.first_bad.empty() ? "" : "; first: ",
                                      counts_.first_bad);
                 }
+                if (!first_epoch_) first_epoch_ = counts_;
                 cursor_.index = 0;
                 ++cursor_.epoch;
                 found_ = false;

@@ -80,6 +80,8 @@ struct LoaderCounts {
     uint64_t bad = 0;        // records that can't be used
     uint64_t no_loss = 0;    // nothing (left) to learn: left out
     std::string first_bad;   // the error of the first of them
+    uint64_t left_out() const { return too_long + bad + no_loss; }
+    uint64_t records() const { return samples + left_out(); }
 };
 
 class Loader {
@@ -100,6 +102,8 @@ class Loader {
     Status Seek(const Cursor& cursor);
     // Since the loader was made; after Seek its first window counts again.
     const LoaderCounts& counts() const { return counts_; }
+    // Those up to the first end of an epoch; empty before.
+    const std::optional<LoaderCounts>& first_epoch() const { return first_epoch_; }
 
   private:
     uint64_t FingerprintWith(bool skip_bad) const;
@@ -125,6 +129,7 @@ class Loader {
     bool filled_ = false;
     bool found_ = false;  // the epoch had a sequence
     LoaderCounts counts_;
+    std::optional<LoaderCounts> first_epoch_;
 };
 
 }  // namespace weft::train
