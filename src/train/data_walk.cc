@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/check.h"
 #include "base/deadline.h"
 #include "base/log.h"
 
@@ -88,6 +89,14 @@ Result<int64_t> DataWalk::CountUpdates(int64_t done, Loader loader) {
                      job_.epochs, batch);
 }
 
+Result<LoaderCounts> DataWalk::CheckTestPart() {
+    WEFT_ASSIGN(Loader loader, OpenTestLoader(job_, layout_, data_));
+    WEFT_ASSIGN(const int64_t batches,
+                Walk(loader, 1, "reading the test part", data_.set->size(Part::kTest)));
+    WEFT_CHECK(batches > 0);  // else the loader has said so
+    return loader.counts();
+}
+
 Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view what,
                                uint64_t records) {
     WalkProgress progress(cluster_.rank() == 0, what, records);
@@ -106,7 +115,7 @@ Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view 
     }
 }
 
-std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job) {
+std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part part) {
     const int64_t sequence = job.data.sequence;
     std::vector<std::string> whys;
     if (counts.bad > 0) {
@@ -130,7 +139,9 @@ std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job) {
                             "larger one or --long split keeps it",
                             text.empty() ? "" : ". ", counts.truncated, counts.records(), sequence);
     }
-    return text.empty() ? "" : fmt::format("{}: {}", job.data.data, text);
+    if (text.empty()) return "";
+    const std::string_view of = part == Part::kTest ? ", test part" : "";
+    return fmt::format("{}{}: {}", job.data.data, of, text);
 }
 
 }  // namespace weft::train

@@ -44,6 +44,10 @@ class DataWalk {
     // What became of the samples up to the first end of an epoch; empty with --steps.
     const std::optional<LoaderCounts>& counts() const { return counts_; }
 
+    // Reads all of the test part: what is wrong with a record is known before the first update.
+    // Errors: kCancelled, the loader's.
+    Result<LoaderCounts> CheckTestPart();
+
   private:
     // Batches of at least `least` sequences that are left. what: for the line of progress.
     Result<int64_t> Walk(Loader& loader, uint64_t least, std::string_view what, uint64_t records);
@@ -56,7 +60,7 @@ class DataWalk {
     std::optional<LoaderCounts> counts_;
 };
 
-// A line on samples that are left out or cut off, with what keeps them; empty: all are learnt from.
-std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job);
+// A line on samples that are left out or cut off, with what keeps them; empty: there are none.
+std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part part);
 
 }  // namespace weft::train

@@ -94,7 +94,8 @@ class Run {
         WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));
         WEFT_TRY(AgreeOnData(cluster_, content_, job_.trainer.lora.from));
         WEFT_TRY(MakeSampler(hyper, data));
-        WEFT_TRY(CheckTestPart(layout, data));
+        DataWalk walk(job_, cluster_, layout, data, [this] { return IsTimeUp(); });
+        WEFT_TRY(CheckTestPart(walk, data));
         WEFT_ASSIGN(Loader loader, OpenLoader(job_, layout, data));
         WEFT_ASSIGN(const std::optional<Checkpoint> checkpoint, AgreeOnCheckpoint());
         int64_t done = 0;
@@ -102,7 +103,6 @@ class Run {
             WEFT_TRY(SeekTo(*checkpoint, loader));
             done = checkpoint->manifest().step;
         }
-        DataWalk walk(job_, cluster_, layout, data, [this] { return IsTimeUp(); });
         WEFT_ASSIGN(const int64_t steps, walk.CountUpdates(done, loader));
         if (walk.counts()) NoteSamples(*walk.counts());
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
@@ -233,21 +233,26 @@ class Run {
         return {};
     }
 
-    // That there is something to evaluate on is known before training begins.
-    Status CheckTestPart(const TrainLayout& layout, const OpenedData& data) {
+    // Once: what is wrong with the test part is known before training begins.
+    Status CheckTestPart(DataWalk& walk, const OpenedData& data) {
         evaluates_ = job_.data.test_split > 0 && data.set->size(Part::kTest) > 0;
-        if (!evaluates_) return {};
-        WEFT_ASSIGN(Loader loader, OpenTestLoader(job_, layout, data));
-        const auto first = loader.Next();
-        return first.ok() ? Status() : Status(first.error());
+        if (!evaluates_ || test_part_read_) return {};
+        WEFT_ASSIGN(const LoaderCounts counts, walk.CheckTestPart());
+        test_part_read_ = true;
+        TellLeftOut(counts, Part::kTest);
+        return {};
+    }
+
+    void TellLeftOut(const LoaderCounts& counts, Part part) const {
+        const std::string text = cluster_.rank() == 0 ? LeftOutText(counts, job_, part) : "";
+        if (!text.empty()) Log(LogLevel::kWarning, "{}", text);
     }
 
     // Once: what is left out of an epoch of the data is told.
     void NoteSamples(const LoaderCounts& counts) {
         if (std::exchange(samples_noted_, true)) return;
         summary_.samples = counts;
-        const std::string text = cluster_.rank() == 0 ? LeftOutText(counts, job_) : "";
-        if (!text.empty()) Log(LogLevel::kWarning, "{}", text);
+        TellLeftOut(counts, Part::kTrain);
     }
 
     // After `error`: the next epoch, where it was a loss; else the error that ends the job.
@@ -563,7 +568,7 @@ class Run {
     std::string stop_fault_;
     bool failed_ = false;
     bool evaluates_ = false;
-    bool samples_noted_ = false;
+    bool test_part_read_ = false, samples_noted_ = false;
     DataIdentity content_;
     int64_t data_begin_ = 0;  // updates before the first one of these data
     StopScope stops_;

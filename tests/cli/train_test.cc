@@ -297,6 +297,27 @@ TEST_F(TrainCli, AFullDiskIsSaidBeforeTraining) {
     EXPECT_EQ(said.find("step 1"), said.npos) << said;
 }
 
+// However far from its start.
+TEST_F(TrainCli, ABadRecordOfTheTestPartIsFoundBeforeTheFirstUpdate) {
+    const std::string path = dir_ / "odd.jsonl";
+    const Words data = {model_, "--data", path, "--test-split", "0.5"};
+    // (Where a record goes depends on its bytes.)
+    for (int i = 0; i < 20; ++i) {
+        WriteQuestions(path, 24, true);
+        std::ofstream(path, std::ios::app) << json{{"question", "which " + std::to_string(i)}};
+        const Ran seen = RunWeft(Words{"train", "data", "inspect"} + data +
+                                 Words{"--prompt-type", "1", "--skip-bad", "--json"});
+        ASSERT_EQ(seen.status, 0) << seen.err;
+        if (json::parse(seen.out).at("test").at("bad") == 1) break;
+    }
+    const Ran ran = RunTrain(Words{"train"} + data +
+                             Words{"--steps", "4", "--eval-every", "2", "--seq-len", "96",
+                                   "--no-pack", "--json", "-t", "1"});
+    EXPECT_NE(ran.status, 0);
+    EXPECT_NE(ran.err.find("line 25"), ran.err.npos) << ran.err;
+    EXPECT_EQ(ran.out.find("\"step\""), ran.out.npos) << ran.out;
+}
+
 // Answers that stand behind --seq-len are not learnt from, and that is told; also with --steps.
 TEST_F(TrainCli, WhatIsLeftOutIsTold) {
     std::ofstream file(dir_ / "long.jsonl");
