@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/json.h"
 #include "model/model.h"
 #include "train/data/open.h"
+#include "train/lora/lora_source.h"
 #include "train/output_folder.h"
 #include "train/trainer.h"
 
@@ -95,10 +97,12 @@ int Growth::Ready(const TrainJob& job) {
 }
 
 Status ExamineForTraining(const cluster::Exam& exam) {
-    WEFT_ASSIGN(const TrainJob job, TrainJobFromJson(exam.job));
+    WEFT_ASSIGN(TrainJob job, TrainJobFromJson(exam.job));
+    TakeDataWords(job);
     const json terms = exam.terms.empty() ? json::object() : JsonOrDiscarded(exam.terms);
     if (!terms.is_object()) return MakeError(ErrorCode::kCorrupt, "the terms of rank 0");
-    WEFT_ASSIGN(const auto source, OpenSource(job.trainer));
+    WEFT_ASSIGN(auto opened, OpenSource(job.trainer));
+    WEFT_ASSIGN(const auto source, WithAdapters(std::move(opened), job.trainer.lora));
     WEFT_ASSIGN(const std::string model, source->Fingerprint());
     if (const json theirs = terms.value("model", json()); theirs.is_string() && theirs != model) {
         return MakeError(ErrorCode::kDenied,

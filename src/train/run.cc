@@ -64,8 +64,7 @@ class Run {
           search_(job_.save, cluster),
           growth_(cluster),
           begin_ns_(job.save.begin_ns > 0 ? job.save.begin_ns : NowNs()) {
-        job_.trainer.sequence = job.data.sequence;
-        job_.trainer.lora.seed = job_.trainer.seed = job.data.seed;
+        TakeDataWords(job_);
     }
 
     // Where the cluster gets over losses, as often as the job allows.

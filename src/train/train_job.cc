@@ -170,6 +170,11 @@ Status CheckTrainJob(const TrainJob& job) {
                      job.steps, job.epochs, job.trainer.accumulation, kMostAccumulation);
 }
 
+void TakeDataWords(TrainJob& job) {
+    job.trainer.sequence = job.data.sequence;
+    job.trainer.lora.seed = job.trainer.seed = job.data.seed;
+}
+
 bool IsTrainJob(const std::string& text) {
     const json parsed = JsonOrDiscarded(text);
     if (!parsed.is_object()) return false;

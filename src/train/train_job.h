@@ -36,6 +36,9 @@ struct TrainJob {
 // Counts that make sense together, and paths that are UTF-8. Errors: kUsage.
 Status CheckTrainJob(const TrainJob& job);
 
+// The trainer's sequence and seeds are those of the data.
+void TakeDataWords(TrainJob& job);
+
 bool IsTrainJob(const std::string& text);
 std::string TrainJobToJson(const TrainJob& job);
 // kCorrupt, naming the field, where the text is none; else as CheckTrainJob.

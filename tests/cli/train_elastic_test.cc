@@ -121,10 +121,10 @@ class TrainElastic : public testing::Test {
         for (const json& line : JsonLines(text)) steps[line.value("step", int64_t{0})] = line;
         return steps;
     }
-    void ExpectTheCurveOfOne(const std::string& out) const {
-        const Ran one =
-            RunTrain(Command(dir_ / "one", {"--micro-batch", "4", "--grad-accum",
-                                            std::to_string(kMicroBatches)}));
+    void ExpectTheCurveOfOne(const std::string& out, const Words& more = {}) const {
+        const Ran one = RunTrain(Command(dir_ / "one", {"--micro-batch", "4", "--grad-accum",
+                                                        std::to_string(kMicroBatches)}) +
+                                 more);
         ASSERT_EQ(one.status, 0) << one.err;
         const auto expected = StepsOf(one.out), got = StepsOf(out);
         for (int64_t step = 1; step <= kSteps; ++step) {
@@ -160,6 +160,20 @@ TEST_F(TrainElastic, WorkersJoinLeaveAndJoinAgain) {
         << ran.err;
     EXPECT_EQ(StepsOf(ran.out).at(0).at("restarts"), 2) << ran.out;
     ExpectTheCurveOfOne(ran.out);
+}
+
+// A newcomer is asked for the model with its adapters, whose first numbers are of the seed.
+TEST_F(TrainElastic, WorkersJoinWhereAdaptersLearn) {
+    const Words adapters = {"--lora", "4", "--seed", "7"};
+    const auto first = Worker();
+    Weft root(Command(dir_ / "out", Dialled(1, adapters)));
+    ASSERT_TRUE(Prints(root, "\"step\":1,")) << root.Err();
+    const auto second = Worker();
+    ASSERT_TRUE(GoesOn(root, " joins. Training goes on with 3 ranks instead of 2, from "))
+        << root.Err();
+    const Ran ran = root.Wait();
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    ExpectTheCurveOfOne(ran.out, adapters);
 }
 
 // Rank 0 is the command: started again, it finds its workers.
