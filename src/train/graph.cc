@@ -173,8 +173,9 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     SplitBiases(forward);
     Adapters adapters;
     if (options.lora != nullptr) {
+        WEFT_TRY(CheckStages(*options.lora, {&shard, 1}, source.name()));
         WEFT_ASSIGN(adapters, AddAdapters(forward, *options.lora));
-        WEFT_CHECK(!adapters.weights.empty());  // every layer has all targets
+        WEFT_CHECK(!adapters.weights.empty());
     }
     const ValueId logits = forward.Find("logits");
     program::DifferentiateOptions differentiate;

@@ -250,11 +250,15 @@ Status Trainer::PlanWithin() {
 }
 
 Status Trainer::PlanProgram() {
+    WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
     LoraPlan lora;
     if (options_.lora.on()) {
         WEFT_ASSIGN(lora, PlanLora(*source_, options_.lora));
+        // (Of all stages: all ranks say the same.)
+        WEFT_ASSIGN(const model::ShardPlan plan,
+                    model::PlanShards(hyper_, *source_, layout_.model));
+        WEFT_TRY(CheckStages(lora, plan.shards, source_->name()));
     }
-    WEFT_ASSIGN(const std::vector<model::Shard> shards, ShardsOf(layout_, hyper_, *source_));
     WEFT_ASSIGN(GraphOptions graph_options, GraphOptionsOf(options_, layout_, hyper_, Overlaps()));
     if (options_.lora.on()) graph_options.lora = &lora;
     graph_options.target = device_->info().target;

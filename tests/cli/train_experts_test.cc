@@ -76,6 +76,28 @@ TEST_F(ExpertsCli, TheCurveIsTheSameOnAnyRanks) {
     }
 }
 
+// Adapters stand beside no experts: a stage with nothing else has nothing to train.
+TEST_F(ExpertsCli, AStageWithoutATargetIsNamed) {
+    TinyFile file{.hyper = TrainHyper("qwen3moe"), .dtype = DType::kF16};
+    file.hyper.layers = 4;
+    file.hyper.moe.experts = 6;
+    file.hyper.moe.used = 2;
+    file.hyper.moe.ffn = 96;
+    file.hyper.moe.route.renormalise = true;
+    file.form.dense_layers = 2;
+    WriteTinyGguf(model_, file);
+    const Words mlp = plain_ + Words{"--lora", "4", "--lora-targets", "mlp"};
+    EXPECT_EQ(Train(model_, mlp).status, 0);
+    for (const Words& stages : {Words{"--local", "2", "--pp", "2"},
+                                {"--local", "2", "--pp", "2", "--virtual-stages", "2",
+                                 "--grad-accum", "2"}}) {
+        const Ran ran = Train(model_, mlp + stages);
+        EXPECT_EQ(ran.status, 1) << ran.err;
+        EXPECT_NE(ran.err.find("--lora-targets"), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("layers 2 to "), std::string::npos) << ran.err;
+    }
+}
+
 // Adafactor's moments are each expert's own, 8-bit Adam's blocks lie within one: whoever has it.
 // (tests/cli/train_optimizer_test.cc says where the tolerances come from. Experts see few tokens,
 // so that many squares are next to nothing, where a code is up to half of the number: the bound of

@@ -1,5 +1,8 @@
 #include "train/lora/lora.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -145,6 +148,27 @@ class Adding {
 
 Result<Adapters> AddAdapters(Program& program, const LoraPlan& plan) {
     return Adding(program, plan).Run();
+}
+
+Status CheckStages(const LoraPlan& plan, std::span<const model::Shard> shards,
+                   const std::string& model) {
+    for (const model::Shard& shard : shards) {
+        const auto has = [&](int64_t layer) {
+            const std::string prefix = fmt::format("blk.{}.", layer);
+            return std::ranges::any_of(plan.targets, [&](const LoraTarget& target) {
+                return target.tensor.starts_with(prefix);
+            });
+        };
+        bool found = false;
+        const model::Span& layers = shard.layers;
+        for (int64_t i = layers.begin; i < layers.end && !found; ++i) found = has(i);
+        if (found) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: layers {} to {} (from 0) are a pipeline stage, and none of them has "
+                         "a matrix for adapters of {}. Use other --lora-targets, or fewer stages",
+                         model, layers.begin, layers.end - 1, fmt::join(plan.Modules(), ", "));
+    }
+    return {};
 }
 
 }  // namespace weft::train

@@ -2,9 +2,12 @@
 // trained.
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "model/shard.h"
 #include "model_files/lora/plan.h"
 #include "program/program.h"
 
@@ -26,5 +29,10 @@ struct Adapters {
 // A, whose partial products are summed over the tensor group, and B is whole.
 // Errors: kUnsupported: a matrix that several products read, naming it.
 Result<Adapters> AddAdapters(program::Program& program, const LoraPlan& plan);
+
+// A stage trains what it passes gradients back from: each of the shards has a target in its layers.
+// Errors: kUnsupported, naming the layers.
+Status CheckStages(const LoraPlan& plan, std::span<const model::Shard> shards,
+                   const std::string& model);
 
 }  // namespace weft::train
