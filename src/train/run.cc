@@ -18,6 +18,7 @@
 #include "train/run_meter.h"
 #include "train/same_data.h"
 #include "train/stop.h"
+#include "train/write_result.h"
 
 namespace weft::train {
 namespace {
@@ -163,6 +164,7 @@ class Run {
     Status Export(Trainer& trainer) {
         if (listener_ == nullptr) return trainer.ServeExport();
         const auto trained = trainer.Export();
+        const WritingScope writes(cluster_);
         const Status written = listener_->OnTrained(*trained);
         // (What is lost with a rank is in the last checkpoint.)
         failed_ = !written.ok() && written.error().code != ErrorCode::kPeerLost &&

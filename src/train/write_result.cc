@@ -55,6 +55,14 @@ std::string WhyNoMore(const std::string& folder) {
 
 }  // namespace
 
+WritingScope::WritingScope(cluster::Cluster& cluster) : cluster_(cluster) {
+    cluster_.SetProgress([] { return NowNs(); });
+}
+
+WritingScope::~WritingScope() {
+    cluster_.SetProgress(nullptr);
+}
+
 Result<std::string> WriteResult(const model_files::ModelSource& trained,
                                 const TrainerOptions& trainer, const ExportWords& words) {
     auto written = Write(trained, trainer, words);

@@ -64,6 +64,8 @@ class FakeCluster final : public cluster::Cluster {
     std::vector<std::string> memory;
     // How long the last collective call of a name would have waited.
     std::map<std::string, int64_t> waits_ms;
+    // What it was told last to show of its progress.
+    std::function<int64_t()> progress;
     // What becomes of a loss.
     std::function<Result<cluster::EpochInfo>(FakeCluster&, const Error&, const Replan&)> next_epoch;
     // Ranks whose words differ are on different machines; all are on one at first.
@@ -87,7 +89,7 @@ class FakeCluster final : public cluster::Cluster {
     int64_t timeout_ms() const override { return 5000; }
     net::Fabric& fabric() override { return fabric_; }
     net::PeerMonitor* monitor() override { return nullptr; }
-    void SetProgress(std::function<int64_t()>) override {}
+    void SetProgress(std::function<int64_t()> shown) override { progress = std::move(shown); }
     void SetPhase(const char*) override {}
     Status Agree(const std::string& name, const std::string&, const Deadline& deadline) override {
         return Barrier(name, deadline);  // so that a test may give each rank a file of its own

@@ -1,0 +1,29 @@
+// Ranks that wait for rank 0 while it writes the result.
+#include "train/write_result.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "support/fake_cluster.h"
+
+namespace weft::train {
+namespace {
+
+// However long a full disk takes (tests/cluster has what waits make of it).
+TEST(WriteResult, ShowsProgressMeanwhile) {
+    test::FakeHub hub(1);
+    test::FakeCluster cluster(hub, 0, 1);
+    {
+        const WritingScope writes(cluster);
+        ASSERT_TRUE(cluster.progress);
+        const int64_t before = cluster.progress();
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        EXPECT_GT(cluster.progress(), before);
+    }
+    EXPECT_FALSE(cluster.progress);
+}
+
+}  // namespace
+}  // namespace weft::train
