@@ -289,8 +289,8 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
     if (auto error = CheckPromptBytes(served, conversation.begun.size(), "messages")) return error;
     // An answer that is begun is behind the thought that the template opens.
     if (out.in_reasoning) {
-        const auto closed = served.tokenizer().Encode(ClosedThought(served),
-                                                      {.add_special = false, .parse_special = true});
+        const auto closed = served.tokenizer().Encode(
+            ClosedThought(served), {.add_special = false, .parse_special = true});
         out.tokens.insert(out.tokens.end(), closed.begin(), closed.end());
     }
     const auto begun = served.tokenizer().Encode(conversation.begun, {.add_special = false});
