@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Messages, asked by Anthropic's own package."""
+import os
+import tempfile
 import unittest
 
+import gguf_template
 import serving
 
 anthropic = serving.package("anthropic")
@@ -124,6 +127,29 @@ class Messages(AnthropicCase):
         self.assertTrue(answer.content[0].text)
         self.assertTrue((begun + answer.content[0].text).startswith(whole[:len(begun) + 1]))
 
+    def test_an_answer_that_is_begun_is_no_thought(self):
+        """Where the template opens a thought, that is closed before."""
+        template = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+                    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n"
+                    "{% endif %}")
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "model.gguf")
+            gguf_template.with_template(serving.model(), file, template)
+            server = serving.Server(2048, of=file)
+            try:
+                def count(messages):
+                    return server.json("POST", "/v1/messages/count_tokens", {
+                        "model": "gpt-test", "messages": messages})[1]["input_tokens"]
+
+                def length(text):
+                    return len(server.json("POST", "/tokenize", {
+                        "content": text, "add_special": False})[1]["tokens"])
+                begun = [*COLOURS, {"role": "assistant", "content": "Red"}]
+                self.assertEqual(count(begun) - count(COLOURS),
+                                 length("\n</think>\n\n") + length("Red"))
+            finally:
+                server.close()
+
     def test_tools(self):
         call = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"town": "Ulm"}}
         result = {"type": "tool_result", "tool_use_id": "toolu_1",
@@ -180,6 +206,7 @@ class Refused(AnthropicCase):
                            ("tool_choice", {"tool_choice": {"type": "any"}}),
                            ("tool_choice", {"tool_choice": {"type": "tool", "name": "x"}}),
                            ("temperature", {"extra_body": {"temperature": -1}}),
+                           ("1024 bytes", {"stop_sequences": ["a" * 1025]}),
                            ("2048", {"messages": [{"role": "user", "content": "word " * 3000}]})):
             with self.subTest(says=says, more=str(more)[:100]):
                 self.refused(anthropic.BadRequestError, "invalid_request_error", says, **more)

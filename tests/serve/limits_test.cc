@@ -460,6 +460,22 @@ TEST_F(HttpLimit, ASlowButSteadyReaderIsNot) {
     EXPECT_EQ(server_->stats().cut_off, 0u);
 }
 
+// The socket's buffer has megabytes, and takes more once a third of them is gone: what the reader
+// took meanwhile counts.
+TEST_F(HttpLimit, AReaderThatTakesLittleOfALargeAnswerIsNot) {
+    const int64_t stall_ms = test::Slower(1000);
+    Start({.limits = {.stall_ms = stall_ms}});
+    RawClient client = Connect();
+    client.Send(Get("/size?20000000"));
+    char buffer[16'000];
+    for (int reads = 0; reads < 150; ++reads) {  // nine times as long as a stall
+        const ssize_t some = ::recv(client.fd(), buffer, sizeof buffer, 0);
+        ASSERT_GT(some, 0);
+        ::usleep(static_cast<useconds_t>(stall_ms * 60));
+    }
+    EXPECT_EQ(server_->stats().cut_off, 0u);
+}
+
 // Memory of this process that is in RAM.
 size_t ResidentBytes() {
     std::ifstream file("/proc/self/statm");

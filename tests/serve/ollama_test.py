@@ -83,6 +83,17 @@ class Models(OllamaCase):
         self.assertRegex(models[0].details.parameter_size, r"^1[36]\d\.\d\dM$")
         self.assertLess(models[0].modified_at, datetime.datetime.now(datetime.timezone.utc))
 
+    def test_its_names_are_taken_elsewhere(self):
+        """VS Code lists by /api/tags, and asks /v1/chat/completions for what it found."""
+        name = self.client.list().models[0].model
+        for path, more in (("chat/completions", {"messages": COLOURS, "max_tokens": 1}),
+                           ("completions", {"prompt": "a", "max_tokens": 1}),
+                           ("responses", {"input": "a", "max_output_tokens": 1}),
+                           ("messages", {"messages": COLOURS, "max_tokens": 1})):
+            status, answer = self.server.json("POST", f"/v1/{path}", {"model": name, **more})
+            self.assertEqual(status, 200, answer)
+        self.assertEqual(self.server.json("GET", f"/v1/models/{name}")[0], 200)
+
     def test_running(self):
         models = self.client.ps().models
         self.assertEqual([m.model for m in models], [self.model])
@@ -657,6 +668,37 @@ class Others(unittest.TestCase):
             finally:
                 server.close()
 
+
+    def test_who_leaves_pays_for_what_it_had(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "keys")
+            made = json.loads(serving.weft("key", "new", "alice", "--json"))
+            with open(path, "w") as file:
+                file.write(made["line"] + " tokens=1000\n")
+            server = serving.Server(2048, "--api-key-file", path)
+            try:
+                headers = {"Authorization": f"Bearer {made['key']}",
+                           "Content-Type": "application/json"}
+                connection = http.client.HTTPConnection("127.0.0.1", server.port)
+                connection.request("POST", "/v1/completions", json.dumps(
+                    {"prompt": "Once", "max_tokens": 600, "ignore_eos": True, "stream": True}),
+                    headers)
+                answer = connection.getresponse()
+                for _ in range(400):
+                    answer.readline()  # a token, or the empty line behind it
+                connection.sock.close()
+                connection.close()
+                answer.close()
+                end = time.monotonic() + serving.PATIENCE
+                left = 1000
+                while left > 900 and time.monotonic() < end:
+                    left = int(server.call("POST", "/v1/completions", {
+                        "prompt": "a", "max_tokens": 1}, headers)[1][
+                            "x-ratelimit-remaining-tokens"])
+                    time.sleep(0.2)
+                self.assertLess(left, 900)
+            finally:
+                server.close()
 
     def test_sampling_by_the_model(self):
         with tempfile.TemporaryDirectory() as folder:

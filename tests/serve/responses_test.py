@@ -191,6 +191,8 @@ class Responses(ResponsesCase):
                             ("max_output_tokens", {"max_output_tokens": 0}),
                             ("temperature", {"temperature": -1}),
                             ("text", {"text": 1}),
+                            ("metadata", {"metadata": {"a": "x" * 3000}}),
+                            ("metadata", {"metadata": {str(i): "x" for i in range(17)}}),
                             ("input", {"given": "word " * 3000})):
             with self.subTest(param=param):
                 with self.assertRaises(openai.BadRequestError) as caught:
