@@ -225,7 +225,8 @@ TEST(VulkanExecutable, ProbesAndTraces) {
     const int64_t before = gpu.executable().progress();
     gpu.executable().SetTracing(true);
     EXPECT_EQ(gpu.Logits(tokens, 4), plain);
-    EXPECT_EQ(gpu.executable().progress() - before, static_cast<int64_t>(program.ops.size()));
+    // Parts of an op and kernels that are built are progress, too, wherever the device is slow.
+    EXPECT_GE(gpu.executable().progress() - before, static_cast<int64_t>(program.ops.size()));
     const std::span<const OpTiming> timings = gpu.executable().timings();
     ASSERT_EQ(timings.size(), program.ops.size());
     for (size_t i = 0; i < timings.size(); ++i) {
