@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -25,6 +26,7 @@ namespace {
 
 constexpr size_t kMostSaid = 1 << 20;  // bytes of a client's answer
 constexpr int kNoProgram = 127;        // as shells have it
+constexpr int kInterrupted = 128 + SIGINT;
 
 const char* HowToGet(const std::string& client) {
     if (client == "sbatch") return "It comes with Slurm (Debian: slurm-client)";
@@ -33,8 +35,27 @@ const char* HowToGet(const std::string& client) {
     return "Is it installed, and on PATH?";
 }
 
-// Starts the words. out: the write end of a pipe for its standard output, or -1.
-Result<pid_t> Start(const std::vector<std::string>& words, int out) {
+// While it is there, Ctrl-C is the client's, which may have something to take back.
+class IgnoredInterrupts {
+  public:
+    IgnoredInterrupts() {
+        struct sigaction ignore {};
+        ignore.sa_handler = SIG_IGN;
+        ::sigaction(SIGINT, &ignore, &before_);
+    }
+    ~IgnoredInterrupts() { Restore(); }
+    IgnoredInterrupts(const IgnoredInterrupts&) = delete;
+    IgnoredInterrupts& operator=(const IgnoredInterrupts&) = delete;
+    void Restore() const { ::sigaction(SIGINT, &before_, nullptr); }
+
+  private:
+    struct sigaction before_ {};
+};
+
+// Starts the words. out: the write end of a pipe for its standard output, or -1. ignored: what the
+// client does not ignore; or null.
+Result<pid_t> Start(const std::vector<std::string>& words, int out,
+                    const IgnoredInterrupts* ignored) {
     std::vector<char*> arguments;
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
@@ -42,6 +63,7 @@ Result<pid_t> Start(const std::vector<std::string>& words, int out) {
     if (pid < 0)
         return MakeError(ErrorCode::kIo, "cannot start {}: {}", words[0], std::strerror(errno));
     if (pid > 0) return pid;
+    if (ignored != nullptr) ignored->Restore();
     if (out >= 0) ::dup2(out, STDOUT_FILENO);
     ::execvp(arguments[0], arguments.data());
     ::_exit(errno == ENOENT ? kNoProgram : kNoProgram - 1);
@@ -241,7 +263,7 @@ void ForgetNote(const std::string& name) {
 }
 
 Result<int> RunClient(const std::vector<std::string>& words) {
-    WEFT_ASSIGN(const pid_t pid, Start(words, -1));
+    WEFT_ASSIGN(const pid_t pid, Start(words, -1, nullptr));
     return Reap(pid, words);
 }
 
@@ -250,7 +272,8 @@ Result<std::string> AskClient(const std::vector<std::string>& words) {
     if (::pipe2(ends, O_CLOEXEC) != 0) {
         return MakeError(ErrorCode::kIo, "cannot make a pipe: {}", std::strerror(errno));
     }
-    const auto pid = Start(words, ends[1]);
+    const IgnoredInterrupts ignored;
+    const auto pid = Start(words, ends[1], &ignored);
     ::close(ends[1]);
     std::string said;
     char piece[4096];
@@ -262,6 +285,9 @@ Result<std::string> AskClient(const std::vector<std::string>& words) {
     ::close(ends[0]);
     if (!pid.ok()) return pid.error();
     WEFT_ASSIGN(const int status, Reap(*pid, words));
+    if (status == kInterrupted) {
+        return MakeError(ErrorCode::kCancelled, "stopped by the user: no job was submitted");
+    }
     if (status != 0) {
         return MakeError(ErrorCode::kIo, "'{}' ended with status {}; what it said stands above",
                          fmt::join(words, " "), status);

@@ -57,29 +57,57 @@ rmdir "${job%/*}" 2>/dev/null
 exit 0
 )sh";
 
-// Here. Above it stand on_host and off_host; below it the loop over the hosts.
+// Here. Above it stand on_host and off_host; below it the loop over the hosts. What runs on
+// hosts is in the background, where Ctrl-C does not reach it: a rank whose start was cut off could
+// begin after it was looked for.
 constexpr const char* kHere = R"sh(
 key=$(head -c 32 /dev/urandom | base64)
 id=$(head -c 12 /dev/urandom | base64)
 rank=0
 started=()
+stopped=
 # Runs the script $2 on the host $1, with what follows as its words.
 there() {
     printf 'id=%s\nkey=%s\n%s' "$id" "$key" "$2" |
-        ssh -o BatchMode=yes "$1" bash -s -- "${@:3}"
+        timeout 60 ssh -o BatchMode=yes "$1" bash -s -- "${@:3}"
 }
-# The rank was not started on the host: the job is taken back from all.
+# Ends the rank $1 on the host $2.
+take_off() {
+    if ! there "$2" "$off_host" "$1"; then
+        echo "weft: rank $1 was not ended on $2: it may still run" >&2
+    elif [ -z "$stopped" ]; then
+        echo "weft: rank $1 was ended on $2" >&2
+    fi
+}
+# A rank was not started, or the user stops this: the job is taken back from all hosts.
 take_back() {
-    echo "weft: rank $rank was not started on $host" >&2
+    trap '' INT TERM HUP
+    [ -n "$stopped" ] || echo "weft: rank $rank was not started on $host" >&2
     for ((each = 0; each < rank; ++each)); do
-        if there "${started[each]}" "$off_host" "$each"; then
-            echo "weft: rank $each was ended on ${started[each]}" >&2
-        else
-            echo "weft: rank $each was not ended on ${started[each]}: it may still run" >&2
-        fi
+        take_off "$each" "${started[each]}" &
     done
-    there "$host" "$off_host" "$rank" 2>/dev/null  # it may have begun
-    exit 1
+    there "$host" "$off_host" "$rank" 2>/dev/null &  # it may have begun
+    wait
+    exit "${stopped:-1}"
+}
+stop() {
+    trap '' INT TERM HUP
+    stopped=$1
+    echo "weft: ending the ranks that were started" >&2
+}
+trap 'stop 130' INT
+trap 'stop 143' TERM
+trap 'stop 129' HUP
+# Starts the next rank on $host; $1: where the ranks meet, $2: how many they are.
+start() {
+    [ -z "$stopped" ] || take_back
+    there "$host" "$on_host" "$rank" "$@" &
+    wait $!
+    local status=$?
+    [ -z "$stopped" ] || wait $!  # it may begin yet
+    [ -z "$stopped" ] && [ $status = 0 ] || take_back
+    started+=("$host")
+    rank=$((rank + 1))
 }
 )sh";
 
@@ -116,9 +144,7 @@ Result<NativeFile> WriteSsh(const JobSpec& job) {
         fmt::format("name={}\nfind_rank={}\n{}", job.name, ShellWord(kFindRank), kOffHost);
     const std::string text = fmt::format(
         "#!/bin/bash\n# Made by 'weft submit --to ssh'.\nset -u\non_host={}\noff_host={}{}"
-        "for host in {}; do\n"
-        "    there \"$host\" \"$on_host\" \"$rank\" {} {} || take_back\n"
-        "    started+=(\"$host\")\n    rank=$((rank + 1))\ndone\n",
+        "for host in {}; do\n    start {} {}\ndone\n[ -z \"$stopped\" ] || take_back\n",
         ShellWord(on_host), ShellWord(off_host), kHere, ShellWords(job.hosts), ShellWord(first),
         job.nodes);
     return NativeFile{job.name + ".sh", text, {"bash"}};

@@ -252,6 +252,36 @@ class Ssh(SubmitTest):
         self.status("a: running\nb: running\n")
         self.assertEqual(self.weft("job", "cancel", "tune"), "a: stopped\nb: stopped\n")
 
+    def test_ctrl_c_while_ranks_are_started(self):
+        """Rank 0 runs; rank 1 begins, but its host has not answered yet. The signal goes to all
+        processes of a terminal's job."""
+        for home, late in (("$host", "b"), ("all", "b"), ("$host", "a")):
+            self.ssh(home)
+            program = self.bin / "ssh"
+            program.write_text(program.read_text().replace(
+                'exec sh -c "$*"', f'[ $host != {late} ] || [ -e {self.folder}/seen ] ||\n'
+                f'{{ touch {self.folder}/seen; sleep 2; }}\nexec sh -c "$*"'))
+            asked = subprocess.Popen(
+                [PROGRAM, "submit", "--to", "ssh", "-N", "2", "--name", "tune", "--hosts", "a,b",
+                 "--", "run", "sleep"], env=self.env, cwd=self.folder, stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL, start_new_session=True)
+            end = time.monotonic() + PATIENCE
+            while not (self.folder / "seen").exists():
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.02)
+            os.killpg(asked.pid, signal.SIGINT)
+            time.sleep(0.1)
+            os.killpg(asked.pid, signal.SIGINT)  # who is impatient
+            said = asked.communicate(timeout=PATIENCE)[1].decode()
+            self.assertEqual((asked.returncode, said), (
+                130, "weft: ending the ranks that were started\n"
+                     "weft: stopped by the user: no job was submitted\n"))
+            self.assertEqual(self.running(), [])
+            self.assertEqual(json.loads(self.weft("job", "list", "--json")), [])
+            self.assertEqual(list(self.folder.glob("hosts/*/.local/state/weft/jobs/*")), [])
+            (self.folder / "seen").unlink()
+        self.submit("run", "x", hosts="a,b")  # the name is free again
+
     def test_a_pid_of_another_process(self):
         """What a boot leaves: the file names a process that isn't the rank's."""
         self.submit("run", "sleep")
