@@ -192,12 +192,35 @@ TEST(Parser, HoldsItsLimits) {
         EXPECT_EQ(status(chunked + "6\r\n012345\r\n5\r\n", piece), 413);
         EXPECT_EQ(status(chunked + "ffffffffffffffff\r\n", piece), 413);
         EXPECT_EQ(status(chunked + "1;" + std::string(400, 'x'), piece), 400);
-        EXPECT_EQ(status(chunked + "0\r\nX: " + std::string(400, 'x'), piece), 400);
+        EXPECT_EQ(status(chunked + "0\r\nX: " + std::string(400, 'x'), piece), 431);
         EXPECT_EQ(status(std::string(400, '\r') + "\n", piece), 400);
         std::string empty_lines;
         for (int i = 0; i < 200; ++i) empty_lines += "\r\n";
         EXPECT_EQ(status(empty_lines, piece), 431);
     }
+}
+
+// Of headers over several lines the bound is below that of the head; trailers are headers, too.
+TEST(Parser, SaysWhichHeadersAreTooLong) {
+    const ParserLimits limits{.head_bytes = 1 << 20};
+    const std::string begin = "POST / HTTP/1.1\r\nHost: h\r\n";
+    const std::string body = begin + "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n";
+    std::string folded = begin + "X: a";
+    for (int i = 0; i < 200'000; ++i) folded += "\r\n b";
+    for (const size_t piece : {size_t{5000}, folded.size()}) {
+        const Parsed parsed = Parse(folded + "\r\n\r\n", piece, limits);
+        EXPECT_EQ(parsed.refusal.status, 431);
+        EXPECT_EQ(parsed.refusal.message,
+                  "a header that goes on over several lines is longer than 4096 bytes; write it "
+                  "in one");
+    }
+    const Parsed parsed = Parse(body + "X: " + std::string(2 << 20, 'a'), 5000, limits);
+    EXPECT_EQ(parsed.refusal.status, 431);
+    EXPECT_EQ(parsed.refusal.message, "the request's trailers are longer than 1048576 bytes");
+    const Parsed line = Parse(begin + "Transfer-Encoding: chunked\r\n\r\n1;" +
+                                  std::string(2 << 20, 'a'),
+                              5000, limits);
+    EXPECT_EQ(line.refusal.status, 400);
 }
 
 TEST(Target, IsDecodedOnceAndChecked) {

@@ -16,6 +16,8 @@ namespace http = boost::beast::http;
 using boost::beast::string_view;
 using ErrorCodeOut = boost::beast::error_code;
 
+constexpr size_t kMostFoldedBytes = 4096;  // of a header of several lines: Beast's bound
+
 std::string_view View(string_view text) {
     return {text.data(), text.size()};
 }
@@ -39,12 +41,7 @@ class RequestParser::Impl final : public http::basic_parser<true> {
             const size_t taken = put(boost::asio::const_buffer(bytes.data(), bytes.size()), ec);
             bytes.remove_prefix(std::min(taken, bytes.size()));
             if (ec == http::error::need_more) {
-                if (bytes.size() > limits_.head_bytes) {
-                    return Refuse(400, fmt::format("a line of the chunked body is longer than {} "
-                                                   "bytes",
-                                                   limits_.head_bytes));
-                }
-                return Step::kMore;
+                return bytes.size() > limits_.head_bytes ? RefuseLongLine(bytes) : Step::kMore;
             }
             if (ec) return Refuse(ec);
         }
@@ -100,6 +97,17 @@ class RequestParser::Impl final : public http::basic_parser<true> {
             431, fmt::format("the request's headers are longer than {} bytes", limits_.head_bytes));
     }
 
+    // Beast takes the last chunk's line with the trailers.
+    Step RefuseLongLine(std::string_view bytes) {
+        if (bytes.starts_with("\r\n")) bytes.remove_prefix(2);  // the end of a chunk
+        if (bytes.find("\r\n") != bytes.npos) {
+            return Refuse(431, fmt::format("the request's trailers are longer than {} bytes",
+                                           limits_.head_bytes));
+        }
+        return Refuse(400, fmt::format("a line of the chunked body is longer than {} bytes",
+                                       limits_.head_bytes));
+    }
+
     // "GET / HTTP/2.0"
     static bool IsOtherVersion(std::string_view head) {
         const std::string_view line = head.substr(0, head.find('\r'));
@@ -120,6 +128,11 @@ class RequestParser::Impl final : public http::basic_parser<true> {
     Step Refuse(ErrorCodeOut ec) {
         if (refused_) return Step::kRefused;  // by a callback, with better words
         if (ec == http::error::body_limit) return RefuseBody();
+        if (ec == http::error::header_limit) {
+            return Refuse(431, fmt::format("a header that goes on over several lines is longer "
+                                           "than {} bytes; write it in one",
+                                           kMostFoldedBytes));
+        }
         return Refuse(400, fmt::format("this is not a request of HTTP/1.1: {}", ec.message()));
     }
 
