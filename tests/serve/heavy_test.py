@@ -8,6 +8,7 @@ import pathlib
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -314,7 +315,7 @@ class Keys(unittest.TestCase):
         cls.keys = {}
         with open(path, "w") as lines:
             os.fchmod(lines.fileno(), 0o600)
-            for name, limits in (("free", ()), ("three", ("--rate", "3")),
+            for name, limits in (("free", ()), ("other", ()), ("three", ("--rate", "3")),
                                  ("wrong", ("--rate", "6"))):
                 made = json.loads(serving.weft("key", "new", name, "--json", *limits))
                 cls.keys[name] = made["key"]
@@ -328,6 +329,29 @@ class Keys(unittest.TestCase):
 
     def head(self, name):
         return {"Authorization": f"Bearer {self.keys[name]}"}
+
+    def test_one_key_does_not_hold_up_the_requests_of_another(self):
+        """Grammars that take a third of a second each, and are then refused."""
+        order, grammar = [], "root ::= " + '"a"? ' * 4000
+
+        def ask(name, path, body):
+            order.append((name, self.server.json("POST", path, body, self.head(name))[0]))
+
+        heavy = [threading.Thread(target=ask, args=(
+            "free", CHAT, {"messages": [QUESTION], "max_tokens": 1, "grammar": f"{grammar}#{i}"}))
+            for i in range(12)]
+        light = [threading.Thread(target=ask, args=("other", "/tokenize", {"prompt": "1"}))
+                 for _ in range(3)]
+        for thread in heavy + light:
+            thread.start()
+            if thread is heavy[-1]:
+                time.sleep(0.2)
+        for thread in heavy + light:
+            thread.join()
+        self.assertEqual(order.count(("free", 400)), 12)
+        self.assertEqual(order.count(("other", 200)), 3)
+        behind = order[[name for name, _ in order].index("other"):]
+        self.assertGreaterEqual(behind.count(("free", 400)), 6, order)
 
     def test_limits_hold_for_every_path(self):
         bodies = (("/tokenize", {"prompt": "1"}), ("/detokenize", {"tokens": [1]}),

@@ -41,8 +41,7 @@ class Tenants : public testing::Test {
                                      << KeyLine("dave", "key-d", {}) << " group=team\n";
         log_ = std::make_unique<RequestLog>(false);
     }
-    void MakeApi(bool with_keys, bool shared) {
-        ApiOptions options;
+    void MakeApi(bool with_keys, bool shared, ApiOptions options = {}) {
         options.log = log_.get();
         options.shared_prefix_cache = shared;
         if (with_keys) {
@@ -179,6 +178,33 @@ TEST_F(Tenants, ANameThatPassesOnLeavesItsTextsBehind) {
     const ApiKey renamed = KeyRing::Parse(KeyLine("bob", "old", {}), "keys")->keys()[0];
     EXPECT_NE(TenantOf(before), TenantOf(after));
     EXPECT_EQ(TenantOf(before), TenantOf(renamed));
+}
+
+// Whose requests nobody reads: there is no thread for it.
+TEST_F(Tenants, OneKeyLeavesRoomForRequestsOfOthers) {
+    for (const bool with_keys : {true, false}) {
+        ApiOptions options;
+        options.max_waiting = 6;
+        options.workers = 0;
+        MakeApi(with_keys, false, options);
+        std::vector<std::shared_ptr<KeptExchange>> asked;
+        for (const char* key : {"key-a", "key-a", "key-a", "key-a", "key-b", "key-b", "key-b"}) {
+            asked.push_back(std::make_shared<KeptExchange>("POST", "/tokenize"));
+            asked.back()->request_.headers = {{"Authorization", std::string("Bearer ") + key}};
+            api_->Handle(asked.back());
+        }
+        const size_t refused = with_keys ? 3 : 6;
+        for (size_t i = 0; i < asked.size(); ++i) {
+            EXPECT_EQ(asked[i]->status_, i == refused ? 429 : 0) << asked[i]->text_;
+        }
+        const Json error = Json::parse(asked[refused]->text_)["error"];
+        EXPECT_EQ(error["code"], with_keys ? "too_many_waiting" : "server_overloaded");
+        if (with_keys) {
+            EXPECT_EQ(error["message"],
+                      "3 requests of the key 'alice' wait to be read already, of at most 3 (half "
+                      "of --max-waiting). Try again later.");
+        }
+    }
 }
 
 }  // namespace

@@ -129,13 +129,12 @@ Api::~Api() {
 void Api::Work() {
     RunThisThreadOn(options_.cores);
     for (;;) {
-        Task work;
+        TaskQueue::Task work;
         {
             std::unique_lock lock(mutex_);
             wake_.wait(lock, [&] { return over_ || !queue_.empty(); });
             if (over_) return;
-            work = std::move(queue_.front());
-            queue_.pop_front();
+            work = queue_.Pop();
         }
         // Whatever a library throws (for want of memory, too) ends one request, which its exchange
         // then answers with 500, and not the server.
@@ -147,43 +146,59 @@ void Api::Work() {
     }
 }
 
-void Api::Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
+// Takes the task in, or says why not. One key's requests leave room for the others'.
+std::optional<ApiError> Api::WhyNotPost(const std::string& key, TaskQueue::Task task) {
     int64_t waiting = served_.engine->counters().schedule.waiting;
-    {
-        const std::lock_guard lock(mutex_);
-        waiting += static_cast<int64_t>(queue_.size());  // those that are not read yet
-        if (waiting < options_.max_waiting) {
-            queue_.push_back({exchange->request().id, std::move(work)});
-            wake_.notify_one();
-            return;
-        }
+    const int64_t most = options_.max_waiting, most_own = std::max<int64_t>(1, most / 2);
+    const std::lock_guard lock(mutex_);
+    waiting += static_cast<int64_t>(queue_.size());  // those that are not read yet
+    if (waiting >= most) {
+        return ApiError{429,
+                        fmt::format("{} of at most {} requests (--max-waiting) are waiting "
+                                    "already. Try again later.",
+                                    waiting, most),
+                        "", "server_overloaded"};
     }
-    SendError(*exchange,
-              {429,
-               fmt::format("{} of at most {} requests (--max-waiting) are waiting already. Try "
-                           "again later.",
-                           waiting, options_.max_waiting),
-               "", "server_overloaded"});
+    const auto own = static_cast<int64_t>(queue_.size_of(key));
+    if (options_.keys != nullptr && own >= most_own) {
+        return ApiError{429,
+                        fmt::format("{} requests of the key '{}' wait to be read already, of at "
+                                    "most {} (half of --max-waiting). Try again later.",
+                                    own, key, most_own),
+                        "", "too_many_waiting"};
+    }
+    queue_.Push(key, std::move(task));
+    wake_.notify_one();
+    return {};
+}
+
+void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key,
+               std::function<void()> work) {
+    const auto error = WhyNotPost(key, {exchange->request().id, std::move(work)});
+    if (error) SendError(*exchange, *error);
 }
 
 // For what is part of a request that was taken in; so there is a bound for these, too.
-void Api::PostAlways(const std::string& id, std::function<void()> work) {
+void Api::PostAlways(const std::string& key, TaskQueue::Task task) {
     const std::lock_guard lock(mutex_);
-    queue_.push_back({id, std::move(work)});
+    queue_.Push(key, std::move(task));
     wake_.notify_one();
 }
 
 void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::string& method = exchange->request().method;
     const std::string& path = exchange->request().path;
-    if (ServePage(*exchange) || !Knows(exchange)) return;
+    if (ServePage(*exchange)) return;
+    const std::optional<std::string> key = Knows(exchange);
+    if (!key) return;
     const bool get = method == "GET" || method == "HEAD";
     const std::optional<StoredPath> stored = FindStored(path);
     if (stored && (get || (method == "DELETE" && !stored->input_items))) {  // it may be long
-        return Post(exchange, [this, exchange, stored] { HandleResponse(*exchange, *stored); });
+        return Post(exchange, *key,
+                    [this, exchange, stored] { HandleResponse(*exchange, *stored); });
     }
     if (get && HandleGet(exchange)) return;
-    if (HandleRoute(exchange)) return;
+    if (HandleRoute(exchange, *key)) return;
     const std::string allowed = AllowedMethods(path);
     Headers headers;
     if (!allowed.empty()) headers.emplace_back("Allow", allowed);
@@ -243,7 +258,7 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
     return true;
 }
 
-bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange) {
+bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::string& key) {
     const HttpRequest& request = exchange->request();
     const Route* route = FindRoute(request.method, request.path);
     if (route == nullptr) return false;
@@ -253,11 +268,11 @@ bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange) {
         if (error) return Refuse(*exchange, *error), true;
         exchange->Send(200, kJsonHeaders, Dump(answer));
     } else if (route->plan != nullptr) {
-        Post(exchange, [this, exchange, plan = route->plan] { Generate(exchange, plan); });
+        Post(exchange, key, [this, exchange, plan = route->plan] { Generate(exchange, plan); });
     } else if (route->embed != nullptr) {
-        Post(exchange, [this, exchange, plan = route->embed] { Embed(exchange, plan); });
+        Post(exchange, key, [this, exchange, plan = route->embed] { Embed(exchange, plan); });
     } else {
-        Post(exchange, [this, exchange, reply = route->reply] { ReplyTo(exchange, reply); });
+        Post(exchange, key, [this, exchange, reply = route->reply] { ReplyTo(exchange, reply); });
     }
     return true;
 }
@@ -311,8 +326,9 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
     for (engine::Request& request : plan.requests) requests.push_back(&request);
     if (!Charge(*exchange, requests, admitted)) return;
     plan.headers = std::move(admitted.headers);
-    const auto later = [this, id = exchange->request().id](std::function<void()> work) {
-        PostAlways(id, std::move(work));
+    const auto later = [this, id = exchange->request().id,
+                        key = admitted.key ? admitted.key->name : ""](std::function<void()> work) {
+        PostAlways(key, {id, std::move(work)});
     };
     Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);
     EmbeddingAnswer::Start(served_, std::move(exchange), std::move(plan), later,
@@ -339,18 +355,19 @@ void Api::Refuse(Exchange& exchange, const ApiError& error, Headers headers) {
     exchange.Send(error.status, std::move(headers), ErrorFor(exchange.request().path, error));
 }
 
-// Whether a request has a key, where one is needed. Probes of health need none.
-bool Api::Knows(const std::shared_ptr<Exchange>& exchange) {
+// The name of a request's key, where one is needed. Probes of health need none. Nothing: it has
+// been refused.
+std::optional<std::string> Api::Knows(const std::shared_ptr<Exchange>& exchange) {
     const HttpRequest& request = exchange->request();
-    if (options_.keys == nullptr || IsProbe(request.path)) return true;
+    if (options_.keys == nullptr || IsProbe(request.path)) return "";
     const std::string_view key = PresentedKey(request);
     const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
     if (const ApiKey* known = ring->Find(key); known != nullptr) {
         exchange->Note([&](RequestNote& note) { note.key = known->name; });
-        return true;
+        return known->name;
     }
     Refuse(*exchange, NoKey(key), {{"WWW-Authenticate", "Bearer"}});
-    return false;
+    return {};
 }
 
 // What failed of late, for whoever asks: with keys, of requests with the same one.

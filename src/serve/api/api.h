@@ -10,12 +10,11 @@
 //     GET  /live, /health, /ready, /metrics, /api/status, /
 //
 // Requests are read, rendered and tokenized on threads of its own (an I/O thread must not wait for
-// a tokenizer), of which a queue has a bound.
+// a tokenizer), in turn by key; how many wait has a bound, for all and for each key.
 // Thread: Handle on I/O threads.
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,6 +26,7 @@
 #include "serve/api/embeddings.h"
 #include "serve/api/routes.h"
 #include "serve/api/served.h"
+#include "serve/api/task_queue.h"
 #include "serve/http/server.h"
 #include "serve/keys.h"
 #include "serve/limiter.h"
@@ -36,7 +36,7 @@
 namespace weft::serve {
 
 struct ApiOptions {
-    int64_t max_waiting = 1024;    // requests that may wait; beyond: 429
+    int64_t max_waiting = 1024;    // requests that may wait, half of them a key's; beyond: 429
     int64_t ready_ms = 5000;       // a step at least so often, or a probe: else not ready
     size_t workers = 1;            // threads that read requests
     std::vector<int> cores;        // on which they run; none: those of who makes the Api
@@ -58,15 +58,11 @@ class Api {
 
   private:
     using Plan = std::optional<ApiError> (*)(const Json&, const Served&, AnswerPlan&);
-    struct Task {
-        std::string id;  // of the request
-        std::function<void()> run;
-    };
     using Reply = std::optional<ApiError> (*)(const Json&, const Served&, Json&);
     using EmbedPlan = std::optional<ApiError> (*)(const Json&, const Served&, EmbeddingPlan&);
     void HandleResponse(Exchange& exchange, const StoredPath& path);
     bool HandleGet(const std::shared_ptr<Exchange>& exchange);
-    bool HandleRoute(const std::shared_ptr<Exchange>& exchange);
+    bool HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::string& key);
     void Generate(std::shared_ptr<Exchange> exchange, Plan plan);
     void Embed(std::shared_ptr<Exchange> exchange, EmbedPlan plan);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
@@ -75,15 +71,17 @@ class Api {
     void Ready(std::shared_ptr<Exchange> exchange);
     std::vector<RequestError> ErrorsFor(const Exchange& exchange);
     void EndProbe(const Status& outcome);
-    bool Knows(const std::shared_ptr<Exchange>& exchange);
+    std::optional<std::string> Knows(const std::shared_ptr<Exchange>& exchange);
     struct Admitted;
     bool Admit(Exchange& exchange, Admitted& admitted);
     bool Charge(Exchange& exchange, std::span<engine::Request* const> requests, Admitted& admitted);
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
                              const engine::Request& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
-    void Post(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
-    void PostAlways(const std::string& id, std::function<void()> work);
+    std::optional<ApiError> WhyNotPost(const std::string& key, TaskQueue::Task task);
+    void Post(const std::shared_ptr<Exchange>& exchange, const std::string& key,
+              std::function<void()> work);
+    void PostAlways(const std::string& key, TaskQueue::Task task);
     void Work();
 
     const Served& served_;
@@ -93,7 +91,7 @@ class Api {
     std::shared_ptr<ResponseStore> responses_;
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::deque<Task> queue_;
+    TaskQueue queue_;
     bool over_ = false;
     std::vector<std::thread> workers_;
     std::mutex probe_mutex_;

@@ -1,0 +1,44 @@
+// Requests are read in turn by key.
+#include "serve/api/task_queue.h"
+
+#include <gtest/gtest.h>
+
+namespace weft::serve {
+namespace {
+
+std::string Order(TaskQueue& queue) {
+    std::string order;
+    while (!queue.empty()) order += queue.Pop().id;
+    return order;
+}
+
+TEST(TaskQueue, KeysTakeTurns) {
+    TaskQueue queue;
+    for (const char* id : {"a", "b", "c", "d"}) queue.Push("busy", {id, {}});
+    queue.Push("late", {"1", {}});
+    queue.Push("later", {"x", {}});
+    queue.Push("late", {"2", {}});
+    EXPECT_EQ(queue.size(), 7u);
+    EXPECT_EQ(queue.size_of("busy"), 4u);
+    EXPECT_EQ(Order(queue), "a1xb2cd");
+    EXPECT_EQ(queue.size(), 0u);
+    EXPECT_EQ(queue.size_of("busy"), 0u);
+}
+
+TEST(TaskQueue, WhoComesAgainIsBehindThoseWhoWait) {
+    TaskQueue queue;
+    queue.Push("one", {"a", {}});
+    queue.Push("other", {"1", {}});
+    EXPECT_EQ(queue.Pop().id, "a");
+    queue.Push("one", {"b", {}});
+    EXPECT_EQ(Order(queue), "1b");
+}
+
+TEST(TaskQueue, OfOneKeyInOrder) {
+    TaskQueue queue;
+    for (const char* id : {"a", "b", "c"}) queue.Push("", {id, {}});
+    EXPECT_EQ(Order(queue), "abc");
+}
+
+}  // namespace
+}  // namespace weft::serve
