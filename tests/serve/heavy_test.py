@@ -353,6 +353,40 @@ class Keys(unittest.TestCase):
         behind = order[[name for name, _ in order].index("other"):]
         self.assertGreaterEqual(behind.count(("free", 400)), 6, order)
 
+    def test_stored_responses_that_nobody_reads(self):
+        tools = [{"type": "function", "name": "f", "description": "1" * (24 << 20)}]
+        status, kept = self.server.json("POST", RESPONSES, {
+            "input": "1 + 1", "max_output_tokens": 1, "tools": tools, "tool_choice": "none"},
+            self.head("free"))
+        self.assertEqual(status, 200)
+        ask = (f"GET {RESPONSES}/{kept['id']} HTTP/1.1\r\nHost: localhost\r\n"
+               f"Authorization: Bearer {self.keys['free']}\r\n\r\n").encode()
+        wires = []
+        try:
+            for _ in range(7):
+                wire = socket.socket()
+                wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                wire.settimeout(serving.PATIENCE)
+                wire.connect(("127.0.0.1", self.server.port))
+                wires.append(wire)
+                wire.sendall(ask)
+                first = wire.recv(12)
+                self.assertEqual(first, b"HTTP/1.1 429" if len(wires) > 5 else b"HTTP/1.1 200")
+            self.assertIn(b"not read yet", wires[-1].recv(65536))
+            status, _ = self.server.json("POST", "/tokenize", {"prompt": "1"}, self.head("other"))
+            self.assertEqual(status, 200)
+        finally:
+            for wire in wires:
+                wire.close()
+        for _ in range(100):  # until the server has seen that they left
+            status, again = self.server.json("GET", f"{RESPONSES}/{kept['id']}", None,
+                                             self.head("free"))
+            if status == 200:
+                break
+            time.sleep(0.1)
+        self.assertEqual((status, again["id"]), (200, kept["id"]))
+        self.server.json("DELETE", f"{RESPONSES}/{kept['id']}", None, self.head("free"))
+
     def test_limits_hold_for_every_path(self):
         bodies = (("/tokenize", {"prompt": "1"}), ("/detokenize", {"tokens": [1]}),
                   (COUNT, {"messages": [QUESTION]}))

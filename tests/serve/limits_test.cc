@@ -123,6 +123,38 @@ TEST_F(HttpLimit, ManyLargeBodiesAtOnce) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
+// Whole answers, as /v1/responses/ID gives them.
+TEST_F(HttpLimit, ManyLargeAnswersThatNobodyReads) {
+    constexpr size_t kBytes = 20'000'000;  // more than sockets take
+    Start({.limits = {.all_bodies_bytes = 5 * kBytes / 2}});
+    std::vector<RawClient> clients;
+    std::vector<std::shared_ptr<Exchange>> held;
+    const auto hold = [&](const char* client, size_t bytes) {
+        clients.push_back(Connect(4096));
+        clients.back().Send(Get("/hold"));
+        held.push_back(TakeHeld());
+        return held.back()->Hold(client, bytes);
+    };
+    for (const char* client : {"a", "b"}) {
+        ASSERT_FALSE(hold(client, kBytes).has_value());
+        held.back()->Send(200, {}, std::string(kBytes, 'x'));
+    }
+    EXPECT_EQ(server_->stats().body_bytes, 2 * kBytes);
+    const auto too_many = hold("a", kBytes);
+    ASSERT_TRUE(too_many.has_value());
+    EXPECT_EQ(too_many->status, 429);
+    EXPECT_EQ(too_many->code, "too_many_large_requests");
+    const auto no_room = hold("c", kBytes);
+    ASSERT_TRUE(no_room.has_value());
+    EXPECT_EQ(no_room->status, 503);
+    EXPECT_FALSE(hold("c", kBytes / 4).has_value()) << "others' answers have room";
+    EXPECT_EQ(clients[0].Answer().body.size(), kBytes);
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == kBytes + kBytes / 4; }));
+    EXPECT_FALSE(hold("a", kBytes / 2).has_value()) << "it was read";
+    clients.clear();
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+}
+
 TEST_F(HttpLimit, TooManyConnections) {
     Start({.retry_after_s = 3, .limits = {.max_connections = 4}});
     std::vector<RawClient> clients;

@@ -28,6 +28,7 @@ class KeptExchange final : public Exchange {
     bool gone() const override { return false; }
     void OnGone(std::function<void()>) override {}
     size_t backlog_bytes() const override { return 0; }
+    std::optional<Refusal> Hold(const std::string&, size_t) override { return {}; }
     void Note(const std::function<void(RequestNote&)>& edit) override { edit(note_); }
 
     HttpRequest request_;

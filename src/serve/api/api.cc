@@ -195,7 +195,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::optional<StoredPath> stored = FindStored(path);
     if (stored && (get || (method == "DELETE" && !stored->input_items))) {  // it may be long
         return Post(exchange, *key,
-                    [this, exchange, stored] { HandleResponse(*exchange, *stored); });
+                    [this, exchange, stored, key] { HandleResponse(*exchange, *stored, *key); });
     }
     if (get && HandleGet(exchange)) return;
     if (HandleRoute(exchange, *key)) return;
@@ -205,8 +205,8 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     SendError(*exchange, NoSuchRoute(method, path, allowed), std::move(headers));
 }
 
-// Of one that is stored.
-void Api::HandleResponse(Exchange& exchange, const StoredPath& path) {
+// Of one that is stored. key: who holds what is long and isn't read.
+void Api::HandleResponse(Exchange& exchange, const StoredPath& path, const std::string& key) {
     const std::string id(path.id);
     const std::string owner = OwnerOf(exchange.request(), options_.keys);
     const ApiError unknown{404, fmt::format("Response with id '{}' not found.", id.substr(0, 100)),
@@ -218,11 +218,16 @@ void Api::HandleResponse(Exchange& exchange, const StoredPath& path) {
     }
     const auto stored = responses_->Get(owner, id);
     if (stored == nullptr) return SendError(exchange, unknown);
-    if (!path.input_items) return exchange.Send(200, kJsonHeaders, Dump(stored->response));
     Json items;
-    const auto error = InputItems(*stored, exchange.request().query, items);
-    if (error) return SendError(exchange, *error);
-    exchange.Send(200, kJsonHeaders, Dump(items));
+    if (path.input_items) {
+        const auto error = InputItems(*stored, exchange.request().query, items);
+        if (error) return SendError(exchange, *error);
+    }
+    std::string body = Dump(path.input_items ? items : stored->response);
+    if (const auto refusal = exchange.Hold(key, body.size())) {
+        return SendError(exchange, {refusal->status, refusal->message, "", refusal->code});
+    }
+    exchange.Send(200, kJsonHeaders, std::move(body));
 }
 
 bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {

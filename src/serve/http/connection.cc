@@ -303,6 +303,27 @@ bool Connection::CountBody() {
     return false;
 }
 
+std::optional<Refusal> Connection::Hold(const std::string& client, size_t bytes) {
+    const uint64_t most = limits_.all_bodies_bytes;
+    if (!client.empty() && !core_.shares.Take(client, bytes, 0, most / 2)) {
+        return Refusal{429,
+                       "answers to this key that are not read yet hold as much as one key's may; "
+                       "read them first",
+                       "too_many_large_requests"};
+    }
+    // One alone may be larger.
+    const uint64_t before = core_.counters.body_bytes.fetch_add(bytes);
+    if (before == 0 || before + bytes <= most) return {};
+    LetGo(client, bytes);
+    return Refusal{503, "the server holds as many large answers as it may; try again later",
+                   "too_many_large_requests"};
+}
+
+void Connection::LetGo(const std::string& client, size_t bytes) {
+    if (!client.empty()) core_.shares.Give(client, bytes);
+    core_.counters.body_bytes -= bytes;
+}
+
 void Connection::ReleaseBody() {
     if (!client_.empty()) core_.shares.Give(client_, std::exchange(share_bytes_, 0));
     core_.counters.body_bytes -= std::exchange(body_bytes_, 0);

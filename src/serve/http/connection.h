@@ -36,6 +36,8 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
 
     void Wake() override;
     bool closing() const override { return core_.draining; }
+    std::optional<Refusal> Hold(const std::string& client, size_t bytes) override;
+    void LetGo(const std::string& client, size_t bytes) override;
 
   private:
     enum class Phase {

@@ -30,6 +30,9 @@ class Handle final : public Exchange {
     bool gone() const override { return state_->gone(); }
     void OnGone(std::function<void()> callback) override { state_->OnGone(std::move(callback)); }
     size_t backlog_bytes() const override { return state_->backlog_bytes(); }
+    std::optional<Refusal> Hold(const std::string& client, size_t bytes) override {
+        return state_->Hold(client, bytes);
+    }
     void Note(const std::function<void(RequestNote&)>& edit) override { state_->Note(edit); }
 
   private:
@@ -164,6 +167,23 @@ void ExchangeState::OnGone(std::function<void()> callback) {
     if (callback) callback();
 }
 
+std::optional<Refusal> ExchangeState::Hold(const std::string& client, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (owner_ == nullptr || held_bytes_ > 0) return {};
+    auto refusal = owner_->Hold(client, bytes);
+    if (refusal) return refusal;
+    holder_ = client;
+    held_bytes_ = bytes;
+    return {};
+}
+
+std::shared_ptr<ExchangeOwner> ExchangeState::LeaveOwnerLocked() {
+    auto owner = std::exchange(owner_, nullptr);
+    const size_t held = std::exchange(held_bytes_, 0);
+    if (owner != nullptr && held > 0) owner->LetGo(holder_, held);
+    return owner;
+}
+
 void ExchangeState::Abandon() {
     std::function<void()> forgotten;
     bool begun = false;
@@ -234,7 +254,7 @@ int ExchangeState::status() const {
 void ExchangeState::Done() {
     std::shared_ptr<ExchangeOwner> owner;  // let go after the lock
     const std::lock_guard lock(mutex_);
-    owner.swap(owner_);
+    owner = LeaveOwnerLocked();
 }
 
 void ExchangeState::Gone() {
@@ -242,7 +262,7 @@ void ExchangeState::Gone() {
     std::function<void()> callback;
     {
         const std::lock_guard lock(mutex_);
-        owner.swap(owner_);
+        owner = LeaveOwnerLocked();
         callback.swap(on_gone_);
         gone_ = true;
         complete_ = false;  // OnGone() from here on calls back

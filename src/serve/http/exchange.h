@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ class ExchangeOwner {
     virtual void Wake() = 0;
     // No further request is wanted on this connection. Any thread.
     virtual bool closing() const = 0;
+    // See Exchange::Hold, and the end of that. Any thread.
+    virtual std::optional<Refusal> Hold(const std::string& client, size_t bytes) = 0;
+    virtual void LetGo(const std::string& client, size_t bytes) = 0;
 };
 
 class ExchangeState {
@@ -35,6 +39,7 @@ class ExchangeState {
     void Write(std::string chunk);
     void End();
     void OnGone(std::function<void()> callback);
+    std::optional<Refusal> Hold(const std::string& client, size_t bytes);
     // Nobody can answer any more.
     void Abandon();
     void Note(const std::function<void(RequestNote&)>& edit);
@@ -64,6 +69,7 @@ class ExchangeState {
     void BeginLocked(int status, const Headers& headers, Framing framing, uint64_t length_bytes);
     void QueueLocked(std::string bytes);
     void WakeLocked();
+    std::shared_ptr<ExchangeOwner> LeaveOwnerLocked();
 
     const HttpRequest request_;
     const Headers extra_;
@@ -78,6 +84,8 @@ class ExchangeState {
     const char* probe_ = nullptr;  // see Probe; null: such streams have nothing of the kind
     std::atomic<bool> gone_{false};
     std::atomic<size_t> backlog_bytes_{0};
+    std::string holder_;     // whose held_bytes_ are: see Hold
+    size_t held_bytes_ = 0;
     uint64_t sent_bytes_ = 0;  // the I/O thread's
 };
 
