@@ -48,7 +48,7 @@ class Calls : public testing::Test {
         plan.stream = stream;
         plan.one_call = one_call;
         auto exchange = std::make_shared<KeptExchange>();
-        Answer::Start(*engine_, exchange, std::move(plan), {});
+        Answer::Start(*engine_, exchange, std::move(plan), {}, {});
         engine_->Drain();
         EXPECT_TRUE(engine_->Run().ok());
         EXPECT_TRUE(exchange->over_);
@@ -97,6 +97,45 @@ TEST_F(Calls, OneInPieces) {
     EXPECT_EQ(Count(answer->text_, "\"type\":\"content_block_stop\""), 1u);
     EXPECT_NE(answer->text_.find("\"stop_reason\":\"tool_use\""), std::string::npos);
     EXPECT_LT(answer->note_.said_tokens, 90);
+}
+
+// What takes long to word is not worded by the engine's thread, which others' steps wait for.
+class Chances : public Calls {
+  protected:
+    void Ask(int64_t tokens, bool is_long) {
+        AnswerPlan plan;
+        ChoicePlan choice;
+        choice.request.prompt = {97, 98};
+        choice.request.max_tokens = tokens;
+        choice.request.ignore_eos = true;
+        choice.request.logprobs = 20;
+        plan.choices.push_back(std::move(choice));
+        plan.dialect = MakeMessagesDialect(served_, 2);
+        auto exchange = std::make_shared<KeptExchange>();
+        int observed = 0;
+        std::vector<std::function<void()>> later;
+        Answer::Start(
+            *engine_, exchange, std::move(plan), [&](const AnswerRecord&) { ++observed; },
+            [&](std::function<void()> work) { later.push_back(std::move(work)); });
+        engine_->Drain();
+        EXPECT_TRUE(engine_->Run().ok());
+        EXPECT_EQ(later.size(), is_long ? 1u : 0u);
+        EXPECT_EQ(exchange->over_, !is_long);
+        EXPECT_EQ(observed, is_long ? 0 : 1);
+        for (const auto& work : later) work();
+        EXPECT_TRUE(exchange->over_);
+        EXPECT_EQ(exchange->status_, 200);
+        EXPECT_EQ(exchange->note_.said_tokens, tokens);
+        EXPECT_EQ(observed, 1);
+    }
+};
+
+TEST_F(Chances, OfAShortAnswer) {
+    Ask(4, false);
+}
+
+TEST_F(Chances, OfALongOne) {
+    Ask(200, true);
 }
 
 }  // namespace

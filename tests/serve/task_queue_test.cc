@@ -18,11 +18,11 @@ TEST(TaskQueue, KeysTakeTurns) {
     queue.Push("late", {"1", {}});
     queue.Push("later", {"x", {}});
     queue.Push("late", {"2", {}});
-    EXPECT_EQ(queue.size(), 7u);
-    EXPECT_EQ(queue.size_of("busy"), 4u);
+    EXPECT_EQ(queue.waiting(), 7u);
+    EXPECT_EQ(queue.waiting_of("busy"), 4u);
     EXPECT_EQ(Order(queue), "a1xb2cd");
-    EXPECT_EQ(queue.size(), 0u);
-    EXPECT_EQ(queue.size_of("busy"), 0u);
+    EXPECT_EQ(queue.waiting(), 0u);
+    EXPECT_EQ(queue.waiting_of("busy"), 0u);
 }
 
 TEST(TaskQueue, WhoComesAgainIsBehindThoseWhoWait) {
@@ -38,6 +38,19 @@ TEST(TaskQueue, OfOneKeyInOrder) {
     TaskQueue queue;
     for (const char* id : {"a", "b", "c"}) queue.Push("", {id, {}});
     EXPECT_EQ(Order(queue), "abc");
+}
+
+TEST(TaskQueue, RequestsThatAreBegunComeBeforeOthersOfTheirKey) {
+    TaskQueue queue;
+    for (const char* id : {"a", "b"}) queue.Push("one", {id, {}});
+    for (const char* id : {"1", "2"}) queue.Push("other", {id, {}});
+    for (const char* id : {"x", "y"}) queue.PushLater("one", {id, {}});
+    queue.PushLater("third", {"z", {}});
+    EXPECT_EQ(queue.waiting(), 4u);
+    EXPECT_EQ(queue.waiting_of("one"), 2u);
+    EXPECT_EQ(queue.waiting_of("third"), 0u);
+    EXPECT_EQ(Order(queue), "x1zy2ab");
+    EXPECT_EQ(queue.waiting(), 0u);
 }
 
 }  // namespace

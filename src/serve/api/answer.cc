@@ -6,6 +6,14 @@ namespace weft::serve {
 
 using chat::AnswerDelta;
 
+namespace {
+
+// Of a whole answer, worded within a millisecond or two, which a step may wait for.
+constexpr size_t kMostWordedAtOnce = 64 << 10;
+constexpr size_t kChanceBytes = 100;  // of a token's log-probability in JSON, about
+
+}  // namespace
+
 void NoteRecord(Exchange& exchange, const AnswerRecord& record) {
     exchange.Note([&](RequestNote& note) {
         note.error = record.error;
@@ -41,7 +49,7 @@ class Answer::ChoiceListener final : public engine::Listener {
 };
 
 Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
-               Observer observer)
+               Observer observer, Later later)
     : engine_(engine),
       exchange_(std::move(exchange)),
       dialect_(std::move(plan.dialect)),
@@ -50,6 +58,7 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
       keeps_tokens_(plan.keeps_tokens),
       headers_(std::move(plan.headers)),
       observer_(std::move(observer)),
+      later_(std::move(later)),
       tools_(plan.tools),
       left_(plan.choices.size()),
       ids_(plan.choices.size()) {
@@ -68,9 +77,9 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
 }
 
 void Answer::Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
-                   Observer observer) {
+                   Observer observer, Later later) {
     std::shared_ptr<Answer> answer(
-        new Answer(engine, std::move(exchange), plan, std::move(observer)));
+        new Answer(engine, std::move(exchange), plan, std::move(observer), std::move(later)));
     for (const ChoicePlan& choice : plan.choices) {
         const Status sound = engine.Check(choice.request);
         if (sound.ok()) continue;
@@ -267,7 +276,28 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
     if (--left_ == 0) Complete();
 }
 
+// A response repeats what its request said of tools and instructions.
+bool Answer::IsLong() const {
+    size_t bytes = exchange_->request().body.size();
+    for (const State& state : choices_) {
+        bytes += state.choice.said.content.size() + state.choice.said.reasoning.size();
+        for (const engine::SaidToken& token : state.choice.tokens) {
+            bytes += kChanceBytes * (1 + token.best.size());
+        }
+    }
+    return bytes > kMostWordedAtOnce;
+}
+
 void Answer::Complete() {
+    if (stream_ || !record_.error.empty() || !IsLong()) return Say();
+    later_([self = shared_from_this()] {
+        const std::lock_guard lock(self->mutex_);
+        self->Say();
+    });
+}
+
+// The last of the answer, or all of it. The lock is held.
+void Answer::Say() {
     if (record_.error.empty()) {
         NoteRecord(*exchange_, record_);
         if (stream_) {

@@ -3,7 +3,8 @@
 //
 // The engine's thread feeds it token by token; it takes the text apart (reasoning, tool calls:
 // chat/answer.h), has the dialect word it, and writes it to the exchange, or keeps it until
-// all choices are complete. When the client leaves, all its choices are cancelled.
+// all choices are complete; then it is worded, on another thread where that takes long. When the
+// client leaves, all its choices are cancelled.
 #pragma once
 
 #include <atomic>
@@ -75,15 +76,17 @@ void NoteRecord(Exchange& exchange, const AnswerRecord& record);
 class Answer : public std::enable_shared_from_this<Answer> {
   public:
     using Observer = std::function<void(const AnswerRecord&)>;
+    // Has work done that the engine's thread must not wait for.
+    using Later = std::function<void(std::function<void()>)>;
     // Hands all choices to the engine. What is wrong with a request (too long, ...) is answered
     // before anything is begun. observer: called once, at the end, and gone then. Any thread.
     static void Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
-                      Observer observer);
+                      Observer observer, Later later);
 
   private:
     class ChoiceListener;
     Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
-           Observer observer);
+           Observer observer, Later later);
     void Submit(std::vector<ChoicePlan> plans);
     void CancelAll();
     void Write(std::string text);
@@ -93,7 +96,9 @@ class Answer : public std::enable_shared_from_this<Answer> {
     chat::AnswerDelta Close(size_t index, bool complete);
     void AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
+    bool IsLong() const;
     void Complete();
+    void Say();
     void Observe();
     void Refuse(const ApiError& error);
 
@@ -115,6 +120,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     const bool stream_, one_call_, keeps_tokens_;
     const Headers headers_;
     Observer observer_;
+    const Later later_;
     std::mutex mutex_;  // of choices_, record_ and left_
     std::vector<State> choices_;
     std::vector<std::string> closings_;

@@ -151,7 +151,7 @@ std::optional<ApiError> Api::WhyNotPost(const std::string& key, TaskQueue::Task 
     int64_t waiting = served_.engine->counters().schedule.waiting;
     const int64_t most = options_.max_waiting, most_own = std::max<int64_t>(1, most / 2);
     const std::lock_guard lock(mutex_);
-    waiting += static_cast<int64_t>(queue_.size());  // those that are not read yet
+    waiting += static_cast<int64_t>(queue_.waiting());  // those that are not read yet
     if (waiting >= most) {
         return ApiError{429,
                         fmt::format("{} of at most {} requests (--max-waiting) are waiting "
@@ -159,7 +159,7 @@ std::optional<ApiError> Api::WhyNotPost(const std::string& key, TaskQueue::Task 
                                     waiting, most),
                         "", "server_overloaded"};
     }
-    const auto own = static_cast<int64_t>(queue_.size_of(key));
+    const auto own = static_cast<int64_t>(queue_.waiting_of(key));
     if (options_.keys != nullptr && own >= most_own) {
         return ApiError{429,
                         fmt::format("{} requests of the key '{}' wait to be read already, of at "
@@ -176,13 +176,6 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key
                std::function<void()> work) {
     const auto error = WhyNotPost(key, {exchange->request().id, std::move(work)});
     if (error) SendError(*exchange, *error);
-}
-
-// For what is part of a request that was taken in; so there is a bound for these, too.
-void Api::PostAlways(const std::string& key, TaskQueue::Task task) {
-    const std::lock_guard lock(mutex_);
-    queue_.Push(key, std::move(task));
-    wake_.notify_one();
 }
 
 void Api::Handle(std::shared_ptr<Exchange> exchange) {
@@ -312,7 +305,9 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     exchange->Note([&](RequestNote& note) { note.left_out = plan.left_out; });
     plan.headers = std::move(admitted.headers);
     Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);
-    Answer::Start(*served_.engine, std::move(exchange), std::move(plan), std::move(observer));
+    Answer::Later later = LaterFor(*exchange, admitted);
+    Answer::Start(*served_.engine, std::move(exchange), std::move(plan), std::move(observer),
+                  std::move(later));
 }
 
 void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
@@ -331,13 +326,20 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
     for (engine::Request& request : plan.requests) requests.push_back(&request);
     if (!Charge(*exchange, requests, admitted)) return;
     plan.headers = std::move(admitted.headers);
-    const auto later = [this, id = exchange->request().id,
-                        key = admitted.key ? admitted.key->name : ""](std::function<void()> work) {
-        PostAlways(key, {id, std::move(work)});
-    };
+    Answer::Later later = LaterFor(*exchange, admitted);
     Answer::Observer observer = Observe(std::move(admitted.ticket), *requests[0]);
-    EmbeddingAnswer::Start(served_, std::move(exchange), std::move(plan), later,
+    EmbeddingAnswer::Start(served_, std::move(exchange), std::move(plan), std::move(later),
                            std::move(observer));
+}
+
+// For what is part of a request that was taken in; so there is a bound for these, too.
+Answer::Later Api::LaterFor(const Exchange& exchange, const Admitted& admitted) {
+    return [this, id = exchange.request().id,
+            key = admitted.key ? admitted.key->name : std::string()](std::function<void()> work) {
+        const std::lock_guard lock(mutex_);
+        queue_.PushLater(key, {id, std::move(work)});
+        wake_.notify_one();
+    };
 }
 
 // What is done when a request has ended.

@@ -81,7 +81,7 @@ class Api {
     std::optional<ApiError> WhyNotPost(const std::string& key, TaskQueue::Task task);
     void Post(const std::shared_ptr<Exchange>& exchange, const std::string& key,
               std::function<void()> work);
-    void PostAlways(const std::string& key, TaskQueue::Task task);
+    Answer::Later LaterFor(const Exchange& exchange, const Admitted& admitted);
     void Work();
 
     const Served& served_;

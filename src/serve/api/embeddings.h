@@ -43,8 +43,7 @@ std::string EmbeddingText(std::vector<float> vector, int64_t dimensions, bool ba
 class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   public:
     using Observer = Answer::Observer;
-    // Has work done that the engine's thread must not wait for.
-    using Later = std::function<void(std::function<void()>)>;
+    using Later = Answer::Later;
     // What is wrong with a text (too long, ...) is answered before anything is begun. observer:
     // called once, at the end. Any thread.
     static void Start(const Served& served, std::shared_ptr<Exchange> exchange, EmbeddingPlan plan,

@@ -6,21 +6,31 @@
 
 namespace weft::serve {
 
-void TaskQueue::Push(const std::string& key, Task task) {
-    std::deque<Task>& own = tasks_[key];
+TaskQueue::Own& TaskQueue::OwnOf(const std::string& key) {
+    Own& own = tasks_[key];
     if (own.empty()) turns_.push_back(key);
-    own.push_back(std::move(task));
-    ++size_;
+    return own;
+}
+
+void TaskQueue::Push(const std::string& key, Task task) {
+    OwnOf(key).first.push_back(std::move(task));
+    ++waiting_;
+}
+
+void TaskQueue::PushLater(const std::string& key, Task task) {
+    OwnOf(key).later.push_back(std::move(task));
 }
 
 TaskQueue::Task TaskQueue::Pop() {
     WEFT_CHECK(!empty());
-    const auto own = tasks_.find(turns_.front());
-    Task task = std::move(own->second.front());
-    own->second.pop_front();
-    --size_;
-    if (own->second.empty()) {
-        tasks_.erase(own);
+    const auto entry = tasks_.find(turns_.front());
+    Own& own = entry->second;
+    if (own.later.empty()) --waiting_;
+    std::deque<Task>& from = own.later.empty() ? own.first : own.later;
+    Task task = std::move(from.front());
+    from.pop_front();
+    if (own.empty()) {
+        tasks_.erase(entry);
     } else {
         turns_.push_back(std::move(turns_.front()));
     }
@@ -28,9 +38,9 @@ TaskQueue::Task TaskQueue::Pop() {
     return task;
 }
 
-size_t TaskQueue::size_of(const std::string& key) const {
-    const auto own = tasks_.find(key);
-    return own == tasks_.end() ? 0 : own->second.size();
+size_t TaskQueue::waiting_of(const std::string& key) const {
+    const auto entry = tasks_.find(key);
+    return entry == tasks_.end() ? 0 : entry->second.first.size();
 }
 
 }  // namespace weft::serve

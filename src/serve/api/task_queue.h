@@ -19,16 +19,25 @@ class TaskQueue {
     };
 
     void Push(const std::string& key, Task task);
+    // Of a request that has had a task already: before those of the key that have not.
+    void PushLater(const std::string& key, Task task);
     // The first task of the key whose turn it is. Precondition: !empty().
     Task Pop();
     bool empty() const { return turns_.empty(); }
-    size_t size() const { return size_; }
-    size_t size_of(const std::string& key) const;
+    // Requests that have had none yet.
+    size_t waiting() const { return waiting_; }
+    size_t waiting_of(const std::string& key) const;
 
   private:
-    std::unordered_map<std::string, std::deque<Task>> tasks_;  // by key; none is empty
-    std::deque<std::string> turns_;                            // the keys of tasks_
-    size_t size_ = 0;
+    struct Own {
+        std::deque<Task> first{}, later{};
+        bool empty() const { return first.empty() && later.empty(); }
+    };
+    Own& OwnOf(const std::string& key);
+
+    std::unordered_map<std::string, Own> tasks_;  // by key; none is empty
+    std::deque<std::string> turns_;               // the keys of tasks_
+    size_t waiting_ = 0;
 };
 
 }  // namespace weft::serve
