@@ -1,6 +1,7 @@
 #include "grammar/assembly.h"
 
 #include <algorithm>
+#include <bit>
 #include <bitset>
 #include <map>
 
@@ -46,7 +47,7 @@ GrammarAssembly::Set GrammarAssembly::Closure(const Set& from) {
         }
         if (matters) closure.push_back(state);
     }
-    steps_ += closure.size();
+    steps_ += closure.size() * (1 + static_cast<size_t>(std::bit_width(closure.size())) / 6);
     std::sort(closure.begin(), closure.end());
     return closure;
 }
@@ -83,7 +84,7 @@ void GrammarAssembly::FillCalls(uint32_t state, const Set& members) {
         }
     }
     std::sort(calls.begin(), calls.end());
-    for (size_t begin = 0; begin < calls.size();) {
+    for (size_t begin = 0; begin < calls.size() && !TooMuch();) {
         Set behind;
         size_t end = begin;
         for (; end < calls.size() && calls[end].first == calls[begin].first; ++end) {

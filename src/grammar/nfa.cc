@@ -22,8 +22,10 @@ class NfaEmitter {
         if (!Full()) return {};
         return MakeError(ErrorCode::kUsage,
                          "grammar: too large: rule '{}' and those before it take more than {} "
-                         "states with their repetitions written out; use smaller counts",
-                         builder_.rules_[rule_].name, Nfa::kMostStates);
+                         "states, {} edges or {} expressions with their repetitions written out; "
+                         "use smaller counts",
+                         builder_.rules_[rule_].name, Nfa::kMostStates, Nfa::kMostEdges,
+                         Nfa::kMostWritten);
     }
 
   private:
@@ -31,7 +33,8 @@ class NfaEmitter {
     using Kind = GrammarBuilder::Kind;
 
     bool Full() const {
-        return nfa_.first.size() > Nfa::kMostStates || nfa_.edges.size() > Nfa::kMostEdges;
+        return nfa_.first.size() > Nfa::kMostStates || nfa_.edges.size() > Nfa::kMostEdges ||
+               written_ > Nfa::kMostWritten;
     }
 
     uint32_t State() {
@@ -47,6 +50,7 @@ class NfaEmitter {
     void Empty(uint32_t from, uint32_t to) { Edge(from, to, Nfa::Kind::kEmpty); }
 
     void Emit(uint32_t expr, uint32_t from, uint32_t to) {
+        ++written_;
         if (Full()) return;
         const Node& node = builder_.exprs_[expr];
         switch (node.kind) {
@@ -54,7 +58,10 @@ class NfaEmitter {
             case Kind::kPoints: return EmitPoints(node.points, from, to);
             case Kind::kSequence: return EmitSequence(node, from, to);
             case Kind::kChoice:
-                for (const auto& part : node.parts) Emit(part.expr, from, to);
+                for (const auto& part : node.parts) {
+                    Emit(part.expr, from, to);
+                    if (Full()) return;
+                }
                 return;
             case Kind::kRepeat: return EmitRepeat(node, from, to);
             case Kind::kCall: return Edge(from, to, Nfa::Kind::kCall, {}, node.other);
@@ -164,6 +171,7 @@ class NfaEmitter {
     const GrammarBuilder& builder_;
     Nfa& nfa_;
     uint32_t rule_ = 0;
+    size_t written_ = 0;
 };
 
 Result<Nfa> Nfa::Make(const GrammarBuilder& builder) {

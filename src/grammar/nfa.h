@@ -14,6 +14,8 @@ namespace weft::grammar {
 struct Nfa {
     static constexpr size_t kMostStates = 1 << 18;
     static constexpr size_t kMostEdges = 1 << 20;
+    // Expressions that are written out: some take no edge.
+    static constexpr size_t kMostWritten = 4 * kMostEdges;
 
     enum class Kind : uint8_t { kEmpty, kBytes, kCall };
     struct Edge {

@@ -1,11 +1,15 @@
 // Matching: GBNF and hand-made grammars, masks over vocabularies, bounds.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <ctime>
 
 #include "base/utf8.h"
 #include "grammar/gbnf.h"
 #include "grammar/mask_cache.h"
 #include "grammar/point_set.h"
 #include "support/grammar_walk.h"
+#include "support/slowness.h"
 
 namespace weft::grammar {
 namespace {
@@ -126,6 +130,33 @@ TEST(Gbnf, RefusesWhatNeverEndsOrIsTooLarge) {
               std::string::npos);
     EXPECT_NE(Refusal(std::string(kMostGbnfBytes + 1, ' ')).find("expected at most"),
               std::string::npos);
+}
+
+// Seconds of this thread's time that it takes to refuse the grammar as too large.
+double RefusalSeconds(const std::string& gbnf) {
+    const auto now_s = [] {
+        timespec now{};
+        ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+    };
+    const double begin_s = now_s();
+    EXPECT_NE(Refusal(gbnf).find("too large"), std::string::npos) << gbnf.substr(0, 80);
+    return now_s() - begin_s;
+}
+
+TEST(Gbnf, RefusesSoonWhatIsTooLarge) {
+    const double most_s = 2 * test::Slowness();
+    // What matches nothing takes neither states nor edges, however often it is written out.
+    std::string nothing = "[]", rules, calls;
+    for (int i = 1; i < 60'000; ++i) nothing += "|[]";
+    EXPECT_LT(RefusalSeconds("root ::= \"a\" | (" + nothing + "){0,10000}"), most_s);
+    EXPECT_LT(RefusalSeconds("root ::= \"a\" | ((" + nothing + "){0,9999}){0,9999}"), most_s);
+    // Of calls that may all be empty each leads to all that follow.
+    for (int i = 0; i < 10'000; ++i) {
+        calls += fmt::format(" r{}", i);
+        rules += fmt::format("\nr{} ::= [a-z]?", i);
+    }
+    EXPECT_LT(RefusalSeconds("root ::=" + calls + rules), most_s);
 }
 
 // What a set of stacks would be too many for is one automaton's state, or stays within bounds.
