@@ -6,6 +6,7 @@
 
 #include "serve/api/api.h"
 #include "support/kept_exchange.h"
+#include "support/slowness.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -35,7 +36,7 @@ class Ready : public testing::Test {
         served_.name = "m";
         served_.engine = engine_.get();
         ApiOptions options;
-        options.ready_ms = 200;
+        options.ready_ms = test::Slower(200);
         options.max_waiting = 1;
         api_ = std::make_unique<Api>(served_, options);
     }
