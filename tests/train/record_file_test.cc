@@ -66,6 +66,29 @@ TEST(RecordFile, PlacesAreCountedFromOne) {
     EXPECT_TRUE(array.Where(Part::kTrain, 1).ends_with("a.json: record 2 (byte 5)"));
 }
 
+// A first line that lacks its end is a bad record, not the begin of an object over several lines.
+TEST(RecordFile, AFirstLineWithoutItsEndIsALine) {
+    const TempDir folder;
+    const std::string more = "\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n";
+    for (const std::string first :
+         {R"({"text": "a")", R"({"text": "a",)", "{",
+          R"({"messages": [{"role": "user"})", R"({"messages": [{"role": "user"}])"}) {
+        for (const std::string gap : {"", " \r", "\n\n "}) {
+            const RecordFile file =
+                Must(RecordFile::Open(WriteText(folder, "f.jsonl", first + gap + more)));
+            EXPECT_EQ(file.form(), RecordFile::Form::kLines) << first;
+            ASSERT_EQ(file.size(Part::kTrain), 3u) << first;
+            EXPECT_EQ(All(file)[0], first);
+            EXPECT_TRUE(file.Where(Part::kTrain, 0).ends_with("f.jsonl: line 1")) << first;
+        }
+    }
+    for (const std::string whole : {"{\"a\":\n{},\n\"b\": {}}", "{\"a\": [\n{},\n{}]}",
+                                    "{\"a\": [{},\n{}],\n\"b\": {}}", "{\n\"a\": {}}"}) {
+        const RecordFile file = Must(RecordFile::Open(WriteText(folder, "f.json", whole)));
+        EXPECT_EQ(file.form(), RecordFile::Form::kObject) << whole;
+    }
+}
+
 // More than a buffer and more than a mark, with records across their borders.
 TEST(RecordFile, BordersOfBuffersAreNoBorders) {
     const TempDir folder;

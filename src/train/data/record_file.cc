@@ -15,6 +15,7 @@ constexpr uint64_t kBufferBytes = 1 << 20;
 constexpr uint64_t kMarkBytes = 16 << 20;
 constexpr int kSizeBits = 24;
 constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
+constexpr std::string_view kBlanks = " \t\n\r";
 
 uint64_t Pack(uint64_t offset, uint64_t size) {
     return offset << kSizeBits | size;
@@ -56,22 +57,31 @@ Status RefuseOtherFormats(const File& file, std::string_view head) {
 }
 
 // Whether a text that begins with '{' goes on after its first line, outside of strings: then it is
-// one object over several lines.
+// one object over several lines. Not where the next line begins with '{' at a place where JSON has
+// none: then the first of many records lacks its end.
 bool SpansLines(std::string_view text) {
-    int depth = 0;
+    std::string open;  // brackets
     bool in_string = false;
+    char last = 0;  // before the end of the line, no blank
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
-        if (c == '\n') return !in_string && depth > 0;
+        if (c == '\n') {
+            if (in_string || open.empty()) return false;
+            const size_t next = text.find_first_not_of(kBlanks, i);
+            if (next == text.npos || text[next] != '{') return true;
+            return open.back() == '{' ? last == ':' : last == '[' || last == ',';
+        }
+        if (!IsBlank(c)) last = c;
         if (in_string) {
             if (c == '\\') ++i;
             if (c == '"') in_string = false;
         } else if (c == '"') {
             in_string = true;
         } else if (c == '{' || c == '[') {
-            ++depth;
+            open += c;
         } else if (c == '}' || c == ']') {
-            if (--depth <= 0) return false;
+            open.pop_back();
+            if (open.empty()) return false;
         }
     }
     return false;
