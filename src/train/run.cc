@@ -237,10 +237,30 @@ class Run {
     // Once: what is wrong with the test part is known before training begins.
     Status CheckTestPart(DataWalk& walk, const OpenedData& data) {
         evaluates_ = job_.data.test_split > 0 && data.set->size(Part::kTest) > 0;
+        if (job_.data.test_split > 0 && !evaluates_) WEFT_TRY(TellEmptyTestPart(data));
         if (!evaluates_ || test_part_read_) return {};
         WEFT_ASSIGN(const LoaderCounts counts, walk.CheckTestPart());
         test_part_read_ = true;
         TellLeftOut(counts, Part::kTest);
+        return {};
+    }
+
+    // Refused where evaluations were asked for by number.
+    Status TellEmptyTestPart(const OpenedData& data) {
+        const std::string empty = fmt::format(
+            "{}: the test part of --test-split {} has no sample: none of {} falls into it",
+            data.set->Name(), job_.data.test_split, data.set->size(Part::kTrain));
+        if (job_.eval_every > 0) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}, and --eval-every {} has nothing to evaluate on. Use a larger "
+                             "--test-split, or leave both out",
+                             empty, job_.eval_every);
+        }
+        if (cluster_.rank() == 0 && !std::exchange(test_part_read_, true)) {
+            Log(LogLevel::kWarning,
+                "{}: nothing is evaluated. A larger --test-split, or another --seed, gives it some",
+                empty);
+        }
         return {};
     }
 

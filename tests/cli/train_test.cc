@@ -318,6 +318,19 @@ TEST_F(TrainCli, ABadRecordOfTheTestPartIsFoundBeforeTheFirstUpdate) {
     EXPECT_EQ(ran.out.find("\"step\""), ran.out.npos) << ran.out;
 }
 
+// Evaluations that were asked for are not left out silently.
+TEST_F(TrainCli, AnEmptyTestPartIsToldAndWithEvalEveryRefused) {
+    const Words words = {"train",     model_, "--data", data_, "--test-split", "1e-9", "--steps",
+                         "1",         "--seq-len",      "96",  "--json",       "-t",   "1"};
+    const Ran told = RunTrain(words);
+    EXPECT_EQ(told.status, 0) << told.err;
+    EXPECT_NE(told.err.find("--test-split 1e-09 has no sample"), told.err.npos) << told.err;
+    const Ran refused = RunTrain(words + Words{"--eval-every", "1"});
+    EXPECT_EQ(refused.status, 2) << refused.err;
+    EXPECT_NE(refused.err.find("Use a larger --test-split"), refused.err.npos) << refused.err;
+    EXPECT_EQ(refused.out.find("\"step\""), refused.out.npos) << refused.out;
+}
+
 // Answers that stand behind --seq-len are not learnt from, and that is told; also with --steps.
 TEST_F(TrainCli, WhatIsLeftOutIsTold) {
     std::ofstream file(dir_ / "long.jsonl");
