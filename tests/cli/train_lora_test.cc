@@ -110,6 +110,25 @@ TEST_F(LoraCli, ACheckpointHasTheAdapters) {
     EXPECT_EQ(rest, std::vector<double>(all.begin() + 6, all.end()));
 }
 
+// The seed of new data may be another one: the adapters are the checkpoint's.
+TEST_F(LoraCli, NewDataMayHaveAnotherSeed) {
+    const std::string data = dir_ / "data.jsonl";
+    WriteQuestions(data, 24, true);
+    const Words words = Words{"train", model_, "--data", data, "--no-shuffle", "--seq-len", "96",
+                              "--save-every", "2", "--lr", "1e-2", "--json"} +
+                        lora_;
+    const Words begin = {"--steps", "2"};
+    const Words on = {"--steps", "4", "--resume", "auto", "--new-data"};
+    std::vector<std::vector<double>> curves;
+    for (const std::string seed : {"5", "6"}) {
+        const Words folder = {"--output-dir", dir_ / ("seed" + seed)};
+        ASSERT_EQ(CurveOf(RunTrain(words + folder + begin)).size(), 4u);
+        curves.push_back(CurveOf(RunTrain(words + folder + on + Words{"--seed", seed})));
+        EXPECT_EQ(curves.back().size(), 4u);
+    }
+    EXPECT_EQ(curves[0], curves[1]);
+}
+
 TEST_F(LoraCli, SaysWhatIsWrong) {
     const struct {
         Words words;

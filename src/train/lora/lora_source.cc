@@ -60,8 +60,10 @@ Status LoraSource::ReadOwn(size_t index, int64_t row_begin, int64_t row_count, i
 Result<std::string> LoraSource::Fingerprint() const {
     WEFT_ASSIGN(const std::string model, under().Fingerprint());
     const LoraWords& words = plan_.words;
-    std::string text = fmt::format("{} lora {} {} {} {}", model, words.rank, words.alpha,
-                                   words.rslora, words.seed);
+    // (Not of the seed: A's first numbers are in every checkpoint, as they became, and all ranks
+    // have them from one job. The 0 is for checkpoints of when it was.)
+    std::string text =
+        fmt::format("{} lora {} {} {} 0", model, words.rank, words.alpha, words.rslora);
     model_files::FingerprintMaker maker;
     for (const LoraTarget& target : plan_.targets) text += " " + target.module;
     maker.Add(std::as_bytes(std::span(text)));

@@ -18,7 +18,7 @@ class LoraSource final : public model_files::SourceOver {
     static Result<std::unique_ptr<LoraSource>> Make(std::unique_ptr<model_files::ModelSource> model,
                                                     const LoraWords& words);
 
-    // Of the model, and of what the adapters begin with.
+    // Of the model, of what the adapters are, and of a file's that they begin with.
     Result<std::string> Fingerprint() const override;
 
   private:
