@@ -31,6 +31,7 @@ train::DsFlags DsFlagsOf(const Command& command, const train::TrainJob& job) {
     take("--dtype", flags.precision, train::PrecisionOf(t.dtype));
     take("--loss-scale", flags.loss_scale, t.loss_scale.fixed);
     if (job.steps > 0) flags.total_steps = job.steps;
+    if (job.schedule.total_steps > 0) flags.total_steps = job.schedule.total_steps;
     return flags;
 }
 

@@ -117,6 +117,21 @@ TEST_F(TrainConfig, AFileTrainsAsTheFlagsDo) {
     }
 }
 
+// --schedule-steps is what "auto" of total_num_steps stands for, and is not dropped elsewhere.
+TEST_F(TrainConfig, ScheduleStepsCountBesideAScheduler) {
+    const auto file = [](const std::string& type, const std::string& more) {
+        return R"({"scheduler": {"type": ")" + type + R"(", "params": {"warmup_num_steps": 3)" +
+               more + "}}}";
+    };
+    const std::string automatic = R"(, "total_num_steps": "auto")";
+    const auto lines = Lines({"--ds-config", Write(file("WarmupDecayLR", automatic)), "--steps",
+                              "2", "--schedule-steps", "40"});
+    EXPECT_EQ(lines.at(0).at("config").at("schedule").at("total_steps"), 40);
+    ExpectRefused(file("WarmupDecayLR", R"(, "total_num_steps": 30)"), {"--schedule-steps", "40"},
+                  "scheduler.params.total_num_steps");
+    ExpectRefused(file("WarmupLR", ""), {"--schedule-steps", "40"}, "--schedule-steps 40");
+}
+
 TEST_F(TrainConfig, ContradictionsAreNamed) {
     ExpectRefused(R"({"train_batch_size": 9, "train_micro_batch_size_per_gpu": 2,
                       "gradient_accumulation_steps": 2})",

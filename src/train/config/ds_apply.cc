@@ -182,7 +182,15 @@ class Applier {
                              where_, ScheduleName(config_.schedule->kind),
                              ScheduleName(schedule.kind));
         }
-        schedule = *config_.schedule;
+        const Schedule& file = *config_.schedule;
+        if (schedule.total_steps > 0 && schedule.total_steps != file.total_steps) {
+            return MakeError(ErrorCode::kUsage,
+                             "{}: scheduler.type {} has no end, but the command line says "
+                             "--schedule-steps {}. Leave it out, or use WarmupDecayLR or "
+                             "WarmupCosineLR",
+                             where_, ScheduleName(file.kind), schedule.total_steps);
+        }
+        schedule = file;
         return {};
     }
 
