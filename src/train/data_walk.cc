@@ -75,10 +75,11 @@ Result<int64_t> DataWalk::CountUpdates(int64_t done, Loader loader) {
     const uint64_t size = data_.set->size(Part::kTrain);
     const uint64_t all = size * static_cast<uint64_t>(job_.epochs);
     const uint64_t before = std::min(all, size * from.epoch + from.index);
+    loader.CountOnly();
     WEFT_ASSIGN(const int64_t rest,
                 Walk(loader, job_.drop_last ? batch : 1,
                      "tokenizing the data to count the updates (not needed with --steps)",
-                     all - before));
+                     std::min(size, all - before)));
     counts_ = loader.first_epoch() ? *loader.first_epoch() : loader.counts();
     // (What follows among ranks has less patience.)
     WEFT_TRY(cluster_.Barrier("updates are counted", Deadline::In(kWalkMs)));

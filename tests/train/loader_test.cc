@@ -37,9 +37,13 @@ class Numbered final : public DataSet {
         }
         sample.loss.assign(sample.tokens.size(), 1);
         if (without_loss.contains(index)) std::ranges::fill(sample.loss, uint8_t{0});
+        if (at_the_end.contains(index)) {
+            std::ranges::fill(sample.loss, uint8_t{0});
+            sample.loss.back() = 1;
+        }
         return sample;
     }
-    std::set<uint64_t> bad, without_loss;
+    std::set<uint64_t> bad, without_loss, at_the_end;
     mutable uint64_t reads = 0;
 
   private:
@@ -340,6 +344,46 @@ TEST(Loader, CountsOfTheFirstEpoch) {
     EXPECT_EQ(loader.first_epoch().value().samples, 48u);
     EXPECT_EQ(loader.first_epoch().value().no_loss, 2u);
     EXPECT_EQ(loader.counts().records(), 150u);
+}
+
+// Whatever is left out, cut or packed, and wherever the count begins.
+TEST(Loader, BatchesAreCountedByReadingEachSampleOnce) {
+    Numbered data(400, 100);
+    data.bad = {7};
+    data.without_loss = {1, 2, 300};
+    for (uint64_t i = 0; i < 400; i += 3) data.at_the_end.insert(i);
+    const auto sequences = [](Loader& loader) {
+        std::vector<uint64_t> all;
+        while (const auto batch = Must(loader.Next())) all.push_back(batch->global_sequences);
+        return all;
+    };
+    for (const LongSamples longs :
+         {LongSamples::kTruncate, LongSamples::kSkip, LongSamples::kSplit}) {
+        for (const bool pack : {false, true}) {
+            for (const int skipped : {0, 20, 100}) {
+                const LoaderOptions options{.sequence = 40,
+                                            .global_batch = 3,
+                                            .pack = pack,
+                                            .longs = longs,
+                                            .skip_bad = true,
+                                            .epochs = 5};
+                Loader loader = Must(Loader::Make(data, options));
+                for (int i = 0; i < skipped; ++i) EXPECT_TRUE(Must(loader.Next()).has_value());
+                Loader counting = Must(Loader::Make(data, options));
+                ASSERT_TRUE(counting.Seek(loader.cursor()).ok());
+                counting.CountOnly();
+                data.reads = 0;
+                const std::vector<uint64_t> counted = sequences(counting);
+                EXPECT_LE(data.reads, 400u);
+                EXPECT_EQ(sequences(loader), counted)
+                    << static_cast<int>(longs) << " " << pack << " " << skipped;
+                if (skipped > 0) continue;
+                EXPECT_EQ(counting.first_epoch()->truncated, loader.first_epoch()->truncated);
+                EXPECT_EQ(counting.first_epoch()->no_loss, loader.first_epoch()->no_loss);
+                EXPECT_EQ(counting.counts().records(), 400u);
+            }
+        }
+    }
 }
 
 TEST(Loader, RefusesSizesThatMakeNoSense) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "base/check.h"
 #include "train/data/random.h"
 
 namespace weft::train {
@@ -175,7 +176,54 @@ Status Loader::FillWindow() {
     return {};
 }
 
+void Loader::CountOnly() {
+    WEFT_CHECK(options_.epochs > 0);
+    counts_only_ = true;
+    if (cursor_.epoch + 1 < options_.epochs) known_.assign(data_->size(options_.part), kUnknown);
+}
+
 Status Loader::AddSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) {
+    if (!counts_only_) return ReadSample(index, pieces, positions);
+    if (AddKnown(index, pieces, positions)) return {};
+    const size_t first = pieces.size();
+    const uint64_t before = positions;
+    WEFT_TRY(ReadSample(index, pieces, positions));
+    Remember(index, positions - before, std::span(pieces).subspan(first));
+    return {};
+}
+
+void Loader::Remember(uint64_t index, uint64_t positions, std::span<Piece> made) {
+    uint64_t learnt = 0;
+    for (Piece& piece : made) {
+        learnt += piece.positions;
+        piece.sample = {};
+    }
+    if (known_.empty()) return;
+    WEFT_CHECK(positions < UINT32_MAX);
+    known_[index] = kLeftOut + static_cast<uint32_t>(positions);
+    if (learnt == positions) return;
+    for (const Piece& piece : made) {
+        partly_[index].push_back(static_cast<uint32_t>(piece.positions));
+    }
+}
+
+// Its pieces, as when it was read.
+bool Loader::AddKnown(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) const {
+    if (known_.empty() || known_[index] == kUnknown) return false;
+    const uint64_t all = known_[index] - kLeftOut;
+    positions += all;
+    if (const auto partly = partly_.find(index); partly != partly_.end()) {
+        for (const uint32_t each : partly->second) pieces.push_back({{}, pieces.size(), each});
+        return true;
+    }
+    const auto most = static_cast<uint64_t>(options_.sequence);
+    for (uint64_t at = 0; at < all; at += most) {
+        pieces.push_back({{}, pieces.size(), std::min(most, all - at)});
+    }
+    return true;
+}
+
+Status Loader::ReadSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) {
     auto sample = data_->Read(options_.part, index);
     if (!sample.ok()) {
         if (!options_.skip_bad || !IsBad(sample.error())) return sample.error();
@@ -209,7 +257,7 @@ void Loader::AddPieces(Sample sample, std::vector<Piece>& pieces, uint64_t& posi
     const size_t all = sample.tokens.size() - 1;
     positions += all;
     if (all <= most) {
-        pieces.push_back({std::move(sample), pieces.size()});
+        pieces.push_back({std::move(sample), pieces.size(), all});
         return;
     }
     for (size_t at = 0; at < all; at += most) {
@@ -218,7 +266,8 @@ void Loader::AddPieces(Sample sample, std::vector<Piece>& pieces, uint64_t& posi
         Sample part;
         part.tokens.assign(sample.tokens.begin() + begin, sample.tokens.begin() + end);
         part.loss.assign(sample.loss.begin() + begin, sample.loss.begin() + end);
-        if (Learns(part)) pieces.push_back({std::move(part), pieces.size()});
+        const size_t size = part.tokens.size() - 1;
+        if (Learns(part)) pieces.push_back({std::move(part), pieces.size(), size});
     }
 }
 
@@ -231,7 +280,7 @@ std::vector<std::vector<Loader::Piece>> Loader::PackPieces(std::vector<Piece> pi
     std::ranges::stable_sort(pieces, std::ranges::greater(), &Piece::positions);
     std::multimap<size_t, size_t> open;  // positions left, the sequence
     for (Piece& piece : pieces) {
-        const size_t needed = piece.positions();
+        const size_t needed = piece.positions;
         auto tightest = open.lower_bound(needed);
         size_t at = sequences.size(), left = static_cast<size_t>(options_.sequence);
         if (tightest == open.end()) {
@@ -250,6 +299,7 @@ std::vector<std::vector<Loader::Piece>> Loader::PackPieces(std::vector<Piece> pi
 }
 
 Sequence Loader::Build(const std::vector<Piece>& pieces) const {
+    if (counts_only_) return {};
     Sequence made;
     const auto size = static_cast<size_t>(options_.sequence);
     made.tokens.reserve(size);

@@ -15,7 +15,7 @@
 //
 // After the last epoch the list is filled up with empty sequences to a whole batch.
 //
-// Memory: one window, some 64 S positions and the longest sample.
+// Memory: one window, some 64 S positions and the longest sample; see CountOnly.
 // Errors: those of DataSet; of records that can't be used only where they are not skipped; kUsage:
 // sizes that make no sense; kCorrupt: an epoch without a single sequence.
 // Thread: one caller at a time. Borrows the DataSet.
@@ -23,7 +23,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -100,6 +102,10 @@ class Loader {
     bool MayGoOnFrom(uint64_t fingerprint) const;
     // Goes on from there. kUsage: not a place of this data.
     Status Seek(const Cursor& cursor);
+    // To know how many batches there are: from here on sequences are empty, targets are not
+    // counted, and each sample is read once, and counted once, however many epochs follow. Then
+    // 4 bytes a sample are kept. Precondition: epochs > 0.
+    void CountOnly();
     // Since the loader was made; after Seek its first window counts again.
     const LoaderCounts& counts() const { return counts_; }
     // Those up to the first end of an epoch; empty before.
@@ -108,16 +114,19 @@ class Loader {
   private:
     uint64_t FingerprintWith(bool skip_bad) const;
     struct Piece {
-        Sample sample;
+        Sample sample;   // empty with CountOnly
         uint64_t order;  // place in the window
-        size_t positions() const { return sample.tokens.size() - 1; }
+        size_t positions;
     };
 
     Loader(const DataSet& data, const LoaderOptions& options) : data_(&data), options_(options) {}
     Result<std::optional<Sequence>> NextSequence();
     Status FillWindow();
     Status AddSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
+    Status ReadSample(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions);
     void AddPieces(Sample sample, std::vector<Piece>& pieces, uint64_t& positions);
+    void Remember(uint64_t index, uint64_t positions, std::span<Piece> made);
+    bool AddKnown(uint64_t index, std::vector<Piece>& pieces, uint64_t& positions) const;
     std::vector<std::vector<Piece>> PackPieces(std::vector<Piece> pieces) const;
     Sequence Build(const std::vector<Piece>& pieces) const;
 
@@ -130,6 +139,12 @@ class Loader {
     bool found_ = false;  // the epoch had a sequence
     LoaderCounts counts_;
     std::optional<LoaderCounts> first_epoch_;
+    bool counts_only_ = false;
+    // With CountOnly, by sample: kUnknown, or its positions and one (kLeftOut: none). Where not all
+    // of its pieces are learnt from, those that are have their positions in partly_.
+    static constexpr uint32_t kUnknown = 0, kLeftOut = 1;
+    std::vector<uint32_t> known_;
+    std::unordered_map<uint64_t, std::vector<uint32_t>> partly_;
 };
 
 }  // namespace weft::train
