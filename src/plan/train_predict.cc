@@ -238,7 +238,7 @@ class TrainPredictor {
         std::vector<UnitSeconds> units;
         const model::Span span = spans_[static_cast<size_t>(place)];
         const bool last = place == cut_.pp * cut_.virtual_stages - 1;
-        if (place == 0) AddPart(parts.first, uses.first, all, units);
+        if (place == 0 && !parts.all_in_last) AddPart(parts.first, uses.first, all, units);
         const int64_t begin = span.begin + (parts.ends_have_layers && place == 0 ? 1 : 0);
         const int64_t end = span.end - (parts.ends_have_layers && last ? 1 : 0);
         for (int64_t layer = begin; layer < end; ++layer) {
@@ -248,7 +248,7 @@ class TrainPredictor {
         all.brief_last = all.brief;
         if (last) {
             AddPart(parts.last, uses.last, all, units);
-            if (TiedHere()) {
+            if (TiedHere() && !parts.all_in_last) {
                 all.elements.matrices -= parts.last.elements.embedding;
                 all.elements.frozen_bytes -= parts.last.elements.frozen_embedding_bytes;
             }

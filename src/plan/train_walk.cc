@@ -141,9 +141,11 @@ Result<RankParts> TrainWalk::BuildRank(const model::Shard& shard,
     RankParts parts;
     const int64_t layers = walk_->hyper().layers, end = lora_ ? 1 : 0;
     parts.ends_have_layers = lora_.has_value();
-    if (lora_ && layers < 3) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{} layers: LoRA is predicted for models of at least 3", layers);
+    parts.all_in_last = lora_ && layers == 1;
+    if (parts.all_in_last) {
+        WEFT_ASSIGN(parts.last, BuildPart(shard, graph));
+        parts.first = parts.last;
+        return parts;
     }
     WEFT_ASSIGN(parts.first, BuildPart(TrainPartOf(shard, 0, {0, end}), graph));
     for (int64_t layer = 0; layer < layers; ++layer) {

@@ -48,10 +48,11 @@ struct TrainPart {
 };
 
 // Of one tensor rank. ends_have_layers: `first` has the first layer, too, and `last` the last one:
-// ops before and behind all layers alone have nothing that LoRA trains.
+// ops before and behind all layers alone have nothing that LoRA trains. all_in_last: there is one
+// layer, and `last` has it with all that stands before; `first` is not counted.
 struct RankParts {
     TrainPart first, last;
-    bool ends_have_layers = false;
+    bool ends_have_layers = false, all_in_last = false;
     std::map<int, TrainPart> layers;  // by kind
 };
 

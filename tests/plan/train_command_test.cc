@@ -81,6 +81,33 @@ TEST(PlanTrainCommand, TakesWhatPeopleHave) {
     EXPECT_NE(unit.err.find("box.json"), std::string::npos) << unit.err;
 }
 
+// Adapters beside one or two layers are trained, and so planned: fewer layers take less.
+TEST(PlanTrainCommand, TakesAdaptersOfFewLayers) {
+    const test::TempDir dir;
+    for (const bool tied : {false, true}) {
+        double before = 0;
+        for (const int layers : {1, 2, 3, 4}) {
+            std::ofstream(dir / "config.json") << nlohmann::json{{"model_type", "llama"},
+                                                                 {"hidden_size", 256},
+                                                                 {"num_hidden_layers", layers},
+                                                                 {"num_attention_heads", 4},
+                                                                 {"num_key_value_heads", 2},
+                                                                 {"intermediate_size", 768},
+                                                                 {"vocab_size", 1024},
+                                                                 {"rms_norm_eps", 1e-6},
+                                                                 {"max_position_embeddings", 1024},
+                                                                 {"tie_word_embeddings", tied}};
+            const Ran ran = RunWeft({"plan", dir / "config.json", "--train", "--machines", "h100",
+                                     "--lora-rank", "8", "--json"});
+            ASSERT_EQ(ran.status, 0) << ran.err;
+            const auto layout = ran.Json()["layouts"][0];
+            const double seconds = 1 / layout["tokens_per_s"].get<double>();
+            EXPECT_GT(seconds, before) << layers;
+            before = seconds;
+        }
+    }
+}
+
 TEST(PlanTrainCommand, SaysWhatIsWrong) {
     for (const auto& [more, words] : std::initializer_list<std::pair<Words, const char*>>{
              {{"--machines", "h1000"}, "no machine is called 'h1000'"},
