@@ -112,6 +112,32 @@ Result<std::string> FindIn(const std::string& folder, const Config& config, cons
     return choice->model.empty() ? snapshot : snapshot + "/" + choice->model;
 }
 
+// FAT, some network file systems and some of FUSE.
+bool KnowsNoLinks(int error) {
+    return error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
+}
+
+// LinkBlob without links. fresh: a name beside `path` that nobody uses.
+Status PlaceBlob(const std::string& content, const std::string& path, const std::string& fresh,
+                 bool is_new) {
+    if (content.ends_with(kPartSuffix)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: the file system has no symbolic links, and a shard needs them. Pull "
+                         "it without --shard, or set HF_HUB_CACHE to a folder on another one",
+                         path);
+    }
+    if (is_new) {
+        if (::rename(content.c_str(), path.c_str()) == 0) return {};
+        return PathError(path, "rename to", errno);
+    }
+    std::error_code error;
+    fs::copy_file(content, fresh, fs::copy_options::overwrite_existing, error);
+    if (!error) fs::rename(fresh, path, error);
+    if (!error) return {};
+    ::unlink(fresh.c_str());
+    return PathError(path, "copy to", error.value());
+}
+
 }  // namespace
 
 std::string RepoFolder(const Config& config, const RepoSpec& spec) {
@@ -147,8 +173,15 @@ bool HasBlob(const std::string& repo_folder, const RepoFile& file) {
            static_cast<uint64_t>(info.st_size) == file.bytes;
 }
 
+bool HasCopy(const std::string& folder, const std::string& commit, const RepoFile& file) {
+    const std::string path = SnapshotPath(folder, commit) + "/" + file.path;
+    struct stat info {};
+    return ::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+           static_cast<uint64_t>(info.st_size) == file.bytes;
+}
+
 Status LinkBlob(const std::string& folder, const std::string& commit, const RepoFile& file,
-                const std::string& content) {
+                const std::string& content, bool is_new) {
     const std::string path = SnapshotPath(folder, commit) + "/" + file.path;
     const std::string target = fs::path(content).lexically_relative(Parent(path));
     std::error_code error;
@@ -156,7 +189,10 @@ Status LinkBlob(const std::string& folder, const std::string& commit, const Repo
     WEFT_TRY(MakeFolder(Parent(path)));
     const std::string fresh = fmt::format("{}.{}.tmp", path, ::getpid());
     ::unlink(fresh.c_str());
-    if (::symlink(target.c_str(), fresh.c_str()) != 0) return PathError(fresh, "link", errno);
+    if (::symlink(target.c_str(), fresh.c_str()) != 0) {
+        if (!KnowsNoLinks(errno)) return PathError(fresh, "link", errno);
+        return PlaceBlob(content, path, fresh, is_new);
+    }
     if (::rename(fresh.c_str(), path.c_str()) != 0) return PathError(path, "link", errno);
     return {};
 }

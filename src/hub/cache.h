@@ -34,10 +34,14 @@ std::string ShardFolder(const std::string& repo_folder);
 Status MakeFolder(const std::string& path);
 // Whether the whole content is there.
 bool HasBlob(const std::string& repo_folder, const RepoFile& file);
+// Whether the content itself is in the snapshot, as where there are no symbolic links.
+bool HasCopy(const std::string& folder, const std::string& commit, const RepoFile& file);
 // Makes snapshots/COMMIT/PATH of `folder` (a repository's, or its ShardFolder) lead to `content`,
-// in one step.
+// in one step. Where the file system has no symbolic links, that path becomes the content itself,
+// as huggingface_hub has it there: it is moved where it was fetched just now, else copied.
+// kUnsupported: content that is a partial file can't be there without a link.
 Status LinkBlob(const std::string& folder, const std::string& commit, const RepoFile& file,
-                const std::string& content);
+                const std::string& content, bool is_new);
 // refs/REVISION says `commit`, in one step. Nothing to do for a revision that is a commit.
 Status WriteRef(const std::string& folder, const RepoSpec& spec, const std::string& commit);
 // Marks the cache folder as one for backup programs.

@@ -178,7 +178,7 @@ class Puller {
             }
         }
         WEFT_TRY(LinkBlob(place_, pulled_.commit, file,
-                          is_whole ? BlobPath(folder_, file) : PartPath(folder_, file)));
+                          is_whole ? BlobPath(folder_, file) : PartPath(folder_, file), false));
         pulled.cached = is_whole && pulled.fetched_bytes == 0;
         pulled.is_partial = !is_whole;
         pulled.shard_bytes = wanted.bytes();
@@ -209,7 +209,8 @@ class Puller {
         WEFT_TRY(Bring(file));
         pulled_.total_bytes += file.bytes;
         WEFT_ASSIGN(const std::string text,
-                    ReadTextFile(BlobPath(folder_, file), kMostShardIndexBytes));
+                    ReadTextFile(SnapshotPath(place_, pulled_.commit) + "/" + file.path,
+                                 kMostShardIndexBytes));
         return AddShards(choice, listing, text, spec_);
     }
 
@@ -218,7 +219,7 @@ class Puller {
         for (const RepoFile& file : files) {
             pulled_.total_bytes += file.bytes;
             struct stat part {};
-            if (HasBlob(folder_, file)) continue;
+            if (IsThere(file)) continue;
             const bool begun = ::stat(PartPath(folder_, file).c_str(), &part) == 0;
             const uint64_t there = begun ? static_cast<uint64_t>(part.st_blocks) * 512 : 0;
             needed += file.bytes - std::min(file.bytes, there);
@@ -237,18 +238,25 @@ class Puller {
         on_state_(state);
     }
 
+    bool IsThere(const RepoFile& file) const {
+        return HasBlob(folder_, file) || HasCopy(place_, pulled_.commit, file);
+    }
+
     Status Bring(const RepoFile& file) {
         PulledFile pulled;
         pulled.file = file;
-        pulled.cached = HasBlob(folder_, file);
+        pulled.cached = IsThere(file);
         std::optional<BlobLock> held;
         if (!pulled.cached) {
             WEFT_ASSIGN(BlobLock lock, Lock(file));
             held.emplace(std::move(lock));
-            pulled.cached = HasBlob(folder_, file);  // by whom we waited for
+            pulled.cached = IsThere(file);  // by whom we waited for
             if (!pulled.cached) WEFT_TRY(Fetch(file, pulled, nullptr));
         }
-        WEFT_TRY(LinkBlob(place_, pulled_.commit, file, BlobPath(folder_, file)));
+        if (!HasCopy(place_, pulled_.commit, file)) {
+            WEFT_TRY(LinkBlob(place_, pulled_.commit, file, BlobPath(folder_, file),
+                              !pulled.cached));
+        }
         state_.there_bytes += file.bytes;
         pulled.shard_bytes = file.bytes;
         pulled_.files.push_back(std::move(pulled));

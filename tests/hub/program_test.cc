@@ -13,6 +13,7 @@
 namespace weft::test {
 namespace {
 
+namespace fs = std::filesystem;
 using support::operator+;
 using support::Ran;
 using support::RunWeft;
@@ -134,6 +135,38 @@ TEST_F(HubProgramTest, NamesThatAreNeverFound) {
     ::kill(weft.pid(), SIGINT);
     EXPECT_EQ(weft.Wait(20'000).status, 130);
     EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 5.0);
+}
+
+// The snapshot has the contents themselves, once, and 'weft rm' frees them.
+TEST_F(HubProgramTest, AFileSystemWithoutSymbolicLinks) {
+    const json index = {{"weight_map", {{"a", "m-1.safetensors"}}}};
+    server_->Set({{"files",
+                   {Small("config.json", "{}"), Large("m-1.safetensors", 5000),
+                    Small("model.safetensors.index.json", index.dump())}}});
+    const Words without =
+        Environment() + Words{"LD_PRELOAD=" WEFT_NO_SYMLINKS,
+                              "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"};
+    const Ran pulled = RunWeft({"pull", "o/n", "--json"}, without);
+    ASSERT_EQ(pulled.status, 0) << pulled.err;
+    const std::string model = pulled.Json()["model"];
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(model + "/m-1.safetensors")));
+    EXPECT_EQ(fs::file_size(model + "/m-1.safetensors"), 5000u);
+    EXPECT_TRUE(fs::is_empty(config_.cache + "/models--o--n/blobs"));
+    const uint64_t sent = Sent();
+    const Ran again = RunWeft({"pull", "o/n", "--json"}, without);
+    ASSERT_EQ(again.status, 0) << again.err;
+    EXPECT_EQ(again.Json()["model"], model);
+    EXPECT_EQ(again.Json()["fetched_bytes"], 0);
+    EXPECT_EQ(Sent(), sent);
+    ASSERT_EQ(RunWeft({"rm", "o/n", "--yes"}, without).status, 0);
+    EXPECT_FALSE(fs::exists(config_.cache + "/models--o--n"));
+    // Contents that were there before stay for others that they are linked from.
+    ASSERT_EQ(Run({"pull", "o/n"}).status, 0);
+    fs::remove(model + "/m-1.safetensors");
+    const Ran copied = RunWeft({"pull", "o/n"}, without);
+    ASSERT_EQ(copied.status, 0) << copied.err;
+    EXPECT_EQ(fs::file_size(model + "/m-1.safetensors"), 5000u);
+    EXPECT_FALSE(fs::is_empty(config_.cache + "/models--o--n/blobs"));
 }
 
 TEST_F(HubProgramTest, ErrorsAsJsonAndUsage) {

@@ -227,6 +227,17 @@ TEST_F(ShardTest, KilledThenGoesOn) {
               Logits(files + "/tiny-F32.gguf", {"--tp", "2"}));
 }
 
+// What of a file is there is known by the name that a link leads to: nothing reads holes for zeros.
+TEST_F(ShardTest, NeedsSymbolicLinks) {
+    Serve(WriteGguf());
+    const Ran ran = RunWeft({"pull", "hf:o/n", "--shard", "0/2"},
+                            Environment("c") +
+                                Words{"LD_PRELOAD=" WEFT_NO_SYMLINKS,
+                                      "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"});
+    EXPECT_NE(ran.status, 0);
+    EXPECT_NE(ran.err.find("no symbolic links"), std::string::npos) << ran.err;
+}
+
 TEST_F(ShardTest, ServerThatMisbehaves) {
     const std::string files = WriteGguf();
     Serve(files, {{"cuts", {300'000, 10, 400'000}}, {"refuse", {{503, 0}, {429, 1}}}});
