@@ -11,8 +11,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <vector>
 
 #include "doctor/measure.h"
+#include "hw/cpu.h"
 #include "net/verbs_trial.h"
 
 namespace weft::doctor {
@@ -73,12 +75,13 @@ std::string ProbeClock() {
 }
 
 Reading Processors() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (::sched_getaffinity(0, sizeof set, &set) != 0) {
-        return {ReadState::kRefused, std::strerror(errno)};
-    }
-    return {ReadState::kFound, fmt::format("{}\n", CPU_COUNT(&set))};
+    int error = 0;
+    const std::vector<int> cores = AllowedCores([&](size_t bytes, cpu_set_t* set) {
+        error = ::sched_getaffinity(0, bytes, set) == 0 ? 0 : errno;
+        return error == 0;
+    });
+    if (error != 0) return {ReadState::kRefused, std::strerror(error)};
+    return {ReadState::kFound, fmt::format("{}\n", cores.size())};
 }
 
 Reading Measure(net::Transport transport) {

@@ -12,12 +12,17 @@
 #endif
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
 
+#include "base/check.h"
+
 namespace weft {
 namespace {
+
+constexpr int kMostCores = 1 << 18;  // more than any kernel is built for
 
 std::string CpuModel() {
     std::ifstream file("/proc/cpuinfo");
@@ -41,6 +46,26 @@ bool MayUseTiles() {
     return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
+
+// A set of cores below a number that is not known when the program is built.
+class CoreSet {
+  public:
+    explicit CoreSet(int cores)
+        : set_(CPU_ALLOC(static_cast<size_t>(cores))),
+          bytes_(CPU_ALLOC_SIZE(static_cast<size_t>(cores))) {
+        WEFT_CHECK(set_ != nullptr);
+        CPU_ZERO_S(bytes_, set_);
+    }
+    ~CoreSet() { CPU_FREE(set_); }
+    CoreSet(const CoreSet&) = delete;
+    CoreSet& operator=(const CoreSet&) = delete;
+    cpu_set_t* get() const { return set_; }
+    size_t bytes() const { return bytes_; }
+
+  private:
+    cpu_set_t* set_;
+    size_t bytes_;
+};
 
 }  // namespace
 
@@ -96,27 +121,39 @@ const char* CpuLevelName(CpuLevel level) {
     return "";
 }
 
-std::vector<int> AllowedCores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
+std::vector<int> AllowedCores(const GetAffinity& get) {
     std::vector<int> cores;
-    if (::sched_getaffinity(0, sizeof set, &set) == 0) {
-        for (int core = 0; core < CPU_SETSIZE; ++core) {
-            if (CPU_ISSET(core, &set)) cores.push_back(core);
+    for (int size = CPU_SETSIZE; size <= kMostCores && cores.empty(); size *= 2) {
+        const CoreSet set(size);
+        if (!get(set.bytes(), set.get())) {
+            if (errno == EINVAL) continue;  // the kernel's own set is larger
+            break;
+        }
+        for (int core = 0; core < size; ++core) {
+            if (CPU_ISSET_S(static_cast<size_t>(core), set.bytes(), set.get())) {
+                cores.push_back(core);
+            }
         }
     }
     if (cores.empty()) cores.push_back(0);
     return cores;
 }
 
+std::vector<int> AllowedCores() {
+    return AllowedCores([](size_t bytes, cpu_set_t* set) {
+        return ::sched_getaffinity(0, bytes, set) == 0;
+    });
+}
+
 bool RunThisThreadOn(std::span<const int> cores) {
     if (cores.empty()) return false;
-    cpu_set_t set;
-    CPU_ZERO(&set);
+    const int highest = std::clamp(*std::ranges::max_element(cores), 0, kMostCores - 1);
+    const CoreSet set(std::max(highest + 1, CPU_SETSIZE));
     for (const int core : cores) {
-        if (core >= 0 && core < CPU_SETSIZE) CPU_SET(static_cast<size_t>(core), &set);
+        if (core < 0 || core > highest) continue;
+        CPU_SET_S(static_cast<size_t>(core), set.bytes(), set.get());
     }
-    return ::sched_setaffinity(0, sizeof set, &set) == 0;
+    return ::sched_setaffinity(0, set.bytes(), set.get()) == 0;
 }
 
 PinnedThread::PinnedThread(std::span<const int> cores) { RunThisThreadOn(cores); }

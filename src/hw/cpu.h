@@ -1,7 +1,10 @@
 // What this CPU can do, and which cores this process may use.
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <thread>
@@ -40,6 +43,10 @@ const char* CpuLevelName(CpuLevel level);
 
 // The cores this process may run on (sched_getaffinity), in ascending order.
 std::vector<int> AllowedCores();
+// The same as `get` says it: sched_getaffinity of a set of so many bytes; false with errno EINVAL
+// where the kernel's is larger (above 1024 possible cores), which is then asked with larger ones.
+using GetAffinity = std::function<bool(size_t bytes, cpu_set_t* set)>;
+std::vector<int> AllowedCores(const GetAffinity& get);
 // Lets the calling thread run on these cores alone; false where there are none, or the system
 // refuses (harmless: it is only slower).
 bool RunThisThreadOn(std::span<const int> cores);

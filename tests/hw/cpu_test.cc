@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -35,6 +36,33 @@ CpuFeatures Full() {
     features.avx2 = features.avx512 = features.avx512_vnni = features.avx512_bf16 = true;
     features.amx = true;
     return features;
+}
+
+// Kernels for more than 1024 possible cores refuse sets that are smaller than theirs.
+TEST(Cores, AreFoundAboveTheUsualNumber) {
+    std::vector<size_t> asked;
+    const auto large = [&](size_t bytes, cpu_set_t* set) {
+        asked.push_back(bytes);
+        if (bytes < 8192 / 8) {
+            errno = EINVAL;
+            return false;
+        }
+        for (const size_t core : {3, 1023, 1024, 8191}) CPU_SET_S(core, bytes, set);
+        return true;
+    };
+    EXPECT_EQ(AllowedCores(large), (std::vector<int>{3, 1023, 1024, 8191}));
+    EXPECT_EQ(asked, (std::vector<size_t>{128, 256, 512, 1024}));
+    // One that answers nothing: the search ends.
+    for (const int error : {EINVAL, EPERM}) {
+        const auto none = [&](size_t, cpu_set_t*) {
+            errno = error;
+            return false;
+        };
+        EXPECT_EQ(AllowedCores(none), std::vector<int>{0});
+    }
+    const std::vector<int> here = AllowedCores();
+    EXPECT_TRUE(RunThisThreadOn(here));
+    EXPECT_EQ(AllowedCores(), here);
 }
 
 TEST_F(CpuWish, BestLevelFollowsTheFeatures) {
