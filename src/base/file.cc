@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,21 @@ namespace {
 Error IoError(const std::string& path, const char* what) {
     const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
     return MakeError(code, "{}: cannot {}: {}", path, what, std::strerror(errno));
+}
+
+// (A mapping takes addresses, not memory.)
+Error MapError(const std::string& path, uint64_t size_bytes) {
+    const int error = errno;
+    rlimit limit{};
+    if (error != ENOMEM || ::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return MakeError(ErrorCode::kIo, "{}: cannot map its {} bytes: {}", path, size_bytes,
+                         std::strerror(error));
+    }
+    return MakeError(ErrorCode::kOutOfMemory,
+                     "{}: cannot map its {} bytes: this process may have {} bytes of addresses "
+                     "('ulimit -v {}'). 'ulimit -v unlimited' lifts that: it bounds addresses, and "
+                     "a mapped file takes no memory of its own",
+                     path, size_bytes, limit.rlim_cur, limit.rlim_cur / 1024);
 }
 
 }  // namespace
@@ -117,7 +133,7 @@ Result<MappedFile> MappedFile::Open(const std::string& path) {
     if (file.size_bytes() == 0)
         return MakeError(ErrorCode::kCorrupt, "{}: the file is empty", path);
     void* data = ::mmap(nullptr, file.size_bytes(), PROT_READ, MAP_PRIVATE, file.fd_, 0);
-    if (data == MAP_FAILED) return IoError(path, "map");
+    if (data == MAP_FAILED) return MapError(path, file.size_bytes());
     return MappedFile(path, static_cast<const std::byte*>(data), file.size_bytes());
 }
 

@@ -2,9 +2,11 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -86,6 +88,23 @@ TEST(MappedFile, ShowsTheBytes) {
     const MappedFile moved(std::move(*file));
     const auto bytes = moved.bytes();
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), content);
+}
+
+TEST(MappedFile, SaysWhichLimitIsInItsWay) {
+    const TempDir dir;
+    Write(dir / "large", "x");
+    ASSERT_EQ(::truncate((dir / "large").c_str(), 4ll << 30), 0);
+    uint64_t pages = 0;  // of addresses that this process has
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+    rlimit limit = before;
+    limit.rlim_cur = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) + (1u << 30);
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+    const Result<MappedFile> file = MappedFile::Open(dir / "large");
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+    ExpectError(file, ErrorCode::kOutOfMemory, dir / "large", "4294967296 bytes");
+    ExpectError(file, ErrorCode::kOutOfMemory, "ulimit -v unlimited", "bytes of addresses");
 }
 
 TEST(TextFiles, AreReadWholeUpToTheLimit) {
