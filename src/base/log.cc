@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/log_format.h"
+#include "base/printable.h"
 
 namespace weft {
 namespace {
@@ -107,9 +108,10 @@ bool TakeLineBroken() {
 
 void LogLine(LogLevel level, std::string_view message) {
     const int rank = g_rank.load();
+    const std::string shown = g_json ? "" : PrintableLines(message);
     std::string line = g_json      ? JsonLine(level, rank, message)
-                       : rank >= 0 ? fmt::format("[rank {}] {}{}\n", rank, Prefix(level), message)
-                                   : fmt::format("weft: {}{}\n", Prefix(level), message);
+                       : rank >= 0 ? fmt::format("[rank {}] {}{}\n", rank, Prefix(level), shown)
+                                   : fmt::format("weft: {}{}\n", Prefix(level), shown);
     if (g_line_open.exchange(false)) {
         line.insert(0, 1, '\n');
         g_line_broken = true;

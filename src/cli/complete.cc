@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/printable.h"
 #include "cli/output.h"
 #include "cli/shorthand.h"
 #include "hub/cache.h"
@@ -171,7 +172,7 @@ class Offer {
             for (const hub::CachedModel& model : *held) {
                 std::string name = model.spec.Text();
                 // What a terminal would obey is no word to offer.
-                if (PlainText(name) != name) continue;
+                if (Printable(name) != name) continue;
                 Add(before + name, BytesText(model.bytes));
                 if (name.starts_with("hf:")) Add(before + name.substr(3), BytesText(model.bytes));
             }

@@ -10,6 +10,7 @@
 
 #include "backend/device_list.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "cli/duration.h"
 #include "cli/output.h"
 #include "cluster/host_file.h"
@@ -411,7 +412,7 @@ int Fail(const Error& error, bool json) {
     // (A command that stops since nobody reads what it says: FinishOutput has the reason.)
     if (error.code == ErrorCode::kCancelled && OutputFailed()) return ExitStatus(error.code);
     const char* kind = error.code == ErrorCode::kCancelled ? "" : "error: ";
-    PrintErr("weft: {}{}\n", kind, error.message);
+    PrintErr("weft: {}{}\n", kind, PrintableLines(error.message));
     return ExitStatus(error.code);
 }
 

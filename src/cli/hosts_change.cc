@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "base/printable.h"
 #include "cli/commit.h"
 #include "cli/output.h"
 #include "cluster/handshake.h"
@@ -21,7 +22,10 @@ namespace {
 std::string PlainLines(const std::string& text) {
     std::string plain;
     std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) plain += PlainText(line) + "\n";
+    for (std::string line; std::getline(lines, line);) {
+        if (line.ends_with('\r')) line.pop_back();
+        plain += Printable(line) + "\n";
+    }
     return plain;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/devices.h"
 #include "cli/flags.h"
@@ -83,8 +84,8 @@ Json PlanJson(const Planned& planned) {
 }
 
 void PrintPlanned(const Planned& planned) {
-    for (const std::string& note : planned.notes) PrintOut("# {}\n", note);
-    PrintOut("{}\n", planned.text);
+    for (const std::string& note : planned.notes) PrintOut("# {}\n", Printable(note));
+    PrintOut("{}\n", PrintableLines(planned.text));
     PrintOut("{:<10} {:>7} {:>8} {:>12} {:>12} {:>12} {:>12}\n", "step", "tokens", "context",
              "GFLOP", "MB read", "MB written", "MB on wire");
     for (const CostRow& row : planned.costs) {
@@ -119,23 +120,23 @@ Json PlanJson(const model_files::ModelSource& source) {
 }
 
 void PrintModel(const model_files::ModelSource& source) {
-    PrintOut("{}: {:.2f} M parameters, {}", source.name(),
+    PrintOut("{}: {:.2f} M parameters, {}", Printable(source.name()),
              static_cast<double>(source.Parameters()) * 1e-6, BytesText(source.TotalBytes()));
     for (const auto& [name, bytes] : source.BytesByType()) {
         PrintOut(", {} {}", name, BytesText(bytes));
     }
     PrintOut("\n\nmetadata ({}):\n", source.meta().entries().size());
     for (const model_files::MetaEntry& entry : source.meta().entries()) {
-        PrintOut("  {:<42} {:<14} {}\n", entry.key, entry.TypeName(),
-                 model_files::Metadata::Text(entry));
+        PrintOut("  {:<42} {:<14} {}\n", Printable(entry.key), entry.TypeName(),
+                 Printable(model_files::Metadata::Text(entry)));
     }
     PrintOut("\ntensors ({}):\n", source.tensors().size());
     for (const model_files::TensorInfo& tensor : source.tensors()) {
         std::string shape;
         for (int64_t dim : ShapeOf(tensor))
             fmt::format_to(std::back_inserter(shape), " {:>7}", dim);
-        PrintOut("  {:<36} {:<5} {:<18} {:>12}\n", tensor.name, Info(tensor.dtype).name, shape,
-                 tensor.bytes);
+        PrintOut("  {:<36} {:<5} {:<18} {:>12}\n", Printable(tensor.name), Info(tensor.dtype).name,
+                 shape, tensor.bytes);
     }
 }
 

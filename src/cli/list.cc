@@ -6,6 +6,7 @@
 #include <ctime>
 #include <memory>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -76,7 +77,7 @@ Json ModelToJson(const hub::CachedModel& model) {
 
 // As a terminal may have it.
 std::string NameOf(const hub::CachedModel& model) {
-    return PlainText(model.spec.Text());
+    return Printable(model.spec.Text());
 }
 
 // What there is to say beside the size: nothing of a model that is whole.
@@ -100,7 +101,7 @@ void PrintModelTable(const std::vector<hub::CachedModel>& models) {
     }
     PrintOut("{:<{}}  {:>10}  {:<8}  {}\n", "NAME", width, "SIZE", "TYPE", "USED");
     for (const hub::CachedModel& model : models) {
-        const std::string type = PlainText(TypeOf(model));
+        const std::string type = Printable(TypeOf(model));
         PrintOut("{:<{}}  {:>10}  {:<8}  {}{}\n", NameOf(model), width, BytesText(model.bytes),
                  type.empty() ? "-" : type, TimeText(model.used_s, "%Y-%m-%d"), Remark(model));
     }
@@ -122,7 +123,7 @@ void PrintNames(bool json) {
 Result<std::vector<hub::CachedModel>> ModelsThere(const hub::Config& config) {
     std::vector<std::string> unread;
     WEFT_ASSIGN(std::vector<hub::CachedModel> models, hub::ListCached(config, &unread));
-    for (const std::string& line : unread) PrintErr("weft: warning: {}\n", PlainText(line));
+    for (const std::string& line : unread) PrintErr("weft: warning: {}\n", Printable(line));
     return models;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/model_words.h"
@@ -89,7 +90,7 @@ Status PrintLogits(const LogitsFlags& flags, std::span<const float> logits,
     for (size_t id : BestIds(last)) {
         const Json piece = tokenizer.Piece(static_cast<int32_t>(id));
         PrintOut("{:>8} {:>12.5f}  {}\n", id, last[id],
-                 piece.dump(-1, ' ', false, Json::error_handler_t::replace));
+                 Printable(piece.dump(-1, ' ', false, Json::error_handler_t::replace)));
     }
     return {};
 }

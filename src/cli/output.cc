@@ -123,11 +123,6 @@ bool TakesColour(int fd) {
     return TakesEscapes(fd) && (no == nullptr || *no == '\0');
 }
 
-std::string PlainText(std::string text) {
-    std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < 32 || c == 127; });
-    return text;
-}
-
 std::string BytesText(uint64_t bytes) {
     return weft::BytesText(bytes);
 }

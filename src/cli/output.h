@@ -55,8 +55,6 @@ bool TakesEscapes(int fd);
 // That, and the user wants colours (no-color.org).
 bool TakesColour(int fd);
 
-// `text` without control characters: what a file is called is nothing for a terminal to obey.
-std::string PlainText(std::string text);
 // "96.6 MiB", "1.24 GiB".
 std::string BytesText(uint64_t bytes);
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/deadline.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -105,7 +106,7 @@ Json QuantizeJson(const QuantizeFlags& flags, const model_files::ModelSource& so
 
 void PrintPlan(const quantize::QuantizePlan& plan) {
     for (const quantize::PlannedTensor& tensor : plan.tensors) {
-        PrintOut("  {:<36} {:>7} x {:<7} {:<5} -> {:<7} {:>12}{}\n", tensor.from->name,
+        PrintOut("  {:<36} {:>7} x {:<7} {:<5} -> {:<7} {:>12}{}\n", Printable(tensor.from->name),
                  tensor.from->cols, tensor.from->rows, Info(tensor.from->dtype).name,
                  Info(tensor.to).name, tensor.bytes,
                  tensor.fell_back ? "  (its rows are no whole blocks of the type)" : "");

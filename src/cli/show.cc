@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/printable.h"
 #include "chat/chat.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -108,7 +109,7 @@ std::string FactText(const std::string& name, const Json& value) {
     if (name == "bytes") return BytesText(value.get<uint64_t>());
     if (name == "quantization") return QuantizationText(value);
     if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
-    if (value.is_string()) return PlainText(value.get<std::string>());
+    if (value.is_string()) return Printable(value.get<std::string>());
     return value.dump();
 }
 

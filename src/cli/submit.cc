@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -161,7 +162,7 @@ Status ListJobs(JobFlags& flags) {
             std::strftime(text, sizeof text, "%Y-%m-%d %H:%M", &parts);
         }
         PrintOut("{:<24} {:<8} {:<10} {}  {}\n", job.name, submit::EngineName(job.target.engine),
-                 job.id.empty() ? "-" : job.id, text, PlainText(submit::ShellWords(job.command)));
+                 job.id.empty() ? "-" : job.id, text, Printable(submit::ShellWords(job.command)));
     }
     if (flags.json) PrintJson(json);
     return {};

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -55,7 +56,7 @@ Status RunTokenizeCommand(TokenizeFlags& flags) {
     }
     for (size_t i = 0; i < ids.size(); ++i) {
         PrintOut("{:>8}  {}\n", ids[i],
-                 pieces[i].dump(-1, ' ', false, Json::error_handler_t::replace));
+                 Printable(pieces[i].dump(-1, ' ', false, Json::error_handler_t::replace)));
     }
     PrintOut("{} tokens\n", ids.size());
     return {};

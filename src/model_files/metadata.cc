@@ -5,6 +5,9 @@
 #include <limits>
 #include <optional>
 
+#include "base/printable.h"
+#include "base/utf8.h"
+
 namespace weft::model_files {
 namespace {
 
@@ -66,17 +69,10 @@ std::string_view TakeString(std::span<const std::byte>& bytes) {
 
 std::string ShortText(std::string_view text) {
     constexpr size_t kMost = 60;
-    std::string out = "\"";
-    for (char c : text.substr(0, kMost)) {
-        if (c == '\n') {
-            out += "\\n";
-        } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-            out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-        } else {
-            out += c;
-        }
-    }
-    return out + (text.size() > kMost ? "\"..." : "\"");
+    std::string_view begin = text.substr(0, kMost);
+    const bool cut = text.size() > kMost;
+    if (cut) begin.remove_suffix(IncompleteTail(begin));
+    return fmt::format("\"{}\"{}", Printable(begin), cut ? "..." : "");
 }
 
 std::string ScalarText(MetaType type, const std::byte* at) {

@@ -1,9 +1,11 @@
 // weft quantize as users meet it: every type runs afterwards, nothing is left of what fails.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/utf8.h"
 #include "model_files/gguf.h"
 #include "model_files/gguf_writer.h"
 #include "support/paths.h"
@@ -52,6 +54,41 @@ class QuantizeCli : public testing::Test {
     std::string model_;
     std::string out_ = dir_ / "out.gguf";
 };
+
+// Names and texts of a file are shown to a terminal, not sent to it; JSON stays JSON.
+TEST_F(QuantizeCli, NamesInAFileAreNothingForATerminalToObey) {
+    const std::string evil = "x\x1b[31m\n\x7f\xff\xc2\x9b";
+    const std::string shown = R"(x\x1b[31m\n\x7f\xff\xc2\x9b)";
+    model::Hyper hyper = OddHyper();
+    hyper.ffn = 512;
+    WriteTinyGguf(model_, {.hyper = hyper,
+                           .dtype = DType::kF16,
+                           .vectors = {{evil, std::vector<float>(32, 1)}},
+                           .strings = {{evil, evil}}});
+    const auto is_plain = [](const std::string& text) {
+        return IsUtf8(text) && std::ranges::all_of(text, [](char c) {
+                   return c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
+               });
+    };
+    for (const Words& words : {Words{"inspect", model_}, Words{"inspect", model_, "--program"},
+                               Words{"quantize", model_, out_, "Q8_0", "--dry-run"},
+                               Words{"show", model_}}) {
+        const Ran ran = RunWeft(words);
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        EXPECT_TRUE(is_plain(ran.out + ran.err)) << words[0];
+        const bool names = words[0] == "quantize" || words.size() == 2;
+        if (names && words[0] != "show") {
+            EXPECT_NE(ran.out.find(shown), std::string::npos) << ran.out;
+        }
+        const Ran as_json = RunWeft(words + Words{"--json"});
+        EXPECT_TRUE(IsUtf8(as_json.out)) << words[0];
+        EXPECT_TRUE(as_json.Json().is_object()) << words[0];
+    }
+    // Errors quote names, too.
+    const Ran refused = RunWeft({"quantize", model_, out_, "Q8_0", "--tensor", evil + "=nose"});
+    EXPECT_NE(refused.status, 0);
+    EXPECT_TRUE(is_plain(refused.err)) << refused.err;
+}
 
 // An importance matrix of the same for all columns of every tensor.
 void WriteFlatImportance(const std::string& model, const std::string& path) {

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace weft::train {
 namespace {
 
@@ -141,7 +143,7 @@ double Percent(uint64_t part, uint64_t all) {
 std::string Printable(const std::string& text) {
     const nlohmann::json value(text);
     std::string quoted = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    return quoted.substr(1, quoted.size() - 2);
+    return weft::Printable(quoted.substr(1, quoted.size() - 2));
 }
 
 void AddPart(std::string& out, std::string_view name, const PartReport& part) {
