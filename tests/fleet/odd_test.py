@@ -324,6 +324,7 @@ def test_a_host_that_died(room, model):
     await_others(a, ["b"])
     with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
         file.write('[[host]]\nname = "b"\n')
+    first.await_text(r"found: eth1 at eth7 of b")
     second.process.send_signal(signal.SIGSTOP)  # hangs, and does not end
     first.await_text(r"gone: eth1 at eth7 of b")
     ran = a.run("hosts")
