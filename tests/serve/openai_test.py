@@ -388,7 +388,7 @@ class Company(OpenAiCase):
         running = self.server.wait_for(lambda s: s["running"] == 1, 1)
         self.assertEqual(running["running"], 1)
         stream.close()
-        after = self.server.wait_for(lambda s: s["running"] == 0, 1)
+        after = self.server.wait_for(lambda s: s["running"] == 0, 4)
         self.assertEqual(after["running"], 0)
         self.assertEqual(after["requests"]["cancelled"], before["requests"]["cancelled"] + 1)
         pages = after["kv_pages"]
@@ -402,7 +402,7 @@ class Company(OpenAiCase):
                 extra_body={"ignore_eos": True})
         # (A slow machine may begin with it after the client has left.)
         after = self.server.wait_for(
-            lambda s: s["running"] == 0 and s["requests"]["cancelled"] == before + 2, 1)
+            lambda s: s["running"] == 0 and s["requests"]["cancelled"] == before + 2, 4)
         self.assertEqual(after["running"], 0)
         self.assertEqual(after["requests"]["cancelled"], before + 2)
 

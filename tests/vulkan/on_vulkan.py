@@ -2,10 +2,11 @@
 """Runs a test of whole jobs on a Vulkan device: tests that start weft start it by a script that
 adds --device to what computes, where the test says no device itself. Lavapipe will do.
 
-    on_vulkan.py WEFT CACHE COMMAND [ARGUMENT...]
+    on_vulkan.py [--reference] WEFT CACHE COMMAND [ARGUMENT...]
 
 CACHE: a folder in which compiled kernels stay from one run to the next. "{}" in an argument is the
-script; gtest programs find it as WEFT_TEST_PROGRAM. Exit status 77: there is no device.
+script; gtest programs find it as WEFT_TEST_PROGRAM. --reference: with weft's --reference, for tests
+that want a row's bits in steps of any size. Exit status 77: there is no device.
 """
 import os
 import pathlib
@@ -24,15 +25,17 @@ case " $* " in
 *" --device "* | *" --help "*) exec {weft} "$@" ;;
 esac
 case $1 in
-run | serve | logits | perplexity) exec {weft} "$@" --device {device} ;;
-bench) [ "$2" = serve ] || exec {weft} "$@" --device {device} ;;
+run | serve | logits | perplexity) exec {weft} "$@" --device {device}{reference} ;;
+bench) [ "$2" = serve ] || exec {weft} "$@" --device {device}{reference} ;;
 esac
 exec {weft} "$@"
 """
 
 
 def main():
-    weft, cache, *command = sys.argv[1:]
+    words = sys.argv[1:]
+    reference = " --reference" if words[0] == "--reference" else ""
+    weft, cache, *command = words[1:] if reference else words
     weft = os.path.abspath(weft)
     cache = pathlib.Path(cache).resolve()
     (cache / "mesa").mkdir(parents=True, exist_ok=True)
@@ -43,7 +46,7 @@ def main():
         return SKIPPED
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder) / "weft"
-        script.write_text(SCRIPT.format(weft=shlex.quote(weft), device=device,
+        script.write_text(SCRIPT.format(weft=shlex.quote(weft), device=device, reference=reference,
                                         cache=shlex.quote(str(cache))))
         script.chmod(0o755)
         words = [word.replace("{}", str(script)) for word in command]

@@ -1,13 +1,18 @@
+# All kernels with one size of subgroups are 6 CPU minutes of lavapipe, and three sizes run at once.
+math(EXPR night_seconds "3 * ${WEFT_TEST_SECONDS}")
+
 # Whole jobs on a Vulkan device. Exit status 77: there is none.
 find_program(PYTHON3 python3 REQUIRED)
 function(vulkan_job name)
   cmake_parse_arguments(job "" "" "COMMAND;CONFIGURATIONS" ${ARGN})
+  set(seconds ${WEFT_TEST_SECONDS})
   if(job_CONFIGURATIONS)
     set(job_CONFIGURATIONS CONFIGURATIONS ${job_CONFIGURATIONS})
+    set(seconds ${night_seconds})
   endif()
   add_test(NAME vulkan.${name} COMMAND ${PYTHON3} ${job_COMMAND} ${job_CONFIGURATIONS})
   set_tests_properties(vulkan.${name} PROPERTIES LABELS vulkan SKIP_RETURN_CODE 77
-    RESOURCE_LOCK vulkan_job TIMEOUT ${WEFT_TEST_SECONDS}
+    RESOURCE_LOCK vulkan_job TIMEOUT ${seconds}
     ENVIRONMENT "VK_DRIVER_FILES=${WEFT_LAVAPIPE}/icd.json;VK_ICD_FILENAMES=${WEFT_LAVAPIPE}/icd.json"
     ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
 endfunction()
@@ -33,7 +38,7 @@ set_tests_properties(vulkan.without PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST
 # Each size has a cache of its own: Mesa's takes code of one for that of another.
 function(subgroups_test name size bits filter)
   add_test(NAME vulkan.${name} COMMAND vulkan_tests --gtest_filter=VulkanSubgroups.*:${filter} ${ARGN})
-  set_tests_properties(vulkan.${name} PROPERTIES LABELS vulkan TIMEOUT ${WEFT_TEST_SECONDS}
+  set_tests_properties(vulkan.${name} PROPERTIES LABELS vulkan TIMEOUT ${night_seconds}
     ENVIRONMENT "WEFT_LAVAPIPE=${WEFT_LAVAPIPE};WEFT_TEST_SUBGROUP=${size};LP_NATIVE_VECTOR_WIDTH=${bits};MESA_SHADER_CACHE_DIR=${CMAKE_BINARY_DIR}/lavapipe-${bits}"
     ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
 endfunction()
@@ -80,7 +85,8 @@ endif()
 
 # Tests of whole jobs that are there for the CPU. What is left out asks for the CPU's bits: a row of
 # a GPU has others in steps of more than 8 rows (docs/gpu.md).
-set(on_vulkan ${here}/on_vulkan.py $<TARGET_FILE:weft> ${CMAKE_BINARY_DIR}/vulkan-cache)
+set(on_vulkan_words $<TARGET_FILE:weft> ${CMAKE_BINARY_DIR}/vulkan-cache)
+set(on_vulkan ${here}/on_vulkan.py ${on_vulkan_words})
 function(on_vulkan_test name filter)
   vulkan_job(${name} COMMAND ${on_vulkan} $<TARGET_FILE:cli_tests> --gtest_filter=${filter} ${ARGN})
 endfunction()
@@ -91,8 +97,9 @@ on_vulkan_test(every_expert "ExpertRuns.*-*KeepTheBits" CONFIGURATIONS nightly)
 on_vulkan_test(drafts "Drafts.*" CONFIGURATIONS nightly)
 on_vulkan_test(faults "Faults.*-*ManyRuns*" CONFIGURATIONS nightly)
 on_vulkan_test(recovery "Recovery.*" CONFIGURATIONS nightly)
-vulkan_job(serve_drafts COMMAND ${on_vulkan} ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/serve/draft_test.py
-  {} ${CMAKE_SOURCE_DIR}/build/python-packages CONFIGURATIONS nightly)
+vulkan_job(serve_drafts COMMAND ${here}/on_vulkan.py --reference ${on_vulkan_words} ${PYTHON3}
+  ${CMAKE_SOURCE_DIR}/tests/serve/draft_test.py {} ${CMAKE_SOURCE_DIR}/build/python-packages
+  CONFIGURATIONS nightly)
 # Does the users' benchmark run to its end?
 if(weft_shaders AND WEFT_BENCH)
   vulkan_job(bench COMMAND ${here}/bench_test.py ${CMAKE_BINARY_DIR})
