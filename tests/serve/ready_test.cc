@@ -13,6 +13,13 @@
 namespace weft::serve {
 namespace {
 
+// Longer than a step of two tokens takes anywhere, and shorter than 4,000 do.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kReadyMs = 2000;
+#else
+constexpr int64_t kReadyMs = 200;
+#endif
+
 class Nobody final : public engine::Listener {
   public:
     void OnToken(const engine::SaidToken&, std::string_view) override {}
@@ -36,7 +43,7 @@ class Ready : public testing::Test {
         served_.name = "m";
         served_.engine = engine_.get();
         ApiOptions options;
-        options.ready_ms = test::Slower(200);
+        options.ready_ms = test::Slower(kReadyMs);
         options.max_waiting = 1;
         api_ = std::make_unique<Api>(served_, options);
     }
