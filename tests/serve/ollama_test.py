@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Ollama's API, asked by its own package and LangChain's, and by hand as no client should ask."""
 import asyncio
+import contextlib
 import datetime
 import functools
 import http.client
@@ -619,6 +620,21 @@ class Insert(unittest.TestCase):
                 server.close()
 
 
+@contextlib.contextmanager
+def served_to_alice(limits=""):
+    """A server that wants a key, and the header with hers."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "keys")
+        made = json.loads(serving.weft("key", "new", "alice", "--json"))
+        with open(path, "w") as file:
+            file.write(made["line"] + limits + "\n")
+        server = serving.Server(2048, "--api-key-file", path)
+        try:
+            yield server, {"Authorization": f"Bearer {made['key']}"}
+        finally:
+            server.close()
+
+
 class Others(unittest.TestCase):
     def test_adapters(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -639,66 +655,47 @@ class Others(unittest.TestCase):
                 server.close()
 
     def test_keys(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "keys")
-            made = json.loads(serving.weft("key", "new", "alice", "--json"))
-            with open(path, "w") as file:
-                file.write(made["line"] + "\n")
-            server = serving.Server(2048, "--api-key-file", path)
-            try:
-                for headers in ({}, {"Authorization": "Bearer nobody"}):
-                    stranger = ollama.Client(host=server.url, headers=headers)
-                    for call in (stranger.list, stranger.ps,
-                                 lambda: stranger.show("gpt-test"),
-                                 lambda: stranger.chat("gpt-test", COLOURS)):
-                        with self.assertRaises(ollama.ResponseError) as caught:
-                            call()
-                        self.assertEqual(caught.exception.status_code, 401)
-                        self.assertIn("API key", caught.exception.error)
-                alice = ollama.Client(host=server.url, timeout=serving.PATIENCE,
-                                      headers={"Authorization": f"Bearer {made['key']}"})
-                self.assertTrue(alice.chat("gpt-test", COLOURS, options=GREEDY).message.content)
-                # A step's tokens are counted when it ends, which is after the last one was sent.
-                metrics = ""
-                end = time.monotonic() + serving.PATIENCE
-                while not COUNTED.search(metrics) and time.monotonic() < end:
-                    metrics = server.call("GET", "/metrics", headers={
-                        "Authorization": f"Bearer {made['key']}"})[2].decode()
-                self.assertRegex(metrics, COUNTED)
-            finally:
-                server.close()
-
+        with served_to_alice() as (server, alices):
+            for headers in ({}, {"Authorization": "Bearer nobody"}):
+                stranger = ollama.Client(host=server.url, headers=headers)
+                for call in (stranger.list, stranger.ps,
+                             lambda: stranger.show("gpt-test"),
+                             lambda: stranger.chat("gpt-test", COLOURS)):
+                    with self.assertRaises(ollama.ResponseError) as caught:
+                        call()
+                    self.assertEqual(caught.exception.status_code, 401)
+                    self.assertIn("API key", caught.exception.error)
+            alice = ollama.Client(host=server.url, timeout=serving.PATIENCE, headers=alices)
+            self.assertTrue(alice.chat("gpt-test", COLOURS, options=GREEDY).message.content)
+            # A step's tokens are counted when it ends, which is after the last one was sent.
+            metrics = ""
+            end = time.monotonic() + serving.PATIENCE
+            while not COUNTED.search(metrics) and time.monotonic() < end:
+                metrics = server.call("GET", "/metrics", headers=alices)[2].decode()
+            self.assertRegex(metrics, COUNTED)
 
     def test_who_leaves_pays_for_what_it_had(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "keys")
-            made = json.loads(serving.weft("key", "new", "alice", "--json"))
-            with open(path, "w") as file:
-                file.write(made["line"] + " tokens=1000\n")
-            server = serving.Server(2048, "--api-key-file", path)
-            try:
-                headers = {"Authorization": f"Bearer {made['key']}",
-                           "Content-Type": "application/json"}
-                connection = http.client.HTTPConnection("127.0.0.1", server.port)
-                connection.request("POST", "/v1/completions", json.dumps(
-                    {"prompt": "Once", "max_tokens": 600, "ignore_eos": True, "stream": True}),
-                    headers)
-                answer = connection.getresponse()
-                for _ in range(400):
-                    answer.readline()  # a token, or the empty line behind it
-                connection.sock.close()
-                connection.close()
-                answer.close()
-                end = time.monotonic() + serving.PATIENCE
-                left = 1000
-                while left > 900 and time.monotonic() < end:
-                    left = int(server.call("POST", "/v1/completions", {
-                        "prompt": "a", "max_tokens": 1}, headers)[1][
-                            "x-ratelimit-remaining-tokens"])
-                    time.sleep(0.2)
-                self.assertLess(left, 900)
-            finally:
-                server.close()
+        with served_to_alice(" tokens=1000") as (server, alices):
+            headers = {**alices, "Content-Type": "application/json"}
+            connection = http.client.HTTPConnection("127.0.0.1", server.port,
+                                                    timeout=serving.PATIENCE)
+            connection.request("POST", "/v1/completions", json.dumps(
+                {"prompt": "Once", "max_tokens": 600, "ignore_eos": True, "stream": True}),
+                headers)
+            answer = connection.getresponse()
+            for _ in range(400):
+                answer.readline()  # a token, or the empty line behind it
+            connection.sock.close()
+            connection.close()
+            answer.close()
+            end = time.monotonic() + serving.PATIENCE
+            left = 1000
+            while left > 900 and time.monotonic() < end:
+                left = int(server.call("POST", "/v1/completions", {
+                    "prompt": "a", "max_tokens": 1}, headers)[1][
+                        "x-ratelimit-remaining-tokens"])
+                time.sleep(0.2)
+            self.assertLess(left, 900)
 
     def test_sampling_by_the_model(self):
         with tempfile.TemporaryDirectory() as folder:

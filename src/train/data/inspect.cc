@@ -140,10 +140,10 @@ double Percent(uint64_t part, uint64_t all) {
 }
 
 // One line of text: what is no printable character as JSON escapes it.
-std::string Printable(const std::string& text) {
+std::string QuotedText(const std::string& text) {
     const nlohmann::json value(text);
     std::string quoted = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    return weft::Printable(quoted.substr(1, quoted.size() - 2));
+    return Printable(quoted.substr(1, quoted.size() - 2));
 }
 
 void AddPart(std::string& out, std::string_view name, const PartReport& part) {
@@ -172,7 +172,7 @@ void AddPart(std::string& out, std::string_view name, const PartReport& part) {
                            std::string(std::max<size_t>(1, bar), '#'));
     }
     if (part.bad > 0) out += fmt::format("  bad      {} records, first of them:\n", part.bad);
-    for (const std::string& error : part.errors) out += fmt::format("    {}\n", Printable(error));
+    for (const std::string& error : part.errors) out += fmt::format("    {}\n", QuotedText(error));
 }
 
 nlohmann::ordered_json PartJson(const PartReport& part) {
@@ -225,7 +225,7 @@ std::string ReportText(const DataReport& report) {
         uint64_t shown = 0;
         for (const MaskRun& run : sample.runs) {
             out += fmt::format("  {} {:>6}  {}\n", run.loss ? '+' : '-', run.tokens,
-                               Printable(run.text));
+                               QuotedText(run.text));
             shown += run.tokens;
         }
         if (shown < sample.tokens) out += fmt::format("    {:>6}  more\n", sample.tokens - shown);
