@@ -2,7 +2,8 @@
 
     with FakeServer() as server:
         server.answer = lambda body: ["Hel", "lo"]     # pieces; a number among them is a pause (s)
-        server.status = {...}                          # of /api/status; None: 503
+        server.status = {...}                          # of /api/status, or what gives it
+                                                       # when asked; None: 503
         server.requests                                # bodies of chat requests
 Pieces that are dicts are deltas as they are, or errors ({"error": ...}); CUT cuts the connection.
 `key`: 401 without it. A pause ends early when the client leaves; server.left counts these.
@@ -94,9 +95,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reply(200, self.fake.props)
         if self.path == "/api/status":
             self.fake.asked += 1
-            if self.fake.status is None:
+            status = self.fake.status() if callable(self.fake.status) else self.fake.status
+            if status is None:
                 return self.error(503, "The model is being loaded.")
-            return self.reply(200, self.fake.status)
+            return self.reply(200, status)
         return self.error(404, "There is no such thing here.")
 
     def do_POST(self):
