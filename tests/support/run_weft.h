@@ -62,14 +62,17 @@ inline bool InPhase(const std::string& err, int rank, const std::string& phase) 
     const std::string who = rank == 0 ? "weft: " : "[rank " + std::to_string(rank) + "] ";
     return err.find(who + "debug: phase: " + phase + "\n") != std::string::npos;
 }
-// The rest.
-inline std::string WithoutDebug(const std::string& err) {
+// The lines without `words` in them.
+inline std::string WithoutLines(const std::string& err, std::string_view words) {
     std::istringstream lines(err);
     std::string rest;
     for (std::string line; std::getline(lines, line);) {
-        if (line.find("debug: ") == std::string::npos) rest += line + "\n";
+        if (line.find(words) == std::string::npos) rest += line + "\n";
     }
     return rest;
+}
+inline std::string WithoutDebug(const std::string& err) {
+    return WithoutLines(err, "debug: ");
 }
 
 // Without what the address sanitizer says of a thread that ends while it looks for leaks.

@@ -2,11 +2,12 @@
 """Runs a test of whole jobs on a Vulkan device: tests that start weft start it by a script that
 adds --device to what computes, where the test says no device itself. Lavapipe will do.
 
-    on_vulkan.py [--reference] WEFT CACHE COMMAND [ARGUMENT...]
+    on_vulkan.py [--reference | --spin] WEFT CACHE COMMAND [ARGUMENT...]
 
 CACHE: a folder in which compiled kernels stay from one run to the next. "{}" in an argument is the
 script; gtest programs find it as WEFT_TEST_PROGRAM. --reference: with weft's --reference, for tests
-that want a row's bits in steps of any size. Exit status 77: there is no device.
+that want a row's bits in steps of any size. --spin: with --gpu-sum spin, which tests find as
+WEFT_TEST_GPU_SUM. Exit status 77: there is no device.
 """
 import os
 import pathlib
@@ -25,17 +26,18 @@ case " $* " in
 *" --device "* | *" --help "*) exec {weft} "$@" ;;
 esac
 case $1 in
-run | serve | logits | perplexity) exec {weft} "$@" --device {device}{reference} ;;
-bench) [ "$2" = serve ] || exec {weft} "$@" --device {device}{reference} ;;
+run | serve | logits | perplexity) exec {weft} "$@" --device {device} {more} ;;
+bench) [ "$2" = serve ] || exec {weft} "$@" --device {device} {more} ;;
 esac
 exec {weft} "$@"
 """
+MORE = {"--reference": "--reference", "--spin": "--gpu-sum spin"}
 
 
 def main():
     words = sys.argv[1:]
-    reference = " --reference" if words[0] == "--reference" else ""
-    weft, cache, *command = words[1:] if reference else words
+    how = words.pop(0) if words[0] in MORE else ""
+    weft, cache, *command = words
     weft = os.path.abspath(weft)
     cache = pathlib.Path(cache).resolve()
     (cache / "mesa").mkdir(parents=True, exist_ok=True)
@@ -46,11 +48,13 @@ def main():
         return SKIPPED
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder) / "weft"
-        script.write_text(SCRIPT.format(weft=shlex.quote(weft), device=device, reference=reference,
-                                        cache=shlex.quote(str(cache))))
+        script.write_text(SCRIPT.format(weft=shlex.quote(weft), device=device,
+                                        more=MORE.get(how, ""), cache=shlex.quote(str(cache))))
         script.chmod(0o755)
         words = [word.replace("{}", str(script)) for word in command]
         env = {**os.environ, "WEFT_TEST_PROGRAM": str(script)}
+        if how == "--spin":
+            env["WEFT_TEST_GPU_SUM"] = "spin"
         return subprocess.run(words, env=env).returncode
 
 

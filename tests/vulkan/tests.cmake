@@ -96,6 +96,9 @@ on_vulkan_test(every_layout "Layouts*:Feed.*:Lora.*" CONFIGURATIONS nightly)
 on_vulkan_test(every_expert "ExpertRuns.*-*KeepTheBits" CONFIGURATIONS nightly)
 on_vulkan_test(drafts "Drafts.*" CONFIGURATIONS nightly)
 on_vulkan_test(faults "Faults.*-*ManyRuns*" CONFIGURATIONS nightly)
+# A rank that is lost within a submission (--gpu-sum spin).
+vulkan_job(spin_faults COMMAND ${here}/on_vulkan.py --spin ${on_vulkan_words}
+  $<TARGET_FILE:cli_tests> --gtest_filter=Faults.InPrefill*:Faults.InDecode* CONFIGURATIONS nightly)
 # (IsToldInJson: 5,000 tokens of three ranks are some minutes here.)
 on_vulkan_test(recovery "Recovery.*-*IsToldInJson" CONFIGURATIONS nightly)
 vulkan_job(serve_drafts COMMAND ${here}/on_vulkan.py --reference ${on_vulkan_words} ${PYTHON3}
