@@ -28,7 +28,8 @@ struct ElementBytes {
 // A stage's parts, as the slowest of its tensor ranks has them.
 struct ChunkUse {
     TrainSeconds forward, backward;
-    double kept = 0, brief = 0, brief_last = 0;
+    double kept = 0, brief = 0;
+    double kept_last = 0, brief_last = 0;  // of what is behind the layers
     double forward_flops = 0;
     TrainedElements elements;
     double unit = 0;         // elements that are whole for a while
@@ -248,6 +249,7 @@ class TrainPredictor {
         all.brief_last = all.brief;
         if (last) {
             AddPart(parts.last, uses.last, all, units);
+            all.kept_last = uses.last.kept;
             if (TiedHere() && !parts.all_in_last) {
                 all.elements.matrices -= parts.last.elements.embedding;
                 all.elements.frozen_bytes -= parts.last.elements.frozen_embedding_bytes;
@@ -301,21 +303,26 @@ class TrainPredictor {
     StageMemory MemoryOf(int stage) const {
         StageMemory memory;
         memory.first_rank = stage * cut_.replicas() * cut_.tp;
-        double kept = 0, most_kept = 0, brief = 0, unit = 0, frozen_unit = 0;
+        double most_kept = 0, kept_last = 0, brief = 0, unit = 0, frozen_unit = 0;
         TrainedElements elements;
         for (int chunk = 0; chunk < cut_.virtual_stages; ++chunk) {
             const ChunkUse use = UseOfChunk(stage, chunk);
             elements.matrices += use.elements.matrices;
             elements.vectors += use.elements.vectors;
             elements.frozen_bytes += use.elements.frozen_bytes;
-            most_kept = std::max(most_kept, use.kept);
+            // Weft's slots are of one size; others have the last pass under way once.
+            const double once = style_.weft ? 0 : use.kept_last;
+            most_kept = std::max(most_kept, use.kept - once);
+            kept_last = std::max(kept_last, once);
             // (The loss is over before the layers' gradients begin, and most is kept there.)
             brief = std::max({brief, use.brief, use.brief_last});
             unit = std::max(unit, use.unit);
             frozen_unit = std::max(frozen_unit, use.frozen_unit);
         }
         const double n = cut_.replicas(), m = elements.matrices;
-        kept = most_kept * train::SlotsOf({stage, cut_.pp, cut_.virtual_stages});
+        int64_t slots = train::SlotsOf({stage, cut_.pp, cut_.virtual_stages});
+        if (!style_.weft) slots = std::min(slots, cut_.accumulation * cut_.virtual_stages);
+        const double kept = most_kept * static_cast<double>(slots) + kept_last;
         memory.state = elements.frozen_bytes / (SharesFrozen() ? n : 1) +
                        elements.vectors * bytes_.vector +
                        m * bytes_.weight / (cut_.zero >= 3 ? n : 1) +

@@ -81,6 +81,36 @@ double ScoreBytes(const Program& list, const TrainPlace& place) {
     return bytes;
 }
 
+// Rows that the forward pass gathers and the backward pass wants again: those of other ranks, and
+// the most of one gather. Other programs keep their own rows alone and gather the others' once more
+// (Korthikanti et al. 2022, "Reducing activation recomputation in large transformer models",
+// section 4.2.2).
+struct GatheredBytes {
+    double others = 0, largest = 0;
+};
+GatheredBytes KeptGathers(const TrainPart& part, int64_t rows) {
+    const Program& list = part.list();
+    const auto forward = std::span(list.ops).first(part.backward_begin());
+    const auto backward = std::span(list.ops).subspan(part.backward_begin());
+    std::set<program::ValueId> wanted;
+    for (const program::Op& op : backward) {
+        for (const program::ValueId id : op.inputs) wanted.insert(list.HomeOf(id));
+    }
+    const auto bytes = [&](program::ValueId id) {
+        const program::Value& value = list.value(id);
+        return static_cast<double>(RowBytes(value.dtype, value.shape.Elements(rows, rows)));
+    };
+    GatheredBytes gathered;
+    for (const program::Op& op : forward) {
+        if (op.kind() != program::OpKind::kGatherRows) continue;
+        if (!wanted.contains(list.HomeOf(op.outputs[0]))) continue;
+        const double all = bytes(op.outputs[0]);
+        gathered.others += all - bytes(op.inputs[0]);
+        gathered.largest = std::max(gathered.largest, all);
+    }
+    return gathered;
+}
+
 // Logits in the type computed in, and in float32 with their gradient.
 double LogitBytes(const Program& list, const TrainPlace& place) {
     for (const program::Op& op : list.ops) {
@@ -205,7 +235,9 @@ PartUse UseOf(const TrainPart& part, const TrainPlace& place, Recompute recomput
     if (place.style->weft) return use;
     use.brief += LogitBytes(list, place);
     const double scores = place.style->scores ? ScoreBytes(list, place) : 0;
-    use.kept += scores;
+    const GatheredBytes gathered = KeptGathers(part, rows);
+    use.kept += scores - gathered.others;
+    use.brief += gathered.largest;
     if (!layer) return use;
     if (recompute == Recompute::kFull) {
         // Its input is kept, and all of it is run again, collectives too.

@@ -25,15 +25,17 @@ namespace {
 
 using RowJson = nlohmann::json;
 
-// spread: a share, one standard deviation.
+// spread: a share, one standard deviation. fits: into the memory of each rank.
 struct Guess {
     double value = 0, spread = 0;
+    bool fits = true;
 };
 
 struct HeldRow {
     std::string id, source, unit;
-    std::string odd;   // why a row is thought to be wrong, or to lack what matters
-    std::string list;  // "", "new " or "later "
+    std::string odd;    // why a row is thought to be wrong, or to lack what matters
+    std::string tight;  // why it ran in less memory than is predicted
+    std::string list;   // "", "new " or "later "
     double published = 0;
     Guess predicted;
     bool held_out = false;
@@ -67,8 +69,10 @@ Result<Guess> PredictInferenceRow(const RowJson& row, const Library& library) {
     load.chunk = row.value("chunk", load.chunk);
     WEFT_ASSIGN(const Prediction p, Predict(walk, cluster, runtime, layout, load));
     const double token_spread = p.spread / p.tok_s;
-    if (row["unit"] == "tok/s") return Guess{p.tok_s, token_spread};
-    if (row["unit"] == "prompt tok/s") return Guess{p.prompt_tok_s, p.ttft_spread / p.ttft_s};
+    if (row["unit"] == "tok/s") return Guess{p.tok_s, token_spread, p.fits()};
+    if (row["unit"] == "prompt tok/s") {
+        return Guess{p.prompt_tok_s, p.ttft_spread / p.ttft_s, p.fits()};
+    }
     // Tokens that come out: servers read waiting prompts together, so many tokens at once.
     constexpr int64_t kTogether = 2048;
     Workload reading = load;
@@ -81,8 +85,9 @@ Result<Guess> PredictInferenceRow(const RowJson& row, const Library& library) {
     const double prompts = batch * static_cast<double>(load.prompt);
     const double prompts_s = prompts / read.prompt_tok_s, tokens_s = tokens / p.tok_s;
     const double all_s = prompts_s + tokens_s;
-    return Guess{tokens / all_s,
-                 (prompts_s * read.ttft_spread / read.ttft_s + tokens_s * token_spread) / all_s};
+    const double prompt_spread = read.ttft_spread / read.ttft_s;
+    return Guess{tokens / all_s, (prompts_s * prompt_spread + tokens_s * token_spread) / all_s,
+                 p.fits()};
 }
 
 Result<std::unique_ptr<model_files::ModelSource>> TrainedModel(const RowJson& row) {
@@ -121,10 +126,11 @@ Result<Guess> PredictTrainedRow(const RowJson& row, const Library& library) {
     }
     WEFT_ASSIGN(const TrainPrediction p, PredictTraining(walk, links, cut, {}));
     const double rank_flops = p.flops / p.update_s / cut.ranks() * 1e-12;
-    if (row["unit"] == "s an update") return Guess{p.update_s, p.spread};
-    if (row["unit"] == "tokens/s a rank") return Guess{p.tokens_per_s / cut.ranks(), p.spread};
-    if (row["unit"] == "TFLOP/s a rank") return Guess{rank_flops, p.spread};
-    return Guess{rank_flops * 4 / 3, p.spread};  // hardware's: a second forward pass counts
+    double value = rank_flops * 4 / 3;  // hardware's: a second forward pass counts
+    if (row["unit"] == "s an update") value = p.update_s;
+    if (row["unit"] == "tokens/s a rank") value = p.tokens_per_s / cut.ranks();
+    if (row["unit"] == "TFLOP/s a rank") value = rank_flops;
+    return Guess{value, p.spread, p.fits()};
 }
 
 // The lists: the first ones, and two that were predicted before anything was fitted on them.
@@ -152,8 +158,9 @@ Result<std::vector<HeldRow>> PredictPublished() {
                 return MakeError(predicted.error().code, "{}: {}", id, predicted.error().message);
             }
             const bool held_out = Sha256(std::as_bytes(std::span(id)))[0] & 1;
-            rows.push_back({id, row["source"], row["unit"], row.value("odd", ""), list.name,
-                            row["published"], *predicted, held_out});
+            rows.push_back({id, row["source"], row["unit"], row.value("odd", ""),
+                            row.value("tight", ""), list.name, row["published"], *predicted,
+                            held_out});
         }
     }
     return rows;
@@ -244,6 +251,37 @@ TEST_F(PublishedRows, WhatIsFarOffSaysWhy) {
     }
     const std::string line = fmt::format("{} of {} rows", far, rows_->size());
     EXPECT_NE(Docs().find(line), std::string::npos) << "docs/plan.md lacks: " << line;
+}
+
+// All of them ran.
+TEST_F(PublishedRows, WhatRanFits) {
+    for (const HeldRow& row : *rows_) {
+        EXPECT_NE(row.predicted.fits, !row.tight.empty()) << row.list << row.id << row.tight;
+    }
+}
+
+// "OOM" in XiongjieDai/GPU-Benchmarks-on-LLM-Inference.
+TEST(PublishedLacks, WhatDidNotFitDoesNot) {
+    const Library library = Library::Open().value();
+    const Runtime runtime = library.FindRuntime("llama.cpp-cuda-2024").value();
+    for (const auto& [model, machines] : std::vector<std::pair<const char*, const char*>>{
+             {"llama-3.1-70b:q4_k_m", "rtx-3090"},
+             {"llama-3.1-70b:q4_k_m", "rtx-4090"},
+             {"llama-3.1-70b:q4_k_m", "rtx-4080:2"},
+             {"llama-3.1-70b:f16", "rtx-3090:4"},
+             {"llama-3.1-70b:f16", "rtx-a6000:2"},
+             {"llama-3.1-70b:f16", "a100"}}) {
+        const auto source = OpenShape(model).value();
+        const ModelWalk walk = ModelWalk::Make(*source, DType::kF16).value();
+        const Cluster cluster = library.ParseCluster(machines).value();
+        model::Layout layout;
+        layout.pp = std::string_view(machines) == "a100" ? 1 : cluster.ranks();
+        Workload load;
+        load.context = 512;
+        const auto p = Predict(walk, cluster, runtime, layout, load);
+        ASSERT_TRUE(p.ok()) << p.error().message;
+        EXPECT_FALSE(p->fits()) << model << " on " << machines;
+    }
 }
 
 // The printed ± is one standard deviation: 68.3 % of normal errors are within it. Rows of a source

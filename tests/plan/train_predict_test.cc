@@ -190,6 +190,25 @@ TEST(PredictTraining, PipelinesAndTheirMemory) {
     EXPECT_NE(refused.error().message.find("use 4 or 8"), std::string::npos);
 }
 
+// Others keep their own rows of what tensor ranks share out (Korthikanti et al. 2022, table 2, less
+// the dropout): of a token and layer what both norms read and write, 8 h; queries, keys and values
+// and what attention makes of them, 4 h + 4 kv; gate, up and their product, 6 f; a float32 a head.
+TEST(PredictTraining, OthersKeepTheirOwnRows) {
+    TrainCase c("llama-3.1-70b", "4xh100", "nemo", 4096);
+    TrainCut cut = Cut(8, 4, 1, 0, 8);
+    cut.sequence_parallel = true;
+    const TrainPrediction p = c.Must(cut);
+    const double h = 8192, kv = 1024, f = 28672, heads = 64;
+    const double layer = 4096 * (8 * h + 4 * h + 4 * kv + 6 * f + 4 * heads) / 8;
+    // Stages 1 and 2 have twenty layers each, and three and two passes under way.
+    EXPECT_NEAR(p.memory[1].work - p.memory[2].work, 20 * layer, 1e-3 * 20 * layer);
+    // The first stage has one more than the second; the last one what is behind the layers, once.
+    EXPECT_NEAR(p.memory[0].work - p.memory[1].work, 20 * layer, 1e-3 * 20 * layer);
+    // (Its norm's rows: own ones, and all of them for a while.)
+    const double rows = 4096 * 2 * h, logits = 6. * 4096 * 128256 / 8;
+    EXPECT_LT(p.memory[3].work, p.memory[2].work - 20 * layer + 3 * rows + logits);
+}
+
 TEST(PredictTraining, LossesCostWhatYoungSays) {
     TrainCase c("llama-3.1-8b", "8xh100");
     TrainRisks risks;
