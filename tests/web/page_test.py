@@ -468,6 +468,8 @@ class Markdown(Case):
     def show(self, text):
         self.server.answer = lambda body: [text[i:i + 50_000] for i in range(0, len(text), 50_000)]
         self.page.click("#new-chat")
+        # An answer that is there before the library is text until then.
+        self.page.eval("import('/assets/library.js').then((m) => m.untilLoaded('markdown-it'))")
         self.say("Show.")
 
     def html(self):
