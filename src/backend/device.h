@@ -42,6 +42,8 @@ struct MemoryPool {
     MemoryKind kind = MemoryKind::kHost;
     uint64_t total_bytes = 0, free_bytes = 0;
     uint64_t held_bytes = 0;  // by this process
+    // Whether what is held of it counts for the memory limit of the process's control group.
+    bool limited = true;
 };
 
 struct DeviceInfo {

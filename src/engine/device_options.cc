@@ -43,10 +43,10 @@ std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
     return {{"", host_bytes, host_free}, {name, device_bytes, pool.free_bytes}};
 }
 
-void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group) {
+void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group, uint64_t bytes) {
     std::string name = "the memory limit " + group.path;
     std::ranges::replace(name, '\n', ' ');
-    needs.push_back({std::move(name), needs[0].needed_bytes, group.left_bytes});
+    needs.push_back({std::move(name), bytes, group.left_bytes});
 }
 
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint64_t device_bytes,
@@ -63,7 +63,9 @@ std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint
     if (group && pool.kind == backend::MemoryKind::kHost) {
         needs[0].free_bytes = MachineMemoryBytes();
     }
-    if (group) AddGroup(needs, *group);
+    const uint64_t held_by_host = again ? std::min(host_bytes, ResidentBytes()) : 0;
+    const uint64_t counted = pool.limited ? needs[0].needed_bytes : host_bytes - held_by_host;
+    if (group) AddGroup(needs, *group, counted);
     return needs;
 }
 

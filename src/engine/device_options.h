@@ -28,9 +28,9 @@ std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::MemoryPool& pool,
                                              const std::string& name, uint64_t device_bytes,
                                              uint64_t host_bytes, uint64_t host_free);
 
-// What the process takes of the host (the first of `needs`) it takes of its control group, too:
-// containers of one machine have limits of their own beside what the machine has for all.
-void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group);
+// `bytes` of what the process takes of the host it takes of its control group, too: containers of
+// one machine have limits of their own beside what the machine has for all.
+void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group, uint64_t bytes);
 
 // Of what the device holds, and of what this process takes beside it. again: the process has most
 // of it already.

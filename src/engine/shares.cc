@@ -16,6 +16,10 @@ using program::ValueId;
 // Matrices that no cache holds, of a shape that all weight types have.
 constexpr int64_t kSide = 4096;
 constexpr int64_t kMeasuredBytes = 96 << 20;
+// Of a GPU, which has caches of that size, and takes some time to start a step; at most this share
+// of its free memory.
+constexpr int64_t kMeasuredOnGpu = 1 << 30;
+constexpr int64_t kShareMeasured = 8;
 // Steps until so long has passed, but a few at least; the fastest counts.
 constexpr int64_t kMeasureNs = 150'000'000;
 constexpr int kLeastSteps = 2, kMostSteps = 200;
@@ -91,6 +95,13 @@ std::vector<double> WithinRoom(std::vector<double> shares, std::span<const RankS
     return shares;
 }
 
+int64_t BytesToMeasure(const backend::Device& device) {
+    const backend::DeviceInfo& info = device.info();
+    if (!info.submits || info.uses_host_cores) return kMeasuredBytes;
+    const auto free = static_cast<int64_t>(device.pool().free_bytes);
+    return std::clamp(free / kShareMeasured, kMeasuredBytes, kMeasuredOnGpu);
+}
+
 // Of ranks that do the same together, as of one.
 RankSpeed StageSpeed(std::span<const RankSpeed> ranks) {
     RankSpeed stage = ranks[0];
@@ -107,7 +118,7 @@ RankSpeed StageSpeed(std::span<const RankSpeed> ranks) {
 Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights,
                                const std::function<Status()>& ready) {
     const int64_t each = RowBytes(weights, kSide) * kSide;
-    const int64_t matrices = std::max<int64_t>(1, kMeasuredBytes / each);
+    const int64_t matrices = std::max<int64_t>(1, BytesToMeasure(device) / each);
     ValueId last = program::kNoValue;
     const program::Program program = ProductsOf(weights, matrices, last);
     backend::CompileOptions options;

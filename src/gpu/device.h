@@ -50,13 +50,15 @@ struct Description {
     std::string api;     // "1.4.305"
     uint32_t vendor_id = 0, device_id = 0, driver_version = 0;
     std::vector<Heap> heaps;
-    uint32_t subgroup = 0;                           // as the driver runs by itself
+    // As the driver runs by itself; of Intel's, what kernels ask for.
+    uint32_t subgroup = 0;
     uint32_t least_subgroup = 0, most_subgroup = 0;  // that a kernel may ask for; equal: no choice
     uint32_t shared_bytes = 0;                       // of a workgroup
     uint32_t most_invocations = 0;                   // of a workgroup
     std::array<uint32_t, 3> most_groups{};           // of a Run in x, y, z: 65,535 on some
     bool integer_dot = false;                        // of packed int8
     bool fast_integer_dot = false;    // and the driver says that this is what the GPU has units for
+    bool float16 = false;             // arithmetic, and what else kernels for matrix units use
     bool cooperative_matrix = false;  // f16 x f16 -> f32 of 16 x 16 x 16, by a subgroup
     bool host_import = false;         // VK_EXT_external_memory_host
     bool unified = false;             // device-local memory that the host maps, and no other
@@ -72,7 +74,10 @@ const char* KindName(Kind kind);
 Result<std::vector<Description>> ListDevices();
 
 // kDevice: where kernels read fastest. kHost: mapped and cached, written and read by both.
-enum class Place { kDevice, kHost };
+// kMeeting: the same, and each sees what the other writes while a submission runs, where the driver
+// has memory of which that is said (VK_AMD_device_coherent_memory: AMD's caches do not hear of the
+// host).
+enum class Place { kDevice, kHost, kMeeting };
 
 // Memory of a device, freed at its end (which waits for submissions that run). At first it holds
 // anything.

@@ -13,23 +13,25 @@ constexpr std::pair<bool Extensions::*, const char*> kExtensions[] = {
     {&Extensions::memory_budget, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME},
     {&Extensions::external_memory_host, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME},
     {&Extensions::maintenance4, VK_KHR_MAINTENANCE_4_EXTENSION_NAME},
+    {&Extensions::device_coherent_memory, VK_AMD_DEVICE_COHERENT_MEMORY_EXTENSION_NAME},
 };
 
-// What every kernel may use.
+// What kernels declare (tests/gpu/features_test.cc reads it from them), and what their memory and
+// submissions are made with.
 constexpr std::pair<VkBool32 VkPhysicalDeviceFeatures::*, const char*> kNeeded[] = {
     {&VkPhysicalDeviceFeatures::shaderInt64, "shaderInt64"},
-    {&VkPhysicalDeviceFeatures::shaderInt16, "shaderInt16"},
 };
 constexpr std::pair<VkBool32 VkPhysicalDeviceVulkan11Features::*, const char*> kNeeded11[] = {
     {&VkPhysicalDeviceVulkan11Features::storageBuffer16BitAccess, "storageBuffer16BitAccess"},
 };
 constexpr std::pair<VkBool32 VkPhysicalDeviceVulkan12Features::*, const char*> kNeeded12[] = {
-    {&VkPhysicalDeviceVulkan12Features::storageBuffer8BitAccess, "storageBuffer8BitAccess"},
-    {&VkPhysicalDeviceVulkan12Features::shaderInt8, "shaderInt8"},
-    {&VkPhysicalDeviceVulkan12Features::shaderFloat16, "shaderFloat16"},
     {&VkPhysicalDeviceVulkan12Features::bufferDeviceAddress, "bufferDeviceAddress"},
     {&VkPhysicalDeviceVulkan12Features::scalarBlockLayout, "scalarBlockLayout"},
     {&VkPhysicalDeviceVulkan12Features::timelineSemaphore, "timelineSemaphore"},
+};
+// What kernels for matrix units use more.
+constexpr std::pair<VkBool32 VkPhysicalDeviceVulkan12Features::*, const char*> kOfMatrices[] = {
+    {&VkPhysicalDeviceVulkan12Features::shaderFloat16, "shaderFloat16"},
     {&VkPhysicalDeviceVulkan12Features::vulkanMemoryModel, "vulkanMemoryModel"},
     {&VkPhysicalDeviceVulkan12Features::vulkanMemoryModelDeviceScope,
      "vulkanMemoryModelDeviceScope"},
@@ -96,6 +98,8 @@ Features::Features(const Extensions& extensions) {
         Link(end, maintenance4, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_FEATURES_KHR);
     if (extensions.cooperative_matrix)
         Link(end, matrix, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR);
+    if (extensions.device_coherent_memory)
+        Link(end, coherent, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COHERENT_MEMORY_FEATURES_AMD);
 }
 
 const char* Features::FirstLacking() const {
@@ -104,16 +108,22 @@ const char* Features::FirstLacking() const {
     return FirstOff(v12, kNeeded12);
 }
 
+bool Features::MatrixKernels() const {
+    return FirstOff(v12, kOfMatrices) == nullptr;
+}
+
 void Features::Choose(const Features& has) {
     SetAll(base.features, kNeeded);
     SetAll(v11, kNeeded11);
     SetAll(v12, kNeeded12);
+    for (const auto& row : kOfMatrices) v12.*(row.first) = has.v12.*(row.first);
     v12.shaderSubgroupExtendedTypes = has.v12.shaderSubgroupExtendedTypes;
     control.subgroupSizeControl = has.control.subgroupSizeControl;
     control.computeFullSubgroups = has.control.computeFullSubgroups;
     dot.shaderIntegerDotProduct = has.dot.shaderIntegerDotProduct;
     maintenance4.maintenance4 = has.maintenance4.maintenance4;
     matrix.cooperativeMatrix = has.matrix.cooperativeMatrix;
+    coherent.deviceCoherentMemory = has.coherent.deviceCoherentMemory;
 }
 
 Result<bool> HasMatrix16(const Calls& calls, VkInstance instance, VkPhysicalDevice device) {

@@ -48,6 +48,7 @@ struct Extensions {
     bool memory_budget = false;
     bool external_memory_host = false;
     bool maintenance4 = false;
+    bool device_coherent_memory = false;
     std::vector<const char*> Names() const;
 };
 Result<Extensions> ReadExtensions(const Calls& calls, VkPhysicalDevice device);
@@ -60,6 +61,8 @@ struct Features {
     Features& operator=(const Features&) = delete;
     // The name of the first that is needed and not there; or null.
     const char* FirstLacking() const;
+    // Whether all is there that kernels with float16 arithmetic and matrix units use more.
+    bool MatrixKernels() const;
     // Of these, sets what is used and `has` has.
     void Choose(const Features& has);
 
@@ -70,6 +73,7 @@ struct Features {
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot{};
     VkPhysicalDeviceMaintenance4FeaturesKHR maintenance4{};
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix{};
+    VkPhysicalDeviceCoherentMemoryFeaturesAMD coherent{};
 };
 
 // Whether f16 x f16 -> f32 of 16 x 16 x 16 by a subgroup is among a device's cooperative matrices.

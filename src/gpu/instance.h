@@ -60,6 +60,7 @@ struct Physical {
     Extensions extensions;
     bool subgroup_control = false;  // a kernel may ask for its size of a subgroup
     bool full_subgroups = false;
+    bool device_coherent = false;  // memory that AMD's caches leave alone may be asked for
     std::array<uint8_t, VK_UUID_SIZE> cache_uuid{};
 };
 Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int index);

@@ -12,8 +12,10 @@ constexpr VkMemoryPropertyFlags kVisible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT;
 constexpr VkMemoryPropertyFlags kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
 constexpr VkMemoryPropertyFlags kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
 constexpr VkMemoryPropertyFlags kMapped = kVisible | kCoherent;
-// Types with other properties (protected, lazily allocated, uncached on AMD) are not for us.
+// Types with other properties (protected, lazily allocated) are not for us.
 constexpr VkMemoryPropertyFlags kKnown = kLocal | kVisible | kCoherent | kCached;
+constexpr VkMemoryPropertyFlags kMeets =
+    VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
 
 // What a type is worth for a use; 0: it does not do.
 int WorthForDevice(VkMemoryPropertyFlags flags, bool unified) {
@@ -25,6 +27,10 @@ int WorthForHost(VkMemoryPropertyFlags flags, bool unified) {
     if ((flags & kMapped) != kMapped) return 0;
     if (!unified && (flags & kLocal) != 0) return 0;  // on a card: slow to read over PCIe, scarce
     return (flags & kCached) != 0 ? 2 : 1;
+}
+int WorthForMeeting(VkMemoryPropertyFlags flags, bool unified) {
+    const int worth = WorthForHost(flags, unified);
+    return worth > 0 && (flags & kMeets) != 0 ? worth + 2 : worth;
 }
 
 std::string HeapsText(const std::vector<Heap>& heaps) {
@@ -106,20 +112,22 @@ Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Buffer::Held& 
 
 std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& memory,
                                      uint32_t allowed, Place place, bool unified) {
+    const VkMemoryPropertyFlags known = place == Place::kMeeting ? kKnown | kMeets : kKnown;
     std::vector<std::pair<int, uint32_t>> found;
     const auto find = [&](const auto& worth_of) {
         for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
             const VkMemoryPropertyFlags flags = memory.memoryTypes[i].propertyFlags;
-            if ((allowed >> i & 1) == 0 || (flags & ~kKnown) != 0) continue;
+            if ((allowed >> i & 1) == 0 || (flags & ~known) != 0) continue;
             if (const int worth = worth_of(flags); worth > 0) found.emplace_back(-worth, i);
         }
     };
     find([&](VkMemoryPropertyFlags flags) {
-        return place == Place::kDevice ? WorthForDevice(flags, unified)
-                                       : WorthForHost(flags, unified);
+        if (place == Place::kDevice) return WorthForDevice(flags, unified);
+        return place == Place::kMeeting ? WorthForMeeting(flags, unified)
+                                        : WorthForHost(flags, unified);
     });
     // All that Vulkan promises is one mapped type: it may be the device's own.
-    if (found.empty() && place == Place::kHost) {
+    if (found.empty() && place != Place::kDevice) {
         find([](VkMemoryPropertyFlags flags) { return WorthForHost(flags, true); });
     }
     std::stable_sort(found.begin(), found.end());
@@ -156,12 +164,14 @@ Buffer::~Buffer() = default;
 
 Result<Buffer> AllocateOn(std::shared_ptr<Core> shared, uint64_t bytes, Place place) {
     Core& core = *shared;
+    // Without the feature such memory may not be asked for.
+    if (place == Place::kMeeting && !core.physical.device_coherent) place = Place::kHost;
     const uint64_t size = std::max<uint64_t>((bytes + 3) / 4 * 4, 4);
     if (bytes > core.physical.most_buffer_bytes) return NoMemory(core, bytes, place);
     auto held = std::make_unique<Buffer::Held>(std::move(shared));
     WEFT_TRY(CreateBuffer(core, size, held->buffer));
     WEFT_ASSIGN(const VkMemoryPropertyFlags flags, BindMemory(core, place, *held));
-    const bool mapped = place == Place::kHost ||
+    const bool mapped = place != Place::kDevice ||
                         (core.physical.description.unified && (flags & kMapped) == kMapped);
     void* host = nullptr;
     if (mapped) {

@@ -16,9 +16,9 @@ constexpr uint32_t kLeastSharedBytes = 32 << 10, kLeastInvocations = 256;
 // Mesa's lavapipe cut loops at 65,535 iterations before this version, without an error.
 constexpr int kLeastMesaMajor = 23, kLeastMesaMinor = 1;
 constexpr VkSubgroupFeatureFlags kSubgroupOps =
-    VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_VOTE_BIT |
-    VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_BALLOT_BIT |
-    VK_SUBGROUP_FEATURE_SHUFFLE_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_RELATIVE_BIT;
+    VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
+// Intel's registers are 16 lanes wide at most; subgroups of 32, its driver's own choice, spill.
+constexpr uint32_t kIntel = 0x8086, kIntelSubgroup = 16;
 
 struct Properties {
     Properties() {
@@ -152,6 +152,9 @@ void DescribeSubgroups(const Properties& properties, const Features& has, Physic
     physical.full_subgroups = has.control.computeFullSubgroups == VK_TRUE;
     described.least_subgroup = properties.control.minSubgroupSize;
     described.most_subgroup = properties.control.maxSubgroupSize;
+    if (described.vendor_id != kIntel) return;
+    described.subgroup =
+        std::clamp(kIntelSubgroup, described.least_subgroup, described.most_subgroup);
 }
 
 }  // namespace
@@ -173,9 +176,15 @@ std::vector<Heap> ReadHeaps(const Calls& calls, const Physical& physical) {
              .free_bytes = budget ? std::min(heap.size, now.heapBudget[i] - used) : heap.size,
              .device_local = (heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0});
     }
-    for (const uint32_t type : MemoryTypesFor(memory.memoryProperties, ~0u, Place::kDevice,
-                                              physical.description.unified)) {
-        heaps[memory.memoryProperties.memoryTypes[type].heapIndex].for_kernels = true;
+    const bool unified = physical.description.unified;
+    bool any = false;
+    for (const uint32_t type :
+         MemoryTypesFor(memory.memoryProperties, ~0u, Place::kDevice, unified)) {
+        const VkMemoryType& of = memory.memoryProperties.memoryTypes[type];
+        // A card's window that the host maps is a part of what was counted, or too small to count.
+        const bool window = (of.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0;
+        if (!unified && window && any) continue;
+        heaps[of.heapIndex].for_kernels = any = true;
     }
     return heaps;
 }
@@ -231,7 +240,9 @@ Result<Physical> Describe(const Instance& instance, VkPhysicalDevice device, int
             std::min(physical.most_buffer_bytes, properties.buffers.maxBufferSize);
     DescribeSubgroups(properties, has, physical);
     DescribeMemory(calls, physical);
-    if (has.matrix.cooperativeMatrix == VK_TRUE) {
+    physical.device_coherent = has.coherent.deviceCoherentMemory == VK_TRUE;
+    described.float16 = has.MatrixKernels();
+    if (described.float16 && has.matrix.cooperativeMatrix == VK_TRUE) {
         WEFT_ASSIGN(described.cooperative_matrix, HasMatrix16(calls, instance.handle(), device));
     }
     WEFT_TRY(ChooseQueue(calls, physical));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 #include <utility>
@@ -104,6 +105,26 @@ std::optional<GroupMemory> OwnGroupMemory() {
         group->path += fmt::format(" ({})", space.st_ino);
     }
     return group;
+}
+
+std::optional<SetApartMemory> FindSetApart(const std::string& cards, uint32_t vendor_id,
+                                           uint32_t device_id) {
+    const auto id = [](const std::string& path) -> uint64_t {  // "0x1002"
+        std::ifstream file(path);
+        std::string text;
+        file >> text;
+        return std::strtoull(text.c_str(), nullptr, 16);
+    };
+    std::error_code failed;
+    std::filesystem::directory_iterator card(cards, failed);
+    for (; !failed && card != std::filesystem::directory_iterator(); card.increment(failed)) {
+        const std::string device = card->path().string() + "/device/";
+        if (id(device + "vendor") != vendor_id || id(device + "device") != device_id) continue;
+        const auto total = NumberOf(device + "mem_info_vram_total", "");
+        const auto used = NumberOf(device + "mem_info_vram_used", "");
+        if (total && used) return SetApartMemory{*total, *total - std::min(*total, *used)};
+    }
+    return {};
 }
 
 uint64_t MachineMemoryBytes() {

@@ -40,7 +40,9 @@ class Launch : public testing::Test {
   protected:
     void SetUp() override {
         model_ = dir_ / "tiny.gguf";
-        support::WriteTinyGguf(model_, {.hyper = support::OddHyper(), .dtype = DType::kQ8_0});
+        model::Hyper hyper = support::OddHyper();
+        hyper.context = 1 << 16;
+        support::WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kQ8_0});
     }
     void Write(const std::string& path, std::string_view text, mode_t mode) {
         ASSERT_TRUE(WriteFile(path, std::as_bytes(std::span(text))).ok());
@@ -242,9 +244,10 @@ void Mpi::LoseRank(int victim, int signal) {
     const std::string script = dir_ / "rank.sh";
     Write(script, kRankScript, 0755);
     const int64_t timeout_ms = test::Slower(1000);
-    test::Process mpirun =
-        Start(3, Run(400) + Words{"--timeout-ms", std::to_string(timeout_ms), "--transport", "mpi"},
-              script);
+    // More tokens than it lives for.
+    test::Process mpirun = Start(
+        3, Run(50'000) + Words{"--timeout-ms", std::to_string(timeout_ms), "--transport", "mpi"},
+        script);
     test::LenientDeadline begins(Deadline::In(20'000));
     while (Slurp(dir_ / "out").empty() && !begins.expired()) ::usleep(2000);
     const pid_t pid = std::atoi(Slurp(script + ".pid." + std::to_string(victim)).c_str());

@@ -53,7 +53,7 @@ TEST(MemoryNeeds, EachContainerHasItsLimitAndAllTheMachine) {
         for (int rank = 0; rank < 2; ++rank) {
             cluster::RankNeeds& own = ranks.emplace_back();
             own.needs = {{"", each, machine}};
-            AddGroup(own.needs, {40, fmt::format("/ ({})", one_pod ? 0 : rank)});
+            AddGroup(own.needs, {40, fmt::format("/ ({})", one_pod ? 0 : rank)}, each);
         }
         const auto found = cluster::FindLack(ranks);
         return found ? found->memory : std::string("none");

@@ -50,6 +50,22 @@ TEST(GpuMemory, AnApuMapsWhatKernelsRead) {
     EXPECT_EQ(Types(one, Place::kHost, true), (List{1, 0}));
 }
 
+// RADV on an APU and on a card: what both see while a submission runs is no memory for the rest.
+TEST(GpuMemory, MeetingsAreWhereNoCacheIsBetween) {
+    constexpr VkMemoryPropertyFlags kM =
+        VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
+    std::vector<VkMemoryPropertyFlags> radv = {kL, kHc, kL | kHc, kHc | kC};
+    for (size_t i = 0; i < 4; ++i) radv.push_back(radv[i] | kM);
+    EXPECT_EQ(Types(radv, Place::kMeeting, true), (List{7, 5, 6, 3, 1, 2}));
+    EXPECT_EQ(Types(radv, Place::kMeeting, false), (List{7, 5, 3, 1}));
+    EXPECT_EQ(Types(radv, Place::kDevice, true), (List{2, 0, 1, 3}));
+    EXPECT_EQ(Types(radv, Place::kHost, true), (List{3, 1, 2}));
+    // Of others it is the host's.
+    const std::vector<VkMemoryPropertyFlags> one = {kL | kHc, kL | kHc | kC};
+    EXPECT_EQ(Types(one, Place::kMeeting, true), (List{1, 0}));
+    EXPECT_EQ(Types(one, Place::kMeeting, false), (List{1, 0}));
+}
+
 TEST(GpuMemory, OtherPropertiesAreLeftAlone) {
     const std::vector<VkMemoryPropertyFlags> odd = {
         kL | VK_MEMORY_PROPERTY_PROTECTED_BIT, kL | VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT,

@@ -64,6 +64,28 @@ TEST_F(Groups, NothingToReadIsNoLimit) {
     EXPECT_FALSE(Left("what\n::\n0:"));
 }
 
+// As amdgpu has it: an APU beside a card that is none of its kind.
+TEST_F(Groups, WhatFirmwareSetApartIsFound) {
+    Put("drm/card1/device/vendor", "0x1002");
+    Put("drm/card1/device/device", "0x744c");
+    Put("drm/card1/device/mem_info_vram_total", "25753026560");
+    Put("drm/card1/device/mem_info_vram_used", "1");
+    Put("drm/card2/device/vendor", "0x1002");
+    Put("drm/card2/device/device", "0x1586");
+    Put("drm/card2/device/mem_info_vram_total", "536870912");
+    Put("drm/card2/device/mem_info_vram_used", "134217728");
+    Put("drm/card2-DP-1/status", "disconnected");
+    Put("drm/card3/device/vendor", "0x8086");
+    Put("drm/card3/device/device", "0x7d51");
+    const auto apart = FindSetApart(dir_ / "drm", 0x1002, 0x1586);
+    ASSERT_TRUE(apart);
+    EXPECT_EQ(apart->total_bytes, 536870912u);
+    EXPECT_EQ(apart->free_bytes, 402653184u);
+    EXPECT_FALSE(FindSetApart(dir_ / "drm", 0x8086, 0x7d51));
+    EXPECT_FALSE(FindSetApart(dir_ / "drm", 0x1002, 0x1111));
+    EXPECT_FALSE(FindSetApart(dir_ / "none", 0x1002, 0x1586));
+}
+
 TEST(Memory, AWishLowersWhatIsAvailable) {
     const uint64_t all = AvailableMemoryBytes();
     EXPECT_GT(all, uint64_t{64} << 20);

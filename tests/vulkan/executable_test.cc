@@ -312,6 +312,24 @@ TEST(VulkanPace, ASlowDeviceGetsShortSubmissions) {
     EXPECT_TRUE(pace.Fits(10 * op, op));  // it has become faster
 }
 
+// One pause (a stopped process, a GPU that woke up) is forgotten by submissions that it made short.
+TEST(VulkanPace, ShortSubmissionsSayThatTheDeviceIsFast) {
+    vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
+    EXPECT_TRUE(pace.Took(0.1, 10));
+    EXPECT_NEAR(pace.slowness(), 100, 1e-9);
+    double spent = 0;
+    while (spent < 1 && pace.slowness() > 10) {  // of 0.1 s at the pace that was found; in truth 1
+        const double estimate = 0.1 / pace.slowness();
+        pace.Took(estimate, estimate);
+        spent += estimate;
+    }
+    EXPECT_LT(spent, 0.3);
+    // Of next to nothing, which costs what handing over does, nothing follows.
+    const double before = pace.slowness();
+    for (int i = 0; i < 10'000; ++i) pace.Took(1e-7, 5e-5);
+    EXPECT_EQ(pace.slowness(), before);
+}
+
 TEST(VulkanPace, WhatDoesNotFitByItselfHasParts) {
     vulkan::Pace pace(gpu::Kind::kIntegrated, 0.2);
     EXPECT_EQ(pace.PartsOf(0), 1u);
@@ -429,6 +447,42 @@ TEST(VulkanExecutable, ItsMemoryIsKnownWithoutIt) {
                 ASSERT_TRUE(any.ok()) << any.error().message;
                 EXPECT_EQ(any->weight_bytes, real.weight_bytes);
                 EXPECT_EQ(any->kv_bytes, real.kv_bytes);
+            }
+        }
+    }
+}
+
+// Steps that decode far on have scratch that the largest step has not: it is in the plan, too.
+TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlanned) {
+    const gpu::Description gpu = vulkan::CommonGpu();
+    for (const bool experts : {false, true}) {
+        const TinyCase c(experts ? "qwen3moe" : "llama", experts);
+        const program::Program program = c.Programs(1)[0];
+        CompileOptions options = OptionsOf(program);
+        options.max_outputs = 8;
+        options.kv_pages = 8192 / options.page_tokens;
+        for (const bool integer : {false, true}) {
+            const vulkan::Arithmetic arithmetic{.integer = integer};
+            const vulkan::Fusion fusion(program, options.keep);
+            std::vector<vulkan::StepShape> shapes = vulkan::LargestOf(options);
+            const auto bytes = [&] {
+                const auto sum =
+                    vulkan::ScratchBytes(program, fusion, gpu, shapes, false, arithmetic);
+                return sum.value();
+            };
+            const uint64_t planned = bytes();
+            shapes.resize(1);
+            EXPECT_LT(bytes(), planned);
+            shapes = vulkan::LargestOf(options);
+            vulkan::StepShape step = shapes[0];
+            for (step.rows = 1; step.rows <= 64; ++step.rows) {
+                step.sequences = step.blocks = step.rows;
+                step.outputs = std::min(step.rows, 8);
+                for (step.positions = 256; step.positions <= 8192; step.positions *= 2) {
+                    shapes.push_back(step);
+                    EXPECT_EQ(bytes(), planned) << step.rows << " rows at " << step.positions;
+                    shapes.pop_back();
+                }
             }
         }
     }

@@ -128,9 +128,7 @@ class Auto(unittest.TestCase):
         self.assertRegex(said, r"weights \d+ MiB \+ KV cache \d+ MiB .* free")
 
     def test_what_cannot_be_used_is_left_out(self):
-        for word, why in (("without=shaderFloat16", "shaderFloat16"),
-                          ("without=storageBuffer8BitAccess", "storageBuffer8BitAccess"),
-                          ("without=storageBuffer16BitAccess", "storageBuffer16BitAccess"),
+        for word, why in (("without=storageBuffer16BitAccess", "storageBuffer16BitAccess"),
                           ("without=timelineSemaphore", "timelineSemaphore"),
                           ("shared=16384", "16384 bytes of shared memory"),
                           ("invocations=128", "128 invocations")):
@@ -139,6 +137,17 @@ class Auto(unittest.TestCase):
             self.assertRegex(said, rf"--device auto leaves out vulkan:0 \(Card\): .*{why}")
             said = Machine(f"discrete {word}").run(*ASK, "--device", "vulkan:0", status=1).stderr
             self.assertIn(why, said)
+
+    def test_what_no_kernel_uses_is_not_asked_for(self):
+        # As NVIDIA's Pascal and AMD's Polaris have it.
+        for word in ("without=shaderFloat16", "without=shaderInt8",
+                     "without=storageBuffer8BitAccess"):
+            self.assertEqual(self.chosen(f"discrete {word}")[0], ["vulkan:0"], word)
+
+    def test_a_window_is_no_memory_of_its_own(self):
+        devices, said = self.chosen("discrete vram=1 window=64")
+        self.assertEqual(devices, ["cpu"])
+        self.assertIn("--device auto does not take vulkan:0", said)
 
     def test_one_that_does_not_open_is_passed_over(self):
         devices, said = self.chosen("discrete refuses=1; integrated")

@@ -110,7 +110,7 @@ void Buffers::PlanTransfers(const program::Program& program, const CompileOption
 Status Buffers::Allocate(gpu::Device& device) {
     WEFT_TRY(weights_.Allocate(device));
     WEFT_TRY(kv_.Allocate(device));
-    WEFT_ASSIGN(transfers_, device.Allocate(TransferBytes(), gpu::Place::kHost));
+    WEFT_ASSIGN(transfers_, device.Allocate(TransferBytes(), gpu::Place::kMeeting));
     WEFT_ASSIGN(read_, device.Allocate(kReadBytes, gpu::Place::kHost));
     WEFT_ASSIGN(wanted_, device.Allocate(kTopBytes + kWholeBytes, gpu::Place::kHost));
     WEFT_ASSIGN(arena_, device.Allocate(arena_bytes_, gpu::Place::kDevice));

@@ -10,6 +10,7 @@
 #include "backend/vulkan/fuse.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lowering.h"
+#include "backend/vulkan/products.h"
 #include "backend/vulkan/step_tables.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "program/timeline.h"
@@ -33,11 +34,10 @@ constexpr uint64_t kApart = uint64_t{1} << 40;
 
 class DryEmitter final : public Emitter {
   public:
-    DryEmitter(const program::Program& program, const gpu::Description& gpu, const StepShape& shape,
-               bool reference, const Arithmetic& arithmetic)
+    DryEmitter(const program::Program& program, const gpu::Description& gpu, bool reference,
+               const Arithmetic& arithmetic)
         : program_(program),
           gpu_(gpu),
-          shape_(shape),
           reference_(reference),
           arithmetic_(arithmetic),
           kernel_(gpu.subgroup) {
@@ -48,7 +48,15 @@ class DryEmitter final : public Emitter {
         }
         for (const program::Value& value : program.values) Place(value);
     }
-    uint64_t bytes() const { return scratch_bytes_ + constant_bytes_; }
+    void Begin(const StepShape& shape) {
+        shape_ = shape;
+        ForgetMade();
+    }
+    // Constants stand in blocks (Lowering::Constant).
+    uint64_t bytes() const {
+        const uint64_t blocks = (constant_bytes_ + kConstantBlockBytes - 1) / kConstantBlockBytes;
+        return scratch_bytes_ + blocks * kConstantBlockBytes;
+    }
 
     const program::Program& program() const override { return program_; }
     const gpu::Description& gpu() const override { return gpu_; }
@@ -78,7 +86,7 @@ class DryEmitter final : public Emitter {
         Region& region = constants_[name];
         if (region.address == 0) {
             region = {next_ += kApart, bytes};
-            constant_bytes_ += bytes;
+            constant_bytes_ += (bytes + Blocks::kAlign - 1) / Blocks::kAlign * Blocks::kAlign;
         }
         return region;
     }
@@ -115,7 +123,7 @@ class DryEmitter final : public Emitter {
 
     const program::Program& program_;
     const gpu::Description& gpu_;
-    const StepShape shape_;
+    StepShape shape_;
     const bool reference_;
     const Arithmetic arithmetic_;
     const NoKernel kernel_;
@@ -131,18 +139,25 @@ class DryEmitter final : public Emitter {
 
 }  // namespace
 
-Result<uint64_t> ScratchBytes(const program::Program& program, const gpu::Description& gpu,
-                              const StepShape& shape, bool reference,
-                              const Arithmetic& arithmetic) {
-    DryEmitter emitter(program, gpu, shape, reference, arithmetic);
-    for (size_t i = 0; i < program.ops.size(); ++i) {
-        const program::Op& op = program.ops[i];
-        if (program::IsTransfer(op.kind()) || IsLeftOut(program, op, shape)) continue;
-        Status status = LowerOp(emitter, op);
-        if (status.ok()) status = emitter.too_many();
-        if (!status.ok()) {
-            return MakeError(status.error().code, "program op {} ({}): {}", i,
-                             program::OpName(op.kind()), status.error().message);
+Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
+                              const gpu::Description& gpu, std::span<const StepShape> shapes,
+                              bool reference, const Arithmetic& arithmetic) {
+    DryEmitter emitter(program, gpu, reference, arithmetic);
+    emitter.set_fuses(fusion.fuses());
+    for (const StepShape& shape : shapes) {
+        emitter.Begin(shape);
+        for (size_t i = 0; i < program.ops.size(); ++i) {
+            const program::Op& op = program.ops[i];
+            if (program::IsTransfer(op.kind())) emitter.ForgetMade();
+            if (program::IsTransfer(op.kind()) || IsLeftOut(program, op, shape)) continue;
+            if (fusion.Moves(i)) continue;
+            const FusedRun* const run = fusion.RunAt(i);
+            Status status = run != nullptr ? LowerRun(emitter, *run) : LowerOp(emitter, op);
+            if (status.ok()) status = emitter.too_many();
+            if (!status.ok()) {
+                return MakeError(status.error().code, "program op {} ({}): {}", i,
+                                 program::OpName(op.kind()), status.error().message);
+            }
         }
     }
     return emitter.bytes();
@@ -160,6 +175,18 @@ StepShape MostOf(const CompileOptions& options) {
     return most;
 }
 
+std::vector<StepShape> LargestOf(const CompileOptions& options) {
+    std::vector<StepShape> shapes = {MostOf(options)};
+    constexpr auto kFew = static_cast<int32_t>(kMatvecRows);
+    for (const int32_t rows : {std::min(kFew, shapes[0].rows), 1}) {
+        StepShape few = shapes[0];
+        few.rows = few.sequences = few.blocks = rows;
+        few.outputs = std::min(rows, shapes[0].outputs);
+        shapes.push_back(few);
+    }
+    return shapes;
+}
+
 Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
                              const gpu::Description& gpu, const Arithmetic& arithmetic) {
     WEFT_TRY(CheckProgram(program, gpu, arithmetic));
@@ -167,7 +194,7 @@ Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptio
     Buffers buffers;
     WEFT_TRY(buffers.Plan(program, fusion.LivesOf(program), options));
     WEFT_ASSIGN(const uint64_t scratch,
-                ScratchBytes(program, gpu, MostOf(options), false, arithmetic));
+                ScratchBytes(program, fusion, gpu, LargestOf(options), false, arithmetic));
     return MemoryUse{buffers.weight_bytes(), buffers.kv_bytes(),
                      buffers.arena_bytes() + TableMemory::Bytes(options) + scratch};
 }
@@ -176,6 +203,7 @@ gpu::Description CommonGpu() {
     gpu::Description gpu;
     gpu.name = "a GPU";
     gpu.subgroup = gpu.least_subgroup = gpu.most_subgroup = 32;
+    gpu.float16 = true;
     gpu.shared_bytes = 32 << 10;
     gpu.most_invocations = 1024;
     gpu.most_groups = {65535, 65535, 65535};

@@ -59,9 +59,9 @@ Result<std::unique_ptr<Gate>> Gate::Make(gpu::Device& device, KernelCache& kerne
 }
 
 Status Gate::Allocate(KernelCache& kernels) {
-    WEFT_ASSIGN(words_, device_.Allocate(kGateBytes, gpu::Place::kHost));
+    WEFT_ASSIGN(words_, device_.Allocate(kGateBytes, gpu::Place::kMeeting));
     WEFT_ASSIGN(trial_, device_.Allocate(kMostBytes, gpu::Place::kDevice));
-    WEFT_ASSIGN(trial_host_, device_.Allocate(2 * kMostBytes, gpu::Place::kHost));
+    WEFT_ASSIGN(trial_host_, device_.Allocate(2 * kMostBytes, gpu::Place::kMeeting));
     std::fill_n(words_.host(), kGateBytes, std::byte{0});
     const uint64_t state = device_.stop_word().address();
     *Word(kStateLowWord) = static_cast<uint32_t>(state);

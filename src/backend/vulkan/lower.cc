@@ -54,13 +54,14 @@ Status CheckProgram(const program::Program& program, const gpu::Description& gpu
             return MakeError(status.error().code, "{}: {}", value.name, status.error().message);
         }
     }
+    std::vector<StepShape> shapes;
     for (const int32_t rows : {1, 2, 64}) {
-        StepShape shape;
+        StepShape& shape = shapes.emplace_back();
         shape.rows = shape.outputs = shape.sequences = shape.blocks = rows;
         shape.positions = 256;
         shape.adapted = true;
-        WEFT_TRY(ScratchBytes(program, gpu, shape, false, arithmetic));
     }
+    WEFT_TRY(ScratchBytes(program, Fusion(), gpu, shapes, false, arithmetic));
     return {};
 }
 

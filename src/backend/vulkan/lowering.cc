@@ -11,7 +11,6 @@
 namespace weft::backend::vulkan {
 namespace {
 
-constexpr uint64_t kConstantBlockBytes = uint64_t{256} << 10;
 constexpr uint64_t kAlign = Blocks::kAlign;
 
 }  // namespace

@@ -42,6 +42,9 @@ bool CanExchange(const program::Program& program, const program::Op& op, const S
 // The table among these that an input of the step is; 0: none.
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables);
 
+// Constants are small: they share blocks of this size, and larger ones have their own.
+constexpr uint64_t kConstantBlockBytes = uint64_t{256} << 10;
+
 class Lowering final : public Emitter {
   public:
     Lowering(const program::Program& program, Context& context, const Buffers& buffers,

@@ -6,8 +6,10 @@
 namespace weft::backend::vulkan {
 namespace {
 
-// Submissions that end sooner say little of the device: they are what handing over costs.
+// Of submissions that end sooner, handing over is a good part: they say of a device no more than
+// that it is not slower, and less the shorter they are.
 constexpr double kLeastToJudge = 2e-3;
+constexpr double kDecay = 0.95;
 // A driver that computes on the host gets what cores are left.
 constexpr int64_t kGpuMs = 10'000, kHostMs = 120'000;
 constexpr double kPatience = 50;
@@ -34,10 +36,15 @@ uint32_t Pace::PartsOf(double estimate) const {
 }
 
 bool Pace::Took(double estimate, double seconds) {
-    if (estimate <= 0 || seconds < kLeastToJudge) return false;
+    if (estimate <= 0) return false;
     const double now = seconds / estimate;
     // Up at once, down slowly.
-    slowness_ = now > slowness_ ? now : std::max(now, 0.95 * slowness_);
+    if (now < slowness_) {
+        const double weight = std::min(1.0, seconds / kLeastToJudge);
+        slowness_ = std::max(now, std::pow(kDecay, weight) * slowness_);
+    } else if (seconds >= kLeastToJudge) {
+        slowness_ = now;
+    }
     return seconds > most_seconds_;
 }
 

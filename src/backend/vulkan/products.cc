@@ -50,7 +50,7 @@ constexpr uint64_t kMostNarrowBytes = std::numeric_limits<uint32_t>::max();
 // its shared memory.
 bool TakesMatrixTiles(const gpu::Description& gpu) {
     constexpr uint32_t kSharedBytes = 29 << 10;
-    return gpu.subgroup >= 8 && gpu.subgroup <= kTileInvocations &&
+    return gpu.float16 && gpu.subgroup >= 8 && gpu.subgroup <= kTileInvocations &&
            std::has_single_bit(gpu.subgroup) && gpu.shared_bytes >= kSharedBytes;
 }
 

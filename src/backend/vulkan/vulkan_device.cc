@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "hw/cpu.h"
+#include "hw/memory.h"
 #include "shaders/shaders.h"
 
 namespace weft::backend::vulkan {
@@ -119,6 +120,17 @@ DeviceInfo InfoOf(const gpu::Description& gpu, bool reference, const Arithmetic&
     return info;
 }
 
+// Beside what the firmware set apart a unified GPU has what the host has free: a driver that counts
+// what GPUs hold alone (amdgpu) promises more. Pages that amdgpu takes are in no control group.
+void TakeOfHost(const gpu::Description& gpu, MemoryPool& pool) {
+    const bool amd = gpu.vendor_id == kAmd;
+    pool.limited = !amd;
+    const auto apart = FindSetApart("/sys/class/drm", gpu.vendor_id, gpu.device_id);
+    if (amd && !apart) return;
+    const uint64_t most = (apart ? apart->free_bytes : 0) + MachineMemoryBytes();
+    pool.free_bytes = std::min(pool.free_bytes, most);
+}
+
 MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& heaps) {
     MemoryPool pool;
     pool.kind = gpu.unified ? MemoryKind::kUnified : MemoryKind::kDevice;
@@ -130,6 +142,8 @@ MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& hea
     // Its memory is the host's, whatever it says.
     if (gpu.kind == gpu::Kind::kCpu) {
         pool.free_bytes = std::min(pool.free_bytes, AvailableMemoryBytes());
+    } else if (gpu.unified) {
+        TakeOfHost(gpu, pool);
     }
     return pool;
 }
