@@ -254,8 +254,10 @@ double RingRounds(const coll::TierGroup& group, double bytes, int rounds) {
 DeviceRates RatesOf(const Machine& machine) {
     DeviceRates rates;
     const double peak = machine.compute.value;
-    // A guess is what products reach already.
-    const double usual = machine.compute.mark == Mark::kDataSheet ? kProductShare : 1;
+    // What was measured, or fitted, is what products reach already.
+    const Mark mark = machine.compute.mark;
+    const bool reached = mark == Mark::kMeasured || mark == Mark::kFitted;
+    const double usual = reached ? 1 : kProductShare;
     const double products = machine.products ? machine.products->value : usual;
     rates.products = peak * products;
     if (machine.eight_bit) rates.eight = machine.eight_bit->value * products * kEightBitShare;

@@ -145,6 +145,20 @@ TEST(PredictTraining, ShapesOfProductsCount) {
     EXPECT_LT(c.Must(large).parts.products, 8 * eight.products);
 }
 
+// A guess of the compute is of what a data sheet has; what was measured is what products reach.
+TEST(PredictTraining, GuessedComputeIsAPeak) {
+    TrainCase c("llama-3.1-8b", "h100");
+    Machine machine = c.cluster.hosts[0];
+    machine.products.reset();
+    for (const auto& [mark, share] : {std::pair(Mark::kGuessed, 0.6),
+                                      {Mark::kDataSheet, 0.6},
+                                      {Mark::kFitted, 1.0},
+                                      {Mark::kMeasured, 1.0}}) {
+        machine.compute.mark = mark;
+        EXPECT_DOUBLE_EQ(RatesOf(machine).products, share * machine.compute.value);
+    }
+}
+
 TEST(PredictTraining, WiresAndStylesDiffer) {
     const TrainCut cut = Cut(1, 1, 16, 3);
     TrainCase rdma("llama-3.1-8b", "2xmi300x,roce-8x400g", "deepspeed");
