@@ -11,7 +11,8 @@ namespace {
 constexpr int kCounts[] = {1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64};
 constexpr size_t kMostNearest = 5;
 
-// Layouts of all ranks, tensor ranks in pipelines: what says whether so many machines could do it.
+// Layouts of all ranks of several hosts, tensor ranks in pipelines: what says whether so many could
+// do it. (Layouts of fewer hosts are those of fewer machines.)
 std::vector<model::Layout> LayoutsToTry(const Cluster& cluster, const model::Hyper& hyper) {
     std::vector<model::Layout> layouts;
     const int ranks = cluster.ranks();
@@ -84,10 +85,7 @@ class Shopping {
         } else {
             std::ranges::stable_sort(offers.enough, faster);
         }
-        if (!offers.enough.empty()) return offers;
-        for (Found& found : nearest_) offers.nearest.push_back(std::move(found.offer));
-        std::ranges::stable_sort(offers.nearest, faster);
-        offers.nearest.resize(std::min(offers.nearest.size(), kMostNearest));
+        if (offers.enough.empty()) TakeNearest(offers);
         return offers;
     }
 
@@ -97,6 +95,40 @@ class Shopping {
         int count = 0;
         Offer offer;
     };
+
+    // The whole search of the fastest: perhaps one of them does it after all.
+    void TakeNearest(Offers& offers) {
+        const auto faster = [](const Found& a, const Found& b) {
+            return a.offer.best.tok_s > b.offer.best.tok_s;
+        };
+        std::ranges::stable_sort(nearest_, faster);
+        nearest_.resize(std::min(nearest_.size(), kMostNearest));
+        for (Found& found : nearest_) {
+            const Cluster cluster = found.kind.Times(found.count);
+            auto best = Best(cluster);
+            if (best && IsBetter(*best, found.offer.best)) {
+                found.offer = OfferOf(cluster, *std::move(best));
+            }
+        }
+        std::ranges::stable_sort(nearest_, faster);
+        for (Found& found : nearest_) {
+            const bool enough = DoesIt(found.offer.best);
+            (enough ? offers.enough : offers.nearest).push_back(std::move(found.offer));
+        }
+        if (!offers.enough.empty()) offers.nearest.clear();
+        std::ranges::stable_sort(offers.enough, {}, &Offer::price);
+    }
+    // Of all layouts; none: there are too many ranks, or none fits.
+    std::optional<Prediction> Best(const Cluster& cluster) {
+        std::optional<Prediction> best;
+        if (cluster.ranks() > kMostAsked) return best;
+        auto layouts = FindLayouts(walk_, cluster, runtime_, load_, known_);
+        if (!layouts.ok()) return best;
+        for (Prediction& p : *layouts) {
+            if (p.fits() && (!best || IsBetter(p, *best))) best = std::move(p);
+        }
+        return best;
+    }
 
     bool is_wanted() const { return wanted_.tok_s > 0 || wanted_.ttft_s.has_value(); }
     bool DoesIt(const Prediction& p) const {
@@ -124,18 +156,22 @@ class Shopping {
     bool TryCount(const MachineOnWire& kind, int count, std::optional<Found>& nearest) {
         if (!Holds(kind, count)) return false;
         const Cluster cluster = kind.Times(count);
-        LayoutPredictor predictor(walk_, cluster, runtime_, load_, &known_);
-        std::optional<Prediction> best;
-        for (const model::Layout& layout : LayoutsToTry(cluster, walk_.hyper())) {
-            auto p = predictor.Predict(layout);
-            if (p.ok() && p->fits() && (!best || IsBetter(*p, *best))) best = std::move(*p);
-        }
+        std::optional<Prediction> best = count == 1 ? Best(cluster) : BestOfAllRanks(cluster);
         if (!best) return false;
         const bool enough = is_wanted() && DoesIt(*best);
         if (enough || !nearest || IsBetter(*best, nearest->offer.best)) {
             nearest = {kind, count, OfferOf(cluster, *std::move(best))};
         }
         return enough;
+    }
+    std::optional<Prediction> BestOfAllRanks(const Cluster& cluster) {
+        LayoutPredictor predictor(walk_, cluster, runtime_, load_, &known_);
+        std::optional<Prediction> best;
+        for (const model::Layout& layout : LayoutsToTry(cluster, walk_.hyper())) {
+            auto p = predictor.Predict(layout);
+            if (p.ok() && p->fits() && (!best || IsBetter(*p, *best))) best = std::move(*p);
+        }
+        return best;
     }
     bool IsBetter(const Prediction& a, const Prediction& b) const {
         if (DoesIt(a) != DoesIt(b)) return DoesIt(a);

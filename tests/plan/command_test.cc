@@ -257,6 +257,22 @@ TEST(PlanCommand, NoFewerMachinesDoIt) {
     }
 }
 
+// What a plan of the machine finds with fewer ranks, or with expert groups, does it backwards, too.
+TEST(PlanCommand, FewerRanksThanAMachineHasAreFoundBackwards) {
+    for (const auto& [model, machine] : {std::pair("llama-3.1-405b:q4_k_m", "gb200-nvl72"),
+                                         {"qwen2.5-0.5b", "rtx-3090:8"}}) {
+        const Words asked{"plan", model, "--json", "--machines", machine};
+        const nlohmann::json best = RunWeft(asked).Json()["layouts"][0];
+        const std::string want = fmt::format("{:.2f}tok/s", best["tok_s"].get<double>() - 0.01);
+        const Ran ran = RunWeft(asked + Words{"--want", want});
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json enough = ran.Json()["enough"];
+        ASSERT_EQ(enough.size(), 1u) << ran.out;
+        EXPECT_EQ(enough[0]["machines"], machine);
+        EXPECT_EQ(enough[0]["layout"], best["layout"]);
+    }
+}
+
 // A prompt's time alone is something wanted: cheapest first, none that a cheaper one beats.
 TEST(PlanCommand, MachinesForAPromptAreCheapestFirst) {
     const Ran ran = RunWeft({"plan", "llama-2-7b:q4_0", "--ttft", "5s", "--json"});
