@@ -58,7 +58,15 @@ Json PartsJson(const plan::TrainSeconds& parts) {
     return json;
 }
 
-Json TrainLayoutJson(const plan::TrainPrediction& p, const PlanTrainFlags& flags) {
+// What --machines would be of the layout's hosts alone.
+plan::Cluster UsedHosts(const plan::TrainPrediction& p, const plan::Cluster& cluster) {
+    std::vector<int> used = p.used;
+    for (int host = 0; p.used.empty() && host < p.hosts; ++host) used.push_back(host);
+    return cluster.Part(used);
+}
+
+Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::Cluster& cluster,
+                     const PlanTrainFlags& flags) {
     const auto [limit, share] = p.limit();
     Json json = {{"layout", p.cut.Name()},
                  {"tp", p.cut.tp},
@@ -75,6 +83,7 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const PlanTrainFlags& flags
                  {"sequences", p.cut.sequences()},
                  {"ranks", p.cut.ranks()},
                  {"machines", p.hosts},
+                 {"uses", UsedHosts(p, cluster).words},
                  {"update_s", p.update_s},
                  {"tokens_per_s", p.tokens_per_s},
                  {"tokens_per_s_rank", p.tokens_per_s / p.cut.ranks()},
@@ -101,16 +110,33 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const PlanTrainFlags& flags
     return json;
 }
 
-void PrintTrainLayouts(const plan::TrainPlans& found) {
-    PrintOut("{:<26} {:>5} {:>6} {:<9} {:>9} {:>18} {:>6}   {:<20} {}\n", "layout", "micro",
-             "accum", "recompute", "update s", "tokens/s", "peak", "fits (worst rank)",
-             "limited by");
+// Beside each layout which hosts it has, where some have not all.
+std::vector<std::string> HostColumn(const plan::TrainPlans& found, const plan::Cluster& cluster,
+                                    size_t shown) {
+    const auto first = found.layouts.begin();
+    const bool needed = std::any_of(first, first + static_cast<std::ptrdiff_t>(shown),
+                                    [](const auto& p) { return !p.used.empty(); });
+    if (!needed) return std::vector<std::string>(shown + 1);
+    std::vector<std::string> column = {"machines"};
+    for (size_t i = 0; i < shown; ++i) {
+        column.push_back(UsedHosts(found.layouts[i], cluster).HostWords());
+    }
+    const size_t wide = std::ranges::max_element(column, {}, &std::string::size)->size();
+    for (std::string& cell : column) cell = fmt::format("{:<{}} ", cell, wide);
+    return column;
+}
+
+void PrintTrainLayouts(const plan::TrainPlans& found, const plan::Cluster& cluster) {
     const size_t shown = std::min(found.layouts.size(), kMostTrainLayouts);
+    const std::vector<std::string> hosts = HostColumn(found, cluster, shown);
+    PrintOut("{:<26} {}{:>5} {:>6} {:<9} {:>9} {:>18} {:>6}   {:<20} {}\n", "layout", hosts[0],
+             "micro", "accum", "recompute", "update s", "tokens/s", "peak", "fits (worst rank)",
+             "limited by");
     for (size_t i = 0; i < shown; ++i) {
         const plan::TrainPrediction& p = found.layouts[i];
         const auto [limit, share] = p.limit();
-        PrintOut("{:<26} {:>5} {:>6} {:<9} {:>9.3g} {:>18} {:>4.0f} %   {:<20} {} {:.0f} %{}\n",
-                 p.cut.Name(), p.cut.micro_batch, p.cut.accumulation,
+        PrintOut("{:<26} {}{:>5} {:>6} {:<9} {:>9.3g} {:>18} {:>4.0f} %   {:<20} {} {:.0f} %{}\n",
+                 p.cut.Name(), hosts[i + 1], p.cut.micro_batch, p.cut.accumulation,
                  plan::RecomputeName(p.cut.recompute), p.update_s,
                  fmt::format("{:.0f} ±{:.0f}", p.tokens_per_s, p.tokens_per_s * p.spread),
                  p.share_of_peak * 100,
@@ -331,12 +357,12 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
     if (!flags.within.empty()) return PrintTrainOffers(flags, library, walk);
     WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
-    const plan::TrainLinks links(cluster);
-    WEFT_ASSIGN(const plan::TrainPlans found, plan::SearchTraining(walk, links, flags.wishes));
+    WEFT_ASSIGN(const plan::TrainPlans found,
+                plan::SearchTrainingOn(walk, cluster, flags.wishes));
     if (flags.json) {
         Json layouts = Json::array();
         for (const plan::TrainPrediction& p : found.layouts) {
-            layouts.push_back(TrainLayoutJson(p, flags));
+            layouts.push_back(TrainLayoutJson(p, cluster, flags));
         }
         PrintJson(Json{{"model", flags.model},
                        {"machines", flags.machines},
@@ -347,7 +373,7 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
                        {"tried", found.bounded}});
         return {};
     }
-    PrintTrainLayouts(found);
+    PrintTrainLayouts(found, cluster);
     const plan::TrainPrediction& best = found.layouts[0];
     if (flags.epoch > 0) {
         PrintOut("an epoch of {} sequences: {:.0f} s\n", flags.epoch,

@@ -55,35 +55,6 @@ struct Found {
     std::string error;
 };
 
-// Which hosts are searched together: all; of unlike ones each kind alone, too, and all without the
-// slowest kind, without the two slowest, ...
-std::vector<std::vector<int>> PartsOf(const Cluster& cluster) {
-    std::map<std::string, std::vector<int>> kinds;
-    std::vector<int> all;
-    for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
-        kinds[cluster.hosts[static_cast<size_t>(host)].word].push_back(host);
-        all.push_back(host);
-    }
-    std::vector<std::vector<int>> parts = {all};
-    const auto add = [&](const std::vector<int>& part) {
-        if (std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
-    };
-    const auto speed = [&](const std::vector<int>* hosts) {
-        return cluster.hosts[static_cast<size_t>(hosts->front())].sustained_bytes_per_s();
-    };
-    std::vector<const std::vector<int>*> by_speed;
-    for (const auto& [word, hosts] : kinds) by_speed.push_back(&hosts);
-    std::ranges::stable_sort(by_speed, std::less<>(), speed);
-    for (size_t slow = 0; slow + 1 < by_speed.size(); ++slow) {
-        std::erase_if(all, [&](int host) {
-            return std::ranges::find(*by_speed[slow], host) != by_speed[slow]->end();
-        });
-        add(all);
-    }
-    for (const auto& [word, hosts] : kinds) add(hosts);
-    return parts;
-}
-
 // Of unlike hosts, which layouts get their shares moved is a matter of how fast they begin: those
 // first, until so many kinds of ranks were predicted anew.
 class LayoutSearch {
@@ -219,6 +190,33 @@ class Questions {
 };
 
 }  // namespace
+
+std::vector<std::vector<int>> PartsOf(const Cluster& cluster) {
+    std::map<std::string, std::vector<int>> kinds;
+    std::vector<int> all;
+    for (int host = 0; host < static_cast<int>(cluster.hosts.size()); ++host) {
+        kinds[cluster.hosts[static_cast<size_t>(host)].word].push_back(host);
+        all.push_back(host);
+    }
+    std::vector<std::vector<int>> parts = {all};
+    const auto add = [&](const std::vector<int>& part) {
+        if (std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
+    };
+    const auto speed = [&](const std::vector<int>* hosts) {
+        return cluster.hosts[static_cast<size_t>(hosts->front())].sustained_bytes_per_s();
+    };
+    std::vector<const std::vector<int>*> by_speed;
+    for (const auto& [word, hosts] : kinds) by_speed.push_back(&hosts);
+    std::ranges::stable_sort(by_speed, std::less<>(), speed);
+    for (size_t slow = 0; slow + 1 < by_speed.size(); ++slow) {
+        std::erase_if(all, [&](int host) {
+            return std::ranges::find(*by_speed[slow], host) != by_speed[slow]->end();
+        });
+        add(all);
+    }
+    for (const auto& [word, hosts] : kinds) add(hosts);
+    return parts;
+}
 
 Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const Cluster& cluster,
                                             const Runtime& runtime, const Workload& load,

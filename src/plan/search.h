@@ -31,6 +31,10 @@ struct Plan {
     std::vector<WhatIf> what_if;       // empty where nothing fits, or of too many ranks
 };
 
+// Which hosts are searched together: all; of unlike ones each kind alone, too, and all without the
+// slowest kind, without the two slowest, ...
+std::vector<std::vector<int>> PartsOf(const Cluster& cluster);
+
 // The fastest layout that fits. Errors: as of Search, and kUnsupported where none fits.
 Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                             const Workload& load);

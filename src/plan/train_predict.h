@@ -60,6 +60,7 @@ struct TrainPrediction {
     std::vector<StageMemory> memory;
     double room = 0;
     int hosts = 1;
+    std::vector<int> used;  // hosts of the cluster; empty: its first ones
     const StageMemory& worst() const;
     bool fits() const { return worst().total() <= room; }
     std::pair<const char*, double> limit() const;

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <set>
+
+#include "plan/search.h"
 
 namespace weft::plan {
 namespace {
@@ -21,6 +25,12 @@ struct Candidate {
     bool fits = false;
     double worst = 0;
 };
+
+bool Better(const TrainPrediction& a, const TrainPrediction& b) {
+    if (a.fits() != b.fits()) return a.fits();
+    if (!a.fits()) return a.worst().total() < b.worst().total();
+    return a.tokens_per_s > b.tokens_per_s;
+}
 
 class TrainSearcher {
   public:
@@ -198,12 +208,6 @@ class TrainSearcher {
         return {ErrorCode::kUsage, "no layout is left: fewer of --tp, --pp, --dp and the batch"};
     }
 
-    static bool Better(const TrainPrediction& a, const TrainPrediction& b) {
-        if (a.fits() != b.fits()) return a.fits();
-        if (!a.fits()) return a.worst().total() < b.worst().total();
-        return a.tokens_per_s > b.tokens_per_s;
-    }
-
     void WalkBest() {
         std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
             if (a.fits != b.fits) return a.fits;
@@ -234,11 +238,89 @@ class TrainSearcher {
     TrainPlans plans_;
 };
 
+// A search of parts of a cluster, each as if the other hosts weren't there.
+class PartsSearcher {
+  public:
+    PartsSearcher(TrainWalk& walk, const Cluster& cluster, const TrainWishes& wishes)
+        : walk_(walk), cluster_(cluster), wishes_(wishes) {}
+
+    Result<TrainPlans> Run() {
+        for (const std::vector<int>& hosts : PartsOf(cluster_)) {
+            auto plans = Search(hosts);
+            if (plans.ok()) Add(*std::move(plans));
+        }
+        if (all_.layouts.empty()) return *first_error_;
+        if (cluster_.alike()) TryFewer();
+        std::ranges::stable_sort(all_.layouts, Better);
+        all_.layouts.resize(std::min(all_.layouts.size(), kMostKept));
+        return std::move(all_);
+    }
+
+  private:
+    Result<TrainPlans> Search(const std::vector<int>& hosts) {
+        const bool whole = hosts.size() == cluster_.hosts.size();
+        const Cluster part = whole ? cluster_ : cluster_.Part(hosts);
+        auto plans = SearchTraining(walk_, TrainLinks(part), wishes_);
+        if (!plans.ok() && !first_error_) first_error_ = plans.error();
+        if (!plans.ok() || whole) return plans;
+        for (TrainPrediction& p : plans->layouts) {
+            p.used.assign(hosts.begin(), hosts.begin() + p.hosts);
+        }
+        return plans;
+    }
+
+    void Add(TrainPlans plans) {
+        const auto append = [](auto& to, auto& from) {
+            to.insert(to.end(), from.begin(), from.end());
+        };
+        append(all_.layouts, plans.layouts);
+        append(all_.refused, plans.refused);
+        all_.bounded += plans.bounded;
+        all_.predicted += plans.predicted;
+    }
+
+    void TryFewer() {
+        double fastest = all_.layouts[0].fits() ? all_.layouts[0].tokens_per_s : 0;
+        double share = all_.layouts[0].share_of_peak;
+        for (size_t count = cluster_.hosts.size() / 2; count > 0; count /= 2) {
+            // Half of the hosts, busy all the time, must be faster than all.
+            if (fastest == 0 || 2 * share > MostShare()) return;
+            std::vector<int> hosts(count);
+            std::iota(hosts.begin(), hosts.end(), 0);
+            auto plans = Search(hosts);
+            if (!plans.ok()) return;
+            const TrainPrediction& best = plans->layouts[0];
+            if (!best.fits() || best.tokens_per_s <= fastest) return;
+            fastest = best.tokens_per_s;
+            share = best.share_of_peak;
+            Add(*std::move(plans));
+        }
+    }
+    // Of the peak that shares are of, what a device reaches.
+    double MostShare() const {
+        const Machine& machine = cluster_.hosts[0];
+        const DeviceRates rates = RatesOf(machine);
+        if (machine.measured) return std::numeric_limits<double>::infinity();
+        return std::max({rates.products, rates.eight, rates.attention}) / machine.compute.value;
+    }
+
+    TrainWalk& walk_;
+    const Cluster& cluster_;
+    const TrainWishes& wishes_;
+    TrainPlans all_;
+    std::optional<Error> first_error_;
+};
+
 }  // namespace
 
 Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
                                   const TrainWishes& wishes) {
     return TrainSearcher(walk, links, wishes).Run();
+}
+
+Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const Cluster& cluster,
+                                    const TrainWishes& wishes) {
+    return PartsSearcher(walk, cluster, wishes).Run();
 }
 
 }  // namespace weft::plan

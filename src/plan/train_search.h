@@ -39,4 +39,10 @@ inline constexpr size_t kMostKept = 24;
 Result<TrainPlans> SearchTraining(TrainWalk& walk, const TrainLinks& links,
                                   const TrainWishes& wishes);
 
+// The same of unlike hosts, of each kind alone and of all without the slowest (PartsOf); of alike
+// ones with half of them, a quarter, ... for as long as that is faster: a slow wire may be left
+// out. Errors: those of all hosts, where no part can do it either.
+Result<TrainPlans> SearchTrainingOn(TrainWalk& walk, const Cluster& cluster,
+                                    const TrainWishes& wishes);
+
 }  // namespace weft::plan

@@ -108,6 +108,29 @@ TEST(PlanTrainCommand, TakesAdaptersOfFewLayers) {
     }
 }
 
+// What is slower than a part of itself is not the fastest.
+TEST(PlanTrainCommand, SlowMachinesAndWiresAreLeftOut) {
+    const Words job{"plan", "llama-3.1-8b", "--train", "--machines"};
+    const nlohmann::json alone = RunWeft(job + Words{"h100", "--json"}).Json()["layouts"][0];
+    for (const char* machines : {"h100+rtx-4090", "rtx-4090+h100", "2xh100,2.5gbe"}) {
+        const Ran ran = RunWeft(job + Words{machines, "--json"});
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json best = ran.Json()["layouts"][0];
+        EXPECT_EQ(best["uses"], "1xh100") << machines;
+        EXPECT_EQ(best["tokens_per_s"], alone["tokens_per_s"]) << machines;
+        EXPECT_EQ(best["layout"], alone["layout"]) << machines;
+        const Ran table = RunWeft(job + Words{machines});
+        EXPECT_EQ(table.out.find("machines"), std::string("layout").size() + 21) << table.out;
+    }
+    // All hosts where these are faster: no column, as of one host.
+    const Ran all = RunWeft(job + Words{"2xh100,roce-8x400g"});
+    EXPECT_EQ(all.out.find("machines"), all.out.npos) << all.out;
+    // Of 9 ranks no multiple is --tp 2; of 8 it is.
+    const Ran some = RunWeft(job + Words{"h100+rtx-4090", "--tp", "2", "--json"});
+    ASSERT_EQ(some.status, 0) << some.err;
+    EXPECT_EQ(some.Json()["layouts"][0]["uses"], "1xh100");
+}
+
 TEST(PlanTrainCommand, SaysWhatIsWrong) {
     for (const auto& [more, words] : std::initializer_list<std::pair<Words, const char*>>{
              {{"--machines", "h1000"}, "no machine is called 'h1000'"},
