@@ -150,20 +150,13 @@ class Predictor {
         StepPlace place{&machine, &runtime_.On(machine), tensor_, &walk_.hyper(),
                         BusyOf(machine, flights_)};
         const int64_t sequences = Sequences();
-        const int64_t whole = chunks() * chunk_, rest = load_.prompt_tokens() - whole;
         Stage timed;
         const int64_t rows_each = load_.rows_each();
         timed.decode =
             TimeStep(work, {sequences, rows_each, sequences * rows_each, load_.context}, place);
         place.busy = BusyOf(machine, std::clamp<int64_t>(chunks(), 1, layout_.pp));
-        // All whole chunks as the middle one: attention grows in proportion to what is before it.
-        if (chunks() > 0) {
-            timed.chunk =
-                TimeStep(work, {1, chunk_, 1, load_.depth + (whole - chunk_) / 2}, place, false);
-        }
-        if (rest > 0) {
-            timed.rest = TimeStep(work, {1, rest, 1, load_.depth + whole}, place, false);
-        }
+        if (chunks() > 0) timed.chunk = TimeStep(work, ChunkShape(), place, false);
+        if (rest() > 0) timed.rest = TimeStep(work, RestShape(), place, false);
         place.busy = BusyOf(machine, 1);
         timed.last = LastOf(work, place);
         return timed;
@@ -180,6 +173,14 @@ class Predictor {
     // Of a step.
     int64_t Sequences() const { return (load_.batch + flights_ - 1) / flights_; }
     int64_t chunks() const { return load_.prompt_tokens() / chunk_; }
+    int64_t rest() const { return load_.prompt_tokens() % chunk_; }
+    // All whole chunks as the middle one: attention grows in proportion to what is before it.
+    program::StepShape ChunkShape() const {
+        return {1, chunk_, 1, load_.depth + (chunks() - 1) * chunk_ / 2};
+    }
+    program::StepShape RestShape() const {
+        return {1, rest(), 1, load_.depth + chunks() * chunk_};
+    }
 
     // Of the ranks that `machine` measured, how far so many stages that compute at once hold each
     // other up (StepPlace::busy): cores are shared by those that there are too many of, and all
@@ -233,8 +234,7 @@ class Predictor {
                 continue;
             }
             if (chunks() > 0) stage.chunk.hops += HopSeconds(s, chunk_, columns);
-            const int64_t rest = load_.prompt_tokens() % chunk_;
-            if (rest > 0) stage.rest.hops += HopSeconds(s, rest, columns);
+            if (rest() > 0) stage.rest.hops += HopSeconds(s, rest(), columns);
         }
     }
 
@@ -269,12 +269,14 @@ class Predictor {
             if (stage.chunk.total() > slowest->total()) slowest = &stage.chunk;
         }
         if (chunks() > 1) out_.prompt += *slowest * static_cast<double>(chunks() - 1);
+        out_.prompt.draft = draft_prompt_s_;
         out_.ttft_s = out_.prompt.total();
         out_.ttft_spread = out_.ttft_s * Spread(out_.prompt);
         out_.prompt_tok_s = static_cast<double>(load_.prompt_tokens()) / out_.ttft_s;
     }
 
-    // K steps of the draft model on rank 0, for all sequences.
+    // K steps of the draft model on rank 0, for all sequences; and it reads each chunk of a prompt
+    // behind the model.
     Status AddDraft() {
         const ModelWalk& walk = *load_.draft.walk;
         WEFT_ASSIGN(const model::ShardPlan plan,
@@ -284,6 +286,11 @@ class Predictor {
         const int64_t batch = load_.batch;
         const Breakdown step = TimeStep(work, {batch, 1, batch, load_.context}, place);
         draft_s_ = step.total() * static_cast<double>(load_.draft.tokens);
+        if (chunks() > 0) {
+            draft_prompt_s_ = TimeStep(work, ChunkShape(), place, false).total() *
+                              static_cast<double>(chunks());
+        }
+        if (rest() > 0) draft_prompt_s_ += TimeStep(work, RestShape(), place, false).total();
         engine::Job job = load_.AsJob(walk.kv_dtype(), kPageTokens);
         job.max_outputs = load_.batch;
         MemoryPlanner planner(walk, job, runtime_.name == kOwnRuntime, true);
@@ -382,7 +389,7 @@ class Predictor {
     coll::TierGroup tensor_;         // of the stage that is added
     int64_t kinds_ = 0, group_ = 0;  // its numbers
     std::vector<Stage> stages_;
-    double draft_s_ = 0;
+    double draft_s_ = 0, draft_prompt_s_ = 0;
     Prediction out_;
 };
 

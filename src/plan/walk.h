@@ -60,7 +60,7 @@ struct Breakdown {
     double wire = 0;       // collectives: links
     double sync = 0;       // collectives: the runtime
     double hops = 0;       // messages between stages
-    double draft = 0;      // the draft model's guesses
+    double draft = 0;      // the draft model's guesses; of a prompt, its reading of it
     double total() const;
     Breakdown& operator+=(const Breakdown& other);
     Breakdown operator*(double factor) const;

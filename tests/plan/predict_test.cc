@@ -206,6 +206,23 @@ TEST(Predict, DraftsPayWhenTheyAreRight) {
     EXPECT_EQ(with(0.5).memory[1].weights, c.Must(2, 1).memory[1].weights);
 }
 
+// A draft model reads a prompt behind the model: as long as alone, less its logits.
+TEST(Predict, DraftsReadPromptsToo) {
+    const Case model = CaseOf("llama-3.1-70b:q8_0", "2xstrix-halo,roce");
+    const Case draft = CaseOf("llama-3.2-1b:q8_0", "strix-halo");
+    const auto small = OpenWalk("llama-3.2-1b:q8_0");
+    ASSERT_TRUE(small.ok());
+    for (const int64_t prompt : {100, 512, 1700}) {
+        Workload load{.context = 2048, .prompt = prompt};
+        const double alone = draft.Must(1, 1, load).ttft_s, before = model.Must(2, 1, load).ttft_s;
+        load.draft = {&small->walk, 4, 0.5};
+        const Prediction both = model.Must(2, 1, load);
+        EXPECT_DOUBLE_EQ(both.ttft_s, before + both.prompt.draft);
+        EXPECT_LE(both.prompt.draft, alone);
+        EXPECT_GT(both.prompt.draft, 0.85 * alone) << prompt;
+    }
+}
+
 // In a pipeline one host works while the others wait for it.
 TEST(Predict, IdleHostsDrawIdlePower) {
     const Case c = CaseOf("llama-3.1-70b:q8_0", "4xstrix-halo,roce");
