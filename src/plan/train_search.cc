@@ -43,6 +43,7 @@ class TrainSearcher {
             for (const int pp : Stages(tp)) AddStages(tp, pp);
         }
         if (candidates_.empty()) return NothingLeft();
+        KeepShares();
         WalkBest();
         return std::move(plans_);
     }
@@ -195,6 +196,14 @@ class TrainSearcher {
             static_cast<double>(cut.sequences() * walk_.job().sequence) / bound->update_s;
         candidates_.push_back(candidate);
         return candidate.fits;
+    }
+
+    // A stage of ZeRO that is asked for cuts the model over replicas: where some layout has them,
+    // the others are not what was asked.
+    void KeepShares() {
+        const auto shared = [](const Candidate& c) { return c.cut.replicas() > 1; };
+        if (wishes_.zero < 2 || std::ranges::none_of(candidates_, shared)) return;
+        std::erase_if(candidates_, [&](const Candidate& c) { return !shared(c); });
     }
 
     void Refuse(const std::string& words) {

@@ -370,6 +370,25 @@ TEST(SearchTraining, FindsNoWorseThanWhatIsAskedFor) {
     }
 }
 
+// ZeRO that is asked for is not dropped by layouts of one replica; one rank has no other.
+TEST(SearchTraining, ZeroThatIsAskedForHasReplicas) {
+    TrainWishes wishes;
+    for (const int zero : {2, 3}) {
+        wishes.zero = zero;
+        for (const char* machines : {"h100:2", "h100"}) {
+            TrainCase c("llama-3.2-1b", machines, "fsdp");
+            const auto found = SearchTraining(*c.walk, *c.links, wishes);
+            ASSERT_TRUE(found.ok()) << found.error().message;
+            for (const TrainPrediction& p : found->layouts) {
+                EXPECT_GT(p.cut.dp, 1) << p.cut.Name();
+                EXPECT_EQ(p.cut.zero, zero);
+            }
+        }
+        TrainCase one("llama-3.2-1b", "h100:1", "fsdp");
+        EXPECT_TRUE(SearchTraining(*one.walk, *one.links, wishes).ok());
+    }
+}
+
 // Chunks of layers need not be even: 126 layers in 16 stages are searched in up to 7 chunks each.
 TEST(SearchTraining, ChunksMayBeUneven) {
     TrainCase c("llama-3.1-405b", "2048xh100", "nemo", 8192);
