@@ -255,14 +255,29 @@ Status CheckContext(PlanFlags& flags, const model::Hyper& hyper) {
                      hyper.context);
 }
 
-Status RunTraining(PlanFlags& flags) {
-    const bool wishes = !flags.training.within.empty();
-    if (!flags.want.empty() || !flags.ttft.empty() || !flags.plot.empty() ||
-        (!wishes && (!flags.budget.empty() || flags.machines.empty()))) {
+// Which machines a training asks about, by the flags that both have.
+Status CheckTrainFlags(const PlanFlags& flags) {
+    for (const auto& [name, value] : {std::pair{"--want", &flags.want},
+                                      {"--ttft", &flags.ttft},
+                                      {"--plot", &flags.plot}}) {
+        if (value->empty()) continue;
         return MakeError(ErrorCode::kUsage,
-                         "--train takes --machines, or --within (with --budget), not --want, "
-                         "--ttft or --plot");
+                         "--train takes --machines, or --within (with --budget), not {}", name);
     }
+    if (!flags.training.within.empty()) return {};
+    if (!flags.budget.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--train takes --machines, or --within with --budget: in what time, such "
+                         "as --within 48h --sequences 1000000");
+    }
+    if (!flags.machines.empty()) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--train takes --machines, such as 8xh100; or --within 48h with --sequences "
+                     "looks for machines");
+}
+
+Status RunTraining(PlanFlags& flags) {
+    WEFT_TRY(CheckTrainFlags(flags));
     for (const Option& option : flags.inference) {
         if (!option.given()) continue;
         return MakeError(ErrorCode::kUsage,

@@ -553,6 +553,19 @@ bool Library::NamesMachine(std::string words) const {
     return LookIn(machines_, word) != nullptr || word.ends_with(".json");
 }
 
+// behind: what stands in the place of a wire; "": nothing.
+Status Library::CheckNoWire(const std::string& word, const std::string& behind) const {
+    if (LookIn(machines_, word) != nullptr || LookIn(wires_, word) == nullptr) return {};
+    if (behind.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--machines: '{}' is a wire, which stands behind the machines: "
+                         "4xstrix-halo,roce",
+                         word);
+    }
+    return MakeError(ErrorCode::kUsage, "--machines: one wire joins all hosts, not '{}' and '{}'",
+                     word, behind);
+}
+
 Result<Cluster> Library::ParseCluster(const std::string& words) const {
     Cluster cluster;
     cluster.words = words;
@@ -564,6 +577,7 @@ Result<Cluster> Library::ParseCluster(const std::string& words) const {
         std::string word = TakeWord(list);
         WEFT_ASSIGN(const int hosts, TakeHosts(word));
         const std::optional<int> devices = TakeDevices(word);
+        WEFT_TRY(CheckNoWire(word, wired ? last : ""));
         WEFT_ASSIGN(Machine machine, FindMachine(word));
         if (devices) {
             WEFT_ASSIGN(machine, WithDevices(std::move(machine), *devices));

@@ -232,6 +232,7 @@ class Library {
 
   private:
     Status JoinByOwnWires(Cluster& cluster) const;
+    Status CheckNoWire(const std::string& word, const std::string& behind) const;
     // Does it begin with a machine, or with the name of a file of one?
     bool NamesMachine(std::string words) const;
 

@@ -331,6 +331,11 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
     const size_t colon = word.rfind(':');
     const std::string head = word.substr(0, colon);
     const std::string type = colon == word.npos ? "" : word.substr(colon + 1);
+    std::error_code ignored;
+    if (word.ends_with(':') && !fs::exists(word, ignored)) {
+        return MakeError(ErrorCode::kUsage, "'{}': expected a type behind the colon, as {}:q4_k_m",
+                         word, head);
+    }
     const std::vector<std::string> names = ShapeNames();
     if (std::ranges::binary_search(names, head)) {
         const auto named = FindShape(word);
@@ -349,7 +354,6 @@ Result<std::unique_ptr<ModelSource>> OpenShape(const std::string& word) {
                          (type.empty() ? "" : ":" + type));
     }
     // What is here, or in the cache, tells more than a name.
-    std::error_code ignored;
     const bool hub = word.starts_with("hf:");
     const bool local = fs::exists(word, ignored) || word.ends_with(".gguf");
     if (local || (colon != word.npos)) {

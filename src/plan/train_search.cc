@@ -50,6 +50,7 @@ class TrainSearcher {
 
   private:
     Status Check() const {
+        WEFT_TRY(CheckExperts());
         const int64_t tp = std::max(wishes_.tp, 1), dp = std::max(wishes_.dp, 1);
         const int64_t pp = int64_t{std::max(wishes_.pp, 1)} * wishes_.cp;  // and context ranks
         if (tp * pp * dp > links_.ranks()) {
@@ -75,6 +76,19 @@ class TrainSearcher {
                              wishes_.global_batch);
         }
         return {};
+    }
+
+    Status CheckExperts() const {
+        const int64_t experts = walk_.model().hyper().moe.experts;
+        if (wishes_.ep > std::max<int64_t>(experts, 1)) {
+            return MakeError(ErrorCode::kUsage, "--ep {}: {} has {} experts", wishes_.ep,
+                             walk_.model().source().name(), experts);
+        }
+        if (wishes_.ep <= ranks()) return {};
+        return MakeError(ErrorCode::kUsage,
+                         "--ep {}: expert groups are of a replica's tensor ranks, of which there "
+                         "are {} at most",
+                         wishes_.ep, ranks());
     }
 
     std::vector<int> Divisors(int of, int64_t most) const {

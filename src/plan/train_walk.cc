@@ -127,6 +127,13 @@ Result<TrainWalk> TrainWalk::Make(const ModelWalk& walk, const TrainJob& job) {
     TrainWalk made;
     made.walk_ = &walk;
     made.job_ = &job;
+    if (walk.hyper().latent.rank > 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: no prediction of its training, in no program (--as): it is made of "
+                         "what Weft would compute, which has no training form of latent attention "
+                         "(DeepSeek, Kimi)",
+                         walk.source().name());
+    }
     if (job.lora.on()) {
         WEFT_ASSIGN(made.lora_, train::PlanLora(walk.source(), job.lora));
     }

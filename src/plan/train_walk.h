@@ -72,7 +72,7 @@ struct PartUse {
 
 class TrainWalk {
   public:
-    // Borrows both. Errors: those of PlanLora.
+    // Borrows both. Errors: those of PlanLora, kUnsupported (latent attention).
     static Result<TrainWalk> Make(const ModelWalk& walk, const TrainJob& job);
 
     const ModelWalk& model() const { return *walk_; }

@@ -143,7 +143,13 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
              {{"--machines", "h100", "--lora-rank", "5000"}, "--lora-rank"},
              {{"--machines", "h100", "--optim", "lion"}, "--optim lion: expected adamw"},
              {{"--machines", "h100", "--attention", "scores"}, "Weft's attention is fused"},
-             {{"--machines", "h100", "--want", "20tok/s"}, "--train takes --machines"}}) {
+             {{"--machines", "h100", "--ep", "2"}, "--ep 2: llama-3.1-8b has 0 experts"},
+             {{"--machines", "2xh100,roce,tcp"}, "one wire joins all hosts, not 'roce' and 'tcp'"},
+             {{"--machines", "roce"}, "'roce' is a wire, which stands behind the machines"},
+             {{"--sequences", "1000000"}, "--train takes --machines, such as 8xh100; or --within"},
+             {{"--budget", "9EUR"}, "in what time, such as --within 48h"},
+             {{"--machines", "h100", "--want", "20tok/s"},
+              "--train takes --machines, or --within (with --budget), not --want"}}) {
         const Ran ran = RunWeft(Words{"plan", "llama-3.1-8b", "--train"} + more);
         EXPECT_NE(ran.status, 0) << ran.out;
         EXPECT_NE(ran.err.find(words), std::string::npos) << ran.err;
@@ -152,9 +158,19 @@ TEST(PlanTrainCommand, SaysWhatIsWrong) {
     const Ran without = RunWeft({"plan", "llama-3.1-8b", "--machines", "h100", "--zero", "3"});
     EXPECT_EQ(without.status, 2);
     EXPECT_NE(without.err.find("--zero requires --train"), std::string::npos) << without.err;
-    const Ran latent = RunWeft({"plan", "deepseek-v3", "--train", "--machines", "8xh100"});
+    const Words experts{"plan", "mixtral-8x7b", "--train", "--machines"};
+    const Ran many = RunWeft(experts + Words{"h100", "--ep", "16"});
+    EXPECT_EQ(many.status, 2);
+    EXPECT_NE(many.err.find("--ep 16: mixtral-8x7b has 8 experts"), std::string::npos) << many.err;
+    const Ran few = RunWeft(experts + Words{"h100:4", "--ep", "8"});
+    EXPECT_EQ(few.status, 2);
+    EXPECT_NE(few.err.find("of which there are 4 at most"), std::string::npos) << few.err;
+    const Ran latent =
+        RunWeft({"plan", "deepseek-v3", "--train", "--machines", "8xh100", "--as", "megatron"});
     EXPECT_NE(latent.status, 0);
-    EXPECT_NE(latent.err.find("latent attention"), std::string::npos) << latent.err;
+    EXPECT_NE(latent.err.find("deepseek-v3: no prediction of its training, in no program (--as)"),
+              std::string::npos)
+        << latent.err;
 }
 
 // Products of float32 are half as fast, and all that is kept and sent is twice as large.
