@@ -36,19 +36,28 @@ std::string Bare(std::string_view text) {
     return bare;
 }
 
-// Every name, and its shape.
-std::map<std::string, std::string> AllNames() {
-    std::map<std::string, std::string> names;
+struct Named {
+    std::string shape;
+    int64_t context = 0;  // 0: the shape's own
+};
+
+// Every name, and its shape. In the file of aliases it is NAME: SHAPE, or with a context of its own
+// NAME: {"shape": SHAPE, "context": TOKENS}.
+std::map<std::string, Named> AllNames() {
+    std::map<std::string, Named> names;
     for (const EmbeddedFile& file : EmbeddedFiles()) {
         if (file.folder != "shapes") continue;
         if (file.name != kAliasFile) {
-            names.emplace(file.name, file.name);
+            names.emplace(file.name, Named{std::string(file.name)});
             continue;
         }
         const auto json = ParseJsonText(file.text);
         WEFT_CHECK(json.ok());
         for (const auto& [name, shape] : json->items()) {
-            names.emplace(name, shape.get<std::string>());
+            const Named named = shape.is_string()
+                                    ? Named{shape.get<std::string>()}
+                                    : Named{shape.at("shape"), shape.at("context")};
+            names.emplace(name, named);
         }
     }
     return names;
@@ -97,12 +106,12 @@ size_t PrefixLength(std::string_view text, std::string_view bare) {
 std::optional<ShapeWord> FindName(std::string_view text) {
     std::optional<ShapeWord> found;
     size_t longest = 0;
-    for (const auto& [name, shape] : AllNames()) {
+    for (const auto& [name, named] : AllNames()) {
         const size_t length = PrefixLength(text, Bare(name));
         std::string type;
         if (length <= longest || !ReadRest(text.substr(length), type)) continue;
         longest = length;
-        found = {shape, type};
+        found = {named.shape, type, named.context};
     }
     return found;
 }
@@ -156,7 +165,7 @@ std::optional<ShapeWord> FindShape(std::string_view word) {
 
 std::vector<std::string> ShapeNames() {
     std::vector<std::string> names;
-    for (const auto& [name, shape] : AllNames()) names.push_back(name);
+    for (const auto& [name, named] : AllNames()) names.push_back(name);
     return names;
 }
 

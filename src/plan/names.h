@@ -2,6 +2,7 @@
 // programs, brought to a known shape and to what 'weft quantize' would do.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,8 +14,9 @@
 namespace weft::plan {
 
 struct ShapeWord {
-    std::string shape;  // a file of models/shapes
-    std::string type;   // as it was written; empty: unsaid
+    std::string shape;    // a file of models/shapes
+    std::string type;     // as it was written; empty: unsaid
+    int64_t context = 0;  // where another name has another one than the shape's file; 0: that
 };
 
 // "hf:unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF:UD-Q4_K_XL" -> {"qwen3-30b-a3b", "UD-Q4_K_XL"};

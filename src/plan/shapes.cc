@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "model/hyper.h"
 #include "model_files/hf/folder_config.h"
 #include "plan/machine.h"
@@ -266,9 +267,11 @@ namespace {
 
 Result<std::unique_ptr<ModelSource>> MakeNamed(const ShapeWord& word) {
     for (const EmbeddedFile& file : EmbeddedFiles()) {
-        if (file.folder == "shapes" && file.name == word.shape) {
-            return MakeShape(std::string(file.text), word.shape, word.type);
-        }
+        if (file.folder != "shapes" || file.name != word.shape) continue;
+        if (word.context == 0) return MakeShape(std::string(file.text), word.shape, word.type);
+        WEFT_ASSIGN(nlohmann::json config, ParseJsonText(file.text));
+        config["max_position_embeddings"] = word.context;
+        return MakeShape(config.dump(), word.shape, word.type);
     }
     return MakeError(ErrorCode::kUsage, "no shape '{}'", word.shape);
 }

@@ -52,6 +52,32 @@ TEST(Names, AliasesLeadToShapes) {
     }
 }
 
+// Of models whose shape is another's, but for how far they reach.
+TEST(Names, HaveTheirOwnContext) {
+    for (const auto& [word, context] : std::initializer_list<std::pair<const char*, int64_t>>{
+             {"qwen3-30b-a3b", 40960},
+             {"unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF:UD-Q4_K_XL", 262144},
+             {"Qwen/Qwen3-235B-A22B-Thinking-2507", 262144},
+             {"qwen3-coder-30b-a3b", 262144},
+             {"Qwen/Qwen3-Coder-30B-A3B-Instruct", 262144},
+             {"qwen3-vl-8b", 262144},
+             {"qwen3-8b", 40960},
+             {"qwen3-coder-480b-a35b", 262144},
+             {"glm-4.6", 202752},
+             {"glm-4.5", 131072},
+             {"kimi-k2-thinking", 262144},
+             {"moonshotai/Kimi-K2-Instruct-0905", 262144},
+             {"kimi-k2-0905", 262144},
+             {"meta-llama/Meta-Llama-3-8B-Instruct", 8192},
+             {"Meta-Llama-3-70B", 8192},
+             {"Meta-Llama-3-70B-Instruct:q4_k_m", 8192},
+             {"llama-3.1-8b", 131072}}) {
+        const auto opened = OpenWalk(word);
+        ASSERT_TRUE(opened.ok()) << opened.error().message;
+        EXPECT_EQ(opened->walk.hyper().context, context) << word;
+    }
+}
+
 // Bits of a weight of a dense model, embeddings and all.
 TEST(Types, HaveTheirSize) {
     const auto bits = [](const std::string& type) {
