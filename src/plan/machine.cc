@@ -176,6 +176,16 @@ void ReadMakers(ObjectReader& reader, Runtime& runtime) {
     }
 }
 
+void ReadCuts(ObjectReader& reader, Cuts& cuts) {
+    for (const auto& [key, cut] : {std::pair{"one_host", &cuts.one_host},
+                                   {"no_tensor", &cuts.no_tensor},
+                                   {"no_stages", &cuts.no_stages},
+                                   {"doubled", &cuts.doubled},
+                                   {"by_heads", &cuts.by_heads}}) {
+        *cut = reader.Count(key, *cut ? 1 : 0, 0, 1) == 1;
+    }
+}
+
 // A program with several backends, which are among those that were read. Null: it is none.
 std::optional<Runtime> ReadBackends(const nlohmann::json& json, const std::string& name,
                                     const std::map<std::string, Runtime>& known, Status& status) {
@@ -199,6 +209,7 @@ std::optional<Runtime> ReadBackends(const nlohmann::json& json, const std::strin
     runtime.about = about;
     runtime.backends = std::move(backends);
     runtime.also = ReadNames(reader, "also");
+    ReadCuts(reader, runtime.cuts);
     if (status.ok()) status = reader.Finish();
     return runtime;
 }
@@ -210,6 +221,7 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     runtime.about = reader.Text("about");
     runtime.also = ReadNames(reader, "also");
     ReadMakers(reader, runtime);
+    ReadCuts(reader, runtime.cuts);
     runtime.op = reader.Need("op", Unit::kTime);
     runtime.sync = reader.Need("sync", Unit::kTime);
     runtime.hop = reader.Need("hop", Unit::kTime);

@@ -30,6 +30,7 @@
 //     runs_on     makers whose devices it computes on, and "processor"; unsaid: any
 //     on      in place of all figures: which runtime it is on which devices, {"nvidia": NAME, ..},
 //             by maker, and on a "processor" and any "other" device
+//     one_host, no_tensor, no_stages, doubled, by_heads    1: how it cannot be cut (Cuts)
 //     op      seconds of each op of the Program
 //     sync    seconds of each collective, beside the wire; sync_within: between ranks of one host
 //     hop     seconds of each message between stages, beside the wire; hop_within: in one host
@@ -135,8 +136,18 @@ inline constexpr const char* kOwnRuntime = "weft";
 // Keys and values: each query head's own, of several together, or all of one latent head.
 enum class Heads { kOwn, kGrouped, kLatent };
 
+// What a program cannot do that Weft can.
+struct Cuts {
+    bool one_host = false;   // it runs on one host alone
+    bool no_tensor = false;  // it has no tensor ranks
+    bool no_stages = false;  // it has no pipeline
+    bool doubled = false;    // tensor ranks are a power of two, at most as many as KV heads
+    bool by_heads = false;   // tensor ranks divide the heads
+};
+
 struct Runtime {
     std::string name, about;
+    Cuts cuts;
     std::vector<std::string> also;  // other names
     std::vector<Maker> runs_on;     // empty: any
     // Of a program with several backends, of that for the machine.

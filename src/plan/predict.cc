@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <map>
 
@@ -393,6 +394,28 @@ class Predictor {
     Prediction out_;
 };
 
+// Whether the program can be cut so, over so many hosts.
+Status CheckCuts(const Runtime& runtime, const model::Hyper& hyper, const model::Layout& layout,
+                 int hosts) {
+    const Cuts& cuts = runtime.cuts;
+    const auto refuse = [&](const std::string& what) {
+        return MakeError(ErrorCode::kUnsupported, "{} {}", runtime.name, what);
+    };
+    const auto tp = static_cast<uint32_t>(layout.tp);
+    if (cuts.one_host && hosts > 1) return refuse("runs on one host");
+    if (cuts.no_tensor && tp > 1) return refuse("has no tensor ranks");
+    if (cuts.no_stages && layout.pp > 1) return refuse("has no pipeline");
+    if (cuts.doubled && (!std::has_single_bit(tp) || tp > hyper.kv_heads)) {
+        return refuse(fmt::format("takes 1, 2, 4, ... hosts, up to the model's {} KV heads",
+                                  hyper.kv_heads));
+    }
+    if (cuts.by_heads && hyper.heads % tp != 0) {
+        return refuse(
+            fmt::format("has tensor ranks that divide the model's {} heads", hyper.heads));
+    }
+    return {};
+}
+
 }  // namespace
 
 engine::Job Workload::AsJob(DType kv_dtype, int64_t page) const {
@@ -462,6 +485,8 @@ Result<Prediction> LayoutPredictor::Predict(const model::Layout& layout) {
         return MakeError(ErrorCode::kUsage, "a layout of {} ranks; {} has {}", layout.size(),
                          cluster_.words, ranks);
     }
+    const int hosts = host_of_[static_cast<size_t>(layout.size() - 1)] + 1;
+    WEFT_TRY(CheckCuts(runtime_, walk_.hyper(), layout, hosts));
     WEFT_TRY(engine::CheckKvType(walk_.hyper(), walk_.kv_dtype(), walk_.source().name()));
     return Predictor(walk_, cluster_, runtime_, layout, load_, known_.tables(), host_of_).Run();
 }

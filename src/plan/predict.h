@@ -107,8 +107,8 @@ class LayoutPredictor {
     std::vector<int> host_of_;  // by rank
 };
 
-// The layout's ranks are the first of the cluster. Errors: kUnsupported (the model can't be cut
-// so).
+// The layout's ranks are the first of the cluster. Errors: kUnsupported (the model or the program
+// can't be cut so).
 Result<Prediction> Predict(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                            const model::Layout& layout, const Workload& load);
 // All-reduces of a token with so many tensor ranks. Errors: kUnsupported, as of Predict.

@@ -227,6 +227,49 @@ TEST(PlanCommand, OfAProgramOnDevicesThatItIsNotKnownOn) {
     }
 }
 
+// Layouts that a program can't run are neither found nor offered.
+TEST(PlanCommand, ProgramsAreCutAsTheyCanBe) {
+    struct Asked {
+        const char *runtime, *model, *machines;
+        bool (*can)(int tp, int pp, int hosts);
+    };
+    const Asked all[] = {
+        {"llama.cpp-rpc", "llama-3.1-8b", "4xstrix-halo",
+         [](int tp, int, int) { return tp == 1; }},
+        {"ollama", "llama-3.1-8b", "3xrtx-3090:2", [](int, int, int hosts) { return hosts == 1; }},
+        {"dllama", "llama-3.1-8b", "16xraspberry-pi-5",
+         [](int tp, int pp, int) { return pp == 1 && (tp == 1 || tp == 2 || tp == 4 || tp == 8); }},
+        {"vllm", "llama-3.1-8b", "h100", [](int tp, int, int) { return 32 % tp == 0; }},
+        {"sglang", "qwen2.5-7b", "h100", [](int tp, int, int) { return 28 % tp == 0; }},
+        {"tensorrt-llm", "qwen2.5-7b", "h100", [](int tp, int, int) { return 28 % tp == 0; }}};
+    for (const Asked& asked : all) {
+        const Words plan{"plan", asked.model, "--machines", asked.machines, "--runtime",
+                         asked.runtime, "--context", "512", "--json"};
+        const Ran ran = RunWeft(plan);
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json found = ran.Json();
+        size_t several = 0;
+        for (const auto& l : found["layouts"]) {
+            EXPECT_TRUE(asked.can(l["tp"], l["pp"], l["machines"]))
+                << asked.runtime << l["layout"] << l["machines"];
+            several += l["layout"] != "tp1" ? 1 : 0;
+        }
+        EXPECT_GT(several, 0u) << asked.runtime;
+        EXPECT_GT(found["refused"].size(), 0u) << asked.runtime;
+        const Ran offers = RunWeft(plan + Words{"--want", "9999tok/s"});
+        ASSERT_EQ(offers.status, 0) << offers.err;
+        const nlohmann::json nearest = offers.Json()["nearest"];
+        for (const auto& offer : nearest) {
+            const std::string layout = offer["layout"];
+            const size_t tp_at = layout.find("tp"), pp_at = layout.find("pp");
+            const int tp = tp_at == 0 ? std::atoi(&layout[2]) : 1;
+            const int pp = pp_at == layout.npos ? 1 : std::atoi(&layout[pp_at + 2]);
+            const int hosts = std::max(1, std::atoi(offer["machines"].get<std::string>().c_str()));
+            EXPECT_TRUE(asked.can(tp, pp, hosts)) << asked.runtime << offer;
+        }
+    }
+}
+
 // The fewest machines: one less doesn't do it, by the search itself; the layout is the search's.
 TEST(PlanCommand, NoFewerMachinesDoIt) {
     struct Asked {
