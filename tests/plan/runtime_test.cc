@@ -271,6 +271,23 @@ TEST(Runtime, AProgramRunsTheBackendOfEachMachine) {
     EXPECT_EQ(weft.On(*library.FindMachine("m3-ultra")).name, "weft");
 }
 
+// On processors products reach what was seen, not AMX's peak; desktops are below that anyway.
+TEST(Runtime, ProcessorsReadPromptsAsOneWasSeenTo) {
+    for (const char* name : {"ik_llama.cpp", "llama.cpp-cpu"}) {
+        RuntimeCase server("deepseek-r1:q4_k_m", "xeon-6980p", name);
+        const Prediction p = server.Must({.context = 1024, .prompt = 512});
+        EXPECT_NEAR(p.prompt_tok_s / 93, 1, 0.02) << name;
+        RuntimeCase desktop("llama-2-7b:q4_0", "core-i9-14900k", name);
+        const double all = desktop.Must({.context = 512}).ttft_s;
+        desktop.runtime.compute_most.reset();
+        EXPECT_DOUBLE_EQ(desktop.Must({.context = 512}).ttft_s, all) << name;
+    }
+    const Library library = *Library::Open();
+    const Runtime ik = *library.FindRuntime("ik-llama");
+    EXPECT_EQ(ik.On(*library.FindMachine("rtx-3090")).name, "ik_llama.cpp-cuda");
+    EXPECT_EQ(ik.On(*library.FindMachine("xeon-6980p")).name, "ik_llama.cpp-cpu");
+}
+
 // All machines of the library have a backend: none is of an unknown maker.
 TEST(Runtime, TheMakerOfEachMachineIsKnown) {
     const Library library = *Library::Open();
