@@ -262,7 +262,7 @@ Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std:
         kinds.push_back({machine, wire});
         if (one_wire || wire.instead.empty()) continue;
         WEFT_ASSIGN(const Wire other, library.FindWire(wire.instead));
-        kinds.push_back({machine, other});
+        if (CanHave(machine, other)) kinds.push_back({machine, other});
     }
     return kinds;
 }

@@ -191,6 +191,11 @@ class Questions {
 
 }  // namespace
 
+bool CanHave(const Machine& machine, const Wire& wire) {
+    return machine.maker != Maker::kApple ||
+           !(wire.name.starts_with("roce") || wire.name.starts_with("ib-"));
+}
+
 std::vector<std::vector<int>> PartsOf(const Cluster& cluster) {
     std::map<std::string, std::vector<int>> kinds;
     std::vector<int> all;
@@ -249,12 +254,18 @@ Result<Plan> Search(const ModelWalk& walk, const Cluster& cluster, const Runtime
     if (!plan.layouts[0].fits() || cluster.ranks() > kMostAsked) return plan;
     Questions questions(walk, runtime, load, plan.layouts[0], known);
     const int hosts = static_cast<int>(cluster.hosts.size());
+    Cluster rewired = cluster;
     if (hosts > 1 && !cluster.wire.instead.empty()) {
-        Cluster other = cluster;
-        WEFT_ASSIGN(other.wire, library.FindWire(cluster.wire.instead));
-        const bool no_worse = other.wire.bandwidth.value >= cluster.wire.bandwidth.value &&
-                              other.wire.latency.value <= cluster.wire.latency.value;
-        questions.Ask(other.wire.name, other, false, no_worse);
+        WEFT_ASSIGN(rewired.wire, library.FindWire(cluster.wire.instead));
+    }
+    const bool another = rewired.wire.name != cluster.wire.name &&
+                         std::ranges::all_of(cluster.hosts, [&](const Machine& host) {
+                             return CanHave(host, rewired.wire);
+                         });
+    if (another) {
+        const bool no_worse = rewired.wire.bandwidth.value >= cluster.wire.bandwidth.value &&
+                              rewired.wire.latency.value <= cluster.wire.latency.value;
+        questions.Ask(rewired.wire.name, rewired, false, no_worse);
     }
     if (hosts > 1) {
         Cluster other = cluster;

@@ -31,6 +31,10 @@ struct Plan {
     std::vector<WhatIf> what_if;       // empty where nothing fits, or of too many ranks
 };
 
+// Whether hosts of the machine may be joined so, where nobody says that they are: Macs have no
+// cards for RoCE or InfiniBand.
+bool CanHave(const Machine& machine, const Wire& wire);
+
 // Which hosts are searched together: all; of unlike ones each kind alone, too, and all without the
 // slowest kind, without the two slowest, ...
 std::vector<std::vector<int>> PartsOf(const Cluster& cluster);

@@ -270,6 +270,23 @@ TEST(PlanCommand, ProgramsAreCutAsTheyCanBe) {
     }
 }
 
+// Nobody can put a RoCE card into a Mac; who says so all the same gets what it would be.
+TEST(PlanCommand, MacsAreNotOfferedRoce) {
+    const Words model{"plan", "qwen3-235b-a22b:q4_k_m", "--context", "512", "--json"};
+    const auto wires = [&](const char* machines) {
+        const nlohmann::json found = RunWeft(model + Words{"--machines", machines}).Json();
+        return found["what_if"][0]["what"].get<std::string>();
+    };
+    EXPECT_EQ(wires("2xm1-ultra"), "half the latency");
+    EXPECT_EQ(wires("2xm3-ultra"), "tb5");
+    EXPECT_EQ(wires("2xstrix-halo,10gbe"), "roce");
+    EXPECT_EQ(wires("2xm1-ultra,roce"), "tcp");
+    const Ran ran = RunWeft(model + Words{"--want", "30tok/s", "--machines", "m1-ultra"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.out.find("roce"), ran.out.npos) << ran.out;
+    EXPECT_GT(ran.Json()["enough"].size(), 0u);
+}
+
 // The fewest machines: one less doesn't do it, by the search itself; the layout is the search's.
 TEST(PlanCommand, NoFewerMachinesDoIt) {
     struct Asked {
