@@ -54,13 +54,6 @@ std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
     return plan::RunWords(request, cluster, p, flags.load);
 }
 
-// What --machines would be of the layout's hosts alone.
-plan::Cluster UsedHosts(const plan::Prediction& p, const plan::Cluster& cluster) {
-    std::vector<int> used = p.used;
-    for (int host = 0; p.used.empty() && host < p.hosts; ++host) used.push_back(host);
-    return cluster.Part(used);
-}
-
 Json SharesJson(const std::vector<double>& shares) {
     return shares.empty() ? Json(nullptr) : Json(shares);
 }
@@ -75,7 +68,7 @@ Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const P
                  {"tensor_shares", SharesJson(p.layout.tp_shares)},
                  {"stage_layers", SharesJson(p.layout.pp_shares)},
                  {"machines", p.hosts},
-                 {"uses", UsedHosts(p, cluster).words},
+                 {"uses", UsedHosts(p.used, p.hosts, cluster).words},
                  {"run", RunText(p, cluster, flags)},
                  {"tok_s", p.tok_s},
                  {"tok_s_spread", p.spread},
@@ -138,7 +131,7 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
 // How many hosts a layout has; of unlike ones, which.
 std::string MachinesText(const plan::Prediction& p, const plan::Cluster& cluster) {
     if (cluster.alike()) return fmt::format("{}", p.hosts);
-    return UsedHosts(p, cluster).HostWords();
+    return UsedHosts(p.used, p.hosts, cluster).HostWords();
 }
 
 std::string TtftText(const plan::Prediction& p) {

@@ -58,13 +58,6 @@ Json PartsJson(const plan::TrainSeconds& parts) {
     return json;
 }
 
-// What --machines would be of the layout's hosts alone.
-plan::Cluster UsedHosts(const plan::TrainPrediction& p, const plan::Cluster& cluster) {
-    std::vector<int> used = p.used;
-    for (int host = 0; p.used.empty() && host < p.hosts; ++host) used.push_back(host);
-    return cluster.Part(used);
-}
-
 Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::Cluster& cluster,
                      const PlanTrainFlags& flags) {
     const auto [limit, share] = p.limit();
@@ -83,7 +76,7 @@ Json TrainLayoutJson(const plan::TrainPrediction& p, const plan::Cluster& cluste
                  {"sequences", p.cut.sequences()},
                  {"ranks", p.cut.ranks()},
                  {"machines", p.hosts},
-                 {"uses", UsedHosts(p, cluster).words},
+                 {"uses", UsedHosts(p.used, p.hosts, cluster).words},
                  {"update_s", p.update_s},
                  {"tokens_per_s", p.tokens_per_s},
                  {"tokens_per_s_rank", p.tokens_per_s / p.cut.ranks()},
@@ -119,7 +112,8 @@ std::vector<std::string> HostColumn(const plan::TrainPlans& found, const plan::C
     if (!needed) return std::vector<std::string>(shown + 1);
     std::vector<std::string> column = {"machines"};
     for (size_t i = 0; i < shown; ++i) {
-        column.push_back(UsedHosts(found.layouts[i], cluster).HostWords());
+        const plan::TrainPrediction& p = found.layouts[i];
+        column.push_back(UsedHosts(p.used, p.hosts, cluster).HostWords());
     }
     const size_t wide = std::ranges::max_element(column, {}, &std::string::size)->size();
     for (std::string& cell : column) cell = fmt::format("{:<{}} ", cell, wide);
@@ -346,6 +340,12 @@ Status CheckType(const PlanTrainFlags& flags) {
 }
 
 }  // namespace
+
+plan::Cluster UsedHosts(std::vector<int> used, int hosts, const plan::Cluster& cluster) {
+    const bool first_ones = used.empty();
+    for (int host = 0; first_ones && host < hosts; ++host) used.push_back(host);
+    return cluster.Part(used);
+}
 
 Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_TRY(CheckType(flags));

@@ -25,4 +25,8 @@ struct PlanTrainFlags {
 void AddPlanTrainFlags(const Command& command, PlanTrainFlags& flags, const Option* needed);
 Status RunPlanTrain(PlanTrainFlags& flags);
 
+// What --machines would be of a layout's hosts alone: those `used`, or where these are none the
+// first ones.
+plan::Cluster UsedHosts(std::vector<int> used, int hosts, const plan::Cluster& cluster);
+
 }  // namespace weft::cli
