@@ -18,6 +18,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from slowness import slowness  # noqa: E402
+
 NEEDED = ("ip", "unshare", "nsenter", "hostname")
 LIMIT_S = 150
 
@@ -53,7 +56,8 @@ class Host:
         return ["nsenter", "-t", str(self.process.pid), "-n", "-u", *words]
 
     def run(self, *words):
-        return subprocess.run(self.words(*words), capture_output=True, text=True, timeout=LIMIT_S)
+        return subprocess.run(self.words(*words), capture_output=True, text=True,
+                              timeout=LIMIT_S * slowness())
 
     def end(self):
         self.process.kill()
