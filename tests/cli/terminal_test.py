@@ -138,7 +138,7 @@ class Conversation(unittest.TestCase):
 
     def test_a_lost_rank_ends_it(self):
         for idle in (True, False):
-            terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", slower(2000),
+            terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", slower(6000),
                                   "--ctx", "100000")
             before = termios.tcgetattr(terminal.fd)[3] & termios.ISIG
             if not idle:
@@ -158,7 +158,7 @@ class Conversation(unittest.TestCase):
             self.assertNotEqual(before, 0)
 
     def test_a_lost_rank_that_comes_back(self):
-        terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", slower(2000),
+        terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", slower(6000),
                               "--ctx", "100000", "--rejoin-ms", slower(60000))
         warning = (r"(?m)^\S+( 0\])? warning: rank 1 \(host .*\) was lost.*; epoch {} with 2 "
                    r"ranks.*\n")

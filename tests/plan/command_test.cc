@@ -191,7 +191,8 @@ TEST(PlanCommand, MachinesAreFound) {
     ASSERT_EQ(far.status, 0) << far.err;
     EXPECT_EQ(far.Json()["enough"].size(), 0u);
     ASSERT_GT(far.Json()["nearest"].size(), 0u);
-    for (const auto& offer : far.Json()["nearest"]) {
+    const nlohmann::json nearest = far.Json()["nearest"];
+    for (const auto& offer : nearest) {
         EXPECT_NE(offer["machines"].get<std::string>().find("strix-halo"), std::string::npos);
     }
     for (const auto& [flag, value] : std::initializer_list<std::pair<const char*, const char*>>{
@@ -218,7 +219,8 @@ TEST(PlanCommand, OfAProgramOnDevicesThatItIsNotKnownOn) {
     const Ran offers = RunWeft(model + Words{"--budget", "9000EUR"});
     ASSERT_EQ(offers.status, 0) << offers.err;
     ASSERT_GT(offers.Json()["enough"].size(), 0u);
-    for (const auto& offer : offers.Json()["enough"]) {
+    const nlohmann::json enough = offers.Json()["enough"];
+    for (const auto& offer : enough) {
         const std::string machines = offer["machines"];
         EXPECT_NE(machines.find('m'), std::string::npos) << machines;
         for (const char* other : {"rtx", "mi50", "strix", "xeon", "epyc", "arc", "p40", "berry"}) {
@@ -464,7 +466,8 @@ TEST(PlanCommand, MeasuresThisMachine) {
     const Ran ran =
         RunWeft({"plan", "--measure", "--local", "2", "-t", "1", "--measure-with",
                  "synthetic:smollm2-135m", "--types", "q8_0", "--kv-types", "q8_0",
-                 "--measure-experts-with", "none", "--train-types", "bf16", "-o", file, "--json"});
+                 "--measure-experts-with", "none", "--train-types", "bf16", "-o", file, "--json",
+                 "--timeout-ms", "60000"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.Json()["devices"], 2);
     std::ifstream in(file);

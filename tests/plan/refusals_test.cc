@@ -104,7 +104,8 @@ TEST(PlanRefuses, SharedMemoryIsShownAsItCounts) {
         const Ran ran = RunWeft(asked + Words{"--json"});
         ASSERT_EQ(ran.status, 0) << ran.err;
         const double room = std::stod(memory) * 2e9;
-        for (const auto& layout : ran.Json()["layouts"]) {
+        const nlohmann::json layouts = ran.Json()["layouts"];
+        for (const auto& layout : layouts) {
             double sum = 0;
             for (const auto& rank : layout["memory"]) {
                 for (const auto& [key, bytes] : rank.items()) {
