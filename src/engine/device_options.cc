@@ -50,7 +50,8 @@ void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group,
 }
 
 std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint64_t device_bytes,
-                                             uint64_t host_bytes, bool again) {
+                                             uint64_t host_bytes, bool again,
+                                             const std::optional<GroupMemory>& group) {
     const backend::MemoryPool pool = device.pool();
     auto needs =
         MemoryNeeds(pool, device.info().name, device_bytes, host_bytes, MachineMemoryBytes());
@@ -59,7 +60,6 @@ std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint
     for (size_t i = 0; again && i < needs.size(); ++i) {
         needs[i].needed_bytes -= std::min(needs[i].needed_bytes, held[i]);
     }
-    const std::optional<GroupMemory> group = OwnGroupMemory();
     if (group && pool.kind == backend::MemoryKind::kHost) {
         needs[0].free_bytes = MachineMemoryBytes();
     }

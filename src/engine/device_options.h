@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +35,8 @@ void AddGroup(std::vector<cluster::MemoryNeed>& needs, const GroupMemory& group,
 
 // Of what the device holds, and of what this process takes beside it. again: the process has most
 // of it already.
-std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint64_t device_bytes,
-                                             uint64_t host_bytes, bool again = false);
+std::vector<cluster::MemoryNeed> MemoryNeeds(
+    const backend::Device& device, uint64_t device_bytes, uint64_t host_bytes, bool again = false,
+    const std::optional<GroupMemory>& group = OwnGroupMemory());
 
 }  // namespace weft::engine

@@ -16,8 +16,8 @@ constexpr std::pair<bool Extensions::*, const char*> kExtensions[] = {
     {&Extensions::device_coherent_memory, VK_AMD_DEVICE_COHERENT_MEMORY_EXTENSION_NAME},
 };
 
-// What kernels declare (tests/gpu/features_test.cc reads it from them), and what their memory and
-// submissions are made with.
+// What kernels declare (tests/vulkan/features_test.cc reads it from them), and what their memory
+// and submissions are made with.
 constexpr std::pair<VkBool32 VkPhysicalDeviceFeatures::*, const char*> kNeeded[] = {
     {&VkPhysicalDeviceFeatures::shaderInt64, "shaderInt64"},
 };

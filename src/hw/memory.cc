@@ -107,8 +107,8 @@ std::optional<GroupMemory> OwnGroupMemory() {
     return group;
 }
 
-std::optional<SetApartMemory> FindSetApart(const std::string& cards, uint32_t vendor_id,
-                                           uint32_t device_id) {
+std::optional<uint64_t> SetApartBytes(const std::string& cards, uint32_t vendor_id,
+                                      uint32_t device_id) {
     const auto id = [](const std::string& path) -> uint64_t {  // "0x1002"
         std::ifstream file(path);
         std::string text;
@@ -122,7 +122,7 @@ std::optional<SetApartMemory> FindSetApart(const std::string& cards, uint32_t ve
         if (id(device + "vendor") != vendor_id || id(device + "device") != device_id) continue;
         const auto total = NumberOf(device + "mem_info_vram_total", "");
         const auto used = NumberOf(device + "mem_info_vram_used", "");
-        if (total && used) return SetApartMemory{*total, *total - std::min(*total, *used)};
+        if (total && used) return *total - std::min(*total, *used);
     }
     return {};
 }

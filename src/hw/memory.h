@@ -23,14 +23,11 @@ std::optional<GroupMemory> ControlGroupLeft(const std::string& groups,
 // This process's. Its path has the number of the namespace that it is in behind it: two processes
 // of a machine with the same path share the group.
 std::optional<GroupMemory> OwnGroupMemory();
-// Memory of an integrated GPU that the firmware took from the host's at its start (AMD's amdgpu
-// counts it: mem_info_vram_total and _used of the kernel's documentation of the driver). none: no
-// such GPU, or its driver does not say. `cards` is /sys/class/drm.
-struct SetApartMemory {
-    uint64_t total_bytes = 0, free_bytes = 0;
-};
-std::optional<SetApartMemory> FindSetApart(const std::string& cards, uint32_t vendor_id,
-                                           uint32_t device_id);
+// What is free of the memory of an integrated GPU that the firmware took from the host's at its
+// start (AMD's amdgpu counts it: mem_info_vram_total and _used of the kernel's documentation of the
+// driver). none: no such GPU, or its driver does not say. `cards` is /sys/class/drm.
+std::optional<uint64_t> SetApartBytes(const std::string& cards, uint32_t vendor_id,
+                                      uint32_t device_id);
 // What AvailableMemoryBytes would be without control groups: of the machine, for all its processes.
 uint64_t MachineMemoryBytes();
 

@@ -45,6 +45,7 @@ class TrainSearcher {
         if (candidates_.empty()) return NothingLeft();
         KeepShares();
         WalkBest();
+        if (plans_.layouts.empty()) return NothingLeft();
         return std::move(plans_);
     }
 

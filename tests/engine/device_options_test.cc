@@ -64,6 +64,20 @@ TEST(MemoryNeeds, EachContainerHasItsLimitAndAllTheMachine) {
     EXPECT_EQ(lack(35, 60, false), "");
 }
 
+TEST(MemoryNeeds, ALimitCountsWhatTheProcessTakes) {
+    const GroupMemory group{2000, "/pod"};
+    const auto needed = [&](const backend::MemoryPool& pool) {
+        const auto needs = MemoryNeeds(PoolDevice(pool), 1000, 70, false, group);
+        EXPECT_EQ(needs.back().memory, "the memory limit /pod");
+        EXPECT_EQ(needs.back().free_bytes, 2000u);
+        return needs.back().needed_bytes;
+    };
+    EXPECT_EQ(needed({MemoryKind::kHost, 8000, 5000, 0}), 1070u);
+    EXPECT_EQ(needed({MemoryKind::kDevice, 8000, 5000, 0}), 70u);
+    EXPECT_EQ(needed({MemoryKind::kUnified, 8000, 5000, 0}), 1070u);
+    EXPECT_EQ(needed({MemoryKind::kUnified, 8000, 5000, 0, false}), 70u);  // AMD's
+}
+
 TEST(MemoryNeeds, UnifiedMemoryIsTheHosts) {
     for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kUnified}) {
         const PoolDevice device({kind, 8000, 5000, 300});

@@ -77,13 +77,10 @@ TEST_F(Groups, WhatFirmwareSetApartIsFound) {
     Put("drm/card2-DP-1/status", "disconnected");
     Put("drm/card3/device/vendor", "0x8086");
     Put("drm/card3/device/device", "0x7d51");
-    const auto apart = FindSetApart(dir_ / "drm", 0x1002, 0x1586);
-    ASSERT_TRUE(apart);
-    EXPECT_EQ(apart->total_bytes, 536870912u);
-    EXPECT_EQ(apart->free_bytes, 402653184u);
-    EXPECT_FALSE(FindSetApart(dir_ / "drm", 0x8086, 0x7d51));
-    EXPECT_FALSE(FindSetApart(dir_ / "drm", 0x1002, 0x1111));
-    EXPECT_FALSE(FindSetApart(dir_ / "none", 0x1002, 0x1586));
+    EXPECT_EQ(SetApartBytes(dir_ / "drm", 0x1002, 0x1586), 402653184u);
+    EXPECT_FALSE(SetApartBytes(dir_ / "drm", 0x8086, 0x7d51));
+    EXPECT_FALSE(SetApartBytes(dir_ / "drm", 0x1002, 0x1111));
+    EXPECT_FALSE(SetApartBytes(dir_ / "none", 0x1002, 0x1586));
 }
 
 TEST(Memory, AWishLowersWhatIsAvailable) {

@@ -255,8 +255,15 @@ TEST_F(PublishedRows, WhatIsFarOffSaysWhy) {
 
 // All of them ran.
 TEST_F(PublishedRows, WhatRanFits) {
+    std::map<bool, int> all;  // by whether they train
     for (const HeldRow& row : *rows_) {
         EXPECT_NE(row.predicted.fits, !row.tight.empty()) << row.list << row.id << row.tight;
+        ++all[std::string_view(KindOf(row)) == "training"];
+    }
+    for (const auto& [trains, count] : all) {
+        const std::string line =
+            fmt::format("Of {} rows of {} that ran", count, trains ? "training" : "inference");
+        EXPECT_NE(Docs().find(line), std::string::npos) << "docs/plan.md lacks: " << line;
     }
 }
 

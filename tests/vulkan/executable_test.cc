@@ -488,6 +488,25 @@ TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlanned) {
     }
 }
 
+// 128 GiB, of which the firmware took half a GiB; processes hold 88.
+TEST(VulkanDevice, AnApuHasNoMoreThanItsHost) {
+    constexpr uint64_t kGib = uint64_t{1} << 30;
+    const auto pool = [](uint32_t vendor, std::optional<uint64_t> apart, uint64_t host = 40) {
+        gpu::Description gpu;
+        gpu.vendor_id = vendor;
+        MemoryPool of{MemoryKind::kUnified, 116 * kGib, 110 * kGib};
+        vulkan::TakeOfHost(gpu, apart, host * kGib, of);
+        return of;
+    };
+    EXPECT_EQ(pool(0x1002, kGib / 2).free_bytes, 40 * kGib + kGib / 2);
+    EXPECT_EQ(pool(0x1002, 96 * kGib).free_bytes, 110 * kGib);
+    EXPECT_EQ(pool(0x1002, {}).free_bytes, 110 * kGib);  // the host's share of it is not known
+    EXPECT_EQ(pool(0x8086, {}).free_bytes, 40 * kGib);
+    EXPECT_EQ(pool(0x8086, {}, 0).free_bytes, 110 * kGib);  // nor is what the host has free
+    EXPECT_FALSE(pool(0x1002, kGib / 2).limited);
+    EXPECT_TRUE(pool(0x8086, {}).limited);
+}
+
 TEST(VulkanDevice, MemoryThatDoesNotFitSaysTheSumAndWhatSetsTheLimit) {
     gpu::Description gpu;
     gpu.name = "AMD Radeon 8060S";

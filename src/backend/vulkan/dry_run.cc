@@ -150,9 +150,7 @@ Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fus
             const program::Op& op = program.ops[i];
             if (program::IsTransfer(op.kind())) emitter.ForgetMade();
             if (program::IsTransfer(op.kind()) || IsLeftOut(program, op, shape)) continue;
-            if (fusion.Moves(i)) continue;
-            const FusedRun* const run = fusion.RunAt(i);
-            Status status = run != nullptr ? LowerRun(emitter, *run) : LowerOp(emitter, op);
+            Status status = LowerAt(emitter, i, &fusion);
             if (status.ok()) status = emitter.too_many();
             if (!status.ok()) {
                 return MakeError(status.error().code, "program op {} ({}): {}", i,

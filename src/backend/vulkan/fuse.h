@@ -96,5 +96,8 @@ class Fusion {
 
 // Emits a run, for the emitter's Program and shape (lower_fused.cc).
 Status LowerRun(Emitter& e, const FusedRun& run);
+// What is computed where an op stands: itself, the run that ends there, or nothing. fusion: null:
+// nothing is fused.
+Status LowerAt(Emitter& e, size_t op, const Fusion* fusion);
 
 }  // namespace weft::backend::vulkan

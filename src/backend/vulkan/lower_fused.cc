@@ -371,6 +371,12 @@ Status LowerRoute(Emitter& e, const RouteRun& run) {
 
 }  // namespace
 
+Status LowerAt(Emitter& e, size_t op, const Fusion* fusion) {
+    if (fusion != nullptr && fusion->Moves(op)) return {};
+    const FusedRun* const run = fusion == nullptr ? nullptr : fusion->RunAt(op);
+    return run != nullptr ? LowerRun(e, *run) : LowerOp(e, e.program().ops[op]);
+}
+
 Status LowerRun(Emitter& e, const FusedRun& run) {
     if (const auto* residual = std::get_if<ResidualRun>(&run.what)) {
         return ResidualLowering(e, *residual, run.ops.front(), run.ops.back()).Run();

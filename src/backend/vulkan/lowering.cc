@@ -61,9 +61,7 @@ Result<std::vector<Dispatch>> Lowering::LowerStep(const StepShape& shape, const 
 
 Status Lowering::LowerAt(size_t op, const Fusion* fusion) {
     op_ = static_cast<int32_t>(op);
-    if (fusion != nullptr && fusion->Moves(op)) return {};
-    const FusedRun* const run = fusion == nullptr ? nullptr : fusion->RunAt(op);
-    return run != nullptr ? LowerRun(*this, *run) : LowerOp(*this, program_.ops[op]);
+    return vulkan::LowerAt(*this, op, fusion);
 }
 
 Status Lowering::LowerTopOf(const WantedRows& wanted) {

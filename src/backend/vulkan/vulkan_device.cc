@@ -120,17 +120,6 @@ DeviceInfo InfoOf(const gpu::Description& gpu, bool reference, const Arithmetic&
     return info;
 }
 
-// Beside what the firmware set apart a unified GPU has what the host has free: a driver that counts
-// what GPUs hold alone (amdgpu) promises more. Pages that amdgpu takes are in no control group.
-void TakeOfHost(const gpu::Description& gpu, MemoryPool& pool) {
-    const bool amd = gpu.vendor_id == kAmd;
-    pool.limited = !amd;
-    const auto apart = FindSetApart("/sys/class/drm", gpu.vendor_id, gpu.device_id);
-    if (amd && !apart) return;
-    const uint64_t most = (apart ? apart->free_bytes : 0) + MachineMemoryBytes();
-    pool.free_bytes = std::min(pool.free_bytes, most);
-}
-
 MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& heaps) {
     MemoryPool pool;
     pool.kind = gpu.unified ? MemoryKind::kUnified : MemoryKind::kDevice;
@@ -143,7 +132,8 @@ MemoryPool PoolOf(const gpu::Description& gpu, const std::vector<gpu::Heap>& hea
     if (gpu.kind == gpu::Kind::kCpu) {
         pool.free_bytes = std::min(pool.free_bytes, AvailableMemoryBytes());
     } else if (gpu.unified) {
-        TakeOfHost(gpu, pool);
+        const auto apart = SetApartBytes("/sys/class/drm", gpu.vendor_id, gpu.device_id);
+        TakeOfHost(gpu, apart, MachineMemoryBytes(), pool);
     }
     return pool;
 }
@@ -262,6 +252,14 @@ std::string ArithmeticText(const Arithmetic& arithmetic) {
     if (arithmetic.integer) text += ", int8";
     if (arithmetic.matrix != Arithmetic::Matrix::kNone) text += ", f16 on matrix units";
     return text;
+}
+
+void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free, uint64_t host_free,
+                MemoryPool& pool) {
+    const bool amd = gpu.vendor_id == kAmd;
+    pool.limited = !amd;
+    if (host_free == 0 || (amd && !apart_free)) return;
+    pool.free_bytes = std::min(pool.free_bytes, apart_free.value_or(0) + host_free);
 }
 
 // The subgroup tells processors apart that lavapipe runs on; its version number says nothing, the

@@ -53,6 +53,12 @@ Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& option
 std::string ArithmeticText(const Arithmetic& arithmetic);
 // Of a device: what it computes with, as far as bits depend on it.
 std::string IdentityOf(const gpu::Description& gpu, bool reference, const Arithmetic& arithmetic);
+// What a GPU that has its memory with the host has of it beside what the firmware set apart
+// (`apart_free`; none: the driver does not say): no more than the host has free (0: not known).
+// Drivers that count what GPUs hold alone (amdgpu) promise more; pages that amdgpu takes are in no
+// control group.
+void TakeOfHost(const gpu::Description& gpu, std::optional<uint64_t> apart_free, uint64_t host_free,
+                MemoryPool& pool);
 // Why weights, KV cache and activations do not fit into what is free.
 Status CheckFits(const MemoryUse& use, const MemoryPool& pool, const gpu::Description& gpu);
 
