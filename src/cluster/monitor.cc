@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "base/log.h"
 #include "cluster/control.h"
@@ -16,6 +17,7 @@ constexpr int64_t kReportWaitMs = 200;    // how long a report of a lost peer do
 constexpr int64_t kAnswerWaitMs = 500;    // rank 0's answer to a report
 constexpr int64_t kLingerMs = 400;        // for the others to leave after a verdict
 constexpr int64_t kMostSlowMs = 600'000;  // a call waits for ranks that are slow, but move
+constexpr int64_t kBuryMs = 5000;         // for children that were killed to be gone
 constexpr size_t kMostReport = 8192;
 
 Clock::time_point MonitorTime(const Deadline& deadline) {
@@ -501,15 +503,13 @@ void Control::Stop() {
 }
 
 void Control::KillChildren() {
-    std::string how;
     for (Peer& peer : peers_) {
         if (peer.pid <= 0) continue;
         ::kill(peer.pid, SIGKILL);
-        const Deadline deadline = Deadline::In(1000);
-        while (!ReapChild(peer.pid, &how) && !deadline.expired()) ::usleep(500);
-        peer.pid = 0;
+        buried_.push_back(std::exchange(peer.pid, 0));
     }
-    const Deadline deadline = Deadline::In(1000);
+    // All end at the same time; what one has mapped takes a while to free where cores are rare.
+    const Deadline deadline = Deadline::In(kBuryMs);
     while (!buried_.empty() && !deadline.expired()) {
         ReapBuried();
         if (!buried_.empty()) ::usleep(500);
