@@ -352,6 +352,7 @@ void Control::CheckPeer(Peer& peer, int64_t now_ns) {
 }
 
 void Control::Lost(Peer& peer, const std::string& reason) {
+    Log(LogLevel::kDebug, "{} is lost: {}", WhoLocked(peer.rank), reason);
     peer.gone = true;
     NoteLoss(peer, reason);
     if (peer.pid > 0) {

@@ -219,7 +219,8 @@ class Control final : public net::PeerMonitor, public Company {
     bool IsOfTrial(ErrorCode code) const {
         return trial_ && CanRecover() && code != ErrorCode::kCancelled;
     }
-    void Settle(Lock& lock, Error& error, bool recover);
+    // A worker reports, and waits for rank 0's answer: so long or half a second.
+    void Settle(Lock& lock, Error& error, bool recover, int64_t answer_ms);
     void AwaitVerdict(Lock& lock);
     bool SomePeerEnds() const;
     std::string LossLocked(const net::OpTag& tag) const;

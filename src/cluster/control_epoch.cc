@@ -66,7 +66,9 @@ void Control::NoteAllReady() {
 
 Status Control::EndEpoch(Error error) {
     Lock lock(mutex_);
-    Settle(lock, error, EndsEpoch(error.code));
+    // Whoever goes on needs rank 0's word: one that is held up gives it late, and of one that is
+    // lost the verdict comes in the same time.
+    Settle(lock, error, EndsEpoch(error.code), options_.timeout_ms);
     if (verdict_.has_value() && verdict_->recover && !ended_) {
         recovering_ = true;
         return {};

@@ -392,7 +392,7 @@ Result<std::string> Control::RoundOfWorker(Lock& lock, const std::string& name,
 // ---- Failure and end ----------------------------------------------------------------------------
 
 // What this rank could not go on for becomes the verdict, unless there is a better one.
-void Control::Settle(Lock& lock, Error& error, bool recover) {
+void Control::Settle(Lock& lock, Error& error, bool recover, int64_t answer_ms) {
     const bool secondary = error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout;
     if (secondary && error.message != told_) {
         WaitFor(lock, Deadline::In(kReportWaitMs), [] { return false; });
@@ -403,13 +403,13 @@ void Control::Settle(Lock& lock, Error& error, bool recover) {
     if (!verdict_.has_value()) {
         peers_[0].channel.Send(FrameType::kFailure, Encode(report));
         Wake();
-        WaitFor(lock, Deadline::In(kAnswerWaitMs), [] { return false; });
+        WaitFor(lock, Deadline::In(std::max(kAnswerWaitMs, answer_ms)), [] { return false; });
     }
 }
 
 Error Control::ReportFailure(Error error) {
     Lock lock(mutex_);
-    Settle(lock, error, false);
+    Settle(lock, error, false, 0);
     Finalise();
     taken_ = true;
     if (ended_ && !is_root()) peers_[0].channel.Send(FrameType::kEndAck, {});

@@ -96,6 +96,11 @@ class Recovery : public testing::Test {
                 transport, "--timeout-ms",        std::to_string(timeout_ms_)};
     }
 
+    // Of runs that lose nobody, and where ranks are killed, which is known at once.
+    static Words Calm(const std::string& transport) {
+        return {"--tp", std::to_string(kRanks), "--transport", transport};
+    }
+
     static std::vector<pid_t> Workers(const Weft& weft, size_t count) {
         std::vector<pid_t> pids;
         Until([&] { return (pids = test::ChildrenOf(weft.pid())).size() >= count; });
@@ -135,7 +140,7 @@ class Recovery : public testing::Test {
     }
 
     void InflictAll(const std::string& phase) {
-        const Ran undisturbed = RunWeft(CommandFor(phase) + Cluster("shm"));
+        const Ran undisturbed = RunWeft(CommandFor(phase) + Calm("shm"));
         ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
         std::vector<Loss> losses;
         for (size_t transport : {0, 1}) {
@@ -174,8 +179,8 @@ TEST_F(Recovery, InDecode) {
 
 // Three ranks, two, one: the same words.
 TEST_F(Recovery, ElasticDownToOneRank) {
-    const Ran undisturbed = RunWeft(CommandFor("decode") + Cluster("shm"));
-    Weft weft(CommandFor("decode") + Cluster("shm") + Words{"--elastic"});
+    const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("shm"));
+    Weft weft(CommandFor("decode") + Calm("shm") + Words{"--elastic"});
     const std::vector<pid_t> pids = Workers(weft, 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
     ASSERT_TRUE(WaitForPhase("decode", weft, 1));
@@ -191,9 +196,29 @@ TEST_F(Recovery, ElasticDownToOneRank) {
     EXPECT_NE(ran.err.rfind("rank 1 (host "), ran.err.find("rank 1 (host ")) << ran.err;
 }
 
+// A worker that sees the loss first waits for rank 0's word, and is not lost, too.
+TEST_F(Recovery, WhileRankZeroIsHeldUp) {
+    constexpr useconds_t kHeldUpUs = 2'500'000;
+    const Words cluster = {"--tp", "3", "--transport", "shm", "--timeout-ms",
+                           std::to_string(4 * timeout_ms_)};
+    const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("shm"));
+    Weft weft(CommandFor("decode") + cluster + Words{"--elastic"});
+    const std::vector<pid_t> pids = Workers(weft, 2);
+    ASSERT_EQ(pids.size(), 2u) << weft.Err();
+    ASSERT_TRUE(WaitForPhase("decode", weft, 1));
+    ::kill(weft.pid(), SIGSTOP);
+    ::kill(pids[0], SIGKILL);
+    ::usleep(kHeldUpUs);
+    ::kill(weft.pid(), SIGCONT);
+    const Ran ran = weft.Wait(kMostMs);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
+    EXPECT_NE(ran.err.find("epoch 2 with 2 ranks after"), std::string::npos) << ran.err;
+}
+
 // The rank that comes back is killed before it is ready; so is the next one.
 TEST_F(Recovery, FromALossDuringRecovery) {
-    const Ran undisturbed = RunWeft(CommandFor("decode") + Cluster("tcp"));
+    const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("tcp"));
     Weft weft(CommandFor("decode") + Cluster("tcp") + Words{"--rejoin-ms", "20000"});
     const std::vector<pid_t> pids = Workers(weft, 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
@@ -308,7 +333,7 @@ class RecoveryOverHosts : public Recovery {
 
 // A host goes down with all that runs on it, and its worker is started again.
 TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
-    const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Cluster("tcp"));
+    const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Calm("tcp"));
     auto first = Listen();
     auto second = Listen();
     const int port = PortOf(*first);
@@ -336,7 +361,7 @@ TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
 
 // A host that sleeps beyond the deadline finds that the others went on without it.
 TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
-    const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Cluster("tcp"));
+    const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Calm("tcp"));
     auto first = Listen();
     auto second = Listen();
     Weft weft(CommandFor("decode", kManyTokens) + Hosts(PortOf(*first), PortOf(*second)) +

@@ -88,11 +88,27 @@ inline std::string WithoutSearch(std::string text) {
 }
 
 // A weft that runs; killed with its children when the object goes.
+// Of ranks that are to end well: a starved machine may keep one from running for seconds. Tests
+// that are about lost ranks say their --timeout-ms.
+inline Words PatientWords(const Words& arguments) {
+    const auto has = [&](std::string_view word) {
+        return std::ranges::count(arguments, word) > 0;
+    };
+    const bool many = has("--tp") || has("--pp") || has("--dp") || has("--local");
+    static constexpr std::string_view kCommands[] = {"run", "logits", "perplexity", "train"};
+    const bool computes = !arguments.empty() && std::ranges::count(kCommands, arguments[0]) > 0;
+    if (!many || !computes || has("--timeout-ms") || has("estimate")) return arguments;
+    Words patient = arguments;
+    patient.insert(patient.end(), {"--timeout-ms", "60000"});
+    return patient;
+}
+
 class Weft {
   public:
     explicit Weft(const Words& arguments, const Words& environment = {}) {
+        const Words patient = PatientWords(arguments);
         Words words = {support::WeftProgram()};
-        words.insert(words.end(), arguments.begin(), arguments.end());
+        words.insert(words.end(), patient.begin(), patient.end());
         out_ = ::memfd_create("out", MFD_CLOEXEC);
         err_ = ::memfd_create("err", MFD_CLOEXEC);
         // All ranks write to these, and a memfd has no lock of its position as files have: of two
