@@ -236,6 +236,7 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     reader.Take("grouped_share", Unit::kShare, runtime.grouped_share);
     reader.Take("rest_share", Unit::kShare, runtime.rest_share);
     reader.Take("low_bit_share", Unit::kShare, runtime.low_bit_share);
+    reader.Take("packed_share", Unit::kShare, runtime.packed_share);
     reader.Take("unpack_share", Unit::kShare, runtime.unpack_share);
     runtime.attention_share = runtime.compute_share;
     reader.Take("attention_share", Unit::kShare, runtime.attention_share);
@@ -265,6 +266,11 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     runtime.value_bytes = reader.Count("value_bytes", 0, 0, 8);
     if (status.ok()) status = reader.Finish();
     return runtime;
+}
+
+// Less than four bits a weight.
+bool IsLowBit(DType weights) {
+    return Info(weights).block_bytes * 2 < Info(weights).block_elements;
 }
 
 // By all their names.
@@ -464,13 +470,18 @@ bool Runtime::RunsOn(const Machine& machine) const {
     return makers.empty() || std::ranges::find(makers, machine.maker) != makers.end();
 }
 
+bool Runtime::InEightBits(const Machine& machine, DType weights) const {
+    return weights == DType::kQ8_0 && eight_bit_share && machine.eight_bit;
+}
+
 double Runtime::WeightRate(const Machine& machine, DType weights, bool experts) const {
     const double rate = machine.sustained_bytes_per_s() * memory_share.value;
     double most = memory_most ? std::min(rate, memory_most->value) : rate;
+    const bool packed = Info(weights).quantized && !InEightBits(machine, weights);
+    if (packed && rate > kFastMemory) most = std::min(most, rate * packed_share.value);
     if (experts) most *= expert_memory.value;
     if (experts && weights == DType::kBF16) return most * bf16_expert_memory.value;
-    const bool low = Info(weights).block_bytes * 2 < Info(weights).block_elements;
-    return most * (low ? low_bit_share.value : 1);
+    return most * (IsLowBit(weights) ? low_bit_share.value : 1);
 }
 
 const Figure& Runtime::Most(const Machine& machine) const {
@@ -478,14 +489,14 @@ const Figure& Runtime::Most(const Machine& machine) const {
 }
 
 double Runtime::ProductFlops(const Machine& machine, DType weights, bool experts) const {
-    const bool eight = weights == DType::kQ8_0 && eight_bit_share && machine.eight_bit;
-    if (eight) return machine.eight_bit->value * eight_bit_share->value;
+    if (InEightBits(machine, weights)) return machine.eight_bit->value * eight_bit_share->value;
     double flops = Most(machine).value * compute_share.value;
     if (compute_most) flops = std::min(flops, compute_most->value);
     if (weights == DType::kBF16) {
         return flops * (experts ? bf16_expert_share.value : bf16_share.value);
     }
     if (experts) flops *= expert_share.value;
+    if (IsLowBit(weights)) flops *= low_bit_share.value;
     return flops * (Info(weights).quantized ? unpack_share.value : 1);
 }
 

@@ -41,7 +41,10 @@
 //                     others, whose messages overflow a small switch
 //     memory_share    of the memory's bandwidth that reading weights reaches
 //     memory_most     and what that reaches at most, however fast the memory is
-//     low_bit_share   of these, with weights of less than four bits
+//     packed_share    of that, with quantized weights where the memory is faster than kFastMemory:
+//                     they are unpacked on the way (those of eight bits not where eight_bit_share
+//                     counts)
+//     low_bit_share   of these, and of what products reach, with weights of less than four bits
 //     cache_share     as memory_share, of the KV cache
 //     grouped_share   of that, where several query heads share a KV head (cache_share)
 //     reread_share    where query heads that share a KV head are no power of two, each further read
@@ -90,6 +93,8 @@ namespace weft::plan {
 inline constexpr double kSustained = 0.84;
 // Products of no more rows run as so many products of a vector, which the memory holds up.
 inline constexpr int kVectorRows = 8;
+// Bytes/s: only stacked memory (HBM) and the widest GDDR7 are faster.
+inline constexpr double kFastMemory = 1e12;
 // More hosts than so many that send to one at once overflow the buffers of a small switch.
 inline constexpr int kSwitchSenders = 4;
 
@@ -161,6 +166,7 @@ struct Runtime {
     Figure memory_share{1, Mark::kMeasured, ""}, cache_share{1, Mark::kMeasured, ""};
     Figure grouped_share;  // where unsaid, cache_share
     Figure rest_share{1, Mark::kMeasured, ""};
+    Figure packed_share{1, Mark::kMeasured, ""};
     Figure unpack_share{1, Mark::kMeasured, ""}, low_bit_share{1, Mark::kMeasured, ""};
     Figure bf16_share{1, Mark::kMeasured, ""}, bf16_expert_share{1, Mark::kMeasured, ""};
     Figure bf16_expert_memory{1, Mark::kMeasured, ""}, expert_share{1, Mark::kMeasured, ""};
@@ -177,6 +183,8 @@ struct Runtime {
     // FLOP/s that large products with weights of a type reach, and attention of many rows.
     double ProductFlops(const Machine& machine, DType weights, bool experts = false) const;
     double AttentionFlops(const Machine& machine, Heads heads) const;
+    // Products with such weights are in eight bits, as the device has them.
+    bool InEightBits(const Machine& machine, DType weights) const;
     // A device's compute, by what sums are in.
     const Figure& Most(const Machine& machine) const;
 };

@@ -56,6 +56,7 @@ TEST(Runtime, SharedHeadsHaveAShareOfTheirOwn) {
 TEST(Runtime, WeightsAreReadAtTheirShareAndAtMostSoFast) {
     RuntimeCase c("llama-2-7b:q4_0", "h100", "vllm");
     const double rate = c.cluster.hosts[0].sustained_bytes_per_s();
+    c.runtime.packed_share.value = 1;
     EXPECT_DOUBLE_EQ(c.runtime.WeightRate(c.cluster.hosts[0], DType::kQ4_0), rate);
     c.runtime.memory_share.value = 0.8;
     c.runtime.low_bit_share.value = 0.5;
@@ -65,6 +66,31 @@ TEST(Runtime, WeightsAreReadAtTheirShareAndAtMostSoFast) {
     c.runtime.memory_most = Figure{rate / 4, Mark::kGuessed, ""};
     EXPECT_DOUBLE_EQ(c.runtime.WeightRate(c.cluster.hosts[0], DType::kQ4_0), rate / 4);
     EXPECT_GT(c.Must({.context = 1}).token.weights, 3.5e9 / (rate / 4));
+}
+
+TEST(Runtime, QuantizedWeightsAreUnpackedOnTheWayWhereMemoryIsFast) {
+    const Library library = *Library::Open();
+    Runtime runtime = *library.FindRuntime("vllm-cuda");
+    runtime.packed_share.value = 0.5;
+    const Machine a100 = *library.FindMachine("a100"), spark = *library.FindMachine("dgx-spark");
+    const Machine h100 = *library.FindMachine("h100");
+    const double rate = a100.sustained_bytes_per_s();
+    EXPECT_DOUBLE_EQ(runtime.WeightRate(a100, DType::kQ4_0), rate / 2);
+    EXPECT_DOUBLE_EQ(runtime.WeightRate(a100, DType::kQ8_0), rate / 2);
+    EXPECT_DOUBLE_EQ(runtime.WeightRate(a100, DType::kBF16), rate);
+    EXPECT_DOUBLE_EQ(runtime.WeightRate(spark, DType::kQ4_0), spark.sustained_bytes_per_s());
+    // Weights of eight bits are multiplied as they are where the device does that.
+    EXPECT_DOUBLE_EQ(runtime.WeightRate(h100, DType::kQ8_0), h100.sustained_bytes_per_s());
+}
+
+TEST(Runtime, LessThanFourBitsAreUnpackedMoreSlowlyInPromptsToo) {
+    const Library library = *Library::Open();
+    Runtime runtime = *library.FindRuntime("llama.cpp-rocm");
+    const Machine halo = *library.FindMachine("strix-halo");
+    const double four = runtime.ProductFlops(halo, DType::kQ4_K);
+    EXPECT_DOUBLE_EQ(runtime.ProductFlops(halo, DType::kQ3_K),
+                     four * runtime.low_bit_share.value);
+    EXPECT_DOUBLE_EQ(runtime.ProductFlops(halo, DType::kQ5_K), four);
 }
 
 TEST(Runtime, EightBitsHaveTheDevicesOwnRate) {
