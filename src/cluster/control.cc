@@ -23,7 +23,8 @@ namespace {
 
 // How long the end of a child may follow the end of its connection.
 constexpr int64_t kReapNs = 200 * kNsPerMs;
-// How many timeouts a child waits for a parent that a busy machine keeps from running.
+// How many timeouts a child waits for a parent that a busy machine keeps from running, and rank 0
+// for its own main thread where the job shall go on.
 constexpr int64_t kStarvedTimes = 4;
 
 std::atomic<int> g_stopped_status{ExitStatus(ErrorCode::kCancelled)};
@@ -428,10 +429,12 @@ void Control::Watch(int64_t now_ns) {
     if (!verdict_.has_value() || options_.watchdog_ms == 0 || recovering_) return;
     int64_t patience_ms = options_.watchdog_ms;
     // A survivor may have long ops to end before it can leave the epoch: while it moves, it is at
-    // them.
+    // them. Others don't wait for it for longer than a timeout, but nobody goes on without rank 0,
+    // which a busy machine may keep from running.
     int64_t begin_ns = failed_ns_;
     if (verdict_->recover) {
-        patience_ms = std::max(patience_ms, options_.timeout_ms);
+        const int64_t times = is_root() ? kStarvedTimes : 1;
+        patience_ms = std::max(patience_ms, times * options_.timeout_ms);
         begin_ns = std::max(begin_ns, own_moved_ns_);
     }
     if (taken_) patience_ms += 5000;  // it is leaving; large models take a while to free

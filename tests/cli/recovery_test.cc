@@ -23,7 +23,7 @@ constexpr int64_t kTimeoutMs = 4000;
 constexpr size_t kAtOnce = 1;
 constexpr int64_t kMostMs = 240'000;
 #else
-constexpr int64_t kTimeoutMs = 1500;
+constexpr int64_t kTimeoutMs = 3000;
 constexpr size_t kAtOnce = 2;
 constexpr int64_t kMostMs = 60'000;
 #endif
