@@ -495,8 +495,8 @@ TEST(Control, AStarvedParentIsNotLostAtOnce) {
         options.watchdog_ms = 0;
         options.child = child;
         Control control(options);
-        control.AddPeer(0, std::move(ends.second), sessions.second, 0);
         const int64_t begin_ns = NowNs();
+        control.AddPeer(0, std::move(ends.second), sessions.second, 0);
         ASSERT_TRUE(control.Start().ok());
         EXPECT_FALSE(control.WaitForAssignment(Deadline::In(60'000)).ok());
         const int64_t took_ms = (NowNs() - begin_ns) / 1'000'000;
