@@ -23,8 +23,8 @@ namespace {
 
 // How long the end of a child may follow the end of its connection.
 constexpr int64_t kReapNs = 200 * kNsPerMs;
-// How many timeouts a child waits for a parent that a busy machine keeps from running, and rank 0
-// for its own main thread where the job shall go on.
+// How many timeouts a child waits for a parent that a busy machine keeps from running, a parent for
+// a child, and rank 0 for its own main thread where the job shall go on.
 constexpr int64_t kStarvedTimes = 4;
 
 std::atomic<int> g_stopped_status{ExitStatus(ErrorCode::kCancelled)};
@@ -329,11 +329,18 @@ bool Control::IsStarvedParent(int64_t silent_ms) const {
     return std::string_view("RSD").find(stat[name_end + 2]) != std::string_view::npos;
 }
 
+// Likewise of a rank that this process has started, which has a thread that wants to run. One that
+// is stopped has none.
+bool Control::IsStarvedChild(const Peer& peer, int64_t silent_ms) const {
+    return peer.pid > 0 && silent_ms < kStarvedTimes * options_.timeout_ms && CouldRun(peer.pid);
+}
+
 void Control::CheckPeer(Peer& peer, int64_t now_ns) {
     if (peer.gone) return;
     if (peer.channel.open()) {
         const int64_t silent_ms = (now_ns - peer.heard_ns) / kNsPerMs;
         if (silent_ms < options_.timeout_ms || IsStarvedParent(silent_ms)) return;
+        if (IsStarvedChild(peer, silent_ms)) return;
         const std::string why = fmt::format(
             "silent for {} ms: its process is stopped, or its host or the link to it is down",
             silent_ms);

@@ -193,6 +193,7 @@ class Control final : public net::PeerMonitor, public Company {
     LongWait& OwnWait();
     int SilentTooLong(int64_t now_ns) const;
     bool IsStarvedParent(int64_t silent_ms) const;
+    bool IsStarvedChild(const Peer& peer, int64_t silent_ms) const;
     void Watch(int64_t now_ns);
     [[noreturn]] void Leave();
 

@@ -1,6 +1,7 @@
 #include "cluster/spawn.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -10,6 +11,8 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "cluster/stop_signals.h"
 #include "hw/cpu.h"
@@ -145,6 +148,19 @@ bool ReapChild(pid_t pid, std::string* how) {
         *how = "its process ended";
     }
     return true;
+}
+
+bool CouldRun(pid_t pid) {
+    std::error_code error;
+    const std::string tasks = fmt::format("/proc/{}/task", pid);
+    for (const auto& task : std::filesystem::directory_iterator(tasks, error)) {
+        std::ifstream file(task.path() / "stat");
+        std::string stat;
+        std::getline(file, stat);
+        const size_t name_end = stat.rfind(") ");
+        if (name_end != std::string::npos && stat.substr(name_end + 2, 1) == "R") return true;
+    }
+    return false;
 }
 
 }  // namespace weft::cluster

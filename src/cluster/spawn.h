@@ -33,5 +33,7 @@ Result<Inheritance> ReadHandle(const std::string& handle);
 // Whether the child has ended; then *how says it in words that follow "rank 2 was lost: ".
 // Reaps it.
 bool ReapChild(pid_t pid, std::string* how);
+// Whether a thread of a process of this machine runs, or waits for a core.
+bool CouldRun(pid_t pid);
 
 }  // namespace weft::cluster

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cluster/control.h"
+#include "support/slowness.h"
 
 namespace weft::cluster {
 namespace {
@@ -502,6 +503,36 @@ TEST(Control, AStarvedParentIsNotLostAtOnce) {
         const int64_t took_ms = (NowNs() - begin_ns) / 1'000'000;
         EXPECT_GE(took_ms, child ? 4 * kShortMs : kShortMs);
         EXPECT_LT(took_ms, child ? 30'000 : 4 * kShortMs + 30'000);
+    }
+}
+
+// Nor is a child that wants to run; one that is stopped is.
+TEST(Control, AStarvedChildIsNotLostAtOnce) {
+    constexpr int64_t kShortMs = 800;
+    for (const bool stopped : {true, false}) {
+        auto ends = MakeSocketPair().value();
+        auto sessions = MakeSessionPair(kShortMs);
+        const pid_t child = ::fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            for (std::atomic<int64_t> turns = 0;; turns.fetch_add(1)) continue;
+        }
+        if (stopped) ::kill(child, SIGSTOP);
+        Control::Options options;
+        options.timeout_ms = kShortMs;
+        options.watchdog_ms = 0;
+        Control control(options);
+        const int64_t begin_ns = NowNs();
+        control.AddPeer(1, std::move(ends.second), sessions.second, child);
+        control.SetHosts({"a", "b"});
+        ASSERT_TRUE(control.Start().ok());
+        const auto pick = [](const std::vector<std::string>& all) -> Result<std::string> {
+            return all[1];
+        };
+        EXPECT_FALSE(control.Round("sum", "mine", pick, Deadline::In(60'000)).ok());
+        const int64_t took_ms = (NowNs() - begin_ns) / 1'000'000;
+        EXPECT_GE(took_ms, stopped ? kShortMs : 4 * kShortMs);
+        EXPECT_LT(took_ms, stopped ? test::Slower(3 * kShortMs) : 30'000);
     }
 }
 
