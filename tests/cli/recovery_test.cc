@@ -196,26 +196,6 @@ TEST_F(Recovery, ElasticDownToOneRank) {
     EXPECT_NE(ran.err.rfind("rank 1 (host "), ran.err.find("rank 1 (host ")) << ran.err;
 }
 
-// A worker that sees the loss first waits for rank 0's word, and is not lost, too.
-TEST_F(Recovery, WhileRankZeroIsHeldUp) {
-    constexpr useconds_t kHeldUpUs = 2'500'000;
-    const Words cluster = {"--tp", "3", "--transport", "shm", "--timeout-ms",
-                           std::to_string(4 * timeout_ms_)};
-    const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("shm"));
-    Weft weft(CommandFor("decode") + cluster + Words{"--elastic"});
-    const std::vector<pid_t> pids = Workers(weft, 2);
-    ASSERT_EQ(pids.size(), 2u) << weft.Err();
-    ASSERT_TRUE(WaitForPhase("decode", weft, 1));
-    ::kill(weft.pid(), SIGSTOP);
-    ::kill(pids[0], SIGKILL);
-    ::usleep(kHeldUpUs);
-    ::kill(weft.pid(), SIGCONT);
-    const Ran ran = weft.Wait(kMostMs);
-    EXPECT_EQ(ran.status, 0) << ran.err;
-    EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
-    EXPECT_NE(ran.err.find("epoch 2 with 2 ranks after"), std::string::npos) << ran.err;
-}
-
 // The rank that comes back is killed before it is ready; so is the next one.
 TEST_F(Recovery, FromALossDuringRecovery) {
     const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("tcp"));

@@ -2,6 +2,7 @@
 // is over is dropped, and never taken for the next one's.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -515,6 +516,7 @@ TEST(Control, AStarvedChildIsNotLostAtOnce) {
         const pid_t child = ::fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
+            ::alarm(60);  // it outlives no test that was killed
             for (std::atomic<int64_t> turns = 0;; turns.fetch_add(1)) continue;
         }
         if (stopped) ::kill(child, SIGSTOP);
@@ -529,7 +531,10 @@ TEST(Control, AStarvedChildIsNotLostAtOnce) {
         const auto pick = [](const std::vector<std::string>& all) -> Result<std::string> {
             return all[1];
         };
-        EXPECT_FALSE(control.Round("sum", "mine", pick, Deadline::In(60'000)).ok());
+        const auto lost = control.Round("sum", "mine", pick, Deadline::In(60'000));
+        ASSERT_FALSE(lost.ok());
+        const char* why = stopped ? "its process is stopped" : "it wants to run, but gets no core";
+        EXPECT_NE(lost.error().message.find(why), std::string::npos) << lost.error().message;
         const int64_t took_ms = (NowNs() - begin_ns) / 1'000'000;
         EXPECT_GE(took_ms, stopped ? kShortMs : 4 * kShortMs);
         EXPECT_LT(took_ms, stopped ? test::Slower(3 * kShortMs) : 30'000);
@@ -617,6 +622,49 @@ TEST(Control, StandsWhereTheThreadStandsThatItAwaits) {
     over = true;
     sends.join();
     sums.join();
+}
+
+// A busy machine may keep rank 0 from answering.
+TEST(WorkerEpoch, WaitsForRankZerosWord) {
+    Worker worker;
+    ASSERT_TRUE(worker.Start());
+    FarEnd& far = *worker.pair.far;
+    std::thread late([&] {
+        far.Await(FrameType::kFailure);
+        ::usleep(1'500'000);
+        far.Send(FrameType::kVerdict, Encode(VerdictMessage{ErrorCode::kPeerLost, 1,
+                                                            "rank 1 was lost", "killed", 1, true}));
+    });
+    const Status ended = worker.control.EndEpoch({ErrorCode::kPeerLost, "a step failed"});
+    late.join();
+    EXPECT_TRUE(ended.ok()) << ended.error().message;
+}
+
+// Nobody goes on without rank 0: its main thread has four timeouts to see that an epoch is over.
+TEST(RootWatchdog, IsPatientWhereTheJobGoesOn) {
+    constexpr int64_t kShortMs = 800;
+    for (const int64_t held_up_ms : {2 * kShortMs, int64_t{60'000}}) {
+        const pid_t child = ::fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            Control::Options options;
+            options.timeout_ms = kShortMs;
+            options.watchdog_ms = kShortMs / 4;
+            options.recover = true;
+            Control control(options);
+            Pair pair = Connect();
+            control.AddPeer(1, std::move(pair.near), pair.session, 0);
+            control.SetHosts({"a", "b"});
+            if (!control.Start().ok()) ::_exit(1);
+            pair.far->Close();
+            ::usleep(static_cast<useconds_t>(held_up_ms * 1000));
+            ::_exit(0);
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFEXITED(status));
+        EXPECT_EQ(WEXITSTATUS(status), held_up_ms < 60'000 ? 0 : ExitStatus(ErrorCode::kPeerLost));
+    }
 }
 
 // While it waits for the next epoch, rank 0 may go, or say that there is none.

@@ -87,7 +87,6 @@ inline std::string WithoutSearch(std::string text) {
     return text;
 }
 
-// A weft that runs; killed with its children when the object goes.
 // Of ranks that are to end well: a starved machine may keep one from running for seconds. Tests
 // that are about lost ranks say their --timeout-ms.
 inline Words PatientWords(const Words& arguments) {
@@ -103,6 +102,7 @@ inline Words PatientWords(const Words& arguments) {
     return patient;
 }
 
+// A weft that runs; killed with its children when the object goes.
 class Weft {
   public:
     explicit Weft(const Words& arguments, const Words& environment = {}) {
