@@ -341,11 +341,13 @@ void Control::CheckPeer(Peer& peer, int64_t now_ns) {
         const int64_t silent_ms = (now_ns - peer.heard_ns) / kNsPerMs;
         if (silent_ms < options_.timeout_ms || IsStarvedParent(silent_ms)) return;
         if (IsStarvedChild(peer, silent_ms)) return;
-        const bool starved = peer.pid > 0 && CouldRun(peer.pid);
-        const std::string why = fmt::format(
-            "silent for {} ms: {}", silent_ms,
-            starved ? "it wants to run, but gets no core, or is stuck. Give this host less to do"
-                    : "its process is stopped, or its host or the link to it is down");
+        std::string why = fmt::format(
+            "silent for {} ms: its process is stopped, or its host or the link to it is down",
+            silent_ms);
+        if (peer.pid > 0 && CouldRun(peer.pid)) {
+            why = fmt::format("silent for {} ms: it wants to run, but gets no core, or is stuck. "
+                              "Give this host less to do", silent_ms);
+        }
         if (CanRecover()) Exclude(peer, fmt::format("silent for {} ms", silent_ms));
         peer.channel.Close(true);
         Lost(peer, why);
