@@ -30,10 +30,6 @@ constexpr int64_t kStarvedTimes = 4;
 std::atomic<int> g_stopped_status{ExitStatus(ErrorCode::kCancelled)};
 std::atomic<bool (*)()> g_term_taker{nullptr};
 
-int64_t BeatNs(int64_t timeout_ms) {
-    return std::clamp<int64_t>(timeout_ms / 10, 10, 200) * kNsPerMs;
-}
-
 Error OutOfTurn(FrameType type) {
     return MakeError(ErrorCode::kCorrupt, "it sent a control frame of type {} out of turn",
                      static_cast<int>(type));
@@ -116,7 +112,7 @@ int Control::Wait(Lock& lock) {
     std::vector<pollfd> fds;
     fds.push_back({wake_.get(), POLLIN, 0});
     fds.push_back({term_.get(), POLLIN, 0});
-    int64_t due_ns = std::min(beat_ns_ + BeatNs(options_.timeout_ms), NowNs() + 200 * kNsPerMs);
+    int64_t due_ns = std::min(beat_ns_ + BeatNs(), NowNs() + 200 * kNsPerMs);
     if (stalled_ >= 0 && !verdict_.has_value()) due_ns = std::min(due_ns, stall_end_ns_);
     for (const Peer& peer : peers_) {
         if (peer.channel.open()) {
@@ -164,7 +160,7 @@ void Control::Turn(int64_t now_ns) {
     ReapBuried();
     JudgeStall(now_ns);
     JudgeCircle(now_ns);
-    if (now_ns - beat_ns_ >= BeatNs(options_.timeout_ms)) Beat(now_ns);
+    if (now_ns - beat_ns_ >= BeatNs()) Beat(now_ns);
     Watch(now_ns);
     ++turns_;
     changed_.notify_all();
@@ -326,6 +322,7 @@ bool Control::IsStarvedParent(int64_t silent_ms) const {
     std::getline(file, stat);
     const size_t name_end = stat.rfind(") ");
     if (parent == 1 || name_end == std::string::npos || name_end + 2 >= stat.size()) return false;
+    if (IsDying(parent)) return false;
     return std::string_view("RSD").find(stat[name_end + 2]) != std::string_view::npos;
 }
 
@@ -339,6 +336,11 @@ void Control::CheckPeer(Peer& peer, int64_t now_ns) {
     if (peer.gone) return;
     if (peer.channel.open()) {
         const int64_t silent_ms = (now_ns - peer.heard_ns) / kNsPerMs;
+        const bool missed = now_ns - peer.heard_ns > kMissedBeats * BeatNs();
+        if (missed && peer.pid > 0 && IsDying(peer.pid)) {
+            Broken(peer, "its process is about to end", true);
+            return;
+        }
         if (silent_ms < options_.timeout_ms || IsStarvedParent(silent_ms)) return;
         if (IsStarvedChild(peer, silent_ms)) return;
         std::string why = fmt::format(

@@ -15,6 +15,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <ctime>
@@ -172,6 +173,12 @@ class Control final : public net::PeerMonitor, public Company {
     // Control thread, under the lock.
     void Loop();
     int Wait(Lock& lock);
+    // How often ranks are heard of, and how many such words are missing before one is looked at.
+    int64_t BeatNs() const {
+        return std::clamp<int64_t>(options_.timeout_ms / 10, 10, 200) * kNsPerMs;
+    }
+    static constexpr int64_t kMissedBeats = 3;
+
     void Turn(int64_t now_ns);
     void OnFrame(Peer& peer, FrameType type, View payload);
     Status OnFrameOfWorker(Peer& peer, FrameType type, View payload);

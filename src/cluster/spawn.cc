@@ -7,12 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "cluster/stop_signals.h"
 #include "hw/cpu.h"
@@ -24,6 +27,45 @@
 
 namespace weft::cluster {
 namespace {
+
+// What proc_pid_stat(5) says of a thread. The flags are those of the kernel's linux/sched.h.
+struct ThreadState {
+    char state = 0;
+    unsigned flags = 0;
+    uint64_t pending = 0;  // signals of this thread alone, as is a SIGKILL that is under way
+    bool ends() const {
+        constexpr unsigned kExiting = 0x4, kAfterCoreDump = 0x8, kDumpsCore = 0x200;
+        constexpr uint64_t kKill = uint64_t{1} << (SIGKILL - 1);
+        return (flags & (kExiting | kAfterCoreDump | kDumpsCore)) != 0 || (pending & kKill) != 0;
+    }
+};
+
+// None where there is no such process.
+std::vector<ThreadState> ThreadsOf(pid_t pid) {
+    std::vector<ThreadState> threads;
+    std::error_code error;
+    const std::string tasks = fmt::format("/proc/{}/task", pid);
+    std::filesystem::directory_iterator task(tasks, error);
+    for (; !error && task != std::filesystem::directory_iterator(); task.increment(error)) {
+        std::ifstream file(task->path() / "stat");
+        std::string stat;
+        std::getline(file, stat);
+        const size_t name_end = stat.rfind(") ");
+        if (name_end == std::string::npos) continue;
+        constexpr int kState = 3, kFlags = 9, kPending = 31;  // fields, counted from 1
+        std::istringstream rest(stat.substr(name_end + 2));
+        ThreadState thread;
+        std::string word;
+        for (int field = kState; field <= kPending && rest >> word; ++field) {
+            if (field == kState) thread.state = word[0];
+            const uint64_t number = std::strtoull(word.c_str(), nullptr, 10);
+            if (field == kFlags) thread.flags = static_cast<unsigned>(number);
+            if (field == kPending) thread.pending = number;
+        }
+        threads.push_back(thread);
+    }
+    return threads;
+}
 
 // Between fork and exec: only calls that are safe there.
 // StopSignals() are blocked from the fork on. Who ignores a signal drops one that waits, too: that
@@ -151,16 +193,14 @@ bool ReapChild(pid_t pid, std::string* how) {
 }
 
 bool CouldRun(pid_t pid) {
-    std::error_code error;
-    const std::string tasks = fmt::format("/proc/{}/task", pid);
-    for (const auto& task : std::filesystem::directory_iterator(tasks, error)) {
-        std::ifstream file(task.path() / "stat");
-        std::string stat;
-        std::getline(file, stat);
-        const size_t name_end = stat.rfind(") ");
-        if (name_end != std::string::npos && stat.substr(name_end + 2, 1) == "R") return true;
-    }
-    return false;
+    return std::ranges::any_of(ThreadsOf(pid), [](const ThreadState& thread) {
+        return thread.state == 'R' && !thread.ends();
+    });
+}
+
+bool IsDying(pid_t pid) {
+    const std::vector<ThreadState> threads = ThreadsOf(pid);
+    return !threads.empty() && std::ranges::all_of(threads, &ThreadState::ends);
 }
 
 }  // namespace weft::cluster

@@ -14,8 +14,6 @@ namespace {
 // Before rank 0 judges, the silent get so long to be known as lost. Less than what a data wait
 // gives the control plane.
 constexpr int64_t kJudgeNs = 400 * kNsPerMs;
-// Heartbeats in a row that are missing.
-constexpr int64_t kMissedBeats = 3;
 // Ranks of a circle that an error names.
 constexpr size_t kMostNamed = 8;
 
@@ -168,8 +166,7 @@ void Control::Stalled(int rank, int64_t still_ms) {
 
 // The rank that has missed heartbeats the longest; -1: none has.
 int Control::SilentTooLong(int64_t now_ns) const {
-    int64_t longest =
-        kJudgeNs + kMissedBeats * std::clamp<int64_t>(options_.timeout_ms / 10, 10, 200) * kNsPerMs;
+    int64_t longest = kJudgeNs + kMissedBeats * BeatNs();
     int found = -1;
     for (const Peer& peer : peers_) {
         if (now_ns - peer.heard_ns <= longest) continue;

@@ -1,6 +1,11 @@
 #include "gpu/core.h"
 
+#include <sys/resource.h>
+
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <thread>
 
 #include "base/deadline.h"
@@ -11,6 +16,22 @@ namespace {
 
 constexpr int64_t kSettleMs = 60'000;
 constexpr uint64_t kSettleSliceNs = 100'000'000;
+
+// Mesa writes its cache of shaders in a thread of the lowest priority. A process that was killed
+// keeps its memory and its connections until each of its threads has run once more, which takes
+// such a one seconds where other programs use all cores. So the driver's threads get the priority
+// of the others, where the system lets us give it (to root, or by RLIMIT_NICE).
+void LiftThreadsOfDriver() {
+    const int usual = ::getpriority(PRIO_PROCESS, 0);
+    std::error_code error;
+    std::filesystem::directory_iterator task("/proc/self/task", error);
+    for (; !error && task != std::filesystem::directory_iterator(); task.increment(error)) {
+        const std::string name = task->path().filename();
+        const auto id = static_cast<id_t>(std::strtoul(name.c_str(), nullptr, 10));
+        if (::getpriority(PRIO_PROCESS, id) <= usual) continue;
+        static_cast<void>(::setpriority(PRIO_PROCESS, id, usual));
+    }
+}
 
 }  // namespace
 
@@ -51,6 +72,7 @@ Status Core::Create() {
         semaphore = VK_NULL_HANDLE;
         return Fail("vkCreateSemaphore", result);
     }
+    LiftThreadsOfDriver();
     const char* call = "";
     result = guard.Create(calls, device, call);
     return Check(call, result);

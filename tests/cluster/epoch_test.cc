@@ -541,6 +541,37 @@ TEST(Control, AStarvedChildIsNotLostAtOnce) {
     }
 }
 
+// A killed process is not gone before each of its threads has run once more and its memory is free,
+// and its connections are closed only then. Here they stay open, as the test has the other end.
+TEST(Control, ADyingChildIsLostAtOnce) {
+    constexpr int64_t kLongMs = 60'000;
+    auto ends = MakeSocketPair().value();
+    auto sessions = MakeSessionPair(kLongMs);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        for (;;) ::pause();
+    }
+    Control::Options options;
+    options.timeout_ms = kLongMs;
+    options.watchdog_ms = 0;
+    Control control(options);
+    control.AddPeer(1, std::move(ends.second), sessions.second, child);
+    control.SetHosts({"a", "b"});
+    ASSERT_TRUE(control.Start().ok());
+    ::kill(child, SIGKILL);
+    const int64_t begin_ns = NowNs();
+    const auto pick = [](const std::vector<std::string>& all) -> Result<std::string> {
+        return all[1];
+    };
+    const auto lost = control.Round("sum", "mine", pick, Deadline::In(2 * kLongMs));
+    ASSERT_FALSE(lost.ok());
+    EXPECT_NE(lost.error().message.find("rank 1 (host b) was lost"), std::string::npos);
+    EXPECT_NE(lost.error().message.find("killed by signal 9"), std::string::npos)
+        << lost.error().message;
+    EXPECT_LT((NowNs() - begin_ns) / 1'000'000, kLongMs / 2);
+}
+
 // A long value on a slow network: whoever sends it is not silent, and whoever waits for it does not
 // stand still.
 TEST(Control, ALongMessageOnASlowNetworkMoves) {

@@ -2,6 +2,8 @@
 #include "gpu/device.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -50,6 +52,20 @@ TEST(GpuDevice, NoSuchDeviceIsNotFound) {
         ASSERT_FALSE(device.ok());
         EXPECT_EQ(device.error().code, ErrorCode::kNotFound) << device.error().message;
     }
+}
+
+// Of the lowest priority, a thread keeps a killed process alive beside busy programs.
+TEST(GpuDevice, NoThreadOfItsDriverIsOfLowerPriority) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root may raise a thread's priority";
+    WEFT_LAVAPIPE_OR_SKIP(device);
+    const int usual = ::getpriority(PRIO_PROCESS, 0);
+    int threads = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        const auto id = static_cast<id_t>(std::stoul(task.path().filename()));
+        EXPECT_LE(::getpriority(PRIO_PROCESS, id), usual) << id;
+        ++threads;
+    }
+    EXPECT_GT(threads, 1);
 }
 
 TEST(GpuDevice, RunsAKernel) {
