@@ -236,7 +236,7 @@ TEST_F(HttpLimit, ABodyThatStopsAfterAFastBegin) {
     });
     ExpectRefused(stopped, 408);
     EXPECT_EQ(trickling.Answer().status, 408);
-    EXPECT_LT((NowNs() - begin_ns) / 1'000'000, 3000);
+    EXPECT_LT((NowNs() - begin_ns) / 1'000'000, test::Slower(3000));
     sender.join();
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
