@@ -252,7 +252,11 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     reader.Take("crowd_share", Unit::kShare, runtime.crowd_share);
     reader.Take("reread_share", Unit::kShare, runtime.reread_share);
     reader.Take("route", Unit::kTime, runtime.route);
+    reader.Take("sequence", Unit::kTime, runtime.sequence);
+    reader.Take("in_turn", Unit::kShare, runtime.in_turn);
     reader.Take("expert_memory", Unit::kShare, runtime.expert_memory);
+    runtime.fast_expert_memory = runtime.expert_memory;
+    reader.Take("fast_expert_memory", Unit::kShare, runtime.fast_expert_memory);
     Figure figure;
     if (reader.Take("eight_bit_share", Unit::kShare, figure)) runtime.eight_bit_share = figure;
     if (reader.Take("vector_share", Unit::kShare, figure)) runtime.vector_share = figure;
@@ -479,7 +483,7 @@ double Runtime::WeightRate(const Machine& machine, DType weights, bool experts) 
     double most = memory_most ? std::min(rate, memory_most->value) : rate;
     const bool packed = Info(weights).quantized && !InEightBits(machine, weights);
     if (packed && rate > kFastMemory) most = std::min(most, rate * packed_share.value);
-    if (experts) most *= expert_memory.value;
+    if (experts) most *= (rate > kFastMemory ? fast_expert_memory : expert_memory).value;
     if (experts && weights == DType::kBF16) return most * bf16_expert_memory.value;
     return most * (IsLowBit(weights) ? low_bit_share.value : 1);
 }

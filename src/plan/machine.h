@@ -36,6 +36,9 @@
 //     hop     seconds of each message between stages, beside the wire; hop_within: in one host
 //     relay   1: what two other hosts send each other goes through the first one
 //     route   seconds of each layer with experts, beside its ops: choosing them, sorting rows
+//     sequence    seconds a step for each sequence in it: scheduling, sampling, answering
+//     in_turn     of what stages could do at once in a prompt, what they do one after another; all
+//                 of it between hosts with `relay`, whose messages nobody can be ahead of
 //     star    1: the first rank takes each other's addend in turn, and sends them the sum
 //     crowd_share     of the wire's bandwidth that is left in a star of more than kSwitchSenders
 //                     others, whose messages overflow a small switch
@@ -57,6 +60,8 @@
 //     bf16_share      of what products reach, with weights in BF16
 //     expert_share    of what products reach, with experts
 //     expert_memory   of the bandwidth, with experts
+//     fast_expert_memory  instead, where the memory is faster than kFastMemory: kernels of an
+//                     expert are short (expert_memory)
 //     bf16_expert_share   and with experts in BF16
 //     bf16_expert_memory  of the bandwidth, with these
 //     vector_share    of a device's compute that products of up to kVectorRows rows reach, which
@@ -172,7 +177,9 @@ struct Runtime {
     Figure bf16_expert_memory{1, Mark::kMeasured, ""}, expert_share{1, Mark::kMeasured, ""};
     Figure overlap{1, Mark::kMeasured, ""}, crowd_share{1, Mark::kMeasured, ""};
     Figure expert_memory{1, Mark::kMeasured, ""}, reread_share{0, Mark::kMeasured, ""};
-    Figure route{0, Mark::kMeasured, ""};
+    Figure route{0, Mark::kMeasured, ""}, sequence{0, Mark::kMeasured, ""};
+    Figure in_turn{0, Mark::kMeasured, ""};
+    Figure fast_expert_memory;  // where unsaid, expert_memory
     // Where unsaid, compute_share and the former each.
     Figure attention_share, grouped_attention_share, latent_attention_share;
     std::optional<Figure> eight_bit_share, compute_most, memory_most, vector_share;

@@ -155,6 +155,7 @@ class Predictor {
         const int64_t rows_each = load_.rows_each();
         timed.decode =
             TimeStep(work, {sequences, rows_each, sequences * rows_each, load_.context}, place);
+        timed.decode.overhead += place.runtime->sequence.value * static_cast<double>(sequences);
         place.busy = BusyOf(machine, std::clamp<int64_t>(chunks(), 1, layout_.pp));
         if (chunks() > 0) timed.chunk = TimeStep(work, ChunkShape(), place, false);
         if (rest() > 0) timed.rest = TimeStep(work, RestShape(), place, false);
@@ -260,20 +261,29 @@ class Predictor {
         out_.spread = out_.tok_s * Spread(out_.token);
     }
 
-    // Chunks follow each other through the stages.
+    // Chunks follow each other through the stages: as soon as a stage is free, or in turn.
     void SetPrompt() {
+        Breakdown through;
         const Breakdown* slowest = &stages_[0].chunk;
         for (const Stage& stage : stages_) {
-            if (chunks() > 0) out_.prompt += stage.chunk;
+            through += stage.chunk;
             out_.prompt += stage.rest;
             out_.prompt += stage.last;
             if (stage.chunk.total() > slowest->total()) slowest = &stage.chunk;
         }
-        if (chunks() > 1) out_.prompt += *slowest * static_cast<double>(chunks() - 1);
+        const double turns = InTurn();
+        const auto more = static_cast<double>(std::max<int64_t>(chunks(), 1) - 1);
+        out_.prompt += through * (1 + more * turns);
+        out_.prompt += *slowest * (more * (1 - turns));
         out_.prompt.draft = draft_prompt_s_;
         out_.ttft_s = out_.prompt.total();
         out_.ttft_spread = out_.ttft_s * Spread(out_.prompt);
         out_.prompt_tok_s = static_cast<double>(load_.prompt_tokens()) / out_.ttft_s;
+    }
+
+    double InTurn() const {
+        const Runtime& runtime = runtime_.On(MachineOf(0));
+        return runtime.relay && out_.hosts > 1 ? 1 : runtime.in_turn.value;
     }
 
     // K steps of the draft model on rank 0, for all sequences; and it reads each chunk of a prompt
