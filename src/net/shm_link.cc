@@ -47,9 +47,11 @@ size_t DirectionBytes(size_t window_bytes) {
     return kPageBytes + (window_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-bool RegisterMembarrier() {
-    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
-}
+// Before main, while the process has one thread. A process of more waits for a grace period of the
+// kernel's RCU, in which it cannot even be killed: milliseconds on an idle machine, many seconds
+// where other programs use all cores.
+const bool g_registered =
+    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 
 void Futex(std::atomic<uint32_t>& word, int op, uint32_t value, const timespec* timeout) {
     syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), op, value, timeout, nullptr, 0);
@@ -61,8 +63,7 @@ class ShmLink final : public BaseLink {
         : BaseLink(std::move(peer)),
           progress_(progress),
           region_(std::move(region)),
-          socket_(std::move(socket)),
-          membarrier_(RegisterMembarrier()) {
+          socket_(std::move(socket)) {
         std::byte* first = region_.data();
         std::byte* second = first + DirectionBytes(region_.window_bytes());
         std::byte* in = lower ? first : second;
@@ -149,7 +150,7 @@ class ShmLink final : public BaseLink {
     void Sleep(const std::atomic<uint64_t>& word, uint64_t value, int64_t ms) {
         in_->asleep.store(1, std::memory_order_seq_cst);
         const bool ordered =
-            membarrier_ && syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
+            g_registered && syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
         if (!ordered || progress_.has_sockets()) ms = std::min(ms, kShortSleepMs);
         if (word.load(std::memory_order_acquire) < value &&
             in_->left.load(std::memory_order_acquire) == 0) {
@@ -167,7 +168,6 @@ class ShmLink final : public BaseLink {
     Progress& progress_;
     ShmRegion region_;
     Fd socket_;
-    bool membarrier_;
     PeerCopy copy_;
     Direction* in_;
     Direction* out_;

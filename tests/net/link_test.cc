@@ -1,7 +1,10 @@
 // Links of all transports (verbs where there is an RDMA device): what is put arrives whole and in
 // order, nobody deadlocks, and every way to lose a peer ends in an error that names it.
 #include <gtest/gtest.h>
+#include <linux/membarrier.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -36,6 +39,14 @@ std::vector<std::byte> Both(std::span<const std::byte> a, std::span<const std::b
     std::vector<std::byte> all(a.begin(), a.end());
     all.insert(all.end(), b.begin(), b.end());
     return all;
+}
+
+// With a second thread, a process that registers cannot be killed for a while.
+TEST(ShmLink, IsRegisteredForMembarriersBeforeThereIsALink) {
+    constexpr int kGetRegistrations = 1 << 9;
+    const long registered = ::syscall(SYS_membarrier, kGetRegistrations, 0, 0);
+    if (registered < 0) GTEST_SKIP() << "Linux says that since 6.3";
+    EXPECT_NE(registered & MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0);
 }
 
 TEST_P(LinkTest, PutsArriveWholeAtTheirOffsets) {
