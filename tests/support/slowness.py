@@ -26,6 +26,35 @@ def slowness():
     return max(1.0, least, min(measure(), MOST_SLOWNESS))
 
 
+def stolen_ticks(stat):
+    """Of each processor: the eighth figure of a line cpuN of /proc/stat, hundredths of a second."""
+    lines = [line.split() for line in stat.splitlines() if line.startswith("cpu")]
+    return {words[0]: int(words[8]) for words in lines if words[0] != "cpu" and len(words) > 8}
+
+
+def read_stat():
+    try:
+        with open("/proc/stat") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def stolen(before, now):
+    """Seconds that a hypervisor took of the processor that lost most."""
+    before, now = stolen_ticks(before), stolen_ticks(now)
+    return max([0] + [now[cpu] - before[cpu] for cpu in before if cpu in now]) / 100
+
+
+AT_BEGIN = read_stat()
+
+
+def bound(seconds):
+    """So many seconds of an idle machine, and what a hypervisor has taken of this one since the
+    process began; asked where what took so long has ended."""
+    return seconds * slowness() + stolen(AT_BEGIN, read_stat())
+
+
 def slower(ms):
     """So many milliseconds of an idle machine, as the value of an option."""
     return str(round(ms * slowness()))

@@ -16,7 +16,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent), str(ROOT / "tests/support")]
 from processes import children  # noqa: E402
-from slowness import slowness  # noqa: E402
+from slowness import bound  # noqa: E402
 from vulkan_device import MODEL, PATIENCE, SKIPPED, true_loader, usable  # noqa: E402
 
 TIMEOUT_MS = 3000
@@ -96,14 +96,14 @@ class LostGpu(unittest.TestCase):
             self.assertIn("the device is lost", err)
             self.assertIn(DEVICE, err)
             self.assertIn(f"rank {rank} (host ", err)
-            self.assertLessEqual(seconds, (TIMEOUT_MS / 1000 + 1) * slowness())
+            self.assertLessEqual(seconds, bound(TIMEOUT_MS / 1000 + 1))
 
     def test_one_rank_alone(self):
         status, _, err, seconds = self.struck("lost", 0)
         self.assertEqual(status, 3, err)
         self.assertIn("the device is lost", err)
         self.assertIn("dmesg", err)
-        self.assertLessEqual(seconds, (TIMEOUT_MS / 1000 + 1) * slowness())
+        self.assertLessEqual(seconds, bound(TIMEOUT_MS / 1000 + 1))
 
     def test_another_process_takes_its_place(self):
         want = self.whole(*self.layout)
@@ -123,7 +123,7 @@ class LostGpu(unittest.TestCase):
         status, _, err, seconds = self.struck("hangs", 1, *self.layout)
         self.assertEqual(status, 3, err)
         self.assertIn("rank 1", err)
-        self.assertLessEqual(seconds, (3 * TIMEOUT_MS / 1000 + 1) * slowness())
+        self.assertLessEqual(seconds, bound(3 * TIMEOUT_MS / 1000 + 1))
 
 
 if __name__ == "__main__":

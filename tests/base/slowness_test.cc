@@ -1,0 +1,45 @@
+// What tests take a hypervisor to have taken of their machine.
+#include "support/slowness.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace weft::test {
+namespace {
+
+std::vector<int64_t> TicksIn(const std::string& text) {
+    std::istringstream stat(text);
+    return StolenTicks(stat);
+}
+
+TEST(Slowness, WhatWasStolenIsTheEighthFigureOfEachProcessor) {
+    EXPECT_EQ(TicksIn("cpu  1117113 3242 127188 37404 267 0 1641 3801 0 0\n"
+                      "cpu0 557228 1636 62937 14562 25 0 683 1879 0 0\n"
+                      "cpu1 559869 1605 64210 10154 239 0 956 1922 0 0\n"
+                      "intr 13846694 0 0 9 0 0 0 0 0 0 0 0 0 0\n"
+                      "ctxt 41942353\n"),
+              (std::vector<int64_t>{1879, 1922}));
+    // Of a kernel without that figure, and of a system without the file.
+    EXPECT_EQ(TicksIn("cpu  1 2 3 4 5 6 7\ncpu0 1 2 3 4 5 6 7\n"), std::vector<int64_t>{0});
+    EXPECT_TRUE(TicksIn("").empty());
+}
+
+TEST(Slowness, TheProcessorThatLostMostCounts) {
+    EXPECT_EQ(StolenMs({1879, 1922}, {1879, 2832}), 9100);
+    EXPECT_EQ(StolenMs({1879, 1922}, {2000, 1930}), 1210);
+    EXPECT_EQ(StolenMs({1879, 1922}, {1879, 1922}), 0);
+    // One was taken away, one has come.
+    EXPECT_EQ(StolenMs({1879, 1922}, {1880}), 10);
+    EXPECT_EQ(StolenMs({1879}, {1880, 500}), 10);
+    EXPECT_EQ(StolenMs({}, {}), 0);
+}
+
+TEST(Slowness, ABoundIsNoLessThanAnIdleMachines) {
+    EXPECT_GE(StolenMs(), 0);
+    EXPECT_GE(Slower(100), 100);
+    EXPECT_GE(SlowerSeconds(0.1), 0.1);
+}
+
+}  // namespace
+}  // namespace weft::test
