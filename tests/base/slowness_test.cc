@@ -2,6 +2,7 @@
 #include "support/slowness.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <sstream>
 
@@ -25,20 +26,25 @@ TEST(Slowness, WhatWasStolenIsTheEighthFigureOfEachProcessor) {
     EXPECT_TRUE(TicksIn("").empty());
 }
 
-TEST(Slowness, TheProcessorThatLostMostCounts) {
-    EXPECT_EQ(StolenMs({1879, 1922}, {1879, 2832}), 9100);
-    EXPECT_EQ(StolenMs({1879, 1922}, {2000, 1930}), 1210);
-    EXPECT_EQ(StolenMs({1879, 1922}, {1879, 1922}), 0);
-    // One was taken away, one has come.
-    EXPECT_EQ(StolenMs({1879, 1922}, {1880}), 10);
-    EXPECT_EQ(StolenMs({1879}, {1880, 500}), 10);
-    EXPECT_EQ(StolenMs({}, {}), 0);
+TEST(Slowness, OnlyWhatAllProcessorsLostIsNoTime) {
+    constexpr int64_t kTickNs = 10'000'000;
+    EXPECT_EQ(StolenNs({1879, 1922}, {2786, 2832}), 907 * kTickNs);
+    EXPECT_EQ(StolenNs({1879, 1922}, {2000, 1930}), 8 * kTickNs);
+    EXPECT_EQ(StolenNs({1879, 1922}, {1879, 2832}), 0);
+    EXPECT_EQ(StolenNs({1879, 1922}, {1870, 1922}), 0);
+    // One was taken away, one has come; nothing is known.
+    EXPECT_EQ(StolenNs({1879, 1922}, {1980}), 0);
+    EXPECT_EQ(StolenNs({1879}, {1980, 500}), 0);
+    EXPECT_EQ(StolenNs({}, {}), 0);
 }
 
-TEST(Slowness, ABoundIsNoLessThanAnIdleMachines) {
-    EXPECT_GE(StolenMs(), 0);
-    EXPECT_GE(Slower(100), 100);
-    EXPECT_GE(SlowerSeconds(0.1), 0.1);
+TEST(Slowness, AStopwatchIsNoLaterThanTheClock) {
+    const Stopwatch watch;
+    ::usleep(20'000);
+    const int64_t running_ns = watch.ns();
+    EXPECT_GE(watch.wall_ns(), 20'000'000);
+    EXPECT_LE(running_ns, watch.wall_ns());
+    EXPECT_GE(running_ns, 0);
 }
 
 }  // namespace

@@ -110,14 +110,14 @@ class Faults : public testing::Test {
         ASSERT_TRUE(WaitForPhase(fault, weft, pids)) << weft.Err();
 
         const pid_t victim = pids[static_cast<size_t>(fault.victim)];
-        const int64_t begin_ns = NowNs();
+        const test::Stopwatch watch;
         ::kill(victim, fault.signal);
         test::LenientDeadline deadline(Deadline::In(10'000));
         for (pid_t pid : pids) {
             while (pid != victim && !test::IsGone(pid) && !deadline.expired()) ::usleep(500);
             EXPECT_TRUE(pid == victim || test::IsGone(pid));
         }
-        EXPECT_LE(NowNs() - begin_ns, (timeout_ms_ + test::Slower(kFaultsSlackMs)) * 1'000'000);
+        EXPECT_LE(watch.ns(), (timeout_ms_ + test::Slower(kFaultsSlackMs)) * 1'000'000);
         if (fault.victim == 0) ::kill(victim, SIGCONT);
         const Ran ran = weft.Wait(5'000);
         const bool killed = fault.victim == 0 && fault.signal == SIGKILL;

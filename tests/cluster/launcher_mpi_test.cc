@@ -216,7 +216,7 @@ void Mpi::StopServer(const std::string& transport, const std::vector<int>& first
         while (Slurp(status).empty() && !ends.expired()) ::usleep(2000);
         EXPECT_EQ(Slurp(status), "0\n") << "rank " << rank << "\n" << Slurp(dir_ / "err");
     }
-    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, test::SlowerSeconds(2.0))
+    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 2.0 * test::Slowness())
         << Slurp(dir_ / "err");
     Write(script + ".end", "", 0600);
     EXPECT_EQ(mpirun.Wait(Deadline::In(10'000)), 0) << Slurp(dir_ / "err");
@@ -358,7 +358,7 @@ TEST_F(Launch, ARankZeroThatCannotBeginEndsTheOthersAtOnce) {
     EXPECT_NE(ran.err.find("none.gguf"), std::string::npos) << ran.err;
     const support::Ran followed = follower.Wait(20'000);
     EXPECT_EQ(followed.status, 3) << followed.err;
-    EXPECT_LT(followed.seconds, test::SlowerSeconds(6.0));
+    EXPECT_LT(followed.seconds, 6.0 * test::Slowness());
     EXPECT_NE(followed.err.find("rank 0 ended before the job began"), std::string::npos)
         << followed.err;
 }
@@ -378,7 +378,7 @@ TEST_F(Launch, AServerUnderVariablesEndsAtOnceWithAllItsRanks) {
         EXPECT_NE(served.out.find("\"url\""), std::string::npos) << served.err;
         EXPECT_EQ(served.status, 0) << served.err;
         EXPECT_EQ(follower.Wait(10'000).status, 0);
-        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, test::SlowerSeconds(2.0))
+        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 2.0 * test::Slowness())
             << served.err;
     }
 }

@@ -1,18 +1,16 @@
 // How much slower than an idle, ordinary one this machine is right now: for deadlines that are not
 // what a test is about, and for bounds on time that an idle machine keeps with ease.
 //
-//   Slowness()        1 on an idle machine, 2 to 4 beside two busy programs a core, at most 8
-//   Slower(ms)        so many milliseconds of an idle machine, and what a hypervisor has taken of
-//                     this one since the process began
-//   SlowerSeconds(s)  the same in seconds
-//   LenientDeadline   a deadline that moves out, once it is reached, by as much as these say
+//   Slowness()       1 on an idle machine, 2 to 4 beside two busy programs a core, at most 8
+//   Slower(ms)       so many milliseconds of an idle machine
+//   LenientDeadline  a deadline that moves out, once it is reached, by as much as Slowness() says
+//   Stopwatch        how long something took, without what a hypervisor took of it
 //
 // Measured: as many threads as cores, each with the same piece of arithmetic, which takes a core of
 // 3 GHz 20 ms; the slowest counts (other programs, other virtual machines and an emulated processor
 // show alike), and how late a short sleep ends. Measured anew where the last time is 2 s ago; of
 // two measurements in a row the larger counts, since load comes and goes. WEFT_TEST_SLOWNESS=N: at
 // least N. A job that is started with a scaled timeout is judged with the same one: take it once.
-// The bound is taken where it is looked at.
 //
 // A hypervisor may leave a virtual machine standing for seconds, in which nothing at all runs
 // there. Linux counts them as "steal" (proc(5), /proc/stat) once the processor is back.
@@ -25,7 +23,6 @@
 #include <mutex>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -81,50 +78,8 @@ inline double Slowness() {
     return std::max(least, std::clamp(std::max(last, before), 1.0, kMostSlowness));
 }
 
-// By processor, in hundredths of a second: the eighth figure of each line cpuN of /proc/stat.
-inline std::vector<int64_t> StolenTicks(std::istream& stat) {
-    constexpr int kSteal = 8;
-    std::vector<int64_t> stolen;
-    for (std::string line; std::getline(stat, line);) {
-        if (!line.starts_with("cpu") || line.starts_with("cpu ")) continue;
-        std::istringstream words(line);
-        std::string name;
-        words >> name;
-        int64_t ticks = 0;
-        for (int i = 0; i < kSteal; ++i) words >> ticks;
-        stolen.push_back(words.fail() ? 0 : ticks);
-    }
-    return stolen;
-}
-
-inline std::vector<int64_t> StolenTicks() {
-    std::ifstream stat("/proc/stat");
-    return StolenTicks(stat);
-}
-
-// What the processor that lost most has lost; processors come and go.
-inline int64_t StolenMs(const std::vector<int64_t>& before, const std::vector<int64_t>& now) {
-    constexpr int64_t kMsPerTick = 10;
-    int64_t most = 0;
-    for (size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
-        most = std::max(most, now[i] - before[i]);
-    }
-    return most * kMsPerTick;
-}
-
-inline const std::vector<int64_t> g_stolen_at_begin = StolenTicks();
-
-// Since the process began.
-inline int64_t StolenMs() {
-    return StolenMs(g_stolen_at_begin, StolenTicks());
-}
-
 inline int64_t Slower(int64_t ms) {
-    return static_cast<int64_t>(static_cast<double>(ms) * Slowness()) + StolenMs();
-}
-
-inline double SlowerSeconds(double seconds) {
-    return static_cast<double>(Slower(static_cast<int64_t>(seconds * 1000))) / 1000;
+    return static_cast<int64_t>(static_cast<double>(ms) * Slowness());
 }
 
 // For waits that end early where all is well: nothing is measured until the time is over.
@@ -143,6 +98,47 @@ class LenientDeadline {
   private:
     int64_t ms_;
     Deadline deadline_;
+};
+
+// By processor, in hundredths of a second: the eighth figure of each line cpuN of /proc/stat.
+inline std::vector<int64_t> StolenTicks(std::istream& stat) {
+    constexpr int kSteal = 8;
+    std::vector<int64_t> stolen;
+    for (std::string line; std::getline(stat, line);) {
+        if (!line.starts_with("cpu") || line.starts_with("cpu ")) continue;
+        std::istringstream words(line);
+        std::string name;
+        words >> name;
+        int64_t ticks = 0;
+        for (int i = 0; i < kSteal; ++i) words >> ticks;
+        stolen.push_back(words.fail() ? 0 : ticks);
+    }
+    return stolen;
+}
+
+// What the processor that lost least has lost, so that this much at least nothing ran.
+inline int64_t StolenNs(const std::vector<int64_t>& before, const std::vector<int64_t>& now) {
+    constexpr int64_t kNsPerTick = 10'000'000;
+    if (before.empty() || before.size() != now.size()) return 0;  // one was taken away, or came
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < now.size(); ++i) least = std::min(least, now[i] - before[i]);
+    return std::max<int64_t>(0, least) * kNsPerTick;
+}
+
+// Begins where it is made.
+class Stopwatch {
+  public:
+    int64_t wall_ns() const { return NowNs() - begin_ns_; }
+    int64_t ns() const { return wall_ns() - StolenNs(stolen_, Stolen()); }
+
+  private:
+    static std::vector<int64_t> Stolen() {
+        std::ifstream stat("/proc/stat");
+        return StolenTicks(stat);
+    }
+
+    std::vector<int64_t> stolen_ = Stolen();
+    int64_t begin_ns_ = NowNs();
 };
 
 }  // namespace weft::test

@@ -32,27 +32,29 @@ def stolen_ticks(stat):
     return {words[0]: int(words[8]) for words in lines if words[0] != "cpu" and len(words) > 8}
 
 
-def read_stat():
-    try:
+def stolen(before, now):
+    """Seconds that a hypervisor took of the processor that lost least, so that this much at least
+    nothing ran; 0 where processors have come or gone."""
+    before, now = stolen_ticks(before), stolen_ticks(now)
+    if not before or before.keys() != now.keys():
+        return 0
+    return max(0, min(now[cpu] - before[cpu] for cpu in before)) / 100
+
+
+class Stopwatch:
+    """How long something took, without what a hypervisor took of it (slowness.h)."""
+
+    def __init__(self):
+        self.stat = self.read()
+        self.begin = time.monotonic()
+
+    @staticmethod
+    def read():
         with open("/proc/stat") as file:
             return file.read()
-    except OSError:
-        return ""
 
-
-def stolen(before, now):
-    """Seconds that a hypervisor took of the processor that lost most."""
-    before, now = stolen_ticks(before), stolen_ticks(now)
-    return max([0] + [now[cpu] - before[cpu] for cpu in before if cpu in now]) / 100
-
-
-AT_BEGIN = read_stat()
-
-
-def bound(seconds):
-    """So many seconds of an idle machine, and what a hypervisor has taken of this one since the
-    process began; asked where what took so long has ended."""
-    return seconds * slowness() + stolen(AT_BEGIN, read_stat())
+    def seconds(self):
+        return time.monotonic() - self.begin - stolen(self.stat, self.read())
 
 
 def slower(ms):
