@@ -67,6 +67,13 @@ TEST(Cluster, AHundredRanksMeet) {
     }
 }
 
+// It answers, which is what the time that a rank may be silent is about.
+TEST(Cluster, ARankThatIsSlowToLookAtItsHostIsWaitedFor) {
+    Process root(Launch("local=3 timeout=500 look=1500 steps=1 pace_us=0"));
+    EXPECT_EQ(root.Wait(Deadline::In(20'000)), 0) << root.output();
+    EXPECT_EQ(Count(root.output(), "done"), 1u) << root.output();
+}
+
 TEST(Cluster, ChecksumsAreOnForAllRanksOrForNone) {
     for (const char* transport : {"shm", "tcp"}) {
         for (int on : {0, 1}) {

@@ -12,7 +12,7 @@
 // memory), checksum=1 (of every message), gone=RANK (who exits without a word),
 // fail_at=PHASE (load, prefill, decode), patience=MS (how long data are waited for; else timeout),
 // window=BYTES (of each link), apart=WHERE (after the steps rank `other` goes elsewhere than the
-// rest, see GoApart), other=RANK.
+// rest, see GoApart), other=RANK, look=MS (how long rank 0 takes to look at its cables).
 #include <fcntl.h>
 #include <fmt/ranges.h>
 #include <sys/wait.h>
@@ -228,6 +228,12 @@ weft::cluster::ClusterOptions OptionsOf(const Words& words) {
     options.wait_for = static_cast<int>(Number(words, "wait_for", 0));
     options.wait_ms = Number(words, "wait", 0);
     options.stop = &g_interrupted;
+    if (const int64_t look_ms = Number(words, "look", 0); look_ms > 0) {
+        options.data.neighbours_now = [look_ms] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(look_ms));
+            return std::string();
+        };
+    }
     if (words.contains("hosts")) {
         std::istringstream stream(words.at("hosts"));
         std::string host;
