@@ -9,6 +9,7 @@
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
+#include "support/stopwatch.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 

@@ -11,6 +11,7 @@
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
+#include "support/stopwatch.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -247,8 +248,8 @@ TEST_F(Recovery, RankZeroIsTheJob) {
     const std::vector<pid_t> pids = Workers(weft, 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
     ASSERT_TRUE(WaitForPhase("decode", weft, 1));
-    ::kill(weft.pid(), SIGKILL);
     const test::Stopwatch watch;
+    ::kill(weft.pid(), SIGKILL);
     EXPECT_TRUE(Until([&] { return test::IsGone(pids[0]) && test::IsGone(pids[1]); }));
     EXPECT_LE(watch.ns(), (timeout_ms_ + test::Slower(1000)) * 1'000'000);
     EXPECT_EQ(weft.Wait(1000).status, 128 + SIGKILL);
@@ -374,9 +375,9 @@ TEST_F(RecoveryOverHosts, NobodyComesBackInTime) {
               Words{"--rejoin-ms", "600"});
     ASSERT_TRUE(WaitForPhase("decode", weft, 0)) << weft.Err();
     const std::vector<pid_t> rank = test::ChildrenOf(first->pid());
+    const test::Stopwatch watch;
     ::kill(first->pid(), SIGKILL);
     for (pid_t pid : rank) ::kill(pid, SIGKILL);
-    const test::Stopwatch watch;
     const Ran ran = weft.Wait(kMostMs);
     EXPECT_LE(watch.ns(), (600 + timeout_ms_ + test::Slower(1500)) * 1'000'000);
     EXPECT_EQ(ran.status, 3);

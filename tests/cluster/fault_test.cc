@@ -8,6 +8,7 @@
 
 #include "support/nightly.h"
 #include "support/process.h"
+#include "support/stopwatch.h"
 
 namespace weft::cluster {
 namespace {
@@ -64,7 +65,7 @@ void Inflict(const Fault& fault) {
     ASSERT_TRUE(root.ReadUntil("at " + fault.phase, Deadline::In(20'000))) << root.output();
     ::usleep(30'000);
 
-    const int64_t patience_ms = 2 * times.BoundNs() / 1'000'000;
+    const int64_t patience_ms = 4 * times.BoundNs() / 1'000'000;
     const test::Stopwatch watch;
     ::kill(pids[fault.victim], fault.signal);
     const Deadline patience = Deadline::In(patience_ms);
@@ -77,16 +78,21 @@ void Inflict(const Fault& fault) {
         EXPECT_GE(took, (times.timeout_ms - 500) * 1'000'000) << root.output();
     }
     if (fault.victim == 0) root.Signal(SIGCONT);  // it must find out by itself, and end
-    const int status = root.Wait(Deadline::In(5000));
+    const int status = root.Wait(Deadline::In(20'000));
     EXPECT_EQ(status, fault.victim == 0 && fault.signal == SIGKILL ? 128 + SIGKILL : 3)
         << root.output();
     for (const auto& [rank, pid] : pids) EXPECT_TRUE(IsGone(pid)) << "rank " << rank;
 
     const std::string named = fmt::format("rank {} (host ", fault.victim);
     EXPECT_NE(root.output().find(named), std::string::npos) << root.output();
-    const std::string during =
-        fault.phase == "load" ? "was lost during load: " : "was lost during all_reduce #";
-    EXPECT_NE(root.output().find(during), std::string::npos) << root.output();
+    const std::string phase = "was lost during " + fault.phase + ": ";
+    const std::string during = fault.phase == "load" ? phase : "was lost during all_reduce #";
+    // A main thread that gets no core in 700 ms does not come to say at which op it is.
+    const bool late = (watch.held_ns() > 0 || test::Slowness() > 1.5) &&
+                      root.output().find("[rank 0] error: ") != std::string::npos;
+    EXPECT_TRUE(root.output().find(during) != std::string::npos ||
+                (late && root.output().find(phase) != std::string::npos))
+        << root.output();
     if (fault.victim != 0) {
         EXPECT_EQ(root.output().find("was lost"), root.output().rfind("was lost")) << root.output();
     }
@@ -148,7 +154,7 @@ TEST(Fault, InRendezvous) {
     for (int signal : {SIGKILL, SIGSTOP}) {
         const Times times;
         const std::string timeout = fmt::format("timeout={}", times.timeout_ms);
-        const int64_t begin = NowNs();
+        const test::Stopwatch watch;
         Process root({CLUSTER_RANK, "launch", "local=3", timeout});
         std::vector<pid_t> children;
         const Deadline start = Deadline::In(times.BoundNs() / 1'000'000);
@@ -158,8 +164,9 @@ TEST(Fault, InRendezvous) {
         ASSERT_EQ(children.size(), 2u);
         ::usleep(50'000);
         ::kill(children[1], signal);
-        EXPECT_EQ(root.Wait(Deadline::In(5000)), 3) << root.output();
-        EXPECT_LE(root.end_ns() - begin, times.BoundNs());
+        const int status = root.Wait(Deadline::In(20'000));
+        EXPECT_LE(watch.ns(), times.BoundNs());
+        EXPECT_EQ(status, 3) << root.output();
         const char* expected =
             signal == SIGKILL ? "was lost during rendezvous: its process was killed by signal 9"
                               : "was lost during rendezvous: silent for ";

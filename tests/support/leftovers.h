@@ -22,15 +22,6 @@
 
 namespace weft::test {
 
-// Processes below `pid`, zombies too.
-inline std::vector<pid_t> DescendantsOf(pid_t pid) {
-    std::vector<pid_t> all = ChildrenOf(pid, true);
-    for (size_t i = 0; i < all.size(); ++i) {
-        for (pid_t child : ChildrenOf(all[i], true)) all.push_back(child);
-    }
-    return all;
-}
-
 // Inodes of the sockets that a process holds; none of one that is gone.
 inline std::set<std::string> SocketsOf(pid_t pid) {
     std::set<std::string> inodes;

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -25,42 +26,80 @@
 
 namespace weft::test {
 
+// A line of proc_pid_stat(5), of a process or of a thread.
+struct StatLine {
+    char state = 0;  // 0: there is none
+    pid_t parent = 0;
+    unsigned flags = 0;
+    unsigned long long start = 0;
+};
+
+inline StatLine ReadStatLine(const std::string& path) {
+    std::ifstream file(path);
+    std::string text, skipped;
+    std::getline(file, text);  // of a process that is gone by now: an empty one
+    StatLine line;
+    const size_t name_end = text.rfind(')');
+    if (name_end == std::string::npos) return line;
+    std::istringstream rest(text.substr(name_end + 1));
+    rest >> line.state >> line.parent;
+    for (int field = 5; field < 9; ++field) rest >> skipped;
+    rest >> line.flags;
+    for (int field = 10; field < 22; ++field) rest >> skipped;
+    rest >> line.start;
+    return line;
+}
+
+inline StatLine StatLineOf(pid_t pid) {
+    return ReadStatLine("/proc/" + std::to_string(pid) + "/stat");
+}
+
+// Entries of a folder of /proc that are numbers: processes, or threads of one.
+inline std::vector<pid_t> NumbersIn(const std::string& folder) {
+    std::vector<pid_t> numbers;
+    DIR* open = ::opendir(folder.c_str());
+    if (open == nullptr) return numbers;
+    while (const dirent* entry = ::readdir(open)) {
+        if (const int number = std::atoi(entry->d_name); number > 0) numbers.push_back(number);
+    }
+    ::closedir(open);
+    return numbers;
+}
+
 // Processes whose parent is `pid`, in order of their start; zombies too, if asked.
 inline std::vector<pid_t> ChildrenOf(pid_t pid, bool zombies = false) {
     std::vector<std::pair<unsigned long long, pid_t>> found;
-    DIR* proc = ::opendir("/proc");
-    while (const dirent* entry = ::readdir(proc)) {
-        const pid_t child = std::atoi(entry->d_name);
-        if (child <= 0) continue;
-        std::ifstream file("/proc/" + std::string(entry->d_name) + "/stat");
-        std::string text;
-        std::getline(file, text);  // a process that is gone by now gives an empty one
-        const size_t end = text.rfind(')');
-        if (end == std::string::npos) continue;
-        std::istringstream rest(text.substr(end + 1));
-        char state = 0;
-        pid_t parent = 0;
-        std::string skipped;
-        unsigned long long start = 0;
-        rest >> state >> parent;
-        for (int i = 0; i < 17; ++i) rest >> skipped;
-        rest >> start;
-        if (parent == pid && (zombies || state != 'Z')) found.emplace_back(start, child);
+    for (const pid_t child : NumbersIn("/proc")) {
+        const StatLine line = StatLineOf(child);
+        const bool counts = line.state != 0 && (zombies || line.state != 'Z');
+        if (counts && line.parent == pid) found.emplace_back(line.start, child);
     }
-    ::closedir(proc);
     std::sort(found.begin(), found.end());
     std::vector<pid_t> pids;
     for (const auto& entry : found) pids.push_back(entry.second);
     return pids;
 }
 
+// Children, their children and so on, zombies too.
+inline std::vector<pid_t> DescendantsOf(pid_t pid) {
+    std::multimap<pid_t, pid_t> children;
+    for (const pid_t child : NumbersIn("/proc")) {
+        const StatLine line = StatLineOf(child);
+        if (line.state != 0) children.emplace(line.parent, child);
+    }
+    std::vector<pid_t> found = {pid};
+    for (size_t i = 0; i < found.size(); ++i) {
+        const auto [begin, end] = children.equal_range(found[i]);
+        for (auto at = begin; at != end; ++at) found.push_back(at->second);
+    }
+    found.erase(found.begin());
+    return found;
+}
+
 // Runs (or waits to be reaped) no more.
 inline bool IsGone(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    std::getline(file, text);
-    const size_t end = text.rfind(')');
-    return end == std::string::npos || text[end + 2] == 'Z';
+    const StatLine line = StatLineOf(pid);
+    return line.state == 0 || line.state == 'Z';
 }
 
 class Process {

@@ -4,7 +4,6 @@
 //   Slowness()       1 on an idle machine, 2 to 4 beside two busy programs a core, at most 8
 //   Slower(ms)       so many milliseconds of an idle machine
 //   LenientDeadline  a deadline that moves out, once it is reached, by as much as Slowness() says
-//   Stopwatch        how long something took, without what a hypervisor took of it
 //
 // Measured: as many threads as cores, each with the same piece of arithmetic, which takes a core of
 // 3 GHz 20 ms; the slowest counts (other programs, other virtual machines and an emulated processor
@@ -12,17 +11,13 @@
 // two measurements in a row the larger counts, since load comes and goes. WEFT_TEST_SLOWNESS=N: at
 // least N. A job that is started with a scaled timeout is judged with the same one: take it once.
 //
-// A hypervisor may leave a virtual machine standing for seconds, in which nothing at all runs
-// there. Linux counts them as "steal" (proc(5), /proc/stat) once the processor is back.
+// How long something took, without what kept it from running: stopwatch.h.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <mutex>
-#include <sstream>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -98,47 +93,6 @@ class LenientDeadline {
   private:
     int64_t ms_;
     Deadline deadline_;
-};
-
-// By processor, in hundredths of a second: the eighth figure of each line cpuN of /proc/stat.
-inline std::vector<int64_t> StolenTicks(std::istream& stat) {
-    constexpr int kSteal = 8;
-    std::vector<int64_t> stolen;
-    for (std::string line; std::getline(stat, line);) {
-        if (!line.starts_with("cpu") || line.starts_with("cpu ")) continue;
-        std::istringstream words(line);
-        std::string name;
-        words >> name;
-        int64_t ticks = 0;
-        for (int i = 0; i < kSteal; ++i) words >> ticks;
-        stolen.push_back(words.fail() ? 0 : ticks);
-    }
-    return stolen;
-}
-
-// What the processor that lost least has lost, so that this much at least nothing ran.
-inline int64_t StolenNs(const std::vector<int64_t>& before, const std::vector<int64_t>& now) {
-    constexpr int64_t kNsPerTick = 10'000'000;
-    if (before.empty() || before.size() != now.size()) return 0;  // one was taken away, or came
-    int64_t least = INT64_MAX;
-    for (size_t i = 0; i < now.size(); ++i) least = std::min(least, now[i] - before[i]);
-    return std::max<int64_t>(0, least) * kNsPerTick;
-}
-
-// Begins where it is made.
-class Stopwatch {
-  public:
-    int64_t wall_ns() const { return NowNs() - begin_ns_; }
-    int64_t ns() const { return wall_ns() - StolenNs(stolen_, Stolen()); }
-
-  private:
-    static std::vector<int64_t> Stolen() {
-        std::ifstream stat("/proc/stat");
-        return StolenTicks(stat);
-    }
-
-    std::vector<int64_t> stolen_ = Stolen();
-    int64_t begin_ns_ = NowNs();
 };
 
 }  // namespace weft::test

@@ -1,6 +1,7 @@
 """How many times slower than an idle one this machine is right now, for Python tests; the same as
 slowness.h: for deadlines that are not what a test is about."""
 import os
+import threading
 import time
 
 MOST_SLOWNESS = 8
@@ -41,12 +42,81 @@ def stolen(before, now):
     return max(0, min(now[cpu] - before[cpu] for cpu in before)) / 100
 
 
+def stat_line(path):
+    """State, parent and flags of a line of proc_pid_stat(5); None where there is none."""
+    try:
+        with open(path) as file:
+            words = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (words[0], int(words[1]), int(words[6])) if len(words) > 6 else None
+
+
+def numbers_in(folder):
+    try:
+        return [name for name in os.listdir(folder) if name.isdigit()]
+    except OSError:
+        return []
+
+
+def is_held_up(pid):
+    """Whether a thread of it waits where no signal reaches it, or is being ended."""
+    exiting = 0x4  # PF_EXITING
+    tasks = f"/proc/{pid}/task"
+    lines = [stat_line(f"{tasks}/{task}/stat") for task in numbers_in(tasks)]
+    return any(line is not None and line[0] not in "ZX" and (line[0] == "D" or line[2] & exiting)
+               for line in lines)
+
+
+def descendants(root):
+    """Children, their children and so on."""
+    children = {}
+    for pid in numbers_in("/proc"):
+        line = stat_line(f"/proc/{pid}/stat")
+        if line is not None:
+            children.setdefault(line[1], []).append(int(pid))
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return found[1:]
+
+
+class HeldUp:
+    """Seconds in which a descendant of this process was held up, looked at every 20 ms."""
+
+    SEARCH_S = 0.5  # for those that have begun since
+
+    def __init__(self):
+        self.seconds = 0
+        self.over = threading.Event()
+        self.pids = set(descendants(os.getpid()))
+        threading.Thread(target=self.look, daemon=True).start()
+
+    def look(self):
+        searched = looked = time.monotonic()
+        was_held = False
+        while not self.over.wait(0.02):
+            now = time.monotonic()
+            if now - searched >= self.SEARCH_S:
+                self.pids.update(descendants(os.getpid()))
+                searched = now
+            held = any(is_held_up(pid) for pid in self.pids)
+            if held and was_held:
+                self.seconds += now - looked
+            was_held, looked = held, now
+
+
 class Stopwatch:
-    """How long something took, without what a hypervisor took of it (slowness.h)."""
+    """How long something took, without the time in which it could not have been faster, as
+    stopwatch.h has it: taken by a hypervisor, or held up in the kernel."""
 
     def __init__(self):
         self.stat = self.read()
+        self.held = HeldUp()
         self.begin = time.monotonic()
+
+    def __del__(self):
+        self.held.over.set()
 
     @staticmethod
     def read():
@@ -54,7 +124,8 @@ class Stopwatch:
             return file.read()
 
     def seconds(self):
-        return time.monotonic() - self.begin - stolen(self.stat, self.read())
+        lost = max(stolen(self.stat, self.read()), self.held.seconds)
+        return time.monotonic() - self.begin - lost
 
 
 def slower(ms):

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""tests/support/slowness.py tells what a hypervisor took of the machine."""
+"""tests/support/slowness.py tells what a hypervisor and the kernel kept from running."""
+import os
 import pathlib
+import subprocess
 import sys
 import time
 import unittest
@@ -34,7 +36,44 @@ class Stolen(unittest.TestCase):
     def test_a_stopwatch_counts(self):
         watch = slowness.Stopwatch()
         time.sleep(0.05)
-        self.assertGreaterEqual(watch.seconds() + slowness.stolen(watch.stat, watch.read()), 0.05)
+        lost = max(slowness.stolen(watch.stat, watch.read()), watch.held.seconds)
+        self.assertGreaterEqual(watch.seconds() + lost, 0.05)
+
+
+class HeldUp(unittest.TestCase):
+    # Until its child ends, a process that has called vfork(2) waits where no signal reaches it.
+    VFORK = "import ctypes; c = ctypes.CDLL(None); c.vfork() or (c.usleep(700000), c._exit(0))"
+
+    def seconds(self, code):
+        """Of a program, and how long it took."""
+        with subprocess.Popen([sys.executable, "-c", code]) as process:
+            watch = slowness.Stopwatch()
+            process.wait()
+            took = time.monotonic() - watch.begin
+            return watch.seconds(), took
+
+    def test_what_the_kernel_holds_up_is_no_time(self):
+        seconds, took = self.seconds(self.VFORK)
+        self.assertGreater(took, 0.5)
+        self.assertLess(seconds, took - 0.4)
+
+    def test_sleeping_and_computing_is_time(self):
+        for code in ("import time; time.sleep(0.6)",
+                     "import time; e = time.monotonic() + 0.6\nwhile time.monotonic() < e: pass"):
+            seconds, took = self.seconds(code)
+            self.assertGreater(seconds, took * 0.6)
+
+    def test_children_of_children_are_found(self):
+        with subprocess.Popen(["sh", "-c", "sleep 5 & wait"]) as shell:
+            for _ in range(500):
+                found = slowness.descendants(os.getpid())
+                if len(found) >= 2:
+                    break
+                time.sleep(0.01)
+            self.assertEqual(found[0], shell.pid)
+            self.assertEqual(len(found), 2)
+            for pid in reversed(found):
+                os.kill(pid, 9)
 
 
 if __name__ == "__main__":
