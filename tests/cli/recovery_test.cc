@@ -143,6 +143,7 @@ class Recovery : public testing::Test {
     void InflictAll(const std::string& phase) {
         const Ran undisturbed = RunWeft(CommandFor(phase) + Calm("shm"));
         ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
+        ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
         std::vector<Loss> losses;
         for (size_t transport : {0, 1}) {
             for (size_t victim : {0, 1}) {
@@ -181,6 +182,7 @@ TEST_F(Recovery, InDecode) {
 // Three ranks, two, one: the same words.
 TEST_F(Recovery, ElasticDownToOneRank) {
     const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("shm"));
+    ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     Weft weft(CommandFor("decode") + Calm("shm") + Words{"--elastic"});
     const std::vector<pid_t> pids = Workers(weft, 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
@@ -200,6 +202,7 @@ TEST_F(Recovery, ElasticDownToOneRank) {
 // The rank that comes back is killed before it is ready; so is the next one.
 TEST_F(Recovery, FromALossDuringRecovery) {
     const Ran undisturbed = RunWeft(CommandFor("decode") + Calm("tcp"));
+    ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     Weft weft(CommandFor("decode") + Cluster("tcp") + Words{"--rejoin-ms", "20000"});
     const std::vector<pid_t> pids = Workers(weft, 2);
     ASSERT_EQ(pids.size(), 2u) << weft.Err();
@@ -315,6 +318,7 @@ class RecoveryOverHosts : public Recovery {
 // A host goes down with all that runs on it, and its worker is started again.
 TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
     const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Calm("tcp"));
+    ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     auto first = Listen();
     auto second = Listen();
     const int port = PortOf(*first);
@@ -343,6 +347,7 @@ TEST_F(RecoveryOverHosts, ARestartedWorkerRejoins) {
 // A host that sleeps beyond the deadline finds that the others went on without it.
 TEST_F(RecoveryOverHosts, AHostThatWakesUpLateIsExcluded) {
     const Ran undisturbed = RunWeft(CommandFor("decode", kManyTokens) + Calm("tcp"));
+    ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     auto first = Listen();
     auto second = Listen();
     Weft weft(CommandFor("decode", kManyTokens) + Hosts(PortOf(*first), PortOf(*second)) +
