@@ -326,8 +326,8 @@ bool Control::IsStarvedParent(int64_t silent_ms) const {
     return std::string_view("RSD").find(stat[name_end + 2]) != std::string_view::npos;
 }
 
-// Likewise of a rank that this process has started, which has a thread that wants to run. One that
-// is stopped has none.
+// Likewise of a rank that this process has started, which has a thread that wants to run, or that
+// the kernel holds up. One that is stopped has none.
 bool Control::IsStarvedChild(const Peer& peer, int64_t silent_ms) const {
     return peer.pid > 0 && silent_ms < kStarvedTimes * options_.timeout_ms && CouldRun(peer.pid);
 }

@@ -194,7 +194,7 @@ bool ReapChild(pid_t pid, std::string* how) {
 
 bool CouldRun(pid_t pid) {
     return std::ranges::any_of(ThreadsOf(pid), [](const ThreadState& thread) {
-        return thread.state == 'R' && !thread.ends();
+        return (thread.state == 'R' || thread.state == 'D') && !thread.ends();
     });
 }
 

@@ -33,7 +33,8 @@ Result<Inheritance> ReadHandle(const std::string& handle);
 // Whether the child has ended; then *how says it in words that follow "rank 2 was lost: ".
 // Reaps it.
 bool ReapChild(pid_t pid, std::string* how);
-// Whether a thread of a process of this machine runs, or waits for a core, and not in order to end.
+// Whether a thread of a process of this machine runs, or waits for a core, or for what the kernel
+// does meanwhile (state D: a page from a disk, a lock of the kernel's), and not in order to end.
 bool CouldRun(pid_t pid);
 // Whether all that a process of this machine still does is end: it was killed, say, or dumps core,
 // but its connections stay open until each of its threads has run once more, which may have the

@@ -507,16 +507,27 @@ TEST(Control, AStarvedParentIsNotLostAtOnce) {
     }
 }
 
-// Nor is a child that wants to run; one that is stopped is.
+// Until its own child ends, a process that has called vfork(2) is held up in the kernel.
+void BeHeldUp() {
+    const pid_t self = ::getpid();
+    if (::vfork() != 0) return;
+    while (::getppid() == self) ::usleep(10'000);
+    ::_exit(0);
+}
+
+// Nor is a child that wants to run, or that the kernel holds up; one that is stopped is.
 TEST(Control, AStarvedChildIsNotLostAtOnce) {
     constexpr int64_t kShortMs = 800;
-    for (const bool stopped : {true, false}) {
+    for (const std::string_view state : {"stopped", "running", "held up"}) {
+        const bool stopped = state == "stopped";
+        SCOPED_TRACE(state);
         auto ends = MakeSocketPair().value();
         auto sessions = MakeSessionPair(kShortMs);
         const pid_t child = ::fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
             ::alarm(60);  // it outlives no test that was killed
+            if (state == "held up") BeHeldUp();
             for (std::atomic<int64_t> turns = 0;; turns.fetch_add(1)) continue;
         }
         if (stopped) ::kill(child, SIGSTOP);
