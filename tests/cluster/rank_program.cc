@@ -36,8 +36,8 @@ extern "C" const char* __tsan_default_options() {
     return "atexit_sleep_ms=0";
 }
 
-// The check for leaks stops all threads (ptrace(2)) at the end, and the SIGCONT that tells a rank of
-// rank 0's death takes such a stop back: the check would wait for it for ever.
+// The check for leaks stops all threads (ptrace(2)) at the end. The SIGCONT by which a rank learns
+// of rank 0's death takes such a stop back: the check would wait for it for ever.
 extern "C" const char* __asan_default_options() {
     return "detect_leaks=0";
 }
