@@ -41,9 +41,13 @@ std::string FirstLineOf(const std::string& path) {
     return line;
 }
 
-// What each rank tells before there are links. That a rank is silent is noticed by the heartbeats;
-// one that answers may be slow to look at its addresses and devices, on a host that is busy.
-constexpr int64_t kMeetMs = 60'000;
+// How long all may take to tell of themselves before there are links. That a rank is silent is
+// noticed by the heartbeats, a little before; one that answers may be slow to look at its addresses
+// and devices, on a host that is busy.
+int64_t MeetMs(int64_t timeout_ms) {
+    constexpr int64_t kLeastMs = 60'000;
+    return std::max(kLeastMs, timeout_ms + 300);
+}
 
 // What a rank says of its host: PackHost's fields, and then those of its place.
 enum Field { kName, kBootId, kMemory, kCores, kKernel, kAddresses, kSeenAs, kFields };
@@ -163,7 +167,8 @@ Status ClusterImpl::GatherHosts(const std::vector<std::string>& names) {
     mine.push_back(net::KernelId(net::BootId(), net::NetworkNamespace()));
     mine.push_back(net::PackAddresses(addresses));
     mine.push_back(IsBehindNat() ? assignment_.seen_as : "");
-    WEFT_ASSIGN(const auto packed, AllGather("host", PackStrings(mine), Deadline::In(kMeetMs)));
+    WEFT_ASSIGN(const auto packed,
+                AllGather("host", PackStrings(mine), Deadline::In(MeetMs(timeout_ms_))));
     for (size_t rank = 0; rank < packed.size(); ++rank) {
         WEFT_ASSIGN(const std::vector<std::string> fields, UnpackStrings(packed[rank]));
         WEFT_ASSIGN(HostInfo info, UnpackHost(fields));
@@ -286,7 +291,8 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
         const auto index = static_cast<size_t>(peer);
         if (peer != rank_) mine[index] = builder->OfferTo(peer);
     }
-    WEFT_ASSIGN(const auto offers, control_->Exchange("offers", mine, Deadline::In(kMeetMs)));
+    WEFT_ASSIGN(const auto offers,
+                control_->Exchange("offers", mine, Deadline::In(MeetMs(timeout_ms_))));
     WEFT_ASSIGN(fabric_, builder->Connect(offers, Deadline::In(timeout_ms_)));
     own_ends_ = builder->ends();
     control_->SetTransport(fabric_.transport);
