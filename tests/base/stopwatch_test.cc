@@ -41,6 +41,24 @@ TEST(Stopwatch, OnlyWhatAllProcessorsLostIsNoTime) {
     EXPECT_EQ(StolenNs({}, {}), 0);
 }
 
+TEST(Stopwatch, AThreadIsHeldUpWhereNoneOfItsCodeRuns) {
+    constexpr unsigned kExiting = 0x4, kOthers = 0x400040;
+    EXPECT_TRUE(IsHeldUp({.state = 'D', .flags = kOthers}));
+    for (const char state : {'R', 'S', 'T', 't'}) {
+        EXPECT_FALSE(IsHeldUp({.state = state, .flags = kOthers})) << state;
+        EXPECT_TRUE(IsHeldUp({.state = state, .flags = kOthers | kExiting})) << state;
+    }
+    for (const char state : {'Z', 'X', '\0'}) {
+        EXPECT_FALSE(IsHeldUp({.state = state, .flags = kExiting})) << state;
+    }
+    // The flags of a thread that lives are none of an end.
+    const StatLine self = StatLineOf(::getpid());
+    EXPECT_EQ(self.parent, ::getppid());
+    EXPECT_NE(self.flags, 0u);
+    EXPECT_EQ(self.flags & kExiting, 0u);
+    EXPECT_GT(self.start, 0u);
+}
+
 // A child of this process that runs `way` and ends.
 template <typename Way>
 pid_t Begin(const Way& way) {

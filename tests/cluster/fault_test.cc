@@ -65,7 +65,7 @@ void Inflict(const Fault& fault) {
     ASSERT_TRUE(root.ReadUntil("at " + fault.phase, Deadline::In(20'000))) << root.output();
     ::usleep(30'000);
 
-    const Deadline patience = Deadline::In(4 * times.BoundNs() / 1'000'000);
+    const Deadline patience = Deadline::In(2 * times.BoundNs() / 1'000'000);
     const test::Stopwatch watch;
     ::kill(pids[fault.victim], fault.signal);
     EXPECT_TRUE(root.ReadUntil("was lost", patience)) << root.output();
@@ -74,27 +74,23 @@ void Inflict(const Fault& fault) {
     if (fault.signal == SIGSTOP) {
         EXPECT_GE(took, (times.timeout_ms - 500) * 1'000'000) << root.output();
     }
-    // What was said ends the ranks; how fast the kernel frees what they had is not theirs.
     for (int rank = 0; rank < kRanks; ++rank) {
         while (rank != fault.victim && !IsGone(pids[rank]) && !patience.expired()) ::usleep(10'000);
-        EXPECT_TRUE(rank == fault.victim || IsGone(pids[rank])) << "rank " << rank;
     }
+    // Where the kernel is slow to end those that were killed, rank 0 waits 5 s for them (kBuryMs).
+    const int64_t bury_ms = watch.held_ns() > 0 ? test::Slower(5000) : 0;
+    EXPECT_LE(watch.ns(), times.BoundNs() + bury_ms * 1'000'000);
     if (fault.victim == 0) root.Signal(SIGCONT);  // it must find out by itself, and end
-    const int status = root.Wait(Deadline::In(20'000));
+    const int status = root.Wait(Deadline::In(5000));
     EXPECT_EQ(status, fault.victim == 0 && fault.signal == SIGKILL ? 128 + SIGKILL : 3)
         << root.output();
     for (const auto& [rank, pid] : pids) EXPECT_TRUE(IsGone(pid)) << "rank " << rank;
 
     const std::string named = fmt::format("rank {} (host ", fault.victim);
     EXPECT_NE(root.output().find(named), std::string::npos) << root.output();
-    const std::string phase = "was lost during " + fault.phase + ": ";
-    const std::string during = fault.phase == "load" ? phase : "was lost during all_reduce #";
-    // A main thread that gets no core in 700 ms does not come to say at which op it is.
-    const bool late = (watch.held_ns() > 0 || test::Slowness() > 1.5) &&
-                      root.output().find("[rank 0] error: ") != std::string::npos;
-    EXPECT_TRUE(root.output().find(during) != std::string::npos ||
-                (late && root.output().find(phase) != std::string::npos))
-        << root.output();
+    const std::string during =
+        fault.phase == "load" ? "was lost during load: " : "was lost during all_reduce #";
+    EXPECT_NE(root.output().find(during), std::string::npos) << root.output();
     if (fault.victim != 0) {
         EXPECT_EQ(root.output().find("was lost"), root.output().rfind("was lost")) << root.output();
     }
@@ -166,7 +162,7 @@ TEST(Fault, InRendezvous) {
         ASSERT_EQ(children.size(), 2u);
         ::usleep(50'000);
         ::kill(children[1], signal);
-        const int status = root.Wait(Deadline::In(20'000));
+        const int status = root.Wait(Deadline::In(5000));
         EXPECT_LE(watch.ns(), times.BoundNs());
         EXPECT_EQ(status, 3) << root.output();
         const char* expected =

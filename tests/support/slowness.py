@@ -59,13 +59,18 @@ def numbers_in(folder):
         return []
 
 
-def is_held_up(pid):
-    """Whether a thread of it waits where no signal reaches it, or is being ended."""
+def runs_nothing(line):
+    """Whether a thread with that stat_line waits where no signal reaches it, or is being ended."""
     exiting = 0x4  # PF_EXITING
+    if line is None or line[0] in "ZX":
+        return False  # it is gone
+    return line[0] == "D" or line[2] & exiting != 0
+
+
+def is_held_up(pid):
+    """Whether a thread of it runs nothing."""
     tasks = f"/proc/{pid}/task"
-    lines = [stat_line(f"{tasks}/{task}/stat") for task in numbers_in(tasks)]
-    return any(line is not None and line[0] not in "ZX" and (line[0] == "D" or line[2] & exiting)
-               for line in lines)
+    return any(runs_nothing(stat_line(f"{tasks}/{task}/stat")) for task in numbers_in(tasks))
 
 
 def descendants(root):

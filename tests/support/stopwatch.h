@@ -52,14 +52,18 @@ inline int64_t StolenNs(const std::vector<int64_t>& before, const std::vector<in
     return std::max<int64_t>(0, least) * kNsPerTick;
 }
 
-// Whether a thread of it waits where no signal reaches it, or is being ended.
-inline bool IsHeldUp(pid_t pid) {
+// Whether it waits where no signal reaches it, or is being ended.
+inline bool IsHeldUp(const StatLine& thread) {
     constexpr unsigned kExiting = 0x4;  // PF_EXITING of the kernel's linux/sched.h
+    if (thread.state == 0 || thread.state == 'Z' || thread.state == 'X') return false;  // gone
+    return thread.state == 'D' || (thread.flags & kExiting) != 0;
+}
+
+// Whether a thread of it is.
+inline bool IsHeldUp(pid_t pid) {
     const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
     return std::ranges::any_of(NumbersIn(tasks), [&](pid_t task) {
-        const StatLine line = ReadStatLine(tasks + std::to_string(task) + "/stat");
-        const bool gone = line.state == 0 || line.state == 'Z' || line.state == 'X';
-        return !gone && (line.state == 'D' || (line.flags & kExiting) != 0);
+        return IsHeldUp(ReadStatLine(tasks + std::to_string(task) + "/stat"));
     });
 }
 
@@ -94,7 +98,7 @@ class Stopwatch {
                 }
                 searched_ns = now_ns;
             }
-            const bool held = std::ranges::any_of(pids, IsHeldUp);
+            const bool held = std::ranges::any_of(pids, [](pid_t pid) { return IsHeldUp(pid); });
             if (held && was_held) held_ns_ += now_ns - looked_ns;
             was_held = held;
             looked_ns = now_ns;

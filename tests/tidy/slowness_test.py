@@ -57,6 +57,17 @@ class HeldUp(unittest.TestCase):
         self.assertGreater(took, 0.5)
         self.assertLess(seconds, took - 0.4)
 
+    def test_a_thread_is_held_up_where_none_of_its_code_runs(self):
+        exiting, others = 0x4, 0x400040
+        self.assertTrue(slowness.runs_nothing(("D", 1, others)))
+        for state in "RSTt":
+            self.assertFalse(slowness.runs_nothing((state, 1, others)))
+            self.assertTrue(slowness.runs_nothing((state, 1, others | exiting)))
+        for line in (("Z", 1, exiting), ("X", 1, exiting), None):
+            self.assertFalse(slowness.runs_nothing(line))
+        state, parent, flags = slowness.stat_line("/proc/self/stat")
+        self.assertEqual((state, parent, flags & exiting), ("R", os.getppid(), 0))
+
     def test_sleeping_and_computing_is_time(self):
         for code in ("import time; time.sleep(0.6)",
                      "import time; e = time.monotonic() + 0.6\nwhile time.monotonic() < e: pass"):
