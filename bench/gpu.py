@@ -101,7 +101,8 @@ def machine_table(kernels, version):
                        ("driver", kernels["driver"]), ("processor", cpu),
                        ("kernel", platform.release()),
                        ("submit + wait", f"{kernels['submit_us']:.1f} us"),
-                       ("copies", f"{kernels['copy_gb_s']:.1f} GB/s, read and written"),
+                       ("copies", f"{kernels['copy_gb_s']:.1f} GB/s, read and written by a kernel"),
+                       ("transfers", f"{kernels['transfer_gb_s']:.1f} GB/s, by a command"),
                        ("multiplies", f"{kernels['float_tflop_s']:.3g} TFLOP/s in float32")):
         print(f"| {name} | {text} |")
 

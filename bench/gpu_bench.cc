@@ -4,12 +4,14 @@
 //
 //     gpu_bench DEVICE [MIB SIZE ROWS [TYPE...]]
 //
-// MIB: of weights of each type (256: more than caches hold); SIZE: of a matrix, rows and columns
-// (4096); ROWS: of a prompt (512).
+// MIB: of weights of each type (1024 on a GPU that has room, else 256: more than caches hold);
+// SIZE: of a matrix, rows and columns (4096); ROWS: of a prompt (512).
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstring>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -34,26 +36,42 @@ namespace program = weft::program;
 
 constexpr int64_t kWaitMs = 120'000;
 constexpr int kRepeats = 5;
+// An idle GPU has slow clocks, and takes some time to raise them: repeats go on for as long.
+constexpr double kLeastSeconds = 0.25;
 constexpr int kSubmissions = 200;
 constexpr int64_t kVocab = 64;  // of the table that makes rows
 
+constexpr int64_t kLeastMib = 256, kGpuMib = 1024;
+constexpr uint64_t kLeastCopyBytes = uint64_t{1} << 20, kMostCopyBytes = uint64_t{16} << 30;
+
 struct Wish {
     std::string device;
-    int64_t mib = 256, size = 4096, rows = 512;
+    int64_t mib = 0, size = 4096, rows = 512;  // mib: 0, by the device
     std::vector<std::string> types;
 };
 
 // ---- The device by itself -----------------------------------------------------------------------
 
-Result<double> SecondsOf(gpu::Device& device, const gpu::Commands& commands, int repeats) {
+// The least that `run` says, seconds, of kRepeats calls after the first; on a GPU of more.
+Result<double> LeastSeconds(gpu::Kind kind, const std::function<Result<double>()>& run) {
+    const double least = kind == gpu::Kind::kCpu ? 0 : kLeastSeconds;
+    const int64_t begin_ns = NowNs();
     double best = 1e9;
-    for (int i = 0; i < repeats; ++i) {
-        const int64_t begin_ns = NowNs();
-        WEFT_ASSIGN(const uint64_t number, device.Submit(commands));
-        WEFT_TRY(device.Wait(number, Deadline::In(kWaitMs)));
-        best = std::min(best, static_cast<double>(NowNs() - begin_ns) * 1e-9);
+    for (int i = 0; i <= kRepeats || static_cast<double>(NowNs() - begin_ns) * 1e-9 < least; ++i) {
+        WEFT_ASSIGN(const double seconds, run());
+        if (i > 0) best = std::min(best, seconds);
     }
     return best;
+}
+
+Result<double> SecondsOnce(gpu::Device& device, const gpu::Commands& commands) {
+    const int64_t begin_ns = NowNs();
+    WEFT_ASSIGN(const uint64_t number, device.Submit(commands));
+    WEFT_TRY(device.Wait(number, Deadline::In(kWaitMs)));
+    return static_cast<double>(NowNs() - begin_ns) * 1e-9;
+}
+Result<double> SecondsOf(gpu::Device& device, const gpu::Commands& commands) {
+    return LeastSeconds(device.description().kind, [&] { return SecondsOnce(device, commands); });
 }
 
 // Microseconds from handing over to the host's knowing that it is done: the median.
@@ -64,22 +82,66 @@ Result<double> SubmitUs(gpu::Device& device) {
     WEFT_TRY(commands->End());
     std::vector<double> seconds(kSubmissions);
     for (double& one : seconds) {
-        WEFT_ASSIGN(one, SecondsOf(device, *commands, 1));
+        WEFT_ASSIGN(one, SecondsOnce(device, *commands));
     }
     std::ranges::nth_element(seconds, seconds.begin() + kSubmissions / 2);
     return seconds[kSubmissions / 2] * 1e6;
 }
 
-// Bytes read and written in a second.
-Result<double> CopyGbS(gpu::Device& device, uint64_t bytes) {
-    bytes = std::min(bytes, device.most_buffer_bytes());
-    WEFT_ASSIGN(const gpu::Buffer from, device.Allocate(bytes, gpu::Place::kDevice));
-    WEFT_ASSIGN(const gpu::Buffer to, device.Allocate(bytes, gpu::Place::kDevice));
+// Of each of two buffers: more than caches hold, where there is room.
+uint64_t CopyBytes(const gpu::Description& gpu, int64_t mib, uint64_t free_bytes) {
+    const int64_t least = gpu.kind == gpu::Kind::kCpu ? 1 : kGpuMib;
+    const uint64_t wanted = static_cast<uint64_t>(std::max(mib, least)) << 20;
+    return std::clamp(std::min(wanted, free_bytes / 3), kLeastCopyBytes, kMostCopyBytes);
+}
+
+// Two of so many bytes, or of fewer where there is no room, a multiple of kCopyBlock.
+constexpr uint64_t kCopyBlock = uint64_t{256} * 8 * 16;  // of a workgroup of copy.comp
+Result<std::array<gpu::Buffer, 2>> CopyBuffers(gpu::Device& device, uint64_t bytes) {
+    bytes = std::min(bytes, device.most_buffer_bytes()) / kCopyBlock * kCopyBlock;
+    for (;;) {
+        auto from = device.Allocate(bytes, gpu::Place::kDevice);
+        auto to = device.Allocate(bytes, gpu::Place::kDevice);
+        if (from.ok() && to.ok()) return std::array{*std::move(from), *std::move(to)};
+        if (bytes <= kLeastCopyBytes) return from.ok() ? to.error() : from.error();
+        bytes = std::max(bytes / 2 / kCopyBlock * kCopyBlock, kLeastCopyBytes);
+    }
+}
+
+// Bytes read and written in a second by a command of transfer.
+Result<double> TransferGbS(gpu::Device& device, std::span<const gpu::Buffer, 2> buffers) {
+    const uint64_t bytes = buffers[0].size_bytes();
     WEFT_ASSIGN(const auto commands, device.Record());
-    commands->Copy(from, 0, to, 0, bytes);
+    commands->Copy(buffers[0], 0, buffers[1], 0, bytes);
     WEFT_TRY(commands->End());
-    WEFT_ASSIGN(const double seconds, SecondsOf(device, *commands, kRepeats));
+    WEFT_ASSIGN(const double seconds, SecondsOf(device, *commands));
     return 2 * static_cast<double>(bytes) / seconds * 1e-9;
+}
+
+// The same by a kernel, as all else that computes reads and writes.
+Result<double> CopyGbS([[maybe_unused]] gpu::Device& device,
+                       [[maybe_unused]] std::span<const gpu::Buffer, 2> buffers) {
+#ifdef WEFT_BENCH_SHADERS
+    static constexpr uint32_t kCopy[] = {
+#include "bench_copy.inc"
+    };
+    struct Args {
+        uint64_t x, y;
+        uint32_t count, unused = 0;
+    };
+    const uint64_t bytes = buffers[0].size_bytes();
+    const uint64_t groups = std::min<uint64_t>(bytes / kCopyBlock, 65'535);
+    WEFT_ASSIGN(const auto kernel,
+                device.MakeKernel({.name = "copy", .spirv = kCopy, .args_bytes = sizeof(Args)}));
+    const Args args{buffers[0].address(), buffers[1].address(), static_cast<uint32_t>(bytes / 16)};
+    WEFT_ASSIGN(const auto commands, device.Record());
+    commands->Run(*kernel, std::as_bytes(std::span(&args, 1)), static_cast<uint32_t>(groups));
+    WEFT_TRY(commands->End());
+    WEFT_ASSIGN(const double seconds, SecondsOf(device, *commands));
+    return 2 * static_cast<double>(bytes) / seconds * 1e-9;
+#else
+    return weft::MakeError(weft::ErrorCode::kUnsupported, "built without Vulkan");
+#endif
 }
 
 Result<double> FloatTflopS([[maybe_unused]] gpu::Device& device) {
@@ -105,7 +167,7 @@ Result<double> FloatTflopS([[maybe_unused]] gpu::Device& device) {
     WEFT_ASSIGN(const auto commands, device.Record());
     commands->Run(*kernel, std::as_bytes(std::span(&args, 1)), groups);
     WEFT_TRY(commands->End());
-    WEFT_ASSIGN(const double seconds, SecondsOf(device, *commands, kRepeats));
+    WEFT_ASSIGN(const double seconds, SecondsOf(device, *commands));
     return 2.0 * 16 * args.steps * groups * kGroup[0] / seconds * 1e-12;
 #else
     return weft::MakeError(weft::ErrorCode::kUnsupported, "built without Vulkan");
@@ -169,43 +231,58 @@ Status LoadRows(weft::backend::Executable& executable, program::ValueId id,
         });
 }
 
-// Seconds of all products of a step of so many rows, by the device's clock where it has one.
+// Seconds between the begin of the first product and the end of the last, by the device's clock
+// where it has one.
+double TracedSeconds(const weft::backend::Executable& executable, const Products& products) {
+    int64_t begin_ns = INT64_MAX, end_ns = 0;
+    for (const weft::backend::OpTiming& timing : executable.timings()) {
+        const program::Op& op = products.program.ops[static_cast<size_t>(timing.op)];
+        if (op.kind() != program::OpKind::kMatMul) continue;
+        begin_ns = std::min(begin_ns, timing.begin_ns);
+        end_ns = std::max(end_ns, timing.end_ns);
+    }
+    return static_cast<double>(end_ns - begin_ns) * 1e-9;
+}
+
+// Seconds of all products of a step of so many rows: the less of two that are both too many.
+// Between ops that are timed the device stands still, or their submissions are told late; a whole
+// step by the host's clock has what a submission costs.
 Result<double> ProductSeconds(weft::backend::Executable& executable, const Products& products,
-                              int64_t rows) {
+                              gpu::Kind kind, int64_t rows) {
     std::vector<int32_t> tokens(static_cast<size_t>(rows)), positions(tokens.size());
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % kVocab);
     std::iota(positions.begin(), positions.end(), 0);
     const std::vector<int32_t> pages(static_cast<size_t>(rows));  // no op of it has a cache
     const std::vector<weft::backend::StepSequence> sequences = {
         {0, static_cast<int32_t>(rows), 0, pages}};
+    int64_t step = 0;
     double best = 1e9;
-    for (int i = 0; i <= kRepeats; ++i) {
-        WEFT_TRY(executable.Run({i + 1, tokens, positions, sequences, {}}, {}));
-        int64_t begin_ns = INT64_MAX, end_ns = 0;
-        for (const weft::backend::OpTiming& timing : executable.timings()) {
-            const program::Op& op = products.program.ops[static_cast<size_t>(timing.op)];
-            if (op.kind() != program::OpKind::kMatMul) continue;
-            begin_ns = std::min(begin_ns, timing.begin_ns);
-            end_ns = std::max(end_ns, timing.end_ns);
-        }
-        // The first is a warm-up.
-        if (i > 0) best = std::min(best, static_cast<double>(end_ns - begin_ns) * 1e-9);
+    for (const bool traced : {false, true}) {
+        executable.SetTracing(traced);
+        const auto run = [&]() -> Result<double> {
+            const int64_t begin_ns = NowNs();
+            WEFT_TRY(executable.Run({++step, tokens, positions, sequences, {}}, {}));
+            const double seconds = static_cast<double>(NowNs() - begin_ns) * 1e-9;
+            return traced ? TracedSeconds(executable, products) : seconds;
+        };
+        WEFT_ASSIGN(const double seconds, LeastSeconds(kind, run));
+        best = std::min(best, seconds);
     }
     return best;
 }
 
-Result<json> MeasureType(weft::backend::Device& device, DType dtype, const Wish& wish) {
+Result<json> MeasureType(weft::backend::Device& device, gpu::Kind kind, DType dtype,
+                         const Wish& wish) {
     const Products products = MakeProducts(dtype, wish.size, wish.mib);
     weft::backend::CompileOptions options;
     options.max_tokens = wish.rows;
     options.kv_pages = 1;
     WEFT_ASSIGN(const auto executable, device.Compile(products.program, options));
-    executable->SetTracing(true);
     WEFT_TRY(LoadRows(*executable, products.table, RandomRow(DType::kF32, wish.size)));
     const std::vector<std::byte> row = RandomRow(dtype, wish.size);
     for (const program::ValueId id : products.weights) WEFT_TRY(LoadRows(*executable, id, row));
-    WEFT_ASSIGN(const double one, ProductSeconds(*executable, products, 1));
-    WEFT_ASSIGN(const double many, ProductSeconds(*executable, products, wish.rows));
+    WEFT_ASSIGN(const double one, ProductSeconds(*executable, products, kind, 1));
+    WEFT_ASSIGN(const double many, ProductSeconds(*executable, products, kind, wish.rows));
     const double flops = 2.0 * static_cast<double>(wish.size * wish.size * wish.rows) *
                          static_cast<double>(products.weights.size());
     return json{{"type", weft::Info(dtype).name},
@@ -215,7 +292,13 @@ Result<json> MeasureType(weft::backend::Device& device, DType dtype, const Wish&
 
 // ---- All of it ----------------------------------------------------------------------------------
 
-Result<json> Measure(const Wish& wish) {
+// Copies take twice that, weights of a type once.
+int64_t DefaultMib(const gpu::Description& gpu, uint64_t free_bytes) {
+    const uint64_t needed = uint64_t{3 * kGpuMib} << 20;
+    return gpu.kind != gpu::Kind::kCpu && free_bytes >= needed ? kGpuMib : kLeastMib;
+}
+
+Result<json> Measure(Wish wish) {
     WEFT_ASSIGN(const auto device, weft::backend::OpenDevice(wish.device, {}));
     const std::string& name = device->info().name;  // "vulkan:1"
     int index = -1;
@@ -223,14 +306,25 @@ Result<json> Measure(const Wish& wish) {
     if (colon != std::string::npos) {
         std::from_chars(name.data() + colon + 1, name.data() + name.size(), index);
     }
-    json out = {{"device", name}, {"rows", wish.rows}, {"size", wish.size}, {"mib", wish.mib}};
+    json out;
+    gpu::Kind kind = gpu::Kind::kCpu;
     {
         WEFT_ASSIGN(const auto raw, gpu::Device::Open(index));
-        out["name"] = raw->description().name;
-        out["driver"] = raw->description().driver;
-        out["kind"] = gpu::KindName(raw->description().kind);
+        const gpu::Description& gpu = raw->description();
+        kind = gpu.kind;
+        const uint64_t free_bytes = device->pool().free_bytes;
+        if (wish.mib == 0) wish.mib = DefaultMib(gpu, free_bytes);
+        out = {{"device", name},
+               {"rows", wish.rows},
+               {"size", wish.size},
+               {"mib", wish.mib},
+               {"name", gpu.name},
+               {"driver", gpu.driver},
+               {"kind", gpu::KindName(kind)}};
         WEFT_ASSIGN(out["submit_us"], SubmitUs(*raw));
-        WEFT_ASSIGN(out["copy_gb_s"], CopyGbS(*raw, static_cast<uint64_t>(wish.mib) << 20));
+        WEFT_ASSIGN(const auto buffers, CopyBuffers(*raw, CopyBytes(gpu, wish.mib, free_bytes)));
+        WEFT_ASSIGN(out["transfer_gb_s"], TransferGbS(*raw, buffers));
+        WEFT_ASSIGN(out["copy_gb_s"], CopyGbS(*raw, buffers));
         WEFT_ASSIGN(out["float_tflop_s"], FloatTflopS(*raw));
     }
     out["types"] = json::array();
@@ -238,7 +332,7 @@ Result<json> Measure(const Wish& wish) {
         if (info.dtype == DType::kI32 || wish.size % info.block_elements != 0) continue;
         const bool wanted = wish.types.empty() || std::ranges::count(wish.types, info.name) > 0;
         if (!wanted) continue;
-        auto measured = MeasureType(*device, info.dtype, wish);
+        auto measured = MeasureType(*device, kind, info.dtype, wish);
         if (!measured.ok() && measured.error().code == weft::ErrorCode::kUnsupported) continue;
         if (!measured.ok()) return measured.error();
         out["types"].push_back(std::move(*measured));
@@ -257,7 +351,8 @@ int main(int argc, char** argv) {
     if (argc > 3) wish.size = std::atoll(argv[3]);
     if (argc > 4) wish.rows = std::atoll(argv[4]);
     for (int i = 5; i < argc; ++i) wish.types.emplace_back(argv[i]);
-    if (wish.mib < 1 || wish.size < 1 || wish.rows < 1 || !wish.device.starts_with("vulkan")) {
+    if (wish.mib < 0 || (argc > 2 && wish.mib == 0) || wish.size < 1 || wish.rows < 1 ||
+        !wish.device.starts_with("vulkan")) {
         fmt::print(stderr,
                    "gpu_bench DEVICE [MIB SIZE ROWS [TYPE...]]; DEVICE: vulkan, vulkan:N\n");
         return 2;

@@ -77,7 +77,10 @@ Result<std::vector<Description>> ListDevices();
 // kMeeting: the same, and each sees what the other writes while a submission runs, where the driver
 // has memory of which that is said (VK_AMD_device_coherent_memory: AMD's caches do not hear of the
 // host).
-enum class Place { kDevice, kHost, kMeeting };
+// kInbox: mapped; the host writes, kernels read while a submission runs. On a card it is its own
+// memory, where there is a window to it: caches of an NVIDIA card keep lines of the host's memory
+// for as long as a submission runs.
+enum class Place { kDevice, kHost, kMeeting, kInbox };
 
 // Memory of a device, freed at its end (which waits for submissions that run). At first it holds
 // anything.

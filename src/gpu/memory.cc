@@ -32,6 +32,20 @@ int WorthForMeeting(VkMemoryPropertyFlags flags, bool unified) {
     const int worth = WorthForHost(flags, unified);
     return worth > 0 && (flags & kMeets) != 0 ? worth + 2 : worth;
 }
+int WorthForInbox(VkMemoryPropertyFlags flags, bool unified) {
+    if (unified) return WorthForMeeting(flags, unified);
+    if ((flags & kMapped) != kMapped) return 0;
+    return ((flags & kLocal) != 0 ? 2 : 1) + ((flags & kMeets) != 0 ? 2 : 0);
+}
+int WorthFor(Place place, VkMemoryPropertyFlags flags, bool unified) {
+    switch (place) {
+        case Place::kDevice: return WorthForDevice(flags, unified);
+        case Place::kHost: return WorthForHost(flags, unified);
+        case Place::kMeeting: return WorthForMeeting(flags, unified);
+        case Place::kInbox: return WorthForInbox(flags, unified);
+    }
+    return 0;
+}
 
 std::string HeapsText(const std::vector<Heap>& heaps) {
     std::string text;
@@ -72,8 +86,13 @@ std::vector<uint32_t> TypesWithRoom(const Core& core, const VkMemoryRequirements
                                     Place place) {
     const VkPhysicalDeviceMemoryProperties& memory = core.physical.memory;
     const std::vector<Heap> heaps = ReadHeaps(core.calls, core.physical);
+    uint32_t allowed = needs.memoryTypeBits;
+    for (uint32_t i = 0; i < memory.memoryTypeCount && !core.physical.device_coherent; ++i) {
+        // Without the feature such memory may not be asked for.
+        if ((memory.memoryTypes[i].propertyFlags & kMeets) != 0) allowed &= ~(1u << i);
+    }
     std::vector<uint32_t> types =
-        MemoryTypesFor(memory, needs.memoryTypeBits, place, core.physical.description.unified);
+        MemoryTypesFor(memory, allowed, place, core.physical.description.unified);
     std::stable_partition(types.begin(), types.end(), [&](uint32_t type) {
         return heaps[memory.memoryTypes[type].heapIndex].free_bytes >= needs.size;
     });
@@ -112,7 +131,8 @@ Result<VkMemoryPropertyFlags> BindMemory(Core& core, Place place, Buffer::Held& 
 
 std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& memory,
                                      uint32_t allowed, Place place, bool unified) {
-    const VkMemoryPropertyFlags known = place == Place::kMeeting ? kKnown | kMeets : kKnown;
+    const bool meets = place == Place::kMeeting || place == Place::kInbox;
+    const VkMemoryPropertyFlags known = meets ? kKnown | kMeets : kKnown;
     std::vector<std::pair<int, uint32_t>> found;
     const auto find = [&](const auto& worth_of) {
         for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
@@ -121,11 +141,7 @@ std::vector<uint32_t> MemoryTypesFor(const VkPhysicalDeviceMemoryProperties& mem
             if (const int worth = worth_of(flags); worth > 0) found.emplace_back(-worth, i);
         }
     };
-    find([&](VkMemoryPropertyFlags flags) {
-        if (place == Place::kDevice) return WorthForDevice(flags, unified);
-        return place == Place::kMeeting ? WorthForMeeting(flags, unified)
-                                        : WorthForHost(flags, unified);
-    });
+    find([&](VkMemoryPropertyFlags flags) { return WorthFor(place, flags, unified); });
     // All that Vulkan promises is one mapped type: it may be the device's own.
     if (found.empty() && place != Place::kDevice) {
         find([](VkMemoryPropertyFlags flags) { return WorthForHost(flags, true); });
@@ -164,8 +180,6 @@ Buffer::~Buffer() = default;
 
 Result<Buffer> AllocateOn(std::shared_ptr<Core> shared, uint64_t bytes, Place place) {
     Core& core = *shared;
-    // Without the feature such memory may not be asked for.
-    if (place == Place::kMeeting && !core.physical.device_coherent) place = Place::kHost;
     const uint64_t size = std::max<uint64_t>((bytes + 3) / 4 * 4, 4);
     if (bytes > core.physical.most_buffer_bytes) return NoMemory(core, bytes, place);
     auto held = std::make_unique<Buffer::Held>(std::move(shared));

@@ -29,7 +29,9 @@ void Encode(uint64_t codes, uint64_t scales, uint lane, uint four, vec4 x, bool 
     barrier();
     const bool finite = most < 0x7f800000u, zero = most < 0x0d800000u;
     const precise float peak = uintBitsToFloat(finite && !zero ? most : 0x3f800000u);
-    const precise float inverse = zero || !finite ? 0.0 : 127.0 / peak;
+    // Beyond 2^126 a GPU may divide to zero (GLSL's precision of a / b): by a quarter of it, then.
+    const float quarter = finite && most > 0x7e800000u ? 0.25 : 1.0;
+    const precise float inverse = zero || !finite ? 0.0 : quarter * (127.0 / (quarter * peak));
     const precise vec4 scaled = x * inverse;
     const ivec4 code = finite ? clamp(ivec4(roundEven(scaled)), -127, 127) : ivec4(0);
     encode_parts[lane] = uint(code.x + code.y + code.z + code.w);

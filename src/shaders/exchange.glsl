@@ -12,12 +12,14 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent volatile b
 #define EXCHANGE_ARGS                                            \
     Words gate;                /* of the host: the words below */ \
     Floats part;                                                 \
-    Shared to_host, from_host;                                   \
+    Shared to_host, from_host; /* from_host: in the inbox */      \
     uint count, index;
 
-// Words of the gate, a line of the cache each; those behind kBase the host writes once.
-const uint kArrived = 0, kOpen = 16, kGaveUp = 32, kBase = 48;
-const uint kMostPolls = 49, kStateLow = 50, kStateHigh = 51;
+// Words of the gate, which kernels write, a line of the cache each.
+const uint kArrived = 0, kGaveUp = 16;
+// Words of the inbox, before what the host gives: it writes them, all but kOpen once.
+const uint kInboxBytes = 256;
+const uint kOpen = 0, kBase = 16, kMostPolls = 17, kStateLow = 18, kStateHigh = 19;
 // Of the device's state: the word of the guard, polls of this submission so far.
 const uint kStop = 0, kPolls = 1;
 const uint kAtOnce = 4096;  // no loop is longer
@@ -36,18 +38,18 @@ void Fence() {
     memoryBarrier(gl_ScopeDevice, gl_StorageSemanticsBuffer, gl_SemanticsAcquireRelease);
 }
 
-bool Await(Words gate, uint index) {
-    Words state = Words(uint64_t(gate.at[kStateHigh]) << 32 | uint64_t(gate.at[kStateLow]));
-    const uint number = Load(gate, kBase) + index;
+bool Await(Words gate, Words inbox, uint index) {
+    Words state = Words(uint64_t(inbox.at[kStateHigh]) << 32 | uint64_t(inbox.at[kStateLow]));
+    const uint number = Load(inbox, kBase) + index;
     Store(gate, kArrived, number);
-    const uint most = gate.at[kMostPolls], before = state.at[kPolls];
+    const uint most = inbox.at[kMostPolls], before = state.at[kPolls];
     const uint left = most - min(most, before);
     uint polls = 0;
     bool open = false;
     for (uint i = 0; i < 60000 && !open && polls < left; ++i) {
         for (uint j = 0; j < kAtOnce && !open && polls < left; ++j) {
             ++polls;
-            open = int(Load(gate, kOpen) - number) >= 0;
+            open = int(Load(inbox, kOpen) - number) >= 0;
         }
     }
     state.at[kPolls] = before + polls;
@@ -65,7 +67,9 @@ bool Exchange(Words gate, Floats part, Shared to_host, Shared from_host, uint co
     for (uint i = lane; i < count; i += gl_WorkGroupSize.x) to_host.at[i] = part.at[i];
     Fence();
     barrier();
-    if (lane == 0) exchange_opened = Await(gate, index);
+    if (lane == 0) {
+        exchange_opened = Await(gate, Words(uint64_t(from_host) - kInboxBytes), index);
+    }
     barrier();
     Fence();
     if (!exchange_opened) return false;

@@ -3,14 +3,14 @@
 //
 // Of a product out[m][n] += rows[m][k] * weights[n][k]: operands lie in the shared arrays
 // `half_columns` and `half_weights`, kHalfStride fours of elements a row; results go to `results`,
-// kResultStride floats a row.
+// kResultStride floats a row, and are there for the subgroup.
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 
 const uint kHalfStride = kDeep / 4 + 2;  // a multiple of 16 bytes, and not of all banks
-const uint kResultStride = kWide + 4;
 shared f16vec4 half_columns[kTile * kHalfStride];
 shared f16vec4 half_weights[kWide * kHalfStride];
-shared float results[kTile * kResultStride];
+// Element i of a matrix in `results`, behind where that begins.
+uint ElementAt(uint i);
 
 #ifndef EMULATED
 #extension GL_KHR_memory_scope_semantics : require
@@ -20,7 +20,10 @@ shared float results[kTile * kResultStride];
 #define MatrixWeights coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define MatrixSums coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
-// Of the sums that go to `results` at this place.
+const uint kResultStride = 20;
+const uint kStoring = kSubgroups < 8 ? kSubgroups : 8;  // subgroups that store at a time
+shared float results[kStoring * 16 * kResultStride];
+
 void ClearMatrix(out MatrixSums sums, uint row, uint column) { sums = MatrixSums(0.0); }
 void LoadRows(out MatrixRows m, uint row, uint k) {
     coopMatLoad(m, half_columns, row * kHalfStride + k / 4, kHalfStride,
@@ -33,9 +36,11 @@ void LoadWeightRows(out MatrixWeights m, uint row, uint k) {
 void MultiplyAdd(MatrixRows rows, MatrixWeights weights, inout MatrixSums sums) {
     sums = coopMatMulAdd(rows, weights, sums);
 }
-void StoreMatrix(MatrixSums sums, uint row, uint column) {
-    coopMatStore(sums, results, row * kResultStride + column, kResultStride,
-                 gl_CooperativeMatrixLayoutRowMajor);
+// Where it is in `results`, until the subgroup stores another.
+uint StoreMatrix(MatrixSums sums) {
+    const uint at = gl_SubgroupID % kStoring * 16 * kResultStride;
+    coopMatStore(sums, results, at, kResultStride, gl_CooperativeMatrixLayoutRowMajor);
+    return at;
 }
 #else
 // Each is a place in shared memory; of the sums, an invocation has every so-manieth element.
@@ -43,7 +48,10 @@ void StoreMatrix(MatrixSums sums, uint row, uint column) {
 #define MatrixWeights uint
 #define MatrixSums uint
 
-uint ElementAt(uint i) { return i / 16 * kResultStride + i % 16; }
+const uint kResultStride = kWide + 4;
+const uint kStoring = kSubgroups;
+shared float results[kTile * kResultStride];
+
 void ClearMatrix(out MatrixSums sums, uint row, uint column) {
     sums = row * kResultStride + column;
     [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; i < 256; i += gl_SubgroupSize) {
@@ -63,5 +71,6 @@ void MultiplyAdd(MatrixRows rows, MatrixWeights weights, inout MatrixSums sums) 
         results[sums + ElementAt(i)] = sum;
     }
 }
-void StoreMatrix(MatrixSums sums, uint row, uint column) {}
+uint StoreMatrix(MatrixSums sums) { return sums; }
 #endif
+uint ElementAt(uint i) { return i / 16 * kResultStride + i % 16; }

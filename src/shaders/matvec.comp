@@ -227,16 +227,19 @@ void EncodeBlock(uint64_t y, uint y_stride, uint count, uint first, uint lane) {
     const uint unit = kKind == kExperts ? gl_WorkGroupID.z : gl_WorkGroupID.y;
     const uint block = unit * (a.n / 32) + first / 32;
     if (!ComesLast(a.ending + kEncoderBytes + block * 4, 32 / kOut, lane)) return;
-    const uint t = lane / kBlockLanes, o = first / 32 * 32 + lane % kBlockLanes * 4;
-    const bool inside = t < count;
-    vec4 four = vec4(0);
-    if (inside) {
-        SharedFloats row = SharedFloats(y + uint64_t(t) * y_stride * 4);
-        four = vec4(row.at[o], row.at[o + 1], row.at[o + 2], row.at[o + 3]);
-    }
-    const uint at = uint((y - a.y) / 4) + t * y_stride + o;
+    const uint o = first / 32 * 32 + lane % kBlockLanes * 4;
     Encoder encoder = Encoder(a.ending);
-    Encode(encoder.codes, encoder.scales, lane, at / 4, four, inside);
+    for (uint begin = 0; begin < count; begin += gl_WorkGroupSize.x / kBlockLanes) {
+        const uint t = begin + lane / kBlockLanes;
+        const bool inside = t < count;
+        vec4 four = vec4(0);
+        if (inside) {
+            SharedFloats row = SharedFloats(y + uint64_t(t) * y_stride * 4);
+            four = vec4(row.at[o], row.at[o + 1], row.at[o + 2], row.at[o + 3]);
+        }
+        const uint at = uint((y - a.y) / 4) + t * y_stride + o;
+        Encode(encoder.codes, encoder.scales, lane, at / 4, four, inside);
+    }
 }
 
 #ifdef ROUTE

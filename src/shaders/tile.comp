@@ -97,7 +97,7 @@
 #include "head.glsl"
 #include "types.glsl"
 
-layout(constant_id = 1) const uint kTile = 64;  // 16, 32 or 64
+layout(constant_id = 1) const uint kTile = 64;  // 16, 32 or 64; with MATRIX 128, too
 layout(constant_id = 2) const uint kKind = 0;
 // Rows of x begin at multiples of 16 bytes, and have whole units: with DOT they do.
 layout(constant_id = 3) const bool kWhole = true;
@@ -115,9 +115,15 @@ layout(push_constant, scalar) uniform Args {
     uint scales_at;  // scales of x lie so many times 256 bytes behind its codes or halves
 } a;
 
+#ifdef MATRIX
+layout(constant_id = 5) const uint kWide = 64;
+layout(constant_id = 6) const uint kDeep = 32;
+const uint kSize = gl_WorkGroupSize.x;
+#else
 const uint kSize = 128;
 const uint kWide = 64;     // rows of the weight
 const uint kDeep = 32;     // columns
+#endif
 
 shared uint slots[kTile];
 
@@ -170,6 +176,9 @@ void main() {
     Sums sums;
     Clear(sums);
     BeginTile(head, first, x, x_stride, count, lane);
+#ifdef MATRIX
+    AddAll(head, first, x, x_stride, count, lane, sums);
+#else
     for (uint deep = 0; deep < a.cols; deep += kDeep) {
         LoadWeights(head, first, deep, lane);
         LoadColumns(x, x_stride, count, deep, lane);
@@ -177,5 +186,6 @@ void main() {
         AddProducts(lane, sums);
         barrier();
     }
+#endif
     StoreTile(x, x_stride, y, y_stride, head, first, count, lane, sums);
 }

@@ -3,15 +3,16 @@
 // [2^14, 2^15). A row of the weight is multiplied by one, too, by a bound of its elements that its
 // scales give. So nothing overflows, and what f16 loses below is 2^-28 of the largest. The sums, of
 // float32, are multiplied by the inverses, which is exact.
-#include "matrix.glsl"
-
 layout(constant_id = 4) const uint kSubgroups = 4;
+#include "matrix.glsl"
 
 // A subgroup has the fragments of 16 x 16 at kEachN columns and kEachM rows of fragments.
 const uint kFragmentsN = kWide / 16, kFragmentsM = kTile / 16;
-const uint kGroupsN = kSubgroups < kFragmentsN ? kSubgroups : kFragmentsN;
-const uint kGroupsM = kSubgroups < kFragmentsN ? 1 : kSubgroups / kFragmentsN;
-const uint kEachN = kFragmentsN / kGroupsN, kEachM = (kFragmentsM + kGroupsM - 1) / kGroupsM;
+const uint kWantedM = kSubgroups >= 16 ? 4 : kSubgroups >= 4 ? 2 : 1;
+const uint kGroupsM = kWantedM < kFragmentsM ? kWantedM : kFragmentsM;
+const uint kLeftN = kSubgroups / kGroupsM;
+const uint kGroupsN = kLeftN < kFragmentsN ? kLeftN : kFragmentsN;
+const uint kEachN = kFragmentsN / kGroupsN, kEachM = kFragmentsM / kGroupsM;
 
 shared uint weight_bounds[kWide];  // as bits
 shared float weight_scales[kWide];
@@ -66,51 +67,75 @@ void BeginTile(uint head, uint first, uint64_t x, uint64_t x_stride, uint count,
     barrier();
 }
 
+// What an invocation brings of the next columns: of kWide rows of the weight, and of kTile of x.
+const uint kUnits = kDeep / UNIT, kEights = kDeep / 8;
+const uint kWeightJobs = (kWide * kUnits + kSize - 1) / kSize;
+const uint kColumnJobs = (kTile * kEights + kSize - 1) / kSize;
+struct Brought {
+    f16vec4 weights[kWeightJobs * QUADS];
+    uvec4 columns[kColumnJobs];
+};
+
 // Columns [begin, begin + kDeep) of rows [first, ...) of the matrix that begins with row `head`.
-void LoadWeights(uint head, uint first, uint begin, uint lane) {
-    const uint each = kDeep / UNIT, units = (a.cols + UNIT - 1) / UNIT;
-    for (uint job = lane; job < kWide * each; job += kSize) {
-        const uint row = job / each, part = job % each, unit = begin / UNIT + part;
+void Fetch(uint head, uint first, uint64_t x, uint64_t x_stride, uint count, uint begin, uint lane,
+           out Brought next) {
+    const uint units = (a.cols + UNIT - 1) / UNIT;
+    [[unroll]] for (uint i = 0; i < kColumnJobs; ++i) {
+        const uint job = lane + i * kSize, row = job / kEights, eight = job % kEights;
+        next.columns[i] = uvec4(0);
+        if (row < count && begin + 8 * eight < a.cols) {
+            next.columns[i] = Words4(RowOfX(x, x_stride, row)).at[begin / 8 + eight];
+        }
+    }
+    [[unroll]] for (uint i = 0; i < kWeightJobs; ++i) {
+        const uint job = lane + i * kSize, row = job / kUnits, unit = begin / UNIT + job % kUnits;
         vec4 w[QUADS];
         [[unroll]] for (uint j = 0; j < QUADS; ++j) w[j] = vec4(0);
-        if (unit < units) Decode(WeightAt(head + min(first + row, a.n - 1)), unit, w);
-        const float scale = weight_scales[row];
+        if (row < kWide && unit < units) Decode(WeightAt(head + min(first + row, a.n - 1)), unit, w);
+        const float scale = weight_scales[min(row, kWide - 1)];
         [[unroll]] for (uint j = 0; j < QUADS; ++j) {
-            half_weights[row * kHalfStride + part * QUADS + j] = f16vec4(w[j] * scale);
+            next.weights[i * QUADS + j] = f16vec4(w[j] * scale);
+        }
+    }
+}
+void Place(uint lane, Brought next) {
+    [[unroll]] for (uint i = 0; i < kColumnJobs; ++i) {
+        const uint job = lane + i * kSize, row = job / kEights;
+        const uint to = row * kHalfStride + 2 * (job % kEights);
+        const uvec4 bits = next.columns[i];
+        if (row >= kTile) continue;
+        half_columns[to] = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
+        half_columns[to + 1] = f16vec4(unpackFloat2x16(bits.z), unpackFloat2x16(bits.w));
+    }
+    [[unroll]] for (uint i = 0; i < kWeightJobs; ++i) {
+        const uint job = lane + i * kSize, row = job / kUnits;
+        if (row >= kWide) continue;
+        [[unroll]] for (uint j = 0; j < QUADS; ++j) {
+            half_weights[row * kHalfStride + job % kUnits * QUADS + j] = next.weights[i * QUADS + j];
         }
     }
 }
 
-void LoadColumns(uint64_t x, uint64_t x_stride, uint count, uint begin, uint lane) {
-    for (uint job = lane; job < kTile * kDeep / 8; job += kSize) {
-        const uint row = job / (kDeep / 8), eight = job % (kDeep / 8);
-        uvec4 bits = uvec4(0);
-        if (row < count) bits = Words4(RowOfX(x, x_stride, row)).at[begin / 8 + eight];
-        const uint to = row * kHalfStride + 2 * eight;
-        half_columns[to] = f16vec4(unpackFloat2x16(bits.x), unpackFloat2x16(bits.y));
-        half_columns[to + 1] = f16vec4(unpackFloat2x16(bits.z), unpackFloat2x16(bits.w));
-    }
-}
-
-uint FragmentN(uint i) { return gl_SubgroupID % kGroupsN + kGroupsN * i; }
-uint FragmentM(uint j) { return gl_SubgroupID / kGroupsN + kGroupsM * j; }
+bool IsIdle() { return gl_SubgroupID >= kGroupsN * kGroupsM; }
+uint FragmentN(uint i) { return gl_SubgroupID % kGroupsN * kEachN + i; }
+uint FragmentM(uint j) { return gl_SubgroupID / kGroupsN * kEachM + j; }
 
 void Clear(out Sums sums) {
+    if (IsIdle()) return;
     [[unroll]] for (uint j = 0; j < kEachM; ++j) {
-        if (FragmentM(j) >= kFragmentsM) continue;
         [[unroll]] for (uint i = 0; i < kEachN; ++i) {
             ClearMatrix(sums.of[j * kEachN + i], 16 * FragmentM(j), 16 * FragmentN(i));
         }
     }
 }
 
-// sums += products of the columns loaded.
-void AddProducts(uint lane, inout Sums sums) {
+// sums += products of the columns that are in their place.
+void AddProducts(inout Sums sums) {
+    if (IsIdle()) return;
     [[unroll]] for (uint k = 0; k < kDeep; k += 16) {
         MatrixWeights w[kEachN];
         [[unroll]] for (uint i = 0; i < kEachN; ++i) LoadWeightRows(w[i], 16 * FragmentN(i), k);
         [[unroll]] for (uint j = 0; j < kEachM; ++j) {
-            if (FragmentM(j) >= kFragmentsM) continue;
             MatrixRows rows;
             LoadRows(rows, 16 * FragmentM(j), k);
             [[unroll]] for (uint i = 0; i < kEachN; ++i) {
@@ -120,20 +145,48 @@ void AddProducts(uint lane, inout Sums sums) {
     }
 }
 
+// The next columns are on their way while those before are multiplied.
+void AddAll(uint head, uint first, uint64_t x, uint64_t x_stride, uint count, uint lane,
+            inout Sums sums) {
+    Brought next;
+    Fetch(head, first, x, x_stride, count, 0, lane, next);
+    for (uint begin = 0; begin < a.cols; begin += kDeep) {
+        Place(lane, next);
+        barrier();
+        if (begin + kDeep < a.cols) {
+            Fetch(head, first, x, x_stride, count, begin + kDeep, lane, next);
+        }
+        AddProducts(sums);
+        barrier();
+    }
+}
+
+void StoreFragment(uint64_t x, uint64_t x_stride, uint64_t y, uint64_t y_stride, uint head,
+                   uint first, uint count, uint top, uint left, MatrixSums sums) {
+    const uint64_t scales = a.x + uint64_t(a.scales_at) * 256;
+    const uint at = StoreMatrix(sums);
+    subgroupBarrier();
+    for (uint job = gl_SubgroupInvocationID; job < 256; job += kSize / kSubgroups) {
+        const uint row = top + job / 16, column = left + job % 16;
+        if (row >= count) continue;
+        const uint row_of_x = uint((RowOfX(x, x_stride, row) - a.x) / XStride());
+        const float value = results[at + ElementAt(job)] * InverseOf(weight_scales[column]);
+        StoreElement(y, y_stride, head, row, first + column, value * Floats(scales).at[row_of_x]);
+    }
+    subgroupBarrier();
+}
+
 void StoreTile(uint64_t x, uint64_t x_stride, uint64_t y, uint64_t y_stride, uint head, uint first,
                uint count, uint lane, Sums sums) {
-    [[unroll]] for (uint j = 0; j < kEachM; ++j) {
-        if (FragmentM(j) >= kFragmentsM) continue;
-        [[unroll]] for (uint i = 0; i < kEachN; ++i) {
-            StoreMatrix(sums.of[j * kEachN + i], 16 * FragmentM(j), 16 * FragmentN(i));
+    for (uint turn = 0; turn < kSubgroups; turn += kStoring) {
+        const bool mine = gl_SubgroupID / kStoring * kStoring == turn && !IsIdle();
+        [[unroll]] for (uint j = 0; j < kEachM; ++j) {
+            [[unroll]] for (uint i = 0; i < kEachN; ++i) {
+                if (!mine) continue;
+                StoreFragment(x, x_stride, y, y_stride, head, first, count, 16 * FragmentM(j),
+                              16 * FragmentN(i), sums.of[j * kEachN + i]);
+            }
         }
-    }
-    barrier();
-    const uint64_t scales = a.x + uint64_t(a.scales_at) * 256;
-    for (uint job = lane; job < count * kWide; job += kSize) {
-        const uint row = job / kWide, column = job % kWide;
-        const uint at = uint((RowOfX(x, x_stride, row) - a.x) / XStride());
-        const float value = results[row * kResultStride + column] * InverseOf(weight_scales[column]);
-        StoreElement(y, y_stride, head, row, first + column, value * Floats(scales).at[at]);
+        barrier();
     }
 }

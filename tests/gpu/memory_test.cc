@@ -66,6 +66,20 @@ TEST(GpuMemory, MeetingsAreWhereNoCacheIsBetween) {
     EXPECT_EQ(Types(one, Place::kMeeting, false), (List{1, 0}));
 }
 
+// What the host writes for kernels that run: by a card's window, where there is one.
+TEST(GpuMemory, AnInboxIsTheCards) {
+    constexpr VkMemoryPropertyFlags kM =
+        VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
+    const std::vector<VkMemoryPropertyFlags> nvidia = {0, kL, kHc, kHc | kC, kL | kHc};
+    EXPECT_EQ(Types(nvidia, Place::kInbox, false), (List{4, 2, 3}));
+    EXPECT_EQ(Types(nvidia, Place::kMeeting, false), (List{3, 2}));
+    EXPECT_EQ(Types({kL, kHc}, Place::kInbox, false), List{1});
+    std::vector<VkMemoryPropertyFlags> radv = {kL, kHc, kL | kHc, kHc | kC};
+    for (size_t i = 0; i < 4; ++i) radv.push_back(radv[i] | kM);
+    EXPECT_EQ(Types(radv, Place::kInbox, false), (List{6, 5, 7, 2, 1, 3}));
+    EXPECT_EQ(Types(radv, Place::kInbox, true), Types(radv, Place::kMeeting, true));
+}
+
 TEST(GpuMemory, OtherPropertiesAreLeftAlone) {
     const std::vector<VkMemoryPropertyFlags> odd = {
         kL | VK_MEMORY_PROPERTY_PROTECTED_BIT, kL | VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT,

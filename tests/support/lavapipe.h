@@ -3,13 +3,14 @@
 //     WEFT_LAVAPIPE_OR_SKIP(device);   // std::shared_ptr<gpu::Device> device, or the test skips
 //
 // ctest says where its libraries are (LD_LIBRARY_PATH; WEFT_LAVAPIPE names the folder), as who
-// starts a test program by hand must.
+// starts a test program by hand must. With WEFT_TEST_GPU=1 any GPU that Weft can use will do.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,14 +35,25 @@ inline void PointAtLavapipe() {
     }
 }
 
+// Keeps the driver of a GPU loaded: NVIDIA's (580) lists no device any more once a process has
+// loaded it anew some dozens of times, as a device and a list for each test do.
+inline void HoldGpu(int index) {
+    static const auto held = gpu::Device::Open(index);
+    if (!held.ok()) std::fprintf(stderr, "gpu %d: %s\n", index, held.error().message.c_str());
+}
+
 // Its index; or why there is none.
 inline Result<int> FindLavapipe() {
     PointAtLavapipe();
     WEFT_ASSIGN(const std::vector<gpu::Description> devices, gpu::ListDevices());
+    const bool any = std::getenv("WEFT_TEST_GPU") != nullptr;
     std::string faults;
     for (const gpu::Description& one : devices) {
-        if (one.kind != gpu::Kind::kCpu) continue;
-        if (one.unusable.empty()) return one.index;
+        if (one.kind != gpu::Kind::kCpu && !any) continue;
+        if (one.unusable.empty()) {
+            if (one.kind != gpu::Kind::kCpu) HoldGpu(one.index);
+            return one.index;
+        }
         faults += "; " + one.unusable;
     }
     return MakeError(ErrorCode::kUnsupported,

@@ -55,6 +55,7 @@ class Bench(unittest.TestCase):
         kernels = found["kernels"]
         self.assertGreater(kernels["submit_us"], 0)
         self.assertGreater(kernels["copy_gb_s"], 0)
+        self.assertGreater(kernels["transfer_gb_s"], 0)
         self.assertGreater(kernels["float_tflop_s"], 0)
         types = {row["type"] for row in kernels["types"]}
         self.assertLessEqual({"F32", "F16", "Q4_0", "Q8_0", "Q4_K", "Q6_K", "MXFP4"}, types)
@@ -62,6 +63,8 @@ class Bench(unittest.TestCase):
             self.assertGreater(row["matvec_gb_s"], 0, row)
             self.assertGreater(row["tile_tflop_s"], 0, row)
         self.assertRegex(done.stdout, r"\| weft \| \S+ \(commit \S+\) \|")
+        self.assertRegex(done.stdout, r"\| copies \| [0-9.]+ GB/s, read and written by a kernel \|")
+        self.assertRegex(done.stdout, r"\| transfers \| [0-9.]+ GB/s, by a command \|")
         self.assertIn("| Q4_K |", done.stdout)
         self.assertIn("| decode |", done.stdout)
         if kernels["kind"] == "cpu":

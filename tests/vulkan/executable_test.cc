@@ -461,10 +461,11 @@ TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlanned) {
         CompileOptions options = OptionsOf(program);
         options.max_outputs = 8;
         options.kv_pages = 8192 / options.page_tokens;
-        for (const bool integer : {false, true}) {
-            const vulkan::Arithmetic arithmetic{.integer = integer};
+        for (const int64_t matvecs : {0, 8, 32}) {
+            const vulkan::Arithmetic arithmetic{.integer = matvecs > 0,
+                                                .matvec_rows = std::max<int64_t>(matvecs, 8)};
             const vulkan::Fusion fusion(program, options.keep);
-            std::vector<vulkan::StepShape> shapes = vulkan::LargestOf(options);
+            std::vector<vulkan::StepShape> shapes = vulkan::LargestOf(options, arithmetic);
             const auto bytes = [&] {
                 const auto sum =
                     vulkan::ScratchBytes(program, fusion, gpu, shapes, false, arithmetic);
@@ -473,7 +474,7 @@ TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlanned) {
             const uint64_t planned = bytes();
             shapes.resize(1);
             EXPECT_LT(bytes(), planned);
-            shapes = vulkan::LargestOf(options);
+            shapes = vulkan::LargestOf(options, arithmetic);
             vulkan::StepShape step = shapes[0];
             for (step.rows = 1; step.rows <= 64; ++step.rows) {
                 step.sequences = step.blocks = step.rows;

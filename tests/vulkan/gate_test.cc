@@ -26,8 +26,10 @@ namespace {
 using support::LoadedRank;
 using support::OneGroup;
 
-// Polls of a busy machine take long: of results, not of time, are these tests.
-constexpr double kPatient = 1e3, kImpatient = 0.02;
+// Polls of a busy machine take long: of results, not of time, are these tests. But a GPU's driver
+// ends what takes seconds.
+const double kPatient = std::getenv("WEFT_TEST_GPU") != nullptr ? 1 : 1e3;
+constexpr double kImpatient = 0.02;
 
 // A gate of a device. On a machine that is busy enough an impatient one misses: the next has more
 // patience.
@@ -66,7 +68,8 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveTheirFloatsAndNoMore) {
     ASSERT_TRUE(gate->works()) << gate->why();
     const std::vector<uint32_t> counts = {1, 7, 255, 256, 257, 4096, 16384};
     constexpr uint64_t kMost = 16400;
-    Floats x(*device, kMost), to(*device, kMost), from(*device, kMost), y(*device, kMost);
+    Floats x(*device, kMost), to(*device, kMost), y(*device, kMost);
+    std::vector<float> from(kMost);
     for (uint64_t i = 0; i < kMost; ++i) {
         x.data()[i] = static_cast<float>(i);
         to.data()[i] = y.data()[i] = -1;
@@ -74,8 +77,8 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveTheirFloatsAndNoMore) {
     const auto commands = device->Record().value();
     gate->RecordBegin(*commands);
     for (uint32_t i = 0; i < counts.size(); ++i) {
-        gate->Record(*commands, {x.buffer.address(), to.buffer.address(), from.buffer.address(),
-                                 y.buffer.address(), counts[i], i + 1});
+        gate->Record(*commands, {x.buffer.address(), to.buffer.address(), y.buffer.address(),
+                                 counts[i], i + 1});
     }
     ASSERT_TRUE(commands->End().ok());
     for (int round = 0; round < 3; ++round) {
@@ -87,9 +90,9 @@ TEST(VulkanGate, ExchangesOfAnySizeMoveTheirFloatsAndNoMore) {
             EXPECT_EQ(to.data()[counts[i]], -1) << counts[i];
             for (uint32_t j = 0; j < counts[i]; ++j) {
                 ASSERT_EQ(to.data()[j], static_cast<float>(j));
-                from.data()[j] = 2 * to.data()[j] + static_cast<float>(round);
+                from[j] = 2 * to.data()[j] + static_cast<float>(round);
             }
-            gate->Open(i + 1);
+            gate->Open(i + 1, std::as_bytes(std::span(from).first(counts[i])));
         }
         ASSERT_TRUE(device->Wait(number, Deadline::In(60'000)).ok());
         EXPECT_EQ(gate->GaveUp(), 0U);
@@ -118,16 +121,12 @@ TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
     } const args{x.buffer.address(), x.buffer.address(), y.buffer.address(), 64, 64, 1, 0};
     const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, true).value();
     const auto commands = device->Record().value();
-    const Gate::Exchange exchange{x.buffer.address(),
-                                  host.buffer.address(),
-                                  host.buffer.address() + 256,
-                                  x.buffer.address(),
-                                  64,
+    const Gate::Exchange exchange{x.buffer.address(), host.buffer.address(), x.buffer.address(), 64,
                                   1};
     gate->RecordBegin(*commands);
     gate->Record(*commands, exchange);
     commands->Run(*add, std::as_bytes(std::span(&args, 1)), 1);
-    gate->Record(*commands, {exchange.x, exchange.to_host, exchange.from_host, exchange.y, 64, 2});
+    gate->Record(*commands, {exchange.x, exchange.to_host, exchange.y, 64, 2});
     ASSERT_TRUE(commands->End().ok());
     gate->Begin(2);
     const int64_t begin_ns = NowNs();
@@ -140,7 +139,7 @@ TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
     EXPECT_EQ(y.data()[0], -1);
     EXPECT_EQ(x.data()[0], 3);
     // The next submission is not that one: what was opened too late opens nothing.
-    gate->Open(1);
+    gate->Open(1, std::as_bytes(std::span(x.data(), 64)));
     gate->Begin(2);
     const uint64_t next = device->Submit(*commands).value();
     EXPECT_TRUE(gate->Await(1, next, Deadline::In(60'000)).value());
@@ -327,12 +326,15 @@ void ExpectTheBitsOfSplit(const auto& run, size_t piece) {
     EXPECT_EQ(split.exchanges[0], 0);
     const int64_t all = split.steps * split.sums;
     int64_t least = 0;
-    for (int tries = 0; tries < 10 && least < all; ++tries) {
+    const int most_tries = std::getenv("WEFT_TEST_GPU") != nullptr ? 1 : 10;
+    for (int tries = 0; tries < most_tries && least < all; ++tries) {
         const RanksRun spin = run(DeviceSum::kSpin, piece);
         ASSERT_EQ(spin.logits[0], split.logits[0]) << piece;
         ASSERT_EQ(spin.logits[0], spin.logits[1]) << piece;
         least = std::min(spin.exchanges[0], spin.exchanges[1]);
     }
+    // One GPU for both, as in a machine with one card: it may run one rank's submissions at a time.
+    if (std::getenv("WEFT_TEST_GPU") != nullptr) return;
     EXPECT_EQ(least, all) << piece;
 }
 
@@ -349,7 +351,7 @@ TEST(VulkanGate, StepsHaveTheBitsOfSeparateSubmissions) {
 TEST(VulkanGate, WhatIsBehindASumHasTheBitsOfSeparateSubmissions) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     const std::pair<GoldenName, bool> cases[] = {
-        {{"gptOss", true}, false}, {{"olmo2"}, true},    // the others at night
+        {{"gptOss", true}, false}, {{"olmo2"}, true},  // the others at night
         {{"gemma3"}, false},       {{"granite"}, false},
         {{"llama"}, true},         {{"mixtral", true}, true},
     };

@@ -130,6 +130,9 @@ TEST_F(LongPrompt, NoSubmissionIsLong) {
     Longest();
     Run(kPositions - kChunk, kChunk);
     const double uncut = Longest();
+    if (device->description().kind != gpu::Kind::kCpu && uncut <= kAim) {
+        GTEST_SKIP() << "this GPU takes " << uncut << " s: nothing is to be cut";
+    }
     EXPECT_GT(uncut, kAim) << "cutting would not be needed";
     Compile(device, kAim);
     for (int i = 0; i < 20; ++i) Run(0, kChunk);

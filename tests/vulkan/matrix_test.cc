@@ -90,9 +90,12 @@ HalfProduct HalfProductOf(const RandomWeight& weight, int64_t row, std::span<con
 
 std::vector<float> MatrixMultiplied(const std::shared_ptr<gpu::Device>& device,
                                     const RandomWeight& weight, const std::vector<float>& x,
-                                    const std::vector<float>& bias = {}) {
+                                    const std::vector<float>& bias = {},
+                                    int64_t least_large_tiles = 100) {
     BenchEmitter e = test::EmitterFor(device, weight, x);
-    e.set_arithmetic(MatrixArithmetic(device));
+    Arithmetic arithmetic = MatrixArithmetic(device);
+    arithmetic.least_large_tiles = least_large_tiles;
+    e.set_arithmetic(arithmetic);
     size_t dispatches = 0;
     std::vector<float> y = test::Multiply(e, weight, x, bias, &dispatches);
     EXPECT_EQ(dispatches, e.shape().rows > kMatvecRows ? 2u : 1u);
@@ -112,6 +115,21 @@ void ExpectMatrixProducts(const RandomWeight& weight, const std::vector<float>& 
         ASSERT_TRUE(error <= want.bound + 0x1p-23 * std::fabs(added))
             << Info(weight.dtype).name << " " << n << " x " << cols << ": row " << t << " output "
             << r << " is " << y[i] << ", exact " << want.value + added;
+    }
+}
+
+// Tiles of 128 rows, which a GPU alone has room for.
+TEST(VulkanMatrix, LargeTiles) {
+    WEFT_VULKAN(device);
+    for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_K}) {
+        for (const auto& [rows, n] : {std::pair{128, 256}, {200, 130}, {65, 7}}) {
+            const int64_t cols = dtype == DType::kF16 ? 520 : 512;
+            const RandomWeight weight(dtype, n, cols, 5);
+            const std::vector<float> x = RandomValues(rows * cols, 6), bias = RandomValues(n, 7);
+            ExpectMatrixProducts(weight, x, bias, MatrixMultiplied(device, weight, x, bias, 1),
+                                 false);
+            if (HasFatalFailure()) return;
+        }
     }
 }
 

@@ -76,6 +76,11 @@ struct Arithmetic {
     // ordinary instructions that do the same, for tests.
     enum class Matrix { kNone, kUnits, kEmulated };
     Matrix matrix = Matrix::kNone;
+    // Products of up to so many rows read the weights once for each 8 of them, as a decode step
+    // does; those of more once for all of a tile, in workgroups that are too few for few rows.
+    int64_t matvec_rows = 8;
+    // Matrix units have large tiles where a product has at least so many of them.
+    int64_t least_large_tiles = 100;
     auto operator<=>(const Arithmetic&) const = default;
 };
 

@@ -173,10 +173,11 @@ StepShape MostOf(const CompileOptions& options) {
     return most;
 }
 
-std::vector<StepShape> LargestOf(const CompileOptions& options) {
+std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic& arithmetic) {
     std::vector<StepShape> shapes = {MostOf(options)};
-    constexpr auto kFew = static_cast<int32_t>(kMatvecRows);
-    for (const int32_t rows : {std::min(kFew, shapes[0].rows), 1}) {
+    for (const int64_t most :
+         {std::max(kMatvecRows, arithmetic.matvec_rows), kMatvecRows, int64_t{1}}) {
+        const int32_t rows = std::min(static_cast<int32_t>(most), shapes[0].rows);
         StepShape few = shapes[0];
         few.rows = few.sequences = few.blocks = rows;
         few.outputs = std::min(rows, shapes[0].outputs);
@@ -191,8 +192,9 @@ Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptio
     const Fusion fusion(program, options.keep);
     Buffers buffers;
     WEFT_TRY(buffers.Plan(program, fusion.LivesOf(program), options));
-    WEFT_ASSIGN(const uint64_t scratch,
-                ScratchBytes(program, fusion, gpu, LargestOf(options), false, arithmetic));
+    WEFT_ASSIGN(
+        const uint64_t scratch,
+        ScratchBytes(program, fusion, gpu, LargestOf(options, arithmetic), false, arithmetic));
     return MemoryUse{buffers.weight_bytes(), buffers.kv_bytes(),
                      buffers.arena_bytes() + TableMemory::Bytes(options) + scratch};
 }

@@ -20,7 +20,7 @@ Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fus
 
 // The largest step of an executable; and that with few rows that decode, which have other kernels.
 StepShape MostOf(const CompileOptions& options);
-std::vector<StepShape> LargestOf(const CompileOptions& options);
+std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic& arithmetic);
 
 // What memory() of such an executable says before its first step. Without Vulkan in this weft the
 // same. Errors: kUnsupported.

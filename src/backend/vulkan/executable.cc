@@ -24,9 +24,9 @@ Status VulkanExecutable::Prepare(const MemoryPool& pool) {
         fusion_ = Fusion(program_, options_.keep);
     }
     WEFT_TRY(buffers_.Plan(program_, fusion_.LivesOf(program_), options_));
-    WEFT_ASSIGN(scratch_bytes_,
-                ScratchBytes(program_, fusion_, gpu_.description(), LargestOf(options_),
-                             context_->reference, context_->arithmetic));
+    WEFT_ASSIGN(scratch_bytes_, ScratchBytes(program_, fusion_, gpu_.description(),
+                                             LargestOf(options_, context_->arithmetic),
+                                             context_->reference, context_->arithmetic));
     adapts_ = std::ranges::any_of(
         program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAdapt; });
     WEFT_TRY(CheckFits(memory(), pool, gpu_.description()));

@@ -106,7 +106,10 @@ class VulkanExecutable final : public Executable {
     Groups groups_;
     StepShape shape_;
 
-    int steps_without_ = 0;  // exchanges
+    // Steps to come without exchanges after one was given up, and after the next that is: what held
+    // up the host may last. Where ranks share a GPU that runs one's submission at a time, it does.
+    static constexpr int kStepsWithout = 100, kMostStepsWithout = 100'000;
+    int steps_without_ = 0, next_without_ = kStepsWithout;
 
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;

@@ -7,6 +7,9 @@
 #include <cstring>
 #include <thread>
 #include <vector>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "backend/vulkan/context.h"
 #include "base/check.h"
@@ -16,9 +19,10 @@ namespace weft::backend::vulkan {
 namespace {
 
 // Words of the gate (exchange.glsl).
-constexpr uint32_t kArrivedWord = 0, kOpenWord = 16, kGaveUpWord = 32, kBaseWord = 48;
-constexpr uint32_t kMostPollsWord = 49, kStateLowWord = 50, kStateHighWord = 51;
-constexpr uint64_t kGateBytes = 256;
+constexpr uint32_t kArrivedWord = 0, kGaveUpWord = 16;
+constexpr uint32_t kOpenWord = 0, kBaseWord = 16, kMostPollsWord = 17, kStateLowWord = 18,
+                   kStateHighWord = 19;
+constexpr uint64_t kGateBytes = 256, kInboxBytes = 256;
 constexpr uint32_t kExchangeInvocations = 256;
 
 constexpr uint32_t kTrialFloats = 512;
@@ -44,30 +48,51 @@ std::atomic_ref<uint32_t> Shared(uint32_t* word) {
     return std::atomic_ref<uint32_t>(*word);
 }
 
+// A card's window is written through buffers of the processor that keep no order: what was written
+// before is there before what is written from here on.
+void DrainWrites() {
+#if defined(__x86_64__)
+    _mm_sfence();
+#elif defined(__aarch64__)
+    asm volatile("dsb st" ::: "memory");
+#else
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
 }  // namespace
 
 uint32_t* Gate::Word(uint32_t index) const {
     return reinterpret_cast<uint32_t*>(words_.host()) + index;
 }
+uint32_t* Gate::InboxWord(uint32_t index) const {
+    return reinterpret_cast<uint32_t*>(inbox_.host()) + index;
+}
 
 Result<std::unique_ptr<Gate>> Gate::Make(gpu::Device& device, KernelCache& kernels,
                                          double patience_seconds) {
-    std::unique_ptr<Gate> gate(new Gate(device, patience_seconds));
-    WEFT_TRY(gate->Allocate(kernels));
-    WEFT_TRY(gate->Try());
+    std::unique_ptr<Gate> gate;
+    for (const gpu::Place inbox : {gpu::Place::kInbox, gpu::Place::kMeeting}) {
+        gate.reset(new Gate(device, patience_seconds));
+        WEFT_TRY(gate->Allocate(kernels, inbox));
+        WEFT_TRY(gate->Try());
+        if (gate->works() || device.description().unified) break;
+    }
     return gate;
 }
 
-Status Gate::Allocate(KernelCache& kernels) {
+Status Gate::Allocate(KernelCache& kernels, gpu::Place inbox) {
     WEFT_ASSIGN(words_, device_.Allocate(kGateBytes, gpu::Place::kMeeting));
+    WEFT_ASSIGN(inbox_, device_.Allocate(kInboxBytes + kMostBytes, inbox));
     WEFT_ASSIGN(trial_, device_.Allocate(kMostBytes, gpu::Place::kDevice));
-    WEFT_ASSIGN(trial_host_, device_.Allocate(2 * kMostBytes, gpu::Place::kMeeting));
+    WEFT_ASSIGN(trial_host_, device_.Allocate(kMostBytes, gpu::Place::kMeeting));
     std::fill_n(words_.host(), kGateBytes, std::byte{0});
+    std::fill_n(inbox_.host(), kInboxBytes, std::byte{0});
     const uint64_t state = device_.stop_word().address();
-    *Word(kStateLowWord) = static_cast<uint32_t>(state);
-    *Word(kStateHighWord) = static_cast<uint32_t>(state >> 32);
-    WEFT_ASSIGN(kernel_, kernels.Get("exchange", {kExchangeInvocations}, sizeof(ExchangeArgs), 0,
-                                     true));
+    *InboxWord(kStateLowWord) = static_cast<uint32_t>(state);
+    *InboxWord(kStateHighWord) = static_cast<uint32_t>(state >> 32);
+    WEFT_ASSIGN(kernel_,
+                kernels.Get("exchange", {kExchangeInvocations}, sizeof(ExchangeArgs), 0, true));
     return {};
 }
 
@@ -85,8 +110,10 @@ void Gate::Record(gpu::Commands& commands, const Exchange& exchange) const {
 
 void Gate::Record(gpu::Commands& commands, const Exchange& exchange, const gpu::Kernel& kernel,
                   std::span<std::byte> args) const {
-    const Head head{words_.address(),   exchange.x,     exchange.to_host,
-                    exchange.from_host, exchange.count, exchange.index};
+    WEFT_CHECK(exchange.count <= kMostBytes / sizeof(float));
+    const Head head{words_.address(), exchange.x,
+                    exchange.to_host, inbox_.address() + kInboxBytes,
+                    exchange.count,   exchange.index};
     std::memcpy(args.data(), &head, sizeof head);
     commands.Barrier();
     commands.Run(kernel, args, 1);
@@ -100,7 +127,8 @@ void Gate::Begin(uint32_t exchanges) {
     base_ += exchanges_;
     exchanges_ = exchanges;
     Shared(Word(kGaveUpWord)).store(0);
-    Shared(Word(kBaseWord)).store(base_);
+    Shared(InboxWord(kBaseWord)).store(base_);
+    DrainWrites();
 }
 
 Result<bool> Gate::Await(uint32_t index, uint64_t last, const Deadline& deadline) {
@@ -132,9 +160,12 @@ Result<bool> Gate::Await(uint32_t index, uint64_t last, const Deadline& deadline
     return true;
 }
 
-void Gate::Open(uint32_t index) {
+void Gate::Open(uint32_t index, std::span<const std::byte> sum) {
     ++opened_;
-    Shared(Word(kOpenWord)).store(base_ + index, std::memory_order_release);
+    std::ranges::copy(sum, inbox_.host() + kInboxBytes);
+    DrainWrites();
+    Shared(InboxWord(kOpenWord)).store(base_ + index, std::memory_order_release);
+    DrainWrites();
 }
 
 uint32_t Gate::GaveUp() const {
@@ -144,12 +175,7 @@ uint32_t Gate::GaveUp() const {
 // ---- The trial ----------------------------------------------------------------------------------
 
 Gate::Exchange Gate::TrialExchange(uint32_t index, uint32_t floats) const {
-    return {trial_.address(),
-            trial_host_.address(),
-            trial_host_.address() + kMostBytes,
-            trial_.address(),
-            floats,
-            index};
+    return {trial_.address(), trial_host_.address(), trial_.address(), floats, index};
 }
 
 Status Gate::Try() {
@@ -197,7 +223,8 @@ Status Gate::Calibrate() {
 
 // While no submission runs.
 void Gate::SetMostPolls(uint32_t polls) {
-    Shared(Word(kMostPollsWord)).store(polls);
+    Shared(InboxWord(kMostPollsWord)).store(polls);
+    DrainWrites();
 }
 
 Result<double> Gate::RunUnanswered(uint32_t polls) {
@@ -231,13 +258,12 @@ Status Gate::TryExchanges(uint32_t floats, int trials) {
     std::vector<double> seconds;
     for (int done = 0; done < trials; done += kTrialsAtOnce) {
         const int64_t begin_ns = NowNs();
-        WEFT_ASSIGN(const bool answered, RunTrials(*commands, kTrialsAtOnce, floats));
+        WEFT_ASSIGN(const float got, RunTrials(*commands, kTrialsAtOnce, floats));
         seconds.push_back(SecondsSince(begin_ns));
-        const float got = reinterpret_cast<const float*>(trial_host_.host() + kMostBytes)[0];
-        if (!answered || got != static_cast<float>(done + static_cast<int>(kTrialsAtOnce))) {
-            why_ = fmt::format("of {} exchanges of {} bytes tried, one before {} was missed",
-                               trials, floats * sizeof(float),
-                               done + static_cast<int>(kTrialsAtOnce));
+        if (got != static_cast<float>(done + static_cast<int>(kTrialsAtOnce))) {
+            why_ =
+                fmt::format("of {} exchanges of {} bytes tried, one before {} was missed", trials,
+                            floats * sizeof(float), done + static_cast<int>(kTrialsAtOnce));
             return {};
         }
     }
@@ -246,24 +272,25 @@ Status Gate::TryExchanges(uint32_t floats, int trials) {
     return {};
 }
 
-Result<bool> Gate::RunTrials(const gpu::Commands& commands, uint32_t count, uint32_t floats) {
+// What all floats were at the last exchange; -1: they were not the same, or one was missed.
+Result<float> Gate::RunTrials(const gpu::Commands& commands, uint32_t count, uint32_t floats) {
     Begin(count);
     WEFT_ASSIGN(const uint64_t number, device_.Submit(commands));
     const Deadline deadline = Deadline::In(kTrialMs);
+    std::vector<float> sum(floats);
     bool same = true;
     for (uint32_t i = 1; i <= count; ++i) {
         WEFT_ASSIGN(const bool arrived, Await(i, number, deadline));
         if (!arrived) break;
         const auto* const in = reinterpret_cast<const float*>(trial_host_.host());
-        auto* const out = reinterpret_cast<float*>(trial_host_.host() + kMostBytes);
         for (uint32_t j = 0; j < floats; ++j) {
             same = same && in[j] == in[0];
-            out[j] = in[j] + 1;
+            sum[j] = in[j] + 1;
         }
-        Open(i);
+        Open(i, std::as_bytes(std::span(sum)));
     }
     WEFT_TRY(device_.Wait(number, deadline));
-    return same && GaveUp() == 0;
+    return same && GaveUp() == 0 ? sum[0] : -1;
 }
 
 }  // namespace weft::backend::vulkan

@@ -176,7 +176,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::Route&) {
     RouteShaderArgs args;
     args.logits = e.Address(logits);
     WEFT_ASSIGN(args.routing, RoutingOf(e, op));
-    return e.Run("route", {GroupSize(e.gpu())}, args, {1, e.Rows(ids), 1}, {e.All(logits)},
+    return e.Run("route", {MatvecSize(e.gpu())}, args, {1, e.Rows(ids), 1}, {e.All(logits)},
                  {e.All(ids), e.All(weights)}, PinnedSubgroup(e.gpu()));
 }
 

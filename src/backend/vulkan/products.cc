@@ -20,9 +20,12 @@ bool HasWholeUnits(DType dtype, int64_t cols) {
     return Info(dtype).quantized || cols % (dtype == DType::kF32 ? 4 : 8) == 0;
 }
 
+// Of matvec.comp, where a subgroup has no more: sums of one subgroup need no shared memory.
+constexpr uint32_t kMatvecInvocations = 32;
+
 // Of tile.comp: invocations of a workgroup, and rows of the weight that it takes.
 constexpr uint32_t kTileInvocations = 128;
-constexpr int64_t kTileWide = 64;
+constexpr int64_t kTileWide = 64, kTileRows = 64;
 
 // Arguments of quantize_x.comp and of halve_x.comp.
 struct QuantizeArgs {
@@ -46,12 +49,55 @@ constexpr uint64_t kBlockColumns = 32, kBlockScaleBytes = 8;
 constexpr uint32_t kNarrowInvocations = 64;
 constexpr uint64_t kMostNarrowBytes = std::numeric_limits<uint32_t>::max();
 
-// What tile_matrix.glsl needs: whole subgroups, four of them or a divisor or multiple of that, and
-// its shared memory.
+// A workgroup of tile_matrix.glsl: its invocations, rows of the weight, and columns at a time.
+struct MatrixTiles {
+    uint32_t invocations = 0, wide = 0, deep = 0;
+    // Of shared memory, beside `tile` rows of x. emulated: all sums lie there.
+    uint32_t SharedBytes(int64_t tile, uint32_t subgroup, bool emulated) const {
+        constexpr uint32_t kStored = 16 * 20, kBookBytes = 64;
+        const auto rows = static_cast<uint32_t>(tile);
+        const uint32_t storing = std::min(invocations / subgroup, 8u);
+        const uint32_t sums = emulated ? rows * (wide + 4) : storing * kStored;
+        const uint32_t bounds_and_slots = 2 * wide + rows;
+        return (rows + wide) * (deep / 4 + 2) * 8 + (sums + bounds_and_slots) * 4 + kBookBytes;
+    }
+};
+// Of 128 rows; of fewer, the first that fits into the device. As an H200 is fastest: narrow tiles
+// keep more of a large GPU busy, and bring more columns at a time.
+constexpr int64_t kLargeTile = 128;
+constexpr MatrixTiles kLargeTiles = {512, 128, 64};
+constexpr MatrixTiles kNarrowTiles = {128, 32, 128}, kSmallTiles = {128, 64, 64},
+                      kLeastTiles = {128, 64, 32};
+
+bool Fits(const gpu::Description& gpu, const MatrixTiles& tiles, int64_t tile,
+          bool emulated = false) {
+    return gpu.subgroup <= tiles.invocations / 4 && tiles.invocations <= gpu.most_invocations &&
+           tiles.SharedBytes(tile, gpu.subgroup, emulated) <= gpu.shared_bytes;
+}
+
+MatrixTiles MatrixTilesOf(const Emitter& e, int64_t tile) {
+    if (tile > kTileRows) return kLargeTiles;
+    if (e.arithmetic().matrix == Arithmetic::Matrix::kEmulated) return kLeastTiles;
+    const bool large = e.gpu().kind == gpu::Kind::kDiscrete;
+    if (large && Fits(e.gpu(), kNarrowTiles, kTileRows)) return kNarrowTiles;
+    return Fits(e.gpu(), kSmallTiles, kTileRows) ? kSmallTiles : kLeastTiles;
+}
+
+// What tile_matrix.glsl needs: whole subgroups, and its shared memory.
 bool TakesMatrixTiles(const gpu::Description& gpu) {
-    constexpr uint32_t kSharedBytes = 29 << 10;
-    return gpu.float16 && gpu.subgroup >= 8 && gpu.subgroup <= kTileInvocations &&
-           std::has_single_bit(gpu.subgroup) && gpu.shared_bytes >= kSharedBytes;
+    return gpu.float16 && gpu.subgroup >= 8 && std::has_single_bit(gpu.subgroup) &&
+           Fits(gpu, kLeastTiles, kTileRows) && Fits(gpu, kLeastTiles, kTileRows, true);
+}
+
+// Large tiles read and decode less for each product, but few of them leave much of a GPU idle.
+int64_t ProductTile(const Emitter& e, const WeightPlace& weight, int64_t rows) {
+    const bool units = e.arithmetic().matrix == Arithmetic::Matrix::kUnits;
+    const int64_t wide = kLargeTiles.wide;
+    const int64_t tiles = (rows + kLargeTile - 1) / kLargeTile * ((weight.rows + wide - 1) / wide);
+    const bool large = units && IsForMatrix(e, weight) && rows > kTileRows &&
+                       tiles >= e.arithmetic().least_large_tiles &&
+                       Fits(e.gpu(), kLargeTiles, kLargeTile);
+    return large ? kLargeTile : TileOf(rows);
 }
 
 uint32_t UnitsOf(uint64_t bytes) {
@@ -198,8 +244,19 @@ uint32_t GroupSize(const gpu::Description& gpu) {
     return std::max(64u, gpu.subgroup);
 }
 
+uint32_t MatvecSize(const gpu::Description& gpu) {
+    return std::max(kMatvecInvocations, gpu.subgroup);
+}
+
 uint32_t PinnedSubgroup(const gpu::Description& gpu) {
     return gpu.least_subgroup < gpu.most_subgroup ? gpu.subgroup : 0;
+}
+
+void SetSizes(const gpu::Description& gpu, Arithmetic& arithmetic) {
+    if (gpu.kind == gpu::Kind::kCpu) return;
+    const bool card = gpu.kind == gpu::Kind::kDiscrete;
+    arithmetic.matvec_rows = (card ? 4 : 2) * kMatvecRows;
+    arithmetic.least_large_tiles = card ? 100 : 32;
 }
 
 Result<PlaneArgs> PlanesOf(const WeightPlace& weight) {
@@ -259,7 +316,7 @@ bool IsForMatrix(const Emitter& e, const WeightPlace& weight) {
 }
 
 int64_t TileOf(int64_t rows) {
-    return rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+    return rows <= 16 ? 16 : rows <= 32 ? 32 : kTileRows;
 }
 
 Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, ProductArgs args,
@@ -293,7 +350,7 @@ Status EmitMatvec(Emitter& e, ProductKind kind, const WeightPlace& weight, Produ
     // A processor has one memory: what is staged there is copied for nothing.
     const bool stages = e.gpu().kind != gpu::Kind::kCpu;
     WEFT_TRY(e.Run(shader,
-                   {GroupSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
+                   {MatvecSize(e.gpu()), static_cast<uint32_t>(at_once), static_cast<uint32_t>(out),
                     static_cast<uint32_t>(kind), HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
                     stages ? 1u : 0u, glu, gate_made ? 1u : 0u, encodes ? 1u : 0u},
                    args,
@@ -314,23 +371,30 @@ Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, Produc
                                                    : Operand::kFloats;
     WEFT_ASSIGN(const std::string shader, SetOperand(e, "tile", operand, weight, args, regions));
     regions.reads.push_back(AllOf(weight));
-    // Matrices are shared out among the subgroups.
-    const bool halves = operand == Operand::kHalves;
+    if (operand == Operand::kHalves) {
+        // Matrices are shared out among the subgroups.
+        const MatrixTiles tiles = MatrixTilesOf(e, tile);
+        return e.Run(shader,
+                     {tiles.invocations, static_cast<uint32_t>(tile), static_cast<uint32_t>(kind),
+                      HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
+                      tiles.invocations / e.gpu().subgroup, tiles.wide, tiles.deep},
+                     args, {(weight.rows + tiles.wide - 1) / tiles.wide, blocks, depth},
+                     std::move(regions.reads), std::move(regions.writes), PinnedSubgroup(e.gpu()),
+                     Parts::kAlongY);
+    }
     return e.Run(shader,
                  {kTileInvocations, static_cast<uint32_t>(tile), static_cast<uint32_t>(kind),
-                  HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u,
-                  halves ? kTileInvocations / e.gpu().subgroup : 1u},
+                  HasWholeUnits(weight.dtype, weight.cols) ? 1u : 0u, 1u},
                  args, {(weight.rows + kTileWide - 1) / kTileWide, blocks, depth},
-                 std::move(regions.reads), std::move(regions.writes),
-                 halves ? PinnedSubgroup(e.gpu()) : 0, Parts::kAlongY);
+                 std::move(regions.reads), std::move(regions.writes), 0, Parts::kAlongY);
 }
 
 Status EmitProduct(Emitter& e, ProductKind kind, const WeightPlace& weight, const ProductArgs& args,
                    int64_t rows, int64_t depth, ProductRegions regions) {
-    if (e.reference() || rows <= kMatvecRows) {
+    if (e.reference() || rows <= e.arithmetic().matvec_rows) {
         return EmitMatvec(e, kind, weight, args, rows, depth, std::move(regions));
     }
-    const int64_t tile = TileOf(rows);
+    const int64_t tile = ProductTile(e, weight, rows);
     return EmitTiles(e, kind, weight, args, rows, tile, (rows + tile - 1) / tile, depth,
                      std::move(regions));
 }

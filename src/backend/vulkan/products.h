@@ -15,6 +15,8 @@ std::string ShaderOf(std::string_view family, DType dtype);
 // Invocations of a workgroup, a multiple of the subgroup, which is always the device's own where
 // there is a choice: a kernel's sums do not depend on what else a compiler thinks of it.
 uint32_t GroupSize(const gpu::Description& gpu);
+// Of matvec.comp, and of what has the bits of its other forms (route.comp).
+uint32_t MatvecSize(const gpu::Description& gpu);
 uint32_t PinnedSubgroup(const gpu::Description& gpu);
 
 // Planes as kernels take them: addresses, and rows in units of 16 bytes.
@@ -90,6 +92,9 @@ Status EmitTiles(Emitter& e, ProductKind kind, const WeightPlace& weight, Produc
 // That of the two which suits the rows: kPlain or kHeads.
 Status EmitProduct(Emitter& e, ProductKind kind, const WeightPlace& weight, const ProductArgs& args,
                    int64_t rows, int64_t depth, ProductRegions regions);
+
+// Which products take which kernels: measured on an H200, guessed for an integrated GPU.
+void SetSizes(const gpu::Description& gpu, Arithmetic& arithmetic);
 
 // Rows of a tile, where so many rows are to be multiplied.
 int64_t TileOf(int64_t rows);

@@ -165,7 +165,6 @@ Status Recorder::RecordTransfer(size_t op) {
     return options_.each_op ? CloseToShow(number) : Status();
 }
 
-// The sum comes from where those of other transfers do: the host alone writes there.
 Gate::Exchange Recorder::ExchangeOf(int32_t op) {
     const program::Op& sum = program_.ops[static_cast<size_t>(op)];
     const uint64_t host = buffers_.transfers().address();
@@ -173,7 +172,6 @@ Gate::Exchange Recorder::ExchangeOf(int32_t op) {
     open_.waits = true;
     return {buffers_.Address(sum.inputs[0]),
             host + buffers_.ExchangeOffset(),
-            host + buffers_.OutOffset(),
             buffers_.Address(sum.outputs[0]),
             static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
             static_cast<uint32_t>(stage_.exchanged.size())};

@@ -8,19 +8,14 @@
 #include "base/log.h"
 
 namespace weft::backend::vulkan {
-namespace {
-
-// Steps without exchanges after one was given up: what held up the host may last.
-constexpr int kStepsAfterGivingUp = 100;
-
-}  // namespace
 
 Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {
     for (size_t i = first; i < recording.stages.size(); ++i) {
         Stage& stage = recording.stages[i];
         WEFT_TRY(RunStage(stage, too_long));
-        if (!stage.exchanged.empty() && context_->gate->GaveUp() != 0) {
-            return GoOnWithout(stage);
+        if (!stage.exchanged.empty()) {
+            if (context_->gate->GaveUp() != 0) return GoOnWithout(stage);
+            next_without_ = kStepsWithout;
         }
         if (stage.transfer >= 0) WEFT_TRY(Transfer(stage.transfer, buffers_.InOffset()));
     }
@@ -81,7 +76,8 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
             if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;
             return summed;
         }
-        context_->gate->Open(i + 1);
+        const program::Op& sum = program_.ops[static_cast<size_t>(stage.exchanged[i])];
+        context_->gate->Open(i + 1, Operand(sum.outputs[0], buffers_.OutOffset()).bytes());
     }
     return {};
 }
@@ -91,11 +87,12 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage) {
     const uint32_t number = context_->gate->GaveUp();
     WEFT_CHECK(number <= stage.exchanged.size());
     const int32_t op = stage.exchanged[number - 1];
-    steps_without_ = kStepsAfterGivingUp;
+    steps_without_ = next_without_;
+    next_without_ = std::min(2 * next_without_, kMostStepsWithout);
     Log(LogLevel::kDebug,
         "{}, step {}: the sum of op {} took long; the next {} steps have a "
         "submission for each sum",
-        context_->Who(), step_->number, op, kStepsAfterGivingUp);
+        context_->Who(), step_->number, op, steps_without_);
     RecordingKey key = KeyOf(*step_);
     key.options.gate = nullptr;
     WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));

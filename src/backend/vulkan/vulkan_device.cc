@@ -238,8 +238,9 @@ Result<std::shared_ptr<Device>> Open(const std::string& name, const DeviceOption
 }
 
 Arithmetic ArithmeticOf(const gpu::Description& gpu, const DeviceOptions& options) {
-    if (options.reference || options.exact) return {};
     Arithmetic arithmetic;
+    SetSizes(gpu, arithmetic);
+    if (options.reference || options.exact) return arithmetic;
     arithmetic.integer = gpu.fast_integer_dot;
     if (gpu.cooperative_matrix && HasMatrixKernels(gpu)) {
         arithmetic.matrix = Arithmetic::Matrix::kUnits;
