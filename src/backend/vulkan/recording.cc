@@ -170,8 +170,7 @@ Gate::Exchange Recorder::ExchangeOf(int32_t op) {
     const uint64_t host = buffers_.transfers().address();
     stage_.exchanged.push_back(op);
     open_.waits = true;
-    return {buffers_.Address(sum.inputs[0]),
-            host + buffers_.ExchangeOffset(),
+    return {buffers_.Address(sum.inputs[0]), host + buffers_.ExchangeOffset(),
             buffers_.Address(sum.outputs[0]),
             static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
             static_cast<uint32_t>(stage_.exchanged.size())};
