@@ -351,7 +351,7 @@ TEST(VulkanGate, StepsHaveTheBitsOfSeparateSubmissions) {
 TEST(VulkanGate, WhatIsBehindASumHasTheBitsOfSeparateSubmissions) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     const std::pair<GoldenName, bool> cases[] = {
-        {{"gptOss", true}, false}, {{"olmo2"}, true},  // the others at night
+        {{"gptOss", true}, false}, {{"olmo2"}, true},    // the others at night
         {{"gemma3"}, false},       {{"granite"}, false},
         {{"llama"}, true},         {{"mixtral", true}, true},
     };

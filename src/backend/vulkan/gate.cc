@@ -161,6 +161,7 @@ Result<bool> Gate::Await(uint32_t index, uint64_t last, const Deadline& deadline
 }
 
 void Gate::Open(uint32_t index, std::span<const std::byte> sum) {
+    WEFT_CHECK(sum.size() <= kMostBytes);
     ++opened_;
     std::ranges::copy(sum, inbox_.host() + kInboxBytes);
     DrainWrites();

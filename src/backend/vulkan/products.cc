@@ -254,9 +254,8 @@ uint32_t PinnedSubgroup(const gpu::Description& gpu) {
 
 void SetSizes(const gpu::Description& gpu, Arithmetic& arithmetic) {
     if (gpu.kind == gpu::Kind::kCpu) return;
-    const bool card = gpu.kind == gpu::Kind::kDiscrete;
-    arithmetic.matvec_rows = (card ? 4 : 2) * kMatvecRows;
-    arithmetic.least_large_tiles = card ? 100 : 32;
+    arithmetic.matvec_rows = 4 * kMatvecRows;  // of all GPUs: bits depend on it
+    arithmetic.least_large_tiles = gpu.kind == gpu::Kind::kDiscrete ? 100 : 32;
 }
 
 Result<PlaneArgs> PlanesOf(const WeightPlace& weight) {
