@@ -199,6 +199,7 @@ class ClusterImpl final : public Cluster {
     std::vector<int> trial_;            // rank 0: ranks that are new in an epoch not whole yet
     std::vector<Arrival> trial_names_;  // and who they are; their connections are the control's
     std::vector<int> dismissed_;        // rank 0: ranks that the next epoch does without
+    int calls_ = 0;                     // rank 0: for lost ones to come back, since all were ready
     std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
     net::Fabric fabric_;
     std::vector<net::WireEnd> own_ends_;

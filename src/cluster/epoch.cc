@@ -15,7 +15,7 @@
 namespace weft::cluster {
 namespace {
 
-// Of them, so many call the lost back where there is another way.
+// Until all ranks are ready again the lost are called back so often where there is another way.
 constexpr int kMostCalls = 3;
 // A call of a worker may take so long before the user's wish to stop is looked at.
 constexpr int64_t kCallMs = 500;
@@ -41,7 +41,7 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
                 ErrorCode::kPeerLost, "{}. {} attempts to go on failed, the last one with: {}",
                 info.why, kMostAttempts, error.message));
         }
-        const bool call = attempt.number <= kMostCalls || !options_.elastic;
+        const bool call = std::max(calls_, attempt.number - 1) < kMostCalls || !options_.elastic;
         attempt.rejoin = Deadline::In(call ? rejoin_ms : 0);
         const Status formed = rank_ == 0 ? FormEpoch(replan, attempt, info) : AwaitEpoch();
         if (formed.ok()) break;
@@ -94,6 +94,7 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
         if (!known) info.lost.push_back(rank);
     }
     if (!lost->empty() && !rejoin.expired()) {
+        ++calls_;
         CallBack(*lost, rejoin);
         lost = AwaitSurvivors();
         if (!lost.ok()) return control_->GiveUp(lost.error());
@@ -345,6 +346,7 @@ void ClusterImpl::TakeInNewcomers(EpochInfo& info) {
 }
 
 void ClusterImpl::NoteAllReady() {
+    calls_ = 0;
     trial_.clear();
     if (dial_in_ != nullptr) {
         for (const Arrival& arrival : trial_names_) dial_in_->Forgive(arrival);

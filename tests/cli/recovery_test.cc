@@ -246,6 +246,39 @@ TEST_F(Recovery, GivesUpAfterManyLosses) {
     EXPECT_NE(ran.err.find("attempts to go on failed"), std::string::npos) << ran.err;
 }
 
+// A rank that comes back each time, and dies each time while it loads: the others do without it.
+TEST_F(Recovery, ElasticDoesWithoutWhoNeverGetsReady) {
+    // Large enough to be struck in its load however busy this machine is.
+    const Words command = {"run", "synthetic:llama-3.2-1b", "-p", "hi", "-n", "2", "-t", "1"};
+    const Ran undisturbed = RunWeft(command);
+    ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
+    Weft weft(command + Cluster("shm", 2) + Words{"--elastic", "--rejoin-ms", "20000"},
+              {"WEFT_LOG=debug"});
+    const auto loads = [&] {
+        const std::string err = weft.Err(), line = "[rank 1] debug: phase: load";
+        int count = 0;
+        for (size_t at = err.find(line); at != std::string::npos; at = err.find(line, at + 1)) {
+            ++count;
+        }
+        return count;
+    };
+    const auto over = [&] {
+        return weft.Err().find("with 1 rank after") != std::string::npos ||
+               weft.Err().find("error:") != std::string::npos || test::IsGone(weft.pid());
+    };
+    int killed = 0;
+    while (Until([&] { return loads() > killed || over(); }) && !over()) {
+        ++killed;
+        const std::vector<pid_t> ranks = test::ChildrenOf(weft.pid());
+        if (!ranks.empty()) ::kill(ranks.back(), SIGKILL);
+    }
+    const Ran ran = weft.Wait(kMostMs);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ran.out, undisturbed.out) << ran.err;
+    EXPECT_NE(ran.err.find("with 1 rank after"), std::string::npos) << ran.err;
+    EXPECT_EQ(killed, 4) << ran.err;  // the first one, and three in its place
+}
+
 TEST_F(Recovery, RankZeroIsTheJob) {
     Weft weft(CommandFor("decode", 100'000) + Cluster("shm") + Words{"--elastic"});
     const std::vector<pid_t> pids = Workers(weft, 2);

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import urllib.error
@@ -23,6 +24,7 @@ START_S = 100
 MODEL = os.environ.get("WEFT_MODEL") or "synthetic:smollm2-135m:q4_1"
 SMALL = "synthetic:smollm2-135m:q4_1:layers=2"
 STORY_TOKENS = 1200
+LOG_CHARS = 4000
 STREAMING = "document.querySelector('.answer.streaming .markdown')?.textContent.length > 20"
 LOST = ".tile.lost, .tile.rejoining"
 ENDED = "document.querySelector('.answer') && !document.querySelector('.answer.streaming')"
@@ -33,7 +35,7 @@ class Serving:
     """`weft serve` as a process of its own, on a free port."""
 
     def __init__(self, model, *arguments):
-        self.log = open(os.devnull, "w")
+        self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             [WEFT, "serve", model, "--port", "0", "-t", "1", "--ctx", "2048", "--json", *arguments],
             stdout=subprocess.PIPE, stderr=self.log)
@@ -42,7 +44,7 @@ class Serving:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, trouble, *_):
         self.process.terminate()
         try:
             self.process.wait(10)
@@ -50,6 +52,9 @@ class Serving:
             self.process.kill()
             self.process.wait()
         self.process.stdout.close()
+        if trouble is not None:
+            self.log.seek(0)
+            print("The server said:\n" + self.log.read()[-LOG_CHARS:], file=sys.stderr)
         self.log.close()
 
     def children(self):
