@@ -252,6 +252,7 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     reader.Take("crowd_share", Unit::kShare, runtime.crowd_share);
     reader.Take("reread_share", Unit::kShare, runtime.reread_share);
     reader.Take("route", Unit::kTime, runtime.route);
+    reader.Take("narrow_experts", Unit::kTime, runtime.narrow_experts);
     reader.Take("sequence", Unit::kTime, runtime.sequence);
     reader.Take("in_turn", Unit::kShare, runtime.in_turn);
     reader.Take("expert_memory", Unit::kShare, runtime.expert_memory);
@@ -267,6 +268,7 @@ Runtime ReadRuntime(const nlohmann::json& json, const std::string& name, Status&
     runtime.half = reader.Count("half", 0, 0, 1) == 1;
     runtime.tile_rows = reader.Count("tile_rows", 1, 1, 1024);
     runtime.expert_tile_rows = reader.Count("expert_tile_rows", runtime.tile_rows, 1, 1024);
+    runtime.experts_anew = reader.Count("experts_anew", 0, 0, 1024);
     runtime.value_bytes = reader.Count("value_bytes", 0, 0, 8);
     if (status.ok()) status = reader.Finish();
     return runtime;

@@ -36,6 +36,8 @@
 //     hop     seconds of each message between stages, beside the wire; hop_within: in one host
 //     relay   1: what two other hosts send each other goes through the first one
 //     route   seconds of each layer with experts, beside its ops: choosing them, sorting rows
+//     narrow_experts  and more where a rank has fewer than kNarrowExpert columns of an expert in
+//                     eight bits: kernels for blocks of such weights want wide ones
 //     sequence    seconds a step for each sequence in it: scheduling, sampling, answering
 //     in_turn     of what stages could do at once in a prompt, what they do one after another; all
 //                 of it between hosts with `relay`, whose messages nobody can be ahead of
@@ -73,6 +75,7 @@
 //     latent_attention_share    where all share a latent one (grouped_attention_share)
 //     half            1: sums of products are in F16 (half_compute)
 //     expert_tile_rows   as tile_rows, of experts (tile_rows)
+//     experts_anew    in steps of fewer rows each row reads its experts anew (0)
 //     tile_rows       products of more than kVectorRows rows are computed in whole tiles of so many
 //     value_bytes     of a value that is summed over ranks; 0: as the Program has it
 // A share that isn't said is all of it, or the one in brackets. devices and compute are of one
@@ -100,6 +103,8 @@ inline constexpr double kSustained = 0.84;
 inline constexpr int kVectorRows = 8;
 // Bytes/s: only stacked memory (HBM) and the widest GDDR7 are faster.
 inline constexpr double kFastMemory = 1e12;
+// Columns: four of the blocks that weights of FP8 have a scale for.
+inline constexpr int64_t kNarrowExpert = 512;
 // More hosts than so many that send to one at once overflow the buffers of a small switch.
 inline constexpr int kSwitchSenders = 4;
 
@@ -178,12 +183,12 @@ struct Runtime {
     Figure overlap{1, Mark::kMeasured, ""}, crowd_share{1, Mark::kMeasured, ""};
     Figure expert_memory{1, Mark::kMeasured, ""}, reread_share{0, Mark::kMeasured, ""};
     Figure route{0, Mark::kMeasured, ""}, sequence{0, Mark::kMeasured, ""};
-    Figure in_turn{0, Mark::kMeasured, ""};
+    Figure narrow_experts{0, Mark::kMeasured, ""}, in_turn{0, Mark::kMeasured, ""};
     Figure fast_expert_memory;  // where unsaid, expert_memory
     // Where unsaid, compute_share and the former each.
     Figure attention_share, grouped_attention_share, latent_attention_share;
     std::optional<Figure> eight_bit_share, compute_most, memory_most, vector_share;
-    int value_bytes = 0, tile_rows = 1, expert_tile_rows = 1;
+    int value_bytes = 0, tile_rows = 1, expert_tile_rows = 1, experts_anew = 0;
     bool relay = false, star = false, half = false;
     // Bytes/s that reading weights reaches, those of experts or others.
     double WeightRate(const Machine& machine, DType weights, bool experts = false) const;

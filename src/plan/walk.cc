@@ -95,16 +95,26 @@ class StepTimer {
         }
         if (rates_ != nullptr && AddProduct(list, op, cost, all)) return;
         if (rates_ != nullptr && AddRowAttention(list, op, cost, all)) return;
-        all.overhead += rates_ != nullptr ? rates_->op.value : place_.runtime->op.value;
-        if (rates_ == nullptr && op.kind() == OpKind::kRoute) {
-            all.overhead += place_.runtime->route.value;
-        }
+        all.overhead += rates_ != nullptr ? rates_->op.value : OpSeconds(list, op);
         const double memory = MemorySeconds(list, op, cost);
         const double compute = ByBytes(op) ? 0 : cost.flops / FlopsPerSecond(list, op);
         // What of the shorter one does not run beside the longer one.
         const double apart = IsUnpacked(list, op) ? 1 - place_.runtime->overlap.value : 0;
         all.compute += compute > memory ? compute : apart * compute;
         AddMemory(list, op, compute > memory ? apart * memory : memory, all);
+    }
+
+    // What the program needs for an op beside its bytes.
+    double OpSeconds(const program::Program& list, const program::Op& op) const {
+        const Runtime& runtime = *place_.runtime;
+        double seconds = runtime.op.value;
+        if (op.kind() == OpKind::kRoute) seconds += runtime.route.value;
+        if (op.kind() != OpKind::kExpertSum) return seconds;  // one a layer of experts
+        const program::Value& weight = list.value(program::WeightOf(op));
+        if (weight.shape[2] < kNarrowExpert && runtime.InEightBits(*place_.machine, weight.dtype)) {
+            seconds += runtime.narrow_experts.value;
+        }
+        return seconds;
     }
 
     // A product of many rows, whose quantized weights the kernel unpacks.
@@ -202,6 +212,7 @@ class StepTimer {
         const model::Moe& moe = place_.hyper->moe;
         const double one = static_cast<double>(moe.used) / static_cast<double>(moe.experts);
         const auto rows = static_cast<double>(step_.rows());
+        if (rows < place_.runtime->experts_anew) return held * rows * one;
         const double scale = std::pow(1 - std::min(one, 0.999), -1 / kPopularity) - 1;
         return held * (1 - std::pow(1 + rows * scale, -kPopularity));
     }

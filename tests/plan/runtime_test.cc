@@ -88,8 +88,7 @@ TEST(Runtime, LessThanFourBitsAreUnpackedMoreSlowlyInPromptsToo) {
     Runtime runtime = *library.FindRuntime("llama.cpp-rocm");
     const Machine halo = *library.FindMachine("strix-halo");
     const double four = runtime.ProductFlops(halo, DType::kQ4_K);
-    EXPECT_DOUBLE_EQ(runtime.ProductFlops(halo, DType::kQ3_K),
-                     four * runtime.low_bit_share.value);
+    EXPECT_DOUBLE_EQ(runtime.ProductFlops(halo, DType::kQ3_K), four * runtime.low_bit_share.value);
     EXPECT_DOUBLE_EQ(runtime.ProductFlops(halo, DType::kQ5_K), four);
 }
 
@@ -249,6 +248,40 @@ TEST(Runtime, ChoosingExpertsTakesItsTimeOnceALayer) {
     EXPECT_NEAR(c.Must({}).token.overhead - before, 48 * 10e-6, 1e-9);  // layers
 }
 
+// DeepSeek's experts have 2,048 columns: of eight tensor ranks each has 256, in four groups 1,024.
+TEST(Runtime, NarrowSlicesOfExpertsTakeLonger) {
+    const auto overhead = [](const char* model, int ep, double seconds) {
+        RuntimeCase c(model, "h200", "tensorrt-llm");
+        c.runtime.narrow_experts.value = seconds;
+        model::Layout layout;
+        layout.tp = 8;
+        layout.ep = ep;
+        return Predict(c.walk, c.cluster, c.runtime, layout, {}).value().token.overhead;
+    };
+    const double more = 58 * 10e-6;  // layers with experts
+    EXPECT_NEAR(overhead("deepseek-r1:fp8", 1, 10e-6) - overhead("deepseek-r1:fp8", 1, 0), more,
+                1e-9);
+    EXPECT_DOUBLE_EQ(overhead("deepseek-r1:fp8", 4, 10e-6), overhead("deepseek-r1:fp8", 4, 0));
+    EXPECT_DOUBLE_EQ(overhead("deepseek-r1:q4_0", 1, 10e-6), overhead("deepseek-r1:q4_0", 1, 0));
+}
+
+// gpt-oss chooses 4 of 32 experts: 8 rows that read theirs anew read 32, else 21 (evenly met) at
+// most.
+TEST(Runtime, ExpertsMayBeReadAnewForEachRow) {
+    RuntimeCase c("gpt-oss-20b:mxfp4", "m2-ultra", "llama.cpp-metal");
+    c.runtime.vector_share.reset();  // the memory holds all up
+    const auto weights = [&](int64_t batch, int anew) {
+        c.runtime.experts_anew = anew;
+        return c.Must({.context = 1, .batch = batch}).token.weights;
+    };
+    const double one = weights(1, 0);
+    EXPECT_NEAR(weights(1, 32), one, 0.01 * one);
+    const double rest = one - (weights(2, 32) - one);  // what all rows share
+    EXPECT_NEAR(weights(8, 32), rest + 8 * (one - rest), 0.01 * one);
+    EXPECT_LT(weights(8, 0), rest + 5.3 * (one - rest));
+    EXPECT_DOUBLE_EQ(weights(32, 32), weights(32, 0));
+}
+
 // Six query heads that share a KV head are read in twos, so that it is read three times.
 TEST(Runtime, GroupsThatAreNoPowerOfTwoReadTheCacheAgain) {
     const Workload deep{.context = 32768};
@@ -279,8 +312,8 @@ TEST(Runtime, AProgramRunsTheBackendOfEachMachine) {
     for (const auto& [machine, backend] :
          std::initializer_list<std::pair<const char*, const char*>>{
              {"rtx-3060", "llama.cpp-cuda"},
-             {"strix-halo", "llama.cpp-vulkan"},
-             {"arc-b580", "llama.cpp-vulkan"},
+             {"strix-halo", "llama.cpp-vulkan-mesa"},
+             {"arc-b580", "llama.cpp-vulkan-mesa"},
              {"m3-ultra", "llama.cpp-metal"},
              {"raspberry-pi-5", "llama.cpp-cpu"}}) {
         EXPECT_EQ(any.On(*library.FindMachine(machine)).name, backend) << machine;
