@@ -453,39 +453,53 @@ TEST(VulkanExecutable, ItsMemoryIsKnownWithoutIt) {
 }
 
 // Steps that decode far on have scratch that the largest step has not: it is in the plan, too.
-TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlanned) {
+void ExpectNoStepNeedsMore(const program::Program& program, const vulkan::Arithmetic& arithmetic) {
     const gpu::Description gpu = vulkan::CommonGpu();
+    CompileOptions options = OptionsOf(program);
+    options.max_outputs = 8;
+    options.kv_pages = 8192 / options.page_tokens;
+    const vulkan::Fusion fusion(program, options.keep);
+    std::vector<vulkan::StepShape> shapes = vulkan::LargestOf(options, arithmetic);
+    const auto bytes = [&] {
+        return vulkan::ScratchBytes(program, fusion, gpu, shapes, false, arithmetic).value();
+    };
+    const uint64_t planned = bytes();
+    shapes.resize(1);
+    EXPECT_LT(bytes(), planned);
+    shapes = vulkan::LargestOf(options, arithmetic);
+    vulkan::StepShape step = shapes[0];
+    for (step.rows = 1; step.rows <= 64; ++step.rows) {
+        step.sequences = step.blocks = step.rows;
+        step.outputs = std::min(step.rows, 8);
+        for (step.positions = 256; step.positions <= 8192; step.positions *= 2) {
+            shapes.push_back(step);
+            EXPECT_EQ(bytes(), planned) << step.rows << " rows at " << step.positions;
+            shapes.pop_back();
+        }
+    }
+}
+
+TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlanned) {
     for (const bool experts : {false, true}) {
         const TinyCase c(experts ? "qwen3moe" : "llama", experts);
-        const program::Program program = c.Programs(1)[0];
-        CompileOptions options = OptionsOf(program);
-        options.max_outputs = 8;
-        options.kv_pages = 8192 / options.page_tokens;
         for (const int64_t matvecs : {0, 8, 32}) {
-            const vulkan::Arithmetic arithmetic{.integer = matvecs > 0,
-                                                .matvec_rows = std::max<int64_t>(matvecs, 8)};
-            const vulkan::Fusion fusion(program, options.keep);
-            std::vector<vulkan::StepShape> shapes = vulkan::LargestOf(options, arithmetic);
-            const auto bytes = [&] {
-                const auto sum =
-                    vulkan::ScratchBytes(program, fusion, gpu, shapes, false, arithmetic);
-                return sum.value();
-            };
-            const uint64_t planned = bytes();
-            shapes.resize(1);
-            EXPECT_LT(bytes(), planned);
-            shapes = vulkan::LargestOf(options, arithmetic);
-            vulkan::StepShape step = shapes[0];
-            for (step.rows = 1; step.rows <= 64; ++step.rows) {
-                step.sequences = step.blocks = step.rows;
-                step.outputs = std::min(step.rows, 8);
-                for (step.positions = 256; step.positions <= 8192; step.positions *= 2) {
-                    shapes.push_back(step);
-                    EXPECT_EQ(bytes(), planned) << step.rows << " rows at " << step.positions;
-                    shapes.pop_back();
-                }
-            }
+            ExpectNoStepNeedsMore(c.Programs(1)[0], {.integer = matvecs > 0,
+                                                     .matvec_rows = std::max<int64_t>(matvecs, 8)});
         }
+    }
+}
+
+// Rows for matrix units have no codes in int8: steps of as many as a matvec takes have the most.
+TEST(VulkanExecutable, NoStepNeedsMoreThanWasPlannedForMatrixUnits) {
+    const auto source = model_files::OpenModel("synthetic:smollm2-135m:q8_0:layers=2").value();
+    const model::Hyper hyper = model::ReadHyper(*source).value();
+    model::BuildOptions options;
+    options.target.wide_sums = false;
+    const program::Program program = support::Build(hyper, *source, {}, options).at(0);
+    for (const int64_t matvecs : {8, 32}) {
+        ExpectNoStepNeedsMore(program, {.integer = true,
+                                        .matrix = vulkan::Arithmetic::Matrix::kEmulated,
+                                        .matvec_rows = matvecs});
     }
 }
 
