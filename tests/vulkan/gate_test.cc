@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "backend/vulkan/backoff.h"
 #include "backend/vulkan/compile.h"
 #include "backend/vulkan/context.h"
 #include "backend/vulkan/vulkan_device.h"
@@ -167,6 +168,27 @@ size_t ConstantsOf(std::span<const uint32_t> words) {
         if (id < kGuardConstant) count = std::max<size_t>(count, id + 1);
     }
     return count;
+}
+
+// 100 steps, 200, ... up to 100,000, and 100 again once one was not given up.
+TEST(VulkanBackoff, WhatIsGivenUpAgainIsTriedMoreRarely) {
+    vulkan::Backoff backoff;
+    EXPECT_FALSE(backoff.waits());
+    const auto steps = [&] {
+        int count = 0;
+        for (; backoff.waits(); ++count) backoff.CountStep();
+        return count;
+    };
+    for (const int want : {100, 200, 400, 800}) {
+        EXPECT_EQ(backoff.GiveUp(), want);
+        EXPECT_EQ(steps(), want);
+    }
+    for (int i = 0; i < 100; ++i) EXPECT_LE(backoff.GiveUp(), 100'000);
+    EXPECT_EQ(steps(), 100'000);
+    backoff.CountStep();
+    EXPECT_FALSE(backoff.waits());
+    backoff.NoteExchanged();
+    EXPECT_EQ(backoff.GiveUp(), 100);
 }
 
 TEST(VulkanGate, EveryShaderHasTheGuard) {
@@ -351,7 +373,7 @@ TEST(VulkanGate, StepsHaveTheBitsOfSeparateSubmissions) {
 TEST(VulkanGate, WhatIsBehindASumHasTheBitsOfSeparateSubmissions) {
     WEFT_LAVAPIPE_OR_SKIP(device);
     const std::pair<GoldenName, bool> cases[] = {
-        {{"gptOss", true}, false}, {{"olmo2"}, true},    // the others at night
+        {{"gptOss", true}, false}, {{"olmo2"}, true},  // the others at night
         {{"gemma3"}, false},       {{"granite"}, false},
         {{"llama"}, true},         {{"mixtral", true}, true},
     };

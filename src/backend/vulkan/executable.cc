@@ -140,7 +140,7 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
         WEFT_ASSIGN(Recording once, recordings_.Make(key));
         return RunStages(once, 0, &too_long);
     }
-    steps_without_ = std::max(0, steps_without_ - 1);
+    backoff_.CountStep();
     WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
     const Status status = RunStages(*recording, 0, &too_long);
     if (too_long) recordings_.Drop(key);
@@ -152,7 +152,7 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
 
 bool VulkanExecutable::Exchanges() const {
     const Gate* const gate = context_->gate.get();
-    if (gate == nullptr || !gate->works() || tracing_ || steps_without_ > 0) return false;
+    if (gate == nullptr || !gate->works() || tracing_ || backoff_.waits()) return false;
     const bool asked =
         options_.device_sum == DeviceSum::kSpin ||
         (options_.device_sum == DeviceSum::kAuto && gate->exchange_us() < gate->submission_us());

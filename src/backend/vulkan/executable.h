@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/transfer.h"
+#include "backend/vulkan/backoff.h"
 #include "backend/vulkan/compile.h"
 #include "backend/vulkan/fuse.h"
 #include "backend/vulkan/lowering.h"
@@ -106,10 +107,7 @@ class VulkanExecutable final : public Executable {
     Groups groups_;
     StepShape shape_;
 
-    // Steps to come without exchanges after one was given up, and after the next that is: what held
-    // up the host may last. Where ranks share a GPU that runs one's submission at a time, it does.
-    static constexpr int kStepsWithout = 100, kMostStepsWithout = 100'000;
-    int steps_without_ = 0, next_without_ = kStepsWithout;
+    Backoff backoff_;  // after an exchange that was given up
 
     std::atomic<int64_t> progress_{0};
     bool tracing_ = false;

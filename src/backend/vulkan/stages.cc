@@ -15,7 +15,7 @@ Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too
         WEFT_TRY(RunStage(stage, too_long));
         if (!stage.exchanged.empty()) {
             if (context_->gate->GaveUp() != 0) return GoOnWithout(stage);
-            next_without_ = kStepsWithout;
+            backoff_.NoteExchanged();
         }
         if (stage.transfer >= 0) WEFT_TRY(Transfer(stage.transfer, buffers_.InOffset()));
     }
@@ -87,12 +87,11 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage) {
     const uint32_t number = context_->gate->GaveUp();
     WEFT_CHECK(number <= stage.exchanged.size());
     const int32_t op = stage.exchanged[number - 1];
-    steps_without_ = next_without_;
-    next_without_ = std::min(2 * next_without_, kMostStepsWithout);
+    const int steps = backoff_.GiveUp();
     Log(LogLevel::kDebug,
         "{}, step {}: the sum of op {} took long; the next {} steps have a "
         "submission for each sum",
-        context_->Who(), step_->number, op, steps_without_);
+        context_->Who(), step_->number, op, steps);
     RecordingKey key = KeyOf(*step_);
     key.options.gate = nullptr;
     WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
