@@ -168,9 +168,10 @@ void ReadMakers(ObjectReader& reader, Runtime& runtime) {
     for (const std::string& name : ReadNames(reader, "runs_on")) {
         const auto found = std::ranges::find(kMakers, name, &MakerName::name);
         if (found == std::end(kMakers)) {
-            return reader.Fail(fmt::format("runs_on: '{}': expected nvidia, amd, intel, apple, "
-                                           "processor or other",
-                                           name));
+            return reader.Fail(
+                fmt::format("runs_on: '{}': expected nvidia, amd, intel, apple, "
+                            "processor or other",
+                            name));
         }
         runtime.runs_on.push_back(found->maker);
     }
@@ -385,7 +386,7 @@ Result<Machine> WithDevices(Machine machine, int devices) {
     if (devices > 1 && (machine.within.empty() || machine.within.back().ranks < devices)) {
         const std::string source = "PCIe 4.0, 16 lanes, by way of the host";
         machine.within.push_back(
-            {devices, {20e9, Mark::kGuessed, source}, {10e-6, Mark::kGuessed, source}});
+            {devices, {14e9, Mark::kFitted, source}, {10e-6, Mark::kGuessed, source}});
     }
     return machine;
 }
