@@ -9,6 +9,8 @@
 #include <atomic>
 #include <sstream>
 
+#include "support/held_up.h"
+
 namespace weft::test {
 namespace {
 
@@ -51,12 +53,6 @@ TEST(Stopwatch, AThreadIsHeldUpWhereNoneOfItsCodeRuns) {
     for (const char state : {'Z', 'X', '\0'}) {
         EXPECT_FALSE(IsHeldUp({.state = state, .flags = kExiting})) << state;
     }
-    // The flags of a thread that lives are none of an end.
-    const StatLine self = StatLineOf(::getpid());
-    EXPECT_EQ(self.parent, ::getppid());
-    EXPECT_NE(self.flags, 0u);
-    EXPECT_EQ(self.flags & kExiting, 0u);
-    EXPECT_GT(self.start, 0u);
 }
 
 // A child of this process that runs `way` and ends.
@@ -84,15 +80,20 @@ TEST(Stopwatch, IsNoLaterThanTheClock) {
     EXPECT_GE(running_ns, 0);
 }
 
-// Until its child ends, one that has called vfork(2) waits where no signal reaches it.
+// The flags of a process that lives are none of an end, and say that it has not called execve.
+TEST(Stopwatch, ALineOfStatIsRead) {
+    constexpr unsigned kExiting = 0x4, kForkedOnly = 0x40;  // of the kernel's linux/sched.h
+    const pid_t pid = Begin([] { ::pause(); });
+    const StatLine line = StatLineOf(pid);
+    EXPECT_EQ(line.parent, ::getpid());
+    EXPECT_EQ(line.flags & (kExiting | kForkedOnly), kForkedOnly);
+    EXPECT_GE(line.start, StatLineOf(::getpid()).start);
+    End(pid);
+}
+
 TEST(Stopwatch, WhatTheKernelHoldsUpIsNoTime) {
     constexpr int64_t kHeldNs = 600'000'000;
-    const pid_t pid = Begin([] {
-        if (::vfork() == 0) {
-            ::usleep(kHeldNs / 1000);
-            ::_exit(0);
-        }
-    });
+    const pid_t pid = Begin([] { HoldUpWhile([] { ::usleep(kHeldNs / 1000); }); });
     const Stopwatch watch;
     ::waitpid(pid, nullptr, 0);
     EXPECT_GE(watch.wall_ns(), kHeldNs / 2);
@@ -106,12 +107,7 @@ TEST(Stopwatch, OneThatHasLostItsParentIsSeen) {
     constexpr int64_t kHeldNs = 2'000'000'000;
     const Stopwatch watch;
     const pid_t pid = Begin([] {
-        Begin([] {
-            if (::vfork() == 0) {
-                ::usleep(kHeldNs / 1000);
-                ::_exit(0);
-            }
-        });
+        Begin([] { HoldUpWhile([] { ::usleep(kHeldNs / 1000); }); });
         ::usleep(900'000);
     });
     ::waitpid(pid, nullptr, 0);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cluster/control.h"
+#include "support/held_up.h"
 #include "support/slowness.h"
 
 namespace weft::cluster {
@@ -390,8 +391,7 @@ TEST(Control, AFewBytesAreNoSignOfLife) {
         const uint32_t length = kMostAfterAuth / 2;
         ASSERT_EQ(::write(ends.second.get(), &length, sizeof length), 4);
         while (!control.Failed() && SecondsSince(begin_ns) < 3) {
-            const ssize_t put =
-                ::send(ends.second.get(), part.data(), part.size(), MSG_NOSIGNAL);
+            const ssize_t put = ::send(ends.second.get(), part.data(), part.size(), MSG_NOSIGNAL);
             if (put <= 0) break;
             ::usleep(40'000);
         }
@@ -507,12 +507,11 @@ TEST(Control, AStarvedParentIsNotLostAtOnce) {
     }
 }
 
-// Until its own child ends, a process that has called vfork(2) is held up in the kernel.
+// For as long as this process lives.
 void BeHeldUp() {
-    const pid_t self = ::getpid();
-    if (::vfork() != 0) return;
-    while (::getppid() == self) ::usleep(10'000);
-    ::_exit(0);
+    test::HoldUpWhile([self = ::getpid()] {
+        while (::getppid() == self) ::usleep(10'000);
+    });
 }
 
 // Nor is a child that wants to run, or that the kernel holds up; one that is stopped is.
