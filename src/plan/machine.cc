@@ -280,6 +280,28 @@ bool IsLowBit(DType weights) {
     return Info(weights).block_bytes * 2 < Info(weights).block_elements;
 }
 
+// The members of a runtime; of one that is "like" another, those of that one as well.
+nlohmann::json WithLike(const nlohmann::json& all, const std::string& name, Status& status) {
+    nlohmann::json own = all.at(name);
+    if (!own.is_object() || !own.contains("like")) return own;
+    const nlohmann::json like = own["like"];
+    const auto found = like.is_string() ? all.find(like.get<std::string>()) : all.end();
+    if (found == all.end() || found->contains("like") || found->contains("on")) {
+        if (status.ok()) {
+            status = MakeError(ErrorCode::kCorrupt,
+                               "machines/runtimes.json: {}: like: {}: expected the name of a "
+                               "runtime that has all figures itself",
+                               name, like.dump());
+        }
+        return own;
+    }
+    nlohmann::json merged = *found;
+    merged.erase("also");
+    own.erase("like");
+    merged.merge_patch(own);
+    return merged;
+}
+
 // By all their names.
 std::map<std::string, Runtime> ReadRuntimes(const nlohmann::json& json, Status& status) {
     std::map<std::string, Runtime> runtimes;
@@ -288,7 +310,7 @@ std::map<std::string, Runtime> ReadRuntimes(const nlohmann::json& json, Status& 
         for (const std::string& other : runtime.also) runtimes.emplace(other, runtime);
     };
     for (const auto& [key, value] : json.items()) {
-        if (!value.contains("on")) add(ReadRuntime(value, key, status));
+        if (!value.contains("on")) add(ReadRuntime(WithLike(json, key, status), key, status));
     }
     for (const auto& [key, value] : json.items()) {
         if (const auto read = ReadBackends(value, key, runtimes, status)) add(*read);

@@ -27,6 +27,7 @@
 // `also`, other names.
 // A runtime (machines/runtimes.json): what the program that runs costs beside its bytes:
 //     also    other names of the program
+//     like    the runtime whose figures it has, but for those that it says; null: none of that name
 //     runs_on     makers whose devices it computes on, and "processor"; unsaid: any
 //     on      in place of all figures: which runtime it is on which devices, {"nvidia": NAME, ..},
 //             by maker, and on a "processor" and any "other" device

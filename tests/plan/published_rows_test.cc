@@ -264,8 +264,7 @@ TEST_F(PublishedRows, WhatIsFarOffSaysWhy) {
     EXPECT_NE(Docs().find(line), std::string::npos) << "docs/plan.md lacks: " << line;
 }
 
-// How many of `rows` are a quarter off at least, whatever all predictions of them are multiplied
-// by.
+// How many of `rows` are off by more than a quarter, whatever factor all predictions of them have.
 int64_t LeftByBestFactor(const std::vector<const HeldRow*>& rows) {
     auto best = std::ssize(rows);
     const auto off = [&](double factor) {

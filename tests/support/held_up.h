@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdint>
+#include <cstddef>
 
 namespace weft::test {
 
