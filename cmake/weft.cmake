@@ -134,7 +134,7 @@ function(weft_tests folder)
   target_compile_options(${folder}_tests PRIVATE -O1)
   add_dependencies(${folder}_tests weft)
   # Tests of whole jobs have several processes each, and deadlines: one of them at a time, beside
-  # other tests (deadlines grow with the machine's slowness: tests/support/slowness.h).
+  # other tests.
   set(alone "")
   if(folder MATCHES "^(cluster|engine)$")
     set(alone RESOURCE_LOCK whole_job COST 100)

@@ -423,7 +423,7 @@ TEST_F(Contract, InterruptEndsAllRanksAndKeepsTheText) {
     for (const char* tp : {"1", "3"}) {
         Weft weft({"run", model_, "-p", "hello", "-n", "400", "--ignore-eos", "--tp", tp, "-t", "1",
                    "--verify"});
-        test::LenientDeadline deadline(Deadline::In(20'000));
+        const Deadline deadline = test::Limit(20'000);
         while (weft.Out().size() < 5 && !deadline.expired()) ::usleep(1000);
         ::kill(weft.pid(), SIGINT);
         const Ran ran = weft.Wait(10'000);

@@ -61,7 +61,7 @@ TEST(Doctor, StatusFollowsFromTheFindings) {
         j["findings"], [](const json& finding) { return finding["severity"] == "fail"; });
     EXPECT_EQ(ran.status, fails ? 1 : 0) << ran.out;
     EXPECT_NE(Worst(j, "measured"), "") << ran.out;
-    EXPECT_LE(ran.seconds, 60);
+    EXPECT_LE(ran.seconds, test::LimitSeconds(20));
 }
 
 TEST(Doctor, SaveAndLookAgain) {
@@ -329,7 +329,7 @@ TEST_F(DoctorHosts, OneOfAnothersNameIsNotTheOther) {
 TEST_F(DoctorHosts, ThatDoNotAnswerAreNamed) {
     const Ran ran = Run({"--hosts", "down,stuck,garbage"});
     EXPECT_EQ(ran.status, 1);
-    EXPECT_LE(ran.seconds, 15);
+    EXPECT_LE(ran.seconds, test::LimitSeconds(10));
     std::set<std::string> hosts;
     const json j = ran.Json();
     for (const json& finding : j["findings"]) {
@@ -352,7 +352,7 @@ TEST(DoctorWorkers, LinksAreMeasuredAndAWorkerThatIsAwayFails) {
     {
         Weft worker(Words{"worker", "--listen", "127.0.0.1:0", "--key-file", key});
         const std::string before = "(port ";
-        test::LenientDeadline deadline(Deadline::In(10'000));
+        const Deadline deadline = test::Limit(10'000);
         while (worker.Err().find(before) == std::string::npos && !deadline.expired())
             ::usleep(1000);
         const std::string said = worker.Err();

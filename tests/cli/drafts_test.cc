@@ -6,10 +6,10 @@
 
 #include <set>
 
+#include "support/limits.h"
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
-#include "support/stopwatch.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -140,19 +140,19 @@ TEST_F(Drafts, ALostRankEndsThemInTime) {
          {Words{"--lookup", "--draft-always"}, Words{"--draft", model_, "--draft-always"}}) {
         for (const char* transport : {"shm", "tcp"}) {
             SCOPED_TRACE(transport + testing::PrintToString(kind));
-            const int64_t timeout_ms = test::Slower(kTimeoutMs);
+            const int64_t timeout_ms = test::TimeoutMs(kTimeoutMs);
             Weft weft(Command(500'000) + kind +
                       Words{"--tp", "2", "--transport", transport, "--timeout-ms",
                             std::to_string(timeout_ms)});
-            test::LenientDeadline patience(Deadline::In(30'000));
+            const Deadline patience = test::Limit(30'000);
             while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
             const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
             ASSERT_EQ(children.size(), 1u) << weft.Err();
-            const test::Stopwatch watch;
+            const int64_t begin_ns = NowNs();
             ::kill(children[0], SIGKILL);
             const Ran ran = weft.Wait(20'000);
             EXPECT_EQ(ran.status, 3) << ran.err;
-            EXPECT_LE(watch.ns(), (timeout_ms + test::Slower(kSlackMs)) * 1'000'000);
+            EXPECT_LE(NowNs() - begin_ns, (timeout_ms + test::LimitMs(kSlackMs)) * 1'000'000);
             EXPECT_NE(ran.err.find("rank 1 (host "), std::string::npos) << ran.err;
             // During a sum of a step, or in between while a draft is made.
             EXPECT_TRUE(ran.err.find("was lost during decode") != std::string::npos ||
@@ -167,14 +167,14 @@ TEST_F(Drafts, ALostRankEndsThemInTime) {
 // those of a run that nothing disturbed.
 TEST_F(Drafts, ALossChangesNoToken) {
     const Words cluster = {
-        "--tp", "3", "--timeout-ms", std::to_string(test::Slower(3000)), "--rejoin-ms", "20000"};
+        "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--rejoin-ms", "20000"};
     const Words draw = {"--temp", "1", "--top-k", "10"};
     for (const Words& kind :
          {Words{"--lookup", "--draft-always"}, Words{"--draft", small_, "--draft-always"} + draw}) {
         SCOPED_TRACE(testing::PrintToString(kind));
         const Ran undisturbed = RunWeft(Command(500) + kind + cluster);
         Weft weft(Command(500) + kind + cluster);
-        test::LenientDeadline patience(Deadline::In(30'000));
+        const Deadline patience = test::Limit(30'000);
         while (weft.Out().size() < 50 && !patience.expired()) ::usleep(500);
         const std::vector<pid_t> children = test::ChildrenOf(weft.pid());
         ASSERT_EQ(children.size(), 2u) << weft.Err();

@@ -12,10 +12,10 @@
 
 #include "net/socket.h"
 #include "support/leftovers.h"
+#include "support/limits.h"
 #include "support/nightly.h"
 #include "support/process.h"
 #include "support/run_weft.h"
-#include "support/stopwatch.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -66,7 +66,7 @@ class Faults : public testing::Test {
     // Waits until the ranks are where the fault shall strike.
     static bool WaitForPhase(const Fault& fault, const Weft& weft,
                              const std::array<pid_t, kRanks>& pids) {
-        test::LenientDeadline deadline(Deadline::In(30'000));
+        const Deadline deadline = test::Limit(30'000);
         const auto until = [&](const auto& ready) {
             while (!ready() && !deadline.expired()) ::usleep(500);
             return ready();
@@ -99,10 +99,10 @@ class Faults : public testing::Test {
 
     void Inflict(const Fault& fault) {
         SCOPED_TRACE(fault.Text());
-        timeout_ms_ = test::Slower(kFaultsTimeoutMs);
+        timeout_ms_ = test::TimeoutMs(kFaultsTimeoutMs);
         Weft weft(CommandFor(fault), {"WEFT_LOG=debug"});
         std::vector<pid_t> children;
-        test::LenientDeadline patience(Deadline::In(10'000));
+        const Deadline patience = test::Limit(10'000);
         while (children.size() < kRanks - 1 && !patience.expired()) {
             children = test::ChildrenOf(weft.pid());
         }
@@ -111,21 +111,19 @@ class Faults : public testing::Test {
         ASSERT_TRUE(WaitForPhase(fault, weft, pids)) << weft.Err();
 
         const pid_t victim = pids[static_cast<size_t>(fault.victim)];
-        const test::Stopwatch watch;
+        const int64_t begin_ns = NowNs();
         ::kill(victim, fault.signal);
-        test::LenientDeadline deadline(Deadline::In(10'000));
+        const Deadline deadline = test::Limit(10'000);
         const auto gone = [&](pid_t pid) { return pid == victim || test::IsGone(pid); };
         const auto told = [&] { return weft.Err().find("was lost") != std::string::npos; };
         // (Those that have not met yet have nothing to say.)
         while (!told() && !std::ranges::all_of(pids, gone) && !deadline.expired()) ::usleep(2'000);
-        EXPECT_LE(watch.ns(), (timeout_ms_ + test::Slower(kFaultsSlackMs)) * 1'000'000);
+        EXPECT_LE(NowNs() - begin_ns, (timeout_ms_ + test::LimitMs(kFaultsSlackMs)) * 1'000'000);
         for (pid_t pid : pids) {
             while (!gone(pid) && !deadline.expired()) ::usleep(10'000);
             EXPECT_TRUE(gone(pid));
         }
-        // Where the kernel is slow to end those that were killed, rank 0 waits 5 s for them.
-        const int64_t ends_ms = kFaultsSlackMs + (watch.held_ns() > 0 ? 5000 : 0);
-        EXPECT_LE(watch.ns(), (timeout_ms_ + test::Slower(ends_ms)) * 1'000'000);
+        EXPECT_LE(NowNs() - begin_ns, (timeout_ms_ + test::LimitMs(kFaultsSlackMs)) * 1'000'000);
         if (fault.victim == 0) ::kill(victim, SIGCONT);
         const Ran ran = weft.Wait(5'000);
         const bool killed = fault.victim == 0 && fault.signal == SIGKILL;
@@ -253,7 +251,7 @@ TEST(Leftovers, AreThoseOfOnesOwnProcesses) {
     pid_t orphan = 0;
     ASSERT_EQ(::read(said[0], &orphan, sizeof orphan), ssize_t{sizeof orphan});
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-    test::LenientDeadline patience(Deadline::In(5'000));
+    const Deadline patience = test::Limit(5'000);
     std::string list;
     while ((list = leftovers.List()).find("/proc/net/tcp") == std::string::npos &&
            !patience.expired()) {

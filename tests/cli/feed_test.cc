@@ -118,7 +118,7 @@ TEST_F(Feed, ALossWhileFeedingIsNamedOrGotOver) {
                            "--weights-from",
                            "0",
                            "--timeout-ms",
-                           std::to_string(test::Slower(2000))};
+                           std::to_string(test::TimeoutMs(2000))};
     const Ran undisturbed = RunWeft(command);
     ASSERT_EQ(undisturbed.status, 0) << undisturbed.err;
     for (const Words& more : {Words{}, Words{"--rejoin-ms", "20000"}}) {
@@ -133,7 +133,7 @@ TEST_F(Feed, ALossWhileFeedingIsNamedOrGotOver) {
         EXPECT_NE(ran.err.find("was lost"), std::string::npos) << ran.err;
         if (more.empty()) {
             EXPECT_EQ(ran.status, 3) << ran.err;
-            EXPECT_LE(NowNs() - begin_ns, test::Slower(5000) * 1'000'000) << ran.err;
+            EXPECT_LE(NowNs() - begin_ns, test::LimitNs(5000)) << ran.err;
         } else {
             EXPECT_EQ(ran.status, 0) << ran.err;
             EXPECT_EQ(ran.out, undisturbed.out) << ran.err;

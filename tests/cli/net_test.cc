@@ -260,10 +260,10 @@ TEST_F(Net, Refusals) {
 TEST_F(Net, ALostRankIsNamed) {
     for (const char* op : {"lat", "bw", "allreduce"}) {
         Weft weft(Words{"net", op, "--local", "3", "--seconds", "600", "--sizes", "1M",
-                        "--transport", "shm", "--timeout-ms", std::to_string(test::Slower(800))},
+                        "--transport", "shm", "--timeout-ms", std::to_string(test::TimeoutMs(800))},
                   Environment());
         std::vector<pid_t> children;
-        test::LenientDeadline deadline(Deadline::In(20'000));
+        const Deadline deadline = test::Limit(20'000);
         while (children.size() < 2 && !deadline.expired()) {
             children = test::ChildrenOf(weft.pid());
         }

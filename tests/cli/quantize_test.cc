@@ -70,9 +70,9 @@ TEST_F(QuantizeCli, NamesInAFileAreNothingForATerminalToObey) {
                    return c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
                });
     };
-    for (const Words& words : {Words{"inspect", model_}, Words{"inspect", model_, "--program"},
-                               Words{"quantize", model_, out_, "Q8_0", "--dry-run"},
-                               Words{"show", model_}}) {
+    for (const Words& words :
+         {Words{"inspect", model_}, Words{"inspect", model_, "--program"},
+          Words{"quantize", model_, out_, "Q8_0", "--dry-run"}, Words{"show", model_}}) {
         const Ran ran = RunWeft(words);
         ASSERT_EQ(ran.status, 0) << ran.err;
         EXPECT_TRUE(is_plain(ran.out + ran.err)) << words[0];
@@ -215,7 +215,7 @@ TEST_F(QuantizeCli, StoppedOrKilledThereIsNoFile) {
     WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
     for (const int signal : {SIGINT, SIGTERM, SIGKILL}) {
         Weft weft({"quantize", model_, out_, "IQ4_XS", "-t", "1"}, {"WEFT_CPU=reference"});
-        test::LenientDeadline deadline(Deadline::In(20'000));
+        const Deadline deadline = test::Limit(20'000);
         while (!fs::exists(out_ + ".part") && !deadline.expired()) ::usleep(200);
         ::kill(weft.pid(), signal);
         const Ran ran = weft.Wait();

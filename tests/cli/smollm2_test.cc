@@ -57,10 +57,10 @@ class SmolLm2 : public testing::Test {
         return wide;
     }
     static nlohmann::json Perplexity(const std::string& model, const Words& more) {
-        const Ran ran = RunWeft(Words{"perplexity", model, support::TestData("/prose.txt"), "--ctx",
-                                      "512", "--timeout-ms", std::to_string(test::Slower(5000)),
-                                      "--json"} +
-                                more);
+        const Ran ran =
+            RunWeft(Words{"perplexity", model, support::TestData("/prose.txt"), "--ctx", "512",
+                          "--timeout-ms", std::to_string(test::TimeoutMs(5000)), "--json"} +
+                    more);
         EXPECT_EQ(ran.status, 0) << ran.err;
         return ran.Json();
     }

@@ -20,7 +20,7 @@ from terminal import PATIENCE, PROMPT, Terminal
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from processes import children  # noqa: E402
-from slowness import slower  # noqa: E402
+from limits import timeout_ms  # noqa: E402
 
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
 
@@ -138,7 +138,7 @@ class Conversation(unittest.TestCase):
 
     def test_a_lost_rank_ends_it(self):
         for idle in (True, False):
-            terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", slower(6000),
+            terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", timeout_ms(6000),
                                   "--ctx", "100000")
             before = termios.tcgetattr(terminal.fd)[3] & termios.ISIG
             if not idle:
@@ -158,8 +158,8 @@ class Conversation(unittest.TestCase):
             self.assertNotEqual(before, 0)
 
     def test_a_lost_rank_that_comes_back(self):
-        terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", slower(6000),
-                              "--ctx", "100000", "--rejoin-ms", slower(60000))
+        terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", timeout_ms(6000),
+                              "--ctx", "100000", "--rejoin-ms", "240000")
         warning = (r"(?m)^\S+( 0\])? warning: rank 1 \(host .*\) was lost.*; epoch {} with 2 "
                    r"ranks.*\n")
         terminal.type("What is 47 + 38?\n")

@@ -65,7 +65,7 @@ class TrainElastic : public testing::Test {
                      "--output-dir",
                      out,
                      "--timeout-ms",
-                     std::to_string(test::Slower(1500))} +
+                     std::to_string(test::TimeoutMs(1500))} +
                more;
     }
     Words Dialled(int workers, const Words& more = {}) const {
@@ -99,7 +99,7 @@ class TrainElastic : public testing::Test {
         for (const pid_t child : children) ::kill(child, SIGKILL);
     }
     static bool Until(const std::function<bool()>& ready) {
-        test::LenientDeadline deadline(Deadline::In(120'000));
+        const Deadline deadline = test::Limit(120'000);
         while (!ready() && !deadline.expired()) ::usleep(1000);
         return ready();
     }

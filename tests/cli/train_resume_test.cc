@@ -174,7 +174,7 @@ TEST_F(TrainResume, OtherBatchesGoOnToTheEndOfTheData) {
 TEST_F(TrainResume, ALostRankComesBack) {
     const Words layout = {"--local", "3",  "--micro-batch", "1",
                           "--zero",  "1",  "--dtype",       "f32",
-                          "--steps", "10", "--timeout-ms",  std::to_string(test::Slower(1000))};
+                          "--steps", "10", "--timeout-ms",  std::to_string(test::TimeoutMs(1000))};
     const auto straight = Train(dir_ / "straight", layout);
     Weft weft(Command(dir_ / "out", layout + Words{"--save-every", "2", "--keep-last", "1"}));
     for (const char* at : {"\"step\":5,", "\"step\":8,"}) {
@@ -223,7 +223,7 @@ TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
 TEST_F(TrainResume, RestartsAreCounted) {
     const Words layout = {
         "--local",      "2",      "--micro-batch", "2",
-        "--steps",      "100000", "--timeout-ms",  std::to_string(test::Slower(1000)),
+        "--steps",      "100000", "--timeout-ms",  std::to_string(test::TimeoutMs(1000)),
         "--save-every", "3"};
     Weft weft(Command(dir_ / "out", layout + Words{"--max-restarts", "1"}));
     for (const char* at : {"\"step\":5,", "\"step\":50,"}) {

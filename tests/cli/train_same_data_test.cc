@@ -86,7 +86,7 @@ class HostsData : public testing::Test {
     }
     void ExpectRefused(const Ran& ran, const std::vector<std::string>& said) const {
         EXPECT_EQ(ran.status, 2) << ran.err;
-        EXPECT_LT(ran.seconds, 20);
+        EXPECT_LT(ran.seconds, test::LimitSeconds(10));
         ExpectSaid(ran, said);
     }
 

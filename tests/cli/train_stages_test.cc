@@ -29,14 +29,12 @@ class TrainStages : public testing::Test {
     }
 
     Words Command(const Words& more) const {
-        return Words{"train", model_, "--data", data_, "--seq-len", "96", "--json", "--dtype",
-                     "f32", "-t", "1", "--lr", "1e-3"} +
+        return Words{"train",   model_, "--data", data_, "--seq-len", "96",  "--json",
+                     "--dtype", "f32",  "-t",     "1",   "--lr",      "1e-3"} +
                more;
     }
     // The lines of a run that went well.
-    std::vector<json> Lines(const Words& more) const {
-        return LinesOf(RunTrain(Command(more)));
-    }
+    std::vector<json> Lines(const Words& more) const { return LinesOf(RunTrain(Command(more))); }
     void ExpectTheCurveOfOneRank(const Words& common, const std::vector<Words>& layouts) const {
         const auto one = Lines(common + Words{"--micro-batch", "4"});
         ASSERT_GE(one.size(), 2u);
@@ -55,12 +53,11 @@ TEST_F(TrainStages, TheCurveIsThatOfOneRank) {
     ExpectTheCurveOfOneRank(
         {"--steps", "4", "--test-split", "0.2", "--eval-every", "2"},
         {{"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2"},
-         {"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "3",
-          "--recompute", "full"},
-         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "2", "--zero",
-          "1"},
-         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "3", "--zero",
-          "3", "--overlap", "on", "--recompute", "selective"},
+         {"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "3", "--recompute",
+          "full"},
+         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "2", "--zero", "1"},
+         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "3", "--zero", "3",
+          "--overlap", "on", "--recompute", "selective"},
          {"--local", "4", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2", "--tp", "2",
           "--sequence-parallel", "on"},
          {"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2", "--split",
@@ -86,8 +83,7 @@ TEST_F(TrainStages, TiedEmbeddingsLearnAsOne) {
     ExpectTheCurveOfOneRank(
         {"--steps", "3"},
         {{"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2"},
-         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "2", "--zero",
-          "3"},
+         {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "2", "--zero", "3"},
          {"--local", "4", "--grad-accum", "2", "--pp", "2", "--virtual-stages", "3", "--zero",
           "1"}});
 }
@@ -96,8 +92,7 @@ TEST_F(TrainStages, AdaptersLearnAsOnOneRank) {
     ExpectTheCurveOfOneRank(
         {"--steps", "3", "--lora", "4"},
         {{"--local", "2", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "2"},
-         {"--local", "4", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "3", "--tp",
-          "2"}});
+         {"--local", "4", "--grad-accum", "4", "--pp", "2", "--virtual-stages", "3", "--tp", "2"}});
 }
 
 // The load of routers goes with the rows from chunk to chunk: the auxiliary loss of one rank that
@@ -110,8 +105,8 @@ TEST_F(TrainStages, RoutersAreBalancedOverChunks) {
     file.hyper.moe.ffn = 96;
     file.hyper.moe.route.renormalise = true;
     WriteTinyGguf(model_, file);
-    const Words common = {"--steps", "3", "--micro-batch", "2", "--grad-accum", "2",
-                          "--router-aux-loss", "0.05"};
+    const Words common = {"--steps",      "3", "--micro-batch",     "2",
+                          "--grad-accum", "2", "--router-aux-loss", "0.05"};
     const auto one = Lines(common);
     ASSERT_TRUE(one.front().contains("aux_loss"));
     for (const Words& layout :
@@ -127,11 +122,10 @@ TEST_F(TrainStages, CheckpointsAreReadByOtherLayouts) {
     const Words common = {"--output-dir", dir_ / "one", "--steps", "6"};
     const auto whole = Lines(common + Words{"--micro-batch", "4"});
     const std::string out = dir_ / "cut";
-    const Words layouts[] = {
-        {"--local", "2", "--micro-batch", "2", "--zero", "1"},
-        {"--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp", "2",
-         "--virtual-stages", "2"},
-        {"--local", "2", "--micro-batch", "4", "--tp", "2"}};
+    const Words layouts[] = {{"--local", "2", "--micro-batch", "2", "--zero", "1"},
+                             {"--local", "2", "--micro-batch", "1", "--grad-accum", "4", "--pp",
+                              "2", "--virtual-stages", "2"},
+                             {"--local", "2", "--micro-batch", "4", "--tp", "2"}};
     int64_t steps = 0;
     for (const Words& layout : layouts) {
         SCOPED_TRACE(testing::PrintToString(layout));
@@ -157,9 +151,10 @@ TEST_F(TrainStages, LargeActivationsGoOverSockets) {
     hyper.ffn = 128;
     hyper.heads = hyper.kv_heads = 2;
     WriteTinyGguf(model_, {.hyper = hyper, .dtype = DType::kF16});
-    const Words common = {"train", model_, "--data", "synthetic:random-tokens:1025:16",
-                          "--seq-len", "1024", "--micro-batch", "1", "--steps", "2", "--json",
-                          "-t", "1", "--lr", "1e-4"};
+    const Words common = {"train",     model_, "--data",        "synthetic:random-tokens:1025:16",
+                          "--seq-len", "1024", "--micro-batch", "1",
+                          "--steps",   "2",    "--json",        "-t",
+                          "1",         "--lr", "1e-4"};
     for (const Words& layout :
          {Words{"--local", "2", "--pp", "2", "--grad-accum", "2"},
           Words{"--local", "2", "--pp", "2", "--grad-accum", "2", "--virtual-stages", "2"},
@@ -183,11 +178,29 @@ TEST_F(TrainStages, LargeActivationsGoOverSockets) {
 
 TEST_F(TrainStages, ALostRankIsNamed) {
     for (const int signal : {SIGKILL, SIGSTOP}) {
-        Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--steps", "1000000",
-                        "--local", "3", "-t", "1", "--json", "--timeout-ms",
-                        std::to_string(test::Slower(500)), "--pp", "3", "--virtual-stages", "2",
-                        "--grad-accum", "6", "--no-output"});
-        test::LenientDeadline begun(Deadline::In(20'000));
+        Weft weft(Words{"train",
+                        model_,
+                        "--data",
+                        data_,
+                        "--seq-len",
+                        "96",
+                        "--steps",
+                        "1000000",
+                        "--local",
+                        "3",
+                        "-t",
+                        "1",
+                        "--json",
+                        "--timeout-ms",
+                        std::to_string(test::TimeoutMs(500)),
+                        "--pp",
+                        "3",
+                        "--virtual-stages",
+                        "2",
+                        "--grad-accum",
+                        "6",
+                        "--no-output"});
+        const Deadline begun = test::Limit(20'000);
         while (weft.Out().find("\"step\":3,") == std::string::npos && !begun.expired()) {
             ::usleep(2'000);
         }

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/limits.h"
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/run_weft.h"
-#include "support/slowness.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/train_run.h"
@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 // Less than a pass takes; enough for ranks to find each other.
 std::string ShortMs() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return std::to_string(test::Slower(1000));
+    return "2000";
 #else
-    return std::to_string(test::Slower(200));
+    return "400";
 #endif
 }
 
@@ -37,13 +37,11 @@ class TrainCli : public testing::Test {
     }
     Ran Train(const Words& more) {
         return RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
-                             "--dtype", dtype_, "-t", "1"} +
-                       more);
+                              "--dtype", dtype_, "-t", "1"} +
+                        more);
     }
     // The lines of a run that went well.
-    std::vector<json> Lines(const Words& more) {
-        return LinesOf(Train(more));
-    }
+    std::vector<json> Lines(const Words& more) { return LinesOf(Train(more)); }
 
     test::TempDir dir_;
     std::string dtype_ = "f32";
@@ -89,11 +87,11 @@ TEST_F(TrainCli, TheCurveIsTheSameOnAnyRanks) {
 
 // Sums are the same ones beside the arithmetic: to the bit.
 TEST_F(TrainCli, OverlapChangesNothing) {
-    for (const Words& layout : {Words{"--local", "2", "--zero", "3"},
-                                Words{"--local", "3", "--zero", "2", "--grad-accum", "2"},
-                                Words{"--local", "4", "--zero", "3", "--pp", "2", "--grad-accum",
-                                      "2"},
-                                Words{"--local", "4", "--zero", "3", "--tp", "2"}}) {
+    for (const Words& layout :
+         {Words{"--local", "2", "--zero", "3"},
+          Words{"--local", "3", "--zero", "2", "--grad-accum", "2"},
+          Words{"--local", "4", "--zero", "3", "--pp", "2", "--grad-accum", "2"},
+          Words{"--local", "4", "--zero", "3", "--tp", "2"}}) {
         SCOPED_TRACE(testing::PrintToString(layout));
         const Words common = Words{"--steps", "3", "--micro-batch", "1", "--lr", "1e-3"} + layout;
         ExpectAlike(Lines(common + Words{"--overlap", "off"}),
@@ -105,9 +103,9 @@ TEST_F(TrainCli, OverlapChangesNothing) {
 TEST_F(TrainCli, BiasesOfSharedHeadsLearnAsOne) {
     WriteTinyGguf(model_, {.hyper = TrainHyper("qwen2"), .dtype = DType::kF16});
     const auto one = Lines({"--steps", "4", "--micro-batch", "4", "--lr", "1e-3"});
-    for (const Words& layout : {Words{"--local", "2", "--micro-batch", "4", "--tp", "2"},
-                                Words{"--local", "2", "--micro-batch", "4", "--tp", "2",
-                                      "--sequence-parallel", "on"}}) {
+    for (const Words& layout :
+         {Words{"--local", "2", "--micro-batch", "4", "--tp", "2"},
+          Words{"--local", "2", "--micro-batch", "4", "--tp", "2", "--sequence-parallel", "on"}}) {
         SCOPED_TRACE(testing::PrintToString(layout));
         ExpectAlike(one, Lines(Words{"--steps", "4", "--lr", "1e-3"} + layout), 2e-5);
     }
@@ -220,27 +218,27 @@ TEST_F(TrainCli, TheResultMayBeAHuggingFaceFolder) {
 // One rank has all the work, for far longer than a collective waits for its peers.
 TEST_F(TrainCli, RanksOfUnevenWorkWaitForEachOther) {
     const Ran ran = RunTrain({"train",
-                             model_,
-                             "--data",
-                             "synthetic:random-tokens:129:2",
-                             "--seq-len",
-                             "128",
-                             "--micro-batch",
-                             "1",
-                             "--grad-accum",
-                             "4",
-                             "--epochs",
-                             "1",
-                             "--local",
-                             "2",
-                             "-t",
-                             "1",
-                             "--json",
-                             "--timeout-ms",
-                             ShortMs(),
-                             "--reference",
-                             "--dtype",
-                             "f32"});
+                              model_,
+                              "--data",
+                              "synthetic:random-tokens:129:2",
+                              "--seq-len",
+                              "128",
+                              "--micro-batch",
+                              "1",
+                              "--grad-accum",
+                              "4",
+                              "--epochs",
+                              "1",
+                              "--local",
+                              "2",
+                              "-t",
+                              "1",
+                              "--json",
+                              "--timeout-ms",
+                              ShortMs(),
+                              "--reference",
+                              "--dtype",
+                              "f32"});
     EXPECT_EQ(ran.status, 0) << ran.err;
     EXPECT_GT(ran.seconds, 0.8) << "too quick to show anything";
 }
@@ -258,12 +256,12 @@ TEST_F(TrainCli, ALostRankIsNamed) {
                  {SIGSTOP, {"--pp", "3", "--grad-accum", "4"}}};
     for (const auto& [signal, layout] : cases) {
         SCOPED_TRACE(testing::PrintToString(layout));
-        const std::string timeout_ms = std::to_string(test::Slower(500));
+        const std::string timeout_ms = std::to_string(test::TimeoutMs(500));
         Weft weft(Words{"train", model_, "--data", data_, "--seq-len", "96", "--steps", "1000000",
                         "--no-output", "--local", "3", "-t", "1", "--json", "--timeout-ms",
                         timeout_ms} +
                   layout);
-        test::LenientDeadline begun(Deadline::In(20'000));
+        const Deadline begun = test::Limit(20'000);
         while (weft.Out().find("\"step\":3,") == std::string::npos && !begun.expired()) {
             ::usleep(2'000);
         }
@@ -273,7 +271,7 @@ TEST_F(TrainCli, ALostRankIsNamed) {
         ASSERT_EQ(::kill(ranks[0], signal), 0);
         const int64_t begin_ns = NowNs();
         const Ran ran = weft.Wait();
-        EXPECT_LE(NowNs() - begin_ns, test::Slower(4000) * 1'000'000);
+        EXPECT_LE(NowNs() - begin_ns, test::LimitNs(4000));
         EXPECT_EQ(ran.status, 3) << ran.err;
         EXPECT_NE(ran.err.find("was lost during"), std::string::npos) << ran.err;
         EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
@@ -320,8 +318,9 @@ TEST_F(TrainCli, ABadRecordOfTheTestPartIsFoundBeforeTheFirstUpdate) {
 
 // Evaluations that were asked for are not left out silently.
 TEST_F(TrainCli, AnEmptyTestPartIsToldAndWithEvalEveryRefused) {
-    const Words words = {"train",     model_, "--data", data_, "--test-split", "1e-9", "--steps",
-                         "1",         "--seq-len",      "96",  "--json",       "-t",   "1"};
+    const Words words = {"train",  model_,    "--data", data_,       "--test-split",
+                         "1e-9",   "--steps", "1",      "--seq-len", "96",
+                         "--json", "-t",      "1"};
     const Ran told = RunTrain(words);
     EXPECT_EQ(told.status, 0) << told.err;
     EXPECT_NE(told.err.find("--test-split 1e-09 has no sample"), told.err.npos) << told.err;
@@ -341,8 +340,8 @@ TEST_F(TrainCli, WhatIsLeftOutIsTold) {
         file << row.dump() << "\n";
     }
     file.close();
-    const Words words = {"train", model_, "--data", dir_ / "long.jsonl", "--seq-len", "96",
-                         "--json", "-t", "1"};
+    const Words words = {"train",  model_, "--data", dir_ / "long.jsonl", "--seq-len", "96",
+                         "--json", "-t",   "1"};
     for (const Words& more : {Words{"--epochs", "2"}, {"--steps", "3"}}) {
         const Ran ran = RunTrain(words + more);
         const json last = LinesOf(ran).back();

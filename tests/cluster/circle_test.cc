@@ -56,7 +56,7 @@ void GoApart(const Apart& apart) {
     ASSERT_TRUE(root.ReadUntil("at apart", Deadline::In(20'000))) << root.output();
     const int64_t begin = NowNs();
     EXPECT_EQ(root.Wait(Deadline::In(20'000)), 3) << root.output();
-    const int64_t most_ns = (kTimeoutMs + test::Slower(1500)) * 1'000'000;
+    const int64_t most_ns = (kTimeoutMs + test::LimitMs(1500)) * 1'000'000;
     EXPECT_LE(root.end_ns() - begin, most_ns) << root.output();
     for (const pid_t pid : pids) EXPECT_TRUE(IsGone(pid));
     const std::string& said = root.output();

@@ -59,7 +59,7 @@ class DialIns : public ::testing::Test {
     }
 
     const uint16_t port_ = UnusedPort();
-    const int64_t timeout_ms_ = test::Slower(1000);
+    const int64_t timeout_ms_ = test::TimeoutMs(1000);
     const Deadline soon_ = Deadline::In(20'000);
     test::TempDir folder_;
 };
@@ -105,7 +105,7 @@ TEST_F(DialIns, AWorkerIsTheRankThatItAsksFor) {
 TEST_F(DialIns, WithoutEnoughWorkersTheWaitEndsAndSaysHowManyCame) {
     const auto worker = Worker();
     const auto wrong = Worker({}, "other");
-    const auto root = Root(2, {fmt::format("wait={}", test::Slower(3000))});
+    const auto root = Root(2, {fmt::format("wait={}", test::TimeoutMs(3000))});
     EXPECT_EQ(root->Wait(Deadline::In(20'000)), 1) << root->output();
     EXPECT_NE(root->output().find("1 of 2 workers dialled in within "), std::string::npos)
         << root->output();
@@ -127,7 +127,7 @@ TEST_F(DialIns, AStopEndsTheWaitAtOnce) {
     const int64_t begin = NowNs();
     root->Signal(SIGINT);
     EXPECT_EQ(root->Wait(Deadline::In(10'000)), 130) << root->output();
-    EXPECT_LT(root->end_ns() - begin, test::Slower(2000) * 1'000'000);
+    EXPECT_LT(root->end_ns() - begin, test::LimitNs(2000));
     EXPECT_FALSE(IsGone(worker->pid()));
 }
 
@@ -162,7 +162,7 @@ TEST_F(DialIns, ALostWorkerEndsTheJobWithOneErrorInEveryPhase) {
             // SIGTERM is for the worker, which takes its leave; the others hit its rank.
             ::kill(signal == SIGTERM ? two->pid() : rank, signal);
             EXPECT_EQ(root->Wait(Deadline::In(20'000)), 3) << root->output();
-            EXPECT_LE(root->end_ns() - begin, (timeout_ms_ + test::Slower(1000)) * 1'000'000);
+            EXPECT_LE(root->end_ns() - begin, (timeout_ms_ + test::LimitMs(1000)) * 1'000'000);
             EXPECT_NE(root->output().find("rank 2 (host "), std::string::npos) << root->output();
             EXPECT_EQ(root->output().find("was lost"), root->output().rfind("was lost"))
                 << root->output();
@@ -200,7 +200,7 @@ TEST_F(DialIns, AWorkerOutlivesARankZeroThatIsKilledOrStoppedAtAnyMoment) {
 }
 
 TEST_F(DialIns, OnceAndWaitEndAWorker) {
-    const auto nobody = Worker({fmt::format("wait={}", test::Slower(500))});
+    const auto nobody = Worker({fmt::format("wait={}", test::TimeoutMs(500))});
     EXPECT_EQ(nobody->Wait(Deadline::In(20'000)), 1);
     EXPECT_NE(nobody->output().find("had no job within "), std::string::npos) << nobody->output();
     // Nor does one wait any longer at the door of a job that has no place for it.
@@ -208,7 +208,7 @@ TEST_F(DialIns, OnceAndWaitEndAWorker) {
         const auto first = Worker();
         const auto runs = Root(1, {"steps=100000000"});
         ASSERT_TRUE(runs->ReadUntil("at decode", soon_)) << runs->output();
-        const auto spare = Worker({fmt::format("wait={}", test::Slower(1000))});
+        const auto spare = Worker({fmt::format("wait={}", test::TimeoutMs(1000))});
         EXPECT_EQ(spare->Wait(Deadline::In(20'000)), 1) << spare->output();
         EXPECT_NE(spare->output().find("had no job within "), std::string::npos) << spare->output();
     }
@@ -357,7 +357,7 @@ TEST(DialInDoor, OthersGoOnWithoutWhoDoesNotAnswer) {
     const auto door = DialIn::Open("127.0.0.1:0", DoorKey(), 300, 255).value();
     Result<Arrival> one = KnockAs(door->port(), 0), two = KnockAs(door->port(), 0);
     ASSERT_TRUE(one.ok() && two.ok());
-    const Deadline soon = Deadline::In(test::Slower(20'000));
+    const Deadline soon = Deadline::In(test::LimitMs(20'000));
     while (door->Newcomers(2) != 2 && !soon.expired()) ::usleep(2000);
     std::atomic<bool> answers{false};
     std::atomic<int64_t> number{0};
@@ -440,7 +440,7 @@ TEST(DialInDoor, WhoFallsSilentIsSentAwayInTime) {
         EXPECT_FALSE(door->Vet(2, 1, {1, 3, "job", "terms"}));
         ::usleep(2000);
     }
-    EXPECT_LT(NowNs() - begin_ns, test::Slower(3000) * kNsPerMs);
+    EXPECT_LT(NowNs() - begin_ns, test::LimitNs(3000));
 }
 
 // What cannot be a rank of this job hears why, once it has proved the key.
@@ -522,7 +522,7 @@ TEST(DialInDoor, ADoorThatBreaksEndsTheWaitAtOnce) {
     EXPECT_EQ(gathered.error().code, ErrorCode::kIo);
     EXPECT_NE(gathered.error().message.find("no worker can dial in any more: "), std::string::npos)
         << gathered.error().message;
-    EXPECT_LT(NowNs() - begin_ns, test::Slower(5000) * 1'000'000);
+    EXPECT_LT(NowNs() - begin_ns, test::LimitNs(5000));
 }
 
 TEST(DialInDoor, StrangersNeitherComeInNorKeepWorkersOut) {

@@ -16,7 +16,7 @@
 
 #include "cluster/control.h"
 #include "support/held_up.h"
-#include "support/slowness.h"
+#include "support/limits.h"
 
 namespace weft::cluster {
 namespace {
@@ -547,7 +547,7 @@ TEST(Control, AStarvedChildIsNotLostAtOnce) {
         EXPECT_NE(lost.error().message.find(why), std::string::npos) << lost.error().message;
         const int64_t took_ms = (NowNs() - begin_ns) / 1'000'000;
         EXPECT_GE(took_ms, stopped ? kShortMs : 4 * kShortMs);
-        EXPECT_LT(took_ms, stopped ? test::Slower(3 * kShortMs) : 30'000);
+        EXPECT_LT(took_ms, stopped ? test::LimitMs(3 * kShortMs) : 30'000);
     }
 }
 

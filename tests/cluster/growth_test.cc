@@ -58,7 +58,7 @@ class Growth : public testing::Test {
                      "--key-file",
                      dir_ / "key",
                      "--timeout-ms",
-                     std::to_string(test::Slower(1500))} +
+                     std::to_string(test::TimeoutMs(1500))} +
                more;
     }
     std::string Address() const { return fmt::format("127.0.0.1:{}", port_); }
@@ -68,7 +68,7 @@ class Growth : public testing::Test {
                                                Address(), "--key-file", dir_ / "key"});
     }
     static bool Until(const std::function<bool()>& ready) {
-        test::LenientDeadline deadline(Deadline::In(60'000));
+        const Deadline deadline = test::Limit(60'000);
         while (!ready() && !deadline.expired()) ::usleep(1000);
         return ready();
     }
@@ -176,7 +176,7 @@ TEST_F(Growth, WhomTheModelHasNoRoomForWaitsAndIsTheNextToTakeAPlace) {
 
 // The longest time in which `root` said nothing new, from now until `done` and a little on.
 int64_t LongestPauseMs(const Weft& root, const std::function<bool()>& done) {
-    test::LenientDeadline deadline(Deadline::In(60'000));
+    const Deadline deadline = test::Limit(60'000);
     size_t said = root.Out().size(), enough = SIZE_MAX;
     int64_t moved_ns = NowNs(), longest_ns = 0;
     while (said < enough && !deadline.expired()) {
@@ -225,7 +225,7 @@ class Unfit : public Growth {
     // machine takes from a process, not a rank that is waited for: less than the timeout.
     void ExpectSentAway(Weft& root, Process& newcomer, const std::string& why) {
         const auto said = [&] { return Count(root.Err(), ") can't join: ") > 0; };
-        EXPECT_LT(LongestPauseMs(root, said), test::Slower(1500)) << root.Err();
+        EXPECT_LT(LongestPauseMs(root, said), test::LimitMs(1500)) << root.Err();
         EXPECT_TRUE(newcomer.ReadUntil("rank 0 does not take this worker into its job: ",
                                        Deadline::In(20'000)))
             << newcomer.output();
@@ -300,7 +300,7 @@ TEST_F(Unfit, OneWithAnotherKeyOrVersionIsToldOfOnce) {
             << protocol.error().message;
     }
     const auto told = [&] { return Count(root->Err(), "turned away ") >= 3; };
-    EXPECT_LT(LongestPauseMs(*root, told), test::Slower(1500));
+    EXPECT_LT(LongestPauseMs(*root, told), test::LimitMs(1500));
     EXPECT_EQ(Count(root->Err(), "turned away "), 3u) << root->Err();
     EXPECT_EQ(root->Err().find("epoch 2"), std::string::npos) << root->Err();
     ExpectTheAnswerOfOne(*root);
@@ -317,7 +317,7 @@ TEST_F(Unfit, OneThatDoesNotAnswerWhatItIsAsked) {
         const std::string_view noise = "GET / HTTP/1.1 and more bytes than a frame's head has";
         if (!silent) ::send(knocked->fd.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
         const auto said = [&] { return Count(root->Err(), ") can't join: ") > 0; };
-        EXPECT_LT(LongestPauseMs(*root, said), test::Slower(1500)) << root->Err();
+        EXPECT_LT(LongestPauseMs(*root, said), test::LimitMs(1500)) << root->Err();
         EXPECT_NE(root->Err().find(silent ? "silent for " : "control frame"), std::string::npos)
             << root->Err();
         EXPECT_EQ(root->Err().find("epoch 2"), std::string::npos) << root->Err();
@@ -369,7 +369,7 @@ TEST_F(Unfit, OneThatFailsOnceItIsARank) {
         };
         const int64_t pause_ms = LongestPauseMs(*root, back);
         player.join();
-        EXPECT_LT(pause_ms, test::Slower(kTrialPauseMs)) << root->Err();
+        EXPECT_LT(pause_ms, test::LimitMs(kTrialPauseMs)) << root->Err();
         EXPECT_NE(root->Err().find(") could not join: "), std::string::npos) << root->Err();
         ExpectTheAnswerOfOne(*root);
         first_ = Worker(here_);
@@ -398,7 +398,7 @@ TEST_F(Unfit, OneThatDiesOnTheWay) {
             };
             const int64_t pause_ms = LongestPauseMs(*root, back);
             killer.join();
-            EXPECT_LT(pause_ms, test::Slower(kTrialPauseMs)) << root->Err();
+            EXPECT_LT(pause_ms, test::LimitMs(kTrialPauseMs)) << root->Err();
             ExpectTheAnswerOfOne(*root);
             first_ = Worker(here_);
         }
@@ -419,7 +419,7 @@ TEST_F(Unfit, AStopMeanwhileEndsAllAtOnce) {
         ::kill(root->pid(), SIGINT);
         const Ran ran = root->Wait();
         EXPECT_EQ(ran.status, 130) << ran.err;
-        EXPECT_LT(NowNs() - begin_ns, test::Slower(4000) * 1'000'000) << ran.err;
+        EXPECT_LT(NowNs() - begin_ns, test::LimitNs(4000)) << ran.err;
         first_ = Worker(here_);
     }
 }

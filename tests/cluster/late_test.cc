@@ -42,7 +42,7 @@ class LateHosts : public ::testing::Test {
             CLUSTER_RANK, "listen", addresses_[static_cast<size_t>(which)], folder_ / "key"});
     }
 
-    const int64_t timeout_ms_ = test::Slower(1000);
+    const int64_t timeout_ms_ = test::TimeoutMs(1000);
     const Deadline soon_ = Deadline::In(30'000);
     test::TempDir folder_;
     std::string addresses_[2];
@@ -73,7 +73,7 @@ TEST_F(LateHosts, WhoLeavesMeanwhileIsWaitedForAgain) {
 
 TEST_F(LateHosts, TheWaitEndsAndNamesWhoIsMissing) {
     const auto first = Worker(0);
-    const auto root = Root({fmt::format("wait={}", test::Slower(2000))});
+    const auto root = Root({fmt::format("wait={}", test::TimeoutMs(2000))});
     EXPECT_NE(root->Wait(Deadline::In(30'000)), 0);
     EXPECT_NE(root->output().find("1 of 2 workers did not come within "), std::string::npos)
         << root->output();
@@ -101,7 +101,7 @@ TEST_F(LateHosts, AWrongKeyEndsTheWaitAtOnceAndSoDoesAStop) {
     const int64_t begin = NowNs();
     stopped->Signal(SIGINT);
     EXPECT_EQ(stopped->Wait(Deadline::In(10'000)), 130) << stopped->output();
-    EXPECT_LT(stopped->end_ns() - begin, test::Slower(1500) * 1'000'000);
+    EXPECT_LT(stopped->end_ns() - begin, test::LimitNs(1500));
 }
 
 class NobodyHere : public Company {
@@ -136,7 +136,7 @@ TEST(HostCallsEnd, WithTheWait) {
         user.join();
         ASSERT_FALSE(gathered.ok());
         EXPECT_EQ(gathered.error().code, ErrorCode::kCancelled) << gathered.error().message;
-        EXPECT_LT(NowNs() - begin_ns, test::Slower(1500) * 1'000'000);
+        EXPECT_LT(NowNs() - begin_ns, test::LimitNs(1500));
         EXPECT_EQ(ThreadsOfThis(), before);
     }
 }

@@ -7,10 +7,10 @@
 
 #include "base/file.h"
 #include "net/socket.h"
+#include "support/limits.h"
 #include "support/paths.h"
 #include "support/process.h"
 #include "support/run_weft.h"
-#include "support/slowness.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -134,7 +134,7 @@ TEST_P(Mpi, TheTextIsThatOfLocalRanks) {
         ASSERT_EQ(local.status, 0) << local.err;
         // Ranks of MPI libraries spin: one that has no core for seconds is not lost.
         const Words words = Run(12) + Words{"--transport", "mpi", "--timeout-ms",
-                                            std::to_string(test::Slower(5000))};
+                                            std::to_string(test::TimeoutMs(5000))};
         ASSERT_EQ(RunMpi(ranks, words), 0) << err_;
         EXPECT_EQ(out_, local.out);  // of rank 0 alone
         EXPECT_NE(err_.find("over mpi"), std::string::npos) << err_;
@@ -216,8 +216,7 @@ void Mpi::StopServer(const std::string& transport, const std::vector<int>& first
         while (Slurp(status).empty() && !ends.expired()) ::usleep(2000);
         EXPECT_EQ(Slurp(status), "0\n") << "rank " << rank << "\n" << Slurp(dir_ / "err");
     }
-    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 2.0 * test::Slowness())
-        << Slurp(dir_ / "err");
+    EXPECT_LE(NowNs() - begin_ns, test::LimitNs(2000)) << Slurp(dir_ / "err");
     Write(script + ".end", "", 0600);
     EXPECT_EQ(mpirun.Wait(Deadline::In(10'000)), 0) << Slurp(dir_ / "err");
     EXPECT_EQ(Slurp(dir_ / "err").find("error"), std::string::npos) << Slurp(dir_ / "err");
@@ -245,12 +244,12 @@ TEST_P(Mpi, TrainingIsOneThreads) {
 void Mpi::LoseRank(int victim, int signal) {
     const std::string script = dir_ / "rank.sh";
     Write(script, kRankScript, 0755);
-    const int64_t timeout_ms = test::Slower(1000);
+    const int64_t timeout_ms = test::TimeoutMs(1000);
     // More tokens than it lives for.
     test::Process mpirun = Start(
         3, Run(50'000) + Words{"--timeout-ms", std::to_string(timeout_ms), "--transport", "mpi"},
         script);
-    test::LenientDeadline begins(Deadline::In(20'000));
+    const Deadline begins = test::Limit(20'000);
     while (Slurp(dir_ / "out").empty() && !begins.expired()) ::usleep(2000);
     const pid_t pid = std::atoi(Slurp(script + ".pid." + std::to_string(victim)).c_str());
     ASSERT_GT(pid, 0) << Slurp(dir_ / "err");
@@ -259,11 +258,11 @@ void Mpi::LoseRank(int victim, int signal) {
     for (int rank = 0; rank < 3; ++rank) {
         if (rank == victim) continue;
         const std::string status = script + ".status." + std::to_string(rank);
-        test::LenientDeadline ends(Deadline::In(5000));
+        const Deadline ends = test::Limit(5000);
         while (Slurp(status).empty() && !ends.expired()) ::usleep(2000);
         EXPECT_EQ(Slurp(status), "3\n") << "rank " << rank << "\n" << Slurp(dir_ / "err");
     }
-    EXPECT_LE(NowNs() - begin_ns, (timeout_ms + test::Slower(1500)) * 1'000'000);
+    EXPECT_LE(NowNs() - begin_ns, (timeout_ms + test::LimitMs(1500)) * 1'000'000);
     ::kill(pid, SIGKILL);
     Write(script + ".end", "", 0600);
     EXPECT_GE(mpirun.Wait(Deadline::In(10'000)), 0) << "the launcher did not end";
@@ -358,7 +357,7 @@ TEST_F(Launch, ARankZeroThatCannotBeginEndsTheOthersAtOnce) {
     EXPECT_NE(ran.err.find("none.gguf"), std::string::npos) << ran.err;
     const support::Ran followed = follower.Wait(20'000);
     EXPECT_EQ(followed.status, 3) << followed.err;
-    EXPECT_LT(followed.seconds, 6.0 * test::Slowness());
+    EXPECT_LT(followed.seconds, test::LimitSeconds(6));
     EXPECT_NE(followed.err.find("rank 0 ended before the job began"), std::string::npos)
         << followed.err;
 }
@@ -378,8 +377,7 @@ TEST_F(Launch, AServerUnderVariablesEndsAtOnceWithAllItsRanks) {
         EXPECT_NE(served.out.find("\"url\""), std::string::npos) << served.err;
         EXPECT_EQ(served.status, 0) << served.err;
         EXPECT_EQ(follower.Wait(10'000).status, 0);
-        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 2.0 * test::Slowness())
-            << served.err;
+        EXPECT_LE(NowNs() - begin_ns, test::LimitNs(2000)) << served.err;
     }
 }
 

@@ -68,7 +68,7 @@ class Listener : public ::testing::Test {
         }
         return command;
     }
-    const int64_t timeout_ms_ = test::Slower(1000);
+    const int64_t timeout_ms_ = test::TimeoutMs(1000);
 
     Fd Knock(size_t worker = 0) const {
         return net::DialTcp("127.0.0.1", static_cast<uint16_t>(ports_[worker]), Deadline::In(1000))
@@ -285,7 +285,7 @@ TEST_F(Listener, AStoppedRankDoesNotKeepTheNextJobOut) {
     ::kill(stopped, SIGSTOP);
     const int64_t begin = NowNs();
     EXPECT_EQ(root.Wait(Deadline::In(5000)), 3) << root.output();
-    EXPECT_LE(root.end_ns() - begin, (timeout_ms_ + test::Slower(1000)) * 1'000'000);
+    EXPECT_LE(root.end_ns() - begin, (timeout_ms_ + test::LimitMs(1000)) * 1'000'000);
     EXPECT_NE(root.output().find("rank 1 (host 127.0.0.1, tcp) was lost during all_reduce"),
               std::string::npos)
         << root.output();

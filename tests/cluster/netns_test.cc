@@ -92,12 +92,8 @@ class Hosts : public ::testing::Test {
         EXPECT_NE(root->output().find("over tcp"), std::string::npos) << root->output();
     }
 
-    const int64_t timeout_ms_ = test::Slower(kTimeoutMs);
-    // Measured when it is asked for, too: a machine may have become slow since the start.
-    int64_t bound_ns() const {
-        return (timeout_ms_ + std::max(slack_ms_, test::Slower(1000))) * 1'000'000;
-    }
-    const int64_t slack_ms_ = test::Slower(1000);
+    const int64_t timeout_ms_ = test::TimeoutMs(kTimeoutMs);
+    int64_t bound_ns() const { return timeout_ms_ * 1'000'000 + test::LimitNs(1000); }
     bool made_ = false;
     test::TempDir folder_;
     std::string key_file_;

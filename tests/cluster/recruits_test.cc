@@ -57,14 +57,14 @@ class Recruits : public testing::Test {
             Words{WeftProgram(), "worker", "--join", address_, "--key-file", dir_ / "key"});
     }
     static bool Until(const std::function<bool()>& ready) {
-        test::LenientDeadline deadline(Deadline::In(60'000));
+        const Deadline deadline = test::Limit(60'000);
         while (!ready() && !deadline.expired()) ::usleep(1000);
         return ready();
     }
 
     test::TempDir dir_;
     std::string model_, address_;
-    const std::string timeout_ms_ = std::to_string(test::Slower(1500));
+    const std::string timeout_ms_ = std::to_string(test::TimeoutMs(1500));
 };
 
 TEST_F(Recruits, TheAnswerIsThatOfOneRankAndWorkersServeTheNextCommand) {
@@ -110,7 +110,7 @@ TEST_F(Recruits, WithoutAnotherTheLossIsNamedOrTheOthersGoOn) {
     for (const bool elastic : {false, true}) {
         const auto first = Worker(), second = Worker();
         Weft root(Command(800) + Dialled(2, elastic ? Words{"--elastic", "--rejoin-ms", "200"}
-                                                     : Words{"--rejoin-ms", "200"}));
+                                                    : Words{"--rejoin-ms", "200"}));
         ASSERT_TRUE(Until([&] { return root.Out().size() > 20; })) << root.Err();
         const auto children = test::ChildrenOf(second->pid());
         second->Signal(SIGKILL);
@@ -179,7 +179,7 @@ TEST_F(Recruits, ABadModelPathOnOneHostEndsAllAtOnce) {
                 "2"};
     Process root(words + Dialled(1));
     EXPECT_EQ(root.Wait(Deadline::In(30'000)), 1) << root.output();
-    EXPECT_LT(root.end_ns() - began, test::Slower(10'000) * 1'000'000);
+    EXPECT_LT(root.end_ns() - began, test::LimitNs(10'000));
     EXPECT_NE(root.output().find("rank 1 (host "), std::string::npos) << root.output();
     EXPECT_NE(root.output().find("tiny.gguf"), std::string::npos) << root.output();
 }

@@ -6,9 +6,9 @@
 
 #include "base/file.h"
 #include "net/socket.h"
+#include "support/limits.h"
 #include "support/process.h"
 #include "support/run_weft.h"
-#include "support/slowness.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -21,9 +21,9 @@ using support::Words;
 using test::Process;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kSoonS = 10.0;
+constexpr int64_t kSoonMs = 10'000;
 #else
-constexpr double kSoonS = 2.5;
+constexpr int64_t kSoonMs = 2'500;
 #endif
 
 class Stop : public ::testing::Test {
@@ -60,8 +60,7 @@ class Stop : public ::testing::Test {
         const support::Ran ran = server.Wait(20'000);
         EXPECT_EQ(ran.status, 0) << ran.err;
         EXPECT_EQ(ran.err.find("error"), std::string::npos) << ran.err;
-        EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, kSoonS * test::Slowness())
-            << ran.err;
+        EXPECT_LE(NowNs() - begin_ns, test::LimitNs(kSoonMs)) << ran.err;
     }
 
     test::TempDir folder_;

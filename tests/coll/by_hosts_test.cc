@@ -13,8 +13,8 @@
 #include "coll/autotune.h"
 #include "coll/comm.h"
 #include "coll/hosts.h"
+#include "support/limits.h"
 #include "support/ranks.h"
-#include "support/slowness.h"
 #include "tensor/half.h"
 
 namespace weft::coll {
@@ -428,7 +428,7 @@ TEST_P(ByHosts, AKilledRankIsNamedByAllOthers) {
                 << "on rank " << rank << ": " << words;
             EXPECT_NE(std::string::npos, words.find("share #")) << words;
         }
-        EXPECT_LT(NowNs() - begin, test::Slower(4000) * 1'000'000);
+        EXPECT_LT(NowNs() - begin, test::LimitNs(4000));
     }
 }
 
@@ -451,7 +451,7 @@ TEST_P(ByHosts, RanksThatGoUnlikeWaysFindOut) {
             << done.error().message;
     });
     EXPECT_GT(corrupt, 0);
-    EXPECT_LT(NowNs() - begin, test::Slower(6000) * 1'000'000);
+    EXPECT_LT(NowNs() - begin, test::LimitNs(6000));
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "coll/comm.h"
+#include "support/limits.h"
 #include "support/ranks.h"
-#include "support/slowness.h"
 
 namespace weft::coll {
 namespace {
@@ -56,7 +56,7 @@ TEST_P(FaultTest, AKilledRankIsNamedByAllOthers) {
         EXPECT_EQ(0u, words.find("rank 1 (host localhost")) << "on rank " << rank << ": " << words;
         EXPECT_NE(std::string::npos, words.find("all_reduce #")) << words;
     }
-    EXPECT_LT(NowNs() - begin, test::Slower(4000) * 1'000'000);
+    EXPECT_LT(NowNs() - begin, test::LimitNs(4000));
 }
 
 TEST_P(FaultTest, AStoppedRankIsNamedInTime) {
@@ -69,7 +69,7 @@ TEST_P(FaultTest, AStoppedRankIsNamedInTime) {
     const std::string words = ranks.Words(0);
     EXPECT_EQ(0u, words.find("rank 1 (host localhost")) << words;
     EXPECT_NE(std::string::npos, words.find("within 500 ms")) << words;
-    EXPECT_LT(NowNs() - begin, test::Slower(3000) * 1'000'000);
+    EXPECT_LT(NowNs() - begin, test::LimitNs(3000));
 }
 
 TEST_P(FaultTest, ASendToARankThatNeverReceivesEndsAtTheDeadline) {
@@ -129,7 +129,7 @@ TEST_P(FaultTest, ASkippedCollectiveWithoutMessagesIsFoundAtTheNext) {
                     EXPECT_NE(std::string::npos, words.find(number)) << words;
                 }
             });
-            EXPECT_LT(NowNs() - begin, (500 + test::Slower(1000)) * 1'000'000);
+            EXPECT_LT(NowNs() - begin, (500 + test::LimitMs(1000)) * 1'000'000);
         }
     }
 }

@@ -23,7 +23,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 import kit  # noqa: E402
 import pages  # noqa: E402
-from slowness import slowness  # noqa: E402
+from limits import limit  # noqa: E402
 
 COMMAND_SECONDS = 60
 SERVER = re.compile(r"^(build/)?weft (serve|worker) (?!--help)")
@@ -62,7 +62,7 @@ class Server:
         """Its exit status: 0 when it was still there, and ended as asked."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(30 * slowness())
+            return self.process.wait(limit(30))
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             return self.process.wait()
@@ -75,7 +75,7 @@ class Runner:
         self.ran = self.read = self.compared = 0
         self.output = ""  # of the block before
         self.wrong, self.reasons, self.times = [], {}, []
-        self.seconds = COMMAND_SECONDS * slowness()
+        self.seconds = limit(COMMAND_SECONDS)
 
     def stop_servers(self, place):
         for server in reversed(self.servers):

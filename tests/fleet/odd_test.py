@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from spaces import Room, cable, slowness, why_skipped, words_of
+from spaces import Room, cable, limits, why_skipped, words_of
 
 
 def others(host):
@@ -25,7 +25,7 @@ def others(host):
 
 
 def await_others(host, names, seconds=30):
-    end = time.monotonic() + seconds * slowness.slowness()
+    end = time.monotonic() + limits.limit(seconds)
     while others(host) != names:
         assert time.monotonic() < end, f"{others(host)}, not {names}"
 
@@ -41,7 +41,7 @@ def in_shell(host, script, **more):
     """A script on a host, with mounts of its own; $WEFT is the program."""
     words = host.words("unshare", "-m", "sh", "-c", "mount --make-rprivate /\n" + script)
     return subprocess.run(words, env=host.env(WEFT=host.weft, **more), capture_output=True,
-                          text=True, timeout=60 * slowness.slowness(), stdin=subprocess.DEVNULL)
+                          text=True, timeout=limits.limit(60), stdin=subprocess.DEVNULL)
 
 
 def up_for_a_while(host, script, pattern, **more):
@@ -128,7 +128,7 @@ def test_what_is_wrong_with_an_interface(room, _):
     a.do("ip", "link", "set", "quiet", "addrgenmode", "eui64")
     a.do("ip", "link", "set", "quiet", "down"), a.do("ip", "link", "set", "quiet", "up")
     a.do("sysctl", "-q", "net.ipv6.conf.eth1/7.disable_ipv6=0")
-    end = time.monotonic() + 20 * slowness.slowness()
+    end = time.monotonic() + limits.limit(20)
     while True:
         notes = json.loads(a.run("hosts", "--json").stdout)["notes"]
         if not any("no host is found by it" in note for note in notes):
@@ -333,7 +333,7 @@ def test_a_host_that_died(room, model):
     begin = time.monotonic()
     ran = a.run("run", model, "-p", "ab", "--cluster", "home")
     assert ran.returncode == 1 and "cluster 'home': b was not found within" in ran.stderr, ran
-    assert time.monotonic() - begin < 20 * slowness.slowness()
+    assert time.monotonic() - begin < limits.limit(20)
     second.process.send_signal(signal.SIGCONT)
     await_others(a, ["b"])
     # With an address it is called without being heard.
@@ -342,7 +342,7 @@ def test_a_host_that_died(room, model):
     begin = time.monotonic()
     ran = a.run("run", model, "-p", "ab", "--cluster", "home", "--timeout-ms", "4000")
     assert ran.returncode in (1, 3) and "10.99.99.99:7000" in ran.stderr, ran
-    assert time.monotonic() - begin < 20 * slowness.slowness()
+    assert time.monotonic() - begin < limits.limit(20)
 
 
 def main(weft, tiny_model):

@@ -22,7 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "support"), str(HERE.parent / "docs")]
 import pages  # noqa: E402
 import roots  # noqa: E402
-from spaces import Running, slowness  # noqa: E402
+from spaces import Running, limits  # noqa: E402
 
 PAGE = "docs/two-mini-pcs.md"
 REPOSITORY, FILE = "Qwen/Qwen3-235B-A22B-GGUF", "Qwen3-235B-A22B-Q4_K_M.gguf"
@@ -77,7 +77,7 @@ class Reader:
         typed = self.page.line(line)
         done = subprocess.run(self.words(typed), capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, errors="replace",
-                              timeout=seconds * slowness.slowness())
+                              timeout=limits.limit(seconds))
         assert status is None or done.returncode == status, \
             f"{self.host.name}: {typed}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
@@ -92,7 +92,7 @@ class Reader:
         """As a shutdown ends what runs."""
         self.host.run("pkill", "-TERM", "-x", "weft")
         for running in self.running:
-            status = running.process.wait(60 * slowness.slowness())
+            status = running.process.wait(limits.limit(60))
             assert status == 0, f"{status}: {running.text}"
 
     def close(self):
@@ -142,7 +142,7 @@ def install(reader, package, tar):
 
 
 def await_line(reader, line, pattern, seconds=60):
-    end = time.monotonic() + seconds * slowness.slowness()
+    end = time.monotonic() + limits.limit(seconds)
     while True:
         said = reader.type(line)
         if re.search(pattern, said, re.MULTILINE):
@@ -202,7 +202,7 @@ def read_6(a, b):
            "'http://127.0.0.1:8080/v1/completions', json.dumps({'prompt': 'Hello', "
            "'max_tokens': 4}).encode(), {'Content-Type': 'application/json'})))['choices'])")
     done = subprocess.run(["nsenter", "-t", str(a.host.pid), "-n", sys.executable, "-c", ask],
-                          capture_output=True, text=True, timeout=120 * slowness.slowness())
+                          capture_output=True, text=True, timeout=limits.limit(120))
     assert done.returncode == 0 and "text" in done.stdout, done
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from concurrent import futures
 
-from spaces import Room, cable, slowness, why_skipped, words_of
+from spaces import Room, cable, limits, why_skipped, words_of
 
 ASK = ("import json, sys, urllib.request as u; "
        "r = u.Request('http://127.0.0.1:8080/v1/completions', json.dumps({'prompt': 'ab', "
@@ -24,12 +24,12 @@ ASK = ("import json, sys, urllib.request as u; "
 def asked(host):
     """An answer of the server there; None while its ranks form anew."""
     ran = subprocess.run(host.words(sys.executable, "-c", ASK), capture_output=True, text=True,
-                         timeout=200 * slowness.slowness())
+                         timeout=limits.limit(200))
     return ran.stdout if ran.returncode == 0 else None
 
 
 def await_answer(host, seconds=60):
-    end = time.monotonic() + seconds * slowness.slowness()
+    end = time.monotonic() + limits.limit(seconds)
     while time.monotonic() < end:
         text = asked(host)
         if text is not None:
@@ -45,13 +45,13 @@ def test_a_cable_that_breaks(room, model):
     first.await_text(r"found: eth1 at eth7 of b")
     first.end()
     server = a.start("serve", model, "--cluster", "home", "--weights-from", "0", "-t", "1", "-v",
-                     "--tp", "1", "--pp", "2", "--timeout-ms", str(int(2000 * slowness.slowness())))
+                     "--tp", "1", "--pp", "2", "--timeout-ms", limits.timeout_ms(2000))
     server.await_text(r"rank 0 \(a\) - rank 1 \(b\): tcp, \S+ \(eth1\) - \S+ \(eth7\)", 60)
     text = await_answer(a)
     # Another one comes, on which nobody has an address, and the first one goes.
     cable(a, "usb0", b, "usb9")
     second.await_text(r"serves cluster")
-    time.sleep(3 * slowness.slowness())
+    time.sleep(3)
     server.text = ""
     a.do("ip", "link", "del", "eth1")
     server.await_text(r"is reached at \[fe80:\S+%usb0\]:7000, no more at \[fe80:\S+%eth1\]", 60)
@@ -75,7 +75,7 @@ def test_a_network_for_data_that_comes_back(room, model):
     with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write("a-shared-key-of-the-tests")
     b.start("worker", "--listen", "0.0.0.0:7000", "--key-file", key).await_text("listening")
-    timeout_s = 2 * slowness.slowness()
+    timeout_s = 4
     server = a.start("serve", model, "--hosts", "10.71.0.2", "--key-file", key, "-t", "1",
                      "--tp", "2", "--data-net", "10.72.0.0/24",
                      "--timeout-ms", str(int(1000 * timeout_s)))

@@ -11,7 +11,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-import slowness  # noqa: E402
+import limits  # noqa: E402
 
 
 def why_skipped(*programs):
@@ -45,7 +45,7 @@ class Running:
             self.text += line
 
     def await_text(self, pattern, seconds=30):
-        end = time.monotonic() + seconds * slowness.slowness()
+        end = time.monotonic() + limits.limit(seconds)
         while time.monotonic() < end:
             found = re.search(pattern, self.text)
             if found:
@@ -55,7 +55,7 @@ class Running:
 
     def end(self, number=signal.SIGTERM, seconds=20):
         self.process.send_signal(number)
-        status = self.process.wait(seconds * slowness.slowness())
+        status = self.process.wait(limits.limit(seconds))
         self.reader.join(5)
         return status
 
@@ -95,7 +95,7 @@ class Host:
     def run(self, *words, **options):
         """weft, to its end."""
         return subprocess.run(self.weft_words(*words), env=self.env(), capture_output=True,
-                              text=True, timeout=120 * slowness.slowness(), **options)
+                              text=True, timeout=limits.limit(120), **options)
 
     def start(self, *words):
         running = Running(self.weft_words(*words), self.env())

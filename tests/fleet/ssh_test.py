@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from spaces import Room, slowness, why_skipped
+from spaces import Room, limits, why_skipped
 
 
 def fake_ssh(folder, *hosts):
@@ -64,7 +64,7 @@ def kill_up(there):
 
 
 def await_hosts(host, names):
-    end = time.monotonic() + 30 * slowness.slowness()
+    end = time.monotonic() + limits.limit(30)
     while True:
         ran = host.run("hosts", "--json")
         seen = [each["name"] for each in json.loads(ran.stdout)["hosts"]
@@ -349,7 +349,7 @@ def test_sshd(room, weft, model):
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{folder}/bin:{path}"
     try:
-        end = time.monotonic() + 20 * slowness.slowness()
+        end = time.monotonic() + limits.limit(20)
         while a_ssh(a, folder).returncode != 0:
             assert time.monotonic() < end, open(f"{folder}/sshd.log").read()
             time.sleep(0.1)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from spaces import Room, cable, slowness, why_skipped, words_of
+from spaces import Room, cable, limits, why_skipped, words_of
 
 GROUP, PORT = "ff12::5745:4654", 7000
 
@@ -29,7 +29,7 @@ def others(host):
 
 
 def await_others(host, names, seconds=30):
-    end = time.monotonic() + seconds * slowness.slowness()
+    end = time.monotonic() + limits.limit(seconds)
     while True:
         seen = others(host)
         if seen == names:
@@ -81,7 +81,7 @@ def test_hosts_that_die_leave_and_come(room, _):
     second.end(signal.SIGKILL)
     begin = time.monotonic()
     first.await_text(r"gone: eth1 at eth7 of b")
-    assert time.monotonic() - begin < 12 * slowness.slowness()
+    assert time.monotonic() - begin < limits.limit(12)
     # A cable that comes, and one that goes, while it runs.
     first.text = ""
     b.up()

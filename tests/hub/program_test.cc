@@ -7,9 +7,9 @@
 
 #include "base/file.h"
 #include "support/hub_server.h"
+#include "support/limits.h"
 #include "support/paths.h"
 #include "support/run_weft.h"
-#include "support/slowness.h"
 
 namespace weft::test {
 namespace {
@@ -70,7 +70,7 @@ TEST_F(HubProgramTest, CtrlCThenGoesOn) {
     ::kill(weft.pid(), SIGINT);
     const Ran stopped = weft.Wait();
     EXPECT_EQ(stopped.status, 130) << stopped.err;
-    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 10.0 * test::Slowness());
+    EXPECT_LE(NowNs() - begin_ns, test::LimitNs(10000));
     EXPECT_NE(stopped.err.find("goes on"), std::string::npos) << stopped.err;
     server_->Set({{"files", {Large("x.gguf", kBig)}}});
     const Ran ran = Run({"pull", "hf:o/n", "--json"});
@@ -128,14 +128,14 @@ TEST_F(HubProgramTest, NamesThatAreNeverFound) {
                               "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0"};
     const Ran late = RunWeft({"pull", "o/n", "--timeout", "2"}, slow);
     EXPECT_EQ(late.status, 1);
-    EXPECT_LE(late.seconds, 8.0 * test::Slowness());
+    EXPECT_LE(late.seconds, test::LimitSeconds(8));
     EXPECT_NE(late.err.find("hub.invalid"), std::string::npos) << late.err;
     Weft weft({"pull", "o/n"}, slow);
     ::usleep(500'000);
     const int64_t begin_ns = NowNs();
     ::kill(weft.pid(), SIGINT);
     EXPECT_EQ(weft.Wait(20'000).status, 130);
-    EXPECT_LE(static_cast<double>(NowNs() - begin_ns) * 1e-9, 5.0 * test::Slowness());
+    EXPECT_LE(NowNs() - begin_ns, test::LimitNs(5000));
 }
 
 // The snapshot has the contents themselves, once, and 'weft rm' frees them.

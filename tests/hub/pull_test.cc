@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "hub/cache.h"
 #include "support/hub_server.h"
-#include "support/slowness.h"
+#include "support/limits.h"
 
 namespace weft::test {
 namespace {
@@ -151,7 +151,7 @@ TEST_F(PullTest, WaitsNoLongerThanItMay) {
     ExpectError("o/n", ErrorCode::kDenied, "asks to wait 3600 s");
     server_->Set({{"hub_refuse", {{503, 3600}}}});
     ExpectError("o/n", ErrorCode::kIo, "asks to wait 3600 s");
-    EXPECT_LE(seconds_, 15.0 * test::Slowness());
+    EXPECT_LE(seconds_, test::LimitSeconds(15));
 }
 
 TEST_F(PullTest, TokenGoesToTheHubOnly) {
@@ -228,10 +228,10 @@ TEST_F(PullTest, Stalls) {
     config_.SetTimeout(1200);
     server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"silent", 30}});
     ExpectError("o/n", ErrorCode::kTimeout, "given up");
-    EXPECT_LE(seconds_, 15.0 * test::Slowness());
+    EXPECT_LE(seconds_, test::LimitSeconds(15));
     server_->Set({{"files", {Large("x.gguf", 100'000)}}, {"rate", 200}});
     ExpectError("o/n", ErrorCode::kTimeout, "1 KiB/s");
-    EXPECT_LE(seconds_, 15.0 * test::Slowness());
+    EXPECT_LE(seconds_, test::LimitSeconds(15));
     server_->Set({{"files", {Large("x.gguf", 100'000)}}});
     ASSERT_NO_FATAL_FAILURE(ExpectWhole(Pull("o/n")));  // what came is right
 }
@@ -240,7 +240,7 @@ TEST_F(PullTest, NobodyThere) {
     config_.SetTimeout(1000);
     config_.endpoint = "https://127.0.0.1:1";
     ExpectError("o/n", ErrorCode::kIo, "127.0.0.1");
-    EXPECT_LE(seconds_, 15.0 * test::Slowness());
+    EXPECT_LE(seconds_, test::LimitSeconds(15));
 }
 
 TEST_F(PullTest, HostileListings) {

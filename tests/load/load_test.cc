@@ -7,9 +7,9 @@
 #include <set>
 
 #include "load/events.h"
+#include "support/limits.h"
 #include "support/python_server.h"
 #include "support/run_weft.h"
-#include "support/slowness.h"
 
 namespace weft::load {
 namespace {
@@ -56,9 +56,9 @@ TEST_F(Load, TimesAreThoseOfTheEndpoint) {
     EXPECT_EQ(r.input_tokens, 8 * 20);
     EXPECT_EQ(r.output_tokens, 8 * 11);
     EXPECT_GE(r.ttft_ms.median, 49);
-    EXPECT_LE(r.ttft_ms.median, 1000 * test::Slowness());
+    EXPECT_LE(r.ttft_ms.median, test::LimitMs(1000));
     EXPECT_GE(r.tpot_ms.mean, 7);
-    EXPECT_LE(r.tpot_ms.median, 200 * test::Slowness());
+    EXPECT_LE(r.tpot_ms.median, test::LimitMs(200));
     EXPECT_GE(r.itl_ms.mean, 7);
     EXPECT_GE(r.e2el_ms.mean, 149);
     EXPECT_GE(r.e2el_ms.p99, r.e2el_ms.p95);

@@ -14,8 +14,8 @@
 
 #include "net/link.h"
 #include "net/share.h"
+#include "support/limits.h"
 #include "support/ranks.h"
-#include "support/slowness.h"
 
 namespace weft::net {
 namespace {
@@ -147,11 +147,13 @@ TEST_P(LinkTest, ASleepingRankIsWokenAndIdleCostsNothing) {
                                                         ms(before.ru_utime) - ms(before.ru_stime));
         }
     });
-    // 1 % of a second, and the few ms of spinning and yielding before it sleeps.
-    EXPECT_LE(waiter_cpu_ms, (10 + 5) * test::Slowness());
+    // An idle machine takes 1 % of the second and a few ms of spinning; a waiter that spins takes
+    // all.
+    EXPECT_LE(waiter_cpu_ms, 60);
 }
 
 TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
+    SKIP_UNLESS_NIGHTLY();
     auto fabrics = MakeLocalFabrics(2, GetParam(), kLinkWindow).value();
     std::atomic<int64_t> put_ns{0};
     std::vector<int64_t> took_ns;
@@ -174,7 +176,7 @@ TEST_P(LinkTest, ASleeperIsWokenAndNeedNotLook) {
     // After 100 ms a sleep lasts 10 ms: without wake-ups two of six so short are unlikely (11 %).
     ASSERT_EQ(6u, took_ns.size());
     std::sort(took_ns.begin(), took_ns.end());
-    EXPECT_LE(static_cast<double>(took_ns[1]), 1e6 * test::Slowness());
+    EXPECT_LE(took_ns[1], 4'000'000);
 }
 
 TEST_P(LinkTest, SilenceNamesRankOpAndTime) {
@@ -203,7 +205,7 @@ TEST_P(LinkTest, APeerThatLeavesIsToldFromOneThatDies) {
     EXPECT_EQ(ErrorCode::kPeerLost, waited.error().code);
     EXPECT_NE(std::string::npos, waited.error().message.find("rank 1")) << waited.error().message;
     EXPECT_NE(std::string::npos, waited.error().message.find("left")) << waited.error().message;
-    EXPECT_LT(NowNs() - begin, test::Slower(3000) * 1'000'000);
+    EXPECT_LT(NowNs() - begin, test::LimitNs(3000));
 }
 
 TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
@@ -223,7 +225,7 @@ TEST_P(LinkTest, AKilledPeerIsNamedAtOnceAlsoByThoseWhoWaitForOthers) {
     const std::string words0 = ranks.Words(0);
     EXPECT_EQ(0u, words1.find("rank 2 (host localhost")) << words1;
     EXPECT_EQ(0u, words0.find("rank 2 (host localhost")) << words0;
-    EXPECT_LT(NowNs() - begin, test::Slower(3000) * 1'000'000);
+    EXPECT_LT(NowNs() - begin, test::LimitNs(3000));
 }
 
 TEST_P(LinkTest, AStoppedPeerIsNamedAtTheDeadline) {
@@ -244,7 +246,7 @@ TEST_P(LinkTest, AStoppedPeerIsNamedAtTheDeadline) {
     const std::string words = ranks.Words(0);
     EXPECT_EQ(0u, words.find("rank 1 (host localhost")) << words;
     EXPECT_NE(std::string::npos, words.find("within 400 ms")) << words;
-    EXPECT_LT(NowNs() - begin, test::Slower(3000) * 1'000'000);
+    EXPECT_LT(NowNs() - begin, test::LimitNs(3000));
 }
 
 }  // namespace

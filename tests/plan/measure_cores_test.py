@@ -14,7 +14,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from processes import children  # noqa: E402
-from slowness import slowness  # noqa: E402
+from limits import limit  # noqa: E402
 
 LIMIT_S = 240
 
@@ -39,7 +39,7 @@ class MeasureCores(unittest.TestCase):
              "synthetic:smollm2-135m", "--measure-experts-with", "none", "--train-types", "none"],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         seen, shared, begin = {}, set(), time.monotonic()
-        while measure.poll() is None and time.monotonic() - begin < LIMIT_S * slowness():
+        while measure.poll() is None and time.monotonic() - begin < limit(LIMIT_S):
             mine = kept_on(measure.pid)
             for child in children(measure.pid):
                 cores = kept_on(child)

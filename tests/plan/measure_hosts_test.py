@@ -19,7 +19,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from slowness import slowness  # noqa: E402
+from limits import limit  # noqa: E402
 
 NEEDED = ("ip", "unshare", "nsenter", "hostname")
 LIMIT_S = 150
@@ -57,7 +57,7 @@ class Host:
 
     def run(self, *words):
         return subprocess.run(self.words(*words), capture_output=True, text=True,
-                              timeout=LIMIT_S * slowness())
+                              timeout=limit(LIMIT_S))
 
     def end(self):
         self.process.kill()

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "support/http_case.h"
-#include "support/slowness.h"
+#include "support/limits.h"
 
 namespace weft::serve {
 namespace {
@@ -236,7 +236,7 @@ TEST_F(HttpLimit, ABodyThatStopsAfterAFastBegin) {
     });
     ExpectRefused(stopped, 408);
     EXPECT_EQ(trickling.Answer().status, 408);
-    EXPECT_LT((NowNs() - begin_ns) / 1'000'000, test::Slower(3000));
+    EXPECT_LT((NowNs() - begin_ns) / 1'000'000, test::LimitMs(3000));
     sender.join();
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
@@ -477,7 +477,7 @@ TEST_F(HttpLimit, AReaderThatStopsIsCutOff) {
 }
 
 TEST_F(HttpLimit, ASlowButSteadyReaderIsNot) {
-    const int64_t stall_ms = test::Slower(250);
+    const int64_t stall_ms = test::TimeoutMs(250);
     Start({.limits = {.stall_ms = stall_ms}});
     RawClient client = Connect();
     client.Send(Get("/size?8000000"));
@@ -495,15 +495,15 @@ TEST_F(HttpLimit, ASlowButSteadyReaderIsNot) {
 // The socket's buffer has megabytes, and takes more once a third of them is gone: what the reader
 // took meanwhile counts.
 TEST_F(HttpLimit, AReaderThatTakesLittleOfALargeAnswerIsNot) {
-    const int64_t stall_ms = test::Slower(1000);
+    const int64_t stall_ms = test::TimeoutMs(500);
     Start({.limits = {.stall_ms = stall_ms}});
     RawClient client = Connect();
     client.Send(Get("/size?20000000"));
     char buffer[16'000];
-    for (int reads = 0; reads < 150; ++reads) {  // nine times as long as a stall
+    for (int reads = 0; reads < 150; ++reads) {  // in sum four times as long as a stall
         const ssize_t some = ::recv(client.fd(), buffer, sizeof buffer, 0);
         ASSERT_GT(some, 0);
-        ::usleep(static_cast<useconds_t>(stall_ms * 60));
+        ::usleep(static_cast<useconds_t>(stall_ms * 27));
     }
     EXPECT_EQ(server_->stats().cut_off, 0u);
 }

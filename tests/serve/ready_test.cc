@@ -6,7 +6,7 @@
 
 #include "serve/api/api.h"
 #include "support/kept_exchange.h"
-#include "support/slowness.h"
+#include "support/limits.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -17,7 +17,7 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kReadyMs = 2000;
 #else
-constexpr int64_t kReadyMs = 200;
+constexpr int64_t kReadyMs = 400;
 #endif
 
 class Nobody final : public engine::Listener {
@@ -43,7 +43,7 @@ class Ready : public testing::Test {
         served_.name = "m";
         served_.engine = engine_.get();
         ApiOptions options;
-        options.ready_ms = test::Slower(kReadyMs);
+        options.ready_ms = kReadyMs;
         options.max_waiting = 1;
         api_ = std::make_unique<Api>(served_, options);
     }

@@ -18,7 +18,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from nightly import in_turn, nightly  # noqa: E402, F401
-from slowness import slower, slowness  # noqa: E402, F401
+from limits import limit, timeout_ms  # noqa: E402, F401
 
 SKIPPED = 77
 # Seconds that a client waits: long, where time is not what a test is about. A core that other
@@ -98,9 +98,9 @@ class Server:
         return self.json("GET", "/api/status")[1]
 
     def wait_for(self, condition, seconds):
-        """Until condition(status) holds, `seconds` of a machine that is not slow at most; the
-        status that was seen last."""
-        end = time.monotonic() + seconds * slowness()
+        """Until condition(status) holds, limit(seconds) at most; returns
+        the status that was seen last."""
+        end = time.monotonic() + limit(seconds)
         while True:
             status = self.status()
             if condition(status) or time.monotonic() > end:

@@ -23,7 +23,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from processes import children, send  # noqa: E402
-from slowness import slowness  # noqa: E402
+from limits import limit, timeout_ms  # noqa: E402
 
 
 class Server:
@@ -129,9 +129,8 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", default="")
     options = parser.parse_args()
-    factor = slowness()
-    options.timeout_ms = int(options.timeout_ms * factor)
-    options.seconds *= factor
+    options.timeout_ms = int(timeout_ms(options.timeout_ms))
+    options.seconds = limit(options.seconds)
     begin = time.monotonic()
     words = ("--lookup", "--draft-always") if options.lookup else ()
     server = Server(options, options.ranks, options.pp, *words)

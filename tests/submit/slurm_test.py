@@ -19,7 +19,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 import hosts  # noqa: E402
 from nightly import nightly  # noqa: E402
-from slowness import slowness  # noqa: E402
+from limits import limit, timeout_ms  # noqa: E402
 
 NODES = 3
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scancel", "squeue", "ip", "unshare")
@@ -181,7 +181,7 @@ def test_serve_answers_and_ends_at_once(slurm, weft, root):
     slurm.run("scancel", job.id, status=0)
     slurm.until(lambda: not any(slurm.weft_on(node) for node in range(NODES)), "the ranks' end")
     seconds = time.monotonic() - begin
-    assert seconds < 5 * slowness(), f"{seconds:.1f} s from scancel to the end:\n{job.log()}"
+    assert seconds < limit(5), f"{seconds:.1f} s from scancel to the end:\n{job.log()}"
     job.ends("CANCELLED")
     assert "was lost" not in job.log(), job.log()
 
@@ -217,7 +217,7 @@ def test_a_killed_rank_is_named(slurm, weft, root):
 
 def test_a_cut_link_is_named(slurm, weft, root):
     job = Job(slurm, weft, "cut", "serve", model(root), "--port", "18080", "-t", "1",
-              "--timeout-ms", str(int(2000 * slowness())))
+              "--timeout-ms", timeout_ms(2000))
     job.says(r"serving .*3 ranks")
     slurm.ip("-n", f"{slurm.mark}2", "link", "set", "eth0", "down")
     job.says(r"rank 2 \(host n2.*was lost.*silent for")

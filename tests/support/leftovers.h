@@ -60,7 +60,7 @@ class Leftovers {
     }
     // The same once what is about to end has had its time; each zombie is reaped.
     std::string ListAfter(const Deadline& idle) const {
-        LenientDeadline deadline(idle);
+        const Deadline deadline = Limit(idle.left_ms());
         std::string list = List();
         while (!list.empty() && !deadline.expired()) {
             ::usleep(10'000);

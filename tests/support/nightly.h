@@ -7,6 +7,11 @@
 
 namespace weft::test {
 
+// A test that judges speed needs an idle machine: the daily suite skips it.
+#define SKIP_UNLESS_NIGHTLY()                                                                     \
+    if (!::weft::test::Nightly()) GTEST_SKIP() << "Needs an idle machine: ./test --nightly runs " \
+                                                  "it"
+
 inline bool Nightly() {
     const char* given = std::getenv("WEFT_TEST_NIGHTLY");
     return given != nullptr && *given == '1';

@@ -22,54 +22,46 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
-#include "support/slowness.h"
+#include "support/limits.h"
 
 namespace weft::test {
 
-// A line of proc_pid_stat(5), of a process or of a thread.
+// State, parent and start time of proc_pid_stat(5).
 struct StatLine {
-    char state = 0;  // 0: there is none
+    char state = 0;  // 0: no such process
     pid_t parent = 0;
-    unsigned flags = 0;
     unsigned long long start = 0;
 };
 
-inline StatLine ReadStatLine(const std::string& path) {
-    std::ifstream file(path);
+inline StatLine StatLineOf(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string text, skipped;
-    std::getline(file, text);  // of a process that is gone by now: an empty one
+    std::getline(file, text);
     StatLine line;
     const size_t name_end = text.rfind(')');
     if (name_end == std::string::npos) return line;
     std::istringstream rest(text.substr(name_end + 1));
     rest >> line.state >> line.parent;
-    for (int field = 5; field < 9; ++field) rest >> skipped;
-    rest >> line.flags;
-    for (int field = 10; field < 22; ++field) rest >> skipped;
+    for (int field = 5; field < 22; ++field) rest >> skipped;
     rest >> line.start;
     return line;
 }
 
-inline StatLine StatLineOf(pid_t pid) {
-    return ReadStatLine("/proc/" + std::to_string(pid) + "/stat");
-}
-
-// Entries of a folder of /proc that are numbers: processes, or threads of one.
-inline std::vector<pid_t> NumbersIn(const std::string& folder) {
-    std::vector<pid_t> numbers;
-    DIR* open = ::opendir(folder.c_str());
-    if (open == nullptr) return numbers;
+inline std::vector<pid_t> AllProcesses() {
+    std::vector<pid_t> pids;
+    DIR* open = ::opendir("/proc");
+    if (open == nullptr) return pids;
     while (const dirent* entry = ::readdir(open)) {
-        if (const int number = std::atoi(entry->d_name); number > 0) numbers.push_back(number);
+        if (const int pid = std::atoi(entry->d_name); pid > 0) pids.push_back(pid);
     }
     ::closedir(open);
-    return numbers;
+    return pids;
 }
 
 // Processes whose parent is `pid`, in order of their start; zombies too, if asked.
 inline std::vector<pid_t> ChildrenOf(pid_t pid, bool zombies = false) {
     std::vector<std::pair<unsigned long long, pid_t>> found;
-    for (const pid_t child : NumbersIn("/proc")) {
+    for (const pid_t child : AllProcesses()) {
         const StatLine line = StatLineOf(child);
         const bool counts = line.state != 0 && (zombies || line.state != 'Z');
         if (counts && line.parent == pid) found.emplace_back(line.start, child);
@@ -83,7 +75,7 @@ inline std::vector<pid_t> ChildrenOf(pid_t pid, bool zombies = false) {
 // Children, their children and so on, zombies too.
 inline std::vector<pid_t> DescendantsOf(pid_t pid) {
     std::multimap<pid_t, pid_t> children;
-    for (const pid_t child : NumbersIn("/proc")) {
+    for (const pid_t child : AllProcesses()) {
         const StatLine line = StatLineOf(child);
         if (line.state != 0) children.emplace(line.parent, child);
     }
@@ -138,12 +130,12 @@ class Process {
     void SignalGroup(int signal) const { ::kill(-pid_, signal); }
     const std::string& output() const { return text_; }
 
-    // Reads on until `text` was printed; false at the deadline or the end of the output. A machine
-    // that is slow has more time, here and in Wait: what must be in time is measured (end_ns).
+    // Reads on until `text` was printed; false at the limit or the end of the output. `idle` is the
+    // time of an idle machine, here and in Wait; end_ns() tells when the process ended.
     bool ReadUntil(const std::string& text, const Deadline& idle) {
-        LenientDeadline deadline(idle);
+        const Deadline deadline = Limit(idle.left_ms());
         while (text_.find(text) == std::string::npos) {
-            if (!ReadSome(deadline.now()) && (ended_ || deadline.expired())) {
+            if (!ReadSome(deadline) && (ended_ || deadline.expired())) {
                 return text_.find(text) != std::string::npos;
             }
         }
@@ -151,7 +143,7 @@ class Process {
     }
     // Reads everything, waits for the end. The exit status, 128 + signal, or -1 at the deadline.
     int Wait(const Deadline& idle) {
-        LenientDeadline deadline(idle);
+        const Deadline deadline = Limit(idle.left_ms());
         while (!reaped_) {
             int status = 0;
             const pid_t got = ::waitpid(pid_, &status, WNOHANG);

@@ -21,7 +21,7 @@
 #include "net/local.h"
 #include "net/verbs_device.h"
 #include "net/verbs_end.h"
-#include "support/slowness.h"
+#include "support/limits.h"
 
 namespace weft::test {
 

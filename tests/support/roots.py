@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from slowness import slowness  # noqa: E402
+from limits import limit  # noqa: E402
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
 FOLDER = pathlib.Path(os.environ.get("WEFT_ROOTS") or CACHE / "weft/roots")
@@ -92,7 +92,7 @@ class Root:
     def await_first(self):
         """Its process 1, once it is below its root."""
         children = f"/proc/{self.space.pid}/task/{self.space.pid}/children"
-        end = time.monotonic() + 60 * slowness()
+        end = time.monotonic() + limit(60)
         while time.monotonic() < end:
             if self.space.poll() is not None:
                 raise Failed(f"{self.name}: {self.space.stderr.read()}")
@@ -127,7 +127,7 @@ class Root:
     def run(self, *words, status=0, seconds=PATIENCE, **options):
         """Runs it to its end. status None: whichever."""
         done = subprocess.run(self.words(*map(str, words), **options), capture_output=True,
-                              text=True, errors="replace", timeout=seconds * slowness(),
+                              text=True, errors="replace", timeout=limit(seconds),
                               stdin=subprocess.DEVNULL)
         if status is not None and done.returncode != status:
             raise Failed(f"{self.name}: {' '.join(map(str, words))}: status {done.returncode}\n"

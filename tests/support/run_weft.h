@@ -21,8 +21,8 @@
 
 #include "base/check.h"
 #include "base/deadline.h"
+#include "support/limits.h"
 #include "support/paths.h"
-#include "support/slowness.h"
 
 namespace weft::support {
 
@@ -90,9 +90,7 @@ inline std::string WithoutSearch(std::string text) {
 // Of ranks that are to end well: a starved machine may keep one from running for seconds. Tests
 // that are about lost ranks say their --timeout-ms.
 inline Words PatientWords(const Words& arguments) {
-    const auto has = [&](std::string_view word) {
-        return std::ranges::count(arguments, word) > 0;
-    };
+    const auto has = [&](std::string_view word) { return std::ranges::count(arguments, word) > 0; };
     const bool many = has("--tp") || has("--pp") || has("--dp") || has("--local");
     static constexpr std::string_view kCommands[] = {"run", "logits", "perplexity", "train"};
     const bool computes = !arguments.empty() && std::ranges::count(kCommands, arguments[0]) > 0;
@@ -145,7 +143,7 @@ class Weft {
 
     // Its end; killed after `most_ms` of a machine that is not slow.
     Ran Wait(int64_t most_ms = kPatienceMs) {
-        test::LenientDeadline deadline(Deadline::In(most_ms));
+        const Deadline deadline = test::Limit(most_ms);
         int status = 0;
         while (::waitpid(pid_, &status, WNOHANG) == 0) {
             if (deadline.expired()) {

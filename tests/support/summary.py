@@ -2,13 +2,12 @@
 """What came of ctest's runs: the tests that were skipped, each reason once, those that failed, and
 as the last line how many of each there are. Above those that failed: what they said of it.
 
-    tests/support/summary.py [--stolen BEFORE NOW] [--also-failed NAME]... RESULTS.xml...
+    tests/support/summary.py [--also-failed NAME]... RESULTS.xml...
 
 RESULTS.xml is what `ctest --output-junit` writes; one that isn't there counts as a failure. A test
 that could not be started has failed. --also-failed names what ended badly without results of tests
 (a build, a fuzz target, ctest itself); it is left out where NAME.xml has a failure, which says
-more. --stolen are the seconds that a hypervisor had taken of each core before the tests and behind
-them: where that is much, a test may have been late for no other reason.
+more.
 
 Exit status: 0 when nothing failed, else 1.
 """
@@ -21,7 +20,6 @@ import xml.etree.ElementTree
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 LONGEST_REASON = 300
-LEAST_STOLEN_S = 1
 MOST_LINES = 25  # of what a failed test printed
 
 
@@ -77,7 +75,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--also-failed", metavar="NAME", action="append", default=[])
-    parser.add_argument("--stolen", type=float, nargs=2, metavar=("BEFORE", "NOW"), default=(0, 0))
     parser.add_argument("results", nargs="*")
     options = parser.parse_args()
     found, explained = [], set()
@@ -109,9 +106,6 @@ def main():
         print("\nFailed:")
     for name in of[FAILED]:
         print(f"        {name}")
-    taken = options.stolen[1] - options.stolen[0]
-    if taken >= LEAST_STOLEN_S:
-        print(f"\nA hypervisor took {taken:.0f} s of each core meanwhile.")
     print(f"\n{len(of[PASSED])} passed, {len(of[FAILED])} failed, {len(of[SKIPPED])} skipped")
     return 1 if of[FAILED] else 0
 

@@ -6,9 +6,7 @@ add_test(NAME tidy_rules COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/tidy_
 add_test(NAME configure COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/configure_test.py)
 # That the last line of ./test counts what ctest saw.
 add_test(NAME summary COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/summary_test.py)
-# How Python tests know that the machine is slow.
-add_test(NAME slowness COMMAND ${PYTHON3} ${CMAKE_SOURCE_DIR}/tests/tidy/slowness_test.py)
-set_tests_properties(tidy tidy_rules configure summary slowness PROPERTIES LABELS tidy TIMEOUT ${WEFT_TEST_SECONDS})
+set_tests_properties(tidy tidy_rules configure summary PROPERTIES LABELS tidy TIMEOUT ${WEFT_TEST_SECONDS})
 # Only an optimised build inlines what must be inlined.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   add_test(NAME isa_symbols COMMAND ${CMAKE_CURRENT_LIST_DIR}/isa_symbols.sh

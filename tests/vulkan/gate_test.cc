@@ -14,10 +14,10 @@
 #include "net/local.h"
 #include "shaders/shaders.h"
 #include "support/lavapipe.h"
+#include "support/limits.h"
 #include "support/loaded_rank.h"
 #include "support/nightly.h"
 #include "support/ranks.h"
-#include "support/slowness.h"
 #include "support/tiny_model.h"
 #include "vulkan/golden_program.h"
 
@@ -301,7 +301,7 @@ RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, const Trouble
         return op.kind() == program::OpKind::kAllReduce;
     });
     auto fabrics = net::MakeLocalFabrics(2, net::Transport::kShm, size_t{1} << 20).value();
-    const int64_t deadline_ms = weft::test::Slower(60'000);  // kernels are compiled meanwhile
+    const int64_t deadline_ms = weft::test::TimeoutMs(60'000);  // kernels are compiled meanwhile
     weft::test::OnThreads(fabrics, [&](net::Fabric& fabric) {
         const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
         const auto comm = coll::Comm::Make(fabric, {0, 1}, channel, deadline_ms).value();

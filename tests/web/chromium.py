@@ -24,7 +24,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from slowness import MOST_SLOWNESS, slower, slowness  # noqa: E402, F401
+from limits import NIGHTLY, limit, timeout_ms  # noqa: E402, F401
 
 WAIT_S = 10  # of a machine that is not slow
 KEYS = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, "")}
@@ -105,8 +105,7 @@ class Chromium:
         if session:
             message["sessionId"] = session
         os.write(self.commands, json.dumps(message).encode() + b"\0")
-        # To start takes long on a busy machine.
-        deadline = time.monotonic() + 6 * WAIT_S * MOST_SLOWNESS
+        deadline = time.monotonic() + limit(6 * WAIT_S)
         while number not in self.replies:
             self.read(deadline)
         reply = self.replies.pop(number)
@@ -203,17 +202,15 @@ class Page:
 
     def wait(self, expression, seconds=WAIT_S):
         """Until the expression is true."""
-        begin, most, trouble = time.monotonic(), seconds, ""
-        while time.monotonic() - begin < most:
+        end, trouble = time.monotonic() + limit(seconds), ""
+        while time.monotonic() < end:
             try:
                 if self.eval(f"Promise.resolve({expression}).then(Boolean)"):
                     return
             except RuntimeError as error:  # between two documents there is nothing to ask
                 trouble = f" ({error})"
             time.sleep(0.03)
-            if most == seconds and time.monotonic() - begin >= most:
-                most *= slowness()
-        raise AssertionError(f"not within {most} s: {expression}{trouble}")
+        raise AssertionError(f"not within {limit(seconds)} s: {expression}{trouble}")
 
     def text(self, selector):
         return self.eval(f"document.querySelector({json.dumps(selector)})?.innerText ?? null")

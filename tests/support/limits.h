@@ -1,0 +1,41 @@
+// Time limits of tests. A test waits for an event; its limit only ends a hang, so it is wide enough
+// for a busy machine and nothing measures how busy the machine is.
+//
+//   LimitMs(ms)      upper bound in milliseconds for work that takes an idle machine `ms`
+//   LimitNs(ms)      the same bound in nanoseconds
+//   Limit(ms)        the same bound as a Deadline from now
+//   LimitSeconds(s)  upper bound in seconds for work that takes an idle machine `s`
+//   TimeoutMs(ms)    value for an option such as --timeout-ms: short enough that a test can wait
+//                    until it passes, long enough that a live process on a busy machine keeps it
+//
+// A test of speed itself needs an idle machine: SKIP_UNLESS_NIGHTLY() of support/nightly.h.
+#pragma once
+
+#include <cstdint>
+
+#include "base/deadline.h"
+#include "support/nightly.h"
+
+namespace weft::test {
+
+inline int64_t LimitMs(int64_t ms) {
+    return ms * (Nightly() ? 4 : 10);
+}
+
+inline int64_t LimitNs(int64_t ms) {
+    return LimitMs(ms) * 1'000'000;
+}
+
+inline double LimitSeconds(double seconds) {
+    return seconds * static_cast<double>(LimitMs(1));
+}
+
+inline Deadline Limit(int64_t ms) {
+    return Deadline::In(LimitMs(ms));
+}
+
+constexpr int64_t TimeoutMs(int64_t ms) {
+    return 4 * ms;
+}
+
+}  // namespace weft::test
