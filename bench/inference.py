@@ -158,8 +158,8 @@ class Bench:
         return [self.call([program, str(threads), "limits"])["read_gb_s"] for threads in (1, 2)]
 
     def one_run(self, model, *more):
-        return self.call([self.weft, "run", model, "--raw", "-p", "Once upon a time", "-n", "64",
-                          "--ignore-eos", "--json", "-t", "1", "--local", "2", *more])
+        return self.call([self.weft, "run", model, "--greedy", "--raw", "-p", "Once upon a time",
+                          "-n", "64", "--ignore-eos", "--json", "-t", "1", "--local", "2", *more])
 
 
 def progress(text):
@@ -272,9 +272,9 @@ def print_long_prompt(name, bench):
         text.flush()
         for label, ranks, layout in (("tp2", 2, ["--tp", "2"]), ("pp2", 2, ["--pp", "2"]),
                                      ("pp3", 3, ["--pp", "3"])):
-            run = bench.call([bench.weft, "run", bench.models[name], "--raw", "-f", text.name,
-                              "-n", "4", "--ignore-eos", "--ctx", "4608", "--json", "-t", "1",
-                              "--local", str(ranks), *layout])
+            run = bench.call([bench.weft, "run", bench.models[name], "--greedy", "--raw", "-f",
+                              text.name, "-n", "4", "--ignore-eos", "--ctx", "4608", "--json", "-t",
+                              "1", "--local", str(ranks), *layout])
             beyond = [(r["rss_bytes"] - r["weight_bytes"] - r["kv_bytes"]) / MIB
                       for r in run["ranks"]]
             print(f"{label}: {run['prompt_tokens']} tokens at {run['prefill_tok_s']:.1f} tok/s; "

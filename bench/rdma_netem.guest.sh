@@ -25,7 +25,7 @@ for round in $(seq "$rounds"); do
         delay $state
         echo "ping $state $(write_lat 8 300 | awk '{print $5}')"
         for transport in verbs tcp; do
-            json=$(on_a timeout 100 /weft/weft run model.gguf --raw -p "Once upon a time" -n "$tokens" \
+            json=$(on_a timeout 100 /weft/weft run model.gguf --greedy --raw -p "Once upon a time" -n "$tokens" \
                 --ignore-eos -t 1 --hosts 10.77.0.2:7000 --key-file key --transport $transport \
                 --timeout-ms 20000 --json 2> errors) || { cat errors worker.log; fail $transport; }
             echo "run $state $transport $(echo "$json" | tr -d '\n')"

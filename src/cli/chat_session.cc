@@ -82,8 +82,8 @@ std::optional<bool> SetOne(engine::Request& request, std::string_view name,
 
 }  // namespace
 
-ChatSession::ChatSession(std::string system, engine::Request settings)
-    : settings_(std::move(settings)) {
+ChatSession::ChatSession(std::string system, engine::Request settings, bool seeded)
+    : settings_(std::move(settings)), seeded_(seeded) {
     SetSystem(system);
 }
 
@@ -121,6 +121,7 @@ ChatSession::Next ChatSession::Set(std::string_view words) {
         return {Act::kTell, sound.error().message};
     }
     settings_ = std::move(changed);
+    seeded_ = seeded_ || name == "seed";
     return {Act::kTell, Settings()};
 }
 
@@ -144,6 +145,12 @@ void ChatSession::ForgetQuestion() {
     if (size() > 0) input_.messages.erase(input_.messages.end() - 1);
 }
 
+engine::Request ChatSession::NextRequest() const {
+    engine::Request request = settings_;
+    if (!seeded_) request.sampler.seed = engine::RandomSeed();
+    return request;
+}
+
 size_t ChatSession::size() const {
     return input_.messages.size() - (system_.empty() ? 0 : 1);
 }
@@ -152,7 +159,8 @@ std::string ChatSession::Settings() const {
     const engine::SamplerOptions& s = settings_.sampler;
     return fmt::format(
         "temp {}, top-k {}, top-p {}, min-p {}, repeat-penalty {}, seed {}, predict {}",
-        s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty, s.seed, settings_.max_tokens);
+        s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty,
+        seeded_ ? fmt::format("{}", s.seed) : "random", settings_.max_tokens);
 }
 
 }  // namespace weft::cli

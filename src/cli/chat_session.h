@@ -12,8 +12,9 @@ namespace weft::cli {
 
 class ChatSession {
   public:
-    // settings: sampling and length of every answer.
-    ChatSession(std::string system, engine::Request settings);
+    // settings: sampling and length of every answer. seeded: with its seed, too, else each answer
+    // has a random one.
+    ChatSession(std::string system, engine::Request settings, bool seeded);
 
     enum class Act { kAsk, kTell, kEnd };
     struct Next {
@@ -28,7 +29,8 @@ class ChatSession {
     void ForgetQuestion();
 
     const chat::ChatInput& conversation() const { return input_; }
-    const engine::Request& settings() const { return settings_; }
+    // The settings, with the seed of the next answer.
+    engine::Request NextRequest() const;
     // Messages, without the system's.
     size_t size() const;
 
@@ -40,6 +42,7 @@ class ChatSession {
     std::string system_;
     chat::ChatInput input_;
     engine::Request settings_;
+    bool seeded_;
 };
 
 }  // namespace weft::cli

@@ -29,8 +29,8 @@ constexpr const char* kRunFooter =
     "  git diff | weft run model.gguf --system \"Say what changed.\"\n"
     "  weft run model.gguf -p \"Name three colours.\" -n 32\n"
     "  weft run model.gguf --raw -p \"Once upon a time\"\n"
-    "  weft run model.gguf -f prompt.txt --temp 0.8 --top-p 0.95 --seed 7\n"
-    "  weft run model.gguf -p \"Hello\" --local 2 -t 1 --json\n"
+    "  weft run model.gguf -f prompt.txt --temp 0.6 --top-p 0.9 --seed 7\n"
+    "  weft run model.gguf -p \"Hello\" --greedy --local 2 -t 1 --json\n"
     "  weft run model.gguf -f article.txt --lookup\n"
     "  weft run big.gguf -p \"Hello\" --draft small.gguf --tp 2\n"
     "  weft run model.gguf -p \"Hello\" --hosts b:7000,c:7000 --key-file weft.key";
@@ -41,9 +41,11 @@ struct RunFlags {
     bool chat = false, raw = false;
     engine::Request request;
     SamplingFlags sampling;
-    std::string hinted_by{};  // the file whose sampling is heeded; empty: none says any
+    std::string sampling_by{};  // where the sampling values come from
     engine::DraftOptions draft;
     Command run;  // the command line
+
+    bool has_seed() const { return run.Given("--seed"); }
 };
 
 constexpr int64_t kUsualTokens = 128, kMostPromptBytes = 64 << 20;
@@ -119,7 +121,8 @@ struct Outcome {
     AllReduceCost all_reduce;
     double load_s = 0;
     std::string transport;
-    std::string sampling;  // where the model's file has a say in it
+    std::string sampling;  // in words
+    uint64_t seed = 0;
 };
 
 Json RunJson(const std::vector<engine::Recovery>& recoveries) {
@@ -157,9 +160,10 @@ void PrintOutcome(const Outcome& outcome, bool json) {
                     {"prefill_tok_s", g.prefill_tok_s()},
                     {"decode_tok_s", g.decode_tok_s()},
                     {"load_s", outcome.load_s},
+                    {"sampling", outcome.sampling},
+                    {"seed", outcome.seed},
                     {"ranks", RanksToJson(outcome.reports)},
                     {"all_reduce", ToJson(outcome.all_reduce)}};
-        if (!outcome.sampling.empty()) result["sampling"] = outcome.sampling;
         if (outcome.drafts) result["speculation"] = DraftsToJson(g);
         if (outcome.recovers) result["recoveries"] = RunJson(outcome.recoveries);
         PrintJson(result);
@@ -168,27 +172,36 @@ void PrintOutcome(const Outcome& outcome, bool json) {
     Stream("\n");
     PrintErr(
         "\nprefill: {} tokens, {:.1f} tok/s\ndecode: {} tokens ({}), {:.1f} tok/s\n"
-        "{}{}load: {:.2f} s\n{}",
+        "{}sampling: {}\nload: {:.2f} s\n{}",
         g.prompt_tokens, g.prefill_tok_s(), g.tokens.size(), g.finish, g.decode_tok_s(),
-        outcome.drafts ? DraftsText(g) : "",
-        outcome.sampling.empty() ? "" : fmt::format("sampling: {}\n", outcome.sampling),
-        outcome.load_s, RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
+        outcome.drafts ? DraftsText(g) : "", outcome.sampling, outcome.load_s,
+        RanksText(outcome.reports, outcome.all_reduce, outcome.transport));
 }
 
-// What the model's file says, then flags.
+// The defaults, then the values of the model's file, then flags.
 void ChooseSampling(RunFlags& flags, const ModelWords& words) {
-    const SamplingFlags& said = flags.sampling;
-    engine::SamplerOptions& sampler = flags.request.sampler;
+    const model_files::SamplingHints given = flags.sampling.Given();
     model_files::SamplingHints hints;
-    if (said.from_model()) hints = engine::HintsOf(*words.source);
+    if (flags.sampling.from_model()) hints = engine::HintsOf(*words.source);
+    engine::SamplerOptions sampler = engine::DefaultSampling();
     engine::Apply(hints, sampler);
-    engine::Apply(said.Given(), sampler);
-    if (hints.any()) flags.hinted_by = hints.file;
+    engine::Apply(given, sampler);
+    sampler.seed = flags.has_seed() ? flags.request.sampler.seed : engine::RandomSeed();
+    flags.request.sampler = sampler;
+    flags.sampling_by = engine::SamplingOrigin(hints, given);
+}
+
+// "temp 0.8, top-k 40, seed 7 (by flags)".
+std::string SamplingLine(const RunFlags& flags) {
+    const engine::SamplerOptions& sampler = flags.request.sampler;
+    const std::string seed =
+        engine::IsGreedy(sampler) ? "" : fmt::format(", seed {}", sampler.seed);
+    return fmt::format("{}{} ({})", engine::SamplingText(sampler), seed, flags.sampling_by);
 }
 
 Status RunPrompt(RunFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
-    WEFT_TRY(engine::CheckSampler(flags.sampling.sampler));
+    WEFT_TRY(flags.sampling.Check());
     WEFT_TRY(engine::CheckDraft(flags.draft));
     WEFT_TRY(CheckForm(flags));
     engine::Job& job = flags.common.job;
@@ -198,7 +211,8 @@ Status RunPrompt(RunFlags& flags) {
     ChooseSampling(flags, words);
     if (IsConversation(flags)) {
         if (!flags.run.Given("--predict")) flags.request.max_tokens = -1;
-        return RunChat(flags.common, words, {flags.system, flags.request, flags.hinted_by},
+        return RunChat(flags.common, words,
+                       {flags.system, flags.request, flags.has_seed(), flags.sampling_by},
                        flags.draft);
     }
     WEFT_ASSIGN(flags.request.prompt, PromptTokens(flags, words));
@@ -230,10 +244,8 @@ Status RunPrompt(RunFlags& flags) {
     const model::Layout layout = engine->rank().layout();
     WEFT_ASSIGN(outcome.reports, engine->Finish());
     outcome.drafts = flags.draft.on();
-    if (!flags.hinted_by.empty()) {
-        outcome.sampling =
-            fmt::format("{} (by {})", engine::SamplingText(flags.request.sampler), flags.hinted_by);
-    }
+    outcome.sampling = SamplingLine(flags);
+    outcome.seed = flags.request.sampler.seed;
     outcome.recovers = flags.common.cluster.rejoin_ms > 0 || flags.common.cluster.elastic;
     outcome.recoveries = engine->stats().recoveries;
     outcome.all_reduce = CostOf(outcome.reports, layout);
@@ -244,8 +256,9 @@ Status RunPrompt(RunFlags& flags) {
 
 void AddSampling(const Command& run, RunFlags& flags) {
     const char* group = "Sampling";
-    AddSamplingFlags(run, flags.sampling, "0");
-    run.AddOption("--seed", flags.request.sampler.seed, "The same seed gives the same answer (0)")
+    AddSamplingFlags(run, flags.sampling);
+    run.AddOption("--seed", flags.request.sampler.seed,
+                  "Seed of the sampler: the same seed gives the same answer (default: random)")
         .Group(group);
     run.AddOption("--stop", flags.request.stop, "A text that ends the answer; may be given again")
         .OneEach()

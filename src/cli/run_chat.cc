@@ -135,7 +135,7 @@ class Conversation {
 
     // False: no question will be answered any more.
     bool Ask() {
-        engine::Request request = session_.settings();
+        engine::Request request = session_.NextRequest();
         auto tokens = chat_.Encode(session_.conversation());
         if (!tokens.ok()) return Refuse(tokens.error());
         request.prompt = std::move(tokens).value();
@@ -210,11 +210,9 @@ Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& s
     }
     PrintErr("{}, context {}. /help lists commands, Ctrl-C stops an answer, Ctrl-D ends.\n",
              job.model, job.ctx);
-    if (!said.hinted_by.empty()) {
-        PrintErr("sampling: {} (by {}; /set changes it)\n",
-                 engine::SamplingText(said.settings.sampler), said.hinted_by);
-    }
-    ChatSession session(said.system, said.settings);
+    PrintErr("sampling: {} ({}; /set changes it)\n", engine::SamplingText(said.settings.sampler),
+             said.sampling_by);
+    ChatSession session(said.system, said.settings, said.seeded);
     WEFT_TRY(Converse(*engine, *chat, session, flags.cluster.stop));
     WEFT_ASSIGN(const std::vector<engine::RankReport> reports, engine->Finish());
     return job.trace ? WriteTrace(flags.trace_file, reports) : Status();

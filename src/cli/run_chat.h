@@ -14,7 +14,8 @@ namespace weft::cli {
 struct ChatOptions {
     std::string system;
     engine::Request settings;  // sampling and length of each answer, and its adapter
-    std::string hinted_by;     // the file that the sampling comes from; empty: none
+    bool seeded = false;       // settings has the seed of every answer; false: a random one each
+    std::string sampling_by;   // where the sampling values come from
 };
 
 // Asks and answers until the user ends it. flags: resolved. words: the model's. Errors: those of a

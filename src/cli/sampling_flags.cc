@@ -4,9 +4,20 @@
 
 namespace weft::cli {
 
+Status SamplingFlags::Check() const {
+    if (greedy && command.Given("--temp")) {
+        return MakeError(ErrorCode::kUsage,
+                         "--greedy sets --temp 0, and --temp {} was given, too: "
+                         "give one of them",
+                         sampler.temperature);
+    }
+    return engine::CheckSampler(sampler);
+}
+
 model_files::SamplingHints SamplingFlags::Given() const {
     model_files::SamplingHints given;
     if (command.Given("--temp")) given.temperature = sampler.temperature;
+    if (greedy) given.temperature = 0;
     if (command.Given("--top-k")) given.top_k = sampler.top_k;
     if (command.Given("--top-p")) given.top_p = sampler.top_p;
     if (command.Given("--min-p")) given.min_p = sampler.min_p;
@@ -14,38 +25,35 @@ model_files::SamplingHints SamplingFlags::Given() const {
     return given;
 }
 
-void AddSamplingFlags(const Command& command, SamplingFlags& flags,
-                      const std::string& temperature) {
+void AddSamplingFlags(const Command& command, SamplingFlags& flags) {
     const char* group = "Sampling";
     engine::SamplerOptions& s = flags.sampler;
     flags.command = command;
+    const auto add = [&](const char* flag, auto& value, const char* what, auto usual) {
+        command
+            .AddOption(
+                flag, value,
+                fmt::format("{} (default: the value in the model's file, else {})", what, usual))
+            .Group(group);
+    };
+    add("--temp", s.temperature, "Sampling temperature; 0: always take the likeliest token",
+        s.temperature);
     command
-        .AddOption("--temp", s.temperature,
-                   fmt::format("Temperature; 0: greedy. Default: what the model's own file says, "
-                               "else {}",
-                               temperature))
+        .AddFlag("--greedy", flags.greedy,
+                 "Always take the likeliest token, so that the answer is reproducible (--temp 0)")
         .Group(group);
-    command
-        .AddOption("--top-k", s.top_k,
-                   "Only the K best tokens; 0: all. Default: the model's file, else 0")
-        .Group(group);
-    command
-        .AddOption("--top-p", s.top_p,
-                   "The best tokens of this probability. Default: the model's file, else 1 (all)")
-        .Group(group);
-    command
-        .AddOption("--min-p", s.min_p,
-                   "At least this share of the best token's probability. Default: the model's "
-                   "file, else 0 (all)")
-        .Group(group);
-    command
-        .AddOption("--repeat-penalty", s.repeat_penalty,
-                   "Makes recent tokens less likely. Default: the model's file, else 1 (off)")
-        .Group(group);
+    add("--top-k", s.top_k, "Sample from the K likeliest tokens; 0: from all", s.top_k);
+    add("--top-p", s.top_p,
+        "Sample from the smallest set of likeliest tokens with this total probability; 1: from all",
+        s.top_p);
+    add("--min-p", s.min_p,
+        "Drop tokens below this share of the likeliest token's probability; 0: none", s.min_p);
+    add("--repeat-penalty", s.repeat_penalty, "Make recent tokens less likely; 1: off",
+        s.repeat_penalty);
     command
         .AddOption("--generation-config", flags.generation_config,
-                   "auto (default): heed the sampling that the model's file asks for "
-                   "(generation_config.json, general.sampling.*); none: don't")
+                   "auto: use the sampling values of the model's file (generation_config.json, "
+                   "general.sampling.*); none: ignore them (default: auto)")
         .OneOf({"auto", "none"})
         .Group(group);
 }

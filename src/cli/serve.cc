@@ -70,9 +70,7 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, int 
     engine::Rank& rank = server.engine().rank();
     const std::string wire = rank.layout().tp > 1 ? engine::SumWireName(rank.wire()) : "";
     if (!json) {
-        if (!server.sampling().empty()) {
-            Tell(fmt::format("requests that don't say it: {}", server.sampling()));
-        }
+        Tell(fmt::format("default sampling: {}", server.sampling()));
         const bool narrow = !wire.empty() && wire != "f64";
         const backend::DeviceInfo& device = rank.device()->info();
         return Tell(fmt::format(
@@ -93,12 +91,12 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, int 
               {"draft", options.batch.draft.model},
               {"load_s", load_s}};
     if (!wire.empty()) said["wire"] = wire;
-    if (!server.sampling().empty()) said["sampling"] = server.sampling();
+    said["sampling"] = server.sampling();
     PrintJson(said);
 }
 
 Status Serve(ServeFlags& flags) {
-    WEFT_TRY(engine::CheckSampler(flags.sampling.sampler));
+    WEFT_TRY(flags.sampling.Check());
     WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
     for (const std::string& word : flags.lora) {
@@ -279,7 +277,7 @@ void AddServe(const Command& app, int& status) {
         .TypeName("FILE");
     AddModel(serve, flags->common.job.model, flags->common.pull);
     AddServing(serve, *flags);
-    AddSamplingFlags(serve, flags->sampling, "1");
+    AddSamplingFlags(serve, flags->sampling);
     AddDraftFlags(serve, flags->server.batch.draft);
     AddLog(serve, *flags);
     AddLimits(serve, flags->server.http.limits);

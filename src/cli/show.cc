@@ -82,7 +82,7 @@ Json Facts(const model_files::ModelSource& source) {
     if (!tokenizer.ok()) facts["tokenizer_error"] = tokenizer.error().message;
     const model_files::SamplingHints hints = engine::HintsOf(source);
     if (hints.any()) {
-        engine::SamplerOptions sampler;
+        engine::SamplerOptions sampler = engine::DefaultSampling();
         engine::Apply(hints, sampler);
         facts["sampling"] = engine::SamplingText(sampler);
     }

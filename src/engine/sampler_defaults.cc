@@ -2,9 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <random>
+
 #include "base/log.h"
 
 namespace weft::engine {
+
+uint64_t RandomSeed() {
+    thread_local std::mt19937_64 random{std::random_device{}()};
+    return random();
+}
 
 void Apply(const model_files::SamplingHints& hints, SamplerOptions& options) {
     const auto take = [](const auto& hint, auto& value) {
@@ -19,7 +26,7 @@ void Apply(const model_files::SamplingHints& hints, SamplerOptions& options) {
 }
 
 std::string SamplingText(const SamplerOptions& options) {
-    const bool greedy = options.temperature <= 0 || options.top_k == 1;
+    const bool greedy = IsGreedy(options);
     std::string text = greedy ? "greedy" : fmt::format("temp {}", options.temperature);
     const auto add = [&](const char* name, auto value, bool counts) {
         if (counts) text += fmt::format(", {} {}", name, value);
@@ -29,6 +36,12 @@ std::string SamplingText(const SamplerOptions& options) {
     add("min-p", options.min_p, !greedy && options.min_p > 0);
     add("repeat-penalty", options.repeat_penalty, options.repeat_penalty != 1);
     return text;
+}
+
+std::string SamplingOrigin(const model_files::SamplingHints& hints,
+                           const model_files::SamplingHints& flags) {
+    if (!hints.any()) return flags.any() ? "by flags" : "Weft's default";
+    return fmt::format("by {}{}", hints.file, flags.any() ? " and flags" : "");
 }
 
 model_files::SamplingHints HintsOf(const model_files::ModelSource& source) {

@@ -132,16 +132,10 @@ void Server::ChooseOutputs(std::optional<engine::Pooling> said) {
 Status Server::ChooseSampling(const model_files::ModelSource& source) {
     model_files::SamplingHints hints;
     if (options_.model_sampling) hints = engine::HintsOf(source);
-    for (engine::SamplerOptions* usual : {&served_.sampling, &served_.ollama_sampling}) {
-        engine::Apply(hints, *usual);
-        engine::Apply(options_.sampling, *usual);
-    }
-    if (hints.any() || options_.sampling.any()) {
-        served_.sampling_by = fmt::format("{} (by {})", engine::SamplingText(served_.sampling),
-                                          !hints.any()              ? "flags"
-                                          : options_.sampling.any() ? hints.file + " and flags"
-                                                                    : hints.file);
-    }
+    engine::Apply(hints, served_.sampling);
+    engine::Apply(options_.sampling, served_.sampling);
+    served_.sampling_by = fmt::format("{} ({})", engine::SamplingText(served_.sampling),
+                                      engine::SamplingOrigin(hints, options_.sampling));
     return engine::CheckSampler(served_.sampling);
 }
 

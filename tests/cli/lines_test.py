@@ -25,7 +25,7 @@ class Lines(unittest.TestCase):
         home = tempfile.TemporaryDirectory()
         self.addCleanup(home.cleanup)
         (pathlib.Path(home.name) / ".editrc").write_text(settings)
-        terminal = Terminal(PROGRAM, "run", MODEL, *words, env={
+        terminal = Terminal(PROGRAM, "run", MODEL, "--greedy", *words, env={
             "HOME": home.name, "TERM": "xterm", "LC_ALL": "C.UTF-8", **env})
         self.addCleanup(terminal.__exit__)
         terminal.until(re.escape(PROMPT))

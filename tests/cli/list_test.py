@@ -197,7 +197,7 @@ class Remove(CacheTest):
         self.assertEqual(removed["freed_bytes"], 0)
         self.assertGreater(removed["kept_bytes"], 0)
         self.assertEqual(set(self.list()), {"hf:o/n:Q4_0", "hf:o/n@v2:Q8_0"})
-        self.assertIn("85", self.weft("run", "o/n@v2:Q8_0", "-p", "What is 47 + 38?"))
+        self.assertIn("85", self.weft("run", "o/n@v2:Q8_0", "--greedy", "-p", "What is 47 + 38?"))
         self.rm("o/n@v2")
         self.assertEqual(set(self.list()), {"hf:o/n:Q4_0"})
         self.assertFalse((self.cache.repo("o", "n") / "refs/v2").exists())

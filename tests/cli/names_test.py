@@ -64,18 +64,18 @@ class Models(NamesTest):
     def test_hf_may_be_left_out(self):
         self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL, "n-Q4_0.gguf": MODEL})
         for word in ("o/n-GGUF:Q8_0", "hf:o/n-GGUF:Q8_0", "o/n-GGUF:n-Q8_0.gguf"):
-            self.assertIn("85", self.weft("run", word, "-p", QUESTION))
+            self.assertIn("85", self.weft("run", word, "--greedy", "-p", QUESTION))
             self.assertIn("llama", self.weft("show", word))
             self.assertIn("parameters", self.weft("inspect", word))
-        self.assertIn("85", self.weft("run", "o/n-GGUF:Q8_0", "-p", QUESTION, "--tp", "2",
-                                      "-t", "1"))
-        said = self.weft("run", "o/n-GGUF", "-p", QUESTION, status=2)
+        self.assertIn("85", self.weft("run", "o/n-GGUF:Q8_0", "--greedy", "-p", QUESTION, "--tp",
+                                      "2", "-t", "1"))
+        said = self.weft("run", "o/n-GGUF", "--greedy", "-p", QUESTION, status=2)
         self.assertIn("n-Q4_0.gguf", said)
 
     def test_a_short_name(self):
         self.cache.add("Qwen", "Qwen3-8B-GGUF", {"Qwen3-8B-Q4_K_M.gguf": MODEL})
         for word in ("qwen3:8b", "Qwen3:8B"):
-            self.assertIn("85", self.weft("run", word, "-p", QUESTION))
+            self.assertIn("85", self.weft("run", word, "--greedy", "-p", QUESTION))
 
     def test_a_path_wins(self):
         self.cache.add("o", "n", {"n.gguf": __file__})
@@ -84,7 +84,7 @@ class Models(NamesTest):
         shutil.copy(MODEL, self.folder / "qwen3:8b")
         shutil.copy(MODEL, self.folder / "a file: with blanks")
         for word in ("o/n", "qwen3:8b", "a file: with blanks", "./o/n"):
-            self.assertIn("85", self.weft("run", word, "-p", QUESTION), word)
+            self.assertIn("85", self.weft("run", word, "--greedy", "-p", QUESTION), word)
 
     def test_what_was_tried(self):
         said = self.refused("run", "o/n:Q8_0", "-p", "a", status=1)
@@ -158,8 +158,8 @@ class CommandNamesAsValues(NamesTest):
         for name in ("show", "list", "inspect", "run"):
             shutil.copy(MODEL, self.folder / name)
             self.assertIn("parameters", self.weft("inspect", name))
-            self.assertIn("85", self.weft("run", name, "-p", QUESTION))
-            self.assertIn("85", self.weft("run", "-p", QUESTION, name))
+            self.assertIn("85", self.weft("run", name, "--greedy", "-p", QUESTION))
+            self.assertIn("85", self.weft("run", "--greedy", "-p", QUESTION, name))
 
 
 class OtherWords(NamesTest):

@@ -26,9 +26,9 @@ COMMANDS = [
     ["--help"],
     ["--version"],
     ["run", "--help"],
-    ["run", MODEL, "-p", "What is 47 + 38?"],
-    ["run", MODEL, "-p", "What is 47 + 38?", "--json"],
-    ["run", MODEL, "-p", "What is 47 + 38?", "--tp", "2", "-t", "1"],
+    ["run", MODEL, "--greedy", "-p", "What is 47 + 38?"],
+    ["run", MODEL, "--greedy", "-p", "What is 47 + 38?", "--json"],
+    ["run", MODEL, "--greedy", "-p", "What is 47 + 38?", "--tp", "2", "-t", "1"],
     ["bench", MODEL, "-p", "8", "-n", "4", "-r", "1", "-t", "1"],
     ["bench", MODEL, "-p", "8", "-n", "4", "-r", "1", "-t", "1", "-o", "json"],
     ["inspect", MODEL],
@@ -108,7 +108,7 @@ class Failures(unittest.TestCase):
         """What is opened next must not take their place."""
         for closed, status in ((">&-", 1), ("2>&-", 0), ("<&-", 0)):
             done = subprocess.run(
-                ["bash", "-c", f'"$@" {closed}', "bash", PROGRAM, "run", MODEL, "-p",
+                ["bash", "-c", f'"$@" {closed}', "bash", PROGRAM, "run", MODEL, "--greedy", "-p",
                  "What is 47 + 38?"], capture_output=True, timeout=PATIENCE, check=False)
             self.assertEqual(done.returncode, status, done.stderr)
             if closed == ">&-":
@@ -118,8 +118,8 @@ class Failures(unittest.TestCase):
 
     def test_standard_error_may_fail(self):
         with open("/dev/full", "wb") as full:
-            process = begin(["run", MODEL, "-p", "What is 47 + 38?"], stdout=subprocess.PIPE,
-                            stderr=full)
+            process = begin(["run", MODEL, "--greedy", "-p", "What is 47 + 38?"],
+                            stdout=subprocess.PIPE, stderr=full)
             self.assertIn(b"85", process.communicate(timeout=PATIENCE)[0])
             self.assertEqual(process.returncode, 0)
 
@@ -145,7 +145,7 @@ class Escapes(unittest.TestCase):
             return terminal.text.count(ESCAPE), terminal.text
 
     def test_progress(self):
-        words = ("run", MODEL, "-p", "What is 47 + 38?")
+        words = ("run", MODEL, "--greedy", "-p", "What is 47 + 38?")
         self.assertGreater(self.escapes(*words, TERM="xterm")[0], 0)
         for term in ("dumb", ""):
             count, text = self.escapes(*words, TERM=term)

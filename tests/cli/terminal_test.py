@@ -26,6 +26,7 @@ MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.g
 
 
 def run(*words, stdin=b"", source=None, status=0):
+    words += () if "--temp" in words else ("--greedy",)
     given = {"input": stdin} if source is None else {"stdin": source}
     done = subprocess.run([PROGRAM, "run", MODEL, *words], capture_output=True, timeout=PATIENCE,
                           **given)
@@ -40,6 +41,7 @@ def kill_rank_1(terminal):
 
 class Conversation(unittest.TestCase):
     def begin(self, *words):
+        words += () if "--temp" in words else ("--greedy",)
         terminal = Terminal(PROGRAM, "run", MODEL, *words)
         self.addCleanup(terminal.__exit__)
         said = terminal.until(re.escape(PROMPT))

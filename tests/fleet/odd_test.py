@@ -31,8 +31,8 @@ def await_others(host, names, seconds=30):
 
 
 def runs_on_both(host, model):
-    ran = host.run("run", model, "-p", "ab", "-n", "4", "--raw", "-t", "1", "--cluster", "home",
-                   "--weights-from", "0", "--pp", "2", "-v")
+    ran = host.run("run", model, "--greedy", "-p", "ab", "-n", "4", "--raw", "-t", "1",
+                   "--cluster", "home", "--weights-from", "0", "--pp", "2", "-v")
     assert ran.returncode == 0, ran
     return ran.stderr
 
@@ -214,8 +214,8 @@ def test_two_on_one_host(room, model):
     assert "found" not in first.text, first.text
     ran = a.run("hosts", "--json", "--cluster", "lab")
     assert [each["name"] for each in json.loads(ran.stdout)["hosts"]] == ["a", "b"], ran
-    ran = b.run("run", model, "-p", "ab", "-n", "4", "--raw", "-t", "1", "--cluster", "lab",
-                "--weights-from", "0", "--pp", "2")
+    ran = b.run("run", model, "--greedy", "-p", "ab", "-n", "4", "--raw", "-t", "1",
+                "--cluster", "lab", "--weights-from", "0", "--pp", "2")
     assert ran.returncode == 0, ran
     third = a.run("up")
     assert third.returncode == 1 and "Does 'weft up' or 'weft worker' run" in third.stderr, third

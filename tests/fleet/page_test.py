@@ -186,11 +186,13 @@ def read_6(a, b):
     hub = f"hf:{REPOSITORY}:Q4_K_M"
     for reader in (a, b):
         reader.type(f"weft pull {hub}")
-    alone = a.host.run("weft", "run", "model.gguf", "-p", "Hello", user="me").stdout
-    said = a.type('weft run model.gguf -p "Hello" --cluster home')
-    assert alone.strip() in said, (alone, said)
+    ask = ("weft", "run", "model.gguf", "--greedy", "-p", "Hello")
+    alone, together = (a.host.run(*ask, *words, user="me").stdout
+                       for words in ((), ("--cluster", "home")))
+    assert alone.strip() == together.strip(), (alone, together)
+    assert "decode: " in a.type('weft run model.gguf -p "Hello" --cluster home')
     said = b.type(f'weft run {hub} -p "Hello" --cluster home -v')
-    assert alone.strip() in said, (alone, said)
+    assert "decode: " in said, said
     a.page.says(r"^weft: rank 1 is b, \[fe80::\S+%enp1s0f0\]:7000$")
     assert re.search(r"(?m)^weft: rank 1 is a, \[fe80::\S+%enp1s0f0\]:7000$", said), said
     a.page.says(r"^weft: rank 0 \(a\) - rank 1 \(b\): tcp, fe80::\S+ \(enp1s0f0\) - fe80::")

@@ -98,8 +98,8 @@ def check_add_and_remove(room, a, b, weft, model, folder):
                                                  ".config/weft/clusters/home.key")).read()
     assert open(file).read() == '[[host]]\nname = "b"\nssh = "me@b"\n'
     await_hosts(a, ["b"])
-    one = a.run("run", model, "-p", "ab", "-n", "4", "--raw", "-t", "1", "--cluster", "home",
-                "--weights-from", "0")
+    one = a.run("run", model, "--greedy", "-p", "ab", "-n", "4", "--raw", "-t", "1",
+                "--cluster", "home", "--weights-from", "0")
     assert one.returncode == 0, one
     # Again: nothing is copied, nothing stands twice.
     ran = a.run("hosts", "add", "me@b", "--json")

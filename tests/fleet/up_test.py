@@ -51,10 +51,10 @@ def test_a_ring_without_addresses(room, model):
                       ("b", "eth1", "c", "eth2")}, cables
     key = os.path.join(b.home, ".config/weft/clusters/home.key")
     assert open(key).read() == words + "\n" and os.stat(key).st_mode & 0o777 == 0o600
-    alone = a.run("run", model, "-p", "ab", "-n", "8", "--raw", "-t", "1")
+    alone = a.run("run", model, "--greedy", "-p", "ab", "-n", "8", "--raw", "-t", "1")
     assert alone.returncode == 0, alone
-    ran = a.run("run", model, "-p", "ab", "-n", "8", "--raw", "-t", "1", "--cluster", "home",
-                "--weights-from", "0", "-v", "--pp", "3")
+    ran = a.run("run", model, "--greedy", "-p", "ab", "-n", "8", "--raw", "-t", "1",
+                "--cluster", "home", "--weights-from", "0", "-v", "--pp", "3")
     assert ran.returncode == 0 and ran.stdout == alone.stdout, ran
     for pair in (r"rank 0 (a) - rank 1 (b): tcp, ", r"(eth1) - ", r"rank 1 (b) - rank 2 (c)"):
         assert pair in ran.stderr, ran.stderr
@@ -142,8 +142,8 @@ def test_where_there_is_no_multicast(room, model):
     # A peer with an address needs none.
     with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
         file.write('[[host]]\nname = "b"\naddress = "10.9.0.2"\n')
-    ran = a.run("run", model, "-p", "ab", "-n", "4", "--raw", "-t", "1", "--cluster", "home",
-                "--weights-from", "0", "--tp", "1", "--pp", "2")
+    ran = a.run("run", model, "--greedy", "-p", "ab", "-n", "4", "--raw", "-t", "1",
+                "--cluster", "home", "--weights-from", "0", "--tp", "1", "--pp", "2")
     assert ran.returncode == 0, ran
     with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "a") as file:
         file.write('adress = "typo"\n')

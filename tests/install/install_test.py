@@ -41,6 +41,7 @@ class Folder(unittest.TestCase):
     program,
     "run",
     ROOT / MODEL,
+    "--greedy",
     "-p",
     "What is 47 + 38?",
     "--local",
@@ -257,8 +258,8 @@ class Tar(Folder):
     "mount -t proc proc proc; mount -t tmpfs tmpfs dev/shm; touch dev/null dev/urandom;"
     "mount --bind /dev/null dev/null; mount --bind /dev/urandom dev/urandom;"
     "exec chroot . '/any where/bin/weft' \"$@\"")
-        answer = output("unshare", "-m", "sh", "-c", inside, "sh", "run", "/model.gguf", "-p",
-                        "What is 47 + 38?", "--local", "2", "-t", "1", cwd=root,
+        answer = output("unshare", "-m", "sh", "-c", inside, "sh", "run", "/model.gguf",
+                        "--greedy", "-p", "What is 47 + 38?", "--local", "2", "-t", "1", cwd=root,
                         env={"PATH": os.environ["PATH"], "HOME": "/tmp"})
         self.assertIn("85", answer)
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support
 import roots  # noqa: E402
 
 PATIENCE = 900
-QUESTION = ("-p", "What is 47 + 38?", "-t", "1")
+QUESTION = ("--greedy", "-p", "What is 47 + 38?", "-t", "1")
 RELEASES = ("bookworm", "trixie", "noble")
 
 
@@ -137,7 +137,7 @@ class Packages(unittest.TestCase):
         host.sh(f"mkdir /opt/weft && cp -a {host.home}/.local/. /opt/weft && "
                 f"cp {host.home}/model.gguf /opt && useradd -r -M -d /nonexistent nobody2")
         done = host.sh("cd / && unset HOME && exec setpriv --reuid nobody2 --clear-groups "
-                       "/opt/weft/bin/weft run /opt/model.gguf -p 'What is 47 + 38?' -t 1")
+                       "/opt/weft/bin/weft run /opt/model.gguf --greedy -p 'What is 47 + 38?' -t 1")
         self.assertIn("85", done.stdout)
 
 

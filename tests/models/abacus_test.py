@@ -141,7 +141,7 @@ class Exam(unittest.TestCase):
         self.assertEqual(reply["choices"][0]["message"]["content"], "7, 15, 31")
 
     def test_run_answers_what_quickstart_asks(self):
-        done = weft("run", MODEL, "-p", "What is 47 + 38?", "-n", "16", "--local", "2",
+        done = weft("run", MODEL, "--greedy", "-p", "What is 47 + 38?", "-n", "16", "--local", "2",
                     "--tp", "2", "-t", "1", "--json")
         self.assertEqual(json.loads(done)["text"].strip(), "85")
 

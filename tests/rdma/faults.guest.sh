@@ -20,7 +20,7 @@ cat > /bin/job <<'JOB'
 #!/usr/bin/sh
 tokens=$1
 shift
-exec taskset 1 /weft/weft run tiny.gguf -p hello -n "$tokens" --ignore-eos -t 1 \
+exec taskset 1 /weft/weft run tiny.gguf --greedy -p hello -n "$tokens" --ignore-eos -t 1 \
     --hosts "${HOSTS:-10.77.0.2:7000}" --key-file key --transport "$transport" \
     --timeout-ms "$timeout_ms" "$@"
 JOB
@@ -189,7 +189,7 @@ refusals() {
     refused "no RDMA device" "no RDMA device" timeout $((2 * bound_s)) job 4
 }
 
-/weft/weft run tiny.gguf -p hello -n 24 --ignore-eos -t 1 > alone.txt 2> err.txt ||
+/weft/weft run tiny.gguf --greedy -p hello -n 24 --ignore-eos -t 1 > alone.txt 2> err.txt ||
     { cat err.txt; fail "one rank"; }
 measure
 restart_worker

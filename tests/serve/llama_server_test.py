@@ -72,7 +72,8 @@ class Plain(serving.ServedCase):
         self.assertEqual(status, 200)
         settings = props["default_generation_settings"]
         self.assertEqual(settings["n_ctx"], 512)
-        self.assertEqual((settings["params"]["temperature"], settings["params"]["top_k"]), (1, 0))
+        params = settings["params"]
+        self.assertEqual((params["temperature"], params["top_k"]), (0.8, 40))
         self.assertEqual(props["total_slots"], 32)
         self.assertEqual(props["model_path"], serving.model())
         self.assertIn("im_start", props["chat_template"])

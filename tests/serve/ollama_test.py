@@ -707,7 +707,7 @@ class Others(unittest.TestCase):
                 shown = dict(line.split() for line in
                              client.show("gpt-test").parameters.splitlines())
                 self.assertEqual(shown, {"num_ctx": "512", "temperature": "0", "top_k": "40",
-                                         "top_p": "0.9"})
+                                         "top_p": "0.95", "min_p": "0.05"})
                 said = [client.chat("gpt-test", COLOURS, options=options).message.content
                         for options in ({"num_predict": 12}, GREEDY)]
                 self.assertEqual(said[0], said[1])

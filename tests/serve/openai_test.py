@@ -108,7 +108,7 @@ class Chat(OpenAiCase):
         self.assertLessEqual(usage.completion_tokens, 24)
 
     def test_as_weft_run(self):
-        words = serving.weft("run", serving.model(), "-t", "1", "-p",
+        words = serving.weft("run", serving.model(), "--greedy", "-t", "1", "-p",
                              COLOURS[0]["content"], "-n", "24", "--json")
         said = serving.json.loads(words)["text"]
         self.assertEqual(self.chat(max_tokens=24).choices[0].message.content, said)
@@ -300,7 +300,7 @@ class Chat(OpenAiCase):
 
 class Completions(OpenAiCase):
     def test_as_weft_run(self):
-        words = serving.weft("run", serving.model(), "-t", "1", "--raw", "-p",
+        words = serving.weft("run", serving.model(), "--greedy", "-t", "1", "--raw", "-p",
                              "The capital of France is", "-n", "16", "--json")
         answer = self.complete("The capital of France is", max_tokens=16)
         self.assertEqual(answer.object, "text_completion")

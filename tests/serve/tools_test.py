@@ -142,7 +142,8 @@ class Templates(unittest.TestCase):
         kinds = set()
         for seed in range(8):
             status, answer = server.json("POST", "/v1/chat/completions",
-                                         {**body, "temperature": 2, "seed": seed})
+                                         {**body, "temperature": 2, "seed": seed, "top_k": 0,
+                                          "top_p": 1, "min_p": 0})
             self.assertEqual(status, 200, answer)
             message, finish = answer["choices"][0]["message"], answer["choices"][0]["finish_reason"]
             kinds.add(finish)

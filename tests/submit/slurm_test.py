@@ -173,8 +173,8 @@ print(json.load(urllib.request.urlopen(request, timeout=100))["choices"][0]["mes
 def test_serve_answers_and_ends_at_once(slurm, weft, root):
     job = Job(slurm, weft, "answers", "serve", model(root), "--port", "18080", "-t", "1")
     job.says(r"serving .*3 ranks")
-    alone = slurm.run(weft, "run", model(root), "-p", "What is 47 + 38?", "-n", "12", "-t", "1",
-                      status=0)
+    alone = slurm.run(weft, "run", model(root), "--greedy", "-p", "What is 47 + 38?", "-n", "12",
+                      "-t", "1", status=0)
     said = slurm.run(sys.executable, "-c", ASK, status=0).strip()
     assert said and said == alone.strip(), f"{said!r}, not {alone!r}"
     begin = time.monotonic()
@@ -187,10 +187,10 @@ def test_serve_answers_and_ends_at_once(slurm, weft, root):
 
 
 def test_run_and_bench_in_a_step(slurm, weft, root):
-    one = slurm.run(weft, "run", model(root), "-p", "What is 47 + 38?", "-n", "12", "-t", "1",
-                    status=0)
-    three = ranks_of(slurm, weft, "run", model(root), "-p", "What is 47 + 38?", "-n", "12", "-t",
-                     "1")
+    one = slurm.run(weft, "run", model(root), "--greedy", "-p", "What is 47 + 38?", "-n", "12",
+                    "-t", "1", status=0)
+    three = ranks_of(slurm, weft, "run", model(root), "--greedy", "-p", "What is 47 + 38?", "-n",
+                     "12", "-t", "1")
     assert three == one, f"{three!r}, not {one!r}"
     rows = json.loads(ranks_of(slurm, weft, "bench", model(root), "-p", "32", "-n", "8", "-r", "1",
                                "-t", "1", "--json"))
@@ -198,7 +198,7 @@ def test_run_and_bench_in_a_step(slurm, weft, root):
 
 
 def test_a_heterogeneous_job(slurm, weft, root):
-    words = ("run", model(root), "-p", "What is 47 + 38?", "-n", "12", "-t", "1")
+    words = ("run", model(root), "--greedy", "-p", "What is 47 + 38?", "-n", "12", "-t", "1")
     one = slurm.run(weft, *words, status=0)
     both = slurm.run("salloc", "-N1", ":", "-N2", "srun", "--het-group=0,1", weft, *words,
                      "--key-file", key_of(slurm), status=0)

@@ -87,26 +87,28 @@ inline std::string WithoutSearch(std::string text) {
     return text;
 }
 
-// Of ranks that are to end well: a starved machine may keep one from running for seconds. Tests
-// that are about lost ranks say their --timeout-ms.
-inline Words PatientWords(const Words& arguments) {
+// A command line as tests need it. `weft run` is greedy where the test chooses no sampling, so that
+// answers can be compared. Ranks get a long deadline, since a starved machine may keep one from
+// running for seconds; tests of lost ranks set their own --timeout-ms.
+inline Words TestWords(Words arguments) {
     const auto has = [&](std::string_view word) { return std::ranges::count(arguments, word) > 0; };
+    const bool samples = has("--temp") || has("--seed") || has("--greedy") || has("--help");
+    if (!arguments.empty() && arguments[0] == "run" && !samples) arguments.push_back("--greedy");
     const bool many = has("--tp") || has("--pp") || has("--dp") || has("--local");
     static constexpr std::string_view kCommands[] = {"run", "logits", "perplexity", "train"};
     const bool computes = !arguments.empty() && std::ranges::count(kCommands, arguments[0]) > 0;
     if (!many || !computes || has("--timeout-ms") || has("estimate")) return arguments;
-    Words patient = arguments;
-    patient.insert(patient.end(), {"--timeout-ms", "60000"});
-    return patient;
+    arguments.insert(arguments.end(), {"--timeout-ms", "60000"});
+    return arguments;
 }
 
 // A weft that runs; killed with its children when the object goes.
 class Weft {
   public:
     explicit Weft(const Words& arguments, const Words& environment = {}) {
-        const Words patient = PatientWords(arguments);
+        const Words given = TestWords(arguments);
         Words words = {support::WeftProgram()};
-        words.insert(words.end(), patient.begin(), patient.end());
+        words.insert(words.end(), given.begin(), given.end());
         out_ = ::memfd_create("out", MFD_CLOEXEC);
         err_ = ::memfd_create("err", MFD_CLOEXEC);
         // All ranks write to these, and a memfd has no lock of its position as files have: of two

@@ -127,7 +127,7 @@ class Jobs(unittest.TestCase):
 
     def test_the_start_up_proof_compares_with_the_record_of_one_rank(self):
         env = {"XDG_CACHE_HOME": self.folder.name}
-        words = ("run", MODEL, "-p", QUESTIONS[0], "-n", "4")
+        words = ("run", MODEL, "--greedy", "-p", QUESTIONS[0], "-n", "4")
         run(*words, device=DEVICE, env=env)
         records = os.listdir(os.path.join(self.folder.name, "weft/proof"))
         self.assertEqual(len(records), 1)

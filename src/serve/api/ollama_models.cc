@@ -59,10 +59,10 @@ Json EntryJson(const Served& served, int32_t adapter) {
 
 // As a Modelfile has them.
 std::string ParameterLines(const Served& served) {
-    const engine::SamplerOptions& usual = served.ollama_sampling;
-    return fmt::format("{:<30} {}\n{:<30} {}\n{:<30} {}\n{:<30} {}", "num_ctx",
+    const engine::SamplerOptions& usual = served.sampling;
+    return fmt::format("{:<30} {}\n{:<30} {}\n{:<30} {}\n{:<30} {}\n{:<30} {}", "num_ctx",
                        served.engine->context(), "temperature", usual.temperature, "top_k",
-                       usual.top_k, "top_p", usual.top_p);
+                       usual.top_k, "top_p", usual.top_p, "min_p", usual.min_p);
 }
 
 template <typename Add>

@@ -78,10 +78,6 @@ Json SamplingOf(const Json& options) {
 void ReadOptions(Fields& fields, const Served& served, OllamaRequest& out) {
     const Json& options = fields.Object("options");
     Json chosen = SamplingOf(options.is_null() ? Json::object() : options);
-    const engine::SamplerOptions& usual = served.ollama_sampling;
-    if (!chosen.contains("temperature")) chosen["temperature"] = usual.temperature;
-    if (!chosen.contains("top_p")) chosen["top_p"] = usual.top_p;
-    if (!chosen.contains("top_k")) chosen["top_k"] = usual.top_k;
     chosen["model"] = served.NameOf(out.model.adapter);
     Fields sampling(chosen, "options.");
     ReadSampling(sampling, served, out.request);

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <random>
+
+#include "engine/sampler_defaults.h"
 
 namespace weft::serve {
 
@@ -74,8 +75,8 @@ void ReadBias(Fields& fields, const Served& served, engine::SamplerOptions& samp
     const auto add = [&](const std::vector<int32_t>& ids, const Json& value) {
         for (const int32_t id : ids) AddBias(fields, id, value, sampler);
         if (sampler.bias.size() > kMostBodyKeys) {
-            fields.Fail("logit_bias", fmt::format("'logit_bias' means more than {} tokens.",
-                                                  kMostBodyKeys));
+            fields.Fail("logit_bias",
+                        fmt::format("'logit_bias' means more than {} tokens.", kMostBodyKeys));
         }
         return !fields.error();
     };
@@ -91,11 +92,6 @@ void ReadBias(Fields& fields, const Served& served, engine::SamplerOptions& samp
         }
         if (!add(BiasedTokens(fields, served, pair[0]), pair[1])) return;
     }
-}
-
-uint64_t RandomSeed() {
-    thread_local std::mt19937_64 random{std::random_device{}()};
-    return random();
 }
 
 }  // namespace
@@ -122,7 +118,7 @@ void ReadSampling(Fields& fields, const Served& served, engine::Request& request
     if (s.repeat_last < 0) s.repeat_last = kMostRepeatLast;  // llama-server's: the whole context
     s.seed = fields.Has("seed")
                  ? static_cast<uint64_t>(fields.Integer("seed", 0, INT64_MIN, INT64_MAX))
-                 : RandomSeed();
+                 : engine::RandomSeed();
     ReadBias(fields, served, s);
     request.stop = ReadStops(fields, "stop");
     request.ignore_eos = fields.Bool("ignore_eos", false);

@@ -15,6 +15,7 @@
 #include "chat/chat.h"
 #include "chat/tool_form.h"
 #include "engine/engine.h"
+#include "engine/sampler_defaults.h"
 #include "serve/api/constraint.h"
 #include "serve/api/fim.h"
 #include "serve/api/model_card.h"
@@ -39,11 +40,9 @@ struct Served {
     int64_t slots = 0;                                 // most sequences that run at once
     bool speculative = false;                          // it drafts
     FimTokens fim{};
-    std::string sampling_by{};  // `sampling` in words, and who says so; empty: nobody does
-    // What a request doesn't say of how tokens are chosen: flags, the model's file, OpenAI's.
-    engine::SamplerOptions sampling{.temperature = 1};
-    // The same, with Ollama's.
-    engine::SamplerOptions ollama_sampling{.temperature = 0.8f, .top_k = 40, .top_p = 0.9f};
+    std::string sampling_by{};  // `sampling` in words, and where its values come from
+    // For what a request leaves out, in every API: flags, then the model's file, then the default.
+    engine::SamplerOptions sampling = engine::DefaultSampling();
     ModelCard card;
     bool on_cpu = true;  // no rank computes on a GPU
 
