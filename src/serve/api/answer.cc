@@ -67,7 +67,8 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
     if (!plan.choices.empty()) record_.max_tokens = plan.choices[0].request.max_tokens;
     for (const ChoicePlan& choice : plan.choices) {
         choices_.emplace_back(chat::AnswerParser(plan.family, plan.begins_in_reasoning,
-                                                 plan.stream && !plan.whole_calls, plan.tools));
+                                                 plan.stream && !plan.whole_calls, plan.tools),
+                              choice.content_stops);
         wants_chances_.push_back(choice.request.logprobs >= 0);
         closings_.push_back(choice.closing);
         demanded_.push_back(choice.demanded);
@@ -127,6 +128,8 @@ void Answer::Submit(std::vector<ChoicePlan> plans) {
         const auto id = engine_.Submit(std::move(plans[i].request), listener);
         if (id.ok()) {
             ids_[i] = *id;
+            const std::lock_guard lock(mutex_);
+            if (choices_[i].concluded) engine_.Conclude(*id);
         } else {
             // Nobody else will end it; the others, if any, are ended by the engine in the same way.
             listener->OnEnd("", id.error());
@@ -201,12 +204,41 @@ void Answer::KeepOneCall(size_t index, AnswerDelta& delta) {
         delta.tool_calls.resize(1);
         state.called = true;
     }
-    if (state.called && ids_[index] > 0) engine_.Conclude(ids_[index]);
+    if (state.called) Conclude(index);
+}
+
+// The engine may say the first tokens before Submit knows the request's number.
+void Answer::Conclude(size_t index) {
+    choices_[index].concluded = true;
+    if (ids_[index] > 0) engine_.Conclude(ids_[index]);
+}
+
+// Ends the answer before the first stop string in its content, and has the engine end, too.
+void Answer::CutAtStop(size_t index, AnswerDelta& delta) {
+    State& state = choices_[index];
+    if (state.stop.stopped()) {
+        delta = {};
+        return;
+    }
+    delta.content = state.stop.Push(delta.content);
+    if (state.stop.stopped()) {
+        delta.tool_calls.clear();
+        delta.call_parts.clear();
+        Conclude(index);
+    } else if (!delta.tool_calls.empty() || !delta.call_parts.empty()) {
+        delta.content += state.stop.Flush();  // no stop string reaches across a call
+    }
 }
 
 void Answer::Add(size_t index, AnswerDelta delta) {
-    State& state = choices_[index];
     if (one_call_) KeepOneCall(index, delta);
+    CutAtStop(index, delta);
+    Give(index, delta);
+}
+
+// To the client, or to the rest of the answer.
+void Answer::Give(size_t index, const AnswerDelta& delta) {
+    State& state = choices_[index];
     if (delta.empty()) return;
     state.calling = state.calling || !delta.tool_calls.empty() || !delta.call_parts.empty();
     const bool ends = std::ranges::any_of(delta.call_parts, [](const auto& p) { return p.ends; });
@@ -240,11 +272,14 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
             Add(index, state.parser.Push(rest));
         }
         Add(index, Close(index, ending->complete));
+        if (const std::string held = state.stop.Flush(); !held.empty()) Give(index, {held, {}, {}});
         std::string& finish = state.choice.end.finish;
+        const std::string& found = state.stop.found();
+        if (finish.empty() && !found.empty()) finish = "stop";
         if (finish.empty()) {
             finish = ending->finish == "eos" || ending->finish == "stop" ? "stop" : "length";
         }
-        state.choice.end.stop_text = ending->stop_text;
+        state.choice.end.stop_text = found.empty() ? ending->stop_text : found;
         state.choice.end.context_full = ending->finish == "context";
         record_.usage.prompt_tokens += counts_prompt_[index] ? ending->prompt_tokens : 0;
         record_.usage.cached_tokens += counts_prompt_[index] ? ending->cached_tokens : 0;

@@ -18,6 +18,7 @@
 #include "chat/call_frame.h"
 #include "chat/tool_types.h"
 #include "engine/engine.h"
+#include "engine/stop.h"
 #include "serve/api/dialect.h"
 #include "serve/http/server.h"
 
@@ -30,7 +31,10 @@ struct ChoicePlan {
     std::string closing{};  // text that the answer ends with, if the model has said it all
     std::shared_ptr<const chat::CallFrame> demanded{};  // of the call that it is; null: of none
     std::string echo{};                                 // text that is shown before the answer
-    bool counts_prompt = true;                          // false: another choice has the same prompt
+    // Texts that end the answer where the content has them: not reasoning, not a tool call.
+    // (The engine matches request.stop against all text that the model writes.)
+    std::vector<std::string> content_stops{};
+    bool counts_prompt = true;  // false: another choice has the same prompt
 };
 
 class ResponseStore;
@@ -93,6 +97,9 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void OnText(size_t index, std::string_view text, const engine::SaidToken* token);
     void Add(size_t index, chat::AnswerDelta delta);
     void KeepOneCall(size_t index, chat::AnswerDelta& delta);
+    void CutAtStop(size_t index, chat::AnswerDelta& delta);
+    void Conclude(size_t index);
+    void Give(size_t index, const chat::AnswerDelta& delta);
     chat::AnswerDelta Close(size_t index, bool complete);
     void AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
@@ -103,15 +110,18 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void Refuse(const ApiError& error);
 
     struct State {
-        explicit State(chat::AnswerParser p) : parser(std::move(p)) {}
+        State(chat::AnswerParser p, std::vector<std::string> stops)
+            : parser(std::move(p)), stop(std::move(stops)) {}
         chat::AnswerParser parser;
+        engine::StopMatcher stop;
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
         bool over = false;
-        bool called = false;    // a tool, and the call is whole
-        bool calling = false;   // some of a call is out
-        std::string written{};  // of a call that is demanded: all of it so far
-        int64_t last_ns = 0;    // when the last token came
+        bool called = false;     // a tool, and the call is whole
+        bool calling = false;    // some of a call is out
+        bool concluded = false;  // the engine is to end it
+        std::string written{};   // of a call that is demanded: all of it so far
+        int64_t last_ns = 0;     // when the last token came
     };
 
     engine::Engine& engine_;

@@ -397,6 +397,10 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
     ChoicePlan choice;
     choice.request = std::move(request);
     if (auto error = Constrain(conversation, prompt, served, plan, choice)) return error;
+    // Without markers all text is content.
+    if (plan.family != chat::AnswerFamily::kPlain) {
+        choice.content_stops = std::exchange(choice.request.stop, {});
+    }
     plan.n = n;
     for (int64_t i = 0; i < n; ++i) {
         plan.choices.push_back(choice);
