@@ -9,8 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/descriptor_writer.h"
 #include "base/log_format.h"
 #include "base/printable.h"
+#include "base/standard_error.h"
 
 namespace weft {
 namespace {
@@ -64,6 +66,22 @@ std::string JsonLine(LogLevel level, int rank, std::string_view message) {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::string LineOf(LogLevel level, std::string_view message) {
+    const int rank = g_rank.load();
+    if (g_json) return JsonLine(level, rank, message);
+    const std::string shown = PrintableLines(message);
+    return rank >= 0 ? fmt::format("[rank {}] {}{}\n", rank, Prefix(level), shown)
+                     : fmt::format("weft: {}{}\n", Prefix(level), shown);
+}
+
+std::string DroppedLine(uint64_t count) {
+    return LineOf(LogLevel::kWarning,
+                  fmt::format("dropped {} log line{}: nobody read standard error", count,
+                              count == 1 ? "" : "s"));
+}
+
+constinit DescriptorWriter g_writer(STDERR_FILENO, DroppedLine);
+
 }  // namespace
 
 void SetLogJson(bool json) {
@@ -107,17 +125,25 @@ bool TakeLineBroken() {
 }
 
 void LogLine(LogLevel level, std::string_view message) {
-    const int rank = g_rank.load();
-    const std::string shown = g_json ? "" : PrintableLines(message);
-    std::string line = g_json      ? JsonLine(level, rank, message)
-                       : rank >= 0 ? fmt::format("[rank {}] {}{}\n", rank, Prefix(level), shown)
-                                   : fmt::format("weft: {}{}\n", Prefix(level), shown);
+    std::string line = LineOf(level, message);
     if (g_line_open.exchange(false)) {
         line.insert(0, 1, '\n');
         g_line_broken = true;
     }
-    // A closed standard error is nobody's to mend here.
-    [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    WriteErr(line, level == LogLevel::kError);
+}
+
+void WriteErr(std::string_view text, bool urgent) {
+    using Priority = DescriptorWriter::Priority;
+    g_writer.Write(text, urgent ? Priority::kUrgent : Priority::kNormal);
+}
+
+void PostErr(std::string_view text) {
+    g_writer.Post(text);
+}
+
+void FlushErr(int64_t stall_ms) {
+    g_writer.Flush(stall_ms);
 }
 
 }  // namespace weft

@@ -1,7 +1,7 @@
 // Log lines on standard error, prefixed with the rank once it is known:
 //     [rank 1] loaded 61.2 MiB of weights in 0.31 s
 // WEFT_LOG=debug|info|warning|error sets the least level that is printed; info without.
-// Thread: any. One line is one write(2), so that lines of several ranks never mix.
+// Thread: any. One line is one write(2): those of ranks never mix (standard_error.h says when).
 #pragma once
 
 #include <fmt/format.h>

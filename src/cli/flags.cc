@@ -407,12 +407,12 @@ Status Resolve(CommonFlags& flags) {
 
 int Fail(const Error& error, bool json) {
     if (json) {
-        PrintJson({{"error", error.message}, {"exit_status", ExitStatus(error.code)}});
+        PostJson({{"error", error.message}, {"exit_status", ExitStatus(error.code)}});
     }
     // (A command that stops since nobody reads what it says: FinishOutput has the reason.)
     if (error.code == ErrorCode::kCancelled && OutputFailed()) return ExitStatus(error.code);
     const char* kind = error.code == ErrorCode::kCancelled ? "" : "error: ";
-    PrintErr("weft: {}{}\n", kind, PrintableLines(error.message));
+    WriteErr(fmt::format("weft: {}{}\n", kind, PrintableLines(error.message)), true);
     return ExitStatus(error.code);
 }
 

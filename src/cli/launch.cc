@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 #include "base/log.h"
@@ -98,8 +97,7 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
     // Now that rank 0 waits for this rank no more.
     if (launcher.rank > 0) WaitForRankZero();
     // The launcher's library may not survive an orderly end.
-    std::fflush(nullptr);
-    ::_exit(status);
+    ::_exit(FinishOutput(status));
 }
 
 }  // namespace

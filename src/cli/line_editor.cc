@@ -72,8 +72,7 @@ struct LineEditor::State {
     // Below a log line that broke this one.
     void ShowAgain();
     void ShowPrompt() {
-        std::fputs(prompt.c_str(), stdout);
-        std::fflush(stdout);
+        Stream(prompt);
         NotePrompt(true);
     }
     // A line as the terminal gives it, which has it edited.

@@ -9,8 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <mutex>
 
 #include "base/bytes.h"
+#include "base/descriptor_writer.h"
 #include "base/log.h"
 #include "base/result.h"
 
@@ -45,21 +47,75 @@ bool SharesTerminal() {
 
 constexpr int kBrokenPipeStatus = 128 + SIGPIPE;
 
-bool NoteFailure() {
+void NoteFailure(int number) {
     int none = 0;
-    g_output_errno.compare_exchange_strong(none, errno == 0 ? EIO : errno);
-    return false;
+    g_output_errno.compare_exchange_strong(none, number);
 }
 
-bool Put(std::string_view text) {
-    if (text.empty()) return true;  // its data may be null, which fwrite must not be given
-    errno = 0;
-    return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() || NoteFailure();
+std::string LinesDropped(uint64_t count) {
+    Log(LogLevel::kWarning, "dropped {} line{}: nobody read standard output", count,
+        count == 1 ? "" : "s");
+    return "";
+}
+
+constinit DescriptorWriter g_writer(STDOUT_FILENO, LinesDropped);
+constexpr size_t kBufferBytes = 64 << 10;
+constexpr int64_t kTurnMs = 50, kLastMs = 500;
+std::mutex g_buffer_mutex;
+std::string g_buffer;
+std::atomic<bool> g_given_up{false};  // the user asked to stop, and the reader took nothing
+
+// Waits until the reader has taken all that is queued. False: standard output failed, or the user
+// asked to stop and the reader has stopped.
+bool AwaitReader() {
+    while (!g_given_up && !g_writer.Flush(kTurnMs)) {
+        if (g_stop && !g_writer.Flush(kLastMs)) g_given_up = true;
+    }
+    if (g_writer.error() != 0) NoteFailure(g_writer.error());
+    return !g_given_up && g_writer.error() == 0;
 }
 
 bool Flush() {
-    errno = 0;
-    return std::fflush(stdout) == 0 || NoteFailure();
+    std::fflush(stdout);  // libedit writes there
+    std::string text;
+    {
+        const std::lock_guard lock(g_buffer_mutex);
+        text.swap(g_buffer);
+    }
+    if (text.empty()) return g_output_errno == 0;
+    if (!AwaitReader()) return false;
+    g_writer.Post(text);
+    return AwaitReader();
+}
+
+bool Put(std::string_view text) {
+    size_t size = 0;
+    {
+        const std::lock_guard lock(g_buffer_mutex);
+        g_buffer += text;
+        size = g_buffer.size();
+    }
+    return size < kBufferBytes || Flush();
+}
+
+std::string JsonLine(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+int StatusOfOutput(int status) {
+    Flush();
+    g_writer.Flush(kLastMs);
+    if (g_writer.error() != 0) NoteFailure(g_writer.error());
+    // (What wrote without these functions left its mark.)
+    if (std::ferror(stdout) != 0) NoteFailure(EIO);
+    const int number = g_output_errno;
+    const bool other = status != 0 && status != ExitStatus(ErrorCode::kCancelled);
+    if (number == 0 && g_given_up && !other) return ExitStatus(ErrorCode::kCancelled);
+    if (number == 0 || other || g_output_told.exchange(true)) return status;
+    if (number == EPIPE) return kBrokenPipeStatus;
+    PrintErr("weft: error: standard output: {}. What was to be printed is not all there.\n",
+             std::strerror(number));
+    return ExitStatus(ErrorCode::kIo);
 }
 
 }  // namespace
@@ -77,14 +133,14 @@ void NotePrompt(bool stands) {
     if (SharesTerminal()) SetLineOpen(stands);
 }
 
-void WriteErr(std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stderr);
-    std::fflush(stderr);
+void PrintJson(const Json& json) {
+    Put(JsonLine(json));
+    Flush();
 }
 
-void PrintJson(const Json& json) {
-    Put(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-    Flush();
+void PostJson(const Json& json) {
+    const std::lock_guard lock(g_buffer_mutex);
+    g_writer.Post(std::exchange(g_buffer, "") + JsonLine(json));
 }
 
 bool OutputFailed() {
@@ -92,16 +148,9 @@ bool OutputFailed() {
 }
 
 int FinishOutput(int status) {
-    Flush();
-    // (What wrote without these functions left its mark.)
-    if (std::ferror(stdout) != 0) NoteFailure();
-    const int number = g_output_errno;
-    const bool other = status != 0 && status != ExitStatus(ErrorCode::kCancelled);
-    if (number == 0 || other || g_output_told.exchange(true)) return status;
-    if (number == EPIPE) return kBrokenPipeStatus;
-    PrintErr("weft: error: standard output: {}. What was to be printed is not all there.\n",
-             std::strerror(number));
-    return ExitStatus(ErrorCode::kIo);
+    status = StatusOfOutput(status);
+    FlushErr();
+    return status;
 }
 
 void OpenStandardStreams() {

@@ -2,6 +2,10 @@
 //
 // Standard output may be a full disk, or a pipe that nobody reads any more. The first failure is
 // kept; FinishOutput makes it the command's exit status. Standard error may fail unnoticed.
+//
+// The reader of standard output may also stop (`| less`, Ctrl-S). Results wait for it; once the
+// user asks to stop, for half a second. Lines about work that goes on (PostJson) do not wait: they
+// are queued, and dropped and counted where the queue is full.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,6 +15,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "base/standard_error.h"
 
 namespace weft::cli {
 
@@ -27,7 +33,6 @@ void NotePrompt(bool stands);
 inline void FlushOut() {
     Stream({});
 }
-void WriteErr(std::string_view text);
 
 template <typename... Args>
 void PrintOut(fmt::format_string<Args...> format, Args&&... args) {
@@ -39,13 +44,17 @@ void PrintErr(fmt::format_string<Args...> format, Args&&... args) {
 }
 
 // As one line on standard output, at once. Bytes that are not UTF-8 come out as U+FFFD. A failure
-// asks nobody to stop: what is told of goes on.
+// does not ask to stop. PostJson is for servers and training: it returns while the reader has
+// stopped.
 void PrintJson(const Json& json);
+void PostJson(const Json& json);
 
 // Whether standard output failed. Then a command that was asked to stop has said all there is.
 bool OutputFailed();
-// Writes what is buffered. Returns `status`; but where standard output failed and nothing else is
-// wrong, says why and returns 1, or quietly 141, as shells have it, where nobody reads a pipe.
+// Writes what is buffered and queued, log lines included. Returns `status`; but where standard
+// output failed and nothing else is wrong, says why and returns 1, or quietly 141, as shells have
+// it, where nobody reads a pipe; and 130 where the user asked to stop before a reader that had
+// stopped took all of it.
 int FinishOutput(int status);
 // Descriptors 0, 1 and 2 that the caller closed lead nowhere, not to the next file that is opened.
 void OpenStandardStreams();

@@ -92,7 +92,7 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, int 
               {"load_s", load_s}};
     if (!wire.empty()) said["wire"] = wire;
     said["sampling"] = server.sampling();
-    PrintJson(said);
+    PostJson(said);
 }
 
 Status Serve(ServeFlags& flags) {

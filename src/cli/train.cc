@@ -153,7 +153,7 @@ class Teller final : public train::TrainListener {
                 json["loss_scale"] = *line.loss_scale;
                 json["skipped"] = line.skipped;
             }
-            PrintJson(json);
+            PostJson(json);
         } else {
             PrintLine(line);
         }
@@ -209,7 +209,7 @@ class Teller final : public train::TrainListener {
         job.trainer.recompute = trainer.options().recompute;
         const Json config = train::ResolvedJson(job, flags_.save, trainer.layout(), steps);
         if (flags_.common.json) {
-            PrintJson({{"config", config}});
+            PostJson({{"config", config}});
         } else {
             Say("config: {}\n", config.dump());
         }
@@ -218,7 +218,7 @@ class Teller final : public train::TrainListener {
     // A line of the terminal for each of the text's, whatever the model says.
     void TellSample(int64_t step, const train::SampleText& sample) const {
         if (flags_.common.json) {
-            PrintJson(
+            PostJson(
                 {{"step", step}, {"sample", {{"prompt", sample.prompt}, {"text", sample.text}}}});
             return;
         }
@@ -395,7 +395,7 @@ void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,
             json["checkpoint"] = summary.stopped_at;
             json["exit_status"] = train::kStoppedStatus;
         }
-        PrintJson(json);
+        PostJson(json);
         return;
     }
     const uint64_t most = peaks.empty() ? ResidentBytes() : *std::ranges::max_element(peaks);

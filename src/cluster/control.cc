@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "base/standard_error.h"
 #include "cluster/spawn.h"
 #include "cluster/stop_signals.h"
 
@@ -461,6 +462,7 @@ void Control::Leave() {
     if (report && !taken_ && !ended_) LogLine(LogLevel::kError, error.message);
     KillChildren();
     const bool stopped = error.code == ErrorCode::kCancelled;
+    FlushErr();
     ::_exit(ended_ ? 0 : stopped ? g_stopped_status.load() : ExitStatus(error.code));
 }
 

@@ -180,6 +180,7 @@ bool Engine::Say(Active& active, const LogitsRow& logits, size_t place, bool gue
     const bool asked = std::ranges::find(request.end_tokens, token) != request.end_tokens.end();
     const bool eos = asked || (tokenizer().IsEog(token) && !request.ignore_eos);
     const std::string text = eos ? "" : active.stop.Push(active.decoder.Push(token));
+    rank().SetIdle(true);  // until the next step: a listener may wait for a reader that has stopped
     active.listener->OnToken(*said, text);
     active.FollowMarker(text);
     std::string finish;
@@ -229,6 +230,7 @@ void Engine::End(Active& active, const Result<Ending>& ending) {
         const int64_t computed = active.said > 0 ? prompt : active.sequence.computed;
         active.listener->OnSpent(std::min(computed, prompt), active.said);
     }
+    rank().SetIdle(true);
     active.listener->OnEnd(rest, ending);
     scheduler_->Remove(&active.sequence);
     ended_.push_back(active.sequence.id);

@@ -62,7 +62,7 @@ struct Ending {
     bool complete = true;  // false: the text is not all that the request's matcher wants
 };
 
-// Who asked. Called on the engine's thread; must not block.
+// Who asked. Called on the engine's thread; must not block, but for a command's reader.
 class Listener {
   public:
     virtual ~Listener() = default;

@@ -1,7 +1,6 @@
 #include "serve/request_log.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,13 +9,13 @@
 #include <string_view>
 
 #include "base/log_format.h"
+#include "base/standard_error.h"
 
 namespace weft::serve {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMostLines = 4096;  // that wait for the writer
 constexpr size_t kMostTextBytes = 2000;
 constexpr std::array<std::string_view, 7> kProbes = {
     "/live", "/health", "/healthz", "/v1/health", "/ready", "/metrics", "/api/status"};
@@ -102,69 +101,23 @@ std::string RequestLine(const HttpRecord& record, const std::string& time, bool 
     return text + "\n";
 }
 
-RequestLog::RequestLog(bool write) : write_(write) {
-    if (write_) writer_ = std::thread([this] { Write(); });
-}
-
-RequestLog::~RequestLog() {
-    {
-        const std::lock_guard lock(mutex_);
-        over_ = true;
-    }
-    wake_.notify_all();
-    if (writer_.joinable()) writer_.join();
-}
-
 void RequestLog::Add(const HttpRecord& record) {
     const bool error = IsError(record), line = write_ && !IsQuiet(record);
     if (!error && !line) return;
-    std::string text;
-    if (line) text = RequestLine(record, UtcNow(), LogIsJson());
+    if (line) PostErr(RequestLine(record, UtcNow(), LogIsJson()));
+    if (!error) return;
+    const std::string words = record.note.error.empty()
+                                  ? fmt::format("answered with status {}", record.status)
+                                  : record.note.error;
     const std::lock_guard lock(mutex_);
-    if (error) {
-        const std::string words = record.note.error.empty()
-                                      ? fmt::format("answered with status {}", record.status)
-                                      : record.note.error;
-        errors_.push_back({std::time(nullptr), record.status, record.id, Cut(record.method),
-                           Cut(record.path), Cut(words), record.note.key});
-        if (errors_.size() > kMostErrors) errors_.pop_front();
-    }
-    if (!line) return;
-    if (lines_.size() >= kMostLines) {
-        ++lost_;
-        return;
-    }
-    lines_.push_back(std::move(text));
-    wake_.notify_one();
+    errors_.push_back({std::time(nullptr), record.status, record.id, Cut(record.method),
+                       Cut(record.path), Cut(words), record.note.key});
+    if (errors_.size() > kMostErrors) errors_.pop_front();
 }
 
 std::vector<RequestError> RequestLog::errors() const {
     const std::lock_guard lock(mutex_);
     return {errors_.begin(), errors_.end()};
-}
-
-// At the end what waits is still written, unless nobody reads it.
-void RequestLog::Write() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-        wake_.wait(lock, [&] { return over_ || !lines_.empty(); });
-        if (lines_.empty()) return;
-        std::string line = std::move(lines_.front());
-        lines_.pop_front();
-        if (const uint64_t lost = std::exchange(lost_, 0); lost > 0) {
-            line += LogIsJson()
-                        ? Json{{"time", UtcNow()},
-                               {"level", "warning"},
-                               {"message", "lines of requests were lost"},
-                               {"lines", lost}}
-                                  .dump() +
-                              "\n"
-                        : fmt::format("weft: warning: {} lines of requests were lost\n", lost);
-        }
-        lock.unlock();
-        [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-        lock.lock();
-    }
 }
 
 }  // namespace weft::serve

@@ -10,17 +10,14 @@
 // client left before the end; error="...": why it failed. Probes (/live, /health, /ready, /metrics,
 // /api/status) and the page's files are written only when they fail, and a probe's 503 is none: it
 // says what was asked, once a second for as long as a model loads.
-// Lines are written by a thread of their own, so that a standard error that nobody reads stops no
-// request: then lines are lost, and the next one says how many.
+// A standard error that nobody reads stops no request (base/standard_error.h).
 // Thread: Add: any; the others, too.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "serve/http/server.h"
@@ -39,23 +36,15 @@ class RequestLog {
   public:
     static constexpr size_t kMostErrors = 50;
     // write: whether lines are written at all. Errors are kept anyway.
-    explicit RequestLog(bool write);
-    ~RequestLog();
+    explicit RequestLog(bool write) : write_(write) {}
     void Add(const HttpRecord& record);
     // The oldest first; at most kMostErrors. Refusals of clients (4xx) are none, but for 408, 429.
     std::vector<RequestError> errors() const;
 
   private:
-    void Write();
-
     const bool write_;
     mutable std::mutex mutex_;
-    std::condition_variable wake_;
     std::deque<RequestError> errors_;
-    std::deque<std::string> lines_;
-    uint64_t lost_ = 0;
-    bool over_ = false;
-    std::thread writer_;
 };
 
 // The members of a line, as text or JSON; apart for tests.

@@ -39,7 +39,10 @@ void EndAtOnce(int signal) {
     cluster->RequestStop();
 }
 
+// In a signal handler: a reader of standard error that has stopped may take a second.
 [[noreturn]] void EndAlone() {
+    ::signal(SIGALRM, [](int) { ::_exit(kStoppedStatus); });
+    ::alarm(1);
     constexpr std::string_view kSaid =
         "weft: stopped by a signal before the first update; nothing is lost\n";
     [[maybe_unused]] const ssize_t put = ::write(STDERR_FILENO, kSaid.data(), kSaid.size());

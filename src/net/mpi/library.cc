@@ -16,6 +16,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/standard_error.h"
 
 namespace weft::net {
 namespace {
@@ -72,6 +73,7 @@ class Watchdog {
               const auto at = Clock::time_point(std::chrono::nanoseconds(deadline.at_ns()));
               if (changed_.wait_until(lock, at, [this] { return returned_; })) return;
               LogLine(LogLevel::kError, words);
+              FlushErr();
               ::_exit(ExitStatus(ErrorCode::kPeerLost));
           }) {}
     ~Watchdog() {

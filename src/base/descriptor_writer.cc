@@ -1,0 +1,183 @@
+#include "base/descriptor_writer.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace weft {
+namespace {
+
+// The cores of the process before it pinned any of its threads.
+struct Cores {
+    Cores() : known(::sched_getaffinity(0, sizeof set, &set) == 0) {}
+    cpu_set_t set{};
+    bool known;
+};
+const Cores g_cores;
+
+// All signals are for other threads, but SIGPIPE is for the thread whose write failed: where its
+// action is the default one, the process ends as a program without threads would.
+class HeldSignals {
+  public:
+    HeldSignals() {
+        sigset_t held;
+        ::sigfillset(&held);
+        ::sigdelset(&held, SIGPIPE);
+        ::pthread_sigmask(SIG_SETMASK, &held, &before_);
+    }
+    ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+  private:
+    sigset_t before_{};
+};
+
+}  // namespace
+
+// Of one process. It is never freed: threads log until the process is gone.
+struct DescriptorWriter::State {
+    explicit State(State* of_parent) : parent(of_parent) {}
+    State* const parent;
+    const pid_t pid = ::getpid();
+    std::mutex mutex;
+    std::condition_variable queued, wrote;
+    std::deque<std::string> texts;
+    size_t bytes = 0;  // of the texts, with the one that is being written
+    uint64_t posted = 0, written = 0;
+    uint64_t dropped = 0;  // since the last notice
+    bool started = false;
+    bool stalled = false;
+
+    void Append(std::string_view text) {
+        if (text.empty()) return;
+        texts.emplace_back(text);
+        bytes += text.size();
+        ++posted;
+        queued.notify_one();
+    }
+};
+
+DescriptorWriter::State& DescriptorWriter::Mine() {
+    State* state = state_.load();
+    while (state == nullptr || state->pid != ::getpid()) {
+        State* const fresh = new State(state);
+        if (state_.compare_exchange_strong(state, fresh)) return *fresh;
+        delete fresh;
+    }
+    return *state;
+}
+
+uint64_t DescriptorWriter::Queue(State& state, std::string_view text, Priority priority) {
+    size_t room = state.dropped > 0 ? kMostBytes / 2 : kMostBytes;  // one notice for many drops
+    if (priority == Priority::kUrgent) room = kMostBytes + kReserveBytes;
+    // (A text larger than the room is taken where nothing else is queued.)
+    if (state.bytes > 0 && state.bytes + text.size() > room) {
+        ++state.dropped;
+        return 0;
+    }
+    if (state.parent != nullptr) {  // sanitizers allow no new threads behind such a fork
+        Put(text);
+        return state.posted;
+    }
+    if (!state.started) {
+        try {
+            const HeldSignals held;
+            std::thread([this, &state] { Run(state); }).detach();
+        } catch (const std::system_error&) {  // the process may have no more threads
+            Put(text);
+            return state.posted;
+        }
+        state.started = true;
+    }
+    TellDropped(state);
+    state.Append(text);
+    return state.posted;
+}
+
+void DescriptorWriter::TellDropped(State& state) {
+    if (const uint64_t count = std::exchange(state.dropped, 0); count > 0) {
+        state.Append(notice_(count));
+    }
+}
+
+void DescriptorWriter::Post(std::string_view text, Priority priority) {
+    State& state = Mine();
+    const std::lock_guard lock(state.mutex);
+    Queue(state, text, priority);
+}
+
+void DescriptorWriter::Write(std::string_view text, Priority priority) {
+    State& state = Mine();
+    std::unique_lock lock(state.mutex);
+    const uint64_t number = Queue(state, text, priority);
+    if (state.stalled) return;
+    const bool out = state.wrote.wait_for(lock, std::chrono::milliseconds(kPatienceMs),
+                                          [&] { return state.written >= number; });
+    if (!out) state.stalled = true;
+}
+
+bool DescriptorWriter::Flush(int64_t stall_ms) {
+    State& state = Mine();
+    std::unique_lock lock(state.mutex);
+    const uint64_t last = state.posted;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(10 * stall_ms);
+    while (state.written < last) {
+        const uint64_t before = state.written;
+        const auto until =
+            std::min(end, std::chrono::steady_clock::now() + std::chrono::milliseconds(stall_ms));
+        if (!state.wrote.wait_until(lock, until, [&] { return state.written > before; })) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void DescriptorWriter::Run(State& state) {
+    if (g_cores.known) ::pthread_setaffinity_np(::pthread_self(), sizeof g_cores.set, &g_cores.set);
+    std::unique_lock lock(state.mutex);
+    for (;;) {
+        state.queued.wait(lock, [&] { return !state.texts.empty(); });
+        const std::string text = std::move(state.texts.front());
+        state.texts.pop_front();
+        lock.unlock();
+        Put(text);
+        lock.lock();
+        state.bytes -= text.size();
+        ++state.written;
+        if (state.texts.empty()) {
+            state.stalled = false;
+            TellDropped(state);
+        }
+        state.wrote.notify_all();
+    }
+}
+
+// A descriptor that another process made non-blocking is waited for, too.
+void DescriptorWriter::Put(std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t put = ::write(fd_, text.data(), text.size());
+        if (put >= 0) {
+            text.remove_prefix(static_cast<size_t>(put));
+        } else if (errno == EAGAIN) {
+            pollfd entry{fd_, POLLOUT, 0};
+            ::poll(&entry, 1, -1);
+        } else if (errno != EINTR) {
+            int none = 0;
+            error_.compare_exchange_strong(none, errno);
+            return;
+        }
+    }
+}
+
+}  // namespace weft

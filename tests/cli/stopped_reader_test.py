@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""A reader of standard output or standard error that has stopped: `| less`, Ctrl-S, a stuck log
+collector. Servers answer, workers serve jobs, training goes on and signals end all of them; an
+answer of `weft run` waits for its reader, as long as the user does not ask to stop.
+
+    stopped_reader_test.py PROGRAM [UNITTEST ARGUMENT...]
+"""
+import array
+import contextlib
+import fcntl
+import http.client
+import json
+import os
+import pathlib
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+from terminal import PATIENCE
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from processes import children  # noqa: E402
+
+MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
+SYNTHETIC = "synthetic:smollm2-135m:Q8_0:layers=2"
+PAGE = 4096
+STREAMS = ({"stdout"}, {"stderr"}, {"stdout", "stderr"})
+
+
+class Pipe:
+    """A pipe of one page that nobody reads until `rest`; full from the start, or empty."""
+
+    def __init__(self, full=True):
+        self.ours, self.theirs = os.pipe()
+        fcntl.fcntl(self.theirs, fcntl.F_SETPIPE_SZ, PAGE)
+        if full:
+            os.write(self.theirs, b"." * (PAGE - 1) + b"\n")
+
+    def held(self):
+        count = array.array("i", [0])
+        fcntl.ioctl(self.ours, termios.FIONREAD, count)
+        return count[0]
+
+    def until(self, word):
+        text = b""
+        while word not in text:
+            more = os.read(self.ours, 65536)
+            if not more:
+                break
+            text += more
+        return text
+
+    def rest(self):
+        """All that comes until the writers are gone."""
+        with contextlib.suppress(OSError):
+            os.close(self.theirs)
+        with open(self.ours, "rb") as file:
+            return file.read()
+
+
+class StoppedTerminal:
+    """A terminal at which Ctrl-S was pressed."""
+
+    def __init__(self):
+        self.ours, self.theirs = pty.openpty()
+        termios.tcflow(self.theirs, termios.TCOOFF)
+
+
+def stopped(streams):
+    return {name: Pipe().theirs for name in streams}
+
+
+@contextlib.contextmanager
+def program(*words, **streams):
+    """weft, killed at the end with the ranks that it has started."""
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **streams}
+    process = subprocess.Popen([PROGRAM, *words], stdin=subprocess.DEVNULL, **streams)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def connected(port):
+    return contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE))
+
+
+def ask(port, method, path, body=None):
+    with connected(port) as connection:
+        connection.request(method, path, json.dumps(body) if body else None,
+                           {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def until(condition, what, process):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if process.poll() is not None:
+            raise AssertionError(f"{what}: it ended with status {process.returncode}")
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {PATIENCE} s")
+        time.sleep(0.02)
+
+
+def is_ready(port):
+    try:
+        return ask(port, "GET", "/ready")[0] == 200
+    except OSError:
+        return False
+
+
+class Serve(unittest.TestCase):
+    @contextlib.contextmanager
+    def server(self, *words, **streams):
+        port = free_port()
+        with program("serve", MODEL, "--port", str(port), "--ctx", "256", "-t", "1", *words,
+                     **streams) as process:
+            until(lambda: is_ready(port), "ready", process)
+            yield port, process
+
+    def answers_and_ends(self, port, process):
+        for _ in range(3):
+            status, answer = ask(port, "POST", "/v1/chat/completions",
+                                 {"messages": [{"role": "user", "content": "What is 47 + 38?"}]})
+            self.assertEqual(status, 200, answer)
+            self.assertIn(b"85", answer)
+        self.assertEqual(ask(port, "POST", "/v1/completions", {"prompt": 7})[0], 400)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(PATIENCE), 0)
+
+    def test_streams(self):
+        for streams in STREAMS:
+            for words in (("--json", "--tp", "2"), ("--log-format", "json")):
+                with self.subTest(streams=streams, words=words), \
+                        self.server(*words, **stopped(streams)) as (port, process):
+                    self.answers_and_ends(port, process)
+
+    def test_a_terminal(self):
+        tty = StoppedTerminal().theirs
+        with self.server(stdout=tty, stderr=tty) as (port, process):
+            self.answers_and_ends(port, process)
+
+    def test_what_was_dropped_is_counted(self):
+        for words, notice in (((), b"weft: warning: dropped "),
+                              (("--log-format", "json"), b'"level":"warning","message":"dropped ')):
+            errors = Pipe()
+            with self.subTest(words=words), \
+                    self.server(*words, stderr=errors.theirs) as (port, process):
+                with connected(port) as connection:
+                    for _ in range(1200):  # lines of some 2,000 bytes
+                        connection.request("GET", "/" + "a" * 4000)
+                        connection.getresponse().read()
+                text = errors.until(b" log lines: nobody read standard error")
+                self.assertIn(notice, text)
+                self.assertEqual(ask(port, "GET", "/after")[0], 404)
+                self.assertIn(b"/after", errors.until(b"/after"))
+                process.send_signal(signal.SIGTERM)
+                errors.rest()
+                self.assertEqual(process.wait(PATIENCE), 0)
+
+
+class Worker(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.key = self.folder.name + "/key"
+        pathlib.Path(self.key).write_text("a-key-that-the-tests-share\n")
+        os.chmod(self.key, 0o600)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def knock(self, port):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as stranger:
+            stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            with contextlib.suppress(OSError):
+                stranger.recv(100)
+
+    def is_there(self, port):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
+        except OSError:
+            return False
+        return True
+
+    def test_listen(self):
+        for streams in STREAMS:
+            port = free_port()
+            with self.subTest(streams=streams), \
+                    program("worker", "--listen", f"127.0.0.1:{port}", "--key-file", self.key,
+                            **stopped(streams)) as worker:
+                until(lambda: self.is_there(port), "the worker listens", worker)
+                for _ in range(100):
+                    self.knock(port)
+                for _ in range(2):
+                    done = subprocess.run(
+                        [PROGRAM, "run", MODEL, "-p", "What is 47 + 38?", "-t", "1", "--hosts",
+                         f"127.0.0.1:{port}", "--key-file", self.key, "--timeout-ms", "30000"],
+                        capture_output=True, timeout=PATIENCE, check=False)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn(b"85", done.stdout)
+                worker.send_signal(signal.SIGTERM)
+                self.assertEqual(worker.wait(PATIENCE), 0)
+
+    def test_join(self):
+        """Nobody is there whom it could dial: it says so again and again."""
+        for streams in STREAMS:
+            with self.subTest(streams=streams), \
+                    program("worker", "--join", f"127.0.0.1:{free_port()}", "--key-file", self.key,
+                            "--wait", "2s", **stopped(streams)) as worker:
+                self.assertNotEqual(worker.wait(PATIENCE), 0)
+
+
+class Train(unittest.TestCase):
+    @contextlib.contextmanager
+    def training(self, steps, *words, **streams):
+        with tempfile.TemporaryDirectory() as folder:
+            data = pathlib.Path(folder, "data.jsonl")
+            data.write_text('{"text": "one two three"}\n' * 8)
+            out = folder + "/out"
+            with program("train", MODEL, "--data", str(data), "--output-dir", out, "--steps",
+                         str(steps), "--seq-len", "16", "--micro-batch", "1", "-t", "1", *words,
+                         **streams) as process:
+                yield process, out
+
+    def test_to_the_end(self):
+        for streams in STREAMS:
+            for words in ((), ("--json", "--local", "2")):
+                with self.subTest(streams=streams, words=words), \
+                        self.training(3, *words, **stopped(streams)) as (process, out):
+                    self.assertEqual(process.wait(PATIENCE), 0)
+                    self.assertTrue(os.path.exists(out + "/model.gguf"))
+
+    def test_a_signal(self):
+        for streams in STREAMS:
+            for words in ((), ("--json", "--local", "2")):
+                with self.subTest(streams=streams, words=words), \
+                        self.training(100000, *words, **stopped(streams)) as (process, out):
+                    log = pathlib.Path(out, "log.csv")
+                    until(lambda: log.exists() and log.read_text().count("\n") > 2, "a step",
+                          process)
+                    process.send_signal(signal.SIGTERM)
+                    self.assertEqual(process.wait(PATIENCE), 75)
+
+
+class Run(unittest.TestCase):
+    LAYOUTS = ((), ("--tp", "2"), ("--pp", "2"))
+
+    @contextlib.contextmanager
+    def long_answer(self, layout, tokens, out, **streams):
+        with program("run", SYNTHETIC, "-p", "a", "-n", str(tokens), "--ctx", "20000",
+                     "--ignore-eos", "-t", "1", *layout, stdout=out.theirs, **streams) as process:
+            yield process
+
+    def test_an_answer_waits_for_its_reader(self):
+        """Ranks stay in touch meanwhile: three times --timeout-ms pass."""
+        for layout in self.LAYOUTS:
+            words = layout and (*layout, "--timeout-ms", "2000")
+            texts = []
+            for waits in (False, True):
+                out = Pipe(full=False)
+                with self.subTest(layout=layout, waits=waits), \
+                        self.long_answer(words, 3000, out, stderr=subprocess.PIPE) as process:
+                    if waits:
+                        until(lambda: out.held() > PAGE - 256, "a full pipe", process)
+                        time.sleep(6)
+                        self.assertIsNone(process.poll())
+                        ranks = children(process.pid)
+                        self.assertEqual(len(ranks), 1 if layout else 0)
+                    texts.append(out.rest())
+                    errors = process.communicate(timeout=PATIENCE)[1]
+                    self.assertEqual(process.returncode, 0, errors)
+                    self.assertIn(b"decode: 3000 tokens", errors)
+            self.assertEqual(texts[0], texts[1])
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for layout in self.LAYOUTS:
+                for errors in (subprocess.DEVNULL, Pipe().theirs):
+                    out = Pipe(full=False)
+                    with self.subTest(number=number, layout=layout), \
+                            self.long_answer(layout, 10000, out, stderr=errors) as process:
+                        until(lambda: out.held() > PAGE - 256, "a full pipe", process)
+                        ranks = children(process.pid)
+                        process.send_signal(number)
+                        self.assertEqual(process.wait(PATIENCE), 130)
+                        for rank in ranks:
+                            self.assertFalse(os.path.exists(f"/proc/{rank}"), "a rank goes on")
+
+    def test_a_result_in_json(self):
+        """All at once, and the user asks to stop before anybody reads."""
+        out = Pipe(full=False)
+        with self.long_answer(("--json",), 3000, out) as process:
+            until(lambda: out.held() >= PAGE, "a full pipe", process)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(PATIENCE), 130)
+
+    def test_standard_error(self):
+        for layout in self.LAYOUTS:
+            for words in (layout, (*layout, "--json")):
+                with self.subTest(words=words), \
+                        program("run", MODEL, "-p", "What is 47 + 38?", "-t", "1", *words,
+                                stdout=subprocess.PIPE, **stopped({"stderr"})) as process:
+                    self.assertIn(b"85", process.communicate(timeout=PATIENCE)[0])
+                    self.assertEqual(process.returncode, 0)
+
+    def test_an_error(self):
+        with program("run", "no-such-model.gguf", "-p", "a", **stopped({"stderr"})) as process:
+            self.assertEqual(process.wait(PATIENCE), 1)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
