@@ -79,7 +79,8 @@ export class Chat {
     byId("open-settings").addEventListener("click", () => this.settings());
     this.store.addEventListener("elsewhere", ({ detail: id }) => {
       if (id !== this.conversation.id) return this.refresh();
-      this.open(this.store.conversations.get(id) ?? this.store.create());
+      if (!this.store.conversations.has(id)) return this.open(this.store.create());
+      this.showNew();
     });
     this.poll.addEventListener("status", () => this.draw());
     loads.addEventListener("loaded", () => {
@@ -122,6 +123,7 @@ export class Chat {
   choose(settings) {
     const { conversation } = this;
     conversation.settings = settings;
+    conversation.edited = Date.now();
     this.store.keepSettings(settings);
     if (conversation.messages.length > 0) this.keep(conversation, false);
     this.refresh();
@@ -154,33 +156,37 @@ export class Chat {
     const message = { role: "user", content: text };
     if (files?.length > 0) message.files = files;
     const at = add(conversation, message, parent);
-    if (!conversation.named && at === 0) conversation.title = titleOf(text || files[0].name);
+    if (!conversation.named && at === 0) {
+      conversation.title = titleOf(text || files[0].name);
+      conversation.edited = Date.now();
+    }
     this.answer(conversation, at);
   }
 
-  // Another text beside message `at` of the user: a branch of its own.
-  edit(at, text) {
-    const { files, parent } = this.conversation.messages[at];
+  // Another text beside a message of the user: a branch of its own.
+  edit({ files, parent }, text) {
     this.halt();
     this.say(text, files, parent);
   }
 
-  // Another answer beside the one at `at`.
-  again(at) {
+  // Another answer beside this one.
+  again({ parent }) {
     this.halt();
-    this.answer(this.conversation, this.conversation.messages[at].parent);
+    this.answer(this.conversation, parent);
   }
 
-  // The message that stands `step` places from `at` among those in its place, and what followed it.
-  turn(at, step) {
+  // The message that stands `step` places from this one among those in its place.
+  turn(from, step) {
     const { conversation } = this;
-    const places = siblings(conversation, at);
-    const next = places[places.indexOf(at) + step];
+    const { messages } = conversation;
+    const places = siblings(conversation, messages.indexOf(from));
+    const next = places[places.indexOf(messages.indexOf(from)) + step];
     if (next === undefined) return;
+    const message = messages[next];
     conversation.current = endOf(conversation, next);
     this.keep(conversation, false);
     this.showAll();
-    const view = this.views.find(({ message }) => message === conversation.messages[next]);
+    const view = this.views.find((one) => one.message === message);
     view?.element.scrollIntoView({ block: "nearest" });
     const buttons = [...(view?.element.querySelectorAll(".variants button") ?? [])];
     (buttons[step < 0 ? 0 : 1]?.disabled ? buttons[step < 0 ? 1 : 0]
@@ -204,13 +210,14 @@ export class Chat {
     const controller = new AbortController();
     const state = { controller, answer, saved: performance.now(), heard: performance.now() };
     this.running.set(conversation.id, state);
-    this.store.busy.add(conversation.id);
+    this.store.busy.add(answer);
     this.keep(conversation);
     if (conversation === this.conversation) this.open(conversation);
     const quiet = setInterval(() => this.watch(conversation, state), 500);
     const { settings } = conversation;
     await streamAnswer(settings, before, answer, controller.signal, () => {
       state.heard = performance.now();
+      answer.changed = Date.now();
       if (state.heard - state.saved > SAVE_MS && this.isKept(conversation)) {
         state.saved = state.heard;
         this.store.save(conversation, false);
@@ -220,10 +227,8 @@ export class Chat {
     clearInterval(quiet);
     // A new answer may have taken the place of one that was stopped; and who deletes a conversation
     // doesn't want it back.
-    if (this.running.get(conversation.id) === state) {
-      this.running.delete(conversation.id);
-      this.store.busy.delete(conversation.id);
-    }
+    if (this.running.get(conversation.id) === state) this.running.delete(conversation.id);
+    this.store.busy.delete(answer);
     if (this.isKept(conversation)) this.keep(conversation);
     this.refresh();
     this.drawNow();  // With the buttons: who sees that it is over sees the last words, too.
@@ -274,12 +279,27 @@ export class Chat {
 
   viewOf(at) {
     const places = siblings(this.conversation, at);
-    const variants = { at: places.indexOf(at), of: places.length,
-      go: (step) => this.turn(at, step) };
     const message = this.conversation.messages[at];
+    const variants = { at: places.indexOf(at), of: places.length,
+      go: (step) => this.turn(message, step) };
     return message.role === "user"
-      ? new UserView(message, { edit: (text) => this.edit(at, text), variants })
-      : new AnswerView(message, { again: () => this.again(at), variants });
+      ? new UserView(message, { variants, edit: (text) => this.edit(message, text),
+        closed: () => this.showNew() })
+      : new AnswerView(message, { again: () => this.again(message), variants });
+  }
+
+  // What another window has added or changed. A message that is being edited stays as it is.
+  showNew() {
+    const { conversation } = this;
+    const isShown = (at, i) => this.views[i]?.message === conversation.messages[at] &&
+      this.views[i].variants === siblings(conversation, at).length;
+    const places = path(conversation);
+    const same = places.length === this.views.length && places.every(isShown);
+    if (!same && !this.list.querySelector("textarea")) return this.showAll();
+    const answer = this.running.get(conversation.id)?.answer;
+    for (const view of this.views) if (view.message !== answer) view.update(false);
+    this.refresh();
+    this.draw();
   }
 
   // The list, the bar and the buttons.

@@ -1,8 +1,8 @@
 // Conversations as files: JSON, which this page reads again, and Markdown, which people read.
 
 import { h } from "./dom.js";
-import { checkedConversation, newId } from "./store.js";
-import { path } from "./tree.js";
+import { checkedConversation } from "./store.js";
+import { newId, path } from "./tree.js";
 
 const FORMAT = "weft-conversations";
 const VERSION = 1;

@@ -28,10 +28,12 @@ function fileNode({ name, text }) {
     h("pre", { tabindex: "0" }, text));
 }
 
-// What the user said. actions: {edit(text), variants}: edit begins another branch from here.
+// What the user said. actions: {edit(text), closed(), variants}: edit begins another branch from
+// here; closed: the message is no longer edited.
 export class UserView {
   constructor(message, actions) {
     this.message = message;
+    this.variants = actions.variants.of;
     this.actions = actions;
     this.element = h("article", { class: "message user", "aria-label": "You" });
     this.showText();
@@ -51,6 +53,7 @@ export class UserView {
     const close = () => {
       this.showText();
       this.editButton.focus();
+      this.actions.closed();
     };
     const send = () => {
       if (area.value.trim() !== "") this.actions.edit(area.value);
@@ -77,6 +80,7 @@ export class UserView {
 export class AnswerView {
   constructor(message, actions) {
     this.message = message;
+    this.variants = actions.variants.of;
     this.markdown = new MarkdownView();
     this.reasoning = h("p", { class: "reasoning" });
     this.summary = h("summary", {}, "Reasoning");

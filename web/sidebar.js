@@ -178,6 +178,7 @@ export class Sidebar {
       if (keep && title !== "") {
         conversation.title = title;
         conversation.named = true;
+        conversation.edited = Date.now();
         this.store.save(conversation, false);
       }
       input.remove();

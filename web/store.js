@@ -1,20 +1,26 @@
-// Conversations, kept in the browser: each under a key of its own, so that two windows that talk
-// don't overwrite each other's.
+// Conversations, kept in the browser, each under a key of its own. Windows that have the same one
+// open merge what they wrote (merge.js).
 //
-//     {id, title, named, created, changed, settings (settings_form.js), current,
-//      messages: [{role: "user", content, parent, files: [{name, text}]},
-//                 {role: "assistant", content, parent, reasoning, stats, note, error, model}]}
+//     {id, title, named, edited, created, changed, settings (settings_form.js), current,
+//      messages: [{id, at, changed, role: "user", content, parent, files: [{name, text}]},
+//                 {id, at, changed, role: "assistant", content, parent, reasoning, stats, note,
+//                  error, model}]}
 //
-// `named`: the user gave the title. `parent` and `current`: tree.js. Everything that is read is
-// checked: what another version of this page, or anybody, has left there must not break it.
+// `named`: the user gave the title. `edited`: when title or settings changed. `at`: when a message
+// was made, later than the message before it; `changed`: when it was last written. `parent` and
+// `current`: tree.js. Everything that is read is checked: data of another version of this page, or
+// of anybody, must not break it.
 
 import { isNumber } from "./dom.js";
+import { merge } from "./merge.js";
 import { checkedSettings } from "./settings_form.js";
+import { newId } from "./tree.js";
 
 const PREFIX = "weft.conversation.";
 const SETTINGS = "weft.settings";
 const MOST_MESSAGES = 20_000;
 const MOST_TITLE = 200;
+const MOST_ID = 60;
 
 const text = (value) => (typeof value === "string" ? value : "");
 
@@ -27,7 +33,10 @@ function checkedMessage(value, i) {
   const role = value?.role === "user" ? "user" : "assistant";
   const { parent: said } = value ?? {};
   const parent = Number.isInteger(said) && said >= -1 && said < i ? said : i - 1;
-  const message = { role, content: text(value?.content), parent };
+  const id = text(value?.id).slice(0, MOST_ID) || `${i}`;
+  const at = isNumber(value?.at) ? value.at : i;
+  const changed = isNumber(value?.changed) ? value.changed : at;
+  const message = { id, at, changed, role, content: text(value?.content), parent };
   if (role === "user") {
     const files = Array.isArray(value.files) ? value.files.map(checkedFile).filter(Boolean) : [];
     if (files.length > 0) message.files = files;
@@ -50,6 +59,12 @@ export function checkedConversation(id, value) {
   const whole = said.length === value.messages.length;
   const messages = said.map((message, i) =>
     checkedMessage(whole ? message : { ...message, parent: i - 1 }, i));
+  const ids = new Set();
+  messages.forEach((message, i) => {
+    if (ids.has(message.id)) message.id = `${message.id}-${i}`;
+    ids.add(message.id);
+    message.at = Math.max(message.at, (messages[message.parent]?.at ?? -Infinity) + 1);
+  });
   const { current } = value;
   const isPlace = Number.isInteger(current) && current >= 0 && current < messages.length;
   return {
@@ -58,41 +73,67 @@ export function checkedConversation(id, value) {
     named: value.named === true,
     created: isNumber(value.created) ? value.created : 0,
     changed: isNumber(value.changed) ? value.changed : 0,
+    edited: isNumber(value.edited) ? value.edited : 0,
     settings: checkedSettings(value.settings),
     current: isPlace ? current : messages.length - 1,
     messages,
   };
 }
 
-export function newId() {
-  return `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
-}
-
 export class Store extends EventTarget {
   constructor() {
     super();
     this.conversations = new Map();
-    this.busy = new Set();  // ids that this window writes just now
+    this.busy = new Set();  // messages that this window writes just now
+    this.kept = new Map();  // id of a conversation: its text in the storage, as last seen
     try {
       for (let i = 0; i < localStorage.length; ++i) this.read(localStorage.key(i));
     } catch { /* no storage: conversations live as long as the page */ }
     addEventListener("storage", (event) => {
       if (!event.key?.startsWith(PREFIX)) return;
-      const id = event.key.slice(PREFIX.length);
-      if (this.busy.has(id)) return;
-      this.conversations.delete(id);
-      this.read(event.key);
-      this.dispatchEvent(new CustomEvent("elsewhere", { detail: id }));
+      this.cameElsewhere(event.key.slice(PREFIX.length), event.newValue);
     });
   }
 
   read(key) {
     if (!key?.startsWith(PREFIX)) return;
+    const id = key.slice(PREFIX.length);
+    const conversation = this.parsed(id, localStorage.getItem(key));
+    if (conversation) this.conversations.set(id, conversation);
+  }
+
+  parsed(id, json) {
+    this.kept.set(id, json);
     try {
-      const id = key.slice(PREFIX.length);
-      const conversation = checkedConversation(id, JSON.parse(localStorage.getItem(key)));
-      if (conversation) this.conversations.set(id, conversation);
-    } catch { /* not JSON: left alone */ }
+      return checkedConversation(id, JSON.parse(json));
+    } catch {
+      return null;  // not JSON: left alone
+    }
+  }
+
+  // Another window has written `json`, or deleted the conversation (null).
+  cameElsewhere(id, json) {
+    const mine = this.conversations.get(id);
+    if (json === null) {
+      if (mine?.messages.some((message) => this.busy.has(message))) return;  // it is written again
+      this.conversations.delete(id);
+    } else {
+      const theirs = this.parsed(id, json);
+      if (theirs === null) return;
+      if (mine === undefined) this.conversations.set(id, theirs);
+      else this.join(mine, theirs);
+    }
+    this.dispatchEvent(new CustomEvent("elsewhere", { detail: id }));
+  }
+
+  // Merges, and writes where the other window lacks something that this one has finished.
+  join(mine, theirs) {
+    merge(mine, theirs, this.busy);
+    const done = (message) => !this.busy.has(message);
+    const there = new Map(theirs.messages.map((message) => [message.id, message]));
+    const lacks = mine.messages.some((message) =>
+      done(message) && message.changed !== there.get(message.id)?.changed);
+    if (lacks || mine.edited !== theirs.edited) this.save(mine, false);
   }
 
   // Newest first.
@@ -107,24 +148,37 @@ export class Store extends EventTarget {
     try {
       settings = JSON.parse(localStorage.getItem(SETTINGS));
     } catch { /* the defaults, then */ }
-    return { id: newId(), title: "New conversation", named: false, created: now, changed: now,
-      settings: checkedSettings(settings), current: -1, messages: [] };
+    return { id: newId(), title: "New conversation", named: false, edited: 0, created: now,
+      changed: now, settings: checkedSettings(settings), current: -1, messages: [] };
   }
 
-  // False where the browser has no room for it.
+  // Writes a conversation, with what other windows have added to it since. False where the browser
+  // has no room for it.
   save(conversation, changed = true) {
+    const { id } = conversation;
     if (changed) conversation.changed = Date.now();
-    this.conversations.set(conversation.id, conversation);
+    this.conversations.set(id, conversation);
+    let came = false;
     try {
-      localStorage.setItem(PREFIX + conversation.id, JSON.stringify(conversation));
+      const json = localStorage.getItem(PREFIX + id);
+      if (json !== null && json !== this.kept.get(id)) {
+        const theirs = this.parsed(id, json);
+        came = theirs !== null && merge(conversation, theirs, this.busy);
+      }
+      const text = JSON.stringify(conversation);
+      localStorage.setItem(PREFIX + id, text);
+      this.kept.set(id, text);
       return true;
     } catch {
       return false;
+    } finally {
+      if (came) this.dispatchEvent(new CustomEvent("elsewhere", { detail: id }));
     }
   }
 
   remove(id) {
     this.conversations.delete(id);
+    this.kept.delete(id);
     try {
       localStorage.removeItem(PREFIX + id);
     } catch { /* it was never kept */ }

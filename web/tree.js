@@ -2,7 +2,12 @@
 // and a message that was edited begins a branch of its own. What is shown is the path to `current`.
 //
 // messages[i].parent is the index of what came before, always less than i; -1: nothing did. Nothing
-// is ever taken out, so that indices stay.
+// is ever taken out. What another window adds may stand between them: an index holds until the next
+// merge (merge.js), an id for good.
+
+export function newId() {
+  return `${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
+}
 
 // Indices from the first message to the current one.
 export function path(conversation) {
@@ -34,7 +39,8 @@ export function endOf(conversation, i) {
 
 // Appends a message behind `parent` and makes it the current one; its index.
 export function add(conversation, message, parent) {
-  conversation.messages.push({ ...message, parent });
+  const at = Math.max(Date.now(), (conversation.messages.at(-1)?.at ?? 0) + 1);
+  conversation.messages.push({ id: newId(), at, changed: at, ...message, parent });
   conversation.current = conversation.messages.length - 1;
   return conversation.current;
 }

@@ -128,10 +128,14 @@ class Chromium:
             elif message.get("sessionId") in self.pages:
                 self.pages[message["sessionId"]].event(message)
 
-    def page(self, url, width=1100, height=800, dark=False, storage=()):
-        """A new tab, in the state of a browser that was never here; `storage`: its localStorage."""
-        context = self.call("Target.createBrowserContext")["browserContextId"]
-        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)
+    def page(self, url, width=1100, height=800, dark=False, storage=(), beside=None):
+        """A new tab, in the state of a browser that was never here; `storage`: its localStorage.
+        `beside`: a page whose storage it shares."""
+        context = beside.context if beside else \
+            self.call("Target.createBrowserContext")["browserContextId"]
+        # In a window of its own: a tab behind another one draws nothing.
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context,
+                           newWindow=True)
         session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self, session["sessionId"], context)
         self.pages[page.session] = page
