@@ -44,9 +44,7 @@ struct Fixture {
         served.fim = {.prefix = 1, .suffix = 2, .middle = 3};
         served.chat = chat::Chat::Make("", engine->tokenizer()).value();
         served.family = chat::FamilyOf(served.chat->source());
-        for (const bool tools : {false, true}) {
-            served.tool_forms[tools ? 1 : 0] = chat::FindToolForm(*served.chat, tools);
-        }
+        served.forms = chat::FindForms(*served.chat);
         served.constraints = std::make_unique<Constraints>(engine->tokenizer());
         responses->Put("", "resp_1",
                        {{{"id", "resp_1"}, {"output", Json::array()}},

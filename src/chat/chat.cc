@@ -41,10 +41,59 @@ const Form* FormOf(const tokenizer::Tokenizer& tokenizer) {
     return nullptr;
 }
 
+constexpr std::string_view kProbeWords = "weft probe words";
 // How GGUF spells a token may differ from how templates do: SPM's U+2581 is a blank.
 std::string TextOf(const tokenizer::Tokenizer& tokenizer, int32_t id) {
     return std::string(tokenizer.Piece(id));
 }
+
+// Renders made-up conversations to see which messages the template shows.
+class Prober {
+  public:
+    using Takes = ChatTemplate::Takes;
+
+    Prober(ChatTemplate& probed, const std::vector<std::pair<std::string, std::string>>& tokens,
+           bool tools)
+        : probed_(probed), tokens_(tokens), tools_(tools) {}
+
+    struct Seen {
+        bool renders = false, shows = false;
+    };
+    // What becomes of a message of `role` (user, assistant or system).
+    Seen See(std::string_view role, const Takes& takes) const {
+        ChatInput input;
+        const auto add = [&](std::string_view speaker, std::string_view words) {
+            input.messages.push_back({{"role", speaker}, {"content", words}});
+        };
+        if (role == "system") add(role, kProbeWords);
+        add("user", role == "user" ? kProbeWords : "Do it.");
+        if (role == "assistant") add(role, kProbeWords);
+        if (role == "assistant") add("user", "Do it.");
+        if (tools_) {
+            const OrderedJson none{{"type", "object"}, {"properties", OrderedJson::object()}};
+            const OrderedJson function{
+                {"name", "f"}, {"description", "A function."}, {"parameters", none}};
+            input.tools = OrderedJson::array({{{"type", "function"}, {"function", function}}});
+        }
+        input.now_s = 1;
+        probed_.SetTakes(takes);
+        const auto text = probed_.Render(input, tokens_);
+        return {text.ok(), text.ok() && text->view().find(kProbeWords) != std::string_view::npos};
+    }
+    // Whether a message of `role` is shown as parts alone; where no form shows it, as the user's.
+    bool WantsParts(std::string_view role, Takes takes, bool Takes::*parts) const {
+        for (const bool tried : {false, true}) {
+            takes.*parts = tried;
+            if (See(role, takes).shows) return tried;
+        }
+        return takes.user_parts;
+    }
+
+  private:
+    ChatTemplate& probed_;
+    const std::vector<std::pair<std::string, std::string>>& tokens_;
+    bool tools_;
+};
 
 }  // namespace
 
@@ -79,17 +128,35 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
                      parsed.error().message + ". With --raw the prompt is taken as it is"};
     }
     Chat chat(std::move(parsed).value(), tokenizer);
-    chat.FitNoTools();
+    WEFT_TRY(chat.Fit(chat.plain_, false));
     return chat;
 }
 
-// Some templates (llama.cpp's own) ask whether `tools` is defined, and walk through it.
-void Chat::FitNoTools() {
-    ChatInput question = OneQuestion("", "Do it.");
-    question.now_s = 1;
-    if (plain_.Render(question, tokens_).ok()) return;
-    plain_.LeaveToolsOut(true);
-    plain_.LeaveToolsOut(plain_.Render(question, tokens_).ok());
+// Finds out how the template takes contents and absent tools (some of llama.cpp's ask whether
+// `tools` is defined, and walk through it). A template that refuses every probe stays as it is: its
+// own error tells the user more.
+Status Chat::Fit(ChatTemplate& to_fit, bool tools) const {
+    const Prober prober(to_fit, tokens_, tools);
+    bool renders = false;
+    for (const bool left_out : {false, true}) {
+        for (const bool parts : {false, true}) {
+            ChatTemplate::Takes takes{left_out, parts, parts, parts};
+            const Prober::Seen seen = prober.See("user", takes);
+            renders = renders || seen.renders;
+            if (!seen.shows) continue;
+            takes.assistant_parts =
+                prober.WantsParts("assistant", takes, &Prober::Takes::assistant_parts);
+            takes.system_parts = prober.WantsParts("system", takes, &Prober::Takes::system_parts);
+            to_fit.SetTakes(takes);
+            return {};
+        }
+    }
+    to_fit.SetTakes({});
+    if (!renders) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "chat: the chat template leaves out what the user says, both as a string and "
+                     "as a list of parts, so the model would not see it. Give another template, or "
+                     "with --raw the prompt is taken as it is");
 }
 
 Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Tokenizer& tokenizer) {
@@ -98,6 +165,7 @@ Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Toke
     WEFT_ASSIGN(Chat chat, Make(plain, tokenizer));
     if (!tools.empty()) {
         WEFT_ASSIGN(chat.with_tools_, ChatTemplate::Parse(tools));
+        WEFT_TRY(chat.Fit(*chat.with_tools_, true));
     }
     return chat;
 }

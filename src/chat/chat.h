@@ -4,11 +4,15 @@
 //   ChatML   <|im_start|>ROLE\nCONTENT<|im_end|>\n ...               (SmolLM2, Qwen)
 //   Llama 3  <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|> ...
 //
+// Templates differ in the form of content that they take: a string, or a list of parts. Make and
+// Load render probe messages and pass each role's content in the form that shows it.
+//
 // Encode is the way to tokens: only what the template itself wrote can become a special token. A
 // "<|im_end|>" inside a message stays text, so that no message can forge a turn. (User-defined
 // tokens are found in any text: they are words, or, where they begin or end turns, control tokens.)
 //
-// Errors: those of ChatTemplate, and kUnsupported where a model has neither.
+// Errors: those of ChatTemplate, and kUnsupported for a model that has neither and for a template
+// that leaves out what the user says.
 // Thread: a Chat never changes.
 #pragma once
 
@@ -46,7 +50,7 @@ class Chat {
 
   private:
     Chat(ChatTemplate plain, const tokenizer::Tokenizer& tokenizer);
-    void FitNoTools();
+    Status Fit(ChatTemplate& to_fit, bool tools) const;
 
     ChatTemplate plain_;
     std::optional<ChatTemplate> with_tools_;

@@ -48,12 +48,13 @@ Status CheckMessages(const OrderedJson& messages) {
     return {};
 }
 
-// JSON as values; `given`: its texts are words of the conversation.
+// JSON as values whose texts carry `source` (text.h); 0: the text is trusted.
 class Importer {
   public:
-    explicit Importer(jinja::Meter& meter) : meter_(meter) {}
+    Importer(jinja::Meter& meter, const ChatTemplate::Takes& takes)
+        : meter_(meter), takes_(takes) {}
 
-    Value From(const OrderedJson& json, bool given = true) {
+    Value From(const OrderedJson& json, uint32_t source = kOtherWords) {
         const jinja::Level level(meter_);
         meter_.Step();
         CountValue();
@@ -72,9 +73,9 @@ class Importer {
             }
             case OrderedJson::value_t::number_float: return Value(json.get<double>());
             case OrderedJson::value_t::string:
-                return jinja::MakeText(meter_, json.get_ref<const std::string&>(), given);
-            case OrderedJson::value_t::array: return List(json, given);
-            case OrderedJson::value_t::object: return Dict(json, given);
+                return jinja::MakeText(meter_, json.get_ref<const std::string&>(), source);
+            case OrderedJson::value_t::array: return List(json, source);
+            case OrderedJson::value_t::object: return Dict(json, source);
         }
         return Value(jinja::None{});
     }
@@ -82,24 +83,25 @@ class Importer {
     // Roles have been checked: templates may build markers of them.
     Value Messages(const OrderedJson& messages) {
         jinja::ListBuilder list(meter_);
-        for (const OrderedJson& message : messages) list.Add(Message(message));
+        uint32_t source = kMessageWords;
+        for (const OrderedJson& message : messages) list.Add(Message(message, source++));
         return std::move(list).Finish();
     }
 
   private:
-    Value List(const OrderedJson& json, bool given) {
+    Value List(const OrderedJson& json, uint32_t source) {
         CheckDepth();
         jinja::ListBuilder list(meter_);
-        for (const OrderedJson& item : json) list.Add(From(item, given));
+        for (const OrderedJson& item : json) list.Add(From(item, source));
         --depth_;
         return std::move(list).Finish();
     }
 
-    Value Dict(const OrderedJson& json, bool given) {
+    Value Dict(const OrderedJson& json, uint32_t source) {
         CheckDepth();
         jinja::DictBuilder dict(meter_);
         for (const auto& [key, value] : json.items()) {
-            dict.Add(jinja::MakeText(meter_, key, given), From(value, given));
+            dict.Add(jinja::MakeText(meter_, key, source), From(value, source));
         }
         --depth_;
         return std::move(dict).Finish();
@@ -121,8 +123,24 @@ class Importer {
                                        kMostJsonDepth)};
     }
 
+    bool TakesParts(const OrderedJson& message) const {
+        const OrderedJson& role = message.at("role");
+        if (role == "assistant") return takes_.assistant_parts;
+        return role == "system" ? takes_.system_parts : takes_.user_parts;
+    }
+
+    // [{"type": "text", "text": ...}]
+    Value Parts(const OrderedJson& text, uint32_t source) {
+        jinja::DictBuilder part(meter_);
+        part.Add(jinja::MakeText(meter_, "type"), jinja::MakeText(meter_, "text"));
+        part.Add(jinja::MakeText(meter_, "text"), From(text, source));
+        jinja::ListBuilder list(meter_);
+        list.Add(std::move(part).Finish());
+        return std::move(list).Finish();
+    }
+
     // Reasoning is given under the names that templates know it by.
-    Value Message(const OrderedJson& message) {
+    Value Message(const OrderedJson& message, uint32_t source) {
         const OrderedJson* reasoning = nullptr;
         for (const char* name : kReasoning) {
             const auto found = message.find(name);
@@ -131,27 +149,34 @@ class Importer {
             }
         }
         jinja::DictBuilder dict(meter_);
+        const auto add = [&](std::string_view key, Value value) {
+            dict.Add(jinja::MakeText(meter_, key, source), std::move(value));
+        };
         for (const auto& [key, value] : message.items()) {
-            if (reasoning != nullptr && key == kReasoning[0]) continue;
-            dict.Add(jinja::MakeText(meter_, key, true), From(value, key != "role"));
+            if ((reasoning != nullptr && key == kReasoning[0]) || key == kLossMember) continue;
+            if (key == "content" && value.is_string() && TakesParts(message)) {
+                add(key, Parts(value, source));
+            } else {
+                add(key, From(value, key == "role" ? 0 : source));
+            }
         }
         if (reasoning != nullptr) {
-            dict.Add(jinja::MakeText(meter_, kReasoning[0], true), From(*reasoning));
-            if (!message.contains(kReasoning[1])) {
-                dict.Add(jinja::MakeText(meter_, kReasoning[1], true), From(*reasoning));
-            }
+            add(kReasoning[0], From(*reasoning, source));
+            if (!message.contains(kReasoning[1])) add(kReasoning[1], From(*reasoning, source));
         }
         return std::move(dict).Finish();
     }
 
     jinja::Meter& meter_;
+    const ChatTemplate::Takes& takes_;
     size_t values_ = 0;
     int depth_ = 0;
 };
 
 Value Context(jinja::Meter& meter, const ChatInput& input,
-              const std::vector<std::pair<std::string, std::string>>& tokens, bool tools) {
-    Importer importer(meter);
+              const std::vector<std::pair<std::string, std::string>>& tokens,
+              const ChatTemplate::Takes& takes) {
+    Importer importer(meter, takes);
     jinja::DictBuilder context(meter);
     const auto set = [&](std::string_view name, Value value) {
         context.Set(jinja::MakeText(meter, name), std::move(value));
@@ -162,6 +187,7 @@ Value Context(jinja::Meter& meter, const ChatInput& input,
         for (const auto& [name, value] : input.extra.items()) set(name, importer.From(value));
     }
     set("messages", importer.Messages(input.messages));
+    const bool tools = !takes.tools_left_out || !input.tools.is_null();
     if (tools) set("tools", importer.From(input.tools));
     set("add_generation_prompt", Value(input.add_generation_prompt));
     return std::move(context).Finish();
@@ -204,8 +230,7 @@ Result<Text> ChatTemplate::Render(const ChatInput& input,
     WEFT_TRY(CheckMessages(input.messages));
     jinja::Meter meter(limits);
     try {
-        const bool tools = !tools_left_out_ || !input.tools.is_null();
-        Value context = Context(meter, input, tokens, tools);
+        Value context = Context(meter, input, tokens, takes_);
         jinja::Interpreter interpreter(meter, std::move(context),
                                        input.now_s == 0 ? Now() : input.now_s);
         return interpreter.Run(tree_->body);

@@ -3,8 +3,8 @@
 // lstrip_blocks, loop controls, tojson without HTML escapes, raise_exception, strftime_now,
 // {% generation %}). What of Jinja is there: chat/builtins.h and parser.h.
 //
-// The rendered Text says which of its bytes came out of the conversation, so that EncodeChat
-// (chat/chat.h) takes no word of a message for a marker.
+// The rendered Text says which of its bytes came out of the conversation, and of which message, so
+// that Chat::Encode (chat/chat.h) takes no word of a message for a marker.
 //
 // Errors name the template's line. kCorrupt: the template is no Jinja, or computes what can't be
 // (an undefined value's attribute, a number plus a text), or is over a limit; kUnsupported: a
@@ -29,9 +29,14 @@ namespace weft::chat {
 
 using OrderedJson = nlohmann::ordered_json;
 
+// The member of a message that says whether training learns it (OpenAI's name for it). No template
+// sees it.
+inline constexpr const char* kLossMember = "weight";
+
 struct ChatInput {
     // As in the OpenAI API: a list of {"role": ..., "content": text, parts or null, ...}; whatever
-    // else a message has (tool_calls, name, reasoning_content, ...) reaches the template as it is.
+    // else a message has (tool_calls, name, reasoning_content, ...) reaches the template as it is,
+    // except kLossMember.
     OrderedJson messages = OrderedJson::array();
     // A list of {"type": "function", "function": {...}}, or null.
     OrderedJson tools;
@@ -58,8 +63,16 @@ class ChatTemplate {
                         const std::vector<std::pair<std::string, std::string>>& tokens,
                         const RenderLimits& limits = {}) const;
 
-    // Whether, where there are no tools, `tools` is not defined, rather than none.
-    void LeaveToolsOut(bool left_out) { tools_left_out_ = left_out; }
+    // How the template wants what an input may say in two ways.
+    struct Takes {
+        // Without tools, `tools` is undefined rather than none.
+        bool tools_left_out = false;
+        // By role: a content that is a string becomes [{"type": "text", "text": ...}]. Roles other
+        // than these two follow the user's.
+        bool user_parts = false, assistant_parts = false, system_parts = false;
+    };
+    void SetTakes(const Takes& takes) { takes_ = takes; }
+    const Takes& takes() const { return takes_; }
 
     // The template's source, as it was given.
     const std::string& source() const { return source_; }
@@ -70,7 +83,7 @@ class ChatTemplate {
 
     std::string source_;
     std::unique_ptr<const Tree> tree_;
-    bool tools_left_out_ = false;
+    Takes takes_;
 };
 
 }  // namespace weft::chat

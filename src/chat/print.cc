@@ -20,24 +20,24 @@ void AppendQuoted(TextBuilder& builder, const Text& text) {
     for (size_t at = 0; at < bytes.size();) {
         const size_t end = NextPoint(bytes, at);
         const int32_t point = PointAt(bytes, at);
-        const bool given = text.GivenAt(at);
+        const uint32_t source = text.SourceAt(at);
         if (point == '\n') {
-            builder.Append("\\n", given);
+            builder.Append("\\n", source);
         } else if (point == '\r') {
-            builder.Append("\\r", given);
+            builder.Append("\\r", source);
         } else if (point == '\t') {
-            builder.Append("\\t", given);
+            builder.Append("\\t", source);
         } else if (point == '\\' || point == quote) {
-            builder.Append("\\", given);
+            builder.Append("\\", source);
             builder.AppendCut(text, at, end);
         } else if (IsPrintable(point)) {
             builder.AppendCut(text, at, end);
         } else if (point < 0x100) {
-            builder.Append(fmt::format("\\x{:02x}", point), given);
+            builder.Append(fmt::format("\\x{:02x}", point), source);
         } else if (point < 0x10000) {
-            builder.Append(fmt::format("\\u{:04x}", point), given);
+            builder.Append(fmt::format("\\u{:04x}", point), source);
         } else {
-            builder.Append(fmt::format("\\U{:08x}", point), given);
+            builder.Append(fmt::format("\\U{:08x}", point), source);
         }
         at = end;
     }
@@ -112,7 +112,7 @@ class JsonWriter {
             const std::string escape = Escape(PointAt(bytes, at));
             if (!escape.empty()) {
                 out_.AppendCut(text, plain, at);
-                out_.Append(escape, text.GivenAt(at));
+                out_.Append(escape, text.SourceAt(at));
                 plain = end;
             }
             at = end;

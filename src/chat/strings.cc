@@ -243,11 +243,11 @@ Value ChangeCase(Meter& meter, const Text& text, Case to) {
         const int32_t point = PointAt(text.view(), at);
         const int32_t changed = Changed(point, to, before, at == 0);
         if (point == kSharpS && to == Case::kUpper) {
-            builder.Append("SS", text.GivenAt(at));
+            builder.Append("SS", text.SourceAt(at));
         } else if (changed == point || (end - at == 1 && point >= 0x80)) {
             builder.AppendCut(text, at, end);
         } else {
-            builder.Append(Encoded(changed), text.GivenAt(at));
+            builder.Append(Encoded(changed), text.SourceAt(at));
         }
         before = point;
         at = end;

@@ -14,28 +14,30 @@ auto FirstAfter(const std::vector<TextRange>& ranges, size_t at) {
 
 }  // namespace
 
-Text::Text(std::string bytes, bool given) : bytes_(std::move(bytes)) {
-    if (given) AddGiven(0, bytes_.size());
+Text::Text(std::string bytes, uint32_t source) : bytes_(std::move(bytes)) {
+    AddGiven({0, bytes_.size(), source});
 }
 
-bool Text::GivenAt(size_t at) const {
+uint32_t Text::SourceAt(size_t at) const {
     const auto range = FirstAfter(given_, at);
-    return range != given_.end() && range->begin <= at;
+    return range != given_.end() && range->begin <= at ? range->source : 0;
 }
 
-void Text::AddGiven(size_t begin, size_t end) {
-    if (begin == end) return;
-    if (!given_.empty() && given_.back().end == begin) {
-        given_.back().end = end;
+void Text::AddGiven(const TextRange& range) {
+    if (range.source == 0 || range.begin == range.end) return;
+    const bool joins =
+        !given_.empty() && given_.back().end == range.begin && given_.back().source == range.source;
+    if (joins) {
+        given_.back().end = range.end;
     } else {
-        given_.push_back({begin, end});
+        given_.push_back(range);
     }
 }
 
-void Text::Append(std::string_view bytes, bool given) {
+void Text::Append(std::string_view bytes, uint32_t source) {
     const size_t begin = bytes_.size();
     bytes_ += bytes;
-    if (given) AddGiven(begin, bytes_.size());
+    AddGiven({begin, bytes_.size(), source});
 }
 
 void Text::Append(const Text& other) {
@@ -47,8 +49,8 @@ void Text::AppendCut(const Text& other, size_t begin, size_t end) {
     bytes_.append(other.bytes_, begin, end - begin);
     for (auto range = FirstAfter(other.given_, begin);
          range != other.given_.end() && range->begin < end; ++range) {
-        AddGiven(base + std::max(range->begin, begin) - begin,
-                 base + std::min(range->end, end) - begin);
+        AddGiven({base + std::max(range->begin, begin) - begin,
+                  base + std::min(range->end, end) - begin, range->source});
     }
 }
 

@@ -1,9 +1,10 @@
-// A text that remembers where its bytes came from: from the template (and what it is trusted
-// with), or from the words of a conversation. What is made of texts by cutting and joining keeps
-// the origin of every byte, so that a marker of a turn is only ever believed where the template
-// itself wrote it.
+// A text that remembers the source of each byte: the template (source 0, which is trusted), or the
+// conversation (any other number: kOtherWords, or kMessageWords + i for message i). Cutting and
+// joining keep the source of every byte, so a turn's marker counts only where the template itself
+// wrote it, and the bytes of each message can be found in a rendered text.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,29 +13,33 @@
 
 namespace weft::chat {
 
+inline constexpr uint32_t kOtherWords = 1;  // of tools and variables
+inline constexpr uint32_t kMessageWords = 2;
+
 class Text {
   public:
     Text() = default;
-    explicit Text(std::string bytes, bool given = false);
+    explicit Text(std::string bytes, uint32_t source = 0);
 
     std::string_view view() const { return bytes_; }
     const std::string& bytes() const { return bytes_; }
     size_t size() const { return bytes_.size(); }
     bool empty() const { return bytes_.empty(); }
 
-    // The bytes that came from the conversation.
+    // The bytes that came from the conversation, with their sources. Neighbors may touch.
     const std::vector<TextRange>& given() const { return given_; }
-    bool GivenAt(size_t at) const;
+    uint32_t SourceAt(size_t at) const;
+    bool GivenAt(size_t at) const { return SourceAt(at) != 0; }
 
     void Append(const Text& other);
-    void Append(std::string_view bytes, bool given);
+    void Append(std::string_view bytes, uint32_t source);
     // Bytes [begin, end). Precondition: begin <= end <= size().
     Text Cut(size_t begin, size_t end) const;
     // Appends bytes [begin, end) of `other`.
     void AppendCut(const Text& other, size_t begin, size_t end);
 
   private:
-    void AddGiven(size_t begin, size_t end);
+    void AddGiven(const TextRange& range);
 
     std::string bytes_;
     std::vector<TextRange> given_;

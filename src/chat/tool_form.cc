@@ -308,6 +308,12 @@ OrderedJson InOrderOfCalls(OrderedJson& messages) {
     return fitted;
 }
 
+// The parts of a turn are learned as the turn is.
+void CopyLoss(const OrderedJson& from, OrderedJson& to) {
+    const auto weight = from.find(kLossMember);
+    if (weight != from.end()) to[kLossMember] = *weight;
+}
+
 // [calls a, b; results a, b] as [call a; result a; call b; result b].
 OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
     OrderedJson fitted = OrderedJson::array();
@@ -326,6 +332,7 @@ OrderedJson OneCallEach(const ToolForm& form, OrderedJson& messages) {
             message["tool_calls"].push_back(std::move(call));
             fitted.push_back(std::move(message));
             message = {{"role", "assistant"}, {"content", ""}};  // what was said is said once
+            CopyLoss(fitted.back(), message);
             if (form.null_content) message["content"] = nullptr;
             results.TakeOf(id, fitted);
         }
@@ -342,6 +349,7 @@ OrderedJson TextApart(const ToolForm& form, OrderedJson& messages) {
             !TextMember(message, "content").empty()) {
             fitted.push_back(
                 {{"role", "assistant"}, {"content", std::exchange(message["content"], "")}});
+            CopyLoss(message, fitted.back());
             if (form.null_content) message["content"] = nullptr;
         }
         fitted.push_back(std::move(message));

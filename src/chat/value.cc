@@ -87,9 +87,9 @@ std::string_view Value::type_name() const {
     return "";
 }
 
-void TextBuilder::Append(std::string_view bytes, bool given) {
+void TextBuilder::Append(std::string_view bytes, uint32_t source) {
     charge_.Add(bytes.size());
-    text_.Append(bytes, given);
+    text_.Append(bytes, source);
 }
 
 void TextBuilder::AppendCut(const Text& text, size_t begin, size_t end) {
@@ -155,9 +155,9 @@ Value MakeText(Meter& meter, Text text) {
     return Value(std::make_shared<const TextData>(TextData{std::move(text), std::move(charge)}));
 }
 
-Value MakeText(Meter& meter, std::string_view bytes, bool given) {
+Value MakeText(Meter& meter, std::string_view bytes, uint32_t source) {
     TextBuilder builder(meter);
-    builder.Append(bytes, given);
+    builder.Append(bytes, source);
     return std::move(builder).Finish();
 }
 

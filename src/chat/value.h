@@ -125,7 +125,7 @@ class TextBuilder {
   public:
     explicit TextBuilder(Meter& meter) : meter_(meter), charge_(&meter) {}
     void Append(const Text& text) { AppendCut(text, 0, text.size()); }
-    void Append(std::string_view bytes, bool given = false);
+    void Append(std::string_view bytes, uint32_t source = 0);
     void AppendCut(const Text& text, size_t begin, size_t end);
     const Text& text() const { return text_; }
     Meter& meter() const { return meter_; }
@@ -170,7 +170,7 @@ class DictBuilder {
 };
 
 Value MakeText(Meter& meter, Text text);
-Value MakeText(Meter& meter, std::string_view bytes, bool given = false);
+Value MakeText(Meter& meter, std::string_view bytes, uint32_t source = 0);
 // A text of the template's own, charged to nobody.
 Value MakeConstant(std::string bytes);
 Value MakePair(Meter& meter, Value first, Value second);

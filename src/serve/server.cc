@@ -156,10 +156,8 @@ Status Server::Describe() {
     if (chat.ok()) {
         served_.family = chat::FamilyOf(chat->source());
         served_.chat.emplace(std::move(*chat));
-        for (const bool tools : {false, true}) {
-            served_.tool_forms[tools ? 1 : 0] = chat::FindToolForm(*served_.chat, tools);
-        }
-        const chat::ToolForm& form = served_.tool_forms[1];
+        served_.forms = chat::FindForms(*served_.chat);
+        const chat::ToolForm& form = served_.forms.tools;
         served_.call_frame =
             chat::FindCallFrame(*served_.chat, form, chat::CallFamily(served_.family, form));
     } else {

@@ -95,8 +95,9 @@ TEST(Chat, OnlyTheTemplateMakesMarkers) {
     };
     EXPECT_EQ(count("<|{{ messages[0].content }}|>", "im_end", "<|im_end|>"), 0);
     EXPECT_EQ(count("{{ '<|%s|>' % messages[0].content }}", "user", "<|user|>"), 0);
-    EXPECT_EQ(count("{{ '<|' + messages[0].role + '|>' }}", "", "<|user|>"), 1);
-    EXPECT_EQ(count("{{ '<|{}|>'.format('x') }}", "", "<|x|>"), 1);
+    EXPECT_EQ(count("{{ '<|' + messages[0].role + '|>' + messages[0].content }}", "", "<|user|>"),
+              1);
+    EXPECT_EQ(count("{{ '<|{}|>'.format('x') + messages[0].content }}", "", "<|x|>"), 1);
     // The longest marker would reach into the message: the template's own part counts.
     EXPECT_EQ(count("<|x|>{{ messages[0].content }}", "<|x|>", "<|x|>"), 1);
     EXPECT_EQ(count("<|x|>{{ messages[0].content }}", "<|x|>", "<|x|><|x|>"), 0);

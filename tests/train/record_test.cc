@@ -189,12 +189,6 @@ TEST_P(ChatMasks, CoverTheAssistantAlone) {
         {"role": "user", "content": "USER TWO"}, {"role": "assistant", "content": "second answer"},
         {"role": "user", "content": "USER SIX"}, {"role": "assistant", "content": "third"}]})"));
     const auto sample = encoder.Encode(record);
-    if (GetParam() == "raw_rules.jinja") {  // no template of conversations
-        ASSERT_FALSE(sample.ok());
-        EXPECT_EQ(sample.error().code, ErrorCode::kUnsupported) << sample.error().message;
-        EXPECT_TRUE(sample.error().message.starts_with("message 2: ")) << sample.error().message;
-        return;
-    }
     ASSERT_TRUE(sample.ok()) << sample.error().message;
     const auto runs = Learnt(*sample, *tokenizer);
     ASSERT_EQ(runs.size(), 3u);
@@ -219,6 +213,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ChatMasks, testing::ValuesIn([] {
                              const std::string folder = support::TestData("/chat");
                              for (const auto& each : std::filesystem::directory_iterator(folder)) {
                                  const std::string name = each.path().filename();
+                                 // (raw_rules shows no messages: Chat refuses it.)
+                                 if (name == "raw_rules.jinja") continue;
                                  if (name.ends_with(".jinja")) names.push_back(name);
                              }
                              std::ranges::sort(names);

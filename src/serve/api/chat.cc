@@ -10,32 +10,6 @@
 namespace weft::serve {
 namespace {
 
-// What is null is not there: templates ask whether there are "tool_calls". A new object is made, as
-// each member that is taken out of one costs a walk over all others.
-Json WithoutNulls(const Json& object) {
-    Json kept = Json::object();
-    auto& members = kept.get_ref<Json::object_t&>();
-    for (const auto& [name, value] : object.items()) {
-        if (!value.is_null()) members.emplace_back(name, value);
-    }
-    return kept;
-}
-
-// Arguments of calls that were made are texts of JSON in the API, and objects for templates.
-void ParseCalls(Json& message, Fields& fields, InnerJson& inner) {
-    const auto calls = message.find("tool_calls");
-    if (calls == message.end() || !calls->is_array()) return;
-    for (Json& call : *calls) {
-        if (!call.is_object() || !call.contains("function")) continue;
-        Json& function = call["function"];
-        if (!function.is_object() || !function.contains("arguments")) continue;
-        Json& arguments = function["arguments"];
-        if (!arguments.is_string()) continue;
-        const std::string text = std::move(arguments.get_ref<std::string&>());
-        if (!inner.Read(text, fields, "tool_calls", arguments)) return;
-    }
-}
-
 void ReadMessages(Fields& fields, chat::ChatInput& input) {
     const Json& messages = fields.List("messages");
     if (messages.empty()) {
@@ -47,7 +21,6 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
                                                    "taken.",
                                                    messages.size(), kMostMessages));
     }
-    InnerJson inner;
     for (size_t i = 0; i < messages.size(); ++i) {
         const std::string where = fmt::format("messages[{}].", i);
         const std::string name = fmt::format("messages[{}]", i);
@@ -65,13 +38,11 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         if (content.is_null()) {
             message.Fail("content", fmt::format("'{}content' is missing.", where), "missing");
         }
-        Json copy = WithoutNulls(messages[i]);
-        if (!message.error()) ParseCalls(copy, message, inner);
         if (message.error()) {
             const ApiError error = *message.error();
             return fields.Fail(error.param.c_str(), error.message, error.code);
         }
-        if (role == "developer") copy["role"] = "system";
+        Json copy = messages[i];
         copy["content"] = content;
         input.messages.push_back(std::move(copy));
     }
@@ -204,37 +175,11 @@ class ChatDialect final : public OpenAiDialect {
 
 }  // namespace
 
-// Text parts become one text, which is what templates know. Others (images, audio) are refused.
 Json ReadContent(Fields& fields, const char* name) {
-    const Json& content = fields.Get(name);
-    if (content.is_string()) return content;
-    if (!content.is_array()) {
-        fields.Fail(
-            name, fmt::format("Invalid type for '{}': expected a string or a list of parts.", name),
-            "invalid_type");
-        return "";
-    }
     std::string text;
-    for (const Json& json : content) {
-        Fields part(json);
-        const std::string type = part.Text("type", "");
-        const bool refusal = type == "refusal" && fields.Get("role") == "assistant";
-        if (!refusal && type != "text" && type != "input_text" && type != "output_text") {
-            fields.Fail(name,
-                        fmt::format("This model takes text only, not parts of type '{}'.",
-                                    type.substr(0, 40)),
-                        "unsupported_content");
-            return "";
-        }
-        const char* member = refusal ? "refusal" : "text";
-        if (!part.Get(member).is_string()) {
-            fields.Fail(name, fmt::format("A part of '{}' has no text.", name), "invalid_type");
-            return "";
-        }
-        const std::string more = part.Text(member, "");
-        if (!text.empty() && !more.empty()) text.push_back('\n');
-        text += more;
-    }
+    const auto fault = chat::ReadContentText(fields.Get(name), fields.Get("role") == "assistant",
+                                             fields.PathOf(name), text);
+    if (fault) fields.Fail(name, fault->message, fault->code);
     return text;
 }
 
@@ -275,7 +220,12 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
         bytes += content->is_string() ? content->get_ref<const std::string&>().size() : 0;
     }
     if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
-    chat::FitConversation(served.ToolFormOf(conversation.input), conversation.input);
+    if (const auto fault = chat::PrepareConversation(served.forms, conversation.input)) {
+        const std::string dot = fault->member.empty() ? "" : ".";
+        return ApiError{400, fault->message,
+                        fmt::format("messages[{}]{}{}", fault->at, dot, fault->member), fault->code,
+                        true};
+    }
     const auto text = served.chat->Render(conversation.input);
     if (!text.ok()) {  // whatever it is to the template, the request brought it about
         const ApiError error = ErrorOf(text.error());
@@ -384,7 +334,7 @@ std::optional<ApiError> PlanConversation(const Served& served, Conversation& con
                                          engine::Request request, int64_t n, AnswerPlan& plan) {
     plan.prompt_name = "messages";
     // Calls that the template could not show in the next turn are not made.
-    const chat::ToolForm& form = served.ToolFormOf(conversation.input);
+    const chat::ToolForm& form = served.forms.Of(conversation.input);
     plan.one_call = !conversation.parallel_calls || form.one_call;
     plan.tools = std::make_shared<const chat::ToolTypes>(conversation.input.tools);
     ChatPrompt prompt;

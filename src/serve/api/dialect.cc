@@ -37,7 +37,7 @@ std::string MakeId(std::string_view prefix) {
 }
 
 std::string MakeCallId(const Served& served, std::string_view prefix) {
-    return served.tool_forms[1].short_ids ? WithLetters("", 9) : MakeId(prefix);
+    return served.forms.tools.short_ids ? WithLetters("", 9) : MakeId(prefix);
 }
 
 }  // namespace weft::serve

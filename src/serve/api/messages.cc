@@ -56,7 +56,7 @@ class MessageReader {
         Fields block(json);
         const std::string type = block.Text("type", "");
         if (type == "text" && block.Get("text").is_string()) {
-            Join(blocks.text, block.Text("text", ""));
+            blocks.text += block.Text("text", "");
         } else if (says && type == "thinking") {
             Join(blocks.thinking, block.Text("thinking", ""));
         } else if (says && type == "tool_use") {

@@ -13,7 +13,7 @@
 #include "chat/answer.h"
 #include "chat/call_frame.h"
 #include "chat/chat.h"
-#include "chat/tool_form.h"
+#include "chat/conversation.h"
 #include "engine/engine.h"
 #include "engine/sampler_defaults.h"
 #include "serve/api/constraint.h"
@@ -30,7 +30,7 @@ struct Served {
     int64_t created_s = 0;              // Unix time
     std::optional<chat::Chat> chat;     // none: the model has no chat template
     std::string chat_error;             // why not
-    chat::ToolForm tool_forms[2];       // of conversations without and with tools
+    chat::ConversationForms forms;      // that the chat template takes
     chat::AnswerFamily family = chat::AnswerFamily::kPlain;
     chat::CallFrame call_frame;  // of calls that are demanded
     std::unique_ptr<Constraints> constraints;
@@ -50,9 +50,6 @@ struct Served {
     // Ids are below it: an embedding may have more rows than the tokenizer has tokens.
     int64_t id_limit() const {
         return std::max<int64_t>(engine->hyper().vocab, tokenizer().vocab_size());
-    }
-    const chat::ToolForm& ToolFormOf(const chat::ChatInput& input) const {
-        return tool_forms[input.tools.is_array() && !input.tools.empty() ? 1 : 0];
     }
     // The adapter that a request for `model` uses, 0: none. Nothing: no such name.
     std::optional<int32_t> AdapterOf(std::string_view model) const;

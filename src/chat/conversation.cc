@@ -1,0 +1,149 @@
+#include "chat/conversation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "base/json.h"
+#include "chat/tool_words.h"
+
+namespace weft::chat {
+namespace {
+
+using Fault = std::optional<MessageFault>;
+
+Fault Wrong(const char* member, std::string message, const char* code = "invalid_type") {
+    return MessageFault{0, member, std::move(message), code};
+}
+
+// A new object is made: each member that is taken out of one costs a walk over all others.
+void DropNulls(OrderedJson& object) {
+    if (std::ranges::none_of(object, [](const OrderedJson& value) { return value.is_null(); })) {
+        return;
+    }
+    OrderedJson kept = OrderedJson::object();
+    auto& members = kept.get_ref<OrderedJson::object_t&>();
+    for (auto& [name, value] : object.items()) {
+        if (!value.is_null()) members.emplace_back(name, std::move(value));
+    }
+    object = std::move(kept);
+}
+
+void RenameRole(OrderedJson& message) {
+    if (HasRole(message, "developer")) message["role"] = "system";
+    if (HasRole(message, "function")) message["role"] = "tool";
+}
+
+Fault FitContent(OrderedJson& message) {
+    const auto content = message.find("content");
+    const bool assistant = HasRole(message, "assistant");
+    if (content != message.end() && !content->is_string()) {
+        std::string text;
+        if (Fault fault = ReadContentText(*content, assistant, "content", text)) {
+            fault->member = "content";
+            return fault;
+        }
+        *content = std::move(text);
+    }
+    const bool missing = content == message.end();
+    const std::string refusal = assistant ? TextMember(message, "refusal") : "";
+    if (missing && !assistant && !HasRole(message, "tool")) {
+        return Wrong("content", "'content' is missing.", "missing");
+    }
+    if (missing || (!refusal.empty() && *content == "")) message["content"] = refusal;
+    return {};
+}
+
+// Calls of one message; the limits are those of all messages' arguments.
+Fault FitCalls(OrderedJson& message, JsonLimits& limits) {
+    const auto legacy = message.find("function_call");
+    if (legacy != message.end() && legacy->is_object() && !message.contains("tool_calls")) {
+        OrderedJson call{{"type", "function"}, {"function", std::move(*legacy)}};
+        message.erase("function_call");
+        message["tool_calls"] = OrderedJson::array({std::move(call)});
+    }
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end()) return {};
+    if (!calls->is_array()) return Wrong("tool_calls", "'tool_calls' must be a list of calls.");
+    for (OrderedJson& call : *calls) {
+        if (!call.is_object()) return Wrong("tool_calls", "A call is not an object.");
+        if (!call.contains("function") && call.contains("name")) {
+            OrderedJson function = std::move(call);
+            call = {{"type", "function"}};
+            if (function.contains("id")) call["id"] = function["id"];
+            call["function"] = std::move(function);
+        }
+        const auto function = call.find("function");
+        if (function == call.end() || !function->is_object()) continue;
+        const auto arguments = function->find("arguments");
+        if (arguments == function->end() || !arguments->is_string()) continue;
+        size_t used = 0;
+        auto parsed = ParseOrderedJsonText(arguments->get_ref<const std::string&>(), limits, &used);
+        limits.values -= std::min(limits.values, used);
+        if (!parsed.ok() && parsed.error().code == ErrorCode::kUnsupported) {
+            return Wrong("tool_calls",
+                         fmt::format("'tool_calls' is too much JSON: {}.", parsed.error().message),
+                         "invalid_value");
+        }
+        if (parsed.ok()) *arguments = std::move(parsed).value();  // else it stays a text
+    }
+    return {};
+}
+
+}  // namespace
+
+ConversationForms FindForms(const Chat& chat) {
+    return {FindToolForm(chat, false), FindToolForm(chat, true)};
+}
+
+Fault ReadContentText(const OrderedJson& content, bool refusals, const std::string& name,
+                      std::string& text) {
+    text.clear();
+    if (content.is_string()) {
+        text = content.get<std::string>();
+        return {};
+    }
+    if (!content.is_array()) {
+        return Wrong(
+            "", fmt::format("Invalid type for '{}': expected a string or a list of parts.", name));
+    }
+    for (const OrderedJson& part : content) {
+        const std::string type = part.is_object() ? TextMember(part, "type") : "";
+        const bool refusal = refusals && type == "refusal";
+        if (!refusal && type != "text" && type != "input_text" && type != "output_text") {
+            return Wrong("",
+                         fmt::format("This model takes text only, not parts of type '{}'.",
+                                     type.substr(0, 40)),
+                         "unsupported_content");
+        }
+        const auto words = part.find(refusal ? "refusal" : "text");
+        if (words == part.end() || !words->is_string()) {
+            return Wrong("", fmt::format("A part of '{}' has no text.", name));
+        }
+        text += words->get_ref<const std::string&>();
+    }
+    return {};
+}
+
+Fault PrepareConversation(const ConversationForms& forms, ChatInput& input) {
+    if (!input.messages.is_array()) return {};  // Render names it
+    JsonLimits limits{.bytes = SIZE_MAX};
+    for (size_t i = 0; i < input.messages.size(); ++i) {
+        OrderedJson& message = input.messages[i];
+        if (!message.is_object()) continue;
+        DropNulls(message);
+        RenameRole(message);
+        Fault fault = FitContent(message);
+        if (!fault) fault = FitCalls(message, limits);
+        if (!fault) continue;
+        fault->at = i;
+        return fault;
+    }
+    FitConversation(forms.Of(input), input);
+    return {};
+}
+
+}  // namespace weft::chat

@@ -1,0 +1,205 @@
+// Conversations as clients and data sets spell them, in the one form that templates get; and
+// contents in the form that a template takes.
+#include "chat/conversation.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "support/paths.h"
+#include "support/tiny_vocabulary.h"
+
+namespace weft::chat {
+namespace {
+
+const tokenizer::Tokenizer& ConversationTokens() {
+    static const auto tokenizer = tokenizer::Tokenizer::Make(tokenizer::TinySpm({"a"})).value();
+    return *tokenizer;
+}
+
+// What the template makes of the messages, or the error.
+std::string Told(const std::string& source, OrderedJson messages,
+                 OrderedJson tools = OrderedJson()) {
+    const auto chat = Chat::Make(source, ConversationTokens());
+    if (!chat.ok()) return "no chat: " + chat.error().message;
+    ChatInput input;
+    input.messages = std::move(messages);
+    input.tools = std::move(tools);
+    input.add_generation_prompt = false;
+    input.now_s = 1;
+    if (const auto fault = PrepareConversation(FindForms(*chat), input)) {
+        return "fault in " + std::to_string(fault->at) + " " + fault->member + ": " +
+               fault->message + " (" + fault->code + ")";
+    }
+    const auto text = chat->Render(input);
+    return text.ok() ? text->bytes() : "error: " + text.error().message;
+}
+
+OrderedJson Parsed(const char* json) {
+    return OrderedJson::parse(json);
+}
+
+// Shows all that templates look at, with calls as most write them.
+constexpr const char* kShowsAll =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+    "{% for c in m.tool_calls or [] %}[{{ c.function.name }} {{ c.function.arguments | tojson }}]"
+    "{% endfor %}{% endfor %}";
+constexpr const char* kOneCall = R"(<user>2+3?<assistant>[add {"a": 2}]<tool>5<assistant>It is 5.)";
+
+TEST(Conversation, OneTextForManySpellings) {
+    const char* const calls[] = {
+        R"({"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function",
+            "function": {"name": "add", "arguments": "{\"a\":2}"}}]})",
+        R"({"role": "assistant", "content": "", "tool_calls": [{"id": "1", "type": "function",
+            "function": {"name": "add", "arguments": {"a": 2}}}]})",
+        R"({"role": "assistant", "tool_calls": [{"function": {"name": "add",
+            "arguments": "{\"a\": 2}"}}], "function_call": null, "refusal": null})",
+        R"({"role": "assistant", "content": [], "tool_calls": [{"id": "1", "name": "add",
+            "arguments": {"a": 2}}]})",
+        R"({"role": "assistant", "content": null, "function_call": {"name": "add",
+            "arguments": "{\"a\":2}"}})",
+    };
+    const char* const results[] = {
+        R"({"role": "tool", "tool_call_id": "1", "content": "5"})",
+        R"({"role": "tool", "content": [{"type": "text", "text": "5"}]})",
+        R"({"role": "function", "name": "add", "content": "5", "tool_calls": null})",
+    };
+    for (const char* call : calls) {
+        for (const char* result : results) {
+            const OrderedJson messages = OrderedJson::array(
+                {{{"role", "user"}, {"content", "2+3?"}},
+                 Parsed(call),
+                 Parsed(result),
+                 {{"role", "assistant"}, {"content", "It is 5."}, {"tool_calls", nullptr}}});
+            EXPECT_EQ(Told(kShowsAll, messages), kOneCall) << messages;
+        }
+    }
+}
+
+TEST(Conversation, ContentsBecomeOneString) {
+    EXPECT_EQ(Told(kShowsAll, Parsed(R"([
+        {"role": "developer", "content": "Be kind."},
+        {"role": "system", "content": [{"type": "text", "text": "Be"}, {"type": "text",
+            "text": " brief.", "image": null}]},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "\nb"},
+            {"type": "input_text", "text": ""}, {"type": "input_text", "text": "c"}]},
+        {"role": "assistant", "content": null, "reasoning_content": "hm"},
+        {"role": "user", "content": ""},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": "", "refusal": "Never."},
+        {"role": "tool", "content": null}])")),
+              "<system>Be kind.<system>Be brief.<user>a\nbc<assistant>(hm)<user><assistant>No."
+              "<user>?<assistant>Never.<tool>");
+}
+
+TEST(Conversation, FaultsNameMessageAndMember) {
+    const auto told = [](const char* second) {
+        OrderedJson messages = Parsed(R"([{"role": "user", "content": "a"}])");
+        messages.push_back(Parsed(second));
+        return Told(kShowsAll, messages);
+    };
+    EXPECT_EQ(told(R"({"role": "user", "content": null})"),
+              "fault in 1 content: 'content' is missing. (missing)");
+    EXPECT_EQ(told(R"({"role": "user"})"), "fault in 1 content: 'content' is missing. (missing)");
+    EXPECT_EQ(told(R"({"role": "user", "content": 3})"),
+              "fault in 1 content: Invalid type for 'content': expected a string or a list of "
+              "parts. (invalid_type)");
+    EXPECT_EQ(told(R"({"role": "user", "content": [{"type": "image_url", "image_url": "x"}]})"),
+              "fault in 1 content: This model takes text only, not parts of type 'image_url'. "
+              "(unsupported_content)");
+    EXPECT_EQ(told(R"({"role": "user", "content": [{"type": "refusal", "refusal": "x"}]})"),
+              "fault in 1 content: This model takes text only, not parts of type 'refusal'. "
+              "(unsupported_content)");
+    EXPECT_EQ(told(R"({"role": "user", "content": [{"type": "text"}]})"),
+              "fault in 1 content: A part of 'content' has no text. (invalid_type)");
+    EXPECT_EQ(told(R"({"role": "assistant", "tool_calls": "f"})"),
+              "fault in 1 tool_calls: 'tool_calls' must be a list of calls. (invalid_type)");
+    const std::string deep = R"({"role": "assistant", "tool_calls": [{"function": {"name": "f",
+        "arguments": ")" + std::string(200, '[') +
+                             std::string(200, ']') + R"("}}]})";
+    EXPECT_NE(told(deep.c_str()).find("'tool_calls' is too much JSON"), std::string::npos);
+    EXPECT_EQ(told("5"), "error: chat: a message is not an object with a 'role' of type string");
+}
+
+TEST(Conversation, PreparingAgainChangesNothing) {
+    const auto chat = Chat::Make(kShowsAll, ConversationTokens());
+    ASSERT_TRUE(chat.ok());
+    ChatInput input;
+    input.messages = Parsed(R"([{"role": "developer", "content": [{"type": "text", "text": "s"}]},
+        {"role": "user", "content": "u"}, {"role": "assistant", "function_call": {"name": "f",
+        "arguments": "{\"a\": 1}"}}, {"role": "function", "content": "r"}])");
+    const ConversationForms forms = FindForms(*chat);
+    ASSERT_FALSE(PrepareConversation(forms, input));
+    const OrderedJson once = input.messages;
+    ASSERT_FALSE(PrepareConversation(forms, input));
+    EXPECT_EQ(input.messages, once);
+}
+
+// The forms of content that templates of text and images take; what the user says must come out.
+TEST(ContentForm, IsWhatTheTemplateShows) {
+    const OrderedJson messages = Parsed(R"([{"role": "system", "content": "S"},
+        {"role": "user", "content": [{"type": "text", "text": "U"}, {"type": "text", "text": "V"}]},
+        {"role": "assistant", "content": "A"}, {"role": "user", "content": "W"}])");
+    const char* const kParts =
+        "{% for m in messages %}{{ m.role[0] }}:{% for p in m.content %}"
+        "{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %};{% endfor %}";
+    EXPECT_EQ(Told(kParts, messages), "s:S;u:UV;a:A;u:W;");
+    // LLaVA's: parts by their index, and selected.
+    EXPECT_EQ(Told("{% for m in messages %}{{ m.role[0] }}:"
+                   "{% if m.role == 'user' %}"
+                   "{% for p in m.content | selectattr('type', 'equalto', 'text') %}{{ p.text }}"
+                   "{% endfor %}{% else %}{{ m.content[0].text }}{% endif %};{% endfor %}",
+                   messages),
+              "s:S;u:UV;a:A;u:W;");
+    // One form for the user, another for the rest.
+    EXPECT_EQ(Told("{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'user' %}"
+                   "{{ m.content[0]['text'] }}{% else %}{{ m.content + '' }}{% endif %};"
+                   "{% endfor %}",
+                   messages),
+              "s:S;u:UV;a:A;u:W;");
+    EXPECT_EQ(Told("{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'system' %}"
+                   "{{ m.content[0]['text'] }}{% else %}{{ m.content + '' }}{% endif %};"
+                   "{% endfor %}",
+                   messages),
+              "s:S;u:UV;a:A;u:W;");
+    // Both forms: the string.
+    EXPECT_EQ(Told("{% for m in messages %}{{ m.role[0] }}:{% if m.content is string %}'"
+                   "{{ m.content }}'{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}"
+                   "{% endif %};{% endfor %}",
+                   messages),
+              "s:'S';u:'UV';a:'A';u:'W';");
+    // An empty content has a part, too, and a text that is no string has none.
+    EXPECT_EQ(Told("{% for m in messages %}{{ m.content[0].type }}={{ m.content[0].text }};"
+                   "{% endfor %}",
+                   Parsed(R"([{"role": "user", "content": ""}])")),
+              "text=;");
+}
+
+TEST(ContentForm, WithoutTheUsersWordsIsRefused) {
+    for (const char* source :
+         {"Hello.", "{% for m in messages %}{{ m.role }}{% endfor %}",
+          "{% for m in messages %}{% for p in m.content %}{{ p.image }}{% endfor %}{% endfor %}",
+          "{% for m in messages %}{{ m.content if m.role == 'assistant' }}{% endfor %}"}) {
+        const std::string told = Told(source, Parsed(R"([{"role": "user", "content": "x"}])"));
+        EXPECT_TRUE(told.starts_with("no chat: ")) << told;
+        EXPECT_NE(told.find("leaves out what the user says"), std::string::npos) << told;
+    }
+    // What refuses each made-up conversation says for itself why.
+    const std::string told = Told("{{ raise_exception('only on Sundays') }}",
+                                  Parsed(R"([{"role": "user", "content": "x"}])"));
+    EXPECT_NE(told.find("only on Sundays"), std::string::npos) << told;
+}
+
+// The template of one family: as transformers renders the same messages with contents as parts.
+TEST(ContentForm, SmolVlm) {
+    const std::string source = ReadTextFile(support::TestData("/chat/smolvlm.jinja")).value();
+    EXPECT_EQ(Told(source, Parsed(R"([{"role": "system", "content": "Be brief."},
+                     {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type":
+                     "text", "text": " here"}]}, {"role": "assistant", "content": "ok"}])")),
+              "<|im_start|>System: Be brief.<end_of_turn>\nUser: Look here<end_of_turn>\n"
+              "Assistant: ok<end_of_turn>\n");
+}
+
+}  // namespace
+}  // namespace weft::chat
