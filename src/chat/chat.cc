@@ -175,12 +175,18 @@ Result<Text> Chat::Render(const ChatInput& input) const {
     return (tools ? *with_tools_ : plain_).Render(input, tokens_);
 }
 
-std::vector<int32_t> Chat::Encode(const Text& text) const {
+std::vector<int32_t> Chat::Encode(const Text& text,
+                                  std::vector<tokenizer::SpecialMark>* marks) const {
+    if (marks != nullptr) marks->assign(1, {});
     std::vector<int32_t> ids = tokenizer_->Encode(
-        text.view(), {.add_special = false, .parse_special = true, .plain = text.given()});
+        text.view(),
+        {.add_special = false, .parse_special = true, .plain = text.given(), .marks = marks});
     const tokenizer::TokenizerData& data = tokenizer_->data();
     const bool wants_bos = data.add_bos && (ids.empty() || ids.front() != data.bos);
-    if (wants_bos) ids.insert(ids.begin(), data.bos);
+    if (!wants_bos) return ids;
+    ids.insert(ids.begin(), data.bos);
+    if (marks == nullptr) return ids;
+    for (tokenizer::SpecialMark& mark : *marks) ++mark.token;
     return ids;
 }
 

@@ -43,7 +43,10 @@ class Chat {
     Result<Text> Render(const ChatInput& input) const;
     // The same as tokens, with one bos in front where the model wants it.
     Result<std::vector<int32_t>> Encode(const ChatInput& input) const;
-    std::vector<int32_t> Encode(const Text& text) const;
+    // marks: as EncodeOptions has them; the first one is the begin of the text, whatever stands
+    // there.
+    std::vector<int32_t> Encode(const Text& text,
+                                std::vector<tokenizer::SpecialMark>* marks = nullptr) const;
 
     // The template's source.
     const std::string& source() const { return plain_.source(); }

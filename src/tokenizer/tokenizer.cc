@@ -233,7 +233,10 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, EncodeOptions opti
     for (size_t at = 0, from = 0; at < text.size();) {
         const SpecialScanner::Found found = walk.Next(from, at);
         if (found.at > at) model_->Encode(text.substr(at, found.at - at), at == 0, ids);
-        if (found.id >= 0) ids.push_back(found.id);
+        if (found.id >= 0) {
+            if (options.marks != nullptr) options.marks->push_back({found.at, ids.size()});
+            ids.push_back(found.id);
+        }
         at = std::max(at, found.at + found.size);
         from = found.next;
     }

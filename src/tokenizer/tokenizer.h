@@ -68,12 +68,21 @@ struct TokenizerData {
     std::vector<int32_t> prefix, suffix;
 };
 
+// Where the text of a special token begins, and its place among the ids.
+struct SpecialMark {
+    size_t byte = 0;
+    size_t token = 0;
+};
+
 struct EncodeOptions {
     bool add_special = true;     // bos and eos where the model wants them
     bool parse_special = false;  // "<|im_end|>" in the text becomes its token. Never for user text
     // Parts of the text, in order and apart, in which (and across whose borders) parse_special
     // finds nothing: words of a user inside a text of ours.
     std::span<const TextRange> plain = {};
+    // Where given: gets a mark for each special token found in the text, in order. Words between
+    // two special tokens are encoded on their own, so a part of a text can be encoded from a mark.
+    std::vector<SpecialMark>* marks = nullptr;
 };
 
 // Whether Make knows this model, that is TokenizerData::model.

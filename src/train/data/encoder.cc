@@ -1,34 +1,72 @@
 #include "train/data/encoder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
+
+#include "model_files/hf/json.h"
 
 namespace weft::train {
 namespace {
 
 using chat::OrderedJson;
-using chat::Text;
 
 // How many tokens two lists begin with in common.
 size_t CommonPrefix(std::span<const int32_t> a, std::span<const int32_t> b) {
     return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
-// Where the answer to `asking` begins in `whole`; at least at `least`. The template may ask with
-// more than it writes later (an opened <think>), and an answer may begin like that by chance.
-size_t AnswerBegin(const Text& whole, const Text& asking, size_t least) {
-    const std::string_view a = whole.view(), b = asking.view();
-    auto at = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-    if (at == b.size()) return at;
-    for (const TextRange& range : whole.given()) {
-        if (range.begin >= least && range.begin < at && at <= range.end) at = range.begin;
-    }
-    return at;
-}
-
 std::string Section(std::string_view name, std::string_view text, std::string_view end) {
     if (text.empty()) return "";
     return fmt::format("{}{}{}", name, text, end);
+}
+
+// What says whether a turn is learned: OpenAI's name, and those of axolotl's documentation.
+constexpr const char* kLossMembers[] = {chat::kLossMember, "train", "training"};
+
+// The messages' marks as kLossMember alone, 0 or 1.
+Status ReadMarks(OrderedJson& messages) {
+    for (size_t i = 0; i < messages.size(); ++i) {
+        OrderedJson& message = messages[i];
+        if (!message.is_object()) continue;
+        if (const auto detail = message.find("train_detail");
+            detail != message.end() && !detail->is_null()) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "message {}: 'train_detail' marks parts of a turn; a turn is learned "
+                             "as a whole, or with \"weight\": 0 not at all",
+                             i + 1);
+        }
+        bool marked = false, learned = true;
+        for (const char* name : kLossMembers) {
+            const auto mark = message.find(name);
+            if (mark == message.end()) continue;
+            const bool no = *mark == 0 || *mark == false;
+            if (!no && *mark != 1 && *mark != true && !mark->is_null()) {
+                return MakeError(ErrorCode::kCorrupt,
+                                 "message {}: '{}' is {}; expected 0 or false (the turn is not "
+                                 "learned), 1 or true",
+                                 i + 1, name,
+                                 model_files::hf::Shown(mark->dump(
+                                     -1, ' ', true, OrderedJson::error_handler_t::replace)));
+            }
+            marked = true;
+            learned = learned && !no;
+            message.erase(name);
+        }
+        if (marked) message[chat::kLossMember] = learned ? 1 : 0;
+    }
+    return {};
+}
+
+Result<chat::ChatInput> InputOf(const ChatRecord& record) {
+    chat::ChatInput input;
+    input.messages = record.messages;
+    input.tools = record.tools;
+    input.add_generation_prompt = false;
+    input.now_s = 1;  // the same text on every day
+    WEFT_TRY(ReadMarks(input.messages));
+    return input;
 }
 
 }  // namespace
@@ -54,17 +92,20 @@ std::string PromptText(const QuestionRecord& record, int prompt_type) {
 }
 
 Result<Encoder> Encoder::Make(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat,
-                              int prompt_type, int64_t rows) {
+                              int prompt_type, int64_t rows, const EncoderOptions& options) {
     if (prompt_type < 0 || prompt_type >= kPromptTypes) {
         return MakeError(ErrorCode::kUsage, "prompt type {}; expected 0 to {}", prompt_type,
                          kPromptTypes - 1);
     }
     const int64_t count = rows > 0 ? rows : tokenizer.vocab_size();
-    return Encoder(&tokenizer, chat, prompt_type, static_cast<int32_t>(count));
+    Encoder made(&tokenizer, prompt_type, static_cast<int32_t>(count));
+    if (chat != nullptr) made.turns_.emplace(*chat, tokenizer);
+    made.no_chat_ = options.no_chat;
+    return made;
 }
 
 Encoder Encoder::OfIds(int64_t rows) {
-    return Encoder(nullptr, nullptr, 0, static_cast<int32_t>(rows));
+    return Encoder(nullptr, 0, static_cast<int32_t>(rows));
 }
 
 Result<Sample> Encoder::Encode(const Record& record) const {
@@ -140,85 +181,20 @@ Result<Sample> Encoder::Of(const QuestionRecord& record) const {
     return Of(chat);
 }
 
-Result<Text> Encoder::Render(std::span<const OrderedJson> messages, const ChatRecord& record,
-                             bool asks) const {
-    chat::ChatInput input;
-    for (const OrderedJson& message : messages) input.messages.push_back(message);
-    input.tools = record.tools;
-    input.add_generation_prompt = asks;
-    input.now_s = 1;  // the same text on every day
-    return chat_->Render(input);
-}
-
 Result<Sample> Encoder::Of(const ChatRecord& record) const {
-    if (chat_ == nullptr) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a conversation, but the model has no chat template");
+    if (!turns_) return MakeError(ErrorCode::kUnsupported, "a conversation, but {}", no_chat_);
+    if (record.messages.size() > kMostMessages) {
+        return MakeError(ErrorCode::kUnsupported, "{} messages; at most {} are read",
+                         record.messages.size(), kMostMessages);
     }
-    const size_t count = record.messages.size();
-    if (count > kMostMessages) {
-        return MakeError(ErrorCode::kUnsupported, "{} messages; at most {} are read", count,
-                         kMostMessages);
-    }
-    const auto& list = record.messages.get_ref<const OrderedJson::array_t&>();
-    WEFT_ASSIGN(const Text whole, Render(list, record, false));
-    Sample sample;
-    sample.tokens = chat_->Encode(whole);
-    sample.loss.assign(sample.tokens.size(), 0);
-    for (size_t turn = 0; turn < count; ++turn) {
-        const auto role = list[turn].find("role");
-        if (role != list[turn].end() && *role == "assistant" && turn > 0) {
-            WEFT_TRY(MarkTurn(record, turn, whole, sample));
-        }
-    }
-    return sample;
+    WEFT_ASSIGN(chat::ChatInput input, InputOf(record));
+    return turns_->Encode(std::move(input));
 }
 
-Status Encoder::MarkTurn(const ChatRecord& record, size_t turn, const Text& whole,
-                         Sample& sample) const {
-    const std::span<const OrderedJson> list =
-        record.messages.get_ref<const OrderedJson::array_t&>();
-    WEFT_ASSIGN(const Text before, Render(list.first(turn), record, false));
-    WEFT_ASSIGN(const Text asking, Render(list.first(turn), record, true));
-    const size_t begin = AnswerBegin(whole, asking, before.size());
-    if (begin < before.size() && begin < asking.size()) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "message {}: the chat template writes what comes before it otherwise "
-                         "when more follows, so its turn can't be told",
-                         turn + 1);
-    }
-    const auto tokens_to = [&](size_t end) {
-        return CommonPrefix(sample.tokens, chat_->Encode(whole.Cut(0, end)));
-    };
-    const size_t first = tokens_to(begin);
-    // What the turn reaches to at most; not known where the template ends a text otherwise than it
-    // goes on.
-    size_t bound = whole.size();
-    bool known = turn + 1 == list.size();
-    if (!known) {
-        WEFT_ASSIGN(const Text through, Render(list.first(turn + 1), record, false));
-        known = whole.view().starts_with(through.view());
-        if (known) bound = through.size();
-    }
-    // It ends with the first end token behind its last words.
-    size_t words = begin;
-    for (const TextRange& range : whole.given()) {
-        if (known && range.begin >= begin && range.begin < bound)
-            words = std::min(range.end, bound);
-    }
-    const size_t last = tokens_to(bound);
-    size_t end = std::max(first, tokens_to(words));
-    while (end < last && !tokenizer_->IsEog(sample.tokens[end])) ++end;
-    if (end < last) {
-        ++end;
-    } else if (!known || first == last) {
-        return MakeError(ErrorCode::kUnsupported, "message {}: {}", turn + 1,
-                         known ? "the chat template writes nothing for it"
-                               : "no token of the vocabulary ends its turn");
-    }
-    std::fill(sample.loss.begin() + static_cast<ptrdiff_t>(first),
-              sample.loss.begin() + static_cast<ptrdiff_t>(end), uint8_t{1});
-    return {};
+Result<chat::Text> Encoder::Render(const ChatRecord& record) const {
+    if (!turns_) return MakeError(ErrorCode::kUnsupported, "a conversation, but {}", no_chat_);
+    WEFT_ASSIGN(chat::ChatInput input, InputOf(record));
+    return turns_->Render(std::move(input));
 }
 
 }  // namespace weft::train

@@ -13,13 +13,13 @@
 //
 // Prompt and completion: the two joined as they are; loss on the completion and the end token.
 // Text: loss on all, and the end token. Tokens: as they are, nothing is added.
-// Chat: the model's template writes the conversation once, and the loss is on what the assistant
-// would generate: from where the template, asked for an answer at that place, stops, to the token
-// that ends the turn. An assistant's turn that nothing comes before has no loss.
+// Chat: the conversation is prepared and rendered as the server does it (chat/conversation.h), and
+// the loss is on the assistant's turns (chat_turns.h). A turn with "weight": 0, or with "train" or
+// "training": false, has no loss.
 //
 // A text is tokenized whole; the prompt's share is what it has in common with the tokens of the
-// prompt alone, so a token that spans the border is learnt. No text of a record ever becomes a
-// control token; bos goes in front where the model wants one.
+// prompt alone, so a token that spans the border is learned. No text of a record ever becomes a
+// control token; bos goes in front if the model wants one.
 //
 // A model without a tokenizer is trained on tokens alone. Ids from the tokenizer's size up to the
 // rows of the embedding are ids like others: embeddings are padded.
@@ -31,42 +31,46 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "chat/chat.h"
 #include "tokenizer/tokenizer.h"
+#include "train/data/chat_turns.h"
 #include "train/data/record.h"
+#include "train/data/sample.h"
 
 namespace weft::train {
 
-struct Sample {
-    std::vector<int32_t> tokens;  // two at least
-    std::vector<uint8_t> loss;    // one a token: 1 where the token is to be predicted
-};
-
 inline constexpr int kPromptTypes = 6;
-inline constexpr size_t kMostMessages = 512;
+inline constexpr size_t kMostMessages = 10'000;
+
+struct EncoderOptions {
+    std::string no_chat = "the model has no chat template";  // why there is none, for errors
+};
 
 class Encoder {
   public:
-    // chat: null where the model has no template. rows: of the model's embedding; 0: as many as
-    // the tokenizer has tokens. kUsage: no such prompt_type.
+    // chat: null where the model has no template that can be used. rows: of the model's embedding;
+    // 0: as many as the tokenizer has tokens. kUsage: no such prompt_type.
     static Result<Encoder> Make(const tokenizer::Tokenizer& tokenizer, const chat::Chat* chat,
-                                int prompt_type, int64_t rows = 0);
+                                int prompt_type, int64_t rows = 0,
+                                const EncoderOptions& options = {});
     // Without a tokenizer: records of tokens alone.
     static Encoder OfIds(int64_t rows);
 
     Result<Sample> Encode(const Record& record) const;
+    // The text of a conversation, as the model is asked in the server.
+    Result<chat::Text> Render(const ChatRecord& record) const;
     // Ids are below.
     int32_t vocab_size() const { return rows_; }
 
   private:
-    Encoder(const tokenizer::Tokenizer* tokenizer, const chat::Chat* chat, int prompt_type,
-            int32_t rows)
-        : tokenizer_(tokenizer), chat_(chat), prompt_type_(prompt_type), rows_(rows) {}
+    Encoder(const tokenizer::Tokenizer* tokenizer, int prompt_type, int32_t rows)
+        : tokenizer_(tokenizer), prompt_type_(prompt_type), rows_(rows) {}
 
     Result<Sample> Of(const TokensRecord& record) const;
     Result<Sample> Of(const ChatRecord& record) const;
@@ -74,15 +78,12 @@ class Encoder {
     Result<Sample> Of(const QuestionRecord& record) const;
     Result<Sample> Of(const TextRecord& record) const;
     Result<Sample> Pair(std::string prompt, const std::string& completion) const;
-    Result<chat::Text> Render(std::span<const chat::OrderedJson> messages, const ChatRecord& record,
-                              bool asks) const;
-    Status MarkTurn(const ChatRecord& record, size_t turn, const chat::Text& whole,
-                    Sample& sample) const;
     Status CheckIds(const Sample& sample) const;
     std::vector<int32_t> Plain(std::string_view text) const;
 
     const tokenizer::Tokenizer* tokenizer_;  // null: there is none
-    const chat::Chat* chat_;
+    std::optional<ChatTurns> turns_;
+    std::string no_chat_;
     int prompt_type_;
     int32_t rows_;
 };

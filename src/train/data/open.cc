@@ -26,8 +26,10 @@ Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
     auto chat = chat::Chat::Load(source.meta(), *opened.tokenizer);
     if (chat.ok()) opened.chat = std::make_unique<chat::Chat>(std::move(chat).value());
     if (!chat.ok() && prompt_type == 5) return chat.error();
+    EncoderOptions how;
+    if (!chat.ok()) how.no_chat = chat.error().message;
     WEFT_ASSIGN(const auto encoder,
-                Encoder::Make(*opened.tokenizer, opened.chat.get(), prompt_type, rows));
+                Encoder::Make(*opened.tokenizer, opened.chat.get(), prompt_type, rows, how));
     return DataSet::Open(options, encoder);
 }
 

@@ -1,0 +1,288 @@
+#include "train/data/chat_turns.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "chat/tool_words.h"
+
+namespace weft::train {
+namespace {
+
+using chat::ChatInput;
+using chat::OrderedJson;
+using chat::Text;
+
+// How many tokens two lists begin with in common.
+size_t SharedTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
+    return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+// Where the answer to `asking` begins in `whole`; at least at `least`. The template may ask with
+// more than it writes later (an opened <think>), and an answer may begin like that by chance.
+size_t AnswerBegin(const Text& whole, const Text& asking, size_t least) {
+    const std::string_view a = whole.view(), b = asking.view();
+    auto at = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+    if (at == b.size()) return at;
+    for (const TextRange& range : whole.given()) {
+        if (range.begin >= least && range.begin < at && at <= range.end) at = range.begin;
+    }
+    return at;
+}
+
+// Numbers as one digit each: templates may number the turns.
+std::string WithoutNumbers(std::string_view text) {
+    std::string squeezed;
+    bool digits = false;
+    for (const char c : text) {
+        const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+        if (!digit) squeezed += c;
+        if (digit && !digits) squeezed += '0';
+        digits = digit;
+    }
+    return squeezed;
+}
+
+std::string RoleOf(const OrderedJson& message) {
+    return chat::TextMember(message, "role");
+}
+
+}  // namespace
+
+// One rendered conversation, whose turns are marked one after another.
+class TurnMarker {
+  public:
+    TurnMarker(const ChatTurns& turns, ChatInput input, Text whole)
+        : turns_(turns), input_(std::move(input)), whole_(std::move(whole)) {
+        tokens_ = turns.chat_->Encode(whole_, &marks_);
+        loss_.assign(tokens_.size(), 0);
+        words_.resize(list().size());
+        for (size_t i = 0; i < whole_.given().size(); ++i) {
+            const uint32_t source = whole_.given()[i].source;
+            if (source < chat::kMessageWords) continue;
+            Words& words = words_[source - chat::kMessageWords];
+            if (!words.shown) words.first = i;
+            words.last = i;
+            words.shown = true;
+        }
+    }
+
+    Result<Sample> MarkAll() {
+        for (size_t turn = 0; turn < list().size(); ++turn) {
+            const OrderedJson& message = list()[turn];
+            const auto weight = message.find(chat::kLossMember);
+            const bool left_out = weight != message.end() && *weight == 0;
+            if (RoleOf(message) == "assistant" && !left_out) WEFT_TRY(Mark(turn));
+        }
+        return Sample{std::move(tokens_), std::move(loss_)};
+    }
+
+    // Where the turn begins, by what the template says when it is asked.
+    Result<size_t> AskedBegin(size_t turn) {
+        WEFT_TRY(CountAsked(turn));
+        WEFT_ASSIGN(const Text before, RenderFirst(turn, false));
+        WEFT_ASSIGN(const Text asking, RenderFirst(turn, true));
+        const size_t begin = AnswerBegin(whole_, asking, before.size());
+        if (begin < before.size() && begin < asking.size()) return Untold(turn);
+        before_bytes_ = before.size();
+        return begin;
+    }
+    // Of the last AskedBegin: what was rendered without the turn.
+    size_t before_bytes() const { return before_bytes_; }
+    const Text& whole() const { return whole_; }
+    // Where the turn's first words begin; the end of the text if it shows none.
+    size_t WordsBegin(size_t turn) const {
+        const Words& words = words_[turn];
+        return words.shown ? whole_.given()[words.first].begin : whole_.size();
+    }
+
+  private:
+    // Of a message: its first and last range of whole_.given().
+    struct Words {
+        size_t first = 0, last = 0;
+        bool shown = false;
+    };
+
+    const OrderedJson::array_t& list() const {
+        return input_.messages.get_ref<const OrderedJson::array_t&>();
+    }
+
+    static Error Untold(size_t turn) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "message {}: the chat template writes the messages before it differently "
+                         "when more messages follow, so it is unknown where its turn begins",
+                         turn + 1);
+    }
+
+    Status CountAsked(size_t turn) {
+        if (++asked_ <= kMostAsked) return {};
+        return MakeError(ErrorCode::kUnsupported,
+                         "message {}: the chat template writes a different text before each turn; "
+                         "at most {} such turns are read. Split the conversation",
+                         turn + 1, kMostAsked);
+    }
+
+    Result<Text> RenderFirst(size_t count, bool asks) const {
+        ChatInput input;
+        for (size_t i = 0; i < count; ++i) input.messages.push_back(list()[i]);
+        input.tools = input_.tools;
+        input.now_s = input_.now_s;
+        input.add_generation_prompt = asks;
+        return turns_.chat_->Render(input);
+    }
+
+    Status Mark(size_t turn) {
+        if (turn == 0 && !words_[turn].shown) return {};  // an empty answer to nothing
+        WEFT_ASSIGN(const size_t begin, Begin(turn));
+        const size_t first = TokensTo(begin);
+        WEFT_ASSIGN(const size_t end, EndToken(turn, begin, first));
+        std::fill(loss_.begin() + static_cast<ptrdiff_t>(first),
+                  loss_.begin() + static_cast<ptrdiff_t>(end), uint8_t{1});
+        return {};
+    }
+
+    // The end of the words before the turn's own.
+    size_t GapBegin(size_t turn) const {
+        const size_t first = words_[turn].first;
+        return first == 0 ? 0 : whole_.given()[first - 1].end;
+    }
+
+    Result<size_t> Begin(size_t turn) {
+        if (!words_[turn].shown) return AskedBegin(turn);
+        const size_t own = WordsBegin(turn), gap = GapBegin(turn);
+        const std::string before = turn == 0 ? "" : RoleOf(list()[turn - 1]);
+        const std::string key =
+            before + '\n' + WithoutNumbers(whole_.view().substr(gap, own - gap));
+        if (const auto known = leads_.find(key); known != leads_.end()) return own - known->second;
+        auto begin = turn == 0 ? Result<size_t>(Untold(turn)) : AskedBegin(turn);
+        if (!begin.ok()) {
+            const auto by_header = BeginByHeader(gap, own);
+            if (!by_header) return begin.error();
+            begin = *by_header;
+        }
+        if (*begin >= gap && *begin <= own) leads_[key] = own - *begin;
+        return begin;
+    }
+
+    // Where an answer's own words would begin, by what the template writes in front of answers.
+    std::optional<size_t> BeginByHeader(size_t gap, size_t own) const {
+        if (!turns_.header_) return {};
+        const std::string_view written = whole_.view().substr(gap, own - gap);
+        if (written.ends_with(*turns_.header_ + *turns_.lead_)) return own - turns_.lead_->size();
+        if (turns_.header_->empty()) return own;
+        const size_t at = written.rfind(*turns_.header_);
+        if (at == written.npos) return {};
+        return gap + at + turns_.header_->size();
+    }
+
+    // The first token behind the turn's last words that ends a generation, and one; where the
+    // template writes none, what is written for the turn.
+    Result<size_t> EndToken(size_t turn, size_t begin, size_t first) {
+        const Words& own = words_[turn];
+        const auto& ranges = whole_.given();
+        const size_t words = own.shown ? std::max(begin, ranges[own.last].end) : begin;
+        const bool ends = !own.shown || own.last + 1 == ranges.size();
+        const size_t gap_end = ends ? whole_.size() : ranges[own.last + 1].begin;
+        WEFT_ASSIGN(const std::optional<size_t> written, WrittenTo(turn, words, gap_end));
+        const size_t last = TokensTo(written.value_or(gap_end));
+        size_t end = std::max(first, TokensTo(words));
+        while (end < last && !turns_.tokenizer_->IsEog(tokens_[end])) ++end;
+        if (end < last) return end + 1;
+        if (written && first < last) return last;
+        return MakeError(ErrorCode::kUnsupported, "message {}: {}", turn + 1,
+                         written ? "the chat template writes nothing for it"
+                                 : "no token of the vocabulary ends its turn");
+    }
+
+    // The end of what is written for the turn; nothing where the template ends a text differently
+    // from how it goes on.
+    Result<std::optional<size_t>> WrittenTo(size_t turn, size_t words, size_t gap_end) {
+        if (turn + 1 == list().size()) return std::optional(whole_.size());
+        const bool shown = words_[turn].shown && words <= gap_end;
+        const std::string key =
+            shown ? RoleOf(list()[turn + 1]) + '\n' +
+                        WithoutNumbers(whole_.view().substr(words, gap_end - words))
+                  : "";
+        if (const auto known = ends_.find(key); shown && known != ends_.end()) {
+            return known->second ? std::optional(words + *known->second) : std::nullopt;
+        }
+        WEFT_TRY(CountAsked(turn));
+        const auto through = RenderFirst(turn + 1, false);
+        const bool goes_on = through.ok() && whole_.view().starts_with(through->view());
+        std::optional<size_t> end;
+        if (goes_on) end = through->size();
+        if (!shown || (end && (*end < words || *end > gap_end))) return end;
+        ends_[key] = end ? std::optional(*end - words) : std::nullopt;
+        return end;
+    }
+
+    // How many tokens the text up to `end` and the whole text have in common.
+    size_t TokensTo(size_t end) const {
+        const auto after = std::ranges::upper_bound(marks_, end, {}, &tokenizer::SpecialMark::byte);
+        const tokenizer::SpecialMark& mark = *(after - 1);  // the first one is at 0
+        const Text part = whole_.Cut(mark.byte, end);
+        const std::vector<int32_t> ids = turns_.tokenizer_->Encode(
+            part.view(), {.add_special = false, .parse_special = true, .plain = part.given()});
+        return mark.token + SharedTokens(std::span(tokens_).subspan(mark.token), ids);
+    }
+
+    const ChatTurns& turns_;
+    const ChatInput input_;
+    const Text whole_;
+    std::vector<int32_t> tokens_;
+    std::vector<uint8_t> loss_;
+    std::vector<tokenizer::SpecialMark> marks_;
+    std::vector<Words> words_;
+    // By the text between two turns' words: bytes from the begin of the later turn to its words,
+    // and from the words of the earlier turn to its end.
+    std::map<std::string, size_t> leads_;
+    std::map<std::string, std::optional<size_t>> ends_;
+    size_t asked_ = 0, before_bytes_ = 0;
+};
+
+ChatTurns::ChatTurns(const chat::Chat& chat, const tokenizer::Tokenizer& tokenizer)
+    : chat_(&chat), tokenizer_(&tokenizer), forms_(chat::FindForms(chat)) {
+    FindHeader();
+}
+
+void ChatTurns::FindHeader() {
+    ChatInput input = chat::OneQuestion("", "weft probe question");
+    input.messages.push_back({{"role", "assistant"}, {"content", "weft probe answer"}});
+    input.messages.push_back({{"role", "user"}, {"content", "weft probe question"}});
+    input.add_generation_prompt = false;
+    input.now_s = 1;
+    if (!Prepare(input).ok()) return;
+    auto whole = chat_->Render(input);
+    if (!whole.ok()) return;
+    TurnMarker marker(*this, std::move(input), std::move(*whole));
+    const auto begin = marker.AskedBegin(1);
+    const size_t own = marker.WordsBegin(1);
+    if (!begin.ok() || *begin < marker.before_bytes() || *begin > own) return;
+    const std::string_view text = marker.whole().view();
+    header_ = text.substr(marker.before_bytes(), *begin - marker.before_bytes());
+    lead_ = text.substr(*begin, own - *begin);
+}
+
+Status ChatTurns::Prepare(ChatInput& input) const {
+    const auto fault = chat::PrepareConversation(forms_, input);
+    if (!fault) return {};
+    return MakeError(ErrorCode::kCorrupt, "message {}: {}", fault->at + 1, fault->message);
+}
+
+Result<Text> ChatTurns::Render(ChatInput input) const {
+    WEFT_TRY(Prepare(input));
+    return chat_->Render(input);
+}
+
+Result<Sample> ChatTurns::Encode(ChatInput input) const {
+    WEFT_TRY(Prepare(input));
+    WEFT_ASSIGN(Text whole, chat_->Render(input));
+    return TurnMarker(*this, std::move(input), std::move(whole)).MarkAll();
+}
+
+}  // namespace weft::train
