@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -23,7 +24,7 @@ constexpr const char* kBenchServeFooter =
 
 struct ServeLoadFlags {
     load::LoadOptions load;
-    std::string mix, api = "completions", prompt = "auto";
+    std::string mix, api = "completions", prompt = "auto", key_file;
     double timeout_s = 120;
     bool json = false;
 };
@@ -76,6 +77,19 @@ void Print(const load::LoadReport& r) {
     row("E2EL (whole request)", r.e2el_ms);
 }
 
+Result<std::string> ApiKeyOfFile(const ServeLoadFlags& flags) {
+    if (!flags.load.key.empty()) {
+        return MakeError(ErrorCode::kUsage, "--key and --key-file exclude each other");
+    }
+    constexpr uint64_t kMostKeyBytes = 4096;
+    WEFT_ASSIGN(std::string key, ReadTextStream(flags.key_file, kMostKeyBytes));
+    const size_t first = key.find_first_not_of(" \t\r\n");
+    if (first == key.npos) {
+        return MakeError(ErrorCode::kUsage, "--key-file {}: the file is empty", flags.key_file);
+    }
+    return key.substr(first, key.find_first_of(" \t\r\n", first) - first);
+}
+
 Status RunBenchServeCommand(ServeLoadFlags& flags) {
     load::LoadOptions& load = flags.load;
     load.chat = flags.api == "chat";
@@ -85,6 +99,9 @@ Status RunBenchServeCommand(ServeLoadFlags& flags) {
                                             : load::PromptKind::kAuto;
     if (load.chat && flags.prompt == "ids") {
         return MakeError(ErrorCode::kUsage, "--prompt ids: chats are words; use --api completions");
+    }
+    if (!flags.key_file.empty()) {
+        WEFT_ASSIGN(load.key, ApiKeyOfFile(flags));
     }
     load.timeout_ms = static_cast<int64_t>(flags.timeout_s * 1000);
     if (load.model.empty()) {
@@ -143,7 +160,10 @@ void AddLoadFlags(const Command& command, ServeLoadFlags& flags) {
     command.AddOption("--seed", load.seed, "Of prompts, lengths and times (1)");
     command.AddOption("--warmup", load.warmup, "Requests before, that don't count (1)")
         .Range(0, 10'000);
-    command.AddOption("--key", load.key, "API key, sent as a bearer token");
+    command.AddOption("--key-file", flags.key_file, "Read the API key from this file");
+    command.AddOption("--key", load.key,
+                      "API key, sent as a bearer token (other users can read a command line: "
+                      "prefer --key-file)");
     command.AddOption("--cacert", load.ca_file, "Certificates to trust, in place of the system's")
         .ExistingFile();
     command

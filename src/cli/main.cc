@@ -1,8 +1,12 @@
 // weft: the command line. Subcommands parse flags and print; the work is done in engine/.
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -47,6 +51,33 @@ void UnifyNames(const std::set<std::string>& names, std::vector<std::string>& wo
         if (name.find('_') == name.npos || names.contains(name)) continue;
         std::ranges::replace(name, '_', '-');
         if (names.contains(name)) word = "--" + name + word.substr(end);
+    }
+}
+
+// Overwrites the arguments that are secrets, for every user of the host can read
+// /proc/PID/cmdline: the words of `weft up` (also while a shell completes them) and the value of
+// --key. Lengths stay.
+void HideSecrets(std::span<char* const> arguments) {
+    const auto is_flag = [](std::string_view word) { return word.size() > 1 && word[0] == '-'; };
+    const auto hide = [](char* text) { std::fill_n(text, std::strlen(text), 'x'); };
+    const auto command = std::ranges::find_if_not(arguments, is_flag);
+    const std::string_view name = command == arguments.end() ? "" : *command;
+    const bool hides_words = name == "up" || name == "completion";
+    bool only_words = false;  // behind "--"
+    std::string_view before;  // the flag whose value comes next
+    for (auto each = arguments.begin(); each != arguments.end(); ++each) {
+        const std::string_view word = *each;
+        constexpr std::string_view kKey = "--key=";
+        if (!only_words && is_flag(word)) {
+            only_words = word == "--";
+            before = only_words || word.find('=') != word.npos ? "" : word;
+            if (word.starts_with(kKey)) hide(*each + kKey.size());
+            continue;
+        }
+        if (before == "--key" || (hides_words && each > command && before.empty() && word != "-")) {
+            hide(*each);
+        }
+        before = "";
     }
 }
 
@@ -129,6 +160,8 @@ int RunCommand(std::vector<std::string> words) {
 }  // namespace weft::cli
 
 int main(int argc, char** argv) {
+    std::vector<std::string> words(argv + 1, argv + argc);
+    weft::cli::HideSecrets(std::span(argv, static_cast<size_t>(argc)).subspan(1));
     weft::cli::OpenStandardStreams();
-    return weft::cli::FinishOutput(weft::cli::RunCommand({argv + 1, argv + argc}));
+    return weft::cli::FinishOutput(weft::cli::RunCommand(std::move(words)));
 }

@@ -35,8 +35,20 @@ struct UpFlags {
     cluster::DataWords data;
 };
 
+std::string ClusterWords(const UpFlags& flags) {
+    return flags.cluster == "home" ? "" : " --cluster " + flags.cluster;
+}
+
+bool AsksForWords(const UpFlags& flags) {
+    return flags.words == std::vector<std::string>{"-"};
+}
+
+// The words of the key as given: as arguments, or with "-" as a line of standard input.
 Result<std::vector<std::string>> TypedWords(const UpFlags& flags) {
-    if (flags.words != std::vector<std::string>{"-"}) return flags.words;
+    if (!AsksForWords(flags)) return flags.words;
+    if (::isatty(STDIN_FILENO) == 1) {
+        PrintErr("The words that 'weft up' printed on the first host: ");
+    }
     std::string line;
     for (int letter = std::getchar(); letter != EOF && letter != '\n' && line.size() < 256;
          letter = std::getchar()) {
@@ -56,6 +68,12 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
     std::string key;
     if (!typed.empty()) {
         WEFT_ASSIGN(key, fleet::ParseKeyWords(typed));
+        if (!AsksForWords(flags)) {
+            Log(LogLevel::kWarning,
+                "words on a command line can be read by other users of this host and stay in the "
+                "shell's history. 'weft up -{}' asks for them instead",
+                ClusterWords(flags));
+        }
     }
     if (::access(path.c_str(), F_OK) == 0) {
         if (key.empty()) return {};
@@ -76,13 +94,15 @@ Status BringKey(const UpFlags& flags, const std::string& path) {
     return {};
 }
 
-// For whoever sits before it; a journal has no need of it.
+// Prints the words for a user at a terminal, or where the key is new; a journal does not get them.
 void TellWords(const UpFlags& flags, const fleet::Bytes& key, bool made) {
     const std::string words = KeyText(key);
     if (!fleet::IsKeyWords(words) || !flags.words.empty()) return;
     if (!made && ::isatty(STDERR_FILENO) != 1) return;
-    PrintErr("On each other host of this cluster:\n\n    weft up {}{}\n\n", words,
-             flags.cluster == "home" ? "" : " --cluster " + flags.cluster);
+    PrintErr(
+        "On each other host of this cluster, run\n\n    weft up -{}\n\nand type these words when "
+        "it asks for them:\n\n    {}\n\n",
+        ClusterWords(flags), words);
 }
 
 // A file without a name that always says who is heard: ranks read it when an epoch begins, for
@@ -197,8 +217,9 @@ void AddUp(const Command& app, int& status) {
     const Command up =
         app.AddCommand("up", "Be a host of a cluster: serve ranks, find the other hosts");
     up.AddOption("WORDS", flags->words,
-                 "The cluster's key, as 'weft up' on the first host printed it; '-': from standard "
-                 "input; none: the key that is here, or a new one");
+                 "'-': ask for the cluster's key, the words that 'weft up' printed on the first "
+                 "host, or read it from standard input; none: use the key of this host, or make a "
+                 "new one. The words themselves are taken, too, but other users can see them");
     up.AddOption("--cluster", flags->cluster,
                  "Which cluster: its key is ~/.config/weft/clusters/NAME.key")
         .TypeName("NAME")
@@ -212,8 +233,9 @@ void AddUp(const Command& app, int& status) {
         "The hosts find each other on every cable between them, by IPv6 link-local multicast: no\n"
         "address has to be set up. Open UDP and TCP port 7000 in a firewall.\n\n"
         "Examples:\n"
-        "  weft up                                       (on the first host: prints the words)\n"
-        "  weft up bizol-ganup-kivat-sotud-famir-lubos   (on each other)\n"
+        "  weft up                  (on the first host: prints the words)\n"
+        "  weft up -                (on each other host: asks for the words)\n"
+        "  weft up - < words.txt\n"
         "  weft hosts\n"
         "  weft run model.gguf -p \"Hello\" --cluster home");
     up.Callback([flags, &status] {

@@ -106,7 +106,7 @@ Status CheckHasKey(const std::string& cluster, const ClusterFile& file) {
     if (::access(file.key.c_str(), F_OK) == 0) return {};
     return MakeError(ErrorCode::kNotFound,
                      "there is no cluster '{}' here: {} is missing. 'weft up' on the first host "
-                     "makes it and prints words; 'weft up WORDS' on the others",
+                     "makes it and prints words; 'weft up -' on each other host asks for them",
                      cluster, file.key);
 }
 

@@ -229,7 +229,7 @@ void HeraldImpl::HearStranger(const Datagram& datagram, bool other_key) {
     if (other_key) {
         Log(LogLevel::kWarning,
             "{}: {} announces a cluster with another key. If it is to be one with this: stop "
-            "'weft up' on the one, and start it with the words of the other: weft up WORDS",
+            "'weft up' on the one, and run 'weft up -' there with the words of the other",
             stranger->interface, stranger->address);
     } else {
         Log(LogLevel::kWarning, "{}: {} sends no beacons of this version of weft ({})",

@@ -1,4 +1,4 @@
-// The key of a cluster as words that one types: `weft up bizol-ganup-kivat-...`.
+// The key of a cluster as words that a user types: bizol-ganup-kivat-...
 //
 // Six words of five letters carry 16 bits each, consonants and vowels in turn (proquints,
 // arXiv:0901.4016): 88 bits from the kernel, and 8 of their SHA-256, by which a mistyped word is

@@ -40,15 +40,11 @@ class Page:
             printed = block.language == "text" and not block.text.startswith("weft up  ")
             if block.language in pages.SHELLS or (block.language == "text" and not printed):
                 for line in pages.commands(block.text):
-                    self.left[self.key(line)] = line
+                    self.left[line] = line
         self.all = dict(self.left)
         self.text = text
         (self.toml,) = [block.text for block in pages.blocks(PAGE, text)
                         if block.language == "toml"]
-
-    @staticmethod
-    def key(line):
-        return WORDS.sub("WORDS", line)
 
     def line(self, line):
         """A command that must stand on the page; what the reader types for it."""
@@ -82,9 +78,9 @@ class Reader:
             f"{self.host.name}: {typed}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
-    def start(self, line, words=""):
-        """Types a command that goes on."""
-        running = Running(self.words("exec " + WORDS.sub(words, self.page.line(line))), os.environ)
+    def start(self, line, typed=""):
+        """Types a command that goes on, and what it asks for."""
+        running = Running(self.words("exec " + self.page.line(line)), os.environ, typed)
         self.running.append(running)
         return running
 
@@ -163,10 +159,10 @@ def read_from_1_to_5(a, b, package, tar):
                       "--context 8192")
         assert re.search(r"^tp2 +2 .*<- fastest$", said, re.MULTILINE), said
     first = a.start("weft up")
-    assert page.says("On each other host of this cluster:") in first.await_text(
+    assert page.says("On each other host of this cluster, run") in first.await_text(
         r"(?s).*serves cluster 'home' at port 7000; Ctrl-C ends").group(0)
-    words = first.await_text(r"    weft up (" + WORDS.pattern + ")").group(1)
-    second = b.start("weft up WORDS", words)
+    words = first.await_text(r"(?m)^    (" + WORDS.pattern + ")$").group(1)
+    second = b.start("weft up -", words + "\n")
     shown = page.says(r"^weft: found: enp1s0f0 at enp1s0f0 of b, 10 Gbit/s$")
     first.await_text("(?m)" + shown)
     second.await_text("(?m)" + shown.replace("of b", "of a"))

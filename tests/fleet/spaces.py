@@ -32,11 +32,13 @@ def why_skipped(*programs):
 class Running:
     """A program that runs, and what it has printed so far."""
 
-    def __init__(self, words, env):
+    def __init__(self, words, env, typed=""):
         self.text = ""
-        self.process = subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen(words, env=env, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True)
+        self.process.stdin.write(typed)
+        self.process.stdin.close()
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 
@@ -97,13 +99,13 @@ class Host:
         return subprocess.run(self.weft_words(*words), env=self.env(), capture_output=True,
                               text=True, timeout=limits.limit(120), **options)
 
-    def start(self, *words):
-        running = Running(self.weft_words(*words), self.env())
+    def start(self, *words, typed=""):
+        running = Running(self.weft_words(*words), self.env(), typed)
         self.running.append(running)
         return running
 
-    def up(self, *words):
-        running = self.start("up", *words)
+    def up(self, *words, typed=""):
+        running = self.start("up", *words, typed=typed)
         running.await_text(r"serves cluster '")
         return running
 
@@ -158,4 +160,4 @@ class Room:
 
 
 def words_of(running):
-    return running.await_text(r"    weft up ((?:[a-z]{5}-){5}[a-z]{5})").group(1)
+    return running.await_text(r"(?m)^    ((?:[a-z]{5}-){5}[a-z]{5})$").group(1)

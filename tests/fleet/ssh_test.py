@@ -16,7 +16,8 @@ import subprocess
 import sys
 import time
 
-from spaces import Room, limits, why_skipped
+from secret_test import Watch
+from spaces import Room, limits, why_skipped, words_of
 
 
 def fake_ssh(folder, *hosts):
@@ -146,7 +147,11 @@ def test_fake(room, weft, model):
     try:
         ran = a.run("hosts", "add", "me@flood")  # what it prints has no end
         assert ran.returncode == 1 and "printed more than 1048576 bytes" in ran.stderr, ran
-        check_add_and_remove(room, a, b, weft, model, folder)
+        first = a.up()  # makes the key
+        words = words_of(first)
+        assert first.end() == 0
+        with Watch(words):
+            check_add_and_remove(room, a, b, weft, model, folder)
     finally:
         os.environ["PATH"] = path
         kill_up(b)
