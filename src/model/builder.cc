@@ -184,11 +184,7 @@ ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
 
 ValueId Builder::Rope(ValueId x, bool neighbours) {
     const program::Value value = program_.value(x);
-    const Ropes& ropes = hyper_.ropes;
-    const bool beyond = options_.context > ropes.original_context && ropes.original_context > 0;
-    const model::Rope& rope = beyond && ropes.far != ropes.all ? ropes.far
-                              : hyper_.IsWindowed(layer_)      ? ropes.windowed
-                                                               : ropes.all;
+    const model::Rope& rope = hyper_.ropes.Of(hyper_.IsWindowed(layer_), options_.context);
     return program_.Emit(program::Rope{Heads().head_dim, Heads().rotary_dim, neighbours, 1,
                                        rope.inverse_frequency, rope.magnitude},
                          {x, positions_}, value.name + ".rope", value.shape);

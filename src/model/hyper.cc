@@ -1,5 +1,6 @@
 #include "model/hyper.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "model/model.h"
@@ -248,7 +249,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                                        hyper.windowed_heads.rotary_dim, hyper.context));
     if (hyper.latent.rank > 0) {  // YaRN sharpens the softmax, by m(mscale_all_dim) squared
         const double sharper =
-            1 + hyper.ropes.yarn_log_multiplier * std::log(hyper.ropes.yarn_factor);
+            1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));
         hyper.attention_scale *= static_cast<float>(sharper * sharper);
     }
     WEFT_ASSIGN(const model_files::TensorInfo* table, source.NeedTensor("token_embd.weight"));

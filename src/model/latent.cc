@@ -113,7 +113,7 @@ ValueId Builder::LatentAttention(ValueId x) {
     }
     const auto rotate = [&](ValueId part) {
         const program::Value value = program_.value(part);
-        const model::Rope& rope = hyper_.ropes.all;
+        const model::Rope& rope = hyper_.ropes.Of(false, options_.context);
         return program_.Emit(
             program::Rope{m.rope, m.rope, true, 1, rope.inverse_frequency, rope.magnitude},
             {part, positions_}, value.name + ".rope", value.shape);

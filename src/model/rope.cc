@@ -37,9 +37,11 @@ class Reader {
         const bool gemma = architecture_ == "gemma3" || architecture_ == "gemma4";
         const bool plain = gemma || architecture_ == "olmo2";
         WEFT_ASSIGN(const double windowed, Base("freq_base_swa", gemma ? 10000.0 : base));
-        WEFT_ASSIGN(ropes_.windowed,
-                    Make(windowed_dim_, windowed, plain ? std::vector<float>{} : factors, !plain));
-        if (!near.empty()) ropes_.windowed = ropes_.all;
+        const auto of_windows = [&](const std::vector<float>& scaled) {
+            return Make(windowed_dim_, windowed, plain ? std::vector<float>{} : scaled, !plain);
+        };
+        WEFT_ASSIGN(ropes_.windowed, of_windows(near.empty() ? factors : near));
+        WEFT_ASSIGN(ropes_.windowed_far, of_windows(far.empty() ? factors : far));
         return std::move(ropes_);
     }
 
@@ -54,23 +56,49 @@ class Reader {
         return Number(key, 1.0000001, 1e12, fallback);
     }
 
+    bool Has(const std::string& key) const { return source_.meta().Has(prefix_ + key); }
+
     Status ReadScaling() {
-        const std::string factor_key = "scaling.factor";
-        const bool has_factor = source_.meta().Has(prefix_ + factor_key);
+        // The second name is that of files older than the first.
+        const std::string key = Has("scaling.factor") ? "scaling.factor" : "scale_linear";
         WEFT_ASSIGN(type_, source_.meta().StringOr(prefix_ + "scaling.type",
-                                                   has_factor ? "linear" : "none"));
-        if (type_ != "none" && type_ != "linear" && type_ != "yarn" && type_ != "longrope") {
+                                                   Has(key) ? "linear" : "none"));
+        if (type_ != "none" && type_ != "linear" && type_ != "dynamic" && type_ != "yarn" &&
+            type_ != "longrope") {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: RoPE scaling '{}' is not supported. Supported: none, linear, "
-                             "yarn, longrope, and Llama 3's factors (tensor rope_freqs.weight).",
+                             "dynamic, yarn, longrope, and Llama 3's factors (tensor "
+                             "rope_freqs.weight).",
                              source_.name(), type_);
         }
-        WEFT_ASSIGN(factor_, Number(factor_key, 1e-3, 1e6, 1.0));
+        WEFT_ASSIGN(factor_, Number(key, 0, 1e6, 1.0));
+        if (factor_ == 0) factor_ = 1;  // as llama.cpp reads it
+        WEFT_ASSIGN(ropes_.dynamic_factor, Number("scaling.dynamic_factor", 0, 1e6,
+                                                  type_ == "dynamic" ? factor_ : 0.0));
         WEFT_ASSIGN(ropes_.original_context,
                     source_.meta().IntOr(prefix_ + "scaling.original_context_length", 1, 1ll << 31,
                                          context_));
-        WEFT_ASSIGN(magnitude_, Number("scaling.attn_factor", 1e-3, 1e3, 1.0));
-        if (type_ != "yarn") return {};
+        WEFT_TRY(CheckExtension());
+        return ReadMagnitude();
+    }
+    // How much of YaRN is applied: all of it, or nothing.
+    Status CheckExtension() {
+        const double usual = type_ == "yarn" ? 1 : 0;
+        WEFT_ASSIGN(const double given, Number("scaling.yarn_ext_factor", -1e3, 1e3, usual));
+        if (given < 0 || given == usual) return {};  // less than 0: not set
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {}scaling.yarn_ext_factor is {}; expected {} with RoPE scaling '{}'",
+                         source_.name(), prefix_, given, usual, type_);
+    }
+
+    Status ReadMagnitude() {
+        WEFT_ASSIGN(const double factor, Number("scaling.attn_factor", 1e-3, 1e3, 1.0));
+        magnitude_ = factor;
+        if (type_ != "yarn") {
+            WEFT_ASSIGN(const double other, Number("scaling.yarn_attn_factor", 1e-3, 1e3, 1.0));
+            magnitude_ *= other;
+            return {};
+        }
         WEFT_ASSIGN(beta_fast_, Number("scaling.yarn_beta_fast", 1e-3, 1e6, 32.0));
         WEFT_ASSIGN(beta_slow_, Number("scaling.yarn_beta_slow", 1e-3, 1e6, 1.0));
         WEFT_ASSIGN(ropes_.yarn_log_multiplier,
@@ -80,11 +108,13 @@ class Reader {
         WEFT_ASSIGN(truncate_, source_.meta().BoolOr(prefix_ + "scaling.yarn_truncate",
                                                      architecture_ != "gpt-oss"));
         // m(1); or m(mscale) / m(mscale_all_dim) where a file names the latter, and that is 1,
-        // since no model has two that differ.
+        // since mscale is left out where it differs.
         const double usual =
             ropes_.yarn_log_multiplier != 0 || factor_ <= 1 ? 1.0 : 0.1 * std::log(factor_) + 1.0;
         WEFT_ASSIGN(const double given, Number("scaling.yarn_attn_factor", 1e-3, 1e3, usual));
-        magnitude_ *= given;
+        // The converter of OLMo 3 writes the whole magnitude where others write what is beyond it.
+        const bool whole = architecture_ == "olmo2" && Has("scaling.attn_factor");
+        magnitude_ = whole ? factor : factor * given;
         return {};
     }
     // A tensor of rotary_dim / 2 divisors; empty where the file has none of that name.
@@ -101,6 +131,11 @@ class Reader {
 
     Result<Rope> Make(int64_t dim, double base, const std::vector<float>& divisors,
                       bool scaled) const {
+        if (!divisors.empty() && divisors.size() != static_cast<size_t>(dim / 2)) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: {} factors of RoPE for layers that rotate {} dims; expected {}",
+                             source_.name(), divisors.size(), dim, dim / 2);
+        }
         Rope rope;
         const bool yarn = scaled && type_ == "yarn";
         rope.magnitude = scaled ? static_cast<float>(magnitude_) : 1.0f;
@@ -139,7 +174,8 @@ class Reader {
         }
         low = std::max(low, 0.0);
         high = std::min(high, static_cast<double>(dim - 1));
-        const double ramp = (static_cast<double>(i) - low) / std::max(0.001, high - low);
+        const double width = high == low ? 0.001 : high - low;
+        const double ramp = (static_cast<double>(i) - low) / width;
         return 1 - std::clamp(ramp, 0.0, 1.0);
     }
 

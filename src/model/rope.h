@@ -1,6 +1,7 @@
 // The angles of RoPE (Su et al. 2021) as a model's metadata gives them, scaling applied.
 //
 //   none, linear   base^(-2i/d), divided by the factor (Chen et al. 2023)
+//   dynamic        none, up to the trained context; beyond it, it is not supported
 //   Llama 3        divided by the tensor rope_freqs.weight, as GGUF files hold it
 //   yarn           a blend of both ends between beta_fast and beta_slow turns over the original
 //                  context, and a magnitude for cosines and sines (Peng et al. 2023)
@@ -28,11 +29,18 @@ struct Rope {
 // rest (Gemma 3).
 struct Ropes {
     Rope all;
-    Rope far;                        // longrope beyond original_context, in all layers; else `all`
-    Rope windowed;                   // of layers with a window
+    Rope far;                        // longrope beyond original_context; else `all`
+    Rope windowed, windowed_far;     // the same of layers with a window
     int64_t original_context = 0;    // what scaling extends; the trained context where unsaid
     double yarn_factor = 1;          // 1 without yarn
     double yarn_log_multiplier = 0;  // yarn: 0.1 mscale_all_dim, as DeepSeek files give it
+    double dynamic_factor = 0;       // 0 without dynamic scaling
+    // Of a layer, in a job whose sequences may have `context` tokens.
+    const Rope& Of(bool has_window, int64_t context) const {
+        const bool beyond = original_context > 0 && context > original_context;
+        if (has_window) return beyond ? windowed_far : windowed;
+        return beyond ? far : all;
+    }
 };
 
 // rotary_dim, windowed_dim: of all layers, and of those with a window (0: the same).

@@ -65,10 +65,68 @@ TEST_F(HyperTest, YarnBlendsBothEnds) {
     EXPECT_EQ(Read(file)->ropes.yarn_factor, 4);
 }
 
+// The keys as llama.cpp reads them: rope.scaling.attn_factor is on top of what the type gives, and
+// in OLMo 3's files all of it.
+TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {
+    TinyFile file = File("qwen2");
+    const model::Rope plain = Read(file)->ropes.all;
+    file.numbers = {{"rope.scale_linear", 4}};  // the name of older files
+    EXPECT_FLOAT_EQ(Read(file)->ropes.all.inverse_frequency[1], plain.inverse_frequency[1] / 4);
+    file.numbers = {{"rope.scaling.factor", 0}};
+    EXPECT_EQ(Read(file)->ropes.all, plain);
+    file.numbers = {{"rope.scaling.factor", 4}};
+    file.strings = {{"rope.scaling.type", "none"}};
+    EXPECT_EQ(Read(file)->ropes.all, plain);
+    file.strings = {{"rope.scaling.type", "dynamic"}};
+    EXPECT_EQ(Read(file)->ropes.all, plain);
+    EXPECT_EQ(Read(file)->ropes.dynamic_factor, 4);
+    file.strings = {{"rope.scaling.type", "linear"}};
+    file.numbers["rope.scaling.attn_factor"] = 1.5;
+    file.numbers["rope.scaling.yarn_attn_factor"] = 2;
+    EXPECT_FLOAT_EQ(Read(file)->ropes.all.magnitude, 3);
+    const double yarn = 0.1 * std::log(4.0) + 1;
+    for (const char* architecture : {"qwen2", "olmo2"}) {
+        file = File(architecture);
+        file.strings = {{"rope.scaling.type", "yarn"}};
+        file.numbers = {{"rope.scaling.factor", 4}, {"rope.scaling.attn_factor", 1.25}};
+        const bool whole = std::string_view(architecture) == "olmo2";
+        EXPECT_NEAR(Read(file)->ropes.all.magnitude, whole ? 1.25 : 1.25 * yarn, 1e-6);
+    }
+}
+
+// Gemma 3's windows turn without scaling in long jobs, too.
+TEST_F(HyperTest, LongRopeLeavesPlainWindowsAlone) {
+    for (const char* architecture : {"gemma3", "phi3"}) {
+        TinyFile file = File(architecture);
+        file.numbers = {{"attention.sliding_window", 7},
+                        {"rope.freq_base_swa", 10000},
+                        {"rope.scaling.original_context_length", 64},
+                        {"rope.scaling.attn_factor", 1.5}};
+        file.strings = {{"rope.scaling.type", "longrope"}};
+        file.vectors = {{"rope_factors_short.weight", std::vector<float>(16, 2)},
+                        {"rope_factors_long.weight", std::vector<float>(16, 4)}};
+        const auto hyper = Read(file);
+        ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+        const model::Ropes& ropes = hyper->ropes;
+        const bool plain = std::string_view(architecture) == "gemma3";
+        EXPECT_EQ(ropes.Of(false, 64).inverse_frequency[0], 0.5f);
+        EXPECT_EQ(ropes.Of(false, 65).inverse_frequency[0], 0.25f);
+        EXPECT_EQ(ropes.Of(true, 64).inverse_frequency[0], plain ? 1.0f : 0.5f);
+        EXPECT_EQ(ropes.Of(true, 65).inverse_frequency[0], plain ? 1.0f : 0.25f);
+        EXPECT_EQ(ropes.Of(true, 65).magnitude, plain ? 1.0f : 1.5f);
+    }
+}
+
 TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
     TinyFile file = File("llama");
-    file.strings = {{"rope.scaling.type", "dynamic"}};
-    ExpectRefused(file, ErrorCode::kUnsupported, "'dynamic'");
+    file.strings = {{"rope.scaling.type", "ntk"}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "'ntk'");
+    file.strings = {{"rope.scaling.type", "yarn"}};
+    file.numbers = {{"rope.scaling.yarn_ext_factor", 0.5}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "yarn_ext_factor");
+    file.strings = {};
+    file.numbers = {{"rope.scaling.yarn_ext_factor", 1}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "yarn_ext_factor");
     file = File("phi3");
     file.strings = {{"rope.scaling.type", "longrope"}};
     ExpectRefused(file, ErrorCode::kCorrupt, "rope_factors_short.weight");

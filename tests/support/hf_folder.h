@@ -111,10 +111,11 @@ class HfGolden {
     std::string Text(const std::string& key) const {
         return header_.at("__metadata__").at(key).get<std::string>();
     }
-    std::vector<std::string> Cases() const {
+    // Names of the metadata keys that end so, without the end.
+    std::vector<std::string> Cases(std::string_view end = "/config") const {
         std::vector<std::string> cases;
         for (const auto& [key, value] : header_.at("__metadata__").items()) {
-            if (key.ends_with("/config")) cases.push_back(key.substr(0, key.find('/')));
+            if (key.ends_with(end)) cases.push_back(key.substr(0, key.find('/')));
         }
         return cases;
     }

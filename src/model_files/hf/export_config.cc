@@ -103,9 +103,9 @@ Result<Json> Llama3Scaling(const ModelSource& source, const TensorInfo& tensor, 
                     {"low_freq_factor", 1.0},
                     {"high_freq_factor", 4.0},
                     {"original_max_position_embeddings", 8192}};
-    const Json whole = {{"rope_theta", theta}, {"rope_scaling", scaling}};
-    WEFT_ASSIGN(const Config config, Config::Parse(whole.dump(), source.name()));
-    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    RopeConfig rope;
+    rope.theta = theta;
+    WEFT_ASSIGN(rope.params, Config::Parse(scaling.dump(), source.name()));
     WEFT_ASSIGN(const std::vector<float> made,
                 Llama3Factors(rope, 2 * static_cast<int64_t>(factors.size())));
     for (size_t i = 0; i < factors.size(); ++i) {
@@ -120,6 +120,11 @@ Result<Json> Llama3Scaling(const ModelSource& source, const TensorInfo& tensor, 
 Status AddRope(const ModelSource& source, const Keys& keys, Json& config) {
     WEFT_ASSIGN(const double theta, keys.F64Or("rope.freq_base", 10000));
     config["rope_theta"] = theta;
+    if (keys.Has("rope.scaling.dynamic_factor")) {
+        WEFT_ASSIGN(const double dynamic, keys.F64Or("rope.scaling.dynamic_factor", 1));
+        config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", dynamic}};
+        return {};
+    }
     WEFT_ASSIGN(const std::string type, keys.StringOr("rope.scaling.type", "none"));
     WEFT_ASSIGN(const double factor, keys.F64Or("rope.scaling.factor", 1));
     if (const TensorInfo* factors = source.FindTensor("rope_freqs.weight")) {

@@ -1,9 +1,7 @@
 #include "model_files/hf/family.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <numbers>
 #include <vector>
 
 namespace weft::model_files::hf {
@@ -20,52 +18,6 @@ std::vector<const Family*> AllFamilies() {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;
-}
-
-// The cosines' factor where two multipliers of the magnitude differ; where they are equal it is 1,
-// which is what readers of mscale_all_dim take.
-Status WriteMagnitude(const RopeConfig& rope, double factor, MetaWriter& meta) {
-    const bool both = rope.params.Has("mscale") && rope.params.Has("mscale_all_dim");
-    if (!both || rope.params.Has("attention_factor") || factor <= 1) return {};
-    WEFT_ASSIGN(const double scale, rope.params.NeedF64({"mscale"}));
-    WEFT_ASSIGN(const double all, rope.params.NeedF64({"mscale_all_dim"}));
-    if (scale == 0 || all == 0 || scale == all) return {};
-    const auto magnitude = [&](double by) { return 0.1 * by * std::log(factor) + 1; };
-    meta.F32("rope.scaling.yarn_attn_factor", magnitude(scale) / magnitude(all));
-    return {};
-}
-
-Status WriteScaling(const Config& config, const RopeConfig& rope, MetaWriter& meta) {
-    // The last two are tensors.
-    if (rope.type == "default" || rope.type == "llama3" || rope.type == "proportional") return {};
-    meta.String("rope.scaling.type", rope.type);
-    if (rope.type == "longrope") return {};
-    WEFT_ASSIGN(const double factor, rope.params.NeedF64({"factor"}));
-    meta.F32("rope.scaling.factor", factor);
-    if (rope.type == "linear") return {};
-    WEFT_ASSIGN(const int64_t context,
-                config.NeedInt({"max_position_embeddings"}, 1, kMostContext));
-    WEFT_ASSIGN(const int64_t original,
-                rope.params.IntOr({"original_max_position_embeddings"}, 1, kMostContext, context));
-    meta.Int("rope.scaling.original_context_length", original);
-    const struct {
-        std::string_view key, from;
-        double times;
-    } optional[] = {
-        {"rope.scaling.yarn_beta_fast", "beta_fast", 1},
-        {"rope.scaling.yarn_beta_slow", "beta_slow", 1},
-        {"rope.scaling.yarn_attn_factor", "attention_factor", 1},
-        {"rope.scaling.yarn_log_multiplier", "mscale_all_dim", 0.1},
-    };
-    for (const auto& [key, from, times] : optional) {
-        if (!rope.params.Has(from)) continue;
-        WEFT_ASSIGN(const double value, rope.params.NeedF64({from}));
-        meta.F32(key, value * times);
-    }
-    WEFT_TRY(WriteMagnitude(rope, factor, meta));
-    WEFT_ASSIGN(const bool truncate, rope.params.BoolOr({"truncate"}, true));
-    meta.Bool("rope.scaling.yarn_truncate", truncate);
-    return {};
 }
 
 // One number, or one a layer.
@@ -120,125 +72,54 @@ Result<const Family*> FindFamily(const Config& config) {
                      Shown(type), SupportedModelTypes());
 }
 
-Result<Config> TextConfig(const Config& config, const Family& family) {
-    WEFT_ASSIGN(const Config defaults, Config::Parse(family.defaults, config.where()));
-    WEFT_ASSIGN(const Config text, config.Sub({"text_config"}));
-    const Config whole = defaults.With(config).With(text);
-    return family.adjust == nullptr ? whole : family.adjust(whole);
-}
+namespace {
 
-Result<RopeConfig> ReadRope(const Config& config) {
-    RopeConfig rope;
-    WEFT_ASSIGN(rope.params, config.Sub({"rope_parameters", "rope_scaling"}));
-    WEFT_ASSIGN(const Config full, rope.params.Sub({"full_attention"}));
-    if (!full.json().empty()) rope.params = full;
-    WEFT_ASSIGN(rope.type, rope.params.StringOr({"rope_type", "type"}, "default"));
-    if (rope.type == "none") rope.type = "default";
-    if (rope.type == "su") rope.type = "longrope";
-    WEFT_ASSIGN(const double outer, config.F64Or({"rope_theta"}, 10000.0));
-    WEFT_ASSIGN(rope.theta, rope.params.F64Or({"rope_theta"}, outer));
-    constexpr std::string_view kKnown[] = {"default", "linear",   "llama3",
-                                           "yarn",    "longrope", "proportional"};
-    if (std::ranges::find(kKnown, rope.type) == std::end(kKnown)) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: RoPE scaling '{}' is not supported. Supported: default, linear, "
-                         "llama3, yarn, longrope, proportional.",
-                         config.where(), Shown(rope.type));
-    }
-    return rope;
-}
+constexpr std::string_view kCommonDefaults =
+    R"({"max_position_embeddings": 4096, "rms_norm_eps": 1e-6, "tie_word_embeddings": false})";
 
-Result<int64_t> HeadDim(const Config& config) {
-    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
-    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostHeads));
-    return config.IntOr({"head_dim"}, 1, 1024, std::clamp<int64_t>(hidden / heads, 1, 1024));
-}
+// null is a value of these; of other keys that have a default it says nothing that could be taken.
+constexpr std::string_view kNullable[] = {"attn_logit_softcapping", "final_logit_softcapping",
+                                          "rope_parameters",        "sliding_window",
+                                          "n_group",                "topk_group",
+                                          "norm_topk_prob"};
 
-Result<int64_t> RotaryDim(const Config& config, int64_t head_dim) {
-    if (config.Has("rotary_dim")) return config.NeedInt({"rotary_dim"}, 2, head_dim);
-    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
-    if (rope.type == "proportional" && head_dim >= 2) return head_dim;
-    WEFT_ASSIGN(const double outer, config.F64Or({"partial_rotary_factor"}, 1.0));
-    WEFT_ASSIGN(const double factor, rope.params.F64Or({"partial_rotary_factor"}, outer));
-    if (!(factor > 0 && factor <= 1)) {
-        return config.Corrupt("partial_rotary_factor", "more than 0, at most 1");
+Status CheckNulls(const Config& whole, const Config& defaults) {
+    for (const auto& [key, value] : defaults.json().items()) {
+        if (whole.Has(key) || std::ranges::find(kNullable, key) != std::end(kNullable)) continue;
+        return whole.Corrupt(key, "a value, or no such key");
     }
-    const auto rotary = static_cast<int64_t>(static_cast<double>(head_dim) * factor);
-    if (rotary >= 2) return rotary;
-    return config.Corrupt("partial_rotary_factor",
-                          fmt::format("such that of {} dims of a head 2 are turned", head_dim));
-}
-
-Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_dim) {
-    WEFT_ASSIGN(const double factor, rope.params.NeedF64({"factor"}));
-    WEFT_ASSIGN(const double low, rope.params.NeedF64({"low_freq_factor"}));
-    WEFT_ASSIGN(const double high, rope.params.NeedF64({"high_freq_factor"}));
-    WEFT_ASSIGN(const double context, rope.params.NeedF64({"original_max_position_embeddings"}));
-    if (!(factor > 0) || !(low > 0) || !(high > low) || !(context > 0)) {
-        return MakeError(ErrorCode::kCorrupt,
-                         "{}: Llama 3's RoPE scaling needs factor > 0 and high_freq_factor > "
-                         "low_freq_factor > 0; it has {}, {} and {}",
-                         rope.params.where(), factor, high, low);
-    }
-    std::vector<float> factors;
-    for (int64_t i = 0; i < rotary_dim / 2; ++i) {
-        const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim);
-        const double wavelength = 2 * std::numbers::pi / std::pow(rope.theta, exponent);
-        const double blend = std::clamp((context / wavelength - low) / (high - low), 0.0, 1.0);
-        factors.push_back(static_cast<float>(1.0 / ((1.0 - blend) / factor + blend)));
-    }
-    return factors;
-}
-
-Result<std::vector<float>> ProportionalFactors(const RopeConfig& rope, int64_t rotary_dim) {
-    WEFT_ASSIGN(const double share, rope.params.F64Or({"partial_rotary_factor"}, 1.0));
-    WEFT_ASSIGN(const double factor, rope.params.F64Or({"factor"}, 1.0));
-    if (!(share > 0 && share <= 1) || !(factor > 0)) {
-        return rope.params.Corrupt("partial_rotary_factor", "more than 0, at most 1");
-    }
-    const auto turned = static_cast<size_t>(share * static_cast<double>(rotary_dim) / 2);
-    std::vector<float> factors(static_cast<size_t>(rotary_dim / 2), 1e30f);
-    std::fill_n(factors.begin(), turned, static_cast<float>(factor));
-    return factors;
-}
-
-Result<std::vector<RopeVector>> RopeVectors(const Config& config) {
-    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
-    WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
-    WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
-    std::vector<RopeVector> vectors;
-    if (rope.type == "llama3") {
-        WEFT_ASSIGN(std::vector<float> factors, Llama3Factors(rope, rotary));
-        vectors.push_back({"rope_freqs.weight", std::move(factors)});
-    }
-    if (rope.type == "proportional") {
-        WEFT_ASSIGN(std::vector<float> factors, ProportionalFactors(rope, rotary));
-        vectors.push_back({"rope_freqs.weight", std::move(factors)});
-    }
-    if (rope.type != "longrope") return vectors;
-    for (const auto& [key, tensor] : {std::pair{"long_factor", "rope_factors_long.weight"},
-                                      std::pair{"short_factor", "rope_factors_short.weight"}}) {
-        WEFT_ASSIGN(const std::vector<double> numbers, rope.params.Floats({key}));
-        if (numbers.size() != static_cast<size_t>(rotary / 2)) {
-            return rope.params.Corrupt(key, fmt::format("{} numbers", rotary / 2));
-        }
-        vectors.push_back({tensor, {numbers.begin(), numbers.end()}});
-    }
-    return vectors;
-}
-
-Status WriteWindowedBase(const Config& config, MetaWriter& meta, double usual) {
-    WEFT_ASSIGN(const Config all, config.Sub({"rope_parameters"}));
-    WEFT_ASSIGN(const Config rope, all.Sub({"sliding_attention"}));
-    WEFT_ASSIGN(const std::string type, rope.StringOr({"rope_type"}, "default"));
-    if (type != "default") {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: RoPE scaling '{}' in layers with a window is not supported",
-                         config.where(), Shown(type));
-    }
-    WEFT_ASSIGN(const double base, rope.F64Or({"rope_theta"}, usual));
-    meta.F32("rope.freq_base_swa", base);
     return {};
+}
+
+// Caps of scores and logits that the family's models don't have.
+Status CheckCaps(const Config& whole, const Family& family) {
+    const struct {
+        std::string_view key;
+        bool known;
+    } caps[] = {{"attn_logit_softcapping", family.architecture == "gemma2"},
+                {"final_logit_softcapping", family.architecture.starts_with("gemma")}};
+    for (const auto& [key, known] : caps) {
+        if (known || !whole.Has(key)) continue;
+        return whole.Corrupt(key, fmt::format("null: a {} model has no such cap",
+                                              family.model_type));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<Config> TextConfig(const Config& config, const Family& family) {
+    WEFT_ASSIGN(const Config common, Config::Parse(kCommonDefaults, config.where()));
+    WEFT_ASSIGN(const Config own, Config::Parse(family.defaults, config.where()));
+    WEFT_ASSIGN(const Config text, config.Sub({"text_config"}));
+    const Config defaults = common.With(own);
+    Config whole = defaults.With(config).With(text);
+    WEFT_TRY(CheckNulls(whole, defaults));
+    WEFT_TRY(CheckCaps(whole, family));
+    if (family.adjust != nullptr) {
+        WEFT_ASSIGN(whole, family.adjust(whole));
+    }
+    return ResolveRope(whole, family.rope, defaults);
 }
 
 Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view width,
@@ -341,7 +222,7 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     meta.Int("rope.dimension_count", rotary);
     meta.F32("rope.freq_base", rope.theta);
     meta.Int("vocab_size", vocab);
-    return WriteScaling(config, rope, meta);
+    return WriteRopeScaling(config, meta);
 }
 
 Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
@@ -358,10 +239,21 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
         slides[i] = types.empty() ? pattern(layer) : types[i] == "sliding_attention";
         any = any || slides[i];
     }
-    if (!any || window <= 0) return {};
+    if (!any) return {};
+    if (window <= 0) return config.Corrupt("sliding_window", "a number of tokens above 0");
     meta.Int("attention.sliding_window", window);
     meta.Bools("attention.sliding_window_pattern", {slides.get(), static_cast<size_t>(layers)});
     return {};
+}
+
+Status WindowEverywhere(const Config& config, MetaWriter& meta) {
+    if (!config.Has("sliding_window")) return {};
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMostContext));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    if (std::ranges::find(types, "full_attention") != types.end()) {
+        return config.Corrupt("layer_types", "sliding_attention of all layers of such a model");
+    }
+    return WriteWindow(config, meta, window, [](int64_t) { return true; });
 }
 
 }  // namespace weft::model_files::hf

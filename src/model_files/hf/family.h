@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "model_files/gguf_writer.h"
 #include "model_files/hf/json.h"
+#include "model_files/hf/rope.h"
 
 namespace weft::model_files::hf {
 
@@ -43,6 +44,9 @@ class MetaWriter {
   public:
     MetaWriter(GgufWriter& writer, std::string_view architecture)
         : writer_(writer), prefix_(std::string(architecture) + ".") {}
+    std::string_view architecture() const {
+        return std::string_view(prefix_).substr(0, prefix_.size() - 1);
+    }
     void Ints(std::string_view key, std::span<const int64_t> values) {
         const std::vector<int32_t> narrow(values.begin(), values.end());
         writer_.I32s(prefix_ + std::string(key), narrow);
@@ -75,8 +79,10 @@ struct Family {
     float norm_add = 0;
     // Puts what the family says in a way of its own under the usual keys; may be null.
     Result<Config> (*adjust)(const Config& config) = nullptr;
-    // What transformers takes for keys that config.json doesn't mention, as JSON.
+    // What transformers takes for keys that config.json doesn't mention, as JSON; kCommonDefaults
+    // (family.cc) has those that most families share.
     std::string_view defaults = "{}";
+    RopeTraits rope = {};
 };
 
 // The family of a config.json. kUnsupported: names the model_type and the supported ones.
@@ -101,41 +107,15 @@ Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view wid
 Result<std::vector<bool>> DenseLayers(const Config& config);
 
 // The text model's config: the family's defaults, config.json, and its "text_config" over it,
-// adjusted by the family.
+// adjusted by the family, with RoPE resolved. kCorrupt: a key is null that has no such value.
 Result<Config> TextConfig(const Config& config, const Family& family);
-
-// RoPE as either spelling of config.json has it (rope_parameters; rope_theta and rope_scaling).
-struct RopeConfig {
-    std::string type;  // "default", "linear", "llama3", "yarn", "longrope", "proportional"
-    double theta = 10000;
-    Config params;  // of the type
-};
-Result<RopeConfig> ReadRope(const Config& config);
-// Dims of a head, and how many of them are rotated. With "proportional" all are, most by nothing.
-Result<int64_t> HeadDim(const Config& config);
-Result<int64_t> RotaryDim(const Config& config, int64_t head_dim);
-
-// Llama 3's divisors of RoPE's frequencies, [rotary / 2]: the tensor rope_freqs.weight.
-Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_dim);
-
-// The same for "proportional": the first part of the pairs turns, as if all did.
-Result<std::vector<float>> ProportionalFactors(const RopeConfig& rope, int64_t rotary_dim);
-
-// The vectors of RoPE's scaling that a GGUF file has as tensors: [rotary / 2] each.
-struct RopeVector {
-    std::string tensor;
-    std::vector<float> factors;
-};
-Result<std::vector<RopeVector>> RopeVectors(const Config& config);
-
-// The base of RoPE in layers with a window, where rope_parameters names one for them. Scaled RoPE
-// in these is refused.
-Status WriteWindowedBase(const Config& config, MetaWriter& meta, double usual);
 
 // The window and which layers have it. `pattern`: which layers slide where config.json has no
 // layer_types; no keys are written where no layer slides.
 Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
                    bool (*pattern)(int64_t layer));
+// The window of all layers, `sliding_window`; null is none.
+Status WindowEverywhere(const Config& config, MetaWriter& meta);
 
 inline constexpr Rule kAttentionRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kQuery},

@@ -115,7 +115,8 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
 }
 
 constexpr Family kDeepseekFamilies[] = {
-    Deepseek("deepseek_v2", Deepseek2Meta, R"({"n_routed_experts": 64, "n_shared_experts": 2})"),
+    Deepseek("deepseek_v2", Deepseek2Meta,
+             R"({"max_position_embeddings": 2048, "n_routed_experts": 64, "n_shared_experts": 2})"),
     Deepseek("deepseek_v3", Deepseek3Meta,
              R"({"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
                  "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,

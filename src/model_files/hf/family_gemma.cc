@@ -8,15 +8,21 @@ namespace {
 
 constexpr std::string_view kGelu = "gelu_pytorch_tanh";
 
+// Readers of Gemma 2's files take a cap for a missing key, so null is written, as 0.
 Status SoftCap(const Config& config, MetaWriter& meta, std::string_view key) {
-    if (!config.Has(key)) return {};
+    if (!config.Has(key)) {
+        if (meta.architecture() == "gemma2") meta.F32(key, 0);
+        return {};
+    }
     WEFT_ASSIGN(const double cap, config.NeedF64({key}));
-    if (!(cap > 0)) return config.Corrupt(key, "more than 0");
+    if (!(cap > 0)) return config.Corrupt(key, "more than 0, or null");
     meta.F32(key, cap);
     return {};
 }
 
 Status GemmaMeta(const Config& config, MetaWriter& meta, bool (*slides)(int64_t layer)) {
+    WEFT_ASSIGN(const bool both_ways, config.BoolOr({"use_bidirectional_attention"}, false));
+    if (both_ways) return config.Corrupt("use_bidirectional_attention", "false");
     WEFT_TRY(WriteCommon(config, meta, kGelu));
     WEFT_TRY(SoftCap(config, meta, "attn_logit_softcapping"));
     WEFT_TRY(SoftCap(config, meta, "final_logit_softcapping"));
@@ -38,11 +44,8 @@ Status Gemma3Meta(const Config& config, MetaWriter& meta) {
     if (step != 6 && !config.Has("layer_types")) {
         return config.Corrupt("sliding_window_pattern", "6, or layer_types beside it");
     }
-    WEFT_ASSIGN(const bool both_ways, config.BoolOr({"use_bidirectional_attention"}, false));
-    if (both_ways) return config.Corrupt("use_bidirectional_attention", "false");
     WEFT_TRY(GemmaMeta(config, meta, [](int64_t layer) { return (layer + 1) % 6 != 0; }));
-    WEFT_ASSIGN(const double outer, config.F64Or({"rope_local_base_freq"}, 10000.0));
-    return WriteWindowedBase(config, meta, outer);
+    return WriteWindowedBase(config, meta);
 }
 
 constexpr Rule kNormRules[] = {
@@ -54,8 +57,10 @@ constexpr Rule kNormRules[] = {
 
 constexpr std::string_view kGemma3Defaults =
     R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
-        "max_position_embeddings": 131072, "rope_theta": 1000000.0, "sliding_window": 4096,
+        "max_position_embeddings": 131072, "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0, "sliding_window": 4096,
         "query_pre_attn_scalar": 256, "tie_word_embeddings": true, "vocab_size": 262208})";
+constexpr RopeTraits kGemma3Rope = {.by_layer_type = true, .windowed_base = "rope_local_base_freq"};
 
 constexpr Family kFamilies[] = {
     {.model_type = "gemma2",
@@ -63,7 +68,8 @@ constexpr Family kFamilies[] = {
      .rules = {kNormRules, kAttentionRules, kMlpRules},
      .meta = Gemma2Meta,
      .norm_add = 1,
-     .defaults = R"({"head_dim": 256, "sliding_window": 4096, "query_pre_attn_scalar": 256,
+     .defaults = R"({"max_position_embeddings": 8192, "head_dim": 256, "num_key_value_heads": 4,
+                     "sliding_window": 4096, "query_pre_attn_scalar": 256,
                      "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
                      "tie_word_embeddings": true})"},
     {.model_type = "gemma3_text",
@@ -71,13 +77,15 @@ constexpr Family kFamilies[] = {
      .rules = {kNormRules, kAttentionRules, kQkNormRules, kMlpRules},
      .meta = Gemma3Meta,
      .norm_add = 1,
-     .defaults = kGemma3Defaults},
+     .defaults = kGemma3Defaults,
+     .rope = kGemma3Rope},
     {.model_type = "gemma3",
      .architecture = "gemma3",
      .rules = {kNormRules, kAttentionRules, kQkNormRules, kMlpRules},
      .meta = Gemma3Meta,
      .norm_add = 1,
-     .defaults = kGemma3Defaults},
+     .defaults = kGemma3Defaults,
+     .rope = kGemma3Rope},
 };
 
 }  // namespace

@@ -113,7 +113,7 @@ Status Gemma4Meta(const Config& config, MetaWriter& meta) {
     }
     if (config.Has("final_logit_softcapping")) {
         WEFT_ASSIGN(const double cap, config.NeedF64({"final_logit_softcapping"}));
-        if (!(cap > 0)) return config.Corrupt("final_logit_softcapping", "more than 0");
+        if (!(cap > 0)) return config.Corrupt("final_logit_softcapping", "more than 0, or null");
         meta.F32("final_logit_softcapping", cap);
     }
     WEFT_ASSIGN(const int64_t windowed, config.IntOr({"windowed_head_dim"}, 0, kGemmaHeadDim, 0));
@@ -123,7 +123,7 @@ Status Gemma4Meta(const Config& config, MetaWriter& meta) {
     meta.Int("attention.key_length_swa", windowed);
     meta.Int("attention.value_length_swa", windowed);
     meta.Int("rope.dimension_count_swa", windowed);
-    return WriteWindowedBase(config, meta, 10000.0);
+    return WriteWindowedBase(config, meta);
 }
 
 constexpr Rule kNormRules4[] = {
@@ -165,13 +165,15 @@ constexpr Family kGemma4Families[] = {
      .rules = {kNormRules4, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
      .meta = Gemma4Meta,
      .adjust = Gemma4Adjust,
-     .defaults = kDefaults},
+     .defaults = kDefaults,
+     .rope = {.by_layer_type = true}},
     {.model_type = "gemma4",
      .architecture = "gemma4",
      .rules = {kNormRules4, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
      .meta = Gemma4Meta,
      .adjust = Gemma4Adjust,
-     .defaults = kDefaults},
+     .defaults = kDefaults,
+     .rope = {.by_layer_type = true}},
 };
 
 }  // namespace

@@ -1,6 +1,4 @@
 // Llama and dense models that are built much like it.
-#include <cmath>
-
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
@@ -10,12 +8,6 @@ constexpr int64_t kMostPositions = 1ll << 31;
 
 Status LlamaMeta(const Config& config, MetaWriter& meta) {
     return WriteCommon(config, meta);
-}
-
-// `sliding_window`: null is none.
-Status WindowEverywhere(const Config& config, MetaWriter& meta) {
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
-    return WriteWindow(config, meta, window, [](int64_t) { return true; });
 }
 
 Status MistralMeta(const Config& config, MetaWriter& meta) {
@@ -32,7 +24,7 @@ Status GraniteMeta(const Config& config, MetaWriter& meta) {
                   {"residual_scale", "residual_multiplier"},
                   {"logit_scale", "logits_scaling"}};
     for (const auto& [key, from] : scales) {
-        WEFT_ASSIGN(const double value, config.F64Or({from}, 1.0));
+        WEFT_ASSIGN(const double value, config.NeedF64({from}));
         meta.F32(key, value);
     }
     return {};
@@ -57,21 +49,7 @@ Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
 
 Status Phi3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
-    WEFT_TRY(WindowEverywhere(config, meta));
-    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
-    if (rope.type != "longrope") return {};
-    WEFT_ASSIGN(const int64_t context,
-                config.NeedInt({"max_position_embeddings"}, 1, kMostPositions));
-    WEFT_ASSIGN(const int64_t outer,
-                config.IntOr({"original_max_position_embeddings"}, 2, kMostPositions, context));
-    WEFT_ASSIGN(const int64_t original,
-                rope.params.IntOr({"original_max_position_embeddings"}, 2, kMostPositions, outer));
-    const double scale = static_cast<double>(context) / static_cast<double>(original);
-    const double factor =
-        scale <= 1 ? 1 : std::sqrt(1 + std::log(scale) / std::log(static_cast<double>(original)));
-    meta.Int("rope.scaling.original_context_length", original);
-    meta.F32("rope.scaling.attn_factor", factor);
-    return {};
+    return WindowEverywhere(config, meta);
 }
 
 // Windows in three of four layers, whose RoPE is not scaled.
@@ -79,8 +57,7 @@ Status Olmo3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
     WEFT_TRY(WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; }));
-    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
-    return WriteWindowedBase(config, meta, rope.theta);
+    return WriteWindowedBase(config, meta);
 }
 
 constexpr Rule kPhi3Rules[] = {
@@ -99,39 +76,48 @@ constexpr Family kLlamaFamilies[] = {
      .architecture = "llama",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = LlamaMeta,
-     .pairs = true},
+     .pairs = true,
+     .defaults = R"({"max_position_embeddings": 2048})"},
     {.model_type = "mistral",
      .architecture = "llama",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = MistralMeta,
      .pairs = true,
-     .defaults = R"({"num_key_value_heads": 8, "sliding_window": 4096})"},
+     .defaults = R"({"max_position_embeddings": 131072, "num_key_value_heads": 8,
+                     "sliding_window": 4096})"},
     {.model_type = "granite",
      .architecture = "granite",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = GraniteMeta,
-     .pairs = true},
+     .pairs = true,
+     .defaults = R"({"max_position_embeddings": 2048, "attention_multiplier": 1.0,
+                     "embedding_multiplier": 1.0, "residual_multiplier": 1.0,
+                     "logits_scaling": 1.0})"},
     {.model_type = "smollm3",
      .architecture = "smollm3",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = SmolLm3Meta,
      .pairs = true,
-     .defaults = R"({"rope_theta": 2000000.0, "tie_word_embeddings": true})"},
+     .defaults = R"({"max_position_embeddings": 32768, "rope_theta": 2000000.0,
+                     "tie_word_embeddings": true})"},
     {.model_type = "olmo2",
      .architecture = "olmo2",
      .rules = {kPostNormRules, kAttentionRules, kQkNormRules, kMlpRules},
      .meta = LlamaMeta,
-     .defaults = R"({"rms_norm_eps": 1e-5})"},
+     .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5})"},
     {.model_type = "olmo3",
      .architecture = "olmo2",
      .rules = {kPostNormRules, kAttentionRules, kQkNormRules, kMlpRules},
      .meta = Olmo3Meta,
-     .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 500000.0, "sliding_window": 4096})"},
+     .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+                     "rope_theta": 500000.0, "sliding_window": 4096})",
+     .rope = {.by_layer_type = true, .windowed_base = "rope_theta"}},
     {.model_type = "phi3",
      .architecture = "phi3",
      .rules = {kPreNormRules, kPhi3Rules},
      .meta = Phi3Meta,
-     .defaults = R"({"rms_norm_eps": 1e-5})"},
+     .defaults = R"({"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096})",
+     .rope = {.partial = true, .only_longrope = true}},
 };
 
 }  // namespace

@@ -9,8 +9,7 @@ namespace {
 Status MixtralMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, 1ll << 31, 0));
-    return WriteWindow(config, meta, window, [](int64_t) { return true; });
+    return WindowEverywhere(config, meta);
 }
 
 Status GptOssMeta(const Config& config, MetaWriter& meta) {
@@ -122,27 +121,37 @@ constexpr Family kExpertFamilies[] = {
      .rules = {kPreNormRules, kAttentionRules, kMixtralRules, kMoeRules},
      .meta = MixtralMeta,
      .pairs = true,
-     .defaults = R"({"num_key_value_heads": 8, "norm_topk_prob": true, "num_local_experts": 8,
-                     "num_experts_per_tok": 2, "intermediate_size": 14336})"},
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "rope_theta": 1000000.0, "num_key_value_heads": 8, "norm_topk_prob": true,
+                     "num_local_experts": 8, "num_experts_per_tok": 2,
+                     "intermediate_size": 14336})"},
     {.model_type = "gpt_oss",
      .architecture = "gpt-oss",
      .rules = {kGptOssRules, kAttentionRules},
      .meta = GptOssMeta,
      .layer = GptOssExperts,
-     .defaults = R"({"rope_theta": 150000.0, "rms_norm_eps": 1e-5, "norm_topk_prob": true,
-                     "num_local_experts": 128, "intermediate_size": 2880})"},
+     .defaults = R"({"max_position_embeddings": 131072, "rope_theta": 150000.0,
+                     "rms_norm_eps": 1e-5, "head_dim": 64, "sliding_window": 128,
+                     "norm_topk_prob": true, "num_local_experts": 128, "intermediate_size": 2880,
+                     "rope_parameters": {
+                         "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "truncate": false, "original_max_position_embeddings": 4096}})"},
     {.model_type = "glm4_moe",
      .architecture = "glm4moe",
      .rules = {kGlmRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
      .meta = GlmMeta,
-     .defaults = R"({"partial_rotary_factor": 0.5, "norm_topk_prob": true, "n_routed_experts": 128,
-                     "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 1,
-                     "moe_intermediate_size": 1408})"},
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "partial_rotary_factor": 0.5, "norm_topk_prob": true,
+                     "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8,
+                     "first_k_dense_replace": 1, "moe_intermediate_size": 1408})",
+     .rope = {.partial = true}},
     {.model_type = "minimax_m2",
      .architecture = "minimax-m2",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMoeRules},
      .meta = MinimaxMeta,
-     .defaults = R"({"norm_topk_prob": true})"},
+     .defaults = R"({"max_position_embeddings": 196608, "rope_theta": 5000000.0, "head_dim": 128,
+                     "norm_topk_prob": true})",
+     .rope = {.partial = true}},
 };
 
 }  // namespace

@@ -4,11 +4,14 @@
 namespace weft::model_files::hf {
 namespace {
 
-// Sliding layers are the last ones, from max_window_layers on, and only where asked for.
+// Sliding layers are the last ones, from max_window_layers on (qwen2_moe: every second one up to
+// there; qwen3_moe: all), and only where asked for.
 Status QwenWindow(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const bool used, config.BoolOr({"use_sliding_window"}, false));
-    if (!used) return {};
-    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 1, 1ll << 31, 4096));
+    const bool alternate = meta.architecture() == "qwen2moe";
+    if (!used || (!alternate && !config.Has("sliding_window"))) return {};
+    if (meta.architecture() == "qwen3moe") return WindowEverywhere(config, meta);
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, 1ll << 31));
     if (config.Has("layer_types")) {
         return WriteWindow(config, meta, window, [](int64_t) { return false; });
     }
@@ -16,7 +19,8 @@ Status QwenWindow(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const int64_t full, config.IntOr({"max_window_layers"}, 0, 4096, 28));
     Json types = Json::array();
     for (int64_t layer = 0; layer < layers; ++layer) {
-        types.push_back(layer < full ? "full_attention" : "sliding_attention");
+        const bool slides = alternate ? layer % 2 == 0 && layer < full : layer >= full;
+        types.push_back(slides ? "sliding_attention" : "full_attention");
     }
     WEFT_ASSIGN(const Config over, Config::Parse(Json{{"layer_types", types}}.dump(), ""));
     return WriteWindow(config.With(over), meta, window, [](int64_t) { return false; });
@@ -39,27 +43,33 @@ constexpr Rule kSharedExpertRules[] = {
     {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
 };
 
+constexpr std::string_view kQwenDefaults =
+    R"({"max_position_embeddings": 32768, "sliding_window": 4096})";
+
 constexpr Family kQwenFamilies[] = {
     {.model_type = "qwen2",
      .architecture = "qwen2",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
-     .meta = QwenMeta},
+     .meta = QwenMeta,
+     .defaults = kQwenDefaults},
     {.model_type = "qwen2_moe",
      .architecture = "qwen2moe",
      .rules = {kPreNormRules, kAttentionRules, kMoeRules, kSharedExpertRules},
      .meta = QwenMoeMeta,
-     .defaults = R"({"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+     .defaults = R"({"max_position_embeddings": 32768, "sliding_window": 4096, "num_experts": 60,
+                     "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
                      "shared_expert_intermediate_size": 5632})"},
     {.model_type = "qwen3",
      .architecture = "qwen3",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMlpRules},
      .meta = QwenMeta,
-     .defaults = R"({"head_dim": 128})"},
+     .defaults = R"({"max_position_embeddings": 32768, "sliding_window": 4096, "head_dim": 128})"},
     {.model_type = "qwen3_moe",
      .architecture = "qwen3moe",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
      .meta = QwenMoeMeta,
-     .defaults = R"({"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768})"},
+     .defaults = R"({"max_position_embeddings": 32768, "sliding_window": 4096, "num_experts": 128,
+                     "num_experts_per_tok": 8, "moe_intermediate_size": 768})"},
 };
 
 }  // namespace

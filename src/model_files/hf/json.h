@@ -43,6 +43,7 @@ class Config {
     const Json& json() const { return json_; }
     bool Has(std::string_view key) const { return Find({key}) != nullptr; }
     // The key is there, be it with the value null.
+    bool Names(std::string_view key) const { return json_.contains(key); }
 
     Result<int64_t> NeedInt(Keys keys, int64_t least, int64_t most) const;
     Result<int64_t> IntOr(Keys keys, int64_t least, int64_t most, int64_t fallback) const;

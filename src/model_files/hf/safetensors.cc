@@ -18,7 +18,7 @@ constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMostIndexBytes = 100'000'000;
 constexpr size_t kMostDims = 8;
-constexpr uint64_t kMostElements = 1ull << 56;
+constexpr uint64_t kMostTensorElements = 1ull << 56;
 constexpr size_t kMostShards = 4096;
 
 struct TypeRow {
@@ -152,7 +152,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
 bool HeaderReader::FinishShape(SafeTensor& tensor, uint64_t& elements) {
     elements = 1;
     for (const uint64_t dim : *shape_) {
-        if (dim > kMostElements || (dim > 0 && elements > kMostElements / dim)) {
+        if (dim > kMostTensorElements || (dim > 0 && elements > kMostTensorElements / dim)) {
             return Fail("dimension {} makes its size absurd", dim);
         }
         elements *= dim;

@@ -73,7 +73,7 @@ class ScratchModel final : public ModelSource {
     std::vector<TensorInfo> tensors_;
     uint64_t total_ = 0;  // bytes of tensors_
     float deviation_ = 0;
-    std::vector<float> rope_factors_;
+    std::vector<RopeVector> ropes_;
 };
 
 Status ScratchModel::Plan(const Config& config, const Beginner& family) {
@@ -95,12 +95,8 @@ Status ScratchModel::Plan(const Config& config, const Beginner& family) {
     Add("token_embd.weight", vocab, hidden, 2);
     Vector("output_norm.weight", hidden);
     if (!tied) Matrix("output", vocab, hidden);
-    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
-    if (rope.type == "llama3") {
-        WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
-        WEFT_ASSIGN(rope_factors_, Llama3Factors(rope, rotary));
-        Vector("rope_freqs.weight", std::ssize(rope_factors_));
-    }
+    WEFT_ASSIGN(ropes_, RopeVectors(config));
+    for (const RopeVector& rope : ropes_) Vector(rope.tensor, std::ssize(rope.factors));
     const bool qkv_bias = family.qkv_bias || attention_bias;
     const bool output_bias = !family.qkv_bias && attention_bias;
     for (int64_t layer = 0; layer < layers; ++layer) {
@@ -128,10 +124,11 @@ Status ScratchModel::ReadRows(const TensorInfo& tensor, int64_t row_begin, int64
     CheckSlice(tensor, row_begin, row_count, col_begin, col_count, out.size());
     if (bytes_read != nullptr) *bytes_read += out.size();
     const uint64_t key = WeightKey(seed_, tensor.name);
+    const auto rope = std::ranges::find(ropes_, tensor.name, &RopeVector::tensor);
     std::vector<float> row(static_cast<size_t>(col_count));
     for (int64_t i = 0; i < row_count; ++i) {
-        if (tensor.name == "rope_freqs.weight") {
-            std::copy_n(rope_factors_.begin() + col_begin, col_count, row.begin());
+        if (rope != ropes_.end()) {
+            std::copy_n(rope->factors.begin() + col_begin, col_count, row.begin());
         } else if (tensor.dim_count == 1) {
             std::ranges::fill(row, tensor.name.ends_with(".bias") ? 0.0f : 1.0f);
         } else {

@@ -1,0 +1,434 @@
+#include "model_files/hf/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMostTokens = 1ll << 31;
+constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attention";
+constexpr std::string_view kWindowedBase = "windowed_rope_theta";
+constexpr std::string_view kRopeTypes[] = {"default",  "linear", "dynamic",     "yarn",
+                                           "longrope", "llama3", "proportional"};
+
+// m(s) of YaRN (Peng et al. 2023).
+double Magnitude(double factor, double by) {
+    return factor <= 1 ? 1.0 : 0.1 * by * std::log(factor) + 1.0;
+}
+
+class Resolver {
+  public:
+    Resolver(const Config& config, const RopeTraits& traits, const Config& defaults)
+        : config_(config), traits_(traits), defaults_(defaults) {}
+
+    Result<Config> Run() {
+        WEFT_TRY(traits_.by_layer_type ? FindByLayerType() : FindFlat());
+        WEFT_TRY(SetType());
+        WEFT_TRY(SetRotated());
+        WEFT_TRY(SetScaling());
+        out_["rope_theta"] = theta_;
+        Json over = {{"rope_parameters", std::move(out_)},
+                     {"rope_scaling", nullptr},
+                     {"rope_theta", nullptr}};
+        if (windowed_theta_ > 0) over[kWindowedBase] = windowed_theta_;
+        WEFT_ASSIGN(const Config resolved, Config::Parse(over.dump(), config_.where()));
+        return config_.With(resolved);
+    }
+
+  private:
+    // ---- Where the parameters stand -------------------------------------------------------------
+
+    // rope_parameters; the family's where config.json says null.
+    Result<Config> Parameters() const {
+        return config_.Has("rope_parameters") ? config_.Sub({"rope_parameters"})
+                                              : defaults_.Sub({"rope_parameters"});
+    }
+    // A base that params or, where they don't name it, config.json has under `key`.
+    Result<double> Base(const Config& params, std::string_view key) const {
+        if (params.Names("rope_theta")) return OneBase(params, "rope_theta");
+        if (config_.Names(key)) return OneBase(config_, key);
+        return 10000.0;
+    }
+    static Result<double> OneBase(const Config& from, std::string_view key) {
+        if (!from.Has(key)) return from.Corrupt(key, "a number");
+        WEFT_ASSIGN(const double base, from.NeedF64({key}));
+        if (base > 1) return base;
+        return from.Corrupt(key, "a number above 1");
+    }
+
+    // rope_scaling counts over rope_parameters, unless it is empty.
+    Status FindFlat() {
+        WEFT_ASSIGN(params_, config_.Sub({"rope_scaling"}));
+        if (params_.json().empty()) {
+            WEFT_ASSIGN(params_, Parameters());
+        }
+        for (const std::string_view key : {kFull, kSliding}) {
+            if (!params_.Names(key)) continue;
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: '{}': this type of model has one RoPE for all layers, not one "
+                             "for each type of layer",
+                             params_.where(), key);
+        }
+        WEFT_ASSIGN(theta_, Base(params_, "rope_theta"));
+        return {};
+    }
+
+    Status FindByLayerType() {
+        WEFT_ASSIGN(const Config all, Parameters());
+        for (const auto& [key, value] : all.json().items()) {
+            if (key == kFull || key == kSliding) continue;
+            return all.Corrupt(key, "full_attention and sliding_attention alone: RoPE of this "
+                                    "type of model is given for each type of layer");
+        }
+        WEFT_ASSIGN(params_, all.Sub({kFull}));
+        WEFT_ASSIGN(const Config windowed, all.Sub({kSliding}));
+        const bool named = traits_.windowed_base.empty();
+        if (named && !params_.Names("rope_theta")) {
+            return all.Corrupt(kFull, "RoPE's parameters, with a rope_theta");
+        }
+        WEFT_TRY(AddOldScaling(all));
+        WEFT_ASSIGN(theta_, Base(params_, "rope_theta"));
+        WEFT_ASSIGN(const std::string type, windowed.StringOr({"rope_type", "type"}, "default"));
+        if (type != "default") {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: RoPE scaling '{}' in layers with a window is not supported",
+                             windowed.where(), Shown(type));
+        }
+        WEFT_TRY(CheckWhole(windowed));
+        if (named && !windowed.Names("rope_theta")) return {};  // perhaps no layer has a window
+        WEFT_ASSIGN(windowed_theta_, Base(windowed, traits_.windowed_base));
+        return CheckWindowedBase(all, windowed);
+    }
+    // rope_scaling, which config.json of older versions has beside rope_theta.
+    Status AddOldScaling(const Config& all) {
+        WEFT_ASSIGN(const Config old, config_.Sub({"rope_scaling"}));
+        if (old.json().empty()) return {};
+        const bool fits = !traits_.windowed_base.empty() && old.Has("rope_type") &&
+                          (all.json().empty() || all.Has(kFull));
+        if (!fits) {
+            return config_.Corrupt("rope_scaling", "rope_parameters for each type of layer, or "
+                                                   "a rope_scaling with a rope_type");
+        }
+        params_ = params_.With(old);
+        return {};
+    }
+    // Versions of transformers differ in whether rope_theta is that of layers with a window, too.
+    Status CheckWindowedBase(const Config& all, const Config& windowed) const {
+        if (traits_.windowed_base != "rope_theta" || windowed.Names("rope_theta")) return {};
+        WEFT_ASSIGN(const double usual, defaults_.NeedF64({"rope_theta"}));
+        if (windowed_theta_ == usual) return {};
+        return all.Corrupt(kSliding, fmt::format("a rope_theta of its own, since that of all "
+                                                 "layers isn't the usual {}",
+                                                 usual));
+    }
+
+    // ---- What they say --------------------------------------------------------------------------
+
+    Status SetType() {
+        const std::string_view key = params_.Names("rope_type") ? "rope_type" : "type";
+        const bool named = params_.Names(key);
+        if (named && !params_.Has(key)) return params_.Corrupt(key, "the name of a RoPE scaling");
+        WEFT_ASSIGN(type_, params_.StringOr({key}, "default"));
+        if (!named && params_.Names("factor")) {
+            return params_.Corrupt("rope_type", "the name of a RoPE scaling beside 'factor'");
+        }
+        if (type_ == "none") type_ = "default";
+        if (type_ == "su" || (traits_.only_longrope && type_ == "yarn")) type_ = "longrope";
+        const bool known = std::ranges::find(kRopeTypes, type_) != std::end(kRopeTypes);
+        if (known && (!traits_.only_longrope || type_ == "default" || type_ == "longrope")) {
+            out_["rope_type"] = type_;
+            return {};
+        }
+        return MakeError(
+            ErrorCode::kUnsupported,
+            "{}: RoPE scaling '{}' is not supported{}. Supported: {}.", params_.where(),
+            Shown(type_), known ? " for this type of model" : "",
+            traits_.only_longrope ? "default, longrope"
+                                  : fmt::format("{}", fmt::join(kRopeTypes, ", ")));
+    }
+
+    Result<double> Rotated() const {
+        constexpr std::string_view kShare = "partial_rotary_factor";
+        if (params_.Names(kShare)) {
+            if (!params_.Has(kShare)) return params_.Corrupt(kShare, "a number");
+            return params_.NeedF64({kShare});
+        }
+        if (config_.Has(kShare)) return config_.NeedF64({kShare});
+        if (!config_.Has("rotary_dim")) return 1.0;
+        WEFT_ASSIGN(const int64_t head_dim, HeadDim(config_));
+        WEFT_ASSIGN(const int64_t rotary, config_.NeedInt({"rotary_dim"}, 2, head_dim));
+        return static_cast<double>(rotary) / static_cast<double>(head_dim);
+    }
+    Status SetRotated() {
+        WEFT_ASSIGN(const double share, Rotated());
+        const bool any = traits_.partial || type_ == "proportional";
+        const Config& from = params_.Names("partial_rotary_factor") ? params_ : config_;
+        if (!(share > 0 && share <= 1)) {
+            return from.Corrupt("partial_rotary_factor", "more than 0, at most 1");
+        }
+        if (!any && share != 1) {
+            return from.Corrupt(from.Has("partial_rotary_factor") ? "partial_rotary_factor"
+                                                                  : "rotary_dim",
+                                "all of a head, which this type of model rotates");
+        }
+        out_["partial_rotary_factor"] = share;
+        return {};
+    }
+    static Status CheckWhole(const Config& params) {
+        WEFT_ASSIGN(const double share, params.F64Or({"partial_rotary_factor"}, 1.0));
+        if (share == 1) return {};
+        return params.Corrupt("partial_rotary_factor", "1 in layers with a window");
+    }
+
+    Status SetScaling() {
+        WEFT_TRY(RefuseUnknownScales());
+        if (type_ == "default") return {};
+        if (type_ == "proportional") {
+            WEFT_ASSIGN(out_["factor"], Positive("factor", 1.0));
+            return {};
+        }
+        if (type_ == "linear" || type_ == "dynamic") {
+            WEFT_ASSIGN(out_["factor"], Positive("factor"));
+            return {};
+        }
+        WEFT_ASSIGN(const int64_t original, Original());
+        out_["original_max_position_embeddings"] = original;
+        if (type_ == "llama3") return SetLlama3();
+        WEFT_ASSIGN(const double factor, FactorOrRatio(original));
+        return type_ == "yarn" ? SetYarn(factor) : SetLongRope(factor, original);
+    }
+    // Keys that change the numbers of other readers, and that transformers leaves out.
+    Status RefuseUnknownScales() const {
+        for (const std::string_view key : {"short_mscale", "long_mscale"}) {
+            if (params_.Has(key)) return params_.Corrupt(key, "none: it is not supported");
+        }
+        WEFT_ASSIGN(const double all, params_.F64Or({"mscale_all_dim"}, 0.0));
+        if (type_ == "yarn" || all == 0 || !config_.Has("kv_lora_rank")) return {};
+        return params_.Corrupt("mscale_all_dim", "a rope_type of 'yarn' beside it");
+    }
+
+    Result<double> Positive(std::string_view key, double usual = 0) const {
+        if (usual != 0 && !params_.Names(key)) return usual;
+        WEFT_ASSIGN(const double value, params_.NeedF64({key}));
+        if (value > 0) return value;
+        return params_.Corrupt(key, "a number above 0");
+    }
+    // A number of which null, 0 and nothing mean `usual`.
+    Result<double> Or(std::string_view key, double usual) const {
+        WEFT_ASSIGN(const double value, params_.F64Or({key}, 0.0));
+        return value == 0 ? usual : value;
+    }
+    Result<int64_t> MostPositions() const {
+        return config_.NeedInt({"max_position_embeddings"}, 1, kMostTokens);
+    }
+    // config.json's own counts over that of the parameters.
+    Result<int64_t> Original() const {
+        constexpr std::string_view kKey = "original_max_position_embeddings";
+        const bool outer = !traits_.by_layer_type && config_.Names(kKey);
+        const Config& from = outer ? config_ : params_;
+        if (!from.Names(kKey)) return MostPositions();
+        if (!from.Has(kKey)) return from.Corrupt(kKey, "a number of tokens");
+        return from.NeedInt({kKey}, 1, kMostTokens);
+    }
+    // null (and of longrope nothing, too) means what the context has grown by.
+    Result<double> FactorOrRatio(int64_t original) const {
+        if (params_.Has("factor") || (type_ == "yarn" && !params_.Names("factor"))) {
+            return Positive("factor");
+        }
+        WEFT_ASSIGN(const int64_t most, MostPositions());
+        return static_cast<double>(most) / static_cast<double>(original);
+    }
+    Result<double> AttentionFactor(double usual) const {
+        if (!params_.Has("attention_factor")) return usual;
+        return Positive("attention_factor");
+    }
+
+    Status SetYarn(double factor) {
+        const bool latent = config_.Has("kv_lora_rank");
+        WEFT_ASSIGN(const double scale, Or("mscale", 0));
+        WEFT_ASSIGN(const double all, Or("mscale_all_dim", 0));
+        if (latent && all != 0 && !params_.Has("factor")) {
+            return params_.Corrupt("factor", "a number, beside 'mscale_all_dim'");
+        }
+        const bool both = scale != 0 && all != 0;
+        const double usual =
+            both ? Magnitude(factor, scale) / Magnitude(factor, all) : Magnitude(factor, 1);
+        WEFT_ASSIGN(out_["attention_factor"], AttentionFactor(usual));
+        WEFT_ASSIGN(out_["beta_fast"], Or("beta_fast", 32));
+        WEFT_ASSIGN(out_["beta_slow"], Or("beta_slow", 1));
+        // null is taken as false; and truncate of one type of layer is never looked at.
+        WEFT_ASSIGN(const bool truncate, params_.BoolOr({"truncate"}, !params_.Names("truncate")));
+        if (traits_.by_layer_type && !truncate) return params_.Corrupt("truncate", "true");
+        out_["truncate"] = truncate;
+        out_["factor"] = factor;
+        if (latent) out_["mscale_all_dim"] = all;
+        return {};
+    }
+
+    Status SetLongRope(double factor, int64_t original) {
+        if (original < 2) {
+            return params_.Corrupt("original_max_position_embeddings", "more than 1");
+        }
+        const double grown = std::log(factor) / std::log(static_cast<double>(original));
+        WEFT_ASSIGN(out_["attention_factor"],
+                    AttentionFactor(factor <= 1 ? 1 : std::sqrt(1 + grown)));
+        for (const std::string_view key : {"short_factor", "long_factor"}) {
+            WEFT_ASSIGN(out_[key], params_.Floats({key}));
+        }
+        return {};
+    }
+
+    Status SetLlama3() {
+        for (const std::string_view key : {"factor", "low_freq_factor", "high_freq_factor"}) {
+            WEFT_ASSIGN(out_[key], Positive(key));
+        }
+        return {};
+    }
+
+    const Config& config_;
+    const RopeTraits& traits_;
+    const Config& defaults_;
+    Config params_;  // of layers without a window
+    std::string type_;
+    double theta_ = 0, windowed_theta_ = 0;
+    Json out_ = Json::object();
+};
+
+// The first part of the pairs turns, as if all did.
+std::vector<float> ProportionalFactors(const RopeConfig& rope, int64_t rotary_dim) {
+    const auto turned = static_cast<size_t>(rope.rotated * static_cast<double>(rotary_dim) / 2);
+    std::vector<float> factors(static_cast<size_t>(rotary_dim / 2), 1e30f);
+    std::fill_n(factors.begin(), turned, static_cast<float>(rope.factor));
+    return factors;
+}
+
+}  // namespace
+
+Result<Config> ResolveRope(const Config& config, const RopeTraits& traits, const Config& defaults) {
+    return Resolver(config, traits, defaults).Run();
+}
+
+Result<RopeConfig> ReadRope(const Config& config) {
+    RopeConfig rope;
+    WEFT_ASSIGN(rope.params, config.Sub({"rope_parameters"}));
+    WEFT_ASSIGN(rope.type, rope.params.StringOr({"rope_type"}, "default"));
+    WEFT_ASSIGN(rope.theta, rope.params.F64Or({"rope_theta"}, 10000.0));
+    WEFT_ASSIGN(rope.rotated, rope.params.F64Or({"partial_rotary_factor"}, 1.0));
+    WEFT_ASSIGN(rope.factor, rope.params.F64Or({"factor"}, 1.0));
+    WEFT_ASSIGN(rope.original, rope.params.IntOr({"original_max_position_embeddings"}, 1,
+                                                 kMostTokens, 0));
+    WEFT_ASSIGN(rope.attention_factor, rope.params.F64Or({"attention_factor"}, 1.0));
+    return rope;
+}
+
+Result<int64_t> HeadDim(const Config& config) {
+    if (config.Has("kv_lora_rank")) return config.NeedInt({"qk_rope_head_dim"}, 2, 1024);
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
+    return config.IntOr({"head_dim"}, 1, 1024, std::clamp<int64_t>(hidden / heads, 1, 1024));
+}
+
+Result<int64_t> RotaryDim(const Config& config, int64_t head_dim) {
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    const double share = rope.type == "proportional" ? 1.0 : rope.rotated;
+    const auto rotary = static_cast<int64_t>(static_cast<double>(head_dim) * share);
+    if (rotary >= 2) return rotary;
+    return rope.params.Corrupt("partial_rotary_factor",
+                               fmt::format("such that of {} dims of a head 2 are turned",
+                                           head_dim));
+}
+
+Result<std::vector<float>> Llama3Factors(const RopeConfig& rope, int64_t rotary_dim) {
+    WEFT_ASSIGN(const double factor, rope.params.NeedF64({"factor"}));
+    WEFT_ASSIGN(const double low, rope.params.NeedF64({"low_freq_factor"}));
+    WEFT_ASSIGN(const double high, rope.params.NeedF64({"high_freq_factor"}));
+    WEFT_ASSIGN(const double context, rope.params.NeedF64({"original_max_position_embeddings"}));
+    if (!(factor > 0) || !(low > 0) || !(high > low) || !(context > 0)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: Llama 3's RoPE scaling needs factor > 0 and high_freq_factor > "
+                         "low_freq_factor > 0; it has {}, {} and {}",
+                         rope.params.where(), factor, high, low);
+    }
+    std::vector<float> factors;
+    for (int64_t i = 0; i < rotary_dim / 2; ++i) {
+        const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim);
+        const double wavelength = 2 * std::numbers::pi / std::pow(rope.theta, exponent);
+        const double blend = std::clamp((context / wavelength - low) / (high - low), 0.0, 1.0);
+        factors.push_back(static_cast<float>(1.0 / ((1.0 - blend) / factor + blend)));
+    }
+    return factors;
+}
+
+Result<std::vector<RopeVector>> RopeVectors(const Config& config) {
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
+    WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
+    std::vector<RopeVector> vectors;
+    if (rope.type == "llama3") {
+        WEFT_ASSIGN(std::vector<float> factors, Llama3Factors(rope, rotary));
+        vectors.push_back({"rope_freqs.weight", std::move(factors)});
+    }
+    if (rope.type == "proportional") {
+        vectors.push_back({"rope_freqs.weight", ProportionalFactors(rope, rotary)});
+    }
+    if (rope.type != "longrope") return vectors;
+    for (const auto& [key, tensor] : {std::pair{"long_factor", "rope_factors_long.weight"},
+                                      std::pair{"short_factor", "rope_factors_short.weight"}}) {
+        WEFT_ASSIGN(const std::vector<double> numbers, rope.params.Floats({key}));
+        if (numbers.size() != static_cast<size_t>(rotary / 2)) {
+            return rope.params.Corrupt(key, fmt::format("{} numbers", rotary / 2));
+        }
+        vectors.push_back({tensor, {numbers.begin(), numbers.end()}});
+    }
+    return vectors;
+}
+
+Status WriteRopeScaling(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    // The last two are tensors.
+    if (rope.type == "default" || rope.type == "llama3" || rope.type == "proportional") return {};
+    if (rope.type == "dynamic") {  // up to the trained context it is "default"
+        meta.F32("rope.scaling.dynamic_factor", rope.factor);
+        return {};
+    }
+    meta.String("rope.scaling.type", rope.type);
+    if (rope.type == "linear") {
+        meta.F32("rope.scaling.factor", rope.factor);
+        return {};
+    }
+    meta.Int("rope.scaling.original_context_length", rope.original);
+    double usual = 1;  // the magnitude that readers derive
+    if (rope.type == "yarn") {
+        WEFT_ASSIGN(const double fast, rope.params.NeedF64({"beta_fast"}));
+        WEFT_ASSIGN(const double slow, rope.params.NeedF64({"beta_slow"}));
+        WEFT_ASSIGN(const bool truncate, rope.params.BoolOr({"truncate"}, true));
+        WEFT_ASSIGN(const double all, rope.params.F64Or({"mscale_all_dim"}, 0.0));
+        meta.F32("rope.scaling.factor", rope.factor);
+        meta.F32("rope.scaling.yarn_beta_fast", fast);
+        meta.F32("rope.scaling.yarn_beta_slow", slow);
+        meta.Bool("rope.scaling.yarn_truncate", truncate);
+        const bool sharper = all != 0;  // the softmax of latent attention
+        if (sharper) meta.F32("rope.scaling.yarn_log_multiplier", 0.1 * all);
+        usual = sharper ? 1.0 : Magnitude(rope.factor, 1);
+    }
+    if (std::abs(rope.attention_factor / usual - 1) <= 1e-6) return {};
+    const bool whole = meta.architecture() == "olmo2";
+    meta.F32("rope.scaling.attn_factor",
+             whole ? rope.attention_factor : rope.attention_factor / usual);
+    return {};
+}
+
+Status WriteWindowedBase(const Config& config, MetaWriter& meta) {
+    if (!config.Has(kWindowedBase)) {
+        return config.Corrupt("rope_parameters", "a rope_theta for sliding_attention, too");
+    }
+    WEFT_ASSIGN(const double base, config.NeedF64({kWindowedBase}));
+    meta.F32("rope.freq_base_swa", base);
+    return {};
+}
+
+}  // namespace weft::model_files::hf
