@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "base/log.h"
+#include "model_files/pre_tokenizer.h"
 #include "tokenizer/families.h"
 #include "tokenizer/hints.h"
 #include "tokenizer/open.h"
@@ -15,6 +17,13 @@ std::string Key(std::string_view name) {
 
 std::vector<std::string> Copy(const std::vector<std::string_view>& views) {
     return {views.begin(), views.end()};
+}
+
+// A vocabulary whose words are cut, in a file that doesn't say how.
+bool LacksPre(const Metadata& meta) {
+    const auto model = meta.StringOr(Key("model"), "");
+    const auto pre = meta.StringOr(Key("pre"), "");
+    return model.ok() && *model == "gpt2" && pre.ok() && pre->empty();
 }
 
 Status ReadArrays(const Metadata& meta, tokenizer::TokenizerData& data) {
@@ -107,12 +116,27 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> LoadFrom(const Metadata& meta) {
     const bool kept = meta.Has(kKeptJsonKey);
     if (kept) {
         WEFT_ASSIGN(const std::string model, meta.StringOr(Key("model"), "none"));
-        if (!tokenizer::IsTokenizerModel(model)) return LoadKept(meta);
+        // A tokenizer.json says how words are cut where the other keys don't.
+        if (!tokenizer::IsTokenizerModel(model) || LacksPre(meta)) return LoadKept(meta);
     }
     WEFT_ASSIGN(tokenizer::TokenizerData data, ReadTokenizer(meta));
     auto made = tokenizer::Tokenizer::Make(std::move(data));
     if (made.ok() || !kept || made.error().code != ErrorCode::kUnsupported) return made;
     return LoadKept(meta);
+}
+
+// Says what is taken for the key that says how words are cut.
+void WarnOfGuess(const ModelSource& source) {
+    const Metadata& meta = source.meta();
+    if (!LacksPre(meta) || meta.Has(kKeptJsonKey)) return;
+    const auto data = ReadTokenizer(meta);
+    if (!data.ok()) return;
+    Log(LogLevel::kWarning,
+        "{}: no metadata key '{}': it is taken as '{}'{}. If answers look wrong, make the file "
+        "again with a current converter",
+        source.name(), Key("pre"), data->pre.empty() ? "default" : data->pre,
+        data->pre.empty() ? ", since the vocabulary is of no family that Weft knows"
+                          : ", by the architecture and the vocabulary");
 }
 
 // What files say that were written without one.
@@ -138,6 +162,11 @@ Result<tokenizer::TokenizerData> ReadTokenizer(const Metadata& meta) {
     WEFT_ASSIGN(data.model, meta.String(Key("model")));
     if (!tokenizer::IsTokenizerModel(data.model)) return data;  // Make refuses it by name
     WEFT_ASSIGN(data.pre, meta.StringOr(Key("pre"), ""));
+    if (LacksPre(meta)) {
+        WEFT_ASSIGN(const std::string architecture, meta.StringOr("general.architecture", ""));
+        WEFT_ASSIGN(const std::vector<std::string_view> tokens, meta.Strings(Key("tokens")));
+        data.pre = GuessPreTokenizer(architecture, tokens);
+    }
     WEFT_TRY(ReadArrays(meta, data));
     WEFT_TRY(ReadIds(meta, data));
     if (data.model == "t5") WEFT_TRY(ReadUnigram(meta, data));
@@ -164,7 +193,10 @@ Result<std::unique_ptr<tokenizer::Tokenizer>> LoadTokenizer(const ModelSource& s
                          source.name());
     }
     auto made = LoadFrom(source.meta());
-    if (made.ok()) return made;
+    if (made.ok()) {
+        WarnOfGuess(source);
+        return made;
+    }
     if (made.error().message.starts_with(source.name())) return made;
     return Error{made.error().code, source.name() + ": " + made.error().message};
 }

@@ -7,6 +7,7 @@
 // Defaults for what a file leaves out are those of the GGUF convention: SPM has bos 1, eos 2,
 // unknown 0, adds bos and the space prefix; Unigram ("t5") has eos 1, unknown 2, adds eos and the
 // space prefix; "gemma4" and some pre-tokenizers (families.h) add bos; nothing else adds anything.
+// A missing pre-tokenizer is guessed (pre_tokenizer.h); LoadTokenizer logs a warning that names it.
 #pragma once
 
 #include <memory>

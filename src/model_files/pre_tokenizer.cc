@@ -1,0 +1,58 @@
+#include "model_files/pre_tokenizer.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace weft::model_files {
+namespace {
+
+// One family: an architecture (empty: any), a control token (empty: none is asked for) and how many
+// tokens its vocabularies have at most (0: any number).
+struct Evidence {
+    std::string_view architecture, token;
+    size_t most_tokens;
+    std::string_view pre;
+};
+
+constexpr std::string_view kDeepSeekBegin = "<｜begin▁of▁sentence｜>";
+
+// The first line that fits counts. Control tokens tell more than the architecture, since many
+// models are built like Llama.
+constexpr Evidence kEvidence[] = {
+    {"", "<|begin_of_text|>", 0, "llama-bpe"},
+    {"gpt-oss", "", 0, "gpt-4o"},
+    {"minimax-m2", "", 0, "minimax-m2"},
+    {"glm4moe", "", 0, "glm4"},
+    {"", "<|im_user|>", 0, "kimi-k2"},
+    {"qwen2", "", 0, "qwen2"},
+    {"qwen2moe", "", 0, "qwen2"},
+    {"qwen3", "", 0, "qwen2"},
+    {"qwen3moe", "", 0, "qwen2"},
+    {"", kDeepSeekBegin, 40'000, "deepseek-coder"},
+    {"", kDeepSeekBegin, 110'000, "deepseek-llm"},
+    {"", kDeepSeekBegin, 0, "deepseek-v3"},
+    {"", "[AVAILABLE_TOOLS]", 0, "tekken"},
+    {"granite", "", 60'000, "refact"},
+    {"granite", "", 0, "dbrx"},
+    {"olmo2", "", 0, "dbrx"},
+    {"phi3", "", 0, "dbrx"},
+    {"smollm3", "", 0, "smaug-bpe"},
+    {"llama", "<|im_start|>", 60'000, "smollm"},
+};
+
+}  // namespace
+
+std::string_view GuessPreTokenizer(std::string_view architecture,
+                                   std::span<const std::string_view> tokens) {
+    for (const Evidence& known : kEvidence) {
+        if (!known.architecture.empty() && known.architecture != architecture) continue;
+        if (known.most_tokens != 0 && tokens.size() > known.most_tokens) continue;
+        if (!known.token.empty() && std::ranges::find(tokens, known.token) == tokens.end()) {
+            continue;
+        }
+        return known.pre;
+    }
+    return {};
+}
+
+}  // namespace weft::model_files

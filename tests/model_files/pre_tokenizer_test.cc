@@ -1,0 +1,92 @@
+// GGUF files of byte-level BPE that don't say how words are cut.
+#include "model_files/pre_tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "model_files/gguf_writer.h"
+#include "model_files/read_tokenizer.h"
+#include "model_files/write_tokenizer.h"
+#include "support/temp_dir.h"
+#include "support/tiny_vocabulary.h"
+
+namespace weft::model_files {
+namespace {
+
+TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
+    struct Known {
+        std::string_view architecture, token;
+        size_t size;
+        std::string_view pre;
+    };
+    const Known known[] = {
+        {"llama", "<|begin_of_text|>", 128'256, "llama-bpe"},
+        {"llama", "<|im_start|>", 49'152, "smollm"},
+        {"llama", "<|im_start|>", 128'000, ""},
+        {"llama", "[AVAILABLE_TOOLS]", 131'072, "tekken"},
+        {"llama", "", 50'000, ""},
+        {"llama", "<｜begin▁of▁sentence｜>", 32'256, "deepseek-coder"},
+        {"qwen2", "<|im_start|>", 151'936, "qwen2"},
+        {"qwen3moe", "", 151'936, "qwen2"},
+        {"qwen2", "<｜begin▁of▁sentence｜>", 151'936, "qwen2"},  // R1's distillates
+        {"deepseek2", "<｜begin▁of▁sentence｜>", 102'400, "deepseek-llm"},
+        {"deepseek2", "<｜begin▁of▁sentence｜>", 129'280, "deepseek-v3"},
+        {"deepseek2", "<|im_user|>", 163'840, "kimi-k2"},
+        {"gpt-oss", "<|channel|>", 201'088, "gpt-4o"},
+        {"glm4moe", "", 151'552, "glm4"},
+        {"granite", "", 49'155, "refact"},
+        {"somebody", "", 1'000, ""},
+    };
+    for (const Known& row : known) {
+        std::vector<std::string_view> tokens(row.size, "a");
+        if (!row.token.empty()) tokens.back() = row.token;
+        EXPECT_EQ(GuessPreTokenizer(row.architecture, tokens), row.pre)
+            << row.architecture << " " << row.token;
+    }
+    EXPECT_EQ(GuessPreTokenizer("llama", {}), "");
+}
+
+class NoPre : public testing::Test {
+  protected:
+    // The ids of "12 12" by a vocabulary that joins digits, in a file that names `pre`; null: none.
+    std::vector<int32_t> Ids(const char* architecture, const char* pre) {
+        tokenizer::TokenizerData data = tokenizer::TinyBytePair({"1 2"});
+        data.pre = pre == nullptr ? "" : pre;
+        GgufWriter writer;
+        writer.String("general.architecture", architecture);
+        WriteTokenizer(data, writer);
+        const std::string path = dir_ / "words.gguf";
+        EXPECT_TRUE(WriteFile(path, writer.File()).ok());
+        const auto source = OpenModel(path);
+        EXPECT_TRUE(source.ok()) << source.error().message;
+        testing::internal::CaptureStderr();
+        const auto made = LoadTokenizer(**source);
+        said_ = testing::internal::GetCapturedStderr();
+        EXPECT_TRUE(made.ok()) << made.error().message;
+        return (*made)->Encode("12 12");
+    }
+    test::TempDir dir_;
+    std::string said_;
+};
+
+TEST_F(NoPre, TheGuessIsUsedAndNamed) {
+    const std::vector<int32_t> apart = Ids("llama", "smollm"), joined = Ids("llama", "gpt-2");
+    ASSERT_NE(apart, joined);
+    EXPECT_EQ(said_, "");
+    EXPECT_EQ(Ids("llama", nullptr), apart);
+    EXPECT_NE(said_.find("tokenizer.ggml.pre"), std::string::npos) << said_;
+    EXPECT_NE(said_.find("'smollm'"), std::string::npos) << said_;
+    EXPECT_EQ(Ids("qwen2", ""), Ids("qwen2", "qwen2"));
+    EXPECT_EQ(Ids("qwen2", nullptr), Ids("qwen2", "qwen2"));
+}
+
+TEST_F(NoPre, AnUnknownVocabularyIsReadAsDefaultWithAWarning) {
+    const std::vector<int32_t> usual = Ids("gemma2", "default");
+    EXPECT_EQ(said_, "");
+    EXPECT_EQ(Ids("gemma2", nullptr), usual);
+    EXPECT_NE(said_.find("'default'"), std::string::npos) << said_;
+    EXPECT_NE(said_.find("words.gguf"), std::string::npos) << said_;
+}
+
+}  // namespace
+}  // namespace weft::model_files
