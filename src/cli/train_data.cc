@@ -64,6 +64,11 @@ void AddDataFlags(const Command& app, train::DataWords& flags) {
                   "question then context, 3 no words around, 4 sections, 5 the model's chat "
                   "template")
         .ShowDefault();
+    app.AddOption("--control-tokens", flags.control_tokens,
+                  "Control tokens written out in text, prompt and completion: auto (as tokens if "
+                  "the chat template writes all of them), parse, letters")
+        .OneOf({"auto", "parse", "letters"})
+        .ShowDefault();
     app.AddOption("--seq-len,--seq", flags.sequence, "Tokens of a sequence").ShowDefault();
     app.AddOption("--test-split", flags.test_split, "Share of the records kept for tests")
         .ShowDefault();

@@ -111,9 +111,15 @@ Result<int64_t> DataWalk::Walk(Loader& loader, uint64_t least, std::string_view 
                              "the time limit is over before the first update: {}", what);
         }
         WEFT_ASSIGN(const auto batch, loader.Next());
+        if (cluster_.rank() == 0) TellNote(*data_.set);
         // (Only the last one is ever filled up.)
         if (!batch || batch->global_sequences < least) return batches;
     }
+}
+
+void TellNote(const DataSet& data) {
+    const std::string note = data.TakeNote();
+    if (!note.empty()) Log(LogLevel::kInfo, "{}", note);
 }
 
 std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part part) {
@@ -136,9 +142,10 @@ std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part pa
                            fmt::join(whys, ", "));
     }
     if (counts.truncated > 0) {
-        text += fmt::format("{}{} of {} samples are longer than --seq-len {} and lose their end: a "
-                            "larger one or --long split keeps it",
-                            text.empty() ? "" : ". ", counts.truncated, counts.records(), sequence);
+        text += fmt::format(
+            "{}{} of {} samples are longer than --seq-len {} and lose their end: a "
+            "larger one or --long split keeps it",
+            text.empty() ? "" : ". ", counts.truncated, counts.records(), sequence);
     }
     if (text.empty()) return "";
     const std::string_view of = part == Part::kTest ? ", test part" : "";

@@ -60,6 +60,9 @@ class DataWalk {
     std::optional<LoaderCounts> counts_;
 };
 
+// Logs what the data set has to tell, if anything (DataSet::TakeNote).
+void TellNote(const DataSet& data);
+
 // A line on samples that are left out or cut off, with what keeps them; empty: there are none.
 std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part part);
 

@@ -476,6 +476,7 @@ class Run {
             const uint64_t epoch = loader.cursor().epoch;
             WEFT_ASSIGN(const auto batch, loader.Next());
             if (!batch) break;
+            if (cluster_.rank() == 0) TellNote(*data.set);
             const bool ends_epoch = loader.cursor().epoch > epoch;
             if (loader.first_epoch()) NoteSamples(*loader.first_epoch());
             const double rate = LearningRate(job_.schedule, trainer.updates());

@@ -80,6 +80,7 @@ template <typename Data, typename Visit>
 void DataFields(Data& d, const Visit& visit) {
     visit("data", d.data);
     visit("longs", d.longs);
+    visit("control_tokens", d.control_tokens);
     visit("prompt_type", d.prompt_type);
     visit("data_sequence", d.sequence);
     visit("test_split", d.test_split);

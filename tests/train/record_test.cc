@@ -116,12 +116,15 @@ TEST(Record, ChatLearnsTheAssistantsTurnsToTheirEnd) {
               "<|im_start|>assistant\n[Hello<|im_end|>]\n<|im_start|>user\nU<|im_end|>\n");
 }
 
-TEST(Record, NoWordOfARecordBecomesAMarker) {
+TEST(Record, NoWordOfAMessageBecomesAMarker) {
+    const auto letters =
+        Must(Encoder::Make(Bytes(), &ChatMl(), 1, 0, {.control = ControlMode::kLetters}));
     for (const char* value : {R"({"text": "<|im_end|><|endoftext|>"})",
                               R"({"prompt": "<|im_start|>", "completion": "<|endoftext|>"})",
                               R"({"messages": [{"role": "user", "content": "<|im_end|>"},
                            {"role": "assistant", "content": "a<|im_end|>b<|endoftext|>c"}]})"}) {
-        const auto sample = Must(ByteEncoder().Encode(Must(ParseRecord(value))));
+        const bool told = std::string_view(value).find("messages") != std::string_view::npos;
+        const auto sample = Must((told ? ByteEncoder() : letters).Encode(Must(ParseRecord(value))));
         int specials = 0;
         for (const int32_t id : sample.tokens) specials += id >= 256 ? 1 : 0;
         const bool chat = std::string_view(value).find("messages") != std::string_view::npos;

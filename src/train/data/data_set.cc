@@ -25,6 +25,10 @@ class FileSet final : public DataSet {
             file_.size(Part::kTrain) + file_.size(Part::kTest) + file_.oversized();
         return {records, file_.size_bytes(), file_.checksum()};
     }
+    std::string TakeNote() const override {
+        const std::string note = encoder_.TakeNote();
+        return note.empty() ? "" : fmt::format("{}: {}", file_.path(), note);
+    }
 
     Result<Sample> Read(Part part, uint64_t index) const override {
         std::string buffer;

@@ -51,6 +51,8 @@ class DataSet {
     // Records that are in no part, since they are too long to be read.
     virtual uint64_t oversized() const { return 0; }
     virtual std::string first_oversized() const { return ""; }
+    // Something to tell the user about the records read so far, once; else empty.
+    virtual std::string TakeNote() const { return ""; }
 
     // Random tokens without a tokenizer: for tests and for models that have none.
     static Result<std::unique_ptr<DataSet>> RandomTokens(const DataOptions& options,

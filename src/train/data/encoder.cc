@@ -100,6 +100,7 @@ Result<Encoder> Encoder::Make(const tokenizer::Tokenizer& tokenizer, const chat:
     const int64_t count = rows > 0 ? rows : tokenizer.vocab_size();
     Encoder made(&tokenizer, prompt_type, static_cast<int32_t>(count));
     if (chat != nullptr) made.turns_.emplace(*chat, tokenizer);
+    made.control_.emplace(tokenizer, chat, options.control);
     made.no_chat_ = options.no_chat;
     return made;
 }
@@ -124,24 +125,33 @@ Result<Sample> Encoder::Encode(const Record& record) const {
     return sample;
 }
 
-std::vector<int32_t> Encoder::Plain(std::string_view text) const {
-    return tokenizer_->Encode(text, {.add_special = false, .parse_special = false});
+// Whether nothing but blanks follows a token that ends a generation.
+bool Encoder::EndsGeneration(const std::vector<int32_t>& ids) const {
+    for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+        if (tokenizer_->IsEog(*id)) return true;
+        if (tokenizer_->Piece(*id).find_first_not_of(" \t\r\n") != std::string_view::npos) break;
+    }
+    return false;
 }
 
-Result<Sample> Encoder::Pair(std::string prompt, const std::string& completion) const {
-    const std::vector<int32_t> head = Plain(prompt);
-    prompt += completion;
+Result<Sample> Encoder::Pair(const std::string& prompt, const std::string& completion,
+                             bool may_parse) const {
+    const std::string text = prompt + completion;
+    const ControlTokens::Text read =
+        may_parse ? control_->Read(text) : ControlTokens::Text{control_->Encode(text, false)};
+    const std::vector<int32_t> head = control_->Encode(prompt, read.parsed);
     Sample sample;
     const tokenizer::TokenizerData& data = tokenizer_->data();
-    if (!data.prefix.empty()) {
+    const bool begun = read.parsed && !read.ids.empty() && read.ids.front() == data.bos;
+    if (!begun && !data.prefix.empty()) {
         sample.tokens = data.prefix;
-    } else if (data.add_bos && data.bos >= 0) {
+    } else if (!begun && data.add_bos && data.bos >= 0) {
         sample.tokens.push_back(data.bos);
     }
-    const std::vector<int32_t> ids = Plain(prompt);
-    sample.loss.assign(sample.tokens.size() + CommonPrefix(ids, head), 0);
-    sample.tokens.insert(sample.tokens.end(), ids.begin(), ids.end());
-    if (data.eos >= 0) sample.tokens.push_back(data.eos);
+    sample.loss.assign(sample.tokens.size() + CommonPrefix(read.ids, head), 0);
+    sample.tokens.insert(sample.tokens.end(), read.ids.begin(), read.ids.end());
+    const bool ended = read.parsed && EndsGeneration(read.ids);
+    if (!ended && data.eos >= 0) sample.tokens.push_back(data.eos);
     sample.loss.resize(sample.tokens.size(), 1);
     return sample;
 }
@@ -162,17 +172,17 @@ Result<Sample> Encoder::Of(const TokensRecord& record) const {
 }
 
 Result<Sample> Encoder::Of(const PairRecord& record) const {
-    return Pair(record.prompt, record.completion);
+    return Pair(record.prompt, record.completion, true);
 }
 
 Result<Sample> Encoder::Of(const TextRecord& record) const {
-    return Pair("", record.text);
+    return Pair("", record.text, true);
 }
 
 Result<Sample> Encoder::Of(const QuestionRecord& record) const {
     if (prompt_type_ != 5) {
         const bool own_line = prompt_type_ >= 3;
-        return Pair(PromptText(record, prompt_type_), (own_line ? "" : " ") + record.answer);
+        return Pair(PromptText(record, prompt_type_), (own_line ? "" : " ") + record.answer, false);
     }
     ChatRecord chat;
     chat.messages = OrderedJson::array();

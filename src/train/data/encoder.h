@@ -18,8 +18,10 @@
 // "training": false, has no loss.
 //
 // A text is tokenized whole; the prompt's share is what it has in common with the tokens of the
-// prompt alone, so a token that spans the border is learned. No text of a record ever becomes a
-// control token; bos goes in front if the model wants one.
+// prompt alone, so a token that spans the border is learned. bos goes in front if the model wants
+// one. Control tokens in messages, questions and answers are letters; those in texts, prompts and
+// completions are read as control_tokens.h says. A text whose last control token ends a generation
+// gets no end token of its own.
 //
 // A model without a tokenizer is trained on tokens alone. Ids from the tokenizer's size up to the
 // rows of the embedding are ids like others: embeddings are padded.
@@ -40,6 +42,7 @@
 #include "chat/chat.h"
 #include "tokenizer/tokenizer.h"
 #include "train/data/chat_turns.h"
+#include "train/data/control_tokens.h"
 #include "train/data/record.h"
 #include "train/data/sample.h"
 
@@ -50,6 +53,7 @@ inline constexpr size_t kMostMessages = 10'000;
 
 struct EncoderOptions {
     std::string no_chat = "the model has no chat template";  // why there is none, for errors
+    ControlMode control = ControlMode::kAuto;                // of texts, prompts and completions
 };
 
 class Encoder {
@@ -63,6 +67,8 @@ class Encoder {
     static Encoder OfIds(int64_t rows);
 
     Result<Sample> Encode(const Record& record) const;
+    // Something to tell the user about the records so far, once; else empty.
+    std::string TakeNote() const { return control_ ? control_->TakeNote() : ""; }
     // The text of a conversation, as the model is asked in the server.
     Result<chat::Text> Render(const ChatRecord& record) const;
     // Ids are below.
@@ -77,12 +83,14 @@ class Encoder {
     Result<Sample> Of(const PairRecord& record) const;
     Result<Sample> Of(const QuestionRecord& record) const;
     Result<Sample> Of(const TextRecord& record) const;
-    Result<Sample> Pair(std::string prompt, const std::string& completion) const;
+    Result<Sample> Pair(const std::string& prompt, const std::string& completion,
+                        bool may_parse) const;
+    bool EndsGeneration(const std::vector<int32_t>& ids) const;
     Status CheckIds(const Sample& sample) const;
-    std::vector<int32_t> Plain(std::string_view text) const;
 
     const tokenizer::Tokenizer* tokenizer_;  // null: there is none
     std::optional<ChatTurns> turns_;
+    std::optional<ControlTokens> control_;
     std::string no_chat_;
     int prompt_type_;
     int32_t rows_;

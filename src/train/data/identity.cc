@@ -87,6 +87,7 @@ Result<DataIdentity> IdentityOf(const model_files::ModelSource& source, const Da
     identity.content = opened.set->content();
     identity.prompt_type = words.prompt_type;
     identity.test_split = words.test_split;
+    identity.control_tokens = words.control_tokens;
     if (opened.tokenizer == nullptr) return identity;
     WEFT_ASSIGN(identity.tokenizer, TokenizerSum(source, *opened.tokenizer));
     if (opened.chat != nullptr) identity.chat = ChatSum(source);
@@ -101,7 +102,8 @@ json JsonOf(const DataIdentity& identity) {
             {"tokenizer", identity.tokenizer},
             {"chat", identity.chat},
             {"prompt_type", identity.prompt_type},
-            {"test_split", identity.test_split}};
+            {"test_split", identity.test_split},
+            {"control_tokens", identity.control_tokens}};
 }
 
 Result<DataIdentity> IdentityFrom(const json& from) {
@@ -114,6 +116,7 @@ Result<DataIdentity> IdentityFrom(const json& from) {
         from.at("chat").get_to(identity.chat);
         from.at("prompt_type").get_to(identity.prompt_type);
         from.at("test_split").get_to(identity.test_split);
+        identity.control_tokens = from.value("control_tokens", identity.control_tokens);
     } catch (const json::exception& error) {
         return MakeError(ErrorCode::kCorrupt, "what data they are: {}", error.what());
     }
@@ -135,6 +138,10 @@ std::string DifferenceOf(const DataIdentity& here, const DataIdentity& there,
     if (here.test_split != there.test_split) {
         all.push_back(fmt::format("--test-split {} {}, {} {}", here.test_split, here_name,
                                   there.test_split, there_name));
+    }
+    if (here.control_tokens != there.control_tokens) {
+        all.push_back(fmt::format("--control-tokens {} {}, {} {}", here.control_tokens, here_name,
+                                  there.control_tokens, there_name));
     }
     if (here.tokenizer != there.tokenizer) {
         all.push_back(fmt::format("the tokenizer {} is not the one {}", here_name, there_name));

@@ -19,6 +19,7 @@ struct DataIdentity {
     uint64_t tokenizer = 0, chat = 0;
     int prompt_type = 0;
     double test_split = 0;
+    std::string control_tokens = "auto";
 };
 
 // Of opened data. Reads the tokenizer's file once more. Errors: those of files.

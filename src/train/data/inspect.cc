@@ -15,9 +15,15 @@ namespace {
 constexpr size_t kMostErrors = 5;
 constexpr size_t kMostKeptLengths = 1 << 20;
 
+bool IsControl(const tokenizer::Tokenizer* tokenizer, int32_t id) {
+    return tokenizer != nullptr && tokenizer->IsSpecial(id);
+}
+
+// A control token in brackets that texts hardly have: the same text as letters has none.
 std::string TokenText(const tokenizer::Tokenizer* tokenizer, int32_t id) {
     if (tokenizer == nullptr) return fmt::format("{} ", id);
-    return std::string(tokenizer->Piece(id));
+    const std::string_view piece = tokenizer->Piece(id);
+    return IsControl(tokenizer, id) ? fmt::format("\u27E6{}\u27E7", piece) : std::string(piece);
 }
 
 ShownSample Show(const Sample& sample, uint64_t index, const tokenizer::Tokenizer* tokenizer,
@@ -27,9 +33,10 @@ ShownSample Show(const Sample& sample, uint64_t index, const tokenizer::Tokenize
     for (size_t i = 0; i < count; ++i) {
         const bool loss = i > 0 && sample.loss[i] != 0;
         if (shown.runs.empty() || shown.runs.back().loss != loss) {
-            shown.runs.push_back({loss, 0, ""});
+            shown.runs.push_back({loss});
         }
         ++shown.runs.back().tokens;
+        shown.runs.back().control += IsControl(tokenizer, sample.tokens[i]) ? 1 : 0;
         shown.runs.back().text += TokenText(tokenizer, sample.tokens[i]);
     }
     return shown;
@@ -160,9 +167,10 @@ void AddPart(std::string& out, std::string_view name, const PartReport& part) {
                            Percent(part.over_long, part.usable));
     }
     if (part.no_loss > 0) {
-        out += fmt::format("  no loss  {} samples ({:.1f} %) have nothing to learn, or not after "
-                           "their end is cut off: they are left out\n",
-                           part.no_loss, Percent(part.no_loss, part.usable));
+        out += fmt::format(
+            "  no loss  {} samples ({:.1f} %) have nothing to learn, or not after "
+            "their end is cut off: they are left out\n",
+            part.no_loss, Percent(part.no_loss, part.usable));
     }
     uint64_t highest = 1;
     for (const LengthBin& bin : part.bins) highest = std::max(highest, bin.count);
@@ -180,12 +188,18 @@ nlohmann::ordered_json PartJson(const PartReport& part) {
     for (const LengthBin& bin : part.bins) {
         bins.push_back({{"least", bin.least}, {"most", bin.most}, {"count", bin.count}});
     }
-    return {{"samples", part.samples},         {"read", part.read},
-            {"usable", part.usable},           {"tokens", part.tokens},
-            {"loss_tokens", part.loss_tokens}, {"shortest", part.shortest},
-            {"median", part.median},           {"longest", part.longest},
-            {"over_long", part.over_long},     {"no_loss", part.no_loss},
-            {"bad", part.bad},                 {"errors", part.errors},
+    return {{"samples", part.samples},
+            {"read", part.read},
+            {"usable", part.usable},
+            {"tokens", part.tokens},
+            {"loss_tokens", part.loss_tokens},
+            {"shortest", part.shortest},
+            {"median", part.median},
+            {"longest", part.longest},
+            {"over_long", part.over_long},
+            {"no_loss", part.no_loss},
+            {"bad", part.bad},
+            {"errors", part.errors},
             {"lengths", std::move(bins)}};
 }
 
@@ -206,6 +220,7 @@ Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* 
         report.train.bad += data.oversized();
         report.train.errors.push_back(data.first_oversized());
     }
+    report.note = data.TakeNote();
     const bool all = report.train.read == report.train.samples && report.train.loss_tokens > 0;
     if (all) WEFT_TRY(CountSequences(loader, options, report));
     return report;
@@ -213,6 +228,7 @@ Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* 
 
 std::string ReportText(const DataReport& report) {
     std::string out = report.name + "\n";
+    if (!report.note.empty()) out += "note: " + report.note + "\n";
     AddPart(out, "train", report.train);
     AddPart(out, "test", report.test);
     if (report.sequences > 0) {
@@ -221,7 +237,9 @@ std::string ReportText(const DataReport& report) {
                            report.pack ? ", packed" : ", one sample each", 100 * report.filled);
     }
     for (const ShownSample& sample : report.shown) {
-        out += fmt::format("sample {}, {} tokens ('+': loss)\n", sample.index + 1, sample.tokens);
+        out +=
+            fmt::format("sample {}, {} tokens ('+': learned; \u27E6 \u27E7: one control token)\n",
+                        sample.index + 1, sample.tokens);
         uint64_t shown = 0;
         for (const MaskRun& run : sample.runs) {
             out += fmt::format("  {} {:>6}  {}\n", run.loss ? '+' : '-', run.tokens,
@@ -238,15 +256,23 @@ nlohmann::ordered_json ReportJson(const DataReport& report) {
     for (const ShownSample& sample : report.shown) {
         nlohmann::ordered_json runs = nlohmann::ordered_json::array();
         for (const MaskRun& run : sample.runs) {
-            runs.push_back({{"loss", run.loss}, {"tokens", run.tokens}, {"text", run.text}});
+            runs.push_back({{"loss", run.loss},
+                            {"tokens", run.tokens},
+                            {"control_tokens", run.control},
+                            {"text", run.text}});
         }
         shown.push_back(
             {{"sample", sample.index}, {"tokens", sample.tokens}, {"runs", std::move(runs)}});
     }
-    return {{"data", report.name},           {"sequence", report.sequence},
-            {"pack", report.pack},           {"train", PartJson(report.train)},
-            {"test", PartJson(report.test)}, {"sequences", report.sequences},
-            {"filled", report.filled},       {"samples", std::move(shown)}};
+    return {{"data", report.name},
+            {"note", report.note},
+            {"sequence", report.sequence},
+            {"pack", report.pack},
+            {"train", PartJson(report.train)},
+            {"test", PartJson(report.test)},
+            {"sequences", report.sequences},
+            {"filled", report.filled},
+            {"samples", std::move(shown)}};
 }
 
 }  // namespace weft::train

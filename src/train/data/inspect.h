@@ -30,7 +30,8 @@ struct LengthBin {
 struct MaskRun {
     bool loss = false;
     uint64_t tokens = 0;
-    std::string text;  // special tokens by their names
+    uint64_t control = 0;  // control tokens among them
+    std::string text{};    // control tokens by their names, in brackets
 };
 
 struct ShownSample {
@@ -52,7 +53,7 @@ struct PartReport {
 };
 
 struct DataReport {
-    std::string name;
+    std::string name, note;  // note: DataSet::TakeNote
     int64_t sequence = 0;
     bool pack = true;
     PartReport train, test;

@@ -15,8 +15,8 @@ Result<LongSamples> LongSamplesOf(const std::string& word) {
 }
 
 Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
-                                         const DataOptions& options, int prompt_type, int64_t rows,
-                                         OpenedData& opened) {
+                                         const DataOptions& options, const DataWords& words,
+                                         int64_t rows, OpenedData& opened) {
     if (!model_files::HasTokenizer(source)) {
         if (rows == 0) return MakeError(ErrorCode::kNotFound, "{}: no tokenizer", source.name());
         return DataSet::Open(options, Encoder::OfIds(rows));
@@ -25,11 +25,12 @@ Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
     // A model without a template is an error only for data that needs one.
     auto chat = chat::Chat::Load(source.meta(), *opened.tokenizer);
     if (chat.ok()) opened.chat = std::make_unique<chat::Chat>(std::move(chat).value());
-    if (!chat.ok() && prompt_type == 5) return chat.error();
+    if (!chat.ok() && words.prompt_type == 5) return chat.error();
     EncoderOptions how;
+    WEFT_ASSIGN(how.control, ControlModeOf(words.control_tokens));
     if (!chat.ok()) how.no_chat = chat.error().message;
     WEFT_ASSIGN(const auto encoder,
-                Encoder::Make(*opened.tokenizer, opened.chat.get(), prompt_type, rows, how));
+                Encoder::Make(*opened.tokenizer, opened.chat.get(), words.prompt_type, rows, how));
     return DataSet::Open(options, encoder);
 }
 
@@ -46,7 +47,7 @@ Result<OpenedData> OpenData(const model_files::ModelSource& source, const DataWo
     if (words.data.starts_with("synthetic:")) {
         WEFT_ASSIGN(opened.set, DataSet::RandomTokens(options, static_cast<int32_t>(vocab)));
     } else {
-        WEFT_ASSIGN(opened.set, OpenSet(source, options, words.prompt_type, vocab, opened));
+        WEFT_ASSIGN(opened.set, OpenSet(source, options, words, vocab, opened));
     }
     opened.loader.sequence = words.sequence;
     opened.loader.pack = words.pack;

@@ -13,7 +13,7 @@ namespace weft::train {
 
 // As the user gave it, and as it travels to other ranks.
 struct DataWords {
-    std::string data, longs = "truncate";
+    std::string data, longs = "truncate", control_tokens = "auto";
     int prompt_type = 1;
     int64_t sequence = 1024;
     double test_split = 0;

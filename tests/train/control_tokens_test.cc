@@ -1,0 +1,122 @@
+// Control tokens that stand as text in a record: read as such where the chat template writes the
+// same ones, else as letters; and shown apart by `weft train data inspect`.
+#include "train/data/control_tokens.h"
+
+#include "train/data/inspect.h"
+#include "train/data_case.h"
+
+namespace weft::train {
+namespace {
+
+constexpr const char* kRendered =
+    "<|im_start|>user\\nhi<|im_end|>\\n<|im_start|>assistant\\nhello<|im_end|>\\n";
+constexpr int32_t kTextEnd = 256, kTurnEnd = 258;
+
+std::vector<int32_t> ControlsIn(const Sample& sample) {
+    std::vector<int32_t> controls;
+    for (const int32_t id : sample.tokens) {
+        if (id >= kTextEnd) controls.push_back(id);
+    }
+    return controls;
+}
+
+Sample ReadAs(ControlMode mode, const std::string& json, const chat::Chat* chat = &ChatMl()) {
+    const auto encoder = Must(Encoder::Make(Bytes(), chat, 1, 0, {.control = mode}));
+    return Must(encoder.Encode(Must(ParseRecord(json))));
+}
+
+std::string TextRecordOf(const std::string& text) {
+    return R"({"text": ")" + text + R"("})";
+}
+
+// A rendered text is the very sample that its conversation makes, but for what is learned.
+TEST(ControlTokens, ARenderedTextIsItsConversation) {
+    const Sample wanted = Must(ByteEncoder().Encode(Must(ParseRecord(R"({"messages": [
+        {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]})"))));
+    for (const ControlMode mode : {ControlMode::kAuto, ControlMode::kParse}) {
+        const Sample text = ReadAs(mode, TextRecordOf(kRendered));
+        EXPECT_EQ(text.tokens, wanted.tokens);
+        EXPECT_EQ(Marked(text),
+                  "[" + Marked({text.tokens, std::vector<uint8_t>(text.tokens.size())}) + "]");
+        const Sample pair =
+            ReadAs(mode, R"({"prompt": "<|im_start|>user\nhi<|im_end|>\n<|im_start|>)"
+                         R"(assistant\n", "completion": "hello<|im_end|>\n"})");
+        EXPECT_EQ(pair.tokens, wanted.tokens);
+        EXPECT_EQ(Marked(pair),
+                  "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+                  "[hello<|im_end|>\n]");
+    }
+    const Sample letters = ReadAs(ControlMode::kLetters, TextRecordOf(kRendered));
+    EXPECT_EQ(ControlsIn(letters), std::vector<int32_t>{kTextEnd});
+}
+
+// The end token is unsloth's: behind any text. One in the middle of a text is no end.
+TEST(ControlTokens, AllMustBeTheTemplates) {
+    const auto controls = [](const std::string& text, const chat::Chat* chat = &ChatMl()) {
+        return ControlsIn(ReadAs(ControlMode::kAuto, TextRecordOf(text), chat));
+    };
+    using Ids = std::vector<int32_t>;
+    EXPECT_EQ(controls("plain"), Ids{kTextEnd});
+    EXPECT_EQ(controls("an answer<|endoftext|>"), Ids{kTextEnd});
+    EXPECT_EQ(controls("an answer<|endoftext|>", nullptr), Ids{kTextEnd});
+    EXPECT_EQ(controls("GPT-2 ends with <|endoftext|>, as said"), Ids{kTextEnd});
+    EXPECT_EQ(controls("<|im_start|>user\\nhi<|endoftext|> more<|im_end|>"), Ids{kTextEnd});
+    EXPECT_EQ(controls(kRendered, nullptr), Ids{kTextEnd}) << "no template writes them";
+    EXPECT_EQ(controls("<|im_start|>user\\nhi<|im_end|>").back(), kTurnEnd);
+    EXPECT_EQ(controls("<|im_start|>user\\nhi<|im_end|> and"), (Ids{257, kTurnEnd, kTextEnd}));
+    // parse reads whatever there is.
+    const Sample parsed = ReadAs(ControlMode::kParse, TextRecordOf("a<|endoftext|>b"), nullptr);
+    EXPECT_EQ(ControlsIn(parsed), (Ids{kTextEnd, kTextEnd}));
+    // A begin token in the text is not doubled.
+    tokenizer::TokenizerData data = tokenizer::TinyBytePair();
+    data.bos = 257;
+    data.add_bos = true;
+    const auto tokenizer = Must(tokenizer::Tokenizer::Make(std::move(data)));
+    const auto encoder = Must(Encoder::Make(*tokenizer, nullptr, 1));
+    for (const char* text : {"ab", "<|im_start|>ab", "<|im_start|>ab<|endoftext|>"}) {
+        const Sample sample = Must(encoder.Encode(Must(ParseRecord(TextRecordOf(text)))));
+        EXPECT_EQ(sample.tokens, (Ids{257, 'a', 'b', kTextEnd})) << text;
+    }
+}
+
+TEST(ControlTokens, AreToldOnceAndShownApart) {
+    const test::TempDir folder;
+    const std::string path =
+        WriteText(folder, "d.jsonl",
+                  TextRecordOf(kRendered) + "\n" + TextRecordOf(kRendered) + "\n" +
+                      R"({"prompt": "q<|endoftext|>r", "completion": "<|im_end|>x"})" + "\n");
+    const auto data = Must(DataSet::Open({.spec = path}, ByteEncoder()));
+    EXPECT_EQ(data->TakeNote(), "");
+    for (uint64_t i = 0; i < 2; ++i) Must(data->Read(Part::kTrain, i));
+    const std::string note = data->TakeNote();
+    EXPECT_NE(note.find("d.jsonl"), std::string::npos) << note;
+    EXPECT_NE(note.find("<|im_start|>, and they are read as control tokens"), std::string::npos)
+        << note;
+    EXPECT_NE(note.find("--control-tokens letters"), std::string::npos) << note;
+    EXPECT_EQ(data->TakeNote(), "");
+    Must(data->Read(Part::kTrain, 2));
+    const std::string other = data->TakeNote();
+    EXPECT_NE(other.find("such as <|endoftext|>"), std::string::npos) << other;
+    EXPECT_NE(other.find("--control-tokens parse"), std::string::npos) << other;
+
+    const DataReport report =
+        Must(InspectData(*data, &Bytes(), {.loader = {.sequence = 96}, .show = 3}));
+    const std::string text = ReportText(report);
+    EXPECT_NE(text.find("user\\nhi\u27E6<|im_end|>\u27E7\\n\u27E6<|im_start|>\u27E7assistant"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("q<|endoftext|>r"), std::string::npos) << text;
+    EXPECT_EQ(text.find("<|endoftext|>\u27E7r"), std::string::npos) << text;
+    const auto json = ReportJson(report);
+    EXPECT_EQ(json["samples"][0]["runs"].back()["control_tokens"], 3);
+}
+
+TEST(ControlTokens, Modes) {
+    EXPECT_EQ(Must(ControlModeOf("auto")), ControlMode::kAuto);
+    EXPECT_EQ(Must(ControlModeOf("parse")), ControlMode::kParse);
+    EXPECT_EQ(Must(ControlModeOf("letters")), ControlMode::kLetters);
+    EXPECT_EQ(ControlModeOf("yes").error().code, ErrorCode::kUsage);
+}
+
+}  // namespace
+}  // namespace weft::train
