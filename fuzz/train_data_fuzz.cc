@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     const int prompt_type = size == 0 ? 0 : bytes[size - 1] % kPromptTypes;
     const auto encoder = Encoder::Make(*tokenizer, &chat, prompt_type).value();
     DataOptions options;
-    options.spec = path;
+    options.specs = {path};
     options.split.test = size % 2 == 0 ? 0.3 : 0;
     const auto data = DataSet::Open(options, encoder);
     if (!data.ok()) {

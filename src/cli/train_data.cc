@@ -56,8 +56,12 @@ Status Inspect(const DataFlags& flags) {
 }  // namespace
 
 void AddDataFlags(const Command& app, train::DataWords& flags) {
-    app.AddOption("--data", flags.data,
-                  "A JSON or JSON-lines file, or synthetic:random-tokens[:LENGTH[:COUNT]]")
+    app.AddOption(
+           "--data", flags.data,
+           "A file of records (JSON, JSON lines, CSV, TSV, plain text, also compressed) or a "
+           "folder of such files, given once or more; or "
+           "synthetic:random-tokens[:LENGTH[:COUNT]]")
+        .OneEach()
         .Required();
     app.AddOption("--prompt-type", flags.prompt_type,
                   "Template of question records: 0 question alone, 1 context then question, 2 "

@@ -55,7 +55,7 @@ train::TrainJob JobOf(const MeasureOptions& options, DType dtype, int64_t rows) 
     job.trainer.dtype = dtype;
     job.trainer.recompute = "none";
     job.trainer.time_ops = true;
-    job.data.data = fmt::format("synthetic:random-tokens:{}", rows + 1);
+    job.data.data = {fmt::format("synthetic:random-tokens:{}", rows + 1)};
     job.data.sequence = rows;
     job.schedule.rate = 1e-4;
     job.steps = kUpdates;

@@ -149,7 +149,7 @@ std::string LeftOutText(const LoaderCounts& counts, const TrainJob& job, Part pa
     }
     if (text.empty()) return "";
     const std::string_view of = part == Part::kTest ? ", test part" : "";
-    return fmt::format("{}{}: {}", job.data.data, of, text);
+    return fmt::format("{}{}: {}", DataName(job.data), of, text);
 }
 
 }  // namespace weft::train

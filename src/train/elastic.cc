@@ -120,7 +120,7 @@ Status ExamineForTraining(const cluster::Exam& exam) {
             return MakeError(ErrorCode::kDenied,
                              "{}: the data here are not rank 0's: {}. Copy the same file to every "
                              "host",
-                             job.data.data, difference);
+                             DataName(job.data), difference);
         }
     }
     const json folder = terms.value("folder", json());

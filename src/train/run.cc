@@ -227,7 +227,7 @@ class Run {
         if (data.tokenizer == nullptr) {
             return MakeError(ErrorCode::kUsage,
                              "--sample with --data {}: there is no tokenizer to read prompts with",
-                             job_.data.data);
+                             DataName(job_.data));
         }
         WEFT_ASSIGN(sampler_, TextSampler::Make(job_.sample, *data.tokenizer, hyper.vocab,
                                                 job_.trainer.sequence, job_.data.seed));

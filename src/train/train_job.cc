@@ -122,12 +122,12 @@ void Fields(Job& job, const Visit& visit) {
 
 // What travels as JSON, and stands in files of JSON beside the result.
 Status CheckPaths(const TrainJob& job) {
-    const std::pair<const char*, const std::string*> paths[] = {
+    std::vector<std::pair<const char*, const std::string*>> paths = {
         {"the model", &job.trainer.model},
-        {"--data", &job.data.data},
         {"--output-dir", &job.save.folder},
         {"--resume", &job.save.resume},
         {"--lora-from", &job.trainer.lora.from}};
+    for (const std::string& path : job.data.data) paths.emplace_back("--data", &path);
     for (const auto& [name, path] : paths) {
         if (IsUtf8(*path)) continue;
         return MakeError(ErrorCode::kUsage,

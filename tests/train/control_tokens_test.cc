@@ -85,7 +85,7 @@ TEST(ControlTokens, AreToldOnceAndShownApart) {
         WriteText(folder, "d.jsonl",
                   TextRecordOf(kRendered) + "\n" + TextRecordOf(kRendered) + "\n" +
                       R"({"prompt": "q<|endoftext|>r", "completion": "<|im_end|>x"})" + "\n");
-    const auto data = Must(DataSet::Open({.spec = path}, ByteEncoder()));
+    const auto data = Must(DataSet::Open({.specs = {path}}, ByteEncoder()));
     EXPECT_EQ(data->TakeNote(), "");
     for (uint64_t i = 0; i < 2; ++i) Must(data->Read(Part::kTrain, i));
     const std::string note = data->TakeNote();

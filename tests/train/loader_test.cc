@@ -126,7 +126,7 @@ TEST(Loader, TargetsFollowTheMask) {
     const TempDir folder;
     const std::string path =
         WriteText(folder, "d.jsonl", "{\"tokens\": [5, 6, 7, 8], \"loss\": [1, 0, 1, 0]}\n");
-    const auto data = Must(DataSet::Open({.spec = path}, ByteEncoder()));
+    const auto data = Must(DataSet::Open({.specs = {path}}, ByteEncoder()));
     Loader loader = Must(Loader::Make(*data, {.sequence = 5, .pad_id = 9}));
     const auto batch = Must(loader.Next());
     ASSERT_TRUE(batch);
@@ -401,7 +401,7 @@ TEST(DataSet, ReadsAFileAndNamesTheLineThatIsBad) {
     const TempDir folder;
     const std::string path =
         WriteText(folder, "d.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n\n{\"x\": 1}\n");
-    const auto data = Must(DataSet::Open({.spec = path}, ByteEncoder()));
+    const auto data = Must(DataSet::Open({.specs = {path}}, ByteEncoder()));
     ASSERT_EQ(data->size(Part::kTrain), 2u);
     EXPECT_EQ(Marked(Must(data->Read(Part::kTrain, 0))), "a[b<|endoftext|>]");
     const auto bad = data->Read(Part::kTrain, 1);
@@ -412,7 +412,7 @@ TEST(DataSet, ReadsAFileAndNamesTheLineThatIsBad) {
 
 TEST(DataSet, RandomTokensAreSeededAndInRange) {
     const auto data = Must(DataSet::RandomTokens(
-        {.spec = "synthetic:random-tokens:33:100", .split = {.test = 0.1, .seed = 1}}, 50));
+        {.specs = {"synthetic:random-tokens:33:100"}, .split = {.test = 0.1, .seed = 1}}, 50));
     EXPECT_EQ(data->size(Part::kTrain), 90u);
     EXPECT_EQ(data->size(Part::kTest), 10u);
     std::set<int32_t> seen;
@@ -429,7 +429,7 @@ TEST(DataSet, RandomTokensAreSeededAndInRange) {
     EXPECT_EQ(different.size(), 90u);
     for (const char* spec : {"synthetic:random-tokens:x", "synthetic:random-tokens:9:9:9",
                              "synthetic:random-tokens:0", "synthetic:other"}) {
-        EXPECT_FALSE(DataSet::RandomTokens({.spec = spec}, 50).ok()) << spec;
+        EXPECT_FALSE(DataSet::RandomTokens({.specs = {spec}}, 50).ok()) << spec;
     }
 }
 
@@ -441,7 +441,7 @@ TEST(Inspect, CountsAndShowsMasks) {
                 "\\n\", \"completion\": \"cc\"}\n";
     }
     const std::string path = WriteText(folder, "d.jsonl", text + "{]\n");
-    const auto data = Must(DataSet::Open({.spec = path}, ByteEncoder()));
+    const auto data = Must(DataSet::Open({.specs = {path}}, ByteEncoder()));
     InspectOptions options{.loader = {.sequence = 16}, .show = 1};
     EXPECT_FALSE(InspectData(*data, &Bytes(), options).ok());
     options.loader.skip_bad = true;

@@ -1,10 +1,16 @@
 #include "train/data/data_set.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <span>
 #include <utility>
 
+#include "base/hash.h"
+#include "base/utf8.h"
+#include "train/data/data_files.h"
 #include "train/data/random.h"
+#include "train/data/table.h"
 
 namespace weft::train {
 namespace {
@@ -13,30 +19,93 @@ constexpr std::string_view kRandom = "synthetic:random-tokens";
 constexpr uint64_t kRandomCount = 65536;
 constexpr int64_t kMostRandomLength = 1 << 24;
 
+// A row of a table as the object that its columns name.
+Result<Record> RecordOfRow(const RecordFile& file, std::string_view text) {
+    WEFT_ASSIGN(std::vector<std::string> fields, ParseRow(text, file.delimiter()));
+    const std::vector<std::string>& columns = file.columns();
+    if (fields.size() > columns.size()) {
+        return MakeError(
+            ErrorCode::kCorrupt,
+            "{} fields; the first row names {} columns. A field with a delimiter in it "
+            "needs quotes around it",
+            fields.size(), columns.size());
+    }
+    chat::OrderedJson record = chat::OrderedJson::object();
+    for (size_t i = 0; i < fields.size(); ++i) record[columns[i]] = std::move(fields[i]);
+    return RecordOfObject(std::move(record));
+}
+
+Result<Record> RecordOf(const RecordFile& file, std::string_view text) {
+    const bool json = file.form() != RecordForm::kTable && file.form() != RecordForm::kText;
+    if (json) return ParseRecord(text);
+    if (!IsUtf8(text)) {
+        return MakeError(ErrorCode::kCorrupt, "not UTF-8; iconv converts other encodings of text");
+    }
+    if (file.form() == RecordForm::kTable) return RecordOfRow(file, text);
+    return Record(TextRecord{std::string(text)});
+}
+
+std::string_view FormName(const RecordFile& file) {
+    switch (file.form()) {
+        case RecordForm::kLines: return "JSON lines";
+        case RecordForm::kArray: return "a JSON array";
+        case RecordForm::kObject: return "a JSON object of records";
+        case RecordForm::kTable: return file.delimiter() == '\t' ? "TSV" : "CSV";
+        case RecordForm::kText: return "text";
+    }
+    return "";
+}
+
+// The records of all files, one file after the other.
 class FileSet final : public DataSet {
   public:
-    FileSet(RecordFile file, const Encoder& encoder) : file_(std::move(file)), encoder_(encoder) {}
+    FileSet(std::vector<RecordFile> files, const Encoder& encoder)
+        : files_(std::move(files)), encoder_(encoder) {
+        for (const Part part : {Part::kTrain, Part::kTest}) {
+            uint64_t end = 0;
+            for (const RecordFile& file : files_) EndsOf(part).push_back(end += file.size(part));
+        }
+    }
 
-    uint64_t size(Part part) const override { return file_.size(part); }
-    uint64_t oversized() const override { return file_.oversized(); }
-    std::string first_oversized() const override { return file_.first_oversized(); }
+    uint64_t size(Part part) const override { return EndsOf(part).back(); }
+    uint64_t oversized() const override {
+        uint64_t all = 0;
+        for (const RecordFile& file : files_) all += file.oversized();
+        return all;
+    }
+    std::string first_oversized() const override {
+        for (const RecordFile& file : files_) {
+            if (file.oversized() > 0) return file.first_oversized();
+        }
+        return "";
+    }
     DataContent content() const override {
-        const uint64_t records =
-            file_.size(Part::kTrain) + file_.size(Part::kTest) + file_.oversized();
-        return {records, file_.size_bytes(), file_.checksum()};
+        DataContent all{size(Part::kTrain) + size(Part::kTest) + oversized(), 0, 0};
+        for (const RecordFile& file : files_) {
+            const uint64_t sum = file.checksum();
+            all.bytes += file.size_bytes();
+            all.checksum = files_.size() == 1
+                               ? sum
+                               : Checksum64(std::as_bytes(std::span(&sum, 1)), all.checksum);
+        }
+        return all;
     }
     std::string TakeNote() const override {
         const std::string note = encoder_.TakeNote();
-        return note.empty() ? "" : fmt::format("{}: {}", file_.path(), note);
+        return note.empty() ? "" : fmt::format("{}: {}", Name(), note);
     }
 
     Result<Sample> Read(Part part, uint64_t index) const override {
+        const std::vector<uint64_t>& ends = EndsOf(part);
+        const auto at = static_cast<size_t>(std::ranges::upper_bound(ends, index) - ends.begin());
+        const RecordFile& file = files_[at];
+        if (at > 0) index -= ends[at - 1];
         std::string buffer;
-        WEFT_ASSIGN(const std::string_view text, file_.Read(part, index, buffer));
+        WEFT_ASSIGN(const std::string_view text, file.Read(part, index, buffer));
         const auto placed = [&](const Error& error) {
-            return Error{error.code, file_.Where(part, index) + ": " + error.message};
+            return Error{error.code, file.Where(part, index) + ": " + error.message};
         };
-        const auto record = ParseRecord(text);
+        const auto record = RecordOf(file, text);
         if (!record.ok()) return placed(record.error());
         auto sample = encoder_.Encode(*record);
         if (!sample.ok()) return placed(sample.error());
@@ -44,16 +113,24 @@ class FileSet final : public DataSet {
     }
 
     std::string Name() const override {
-        switch (file_.form()) {
-            case RecordFile::Form::kLines: return file_.path() + " (JSON lines)";
-            case RecordFile::Form::kArray: return file_.path() + " (a JSON array)";
-            case RecordFile::Form::kObject: return file_.path() + " (a JSON object of records)";
+        constexpr size_t kNamed = 3;
+        std::string names;
+        for (size_t i = 0; i < std::min(files_.size(), kNamed); ++i) {
+            names +=
+                fmt::format("{}{} ({})", i == 0 ? "" : ", ", files_[i].path(), FormName(files_[i]));
         }
-        return file_.path();
+        if (files_.size() > kNamed) names += fmt::format(", {} more", files_.size() - kNamed);
+        return names;
     }
 
   private:
-    RecordFile file_;
+    std::vector<uint64_t>& EndsOf(Part part) { return part == Part::kTrain ? train_ : test_; }
+    const std::vector<uint64_t>& EndsOf(Part part) const {
+        return part == Part::kTrain ? train_ : test_;
+    }
+
+    std::vector<RecordFile> files_;
+    std::vector<uint64_t> train_, test_;  // records up to the end of each file
     Encoder encoder_;
 };
 
@@ -116,31 +193,41 @@ Result<int64_t> TakeNumber(std::string_view& text, int64_t fallback, int64_t mos
 
 }  // namespace
 
+bool IsSynthetic(const std::vector<std::string>& specs) {
+    return std::ranges::any_of(
+        specs, [](const std::string& spec) { return spec.starts_with("synthetic:"); });
+}
+
 Result<std::unique_ptr<DataSet>> DataSet::RandomTokens(const DataOptions& options,
                                                        int32_t vocab_size) {
-    std::string_view rest = options.spec;
-    if (!rest.starts_with(kRandom) || vocab_size < 1) {
-        return MakeError(ErrorCode::kUsage, "{}: expected {}[:LENGTH[:COUNT]]", options.spec,
-                         kRandom);
+    const std::string spec = options.specs.empty() ? "" : options.specs.front();
+    std::string_view rest = spec;
+    if (!rest.starts_with(kRandom) || vocab_size < 1 || options.specs.size() != 1) {
+        return MakeError(ErrorCode::kUsage, "{}: expected {}[:LENGTH[:COUNT]]", spec, kRandom);
     }
     rest.remove_prefix(kRandom.size());
     WEFT_ASSIGN(const int64_t length,
-                TakeNumber(rest, options.sequence + 1, kMostRandomLength, options.spec));
-    WEFT_ASSIGN(const int64_t count,
-                TakeNumber(rest, kRandomCount, int64_t{1} << 40, options.spec));
+                TakeNumber(rest, options.sequence + 1, kMostRandomLength, spec));
+    WEFT_ASSIGN(const int64_t count, TakeNumber(rest, kRandomCount, int64_t{1} << 40, spec));
     if (!rest.empty() || !(options.split.test >= 0 && options.split.test < 1)) {
         return MakeError(ErrorCode::kUsage,
                          "{} with a test part of {}; expected {}[:LENGTH[:COUNT]], 0 to below 1",
-                         options.spec, options.split.test, kRandom);
+                         spec, options.split.test, kRandom);
     }
     return std::unique_ptr<DataSet>(std::make_unique<RandomSet>(static_cast<uint64_t>(count),
                                                                 length, vocab_size, options.split));
 }
 
 Result<std::unique_ptr<DataSet>> DataSet::Open(const DataOptions& options, const Encoder& encoder) {
-    if (options.spec.starts_with("synthetic:")) return RandomTokens(options, encoder.vocab_size());
-    WEFT_ASSIGN(RecordFile file, RecordFile::Open(options.spec, options.split));
-    return std::unique_ptr<DataSet>(std::make_unique<FileSet>(std::move(file), encoder));
+    if (IsSynthetic(options.specs)) return RandomTokens(options, encoder.vocab_size());
+    WEFT_ASSIGN(const std::vector<std::string> paths, DataFiles(options.specs));
+    std::vector<RecordFile> files;
+    for (const std::string& path : paths) {
+        WEFT_ASSIGN(RecordFile file, RecordFile::Open(path, options.split));
+        files.push_back(std::move(file));
+    }
+    if (files.empty()) return MakeError(ErrorCode::kUsage, "--data names no file");
+    return std::unique_ptr<DataSet>(std::make_unique<FileSet>(std::move(files), encoder));
 }
 
 }  // namespace weft::train

@@ -1,7 +1,9 @@
-// A set of samples that can be read in any order: a file of records, or numbers made up.
+// A set of samples that can be read in any order: files of records, or random numbers.
 //
 // Specifications:
-//   PATH                                  a JSON or JSON-lines file (record_file.h, record.h)
+//   PATH                                  files of records (record_file.h, record.h), and folders
+//   of
+//                                         such files (data_files.h); one or more
 //   synthetic:random-tokens[:LENGTH[:COUNT]]
 //        COUNT (65,536) samples of LENGTH (what was asked for) random tokens of the vocabulary,
 //        with loss on all: speed without data. The last tenth (split.test) is the test part.
@@ -15,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "train/data/encoder.h"
@@ -23,7 +26,7 @@
 namespace weft::train {
 
 struct DataOptions {
-    std::string spec;
+    std::vector<std::string> specs;
     SplitOptions split = {};
     int64_t sequence = 1024;  // of random samples: one token more than this
 };
@@ -32,6 +35,9 @@ struct DataOptions {
 struct DataContent {
     uint64_t records = 0, bytes = 0, checksum = 0;
 };
+
+// Whether one of them is no file, but made up.
+bool IsSynthetic(const std::vector<std::string>& specs);
 
 class DataSet {
   public:

@@ -22,6 +22,17 @@ std::string Section(std::string_view name, std::string_view text, std::string_vi
     return fmt::format("{}{}{}", name, text, end);
 }
 
+// https://github.com/tatsu-lab/stanford_alpaca, up to the response.
+std::string AlpacaText(const InstructionRecord& record) {
+    const bool input = !record.input.empty();
+    return fmt::format(
+        "{}Below is an instruction that describes a task{}. Write a response that appropriately "
+        "completes the request.\n\n### Instruction:\n{}\n\n{}### Response:\n",
+        Section("", record.system, "\n\n"),
+        input ? ", paired with an input that provides further context" : "", record.instruction,
+        Section("### Input:\n", record.input, "\n\n"));
+}
+
 // What says whether a turn is learned: OpenAI's name, and those of axolotl's documentation.
 constexpr const char* kLossMembers[] = {chat::kLossMember, "train", "training"};
 
@@ -177,6 +188,27 @@ Result<Sample> Encoder::Of(const PairRecord& record) const {
 
 Result<Sample> Encoder::Of(const TextRecord& record) const {
     return Pair("", record.text, true);
+}
+
+Result<Sample> Encoder::Of(const InstructionRecord& record) const {
+    if (!turns_) {
+        if (record.history.empty()) return Pair(AlpacaText(record), record.output, false);
+        return MakeError(ErrorCode::kUnsupported, "'history' needs a chat template, but {}",
+                         no_chat_);
+    }
+    ChatRecord chat;
+    chat.messages = OrderedJson::array();
+    const auto say = [&](const char* role, const std::string& content) {
+        chat.messages.push_back({{"role", role}, {"content", content}});
+    };
+    if (!record.system.empty()) say("system", record.system);
+    for (const auto& [instruction, answer] : record.history) {
+        say("user", instruction);
+        say("assistant", answer);
+    }
+    say("user", record.instruction + Section("\n", record.input, ""));
+    say("assistant", record.output);
+    return Of(chat);
 }
 
 Result<Sample> Encoder::Of(const QuestionRecord& record) const {

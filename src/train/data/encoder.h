@@ -11,6 +11,9 @@
 //   5  the model's chat template: "C \n\n Q" is the user's turn, A the assistant's
 // The loss is on the answer and on the end-of-text token behind it.
 //
+// Instructions become a conversation of the model's chat template, or (it has none) the text that
+// Stanford's Alpaca was trained on; the loss is on the output, and on the answers of the history.
+//
 // Prompt and completion: the two joined as they are; loss on the completion and the end token.
 // Text: loss on all, and the end token. Tokens: as they are, nothing is added.
 // Chat: the conversation is prepared and rendered as the server does it (chat/conversation.h), and
@@ -81,6 +84,7 @@ class Encoder {
     Result<Sample> Of(const TokensRecord& record) const;
     Result<Sample> Of(const ChatRecord& record) const;
     Result<Sample> Of(const PairRecord& record) const;
+    Result<Sample> Of(const InstructionRecord& record) const;
     Result<Sample> Of(const QuestionRecord& record) const;
     Result<Sample> Of(const TextRecord& record) const;
     Result<Sample> Pair(const std::string& prompt, const std::string& completion,

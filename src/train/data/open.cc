@@ -1,5 +1,7 @@
 #include "train/data/open.h"
 
+#include <fmt/ranges.h>
+
 #include <utility>
 
 #include "model_files/read_tokenizer.h"
@@ -36,15 +38,19 @@ Result<std::unique_ptr<DataSet>> OpenSet(const model_files::ModelSource& source,
 
 }  // namespace
 
+std::string DataName(const DataWords& words) {
+    return fmt::format("{}", fmt::join(words.data, ", "));
+}
+
 Result<OpenedData> OpenData(const model_files::ModelSource& source, const DataWords& words,
                             int64_t vocab) {
     OpenedData opened;
     WEFT_ASSIGN(opened.loader.longs, LongSamplesOf(words.longs));
     DataOptions options;
-    options.spec = words.data;
+    options.specs = words.data;
     options.split = {words.test_split, words.seed};
     options.sequence = words.sequence;
-    if (words.data.starts_with("synthetic:")) {
+    if (IsSynthetic(words.data)) {
         WEFT_ASSIGN(opened.set, DataSet::RandomTokens(options, static_cast<int32_t>(vocab)));
     } else {
         WEFT_ASSIGN(opened.set, OpenSet(source, options, words, vocab, opened));

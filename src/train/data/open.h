@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "chat/chat.h"
@@ -13,7 +14,8 @@ namespace weft::train {
 
 // As the user gave it, and as it travels to other ranks.
 struct DataWords {
-    std::string data, longs = "truncate", control_tokens = "auto";
+    std::vector<std::string> data;  // files and folders, or one of random tokens
+    std::string longs = "truncate", control_tokens = "auto";
     int prompt_type = 1;
     int64_t sequence = 1024;
     double test_split = 0;
@@ -22,6 +24,9 @@ struct DataWords {
     // A checkpoint of other data is gone on from at the start of these.
     bool renewed = false;
 };
+
+// What the data are called in messages.
+std::string DataName(const DataWords& words);
 
 // A data set with the tokenizer and the template that it is read with.
 struct OpenedData {

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "model_files/hf/json.h"
+#include "train/data/messages.h"
 
 namespace weft::train {
 namespace {
@@ -16,6 +17,9 @@ using RecordJson = chat::OrderedJson;
 using Keys = std::initializer_list<const char*>;
 
 constexpr size_t kRecordDepth = 64;
+const Keys kCompletion = {"completion", "response"}, kOutput = {"output", "response"};
+const Keys kQuestion = {"question", "QUESTION"};
+const Keys kAnswer = {"answer", "long_answer", "LONG_ANSWER"};
 
 Result<RecordJson> Parse(std::string_view text) {
     auto parsed = ParseOrderedJsonText(
@@ -46,6 +50,12 @@ Result<std::string> StringOf(const RecordJson& record, Keys keys) {
     }
     if (!value->is_string()) return WrongType(*keys.begin(), "a string", *value);
     return value->get<std::string>();
+}
+
+// "" where it is not there.
+Result<std::string> OptionalString(const RecordJson& record, Keys keys) {
+    return Find(record, keys) == nullptr ? Result<std::string>(std::string())
+                                         : StringOf(record, keys);
 }
 
 // Strings one below the other.
@@ -164,19 +174,150 @@ Result<Record> ParseInputIds(const RecordJson& record) {
     return Record(std::move(made));
 }
 
-Result<Record> ParseChat(RecordJson& record) {
+Result<Record> ParseMessages(const RecordJson& record) {
     ChatRecord made;
-    made.messages = std::move(record.at("messages"));
-    if (!made.messages.is_array()) {
-        return WrongType("messages", "a list of messages", made.messages);
-    }
-    const auto tools = record.find("tools");
-    if (tools != record.end()) made.tools = std::move(*tools);
-    if (!made.tools.is_null() && !made.tools.is_array()) {
-        return WrongType("tools", "a list of tools", made.tools);
+    WEFT_ASSIGN(made.messages, ListOfMessages(record.at("messages"), "messages"));
+    WEFT_ASSIGN(made.tools, ToolsOf(record));
+    return Record(std::move(made));
+}
+
+Result<Record> ParseShareGpt(const RecordJson& record) {
+    ChatRecord made;
+    WEFT_ASSIGN(made.messages, ListOfMessages(record.at("conversations"), "conversations"));
+    WEFT_ASSIGN(made.tools, ToolsOf(record));
+    WEFT_ASSIGN(const std::string system, OptionalString(record, {"system"}));
+    const bool has = !made.messages.empty() && made.messages[0].is_object() &&
+                     made.messages[0].value("role", RecordJson()) == "system";
+    if (!system.empty() && !has) {
+        made.messages.insert(made.messages.begin(),
+                             RecordJson{{"role", "system"}, {"content", system}});
     }
     return Record(std::move(made));
 }
+
+// A prompt or a completion as messages; a string is one of `role`.
+Status AddMessages(const RecordJson& record, Keys keys, const char* role, RecordJson& messages) {
+    const RecordJson* value = Find(record, keys);
+    if (value == nullptr) {
+        return MakeError(ErrorCode::kCorrupt, "no '{}' in the record", *keys.begin());
+    }
+    if (value->is_string()) {
+        messages.push_back({{"role", role}, {"content", *value}});
+        return {};
+    }
+    WEFT_ASSIGN(RecordJson list, ListOfMessages(*value, *keys.begin()));
+    for (RecordJson& message : list) messages.push_back(std::move(message));
+    return {};
+}
+
+Result<Record> ParsePair(const RecordJson& record) {
+    const RecordJson* prompt = Find(record, {"prompt"});
+    const RecordJson* completion = Find(record, kCompletion);
+    const bool told = (prompt != nullptr && prompt->is_array()) || completion->is_array();
+    if (!told) {
+        PairRecord made;
+        WEFT_ASSIGN(made.prompt, StringOf(record, {"prompt"}));
+        WEFT_ASSIGN(made.completion, StringOf(record, kCompletion));
+        return Record(std::move(made));
+    }
+    ChatRecord made;
+    made.messages = RecordJson::array();
+    WEFT_TRY(AddMessages(record, {"prompt"}, "user", made.messages));
+    for (RecordJson& message : made.messages) {
+        if (message.is_object()) message[chat::kLossMember] = 0;
+    }
+    WEFT_TRY(AddMessages(record, kCompletion, "assistant", made.messages));
+    WEFT_ASSIGN(made.tools, ToolsOf(record));
+    return Record(std::move(made));
+}
+
+Result<Record> ParseInstruction(const RecordJson& record) {
+    InstructionRecord made;
+    WEFT_ASSIGN(made.instruction, StringOf(record, {"instruction"}));
+    WEFT_ASSIGN(made.output, StringOf(record, kOutput));
+    WEFT_ASSIGN(made.input, OptionalString(record, {"input", "context"}));
+    WEFT_ASSIGN(made.system, OptionalString(record, {"system"}));
+    const RecordJson* history = Find(record, {"history"});
+    if (history == nullptr) return Record(std::move(made));
+    constexpr std::string_view kPairs = "a list of [instruction, answer] pairs";
+    if (!history->is_array()) return WrongType("history", kPairs, *history);
+    for (const RecordJson& turn : *history) {
+        const bool pair =
+            turn.is_array() && turn.size() == 2 && turn[0].is_string() && turn[1].is_string();
+        if (!pair) return WrongType("history", kPairs, turn);
+        made.history.emplace_back(turn[0].get<std::string>(), turn[1].get<std::string>());
+    }
+    return Record(std::move(made));
+}
+
+Result<Record> ParseQuestion(const RecordJson& record) {
+    QuestionRecord made;
+    WEFT_ASSIGN(made.question, StringOf(record, kQuestion));
+    WEFT_ASSIGN(made.context, ContextOf(record));
+    WEFT_ASSIGN(made.answer, StringOf(record, kAnswer));
+    return Record(std::move(made));
+}
+
+Result<Record> ParseText(const RecordJson& record) {
+    TextRecord made;
+    WEFT_ASSIGN(made.text, StringOf(record, {"text"}));
+    return Record(std::move(made));
+}
+
+bool IsString(const RecordJson* value) {
+    return value != nullptr && value->is_string();
+}
+bool IsNumbers(const RecordJson* value) {
+    return value != nullptr && value->is_array() && !value->empty() &&
+           std::ranges::all_of(*value, [](const RecordJson& each) { return each.is_number(); });
+}
+// A list of objects, or a text of JSON that may be one.
+bool IsMessages(const RecordJson* value) {
+    if (value == nullptr) return false;
+    if (value->is_string()) return value->get_ref<const std::string&>().starts_with('[');
+    return value->is_array() &&
+           std::ranges::all_of(*value, [](const RecordJson& each) { return each.is_object(); });
+}
+bool IsSaid(const RecordJson* value) {
+    return IsString(value) || (IsMessages(value) && !value->empty());
+}
+
+struct FormRule {
+    Keys marks;  // one of them is there: the record is meant to have this form
+    bool (*fits)(const RecordJson& record);
+    Result<Record> (*parse)(const RecordJson& record);
+};
+
+const FormRule kFormRules[] = {
+    {{"messages"},
+     [](const RecordJson& r) { return IsMessages(Find(r, {"messages"})); },
+     ParseMessages},
+    {{"conversations"},
+     [](const RecordJson& r) { return IsMessages(Find(r, {"conversations"})); },
+     ParseShareGpt},
+    {{"tokens"}, [](const RecordJson& r) { return IsNumbers(Find(r, {"tokens"})); }, ParseTokens},
+    {{"input_ids"},
+     [](const RecordJson& r) { return IsNumbers(Find(r, {"input_ids"})); },
+     ParseInputIds},
+    {{"completion"},
+     [](const RecordJson& r) {
+         return IsSaid(Find(r, {"prompt"})) && IsSaid(Find(r, kCompletion));
+     },
+     ParsePair},
+    {{"instruction"},
+     [](const RecordJson& r) {
+         return IsString(Find(r, {"instruction"})) && IsString(Find(r, kOutput));
+     },
+     ParseInstruction},
+    {{"question", "QUESTION"},
+     [](const RecordJson& r) { return IsString(Find(r, kQuestion)) && IsString(Find(r, kAnswer)); },
+     ParseQuestion},
+    {{"text"}, [](const RecordJson& r) { return IsString(Find(r, {"text"})); }, ParseText},
+};
+
+constexpr std::string_view kForms =
+    "'messages', 'conversations', 'prompt' and 'completion', 'instruction' and 'output', "
+    "'question' and 'answer', 'text', 'tokens', or 'input_ids'";
 
 Error NoForm(const RecordJson& record) {
     std::string keys;
@@ -188,40 +329,34 @@ Error NoForm(const RecordJson& record) {
         }
         keys += fmt::format("{}'{}'", keys.empty() ? "" : ", ", model_files::hf::Shown(key));
     }
-    return MakeError(ErrorCode::kCorrupt,
-                     "a record with {}; expected 'question' and 'answer', 'messages', 'prompt' and "
-                     "'completion', 'text', 'tokens', or 'input_ids'",
-                     keys.empty() ? "no keys" : keys);
+    const bool preference = record.contains("chosen") && record.contains("rejected");
+    return MakeError(
+        ErrorCode::kCorrupt, "a record with {}; expected {}{}", keys.empty() ? "no keys" : keys,
+        kForms,
+        preference ? ". (Weft does not train on preferences, 'chosen' and 'rejected')" : "");
 }
 
 }  // namespace
 
 Result<Record> ParseRecord(std::string_view text) {
     WEFT_ASSIGN(RecordJson record, Parse(text));
+    return RecordOfObject(std::move(record));
+}
+
+Result<Record> RecordOfObject(chat::OrderedJson record) {
     if (!record.is_object()) {
         return MakeError(ErrorCode::kCorrupt, "a JSON {}; expected an object",
                          std::string_view(record.type_name()));
     }
-    if (Find(record, {"tokens"}) != nullptr) return ParseTokens(record);
-    if (Find(record, {"input_ids"}) != nullptr) return ParseInputIds(record);
-    if (Find(record, {"messages"}) != nullptr) return ParseChat(record);
-    if (Find(record, {"completion"}) != nullptr) {
-        PairRecord made;
-        WEFT_ASSIGN(made.prompt, StringOf(record, {"prompt"}));
-        WEFT_ASSIGN(made.completion, StringOf(record, {"completion"}));
-        return Record(std::move(made));
+    for (const FormRule& rule : kFormRules) {
+        if (rule.fits(record)) return rule.parse(record);
     }
-    if (Find(record, {"question", "QUESTION"}) != nullptr) {
-        QuestionRecord made;
-        WEFT_ASSIGN(made.question, StringOf(record, {"question", "QUESTION"}));
-        WEFT_ASSIGN(made.context, ContextOf(record));
-        WEFT_ASSIGN(made.answer, StringOf(record, {"answer", "long_answer", "LONG_ANSWER"}));
-        return Record(std::move(made));
-    }
-    if (Find(record, {"text"}) != nullptr) {
-        TextRecord made;
-        WEFT_ASSIGN(made.text, StringOf(record, {"text"}));
-        return Record(std::move(made));
+    // What is wrong with the form that it may be meant to have.
+    for (const FormRule& rule : kFormRules) {
+        if (Find(record, rule.marks) == nullptr) continue;
+        const auto wrong = rule.parse(record);
+        if (wrong.ok()) return wrong;
+        return MakeError(wrong.error().code, "{}. A record has {}", wrong.error().message, kForms);
     }
     return NoForm(record);
 }

@@ -1,12 +1,14 @@
 #include "train/data/record_file.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 
 #include "base/hash.h"
 #include "train/data/random.h"
+#include "train/data/record_form.h"
+#include "train/data/table.h"
+#include "train/data/unpack.h"
 
 namespace weft::train {
 namespace {
@@ -15,7 +17,6 @@ constexpr uint64_t kBufferBytes = 1 << 20;
 constexpr uint64_t kMarkBytes = 16 << 20;
 constexpr int kSizeBits = 24;
 constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
-constexpr std::string_view kBlanks = " \t\n\r";
 
 uint64_t Pack(uint64_t offset, uint64_t size) {
     return offset << kSizeBits | size;
@@ -42,51 +43,6 @@ class Hash {
     uint64_t value_ = 0xcbf29ce484222325ull;
 };
 
-Status RefuseOtherFormats(const File& file, std::string_view head) {
-    const auto named = [&](std::string_view what) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: {}; expected JSON lines or a JSON array, uncompressed", file.path(),
-                         what);
-    };
-    if (head.starts_with("\x1f\x8b")) return named("a gzip file");
-    if (head.starts_with("\x28\xb5\x2f\xfd")) return named("a zstd file");
-    if (head.starts_with("PAR1")) return named("a Parquet file");
-    if (head.starts_with("PK\x03\x04")) return named("a zip file");
-    if (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff")) return named("UTF-16 text");
-    return {};
-}
-
-// Whether a text that begins with '{' goes on after its first line, outside of strings: then it is
-// one object over several lines. Not where the next line begins with '{' at a place where JSON has
-// none: then the first of many records lacks its end.
-bool SpansLines(std::string_view text) {
-    std::string open;  // brackets
-    bool in_string = false;
-    char last = 0;  // before the end of the line, no blank
-    for (size_t i = 0; i < text.size(); ++i) {
-        const char c = text[i];
-        if (c == '\n') {
-            if (in_string || open.empty()) return false;
-            const size_t next = text.find_first_not_of(kBlanks, i);
-            if (next == text.npos || text[next] != '{') return true;
-            return open.back() == '{' ? last == ':' : last == '[' || last == ',';
-        }
-        if (!IsBlank(c)) last = c;
-        if (in_string) {
-            if (c == '\\') ++i;
-            if (c == '"') in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '{' || c == '[') {
-            open += c;
-        } else if (c == '}' || c == ']') {
-            open.pop_back();
-            if (open.empty()) return false;
-        }
-    }
-    return false;
-}
-
 }  // namespace
 
 // One pass over the file. Bytes come in order, with their offsets.
@@ -106,22 +62,13 @@ class RecordScanner {
             if (begin % kMarkBytes == 0) out_.lines_at_marks_.push_back(lines);
             size_t skipped = 0;
             if (begin == 0) {
-                WEFT_TRY(ChooseForm(text));
+                WEFT_TRY(Choose(text));
                 skipped = text.starts_with(kUtf8Mark) ? kUtf8Mark.size() : 0;
             }
             lines += static_cast<uint64_t>(std::ranges::count(text, '\n'));
-            if (out_.form_ == RecordFile::Form::kLines) {
-                ScanLines(text.substr(skipped), begin + skipped);
-            } else {
-                WEFT_TRY(ScanFrame(text.substr(skipped), begin + skipped));
-            }
+            WEFT_TRY(Scan(text.substr(skipped), begin + skipped));
         }
-        if (out_.form_ == RecordFile::Form::kLines) {
-            EndRecord();
-        } else if (!ended_) {
-            return Broken(out_.size_bytes(),
-                          "the file ends before the records do; is it complete?");
-        }
+        WEFT_TRY(End());
         out_.train_.shrink_to_fit();
         out_.test_.shrink_to_fit();
         if (found_ == 0) {
@@ -132,15 +79,95 @@ class RecordScanner {
     }
 
   private:
-    Status ChooseForm(std::string_view text) {
-        WEFT_TRY(RefuseOtherFormats(out_.file_, text));
-        if (text.starts_with(kUtf8Mark)) text.remove_prefix(kUtf8Mark.size());
-        const auto first = std::ranges::find_if_not(text, IsBlank);
-        if (first == text.end()) return {};
-        text.remove_prefix(static_cast<size_t>(first - text.begin()));
-        if (text[0] == '[') out_.form_ = RecordFile::Form::kArray;
-        if (text[0] == '{' && SpansLines(text)) out_.form_ = RecordFile::Form::kObject;
+    using Form = RecordForm;
+
+    // text: the begin of the file.
+    Status Choose(std::string_view text) {
+        WEFT_ASSIGN(const FormChoice choice, ChooseForm(out_.path(), text));
+        out_.form_ = choice.form;
+        out_.delimiter_ = choice.delimiter;
+        rows_ = RowScanner(choice.delimiter);
+        paragraphs_ = choice.paragraphs;
         return {};
+    }
+
+    Status Scan(std::string_view text, uint64_t base) {
+        switch (out_.form_) {
+            case Form::kLines: ScanLines(text, base); return {};
+            case Form::kText: ScanText(text, base); return {};
+            case Form::kTable: return ScanRows(text, base);
+            case Form::kArray:
+            case Form::kObject: return ScanFrame(text, base);
+        }
+        return {};
+    }
+
+    Status End() {
+        switch (out_.form_) {
+            case Form::kLines:
+            case Form::kText: EndRecord(); return {};
+            case Form::kTable:
+                if (!rows_.quoted()) return EndRow();
+                return MakeError(ErrorCode::kCorrupt,
+                                 "{}: a field begins with a quote that has no end in this row or "
+                                 "behind it",
+                                 out_.WhereByte(begin_));
+            case Form::kArray:
+            case Form::kObject: break;
+        }
+        if (ended_) return {};
+        return Broken(out_.size_bytes(), "the file ends before the records do; is it complete?");
+    }
+
+    // Paragraphs, or lines.
+    void ScanText(std::string_view text, uint64_t base) {
+        for (size_t i = 0; i < text.size(); ++i) {
+            if (!IsBlank(text[i])) {
+                AddByte(text[i], base + i);
+                in_line_ = true;
+            } else if (text[i] == '\n') {
+                if (!paragraphs_ || !in_line_) EndRecord();
+                in_line_ = false;
+            }
+        }
+    }
+
+    Status ScanRows(std::string_view text, uint64_t base) {
+        for (size_t i = 0; i < text.size(); ++i) {
+            if (!in_line_) {
+                in_line_ = true;
+                begin_ = base + i;
+                hash_ = Hash();
+            }
+            if (rows_.Ends(text[i])) {
+                WEFT_TRY(EndRow());
+            } else if (!IsBlank(text[i])) {
+                inside_ = true;
+                if (split_.test > 0) hash_.Add(text[i]);
+                last_ = base + i;
+            } else if (text[i] != '\r') {
+                last_ = base + i;
+            }
+        }
+        return {};
+    }
+
+    // A row may begin or end with blanks: its first or last field. The first row names the columns.
+    Status EndRow() {
+        in_line_ = false;
+        if (!inside_) return {};  // a blank line
+        end_ = last_ + 1;
+        if (!out_.columns_.empty()) {
+            EndRecord();
+            return {};
+        }
+        inside_ = false;
+        std::string row(std::min<uint64_t>(end_ - begin_, kBufferBytes), '\0');
+        WEFT_TRY(out_.file_.ReadAt(begin_, std::as_writable_bytes(std::span(row))));
+        out_.columns_ = ColumnsOf(row, out_.delimiter_);
+        if (!out_.columns_.empty()) return {};
+        return MakeError(ErrorCode::kCorrupt, "{}: the first row does not name the columns",
+                         out_.WhereByte(begin_));
     }
 
     void ScanLines(std::string_view text, uint64_t base) {
@@ -254,6 +281,10 @@ class RecordScanner {
     bool inside_ = false;  // a record has begun
     bool named_ = false;   // a name and its colon were seen
     bool in_string_ = false, escaped_ = false, ended_ = false;
+    RowScanner rows_;
+    uint64_t last_ = 0;        // of a row: its last byte so far
+    bool in_line_ = false;     // of text: words were seen; of a table: a row has begun
+    bool paragraphs_ = false;  // text has blank lines
 };
 
 Result<RecordFile> RecordFile::Open(const std::string& path, const SplitOptions& split) {
@@ -261,12 +292,12 @@ Result<RecordFile> RecordFile::Open(const std::string& path, const SplitOptions&
         return MakeError(ErrorCode::kUsage,
                          "a test part of {} of the records; expected 0 to below 1", split.test);
     }
-    WEFT_ASSIGN(File file, File::Open(path));
+    WEFT_ASSIGN(File file, OpenUnpacked(path));
     if (file.size_bytes() > kMostFileBytes) {
         return MakeError(ErrorCode::kUnsupported, "{}: {} bytes; at most {} are read", path,
                          file.size_bytes(), kMostFileBytes);
     }
-    RecordFile records(std::move(file));
+    RecordFile records(path, std::move(file));
     WEFT_TRY(RecordScanner(records, split).Run());
     return records;
 }
@@ -284,7 +315,8 @@ std::string RecordFile::Where(Part part, uint64_t index) const {
 }
 
 std::string RecordFile::WhereByte(uint64_t offset) const {
-    if (form_ == Form::kLines) return fmt::format("{}: line {}", path(), LineOf(offset));
+    const bool by_line = form_ != Form::kArray && form_ != Form::kObject;
+    if (by_line) return fmt::format("{}: line {}", path(), LineOf(offset));
     const uint64_t key = Pack(offset, 0);
     const auto before = [&](const std::vector<uint64_t>& list) {
         return std::ranges::lower_bound(list, key) - list.begin();

@@ -1,11 +1,15 @@
 // The records of a training file, found in one pass over it, then read one by one in any order.
 //
-// Three forms, told apart by how the file begins (white space and a UTF-8 mark in front are fine):
+// Five forms. Names that end in .csv, .tsv, .txt, .text or .md say which (behind .gz and its like);
+// else the begin of the file says it (white space and a UTF-8 mark in front are fine):
 //   lines    one JSON value a line (JSONL); blank lines count for line numbers only
 //   array    [ record, record, ... ] in any layout
 //   object   { "name": record, ... }, over several lines, as PubMedQA comes; the names are dropped
-// Records are cut out here, not parsed: a broken one is an error when it is parsed (record.h), and
-// only a broken frame (text between records, an array that does not end) is one here.
+//   table    CSV or TSV (table.h), told by the name, or by a column that a record can have
+//   text     paragraphs, with blank lines between them; lines, if there are no blank lines
+// A compressed file is unpacked first (unpack.h). Records are cut out here, not parsed: a broken
+// one is an error when it is parsed (record.h), and only a broken frame (text between records, an
+// array that does not end, a quote that does not end) is one here.
 //
 // Memory: 8 bytes a record, a buffer of a mebibyte and 8 bytes for each 16 MiB of the file,
 // whatever the records' sizes. Limits: files below 1 TiB, records below 16 MiB.
@@ -25,6 +29,7 @@
 
 #include "base/file.h"
 #include "base/result.h"
+#include "train/data/record_form.h"
 
 namespace weft::train {
 
@@ -37,15 +42,18 @@ struct SplitOptions {
 
 class RecordFile {
   public:
-    enum class Form { kLines, kArray, kObject };
+    using Form = RecordForm;
     static constexpr uint64_t kMostRecordBytes = (1u << 24) - 1;
     static constexpr uint64_t kMostFileBytes = (1ull << 40) - 1;
 
     static Result<RecordFile> Open(const std::string& path, const SplitOptions& split = {});
 
-    const std::string& path() const { return file_.path(); }
+    const std::string& path() const { return path_; }
     Form form() const { return form_; }
-    uint64_t size_bytes() const { return file_.size_bytes(); }
+    // Of a table: its columns, in lower case, and what separates them.
+    const std::vector<std::string>& columns() const { return columns_; }
+    char delimiter() const { return delimiter_; }
+    uint64_t size_bytes() const { return file_.size_bytes(); }  // unpacked
     // Of all bytes, whatever the file is called (base/hash.h, Checksum64).
     uint64_t checksum() const { return checksum_; }
     uint64_t size(Part part) const { return List(part).size(); }
@@ -63,15 +71,18 @@ class RecordFile {
 
   private:
     friend class RecordScanner;
-    explicit RecordFile(File file) : file_(std::move(file)) {}
+    RecordFile(std::string path, File file) : path_(std::move(path)), file_(std::move(file)) {}
     const std::vector<uint64_t>& List(Part part) const {
         return part == Part::kTrain ? train_ : test_;
     }
     std::string WhereByte(uint64_t offset) const;
     uint64_t LineOf(uint64_t offset) const;
 
+    std::string path_;
     File file_;
     Form form_ = Form::kLines;
+    std::vector<std::string> columns_;
+    char delimiter_ = ',';
     uint64_t checksum_ = 0;
     uint64_t oversized_ = 0;
     std::string first_oversized_;

@@ -1,0 +1,155 @@
+#include "train/data/messages.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <utility>
+
+#include "base/json.h"
+#include "model_files/hf/json.h"
+
+namespace weft::train {
+namespace {
+
+using chat::OrderedJson;
+
+struct RoleName {
+    std::string_view said, role;
+};
+// Names of data sets in ShareGPT's form, besides the roles themselves.
+constexpr RoleName kRoleNames[] = {
+    {"human", "user"},
+    {"gpt", "assistant"},
+    {"chatgpt", "assistant"},
+    {"bing", "assistant"},
+    {"bard", "assistant"},
+    {"model", "assistant"},
+    {"observation", "tool"},
+    {"function_response", "tool"},
+    {"function-response", "tool"},
+    {"tool_response", "tool"},
+    {"ipython", "tool"},
+    {"function_call", "call"},
+    {"function-call", "call"},
+    {"tool_call", "call"},
+    {"tool_calls", "call"},
+    {"function", "function"},
+    {"user", "user"},
+    {"assistant", "assistant"},
+    {"system", "system"},
+    {"tool", "tool"},
+    {"developer", "system"},
+};
+
+std::string RoleNamed(std::string_view said) {
+    std::string lower(said);
+    std::ranges::transform(lower, lower.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const auto known = std::ranges::find(kRoleNames, lower, &RoleName::said);
+    return known == std::end(kRoleNames) ? "" : std::string(known->role);
+}
+
+// A call as a value of ShareGPT's: {"name", "arguments"} or a list of such. Null: it is none.
+OrderedJson CallsOf(const OrderedJson& value) {
+    OrderedJson said =
+        value.is_string() ? OrderedJsonOrDiscarded(value.get_ref<const std::string&>()) : value;
+    if (said.is_object()) said = OrderedJson::array({std::move(said)});
+    if (!said.is_array() || said.empty()) return nullptr;
+    OrderedJson calls = OrderedJson::array();
+    for (OrderedJson& function : said) {
+        if (!function.is_object() || !function.contains("name")) return nullptr;
+        if (!function.contains("arguments")) {
+            if (!function.contains("parameters")) return nullptr;
+            function["arguments"] = function["parameters"];
+            function.erase("parameters");
+        }
+        calls.push_back({{"type", "function"}, {"function", std::move(function)}});
+    }
+    return calls;
+}
+
+OrderedJson ContentOf(const OrderedJson& message) {
+    for (const char* name : {"content", "value"}) {
+        if (message.contains(name)) return message[name];
+    }
+    return nullptr;
+}
+
+// A message whose speaker has ShareGPT's name; others stay as they are.
+Status UseOpenAiNames(OrderedJson& message) {
+    const char* const member = message.contains("role") ? "role" : "from";
+    const auto said = message.find(member);
+    if (said == message.end() || !said->is_string()) return {};  // the template's renderer names it
+    std::string role = RoleNamed(said->get_ref<const std::string&>());
+    if (role.empty()) {
+        if (std::string_view(member) == "role") return {};
+        return MakeError(ErrorCode::kCorrupt,
+                         "'from' is '{}'; expected human, gpt, system, tool, observation, "
+                         "function_call or function_response",
+                         model_files::hf::Shown(said->get_ref<const std::string&>()));
+    }
+    // OpenAI's `function` is a result; ShareGPT's may be a call, too.
+    if (std::string_view(member) == "role" && role == "function") return {};
+    OrderedJson content = ContentOf(message), calls;
+    if (role == "call" || role == "function") {
+        calls = CallsOf(content);
+        const bool is_call = role == "call" || !calls.is_null();
+        role = is_call ? "assistant" : "tool";
+    }
+    OrderedJson renamed{{"role", role}};
+    renamed["content"] = calls.is_null() ? std::move(content) : OrderedJson("");
+    if (!calls.is_null()) renamed["tool_calls"] = std::move(calls);
+    for (auto& [name, value] : message.items()) {
+        if (name != "role" && name != "from" && name != "content" && name != "value") {
+            renamed[name] = std::move(value);
+        }
+    }
+    message = std::move(renamed);
+    return {};
+}
+
+// A list, or the text of one.
+Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std::string_view what) {
+    OrderedJson list = value;
+    if (value.is_string()) {
+        auto parsed = ParseOrderedJsonText(value.get_ref<const std::string&>());
+        if (!parsed.ok()) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "'{}' is a string that is not JSON ({}); expected {} (Python's print "
+                             "of a list is not JSON)",
+                             name, parsed.error().message, what);
+        }
+        list = std::move(parsed).value();
+    }
+    if (list.is_array()) return list;
+    return MakeError(ErrorCode::kCorrupt, "'{}' is {}; expected {}", name, list.type_name(), what);
+}
+
+}  // namespace
+
+Result<OrderedJson> ListOfMessages(const OrderedJson& value, std::string_view name) {
+    WEFT_ASSIGN(OrderedJson list, ListOf(value, name, "a list of messages"));
+    for (size_t i = 0; i < list.size(); ++i) {
+        if (!list[i].is_object()) continue;
+        if (const Status renamed = UseOpenAiNames(list[i]); !renamed.ok()) {
+            return MakeError(renamed.error().code, "message {} of '{}': {}", i + 1, name,
+                             renamed.error().message);
+        }
+    }
+    return list;
+}
+
+Result<OrderedJson> ToolsOf(const OrderedJson& record) {
+    const auto tools = record.find("tools");
+    if (tools == record.end() || tools->is_null() || *tools == "") return OrderedJson();
+    WEFT_ASSIGN(OrderedJson list, ListOf(*tools, "tools", "a list of tools"));
+    for (OrderedJson& tool : list) {
+        if (!tool.is_object() || tool.contains("function") || !tool.contains("name")) continue;
+        OrderedJson function = std::move(tool);
+        tool = {{"type", "function"}};
+        tool["function"] = std::move(function);
+    }
+    return list.empty() ? OrderedJson() : std::move(list);
+}
+
+}  // namespace weft::train

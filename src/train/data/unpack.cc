@@ -1,0 +1,167 @@
+#include "train/data/unpack.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace weft::train {
+namespace {
+
+constexpr uint64_t kMostUnpackedBytes = (1ull << 40) - 1;
+constexpr size_t kPieceBytes = 1 << 20;
+constexpr uint64_t kCheckEvery = uint64_t{64} << 20;  // bytes between looks at the room
+
+struct Compression {
+    std::string_view head, name, suffix;
+};
+constexpr Compression kCompressions[] = {
+    {"\x1f\x8b", "gzip", ".gz"},
+    {"\x28\xb5\x2f\xfd", "zstd", ".zst"},
+    {{"\xfd"
+      "7zXZ\0",
+      6},
+     "xz",
+     ".xz"},
+    {"BZh", "bzip2", ".bz2"},
+};
+
+using Archive = std::unique_ptr<struct archive, int (*)(struct archive*)>;
+
+// A file that goes when it is closed.
+class TemporaryFile {
+  public:
+    static Result<TemporaryFile> Make(const std::string& wanted_by) {
+        const char* const place = std::getenv("TMPDIR");
+        TemporaryFile made;
+        made.folder_ = place != nullptr && *place != '\0' ? place : "/tmp";
+        made.path_ = made.folder_ + "/weft-data-XXXXXX";
+        made.fd_ = ::mkstemp(made.path_.data());
+        if (made.fd_ >= 0) return made;
+        return MakeError(ErrorCode::kIo,
+                         "{}: it is compressed, and no file can be made in {} to unpack it into: "
+                         "{}. Set TMPDIR to another folder, or unpack it yourself",
+                         wanted_by, made.folder_, std::strerror(errno));
+    }
+    TemporaryFile(TemporaryFile&& other) noexcept
+        : folder_(std::move(other.folder_)),
+          path_(std::move(other.path_)),
+          fd_(std::exchange(other.fd_, -1)),
+          bytes_(other.bytes_) {}
+    TemporaryFile& operator=(TemporaryFile&&) = delete;
+    ~TemporaryFile() {
+        if (fd_ < 0) return;
+        ::close(fd_);
+        ::unlink(path_.c_str());
+    }
+
+    Status Write(const std::string& wanted_by, std::string_view bytes) {
+        if (bytes_ % kCheckEvery < bytes.size()) WEFT_TRY(CheckRoom(wanted_by));
+        bytes_ += bytes.size();
+        while (!bytes.empty()) {
+            const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+            if (written < 0 && errno == EINTR) continue;
+            if (written <= 0) {
+                return MakeError(ErrorCode::kIo, "{}: unpacking it into {}: {}", wanted_by, folder_,
+                                 std::strerror(errno));
+            }
+            bytes.remove_prefix(static_cast<size_t>(written));
+        }
+        return {};
+    }
+
+    Result<File> Reopen() const { return File::Open(path_); }
+
+  private:
+    TemporaryFile() = default;
+
+    Status CheckRoom(const std::string& wanted_by) const {
+        struct statvfs disk {};
+        const bool known = ::fstatvfs(fd_, &disk) == 0;
+        const uint64_t free = known ? uint64_t{disk.f_bavail} * disk.f_frsize : kRoomLeft;
+        if (bytes_ <= kMostUnpackedBytes && free >= kRoomLeft) return {};
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: it is compressed, and {} bytes of it are unpacked so far, with {} "
+                         "bytes left in {}; at least {} are left free. Set TMPDIR to a folder with "
+                         "more room, or unpack it yourself",
+                         wanted_by, bytes_, free, folder_, kRoomLeft);
+    }
+
+    std::string folder_, path_;
+    int fd_ = -1;
+    uint64_t bytes_ = 0;
+};
+
+Error Damaged(const std::string& path, struct archive* from) {
+    const char* const why = ::archive_error_string(from);
+    return MakeError(ErrorCode::kCorrupt, "{}: it can't be unpacked: {}. Is the file complete?",
+                     path, why == nullptr ? "unknown" : why);
+}
+
+Result<File> Unpack(const std::string& path, std::string_view compression) {
+    const Archive from(::archive_read_new(), &::archive_read_free);
+    if (from == nullptr) return MakeError(ErrorCode::kOutOfMemory, "{}: no memory", path);
+    ::archive_read_support_filter_gzip(from.get());
+    ::archive_read_support_filter_zstd(from.get());
+    ::archive_read_support_filter_xz(from.get());
+    ::archive_read_support_filter_bzip2(from.get());
+    ::archive_read_support_format_raw(from.get());
+    ::archive_read_support_format_empty(from.get());
+    WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path));
+    if (::archive_read_open_filename(from.get(), path.c_str(), kPieceBytes) != ARCHIVE_OK) {
+        return Damaged(path, from.get());
+    }
+    struct archive_entry* entry = nullptr;
+    const int header = ::archive_read_next_header(from.get(), &entry);
+    if (header == ARCHIVE_EOF) return to.Reopen();
+    if (header != ARCHIVE_OK) return Damaged(path, from.get());
+    if (::archive_filter_count(from.get()) < 2) {  // the bytes as they are, which is one
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: it can't be unpacked: it begins like a {} file and is none. Is the "
+                         "file complete?",
+                         path, compression);
+    }
+    std::vector<char> piece(kPieceBytes);
+    for (;;) {
+        const la_ssize_t count = ::archive_read_data(from.get(), piece.data(), piece.size());
+        if (count == 0) return to.Reopen();
+        if (count < 0) return Damaged(path, from.get());
+        WEFT_TRY(to.Write(path, {piece.data(), static_cast<size_t>(count)}));
+    }
+}
+
+}  // namespace
+
+std::string_view CompressionOf(std::string_view head) {
+    for (const Compression& each : kCompressions) {
+        if (head.starts_with(each.head)) return each.name;
+    }
+    return "";
+}
+
+std::string_view WithoutCompression(std::string_view path) {
+    for (const Compression& each : kCompressions) {
+        if (path.ends_with(each.suffix)) return path.substr(0, path.size() - each.suffix.size());
+    }
+    return path;
+}
+
+Result<File> OpenUnpacked(const std::string& path) {
+    WEFT_ASSIGN(File file, File::Open(path));
+    std::array<char, 8> head{};
+    const size_t size = std::min<uint64_t>(head.size(), file.size_bytes());
+    WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(head.data(), size))));
+    const std::string_view compression = CompressionOf({head.data(), size});
+    if (compression.empty()) return file;
+    return Unpack(path, compression);
+}
+
+}  // namespace weft::train

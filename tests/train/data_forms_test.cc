@@ -1,0 +1,404 @@
+// The forms in which people have training data: records of other tools, tables, plain text,
+// compressed files, folders; and what is said about those that can't be used.
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "train/data/data_files.h"
+#include "train/data/table.h"
+#include "train/data_case.h"
+
+namespace weft::train {
+namespace {
+
+using test::TempDir;
+
+const std::string kAsked = "<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n";
+const std::string kAnswered = "[A<|im_end|>]\n";
+
+TEST(DataForms, ShareGpt) {
+    EXPECT_EQ(Marked(R"({"conversations": [{"from": "human", "value": "U"},
+                         {"from": "gpt", "value": "A"}], "id": 7, "source": ["x"]})"),
+              kAsked + kAnswered);
+    for (const char* user : {"human", "user", "Human", "USER"}) {
+        for (const char* model : {"gpt", "assistant", "chatgpt", "model", "bard", "bing", "GPT"}) {
+            for (const auto& [role, content] :
+                 {std::pair("from", "value"), std::pair("role", "content"),
+                  std::pair("from", "content"), std::pair("role", "value")}) {
+                for (const char* list : {"conversations", "messages"}) {
+                    const chat::OrderedJson record{
+                        {list, {{{role, user}, {content, "U"}}, {{role, model}, {content, "A"}}}}};
+                    const bool other =
+                        std::string_view(role) == "role" && (std::string_view(user) == "USER");
+                    if (other) continue;  // (a role of OpenAI's in capitals is somebody's own)
+                    EXPECT_EQ(Marked(record.dump()), kAsked + kAnswered) << record;
+                }
+            }
+        }
+    }
+    // A system message in a column of its own, and one in the list, which wins.
+    const std::string system = "<|im_start|>system\nS<|im_end|>\n";
+    EXPECT_EQ(Marked(R"({"conversations": [{"from": "human", "value": "U"},
+                         {"from": "gpt", "value": "A"}], "system": "S", "tools": ""})"),
+              system + kAsked + kAnswered);
+    EXPECT_EQ(Marked(R"({"conversations": [{"from": "system", "value": "S"}, {"from": "human",
+                         "value": "U"}, {"from": "gpt", "value": "A"}], "system": "T"})"),
+              system + kAsked + kAnswered);
+    // axolotl's marks.
+    EXPECT_EQ(Marked(R"({"conversations": [{"from": "human", "value": "U", "train": false},
+                         {"from": "gpt", "value": "A", "train": false}, {"from": "human", "value":
+                         "U", "train": true}, {"from": "gpt", "value": "A", "train": true}]})"),
+              kAsked + "A<|im_end|>\n" + kAsked + kAnswered);
+    EXPECT_NE(Marked(R"({"conversations": [{"from": "alien", "value": "U"}]})")
+                  .find("message 1 of 'conversations': 'from' is 'alien'; expected human, gpt"),
+              std::string::npos);
+}
+
+// Calls and results of ShareGPT's are those of OpenAI's.
+TEST(DataForms, ShareGptCalls) {
+    const std::string wanted = Marked(R"({"messages": [{"role": "user", "content": "U"},
+        {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function":
+            {"name": "f", "arguments": {"a": 1}}}]},
+        {"role": "tool", "content": "R"}, {"role": "assistant", "content": "A"}],
+        "tools": [{"type": "function", "function": {"name": "f", "description": "d",
+                   "parameters": {"type": "object", "properties": {}}}}]})");
+    ASSERT_NE(wanted.find("\"a\": 1"), std::string::npos) << wanted;
+    for (const char* call : {"function_call", "function", "tool_call"}) {
+        for (const char* result : {"observation", "tool", "function_response", "function"}) {
+            for (const bool text : {false, true}) {
+                chat::OrderedJson record = chat::OrderedJson::parse(R"({"conversations": [
+                    {"from": "human", "value": "U"}, {"from": "", "value":
+                    "{\"name\": \"f\", \"arguments\": {\"a\": 1}}"}, {"from": "", "value": "R"},
+                    {"from": "gpt", "value": "A"}], "tools": [{"name": "f", "description": "d",
+                    "parameters": {"type": "object", "properties": {}}}]})");
+                record["conversations"][1]["from"] = call;
+                record["conversations"][2]["from"] = result;
+                if (text) {
+                    for (const char* name : {"conversations", "tools"}) {
+                        std::string dumped = record[name].dump();
+                        record[name] = std::move(dumped);
+                    }
+                }
+                EXPECT_EQ(Marked(record.dump()), wanted) << record;
+            }
+        }
+    }
+}
+
+TEST(DataForms, Alpaca) {
+    EXPECT_EQ(Marked(R"({"instruction": "U", "input": "", "output": "A"})"), kAsked + kAnswered);
+    EXPECT_EQ(Marked(R"({"instruction": "U", "output": "A", "text": "Below is ...", "id": 1})"),
+              kAsked + kAnswered);
+    const std::string with_input =
+        "<|im_start|>user\nU\nI<|im_end|>\n<|im_start|>assistant\n" + kAnswered;
+    EXPECT_EQ(Marked(R"({"instruction": "U", "input": "I", "output": "A"})"), with_input);
+    EXPECT_EQ(Marked(R"({"instruction": "U", "context": "I", "response": "A", "category": "qa"})"),
+              with_input);
+    EXPECT_EQ(Marked(R"({"instruction": "U", "input": null, "output": "A", "system": "S",
+                         "history": [["V", "B"]]})"),
+              "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nV<|im_end|>\n"
+              "<|im_start|>assistant\n[B<|im_end|>]\n" +
+                  kAsked + kAnswered);
+    // Without a template: Stanford's text.
+    const auto plain = Must(Encoder::Make(Bytes(), nullptr, 1));
+    const auto marked = [&](const char* record) {
+        const auto sample = plain.Encode(Must(ParseRecord(record)));
+        return sample.ok() ? Marked(*sample) : sample.error().message;
+    };
+    EXPECT_EQ(marked(R"({"instruction": "U", "input": "I", "output": "A"})"),
+              "Below is an instruction that describes a task, paired with an input that provides "
+              "further context. Write a response that appropriately completes the request.\n\n"
+              "### Instruction:\nU\n\n### Input:\nI\n\n### Response:\n[A<|endoftext|>]");
+    EXPECT_EQ(marked(R"({"instruction": "U", "output": "A"})"),
+              "Below is an instruction that describes a task. Write a response that appropriately "
+              "completes the request.\n\n### Instruction:\nU\n\n### Response:\n[A<|endoftext|>]");
+    EXPECT_NE(Marked(R"({"instruction": "U", "input": 5, "output": "A"})")
+                  .find("'input' is number; expected a string"),
+              std::string::npos);
+    EXPECT_NE(Marked(R"({"instruction": "U"})").find("no 'output' in the record"),
+              std::string::npos);
+    EXPECT_NE(Marked(R"({"instruction": "U", "output": "A", "history": [["V"]]})").find("pairs"),
+              std::string::npos);
+}
+
+TEST(DataForms, PromptsAndCompletionsOfMessages) {
+    EXPECT_EQ(Marked(R"({"prompt": [{"role": "user", "content": "U"}],
+                         "completion": [{"role": "assistant", "content": "A"}]})"),
+              kAsked + kAnswered);
+    // Answers of the prompt are no part of the completion.
+    EXPECT_EQ(Marked(R"({"prompt": [{"role": "user", "content": "U"}, {"role": "assistant",
+                         "content": "B"}, {"role": "user", "content": "U"}],
+                         "completion": [{"role": "assistant", "content": "A"}]})"),
+              kAsked + "B<|im_end|>\n" + kAsked + kAnswered);
+    EXPECT_EQ(Marked(R"({"prompt": "U", "completion": [{"role": "assistant", "content": "A"}]})"),
+              kAsked + kAnswered);
+    EXPECT_EQ(Marked(R"({"prompt": [{"role": "user", "content": "U"}], "completion": "A"})"),
+              kAsked + kAnswered);
+    EXPECT_EQ(Marked(R"({"prompt": "1+1=", "response": "2"})"), "1+1=[2<|endoftext|>]");
+}
+
+// Columns of other things, whatever they hold, do not hinder.
+TEST(DataForms, UnrelatedColumns) {
+    const char* const values[] = {"123",     "\"x\"",  "null", "true",         "[]",
+                                  "[\"a\"]", "[1, 2]", "{}",   "[{\"a\": 1}]", "1.5"};
+    for (const char* name : {"tokens", "input_ids", "text", "prompt", "completion", "question",
+                             "answer", "labels", "loss", "instruction", "system", "id", "weight"}) {
+        for (const char* value : values) {
+            const std::string more = std::string(", \"") + name + "\": " + value + "}";
+            EXPECT_EQ(Marked(R"({"messages": [{"role": "user", "content": "U"}, {"role":
+                                 "assistant", "content": "A"}])" +
+                             more),
+                      kAsked + kAnswered)
+                << more;
+        }
+    }
+    for (const char* value : {"123", "\"x\"", "[]", "[\"a\"]", "{}", "true", "null"}) {
+        for (const char* name :
+             {"tokens", "input_ids", "messages", "conversations", "completion"}) {
+            const std::string record =
+                std::string(R"({"text": "all", ")") + name + "\": " + value + "}";
+            const bool none = std::string_view(value) == "[]";
+            if (none && std::string_view(name).ends_with("s") && name[0] != 't' && name[0] != 'i') {
+                continue;  // a conversation without messages
+            }
+            EXPECT_EQ(Marked(record), "[all<|endoftext|>]") << record;
+        }
+    }
+}
+
+TEST(DataForms, ErrorsNameFieldAndForms) {
+    const auto said = [](const char* record, const char* words) {
+        const std::string error = Marked(record);
+        EXPECT_NE(error.find(words), std::string::npos) << error;
+        for (const char* form : {"'messages'", "'conversations'", "'prompt' and 'completion'",
+                                 "'instruction' and 'output'", "'question' and 'answer'", "'text'",
+                                 "'tokens'", "'input_ids'"}) {
+            EXPECT_NE(error.find(form), std::string::npos) << error;
+        }
+    };
+    said(R"({"txt": "a", "n": 1})", "a record with 'txt', 'n'");
+    said(R"({"text": ["a"]})", "'text' is array; expected a string");
+    said(R"({"messages": {"role": "user"}})", "'messages' is object; expected a list of messages");
+    said(R"({"prompt": 5, "completion": "A"})", "'prompt' is number");
+    said(R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "does not train on preferences");
+    const std::string printed = Marked(R"({"messages": "[{'role': 'user'}]"})");
+    EXPECT_NE(printed.find("'messages' is a string that is not JSON"), std::string::npos);
+}
+
+// Records of a file, as marked texts; the error otherwise.
+std::string FileMarked(const std::vector<std::string>& paths, int prompt_type = 1) {
+    const auto data = DataSet::Open({.specs = paths}, ByteEncoder(prompt_type));
+    if (!data.ok()) return "error: " + data.error().message;
+    std::string all;
+    for (uint64_t i = 0; i < (*data)->size(Part::kTrain); ++i) {
+        const auto sample = (*data)->Read(Part::kTrain, i);
+        all += (sample.ok() ? Marked(*sample) : "error: " + sample.error().message) + "|";
+    }
+    return all;
+}
+
+TEST(DataForms, Tables) {
+    const TempDir folder;
+    const std::string e = "<|endoftext|>]|";
+    const auto marked = [&](const std::string& name, const std::string& text) {
+        std::string said = FileMarked({WriteText(folder, name, text)});
+        const std::string place = folder / "";
+        for (size_t at; (at = said.find(place)) != said.npos;) said.erase(at, place.size());
+        return said;
+    };
+    const std::string wanted = "a[b" + e + "c, d[\"e\"\nf" + e;
+    EXPECT_EQ(marked("t.csv", "prompt,completion\na,b\n\"c, d\",\"\"\"e\"\"\nf\"\n"), wanted);
+    EXPECT_EQ(
+        marked("t.csv", "\xEF\xBB\xBFprompt,completion\r\na,b\r\n\r\n\"c, d\",\"\"\"e\"\"\nf\""),
+        wanted);
+    EXPECT_EQ(marked("t.csv", "\"id\";Prompt;COMPLETION\n1;a;b\n2;c, d;\"\"\"e\"\"\nf\"\n"),
+              wanted);
+    EXPECT_EQ(marked("t.tsv", "prompt\tcompletion\tn\na\tb\t1\nc, d\t\"\"\"e\"\"\nf\"\t2"), wanted);
+    EXPECT_EQ(marked("t", "n,prompt,completion\n,a,b\n,\"c, d\",\"\"\"e\"\"\nf\"\n"), wanted);
+    // A quote within a field is a letter, blanks stay, a last field may be missing.
+    EXPECT_EQ(marked("t.csv", "prompt,completion\n5'10\" , b \n"), "5'10\" [ b " + e);
+    EXPECT_EQ(marked("t.csv", "text,source\nall\nmore,x\n"), "[all" + e + "[more" + e);
+    EXPECT_EQ(marked("t.tsv", "source\ttext\n\tall\n"), "[all" + e);
+    // Forms of other tools, in columns.
+    EXPECT_EQ(marked("t.csv", "instruction,input,output\nU,,A\n"), kAsked + kAnswered + "|");
+    EXPECT_EQ(marked("t.csv",
+                     "messages,n\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"U\"\"}, "
+                     "{\"\"role\"\": \"\"assistant\"\", \"\"content\"\": \"\"A\"\"}]\",3\n"),
+              kAsked + kAnswered + "|");
+    // What is wrong is named with its line.
+    EXPECT_TRUE(marked("t.csv", "prompt,completion\n\"a\nb\",c\nd,e,f\n")
+                    .find("error: t.csv: line 4: 3 fields; the first row names 2 columns") !=
+                std::string::npos);
+    EXPECT_TRUE(marked("t.csv", "text\nfine\n\"a\"b\n")
+                    .find("t.csv: line 3: field 1 goes on behind its closing quote") !=
+                std::string::npos);
+    EXPECT_TRUE(marked("t.csv", "text\nfine\n\"a\nb\n")
+                    .starts_with("error: t.csv: line 3: a field begins with a quote"));
+    EXPECT_TRUE(
+        marked("t.csv", "a,b\n1,2\n")
+            .starts_with("error: t.csv: line 2: a record with 'a', 'b'; expected 'messages'"));
+    EXPECT_TRUE(marked("t.csv", "text\nfine\n\xE4\n").find("t.csv: line 3: not UTF-8") !=
+                std::string::npos);
+    EXPECT_TRUE(marked("t.csv", "text\n").find("no records") != std::string::npos);
+}
+
+// Rows over the borders of buffers, and the split.
+TEST(DataForms, LargeTables) {
+    const TempDir folder;
+    std::string text = "text\n";
+    constexpr int kRows = 3000;
+    const auto row = [](int i) {
+        return std::to_string(i) + "\n\"," + std::string(static_cast<size_t>(i * 7919 % 900), 'x');
+    };
+    for (int i = 0; i < kRows; ++i) {
+        std::string quoted = row(i);
+        for (size_t at = 0; (at = quoted.find('"', at)) != quoted.npos; at += 2) {
+            quoted.insert(at, 1, '"');
+        }
+        text += "\"" + quoted + "\"\r\n";
+    }
+    ASSERT_GT(text.size(), 1u << 20);
+    const std::string path = WriteText(folder, "t.csv", text);
+    for (const double test : {0.0, 0.3}) {
+        const RecordFile file = Must(RecordFile::Open(path, {.test = test, .seed = 1}));
+        ASSERT_EQ(file.size(Part::kTrain) + file.size(Part::kTest), static_cast<uint64_t>(kRows));
+        if (test > 0) continue;
+        std::string buffer;
+        for (int i = 0; i < kRows; ++i) {
+            const auto fields = Must(
+                ParseRow(Must(file.Read(Part::kTrain, static_cast<uint64_t>(i), buffer)), ','));
+            ASSERT_EQ(fields, std::vector<std::string>{row(i)});
+        }
+        EXPECT_TRUE(file.Where(Part::kTrain, 2).ends_with("t.csv: line 6"));
+    }
+}
+
+TEST(DataForms, PlainText) {
+    const TempDir folder;
+    const std::string e = "<|endoftext|>]|";
+    const auto marked = [&](const std::string& name, const std::string& text) {
+        return FileMarked({WriteText(folder, name, text)});
+    };
+    EXPECT_EQ(marked("t.txt", "one\ntwo\n\n\n three, and\r\n four.\r\n \r\nfive"),
+              "[one\ntwo" + e + "[three, and\r\n four." + e + "[five" + e);
+    EXPECT_EQ(marked("t.txt", "one\ntwo\nthree\n"), "[one" + e + "[two" + e + "[three" + e);
+    EXPECT_EQ(marked("t.txt", "[1] A note.\n\n{x} Another."),
+              "[[1] A note." + e + "[{x} Another." + e);
+    EXPECT_EQ(marked("t.md", "# Title\n\nText.\n"), "[# Title" + e + "[Text." + e);
+    EXPECT_EQ(marked("prose", "Once, upon\na time."), "[Once, upon" + e + "[a time." + e);
+    // Records in a file of another name.
+    EXPECT_EQ(marked("t.txt", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n"), "[a" + e + "[b" + e);
+    EXPECT_EQ(marked("t.txt", "[{\"text\": \"a\"},\n{\"text\": \"b\"}]\n"), "[a" + e + "[b" + e);
+    for (const std::string& bytes : {std::string("ab\0cd", 5), std::string("caf\xE9 au lait")}) {
+        EXPECT_NE(marked("t.txt", bytes).find("neither JSON nor text in UTF-8"), std::string::npos);
+    }
+    // A name of JSON's is JSON, whatever stands there.
+    EXPECT_NE(marked("t.jsonl", "hello\n").find("t.jsonl: line 1: not valid JSON"),
+              std::string::npos);
+}
+
+// `text` compressed by libarchive's filter.
+std::string Packed(const TempDir& folder, const std::string& name, const std::string& text,
+                   int (*filter)(struct archive*)) {
+    const std::string path = folder / name;
+    struct archive* out = ::archive_write_new();
+    EXPECT_EQ(filter(out), ARCHIVE_OK);
+    ::archive_write_set_format_raw(out);
+    EXPECT_EQ(::archive_write_open_filename(out, path.c_str()), ARCHIVE_OK);
+    struct archive_entry* entry = ::archive_entry_new();
+    ::archive_entry_set_filetype(entry, AE_IFREG);
+    ::archive_write_header(out, entry);
+    EXPECT_EQ(::archive_write_data(out, text.data(), text.size()),
+              static_cast<la_ssize_t>(text.size()));
+    ::archive_entry_free(entry);
+    ::archive_write_free(out);
+    return path;
+}
+
+TEST(DataForms, Compressed) {
+    const TempDir folder, unpacked;
+    ::setenv("TMPDIR", (unpacked / "").c_str(), 1);
+    const std::string e = "<|endoftext|>]|";
+    const std::string lines = "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", both = "[a" + e + "[b" + e;
+    const auto gzip = &::archive_write_add_filter_gzip;
+    EXPECT_EQ(FileMarked({Packed(folder, "d.jsonl.gz", lines, gzip)}), both);
+    EXPECT_EQ(FileMarked({Packed(folder, "d", lines, gzip)}), both);
+    EXPECT_EQ(FileMarked({Packed(folder, "d.csv.gz", "text\na\nb\n", gzip)}), both);
+    EXPECT_EQ(FileMarked({Packed(folder, "d.TXT.gz", "a\nb\n", gzip)}), both);
+    EXPECT_EQ(
+        FileMarked({Packed(folder, "d.json.gz", "[{\"text\": \"a\"}, {\"text\": \"b\"}]", gzip)}),
+        both);
+    for (const auto filter : {&::archive_write_add_filter_zstd, &::archive_write_add_filter_xz,
+                              &::archive_write_add_filter_bzip2}) {
+        EXPECT_EQ(FileMarked({Packed(folder, "d.jsonl.x", lines, filter)}), both);
+    }
+    // It counts as what it holds: a checkpoint goes on with the unpacked file.
+    const auto packed = Must(RecordFile::Open(Packed(folder, "d.jsonl.gz", lines, gzip)));
+    const auto plain = Must(RecordFile::Open(WriteText(folder, "d.jsonl", lines)));
+    EXPECT_EQ(packed.checksum(), plain.checksum());
+    EXPECT_EQ(packed.size_bytes(), plain.size_bytes());
+    EXPECT_TRUE(packed.Where(Part::kTrain, 1).ends_with("d.jsonl.gz: line 2"));
+    // Two files joined are two members of one.
+    const std::string one = Must(ReadTextFile(folder / "d.jsonl.gz"));
+    EXPECT_EQ(FileMarked({WriteText(folder, "two.jsonl.gz", one + one)}), both + both);
+    // Cut short or damaged.
+    for (const size_t size : {size_t{3}, one.size() / 2, one.size() - 9}) {
+        const std::string said = FileMarked({WriteText(folder, "cut.gz", one.substr(0, size))});
+        EXPECT_NE(said.find("cut.gz: it can't be unpacked"), std::string::npos) << size << said;
+    }
+    EXPECT_NE(FileMarked({Packed(folder, "none.gz", "", gzip)}).find("no records"),
+              std::string::npos);
+    // Much from little: no more memory than for a small file.
+    const std::string line = "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
+    std::string many;
+    while (many.size() < (32u << 20)) many += line;
+    const std::string bomb = Packed(folder, "bomb.jsonl.gz", many, gzip);
+    EXPECT_LT(std::filesystem::file_size(bomb), many.size() / 100);
+    EXPECT_EQ(Must(RecordFile::Open(bomb)).size(Part::kTrain), many.size() / line.size());
+    EXPECT_TRUE(std::filesystem::is_empty(unpacked / "")) << "what was unpacked is gone";
+    ::setenv("TMPDIR", (unpacked / "none").c_str(), 1);
+    EXPECT_NE(FileMarked({bomb}).find("Set TMPDIR to another folder"), std::string::npos);
+    ::unsetenv("TMPDIR");
+}
+
+TEST(DataForms, SeveralFilesAndFolders) {
+    const TempDir folder;
+    const std::string e = "<|endoftext|>]|";
+    std::filesystem::create_directories(folder / "data/more");
+    std::filesystem::create_directories(folder / "data/.cache");
+    const std::string a =
+        WriteText(folder, "data/a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+    const std::string b = WriteText(folder, "data/b.csv", "text\nc\n");
+    const std::string c = WriteText(folder, "data/more/c.txt", "d\n");
+    WriteText(folder, "data/README.md", "No data.");
+    WriteText(folder, "data/dataset_info.json", "{}");
+    WriteText(folder, "data/.hidden.jsonl", "{}");
+    WriteText(folder, "data/.cache/x.jsonl", "{}");
+    const std::string all = "[a" + e + "[b" + e + "[c" + e + "[d" + e;
+    EXPECT_EQ(FileMarked({folder / "data"}), all);
+    EXPECT_EQ(FileMarked({a, b, c}), all);
+    EXPECT_EQ(FileMarked({b, a}), "[c" + e + "[a" + e + "[b" + e);
+    EXPECT_EQ(Must(DataFiles({folder / "data", a})), (std::vector<std::string>{a, b, c, a}));
+    // Places are those of the file; one file is itself.
+    WriteText(folder, "data/b.csv", "text,n\nc,1\nd,2,3\n");
+    EXPECT_NE(FileMarked({folder / "data"}).find("data/b.csv: line 3: 3 fields"),
+              std::string::npos);
+    const auto one = Must(DataSet::Open({.specs = {a}}, ByteEncoder()));
+    EXPECT_EQ(one->content().checksum, Must(RecordFile::Open(a)).checksum());
+    EXPECT_NE(Must(DataSet::Open({.specs = {a, c}}, ByteEncoder()))->content().checksum,
+              Must(DataSet::Open({.specs = {c, a}}, ByteEncoder()))->content().checksum);
+    // What would be left out silently is refused.
+    WriteText(folder, "data/z.parquet", "PAR1");
+    EXPECT_NE(FileMarked({folder / "data"}).find("z.parquet: Parquet"), std::string::npos);
+    std::filesystem::create_directories(folder / "empty");
+    EXPECT_NE(FileMarked({folder / "empty"}).find("no file in this folder ends in .json"),
+              std::string::npos);
+    EXPECT_NE(FileMarked({a, folder / "none.jsonl"}).find("none.jsonl"), std::string::npos);
+    EXPECT_NE(FileMarked({a, "synthetic:random-tokens"}).find("synthetic:random-tokens"),
+              std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft::train
