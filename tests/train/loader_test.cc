@@ -460,11 +460,12 @@ TEST(Inspect, CountsAndShowsMasks) {
     EXPECT_EQ(binned, 20u);
     EXPECT_GT(report.sequences, 10u);
     const std::string words = ReportText(report);
-    EXPECT_NE(words.find("  -      1  \\n\n  +      3  cc<|endoftext|>\n"), std::string::npos)
+    EXPECT_NE(words.find("  -      1  \\n\n  +      3  cc\u27E6<|endoftext|>\u27E7\n"),
+              std::string::npos)
         << words;
     EXPECT_NE(words.find("line 21: not valid JSON"), std::string::npos) << words;
     EXPECT_EQ(ReportJson(report).at("samples").at(0).at("runs").at(1).at("text"),
-              "cc<|endoftext|>");
+              "cc\u27E6<|endoftext|>\u27E7");
 }
 
 }  // namespace
