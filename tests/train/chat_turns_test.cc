@@ -79,7 +79,7 @@ ChatInput Made(const Shape& shape, int rounds) {
     for (int i = 0; i < rounds; ++i) {
         messages.push_back(Said("user", "Question " + std::to_string(i) + "?"));
         if (shape.tools && i % 2 == 0) {
-            OrderedJson call = Said("assistant", "");
+            OrderedJson call = Said("assistant", i % 4 == 0 ? "I look." : "");
             OrderedJson function{{"name", "add"}, {"arguments", {{"a", i}}}};
             call["tool_calls"] = OrderedJson::array(
                 {{{"id", "call0000" + std::to_string(i % 10)}, {"function", function}}});
@@ -187,7 +187,7 @@ TEST_P(Turns, AreAskedForRarely) {
     if (GetParam() == "vicuna") return;  // shows six messages and no more
     const chat::Chat chat = TurnChat(GetParam());
     const ChatTurns turns(chat, TurnTokens());
-    const int rounds = 2 * static_cast<int>(kMostAsked);
+    const int rounds = 10 + static_cast<int>(kMostAsked);
     const auto sample = turns.Encode(Made(kShapes[0], rounds));
     ASSERT_TRUE(sample.ok()) << sample.error().message;
     size_t learned = 0;

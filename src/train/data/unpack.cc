@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -17,6 +18,7 @@ namespace weft::train {
 namespace {
 
 constexpr uint64_t kMostUnpackedBytes = (1ull << 40) - 1;
+constexpr uint64_t kSurelyFineBytes = 1 << 30;  // whatever the ratio
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr uint64_t kCheckEvery = uint64_t{64} << 20;  // bytes between looks at the room
 
@@ -39,10 +41,15 @@ using Archive = std::unique_ptr<struct archive, int (*)(struct archive*)>;
 // A file that goes when it is closed.
 class TemporaryFile {
   public:
-    static Result<TemporaryFile> Make(const std::string& wanted_by) {
+    // packed_bytes: of the file that wants it.
+    static Result<TemporaryFile> Make(const std::string& wanted_by, uint64_t packed_bytes) {
         const char* const place = std::getenv("TMPDIR");
         TemporaryFile made;
-        made.folder_ = place != nullptr && *place != '\0' ? place : "/tmp";
+        made.most_bytes_ =
+            std::min(kMostUnpackedBytes, std::max(kSurelyFineBytes, kMostRatio * packed_bytes));
+        // (/tmp is often memory.)
+        made.folder_ = ::access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
+        if (place != nullptr && *place != '\0') made.folder_ = place;
         made.path_ = made.folder_ + "/weft-data-XXXXXX";
         made.fd_ = ::mkstemp(made.path_.data());
         if (made.fd_ >= 0) return made;
@@ -55,7 +62,8 @@ class TemporaryFile {
         : folder_(std::move(other.folder_)),
           path_(std::move(other.path_)),
           fd_(std::exchange(other.fd_, -1)),
-          bytes_(other.bytes_) {}
+          bytes_(other.bytes_),
+          most_bytes_(other.most_bytes_) {}
     TemporaryFile& operator=(TemporaryFile&&) = delete;
     ~TemporaryFile() {
         if (fd_ < 0) return;
@@ -87,7 +95,13 @@ class TemporaryFile {
         struct statvfs disk {};
         const bool known = ::fstatvfs(fd_, &disk) == 0;
         const uint64_t free = known ? uint64_t{disk.f_bavail} * disk.f_frsize : kRoomLeft;
-        if (bytes_ <= kMostUnpackedBytes && free >= kRoomLeft) return {};
+        if (bytes_ > most_bytes_) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: it is compressed, and more than {} bytes came out of it; at most "
+                             "{} times its size are expected. Unpack it yourself",
+                             wanted_by, most_bytes_, kMostRatio);
+        }
+        if (free >= kRoomLeft) return {};
         return MakeError(ErrorCode::kUnsupported,
                          "{}: it is compressed, and {} bytes of it are unpacked so far, with {} "
                          "bytes left in {}; at least {} are left free. Set TMPDIR to a folder with "
@@ -97,7 +111,7 @@ class TemporaryFile {
 
     std::string folder_, path_;
     int fd_ = -1;
-    uint64_t bytes_ = 0;
+    uint64_t bytes_ = 0, most_bytes_ = 0;
 };
 
 Error Damaged(const std::string& path, struct archive* from) {
@@ -106,7 +120,7 @@ Error Damaged(const std::string& path, struct archive* from) {
                      path, why == nullptr ? "unknown" : why);
 }
 
-Result<File> Unpack(const std::string& path, std::string_view compression) {
+Result<File> Unpack(const std::string& path, uint64_t bytes, std::string_view compression) {
     const Archive from(::archive_read_new(), &::archive_read_free);
     if (from == nullptr) return MakeError(ErrorCode::kOutOfMemory, "{}: no memory", path);
     ::archive_read_support_filter_gzip(from.get());
@@ -115,7 +129,7 @@ Result<File> Unpack(const std::string& path, std::string_view compression) {
     ::archive_read_support_filter_bzip2(from.get());
     ::archive_read_support_format_raw(from.get());
     ::archive_read_support_format_empty(from.get());
-    WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path));
+    WEFT_ASSIGN(TemporaryFile to, TemporaryFile::Make(path, bytes));
     if (::archive_read_open_filename(from.get(), path.c_str(), kPieceBytes) != ARCHIVE_OK) {
         return Damaged(path, from.get());
     }
@@ -161,7 +175,7 @@ Result<File> OpenUnpacked(const std::string& path) {
     WEFT_TRY(file.ReadAt(0, std::as_writable_bytes(std::span(head.data(), size))));
     const std::string_view compression = CompressionOf({head.data(), size});
     if (compression.empty()) return file;
-    return Unpack(path, compression);
+    return Unpack(path, file.size_bytes(), compression);
 }
 
 }  // namespace weft::train
