@@ -86,7 +86,9 @@ void AddNew(const Command& keys, int& status) {
     command.AddOption("NAME", flags->name, "Whose it is: letters, digits and '._-'").Required();
     command.AddOption("--rate", limits.requests_per_minute, "Requests a minute (no limit)");
     command.AddOption("--tokens", limits.tokens_per_minute, "Tokens a minute (no limit)");
-    command.AddOption("--concurrent", limits.concurrent, "Requests at once (no limit)");
+    command.AddOption("--concurrent", limits.concurrent,
+                      "Requests at once, and sequences that run at once: the others of a request "
+                      "wait (no limit)");
     command.AddOption("--priority", limits.priority, "Higher goes first, -100 to 100 (0)");
     command.AddOption("--weight", limits.weight, "Its share beside other keys (1)");
     command.AddOption("--group", limits.group,

@@ -131,6 +131,8 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     Sequence& sequence = active->sequence;
     sequence.tokens = active->request.prompt;
     sequence.key = active->request.key;
+    sequence.group = active->request.group;
+    sequence.limit = active->request.limit;
     sequence.priority = active->request.priority;
     sequence.weight = active->request.weight;
     sequence.adapter = active->request.adapter;
@@ -153,6 +155,8 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     }
     sequence.id = next_id_++;
     const int64_t id = sequence.id;
+    ++waiting_of_[sequence.key];
+    waiting_.emplace(id, sequence.key);
     orders_.push_back({id, std::move(active)});
     ordered_.notify_one();
     return id;
@@ -160,6 +164,7 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
 
 void Engine::Cancel(int64_t id) {
     const std::lock_guard lock(mutex_);
+    WaitsNoMore(id);
     orders_.push_back({id, nullptr});
     ordered_.notify_one();
 }
@@ -200,6 +205,23 @@ EngineCounters Engine::counters() const {
     EngineCounters counters = published_;
     counters.schedule.waiting += WaitingOrders();
     return counters;
+}
+
+Engine::Waiting Engine::waiting(const std::string& key) const {
+    const std::lock_guard lock(mutex_);
+    const auto of_key = waiting_of_.find(key);
+    return {static_cast<int64_t>(waiting_.size()),
+            of_key == waiting_of_.end() ? 0 : of_key->second,
+            static_cast<int64_t>(waiting_of_.size())};
+}
+
+// The lock is held.
+void Engine::WaitsNoMore(int64_t id) {
+    const auto at = waiting_.find(id);
+    if (at == waiting_.end()) return;
+    const auto of_key = waiting_of_.find(at->second);
+    if (--of_key->second == 0) waiting_of_.erase(of_key);
+    waiting_.erase(at);
 }
 
 // What was submitted and not yet taken in. The lock is held.

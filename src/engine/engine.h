@@ -38,6 +38,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/deadline.h"
@@ -144,6 +145,12 @@ class Engine {
     // named; tokens that the model does not have; sampling out of range). kUnsupported: the job's
     // outputs lack what it needs. After an error of Run: that error.
     Result<int64_t> Submit(Request request, std::shared_ptr<Listener> listener);
+    // Requests that have computed nothing yet, without those that were cancelled: of all keys, and
+    // of one; and how many keys have such requests.
+    struct Waiting {
+        int64_t all = 0, own = 0, keys = 0;
+    };
+    Waiting waiting(const std::string& key) const;
     // Its pages are free before the next step. Nothing where it has ended.
     void Cancel(int64_t id);
     // Its answer is whole as it is: it ends well, with "stop". Nothing where it has ended.
@@ -228,6 +235,7 @@ class Engine {
     bool stop_asked() const;
     bool over() const;
     int64_t WaitingOrders() const;
+    void WaitsNoMore(int64_t id);
     bool Leaves(int64_t id) const;
 
     EngineOptions options_;
@@ -263,6 +271,8 @@ class Engine {
     mutable std::mutex mutex_;  // of all below
     std::condition_variable ordered_;
     std::vector<Order> orders_;
+    std::unordered_map<int64_t, std::string> waiting_;  // keys, by id: see waiting()
+    std::unordered_map<std::string, int64_t> waiting_of_;  // how many, by key
     int64_t next_id_ = 1;
     bool draining_ = false, stopping_ = false;
     EngineStats published_;

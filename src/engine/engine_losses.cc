@@ -79,9 +79,6 @@ Status Engine::StartAgain(Error error, bool joining) {
     NoteRecoveries();
     NoteLayout();
     scheduler_->Forget();
-    for (const auto& [id, active] : active_) {
-        active->sequence.last_apart = active->drafts.own && active->said > 0;
-    }
     drafts_.ForgetCosts();
     if (draft_model_ != nullptr) draft_model_->Serve(rank());
     rank().SetIdle(true);

@@ -174,6 +174,9 @@ bool Engine::Say(Active& active, const LogitsRow& logits, size_t place, bool gue
     if (active.first_ns == 0) active.first_ns = NowNs();
     active.sequence.tokens.push_back(token);
     ++active.said;
+    // A draft that is judged is chosen once, for this token: after a preemption or the loss of a
+    // rank it is judged then.
+    active.sequence.last_apart = active.drafts.own.has_value();
     ++working_.said_tokens;
     working_.sample_s += Seconds(begin_ns, NowNs());
     const Request& request = active.request;
@@ -218,6 +221,10 @@ void Engine::EndWell(Active& active, const std::string& finish) {
 void Engine::End(Active& active, const Result<Ending>& ending) {
     if (active.over) return;
     active.over = true;
+    {
+        const std::lock_guard lock(mutex_);
+        WaitsNoMore(active.sequence.id);
+    }
     std::string rest;
     if (ending.ok()) {
         rest = active.stop.Push(active.decoder.Flush());

@@ -120,7 +120,11 @@ void Engine::NoteStart() {
         const PlannedRows& plan = planned_[i];
         const StepData::Sequence& rows = step.sequences[i];
         Active& active = *active_.at(plan.sequence->id);
-        if (active.started_ns == 0) active.started_ns = now_ns;
+        if (active.started_ns == 0) {
+            active.started_ns = now_ns;
+            const std::lock_guard lock(mutex_);
+            WaitsNoMore(plan.sequence->id);
+        }
         if (plan.output < 0 && !active.pooler) continue;
         if (!active.pooler) active.Want(step.wanted);
         now_.rows.push_back({plan.sequence->id, plan.output, rows.row_begin, rows.row_count,

@@ -22,7 +22,9 @@ struct Request {
     std::vector<int32_t> end_tokens{};  // that end the answer, as the model's own do
     SamplerOptions sampler{};
     int logprobs = -1;  // how many of the likeliest tokens are reported beside each; -1: nothing is
-    std::string key{};  // see Sequence
+    std::string key{};   // see Sequence, also for the next four
+    int64_t group = 0;   // the first request's number, for those that belong together
+    int64_t limit = 0;
     int priority = 0;
     double weight = 1;
     bool cached = true;
@@ -33,8 +35,8 @@ struct Request {
     // only what comes after that text has to.
     std::optional<grammar::Matcher> matcher{};
     std::string constrain_after{};
-    // An embedding of the prompt in place of an answer: only `prompt`, `adapter`, `key`,
-    // `priority`, `weight`, `tenant` and `cached` count.
+    // An embedding of the prompt in place of an answer: only `prompt`, `adapter`, `key`, `group`,
+    // `limit`, `priority`, `weight`, `tenant` and `cached` count.
     std::optional<Pooling> pooling{};
     // Part of something that was begun before Drain: it may still come.
     bool goes_on = false;

@@ -371,7 +371,7 @@ TEST(Scheduler, WithoutRoomForBothPagesNothingIsCopied) {
 }
 
 TEST(Scheduler, WhoCameLastGivesWay) {
-    Scheduler scheduler({4, 16, 5, kSchedulerPage, false});
+    Scheduler scheduler({4, 16, 6, kSchedulerPage, false});
     StepData step;
     std::vector<PlannedRows> planned;
     const auto first = Add(scheduler, 1, 8, 1);
@@ -492,6 +492,309 @@ TEST(Scheduler, KeysShareFairlyAndPriorityGoesFirst) {
         scheduler.Remove(planned[0].sequence);
     }
     EXPECT_EQ(order, (std::vector<int64_t>{6, 5, 1, 2, 3, 4}));
+}
+
+// Keys that ask for all that they can get, and what becomes of a neighbor.
+class FairShares : public testing::Test {
+  protected:
+    struct Ask {
+        std::string key;
+        int64_t tokens = 3, say = INT64_MAX;  // of the prompt; to be generated
+        int64_t group = 0;
+        int priority = 0;
+        double weight = 1;
+        int64_t limit = 0;
+    };
+    struct Job {
+        Sequence sequence;
+        int64_t say = 0, said = 0, ended_at = -1;
+        int32_t rows = 0;  // in the last step
+    };
+
+    void Open(int64_t max_seqs, int64_t step_tokens = 64, int64_t pages = 1000,
+              bool prefix_cache = true) {
+        options_ = {max_seqs, step_tokens, pages, kSchedulerPage, prefix_cache};
+        scheduler_ = std::make_unique<Scheduler>(options_);
+        cache_ = std::make_unique<Cache>(pages);
+    }
+    Job& Submit(const Ask& ask) {
+        auto job = std::make_unique<Job>();
+        Sequence& s = job->sequence;
+        s.id = static_cast<int64_t>(jobs_.size()) + 1;
+        for (int64_t i = 0; i < ask.tokens; ++i) {
+            s.tokens.push_back(static_cast<int32_t>(100 * s.id + i % 50));
+        }
+        s.key = ask.key;
+        s.group = ask.group;
+        s.priority = ask.priority;
+        s.weight = ask.weight;
+        s.limit = ask.limit;
+        job->say = ask.say;
+        scheduler_->Add(&s);
+        jobs_.push_back(std::move(job));
+        return *jobs_.back();
+    }
+    void Submit(int64_t count, const Ask& ask) {
+        for (int64_t i = 0; i < count; ++i) Submit(ask);
+    }
+    // One step; what has said all leaves.
+    void Step() {
+        StepData step;
+        std::vector<PlannedRows> planned;
+        ASSERT_TRUE(scheduler_->Plan(step, planned));
+        ++steps_;
+        ASSERT_LE(static_cast<int64_t>(step.tokens.size()), options_.step_tokens);
+        ASSERT_NO_FATAL_FAILURE(cache_->Run(step, planned));
+        scheduler_->Commit(planned);
+        for (const auto& job : jobs_) job->rows = 0;
+        for (const PlannedRows& plan : planned) {
+            Job& job = *jobs_[static_cast<size_t>(plan.sequence->id - 1)];
+            job.rows = plan.rows;
+            rows_[job.sequence.key] += plan.rows;
+            if (plan.output < 0) continue;
+            job.sequence.tokens.push_back(7);
+            if (++job.said < job.say) continue;
+            job.ended_at = steps_;
+            scheduler_->Remove(&job.sequence);
+        }
+    }
+    void Steps(int64_t count) {
+        for (int64_t i = 0; i < count; ++i) ASSERT_NO_FATAL_FAILURE(Step());
+    }
+    // How many steps until it has ended; -1: more than `most`.
+    int64_t StepsUntilEnd(const Job& job, int64_t most) {
+        const int64_t begin = steps_;
+        while (job.ended_at < 0 && steps_ - begin < most) {
+            Step();
+            if (HasFatalFailure()) return -1;
+        }
+        return job.ended_at < 0 ? -1 : job.ended_at - begin;
+    }
+    int64_t Running(const std::string& key) const {
+        return std::ranges::count_if(jobs_, [&](const auto& job) {
+            return job->ended_at < 0 && job->sequence.running && job->sequence.key == key;
+        });
+    }
+
+    ScheduleOptions options_;
+    std::unique_ptr<Scheduler> scheduler_;
+    std::unique_ptr<Cache> cache_;
+    std::vector<std::unique_ptr<Job>> jobs_;
+    std::map<std::string, int64_t> rows_;  // by key
+    int64_t steps_ = 0;
+};
+
+TEST_F(FairShares, ANeighborGetsASlotAtOnce) {
+    for (const int64_t slots : {2, 4, 32}) {
+        for (const int64_t many : {1, 5}) {  // requests of the greedy key
+            SCOPED_TRACE(testing::Message() << slots << " slots, " << many << " requests");
+            jobs_.clear();
+            Open(slots);
+            for (int64_t i = 0; i < many; ++i) {
+                Submit(64, {.key = "greedy", .group = many == 1 ? 1 : 0});
+            }
+            ASSERT_NO_FATAL_FAILURE(Steps(20));
+            EXPECT_EQ(Running("greedy"), slots);
+            EXPECT_EQ(StepsUntilEnd(Submit({.key = "modest", .say = 1}), 10), 1);
+            EXPECT_EQ(StepsUntilEnd(Submit({.key = "modest", .say = 5}), 10), 5);
+            ASSERT_NO_FATAL_FAILURE(Steps(1));
+            EXPECT_EQ(Running("greedy"), slots) << "the slot is used again";
+        }
+    }
+}
+
+// The one sequence of a key has its turn, and then the next key.
+TEST_F(FairShares, KeysTakeTurnsAtASingleSlot) {
+    Open(1);
+    const Job& greedy = Submit({.key = "greedy"});
+    ASSERT_NO_FATAL_FAILURE(Steps(100));
+    Submit(3, {.key = "greedy"});
+    EXPECT_EQ(StepsUntilEnd(Submit({.key = "modest", .say = 1}), 10), 1);
+    const Job& other = Submit({.key = "other"});
+    ASSERT_NO_FATAL_FAILURE(Steps(1000));
+    EXPECT_GT(greedy.said, 400);
+    EXPECT_GT(other.said, 400);
+    const int64_t turns = 1000 * Scheduler::kTokenTurn / Scheduler::kTurn;
+    EXPECT_LE(scheduler_->stats().preemptions, turns + 3);
+    // Thirty keys that never end, and another one.
+    for (int i = 0; i < 30; ++i) Submit({.key = std::to_string(i)});
+    EXPECT_GT(StepsUntilEnd(Submit({.key = "late", .say = 1}), 32 * 70), 0);
+}
+
+TEST_F(FairShares, SlotsAreSharedByWeightAndNotTakenBack) {
+    Open(8);
+    Submit(20, {.key = "greedy"});
+    ASSERT_NO_FATAL_FAILURE(Steps(5));
+    Submit(20, {.key = "same"});
+    ASSERT_NO_FATAL_FAILURE(Steps(50));
+    EXPECT_EQ(Running("greedy"), 4);
+    EXPECT_EQ(Running("same"), 4);
+    EXPECT_EQ(scheduler_->stats().preemptions, 4);
+    Submit(20, {.key = "heavy", .weight = 2});
+    Submit(20, {.key = "light", .weight = 0.01});
+    ASSERT_NO_FATAL_FAILURE(Steps(50));
+    EXPECT_EQ(Running("heavy"), 3);
+    EXPECT_EQ(Running("light"), 1) << "no key is left out";
+    const int64_t preemptions = scheduler_->stats().preemptions;
+    ASSERT_NO_FATAL_FAILURE(Steps(50));
+    EXPECT_EQ(scheduler_->stats().preemptions, preemptions) << "nobody is preempted in turns";
+}
+
+// Requests of one key, which is what a server without keys has.
+TEST_F(FairShares, RequestsOfOneKeyShareItsSlots) {
+    Open(4);
+    Submit(64, {.key = "", .group = 1});
+    ASSERT_NO_FATAL_FAILURE(Steps(20));
+    EXPECT_EQ(StepsUntilEnd(Submit({.key = "", .say = 1}), 10), 1);
+    Submit(64, {.key = "", .group = 66});
+    ASSERT_NO_FATAL_FAILURE(Steps(20));
+    EXPECT_EQ(std::ranges::count_if(jobs_, [](const auto& job) { return job->rows > 0; }), 4);
+    EXPECT_GT(jobs_[65]->rows, 0);
+    EXPECT_GT(jobs_[66]->rows, 0);
+    EXPECT_EQ(jobs_[67]->rows, 0);
+}
+
+TEST_F(FairShares, PriorityPreemptsBetweenKeys) {
+    Open(4);
+    Submit(4, {.key = "a", .priority = 1});
+    ASSERT_NO_FATAL_FAILURE(Steps(20));
+    const Job& low = Submit({.key = "b", .say = 1});
+    EXPECT_EQ(StepsUntilEnd(low, 200), -1) << "lower priority waits";
+    Submit(4, {.key = "c", .say = 3, .priority = 2});
+    ASSERT_NO_FATAL_FAILURE(Steps(4));
+    for (size_t i = 5; i < 9; ++i) EXPECT_LE(jobs_[i]->ended_at, 20 + 200 + 6) << i;
+    ASSERT_NO_FATAL_FAILURE(Steps(10));
+    EXPECT_EQ(Running("a"), 4);
+    EXPECT_EQ(Running("b"), 0);
+}
+
+// As many sequences of a key run as it may, and the others wait.
+TEST_F(FairShares, ALimitHoldsForSequences) {
+    for (const int64_t limit : {2, 3}) {
+        jobs_.clear();
+        Open(8);
+        Submit(64, {.key = "limited", .say = 5, .group = 1, .limit = limit});
+        for (int step = 0; step < 30; ++step) {
+            ASSERT_NO_FATAL_FAILURE(Step());
+            ASSERT_LE(Running("limited"), limit);
+        }
+        Job& other = Submit({.key = "limited", .say = 1, .group = 65, .limit = limit});
+        EXPECT_EQ(StepsUntilEnd(other, 10), 1) << "another request of the key";
+        Submit(8, {.key = "free"});
+        ASSERT_NO_FATAL_FAILURE(Steps(20));
+        EXPECT_EQ(Running("free"), 8 - limit);
+        EXPECT_GT(StepsUntilEnd(*jobs_[63], 1000), 0) << "all of them end";
+    }
+}
+
+TEST_F(FairShares, ALimitOfOneSequence) {
+    Open(8);
+    Submit(64, {.key = "limited", .say = 3, .group = 1, .limit = 1});
+    Submit(8, {.key = "free"});
+    int64_t steps = 0;
+    for (; !jobs_.empty() && jobs_[63]->ended_at < 0 && steps < 1000; ++steps) {
+        ASSERT_NO_FATAL_FAILURE(Step());
+        ASSERT_LE(Running("limited"), 1);
+    }
+    EXPECT_LE(steps, 64 * 3 + 5);
+    EXPECT_EQ(Running("free"), 7);
+}
+
+// Few sequences hold all pages; slots are free.
+TEST_F(FairShares, ANeighborGetsPagesAtOnce) {
+    for (const bool prefix_cache : {true, false}) {
+        for (const int64_t prompt : {1, 30, 100}) {
+            SCOPED_TRACE(testing::Message() << "a prompt of " << prompt);
+            jobs_.clear();
+            Open(16, 64, 100, prefix_cache);
+            Submit(8, {.key = "greedy", .tokens = 90, .group = 1});  // 23 pages each
+            ASSERT_NO_FATAL_FAILURE(Steps(20));
+            const int64_t before = Running("greedy");
+            EXPECT_GE(before, 3);
+            const Job& job = Submit({.key = "modest", .tokens = prompt, .say = 3});
+            const int64_t steps = StepsUntilEnd(job, 30);
+            EXPECT_GT(steps, 0);
+            EXPECT_LE(steps, 3 + 2 * prompt / 64 + 3);
+            EXPECT_EQ(job.sequence.preempted, 0) << "it is not preempted for who was before it";
+        }
+    }
+}
+
+// Two keys whose texts do not fit together make progress in turns, most of it new.
+TEST_F(FairShares, LargeSequencesOfTwoKeysTakeTurns) {
+    Open(8, 64, 100, false);
+    const Job& one = Submit({.key = "one", .tokens = 200, .say = 190});
+    const Job& two = Submit({.key = "two", .tokens = 200, .say = 190});
+    Submit(4, {.key = "three", .tokens = 8, .say = 10});
+    while (one.ended_at < 0 && two.ended_at < 0 && steps_ < 1000) {
+        ASSERT_NO_FATAL_FAILURE(Step());
+    }
+    EXPECT_GT(std::min(one.said, two.said), 30) << "the other one has had a turn";
+    const int64_t steps = StepsUntilEnd(one.ended_at < 0 ? one : two, 1000);
+    EXPECT_GT(steps, 0);
+    EXPECT_LT(steps_, 2 * (190 + 2 * 200 / 64) + 100);
+    EXPECT_LT(scheduler_->stats().preemptions, 10);
+}
+
+// Many small requests do not keep a large one waiting.
+TEST_F(FairShares, ALargePromptIsNotPassedForEver) {
+    Open(8, 64, 100, false);
+    for (int i = 0; i < 10; ++i) Submit(2, {.key = std::to_string(i), .tokens = 60, .say = 20});
+    ASSERT_NO_FATAL_FAILURE(Steps(3));
+    const Job& large = Submit({.key = "large", .tokens = 300, .say = 2});
+    for (int i = 0; i < 600 && large.ended_at < 0; ++i) {
+        if (i % 4 == 0) Submit({.key = std::to_string(i / 4 % 10), .tokens = 60, .say = 20});
+        ASSERT_NO_FATAL_FAILURE(Step());
+    }
+    EXPECT_GT(large.ended_at, 0);
+}
+
+// Long prompts, as of embeddings, take the rows of every step; a neighbor's prompt has its share.
+TEST_F(FairShares, ANeighborGetsRowsAtOnce) {
+    for (const int64_t running : {4, 16}) {
+        SCOPED_TRACE(running);
+        jobs_.clear();
+        rows_.clear();
+        Open(running, 64, 10'000, false);
+        Submit(64, {.key = "greedy", .tokens = 2000, .say = 1, .group = 1});
+        ASSERT_NO_FATAL_FAILURE(Steps(5));
+        EXPECT_LE(StepsUntilEnd(Submit({.key = "modest", .tokens = 1, .say = 1}), 10), 1);
+        EXPECT_LE(StepsUntilEnd(Submit({.key = "modest", .tokens = 32, .say = 1}), 10), 2);
+        rows_.clear();
+        Submit({.key = "modest", .tokens = 2000, .say = 1});
+        Submit({.key = "heavy", .tokens = 2000, .say = 1, .weight = 2});
+        ASSERT_NO_FATAL_FAILURE(Steps(40));
+        EXPECT_NEAR(static_cast<double>(rows_["modest"]), 40 * 16, 64);
+        EXPECT_NEAR(static_cast<double>(rows_["heavy"]), 40 * 32, 128);
+        EXPECT_EQ(rows_["modest"] + rows_["heavy"] + rows_["greedy"], 40 * 64) << "no row is idle";
+        // Of the same key: after the first prompt of the greedy request, before the second.
+        const int64_t steps =
+            StepsUntilEnd(Submit({.key = "greedy", .tokens = 8, .say = 1}), 1000);
+        EXPECT_GT(steps, 0);
+        EXPECT_LE(steps, 2000 / 16 + 10);
+    }
+}
+
+// Whatever keys ask for, each gets its answers.
+TEST_F(FairShares, NoKeyIsStarved) {
+    for (uint32_t seed = 0; seed < 30; ++seed) {
+        SCOPED_TRACE(seed);
+        std::mt19937 random(seed);
+        const auto up_to = [&](uint32_t most) { return static_cast<int64_t>(random() % (most + 1)); };
+        jobs_.clear();
+        Open(1 + up_to(7), 16 + up_to(48), 60 + up_to(100), up_to(1) == 0);
+        for (int i = 0; i < 6; ++i) {
+            Submit(1 + up_to(20), {.key = std::to_string(up_to(2)), .tokens = 1 + up_to(100),
+                                   .say = 1 + up_to(100), .group = up_to(1) * (1000 + i)});
+        }
+        ASSERT_NO_FATAL_FAILURE(Steps(up_to(40)));
+        if (scheduler_->idle()) continue;
+        const Job& modest = Submit({.key = "modest", .tokens = 1 + up_to(20), .say = 1 + up_to(3)});
+        EXPECT_GT(StepsUntilEnd(modest, 400), 0);
+        while (!scheduler_->idle() && steps_ < 1'000'000) ASSERT_NO_FATAL_FAILURE(Step());
+        for (const auto& job : jobs_) EXPECT_EQ(job->said, job->say);
+        EXPECT_EQ(scheduler_->stats().free_pages + scheduler_->stats().idle_pages, options_.pages);
+    }
 }
 
 }  // namespace

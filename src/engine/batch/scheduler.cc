@@ -37,27 +37,37 @@ int64_t Scheduler::Left(const StepData& step) const {
 // begins with the least of those that are here.
 void Scheduler::Add(Sequence* sequence) {
     WEFT_CHECK(!sequence->tokens.empty());
-    if (!served_.contains(sequence->key)) {
-        double least = 0;
+    const auto [at, is_new] = keys_.try_emplace(sequence->key);
+    KeyUse& key = at->second;
+    if (is_new) {
+        key.since = sequence->id;
         bool first = true;
-        for (const auto& [key, served] : served_) {
-            least = first ? served : std::min(least, served);
+        for (const auto& [name, other] : keys_) {
+            if (&other == &key) continue;
+            key.served = first ? other.served : std::min(key.served, other.served);
             first = false;
         }
-        served_[sequence->key] = least;
     }
+    key.weight = std::max(sequence->weight, 1e-6);
+    ++key.sequences;
+    const int64_t group = sequence->group == 0 ? sequence->id : sequence->group;
+    sequence->of_key = &key;
+    sequence->of_request = &key.requests[group];
+    ++sequence->of_request->sequences;
     waiting_.push_back(sequence);
 }
 
 void Scheduler::Remove(Sequence* sequence) {
     KeepTail(*sequence);
     ReleasePages(*sequence);
+    if (sequence->running) Count(*sequence, -1);
     std::erase(running_, sequence);
     std::erase(waiting_, sequence);
-    const auto same_key = [&](const Sequence* other) { return other->key == sequence->key; };
-    if (std::ranges::none_of(running_, same_key) && std::ranges::none_of(waiting_, same_key)) {
-        served_.erase(sequence->key);
+    KeyUse& key = *sequence->of_key;
+    if (--sequence->of_request->sequences == 0) {
+        key.requests.erase(sequence->group == 0 ? sequence->id : sequence->group);
     }
+    if (--key.sequences == 0) keys_.erase(sequence->key);
 }
 
 void Scheduler::ReleasePages(Sequence& sequence) {
@@ -65,23 +75,6 @@ void Scheduler::ReleasePages(Sequence& sequence) {
     for (const int32_t page : sequence.pages) pool_.LetGo(page);
     sequence.pages.clear();
     sequence.computed = 0;
-}
-
-bool Scheduler::Sooner(const Sequence& a, const Sequence& b) const {
-    if (a.priority != b.priority) return a.priority > b.priority;
-    // Who was taken back has waited its turn before.
-    if ((a.preempted > 0) != (b.preempted > 0)) return a.preempted > 0;
-    if (a.key != b.key) {
-        const double mine = served_.at(a.key), others = served_.at(b.key);
-        if (mine != others) return mine < others;
-    }
-    return a.id < b.id;
-}
-
-size_t Scheduler::BestWaiting() const {
-    const auto best = std::ranges::min_element(
-        waiting_, [&](const Sequence* a, const Sequence* b) { return Sooner(*a, *b); });
-    return static_cast<size_t>(best - waiting_.begin());
 }
 
 // Pages for the first `tokens` tokens, from what is free or idle; false: there are not enough. A
@@ -97,30 +90,13 @@ bool Scheduler::Reserve(Sequence& sequence, int64_t tokens) {
     return true;
 }
 
-// Whom `wanting` may push out: of less priority, or of the same and let in after it; and with no
-// rows in this step yet.
-Sequence* Scheduler::Victim(const Sequence& wanting) const {
-    Sequence* victim = nullptr;
-    bool after = false;
-    for (Sequence* other : running_) {
-        if (other == &wanting) {
-            after = true;
-            continue;
-        }
-        if (other->plan == plan_ || other->in_flight) continue;
-        const bool less = other->priority < wanting.priority;
-        if (!less && !(after && other->priority == wanting.priority)) continue;
-        if (victim == nullptr || other->priority <= victim->priority) victim = other;
-    }
-    return victim;
-}
-
 void Scheduler::Preempt(Sequence* sequence) {
     KeepTail(*sequence);
     ReleasePages(*sequence);
     ++sequence->preempted;
     ++stats_.preemptions;
     std::erase(running_, sequence);
+    Count(*sequence, -1);
     sequence->running = false;
     waiting_.push_back(sequence);
 }
@@ -203,7 +179,7 @@ void Scheduler::Append(Sequence& s, int64_t rows, int64_t drafted, StepData& ste
         for (auto row = end - plan.drafted - 1; row < end; ++row) step.output_rows.push_back(row);
     }
     planned.push_back(plan);
-    served_[s.key] += static_cast<double>(rows) / std::max(s.weight, 1e-6);
+    s.of_key->served += static_cast<double>(rows) / s.of_key->weight;
 }
 
 void Scheduler::Decodes(std::vector<Sequence*>& sequences) const {
@@ -235,8 +211,8 @@ int64_t Scheduler::PagesForDraft(Sequence& s, int64_t most, int64_t others) {
     return std::clamp<int64_t>(there, 0, most);
 }
 
-// Sequences of which one token is left to compute. Those let in first go first, and push out those
-// let in last; drafts come when everybody has a row. (Preempt changes running_.)
+// Sequences of which one token is left to compute, in the order in which they were admitted. Drafts
+// come when every sequence has a row. (Preempt changes running_.)
 void Scheduler::PlanDecodes(StepData& step, std::vector<PlannedRows>& planned) {
     Decodes(decodes_);
     for (Sequence*& s : decodes_) {
@@ -267,48 +243,81 @@ int64_t Scheduler::PromptRows(const Sequence& s, const StepData& step) const {
     return std::min(rows, PromptChunk(tokens, options_.step_tokens, stages_));
 }
 
+// The first sequence of each request, in the order in which they were admitted, then the second of
+// each, and so on: the many sequences of one request do not hold up the others'.
 void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) {
-    const std::vector<Sequence*> order = running_;
-    for (Sequence* s : order) {
+    prompts_.clear();
+    bool mixed = false;
+    for (Sequence* s : running_) {
+        if (s->pending() <= 1) continue;
+        RequestUse& request = *s->of_request;
+        if (std::exchange(request.plan, plan_) != plan_) request.prompts = 0;
+        s->rank = request.prompts++;
+        mixed = mixed || s->rank > 0;
+        prompts_.push_back(s);
+    }
+    if (mixed) std::ranges::stable_sort(prompts_, {}, &Sequence::rank);
+    for (Sequence* s : prompts_) {
         if (Left(step) <= 0) return;
-        if (s->pending() <= 1 || !s->running) continue;
         const int64_t before = s->computed;
         FindPrefix(*s);
-        const int64_t rows = PromptRows(*s, step);
-        // Rows of this step are planned already: nobody in it may be pushed out any more.
-        const bool fits = Reserve(*s, s->computed + rows);
+        const int64_t rows = TakeRows(*s, PromptRows(*s, step));
+        // Sequences that have rows in this step can't be preempted any more.
+        const bool fits = rows > 0 && Reserve(*s, s->computed + rows);
         CountFound(*s, s->computed - before);
         if (fits) Append(*s, rows, 0, step, planned);
+        if (!fits) spare_rows_ += rows;
     }
 }
 
-// For all of its tokens, and one after them.
-bool Scheduler::HasRoom(const Sequence& s) const {
-    const int64_t more = PagesFor(static_cast<int64_t>(s.tokens.size()) + 1) -
-                         static_cast<int64_t>(s.pages.size());
-    return pool_.free() + pool_.idle() >= more;
+// Of so many rows, those that the key's share has, and of those that no key has a claim to.
+int64_t Scheduler::TakeRows(const Sequence& s, int64_t rows) {
+    KeyUse& key = *s.of_key;
+    if (key.demand_plan != plan_) key.rows = 0;
+    const int64_t own = std::min(rows, key.rows), spare = std::min(rows - own, spare_rows_);
+    key.rows -= own;
+    spare_rows_ -= spare;
+    return own + spare;
 }
 
+// False: there is no room, or no row of the step is left for its key.
+bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& planned) {
+    if (spare_rows_ + (s.of_key->demand_plan == plan_ ? s.of_key->rows : 0) <= 0) return false;
+    FindPrefix(s);
+    // The whole of it must fit now, or it would be preempted again.
+    const int64_t room = Room();
+    if (room < Owed(s)) DropCopy(s);
+    const bool fits = Room() >= Owed(s);
+    s.wants = Owed(s) + std::ranges::count_if(
+                            s.pages, [&](int32_t page) { return pool_.holders(page) == 1; });
+    const int64_t rows = fits ? TakeRows(s, PromptRows(s, step)) : 0;
+    if (rows == 0 || !Reserve(s, s.computed + rows)) {
+        ReleasePages(s);
+        return false;
+    }
+    std::erase(waiting_, &s);
+    running_.push_back(&s);
+    s.running = true;
+    s.turn = 0;
+    Count(s, 1);
+    if (!s.started) stats_.cache_asked += static_cast<int64_t>(s.tokens.size());
+    s.started = true;
+    CountFound(s, s.computed);
+    Append(s, rows, 0, step, planned);
+    return true;
+}
+
+// A key whose next sequence can't be admitted is passed over; if it lacks pages, only by keys that
+// hold fewer (MayPass).
 void Scheduler::Admit(StepData& step, std::vector<PlannedRows>& planned) {
-    while (!waiting_.empty() && Left(step) > 0 &&
-           static_cast<int64_t>(running_.size()) < options_.max_seqs) {
-        const size_t best = BestWaiting();
-        Sequence* s = waiting_[best];
-        FindPrefix(*s);
-        // The whole of it must fit now, or it would be pushed out again.
-        if (!HasRoom(*s)) DropCopy(*s);
-        const int64_t rows = PromptRows(*s, step);
-        if (!HasRoom(*s) || !Reserve(*s, s->computed + rows)) {
-            ReleasePages(*s);
-            return;
-        }
-        waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(best));
-        running_.push_back(s);
-        s->running = true;
-        if (!s->started) stats_.cache_asked += static_cast<int64_t>(s->tokens.size());
-        s->started = true;
-        CountFound(*s, s->computed);
-        Append(*s, rows, 0, step, planned);
+    const Sequence* blocked = nullptr;
+    while (Left(step) > 0 && static_cast<int64_t>(running_.size()) < options_.max_seqs) {
+        Sequence* s = NextWaiting();
+        if (s == nullptr) return;
+        const bool may = !AtLimit(*s) && (blocked == nullptr || MayPass(*s, *blocked));
+        if (may && AdmitOne(*s, step, planned)) continue;
+        s->of_key->blocked = plan_;
+        if (may && blocked == nullptr && s->wants > Room()) blocked = s;
     }
 }
 
@@ -316,26 +325,39 @@ bool Scheduler::Plan(StepData& step, std::vector<PlannedRows>& planned) {
     ++plan_;
     step.Clear();
     planned.clear();
+    MakeWay();
     PlanDecodes(step, planned);
+    ShareRows(Left(step));
     PlanPrefills(step, planned);
     Admit(step, planned);
-    // Prompts that hold pages can be in each other's way: then the first goes on at the cost of the
-    // last.
-    const auto first = std::ranges::find_if(
-        running_, [](const Sequence* s) { return s->pending() > 0 && !s->in_flight; });
-    if (planned.empty() && first != running_.end()) {
-        Sequence* s = *first;
-        const int64_t rows = PromptRows(*s, step);
-        if (Grow(*s, s->computed + rows)) Append(*s, rows, 0, step, planned);
-    }
+    if (planned.empty()) PlanFirst(step, planned);
     if (planned.empty()) --step.number;
     return !planned.empty();
+}
+
+// Prompts that hold pages can be in each other's way: then the first goes on at the cost of the
+// last ones.
+void Scheduler::PlanFirst(StepData& step, std::vector<PlannedRows>& planned) {
+    const auto ready = [](const Sequence* s) { return s->pending() > 0 && !s->in_flight; };
+    const auto first = std::ranges::find_if(running_, ready);
+    if (first == running_.end()) return;
+    Sequence* s = *first;
+    const int64_t rows = PromptRows(*s, step);
+    while (!Reserve(*s, s->computed + rows)) {
+        const auto last = std::find_if(running_.rbegin(), running_.rend(), ready);
+        if (*last == s) return;
+        Preempt(*last);
+    }
+    Append(*s, rows, 0, step, planned);
 }
 
 // So many more rows have KV. Pages that are whole now are known to all.
 void Scheduler::Advance(Sequence& s, int64_t rows) {
     const int64_t before = s.computed / options_.page_tokens;
+    const int64_t again = std::clamp<int64_t>(s.known - s.computed, 0, rows);
+    s.turn += (rows == 1 ? kTokenTurn : 1) * (rows - again) - again;
     s.computed += rows;
+    s.known = std::max(s.known, s.computed);
     const int64_t after = s.computed / options_.page_tokens;
     if (after == before || !options_.prefix_cache || !s.cached) return;
     cache_.Insert(s.space(), s.tokens, std::span(s.pages).first(static_cast<size_t>(after)));
@@ -356,7 +378,7 @@ void Scheduler::Commit(std::span<const PlannedRows> planned) {
 void Scheduler::Keep(Sequence& s) {
     WEFT_CHECK(s.computed < static_cast<int64_t>(s.tokens.size()));
     Advance(s, 1);
-    served_[s.key] += 1 / std::max(s.weight, 1e-6);
+    s.of_key->served += 1 / s.of_key->weight;
 }
 
 void Scheduler::EndDraft(Sequence& s) {
@@ -375,7 +397,9 @@ void Scheduler::CommitInFlight(std::span<const PlannedRows> planned) {
 void Scheduler::Forget() {
     for (Sequence* s : running_) {
         ReleasePages(*s);
+        Count(*s, -1);
         s->in_flight = s->running = false;
+        s->known = 0;
     }
     cache_.Clear();
     waiting_.insert(waiting_.begin(), running_.begin(), running_.end());

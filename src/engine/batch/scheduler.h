@@ -5,16 +5,20 @@
 // prompt holds up others by one step's budget at a time, and never longer.
 // What the prefix cache knows of a prompt is not computed: whole pages are shared, and of a page
 // that agrees with the prompt for a while the sequence gets a copy, which the step makes first.
-// Pages are given as a sequence grows. When none is left, the prefix cache gives up what nobody
-// uses; then the sequence of the least priority that came last is taken back: it waits, and is
-// computed again from its tokens (of which the cache still has what was not needed since). On a CPU
-// "swapping to host memory" would be a copy from memory to memory, and no cheaper.
+// A sequence gets pages as it grows. When no page is free, the prefix cache gives up idle pages; then
+// a sequence is preempted: it waits, and is computed again from its tokens (the cache still has the
+// pages that nobody else needed). On a CPU "swapping to host memory" would be a copy from memory to
+// memory, and no cheaper.
+// Keys share slots, pages and rows of prompts fairly, by weight; within a key its requests do
+// (scheduler_turns.cc). A waiting sequence preempts one of lower priority, else one of the key or
+// request that holds the most of what it lacks. Where every key has one sequence, keys take turns.
 // Drafts: who says tokens may have guesses of what comes next (`Sequence::draft`). They take rows
 // that are left, never at the cost of anybody's token or page, and half of what prompts could have.
 // What a step computes of them counts only when its caller says that a guess came true (Keep):
 // until then no row of one is known, shared or cached, and the next step writes over it.
-// Who waits is let in by priority, then by fair share (the key that was served least, by its
-// weight), then by time.
+// A waiting sequence is admitted by priority, then the key with the fewest running sequences by
+// weight, then the key that was served least by weight, then the request with the fewest running
+// sequences, then by time.
 // Pure: no clock, no I/O, the same calls give the same steps. Thread: one caller.
 // Sources: Orca (Yu et al. 2022), iteration-level scheduling; Sarathi-Serve (Agrawal et al. 2024),
 // chunked prefill with decodes; vLLM (Kwon et al. 2023), paged KV and preemption by recomputing;
@@ -39,6 +43,8 @@ namespace weft::engine {
 // time of one stage after another.
 int64_t PromptChunk(int64_t tokens, int64_t most, int64_t stages);
 
+struct Sequence;
+
 struct ScheduleOptions {
     int64_t max_seqs = 32;      // that run at once
     int64_t step_tokens = 512;  // most rows of a step; at least max_seqs
@@ -48,12 +54,37 @@ struct ScheduleOptions {
     int64_t draft_rows = 0;  // most guesses of a step
 };
 
+// The sequences of one request.
+struct RequestUse {
+    int64_t sequences = 0, running = 0;
+    int64_t pages = 0;            // while victims are chosen
+    int64_t plan = 0, prompts = 0;  // the last plan that counted its prompts, and how many
+};
+
+// The sequences of one key.
+struct KeyUse {
+    int64_t sequences = 0, running = 0;
+    double weight = 1;
+    double served = 0;  // tokens by weight
+    int64_t since = 0;  // id of its first sequence
+    std::unordered_map<int64_t, RequestUse> requests{};
+    int64_t pages = 0;    // while victims are chosen
+    int64_t blocked = 0;  // the last plan in which none of its waiting sequences could be admitted
+    // Within a plan: its next waiting sequence; its demand for rows of prompts, the highest
+    // priority of these prompts, and the rows that it may use.
+    Sequence* next = nullptr;
+    int64_t demand_plan = 0, demand = 0, rows = 0;
+    int priority = 0;
+};
+
 // A request as the scheduler sees it. Owned by the caller, who appends to `tokens` between Commit
 // and the next Plan.
 struct Sequence {
     int64_t id = 0;
     std::vector<int32_t> tokens;  // the prompt and what was said
-    std::string key{};            // who shares fairly with others
+    std::string key{};            // keys share fairly
+    int64_t group = 0;            // the request, within the key; 0: a request of its own
+    int64_t limit = 0;            // most sequences of the key that run at once; 0: no limit
     int priority = 0;             // more is sooner
     double weight = 1;            // of the key
     bool cached = true;           // may take pages from the prefix cache, and leaves its own there
@@ -64,12 +95,19 @@ struct Sequence {
     std::string tenant{};         // whose texts in the prefix cache it may meet
 
     // The scheduler's own.
+    KeyUse* of_key = nullptr;
+    RequestUse* of_request = nullptr;
+    int64_t turn = 0;   // progress since it was admitted: see kTurn
+    int64_t known = 0;  // tokens that were ever computed
+    int64_t promised = 0;  // the last plan in which another was preempted for it
+    int64_t wants = 0;  // pages, free or idle, that it lacked when it was last tried; 0: not tried
     int64_t computed = 0;    // tokens with KV rows; those that `copy` brings are among them
     int64_t from_cache = 0;  // of them, at the first start, found in the prefix cache
     int64_t preempted = 0;   // times
     bool started = false;
     bool running = false;    // let in, and not taken back since
     int64_t plan = 0;        // the last one that it has rows in
+    int64_t rank = 0;        // among the prompts of its request, while they are planned
     bool in_flight = false;  // a token of it is on its way: it is left alone
     std::vector<int32_t> pages{};
     // The page of others, held until then, with a copy of which this one's last page begins.
@@ -95,6 +133,12 @@ struct ScheduleStats {
 
 class Scheduler {
   public:
+    // A sequence that is the only one of its key has the slot for this long before another key's
+    // may preempt it: tokens of a prompt that were computed for the first time, and kTokenTurn for
+    // each generated token, less the tokens that were computed again. So at least half of the work
+    // is progress.
+    static constexpr int64_t kTurn = 512, kTokenTurn = 8;
+
     explicit Scheduler(const ScheduleOptions& options);
 
     // The sequence waits from now on. It has at least one token, and fits the pages when whole.
@@ -137,23 +181,39 @@ class Scheduler {
   private:
     bool Grow(Sequence& sequence, int64_t tokens);
     bool Reserve(Sequence& sequence, int64_t tokens);
-    Sequence* Victim(const Sequence& wanting) const;
+    void Count(const Sequence& sequence, int64_t running);
+    void SumPages();
+    Sequence* Victim(const Sequence& growing);
+    int64_t Owed(const Sequence& sequence) const;
+    int64_t Room() const;
+    bool GivesPages(const Sequence& other, const Sequence& growing, bool after) const;
+    bool GivesWay(const Sequence& running, const Sequence& waiting, bool slot) const;
+    Sequence* VictimFor(const Sequence& waiting, bool slot, bool own) const;
+    bool PreemptFor(const Sequence& waiting, bool slot, bool own);
+    void FindNextOfKeys();
+    void MakeWay();
+    void Demand(const Sequence& sequence, int64_t left);
+    void ShareRows(int64_t left);
+    bool AtLimit(const Sequence& sequence) const;
+    bool MayPass(const Sequence& sequence, const Sequence& blocked);
+    bool AdmitOne(Sequence& sequence, StepData& step, std::vector<PlannedRows>& planned);
     void Preempt(Sequence* sequence);
     void ReleasePages(Sequence& sequence);
     void Append(Sequence& sequence, int64_t rows, int64_t drafted, StepData& step,
                 std::vector<PlannedRows>& planned);
     int64_t PromptRows(const Sequence& sequence, const StepData& step) const;
+    int64_t TakeRows(const Sequence& sequence, int64_t rows);
     void Advance(Sequence& sequence, int64_t rows);
     void PlanDecodes(StepData& step, std::vector<PlannedRows>& planned);
     void PlanPrefills(StepData& step, std::vector<PlannedRows>& planned);
     void Admit(StepData& step, std::vector<PlannedRows>& planned);
-    size_t BestWaiting() const;
+    void PlanFirst(StepData& step, std::vector<PlannedRows>& planned);
+    Sequence* NextWaiting() const;
     bool Sooner(const Sequence& a, const Sequence& b) const;
     int64_t Left(const StepData& step) const;
     int64_t PagesFor(int64_t tokens) const;
     void FindPrefix(Sequence& sequence);
     void DropCopy(Sequence& sequence);
-    bool HasRoom(const Sequence& sequence) const;
     void KeepTail(const Sequence& sequence);
     void CountFound(Sequence& sequence, int64_t found);
 
@@ -165,7 +225,12 @@ class Scheduler {
     std::vector<int32_t> found_;      // pages, while FindPrefix looks
     std::vector<Sequence*> decodes_;  // while decodes are planned
     std::vector<int32_t> rows_;       // of a sequence and its draft, while they are appended
-    std::unordered_map<std::string, double> served_;  // tokens by weight, of keys that are here
+    std::unordered_map<std::string, KeyUse> keys_;  // that have sequences here
+    std::vector<KeyUse*> turns_;       // see FindNextOfKeys
+    std::vector<KeyUse*> sharing_;     // keys with prompts, while rows are shared
+    std::vector<Sequence*> prompts_;   // while their rows are planned
+    std::vector<Sequence*> victims_;   // while they are chosen
+    int64_t spare_rows_ = 0;           // of prompts, that no key has a claim to
     int64_t steps_at_once_ = 1, stages_ = 1;
     int64_t plan_ = 0;  // the one that is being made, or was made last
     ScheduleStats stats_;

@@ -125,6 +125,7 @@ void Answer::Submit(std::vector<ChoicePlan> plans) {
     });
     for (size_t i = 0; i < plans.size(); ++i) {
         auto listener = std::make_shared<ChoiceListener>(shared_from_this(), i);
+        plans[i].request.group = ids_[0];
         const auto id = engine_.Submit(std::move(plans[i].request), listener);
         if (id.ok()) {
             ids_[i] = *id;

@@ -423,6 +423,7 @@ bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
         request->key = key.name;
         request->priority = key.limits.priority;
         request->weight = key.limits.weight;
+        request->limit = key.limits.concurrent;
         request->tenant = admitted.tenant;
         const auto prompt = static_cast<int64_t>(request->prompt.size());
         const int64_t room = std::max<int64_t>(0, served_.engine->context() - prompt);

@@ -135,6 +135,7 @@ void EmbeddingAnswer::SubmitNext() {
     const size_t index = next_++;
     engine::Request& request = plan_.requests[index];
     request.goes_on = index > 0;
+    request.group = ids_.empty() ? 0 : ids_.front();
     const auto id = served_.engine->Submit(
         std::move(request), std::make_shared<TextListener>(shared_from_this(), index));
     if (id.ok()) {
