@@ -234,7 +234,7 @@ void Engine::End(Active& active, const Result<Ending>& ending) {
     ++(ending.ok() ? working_.ended : cancelled ? working_.cancelled : working_.failed);
     if (!ending.ok()) {
         const auto prompt = static_cast<int64_t>(active.request.prompt.size());
-        const int64_t computed = active.said > 0 ? prompt : active.sequence.computed;
+        const int64_t computed = active.said > 0 ? prompt : active.sequence.known;
         active.listener->OnSpent(std::min(computed, prompt), active.said);
     }
     rank().SetIdle(true);

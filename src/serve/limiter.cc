@@ -30,6 +30,10 @@ struct Bucket {
         at_ns = now_ns;
         level = std::min(level, static_cast<double>(limit));
     }
+    // Of what was taken before, less than nothing where more is taken.
+    void Give(double amount) {
+        level = std::min(level + amount, static_cast<double>(limit));
+    }
     // Until it holds `needed`.
     int64_t WaitMs(double needed) const {
         if (limit <= 0 || level >= needed) return 0;
@@ -56,13 +60,16 @@ struct Limiter::State {
 };
 
 Limiter::Ticket::Ticket(Ticket&& other) noexcept
-    : state_(std::exchange(other.state_, nullptr)), tokens_(other.tokens_) {}
+    : state_(std::exchange(other.state_, nullptr)),
+      tokens_(other.tokens_),
+      settled_(other.settled_) {}
 
 Limiter::Ticket& Limiter::Ticket::operator=(Ticket&& other) noexcept {
     if (this == &other) return *this;
     Release();
     state_ = std::exchange(other.state_, nullptr);
     tokens_ = other.tokens_;
+    settled_ = other.settled_;
     return *this;
 }
 
@@ -74,15 +81,17 @@ void Limiter::Ticket::Release() {
     if (state_ == nullptr) return;
     const std::lock_guard lock(state_->mutex);
     --state_->running;
+    if (settled_) return;
+    state_->requests.Give(1);
+    state_->tokens.Give(static_cast<double>(tokens_));
 }
 
 void Limiter::Ticket::Settle(int64_t tokens) {
     if (state_ == nullptr) return;
     const std::lock_guard lock(state_->mutex);
-    Bucket& bucket = state_->tokens;
-    bucket.level += static_cast<double>(tokens_ - tokens);
-    bucket.level = std::min(bucket.level, static_cast<double>(bucket.limit));
+    state_->tokens.Give(static_cast<double>(tokens_ - tokens));
     tokens_ = tokens;
+    settled_ = true;
 }
 
 std::shared_ptr<Limiter::State> Limiter::StateOf(const std::string& name) {

@@ -1,5 +1,6 @@
 // What a key may use: token buckets for requests and tokens a minute, and a count of requests at
-// once. Buckets hold a minute's worth and fill steadily. Thread: any.
+// once. Buckets hold a minute's worth and fill steadily. Only requests that ran are charged.
+// Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,14 @@ class Limiter {
     struct State;
 
   public:
-    // A request that was let in, until the object goes: then another may follow.
+    // A request that was admitted, until the object goes: then another one may follow. Without
+    // Settle() the key gets back all that it was charged for the request.
     class Ticket {
       public:
         Ticket(Ticket&& other) noexcept;
         Ticket& operator=(Ticket&& other) noexcept;
         ~Ticket();
-        // How many tokens it took in the end, in place of those it was let in with.
+        // The request ran, and took so many tokens in place of those it was admitted with.
         void Settle(int64_t tokens);
 
       private:
@@ -34,6 +36,7 @@ class Limiter {
         void Release();
         std::shared_ptr<State> state_;
         int64_t tokens_ = 0;
+        bool settled_ = false;
     };
 
     struct Admission {
@@ -50,8 +53,8 @@ class Limiter {
     // tokens: what the request will take at most; 0: see Charge. One that takes more than a
     // minute's worth waits for a full bucket, and the next ones wait for the rest.
     Admission Admit(const ApiKey& key, int64_t tokens);
-    // For a request that was let in with 0 tokens, once they are known. What comes back has no
-    // ticket.
+    // For a request that was admitted with 0 tokens, once they are known. What comes back has no
+    // ticket. Where it is refused, the request's ticket is to go unsettled.
     Admission Charge(const ApiKey& key, Ticket& ticket, int64_t tokens);
     // Requests that hold tickets of that key.
     int64_t running(const std::string& name) const;

@@ -143,6 +143,12 @@ class Limits : public ::testing::Test {
     void SetUp() override { virtual_clock_ns = &now_ns_; }
     void TearDown() override { virtual_clock_ns = nullptr; }
     void Pass(int64_t ms) { now_ns_ += ms * 1'000'000; }
+    // A request that runs and takes so many tokens, where it is admitted.
+    Limiter::Admission Run(const ApiKey& key, int64_t tokens) {
+        Limiter::Admission admission = limiter_.Admit(key, tokens);
+        if (admission.ticket) admission.ticket->Settle(tokens);
+        return admission;
+    }
     static std::string Of(const Limiter::Admission& admission, const std::string& name) {
         for (const auto& [key, value] : admission.headers) {
             if (key == name) return value;
@@ -171,7 +177,7 @@ TEST_F(Limits, NoneLetsEverythingIn) {
 TEST_F(Limits, RequestsAMinute) {
     const ApiKey key{"a", {}, {.requests_per_minute = 3}};
     for (int left = 2; left >= 0; --left) {
-        const auto admission = limiter_.Admit(key, 0);
+        const auto admission = Run(key, 0);
         ASSERT_TRUE(admission.ticket);
         EXPECT_EQ(Of(admission, "x-ratelimit-limit-requests"), "3");
         EXPECT_EQ(Of(admission, "x-ratelimit-remaining-requests"), std::to_string(left));
@@ -186,10 +192,36 @@ TEST_F(Limits, RequestsAMinute) {
     EXPECT_NE(refused.message.find("try again in 15s"), std::string::npos) << refused.message;
     EXPECT_TRUE(limiter_.Admit({"b", {}, {.requests_per_minute = 3}}, 0).ticket);  // not theirs
     Pass(15'000);
-    EXPECT_TRUE(limiter_.Admit(key, 0).ticket);
+    EXPECT_TRUE(Run(key, 0).ticket);
     EXPECT_FALSE(limiter_.Admit(key, 0).ticket);
     Pass(3'600'000);  // an hour saves up no more than a minute's worth
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(limiter_.Admit(key, 0).ticket);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(Run(key, 0).ticket);
+    EXPECT_FALSE(limiter_.Admit(key, 0).ticket);
+}
+
+// Requests that were cancelled before they ran, or could not be admitted after all.
+TEST_F(Limits, WhatDidNotRunIsGivenBack) {
+    const ApiKey key{"a", {}, {.requests_per_minute = 3, .tokens_per_minute = 6'000}};
+    for (int i = 0; i < 13'000; ++i) ASSERT_TRUE(limiter_.Admit(key, 5'000).ticket) << i;
+    for (int i = 0; i < 13'000; ++i) {
+        auto admission = limiter_.Admit(key, 0);
+        ASSERT_TRUE(admission.ticket) << i;
+        ASSERT_FALSE(limiter_.Charge(key, *admission.ticket, 6'000).refused());
+        ASSERT_TRUE(limiter_.Charge(key, *admission.ticket, 1).refused());
+    }
+    const auto whole = Run(key, 5'000);
+    EXPECT_EQ(Of(whole, "x-ratelimit-remaining-requests"), "2");
+    EXPECT_EQ(Of(whole, "x-ratelimit-remaining-tokens"), "1000");
+    {
+        auto moved = limiter_.Admit(key, 1'000);
+        Limiter::Ticket ticket = std::move(*moved.ticket);
+        moved.ticket.reset();
+        EXPECT_EQ(Of(limiter_.Admit(key, 0), "x-ratelimit-remaining-requests"), "0");
+        ticket.Settle(900);
+    }
+    const auto last = Run(key, 100);
+    EXPECT_EQ(Of(last, "x-ratelimit-remaining-requests"), "0");
+    EXPECT_EQ(Of(last, "x-ratelimit-remaining-tokens"), "0");
     EXPECT_FALSE(limiter_.Admit(key, 0).ticket);
 }
 
@@ -206,11 +238,11 @@ TEST_F(Limits, TokensAMinuteAreSettled) {
         first.ticket->Settle(1'000);          // it took fewer: 5,000 are left
     }
     EXPECT_EQ(limiter_.running("a"), 0);
-    EXPECT_TRUE(limiter_.Admit(key, 5'000).ticket);
+    EXPECT_TRUE(Run(key, 5'000).ticket);
     // More than a minute's worth waits for a full bucket, and leaves a debt.
     EXPECT_EQ(limiter_.Admit(key, 9'000).retry_after_ms, 60'000);
     Pass(60'000);
-    EXPECT_TRUE(limiter_.Admit(key, 9'000).ticket);
+    EXPECT_TRUE(Run(key, 9'000).ticket);
     EXPECT_EQ(limiter_.Admit(key, 100).retry_after_ms, 31'000);
     EXPECT_EQ(limiter_.Admit(key, -5).retry_after_ms, 30'000);
 }
@@ -231,13 +263,13 @@ TEST_F(Limits, TokensAreChargedLater) {
     EXPECT_EQ(refused.retry_after_ms, 10'000);
     EXPECT_EQ(Of(refused, "Retry-After"), "10");
     EXPECT_NE(refused.message.find("may use 6000 tokens a minute"), std::string::npos);
-    second.ticket.reset();  // gives back nothing of what it never had
+    second.ticket.reset();  // gives the request back, and no tokens, which it never had
     EXPECT_EQ(limiter_.running("a"), 1);
     first.ticket->Settle(1'000);
     auto third = limiter_.Admit(key, 0);
     ASSERT_TRUE(third.ticket) << third.message;
     EXPECT_FALSE(limiter_.Charge(key, *third.ticket, 5'000).refused());
-    EXPECT_FALSE(limiter_.Admit(key, 0).ticket) << "the refused one was a request";
+    EXPECT_EQ(Of(limiter_.Admit(key, 0), "x-ratelimit-remaining-requests"), "0");
 }
 
 TEST_F(Limits, ConcurrentRequests) {
@@ -256,9 +288,9 @@ TEST_F(Limits, ConcurrentRequests) {
 }
 
 TEST_F(Limits, ChangeWithTheFile) {
-    ASSERT_TRUE(limiter_.Admit({"a", {}, {}}, 100).ticket);
-    ASSERT_TRUE(limiter_.Admit({"a", {}, {.requests_per_minute = 2}}, 0).ticket);  // begins full
-    EXPECT_EQ(Of(limiter_.Admit({"a", {}, {.requests_per_minute = 2}}, 0),
+    ASSERT_TRUE(Run({"a", {}, {}}, 100).ticket);
+    ASSERT_TRUE(Run({"a", {}, {.requests_per_minute = 2}}, 0).ticket);  // begins full
+    EXPECT_EQ(Of(Run({"a", {}, {.requests_per_minute = 2}}, 0),
                  "x-ratelimit-remaining-requests"),
               "0");
     EXPECT_FALSE(limiter_.Admit({"a", {}, {.requests_per_minute = 1}}, 0).ticket);

@@ -34,6 +34,26 @@ TEST(TaskQueue, WhoComesAgainIsBehindThoseWhoWait) {
     EXPECT_EQ(Order(queue), "1b");
 }
 
+TEST(TaskQueue, WhatIsTakenOutWaitsNoMore) {
+    TaskQueue queue;
+    std::vector<uint64_t> numbers;
+    for (const char* id : {"a", "b", "c"}) numbers.push_back(queue.Push("one", {id, {}}));
+    const uint64_t other = queue.Push("other", {"1", {}});
+    EXPECT_EQ(queue.Remove("one", numbers[1])->id, "b");
+    EXPECT_FALSE(queue.Remove("one", numbers[1]));
+    EXPECT_FALSE(queue.Remove("other", numbers[0]));
+    EXPECT_EQ(queue.Remove("other", other)->id, "1");
+    EXPECT_FALSE(queue.Remove("other", other));
+    EXPECT_EQ(queue.waiting(), 2u);
+    EXPECT_EQ(queue.waiting_of("one"), 2u);
+    EXPECT_EQ(queue.keys(), 1u);
+    EXPECT_EQ(queue.Pop().id, "a");
+    EXPECT_FALSE(queue.Remove("one", numbers[0])) << "it runs";
+    queue.PushLater("one", {"x", {}});
+    EXPECT_TRUE(queue.Remove("one", numbers[2]));
+    EXPECT_EQ(Order(queue), "x");
+}
+
 TEST(TaskQueue, OfOneKeyInOrder) {
     TaskQueue queue;
     for (const char* id : {"a", "b", "c"}) queue.Push("", {id, {}});

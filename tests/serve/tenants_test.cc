@@ -201,10 +201,84 @@ TEST_F(Tenants, OneKeyLeavesRoomForRequestsOfOthers) {
         EXPECT_EQ(error["code"], with_keys ? "too_many_waiting" : "server_overloaded");
         if (with_keys) {
             EXPECT_EQ(error["message"],
-                      "3 requests of the key 'alice' wait to be read already, of at most 3 (half "
-                      "of --max-waiting). Try again later.");
+                      "3 requests of the key 'alice' are waiting already, of at most 3 (half of "
+                      "--max-waiting). Try again later.");
         }
     }
+}
+
+// Requests whose clients have left take nobody's place.
+TEST_F(Tenants, CancelledRequestsDoNotWait) {
+    ApiOptions options;
+    options.max_waiting = 6;
+    for (const size_t workers : {0u, 1u}) {  // they wait to be read; they wait in the engine
+        options.workers = workers;
+        MakeApi(true, false, options);
+        const auto post = [&](const std::string& key) {
+            auto exchange = std::make_shared<KeptExchange>("POST", "/v1/completions");
+            exchange->request_.headers = {{"Authorization", "Bearer " + key}};
+            exchange->request_.body = R"({"prompt": [97, 98], "max_tokens": 1, "n": 2})";
+            api_->Handle(exchange);
+            return exchange;
+        };
+        for (int i = 0; i < 200; ++i) {
+            const auto left = post("key-a");
+            ASSERT_EQ(left->status_, 0) << i << left->text_;
+            while (workers > 0 && engine_->waiting("alice").own < 2) std::this_thread::yield();
+            left->Leave();
+            ASSERT_EQ(engine_->waiting("alice").own, 0);
+        }
+        EXPECT_EQ(post("key-b")->status_, 0);
+        EXPECT_EQ(post("key-a")->status_, 0);
+        api_.reset();
+    }
+}
+
+// Keys that fill all places leave one to each of the others.
+TEST_F(Tenants, AKeyWithoutRequestsAlwaysGetsAPlace) {
+    ApiOptions options;
+    options.max_waiting = 6;
+    options.workers = 0;
+    MakeApi(true, false, options);
+    std::vector<std::shared_ptr<KeptExchange>> asked;
+    const auto post = [&](const std::string& key) {
+        asked.push_back(std::make_shared<KeptExchange>("POST", "/tokenize"));
+        asked.back()->request_.headers = {{"Authorization", "Bearer " + key}};
+        api_->Handle(asked.back());
+        return asked.back()->status_.load();
+    };
+    for (const char* key : {"key-a", "key-a", "key-a", "key-b", "key-b", "key-b"}) {
+        EXPECT_EQ(post(key), 0);
+    }
+    EXPECT_EQ(post("key-a"), 429);
+    EXPECT_EQ(post("key-c"), 0);
+    EXPECT_EQ(post("key-d"), 0);
+    EXPECT_EQ(post("key-c"), 429);
+}
+
+// What was cancelled before it ran is not charged, whatever came of it.
+TEST_F(Tenants, WhatDidNotRunIsNotCharged) {
+    std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {.requests_per_minute = 2})
+                                 << "\n";
+    MakeApi(true, false);
+    const Json body{{"prompt", {97, 98}}, {"max_tokens", 1}};
+    const auto cancel = [&] {
+        auto exchange = std::make_shared<KeptExchange>("POST", "/v1/completions");
+        exchange->request_.headers = {{"Authorization", "Bearer key-a"}};
+        exchange->request_.body = Dump(body);
+        api_->Handle(exchange);
+        while (engine_->waiting("alice").own == 0) std::this_thread::yield();
+        exchange->Leave();
+        return exchange;
+    };
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(cancel()->status_, 0);
+    Run([&] {
+        while (engine_->counters().cancelled < 2) std::this_thread::yield();
+        for (const bool answered : {true, true, false}) {
+            const Json answer = Ask("POST", "/v1/completions", "key-a", body);
+            EXPECT_EQ(answer.contains("choices"), answered) << answer;
+        }
+    });
 }
 
 }  // namespace

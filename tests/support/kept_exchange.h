@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <string>
 
 #include "serve/http/server.h"
@@ -25,8 +26,24 @@ class KeptExchange final : public Exchange {
     void Begin(int status, Headers) override { status_ = status; }
     void Write(std::string chunk) override { text_ += chunk; }
     void End() override { over_ = true; }
-    bool gone() const override { return false; }
-    void OnGone(std::function<void()>) override {}
+    bool gone() const override { return gone_; }
+    void OnGone(std::function<void()> callback) override {
+        {
+            const std::lock_guard lock(mutex_);
+            if (!gone_) return on_gone_.swap(callback);
+        }
+        callback();
+    }
+    // The client leaves.
+    void Leave() {
+        std::function<void()> callback;
+        {
+            const std::lock_guard lock(mutex_);
+            gone_ = true;
+            callback.swap(on_gone_);
+        }
+        if (callback) callback();
+    }
     size_t backlog_bytes() const override { return 0; }
     std::optional<Refusal> Hold(const std::string&, size_t) override { return {}; }
     void Note(const std::function<void(RequestNote&)>& edit) override { edit(note_); }
@@ -36,6 +53,11 @@ class KeptExchange final : public Exchange {
     std::string text_;
     std::atomic<int> status_{0};
     std::atomic<bool> over_{false};
+
+  private:
+    std::mutex mutex_;
+    std::function<void()> on_gone_;
+    std::atomic<bool> gone_{false};
 };
 
 }  // namespace weft::serve

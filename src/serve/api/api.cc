@@ -146,36 +146,53 @@ void Api::Work() {
     }
 }
 
-// Takes the task in, or says why not. One key's requests leave room for the others'.
-std::optional<ApiError> Api::WhyNotPost(const std::string& key, TaskQueue::Task task) {
-    int64_t waiting = served_.engine->counters().schedule.waiting;
+// Why a request can't wait; the lock is held. A key has half of all places at most. When all are
+// taken, a key that has less than its share of them still gets one: with K keys there are at most
+// twice as many waiting requests, and K more.
+std::optional<ApiError> Api::WhyNotPost(const std::string& key) const {
+    const bool keys = options_.keys != nullptr;
+    const engine::Engine::Waiting in_engine = served_.engine->waiting(keys ? key : "");
+    const int64_t all = in_engine.all + static_cast<int64_t>(queue_.waiting());
+    const int64_t own = in_engine.own + static_cast<int64_t>(queue_.waiting_of(key));
     const int64_t most = options_.max_waiting, most_own = std::max<int64_t>(1, most / 2);
-    const std::lock_guard lock(mutex_);
-    waiting += static_cast<int64_t>(queue_.waiting());  // those that are not read yet
-    if (waiting >= most) {
+    const int64_t others = std::max(in_engine.keys, static_cast<int64_t>(queue_.keys()));
+    const int64_t share = keys ? std::max<int64_t>(1, most / (others + 1)) : 0;
+    if (keys && own >= most_own) {
         return ApiError{429,
-                        fmt::format("{} of at most {} requests (--max-waiting) are waiting "
-                                    "already. Try again later.",
-                                    waiting, most),
-                        "", "server_overloaded"};
-    }
-    const auto own = static_cast<int64_t>(queue_.waiting_of(key));
-    if (options_.keys != nullptr && own >= most_own) {
-        return ApiError{429,
-                        fmt::format("{} requests of the key '{}' wait to be read already, of at "
-                                    "most {} (half of --max-waiting). Try again later.",
+                        fmt::format("{} requests of the key '{}' are waiting already, of at most "
+                                    "{} (half of --max-waiting). Try again later.",
                                     own, key, most_own),
                         "", "too_many_waiting"};
     }
-    queue_.Push(key, std::move(task));
-    wake_.notify_one();
+    if (all >= most && own >= share) {
+        return ApiError{429,
+                        fmt::format("{} of at most {} requests (--max-waiting) are waiting "
+                                    "already. Try again later.",
+                                    all, most),
+                        "", "server_overloaded"};
+    }
     return {};
 }
 
+// A request whose client leaves waits no more.
 void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key,
                std::function<void()> work) {
-    const auto error = WhyNotPost(key, {exchange->request().id, std::move(work)});
-    if (error) SendError(*exchange, *error);
+    const auto number = std::make_shared<uint64_t>(0);  // of the task; under the lock
+    const auto remove = [this, key, number] {
+        std::optional<TaskQueue::Task> left;  // goes after the lock
+        const std::lock_guard lock(mutex_);
+        left = queue_.Remove(key, *number);
+    };
+    exchange->OnGone(remove);  // before the task, which may have a call of its own
+    std::optional<ApiError> error;
+    {
+        const std::lock_guard lock(mutex_);
+        error = WhyNotPost(key);
+        if (!error) *number = queue_.Push(key, {exchange->request().id, std::move(work)});
+    }
+    if (error) return SendError(*exchange, *error);
+    wake_.notify_one();
+    if (exchange->gone()) remove();  // it left before the task was there
 }
 
 void Api::Handle(std::shared_ptr<Exchange> exchange) {
@@ -281,11 +298,16 @@ struct Api::Admitted {
     std::string tenant{};         // whose caches it uses
     Headers headers{};            // of the answer
     std::shared_ptr<Limiter::Ticket> ticket{};
+
+    // It was read, and the engine is not asked for anything.
+    void Settle() const {
+        if (ticket != nullptr) ticket->Settle(0);
+    }
 };
 
 void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     if (exchange->gone()) return;
-    Admitted admitted;  // first: a request that is wrong costs as much, and counts as well
+    Admitted admitted;  // first: a request that is wrong is charged as well
     if (!Admit(*exchange, admitted)) return;
     Json body;
     AnswerPlan plan;
@@ -295,6 +317,7 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     auto error = ParseBody(exchange->request().body, body);
     if (exchange->gone()) return;
     if (!error) error = make(body, served_, plan);
+    if (error || !plan.reply.empty()) admitted.Settle();
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     if (!plan.reply.empty()) {
         return Send(*exchange, std::move(admitted.headers), plan.reply_type, plan.reply);
@@ -318,6 +341,7 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
     EmbeddingPlan plan;
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = make(body, served_, plan);
+    if (error || !plan.reply.empty()) admitted.Settle();
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     if (!plan.reply.empty()) {
         return Send(*exchange, std::move(admitted.headers), "application/json", plan.reply);
@@ -342,16 +366,16 @@ Answer::Later Api::LaterFor(const Exchange& exchange, const Admitted& admitted) 
     };
 }
 
-// What is done when a request has ended.
+// What is done when a request has ended. One that computed nothing, as it was cancelled or refused
+// before, is not charged.
 Answer::Observer Api::Observe(std::shared_ptr<Limiter::Ticket> ticket,
                               const engine::Request& request) {
     std::string adapter = request.adapter == 0 ? "" : served_.NameOf(request.adapter);
     return [metrics = options_.metrics, ticket = std::move(ticket),
             adapter = std::move(adapter)](const AnswerRecord& record) {
         if (metrics != nullptr) metrics->Add(record, adapter);
-        if (ticket != nullptr) {
-            ticket->Settle(record.usage.prompt_tokens + record.usage.said_tokens);
-        }
+        const int64_t tokens = record.usage.prompt_tokens + record.usage.said_tokens;
+        if (ticket != nullptr && (tokens > 0 || record.error.empty())) ticket->Settle(tokens);
     };
 }
 
@@ -390,8 +414,7 @@ std::vector<RequestError> Api::ErrorsFor(const Exchange& exchange) {
     return errors;
 }
 
-// Counts a request against its key's limits until the ticket goes; before anything of it is read.
-// False: it was refused.
+// Counts a request against its key's limits, before anything of it is read. False: it was refused.
 bool Api::Admit(Exchange& exchange, Admitted& admitted) {
     if (options_.keys == nullptr) return true;
     const std::shared_ptr<const KeyRing> ring = options_.keys->ring();
@@ -441,8 +464,9 @@ bool Api::Charge(Exchange& exchange, std::span<engine::Request* const> requests,
 
 void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
     if (exchange->gone()) return;
-    Admitted admitted;  // these ask the engine for nothing, and count as well
+    Admitted admitted;  // these ask the engine for nothing, and are charged as well
     if (!Admit(*exchange, admitted)) return;
+    admitted.Settle();
     Headers headers = std::move(admitted.headers);
     Json body, answer;
     auto error = ParseBody(exchange->request().body, body);

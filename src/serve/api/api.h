@@ -36,7 +36,8 @@
 namespace weft::serve {
 
 struct ApiOptions {
-    int64_t max_waiting = 1024;    // requests that may wait, half of them a key's; beyond: 429
+    int64_t max_waiting = 1024;    // requests that may wait, half of them a key's; beyond: 429.
+                                   // A request waits until it computes; each answer counts
     int64_t ready_ms = 5000;       // a step at least so often, or a probe: else not ready
     size_t workers = 1;            // threads that read requests
     std::vector<int> cores;        // on which they run; none: those of who makes the Api
@@ -78,7 +79,7 @@ class Api {
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
                              const engine::Request& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
-    std::optional<ApiError> WhyNotPost(const std::string& key, TaskQueue::Task task);
+    std::optional<ApiError> WhyNotPost(const std::string& key) const;
     void Post(const std::shared_ptr<Exchange>& exchange, const std::string& key,
               std::function<void()> work);
     Answer::Later LaterFor(const Exchange& exchange, const Admitted& admitted);

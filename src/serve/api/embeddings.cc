@@ -96,6 +96,7 @@ class EmbeddingAnswer::TextListener final : public engine::Listener {
         : answer_(std::move(answer)), index_(index) {}
     void OnToken(const engine::SaidToken&, std::string_view) override {}
     void OnEmbedding(std::vector<float> vector) override { vector_ = std::move(vector); }
+    void OnSpent(int64_t prompt_tokens, int64_t) override { answer_->AddSpent(prompt_tokens); }
     void OnEnd(std::string_view, const Result<engine::Ending>& ending) override {
         answer_->OnText(index_, std::move(vector_), ending);
     }
@@ -140,6 +141,7 @@ void EmbeddingAnswer::SubmitNext() {
         std::move(request), std::make_shared<TextListener>(shared_from_this(), index));
     if (id.ok()) {
         ids_.push_back(*id);
+        ++running_;
     } else {
         Fail(ErrorOf(id.error()));
     }
@@ -148,6 +150,8 @@ void EmbeddingAnswer::SubmitNext() {
 void EmbeddingAnswer::OnText(size_t index, std::vector<float> vector,
                              const Result<engine::Ending>& ending) {
     const std::lock_guard lock(mutex_);
+    --running_;
+    if (over_ && running_ == 0) Observe();
     if (over_) return;
     if (!ending.ok()) return Fail(ErrorOf(ending.error()));
     vectors_[index] = std::move(vector);
@@ -160,7 +164,13 @@ void EmbeddingAnswer::OnText(size_t index, std::vector<float> vector,
     later_([self = shared_from_this()] { self->Send(); });
 }
 
-// The lock is held; Cancel only leaves word.
+// What a text had computed that did not end.
+void EmbeddingAnswer::AddSpent(int64_t prompt_tokens) {
+    const std::lock_guard lock(mutex_);
+    record_.usage.prompt_tokens += prompt_tokens;
+}
+
+// The lock is held; Cancel only leaves word, so the last text that ends calls the observer.
 void EmbeddingAnswer::Fail(const ApiError& error) {
     over_ = true;
     record_.error = error.message;
@@ -170,7 +180,7 @@ void EmbeddingAnswer::Fail(const ApiError& error) {
     if (error.status == 503) headers.emplace_back("Retry-After", "5");
     NoteRecord(*exchange_, record_);
     exchange_->Send(error.status, std::move(headers), plan_.error_body(error));
-    Observe();
+    if (running_ == 0) Observe();
 }
 
 void EmbeddingAnswer::CancelAll() {

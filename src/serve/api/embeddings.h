@@ -56,6 +56,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     void SubmitNext();
     void OnText(size_t index, std::vector<float> vector, const Result<engine::Ending>& ending);
     void CancelAll();
+    void AddSpent(int64_t prompt_tokens);
     void Fail(const ApiError& error);
     void Send();
     std::string Body(const std::vector<std::string>& vectors) const;
@@ -70,7 +71,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     std::vector<std::vector<float>> vectors_;
     std::vector<int64_t> ids_;
     AnswerRecord record_;
-    size_t next_ = 0, left_ = 0;
+    size_t next_ = 0, left_ = 0, running_ = 0;
     bool over_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "serve/api/task_queue.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -12,9 +13,27 @@ TaskQueue::Own& TaskQueue::OwnOf(const std::string& key) {
     return own;
 }
 
-void TaskQueue::Push(const std::string& key, Task task) {
-    OwnOf(key).first.push_back(std::move(task));
+uint64_t TaskQueue::Push(const std::string& key, Task task) {
+    OwnOf(key).first.emplace_back(++number_, std::move(task));
     ++waiting_;
+    return number_;
+}
+
+std::optional<TaskQueue::Task> TaskQueue::Remove(const std::string& key, uint64_t number) {
+    const auto entry = tasks_.find(key);
+    if (entry == tasks_.end()) return {};
+    auto& tasks = entry->second.first;
+    const auto at =
+        std::ranges::lower_bound(tasks, number, {}, [](const auto& t) { return t.first; });
+    if (at == tasks.end() || at->first != number) return {};
+    std::optional<Task> task = std::move(at->second);
+    tasks.erase(at);
+    --waiting_;
+    if (entry->second.empty()) {
+        std::erase(turns_, key);
+        tasks_.erase(entry);
+    }
+    return task;
 }
 
 void TaskQueue::PushLater(const std::string& key, Task task) {
@@ -25,10 +44,15 @@ TaskQueue::Task TaskQueue::Pop() {
     WEFT_CHECK(!empty());
     const auto entry = tasks_.find(turns_.front());
     Own& own = entry->second;
-    if (own.later.empty()) --waiting_;
-    std::deque<Task>& from = own.later.empty() ? own.first : own.later;
-    Task task = std::move(from.front());
-    from.pop_front();
+    Task task;
+    if (own.later.empty()) {
+        task = std::move(own.first.front().second);
+        own.first.pop_front();
+        --waiting_;
+    } else {
+        task = std::move(own.later.front());
+        own.later.pop_front();
+    }
     if (own.empty()) {
         tasks_.erase(entry);
     } else {

@@ -4,10 +4,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace weft::serve {
 
@@ -18,19 +21,25 @@ class TaskQueue {
         std::function<void()> run;
     };
 
-    void Push(const std::string& key, Task task);
+    // Returns the task's number, for Remove.
+    uint64_t Push(const std::string& key, Task task);
     // Of a request that has had a task already: before those of the key that have not.
     void PushLater(const std::string& key, Task task);
+    // Takes out a task that Push took in; nothing where it is not there any more.
+    std::optional<Task> Remove(const std::string& key, uint64_t number);
     // The first task of the key whose turn it is. Precondition: !empty().
     Task Pop();
     bool empty() const { return turns_.empty(); }
     // Requests that have had none yet.
     size_t waiting() const { return waiting_; }
     size_t waiting_of(const std::string& key) const;
+    // Keys with tasks.
+    size_t keys() const { return turns_.size(); }
 
   private:
     struct Own {
-        std::deque<Task> first{}, later{};
+        std::deque<std::pair<uint64_t, Task>> first{};
+        std::deque<Task> later{};
         bool empty() const { return first.empty() && later.empty(); }
     };
     Own& OwnOf(const std::string& key);
@@ -38,6 +47,7 @@ class TaskQueue {
     std::unordered_map<std::string, Own> tasks_;  // by key; none is empty
     std::deque<std::string> turns_;               // the keys of tasks_
     size_t waiting_ = 0;
+    uint64_t number_ = 0;  // of the last task
 };
 
 }  // namespace weft::serve
