@@ -229,6 +229,47 @@ class Breadth(HeavyCase):
             server.close()
 
 
+class Sizes(unittest.TestCase):
+    """Small requests do not wait for large ones, nor for the many of one client."""
+
+    def test_small_requests_pass_large_ones(self):
+        server = serving.Server(256, stderr=subprocess.DEVNULL)
+        self.addCleanup(server.close)
+        digits = "1234567890" * 400000
+        large = [("/tokenize", {"content": digits}), ("/tokenize", {"prompt": digits}),
+                 ("/tokenize", {"content": digits, "with_pieces": False}),
+                 ("/infill", {"input_prefix": digits, "n_predict": 1}),
+                 ("/detokenize", {"tokens": [1] * 1000000})] * 2
+        small = [("/tokenize", {"prompt": "1"}), (TEXT, {"prompt": "1", "max_tokens": 1}),
+                 (CHAT, {"messages": [QUESTION], "max_tokens": 1}),
+                 ("/detokenize", {"tokens": [1]}), ("/v1/embeddings", {"input": "1"})]
+        wires, answered = [], []
+
+        def read(wire):
+            wire.recv(1)
+            answered.append(wire)
+        for path, body in large:
+            wires.append(socket.create_connection(("127.0.0.1", server.port),
+                                                  timeout=serving.PATIENCE))
+            data = json.dumps(body).encode()
+            wires[-1].sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                              f"{len(data)}\r\n\r\n".encode() + data)
+        readers = [threading.Thread(target=read, args=(wire,)) for wire in wires]
+        for thread in readers:
+            thread.start()
+        passed = 0
+        for path, body in small:
+            before = len(answered)
+            self.assertEqual(server.json("POST", path, body)[0], 200)
+            passed += len(answered) == before and before < len(wires)
+        # A large one may end meanwhile, but a small one does not wait for that.
+        self.assertGreater(passed, 0)
+        for thread in readers:
+            thread.join()
+        for wire in wires:
+            wire.close()
+
+
 class Logs(unittest.TestCase):
     def test_a_body_that_is_no_json_is_not_in_the_log(self):
         with tempfile.TemporaryFile("w+") as log:

@@ -8,7 +8,11 @@ namespace {
 
 std::string Order(TaskQueue& queue) {
     std::string order;
-    while (!queue.empty()) order += queue.Pop().id;
+    while (queue.ready()) {
+        const auto [key, task] = queue.Pop();
+        order += task.id;
+        queue.Done(key);
+    }
     return order;
 }
 
@@ -29,8 +33,9 @@ TEST(TaskQueue, WhoComesAgainIsBehindThoseWhoWait) {
     TaskQueue queue;
     queue.Push("one", {"a", {}});
     queue.Push("other", {"1", {}});
-    EXPECT_EQ(queue.Pop().id, "a");
+    EXPECT_EQ(queue.Pop().second.id, "a");
     queue.Push("one", {"b", {}});
+    queue.Done("one");
     EXPECT_EQ(Order(queue), "1b");
 }
 
@@ -47,11 +52,52 @@ TEST(TaskQueue, WhatIsTakenOutWaitsNoMore) {
     EXPECT_EQ(queue.waiting(), 2u);
     EXPECT_EQ(queue.waiting_of("one"), 2u);
     EXPECT_EQ(queue.keys(), 1u);
-    EXPECT_EQ(queue.Pop().id, "a");
+    EXPECT_EQ(queue.Pop().second.id, "a");
     EXPECT_FALSE(queue.Remove("one", numbers[0])) << "it runs";
     queue.PushLater("one", {"x", {}});
     EXPECT_TRUE(queue.Remove("one", numbers[2]));
+    EXPECT_FALSE(queue.ready());
+    queue.Done("one");
     EXPECT_EQ(Order(queue), "x");
+    EXPECT_EQ(queue.keys(), 0u);
+}
+
+// However many threads there are, a key has one.
+TEST(TaskQueue, AKeyHasOneTaskAtATime) {
+    TaskQueue queue;
+    for (const char* id : {"a", "b"}) queue.Push("one", {id, {}});
+    queue.PushLater("one", {"x", {}});
+    queue.Push("other", {"1", {}});
+    EXPECT_EQ(queue.Pop().second.id, "x");
+    EXPECT_EQ(queue.Pop().second.id, "1");
+    EXPECT_FALSE(queue.ready()) << "both have one that runs";
+    queue.Done("other");
+    EXPECT_FALSE(queue.ready());
+    queue.Push("other", {"2", {}});
+    EXPECT_TRUE(queue.ready());
+    queue.Done("one");
+    EXPECT_EQ(Order(queue), "2ab");
+}
+
+TEST(TaskQueue, OfAKeySmallTasksGoFirst) {
+    TaskQueue queue;
+    queue.Push("one", {"L", {}, 1000});
+    queue.Push("one", {"m", {}, 100});
+    queue.Push("other", {"1", {}, 5000});
+    queue.Push("one", {"s", {}, 1});
+    queue.Push("one", {"t", {}, 1});
+    EXPECT_EQ(Order(queue), "s1tmL");
+    // A large one waits for as many bytes of small ones as it has itself.
+    queue.Push("one", {"L", {}, 1000});
+    std::string order;
+    for (int i = 0; i < 30; ++i) {
+        queue.Push("one", {"s", {}, 100});
+        const auto [key, task] = queue.Pop();
+        order += task.id;
+        queue.Done(key);
+    }
+    EXPECT_GE(order.find('L'), 8u);
+    EXPECT_LE(order.find('L'), 11u);
 }
 
 TEST(TaskQueue, OfOneKeyInOrder) {

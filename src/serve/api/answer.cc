@@ -313,7 +313,7 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
 }
 
 // A response repeats what its request said of tools and instructions.
-bool Answer::IsLong() const {
+size_t Answer::BytesToWord() const {
     size_t bytes = exchange_->request().body.size();
     for (const State& state : choices_) {
         bytes += state.choice.said.content.size() + state.choice.said.reasoning.size();
@@ -321,12 +321,13 @@ bool Answer::IsLong() const {
             bytes += kChanceBytes * (1 + token.best.size());
         }
     }
-    return bytes > kMostWordedAtOnce;
+    return bytes;
 }
 
 void Answer::Complete() {
-    if (stream_ || !record_.error.empty() || !IsLong()) return Say();
-    later_([self = shared_from_this()] {
+    const size_t bytes = stream_ || !record_.error.empty() ? 0 : BytesToWord();
+    if (bytes <= kMostWordedAtOnce) return Say();
+    later_(bytes, [self = shared_from_this()] {
         const std::lock_guard lock(self->mutex_);
         self->Say();
     });

@@ -80,8 +80,8 @@ void NoteRecord(Exchange& exchange, const AnswerRecord& record);
 class Answer : public std::enable_shared_from_this<Answer> {
   public:
     using Observer = std::function<void(const AnswerRecord&)>;
-    // Has work done that the engine's thread must not wait for.
-    using Later = std::function<void(std::function<void()>)>;
+    // Has work done that the engine's thread must not wait for: on about so many bytes.
+    using Later = std::function<void(size_t bytes, std::function<void()>)>;
     // Hands all choices to the engine. What is wrong with a request (too long, ...) is answered
     // before anything is begun. observer: called once, at the end, and gone then. Any thread.
     static void Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan plan,
@@ -103,7 +103,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     chat::AnswerDelta Close(size_t index, bool complete);
     void AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
-    bool IsLong() const;
+    size_t BytesToWord() const;
     void Complete();
     void Say();
     void Observe();

@@ -2,6 +2,8 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -22,6 +24,13 @@ namespace weft::serve {
 namespace {
 
 const Headers kJsonHeaders{{"Content-Type", "application/json"}};
+
+// A request of so many bytes is small: the slowest text (digits, which are tokenized at some 1 MB
+// a second) takes less than 100 ms.
+constexpr size_t kSmallBytes = 64 << 10;
+// An answer of so many bytes is worded in the time in which one byte is tokenized, about.
+constexpr size_t kWordedAsRead = 32;
+constexpr int kLargeNice = 5;
 
 // Whether the quote at `at` opens one, and does not stand inside of a word.
 bool OpensQuote(std::string_view text, size_t at) {
@@ -114,7 +123,16 @@ Api::Api(const Served& served, ApiOptions options)
       options_(std::move(options)),
       responses_(
           std::make_shared<ResponseStore>(options_.max_responses, options_.max_responses_bytes)) {
-    for (size_t i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { Work(); });
+    const size_t small = options_.workers;
+    const size_t large = small == 0 ? 0 : std::max<size_t>(1, small - 1);
+    for (size_t i = 0; i < small; ++i) small_.threads.emplace_back([this] { Work(small_); });
+    for (size_t i = 0; i < large; ++i) {
+        large_.threads.emplace_back([this] {
+            // Behind the engine, and behind small requests. (Of this thread alone, on Linux.)
+            ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLargeNice);
+            Work(large_);
+        });
+    }
 }
 
 Api::~Api() {
@@ -122,20 +140,24 @@ Api::~Api() {
         const std::lock_guard lock(mutex_);
         over_ = true;
     }
-    wake_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
+    for (Lane* lane : {&small_, &large_}) {
+        lane->wake.notify_all();
+        for (std::thread& thread : lane->threads) thread.join();
+    }
 }
 
-void Api::Work() {
+Api::Lane& Api::LaneFor(size_t bytes) {
+    return bytes <= kSmallBytes ? small_ : large_;
+}
+
+void Api::Work(Lane& lane) {
     RunThisThreadOn(options_.cores);
+    std::unique_lock lock(mutex_);
     for (;;) {
-        TaskQueue::Task work;
-        {
-            std::unique_lock lock(mutex_);
-            wake_.wait(lock, [&] { return over_ || !queue_.empty(); });
-            if (over_) return;
-            work = queue_.Pop();
-        }
+        lane.wake.wait(lock, [&] { return over_ || lane.queue.ready(); });
+        if (over_) return;
+        auto [key, work] = lane.queue.Pop();
+        lock.unlock();
         // Whatever a library throws (for want of memory, too) ends one request, which its exchange
         // then answers with 500, and not the server.
         try {
@@ -143,6 +165,10 @@ void Api::Work() {
         } catch (const std::exception& error) {
             Log(LogLevel::kWarning, "request {} failed: {}", work.id, error.what());
         }
+        work = {};
+        lock.lock();
+        lane.queue.Done(key);
+        if (lane.queue.ready()) lane.wake.notify_one();
     }
 }
 
@@ -152,10 +178,13 @@ void Api::Work() {
 std::optional<ApiError> Api::WhyNotPost(const std::string& key) const {
     const bool keys = options_.keys != nullptr;
     const engine::Engine::Waiting in_engine = served_.engine->waiting(keys ? key : "");
-    const int64_t all = in_engine.all + static_cast<int64_t>(queue_.waiting());
-    const int64_t own = in_engine.own + static_cast<int64_t>(queue_.waiting_of(key));
+    const TaskQueue &small = small_.queue, &large = large_.queue;
+    const int64_t all = in_engine.all + static_cast<int64_t>(small.waiting() + large.waiting());
+    const int64_t own =
+        in_engine.own + static_cast<int64_t>(small.waiting_of(key) + large.waiting_of(key));
     const int64_t most = options_.max_waiting, most_own = std::max<int64_t>(1, most / 2);
-    const int64_t others = std::max(in_engine.keys, static_cast<int64_t>(queue_.keys()));
+    const auto unread = static_cast<int64_t>(std::max(small.keys(), large.keys()));
+    const int64_t others = std::max(in_engine.keys, unread);
     const int64_t share = keys ? std::max<int64_t>(1, most / (others + 1)) : 0;
     if (keys && own >= most_own) {
         return ApiError{429,
@@ -174,24 +203,33 @@ std::optional<ApiError> Api::WhyNotPost(const std::string& key) const {
     return {};
 }
 
-// A request whose client leaves waits no more.
-void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key,
+// Whose turn it is: a key's; without keys, a connection's.
+std::string Api::TurnOf(const Exchange& exchange, const std::string& key) const {
+    return options_.keys != nullptr ? key : exchange.request().peer;
+}
+
+// A request of so many bytes. One whose client leaves waits no more.
+void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, size_t bytes,
                std::function<void()> work) {
+    Lane& lane = LaneFor(bytes);
+    const std::string turn = TurnOf(*exchange, key);
     const auto number = std::make_shared<uint64_t>(0);  // of the task; under the lock
-    const auto remove = [this, key, number] {
+    const auto remove = [this, &lane, turn, number] {
         std::optional<TaskQueue::Task> left;  // goes after the lock
         const std::lock_guard lock(mutex_);
-        left = queue_.Remove(key, *number);
+        left = lane.queue.Remove(turn, *number);
     };
     exchange->OnGone(remove);  // before the task, which may have a call of its own
     std::optional<ApiError> error;
     {
         const std::lock_guard lock(mutex_);
         error = WhyNotPost(key);
-        if (!error) *number = queue_.Push(key, {exchange->request().id, std::move(work)});
+        if (!error) {
+            *number = lane.queue.Push(turn, {exchange->request().id, std::move(work), bytes});
+        }
     }
     if (error) return SendError(*exchange, *error);
-    wake_.notify_one();
+    lane.wake.notify_one();
     if (exchange->gone()) remove();  // it left before the task was there
 }
 
@@ -204,7 +242,10 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const bool get = method == "GET" || method == "HEAD";
     const std::optional<StoredPath> stored = FindStored(path);
     if (stored && (get || (method == "DELETE" && !stored->input_items))) {  // it may be long
-        return Post(exchange, *key,
+        const auto held = responses_->Get(OwnerOf(exchange->request(), options_.keys),
+                                          std::string(stored->id));
+        const auto bytes = static_cast<size_t>(held == nullptr ? 0 : held->held_bytes);
+        return Post(exchange, *key, bytes / kWordedAsRead,
                     [this, exchange, stored, key] { HandleResponse(*exchange, *stored, *key); });
     }
     if (get && HandleGet(exchange)) return;
@@ -282,13 +323,17 @@ bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::stri
         const auto error = route->reply({}, served_, answer);
         if (error) return Refuse(*exchange, *error), true;
         exchange->Send(200, kJsonHeaders, Dump(answer));
-    } else if (route->plan != nullptr) {
-        Post(exchange, key, [this, exchange, plan = route->plan] { Generate(exchange, plan); });
-    } else if (route->embed != nullptr) {
-        Post(exchange, key, [this, exchange, plan = route->embed] { Embed(exchange, plan); });
-    } else {
-        Post(exchange, key, [this, exchange, reply = route->reply] { ReplyTo(exchange, reply); });
+        return true;
     }
+    std::function<void()> work;
+    if (route->plan != nullptr) {
+        work = [this, exchange, plan = route->plan] { Generate(exchange, plan); };
+    } else if (route->embed != nullptr) {
+        work = [this, exchange, plan = route->embed] { Embed(exchange, plan); };
+    } else {
+        work = [this, exchange, reply = route->reply] { ReplyTo(exchange, reply); };
+    }
+    Post(exchange, key, request.body.size(), std::move(work));
     return true;
 }
 
@@ -359,10 +404,12 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
 // For what is part of a request that was taken in; so there is a bound for these, too.
 Answer::Later Api::LaterFor(const Exchange& exchange, const Admitted& admitted) {
     return [this, id = exchange.request().id,
-            key = admitted.key ? admitted.key->name : std::string()](std::function<void()> work) {
+            turn = TurnOf(exchange, admitted.key ? admitted.key->name : "")](
+               size_t bytes, std::function<void()> work) {
+        Lane& lane = LaneFor(bytes / kWordedAsRead);
         const std::lock_guard lock(mutex_);
-        queue_.PushLater(key, {id, std::move(work)});
-        wake_.notify_one();
+        lane.queue.PushLater(turn, {id, std::move(work), bytes / kWordedAsRead});
+        lane.wake.notify_one();
     };
 }
 

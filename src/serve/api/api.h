@@ -10,7 +10,8 @@
 //     GET  /live, /health, /ready, /metrics, /api/status, /
 //
 // Requests are read, rendered and tokenized on threads of its own (an I/O thread must not wait for
-// a tokenizer), in turn by key; how many wait has a bound, for all and for each key.
+// a tokenizer), in turn by key; how many wait has a bound, for all and for each key. Small requests
+// have threads that large ones never use (kSmallBytes).
 // Thread: Handle on I/O threads.
 #pragma once
 
@@ -39,7 +40,8 @@ struct ApiOptions {
     int64_t max_waiting = 1024;    // requests that may wait, half of them a key's; beyond: 429.
                                    // A request waits until it computes; each answer counts
     int64_t ready_ms = 5000;       // a step at least so often, or a probe: else not ready
-    size_t workers = 1;            // threads that read requests
+    size_t workers = 3;            // threads that read small requests; one fewer, but one at
+                                   // least, reads large ones. 0: nobody reads any
     std::vector<int> cores;        // on which they run; none: those of who makes the Api
     KeyStore* keys = nullptr;      // who may ask; null: everybody. Outlives the Api
     int64_t max_responses = 1000;  // that are stored; 0: none is
@@ -80,21 +82,27 @@ class Api {
                              const engine::Request& request);
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
     std::optional<ApiError> WhyNotPost(const std::string& key) const;
-    void Post(const std::shared_ptr<Exchange>& exchange, const std::string& key,
+    std::string TurnOf(const Exchange& exchange, const std::string& key) const;
+    void Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, size_t bytes,
               std::function<void()> work);
     Answer::Later LaterFor(const Exchange& exchange, const Admitted& admitted);
-    void Work();
+    // Tasks of one size, and the threads that do them.
+    struct Lane {
+        TaskQueue queue;
+        std::condition_variable wake;
+        std::vector<std::thread> threads;
+    };
+    void Work(Lane& lane);
+    Lane& LaneFor(size_t bytes);
 
     const Served& served_;
     ApiOptions options_;
     Limiter limiter_;
     // (Answers keep it: what they say last is stored.)
     std::shared_ptr<ResponseStore> responses_;
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    TaskQueue queue_;
+    mutable std::mutex mutex_;  // of queues and over_
+    Lane small_, large_;
     bool over_ = false;
-    std::vector<std::thread> workers_;
     std::mutex probe_mutex_;
     std::vector<std::shared_ptr<Exchange>> probing_;  // who waits for the one probe there is
 };

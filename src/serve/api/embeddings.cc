@@ -161,7 +161,7 @@ void EmbeddingAnswer::OnText(size_t index, std::vector<float> vector,
     SubmitNext();
     if (--left_ > 0 || over_) return;
     over_ = true;
-    later_([self = shared_from_this()] { self->Send(); });
+    later_(BytesToWord(), [self = shared_from_this()] { self->Send(); });
 }
 
 // What a text had computed that did not end.
@@ -201,6 +201,14 @@ std::string EmbeddingAnswer::Body(const std::vector<std::string>& vectors) const
     body += fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
                         Quoted(served_.NameOf(plan_.requests[0].adapter)), tokens, tokens);
     return body;
+}
+
+// Of the answer, about.
+size_t EmbeddingAnswer::BytesToWord() const {
+    const int64_t hidden = served_.engine->hyper().hidden;
+    const int64_t numbers = plan_.dimensions > 0 ? plan_.dimensions : hidden;
+    const size_t number_bytes = plan_.base64 ? 6 : 13;
+    return vectors_.size() * (static_cast<size_t>(numbers) * number_bytes + 64);
 }
 
 void EmbeddingAnswer::Send() {

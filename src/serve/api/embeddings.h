@@ -58,6 +58,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     void CancelAll();
     void AddSpent(int64_t prompt_tokens);
     void Fail(const ApiError& error);
+    size_t BytesToWord() const;
     void Send();
     std::string Body(const std::vector<std::string>& vectors) const;
     void Observe();
