@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <map>
 
 #include "base/json.h"
 #include "base/nearest_word.h"
@@ -36,43 +35,84 @@ std::string Bare(std::string_view text) {
     return bare;
 }
 
-struct Named {
-    std::string shape;
+// The next run of letters, or number with its decimals, at or behind `at`, which moves behind it;
+// "" at the end.
+std::string NextPart(std::string_view text, size_t& at) {
+    const auto is_digit = [&](size_t i) {
+        return i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+    };
+    while (at < text.size() && !IsWordChar(text[at])) ++at;
+    const size_t begin = at;
+    if (is_digit(at)) {
+        while (is_digit(at) || (at < text.size() && text[at] == '.' && is_digit(at + 1))) ++at;
+    } else {
+        while (at < text.size() && IsWordChar(text[at]) && !is_digit(at)) ++at;
+    }
+    return Lowered(text.substr(begin, at - begin));
+}
+
+// "qwen2.5-7b" -> qwen, 2.5, 7, b.
+std::vector<std::string> PartsOfName(std::string_view text) {
+    std::vector<std::string> parts;
+    size_t at = 0;
+    for (std::string part; !(part = NextPart(text, at)).empty();) parts.push_back(part);
+    return parts;
+}
+
+std::vector<std::string> NumbersOf(std::string_view text) {
+    std::vector<std::string> numbers = PartsOfName(text);
+    std::erase_if(numbers, [](const std::string& part) { return part[0] < '0' || part[0] > '9'; });
+    return numbers;
+}
+
+struct Known {
+    std::string name, model, shape;
     int64_t context = 0;  // 0: the shape's own
 };
 
-// Every name, and its shape. In the file of aliases it is NAME: SHAPE, or with a context of its own
-// NAME: {"shape": SHAPE, "context": TOKENS}.
-std::map<std::string, Named> AllNames() {
-    std::map<std::string, Named> names;
-    for (const EmbeddedFile& file : EmbeddedFiles()) {
-        if (file.folder != "shapes") continue;
-        if (file.name != kAliasFile) {
-            names.emplace(file.name, Named{std::string(file.name)});
-            continue;
-        }
-        const auto json = ParseJsonText(file.text);
-        WEFT_CHECK(json.ok());
-        for (const auto& [name, shape] : json->items()) {
-            const Named named = shape.is_string()
-                                    ? Named{shape.get<std::string>()}
-                                    : Named{shape.at("shape"), shape.at("context")};
-            names.emplace(name, named);
+// Adds the names of aliases.json. "same_shape" has models of their own, NAME: SHAPE, or with a
+// context of their own NAME: {"shape": SHAPE, "context": TOKENS}; "same_model" has other names of
+// any of these, NAME: MODEL.
+void AddAliases(const nlohmann::json& aliases, std::vector<Known>& known) {
+    for (const auto& [name, shape] : aliases.at("same_shape").items()) {
+        if (shape.is_string()) {
+            known.push_back({name, name, shape});
+        } else {
+            known.push_back({name, name, shape.at("shape"), shape.at("context")});
         }
     }
-    return names;
+    const std::vector<Known> models = known;
+    for (const auto& [name, model] : aliases.at("same_model").items()) {
+        const auto found = std::ranges::find(models, model.get<std::string>(), &Known::name);
+        WEFT_CHECK(found != models.end());
+        known.push_back({name, found->name, found->shape, found->context});
+    }
 }
 
-// Words behind a name that leave the shape as it is.
+// By name.
+std::vector<Known> KnownNames() {
+    std::vector<Known> known;
+    for (const EmbeddedFile& file : EmbeddedFiles()) {
+        const std::string name(file.name);
+        if (file.folder == "shapes" && name != kAliasFile) known.push_back({name, name, name});
+    }
+    for (const EmbeddedFile& file : EmbeddedFiles()) {
+        if (file.folder != "shapes" || file.name != kAliasFile) continue;
+        const auto json = ParseJsonText(file.text);
+        WEFT_CHECK(json.ok());
+        AddAliases(*json, known);
+    }
+    std::ranges::sort(known, {}, &Known::name);
+    return known;
+}
+
+// Words of a name that say nothing of the shape.
 bool ChangesNothing(std::string_view word) {
     static constexpr std::array kWords = {
-        "instruct",    "chat",  "it",         "hf",        "base",     "gguf", "ggml", "mlx",
-        "thinking",    "think", "pt",         "preview",   "terminus", "exp",  "qat",  "unsloth",
-        "abliterated", "dwq",   "uncensored", "reasoning", "1m",       "128k", "4k"};
-    if (std::ranges::find(kWords, word) != kWords.end()) return true;
-    if (word.starts_with("v")) word.remove_prefix(1);
-    // Versions and dates: v0, 1, 2507, 20250414.
-    return !word.empty() && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
+        "instruct",    "chat",  "it",   "hf",      "base",      "gguf",    "ggml",
+        "mlx",         "think", "pt",   "preview", "thinking",  "qat",     "unsloth",
+        "abliterated", "dwq",   "uncensored", "dynamic", "quantized", "reasoning"};
+    return std::ranges::find(kWords, Lowered(word)) != kWords.end();
 }
 
 // The words behind a name; false where one means something that is not known.
@@ -81,7 +121,7 @@ bool ReadRest(std::string_view rest, std::string& type) {
         const size_t end = std::min(rest.find_first_of("-. :"), rest.size());
         const std::string_view word = rest.substr(0, end);
         rest.remove_prefix(std::min(end + 1, rest.size()));
-        if (word.empty() || ChangesNothing(Lowered(word))) continue;
+        if (word.empty() || ChangesNothing(word)) continue;
         // "UD-Q4_K_XL" has a dash of its own.
         if (Lowered(word) == "ud" || Lowered(word) == "i1") continue;
         if (!FindWeightType(word).ok()) return false;
@@ -90,28 +130,38 @@ bool ReadRest(std::string_view rest, std::string& type) {
     return true;
 }
 
-// How much of `text` the letters and digits of `bare` take, which it begins with; 0: it doesn't,
-// or goes on in the middle of a word.
-size_t PrefixLength(std::string_view text, std::string_view bare) {
-    size_t taken = 0, at = 0;
-    for (; at < text.size() && taken < bare.size(); ++at) {
-        if (!IsWordChar(text[at])) continue;
-        if (Lower(text[at]) != bare[taken]) return 0;
-        ++taken;
+// How much of `text` a name of these parts takes, which the text begins with but for words that
+// change nothing; 0: it doesn't, or goes on in the middle of a word.
+size_t LengthOfName(std::string_view text, const std::vector<std::string>& parts) {
+    size_t at = 0;
+    for (size_t i = 0; i < parts.size();) {
+        size_t next = at;
+        if (NextPart(text, next) == parts[i]) {
+            at = next;
+            ++i;
+            continue;
+        }
+        const bool within_a_word = at == 0 || (at < text.size() && IsWordChar(text[at]));
+        const size_t begin = std::min(text.find_first_not_of("-_. :", at), text.size());
+        const size_t end = std::min(text.find_first_of("-_. :", begin), text.size());
+        if (within_a_word || !ChangesNothing(text.substr(begin, end - begin))) return 0;
+        at = end;
     }
-    if (taken < bare.size() || (at < text.size() && IsWordChar(text[at]))) return 0;
-    return at;
+    return at < text.size() && IsWordChar(text[at]) ? 0 : at;
 }
 
-std::optional<ShapeWord> FindName(std::string_view text) {
+// The known name with the most parts.
+std::optional<ShapeWord> FindName(std::string_view text, const std::vector<Known>& names) {
     std::optional<ShapeWord> found;
-    size_t longest = 0;
-    for (const auto& [name, named] : AllNames()) {
-        const size_t length = PrefixLength(text, Bare(name));
+    size_t most = 0;
+    for (const Known& known : names) {
+        const std::vector<std::string> parts = PartsOfName(known.name);
+        if (parts.size() <= most) continue;
+        const size_t length = LengthOfName(text, parts);
         std::string type;
-        if (length <= longest || !ReadRest(text.substr(length), type)) continue;
-        longest = length;
-        found = {named.shape, type, named.context};
+        if (length == 0 || !ReadRest(text.substr(length), type)) continue;
+        most = parts.size();
+        found = {known.name, known.model, known.shape, type, known.context};
     }
     return found;
 }
@@ -145,33 +195,36 @@ constexpr OtherType kOtherTypes[] = {
 }  // namespace
 
 std::optional<ShapeWord> FindShape(std::string_view word) {
+    const std::vector<Known> names = KnownNames();
     if (word.starts_with("hf:")) word.remove_prefix(3);
     word.remove_prefix(word.rfind('/') + 1);  // npos + 1 is 0
-    for (const std::string_view maker : {"meta-", "openai-", "google-", "qwen-"}) {
-        if (Lowered(word).starts_with(maker) && FindName(word.substr(maker.size()))) {
+    for (const std::string_view maker : {"meta-", "openai-", "google-", "qwen-", "c4ai-"}) {
+        if (Lowered(word).starts_with(maker) && FindName(word.substr(maker.size()), names)) {
             word.remove_prefix(maker.size());
         }
     }
     const size_t colon = word.rfind(':');
-    if (colon == word.npos) return FindName(word);
+    if (colon == word.npos) return FindName(word, names);
     // Behind a colon is a type, or as in qwen3:8b a part of the name.
-    auto found = FindName(word.substr(0, colon));
+    auto found = FindName(word.substr(0, colon), names);
     if (found && FindWeightType(word.substr(colon + 1)).ok()) {
         found->type = word.substr(colon + 1);
         return found;
     }
-    return FindName(word);
+    return FindName(word, names);
 }
 
 std::vector<std::string> ShapeNames() {
     std::vector<std::string> names;
-    for (const auto& [name, named] : AllNames()) names.push_back(name);
+    for (const Known& known : KnownNames()) names.push_back(known.name);
     return names;
 }
 
 std::vector<std::string> NamesLike(std::string_view word) {
     const std::vector<std::string> all = ShapeNames();
-    if (const std::string nearest = NearestWord(word, all); !nearest.empty()) return {nearest};
+    // Another number is another model, not a slip of the finger.
+    const std::string nearest = NearestWord(word, all);
+    if (!nearest.empty() && NumbersOf(nearest) == NumbersOf(word)) return {nearest};
     constexpr size_t kLeast = 3;
     const std::string asked = Bare(word);
     std::vector<std::string> names;

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <regex>
+#include <set>
+
+#include "hub/short_names.h"
 #include "plan/shapes.h"
 
 namespace weft::plan {
@@ -31,10 +36,31 @@ TEST(Names, OfRepositoriesAndOtherPrograms) {
         EXPECT_EQ(found->shape, shape) << word;
         EXPECT_EQ(found->type, type) << word;
     }
+    // Dates and versions that are known, wherever they stand.
+    for (const auto& [word, model] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"mistralai/Mistral-Large-Instruct-2411", "mistral-large-2411"},
+             {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small-3.2-24b"},
+             {"mistral-small3.2:24b", "mistral-small-3.2-24b"},
+             {"unsloth/Mistral-Small-24B-Instruct-2501-GGUF:Q4_K_M", "mistral-small-24b"},
+             {"mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"},
+             {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"},
+             {"allenai/OLMo-2-1124-13B-Instruct", "olmo-2-13b"},
+             {"CohereLabs/c4ai-command-a-03-2025", "command-a-111b"},
+             {"deepseek-ai/DeepSeek-R1-0528", "deepseek-r1-0528"},
+             {"qwen3-30b", "qwen3-30b-a3b"},
+             {"qwen2.5-coder:7b", "qwen2.5-coder-7b"},
+             {"phi4-mini:3.8b", "phi-4-mini"},
+             {"zai-org/GLM-4-32B-0414", "glm-4-32b"}}) {
+        const auto found = FindShape(word);
+        ASSERT_TRUE(found.has_value()) << word;
+        EXPECT_EQ(found->model, model) << word;
+    }
     // A part of a name is none, and neither is a name with words that may change the shape.
     for (const char* word :
          {"qwen3", "qwen3-4bit", "qwen3-80b", "qwen3-next-80b-a3b", "", ":",
-          "hf:", "llama-3.1-8b-vision", "deepseek-r1:9b", "qwen3-8b:q9", "/", "-"}) {
+          "hf:", "llama-3.1-8b-vision", "deepseek-r1:9b", "qwen3-8b:q9", "/", "-",
+          "mistral-large-3", "mistral-small-4", "llama-31-8b", "llama-3-18b", "qwen3-8b-v2",
+          "mistral-large", "DeepSeek-V3.2-Exp", "phi-4-multimodal", "Yi-1.5-34B"}) {
         EXPECT_FALSE(FindShape(word)) << word;
     }
 }
@@ -49,6 +75,131 @@ TEST(Names, AliasesLeadToShapes) {
     EXPECT_EQ(NamesLike("lama-3.1-8b"), std::vector<std::string>{"llama-3.1-8b"});
     for (const std::string& name : NamesLike("gemma-5")) {
         EXPECT_TRUE(name.starts_with("gemma")) << name;
+    }
+}
+
+// The parts of a name: "qwen2.5-7b" has qwen, 2.5, 7 and b.
+std::vector<std::string> PartsOf(const std::string& name) {
+    static const std::regex part(R"([a-z]+|[0-9]+(\.[0-9]+)*)");
+    std::string low = name;
+    for (char& c : low) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    std::vector<std::string> parts;
+    for (std::sregex_iterator at(low.begin(), low.end(), part), end; at != end; ++at) {
+        parts.push_back(at->str());
+    }
+    return parts;
+}
+
+// A name with a number or a word changed is that of another model, or of none.
+TEST(Names, AnotherNumberIsAnotherModel) {
+    static const std::regex number(R"([0-9]+(\.[0-9]+)?)");
+    int changed = 0;
+    const auto check = [&](const std::string& word) {
+        ++changed;
+        const auto found = FindShape(word);
+        if (!found) return;
+        EXPECT_EQ(PartsOf(found->name), PartsOf(word)) << word;
+    };
+    for (const std::string& name : ShapeNames()) {
+        for (std::sregex_iterator at(name.begin(), name.end(), number), end; at != end; ++at) {
+            const std::string said = at->str();
+            const auto put = [&](const std::string& other) {
+                check(name.substr(0, static_cast<size_t>(at->position())) + other +
+                      name.substr(static_cast<size_t>(at->position()) + said.size()));
+            };
+            put(std::to_string(std::stoi(said) + 1));
+            put(said + "1");
+            put(said.find('.') == said.npos ? said + ".5" : said.substr(0, said.find('.')));
+            put("");
+        }
+        for (const char* end : {"-2", "-v2", "-4", ".5", "-2512", "-next", "-vl", "-pro", "-flash",
+                                "-lite", "-120b", "-a6b", "-omni", "-moe", "-1m", "b", "5"}) {
+            check(name + end);
+        }
+        check("x-" + name);
+    }
+    EXPECT_GT(changed, 3000);
+}
+
+// Names of models of 2025 and 2026, of which some are known: no other one is taken for one of them.
+TEST(Names, OfThisYearsModels) {
+    for (const char* word :
+         {"Qwen3.6-35B-A3B", "Qwen3.6-27B", "Qwen3.5-122B-A10B", "Qwen3.5-397B-A17B",
+          "Qwen3.5-0.8B", "Qwen3.5-9B", "Qwen3-Coder-Next", "Qwen3-Coder-Next-80B-A3B",
+          "Qwen3-Next-80B-A3B-Instruct", "Qwen3.8", "Qwen4-exp", "DeepSeek-V4-Flash",
+          "DeepSeek-V4-Flash-284B-A13B", "DeepSeek-V4-Pro", "DeepSeek-V4.1-Flash", "DeepSeek-V3.2",
+          "DeepSeek-V3.2-Speciale", "GLM-5", "GLM-5.1", "GLM-5.2", "GLM-5-744B-A40B", "GLM-5-next",
+          "MiniMax-M3", "MiniMax-M1", "Kimi-K2.6", "Kimi-K2.7-Code", "Kimi-K3",
+          "Kimi-Linear-48B-A3B", "Hy3", "Hy3-295B-A21B", "Hy4", "Step-3.5-Flash-196B-A11B",
+          "Step-3.7-Flash", "MiMo-V2-Flash", "MiMo-V2.5-Pro", "Nemotron-3-Super-120B-A12B",
+          "Nemotron-3-Nano-30B-A3B", "Nemotron-3-Ultra", "Nemotron-Nano-9B-v2",
+          "Llama-3.3-Nemotron-Super-49B", "Gemma-4-31B", "gemma-4-26b-a4b-it", "gemma-4-12b",
+          "gemma-4-e2b", "gemma-3n-e4b", "Mistral-Small-4", "Mistral-Small-4-119B-A6B-2603",
+          "Mistral-Large-3", "Mistral-Large-3-675B-Instruct-2512", "Mistral-Medium-3.5",
+          "Mistral-Large-4", "mistral_large4", "Devstral-3-123B", "Devstral-Small-3-24B",
+          "Ministral-3-3B", "Ministral-3-8B", "Llama-4-Maverick-400B",
+          "Llama-4-Maverick-17B-128E-Instruct", "Qwen3-VL-2B", "Qwen2.5-VL-7B-Instruct",
+          "Qwen2-VL-7B", "LFM2-8B-A1B", "LFM2.5-1.2B", "Granite-4-H-Small", "granite-4.0-h-tiny",
+          "granite-4.0-micro", "Falcon-H1-34B", "AI21-Jamba-Mini-1.7", "ERNIE-4.5-300B-A47B",
+          "Solar-Open-100B", "Ling-2.0-mini", "Ring-2.5-1T", "Laguna", "Trinity-Large-400B",
+          "Muse-Glimmer", "K-EXAONE-236B", "EXAONE-4.5-33B", "North", "Command-A-Vision",
+          "command-r7b-12-2024", "command-r-08-2024", "Apertus-70B", "OLMo-Hybrid", "Olmo-3.1-32B",
+          "Phi-3.5-MoE-instruct", "Phi-4-multimodal-instruct", "SmolVLM2-2.2B", "InternVL3.5-8B",
+          "LLaVA-1.6-7b", "LongCat-Flash-560B", "GigaChat3-702B", "Youtu-LLM-2B", "gemma-7b",
+          "StarCoder2-15b", "falcon-40b", "StableLM-2-12b", "InternLM3-8b", "MiniCPM-4-8b",
+          "gpt-oss-2-120b", "gpt-oss-240b", "hunyuan-a13b-v2", "Seed-OSS-2-36B", "smollm4-3b"}) {
+        const auto found = FindShape(word);
+        EXPECT_FALSE(found.has_value()) << word << " is taken for " << found->name;
+    }
+    for (const auto& [word, shape] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"DeepSeek-V3.1", "deepseek-v3"},
+             {"DeepSeek-Coder-V2-Lite-Instruct", "deepseek-v2-lite"},
+             {"GLM-4.7-Flash-30B-A3B", "glm-4.7-flash"},
+             {"GLM-4.6V", "glm-4.5-air"},
+             {"GLM-4.7", "glm-4.5"},
+             {"MiniMax-M2.7", "minimax-m2"},
+             {"Kimi-K2-Thinking", "kimi-k2-thinking"},
+             {"Devstral-2-123B-Instruct-2512", "devstral-2-123b"},
+             {"Devstral-Small-2-24B", "mistral-small-24b"},
+             {"Ministral-3-14B-Instruct-2512", "ministral-3-14b"},
+             {"Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"},
+             {"Llama-4-Scout-17B-16E-Instruct", "llama-4-scout-17b-16e"},
+             {"Qwen3-VL-30B-A3B-Instruct", "qwen3-30b-a3b"},
+             {"Seed-OSS-36B-Instruct", "seed-oss-36b"},
+             {"dots.llm1.inst", "dots.llm1-142b"},
+             {"EXAONE-4-32B", "exaone-4.0-32b"},
+             {"Moonlight-16B-A3B-Instruct", "moonlight-16b-a3b"},
+             {"Phi-3.5-mini-instruct", "phi-3-mini"},
+             {"OLMo-2-0325-32B-Instruct", "olmo-2-32b"}}) {
+        const auto found = FindShape(word);
+        ASSERT_TRUE(found.has_value()) << word;
+        EXPECT_EQ(found->shape, shape) << word;
+    }
+}
+
+// Short names are known, each as a model of its own, so that both names mean one repository.
+TEST(Names, ShortNamesAreKnown) {
+    std::set<std::string> models;
+    for (const hub::ShortName& name : hub::ShortNames()) {
+        const auto found = FindShape(name.name);
+        ASSERT_TRUE(found.has_value()) << name.name;
+        EXPECT_TRUE(models.insert(found->model).second) << name.name << " is " << found->model;
+        const auto repository = FindShape(name.model);
+        EXPECT_TRUE(!repository || repository->shape == found->shape) << name.name;
+    }
+}
+
+TEST(Names, NearOnesAreNamed) {
+    for (const auto& [word, like] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"mistral-large-3", "mistral-large-2"},
+             {"mistral-small-4", "mistral-small-24b"},
+             {"qwen3-9b", "qwen3-8b"},
+             {"deepseek-v3.2", "deepseek-v3.1"},
+             {"gtp-oss-20b", "gpt-oss-20b"}}) {
+        const auto opened = OpenShape(word);
+        ASSERT_FALSE(opened.ok()) << word;
+        EXPECT_EQ(opened.error().code, ErrorCode::kUsage) << word;
+        EXPECT_NE(opened.error().message.find(like), std::string::npos) << opened.error().message;
     }
 }
 
@@ -68,6 +219,9 @@ TEST(Names, HaveTheirOwnContext) {
              {"kimi-k2-thinking", 262144},
              {"moonshotai/Kimi-K2-Instruct-0905", 262144},
              {"kimi-k2-0905", 262144},
+             {"codellama-7b", 16384},
+             {"Phi-3-mini-128k-instruct", 131072},
+             {"phi-3-mini-4k", 4096},
              {"meta-llama/Meta-Llama-3-8B-Instruct", 8192},
              {"Meta-Llama-3-70B", 8192},
              {"Meta-Llama-3-70B-Instruct:q4_k_m", 8192},
