@@ -8,6 +8,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/plan.h"
+#include "plan/backwards.h"
 
 namespace weft::cli {
 namespace {
@@ -70,6 +71,8 @@ Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const P
                  {"machines", p.hosts},
                  {"uses", UsedHosts(p.used, p.hosts, cluster).words},
                  {"run", RunText(p, cluster, flags)},
+                 {"answer_s", p.answer_s},
+                 {"answer_s_spread", p.answer_spread},
                  {"tok_s", p.tok_s},
                  {"tok_s_spread", p.spread},
                  {"ttft_s", p.ttft_s},
@@ -108,6 +111,7 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
     for (const plan::WhatIf& w : found.what_if) {
         what_if.push_back({{"what", w.words},
                            {"layout", w.layout},
+                           {"answer_s", w.answer_s},
                            {"tok_s", w.tok_s},
                            {"gain", w.gain},
                            {"stop_here", w.machines && w.gain < plan::kWorthwhile}});
@@ -120,6 +124,7 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
             {"context", flags.load.context},
             {"batch", flags.load.batch},
             {"prompt", flags.load.prompt_tokens()},
+            {"answer", flags.load.answer},
             {"depth", flags.load.depth},
             {"draft", flags.draft},
             {"note", note},
@@ -134,9 +139,10 @@ std::string MachinesText(const plan::Prediction& p, const plan::Cluster& cluster
     return UsedHosts(p.used, p.hosts, cluster).HostWords();
 }
 
-std::string TtftText(const plan::Prediction& p) {
-    if (p.ttft_s <= 0) return SecondsText(p.ttft_s);
-    return fmt::format("{} ±{:.0f} %", SecondsText(p.ttft_s), p.ttft_spread / p.ttft_s * 100);
+// "15 s ±13 %".
+std::string WithSpread(double seconds, double spread) {
+    if (seconds <= 0) return SecondsText(seconds);
+    return fmt::format("{} ±{:.0f} %", SecondsText(seconds), spread / seconds * 100);
 }
 
 void PrintLayouts(const plan::Plan& found, const plan::Cluster& cluster) {
@@ -145,15 +151,16 @@ void PrintLayouts(const plan::Plan& found, const plan::Cluster& cluster) {
     for (size_t i = 0; i < shown; ++i) {
         wide = std::max(wide, MachinesText(found.layouts[i], cluster).size());
     }
-    PrintOut("{:<14} {:>{}} {:>15} {:>14}   {:<22} {:<22} {:>8}\n", "layout", "machines", wide,
-             "tok/s", "TTFT", "fits (worst rank)", "limited by", "J/token");
+    PrintOut("{:<14} {:>{}} {:>14} {:>15} {:>14}   {:<22} {:<22} {:>8}\n", "layout", "machines",
+             wide, "answer", "tok/s", "TTFT", "fits (worst rank)", "limited by", "J/token");
     for (size_t i = 0; i < shown; ++i) {
         const plan::Prediction& p = found.layouts[i];
         const plan::MemoryUse& worst = p.worst();
         const auto [limit, share] = p.limit();
-        PrintOut("{:<14} {:>{}} {:>15} {:>14}   {:<22} {:<22} {:>8}{}\n", p.name,
-                 MachinesText(p, cluster), wide, fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
-                 TtftText(p),
+        PrintOut("{:<14} {:>{}} {:>14} {:>15} {:>14}   {:<22} {:<22} {:>8}{}\n", p.name,
+                 MachinesText(p, cluster), wide, WithSpread(p.answer_s, p.answer_spread),
+                 fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
+                 WithSpread(p.ttft_s, p.ttft_spread),
                  fmt::format("{}{:.1f} of {:.0f} GB", p.fits() ? "" : "no: ", worst.needed * 1e-9,
                              worst.room * 1e-9),
                  fmt::format("{} {:.0f} %", limit, share * 100),
@@ -169,7 +176,8 @@ void PrintLayouts(const plan::Plan& found, const plan::Cluster& cluster) {
 void PrintWhatIf(const plan::Plan& found) {
     std::string line;
     for (const plan::WhatIf& w : found.what_if) {
-        line += fmt::format("{}{} {:.1f}{}", line.empty() ? "" : " | ", w.words, w.tok_s,
+        line += fmt::format("{}{} {}{}", line.empty() ? "" : " | ", w.words,
+                            SecondsText(w.answer_s),
                             w.machines && w.gain < plan::kWorthwhile ? " (stop here)" : "");
     }
     if (!line.empty()) PrintOut("what if: {}\n", line);
@@ -208,6 +216,11 @@ Status CheckDraft(const model::Hyper& model, const model::Hyper& draft) {
                      draft.vocab, model.vocab);
 }
 
+void AddNote(std::string& note, const std::string& more) {
+    if (!note.empty() && !more.empty()) note += "; ";
+    note += more;
+}
+
 Status FillRun(PlanFlags& flags, PlanRun& run) {
     const DType kv_dtype = *DTypeOfName(flags.kv);
     WEFT_ASSIGN(run.library, plan::Library::Open());
@@ -224,6 +237,10 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
 std::string OddDevices(const plan::Runtime& runtime, const plan::Cluster& cluster) {
     for (const plan::Machine& host : cluster.hosts) {
         if (runtime.RunsOn(host)) continue;
+        if (runtime.name == plan::kOwnRuntime) {
+            return fmt::format("{}: {}; its figures are of Linux on the same hardware", host.word,
+                               plan::WhyNotOn(runtime, host));
+        }
         const plan::Runtime& there = runtime.On(host);
         std::vector<std::string> makers;
         for (const plan::Maker maker : there.runs_on) makers.emplace_back(MakerText(maker));
@@ -233,17 +250,26 @@ std::string OddDevices(const plan::Runtime& runtime, const plan::Cluster& cluste
     return {};
 }
 
-// The context that a job is asked to hold; where --context isn't given, as much of it as the model
-// has.
-Status CheckContext(PlanFlags& flags, const model::Hyper& hyper) {
+// The prompt, the answer and the context that holds both: what is not given follows from the rest,
+// within the model's context.
+Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
     plan::Workload& load = flags.load;
     if (!flags.context.given()) load.context = std::min(load.context, hyper.context);
-    const int64_t filled = load.depth + load.prompt_tokens();
-    if (std::max(load.context, filled) <= hyper.context) return {};
+    const int64_t half = std::max<int64_t>(load.context / 2, 1);
+    if (!flags.prompt.given()) load.prompt = half;
+    const int64_t prompt_end = load.depth + load.prompt;
+    if (!flags.answer.given()) {
+        const int64_t room = std::max<int64_t>(hyper.context - prompt_end, 1);
+        load.answer = std::min({load.answer, half, room});
+    }
+    const int64_t filled = prompt_end + load.answer;
     const std::string asked =
         load.context >= filled
             ? fmt::format("--context {}", load.context)
-            : fmt::format("--depth {} and a prompt of {} tokens", load.depth, load.prompt_tokens());
+            : fmt::format("--depth {}, a prompt of {} and an answer of {} tokens", load.depth,
+                          load.prompt, load.answer);
+    load.context = std::max(load.context, filled);
+    if (load.context <= hyper.context) return {};
     return MakeError(ErrorCode::kUsage, "{}: the model has a context of {} tokens", asked,
                      hyper.context);
 }
@@ -314,18 +340,23 @@ Status RunPlan(PlanFlags& flags) {
     WEFT_TRY(CheckPlanFlags(flags));
     PlanRun run;
     WEFT_TRY(FillRun(flags, run));
-    WEFT_TRY(CheckContext(flags, run.shape.walk.hyper()));
-    if (flags.backwards()) return PrintOffers(flags, run);
+    WEFT_TRY(SizeWork(flags, run.shape.walk.hyper()));
+    if (flags.backwards()) {
+        const bool own = run.runtime.name == plan::kOwnRuntime && flags.machines.empty();
+        AddNote(run.shape.note, own ? "Macs are left out: Weft runs on Linux" : "");
+        return PrintOffers(flags, run);
+    }
     const plan::ModelWalk& walk = run.shape.walk;
     WEFT_ASSIGN(const plan::Cluster cluster, run.library.ParseCluster(flags.machines));
     const std::string odd = OddDevices(run.runtime, cluster);
-    if (!odd.empty()) run.shape.note += (run.shape.note.empty() ? "" : "; ") + odd;
+    AddNote(run.shape.note, odd);
     WEFT_ASSIGN(const plan::Plan found,
                 plan::Search(walk, cluster, run.runtime, run.library, flags.load));
     if (flags.json) {
         PrintJson(PlanAsJson(found, cluster, flags, run.shape.note));
     } else {
         PrintLayouts(found, cluster);
+        PrintOut("answer: {}\n", AnswerWords(flags.load));
         if (cluster.wire_assumed) {
             PrintOut("wire: {}, assumed: the slowest of the machines' own; say ,WIRE\n",
                      cluster.wire.name);
@@ -365,17 +396,24 @@ void AddLoadOptions(const Command& command, PlanFlags& flags) {
     flags.context =
         command
             .AddOption("--context", flags.load.context,
-                       "Tokens that each sequence has; unsaid, of a model with less its own")
-            .Range(int64_t{1}, int64_t{1} << 24)
-            .ShowDefault();
+                       "Tokens that each sequence has while it decodes, at least --depth + "
+                       "--prompt + --answer (default: 4096, or the model's context if smaller)")
+            .Range(int64_t{1}, int64_t{1} << 24);
     add(flags.context);
     add(command.AddOption("--batch", flags.load.batch, "Sequences that decode together")
             .Range(int64_t{1}, int64_t{1} << 16)
             .ShowDefault());
-    add(command
-            .AddOption("--prompt", flags.load.prompt,
-                       "Tokens of the prompt that TTFT is of (default: --context)")
-            .Range(int64_t{1}, int64_t{1} << 24));
+    flags.prompt = command
+                       .AddOption("--prompt", flags.load.prompt,
+                                  "Tokens of the prompt (default: half of --context)")
+                       .Range(int64_t{1}, int64_t{1} << 24);
+    add(flags.prompt);
+    flags.answer = command
+                       .AddOption("--answer", flags.load.answer,
+                                  "Tokens of the answer (default: 512). Layouts are ranked by the "
+                                  "time of a prompt and its whole answer")
+                       .Range(int64_t{1}, int64_t{1} << 24);
+    add(flags.answer);
     add(command.AddOption("--chunk", flags.load.chunk, "Tokens of a prompt in one step")
             .Range(int64_t{1}, int64_t{1} << 20)
             .ShowDefault());
@@ -395,12 +433,19 @@ void AddLoadOptions(const Command& command, PlanFlags& flags) {
 
 void AddBackwardsOptions(const Command& command, PlanFlags& flags) {
     command.AddOption("--want", flags.want,
-                      "Which machines reach this speed, such as 20tok/s (of all sequences)");
-    command.AddOption("--budget", flags.budget, "Which machines for this price, such as 8000EUR");
-    command.AddOption("--ttft", flags.ttft, "And answer a prompt in this time, such as 5s");
+                      "Machines that reach this speed, such as 20tok/s (of all sequences)");
+    command.AddOption("--budget", flags.budget, "Machines within this price, such as 8000EUR");
+    command.AddOption("--ttft", flags.ttft,
+                      "Machines that read --prompt in this time, such as 5s");
 }
 
 }  // namespace
+
+std::string AnswerWords(const plan::Workload& load) {
+    const std::string one =
+        fmt::format("a prompt of {} tokens and {} tokens of answer", load.prompt, load.answer);
+    return load.batch == 1 ? one : fmt::format("{} sequences, each {}", load.batch, one);
+}
 
 std::string SecondsText(double seconds) {
     return fmt::format("{:.{}f} s", seconds, seconds < 1 ? 2 : seconds < 10 ? 1 : 0);

@@ -18,8 +18,8 @@ struct PlanFlags {
     std::string model, machines, runtime = "weft", kv = "f16", draft, want, budget, ttft, plot;
     plan::Workload load;
     bool explain = false, json = false;
-    Option context;                 // of which is asked whether they were given:
-    std::vector<Option> inference;  // no part of a training
+    Option context, prompt, answer;  // whether they are given is asked
+    std::vector<Option> inference;   // those that training does not have
     PlanTrainFlags training;        // with --train
     // --measure
     bool measure = false;
@@ -56,5 +56,7 @@ Status MeasureHere(PlanFlags& flags);
 
 // "0.31 s", "4.2 s", "38 s".
 std::string SecondsText(double seconds);
+// "a prompt of 2048 tokens and 512 tokens of answer".
+std::string AnswerWords(const plan::Workload& load);
 
 }  // namespace weft::cli

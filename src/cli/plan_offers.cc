@@ -11,6 +11,7 @@ constexpr size_t kMostOffers = 12;  // in the table
 
 Json OfferJson(const plan::Offer& offer) {
     Json json = {{"machines", offer.machines},        {"layout", offer.best.name},
+                 {"answer_s", offer.best.answer_s},   {"answer_s_spread", offer.best.answer_spread},
                  {"tok_s", offer.best.tok_s},         {"tok_s_spread", offer.best.spread},
                  {"ttft_s", offer.best.ttft_s},       {"price", offer.price},
                  {"price_is_guessed", offer.guessed}, {"joules_per_token", nullptr}};
@@ -25,14 +26,15 @@ Json OffersJson(const std::vector<plan::Offer>& offers) {
 }
 
 void PrintOfferTable(const std::vector<plan::Offer>& offers) {
-    PrintOut("{:<34} {:<12} {:>15} {:>9} {:>12} {:>8}\n", "machines", "layout", "tok/s", "TTFT",
-             "price", "J/token");
+    PrintOut("{:<34} {:<12} {:>9} {:>15} {:>9} {:>12} {:>8}\n", "machines", "layout", "answer",
+             "tok/s", "TTFT", "price", "J/token");
     const size_t shown = std::min(offers.size(), kMostOffers);
     for (size_t i = 0; i < shown; ++i) {
         const plan::Offer& offer = offers[i];
         const plan::Prediction& p = offer.best;
-        PrintOut("{:<34} {:<12} {:>15} {:>9} {:>12} {:>8}\n", offer.machines, p.name,
-                 fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread), SecondsText(p.ttft_s),
+        PrintOut("{:<34} {:<12} {:>9} {:>15} {:>9} {:>12} {:>8}\n", offer.machines, p.name,
+                 SecondsText(p.answer_s), fmt::format("{:.1f} ±{:.1f}", p.tok_s, p.spread),
+                 SecondsText(p.ttft_s),
                  fmt::format("{}{:.0f}", offer.guessed ? "~" : "", offer.price),
                  p.joules_per_token ? fmt::format("{:.1f}", *p.joules_per_token) : "-");
     }
@@ -72,21 +74,25 @@ Status PrintOffers(const PlanFlags& flags, const PlanRun& run) {
     if (flags.json) {
         PrintJson({{"model", flags.model},
                    {"runtime", flags.runtime},
+                   {"note", run.shape.note},
+                   {"prompt", flags.load.prompt},
+                   {"answer", flags.load.answer},
                    {"enough", OffersJson(offers.enough)},
                    {"nearest", OffersJson(offers.nearest)}});
         return {};
     }
     if (!offers.enough.empty()) {
         PrintOfferTable(offers.enough);
+        PrintOut("answer: {}\n", AnswerWords(flags.load));
         PrintOut("Prices with ~ are guessed (machines/): put yours into a machine file.\n");
-        return {};
-    }
-    if (offers.nearest.empty()) {
+    } else if (!offers.nearest.empty()) {
+        PrintOut("None does it. The closest{}:\n",
+                 flags.budget.empty() ? "" : " within the budget");
+        PrintOfferTable(offers.nearest);
+    } else {
         PrintOut("No machine with a price holds the model within that.\n");
-        return {};
     }
-    PrintOut("None does it. The fastest{}:\n", flags.budget.empty() ? "" : " within the budget");
-    PrintOfferTable(offers.nearest);
+    if (!run.shape.note.empty()) PrintOut("note: {}\n", run.shape.note);
     return {};
 }
 

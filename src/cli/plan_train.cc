@@ -328,6 +328,17 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     return {};
 }
 
+// Where Weft does not train; empty: it trains on all hosts.
+std::string NoteOn(const plan::TrainStyle& style, const plan::Cluster& cluster) {
+    for (const plan::Machine& host : cluster.hosts) {
+        if (plan::TrainsOn(style, host)) continue;
+        return fmt::format(
+            "Weft trains on processors only so far, not on {}: the figures are of a Weft that did",
+            host.word);
+    }
+    return {};
+}
+
 // What says nothing of a training, which has the types of its --dtype: adapters alone leave the
 // model's weights as they are.
 Status CheckType(const PlanTrainFlags& flags) {
@@ -359,6 +370,7 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
     WEFT_ASSIGN(const plan::TrainPlans found,
                 plan::SearchTrainingOn(walk, cluster, flags.wishes));
+    const std::string note = NoteOn(job.style, cluster);
     if (flags.json) {
         Json layouts = Json::array();
         for (const plan::TrainPrediction& p : found.layouts) {
@@ -368,12 +380,14 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
                        {"machines", flags.machines},
                        {"as", flags.as},
                        {"sequence", flags.sequence},
+                       {"note", note},
                        {"layouts", std::move(layouts)},
                        {"refused", found.refused},
                        {"tried", found.bounded}});
         return {};
     }
     PrintTrainLayouts(found, cluster);
+    if (!note.empty()) PrintOut("note: {}\n", note);
     const plan::TrainPrediction& best = found.layouts[0];
     if (flags.epoch > 0) {
         PrintOut("an epoch of {} sequences: {:.0f} s\n", flags.epoch,

@@ -1,6 +1,7 @@
 #include "plan/backwards.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "plan/search.h"
@@ -37,9 +38,9 @@ class Shopping {
           known_(walk, runtime, load),
           weights_(static_cast<double>(walk.source().TotalBytes())) {}
 
-    // The fewest hosts of this kind that do it. Where only a budget is said, the fastest number.
+    // The fewest hosts of this kind that do it. With a budget alone, the number that answers
+    // soonest.
     void Try(const MachineOnWire& kind) {
-        if (!runtime_.RunsOn(kind.machine)) return;
         std::optional<Found> nearest;
         const bool again = std::exchange(last_, kind.machine.word) == kind.machine.word;
         const int first = again ? 2 : 1;  // (one host has no wire)
@@ -66,8 +67,8 @@ class Shopping {
     Offers Take() {
         Offers offers;
         const auto cheaper = [](const Offer& a, const Offer& b) { return a.price < b.price; };
-        const auto faster = [](const Offer& a, const Offer& b) {
-            return a.best.tok_s > b.best.tok_s;
+        const auto sooner = [](const Offer& a, const Offer& b) {
+            return a.best.answer_s < b.best.answer_s;
         };
         const auto by_price = [&](const Found& a, const Found& b) {
             return cheaper(a.offer, b.offer);
@@ -83,7 +84,7 @@ class Shopping {
         if (is_wanted()) {
             std::ranges::stable_sort(offers.enough, cheaper);
         } else {
-            std::ranges::stable_sort(offers.enough, faster);
+            std::ranges::stable_sort(offers.enough, sooner);
         }
         if (offers.enough.empty()) TakeNearest(offers);
         return offers;
@@ -96,12 +97,12 @@ class Shopping {
         Offer offer;
     };
 
-    // The whole search of the fastest: perhaps one of them does it after all.
+    // The whole search of the closest: perhaps one of them does it after all.
     void TakeNearest(Offers& offers) {
-        const auto faster = [](const Found& a, const Found& b) {
-            return a.offer.best.tok_s > b.offer.best.tok_s;
+        const auto closer = [&](const Found& a, const Found& b) {
+            return IsBetter(a.offer.best, b.offer.best);
         };
-        std::ranges::stable_sort(nearest_, faster);
+        std::ranges::stable_sort(nearest_, closer);
         nearest_.resize(std::min(nearest_.size(), kMostNearest));
         for (Found& found : nearest_) {
             const Cluster cluster = found.kind.Times(found.count);
@@ -110,7 +111,7 @@ class Shopping {
                 found.offer = OfferOf(cluster, *std::move(best));
             }
         }
-        std::ranges::stable_sort(nearest_, faster);
+        std::ranges::stable_sort(nearest_, closer);
         for (Found& found : nearest_) {
             const bool enough = DoesIt(found.offer.best);
             (enough ? offers.enough : offers.nearest).push_back(std::move(found.offer));
@@ -152,7 +153,7 @@ class Shopping {
         });
     }
 
-    // Whether so many do it; `nearest` is then these, else the fastest of them all.
+    // Whether so many do it; `nearest` is then these, else the closest of them all.
     bool TryCount(const MachineOnWire& kind, int count, std::optional<Found>& nearest) {
         if (!Holds(kind, count)) return false;
         const Cluster cluster = kind.Times(count);
@@ -175,7 +176,15 @@ class Shopping {
     }
     bool IsBetter(const Prediction& a, const Prediction& b) const {
         if (DoesIt(a) != DoesIt(b)) return DoesIt(a);
-        return a.tok_s > b.tok_s;
+        if (DoesIt(a) || !is_wanted()) return a.answer_s < b.answer_s;
+        return Nearness(a) > Nearness(b);
+    }
+    // The smallest part of anything wanted that it reaches.
+    double Nearness(const Prediction& p) const {
+        double part = INFINITY;
+        if (wanted_.tok_s > 0) part = p.tok_s / wanted_.tok_s;
+        if (wanted_.ttft_s) part = std::min(part, *wanted_.ttft_s / p.ttft_s);
+        return part;
     }
     static Offer OfferOf(const Cluster& cluster, Prediction best) {
         return {cluster.words, std::move(best), *cluster.price(), PriceIsGuessed(cluster)};
@@ -240,11 +249,26 @@ bool PriceIsGuessed(const Cluster& cluster) {
     return wire || cluster.hosts[0].price->mark == Mark::kGuessed;
 }
 
-Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only) {
+std::string WhyNotOn(const Runtime& runtime, const Machine& machine) {
+    if (runtime.RunsOn(machine)) return {};
+    if (runtime.name == kOwnRuntime && machine.maker == Maker::kApple) {
+        return "Weft runs on Linux, not on a Mac";
+    }
+    return fmt::format("{} is not known to run on it", runtime.On(machine).name);
+}
+
+Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only,
+                                              const WhyNot& why_not) {
     WEFT_ASSIGN(const std::vector<Machine> machines, MachinesOf(library, only));
     const bool one_wire = only.find(',') != only.npos;
     std::vector<MachineOnWire> kinds;
     for (const Machine& machine : machines) {
+        const std::string wrong = why_not(machine);
+        if (!wrong.empty()) {
+            if (only.empty()) continue;
+            return MakeError(ErrorCode::kUsage, "machine '{}': {}; leave it out", machine.word,
+                             wrong);
+        }
         if (!machine.price) {
             if (only.empty()) continue;
             return MakeError(ErrorCode::kUsage, "machine '{}' has no price; add one to its file",
@@ -272,7 +296,8 @@ Result<Offers> FindMachines(const ModelWalk& walk, const Runtime& runtime, const
     if (wanted.tok_s <= 0 && !wanted.budget && !wanted.ttft_s) {
         return MakeError(ErrorCode::kUsage, "nothing is wanted: --want 20tok/s, --budget 8000EUR");
     }
-    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only));
+    const auto why_not = [&](const Machine& machine) { return WhyNotOn(runtime, machine); };
+    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only, why_not));
     Shopping shopping(walk, runtime, load, wanted);
     for (const MachineOnWire& kind : kinds) shopping.Try(kind);
     return shopping.Take();

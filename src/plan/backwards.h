@@ -1,6 +1,7 @@
 // Backwards: which machines do what is wanted, and what they cost.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,11 +26,11 @@ struct Offer {
 };
 
 struct Offers {
-    // Cheapest first: of each machine and wire the fewest hosts that do it, but those that a
-    // cheaper offer is no worse than in anything. Where only a budget is said fastest first, the
-    // number of hosts that is fastest.
+    // Cheapest first: of each machine and wire the fewest hosts that do it, without offers that a
+    // cheaper one is no worse than in anything. With a budget alone: the number of hosts that
+    // answers soonest, by answer_s.
     std::vector<Offer> enough;
-    std::vector<Offer> nearest;  // where none is: the fastest within the budget
+    std::vector<Offer> nearest;  // where none is: those that come closest within the budget
 };
 
 // Hosts of one kind, and what joins them.
@@ -38,14 +39,18 @@ struct MachineOnWire {
     Wire wire;
     Cluster Times(int count) const;  // its words: as --machines takes them
 };
-// All machines with a price, each with its wire and with the one `instead`; `only`: those of the
-// words, such as "strix-halo+m3-ultra", and with their wire alone where they name one. Errors:
-// kUsage (unknown words, a machine of them has no price).
-Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only);
+// Why a machine can't do the job: "weft runs on Linux, not on a Mac". Empty: it can.
+using WhyNot = std::function<std::string(const Machine&)>;
+std::string WhyNotOn(const Runtime& runtime, const Machine& machine);
+// The machines that have a price and can do the job, each with its wire and with the one `instead`;
+// `only`: those of the words, such as "strix-halo+rtx-4090", and with their wire alone where they
+// name one. Errors: kUsage (unknown words, a machine of them has no price or can't do the job).
+Result<std::vector<MachineOnWire>> KindsToTry(const Library& library, const std::string& only,
+                                              const WhyNot& why_not);
 bool PriceIsGuessed(const Cluster& cluster);
 
-// Looks through KindsToTry(library, only), up to most_hosts of each. Errors: those of KindsToTry,
-// and kUsage: nothing is wanted.
+// Looks through the machines that the runtime runs on, up to most_hosts of each. Errors: those of
+// KindsToTry, and kUsage: nothing is wanted.
 Result<Offers> FindMachines(const ModelWalk& walk, const Runtime& runtime, const Library& library,
                             const Workload& load, const Wanted& wanted, const std::string& only);
 

@@ -98,6 +98,7 @@ class Predictor {
         out_.hosts = HostOf(layout_.size() - 1) + 1;
         SetToken();
         SetPrompt();
+        SetAnswer();
         SetPower();
         return std::move(out_);
     }
@@ -281,6 +282,14 @@ class Predictor {
         out_.prompt_tok_s = static_cast<double>(load_.prompt_tokens()) / out_.ttft_s;
     }
 
+    // Both parts rest on the same figures: their errors add up.
+    void SetAnswer() {
+        const auto batch = static_cast<double>(load_.batch);
+        const double tokens_s = static_cast<double>(load_.answer) * batch / out_.tok_s;
+        out_.answer_s = batch * out_.ttft_s + tokens_s;
+        out_.answer_spread = batch * out_.ttft_spread + tokens_s * (out_.spread / out_.tok_s);
+    }
+
     double InTurn() const {
         const Runtime& runtime = runtime_.On(MachineOf(0));
         return runtime.relay && out_.hosts > 1 ? 1 : runtime.in_turn.value;
@@ -448,6 +457,11 @@ double Draft::yield() const {
 const MemoryUse& Prediction::worst() const {
     return *std::ranges::max_element(memory, {},
                                      [](const MemoryUse& use) { return use.needed / use.room; });
+}
+
+bool Prediction::IsBetterThan(const Prediction& other) const {
+    if (fits() != other.fits()) return fits();
+    return fits() ? answer_s < other.answer_s : worst().needed < other.worst().needed;
 }
 
 std::pair<const char*, double> Prediction::limit() const {

@@ -30,6 +30,7 @@ struct Workload {
     int64_t context = 4096;  // positions of each sequence while it decodes
     int64_t batch = 1;       // sequences
     int64_t prompt = 0;      // tokens of a prompt; 0: as many as the context
+    int64_t answer = 512;    // tokens of the answer whose time ranks layouts
     int64_t chunk = 512;     // most rows of a step
     int64_t depth = 0;       // tokens before the prompt, which the KV cache has already
     int64_t flights = 0;     // steps under way at once at most; 0: as many as there are stages
@@ -54,10 +55,15 @@ struct Prediction {
     double tok_s = 0;             // of all sequences
     double spread = 0;            // of tok_s, one standard deviation; ttft_spread of ttft_s
     double ttft_s = 0, ttft_spread = 0;
+    // From the prompts of all sequences, one behind another, to the last token of their answers.
+    // (A server with as many requests all the time takes so long for each of them, too.)
+    double answer_s = 0, answer_spread = 0;
     double prompt_tok_s = 0;  // tokens of a prompt by ttft_s
     std::optional<double> joules_per_token;
     const MemoryUse& worst() const;  // the rank whose memory has the least room left, by share
     bool fits() const { return !lack; }
+    // That fits where the other does not, answers sooner, or lacks less.
+    bool IsBetterThan(const Prediction& other) const;
     // The part of a token that takes longest, and its share.
     std::pair<const char*, double> limit() const;
 };

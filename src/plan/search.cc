@@ -66,7 +66,7 @@ class LayoutSearch {
     Found Run(const Cluster& cluster, size_t most_kinds) {
         for (const std::vector<int>& hosts : PartsOf(cluster)) Begin(cluster, hosts);
         std::ranges::stable_sort(uneven_, [](const Uneven& a, const Uneven& b) {
-            return IsFaster(a.layout.best(), b.layout.best());
+            return a.layout.best().IsBetterThan(b.layout.best());
         });
         for (Uneven& uneven : uneven_) {
             LayoutPredictor& predictor = uneven.part->predictor;
@@ -76,7 +76,7 @@ class LayoutSearch {
             most_kinds -= std::min(most_kinds, predictor.known_kinds() - before);
             Add(*uneven.part, uneven.layout.best());
         }
-        std::ranges::stable_sort(found_.layouts, IsFaster);
+        std::ranges::stable_sort(found_.layouts, &Prediction::IsBetterThan);
         return std::move(found_);
     }
 
@@ -97,11 +97,6 @@ class LayoutSearch {
         Part* part;
         UnevenLayout layout;
     };
-
-    static bool IsFaster(const Prediction& a, const Prediction& b) {
-        if (a.fits() != b.fits()) return a.fits();
-        return a.fits() ? a.tok_s > b.tok_s : a.worst().needed < b.worst().needed;
-    }
 
     void Begin(const Cluster& cluster, const std::vector<int>& hosts) {
         Part& part = *parts_.emplace_back(
@@ -174,9 +169,10 @@ class Questions {
         const Found found = LayoutSearch(walk_, runtime_, load_, known_).Run(other, kMostKinds / 8);
         if (found.layouts.empty() || !found.layouts[0].fits()) return;
         // What is there now goes on there, if nothing better was found.
-        const bool better = !no_worse || found.layouts[0].tok_s > best_.tok_s;
+        const bool better = !no_worse || found.layouts[0].IsBetterThan(best_);
         const Prediction& then = better ? found.layouts[0] : best_;
-        answers_.push_back({words, then.name, then.tok_s, then.tok_s / best_.tok_s - 1, machines});
+        answers_.push_back({words, then.name, then.tok_s, then.answer_s,
+                            best_.answer_s / then.answer_s - 1, machines});
     }
     std::vector<WhatIf> Take() { return std::move(answers_); }
 

@@ -10,7 +10,7 @@
 
 namespace weft::plan {
 
-// More machines that make a token less than this much faster are not worth having.
+// More machines that make an answer less than this much faster are not worth having.
 inline constexpr double kWorthwhile = 0.05;
 
 // Each layout is tried on its own, which takes some seconds for so many ranks; what else the
@@ -20,13 +20,13 @@ inline constexpr int kMostSearched = 4096, kMostAsked = 1024;
 struct WhatIf {
     std::string words;  // "tcp", "5 machines", "half the latency"
     std::string layout;
-    double tok_s = 0;
-    double gain = 0;        // over the best layout of the cluster as it is: 0.1 is 10 % faster
+    double tok_s = 0, answer_s = 0;
+    double gain = 0;        // in answers a second over the cluster as it is: 0.1 is 10 % faster
     bool machines = false;  // about their number: gains under kWorthwhile say to stop
 };
 
 struct Plan {
-    std::vector<Prediction> layouts;   // those that fit first, by tok_s; never empty
+    std::vector<Prediction> layouts;   // those that fit first, by answer_s; never empty
     std::vector<std::string> refused;  // layouts that the model can't be cut in, and why
     std::vector<WhatIf> what_if;       // empty where nothing fits, or of too many ranks
 };
@@ -39,11 +39,11 @@ bool CanHave(const Machine& machine, const Wire& wire);
 // slowest kind, without the two slowest, ...
 std::vector<std::vector<int>> PartsOf(const Cluster& cluster);
 
-// The fastest layout that fits. Errors: as of Search, and kUnsupported where none fits.
+// The layout that fits and answers soonest. Errors: as of Search, and kUnsupported where none fits.
 Result<Prediction> FindBest(const ModelWalk& walk, const Cluster& cluster, const Runtime& runtime,
                             const Workload& load);
 
-// All that were searched and can be, those that fit first, by tok_s. known: of the same model,
+// All that were searched and can be, those that fit first, by answer_s. known: of the same model,
 // runtime and workload. Errors: as of Search.
 Result<std::vector<Prediction>> FindLayouts(const ModelWalk& walk, const Cluster& cluster,
                                             const Runtime& runtime, const Workload& load,

@@ -68,7 +68,12 @@ double TrainingSeconds(const TrainPrediction& prediction, int64_t sequences) {
 Result<TrainOffers> FindTrainingMachines(TrainWalk& walk, const Library& library,
                                          const TrainWishes& wishes, const TrainWanted& wanted,
                                          const std::string& only) {
-    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds, KindsToTry(library, only));
+    WEFT_ASSIGN(const std::vector<MachineOnWire> kinds,
+                KindsToTry(library, only, [&](const Machine& machine) {
+                    return TrainsOn(walk.job().style, machine)
+                               ? std::string()
+                               : std::string("Weft trains on processors only so far");
+                }));
     TrainShopping shopping(walk, wishes, wanted);
     for (const bool nearest : {false, true}) {
         if (nearest && !shopping.offers().enough.empty()) break;

@@ -103,6 +103,10 @@ std::vector<TrainStyle> AllStyles() {
 
 }  // namespace
 
+bool TrainsOn(const TrainStyle& style, const Machine& machine) {
+    return !style.weft || machine.maker == Maker::kProcessor;
+}
+
 std::vector<std::string> TrainStyleNames() {
     std::vector<std::string> names;
     for (const TrainStyle& style : AllStyles()) names.push_back(style.name);

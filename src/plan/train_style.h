@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "plan/machine.h"
 
 namespace weft::plan {
 
@@ -49,6 +50,9 @@ struct TrainStyle {
     // Seconds that a host needs to start an op: a device that is faster than that waits.
     double host_op_s = 0;
 };
+
+// Whether the program trains on the machine: Weft on processors alone.
+bool TrainsOn(const TrainStyle& style, const Machine& machine);
 
 // "weft", "megatron", "deepspeed", "fsdp", "torchtitan", "nemo". Errors: kUsage, naming these.
 Result<TrainStyle> FindTrainStyle(const std::string& name);

@@ -39,7 +39,7 @@ std::vector<double> AsShares(const Shares& parts) {
 // What makes two tensor ranks, or two stages, alike: machines, share, the ends of a pipeline.
 using Kind = std::tuple<std::vector<std::string>, int, int>;
 
-// a fits where b doesn't, lacks less, or is faster.
+// a fits where b does not, lacks less, or answers sooner.
 bool IsBetter(const Prediction& a, const Prediction& b) {
     const auto lack = [](const Prediction& p) {
         double all = 0;
@@ -48,7 +48,7 @@ bool IsBetter(const Prediction& a, const Prediction& b) {
     };
     if (a.fits() != b.fits()) return a.fits();
     if (!a.fits() && lack(a) != lack(b)) return lack(a) < lack(b);
-    return a.tok_s > b.tok_s * (1 + 1e-9);
+    return a.answer_s * (1 + 1e-9) < b.answer_s;
 }
 
 }  // namespace

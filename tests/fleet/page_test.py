@@ -154,10 +154,10 @@ def read_from_1_to_5(a, b, package, tar):
         reader.type("sudo ip link set enp1s0f0 up")
     assert re.search(r"^enp1s0f0\S* +UP", a.type("ip -brief link"), re.MULTILINE)
     assert install(a, package, tar) == install(b, package, tar)
-    for machines in ("roce", "10gbe"):
+    for machines, layout in (("roce", "tp2"), ("10gbe", "pp2")):
         said = a.type(f"weft plan qwen3-235b-a22b:q4_k_m --machines 2xstrix-halo,{machines} "
                       "--context 8192")
-        assert re.search(r"^tp2 +2 .*<- fastest$", said, re.MULTILINE), said
+        assert re.search(rf"^{layout} +2 .*<- fastest$", said, re.MULTILINE), said
     first = a.start("weft up")
     assert page.says("On each other host of this cluster, run") in first.await_text(
         r"(?s).*serves cluster 'home' at port 7000; Ctrl-C ends").group(0)

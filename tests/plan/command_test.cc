@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -207,7 +208,7 @@ TEST(PlanCommand, MachinesAreFound) {
 // A program is told of where it has been seen alone: elsewhere a figure has a note, and such
 // machines are not offered.
 TEST(PlanCommand, OfAProgramOnDevicesThatItIsNotKnownOn) {
-    const Words model{"plan", "llama-3.1-8b", "--runtime", "exo-mlx", "--json"};
+    const Words model{"plan", "llama-3.1-8b:bf16", "--runtime", "exo-mlx", "--json"};
     const auto note = [&](const char* machine) {
         const Ran ran = RunWeft(model + Words{"--machines", machine});
         EXPECT_EQ(ran.status, 0) << ran.err;
@@ -283,10 +284,114 @@ TEST(PlanCommand, MacsAreNotOfferedRoce) {
     EXPECT_EQ(wires("2xm3-ultra"), "tb5");
     EXPECT_EQ(wires("2xstrix-halo,10gbe"), "roce");
     EXPECT_EQ(wires("2xm1-ultra,roce"), "tcp");
-    const Ran ran = RunWeft(model + Words{"--want", "30tok/s", "--machines", "m1-ultra"});
+    const Ran ran = RunWeft(model + Words{"--want", "30tok/s", "--machines", "m1-ultra",
+                                          "--runtime", "exo-mlx"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out.find("roce"), ran.out.npos) << ran.out;
     EXPECT_GT(ran.Json()["enough"].size(), 0u);
+}
+
+// Weft runs on Linux, and trains on processors: nothing else is offered, and who asks is told.
+TEST(PlanCommand, OnlyWhatWeftCanDoIsOffered) {
+    const Words model{"plan", "qwen3-30b-a3b:q4_k_m", "--json"};
+    for (const Words& wanted : {Words{"--want", "10tok/s"}, Words{"--budget", "9000EUR"},
+                                Words{"--ttft", "20s"}, Words{"--want", "90000tok/s"}}) {
+        const Ran ran = RunWeft(model + wanted);
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json found = ran.Json();
+        EXPECT_NE(found["note"].get<std::string>().find("Macs are left out"), std::string::npos);
+        size_t offers = 0;
+        for (const char* list : {"enough", "nearest"}) {
+            for (const auto& offer : found[list]) {
+                ++offers;
+                const std::string machines = offer["machines"];
+                static const std::regex mac("(^|x)m[1-9](-|,|$)");
+                EXPECT_FALSE(std::regex_search(machines, mac)) << machines;
+            }
+        }
+        EXPECT_GT(offers, 0u) << ran.out;
+    }
+    for (const char* machines : {"m3-ultra", "strix-halo+m4-max", "2xm2-ultra,10gbe"}) {
+        const Ran ran = RunWeft(model + Words{"--want", "10tok/s", "--machines", machines});
+        EXPECT_EQ(ran.status, 2) << ran.out;
+        EXPECT_NE(ran.err.find("Weft runs on Linux, not on a Mac"), std::string::npos) << ran.err;
+    }
+    const Ran forward = RunWeft(model + Words{"--machines", "m3-ultra"});
+    EXPECT_NE(forward.Json()["note"].get<std::string>().find("not on a Mac"), std::string::npos);
+    const Words train{"plan", "qwen3-0.6b", "--train", "--sequences", "1000", "--json"};
+    for (const char* machines : {"h100", "rtx-4090+epyc-9654"}) {
+        const Ran ran = RunWeft(train + Words{"--within", "90h", "--machines", machines});
+        EXPECT_EQ(ran.status, 2) << ran.out;
+        EXPECT_NE(ran.err.find("trains on processors only"), std::string::npos) << ran.err;
+    }
+    const Ran note = RunWeft(train + Words{"--machines", "h100"});
+    EXPECT_NE(note.Json()["note"].get<std::string>().find("trains on processors only"),
+              std::string::npos);
+    EXPECT_EQ(RunWeft(train + Words{"--machines", "epyc-9654"}).Json()["note"], "");
+}
+
+// The best layout answers soonest: a prompt over a slow wire is read by stages.
+TEST(PlanCommand, LayoutsAreRankedByAWholeAnswer) {
+    struct Asked {
+        Words words;
+        const char* best;
+    };
+    for (const Asked& asked :
+         {Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,10gbe", "--prompt", "20480"}, "pp2"},
+          Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,10gbe", "--prompt", "20480",
+                 "--answer", "20000"},
+                "tp2"},
+          Asked{{"gpt-oss-120b", "--machines", "2xstrix-halo,roce", "--prompt", "20480"}, "tp2"},
+          Asked{{"qwen3-235b:q4_k_m", "--machines", "2xstrix-halo,5gbe", "--context", "8192",
+                 "--prompt", "8192", "--answer", "500"},
+                "pp2"}}) {
+        const Ran ran = RunWeft(Words{"plan", "--json"} + asked.words);
+        ASSERT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json plan = ran.Json();
+        const nlohmann::json layouts = plan["layouts"];
+        EXPECT_EQ(layouts[0]["layout"], asked.best) << asked.words[2];
+        double last = 0;
+        for (const auto& layout : layouts) {
+            if (!layout["fits"].get<bool>()) break;
+            const double answer_s = layout["answer_s"];
+            EXPECT_GE(answer_s, last);
+            last = answer_s;
+            EXPECT_NEAR(answer_s,
+                        layout["ttft_s"].get<double>() +
+                            plan["answer"].get<double>() / layout["tok_s"].get<double>(),
+                        1e-9 * answer_s);
+        }
+    }
+    // A server of 8 sequences reads 8 prompts.
+    const Ran ran = RunWeft({"plan", "qwen3-8b:q4_k_m", "--machines", "2xstrix-halo,10gbe",
+                             "--batch", "8", "--json"});
+    const nlohmann::json plan = ran.Json(), best = plan["layouts"][0];
+    EXPECT_EQ(plan["prompt"], 2048);
+    EXPECT_EQ(plan["answer"], 512);
+    EXPECT_NEAR(best["answer_s"].get<double>(),
+                8 * best["ttft_s"].get<double>() + 8 * 512 / best["tok_s"].get<double>(), 1e-6);
+}
+
+// Unsaid, the prompt is half the context and the answer fits beside it.
+TEST(PlanCommand, PromptAndAnswerFitTheContext) {
+    const auto work = [](const Words& more) {
+        const Words asked{"plan", "qwen3-0.6b", "--machines", "epyc-9654", "--json"};
+        const Ran ran = RunWeft(asked + more);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        const nlohmann::json plan = ran.Json();
+        return std::vector<int64_t>{plan["context"], plan["prompt"], plan["answer"]};
+    };
+    using Work = std::vector<int64_t>;
+    EXPECT_EQ(work({}), (Work{4096, 2048, 512}));
+    EXPECT_EQ(work({"--context", "64"}), (Work{64, 32, 32}));
+    EXPECT_EQ(work({"--context", "1"}), (Work{2, 1, 1}));
+    EXPECT_EQ(work({"--prompt", "20480"}), (Work{20992, 20480, 512}));
+    EXPECT_EQ(work({"--prompt", "40959"}), (Work{40960, 40959, 1}));
+    EXPECT_EQ(work({"--context", "1024", "--answer", "1000"}), (Work{1512, 512, 1000}));
+    const Ran over = RunWeft({"plan", "qwen3-0.6b", "--machines", "epyc-9654", "--prompt", "40000",
+                              "--answer", "961"});
+    EXPECT_EQ(over.status, 2);
+    EXPECT_NE(over.err.find("a context of 40960 tokens"), std::string::npos) << over.err;
 }
 
 // The fewest machines: one less doesn't do it, by the search itself; the layout is the search's.
@@ -384,24 +489,25 @@ TEST(PlanCommand, MachineFilesAreKnownByTheirPaths) {
 TEST(PlanCommand, MachinesForTrainingAreFound) {
     const Words job{"plan",           "qwen3-0.6b", "--train",     "--seq-len", "1024",
                     "--global-batch", "64",         "--sequences", "100000",    "--json"};
-    const Ran ran = RunWeft(job + Words{"--within", "24h", "--machines", "rtx-4090+h100+m4"});
+    const Ran ran =
+        RunWeft(job + Words{"--within", "2400h", "--machines", "epyc-9654+xeon-8480+n100"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     const nlohmann::json enough = ran.Json()["enough"];
     ASSERT_GE(enough.size(), 1u) << ran.out;
     double last = 0;
     for (const auto& offer : enough) {
-        EXPECT_LE(offer["seconds"].get<double>(), 24 * 3600.0);
+        EXPECT_LE(offer["seconds"].get<double>(), 2400 * 3600.0);
         EXPECT_GE(offer["price"].get<double>(), last);
         last = offer["price"].get<double>();
     }
     const Ran there = RunWeft(job + Words{"--machines", enough[0]["machines"].get<std::string>()});
     ASSERT_EQ(there.status, 0) << there.err;
     EXPECT_EQ(there.Json()["layouts"][0]["epoch_s"], enough[0]["seconds"]);
-    const Ran hurry = RunWeft(job + Words{"--within", "1s", "--machines", "m4"});
+    const Ran hurry = RunWeft(job + Words{"--within", "1s", "--machines", "n100"});
     EXPECT_EQ(hurry.Json()["enough"].size(), 0u) << hurry.out;
     for (const auto& [flags, said] : std::initializer_list<std::pair<Words, const char*>>{
-             {{"--within", "soon", "--machines", "m4"}, "--within"},
-             {{"--want", "20tok/s", "--machines", "m4"}, "--train takes --machines"},
+             {{"--within", "soon", "--machines", "n100"}, "--within"},
+             {{"--want", "20tok/s", "--machines", "n100"}, "--train takes --machines"},
              {{"--budget", "100EUR"}, "--train takes --machines"}}) {
         const Ran wrong = RunWeft(job + flags);
         EXPECT_EQ(wrong.status, 2) << wrong.err;

@@ -45,10 +45,11 @@ TEST(PlanRefuses, MoreContextThanTheModelHas) {
         {{{"--context", "1000000"}, "--context 1000000: the model has a context of 4096 tokens"},
          {{"--context", "64", "--prompt", "4097"}, "a context of 4096 tokens"},
          {{"--context", "64", "--prompt", "4000", "--depth", "97"},
-          "--depth 97 and a prompt of 4000 tokens"},
+          "--depth 97, a prompt of 4000 and an answer of 1 tokens"},
+         {{"--prompt", "4000", "--answer", "97"}, "a prompt of 4000 and an answer of 97 tokens"},
          {{"--want", "1tok/s", "--context", "4097"}, "--context 4097"}});
     const Ran most = RunWeft({"plan", "llama-2-7b:q4_0", "--machines", "1xh100", "--context", "64",
-                              "--prompt", "4000", "--depth", "96"});
+                              "--prompt", "4000", "--depth", "95"});
     EXPECT_EQ(most.status, 0) << most.err;
     // The usual context is no more than the model's.
     const Ran short_one =
