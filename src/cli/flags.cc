@@ -204,7 +204,9 @@ void AddRankFlags(const Command& app, CommonFlags& flags) {
 }
 
 void AddLayoutFlags(const Command& app, CommonFlags& flags) {
-    app.AddOption("--tp", flags.job.tp, "Tensor-parallel ranks (default: all ranks)")
+    app.AddOption("--tp", flags.job.tp,
+                  "Tensor-parallel ranks (default: all ranks; where each host has one rank, --tp "
+                  "or --pp, whichever answers sooner over the measured network)")
         .Range(1, 1024)
         .Group(kCluster);
     app.AddOption("--ep", flags.job.ep,
@@ -212,7 +214,7 @@ void AddLayoutFlags(const Command& app, CommonFlags& flags) {
                   "many as the quantization needs)")
         .Range(1, 1024)
         .Group(kCluster);
-    app.AddOption("--pp", flags.job.pp, "Pipeline stages (default: 1)")
+    app.AddOption("--pp", flags.job.pp, "Pipeline stages (default: 1, or as for --tp)")
         .Range(1, 1024)
         .Group(kCluster);
     app.AddOption("--transport", flags.cluster.transport,

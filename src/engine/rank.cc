@@ -48,6 +48,15 @@ std::vector<float> Quantiles(std::vector<float> costs) {
     return quantiles;
 }
 
+// Half of each window is for the tensor group's collectives, half for steps, sends and logits.
+size_t HalfWindow(const net::Fabric& fabric) {
+    size_t window = SIZE_MAX;
+    for (const auto& link : fabric.links) {
+        if (link != nullptr) window = std::min(window, link->window_bytes());
+    }
+    return window / 2 / 4096 * 4096;
+}
+
 // Of `all`; everything where there is nothing.
 int Thousandths(int64_t done, int64_t all) {
     if (all <= 0) return 1000;
@@ -112,15 +121,20 @@ void Rank::TellProgress() {
     });
 }
 
-// Half of each window is for the tensor group's collectives, half for steps, sends and logits.
+// The tensor group, which may be there already (ChooseLayout), and its table.
+Status Rank::JoinTensor(const std::vector<int>& peers) {
+    if (tensor_ != nullptr) return {};
+    const coll::Channel first{0, HalfWindow(cluster_.fabric()), 0, net::kFlags / 2};
+    WEFT_ASSIGN(tensor_,
+                coll::Comm::Make(cluster_.fabric(), peers, first, cluster_.timeout_ms()));
+    WEFT_ASSIGN(table_, fabric::TuneGroup(cluster_, *tensor_, peers, job_.net_table));
+    return {};
+}
+
 Status Rank::JoinGroups() {
     if (cluster_.size() == 1) return {};
     net::Fabric& fabric = cluster_.fabric();
-    size_t window = SIZE_MAX;
-    for (const auto& link : fabric.links) {
-        if (link != nullptr) window = std::min(window, link->window_bytes());
-    }
-    const size_t half = window / 2 / 4096 * 4096;
+    const size_t half = HalfWindow(fabric);
     std::vector<int> everyone(static_cast<size_t>(cluster_.size()));
     std::iota(everyone.begin(), everyone.end(), 0);
     const coll::Channel second{half, half, net::kFlags / 2, net::kFlags / 2};
@@ -133,9 +147,7 @@ Status Rank::JoinGroups() {
     if (shard_.layout.tp == 1) return {};
     std::vector<int> peers;
     for (int t = 0; t < shard_.layout.tp; ++t) peers.push_back(shard_.stage * shard_.layout.tp + t);
-    const coll::Channel first{0, half, 0, net::kFlags / 2};
-    WEFT_ASSIGN(tensor_, coll::Comm::Make(fabric, peers, first, cluster_.timeout_ms()));
-    WEFT_ASSIGN(table_, fabric::TuneGroup(cluster_, *tensor_, peers, job_.net_table));
+    WEFT_TRY(JoinTensor(peers));
     return AgreeOnWire(peers);
 }
 

@@ -23,6 +23,7 @@
 #include "engine/job.h"
 #include "engine/logits_row.h"
 #include "engine/proof.h"
+#include "engine/shares.h"
 #include "engine/step_message.h"
 #include "fabric/table.h"
 #include "hw/power.h"
@@ -137,6 +138,14 @@ class Rank {
     int64_t Progress() const;
     Status Plan();
     Status OpenSource();
+    // What --split auto and the choice of a layout rest on.
+    struct Speeds {
+        std::vector<RankSpeed> ranks;
+        std::string text;            // of all ranks, for people
+        backend::DeviceInfo device;  // of this one
+    };
+    Result<Speeds> MeasureSpeeds();
+    Status ChooseLayout();
     Status ChooseShares();
     Status PlanShard();
     Status Compile();
@@ -147,6 +156,7 @@ class Rank {
     Status CheckDevices();
     Error UnlikeDevices(size_t rank, size_t other, const std::vector<std::string>& all) const;
     Status CheckMemory(uint64_t freed_bytes = 0);
+    Status JoinTensor(const std::vector<int>& peers);
     Status JoinGroups();
     Status AgreeOnWire(const std::vector<int>& peers);
     void CheckTable() const;

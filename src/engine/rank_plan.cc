@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 #include <span>
 
 #include "backend/device_list.h"
+#include "backend/transfer.h"
 #include "base/log.h"
 #include "cluster/memory_check.h"
 #include "engine/device_options.h"
+#include "engine/layout_choice.h"
 #include "engine/rank.h"
 #include "engine/rank_options.h"
 #include "engine/shares.h"
@@ -31,6 +34,7 @@ bool IsOfUser(const Error& error) {
 
 Status Rank::Plan() {
     WEFT_TRY(OpenSource());
+    if (ChoosesLayout(job_, cluster_)) WEFT_TRY(ChooseLayout());
     if (job_.split_auto && cluster_.size() > 1) WEFT_TRY(ChooseShares());
     WEFT_TRY(PlanShard());
     // What a host draws, one of its ranks tells.
@@ -90,12 +94,9 @@ Status Rank::OpenSource() {
     return {};
 }
 
-// By what each rank's device reads: all ranks measure at once, and come to the same shares, which
-// stay in later epochs.
-Status Rank::ChooseShares() {
+// All ranks measure at once.
+Result<Rank::Speeds> Rank::MeasureSpeeds() {
     const int rank = cluster_.rank(), ranks = cluster_.size();
-    WEFT_ASSIGN(const model::Layout layout,
-                model::MakeLayout(ranks, job_.tp, job_.pp, {}, job_.ep));
     WEFT_ASSIGN(const std::string name, backend::DeviceOfRank(job_.device, rank, ranks));
     auto options = DeviceOptionsOf(cluster_, job_.threads, job_.reference, job_.exact);
     options.local_rank = LocalRankOf(cluster_, job_.device);
@@ -110,20 +111,71 @@ Status Rank::ChooseShares() {
                                    fmt::format("{:.0f} {} {}", speed.bytes_per_s, speed.room_bytes,
                                                device->info().name),
                                    Deadline::In(kPlacesMs)));
-    std::vector<RankSpeed> speeds;
-    std::string text;
+    Speeds speeds;
+    speeds.device = device->info();
     for (const std::string& one : all) {
         char* end = nullptr;
-        RankSpeed& its = speeds.emplace_back();
+        RankSpeed& its = speeds.ranks.emplace_back();
         its.bytes_per_s = std::strtod(one.c_str(), &end);
         its.room_bytes = std::strtoull(end, &end, 10);
-        text += fmt::format("{}rank {} ({}) {:.1f} GB/s", text.empty() ? "" : ", ",
-                            speeds.size() - 1, *end == ' ' ? end + 1 : "?", its.bytes_per_s * 1e-9);
+        speeds.text += fmt::format("{}rank {} ({}) {:.1f} GB/s", speeds.text.empty() ? "" : ", ",
+                                   speeds.ranks.size() - 1, *end == ' ' ? end + 1 : "?",
+                                   its.bytes_per_s * 1e-9);
     }
-    job_.split = SharesBySpeed(speeds, layout, source_->TotalBytes());
+    return speeds;
+}
+
+// Tensor ranks or stages, as rank 0 finds that a whole answer is sooner there; it stays in later
+// epochs.
+Status Rank::ChooseLayout() {
+    const int ranks = cluster_.size();
+    std::vector<int> everyone(static_cast<size_t>(ranks));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    WEFT_TRY(JoinTensor(everyone));
+    job_.tp = ranks;
+    job_.pp = 1;
+    if (!(coll::PredictedUs(tensor_->tuning(), 1) > 0)) return {};  // not measured
+    WEFT_ASSIGN(const Speeds speeds, MeasureSpeeds());
+    LayoutCosts costs = CostsOf(job_, hyper_, *source_);
+    costs.ranks = ranks;
+    costs.bytes_per_s =
+        std::ranges::min_element(speeds.ranks, {}, &RankSpeed::bytes_per_s)->bytes_per_s;
+    const bool automatic = job_.wire == backend::SumWire::kAuto;
+    const backend::SumWire wire =
+        automatic ? AutoSumWire(speeds.device, true, tensor_->tuning()) : job_.wire;
+    const DType sums = speeds.device.target.wide_sums ? DType::kF64 : DType::kF32;
+    costs.sum_bytes = backend::SumBytes(wire, sums, hyper_.hidden);
+    const LayoutSeconds seconds = EstimateLayouts(costs, tensor_->tuning());
+    const bool wins = seconds.stages_win() && ranks <= hyper_.layers;
+    WEFT_ASSIGN(const std::vector<std::string> words,
+                cluster_.AllGather("layout", wins ? "stages" : "tensor", Deadline::In(kPlacesMs)));
+    const bool stages = words[0] == "stages";
+    if (stages) {
+        std::swap(job_.tp, job_.pp);
+        tensor_.reset();
+        table_ = {};
+    }
+    if (cluster_.rank() == 0 && seconds.tensor > 0) {
+        Log(LogLevel::kInfo,
+            "layout: --{} {}. A prompt of {} tokens and {} tokens of answer take an estimated "
+            "{:.3g} s over this network, and {:.3g} s with --{} {} (both without the prompt's "
+            "arithmetic)",
+            stages ? "pp" : "tp", ranks, costs.prompt, costs.answer,
+            stages ? seconds.stages : seconds.tensor, stages ? seconds.tensor : seconds.stages,
+            stages ? "tp" : "pp", ranks);
+    }
+    return {};
+}
+
+// By what each rank's device reads: all ranks come to the same shares, which stay in later epochs.
+Status Rank::ChooseShares() {
+    WEFT_ASSIGN(const model::Layout layout,
+                model::MakeLayout(cluster_.size(), job_.tp, job_.pp, {}, job_.ep));
+    WEFT_ASSIGN(const Speeds speeds, MeasureSpeeds());
+    job_.split = SharesBySpeed(speeds.ranks, layout, source_->TotalBytes());
     job_.split_auto = false;
-    if (rank == 0) {
-        Log(LogLevel::kInfo, "--split auto: weights are read at {}: {}", text,
+    if (cluster_.rank() == 0) {
+        Log(LogLevel::kInfo, "--split auto: weights are read at {}: {}", speeds.text,
             job_.split.empty() ? "even shares"
                                : fmt::format("shares {}", fmt::join(job_.split, ",")));
     }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "engine/examine.h"
 #include "engine/feed.h"
+#include "engine/layout_choice.h"
 #include "model/shard.h"
 
 namespace weft::engine {
@@ -106,9 +107,15 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, c
     return next;
 }
 
-// What shares `auto` came to stays, so that ranks that go on need not measure again.
-static void KeepShares(const Rank* rank, Job& job) {
-    if (rank == nullptr || !job.split_auto || rank->job().split_auto) return;
+// The layout and the shares that the ranks chose stay, so that ranks that go on need not measure
+// again.
+static void KeepChoices(const Rank* rank, Job& job) {
+    if (rank == nullptr) return;
+    if (job.tp == 0 && job.pp == 0) {
+        job.tp = rank->job().tp;
+        job.pp = rank->job().pp;
+    }
+    if (!job.split_auto || rank->job().split_auto) return;
     job.split = rank->job().split;
     job.split_auto = false;
 }
@@ -159,7 +166,7 @@ Status OpenRank(const Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>
 Status OpenFirstRank(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                      std::vector<Recovery>& recoveries) {
     const Status opened = OpenRank(job, cluster, rank);
-    KeepShares(rank.get(), job);
+    KeepChoices(rank.get(), job);
     if (opened.ok()) return TellTerms(*rank);
     if (!cluster.recovers()) return cluster.ReportFailure(opened.error());
     return Recover(job, cluster, rank, opened.error(), recoveries);
@@ -201,6 +208,10 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
                 last.split = job.split;
                 last.split_auto = false;
             }
+            if (last.tp == 0 && last.pp == 0 && job.tp * job.pp == size) {
+                last.tp = job.tp;
+                last.pp = job.pp;
+            }
             const bool same = std::cmp_equal(kept.size(), size) && kept.back() == size - 1;
             if (same) return JobToJson(last);
             WEFT_ASSIGN(Job replanned, ReplanJob(last, size, kept, asked));
@@ -216,13 +227,13 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
         }
         WEFT_ASSIGN(job, JobFromJson(cluster.job()));
         // (Who measures does so with all others.)
-        if (!next->same_place || job.split_auto) rank.reset();
+        if (!next->same_place || job.split_auto || ChoosesLayout(job, cluster)) rank.reset();
         if (why.empty()) why = next->why;
         if (!next->refused.empty()) why = next->refused;
         recovery.joined = next->joined;
         recovery.lost.insert(recovery.lost.end(), next->lost.begin(), next->lost.end());
         const Status status = OpenRank(job, cluster, rank);
-        KeepShares(rank.get(), job);
+        KeepChoices(rank.get(), job);
         if (status.ok()) {
             recovery.epoch = next->epoch;
             recovery.ranks = cluster.size();

@@ -49,6 +49,13 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
     runner->asked_ = {job, cluster::RanksOf(options)};
     runner->job_ = std::move(job);
     WEFT_TRY(OpenFirstRank(runner->job_, *runner->cluster_, runner->rank_, runner->recoveries_));
+    // A host that comes back finds the layout that was chosen.
+    const Job& chosen = runner->job_;
+    Asked& asked = runner->asked_;
+    if (asked.job.tp == 0 && asked.job.pp == 0 && chosen.tp * chosen.pp == asked.ranks) {
+        asked.job.tp = chosen.tp;
+        asked.job.pp = chosen.pp;
+    }
     runner->tokenizer_ = std::move(tokenizer);
     if (runner->tokenizer_ == nullptr) {
         auto loaded = model_files::LoadTokenizer(runner->rank_->source());

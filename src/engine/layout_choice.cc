@@ -1,0 +1,70 @@
+#include "engine/layout_choice.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+namespace weft::engine {
+namespace {
+
+constexpr int64_t kUsualAnswer = 512;
+constexpr int64_t kSumsOfALayer = 2;
+
+// A token reads all weights but the rows of the embedding table (unless that is the output matrix,
+// too), and of the experts those that it is routed to.
+double TokenBytes(const model_files::ModelSource& source, const model::Hyper& hyper) {
+    const bool own_output = source.FindTensor("output.weight") != nullptr;
+    const double used = hyper.moe.experts > 0 ? static_cast<double>(hyper.moe.used) /
+                                                    static_cast<double>(hyper.moe.experts)
+                                              : 1;
+    double bytes = 0;
+    for (const model_files::TensorInfo& tensor : source.tensors()) {
+        if (own_output && tensor.name == "token_embd.weight") continue;
+        const auto all = static_cast<double>(RowBytes(tensor.dtype, tensor.cols)) *
+                         static_cast<double>(tensor.rows);
+        bytes += tensor.name.find("_exps.") == tensor.name.npos ? all : all * used;
+    }
+    return bytes;
+}
+
+}  // namespace
+
+bool ChoosesLayout(const Job& job, cluster::Cluster& cluster) {
+    if (job.tp > 0 || job.pp > 0 || job.ep > 0 || !job.split.empty()) return false;
+    if (cluster.size() < 2 || cluster.fabric().links.empty()) return false;
+    std::set<std::string> hosts;
+    for (int rank = 0; rank < cluster.size(); ++rank) hosts.insert(cluster.host(rank).boot_id);
+    return std::cmp_equal(hosts.size(), cluster.size());
+}
+
+LayoutCosts CostsOf(const Job& job, const model::Hyper& hyper,
+                    const model_files::ModelSource& source) {
+    LayoutCosts costs;
+    costs.layers = hyper.layers;
+    costs.prompt = std::max<int64_t>(job.ctx / 2, 1);
+    const bool answers = job.outputs != model::Outputs::kHidden;
+    costs.answer = answers ? std::min(kUsualAnswer, costs.prompt) : 0;
+    costs.chunk = std::max<int64_t>(job.step_rows(), 1);
+    costs.token_bytes = TokenBytes(source, hyper);
+    return costs;
+}
+
+LayoutSeconds EstimateLayouts(const LayoutCosts& c, const coll::Tuning& tuning) {
+    const auto sum_s = [&](int64_t rows) {
+        return coll::PredictedUs(tuning, static_cast<size_t>(rows * c.sum_bytes)) * 1e-6;
+    };
+    if (!(sum_s(1) > 0) || !(c.bytes_per_s > 0)) return {};
+    const auto answer = static_cast<double>(c.answer);
+    const int64_t rows = std::min(c.chunk, c.prompt);
+    const double chunks = static_cast<double>(c.prompt) / static_cast<double>(rows);
+    const auto sums = static_cast<double>(kSumsOfALayer * c.layers);
+    const double token_s = c.token_bytes / c.bytes_per_s;
+    // A message takes about half of an all-reduce, which goes there and back.
+    const double hops = static_cast<double>(c.ranks - 1) / 2;
+    LayoutSeconds seconds;
+    seconds.tensor = chunks * sums * sum_s(rows) + answer * (token_s / c.ranks + sums * sum_s(1));
+    seconds.stages = (chunks + hops) * sum_s(rows) / 2 + answer * (token_s + hops * sum_s(1));
+    return seconds;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,99 @@
+// Tensor ranks or stages where the user names neither: what is made of measured times.
+#include "engine/layout_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/fake_cluster.h"
+
+namespace weft::engine {
+namespace {
+
+// All-reduces of two hosts: a latency, and bytes that cross one way and back.
+coll::Tuning MeasuredTable(double latency_us, double bytes_per_s) {
+    coll::Tuning tuning = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
+    std::vector<coll::TuningRow> rows;
+    for (const int bits : {10, 16, 20, 24}) {
+        const size_t bytes = size_t{1} << bits;
+        rows.push_back({bytes,
+                        {coll::Algorithm::kOneShot, coll::Wire::kFull},
+                        latency_us + static_cast<double>(bytes) / bytes_per_s * 1e6});
+    }
+    EXPECT_TRUE(tuning.Set(coll::Collective::kAllReduce, rows).ok());
+    return tuning;
+}
+
+// gpt-oss-120b on two hosts that read 200 GB/s.
+LayoutCosts LargeModel(int64_t prompt, int64_t answer = 512) {
+    LayoutCosts costs;
+    costs.ranks = 2;
+    costs.layers = 36;
+    costs.sum_bytes = 2880 * 4;
+    costs.prompt = prompt;
+    costs.answer = answer;
+    costs.token_bytes = 3.2e9;
+    costs.bytes_per_s = 200e9;
+    return costs;
+}
+
+TEST(LayoutChoice, AFastWireIsForTensorRanks) {
+    const coll::Tuning rdma = MeasuredTable(5, 11e9), ethernet = MeasuredTable(60, 1.1e9);
+    EXPECT_FALSE(EstimateLayouts(LargeModel(20'480), rdma).stages_win());
+    EXPECT_TRUE(EstimateLayouts(LargeModel(20'480), ethernet).stages_win());
+    // A short prompt of a long answer: the tokens decide.
+    EXPECT_FALSE(EstimateLayouts(LargeModel(128, 4096), ethernet).stages_win());
+    // Embeddings are prompts alone.
+    EXPECT_TRUE(EstimateLayouts(LargeModel(4096, 0), rdma).stages_win());
+    // A slow wire leaves nothing of a token's gain.
+    EXPECT_TRUE(EstimateLayouts(LargeModel(1), MeasuredTable(400, 0.1e9)).stages_win());
+}
+
+TEST(LayoutChoice, LongerPromptsAndSlowerWiresAreForStages) {
+    for (const double latency_us : {5.0, 60.0, 200.0}) {
+        double before = INFINITY;
+        for (const double gigabytes : {0.1, 0.3, 1.1, 5.0, 11.0}) {
+            const auto seconds =
+                EstimateLayouts(LargeModel(4096), MeasuredTable(latency_us, gigabytes * 1e9));
+            const double share = seconds.tensor / seconds.stages;
+            EXPECT_LT(share, before) << latency_us << " us, " << gigabytes << " GB/s";
+            before = share;
+        }
+        const coll::Tuning table = MeasuredTable(latency_us, 1e9);
+        bool stages = false;
+        for (const int64_t prompt : {1, 100, 512, 1000, 4096, 20'000, 100'000}) {
+            const bool now = EstimateLayouts(LargeModel(prompt), table).stages_win();
+            EXPECT_TRUE(now || !stages) << prompt;
+            stages = now;
+        }
+        EXPECT_TRUE(stages) << latency_us;
+    }
+}
+
+TEST(LayoutChoice, NothingIsChosenByWhatWasNotMeasured) {
+    const coll::Tuning none = coll::Tuning::BuiltIn({.ranks = 2, .hosts = 2, .over_tcp = true});
+    EXPECT_FALSE(EstimateLayouts(LargeModel(100'000), none).stages_win());
+    LayoutCosts unknown = LargeModel(100'000);
+    unknown.bytes_per_s = 0;
+    EXPECT_FALSE(EstimateLayouts(unknown, MeasuredTable(60, 1.1e9)).stages_win());
+}
+
+TEST(LayoutChoice, IsTheRanksOnlyWhereTheUserSaysNothing) {
+    test::FakeHub hub(2);
+    net::Fabric fabric;
+    fabric.links.resize(2);
+    test::FakeCluster cluster(hub, 0, 2, std::move(fabric));
+    EXPECT_FALSE(ChoosesLayout(Job(), cluster)) << "both ranks are on one host";
+    cluster.SetBoot(1, "another boot");
+    EXPECT_TRUE(ChoosesLayout(Job(), cluster));
+    for (const auto& said : {+[](Job& job) { job.tp = 2; }, +[](Job& job) { job.pp = 2; },
+                             +[](Job& job) { job.ep = 2; },
+                             +[](Job& job) { job.split = {2, 1}; }}) {
+        Job job;
+        said(job);
+        EXPECT_FALSE(ChoosesLayout(job, cluster));
+    }
+}
+
+}  // namespace
+}  // namespace weft::engine
