@@ -72,8 +72,8 @@ void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
         "MODEL", model,
         fmt::format(
             "A GGUF file, a Hugging Face folder, [hf:]OWNER/NAME[:TYPE] (fetched by 'weft pull'), "
-            "a short name for one (qwen3:8b) or synthetic:NAME[:dtype] (random weights of a known "
-            "shape: {})",
+            "a name for one (qwen3:8b, qwen3-8b:q8_0) or synthetic:NAME[:dtype] (random weights of "
+            "a known shape: {})",
             model_files::Synthetic::Names()));
     if (needed) option.Required();
     app.AddFlag("--pull", pull, "Fetch a model of the Hub first if it isn't there");

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/model_names.h"
 #include "cli/options.h"
 #include "cli/output.h"
-#include "cli/pull_model.h"
 #include "cluster/cluster.h"
 #include "engine/drafting.h"
 #include "engine/job.h"

@@ -113,7 +113,7 @@ void PrintNames(bool json) {
         if (json) {
             all[std::string(name.name)] = name.model;
         } else {
-            PrintOut("{:<18} {}\n", name.name, name.model);
+            PrintOut("{:<22} {}\n", name.name, name.model);
         }
     }
     if (json) PrintJson(all);
@@ -161,7 +161,8 @@ Result<std::vector<hub::CachedModel>> ModelsToRemove(const RmFlags& flags,
     WEFT_ASSIGN(const std::vector<hub::CachedModel> all, ModelsThere(config));
     std::vector<hub::CachedModel> models;
     for (const std::string& word : flags.models) {
-        WEFT_ASSIGN(const auto named, hub::MatchCached(all, word));
+        const std::string spec = SpecOfModel(word);
+        WEFT_ASSIGN(const auto named, hub::MatchCached(all, spec.empty() ? word : spec));
         for (const hub::CachedModel& model : named) {
             const bool twice = std::ranges::any_of(models, [&](const hub::CachedModel& other) {
                 return other.path == model.path && other.files == model.files;

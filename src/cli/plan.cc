@@ -45,7 +45,8 @@ Json ExplainJson(const plan::Breakdown& parts) {
 
 std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
                     const PlanFlags& flags) {
-    plan::RunRequest request{flags.model, flags.draft, flags.kv, {}};
+    plan::RunRequest request{RunnableName(flags.typed), RunnableName(flags.typed_draft), flags.kv,
+                             {}, !SpecOfModel(flags.typed).empty()};
     const std::string& hosts = flags.common.hosts;
     for (size_t at = 0; at < hosts.size();) {
         const size_t comma = std::min(hosts.find(',', at), hosts.size());
@@ -53,6 +54,12 @@ std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
         at = comma + 1;
     }
     return plan::RunWords(request, cluster, p, flags.load);
+}
+
+void PrintRun(const plan::Prediction& p, const plan::Cluster& cluster, const PlanFlags& flags) {
+    PrintOut("\nrun: {}\n", RunText(p, cluster, flags));
+    if (!IsPlannedName(flags.typed) || !SpecOfModel(flags.typed).empty()) return;
+    PrintOut("(Weft knows no repository of {}: put one, or a file, in its place.)\n", flags.model);
 }
 
 Json SharesJson(const std::vector<double>& shares) {
@@ -117,6 +124,7 @@ Json PlanAsJson(const plan::Plan& found, const plan::Cluster& cluster, const Pla
                            {"stop_here", w.machines && w.gain < plan::kWorthwhile}});
     }
     return {{"model", flags.model},
+            {"planned", flags.typed},
             {"machines", flags.machines},
             {"wire", cluster.wire.name},
             {"wire_assumed", cluster.wire_assumed},
@@ -225,9 +233,14 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     const DType kv_dtype = *DTypeOfName(flags.kv);
     WEFT_ASSIGN(run.library, plan::Library::Open());
     WEFT_ASSIGN(run.runtime, run.library.FindRuntime(flags.runtime));
-    WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.model, kv_dtype));
+    // (Other programs' usual type is another.)
+    const bool own = run.runtime.name == plan::kOwnRuntime;
+    flags.typed = own ? WithUsualType(flags.model) : flags.model;
+    flags.typed_draft = own ? WithUsualType(flags.draft) : flags.draft;
+    WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.typed, kv_dtype));
+    AddNote(run.shape.note, TypeNote(flags, run.shape));
     if (flags.draft.empty()) return {};
-    WEFT_ASSIGN(run.draft, plan::OpenWalk(flags.draft, kv_dtype));
+    WEFT_ASSIGN(run.draft, plan::OpenWalk(flags.typed_draft, kv_dtype));
     WEFT_TRY(CheckDraft(run.shape.walk.hyper(), run.draft.walk.hyper()));
     flags.load.draft.walk = &run.draft.walk;
     return {};
@@ -352,11 +365,16 @@ Status RunPlan(PlanFlags& flags) {
     AddNote(run.shape.note, odd);
     WEFT_ASSIGN(const plan::Plan found,
                 plan::Search(walk, cluster, run.runtime, run.library, flags.load));
+    const std::string fits =
+        found.layouts[0].fits() ? std::string() : TypeThatFits(flags, run, cluster);
     if (flags.json) {
-        PrintJson(PlanAsJson(found, cluster, flags, run.shape.note));
+        Json json = PlanAsJson(found, cluster, flags, run.shape.note);
+        if (!fits.empty()) json["fits_as"] = fits;
+        PrintJson(json);
     } else {
         PrintLayouts(found, cluster);
         PrintOut("answer: {}\n", AnswerWords(flags.load));
+        if (!found.layouts[0].fits()) PrintTypeThatFits(flags, run, fits);
         if (cluster.wire_assumed) {
             PrintOut("wire: {}, assumed: the slowest of the machines' own; say ,WIRE\n",
                      cluster.wire.name);
@@ -365,7 +383,7 @@ Status RunPlan(PlanFlags& flags) {
         PrintWhatIf(found);
         if (flags.explain) {
             PrintExplained(found.layouts[0]);
-            PrintOut("\nrun: {}\n", RunText(found.layouts[0], cluster, flags));
+            PrintRun(found.layouts[0], cluster, flags);
         }
     }
     if (flags.plot.empty()) return {};

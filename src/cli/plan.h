@@ -15,6 +15,7 @@
 namespace weft::cli {
 
 struct PlanFlags {
+    std::string typed, typed_draft;  // model and draft, with the type that is assumed
     std::string model, machines, runtime = "weft", kv = "f16", draft, want, budget, ttft, plot;
     plan::Workload load;
     bool explain = false, json = false;
@@ -40,6 +41,13 @@ struct PlanRun {
     plan::Runtime runtime;
     plan::OpenedShape shape, draft;
 };
+
+// Which type is planned where none is named; "" where one is.
+std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape);
+// The largest smaller type of which a layout fits, as a MODEL: "qwen3-235b:q2_k". Empty: none does,
+// or the type is that of a file.
+std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run, const plan::Cluster& cluster);
+void PrintTypeThatFits(const PlanFlags& flags, const PlanRun& run, const std::string& word);
 
 // --want, --budget, --ttft: machines that do it.
 Status PrintOffers(const PlanFlags& flags, const PlanRun& run);

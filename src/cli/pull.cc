@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "cli/model_names.h"
 #include "cli/pull_model.h"
 #include "engine/shard_ranges.h"
 #include "hub/short_names.h"
@@ -21,11 +22,10 @@ namespace weft::cli {
 namespace {
 
 constexpr const char* kPullFooter =
-    "NAME is [hf:]OWNER/NAME[@REVISION][:FILE or TYPE], or a short name ('weft list --names' has\n"
-    "them). With a TYPE such as Q4_K_M, the GGUF file that has it in its name; with a FILE, that "
-    "one\n"
-    "(all parts of a split one); with neither, the safetensors with their settings and tokenizer,\n"
-    "or the only GGUF file.\n\n"
+    "NAME is [hf:]OWNER/NAME[@REVISION][:FILE or TYPE], a short name ('weft list --names' lists\n"
+    "them), or a name that 'weft plan' takes, such as qwen3-8b:q8_0. With a TYPE such as Q4_K_M,\n"
+    "the GGUF file that has it in its name; with a FILE, that one (all parts of a split one);\n"
+    "with neither, the safetensors with their settings and tokenizer, or the only GGUF file.\n\n"
     "What comes is checked against the Hub's hashes and kept in the cache folder that\n"
     "huggingface_hub uses ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub): what one has\n"
     "fetched the other finds. After Ctrl-C, a cut or a kill the same command goes on from what is\n"
@@ -77,12 +77,13 @@ Result<hub::Pulled> PullShardShown(const PullFlags& flags, const hub::Config& co
                                    const hub::RepoSpec& spec);
 
 Status RunPullCommand(PullFlags& flags) {
-    const auto parsed = hub::ParseSpec(hub::ExpandShortName(flags.name));
+    // (A path of that name is no obstacle.)
+    auto parsed = hub::ParseSpec(hub::ExpandShortName(flags.name));
     if (!parsed.ok()) {
-        return MakeError(parsed.error().code, "{}.{}", parsed.error().message,
-                         hub::ShortNameHint(flags.name));
+        WEFT_ASSIGN(const std::string meant, NeedSpec(flags.name));
+        parsed = hub::ParseSpec(meant);
     }
-    const hub::RepoSpec& spec = *parsed;
+    WEFT_ASSIGN(const hub::RepoSpec spec, std::move(parsed));
     WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
     if (!flags.ca_file.empty()) config.ca_file = flags.ca_file;
     config.connections = flags.connections;
@@ -199,25 +200,6 @@ Result<hub::Pulled> PullShown(const hub::Config& config, const hub::RepoSpec& sp
     Progress progress;
     return hub::Pull(config, spec,
                      [&](const hub::PullState& state) { line.Show(progress.Text(state)); });
-}
-
-Status FindModel(std::string& model, bool pull) {
-    const std::string meant = hub::MeantBy(model);
-    if (!hub::IsSpec(meant)) {
-        if (!pull) return {};
-        return MakeError(ErrorCode::kUsage,
-                         "--pull: '{}' is not a model of the Hub; expected [hf:]OWNER/NAME[:TYPE] "
-                         "or a short name.{}",
-                         model, hub::ShortNameHint(model));
-    }
-    WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(meant));
-    WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
-    const bool there = hub::FindCached(config, spec).ok();
-    if (there || pull) model = meant;
-    if (there || !pull) return {};
-    config.stop = CatchInterrupts();
-    WEFT_ASSIGN(const hub::Pulled pulled, PullShown(config, spec));
-    return {};
 }
 
 void AddPull(const Command& app, int& status) {

@@ -204,6 +204,7 @@ Status RunPrompt(RunFlags& flags) {
     WEFT_TRY(flags.sampling.Check());
     WEFT_TRY(engine::CheckDraft(flags.draft));
     WEFT_TRY(CheckForm(flags));
+    WEFT_TRY(FindDraft(flags.draft.model, flags.common.pull));
     engine::Job& job = flags.common.job;
     flags.request.adapter = job.adapters.empty() ? 0 : 1;
     const bool json = flags.common.json;

@@ -99,6 +99,7 @@ Status Serve(ServeFlags& flags) {
     WEFT_TRY(flags.sampling.Check());
     WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
+    WEFT_TRY(FindDraft(flags.server.batch.draft.model, flags.common.pull));
     for (const std::string& word : flags.lora) {
         WEFT_ASSIGN(model_files::NamedAdapter adapter, model_files::ParseAdapter(word));
         flags.common.job.adapters.push_back(std::move(adapter));

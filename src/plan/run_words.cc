@@ -115,6 +115,8 @@ std::string RunWords(const RunRequest& request, const Cluster& whole, const Pred
         words += fmt::format(" {} {}", flag, value);
     };
     const int hosts = cluster.host_of(ranks - 1) + 1;
+    if (request.pull) words += " --pull";
+    if (request.pull && hosts > 1) add("--weights-from", 0);
     if (hosts > 1 || !request.workers.empty()) {
         const auto workers = WorkersOf(request, whole, RanksOf(whole, layout));
         if (!workers.empty()) add("--hosts", fmt::format("{}", fmt::join(workers, ",")));

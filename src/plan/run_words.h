@@ -15,6 +15,7 @@ struct RunRequest {
     // Workers by name, of all ranks but the first. Empty: where there are several hosts, made-up
     // names, a port for each rank of a host.
     std::vector<std::string> workers;
+    bool pull = false;  // the model is of the Hub: fetch it, and send other hosts their parts
 };
 
 // Words of a shell: "weft run qwen3-8b:q4_0 --local 2 --tp 1 --pp 2 --split 10,26 --ctx 4096". With

@@ -388,6 +388,7 @@ Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype) {
     WEFT_ASSIGN(opened.source, OpenShape(word));
     WEFT_ASSIGN(opened.walk, ModelWalk::Make(*opened.source, kv_dtype));
     const auto* shape = dynamic_cast<const ShapeModel*>(opened.source.get());
+    opened.is_shape = shape != nullptr;
     if (shape != nullptr) opened.note = shape->note();
     return opened;
 }

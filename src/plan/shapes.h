@@ -29,7 +29,8 @@ std::string QuantizedTypeOf(const std::string& word);
 struct OpenedShape {
     std::unique_ptr<model_files::ModelSource> source;
     ModelWalk walk;
-    std::string note;  // what to tell of its types (plan/packed_types.h); mostly empty
+    bool is_shape = false;  // there are no weights, and a type may be chosen
+    std::string note;       // what to tell of its types (plan/packed_types.h); mostly empty
 };
 // OpenShape, and ModelWalk::Make.
 Result<OpenedShape> OpenWalk(const std::string& word, DType kv_dtype = DType::kF16);

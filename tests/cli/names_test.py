@@ -19,6 +19,13 @@ from terminal import PATIENCE
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = str(ROOT / "models/abacus/model.gguf")
 QUESTION = "What is 47 + 38?"
+# Repositories whose names do not have the size.
+SIZES = {"phi-4-gguf": "14b", "deepseek-coder-v2-lite": "16b", "deepseek-r1-gguf": "671b",
+         "deepseek-v3-gguf": "671b", "deepseek-v3.1-gguf": "671b", "devstral-small-2505": "24b",
+         "glm-4.5-air": "106b", "glm-4.5-gguf": "355b", "glm-4.6": "355b", "kimi-k2": "1t",
+         "magistral-small": "24b", "minimax-m2": "230b", "mistral-large": "123b",
+         "mistral-nemo": "12b", "small-instruct-2409": "22b", "phi-3.5-mini": "3.8b",
+         "phi-3-medium": "14b", "phi-4-mini": "3.8b"}
 
 
 class NamesTest(unittest.TestCase):
@@ -53,11 +60,12 @@ class Models(NamesTest):
         self.assertEqual(names, sorted(set(names)))
         self.assertEqual(len({model for _, model in lines}), len(names), "one model, two names")
         for name, model in lines:
-            self.assertRegex(name, r"^[a-z0-9.-]+:[0-9.]+[mb]$")
+            self.assertRegex(name, r"^[a-z0-9.-]+:[0-9.]+[mbt]$")
             self.assertRegex(model, r"^hf:[A-Za-z0-9-]+/[A-Za-z0-9._-]+(:[A-Z0-9_]+)?$")
             # The sizes agree: 30b is Qwen3-30B-A3B.
-            size = name.split(":")[1]
-            self.assertIn(size, model.lower() + ("14b" if "phi-4" in model else ""), name)
+            size, repository = name.split(":")[1], model.lower()
+            said = [known for part, known in SIZES.items() if part in repository]
+            self.assertTrue(size in repository or size in said, name)
         self.assertEqual(json.loads(self.weft("list", "--names", "--json")), dict(lines))
         self.assertIn("qwen3:8b", self.weft("list", "--names"))
 
@@ -76,6 +84,67 @@ class Models(NamesTest):
         self.cache.add("Qwen", "Qwen3-8B-GGUF", {"Qwen3-8B-Q4_K_M.gguf": MODEL})
         for word in ("qwen3:8b", "Qwen3:8B"):
             self.assertIn("85", self.weft("run", word, "--greedy", "-p", QUESTION))
+
+    # What `weft plan` takes, each command takes.
+    def test_names_of_plan(self):
+        self.cache.add("Qwen", "Qwen3-30B-A3B-GGUF", {"Qwen3-30B-A3B-Q4_K_M.gguf": MODEL,
+                                                      "Qwen3-30B-A3B-Q8_0.gguf": MODEL})
+        self.cache.add("ggml-org", "gpt-oss-20b-GGUF", {"gpt-oss-20b-mxfp4.gguf": MODEL})
+        for word in ("qwen3-30b-a3b:q4_k_m", "qwen3-30b-a3b", "qwen3-30b", "Qwen3_30B-A3B:Q8_0",
+                     "qwen3:30b-a3b-q8_0", "Qwen3-30B-A3B-Instruct-GGUF:q8_0", "gpt-oss-20b",
+                     "gpt-oss:20b", "gpt-oss-20b:mxfp4"):
+            for command in ("plan", "show", "run"):
+                more = {"plan": ("--machines", "strix-halo"), "run": ("-p", QUESTION)}
+                said = self.weft(command, word, *more.get(command, ()))
+                self.assertIn({"plan": "tp1", "show": "llama", "run": "85"}[command], said, word)
+        said = self.weft("run", "qwen3-30b-a3b:q8_0", "-p", QUESTION, "--draft", "gpt-oss-20b")
+        self.assertIn("85", said)
+        self.weft("rm", "qwen3-30b-a3b:q8_0", "--yes")
+        said = self.refused("show", "qwen3-30b-a3b:q8_0", status=1)
+        self.assertNotIn("Did you mean", said)
+
+    # A name that is not in the cache: what it stands for and the next step.
+    def test_names_of_plan_that_are_not_here(self):
+        for command in ("run", "show", "inspect"):
+            said = self.refused(command, "qwen3-8b:q8_0", status=1)
+            self.assertIn("hf:Qwen/Qwen3-8B-GGUF:Q8_0", said)
+            self.assertIn("weft pull", said)
+        for words in (("pull", "qwen3-8b:q8_0"), ("run", "qwen3-8b:q8_0", "-p", "a", "--pull")):
+            said = self.refused(*words, status=1)  # the Hub is not there
+            self.assertIn("Qwen/Qwen3-8B-GGUF", said)
+        # No repository is known, and no such model.
+        for command in ("pull", "run", "show"):
+            self.assertIn("knows no repository", self.refused(command, "llama-4-scout", status=1))
+        self.assertIn("is not a model of the Hub", self.refused("pull", "qwen3-9b"))
+
+    # The command that `weft plan --explain` prints runs as it is printed.
+    def test_the_printed_command_runs(self):
+        self.cache.add("Qwen", "Qwen3-30B-A3B-GGUF", {"Qwen3-30B-A3B-Q4_K_M.gguf": MODEL})
+        for word in ("qwen3-30b", "qwen3:30b", "qwen3-30b-a3b:q4_k_m", "qwen3-30b:UD-Q4_K_XL",
+                     "hf:Qwen/Qwen3-30B-A3B-GGUF:Q4_K_M", MODEL):
+            said = self.weft("plan", word, "--machines", "epyc-9654", "--explain", "--context",
+                             "64")
+            line = re.search(r"^run: weft (.*)$", said, re.MULTILINE)[1]
+            self.assertIn("85", self.weft(*line.split(), "-p", QUESTION), line)
+        # Over hosts, it fetches, and the others get their parts.
+        said = self.weft("plan", "qwen3-30b", "--machines", "2xstrix-halo,roce", "--explain")
+        self.assertRegex(said, r"run: weft run qwen3-30b:q4_k_m --pull --weights-from 0 --hosts")
+
+    def test_a_type_is_assumed_and_said(self):
+        said = self.weft("plan", "qwen3-235b", "--machines", "2xstrix-halo,usb4")
+        self.assertIn("no type is named: q4_k_m, the usual one, is assumed", said)
+        self.assertNotIn("No layout fits", said)
+        said = self.weft("plan", "qwen3-235b", "--machines", "strix-halo")
+        self.assertIn("No layout fits", said)
+        self.assertIn("weft plan qwen3-235b:q3_k_m --machines strix-halo", said)
+        self.assertIn(" <- fastest", self.weft("plan", "qwen3-235b:q3_k_m", "--machines",
+                                               "strix-halo"))
+        said = self.weft("plan", "deepseek-r1:q8_0", "--machines", "raspberry-pi-5")
+        self.assertIn("No smaller type fits", said)
+        # A repository of safetensors holds BF16; gpt-oss has its own type.
+        said = self.weft("plan", "Qwen/Qwen3-8B", "--machines", "strix-halo")
+        self.assertIn("BF16 is assumed", said)
+        self.assertNotIn("assumed", self.weft("plan", "gpt-oss-20b", "--machines", "strix-halo"))
 
     def test_a_path_wins(self):
         self.cache.add("o", "n", {"n.gguf": __file__})
@@ -99,7 +168,7 @@ class Models(NamesTest):
         self.assertIn("models/none.gguf", said)
 
     def test_misspelt_short_names(self):
-        for word in ("qwen3:8bb", "qwn3:8b", "qwne3:8b", "QWEN3-8b"):
+        for word in ("qwen3:8bb", "qwn3:8b", "qwne3:8b"):
             said = self.refused("run", word, "-p", "a", status=1)
             self.assertIn("Did you mean 'qwen3:8b'?", said)
         said = self.refused("show", "qwen3", status=1)

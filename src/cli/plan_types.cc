@@ -1,0 +1,42 @@
+// weft plan: which type of weights is planned where none is named, and which one fits.
+#include <fmt/format.h>
+
+#include "cli/plan.h"
+
+namespace weft::cli {
+
+std::string TypeNote(const PlanFlags& flags, const plan::OpenedShape& shape) {
+    if (flags.typed != flags.model) {
+        const std::string type = flags.typed.substr(flags.typed.rfind(':') + 1);
+        return fmt::format("no type is named: {}, the usual one, is assumed", type);
+    }
+    const bool named = flags.model.find(':', flags.model.starts_with("hf:") ? 3 : 0) !=
+                       flags.model.npos;
+    if (!shape.is_shape || named || shape.source->MainType() != "BF16") return {};
+    return fmt::format("no type is named: BF16 is assumed; {} plans a file of 4 bits",
+                       WithType(flags.model, "q4_k_m"));
+}
+
+std::string TypeThatFits(const PlanFlags& flags, const PlanRun& run, const plan::Cluster& cluster) {
+    if (!run.shape.is_shape) return {};
+    for (const char* type :
+         {"q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k", "iq2_xxs", "iq1_s"}) {
+        const std::string word = WithType(flags.typed, type);
+        const auto smaller = plan::OpenWalk(word, run.shape.walk.kv_dtype());
+        if (!smaller.ok()) continue;
+        if (smaller->source->TotalBytes() >= run.shape.source->TotalBytes()) continue;
+        if (plan::FindBest(smaller->walk, cluster, run.runtime, flags.load).ok()) return word;
+    }
+    return {};
+}
+
+void PrintTypeThatFits(const PlanFlags& flags, const PlanRun& run, const std::string& word) {
+    if (!word.empty()) {
+        const std::string type = word.substr(word.rfind(':') + 1);
+        PrintOut("{} fits: weft plan {} --machines {}\n", type, word, flags.machines);
+    } else if (run.shape.is_shape) {
+        PrintOut("No smaller type fits: the model needs more memory or more machines.\n");
+    }
+}
+
+}  // namespace weft::cli
