@@ -391,6 +391,14 @@ Status Resolve(CommonFlags& flags) {
     // `--tp 2` alone means two local ranks.
     const bool launched = flags.cluster.launched != nullptr;
     if (!hosts && !launched && flags.cluster.local == 1) flags.cluster.local = layout;
+    const int local = flags.cluster.local;
+    if (!hosts && !launched && layout > 1 && local % layout != 0) {
+        return MakeError(ErrorCode::kUsage,
+                         "--local {} starts {} ranks, and --tp {} --pp {} is a layout of {}: leave "
+                         "--local out, or change one of them",
+                         local, local, std::max(1, flags.job.tp), std::max(1, flags.job.pp),
+                         layout);
+    }
     flags.job.split_auto = flags.split == "auto";
     if (!flags.job.split_auto) {
         WEFT_ASSIGN(flags.job.split, model::ParseShares(flags.split));

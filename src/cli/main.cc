@@ -13,6 +13,7 @@
 #include "cli/complete.h"
 #include "cli/config.h"
 #include "cli/flags.h"
+#include "cli/habits.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/shorthand.h"
@@ -89,6 +90,18 @@ bool AnswersItself(const Parser& parser, const std::vector<std::string>& words) 
     return true;
 }
 
+// A command line as it is parsed, from one as it is typed.
+Status ExpandLine(const Parser& parser, std::vector<std::string>& words) {
+    ExpandShorthand(words);
+    const std::set<std::string> names = parser.FlagNames();
+    UnifyNames(names, words);
+    WEFT_TRY(ApplyHabits(parser.Describe(), words));
+    WEFT_TRY(CheckEnvironment());
+    WEFT_TRY(ExpandConfig(words));
+    UnifyNames(names, words);
+    return {};
+}
+
 int RunCommand(std::vector<std::string> words) {
     Parser parser("Weft runs a large language model across several ordinary machines.", "weft");
     const Command app = parser.root();
@@ -126,12 +139,7 @@ int RunCommand(std::vector<std::string> words) {
     AddCompletion(app, status);
     AddMan(app, parser, status);
     if (AnswersItself(parser, words)) return 0;
-    ExpandShorthand(words);
-    const std::set<std::string> names = parser.FlagNames();
-    UnifyNames(names, words);
-    const Status environment = CheckEnvironment();
-    const Status expanded = environment.ok() ? ExpandConfig(words) : environment;
-    UnifyNames(names, words);
+    const Status expanded = ExpandLine(parser, words);
     const bool wants_json = Has(words, "--json");
     if (!expanded.ok()) return Fail(expanded.error(), wants_json);
     try {

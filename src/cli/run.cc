@@ -1,5 +1,6 @@
 // weft run: a prompt in, an answer streamed out, a summary.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <memory>
@@ -26,6 +27,7 @@ constexpr const char* kRunFooter =
     "Without a prompt, at a terminal: a conversation (/help lists what there is).\n\n"
     "Examples:\n"
     "  weft run model.gguf\n"
+    "  weft run model.gguf \"Name three colours.\"\n"
     "  git diff | weft run model.gguf --system \"Say what changed.\"\n"
     "  weft run model.gguf -p \"Name three colours.\" -n 32\n"
     "  weft run model.gguf --raw -p \"Once upon a time\"\n"
@@ -38,6 +40,7 @@ constexpr const char* kRunFooter =
 struct RunFlags {
     CommonFlags common;
     std::string prompt, file, system;
+    std::vector<std::string> words{};  // the prompt behind MODEL
     bool chat = false, raw = false;
     engine::Request request;
     SamplingFlags sampling;
@@ -52,23 +55,30 @@ constexpr int64_t kUsualTokens = 128, kMostPromptBytes = 64 << 20;
 
 // Nothing was given, and nothing comes: a user sits there.
 bool IsConversation(const RunFlags& flags) {
-    const bool given =
-        flags.run.Given("--prompt") || flags.run.Given("--file") || flags.raw || flags.common.json;
+    const bool given = flags.run.Given("--prompt") || flags.run.Given("--file") ||
+                       !flags.words.empty() || flags.raw || flags.common.json;
     return !given && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
 }
 
 // The flag, the file or standard input, and that alone.
 Result<std::string> PromptText(const RunFlags& flags) {
-    const bool prompt = flags.run.Given("--prompt"), file = flags.run.Given("--file");
+    const bool words = !flags.words.empty(), file = flags.run.Given("--file");
+    const bool prompt = flags.run.Given("--prompt") || words;
+    if (words && flags.run.Given("--prompt")) {
+        return MakeError(ErrorCode::kUsage, "-p TEXT and '{}' are both prompts: give one",
+                         flags.words[0]);
+    }
     if (prompt && file) {
-        return MakeError(ErrorCode::kUsage, "-p TEXT and -f FILE are both prompts: give one");
+        return MakeError(ErrorCode::kUsage, "{} and -f FILE are both prompts: give one",
+                         words ? "'" + flags.words[0] + "'" : "-p TEXT");
     }
     if (!prompt && !file && ::isatty(STDIN_FILENO) == 1) {
         return MakeError(ErrorCode::kUsage,
-                         "give the prompt with -p TEXT, with -f FILE or on standard input");
+                         "give the prompt behind MODEL, with -p TEXT, with -f FILE or on standard "
+                         "input");
     }
     const std::string path = file ? flags.file : "-";
-    std::string text = flags.prompt;
+    std::string text = words ? fmt::format("{}", fmt::join(flags.words, " ")) : flags.prompt;
     if (!prompt) {
         WEFT_ASSIGN(text, ReadTextInput(path, kMostPromptBytes));
     }
@@ -76,7 +86,9 @@ Result<std::string> PromptText(const RunFlags& flags) {
         return MakeError(ErrorCode::kUsage,
                          "{} is empty: give the prompt there, or with -p TEXT, -f FILE or on "
                          "standard input",
-                         prompt ? "the text of -p" : NameOfInput(path));
+                         words    ? "the text behind MODEL"
+                         : prompt ? "the text of -p"
+                                  : NameOfInput(path));
     }
     // The newline that editors end a file with is no part of the prompt.
     if (!prompt && text.ends_with('\n')) text.pop_back();
@@ -275,6 +287,7 @@ void AddRun(const Command& app, int& status) {
         app.AddCommand("run", "Answer a prompt; without one, converse (at a terminal)");
     run.Footer(kRunFooter);
     AddModel(run, flags->common.job.model, flags->common.pull);
+    run.AddOption("PROMPT", flags->words, "The prompt, as with -p; several words are joined");
     run.AddOption("-p,--prompt", flags->prompt, "The prompt");
     run.AddOption("-f,--file", flags->file,
                   "A file with the prompt; - : standard input, which is also read where there is "

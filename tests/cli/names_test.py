@@ -218,7 +218,7 @@ class CommandNamesAsValues(NamesTest):
         # ("weft up" takes a word, the key's.)
         self.assertIn("'list' is no word of a key", self.refused("up", "list"))
         for words in (("inspect", "models", "list"),
-                      ("run", MODEL, "-p", "hi", "--stop", "a", "list"),
+                      ("bench", MODEL, "list"),
                       ("train", "data", "inspect", MODEL, "--data", "a", "list"),
                       ("net", "allreduce", "table"), ("list", "list")):
             self.assertIn(f"takes no further word: '{words[-1]}'", self.refused(*words))
@@ -244,6 +244,67 @@ class OtherWords(NamesTest):
                             "1", "-t", "1", "--resume", "nosuch", "--output-dir",
                             str(self.folder / "out"), status=1)
         self.assertRegex(said, r"--resume \S*nosuch: there is no such file or folder")
+
+
+class Habits(NamesTest):
+    """What users of llama.cpp, Ollama and vLLM type."""
+
+    def test_the_prompt_behind_the_model(self):
+        for words in (("run", MODEL, QUESTION), ("run", MODEL, *QUESTION.split()),
+                      ("run", "-n", "8", MODEL, QUESTION), ("run", MODEL, "-n", "8", QUESTION),
+                      ("chat", MODEL, QUESTION), ("run", "-m", MODEL, QUESTION),
+                      ("run", QUESTION, "-m", MODEL), ("run", "--model=" + MODEL, "-p", QUESTION),
+                      ("run", "-p", QUESTION, "--model", MODEL)):
+            self.assertIn("85", self.weft(*words), words)
+        for more in (("-p", "b"), ("-f", MODEL)):
+            self.assertIn("are both prompts", self.refused("run", MODEL, "a", *more))
+        self.assertIn("is empty", self.refused("run", MODEL, " "))
+
+    def test_flags_that_mean_the_same(self):
+        for flags in (("-c", "64"), ("--ctx-size=64",), ("--max-model-len", "64"),
+                      ("--max_model_len", "64"), ("--temperature", "0"), ("--n-predict", "8"),
+                      ("-s", "7"), ("-tp", "2", "-t", "1"), ("--tensor-parallel-size=2", "-t", "1"),
+                      ("-ub", "32"), ("-dev", "cpu"), ("-r", "xyz"), ("-sys", "Be short.")):
+            said = self.weft("run", MODEL, "-p", QUESTION, *flags)
+            if "-sys" not in flags:
+                self.assertIn("85", said, flags)
+        for flags in (("--max-num-seqs", "2"), ("--served-model-name", "a"), ("-c", "64"),
+                      ("--max-num-batched-tokens", "64"), ("--no-enable-prefix-caching",),
+                      ("--disable-log-requests",), ("--ssl-certfile", "a", "--ssl-keyfile", "b")):
+            said = self.refused("serve", "no/such.gguf", *flags, "--port", "0", status=1)
+            self.assertIn("no/such.gguf", said)
+        # A value that looks like a flag is a value, and what a command has itself it keeps.
+        said = self.weft("run", MODEL, "--raw", "-n", "1", "-p=-c", "--stop", "-ngl", "--json")
+        self.assertIn("tokens", said)
+        self.assertIn("2 ranks", self.refused("run", MODEL, QUESTION, "--tp", "3", "--local", "2"))
+
+    def test_what_to_do_instead(self):
+        names = set(re.findall(r"--[a-z][a-z-]+", self.weft("run", "--help") +
+                               self.weft("serve", "--help")))
+        for flag in ("-ngl", "--n-gpu-layers", "-fa", "--flash-attn", "--jinja", "-np", "-b", "-ts",
+                     "--rpc", "--mlock", "--no-mmap", "-ctk", "-hf", "--grammar", "-i", "--api-key",
+                     "--gpu-memory-utilization", "--dtype", "--quantization",
+                     "--enable-expert-parallel", "--trust-remote-code", "--enforce-eager",
+                     "--tool-call-parser", "--tokenizer", "--revision", "--download-dir",
+                     "--data-parallel-size", "--cpu-offload-gb", "--keepalive", "--metrics"):
+            said = self.refused("serve", MODEL, flag, "1")
+            self.assertIn(f"'weft serve' has no flag {flag}: ", said)
+            advised = set(re.findall(r"--[a-z][a-z-]+", said.split(f"{flag}: ")[1]))
+            self.assertLessEqual(advised, names, said)
+            self.refused("run", MODEL, flag + "=1", "-p", "a")
+        for flag in ("--port", "--host"):
+            self.assertIn("weft serve MODEL --host", self.refused("run", MODEL, flag, "1"))
+        for word in ("ps", "stop", "create", "push", "cp"):
+            self.assertIn(f"there is no 'weft {word}': ", self.refused(word, "a"))
+        self.assertIn("weft serve B --port 8081", self.refused("serve", MODEL, "B"))
+        self.assertIn("weft serve MODEL, such as", self.refused("serve"))
+        self.assertIn("weft run MODEL, such as", self.refused("run"))
+        self.assertIn("needs a MODEL behind it", self.refused("run", "-m"))
+
+    def test_commands_that_mean_the_same(self):
+        self.assertEqual(self.weft("ls", "--names"), self.weft("list", "--names"))
+        self.assertEqual(self.weft("chat", "--help"), self.weft("run", "--help"))
+        self.assertIn("Qwen/Qwen3-8B-GGUF", self.refused("download", "qwen3:8b", status=1))
 
 
 class Misspelt(NamesTest):
