@@ -194,8 +194,8 @@ void AddServing(const Command& app, ServeFlags& flags) {
                  "One prefix cache for all API keys: who has one can then find out, by "
                  "cached_tokens and by time, what others asked (default: one for each key)");
     group.Number("--max-waiting", server.api.max_waiting, 1, 1 << 20,
-                 "Most requests that wait, of one API key half as many; beyond that clients get 429 "
-                 "(1024)");
+                 "Most requests that wait, of one API key half as many; beyond that clients get "
+                 "429 (1024)");
     group.Number("--max-responses", server.api.max_responses, 0, 1 << 20,
                  "Responses (/v1/responses) that are stored, in memory; older ones make room "
                  "(1000; 0: none)");

@@ -4,8 +4,9 @@
 //     NAME SHA256HEX [rate=N] [tokens=N] [concurrent=N] [priority=N] [weight=W] [group=NAME]
 //
 // rate: requests a minute; tokens: tokens a minute, prompt and answer; concurrent: requests at
-// once, and sequences that run at once (the others of a request wait); 0 or absent: no limit.
-// priority (-100 to 100, 0) and weight (0.01 to 100, 1) are the scheduler's. Keys of one group share the prefix cache, all others have it each for itself.
+// once, and sequences that run at once; 0 or absent: no limit. priority (-100 to 100, 0) and
+// weight (0.01 to 100, 1) are the scheduler's. Keys of one group share the prefix cache, all
+// others have it each for itself.
 //
 // The file holds no key, only its SHA-256: who reads it can't ask. A plain hash suffices (no salt,
 // no slow hash), because keys are random, of 192 bits (NewApiKey), and not words that people

@@ -603,7 +603,6 @@ TEST_F(FairShares, ANeighborGetsASlotAtOnce) {
     }
 }
 
-// The one sequence of a key has its turn, and then the next key.
 TEST_F(FairShares, KeysTakeTurnsAtASingleSlot) {
     Open(1);
     const Job& greedy = Submit({.key = "greedy"});
@@ -668,7 +667,6 @@ TEST_F(FairShares, PriorityPreemptsBetweenKeys) {
     EXPECT_EQ(Running("b"), 0);
 }
 
-// As many sequences of a key run as it may, and the others wait.
 TEST_F(FairShares, ALimitHoldsForSequences) {
     for (const int64_t limit : {2, 3}) {
         jobs_.clear();
@@ -736,7 +734,6 @@ TEST_F(FairShares, LargeSequencesOfTwoKeysTakeTurns) {
     EXPECT_LT(scheduler_->stats().preemptions, 10);
 }
 
-// Many small requests do not keep a large one waiting.
 TEST_F(FairShares, ALargePromptIsNotPassedForEver) {
     Open(8, 64, 100, false);
     for (int i = 0; i < 10; ++i) Submit(2, {.key = std::to_string(i), .tokens = 60, .say = 20});
@@ -775,12 +772,13 @@ TEST_F(FairShares, ANeighborGetsRowsAtOnce) {
     }
 }
 
-// Whatever keys ask for, each gets its answers.
 TEST_F(FairShares, NoKeyIsStarved) {
     for (uint32_t seed = 0; seed < 30; ++seed) {
         SCOPED_TRACE(seed);
         std::mt19937 random(seed);
-        const auto up_to = [&](uint32_t most) { return static_cast<int64_t>(random() % (most + 1)); };
+        const auto up_to = [&](uint32_t most) {
+            return static_cast<int64_t>(random() % (most + 1));
+        };
         jobs_.clear();
         Open(1 + up_to(7), 16 + up_to(48), 60 + up_to(100), up_to(1) == 0);
         for (int i = 0; i < 6; ++i) {

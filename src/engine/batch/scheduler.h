@@ -5,10 +5,10 @@
 // prompt holds up others by one step's budget at a time, and never longer.
 // What the prefix cache knows of a prompt is not computed: whole pages are shared, and of a page
 // that agrees with the prompt for a while the sequence gets a copy, which the step makes first.
-// A sequence gets pages as it grows. When no page is free, the prefix cache gives up idle pages; then
-// a sequence is preempted: it waits, and is computed again from its tokens (the cache still has the
-// pages that nobody else needed). On a CPU "swapping to host memory" would be a copy from memory to
-// memory, and no cheaper.
+// A sequence gets pages as it grows. When no page is free, the prefix cache gives up idle pages;
+// then a sequence is preempted: it waits, and is computed again from its tokens (the cache still
+// has the pages that nobody else needed). On a CPU "swapping to host memory" would be a copy from
+// memory to memory, and no cheaper.
 // Keys share slots, pages and rows of prompts fairly, by weight; within a key its requests do
 // (scheduler_turns.cc). A waiting sequence preempts one of lower priority, else one of the key or
 // request that holds the most of what it lacks. Where every key has one sequence, keys take turns.
