@@ -1,6 +1,26 @@
 #include "chat/meter.h"
 
+#include <ctime>
+
 namespace weft::chat::jinja {
+namespace {
+
+int64_t ThreadCpuNs() {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+}  // namespace
+
+Meter::Meter(const RenderLimits& limits) : limits_(limits), began_ns_(ThreadCpuNs()) {}
+
+void Meter::Look() {
+    until_look_ = kLookSteps;
+    if (ThreadCpuNs() - began_ns_ <= limits_.cpu_ms * 1'000'000) return;
+    Fail(ErrorCode::kCorrupt, "rendering takes more than {} ms of processor time",
+         limits_.cpu_ms);
+}
 
 void Meter::Throw(ErrorCode code, const std::string& message) const {
     throw Failure{MakeError(code, "chat template, line {}: {}", line, message)};

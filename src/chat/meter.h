@@ -1,11 +1,14 @@
 // What a rendering may use, and how it fails.
 //
 // A template is hostile input: it may loop, double a string, or nest without end. A Meter counts
-// steps, bytes alive, bytes ever made and depth, and throws Failure at the first that is over.
+// steps, processor time, bytes alive, bytes ever made and depth, and throws Failure at the first
+// that is over. With the limits below a rendering takes at most 2 s of one core and 128 MiB: copies
+// that filters make for a while are not metered, and are no larger than what is.
 // Failure never leaves chat: ChatTemplate catches it and returns its Error.
 // Thread: one rendering, one Meter.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -15,11 +18,17 @@
 namespace weft::chat {
 
 struct RenderLimits {
-    int64_t steps = 20'000'000;           // expressions and statements, work on long values
-    int depth = 1000;                     // of evaluation, macros that call macros included
-    size_t live_bytes = size_t{1} << 29;  // of all values at one time
-    size_t made_bytes = size_t{1} << 33;  // of all values ever made
-    size_t output_bytes = size_t{1} << 28;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    static constexpr int64_t kSlowness = 10;  // of a build with sanitizers
+#else
+    static constexpr int64_t kSlowness = 1;
+#endif
+    int64_t steps = 20'000'000;             // expressions and statements, work on long values
+    int64_t cpu_ms = 1500 * kSlowness;      // of the rendering thread
+    int depth = 1000;                       // of evaluation, macros that call macros included
+    size_t live_bytes = size_t{48} << 20;   // of all values at one time
+    size_t made_bytes = size_t{1} << 33;    // of all values ever made
+    size_t output_bytes = size_t{32} << 20;
 };
 
 namespace jinja {
@@ -30,7 +39,7 @@ struct Failure {
 
 class Meter {
   public:
-    explicit Meter(const RenderLimits& limits) : limits_(limits) {}
+    explicit Meter(const RenderLimits& limits);
     Meter(const Meter&) = delete;
     Meter& operator=(const Meter&) = delete;
 
@@ -40,6 +49,7 @@ class Meter {
     void Step(size_t steps = 1) {
         steps_ += static_cast<int64_t>(steps);
         if (steps_ > limits_.steps) OverSteps();
+        Spend(steps);
     }
     // Work that grows with the size of what is read, such as a search.
     void Read(size_t bytes) { Step(bytes / 64 + 1); }
@@ -47,6 +57,7 @@ class Meter {
         live_ += bytes;
         made_ += bytes;
         if (live_ > limits_.live_bytes || made_ > limits_.made_bytes) OverBytes(bytes);
+        Spend(bytes / 1024);
     }
     void Give(size_t bytes) { live_ -= bytes; }
     void CheckOutput(size_t bytes) {
@@ -65,6 +76,16 @@ class Meter {
     }
 
   private:
+    // Looks at the clock after so much work: about a millisecond, however slow a step is.
+    static constexpr size_t kLookSteps = 1000;
+    void Spend(size_t steps) {
+        if (steps < until_look_) {
+            until_look_ -= steps;
+        } else {
+            Look();
+        }
+    }
+    void Look();
     [[noreturn]] void Throw(ErrorCode code, const std::string& message) const;
     [[noreturn]] void OverSteps() const;
     [[noreturn]] void OverBytes(size_t bytes);
@@ -72,6 +93,8 @@ class Meter {
     [[noreturn]] void OverDepth();
 
     RenderLimits limits_;
+    int64_t began_ns_ = 0;  // by the thread's own clock
+    size_t until_look_ = kLookSteps;
     int64_t steps_ = 0;
     size_t live_ = 0, made_ = 0;
     int depth_ = 0;
@@ -104,6 +127,24 @@ class Charge {
         if (meter_ == nullptr) return;
         bytes_ += bytes;
         meter_->Take(bytes);
+    }
+    // Some of what was added.
+    void Drop(size_t bytes) {
+        if (meter_ == nullptr) return;
+        bytes_ -= bytes;
+        meter_->Give(bytes);
+    }
+    // Makes room for `more` elements in what was charged for its capacity: as vectors do it, but
+    // with the old and the new memory charged while both are there.
+    template <typename Container>
+    void Grow(Container& container, size_t more) {
+        const size_t had = container.capacity(), needed = container.size() + more;
+        if (needed <= had) return;
+        const size_t wanted = std::max({needed, 2 * had, size_t{4}});
+        constexpr size_t kElementBytes = sizeof(typename Container::value_type);
+        Add(wanted * kElementBytes);
+        container.reserve(wanted);
+        Drop(std::min(bytes_, had * kElementBytes));
     }
 
   private:

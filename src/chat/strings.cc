@@ -62,13 +62,14 @@ int32_t Changed(int32_t point, Case to, int32_t before, bool first) {
 }
 
 // Stretches between white space; the last of `most` + 1 holds the rest, blanks and all.
-std::vector<TextRange> SpaceCuts(std::string_view text, int64_t most) {
+std::vector<TextRange> SpaceCuts(Charge& charge, std::string_view text, int64_t most) {
     std::vector<TextRange> parts;
     for (size_t at = 0; at < text.size();) {
         if (IsSpace(PointAt(text, at))) {
             at = NextPoint(text, at);
             continue;
         }
+        charge.Grow(parts, 1);
         if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
             parts.push_back({at, text.size()});
             return parts;
@@ -80,7 +81,7 @@ std::vector<TextRange> SpaceCuts(std::string_view text, int64_t most) {
     return parts;
 }
 
-std::vector<TextRange> SpaceCutsRight(std::string_view text, int64_t most) {
+std::vector<TextRange> SpaceCutsRight(Charge& charge, std::string_view text, int64_t most) {
     std::vector<TextRange> parts;
     for (size_t at = text.size(); at > 0;) {
         const size_t begin = PreviousPoint(text, at);
@@ -88,6 +89,7 @@ std::vector<TextRange> SpaceCutsRight(std::string_view text, int64_t most) {
             at = begin;
             continue;
         }
+        charge.Grow(parts, 1);
         if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
             parts.push_back({0, at});
             break;
@@ -103,11 +105,13 @@ std::vector<TextRange> SpaceCutsRight(std::string_view text, int64_t most) {
 }
 
 // Where the separator is, from left to right, without overlaps.
-std::vector<size_t> Places(Meter& meter, std::string_view text, std::string_view separator) {
+std::vector<size_t> Places(Meter& meter, Charge& charge, std::string_view text,
+                           std::string_view separator) {
     if (separator.empty()) meter.Fail(ErrorCode::kCorrupt, "split() by an empty string");
     std::vector<size_t> places;
     meter.Read(text.size());
     for (size_t at = 0; (at = FindIn(meter, text, separator, at)) != text.npos;) {
+        charge.Grow(places, 1);
         places.push_back(at);
         at += separator.size();
     }
@@ -258,8 +262,9 @@ Value ChangeCase(Meter& meter, const Text& text, Case to) {
 Value Split(Meter& meter, const Text& text, std::optional<std::string_view> separator,
             int64_t most) {
     meter.Read(text.size());
-    if (!separator) return CutRanges(meter, text, SpaceCuts(text.view(), most));
-    std::vector<size_t> places = Places(meter, text.view(), *separator);
+    Charge charge(&meter);
+    if (!separator) return CutRanges(meter, text, SpaceCuts(charge, text.view(), most));
+    std::vector<size_t> places = Places(meter, charge, text.view(), *separator);
     if (most >= 0 && static_cast<uint64_t>(most) < places.size()) {
         places.resize(static_cast<size_t>(most));
     }
@@ -269,9 +274,10 @@ Value Split(Meter& meter, const Text& text, std::optional<std::string_view> sepa
 Value SplitRight(Meter& meter, const Text& text, std::optional<std::string_view> separator,
                  int64_t most) {
     meter.Read(text.size());
-    if (!separator) return CutRanges(meter, text, SpaceCutsRight(text.view(), most));
+    Charge charge(&meter);
+    if (!separator) return CutRanges(meter, text, SpaceCutsRight(charge, text.view(), most));
     // Overlaps aside ("aaa" by "aa"), the last places from the left are the first from the right.
-    std::vector<size_t> places = Places(meter, text.view(), *separator);
+    std::vector<size_t> places = Places(meter, charge, text.view(), *separator);
     if (most >= 0 && static_cast<uint64_t>(most) < places.size()) {
         places.erase(places.begin(), places.end() - static_cast<ptrdiff_t>(most));
     }

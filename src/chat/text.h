@@ -24,6 +24,8 @@ class Text {
     std::string_view view() const { return bytes_; }
     const std::string& bytes() const { return bytes_; }
     size_t size() const { return bytes_.size(); }
+    // Memory for more bytes is the caller's to count: see TextBuilder.
+    std::string& room() { return bytes_; }
     bool empty() const { return bytes_.empty(); }
 
     // The bytes that came from the conversation, with their sources. Neighbors may touch.

@@ -88,12 +88,13 @@ std::string_view Value::type_name() const {
 }
 
 void TextBuilder::Append(std::string_view bytes, uint32_t source) {
-    charge_.Add(bytes.size());
+    charge_.Grow(text_.room(), bytes.size());
     text_.Append(bytes, source);
 }
 
 void TextBuilder::AppendCut(const Text& text, size_t begin, size_t end) {
-    charge_.Add(end - begin + text.given().size() * sizeof(TextRange));
+    charge_.Grow(text_.room(), end - begin);
+    charge_.Add(text.given().size() * sizeof(TextRange));
     text_.AppendCut(text, begin, end);
 }
 
@@ -103,7 +104,7 @@ Value TextBuilder::Finish() && {
 }
 
 void ListBuilder::Add(Value value) {
-    charge_.Add(sizeof(Value));
+    charge_.Grow(items_, 1);
     depth_ = std::max(depth_, value.depth());
     CheckDepth(meter_, depth_ + 1);
     items_.push_back(std::move(value));
@@ -137,7 +138,7 @@ void DictBuilder::Set(const Value& key, Value value) {
 }
 
 void DictBuilder::Add(Value key, Value value) {
-    charge_.Add(sizeof(Entry));
+    charge_.Grow(entries_, 1);
     depth_ = std::max(depth_, value.depth());
     CheckDepth(meter_, depth_ + 1);
     entries_.emplace_back(std::move(key), std::move(value));

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
+#include <fstream>
 #include <random>
 
 #include "chat/strings.h"
@@ -241,6 +243,71 @@ TEST(Jinja, HostileTemplatesEnd) {
         EXPECT_NE(text.error().message.find("line "), std::string::npos) << text.error().message;
     }
     EXPECT_FALSE(ChatTemplate::Parse(std::string(2 << 20, 'x')).ok());
+}
+
+// Kilobytes of "VmHWM" and the like.
+int64_t OfThisProcess(const std::string& name) {
+    std::ifstream lines("/proc/self/status");
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1));
+    }
+    return -1;
+}
+
+int64_t ThreadCpuMs() {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+const std::string kForEver = "{% for i in range(100000) %}{% for j in range(100000) %}";
+const std::string kEnd = "{% endfor %}{% endfor %}";
+
+// Whatever a template does: 2 s of processor time, 128 MiB.
+TEST(Jinja, HostileTemplatesTakeLittleMemory) {
+    const std::string grows = "{% set n = namespace(x='a', y=[1]) %}{% for i in range(64) %}";
+    const std::string long_text = "{% set s = 'a b' * 13000000 %}";
+    for (const std::string& source :
+         {grows + "{% set n.x = n.x ~ n.x %}{% endfor %}",
+          grows + "{% set n.y = n.y + n.y %}{% endfor %}",
+          grows + "{% set n.y = [n.y, n.y] %}{% endfor %}{{ n.y }}",
+          kForEver + "{{ 'abc' * 1000 }}" + kEnd, long_text + "{{ s ~ s }}",
+          long_text + "{{ s.split('a') }}", long_text + "{{ s.split() }}",
+          long_text + "{{ s.rsplit() }}", long_text + "{{ s.rsplit(' ') }}",
+          long_text + "{{ s | list }}", long_text + "{{ s | list | sort | join }}",
+          long_text + "{{ s | tojson | tojson | tojson }}", long_text + "{{ s | upper | title }}",
+          long_text + "{{ s.replace('a', 'aaaaaaaa') }}", long_text + "{{ s.replace('', 'b') }}",
+          long_text + "{{ s | indent(8, true) }}{{ s | escape }}{{ s }}",
+          std::string("{{ range(100000) | list | map('string') | list | tojson(indent=400) }}"),
+          std::string("{% set d = dict() %}{{ [d, range(99999) | list] * 999999 }}")}) {
+        std::ofstream("/proc/self/clear_refs") << "5";  // VmHWM begins anew
+        const int64_t before_kb = OfThisProcess("VmRSS"), begin_ms = ThreadCpuMs();
+        const auto text = RenderText(source, OneUser("hi"));
+        const int64_t used_ms = ThreadCpuMs() - begin_ms;
+        EXPECT_FALSE(text.ok()) << source.substr(0, 100);
+        EXPECT_LE(used_ms, 2000 * RenderLimits::kSlowness) << source.substr(0, 100);
+        if (RenderLimits::kSlowness > 1) continue;  // sanitizers keep what was freed
+        EXPECT_LE(OfThisProcess("VmHWM") - before_kb, 128 << 10) << source.substr(0, 100);
+    }
+}
+
+TEST(Jinja, ProcessorTimeIsLimited) {
+    RenderLimits limits;
+    limits.cpu_ms = 100 * RenderLimits::kSlowness;
+    limits.steps = INT64_MAX;
+    limits.made_bytes = SIZE_MAX;
+    for (const std::string& work :
+         {"", "{% set x = i + j %}", "{% set x = 'a' * 9000000 %}", "{% set x = 'a b ' * 90000 %}"
+          "{% set y = x.split() | length %}", "{% set x = messages | tojson | length %}",
+          "{% macro m() %}{{ i }}{% endmacro %}{% set x = m() %}",
+          "{% set x = range(9000) | sort(reverse=true) | first %}"}) {
+        const int64_t begin_ms = ThreadCpuMs();
+        const auto text = RenderText(kForEver + work + kEnd, OneUser("hi"), limits);
+        ASSERT_FALSE(text.ok());
+        EXPECT_NE(text.error().message.find("ms of processor time"), std::string::npos)
+            << work << ": " << text.error().message;
+        EXPECT_LE(ThreadCpuMs() - begin_ms, 2 * limits.cpu_ms) << work;
+    }
 }
 
 // What is done to a text without making a value of it counts as work: its size, not once.
