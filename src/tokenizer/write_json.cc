@@ -2,15 +2,22 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "base/utf8.h"
 #include "tokenizer/families.h"
+#include "tokenizer/model.h"
 
 namespace weft::tokenizer {
 namespace {
 
 using nlohmann::json;
+
+// A longer token is no product of merges but a way to make the search for them slow.
+constexpr size_t kMostMergedBytes = 256;
 
 #define ENDINGS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define WORD R"([^\r\n\p{L}\p{N}]?\p{L}+)"
@@ -134,21 +141,15 @@ Status CheckData(const TokenizerData& data) {
     return {};
 }
 
-}  // namespace
+json Root(const TokenizerData& data, json model) {
+    return {{"version", "1.0"},         {"truncation", nullptr},
+            {"padding", nullptr},       {"added_tokens", AddedTokens(data)},
+            {"normalizer", json()},     {"pre_tokenizer", json()},
+            {"decoder", json()},        {"post_processor", PostProcessorOf(data)},
+            {"model", std::move(model)}};
+}
 
-Result<std::string> TokenizerJson(const TokenizerData& data) {
-    const auto* row = std::ranges::find(kRows, FamilyName(data.pre), &Row::family);
-    if (data.model != "gpt2" || row == std::end(kRows)) {
-        std::string names;
-        for (const Row& each : kRows)
-            names += (names.empty() ? "" : ", ") + std::string(each.family);
-        return MakeError(ErrorCode::kUnsupported,
-                         "tokenizer: model '{}' with pre-tokenizer '{}' can't be written as a "
-                         "tokenizer.json; byte-level BPE ('gpt2') with these and their relatives "
-                         "can: {}",
-                         data.model.substr(0, 80), data.pre.substr(0, 80), names);
-    }
-    WEFT_TRY(CheckData(data));
+Result<std::string> ByteLevelJson(const TokenizerData& data, const Row& row) {
     json vocabulary = json::object();
     for (size_t id = 0; id < data.tokens.size(); ++id) {
         if (!IsUnused(data, id)) vocabulary[data.tokens[id]] = id;
@@ -158,26 +159,126 @@ Result<std::string> TokenizerJson(const TokenizerData& data) {
         if (!IsUtf8(merge)) return MakeError(ErrorCode::kCorrupt, "tokenizer: a merge is no UTF-8");
         merges.push_back(merge);
     }
-    const json model = {{"type", "BPE"},
-                        {"dropout", nullptr},
-                        {"unk_token", nullptr},
-                        {"continuing_subword_prefix", nullptr},
-                        {"end_of_word_suffix", nullptr},
-                        {"fuse_unk", false},
-                        {"byte_fallback", false},
-                        {"ignore_merges", TraitsOf(data.pre).whole_words},
-                        {"vocab", std::move(vocabulary)},
-                        {"merges", std::move(merges)}};
-    const json root = {{"version", "1.0"},
-                       {"truncation", nullptr},
-                       {"padding", nullptr},
-                       {"added_tokens", AddedTokens(data)},
-                       {"normalizer", row->composes ? json{{"type", "NFC"}} : json()},
-                       {"pre_tokenizer", PreTokenizerOf(*row)},
-                       {"post_processor", PostProcessorOf(data)},
-                       {"decoder", ByteLevel(true)},
-                       {"model", model}};
+    json root = Root(data, {{"type", "BPE"},
+                            {"dropout", nullptr},
+                            {"unk_token", nullptr},
+                            {"continuing_subword_prefix", nullptr},
+                            {"end_of_word_suffix", nullptr},
+                            {"fuse_unk", false},
+                            {"byte_fallback", false},
+                            {"ignore_merges", TraitsOf(data.pre).whole_words},
+                            {"vocab", std::move(vocabulary)},
+                            {"merges", std::move(merges)}});
+    if (row.composes) root["normalizer"] = {{"type", "NFC"}};
+    root["pre_tokenizer"] = PreTokenizerOf(row);
+    root["decoder"] = ByteLevel(true);
     return root.dump();
+}
+
+// ---- SentencePiece BPE --------------------------------------------------------------------------
+
+struct Merge {
+    std::string_view left, right;
+    float score;  // of the joined token
+};
+
+// SentencePiece joins the neighbours whose joined token scores best; tokenizer.json wants the pairs
+// in that order. kUnsupported: an unused token that joins further, for which BPE has no word.
+Result<std::vector<Merge>> MergesOfScores(const TokenizerData& data) {
+    std::unordered_map<std::string_view, size_t> ids;
+    const auto joins = [&](size_t id) {
+        const auto type =
+            id < data.types.size() ? static_cast<TokenType>(data.types[id]) : TokenType::kNormal;
+        return type == TokenType::kNormal || type == TokenType::kUserDefined;
+    };
+    for (size_t id = 0; id < data.tokens.size(); ++id) {
+        const std::string& token = data.tokens[id];
+        if (!joins(id) && !(IsUnused(data, id) && IsUtf8(token))) continue;
+        if (token.size() <= kMostMergedBytes) {
+            ids.emplace(token, id);
+        } else if (!IsAdded(data, id) && !IsUnused(data, id)) {
+            return MakeError(ErrorCode::kUnsupported, "tokenizer: token {} has {} bytes", id,
+                             token.size());
+        }
+    }
+    std::vector<Merge> merges;
+    for (const auto& [token, id] : ids) {
+        for (size_t at = CodePointLength(token, 0); at > 0 && at < token.size();
+             at += CodePointLength(token, at)) {
+            const std::string_view left = token.substr(0, at), right = token.substr(at);
+            if (!ids.contains(left) || !ids.contains(right)) continue;
+            if (IsUnused(data, id)) {
+                return MakeError(ErrorCode::kUnsupported,
+                                 "tokenizer: the unused token {} is part of merges, which a "
+                                 "tokenizer.json can't say",
+                                 id);
+            }
+            merges.push_back({left, right, data.scores[id]});
+        }
+    }
+    std::ranges::sort(merges, [&](const Merge& a, const Merge& b) {
+        const auto key = [&](const Merge& m) {
+            return std::tuple(-m.score, ids.at(m.left), ids.at(m.right));
+        };
+        return key(a) < key(b);
+    });
+    return merges;
+}
+
+Result<std::string> SentencePieceJson(const TokenizerData& data) {
+    if (data.scores.size() != data.tokens.size()) {
+        return MakeError(ErrorCode::kCorrupt, "tokenizer: {} scores for {} tokens",
+                         data.scores.size(), data.tokens.size());
+    }
+    WEFT_ASSIGN(const std::vector<Merge> ordered, MergesOfScores(data));
+    json vocabulary = json::object(), merges = json::array();
+    for (size_t id = 0; id < data.tokens.size(); ++id) {
+        if (!IsUnused(data, id)) vocabulary[data.tokens[id]] = id;
+    }
+    for (const Merge& merge : ordered) {
+        merges.push_back(json::array({std::string(merge.left), std::string(merge.right)}));
+    }
+    const bool unknown = data.unk >= 0;
+    json root = Root(
+        data, {{"type", "BPE"},
+               {"dropout", nullptr},
+               {"unk_token", unknown ? json(data.tokens[static_cast<size_t>(data.unk)]) : json()},
+               {"continuing_subword_prefix", nullptr},
+               {"end_of_word_suffix", nullptr},
+               {"fuse_unk", true},
+               {"byte_fallback", true},
+               {"ignore_merges", false},
+               {"vocab", std::move(vocabulary)},
+               {"merges", std::move(merges)}});
+    const std::string space(kSpaceMark);
+    const json mark = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space}};
+    const json unmark = {{"type", "Replace"}, {"pattern", {{"String", space}}}, {"content", " "}};
+    json steps = json::array({mark});
+    json decoder = json::array({unmark, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}});
+    if (data.add_space_prefix) {
+        steps.insert(steps.begin(), json{{"type", "Prepend"}, {"prepend", space}});
+        decoder.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+    }
+    root["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
+    root["decoder"] = {{"type", "Sequence"}, {"decoders", decoder}};
+    if (root["post_processor"].at("type") == "ByteLevel") root["post_processor"] = nullptr;
+    return root.dump();
+}
+
+}  // namespace
+
+Result<std::string> TokenizerJson(const TokenizerData& data) {
+    WEFT_TRY(CheckData(data));
+    if (data.model == "llama") return SentencePieceJson(data);
+    const auto* row = std::ranges::find(kRows, FamilyName(data.pre), &Row::family);
+    if (data.model == "gpt2" && row != std::end(kRows)) return ByteLevelJson(data, *row);
+    std::string names;
+    for (const Row& each : kRows) names += (names.empty() ? "" : ", ") + std::string(each.family);
+    return MakeError(ErrorCode::kUnsupported,
+                     "tokenizer: model '{}' with pre-tokenizer '{}' can't be written as a "
+                     "tokenizer.json; SentencePiece BPE ('llama') can, and byte-level BPE ('gpt2') "
+                     "with these pre-tokenizers and their relatives: {}",
+                     data.model.substr(0, 80), data.pre.substr(0, 80), names);
 }
 
 std::string TokenizerConfigJson(const TokenizerData& data, std::string_view chat) {

@@ -2,6 +2,7 @@
 // same token ids. (That transformers computes the same with them: hf_export_test.py.)
 #include "model_files/hf/export.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -41,8 +42,52 @@ GoldenCase CaseOf(const std::string& name) {
     return {};
 }
 
-// A golden model, or a small one with experts.
+const std::string kTokenizers = support::TestData("/tokenizer/");
+
+nlohmann::json ReadJson(const std::string& path) {
+    const auto text = ReadTextFile(path);
+    EXPECT_TRUE(text.ok()) << path;
+    return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();
+}
+
+tokenizer::TokenizerData DataOf(const std::string& name) {
+    const auto vocabulary = ReadJson(kTokenizers + name + ".json").at("vocabulary");
+    tokenizer::TokenizerData data;
+    data.model = vocabulary.at("model");
+    data.pre = vocabulary.value("pre", "");
+    data.tokens = vocabulary.at("tokens").get<std::vector<std::string>>();
+    data.types = vocabulary.at("types").get<std::vector<int32_t>>();
+    data.merges = vocabulary.value("merges", std::vector<std::string>());
+    data.scores = vocabulary.value("scores", std::vector<float>());
+    data.bos = vocabulary.value("bos", -1);
+    data.eos = vocabulary.value("eos", -1);
+    return data;
+}
+
+// Llama with a bias at each matrix of the MLP, or with a SentencePiece vocabulary.
+void WriteLlama(const std::string& name, const std::string& path) {
+    TinyFile file{.hyper = OddHyper()};
+    file.hyper.hidden = 144;
+    file.hyper.ffn = 96;
+    file.hyper.head_dim = file.hyper.rotary_dim = 16;
+    if (name == "llamaSpm") {
+        file.tokenizer = DataOf("spm");
+        file.tokenizer->add_bos = true;
+        file.hyper.vocab = std::ssize(file.tokenizer->tokens);
+    }
+    for (int layer = 0; name == "llamaMlpBias" && layer < file.hyper.layers; ++layer) {
+        for (const auto& [module, size] : {std::pair{"gate", 96}, {"up", 96}, {"down", 144}}) {
+            std::vector<float> bias;
+            for (int i = 0; i < size; ++i) bias.push_back(0.1f * std::sin(1.0f + i + layer));
+            file.vectors[fmt::format("blk.{}.ffn_{}.bias", layer, module)] = bias;
+        }
+    }
+    WriteTinyGguf(path, file);
+}
+
+// A golden model, or a small one with experts, biases or another vocabulary.
 void WriteModel(const std::string& name, const std::string& path) {
+    if (name == "llamaMlpBias" || name == "llamaSpm") return WriteLlama(name, path);
     const bool experts = name == "mixtral" || name.ends_with("moe");
     if (!experts) return WriteGolden(CaseOf(name), path);
     TinyFile file{.hyper = OddHyper(name == "mixtral" ? "llama" : name)};
@@ -82,6 +127,10 @@ void ExpectSame(const ModelSource& a, const ModelSource& b, double tolerance) {
             continue;
         }
         SCOPED_TRACE(key);
+        if (entry.type == model_files::MetaType::kArray) {
+            EXPECT_EQ(a.meta().Ints(key).value(), b.meta().Ints(key).value());
+            continue;
+        }
         const auto left = a.meta().F64(key), right = b.meta().F64(key);
         ASSERT_TRUE(left.ok() && right.ok()) << (left.ok() ? right : left).error().message;
         EXPECT_EQ(static_cast<float>(*left), static_cast<float>(*right));
@@ -128,28 +177,73 @@ TEST_P(HfExport, AGgufFileBecomesTheSameModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, HfExport,
-                         testing::Values("llama", "llamaTied", "llamaLinear", "qwen2", "qwen2Yarn",
-                                         "qwen3Tied", "mixtral", "qwen2moe", "qwen3moe"),
+                         testing::Values("llama", "llamaTied", "llamaLinear", "llamaMlpBias",
+                                         "llamaSpm", "mistral", "qwen2", "qwen2Yarn", "qwen3Tied",
+                                         "mixtral", "qwen2moe", "qwen3moe", "granite", "olmo2",
+                                         "olmo3", "smollm3", "phi3Short", "phi3Long", "gemma2",
+                                         "gemma3"),
                          [](const auto& each) { return each.param; });
+
+// CheckExport and ExportFolder refuse the same, before anything is written.
+void ExpectRefused(const std::string& path, const std::string& expected) {
+    SCOPED_TRACE(path);
+    const test::TempDir dir;
+    const auto source = Open(path);
+    const auto checked = model_files::hf::CheckExport(*source, dir / "hf", SafeType::kF32);
+    ASSERT_FALSE(checked.ok());
+    EXPECT_EQ(checked.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(checked.error().message.find(expected), std::string::npos) << checked.error().message;
+    EXPECT_NE(checked.error().message.find(path), std::string::npos) << checked.error().message;
+    EXPECT_NE(checked.error().message.find("gguf"), std::string::npos) << checked.error().message;
+    const Status done = model_files::hf::ExportFolder(*source, dir / "hf", {});
+    ASSERT_FALSE(done.ok());
+    EXPECT_EQ(done.error().message, checked.error().message);
+    EXPECT_FALSE(std::filesystem::exists(dir / "hf"));
+}
 
 TEST(HfExportErrors, WhatHasNoPlaceIsNamed) {
     const test::TempDir dir;
-    const struct {
-        const char *name, *expected;
-    } cases[] = {{"mistral", "it has windows"},
-                 {"gemma2", "gemma2"},
-                 {"granite", "granite"},
-                 {"olmo2", "olmo2"}};
-    for (const auto& [name, expected] : cases) {
-        const std::string path = dir / (std::string(name) + ".gguf");
-        WriteGolden(CaseOf(name), path);
-        const Status done = model_files::hf::ExportFolder(*Open(path), dir / "hf", {});
-        ASSERT_FALSE(done.ok()) << name;
-        EXPECT_EQ(done.error().code, ErrorCode::kUnsupported);
-        EXPECT_NE(done.error().message.find(expected), std::string::npos) << done.error().message;
-        EXPECT_NE(done.error().message.find(path), std::string::npos) << done.error().message;
-        EXPECT_FALSE(std::filesystem::exists(dir / "hf/config.json"));
+    const std::string path = dir / "model.gguf";
+    WriteGolden(CaseOf("gemma4"), path);
+    ExpectRefused(path, "architecture 'gemma4'");
+    GoldenCase scaled = CaseOf("llama");
+    scaled.numbers = {{"attention.scale", 0.5}};
+    WriteGolden(scaled, path);
+    ExpectRefused(path, "attention.scale");
+    GoldenCase yarn = CaseOf("qwen2Yarn");
+    yarn.numbers["rope.scaling.attn_factor"] = 1.5;
+    WriteGolden(yarn, path);
+    ExpectRefused(path, "yarn");
+    GoldenCase windowed = CaseOf("mistral");
+    windowed.windowed = {true, false, true};
+    WriteGolden(windowed, path);
+    ExpectRefused(path, "windows in some layers");
+    TinyFile file{.hyper = OddHyper()};
+    file.vectors["blk.1.ffn_up.bias"] = std::vector<float>(1024, 0.5f);
+    WriteTinyGguf(path, file);
+    ExpectRefused(path, "a bias of ffn_up in 1 of 3 layers");
+    file.vectors.clear();
+    for (const char* architecture : {"qwen2", "olmo2"}) {
+        file.hyper = OddHyper(architecture);
+        for (int layer = 0; layer < 3; ++layer) {
+            for (const char* module : {"gate", "up", "down"}) {
+                const size_t size = module == std::string("down") ? 256 : 1024;
+                file.vectors[fmt::format("blk.{}.ffn_{}.bias", layer, module)] =
+                    std::vector<float>(size, 0.5f);
+            }
+        }
+        WriteTinyGguf(path, file);
+        ExpectRefused(path, "biases of the MLP");
     }
+    file = {.hyper = OddHyper()};
+    file.tokenizer = tokenizer::TinyBytePair({"h e"});
+    file.tokenizer->pre = "deepseek-v3";
+    WriteTinyGguf(path, file);
+    ExpectRefused(path, "deepseek-v3");
+}
+
+TEST(HfExportErrors, StopsAndTheModelsOwnFolder) {
+    const test::TempDir dir;
     WriteGolden(CaseOf("llama"), dir / "llama.gguf");
     const auto source = Open(dir / "llama.gguf");
     const std::atomic<bool> stop = true;
@@ -220,28 +314,6 @@ TEST(HfExportConfig, Llama3ScalingIsFoundAgain) {
 
 // ---- Tokenizers ---------------------------------------------------------------------------------
 
-const std::string kTokenizers = support::TestData("/tokenizer/");
-
-nlohmann::json ReadJson(const std::string& path) {
-    const auto text = ReadTextFile(path);
-    EXPECT_TRUE(text.ok()) << path;
-    return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();
-}
-
-tokenizer::TokenizerData DataOf(const std::string& name) {
-    const auto vocabulary = ReadJson(kTokenizers + name + ".json").at("vocabulary");
-    tokenizer::TokenizerData data;
-    data.model = vocabulary.at("model");
-    data.pre = vocabulary.value("pre", "");
-    data.tokens = vocabulary.at("tokens").get<std::vector<std::string>>();
-    data.types = vocabulary.at("types").get<std::vector<int32_t>>();
-    data.merges = vocabulary.value("merges", std::vector<std::string>());
-    data.scores = vocabulary.value("scores", std::vector<float>());
-    data.bos = vocabulary.value("bos", -1);
-    data.eos = vocabulary.value("eos", -1);
-    return data;
-}
-
 // Every family over every vocabulary: ids are those of the GGUF file's tokenizer, but where NFC
 // changes the text.
 TEST(HfExportTokenizer, IdsAreTheSame) {
@@ -282,6 +354,36 @@ TEST(HfExportTokenizer, IdsAreTheSame) {
     }
 }
 
+// SentencePiece's scores as merges.
+TEST(HfExportTokenizer, SentencePieceIdsAreTheSame) {
+    auto texts = ReadJson(kTokenizers + "texts.json").get<std::vector<std::string>>();
+    texts.insert(texts.end(), {"", " ", "  a", "<s>hello</s> world", "a\n b\t", "\xE2\x96\x81x"});
+    for (const bool space : {true, false}) {
+        for (const bool bos : {true, false}) {
+            tokenizer::TokenizerData data = DataOf("spm");
+            data.add_space_prefix = space;
+            data.add_bos = bos;
+            const auto text = tokenizer::TokenizerJson(data);
+            ASSERT_TRUE(text.ok()) << text.error().message;
+            const test::TempDir dir;
+            WriteText(dir / "tokenizer.json", *text);
+            WriteText(dir / "tokenizer_config.json", tokenizer::TokenizerConfigJson(data, ""));
+            const auto theirs = tokenizer::OpenTokenizerFolder(dir.path());
+            ASSERT_TRUE(theirs.ok()) << theirs.error().message;
+            const auto ours = tokenizer::Tokenizer::Make(data);
+            ASSERT_TRUE(ours.ok());
+            for (const std::string& probe : texts) {
+                for (const bool special : {false, true}) {
+                    const tokenizer::EncodeOptions options{.parse_special = special};
+                    const auto ids = (*ours)->Encode(probe, options);
+                    EXPECT_EQ((*theirs)->Encode(probe, options), ids) << nlohmann::json(probe);
+                    EXPECT_EQ((*theirs)->Decode(ids), (*ours)->Decode(ids));
+                }
+            }
+        }
+    }
+}
+
 // A file may name a token that is no text: unused ones may have any bytes.
 TEST(HfExportTokenizer, NamedTokensAreTexts) {
     tokenizer::TokenizerData data = DataOf("gpt-2");
@@ -295,9 +397,15 @@ TEST(HfExportTokenizer, NamedTokensAreTexts) {
 }
 
 TEST(HfExportTokenizer, OtherKindsAreRefusedByName) {
-    EXPECT_NE(tokenizer::TokenizerJson(tokenizer::TinySpm()).error().message.find("'llama'"),
+    tokenizer::TokenizerData data = tokenizer::TinySpm();
+    data.model = "t5";
+    EXPECT_NE(tokenizer::TokenizerJson(data).error().message.find("'t5'"), std::string::npos);
+    data = tokenizer::TinySpm({"a", "b", "ab", "abc", "c"});
+    EXPECT_TRUE(tokenizer::TokenizerJson(data).ok());
+    data.types[data.types.size() - 3] = 5;  // "ab" is on the way to "abc", but unused
+    EXPECT_NE(tokenizer::TokenizerJson(data).error().message.find("unused token"),
               std::string::npos);
-    tokenizer::TokenizerData data = tokenizer::TinyBytePair();
+    data = tokenizer::TinyBytePair();
     data.pre = "deepseek-v3";
     const auto refused = tokenizer::TokenizerJson(data);
     EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
@@ -315,8 +423,9 @@ TEST(HfExportTokenizer, ForTransformers) {
     const test::TempDir own;
     const char* const wish = std::getenv("WEFT_EXPORT_FOLDER");
     const std::string to = wish == nullptr ? own.path() : wish;
-    for (const char* name : {"llama", "llamaTied", "qwen2", "qwen2Yarn", "qwen3Tied", "mixtral",
-                             "qwen2moe", "qwen3moe"}) {
+    for (const char* name : {"llama", "llamaTied", "llamaMlpBias", "llamaSpm", "mistral", "qwen2",
+                             "qwen2Yarn", "qwen3Tied", "mixtral", "qwen2moe", "qwen3moe", "granite",
+                             "olmo2", "olmo3", "smollm3", "phi3Short", "gemma2", "gemma3"}) {
         const std::string path = to + "/" + name;
         WriteModel(name, path + ".gguf");
         const Status done =

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
 #include "model_files/gguf_writer.h"
+#include "model_files/write_tokenizer.h"
 #include "support/tiny_model.h"
 #include "support/tiny_vocabulary.h"
 #include "tensor/quant.h"
@@ -30,6 +32,7 @@ struct TinyFile {
     std::string architecture{};    // as the file says it; empty: hyper's
     TinyForm form{};
     int64_t vocabulary = 0;  // tokens of the tokenizer; 0: as many as the embedding has rows
+    std::optional<tokenizer::TokenizerData> tokenizer{};  // another one than WriteVocabulary's
 };
 
 // Nine query heads over three KV heads of 32 dims, nothing a power of two but what K-quants need.
@@ -189,7 +192,11 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
         writer.Raw(name + ".attention.sliding_window_pattern", model_files::MetaType::kArray,
                    array);
     }
-    WriteVocabulary(writer, file.vocabulary > 0 ? file.vocabulary : h.vocab);
+    if (file.tokenizer) {
+        model_files::WriteTokenizer(*file.tokenizer, writer);
+    } else {
+        WriteVocabulary(writer, file.vocabulary > 0 ? file.vocabulary : h.vocab);
+    }
     const TinySource source(h, std::nullopt, file.form);
     for (const model_files::TensorInfo& info : source.tensors()) {
         const TinyTensor& tensor = source.data().at(info.name);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -47,21 +48,19 @@ DType DTypeOf(SafeType type) {
 
 Error NoPlace(const ModelSource& source, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: {} has no place in a Hugging Face folder as Weft writes it (models built "
-                     "like Llama, Mixtral, Qwen 2 and Qwen 3 can be). --save-format gguf writes "
-                     "any",
+                     "{}: {} has no place in a Hugging Face folder as Weft writes it; a GGUF file "
+                     "has one (--save-format gguf)",
                      source.name(), what);
 }
 
 // The family whose names the folder's tensors have.
 Result<const Family*> FamilyOf(const ModelSource& source) {
-    WEFT_ASSIGN(const Json json, ExportConfig(source, SafeType::kF32));
+    WEFT_ASSIGN(const std::string type, ExportType(source));
+    const Json json = {{"model_type", type}};
     WEFT_ASSIGN(const Config config, Config::Parse(json.dump(), source.name()));
     WEFT_ASSIGN(const Family* family, FindFamily(config));
-    const bool plain = family->layer == nullptr && family->norm_add == 0 &&
-                       family->adjust == nullptr && !config.Has("text_config");
-    if (!plain) return NoPlace(source, "a model of type " + std::string(family->model_type));
-    return family;
+    if (family->layer == nullptr && family->adjust == nullptr) return family;
+    return NoPlace(source, "a model of type " + std::string(family->model_type));
 }
 
 // "blk.3.attn_q.weight": 3, "attn_q", "weight".
@@ -249,9 +248,12 @@ class ShardWriter {
         WEFT_TRY(source_.ReadRows(from, tensor.row_begin + strip.row, strip.rows, 0, from.cols,
                                   b.raw, nullptr));
         std::span<std::byte> out = b.raw;
-        if (to != from.dtype) {
+        if (to != from.dtype || tensor.add != 0) {
             b.floats.resize(rows * static_cast<size_t>(from.cols));
             Decode(from.dtype, b.raw, b.floats, options_.level);
+            if (tensor.add != 0) {
+                for (float& value : b.floats) value += tensor.add;
+            }
             WEFT_TRY(CheckValues(tensor, b.floats));
             b.out.resize(rows * static_cast<size_t>(RowBytes(to, from.cols)));
             Encode({to, from.cols, b.floats, {}, b.out}, options_.level);
@@ -296,9 +298,8 @@ Status PutJson(const std::string& path, const Json& json) {
     return PutText(path, json.dump(2) + "\n");
 }
 
-Status WriteWeights(const ModelSource& source, const std::string& folder,
-                    const ExportOptions& options) {
-    WEFT_ASSIGN(std::vector<ExportTensor> tensors, PlanExport(source));
+Status WriteWeights(const ModelSource& source, std::vector<ExportTensor> tensors,
+                    const std::string& folder, const ExportOptions& options) {
     const std::vector<Shard> shards = MakeShards(std::move(tensors), options);
     Json map = Json::object();
     uint64_t total = 0;
@@ -330,36 +331,41 @@ Status CopyCompanions(const std::string& from, const std::string& to) {
     return {};
 }
 
+// Files of the tokenizer, by name. Those of a folder are copied instead.
+using TextFiles = std::map<std::string, std::string>;
+
 // Under their own names alone: a file's metadata must not choose others.
-Status WriteKeptFiles(const tokenizer::KeptJson& kept, const std::string& folder) {
-    WEFT_TRY(PutText(folder + "/tokenizer.json", kept.json));
+Result<TextFiles> KeptFiles(const ModelSource& source) {
+    WEFT_ASSIGN(const tokenizer::KeptJson kept, ReadKeptTokenizer(source.meta()));
+    WEFT_TRY(tokenizer::MakeTokenizer(kept));
+    TextFiles files = {{"tokenizer.json", kept.json}};
     for (const char* name :
          {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json"}) {
         const auto found = kept.beside.find(name);
-        if (found == kept.beside.end()) continue;
-        WEFT_TRY(PutText(folder + "/" + name, found->second));
+        if (found != kept.beside.end()) files[name] = found->second;
     }
-    return {};
+    WEFT_ASSIGN(const std::string chat, source.meta().StringOr("tokenizer.chat_template", ""));
+    // (tokenizer_config.json may have the template already.)
+    const auto text = files.find("tokenizer_config.json");
+    WEFT_ASSIGN(const Config config,
+                Config::Parse(text == files.end() ? "{}" : text->second, source.name()));
+    if (!chat.empty() && !config.Has("chat_template")) files["chat_template.jinja"] = chat;
+    return files;
 }
 
-Status WriteMadeTokenizer(const ModelSource& source, const std::string& folder) {
+Result<TextFiles> TokenizerFiles(const ModelSource& source) {
     const Metadata& meta = source.meta();
-    if (!HasTokenizer(source)) return {};
-    if (meta.Has(kKeptJsonKey)) {
-        WEFT_ASSIGN(const tokenizer::KeptJson kept, ReadKeptTokenizer(meta));
-        WEFT_TRY(tokenizer::MakeTokenizer(kept));
-        WEFT_TRY(WriteKeptFiles(kept, folder));
-        WEFT_ASSIGN(const std::string chat, meta.StringOr("tokenizer.chat_template", ""));
-        // (The template may have stood in a file of its own.)
-        if (chat.empty() || tokenizer::ReadChatTemplate(folder).ok()) return {};
-        return PutText(folder + "/chat_template.jinja", chat);
-    }
+    if (!source.folder().empty() || !HasTokenizer(source)) return TextFiles();
+    if (meta.Has(kKeptJsonKey)) return KeptFiles(source);
     WEFT_ASSIGN(const tokenizer::TokenizerData data, ReadTokenizer(meta));
-    WEFT_ASSIGN(const std::string tokenizer, tokenizer::TokenizerJson(data));
+    const auto tokenizer = tokenizer::TokenizerJson(data);
+    if (!tokenizer.ok()) {
+        return MakeError(tokenizer.error().code,
+                         "{}: {}; a GGUF file can be written "
+                         "(--save-format gguf)",
+                         source.name(), tokenizer.error().message);
+    }
     WEFT_ASSIGN(const std::string chat, meta.StringOr("tokenizer.chat_template", ""));
-    WEFT_TRY(PutText(folder + "/tokenizer.json", tokenizer));
-    WEFT_TRY(
-        PutText(folder + "/tokenizer_config.json", tokenizer::TokenizerConfigJson(data, chat)));
     Json generation = GenerationConfigJson(ReadSamplingHints(source));
     if (data.bos >= 0) generation["bos_token_id"] = data.bos;
     Json ends = Json::array();
@@ -367,12 +373,10 @@ Status WriteMadeTokenizer(const ModelSource& source, const std::string& folder) 
         if (id >= 0 && std::ranges::find(ends, Json(id)) == ends.end()) ends.push_back(id);
     }
     if (!ends.empty()) generation["eos_token_id"] = ends;
-    return PutJson(folder + "/generation_config.json", generation);
+    return TextFiles{{"tokenizer.json", *tokenizer},
+                     {"tokenizer_config.json", tokenizer::TokenizerConfigJson(data, chat)},
+                     {"generation_config.json", generation.dump(2) + "\n"}};
 }
-
-}  // namespace
-
-namespace {
 
 // A matrix for each expert, whose number takes the place of the '*' in the name.
 void AddExperts(const ExportTensor& all, std::vector<ExportTensor>& plan) {
@@ -393,11 +397,12 @@ Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::str
     WEFT_ASSIGN(const int64_t head_dim, HeadDimOf(source, *family));
     std::vector<ExportTensor> plan;
     for (const TensorInfo& tensor : source.tensors()) {
-        if (tensor.name == "rope_freqs.weight") continue;  // config.json has it
+        if (tensor.name.starts_with("rope_f")) continue;  // config.json has these factors
         if (!skip.empty() && tensor.name.starts_with(skip)) continue;
         const auto* end = std::ranges::find(kEnds, tensor.name, &End::gguf);
         if (end != std::end(kEnds)) {
             plan.push_back({std::string(end->hf), &tensor, 0, 0, tensor.rows});
+            if (tensor.name == "output_norm.weight") plan.back().add = -family->norm_add;
             continue;
         }
         const auto split = SplitName(tensor.name);
@@ -409,6 +414,7 @@ Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::str
         ExportTensor out{fmt::format("model.layers.{}.{}.{}", split->layer, rule->hf, split->kind),
                          &tensor, 0, 0, tensor.rows};
         out.matrix = rule->form == Form::kRouter;
+        if (rule->form == Form::kNorm) out.add = -family->norm_add;
         if (experts) {
             AddExperts(out, plan);
             continue;
@@ -426,27 +432,54 @@ Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::str
     return plan;
 }
 
+namespace {
+
+struct FolderPlan {
+    Json config;
+    std::vector<ExportTensor> tensors;
+    TextFiles files;
+};
+
+Result<FolderPlan> PlanFolder(const ModelSource& source, const std::string& folder, SafeType type) {
+    FolderPlan plan;
+    WEFT_ASSIGN(plan.config, ExportConfig(source, type));
+    WEFT_ASSIGN(plan.tensors, PlanExport(source));
+    WEFT_ASSIGN(plan.files, TokenizerFiles(source));
+    std::error_code ignored;
+    if (source.folder().empty() || !fs::equivalent(folder, source.folder(), ignored)) return plan;
+    return MakeError(ErrorCode::kDenied,
+                     "{}: is the folder that the model is read from. Name another one", folder);
+}
+
+uint64_t BytesOf(const FolderPlan& plan, SafeType type) {
+    uint64_t bytes = 0;
+    for (const ExportTensor& tensor : plan.tensors) bytes += BytesOf(tensor, type);
+    for (const auto& [name, text] : plan.files) bytes += text.size();
+    return bytes;
+}
+
+}  // namespace
+
+Result<uint64_t> CheckExport(const ModelSource& source, const std::string& folder, SafeType type) {
+    WEFT_ASSIGN(const FolderPlan plan, PlanFolder(source, folder, type));
+    return BytesOf(plan, type);
+}
+
 Status ExportFolder(const ModelSource& source, const std::string& folder,
                     const ExportOptions& options) {
     WEFT_CHECK(options.threads > 0 && options.shard_bytes > 0);
-    WEFT_ASSIGN(const Json config, ExportConfig(source, options.type));
+    WEFT_ASSIGN(FolderPlan plan, PlanFolder(source, folder, options.type));
     std::error_code failed;
     fs::create_directories(folder, failed);
     if (failed) {
         return MakeError(ErrorCode::kIo, "{}: the folder can't be made: {}", folder,
                          failed.message());
     }
-    if (!source.folder().empty() && fs::equivalent(folder, source.folder(), failed)) {
-        return MakeError(ErrorCode::kDenied,
-                         "{}: is the folder that the model is read from. Name another one", folder);
-    }
-    WEFT_TRY(WriteWeights(source, folder, options));
-    if (source.folder().empty()) {
-        WEFT_TRY(WriteMadeTokenizer(source, folder));
-    } else {
-        WEFT_TRY(CopyCompanions(source.folder(), folder));
-    }
-    return PutJson(folder + "/config.json", config);
+    WEFT_TRY(CheckSpace(folder + "/config.json", BytesOf(plan, options.type)));
+    WEFT_TRY(WriteWeights(source, std::move(plan.tensors), folder, options));
+    for (const auto& [name, text] : plan.files) WEFT_TRY(PutText(folder + "/" + name, text));
+    if (!source.folder().empty()) WEFT_TRY(CopyCompanions(source.folder(), folder));
+    return PutJson(folder + "/config.json", plan.config);
 }
 
 }  // namespace weft::model_files::hf

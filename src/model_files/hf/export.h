@@ -30,10 +30,16 @@ struct ExportOptions {
     const std::atomic<bool>* stop = nullptr;  // ends it early; may be null
 };
 
-// Into `folder`, which is made; files of these names in it are replaced. Each file is there whole
-// or not at all, config.json comes last.
+// Writes the model into `folder`, which is made; files of these names in it are replaced. Each file
+// is there whole or not at all, config.json comes last. What CheckExport refuses is refused before
+// anything is written.
 Status ExportFolder(const ModelSource& source, const std::string& folder,
                     const ExportOptions& options);
+
+// Everything that ExportFolder can know without reading weights: architecture, config.json, names
+// of tensors, tokenizer, and that `folder` is not the model's own. Returns the bytes of the
+// weights. Errors: those of ExportFolder.
+Result<uint64_t> CheckExport(const ModelSource& source, const std::string& folder, SafeType type);
 
 // A tensor of the folder, and where it comes from.
 struct ExportTensor {
@@ -43,10 +49,14 @@ struct ExportTensor {
     int64_t row_begin = 0;  // where its rows begin among `from`'s: experts are apart
     int64_t rows = 0;
     bool matrix = false;  // also of one row, which is no vector then
+    float add = 0;        // to each value: GGUF has the 1 of Gemma's norms in the weights
 };
 
 // What there is to write, in the source's order, but for tensors whose names begin with `skip`.
 Result<std::vector<ExportTensor>> PlanExport(const ModelSource& source, std::string_view skip = {});
+
+// model_type of the config.json that ExportConfig makes. Reads less of the model.
+Result<std::string> ExportType(const ModelSource& source);
 
 // config.json of a model, in the type that its weights will have.
 Result<Json> ExportConfig(const ModelSource& source, SafeType type);

@@ -4,29 +4,56 @@
 
 #include "model_files/hf/export.h"
 #include "model_files/hf/family.h"
+#include "model_files/hf/folder_config.h"
 
 namespace weft::model_files::hf {
 namespace {
 
 constexpr int64_t kMostNumber = int64_t{1} << 31, kMostBlocks = 4096;
 
-// What a family's model is called in transformers.
-struct Class {
-    std::string_view architecture, name;
-    bool qkv_bias;     // always there
-    bool bias_is_key;  // attention_bias says whether there are biases (those of the output as well)
+// Biases of Q, K and V.
+enum class Bias : uint8_t {
+    kNever,
+    kAlways,
+    kByKey  // where attention_bias says so, and then the output has one as well
 };
-constexpr Class kClasses[] = {{"llama", "LlamaForCausalLM", false, true},
-                              {"qwen2", "Qwen2ForCausalLM", true, false},
-                              {"qwen3", "Qwen3ForCausalLM", false, true},
-                              {"qwen2moe", "Qwen2MoeForCausalLM", true, false},
-                              {"qwen3moe", "Qwen3MoeForCausalLM", false, true}};
-// A file of llama with experts.
-constexpr Class kMixtral = {"llama", "MixtralForCausalLM", false, false};
+enum class Windows : uint8_t {
+    kNone,
+    kAll,     // sliding_window counts in every layer
+    kByLayer  // layer_types says in which
+};
+
+// A model class of transformers.
+struct Class {
+    std::string_view architecture, type, name;  // of GGUF; of config.json
+    Bias attention = Bias::kByKey;
+    bool mlp_bias = false;  // there is a key of that name
+    Windows windows = Windows::kNone;
+};
+constexpr Class kClasses[] = {
+    {"llama", "llama", "LlamaForCausalLM", Bias::kByKey, true},
+    {"llama", "mistral", "MistralForCausalLM", Bias::kNever, false, Windows::kAll},
+    {"llama", "mixtral", "MixtralForCausalLM", Bias::kNever},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", Bias::kAlways, false, Windows::kByLayer},
+    {"qwen3", "qwen3", "Qwen3ForCausalLM", Bias::kByKey, false, Windows::kByLayer},
+    {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", Bias::kAlways},
+    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM"},
+    {"granite", "granite", "GraniteForCausalLM", Bias::kByKey, true},
+    {"smollm3", "smollm3", "SmolLM3ForCausalLM", Bias::kByKey, true},
+    {"olmo2", "olmo2", "Olmo2ForCausalLM"},
+    {"olmo2", "olmo3", "Olmo3ForCausalLM", Bias::kByKey, false, Windows::kByLayer},
+    {"phi3", "phi3", "Phi3ForCausalLM", Bias::kNever, false, Windows::kAll},
+    {"gemma2", "gemma2", "Gemma2ForCausalLM", Bias::kByKey, false, Windows::kByLayer},
+    {"gemma3", "gemma3_text", "Gemma3ForCausalLM", Bias::kByKey, false, Windows::kByLayer}};
+
+const Class* FindClass(std::string_view type) {
+    const auto* found = std::ranges::find(kClasses, type, &Class::type);
+    return found == std::end(kClasses) ? nullptr : found;
+}
 
 Error Unsupported(const ModelSource& source, std::string_view what) {
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: {}: it can't be written as a Hugging Face folder. A GGUF file can be "
+                     "{}: {}: it can't be written as a Hugging Face folder; a GGUF file can be "
                      "(--save-format gguf)",
                      source.name(), what);
 }
@@ -34,6 +61,11 @@ Error Unsupported(const ModelSource& source, std::string_view what) {
 std::string TypeWord(SafeType type) {
     if (type == SafeType::kF32) return "float32";
     return type == SafeType::kF16 ? "float16" : "bfloat16";
+}
+
+// The double that the shortest decimal of a float spells.
+double Short(double value) {
+    return std::stod(fmt::format("{}", static_cast<float>(value)));
 }
 
 // Reads metadata under "ARCHITECTURE.".
@@ -51,7 +83,7 @@ class Keys {
     // As JSON shows it best: the shortest decimal of the float that the file has.
     Result<double> F64Or(const char* key, double fallback) const {
         WEFT_ASSIGN(const double value, meta_.F64Or(prefix_ + key, fallback));
-        return std::stod(fmt::format("{}", static_cast<float>(value)));
+        return Short(value);
     }
     Result<bool> BoolOr(const char* key, bool fallback) const {
         return meta_.BoolOr(prefix_ + key, fallback);
@@ -59,13 +91,15 @@ class Keys {
     Result<std::string> StringOr(const char* key, std::string fallback) const {
         return meta_.StringOr(prefix_ + key, std::move(fallback));
     }
+    const MetaEntry* Find(const char* key) const { return meta_.Find(prefix_ + key); }
+    Result<std::vector<int64_t>> Ints(const char* key) const { return meta_.Ints(prefix_ + key); }
 
   private:
     const Metadata& meta_;
     std::string prefix_;
 };
 
-Status AddSizes(const ModelSource& source, const Keys& keys, Json& config) {
+Status AddSizes(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
     WEFT_ASSIGN(const TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
     WEFT_ASSIGN(const int64_t heads, keys.Int("attention.head_count"));
     WEFT_ASSIGN(const int64_t kv_heads, keys.IntOr("attention.head_count_kv", heads));
@@ -76,7 +110,10 @@ Status AddSizes(const ModelSource& source, const Keys& keys, Json& config) {
     }
     WEFT_ASSIGN(const int64_t value_dim, keys.IntOr("attention.value_length", head_dim));
     WEFT_ASSIGN(const int64_t rotary, keys.IntOr("rope.dimension_count", head_dim));
-    if (value_dim != head_dim || rotary != head_dim) {
+    const bool partial = model.type == "phi3";
+    const double share = static_cast<double>(rotary) / static_cast<double>(head_dim);
+    if (partial) config["partial_rotary_factor"] = share;
+    if (value_dim != head_dim || (rotary != head_dim && !partial)) {
         return Unsupported(source, fmt::format("heads of {} dims, of which {} are rotated, with "
                                                "values of {}",
                                                head_dim, rotary, value_dim));
@@ -84,7 +121,7 @@ Status AddSizes(const ModelSource& source, const Keys& keys, Json& config) {
     WEFT_ASSIGN(config["num_hidden_layers"], keys.Int("block_count", kMostBlocks));
     WEFT_ASSIGN(config["intermediate_size"], keys.Int("feed_forward_length"));
     WEFT_ASSIGN(config["max_position_embeddings"], keys.IntOr("context_length", 4096));
-    WEFT_ASSIGN(config["rms_norm_eps"], keys.F64Or("attention.layer_norm_rms_epsilon", 1e-6));
+    WEFT_ASSIGN(config["rms_norm_eps"], keys.F64Or("attention.layer_norm_rms_epsilon", 1e-5));
     config["hidden_size"] = embedding->cols;
     config["vocab_size"] = embedding->rows;
     config["num_attention_heads"] = heads;
@@ -117,20 +154,52 @@ Result<Json> Llama3Scaling(const ModelSource& source, const TensorInfo& tensor, 
     return scaling;
 }
 
-Status AddRope(const ModelSource& source, const Keys& keys, Json& config) {
+// Phi-3's factors, one for each pair of rotated dims.
+Status AddLongRope(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
+    const TensorInfo* near = source.FindTensor("rope_factors_short.weight");
+    const TensorInfo* far = source.FindTensor("rope_factors_long.weight");
+    if (model.type != "phi3" || near == nullptr || far == nullptr) {
+        return Unsupported(source, "RoPE scaling 'longrope'");
+    }
+    Json scaling = {{"type", "longrope"}};
+    for (const auto& [key, tensor] :
+         {std::pair{"short_factor", near}, std::pair{"long_factor", far}}) {
+        WEFT_ASSIGN(const std::vector<float> factors, source.ReadFloats(*tensor));
+        for (const float factor : factors) scaling[key].push_back(Short(factor));
+    }
+    const int64_t context = config["max_position_embeddings"];
+    WEFT_ASSIGN(const int64_t original,
+                keys.IntOr("rope.scaling.original_context_length", context));
+    config["original_max_position_embeddings"] = original;
+    const double scale = static_cast<double>(context) / static_cast<double>(original);
+    const double usual =
+        scale <= 1 ? 1 : std::sqrt(1 + std::log(scale) / std::log(static_cast<double>(original)));
+    WEFT_ASSIGN(const double factor, keys.F64Or("rope.scaling.attn_factor", 1));
+    if (!(std::abs(factor / usual - 1) <= 1e-6)) scaling["attention_factor"] = factor;
+    config["rope_scaling"] = std::move(scaling);
+    return {};
+}
+
+Status AddRope(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
     WEFT_ASSIGN(const double theta, keys.F64Or("rope.freq_base", 10000));
     config["rope_theta"] = theta;
+    if (model.type == "gemma3_text") {
+        WEFT_ASSIGN(config["rope_local_base_freq"], keys.F64Or("rope.freq_base_swa", 10000));
+    }
     if (keys.Has("rope.scaling.dynamic_factor")) {
         WEFT_ASSIGN(const double dynamic, keys.F64Or("rope.scaling.dynamic_factor", 1));
         config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", dynamic}};
         return {};
     }
-    WEFT_ASSIGN(const std::string type, keys.StringOr("rope.scaling.type", "none"));
+    const char* const usual = keys.Has("rope.scaling.factor") ? "linear" : "none";
+    WEFT_ASSIGN(const std::string type, keys.StringOr("rope.scaling.type", usual));
     WEFT_ASSIGN(const double factor, keys.F64Or("rope.scaling.factor", 1));
     if (const TensorInfo* factors = source.FindTensor("rope_freqs.weight")) {
         WEFT_ASSIGN(config["rope_scaling"], Llama3Scaling(source, *factors, theta));
         return {};
     }
+    const bool vectors = source.FindTensor("rope_factors_long.weight") != nullptr;
+    if (vectors || type == "longrope") return AddLongRope(source, keys, model, config);
     if (type == "none" || type == "default") return {};
     if (type == "linear") {
         config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
@@ -150,28 +219,144 @@ Status AddRope(const ModelSource& source, const Keys& keys, Json& config) {
     return {};
 }
 
-Status AddBiases(const ModelSource& source, const Class& model, Json& config) {
-    const bool qkv = source.FindTensor("blk.0.attn_q.bias") != nullptr;
-    const bool out = source.FindTensor("blk.0.attn_output.bias") != nullptr;
-    const bool fits = model.bias_is_key ? qkv == out : qkv == model.qkv_bias && !out;
-    if (!fits) return Unsupported(source, "biases of some matrices of attention only");
-    if (model.bias_is_key) config["attention_bias"] = qkv;
-    if (source.FindTensor("blk.0.ffn_up.bias") != nullptr) {
-        return Unsupported(source, "biases of the MLP");
-    }
+// OLMo 3 scales RoPE in layers without a window only. Releases of transformers from 5 on take the
+// base of the others from this spelling alone.
+Status AddRopeByLayer(const Keys& keys, Json& config) {
+    Json full = config.value("rope_scaling", Json{{"rope_type", "default"}});
+    Json sliding = {{"rope_type", "default"}};
+    full["rope_theta"] = config["rope_theta"];
+    WEFT_ASSIGN(sliding["rope_theta"], keys.F64Or("rope.freq_base_swa", config["rope_theta"]));
+    config["rope_parameters"] = {{"full_attention", std::move(full)},
+                                 {"sliding_attention", std::move(sliding)}};
     return {};
 }
 
-std::string ExpertsType(const std::string& architecture) {
-    if (architecture == "llama") return "mixtral";
-    return architecture == "qwen2moe" ? "qwen2_moe" : "qwen3_moe";
+// A matrix has its bias in all layers or in none, and Q, K and V have one together.
+Status AddBiases(const ModelSource& source, const Class& model, Json& config) {
+    const int64_t layers = config["num_hidden_layers"];
+    const auto all = [&](const char* module) -> Result<bool> {
+        int64_t count = 0;
+        for (int64_t layer = 0; layer < layers; ++layer) {
+            const std::string name = fmt::format("blk.{}.{}.bias", layer, module);
+            count += source.FindTensor(name) != nullptr ? 1 : 0;
+        }
+        if (count == 0 || count == layers) return count == layers;
+        return Unsupported(source,
+                           fmt::format("a bias of {} in {} of {} layers", module, count, layers));
+    };
+    WEFT_ASSIGN(const bool query, all("attn_q"));
+    WEFT_ASSIGN(const bool key, all("attn_k"));
+    WEFT_ASSIGN(const bool value, all("attn_v"));
+    WEFT_ASSIGN(const bool packed, all("attn_qkv"));
+    WEFT_ASSIGN(const bool out, all("attn_output"));
+    const bool by_key = model.attention == Bias::kByKey;
+    const bool expected = by_key ? query : model.attention == Bias::kAlways;
+    if (query != expected || key != query || value != query || packed || out != (by_key && query)) {
+        return Unsupported(source, "biases of some matrices of attention only");
+    }
+    if (by_key) config["attention_bias"] = query;
+    WEFT_ASSIGN(const bool gate, all("ffn_gate"));
+    WEFT_ASSIGN(const bool up, all("ffn_up"));
+    WEFT_ASSIGN(const bool down, all("ffn_down"));
+    if (gate != up || down != up || (up && !model.mlp_bias)) {
+        return Unsupported(source, "biases of the MLP");
+    }
+    if (model.mlp_bias) config["mlp_bias"] = up;
+    return {};
+}
+
+// Which layers have a window; of `size` 0 none has. The defaults are those of model::ReadHyper.
+struct WindowPlan {
+    int64_t size = 0;
+    std::vector<bool> layers;
+};
+
+Result<WindowPlan> ReadWindows(const Keys& keys, const std::string& architecture) {
+    WindowPlan plan;
+    WEFT_ASSIGN(const int64_t layers, keys.Int("block_count", kMostBlocks));
+    WEFT_ASSIGN(plan.size,
+                keys.IntOr("attention.sliding_window", architecture == "gemma2" ? 4096 : 0));
+    if (plan.size == 0) return plan;
+    constexpr const char* kPattern = "attention.sliding_window_pattern";
+    const MetaEntry* entry = keys.Find(kPattern);
+    if (entry != nullptr && entry->type == MetaType::kArray) {
+        WEFT_ASSIGN(const std::vector<int64_t> list, keys.Ints(kPattern));
+        for (const int64_t slides : list) plan.layers.push_back(slides != 0);
+        plan.layers.resize(static_cast<size_t>(layers));
+        return plan;
+    }
+    const int64_t usual = architecture == "gemma2"   ? 2
+                          : architecture == "gemma3" ? 6
+                          : architecture == "olmo2"  ? 4
+                                                     : 0;
+    WEFT_ASSIGN(const int64_t pattern, keys.IntOr(kPattern, usual));
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        plan.layers.push_back(pattern == 0 || layer % pattern < pattern - 1);
+    }
+    return plan;
+}
+
+Status AddWindows(const ModelSource& source, const WindowPlan& plan, const Class& model,
+                  Json& config) {
+    const bool gemma = model.type.starts_with("gemma");
+    if (plan.size == 0 && !gemma) return {};
+    if (model.windows == Windows::kNone) return Unsupported(source, "it has windows");
+    if (plan.size > 0) config["sliding_window"] = plan.size;
+    if (model.windows == Windows::kAll) {
+        const bool all = std::ranges::count(plan.layers, false) == 0;
+        return all ? Status() : Unsupported(source, "windows in some layers only");
+    }
+    const size_t layers = config["num_hidden_layers"];
+    for (size_t layer = 0; layer < layers; ++layer) {
+        const bool slides = plan.size > 0 && plan.layers[layer];
+        config["layer_types"].push_back(slides ? "sliding_attention" : "full_attention");
+    }
+    if (model.type.starts_with("qwen")) config["use_sliding_window"] = true;
+    return {};
+}
+
+// What Gemma and Granite put on scores, logits and the residual stream, by other names than GGUF's.
+Status AddScales(const ModelSource& source, const Keys& keys, const Class& model, Json& config) {
+    const bool gemma = model.type.starts_with("gemma");
+    const double head_dim = config["head_dim"];
+    if (model.type == "granite") {
+        WEFT_ASSIGN(config["attention_multiplier"],
+                    keys.F64Or("attention.scale", 1 / std::sqrt(head_dim)));
+        WEFT_ASSIGN(config["embedding_multiplier"], keys.F64Or("embedding_scale", 1));
+        WEFT_ASSIGN(config["residual_multiplier"], keys.F64Or("residual_scale", 1));
+        WEFT_ASSIGN(config["logits_scaling"], keys.F64Or("logit_scale", 1));
+        return {};
+    }
+    for (const char* key :
+         {"attention.scale", "attn_logit_softcapping", "final_logit_softcapping"}) {
+        if (!gemma && keys.Has(key)) return Unsupported(source, fmt::format("{} is set", key));
+    }
+    if (!gemma) return {};
+    // (The largest of both generations scale by the hidden size: model::ReadHyper.)
+    const int64_t layers = config["num_hidden_layers"], heads = config["num_attention_heads"];
+    const bool by_hidden = layers == (model.type == "gemma2" ? 46 : 62);
+    const int64_t hidden = config["hidden_size"];
+    config["query_pre_attn_scalar"] = by_hidden ? hidden / heads : static_cast<int64_t>(head_dim);
+    if (keys.Has("attention.scale")) {
+        WEFT_ASSIGN(const double scale, keys.F64Or("attention.scale", 0));
+        if (!(scale > 0)) return Unsupported(source, "attention.scale is 0");
+        config["query_pre_attn_scalar"] = Short(1 / (scale * scale));
+    }
+    for (const auto& [key, usual] :
+         {std::pair{"attn_logit_softcapping", 50.0}, std::pair{"final_logit_softcapping", 30.0}}) {
+        WEFT_ASSIGN(const double cap, keys.F64Or(key, model.type == "gemma2" ? usual : 0.0));
+        config[key] = cap > 0 ? Json(cap) : Json();
+    }
+    config.erase("hidden_act");
+    config["hidden_activation"] = "gelu_pytorch_tanh";
+    return {};
 }
 
 // Mixtral renormalises the weights of the chosen, and Qwen's models say whether they do.
-Status AddExpertConfig(const ModelSource& source, const Keys& keys, const std::string& architecture,
+Status AddExpertConfig(const ModelSource& source, const Keys& keys, const Class& model,
                        Json& config) {
-    const bool mixtral = architecture == "llama";
-    WEFT_ASSIGN(const bool norm, keys.BoolOr("expert_weights_norm", architecture != "qwen2moe"));
+    const bool mixtral = model.type == "mixtral", qwen2 = model.type == "qwen2_moe";
+    WEFT_ASSIGN(const bool norm, keys.BoolOr("expert_weights_norm", !qwen2));
     WEFT_ASSIGN(const int64_t scores, keys.IntOr("expert_gating_func", 0));
     WEFT_ASSIGN(const double scale, keys.F64Or("expert_weights_scale", 1));
     const bool softmax = scores == 0 || scores == 1;
@@ -193,43 +378,134 @@ Status AddExpertConfig(const ModelSource& source, const Keys& keys, const std::s
         if (source.FindTensor(router) == nullptr) dense_layers.push_back(layer);
     }
     config["mlp_only_layers"] = std::move(dense_layers);
-    if (architecture == "qwen2moe") {
+    if (qwen2) {
         WEFT_ASSIGN(config["shared_expert_intermediate_size"],
                     keys.Int("expert_shared_feed_forward_length"));
     }
     return {};
 }
 
-Result<Json> ConfigOfMetadata(const ModelSource& source) {
-    WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
-    const auto* model = std::ranges::find(kClasses, architecture, &Class::architecture);
-    if (model == std::end(kClasses)) {
-        return Unsupported(source, "architecture '" + architecture +
-                                       "' (llama, qwen2, qwen3 and their models with experts can "
-                                       "be written)");
+std::string WritableTypes() {
+    std::string names;
+    for (const Class& each : kClasses) {
+        names += (names.empty() ? "" : ", ") + std::string(each.type);
     }
+    return names;
+}
+
+Result<const Class*> ClassOfMetadata(const ModelSource& source) {
+    WEFT_ASSIGN(const std::string architecture, source.meta().String("general.architecture"));
     const Keys keys(source, architecture);
-    if (keys.Has("attention.sliding_window")) return Unsupported(source, "it has windows");
-    const bool experts = keys.Has("expert_count");
-    if (experts && architecture == "llama") model = &kMixtral;
+    WEFT_ASSIGN(const WindowPlan windows, ReadWindows(keys, architecture));
+    std::string_view type;
+    if (architecture == "llama") {
+        type = keys.Has("expert_count") ? "mixtral" : windows.size > 0 ? "mistral" : "llama";
+    } else if (architecture == "olmo2") {
+        type = windows.size > 0 ? "olmo3" : "olmo2";
+    } else {
+        const auto* first = std::ranges::find(kClasses, architecture, &Class::architecture);
+        if (first != std::end(kClasses)) type = first->type;
+    }
+    const Class* model = FindClass(type);
+    if (model != nullptr) return model;
+    return Unsupported(
+        source, fmt::format("architecture '{}' (these can be: {})", architecture, WritableTypes()));
+}
+
+// The made config.json is read again as a folder's: each number of the file must come back.
+Status CheckReadsBack(const ModelSource& source, const std::string& architecture,
+                      const Json& config) {
+    WEFT_ASSIGN(const FolderConfig folder, ParseFolderConfig(config.dump(), source.name()));
+    const Metadata read(source.name(), folder.entries);
+    for (const MetaEntry& entry : source.meta().entries()) {
+        const std::string key(entry.key);
+        if (!key.starts_with(architecture + ".") || entry.type == MetaType::kString) continue;
+        const MetaEntry* other = read.Find(key);
+        const bool array = entry.type == MetaType::kArray;
+        if (other == nullptr && !key.starts_with(architecture + ".rope.scaling.")) continue;
+        // (A factor of 1 scales nothing; `finetuned` says nothing about the numbers.)
+        if (other == nullptr && key.ends_with(".finetuned")) continue;
+        if (other == nullptr) {
+            const auto value = source.meta().F64(key);
+            if (value.ok() && *value == 1) continue;
+            return Unsupported(source, "'" + key + "' has no place in config.json");
+        }
+        // (Arrays are ReadWindows'. A vocabulary may have fewer tokens than there are rows.)
+        if (array || other->type == MetaType::kArray || key.ends_with(".vocab_size")) continue;
+        const auto number = [&](const Metadata& meta, MetaType type) -> Result<double> {
+            if (type != MetaType::kBool) return meta.F64(key);
+            WEFT_ASSIGN(const bool value, meta.Bool(key));
+            return value ? 1.0 : 0.0;
+        };
+        WEFT_ASSIGN(const double was, number(source.meta(), entry.type));
+        WEFT_ASSIGN(const double is, number(read, other->type));
+        // (Numbers go through decimals and, of Gemma's scale, a root. 0 of experts: the default.)
+        const bool usual = was == 0 && key.find(".expert_") != key.npos;
+        if (usual || std::abs(was - is) <= 1e-6 * std::abs(was)) continue;
+        return Unsupported(
+            source, fmt::format("'{}' is {}, and {} where transformers reads it", key, was, is));
+    }
+    return {};
+}
+
+Result<Json> ConfigOfMetadata(const ModelSource& source) {
+    WEFT_ASSIGN(const Class* model, ClassOfMetadata(source));
+    const std::string architecture(model->architecture);
+    const Keys keys(source, architecture);
     Json config = {{"architectures", Json::array({std::string(model->name)})},
-                   {"model_type", experts ? ExpertsType(architecture) : architecture},
+                   {"model_type", std::string(model->type)},
                    {"hidden_act", "silu"},
                    {"tie_word_embeddings", source.FindTensor("output.weight") == nullptr}};
-    WEFT_TRY(AddSizes(source, keys, config));
-    WEFT_TRY(AddRope(source, keys, config));
+    WEFT_TRY(AddSizes(source, keys, *model, config));
+    WEFT_TRY(AddRope(source, keys, *model, config));
+    if (model->type == "olmo3") WEFT_TRY(AddRopeByLayer(keys, config));
     WEFT_TRY(AddBiases(source, *model, config));
-    if (experts) WEFT_TRY(AddExpertConfig(source, keys, architecture, config));
-    for (const char* name : {"bos", "eos"}) {
-        const std::string key = fmt::format("tokenizer.ggml.{}_token_id", name);
+    WEFT_TRY(AddScales(source, keys, *model, config));
+    WEFT_ASSIGN(const WindowPlan windows, ReadWindows(keys, architecture));
+    WEFT_TRY(AddWindows(source, windows, *model, config));
+    if (keys.Has("expert_count")) WEFT_TRY(AddExpertConfig(source, keys, *model, config));
+    for (const auto& [name, key] : {std::pair{"bos_token_id", "tokenizer.ggml.bos_token_id"},
+                                    std::pair{"eos_token_id", "tokenizer.ggml.eos_token_id"},
+                                    std::pair{"pad_token_id", "tokenizer.ggml.padding_token_id"}}) {
+        config[name] = nullptr;  // (a class has an id of its own for it otherwise)
         if (!source.meta().Has(key)) continue;
-        WEFT_ASSIGN(config[std::string(name) + "_token_id"],
-                    source.meta().Int(key, 0, kMostNumber));
+        WEFT_ASSIGN(config[name], source.meta().Int(key, 0, kMostNumber));
+    }
+    WEFT_TRY(CheckReadsBack(source, architecture, config));
+    return config;
+}
+
+// The text model of a folder that has others beside it, whose tensors Weft leaves out.
+Result<Json> TextModelConfig(const ModelSource& source, const Config& whole) {
+    WEFT_ASSIGN(const Config text, whole.Sub({"text_config"}));
+    if (text.json().empty()) return whole.json();
+    WEFT_ASSIGN(const std::string type, text.StringOr({"model_type"}, ""));
+    const Class* model = FindClass(type);
+    if (model == nullptr) {
+        return Unsupported(source, fmt::format("the text model is of type '{}' (these can be: {})",
+                                               Shown(type), WritableTypes()));
+    }
+    Json config = text.json();
+    config["architectures"] = Json::array({std::string(model->name)});
+    for (const char* key :
+         {"tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"}) {
+        if (whole.Has(key) && !text.Has(key)) config[key] = whole.json()[key];
     }
     return config;
 }
 
 }  // namespace
+
+Result<std::string> ExportType(const ModelSource& source) {
+    if (source.folder().empty()) {
+        WEFT_ASSIGN(const Class* model, ClassOfMetadata(source));
+        return std::string(model->type);
+    }
+    WEFT_ASSIGN(const Config read, Config::Read(source.folder() + "/config.json"));
+    WEFT_ASSIGN(const Json config, TextModelConfig(source, read));
+    WEFT_ASSIGN(const Config text, Config::Parse(config.dump(), read.where()));
+    return text.StringOr({"model_type"}, "");
+}
 
 Result<Json> ExportConfig(const ModelSource& source, SafeType type) {
     Json config;
@@ -237,7 +513,7 @@ Result<Json> ExportConfig(const ModelSource& source, SafeType type) {
         WEFT_ASSIGN(config, ConfigOfMetadata(source));
     } else {
         WEFT_ASSIGN(const Config read, Config::Read(source.folder() + "/config.json"));
-        config = read.json();
+        WEFT_ASSIGN(config, TextModelConfig(source, read));
         config.erase("quantization_config");
     }
     config.erase("torch_dtype");
