@@ -204,11 +204,7 @@ void PrintFindings(const DoctorFlags& flags, const Views& views,
 // What --workers asks for; a measurement that fails is a finding, not the end of all others.
 std::vector<doctor::Finding> Measure(const DoctorFlags& flags) {
     const auto here = doctor::MakeLiveView({.measure = false});
-    auto found = doctor::MeasureFabric(*here, flags.fabric);
-    if (found.ok()) return std::move(*found);
-    return {{"across-measured", doctor::Severity::kFail, here->host(), found.error().message,
-             "messages to every worker and back", "no model can run over these hosts",
-             "weft worker --listen HOST:PORT --key-file FILE on each of them"}};
+    return doctor::LookAtWorkers(*here, flags.fabric);
 }
 
 // --cluster: its hosts, as far as ssh reaches them, and the links to all that serve.

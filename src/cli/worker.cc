@@ -8,8 +8,11 @@
 #include "cli/commands.h"
 #include "cli/duration.h"
 #include "cli/flags.h"
+#include "cluster/job_child.h"
 #include "cluster/socket.h"
+#include "fabric/job.h"
 #include "train/stop.h"
+#include "train/train_job.h"
 
 namespace weft::cli {
 namespace {
@@ -76,6 +79,10 @@ int BeRank(const WorkerFlags& flags) {
     auto cluster = cluster::Cluster::Join(flags.handle, flags.data, ExamineHere);
     if (!cluster.ok()) return ExitStatus(cluster.error().code);
     SetLogRank((*cluster)->rank());
+    const std::string& job = (*cluster)->job();
+    cluster::SetJobKind(train::IsTrainJob(job)    ? "training"
+                        : fabric::IsNetJob(job) ? "a measurement"
+                                                : "inference");
     const Status status = WorkOn(**cluster);
     if (status.ok()) return 0;
     if ((*cluster)->should_report()) Fail(status.error());

@@ -90,7 +90,8 @@ struct ProofMessage {  // kProof and kWelcome
 enum class Refusal : uint8_t { kWrongKey = 1, kVersion = 2, kBusy = 3 };
 struct RefuseMessage {
     Refusal reason = Refusal::kWrongKey;
-    std::string version;  // of the worker; only to who has proved the key
+    // Only to a caller who has proved the key: the worker's version; of kBusy, what the job is.
+    std::string version;
 };
 struct AssignMessage {
     int32_t rank = 0;

@@ -16,6 +16,9 @@ namespace {
 constexpr size_t kLeastKey = 16;
 constexpr size_t kMostKey = 4096;
 
+constexpr size_t kMostAbout = 200;
+constexpr std::string_view kBusyWords = " is running another job";
+
 constexpr std::string_view kClientProof = "weft control client";
 constexpr std::string_view kServerProof = "weft control server";
 constexpr std::string_view kClientFrames = "weft frames of client";
@@ -158,6 +161,11 @@ std::pair<Session, Session> MakeSessionPair(int64_t timeout_ms) {
     return {parent, child};
 }
 
+bool IsBusy(const Error& error) {
+    return error.code == ErrorCode::kTimeout &&
+           error.message.find(kBusyWords) != std::string::npos;
+}
+
 // ---- The caller ---------------------------------------------------------------------------------
 
 ClientHandshake::ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity)
@@ -205,9 +213,10 @@ Error ClientHandshake::Refused(const RefuseMessage& message) const {
                              identity_.protocol);
         case Refusal::kBusy:
             return MakeError(ErrorCode::kTimeout,
-                             "{} is running another job: wait until that ends, or start a second "
-                             "worker there on another port",
-                             name_);
+                             "{}{}{}: wait until that ends, or start a second worker there on "
+                             "another port",
+                             name_, kBusyWords,
+                             message.version.empty() ? "" : " (" + message.version + ")");
     }
     return Unexpected(name_, "an unknown refusal came");
 }
@@ -241,9 +250,10 @@ Result<Bytes> ClientHandshake::On(const Frame& frame) {
 ServerHandshake::ServerHandshake(View key, Identity identity)
     : key_(key), identity_(std::move(identity)) {}
 
-ServerHandshake::Step ServerHandshake::On(const Frame& frame, bool busy) {
+ServerHandshake::Step ServerHandshake::On(const Frame& frame, bool busy,
+                                          const About& about) {
     if (!challenged_ && frame.type == FrameType::kHello) return OnHello(frame);
-    if (challenged_ && frame.type == FrameType::kProof) return OnProof(frame, busy);
+    if (challenged_ && frame.type == FrameType::kProof) return OnProof(frame, busy, about);
     return {{}, false, "an unexpected frame"};
 }
 
@@ -264,7 +274,8 @@ ServerHandshake::Step ServerHandshake::OnHello(const Frame& frame) {
     return step;
 }
 
-ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy) {
+ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy,
+                                               const About& about) {
     const auto refuse = [](RefuseMessage message, std::string why) {
         return Step{PlainFrame(FrameType::kRefuse, Encode(message)), false, std::move(why)};
     };
@@ -278,7 +289,10 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy) {
             {Refusal::kVersion, identity_.version},
             fmt::format("it runs weft {}, this is weft {}", hello_.version, identity_.version));
     }
-    if (busy) return refuse({Refusal::kBusy, ""}, "a job is running");
+    if (busy) {
+        const std::string text = about ? about().substr(0, kMostAbout) : "";
+        return refuse({Refusal::kBusy, text}, "a job is running");
+    }
     session_.send_key = Mac(key_, kServerFrames, transcript_);
     session_.receive_key = Mac(key_, kClientFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;

@@ -17,6 +17,7 @@
 // Pure: bytes in, bytes out; no socket, no clock (nonces come from the kernel).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -80,6 +81,9 @@ class ClientHandshake {
     Session session_;
 };
 
+// Whether a worker refused the caller since it runs another job.
+bool IsBusy(const Error& error);
+
 // ServerHandshake::Step::refused, of a caller with another key.
 inline constexpr std::string_view kWrongKey = "wrong key";
 
@@ -92,13 +96,15 @@ class ServerHandshake {
         bool done = false;    // authenticated: session() holds
         std::string refused;  // not empty: send, then close; for the log
     };
-    // busy: refuse who proves the key, since a job is running.
-    Step On(const Frame& frame, bool busy);
+    // busy: refuse who proves the key, since a job is running. about: what that job is, asked for
+    // such a caller alone; may be null.
+    using About = std::function<std::string()>;
+    Step On(const Frame& frame, bool busy, const About& about = nullptr);
     const Session& session() const { return session_; }
 
   private:
     Step OnHello(const Frame& frame);
-    Step OnProof(const Frame& frame, bool busy);
+    Step OnProof(const Frame& frame, bool busy, const About& about);
 
     View key_;
     Identity identity_;

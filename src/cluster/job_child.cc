@@ -1,5 +1,7 @@
 #include "cluster/job_child.h"
 
+#include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 
 #include "base/log.h"
 #include "cluster/spawn.h"
@@ -23,6 +26,10 @@ constexpr int64_t kLeaveMs = 1000;  // to end when it is told to hurry
 constexpr int64_t kSaveMs = 80'000;
 
 }  // namespace
+
+void SetJobKind(const char* kind) {
+    ::prctl(PR_SET_NAME, kind);
+}
 
 bool TakeSignals(const Fd& signals) {
     signalfd_siginfo info;
@@ -42,9 +49,21 @@ bool JobChild::Start(const std::vector<std::string>& arguments, Fd control, cons
         return false;
     }
     pid_ = *pid;
+    from_ = from;
+    began_ns_ = NowNs();
     timeout_ms_ = std::max<int64_t>(session.timeout_ms, 200);
     stopped_.reset();
     return true;
+}
+
+std::string JobChild::About() const {
+    if (pid_ == 0) return "";
+    std::string kind;
+    std::ifstream file(fmt::format("/proc/{}/comm", pid_));
+    std::getline(file, kind);
+    // (One that has just begun has the program's name.)
+    if (kind.empty() || kind == "weft" || kind == "exe") kind = "a job";
+    return fmt::format("{} of {}, for {:.0f} s", kind, from_, SecondsSince(began_ns_));
 }
 
 std::optional<int> JobChild::Check() {

@@ -19,11 +19,18 @@ namespace weft::cluster {
 // What has come in on a signalfd of SIGINT, SIGTERM and SIGCHLD: whether the user asked to end.
 bool TakeSignals(const Fd& signals);
 
+// What a rank's process calls itself (comm of proc(5)) while it works on a job, so that its worker
+// can tell: kind is at most kMostKind bytes, such as "training".
+inline constexpr size_t kMostKind = 15;
+void SetJobKind(const char* kind);
+
 class JobChild {
   public:
     ~JobChild() { Kill(); }
 
     bool runs() const { return pid_ != 0; }
+    // "training of 10.0.0.1:40312, for 95 s"; "" where none runs.
+    std::string About() const;
     // arguments: of SpawnRank. from: who gives the job, for the log. False: no process could be
     // started (the log says why).
     bool Start(const std::vector<std::string>& arguments, Fd control, const Session& session,
@@ -41,6 +48,8 @@ class JobChild {
     void Kill();
 
     pid_t pid_ = 0;
+    std::string from_;
+    int64_t began_ns_ = 0;
     int64_t timeout_ms_ = 0;
     std::optional<Deadline> stopped_{};  // while it is stopped: until when that is borne
 };

@@ -158,7 +158,8 @@ bool Listener::Hear(Incoming& caller) {
 }
 
 bool Listener::Step(Incoming& caller, const Frame& frame) {
-    const ServerHandshake::Step step = caller.handshake.On(frame, job_.runs());
+    const ServerHandshake::Step step =
+        caller.handshake.On(frame, job_.runs(), [this] { return job_.About(); });
     // A fresh connection's buffer takes these few bytes; if it does not, the caller is dropped.
     const auto put =
         ::send(caller.fd.get(), step.send.data(), step.send.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

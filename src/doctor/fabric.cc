@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 
+#include "cluster/handshake.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/network.h"
@@ -205,6 +207,58 @@ std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>&
                                  const fabric::NetReport& latency,
                                  const fabric::NetReport& bandwidth) {
     return Judge(here, workers, latency, PairsOf(latency, bandwidth)).All();
+}
+
+namespace {
+
+std::string NameOfWorker(const cluster::ClusterOptions& options, size_t at) {
+    return at < options.host_names.size() ? options.host_names[at] : options.hosts[at];
+}
+
+void LeaveOut(cluster::ClusterOptions& options, size_t at) {
+    const auto place = static_cast<ptrdiff_t>(at);
+    options.hosts.erase(options.hosts.begin() + place);
+    if (at < options.host_names.size()) {
+        options.host_names.erase(options.host_names.begin() + place);
+    }
+}
+
+// Takes the worker out that refused since it runs another job, and notes it. False: `error` names
+// none.
+bool NoteBusy(const Error& error, cluster::ClusterOptions& options, std::vector<Finding>& all) {
+    if (!cluster::IsBusy(error)) return false;
+    for (size_t i = 0; i < options.hosts.size(); ++i) {
+        if (error.message.find(options.hosts[i] + " ") == error.message.npos) continue;
+        all.push_back({checks::kAcrossMeasured.name, Severity::kNote, NameOfWorker(options, i),
+                       error.message.substr(0, error.message.find(": wait until")),
+                       "an idle worker",
+                       "its links were not measured: a worker runs one job at a time, and a "
+                       "measurement would slow that job",
+                       "run this again once the job is over"});
+        LeaveOut(options, i);
+        return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options) {
+    std::vector<Finding> all;
+    while (!options.hosts.empty()) {
+        auto found = MeasureFabric(here, options);
+        if (!found.ok() && NoteBusy(found.error(), options, all)) continue;
+        if (found.ok()) {
+            std::ranges::move(*found, std::back_inserter(all));
+        } else {
+            all.push_back({checks::kAcrossMeasured.name, Severity::kFail, here.host(),
+                           found.error().message, "messages to every worker and back",
+                           "no model can run over these hosts",
+                           "weft worker --listen HOST:PORT --key-file FILE on each of them"});
+        }
+        break;
+    }
+    return all;
 }
 
 Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::ClusterOptions& options) {

@@ -20,6 +20,10 @@ inline constexpr int64_t kFabricLarge = 1 << 20;  // of a transfer
 // run over these workers, worded by the cluster.
 Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::ClusterOptions& options);
 
+// Measures the workers that are idle, as MeasureFabric does. A worker that runs another job is noted
+// with that job and left out; a measurement that fails is a failure.
+std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options);
+
 // The judgement alone. workers: as the user named those of ranks 1, 2, ...; where one is an IPv4
 // address, its route says how fast the card is. One finding for each pair.
 std::vector<Finding> JudgeFabric(HostView& here, const std::vector<std::string>& workers,

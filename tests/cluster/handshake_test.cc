@@ -40,7 +40,8 @@ Outcome Shake(const Bytes& client_key, const Bytes& server_key, Identity client_
     Outcome outcome;
     Bytes to_server = client.First();
     while (!client.done()) {
-        const auto step = server.On(Only(to_server), busy);
+        const auto step =
+            server.On(Only(to_server), busy, [] { return std::string("a job of 10.0.0.1:5"); });
         outcome.refused = step.refused;
         outcome.server_done = step.done;
         if (step.send.empty()) break;
@@ -117,7 +118,10 @@ TEST(Handshake, OtherVersionsAreRefusedWithBothNamed) {
 TEST(Handshake, ABusyWorkerSaysSoOnlyToWhoHasTheKey) {
     const Outcome busy = Shake(kKey, kKey, {}, {}, true);
     ASSERT_FALSE(busy.client.ok());
-    EXPECT_NE(busy.client.error().message.find("another job"), std::string::npos);
+    EXPECT_NE(busy.client.error().message.find("another job (a job of 10.0.0.1:5): wait"),
+              std::string::npos);
+    EXPECT_TRUE(IsBusy(busy.client.error()));
+    EXPECT_FALSE(IsBusy(MakeError(ErrorCode::kTimeout, "worker b:7000: no answer")));
     const Outcome stranger = Shake(KeyOf("another-key-another-key"), kKey, {}, {}, true);
     EXPECT_EQ(stranger.refused, "wrong key");
 }
