@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cluster/cluster.h"
+#include "cluster/path_fault.h"
 #include "engine/drafting.h"
 #include "engine/job.h"
 
@@ -99,6 +100,11 @@ void SetCallback(const Command& command, std::shared_ptr<Flags> flags, const boo
         const auto run_here = [&] {
             Status done = FindModelFirst(*flags);
             if (done.ok()) done = run(*flags);
+            if constexpr (requires { flags->common.cluster; }) {
+                if (!done.ok()) {
+                    done = cluster::WithPathFaults(done.error(), flags->common.cluster);
+                }
+            }
             return FinishOutput(done.ok() ? 0 : Fail(done.error(), json));
         };
         if constexpr (requires { flags->common.cluster; }) {

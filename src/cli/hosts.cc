@@ -15,6 +15,7 @@
 #include "cli/host_facts.h"
 #include "cli/output.h"
 #include "cluster/handshake.h"
+#include "cluster/path_fault.h"
 #include "fabric/measure.h"
 #include "fabric/predict.h"
 #include "fleet/find.h"
@@ -51,7 +52,9 @@ Result<fabric::NetRow> MeasureOp(const HostList& list, const fleet::Peer& peer,
     job.op = op;
     job.sizes = {size};
     job.budget = {.iterations = 0, .seconds = kMeasureSeconds};
-    WEFT_ASSIGN(const fabric::NetReport report, fabric::RunNet(options, job));
+    const auto ran = fabric::RunNet(options, job);
+    if (!ran.ok()) return cluster::WithPathFaults(ran.error(), options);
+    const fabric::NetReport& report = *ran;
     if (report.rows.empty()) return MakeError(ErrorCode::kIo, "nothing was measured");
     const bool over = report.ends.size() > 0 && report.ends[0].size() > 1 &&
                       report.ends[0][1].interface == cable.interface;

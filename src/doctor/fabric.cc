@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 #include <iterator>
 #include <string>
 #include <string_view>
 
 #include "cluster/handshake.h"
+#include "cluster/path_fault.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/network.h"
@@ -223,6 +225,24 @@ void LeaveOut(cluster::ClusterOptions& options, size_t at) {
     }
 }
 
+// Takes workers out of `options` that large packets don't reach.
+void LookAtPaths(cluster::ClusterOptions& options, std::vector<Finding>& all) {
+    std::vector<std::future<std::string>> faults;
+    for (size_t i = 0; i < options.hosts.size(); ++i) {
+        faults.push_back(std::async(std::launch::async, cluster::PathFaultTo,
+                                    NameOfWorker(options, i), options.hosts[i]));
+    }
+    for (size_t i = faults.size(); i-- > 0;) {
+        const std::string fault = faults[i].get();
+        if (fault.empty()) continue;
+        all.push_back({checks::kAcrossPath.name, Severity::kFail, NameOfWorker(options, i), fault,
+                       "packets of the full MTU arrive",
+                       "small messages pass, and every transfer hangs until its deadline",
+                       "the same MTU on both hosts and on all that is between them"});
+        LeaveOut(options, i);
+    }
+}
+
 // Takes the worker out that refused since it runs another job, and notes it. False: `error` names
 // none.
 bool NoteBusy(const Error& error, cluster::ClusterOptions& options, std::vector<Finding>& all) {
@@ -245,6 +265,7 @@ bool NoteBusy(const Error& error, cluster::ClusterOptions& options, std::vector<
 
 std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options) {
     std::vector<Finding> all;
+    LookAtPaths(options, all);
     while (!options.hosts.empty()) {
         auto found = MeasureFabric(here, options);
         if (!found.ok() && NoteBusy(found.error(), options, all)) continue;

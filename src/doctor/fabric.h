@@ -20,8 +20,9 @@ inline constexpr int64_t kFabricLarge = 1 << 20;  // of a transfer
 // run over these workers, worded by the cluster.
 Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::ClusterOptions& options);
 
-// Measures the workers that are idle, as MeasureFabric does. A worker that runs another job is noted
-// with that job and left out; a measurement that fails is a failure.
+// Looks at the way to every worker, then measures those that are idle, as MeasureFabric does. A
+// worker that runs another job is noted with that job and left out; one that large packets don't
+// reach, and a measurement that fails, are failures.
 std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options);
 
 // The judgement alone. workers: as the user named those of ranks 1, 2, ...; where one is an IPv4

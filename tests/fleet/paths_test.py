@@ -1,4 +1,4 @@
-"""What is said of hosts that run another job.
+"""What is said of ways between hosts that lose large packets, and of hosts that run another job.
 
     paths_test.py WEFT TINY_MODEL [TEST...]
 
@@ -11,13 +11,86 @@ import subprocess
 import sys
 import time
 
-from spaces import Room, why_skipped, words_of
+from spaces import Room, cable, slowness, why_skipped, words_of
+
+
+def over_a_switch(room, mtu, ends=9000):
+    """a and b, each with eth0 of MTU `ends`, and a bridge between them that drops what is larger
+    than `mtu` and says nothing."""
+    switch, a, b = room.host("switch"), room.host("a"), room.host("b")
+    switch.do("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
+    for port, (host, address) in enumerate(((a, "10.9.0.1/24"), (b, "10.9.0.2/24"))):
+        cable(switch, f"p{port}", host, "eth0")
+        switch.do("ip", "link", "set", f"p{port}", "mtu", str(mtu), "master", "br0")
+        # One packet at a time: a veth lets through what is to be cut later.
+        host.do("ip", "link", "set", "eth0", "mtu", str(ends), "gso_max_segs", "1")
+        host.do("ip", "addr", "add", address, "dev", "eth0")
+    switch.do("ip", "link", "set", "br0", "mtu", str(mtu), "up")
+    return a, b
 
 
 def findings(host, *words, status):
     ran = host.run("doctor", *words, "--check", "across-measured", "--json")
     assert ran.returncode == status, ran
     return json.loads(ran.stdout)["findings"]
+
+
+def run_words(model):
+    return ("run", model, "-p", "ab " * 200, "-n", "8", "--raw", "-t", "1", "--weights-from", "0",
+            "--pp", "2", "--timeout-ms", "2000")
+
+
+def test_a_black_hole(room, model):
+    """The ends agree on 9000 bytes, what is between them takes fewer."""
+    for mtu in (1500, 1400, 4096):
+        with Room(room.weft) as own:
+            a, b = over_a_switch(own, mtu)
+            b.up("-", typed=words_of(a.up()) + "\n")
+            found = findings(a, "--cluster", "home", status=1)
+            (lost,) = [each for each in found if each["severity"] == "fail"]
+            assert lost["check"] == "across-path" and lost["host"] == "b", lost
+            passed = {1500: 1500, 1400: 1400, 4096: 4092}[mtu]
+            assert f"{passed} bytes arrive, 9000 do not" in lost["read"], lost
+            for part in ("eth0 here: 9000", "the other end takes 9000",
+                         f"sudo ip link set dev eth0 mtu {passed}"):
+                assert part in lost["read"], lost
+            assert "start" not in lost["fix"], lost
+            key = os.path.join(a.home, ".config/weft/clusters/home.key")
+            for words in ((*run_words(model), "--cluster", "home"),
+                          ("net", "bw", "--cluster", "home", "--sizes", "1M", "--timeout-ms",
+                           "2000"),
+                          ("net", "bw", "--hosts", "10.9.0.2:7000", "--key-file", key, "--sizes",
+                           "1M", "--timeout-ms", "2000")):
+                ran = a.run(*words)
+                assert ran.returncode in (1, 3), ran
+                assert f"{passed} bytes arrive, 9000 do not" in ran.stderr, ran
+                assert "sudo ip link set dev eth0 mtu" in ran.stderr, ran
+            # Mended as the message says.
+            for host in (a, b):
+                host.do("ip", "link", "set", "dev", "eth0", "mtu", str(passed))
+            found = findings(a, "--cluster", "home", status=0)
+            assert not [each for each in found if each["check"] == "across-path"], found
+            ran = a.run(*run_words(model), "--cluster", "home")
+            assert ran.returncode == 0 and "bytes arrive" not in ran.stderr, ran
+
+
+def test_ways_that_are_whole(room, _):
+    """Jumbo frames that arrive, ends of different MTU, and a host that is away: no word of MTU."""
+    for mtu, ends in ((9000, 9000), (1500, 1500)):
+        with Room(room.weft) as own:
+            a, b = over_a_switch(own, mtu, ends)
+            second = b.up("-", typed=words_of(a.up()) + "\n")
+            found = findings(a, "--cluster", "home", status=0)
+            assert [each["check"] for each in found] == ["across-measured"], found
+            key = os.path.join(a.home, ".config/weft/clusters/home.key")
+            second.end()
+            begin = time.monotonic()
+            ran = a.run("net", "lat", "--hosts", "10.9.0.2:7000", "--key-file", key)
+            assert ran.returncode == 1 and "bytes arrive" not in ran.stderr, ran
+            b.do("ip", "link", "set", "eth0", "down")
+            ran = a.run("net", "lat", "--hosts", "10.9.0.2:7000", "--key-file", key)
+            assert ran.returncode == 1 and "bytes arrive" not in ran.stderr, ran
+            assert time.monotonic() - begin < 40 * slowness.slowness()
 
 
 def test_busy_is_not_broken(room, model):

@@ -66,8 +66,10 @@ void AcrossPath(Hosts hosts, Findings& out) {
 
 const Check kAcrossPath = {
     .name = "across-path",
-    .what = "Packets of the full MTU arrive at the other hosts (with --hosts).",
-    .reads = "ping -M do between the hosts",
+    .what =
+        "Packets of the full MTU arrive at the other hosts (by ssh with --hosts, by TCP with "
+        "--workers and --cluster).",
+    .reads = "ping -M do between the hosts; a TCP segment of the full size to a worker",
     .why = "A switch without jumbo frames drops what both ends agree on.",
     .across = AcrossPath,
 };

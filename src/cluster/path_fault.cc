@@ -1,0 +1,71 @@
+#include "cluster/path_fault.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <vector>
+
+#include "cluster/frame.h"
+#include "cluster/socket.h"
+#include "net/path_mtu.h"
+
+namespace weft::cluster {
+namespace {
+
+constexpr size_t kMostPaths = 64;
+constexpr size_t kSpare = 64;  // for a frame's header
+
+bool IsOfLinks(ErrorCode code) {
+    return code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout || code == ErrorCode::kIo;
+}
+
+}  // namespace
+
+std::string PathFaultTo(const std::string& name, const std::string& address) {
+    const auto to = ParseAddress(address);
+    if (!to.ok()) return "";
+    // A frame of which the rest does not come: the worker says nothing of it in its log.
+    Bytes frame;
+    AppendFrame(frame, FrameType::kHello, Bytes(kMostBeforeAuth - kSpare));
+    const auto path = net::ProbePathMtu(to->host, to->port, frame);
+    if (!path.has_value() || path->whole()) return "";
+    const std::string device = path->device.empty() ? "the interface" : path->device;
+    const std::string other =
+        path->largest < path->device_mtu
+            ? fmt::format("the other end takes {}", path->largest)
+            : fmt::format("the other end takes {} or more", path->largest);
+    return fmt::format(
+        "The way to {} ({}) loses large packets without a word: {} bytes arrive, {} do not. MTU of "
+        "{} here: {}; {}. Something between the hosts (a switch without jumbo frames, a tunnel) "
+        "has a smaller MTU. On both hosts: sudo ip link set dev {} mtu {} (there by its own name), "
+        "or raise the MTU of what is between them",
+        name, address, path->passed, path->largest, device, path->device_mtu, other, device,
+        path->passed);
+}
+
+Error WithPathFaults(Error error, const ClusterOptions& options) {
+    if (!IsOfLinks(error.code)) return error;
+    std::vector<std::future<std::string>> faults;
+    for (size_t i = 0; i < std::min(options.hosts.size(), kMostPaths); ++i) {
+        const bool named = i < options.host_names.size();
+        const std::string name = named ? options.host_names[i] : options.hosts[i];
+        // By every cable that leads there, where these are known.
+        std::vector<std::string> addresses = {options.hosts[i]};
+        if (named && options.addresses_now) {
+            for (std::string& one : options.addresses_now(name)) {
+                if (one != options.hosts[i]) addresses.push_back(std::move(one));
+            }
+        }
+        for (std::string& address : addresses) {
+            faults.push_back(std::async(std::launch::async, PathFaultTo, name, std::move(address)));
+        }
+    }
+    for (std::future<std::string>& each : faults) {
+        const std::string fault = each.get();
+        if (!fault.empty()) error.message += ". " + fault;
+    }
+    return error;
+}
+
+}  // namespace weft::cluster
