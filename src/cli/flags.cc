@@ -335,7 +335,8 @@ Status ResolveCluster(CommonFlags& flags) {
     }
     WEFT_ASSIGN(
         const fleet::FoundCluster found,
-        fleet::FindCluster(flags.named_cluster, flags.cluster.key_file, flags.cluster.wait_ms));
+        fleet::FindCluster(flags.named_cluster, flags.cluster.key_file, flags.cluster.wait_ms,
+                           flags.needed_hosts, &flags.missing_hosts));
     flags.cluster.key_file = found.key_file;
     flags.cluster.host_names.clear();
     flags.cluster.data.neighbours = net::NeighboursText(found.neighbours);

@@ -29,6 +29,8 @@ struct CommonFlags {
                                                              net_table = "auto";
     std::string overlap = "auto", wire = "auto", gpu_sum = "auto";
     std::string lora;  // a folder
+    std::vector<std::string> needed_hosts;   // with --cluster: fleet::FindCluster's `needed`
+    std::vector<std::string> missing_hosts;  // and its `missing`, where Resolve failed
     int weights_from = -1;
     bool json = false, pull = false;
 };

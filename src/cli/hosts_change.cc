@@ -109,6 +109,9 @@ Status AddHost(HostsFlags& flags) {
             "enable-linger\n",
             flags.ssh);
     }
+    PrintOut("To serve a model from this host, and again whenever its hosts are back: weft serve "
+             "MODEL --cluster {} --restart (with --unit: as a service)\n",
+             flags.cluster);
     const auto findings = fleet::AskDoctor(flags.ssh, program);
     if (findings.ok()) {
         PrintOut("\n{}", PlainLines(*findings));

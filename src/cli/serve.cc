@@ -12,6 +12,8 @@
 #include "cli/output.h"
 #include "cli/sampling_flags.h"
 #include "cli/summary.h"
+#include "cli/supervise.h"
+#include "cli/systemd_unit.h"
 #include "engine/cache_size.h"
 #include "engine/sum_wire.h"
 #include "serve/server.h"
@@ -30,6 +32,7 @@ constexpr const char* kServeFooter =
     "  weft serve model.gguf --lookup\n"
     "  weft serve big.gguf --draft small.gguf\n"
     "  weft serve hf:OWNER/NAME:Q4_K_M --pull --hosts b:7000,c:7000 --key-file weft.key\n"
+    "  weft serve model.gguf --cluster home --restart\n"
     "  weft serve model.gguf --host 0.0.0.0 --api-key-file keys --tls-cert c.pem --tls-key k.pem";
 
 constexpr int64_t kDefaultRejoinMs = 60'000;
@@ -44,6 +47,7 @@ struct ServeFlags {
     bool no_access_log = false;
     std::string config;
     std::vector<std::string> lora;  // NAME=FOLDER
+    bool restart = false, unit = false;
 };
 
 // In this process and in the ranks that it starts.
@@ -95,7 +99,7 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, int 
     PostJson(said);
 }
 
-Status Serve(ServeFlags& flags) {
+Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     WEFT_TRY(flags.sampling.Check());
     WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
     WEFT_TRY(Resolve(flags.common));
@@ -132,14 +136,71 @@ Status Serve(ServeFlags& flags) {
     std::unique_ptr<serve::Server> server;
     const int64_t begin_ns = NowNs();
     {
+        supervisor.AskForPort();
         const LoadingLine line(fmt::format("loading {}", options.job.model), options.cluster);
         auto started = serve::Server::Start(options);
         if (!started.ok()) return UnlessStopped(options, started.error());
         server = std::move(started).value();
     }
     SayServing(*server, options, ranks, json, SecondsSince(begin_ns));
+    supervisor.SayServing(options.cluster.host_names);
     WEFT_TRY(server->Run());
     return options.job.trace ? WriteTrace(flags.common.trace_file, server->reports()) : Status();
+}
+
+// The hosts that an error is about, where it names them: a rank that was lost, a worker that does
+// not answer.
+std::vector<std::string> HostsOf(const Error& error, const CommonFlags& flags) {
+    if (!flags.missing_hosts.empty()) return flags.missing_hosts;
+    std::vector<std::string> named;
+    for (size_t i = 0; i < flags.cluster.hosts.size(); ++i) {
+        const std::string& address = flags.cluster.hosts[i];
+        const bool has_name = i < flags.cluster.host_names.size();
+        const std::string& name = has_name ? flags.cluster.host_names[i] : address;
+        const std::string& text = error.message;
+        const bool lost = text.find(fmt::format("(host {},", name)) != text.npos ||
+                          text.find(fmt::format("(host {})", name)) != text.npos;
+        if (lost || text.find(address + ": ") != text.npos) named.push_back(name);
+    }
+    return named;
+}
+
+Status PrintServeUnit(const ServeFlags& flags) {
+    if (!flags.restart) {
+        return MakeError(ErrorCode::kUsage,
+                         "--unit goes with --restart: without it the service would end with a host "
+                         "that stays away");
+    }
+    return PrintUserUnit({.name = "weft-serve",
+                          .description = "Weft: serve " + flags.common.job.model,
+                          .stop_seconds = flags.server.drain_ms / 1000 + 30,
+                          .reloads = true});
+}
+
+Status Serve(ServeFlags& flags) {
+    if (flags.unit) return PrintServeUnit(flags);
+    const Supervisor supervisor = Supervisor::Take();
+    if (flags.restart && !supervisor.present()) {
+        if (flags.common.cluster.launched != nullptr) {
+            return MakeError(ErrorCode::kUsage,
+                             "--restart: a launcher started these ranks, and starts them again");
+        }
+        serve::HttpOptions http = flags.server.http;
+        if (flags.server.key_file.empty()) serve::AllowOwnNames(http);
+        WEFT_ASSIGN(const int status, Supervise(http));
+        std::exit(status);  // the server itself has said why
+    }
+    if (supervisor.present()) {
+        flags.server.http.port = supervisor.port();
+        flags.common.needed_hosts = supervisor.hosts();
+    }
+    const Status ended = ServeOnce(flags, supervisor);
+    if (ended.ok() || !supervisor.present()) return ended;
+    const Error error = cluster::WithPathFaults(ended.error(), flags.common.cluster);
+    if (supervisor.SayFailed(error, HostsOf(error, flags.common))) {
+        std::exit(ExitStatus(error.code));
+    }
+    return ended;
 }
 
 // The options of one group of the help.
@@ -286,6 +347,16 @@ void AddServe(const Command& app, int& status) {
     AddClusterFlags(serve, flags->common);
     AddLayoutFlags(serve, flags->common);
     AddRecoveryFlags(serve, flags->common);
+    serve
+        .AddFlag("--restart", flags->restart,
+                 "Start the server again when it ends for a reason that may pass, such as a host "
+                 "that is away: wait for hosts as long as it takes, answering 503 meanwhile")
+        .Group("Serving");
+    serve
+        .AddFlag("--unit", flags->unit,
+                 "With --restart: print a unit for systemd --user that runs this command, and "
+                 "serve nothing")
+        .Group("Serving");
     AddEngineFlags(serve, flags->common);
     SetCallback(serve, flags, flags->common.json, status, Serve);
 }

@@ -17,10 +17,12 @@
 #include "cli/flags.h"
 #include "cli/host_facts.h"
 #include "cli/output.h"
+#include "cli/systemd_unit.h"
 #include "cluster/cluster.h"
 #include "cluster/handshake.h"
 #include "cluster/socket.h"
 #include "fleet/cluster_file.h"
+#include "fleet/find.h"
 #include "fleet/herald.h"
 #include "fleet/words.h"
 #include "net/addresses.h"
@@ -32,6 +34,7 @@ struct UpFlags {
     std::vector<std::string> words;
     std::string cluster = "home", key_file;
     int port = cluster::kWorkerPort;
+    bool unit = false;
     cluster::DataWords data;
 };
 
@@ -182,6 +185,29 @@ Result<std::unique_ptr<cluster::WorkerListener>> ListenEverywhere(const UpFlags&
                      listener.error().message);
 }
 
+Status PrintUpUnit(const UpFlags& flags, const fleet::ClusterFile& file) {
+    if (!flags.words.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "--unit: a unit holds no words. Run 'weft up -{}' once, then 'weft up "
+                         "--unit{}'",
+                         ClusterWords(flags), ClusterWords(flags));
+    }
+    WEFT_TRY(fleet::CheckHasKey(flags.cluster, file));
+    return PrintUserUnit({.name = "weft-up-" + flags.cluster,
+                          .description = "Weft: a host of the cluster " + flags.cluster,
+                          .stop_seconds = 90,
+                          .reloads = false});
+}
+
+// How this host goes on without a terminal: what a user at one wants to know next.
+void TellOfUnits(const UpFlags& flags) {
+    if (::isatty(STDERR_FILENO) != 1) return;
+    PrintErr(
+        "As services of systemd, here and for a server that waits for its hosts:\n\n"
+        "    weft up{0} --unit\n    weft serve MODEL --cluster {1} --restart --unit\n\n",
+        ClusterWords(flags), flags.cluster);
+}
+
 Status RunUp(UpFlags& flags) {
     WEFT_TRY(cluster::CheckDataWords(flags.data));
     WEFT_ASSIGN(fleet::ClusterFile file, fleet::ReadClusterFile(flags.cluster));
@@ -191,6 +217,7 @@ Status RunUp(UpFlags& flags) {
         }
         file.key = flags.key_file;
     }
+    if (flags.unit) return PrintUpUnit(flags, file);
     const bool made = ::access(file.key.c_str(), F_OK) != 0;
     WEFT_TRY(BringKey(flags, file.key));
     WEFT_ASSIGN(const fleet::Bytes key, cluster::ReadKeyFile(file.key));
@@ -198,6 +225,7 @@ Status RunUp(UpFlags& flags) {
     WEFT_ASSIGN(const auto listener, ListenEverywhere(flags, file.key, ears));
     const fleet::SelfFacts self = OwnFacts(static_cast<uint16_t>(listener->port()));
     TellWords(flags, key, made);
+    TellOfUnits(flags);
     Log(LogLevel::kInfo, "{} ({}, {}) serves cluster '{}' at port {}; Ctrl-C ends", self.name,
         BytesText(self.memory_bytes), self.device, flags.cluster, self.port);
     auto started = fleet::Herald::Start(key, self, true);
@@ -228,6 +256,8 @@ void AddUp(const Command& app, int& status) {
     up.AddOption("--port", flags->port, "Where ranks are asked for (TCP)")
         .Range(1, 65'535)
         .ShowDefault();
+    up.AddFlag("--unit", flags->unit,
+               "Print a unit for systemd --user that runs this command, and serve nothing");
     AddDataWords(up, flags->data);
     up.Footer(
         "The hosts find each other on every cable between them, by IPv6 link-local multicast: no\n"

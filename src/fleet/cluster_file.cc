@@ -33,6 +33,7 @@ namespace {
 constexpr size_t kMostClusterFile = 1 << 16;
 constexpr size_t kMostFileHosts = 256;
 constexpr size_t kMostValue = 200;
+constexpr off_t kLeastKey = 16;  // bytes; what is shorter is no key (cluster/handshake.h)
 
 // Of hosts and of clusters: they become words of command lines and names of files.
 bool IsPlainWord(std::string_view text, std::string_view more) {
@@ -211,6 +212,16 @@ Result<std::string> InAscii(std::string_view text, const std::string& path) {
 }
 #endif
 
+// A key that systemd gave to this service (LoadCredential=NAME.key:...); "": none, or what stands
+// for none.
+std::string CredentialOf(const std::string& cluster) {
+    const char* folder = std::getenv("CREDENTIALS_DIRECTORY");
+    if (folder == nullptr || folder[0] != '/') return "";
+    std::string path = fmt::format("{}/{}.key", folder, cluster);
+    struct stat about {};
+    return ::stat(path.c_str(), &about) == 0 && about.st_size >= kLeastKey ? path : "";
+}
+
 }  // namespace
 
 Result<ClusterPaths> PathsOf(const std::string& cluster) {
@@ -283,7 +294,8 @@ Result<ClusterFile> ReadClusterFile(const std::string& cluster) {
         WEFT_ASSIGN(file, ParseClusterFile(text, paths.file));
     }
     if (file.key.empty()) {
-        file.key = paths.key;
+        const std::string credential = CredentialOf(cluster);
+        file.key = credential.empty() ? paths.key : credential;
     } else if (file.key[0] != '/') {
         file.key = paths.folder + "/" + file.key;
     }

@@ -25,7 +25,7 @@ struct ClusterHost {
 };
 
 struct ClusterFile {
-    std::string key;  // path; "": NAME.key beside the file
+    std::string key;  // path; "": NAME.key of systemd's credentials, else NAME.key beside the file
     std::vector<ClusterHost> hosts;
     bool operator==(const ClusterFile&) const = default;
 };

@@ -49,7 +49,9 @@ std::string WhoWasAsked(const Hearing& hearing) {
 Error NobodyError(const std::string& cluster, const ClusterFile& file, const Chosen& chosen,
                   const Hearing& hearing, int64_t waited_ms) {
     const std::string who =
-        chosen.missing.empty() ? "no host" : fmt::format("{}", fmt::join(chosen.missing, ", "));
+        chosen.missing.empty() ? "no host"
+                               : fmt::format("host{} {}", chosen.missing.size() == 1 ? "" : "s",
+                                             fmt::join(chosen.missing, ", "));
     std::string reasons = WhoWasAsked(hearing);
     for (const std::string& reason : chosen.left_out) reasons += ". " + reason;
     return MakeError(ErrorCode::kTimeout,
@@ -111,9 +113,13 @@ Status CheckHasKey(const std::string& cluster, const ClusterFile& file) {
 }
 
 Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
-                                 int64_t wait_ms) {
+                                 int64_t wait_ms, const std::vector<std::string>& needed,
+                                 std::vector<std::string>* missing) {
     WEFT_ASSIGN(ClusterFile file, ReadClusterFile(cluster));
     if (!key_file.empty()) file.key = key_file;
+    if (file.hosts.empty()) {
+        for (const std::string& name : needed) file.hosts.push_back({name, "", ""});
+    }
     WEFT_TRY(CheckHasKey(cluster, file));
     FoundCluster found{file.key, {}, {}, {}, nullptr};
     Chosen chosen = ChooseHosts(file, found.hearing);
@@ -139,6 +145,7 @@ Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& 
         found.hearing = herald->Await(enough, Deadline::In(most_ms));
         chosen = ChooseHosts(file, found.hearing);
         if (chosen.hosts.empty() || !chosen.missing.empty()) {
+            if (missing != nullptr) *missing = chosen.missing;
             return NobodyError(cluster, file, chosen, found.hearing, most_ms);
         }
         found.herald = std::move(herald);

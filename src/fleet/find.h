@@ -46,10 +46,13 @@ Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing);
 Status CheckHasKey(const std::string& cluster, const ClusterFile& file);
 
 // key_file: what the user named; "": the cluster's own. wait_ms: for hosts that are not there yet;
-// 0: kAskMs. Errors: kNotFound (no key: no such cluster), kTimeout (nobody, or not all; says who,
-// what interfaces were asked, and who spoke with another key), those of the file.
+// 0: kAskMs. needed: hosts by name that count as the file's where the file names none. missing: set
+// on kTimeout to the hosts that were not found. Errors: kNotFound (no key: no such cluster),
+// kTimeout (no host, or not all; says which, what interfaces were asked, and who spoke with another
+// key), those of the file.
 Result<FoundCluster> FindCluster(const std::string& cluster, const std::string& key_file,
-                                 int64_t wait_ms);
+                                 int64_t wait_ms, const std::vector<std::string>& needed = {},
+                                 std::vector<std::string>* missing = nullptr);
 
 // The hosts of a cluster that ssh reaches, as it takes them: for `--to ssh:NAME`. Asks nobody.
 // Errors: kUsage where the file names none, or one without ssh.

@@ -185,9 +185,7 @@ Server::~Server() {
 void Server::Handle(std::shared_ptr<Exchange> exchange) {
     if (Api* api = ready_.load(); api != nullptr) return api->Handle(std::move(exchange));
     if (ServePage(*exchange)) return;  // it says what it waits for
-    if (exchange->request().path == kLivePath) {
-        return exchange->Send(200, {{"Content-Type", "application/json"}}, R"({"status":"alive"})");
-    }
+    if (exchange->request().path == kLivePath) return SendAlive(*exchange);
     exchange->Send(503, {{"Content-Type", "application/json"}, {"Retry-After", "5"}},
                    WhileLoading(exchange->request().path).body);
 }

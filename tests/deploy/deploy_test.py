@@ -61,6 +61,30 @@ if shutil.which("systemd-analyze"):
         wrong = [line for line in run.stderr.splitlines() if "is not executable" not in line]
         check(not wrong, f"{path.name}: {wrong}")
 
+# The unit: what it names is what the program looks for, without a home folder.
+unit = (deploy / "weft.service").read_text()
+settings = dict(re.findall(r"(XDG_\w+)=(\S+)", unit))
+credentials = dict(re.findall(r"^LoadCredential=([^:]+):(.*)$", unit, re.MULTILINE))
+fallbacks = dict(re.findall(r"^SetCredential=([^:]+):(.+)$", unit, re.MULTILINE))
+check(credentials.keys() == fallbacks.keys(), f"weft.service: {credentials}, {fallbacks}")
+check(credentials.get("home.key") == settings["XDG_CONFIG_HOME"] + "/weft/clusters/home.key",
+      f"weft.service: {credentials}")
+named = re.findall(r"/run/credentials/weft.service/(\S+?)\"", (deploy / "weft.toml").read_text())
+for name in named:
+    check(name in credentials, f"weft.toml: weft.service has no credential {name}")
+with tempfile.TemporaryDirectory() as folder:
+    given, config = pathlib.Path(folder, "credentials"), pathlib.Path(folder, "config")
+    given.mkdir(), config.mkdir()
+    env = {"PATH": "/usr/bin:/bin", "XDG_CONFIG_HOME": str(config), "HOME": "/nonexistent",
+           "CREDENTIALS_DIRECTORY": str(given)}
+    for text, there in ((fallbacks["home.key"], False), ("bizol-ganup-kivat-sotud\n", True)):
+        (given / "home.key").write_text(text)
+        (given / "home.key").chmod(0o400)
+        run = subprocess.run([weft, "hosts", "list", "--json"], capture_output=True, text=True,
+                             env=env, timeout=60)
+        missing = "there is no cluster 'home'" in run.stderr and str(config) in run.stderr
+        check(missing != there, f"a credential of {text!r}: {run.stderr}")
+
 metrics = set(re.findall(r'(?:Make[A-Za-z]+|SetNow)\(\s*"([a-z0-9_]+)"',
                          (root / "src/serve/metrics.cc").read_text()))
 board = json.loads((deploy / "grafana.json").read_text())

@@ -332,7 +332,7 @@ def test_a_host_that_died(room, model):
         ran.stderr, ran
     begin = time.monotonic()
     ran = a.run("run", model, "-p", "ab", "--cluster", "home")
-    assert ran.returncode == 1 and "cluster 'home': b was not found within" in ran.stderr, ran
+    assert ran.returncode == 1 and "cluster 'home': host b was not found within" in ran.stderr, ran
     assert time.monotonic() - begin < limits.limit(20)
     second.process.send_signal(signal.SIGCONT)
     await_others(a, ["b"])

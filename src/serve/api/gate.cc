@@ -74,9 +74,17 @@ ApiError NoKey(std::string_view key) {
     return {401, message, "", "invalid_api_key"};
 }
 
-Refusal WhileLoading(std::string_view path) {
-    const ApiError error{503, "The model is being loaded.", "", "loading"};
+Refusal NotServing(std::string_view path, const std::string& why, const std::string& code) {
+    const ApiError error{503, why, "", code};
     return {error.status, error.message, error.code, {{"Retry-After", "5"}}, ErrorFor(path, error)};
+}
+
+Refusal WhileLoading(std::string_view path) {
+    return NotServing(path, "The model is being loaded.", "loading");
+}
+
+void SendAlive(Exchange& exchange) {
+    exchange.Send(200, {{"Content-Type", "application/json"}}, R"({"status":"alive"})");
 }
 
 std::string ErrorFor(std::string_view path, const ApiError& error) {

@@ -20,8 +20,12 @@ HeadVerdict JudgeHead(const HttpRequest& head, KeyStore* keys);
 // 401, for a request with that key, which is unknown, or without any.
 ApiError NoKey(std::string_view key);
 
-// 503, for a request of that path: the model is being loaded.
+// 503, for a request of that path, with the reason and its code.
+Refusal NotServing(std::string_view path, const std::string& why, const std::string& code);
+// The same: the model is being loaded.
 Refusal WhileLoading(std::string_view path);
+// The answer of kLivePath.
+void SendAlive(Exchange& exchange);
 
 // The body of an error in the words of the API that the path belongs to: OpenAI's, Anthropic's or
 // Ollama's.
