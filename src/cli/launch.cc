@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 
 #include "base/log.h"
@@ -104,6 +105,7 @@ int RunLaunched(CommonFlags& flags, const cluster::Launcher& launcher,
 
 Status WorkOn(cluster::Cluster& cluster) {
     if (train::IsTrainJob(cluster.job())) return train::WorkTraining(cluster);
+    ::signal(SIGHUP, SIG_IGN);
     cluster::ReleaseStops();  // to be ignored: the end of these jobs is rank 0's business
     return engine::Work(cluster);
 }

@@ -15,13 +15,15 @@
 #include "base/descriptor_writer.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "cluster/stop_signals.h"
 
 namespace weft::cli {
 namespace {
 
 // A signal handler reaches nothing else.
 std::atomic<bool> g_stop{false};
-std::atomic<bool> g_hangup{false};
+std::atomic<bool> g_reload{false};
+std::atomic<bool> g_terminal{false};  // there was one to lose, and its end is a wish to stop
 std::atomic<int> g_output_errno{0};  // of the first failure of standard output
 std::atomic<bool> g_output_told{false};
 int g_grace_ms = 0;
@@ -37,6 +39,18 @@ void OnTerminate(int) {
     itimerspec once{};
     once.it_value.tv_nsec = g_grace_ms * 1'000'000L;
     ::timer_settime(g_grace, 0, &once, nullptr);
+}
+
+bool HasTerminal() {
+    const int fd = ::open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+    if (fd >= 0) ::close(fd);
+    return fd >= 0;
+}
+
+void OnReload(int) {
+    const int saved = errno;
+    (g_terminal.load() && !HasTerminal() ? g_stop : g_reload).store(true);
+    errno = saved;
 }
 
 // Log lines go where output goes: to a user's eyes.
@@ -202,6 +216,11 @@ const std::atomic<bool>* CatchInterrupts(int grace_ms) {
     action.sa_flags = static_cast<int>(SA_RESTART | SA_RESETHAND);
     ::sigaction(SIGINT, &action, nullptr);
     ::sigaction(SIGTERM, &action, nullptr);
+    struct sigaction hangup {};
+    hangup.sa_handler = OnInterrupt;
+    hangup.sa_flags = SA_RESTART;
+    const bool hangs_up = !cluster::HangupsIgnored();
+    if (hangs_up) ::sigaction(SIGHUP, &hangup, nullptr);
     if (grace_ms > 0) {
         sigevent event{};
         event.sigev_notify = SIGEV_SIGNAL;
@@ -214,18 +233,20 @@ const std::atomic<bool>* CatchInterrupts(int grace_ms) {
         g_grace_ms = grace_ms;
         if (::timer_create(CLOCK_MONOTONIC, &event, &g_grace) == 0) {
             ::sigaction(SIGTERM, &action, nullptr);
+            if (hangs_up) ::sigaction(SIGHUP, &action, nullptr);
         }
     }
     ::signal(SIGPIPE, SIG_IGN);
     return &g_stop;
 }
 
-std::atomic<bool>* CatchHangups() {
+std::atomic<bool>* CatchReloads() {
+    g_terminal.store(!cluster::HangupsIgnored() && HasTerminal());
     struct sigaction action {};
-    action.sa_handler = [](int) { g_hangup.store(true); };
+    action.sa_handler = OnReload;
     action.sa_flags = SA_RESTART;
     ::sigaction(SIGHUP, &action, nullptr);
-    return &g_hangup;
+    return &g_reload;
 }
 
 }  // namespace weft::cli

@@ -84,10 +84,14 @@ class ProgressLine {
 };
 
 // From here on Ctrl-C (SIGINT) and SIGTERM set the flag that is returned, once; a second one ends
-// the process. It goes into ClusterOptions::stop. grace_ms: a SIGTERM sets it so much later.
+// the process. So does SIGHUP, which a terminal or an ssh session that ends sends, perhaps twice:
+// it ends no process, and stays ignored where it was (nohup). The flag goes into
+// ClusterOptions::stop. grace_ms: SIGTERM and SIGHUP set it so much later.
 const std::atomic<bool>* CatchInterrupts(int grace_ms = 0);
 
-// From here on SIGHUP sets the flag that is returned, each time; who looks clears it.
-std::atomic<bool>* CatchHangups();
+// After CatchInterrupts: from here on a SIGHUP sets the flag that is returned, each time, and the
+// caller clears it; but one that comes because this process's terminal is gone is
+// CatchInterrupts's.
+std::atomic<bool>* CatchReloads();
 
 }  // namespace weft::cli

@@ -99,6 +99,12 @@ void SayServing(serve::Server& server, const serve::ServerOptions& options, int 
     PostJson(said);
 }
 
+// Whether SIGHUP means to read files again. (A service manager that sends it means nothing else.)
+bool Reloads(const serve::ServerOptions& options) {
+    return !options.key_file.empty() || !options.http.tls_cert.empty() ||
+           std::getenv("INVOCATION_ID") != nullptr;
+}
+
 Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     WEFT_TRY(flags.sampling.Check());
     WEFT_TRY(engine::CheckDraft(flags.server.batch.draft));
@@ -113,7 +119,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
     const size_t hosts = asked.hosts.size() + static_cast<size_t>(asked.wait_for);
     WEFT_TRY(engine::SizeCache(flags.common.job, options.batch, hosts));
     options.interrupted = flags.common.cluster.stop;
-    options.reload = CatchHangups();
+    if (Reloads(options)) options.reload = CatchReloads();
     options.cluster = flags.common.cluster;
     const int ranks = cluster::RanksOf(options.cluster);
     // (A launcher's ranks are the launcher's to start again.)
@@ -267,7 +273,7 @@ void AddServing(const Command& app, ServeFlags& flags) {
     group.Number("--restart-window-ms", server.batch.restart_window_ms, 0, int64_t{1} << 50,
                  "How long a loss counts against --max-restarts (3600000, an hour; 0: for ever)");
     group.Number("--drain-ms", server.drain_ms, 0, 3'600'000,
-                 "How long requests may go on after Ctrl-C or SIGTERM (30000)");
+                 "How long requests may go on after Ctrl-C, SIGTERM or SIGHUP (30000)");
     group.Add("--name", server.name, "The model's name in the API (default: by its file)");
     group.Several("--alias", server.aliases,
                   "Another name that clients may ask for; may be given again");

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "cluster/spawn.h"
+#include "cluster/stop_signals.h"
 #include "hw/cpu.h"
 
 namespace weft::cluster {
@@ -31,11 +32,20 @@ void SetJobKind(const char* kind) {
     ::prctl(PR_SET_NAME, kind);
 }
 
-bool TakeSignals(const Fd& signals) {
+sigset_t WorkerSignals() {
+    sigset_t set;
+    ::sigemptyset(&set);
+    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, signal);
+    if (!HangupsIgnored()) ::sigaddset(&set, SIGHUP);
+    return set;
+}
+
+bool TakeSignals(const Fd& signals, bool hangups) {
     signalfd_siginfo info;
     bool end = false;
     while (::read(signals.get(), &info, sizeof info) == sizeof info) {
-        end = end || info.ssi_signo != SIGCHLD;
+        const bool hangup = info.ssi_signo == SIGHUP;
+        end = end || (hangup ? hangups : info.ssi_signo != SIGCHLD);
     }
     return end;
 }
@@ -108,7 +118,7 @@ void JobChild::End(const Fd& signals) {
             pid_ = 0;
             return;
         }
-        if (TakeSignals(signals) && !hurried) {
+        if (TakeSignals(signals, false) && !hurried) {
             hurried = true;
             ::kill(pid_, SIGTERM);
             deadline = Deadline::In(kLeaveMs);

@@ -1,10 +1,10 @@
 // The process that runs a job's rank for a worker: started, watched and ended. Nothing of a job
-// stays in the worker itself. Thread: main, with SIGCHLD, SIGINT and SIGTERM blocked and read from
-// a signalfd.
+// stays in the worker itself. Thread: main, with WorkerSignals() blocked and read from a signalfd.
 #pragma once
 
 #include <sys/types.h>
 
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,8 +16,11 @@
 
 namespace weft::cluster {
 
-// What has come in on a signalfd of SIGINT, SIGTERM and SIGCHLD: whether the user asked to end.
-bool TakeSignals(const Fd& signals);
+// SIGCHLD, and what asks a worker to end: SIGINT, SIGTERM and, unless it is ignored, SIGHUP.
+sigset_t WorkerSignals();
+// What has come in on a signalfd of these: whether the worker was asked to end. hangups: SIGHUP
+// counts. (A terminal that is closed sends it twice: by the kernel and by the shell.)
+bool TakeSignals(const Fd& signals, bool hangups = true);
 
 // What a rank's process calls itself (comm of proc(5)) while it works on a job, so that its worker
 // can tell: kind is at most kMostKind bytes, such as "training".

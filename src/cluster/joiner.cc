@@ -62,9 +62,8 @@ class Joiner final : public WorkerJoiner {
 };
 
 Result<int> Joiner::Run() {
-    sigset_t set, before;
-    ::sigemptyset(&set);
-    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, signal);
+    const sigset_t set = WorkerSignals();
+    sigset_t before;
     ::pthread_sigmask(SIG_BLOCK, &set, &before);
     Result<int> status = 0;
     {

@@ -69,9 +69,8 @@ class Listener final : public WorkerListener {
 };
 
 Status Listener::Run() {
-    sigset_t set, before;
-    ::sigemptyset(&set);
-    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, signal);
+    const sigset_t set = WorkerSignals();
+    sigset_t before;
     ::pthread_sigmask(SIG_BLOCK, &set, &before);
     Status status;
     {

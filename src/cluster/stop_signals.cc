@@ -14,8 +14,13 @@ bool g_holds_stops = false;
 sigset_t StopSignals() {
     sigset_t signals;
     ::sigemptyset(&signals);
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) ::sigaddset(&signals, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) ::sigaddset(&signals, signal);
     return signals;
+}
+
+bool HangupsIgnored() {
+    struct sigaction now {};
+    return ::sigaction(SIGHUP, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 void HoldStops() {

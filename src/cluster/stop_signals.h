@@ -5,8 +5,12 @@
 
 namespace weft::cluster {
 
-// SIGINT, SIGTERM and SIGUSR1, which ask a job to stop.
+// SIGINT, SIGTERM, SIGUSR1 and SIGHUP, which ask a job to stop.
 sigset_t StopSignals();
+
+// A terminal or an ssh session that ends sends SIGHUP. Whether this process ignores it, as nohup
+// starts processes; then it is left ignored.
+bool HangupsIgnored();
 
 // From the start of a worker until its job says what these mean, they are held: blocked, so that
 // none is lost, whatever its disposition. A job that does not ask for them ignores them then.

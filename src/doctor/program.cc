@@ -78,7 +78,7 @@ Result<pid_t> Spawn(const std::string& file, std::vector<std::string> words, con
     sigset_t none, usual;
     ::sigemptyset(&none);
     ::sigemptyset(&usual);
-    for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&usual, signal);
+    for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&usual, signal);
     ::posix_spawnattr_setsigmask(&attributes, &none);
     ::posix_spawnattr_setsigdefault(&attributes, &usual);
     ::posix_spawnattr_setpgroup(&attributes, 0);

@@ -15,7 +15,7 @@ namespace {
 
 using Phase = StopScope::Phase;
 
-constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
 std::atomic<cluster::Cluster*> g_cluster{nullptr};
 std::atomic<Phase> g_phase{Phase::kLoading};
@@ -69,7 +69,7 @@ void OnSignal(int signal) {
     const int64_t now = NowNs();
     if (g_first_ns.compare_exchange_strong(none, now)) {
         if (g_phase.load() == Phase::kLoading) EndLoading(signal);
-    } else if (now - none >= kRepeatMs * 1'000'000) {
+    } else if (signal != SIGHUP && now - none >= kRepeatMs * 1'000'000) {
         EndAtOnce(signal);
     }
     errno = saved;
@@ -91,7 +91,9 @@ bool InterruptsIgnored() {
 }
 
 void CatchStops(bool interrupts) {
+    const bool hangups = !cluster::HangupsIgnored();
     for (const int signal : kSignals) {
+        if (signal == SIGHUP && !hangups) continue;
         if (signal == SIGINT && !interrupts) {
             ::signal(SIGINT, SIG_IGN);
             continue;

@@ -1,11 +1,12 @@
-// Signals that ask a training job to stop: SIGTERM, SIGINT and SIGUSR1, as Slurm, Kubernetes, a
-// terminal and `timeout` send them, to one process of a job, some or all.
+// Signals that ask a training job to stop: SIGTERM, SIGINT, SIGUSR1 and SIGHUP, as Slurm,
+// Kubernetes, `timeout`, a terminal and an ssh session that ends send them, to one process of a
+// job, some or all.
 //
 // While a model is loaded and data are read there is nothing to save: the first signal ends the
 // job on all ranks. While it learns, the signal is a wish, which every update looks at and hands to
 // all ranks (Trainer): they save together and end. While the result is written, it is let finish.
 // A second signal, kRepeatMs after the first or later, ends the job at once; what launchers send
-// twice is one signal.
+// twice is one signal, and SIGHUP, which says nothing about hurry, never is the second.
 //
 // A signal handler reaches nothing but what is global: this is the process's one StopWish.
 #pragma once
@@ -22,8 +23,9 @@ namespace weft::train {
 inline constexpr int kStoppedStatus = 75;
 inline constexpr int64_t kRepeatMs = 500;
 
-// From here on these signals are caught; SIGINT is ignored where `interrupts` says so. What a
-// command line made of SIGINT and SIGTERM before is what they do until there is a cluster.
+// From here on these signals are caught; SIGINT is ignored where `interrupts` says so, and SIGHUP
+// stays ignored where it was (nohup). What a command line made of them before is what they do
+// until there is a cluster.
 void CatchStops(bool interrupts);
 // Whether SIGINT is ignored, as shells have it for what they run in the background, and nohup's
 // like.

@@ -130,11 +130,11 @@ TEST_F(TrainStop, AnySignalToAnyRankSavesAndGoesOnToTheBit) {
         std::vector<std::pair<int, To>> signals;
     } cases[] = {
         {{"--micro-batch", "4"},
-         {{SIGINT, To::kRank0}, {SIGTERM, To::kRank0}, {SIGUSR1, To::kRank0}}},
+         {{SIGHUP, To::kRank0}, {SIGTERM, To::kRank0}, {SIGUSR1, To::kRank0}}},
         {{"--micro-batch", "2", "--local", "2", "--zero", "1"},
-         {{SIGUSR1, To::kLast}, {SIGTERM, To::kRank0}, {SIGINT, To::kGroup}}},
+         {{SIGUSR1, To::kLast}, {SIGTERM, To::kRank0}, {SIGHUP, To::kGroup}}},
         {{"--micro-batch", "4", "--local", "2", "--tp", "2"},
-         {{SIGTERM, To::kLast}, {SIGUSR1, To::kGroup}}},
+         {{SIGHUP, To::kLast}, {SIGUSR1, To::kGroup}}},
         {{"--micro-batch", "1", "--grad-accum", "4", "--local", "2", "--pp", "2"},
          {{SIGINT, To::kGroup}, {SIGTERM, To::kLast}}},
         {{"--micro-batch", "1", "--local", "4", "--tp", "2", "--zero", "3", "--grad-accum", "2"},
@@ -343,6 +343,36 @@ TEST_F(TrainStop, AnIgnoredInterruptStaysIgnored) {
     std::ifstream said(out);
     EXPECT_EQ(WEXITSTATUS(status), kStopped)
         << std::string{std::istreambuf_iterator<char>(said), {}};
+}
+
+// nohup's wish is kept by all ranks; without it a hangup stops them, and a second one is no hurry.
+TEST_F(TrainStop, AnIgnoredHangupStaysIgnored) {
+    std::string line = WeftProgram();
+    for (const std::string& word : Command(dir_ / "out", {"--local", "2", "--micro-batch", "2"})) {
+        line += " " + (word == std::to_string(kSteps) ? "1000000" : word);
+    }
+    const std::string out = dir_ / "said";
+    const std::string until = "until grep -q '\"step\":3,' " + out + "; do sleep 0.02; done\n";
+    const std::string all = "$pid $(cat /proc/$pid/task/$pid/children)\n";
+    std::ofstream(dir_ / "script")
+        << "(trap '' HUP; exec " << line << " > " << out << " 2>&1) & pid=$!\n"
+        << until << "kill -HUP " << all << "lines=$(wc -l < " << out << ")\n"
+        << "until [ $(wc -l < " << out << ") -gt $((lines + 20)) ]; do sleep 0.02; done\n"
+        << "kill -TERM $pid; wait $pid\n";
+    const auto said = [&] {
+        std::ifstream file(out);
+        return std::string{std::istreambuf_iterator<char>(file), {}};
+    };
+    const std::string run = "timeout 60 bash " + (dir_ / "script");
+    EXPECT_EQ(WEXITSTATUS(std::system(run.c_str())), kStopped) << said();
+    std::ofstream(dir_ / "script")
+        << line << " --resume auto > " << out << " 2>&1 & pid=$!\nsleep 0\n"
+        << "until grep -q '\"step\":' " << out << "; do sleep 0.02; done\n"
+        << "kill -STOP $(cat /proc/$pid/task/$pid/children)\n"
+        << "kill -HUP $pid; sleep 0.7; kill -HUP $pid\n"
+        << "kill -CONT $(cat /proc/$pid/task/$pid/children); wait $pid\n";
+    EXPECT_EQ(WEXITSTATUS(std::system(run.c_str())), kStopped) << said();
+    EXPECT_NE(said().find("\"checkpoint\""), std::string::npos) << said();
 }
 
 // Where nothing is kept there is nothing to save.

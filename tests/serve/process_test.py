@@ -102,6 +102,39 @@ class Ending(unittest.TestCase):
         finally:
             server.process.kill()
 
+    def test_hangup_drains(self):
+        """A closed ssh session: as SIGTERM; that the shell sends it again changes nothing."""
+        server = Serving()
+        try:
+            stream = Stream(server, LONG | {"max_tokens": 200})
+            self.assertTrue(stream.begun.wait(serving.PATIENCE))
+            server.process.send_signal(signal.SIGHUP)
+            end = time.monotonic() + serving.PATIENCE
+            while server.json("GET", "/ready")[0] != 503 and time.monotonic() < end:
+                time.sleep(0.02)
+            server.process.send_signal(signal.SIGHUP)
+            stream.join(serving.PATIENCE)
+            self.assertTrue(stream.whole, stream.failure)
+            self.assertEqual(server.process.wait(serving.PATIENCE), 0)
+        finally:
+            server.process.kill()
+
+    def test_ignored_hangup(self):
+        """Started by nohup: it goes on."""
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            server = Serving()
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        try:
+            server.process.send_signal(signal.SIGHUP)
+            stream = Stream(server, LONG | {"max_tokens": 5})
+            stream.join(serving.PATIENCE)
+            self.assertTrue(stream.whole, stream.failure)
+            self.assertIsNone(server.process.poll())
+        finally:
+            server.close()
+
     def test_max_restarts(self):
         server = Serving("--local", "2", "--tp", "2", "--timeout-ms", serving.timeout_ms(1500),
                          "--max-restarts", "1")
