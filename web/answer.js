@@ -1,6 +1,7 @@
 // One answer of the model: asks for it and fills the message in as it streams in.
 
 import { ApiError, call, events } from "./api.js";
+import { count } from "./dom.js";
 import { withFiles } from "./files.js";
 import { loadModels, modelFor, models } from "./models.js";
 import { PARAMETERS } from "./settings_form.js";
@@ -57,7 +58,7 @@ class Clock {
   }
 }
 
-function take(answer, data, clock) {
+function take(answer, data, clock, context) {
   let chunk;
   try {
     chunk = JSON.parse(data);
@@ -72,11 +73,17 @@ function take(answer, data, clock) {
   if (reasoning) answer.reasoning += reasoning;
   answer.stats = clock.stats(chunk.usage?.completion_tokens);
   if (choice?.finish_reason) answer.note = NOTES[choice.finish_reason] ?? "";
+  const { prompt_tokens: read, completion_tokens: said } = chunk.usage ?? {};
+  if (answer.note === NOTES.length && read + said >= context) {
+    answer.full = true;
+    answer.note = `The answer is cut off: the context of ${count(context)} tokens is full.`;
+  }
 }
 
 // Fills `answer` in, to the messages `before`; calls changed() after each piece. Errors and a stop
 // end up in the message; it never throws.
-export async function streamAnswer(settings, before, answer, signal, changed) {
+// context: tokens of the model's context, where they are known.
+export async function streamAnswer(settings, before, answer, signal, changed, context) {
   try {
     await loadModels({ signal, asks: true });
     const model = modelFor(settings.model);
@@ -85,13 +92,14 @@ export async function streamAnswer(settings, before, answer, signal, changed) {
     const body = requestFor(settings, before, model);
     const response = await call("v1/chat/completions", { body, signal, asks: true });
     for await (const data of events(response, signal)) {
-      take(answer, data, clock);
+      take(answer, data, clock, context);
       changed();
     }
     if (answer.content === "" && !answer.note) answer.note = "The model said nothing.";
   } catch (error) {
     if (signal.aborted) answer.note = "Stopped.";
     else answer.error = error.message;
+    if (error.code === "context_length_exceeded") answer.full = true;
   }
   changed();
 }

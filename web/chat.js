@@ -10,7 +10,7 @@ import { lossOf, missing } from "./ranks.js";
 import { editSettings } from "./settings.js";
 import { anySet } from "./settings_form.js";
 import { Sidebar } from "./sidebar.js";
-import { add, endOf, path, siblings } from "./tree.js";
+import { add, endOf, included, newerHalf, path, siblings } from "./tree.js";
 
 const OPEN = "weft.open";
 const SAVE_MS = 1000;
@@ -193,6 +193,30 @@ export class Chat {
       : buttons[step < 0 ? 0 : 1])?.focus();
   }
 
+  // The messages of the branch that is shown.
+  shown(conversation) {
+    return path(conversation).map((i) => conversation.messages[i]);
+  }
+
+  // The model gets the newer half of what it got for this answer; what failed is asked again.
+  drop(answer) {
+    const { conversation } = this;
+    const shown = this.shown(conversation);
+    const got = included(conversation, shown.slice(0, shown.indexOf(answer)));
+    this.startFrom(newerHalf(got)?.id ?? conversation.from);
+    if (answer.content === "") this.again(answer);
+    else this.entry.focus();
+  }
+
+  // id: of the first message that the model gets; "": it gets all.
+  startFrom(id) {
+    const { conversation } = this;
+    conversation.from = id;
+    conversation.edited = Date.now();
+    this.keep(conversation, false);
+    this.showAll();
+  }
+
   // With nothing written yet: the last message of the user, to be edited.
   editLast(event) {
     const view = this.views.findLast(({ message }) => message.role === "user");
@@ -206,7 +230,7 @@ export class Chat {
     const at = add(conversation,
       { role: "assistant", content: "", reasoning: "", note: "", error: "" }, parent);
     const answer = conversation.messages[at];
-    const before = path(conversation).slice(0, -1).map((i) => conversation.messages[i]);
+    const before = included(conversation, this.shown(conversation).slice(0, -1));
     const controller = new AbortController();
     const state = { controller, answer, saved: performance.now(), heard: performance.now() };
     this.running.set(conversation.id, state);
@@ -223,7 +247,7 @@ export class Chat {
         this.store.save(conversation, false);
       }
       if (conversation === this.conversation) this.draw();
-    });
+    }, this.poll.latest.data?.context);
     clearInterval(quiet);
     // A new answer may have taken the place of one that was stopped; and who deletes a conversation
     // doesn't want it back.
@@ -270,8 +294,17 @@ export class Chat {
     const empty = h("p", { class: "empty" },
       "Ask something. Enter sends, Shift+Enter makes a new line, Esc stops an answer. " +
       "Files that are dropped here go along.");
-    this.list.replaceChildren(...(messages.length === 0
-      ? [empty] : this.views.map((view) => view.element)));
+    const start = this.views.findIndex(({ message }) => message.id === this.conversation.from);
+    const nodes = this.views.map((view) => view.element);
+    this.from = this.conversation.from;
+    if (start > 0) {
+      for (const node of nodes.slice(0, start)) node.classList.add("dropped");
+      nodes.splice(start, 0, h("p", { class: "start", role: "note" },
+        "The model does not get the turns above. ",
+        h("button", { type: "button", class: "small", onclick: () => this.startFrom("") },
+          "Give them back")));
+    }
+    this.list.replaceChildren(...(messages.length === 0 ? [empty] : nodes));
     for (const view of this.views) view.update(false);
     this.refresh();
     this.drawNow();
@@ -285,7 +318,15 @@ export class Chat {
     return message.role === "user"
       ? new UserView(message, { variants, edit: (text) => this.edit(message, text),
         closed: () => this.showNew() })
-      : new AnswerView(message, { again: () => this.again(message), variants });
+      : new AnswerView(message, { variants, again: () => this.again(message),
+        drop: () => this.drop(message), canDrop: () => this.canDrop(message) });
+  }
+
+  // Whether the answer is the last one, and there are turns to drop.
+  canDrop(answer) {
+    const shown = this.shown(this.conversation);
+    return shown.at(-1) === answer &&
+      newerHalf(included(this.conversation, shown.slice(0, -1))) !== null;
   }
 
   // What another window has added or changed. A message that is being edited stays as it is.
@@ -294,7 +335,8 @@ export class Chat {
     const isShown = (at, i) => this.views[i]?.message === conversation.messages[at] &&
       this.views[i].variants === siblings(conversation, at).length;
     const places = path(conversation);
-    const same = places.length === this.views.length && places.every(isShown);
+    const same = places.length === this.views.length && places.every(isShown) &&
+      this.from === conversation.from;
     if (!same && !this.list.querySelector("textarea")) return this.showAll();
     const answer = this.running.get(conversation.id)?.answer;
     for (const view of this.views) if (view.message !== answer) view.update(false);

@@ -4,7 +4,8 @@
 // counts. The result does not depend on which window merges, so windows that tell each other stop
 // writing as soon as they agree.
 
-const headOf = ({ title, named, settings }) => JSON.stringify([title, named, settings]);
+const headOf = ({ title, named, settings, from }) =>
+  JSON.stringify([title, named, settings, from]);
 
 function isNewer(theirs, mine) {
   return (theirs.changed - mine.changed || theirs.content.length - mine.content.length) > 0;
@@ -36,8 +37,8 @@ export function merge(mine, theirs, busy = new Set()) {
   if (shown !== undefined && !busy.has(shown) && follows(mine, next)) mine.current = next;
   const newer = theirs.edited - mine.edited || (headOf(theirs) > headOf(mine) ? 1 : 0);
   if (newer > 0) {
-    const { title, named, settings, edited } = theirs;
-    Object.assign(mine, { title, named, settings, edited });
+    const { title, named, settings, from, edited } = theirs;
+    Object.assign(mine, { title, named, settings, from, edited });
     changed = true;
   }
   mine.changed = Math.max(mine.changed, theirs.changed);

@@ -76,7 +76,8 @@ export class UserView {
   libraryCame() {}
 }
 
-// What the model says. actions: {again(), variants}: again asks for another answer beside this one.
+// What the model says. actions: {again(), drop(), canDrop(), variants}: again asks for another
+// answer beside this one; drop goes on without the oldest turns.
 export class AnswerView {
   constructor(message, actions) {
     this.message = message;
@@ -92,14 +93,18 @@ export class AnswerView {
     this.copyButton = h("button", { type: "button", class: "small",
       onclick: () => copy(message.content, this.copyButton) }, "Copy");
     this.again = h("button", { type: "button", class: "small", onclick: actions.again }, "Again");
+    this.drop = h("button", { type: "button", class: "drop", hidden: true,
+      onclick: actions.drop }, "Go on without the oldest turns");
+    this.actions = actions;
     this.tools = h("div", { class: "tools" }, arrows(actions.variants, "answer"), this.stats,
       this.copyButton, this.again);
     this.element = h("article", { class: "message answer", "aria-label": "Answer" }, this.details,
-      this.markdown.element, this.waiting, this.note, this.error, this.tools);
+      this.markdown.element, this.waiting, this.note, this.error, this.drop,
+      this.tools);
   }
   // hint: why nothing comes just now, while it streams.
   update(streaming, hint = "") {
-    const { content, reasoning, stats, note, error, model } = this.message;
+    const { content, reasoning, stats, note, error, model, full } = this.message;
     this.element.classList.toggle("streaming", streaming);
     this.details.hidden = !reasoning;
     if (this.reasoning.textContent !== reasoning) this.reasoning.textContent = reasoning;
@@ -114,6 +119,7 @@ export class AnswerView {
     this.stats.textContent = said;
     this.again.textContent = error ? "Try again" : "Again";
     this.again.hidden = streaming;
+    this.drop.hidden = streaming || full !== true || !this.actions.canDrop();
     this.copyButton.hidden = streaming || content === "";
   }
   libraryCame() {

@@ -1,15 +1,16 @@
 // Conversations, kept in the browser, each under a key of its own. Windows that have the same one
 // open merge what they wrote (merge.js).
 //
-//     {id, title, named, edited, created, changed, settings (settings_form.js), current,
+//     {id, title, named, edited, created, changed, settings (settings_form.js), from, current,
 //      messages: [{id, at, changed, role: "user", content, parent, files: [{name, text}]},
 //                 {id, at, changed, role: "assistant", content, parent, reasoning, stats, note,
-//                  error, model}]}
+//                  error, model, full}]}
 //
-// `named`: the user gave the title. `edited`: when title or settings changed. `at`: when a message
-// was made, later than the message before it; `changed`: when it was last written. `parent` and
-// `current`: tree.js. Everything that is read is checked: data of another version of this page, or
-// of anybody, must not break it.
+// `named`: the user gave the title. `edited`: when title, settings or `from` changed. `from`: the
+// id of the first message that the model gets (tree.js). `full`: the context had no room for more.
+// `at`: when a message was made, later than the message before it; `changed`: when it was last
+// written. `parent` and `current`: tree.js. Everything that is read is checked: data of another
+// version of this page, or of anybody, must not break it.
 
 import { isNumber } from "./dom.js";
 import { merge } from "./merge.js";
@@ -45,6 +46,7 @@ function checkedMessage(value, i) {
   message.reasoning = text(value?.reasoning);
   message.note = text(value?.note);
   message.error = text(value?.error);
+  if (value?.full === true) message.full = true;
   if (text(value?.model)) message.model = value.model.slice(0, 200);
   const { tokens, first, perSecond } = value?.stats ?? {};
   if (isNumber(tokens)) message.stats = { tokens, first, perSecond };
@@ -75,6 +77,7 @@ export function checkedConversation(id, value) {
     changed: isNumber(value.changed) ? value.changed : 0,
     edited: isNumber(value.edited) ? value.edited : 0,
     settings: checkedSettings(value.settings),
+    from: text(value.from).slice(0, MOST_ID),
     current: isPlace ? current : messages.length - 1,
     messages,
   };
@@ -149,7 +152,7 @@ export class Store extends EventTarget {
       settings = JSON.parse(localStorage.getItem(SETTINGS));
     } catch { /* the defaults, then */ }
     return { id: newId(), title: "New conversation", named: false, edited: 0, created: now,
-      changed: now, settings: checkedSettings(settings), current: -1, messages: [] };
+      changed: now, settings: checkedSettings(settings), from: "", current: -1, messages: [] };
   }
 
   // Writes a conversation, with what other windows have added to it since. False where the browser

@@ -37,6 +37,30 @@ export function endOf(conversation, i) {
   return i;
 }
 
+// Of messages in their order those that the model gets: from the one with the id conversation.from
+// on, where that is among them.
+export function included(conversation, messages) {
+  return messages.slice(Math.max(0, messages.findIndex(({ id }) => id === conversation.from)));
+}
+
+const sizeOf = ({ content, files = [] }) =>
+  files.reduce((sum, { text }) => sum + text.length, content.length);
+
+// Where the newer half of these messages begins, by size: a message of the user behind the first;
+// null: there is one turn alone.
+export function newerHalf(messages) {
+  const all = messages.reduce((sum, message) => sum + sizeOf(message), 0);
+  let kept = 0;
+  let begin = null;
+  for (const message of [...messages].reverse()) {
+    kept += sizeOf(message);
+    if (message.role !== "user") continue;
+    if (begin !== null && kept > all / 2) break;
+    begin = message;
+  }
+  return begin === messages[0] ? null : begin;
+}
+
 // Appends a message behind `parent` and makes it the current one; its index.
 export function add(conversation, message, parent) {
   const at = Math.max(Date.now(), (conversation.messages.at(-1)?.at ?? 0) + 1);

@@ -65,9 +65,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def error(self, status, message):
+    def error(self, status, message, code=None):
         self.reply(status, {"error": {"message": message, "type": "x", "param": None,
-                                      "code": None}})
+                                      "code": code}})
 
     def refused(self):
         key = self.fake.key
