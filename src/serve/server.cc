@@ -162,6 +162,11 @@ Status Server::Describe() {
             chat::FindCallFrame(*served_.chat, form, chat::CallFamily(served_.family, form));
     } else {
         served_.chat_error = chat.error().message;
+        const auto own = meta.StringOr("tokenizer.chat_template", "");
+        if (!own.ok() || !own->empty()) {
+            Log(LogLevel::kWarning, "{}. Conversations are refused; completions are served",
+                served_.chat_error);
+        }
     }
     served_.constraints = std::make_unique<Constraints>(engine_->tokenizer(), served_.call_frame);
     served_.on_cpu = engine_->rank().device()->info().backend == "CPU" &&
