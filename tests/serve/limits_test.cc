@@ -126,14 +126,15 @@ TEST_F(HttpLimit, ManyLargeBodiesAtOnce) {
 // Whole answers, as /v1/responses/ID gives them.
 TEST_F(HttpLimit, ManyLargeAnswersThatNobodyReads) {
     constexpr size_t kBytes = 20'000'000;  // more than sockets take
-    Start({.limits = {.all_bodies_bytes = 5 * kBytes / 2}});
+    Start({.limits = {.all_bodies_bytes = 5 * kBytes / 2, .slow_ms = 600'000}});
     std::vector<RawClient> clients;
     std::vector<std::shared_ptr<Exchange>> held;
     const auto hold = [&](const char* client, size_t bytes) {
         clients.push_back(Connect(4096));
         clients.back().Send(Get("/hold"));
         held.push_back(TakeHeld());
-        return held.back()->Hold(client, bytes);
+        held.back()->Note([&](RequestNote& note) { note.key = client; });
+        return held.back()->Hold(bytes);
     };
     for (const char* client : {"a", "b"}) {
         ASSERT_FALSE(hold(client, kBytes).has_value());
@@ -147,12 +148,98 @@ TEST_F(HttpLimit, ManyLargeAnswersThatNobodyReads) {
     const auto no_room = hold("c", kBytes);
     ASSERT_TRUE(no_room.has_value());
     EXPECT_EQ(no_room->status, 503);
+    EXPECT_NE(no_room->message.find("50000000 (--max-bodies-size)"), std::string::npos)
+        << no_room->message;
     EXPECT_FALSE(hold("c", kBytes / 4).has_value()) << "others' answers have room";
     EXPECT_EQ(clients[0].Answer().body.size(), kBytes);
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == kBytes + kBytes / 4; }));
     EXPECT_FALSE(hold("a", kBytes / 2).has_value()) << "it was read";
     clients.clear();
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+}
+
+// What grows counts as it grows.
+TEST_F(HttpLimit, AnAnswerThatIsMade) {
+    Start({.limits = {.all_bodies_bytes = 1'000'000}});
+    RawClient client = Connect(), other = Connect();
+    client.Send(Get("/hold"));
+    const auto growing = TakeHeld();
+    for (size_t bytes = 100'000; bytes <= 900'000; bytes += 100'000) {
+        EXPECT_FALSE(growing->Hold(bytes).has_value());
+        EXPECT_FALSE(growing->Hold(bytes / 2).has_value()) << "it has as much already";
+        EXPECT_EQ(server_->stats().body_bytes, bytes);
+    }
+    other.Send(Get("/hold"));
+    const auto late = TakeHeld();
+    EXPECT_TRUE(late->Hold(200'000).has_value());
+    EXPECT_FALSE(late->Hold(100'000).has_value());
+    EXPECT_TRUE(growing->Hold(2'000'000).has_value());
+    late->Send(200, {}, "small");
+    EXPECT_EQ(other.Answer().body, "small");
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 900'000; }));
+    EXPECT_FALSE(growing->Hold(2'000'000).has_value()) << "one alone may be larger";
+    growing->Send(200, {}, std::string(2'000'000, 'x'));
+    EXPECT_EQ(client.Answer().body.size(), 2'000'000u);
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+}
+
+// Streams and whole answers of many clients that read nothing, and of one that reads.
+TEST_F(HttpLimit, ManyAnswersThatNobodyReadsKeepToTheLimit) {
+    constexpr uint64_t kMost = 18'000'000, kEach = 4'000'000;
+    Start({.limits = {
+               .all_bodies_bytes = kMost, .backlog_bytes = size_t{100} << 20, .slow_ms = 0}});
+    RawClient reader = Connect();
+    reader.Send(Get("/hold"));
+    const auto read = TakeHeld();
+    read->Begin(200, {});
+    std::vector<RawClient> clients;
+    std::vector<std::shared_ptr<Exchange>> streams;
+    std::string came;
+    for (int i = 0; i < 60; ++i) {
+        clients.push_back(Connect(4096));
+        clients.back().Send(Get("/hold"));
+        const auto exchange = TakeHeld();
+        ASSERT_NE(exchange, nullptr);
+        if (i % 2 == 0) {
+            exchange->Send(200, {}, std::string(2 * kEach, 'x'));
+        } else {
+            exchange->Begin(200, {});
+            for (uint64_t part = 0; part < 20; ++part) {
+                exchange->Write(std::string(kEach / 10, 'x'));
+            }
+            streams.push_back(exchange);
+        }
+        EXPECT_LE(server_->stats().body_bytes, kMost + 2 * kEach);
+        read->Write("still here ");
+    }
+    read->End();
+    EXPECT_EQ(reader.Answer().body.size(), 60 * 11u);
+    EXPECT_TRUE(Until([&] { return server_->stats().cut_off >= 50; }));
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes <= kMost; }));
+    clients.clear();
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+    const auto records = Records();
+    EXPECT_TRUE(std::ranges::any_of(records, [](const HttpRecord& record) {
+        return record.note.error.find("--max-bodies-size") != std::string::npos;
+    }));
+}
+
+// Who comes later does not wait for the deadline of those who read nothing.
+TEST_F(HttpLimit, SlowReadersMakeRoom) {
+    constexpr size_t kBytes = 20'000'000;
+    Start({.limits = {.all_bodies_bytes = 2 * kBytes, .stall_ms = 600'000, .slow_ms = 50}});
+    std::vector<RawClient> clients;
+    const auto hold = [&] {
+        clients.push_back(Connect(4096));
+        clients.back().Send(Get("/hold"));
+        return TakeHeld();
+    };
+    for (int i = 0; i < 2; ++i) hold()->Send(200, {}, std::string(kBytes, 'x'));
+    const auto late = hold();
+    EXPECT_TRUE(Until([&] { return !late->Hold(kBytes).has_value(); }));
+    EXPECT_GE(server_->stats().cut_off, 1u);
+    late->Send(200, {}, std::string(kBytes, 'y'));
+    EXPECT_EQ(clients.back().Answer().body.size(), kBytes);
 }
 
 TEST_F(HttpLimit, TooManyConnections) {

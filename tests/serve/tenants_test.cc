@@ -256,6 +256,40 @@ TEST_F(Tenants, AKeyWithoutRequestsAlwaysGetsAPlace) {
     EXPECT_EQ(post("key-c"), 429);
 }
 
+// An answer counts while it is made, and ends where there is no room for it.
+TEST_F(Tenants, LongAnswersNeedRoom) {
+    MakeApi(true, false);
+    const auto ask = [&](const char* path, const Json& body, size_t most_bytes) {
+        auto exchange = std::make_shared<KeptExchange>("POST", path);
+        exchange->request_.headers = {{"Authorization", "Bearer key-a"}};
+        exchange->request_.body = Dump(body);
+        exchange->most_bytes_ = most_bytes;
+        api_->Handle(exchange);
+        while (!exchange->over_) std::this_thread::yield();
+        return exchange;
+    };
+    const Json chances{{"prompt", {97}}, {"max_tokens", 400}, {"n", 4}, {"logprobs", 5},
+                       {"ignore_eos", true}};
+    Run([&] {
+        const auto refused = ask("/v1/completions", chances, 200'000);
+        EXPECT_EQ(refused->status_, 503) << refused->text_;
+        EXPECT_EQ(Json::parse(refused->text_)["error"]["code"], "too_many_large_requests");
+        while (engine_->counters().cancelled < 4) std::this_thread::yield();
+        EXPECT_LT(engine_->counters().said_tokens, 4 * 200) << "it does not go on";
+        const auto whole = ask("/v1/completions", chances, 10'000'000);
+        EXPECT_EQ(whole->status_, 200);
+        EXPECT_GE(whole->held_bytes_, whole->text_.size());
+        const Json texts{{"input", std::vector<std::vector<int>>(20, {97, 98})}};
+        const int64_t before = rows();
+        EXPECT_EQ(ask("/v1/embeddings", texts, 1'000)->status_, 503);
+        EXPECT_EQ(rows(), before) << "nothing is computed";
+        const auto vectors = ask("/v1/embeddings", texts, 10'000'000);
+        EXPECT_EQ(vectors->status_, 200) << vectors->text_;
+        EXPECT_GE(vectors->held_bytes_, vectors->text_.size());
+        EXPECT_EQ(ask("/detokenize", {{"tokens", std::vector<int>(500, 97)}}, 100)->status_, 503);
+    });
+}
+
 // What was cancelled before it ran is not charged, whatever came of it.
 TEST_F(Tenants, WhatDidNotRunIsNotCharged) {
     std::ofstream(dir_ / "keys") << KeyLine("alice", "key-a", {.requests_per_minute = 2})

@@ -45,11 +45,17 @@ class KeptExchange final : public Exchange {
         if (callback) callback();
     }
     size_t backlog_bytes() const override { return 0; }
-    std::optional<Refusal> Hold(const std::string&, size_t) override { return {}; }
+    std::optional<Refusal> Hold(size_t bytes) override {
+        held_bytes_ = bytes;
+        if (bytes <= most_bytes_) return {};
+        return Refusal{503, "no room", "too_many_large_requests"};
+    }
     void Note(const std::function<void(RequestNote&)>& edit) override { edit(note_); }
 
     HttpRequest request_;
     RequestNote note_;
+    size_t most_bytes_ = SIZE_MAX;  // that Hold() allows
+    std::atomic<size_t> held_bytes_{0};
     std::string text_;
     std::atomic<int> status_{0};
     std::atomic<bool> over_{false};

@@ -89,7 +89,9 @@ void Answer::Start(engine::Engine& engine, std::shared_ptr<Exchange> exchange, A
             error.code = kContextExceeded;
             error.param = plan.prompt_name;
         }
-        return answer->Refuse(error);
+        answer->record_.error = error.message;
+        answer->Refuse(error);
+        return answer->Observe();
     }
     answer->Submit(std::move(plan.choices));
 }
@@ -98,10 +100,8 @@ void Answer::Refuse(const ApiError& error) {
     Headers headers = headers_;
     headers.emplace_back("Content-Type", "application/json");
     if (error.status == 503) headers.emplace_back("Retry-After", "5");
-    record_.error = error.message;
     NoteRecord(*exchange_, record_);
     exchange_->Send(error.status, std::move(headers), dialect_->ErrorBody(error));
-    Observe();
 }
 
 // What was given is part of the answer, as if the model had said it.
@@ -249,17 +249,39 @@ void Answer::Give(size_t index, const AnswerDelta& delta) {
         dialect_->Delta(static_cast<int>(index), delta, state.pending, out);
         Write(std::move(out));
     } else {
-        AnswerDelta& said = state.choice.said;
-        said.content += delta.content;
-        said.reasoning += delta.reasoning;
-        said.tool_calls.insert(said.tool_calls.end(), delta.tool_calls.begin(),
-                               delta.tool_calls.end());
-        said.call_parts.insert(said.call_parts.end(), delta.call_parts.begin(),
-                               delta.call_parts.end());
-        state.choice.tokens.insert(state.choice.tokens.end(), state.pending.begin(),
-                                   state.pending.end());
+        Keep(state, delta);
     }
     state.pending.clear();
+}
+
+// Until the answer is complete.
+void Answer::Keep(State& state, const AnswerDelta& delta) {
+    AnswerDelta& said = state.choice.said;
+    said.content += delta.content;
+    said.reasoning += delta.reasoning;
+    said.tool_calls.insert(said.tool_calls.end(), delta.tool_calls.begin(), delta.tool_calls.end());
+    said.call_parts.insert(said.call_parts.end(), delta.call_parts.begin(), delta.call_parts.end());
+    state.choice.tokens.insert(state.choice.tokens.end(), state.pending.begin(),
+                               state.pending.end());
+    kept_bytes_ += delta.content.size() + delta.reasoning.size();
+    for (const chat::ToolCall& call : delta.tool_calls) kept_bytes_ += call.arguments.size();
+    for (const auto& part : delta.call_parts) kept_bytes_ += part.arguments.size();
+    for (const engine::SaidToken& token : state.pending) {
+        kept_bytes_ += kChanceBytes * (1 + token.best.size());
+    }
+    if (kept_bytes_ > held_bytes_ + kMostWordedAtOnce) Hold(kept_bytes_);
+}
+
+// Counts the answer. False: there is no room for it, which its client was told.
+bool Answer::Hold(size_t bytes) {
+    if (!record_.error.empty()) return false;
+    held_bytes_ = std::max(held_bytes_, bytes);
+    const auto refusal = exchange_->Hold(bytes);
+    if (!refusal) return true;
+    record_.error = refusal->message;
+    Refuse({refusal->status, refusal->message, "", refusal->code});
+    CancelAll();
+    return false;
 }
 
 void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending) {
@@ -347,7 +369,8 @@ void Answer::Say() {
             for (State& state : choices_) choices.push_back(std::move(state.choice));
             Headers headers = headers_;
             headers.emplace_back("Content-Type", "application/json");
-            exchange_->Send(200, std::move(headers), dialect_->Whole(choices, record_.usage));
+            std::string body = dialect_->Whole(choices, record_.usage);
+            if (Hold(body.size())) exchange_->Send(200, std::move(headers), std::move(body));
         }
     }
     Observe();

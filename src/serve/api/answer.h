@@ -89,6 +89,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
 
   private:
     class ChoiceListener;
+    struct State;
     Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, AnswerPlan& plan,
            Observer observer, Later later);
     void Submit(std::vector<ChoicePlan> plans);
@@ -104,6 +105,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
     size_t BytesToWord() const;
+    bool Hold(size_t bytes);
+    void Keep(State& state, const chat::AnswerDelta& delta);
     void Complete();
     void Say();
     void Observe();
@@ -139,6 +142,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::vector<bool> wants_chances_, counts_prompt_;
     AnswerRecord record_;
     size_t left_ = 0;
+    size_t kept_bytes_ = 0, held_bytes_ = 0;  // of the answer so far, in JSON; see Exchange::Hold
     std::vector<std::atomic<int64_t>> ids_;
     std::atomic<bool> gone_{false};
 };

@@ -71,6 +71,10 @@ void SendError(Exchange& exchange, const ApiError& error, Headers headers = {}) 
 
 // 200, for what the engine isn't asked for.
 void Send(Exchange& exchange, Headers headers, const std::string& type, std::string body) {
+    if (const auto refusal = exchange.Hold(body.size())) {
+        return SendError(exchange, {refusal->status, refusal->message, "", refusal->code},
+                         std::move(headers));
+    }
     headers.emplace_back("Content-Type", type);
     exchange.Send(200, std::move(headers), std::move(body));
 }
@@ -246,7 +250,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
                                           std::string(stored->id));
         const auto bytes = static_cast<size_t>(held == nullptr ? 0 : held->held_bytes);
         return Post(exchange, *key, bytes / kWordedAsRead,
-                    [this, exchange, stored, key] { HandleResponse(*exchange, *stored, *key); });
+                    [this, exchange, stored] { HandleResponse(*exchange, *stored); });
     }
     if (get && HandleGet(exchange)) return;
     if (HandleRoute(exchange, *key)) return;
@@ -256,8 +260,8 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
     SendError(*exchange, NoSuchRoute(method, path, allowed), std::move(headers));
 }
 
-// Of one that is stored. key: who holds what is long and isn't read.
-void Api::HandleResponse(Exchange& exchange, const StoredPath& path, const std::string& key) {
+// Of one that is stored.
+void Api::HandleResponse(Exchange& exchange, const StoredPath& path) {
     const std::string id(path.id);
     const std::string owner = OwnerOf(exchange.request(), options_.keys);
     const ApiError unknown{404, fmt::format("Response with id '{}' not found.", id.substr(0, 100)),
@@ -274,11 +278,7 @@ void Api::HandleResponse(Exchange& exchange, const StoredPath& path, const std::
         const auto error = InputItems(*stored, exchange.request().query, items);
         if (error) return SendError(exchange, *error);
     }
-    std::string body = Dump(path.input_items ? items : stored->response);
-    if (const auto refusal = exchange.Hold(key, body.size())) {
-        return SendError(exchange, {refusal->status, refusal->message, "", refusal->code});
-    }
-    exchange.Send(200, kJsonHeaders, std::move(body));
+    Send(exchange, {}, "application/json", Dump(path.input_items ? items : stored->response));
 }
 
 bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {

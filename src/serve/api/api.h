@@ -63,7 +63,7 @@ class Api {
     using Plan = std::optional<ApiError> (*)(const Json&, const Served&, AnswerPlan&);
     using Reply = std::optional<ApiError> (*)(const Json&, const Served&, Json&);
     using EmbedPlan = std::optional<ApiError> (*)(const Json&, const Served&, EmbeddingPlan&);
-    void HandleResponse(Exchange& exchange, const StoredPath& path, const std::string& key);
+    void HandleResponse(Exchange& exchange, const StoredPath& path);
     bool HandleGet(const std::shared_ptr<Exchange>& exchange);
     bool HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::string& key);
     void Generate(std::shared_ptr<Exchange> exchange, Plan plan);

@@ -127,6 +127,9 @@ void EmbeddingAnswer::Start(const Served& served, std::shared_ptr<Exchange> exch
         if (const auto self = weak.lock()) self->CancelAll();
     });
     const std::lock_guard lock(answer->mutex_);
+    if (const auto refusal = answer->exchange_->Hold(answer->BytesToWord())) {
+        return answer->Fail({refusal->status, refusal->message, "", refusal->code});
+    }
     for (size_t i = 0; i < kAtOnce; ++i) answer->SubmitNext();
 }
 

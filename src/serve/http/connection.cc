@@ -47,6 +47,21 @@ Headers HeadersOf(const Refusal& refusal, const HttpOptions& options) {
     return headers;
 }
 
+std::string TooMuchOfKey(size_t held, const HttpLimits& limits) {
+    return fmt::format(
+        "requests of this key that are being read or answered, and answers that are not read yet, "
+        "hold {} bytes, of at most {} (half of --max-bodies-size); read the answers, or try again "
+        "later",
+        held, limits.all_bodies_bytes / 2);
+}
+
+std::string TooMuch(uint64_t held, const HttpLimits& limits) {
+    return fmt::format(
+        "requests that are being read or answered, and answers that are not read yet, hold {} "
+        "bytes, of at most {} (--max-bodies-size); try again later",
+        held, limits.all_bodies_bytes);
+}
+
 // What every answer to `request` has besides its own.
 Headers ExtraHeaders(const HttpRequest& request, const HttpOptions& options) {
     Headers headers = CorsHeaders(request, options.allow_origins);
@@ -277,10 +292,7 @@ bool Connection::TakeShare(size_t bytes) {
         share_bytes_ += bytes;
         return true;
     }
-    Refuse({429,
-            "the requests of this key that are being read or answered hold as much as one key's "
-            "may; wait for their answers",
-            "too_many_large_requests"});
+    Refuse({429, TooMuchOfKey(core_.shares.held(client_), limits_), "too_many_large_requests"});
     return false;
 }
 
@@ -298,25 +310,28 @@ bool Connection::CountBody() {
     if (bytes > share_bytes_ && !TakeShare(bytes - share_bytes_)) return false;
     body_bytes_ = bytes;
     if (core_.counters.body_bytes.fetch_add(more) + more <= limits_.all_bodies_bytes) return true;
-    Refuse({503, "the server holds as many large requests as it may; try again later",
-            "too_many_large_requests"});
+    core_.shed();
+    Refuse({503, TooMuch(core_.counters.body_bytes, limits_), "too_many_large_requests"});
     return false;
 }
 
-std::optional<Refusal> Connection::Hold(const std::string& client, size_t bytes) {
+std::optional<Refusal> Connection::Hold(const std::string& client, size_t bytes, size_t own) {
     const uint64_t most = limits_.all_bodies_bytes;
-    if (!client.empty() && !core_.shares.Take(client, bytes, 0, most / 2)) {
-        return Refusal{429,
-                       "answers to this key that are not read yet hold as much as one key's may; "
-                       "read them first",
+    if (!client.empty() && !core_.shares.Take(client, bytes, own, most / 2)) {
+        return Refusal{429, TooMuchOfKey(core_.shares.held(client), limits_),
                        "too_many_large_requests"};
     }
     // One alone may be larger.
     const uint64_t before = core_.counters.body_bytes.fetch_add(bytes);
-    if (before == 0 || before + bytes <= most) return {};
+    if (before <= own || before + bytes <= most) return {};
     LetGo(client, bytes);
-    return Refusal{503, "the server holds as many large answers as it may; try again later",
-                   "too_many_large_requests"};
+    core_.shed();
+    return Refusal{503, TooMuch(before, limits_), "too_many_large_requests"};
+}
+
+void Connection::Add(const std::string& client, size_t bytes) {
+    if (!client.empty()) core_.shares.Add(client, bytes);
+    core_.counters.body_bytes += bytes;
 }
 
 void Connection::LetGo(const std::string& client, size_t bytes) {
@@ -537,19 +552,13 @@ void Connection::Flush() {
         const Io io = Transmit(sent);
         if (io == Io::kEnd || io == Io::kBroken) return Close();
         if (io == Io::kAgain) {
-            if (stalled_ns_ == kNever) {
-                stalled_ns_ = NowNs();
-                queued_bytes_ = QueuedBytes();
-            }
-            const bool stream = exchange_ != nullptr && exchange_->stream();
-            if (stream && exchange_->backlog_bytes() > limits_.backlog_bytes) return CutOff();
-            Arm();
-            return WaitWritable();
+            return OnStalled();
         }
         NoteProgress(sent);
     }
     out_.clear();
     out_at_ = out_offset_ = 0;
+    if (exchange_ != nullptr && stalled_ns_ != kNever) exchange_->CountBacklog();
     stalled_ns_ = kNever;
     progress_bytes_ = 0;
     if (complete) {
@@ -557,6 +566,32 @@ void Connection::Flush() {
     } else if (phase_ == Phase::kRefusing) {
         StartLinger();
     }
+}
+
+void Connection::OnStalled() {
+    if (stalled_ns_ == kNever) {
+        stalled_ns_ = NowNs();
+        queued_bytes_ = QueuedBytes();
+    }
+    if (exchange_ != nullptr) {
+        exchange_->CountBacklog();
+        const bool stream = exchange_->stream();
+        if (stream && exchange_->backlog_bytes() > limits_.backlog_bytes) return CutOff();
+        const std::string client = exchange_->client();
+        const bool of_client =
+            !client.empty() && core_.shares.held(client) > limits_.all_bodies_bytes / 2;
+        if (of_client || core_.over_budget()) EndIfSlow();
+        if (phase_ == Phase::kClosed) return;
+    }
+    Arm();
+    WaitWritable();
+}
+
+void Connection::EndIfSlow() {
+    if (phase_ == Phase::kClosed || stalled_ns_ == kNever) return;
+    if (NowNs() - stalled_ns_ < limits_.slow_ms * kMs) return;
+    if (!PeerReads()) return CutOff();
+    stalled_ns_ = NowNs();
 }
 
 void Connection::NoteProgress(size_t sent) {
@@ -655,6 +690,13 @@ Connection::Io Connection::TransmitTls(size_t& sent) {
 
 void Connection::CutOff() {
     ++core_.counters.cut_off;
+    if (exchange_ != nullptr) {
+        exchange_->Note([bytes = exchange_->backlog_bytes()](RequestNote& note) {
+            note.error = fmt::format("cut off: its client left {} bytes of the answer unread "
+                                     "(--stall-timeout-ms, --max-bodies-size)",
+                                     bytes);
+        });
+    }
     // What the socket still holds is dropped, too, so that the client hears of it.
     const linger at_once{1, 0};
     ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

@@ -36,7 +36,14 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
 
     void Wake() override;
     bool closing() const override { return core_.draining; }
-    std::optional<Refusal> Hold(const std::string& client, size_t bytes) override;
+    // Ends it where its client has not read for HttpLimits::slow_ms. For when memory is short.
+    void EndIfSlow();
+    // Since when the client reads too little; none: it reads, or has nothing to read.
+    std::optional<int64_t> stalled_ns() const {
+        return stalled_ns_ == kNever ? std::nullopt : std::optional(stalled_ns_);
+    }
+    std::optional<Refusal> Hold(const std::string& client, size_t bytes, size_t own) override;
+    void Add(const std::string& client, size_t bytes) override;
     void LetGo(const std::string& client, size_t bytes) override;
 
   private:
@@ -90,6 +97,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void Drop(size_t bytes);
     bool all_sent() const { return out_at_ == out_.size() && staged_.empty(); }
     void NoteProgress(size_t sent);
+    void OnStalled();
     void CutOff();
 
     // Time.

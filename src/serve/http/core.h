@@ -5,6 +5,7 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,9 +32,18 @@ struct Loop {
     std::thread thread;
 };
 
-// Bytes of bodies that each client's requests hold. Thread: any.
+// Bytes that each client's requests and unread answers hold. Thread: any.
 class BodyShares {
   public:
+    void Add(const std::string& client, size_t bytes) {
+        const std::lock_guard lock(mutex_);
+        held_[client] += bytes;
+    }
+    size_t held(const std::string& client) const {
+        const std::lock_guard lock(mutex_);
+        const auto found = held_.find(client);
+        return found == held_.end() ? 0 : found->second;
+    }
     // Adds them for a request that has `own` already, unless the client would have more than `most`
     // with other requests of it: one alone may be larger.
     bool Take(const std::string& client, size_t bytes, size_t own, uint64_t most) {
@@ -52,7 +62,7 @@ class BodyShares {
     }
 
   private:
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::unordered_map<std::string, size_t> held_;
 };
 
@@ -69,6 +79,12 @@ struct Core {
     std::atomic<size_t> open_exchanges{0};
     Counters counters;
     BodyShares shares;
+    // Has each loop end its slowest readers (Connection::EndIfSlow) until there is room within
+    // all_bodies_bytes. Any thread; returns at once.
+    std::function<void()> shed{};
+    std::atomic<size_t> shedding{0};  // loops that are asked to, and have not done it yet
+
+    bool over_budget() const { return counters.body_bytes > options.limits.all_bodies_bytes; }
 
     std::shared_ptr<const TlsContext> tls() const {
         const std::lock_guard lock(tls_mutex_);

@@ -30,9 +30,7 @@ class Handle final : public Exchange {
     bool gone() const override { return state_->gone(); }
     void OnGone(std::function<void()> callback) override { state_->OnGone(std::move(callback)); }
     size_t backlog_bytes() const override { return state_->backlog_bytes(); }
-    std::optional<Refusal> Hold(const std::string& client, size_t bytes) override {
-        return state_->Hold(client, bytes);
-    }
+    std::optional<Refusal> Hold(size_t bytes) override { return state_->Hold(bytes); }
     void Note(const std::function<void(RequestNote&)>& edit) override { state_->Note(edit); }
 
   private:
@@ -92,6 +90,7 @@ void ExchangeState::Send(int status, Headers headers, std::string body) {
             backlog_bytes_ += body.size();
             queue_.back() += body;
         } else {
+            CountLocked(body.size());
             QueueLocked(std::move(body));
         }
     }
@@ -167,20 +166,40 @@ void ExchangeState::OnGone(std::function<void()> callback) {
     if (callback) callback();
 }
 
-std::optional<Refusal> ExchangeState::Hold(const std::string& client, size_t bytes) {
+std::optional<Refusal> ExchangeState::Hold(size_t bytes) {
     const std::lock_guard lock(mutex_);
-    if (owner_ == nullptr || held_bytes_ > 0) return {};
-    auto refusal = owner_->Hold(client, bytes);
-    if (refusal) return refusal;
-    holder_ = client;
-    held_bytes_ = bytes;
-    return {};
+    if (owner_ == nullptr || bytes <= counted_bytes_) return {};
+    if (counted_bytes_ == 0) holder_ = note_.key;
+    auto refusal = owner_->Hold(holder_, bytes - counted_bytes_, counted_bytes_);
+    if (!refusal) counted_bytes_ = bytes;
+    return refusal;
+}
+
+void ExchangeState::CountLocked(size_t bytes) {
+    if (owner_ == nullptr || bytes <= counted_bytes_) return;
+    if (counted_bytes_ == 0) holder_ = note_.key;
+    owner_->Add(holder_, bytes - counted_bytes_);
+    counted_bytes_ = bytes;
+}
+
+void ExchangeState::CountBacklog() {
+    const std::lock_guard lock(mutex_);
+    CountLocked(backlog_bytes_);
+    const size_t left = backlog_bytes_;
+    if (owner_ == nullptr || !stream_ || left >= counted_bytes_) return;
+    owner_->LetGo(holder_, counted_bytes_ - left);
+    counted_bytes_ = left;
+}
+
+std::string ExchangeState::client() const {
+    const std::lock_guard lock(mutex_);
+    return note_.key;
 }
 
 std::shared_ptr<ExchangeOwner> ExchangeState::LeaveOwnerLocked() {
     auto owner = std::exchange(owner_, nullptr);
-    const size_t held = std::exchange(held_bytes_, 0);
-    if (owner != nullptr && held > 0) owner->LetGo(holder_, held);
+    const size_t counted = std::exchange(counted_bytes_, 0);
+    if (owner != nullptr && counted > 0) owner->LetGo(holder_, counted);
     return owner;
 }
 

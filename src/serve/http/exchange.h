@@ -22,8 +22,10 @@ class ExchangeOwner {
     virtual void Wake() = 0;
     // No further request is wanted on this connection. Any thread.
     virtual bool closing() const = 0;
-    // See Exchange::Hold, and the end of that. Any thread.
-    virtual std::optional<Refusal> Hold(const std::string& client, size_t bytes) = 0;
+    // Counts bytes of an answer that has `own` already, or says why not. Add counts them in any
+    // case, LetGo no longer. Any thread.
+    virtual std::optional<Refusal> Hold(const std::string& client, size_t bytes, size_t own) = 0;
+    virtual void Add(const std::string& client, size_t bytes) = 0;
     virtual void LetGo(const std::string& client, size_t bytes) = 0;
 };
 
@@ -39,7 +41,7 @@ class ExchangeState {
     void Write(std::string chunk);
     void End();
     void OnGone(std::function<void()> callback);
-    std::optional<Refusal> Hold(const std::string& client, size_t bytes);
+    std::optional<Refusal> Hold(size_t bytes);
     // Nobody can answer any more.
     void Abandon();
     void Note(const std::function<void(RequestNote&)>& edit);
@@ -51,6 +53,11 @@ class ExchangeState {
     // Appends to `out` what is to be sent; true: that is all of the answer.
     bool TakeOutput(std::vector<std::string>& out);
     void Sent(size_t bytes);
+    // The socket does not take what is left of the answer: that is counted. (A whole answer stays
+    // counted until its end.)
+    void CountBacklog();
+    // Who made the request, as its note says.
+    std::string client() const;
     // The answer is complete, as far as its writer is concerned.
     bool complete() const;
     bool stream() const;
@@ -69,6 +76,7 @@ class ExchangeState {
     void BeginLocked(int status, const Headers& headers, Framing framing, uint64_t length_bytes);
     void QueueLocked(std::string bytes);
     void WakeLocked();
+    void CountLocked(size_t bytes);
     std::shared_ptr<ExchangeOwner> LeaveOwnerLocked();
 
     const HttpRequest request_;
@@ -84,8 +92,8 @@ class ExchangeState {
     const char* probe_ = nullptr;  // see Probe; null: such streams have nothing of the kind
     std::atomic<bool> gone_{false};
     std::atomic<size_t> backlog_bytes_{0};
-    std::string holder_;     // whose held_bytes_ are: see Hold
-    size_t held_bytes_ = 0;
+    std::string holder_;     // whose counted_bytes_ are
+    size_t counted_bytes_ = 0;
     uint64_t sent_bytes_ = 0;  // the I/O thread's
 };
 

@@ -140,6 +140,12 @@ class HttpServer::Impl {
         for (int i = 0; i < std::max(1, core_.options.threads); ++i) {
             loops_.push_back(std::make_unique<Loop>());
         }
+        core_.shed = [this] {
+            if (core_.shedding.exchange(loops_.size()) > 0) return;
+            for (const auto& loop : loops_) {
+                boost::asio::post(loop->context, [this, &loop = *loop] { Shed(loop); });
+            }
+        };
     }
 
     ~Impl() {
@@ -301,6 +307,24 @@ class HttpServer::Impl {
     void StopAccepting() {
         BoostError ignored;
         for (Tcp::acceptor& acceptor : acceptors_) acceptor.close(ignored);
+    }
+
+    // Ends readers, the slowest first, until there is room for half a request of the largest size.
+    void Shed(Loop& loop) {
+        --core_.shedding;
+        std::vector<std::pair<int64_t, std::shared_ptr<Connection>>> stalled;
+        for (const auto& [self, connection] : loop.connections) {
+            if (const auto since_ns = connection->stalled_ns()) {
+                stalled.emplace_back(*since_ns, connection);
+            }
+        }
+        std::ranges::sort(stalled, {}, [](const auto& entry) { return entry.first; });
+        const HttpLimits& limits = core_.options.limits;
+        const uint64_t room = std::min(limits.all_bodies_bytes, limits.body_bytes) / 2;
+        for (const auto& [since_ns, connection] : stalled) {
+            if (core_.counters.body_bytes + room <= limits.all_bodies_bytes) return;
+            connection->EndIfSlow();
+        }
     }
 
     static void CloseAll(Loop& loop) {

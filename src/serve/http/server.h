@@ -63,10 +63,11 @@ class Exchange {
     virtual void OnGone(std::function<void()> callback) = 0;
     // Written and not yet taken by the socket.
     virtual size_t backlog_bytes() const = 0;
-    // Counts a whole answer of so many bytes, until it is sent or given up, with the bodies of
-    // requests that `client` holds ("": nobody knows who): HttpLimits::all_bodies_bytes. Or the
-    // refusal that is to be sent in its place. Once, before Send().
-    virtual std::optional<Refusal> Hold(const std::string& client, size_t bytes) = 0;
+    // The answer, as far as it is there, takes so many bytes in all: counts them with the bodies of
+    // requests (HttpLimits::all_bodies_bytes) and for the key in its note, until the answer is sent
+    // or given up. Or the refusal that is to be sent in its place. Before Send(), which counts its
+    // body in any case.
+    virtual std::optional<Refusal> Hold(size_t bytes) = 0;
     // Adds to HttpRecord::note, before the answer is complete. `edit` is called here and now, under
     // a lock: it calls nothing.
     virtual void Note(const std::function<void(RequestNote&)>& edit) = 0;
@@ -81,8 +82,9 @@ struct HttpLimits {
     size_t headers = 100;                      // beyond: 431
     uint64_t body_bytes = 32 << 20;            // beyond: 413, without reading on
     uint64_t all_bodies_bytes = 256ull << 20;  // of all requests read or answered, and of answers
-                                               // that are held (Exchange::Hold); beyond: 503, and
-                                               // 429 where one client has half of it
+                                               // that are made or not read yet; beyond: 503, 429
+                                               // where one client has half of it, and the slowest
+                                               // readers are cut off
     size_t backlog_bytes = 1 << 20;            // of a stream, after the socket took what it could
     int64_t idle_ms = 75'000;                  // a connection without a request; then closed
     int64_t head_ms = 10'000;                  // TLS handshake; from the first byte of a head: 408
@@ -90,6 +92,7 @@ struct HttpLimits {
     int64_t body_grace_ms = 10'000;   // in each such time the body needs to come with at least
     int64_t body_bytes_per_s = 1024;  // this rate, and a 16th of what has come before: 408
     int64_t stall_ms = 30'000;        // no (4 KB of) progress in writing: cut off
+    int64_t slow_ms = 1'000;          // the same, while more than all_bodies_bytes are held
     int64_t linger_ms = 2'000;        // wait for the client to close after a refusal
 };
 
@@ -149,7 +152,7 @@ struct HttpStats {
     uint64_t cut_off = 0;                         // slow readers
     uint64_t tls_failed = 0;                      // handshakes
     uint64_t received_bytes = 0, sent_bytes = 0;  // without TLS's own
-    uint64_t body_bytes = 0;                      // of all_bodies_bytes, held now
+    uint64_t body_bytes = 0;                      // of all_bodies_bytes, held now; also answers
 };
 
 // Adds localhost, 127.0.0.1, ::1 and options.host to allowed_hosts, for a server that asks for no
