@@ -260,7 +260,10 @@ void AddSubmit(const Command& app, int& status) {
     command.AddOption("--folder", job.folder, "Where ranks start (the engine's own)")
         .TypeName("DIR");
     command.AddOption("--program", job.program, "How nodes call weft").ShowDefault();
-    command.AddOption("--restarts", job.restarts, "Most restarts after a stop or a lost rank")
+    command
+        .AddOption("--restarts", job.restarts,
+                   "Restart the ranks after a lost rank or a stop, at most N times (not with ssh)")
+        .TypeName("N")
         .Range(0, 1000)
         .ShowDefault();
     AddEngineOptions(command, job, *flags);

@@ -14,9 +14,12 @@ namespace weft::submit {
 namespace {
 
 // What rank 0 prints is the job's output. A rank that ends in an error ends the others; a stop of
-// the job (SIGTERM) reaches all of them, and they have kGraceSeconds for a checkpoint.
+// the job (SIGTERM) reaches all of them, and they have GRACE_S for a checkpoint. The ranks are
+// started again after a lost rank or a stop that nobody asked the driver for.
 constexpr const char* kDriver = R"py(
 GRACE_S = 110
+# 3: a rank was lost. 75: stopped, with a checkpoint. 134 to 139: a signal ended a rank.
+AGAIN = {3, 75, *range(134, 140)}
 
 import os, secrets, signal, socket, subprocess, sys, tempfile, threading, time
 
@@ -28,7 +31,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 @ray.remote(max_restarts=0, max_concurrency=4)
 class Rank:
     def __init__(self, rank):
-        self.rank, self.child = rank, None
+        self.rank, self.child, self.asked = rank, None, None
 
     def address(self):
         return ray.util.get_node_ip_address()
@@ -46,17 +49,20 @@ class Rank:
             self.child = subprocess.Popen(command, stdout=subprocess.PIPE,
                                           stderr=subprocess.STDOUT, cwd=FOLDER or None,
                                           env={**os.environ, **environment, "WEFT_KEY_FILE": path})
+            if self.asked is not None:  # before there was a child
+                self.child.send_signal(self.asked)
             for line in self.child.stdout:
                 sys.stdout.buffer.write(line)
                 sys.stdout.flush()
             return self.child.wait()
 
-    def stop(self):
+    def stop(self, number):
+        self.asked = number
         if self.child is not None and self.child.poll() is None:
-            self.child.send_signal(signal.SIGTERM)
+            self.child.send_signal(number)
 
 
-def places():
+def places(stopped):
     """Of the nodes that live, those with room; the head first."""
     bundle = {"CPU": CPUS or 1}
     if "node:__internal_head__" in ray.cluster_resources():
@@ -65,19 +71,35 @@ def places():
         first = bundle
     for heads in (first, bundle):  # the head may be for no work
         group = placement_group([heads] + [bundle] * (NODES - 1), strategy="STRICT_SPREAD")
-        if group.wait(WAIT_S if heads is bundle else min(WAIT_S, 10)):
-            return group
+        end = time.monotonic() + (WAIT_S if heads is bundle else min(WAIT_S, 10))
+        while time.monotonic() < end and not stopped.is_set():
+            if group.wait(1):
+                return group
         remove_placement_group(group)
+    if stopped.is_set():
+        sys.exit("weft: stopped before the ranks began")
     sys.exit(f"weft: {NODES} nodes with {bundle} each did not come within {WAIT_S} s. "
              f"'ray status' says what there is")
 
 
-def main():
-    ray.init(log_to_driver=True)
-    group = places()
+def attempt(stopped):
+    """Runs all ranks to their end; the first status that is not 0."""
+    group = places(stopped)
     ranks = [Rank.options(num_cpus=CPUS or 1, scheduling_strategy=PlacementGroupSchedulingStrategy(
         placement_group=group, placement_group_bundle_index=rank)).remote(rank)
         for rank in range(NODES)]
+    try:
+        return run(ranks, stopped)
+    except ray.exceptions.RayError as error:
+        print(f"weft: a node was lost: {error}", file=sys.stderr, flush=True)
+        return 3
+    finally:
+        for each in ranks:
+            ray.kill(each)
+        remove_placement_group(group)
+
+
+def run(ranks, stopped):
     host, port = ray.get([ranks[0].address.remote(), ranks[0].free_port.remote()])
     key = secrets.token_hex(32)
     # Ray's nodes may be tasks of another launcher, whose variables say something else.
@@ -85,27 +107,38 @@ def main():
                                       "MASTER_ADDR": host, "MASTER_PORT": str(port),
                                       "WEFT_LAUNCHER": "torchrun"}, key)
             for rank, each in enumerate(ranks)]
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    signal.signal(signal.SIGINT, lambda *_: stopped.set())
     status, left, told = 0, list(runs), None
     while left:
         done, left = ray.wait(left, timeout=0.5)
-        for run in done:
+        for run in sorted(done, key=runs.index):  # of several, rank 0 says why
             try:
                 ended = ray.get(run)
             except ray.exceptions.RayError as error:
-                print(f"weft: a node was lost: {error}", file=sys.stderr)
+                print(f"weft: a node was lost: {error}", file=sys.stderr, flush=True)
                 ended = 3
-            status = status or ended
+            status = status or (ended if ended >= 0 else 128 - ended)
         if told is None and left and (stopped.is_set() or status):
             told = time.monotonic()
             for each in ranks:
-                each.stop.remote()
+                each.stop.remote(signal.SIGTERM)
         if told is not None and left and time.monotonic() - told > GRACE_S:
-            status = status or 1
-            break
-    sys.exit(status if status >= 0 else 128 - status)
+            ray.wait([each.stop.remote(signal.SIGKILL) for each in ranks],
+                     num_returns=NODES, timeout=10)
+            return status or 1
+    return status
+
+
+def main():
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    ray.init(log_to_driver=True)
+    for restart in range(RESTARTS + 1):
+        status = attempt(stopped)
+        if status not in AGAIN or stopped.is_set() or restart == RESTARTS:
+            sys.exit(status)
+        print(f"weft: the ranks ended with status {status}; restart {restart + 1} of {RESTARTS}",
+              file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
@@ -118,12 +151,13 @@ constexpr int kWaitSeconds = 600;
 constexpr const char* kStopTime = "RAY_JOB_STOP_WAIT_TIME_S";
 constexpr int kStopSeconds = 120;
 
-std::string Driver(const JobSpec& job) {
+// restarts: that the driver itself does.
+std::string Driver(const JobSpec& job, int restarts) {
     return fmt::format(
                "# Made by 'weft submit --to {}'.\nCOMMAND = {}\nFOLDER = {}\nNODES = {}\n"
-               "CPUS = {}\nWAIT_S = {}\n",
+               "CPUS = {}\nWAIT_S = {}\nRESTARTS = {}\n",
                EngineName(job.target.engine), PythonWords(PodCommand(job)), YamlText(job.folder),
-               job.nodes, job.cpus, kWaitSeconds) +
+               job.nodes, job.cpus, kWaitSeconds, restarts) +
            kDriver;
 }
 
@@ -182,7 +216,7 @@ Result<NativeFile> WriteRay(const JobSpec& job) {
     WEFT_TRY(CheckWords(job));
     // The client uploads the folder of the file (client.cc).
     NativeFile file{"weft_" + job.name + ".py",
-                    Driver(job),
+                    Driver(job, job.restarts),
                     {"ray", "job", "submit", "--no-wait",
                      fmt::format(R"(--runtime-env-json={{"env_vars": {{"{}": "{}"}}}})", kStopTime,
                                  kStopSeconds)}};
@@ -199,6 +233,9 @@ Result<NativeFile> WriteKubeRay(const JobSpec& job) {
     if (!job.target.place.empty()) {
         place = fmt::format("\n  namespace: {}", YamlText(job.target.place));
     }
+    // The operator restarts the job (backoffLimit), the cluster with it.
+    constexpr int kRestartsOfDriver = 0;
+    const std::string driver = YamlText(Driver(job, kRestartsOfDriver));
     std::string text = fmt::format(
         "# Made by 'weft submit --to kuberay'.\n"
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {0}{1}\ndata:\n  driver.py: {2}\n---\n"
@@ -209,7 +246,7 @@ Result<NativeFile> WriteKubeRay(const JobSpec& job) {
         "{5}  rayClusterSpec:\n"
         "    headGroupSpec:\n      rayStartParams:\n        dashboard-host: \"0.0.0.0\"\n"
         "      template:\n",
-        YamlText(job.name), place, YamlText(Driver(job)), RayLabels(job), job.restarts,
+        YamlText(job.name), place, driver, RayLabels(job), job.restarts,
         IsKueue(job) ? "  suspend: true  # Kueue lets it go\n" : "", kStopTime, kStopSeconds);
     text += Indented(RayPod(job, true), 8);
     if (job.nodes > 1) {

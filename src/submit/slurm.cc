@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "base/shell_word.h"
 #include "submit/job.h"
@@ -15,14 +16,24 @@ namespace {
 // Seconds before the end of its time, or its preemption, that a training job is told.
 constexpr int kNoticeSeconds = 120;
 
-// A job that somebody cancelled is no longer RUNNING; one that is preempted Slurm puts back itself.
-constexpr const char* kTrainEnd = R"sh(
-# 75: stopped as asked, with a checkpoint; --resume auto goes on from there.
-if [ "$status" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt @RESTARTS@ ] &&
-    [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then
-    echo "weft: stopped as asked; back to the queue"
+// A job that a user cancelled is no longer RUNNING; Slurm itself requeues a job that it preempts.
+// srun's status is the highest of all ranks: where rank 0 fails by itself (1), the others lose it
+// (3). So rank 0's own status decides, unless its node was lost before it could be written.
+constexpr const char* kEnd = R"sh(
+first=$(cat "$WEFT_KEY_FILE.status" 2>/dev/null)
+case ${first:-$status} in
+75) why="stopped as asked, with a checkpoint" ;;
+3) why="a rank was lost" ;;
+13[4-9]) why="a signal ended a rank (status ${first:-$status})" ;;  # 128 + signal
+*) exit "$status" ;;
+esac
+if [ "${SLURM_RESTART_COUNT:-0}" -ge @RESTARTS@ ]; then
+    echo "weft: $why; all @RESTARTS@ restarts are used"
+elif [ "$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T)" = RUNNING ]; then
+    echo "weft: $why; back to the queue"
     scontrol requeue "$SLURM_JOB_ID" && exit 0
 fi
+exit "$status"
 )sh";
 
 constexpr const char* kBody = R"sh(
@@ -30,19 +41,26 @@ set -u
 # The ranks prove to each other that they are this job's. The folder is one that all nodes see.
 export WEFT_KEY_FILE=$PWD/.weft-$SLURM_JOB_ID.key
 (umask 077; head -c 32 /dev/urandom | base64 >"$WEFT_KEY_FILE") || exit
-trap 'rm -f "$WEFT_KEY_FILE"' EXIT
+rm -f "$WEFT_KEY_FILE.status"  # of a run whose node was lost
+trap 'rm -f "$WEFT_KEY_FILE" "$WEFT_KEY_FILE.status"' EXIT
 # Signals are the step's; this script outlives them to say how it ended.
 trap : USR1 TERM
 # Ranks that lose one end by themselves, each with the status that says why.
 srun --kill-on-bad-exit=0 --cpu-bind=none \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
+    bash -c 'trap : USR1 TERM
+        "$@"; status=$?
+        [ "$SLURM_PROCID" != 0 ] || echo $status >"$WEFT_KEY_FILE.status"
+        exit $status' rank \
     @COMMAND@
 status=$?
 )sh";
 
-std::string Replaced(std::string text, const std::string& what, const std::string& with) {
-    const size_t at = text.find(what);
-    return at == text.npos ? text : text.replace(at, what.size(), with);
+std::string Replaced(std::string text, std::string_view what, const std::string& with) {
+    for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + with.size())) {
+        text.replace(at, what.size(), with);
+    }
+    return text;
 }
 
 // As sbatch would say it of a file that may be handed in much later.
@@ -90,17 +108,14 @@ Result<NativeFile> WriteSlurm(const JobSpec& job) {
     option(fmt::format("--output={}-%j.log", job.name));
     option("--open-mode=append");
     const bool train = IsCommand(job, "train");
-    if (train) {
-        option("--requeue");
-        option(fmt::format("--signal=USR1@{}", kNoticeSeconds));
-    }
+    if (train || job.restarts > 0) option("--requeue");
+    if (train) option(fmt::format("--signal=USR1@{}", kNoticeSeconds));
     for (const std::string& word : job.native) option(word);
     std::vector<std::string> command = {job.program};
     command.insert(command.end(), job.command.begin(), job.command.end());
     if (!job.folder.empty()) text += "\ncd " + ShellWord(job.folder) + " || exit\n";
     text += Replaced(kBody, "@COMMAND@", ShellWords(command));
-    if (train) text += Replaced(kTrainEnd, "@RESTARTS@", std::to_string(job.restarts));
-    text += "exit \"$status\"\n";
+    text += Replaced(kEnd, "@RESTARTS@", std::to_string(job.restarts));
     return NativeFile{job.name + ".sbatch", text, {"sbatch", "--parsable"}};
 }
 

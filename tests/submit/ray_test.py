@@ -93,6 +93,17 @@ def test_stop_saves_a_checkpoint(ray, weft, root):
     assert re.search(r"checkpoint|saved", log), log
 
 
+def test_a_killed_rank_is_started_again(ray, weft, root):
+    submit(ray, weft, "again", *train(root, ray.folder, 1_000_000))
+    ray.until(lambda: re.search(r"\bstep\b", ray.run(weft, "job", "logs", "again")), "steps")
+    for pid in ray.weft_on(1):
+        os.kill(pid, signal.SIGKILL)
+    ray.until(lambda: re.search(r"(?s)restart 1 of 3.*\bstep\b",
+                                ray.run(weft, "job", "logs", "again")), "steps of the restart")
+    ray.run(weft, "job", "cancel", "again", status=0)
+    ray.until(lambda: not ray.weft_on(0) and not ray.weft_on(1), "the ranks' end")
+
+
 SLOW = """#!/bin/sh
 trap 'sleep 8; echo ended in order; exit 75' TERM
 echo begun
@@ -124,7 +135,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="wr", ignore_cleanup_errors=True) as folder, \
             Ray(folder, ray) as cluster:
         tests = [test_a_job_with_its_log, test_a_job_that_fails, test_stop_saves_a_checkpoint,
-                 test_a_stop_waits_for_the_ranks]
+                 test_a_killed_rank_is_started_again, test_a_stop_waits_for_the_ranks]
         for test in tests:
             if len(sys.argv) > 4 and test.__name__ not in sys.argv[4:]:
                 continue

@@ -85,10 +85,10 @@ class Slurm(hosts.Hosts):
 
 
 class Job:
-    def __init__(self, slurm, weft, name, *words, nodes=NODES):
+    def __init__(self, slurm, weft, name, *words, nodes=NODES, restarts=3):
         self.slurm, self.weft, self.name = slurm, weft, name
         said = slurm.run(weft, "submit", "--to", "slurm", "-N", nodes, "--name", name, "--program",
-                         weft, "--json", "--", *words, status=0)
+                         weft, "--restarts", restarts, "--json", "--", *words, status=0)
         self.id = json.loads(said)["id"]
 
     def state(self):
@@ -206,7 +206,7 @@ def test_a_heterogeneous_job(slurm, weft, root):
 
 
 def test_a_killed_rank_is_named(slurm, weft, root):
-    job = Job(slurm, weft, "killed", *train(root, slurm.folder / "killed", 1_000_000))
+    job = Job(slurm, weft, "killed", *train(root, slurm.folder / "killed", 1_000_000), restarts=0)
     job.says(r"\bstep\b")
     for pid in slurm.weft_on(2):
         os.kill(pid, signal.SIGKILL)
@@ -215,9 +215,28 @@ def test_a_killed_rank_is_named(slurm, weft, root):
     assert not any(slurm.weft_on(node) for node in range(NODES))
 
 
+def test_a_killed_rank_is_started_again(slurm, weft, root):
+    words = [*train(root, slurm.folder / "again", 1_000_000)]
+    words[words.index("--save-every") + 1] = "5"
+    job = Job(slurm, weft, "again", *words, restarts=1)
+    slurm.until(lambda: list((slurm.folder / "again/checkpoints").glob("step-*")),
+                f"a checkpoint\n{job.log()}")
+    for pid in slurm.weft_on(1):
+        os.kill(pid, signal.SIGKILL)
+    job.says("back to the queue")
+    slurm.until(lambda: job.state() == "PENDING", "the queue")
+    # (Slurm lets a requeued job wait for two minutes.)
+    slurm.run("scontrol", "update", f"JobId={job.id}", "StartTime=now", status=0)
+    job.says(r"back to the queue(?s:.*)\bstep (?:[6-9]|\d\d+)/")
+    for pid in slurm.weft_on(0):
+        os.kill(pid, signal.SIGKILL)
+    job.says("all 1 restarts are used")
+    job.ends("FAILED")
+
+
 def test_a_cut_link_is_named(slurm, weft, root):
     job = Job(slurm, weft, "cut", "serve", model(root), "--port", "18080", "-t", "1",
-              "--timeout-ms", timeout_ms(2000))
+              "--timeout-ms", timeout_ms(2000), restarts=0)
     job.says(r"serving .*3 ranks")
     slurm.ip("-n", f"{slurm.mark}2", "link", "set", "eth0", "down")
     job.says(r"rank 2 \(host n2.*was lost.*silent for")
@@ -240,7 +259,7 @@ def test_preemption(slurm, weft, root):
 
 DAILY = (test_a_job, test_a_job_that_fails, test_notice_and_requeue,
          test_serve_answers_and_ends_at_once, test_run_and_bench_in_a_step,
-         test_a_killed_rank_is_named, test_preemption)
+         test_a_killed_rank_is_named, test_a_killed_rank_is_started_again, test_preemption)
 FLEET = (test_a_heterogeneous_job, test_a_cut_link_is_named)
 
 

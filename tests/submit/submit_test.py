@@ -57,7 +57,9 @@ class Slurm(SubmitTest):
             self.assertIn(option, options)
         self.assertNotIn("--exclusive", options)
         self.assertIn("--exclusive", self.file("slurm", "bench", "m"))
-        self.assertNotIn("--requeue", self.file("slurm", "bench", "m"))
+        self.assertIn("--requeue", options)
+        once = self.file("slurm", "--restarts", "0", "--", "bench", "m")
+        self.assertNotIn("--requeue", once)
 
     def test_training_goes_back_to_the_queue(self):
         text = self.file("slurm", "train", "m")
@@ -66,19 +68,57 @@ class Slurm(SubmitTest):
         self.assertEqual(self.run_script(text, status=75), 0)
         self.assertEqual(self.words("scontrol"), ["requeue", "7"])
 
+    def test_a_lost_rank_goes_back_to_the_queue(self):
+        """3: a rank was lost; 128 + signal: srun's own status when a signal ended a task."""
+        for command in ("train", "serve", "bench"):
+            for status in (3, 134, 135, 137, 139):
+                with self.subTest(command=command, status=status):
+                    self.assertEqual(self.run_script(self.file("slurm", command, "m"), status), 0)
+                    self.assertEqual(self.words("scontrol"), ["requeue", "7"])
+                    (self.folder / "scontrol.0").unlink()
+
+    def test_rank_0_says_why(self):
+        """srun's status is the highest: a rank that loses rank 0 ends with 3."""
+        self.notes_words("scontrol")
+        self.client("squeue", "echo RUNNING")
+        self.client("srun", """while [ "$1" != bash ]; do shift; done
+most=0
+for rank in 0 1 2; do
+    SLURM_PROCID=$rank "$@"; status=$?
+    [ $status -le $most ] || most=$status
+done
+exit $most""")
+        script = self.folder / "script"
+        for statuses, ended, again in (
+                ((1, 3, 3), 3, False), ((2, 3, 3), 3, False), ((3, 137, 3), 0, True),
+                ((137, 3, 3), 0, True), ((3, 3, 139), 0, True), ((0, 0, 137), 137, False),
+                ((0, 0, 0), 0, False), ((75, 75, 75), 0, True)):
+            self.client("weft", "case $SLURM_PROCID in " + " ".join(
+                f"{rank}) exit {status} ;;" for rank, status in enumerate(statuses)) + " esac")
+            script.write_text(self.file("slurm", "train", "m"))
+            done = subprocess.run(["bash", script], cwd=self.folder, timeout=PATIENCE, check=False,
+                                  env={**self.env, "SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "2"})
+            self.assertEqual(done.returncode, ended, statuses)
+            self.assertEqual((self.folder / "scontrol.0").exists(), again, statuses)
+            (self.folder / "scontrol.0").unlink(missing_ok=True)
+            self.assertEqual(list(self.folder.glob(".weft*")), [])
+
+    def test_restarts_are_counted(self):
+        text = self.file("slurm", "--restarts", "2", "--", "train", "m")
+        for count, status in (("0", 0), ("1", 0), ("2", 137), ("9", 137)):
+            self.env["SLURM_RESTART_COUNT"] = count
+            self.assertEqual(self.run_script(text, 137), status)
+        self.assertEqual(self.run_script(self.file("slurm", "--restarts", "0", "--", "train", "m"),
+                                         3), 3)
+
     def test_what_does_not_go_back(self):
-        for status, state in ((75, "CANCELLED"), (75, ""), (3, "RUNNING"), (1, "RUNNING")):
-            self.assertEqual(
-    self.run_script(
-        self.file(
-            "slurm",
-            "train",
-            "m"),
-            status,
-            state),
-             status)
-            self.assertFalse((self.folder / "scontrol.0").exists())
-        self.assertEqual(self.run_script(self.file("slurm", "bench", "m"), 75), 75)
+        for status, state in ((75, "CANCELLED"), (75, ""), (3, "COMPLETING"), (137, "CANCELLED"),
+                              (1, "RUNNING"), (2, "RUNNING"), (130, "RUNNING"), (143, "RUNNING"),
+                              (129, "RUNNING"), (0, "RUNNING")):
+            for command in ("train", "bench"):
+                self.assertEqual(self.run_script(self.file("slurm", command, "m"), status, state),
+                                 status)
+                self.assertFalse((self.folder / "scontrol.0").exists())
 
     def test_folder(self):
         there = self.folder / "it's a $folder"
@@ -538,6 +578,78 @@ class Ray(SubmitTest):
     self.words(
         "ray", 2), [
             "job", "stop", "tune", "--address=http://head:8265"])
+
+
+class RayRestarts(SubmitTest):
+    """The driver with a stand-in for Ray, whose actors are threads; ranks are real processes."""
+
+    def setUp(self):
+        super().setUp()
+        fake = pathlib.Path(__file__).resolve().parent / "fake_ray"
+        self.env["PYTHONPATH"] = str(fake)
+
+    def drive(self, script, *flags, nodes=2, stop=None):
+        """Runs the driver; the program of ranks is this script, in which $n counts the starts of a
+        rank. stop: a file; the driver gets SIGTERM when the file is there."""
+        self.client("weft", f'n=$(ls {self.folder} | grep -c "^start.$RANK\\.")\n'
+                            f'touch {self.folder}/start.$RANK.$n\n{script}')
+        text = self.file("ray", *flags, "--", "train", "m", nodes=nodes)
+        driver = self.folder / "driver.py"
+        driver.write_text(text)
+        process = subprocess.Popen([sys.executable, driver], env=self.env, cwd=self.folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        end = time.monotonic() + PATIENCE
+        while stop is not None and not (self.folder / stop).exists():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        if stop is not None:
+            process.terminate()
+        said, _ = process.communicate(timeout=PATIENCE)
+        # (Of each attempt at least one rank has begun; the others may be stopped before.)
+        starts = 1 + said.count("; restart ")
+        self.assertGreaterEqual(len(list(self.folder.glob("start.*"))), starts)
+        for file in self.folder.glob("start.*"):
+            file.unlink()
+        return process.returncode, starts, said
+
+    def test_a_lost_rank(self):
+        for lost in ("exit 3", "kill -KILL $$", "kill -SEGV $$", "exit 75", "exit 137"):
+            with self.subTest(lost=lost):
+                status, starts, said = self.drive(f"[ $RANK$n != 10 ] || {lost}\nexit 0")
+                self.assertEqual((status, starts), (0, 2), said)
+                self.assertIn("restart 1 of 3", said)
+
+    def test_a_lost_node(self):
+        status, starts, said = self.drive("[ $RANK$n != 10 ] || touch lost-node-1\nexit 0")
+        self.assertEqual((status, starts), (0, 2), said)
+        self.assertIn("a node was lost", said)
+
+    def test_the_rest_of_the_ranks_is_ended(self):
+        status, starts, said = self.drive(
+            "trap 'touch ended; exit 75' TERM\n[ ! -e ended ] || exit 0\n"
+            "[ $RANK != 0 ] || touch begun\nwhile [ $RANK = 0 ] || [ ! -e begun ]; do\n"
+            "    sleep 0.05\ndone\nexit 3")
+        self.assertEqual((status, starts), (0, 2), said)
+        self.assertTrue((self.folder / "ended").exists())
+
+    def test_restarts_are_counted(self):
+        for restarts, flags in ((3, ()), (1, ("--restarts", "1")), (0, ("--restarts", "0"))):
+            status, starts, said = self.drive("kill -KILL $$", *flags)
+            self.assertEqual((status, starts), (137, restarts + 1), said)
+
+    def test_what_is_not_started_again(self):
+        for status in (1, 2, 130):
+            self.assertEqual(self.drive(f"exit {status}")[:2], (status, 1))
+
+    def test_a_stop(self):
+        status, starts, said = self.drive("trap 'exit 75' TERM; touch begun.$RANK\n"
+                                          "while :; do sleep 0.05; done", stop="begun.0")
+        self.assertEqual((status, starts), (75, 1), said)
+
+    def test_kuberay_restarts_by_its_operator(self):
+        text = self.file("kuberay", "--restarts", "5", "--image", "weft:1", "--", "train", "m")
+        self.assertIn("backoffLimit: 5", text)
+        self.assertIn("RESTARTS = 0", text)
 
 
 class Words(SubmitTest):

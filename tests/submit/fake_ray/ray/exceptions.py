@@ -1,0 +1,2 @@
+class RayError(Exception):
+    pass
