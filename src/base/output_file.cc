@@ -34,12 +34,17 @@ Error WriteError(const std::string& path, const char* what, int error) {
 
 }  // namespace
 
-Status CheckSpace(const std::string& path, uint64_t bytes) {
+Result<uint64_t> FreeBytes(const std::string& folder) {
     struct statvfs info {};
-    if (::statvfs(FolderOf(path).c_str(), &info) != 0) {
-        return WriteError(path, "look at its folder", errno);
+    if (::statvfs(folder.c_str(), &info) == 0) {
+        return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
     }
-    const uint64_t free = static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+    return MakeError(ErrorCode::kIo, "{}: cannot look at its disk: {}", folder,
+                     std::strerror(errno));
+}
+
+Status CheckSpace(const std::string& path, uint64_t bytes) {
+    WEFT_ASSIGN(const uint64_t free, FreeBytes(FolderOf(path)));
     if (free >= bytes) return {};
     return MakeError(ErrorCode::kIo,
                      "{}: the disk is too full: {} are needed and {} are free. Free "

@@ -17,6 +17,9 @@
 
 namespace weft {
 
+// Bytes that may be written to the disk of `folder`. Errors: kIo.
+Result<uint64_t> FreeBytes(const std::string& folder);
+
 // Whether the disk of PATH has so many bytes left; else kIo, with both numbers.
 Status CheckSpace(const std::string& path, uint64_t bytes);
 

@@ -171,12 +171,16 @@ class Teller final : public train::TrainListener {
         log_.Add(line.step, values, line.samples);
     }
 
+    Status CheckResult(const model_files::ModelSource& source) override {
+        if (flags_.output.empty() || flags_.job.trainer.lora.on()) return {};
+        WEFT_ASSIGN(result_bytes_, train::PlanResult(source, ExportOf(flags_)));
+        return {};
+    }
+
     // (What lies where the result goes stays until that is whole.)
     Result<uint64_t> ResultBytes(const train::Trainer& trainer) override {
         if (folder_) WEFT_TRY(folder_->Clear());
-        if (!flags_.job.trainer.lora.on()) {
-            return train::CheckRoom(trainer.source(), ExportOf(flags_));
-        }
+        if (!flags_.job.trainer.lora.on()) return result_bytes_;
         return static_cast<uint64_t>(trainer.state().parameters()) * sizeof(float);
     }
 
@@ -184,11 +188,11 @@ class Teller final : public train::TrainListener {
     const std::string& recompute() const { return recompute_; }
     const std::string& grad_dtype() const { return grad_dtype_; }
 
-    Status OnTrained(const model_files::ModelSource& trained) override {
+    Status OnTrained(const model_files::ModelSource& trained, bool alone) override {
         if (live_ && !flags_.common.json) Say("\n");
         if (flags_.output.empty()) return {};
         WEFT_ASSIGN(const std::string path,
-                    train::WriteResult(trained, flags_.job.trainer, ExportOf(flags_)));
+                    train::WriteResult(trained, flags_.job.trainer, ExportOf(flags_), alone));
         if (!flags_.common.json) Say("wrote {}\n", path);
         log_.End();
         return {};
@@ -274,6 +278,7 @@ class Teller final : public train::TrainListener {
     double flops_per_token_ = 0, peak_flops_s_ = 0;
     std::string recompute_, grad_dtype_;
     int64_t printed_ns_ = 0;
+    uint64_t result_bytes_ = 0;
     train::LogKeeper log_;
     std::optional<train::OutputFolder> folder_;
     std::optional<LoadingLine> loading_;

@@ -28,7 +28,7 @@ class Listener final : public train::TrainListener {
         return {};
     }
     void OnStep(const train::StepLine&) override {}
-    Status OnTrained(const model_files::ModelSource&) override { return {}; }
+    Status OnTrained(const model_files::ModelSource&, bool) override { return {}; }
 
     const program::Program& program() const { return program_; }
     // Bytes that the optimizer reads and writes.

@@ -41,19 +41,20 @@ void WriteMetadata(const model_files::ModelSource& source, const QuantizePlan& p
     }
 }
 
-// A folder's metadata lack the tokenizer, which is in files of its own.
-Status WriteFolderTokenizer(const model_files::ModelSource& source,
-                            model_files::GgufWriter& writer) {
-    if (source.folder().empty()) return {};
+// A folder's metadata lack the tokenizer, which is in files of its own. True where its
+// tokenizer.json is kept as it is.
+Result<bool> WriteFolderTokenizer(const model_files::ModelSource& source,
+                                  model_files::GgufWriter& writer) {
+    if (source.folder().empty()) return false;
     if (!model_files::HasTokenizer(source)) {
         writer.String("tokenizer.ggml.model", "none");
-        return {};
+        return false;
     }
     WEFT_ASSIGN(const model_files::TensorInfo* embedding, source.NeedTensor("token_embd.weight"));
     const auto data = tokenizer::TokenizerForGguf(source.folder(), embedding->rows);
     if (data.ok()) {
         model_files::WriteTokenizer(*data, writer);
-        return {};
+        return false;
     }
     if (data.error().code != ErrorCode::kUnsupported) return data.error();
     // No kind that GGUF has: the tokenizer.json itself, where there is one that can be run.
@@ -63,11 +64,7 @@ Status WriteFolderTokenizer(const model_files::ModelSource& source,
     }
     WEFT_ASSIGN(const auto made, tokenizer::MakeTokenizer(*kept));
     model_files::WriteKeptTokenizer(*kept, made->data(), writer);
-    Log(LogLevel::kWarning,
-        "{}: GGUF has no name for this tokenizer, so its tokenizer.json is kept in the file: Weft "
-        "runs it as it is, other programs find no tokenizer",
-        source.folder());
-    return {};
+    return true;
 }
 
 // Rows of one tensor.
@@ -255,12 +252,24 @@ class Crew {
 
 }  // namespace
 
+Status CheckMetadata(const model_files::ModelSource& source) {
+    model_files::GgufWriter writer;
+    const auto written = WriteFolderTokenizer(source, writer);
+    return written.ok() ? Status() : Status(written.error());
+}
+
 Result<uint64_t> WriteQuantized(const model_files::ModelSource& source, const QuantizePlan& plan,
                                 const std::string& path, const QuantizeRun& run) {
     WEFT_CHECK(run.threads > 0);
     model_files::GgufWriter writer;
     WriteMetadata(source, plan, run, writer);
-    WEFT_TRY(WriteFolderTokenizer(source, writer));
+    WEFT_ASSIGN(const bool kept, WriteFolderTokenizer(source, writer));
+    if (kept) {
+        Log(LogLevel::kWarning,
+            "{}: GGUF has no name for this tokenizer, so its tokenizer.json is kept in the file: "
+            "Weft runs it as it is, other programs find no tokenizer",
+            source.folder());
+    }
     for (const PlannedTensor& planned : plan.tensors) {
         const auto dims =
             std::span(planned.from->dims).first(static_cast<size_t>(planned.from->dim_count));

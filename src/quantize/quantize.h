@@ -27,6 +27,10 @@ struct QuantizeRun {
     std::string importance_name;  // noted in the metadata, if not empty
 };
 
+// Whether the metadata, with the tokenizer of a folder, can be written. Reads no weight. Errors:
+// those of WriteQuantized.
+Status CheckMetadata(const model_files::ModelSource& source);
+
 // Bytes of the file that was written. Errors: of the source and of OutputFile; kCancelled by
 // `stop`; kCorrupt where a weight is not finite or too large for its new type; kUnsupported where
 // the tokenizer of a folder can't be written as metadata.

@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include "base/output_file.h"
 #include "hw/cpu.h"
 #include "model_files/hf/export.h"
 #include "quantize/quantize.h"
@@ -75,20 +74,15 @@ Status CheckExport(const ExportWords& words) {
     return MakeError(ErrorCode::kUsage, "--save-format {}: expected gguf or hf", words.format);
 }
 
-Result<uint64_t> CheckRoom(const model_files::ModelSource& source, const ExportWords& words) {
-    uint64_t bytes = 0;
+Result<uint64_t> PlanResult(const model_files::ModelSource& source, const ExportWords& words) {
+    WEFT_TRY(CheckExport(words));
     if (words.format == "hf") {
         const SafeType type = FindSafeType(words.type).value_or(SafeType::kBF16);
-        for (const model_files::TensorInfo& tensor : source.tensors()) {
-            bytes += static_cast<uint64_t>(tensor.rows * tensor.cols) *
-                     model_files::hf::SafeTypeBytes(type);
-        }
-    } else {
-        WEFT_ASSIGN(const quantize::QuantizePlan plan, PlanOf(source, words.type));
-        bytes = plan.bytes;
+        return model_files::hf::CheckExport(source, ResultPath(words), type);
     }
-    WEFT_TRY(CheckSpace(ResultPath(words), bytes));
-    return bytes;
+    WEFT_TRY(quantize::CheckMetadata(source));
+    WEFT_ASSIGN(const quantize::QuantizePlan plan, PlanOf(source, words.type));
+    return plan.bytes;
 }
 
 Result<std::string> ExportModel(const model_files::ModelSource& trained, const ExportWords& words,

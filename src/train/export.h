@@ -33,10 +33,11 @@ Status WriteModel(const model_files::ModelSource& source, const WriteWords& word
 // kUsage: a format or a type that there is none of.
 Status CheckExport(const ExportWords& words);
 
-// Before training: that the disk has room for what ExportModel will write of a model like `source`
-// (what is there already stays until the new one is complete): its bytes. Errors: kIo, with both
-// numbers.
-Result<uint64_t> CheckRoom(const model_files::ModelSource& source, const ExportWords& words);
+// Everything that ExportModel can know before training, but for the room: that the format has a
+// place for the model's architecture, tensors and tokenizer in this type. Reads no weight. Returns
+// the bytes that ExportModel will write of a model like `source`; what is there stays until the new
+// one is complete. Errors: ExportModel's.
+Result<uint64_t> PlanResult(const model_files::ModelSource& source, const ExportWords& words);
 
 // Where it was written. What was there is replaced, once the new one is complete. stop (may be
 // null) ends it early. Errors: those of quantize::WriteQuantized and model_files::hf::ExportFolder.

@@ -2,15 +2,13 @@
 
 #include <fmt/ranges.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "base/output_file.h"
 #include "train/checkpoint/writer.h"
 
 namespace weft::train {
@@ -105,15 +103,6 @@ Status CheckStopRoom(const RoomPlan& plan, const CheckpointDisk& disk, uint64_t 
 }
 
 }  // namespace
-
-Result<uint64_t> FreeBytes(const std::string& folder) {
-    struct statvfs info {};
-    if (::statvfs(folder.c_str(), &info) == 0) {
-        return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
-    }
-    return MakeError(ErrorCode::kIo, "{}: cannot look at its disk: {}", folder,
-                     std::strerror(errno));
-}
 
 Status CheckRoomFor(const RoomPlan& plan) {
     const CheckpointDisk disk = CheckpointDiskOf(plan.folder);

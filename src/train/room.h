@@ -24,9 +24,6 @@ struct RoomPlan {
     bool has_manifests = true;
 };
 
-// Bytes that may be written to the disk of `folder`. Errors: kIo.
-Result<uint64_t> FreeBytes(const std::string& folder);
-
 // Before anything is written. Refused where the model and one checkpoint (two, if more than one is
 // kept: the last good one stays until the next is whole) don't fit; a warning where not all of them
 // do, with the logs. Where no checkpoints are asked for, that of a stop must have room in place of

@@ -83,6 +83,7 @@ class Run {
         stops_.Enter(StopScope::Phase::kLoading);
         summary_.stopped = false;
         stop_fault_.clear();
+        save_fault_.clear();
         // What can be wrong with the words and the data is said before a large model is loaded.
         const TrainerOptions& t = job_.trainer;
         WEFT_ASSIGN(const TrainLayout layout,
@@ -90,6 +91,7 @@ class Run {
         WEFT_TRY(CheckTrainer(t));
         WEFT_ASSIGN(auto source, OpenSource(t));
         WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+        WEFT_TRY(CheckResult(*source));
         WEFT_ASSIGN(const OpenedData data, OpenData(*source, job_.data, hyper.vocab));
         WEFT_ASSIGN(content_, IdentityOf(*source, job_.data, data));
         WEFT_TRY(AgreeOnData(cluster_, content_, job_.trainer.lora.from));
@@ -118,6 +120,14 @@ class Run {
         return ended;
     }
 
+    // Rank 0: the result's format takes this model.
+    Status CheckResult(const model_files::ModelSource& source) {
+        const Status fits = listener_ == nullptr ? Status() : listener_->CheckResult(source);
+        if (fits.ok()) return {};
+        failed_ = true;
+        return cluster_.ReportFailure(fits.error());
+    }
+
     // What is wrong with newcomers is no reason to end: the others go on without them.
     bool EndsTheJob(const Error& error) const {
         const net::PeerMonitor* monitor = cluster_.monitor();
@@ -134,7 +144,7 @@ class Run {
         stops_.Enter(StopScope::Phase::kLearning);
         WEFT_TRY(Steps(trainer, loader, data, first, steps));
         stops_.Enter(StopScope::Phase::kWriting);
-        WEFT_TRY(summary_.stopped ? EndStopped(trainer) : Export(trainer));
+        WEFT_TRY(summary_.stopped ? EndStopped(trainer) : WriteAll(trainer, loader));
         const Status gathered = meter_.Gather(cluster_, summary_);
         // The result is there: what else ranks had to say is no reason to fail.
         if (gathered.ok() || listener_ == nullptr) return gathered;
@@ -161,27 +171,59 @@ class Run {
         return {};
     }
 
-    Status Export(Trainer& trainer) {
+    // The result; where it can't be written, a checkpoint is, and the error names it. Where that
+    // can't be written either, the result is tried until it is there, or a signal comes.
+    Status WriteAll(Trainer& trainer, const Loader& loader) {
+        Status written = Export(trainer, false);
+        if (!written.ok() && !failed_) return written;  // a rank was lost
+        std::string checkpoint = StepFolder(job_.save.folder, summary_.steps);
+        const bool there = resume_from_ == checkpoint;
+        WEFT_ASSIGN(std::vector<std::string> said, cluster_.AllGather("result",
+                                                                      written.ok() ? ""
+                                                                      : there      ? "saved"
+                                                                                   : "save",
+                                                                      Deadline::In(kAgreeMs)));
+        if (said.front().empty()) return {};
+        if (said.front() == "save") {
+            const std::unique_ptr<Saver> saver = MakeSaver(trainer);
+            WEFT_TRY(saver->Begin(summary_.steps, StateOf(trainer, loader), true));
+            WEFT_TRY(Finish(*saver));
+            Count(*saver);
+            if (!saver->fault().empty()) {
+                if (listener_ != nullptr) Log(LogLevel::kWarning, "{}", saver->fault());
+                return Export(trainer, true);
+            }
+        }
+        if (written.ok()) return {};
+        return MakeError(written.error().code,
+                         "{}. Checkpoint {} has all that was learnt: once the result can be "
+                         "written, the same command with --resume auto writes it",
+                         written.error().message, checkpoint);
+    }
+
+    // alone: WriteResult's.
+    Status Export(Trainer& trainer, bool alone) {
         if (listener_ == nullptr) return trainer.ServeExport();
         const auto trained = trainer.Export();
         const WritingScope writes(cluster_);
-        const Status written = listener_->OnTrained(*trained);
+        const Status written = listener_->OnTrained(*trained, alone);
         // (What is lost with a rank is in the last checkpoint.)
         failed_ = !written.ok() && written.error().code != ErrorCode::kPeerLost &&
                   written.error().code != ErrorCode::kTimeout;
         return written;
     }
 
-    // Whoever stopped the job relies on the checkpoint. Where that could not be written, and there
-    // is no earlier one, the model as it is now is better than nothing.
+    // The job stopped because it was asked to, or because a checkpoint could not be written. Where
+    // that of the stop could not be written either, and there is no earlier one, the model as it is
+    // now is better than nothing.
     Status EndStopped(Trainer& trainer) {
         const bool rescues = !stop_fault_.empty() && resume_from_.empty();
         std::vector<std::string> said;
         WEFT_ASSIGN(said,
                     cluster_.AllGather("stopped", rescues ? "export" : "", Deadline::In(kAgreeMs)));
         Status written;
-        if (said.front() == "export") written = Export(trainer);
-        if (stop_fault_.empty()) return written;
+        if (said.front() == "export") written = Export(trainer, false);
+        if (stop_fault_.empty() && save_fault_.empty()) return written;
         failed_ = true;
         std::string rest = "--resume auto goes on from " + resume_from_;
         if (rescues && written.ok()) {
@@ -190,6 +232,12 @@ class Run {
         } else if (rescues) {
             rest = "There is no earlier one, nor could the model be written: " +
                    written.error().message;
+        }
+        if (!save_fault_.empty()) {
+            return MakeError(ErrorCode::kIo,
+                             "training stopped after step {}, because a checkpoint could not be "
+                             "written: {}. {}",
+                             summary_.steps, save_fault_, rest);
         }
         return MakeError(
             ErrorCode::kIo,
@@ -204,15 +252,27 @@ class Run {
         if (save.folder.empty()) return {};
         WEFT_ASSIGN(place_, AgreeOnPlace(save, cluster_, trainer.state(), trainer.rule(),
                                          trainer.source()));
-        if (listener_ == nullptr) return {};
-        WEFT_ASSIGN(room_.result_bytes, listener_->ResultBytes(trainer));
+        const int64_t all = save.every > 0 ? (steps + save.every - 1) / save.every : 0;
+        room_.checkpoints = save.keep > 0 ? std::min(all, save.keep + 1) : all;
         room_.folder = save.folder;
+        if (listener_ == nullptr) return CheckOwnRoom();
+        WEFT_ASSIGN(room_.result_bytes, listener_->ResultBytes(trainer));
         room_.checkpoint_bytes = place_.here_bytes;
         room_.steps = steps;
         room_.limited = save.time_limit_s > 0;
-        const int64_t all = save.every > 0 ? (steps + save.every - 1) / save.every : 0;
-        room_.checkpoints = save.keep > 0 ? std::min(all, save.keep + 1) : all;
         return CheckRoomFor(room_);
+    }
+
+    // A rank whose disk is not rank 0's: its own files of checkpoints.
+    Status CheckOwnRoom() {
+        if (place_.shared || room_.checkpoints == 0) return {};
+        room_.checkpoint_bytes = place_.own_bytes;
+        room_.has_manifests = false;
+        std::error_code ignored;
+        std::filesystem::create_directories(room_.folder, ignored);
+        const Status fits = CheckRoomFor(room_);
+        if (fits.ok()) return {};
+        return MakeError(fits.error().code, "rank {}: {}", cluster_.rank(), fits.error().message);
     }
 
     // (Ranks of one host measure at the same time, as they will work.)
@@ -428,11 +488,10 @@ class Run {
 
     Status Steps(Trainer& trainer, Loader& loader, const OpenedData& data, int64_t next,
                  int64_t steps) {
-        WEFT_ASSIGN(std::string model, trainer.source().Fingerprint());
-        Saver saver(job_.save, cluster_, trainer.state(), trainer.rule(), trainer.source(),
-                    std::move(model));
-        saver.SetRoom(place_, room_);
-        saver.SetBad(search_.bad());
+        summary_.steps = summary_.resumed_at = next - 1;
+        WEFT_ASSIGN(model_, trainer.source().Fingerprint());
+        const std::unique_ptr<Saver> made = MakeSaver(trainer);
+        Saver& saver = *made;
         trainer.SetBeforeUpdate([&] { return Finish(saver); });
         trainer.SetStopWish([this] { return StopWished() || IsTimeUp(); });
         if (job_.elastic && cluster_.rank() == 0) {
@@ -442,14 +501,26 @@ class Run {
         trainer.SetBeforeUpdate({});
         trainer.SetStopWish({});
         trainer.SetGrowWish({});
-        summary_.saves.saved += saver.counts().saved;
-        summary_.saves.failed += saver.counts().failed;
-        summary_.saves.waited_s += saver.counts().waited_s;
+        Count(saver);
         if (!done.ok() || !summary_.stopped || cluster_.rank() != 0) return done;
         summary_.stopped_at = StepFolder(job_.save.folder, summary_.steps);
         if (saver.last() == summary_.stopped_at) return {};
         stop_fault_ = saver.fault().empty() ? "no save was begun" : saver.fault();
         return {};
+    }
+
+    std::unique_ptr<Saver> MakeSaver(const Trainer& trainer) const {
+        auto saver = std::make_unique<Saver>(job_.save, cluster_, trainer.state(), trainer.rule(),
+                                             trainer.source(), model_);
+        saver->SetRoom(place_, room_);
+        saver->SetBad(search_.bad());
+        return saver;
+    }
+
+    void Count(const Saver& saver) {
+        summary_.saves.saved += saver.counts().saved;
+        summary_.saves.failed += saver.counts().failed;
+        summary_.saves.waited_s += saver.counts().waited_s;
     }
 
     // On rank 0: what is left of --time-limit is what an update and a checkpoint take.
@@ -472,6 +543,10 @@ class Run {
         meter_.Begin(trainer, saver);
         for (int64_t step = next; step <= steps && !summary_.stopped; ++step) {
             const int64_t begin_ns = NowNs();
+            if (!saver.fault().empty()) {
+                WEFT_TRY(StopUnsaved(trainer, loader, saver, step - 1));
+                break;
+            }
             meter_.BeginUpdate();
             const uint64_t epoch = loader.cursor().epoch;
             WEFT_ASSIGN(const auto batch, loader.Next());
@@ -532,6 +607,20 @@ class Run {
         return every > 0 && (step % every == 0 || step == steps);
     }
 
+    // The checkpoint before could not be written: more updates could be lost, so training stops, on
+    // all ranks. What was learnt until now is tried in the room that was kept for the result.
+    Status StopUnsaved(const Trainer& trainer, const Loader& loader, Saver& saver, int64_t step) {
+        save_fault_ = saver.fault();
+        if (cluster_.rank() == 0) {
+            Log(LogLevel::kWarning,
+                "{}. Training stops here; a checkpoint of step {} is tried in the room that was "
+                "kept for the result",
+                save_fault_, step);
+        }
+        summary_.stopped = true;
+        return saver.Begin(step, StateOf(trainer, loader), true);
+    }
+
     // This update is the last one before the stop, on all ranks.
     Status Stop(int64_t step, int wishes) {
         const std::string why =
@@ -588,6 +677,8 @@ class Run {
     // Rank 0: why the checkpoint of a stop is not there; and whether what the job is for could not
     // be written, which no other attempt would mend.
     std::string stop_fault_;
+    std::string save_fault_;  // why the checkpoint before the stop is not there, on all ranks
+    std::string model_;       // the fingerprint of the model that is trained
     bool failed_ = false;
     bool evaluates_ = false;
     bool test_part_read_ = false, samples_noted_ = false;

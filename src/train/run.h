@@ -33,7 +33,8 @@ struct StepLine {
 };
 
 struct TrainSummary {
-    int64_t steps = 0, tokens = 0;
+    int64_t steps = 0, tokens = 0;         // the last update's number
+    int64_t resumed_at = 0;                // updates of the checkpoint that this run went on from
     double tokens_per_s = 0;               // the median of the updates'
     double seconds = 0;                    // of all updates
     // Of an epoch's updates, the mean; of all updates, where there was less than an epoch. Without
@@ -70,8 +71,13 @@ class TrainListener {
                            double peak_flops_s) = 0;
     // After an update, and the evaluation where one was due.
     virtual void OnStep(const StepLine& line) = 0;
-    // After the last update: the model as it is now, in float32. Errors end the job.
-    virtual Status OnTrained(const model_files::ModelSource& trained) = 0;
+    // After the last update: the model as it is now, in float32. Errors end the job, once a
+    // checkpoint has been written; if none can be, the call is repeated with `alone`: nothing else
+    // has what was learnt.
+    virtual Status OnTrained(const model_files::ModelSource& trained, bool alone) = 0;
+    // Before weights are loaded: whether OnTrained will be able to write a model like this one.
+    // Errors end the job.
+    virtual Status CheckResult(const model_files::ModelSource& /*source*/) { return {}; }
     // Bytes that OnTrained will write, about. Errors end the job before its first update.
     virtual Result<uint64_t> ResultBytes(const Trainer& /*trainer*/) { return uint64_t{0}; }
 };

@@ -19,6 +19,9 @@ using model_files::hf::Json;
 // A rank may write its file so much longer than the others, to a slow disk or over a network; that
 // it lives, heartbeats say.
 constexpr int64_t kSaveMs = 3'600'000;
+// A disk that is full for a moment is looked at again.
+constexpr int kRoomTries = 3;
+constexpr int64_t kRoomMs = 500;
 
 }  // namespace
 
@@ -193,28 +196,24 @@ Status Saver::FindRoom(bool last) const {
 }
 
 Result<bool> Saver::AgreeOnRoom(bool last) {
-    const Status mine = FindRoom(last);
+    Status mine = FindRoom(last);
+    for (int tries = 0; !mine.ok() && tries < kRoomTries; ++tries) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(kRoomMs));
+        mine = FindRoom(last);
+    }
     WEFT_ASSIGN(const std::vector<std::string> texts,
                 cluster_.AllGather("room for a checkpoint", mine.ok() ? "" : mine.error().message,
                                    Deadline::In(kAgreeMs)));
     const auto none = std::ranges::find_if(texts, [](const auto& text) { return !text.empty(); });
     if (none == texts.end()) return true;
-    if (cluster_.rank() == 0) Note(MakeError(ErrorCode::kIo, "{}", *none));
+    Note(*none);
     return false;
 }
 
-// Rank 0: what became of a save.
-void Saver::Note(const Status& done) {
-    (done.ok() ? counts_.saved : counts_.failed)++;
-    const bool before = !fault_.empty();
-    fault_ = done.ok() ? "" : done.error().message;
-    if (!done.ok() && !before) {
-        Log(LogLevel::kWarning,
-            "{}. Training goes on; until a checkpoint can be saved again, none of those that "
-            "fail is told of",
-            fault_);
-    }
-    if (done.ok() && before) Log(LogLevel::kInfo, "checkpoints are saved again");
+// What became of a save; empty: it is whole.
+void Saver::Note(const std::string& fault) {
+    (fault.empty() ? counts_.saved : counts_.failed)++;
+    fault_ = fault;
 }
 
 Status Saver::Finish() {
@@ -237,11 +236,15 @@ Status Saver::Finish() {
     // What is left of a checkpoint that will not be one takes no room.
     std::error_code ignored;
     if (failed && !written.empty()) std::filesystem::remove(written, ignored);
+    std::string verdict;
     if (cluster_.rank() == 0) {
         const Status done = Commit(texts);
         if (!done.ok()) RemoveUnfinished(words_.folder, manifest_);
-        Note(done);
+        if (!done.ok()) verdict = done.error().message;
     }
+    WEFT_ASSIGN(const std::vector<std::string> verdicts,
+                cluster_.AllGather("is the checkpoint there", verdict, Deadline::In(kAgreeMs)));
+    Note(verdicts.front());
     if (!place_.all_shared) WEFT_TRY(RemoveOld());
     const double waited_s = SecondsSince(begin_ns);
     counts_.waited_s += waited_s;

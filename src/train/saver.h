@@ -79,13 +79,13 @@ class Saver {
     // model. state: rank 0's goes into the manifest. last: the job stops, and no model is written;
     // its room is the checkpoint's.
     Status Begin(int64_t step, model_files::hf::Json state, bool last = false);
-    // On all ranks, before weights change: waits for it. A save that failed harms nothing, and the
-    // next one is tried; the first of those in a row is told in the log. Errors: the cluster's.
+    // On all ranks, before weights change: waits for it. A save that failed leaves earlier
+    // checkpoints as they were; fault() says so, the same on all ranks. Errors: the cluster's.
     Status Finish();
     const SaveCounts& counts() const { return counts_; }
     // On rank 0: of the last checkpoint that was completed; empty: none was.
     const std::string& last() const { return last_; }
-    // On rank 0: why the last save failed; empty: it did not.
+    // On all ranks: why the last save failed; empty: it did not.
     const std::string& fault() const { return fault_; }
 
   private:
@@ -93,7 +93,7 @@ class Saver {
     Result<bool> AgreeOnRoom(bool last);
     Status Commit(const std::vector<std::string>& texts);
     Status RemoveOld();
-    void Note(const Status& done);
+    void Note(const std::string& fault);
 
     const SaveWords words_;
     cluster::Cluster& cluster_;

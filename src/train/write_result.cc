@@ -7,6 +7,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "base/output_file.h"
 #include "model_files/lora/adapter.h"
 #include "model_files/lora/plan.h"
 #include "train/checkpoint/writer.h"
@@ -28,11 +29,31 @@ Result<std::string> Write(const model_files::ModelSource& trained, const Trainer
     return words.folder + "/adapter_model.safetensors";
 }
 
-// What no other attempt would mend: words, and the loss of a rank or a signal to all.
+// Another attempt mends neither words, nor weights that are no numbers, nor the loss of a rank or a
+// signal to all.
 bool MayMend(ErrorCode code) {
     return code != ErrorCode::kUsage && code != ErrorCode::kUnsupported &&
-           code != ErrorCode::kPeerLost && code != ErrorCode::kTimeout &&
-           code != ErrorCode::kCancelled;
+           code != ErrorCode::kCorrupt && code != ErrorCode::kPeerLost &&
+           code != ErrorCode::kTimeout && code != ErrorCode::kCancelled;
+}
+
+uint64_t ResultBytes(const model_files::ModelSource& trained, const TrainerOptions& trainer,
+                     const ExportWords& words) {
+    constexpr uint64_t kSlackBytes = 64 << 10;
+    uint64_t bytes = kSlackBytes;
+    if (!trainer.lora.on()) {
+        const auto planned = PlanResult(trained, words);
+        return planned.ok() ? bytes + *planned : bytes;
+    }
+    for (const model_files::TensorInfo& tensor : trained.tensors()) {
+        if (tensor.name.starts_with(model_files::kAdapterPrefix)) bytes += tensor.bytes;
+    }
+    return bytes;
+}
+
+bool LacksRoom(const std::string& folder, uint64_t bytes) {
+    const auto free = FreeBytes(folder);
+    return free.ok() && *free < bytes;
 }
 
 // woken: by a signal.
@@ -40,17 +61,6 @@ void Nap(const Deadline& deadline, bool woken) {
     while (!deadline.expired() && !(woken && StopWished())) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-}
-
-// Why no more attempts are made after quick ones that failed; "": they go on.
-std::string WhyNoMore(const std::string& folder) {
-    const auto checkpoints = ListCheckpoints(folder, nullptr);
-    if (!checkpoints.empty()) {
-        return "What was learnt is in " + checkpoints.front() +
-               ": once there is room, --resume auto goes on from it";
-    }
-    // Without one, what was learnt is in this process alone: it ends when it is told to.
-    return StopWished() ? "There is no checkpoint: --save-every N writes some" : "";
 }
 
 }  // namespace
@@ -64,15 +74,14 @@ WritingScope::~WritingScope() {
 }
 
 Result<std::string> WriteResult(const model_files::ModelSource& trained,
-                                const TrainerOptions& trainer, const ExportWords& words) {
+                                const TrainerOptions& trainer, const ExportWords& words,
+                                bool alone) {
     auto written = Write(trained, trainer, words);
     Deadline quiet = Deadline::In(0);
+    uint64_t bytes = 0;
     for (int tries = 0; !written.ok() && MayMend(written.error().code); ++tries) {
         const bool last = tries >= kQuickTries;
-        const std::string why = last ? WhyNoMore(words.folder) : "";
-        if (!why.empty()) {
-            return MakeError(written.error().code, "{}. {}", written.error().message, why);
-        }
+        if (last && (!alone || StopWished())) break;
         if (quiet.expired()) {
             Log(LogLevel::kWarning, "{}. It is tried again{}", written.error().message,
                 last ? " until it is written, or a signal comes: there is no checkpoint that has "
@@ -82,8 +91,11 @@ Result<std::string> WriteResult(const model_files::ModelSource& trained,
         if (last && quiet.expired()) quiet = Deadline::In(kTriedLineMs);
         std::error_code ignored;  // (somebody may have removed the folder)
         std::filesystem::create_directories(words.folder, ignored);
+        if (tries == 0) bytes = ResultBytes(trained, trainer, words);
         bool removed = false;
-        while (!RemoveOldest(words.folder).empty()) removed = true;
+        while (LacksRoom(words.folder, bytes) && !RemoveOldest(words.folder).empty()) {
+            removed = true;
+        }
         if (!removed) Nap(Deadline::In(kTryMs[std::min(tries, kQuickTries - 1)]), last);
         written = Write(trained, trainer, words);
     }

@@ -25,11 +25,12 @@ class WritingScope {
     cluster::Cluster& cluster_;
 };
 
-// Writes the adapter where one was trained, else the model, into words.folder. A disk that is full
-// for a moment loses neither: old checkpoints go for it, all but the newest, and it is tried again;
-// where there is no checkpoint, until a signal comes. The path of what was written.
-// Errors: those of the last attempt, with where what was learnt is.
+// Writes the adapter where one was trained, else the model, into words.folder; returns its path. A
+// disk that is full for a moment loses neither: the result is tried again, and where it lacks room,
+// all checkpoints but the newest are removed. alone: no checkpoint has what was learnt, so the
+// attempts go on until the result is there, or a signal comes. Errors: the last attempt's.
 Result<std::string> WriteResult(const model_files::ModelSource& trained,
-                                const TrainerOptions& trainer, const ExportWords& words);
+                                const TrainerOptions& trainer, const ExportWords& words,
+                                bool alone);
 
 }  // namespace weft::train

@@ -480,33 +480,75 @@ TEST_F(TrainRoom, IsLookedAtBeforeTheFirstUpdate) {
     EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000010/manifest.json")) << said_;
 }
 
-// Somebody else fills the disk, and for a while there is no room for a checkpoint, nor for a log.
-TEST_F(TrainRoom, ADiskThatIsFullForAMomentLosesNothing) {
+// Somebody else fills the disk, and it stays full: training stops at the first checkpoint that
+// can't be written, and the one before is whole.
+TEST_F(TrainRoom, ADiskThatStaysFullEndsAtTheLastGoodCheckpoint) {
     const auto model = static_cast<int>(ModelKib());
     const auto checkpoint = static_cast<int>(checkpoint_kib_);
+    // Filled again and again: a file that goes leaves its room behind.
     const std::string script =
-        "train > $OUT.log 2>&1 & pid=$!\n"
-        "until grep -q '\"step\":6,' $OUT.log; do sleep 0.02; done\n"
-        // Filled again and again: a checkpoint that goes leaves its room behind.
-        "fill() { dd if=/dev/zero bs=4k 2> /dev/null >> $OUT/filler; sleep 0.02; }\n"
-        "until grep -q 'Training goes on' $OUT.log || ! kill -0 $pid; do fill; done\n"
-        "steps() { grep -c '\"step\"' $OUT.log; }\n"
-        "until=$(($(steps) + 12))\n"
-        "while [ $(steps) -lt $until ] && kill -0 $pid; do fill; done\n"
-        "rm $OUT/filler\n"
-        "wait $pid; status=$?; cat $OUT.log; (exit $status)\n";
-    const auto status = OnDisk(model + 4 * checkpoint + 400, script,
-                               Command({"--save-every", "2", "--keep-last", "2"}, "150"));
-    if (!status) GTEST_SKIP() << said_;
-    EXPECT_EQ(*status, 0) << said_;
+        "rm -f $OUT.log; train > $OUT.log 2>&1 & pid=$!\n"
+        "until grep -qs '\"step\":7,' $OUT.log; do sleep 0.02; done\n"
+        "while kill -0 $pid 2> /dev/null; do\n"
+        "  dd if=/dev/zero bs=4k 2> /dev/null >> $OUT/filler; sleep 0.02; done\n"
+        "wait $pid; status=$?; cat $OUT.log; rm $OUT/filler; (exit $status)\n";
+    for (const Words& ranks : {Words{}, Words{"--local", "2", "--zero", "3"}}) {
+        SCOPED_TRACE(ranks.size());
+        const Words words = Words{"--save-every", "3", "--keep-last", "2"} + ranks;
+        fs::remove_all(dir_ / "kept");
+        const auto status = OnDisk(model + 4 * checkpoint + 400, script, Command(words, "100000"));
+        if (!status) GTEST_SKIP() << said_;
+        EXPECT_EQ(*status, 1) << said_;
+        EXPECT_NE(said_.find("because a checkpoint could not be written"), said_.npos) << said_;
+        EXPECT_NE(said_.find("are free"), said_.npos) << said_;
+        EXPECT_NE(said_.find("--resume auto goes on from " + out_), said_.npos) << said_;
+        EXPECT_FALSE(fs::exists(dir_ / "kept/model.gguf"));
+        // It goes on from there once there is room, as if nothing had been.
+        fs::rename(dir_ / "kept", out_ + "-on");
+        Words on = Command(words + Words{"--resume", "auto"}, "40");
+        *std::ranges::find(on, out_) = out_ + "-on";
+        const Ran resumed = RunWeft(on);
+        EXPECT_EQ(resumed.status, 0) << resumed.err;
+        Words whole = Command(ranks, "40");
+        *std::ranges::find(whole, out_) = out_ + "-whole";
+        const Ran straight = RunWeft(whole);
+        const auto expected = StepsOf(straight.out), got = StepsOf(resumed.out);
+        ASSERT_TRUE(got.contains(40)) << resumed.err;
+        EXPECT_EQ(got.at(40).at("loss"), expected.at(40).at("loss"));
+        fs::remove_all(out_ + "-on");
+        fs::remove_all(out_ + "-whole");
+    }
+}
+
+// There is no good checkpoint yet: the room of the model is tried, and then the model.
+TEST_F(TrainRoom, AFirstCheckpointWithoutRoomTakesThatOfTheModel) {
+    const auto model = static_cast<int>(ModelKib());
+    const auto checkpoint = static_cast<int>(checkpoint_kib_);
+    const auto script = [&](int left) {
+        return "rm -f $OUT.log; train > $OUT.log 2>&1 & pid=$!\n"
+               "until grep -qs '\"step\":2,' $OUT.log; do sleep 0.005; done\n"
+               "rank=$(cat /proc/$pid/task/$pid/children); kill -STOP $rank\n"
+               "free=$(df -k --output=avail $OUT | tail -1)\n"
+               "dd if=/dev/zero bs=1k count=$((free - " +
+               std::to_string(left) +
+               ")) of=$OUT/filler 2> /dev/null; kill -CONT $rank\n"
+               "wait $pid; status=$?; cat $OUT.log; rm $OUT/filler; (exit $status)\n";
+    };
+    const Words words = Command({"--save-every", "20"}, "100");
+    const auto saved = OnDisk(model + 3 * checkpoint + 400, script(checkpoint + 300), words);
+    if (!saved) GTEST_SKIP() << said_;
+    EXPECT_EQ(*saved, 1) << said_;
+    EXPECT_NE(said_.find("--resume auto goes on from " + out_), said_.npos) << said_;
+    EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000020/manifest.json")) << said_;
+    fs::remove_all(dir_ / "kept");
+    const auto rescued = OnDisk(model + 3 * checkpoint + 400, script(model + 200), words);
+    EXPECT_EQ(*rescued, 1) << said_;
+    EXPECT_NE(said_.find("the model as it was then has been written"), said_.npos) << said_;
     EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf"));
-    EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000150/manifest.json"));
-    EXPECT_NE(said_.find("checkpoints are saved again"), std::string::npos) << said_;
-    // Told once for all that fail in a row.
-    EXPECT_EQ(Count(said_, "Training goes on; until a checkpoint"),
-              Count(said_, "checkpoints are saved again"))
-        << said_;
-    EXPECT_EQ(Count(Slurp(dir_ / "kept/log.csv"), "\n"), 151u);
+    fs::remove_all(dir_ / "kept");
+    const auto none = OnDisk(model + 3 * checkpoint + 400, script(0), words);
+    EXPECT_EQ(*none, 1) << said_;
+    EXPECT_NE(said_.find("There is no earlier one"), said_.npos) << said_;
 }
 
 // What was killed, and what is damaged, makes room for what comes.
@@ -648,7 +690,7 @@ TEST_F(TrainRoom, TheModelIsTriedAgain) {
         EXPECT_EQ(fs::exists(dir_ / "kept/model.gguf"), mends);
         EXPECT_TRUE(fs::exists(dir_ / "kept/checkpoints/step-00000010/manifest.json")) << said_;
         if (mends) continue;
-        EXPECT_NE(said_.find("--resume auto goes on"), std::string::npos) << said_;
+        EXPECT_NE(said_.find("with --resume auto writes it"), std::string::npos) << said_;
     }
 }
 

@@ -182,13 +182,12 @@ Result<CheckpointFile> RankWriter::Finish() {
     if (result_.ok()) return result_;
     uint64_t bytes = 0;
     for (const Piece& piece : pieces_) bytes += piece.bytes();
-    const std::vector<std::string> others = ListCheckpoints(dir_, nullptr);
+    const auto free = FreeBytes(dir_);
     return MakeError(result_.error().code,
-                     "the checkpoint of step {} was not written, rank {} has {} for it: {}. "
-                     "{}",
-                     step_, rank_, BytesText(bytes), result_.error().message,
-                     others.empty() ? std::string("There is no earlier one")
-                                    : "The last one is " + others.front());
+                     "the checkpoint of step {} was not written: rank {} has {} for it, and {}: {}",
+                     step_, rank_, BytesText(bytes),
+                     free.ok() ? BytesText(*free) + " are free" : free.error().message,
+                     result_.error().message);
 }
 
 void RankWriter::Main() {
