@@ -46,7 +46,7 @@ python3 - "$work" "$rate" "$ranks" <<'PY'
 import glob, json, statistics, sys
 work, rate, ranks = sys.argv[1:]
 print(f"2 hosts of {ranks} ranks, {rate} between them (us)")
-print(f"{'':15}{'bytes':>10}{'straight':>11}{'predicted':>11}{'by hosts':>11}{'predicted':>11}")
+print(f"{'':15}{'bytes':>10}{'straight':>11}{'by hosts':>11}")
 for op in ("allgather", "reducescatter"):
     rows = {}
     for path in glob.glob(f"{work}/{op}.*"):
@@ -57,8 +57,7 @@ for op in ("allgather", "reducescatter"):
     for size in sorted({size for size, _ in rows}):
         line = f"{op:15}{size:10}"
         for form in ("one_shot", "hierarchical"):
-            for field in ("p50_us", "predicted_us"):
-                line += f"{statistics.median(r.get(field, 0) for r in rows[size, form]):11.0f}"
+            line += f"{statistics.median(r['p50_us'] for r in rows[size, form]):11.0f}"
         print(line)
 PY
 

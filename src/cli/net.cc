@@ -16,7 +16,6 @@
 #include "coll/timings.h"
 #include "coll/tuning.h"
 #include "fabric/measure.h"
-#include "fabric/predict.h"
 #include "net/fabric.h"
 
 namespace weft::cli {
@@ -39,7 +38,6 @@ constexpr const char* kNetFooter =
 constexpr const char* kPairSizes = "8,64,512,4K,8K,64K,1M";
 constexpr const char* kVectorSizes = "64,256,1K,4K,8K,16K,64K,256K,1M,4M";
 constexpr int64_t kShownSync = 8192;
-constexpr double kSecondsOfLink = 0.02;  // for each figure of a link
 
 struct NetFlags {
     CommonFlags common;
@@ -153,29 +151,6 @@ Result<NetReport> RunTransport(const NetFlags& flags, const fabric::NetJob& job,
     });
 }
 
-// Fewer than this are measured link by link before their collectives.
-constexpr int kMostLinkRanks = 16;
-
-// What the links are measured to do says what the rows should take.
-Status PredictRows(const NetFlags& flags, const std::string& transport, NetReport& report) {
-    const bool launched = flags.common.cluster.launched != nullptr;
-    if (fabric::IsOfPairs(report.op) || launched || report.ranks() > kMostLinkRanks) return {};
-    fabric::NetJob job;
-    job.budget = {.iterations = flags.iterations, .seconds = kSecondsOfLink};
-    job.op = NetOp::kLatency;
-    job.sizes = {fabric::kSmallPut};
-    WEFT_ASSIGN(const NetReport latency, RunTransport(flags, job, transport));
-    job.op = NetOp::kBandwidth;
-    job.sizes = {fabric::kLargePut};
-    WEFT_ASSIGN(const NetReport bandwidth, RunTransport(flags, job, transport));
-    const auto group = fabric::GroupOf(latency, bandwidth);
-    if (!group) return {};
-    for (NetRow& row : report.rows) {
-        row.predicted_us = fabric::PredictedSeconds(*group, report.op, row) * 1e6;
-    }
-    return {};
-}
-
 Status RunNetCommand(NetFlags& flags) {
     WEFT_TRY(ResolveHosts(flags.common));
     CatchStop(flags.common);
@@ -185,7 +160,6 @@ Status RunNetCommand(NetFlags& flags) {
     int64_t errors = 0;
     for (const std::string& name : flags.transports) {
         WEFT_ASSIGN(NetReport report, RunTransport(flags, job, name));
-        WEFT_TRY(PredictRows(flags, name, report));
         if (!flags.common.json) PrintReport(report);
         FlushOut();
         for (const NetRow& row : report.rows) errors += row.errors;

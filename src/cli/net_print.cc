@@ -119,7 +119,6 @@ Json RowToJson(const NetReport& report, const NetRow& row) {
     json["p50_us"] = RoundTo(row.timings.typical_us, 1e4);
     json["p99_us"] = RoundTo(row.timings.p99_us, 1e4);
     json["algbw_gbps"] = RoundTo(fabric::AlgorithmBandwidth(row) * 1e-9, 1e6);
-    if (row.predicted_us > 0) json["predicted_us"] = RoundTo(row.predicted_us, 1e4);
     json["errors"] = row.errors;
     if (report.op == NetOp::kLatency) {
         const coll::Timings& t = row.timings;
@@ -221,11 +220,11 @@ std::string NetHeading(NetOp op) {
         case NetOp::kAllToAll:
         case NetOp::kTable:
             return fmt::format(
-                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7} {:>11}\n"
-                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7} {:>11}\n",
+                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n"
+                "#{:>11} {:>11} {:>6} {:>18} {:>5} {:>11} {:>11} {:>8} {:>8} {:>7}\n",
                 "size", "count", "type", "algorithm", "wire", "time", "99%", "algbw", "busbw",
-                "#wrong", "predicted", "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)",
-                "(GB/s)", "", "(us)");
+                "#wrong", "(B)", "(elements)", "", "", "", "(us)", "(us)", "(GB/s)", "(GB/s)",
+                "");
     }
     return "";
 }
@@ -256,11 +255,9 @@ std::string NetRowText(NetOp op, int ranks, const NetRow& row) {
         case NetOp::kTable: {
             const double bandwidth = fabric::AlgorithmBandwidth(row) * 1e-9;
             return fmt::format(
-                " {:>11} {:>11} {:>6} {:>18} {:>5} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7} "
-                "{:>11}\n",
+                " {:>11} {:>11} {:>6} {:>18} {:>5} {:>11.2f} {:>11.2f} {:>8.2f} {:>8.2f} {:>7}\n",
                 row.size, row.size / 4, "float", row.algorithm, row.wire, t.typical_us, t.p99_us,
-                bandwidth, bandwidth * fabric::BusFactor(op, ranks), row.errors,
-                row.predicted_us > 0 ? fmt::format("{:.2f}", row.predicted_us) : "-");
+                bandwidth, bandwidth * fabric::BusFactor(op, ranks), row.errors);
         }
     }
     return "";
@@ -369,13 +366,8 @@ std::string NetHints(const NetReport& report, const NetRow& sync) {
 }
 
 std::string TokenWords(const NetReport& report, const NetRow& sync) {
-    const auto digits = [](double us) { return us < 10 ? 2 : 1; };
     const double us = sync.timings.typical_us;
-    std::string words = fmt::format("A sync of 8 KB costs {:.{}f} us", us, digits(us));
-    if (sync.predicted_us > 0) {
-        words += fmt::format(" ({:.{}f} predicted from the links alone)", sync.predicted_us,
-                             digits(sync.predicted_us));
-    }
+    const std::string words = fmt::format("A sync of 8 KB costs {:.{}f} us", us, us < 10 ? 2 : 1);
     const Example example = ExampleOf(report.ranks());
     if (example.syncs == 0) return words + ".\n";
     return words + fmt::format(

@@ -10,9 +10,9 @@
 namespace weft::cli {
 
 // {"transport","ranks","op","links","rows":[{"size","algorithm","wire","p50_us","p99_us",
-// "algbw_gbps","errors"}]}: a contract; "predicted_us" where the links were measured
-// (fabric/predict.h); `table` adds "source", "took_ms" and "table". algbw_gbps is in 10^9 bytes a
-// second, as nccl-tests has it. Rows of pairs have also "from", "to" and perftest's figures.
+// "algbw_gbps","errors"}]}: a contract; `table` adds "source", "took_ms" and "table". algbw_gbps is
+// in 10^9 bytes a second, as nccl-tests has it. Rows of pairs have also "from", "to" and perftest's
+// figures.
 Json NetToJson(const fabric::NetReport& report);
 
 // "# all-reduce, 2 ranks over shm: a (rank 0), b (rank 1)".

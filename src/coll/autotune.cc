@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "coll/choose.h"
+#include "coll/time_table.h"
 
 namespace weft::coll {
 namespace {
@@ -13,8 +14,6 @@ namespace {
 constexpr size_t kAnySize = std::numeric_limits<size_t>::max();
 // The sizes of a token's sums first; the largest only where they fit into the time.
 constexpr std::array<size_t, 8> kSizes{8192, 65536, 1024, 256, 16384, 262144, 1048576, 4194304};
-// Another algorithm must be so much faster than the one in the table to replace it.
-constexpr double kClearly = 0.9;
 constexpr size_t kMostModelled = size_t{64} << 20;
 constexpr int kRounds = 2;
 constexpr int64_t kMostCalls = 200;
@@ -62,18 +61,13 @@ class Trial {
     std::vector<double> us_;
 };
 
-struct Best {
-    Algorithm algorithm = Algorithm::kAuto;
-    double us = 0;  // 0: not measured
-};
-
-// One size within `seconds`. On the first rank the result is right; it tells the others later.
-Result<Best> MeasureSize(Trial& trial, size_t bytes, Algorithm usual,
-                         const std::vector<Algorithm>& candidates, double seconds) {
-    std::vector<double> us(candidates.size(), std::numeric_limits<double>::infinity());
+// One size within `seconds`, `rounds` times. On the first rank the table is right; it tells the
+// others later.
+Status MeasureSize(Trial& trial, TimeTable& table, size_t place, size_t bytes,
+                   const std::vector<Algorithm>& candidates, double seconds, int rounds) {
     const int64_t begin_ns = NowNs();
-    const double each_s = seconds / static_cast<double>(candidates.size() * kRounds);
-    for (int round = 0; round < kRounds; ++round) {
+    const double each_s = seconds / static_cast<double>(candidates.size()) / rounds;
+    for (int round = 0; round < rounds; ++round) {
         for (size_t c = 0; c < candidates.size(); ++c) {
             const Choice choice{candidates[c], Wire::kFull};
             WEFT_ASSIGN(const double first_us, trial.MedianUs(bytes, choice, 1));
@@ -86,17 +80,11 @@ Result<Best> MeasureSize(Trial& trial, size_t bytes, Algorithm usual,
             if (calls == 0) continue;
             // A first call is often slow: the time that the rest takes is what counts.
             WEFT_ASSIGN(const double some_us, trial.MedianUs(bytes, choice, calls));
-            us[c] = std::min(us[c], some_us);
+            table.Note(place, c, some_us);
         }
     }
-    Best best;
-    for (size_t c = 0; c < candidates.size(); ++c) {
-        if (candidates[c] == usual) best = {usual, us[c]};
-    }
-    const double limit = best.us > 0 ? best.us * kClearly : std::numeric_limits<double>::infinity();
-    const size_t fastest = static_cast<size_t>(std::ranges::min_element(us) - us.begin());
-    if (us[fastest] < limit) best = {candidates[fastest], us[fastest]};
-    return best;
+    table.NoteRound(place);
+    return {};
 }
 
 // Larger sizes, which the time did not reach: by the model of the algorithms' seconds, over links
@@ -151,8 +139,9 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
     WEFT_TRY(trial.MedianUs(kSizes.front(), {}, 1));
     Tuning tuning = comm.tuning();
     const std::vector<Algorithm> candidates = AlgorithmsFor(comm.size(), options.several_hosts);
-    std::vector<TuningRow> rows;
-    double byte_us = 0;  // of the last size
+    TimeTable table(candidates);
+    std::vector<size_t> measured;  // bytes, by their place in the table
+    double byte_us = 0;            // of the last size
     for (size_t i = 0; i < kSizes.size(); ++i) {
         const double left_s = options.seconds - SecondsSince(begin_ns);
         // What one call by every candidate, as often as need be, would take at this size.
@@ -162,14 +151,23 @@ Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options) {
         uint64_t go_on = i == 0 || (left_s > 0 && least_s < left_s) ? 1 : 0;
         WEFT_TRY(trial.Agree(go_on));
         if (go_on == 0) continue;
-        const double part_s = left_s / static_cast<double>(kSizes.size() - i);
+        const double part_s = std::max(0.0, left_s / static_cast<double>(kSizes.size() - i));
         const Algorithm usual = tuning.For(Collective::kAllReduce, kSizes[i]).algorithm;
-        WEFT_ASSIGN(const Best best,
-                    MeasureSize(trial, kSizes[i], usual, candidates, std::max(0.0, part_s)));
-        rows.push_back({kSizes[i], {best.algorithm, Wire::kFull}, best.us});
-        byte_us = best.us / static_cast<double>(kSizes[i]);
+        const size_t place = table.Add(kSizes[i], usual);
+        measured.push_back(kSizes[i]);
+        WEFT_TRY(MeasureSize(trial, table, place, kSizes[i], candidates, part_s, kRounds));
+        byte_us = table.UsOf(place) / static_cast<double>(kSizes[i]);
     }
-    std::ranges::sort(rows, {}, &TuningRow::max_bytes);
+    for (;;) {
+        const auto doubtful = table.Doubtful();
+        const bool late = SecondsSince(begin_ns) > 2 * options.seconds;
+        uint64_t place = doubtful && !late ? *doubtful : measured.size();
+        WEFT_TRY(trial.Agree(place));
+        if (place >= measured.size()) break;
+        WEFT_TRY(MeasureSize(trial, table, place, measured[place], candidates,
+                             options.seconds / static_cast<double>(kSizes.size()), 1));
+    }
+    std::vector<TuningRow> rows = table.Rows();
     AddUnmeasured(tuning, options.several_hosts ? 0 : comm.size(), candidates, rows);
     WEFT_TRY(tuning.Set(Collective::kAllReduce, std::move(rows)));
     return Share(trial, tuning);

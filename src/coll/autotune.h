@@ -17,7 +17,8 @@
 
 namespace weft::coll {
 
-// At most so long does MeasureTuning take where a call takes less than a tenth of it.
+// At most so long does MeasureTuning take where a call takes less than a tenth of it; at most twice
+// that where times do not fit together and are measured again.
 inline constexpr double kTuneS = 0.2;
 
 struct TuneOptions {
@@ -30,7 +31,7 @@ struct TuneOptions {
 // goes. Larger ones are chosen by the model of the algorithms' seconds over links as those sizes
 // show them (choose.h); where links are of two kinds, or too little was measured, they keep the
 // choice of comm.tuning(), as do the other collectives, as it is once the group knows its hosts.
-// Rows have the times measured.
+// Rows have the times measured, which do not fall as sizes grow (coll/time_table.h).
 Result<Tuning> MeasureTuning(Comm& comm, const TuneOptions& options);
 
 // Whether the times of a table still hold: two of its sizes are measured again (a few

@@ -64,8 +64,7 @@ struct NetRow {
     std::string algorithm = "put", wire = "full";  // what was used
     coll::Timings timings;
     double average_bytes_s = 0, peak_bytes_s = 0, messages_s = 0;  // bandwidth only
-    double predicted_us = 0;  // of typical_us, by what the links do (predict.h); 0: not known
-    int64_t errors = 0;       // elements (bytes of a put) with a wrong value, over all ranks
+    int64_t errors = 0;  // elements (bytes of a put) with a wrong value, over all ranks
 };
 
 struct NetReport {

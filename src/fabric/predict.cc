@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "coll/wire.h"
-
 namespace weft::fabric {
 namespace {
 
@@ -48,14 +46,6 @@ std::vector<int> HostsIn(const NetReport& report) {
     return hosts;
 }
 
-// What float32 values of so many bytes are as the wire has them.
-double BytesOnWire(const NetRow& row) {
-    const auto wire = coll::ParseWire(row.wire);
-    const auto bytes = static_cast<size_t>(std::max<int64_t>(row.size, 0));
-    if (!wire.ok() || *wire == coll::Wire::kFull) return static_cast<double>(bytes);
-    return static_cast<double>(coll::WireBytes(*wire, bytes / sizeof(float), sizeof(float)));
-}
-
 }  // namespace
 
 std::optional<coll::TierGroup> GroupOf(const NetReport& latency, const NetReport& bandwidth) {
@@ -74,22 +64,6 @@ std::optional<coll::TierGroup> GroupOf(const NetReport& latency, const NetReport
         }
     }
     return group;
-}
-
-double PredictedSeconds(const coll::TierGroup& group, NetOp op, const NetRow& row) {
-    const double bytes = BytesOnWire(row);
-    const auto parsed = coll::ParseAlgorithm(row.algorithm);
-    const coll::Algorithm algorithm = parsed.ok() ? *parsed : coll::Algorithm::kAuto;
-    switch (op) {
-        case NetOp::kLatency:
-        case NetOp::kBandwidth: return coll::MessageSeconds(group.far, bytes);
-        case NetOp::kAllGather: return coll::AllGatherSeconds(group, bytes, algorithm);
-        case NetOp::kReduceScatter: return coll::ReduceScatterSeconds(group, bytes, algorithm);
-        case NetOp::kAllToAll: return coll::AllToAllSeconds(group, bytes);
-        case NetOp::kAllReduce:
-        case NetOp::kTable: break;
-    }
-    return coll::AllReduceSeconds(group, algorithm, bytes);
 }
 
 }  // namespace weft::fabric

@@ -19,8 +19,4 @@ inline constexpr int64_t kSmallPut = 64, kLargePut = 1 << 20;
 // where a pair was not measured.
 std::optional<coll::TierGroup> GroupOf(const NetReport& latency, const NetReport& bandwidth);
 
-// Of one call that moves the row's bytes as the row's algorithm does; `op` is none of pairs. A
-// narrower wire sends as many bytes less.
-double PredictedSeconds(const coll::TierGroup& group, NetOp op, const NetRow& row);
-
 }  // namespace weft::fabric

@@ -16,14 +16,15 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "coll/autotune.h"
+#include "coll/time_table.h"
 
 namespace weft::fabric {
 namespace {
 
 constexpr int64_t kTableExchangeMs = 60'000;
 constexpr uint64_t kMostCacheBytes = 256 << 10;
-// Raised when a table says more than before: older ones are measured again.
-constexpr int kTables = 2;
+// Raised when tables are made in another way: older ones are measured again.
+constexpr int kTables = 3;
 
 // What times depend on, as far as the group's first rank sees it.
 std::string Fingerprint(cluster::Cluster& cluster, const std::vector<int>& members) {
@@ -75,7 +76,7 @@ std::string ReadCache(const std::string& path, const std::string& fingerprint) {
     std::string table =
         json["table"].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     const auto tuning = coll::Tuning::FromJson(table);
-    return tuning.ok() && IsLossless(*tuning) ? table : "";
+    return tuning.ok() && IsLossless(*tuning) && coll::IsMonotonic(*tuning) ? table : "";
 }
 
 void MakeFolders(const std::string& path) {

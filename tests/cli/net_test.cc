@@ -61,11 +61,7 @@ TEST_F(Net, AllReduceJson) {
         const json& row = j["rows"][i];
         EXPECT_EQ(NetKeys(row),
                   (std::set<std::string>{"size", "algorithm", "wire", "p50_us", "p99_us",
-                                         "predicted_us", "algbw_gbps", "errors"}));
-        EXPECT_GT(row["predicted_us"], 0.0);
-        if (i > 0 && row["algorithm"] == j["rows"][i - 1]["algorithm"]) {
-            EXPECT_GE(row["predicted_us"], j["rows"][i - 1]["predicted_us"]);
-        }
+                                         "algbw_gbps", "errors"}));
         EXPECT_EQ(row["size"], sizes[i]);
         EXPECT_NE(row["algorithm"], "auto");
         EXPECT_EQ(row["wire"], "full");
