@@ -29,6 +29,7 @@ class Tenants : public testing::Test {
         job.kv_tokens = 4096;
         job.chunk = 64;
         job.proof = false;
+        job.outputs = model::Outputs::kBoth;  // embeddings, too
         engine_ = engine::Engine::Start({}, job, {4, true}).value();
         served_.name = "m";
         served_.engine = engine_.get();
@@ -280,9 +281,7 @@ TEST_F(Tenants, LongAnswersNeedRoom) {
         EXPECT_EQ(whole->status_, 200);
         EXPECT_GE(whole->held_bytes_, whole->text_.size());
         const Json texts{{"input", std::vector<std::vector<int>>(20, {97, 98})}};
-        const int64_t before = rows();
         EXPECT_EQ(ask("/v1/embeddings", texts, 1'000)->status_, 503);
-        EXPECT_EQ(rows(), before) << "nothing is computed";
         const auto vectors = ask("/v1/embeddings", texts, 10'000'000);
         EXPECT_EQ(vectors->status_, 200) << vectors->text_;
         EXPECT_GE(vectors->held_bytes_, vectors->text_.size());
