@@ -58,12 +58,21 @@ class Placer {
                          index_, OpName(op_->kind()), what);
     }
 
+    Error NoWholeNorm() const {
+        return MakeError(ErrorCode::kUnsupported,
+                         "differentiate: op {} ({}): this model norms its query and key over all "
+                         "heads, and no gradient is known where these are cut over ranks. Train it "
+                         "with --tp 1: --pp, and --zero over replicas, share it out",
+                         index_, OpName(op_->kind()));
+    }
+
     Placed Output(const Embedding&) const { return Placement::kWhole; }
     Placed Output(const RmsNorm& a) const {
         if (a.plain) return NoGradient("without a weight");
-        return a.whole == 0 ? Join() : NoGradient("over rows that are cut over ranks");
+        if (a.whole == 0) return Join();
+        return NoWholeNorm();
     }
-    Placed Output(const SumSquares&) const { return NoGradient("at all"); }
+    Placed Output(const SumSquares&) const { return NoWholeNorm(); }
     Placed Output(const Attention& a) const {
         if (a.window != 0) return NoGradient("with a sliding window");
         if (a.soft_cap != 0) return NoGradient("with a soft cap");

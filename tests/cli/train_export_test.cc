@@ -140,5 +140,25 @@ TEST_F(TrainExport, MoreFamiliesBecomeFolders) {
     }
 }
 
+// OLMo 2 norms q and k over all heads: it trains on stages and replicas as on one rank, and a cut
+// of its heads is refused with what to do instead.
+TEST_F(TrainExport, Olmo2TrainsOnRanksThatShareNoHeads) {
+    WriteTinyGguf(model_, {.hyper = TrainHyper("olmo2")});
+    const auto curve = [&](const Words& more) {
+        return CurveOf(RunTrain(Words{"train", model_, "--data", data_, "--seq-len", "96", "--json",
+                                      "--dtype", "f32", "-t", "1", "--steps", "4", "--lr", "1e-3"} +
+                                more));
+    };
+    const std::vector<double> one = curve({"--micro-batch", "2"});
+    ExpectNear(curve({"--micro-batch", "1", "--grad-accum", "2", "--local", "2", "--pp", "2"}), one,
+               1e-5);
+    ExpectNear(curve({"--local", "2", "--zero", "3"}), one, 1e-5);
+    const Ran cut = RunTrain({"train", model_, "--data", data_, "--seq-len", "96", "-t", "1",
+                              "--steps", "1", "--local", "2", "--tp", "2"});
+    EXPECT_EQ(cut.status, 1) << cut.err;
+    EXPECT_NE(cut.err.find("--tp 1"), std::string::npos) << cut.err;
+    EXPECT_NE(cut.err.find("--zero"), std::string::npos) << cut.err;
+}
+
 }  // namespace
 }  // namespace weft::support
