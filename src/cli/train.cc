@@ -407,6 +407,10 @@ void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,
     const uint64_t most = peaks.empty() ? ResidentBytes() : *std::ranges::max_element(peaks);
     const std::string skipped =
         summary.skipped > 0 ? fmt::format(" ({} skipped)", summary.skipped) : "";
+    if (summary.steps == summary.resumed_at && summary.steps > 0) {
+        Teller::Say("all {} steps were done before\n", summary.steps);
+        return;
+    }
     Teller::Say(
         "{} steps{}, {} tokens in {:.1f} s: {:.0f} tok/s; loss {:.4f}; at most {} of "
         "memory a rank\n",

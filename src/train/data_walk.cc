@@ -16,11 +16,6 @@ namespace {
 // A rank may tokenize hundreds of GB meanwhile; that it lives, heartbeats say.
 constexpr int64_t kWalkMs = 3'600'000;
 
-int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
-    if (job.global_batch > 0) return job.global_batch;
-    return job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
-}
-
 // Says how far a walk is, where it takes long.
 class WalkProgress {
   public:
@@ -46,6 +41,11 @@ class WalkProgress {
 };
 
 }  // namespace
+
+int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout) {
+    if (job.global_batch > 0) return job.global_batch;
+    return job.trainer.micro_batch * job.trainer.accumulation * layout.dp;
+}
 
 Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const OpenedData& data) {
     LoaderOptions options = data.loader;

@@ -20,6 +20,9 @@
 
 namespace weft::train {
 
+// Sequences of an update, over all ranks.
+int64_t GlobalBatch(const TrainJob& job, const TrainLayout& layout);
+
 // Of the training part, from its start.
 Result<Loader> OpenLoader(const TrainJob& job, const TrainLayout& layout, const OpenedData& data);
 // Of the test part, once, in the order of the file.

@@ -17,6 +17,7 @@
 #include "train/room.h"
 #include "train/run_meter.h"
 #include "train/same_data.h"
+#include "train/settings.h"
 #include "train/stop.h"
 #include "train/write_result.h"
 
@@ -109,6 +110,8 @@ class Run {
         if (walk.counts()) NoteSamples(*walk.counts());
         if (job_.schedule.total_steps == 0) job_.schedule.total_steps = steps;
         WEFT_TRY(CheckSchedule(job_.schedule));
+        batch_ = GlobalBatch(job_, layout);
+        if (checkpoint) WEFT_TRY(CheckGoesOn(*checkpoint, steps, loader));
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
         const Status ended = WithTrainer(*trainer, loader, data, done + 1, steps);
         // Said while the Trainer is there: what it still sends to others, who may wait for what
@@ -431,6 +434,37 @@ class Run {
         return loader.Seek(cursor);
     }
 
+    // The job's settings are those of the checkpoint, as far as they must be, and its end is not
+    // before it.
+    Status CheckGoesOn(const Checkpoint& checkpoint, int64_t steps, const Loader& loader) const {
+        const bool says = cluster_.rank() == 0;
+        const int64_t done = checkpoint.manifest().step;
+        const Cursor& at = loader.cursor();
+        const auto epochs = static_cast<uint64_t>(job_.epochs);
+        const bool past =
+            at.epoch > epochs || (at.epoch == epochs && (at.index > 0 || at.given > 0));
+        if (job_.steps == 0 && past) {
+            return MakeError(ErrorCode::kUsage,
+                             "{} is in epoch {}, and --epochs {} ends before it: a larger --epochs "
+                             "goes on",
+                             checkpoint.folder(), at.epoch + 1, job_.epochs);
+        }
+        if (done > steps) {
+            return MakeError(ErrorCode::kUsage,
+                             "{} is at step {}, and --steps {} ends before it: --steps {} writes "
+                             "its result, a larger number goes on",
+                             checkpoint.folder(), done, steps, done);
+        }
+        if (done == steps && says) {
+            Log(LogLevel::kInfo,
+                "{} is at step {} of {}: nothing is left to train, and the result is written from "
+                "it. Larger --steps or --epochs go on",
+                checkpoint.folder(), done, steps);
+        }
+        return CompareSettings(checkpoint.manifest().state, job_, batch_, checkpoint.folder(),
+                               says && done < steps);
+    }
+
     model_files::hf::Json StateOf(const Trainer& trainer, const Loader& loader) const {
         const TrainLayout& layout = trainer.layout();
         const Cursor& c = loader.cursor();
@@ -442,6 +476,7 @@ class Run {
             {"data_begin", data_begin_},
             {"optimizer", UpdateName(trainer.options().update.kind)},
             {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)},
+            {"settings", SettingsOf(job_, batch_)},
             {"updates", progress.updates}};
         if (const auto& scale = progress.loss_scale) {
             state["loss_scale"] = {scale->scale, scale->steps, scale->hysteresis};
@@ -683,6 +718,7 @@ class Run {
     bool evaluates_ = false;
     bool test_part_read_ = false, samples_noted_ = false;
     DataIdentity content_;
+    int64_t batch_ = 0;       // sequences of an update, over all ranks
     int64_t data_begin_ = 0;  // updates before the first one of these data
     StopScope stops_;
     ResumeSearch search_;

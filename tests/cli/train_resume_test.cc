@@ -237,6 +237,110 @@ TEST_F(TrainResume, RestartsAreCounted) {
     EXPECT_NE(ran.err.find("was lost during"), std::string::npos) << ran.err;
 }
 
+// What is kept must fit; what only changes the curve is told, with both values.
+TEST_F(TrainResume, OtherSettingsAreNamed) {
+    const std::string out = dir_ / "out";
+    const Words base = {"--micro-batch", "4", "--save-every", "2"};
+    Train(out, base + Words{"--steps", "4"});
+    const auto resumed = [&](const Words& more, const std::string& steps = "6") {
+        fs::remove_all(dir_ / "copy");
+        fs::copy(out, dir_ / "copy", fs::copy_options::recursive);
+        Words words = Command(dir_ / "copy", base + Words{"--resume", "auto", "--steps", steps});
+        for (size_t i = 0; i < more.size(); i += 2) {
+            const auto given = std::ranges::find(words, more[i]);
+            if (given == words.end()) {
+                words.insert(words.end(), {more[i], more[i + 1]});
+            } else {
+                *std::next(given) = more[i + 1];
+            }
+        }
+        return RunTrain(words);
+    };
+    const std::string checkpoint = "copy/checkpoints/step-00000004";
+    const struct {
+        Words words;
+        std::string was, is;
+    } refused[] = {
+        {{"--optimizer", "sgd"}, "--optimizer adamw", "--optimizer sgd"},
+        {{"--optimizer", "adam"}, "--optimizer adamw", "--optimizer adam"},
+        {{"--lora", "4"}, "adapters: none", "adapters: --lora 4"},
+    };
+    for (const auto& [words, was, is] : refused) {
+        const Ran ran = resumed(words);
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        EXPECT_NE(ran.err.find("was written with " + was), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("this command has " + is), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find(checkpoint), std::string::npos) << ran.err;
+        EXPECT_FALSE(StepsOf(ran.out).contains(5));
+    }
+    const struct {
+        Words words;
+        std::string was, is;
+    } told[] = {
+        {{"--lr", "5e-4"}, "--lr 0.001", "--lr 0.0005"},
+        {{"--schedule", "linear"}, "--schedule cosine", "--schedule linear"},
+        {{"--dtype", "f32"}, "--dtype bf16", "--dtype f32"},
+        {{"--warmup-steps", "1"}, "--warmup-steps 3", "--warmup-steps 1"},
+        {{"--grad-accum", "2"}, "sequences an update 4", "sequences an update 8"},
+        {{}, "--schedule-steps 4", "--schedule-steps 6"},
+    };
+    for (const auto& [words, was, is] : told) {
+        const Ran ran = resumed(words);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        EXPECT_NE(ran.err.find(was), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("goes on with"), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find(is), std::string::npos) << ran.err;
+        EXPECT_TRUE(StepsOf(ran.out).contains(6));
+    }
+    const Ran same = resumed({"--schedule-steps", "4"});
+    EXPECT_EQ(same.err.find("was written with"), std::string::npos) << same.err;
+    const Ran fewer = resumed({}, "3");
+    EXPECT_EQ(fewer.status, 2) << fewer.err;
+    EXPECT_NE(fewer.err.find("is at step 4, and --steps 3"), std::string::npos) << fewer.err;
+    // Nothing is left: the result is written again, and no loss is made up.
+    Words words = Command(out, base + Words{"--resume", "auto", "--steps", "4"});
+    std::erase(words, "--json");
+    fs::remove(out + "/model.gguf");
+    const Ran none = RunTrain(words);
+    EXPECT_EQ(none.status, 0) << none.err;
+    EXPECT_NE(none.err.find("is at step 4 of 4"), std::string::npos) << none.err;
+    EXPECT_EQ(none.err.find("loss 0.0000"), std::string::npos) << none.err;
+    EXPECT_TRUE(fs::exists(out + "/model.gguf"));
+}
+
+TEST_F(TrainResume, OtherAdaptersAreRefused) {
+    const std::string out = dir_ / "out";
+    const Words base = {"--micro-batch", "4", "--save-every", "2",
+                        "--steps",       "2", "--lora-alpha", "8"};
+    Train(out, base + Words{"--lora", "4", "--lora-targets", "attn"});
+    const struct {
+        Words words;
+        std::string was, is;
+    } cases[] = {
+        {{"--lora", "8", "--lora-targets", "attn"}, "--lora 4", "--lora 8"},
+        {{"--lora", "4"}, "--lora-targets attn", "--lora-targets all"},
+        {{"--lora", "4", "--lora-targets", "attn", "--rslora"}, "--rslora off", "--rslora on"},
+        {{}, "adapters: --lora 4", "adapters: none"},
+    };
+    for (const auto& [words, was, is] : cases) {
+        const Ran ran = RunTrain(Command(out, base + words + Words{"--resume", "auto"}));
+        EXPECT_EQ(ran.status, 2) << ran.err;
+        EXPECT_NE(ran.err.find(was), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find(is), std::string::npos) << ran.err;
+    }
+}
+
+// By epochs: a checkpoint that is beyond them.
+TEST_F(TrainResume, FewerEpochsAreRefused) {
+    const std::string out = dir_ / "out";
+    const Words base = {"--micro-batch", "4", "--save-every", "5"};
+    Train(out, base + Words{"--epochs", "2"});
+    fs::remove_all(out + "/checkpoints/step-00000020");
+    const Ran ran = RunTrain(Command(out, base + Words{"--epochs", "1", "--resume", "auto"}));
+    EXPECT_EQ(ran.status, 2) << ran.err;
+    EXPECT_NE(ran.err.find("is in epoch 2, and --epochs 1"), std::string::npos) << ran.err;
+}
+
 TEST_F(TrainResume, ErrorsNameWhatIsWrong) {
     const std::string out = dir_ / "out";
     Train(out, {"--micro-batch", "4", "--steps", "4", "--save-every", "2"});

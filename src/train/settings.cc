@@ -1,0 +1,134 @@
+#include "train/settings.h"
+
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "base/log.h"
+
+namespace weft::train {
+namespace {
+
+using model_files::hf::Json;
+
+struct Setting {
+    const char *name, *flag;  // in TrainJobToJson and in the manifest; on the command line
+};
+constexpr Setting kFixed[] = {{"optimizer", "--optimizer"}};
+constexpr Setting kAdapters[] = {{"lora_rank", "--lora"},
+                                 {"lora_alpha", "--lora-alpha"},
+                                 {"lora_targets", "--lora-targets"},
+                                 {"lora_rslora", "--rslora"}};
+constexpr Setting kCurve[] = {{"dtype", "--dtype"},
+                              {"rate", "--lr"},
+                              {"schedule", "--schedule"},
+                              {"weight_decay", "--weight-decay"},
+                              {"beta1", "--betas (the first)"},
+                              {"beta2", "--betas (the second)"},
+                              {"eps", "--eps"},
+                              {"momentum", "--momentum"},
+                              {"clip", "--clip"},
+                              {"batch", "sequences an update"}};
+// Of a schedule that is not constant.
+constexpr Setting kSchedule[] = {{"warmup_steps", "--warmup-steps"},
+                                 {"total_steps", "--schedule-steps"}};
+
+std::string ValueText(const Json& value) {
+    if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// Where both sides have a value, and not the same.
+struct Difference {
+    std::string flag, was, is;
+};
+
+class Comparison {
+  public:
+    Comparison(const Json& was, const Json& is) : was_(was), is_(is) {}
+
+    void Look(std::span<const Setting> settings, std::vector<Difference>& found) const {
+        for (const Setting& setting : settings) {
+            const auto was = was_.find(setting.name), is = is_.find(setting.name);
+            if (was == was_.end() || is == is_.end() || *was == *is) continue;
+            found.push_back({setting.flag, ValueText(*was), ValueText(*is)});
+        }
+    }
+
+    // An adapter to go on from brings its own rank, alpha and targets.
+    void LookAtAdapters(std::vector<Difference>& found) const {
+        if (!was_.contains("lora_rank")) return;
+        const auto from = [](const Json& job) { return job.value("lora_from", "") != ""; };
+        const auto on = [&](const Json& job) { return from(job) || job.value("lora_rank", 0) > 0; };
+        if (on(was_) != on(is_)) {
+            const auto text = [&](const Json& job) {
+                if (from(job)) return std::string("an adapter");
+                return on(job) ? "--lora " + ValueText(job.at("lora_rank")) : std::string("none");
+            };
+            found.push_back({"adapters:", text(was_), text(is_)});
+        } else if (on(is_) && !from(was_) && !from(is_)) {
+            Look(kAdapters, found);
+        }
+    }
+
+  private:
+    const Json& was_;
+    const Json& is_;
+};
+
+std::string ListText(const std::vector<Difference>& found, bool was) {
+    std::vector<std::string> words;
+    for (const Difference& one : found) words.push_back(one.flag + " " + (was ? one.was : one.is));
+    return fmt::format("{}", fmt::join(words, ", "));
+}
+
+}  // namespace
+
+Json SettingsOf(const TrainJob& job, int64_t batch) {
+    const Json all = Json::parse(TrainJobToJson(job), nullptr, false);
+    Json settings = {{"batch", batch}, {"lora_from", all.value("lora_from", "")}};
+    for (const std::span<const Setting> some :
+         {std::span<const Setting>(kFixed), std::span<const Setting>(kAdapters),
+          std::span<const Setting>(kCurve), std::span<const Setting>(kSchedule)}) {
+        for (const Setting& setting : some) {
+            if (const auto at = all.find(setting.name); at != all.end()) settings[at.key()] = *at;
+        }
+    }
+    settings["dtype"] = FlagOf(job.trainer.dtype);
+    return settings;
+}
+
+Status CompareSettings(const Json& state, const TrainJob& job, int64_t batch,
+                       const std::string& checkpoint, bool says) {
+    Json was = state.value("settings", Json::object());
+    if (!was.is_object()) was = Json::object();
+    if (const auto named = state.find("optimizer"); named != state.end()) was["optimizer"] = *named;
+    const Json is = SettingsOf(job, batch);
+    const Comparison comparison(was, is);
+    std::vector<Difference> fixed, curve;
+    try {
+        comparison.Look(kFixed, fixed);
+        comparison.LookAtAdapters(fixed);
+        comparison.Look(kCurve, curve);
+        const bool constant = is.at("schedule") == "constant" && is.at("warmup_steps") == 0;
+        if (!constant) comparison.Look(kSchedule, curve);
+    } catch (const Json::exception& error) {
+        return MakeError(ErrorCode::kCorrupt, "{}: its settings: {}", checkpoint, error.what());
+    }
+    if (!fixed.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} was written with {}, and this command has {}. Give the checkpoint's "
+                         "values to go on from it; or leave --resume out and begin anew in "
+                         "another --output-dir",
+                         checkpoint, ListText(fixed, true), ListText(fixed, false));
+    }
+    if (!curve.empty() && says) {
+        Log(LogLevel::kWarning,
+            "{} was written with {}, and training goes on with {}. Give the checkpoint's values "
+            "to keep its course",
+            checkpoint, ListText(curve, true), ListText(curve, false));
+    }
+    return {};
+}
+
+}  // namespace weft::train
