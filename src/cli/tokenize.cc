@@ -8,6 +8,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/text_input.h"
+#include "model_files/gguf_folder.h"
 #include "model_files/hf/folder.h"
 #include "model_files/read_tokenizer.h"
 #include "tokenizer/open.h"
@@ -32,7 +33,8 @@ struct TokenizeFlags {
 
 // Of a file or a folder; weights need not be there.
 Result<std::unique_ptr<tokenizer::Tokenizer>> TokenizerOf(const std::string& model) {
-    if (model_files::hf::IsFolder(model)) return tokenizer::OpenTokenizerFolder(model);
+    const bool folder = model_files::hf::IsFolder(model) && !model_files::IsGgufFolder(model);
+    if (folder) return tokenizer::OpenTokenizerFolder(model);
     WEFT_ASSIGN(const auto source, model_files::OpenModel(model));
     return model_files::LoadTokenizer(*source);
 }

@@ -199,6 +199,18 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
 // A file of the same format may hold what is added to a model.
 Status CheckType(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string type, source.meta().StringOr("general.type", "model"));
+    WEFT_ASSIGN(const std::string name, source.meta().StringOr("general.architecture", ""));
+    if (type == "mmproj" || name == "clip") {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: an image projector (mmproj), which stands beside a model. Give the "
+                         "language model's own file: Weft takes text alone",
+                         source.name());
+    }
+    if (type == "imatrix") {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: an importance matrix, no model. 'weft quantize --imatrix' takes it",
+                         source.name());
+    }
     const bool adapter = type == "adapter" || source.meta().Has("adapter.type");
     if (!adapter && !source.meta().Has("controlvector.layer_count")) return {};
     return MakeError(ErrorCode::kUnsupported,

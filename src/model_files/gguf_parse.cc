@@ -4,6 +4,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "base/file_kind.h"
 #include "model_files/gguf.h"
 
 namespace weft::model_files {
@@ -19,14 +20,27 @@ constexpr int kMostArrayDepth = 4;
 constexpr uint64_t kLeastEntryBytes = 8 + 4 + 1;
 constexpr uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-// Names of tensor types that exist in the format but that Weft does not read, for the error.
+// Names of tensor types that exist but that Weft does not read, for the error.
 struct OtherType {
     uint32_t number;
     std::string_view name;
 };
 constexpr OtherType kOtherTypes[] = {
-    {9, "Q8_1"}, {15, "Q8_K"}, {24, "I8"}, {25, "I16"}, {27, "I64"}, {28, "F64"}, {40, "NVFP4"},
+    {4, "Q4_2"}, {5, "Q4_3"}, {9, "Q8_1"}, {15, "Q8_K"}, {24, "I8"}, {25, "I16"},
+    {27, "I64"}, {28, "F64"}, {31, "Q4_0_4_4"}, {32, "Q4_0_4_8"}, {33, "Q4_0_8_8"},
+    {36, "IQ4_NL_4_4 (or BitNet's I2_S)"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
+    {40, "NVFP4"}, {41, "Q1_0"},
 };
+// Those of ik_llama.cpp.
+constexpr OtherType kIkTypes[] = {
+    {97, "Q8_0_X4"}, {98, "Q8_1_X4"}, {99, "Q8_2_X4"}, {133, "Q6_0"}, {134, "IQ1_BN"},
+    {135, "IQ2_BN"}, {136, "Q8_K64"}, {137, "IQ2_K"}, {138, "IQ3_K"}, {139, "IQ4_K"},
+    {140, "IQ5_K"}, {141, "IQ6_K"}, {144, "IQ4_KS"}, {145, "IQ2_KS"}, {146, "IQ4_KSS"},
+    {152, "IQ5_KS"}, {153, "IQ2_KT"}, {154, "IQ3_KT"}, {155, "IQ4_KT"}, {156, "IQ3_KS"},
+    {157, "IQ2_KL"}, {158, "IQ1_KT"},
+};
+// Of these each is a type below, its rows interleaved: 202 is Q4_0's (2), 339 IQ4_K's.
+constexpr uint32_t kFirstInterleaved = 200, kLastInterleaved = 399;
 
 std::string SupportedTypes() {
     std::string names;
@@ -35,6 +49,16 @@ std::string SupportedTypes() {
         names += info.name;
     }
     return names;
+}
+
+// Empty: no program is known to write the type.
+std::string OtherTypeName(uint32_t number) {
+    const auto* other = std::ranges::find(kOtherTypes, number, &OtherType::number);
+    if (other != std::end(kOtherTypes)) return std::string(other->name);
+    const auto* ik = std::ranges::find(kIkTypes, number, &OtherType::number);
+    if (ik != std::end(kIkTypes)) return fmt::format("{} of ik_llama.cpp", ik->name);
+    if (number < kFirstInterleaved || number > kLastInterleaved) return "";
+    return fmt::format("{}, one of ik_llama.cpp's with interleaved rows (_R4, _R8)", number);
 }
 
 // Text of the file as it may be shown in a message: printable, and not too long.
@@ -123,6 +147,10 @@ Result<GgufHeader> Parser::Run() {
 }
 
 Status Parser::Prelude(GgufHeader& header) {
+    const auto* text = reinterpret_cast<const char*>(bytes_.data());
+    const std::string_view begin(text, std::min<uint64_t>(bytes_.size(), kKindBytes));
+    const std::string kind = begin.starts_with("GGUF") ? "" : WrongKind(begin);
+    if (!kind.empty()) return Corrupt("not a GGUF file: it is {}", kind);
     WEFT_ASSIGN(const uint32_t magic, Take<uint32_t>("header", "magic"));
     if (magic != kMagic) {
         return Corrupt("not a GGUF file: it begins with bytes {:08x}, expected {:08x} (\"GGUF\")",
@@ -280,14 +308,15 @@ Status Parser::TensorShape(TensorInfo& tensor, std::string_view subject) {
 Result<DType> Parser::TensorType(std::string_view subject) {
     WEFT_ASSIGN(const uint32_t number, Take<uint32_t>(subject, "type"));
     if (const auto dtype = DTypeOfGguf(number)) return *dtype;
-    const auto* other = std::ranges::find(kOtherTypes, number, &OtherType::number);
-    if (other == std::end(kOtherTypes)) {
+    const std::string other = OtherTypeName(number);
+    if (other.empty()) {
         return Corrupt("{}: type {} does not exist; supported are {}", subject, number,
                        SupportedTypes());
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: {} is of type {}; supported are {}. Requantize the model to one of them",
-                     where_, subject, other->name, SupportedTypes());
+                     "{}: {} is of type {}, which is not supported. Get a file of another type "
+                     "(Q4_K_M, Q8_0), or quantize the model anew; supported are {}",
+                     where_, subject, other, SupportedTypes());
 }
 
 // Offsets become absolute, and lie aligned inside the file without overlap.

@@ -7,6 +7,7 @@
 #include "hub/short_names.h"
 #include "hub/spec.h"
 #include "model_files/gguf.h"
+#include "model_files/gguf_folder.h"
 #include "model_files/hf/folder.h"
 #include "model_files/synthetic.h"
 #include "tensor/quant.h"
@@ -105,6 +106,9 @@ Result<std::unique_ptr<ModelSource>> OpenModel(const std::string& word, ReadPlan
     if (Synthetic::IsSpec(spec)) {
         WEFT_ASSIGN(Synthetic synthetic, Synthetic::Make(spec));
         return std::unique_ptr<ModelSource>(std::make_unique<Synthetic>(std::move(synthetic)));
+    }
+    if (IsGgufFolder(spec)) {
+        WEFT_ASSIGN(spec, FindGguf(spec));
     }
     if (hf::IsFolder(spec)) return hf::OpenFolder(spec, plan);
     auto gguf = Gguf::Open(spec, plan);

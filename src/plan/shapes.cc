@@ -281,7 +281,8 @@ bool IsFolderWithoutWeights(const std::string& path) {
     std::error_code ignored;
     if (!fs::is_directory(path, ignored)) return false;
     const auto has_weights = [](const fs::directory_entry& entry) {
-        return entry.path().extension() == ".safetensors";
+        const fs::path end = entry.path().extension();
+        return end == ".safetensors" || end == ".gguf";
     };
     fs::directory_iterator files(path, ignored), end;
     return std::none_of(files, end, has_weights);

@@ -284,6 +284,13 @@ Status Assembly::FindPrefix() {
         prefix_ = prefix;
         return {};
     }
+    if (config_.Has("vision_config")) {
+        WEFT_ASSIGN(const std::string type, config_.StringOr({"model_type"}, "?"));
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: model_type '{}' is a vision-language model whose text part Weft "
+                         "doesn't read. Get a GGUF file of it, or a model for text alone",
+                         folder_, Shown(type));
+    }
     return MakeError(ErrorCode::kCorrupt,
                      "{}: tensor 'model.embed_tokens.weight' is missing. Is it a language model?",
                      folder_);

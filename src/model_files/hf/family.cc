@@ -67,9 +67,11 @@ Result<const Family*> FindFamily(const Config& config) {
             if (family->model_type == name) return family;
         }
     }
+    if (type.empty()) return config.Corrupt("model_type", "the type of a language model");
+    const bool sees = config.Has("vision_config");
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: model_type '{}' is not supported. Supported: {}.", config.where(),
-                     Shown(type), SupportedModelTypes());
+                     "{}: model_type '{}'{} is not supported. Supported: {}.", config.where(),
+                     Shown(type), sees ? ", a vision-language model," : "", SupportedModelTypes());
 }
 
 namespace {
@@ -113,7 +115,10 @@ Result<Config> TextConfig(const Config& config, const Family& family) {
     WEFT_ASSIGN(const Config own, Config::Parse(family.defaults, config.where()));
     WEFT_ASSIGN(const Config text, config.Sub({"text_config"}));
     const Config defaults = common.With(own);
-    Config whole = defaults.With(config).With(text);
+    Json named = Json::object();  // what the whole is called, not its text part
+    if (config.Has("model_type")) named["model_type"] = config.json()["model_type"];
+    WEFT_ASSIGN(const Config name, Config::Parse(named.dump(), config.where()));
+    Config whole = defaults.With(config).With(text).With(name);
     WEFT_TRY(CheckNulls(whole, defaults));
     WEFT_TRY(CheckCaps(whole, family));
     if (family.adjust != nullptr) {

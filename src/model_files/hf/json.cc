@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/file.h"
+#include "base/file_kind.h"
 #include "base/json.h"
 
 namespace weft::model_files::hf {
@@ -40,6 +41,10 @@ Result<Json> ParseJson(std::string_view text, std::string_view where) {
         text,
         {.depth = kMostDepth, .values = kMostValues, .keys = kMostElements, .unique = true});
     if (parsed.ok()) return parsed;
+    const std::string kind = text.starts_with('{') ? "" : WrongKind(text.substr(0, kKindBytes));
+    if (!kind.empty()) {
+        return MakeError(ErrorCode::kCorrupt, "{}: not a JSON file: it is {}", where, kind);
+    }
     const bool limit = parsed.error().code == ErrorCode::kUnsupported;
     return MakeError(ErrorCode::kCorrupt, "{}: {}: {}", where,
                      limit ? "too much JSON" : "not valid JSON", parsed.error().message);

@@ -1,5 +1,7 @@
 #include "model_files/hf/quantization.h"
 
+#include <filesystem>
+
 namespace weft::model_files::hf {
 namespace {
 
@@ -9,7 +11,9 @@ constexpr std::string_view kSupported =
     "bits), mxfp4 (gpt-oss)";
 
 Error Refused(const Config& config, std::string_view what) {
-    return MakeError(ErrorCode::kUnsupported, "{}: {} is not supported. Supported: {}.",
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: {} is not supported. Supported: {}. Get the model's own folder, or a "
+                     "GGUF file of it.",
                      config.where(), what, kSupported);
 }
 
@@ -119,16 +123,49 @@ Result<Quantization> ReadFp8(const Config& config) {
 
 }  // namespace
 
+namespace {
+
+// Folders of mlx-lm say group_size and bits under 'quantization', and often the same under
+// 'quantization_config'.
+Status RefuseMlx(const Config& config, const Config& inside) {
+    if (inside.Has("quant_method") || !config.Has("quantization")) return {};
+    WEFT_ASSIGN(const Config mlx, config.Sub({"quantization"}));
+    if (!mlx.Has("bits") && !mlx.Has("group_size")) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: a quantized model for Apple's MLX ({} bits), whose layout is not "
+                     "supported. Get the model's own folder, or a GGUF file of it",
+                     mlx.where(), mlx.Has("bits") ? Shown(mlx.json()["bits"].dump()) : "?");
+}
+
+}  // namespace
+
 Result<Quantization> ReadQuantization(const Config& config) {
     WEFT_ASSIGN(const Config inside, config.Sub({"quantization_config", "compression_config"}));
+    WEFT_TRY(RefuseMlx(config, inside));
     if (inside.json().empty()) return Quantization{};
     WEFT_ASSIGN(const std::string method, inside.StringOr({"quant_method"}, ""));
+    if (method.empty()) return inside.Corrupt("quant_method", "the name of a quantization");
+    if (method == "modelopt") {
+        WEFT_ASSIGN(const std::string algorithm, inside.StringOr({"quant_algo"}, "?"));
+        return Refused(inside, fmt::format("NVIDIA ModelOpt's '{}'", Shown(algorithm)));
+    }
     if (method == "awq") return ReadAwq(inside);
     if (method == "gptq") return ReadGptq(inside);
     if (method == "compressed-tensors") return ReadCompressed(inside);
     if (method == "fp8") return ReadFp8(inside);
     if (method == "mxfp4") return Quantization{.method = Method::kMxfp4, .bits = 4, .group = 32};
     return Refused(inside, fmt::format("quant_method '{}'", Shown(method)));
+}
+
+Status RefuseModelOpt(const std::string& folder) {
+    const std::string path = folder + "/hf_quant_config.json";
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return {};
+    WEFT_ASSIGN(const Config config, Config::Read(path));
+    WEFT_ASSIGN(const Config inside, config.Sub({"quantization"}));
+    WEFT_ASSIGN(const std::string algorithm, inside.StringOr({"quant_algo"}, ""));
+    if (algorithm.empty()) return {};
+    return Refused(config, fmt::format("NVIDIA ModelOpt's '{}'", Shown(algorithm)));
 }
 
 }  // namespace weft::model_files::hf

@@ -28,4 +28,7 @@ struct Quantization {
 // `config`: that of the text model.
 Result<Quantization> ReadQuantization(const Config& config);
 
+// ModelOpt says beside config.json, in hf_quant_config.json, how it has quantized a folder.
+Status RefuseModelOpt(const std::string& folder);
+
 }  // namespace weft::model_files::hf

@@ -8,6 +8,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "base/file_kind.h"
 #include "model_files/hf/json.h"
 
 namespace weft::model_files::hf {
@@ -248,6 +249,15 @@ Result<uint64_t> ReadLength(std::span<const std::byte> bytes, uint64_t file_byte
     return HeaderBytes(length, file_bytes, where);
 }
 
+// What the file is whose length of a header is none, where that shows.
+Error Named(const WeightFile& file, const Error& error) {
+    std::string begin(std::min<uint64_t>(kKindBytes, file.size_bytes()), '\0');
+    if (!file.ReadAt(0, std::as_writable_bytes(std::span(begin))).ok()) return error;
+    const std::string kind = WrongKind(begin);
+    if (kind.empty()) return error;
+    return MakeError(error.code, "{}: not a safetensors file: it is {}", file.path(), kind);
+}
+
 }  // namespace
 
 std::string_view SafeTypeName(SafeType type) {
@@ -320,7 +330,9 @@ Status TensorFiles::AddFile(const std::string& path, ReadPlan* plan) {
     WEFT_ASSIGN(WeightFile file, WeightFile::Open(path, plan));
     std::vector<std::byte> bytes(std::min(kLengthBytes, file.size_bytes()));
     WEFT_TRY(file.ReadAt(0, bytes));
-    WEFT_ASSIGN(const uint64_t length, ReadLength(bytes, file.size_bytes(), path));
+    const auto read = ReadLength(bytes, file.size_bytes(), path);
+    if (!read.ok()) return Named(file, read.error());
+    const uint64_t length = *read;
     bytes.resize(kLengthBytes + length);
     WEFT_TRY(file.ReadAt(0, bytes));
     WEFT_ASSIGN(std::vector<SafeTensor> tensors, ParseSafetensors(bytes, file.size_bytes(), path));
