@@ -152,6 +152,8 @@ class ClusterImpl final : public Cluster {
         bool again = false;                 // one has failed
         bool apart = false;                 // since then nobody was lost
         Deadline rejoin = Deadline::In(0);  // for the lost to come back
+        Deadline whole = Deadline::In(0);   // the same, since the epoch ended
+        std::string unreached{};            // which ranks have no way to each other; "": all have
     };
     Status FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo& info);
     void NapUnlessStopped(int64_t ms) const;
@@ -166,6 +168,7 @@ class ClusterImpl final : public Cluster {
     void DismissTrial(EpochInfo& info);
     void TakeInNewcomers(EpochInfo& info);
     void DropSurplus(std::vector<int>& kept);
+    void DropUnreached(const std::vector<int>& lost, Attempt& attempt, EpochInfo& info);
     std::vector<int> Kept(const std::vector<int>& lost) const;
     bool Begin(const std::vector<int>& kept, const AssignMessage& next);
     Result<AssignMessage> PlanEpoch(const std::vector<int>& kept, const Replan& replan);
@@ -203,7 +206,8 @@ class ClusterImpl final : public Cluster {
     std::unique_ptr<Control> control_;  // outlives the fabric, which asks it
     net::Fabric fabric_;
     std::vector<net::WireEnd> own_ends_;
-    LinkTable links_;  // rank 0
+    std::vector<int> unreached_;  // of this epoch: peers that this rank could not dial
+    LinkTable links_;             // rank 0: of the last epoch whose ranks were all linked
 };
 
 }  // namespace weft::cluster

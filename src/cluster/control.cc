@@ -224,8 +224,10 @@ Status Control::OnFrameOfWorker(Peer& peer, FrameType type, View payload) {
         return {};
     }
     if (type == FrameType::kReady) {
-        WEFT_ASSIGN(const ReadyMessage ready, DecodeReady(payload));
-        if (ready.epoch == epoch_) peer.ready = true;
+        WEFT_ASSIGN(ReadyMessage ready, DecodeReady(payload));
+        if (ready.epoch != epoch_) return {};
+        peer.ready = true;
+        peer.unreached = std::move(ready.unreached);
         return {};
     }
     if (type == FrameType::kEndAck) {

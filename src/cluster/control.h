@@ -25,10 +25,12 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cluster/channel.h"
 #include "cluster/company.h"
+#include "cluster/links.h"
 #include "cluster/members.h"
 #include "net/link.h"
 
@@ -58,6 +60,8 @@ class Control final : public net::PeerMonitor, public Company {
     void SetHosts(std::vector<std::string> names);
     std::vector<std::string> hosts() const;
     void SetTransport(std::string transport);
+    // Rank 0: of this epoch; errors name the ends of a link that carries nothing.
+    void SetLinks(LinkTable links);
     void SetProgress(std::function<int64_t()> progress);
     void SetPhase(const char* phase);
     void SetLoaded(int thousandths) { own_loaded_.store(thousandths); }
@@ -91,12 +95,14 @@ class Control final : public net::PeerMonitor, public Company {
     // Both: what went wrong is `error`; waits for the verdict, and makes one. OK: it ends the epoch
     // alone. Else the job is over, and the error says why.
     Status EndEpoch(Error error);
-    // Worker: tells rank 0 that nothing of the old epoch is in use any more. Then
-    // WaitForAssignment.
-    void LeaveEpoch();
+    // Worker: tells rank 0 that nothing of the old epoch is in use any more, and which ranks it
+    // could not dial in it. Then WaitForAssignment.
+    void LeaveEpoch(const std::vector<int>& unreached);
     // Rank 0: waits until all survivors have done so; who has not by then is lost, too. The lost
     // ranks. Errors: kCancelled (the user's wish).
     Result<std::vector<int>> WaitForSurvivors(const Deadline& deadline);
+    // Rank 0, then: pairs of survivors of which the first could not dial the second.
+    std::vector<std::pair<int, int>> Unreached() const;
     // Rank 0: another process takes the place of a lost rank. Any thread.
     void Replace(int rank, Channel channel, pid_t pid);
     // Rank 0: the epoch ends, since workers join the job: `text` says which. The error for
@@ -166,6 +172,7 @@ class Control final : public net::PeerMonitor, public Company {
         int loaded = -1;
         Stand stand{};
         std::optional<ValueMessage> value{};
+        std::vector<int32_t> unreached{};  // as in ReadyMessage
     };
     using Lock = std::unique_lock<std::mutex>;
 
@@ -234,6 +241,7 @@ class Control final : public net::PeerMonitor, public Company {
     std::string LossLocked(const net::OpTag& tag) const;
     void Wake() const;
     std::string WhoLocked(int rank) const;
+    std::string LinkWords(int a, int b) const;
     Error Tell(const net::OpTag& tag) const;
     std::string Missing(const std::function<bool(const Peer&)>& is_missing) const;
     bool AllGone() const;
@@ -272,6 +280,7 @@ class Control final : public net::PeerMonitor, public Company {
     int64_t began_s_ = std::time(nullptr);
     std::vector<std::string> hosts_;
     std::string transport_;
+    LinkTable links_;  // rank 0
     std::function<int64_t()> progress_;
     std::atomic<int> own_loaded_{-1};
     int64_t own_progress_ = 0;

@@ -79,7 +79,7 @@ Status Control::EndEpoch(Error error) {
     return Tell({});
 }
 
-void Control::LeaveEpoch() {
+void Control::LeaveEpoch(const std::vector<int>& unreached) {
     const Lock lock(mutex_);
     // What rank 0 said last still holds where it said that the job is over.
     if (verdict_.has_value() && verdict_->recover) {
@@ -94,7 +94,7 @@ void Control::LeaveEpoch() {
     own_waits_.clear();
     result_.reset();
     assignment_.reset();
-    peers_[0].channel.Send(FrameType::kReady, Encode(ReadyMessage{epoch_}));
+    peers_[0].channel.Send(FrameType::kReady, Encode(ReadyMessage{epoch_, unreached}));
     Wake();
 }
 
@@ -132,6 +132,25 @@ Result<std::vector<int>> Control::WaitForSurvivors(const Deadline& deadline) {
         if (peer.gone) lost.push_back(peer.rank);
     }
     return lost;
+}
+
+// What a rank says is checked: it may be wrong about the numbers of ranks.
+std::vector<std::pair<int, int>> Control::Unreached() const {
+    const Lock lock(mutex_);
+    const auto survives = [&](int rank) {
+        return rank == 0 || std::ranges::any_of(peers_, [&](const Peer& peer) {
+                   return peer.rank == rank && !peer.gone;
+               });
+    };
+    std::vector<std::pair<int, int>> pairs;
+    for (const Peer& peer : peers_) {
+        for (const int32_t other : peer.unreached) {
+            if (!peer.gone && other != peer.rank && survives(other)) {
+                pairs.emplace_back(peer.rank, other);
+            }
+        }
+    }
+    return pairs;
 }
 
 void Control::Replace(int rank, Channel channel, pid_t pid) {
@@ -178,6 +197,7 @@ void Control::Dismiss(const std::vector<int>& newcomers, const std::string& why)
     for (Peer& peer : peers_) {
         if (std::ranges::count(newcomers, peer.rank) == 0) continue;
         if (peer.channel.open()) Exclude(peer, why);
+        if (!peer.newcomer) NoteLoss(peer, why);
         peer.gone = true;
         if (peer.pid > 0) buried_.push_back(std::exchange(peer.pid, 0));
     }
@@ -211,6 +231,7 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
     own_waits_.clear();
     told_.clear();
     transport_.clear();
+    links_.clear();
     rounds_ = 0;
     epoch_ = message.epoch;
     hosts_ = message.hosts;
@@ -218,6 +239,7 @@ bool Control::BeginEpoch(const std::vector<int>& kept, AssignMessage message) {
         peer.rank = static_cast<int>(place(peer.rank) - kept.begin());
         peer.ready = false;
         peer.value.reset();
+        peer.unreached.clear();
         peer.stand = {};
         peer.moved_ns = NowNs();
         SendAssignment(peer, message);

@@ -29,9 +29,9 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
     if (control_ == nullptr) return error;
     const int rank = rank_, size = size_;
     const int64_t rejoin_ms = rank_ == 0 ? options_.rejoin_ms : 0;
-    const Deadline whole = Deadline::In(rejoin_ms);
     EpochInfo info;
     Attempt attempt;
+    attempt.whole = Deadline::In(rejoin_ms);
     while (true) {
         WEFT_TRY(control_->EndEpoch(error));
         fabric_ = {};
@@ -47,7 +47,7 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
         if (formed.ok()) break;
         error = formed.error();
         // (How often, and for how long, is rank 0's to say.)
-        if (rank_ == 0 && (!attempt.apart || whole.expired())) ++attempt.number;
+        if (rank_ == 0 && (!attempt.apart || attempt.whole.expired())) ++attempt.number;
         attempt.again = true;
     }
     info.epoch = assignment_.epoch;
@@ -56,7 +56,7 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
 }
 
 Status ClusterImpl::AwaitEpoch() {
-    control_->LeaveEpoch();
+    control_->LeaveEpoch(unreached_);
     WEFT_ASSIGN(const AssignMessage assignment,
                 control_->WaitForAssignment(Deadline::In(recover_ms_)));
     return Rendezvous(assignment);
@@ -83,6 +83,14 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
     const Deadline& rejoin = attempt.rejoin;
     DismissTrial(info);
     auto lost = AwaitSurvivors();
+    if (lost.ok()) DropUnreached(*lost, attempt, info);
+    if (!attempt.unreached.empty() && attempt.whole.expired()) {
+        return control_->GiveUp(MakeError(
+            ErrorCode::kPeerLost,
+            "{}. Within {} ms (--rejoin-ms) this did not change. The job has ended on all ranks; "
+            "mend the link and start it again, or give --elastic to go on without one of them.",
+            attempt.unreached, options_.rejoin_ms));
+    }
     attempt.apart = attempt.again && lost.ok() && lost->empty() && dismissed_.empty();
     if (attempt.apart) {
         NapUnlessStopped(kApartNapMs);
@@ -118,6 +126,45 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
     return Rendezvous(*next);
 }
 
+// Ranks that all live and reach rank 0, but have no way for data between them. An elastic job goes
+// on without one of each pair; of rank 0 and another, where none came back in time.
+void ClusterImpl::DropUnreached(const std::vector<int>& lost, Attempt& attempt, EpochInfo& info) {
+    auto pairs = control_->Unreached();
+    for (const int peer : unreached_) pairs.emplace_back(0, peer);
+    const auto out = [&](int rank) {
+        return std::ranges::count(lost, rank) + std::ranges::count(dismissed_, rank) > 0;
+    };
+    std::erase_if(pairs, [&](const auto& pair) { return out(pair.first) || out(pair.second); });
+    const bool told = !attempt.unreached.empty();
+    attempt.unreached.clear();
+    if (pairs.empty()) return;
+    const auto [a, b] = pairs.front();
+    const std::string link = LinkText(links_, a, b);
+    const std::string words = fmt::format(
+        "{} cannot reach {} for data, though rank 0 hears both{}", control_->Who(a),
+        control_->Who(b), link.empty() ? "" : fmt::format(" (the link was {})", link));
+    std::erase_if(pairs, [&](const auto& pair) {
+        const bool with_root = pair.first == 0 || pair.second == 0;
+        return !options_.elastic || (with_root && !attempt.whole.expired());
+    });
+    if (pairs.empty()) {
+        attempt.unreached = words;
+        if (!told && !attempt.whole.expired()) {
+            Log(LogLevel::kWarning, "{}. Waiting up to {} ms (--rejoin-ms) for the link", words,
+                attempt.whole.left_ms());
+        }
+        return;
+    }
+    const std::vector<int> dropped = RanksToDrop(std::move(pairs));
+    for (const int rank : dropped) {
+        Log(LogLevel::kWarning, "{}. The job goes on without {} (--elastic)", words,
+            control_->Who(rank));
+        info.lost.push_back(rank);
+    }
+    control_->Dismiss(dropped, words);
+    dismissed_.insert(dismissed_.end(), dropped.begin(), dropped.end());
+}
+
 void ClusterImpl::NapUnlessStopped(int64_t ms) const {
     const Deadline deadline = Deadline::In(ms);
     while (!deadline.expired() && !stop_requested() && !control_->stop_wished()) {
@@ -148,6 +195,7 @@ bool ClusterImpl::Begin(const std::vector<int>& kept, const AssignMessage& next)
         return static_cast<int>(std::ranges::find(kept, rank) - kept.begin());
     };
     std::ranges::transform(trial_, trial_.begin(), renumbered);
+    if (kept.size() != links_.size()) links_.clear();
     dismissed_.clear();
     if (!options_.hosts.empty()) {
         std::vector<std::string> addresses, called;

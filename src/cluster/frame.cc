@@ -404,12 +404,19 @@ Result<VerdictMessage> DecodeVerdict(View payload) {
 }
 
 Bytes Encode(const ReadyMessage& message) {
-    return Writer().Int(message.epoch).Take();
+    Writer writer;
+    writer.Int(message.epoch).Int(static_cast<uint32_t>(message.unreached.size()));
+    for (const int32_t rank : message.unreached) writer.Int(rank);
+    return writer.Take();
 }
 
 Result<ReadyMessage> DecodeReady(View payload) {
     Reader reader("ready", payload);
-    return Finish(reader, ReadyMessage{reader.Int<int64_t>()});
+    ReadyMessage message;
+    message.epoch = reader.Int<int64_t>();
+    message.unreached.resize(reader.Count(sizeof(int32_t), kMostRanks));
+    for (int32_t& rank : message.unreached) rank = reader.Int<int32_t>();
+    return Finish(reader, std::move(message));
 }
 
 Bytes Encode(const ExamineMessage& message) {

@@ -27,7 +27,7 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 7;
+inline constexpr uint32_t kProtocol = 8;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
@@ -134,6 +134,7 @@ struct ResultMessage {
 };
 struct ReadyMessage {
     int64_t epoch = 1;  // that is over
+    std::vector<int32_t> unreached{};  // ranks to which it found no way for data in that epoch
 };
 // A worker may be asked again, for another rank: the answer that counts has the last number.
 struct ExamineMessage {

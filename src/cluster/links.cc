@@ -92,6 +92,35 @@ Result<std::vector<net::WireEnd>> UnpackWireEnds(std::string_view packed, size_t
     return ends;
 }
 
+std::string LinkText(const LinkTable& links, int a, int b) {
+    const auto known = [&](int rank, int peer) {
+        return rank >= 0 && peer >= 0 && std::cmp_less(rank, links.size()) &&
+               std::cmp_less(peer, links[static_cast<size_t>(rank)].size());
+    };
+    if (!known(a, b) || !known(b, a)) return "";
+    const net::WireEnd& x = links[static_cast<size_t>(a)][static_cast<size_t>(b)];
+    const net::WireEnd& y = links[static_cast<size_t>(b)][static_cast<size_t>(a)];
+    if (x.address.empty() && y.address.empty()) return "";
+    return fmt::format("{}, {} - {}", x.transport, EndText(x), EndText(y));
+}
+
+std::vector<int> RanksToDrop(std::vector<std::pair<int, int>> pairs) {
+    std::vector<int> dropped;
+    while (!pairs.empty()) {
+        std::map<int, int> counts;
+        for (const auto& [a, b] : pairs) ++counts[a], ++counts[b];
+        counts.erase(0);
+        if (counts.empty()) break;
+        const auto in_most = std::ranges::max_element(
+            counts, {}, [](const auto& count) { return std::pair(count.second, count.first); });
+        const int rank = in_most->first;
+        dropped.push_back(rank);
+        std::erase_if(pairs,
+                      [&](const auto& pair) { return pair.first == rank || pair.second == rank; });
+    }
+    return dropped;
+}
+
 std::vector<std::string> LinkLines(const LinkTable& links, const std::vector<std::string>& hosts) {
     std::vector<std::string> lines;
     for (size_t a = 0; a < links.size(); ++a) {

@@ -41,6 +41,11 @@ void Control::SetTransport(std::string transport) {
     transport_ = std::move(transport);
 }
 
+void Control::SetLinks(LinkTable links) {
+    const Lock lock(mutex_);
+    links_ = std::move(links);
+}
+
 void Control::SetProgress(std::function<int64_t()> progress) {
     const Lock lock(mutex_);
     progress_ = std::move(progress);
@@ -71,6 +76,12 @@ std::string Control::WhoLocked(int rank) const {
     const std::string host = index < hosts_.size() ? hosts_[index] : "unknown";
     if (transport_.empty()) return fmt::format("rank {} (host {})", rank, host);
     return net::PeerName{rank, host, transport_}.Text();
+}
+
+// " Their link: tcp, 10.0.1.1 (eth1) - 10.0.1.2 (eth1)."; "": it has no addresses.
+std::string Control::LinkWords(int a, int b) const {
+    const std::string link = LinkText(links_, a, b);
+    return link.empty() ? "" : fmt::format(" Their link: {}.", link);
 }
 
 std::string Control::Who(int rank) const {

@@ -293,7 +293,12 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     }
     WEFT_ASSIGN(const auto offers,
                 control_->Exchange("offers", mine, Deadline::In(MeetMs(timeout_ms_))));
-    WEFT_ASSIGN(fabric_, builder->Connect(offers, Deadline::In(timeout_ms_)));
+    auto fabric = builder->Connect(offers, Deadline::In(timeout_ms_));
+    if (!fabric.ok()) {
+        unreached_ = builder->unreached();
+        return fabric.error();
+    }
+    fabric_ = *std::move(fabric);
     own_ends_ = builder->ends();
     control_->SetTransport(fabric_.transport);
     return {};
@@ -313,6 +318,7 @@ Status ClusterImpl::Meet(const AssignMessage& assignment) {
     job_ = assignment.job;
     recover_ms_ = assignment.recover_ms;
     assignment_ = assignment;
+    unreached_.clear();
     control_->SetPhase("rendezvous");
     WEFT_TRY(GatherHosts(assignment.hosts));
     WEFT_TRY(JoinLinks(assignment));
@@ -331,6 +337,7 @@ Status ClusterImpl::GatherLinks() {
         WEFT_ASSIGN(auto unpacked, UnpackWireEnds(ends, static_cast<size_t>(size_)));
         links_.push_back(std::move(unpacked));
     }
+    control_->SetLinks(links_);
     if (!options_.verbose) return {};
     for (const std::string& line : LinkLines(links_, assignment_.hosts)) {
         Log(LogLevel::kInfo, "{}", line);

@@ -117,8 +117,10 @@ VerdictMessage Control::VerdictOn(const std::vector<CircleWait>& circle) const {
         const LongWait& wait = circle[i].wait;
         if (i == kMostNamed) text += fmt::format("; and {} more", circle.size() - i);
         if (i >= kMostNamed) continue;
-        text += fmt::format("{}{} waits for rank {} in {} for {} ms", i == 0 ? "" : "; ",
-                            WhoLocked(circle[i].rank), wait.on, OpOf(wait), wait.still_ms);
+        const std::string link = LinkText(links_, circle[i].rank, wait.on);
+        text += fmt::format("{}{} waits for rank {} in {} for {} ms{}", i == 0 ? "" : "; ",
+                            WhoLocked(circle[i].rank), wait.on, OpOf(wait), wait.still_ms,
+                            link.empty() ? "" : " (" + link + ")");
     }
     text += in_one_op
                 ? ". What one of them sent did not come: is the data link between the hosts "
@@ -201,8 +203,9 @@ void Control::JudgeStall(int64_t now_ns) {
     const LongWait& wait = waits[static_cast<size_t>(waiter)];
     Fail({ErrorCode::kPeerLost, -1,
           fmt::format("{}: no data for {} within {} ms on rank {}, though its process answers. Is "
-                      "it stuck, or is the data link between the hosts down?",
-                      WhoLocked(wait.on), OpOf(wait), still_ms_, waiter),
+                      "it stuck, or is the data link between the hosts down?{}",
+                      WhoLocked(wait.on), OpOf(wait), still_ms_, waiter,
+                      LinkWords(waiter, wait.on)),
           "", epoch_, CanRecover()});
 }
 

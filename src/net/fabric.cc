@@ -86,6 +86,7 @@ class Builder final : public FabricBuilder {
     Result<Fabric> Connect(const std::vector<std::string>& offers,
                            const Deadline& deadline) override;
     const std::vector<WireEnd>& ends() const override { return link_ends_; }
+    const std::vector<int>& unreached() const override { return unreached_; }
 
   private:
     Status ListenAll();
@@ -145,6 +146,7 @@ class Builder final : public FabricBuilder {
     std::vector<HostAddress> addresses_;  // of this host
     std::vector<std::string> devices_;    // by peer: of verbs
     std::vector<WireEnd> link_ends_;      // by peer
+    std::vector<int> unreached_;
 };
 
 Status Builder::Open() {
@@ -418,11 +420,16 @@ Status Builder::DialAll(const Deadline& deadline) {
         }
     }
     for (std::thread& thread : threads) thread.join();
+    Status failed;
     for (size_t i = 0; i < peers.size(); i++) {
-        if (!dialled[i]->ok()) return dialled[i]->error();
-        Greet(peers[i], **std::move(dialled[i]));
+        if (dialled[i]->ok()) {
+            Greet(peers[i], **std::move(dialled[i]));
+            continue;
+        }
+        unreached_.push_back(peers[i]);
+        if (failed.ok()) failed = dialled[i]->error();
     }
-    return {};
+    return failed;
 }
 
 // Changes nothing but what is of that peer.
@@ -477,9 +484,9 @@ Result<Fd> Builder::DialNextWay(int peer, const Deadline& deadline) {
     }
     return MakeError(
         code,
-        "{}: {}. Is the process alive, and may this host reach {}? --data-net says "
-        "which network to use{}",
-        NameOf(peer).Text(), dialling.tried, ways == 1 ? "that address" : "one of these addresses",
+        "{}: {}. Is the process alive, and may {} reach {}? --data-net says which network to use{}",
+        NameOf(peer).Text(), dialling.tried, NameOf(options_.rank).Text(),
+        ways == 1 ? "that address" : "one of these addresses",
         offer.hidden ? ". Both hosts are behind NAT: give one of them --advertise ADDR "
                        "and --data-ports A-B, of ports that are forwarded to it"
                      : "");

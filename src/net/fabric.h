@@ -99,6 +99,8 @@ class FabricBuilder {
                                    const Deadline& deadline) = 0;
     // Once connected: this rank's end of each link, by peer; of itself an empty one.
     virtual const std::vector<WireEnd>& ends() const = 0;
+    // Where Connect failed: the peers that this rank could not dial.
+    virtual const std::vector<int>& unreached() const = 0;
 };
 
 }  // namespace weft::net

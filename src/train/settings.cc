@@ -39,7 +39,7 @@ std::string ValueText(const Json& value) {
 }
 
 // Where both sides have a value, and not the same.
-struct Difference {
+struct Changed {
     std::string flag, was, is;
 };
 
@@ -47,7 +47,7 @@ class Comparison {
   public:
     Comparison(const Json& was, const Json& is) : was_(was), is_(is) {}
 
-    void Look(std::span<const Setting> settings, std::vector<Difference>& found) const {
+    void Look(std::span<const Setting> settings, std::vector<Changed>& found) const {
         for (const Setting& setting : settings) {
             const auto was = was_.find(setting.name), is = is_.find(setting.name);
             if (was == was_.end() || is == is_.end() || *was == *is) continue;
@@ -56,7 +56,7 @@ class Comparison {
     }
 
     // An adapter to go on from brings its own rank, alpha and targets.
-    void LookAtAdapters(std::vector<Difference>& found) const {
+    void LookAtAdapters(std::vector<Changed>& found) const {
         if (!was_.contains("lora_rank")) return;
         const auto from = [](const Json& job) { return job.value("lora_from", "") != ""; };
         const auto on = [&](const Json& job) { return from(job) || job.value("lora_rank", 0) > 0; };
@@ -76,9 +76,9 @@ class Comparison {
     const Json& is_;
 };
 
-std::string ListText(const std::vector<Difference>& found, bool was) {
+std::string ListText(const std::vector<Changed>& found, bool was) {
     std::vector<std::string> words;
-    for (const Difference& one : found) words.push_back(one.flag + " " + (was ? one.was : one.is));
+    for (const Changed& one : found) words.push_back(one.flag + " " + (was ? one.was : one.is));
     return fmt::format("{}", fmt::join(words, ", "));
 }
 
@@ -105,7 +105,7 @@ Status CompareSettings(const Json& state, const TrainJob& job, int64_t batch,
     if (const auto named = state.find("optimizer"); named != state.end()) was["optimizer"] = *named;
     const Json is = SettingsOf(job, batch);
     const Comparison comparison(was, is);
-    std::vector<Difference> fixed, curve;
+    std::vector<Changed> fixed, curve;
     try {
         comparison.Look(kFixed, fixed);
         comparison.LookAtAdapters(fixed);

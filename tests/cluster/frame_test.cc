@@ -154,6 +154,7 @@ TEST(Message, EachComesBackAndNothingElseDoes) {
     CheckMessage(ValueMessage{3, "model", std::string("a\0b", 3)}, DecodeValue);
     CheckMessage(ResultMessage{3, "result"}, DecodeResult);
     CheckMessage(VerdictMessage{ErrorCode::kOutOfMemory, 2, "text", "reason"}, DecodeVerdict);
+    CheckMessage(ReadyMessage{3, {1, 200}}, DecodeReady);
     CheckMessage(ExamineMessage{4, 2, 3, "job", "terms"}, DecodeExamine);
     CheckMessage(ExaminedMessage{4, false, ErrorCode::kOutOfMemory, "why"}, DecodeExamined);
 }

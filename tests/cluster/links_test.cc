@@ -68,5 +68,34 @@ TEST(Links, ALineSaysBothEndsAndTheSlowerSpeed) {
                   "Gbit/s"}));
 }
 
+TEST(Links, OfOnePair) {
+    LinkTable links(3, std::vector<net::WireEnd>(3));
+    links[1][2] = {"tcp", "10.0.1.1", "eth1", 25'000, ""};
+    links[2][1] = {"tcp", "10.0.1.2", "eth9", 10'000, ""};
+    links[0][2] = links[2][0] = {"shm", "", "", 0, ""};
+    EXPECT_EQ(LinkText(links, 1, 2), "tcp, 10.0.1.1 (eth1) - 10.0.1.2 (eth9)");
+    EXPECT_EQ(LinkText(links, 2, 1), "tcp, 10.0.1.2 (eth9) - 10.0.1.1 (eth1)");
+    EXPECT_EQ(LinkText(links, 0, 2), "");
+    for (const int other : {-1, 3}) {
+        EXPECT_EQ(LinkText(links, 1, other), "");
+        EXPECT_EQ(LinkText(links, other, 1), "");
+    }
+    EXPECT_EQ(LinkText({}, 0, 1), "");
+}
+
+TEST(Links, TheFewestRanksAreDropped) {
+    using Pairs = std::vector<std::pair<int, int>>;
+    const auto dropped = [](const Pairs& pairs) { return RanksToDrop(pairs); };
+    EXPECT_EQ(dropped({}), std::vector<int>());
+    EXPECT_EQ(dropped({{2, 1}}), std::vector<int>{2});
+    EXPECT_EQ(dropped({{1, 2}}), std::vector<int>{2});
+    EXPECT_EQ(dropped({{1, 0}}), std::vector<int>{1});
+    EXPECT_EQ(dropped({{0, 1}, {2, 0}}), (std::vector<int>{2, 1}));
+    EXPECT_EQ(dropped({{1, 2}, {3, 1}}), std::vector<int>{1});  // rank 1 lost both its cables
+    EXPECT_EQ(dropped({{1, 2}, {3, 4}}), (std::vector<int>{4, 2}));
+    EXPECT_EQ(dropped({{2, 1}, {3, 1}, {3, 2}}), (std::vector<int>{3, 2}));
+    EXPECT_EQ(dropped({{0, 0}}), std::vector<int>());  // (nobody says so)
+}
+
 }  // namespace
 }  // namespace weft::cluster

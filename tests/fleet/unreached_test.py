@@ -1,0 +1,143 @@
+"""A ring of three hosts, a cable between each pair and no switch, loses the cable between two
+workers. Rank 0 reaches both of them.
+
+    unreached_test.py WEFT TINY_MODEL
+
+Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from concurrent import futures
+
+from recable_test import asked, await_answer
+from spaces import Room, cable, slowness, why_skipped
+
+LINK = r"tcp, 10\.66\.12\.2 \(c21\) - 10\.66\.12\.1 \(c12\)"
+BOTH = r"rank 2 \(host .*\) cannot reach rank 1 \(host .*\) for data"
+
+
+class Ring:
+    """Hosts 0, 1 and 2; a bridge in the middle of the cable between 1 and 2."""
+
+    def __init__(self, room, model):
+        self.model = model
+        self.hosts = [room.host(f"r{i}") for i in range(3)]
+        self.hub = room.host("hub")
+        self.hub.do("ip", "link", "add", "br0", "type", "bridge")
+        self.hub.do("ip", "link", "set", "br0", "up")
+        for one, other in ((0, 1), (0, 2)):
+            cable(self.hosts[one], f"c{one}{other}", self.hosts[other], f"c{other}{one}")
+            self.address(one, other)
+            self.address(other, one)
+        for one, other in ((1, 2), (2, 1)):
+            cable(self.hosts[one], f"c{one}{other}", self.hub, f"to{one}")
+            self.hub.do("ip", "link", "set", f"to{one}", "master", "br0")
+            self.address(one, other)
+        self.key = os.path.join(room.folder.name, "key")
+        with open(self.key, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write("a-shared-key-of-the-tests")
+        for host in self.hosts[1:]:
+            host.start("worker", "--listen", "0.0.0.0:7000", "--key-file",
+                       self.key).await_text("listening")
+
+    def address(self, one, other):
+        low, high = sorted((one, other))
+        last = 1 if one == low else 2
+        self.hosts[one].do("ip", "addr", "add", f"10.66.{low}{high}.{last}/30", "dev",
+                           f"c{one}{other}")
+
+    def serve(self, *words):
+        self.timeout_s = 2 * slowness.slowness()
+        server = self.hosts[0].start(
+            "serve", self.model, "--hosts", "10.66.1.2,10.66.2.2", "--key-file", self.key, "-t",
+            "1", "--tp", "3", "--timeout-ms", str(int(1000 * self.timeout_s)), *words)
+        server.await_text("serving ", 60)
+        return server
+
+    def pull(self, how):
+        if how == "silent":  # nobody's link goes down
+            self.hub.do("ip", "link", "set", "to1", "nomaster")
+        elif how == "down":
+            self.hosts[1].do("ip", "link", "set", "c12", "down")
+        else:  # as a USB cable does
+            self.hosts[2].do("ip", "link", "del", "c21")
+
+    def plug(self):
+        self.hub.do("ip", "link", "set", "to1", "master", "br0")
+
+
+def test_an_elastic_job_goes_on_without_one_of_both(room, model):
+    for how in ("silent", "down", "gone"):
+        with Room(room.weft) as own:
+            ring = Ring(own, model)
+            server = ring.serve("--elastic")
+            text = await_answer(ring.hosts[0])
+            ring.pull(how)
+            assert await_answer(ring.hosts[0]) == text, server.text
+            server.await_text(BOTH + r".*\(the link was " + LINK +
+                              r"\)\. The job goes on without rank 2 ")
+            server.await_text(r"epoch \d+ with 2 ranks after")
+            assert server.end() == 0, server.text
+
+
+def test_the_link_is_waited_for_and_comes_back(room, model):
+    ring = Ring(room, model)
+    server = ring.serve()
+    text = await_answer(ring.hosts[0])
+    ring.pull("silent")
+    with futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(asked, ring.hosts[0])
+        server.await_text(BOTH + r".*\(the link was " + LINK + r"\)\. Waiting up to \d+ ms", 60)
+        ring.plug()
+        assert answer.result() == text, server.text
+    server.await_text(r"epoch \d+ with 3 ranks after")
+    assert server.end() == 0, server.text
+
+
+def test_the_link_is_waited_for_in_vain(room, model):
+    ring = Ring(room, model)
+    server = ring.serve("--rejoin-ms", str(int(6000 * slowness.slowness())))
+    await_answer(ring.hosts[0])
+    ring.pull("down")
+    assert asked(ring.hosts[0]) is None
+    server.await_text(r"error: " + BOTH + r".*\(the link was " + LINK +
+                      r"\)\. Within \d+ ms \(--rejoin-ms\) this did not change")
+    assert server.process.wait(60) == 3, server.text
+
+
+def test_a_job_that_recovers_from_nothing_ends(room, model):
+    ring = Ring(room, model)
+    server = ring.serve("--max-restarts", "0")
+    await_answer(ring.hosts[0])
+    begin = time.monotonic()
+    ring.pull("silent")
+    assert asked(ring.hosts[0]) is None
+    found = server.await_text(r"error: (.*)").group(1)
+    for words in ("10.66.12.1 (c12)", "10.66.12.2 (c21)", "rank 1", "rank 2"):
+        assert words in found, server.text
+    assert server.process.wait(60) == 3, server.text
+    print(f"  ended {time.monotonic() - begin:.1f} s after the cable was pulled")
+
+
+def main(weft, tiny_model):
+    with Room(weft) as room:
+        model = os.path.join(room.folder.name, "tiny.gguf")
+        subprocess.run([tiny_model, model], check=True, capture_output=True)
+        for name, test in list(globals().items()):
+            if not name.startswith("test_") or (sys.argv[3:] and name not in sys.argv[3:]):
+                continue
+            begin = time.monotonic()
+            with Room(weft) as own:
+                test(own, model)
+            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    reason = why_skipped()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))
