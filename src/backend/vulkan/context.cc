@@ -16,13 +16,22 @@ Result<const gpu::Kernel*> KernelCache::Get(std::string_view shader,
                          "cpu",
                          shader);
     }
+    const Compiling compiling(*this);
     WEFT_ASSIGN(
         std::unique_ptr<gpu::Kernel> kernel,
         device_.MakeKernel({shader, spirv, args_bytes, key.constants, subgroup, guarded}));
     const gpu::Kernel* made = kernel.get();
     kernels_.emplace(std::move(key), std::move(kernel));
-    count_.fetch_add(1, std::memory_order_relaxed);
+    progress_.fetch_add(1, std::memory_order_relaxed);
     return made;
+}
+
+int64_t KernelCache::progress(int64_t now_ns) const {
+    const int64_t since_ns = compiles_since_ns_.load(std::memory_order_relaxed);
+    if (since_ns != 0 && now_ns - since_ns < kMostCompileNs) {
+        progress_.fetch_add(1, std::memory_order_relaxed);
+    }
+    return progress_.load(std::memory_order_relaxed);
 }
 
 }  // namespace weft::backend::vulkan

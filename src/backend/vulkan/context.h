@@ -15,6 +15,7 @@
 
 #include "backend/vulkan/dispatch.h"
 #include "backend/vulkan/gate.h"
+#include "base/deadline.h"
 #include "base/result.h"
 #include "gpu/device.h"
 
@@ -27,8 +28,23 @@ class KernelCache {
     // guarded: KernelCode::guarded. kUnsupported: this build has no such shader.
     Result<const gpu::Kernel*> Get(std::string_view shader, std::vector<uint32_t> constants,
                                    uint32_t args_bytes, uint32_t subgroup, bool guarded = false);
-    // How many there are: on any thread.
-    int64_t count() const { return count_.load(std::memory_order_relaxed); }
+    // Grows with each kernel that is made, and at each call while a driver compiles one, which may
+    // take it many seconds: for at most kMostCompileNs. Any thread.
+    int64_t progress(int64_t now_ns = NowNs()) const;
+    static constexpr int64_t kMostCompileNs = 300'000'000'000;
+    // While it lives, a driver may compile: it makes kernels, or runs some for the first time.
+    class Compiling {
+      public:
+        explicit Compiling(KernelCache& cache) : cache_(cache) {
+            cache_.compiles_since_ns_.store(NowNs(), std::memory_order_relaxed);
+        }
+        ~Compiling() { cache_.compiles_since_ns_.store(0, std::memory_order_relaxed); }
+        Compiling(const Compiling&) = delete;
+        Compiling& operator=(const Compiling&) = delete;
+
+      private:
+        KernelCache& cache_;
+    };
 
   private:
     struct Key {
@@ -40,7 +56,8 @@ class KernelCache {
     };
     gpu::Device& device_;
     std::map<Key, std::unique_ptr<gpu::Kernel>> kernels_;
-    std::atomic<int64_t> count_{0};
+    mutable std::atomic<int64_t> progress_{0};
+    std::atomic<int64_t> compiles_since_ns_{0};  // 0: none is compiled
 };
 
 // Tests set others.

@@ -56,9 +56,8 @@ class VulkanExecutable final : public Executable {
     std::span<const OpTiming> timings() const override { return times_.timings(); }
     TransferLog& transfers() override { return transfers_; }
     void SetProbe(Probe probe) override { probe_ = std::move(probe); }
-    // Kernels that are compiled for a first step count, too: that takes seconds.
     int64_t progress() const override {
-        return progress_.load(std::memory_order_relaxed) + context_->kernels.count();
+        return progress_.load(std::memory_order_relaxed) + context_->kernels.progress();
     }
 
   private:
@@ -70,6 +69,7 @@ class VulkanExecutable final : public Executable {
     RecordingKey KeyOf(const Step& step) const;
     WantedRows WantedOf(const Step& step, const OpRange& ops) const;
     Status RunStages(Recording& recording, size_t first, bool* too_long);
+    Status WaitFor(uint64_t number, int64_t deadline_ms);
     Status RunStage(Stage& stage, bool* too_long);
     Status Exchange(const Stage& stage, uint64_t last);
     Status GoOnWithout(const Stage& stage);
@@ -104,6 +104,7 @@ class VulkanExecutable final : public Executable {
 
     // Of the step that runs.
     const Step* step_ = nullptr;
+    bool first_run_ = false;  // of its recording
     Groups groups_;
     StepShape shape_;
 

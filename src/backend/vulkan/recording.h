@@ -39,6 +39,7 @@ struct Stage {
 struct Recording {
     std::vector<Stage> stages;
     int64_t used = 0;  // when last
+    bool ran = false;  // before: a driver may compile kernels when they run for the first time
     bool cut = false;  // for its length, as it was foreseen with this Pace::slowness
     double slowness = 0;
     int64_t dispatches = 0, barriers = 0;  // in all

@@ -3,6 +3,7 @@
 #include "backend/vulkan/executable.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -10,6 +11,8 @@
 namespace weft::backend::vulkan {
 
 Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {
+    first_run_ = !recording.ran;
+    recording.ran = true;
     for (size_t i = first; i < recording.stages.size(); ++i) {
         Stage& stage = recording.stages[i];
         WEFT_TRY(RunStage(stage, too_long));
@@ -104,10 +107,18 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage) {
     return status;
 }
 
+// Where kernels run for the first time, other ranks see that this one moves: the device's own
+// deadline finds out whether it hangs.
+Status VulkanExecutable::WaitFor(uint64_t number, int64_t deadline_ms) {
+    std::optional<KernelCache::Compiling> compiling;
+    if (first_run_) compiling.emplace(context_->kernels);
+    return gpu_.Wait(number, Deadline::In(deadline_ms));
+}
+
 Status VulkanExecutable::Await(const Submission& submission, uint64_t number, int64_t begin_ns,
                                bool* too_long) {
     const int64_t deadline_ms = pace_.DeadlineMs(submission.estimate);
-    const Status status = gpu_.Wait(number, Deadline::In(deadline_ms));
+    const Status status = WaitFor(number, deadline_ms);
     if (!status.ok()) {
         context_->hangs = true;
         broken_ = Explain(submission, status);

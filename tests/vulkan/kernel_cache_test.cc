@@ -1,0 +1,95 @@
+// Kernels of a device that takes long to compile them: whoever watches sees that it is at work.
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "backend/vulkan/context.h"
+#include "shaders/shaders.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+class MadeKernel final : public gpu::Kernel {
+  public:
+    uint32_t subgroup() const override { return 8; }
+};
+
+// Compiles when it is told to, and does nothing else.
+class SlowCompiler final : public gpu::Device {
+  public:
+    const gpu::Description& description() const override { return description_; }
+    std::vector<gpu::Heap> heaps() const override { return {}; }
+    Result<gpu::Buffer> Allocate(uint64_t, gpu::Place) override { return Unasked(); }
+    uint64_t most_buffer_bytes() const override { return 0; }
+    const gpu::Buffer& stop_word() const override { return stop_word_; }
+    Result<std::unique_ptr<gpu::Kernel>> MakeKernel(const gpu::KernelCode&) override {
+        std::unique_lock lock(mutex_);
+        compiles_ = true;
+        changed_.notify_all();
+        changed_.wait(lock, [&] { return done_; });
+        compiles_ = done_ = false;
+        if (fails_) return Unasked();
+        return std::unique_ptr<gpu::Kernel>(std::make_unique<MadeKernel>());
+    }
+    Result<std::unique_ptr<gpu::Commands>> Record() override { return Unasked(); }
+    Result<uint64_t> Submit(const gpu::Commands&) override { return Unasked(); }
+    Status Wait(uint64_t, Deadline) override { return Unasked(); }
+    std::vector<int64_t> Times(const gpu::Commands&, uint32_t) override { return {}; }
+    Status status() const override { return {}; }
+
+    void AwaitCompiling() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return compiles_; });
+    }
+    void Finish(bool fails) {
+        const std::lock_guard lock(mutex_);
+        done_ = true;
+        fails_ = fails;
+        changed_.notify_all();
+    }
+
+  private:
+    static Error Unasked() { return MakeError(ErrorCode::kUnsupported, "not here"); }
+    gpu::Description description_;
+    gpu::Buffer stop_word_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool compiles_ = false, done_ = false, fails_ = false;
+};
+
+TEST(VulkanKernels, CompilingIsProgress) {
+    if (shaders::Find("map").empty()) GTEST_SKIP() << "built without shaders";
+    SlowCompiler device;
+    KernelCache kernels(device);
+    EXPECT_EQ(kernels.progress(), kernels.progress()) << "nothing is done";
+    for (const bool fails : {false, true}) {
+        const uint32_t constant = fails ? 2 : 1;
+        bool made = false;
+        std::thread caller([&] { made = kernels.Get("map", {64, constant}, 16, 0).ok(); });
+        device.AwaitCompiling();
+        const int64_t now_ns = NowNs();
+        int64_t before = kernels.progress(now_ns);
+        constexpr int64_t kPartNs = KernelCache::kMostCompileNs / 10;
+        for (int64_t later = 1; later < 10; ++later) {
+            const int64_t after = kernels.progress(now_ns + later * kPartNs);
+            EXPECT_GT(after, before);
+            before = after;
+        }
+        // A driver that never comes back is found out.
+        const int64_t much_later = now_ns + KernelCache::kMostCompileNs;
+        EXPECT_EQ(kernels.progress(much_later), kernels.progress(2 * much_later));
+        before = kernels.progress(much_later);
+        device.Finish(fails);
+        caller.join();
+        EXPECT_EQ(made, !fails);
+        EXPECT_EQ(kernels.progress(), before + (fails ? 0 : 1));
+        EXPECT_EQ(kernels.progress(), kernels.progress());
+    }
+    // One that is there is not compiled again.
+    EXPECT_TRUE(kernels.Get("map", {64, 1}, 16, 0).ok());
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan
