@@ -271,10 +271,11 @@ double Distance(std::span<const float> a, std::span<const float> b) {
     return std::isfinite(distance) ? distance : kInfinite;
 }
 
-int64_t FirstDifference(const std::vector<OpDigest>& record, const std::vector<OpDigest>& mine,
-                        double tolerance) {
+std::vector<double> OpDistances(const std::vector<OpDigest>& record,
+                                const std::vector<OpDigest>& mine) {
     std::map<std::string_view, const OpDigest*> by_name;
     for (const OpDigest& op : mine) by_name.emplace(op.name, &op);
+    std::vector<double> distances(record.size(), -1);
     for (size_t i = 0; i < record.size(); ++i) {
         const auto found = by_name.find(record[i].name);
         if (found == by_name.end()) continue;  // of another stage
@@ -282,12 +283,21 @@ int64_t FirstDifference(const std::vector<OpDigest>& record, const std::vector<O
         const int64_t skip = op.first_block - record[i].first_block;
         const auto have = static_cast<int64_t>(record[i].blocks.size());
         const auto want = static_cast<int64_t>(op.blocks.size());
-        if (skip < 0 || skip + want > have) return static_cast<int64_t>(i);
+        distances[i] = std::numeric_limits<double>::infinity();
+        if (skip < 0 || skip + want > have) continue;
         const auto theirs = std::span(record[i].blocks)
                                 .subspan(static_cast<size_t>(skip), static_cast<size_t>(want));
-        if (!(Distance(op.blocks, theirs) <= tolerance)) return static_cast<int64_t>(i);
+        distances[i] = Distance(op.blocks, theirs);
     }
-    return -1;
+    return distances;
+}
+
+int64_t FirstDifference(const std::vector<OpDigest>& record, const std::vector<OpDigest>& mine,
+                        double tolerance) {
+    const std::vector<double> distances = OpDistances(record, mine);
+    const auto first =
+        std::ranges::find_if(distances, [&](double distance) { return distance > tolerance; });
+    return first == distances.end() ? -1 : first - distances.begin();
 }
 
 }  // namespace weft::engine

@@ -6,8 +6,9 @@
 // folder; later, the logits of any layout must equal those to a tolerance. A cluster that differs
 // refuses to serve, and names the first op that differs, and the rank.
 //
-// Cost: one step of kProofTokens rows and one round of the control plane; a second step and a few
-// more rounds where something differs. The KV cache counts as empty afterwards.
+// Cost: one step of kProofTokens rows and one round of the control plane; a few more rounds where
+// stages have unlike devices, and a second step, too, where something differs. The KV cache counts
+// as empty afterwards.
 #pragma once
 
 #include <cstdint>
@@ -72,6 +73,10 @@ Status WriteRecord(const std::string& path, const ProofRecord& record);
 
 // |a - b| / |b|; infinite where the sizes differ or a number is none.
 double Distance(std::span<const float> a, std::span<const float> b);
+// Of each op of the record: the distance of `mine`; infinite where its blocks are others; -1 where
+// it is of another stage.
+std::vector<double> OpDistances(const std::vector<OpDigest>& record,
+                                const std::vector<OpDigest>& mine);
 // The first op of the record of which `mine` differs by more than the tolerance; -1: none.
 int64_t FirstDifference(const std::vector<OpDigest>& record, const std::vector<OpDigest>& mine,
                         double tolerance);

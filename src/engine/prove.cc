@@ -2,9 +2,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <span>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -19,15 +23,25 @@ namespace {
 // differently now and then.
 constexpr double kRoundedTolerance = 5e-3;
 constexpr double kFloatTolerance = 1e-4;
+// Stages on unlike devices: a processor rounds activations to 8 bits for quantized weights, a GPU
+// may not, and the cache may be of another type. The same bounds as for a device beside the
+// processor (tests/vulkan/jobs_test.py).
+constexpr double kUnlikeRoundedTolerance = 3e-2;
+constexpr double kUnlikeFloatTolerance = 3e-3;
+// Of one op behind a stage on an unlike device: its digest is of few numbers, and attention may
+// spread what was rounded. A weight that is wrong moves its own op by more.
+constexpr double kUnlikeOpTolerance = 0.1;
 // Of a record, in one round of the control plane.
 constexpr size_t kPieceBytes = 256 << 10;
 
-double ToleranceOf(const program::Program& program, backend::SumWire wire) {
+double ToleranceOf(const program::Program& program, backend::SumWire wire, bool unlike) {
     const bool rounded = std::ranges::any_of(program.values, [](const program::Value& value) {
         return value.storage == program::Storage::kWeight && value.shape.rank >= 2 &&
                (Info(value.dtype).block_elements > 1 || value.dtype == DType::kBF16);
     });
-    return (rounded ? kRoundedTolerance : kFloatTolerance) + SumWireTolerance(wire, rounded);
+    const double most = unlike ? (rounded ? kUnlikeRoundedTolerance : kUnlikeFloatTolerance)
+                               : (rounded ? kRoundedTolerance : kFloatTolerance);
+    return most + SumWireTolerance(wire, rounded);
 }
 
 std::string RankNames(const cluster::Cluster& cluster, const std::vector<int>& ranks) {
@@ -45,13 +59,35 @@ constexpr const char* kNext =
 
 }  // namespace
 
-// "" where there is to be no record: a model that is made up is no file.
-std::string Rank::ProofPath(const std::string& fingerprint) const {
+// identity: of the device that makes the record. "" where there is to be none: a model that is made
+// up is no file.
+std::string Rank::ProofPath(const std::string& fingerprint, const std::string& identity) const {
     if (job_.model.starts_with("synthetic:")) return "";
     const DType kv = job_.reference ? DType::kF32 : job_.kv_dtype;
     const char* what = job_.outputs == model::Outputs::kHidden ? "-hidden" : "";
-    return RecordPath(fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION,
-                                  device_->info().identity, Info(kv).name, what));
+    return RecordPath(fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION, identity,
+                                  Info(kv).name, what));
+}
+
+// Of one rank alone on this rank's device, or else on that of another stage.
+Result<Rank::DeviceRecord> Rank::FindRecord(const std::string& fingerprint) const {
+    for (size_t rank = 0; rank < identities_.size(); ++rank) {
+        const std::string path = ProofPath(fingerprint, identities_[rank]);
+        if (path.empty()) break;
+        if (auto found = ReadRecord(path); found.ok()) {
+            return DeviceRecord{*std::move(found), static_cast<int>(rank)};
+        }
+    }
+    return MakeError(ErrorCode::kNotFound, "no record of the proof");
+}
+
+// Whether the stages up to this one compute on another device than that of the record.
+bool Rank::IsUnlike(int stage, const DeviceRecord& record) const {
+    if (record.device_of < 0) return false;
+    const auto ranks = static_cast<size_t>((stage + 1) * shard_.layout.tp);
+    const std::string& device = identities_[static_cast<size_t>(record.device_of)];
+    return std::ranges::any_of(std::span(identities_).first(std::min(ranks, identities_.size())),
+                               [&](const std::string& one) { return one != device; });
 }
 
 // What rank 0 has in the end: the logits of the last token, or the hidden states of all.
@@ -92,42 +128,63 @@ Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
     return digests;
 }
 
+// One rank alone: its record is for later clusters.
+Status Rank::LeaveRecord(const std::string& path, int64_t tokens) {
+    std::error_code ignored;
+    if (path.empty() || std::filesystem::exists(path, ignored)) return {};
+    // Only where there is a place for it.
+    const auto folder = std::filesystem::path(path).parent_path();
+    std::filesystem::create_directories(folder, ignored);
+    if (!std::filesystem::is_directory(folder, ignored)) return {};
+    WEFT_ASSIGN(const std::vector<OpDigest> digests, RunProof(tokens, true));
+    WEFT_ASSIGN(const std::vector<float> logits, ReadProof(tokens));
+    // A folder that cannot be written is no reason not to work.
+    const Status written = WriteRecord(path, {digests, logits});
+    if (!written.ok())
+        Log(LogLevel::kDebug, "no record of the proof: {}", written.error().message);
+    return {};
+}
+
+// By how much an op of this rank may differ from the record. Behind an unlike stage rounding may
+// choose other experts: of a mixture of experts the logits alone are compared there.
+double Rank::OpTolerance(const DeviceRecord& record) const {
+    const bool same = !IsUnlike(shard_.stage, record) && shard_.layout.tp == 1;
+    if (same) return ToleranceOf(program_, wire_, false);
+    return hyper_.moe.experts > 0 ? HUGE_VAL : kUnlikeOpTolerance;
+}
+
 Status Rank::Prove(const std::string& fingerprint) {
     if (!job_.proof) return {};
     const int64_t tokens = std::min({kProofTokens, job_.chunk, job_.ctx});
-    const std::string path = tokens == kProofTokens ? ProofPath(fingerprint) : "";
-    const bool alone = cluster_.size() == 1;
-    std::error_code ignored;
-    if (alone && (path.empty() || std::filesystem::exists(path, ignored))) return {};
-    if (alone) {  // only where there is a place for the record
-        const auto folder = std::filesystem::path(path).parent_path();
-        std::filesystem::create_directories(folder, ignored);
-        if (!std::filesystem::is_directory(folder, ignored)) return {};
+    const bool recorded = tokens == kProofTokens;
+    if (cluster_.size() == 1) {
+        return recorded ? LeaveRecord(ProofPath(fingerprint, device_->info().identity), tokens)
+                        : Status();
     }
     const int64_t begin_ns = NowNs();
-    WEFT_ASSIGN(const std::vector<OpDigest> digests, RunProof(tokens, alone));
-    ProofRecord record;
-    WEFT_ASSIGN(const std::vector<float> logits, ReadProof(tokens));
-    if (alone) {
-        // A folder that cannot be written is no reason not to work.
-        const Status written = WriteRecord(path, {digests, logits});
-        if (!written.ok())
-            Log(LogLevel::kDebug, "no record of the proof: {}", written.error().message);
-        return {};
+    DeviceRecord record;
+    if (cluster_.rank() == 0 && recorded) {
+        if (auto found = FindRecord(fingerprint); found.ok()) record = *std::move(found);
     }
+    const std::vector<float> expected = record.of_one.logits;
+    // Where stages round differently, logits tell little: each rank compares its own ops.
+    const bool unlike = std::ranges::any_of(
+        identities_, [&](const std::string& one) { return one != identities_[0]; });
+    if (unlike) WEFT_TRY(ShareRecord(record));
+    const bool by_op = unlike && record.device_of >= 0;
+    WEFT_ASSIGN(const std::vector<OpDigest> digests, RunProof(tokens, by_op));
+    WEFT_ASSIGN(const std::vector<float> logits, ReadProof(tokens));
     double distance = 0;
-    if (cluster_.rank() == 0 && !path.empty()) {
-        if (auto found = ReadRecord(path); found.ok()) {
-            record = std::move(*found);
-            distance = Distance(logits, record.logits);
-        }
+    if (cluster_.rank() == 0 && record.device_of >= 0) distance = Distance(logits, expected);
+    bool differs = !(distance <= ToleranceOf(program_, wire_, unlike));
+    if (by_op) {
+        differs = differs || FirstDifference(record.of_one.ops, digests, OpTolerance(record)) >= 0;
     }
     uint64_t sum = 0;
     for (const OpDigest& digest : digests) {
         if (!digest.whole) continue;
         sum = Checksum64(std::as_bytes(std::span(&digest.checksum, 1)), sum);
     }
-    const bool differs = !(distance <= ToleranceOf(program_, wire_));
     WEFT_ASSIGN(const std::vector<std::string> all,
                 cluster_.AllGather("proof", fmt::format("{:016x} {}", sum, differs ? 1 : 0),
                                    Deadline::In(cluster_.timeout_ms())));
@@ -138,8 +195,41 @@ Status Rank::Prove(const std::string& fingerprint) {
         same = same && all[static_cast<size_t>(rank)].substr(0, 16) == first.substr(0, 16);
     }
     if (!same) return ExplainReplicas(digests);
-    if (all[0].ends_with("1")) return ExplainRecord(tokens, record, distance);
-    Log(LogLevel::kDebug, "proof: {:.1f} ms", static_cast<double>(NowNs() - begin_ns) * 1e-6);
+    if (std::ranges::any_of(all, [](const std::string& one) { return one.ends_with("1"); })) {
+        if (!unlike) WEFT_TRY(ShareRecord(record));
+        return ExplainRecord(tokens, record, distance);
+    }
+    Log(LogLevel::kDebug, "proof: {:.1f} ms{}", static_cast<double>(NowNs() - begin_ns) * 1e-6,
+        by_op ? fmt::format("; unlike devices round differently: {:.2g} from one rank's logits",
+                            distance)
+              : "");
+    return {};
+}
+
+// Rank 0's, on all ranks, without its logits.
+Status Rank::ShareRecord(DeviceRecord& record) {
+    record.of_one.logits.clear();
+    const std::string text = cluster_.rank() == 0 ? EncodeRecord(record.of_one) : "";
+    const auto gather = [&](const char* name, const std::string& mine) {
+        return cluster_.AllGather(name, mine, Deadline::In(cluster_.timeout_ms()));
+    };
+    WEFT_ASSIGN(const auto sizes,
+                gather("proof size", fmt::format("{} {}", record.device_of, text.size())));
+    char* end = nullptr;
+    record.device_of = static_cast<int>(std::strtol(sizes[0].c_str(), &end, 10));
+    const size_t size = std::strtoull(end, nullptr, 10);
+    if (record.device_of < 0 || std::cmp_greater_equal(record.device_of, identities_.size())) {
+        record = {};
+        return {};
+    }
+    std::string whole;
+    while (whole.size() < size) {
+        const size_t at = std::min(whole.size(), text.size());
+        WEFT_ASSIGN(const auto pieces, gather("proof record", text.substr(at, kPieceBytes)));
+        if (pieces[0].empty()) break;
+        whole += pieces[0];
+    }
+    WEFT_ASSIGN(record.of_one, DecodeRecord(whole));
     return {};
 }
 
@@ -200,27 +290,18 @@ std::string Rank::OpText(size_t stage, size_t index) const {
 }
 
 // The logits are not those of one rank: which op was the first, and where?
-Status Rank::ExplainRecord(int64_t tokens, ProofRecord& record, double distance) {
-    record.logits.clear();
-    const std::string text = cluster_.rank() == 0 ? EncodeRecord(record) : "";
-    const auto gather = [&](const char* name, const std::string& mine) {
-        return cluster_.AllGather(name, mine, Deadline::In(cluster_.timeout_ms()));
-    };
-    std::string whole;
-    WEFT_ASSIGN(const auto sizes, gather("proof size", std::to_string(text.size())));
-    const size_t size = std::strtoull(sizes[0].c_str(), nullptr, 10);
-    while (whole.size() < size) {
-        const size_t at = std::min(whole.size(), text.size());
-        WEFT_ASSIGN(const auto pieces, gather("proof record", text.substr(at, kPieceBytes)));
-        if (pieces[0].empty()) break;
-        whole += pieces[0];
-    }
-    WEFT_ASSIGN(record, DecodeRecord(whole));
+Status Rank::ExplainRecord(int64_t tokens, const DeviceRecord& of_device, double distance) {
+    const ProofRecord& record = of_device.of_one;
     WEFT_ASSIGN(const std::vector<OpDigest> mine, RunProof(tokens, true));
-    const int64_t first = FirstDifference(record.ops, mine, ToleranceOf(program_, wire_));
-    WEFT_ASSIGN(const auto all, gather("proof first", std::to_string(first)));
+    const std::vector<double> distances = OpDistances(record.ops, mine);
+    const int64_t first = FirstDifference(record.ops, mine, OpTolerance(of_device));
+    const double by = first < 0 ? 0 : distances[static_cast<size_t>(first)];
+    WEFT_ASSIGN(const auto all,
+                cluster_.AllGather("proof first", fmt::format("{} {:.2g}", first, by),
+                                   Deadline::In(cluster_.timeout_ms())));
     int64_t least = -1;
     std::vector<int> ranks;
+    std::string far;
     for (size_t rank = 0; rank < all.size(); ++rank) {
         const int64_t theirs = std::atoll(all[rank].c_str());
         if (theirs < 0 || theirs >= static_cast<int64_t>(record.ops.size())) continue;
@@ -228,19 +309,25 @@ Status Rank::ExplainRecord(int64_t tokens, ProofRecord& record, double distance)
         if (least < 0 || theirs <= least) {
             least = theirs;
             ranks.push_back(static_cast<int>(rank));
+            far = all[rank].substr(all[rank].find(' ') + 1);
         }
     }
-    std::string where = "no single op stands out";
+    std::string where = "no single op differs by more than its rounding";
     if (least >= 0) {
         const OpDigest& op = record.ops[static_cast<size_t>(least)];
-        where = fmt::format("the first op that differs is #{} of one rank's ({}), on {}", op.op,
-                            op.name, RankNames(cluster_, ranks));
+        where = fmt::format(
+            "the first op that differs by more than its rounding is #{} of one rank's ({}), on {} "
+            "(distance {})",
+            op.op, op.name, RankNames(cluster_, ranks), far);
     }
-    return RefuseToServe(
-        MakeError(ErrorCode::kCorrupt,
-                  "start-up proof: with this file, one rank alone got other logits than this "
-                  "cluster: the distance is {:.2g}, at most {:.0g} is expected; {}. {}",
-                  distance, ToleranceOf(program_, wire_), where, kNext));
+    const bool unlike = IsUnlike(cluster_.size() / shard_.layout.tp - 1, of_device);
+    return RefuseToServe(MakeError(
+        ErrorCode::kCorrupt,
+        "start-up proof: with this file, one rank alone ({}) got other numbers than this cluster: "
+        "the distance of the logits is {:.2g}, {} up to {:.0g}; {}. {}",
+        identities_[static_cast<size_t>(of_device.device_of)], distance,
+        unlike ? "the rounding of unlike devices explains" : "rounding explains",
+        ToleranceOf(program_, wire_, unlike), where, kNext));
 }
 
 }  // namespace weft::engine

@@ -171,11 +171,21 @@ class Rank {
     Status VerifyReplicas();
     // The start-up proof (prove.cc).
     Status Prove(const std::string& fingerprint);
-    std::string ProofPath(const std::string& fingerprint) const;
+    // What one rank alone got, on the device of rank device_of (-1: there is no record).
+    struct DeviceRecord {
+        ProofRecord of_one{};
+        int device_of = -1;
+    };
+    std::string ProofPath(const std::string& fingerprint, const std::string& identity) const;
+    Result<DeviceRecord> FindRecord(const std::string& fingerprint) const;
+    bool IsUnlike(int stage, const DeviceRecord& record) const;
+    Status LeaveRecord(const std::string& path, int64_t tokens);
     Result<std::vector<OpDigest>> RunProof(int64_t tokens, bool blocks);
     Result<std::vector<float>> ReadProof(int64_t tokens);
     Status ExplainReplicas(const std::vector<OpDigest>& digests);
-    Status ExplainRecord(int64_t tokens, ProofRecord& record, double distance);
+    Status ExplainRecord(int64_t tokens, const DeviceRecord& of_device, double distance);
+    Status ShareRecord(DeviceRecord& record);
+    double OpTolerance(const DeviceRecord& record) const;
     Status RefuseToServe(Error error);
     std::string OpText(size_t stage, size_t index) const;
     Result<std::vector<RankReport>> ExchangeReports();

@@ -2,6 +2,7 @@
 // rank is found, with the first op that it spoils and the rank that holds it.
 #include "engine/proof.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include "engine/rank.h"
 #include "net/local.h"
 #include "support/fake_cluster.h"
+#include "support/lavapipe.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 #include "support/tiny_model.h"
@@ -51,8 +53,9 @@ class Proof : public testing::Test {
         }
     }
 
-    Job JobFor(const std::string& file, int tp, int pp) const {
+    Job JobFor(const std::string& file, int tp, int pp, const std::string& device) const {
         Job job;
+        job.device = device;
         job.model = dir_ / file;
         job.tp = tp;
         job.pp = pp;
@@ -63,8 +66,9 @@ class Proof : public testing::Test {
     }
 
     // Opens all ranks; what each of them says. The rank `bad`, not 0, which has the record of its
-    // own file, reads the spoilt one.
-    std::vector<Status> Open(int tp, int pp, int bad) {
+    // own file, reads the spoilt one. devices: by rank; empty: processors.
+    std::vector<Status> Open(int tp, int pp, int bad,
+                             const std::vector<std::string>& devices = {}) {
         const int size = tp * pp;
         test::FakeHub hub(size);
         std::vector<net::Fabric> fabrics(1);
@@ -75,7 +79,8 @@ class Proof : public testing::Test {
             threads.emplace_back([&, rank] {
                 const auto index = static_cast<size_t>(rank);
                 test::FakeCluster cluster(hub, rank, size, std::move(fabrics[index]));
-                const Job job = JobFor(rank == bad ? "bad.gguf" : "good.gguf", tp, pp);
+                const Job job = JobFor(rank == bad ? "bad.gguf" : "good.gguf", tp, pp,
+                                       devices.empty() ? "cpu" : devices[index]);
                 auto made = Rank::Make(job, cluster);
                 Status status = made.ok() ? (*made)->Enter() : Status(made.error());
                 if (!status.ok()) status = cluster.ReportFailure(status.error());
@@ -85,8 +90,8 @@ class Proof : public testing::Test {
         for (std::thread& thread : threads) thread.join();
         return results;
     }
-    void ExpectGood(int tp, int pp) {
-        for (const Status& status : Open(tp, pp, -1)) {
+    void ExpectGood(int tp, int pp, const std::vector<std::string>& devices = {}) {
+        for (const Status& status : Open(tp, pp, -1, devices)) {
             EXPECT_TRUE(status.ok()) << status.error().message;
         }
     }
@@ -131,7 +136,8 @@ TEST_F(Proof, APartThatDiffersIsNamedByTheRecord) {
     ExpectGood(1, 1);
     Spoil("blk.1.attn_q.weight", 200);  // heads 5 to 8 are rank 1's
     ExpectRefusal(Open(2, 1, 1),
-                  {"one rank alone got other logits", "(l1.attn_q), on rank 1 (host b)"});
+                  {"one rank alone (cpu-", "got other numbers", ", rounding explains up to 0.005; ",
+                   "(l1.attn_q), on rank 1 (host b)"});
     ExpectRefusal(Open(3, 1, 2), {"(l1.attn_q), on rank 2 (host c)"});
     // In a pipeline, too.
     Spoil("blk.2.ffn_up.weight", 5);
@@ -139,6 +145,35 @@ TEST_F(Proof, APartThatDiffersIsNamedByTheRecord) {
     // Where the wrong row is another rank's, nothing is wrong.
     Spoil("blk.1.attn_q.weight", 5);
     for (const Status& status : Open(2, 1, 1)) EXPECT_TRUE(status.ok());
+}
+
+// A processor rounds activations to 8 bits, the other device does not: that is no damage.
+TEST_F(Proof, StagesOnUnlikeDevicesRoundDifferently) {
+    const auto found = test::FindLavapipe();
+    if (!found.ok()) GTEST_SKIP() << found.error().message;
+    const std::string gpu = fmt::format("vulkan:{}", *found);
+    const std::vector<std::vector<std::string>> orders = {
+        {"cpu", gpu}, {gpu, "cpu"}, {"cpu", gpu, "cpu"}};
+    // (The device alone comes first: it compiles its kernels while nobody waits.)
+    for (const std::string& alone : {gpu, std::string("cpu")}) {
+        std::filesystem::remove_all(dir_ / "cache/weft/proof");
+        ExpectGood(1, 1, {alone});
+        for (const auto& devices : orders) {
+            SCOPED_TRACE(fmt::format("the record of {}, ranks on {}", alone,
+                                     fmt::join(devices, ", ")));
+            ExpectGood(1, static_cast<int>(devices.size()), devices);
+        }
+        // A weight of the last stage is wrong.
+        Spoil("blk.2.ffn_up.weight", 5);
+        for (const auto& devices : {orders[0], orders[1]}) {
+            SCOPED_TRACE(fmt::format("the record of {}, ranks on {}, damage", alone,
+                                     fmt::join(devices, ", ")));
+            ExpectRefusal(Open(1, 2, 1, devices),
+                          {"one rank alone (" + (alone == gpu ? std::string("vulkan-") : "cpu-"),
+                           "the rounding of unlike devices explains up to 0.03",
+                           "on rank 1 (host b)"});
+        }
+    }
 }
 
 TEST_F(Proof, ABrokenRecordIsNone) {

@@ -185,6 +185,20 @@ class UnlikeDevices(unittest.TestCase):
             for devices in (f"{DEVICE},cpu", f"cpu,{DEVICE}"):
                 self.assertEqual(answer(QUESTIONS[0], "--pp", "2", device=devices).stdout, one)
 
+    def test_the_start_up_proof_knows_how_unlike_devices_round(self):
+        """With the record of either device, in both orders; damage is refused."""
+        words = ("run", MODEL, "-p", QUESTIONS[0], "-n", "4")
+        for alone in (DEVICE, "cpu"):
+            with tempfile.TemporaryDirectory() as folder:
+                env = {"XDG_CACHE_HOME": folder}
+                run(*words, device=alone, env=env)
+                self.assertEqual(len(os.listdir(os.path.join(folder, "weft/proof"))), 1)
+                for devices in (f"{DEVICE},cpu", f"cpu,{DEVICE}", f"cpu,{DEVICE},cpu"):
+                    said = run(*words, "--pp", str(devices.count(",") + 1), device=devices,
+                               env={**env, "WEFT_LOG": "debug"}).stderr
+                    self.assertRegex(said, r"proof: .* unlike devices round differently: [\d.e-]+ "
+                                           r"from one rank's logits")
+
     def test_tensor_ranks_are_refused_by_both_names(self):
         for layout in (("--tp", "2"), ("--tp", "2", "--transport", "tcp")):
             done = run("run", MODEL, "-p", "1", *layout, device=f"{DEVICE},cpu", status=2)
