@@ -13,7 +13,7 @@ import time
 from concurrent import futures
 
 from recable_test import asked, await_answer
-from spaces import Room, cable, slowness, why_skipped
+from spaces import Room, cable, limits, why_skipped
 
 LINK = r"tcp, 10\.66\.12\.2 \(c21\) - 10\.66\.12\.1 \(c12\)"
 BOTH = r"rank 2 \(host .*\) cannot reach rank 1 \(host .*\) for data"
@@ -50,7 +50,7 @@ class Ring:
                            f"c{one}{other}")
 
     def serve(self, *words):
-        self.timeout_s = 2 * slowness.slowness()
+        self.timeout_s = limits.limit(2)
         server = self.hosts[0].start(
             "serve", self.model, "--hosts", "10.66.1.2,10.66.2.2", "--key-file", self.key, "-t",
             "1", "--tp", "3", "--timeout-ms", str(int(1000 * self.timeout_s)), *words)
@@ -99,7 +99,7 @@ def test_the_link_is_waited_for_and_comes_back(room, model):
 
 def test_the_link_is_waited_for_in_vain(room, model):
     ring = Ring(room, model)
-    server = ring.serve("--rejoin-ms", str(int(6000 * slowness.slowness())))
+    server = ring.serve("--rejoin-ms", limits.timeout_ms(6000))
     await_answer(ring.hosts[0])
     ring.pull("down")
     assert asked(ring.hosts[0]) is None
