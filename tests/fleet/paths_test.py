@@ -45,7 +45,9 @@ def test_a_black_hole(room, model):
     for mtu in (1500, 1400, 4096):
         with Room(room.weft) as own:
             a, b = over_a_switch(own, mtu)
-            b.up("-", typed=words_of(a.up()) + "\n")
+            first = a.up()
+            b.up("-", typed=words_of(first) + "\n")
+            first.await_text(r"found: eth0 at eth0 of b")
             found = findings(a, "--cluster", "home", status=1)
             (lost,) = [each for each in found if each["severity"] == "fail"]
             assert lost["check"] == "across-path" and lost["host"] == "b", lost
@@ -79,7 +81,9 @@ def test_ways_that_are_whole(room, _):
     for mtu, ends in ((9000, 9000), (1500, 1500)):
         with Room(room.weft) as own:
             a, b = over_a_switch(own, mtu, ends)
-            second = b.up("-", typed=words_of(a.up()) + "\n")
+            first = a.up()
+            second = b.up("-", typed=words_of(first) + "\n")
+            first.await_text(r"found: eth0 at eth0 of b")
             found = findings(a, "--cluster", "home", status=0)
             assert [each["check"] for each in found] == ["across-measured"], found
             key = os.path.join(a.home, ".config/weft/clusters/home.key")
