@@ -243,7 +243,7 @@ std::string HostCalls::Missing(const std::vector<int>& missing) const {
 Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t timeout_ms,
                            const Deadline& deadline, const Identity& identity, int cancel) {
     const Patience patience{"worker " + address, deadline, cancel};
-    std::optional<Error> hung_up;
+    std::optional<Error> hung_up, refused;
     for (int dropped = 0, cut_off = 0;;) {
         bool heard = false;
         auto dialled = Attempt(address, key, timeout_ms, patience, identity, heard);
@@ -252,10 +252,13 @@ Result<Dialled> DialWorker(const std::string& address, const Bytes& key, int64_t
         // A worker amid a crowd of callers may hang up on one that it has not listened to yet.
         const bool unheard = !heard && dialled.error().code == ErrorCode::kIo;
         if (unheard) hung_up = dialled.error();
+        if (IsBusy(dialled.error())) refused = dialled.error();
         const bool cut = heard && dialled.error().code == ErrorCode::kIo;
         const bool again =
             busy || (unheard && ++dropped <= kMostDropped) || (cut && ++cut_off <= kMostCutOff);
         if (!again || deadline.left_ms() <= kBusyRetryMs) {
+            // A last call that the deadline cuts short says less than the answer before it.
+            if (busy && refused.has_value()) return *refused;
             return hung_up.value_or(dialled.error());
         }
         const int64_t pause_ms = unheard ? kDroppedRetryMs : kBusyRetryMs;

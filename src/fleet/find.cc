@@ -49,13 +49,14 @@ std::string WhoWasAsked(const Hearing& hearing) {
 Error NobodyError(const std::string& cluster, const ClusterFile& file, const Chosen& chosen,
                   const Hearing& hearing, int64_t waited_ms) {
     const std::string who =
-        chosen.missing.empty() ? "no host"
-                               : fmt::format("host{} {}", chosen.missing.size() == 1 ? "" : "s",
-                                             fmt::join(chosen.missing, ", "));
+        chosen.missing.empty() ? "no other host was found"
+        : chosen.missing.size() == 1
+            ? fmt::format("host {} was not found", chosen.missing[0])
+            : fmt::format("hosts {} were not found", fmt::join(chosen.missing, ", "));
     std::string reasons = WhoWasAsked(hearing);
     for (const std::string& reason : chosen.left_out) reasons += ". " + reason;
     return MakeError(ErrorCode::kTimeout,
-                     "cluster '{}': {} was not found within {} ms. {}. Is 'weft up' running there "
+                     "cluster '{}': {} within {} ms. {}. Is 'weft up' running there "
                      "({}), and UDP port {} open? --wait 1m waits longer, and hosts that beacons "
                      "don't reach take an address in {}",
                      cluster, who, waited_ms, reasons, file.key, kBeaconPort,
