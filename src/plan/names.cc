@@ -198,7 +198,8 @@ std::optional<ShapeWord> FindShape(std::string_view word) {
     const std::vector<Known> names = KnownNames();
     if (word.starts_with("hf:")) word.remove_prefix(3);
     word.remove_prefix(word.rfind('/') + 1);  // npos + 1 is 0
-    for (const std::string_view maker : {"meta-", "openai-", "google-", "qwen-", "c4ai-"}) {
+    for (const std::string_view maker : {"meta-", "openai-", "google-", "qwen-", "c4ai-",
+                                         "mistralai_", "allenai_", "google_", "qwen_"}) {
         if (Lowered(word).starts_with(maker) && FindName(word.substr(maker.size()), names)) {
             word.remove_prefix(maker.size());
         }
@@ -238,7 +239,10 @@ std::vector<std::string> NamesLike(std::string_view word) {
         most = alike;
         names.push_back(name);
     }
-    return names.empty() ? all : names;
+    if (names.empty()) return all;
+    std::ranges::stable_sort(
+        names, {}, [&](const std::string& name) { return EditDistance(word, name); });
+    return names;
 }
 
 Result<quantize::QuantizeOptions> FindWeightType(std::string_view type) {

@@ -78,14 +78,16 @@ TEST(Names, AliasesLeadToShapes) {
     }
 }
 
-// The parts of a name: "qwen2.5-7b" has qwen, 2.5, 7 and b.
+// The parts of a name: "qwen2.5-7b" has qwen, 2.5, 7 and b. Two words that leave the shape as it
+// is, and are part of known names, are left out.
 std::vector<std::string> PartsOf(const std::string& name) {
     static const std::regex part(R"([a-z]+|[0-9]+(\.[0-9]+)*)");
     std::string low = name;
     for (char& c : low) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     std::vector<std::string> parts;
     for (std::sregex_iterator at(low.begin(), low.end(), part), end; at != end; ++at) {
-        parts.push_back(at->str());
+        const std::string part_text = at->str();
+        if (part_text != "thinking" && part_text != "reasoning") parts.push_back(part_text);
     }
     return parts;
 }
