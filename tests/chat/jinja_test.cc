@@ -296,7 +296,7 @@ TEST(Jinja, ProcessorTimeIsLimited) {
     limits.cpu_ms = 100 * RenderLimits::kSlowness;
     limits.steps = INT64_MAX;
     limits.made_bytes = SIZE_MAX;
-    for (const std::string& work :
+    for (const char* const work :
          {"", "{% set x = i + j %}", "{% set x = 'a' * 9000000 %}", "{% set x = 'a b ' * 90000 %}"
           "{% set y = x.split() | length %}", "{% set x = messages | tojson | length %}",
           "{% macro m() %}{{ i }}{% endmacro %}{% set x = m() %}",

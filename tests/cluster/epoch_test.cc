@@ -456,7 +456,7 @@ TEST(WorkerEpoch, BelievesNothingOfAnOlderOne) {
     VerdictMessage loss{ErrorCode::kPeerLost, 1, "rank 1 was lost", "killed", 1, true};
     root.Send(FrameType::kVerdict, Encode(loss));
     ASSERT_TRUE(control.EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
-    control.LeaveEpoch();
+    control.LeaveEpoch({});
     const auto ready = DecodeReady(root.Await(FrameType::kReady));
     ASSERT_TRUE(ready.ok());
     EXPECT_EQ(ready->epoch, 1);
@@ -718,7 +718,7 @@ TEST(WorkerEpoch, EndsWithRankZero) {
         VerdictMessage verdict{ErrorCode::kPeerLost, 1, "rank 1 was lost", "killed", 1, true};
         pair.far->Send(FrameType::kVerdict, Encode(verdict));
         ASSERT_TRUE(control.EndEpoch({ErrorCode::kPeerLost, "a step failed"}).ok());
-        control.LeaveEpoch();
+        control.LeaveEpoch({});
         verdict.recover = false;
         verdict.text = "there is no next epoch";
         if (says) {
