@@ -116,7 +116,7 @@ class Chances : public Calls {
         std::vector<std::function<void()>> later;
         Answer::Start(
             *engine_, exchange, std::move(plan), [&](const AnswerRecord&) { ++observed; },
-            [&](std::function<void()> work) { later.push_back(std::move(work)); });
+            [&](size_t, std::function<void()> work) { later.push_back(std::move(work)); });
         engine_->Drain();
         EXPECT_TRUE(engine_->Run().ok());
         EXPECT_EQ(later.size(), is_long ? 1u : 0u);
