@@ -261,7 +261,7 @@ class Run(unittest.TestCase):
 
     @contextlib.contextmanager
     def long_answer(self, layout, tokens, out, **streams):
-        with program("run", SYNTHETIC, "-p", "a", "-n", str(tokens), "--ctx", "20000",
+        with program("run", SYNTHETIC, "-p", "a", "-n", str(tokens), "--greedy", "--ctx", "20000",
                      "--ignore-eos", "-t", "1", *layout, stdout=out.theirs, **streams) as process:
             yield process
 
