@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kDriver = R"py(
 GRACE_S = 110
 # 3: a rank was lost. 75: stopped, with a checkpoint. 134 to 139: a signal ended a rank.
-AGAIN = {3, 75, *range(134, 140)}
+AGAIN = {3, 75, 134, 135, 136, 137, 138, 139}
 
 import os, secrets, signal, socket, subprocess, sys, tempfile, threading, time
 

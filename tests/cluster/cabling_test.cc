@@ -82,8 +82,8 @@ class Cabling : public ::testing::Test {
         }
     }
     Words Model() const {
-        return {"run", folder_ / "tiny.gguf", "-p", "Hello there", "-n", "12", "--ignore-eos", "-t",
-                "1"};
+        return {"run", folder_ / "tiny.gguf", "-p",       "Hello there", "-n",
+                "12",  "--ignore-eos",        "--greedy", "-t",          "1"};
     }
     // The answer of three ranks over tcp, or what they say in its place.
     std::string Answer(int status, const Words& more = {}) {

@@ -50,8 +50,9 @@ class Launch : public testing::Test {
         ::chmod(path.c_str(), mode);
     }
     Words Run(int tokens) const {
-        return {"run",          model_, "-p", "Hello there", "-n", std::to_string(tokens),
-                "--ignore-eos", "-t",   "1"};
+        return {
+            "run",      model_, "-p", "Hello there", "-n", std::to_string(tokens), "--ignore-eos",
+            "--greedy", "-t",   "1"};
     }
     Words Serve() const { return {"serve", model_, "--port", "0", "--json", "-t", "1"}; }
     Words Bench() const {

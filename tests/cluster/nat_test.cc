@@ -93,8 +93,8 @@ class BehindNat : public ::testing::Test {
             Inside(host, Words{"worker", "--key-file", folder_ / "key"} + more)));
     }
     Words Model() const {
-        return {"run", folder_ / "tiny.gguf", "-p", "Hello there", "-n", "12", "--ignore-eos", "-t",
-                "1"};
+        return {"run", folder_ / "tiny.gguf", "-p",       "Hello there", "-n",
+                "12",  "--ignore-eos",        "--greedy", "-t",          "1"};
     }
     // What rank 0 on `host` says, and its answer at the end.
     std::string Answer(const std::string& host, int status, const Words& more) {
