@@ -38,7 +38,9 @@ class Templates(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
 
     def each(self, check):
-        templates = sorted((ROOT / "tests/data/chat").glob("*.jinja"))
+        # raw_rules has Jinja's rules and shows no messages, so the server refuses conversations.
+        templates = sorted(path for path in (ROOT / "tests/data/chat").glob("*.jinja")
+                           if path.stem != "raw_rules")
         self.assertGreater(len(templates), 20)
         for template in templates:
             with self.subTest(template.stem):
