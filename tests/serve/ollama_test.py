@@ -106,7 +106,7 @@ class Models(OllamaCase):
         for name in (self.model, self.model.removesuffix(":latest"), "gpt-test",
                      "gpt-test:latest"):
             shown = self.client.show(name)
-            self.assertEqual(shown.capabilities, ["completion"])
+            self.assertEqual(shown.capabilities, ["completion", "tools"])
             self.assertIn("<|im_start|>", shown.template)
             info = shown.modelinfo
             self.assertEqual(info["general.architecture"], "llama")
@@ -273,7 +273,6 @@ class Chat(OllamaCase):
     def test_what_the_model_lacks(self):
         for more, says in (({"think": True}, "does not support thinking"),
                            ({"think": "high"}, "does not support thinking"),
-                           ({"tools": [TOOL]}, "does not support tools"),
                            ({"messages": [{"role": "user", "content": "What is it?",
                                            "images": ["aGVsbG8="]}]}, "text only")):
             with self.assertRaises(ollama.ResponseError) as caught:

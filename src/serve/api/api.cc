@@ -96,7 +96,10 @@ Json ModelJson(const Served& served, int32_t adapter) {
                {"object", "model"},
                {"created", served.created_s},
                {"owned_by", "weft"},
-               {"max_model_len", served.engine->context()}};
+               {"max_model_len", served.engine->context()},
+               {"lifecycle", "active"},
+               {"max_input_tokens", served.engine->context()},
+               {"max_tokens", served.engine->context()}};
     model["meta"] = {{"n_vocab", served.engine->hyper().vocab},
                      {"n_ctx_train", served.engine->hyper().context},
                      {"n_embd", served.engine->hyper().hidden},

@@ -35,6 +35,8 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         if (role == "assistant" && (content.is_null() || content == "")) {
             content = message.Text("refusal", "");  // which stands beside the content
         }
+        // The result of a function that returns nothing.
+        if ((role == "tool" || role == "function") && content.is_null()) content = "";
         if (content.is_null()) {
             message.Fail("content", fmt::format("'{}content' is missing.", where), "missing");
         }

@@ -171,10 +171,13 @@ Conversation ReadConversationOf(Fields& fields) {
 }
 
 Json MessageUsage(const Usage& usage) {
-    return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-            {"cache_creation_input_tokens", 0},
-            {"cache_read_input_tokens", usage.cached_tokens},
-            {"output_tokens", usage.said_tokens}};
+    return {
+        {"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+        {"cache_creation_input_tokens", 0},
+        {"cache_creation", {{"ephemeral_5m_input_tokens", 0}, {"ephemeral_1h_input_tokens", 0}}},
+        {"service_tier", "standard"},
+        {"cache_read_input_tokens", usage.cached_tokens},
+        {"output_tokens", usage.said_tokens}};
 }
 
 Json InputOf(const chat::ToolCall& call) {
@@ -224,7 +227,10 @@ class MessagesDialect final : public Dialect {
         end_ = end;
     }
     void End(const Usage& usage, std::string& out) override {
-        const Json delta{{"stop_reason", Reason(end_)}, {"stop_sequence", StopText(end_)}};
+        const Json delta{{"stop_reason", Reason(end_)},
+                         {"stop_sequence", StopText(end_)},
+                         {"stop_details", nullptr},
+                         {"container", nullptr}};
         Event("message_delta",
               fmt::format(R"("delta":{},"usage":{})", Dump(delta), Dump(MessageUsage(usage))), out);
         Event("message_stop", "", out);
@@ -281,6 +287,8 @@ class MessagesDialect final : public Dialect {
                 {"content", std::move(content)},
                 {"stop_reason", std::move(reason)},
                 {"stop_sequence", std::move(stop)},
+                {"stop_details", nullptr},
+                {"container", nullptr},
                 {"usage", MessageUsage(usage)}};
     }
     static void Event(const char* type, const std::string& members, std::string& out) {

@@ -97,20 +97,6 @@ std::string CardDigest(const model_files::ModelSource& source) {
     return maker.Finish();
 }
 
-// Whether a made-up tool comes out of the template.
-bool ShowsTools(const chat::Chat& chat) {
-    constexpr std::string_view kName = "weft_made_up_tool";
-    chat::ChatInput input = chat::OneQuestion("", "?");
-    input.tools =
-        Json::array({{{"type", "function"},
-                      {"function",
-                       {{"name", std::string(kName)},
-                        {"description", "?"},
-                        {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}}});
-    const auto text = chat.Render(input);
-    return text.ok() && text->view().find(kName) != std::string_view::npos;
-}
-
 bool Thinks(const chat::Chat& chat) {
     const std::string_view source = chat.source();
     return std::ranges::any_of(
@@ -137,10 +123,8 @@ ModelCard DescribeModel(const model_files::ModelSource& source, const std::strin
     if (::stat(path.c_str(), &file) == 0) card.modified_s = file.st_mtime;
     card.info = InfoJson(meta);
     card.info["general.parameter_count"] = card.parameters;
-    if (chat != nullptr) {
-        card.tools = ShowsTools(*chat);
-        card.thinking = Thinks(*chat);
-    }
+    card.tools = chat != nullptr;  // a template that shows no tools gets them in words
+    card.thinking = chat != nullptr && Thinks(*chat);
     return card;
 }
 

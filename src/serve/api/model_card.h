@@ -19,8 +19,8 @@ struct ModelCard {
     int64_t parameters = 0;
     int64_t modified_s = 0;  // Unix time of the file; 0: not known
     Json info{};             // metadata: numbers, texts and short lists; others are empty lists
-    // What its chat template shows: the tools of a request; that it thinks.
-    bool tools = false, thinking = false;
+    bool tools = false;      // it may call them
+    bool thinking = false;   // by its chat template
 };
 
 // path: where it was opened from. chat: null where there is no template.

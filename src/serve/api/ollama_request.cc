@@ -268,12 +268,6 @@ std::optional<ApiError> PlanOllamaChat(const Json& body, const Served& served, A
         if (!fields.error()) ReplyNothing(asked, plan);
         return fields.error();
     }
-    if (!fields.List("tools").empty() && !served.card.tools) {
-        return ApiError{
-            400,
-            fmt::format("\"{}\" does not support tools: its chat template shows none", served.name),
-            "tools", "unsupported_value"};
-    }
     const Json as_openai{{"messages", OllamaMessages().Read(fields)},
                          {"tools", fields.List("tools")}};
     if (fields.error()) return fields.error();

@@ -11,7 +11,8 @@ namespace {
 
 Json ResponseUsage(const Usage& usage) {
     return {{"input_tokens", usage.prompt_tokens},
-            {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+            {"input_tokens_details",
+             {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
             {"output_tokens", usage.said_tokens},
             {"output_tokens_details", {{"reasoning_tokens", 0}}},
             {"total_tokens", usage.prompt_tokens + usage.said_tokens}};
