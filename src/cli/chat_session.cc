@@ -22,6 +22,8 @@ constexpr std::string_view kHelp =
     "/set             what is in force\n"
     "/system TEXT     the message before all others; without TEXT: none\n"
     "/clear           forget the conversation\n"
+    "/drop            leave out the oldest turns, for example when the context is full\n"
+    "/undrop          give the model all turns again\n"
     "/bye             end, like Ctrl-D\n"
     "\"\"\"              begins and ends a message of several lines; so does a line that ends with "
     "\\\n"
@@ -91,6 +93,7 @@ ChatSession::Next ChatSession::Take(std::string_view entered, bool only_text) {
     const std::string_view text = Trimmed(entered);
     if (text.empty()) return {};
     if (only_text || !IsCommand(text)) {
+        if (pending_) ForgetQuestion();
         input_.messages.push_back({{"role", "user"}, {"content", std::string(text)}});
         return {Act::kAsk};
     }
@@ -99,11 +102,14 @@ ChatSession::Next ChatSession::Take(std::string_view entered, bool only_text) {
     if (command == "/help" || command == "/?") return {Act::kTell, std::string(kHelp)};
     if (command == "/set") return Set(rest);
     if (command == "/system") return SetSystem(rest);
+    if (command == "/drop") return Drop();
+    if (command == "/undrop") return Undrop();
     if (command == "/clear") {
         SetSystem(system_);
         return {Act::kTell, "The conversation is forgotten."};
     }
-    const std::vector<std::string> commands = {"/bye", "/help", "/set", "/system", "/clear"};
+    const std::vector<std::string> commands = {"/bye",   "/help", "/set",   "/system",
+                                               "/clear", "/drop", "/undrop"};
     return {
         Act::kTell,
         fmt::format("There is no command {}.{} /help lists them; \"\"\"{} ...\"\"\" is a message.",
@@ -129,6 +135,8 @@ ChatSession::Next ChatSession::Set(std::string_view words) {
 ChatSession::Next ChatSession::SetSystem(std::string_view text) {
     system_ = std::string(text);
     input_.messages = chat::OrderedJson::array();
+    dropped_ = 0;
+    pending_ = false;
     if (!system_.empty()) {
         input_.messages.push_back({{"role", "system"}, {"content", system_}});
     }
@@ -137,11 +145,54 @@ ChatSession::Next ChatSession::SetSystem(std::string_view text) {
                             : "The conversation begins anew under this system message."};
 }
 
+chat::ChatInput ChatSession::conversation() const {
+    chat::ChatInput input = input_;
+    const auto begin = input.messages.begin() + (system_.empty() ? 0 : 1);
+    input.messages.erase(begin, begin + static_cast<ptrdiff_t>(dropped_));
+    return input;
+}
+
+// Keeps the newer half of what the model gets, by size, and in any case the last turn.
+ChatSession::Next ChatSession::Drop() {
+    const auto& messages = input_.messages;
+    const auto size_of = [&](size_t i) {
+        return messages[i]["content"].get_ref<const std::string&>().size();
+    };
+    size_t all = 0;
+    for (size_t i = first(); i < messages.size(); ++i) all += size_of(i);
+    size_t kept = 0, begin = first();
+    for (size_t i = messages.size(); i-- > first();) {
+        kept += size_of(i);
+        if (messages[i]["role"] != "user") continue;
+        const bool last = begin == first();  // the newest turn, which always stays
+        if (!last && kept > all / 2) break;
+        begin = i;
+    }
+    if (begin == first()) {
+        return {Act::kTell,
+                "There are no older turns to drop: shorten the message, /clear the conversation, "
+                "or start with a larger --ctx."};
+    }
+    dropped_ += begin - first();
+    return {pending_ ? Act::kAsk : Act::kTell,
+            fmt::format("The model goes on without the oldest {} messages; /undrop gives them "
+                        "back to it.",
+                        dropped_)};
+}
+
+ChatSession::Next ChatSession::Undrop() {
+    const bool any = std::exchange(dropped_, 0) > 0;
+    return {Act::kTell,
+            any ? "The model gets all turns again." : "No turns were dropped: see /drop."};
+}
+
 void ChatSession::NoteAnswer(std::string text) {
+    pending_ = false;
     input_.messages.push_back({{"role", "assistant"}, {"content", std::move(text)}});
 }
 
 void ChatSession::ForgetQuestion() {
+    pending_ = false;
     if (size() > 0) input_.messages.erase(input_.messages.end() - 1);
 }
 

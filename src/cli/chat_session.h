@@ -19,7 +19,7 @@ class ChatSession {
     enum class Act { kAsk, kTell, kEnd };
     struct Next {
         Act act = Act::kTell;
-        std::string text{};  // kTell: what the user is told
+        std::string text{};  // what the user is told, before the answer if there is one
     };
     // What the user entered: a message, which becomes the conversation's last, or a command: its
     // first word is a slash and letters ("/etc/passwd" is none). only_text: a message in any case.
@@ -27,8 +27,11 @@ class ChatSession {
     // What the model said to that; or that it said nothing, and nothing was asked.
     void NoteAnswer(std::string text);
     void ForgetQuestion();
+    // The question does not fit the context: it waits for /drop, or the next question replaces it.
+    void KeepQuestion() { pending_ = true; }
 
-    const chat::ChatInput& conversation() const { return input_; }
+    // What the model gets: the conversation without the dropped turns.
+    chat::ChatInput conversation() const;
     // The settings, with the seed of the next answer.
     engine::Request NextRequest() const;
     // Messages, without the system's.
@@ -37,12 +40,18 @@ class ChatSession {
   private:
     Next Set(std::string_view words);
     Next SetSystem(std::string_view text);
+    Next Drop();
+    Next Undrop();
+    // Index of the first message after the system message that the model gets.
+    size_t first() const { return (system_.empty() ? 0 : 1) + dropped_; }
     std::string Settings() const;
 
     std::string system_;
     chat::ChatInput input_;
     engine::Request settings_;
     bool seeded_;
+    size_t dropped_ = 0;    // messages after the system message that the model does not get
+    bool pending_ = false;  // the last message is a question that did not fit the context
 };
 
 }  // namespace weft::cli

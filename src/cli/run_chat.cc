@@ -45,6 +45,7 @@ class Shown final : public engine::Listener {
         Add(rest);
         const std::lock_guard lock(mutex_);
         if (!ending.ok()) error_ = ending.error();
+        full_ = ending.ok() && ending->finish == "context";
         over_ = true;
         ended_.notify_all();
     }
@@ -55,6 +56,8 @@ class Shown final : public engine::Listener {
     // After the end.
     const std::string& text() const { return text_; }
     const Status& error() const { return error_; }
+    // The context had no room for the rest of the answer.
+    bool full() const { return full_; }
 
   private:
     void Add(std::string_view text) {
@@ -67,7 +70,7 @@ class Shown final : public engine::Listener {
     std::mutex mutex_;
     std::condition_variable ended_;
     Status error_;
-    bool over_ = false;
+    bool over_ = false, full_ = false;
 };
 
 // The user's side, on a thread of its own: the engine has the main one.
@@ -83,11 +86,8 @@ class Conversation {
         for (std::optional<Entry> entry = Entered(); entry; entry = Entered()) {
             const ChatSession::Next next = session_.Take(entry->text, entry->quoted);
             if (next.act == ChatSession::Act::kEnd) break;
-            if (next.act == ChatSession::Act::kAsk) {
-                if (!Ask()) break;
-            } else if (!next.text.empty()) {
-                Stream(next.text + "\n");
-            }
+            if (!next.text.empty()) Stream(next.text + "\n");
+            if (next.act == ChatSession::Act::kAsk && !Ask()) break;
         }
         engine_.Drain();
     }
@@ -147,6 +147,12 @@ class Conversation {
             if (g_enough.exchange(false)) engine_.Cancel(*id);
         }
         Stream("\n\n");
+        if (shown->full()) {
+            PrintErr(
+                "The answer is cut off: the context of {} tokens is full. /drop goes on "
+                "without the oldest turns, /clear forgets the conversation.\n",
+                engine_.context());
+        }
         const bool stopped =
             shown->error().ok() ? false : shown->error().error().code == ErrorCode::kCancelled;
         if (!shown->error().ok() && !stopped) return Refuse(shown->error().error());
@@ -157,10 +163,12 @@ class Conversation {
     // Whether the engine goes on: where it doesn't, its own end says why.
     bool Refuse(const Error& error) {
         if (engine_.counters().state == engine::EngineState::kOver) return false;
-        session_.ForgetQuestion();
-        const bool full = error.message.find("context") != std::string::npos;
+        const bool full = error.message.find("the context of") != std::string::npos;
+        const bool older = full && session_.size() > 1;
+        older ? session_.KeepQuestion() : session_.ForgetQuestion();
         PrintErr("weft: error: {}{}\n", error.message,
-                 full && session_.size() > 0 ? " (/clear forgets the conversation)" : "");
+                 older ? ". /drop asks it without the oldest turns, /clear forgets the conversation"
+                       : "");
         return true;
     }
 

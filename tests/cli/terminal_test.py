@@ -18,11 +18,13 @@ import unittest
 
 from terminal import PATIENCE, PROMPT, Terminal
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path += [str(TESTS / "support"), str(TESTS / "serve")]
+import gguf_template  # noqa: E402
 from processes import children  # noqa: E402
 from limits import timeout_ms  # noqa: E402
 
-MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
+MODEL = str(TESTS.parent / "models/abacus/model.gguf")
 
 
 def run(*words, stdin=b"", source=None, status=0):
@@ -40,9 +42,9 @@ def kill_rank_1(terminal):
 
 
 class Conversation(unittest.TestCase):
-    def begin(self, *words):
+    def begin(self, *words, model=MODEL):
         words += () if "--temp" in words else ("--greedy",)
-        terminal = Terminal(PROGRAM, "run", MODEL, *words)
+        terminal = Terminal(PROGRAM, "run", model, *words)
         self.addCleanup(terminal.__exit__)
         said = terminal.until(re.escape(PROMPT))
         self.assertIn("/help lists commands", said)
@@ -135,6 +137,43 @@ class Conversation(unittest.TestCase):
         said = terminal.ask("What is 1 + 1? " * 40)
         self.assertIn("error", said)
         self.assertRegex(terminal.ask("What is 6 + 6?"), r"\b12\b")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_a_question_that_does_not_fit_waits_for_drop(self):
+        """The model's own template shows it only the last question; this one shows all turns."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        model = os.path.join(folder.name, "model.gguf")
+        gguf_template.with_template(MODEL, model, (TESTS / "data/chat/chatml.jinja").read_text())
+        terminal = self.begin("--ctx", "256", "-n", "8", model=model)
+        said = ""
+        for number in range(1, 41):
+            said = terminal.ask(f"What is {number} + {number}?")
+            if "/drop asks it" in said:
+                break
+        self.assertIn("/drop asks it without the oldest turns", said)
+        said = terminal.ask("/drop")
+        self.assertRegex(said, r"(?s)without the oldest \d+ messages.*\n.*\w")
+        self.assertNotIn("error", said)
+        self.assertIn("gets all turns again", terminal.ask("/undrop"))
+        self.assertIn("No turns were dropped", terminal.ask("/undrop"))
+        for _ in range(2):  # the second question takes the place of the first
+            self.assertIn("/drop asks it", terminal.ask("What is 6 + 6?"))
+        said = terminal.ask("/drop")
+        self.assertIn("without the oldest", said)
+        self.assertNotIn("error", said)
+        self.assertIn("forgotten", terminal.ask("/clear"))
+        self.assertIn("no older turns", terminal.ask("/drop"))
+        self.assertRegex(terminal.ask("What is 6 + 6?"), r"\w")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_an_answer_that_fills_the_context_is_cut_off(self):
+        terminal = self.begin("--ctx", "64", "--ignore-eos", "-n", "-1")
+        said = terminal.ask("What is 6 + 6?")
+        self.assertIn("the context of 64 tokens is full", said)
+        self.assertIn("/drop", said)
         terminal.type("\x04")
         self.assertEqual(terminal.wait(), 0)
 
