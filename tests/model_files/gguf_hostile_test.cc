@@ -151,7 +151,8 @@ TEST(GgufHostile, TensorTable) {
     ExpectError(one({1ull << 50}, 0, 0), kCorrupt, {name, "4503599627370496 bytes"});
     ExpectError(one({33, 2}, 2, 0), kCorrupt, {name, "33", "32 elements of a Q4_0 block"});
     ExpectError(one({32, 2}, 9, 0), ErrorCode::kUnsupported, {name, "Q8_1", "Q4_0", "MXFP4"});
-    ExpectError(one({32, 2}, 4, 0), kCorrupt, {name, "type 4", "supported", "BF16"});
+    ExpectError(one({32, 2}, 4, 0), ErrorCode::kUnsupported, {name, "Q4_2", "supported", "BF16"});
+    ExpectError(one({32, 2}, 9999, 0), kCorrupt, {name, "type 9999", "supported", "BF16"});
     ExpectError(one({32, 2}, 0, 7), kCorrupt, {name, "offset 7", "alignment 32"});
     ExpectError(one({32, 2}, 0, 32), kCorrupt, {name, "256 bytes at offset 32"});
     ExpectError(one({32, 2}, 0, ~31ull), kCorrupt, {name, "offset 18446744073709551584"});

@@ -123,11 +123,13 @@ std::string Refusal(const std::string& quantization) {
 }
 
 TEST(Quantization, OtherMethodsAreRefusedByName) {
-    for (const char* method : {"bitsandbytes", "hqq", "eetq", "fbgemm_fp8", "nvfp4", "aqlm", ""}) {
+    for (const char* method : {"bitsandbytes", "hqq", "eetq", "fbgemm_fp8", "nvfp4", "aqlm"}) {
         const std::string message = Refusal(fmt::format(R"({{"quant_method":"{}"}})", method));
         EXPECT_NE(message.find(fmt::format("'{}' is not supported", method)), std::string::npos);
         EXPECT_NE(message.find("awq (gemm, 4 bits), gptq"), std::string::npos);
     }
+    EXPECT_NE(Refusal(R"({"quant_method":""})").find("the name of a quantization"),
+              std::string::npos);
     EXPECT_NE(Refusal(R"({"quant_method":"awq","version":"gemv"})").find("gemv"),
               std::string::npos);
     EXPECT_NE(Refusal(R"({"quant_method":"gptq","bits":3})").find("3 bits"), std::string::npos);

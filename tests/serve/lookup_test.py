@@ -26,7 +26,8 @@ PLACES = {"type": "json_schema", "json_schema": {"name": "places", "schema": {
 
 
 def chat(words, **more):
-    return {"messages": [{"role": "user", "content": words}], "max_tokens": 32, **more}
+    return {"messages": [{"role": "user", "content": words}], "max_tokens": 32, "top_k": 0,
+            "top_p": 1, "min_p": 0, **more}
 
 
 def requests():
