@@ -25,6 +25,7 @@ import unittest
 from terminal import PATIENCE
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from limits import NIGHTLY  # noqa: E402
 from processes import children  # noqa: E402
 
 MODEL = str(pathlib.Path(__file__).resolve().parents[2] / "models/abacus/model.gguf")
@@ -257,7 +258,7 @@ class Train(unittest.TestCase):
 
 
 class Run(unittest.TestCase):
-    LAYOUTS = ((), ("--tp", "2"), ("--pp", "2"))
+    LAYOUTS = ((), ("--tp", "2"), ("--pp", "2")) if NIGHTLY else ((), ("--tp", "2"))
 
     @contextlib.contextmanager
     def long_answer(self, layout, tokens, out, **streams):

@@ -42,7 +42,7 @@ def run_words(model):
 
 def test_a_black_hole(room, model):
     """The ends agree on 9000 bytes, what is between them takes fewer."""
-    for mtu in (1500, 1400, 4096):
+    for mtu in (1500, 1400, 4096) if limits.NIGHTLY else (1400,):
         with Room(room.weft) as own:
             a, b = over_a_switch(own, mtu)
             first = a.up()
@@ -78,7 +78,7 @@ def test_a_black_hole(room, model):
 
 def test_ways_that_are_whole(room, _):
     """Jumbo frames that arrive, ends of different MTU, and a host that is away: no word of MTU."""
-    for mtu, ends in ((9000, 9000), (1500, 1500)):
+    for mtu, ends in ((9000, 9000), (1500, 1500))[:None if limits.NIGHTLY else 1]:
         with Room(room.weft) as own:
             a, b = over_a_switch(own, mtu, ends)
             first = a.up()
