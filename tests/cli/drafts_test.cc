@@ -168,7 +168,7 @@ TEST_F(Drafts, ALostRankEndsThemInTime) {
 TEST_F(Drafts, ALossChangesNoToken) {
     const Words cluster = {
         "--tp", "3", "--timeout-ms", std::to_string(test::TimeoutMs(3000)), "--rejoin-ms", "20000"};
-    const Words draw = {"--temp", "1", "--top-k", "10"};
+    const Words draw = {"--temp", "1", "--top-k", "10", "--seed", "5"};
     for (const Words& kind :
          {Words{"--lookup", "--draft-always"}, Words{"--draft", small_, "--draft-always"} + draw}) {
         SCOPED_TRACE(testing::PrintToString(kind));
