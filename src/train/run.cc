@@ -220,15 +220,17 @@ class Run {
     // that of the stop could not be written either, and there is no earlier one, the model as it is
     // now is better than nothing.
     Status EndStopped(Trainer& trainer) {
-        const bool rescues = !stop_fault_.empty() && resume_from_.empty();
+        // Only rank 0 knows the last checkpoint, and any rank may report the end.
+        const bool no_other = !stop_fault_.empty() && resume_from_.empty();
         std::vector<std::string> said;
-        WEFT_ASSIGN(said,
-                    cluster_.AllGather("stopped", rescues ? "export" : "", Deadline::In(kAgreeMs)));
+        const std::string mine = no_other ? "export" : "from " + resume_from_;
+        WEFT_ASSIGN(said, cluster_.AllGather("stopped", mine, Deadline::In(kAgreeMs)));
+        const bool rescues = said.front() == "export";
         Status written;
-        if (said.front() == "export") written = Export(trainer, false);
+        if (rescues) written = Export(trainer, false);
         if (stop_fault_.empty() && save_fault_.empty()) return written;
         failed_ = true;
-        std::string rest = "--resume auto goes on from " + resume_from_;
+        std::string rest = "--resume auto goes on " + said.front();
         if (rescues && written.ok()) {
             rest = "There is no earlier one; the model as it was then has been written to " +
                    job_.save.folder;

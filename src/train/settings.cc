@@ -14,7 +14,7 @@ using model_files::hf::Json;
 struct Setting {
     const char *name, *flag;  // in TrainJobToJson and in the manifest; on the command line
 };
-constexpr Setting kFixed[] = {{"optimizer", "--optimizer"}};
+constexpr Setting kOptimizer[] = {{"optimizer", "--optimizer"}};
 constexpr Setting kAdapters[] = {{"lora_rank", "--lora"},
                                  {"lora_alpha", "--lora-alpha"},
                                  {"lora_targets", "--lora-targets"},
@@ -82,13 +82,19 @@ std::string ListText(const std::vector<Changed>& found, bool was) {
     return fmt::format("{}", fmt::join(words, ", "));
 }
 
+// These optimizers keep the same two moments, so each goes on from a checkpoint of another.
+bool KeepsMoments(const Json& settings) {
+    const std::string name = settings.value("optimizer", "");
+    return name == "adamw" || name == "adam" || name == "adam8bit";
+}
+
 }  // namespace
 
 Json SettingsOf(const TrainJob& job, int64_t batch) {
     const Json all = Json::parse(TrainJobToJson(job), nullptr, false);
     Json settings = {{"batch", batch}, {"lora_from", all.value("lora_from", "")}};
     for (const std::span<const Setting> some :
-         {std::span<const Setting>(kFixed), std::span<const Setting>(kAdapters),
+         {std::span<const Setting>(kOptimizer), std::span<const Setting>(kAdapters),
           std::span<const Setting>(kCurve), std::span<const Setting>(kSchedule)}) {
         for (const Setting& setting : some) {
             if (const auto at = all.find(setting.name); at != all.end()) settings[at.key()] = *at;
@@ -107,7 +113,8 @@ Status CompareSettings(const Json& state, const TrainJob& job, int64_t batch,
     const Comparison comparison(was, is);
     std::vector<Changed> fixed, curve;
     try {
-        comparison.Look(kFixed, fixed);
+        const bool same_state = KeepsMoments(was) && KeepsMoments(is);
+        comparison.Look(kOptimizer, same_state ? curve : fixed);
         comparison.LookAtAdapters(fixed);
         comparison.Look(kCurve, curve);
         const bool constant = is.at("schedule") == "constant" && is.at("warmup_steps") == 0;
