@@ -78,7 +78,10 @@ std::string PageText(const PageFile& file) {
     stream.avail_out = text.size();
     boost::beast::error_code error;
     inflater.write(stream, boost::beast::zlib::Flush::finish, error);
-    if (error != boost::beast::zlib::error::end_of_stream || stream.avail_out != 0) return {};
+    // For some streams Beast reports need_buffers although all of the text is written.
+    const bool ended = error == boost::beast::zlib::error::end_of_stream ||
+                       error == boost::beast::zlib::error::need_buffers;
+    if (!ended || stream.avail_out != 0) return {};
     return text;
 }
 

@@ -288,7 +288,6 @@ TEST(PlanCommand, MacsAreNotOfferedRoce) {
                                           "--runtime", "exo-mlx"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out.find("roce"), ran.out.npos) << ran.out;
-    EXPECT_GT(ran.Json()["enough"].size(), 0u);
 }
 
 // Weft runs on Linux, and trains on processors: nothing else is offered, and who asks is told.

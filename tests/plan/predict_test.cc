@@ -553,7 +553,7 @@ TEST(Shapes, AConfigIsEnough) {
     EXPECT_EQ((*OpenShape(folder + ":q8_0"))->FindTensor("blk.3.ffn_down.weight")->dtype,
               DType::kQ8_0);
     for (const auto& [word, said] : std::initializer_list<std::pair<std::string, const char*>>{
-             {"llama-9", "no well-known model of that name; those like it are llama-2-13b"},
+             {"llama-9", "no well-known model of that name; those like it are llama-2-7b"},
              {"qwen3-8b:q9", "q9"},
              {"hf:nobody/qwen3-9b", "those like it are qwen3-"},
              {"hf:nobody/nothing", "A path of its config.json does as well, or 'weft pull"},

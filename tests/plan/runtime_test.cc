@@ -369,7 +369,8 @@ TEST(Runtime, NotEveryProgramRunsEverywhere) {
     EXPECT_FALSE(runs("trt-llm", "mi300x"));
     for (const char* machine : {"m3-ultra", "mi50-32gb", "h100", "arc-b580", "epyc-9654"}) {
         EXPECT_TRUE(runs("llama.cpp", machine)) << machine;
-        EXPECT_TRUE(runs("weft", machine)) << machine;
+        const bool mac = std::string_view(machine) == "m3-ultra";  // Weft runs on Linux
+        EXPECT_EQ(runs("weft", machine), !mac) << machine;
     }
 }
 
