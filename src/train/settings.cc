@@ -82,10 +82,10 @@ std::string ListText(const std::vector<Changed>& found, bool was) {
     return fmt::format("{}", fmt::join(words, ", "));
 }
 
-// These optimizers keep the same two moments, so each goes on from a checkpoint of another.
-bool KeepsMoments(const Json& settings) {
+// Both optimizers are AdamW and keep the same two moments, so each goes on from the other.
+bool IsAdamW(const Json& settings) {
     const std::string name = settings.value("optimizer", "");
-    return name == "adamw" || name == "adam" || name == "adam8bit";
+    return name == "adamw" || name == "adam8bit";
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ Status CompareSettings(const Json& state, const TrainJob& job, int64_t batch,
     const Comparison comparison(was, is);
     std::vector<Changed> fixed, curve;
     try {
-        const bool same_state = KeepsMoments(was) && KeepsMoments(is);
+        const bool same_state = IsAdamW(was) && IsAdamW(is);
         comparison.Look(kOptimizer, same_state ? curve : fixed);
         comparison.LookAtAdapters(fixed);
         comparison.Look(kCurve, curve);

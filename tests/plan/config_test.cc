@@ -88,7 +88,8 @@ TEST(ConfigJson, ExpertsThatNobodyKnowsAreRefused) {
     ExpectShapeRefused(config, "'n_routed_experts', which this model needs");
     ExpectShapeRefused(Qwen({{"num_experts", nullptr}}), "'num_experts'");
     ExpectShapeRefused(Qwen({{"num_experts", 0}}), "'num_experts' is 0");
-    ExpectShapeRefused(Qwen({{"moe_intermediate_size", nullptr}}), "'moe_intermediate_size' is null");
+    ExpectShapeRefused(Qwen({{"moe_intermediate_size", nullptr}}),
+                       "'moe_intermediate_size' is null");
     ExpectShapeRefused(Config({{"model_type", "glm4_moe"}, {"moe_intermediate_size", nullptr}}),
                        "'moe_intermediate_size' is null");
 }
