@@ -45,7 +45,7 @@ class HeldSignals {
 
 }  // namespace
 
-// Of one process. It is never freed: threads log until the process is gone.
+// The queue of one process. It is never freed, since threads log until the process ends.
 struct DescriptorWriter::State {
     explicit State(State* of_parent) : parent(of_parent) {}
     State* const parent;

@@ -1,4 +1,4 @@
-// What a file is that is not what it should be, by its first bytes: for errors of parsers.
+// Names the kind of a file by its first bytes, for errors about a file that is no model.
 #pragma once
 
 #include <string>

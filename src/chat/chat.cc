@@ -59,7 +59,7 @@ class Prober {
     struct Seen {
         bool renders = false, shows = false;
     };
-    // What becomes of a message of `role` (user, assistant or system).
+    // Renders a message of `role` (user, assistant or system) and looks for its words.
     Seen See(std::string_view role, const Takes& takes) const {
         ChatInput input;
         const auto add = [&](std::string_view speaker, std::string_view words) {

@@ -24,7 +24,7 @@ struct ConversationForms {
 // Renders made-up conversations (tool_form.h): once a model.
 ConversationForms FindForms(const Chat& chat);
 
-// What is wrong with a message. `code` is a word for programs: missing, invalid_type,
+// A fault in a message. `code` is a word for programs: missing, invalid_type,
 // unsupported_content or invalid_value.
 struct MessageFault {
     size_t at = 0;        // the message's place in the list, from 0

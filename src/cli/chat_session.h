@@ -30,7 +30,7 @@ class ChatSession {
     // The question does not fit the context: it waits for /drop, or the next question replaces it.
     void KeepQuestion() { pending_ = true; }
 
-    // What the model gets: the conversation without the dropped turns.
+    // The conversation that the model gets, without the dropped turns.
     chat::ChatInput conversation() const;
     // The settings, with the seed of the next answer.
     engine::Request NextRequest() const;

@@ -1,6 +1,6 @@
-// What a MODEL word means, the same for every command: a path, a repository of the Hub, a short
-// name (hub/short_names.h), or a name that `weft plan` knows (plan/names.h); each with a type or
-// without.
+// The meaning of a MODEL argument, the same for every command: a path, a repository of the Hub, a
+// short name (hub/short_names.h), or a name that `weft plan` knows (plan/names.h); each with a type
+// or without.
 #pragma once
 
 #include <string>

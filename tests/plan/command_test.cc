@@ -288,6 +288,7 @@ TEST(PlanCommand, MacsAreNotOfferedRoce) {
                                           "--runtime", "exo-mlx"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out.find("roce"), ran.out.npos) << ran.out;
+    EXPECT_TRUE(ran.Json()["enough"].empty()) << ran.out;  // no Mac is offered at all
 }
 
 // Weft runs on Linux, and trains on processors: nothing else is offered, and who asks is told.
