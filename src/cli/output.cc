@@ -24,7 +24,7 @@ namespace {
 std::atomic<bool> g_stop{false};
 std::atomic<bool> g_reload{false};
 std::atomic<bool> g_terminal{false};  // there was one to lose, and its end is a wish to stop
-std::atomic<int> g_output_errno{0};  // of the first failure of standard output
+std::atomic<int> g_output_errno{0};   // of the first failure of standard output
 std::atomic<bool> g_output_told{false};
 int g_grace_ms = 0;
 static_assert(std::atomic<bool>::is_always_lock_free);
@@ -89,7 +89,10 @@ bool AwaitReader() {
     return !g_given_up && g_writer.error() == 0;
 }
 
-bool Flush() {
+enum class Return { kOnceQueued, kOnceWritten };
+
+// Writes the buffer behind all that is queued.
+bool Flush(Return when = Return::kOnceWritten) {
     std::fflush(stdout);  // libedit writes there
     std::string text;
     {
@@ -99,7 +102,7 @@ bool Flush() {
     if (text.empty()) return g_output_errno == 0;
     if (!AwaitReader()) return false;
     g_writer.Post(text);
-    return AwaitReader();
+    return when == Return::kOnceQueued || AwaitReader();
 }
 
 bool Put(std::string_view text) {
@@ -140,6 +143,11 @@ void WriteOut(std::string_view text) {
 
 void Stream(std::string_view text) {
     if (!Put(text) || !Flush()) g_stop.store(true);
+    if (!text.empty() && SharesTerminal()) SetLineOpen(text.back() != '\n');
+}
+
+void StreamToken(std::string_view text) {
+    if (!Put(text) || !Flush(Return::kOnceQueued)) g_stop.store(true);
     if (!text.empty() && SharesTerminal()) SetLineOpen(text.back() != '\n');
 }
 

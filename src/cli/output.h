@@ -28,6 +28,9 @@ void WriteOut(std::string_view text);
 // Writes to standard output at once. After a failure asks to stop like Ctrl-C. Where log lines go
 // to the same terminal, none begins within a line of it.
 void Stream(std::string_view text);
+// As Stream, but returns before the text is written, so that decoding does not wait for the thread
+// that writes (some 80 us a token). The next text waits for it.
+void StreamToken(std::string_view text);
 // A prompt, and what a user types behind it, is such a line, too; until it was entered.
 void NotePrompt(bool stands);
 inline void FlushOut() {

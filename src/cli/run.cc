@@ -243,7 +243,7 @@ Status RunPrompt(RunFlags& flags) {
     }
     std::string shown;
     auto generation = engine->Generate(flags.request, [&](std::string_view text) {
-        if (!json) Stream(text);
+        if (!json) StreamToken(text);
         shown += text;
     });
     if (!generation.ok()) {

@@ -62,7 +62,7 @@ class Shown final : public engine::Listener {
   private:
     void Add(std::string_view text) {
         if (text.empty()) return;
-        Stream(text);
+        StreamToken(text);
         text_ += text;
     }
 
