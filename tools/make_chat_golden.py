@@ -7,7 +7,7 @@ The templates are written for this project, each with the constructs that a fami
 indented JSON); raw_rules.jinja holds corner cases of the language. What the renderer refuses is
 recorded as `null`.
 
-Made with Python 3.11, transformers 5.23.0, jinja2 3.1.6; no randomness; the clock stands still.
+Made with Python 3.11, transformers 5.24.0, jinja2 3.1.6; no randomness; the clock stands still.
 Usage: make_chat_golden.py DATA_FOLDER
 """
 import copy
@@ -90,19 +90,31 @@ CASES += [("turns", False, False, {}), ("reasoning", False, False, {}),
                                "documents": [{"title": "T", "text": "some words"}]})]
 
 
+# Templates that take contents only as lists of parts: strings are given to them as such lists.
+PARTS_ONLY = {"smolvlm"}
+
+
+def as_parts(messages):
+    for message in messages:
+        if isinstance(message.get("content"), str):
+            message["content"] = [{"type": "text", "text": message["content"]}]
+    return messages
+
+
 class StillClock(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
         return cls.fromtimestamp(NOW, tz)
 
 
-def render(template, case):
+def render(template, case, parts_only):
     name, tools, generation, extra = case
     extra = copy.deepcopy(extra)
     documents = extra.pop("documents", None)
+    messages = copy.deepcopy(CONVERSATIONS[name])
     try:
         texts, _ = chat_template_utils.render_jinja_template(
-            [copy.deepcopy(CONVERSATIONS[name])], tools=copy.deepcopy(TOOLS) if tools else None,
+            [as_parts(messages) if parts_only else messages], tools=copy.deepcopy(TOOLS) if tools else None,
             documents=documents, chat_template=template, add_generation_prompt=generation,
             **TOKENS, **extra)
     except Exception as error:
@@ -119,7 +131,7 @@ def main():
         print(path.stem)
         source = path.read_text(encoding="utf-8")
         cases = CASES[:1] if path.stem == "raw_rules" else CASES
-        texts[path.stem] = [render(source, case) for case in cases]
+        texts[path.stem] = [render(source, case, path.stem in PARTS_ONLY) for case in cases]
     golden = {"now": NOW, "tokens": TOKENS, "tools": TOOLS, "conversations": CONVERSATIONS,
               "cases": CASES, "texts": texts}
     words = json.dumps(golden, ensure_ascii=False, indent=0)

@@ -41,13 +41,12 @@ const Form* FormOf(const tokenizer::Tokenizer& tokenizer) {
     return nullptr;
 }
 
-constexpr std::string_view kProbeWords = "weft probe words";
 // How GGUF spells a token may differ from how templates do: SPM's U+2581 is a blank.
 std::string TextOf(const tokenizer::Tokenizer& tokenizer, int32_t id) {
     return std::string(tokenizer.Piece(id));
 }
 
-// Renders made-up conversations to see which messages the template shows.
+// Renders made-up conversations to see which messages reach the prompt.
 class Prober {
   public:
     using Takes = ChatTemplate::Takes;
@@ -56,43 +55,80 @@ class Prober {
            bool tools)
         : probed_(probed), tokens_(tokens), tools_(tools) {}
 
-    struct Seen {
-        bool renders = false, shows = false;
-    };
-    // Renders a message of `role` (user, assistant or system) and looks for its words.
-    Seen See(std::string_view role, const Takes& takes) const {
-        ChatInput input;
-        const auto add = [&](std::string_view speaker, std::string_view words) {
-            input.messages.push_back({{"role", speaker}, {"content", words}});
-        };
-        if (role == "system") add(role, kProbeWords);
-        add("user", role == "user" ? kProbeWords : "Do it.");
-        if (role == "assistant") add(role, kProbeWords);
-        if (role == "assistant") add("user", "Do it.");
-        if (tools_) {
-            const OrderedJson none{{"type", "object"}, {"properties", OrderedJson::object()}};
-            const OrderedJson function{
-                {"name", "f"}, {"description", "A function."}, {"parameters", none}};
-            input.tools = OrderedJson::array({{{"type", "function"}, {"function", function}}});
-        }
-        input.now_s = 1;
+    // Whether the prompt differs where the words of a message of `role` differ; parts: where the
+    // words of each of its two parts do. Templates may change words (upper case, the first ten
+    // letters), demand a system message, or show one message of several.
+    bool Shows(std::string_view role, const Takes& takes, bool parts = false) {
         probed_.SetTakes(takes);
-        const auto text = probed_.Render(input, tokens_);
-        return {text.ok(), text.ok() && text->view().find(kProbeWords) != std::string_view::npos};
-    }
-    // Whether a message of `role` is shown as parts alone; where no form shows it, as the user's.
-    bool WantsParts(std::string_view role, Takes takes, bool Takes::*parts) const {
-        for (const bool tried : {false, true}) {
-            takes.*parts = tried;
-            if (See(role, takes).shows) return tried;
+        for (const bool system : {false, true}) {
+            for (const bool answered : {false, true}) {
+                const auto render = [&](std::string_view first, std::string_view second) {
+                    return Render({role, parts, system, answered}, first, second);
+                };
+                const auto text = render("ab", "cd");
+                if (!text) continue;
+                renders_ = true;
+                const auto other = render("xy", "cd");
+                if (!other || *other == *text) continue;
+                if (!parts) return true;
+                const auto third = render("ab", "zw");
+                if (third && *third != *text && *third != *other) return true;
+            }
         }
-        return takes.user_parts;
+        return false;
     }
+    // Whether any conversation could be rendered.
+    bool renders() const { return renders_; }
 
   private:
+    struct Shape {
+        std::string_view role;
+        bool parts, system, answered;
+    };
+
+    std::optional<std::string> Render(const Shape& shape, std::string_view first,
+                                      std::string_view second) const {
+        ChatInput input;
+        const auto add = [&](std::string_view role) {
+            OrderedJson message{{"role", role}, {"content", "hm"}};
+            if (role == shape.role) {
+                message["content"] = std::string(first) + std::string(second);
+                if (shape.parts) message[kPartsMember] = {first.size(), second.size()};
+            }
+            if (role == "tool") message["tool_call_id"] = message["name"] = "f";
+            input.messages.push_back(std::move(message));
+        };
+        if (shape.system || shape.role == "system") add("system");
+        add("user");
+        if (shape.role == "tool") AddCall(input.messages);
+        if (shape.role == "tool") add("tool");
+        if (shape.answered || shape.role == "assistant") add("assistant");
+        if (shape.answered || shape.role == "assistant") {
+            input.messages.push_back({{"role", "user"}, {"content", "hm"}});
+        }
+        if (tools_ || shape.role == "tool") input.tools = OneTool();
+        input.now_s = 1;
+        auto text = probed_.Render(input, tokens_);
+        if (!text.ok()) return {};
+        return text->bytes();
+    }
+    static void AddCall(OrderedJson& messages) {
+        const OrderedJson function{{"name", "f"}, {"arguments", OrderedJson::object()}};
+        OrderedJson call{{"type", "function"}, {"id", "f"}, {"function", function}};
+        messages.push_back({{"role", "assistant"}, {"content", ""}});
+        messages.back()["tool_calls"] = OrderedJson::array({std::move(call)});
+    }
+    static OrderedJson OneTool() {
+        const OrderedJson none{{"type", "object"}, {"properties", OrderedJson::object()}};
+        const OrderedJson function{
+            {"name", "f"}, {"description", "A function."}, {"parameters", none}};
+        return OrderedJson::array({{{"type", "function"}, {"function", function}}});
+    }
+
     ChatTemplate& probed_;
     const std::vector<std::pair<std::string, std::string>>& tokens_;
     bool tools_;
+    bool renders_ = false;
 };
 
 }  // namespace
@@ -132,31 +168,32 @@ Result<Chat> Chat::Make(std::string_view chat_template, const tokenizer::Tokeniz
     return chat;
 }
 
-// Finds out how the template takes contents and absent tools (some of llama.cpp's ask whether
-// `tools` is defined, and walk through it). A template that refuses every probe stays as it is: its
-// own error tells the user more.
+// Finds out how the template takes contents in parts and absent tools (some of llama.cpp's ask
+// whether `tools` is defined, and walk through it). A template that refuses every probe stays as it
+// is: its own error tells the user more.
 Status Chat::Fit(ChatTemplate& to_fit, bool tools) const {
-    const Prober prober(to_fit, tokens_, tools);
-    bool renders = false;
+    Prober prober(to_fit, tokens_, tools);
     for (const bool left_out : {false, true}) {
-        for (const bool parts : {false, true}) {
-            ChatTemplate::Takes takes{left_out, parts, parts, parts};
-            const Prober::Seen seen = prober.See("user", takes);
-            renders = renders || seen.renders;
-            if (!seen.shows) continue;
-            takes.assistant_parts =
-                prober.WantsParts("assistant", takes, &Prober::Takes::assistant_parts);
-            takes.system_parts = prober.WantsParts("system", takes, &Prober::Takes::system_parts);
-            to_fit.SetTakes(takes);
-            return {};
-        }
+        ChatTemplate::Takes takes{.tools_left_out = left_out};
+        if (!prober.Shows("user", takes)) continue;
+        const auto takes_parts = [&](std::string_view role) {
+            ChatTemplate::Takes with = takes;
+            with.user_parts = with.assistant_parts = with.system_parts = with.tool_parts = true;
+            return prober.Shows(role, with, true);
+        };
+        takes.user_parts = takes_parts("user");
+        takes.assistant_parts = takes_parts("assistant");
+        takes.system_parts = takes_parts("system");
+        takes.tool_parts = takes_parts("tool");
+        to_fit.SetTakes(takes);
+        return {};
     }
     to_fit.SetTakes({});
-    if (!renders) return {};
+    if (!prober.renders()) return {};
     return MakeError(ErrorCode::kUnsupported,
-                     "chat: the chat template leaves out what the user says, both as a string and "
-                     "as a list of parts, so the model would not see it. Give another template, or "
-                     "with --raw the prompt is taken as it is");
+                     "chat: the chat template leaves out what the user says, so the model would "
+                     "not see it. Give another template, or with --raw the prompt is taken as it "
+                     "is");
 }
 
 Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Tokenizer& tokenizer) {
@@ -172,7 +209,15 @@ Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Toke
 
 Result<Text> Chat::Render(const ChatInput& input) const {
     const bool tools = with_tools_.has_value() && input.tools.is_array() && !input.tools.empty();
-    return (tools ? *with_tools_ : plain_).Render(input, tokens_);
+    const ChatTemplate& shown = tools ? *with_tools_ : plain_;
+    auto text = shown.Render(input, tokens_);
+    const auto parts = [](const OrderedJson& message) { return message.contains(kPartsMember); };
+    if (text.ok() || std::ranges::none_of(input.messages, parts)) return text;
+    // At this place the template takes no parts.
+    ChatInput joined = input;
+    for (OrderedJson& message : joined.messages) message.erase(kPartsMember);
+    auto again = shown.Render(joined, tokens_);
+    return again.ok() ? std::move(again) : std::move(text);
 }
 
 std::vector<int32_t> Chat::Encode(const Text& text,

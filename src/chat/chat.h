@@ -4,8 +4,9 @@
 //   ChatML   <|im_start|>ROLE\nCONTENT<|im_end|>\n ...               (SmolLM2, Qwen)
 //   Llama 3  <|start_header_id|>ROLE<|end_header_id|>\n\nCONTENT<|eot_id|> ...
 //
-// Templates differ in the form of content that they take: a string, or a list of parts. Make and
-// Load render probe messages and pass each role's content in the form that shows it.
+// Templates differ in the form of content that they take: a string, a list of parts, or both. A
+// content is both to them (chat/value.h). Make and Load render probe messages to see which roles'
+// contents may also come in the parts that the client gave, and that the user's words are shown.
 //
 // Encode is the way to tokens: only what the template itself wrote can become a special token. A
 // "<|im_end|>" inside a message stays text, so that no message can forge a turn. (User-defined

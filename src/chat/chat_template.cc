@@ -126,17 +126,31 @@ class Importer {
     bool TakesParts(const OrderedJson& message) const {
         const OrderedJson& role = message.at("role");
         if (role == "assistant") return takes_.assistant_parts;
+        if (role == "tool") return takes_.tool_parts;
         return role == "system" ? takes_.system_parts : takes_.user_parts;
     }
 
-    // [{"type": "text", "text": ...}]
-    Value Parts(const OrderedJson& text, uint32_t source) {
-        jinja::DictBuilder part(meter_);
-        part.Add(jinja::MakeText(meter_, "type"), jinja::MakeText(meter_, "text"));
-        part.Add(jinja::MakeText(meter_, "text"), From(text, source));
-        jinja::ListBuilder list(meter_);
-        list.Add(std::move(part).Finish());
-        return std::move(list).Finish();
+    Value Content(const OrderedJson& message, const std::string& text, uint32_t source) {
+        CountValue();
+        const auto sizes = message.find(kPartsMember);
+        const std::vector<std::string_view> parts =
+            sizes == message.end() ? std::vector<std::string_view>{} : PartsOf(text, *sizes);
+        if (parts.empty() || !TakesParts(message)) return jinja::MakeContent(meter_, text, source);
+        return jinja::MakeContent(meter_, parts, source);
+    }
+
+    // None: the text is no longer what the sizes are of.
+    std::vector<std::string_view> PartsOf(std::string_view text, const OrderedJson& sizes) {
+        std::vector<std::string_view> parts;
+        for (const OrderedJson& each : sizes) {
+            CountValue();
+            const auto bytes = each.is_number_unsigned() ? each.get<uint64_t>() : UINT64_MAX;
+            if (bytes > text.size()) return {};
+            parts.push_back(text.substr(0, bytes));
+            text.remove_prefix(bytes);
+        }
+        if (!text.empty()) parts.clear();
+        return parts;
     }
 
     // Reasoning is given under the names that templates know it by.
@@ -154,8 +168,9 @@ class Importer {
         };
         for (const auto& [key, value] : message.items()) {
             if ((reasoning != nullptr && key == kReasoning[0]) || key == kLossMember) continue;
-            if (key == "content" && value.is_string() && TakesParts(message)) {
-                add(key, Parts(value, source));
+            if (key == kPartsMember) continue;
+            if (key == "content" && value.is_string()) {
+                add(key, Content(message, value.get_ref<const std::string&>(), source));
             } else {
                 add(key, From(value, key == "role" ? 0 : source));
             }
@@ -228,8 +243,8 @@ Result<Text> ChatTemplate::Render(const ChatInput& input,
                                   const std::vector<std::pair<std::string, std::string>>& tokens,
                                   const RenderLimits& limits) const {
     WEFT_TRY(CheckMessages(input.messages));
-    jinja::Meter meter(limits);
     try {
+        jinja::Meter meter(limits);
         Value context = Context(meter, input, tokens, takes_);
         jinja::Interpreter interpreter(meter, std::move(context),
                                        input.now_s == 0 ? Now() : input.now_s);

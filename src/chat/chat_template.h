@@ -29,6 +29,10 @@ namespace weft::chat {
 
 using OrderedJson = nlohmann::ordered_json;
 
+// The sizes of the texts that a message's content was given as, in bytes: the client gave a list of
+// parts. No template sees it.
+inline constexpr const char* kPartsMember = "content_part_bytes";
+
 // The member of a message that says whether training learns it (OpenAI's name for it). No template
 // sees it.
 inline constexpr const char* kLossMember = "weight";
@@ -36,7 +40,7 @@ inline constexpr const char* kLossMember = "weight";
 struct ChatInput {
     // As in the OpenAI API: a list of {"role": ..., "content": text, parts or null, ...}; whatever
     // else a message has (tool_calls, name, reasoning_content, ...) reaches the template as it is,
-    // except kLossMember.
+    // except kLossMember and kPartsMember.
     OrderedJson messages = OrderedJson::array();
     // A list of {"type": "function", "function": {...}}, or null.
     OrderedJson tools;
@@ -67,9 +71,9 @@ class ChatTemplate {
     struct Takes {
         // Without tools, `tools` is undefined rather than none.
         bool tools_left_out = false;
-        // By role: a content that is a string becomes [{"type": "text", "text": ...}]. Roles other
-        // than these two follow the user's.
-        bool user_parts = false, assistant_parts = false, system_parts = false;
+        // By role: a content that was given as parts (kPartsMember) comes as parts, else as their
+        // texts in one. Roles other than these follow the user's.
+        bool user_parts = false, assistant_parts = false, system_parts = false, tool_parts = false;
     };
     void SetTakes(const Takes& takes) { takes_ = takes; }
     const Takes& takes() const { return takes_; }

@@ -38,15 +38,18 @@ void RenameRole(OrderedJson& message) {
 }
 
 Fault FitContent(OrderedJson& message) {
-    const auto content = message.find("content");
+    auto content = message.find("content");
     const bool assistant = HasRole(message, "assistant");
     if (content != message.end() && !content->is_string()) {
         std::string text;
-        if (Fault fault = ReadContentText(*content, assistant, "content", text)) {
+        std::vector<size_t> sizes;
+        if (Fault fault = ReadContentText(*content, assistant, "content", text, &sizes)) {
             fault->member = "content";
             return fault;
         }
         *content = std::move(text);
+        message[kPartsMember] = std::move(sizes);
+        content = message.find("content");
     }
     const bool missing = content == message.end();
     const std::string refusal = assistant ? TextMember(message, "refusal") : "";
@@ -100,7 +103,7 @@ ConversationForms FindForms(const Chat& chat) {
 }
 
 Fault ReadContentText(const OrderedJson& content, bool refusals, const std::string& name,
-                      std::string& text) {
+                      std::string& text, std::vector<size_t>* sizes) {
     text.clear();
     if (content.is_string()) {
         text = content.get<std::string>();
@@ -123,7 +126,9 @@ Fault ReadContentText(const OrderedJson& content, bool refusals, const std::stri
         if (words == part.end() || !words->is_string()) {
             return Wrong("", fmt::format("A part of '{}' has no text.", name));
         }
-        text += words->get_ref<const std::string&>();
+        const std::string& piece = words->get_ref<const std::string&>();
+        text += piece;
+        if (sizes != nullptr) sizes->push_back(piece.size());
     }
     return {};
 }

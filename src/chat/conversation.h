@@ -35,8 +35,8 @@ struct MessageFault {
 
 // Makes the conversation such as the template takes it:
 //  - members that are null are absent; the role `developer` is `system`, `function` is `tool`;
-//  - a content is one string: parts of text are joined with nothing between them, as transformers
-//    joins them; an assistant's refusal is its text; an assistant or a tool may lack a content;
+//  - a content is one string; kPartsMember keeps the parts that it was given in, for templates that
+//    take parts. An assistant's refusal is its text; an assistant or a tool may lack a content;
 //  - calls have the form {"type", "function": {"name", "arguments"}}, whether they came so, without
 //    "function" around them, or as one "function_call"; arguments that are texts of JSON become
 //    JSON, so that no template encodes them twice;
@@ -44,10 +44,12 @@ struct MessageFault {
 [[nodiscard]] std::optional<MessageFault> PrepareConversation(const ConversationForms& forms,
                                                               ChatInput& input);
 
-// The text of a content. refusals: the message is an assistant's, so parts may be refusals. The
-// fault has neither place nor member; `name` is what its message calls the content.
+// The text of a content, and the sizes of its parts in bytes where it is a list. refusals: the
+// message is an assistant's, so parts may be refusals. The fault has neither place nor member;
+// `name` is what its message calls the content.
 [[nodiscard]] std::optional<MessageFault> ReadContentText(const OrderedJson& content, bool refusals,
                                                           const std::string& name,
-                                                          std::string& text);
+                                                          std::string& text,
+                                                          std::vector<size_t>* sizes = nullptr);
 
 }  // namespace weft::chat

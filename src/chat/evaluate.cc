@@ -295,6 +295,10 @@ Value Interpreter::LoopAttribute(const Loop& loop, std::string_view name) {
 
 Value Interpreter::Attribute(const Value& of, std::string_view name) {
     Defined(of);
+    if (const Value part = of.part(); part.Is(Kind::kDict)) {
+        if (const Value* value = Lookup(meter_, part, name)) return *value;
+        if (name == "get") return Attribute(part, name);
+    }
     const std::string_view method = MethodName(of, name);
     if (!method.empty()) return MakeMethod(of, method);
     if (of.Is(Kind::kLoop)) return LoopAttribute(of.loop(), name);
@@ -316,14 +320,12 @@ Value Interpreter::Item(const Value& of, const Value& key) {
     if (of.Is(Kind::kDict)) {
         if (const Value* value = Lookup(meter_, of, key)) return *value;
     }
-    if ((of.Is(Kind::kList) || of.Is(Kind::kText)) && key.IsInteger()) {
-        const auto size = static_cast<int64_t>(Length(meter_, of));
+    if (of.Is(Kind::kText) && key.IsInteger()) return CharacterAt(meter_, of, key.integer());
+    if (of.Is(Kind::kList) && key.IsInteger()) {
+        const auto size = static_cast<int64_t>(of.items().size());
         const int64_t index = key.integer() < 0 ? key.integer() + size : key.integer();
-        if (index < 0 || index >= size) return Value(Undefined{});
-        if (of.Is(Kind::kList)) return of.items()[static_cast<size_t>(index)];
-        const size_t begin = PointOffset(of.text().view(), static_cast<size_t>(index));
-        meter_.Read(begin);
-        return MakeText(meter_, of.text().Cut(begin, NextPoint(of.text().view(), begin)));
+        return index < 0 || index >= size ? Value(Undefined{})
+                                          : of.items()[static_cast<size_t>(index)];
     }
     if (!key.Is(Kind::kText)) return Value(Undefined{});
     const std::string_view name = MethodName(of, key.text().view());

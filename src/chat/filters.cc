@@ -258,12 +258,14 @@ Value JoinFilter(Interpreter& in, const Value& of, const CallValues& values) {
 
 Value First(Interpreter& in, const Value& of, const CallValues& values) {
     const Bound bound(in.meter(), "first", values, {});
+    if (of.Is(Kind::kText)) return CharacterAt(in.meter(), of, 0);
     const auto items = Iterate(in.meter(), of);
     return items->items.empty() ? Value(Undefined{}) : items->items.front();
 }
 
 Value Last(Interpreter& in, const Value& of, const CallValues& values) {
     const Bound bound(in.meter(), "last", values, {});
+    if (of.Is(Kind::kText)) return CharacterAt(in.meter(), of, -1);
     const auto items = Iterate(in.meter(), of);
     return items->items.empty() ? Value(Undefined{}) : items->items.back();
 }
@@ -393,7 +395,8 @@ Value Sum(Interpreter& in, const Value& of, const CallValues& values) {
 
 Value Reverse(Interpreter& in, const Value& of, const CallValues& values) {
     const Bound bound(in.meter(), "reverse", values, {});
-    std::vector<Value> items = Iterate(in.meter(), of)->items;
+    const Value plain = of.Is(Kind::kText) ? MakeText(in.meter(), of.text()) : of;
+    std::vector<Value> items = Iterate(in.meter(), plain)->items;
     std::reverse(items.begin(), items.end());
     if (!of.Is(Kind::kText)) return ListOf(in.meter(), items);
     TextBuilder text(in.meter());

@@ -228,8 +228,13 @@ void AppendStr(TextBuilder& builder, const Value& value) {
         case Kind::kInt: return builder.Append(fmt::format("{}", value.integer()));
         case Kind::kFloat: return builder.Append(FloatText(value.number()));
         case Kind::kText: return builder.Append(value.text());
-        case Kind::kList: return AppendItems(builder, value);
-        case Kind::kDict: return AppendEntries(builder, value);
+        case Kind::kList:
+            if (!value.IsContent()) return AppendItems(builder, value);
+            for (const Value& part : value.items()) AppendStr(builder, part);
+            return;
+        case Kind::kDict:
+            if (!value.IsPart()) return AppendEntries(builder, value);
+            return AppendStr(builder, *Lookup(builder.meter(), value, "text"));
         case Kind::kSpace: return builder.Append("<Namespace>");
         case Kind::kMacro: return builder.Append("<Macro>");
         case Kind::kLoop: return builder.Append("<LoopContext>");

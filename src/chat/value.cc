@@ -61,6 +61,20 @@ bool Value::truth() const {
     return false;
 }
 
+bool Value::IsContent() const {
+    if (Is(Kind::kText)) return std::get<5>(data_)->content;
+    return Is(Kind::kList) && list()->content;
+}
+
+bool Value::IsPart() const {
+    return Is(Kind::kDict) && dict()->part;
+}
+
+Value Value::part() const {
+    if (!Is(Kind::kText) || std::get<5>(data_)->part == nullptr) return Value();
+    return Value(std::get<5>(data_)->part);
+}
+
 int Value::depth() const {
     if (Is(Kind::kList)) return list()->depth;
     if (Is(Kind::kDict)) return std::get<7>(data_)->depth;
@@ -98,9 +112,10 @@ void TextBuilder::AppendCut(const Text& text, size_t begin, size_t end) {
     text_.AppendCut(text, begin, end);
 }
 
-Value TextBuilder::Finish() && {
+Value TextBuilder::Finish(bool content, std::shared_ptr<const DictData> part) && {
     charge_.Add(kBodyBytes);
-    return Value(std::make_shared<const TextData>(TextData{std::move(text_), std::move(charge_)}));
+    return Value(std::make_shared<const TextData>(
+        TextData{std::move(text_), std::move(charge_), content, std::move(part)}));
 }
 
 void ListBuilder::Add(Value value) {
@@ -116,10 +131,10 @@ void ListBuilder::AddCut(const Text& text, size_t begin, size_t end) {
     Add(std::move(part).Finish());
 }
 
-Value ListBuilder::Finish(bool tuple) && {
+Value ListBuilder::Finish(bool tuple, bool content) && {
     charge_.Add(kBodyBytes);
     return Value(std::make_shared<const ListData>(
-        ListData{std::move(items_), tuple, depth_ + 1, std::move(charge_)}));
+        ListData{std::move(items_), tuple, depth_ + 1, std::move(charge_), content}));
 }
 
 void DictBuilder::Set(const Value& key, Value value) {
@@ -144,10 +159,10 @@ void DictBuilder::Add(Value key, Value value) {
     entries_.emplace_back(std::move(key), std::move(value));
 }
 
-Value DictBuilder::Finish() && {
+Value DictBuilder::Finish(bool part) && {
     charge_.Add(kBodyBytes);
     return Value(std::make_shared<const DictData>(
-        DictData{std::move(entries_), depth_ + 1, std::move(charge_)}));
+        DictData{std::move(entries_), depth_ + 1, std::move(charge_), part}));
 }
 
 Value MakeText(Meter& meter, Text text) {
@@ -164,6 +179,48 @@ Value MakeText(Meter& meter, std::string_view bytes, uint32_t source) {
 
 Value MakeConstant(std::string bytes) {
     return Value(std::make_shared<const TextData>(TextData{Text(std::move(bytes)), Charge()}));
+}
+
+namespace {
+
+// {"type": "text", "text": ...}
+Value MakePart(Meter& meter, Value text) {
+    DictBuilder part(meter);
+    part.Add(MakeText(meter, "type"), MakeText(meter, "text"));
+    part.Add(MakeText(meter, "text"), std::move(text));
+    return std::move(part).Finish(true);
+}
+
+}  // namespace
+
+Value MakeContent(Meter& meter, std::string_view text, uint32_t source) {
+    TextBuilder builder(meter);
+    builder.Append(text, source);
+    return std::move(builder).Finish(true);
+}
+
+Value MakeContent(Meter& meter, const std::vector<std::string_view>& parts, uint32_t source) {
+    ListBuilder list(meter);
+    for (const std::string_view text : parts) {
+        list.Add(MakePart(meter, MakeText(meter, text, source)));
+    }
+    return std::move(list).Finish(false, true);
+}
+
+Value CharacterAt(Meter& meter, const Value& text, int64_t index) {
+    const std::string_view bytes = text.text().view();
+    const auto size = static_cast<int64_t>(Length(meter, text));
+    const bool part = text.IsContent() && (index == 0 || index == -1);
+    if (index < 0) index += size;
+    const bool there = index >= 0 && index < size;
+    if (!there && !part) return Value(Undefined{});
+    TextBuilder character(meter);
+    if (there) {
+        const size_t begin = PointOffset(bytes, static_cast<size_t>(index));
+        meter.Read(begin);
+        character.AppendCut(text.text(), begin, NextPoint(bytes, begin));
+    }
+    return std::move(character).Finish(false, part ? MakePart(meter, text).dict() : nullptr);
 }
 
 Value MakePair(Meter& meter, Value first, Value second) {
@@ -287,6 +344,10 @@ std::shared_ptr<const ListData> Iterate(Meter& meter, const Value& value) {
             for (const Entry& entry : value.entries()) list.Add(entry.first);
             break;
         case Kind::kText: {
+            if (value.IsContent()) {
+                list.Add(MakePart(meter, value));
+                break;
+            }
             const Text& text = value.text();
             for (size_t at = 0; at < text.size();) {
                 const size_t end = NextPoint(text.view(), at);

@@ -29,21 +29,29 @@ struct Undefined {
 };
 struct None {};
 
+struct DictData;
+// A message's content serves templates that take a string and those that take a list of parts, so
+// it is both (MakeContent): a text whose walk gives one part, or a list that prints as the texts of
+// its parts do. What type it says it has is the form that the client gave.
 struct TextData {
     Text text;
     Charge charge;
+    bool content = false;
+    std::shared_ptr<const DictData> part{};  // content[0]: a character that has the part's members
 };
 struct ListData {
     std::vector<Value> items;
     bool tuple = false;
     int depth = 1;
     Charge charge;
+    bool content = false;
 };
 using Entry = std::pair<Value, Value>;
 struct DictData {
     std::vector<Entry> entries;  // in the order they were put in; keys are apart
     int depth = 1;
     Charge charge;
+    bool part = false;  // of a content: prints as its text
 };
 struct Space {  // namespace(...)
     std::vector<std::pair<std::string, Value>> entries;
@@ -91,8 +99,13 @@ class Value {
     int64_t integer() const;  // bool and int
     double number() const;    // bool, int and float
     const Text& text() const { return std::get<5>(data_)->text; }
+    bool IsContent() const;
+    bool IsPart() const;  // of a content
+    // The part that content[0] stands for, or undefined.
+    Value part() const;
     const std::shared_ptr<const ListData>& list() const { return std::get<6>(data_); }
     const std::vector<Value>& items() const { return std::get<6>(data_)->items; }
+    const std::shared_ptr<const DictData>& dict() const { return std::get<7>(data_); }
     const std::vector<Entry>& entries() const { return std::get<7>(data_)->entries; }
     Space& space() const { return *std::get<Space*>(data_); }
     const Macro& macro() const { return *std::get<9>(data_); }
@@ -129,7 +142,7 @@ class TextBuilder {
     void AppendCut(const Text& text, size_t begin, size_t end);
     const Text& text() const { return text_; }
     Meter& meter() const { return meter_; }
-    Value Finish() &&;
+    Value Finish(bool content = false, std::shared_ptr<const DictData> part = nullptr) &&;
 
   private:
     Meter& meter_;
@@ -144,7 +157,7 @@ class ListBuilder {
     void Add(Value value);
     void AddCut(const Text& text, size_t begin, size_t end);
     size_t size() const { return items_.size(); }
-    Value Finish(bool tuple = false) &&;
+    Value Finish(bool tuple = false, bool content = false) &&;
 
   private:
     Meter& meter_;
@@ -160,7 +173,7 @@ class DictBuilder {
     void Set(const Value& key, Value value);
     // The same where the key is known to be a new one.
     void Add(Value key, Value value);
-    Value Finish() &&;
+    Value Finish(bool part = false) &&;
 
   private:
     Meter& meter_;
@@ -173,6 +186,9 @@ Value MakeText(Meter& meter, Text text);
 Value MakeText(Meter& meter, std::string_view bytes, uint32_t source = 0);
 // A text of the template's own, charged to nobody.
 Value MakeConstant(std::string bytes);
+// A message's content, of texts: one that was given as a string, or those of the parts of a list.
+Value MakeContent(Meter& meter, std::string_view text, uint32_t source);
+Value MakeContent(Meter& meter, const std::vector<std::string_view>& parts, uint32_t source);
 Value MakePair(Meter& meter, Value first, Value second);
 Value MakeMethod(Value self, std::string_view name);
 
@@ -185,8 +201,11 @@ bool Contains(Meter& meter, const Value& place, const Value& needle);
 // The value for a key, or null.
 const Value* Lookup(Meter& meter, const Value& dict, std::string_view key);
 const Value* Lookup(Meter& meter, const Value& dict, const Value& key);
-// What a for statement walks over: items, keys, characters; nothing for undefined.
+// What a for statement walks over: items, keys, characters (of a content: its part); nothing for
+// undefined.
 std::shared_ptr<const ListData> Iterate(Meter& meter, const Value& value);
+// text[index], or undefined; of a content, index 0 also has the part's members.
+Value CharacterAt(Meter& meter, const Value& text, int64_t index);
 // len(): fails for what has none.
 size_t Length(Meter& meter, const Value& value);
 

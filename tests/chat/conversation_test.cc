@@ -163,17 +163,104 @@ TEST(ContentForm, IsWhatTheTemplateShows) {
                    "{% endfor %}",
                    messages),
               "s:S;u:UV;a:A;u:W;");
-    // Both forms: the string.
+    // Both forms: the one that the client gave.
     EXPECT_EQ(Told("{% for m in messages %}{{ m.role[0] }}:{% if m.content is string %}'"
                    "{{ m.content }}'{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}"
                    "{% endif %};{% endfor %}",
                    messages),
-              "s:'S';u:'UV';a:'A';u:'W';");
+              "s:'S';u:UV;a:'A';u:'W';");
     // An empty content has a part, too, and a text that is no string has none.
     EXPECT_EQ(Told("{% for m in messages %}{{ m.content[0].type }}={{ m.content[0].text }};"
                    "{% endfor %}",
                    Parsed(R"([{"role": "user", "content": ""}])")),
               "text=;");
+}
+
+// A form that depends on the place of a message, on tools, or on what the conversation must begin
+// with, which no probe may have met.
+TEST(ContentForm, ChangesWithinAConversation) {
+    const OrderedJson two = Parsed(R"([{"role": "system", "content": "S"},
+        {"role": "user", "content": "U"}, {"role": "assistant", "content": "A"},
+        {"role": "user", "content": [{"type": "text", "text": "V"}, {"type": "text", "text": "W"}]}
+        ])");
+    const std::string parts = "{% for p in m.content %}{{ p['text'] }}{% endfor %}";
+    const auto each = [](const std::string& shown) {
+        return "{% for m in messages %}" + shown + ";{% endfor %}";
+    };
+    for (const std::string& source : {
+             each("{% if loop.first %}{{ m.content }}{% else %}" + parts + "{% endif %}"),
+             each("{% if loop.last %}" + parts + "{% else %}{{ m.content }}{% endif %}"),
+             each("{% if loop.last %}{{ m.content }}{% else %}" + parts + "{% endif %}"),
+             each("{% if loop.last %}{{ m.content + '' }}{% else %}" + parts + "{% endif %}"),
+             "{% if messages[0].role != 'system' %}{{ raise_exception('no') }}{% endif %}" +
+                 each(parts),
+             "{% if messages | length < 3 %}{{ raise_exception('no') }}{% endif %}" + each(parts),
+             each("{{ m.content | map(attribute='text') | join }}"),
+             each("{{ m.content | join }}"),
+             each("{{ m.content | selectattr('type', '==', 'text') | join('', 'text') }}"),
+             each("{% for p in m.content %}{% if 'text' in p %}{{ p.get('text') }}{% endif %}"
+                  "{% endfor %}"),
+             each("{% for p in m.content %}{% if p is mapping %}{{ p.text }}{% endif %}"
+                  "{% endfor %}"),
+             each("{% set c = m.content %}{{ c | string }}"),
+             each("{% set c = m.content %}{{ '%s' % c }}"),
+             each("{% set c = m.content %}{{ c ~ '' }}"),
+         }) {
+        EXPECT_EQ(Told(source, two), "S;U;A;VW;") << source;
+    }
+    // A string that a template walks through has one part; characters are found by index.
+    EXPECT_EQ(Told(each("{{ m.content[0].type }}{{ m.content[0] }}{{ m.content[-1]['text'] }}"
+                        "{{ m.content[1] }}{{ m.content[:2] }}{{ m.content | first }}"
+                        "{{ (m.content | last).text }}"),
+                   Parsed(R"([{"role": "user", "content": "\u00e9ab"}])")),
+              "text\u00e9\u00e9aba\u00e9a\u00e9\u00e9ab;");
+    // With tools another form than without.
+    const std::string asked = "{% if tools %}" + each(parts) + "{% else %}" +
+                              each("{{ m.content + '' }}") + "{% endif %}";
+    ChatInput input;
+    input.messages = two;
+    for (const bool tools : {false, true}) {
+        const auto chat = Chat::Make(asked, ConversationTokens());
+        ASSERT_TRUE(chat.ok());
+        if (tools) input.tools = Parsed(R"([{"type": "function", "function": {"name": "f"}}])");
+        ChatInput prepared = input;
+        ASSERT_FALSE(PrepareConversation(FindForms(*chat), prepared));
+        EXPECT_TRUE(chat->Render(prepared)->view().ends_with(";U;A;VW;")) << tools;
+    }
+}
+
+// A template may change the user's words; those words are shown all the same.
+TEST(ContentForm, MayChangeTheWords) {
+    const OrderedJson messages = Parsed(R"([{"role": "user", "content": "abc dEF"}])");
+    for (const auto& [filter, shown] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"| upper", "ABC DEF"},
+             {"| capitalize", "Abc def"},
+             {"| title", "Abc Def"},
+             {"| replace(' ', '_')", "abc_dEF"},
+             {"| reverse", "FEd cba"},
+             {".split(' ')[-1]", "dEF"},
+             {"[:5]", "abc d"},
+             {"| tojson", "\"abc dEF\""}}) {
+        const std::string source =
+            "{% for m in messages %}{{ m.content " + std::string(filter) + " }}{% endfor %}";
+        EXPECT_EQ(Told(source, messages), shown) << source;
+    }
+}
+
+// Gemma 3's: each part is trimmed, as transformers does it.
+TEST(ContentForm, PartsStayApartWhereTheyAreShownApart) {
+    const std::string source =
+        "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content | trim }}"
+        "{% else %}{% for p in m.content %}{{ p.text | trim }}{% endfor %}{% endif %}{% endfor %}";
+    EXPECT_EQ(Told(source, Parsed(R"([{"role": "user", "content": [{"type": "text", "text": "A "},
+                                     {"type": "input_text", "text": " B"}]},
+                                     {"role": "assistant", "content": " C "}])")),
+              "<user>AB<assistant>C");
+    EXPECT_EQ(Told("{% for m in messages %}{{ m.content | map(attribute='text') | join('/') }};"
+                   "{% endfor %}",
+                   Parsed(R"([{"role": "user", "content": [{"type": "text", "text": "A"},
+                             {"type": "text", "text": "B"}]}])")),
+              "A/B;");
 }
 
 TEST(ContentForm, WithoutTheUsersWordsIsRefused) {
