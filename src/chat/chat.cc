@@ -108,7 +108,7 @@ class Prober {
         }
         if (tools_ || shape.role == "tool") input.tools = OneTool();
         input.now_s = 1;
-        auto text = probed_.Render(input, tokens_);
+        auto text = probed_.Render(input, tokens_, kProbeLimits);
         if (!text.ok()) return {};
         return text->bytes();
     }
@@ -207,16 +207,16 @@ Result<Chat> Chat::Load(const model_files::Metadata& meta, const tokenizer::Toke
     return chat;
 }
 
-Result<Text> Chat::Render(const ChatInput& input) const {
+Result<Text> Chat::Render(const ChatInput& input, const RenderLimits& limits) const {
     const bool tools = with_tools_.has_value() && input.tools.is_array() && !input.tools.empty();
     const ChatTemplate& shown = tools ? *with_tools_ : plain_;
-    auto text = shown.Render(input, tokens_);
+    auto text = shown.Render(input, tokens_, limits);
     const auto parts = [](const OrderedJson& message) { return message.contains(kPartsMember); };
     if (text.ok() || std::ranges::none_of(input.messages, parts)) return text;
     // At this place the template takes no parts.
     ChatInput joined = input;
     for (OrderedJson& message : joined.messages) message.erase(kPartsMember);
-    auto again = shown.Render(joined, tokens_);
+    auto again = shown.Render(joined, tokens_, limits);
     return again.ok() ? std::move(again) : std::move(text);
 }
 

@@ -41,7 +41,7 @@ class Chat {
     static Result<Chat> Make(std::string_view chat_template, const tokenizer::Tokenizer& tokenizer);
 
     // The whole conversation as one text.
-    Result<Text> Render(const ChatInput& input) const;
+    Result<Text> Render(const ChatInput& input, const RenderLimits& limits = {}) const;
     // The same as tokens, with one bos in front where the model wants it.
     Result<std::vector<int32_t>> Encode(const ChatInput& input) const;
     // marks: as EncodeOptions has them; the first one is the begin of the text, whatever stands

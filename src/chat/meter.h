@@ -31,6 +31,11 @@ struct RenderLimits {
     size_t output_bytes = size_t{32} << 20;
 };
 
+// Of a made-up conversation of a few words, of which a model's template renders some 50 while the
+// model loads: a hundred times what templates need.
+inline constexpr RenderLimits kProbeLimits{.steps = 500'000,
+                                           .cpu_ms = 60 * RenderLimits::kSlowness};
+
 namespace jinja {
 
 struct Failure {

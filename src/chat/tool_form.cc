@@ -99,7 +99,7 @@ bool LooksPrinted(std::string_view text) {
 Shown Try(const Chat& chat, const ToolForm& form, const ProbeShape& shape) {
     ChatInput input = Probe(shape);
     FitConversation(form, input);
-    const auto text = chat.Render(input);
+    const auto text = chat.Render(input, kProbeLimits);
     if (!text.ok()) return {};
     const std::string_view view = text->view();
     const auto has = [&](std::string_view words) { return view.find(words) != view.npos; };
@@ -468,7 +468,7 @@ bool ShowsWords(const Chat& chat, const ToolForm& form, bool system, bool tools,
     if (tools) input.tools = Offered();
     input.now_s = 1;
     FitConversation(form, input);
-    const auto text = chat.Render(input);
+    const auto text = chat.Render(input, kProbeLimits);
     return text.ok() && text->view().find(words) != std::string_view::npos;
 }
 
@@ -478,7 +478,7 @@ bool ShowsSystem(const Chat& chat, const ToolForm& form, bool with_tools) {
     input.messages.insert(input.messages.begin(),
                           OrderedJson{{"role", "system"}, {"content", kProbeSystem}});
     FitConversation(form, input);
-    const auto text = chat.Render(input);
+    const auto text = chat.Render(input, kProbeLimits);
     return text.ok() && text->view().find(kProbeSystem) != std::string_view::npos;
 }
 
@@ -539,7 +539,7 @@ bool TakesFunction(const Chat& chat, const ToolForm& form, OrderedJson function)
     input.tools = OrderedJson::array({{{"type", "function"}, {"function", std::move(function)}}});
     input.now_s = 1;
     FitConversation(form, input);
-    return chat.Render(input).ok();
+    return chat.Render(input, kProbeLimits).ok();
 }
 
 // As `form`, and such that functions are taken of which little is said: description and parameters
@@ -615,7 +615,7 @@ ToolForm FindTurnForm(const Chat& chat, bool with_tools) {
         // It refuses such turns or leaves some of them out.
         if (const auto told = InWords(chat, best, shape)) return *told;
         // Does it take anything at all?
-        const bool takes = chat.Render(OneQuestion("", "Do it.")).ok();
+        const bool takes = chat.Render(OneQuestion("", "Do it."), kProbeLimits).ok();
         best.calls_as_words = best.results_as_words = takes;
         return best;
     }
