@@ -1,8 +1,11 @@
 #include "cli/model_names.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <vector>
 
 #include "cli/output.h"
 #include "cli/pull_model.h"
@@ -28,11 +31,11 @@ std::optional<plan::ShapeWord> PlannedName(const std::string& word) {
     return plan::FindShape(word);
 }
 
-// That of the short name which means the same model; an empty owner: none does.
+// That of the short name which means the same weights; an empty owner: none does.
 hub::RepoSpec RepositoryOf(const plan::ShapeWord& named) {
     for (const hub::ShortName& name : hub::ShortNames()) {
         const auto its = plan::FindShape(name.name);
-        if (!its || its->model != named.model) continue;
+        if (!its || its->model != named.model || its->variant != named.variant) continue;
         const auto spec = hub::ParseSpec(name.model);
         if (spec.ok()) return *spec;
     }
@@ -55,6 +58,32 @@ bool IsRepositoryOfGgufs(const std::string& word) {
            !std::filesystem::exists(word, ignored);
 }
 
+// "qwen3-8b:q9_k": a known name, and what its type should be; "" where that is not the fault.
+std::string FaultOfType(const std::string& word) {
+    const size_t colon = word.rfind(':');
+    if (colon == word.npos || !PlannedName(word.substr(0, colon))) return {};
+    const auto type = plan::FindWeightType(word.substr(colon + 1));
+    return type.ok() ? "" : fmt::format("'{}': {}", word, type.error().message);
+}
+
+// A word that could be a misspelled name rather than a path.
+bool IsBareName(const std::string& word) {
+    std::error_code ignored;
+    return !word.empty() && std::isalpha(static_cast<unsigned char>(word[0])) != 0 &&
+           word.find_first_of("/ ~") == word.npos && !word.starts_with("synthetic:") &&
+           !word.ends_with(".gguf") && !word.ends_with(".json") &&
+           !word.ends_with(".safetensors") && !std::filesystem::exists(word, ignored);
+}
+
+std::string NameHint(const std::string& word) {
+    constexpr size_t kMost = 8;
+    const std::string hint = hub::ShortNameHint(word);
+    if (!hint.empty() || !IsBareName(word)) return hint;
+    const std::vector<std::string> names = plan::NamesLike(word);
+    if (names.size() > kMost) return {};
+    return fmt::format(" Names that begin like it: {}.", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 std::string SpecOfModel(const std::string& word) {
@@ -64,7 +93,9 @@ std::string SpecOfModel(const std::string& word) {
     if (!named) return {};
     hub::RepoSpec spec = RepositoryOf(*named);
     if (spec.owner.empty()) return {};
-    if (!named->type.empty()) spec.what = UpperCase(named->type);
+    if (named->type.empty()) return spec.Text();
+    if (!plan::IsGgufType(named->type)) return {};
+    spec.what = UpperCase(named->type);
     return spec.Text();
 }
 
@@ -75,24 +106,37 @@ bool IsPlannedName(const std::string& word) {
 Result<std::string> NeedSpec(const std::string& word) {
     std::string spec = SpecOfModel(word);
     if (!spec.empty()) return spec;
-    if (PlannedName(word)) {
+    if (const auto named = PlannedName(word)) {
+        const hub::RepoSpec its = RepositoryOf(*named);
+        if (!its.owner.empty()) {
+            return MakeError(ErrorCode::kNotFound,
+                             "'{}': files of {} do not come in the type {}. '{}' does; or give the "
+                             "repository that has it, as OWNER/NAME",
+                             word, its.Repo(), named->type, WithType(named->name, kUsualType));
+        }
+        const std::string other =
+            named->variant.empty() ? "" : fmt::format(" (as '{}')", named->variant);
         return MakeError(ErrorCode::kNotFound,
-                         "'{}': 'weft plan' knows this model, but Weft knows no repository of it. "
-                         "Give one, as OWNER/NAME[:TYPE], or a file",
-                         word);
+                         "'{}': 'weft plan' knows the shape of this model, but Weft knows no "
+                         "repository of its weights{}. Give one, as OWNER/NAME[:TYPE], or a file",
+                         word, other);
+    }
+    if (const std::string fault = FaultOfType(word); !fault.empty()) {
+        return MakeError(ErrorCode::kNotFound, "{}", fault);
     }
     return MakeError(ErrorCode::kUsage,
-                     "'{}' is not a model of the Hub; expected [hf:]OWNER/NAME[:TYPE], a short "
-                     "name, or a name that 'weft plan' takes.{}",
-                     word, hub::ShortNameHint(word));
+                     "'{}' is no file or folder here and not a model of the Hub; expected "
+                     "[hf:]OWNER/NAME[:TYPE], a short name, or a name that 'weft plan' takes.{}",
+                     word, NameHint(word));
 }
 
 Status FindModel(std::string& model, bool pull) {
     const auto meant = NeedSpec(model);
     if (!meant.ok()) {
-        // A word that is no name is opened as a path.
         const bool is_name = meant.error().code == ErrorCode::kNotFound;
-        return pull || is_name ? Status(meant.error()) : Status();
+        if (pull || is_name) return meant.error();
+        if (IsBareName(model)) return Error{ErrorCode::kNotFound, meant.error().message};
+        return {};  // it is opened as a path
     }
     WEFT_ASSIGN(const hub::RepoSpec spec, hub::ParseSpec(*meant));
     WEFT_ASSIGN(hub::Config config, hub::ConfigFromEnvironment());
@@ -137,9 +181,13 @@ std::string WithType(const std::string& word, const std::string& type) {
 
 std::string RunnableName(const std::string& word) {
     const auto named = PlannedName(word);
-    if (!named || named->type.empty()) return word;
+    if (!named || named->type.empty() || !named->variant.empty()) return word;
     const auto counted = plan::FindWeightType(named->type);
-    return counted.ok() ? WithType(named->name, std::string(counted->type.name)) : word;
+    if (!counted.ok()) return word;
+    // Types of four bits without a GGUF form count as MXFP4; files of this model come in the usual.
+    const std::string type(counted->type.name);
+    const bool other = type == "MXFP4" && !plan::IsGgufType(named->type);
+    return WithType(named->name, other ? kUsualType : type);
 }
 
 }  // namespace weft::cli

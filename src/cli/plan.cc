@@ -43,10 +43,14 @@ Json ExplainJson(const plan::Breakdown& parts) {
     return json;
 }
 
+bool HasRepository(const PlanFlags& flags) {
+    return !SpecOfModel(RunnableName(flags.typed)).empty();
+}
+
 std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
                     const PlanFlags& flags) {
     plan::RunRequest request{RunnableName(flags.typed), RunnableName(flags.typed_draft), flags.kv,
-                             {}, !SpecOfModel(flags.typed).empty()};
+                             {}, HasRepository(flags)};
     const std::string& hosts = flags.common.hosts;
     for (size_t at = 0; at < hosts.size();) {
         const size_t comma = std::min(hosts.find(',', at), hosts.size());
@@ -58,7 +62,7 @@ std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
 
 void PrintRun(const plan::Prediction& p, const plan::Cluster& cluster, const PlanFlags& flags) {
     PrintOut("\nrun: {}\n", RunText(p, cluster, flags));
-    if (!IsPlannedName(flags.typed) || !SpecOfModel(flags.typed).empty()) return;
+    if (!IsPlannedName(flags.typed) || HasRepository(flags)) return;
     PrintOut("(Weft knows no repository of {}: put one, or a file, in its place.)\n", flags.model);
 }
 

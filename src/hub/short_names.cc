@@ -27,6 +27,22 @@ bool IsThere(const std::string& path) {
            error == std::errc::too_many_symbolic_link_levels;
 }
 
+// "qwen2.5:7b" -> "2.5 7 ".
+std::string NumbersOf(std::string_view text) {
+    std::string numbers;
+    bool inside = false;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const auto is_digit = [&](size_t at) {
+            return at < text.size() && text[at] >= '0' && text[at] <= '9';
+        };
+        const bool belongs = is_digit(i) || (inside && text[i] == '.' && is_digit(i + 1));
+        if (belongs) numbers += text[i];
+        if (inside && !belongs) numbers += ' ';
+        inside = belongs;
+    }
+    return numbers + (inside ? " " : "");
+}
+
 bool LooksLikePath(const std::string& word) {
     if (word.empty() || word[0] == '.' || word[0] == '/' || word[0] == '~') return true;
     return word.ends_with('/') || word.ends_with(".gguf") || word.ends_with(".safetensors") ||
@@ -53,12 +69,12 @@ std::string MeantBy(const std::string& word) {
 }
 
 std::string ShortNameHint(const std::string& word) {
-    std::vector<std::string> names;
+    std::vector<std::string> names;  // with the same numbers: another one is another model
     std::string same_family;
     size_t count = 0;
     const std::string family = LowerCase(word) + ":";
     for (const ShortName& name : ShortNames()) {
-        names.emplace_back(name.name);
+        if (NumbersOf(name.name) == NumbersOf(word)) names.emplace_back(name.name);
         if (!name.name.starts_with(family) || ++count > kMostNamed) continue;
         same_family += same_family.empty() ? "" : ", ";
         same_family += name.name;

@@ -1,5 +1,7 @@
 #include "hub/spec.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -79,6 +81,30 @@ Status FindToken(Config& config, const std::string& hf_home, const std::string& 
     return CheckToken(config.token, path);
 }
 
+// "OWNER/NAME@REVISION:FILE" of the address of a page of the Hub, with or without https:// and with
+// or without /tree/REVISION or /blob/REVISION/FILE behind it; "": it is no such address.
+std::string SpecOfPage(std::string_view word) {
+    for (const std::string_view scheme : {"https://", "http://"}) {
+        if (word.starts_with(scheme)) word.remove_prefix(scheme.size());
+    }
+    const size_t host = word.find('/');
+    if (host == word.npos) return {};
+    const std::string_view name = word.substr(0, host);
+    if (name != "huggingface.co" && name != "hf.co" && name != "www.huggingface.co") return {};
+    word = word.substr(host + 1, word.find_first_of("?#", host + 1) - host - 1);
+    while (word.ends_with('/')) word.remove_suffix(1);
+    for (const std::string_view kind : {"/tree/", "/blob/", "/resolve/"}) {
+        const size_t at = word.find(kind);
+        if (at == word.npos) continue;
+        const std::string_view rest = word.substr(at + kind.size());
+        const size_t end = std::min(rest.find('/'), rest.size());
+        std::string spec = fmt::format("{}@{}", word.substr(0, at), rest.substr(0, end));
+        if (end < rest.size()) spec += fmt::format(":{}", rest.substr(end + 1));
+        return spec;
+    }
+    return std::string(word);
+}
+
 }  // namespace
 
 std::string RepoSpec::Text() const {
@@ -116,6 +142,8 @@ bool IsCommit(std::string_view revision) {
 Result<RepoSpec> ParseSpec(std::string_view word) {
     std::string_view rest = word;
     if (IsSpec(rest)) rest.remove_prefix(3);
+    const std::string of_page = SpecOfPage(rest);
+    if (!of_page.empty()) rest = of_page;
     RepoSpec spec;
     if (const size_t colon = rest.find(':'); colon != rest.npos) {
         spec.what = rest.substr(colon + 1);
@@ -135,7 +163,7 @@ Result<RepoSpec> ParseSpec(std::string_view word) {
     return MakeError(ErrorCode::kUsage,
                      "'{}' names no model of the Hub; expected "
                      "[hf:]OWNER/NAME[@REVISION][:FILE or QUANTIZATION], such as "
-                     "hf:Qwen/Qwen3-8B-GGUF:Q4_K_M",
+                     "hf:Qwen/Qwen3-8B-GGUF:Q4_K_M, or the address of its page",
                      word.substr(0, 200));
 }
 

@@ -1,8 +1,9 @@
 #include "plan/names.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
+#include <span>
+#include <utility>
 
 #include "base/json.h"
 #include "base/nearest_word.h"
@@ -106,33 +107,42 @@ std::vector<Known> KnownNames() {
     return known;
 }
 
-// Words of a name that say nothing of the shape.
-bool ChangesNothing(std::string_view word) {
-    static constexpr std::array kWords = {
-        "instruct",    "chat",  "it",   "hf",      "base",      "gguf",    "ggml",
-        "mlx",         "think", "pt",   "preview", "thinking",  "qat",     "unsloth",
-        "abliterated", "dwq",   "uncensored", "dynamic", "quantized", "reasoning"};
-    return std::ranges::find(kWords, Lowered(word)) != kWords.end();
+bool IsOneOf(std::span<const std::string_view> words, std::string_view word) {
+    return std::ranges::find(words, Lowered(word)) != words.end();
+}
+
+// Skips a word that says nothing of the shape. One that names other weights is added to `variant`.
+bool SkipWord(std::string_view word, std::string& variant) {
+    static constexpr std::string_view kSameWeights[] = {
+        "instruct", "chat",    "it",  "hf",      "gguf",     "ggml",
+        "mlx",      "unsloth", "dwq", "dynamic", "quantized"};
+    static constexpr std::string_view kOtherWeights[] = {"base",     "pt",          "think",
+                                                         "thinking", "reasoning",   "preview",
+                                                         "qat",      "abliterated", "uncensored"};
+    const bool other = IsOneOf(kOtherWeights, word);
+    if (other) variant += (variant.empty() ? "" : " ") + Lowered(word);
+    return other || IsOneOf(kSameWeights, word);
 }
 
 // The words behind a name; false where one means something that is not known.
-bool ReadRest(std::string_view rest, std::string& type) {
+bool ReadRest(std::string_view rest, ShapeWord& found) {
     while (!rest.empty()) {
         const size_t end = std::min(rest.find_first_of("-. :"), rest.size());
         const std::string_view word = rest.substr(0, end);
         rest.remove_prefix(std::min(end + 1, rest.size()));
-        if (word.empty() || ChangesNothing(word)) continue;
+        if (word.empty() || SkipWord(word, found.variant)) continue;
         // "UD-Q4_K_XL" has a dash of its own.
         if (Lowered(word) == "ud" || Lowered(word) == "i1") continue;
         if (!FindWeightType(word).ok()) return false;
-        type = word;
+        found.type = word;
     }
     return true;
 }
 
 // How much of `text` a name of these parts takes, which the text begins with but for words that
-// change nothing; 0: it doesn't, or goes on in the middle of a word.
-size_t LengthOfName(std::string_view text, const std::vector<std::string>& parts) {
+// are skipped; 0: it doesn't, or goes on in the middle of a word.
+size_t LengthOfName(std::string_view text, const std::vector<std::string>& parts,
+                    std::string& variant) {
     size_t at = 0;
     for (size_t i = 0; i < parts.size();) {
         size_t next = at;
@@ -144,7 +154,7 @@ size_t LengthOfName(std::string_view text, const std::vector<std::string>& parts
         const bool within_a_word = at == 0 || (at < text.size() && IsWordChar(text[at]));
         const size_t begin = std::min(text.find_first_not_of("-_. :", at), text.size());
         const size_t end = std::min(text.find_first_of("-_. :", begin), text.size());
-        if (within_a_word || !ChangesNothing(text.substr(begin, end - begin))) return 0;
+        if (within_a_word || !SkipWord(text.substr(begin, end - begin), variant)) return 0;
         at = end;
     }
     return at < text.size() && IsWordChar(text[at]) ? 0 : at;
@@ -157,11 +167,15 @@ std::optional<ShapeWord> FindName(std::string_view text, const std::vector<Known
     for (const Known& known : names) {
         const std::vector<std::string> parts = PartsOfName(known.name);
         if (parts.size() <= most) continue;
-        const size_t length = LengthOfName(text, parts);
-        std::string type;
-        if (length == 0 || !ReadRest(text.substr(length), type)) continue;
+        ShapeWord word;
+        word.name = known.name;
+        word.model = known.model;
+        word.shape = known.shape;
+        word.context = known.context;
+        const size_t length = LengthOfName(text, parts, word.variant);
+        if (length == 0 || !ReadRest(text.substr(length), word)) continue;
         most = parts.size();
-        found = {known.name, known.model, known.shape, type, known.context};
+        found = std::move(word);
     }
     return found;
 }
@@ -204,6 +218,7 @@ std::optional<ShapeWord> FindShape(std::string_view word) {
             word.remove_prefix(maker.size());
         }
     }
+    if (Lowered(word).ends_with(":latest")) word.remove_suffix(std::string_view(":latest").size());
     const size_t colon = word.rfind(':');
     if (colon == word.npos) return FindName(word, names);
     // Behind a colon is a type, or as in qwen3:8b a part of the name.
@@ -240,9 +255,19 @@ std::vector<std::string> NamesLike(std::string_view word) {
         names.push_back(name);
     }
     if (names.empty()) return all;
-    std::ranges::stable_sort(
-        names, {}, [&](const std::string& name) { return EditDistance(word, name); });
+    std::ranges::stable_sort(names, {},
+                             [&](const std::string& name) { return EditDistance(word, name); });
     return names;
+}
+
+bool IsGgufType(std::string_view type) {
+    std::string name = Lowered(type);
+    for (const std::string_view script : {"ud-", "i1-"}) {
+        if (name.starts_with(script)) name.erase(0, script.size());
+    }
+    const bool mix =
+        (name.starts_with("q") || name.starts_with("iq")) && name.find('_') != name.npos;
+    return quantize::FindFileType(name).ok() || (mix && FindWeightType(type).ok());
 }
 
 Result<quantize::QuantizeOptions> FindWeightType(std::string_view type) {

@@ -115,7 +115,43 @@ class Models(NamesTest):
         # No repository is known, and no such model.
         for command in ("pull", "run", "show"):
             self.assertIn("knows no repository", self.refused(command, "llama-4-scout", status=1))
-        self.assertIn("is not a model of the Hub", self.refused("pull", "qwen3-9b"))
+        self.assertIn("not a model of the Hub", self.refused("pull", "qwen3-9b"))
+
+    # The shape of a model is not its weights: those of another training, or in a type that no file
+    # has, are refused by name and never replaced by their neighbors.
+    def test_other_weights_and_types(self):
+        self.cache.add("Qwen", "Qwen3-8B-GGUF", {"Qwen3-8B-Q4_K_M.gguf": MODEL})
+        for word in ("qwen3-8b-base", "qwen3-4b-thinking", "qwen3-8b-abliterated",
+                     "qwen3-8b-uncensored", "gemma-3-4b-pt", "gemma3:4b-it-qat",
+                     "phi-4-mini-reasoning", "smollm2-135m-base", "qwen3-8b-base:q4_k_m"):
+            for command in ("run", "show", "pull"):
+                more = ("-p", "a") if command == "run" else ()
+                said = self.refused(command, word, *more, status=1)
+                self.assertIn("knows no repository of its weights", said, word)
+        for kind in ("awq", "4bit", "fp8", "q4", "gptq", "nvfp4"):
+            said = self.refused("show", f"qwen3-8b:{kind}", status=1)
+            self.assertIn(f"do not come in the type {kind}", said)
+            self.assertIn("qwen3-8b:q4_k_m", said)
+        self.assertIn("TYPE 'q9_k' is unknown", self.refused("show", "qwen3-8b:Q9_K", status=1))
+        self.assertIn("85", self.weft("run", "qwen3-8b:latest", "--greedy", "-p", QUESTION))
+
+    def test_addresses_of_pages(self):
+        self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL, "n-Q4_0.gguf": MODEL})
+        for word in ("hf.co/o/n-GGUF:Q8_0", "huggingface.co/o/n-GGUF:Q4_0",
+                     "https://huggingface.co/o/n-GGUF/blob/main/n-Q8_0.gguf",
+                     "https://huggingface.co/o/n-GGUF/resolve/main/n-Q8_0.gguf?download=true"):
+            self.assertIn("85", self.weft("run", word, "--greedy", "-p", QUESTION), word)
+        for word in ("https://huggingface.co/o/n-GGUF", "hf.co/o/n-GGUF",
+                     "https://huggingface.co/o/n-GGUF/tree/main/"):
+            self.assertIn("n-Q4_0.gguf", self.weft("run", word, "-p", "a", status=2), word)
+
+    def test_unknown_names(self):
+        for command in (("run", "-p", "a"), ("show",), ("serve",)):
+            said = self.refused(*command, "command-r7b", status=1)
+            self.assertIn("not a model of the Hub", said)
+            self.assertIn("command-r", said.split("begin like it")[-1])
+            said = self.refused(*command, "mistral-large-3", status=1)
+            self.assertNotIn("Did you mean", said)
 
     # The command that `weft plan --explain` prints runs as it is printed.
     def test_the_printed_command_runs(self):
