@@ -1,5 +1,5 @@
-# Writes OUT, what src/cli/commit.h declares, and touches it only where something changed, so that a
-# build whose commit is the same compiles nothing.
+# Writes OUT, what src/cluster/build.h declares of the commit, and touches it only where something
+# changed, so that a build whose commit is the same compiles nothing.
 #   cmake -DROOT=. -DOUT=commit.cc [-DGIVEN=1f3da7147a20] -P commit.cmake
 # GIVEN wins, then git, then cmake/commit_of_archive.txt as 'git archive' fills it in.
 
@@ -28,13 +28,17 @@ if(GIVEN)
   if(NOT GIVEN MATCHES "^[A-Za-z0-9._+-]+$")
     message(FATAL_ERROR "WEFT_COMMIT=${GIVEN}: expected letters, digits and ._+- alone")
   endif()
+  string(LENGTH ${GIVEN} length)
+  if(length GREATER 64)  # kMostCommit of src/cluster/build.h
+    message(FATAL_ERROR "WEFT_COMMIT=${GIVEN}: expected at most 64 characters, not ${length}")
+  endif()
   set(commit ${GIVEN})
 endif()
 
 set(text "// Made by cmake/commit.cmake.
-#include \"cli/commit.h\"
+#include \"cluster/build.h\"
 
-namespace weft::cli {
+namespace weft::cluster {
 
 const char* Commit() {
     return \"${commit}\";
@@ -44,7 +48,7 @@ const char* CommitDate() {
     return \"${date}\";
 }
 
-}  // namespace weft::cli
+}  // namespace weft::cluster
 ")
 set(old "")
 if(EXISTS ${OUT})

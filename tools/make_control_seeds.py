@@ -2,7 +2,7 @@
 """Writes the seeds of the control-frame fuzz target to fuzz/corpus/control: one file a message.
 
 Usage: tools/make_control_seeds.py [FOLDER]. Standard library of Python 3.11 only; deterministic.
-The layout follows src/cluster/frame.h (protocol 4).
+The layout follows src/cluster/frame.h (protocol 9).
 """
 import pathlib
 import struct
@@ -22,21 +22,23 @@ def frame(kind: int, payload: bytes, tag: bytes = b"") -> bytes:
 
 
 NONCE = bytes(range(32))
-HELLO = text(b"weft") + struct.pack("<Iq", 4, 5000) + NONCE + text(b"0.1.0")
+HELLO = text(b"weft") + struct.pack("<Iq", 9, 5000) + NONCE + text(b"0.1.0")
+BUILD = text(b"1f3da7147a20-dirty") + text(b"9f86d081884c")
+PROOF = NONCE + BUILD
 # A wait: on, step, index, place, op, still_ms.
 WAIT = struct.pack("<iqqq", 1, 7, 30, 2) + text(b"all-reduce") + struct.pack("<q", 150)
 # Progress; the waits of the stepping thread, and of those beside; awaits_own; stalled_ms; loaded.
 HEARTBEAT = (struct.pack("<qI", 42, 1) + WAIT + struct.pack("<I", 2) + WAIT + WAIT
              + struct.pack("<Bqi", 1, 0, 500))
 ASSIGN = (struct.pack("<iqQ", 1, 1, 4096) + text(b"verbs") + text(b"mlx5_0:1")
-          + text(b"10.0.1.0/24") + struct.pack("<iB", 3, 1) + strings([b"a", b"b", b"c"]) + text(b'{"model": "x.gguf"}')
-          + struct.pack("<q", 20_000))
+          + text(b"10.0.1.0/24") + text(b"") + text(b"") + struct.pack("<iB", 3, 1)
+          + strings([b"a", b"b", b"c"]) + text(b'{"model": "x.gguf"}') + struct.pack("<q", 20_000))
 PAYLOADS = {
     "hello": (1, HELLO),
-    "challenge": (2, struct.pack("<I", 4) + NONCE),
-    "proof": (3, NONCE),
-    "welcome": (4, NONCE),
-    "refuse": (5, b"\x02" + text(b"0.2.0")),
+    "challenge": (2, struct.pack("<I", 9) + NONCE),
+    "proof": (3, PROOF),
+    "welcome": (4, PROOF),
+    "refuse": (5, b"\x02" + text(b"0.2.0") + BUILD),
     "assign": (6, ASSIGN),
     "heartbeat": (7, HEARTBEAT),
     "relay": (8, struct.pack("<I", 2) + struct.pack("<4q", 1, 2, 3, 4)),
@@ -50,7 +52,7 @@ PAYLOADS = {
     "end": (13, b""),
     "end_strings": (13, strings([b"one", b"two"])),
     "end_ack": (14, b""),
-    "ready": (15, struct.pack("<q", 1)),
+    "ready": (15, struct.pack("<qIi", 1, 1, 1)),
 }
 
 
@@ -61,7 +63,7 @@ def main() -> None:
         (folder / name).write_bytes(b"\0" + frame(kind, payload))
     every = b"".join(frame(kind, payload) for kind, payload in PAYLOADS.values())
     (folder / "all").write_bytes(b"\0" + every)
-    (folder / "handshake").write_bytes(b"\0" + frame(1, HELLO) + frame(3, NONCE))
+    (folder / "handshake").write_bytes(b"\0" + frame(1, HELLO) + frame(3, PROOF))
     (folder / "sealed").write_bytes(b"\1" + frame(7, HEARTBEAT, bytes(16)))
 
 

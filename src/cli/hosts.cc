@@ -14,6 +14,7 @@
 #include "cli/flags.h"
 #include "cli/host_facts.h"
 #include "cli/output.h"
+#include "cluster/build.h"
 #include "cluster/handshake.h"
 #include "cluster/path_fault.h"
 #include "fabric/measure.h"
@@ -103,9 +104,11 @@ const CableSpeed* SpeedOfCable(const HostList& list, const fleet::HeardCable& ca
 
 std::string HostRemark(const fleet::Peer& peer, const HostList& list) {
     std::string remark;
-    if (peer.version != WEFT_VERSION) {
-        remark = fmt::format("  can't work with this host: weft {}, here {}", peer.version,
-                             WEFT_VERSION);
+    if (!cluster::CanWorkTogether(peer.build, {})) {
+        remark = fmt::format("  (cannot work with this host: another {})",
+                             peer.build.version == WEFT_VERSION ? "protocol" : "version");
+    } else if (cluster::CommitsDiffer(peer.build, {})) {
+        remark = "  (another commit than this host's)";
     }
     const auto same = [&](const fleet::Peer& each) { return each.name == peer.name; };
     if (std::ranges::count_if(list.hearing.peers, same) > 1 || peer.name == list.self.name) {
@@ -117,12 +120,24 @@ std::string HostRemark(const fleet::Peer& peer, const HostList& list) {
 void PrintHosts(const HostList& list) {
     size_t width = std::max<size_t>(4, list.self.name.size());
     for (const fleet::Peer& peer : list.hearing.peers) width = std::max(width, peer.name.size());
-    PrintOut("{:<{}} {:>10}  {:<8} {}\n", "host", width, "memory", "weft", "device");
-    PrintOut("{:<{}} {:>10}  {:<8} {}  (this host)\n", list.self.name, width,
-             BytesText(list.self.memory_bytes), WEFT_VERSION, list.self.device);
+    const cluster::Build own;
+    size_t commit = std::max<size_t>(6, own.commit.size());
     for (const fleet::Peer& peer : list.hearing.peers) {
-        PrintOut("{:<{}} {:>10}  {:<8} {}{}\n", peer.name, width, BytesText(peer.memory_bytes),
-                 peer.version, peer.device, HostRemark(peer, list));
+        commit = std::max(commit, peer.build.commit.size());
+    }
+    const auto row = [&](const std::string& name, const std::string& memory,
+                         const std::string& version, const std::string& built,
+                         const std::string& device) {
+        PrintOut("{:<{}} {:>10}  {:<8} {:<{}} {}\n", name, width, memory, version, built, commit,
+                 device);
+    };
+    row("host", "memory", "weft", "commit", "device");
+    row(list.self.name, BytesText(list.self.memory_bytes), own.version, own.commit,
+        list.self.device + "  (this host)");
+    for (const fleet::Peer& peer : list.hearing.peers) {
+        const std::string& built = peer.build.commit;
+        row(peer.name, BytesText(peer.memory_bytes), peer.build.version,
+            built.empty() ? "-" : built, peer.device + HostRemark(peer, list));
     }
 }
 
@@ -193,6 +208,10 @@ std::vector<std::string> Notes(const HostList& list) {
     for (const std::string& name : fleet::ChooseHosts(list.file, list.hearing).missing) {
         notes.push_back(fmt::format("{} is named in the cluster's file, and was not found", name));
     }
+    for (const fleet::Peer& peer : list.hearing.peers) {
+        const std::string why = cluster::BuildRemark(peer.name, peer.build);
+        if (!why.empty()) notes.push_back(fmt::format("{}. {}", why, cluster::kSameBuild));
+    }
     for (const fleet::Wire& wire : list.hearing.wires) {
         if (wire.trouble.empty()) continue;
         notes.push_back(fmt::format("{}: no host is found by it: {}", wire.name, wire.trouble));
@@ -211,12 +230,15 @@ std::vector<std::string> Notes(const HostList& list) {
 }
 
 Json HostsJson(const HostList& list) {
+    const cluster::Build own;
     Json hosts = Json::array();
     hosts.push_back({{"name", list.self.name},
                      {"this_host", true},
                      {"memory_bytes", list.self.memory_bytes},
                      {"device", list.self.device},
-                     {"version", WEFT_VERSION}});
+                     {"version", own.version},
+                     {"commit", own.commit},
+                     {"protocol_hash", own.protocol_hash}});
     Json cables = Json::array();
     for (const fleet::Peer& peer : list.hearing.peers) {
         const fleet::HeardCable* best = fleet::BestCable(peer, list.hearing.wires);
@@ -224,7 +246,10 @@ Json HostsJson(const HostList& list) {
                          {"this_host", false},
                          {"memory_bytes", peer.memory_bytes},
                          {"device", peer.device},
-                         {"version", peer.version},
+                         {"version", peer.build.version},
+                         {"commit", peer.build.commit},
+                         {"protocol_hash", peer.build.protocol_hash},
+                         {"can_work_with_this_host", cluster::CanWorkTogether(peer.build, own)},
                          {"address", best == nullptr ? "" : fleet::WorkerAddress(peer, *best)}});
         for (const fleet::HeardCable& cable : peer.heard) {
             cables.push_back({{"from", list.self.name},

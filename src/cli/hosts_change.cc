@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "base/printable.h"
-#include "cli/commit.h"
 #include "cli/output.h"
+#include "cluster/build.h"
 #include "cluster/handshake.h"
 #include "fleet/remote.h"
 #include "fleet/words.h"
@@ -41,7 +41,7 @@ Result<std::string> KeyToGive(const HostsFlags& flags, const fleet::ClusterFile&
 
 // The program that is to run there: the one that is, if it is this very one, else a copy.
 Result<std::string> BringProgram(const HostsFlags& flags, const fleet::RemoteHost& host) {
-    const std::string mine = fmt::format("weft {} (commit {})", WEFT_VERSION, Commit());
+    const std::string mine = cluster::BuildText({});
     if (!host.program.empty() && host.version == mine) return host.program;
     utsname here{};
     ::uname(&here);

@@ -13,10 +13,10 @@
 #include "base/file.h"
 #include "base/nearest_word.h"
 #include "cli/commands.h"
-#include "cli/commit.h"
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/shorthand.h"
+#include "cluster/build.h"
 
 namespace weft::cli {
 namespace {
@@ -195,7 +195,7 @@ ManPage PageOf(const DescribedCommand& command, const std::string& name) {
     std::string text = fmt::format(
         ".\\\" Made by 'weft man' of the flags of weft {}.\n.TH {} 1 \"{}\" \"weft {}\" \"User "
         "Commands\"\n.ad l\n.nh\n",
-        WEFT_VERSION, Roff(upper), CommitDate(), WEFT_VERSION);
+        WEFT_VERSION, Roff(upper), cluster::CommitDate(), WEFT_VERSION);
     std::string about = implied == nullptr ? command.about : what.about;
     while (about.ends_with('.')) about.pop_back();
     text += fmt::format(".SH NAME\n{} \\- {}\n", Roff(name), Roff(about));

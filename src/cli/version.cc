@@ -7,9 +7,9 @@
 
 #include "backend/device.h"
 #include "cli/commands.h"
-#include "cli/commit.h"
 #include "cli/devices.h"
 #include "cli/output.h"
+#include "cluster/build.h"
 #include "hw/cpu.h"
 #include "model/model.h"
 #include "net/mpi/library.h"
@@ -56,7 +56,8 @@ void PrintVersion(bool json) {
     const GpuList gpus = FindGpus();
     if (json) {
         PrintJson({{"version", WEFT_VERSION},
-                   {"commit", Commit()},
+                   {"commit", cluster::Commit()},
+                   {"protocol_hash", cluster::ProtocolHash()},
                    {"compiler", Compiler()},
                    {"cpu", cpu.model},
                    {"cpu_features", FeatureNames(cpu)},
@@ -71,7 +72,7 @@ void PrintVersion(bool json) {
                    {"dtypes", dtypes}});
         return;
     }
-    PrintOut("weft {} (commit {})\n", WEFT_VERSION, Commit());
+    PrintOut("{}\n", cluster::BuildText({}));
     PrintOut("compiler       {}\n", Compiler());
     PrintOut("cpu            {} ({})\n", cpu.model, fmt::join(FeatureNames(cpu), " "));
     PrintOut("kernels        {} (built in: {})\n", device.kernels,

@@ -17,16 +17,13 @@ namespace {
 constexpr size_t kMostStrangers = 64;  // beside the ranks; one more drops another
 constexpr int64_t kProofMs = 2000;
 constexpr useconds_t kNoDescriptorUs = 20'000;
-constexpr size_t kHelloBytes = 80;
 // A host that is turned away for the same reason again and again is told of once in that time.
 constexpr int64_t kSameAgainNs = 3'600'000 * kNsPerMs;
 constexpr size_t kMostTold = 256;
 
-// As it stands in memory, little-endian as all machines that Weft runs on.
-DialHello HelloOf(const std::array<std::byte, kHelloBytes>& bytes) {
+DialHello HelloOf(const std::array<std::byte, sizeof(DialHello)>& bytes) {
     DialHello hello;
-    static_assert(offsetof(DialHello, host) == 16 && sizeof(DialHello) == kHelloBytes);
-    std::memcpy(static_cast<void*>(&hello), bytes.data(), kHelloBytes);
+    std::memcpy(static_cast<void*>(&hello), bytes.data(), sizeof hello);
     return hello;
 }
 
@@ -133,13 +130,14 @@ bool Door::HearHello(Caller& caller) {
     if (got == 0) return false;
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     caller.have += static_cast<size_t>(got);
-    if (caller.have < kHelloBytes) return true;
+    if (caller.have < sizeof(DialHello)) return true;
     caller.hello = HelloOf(caller.hello_bytes);
     if (caller.hello.magic != DialHello().magic) return Drop(caller, "it is no rank of weft");
     if (!LetsIn(caller, false)) return false;
-    const std::string name = caller.hello.size > 0
-                                 ? fmt::format("rank {}", caller.hello.rank)
-                                 : fmt::format("worker {}", caller.hello.HostName());
+    const std::string name =
+        caller.hello.size > 0
+            ? fmt::format("rank {} (host {})", caller.hello.rank, caller.hello.HostName())
+            : fmt::format("worker {}", caller.hello.HostName());
     caller.handshake.emplace(name, key_, timeout_ms_);
     return SendNow(caller.fd.get(), caller.handshake->First());
 }
@@ -169,6 +167,8 @@ bool Door::Step(Caller& caller, const Frame& frame) {
     caller.in.clear();
     if (!caller.handshake->done()) return SendNow(caller.fd.get(), *next);
     if (!LetsIn(caller, true)) return false;
+    const std::string warning = caller.handshake->CommitWarning();
+    if (!warning.empty() && IsNews(caller.from, warning)) Log(LogLevel::kWarning, "{}", warning);
     arrived_.push_back({std::move(caller.fd), caller.handshake->session(), caller.hello.HostName(),
                         caller.hello.rank, caller.from});
     return false;

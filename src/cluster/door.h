@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -21,7 +22,8 @@
 
 namespace weft::cluster {
 
-// The first bytes of a rank that dials.
+// The first bytes of a rank that dials, as they stand in memory: little-endian, as all machines
+// that Weft runs on.
 struct DialHello {
     uint32_t magic = 0x57464a31;
     int32_t rank = 0;  // of a launcher's; of a worker the one that it asks for, 0: any
@@ -30,6 +32,7 @@ struct DialHello {
     std::array<char, 64> host{};
     std::string HostName() const;
 };
+static_assert(offsetof(DialHello, host) == 16 && sizeof(DialHello) == 80);
 
 class Door {
   public:
@@ -51,7 +54,7 @@ class Door {
         Fd fd;
         std::string from;
         Deadline deadline;
-        std::array<std::byte, 80> hello_bytes{};
+        std::array<std::byte, sizeof(DialHello)> hello_bytes{};
         size_t have = 0;  // of them
         DialHello hello{};
         std::optional<ClientHandshake> handshake{};

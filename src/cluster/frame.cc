@@ -5,6 +5,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "cluster/build.h"
+
 namespace weft::cluster {
 namespace {
 
@@ -193,19 +195,42 @@ Result<ChallengeMessage> DecodeChallenge(View payload) {
     return Finish(reader, message);
 }
 
+namespace {
+
+// Of a build (build.h). It goes to terminals and logs.
+std::string ReadBuildWord(Reader& reader, size_t most) {
+    std::string word = reader.Text(most);
+    const auto odd = [](char letter) { return letter < '!' || letter > '~'; };
+    if (std::ranges::any_of(word, odd)) reader.Fail("names a build that is no word");
+    return word;
+}
+
+}  // namespace
+
 Bytes Encode(const ProofMessage& message) {
-    return Writer().Raw(std::as_bytes(std::span(message.mac))).Take();
+    return Writer()
+        .Raw(std::as_bytes(std::span(message.mac)))
+        .Text(message.commit)
+        .Text(message.protocol_hash)
+        .Take();
 }
 
 Result<ProofMessage> DecodeProof(View payload) {
     Reader reader("proof", payload);
     ProofMessage message;
     reader.Fill(message.mac);
-    return Finish(reader, message);
+    message.commit = ReadBuildWord(reader, kMostCommit);
+    message.protocol_hash = ReadBuildWord(reader, kMostProtocolHash);
+    return Finish(reader, std::move(message));
 }
 
 Bytes Encode(const RefuseMessage& message) {
-    return Writer().Int(static_cast<uint8_t>(message.reason)).Text(message.version).Take();
+    return Writer()
+        .Int(static_cast<uint8_t>(message.reason))
+        .Text(message.version)
+        .Text(message.commit)
+        .Text(message.protocol_hash)
+        .Take();
 }
 
 Result<RefuseMessage> DecodeRefuse(View payload) {
@@ -215,6 +240,8 @@ Result<RefuseMessage> DecodeRefuse(View payload) {
     if (reason < 1 || reason > 3) reader.Fail("has an unknown reason");
     message.reason = static_cast<Refusal>(reason);
     message.version = reader.Text(kMostName);
+    message.commit = ReadBuildWord(reader, kMostCommit);
+    message.protocol_hash = ReadBuildWord(reader, kMostProtocolHash);
     return Finish(reader, std::move(message));
 }
 

@@ -27,7 +27,7 @@ namespace weft::cluster {
 using Bytes = std::vector<std::byte>;
 using View = std::span<const std::byte>;
 
-inline constexpr uint32_t kProtocol = 8;
+inline constexpr uint32_t kProtocol = 9;
 inline constexpr size_t kMostBeforeAuth = 4096;
 inline constexpr size_t kMostAfterAuth = size_t{1} << 20;
 inline constexpr size_t kMostRanks = 256;
@@ -74,6 +74,8 @@ void AppendFrame(Bytes& out, FrameType type, View payload, View tag = {});
 
 using Nonce = std::array<std::byte, 32>;
 
+// The layouts of the hello and the challenge are those of every protocol, so that builds of other
+// protocols read the number and refuse with both.
 struct HelloMessage {
     uint32_t protocol = kProtocol;
     int64_t timeout_ms = 0;
@@ -86,12 +88,14 @@ struct ChallengeMessage {
 };
 struct ProofMessage {  // kProof and kWelcome
     Sha256Digest mac{};
+    std::string commit{}, protocol_hash{};  // of the sender (build.h); the MAC is of them, too
 };
 enum class Refusal : uint8_t { kWrongKey = 1, kVersion = 2, kBusy = 3 };
 struct RefuseMessage {
     Refusal reason = Refusal::kWrongKey;
     // Only to a caller who has proved the key: the worker's version; of kBusy, what the job is.
-    std::string version;
+    std::string version{};
+    std::string commit{}, protocol_hash{};  // of the worker, with kVersion
 };
 struct AssignMessage {
     int32_t rank = 0;

@@ -143,10 +143,9 @@ Result<Arrival> ProveRank(Fd fd, int rank, int size, const Bytes& key, const Dea
         const ServerHandshake::Step step = handshake.On(frame, false);
         sent = ::send(fd.get(), step.send.data(), step.send.size(), MSG_NOSIGNAL);
         if (!step.refused.empty()) {
-            return MakeError(ErrorCode::kDenied, "rank 0 was refused: {}. {}", step.refused,
-                             step.refused == kWrongKey
-                                 ? "Copy the same --key-file to every host"
-                                 : "Install the same version of weft on every host");
+            return MakeError(
+                ErrorCode::kDenied, "rank 0 was refused: {}. {}", step.refused,
+                step.refused == kWrongKey ? "Copy the same --key-file to every host" : kSameBuild);
         }
         if (step.done) return Arrival{std::move(fd), handshake.session(), ""};
     }

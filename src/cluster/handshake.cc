@@ -31,6 +31,13 @@ Sha256Digest Mac(View key, std::string_view label, View transcript) {
     return HmacSha256(key, data);
 }
 
+// Of a proof or a welcome whose sender is that build.
+Sha256Digest ProofMac(View key, std::string_view label, Bytes transcript, const Build& build) {
+    const ProofMessage proof{{}, build.commit, build.protocol_hash};
+    AppendFrame(transcript, FrameType::kProof, Encode(proof));
+    return Mac(key, label, transcript);
+}
+
 // The two whole messages, each with its length, so that no two pairs give the same bytes.
 Bytes Transcript(const HelloMessage& hello, const ChallengeMessage& challenge) {
     Bytes transcript;
@@ -171,7 +178,7 @@ bool IsBusy(const Error& error) {
 ClientHandshake::ClientHandshake(std::string name, Bytes key, int64_t timeout_ms, Identity identity)
     : name_(std::move(name)), key_(std::move(key)), identity_(std::move(identity)) {
     hello_.protocol = identity_.protocol;
-    hello_.version = identity_.version;
+    hello_.version = identity_.build.version;
     hello_.timeout_ms = timeout_ms;
     RandomBytes(hello_.nonce);
 }
@@ -184,18 +191,23 @@ Result<Bytes> ClientHandshake::OnChallenge(const Frame& frame) {
     auto challenge = DecodeChallenge(frame.payload);
     if (!challenge.ok()) return Unexpected(name_, "a malformed challenge came");
     if (challenge->protocol != identity_.protocol) {
-        return MakeError(ErrorCode::kDenied,
-                         "{} speaks control protocol {}, this weft {} speaks {}: install the same "
-                         "version on every host",
-                         name_, challenge->protocol, identity_.version, identity_.protocol);
+        return MakeError(ErrorCode::kDenied, "{} speaks control protocol {}, this {} speaks {}. {}",
+                         name_, challenge->protocol, BuildText(identity_.build), identity_.protocol,
+                         kSameBuild);
     }
     transcript_ = Transcript(hello_, *challenge);
     session_.send_key = Mac(key_, kClientFrames, transcript_);
     session_.receive_key = Mac(key_, kServerFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;
     proved_ = true;
-    return PlainFrame(FrameType::kProof,
-                      Encode(ProofMessage{Mac(key_, kClientProof, transcript_)}));
+    const Build& own = identity_.build;
+    const Sha256Digest mac = ProofMac(key_, kClientProof, transcript_, own);
+    return PlainFrame(FrameType::kProof, Encode(ProofMessage{mac, own.commit, own.protocol_hash}));
+}
+
+std::string ClientHandshake::CommitWarning() const {
+    const std::string text = done_ ? CommitText(name_, worker_, identity_.build) : "";
+    return text.empty() ? "" : fmt::format("{}. {}", text, kSameBuild);
 }
 
 Error ClientHandshake::Refused(const RefuseMessage& message) const {
@@ -206,11 +218,11 @@ Error ClientHandshake::Refused(const RefuseMessage& message) const {
                              "file to every host",
                              name_);
         case Refusal::kVersion:
-            return MakeError(ErrorCode::kDenied,
-                             "{} runs weft {} (control protocol {}), this is weft {} (control "
-                             "protocol {}): install the same version on every host",
-                             name_, message.version, identity_.protocol, identity_.version,
-                             identity_.protocol);
+            return MakeError(
+                ErrorCode::kDenied, "{}. {}",
+                RefusalText(name_, {message.version, message.commit, message.protocol_hash},
+                            identity_.build),
+                kSameBuild);
         case Refusal::kBusy:
             return MakeError(ErrorCode::kTimeout,
                              "{}{}{}: wait until that ends, or start a second worker there on "
@@ -235,7 +247,8 @@ Result<Bytes> ClientHandshake::On(const Frame& frame) {
     if (frame.type != FrameType::kWelcome) return Unexpected(name_, "an unexpected frame came");
     auto proof = DecodeProof(frame.payload);
     if (!proof.ok()) return Unexpected(name_, "a malformed proof came");
-    if (!DigestsEqual(proof->mac, Mac(key_, kServerProof, transcript_))) {
+    worker_ = {identity_.build.version, proof->commit, proof->protocol_hash};
+    if (!DigestsEqual(proof->mac, ProofMac(key_, kServerProof, transcript_, worker_))) {
         return MakeError(ErrorCode::kDenied,
                          "{} did not prove that it has our key: something else answers there, or "
                          "its key differs",
@@ -281,13 +294,14 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy,
     };
     auto proof = DecodeProof(frame.payload);
     if (!proof.ok()) return {{}, false, proof.error().message};
-    if (!DigestsEqual(proof->mac, Mac(key_, kClientProof, transcript_))) {
-        return refuse({Refusal::kWrongKey, ""}, std::string(kWrongKey));
+    const Build& own = identity_.build;
+    const Build theirs{hello_.version, proof->commit, proof->protocol_hash};
+    if (!DigestsEqual(proof->mac, ProofMac(key_, kClientProof, transcript_, theirs))) {
+        return refuse({Refusal::kWrongKey}, std::string(kWrongKey));
     }
-    if (hello_.version != identity_.version) {
-        return refuse(
-            {Refusal::kVersion, identity_.version},
-            fmt::format("it runs weft {}, this is weft {}", hello_.version, identity_.version));
+    if (!CanWorkTogether(theirs, own)) {
+        return refuse({Refusal::kVersion, own.version, own.commit, own.protocol_hash},
+                      RefusalText("it", theirs, own));
     }
     if (busy) {
         const std::string text = about ? about().substr(0, kMostAbout) : "";
@@ -296,8 +310,9 @@ ServerHandshake::Step ServerHandshake::OnProof(const Frame& frame, bool busy,
     session_.send_key = Mac(key_, kServerFrames, transcript_);
     session_.receive_key = Mac(key_, kClientFrames, transcript_);
     session_.timeout_ms = hello_.timeout_ms;
-    const ProofMessage own{Mac(key_, kServerProof, transcript_)};
-    return {PlainFrame(FrameType::kWelcome, Encode(own)), true, ""};
+    const ProofMessage welcome{ProofMac(key_, kServerProof, transcript_, own), own.commit,
+                               own.protocol_hash};
+    return {PlainFrame(FrameType::kWelcome, Encode(welcome)), true, ""};
 }
 
 }  // namespace weft::cluster

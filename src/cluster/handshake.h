@@ -2,8 +2,11 @@
 //
 //     rank 0 -> worker   hello:     protocol, version, timeout, nonce
 //     worker -> rank 0   challenge: protocol, nonce
-//     rank 0 -> worker   proof:     HMAC(key, "weft control client" | hello | challenge)
-//     worker -> rank 0   welcome:   HMAC(key, "weft control server" | hello | challenge)
+//     rank 0 -> worker   proof:     HMAC(key, "weft control client" | hello | challenge | build)
+//     worker -> rank 0   welcome:   HMAC(key, "weft control server" | hello | challenge | build)
+//
+// The build is the sender's commit and protocol hash (build.h), which the message holds beside the
+// MAC. The worker refuses a caller of another version or hash, and both are told of both builds.
 //
 // Both nonces are fresh and both whole messages are inside the MAC, so a recorded handshake proves
 // nothing (replay), and the role's label makes one side's proof useless to the other (reflection).
@@ -21,6 +24,7 @@
 #include <string>
 #include <string_view>
 
+#include "cluster/build.h"
 #include "cluster/frame.h"
 
 namespace weft::cluster {
@@ -32,7 +36,7 @@ Result<Bytes> ReadKeyFile(const std::string& path);
 // Who this program is. Other values than the default are for tests.
 struct Identity {
     uint32_t protocol = kProtocol;
-    std::string version = WEFT_VERSION;
+    Build build{};
 };
 
 // What both ends hold after the handshake. Travels to a rank's process through a pipe.
@@ -65,6 +69,8 @@ class ClientHandshake {
     Result<Bytes> On(const Frame& frame);
     // Whether frames carry a tag now (the proof was sent).
     bool done() const { return done_; }
+    // Of a worker of another commit, once done; "": none is due.
+    std::string CommitWarning() const;
     const Session& session() const { return session_; }
 
   private:
@@ -72,6 +78,7 @@ class ClientHandshake {
     Error Refused(const RefuseMessage& message) const;
 
     std::string name_;
+    Build worker_;
     Bytes key_;
     Identity identity_;
     HelloMessage hello_;

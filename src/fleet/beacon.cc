@@ -90,7 +90,7 @@ Bytes EncodeBeacon(const Sha256Digest& key, const Beacon& beacon) {
     BeaconWriter body;
     body.Int(static_cast<uint8_t>(beacon.kind)).Int(beacon.host).Int(beacon.sequence);
     body.Int(beacon.nonce).Int(beacon.port);
-    body.Text(beacon.version, kMostVersion).Text(beacon.name, kMostName);
+    body.Text(beacon.build.version, kMostVersion).Text(beacon.name, kMostName);
     body.Text(beacon.device, kMostDevice).Text(beacon.interface, kMostInterface);
     body.Text(beacon.rdma, kMostName).Int(beacon.mbps).Int(beacon.memory_bytes);
     const size_t echoes = std::min(beacon.echoes.size(), kMostEchoes);
@@ -104,6 +104,8 @@ Bytes EncodeBeacon(const Sha256Digest& key, const Beacon& beacon) {
         body.Text(cable.peer_interface, kMostInterface).Int(cable.mbps);
         body.Int(static_cast<uint8_t>(cable.rdma));
     }
+    body.Text(beacon.build.commit, cluster::kMostCommit);
+    body.Text(beacon.build.protocol_hash, cluster::kMostProtocolHash);
     Bytes bytes;
     const auto put = [&](View view) { bytes.insert(bytes.end(), view.begin(), view.end()); };
     put(std::as_bytes(std::span(kMagic)));
@@ -136,7 +138,7 @@ Result<Beacon> DecodeBeacon(const Sha256Digest& key, View bytes) {
     beacon.sequence = reader.Int<uint64_t>();
     beacon.nonce = reader.Int<uint64_t>();
     beacon.port = reader.Int<uint16_t>();
-    beacon.version = reader.Text(kMostVersion);
+    beacon.build = {reader.Text(kMostVersion), "", ""};
     beacon.name = reader.Text(kMostName);
     beacon.device = reader.Text(kMostDevice);
     beacon.interface = reader.Text(kMostInterface);
@@ -157,6 +159,10 @@ Result<Beacon> DecodeBeacon(const Sha256Digest& key, View bytes) {
         reader.Must(cable.mbps <= kMostMbps && rdma <= 1);
         cable.rdma = rdma == 1;
         beacon.cables.push_back(std::move(cable));
+    }
+    if (!reader.done()) {
+        beacon.build.commit = reader.Text(cluster::kMostCommit);
+        beacon.build.protocol_hash = reader.Text(cluster::kMostProtocolHash);
     }
     if (reader.done()) return beacon;
     return MakeError(ErrorCode::kCorrupt, "a malformed beacon of {} bytes", bytes.size());

@@ -21,6 +21,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "cluster/build.h"
 
 namespace weft::fleet {
 
@@ -54,7 +55,9 @@ struct Beacon {
     uint64_t sequence = 0;  // grows with each beacon of the process
     uint64_t nonce = 0;     // of this interface
     uint16_t port = 0;      // of its worker (TCP); 0: it only asks
-    std::string version, name;
+    // Of an older program: without commit and protocol hash.
+    cluster::Build build{};
+    std::string name;
     std::string device;     // what it computes on, in words
     std::string interface;  // by which this one left
     std::string rdma;       // the RDMA device of that interface; "": none

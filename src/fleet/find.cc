@@ -18,9 +18,9 @@ constexpr int64_t kSettleMs = 250;  // after the last change of who is heard
 
 // A host as the cluster takes it, if it can be used.
 void Take(const Peer& peer, const Hearing& hearing, Chosen& chosen) {
-    if (peer.version != WEFT_VERSION) {
-        chosen.left_out.push_back(
-            fmt::format("{} runs weft {}, this host {}", peer.name, peer.version, WEFT_VERSION));
+    if (!cluster::CanWorkTogether(peer.build, {})) {
+        chosen.left_out.push_back(fmt::format(
+            "{}. {}", cluster::RefusalText(peer.name, peer.build, {}), cluster::kSameBuild));
         return;
     }
     const HeardCable* cable = BestCable(peer, hearing.wires);
@@ -48,6 +48,11 @@ std::string WhoWasAsked(const Hearing& hearing) {
 
 Error NobodyError(const std::string& cluster, const ClusterFile& file, const Chosen& chosen,
                   const Hearing& hearing, int64_t waited_ms) {
+    if (chosen.hosts.empty() && !chosen.left_out.empty() &&
+        chosen.left_out.size() >= chosen.missing.size()) {
+        return MakeError(ErrorCode::kTimeout, "cluster '{}': {}", cluster,
+                         fmt::join(chosen.left_out, ". "));
+    }
     const std::string who =
         chosen.missing.empty() ? "no other host was found"
         : chosen.missing.size() == 1
@@ -96,7 +101,8 @@ Chosen ChooseHosts(const ClusterFile& file, const Hearing& hearing) {
 std::vector<std::string> AddressesOf(const std::string& name, const Hearing& hearing) {
     std::vector<std::string> addresses;
     for (Peer peer : hearing.peers) {
-        while (peer.name == name && peer.version == WEFT_VERSION && !peer.heard.empty()) {
+        const bool good = peer.name == name && cluster::CanWorkTogether(peer.build, {});
+        while (good && !peer.heard.empty()) {
             const HeardCable* best = BestCable(peer, hearing.wires);
             addresses.push_back(WorkerAddress(peer, *best));
             peer.heard.erase(peer.heard.begin() + (best - peer.heard.data()));

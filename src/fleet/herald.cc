@@ -168,7 +168,6 @@ void HeraldImpl::Say(const Wire& wire, BeaconKind kind) {
     beacon.sequence = ++sequence_;
     beacon.nonce = roster_.NonceOf(wire.name, now_ns);
     beacon.port = self_.port;
-    beacon.version = WEFT_VERSION;
     beacon.name = self_.name;
     beacon.device = self_.device;
     beacon.memory_bytes = self_.memory_bytes;
@@ -255,10 +254,8 @@ void HeraldImpl::TellOfChanges(const Hearing& now) {
             lines[{peer.host, cable.interface, cable.peer_address}] =
                 fmt::format("{} at {} of {}{}", cable.interface, cable.peer_interface, peer.name,
                             speed.empty() ? "" : ", " + speed);
-            if (peer.version == WEFT_VERSION) continue;
-            lines[{peer.host, "version", ""}] =
-                fmt::format("{} runs weft {}, this host {}: they can't work together", peer.name,
-                            peer.version, WEFT_VERSION);
+            const std::string remark = cluster::BuildRemark(peer.name, peer.build);
+            if (!remark.empty()) lines[{peer.host, "build", ""}] = remark;
         }
     }
     for (const auto& [key, line] : lines) {

@@ -147,7 +147,7 @@ std::vector<Peer> Roster::Peers(int64_t now_ns) const {
         if (host.left || host.last.port == 0) continue;
         Peer peer{id,
                   host.last.name,
-                  host.last.version,
+                  host.last.build,
                   host.last.device,
                   host.last.memory_bytes,
                   host.last.port,

@@ -37,7 +37,9 @@ struct HeardCable {
 
 struct Peer {
     uint64_t host = 0;
-    std::string name, version, device;
+    std::string name;
+    cluster::Build build{};
+    std::string device;
     uint64_t memory_bytes = 0;
     uint16_t port = 0;
     std::vector<HeardCable> heard;  // by interface

@@ -17,6 +17,11 @@ foreach(test ${cli_tests})
   set_tests_properties(cli.${test} PROPERTIES LABELS cli TIMEOUT ${WEFT_TEST_SECONDS})
 endforeach()
 
+# Ranks of two builds.
+add_test(NAME cli.builds COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/builds_test.py
+  $<TARGET_FILE:weft> $<TARGET_FILE:tiny_model>)
+set_tests_properties(cli.builds PROPERTIES LABELS cli TIMEOUT ${WEFT_TEST_SECONDS})
+
 # ssh over a bridge that loses large packets, in network namespaces. Exit status 77: not as root.
 add_test(NAME cli.ssh_path
   COMMAND ${PYTHON3} ${CMAKE_CURRENT_LIST_DIR}/ssh_path_test.py $<TARGET_FILE:weft>)

@@ -289,12 +289,12 @@ TEST_F(Unfit, OneWithAnotherKeyOrVersionIsToldOfOnce) {
         EXPECT_NE(key.error().message.find("wrong key. Copy the same --key-file"),
                   std::string::npos)
             << key.error().message;
-        const auto version = Knock(kGrowthKey, {kProtocol, "9.9.9"});
+        const auto version = Knock(kGrowthKey, {kProtocol, {"9.9.9"}});
         ASSERT_FALSE(version.ok());
-        EXPECT_NE(version.error().message.find("Install the same version of weft"),
+        EXPECT_NE(version.error().message.find("Install the same build on every host"),
                   std::string::npos)
             << version.error().message;
-        const auto protocol = Knock(kGrowthKey, {kProtocol - 1, WEFT_VERSION});
+        const auto protocol = Knock(kGrowthKey, {kProtocol - 1});
         ASSERT_FALSE(protocol.ok());
         EXPECT_NE(protocol.error().message.find("speaks control protocol"), std::string::npos)
             << protocol.error().message;

@@ -28,7 +28,7 @@ Frame Only(const Bytes& bytes) {
 
 struct Outcome {
     Status client;
-    std::string refused;
+    std::string refused, warning;
     bool server_done = false;
     Session client_session, server_session;
 };
@@ -52,6 +52,7 @@ Outcome Shake(const Bytes& client_key, const Bytes& server_key, Identity client_
         }
         to_server = std::move(*answer);
     }
+    outcome.warning = client.CommitWarning();
     outcome.client_session = client.session();
     outcome.server_session = server.session();
     return outcome;
@@ -101,18 +102,156 @@ TEST(Handshake, AWorkerThatDoesNotKnowTheKeyIsFoundOut) {
 }
 
 TEST(Handshake, OtherVersionsAreRefusedWithBothNamed) {
-    const Outcome version = Shake(kKey, kKey, {}, Identity{kProtocol, "9.9.9"});
+    const Outcome version = Shake(kKey, kKey, {}, Identity{kProtocol, {"9.9.9"}});
     ASSERT_FALSE(version.client.ok());
     EXPECT_EQ(version.client.error().code, ErrorCode::kDenied);
     EXPECT_NE(version.client.error().message.find("runs weft 9.9.9"), std::string::npos);
     EXPECT_NE(version.client.error().message.find("this is weft " WEFT_VERSION), std::string::npos);
     EXPECT_FALSE(version.server_done);
 
-    const Outcome protocol = Shake(kKey, kKey, {}, Identity{kProtocol + 1, WEFT_VERSION});
+    const Outcome protocol = Shake(kKey, kKey, {}, Identity{kProtocol + 1});
     ASSERT_FALSE(protocol.client.ok());
     const std::string words = fmt::format("speaks control protocol {}", kProtocol + 1);
     EXPECT_NE(protocol.client.error().message.find(words), std::string::npos);
     EXPECT_FALSE(protocol.refused.empty());
+}
+
+Identity OfBuild(const std::string& commit, const std::string& hash = "0123456789ab") {
+    return {kProtocol, {WEFT_VERSION, commit, hash}};
+}
+
+TEST(Handshake, AnotherCommitOfTheSameProtocolIsWarnedOf) {
+    const Outcome other = Shake(kKey, kKey, OfBuild("aaaa"), OfBuild("bbbb-dirty"));
+    ASSERT_TRUE(other.client.ok()) << other.client.error().message;
+    EXPECT_TRUE(other.server_done);
+    EXPECT_NE(other.warning.find("worker h2:7000 runs weft of commit bbbb-dirty, this is commit "
+                                 "aaaa: "),
+              std::string::npos)
+        << other.warning;
+    EXPECT_NE(other.warning.find(kSameBuild), std::string::npos);
+    for (const auto& [client, server] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"aaaa", "aaaa"}, {"aaaa", "unknown"}, {"unknown", "aaaa"}, {"unknown", "unknown"}}) {
+        const Outcome same = Shake(kKey, kKey, OfBuild(client), OfBuild(server));
+        EXPECT_TRUE(same.client.ok() && same.server_done);
+        EXPECT_EQ(same.warning, "") << client << " " << server;
+    }
+}
+
+TEST(Handshake, AnotherProtocolHashIsRefusedWithBothBuildsNamed) {
+    for (const char* commit : {"aaaa", "bbbb", "unknown"}) {
+        const Outcome o =
+            Shake(kKey, kKey, OfBuild("aaaa", "111111111111"), OfBuild(commit, "222222222222"));
+        ASSERT_FALSE(o.client.ok());
+        EXPECT_FALSE(o.server_done);
+        EXPECT_EQ(o.client.error().code, ErrorCode::kDenied);
+        EXPECT_EQ(o.client.error().message,
+                  fmt::format("worker h2:7000 runs weft {0} (commit {1}, protocol hash "
+                              "222222222222), this is weft {0} (commit aaaa, protocol hash "
+                              "111111111111): their messages or ops differ, so they cannot "
+                              "work together. {2}",
+                              WEFT_VERSION, commit, kSameBuild));
+        EXPECT_EQ(o.refused,
+                  fmt::format("it runs weft {0} (commit aaaa, protocol hash 111111111111), this is "
+                              "weft {0} (commit {1}, protocol hash 222222222222): their messages "
+                              "or ops differ, so they cannot work together",
+                              WEFT_VERSION, commit));
+    }
+    // Who lacks the key learns no build.
+    const Outcome stranger = Shake(KeyOf("another-key-another-key"), kKey,
+                                   OfBuild("aaaa", "111111111111"), OfBuild("bbbb", "2222"));
+    EXPECT_EQ(stranger.refused, kWrongKey);
+    EXPECT_EQ(stranger.client.error().message.find("bbbb"), std::string::npos);
+}
+
+// What a program of protocol 8 sends: a hello of this layout, a challenge, a proof of 32 bytes.
+TEST(Handshake, AnOlderPeerIsRefusedBothWays) {
+    HelloMessage hello{8, 5000, {}, WEFT_VERSION};
+    Bytes call;
+    AppendFrame(call, FrameType::kHello, Encode(hello));
+    ServerHandshake server(kKey);
+    const auto answer = server.On(Only(call), false);
+    EXPECT_EQ(answer.refused, fmt::format("it speaks control protocol 8, this is {}", kProtocol));
+    EXPECT_EQ(DecodeChallenge(Only(answer.send).payload)->protocol, kProtocol);
+
+    ClientHandshake client("worker h2:7000", kKey, 5000);
+    Bytes challenge;
+    AppendFrame(challenge, FrameType::kChallenge, Encode(ChallengeMessage{8, {}}));
+    const auto refused = client.On(Only(challenge));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kDenied);
+    EXPECT_NE(refused.error().message.find(fmt::format(
+                  "worker h2:7000 speaks control protocol 8, this weft {} (", WEFT_VERSION)),
+              std::string::npos)
+        << refused.error().message;
+
+    hello.protocol = kProtocol;
+    call.clear();
+    AppendFrame(call, FrameType::kHello, Encode(hello));
+    ServerHandshake odd(kKey);
+    ASSERT_EQ(odd.On(Only(call), false).refused, "");
+    Bytes proof;
+    AppendFrame(proof, FrameType::kProof, Bytes(32));
+    const auto step = odd.On(Only(proof), false);
+    EXPECT_FALSE(step.done);
+    EXPECT_EQ(step.refused, "control message 'proof' is cut short");
+}
+
+TEST(Handshake, ABuildIsPartOfTheProof) {
+    ClientHandshake client("w", kKey, 5000, OfBuild("aaaa"));
+    ServerHandshake server(kKey, OfBuild("aaaa"));
+    const auto challenge = server.On(Only(client.First()), false);
+    const Bytes proof = client.On(Only(challenge.send)).value();
+    ProofMessage altered = DecodeProof(Only(proof).payload).value();
+    EXPECT_EQ(altered.commit, "aaaa");
+    altered.protocol_hash = "999999999999";
+    Bytes lie;
+    AppendFrame(lie, FrameType::kProof, Encode(altered));
+    EXPECT_EQ(server.On(Only(lie), false).refused, kWrongKey);
+
+    ServerHandshake honest(kKey, OfBuild("aaaa"));
+    ClientHandshake victim("w", kKey, 5000, OfBuild("aaaa"));
+    const auto second = honest.On(Only(victim.First()), false);
+    const auto welcome = honest.On(Only(victim.On(Only(second.send)).value()), false);
+    ASSERT_TRUE(welcome.done);
+    ProofMessage other = DecodeProof(Only(welcome.send).payload).value();
+    other.commit = "bbbb";
+    lie.clear();
+    AppendFrame(lie, FrameType::kWelcome, Encode(other));
+    EXPECT_FALSE(victim.On(Only(lie)).ok());
+}
+
+TEST(Handshake, WordsOfABuildAreBounded) {
+    const auto fits = [](const std::string& commit, const std::string& hash) {
+        const Bytes proof = Encode(ProofMessage{{}, commit, hash});
+        const Bytes refusal = Encode(RefuseMessage{Refusal::kVersion, "1", commit, hash});
+        EXPECT_EQ(DecodeProof(proof).ok(), DecodeRefuse(refusal).ok());
+        return DecodeProof(proof).ok();
+    };
+    EXPECT_TRUE(fits("", ""));
+    EXPECT_TRUE(fits(std::string(kMostCommit, 'c'), std::string(kMostProtocolHash, 'h')));
+    EXPECT_FALSE(fits(std::string(kMostCommit + 1, 'c'), "h"));
+    EXPECT_FALSE(fits("c", std::string(kMostProtocolHash + 1, 'h')));
+    for (const char* odd : {"a b", "\x1b[2J", "a\n", "\xc3\xa9"}) {
+        EXPECT_FALSE(fits(odd, "h")) << odd;
+        EXPECT_FALSE(fits("c", odd)) << odd;
+    }
+}
+
+TEST(Builds, AreToldByTheirVersionCommitAndHash) {
+    const Build own;
+    EXPECT_EQ(own.commit, "unknown");  // of a program of tests
+    EXPECT_EQ(own.protocol_hash.size(), 12u);
+    EXPECT_EQ(own.protocol_hash.find_first_not_of("0123456789abcdef"), std::string::npos);
+    EXPECT_TRUE(CanWorkTogether(own, {}));
+    const Build older{WEFT_VERSION, "", ""};
+    EXPECT_FALSE(CanWorkTogether(own, older));
+    EXPECT_FALSE(CommitsDiffer(own, older));
+    EXPECT_EQ(BuildText(older), "weft " WEFT_VERSION " (no protocol hash)");
+    EXPECT_EQ(BuildRemark("b", own), "");
+    EXPECT_EQ(BuildRemark("b", older, {"9.9.9", "aa", "bb"}),
+              "b runs weft " WEFT_VERSION
+              " (no protocol hash), this is weft 9.9.9 (commit aa, "
+              "protocol hash bb): their versions differ, so they cannot work together");
 }
 
 TEST(Handshake, ABusyWorkerSaysSoOnlyToWhoHasTheKey) {

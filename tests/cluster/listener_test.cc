@@ -131,17 +131,25 @@ TEST_F(Listener, SaysWhyTheKeyIsRefused) {
     EXPECT_NE(none.output().find("absent"), std::string::npos) << none.output();
 }
 
-TEST_F(Listener, SaysWhichVersionsDiffer) {
+TEST_F(Listener, SaysWhichBuildsDiffer) {
     const std::string address = fmt::format("127.0.0.1:{}", ports_[0]);
+    const Identity other{kProtocol, {WEFT_VERSION, "1f3da7147a20", "0123456789ab"}};
+    const auto hash = DialWorker(address, key_, 1000, Deadline::In(2000), other);
+    ASSERT_FALSE(hash.ok());
+    EXPECT_EQ(hash.error().code, ErrorCode::kDenied);
+    EXPECT_EQ(hash.error().message,
+              fmt::format("{}. {}", RefusalText("worker " + address, {}, other.build), kSameBuild));
+    EXPECT_TRUE(
+        workers_[0]->ReadUntil("protocol hash 0123456789ab), this is weft", Deadline::In(5000)))
+        << workers_[0]->output();
     const auto version =
-        DialWorker(address, key_, 1000, Deadline::In(2000), Identity{kProtocol, "9.9.9"});
+        DialWorker(address, key_, 1000, Deadline::In(2000), Identity{kProtocol, {"9.9.9"}});
     ASSERT_FALSE(version.ok());
     EXPECT_EQ(version.error().code, ErrorCode::kDenied);
     EXPECT_NE(version.error().message.find("worker " + address + " runs weft " WEFT_VERSION),
               std::string::npos)
         << version.error().message;
-    const auto protocol =
-        DialWorker(address, key_, 1000, Deadline::In(2000), Identity{99, WEFT_VERSION});
+    const auto protocol = DialWorker(address, key_, 1000, Deadline::In(2000), Identity{99});
     ASSERT_FALSE(protocol.ok());
     EXPECT_EQ(protocol.error().code, ErrorCode::kDenied);
     const std::string words = fmt::format("speaks control protocol {}", kProtocol);

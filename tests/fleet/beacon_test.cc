@@ -18,7 +18,7 @@ Beacon ABeacon() {
     beacon.sequence = 77;
     beacon.nonce = ~uint64_t{0};
     beacon.port = 7000;
-    beacon.version = "0.1.0";
+    beacon.build = {"0.1.0", "1f3da7147a20-dirty", "9f86d081884c"};
     beacon.name = "b";
     beacon.device = "Radeon 8060S";
     beacon.interface = "enp1s0f0";
@@ -39,7 +39,8 @@ TEST(Beacons, TheLargestFitsAPacket) {
     const auto key = KeyOf("a-shared-key-of-the-tests");
     Beacon beacon = ABeacon();
     for (std::string* text :
-         {&beacon.version, &beacon.name, &beacon.device, &beacon.interface, &beacon.rdma}) {
+         {&beacon.build.version, &beacon.build.commit, &beacon.build.protocol_hash, &beacon.name,
+          &beacon.device, &beacon.interface, &beacon.rdma}) {
         text->assign(300, 'x');
     }
     beacon.echoes.assign(100, 9);
@@ -70,6 +71,18 @@ TEST(Beacons, EveryChangedBitIsRefused) {
               ErrorCode::kDenied);
 }
 
+// The bytes of a beacon whose body is `more` bytes longer, under a good MAC.
+Bytes WithBody(const Sha256Digest& key, const Bytes& whole, int more) {
+    Bytes body(whole.begin() + 36, whole.end());
+    body.resize(body.size() + static_cast<size_t>(more));
+    const Sha256Digest mac = HmacSha256(std::as_bytes(std::span(key)), body);
+    Bytes bytes(whole.begin(), whole.begin() + 4);
+    const auto mac_bytes = std::as_bytes(std::span(mac));
+    bytes.insert(bytes.end(), mac_bytes.begin(), mac_bytes.end());
+    bytes.insert(bytes.end(), body.begin(), body.end());
+    return bytes;
+}
+
 // Of who has the key, but a fault: still nothing odd comes in.
 TEST(Beacons, ASignedBeaconIsCheckedAsWell) {
     const auto key = KeyOf("a-shared-key-of-the-tests");
@@ -84,21 +97,26 @@ TEST(Beacons, ASignedBeaconIsCheckedAsWell) {
     EXPECT_TRUE(is_refused([](Beacon& beacon) { beacon.cables[0].interface = "e\n"; }));
     EXPECT_TRUE(is_refused([](Beacon& beacon) { beacon.mbps = 4'000'000'000; }));
     EXPECT_TRUE(is_refused([](Beacon& beacon) { beacon.kind = static_cast<BeaconKind>(9); }));
+    EXPECT_TRUE(is_refused([](Beacon& beacon) { beacon.build.commit = "c\n"; }));
+    EXPECT_TRUE(is_refused([](Beacon& beacon) { beacon.build.protocol_hash = "\x1b"; }));
     EXPECT_FALSE(is_refused([](Beacon&) {}));
     // Bytes that are left over, or lacking, under a good MAC.
     const Bytes whole = EncodeBeacon(key, ABeacon());
     for (const int more : {-1, 1}) {
-        Bytes body(whole.begin() + 36, whole.end());
-        body.resize(body.size() + static_cast<size_t>(more));
-        const Sha256Digest mac = HmacSha256(std::as_bytes(std::span(key)), body);
-        Bytes bytes(whole.begin(), whole.begin() + 4);
-        const auto mac_bytes = std::as_bytes(std::span(mac));
-        bytes.insert(bytes.end(), mac_bytes.begin(), mac_bytes.end());
-        bytes.insert(bytes.end(), body.begin(), body.end());
-        const auto heard = DecodeBeacon(key, bytes);
+        const auto heard = DecodeBeacon(key, WithBody(key, whole, more));
         ASSERT_FALSE(heard.ok());
         EXPECT_EQ(heard.error().code, ErrorCode::kCorrupt);
     }
+}
+
+// Which told its version alone: a host of its cluster that can't work with this one.
+TEST(Beacons, AnOlderProgramIsHeardWithoutItsBuild) {
+    const auto key = KeyOf("a-shared-key-of-the-tests");
+    Beacon beacon = ABeacon();
+    beacon.build = {"0.1.0", "", ""};
+    const Beacon heard = DecodeBeacon(key, WithBody(key, EncodeBeacon(key, beacon), -2)).value();
+    EXPECT_EQ(heard, beacon);
+    EXPECT_FALSE(cluster::CanWorkTogether(heard.build, {"0.1.0"}));
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST_F(ClusterFiles, SshHosts) {
 }
 
 Peer APeer(uint64_t host, const std::string& name, std::vector<HeardCable> heard) {
-    return {host, name, WEFT_VERSION, "cpu", 1, 7000, std::move(heard), {}};
+    return {host, name, {}, "cpu", 1, 7000, std::move(heard), {}};
 }
 
 TEST(ChooseHosts, TheFastestCableOfEach) {
@@ -151,12 +151,30 @@ TEST(ChooseHosts, TheFileHasTheLastWord) {
 TEST(ChooseHosts, AnotherVersionIsLeftOutAndSaid) {
     Hearing hearing;
     hearing.peers = {APeer(1, "b", {{"eth0", "eth0", "fe80::b", 0, ""}})};
-    hearing.peers[0].version = "0.0.9";
+    hearing.peers[0].build.version = "0.0.9";
     const Chosen chosen = ChooseHosts({}, hearing);
     EXPECT_TRUE(chosen.hosts.empty());
     ASSERT_EQ(chosen.left_out.size(), 1U);
     EXPECT_NE(chosen.left_out[0].find("b runs weft 0.0.9"), std::string::npos);
     EXPECT_EQ(ChooseHosts({"", {{"b", "", ""}}}, hearing).missing, std::vector<std::string>{"b"});
+    EXPECT_TRUE(AddressesOf("b", hearing).empty());
+}
+
+TEST(ChooseHosts, AnotherProtocolIsLeftOutAndAnotherCommitIsNot) {
+    Hearing hearing;
+    hearing.peers = {APeer(1, "b", {{"eth0", "eth0", "fe80::b", 0, ""}}),
+                     APeer(2, "c", {{"eth0", "eth0", "fe80::c", 0, ""}})};
+    hearing.peers[0].build.protocol_hash = "0123456789ab";
+    hearing.peers[1].build.commit = "1f3da7147a20";
+    const Chosen chosen = ChooseHosts({}, hearing);
+    ASSERT_EQ(chosen.hosts.size(), 1U);
+    EXPECT_EQ(chosen.hosts[0].name, "c");
+    ASSERT_EQ(chosen.left_out.size(), 1U);
+    EXPECT_NE(chosen.left_out[0].find("protocol hash 0123456789ab), this is weft "),
+              std::string::npos);
+    EXPECT_NE(chosen.left_out[0].find("Install the same build"), std::string::npos);
+    EXPECT_TRUE(AddressesOf("b", hearing).empty());
+    EXPECT_EQ(AddressesOf("c", hearing).size(), 1U);
 }
 
 }  // namespace

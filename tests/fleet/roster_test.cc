@@ -23,7 +23,7 @@ struct Other {
         beacon.nonce = 1000 + sequence;
         beacon.name = name;
         beacon.port = port;
-        beacon.version = "0.1.0";
+        beacon.build.version = "0.1.0";
         beacon.interface = interface;
         beacon.mbps = 10'000;
         beacon.echoes = std::move(echoes);

@@ -8,12 +8,14 @@ Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
 from spaces import Room, cable, limits, why_skipped, words_of
+import builds
 
 GROUP, PORT = "ff12::5745:4654", 7000
 
@@ -246,6 +248,41 @@ def test_junk(room, _):
     await_others(a, ["b"])
     assert first.process.poll() is None and second.process.poll() is None
     assert first.end() == 0 and second.end() == 0
+
+
+def test_hosts_of_other_builds(room, model):
+    a, b, c = room.ring()
+    here = builds.build_of(a.weft)
+    b.weft = builds.other_build(a.weft, os.path.join(room.folder.name, "b"), "protocol_hash")
+    others_commit = ["commit"] if here["commit"] != "unknown" else []
+    c.weft = builds.other_build(a.weft, os.path.join(room.folder.name, "c"), *others_commit)
+    first = a.up()
+    b.up(words_of(first)), c.up(words_of(first))
+    first.await_text(r"found: b runs weft \S+ \(commit .* messages or ops differ")
+    await_others(a, ["b", "c"])
+    ran = a.run("hosts")
+    rows = {line.split()[0]: line for line in ran.stdout.split("\n\n")[0].splitlines()}
+    assert rows["host"].split() == ["host", "memory", "weft", "commit", "device"], ran
+    assert here["commit"] in rows["a"] and "(this host)" in rows["a"], ran
+    assert "(cannot work with this host: another protocol)" in rows["b"], ran
+    assert re.search(r"b runs weft .* messages or ops differ, .*\. Install the same", ran.stderr)
+    if others_commit:
+        assert "(another commit than this host's)" in rows["c"], ran
+        first.await_text("found: c runs weft of commit ")
+    seen = {each["name"]: each for each in listed(a)["hosts"]}
+    assert seen["a"]["protocol_hash"] == here["protocol_hash"], seen
+    assert seen["b"]["protocol_hash"] == builds.build_of(b.weft)["protocol_hash"], seen
+    assert seen["c"]["commit"] == builds.build_of(c.weft)["commit"], seen
+    assert not seen["b"]["can_work_with_this_host"] and seen["c"]["can_work_with_this_host"], seen
+    ran = a.run("run", model, "--greedy", "-p", "ab", "-n", "4", "--raw", "-t", "1",
+                "--cluster", "home", "--weights-from", "0", "-v")
+    assert ran.returncode == 0 and "(host b" not in ran.stderr, ran
+    assert "b runs weft " in ran.stderr and "messages or ops differ" in ran.stderr, ran
+    with open(os.path.join(a.home, ".config/weft/clusters/home.toml"), "w") as file:
+        file.write('[[host]]\nname = "b"\n')
+    ran = a.run("run", model, "-p", "ab", "--cluster", "home")
+    assert ran.returncode == 1 and "not found" not in ran.stderr, ran
+    assert "cluster 'home': b runs weft " in ran.stderr, ran
 
 
 def main(weft, tiny_model):

@@ -1,0 +1,57 @@
+# Writes OUT, the hash that src/cluster/build.h declares: of the files that cmake/protocol_files.txt
+# lists, without comments and white space. OUT is touched only where the hash changed.
+#   cmake -DROOT=. -DOUT=protocol_hash.cc -P protocol_hash.cmake
+
+# What has a meaning in CMake's lists: stand-ins do for a hash.
+string(ASCII 1 backslash)
+string(ASCII 2 semicolon)
+string(ASCII 3 bracket)
+
+# Literals are tokens of their own, since a string may hold what looks like a comment. (1'000 is
+# no literal.)
+set(text_literal "\"([^\"${backslash}]|${backslash}.)*\"")
+set(letter_literal "'([^'${backslash}]|${backslash}'|${backslash}[^']+)'")
+set(line_comment "//[^\n]*")
+set(block_comment "/\\*([^*]|\\*+[^*/])*\\*+/")
+set(token "${text_literal}|${letter_literal}|${line_comment}|${block_comment}|[^\"'/]+|.")
+
+# OUT: the code of the file at PATH.
+function(read_code out path)
+  file(READ ${path} text)
+  string(REPLACE "\\" ${backslash} text "${text}")
+  string(REPLACE ";" ${semicolon} text "${text}")
+  string(REGEX REPLACE "[][]" ${bracket} text "${text}")
+  string(REGEX MATCHALL "${token}" tokens "${text}")
+  list(FILTER tokens EXCLUDE REGEX "^/[/*]")
+  list(JOIN tokens "" code)
+  string(REGEX REPLACE "[ \t\r\n]+" "" code "${code}")
+  set(${out} "${code}" PARENT_SCOPE)
+endfunction()
+
+file(STRINGS ${ROOT}/cmake/protocol_files.txt names REGEX "^[^#]")
+set(all "")
+foreach(name ${names})
+  read_code(code ${ROOT}/${name})
+  string(APPEND all "${code}\n")
+endforeach()
+string(SHA256 hash "${all}")
+string(SUBSTRING ${hash} 0 12 hash)
+
+set(text "// Made by cmake/protocol_hash.cmake.
+#include \"cluster/build.h\"
+
+namespace weft::cluster {
+
+const char* ProtocolHash() {
+    return \"${hash}\";
+}
+
+}  // namespace weft::cluster
+")
+set(old "")
+if(EXISTS ${OUT})
+  file(READ ${OUT} old)
+endif()
+if(NOT old STREQUAL text)
+  file(WRITE ${OUT} "${text}")
+endif()

@@ -1,0 +1,132 @@
+"""Ranks of two builds: of another commit they work, with a warning; of another protocol hash they
+refuse each other, and both say so.
+
+    builds_test.py WEFT TINY_MODEL
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import builds  # noqa: E402
+import limits  # noqa: E402
+
+
+class Worker:
+    """A program that runs, and what it has said."""
+
+    def __init__(self, *words):
+        self.text = ""
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.text += line
+
+    def await_text(self, pattern):
+        end = time.monotonic() + limits.limit(30)
+        while time.monotonic() < end:
+            found = re.search(pattern, self.text)
+            if found:
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"no '{pattern}' in:\n{self.text}")
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(limits.limit(20))
+        self.reader.join(5)
+        self.process.stdout.close()
+
+
+class Builds(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.key = self.folder / "key"
+        self.key.write_text("a-shared-key-of-the-tests\n")
+        self.key.chmod(0o600)
+        self.model = self.folder / "tiny.gguf"
+        subprocess.run([TINY_MODEL, self.model], check=True, capture_output=True)
+        self.here = builds.build_of(WEFT)
+
+    def another(self, *words):
+        if "commit" in words and self.here["commit"] == "unknown":
+            self.skipTest("this build does not know its commit")
+        program = builds.other_build(WEFT, self.folder / "other", *words)
+        return program, builds.build_of(program)
+
+    def listening(self, program):
+        worker = Worker(program, "worker", "--listen", "127.0.0.1:0", "--key-file", self.key)
+        self.addCleanup(worker.end)
+        return worker, worker.await_text(r"\(port (\d+)\)")[1]
+
+    def run_with(self, *words):
+        return subprocess.run([WEFT, "run", self.model, "-p", "ab", "-n", "4", "--greedy", "--raw",
+                               "-t", "1", "--key-file", self.key, *words], capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL, timeout=limits.limit(120))
+
+    def assert_refusal(self, text, other):
+        for build in (self.here, other):
+            self.assertIn(f"weft {build['version']} (commit {build['commit']}, protocol hash "
+                          f"{build['protocol_hash']})", text)
+        self.assertIn("messages or ops differ", text)
+
+    def test_the_same_build(self):
+        self.assertRegex(self.here["protocol_hash"], r"^[0-9a-f]{12}$")
+        _, port = self.listening(WEFT)
+        ran = self.run_with("--hosts", f"127.0.0.1:{port}")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertNotIn("commit", ran.stderr)
+
+    def test_another_commit(self):
+        program, other = self.another("commit")
+        _, port = self.listening(program)
+        ran = self.run_with("--hosts", f"127.0.0.1:{port}")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn(f"worker 127.0.0.1:{port} runs weft of commit {other['commit']}, this is "
+                      f"commit {self.here['commit']}: ", ran.stderr)
+        self.assertIn("Install the same build on every host", ran.stderr)
+
+    def test_another_protocol(self):
+        program, other = self.another("protocol_hash")
+        worker, port = self.listening(program)
+        ran = self.run_with("--hosts", f"127.0.0.1:{port}")
+        self.assertEqual(ran.returncode, 1, ran.stderr)
+        self.assertIn(f"worker 127.0.0.1:{port} runs weft ", ran.stderr)
+        self.assert_refusal(ran.stderr, other)
+        self.assertIn("Install the same build on every host", ran.stderr)
+        worker.await_text("messages or ops differ")
+        self.assert_refusal(worker.text, other)
+
+    def test_a_worker_that_dials_in(self):
+        program, other = self.another("protocol_hash")
+        root = Worker(WEFT, "run", self.model, "-p", "ab", "-n", "4", "--key-file", self.key,
+                      "--wait-for", "1", "--listen", "127.0.0.1:0")
+        self.addCleanup(root.end)
+        port = root.await_text(r"dial in at port (\d+)")[1]
+        worker = Worker(program, "worker", "--join", f"127.0.0.1:{port}", "--key-file", self.key,
+                        "--once")
+        self.addCleanup(worker.end)
+        self.assertEqual(worker.process.wait(limits.limit(60)), 1)
+        worker.reader.join(5)
+        self.assert_refusal(worker.text, other)
+        self.assertIn("Install the same build on every host", worker.text)
+        root.await_text("messages or ops differ")
+        self.assert_refusal(root.text, other)
+
+
+if __name__ == "__main__":
+    WEFT, TINY_MODEL = (os.path.abspath(path) for path in sys.argv[1:3])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

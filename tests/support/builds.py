@@ -1,0 +1,32 @@
+"""Programs of other builds: copies of weft in which a word of its --version is another one."""
+
+import json
+import os
+import shutil
+import subprocess
+
+
+def build_of(weft):
+    return json.loads(subprocess.run([weft, "--version", "--json"], capture_output=True, text=True,
+                                     check=True, timeout=60).stdout)
+
+
+def other_build(weft, path, *words):
+    """A copy of `weft` at `path`, whose `words` of --version ("commit", "protocol_hash") are others
+    of the same length."""
+    build = build_of(weft)
+    with open(weft, "rb") as file:
+        program = file.read()
+    for word in words:
+        old = build[word].encode()
+        assert len(old) >= 7 and old != b"unknown", build
+        new = bytes(ord("1") if letter == ord("0") else ord("0") for letter in old[:7]) + old[7:]
+        assert old in program and new not in program, old
+        program = program.replace(old, new)
+    with open(path, "wb") as file:
+        file.write(program)
+    shutil.copymode(weft, path)
+    changed = build_of(path)
+    for word in words:
+        assert changed[word] != build[word], changed
+    return os.fspath(path)
