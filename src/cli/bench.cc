@@ -112,16 +112,17 @@ std::string TypeName(const model_files::ModelSource& source, const model::Hyper&
     return fmt::format("{} {} {}", hyper.architecture, size, source.MainType());
 }
 
-Result<BenchModel> DescribeModel(const std::string& spec, const std::string& device_list) {
-    const std::vector<std::string> devices = backend::DeviceNames(device_list);
-    WEFT_ASSIGN(const auto source, model_files::OpenModel(spec));
+Result<BenchModel> DescribeModel(const engine::Job& job) {
+    const std::vector<std::string> devices = backend::DeviceNames(job.device);
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    WEFT_TRY(model::CheckContext(hyper, job.ctx, fmt::format("--ctx {}", job.ctx)));
     WEFT_ASSIGN(const backend::DeviceInfo device, backend::DescribeDevice(devices[0]));
     BenchModel model;
     // As it seems before anything is started; of rank 0: another host's GPU can't be asked.
     model.backend = device.backend;
     model.parameters = source->Parameters();
-    model.filename = spec;
+    model.filename = job.model;
     model.type = TypeName(*source, hyper, model.parameters);
     model.size_bytes = source->TotalBytes();
     model.cpu = DetectCpu().model;
@@ -276,8 +277,7 @@ Status RunBenchCommand(BenchFlags& flags) {
     if (flags.common.json) flags.form = "json";
     WEFT_TRY(CheckFlags(flags));
     WEFT_ASSIGN(const BenchForm form, ParseBenchForm(flags.form));
-    WEFT_ASSIGN(const BenchModel model,
-                DescribeModel(flags.common.job.model, flags.common.job.device));
+    WEFT_ASSIGN(const BenchModel model, DescribeModel(flags.common.job));
     WEFT_ASSIGN(const auto predictor,
                 BenchPredictor::Make(flags.machines, flags.common.job.model,
                                      flags.common.job.kv_dtype, model.on_gpu()));

@@ -232,8 +232,9 @@ void AddLayoutFlags(const Command& app, CommonFlags& flags) {
 void AddEngineFlags(const Command& app, CommonFlags& flags) {
     app.AddOption(
            "--ctx", flags.job.ctx,
-           "Tokens that the KV cache holds, of a server each sequence's (default: as needed; "
-           "serve and a conversation: the model's context, at most 8192)")
+           "Most tokens of a sequence, prompt and answer together; at most the model's trained "
+           "context, to which RoPE scaling in its file counts (default: what prompt and answer "
+           "need; serve and a conversation: the model's context, at most 8192)")
         .Range(int64_t{1}, int64_t{1} << 30)
         .Group(kEngine);
     app.AddOption("--chunk", flags.job.chunk, "Most prompt tokens in one step (512)")

@@ -99,7 +99,7 @@ Status RunLogitsCommand(LogitsFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     engine::Job& job = flags.common.job;
     const auto count = static_cast<int64_t>(flags.tokens.size());
-    WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
+    WEFT_ASSIGN(ModelWords words, OpenWords(job));
     WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, count, 0, job));
     if (flags.all) job.max_outputs = std::min({count, job.chunk, kMostRows});
     WEFT_ASSIGN(const auto runner,

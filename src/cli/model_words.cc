@@ -14,10 +14,11 @@ constexpr int64_t kOpenEnd = 4096;
 
 }  // namespace
 
-Result<ModelWords> OpenWords(const std::string& spec) {
+Result<ModelWords> OpenWords(const engine::Job& job) {
     ModelWords words;
-    WEFT_ASSIGN(words.source, model_files::OpenModel(spec));
+    WEFT_ASSIGN(words.source, model_files::OpenModel(job.model));
     WEFT_ASSIGN(words.hyper, model::ReadHyper(*words.source));
+    WEFT_TRY(model::CheckContext(words.hyper, job.ctx, fmt::format("--ctx {}", job.ctx)));
     WEFT_ASSIGN(words.tokenizer, model_files::LoadTokenizer(*words.source));
     return words;
 }
@@ -38,8 +39,9 @@ Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t mo
                          prompt, asked);
     }
     return MakeError(ErrorCode::kUsage,
-                     "the prompt has {} tokens; the model was made for {}. Shorten it, or give "
-                     "--ctx to go beyond.",
+                     "the prompt has {} tokens; the model's trained context of {} tokens has no "
+                     "room for an answer. Shorten the prompt, or use a model with a longer "
+                     "context.",
                      prompt, hyper.context);
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "base/result.h"
 #include "engine/job.h"
@@ -19,12 +18,13 @@ struct ModelWords {
     std::unique_ptr<tokenizer::Tokenizer> tokenizer;
 };
 
-// Reads the header only. Errors: those of the file, kUnsupported for architectures Weft lacks.
-Result<ModelWords> OpenWords(const std::string& spec);
+// Reads the header of job.model only. Errors: those of the file, kUnsupported for architectures
+// Weft lacks, kUsage for a job.ctx (--ctx) beyond the model's context.
+Result<ModelWords> OpenWords(const engine::Job& job);
 
 // Tokens of KV cache for `prompt` tokens and `more` after them (-1: as many as the model takes):
 // what is needed in whole pages, at most the model's context. job.ctx (--ctx) wins where it is not
-// 0. kUsage where the prompt does not fit.
+// 0. Errors: kUsage where the prompt does not fit.
 Result<int64_t> ContextFor(const model::Hyper& hyper, int64_t prompt, int64_t more,
                            const engine::Job& job);
 

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/model_words.h"
 #include "cli/output.h"
 #include "cli/summary.h"
 #include "engine/measure.h"
@@ -33,10 +34,12 @@ struct PerplexityFlags {
 Status RunPerplexityCommand(PerplexityFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     engine::Job& job = flags.common.job;
-    if (job.ctx == 0) job.ctx = kDefaultContext;
+    WEFT_ASSIGN(ModelWords words, OpenWords(job));
+    if (job.ctx == 0) job.ctx = std::min(kDefaultContext, words.hyper.context);
     job.max_outputs = std::min({job.chunk, job.ctx, kMostOutputs});
     WEFT_ASSIGN(const std::string text, ReadTextFile(flags.file));
-    WEFT_ASSIGN(const auto runner, engine::StepRunner::Start(flags.common.cluster, job));
+    WEFT_ASSIGN(const auto runner, engine::StepRunner::Start(flags.common.cluster, job,
+                                                             std::move(words.tokenizer)));
     ProgressLine progress;
     const int64_t begin_ns = NowNs();
     WEFT_ASSIGN(

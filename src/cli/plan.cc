@@ -286,9 +286,7 @@ Status SizeWork(PlanFlags& flags, const model::Hyper& hyper) {
             : fmt::format("--depth {}, a prompt of {} and an answer of {} tokens", load.depth,
                           load.prompt, load.answer);
     load.context = std::max(load.context, filled);
-    if (load.context <= hyper.context) return {};
-    return MakeError(ErrorCode::kUsage, "{}: the model has a context of {} tokens", asked,
-                     hyper.context);
+    return model::CheckContext(hyper, load.context, asked);
 }
 
 // Which machines a training asks about, by the flags that both have.

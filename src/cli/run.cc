@@ -220,7 +220,7 @@ Status RunPrompt(RunFlags& flags) {
     engine::Job& job = flags.common.job;
     flags.request.adapter = job.adapters.empty() ? 0 : 1;
     const bool json = flags.common.json;
-    WEFT_ASSIGN(ModelWords words, OpenWords(job.model));
+    WEFT_ASSIGN(ModelWords words, OpenWords(job));
     ChooseSampling(flags, words);
     if (IsConversation(flags)) {
         if (!flags.run.Given("--predict")) flags.request.max_tokens = -1;

@@ -49,10 +49,7 @@ Status SizeCache(Job& job, const EngineOptions& options, size_t hosts) {
     WEFT_TRY(CompleteJob(job));
     WEFT_ASSIGN(const auto source, model_files::OpenModel(job.model));
     WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
-    if (job.ctx > hyper.context) {
-        return MakeError(ErrorCode::kUsage, "--ctx {}: the model has a context of {} tokens",
-                         job.ctx, hyper.context);
-    }
+    WEFT_TRY(model::CheckContext(hyper, job.ctx, fmt::format("--ctx {}", job.ctx)));
     WEFT_ASSIGN(const backend::DeviceInfo device,
                 backend::DescribeDevice(backend::DeviceNames(job.device)[0]));
     const int64_t page = device.target.page_tokens;

@@ -259,6 +259,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));
     WEFT_ASSIGN(hyper.ropes, ReadRopes(source, hyper.architecture, hyper.rotary_dim,
                                        hyper.windowed_heads.rotary_dim, hyper.context));
+    hyper.context = std::max(hyper.context, hyper.ropes.ExtendedContext());
     if (hyper.latent.rank > 0) {  // YaRN sharpens the softmax, by m(mscale_all_dim) squared
         const double sharper =
             1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));
@@ -268,6 +269,14 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     hyper.vocab = table->rows;
     hyper.tied = source.FindTensor("output.weight") == nullptr;
     return hyper;
+}
+
+Status CheckContext(const Hyper& hyper, int64_t tokens, std::string_view asked) {
+    if (tokens <= hyper.context) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "{}: the model's trained context, RoPE scaling of its file included, is {} "
+                     "tokens. Ask for {} or less, or use a model with a longer context.",
+                     asked, hyper.context, hyper.context);
 }
 
 }  // namespace weft::model

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -32,7 +33,7 @@ struct Hyper {
     int64_t head_dim = 0;
     int64_t rotary_dim = 0;
     int64_t vocab = 0;          // rows of the embedding table
-    int64_t context = 0;        // tokens the model was trained for
+    int64_t context = 0;        // tokens of the training, extended by YaRN's factor
     float rms_eps = 1e-5f;
     HeadShape windowed_heads;   // of windowed layers, where theirs differ (Gemma 4); else all 0
     Latent latent;              // latent attention, where the model has it
@@ -61,5 +62,9 @@ struct Hyper {
 // Reads and checks the hyper-parameters. Errors: kUnsupported (names the architecture or feature
 // and what is supported), kCorrupt (names the key).
 Result<Hyper> ReadHyper(const model_files::ModelSource& source);
+
+// Refuses more tokens than hyper.context. asked: the words in which the user asked for them, for
+// example "--ctx 9000". Errors: kUsage.
+Status CheckContext(const Hyper& hyper, int64_t tokens, std::string_view asked);
 
 }  // namespace weft::model

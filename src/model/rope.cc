@@ -7,6 +7,8 @@
 namespace weft::model {
 namespace {
 
+constexpr int64_t kMostContext = 1ll << 31;
+
 class Reader {
   public:
     Reader(const model_files::ModelSource& source, const std::string& architecture,
@@ -76,8 +78,8 @@ class Reader {
         WEFT_ASSIGN(ropes_.dynamic_factor, Number("scaling.dynamic_factor", 0, 1e6,
                                                   type_ == "dynamic" ? factor_ : 0.0));
         WEFT_ASSIGN(ropes_.original_context,
-                    source_.meta().IntOr(prefix_ + "scaling.original_context_length", 1, 1ll << 31,
-                                         context_));
+                    source_.meta().IntOr(prefix_ + "scaling.original_context_length", 1,
+                                         kMostContext, context_));
         WEFT_TRY(CheckExtension());
         return ReadMagnitude();
     }
@@ -190,6 +192,11 @@ class Reader {
 };
 
 }  // namespace
+
+int64_t Ropes::ExtendedContext() const {
+    const double tokens = static_cast<double>(original_context) * yarn_factor;
+    return static_cast<int64_t>(std::min(tokens, static_cast<double>(kMostContext)));
+}
 
 Result<Ropes> ReadRopes(const model_files::ModelSource& source, const std::string& architecture,
                         int64_t rotary_dim, int64_t windowed_dim, int64_t context) {

@@ -35,6 +35,8 @@ struct Ropes {
     double yarn_factor = 1;          // 1 without yarn
     double yarn_log_multiplier = 0;  // yarn: 0.1 mscale_all_dim, as DeepSeek files give it
     double dynamic_factor = 0;       // 0 without dynamic scaling
+    // What YaRN extends the original context to; the original context without YaRN.
+    int64_t ExtendedContext() const;
     // Of a layer, in a job whose sequences may have `context` tokens.
     const Rope& Of(bool has_window, int64_t context) const {
         const bool beyond = original_context > 0 && context > original_context;

@@ -403,8 +403,42 @@ TEST_F(Contract, RefusedBeforeLoading) {
     ExpectRefused({"run", model_, "-p", "a", "--tp", "2", "--local", "3"}, 2, {"3"});
     ExpectRefused({"run", model_, "-p", "a", "--pp", "4"}, 1, {"4", "3"});
     ExpectRefused({"run", model_, "-p", "a", "--tp", "2", "--split", "1,2,3,4"}, 2, {"4"});
-    ExpectRefused({"run", "synthetic:llama-3.1-8b", "-p", "a", "--ctx", "10000000", "--tp", "2"}, 1,
+    const std::string endless = dir_ / "endless.gguf";
+    model::Hyper hyper = OddHyper();
+    hyper.context = 1 << 30;
+    WriteTinyGguf(endless, {.hyper = hyper});
+    ExpectRefused({"run", endless, "-p", "a", "--ctx", "1073741824", "--tp", "2"}, 1,
                   {"memory", "rank 0", "rank 1", "MiB", "--ctx"});
+}
+
+// Every command that takes --ctx has one bound and one message.
+TEST_F(Contract, RefusesAContextBeyondTheModels) {
+    const std::string text = dir_ / "text.txt", yarn = dir_ / "yarn.gguf";
+    std::ofstream(text) << std::string(4000, 'a');
+    WriteTinyGguf(yarn, {.hyper = OddHyper("qwen3"),
+                         .numbers = {{"rope.scaling.factor", 3}},
+                         .strings = {{"rope.scaling.type", "yarn"}}});
+    for (const auto& [model, most] : {std::pair{model_, 512}, std::pair{yarn, 3 * 512}}) {
+        const std::vector<Words> commands = {{"run", model, "-p", "a", "-n", "1"},
+                                             {"bench", model, "-p", "1", "-n", "1", "-r", "1"},
+                                             {"perplexity", model, text},
+                                             {"logits", model, "--tokens", "1"},
+                                             {"serve", model, "--port", "0"}};
+        for (const Words& command : commands) {
+            for (const int ctx : {most + 1, 10'000'000}) {
+                const std::string asked = fmt::format("--ctx {}", ctx);
+                ExpectRefused(command + Words{"--ctx", std::to_string(ctx)}, 2,
+                              {asked + ": the model's trained context",
+                               fmt::format("is {} tokens. Ask for {} or less", most, most)});
+            }
+            if (command[0] == "serve") continue;  // it would serve
+            const Ran all = RunWeft(command + Words{"--ctx", std::to_string(most)});
+            EXPECT_EQ(all.status, 0) << command[0] << ": " << all.err;
+        }
+    }
+    // What a prompt needs is bounded by the same context, whether or not --ctx is given.
+    ExpectRefused({"run", model_, "--raw", "-p", std::string(600, 'x')}, 2,
+                  {"trained context of 512 tokens", "Shorten the prompt"});
 }
 
 TEST_F(Contract, RefusesQuantizationsItLacks) {

@@ -262,8 +262,8 @@ class Run(unittest.TestCase):
 
     @contextlib.contextmanager
     def long_answer(self, layout, tokens, out, **streams):
-        with program("run", SYNTHETIC, "-p", "a", "-n", str(tokens), "--greedy", "--ctx", "20000",
-                     "--ignore-eos", "-t", "1", *layout, stdout=out.theirs, **streams) as process:
+        with program("run", SYNTHETIC, "-p", "a", "-n", str(tokens), "--greedy", "--ignore-eos",
+                     "-t", "1", *layout, stdout=out.theirs, **streams) as process:
             yield process
 
     def test_an_answer_waits_for_its_reader(self):
@@ -293,7 +293,7 @@ class Run(unittest.TestCase):
                 for errors in (subprocess.DEVNULL, Pipe().theirs):
                     out = Pipe(full=False)
                     with self.subTest(number=number, layout=layout), \
-                            self.long_answer(layout, 10000, out, stderr=errors) as process:
+                            self.long_answer(layout, 8000, out, stderr=errors) as process:
                         until(lambda: out.held() > PAGE - 256, "a full pipe", process)
                         ranks = children(process.pid)
                         process.send_signal(number)

@@ -25,6 +25,7 @@ from processes import children  # noqa: E402
 from limits import timeout_ms  # noqa: E402
 
 MODEL = str(TESTS.parent / "models/abacus/model.gguf")
+LONG = {"llama.context_length": 100000}  # for answers that do not end by themselves
 
 
 def run(*words, stdin=b"", source=None, status=0):
@@ -49,6 +50,23 @@ class Conversation(unittest.TestCase):
         said = terminal.until(re.escape(PROMPT))
         self.assertIn("/help lists commands", said)
         return terminal
+
+    def folder(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return folder.name
+
+    def with_keys(self, keys):
+        """A copy of the model with these keys."""
+        model = os.path.join(self.folder(), "model.gguf")
+        gguf_template.with_keys(MODEL, model, keys)
+        return model
+
+    def with_template(self, template):
+        """A copy of the model with this chat template, and a longer context."""
+        model = os.path.join(self.folder(), "model.gguf")
+        gguf_template.with_template(MODEL, model, template)
+        return model
 
     def test_questions_and_answers(self):
         terminal = self.begin()
@@ -120,7 +138,8 @@ class Conversation(unittest.TestCase):
         self.assertEqual(terminal.wait(), 0)
 
     def test_control_c_stops_an_answer_and_a_line(self):
-        terminal = self.begin("--ignore-eos", "--ctx", "100000", "--kv", "f32")
+        terminal = self.begin("--ignore-eos", "--ctx", "100000", "--kv", "f32",
+                              model=self.with_keys(LONG))
         terminal.type("What is 47 + 38?\n")
         terminal.until("85")
         terminal.type("\x03")
@@ -142,10 +161,7 @@ class Conversation(unittest.TestCase):
 
     def test_a_question_that_does_not_fit_waits_for_drop(self):
         """The model's own template shows it only the last question; this one shows all turns."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        model = os.path.join(folder.name, "model.gguf")
-        gguf_template.with_template(MODEL, model, (TESTS / "data/chat/chatml.jinja").read_text())
+        model = self.with_template((TESTS / "data/chat/chatml.jinja").read_text())
         terminal = self.begin("--ctx", "256", "-n", "8", model=model)
         said = ""
         for number in range(1, 41):
@@ -169,6 +185,15 @@ class Conversation(unittest.TestCase):
         terminal.type("\x04")
         self.assertEqual(terminal.wait(), 0)
 
+    def test_a_context_beyond_the_models_is_refused(self):
+        terminal = Terminal(PROGRAM, "run", MODEL, "--ctx", "257")
+        self.addCleanup(terminal.__exit__)
+        self.assertEqual(terminal.wait(), 2, terminal.text)
+        self.assertIn("--ctx 257: the model's trained context", terminal.text)
+        terminal = self.begin("--ctx", "256")
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
     def test_an_answer_that_fills_the_context_is_cut_off(self):
         terminal = self.begin("--ctx", "64", "--ignore-eos", "-n", "-1")
         said = terminal.ask("What is 6 + 6?")
@@ -180,7 +205,7 @@ class Conversation(unittest.TestCase):
     def test_a_lost_rank_ends_it(self):
         for idle in (True, False):
             terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", timeout_ms(6000),
-                                  "--ctx", "100000")
+                                  "--ctx", "100000", model=self.with_keys(LONG))
             before = termios.tcgetattr(terminal.fd)[3] & termios.ISIG
             if not idle:
                 terminal.type("What is 47 + 38?\n")
@@ -200,7 +225,8 @@ class Conversation(unittest.TestCase):
 
     def test_a_lost_rank_that_comes_back(self):
         terminal = self.begin("--tp", "2", "--ignore-eos", "--timeout-ms", timeout_ms(6000),
-                              "--ctx", "100000", "--rejoin-ms", "240000")
+                              "--ctx", "100000", "--rejoin-ms", "240000",
+                              model=self.with_keys(LONG))
         warning = (r"(?m)^\S+( 0\])? warning: rank 1 \(host .*\) was lost.*; epoch {} with 2 "
                    r"ranks.*\n")
         terminal.type("What is 47 + 38?\n")

@@ -160,8 +160,11 @@ TEST_F(Stop, WhileRanksGather) {
 // What is no server has a result to lose: it says why there is none.
 TEST_F(Stop, AWorkerThatIsAskedToEndSaysGoodbye) {
     const auto worker = Worker();
-    Weft run(Words{"run", folder_ / "tiny.gguf", "-p", "Hello", "-n", "100000", "--ctx", "100100",
-                   "--ignore-eos", "-t", "1"} +
+    model::Hyper hyper = support::OddHyper();
+    hyper.context = 100'100;
+    support::WriteTinyGguf(folder_ / "long.gguf", {.hyper = hyper, .dtype = DType::kQ8_0});
+    Weft run(Words{"run", folder_ / "long.gguf", "-p", "Hello", "-n", "100000", "--ignore-eos",
+                   "-t", "1"} +
              Hosts());
     const Deadline begins = Deadline::In(30'000);
     while (run.Out().empty() && !begins.expired()) ::usleep(1000);

@@ -65,6 +65,32 @@ TEST_F(HyperTest, YarnBlendsBothEnds) {
     EXPECT_EQ(Read(file)->ropes.yarn_factor, 4);
 }
 
+// YaRN's factor is the new length over the original one; other scalings leave context_length to say
+// what they reach.
+TEST_F(HyperTest, ContextCountsWhatYarnExtendsItTo) {
+    TinyFile file = File("qwen3");
+    file.numbers = {{"rope.scaling.factor", 4}, {"rope.scaling.original_context_length", 256}};
+    for (const auto& [type, context] :
+         {std::pair{"yarn", 1024}, std::pair{"linear", 512}, std::pair{"none", 512}}) {
+        file.strings = {{"rope.scaling.type", type}};
+        EXPECT_EQ(Read(file)->context, context) << type;
+    }
+    file.strings = {{"rope.scaling.type", "yarn"}};
+    file.numbers["rope.scaling.original_context_length"] = 100;  // less than context_length
+    EXPECT_EQ(Read(file)->context, 512);
+    file.numbers["rope.scaling.original_context_length"] = 1u << 31;
+    EXPECT_EQ(Read(file)->context, 1ll << 31);
+    file.numbers.erase("rope.scaling.original_context_length");
+    EXPECT_EQ(Read(file)->context, 4 * 512);
+    const model::Hyper hyper = *Read(file);
+    EXPECT_TRUE(model::CheckContext(hyper, 2048, "--ctx 2048").ok());
+    const Status beyond = model::CheckContext(hyper, 2049, "--ctx 2049");
+    ASSERT_FALSE(beyond.ok());
+    EXPECT_EQ(beyond.error().code, ErrorCode::kUsage);
+    EXPECT_EQ(beyond.error().message.find("--ctx 2049: "), 0u) << beyond.error().message;
+    EXPECT_NE(beyond.error().message.find("2048 tokens"), std::string::npos);
+}
+
 // The keys as llama.cpp reads them: rope.scaling.attn_factor is on top of what the type gives, and
 // in OLMo 3's files all of it.
 TEST_F(HyperTest, RopeKeysCountAsInLlamaCpp) {

@@ -42,8 +42,8 @@ TEST(PlanRefuses, NumbersThatAreNotFinite) {
 TEST(PlanRefuses, MoreContextThanTheModelHas) {
     ExpectPlanRefused(
         {"plan", "llama-2-7b:q4_0", "--machines", "1xh100"},
-        {{{"--context", "1000000"}, "--context 1000000: the model has a context of 4096 tokens"},
-         {{"--context", "64", "--prompt", "4097"}, "a context of 4096 tokens"},
+        {{{"--context", "1000000"}, "--context 1000000: the model's trained context"},
+         {{"--context", "64", "--prompt", "4097"}, "is 4096 tokens. Ask for 4096 or less"},
          {{"--context", "64", "--prompt", "4000", "--depth", "97"},
           "--depth 97, a prompt of 4000 and an answer of 1 tokens"},
          {{"--prompt", "4000", "--answer", "97"}, "a prompt of 4000 and an answer of 97 tokens"},

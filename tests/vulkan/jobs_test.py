@@ -22,7 +22,8 @@ import time
 import unittest
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support")]
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "support"), str(FOLDER.parent / "serve")]
+import gguf_template  # noqa: E402
 from processes import children  # noqa: E402
 from vulkan_device import MODEL, PATIENCE, SKIPPED, usable, validate  # noqa: E402
 
@@ -109,10 +110,12 @@ class Jobs(unittest.TestCase):
             self.assertEqual(split, spin, words)
 
     def test_a_rank_killed_amid_sums_is_named(self):
+        model = os.path.join(self.folder.name, "long.gguf")
+        gguf_template.with_keys(MODEL, model, {"llama.context_length": 4096})
         for how in ("split", "spin"):
             with subprocess.Popen(
-                    [PROGRAM, "run", MODEL, "--raw", "-p", "1",
-                     "-n", "4000", "--ctx", "4096", "--ignore-eos", "--temp", "0", "--tp", "2",
+                    [PROGRAM, "run", model, "--raw", "-p", "1",
+                     "-n", "4000", "--ignore-eos", "--temp", "0", "--tp", "2",
                      "--gpu-sum", how, "--device", DEVICE],
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
                 job.stdout.read(8)
