@@ -23,8 +23,7 @@ namespace {
 // A signal handler reaches nothing else.
 std::atomic<bool> g_stop{false};
 std::atomic<bool> g_reload{false};
-std::atomic<bool> g_terminal{false};  // there was one to lose, and its end is a wish to stop
-std::atomic<int> g_output_errno{0};   // of the first failure of standard output
+std::atomic<int> g_output_errno{0};  // of the first failure of standard output
 std::atomic<bool> g_output_told{false};
 int g_grace_ms = 0;
 static_assert(std::atomic<bool>::is_always_lock_free);
@@ -47,9 +46,11 @@ bool HasTerminal() {
     return fd >= 0;
 }
 
+HangupRule g_hangups;  // set before OnReload is installed
+
 void OnReload(int) {
     const int saved = errno;
-    (g_terminal.load() && !HasTerminal() ? g_stop : g_reload).store(true);
+    (g_hangups.Stops() ? g_stop : g_reload).store(true);
     errno = saved;
 }
 
@@ -248,8 +249,21 @@ const std::atomic<bool>* CatchInterrupts(int grace_ms) {
     return &g_stop;
 }
 
+HangupRule HangupRule::Find(bool reloads) {
+    HangupRule rule;
+    rule.reloads_ = reloads;
+    rule.ignored_ = cluster::HangupsIgnored();
+    rule.had_terminal_ = HasTerminal();
+    return rule;
+}
+
+bool HangupRule::Stops() const {
+    if (ignored_) return false;
+    return !reloads_ || (had_terminal_ && !HasTerminal());
+}
+
 std::atomic<bool>* CatchReloads() {
-    g_terminal.store(!cluster::HangupsIgnored() && HasTerminal());
+    g_hangups = HangupRule::Find(true);
     struct sigaction action {};
     action.sa_handler = OnReload;
     action.sa_flags = SA_RESTART;

@@ -92,9 +92,22 @@ class ProgressLine {
 // ClusterOptions::stop. grace_ms: SIGTERM and SIGHUP set it so much later.
 const std::atomic<bool>* CatchInterrupts(int grace_ms = 0);
 
-// After CatchInterrupts: from here on a SIGHUP sets the flag that is returned, each time, and the
-// caller clears it; but one that comes because this process's terminal is gone is
-// CatchInterrupts's.
+// What a SIGHUP asks of this process: to stop, or to read its files again.
+class HangupRule {
+  public:
+    HangupRule() = default;
+    // reloads: the process reads files again at a SIGHUP while its terminal is there, or where it
+    // never had one. Call it before anything but CatchInterrupts catches SIGHUP.
+    static HangupRule Find(bool reloads);
+    // Whether a SIGHUP that comes now asks to stop. Safe in a signal handler.
+    bool Stops() const;
+
+  private:
+    bool reloads_ = false, ignored_ = false, had_terminal_ = false;
+};
+
+// After CatchInterrupts: from here on a SIGHUP that does not ask to stop (HangupRule) sets the flag
+// that is returned, each time, and the caller clears it.
 std::atomic<bool>* CatchReloads();
 
 }  // namespace weft::cli

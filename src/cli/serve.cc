@@ -193,7 +193,7 @@ Status Serve(ServeFlags& flags) {
         }
         serve::HttpOptions http = flags.server.http;
         if (flags.server.key_file.empty()) serve::AllowOwnNames(http);
-        WEFT_ASSIGN(const int status, Supervise(http));
+        WEFT_ASSIGN(const int status, Supervise(http, HangupRule::Find(Reloads(flags.server))));
         std::exit(status);  // the server itself has said why
     }
     if (supervisor.present()) {

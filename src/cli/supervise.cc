@@ -78,7 +78,8 @@ struct Ended {
 
 class Runner {
   public:
-    explicit Runner(const serve::HttpOptions& http) : http_(http) {}
+    Runner(const serve::HttpOptions& http, const HangupRule& hangups)
+        : http_(http), hangups_(hangups) {}
     Result<int> Run();
 
   private:
@@ -86,19 +87,21 @@ class Runner {
     Result<pid_t> Start(net::Fd& socket);
     Result<Ended> Watch(pid_t pid, net::Fd socket);
     void Hear(const std::string& text, const net::Fd& socket, Ended& ended);
-    // Takes what signals have come, and passes them on to the child (0: there is none).
+    // Takes the signals that have come, and passes them on to the child (0: there is none).
     void PassSignals(pid_t pid);
     bool StartsAgain(const Ended& ended);
     void Pause(const Ended& ended);
     void Answer(const std::string& why);
 
     serve::HttpOptions http_;
+    const HangupRule hangups_;
     sigset_t before_{};
     net::Fd signals_;
     std::vector<std::string> words_;  // of the child's command line
     std::unique_ptr<serve::WaitingServer> waiting_;
     std::vector<std::string> hosts_;
-    bool served_ = false;  // one of the children has
+    bool served_ = false;   // one of the children has
+    bool listens_ = false;  // the child, or it is about to
     bool stopping_ = false;
     int64_t pause_ms_ = kFirstPauseMs;
     std::string said_;
@@ -145,6 +148,7 @@ Result<pid_t> Runner::Start(net::Fd& socket) {
         ::_exit(127);
     }
     ::unsetenv(kVariable);
+    listens_ = false;
     if (pid > 0) return pid;
     return MakeError(ErrorCode::kIo, "cannot start the server: fork: {}", std::strerror(errno));
 }
@@ -152,8 +156,17 @@ Result<pid_t> Runner::Start(net::Fd& socket) {
 void Runner::PassSignals(pid_t pid) {
     signalfd_siginfo info;
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
-        const int number = static_cast<int>(info.ssi_signo);
+        int number = static_cast<int>(info.ssi_signo);
         if (number == SIGCHLD) continue;
+        if (number == SIGHUP) {
+            // A terminal that closes may send several, and a child's second SIGTERM cuts answers.
+            if (stopping_) continue;
+            if (hangups_.Stops()) {
+                number = SIGTERM;
+            } else if (!listens_) {
+                continue;  // the child catches no reloads yet, and has yet to read its files
+            }
+        }
         stopping_ = stopping_ || number != SIGHUP;
         if (pid > 0) ::kill(pid, number);
     }
@@ -162,7 +175,10 @@ void Runner::PassSignals(pid_t pid) {
 void Runner::Hear(const std::string& text, const net::Fd& socket, Ended& ended) {
     const Json said = OrderedJsonOrDiscarded(text);
     const std::string state = said.is_object() ? said.value("state", "") : "";
-    if (state == "listens") waiting_.reset();
+    if (state == "listens") {
+        waiting_.reset();
+        listens_ = true;
+    }
     if (state == "serves") {
         served_ = ended.served = true;
         pause_ms_ = kFirstPauseMs;
@@ -315,8 +331,8 @@ bool Supervisor::SayFailed(const Error& error, const std::vector<std::string>& m
     return Ask(failed.dump(-1, ' ', false, Json::error_handler_t::replace)) == "again";
 }
 
-Result<int> Supervise(const serve::HttpOptions& http) {
-    return Runner(http).Run();
+Result<int> Supervise(const serve::HttpOptions& http, const HangupRule& hangups) {
+    return Runner(http, hangups).Run();
 }
 
 Result<std::vector<std::string>> OwnCommandLine() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/output.h"
 #include "net/socket.h"
 #include "serve/http/server.h"
 
@@ -44,9 +45,10 @@ class Supervisor {
 };
 
 // Runs this process's own command line as a child, again and again, until the user asks to stop or
-// the child ends for a reason that will not pass. Returns the exit status. SIGINT, SIGTERM and
-// SIGHUP go to the child. Errors: kUsage, kIo (the port).
-Result<int> Supervise(const serve::HttpOptions& http);
+// the child ends for a reason that will not pass. Returns the exit status. SIGINT and SIGTERM go to
+// the child. SIGHUP asks both to stop where `hangups` says so; otherwise it goes to a child that
+// listens. Errors: kUsage, kIo (the port).
+Result<int> Supervise(const serve::HttpOptions& http, const HangupRule& hangups);
 
 // The words with which this process was started, the program's name first. Errors: kIo.
 Result<std::vector<std::string>> OwnCommandLine();

@@ -5,9 +5,10 @@ target_link_options(no_locks PRIVATE -fno-sanitize=all)
 add_dependencies(cli_tests no_locks)
 target_compile_definitions(cli_tests PRIVATE WEFT_NO_LOCKS="$<TARGET_FILE:no_locks>")
 
-# A conversation at a terminal; output that goes nowhere; readers that stop; names and the cache folder of models.
+# A conversation at a terminal; SIGHUP to a supervised server; output that goes nowhere; readers that stop; names and
+# the cache folder of models.
 find_program(PYTHON3 python3 REQUIRED)
-set(cli_tests terminal output stopped_reader names list completion)
+set(cli_tests terminal hangup output stopped_reader names list completion)
 if(LIBEDIT_FOUND)
   list(APPEND cli_tests lines)  # what libedit does with them
 endif()

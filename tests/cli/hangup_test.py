@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""SIGHUP to `weft serve --restart`, while it waits for hosts and while it serves: a terminal that
+closes ends both of its processes; otherwise the server reads its files again.
+
+    hangup_test.py PROGRAM [UNITTEST ARGUMENT...]
+"""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from terminal import PATIENCE, Terminal
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(TESTS / "support"))
+from processes import children  # noqa: E402
+
+MODEL = str(TESTS.parent / "models/abacus/model.gguf")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def get(port, path, headers=None):
+    """Status and body; (0, "") while nobody listens."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request("GET", path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except OSError:
+        return 0, ""
+    finally:
+        connection.close()
+
+
+def until(condition, what):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not seen: {what}")
+        time.sleep(0.02)
+
+
+class Hangup(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.port = free_port()
+
+    def new_key(self, name):
+        made = subprocess.run([PROGRAM, "key", "new", name, "--json"], check=True,
+                              stdout=subprocess.PIPE, timeout=PATIENCE)
+        return json.loads(made.stdout)
+
+    def keys(self, *lines):
+        path = self.folder / "keys"
+        path.touch(0o600)
+        path.write_text("".join(line + "\n" for line in lines))
+        return "--api-key-file", str(path)
+
+    def words(self, *words):
+        return ("serve", MODEL, "--restart", "--port", str(self.port), "-t", "1", *words)
+
+    def absent_host(self):
+        key = self.folder / "cluster.key"
+        key.touch(0o600)
+        key.write_text("a-shared-key-of-the-tests")
+        return "--hosts", f"127.0.0.1:{free_port()}", "--key-file", str(key), "--pp", "2"
+
+    @contextlib.contextmanager
+    def supervisor(self, *words, ignored=False):
+        """A supervisor without a terminal, ended and waited for."""
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+        try:
+            process = subprocess.Popen([PROGRAM, *self.words(*words)], start_new_session=True,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait(PATIENCE)
+
+    def await_health(self, status, text=""):
+        def seen():
+            got = get(self.port, "/health")
+            return got[0] == status and text in got[1]
+        until(seen, f"/health {status} {text}")
+
+    def await_tries(self, pid, count):
+        """The supervisor starts its server so many times more."""
+        seen = set(children(pid))
+        known = len(seen)
+
+        def more():
+            seen.update(children(pid))
+            return len(seen) >= known + count
+        until(more, f"{count} more tries")
+
+    def test_it_ends_while_it_waits(self):
+        with self.supervisor(*self.absent_host()) as process:
+            self.await_health(503, "waiting for host 127.0.0.1:")
+            process.send_signal(signal.SIGHUP)
+            self.assertEqual(process.wait(PATIENCE), 0)
+
+    def test_it_goes_on_under_nohup_and_as_a_service(self):
+        cases = (({"ignored": True}, ()), ({"ignored": True}, self.keys()), ({}, self.keys()))
+        for how, words in cases:
+            with self.subTest(how=how, words=words), \
+                    self.supervisor(*self.absent_host(), *words, **how) as process:
+                self.await_health(503, "waiting for host 127.0.0.1:")
+                process.send_signal(signal.SIGHUP)  # during a pause or a try, as it comes
+                self.await_tries(process.pid, 1)
+                self.await_health(503, "waiting for host 127.0.0.1:")
+                process.terminate()
+                self.assertEqual(process.wait(PATIENCE), 0)
+
+    def test_a_terminal_that_closes(self):
+        for words in ((), self.keys()):
+            with self.subTest(words=words):
+                terminal = Terminal(PROGRAM, *self.words(*self.absent_host(), *words))
+                try:
+                    self.await_health(503, "waiting for host 127.0.0.1:")
+                    if words:  # its terminal is still there
+                        os.kill(terminal.pid, signal.SIGHUP)
+                        self.await_tries(terminal.pid, 1)
+                    os.close(terminal.fd)
+                    self.assertEqual(self.status_of(terminal.pid), 0)
+                finally:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(terminal.pid, signal.SIGKILL)
+
+    def status_of(self, pid):
+        ended = []
+
+        def over():
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                ended.append(os.waitstatus_to_exitcode(status))
+            return bool(ended)
+        until(over, f"the end of {pid}")
+        return ended[0]
+
+    def test_a_server_that_runs(self):
+        first, second = self.new_key("alice"), self.new_key("bob")
+        words = self.keys(first["line"])
+
+        def takes(made):
+            return get(self.port, "/v1/models", {"Authorization": f"Bearer {made['key']}"})[0]
+        with self.supervisor(*words) as process:
+            self.await_health(200)
+            child = children(process.pid)
+            self.assertEqual((takes(first), takes(second)), (200, 401))
+            self.keys(second["line"])
+            process.send_signal(signal.SIGHUP)
+            until(lambda: takes(second) == 200, "the second key")
+            self.assertEqual((takes(first), children(process.pid)), (401, child))
+            process.terminate()
+            self.assertEqual(process.wait(PATIENCE), 0)
+        with self.supervisor() as process:
+            self.await_health(200)
+            for _ in range(2):  # a kernel and a shell both send it
+                process.send_signal(signal.SIGHUP)
+            self.assertEqual(process.wait(PATIENCE), 0)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()
