@@ -7,11 +7,9 @@ Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
 
 import json
 import os
-import subprocess
-import sys
 import time
 
-from spaces import Room, cable, limits, why_skipped, words_of
+from spaces import Room, cable, limits, main, words_of
 
 
 def over_a_switch(room, mtu, ends=9000):
@@ -128,22 +126,5 @@ def test_busy_is_not_broken(room, model):
                 if each["severity"] == "note"]
 
 
-def main(weft, tiny_model):
-    with Room(weft) as room:
-        model = os.path.join(room.folder.name, "tiny.gguf")
-        subprocess.run([tiny_model, model], check=True, capture_output=True)
-        for name, test in list(globals().items()):
-            if not name.startswith("test_") or (sys.argv[3:] and name not in sys.argv[3:]):
-                continue
-            begin = time.monotonic()
-            with Room(weft) as own:
-                test(own, model)
-            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
-
-
 if __name__ == "__main__":
-    reason = why_skipped()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))
+    main(globals())

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from spaces import Room, limits, why_skipped
+from spaces import limits, main
 
 ASK = """
 import json, sys, urllib.error, urllib.request
@@ -176,22 +176,5 @@ def test_units(room, model):
     assert ran.returncode == 1 and "there is no cluster 'none'" in ran.stderr, ran
 
 
-def main(weft, tiny_model):
-    with Room(weft) as room:
-        model = os.path.join(room.folder.name, "tiny.gguf")
-        subprocess.run([tiny_model, model], check=True, capture_output=True)
-        for name, test in list(globals().items()):
-            if not name.startswith("test_") or (sys.argv[3:] and name not in sys.argv[3:]):
-                continue
-            begin = time.monotonic()
-            with Room(weft) as own:
-                test(own, model)
-            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
-
-
 if __name__ == "__main__":
-    reason = why_skipped()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))
+    main(globals())

@@ -11,10 +11,9 @@ import pty
 import re
 import socket
 import subprocess
-import sys
 import threading
 
-from spaces import Room, Running, limits, why_skipped, words_of
+from spaces import Running, limits, main, words_of
 
 
 def command_lines():
@@ -140,21 +139,5 @@ def test_an_api_key(room, _):
     assert ran.returncode == 2 and "--key-file" in ran.stderr, ran
 
 
-def main(weft, tiny_model):
-    with Room(weft) as room:
-        model = os.path.join(room.folder.name, "tiny.gguf")
-        subprocess.run([tiny_model, model], check=True, capture_output=True)
-        for name, test in list(globals().items()):
-            if not name.startswith("test_") or (sys.argv[3:] and name not in sys.argv[3:]):
-                continue
-            with Room(weft) as own:
-                test(own, model)
-            print(f"{name}: passed", flush=True)
-
-
 if __name__ == "__main__":
-    reason = why_skipped()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))
+    main(globals())

@@ -161,3 +161,27 @@ class Room:
 
 def words_of(running):
     return running.await_text(r"(?m)^    ((?:[a-z]{5}-){5}[a-z]{5})$").group(1)
+
+
+def main(tests, nightly_only=()):
+    """Runs the functions test_NAME(room, model) of `tests`, each in a room of its own: those named
+    on the command line behind WEFT and TINY_MODEL, else all. nightly_only: names of tests that the
+    daily suite leaves out."""
+    reason = why_skipped()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    weft, tiny_model = (os.path.abspath(word) for word in sys.argv[1:3])
+    asked = sys.argv[3:]
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "tiny.gguf")
+        subprocess.run([tiny_model, model], check=True, capture_output=True)
+        for name, test in list(tests.items()):
+            if not name.startswith("test_") or (asked and name not in asked):
+                continue
+            if name in nightly_only and not limits.NIGHTLY:
+                continue
+            begin = time.monotonic()
+            with Room(weft) as room:
+                test(room, model)
+            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)

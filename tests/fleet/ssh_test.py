@@ -13,11 +13,10 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 from secret_test import Watch
-from spaces import Room, limits, why_skipped, words_of
+from spaces import limits, main, words_of
 
 
 def fake_ssh(folder, *hosts):
@@ -75,7 +74,7 @@ def await_hosts(host, names):
         assert time.monotonic() < end, ran
 
 
-def check_add_and_remove(room, a, b, weft, model, folder):
+def check_add_and_remove(room, a, b, model, folder):
     """What both kinds of ssh must do."""
     file = os.path.join(a.home, ".config/weft/clusters/home.toml")
     key = os.path.join(b.home, ".config/weft/clusters/home.key")
@@ -93,7 +92,7 @@ def check_add_and_remove(room, a, b, weft, model, folder):
     assert "b is a host of cluster 'home'" in ran.stdout, ran
     assert "checks" in ran.stdout or "[" in ran.stdout, ran.stdout  # its doctor's
     program = os.path.join(b.home, ".local/bin/weft")
-    assert open(program, "rb").read() == open(weft, "rb").read()
+    assert open(program, "rb").read() == open(room.weft, "rb").read()
     assert os.stat(key).st_mode & 0o777 == 0o600
     assert open(key).read() == open(os.path.join(a.home,
                                                  ".config/weft/clusters/home.key")).read()
@@ -122,7 +121,7 @@ def check_add_and_remove(room, a, b, weft, model, folder):
     ran = a.run("hosts", "add", "me@b")
     assert ran.returncode == 0, ran
     assert "is weft 0.0.1 (commit 0); copying" in ran.stderr, ran
-    assert open(program, "rb").read() == open(weft, "rb").read()
+    assert open(program, "rb").read() == open(room.weft, "rb").read()
     ran = a.run("hosts", "remove", "c")
     assert ran.returncode == 1 and "names no host 'c'" in ran.stderr, ran
     ran = a.run("hosts", "remove", "b")
@@ -138,7 +137,7 @@ def check_add_and_remove(room, a, b, weft, model, folder):
     os.remove(key)
 
 
-def test_fake(room, weft, model):
+def test_fake(room, model):
     a, b = room.two()
     folder = room.folder.name
     fake_ssh(folder, b)
@@ -151,7 +150,7 @@ def test_fake(room, weft, model):
         words = words_of(first)
         assert first.end() == 0
         with Watch(words):
-            check_add_and_remove(room, a, b, weft, model, folder)
+            check_add_and_remove(room, a, b, model, folder)
     finally:
         os.environ["PATH"] = path
         kill_up(b)
@@ -160,7 +159,7 @@ def test_fake(room, weft, model):
     assert key not in calls and "BatchMode=yes" in calls, calls
 
 
-def test_one_home(room, weft, _):
+def test_one_home(room, _):
     """b and c share a home; then this host has it, too."""
     a, b, c = room.ring()
     c.home = b.home
@@ -195,7 +194,7 @@ def test_one_home(room, weft, _):
         kill_up(b)
 
 
-def test_pid_files(room, weft, _):
+def test_pid_files(room, _):
     """A file of an earlier version, or from before a boot, ends an 'up' of this cluster alone."""
     a, b = room.two()
     folder = room.folder.name
@@ -240,7 +239,7 @@ def test_pid_files(room, weft, _):
         sleep.wait()
 
 
-def test_systemd(room, weft, _):
+def test_systemd(room, _):
     """The user's systemd, as far as files and calls show it; b and c share a home."""
     a, b, c = room.ring()
     c.home = b.home
@@ -286,7 +285,7 @@ def test_systemd(room, weft, _):
         os.environ["PATH"] = path
 
 
-def test_where_it_does_not_run(room, weft, _):
+def test_where_it_does_not_run(room, _):
     """A machine of another kind, and one that lacks the program's libraries."""
     a, b = room.two()
     folder = room.folder.name
@@ -318,7 +317,7 @@ def test_where_it_does_not_run(room, weft, _):
         os.environ["PATH"] = path
 
 
-def test_sshd(room, weft, model):
+def test_sshd(room, model):
     missing = [name for name in ("ssh", "sshd", "ssh-keygen") if shutil.which(name) is None]
     if missing:
         print(f"skipped: a real sshd: without {', '.join(missing)}")
@@ -377,22 +376,5 @@ def a_ssh(host, folder):
                           env=host.env(), capture_output=True)
 
 
-def main(weft, tiny_model):
-    with Room(weft) as room:
-        model = os.path.join(room.folder.name, "tiny.gguf")
-        subprocess.run([tiny_model, model], check=True, capture_output=True)
-        for name, test in list(globals().items()):
-            if not name.startswith("test_") or (sys.argv[3:] and name not in sys.argv[3:]):
-                continue
-            begin = time.monotonic()
-            with Room(weft) as own:
-                test(own, weft, model)
-            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
-
-
 if __name__ == "__main__":
-    reason = why_skipped()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))
+    main(globals())

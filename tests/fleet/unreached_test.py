@@ -7,13 +7,11 @@ Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
 """
 
 import os
-import subprocess
-import sys
 import time
 from concurrent import futures
 
 from recable_test import asked, await_answer
-from spaces import Room, cable, limits, why_skipped
+from spaces import Room, cable, limits, main
 
 # Each waits for half a minute and more, and says what the other two say.
 NIGHTLY_ONLY = ("test_the_link_is_waited_for_and_comes_back",
@@ -125,24 +123,5 @@ def test_a_job_that_recovers_from_nothing_ends(room, model):
     print(f"  ended {time.monotonic() - begin:.1f} s after the cable was pulled")
 
 
-def main(weft, tiny_model):
-    with Room(weft) as room:
-        model = os.path.join(room.folder.name, "tiny.gguf")
-        subprocess.run([tiny_model, model], check=True, capture_output=True)
-        for name, test in list(globals().items()):
-            if not name.startswith("test_") or (sys.argv[3:] and name not in sys.argv[3:]):
-                continue
-            if name in NIGHTLY_ONLY and not limits.NIGHTLY:
-                continue
-            begin = time.monotonic()
-            with Room(weft) as own:
-                test(own, model)
-            print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
-
-
 if __name__ == "__main__":
-    reason = why_skipped()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        sys.exit(77)
-    main(os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]))
+    main(globals(), NIGHTLY_ONLY)
