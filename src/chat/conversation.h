@@ -1,5 +1,5 @@
-// From a conversation in OpenAI's form to one that a model's chat template takes. Serving and
-// training both call PrepareConversation, so a model is asked in the very text that it learned.
+// From a conversation in OpenAI's form to one that a model's chat template takes. Serving, training
+// and `weft run` call PrepareConversation, so a model is asked in the very text that it learned.
 //
 // Sizes: messages and tools as the caller has bounded them. Thread: any.
 #pragma once

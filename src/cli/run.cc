@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "chat/chat.h"
+#include "cli/chat_model.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/loading_line.h"
@@ -113,8 +113,8 @@ Result<bool> IsChat(const RunFlags& flags, const model_files::Metadata& meta) {
 
 Result<std::vector<int32_t>> ChatTokens(const RunFlags& flags, const ModelWords& words,
                                         const std::string& text) {
-    WEFT_ASSIGN(const chat::Chat chat, chat::Chat::Load(words.source->meta(), *words.tokenizer));
-    return chat.Encode(chat::OneQuestion(flags.system, text));
+    WEFT_ASSIGN(const ChatModel model, ChatModel::Load(words));
+    return model.Encode(chat::OneQuestion(flags.system, text));
 }
 
 Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWords& words) {

@@ -9,12 +9,13 @@
 #include <mutex>
 #include <thread>
 
-#include "chat/chat.h"
+#include "cli/chat_model.h"
 #include "cli/chat_session.h"
 #include "cli/line_editor.h"
 #include "cli/loading_line.h"
 #include "cli/model_words.h"
 #include "cli/output.h"
+#include "cli/summary.h"
 #include "engine/engine.h"
 #include "engine/sampler_defaults.h"
 
@@ -76,9 +77,9 @@ class Shown final : public engine::Listener {
 // The user's side, on a thread of its own: the engine has the main one.
 class Conversation {
   public:
-    Conversation(engine::Engine& engine, const chat::Chat& chat, ChatSession& session,
+    Conversation(engine::Engine& engine, const ChatModel& model, ChatSession& session,
                  const std::atomic<bool>* stop)
-        : engine_(engine), chat_(chat), session_(session), editor_(stop) {}
+        : engine_(engine), model_(model), session_(session), editor_(stop) {}
 
     void Talk() {
         g_editor = &editor_;
@@ -136,7 +137,7 @@ class Conversation {
     // False: no question will be answered any more.
     bool Ask() {
         engine::Request request = session_.NextRequest();
-        auto tokens = chat_.Encode(session_.conversation());
+        auto tokens = model_.Encode(session_.conversation());
         if (!tokens.ok()) return Refuse(tokens.error());
         request.prompt = std::move(tokens).value();
         const auto shown = std::make_shared<Shown>();
@@ -173,7 +174,7 @@ class Conversation {
     }
 
     engine::Engine& engine_;
-    const chat::Chat& chat_;
+    const ChatModel& model_;
     ChatSession& session_;
     LineEditor editor_;
 };
@@ -182,9 +183,9 @@ int64_t ContextOf(const engine::Job& job, const model::Hyper& hyper) {
     return job.ctx > 0 ? job.ctx : std::min(kUsualContext, hyper.context);
 }
 
-Status Converse(engine::Engine& engine, const chat::Chat& chat, ChatSession& session,
+Status Converse(engine::Engine& engine, const ChatModel& model, ChatSession& session,
                 const std::atomic<bool>* stop) {
-    Conversation conversation(engine, chat, session, stop);
+    Conversation conversation(engine, model, session, stop);
     std::thread user([&] { conversation.Talk(); });
     const Status ran = engine.Run();
     conversation.End();
@@ -203,10 +204,10 @@ Status Converse(engine::Engine& engine, const chat::Chat& chat, ChatSession& ses
 Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& said,
                const engine::DraftOptions& draft) {
     engine::Job& job = flags.job;
-    const auto chat = chat::Chat::Load(words.source->meta(), *words.tokenizer);
-    if (!chat.ok()) {
-        return MakeError(chat.error().code, "{}. Give a prompt with -p TEXT or -f FILE.",
-                         chat.error().message);
+    const auto model = ChatModel::Load(words);
+    if (!model.ok()) {
+        return MakeError(model.error().code, "{}. Give a prompt with -p TEXT or -f FILE.",
+                         model.error().message);
     }
     job.ctx = ContextOf(job, words.hyper);
     engine::EngineOptions options = engine::OneAtATime(draft);
@@ -221,7 +222,7 @@ Status RunChat(CommonFlags& flags, const ModelWords& words, const ChatOptions& s
     PrintErr("sampling: {} ({}; /set changes it)\n", engine::SamplingText(said.settings.sampler),
              said.sampling_by);
     ChatSession session(said.system, said.settings, said.seeded);
-    WEFT_TRY(Converse(*engine, *chat, session, flags.cluster.stop));
+    WEFT_TRY(Converse(*engine, *model, session, flags.cluster.stop));
     WEFT_ASSIGN(const std::vector<engine::RankReport> reports, engine->Finish());
     return job.trace ? WriteTrace(flags.trace_file, reports) : Status();
 }
