@@ -14,12 +14,14 @@ Result<ChatModel> ChatModel::Load(const ModelWords& words) {
     return ChatModel(std::move(chat));
 }
 
-Result<std::vector<int32_t>> ChatModel::Encode(chat::ChatInput input) const {
+Result<ChatPrompt> ChatModel::MakePrompt(chat::ChatInput input) const {
     if (const auto fault = chat::PrepareConversation(forms_, input)) {
         return MakeError(ErrorCode::kUsage, "message {} of the conversation: {}", fault->at + 1,
                          fault->message);
     }
-    return chat_.Encode(input);
+    WEFT_ASSIGN(const chat::Text text, chat_.Render(input));
+    return ChatPrompt{chat_.Encode(text), chat::EndsInReasoning(text.view()),
+                      chat::FamilyOf(chat_.source())};
 }
 
 }  // namespace weft::cli

@@ -13,13 +13,19 @@
 
 namespace weft::cli {
 
+struct ChatPrompt {
+    std::vector<int32_t> tokens;
+    bool in_reasoning = false;  // it ends inside the reasoning that the template opens
+    chat::AnswerFamily family = chat::AnswerFamily::kPlain;  // how the answer is taken apart
+};
+
 class ChatModel {
   public:
     // The tokenizer of `words` must outlive it. Errors: those of chat::Chat::Load.
     static Result<ChatModel> Load(const ModelWords& words);
 
     // input: without tools. Errors: those of the model's template.
-    Result<std::vector<int32_t>> Encode(chat::ChatInput input) const;
+    Result<ChatPrompt> MakePrompt(chat::ChatInput input) const;
 
   private:
     explicit ChatModel(chat::Chat chat);

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "cli/answer_text.h"
 #include "cli/chat_model.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -111,21 +112,35 @@ Result<bool> IsChat(const RunFlags& flags, const model_files::Metadata& meta) {
     return !own.empty();
 }
 
-Result<std::vector<int32_t>> ChatTokens(const RunFlags& flags, const ModelWords& words,
-                                        const std::string& text) {
-    WEFT_ASSIGN(const ChatModel model, ChatModel::Load(words));
-    return model.Encode(chat::OneQuestion(flags.system, text));
-}
-
-Result<std::vector<int32_t>> PromptTokens(const RunFlags& flags, const ModelWords& words) {
+Result<ChatPrompt> MakePrompt(const RunFlags& flags, const ModelWords& words) {
     WEFT_ASSIGN(const std::string text, PromptText(flags));
     WEFT_ASSIGN(const bool is_chat, IsChat(flags, words.source->meta()));
-    if (!is_chat) return words.tokenizer->Encode(text, {.parse_special = true});
-    return ChatTokens(flags, words, text);
+    if (!is_chat) return ChatPrompt{words.tokenizer->Encode(text, {.parse_special = true})};
+    WEFT_ASSIGN(const ChatModel model, ChatModel::Load(words));
+    return model.MakePrompt(chat::OneQuestion(flags.system, text));
+}
+
+// Generates the answer and shows it as it comes; `text` has what was shown, also after an error.
+Result<engine::Generation> Answer(engine::Engine& engine, engine::Request request,
+                                  const ChatPrompt& prompt, bool json, std::string& text) {
+    AnswerText answer(prompt, request);
+    const auto show = [&](const std::string& more) {
+        if (!json) StreamToken(more);
+        text += more;
+    };
+    WEFT_ASSIGN(engine::Generation generation,
+                engine.Generate(std::move(request), [&](std::string_view said) {
+                    show(answer.Push(said));
+                    return !answer.stopped();
+                }));
+    show(answer.Finish());
+    if (answer.stopped()) generation.finish = "stop";
+    return generation;
 }
 
 struct Outcome {
     engine::Generation generation;
+    std::string text;  // the answer as it is shown
     std::vector<engine::RankReport> reports;
     bool drafts = false;    // --lookup or --draft was given
     bool recovers = false;  // --rejoin-ms or --elastic was given
@@ -166,7 +181,7 @@ std::string DraftsText(const engine::Generation& g) {
 void PrintOutcome(const Outcome& outcome, bool json) {
     const engine::Generation& g = outcome.generation;
     if (json) {
-        Json result{{"text", g.text},
+        Json result{{"text", outcome.text},
                     {"tokens", g.tokens},
                     {"prompt_tokens", g.prompt_tokens},
                     {"prefill_tok_s", g.prefill_tok_s()},
@@ -228,7 +243,8 @@ Status RunPrompt(RunFlags& flags) {
                        {flags.system, flags.request, flags.has_seed(), flags.sampling_by},
                        flags.draft);
     }
-    WEFT_ASSIGN(flags.request.prompt, PromptTokens(flags, words));
+    WEFT_ASSIGN(const ChatPrompt prompt, MakePrompt(flags, words));
+    flags.request.prompt = prompt.tokens;
     WEFT_ASSIGN(job.ctx, ContextFor(words.hyper, static_cast<int64_t>(flags.request.prompt.size()),
                                     flags.request.max_tokens, job));
     Outcome outcome;
@@ -241,11 +257,8 @@ Status RunPrompt(RunFlags& flags) {
                                                   std::move(words.tokenizer)));
         outcome.load_s = SecondsSince(begin_ns);
     }
-    std::string shown;
-    auto generation = engine->Generate(flags.request, [&](std::string_view text) {
-        if (!json) StreamToken(text);
-        shown += text;
-    });
+    std::string& shown = outcome.text;
+    auto generation = Answer(*engine, flags.request, prompt, json, shown);
     if (!generation.ok()) {
         // What there is of the answer is kept.
         if (!json && !shown.empty()) Stream("\n");
@@ -273,7 +286,9 @@ void AddSampling(const Command& run, RunFlags& flags) {
     run.AddOption("--seed", flags.request.sampler.seed,
                   "Seed of the sampler: the same seed gives the same answer (default: random)")
         .Group(group);
-    run.AddOption("--stop", flags.request.stop, "A text that ends the answer; may be given again")
+    run.AddOption("--stop", flags.request.stop,
+                  "A text that ends the answer, which ends before it; one in the model's reasoning "
+                  "does not count; may be given again")
         .OneEach()
         .Group(group);
 }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "cli/answer_text.h"
 #include "cli/chat_model.h"
 #include "cli/chat_session.h"
 #include "cli/line_editor.h"
@@ -41,9 +42,14 @@ void OnEnough(int) {
 // Shows an answer as it comes, and waits for its end.
 class Shown final : public engine::Listener {
   public:
-    void OnToken(const engine::SaidToken&, std::string_view text) override { Add(text); }
+    Shown(const ChatPrompt& prompt, engine::Request& request) : answer_(prompt, request) {}
+    void OnToken(const engine::SaidToken&, std::string_view text) override {
+        Show(answer_.Push(text));
+        stopped_ = answer_.stopped();
+    }
     void OnEnd(std::string_view rest, const Result<engine::Ending>& ending) override {
-        Add(rest);
+        Show(answer_.Push(rest));
+        Show(answer_.Finish());
         const std::lock_guard lock(mutex_);
         if (!ending.ok()) error_ = ending.error();
         full_ = ending.ok() && ending->finish == "context";
@@ -54,24 +60,28 @@ class Shown final : public engine::Listener {
         std::unique_lock lock(mutex_);
         return ended_.wait_for(lock, time, [&] { return over_; });
     }
+    // A stop string was found: the engine is to end the answer.
+    bool stopped() const { return stopped_; }
     // After the end.
-    const std::string& text() const { return text_; }
+    bool any() const { return any_; }
+    const std::string& content() const { return answer_.content(); }
     const Status& error() const { return error_; }
     // The context had no room for the rest of the answer.
     bool full() const { return full_; }
 
   private:
-    void Add(std::string_view text) {
+    void Show(const std::string& text) {
         if (text.empty()) return;
         StreamToken(text);
-        text_ += text;
+        any_ = true;
     }
 
-    std::string text_;
+    AnswerText answer_;
     std::mutex mutex_;
     std::condition_variable ended_;
     Status error_;
-    bool over_ = false, full_ = false;
+    std::atomic<bool> stopped_{false};
+    bool over_ = false, full_ = false, any_ = false;
 };
 
 // The user's side, on a thread of its own: the engine has the main one.
@@ -137,15 +147,16 @@ class Conversation {
     // False: no question will be answered any more.
     bool Ask() {
         engine::Request request = session_.NextRequest();
-        auto tokens = model_.Encode(session_.conversation());
-        if (!tokens.ok()) return Refuse(tokens.error());
-        request.prompt = std::move(tokens).value();
-        const auto shown = std::make_shared<Shown>();
+        auto prompt = model_.MakePrompt(session_.conversation());
+        if (!prompt.ok()) return Refuse(prompt.error());
+        request.prompt = prompt->tokens;
+        const auto shown = std::make_shared<Shown>(*prompt, request);
         g_enough = false;
         const auto id = engine_.Submit(std::move(request), shown);
         if (!id.ok()) return Refuse(id.error());
         while (!shown->WaitFor(kLookEvery)) {
             if (g_enough.exchange(false)) engine_.Cancel(*id);
+            if (shown->stopped()) engine_.Conclude(*id);
         }
         Stream("\n\n");
         if (shown->full()) {
@@ -157,7 +168,7 @@ class Conversation {
         const bool stopped =
             shown->error().ok() ? false : shown->error().error().code == ErrorCode::kCancelled;
         if (!shown->error().ok() && !stopped) return Refuse(shown->error().error());
-        shown->text().empty() ? session_.ForgetQuestion() : session_.NoteAnswer(shown->text());
+        shown->any() ? session_.NoteAnswer(shown->content()) : session_.ForgetQuestion();
         return true;
     }
 

@@ -4,7 +4,7 @@
 //     ... other threads: engine->Submit(request, listener), engine->Cancel(id), engine->stats()
 //     WEFT_TRY(engine->Run());    // the loop, until Drain() and the last answer, or Stop()
 // or, for one request after another:
-//     WEFT_ASSIGN(Generation g, engine->Generate(request, [](std::string_view text) { ... }));
+//     WEFT_ASSIGN(Generation g, engine->Generate(request));
 // and at the end:
 //     WEFT_TRY(engine->Finish());
 //
@@ -134,9 +134,10 @@ class Engine {
 
     // Until Drain and the last answer, Stop, or a failure.
     Status Run();
-    // One request, to its end, in place of Run; `sink` gets its text as it is said. May be called
-    // again. Errors: as Submit's; why the request ended.
-    using TextSink = std::function<void(std::string_view)>;
+    // One request, to its end, in place of Run; `sink` gets its text as it is said, and returns
+    // false where the answer is to end with it. May be called again. Errors: as Submit's; why the
+    // request ended.
+    using TextSink = std::function<bool(std::string_view)>;
     Result<Generation> Generate(Request request, const TextSink& sink = nullptr);
 
     // Whether a request can run at all. Errors: as Submit's.

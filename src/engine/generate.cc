@@ -11,6 +11,8 @@ namespace {
 class TextReader final : public Listener {
   public:
     explicit TextReader(const Engine::TextSink& sink) : sink_(sink) {}
+    // The sink wants no more.
+    bool concluded() const { return concluded_; }
     void OnToken(const SaidToken& token, std::string_view text) override {
         g_.tokens.push_back(token.chance.id);
         Add(text);
@@ -40,13 +42,13 @@ class TextReader final : public Listener {
     void Add(std::string_view text) {
         if (text.empty()) return;
         g_.text += text;
-        if (sink_) sink_(text);
+        if (sink_ && !concluded_) concluded_ = !sink_(text);
     }
 
     const Engine::TextSink& sink_;
     Generation g_;
     Status failed_;
-    bool over_ = false;
+    bool over_ = false, concluded_ = false;
 };
 
 double Over(int64_t count, double by) {
@@ -85,8 +87,11 @@ double Generation::tokens_per_step() const {
 
 Result<Generation> Engine::Generate(Request request, const TextSink& sink) {
     const auto reader = std::make_shared<TextReader>(sink);
-    WEFT_TRY(Submit(std::move(request), reader));
-    WEFT_TRY(Loop([&] { return reader->over(); }));
+    WEFT_ASSIGN(const int64_t id, Submit(std::move(request), reader));
+    WEFT_TRY(Loop([&] {
+        if (reader->concluded() && !reader->over()) Conclude(id);
+        return reader->over();
+    }));
     return reader->Take();
 }
 

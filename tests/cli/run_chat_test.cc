@@ -77,5 +77,72 @@ TEST_F(RunChat, ASystemMessageThatTheTemplateRefusesIsTheUsers) {
     }
 }
 
+// What the family's markers make of one thought and one answer.
+struct Form {
+    const char* chat_template;
+    bool control;  // the markers are control tokens
+    std::string begin, end;
+};
+
+TEST_F(RunChat, StopStringsCountInTheAnswerAlone) {
+    const Form forms[] = {
+        {"qwen", false, "<think>", "</think>"},
+        {"granite", false, "<think>", "</think>"},
+        {"kimi", true, "<think>", "</think>"},
+        {"mistral", true, "[THINK]", "[/THINK]"},
+        {"gemma4", true, "<|channel>thought\n", "<channel|>"},
+        {"harmony", true, "<|channel|>analysis<|message|>",
+         "<|end|><|start|>assistant<|channel|>final<|message|>"},
+    };
+    const std::string thought = "<think>\none END two\n</think>\n\n";
+    for (const Form& form : forms) {
+        SCOPED_TRACE(form.chat_template);
+        const auto source =
+            ReadTextFile(fmt::format("{}/chat/{}.jinja", TestData(), form.chat_template));
+        ASSERT_TRUE(source.ok());
+        const std::string model = Model(*source, {{form.begin, form.control},
+                                                 {"one E"},
+                                                 {"ND two"},
+                                                 {form.end, form.control},
+                                                 {"four "},
+                                                 {"EN"},
+                                                 {"D five END"}});
+        const std::string whole = thought + "four END five END";
+        EXPECT_EQ(Run(model, {})["text"], whole);
+        EXPECT_EQ(Run(model, {"--stop", "END"})["text"], thought + "four ");
+        EXPECT_EQ(Run(model, {"--stop", "never said", "--stop", "END five"})["text"],
+                  thought + "four ");
+        const json early = Run(model, {"--stop", "four"});
+        EXPECT_EQ(early["text"], thought);
+        EXPECT_LT(early["tokens"].size(), 7u) << "the model went on behind the stop string";
+        // In the reasoning alone, in a marker, or half in the reasoning, half in the answer.
+        for (const std::string stop : {"two", "</think>", form.end.c_str(), "twofour", "ne E"}) {
+            EXPECT_EQ(Run(model, {"--stop", stop})["text"], whole) << stop;
+        }
+        // What is printed is the same text.
+        const Ran plain = RunWeft({"run", model, "-p", "Which?", "--greedy", "--stop", "END"});
+        EXPECT_EQ(plain.out, thought + "four \n") << plain.err;
+        EXPECT_NE(plain.err.find("(stop)"), std::string::npos) << plain.err;
+    }
+}
+
+TEST_F(RunChat, AThoughtThatTheTemplateOpensIsNoAnswer) {
+    const std::string source = "[{{ messages[0].content }}]<think>\n";
+    const std::string ends = Model(source, {{"one END"}, {"\n</think>\n\n", true}, {"two END"}});
+    EXPECT_EQ(Run(ends, {"--stop", "END"})["text"], "<think>\none END\n</think>\n\ntwo ");
+    const std::string endless = Model(source, {{"one END two"}});
+    EXPECT_EQ(Run(endless, {"--stop", "END"})["text"], "<think>\none END two");
+}
+
+// Without a chat there is no reasoning: all of the text counts, as in plain completions.
+TEST_F(RunChat, StopStringsOfPlainCompletionsCountEverywhere) {
+    const std::vector<ScriptPiece> script = {{"<think>"}, {"one END two"}, {"</think>"}, {"three"}};
+    const std::string model = Model("{{ messages[0].content }}<think>", script);
+    EXPECT_EQ(Run(model, {"--raw", "--stop", "END"})["text"], "<think>one ");
+    const std::string plain = Model("{{ messages[0].content }}=", {{"one "}, {"END"}, {" two"}});
+    EXPECT_EQ(Run(plain, {"--stop", "END"})["text"], "one ");
+    EXPECT_EQ(Run(plain, {"--stop", "ND t", "--stop", "two"})["text"], "one E");
+}
+
 }  // namespace
 }  // namespace weft::support

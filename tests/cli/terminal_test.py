@@ -185,6 +185,29 @@ class Conversation(unittest.TestCase):
         terminal.type("\x04")
         self.assertEqual(terminal.wait(), 0)
 
+    def test_stop_strings_count_in_the_answer_alone(self):
+        qwen = (TESTS / "data/chat/qwen.jinja").read_text()
+        for template in (qwen, qwen + "<think>\n"):
+            model = self.with_template(template)
+            answers = []
+            for words in ((), ("--stop", "never said")):
+                terminal = self.begin("-n", "12", "--ignore-eos", *words, model=model)
+                answers.append(terminal.ask("What is 47 + 38?").split("\n", 1)[1].strip())
+                terminal.type("\x04")
+                self.assertEqual(terminal.wait(), 0)
+            whole = answers[0]
+            self.assertEqual(answers[1], whole)
+            thinks = whole.startswith("<think>\n")
+            self.assertEqual(thinks, template != qwen)
+            said = whole.removeprefix("<think>\n")
+            terminal = self.begin("-n", "12", "--ignore-eos", "--stop", said[2:5], model=model)
+            for _ in range(2):  # the conversation goes on behind a stop string
+                answer = terminal.ask("What is 47 + 38?").split("\n", 1)[1].strip()
+                self.assertEqual(answer, whole if thinks else said[:said.index(said[2:5])].strip())
+                terminal.ask("/clear")
+            terminal.type("\x04")
+            self.assertEqual(terminal.wait(), 0)
+
     def test_a_context_beyond_the_models_is_refused(self):
         terminal = Terminal(PROGRAM, "run", MODEL, "--ctx", "257")
         self.addCleanup(terminal.__exit__)

@@ -216,19 +216,10 @@ void Answer::Conclude(size_t index) {
 
 // Ends the answer before the first stop string in its content, and has the engine end, too.
 void Answer::CutAtStop(size_t index, AnswerDelta& delta) {
-    State& state = choices_[index];
-    if (state.stop.stopped()) {
-        delta = {};
-        return;
-    }
-    delta.content = state.stop.Push(delta.content);
-    if (state.stop.stopped()) {
-        delta.tool_calls.clear();
-        delta.call_parts.clear();
-        Conclude(index);
-    } else if (!delta.tool_calls.empty() || !delta.call_parts.empty()) {
-        delta.content += state.stop.Flush();  // no stop string reaches across a call
-    }
+    ContentStops& stop = choices_[index].stop;
+    const bool stopped = stop.stopped();
+    stop.Cut(delta);
+    if (stop.stopped() && !stopped) Conclude(index);
 }
 
 void Answer::Add(size_t index, AnswerDelta delta) {

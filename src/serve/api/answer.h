@@ -18,7 +18,7 @@
 #include "chat/call_frame.h"
 #include "chat/tool_types.h"
 #include "engine/engine.h"
-#include "engine/stop.h"
+#include "serve/api/content_stops.h"
 #include "serve/api/dialect.h"
 #include "serve/http/server.h"
 
@@ -116,7 +116,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
         State(chat::AnswerParser p, std::vector<std::string> stops)
             : parser(std::move(p)), stop(std::move(stops)) {}
         chat::AnswerParser parser;
-        engine::StopMatcher stop;
+        ContentStops stop;
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
         bool over = false;

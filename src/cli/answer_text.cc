@@ -1,0 +1,52 @@
+#include "cli/answer_text.h"
+
+#include <memory>
+#include <utility>
+
+#include "chat/tool_types.h"
+
+namespace weft::cli {
+namespace {
+
+std::vector<std::string> TakeStops(const ChatPrompt& prompt, engine::Request& request) {
+    if (prompt.family == chat::AnswerFamily::kPlain) return {};
+    request.show_special = true;
+    return std::exchange(request.stop, {});
+}
+
+}  // namespace
+
+// No functions are offered, so that what looks like a call is content.
+AnswerText::AnswerText(const ChatPrompt& prompt, engine::Request& request)
+    : parser_(prompt.family, prompt.in_reasoning, false, std::make_shared<chat::ToolTypes>()),
+      stops_(TakeStops(prompt, request)) {}
+
+std::string AnswerText::Push(std::string_view text) {
+    chat::AnswerDelta delta = parser_.Push(text);
+    stops_.Cut(delta);
+    return Show(delta);
+}
+
+std::string AnswerText::Finish() {
+    chat::AnswerDelta delta = parser_.Finish();
+    stops_.Cut(delta);
+    delta.content += stops_.Flush();
+    return Show(delta);
+}
+
+std::string AnswerText::Show(const chat::AnswerDelta& delta) {
+    std::string shown;
+    if (!delta.reasoning.empty()) {
+        if (!thinks_) shown += "<think>\n";
+        thinks_ = true;
+        shown += delta.reasoning;
+    }
+    if (thinks_ && (!delta.content.empty() || stopped())) {
+        thinks_ = false;
+        shown += "\n</think>\n\n";
+    }
+    content_ += delta.content;
+    return shown + delta.content;
+}
+
+}  // namespace weft::cli

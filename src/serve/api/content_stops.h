@@ -1,0 +1,43 @@
+// Stop strings of an answer that chat::AnswerParser takes apart: matched in its content, not in
+// reasoning and not in tool calls.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chat/answer.h"
+#include "engine/stop.h"
+
+namespace weft::serve {
+
+class ContentStops {
+  public:
+    explicit ContentStops(std::vector<std::string> stops) : matcher_(std::move(stops)) {}
+
+    // Leaves in `delta` what may be shown now. Once a stop string is found, stopped() is true, the
+    // content ends before it, and whatever follows becomes empty.
+    void Cut(chat::AnswerDelta& delta) {
+        if (stopped()) {
+            delta = {};
+            return;
+        }
+        delta.content = matcher_.Push(delta.content);
+        if (stopped()) {
+            delta.tool_calls.clear();
+            delta.call_parts.clear();
+        } else if (!delta.tool_calls.empty() || !delta.call_parts.empty()) {
+            delta.content += matcher_.Flush();  // no stop string reaches across a call
+        }
+    }
+    // The end of the answer: content that was held back.
+    std::string Flush() { return matcher_.Flush(); }
+    bool stopped() const { return matcher_.stopped(); }
+    // The stop string that was found; empty before.
+    const std::string& found() const { return matcher_.found(); }
+
+  private:
+    engine::StopMatcher matcher_;
+};
+
+}  // namespace weft::serve
