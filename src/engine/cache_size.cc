@@ -53,13 +53,14 @@ Status SizeCache(Job& job, const EngineOptions& options, size_t hosts) {
     WEFT_ASSIGN(const backend::DeviceInfo device,
                 backend::DescribeDevice(backend::DeviceNames(job.device)[0]));
     const int64_t page = device.target.page_tokens;
-    job.ctx = (job.ctx + page - 1) / page * page;
+    const int64_t whole = (job.ctx + page - 1) / page * page;
+    job.ctx = std::min(whole, hyper.context);
     if (job.kv_tokens == 0) {
-        const int64_t all = job.ctx * options.max_seqs;
+        const int64_t all = whole * options.max_seqs;
         WEFT_ASSIGN(const double room, CacheRoom(job, *source, hosts));
         WEFT_ASSIGN(const int64_t each, CacheBytes(job, options, *source, hyper));
         job.kv_tokens =
-            std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), job.ctx, all);
+            std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), whole, all);
     }
     job.kv_tokens = (job.kv_tokens + page - 1) / page * page;
     if (job.kv_tokens < job.ctx) {

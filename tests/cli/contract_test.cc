@@ -411,6 +411,26 @@ TEST_F(Contract, RefusedBeforeLoading) {
                   {"memory", "rank 0", "rank 1", "MiB", "--ctx"});
 }
 
+// A server's context is whole pages of 64 tokens, but never more than the model's.
+TEST_F(Contract, AServersContextEndsWithTheModels) {
+    const std::string model = dir_ / "thousand.gguf";
+    model::Hyper hyper = OddHyper();
+    hyper.context = 1000;
+    WriteTinyGguf(model, {.hyper = hyper});
+    for (const auto& [asked, context] :
+         {std::pair{0, 1000}, std::pair{1000, 1000}, std::pair{990, 1000}, std::pair{100, 128}}) {
+        Words command = {"serve", model, "--port", "0", "-t", "1", "--json"};
+        if (asked > 0) command = command + Words{"--ctx", std::to_string(asked)};
+        Weft server(command);
+        const Deadline begins = Deadline::In(kPatienceMs);
+        while (server.Out().find('\n') == std::string::npos && !begins.expired()) ::usleep(5000);
+        ::kill(server.pid(), SIGTERM);
+        const Ran ran = server.Wait(kPatienceMs);
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        EXPECT_EQ(ran.Json().value("ctx", 0), context) << asked;
+    }
+}
+
 // Every command that takes --ctx has one bound and one message.
 TEST_F(Contract, RefusesAContextBeyondTheModels) {
     const std::string text = dir_ / "text.txt", yarn = dir_ / "yarn.gguf";
