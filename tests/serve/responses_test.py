@@ -184,7 +184,7 @@ class Responses(ResponsesCase):
                             ("input[0].role", {"given": [{"role": "king", "content": "a"}]}),
                             ("input[0].content", {"given": [{"role": "user", "content": 1}]}),
                             ("input[0].output", {"given": [{"type": "function_call_output",
-                                                            "call_id": "a"}]}),
+                                                            "call_id": "a", "output": 1}]}),
                             ("tools[0].type", {"tools": [{"type": "web_search"}]}),
                             ("tools[0].name", {"tools": [{"type": "function"}]}),
                             ("tool_choice", {"tool_choice": "required"}),

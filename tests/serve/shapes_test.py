@@ -146,6 +146,14 @@ class Shapes(unittest.TestCase):
         status, _, data = self.server.call("POST", "/v1/chat/completions", {
             "messages": [{"role": "user", "content": None}]})
         self.assertEqual(status, 400, data)
+        said = []
+        for output in ({"output": None}, {}, {"output": ""}, {"output": []}):
+            said.append(json.loads(self.post("/v1/responses", {
+                "input": [*QUESTION, {"type": "function_call", "call_id": "call_1",
+                                      "name": "note", "arguments": '{"sum": 85}'},
+                          {"type": "function_call_output", "call_id": "call_1", **output}],
+                "max_output_tokens": 8, "temperature": 0}))["usage"]["input_tokens"])
+        self.assertEqual(said[1:], said[:1] * 3)
 
     def test_tools_on_ollamas_route(self):
         """The template shows no tools: the model is told in words, as on the other routes."""

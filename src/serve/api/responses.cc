@@ -37,10 +37,11 @@ class ItemReader {
             ReadCall(item);
         } else if (type == "function_call_output") {
             const std::string id = item.Text("call_id", "");
+            const bool empty = !item.Has("output");  // The function returns nothing.
             messages_.push_back({{"role", "tool"},
                                  {"tool_call_id", id},
                                  {"name", names_.contains(id) ? names_[id] : ""},
-                                 {"content", ReadContent(item, "output")}});
+                                 {"content", empty ? Json("") : ReadContent(item, "output")}});
         } else if (type == "reasoning") {
             for (const Json& part : item.List("content")) {
                 thoughts_ += Fields(part).Text("text", "");
