@@ -42,14 +42,15 @@ struct Engine::Active {
     // What saying a token will ask of its logits.
     void Want(backend::WantedRows& wanted) const {
         sampler.Want(constrained(), wanted);
-        wanted.whole = wanted.whole || request.logprobs >= 0;
+        wanted.whole = wanted.whole || request.logprobs >= 0 || sequence.scored();
     }
 
     Sequence sequence;
     AnswerDrafts drafts;
     size_t drafted_at = 0;  // tokens of the text that the sequence's draft, or none, was chosen for
     std::optional<Pooler> pooler;
-    int64_t most = 0;  // tokens to say
+    std::vector<SaidToken> scores;  // of the prompt's tokens after the first, as far as reported
+    int64_t most = 0;               // tokens to say
     int64_t said = 0;
     int64_t steps = 0, drafted = 0, accepted = 0;  // see Ending
     int64_t mask_steps = 0;                        // see MaskBudget

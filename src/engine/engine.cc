@@ -12,6 +12,8 @@ namespace {
 
 // How often an idle loop looks for a lost rank or a stop.
 constexpr auto kIdleTurn = std::chrono::milliseconds(50);
+// Tokens of prompts whose scores are kept: some 10 MB, or 30 MB with 20 likeliest tokens each.
+constexpr int64_t kKeptScores = 1 << 17;
 
 }  // namespace
 
@@ -81,6 +83,7 @@ Status Engine::Open(const std::atomic<bool>* stop) {
 Engine::Engine(const EngineOptions& options)
     : options_(options),
       drafts_(options.draft),
+      scores_(kKeptScores),
       restarts_(options.max_restarts, options.restart_window_ms) {}
 
 Engine::~Engine() = default;
@@ -140,6 +143,8 @@ Result<int64_t> Engine::Submit(Request request, std::shared_ptr<Listener> listen
     const auto pooling = active->request.pooling;
     // Of a page from the cache no hidden states are known.
     sequence.cached = active->request.cached && pooling.value_or(Pooling::kLast) == Pooling::kLast;
+    const bool scored = active->request.prompt_logprobs >= 0 && sequence.tokens.size() > 1;
+    sequence.score_from = scored ? 0 : Sequence::kNotScored;
     if (pooling) {
         active->pooler.emplace(*pooling, static_cast<int64_t>(sequence.tokens.size()),
                                hyper_.hidden);
@@ -241,6 +246,7 @@ void Engine::TakeOrders() {
         if (order.added != nullptr) {
             working_.prompt_tokens += static_cast<int64_t>(order.added->request.prompt.size());
             scheduler_->Add(&order.added->sequence);
+            FindScores(*order.added);
             active_.emplace(order.id, std::move(order.added));
         } else if (const auto it = active_.find(order.id); it != active_.end()) {
             order.well

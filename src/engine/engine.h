@@ -50,6 +50,7 @@
 #include "engine/batch/step_drafts.h"
 #include "engine/request.h"
 #include "engine/runner.h"
+#include "engine/score_cache.h"
 #include "tokenizer/tokenizer.h"
 
 namespace weft::engine {
@@ -185,9 +186,10 @@ class Engine {
     struct Flight {
         struct Row {
             int64_t id;
-            int32_t output;                  // -1: no logits
-            int32_t begin, count, position;  // of its rows in the step
-            int32_t drafted;                 // of its rows
+            int32_t output;                           // -1: no logits
+            int32_t begin, count, position;           // of its rows in the step
+            int32_t drafted;                          // of its rows
+            int32_t scores, score_begin, score_rows;  // see PlannedRows
         };
         StepData step;
         std::vector<Row> rows;
@@ -213,6 +215,9 @@ class Engine {
     void NoteStart();
     void NoteCost(const Flight& flight);
     Status SayAll(const Flight& flight);
+    void ScorePrompt(Active& active, const Flight::Row& row);
+    void TakeScore(Active& active, SaidToken score);
+    void FindScores(Active& active);
     Status SayLogits(const Flight& flight);
     Status Pool(const Flight& flight);
     void NoteEndOfStep(int64_t begin_ns);
@@ -250,6 +255,8 @@ class Engine {
     bool serving_ = false;  // many requests: no phase of one is that of all
     std::unique_ptr<Scheduler> scheduler_;
     StepDrafts drafts_;
+    ScoreCache scores_;
+    int64_t scores_seen_ = 0;  // changes of it that all requests have seen
     std::map<int64_t, std::unique_ptr<Active>> active_;
     std::vector<int64_t> ended_;  // swept after the step
     std::vector<PlannedRows> planned_;

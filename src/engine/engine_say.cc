@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "backend/top.h"
 #include "engine/active.h"
 
 namespace weft::engine {
@@ -10,24 +11,16 @@ namespace {
 
 // Logarithms of probabilities: the token's, and the `count` likeliest.
 SaidToken Chances(std::span<const float> logits, int32_t token, int count) {
-    const float most = *std::ranges::max_element(logits);
-    double sum = 0;
-    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - most));
+    const auto kept = static_cast<size_t>(std::max(count, 0));
+    std::vector<backend::Candidate> best(std::clamp<size_t>(kept, 1, logits.size()));
+    backend::TopOf(logits, best);
+    const float most = best[0].value;
+    double sum = 0;  // of single-precision terms, which are as exact as the result
+    for (const float logit : logits) sum += static_cast<double>(std::exp(logit - most));
     const auto log_sum = static_cast<float>(std::log(sum)) + most;
     SaidToken said{{token, logits[static_cast<size_t>(token)] - log_sum}, {}};
-    if (count <= 0) return said;
-    std::vector<int32_t> order(logits.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
-    const auto better = [&](int32_t a, int32_t b) {
-        const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-        return x != y ? x > y : a < b;
-    };
-    const auto kept = std::min(order.size(), static_cast<size_t>(count));
-    std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(kept), order.end(),
-                      better);
-    for (size_t i = 0; i < kept; ++i) {
-        said.best.push_back({order[i], logits[static_cast<size_t>(order[i])] - log_sum});
-    }
+    best.resize(std::min(best.size(), kept));
+    for (const auto& [value, id] : best) said.best.push_back({id, value - log_sum});
     return said;
 }
 
@@ -55,14 +48,56 @@ Status Engine::SayAll(const Flight& flight) {
 Status Engine::SayLogits(const Flight& flight) {
     if (!generates()) return {};
     for (const Flight::Row& row : flight.rows) {
-        if (row.output < 0) continue;
+        if (row.output < 0 && row.score_rows == 0) continue;
         const auto it = active_.find(row.id);
         if (it == active_.end() || it->second->pooler) continue;  // cancelled meanwhile
+        if (row.score_rows > 0) ScorePrompt(*it->second, row);
+        if (row.output < 0 || it->second->over) continue;
         it->second->sequence.in_flight = false;
         SayRows(*it->second, row);
         working_.last_token_ns = NowNs();
     }
     return {};
+}
+
+// Scores tokens of a prompt. A step may run again, after a preemption or a loss, and the cache may
+// have brought scores while it ran: each token is scored once.
+void Engine::ScorePrompt(Active& active, const Flight::Row& row) {
+    const std::vector<int32_t>& prompt = active.request.prompt;
+    for (int32_t i = 0; i < row.score_rows && !active.over; ++i) {
+        const int64_t next = row.position + row.score_begin + i + 1;
+        if (next != std::ssize(active.scores) + 1 || next >= std::ssize(prompt)) continue;
+        const int32_t token = prompt[static_cast<size_t>(next)];
+        const LogitsRow logits = rank().Logits(row.scores + i, logits_);
+        const auto all = logits.All();
+        if (!all.ok()) return End(active, all.error());
+        SaidToken score = Chances(*all, token, active.request.prompt_logprobs);
+        const float own = (*all)[static_cast<size_t>(token)];
+        score.rank = 1 + std::ranges::count_if(*all, [own](float other) { return other > own; });
+        TakeScore(active, std::move(score));
+    }
+    if (!active.sequence.scored() && active.request.cached) {
+        scores_.Keep(active.sequence.space(), prompt, active.request.prompt_logprobs,
+                     active.scores);
+    }
+}
+
+// Reports the next score of a prompt. Rows whose score is known need no logits.
+void Engine::TakeScore(Active& active, SaidToken score) {
+    active.listener->OnPrompt(score);
+    active.scores.push_back(std::move(score));
+    const bool all = active.scores.size() + 1 >= active.request.prompt.size();
+    active.sequence.score_from = all ? Sequence::kNotScored : std::ssize(active.scores);
+}
+
+// What is known of a prompt that is to be scored.
+void Engine::FindScores(Active& active) {
+    const Sequence& s = active.sequence;
+    if (!s.scored() || !active.request.cached) return;
+    std::vector<SaidToken> found;
+    scores_.Find(s.space(), active.request.prompt, std::ssize(active.scores) + 1,
+                 active.request.prompt_logprobs, found);
+    for (SaidToken& score : found) TakeScore(active, std::move(score));
 }
 
 // Whether a request was ended by whom it says something to, and is only not told yet.

@@ -25,6 +25,9 @@ Status Engine::Turn() {
     WEFT_TRY(Survey());
     scheduler_->ShareOver(StepsAtOnce(), rank().layout().pp);
     if (drafts_.on()) WEFT_TRY(Draft());
+    if (std::exchange(scores_seen_, scores_.changes()) != scores_.changes()) {
+        for (const auto& [id, active] : active_) FindScores(*active);
+    }
     const int64_t begin_ns = NowNs();
     const bool work = scheduler_->Plan(runner_->step(), planned_);
     working_.plan_s += Seconds(begin_ns, NowNs());
@@ -114,7 +117,9 @@ void Engine::NoteStart() {
     step.wanted.columns = rank().hyper().vocab;
     now_.rows.clear();
     now_.begin_ns = now_ns;
-    now_.decodes = step.output_rows.size() == step.tokens.size();
+    const auto scores = [](const PlannedRows& plan) { return plan.score_rows > 0; };
+    now_.decodes = step.output_rows.size() == step.tokens.size() &&
+                   std::ranges::none_of(planned_, scores);
     if (!serving_) cluster().SetPhase(now_.decodes ? "decode" : "prefill");
     for (size_t i = 0; i < planned_.size(); ++i) {
         const PlannedRows& plan = planned_[i];
@@ -125,10 +130,11 @@ void Engine::NoteStart() {
             const std::lock_guard lock(mutex_);
             WaitsNoMore(plan.sequence->id);
         }
-        if (plan.output < 0 && !active.pooler) continue;
+        if (plan.output < 0 && !active.pooler && plan.score_rows == 0) continue;
         if (!active.pooler) active.Want(step.wanted);
         now_.rows.push_back({plan.sequence->id, plan.output, rows.row_begin, rows.row_count,
-                             rows.position, plan.drafted});
+                             rows.position, plan.drafted, plan.scores, plan.score_begin,
+                             plan.score_rows});
     }
     ++working_.steps;
     working_.step_rows += static_cast<int64_t>(step.tokens.size());

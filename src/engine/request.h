@@ -22,6 +22,8 @@ struct Request {
     std::vector<int32_t> end_tokens{};  // that end the answer, as the model's own do
     SamplerOptions sampler{};
     int logprobs = -1;  // how many of the likeliest tokens are reported beside each; -1: nothing is
+    // The same for the tokens of the prompt, except the first (Listener::OnPrompt); -1: not at all.
+    int prompt_logprobs = -1;
     std::string key{};   // see Sequence, also for the next four
     int64_t group = 0;   // the first request's number, for those that belong together
     int64_t limit = 0;
@@ -52,6 +54,7 @@ struct TokenChance {
 struct SaidToken {
     TokenChance chance;
     std::vector<TokenChance> best{};  // the likeliest, best first, as many as were asked for
+    int64_t rank = 0;  // of a token of the prompt: its place by probability among all, from 1
 };
 
 struct Ending {
@@ -68,6 +71,8 @@ struct Ending {
 class Listener {
   public:
     virtual ~Listener() = default;
+    // How likely a token of the prompt was: the second, the third, ..., before the first OnToken.
+    virtual void OnPrompt(const SaidToken& /*token*/) {}
     // A token was said, and this text is new (whole code points; it may be empty, or belong to
     // tokens before, which stop strings held back).
     virtual void OnToken(const SaidToken& token, std::string_view text) = 0;

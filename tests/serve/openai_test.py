@@ -358,7 +358,7 @@ class Completions(OpenAiCase):
 
     def test_refused(self):
         for more, param in (({"suffix": "end"}, "suffix"), ({"best_of": 3}, "best_of"),
-                            ({"n": 65}, "n"), ({"max_tokens": 0}, "max_tokens"),
+                            ({"n": 65}, "n"), ({"max_tokens": -2}, "max_tokens"),
                             ({"logprobs": 21}, "logprobs")):
             body = self.refused(openai.BadRequestError, self.complete, "One", **more)
             self.assertEqual(body["param"], param, more)

@@ -85,7 +85,8 @@ class Shapes(unittest.TestCase):
                            stream_options={"include_usage": True})
 
     def test_completions(self):
-        for more in ({}, {"logprobs": 2}, {"echo": True}, {"prompt": ["a", "b"], "n": 2}):
+        for more in ({}, {"logprobs": 2}, {"echo": True}, {"prompt": ["a", "b"], "n": 2},
+                     {"echo": True, "max_tokens": 0}):
             self.check_all("/v1/completions", types.Completion, types.Completion,
                            {"prompt": "1 +", "max_tokens": 4, **more},
                            stream_options={"include_usage": True})

@@ -112,11 +112,11 @@ bool Scheduler::Grow(Sequence& sequence, int64_t tokens) {
 }
 
 // What the cache knows of the tokens that come next, in whole pages and a part of one. A page that
-// the sequence has begun itself goes where the cache knows more of it. The last token is always
-// computed: its logits are wanted.
+// the sequence has begun itself goes where the cache knows more of it. The last token, and all that
+// are scored, are always computed: their logits are wanted.
 void Scheduler::FindPrefix(Sequence& s) {
     if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0) return;
-    const int64_t most = static_cast<int64_t>(s.tokens.size()) - 1;
+    const int64_t most = std::min(static_cast<int64_t>(s.tokens.size()) - 1, s.score_from);
     const int64_t had = s.computed / options_.page_tokens;
     found_.clear();
     cache_.Extend(s.space(), s.tokens, had, most, found_);
@@ -173,6 +173,15 @@ void Scheduler::Append(Sequence& s, int64_t rows, int64_t drafted, StepData& ste
     rows_.assign(first, first + static_cast<ptrdiff_t>(rows));
     rows_.insert(rows_.end(), s.draft.begin(), s.draft.begin() + static_cast<ptrdiff_t>(drafted));
     step.Append(rows_, s.computed, std::move(of_step));
+    if (const int64_t outputs = ScoresOf(s, rows); outputs > 0) {
+        plan.scores = static_cast<int32_t>(step.output_rows.size());
+        plan.score_begin = static_cast<int32_t>(rows - outputs);
+        plan.score_rows = static_cast<int32_t>(outputs - (rows == s.pending() ? 1 : 0));
+        const auto begin = static_cast<int32_t>(step.tokens.size()) - plan.rows + plan.score_begin;
+        for (int32_t row = 0; row < plan.score_rows; ++row) step.output_rows.push_back(begin + row);
+        s.of_key->score_rows -= outputs;
+        score_rows_ -= outputs;
+    }
     if (rows == s.pending()) {
         plan.output = static_cast<int32_t>(step.output_rows.size());
         const auto end = static_cast<int32_t>(step.tokens.size());
@@ -234,10 +243,50 @@ void Scheduler::PlanDecodes(StepData& step, std::vector<PlannedRows>& planned) {
     }
 }
 
+// How many of so many rows that a sequence has next are scored, the last of the prompt included.
+int64_t Scheduler::ScoresOf(const Sequence& s, int64_t rows) {
+    return s.scored() ? std::clamp<int64_t>(s.computed + rows - s.score_from, 0, rows) : 0;
+}
+
+// Shares the rows of logits that the decodes leave. Sequences that are not scored need no more than
+// one each; with a scored one in the step, at most max_seqs - 1 of these are.
+void Scheduler::ShareScores(const StepData& step) {
+    int64_t others = 0;
+    sharing_.clear();
+    const auto note = [&](const Sequence& s) {
+        KeyUse& key = *s.of_key;
+        if (!s.scored()) {
+            ++others;
+        } else if (std::exchange(key.score_plan, plan_) != plan_) {
+            sharing_.push_back(&key);
+        }
+    };
+    for (const Sequence* s : running_) {
+        if (s->pending() > 1) note(*s);
+    }
+    for (const Sequence* s : waiting_) note(*s);
+    const int64_t most = std::min(options_.max_seqs + options_.draft_rows, options_.step_tokens);
+    const auto planned = static_cast<int64_t>(step.sequences.size());
+    others = std::min(others, options_.max_seqs - planned - 1);
+    score_rows_ = most - static_cast<int64_t>(step.output_rows.size()) - others;
+    if (sharing_.empty()) return;
+    const auto keys = static_cast<int64_t>(sharing_.size());
+    for (KeyUse* key : sharing_) {
+        key->score_rows = std::max<int64_t>(1, score_rows_ / keys);
+        key->score_demand = 0;
+    }
+}
+
+// Of so many next rows, those that have logits where they need them, with `left` for scores.
+int64_t Scheduler::RowsWithLogits(const Sequence& s, int64_t rows, int64_t left) const {
+    return std::min(rows, rows - ScoresOf(s, rows) + std::max<int64_t>(0, left));
+}
+
 // Of a prompt, or of whatever is to be computed again. One that has the pipeline to itself is cut.
 int64_t Scheduler::PromptRows(const Sequence& s, const StepData& step) const {
     const int64_t kept = s.last_apart && s.pending() > 1 ? 1 : 0;
-    const int64_t rows = std::min(s.pending() - kept, Left(step));
+    int64_t rows = std::min(s.pending() - kept, Left(step));
+    if (s.scored()) rows = RowsWithLogits(s, rows, std::min(s.of_key->score_rows, score_rows_));
     if (running_.size() + waiting_.size() > 1) return rows;
     const auto tokens = static_cast<int64_t>(s.tokens.size());
     return std::min(rows, PromptChunk(tokens, options_.step_tokens, stages_));
@@ -262,6 +311,7 @@ void Scheduler::PlanPrefills(StepData& step, std::vector<PlannedRows>& planned) 
         const int64_t before = s->computed;
         FindPrefix(*s);
         const int64_t rows = TakeRows(*s, PromptRows(*s, step));
+        if (rows == 0) DropCopy(*s);  // by the next step the cache may know more
         // Sequences that have rows in this step can't be preempted any more.
         const bool fits = rows > 0 && Reserve(*s, s->computed + rows);
         CountFound(*s, s->computed - before);
@@ -290,8 +340,11 @@ bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& 
     const bool fits = Room() >= Owed(s);
     s.wants = Owed(s) + std::ranges::count_if(
                             s.pages, [&](int32_t page) { return pool_.holders(page) == 1; });
-    const int64_t rows = fits ? TakeRows(s, PromptRows(s, step)) : 0;
-    if (rows == 0 || !Reserve(s, s.computed + rows)) {
+    const int64_t wanted = fits ? PromptRows(s, step) : 0;
+    const int64_t rows = TakeRows(s, wanted);
+    // A scored prompt is admitted without a row where others have the step's logits: it holds up
+    // no other of its key.
+    if (!fits || (rows == 0 && wanted > 0) || !Reserve(s, s.computed + rows)) {
         ReleasePages(s);
         return false;
     }
@@ -302,8 +355,9 @@ bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& 
     Count(s, 1);
     if (!s.started) stats_.cache_asked += static_cast<int64_t>(s.tokens.size());
     s.started = true;
+    if (rows == 0) DropCopy(s);
     CountFound(s, s.computed);
-    Append(s, rows, 0, step, planned);
+    if (rows > 0) Append(s, rows, 0, step, planned);
     return true;
 }
 
@@ -327,6 +381,7 @@ bool Scheduler::Plan(StepData& step, std::vector<PlannedRows>& planned) {
     planned.clear();
     MakeWay();
     PlanDecodes(step, planned);
+    ShareScores(step);
     ShareRows(Left(step));
     PlanPrefills(step, planned);
     Admit(step, planned);

@@ -16,6 +16,9 @@
 // that are left, never at the cost of anybody's token or page, and half of what prompts could have.
 // What a step computes of them counts only when its caller says that a guess came true (Keep):
 // until then no row of one is known, shared or cached, and the next step writes over it.
+// A scored prompt needs a row of logits for each of its rows, and a step has few of these. Every
+// other prompt that may end in the step keeps one. Keys share the rest equally, and within a key
+// the first prompts have it, so that the next ones find in the prefix cache what they begin with.
 // A waiting sequence is admitted by priority, then the key with the fewest running sequences by
 // weight, then the key that was served least by weight, then the request with the fewest running
 // sequences, then by time.
@@ -75,6 +78,8 @@ struct KeyUse {
     Sequence* next = nullptr;
     int64_t demand_plan = 0, demand = 0, rows = 0;
     int priority = 0;
+    // Within a plan: the rows of logits that its scored prompts may have, and those it has claimed.
+    int64_t score_plan = 0, score_rows = 0, score_demand = 0;
 };
 
 // A request as the scheduler sees it. Owned by the caller, who appends to `tokens` between Commit
@@ -87,6 +92,8 @@ struct Sequence {
     int64_t limit = 0;            // most sequences of the key that run at once; 0: no limit
     int priority = 0;             // more is sooner
     double weight = 1;            // of the key
+    // Every row from this one on has logits, not only the last; kNotScored: only the last.
+    int64_t score_from = kNotScored;
     bool cached = true;           // may take pages from the prefix cache, and leaves its own there
     std::vector<int32_t> draft{};  // guesses of what follows `tokens`
     // When it is computed again, its last token has a step of its own, where its draft is checked.
@@ -114,6 +121,8 @@ struct Sequence {
     PrefixCache::Part copy{};
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
     PrefixSpace space() const { return {tenant, adapter}; }
+    static constexpr int64_t kNotScored = INT64_MAX;
+    bool scored() const { return score_from != kNotScored; }
 };
 
 // What a step has of a sequence.
@@ -122,6 +131,9 @@ struct PlannedRows {
     int32_t rows = 0;
     int32_t output = -1;  // which row of the logits is after its last token; -1: none yet
     int32_t drafted = 0;  // of the rows, the last ones: guesses. Their logits follow `output`
+    // Of a scored sequence: how many of its rows, from `score_begin` on, have logits, and which row
+    // of the logits is after the first of them. (The last row of a prompt has `output` instead.)
+    int32_t scores = -1, score_begin = 0, score_rows = 0;
 };
 
 struct ScheduleStats {
@@ -179,6 +191,9 @@ class Scheduler {
     ScheduleStats stats() const;
 
   private:
+    void ShareScores(const StepData& step);
+    int64_t RowsWithLogits(const Sequence& sequence, int64_t rows, int64_t left) const;
+    static int64_t ScoresOf(const Sequence& sequence, int64_t rows);
     bool Grow(Sequence& sequence, int64_t tokens);
     bool Reserve(Sequence& sequence, int64_t tokens);
     void Count(const Sequence& sequence, int64_t running);
@@ -231,6 +246,7 @@ class Scheduler {
     std::vector<Sequence*> prompts_;   // while their rows are planned
     std::vector<Sequence*> victims_;   // while they are chosen
     int64_t spare_rows_ = 0;           // of prompts, that no key has a claim to
+    int64_t score_rows_ = 0;           // rows of logits that are left for scored prompts
     int64_t steps_at_once_ = 1, stages_ = 1;
     int64_t plan_ = 0;  // the one that is being made, or was made last
     ScheduleStats stats_;

@@ -242,7 +242,12 @@ void Scheduler::Demand(const Sequence& s, int64_t left) {
         sharing_.push_back(&key);
     }
     key.priority = std::max(key.priority, s.priority);
-    key.demand = std::min(left, key.demand + s.pending());
+    int64_t rows = s.pending();
+    if (s.scored()) {
+        rows = RowsWithLogits(s, rows, key.score_rows - key.score_demand);
+        key.score_demand += ScoresOf(s, rows);
+    }
+    key.demand = std::min(left, key.demand + rows);
 }
 
 // Gives each key its share of the rows that are left for prompts: those of the highest priority

@@ -1,6 +1,9 @@
 #include "serve/api/answer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
 
 namespace weft::serve {
 
@@ -36,6 +39,7 @@ class Answer::ChoiceListener final : public engine::Listener {
     void OnToken(const engine::SaidToken& token, std::string_view text) override {
         answer_->OnText(index_, text, &token);
     }
+    void OnPrompt(const engine::SaidToken& token) override { answer_->OnPrompt(index_, token); }
     void OnSpent(int64_t prompt_tokens, int64_t said_tokens) override {
         answer_->AddSpent(index_, prompt_tokens, said_tokens);
     }
@@ -74,6 +78,12 @@ Answer::Answer(engine::Engine& engine, std::shared_ptr<Exchange> exchange, Answe
         demanded_.push_back(choice.demanded);
         if (choice.demanded) choices_.back().written = choice.given;
         counts_prompt_.push_back(choice.counts_prompt);
+        echo_chances_.push_back(choice.echo_chances);
+        const engine::Request& request = choice.request;
+        if (request.prompt_logprobs >= 0 && !request.prompt.empty()) {
+            choices_.back().choice.prompt.push_back({{request.prompt[0], std::nanf("")}, {}});
+        }
+        if (choice.echo_chances) choices_.back().echo = choice.echo;
     }
 }
 
@@ -117,7 +127,7 @@ void Answer::Submit(std::vector<ChoicePlan> plans) {
         Write(std::move(out));
     }
     for (size_t i = 0; i < plans.size(); ++i) {
-        if (!plans[i].echo.empty()) Add(i, {plans[i].echo, {}, {}});
+        if (!plans[i].echo.empty() && !plans[i].echo_chances) Add(i, {plans[i].echo, {}, {}});
         if (!plans[i].given.empty()) Add(i, choices_[i].parser.Push(plans[i].given));
     }
     exchange_->OnGone([weak = weak_from_this()] {
@@ -158,11 +168,27 @@ void Answer::OnText(size_t index, std::string_view text, const engine::SaidToken
         record_.gaps_s.push_back(static_cast<float>(now_ns - state.last_ns) * 1e-9f);
     }
     state.last_ns = now_ns;
+    GiveEcho(index);
     if (wants_chances_[index] && token != nullptr) state.pending.push_back(*token);
     if (keeps_tokens_ && token != nullptr) state.choice.end.tokens.push_back(token->chance.id);
     if (text.empty()) return;
     if (demanded_[index]) state.written += text;
     Add(index, state.parser.Push(text));
+}
+
+void Answer::OnPrompt(size_t index, const engine::SaidToken& token) {
+    const std::lock_guard lock(mutex_);
+    choices_[index].choice.prompt.push_back(token);
+    kept_bytes_ += kChanceBytes * (1 + token.best.size());
+    if (!stream_ && kept_bytes_ > held_bytes_ + kMostWordedAtOnce) Hold(kept_bytes_);
+}
+
+// Gives an echo with log-probabilities, which are known once the prompt is read.
+void Answer::GiveEcho(size_t index) {
+    State& state = choices_[index];
+    if (state.echo.empty()) return;
+    state.pending = state.choice.prompt;
+    Add(index, {std::exchange(state.echo, ""), {}, {}});
 }
 
 // Who leaves before the end has had this all the same.
@@ -281,12 +307,21 @@ void Answer::EndChoice(size_t index, std::string_view rest, const Result<engine:
     if (state.over) return;
     state.over = true;
     if (ending.ok()) {
+        GiveEcho(index);
         if (!rest.empty()) {
             if (demanded_[index]) state.written += rest;
             Add(index, state.parser.Push(rest));
         }
         Add(index, Close(index, ending->complete));
         if (const std::string held = state.stop.Flush(); !held.empty()) Give(index, {held, {}, {}});
+        // Clients count the tokens after an echo, and the end token, which has no text, is one.
+        if (echo_chances_[index] && stream_ && !state.pending.empty()) {
+            std::string out;
+            dialect_->Delta(static_cast<int>(index), {}, state.pending, out);
+            Write(std::move(out));
+        } else if (echo_chances_[index]) {
+            std::ranges::copy(state.pending, std::back_inserter(state.choice.tokens));
+        }
         std::string& finish = state.choice.end.finish;
         const std::string& found = state.stop.found();
         if (finish.empty() && !found.empty()) finish = "stop";
@@ -330,8 +365,10 @@ size_t Answer::BytesToWord() const {
     size_t bytes = exchange_->request().body.size();
     for (const State& state : choices_) {
         bytes += state.choice.said.content.size() + state.choice.said.reasoning.size();
-        for (const engine::SaidToken& token : state.choice.tokens) {
-            bytes += kChanceBytes * (1 + token.best.size());
+        for (const auto* tokens : {&state.choice.tokens, &state.choice.prompt}) {
+            for (const engine::SaidToken& token : *tokens) {
+                bytes += kChanceBytes * (1 + token.best.size());
+            }
         }
     }
     return bytes;

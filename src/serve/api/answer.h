@@ -31,6 +31,7 @@ struct ChoicePlan {
     std::string closing{};  // text that the answer ends with, if the model has said it all
     std::shared_ptr<const chat::CallFrame> demanded{};  // of the call that it is; null: of none
     std::string echo{};                                 // text that is shown before the answer
+    bool echo_chances = false;  // the echo has log-probabilities: see request.prompt_logprobs
     // Texts that end the answer where the content has them: not reasoning, not a tool call.
     // (The engine matches request.stop against all text that the model writes.)
     std::vector<std::string> content_stops{};
@@ -96,11 +97,13 @@ class Answer : public std::enable_shared_from_this<Answer> {
     void CancelAll();
     void Write(std::string text);
     void OnText(size_t index, std::string_view text, const engine::SaidToken* token);
+    void OnPrompt(size_t index, const engine::SaidToken& token);
     void Add(size_t index, chat::AnswerDelta delta);
     void KeepOneCall(size_t index, chat::AnswerDelta& delta);
     void CutAtStop(size_t index, chat::AnswerDelta& delta);
     void Conclude(size_t index);
     void Give(size_t index, const chat::AnswerDelta& delta);
+    void GiveEcho(size_t index);
     chat::AnswerDelta Close(size_t index, bool complete);
     void AddSpent(size_t index, int64_t prompt_tokens, int64_t said_tokens);
     void EndChoice(size_t index, std::string_view rest, const Result<engine::Ending>& ending);
@@ -119,6 +122,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
         ContentStops stop;
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
+        std::string echo{};                      // until its log-probabilities are known
         bool over = false;
         bool called = false;     // a tool, and the call is whole
         bool calling = false;    // some of a call is out
@@ -139,7 +143,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::vector<std::string> closings_;
     std::vector<std::shared_ptr<const chat::CallFrame>> demanded_;
     const std::shared_ptr<const chat::ToolTypes> tools_;
-    std::vector<bool> wants_chances_, counts_prompt_;
+    std::vector<bool> wants_chances_, counts_prompt_, echo_chances_;
     AnswerRecord record_;
     size_t left_ = 0;
     size_t kept_bytes_ = 0, held_bytes_ = 0;  // of the answer so far, in JSON; see Exchange::Hold

@@ -307,6 +307,8 @@ bool Api::HandleGet(const std::shared_ptr<Exchange>& exchange) {
         served_.engine->WantReports();
         exchange->Send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
                        options_.metrics->Text(served_.engine->stats()));
+    } else if (path == "/tokenizer_info") {
+        exchange->Send(200, kJsonHeaders, Dump(TokenizerInfoJson(served_)));
     } else if (path == "/props") {
         exchange->Send(200, kJsonHeaders, Dump(PropsJson(served_)));
     } else if (path == "/api/status") {

@@ -5,7 +5,7 @@
 //     GET  /v1/models, /v1/models/NAME
 //     POST /v1/messages, /v1/messages/count_tokens                                Anthropic
 //     POST /completion, /infill, /tokenize, /detokenize, /apply-template          llama-server
-//     GET  /props; /chat/completions and others as with /v1
+//     GET  /props, /tokenizer_info; /chat/completions and others as with /v1
 //     POST /api/chat and its like: ollama.h                                       Ollama
 //     GET  /live, /health, /ready, /metrics, /api/status, /
 //

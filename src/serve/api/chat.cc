@@ -382,9 +382,15 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     Fields options(fields.Object("stream_options"), "stream_options.");
     const bool usage = options.Bool("include_usage", false);
     if (options.error()) return options.error();
+    request.prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     if (fields.error()) return fields.error();
-    plan.dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, chances);
-    return PlanConversation(served, conversation, std::move(request), n, plan);
+    auto dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, chances);
+    dialect->prompt_chances = request.prompt_logprobs >= 0;
+    plan.dialect = std::move(dialect);
+    if (auto error = PlanConversation(served, conversation, std::move(request), n, plan)) {
+        return error;
+    }
+    return CheckPromptLogprobs(plan.choices);
 }
 
 }  // namespace weft::serve

@@ -67,6 +67,18 @@ std::optional<ApiError> FillIn(const Served& served, const std::string& suffix,
     return {};
 }
 
+// Reads the begin token (where there is none, the end token) at the start of a text that is scored.
+// lm-evaluation-harness writes it there where a text has no context, and counts it as one token.
+void ReadPrefixToken(const tokenizer::Tokenizer& tokenizer, Prompt& prompt) {
+    const tokenizer::TokenizerData& data = tokenizer.data();
+    const int32_t id = data.bos >= 0 ? data.bos : data.eos;
+    if (id < 0 || !prompt.is_text) return;
+    const std::string_view piece = tokenizer.Piece(id);
+    if (piece.empty() || !prompt.text.starts_with(piece)) return;
+    prompt.tokens = PlainTokens(tokenizer, prompt.text.substr(piece.size()));
+    prompt.tokens.insert(prompt.tokens.begin(), id);
+}
+
 }  // namespace
 
 std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, AnswerPlan& plan) {
@@ -75,7 +87,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     std::vector<Prompt> prompts = ReadPrompts(fields, served, "prompt", kMostPrompts);
     engine::Request request;
     ReadSampling(fields, served, request);
-    request.max_tokens = ReadLength(fields, "max_tokens", 16);
+    request.max_tokens = ReadLength(fields, "max_tokens", 16, 0);
     if (fields.Has("logprobs") && !fields.Get("logprobs").is_boolean()) {
         request.logprobs = static_cast<int>(fields.Integer("logprobs", 0, 0, kMostLogprobs));
     } else if (fields.Bool("logprobs", false)) {
@@ -92,10 +104,10 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
                                      prompts.size(), n, kMostChoices));
     }
     const bool echo = fields.Bool("echo", false);
-    if (echo && request.logprobs >= 0) {
-        fields.Fail("echo", "'echo' with 'logprobs' is not supported.", "unsupported_value");
-    }
     plan.stream = fields.Bool("stream", false);
+    const int prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
+    const bool echo_chances = echo && request.logprobs >= 0;
+    request.prompt_logprobs = std::max(prompt_logprobs, echo_chances ? request.logprobs : -1);
     Fields options(fields.Object("stream_options"), "stream_options.");
     const bool usage = options.Bool("include_usage", false);
     if (options.error()) return options.error();
@@ -112,15 +124,19 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
         }
         request.matcher = std::move(*matcher);
     }
-    plan.dialect =
+    auto dialect =
         std::make_unique<CompletionDialect>(served, request.adapter, usage, request.logprobs >= 0);
+    dialect->prompt_chances = prompt_logprobs >= 0;
+    plan.dialect = std::move(dialect);
     plan.n = n;
     for (Prompt& prompt : prompts) {
+        if (echo_chances && suffix.empty()) ReadPrefixToken(served.tokenizer(), prompt);
         for (int64_t i = 0; i < n; ++i) {
             ChoicePlan choice;
             choice.request = request;
             choice.request.prompt = prompt.tokens;
             choice.counts_prompt = i == 0;
+            choice.echo_chances = echo_chances;
             if (echo && prompt.text.empty()) {
                 choice.echo = served.tokenizer().Decode(prompt.tokens);
             } else if (echo) {
@@ -130,7 +146,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
             plan.choices.push_back(std::move(choice));
         }
     }
-    return {};
+    return CheckPromptLogprobs(plan.choices);
 }
 
 }  // namespace weft::serve

@@ -36,6 +36,8 @@ struct ChoiceEnd {
 struct Choice {
     chat::AnswerDelta said;
     std::vector<engine::SaidToken> tokens;
+    // How likely the prompt's tokens were, if that was asked for. The first has NaN.
+    std::vector<engine::SaidToken> prompt{};
     ChoiceEnd end;
 };
 

@@ -202,6 +202,14 @@ std::optional<ApiError> CheckPieces(bool pieces, size_t tokens, const char* para
                     param, "invalid_value"};
 }
 
+// Whether a text is one special token and nothing else: clients look up the ids of those that
+// /tokenizer_info names.
+bool IsMarker(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
+    constexpr size_t kMostMarkerBytes = 100;
+    return text.size() <= kMostMarkerBytes &&
+           tokenizer.Encode(text, {.add_special = false, .parse_special = true}).size() == 1;
+}
+
 // {"content"}: llama-server's form.
 std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, Json& answer) {
     const std::string text = PlainText(fields, "content");
@@ -248,7 +256,8 @@ std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& a
         }
         const std::string text = PlainText(fields, "prompt");
         if (fields.error()) return fields.error();
-        tokens = served.tokenizer().Encode(text, {.add_special = special});
+        tokens = served.tokenizer().Encode(
+            text, {.add_special = special, .parse_special = IsMarker(served.tokenizer(), text)});
     }
     if (auto error = CheckPieces(pieces, tokens.size(), "return_token_strs")) return error;
     answer = {{"count", tokens.size()}, {"max_model_len", served.engine->context()}};
@@ -296,6 +305,20 @@ std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, Js
     if (auto error = MakePrompt(served, conversation, prompt)) return error;
     answer = {{"prompt", std::move(prompt.text)}};
     return {};
+}
+
+Json TokenizerInfoJson(const Served& served) {
+    const tokenizer::TokenizerData& data = served.tokenizer().data();
+    const auto piece = [&](int32_t id) {
+        return id < 0 ? Json(nullptr) : Json(std::string(served.tokenizer().Piece(id)));
+    };
+    return {{"tokenizer_class", data.model},
+            {"chat_template", served.chat ? Json(served.chat->source()) : Json(nullptr)},
+            {"bos_token", piece(data.bos)},
+            {"eos_token", piece(data.eos)},
+            {"pad_token", piece(data.pad < 0 ? data.eos : data.pad)},
+            {"add_bos_token", data.add_bos},
+            {"model_max_length", served.engine->context()}};
 }
 
 Json PropsJson(const Served& served) {

@@ -31,5 +31,7 @@ std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, Js
 
 // What the server is set to.
 Json PropsJson(const Served& served);
+// GET /tokenizer_info, as vLLM: the chat template, and the texts of special tokens.
+Json TokenizerInfoJson(const Served& served);
 
 }  // namespace weft::serve

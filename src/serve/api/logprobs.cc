@@ -1,6 +1,8 @@
 #include "serve/api/logprobs.h"
 
 #include <algorithm>
+#include <cmath>
+#include <string>
 
 namespace weft::serve {
 namespace {
@@ -50,12 +52,13 @@ Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine:
     for (const engine::SaidToken& token : tokens) {
         const std::string text = Shown(tokenizer.Piece(token.chance.id));
         texts.push_back(text);
-        chances.push_back(Finite(token.chance.logprob));
+        const bool first = std::isnan(token.chance.logprob);
+        chances.push_back(first ? Json(nullptr) : Json(Finite(token.chance.logprob)));
         Json of_token = Json::object();
         for (const engine::TokenChance& chance : token.best) {
-            of_token[Shown(tokenizer.Piece(chance.id))] = Finite(chance.logprob);
+            of_token.emplace(Shown(tokenizer.Piece(chance.id)), Finite(chance.logprob));
         }
-        best.push_back(std::move(of_token));
+        best.push_back(first ? Json(nullptr) : std::move(of_token));
         offsets.push_back(begin);
         begin += std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
     }
@@ -63,6 +66,32 @@ Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine:
             {"token_logprobs", std::move(chances)},
             {"tokens", std::move(texts)},
             {"top_logprobs", std::move(best)}};
+}
+
+Json PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
+                    std::span<const engine::SaidToken> prompt) {
+    Json list = Json::array();
+    for (const engine::SaidToken& token : prompt) {
+        if (std::isnan(token.chance.logprob)) {
+            list.push_back(nullptr);
+            continue;
+        }
+        Json chances = Json::object();
+        const auto add = [&](const engine::TokenChance& chance, int64_t rank) {
+            chances[std::to_string(chance.id)] = {
+                {"logprob", Finite(chance.logprob)},
+                {"rank", rank},
+                {"decoded_token", Shown(tokenizer.Piece(chance.id))}};
+        };
+        add(token.chance, token.rank);
+        int64_t rank = 0;
+        for (const engine::TokenChance& chance : token.best) {
+            ++rank;
+            if (chance.id != token.chance.id) add(chance, rank);
+        }
+        list.push_back(std::move(chances));
+    }
+    return list;
 }
 
 Json UsageJson(const Usage& usage) {

@@ -10,10 +10,14 @@ namespace weft::serve {
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs": [...]}]}
 Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens);
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; begin: the offset of the first, in
-// characters of the answer; it goes on behind the last.
+// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; null for a prompt's first. begin:
+// the offset of the first, in characters of the answer; it goes on behind the last.
 Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
                   int64_t& begin);
+// As vLLM has it: null, then for each token {ID: {"logprob", "rank", "decoded_token"}}, its own and
+// those of the likeliest. prompt: as Choice::prompt.
+Json PromptLogprobs(const tokenizer::Tokenizer& tokenizer,
+                    std::span<const engine::SaidToken> prompt);
 // {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"}
 Json UsageJson(const Usage& usage);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <ctime>
+#include <string_view>
 
 #include "serve/api/logprobs.h"
 
@@ -42,19 +43,29 @@ void OpenAiDialect::Chunk(int choice, const std::string& said, const std::string
 
 std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage& usage) {
     Json list = Json::array();
+    // vLLM puts the log-probabilities of the prompt into each choice of a completion, but into a
+    // chat answer only once, beside its choices.
+    const bool apart = std::string_view(object_) == "chat.completion";
     for (const Choice& choice : choices) {
         Json json{{"index", list.size()}};
         json.update(ChoiceJson(choice));
         json["finish_reason"] = choice.end.finish;
+        if (prompt_chances && !apart) {
+            json["prompt_logprobs"] = PromptLogprobs(served_.tokenizer(), choice.prompt);
+        }
         list.push_back(std::move(json));
     }
-    return Dump({{"id", id_},
-                 {"object", object_},
-                 {"created", created_},
-                 {"model", model_},
-                 {"choices", std::move(list)},
-                 {"usage", UsageJson(usage)},
-                 {"system_fingerprint", "weft-" WEFT_VERSION}});
+    Json answer{{"id", id_},
+                {"object", object_},
+                {"created", created_},
+                {"model", model_},
+                {"choices", std::move(list)},
+                {"usage", UsageJson(usage)},
+                {"system_fingerprint", "weft-" WEFT_VERSION}};
+    if (prompt_chances && apart) {
+        answer["prompt_logprobs"] = PromptLogprobs(served_.tokenizer(), choices[0].prompt);
+    }
+    return Dump(answer);
 }
 
 }  // namespace weft::serve

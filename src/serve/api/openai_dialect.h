@@ -12,6 +12,8 @@ namespace weft::serve {
 
 class OpenAiDialect : public Dialect {
   public:
+    bool prompt_chances = false;  // a whole answer has vLLM's prompt_logprobs
+
     void Begin(std::string&) override {}
     void End(const Usage& usage, std::string& out) override;
     void Fail(const ApiError& error, std::string& out) override;

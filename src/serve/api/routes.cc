@@ -34,9 +34,9 @@ constexpr Route kPosts[] = {
     {.method = "POST", .path = "/apply-template", .reply = ApplyTemplate},
 };
 
-constexpr std::string_view kGets[] = {"/v1/models", "/models",    "/live",  "/health",
-                                      "/healthz",   "/v1/health", "/ready", "/metrics",
-                                      "/props",     "/api/status"};
+constexpr std::string_view kGets[] = {"/v1/models", "/models",     "/live",          "/health",
+                                      "/healthz",   "/v1/health",  "/ready",         "/metrics",
+                                      "/props",     "/api/status", "/tokenizer_info"};
 
 const Route* FindIn(std::span<const Route> routes, std::string_view method, std::string_view path) {
     const auto found = std::ranges::find_if(

@@ -29,6 +29,7 @@ namespace {
 
 constexpr size_t kMostBiasedBytes = 200;  // of a text in 'logit_bias'
 constexpr int kMostRepeatLast = 1 << 24;
+constexpr int64_t kMostPromptChances = 1 << 18;  // of a request's prompts; some 25 MB of JSON
 
 // From -100 (never) to 100; llama-server's false is never, too.
 void AddBias(Fields& fields, int32_t id, const Json& value, engine::SamplerOptions& sampler) {
@@ -138,10 +139,34 @@ double Decimal(float value) {
     return std::isfinite(value) ? std::stod(fmt::format("{}", value)) : 0;
 }
 
-int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise) {
+int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise, int64_t least) {
     const int64_t length = fields.Integer(name, otherwise, -1, INT64_MAX);
-    if (length == 0) fields.Fail(name, fmt::format("'{}' must be at least 1.", name));
+    if (length == 0 && least > 0) fields.Fail(name, fmt::format("'{}' must be at least 1.", name));
     return length;
+}
+
+int ReadPromptLogprobs(Fields& fields, bool stream) {
+    const int64_t best = fields.Integer("prompt_logprobs", -1, 0, kMostLogprobs);
+    if (best >= 0 && stream) {
+        fields.Fail("prompt_logprobs", "'prompt_logprobs' is not available with 'stream': true.",
+                    "unsupported_value");
+    }
+    return static_cast<int>(best);
+}
+
+std::optional<ApiError> CheckPromptLogprobs(const std::vector<ChoicePlan>& choices) {
+    int64_t chances = 0;
+    for (const ChoicePlan& choice : choices) {
+        const auto tokens = static_cast<int64_t>(choice.request.prompt.size());
+        chances += tokens * (1 + choice.request.prompt_logprobs);
+    }
+    if (chances <= kMostPromptChances) return {};
+    return ApiError{400,
+                    fmt::format("The request asks for {} log-probabilities of prompt tokens; at "
+                                "most {} are possible. Ask for fewer beside each token, or send "
+                                "fewer or shorter prompts.",
+                                chances, kMostPromptChances),
+                    "logprobs", "invalid_value"};
 }
 
 std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, const char* param) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/engine.h"
+#include "serve/api/answer.h"
 #include "serve/api/fields.h"
 #include "serve/api/served.h"
 
@@ -22,8 +23,15 @@ std::vector<std::string> ReadStops(Fields& fields, const char* name);
 // A float32 as the decimal number that it stands for: 0.7, not 0.699999988.
 double Decimal(float value);
 
-// How many tokens an answer may have: at least 1; -1 (as in llama.cpp): to the end of the context.
-int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise);
+// How many tokens an answer may have: at least `least`; -1 (as in llama.cpp): to the end of the
+// context.
+int64_t ReadLength(Fields& fields, const char* name, int64_t otherwise, int64_t least = 1);
+
+// vLLM's prompt_logprobs: how many of the likeliest tokens are reported beside each token of the
+// prompt; -1: nothing is. Fails for a stream.
+int ReadPromptLogprobs(Fields& fields, bool stream);
+// An error if the choices ask for more log-probabilities of prompts than an answer may hold.
+std::optional<ApiError> CheckPromptLogprobs(const std::vector<ChoicePlan>& choices);
 
 // Before a text is made into tokens: whether it can fit the context, however it is cut. param: what
 // it came as.
