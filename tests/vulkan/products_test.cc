@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "support/nightly.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/multiply.h"
 #include "vulkan/weight_types.h"
@@ -81,13 +82,13 @@ void ExpectShape(const std::shared_ptr<gpu::Device>& device, DType dtype, int64_
     ExpectProducts(weight, x, bias, Multiplied(device, weight, x, bias));
 }
 
-// Each kernel once with each type (compiling kernels is what takes the time here) ...
+// Kernels with each type, all of them at night (compiling kernels is what takes the time here) ...
 TEST(VulkanProducts, AllTypes) {
     WEFT_VULKAN(device);
     uint32_t seed = 0;
     for (const DType dtype : test::TakenTypes()) {
         for (const int64_t rows : {1, 5, 9}) {
-            ++seed;
+            if (!weft::test::InTurn(++seed, 2)) continue;
             ExpectShape(device, dtype, rows, 33, LeastCols(dtype) * (1 + seed % 3), seed);
         }
         if (HasFailure()) return;
