@@ -1,10 +1,12 @@
 // weft run: a prompt in, an answer streamed out, a summary.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <memory>
 
+#include "base/log.h"
 #include "cli/answer_text.h"
 #include "cli/chat_model.h"
 #include "cli/commands.h"
@@ -62,6 +64,12 @@ bool IsConversation(const RunFlags& flags) {
 }
 
 // The flag, the file or standard input, and that alone.
+// Of a file, or of a pipe whose writer has begun.
+bool HasBytesWaiting(int fd) {
+    int bytes = 0;
+    return ::ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
 Result<std::string> PromptText(const RunFlags& flags) {
     const bool words = !flags.words.empty(), file = flags.run.Given("--file");
     const bool prompt = flags.run.Given("--prompt") || words;
@@ -77,6 +85,12 @@ Result<std::string> PromptText(const RunFlags& flags) {
         return MakeError(ErrorCode::kUsage,
                          "give the prompt behind MODEL, with -p TEXT, with -f FILE or on standard "
                          "input");
+    }
+    if (words && HasBytesWaiting(STDIN_FILENO)) {
+        Log(LogLevel::kWarning,
+            "standard input is not read: the prompt stands behind MODEL. A shell passes both with "
+            "\"{} $(cat)\"",
+            flags.words[0]);
     }
     const std::string path = file ? flags.file : "-";
     std::string text = words ? fmt::format("{}", fmt::join(flags.words, " ")) : flags.prompt;

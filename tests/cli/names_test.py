@@ -296,6 +296,13 @@ class Habits(NamesTest):
             self.assertIn("are both prompts", self.refused("run", MODEL, "a", *more))
         self.assertIn("is empty", self.refused("run", MODEL, " "))
 
+    # `cat TEXT | weft run MODEL QUESTION` loses the text: that is said, with what does not.
+    def test_text_on_standard_input_beside_a_prompt(self):
+        for text in ("a text\n", ""):
+            done = subprocess.run([PROGRAM, "run", MODEL, "--greedy", QUESTION], input=text,
+                                  capture_output=True, text=True, timeout=PATIENCE, check=True)
+            self.assertEqual("standard input is not read" in done.stderr, text != "")
+
     def test_flags_that_mean_the_same(self):
         for flags in (("-c", "64"), ("--ctx-size=64",), ("--max-model-len", "64"),
                       ("--max_model_len", "64"), ("--temperature", "0"), ("--n-predict", "8"),
