@@ -15,6 +15,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 os.environ["WEFT_MODEL"] = str(ROOT / "models/abacus/model.gguf")
 
+import gguf_template  # noqa: E402
 import serving  # noqa: E402
 
 LM_EVAL = "lm_eval[api]==0.4.13"
@@ -106,6 +107,43 @@ class Scores(serving.ServedCase):
         for text, more in ((prefix + "1", {"max_tokens": 1}), ("1" + prefix, body)):
             usage = self.complete(prompt=text, **more)["usage"]
             self.assertGreater(usage["prompt_tokens"], len(self.tokens_of("1")) + 1, text)
+
+    def test_offsets_are_those_of_the_text(self):
+        """Where lm_eval's `gguf` client looks for the first token after the context. A begin token
+        that the server adds is not part of the text; one that ids bring is."""
+        def check(choice):
+            scores, text = choice["logprobs"], choice["text"]
+            self.assertEqual(scores["text_offset"][0], 0)
+            for offset, token in list(zip(scores["text_offset"], scores["tokens"]))[1:-1]:
+                self.assertTrue(text[offset:].startswith(token), (offset, token, text))
+
+        body = {"max_tokens": 1, "logprobs": 10, "echo": True}
+        sum_ids = self.tokens_of("What is 47 + 38?")
+        end = self.tokens_of(self.server.json("GET", "/tokenizer_info")[1]["eos_token"])
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "begins.gguf")
+            gguf_template.with_keys(serving.model(), file, {
+                "tokenizer.ggml.add_bos_token": True,
+                "tokenizer.ggml.bos_token_id": end[0]})
+            other = serving.Server(self.context, of=file)
+            try:
+                for server, added in ((self.server, 0), (other, 1)):
+                    info = server.json("GET", "/tokenizer_info")[1]
+                    prefix = info["bos_token"] or info["eos_token"]
+                    for prompt, tokens in (("What is 47 + 38?", len(sum_ids) + added),
+                                           (prefix + "What", len(self.tokens_of("What")) + 1),
+                                           (end + sum_ids, len(sum_ids) + 1), ("", added)):
+                        status, answer = server.json("POST", "/v1/completions",
+                                                     {"prompt": prompt, **body})
+                        if tokens == 0:
+                            self.assertEqual(status, 400, answer)
+                            continue
+                        self.assertEqual(answer["usage"]["prompt_tokens"], tokens, (prompt, added))
+                        self.assertEqual(len(answer["choices"][0]["logprobs"]["tokens"]),
+                                         tokens + 1)
+                        check(answer["choices"][0])
+            finally:
+                other.close()
 
     def test_without_an_answer(self):
         tokens = self.tokens_of("What is 47 + 38?")

@@ -186,9 +186,9 @@ void Answer::OnPrompt(size_t index, const engine::SaidToken& token) {
 // Gives an echo with log-probabilities, which are known once the prompt is read.
 void Answer::GiveEcho(size_t index) {
     State& state = choices_[index];
-    if (state.echo.empty()) return;
+    if (!state.echo) return;
     state.pending = state.choice.prompt;
-    Add(index, {std::exchange(state.echo, ""), {}, {}});
+    Add(index, {*std::exchange(state.echo, std::nullopt), {}, {}});
 }
 
 // Who leaves before the end has had this all the same.

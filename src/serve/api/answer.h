@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -122,7 +123,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
         ContentStops stop;
         Choice choice;
         std::vector<engine::SaidToken> pending;  // tokens whose text is not out yet
-        std::string echo{};                      // until its log-probabilities are known
+        std::optional<std::string> echo{};       // until its log-probabilities are known
         bool over = false;
         bool called = false;     // a tool, and the call is whole
         bool calling = false;    // some of a call is out

@@ -155,7 +155,7 @@ class ChatDialect final : public OpenAiDialect {
                 {"type", "function"},
                 {"function", {{"name", name}, {"arguments", arguments}}}};
     }
-    Json ChoiceJson(const Choice& choice) override {
+    Json ChoiceJson(const Choice& choice, size_t /*index*/) override {
         const chat::AnswerDelta& said = choice.said;
         Json message{{"role", "assistant"}, {"content", said.content}, {"refusal", nullptr}};
         if (!said.reasoning.empty()) message["reasoning_content"] = said.reasoning;

@@ -18,6 +18,9 @@ constexpr size_t kMostPrompts = 64;
 
 class CompletionDialect final : public OpenAiDialect {
   public:
+    // By choice: the offset of the next token in its text. See TextLogprobs.
+    std::vector<int64_t> offsets{};
+
     CompletionDialect(const Served& served, int32_t adapter, bool usage, bool chances)
         : OpenAiDialect(served, adapter, "cmpl-", "text_completion", "text_completion", usage,
                         chances) {}
@@ -30,8 +33,8 @@ class CompletionDialect final : public OpenAiDialect {
     }
 
   private:
-    Json ChoiceJson(const Choice& choice) override {
-        int64_t offset = 0;
+    Json ChoiceJson(const Choice& choice, size_t index) override {
+        int64_t offset = index < offsets.size() ? offsets[index] : 0;
         return {{"text", choice.said.content},
                 {"logprobs", chances_ ? TextLogprobs(served_.tokenizer(), choice.tokens, offset)
                                       : Json(nullptr)}};
@@ -39,15 +42,13 @@ class CompletionDialect final : public OpenAiDialect {
     void Say(int choice, const std::string& text, const std::string& finish,
              std::span<const engine::SaidToken> tokens, std::string& out) {
         const auto at = static_cast<size_t>(choice);
-        if (offsets_.size() <= at) offsets_.resize(at + 1);
+        if (offsets.size() <= at) offsets.resize(at + 1);
         std::string chances = "null";
         if (chances_ && !tokens.empty()) {
-            chances = Dump(TextLogprobs(served_.tokenizer(), tokens, offsets_[at]));
+            chances = Dump(TextLogprobs(served_.tokenizer(), tokens, offsets[at]));
         }
         Chunk(choice, fmt::format(R"("text":{})", Quoted(text)), chances, finish, out);
     }
-
-    std::vector<int64_t> offsets_;
 };
 
 // Makes of each prompt the prefix of a gap, with that suffix behind it.
@@ -77,6 +78,12 @@ void ReadPrefixToken(const tokenizer::Tokenizer& tokenizer, Prompt& prompt) {
     if (piece.empty() || !prompt.text.starts_with(piece)) return;
     prompt.tokens = PlainTokens(tokenizer, prompt.text.substr(piece.size()));
     prompt.tokens.insert(prompt.tokens.begin(), id);
+}
+
+// What an echo shows. Special tokens of a list of ids have a score, so that their names are shown.
+std::string EchoOf(const tokenizer::Tokenizer& tokenizer, const Prompt& prompt, bool scored) {
+    const bool text = prompt.is_text || !prompt.text.empty();
+    return text ? prompt.text : tokenizer.Decode(prompt.tokens, !scored);
 }
 
 }  // namespace
@@ -127,25 +134,24 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
     auto dialect =
         std::make_unique<CompletionDialect>(served, request.adapter, usage, request.logprobs >= 0);
     dialect->prompt_chances = prompt_logprobs >= 0;
-    plan.dialect = std::move(dialect);
     plan.n = n;
     for (Prompt& prompt : prompts) {
         if (echo_chances && suffix.empty()) ReadPrefixToken(served.tokenizer(), prompt);
+        const std::string shown = echo ? EchoOf(served.tokenizer(), prompt, echo_chances) : "";
+        const int64_t hidden = echo_chances ? Characters(served.tokenizer(), prompt.tokens) : 0;
         for (int64_t i = 0; i < n; ++i) {
             ChoicePlan choice;
             choice.request = request;
             choice.request.prompt = prompt.tokens;
             choice.counts_prompt = i == 0;
             choice.echo_chances = echo_chances;
-            if (echo && prompt.text.empty()) {
-                choice.echo = served.tokenizer().Decode(prompt.tokens);
-            } else if (echo) {
-                choice.echo = prompt.text;
-            }
+            choice.echo = shown;
+            if (echo_chances) dialect->offsets.push_back(Characters(shown) - hidden);
             Reseed(choice.request, static_cast<int>(plan.choices.size()));
             plan.choices.push_back(std::move(choice));
         }
     }
+    plan.dialect = std::move(dialect);
     return CheckPromptLogprobs(plan.choices);
 }
 

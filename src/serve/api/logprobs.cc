@@ -45,13 +45,23 @@ Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer,
     return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+int64_t Characters(std::string_view text) {
+    return std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+int64_t Characters(const tokenizer::Tokenizer& tokenizer, std::span<const int32_t> tokens) {
+    int64_t characters = 0;
+    for (const int32_t token : tokens) characters += Characters(tokenizer.Piece(token));
+    return characters;
+}
+
 Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
                   int64_t& begin) {
     Json texts = Json::array(), chances = Json::array(), best = Json::array(),
          offsets = Json::array();
     for (const engine::SaidToken& token : tokens) {
-        const std::string text = Shown(tokenizer.Piece(token.chance.id));
-        texts.push_back(text);
+        const std::string_view piece = tokenizer.Piece(token.chance.id);
+        texts.push_back(Shown(piece));
         const bool first = std::isnan(token.chance.logprob);
         chances.push_back(first ? Json(nullptr) : Json(Finite(token.chance.logprob)));
         Json of_token = Json::object();
@@ -59,8 +69,8 @@ Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine:
             of_token.emplace(Shown(tokenizer.Piece(chance.id)), Finite(chance.logprob));
         }
         best.push_back(first ? Json(nullptr) : std::move(of_token));
-        offsets.push_back(begin);
-        begin += std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; });
+        offsets.push_back(std::max<int64_t>(begin, 0));
+        begin += Characters(piece);
     }
     return {{"text_offset", std::move(offsets)},
             {"token_logprobs", std::move(chances)},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "serve/api/dialect.h"
 #include "tokenizer/tokenizer.h"
@@ -11,9 +12,13 @@ namespace weft::serve {
 // {"content": [{"token", "logprob", "bytes", "top_logprobs": [...]}]}
 Json ChatLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens);
 // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; null for a prompt's first. begin:
-// the offset of the first, in characters of the answer; it goes on behind the last.
+// the offset of the first token, in characters of the answer; grows to that after the last. Below 0
+// are tokens that the text does not show.
 Json TextLogprobs(const tokenizer::Tokenizer& tokenizer, std::span<const engine::SaidToken> tokens,
                   int64_t& begin);
+// Characters of what the tokens stand for.
+int64_t Characters(const tokenizer::Tokenizer& tokenizer, std::span<const int32_t> tokens);
+int64_t Characters(std::string_view text);
 // As vLLM has it: null, then for each token {ID: {"logprob", "rank", "decoded_token"}}, its own and
 // those of the likeliest. prompt: as Choice::prompt.
 Json PromptLogprobs(const tokenizer::Tokenizer& tokenizer,

@@ -48,7 +48,7 @@ std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage
     const bool apart = std::string_view(object_) == "chat.completion";
     for (const Choice& choice : choices) {
         Json json{{"index", list.size()}};
-        json.update(ChoiceJson(choice));
+        json.update(ChoiceJson(choice, list.size()));
         json["finish_reason"] = choice.end.finish;
         if (prompt_chances && !apart) {
             json["prompt_logprobs"] = PromptLogprobs(served_.tokenizer(), choice.prompt);

@@ -29,8 +29,8 @@ class OpenAiDialect : public Dialect {
     // said: what the choice says, as members ("\"text\":..."); chances, finish: as JSON.
     void Chunk(int choice, const std::string& said, const std::string& chances,
                const std::string& finish, std::string& out) const;
-    // A choice's own members, in a whole answer.
-    virtual Json ChoiceJson(const Choice& choice) = 0;
+    // The members of choice number `index` of its own, in a whole answer.
+    virtual Json ChoiceJson(const Choice& choice, size_t index) = 0;
 
     const Served& served_;
     const bool usage_, chances_;
