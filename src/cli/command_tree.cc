@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/nearest_word.h"
+
 namespace weft::cli {
 
 std::string DescribedFlag::LongName() const {
@@ -20,6 +22,22 @@ const DescribedFlag* DescribedCommand::FindFlag(const std::string& flag) const {
         return !each.positional && std::ranges::find(each.names, flag) != each.names.end();
     });
     return found == flags.end() ? nullptr : &*found;
+}
+
+Error UnknownFlag(const DescribedCommand& command, const std::string& full_name,
+                  const std::string& flag) {
+    std::vector<std::string> names;
+    for (const DescribedFlag& each : command.flags) {
+        for (const std::string& name : each.names) {
+            if (name.starts_with("--")) names.push_back(name.substr(2));
+        }
+    }
+    // Without the dashes: all flags have them, so they make no flag more like another.
+    const size_t begin = std::min(flag.find_first_not_of('-'), flag.size());
+    const std::string nearest = NearestWord(flag.substr(begin), names);
+    return MakeError(ErrorCode::kUsage, "'{}' has no flag {}.{} '--help' lists the flags.",
+                     full_name, flag,
+                     nearest.empty() ? nearest : " Did you mean '--" + nearest + "'?");
 }
 
 }  // namespace weft::cli

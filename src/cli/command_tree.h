@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace weft::cli {
 
 enum class ValueKind {
@@ -43,5 +45,10 @@ struct DescribedCommand {
     const DescribedCommand* Find(const std::string& command) const;
     const DescribedFlag* FindFlag(const std::string& flag) const;
 };
+
+// kUsage: the command has no such flag; names the flag that is spelled most like it.
+// full_name: of the command, as a user types it: "weft run".
+Error UnknownFlag(const DescribedCommand& command, const std::string& full_name,
+                  const std::string& flag);
 
 }  // namespace weft::cli

@@ -17,6 +17,7 @@
 #include "cluster/socket.h"
 #include "engine/sum_wire.h"
 #include "fleet/find.h"
+#include "model/hyper.h"
 #include "model_files/synthetic.h"
 #include "net/fabric.h"
 
@@ -231,11 +232,13 @@ void AddLayoutFlags(const Command& app, CommonFlags& flags) {
 
 void AddEngineFlags(const Command& app, CommonFlags& flags) {
     app.AddOption(
-           "--ctx", flags.job.ctx,
-           "Most tokens of a sequence, prompt and answer together; at most the model's trained "
-           "context, to which RoPE scaling in its file counts (default: what prompt and answer "
-           "need; serve and a conversation: the model's context, at most 8192)")
-        .Range(int64_t{1}, int64_t{1} << 30)
+           "--ctx", flags.ctx,
+           "Most tokens of a sequence, prompt and answer together, as 4096, 8k (8000) or 8K (8192), "
+           "at most the model's trained context, to which RoPE scaling in its file counts; 0: that "
+           "context; auto (default): as needed; serve and a conversation: the model's context, at "
+           "most 8192")
+        .Range(CommonFlags::kAutomaticContext, int64_t{1} << 30)
+        .Tokens(CommonFlags::kAutomaticContext)
         .Group(kEngine);
     app.AddOption("--chunk", flags.job.chunk, "Most prompt tokens in one step (512)")
         .Range(1, 65536)
@@ -358,6 +361,14 @@ Status ResolveCluster(CommonFlags& flags) {
     return {};
 }
 
+// --ctx, where it is given.
+Result<int64_t> ContextAsked(const CommonFlags& flags) {
+    if (flags.ctx > 0) return flags.ctx;
+    WEFT_ASSIGN(const auto source, model_files::OpenModel(flags.job.model));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    return hyper.context;
+}
+
 }  // namespace
 
 Status ResolveHosts(CommonFlags& flags) {
@@ -404,6 +415,9 @@ Status Resolve(CommonFlags& flags) {
     flags.job.split_auto = flags.split == "auto";
     if (!flags.job.split_auto) {
         WEFT_ASSIGN(flags.job.split, model::ParseShares(flags.split));
+    }
+    if (flags.ctx >= 0) {
+        WEFT_ASSIGN(flags.job.ctx, ContextAsked(flags));
     }
     WEFT_ASSIGN(flags.job.kv_dtype, engine::ParseKvType("--kv", flags.kv));
     if (!flags.lora.empty()) flags.job.adapters = {{"lora", flags.lora}};

@@ -23,6 +23,7 @@ namespace weft::cli {
 // --key-file, --tp, --pp, --split, -t, --ctx, --chunk, --kv, --wire, --gpu-sum, --reference,
 // --exact, --trace, --verify; and --json.
 struct CommonFlags {
+    static constexpr int64_t kAutomaticContext = -1;  // what the command needs
     cluster::ClusterOptions cluster;
     engine::Job job;
     std::string hosts, hostfile, named_cluster, wait, split, kv = "f16", trace_file,
@@ -31,6 +32,7 @@ struct CommonFlags {
     std::string lora;  // a folder
     std::vector<std::string> needed_hosts;   // with --cluster: fleet::FindCluster's `needed`
     std::vector<std::string> missing_hosts;  // and its `missing`, where Resolve failed
+    int64_t ctx = kAutomaticContext;  // 0: the model's context
     int weights_from = -1;
     bool json = false, pull = false;
 };

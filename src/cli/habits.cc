@@ -1,188 +1,173 @@
 #include "cli/habits.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <span>
+#include <cctype>
 #include <string_view>
+
+#include "cli/habit_words.h"
+#include "cli/model_names.h"
 
 namespace weft::cli {
 namespace {
 
-constexpr std::string_view kModel = "MODEL";
 // Commands whose users bring the habits of inference programs.
 constexpr std::string_view kInference[] = {"run", "serve", "bench"};
 
-// Flags that mean the same; kModel: the value is the MODEL.
-struct Synonym {
-    std::string_view names, flag;
-};
-constexpr Synonym kSynonyms[] = {
-    {"-m --model --model-name-or-path", kModel},
-    {"-c --ctx-size --max-model-len", "--ctx"},
-    {"--n-predict --max-new-tokens --max-tokens", "--predict"},
-    {"--temperature", "--temp"},
-    {"-s", "--seed"},
-    {"-r --reverse-prompt", "--stop"},
-    {"-sys --system-prompt", "--system"},
-    {"-no-cnv --no-conversation", "--raw"},
-    {"-cnv --conversation", "--chat"},
-    {"-ub --ubatch-size", "--chunk"},
-    {"-md --model-draft", "--draft"},
-    {"--draft-max --draft-n --num-speculative-tokens", "--draft-tokens"},
-    {"-dev", "--device"},
-    {"-tp --tensor-parallel-size", "--tp"},
-    {"-pp --pipeline-parallel-size", "--pp"},
-    {"--max-num-seqs", "--max-seqs"},
-    {"--max-num-batched-tokens", "--step-tokens"},
-    {"--served-model-name", "--name"},
-    {"--no-enable-prefix-caching", "--no-prefix-cache"},
-    {"--disable-log-requests --no-enable-log-requests", "--no-access-log"},
-    {"--ssl-cert-file --ssl-certfile", "--tls-cert"},
-    {"--ssl-key-file --ssl-keyfile", "--tls-key"}};
-
-// Flags without a counterpart, and what to do.
-struct Advice {
-    std::string_view names, advice;
-};
-constexpr Advice kAdvice[] = {
-    {"-ngl --n-gpu-layers --gpu-layers",
-     "a rank computes all its layers on one device. --device auto (the default) takes a GPU that "
-     "the model fits; --device vulkan and --device cpu choose"},
-    {"-ts --tensor-split -sm --split-mode -mg --main-gpu",
-     "each GPU is a rank: --tp 3 --split 3,2,1 gives three ranks these shares of each layer"},
-    {"--rpc", "each host runs 'weft worker' or 'weft up': --hosts b,c or --cluster home"},
-    {"-fa --flash-attn", "attention is always fused; leave the flag out"},
-    {"--jinja --chat-template --chat-template-file",
-     "the model's own chat template is always used (--raw, of 'weft run', uses none); leave the "
-     "flag out"},
-    {"--mlock --no-mmap --mmap --numa --load-format",
-     "weights are always read into memory; leave the flag out"},
-    {"-b --batch-size", "--chunk N is the most prompt tokens in one step"},
-    {"-np --parallel", "--max-seqs N, of 'weft serve': each sequence has the whole --ctx"},
-    {"-ctk --cache-type-k -ctv --cache-type-v --kv-cache-dtype",
-     "--kv f16, bf16, q8_0 or f32 is the type of keys and values"},
-    {"-hf --hf-repo -hfr",
-     "the repository is the MODEL: OWNER/NAME:TYPE --pull, after 'weft run' or 'weft serve'"},
-    {"--lora-modules --enable-lora", "--lora NAME=FOLDER, of 'weft serve', adds an adapter"},
-    {"--mmproj --image", "Weft reads no images; leave the flag out"},
-    {"--grammar --grammar-file -j --json-schema --format",
-     "'weft serve' takes a response_format in each request (docs/structured.md)"},
-    {"-i --interactive -if", "'weft run MODEL' without a prompt, at a terminal, is a conversation"},
-    {"--keepalive", "'weft serve MODEL' keeps the model loaded until it is stopped"},
-    {"--host --port", "'weft serve' listens: weft serve MODEL --host HOST --port PORT"},
-    {"--api-key", "--api-key-file FILE; 'weft key new NAME' makes a key for it"},
-    {"--gpu-memory-utilization --mem-fraction-static",
-     "memory follows from --ctx, and for 'weft serve' --max-seqs and --kv-tokens; leave the flag "
-     "out"},
-    {"--dtype -q --quantization",
-     "weights keep the types of their file; 'weft quantize' writes a file of another type"},
-    {"-ep --enable-expert-parallel --expert-parallel-size",
-     "--ep N makes N expert groups of the tensor ranks"},
-    {"-dp --data-parallel-size", "start one 'weft serve' for each replica"},
-    {"--cpu-offload-gb --swap-space -ot --override-tensor --cpu-moe --n-cpu-moe",
-     "what one device cannot hold is for more ranks: --tp N, --pp N or --hosts"},
-    {"--trust-remote-code", "Weft runs no code of a model; leave the flag out"},
-    {"--enforce-eager --enable-chunked-prefill --enable-prefix-caching --cont-batching -cb",
-     "Weft always does what this asks for, or needs no such choice; leave the flag out"},
-    {"--enable-auto-tool-choice --tool-call-parser --reasoning-parser",
-     "the model's template decides how tools and thoughts are written; leave the flag out"},
-    {"--tokenizer", "the tokenizer is the model's; leave the flag out"},
-    {"--download-dir", "HF_HUB_CACHE in the environment names the folder"},
-    {"--revision", "the MODEL names it: OWNER/NAME@REVISION"},
-    {"--metrics --webui --no-webui --slots",
-     "/metrics and the page are always served; leave the flag out"}};
-
-// Commands of other programs: the one here, or what to do.
-struct OtherCommand {
-    std::string_view name, command, advice;
-};
-constexpr OtherCommand kCommands[] = {
-    {"chat", "run", ""},
-    {"ls", "list", ""},
-    {"download", "pull", ""},
-    {"ps", "",
-     "no service holds models in the background. 'weft hosts' shows the hosts of a cluster, and "
-     "GET /api/ps of a 'weft serve' its model"},
-    {"stop", "", "Ctrl-C or SIGTERM ends the 'weft serve' of the model"},
-    {"create", "", "Weft runs files as they are: weft run FILE. 'weft quantize' changes the type"},
-    {"push", "", "Weft fetches from the Hub only: 'hf upload' sends a model there"},
-    {"cp", "", "'weft serve MODEL --name NAME' gives a model another name"},
-    {"server", "serve", ""},
-    {"collect-env", "doctor", ""}};
-
-// Commands without their MODEL, and with one word too many.
+// Commands without their MODEL.
 struct Lacking {
-    std::string_view command, nothing, second;
+    std::string_view command, nothing;
 };
 constexpr Lacking kLacking[] = {
-    {"run", "MODEL is missing: weft run MODEL, such as qwen3:8b. 'weft list' shows those here", ""},
-    {"serve", "MODEL is missing: weft serve MODEL, such as qwen3:8b. 'weft list' shows those here",
-     "a server has one model. In another terminal: weft serve {} --port 8081"}};
-
-bool Lists(std::string_view names, std::string_view name) {
-    for (size_t at = 0; at < names.size();) {
-        const size_t end = std::min(names.find(' ', at), names.size());
-        if (names.substr(at, end - at) == name) return true;
-        at = end + 1;
-    }
-    return false;
-}
+    {"run", "MODEL is missing: weft run MODEL, such as qwen3:8b. 'weft list' shows those here"},
+    {"serve",
+     "MODEL is missing: weft serve MODEL, such as qwen3:8b. 'weft list' shows those here"}};
 
 bool IsInference(const DescribedCommand& command) {
     return std::ranges::find(kInference, command.name) != std::end(kInference);
 }
 
 bool Takes(const DescribedCommand& command, std::string_view flag) {
-    if (flag != kModel) return command.FindFlag(std::string(flag)) != nullptr;
+    if (flag != kModelWord) return command.FindFlag(std::string(flag)) != nullptr;
     return std::ranges::any_of(command.flags, [](const DescribedFlag& each) {
-        return each.positional && each.names[0] == kModel;
+        return each.positional && each.names[0] == kModelWord;
     });
+}
+
+bool IsDigit(char c) {
+    return std::isdigit(static_cast<unsigned char>(c)) != 0;
+}
+
+// "-5" is a number, "-ngl" a flag.
+bool IsFlag(const std::string& word) {
+    return word.size() > 1 && word[0] == '-' && !IsDigit(word[1]) && word[1] != '.';
 }
 
 // One command line, once its command is known.
 class Line {
   public:
-    Line(const DescribedCommand& command, size_t first, std::vector<std::string>& words)
-        : command_(command), first_(first), words_(words) {}
+    Line(const DescribedCommand& command, std::string full_name, size_t first,
+         std::vector<std::string>& words)
+        : command_(command), full_name_(std::move(full_name)), first_(first), words_(words) {}
 
     Status Apply() {
         for (size_t at = first_; at < words_.size() && words_[at] != "--"; ++at) {
-            if (words_[at].size() < 2 || words_[at][0] != '-') {
+            if (IsFlag(words_[at])) {
+                WEFT_TRY(ApplyTo(at));
+            } else if (!unknown_) {
                 bare_.push_back(at);
-                continue;
             }
-            WEFT_TRY(ApplyTo(at));
         }
         const auto row = std::ranges::find(kLacking, command_.name, &Lacking::command);
-        if (row == std::end(kLacking)) return {};
-        if (words_.size() == first_) {
-            return MakeError(ErrorCode::kUsage, "'weft {}': {}", command_.name, row->nothing);
+        if (row != std::end(kLacking) && words_.size() == first_) {
+            return MakeError(ErrorCode::kUsage, "'{}': {}", full_name_, row->nothing);
         }
-        if (row->second.empty() || bare_.size() < 2) return {};
-        return MakeError(ErrorCode::kUsage, "'weft {}': {}", command_.name,
-                         fmt::format(fmt::runtime(row->second), words_[bare_[1]]));
+        if (command_.name != "serve" || bare_.size() < 2) return {};
+        return MakeError(ErrorCode::kUsage,
+                         "'weft serve': a server has one model. In another terminal: weft serve {} "
+                         "--port 8081",
+                         words_[bare_[1]]);
     }
 
   private:
     // The flag at a place; `at` moves behind its value.
     Status ApplyTo(size_t& at) {
-        const size_t equals = std::min(words_[at].find('='), words_[at].size());
-        std::string name = words_[at].substr(0, equals);
-        if (command_.FindFlag(name) == nullptr) {
-            if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '_', '-');
-            const auto same = std::ranges::find_if(kSynonyms, [&](const Synonym& row) {
-                return Lists(row.names, name) && Takes(command_, row.flag);
-            });
-            if (same == std::end(kSynonyms)) return Advise(name);
-            if (same->flag == kModel) return MoveModel(at, equals);
-            words_[at].replace(0, equals, same->flag);
-            name = same->flag;
+        std::string& word = words_[at];
+        if (const Synonym* same = FindSynonym(NameOf(word));
+            same != nullptr && same->flag == kModelWord) {
+            return MoveModel(at, std::min(word.find('='), word.size()));
         }
+        WEFT_TRY(Translate(word));
+        const std::string name = NameOf(word);
         const DescribedFlag* flag = command_.FindFlag(name);
-        const bool joined = words_[at].find('=') != std::string::npos;
-        if (!joined && flag->kind != ValueKind::kNone) ++at;
+        if (flag == nullptr) {
+            unknown_ = unknown_ || !HasJoinedValue(name);
+            return {};
+        }
+        if (flag->kind == ValueKind::kNone) return {};
+        const bool joined = word.size() > name.size();
+        if (!joined && at + 1 == words_.size()) return {};
+        TranslateValue(at, joined, name);
         return {};
+    }
+
+    // With "-" for "_", as all flags are written.
+    static std::string NameOf(const std::string& word) {
+        std::string name = word.substr(0, word.find('='));
+        if (name.starts_with("--")) std::replace(name.begin() + 2, name.end(), '_', '-');
+        return name;
+    }
+
+    // Null where the command has the flag itself, or there is none.
+    const Synonym* FindSynonym(const std::string& name) const {
+        if (command_.FindFlag(name) != nullptr) return nullptr;
+        const auto all = Synonyms();
+        const auto same = std::ranges::find_if(all, [&](const Synonym& row) {
+            return Lists(row.names, name) && Takes(command_, row.flag) &&
+                   (!row.inference || IsInference(command_));
+        });
+        return same == all.end() ? nullptr : &*same;
+    }
+
+    // Puts Weft's name into a word. Errors: kUsage: the next step, where there is no such flag.
+    Status Translate(std::string& word) const {
+        const std::string name = NameOf(word), value = word.substr(name.size());
+        const bool one_dash = !name.starts_with("--");
+        const auto is = [&](const std::string& flag) { return command_.FindFlag(flag) != nullptr; };
+        if (is(name)) return {};
+        if (const Synonym* same = FindSynonym(name)) return Put(word, same->flag, value);
+        WEFT_TRY(Advise(name));
+        if (!one_dash || name.size() == 2) return {};
+        const std::string with_two = "-" + name;  // "--temp" of "-temp"
+        if (is(with_two)) return Put(word, with_two, value);
+        if (const Synonym* same = FindSynonym(with_two)) return Put(word, same->flag, value);
+        if (HasJoinedValue(name)) return {};
+        const size_t digits = name.find_last_not_of("0123456789.") + 1;  // "-ngl99"
+        const std::string base = name.substr(0, digits);
+        if (const Synonym* same = FindSynonym(base); same != nullptr && digits < name.size()) {
+            return Put(word, same->flag, "=" + name.substr(digits));
+        }
+        WEFT_TRY(Advise(base));
+        WEFT_TRY(Advise(with_two));
+        return is(name.substr(0, 2)) ? Status(UnknownFlag(command_, full_name_, name)) : Status();
+    }
+
+    static Status Put(std::string& word, std::string_view flag, const std::string& value) {
+        word = std::string(flag) + value;
+        return {};
+    }
+
+    // Whether a word with one dash is short flags of this command, the last with its value behind
+    // it: "-n8", "-pHello", "-vh".
+    bool HasJoinedValue(const std::string& name) const {
+        for (size_t i = 1; i < name.size(); ++i) {
+            const DescribedFlag* flag = command_.FindFlag(std::string("-") + name[i]);
+            if (flag == nullptr) return false;
+            if (flag->kind == ValueKind::kNone) continue;
+            const bool ends = i + 1 == name.size();
+            return ends || flag->kind != ValueKind::kNumber || IsDigit(name[i + 1]) ||
+                   !std::isalpha(static_cast<unsigned char>(name[i + 1]));
+        }
+        return true;
+    }
+
+    // `at` moves to the value. A value that says nothing is left out together with its flag.
+    void TranslateValue(size_t& at, bool joined, const std::string& name) {
+        const std::string value = joined ? words_[at].substr(name.size() + 1) : words_[at + 1];
+        const auto all = ValueSynonyms();
+        const auto same = std::ranges::find_if(all, [&](const ValueSynonym& row) {
+            return Lists(row.flags, name) && row.other == value;
+        });
+        const auto flag = words_.begin() + static_cast<ptrdiff_t>(at);
+        const size_t words = joined ? 1 : 2;
+        if (same == all.end()) {
+            at += words - 1;
+        } else if (same->value.empty()) {
+            words_.erase(flag, flag + static_cast<ptrdiff_t>(words));
+            --at;
+        } else {
+            at += words - 1;
+            words_[at] = (joined ? name + "=" : "") + std::string(same->value);
+        }
     }
 
     // To where a MODEL stands: right behind the command.
@@ -205,41 +190,81 @@ class Line {
 
     Status Advise(const std::string& name) const {
         if (!IsInference(command_)) return {};
-        for (const Advice& row : kAdvice) {
+        for (const Advice& row : Advices()) {
             if (!Lists(row.names, name)) continue;
-            return MakeError(ErrorCode::kUsage, "'weft {}' has no flag {}: {}", command_.name, name,
+            return MakeError(ErrorCode::kUsage, "'{}' has no flag {}: {}", full_name_, name,
                              row.advice);
         }
         return {};
     }
 
     const DescribedCommand& command_;
+    const std::string full_name_;
     size_t first_;
     std::vector<std::string>& words_;
-    std::vector<size_t> bare_;  // places of words that are neither flags nor their values
+    // Places of words that are neither flags nor their values, up to the first unknown flag: what
+    // follows that may be its value.
+    std::vector<size_t> bare_;
+    bool unknown_ = false;
 };
+
+// A line whose first word is no command.
+Status WithoutCommand(const DescribedCommand& program, std::vector<std::string>& words) {
+    const std::string& word = words[0];
+    constexpr std::string_view kVersion = "-v -V -version --version";
+    if (Lists(kVersion, word)) {
+        words[0] = "--version";
+        std::erase_if(words, [](const std::string& each) { return Lists("-v -V", each); });
+        return {};
+    }
+    const std::string name = word.substr(0, word.find('='));
+    if (IsFlag(word)) {
+        const auto all = Synonyms();
+        const bool model = std::ranges::any_of(all, [&](const Synonym& row) {
+            return row.flag == kModelWord && Lists(row.names, name);
+        });
+        if (!model && !Lists("-hf --hf-repo", name)) return {};
+        return MakeError(ErrorCode::kUsage,
+                         "'weft' has no flag {}: the command comes first, then the model: weft run "
+                         "MODEL, or weft serve MODEL",
+                         name);
+    }
+    if (!LooksLikeModel(word)) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "'{}' has no command '{}', which names a model: weft run {}, or weft serve {}",
+                     program.name, word, word, word);
+}
 
 }  // namespace
 
+Status TranslateCommand(const DescribedCommand& program, std::vector<std::string>& words) {
+    if (words.empty() || program.Find(words[0]) != nullptr) return {};
+    std::string& word = words[0];
+    for (const OtherCommand& row : OtherCommands()) {
+        if (!Lists(row.names, word)) continue;
+        if (row.command.empty()) {
+            return MakeError(ErrorCode::kUsage, "there is no 'weft {}': {}", word, row.advice);
+        }
+        word = row.command;
+        return {};
+    }
+    return {};
+}
+
 Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& words) {
     if (words.empty()) return {};
-    const auto other = std::ranges::find(kCommands, words[0], &OtherCommand::name);
-    if (other != std::end(kCommands) && program.Find(words[0]) == nullptr) {
-        if (other->command.empty()) {
-            return MakeError(ErrorCode::kUsage, "there is no 'weft {}': {}", words[0],
-                             other->advice);
-        }
-        words[0] = other->command;
-    }
     const DescribedCommand* command = &program;
+    std::string full_name = program.name;
     size_t first = 0;
     while (first < words.size()) {
         const DescribedCommand* below = command->Find(words[first]);
         if (below == nullptr) break;
         command = below;
+        full_name += " " + below->name;
         ++first;
     }
-    return first == 0 ? Status() : Line(*command, first, words).Apply();
+    if (first == 0) return WithoutCommand(program, words);
+    return Line(*command, full_name, first, words).Apply();
 }
 
 }  // namespace weft::cli

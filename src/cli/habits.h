@@ -1,5 +1,5 @@
-// Words that users of llama.cpp, Ollama and vLLM type out of habit: what means the same here is
-// taken; anything else gets an error that says what to do instead.
+// Translates command lines of llama.cpp, Ollama and vLLM. Weft takes the words that mean the same,
+// and the error about any other known word names the next step. habit_words.h has the tables.
 #pragma once
 
 #include <string>
@@ -10,7 +10,11 @@
 
 namespace weft::cli {
 
-// Replaces such words of a command line. program: all commands; a flag that a command has itself
+// Replaces the command, the first word, where another program's means one of Weft's.
+// program: all commands. Errors: kUsage: what to do instead.
+Status TranslateCommand(const DescribedCommand& program, std::vector<std::string>& words);
+
+// Replaces the words behind the command. program: all commands; a flag that a command has itself
 // always means that. Errors: kUsage: what to do instead.
 Status ApplyHabits(const DescribedCommand& program, std::vector<std::string>& words);
 

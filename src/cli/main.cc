@@ -92,10 +92,12 @@ bool AnswersItself(const Parser& parser, const std::vector<std::string>& words) 
 
 // A command line as it is parsed, from one as it is typed.
 Status ExpandLine(const Parser& parser, std::vector<std::string>& words) {
+    const DescribedCommand program = parser.Describe();
+    WEFT_TRY(TranslateCommand(program, words));
     ExpandShorthand(words);
     const std::set<std::string> names = parser.FlagNames();
     UnifyNames(names, words);
-    WEFT_TRY(ApplyHabits(parser.Describe(), words));
+    WEFT_TRY(ApplyHabits(program, words));
     WEFT_TRY(CheckEnvironment());
     WEFT_TRY(ExpandConfig(words));
     UnifyNames(names, words);

@@ -12,6 +12,7 @@
 #include "hub/cache.h"
 #include "hub/short_names.h"
 #include "hub/spec.h"
+#include "model_files/gguf_folder.h"
 #include "plan/names.h"
 #include "plan/shapes.h"
 
@@ -101,6 +102,16 @@ std::string SpecOfModel(const std::string& word) {
 
 bool IsPlannedName(const std::string& word) {
     return PlannedName(word).has_value();
+}
+
+bool LooksLikeModel(const std::string& word) {
+    std::error_code ignored;
+    if (LowerCase(word).ends_with(".gguf") || word.starts_with("synthetic:")) return true;
+    if (!std::filesystem::exists(word, ignored)) {
+        return !SpecOfModel(word).empty() || IsPlannedName(word);
+    }
+    return model_files::IsGgufFolder(word) ||
+           std::filesystem::exists(word + "/config.json", ignored);
 }
 
 Result<std::string> NeedSpec(const std::string& word) {

@@ -16,6 +16,9 @@ std::string SpecOfModel(const std::string& word);
 // Whether `weft plan` knows the word as the name of a model, and the word is no path or repository.
 bool IsPlannedName(const std::string& word);
 
+// Whether a word without a command names a model: a path of one, a known name, or a repository.
+bool LooksLikeModel(const std::string& word);
+
 // SpecOfModel. Errors: kNotFound: a known name whose repository is not known; kUsage: no name.
 Result<std::string> NeedSpec(const std::string& word);
 

@@ -53,38 +53,10 @@ std::vector<std::string> NamesOfCommands(const CLI::App& app) {
     return names;
 }
 
-// " Did you mean '--prompt'?". The dashes, which all have, make no flag more like another.
-std::string FlagHint(const CLI::App& app, const std::string& flag) {
-    std::vector<std::string> names;
-    for (const CLI::Option* option : app.get_options()) {
-        for (const std::string& name : option->get_lnames()) names.push_back(name);
-    }
-    const size_t begin = std::min(flag.find_first_not_of('-'), flag.size());
-    const std::string nearest = NearestWord(flag.substr(begin), names);
-    return nearest.empty() ? nearest : " Did you mean '--" + nearest + "'?";
-}
-
 // The name as a user types it: "weft train run".
 std::string FullName(const CLI::App& app) {
     const CLI::App* above = app.get_parent();
     return above == nullptr ? app.get_name() : FullName(*above) + " " + app.get_name();
-}
-
-// What to say of the first word that no command takes.
-Error UnknownWord(const CLI::App& app, const std::string& word) {
-    const std::vector<std::string> commands = NamesOfCommands(app);
-    if (word.starts_with('-')) {
-        const std::string flag = word.substr(0, word.find('='));
-        return MakeError(ErrorCode::kUsage, "'{}' has no flag {}.{} '--help' lists the flags.",
-                         FullName(app), flag, FlagHint(app, flag));
-    }
-    if (commands.empty()) {
-        return MakeError(ErrorCode::kUsage,
-                         "'{}' takes no further word: '{}'. '--help' lists the flags.",
-                         FullName(app), word);
-    }
-    return MakeError(ErrorCode::kUsage, "'{}' has no command '{}'.{} '--help' lists the commands.",
-                     FullName(app), word, DidYouMean(word, commands));
 }
 
 // The usage line without the last word of a command's name.
@@ -187,6 +159,21 @@ DescribedCommand DescribeCommand(const CLI::App& app) {
     return command;
 }
 
+// What to say of the first word that no command takes.
+Error UnknownWord(const CLI::App& app, const std::string& word) {
+    const std::vector<std::string> commands = NamesOfCommands(app);
+    if (word.starts_with('-')) {
+        return UnknownFlag(DescribeCommand(app), FullName(app), word.substr(0, word.find('=')));
+    }
+    if (commands.empty()) {
+        return MakeError(ErrorCode::kUsage,
+                         "'{}' takes no further word: '{}'. '--help' lists the flags.",
+                         FullName(app), word);
+    }
+    return MakeError(ErrorCode::kUsage, "'{}' has no command '{}'.{} '--help' lists the commands.",
+                     FullName(app), word, DidYouMean(word, commands));
+}
+
 }  // namespace
 
 // ---- Option -------------------------------------------------------------------------------------
@@ -237,6 +224,27 @@ Option Option::Valid(std::function<std::string(const std::string&)> wrong) const
 
 Option Option::Bytes() const {
     return Option(option_->transform(CLI::AsSizeValue(false)));
+}
+
+Option Option::Tokens(int64_t automatic) const {
+    const auto to_number = [automatic](std::string& word) -> std::string {
+        if (word == "auto") {
+            word = std::to_string(automatic);
+            return {};
+        }
+        const std::map<char, double> units = {
+            {'k', 1e3}, {'K', 0x1p10}, {'m', 1e6}, {'M', 0x1p20}};
+        const auto unit = word.empty() ? units.end() : units.find(word.back());
+        double number = 0;
+        if (unit == units.end() ||
+            !CLI::detail::lexical_cast(word.substr(0, word.size() - 1), number)) {
+            return {};
+        }
+        number = std::floor(number * unit->second);
+        if (std::abs(number) < 0x1p53) word = std::to_string(static_cast<int64_t>(number));
+        return {};
+    };
+    return Option(option_->transform(CLI::Validator(to_number, "")));
 }
 
 Option Option::OnOff() const {

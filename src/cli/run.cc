@@ -227,6 +227,8 @@ void ChooseSampling(RunFlags& flags, const ModelWords& words) {
     engine::SamplerOptions sampler = engine::DefaultSampling();
     engine::Apply(hints, sampler);
     engine::Apply(given, sampler);
+    sampler.presence_penalty = flags.request.sampler.presence_penalty;
+    sampler.frequency_penalty = flags.request.sampler.frequency_penalty;
     sampler.seed = flags.has_seed() ? flags.request.sampler.seed : engine::RandomSeed();
     flags.request.sampler = sampler;
     flags.sampling_by = engine::SamplingOrigin(hints, given);
@@ -297,6 +299,13 @@ Status RunPrompt(RunFlags& flags) {
 void AddSampling(const Command& run, RunFlags& flags) {
     const char* group = "Sampling";
     AddSamplingFlags(run, flags.sampling);
+    engine::SamplerOptions& sampler = flags.request.sampler;
+    run.AddOption("--presence-penalty", sampler.presence_penalty,
+                  "Make each token that the answer has less likely; 0 (default): off")
+        .Group(group);
+    run.AddOption("--frequency-penalty", sampler.frequency_penalty,
+                  "The same for each time that the answer has it; 0 (default): off")
+        .Group(group);
     run.AddOption("--seed", flags.request.sampler.seed,
                   "Seed of the sampler: the same seed gives the same answer (default: random)")
         .Group(group);

@@ -35,6 +35,8 @@ std::string SamplingText(const SamplerOptions& options) {
     add("top-p", options.top_p, !greedy && options.top_p < 1);
     add("min-p", options.min_p, !greedy && options.min_p > 0);
     add("repeat-penalty", options.repeat_penalty, options.repeat_penalty != 1);
+    add("presence-penalty", options.presence_penalty, options.presence_penalty != 0);
+    add("frequency-penalty", options.frequency_penalty, options.frequency_penalty != 0);
     return text;
 }
 

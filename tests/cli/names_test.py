@@ -335,6 +335,20 @@ class Habits(NamesTest):
             advised = set(re.findall(r"--[a-z][a-z-]+", said.split(f"{flag}: ")[1]))
             self.assertLessEqual(advised, names, said)
             self.refused("run", MODEL, flag + "=1", "-p", "a")
+        for command in (("run", MODEL, "2+3"), ("serve", MODEL), ("bench", MODEL)):
+            for flags in (("-ncmoe", "3"), ("-nkvo",), ("-ngl99",), ("-tb", "2"), ("-cmoe",),
+                          ("-fit", "on"), ("-st",), ("--color",), ("--think",), ("--think=false",),
+                          ("--hidethinking",), ("--nowordwrap",), ("--format", "json"),
+                          ("--rope-scaling", "yarn"), ("--override-kv", "a=int:1"), ("-lv", "1"),
+                          ("--hf-overrides", "{}"), ("--cpu_offload_gb", "4"), ("-sm", "row"),
+                          ("-sysf", "x"), ("--mirostat", "2"), ("-hff", "x.gguf"), ("-sm=row",)):
+                said = self.refused(*command, *flags)
+                flag = flags[0].split("=")[0].rstrip("0123456789").replace("_", "-")
+                self.assertIn(f"'weft {command[0]}' has no flag {flag}: ", said)
+                advised = set(re.findall(r"--[a-z][a-z-]+", said.split(f"{flag}: ")[1]))
+                self.assertLessEqual(advised - {"--devices"}, names, said)
+        self.assertIn("presence_penalty", self.refused("serve", MODEL, "--presence-penalty", "1"))
+        self.assertIn("its own seed", self.refused("serve", MODEL, "--seed", "1"))
         for flag in ("--port", "--host"):
             self.assertIn("weft serve MODEL --host", self.refused("run", MODEL, flag, "1"))
         for word in ("ps", "stop", "create", "push", "cp"):
@@ -344,10 +358,89 @@ class Habits(NamesTest):
         self.assertIn("weft run MODEL, such as", self.refused("run"))
         self.assertIn("needs a MODEL behind it", self.refused("run", "-m"))
 
+    def test_a_value_of_an_unknown_flag_is_no_model(self):
+        for flag, meant in (("--max-seq", "--max-seqs"), ("--prot", "--port"), ("--nmae", "--name"),
+                            ("--zebra-crossing", ""), ("--max_seq", "--max-seqs"), ("-x", ""),
+                            ("-zebra", ""), ("-prot", "--port"), ("-vx", "")):
+            for words in ((MODEL, flag, "4"), (flag, "4", MODEL), (flag + "=4", MODEL),
+                          ("-m", MODEL, flag, "4", "5"), (flag, "4", "-m", MODEL)):
+                said = self.refused("serve", *words)
+                self.assertIn(f"'weft serve' has no flag {flag}.", said)
+                hint = f"Did you mean '{meant}'?"
+                self.assertEqual(hint in said, bool(meant), said)
+        for words in ((MODEL, "B", "--prot", "4"), (MODEL, "--port", "4", "B"),
+                      ("B", "-m", MODEL, "--prot", "4")):
+            self.assertIn("weft serve B --port 8081", self.refused("serve", *words))
+
+    def test_one_dash_before_a_long_name(self):
+        for flags in (("-temp", "0"), ("-temp=0",), ("-temperature", "0"), ("-n-predict", "8"),
+                      ("-c4096",), ("-n8",), ("-n", "8", "-seed", "7"), ("-ub32",), ("-s42",),
+                      ("-predict", "8"), ("-ctx-size=64",), ("-t1",)):
+            self.assertIn("85", self.weft("run", MODEL, "-p", QUESTION, *flags), flags)
+        self.assertIn("85", self.weft("run", MODEL, "-prompt", QUESTION))
+        self.assertIn("85", self.weft("run", MODEL, "-p" + QUESTION, "-vt1"))
+        for flag, meant in (("-nfoo", ""), ("-tmp", "--temp"), ("-theads", "--threads"),
+                            ("-nep", "--ep")):
+            said = self.refused("run", MODEL, "-p", "a", flag, "1")
+            self.assertIn(f"'weft run' has no flag {flag}.", said)
+            self.assertIn(meant, said)
+        self.assertIn("has no flag -help-all", self.refused("show", MODEL, "-help-all"))
+
+    def test_values_that_mean_the_same(self):
+        context = next(int(entry["value"])
+                       for entry in json.loads(self.weft("inspect", MODEL, "--json"))["metadata"]
+                       if entry["key"] == "llama.context_length")
+        for flags in (("-n", "-2"), ("--predict=-2",), ("--top-k", "-1"), ("--top-k=-1",),
+                      ("--seed", "-1"), ("-s", "-1", "-n", "8"), ("-dev", "none"), ("-c", "0"),
+                      ("--ctx", "auto"), ("--max-model-len", "-1"), ("--max-model-len=auto",),
+                      ("--ctx", "0.5k"), ("--ctx", str(context)), ("--presence-penalty", "0.1"),
+                      ("--frequency-penalty", "0.1"), ("--generation-config", "vllm")):
+            self.assertIn("85", self.weft("run", MODEL, QUESTION, "--temp", "0", *flags), flags)
+        for value, tokens in (("0", context), ("0.1k", 100), ("0.125K", 128), ("128", 128)):
+            said = self.refused("run", MODEL, "a " * 2 * context, "--ctx", value)
+            self.assertIn(f"--ctx {tokens} leaves no room", said)
+        for value in ("k", "1q", "kk", "1e99k", "-2", "-1k", "1.5", "nank"):
+            self.assertIn("--ctx", self.refused("run", MODEL, "a", "--ctx", value))
+        seeds = {json.loads(self.weft("run", MODEL, "a", "--seed", "-1", "--json"))["seed"]
+                 for _ in range(2)}
+        self.assertEqual(len(seeds), 2)
+        said = json.loads(self.weft("run", MODEL, QUESTION, "--json", "--presence-penalty", "1",
+                                    "--frequency-penalty", "2"))
+        self.assertIn("presence-penalty 1, frequency-penalty 2", said["sampling"])
+        said = self.refused("run", MODEL, "a", "--presence-penalty", "200")
+        self.assertIn("--presence-penalty 200", said)
+
+    def test_a_model_without_a_command(self):
+        self.cache.add("o", "n-GGUF", {"n-Q8_0.gguf": MODEL})
+        (self.folder / "m").mkdir()
+        shutil.copy(MODEL, self.folder / "m" / "model.gguf")
+        (self.folder / "hf").mkdir()
+        (self.folder / "hf" / "config.json").write_text("{}")
+        for word in (MODEL, "qwen3:8b", "qwen3-8b:q4_k_m", "o/n-GGUF:Q8_0", "hf:o/n", "m", "./m",
+                     "hf", "no/such.gguf", "M.GGUF", "synthetic:qwen3-0.6b", "gpt-oss-120b"):
+            for more in ((), ("hello",), ("--temp", "0")):
+                self.assertIn(f"weft run {word}, or weft serve", self.refused(word, *more))
+        for words in (("-m", MODEL), ("--model", MODEL, "-p", "a"), ("-hf", "o/n"),
+                      ("--model=" + MODEL,)):
+            self.assertIn("the command comes first", self.refused(*words))
+        (self.folder / "rnu").mkdir()
+        self.assertIn("Did you mean 'run'?", self.refused("rnu"))
+
     def test_commands_that_mean_the_same(self):
         self.assertEqual(self.weft("ls", "--names"), self.weft("list", "--names"))
         self.assertEqual(self.weft("chat", "--help"), self.weft("run", "--help"))
         self.assertIn("Qwen/Qwen3-8B-GGUF", self.refused("download", "qwen3:8b", status=1))
+        self.assertEqual(self.weft("tags", "--names"), self.weft("list", "--names"))
+        for word, meant in (("generate", "run"), ("cli", "run"), ("info", "show"), ("delete", "rm"),
+                            ("finetune", "train"), ("rpc-server", "worker"), ("server", "serve"),
+                            ("benchmark", "bench")):
+            self.assertEqual(self.weft(word, "--help"), self.weft(meant, "--help"))
+        for word in ("login", "status", "logs", "embed", "convert", "imatrix", "upgrade", "whoami"):
+            self.assertIn(f"there is no 'weft {word}': ", self.refused(word, "a"))
+        version = self.weft("--version")
+        for words in (("version",), ("version", "-v"), ("-v",), ("-V",), ("--version", "-v"),
+                      ("-version",)):
+            self.assertEqual(self.weft(*words), version)
 
 
 class Misspelt(NamesTest):
@@ -383,7 +476,7 @@ class Misspelt(NamesTest):
         self.assertNotIn("Did you mean", self.refused("run", MODEL, "-p", "a", "--wire", "zebra"))
         said = self.refused("run", MODEL, "-p", "a", "-n", "abc")
         self.assertIn("'abc' is not a whole number", said)
-        self.assertIn("not in range", self.refused("run", MODEL, "-p", "a", "-n", "-2"))
+        self.assertIn("not in range", self.refused("run", MODEL, "-p", "a", "-n", "-3"))
 
     def test_in_any_locale(self):
         for locale in ("C", "C.UTF-8", "tr_TR.UTF-8", "nonsense"):

@@ -1,0 +1,223 @@
+#include "cli/habit_words.h"
+
+#include <algorithm>
+
+namespace weft::cli {
+namespace {
+
+constexpr Synonym kSynonyms[] = {
+    {"-m --model --model-name-or-path --model-path", kModelWord},
+    {"-c --ctx-size --max-model-len --context-length --num-ctx", "--ctx"},
+    {"--n-predict --max-new-tokens --max-tokens --num-predict --numpredict", "--predict"},
+    {"--temperature", "--temp"},
+    {"--repetition-penalty", "--repeat-penalty"},
+    {"-s --random-seed", "--seed"},
+    {"-r --reverse-prompt", "--stop"},
+    {"-sys --system-prompt", "--system"},
+    {"-no-cnv --no-conversation", "--raw"},
+    {"-cnv --conversation", "--chat"},
+    {"-ub --ubatch-size --chunked-prefill-size", "--chunk"},
+    {"-md --model-draft --speculative-draft-model-path", "--draft"},
+    {"--draft-max --draft-n --num-speculative-tokens", "--draft-tokens"},
+    {"-dev", "--device"},
+    {"-tp --tensor-parallel-size --tp-size", "--tp"},
+    {"-pp --pipeline-parallel-size --pp-size", "--pp"},
+    {"--max-num-seqs --max-running-requests", "--max-seqs"},
+    {"--max-num-batched-tokens", "--step-tokens"},
+    {"--max-total-tokens", "--kv-tokens"},
+    {"--served-model-name", "--name"},
+    {"-a", "--name", true},
+    {"-p", "--port", true},
+    {"--embedding --is-embedding", "--embeddings"},
+    {"--no-enable-prefix-caching --no-cache-prompt --disable-radix-cache", "--no-prefix-cache"},
+    {"--disable-log-requests --no-enable-log-requests --log-disable", "--no-access-log"},
+    {"--ssl-cert-file --ssl-certfile", "--tls-cert"},
+    {"--ssl-key-file --ssl-keyfile", "--tls-key"}};
+
+constexpr ValueSynonym kValueSynonyms[] = {
+    {"-n --predict", "-2", "-1"},
+    {"--top-k", "-1", "0"},
+    {"--seed", "-1", ""},
+    {"--device", "none", "cpu"},
+    {"--device", "gpu", "vulkan"},
+    {"--generation-config", "vllm", "none"}};
+
+constexpr Advice kAdvices[] = {
+    {"-ngl --n-gpu-layers --gpu-layers --num-gpu -ngld --n-gpu-layers-draft --gpu-layers-draft",
+     "a rank computes all its layers on one device. --device auto (the default) takes a GPU that "
+     "the model fits; --device vulkan and --device cpu choose"},
+    {"-ts --tensor-split -sm --split-mode -mg --main-gpu",
+     "each GPU is a rank: --tp 3 --split 3,2,1 gives three ranks these shares of each layer"},
+    {"--rpc", "each host runs 'weft worker' or 'weft up': --hosts b,c or --cluster home"},
+    {"-fa --flash-attn --attention-backend", "attention is always fused; leave the flag out"},
+    {"--jinja --no-jinja --chat-template --chat-template-file",
+     "the model's own chat template is always used (--raw, of 'weft run', uses none); leave the "
+     "flag out"},
+    {"--mlock --no-mmap --mmap -mmp --numa --load-format",
+     "weights are always read into memory; leave the flag out"},
+    {"-b --batch-size", "--chunk N is the most prompt tokens in one step"},
+    {"-np --parallel", "--max-seqs N, of 'weft serve': each sequence has the whole --ctx"},
+    {"-ctk --cache-type-k -ctv --cache-type-v --kv-cache-dtype -ctkd -ctvd --cache-type-k-draft "
+     "--cache-type-v-draft",
+     "--kv f16, bf16, q8_0 or f32 is the type of keys and values"},
+    {"-hf --hf-repo -hfr -hfd -hfrd --hf-repo-draft",
+     "the repository is the MODEL: OWNER/NAME:TYPE --pull, after 'weft run' or 'weft serve'"},
+    {"-hff --hf-file -mu --model-url -dr --docker-repo",
+     "the file is part of the MODEL: OWNER/NAME:FILE.gguf --pull"},
+    {"-hft --hf-token", "HF_TOKEN in the environment holds the token"},
+    {"--lora-modules --enable-lora --lora-paths --lora-scaled",
+     "--lora NAME=FOLDER, of 'weft serve', adds an adapter"},
+    {"--mmproj -mm --mmproj-url -mmu --no-mmproj --no-mmproj-offload --image --audio "
+     "--limit-mm-per-prompt --language-model-only",
+     "Weft reads text only; leave the flag out"},
+    {"--grammar --grammar-file -j --json-schema -jf --json-schema-file --format",
+     "'weft serve' takes a response_format in each request (docs/structured.md)"},
+    {"-i --interactive -if --interactive-first",
+     "'weft run MODEL' without a prompt, at a terminal, is a conversation"},
+    {"-st --single-turn", "a prompt behind the MODEL gets one answer; leave the flag out"},
+    {"--keepalive --keep-alive", "'weft serve MODEL' keeps the model loaded until it is stopped"},
+    {"--think --hidethinking --reasoning-format --reasoning-budget --reasoning-effort "
+     "--enable-reasoning --chat-template-kwargs --reasoning",
+     "the chat template decides. 'weft serve' takes reasoning_effort, or chat_template_kwargs such "
+     "as enable_thinking, in each request"},
+    {"--host --port", "'weft serve' listens: weft serve MODEL --host HOST --port PORT"},
+    {"--api-key", "--api-key-file FILE; 'weft key new NAME' makes a key for it"},
+    {"--gpu-memory-utilization --mem-fraction-static",
+     "memory follows from --ctx, and for 'weft serve' --max-seqs and --kv-tokens; leave the flag "
+     "out"},
+    {"--dtype -q --quantization",
+     "weights keep the types of their file; 'weft quantize' writes a file of another type"},
+    {"-ep --enable-expert-parallel --expert-parallel-size --ep-size",
+     "--ep N makes N expert groups of the tensor ranks"},
+    {"-dp --data-parallel-size --dp-size --api-server-count",
+     "start one 'weft serve' for each replica"},
+    {"--distributed-executor-backend --nnodes --node-rank --dist-init-addr",
+     "--local N starts N ranks on this host; --hosts or --cluster names other hosts"},
+    {"--cpu-offload-gb --swap-space -ot --override-tensor -otd --override-tensor-draft -cmoe "
+     "--cpu-moe -cmoed --cpu-moe-draft -ncmoe --n-cpu-moe -ncmoed --n-cpu-moe-draft -nkvo "
+     "--no-kv-offload -kvo --kv-offload --no-op-offload",
+     "a rank keeps its weights and its KV cache on one device. A model that is too large for it "
+     "needs more ranks: --tp N, --pp N or --hosts"},
+    {"-tb --threads-batch -td --threads-draft -tbd --threads-batch-draft --threads-http",
+     "--threads N counts for prompts and answers"},
+    {"--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx "
+     "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast -gan --grp-attn-n "
+     "-gaw --grp-attn-w --override-kv --hf-overrides --model-impl --max-position-embeddings",
+     "the model's file sets this. Edit the config.json of a Hugging Face folder, or leave the flag "
+     "out"},
+    {"--presence-penalty --frequency-penalty",
+     "each request to 'weft serve' has its own presence_penalty and frequency_penalty"},
+    {"--seed", "each request to 'weft serve' has its own seed"},
+    {"-l --logit-bias", "each request to 'weft serve' has its own logit_bias"},
+    {"--samplers --sampling-seq --sampler-seq --typical --typical-p --top-nsigma --top-n-sigma "
+     "--xtc-probability --xtc-threshold --dry-multiplier --dry-base --dry-allowed-length "
+     "--dry-penalty-last-n --dry-sequence-breaker --dynatemp-range --dynatemp-exp --mirostat "
+     "--mirostat-lr --mirostat-ent --repeat-last-n --tfs",
+     "--temp, --top-k, --top-p, --min-p and --repeat-penalty choose how Weft samples; leave the "
+     "flag out"},
+    {"--override-generation-config",
+     "--temp, --top-k, --top-p, --min-p and --repeat-penalty override the model's values"},
+    {"-e --escape --no-escape",
+     "the prompt is taken as it is, and a line break in it stays one; leave the flag out"},
+    {"-sysf --system-prompt-file", "--system \"$(cat FILE)\" passes the text of a file"},
+    {"--list-devices", "'weft inspect --devices' lists the GPUs"},
+    {"--trust-remote-code", "Weft runs no code of a model; leave the flag out"},
+    {"--enforce-eager --enable-chunked-prefill --enable-prefix-caching --cont-batching -cb "
+     "--cache-prompt --async-scheduling --warmup --no-warmup --cache-reuse --kv-unified -kvu "
+     "--swa-full --cuda-graph-max-bs --disable-cuda-graph --compilation-config -O",
+     "Weft always does what this asks for, or needs no such choice; leave the flag out"},
+    {"--color -co --nowordwrap --simple-io --no-display-prompt --display-prompt --verbose-prompt "
+     "-mli --multiline-input --log-disable --log-file --log-colors -lv --log-verbosity "
+     "--verbosity --log-prefix --log-timestamps --uvicorn-log-level --log-level --perf --no-perf "
+     "-sp --special --in-prefix --in-suffix --in-prefix-bos",
+     "Weft has no such setting of its output; leave the flag out"},
+    {"--keep --context-shift --no-context-shift --prompt-cache --prompt-cache-all "
+     "--prompt-cache-ro -dt --defrag-thold --ctx-checkpoints --swa-checkpoints -cram --cache-ram "
+     "--slot-save-path -sps --slot-prompt-similarity --block-size --page-size -nocb "
+     "--no-cont-batching",
+     "Weft manages the KV cache itself, and --ctx sets its size; leave the flag out"},
+    {"--prio --prio-batch --poll --poll-batch -C --cpu-mask -Cr --cpu-range --cpu-strict -Cb "
+     "--cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch",
+     "the operating system schedules the threads: 'nice' and 'taskset' before 'weft' change that"},
+    {"-nr --no-repack --repack --check-tensors --no-host -fit --fit", "leave the flag out"},
+    {"--enable-auto-tool-choice --tool-call-parser --reasoning-parser",
+     "the model's template decides how tools and thoughts are written; leave the flag out"},
+    {"--tokenizer --tokenizer-path --tokenizer-mode --skip-tokenizer-init",
+     "the tokenizer is the model's; leave the flag out"},
+    {"--download-dir", "HF_HUB_CACHE in the environment names the folder"},
+    {"--revision", "the MODEL names it: OWNER/NAME@REVISION"},
+    {"--offline", "only --pull fetches anything; leave the flag out"},
+    {"--insecure", "HF_ENDPOINT in the environment names another hub; leave the flag out"},
+    {"--speculative-config -sc --speculative-algorithm --draft-min --draft-n-min --draft-p-min",
+     "--lookup, or --draft MODEL --draft-tokens N, guesses tokens ahead"},
+    {"--task --runner --convert", "--embeddings, of 'weft serve', serves embeddings"},
+    {"--reranking --rerank", "Weft has no rerank route; --embeddings, of 'weft serve', serves "
+                             "embeddings"},
+    {"-to --timeout --timeout-keep-alive",
+     "--idle-timeout-ms, --body-timeout-ms and --stall-timeout-ms, of 'weft serve', end a "
+     "connection that is silent"},
+    {"--allowed-origins --cors", "--allow-origin ORIGIN, of 'weft serve', allows an origin"},
+    {"--path --api-prefix --root-path",
+     "the page and the routes have fixed paths; a reverse proxy can move them"},
+    {"-d --daemon --detach --background",
+     "'weft serve MODEL --restart --unit' prints a unit that systemd runs in the background"},
+    {"--metrics --webui --no-webui --slots --no-slots --props --enable-metrics",
+     "/metrics, /props and the page are always served; leave the flag out"}};
+
+constexpr OtherCommand kCommands[] = {
+    {"chat cli generate complete", "run", ""},
+    {"server api start launch", "serve", ""},
+    {"ls tags", "list", ""},
+    {"download install fetch", "pull", ""},
+    {"info", "show", ""},
+    {"delete remove uninstall", "rm", ""},
+    {"rpc-server", "worker", ""},
+    {"benchmark", "bench", ""},
+    {"collect-env", "doctor", ""},
+    {"finetune fine-tune sft", "train", ""},
+    {"ps status", "",
+     "no service holds models in the background. 'weft hosts' shows the hosts of a cluster, and "
+     "GET /api/ps of a 'weft serve' its model"},
+    {"stop", "", "Ctrl-C or SIGTERM ends the 'weft serve' of the model"},
+    {"create", "", "Weft runs files as they are: weft run FILE. 'weft quantize' changes the type"},
+    {"push", "", "Weft fetches from the Hub only: 'hf upload' sends a model there"},
+    {"cp", "", "'weft serve MODEL --name NAME' gives a model another name"},
+    {"login logout signin signout whoami", "",
+     "Weft has no accounts. For a gated model put a token of the Hub into HF_TOKEN, or run "
+     "'hf auth login'"},
+    {"logs", "", "'weft serve' logs to its standard error; under systemd, 'journalctl' shows that"},
+    {"embed", "", "'weft serve MODEL --embeddings' answers /v1/embeddings"},
+    {"convert convert_hf_to_gguf imatrix gguf-split", "",
+     "Weft runs Hugging Face folders and split GGUF files as they are; 'weft quantize IN OUT TYPE' "
+     "writes a GGUF file"},
+    {"update upgrade", "", "install the new version over the old one (docs/install.md)"},
+    {"search", "", "'weft list --names' lists short names; the Hub's page searches its models"}};
+
+}  // namespace
+
+std::span<const Synonym> Synonyms() {
+    return kSynonyms;
+}
+
+std::span<const ValueSynonym> ValueSynonyms() {
+    return kValueSynonyms;
+}
+
+std::span<const Advice> Advices() {
+    return kAdvices;
+}
+
+std::span<const OtherCommand> OtherCommands() {
+    return kCommands;
+}
+
+bool Lists(std::string_view names, std::string_view name) {
+    for (size_t at = 0; at < names.size();) {
+        const size_t end = std::min(names.find(' ', at), names.size());
+        if (names.substr(at, end - at) == name) return true;
+        at = end + 1;
+    }
+    return false;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,40 @@
+// Flags, values and commands of llama.cpp, Ollama, vLLM and SGLang, and what each one is in Weft.
+// The tables are data; habits.h applies them.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace weft::cli {
+
+inline constexpr std::string_view kModelWord = "MODEL";
+
+// Flags that mean the same. flag: Weft's; kModelWord: the value is the MODEL.
+struct Synonym {
+    std::string_view names, flag;  // names: separated by spaces
+    bool inference = false;        // only of commands that run a model
+};
+std::span<const Synonym> Synonyms();
+
+// A value that Weft's flag doesn't take. value: Weft's; empty: the flag is left out.
+struct ValueSynonym {
+    std::string_view flags, other, value;
+};
+std::span<const ValueSynonym> ValueSynonyms();
+
+// Flags without a counterpart, and the next step.
+struct Advice {
+    std::string_view names, advice;
+};
+std::span<const Advice> Advices();
+
+// Commands of other programs: Weft's command, or the next step.
+struct OtherCommand {
+    std::string_view names, command, advice;
+};
+std::span<const OtherCommand> OtherCommands();
+
+// Whether `name` is one of `names`.
+bool Lists(std::string_view names, std::string_view name);
+
+}  // namespace weft::cli
