@@ -16,21 +16,28 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostFiles = 10'000, kMostShown = 12;
 
+std::string LowerCase(std::string name) {
+    std::ranges::transform(name, name.begin(),
+                           [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
+    return name;
+}
+
 std::vector<std::string> GgufNames(const std::string& folder) {
     std::vector<std::string> names;
     std::error_code ignored;
     fs::directory_iterator files(folder, ignored);
     for (size_t seen = 0; !ignored && files != fs::directory_iterator() && seen < kMostFiles;
          ++seen, files.increment(ignored)) {
-        if (files->path().extension() == ".gguf") names.push_back(files->path().filename());
+        if (LowerCase(files->path().extension()) == ".gguf") {
+            names.push_back(files->path().filename());
+        }
     }
     std::ranges::sort(names);
     return names;
 }
 
-bool IsCompanion(std::string name) {
-    std::ranges::transform(name, name.begin(),
-                           [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
+bool IsCompanion(const std::string& file) {
+    const std::string name = LowerCase(file);
     return name.find("mmproj") != name.npos || name.find("imatrix") != name.npos;
 }
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
+#include "base/file_kind.h"
 #include "base/json.h"
 
 namespace weft::model_files {
@@ -111,7 +111,7 @@ SamplingHints ReadGenerationConfig(const std::string& folder) {
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) return hints;
     hints.file = path;
-    const auto text = ReadTextFile(path, kMostGenerationBytes);
+    const auto text = ReadModelText(path, kMostGenerationBytes);
     if (!text.ok()) {
         hints.warnings.push_back(text.error().message);
         return hints;

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "base/file.h"
+#include "base/file_kind.h"
 #include "base/json.h"
 
 namespace weft::tokenizer {
@@ -172,7 +172,7 @@ Result<TokenizerHints> ReadHints(const std::string& folder) {
         const std::string path = folder + "/" + name;
         std::error_code error;
         if (!std::filesystem::exists(path, error)) continue;
-        WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostHintBytes));
+        WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostHintBytes));
         auto parsed = ParseJson(text);
         Status status = parsed.ok() ? AddHints(name, *parsed, hints) : Status(parsed.error());
         if (!status.ok()) return Error{status.error().code, path + ": " + status.error().message};

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/file.h"
+#include "base/file_kind.h"
 #include "tokenizer/hints.h"
 #include "tokenizer/read_json.h"
 #include "tokenizer/read_sentencepiece.h"
@@ -34,7 +34,7 @@ std::string FindEnding(const std::string& folder, std::string_view ending) {
 }
 
 Result<std::unique_ptr<Tokenizer>> Read(const std::string& path, const TokenizerHints& hints) {
-    WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostTokenizerBytes));
+    WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostTokenizerBytes));
     auto made = path.ends_with(".json")   ? ReadTokenizerJson(text, hints)
                 : LooksLikeTiktoken(text) ? ReadTiktoken(text, hints)
                                           : ReadSentencePiece(text, hints);
@@ -89,11 +89,11 @@ Result<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& path) {
 
 Result<std::string> ReadChatTemplate(const std::string& folder) {
     const std::string jinja = folder + "/chat_template.jinja";
-    if (Exists(jinja)) return ReadTextFile(jinja, kMostTemplateBytes);
+    if (Exists(jinja)) return ReadModelText(jinja, kMostTemplateBytes);
     for (const char* name : {"tokenizer_config.json", "chat_template.json"}) {
         const std::string path = folder + "/" + name;
         if (!Exists(path)) continue;
-        WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostTemplateBytes));
+        WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostTemplateBytes));
         const auto parsed = ParseJson(text);
         if (!parsed.ok()) return Error{parsed.error().code, path + ": " + parsed.error().message};
         std::string found = TemplateIn(*parsed);

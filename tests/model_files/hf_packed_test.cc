@@ -149,5 +149,31 @@ TEST(Quantization, OtherMethodsAreRefusedByName) {
     }
 }
 
+// What AutoGPTQ and AutoAWQ wrote before transformers took both in.
+TEST(Quantization, OlderFilesBesideTheConfigAreRead) {
+    test::TempDir dir;
+    const auto read = [&] { return ReadQuantizationFile(dir.path()); };
+    ASSERT_TRUE(read().ok());
+    EXPECT_EQ(read()->method, Method::kNone);
+    support::WriteText(dir / "quant_config.json",
+                       R"({"zero_point": true, "q_group_size": 64, "w_bit": 4})");
+    ASSERT_TRUE(read().ok());
+    EXPECT_EQ(read()->method, Method::kAwq);
+    EXPECT_EQ(read()->group, 64);
+    support::WriteText(dir / "quantize_config.json",
+                       R"({"bits": 8, "group_size": -1, "damp_percent": 0.01, "desc_act": true,
+                           "sym": true, "true_sequential": true})");
+    ASSERT_TRUE(read().ok());
+    EXPECT_EQ(read()->method, Method::kGptq);
+    EXPECT_EQ(read()->bits, 8);
+    EXPECT_EQ(read()->group, 0);
+    EXPECT_TRUE(read()->any_order);
+    EXPECT_TRUE(read()->zero_plus_one);
+    support::WriteText(dir / "hf_quant_config.json", R"({"quantization": {"quant_algo": null}})");
+    EXPECT_EQ(read()->method, Method::kGptq);  // (of the KV cache alone)
+    support::WriteText(dir / "quantize_config.json", "[");
+    EXPECT_NE(read().error().message.find("quantize_config.json"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace weft::model_files::hf

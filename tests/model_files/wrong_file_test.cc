@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/file.h"
 #include "base/file_kind.h"
 #include "model/hyper.h"
+#include "model_files/folder_kind.h"
 #include "model_files/gguf_folder.h"
 #include "model_files/gguf_writer.h"
 #include "model_files/model_file.h"
+#include "model_files/read_tokenizer.h"
 #include "support/hf_folder.h"
 #include "support/temp_dir.h"
 
@@ -88,6 +91,11 @@ TEST_F(WrongFile, OtherFilesAreNamed) {
                  {"page2.gguf", "<HTML><body>", "web page"},
                  {"torch.gguf", "PK\x03\x04 pytorch_model", "PyTorch"},
                  {"old.gguf", "tjgg 123456789", "before GGUF"},
+                 {"gz.gguf", "\x1f\x8b\x08 zipped", "compressed"},
+                 {"m.llamafile", "MZqFpD='\n", "llamafile"},
+                 {"Modelfile", "# mine\nFROM x", ""},
+                 {"Modelfile2", "FROM ./x.gguf", "Modelfile"},
+                 {"keras.gguf", "\x89HDF\r\n", "Keras"},
                  {"config.gguf", "{\"model_type\": 1}", "JSON"}};
     for (const auto& [name, begin, word] : files) {
         WriteText(dir_ / name, begin);
@@ -138,9 +146,37 @@ TEST_F(WrongFile, QuantizationsOfOthersAreNamed) {
     WriteFolder("mlx", config);
     Expect("mlx", {"MLX", "4 bits"});
     config.erase("quantization");
-    WriteFolder("none", config);
-    Expect("none", {"quant_method"});
+    WriteFolder("mlx", config);
+    Expect("mlx", {"MLX", "4 bits"});
     config.erase("quantization_config");
+    for (const json& by : {json{{"mode", "mxfp4"}}, json{{"mode", "mxfp4"}, {"bits", 4}},
+                           json{{"quant_method", "mlx"}, {"bits", 8}}}) {
+        config["quantization"] = by;
+        WriteFolder("mlx", config);
+        Expect("mlx", {"MLX", by.contains("mode") ? "mxfp4" : "8 bits"});
+    }
+    config.erase("quantization");
+    const struct {
+        json config;
+        const char* word;
+    } nameless[] = {{{{"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}, "bitsandbytes"},
+                    {{{"_load_in_8bit", true}}, "bitsandbytes"},
+                    {{{"quant_algo", "FP8"}}, "ModelOpt"},
+                    {{{"w_bit", 8}, {"zero_point", true}}, "AWQ of 8 bits"},
+                    {{{"bits", 3}, {"group_size", 128}, {"desc_act", false}}, "GPTQ of 3 bits"},
+                    {{{"x", 1}}, "quant_method"}};
+    for (const auto& [inside, word] : nameless) {
+        config["quantization_config"] = inside;
+        WriteFolder("nameless", config);
+        Expect("nameless", {word});
+    }
+    config.erase("quantization_config");
+    WriteFolder("gptq", config);
+    WriteText(dir_ / "gptq/quantize_config.json", R"({"bits": 3, "group_size": 128})");
+    Expect("gptq", {"GPTQ of 3 bits", "quantize_config.json"});
+    WriteFolder("awq", config);
+    WriteText(dir_ / "awq/quant_config.json", R"({"w_bit": 4, "version": "GEMV"})");
+    Expect("awq", {"AWQ's layout 'GEMV'", "quant_config.json"});
     WriteFolder("modelopt", config);
     const json beside = {{"producer", {{"name", "modelopt"}}},
                          {"quantization", {{"quant_algo", "NVFP4"}}}};
@@ -171,6 +207,151 @@ TEST_F(WrongFile, ModelsThatSeeAreNamed) {
     Expect("idefics3", {"'idefics3'", "vision-language", "GGUF"});
 }
 
+// Images have tensors outside the text part, whatever they are called.
+TEST_F(WrongFile, TensorsOfImagesAreLeftOut) {
+    const json text = json::parse(support::HfGolden().Text("llama/config"));
+    const json whole = {{"model_type", "llava_next"},
+                        {"text_config", text},
+                        {"vision_config", {{"model_type", "clip_vision_model"}}}};
+    for (const std::string prefix : {"model.language_model.", "language_model.model."}) {
+        std::map<std::string, support::SafeBytes> tensors;
+        for (auto& [name, tensor] : support::HfGolden().Tensors("llama")) {
+            const bool inner = name.starts_with("model.");
+            tensors[inner ? prefix + name.substr(6) : name] = tensor;
+        }
+        const auto any = tensors.begin()->second;
+        for (const char* name : {"image_newline", "model.image_newline", "model.connector.weight",
+                                 "img_projector.0.weight"}) {
+            tensors[name] = any;
+        }
+        WriteFolder("llava", whole);
+        support::WriteTensors(dir_ / "llava", tensors);
+        EXPECT_EQ(ErrorOf("llava"), "");
+        tensors["lm_head.bias"] = any;
+        tensors[prefix + "layers.0.unknown"] = any;
+        support::WriteTensors(dir_ / "llava", tensors);
+        Expect("llava", {"has no place"});
+        WriteFolder("llava", text);  // without images nothing may be left out
+        tensors.erase("lm_head.bias");
+        tensors.erase(prefix + "layers.0.unknown");
+        support::WriteTensors(dir_ / "llava", tensors);
+        Expect("llava", {"has no place"});
+    }
+}
+
+TEST_F(WrongFile, QuantizedTensorsAreNamed) {
+    const json text = json::parse(support::HfGolden().Text("llama/config"));
+    const struct {
+        const char *beside, *word;
+        std::string dtype;
+    } kinds[] = {{"model.embed_tokens.scales", "MLX", "U32"},
+                 {"model.embed_tokens.weight.absmax", "bitsandbytes", "U8"},
+                 {"model.embed_tokens.SCB", "bitsandbytes", "I8"},
+                 {"other", "of dtype U8", "U8"}};
+    for (const auto& [beside, word, dtype] : kinds) {
+        std::map<std::string, support::SafeBytes> tensors = support::HfGolden().Tensors("llama");
+        support::SafeBytes& table = tensors.at("model.embed_tokens.weight");
+        const size_t bytes = dtype == "U32" ? 4 : 1;
+        table.dtype = dtype;
+        table.shape = {4, 8};
+        table.data.assign(32 * bytes, std::byte{0});
+        tensors[beside] = table;
+        WriteFolder("quantized", text);
+        support::WriteTensors(dir_ / "quantized", tensors);
+        Expect("quantized", {word, "model.embed_tokens.weight"});
+    }
+}
+
+TEST_F(WrongFile, PlaceholdersOfAnyFileAreNamed) {
+    const json llama = json::parse(support::HfGolden().Text("llama/config"));
+    const struct {
+        std::string text;
+        const char* word;
+    } texts[] = {{kPointer, "git lfs pull"},
+                 {"\xef\xbb\xbf" + kPointer, "git lfs pull"},
+                 {"\r\n  <!doctype HTML><html>", "web page"},
+                 {"<?xml version=\"1.0\"?><Error>", "error"},
+                 {"Entry not found", "error"},
+                 {"Invalid username or password.", "error"},
+                 {"# xet version 0\n", "Xet"},
+                 {std::string(64, '\0'), "zeros"}};
+    for (const auto& [text, word] : texts) {
+        for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json",
+                                 "generation_config.json", "chat_template.jinja",
+                                 "special_tokens_map.json", "chat_template.json"}) {
+            const std::string folder = std::string("m/") + name;
+            WriteFolder(folder, llama);
+            support::WriteTensors(dir_ / folder, support::HfGolden().Tensors("llama"));
+            WriteText(dir_ / (folder + "/" + name), text);
+            if (std::string_view(name) != "tokenizer.model") {
+                std::ofstream(dir_ / (folder + "/tokenizer.json"), std::ios::app) << "{}";
+            }
+            std::string error;
+            const auto source = OpenModel(dir_ / folder);
+            if (!source.ok()) {
+                error = source.error().message;
+            } else {
+                const auto tokenizer = LoadTokenizer(**source);
+                error = tokenizer.ok() ? "" : tokenizer.error().message;
+            }
+            EXPECT_NE(error.find(word), std::string::npos) << name << ": " << error;
+            EXPECT_NE(error.find(name), std::string::npos) << error;
+        }
+        WriteText(dir_ / "m.gguf", text);
+        Expect("m.gguf", {word, "not a GGUF file"});
+    }
+}
+
+// ---- Folders without a model --------------------------------------------------------------------
+
+TEST_F(WrongFile, FoldersAreNamed) {
+    const struct {
+        std::vector<const char*> files;
+        std::initializer_list<const char*> words;
+    } folders[] = {
+        {{}, {"empty folder", "weft pull"}},
+        {{"adapter_config.json", "adapter.safetensors"}, {"LoRA adapter", "--lora", "o/base"}},
+        {{"adapter_config.json", "config.json"}, {"LoRA adapter", "weft merge"}},
+        {{"adapter_config.json", "checkpoint-5/config.json"}, {"LoRA adapter"}},
+        {{"model_index.json", "unet/config.json"}, {"diffusers", "language models"}},
+        {{"params.json", "consolidated.00.pth", "tokenizer.model"}, {"Meta", "Hugging Face form"}},
+        {{"consolidated.safetensors", "config.json"}, {"Mistral", "GGUF"}},
+        {{"Q4_K_M/m.gguf", "Q8_0/m-00001-of-00002.gguf", "README.md"}, {"Q4_K_M, Q8_0"}},
+        {{"snapshots/abc/config.json", "refs/main"}, {"subfolders", "snapshots/abc"}},
+        {{"checkpoint-500/config.json", "trainer_state.json"}, {"checkpoint-500"}},
+        {{"sha256-aa", "sha256-bb"}, {"Ollama", "ollama show"}},
+        {{"blobs/sha256-aa", "manifests/x"}, {"Ollama", "blobs/sha256-aa"}},
+        {{"config.json", "pytorch_model.bin"}, {"PyTorch", "pytorch_model.bin", "save_pretrained"}},
+        {{"model.pt"}, {"PyTorch", "model.pt"}},
+        {{"config.json", "x.onnx"}, {"ONNX", "GGUF"}},
+        {{"config.json", "m-00001-of-00002.safetensors"}, {"index.json is missing", "m-00001"}},
+        {{"config.json", "gptq_model-4bit.safetensors"}, {"Rename", "gptq_model-4bit"}},
+        {{"model.safetensors"}, {"without the config.json"}},
+        {{"config.json", "model.safetensors.incomplete"}, {"not complete"}},
+        {{"config.json", "tokenizer.json"}, {"without its weights"}},
+        {{"tokenizer.json", "README.md"}, {"tokenizer without a model"}},
+        {{"README.md"}, {"no config.json and no GGUF file"}}};
+    const std::string llama = support::HfGolden().Text("llama/config");
+    size_t number = 0;
+    for (const auto& [files, words] : folders) {
+        const std::string folder = "folder" + std::to_string(number++);
+        std::filesystem::create_directories(dir_ / folder);
+        for (const std::string name : files) {
+            const std::filesystem::path path = dir_ / (folder + "/" + name);
+            std::filesystem::create_directories(path.parent_path());
+            const bool config = name.ends_with("config.json") && !name.starts_with("adapter");
+            const bool adapter = name == "adapter_config.json";
+            WriteText(path, config    ? llama
+                            : adapter ? R"({"base_model_name_or_path": "o/base"})"
+                                      : "GGUF or another text");
+        }
+        Expect(folder, words);
+    }
+    EXPECT_EQ(FolderKind(dir_ / "nosuch").find("LoRA"), std::string::npos);
+    WriteText(dir_ / "folder1/adapter_config.json", "[");  // broken: named all the same
+    Expect("folder1", {"LoRA adapter", "its base model"});
+}
+
 // ---- Folders of GGUF files ----------------------------------------------------------------------
 
 TEST_F(WrongFile, TheOneModelOfAFolderIsTaken) {
@@ -182,6 +363,10 @@ TEST_F(WrongFile, TheOneModelOfAFolderIsTaken) {
     const auto one = OpenModel(dir_ / "one");
     ASSERT_TRUE(one.ok()) << one.error().message;
     EXPECT_EQ((*one)->name(), dir_ / "one/model-Q4.gguf");
+    std::filesystem::rename(dir_ / "one/model-Q4.gguf", dir_ / "one/Model-Q4.GGUF");
+    const auto upper = OpenModel(dir_ / "one");
+    ASSERT_TRUE(upper.ok()) << upper.error().message;
+    EXPECT_EQ((*upper)->name(), dir_ / "one/Model-Q4.GGUF");
 
     std::filesystem::create_directories(dir_ / "split");
     for (const uint32_t part : {0u, 1u}) {

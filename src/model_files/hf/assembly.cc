@@ -74,6 +74,16 @@ void Assembly::AddVector(std::string gguf, MatrixPtr column) {
 
 // ---- Weights ------------------------------------------------------------------------------------
 
+// The program that quantized a tensor, by the tensors beside it; empty: nothing shows it.
+std::string_view Assembly::QuantizedBy(const std::string& name) const {
+    const std::string base = name.substr(0, name.rfind('.'));
+    if (Has(base + ".scales")) return "for Apple's MLX";
+    for (const char* end : {".weight.absmax", ".SCB", ".weight_format"}) {
+        if (Has(base + end)) return "by bitsandbytes";
+    }
+    return "";
+}
+
 Result<MatrixPtr> Assembly::OfTensor(const SafeTensor& tensor, int64_t rows, int64_t cols) {
     if (rows < 1 || cols < 1) {
         return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is empty", folder_,
@@ -88,6 +98,13 @@ Result<MatrixPtr> Assembly::OfTensor(const SafeTensor& tensor, int64_t rows, int
     }
     if (tensor.type == SafeType::kBF16) {
         return FromFile(file, tensor.offset, DType::kBF16, rows, cols);
+    }
+    const std::string_view by = QuantizedBy(tensor.name);
+    if (!by.empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: tensor '{}' is quantized {}, whose layout is not supported. Get the "
+                         "model's own folder, or a GGUF file of it",
+                         folder_, Shown(tensor.name), by);
     }
     return MakeError(ErrorCode::kUnsupported,
                      "{}: tensor '{}' is of dtype {}; F32, F16 and BF16 are supported there",
@@ -342,7 +359,10 @@ bool Assembly::Unneeded(const std::string& name) const {
         ".input_scale",         ".activation_scale", ".masked_bias"};
     const auto begins = [&](std::string_view begin) { return name.starts_with(begin); };
     const auto ends = [&](std::string_view end) { return name.ends_with(end); };
-    return std::ranges::any_of(kBegins, begins) || std::ranges::any_of(kEnds, ends);
+    if (std::ranges::any_of(kBegins, begins) || std::ranges::any_of(kEnds, ends)) return true;
+    // Of several modalities: outside the text part ("model.image_newline").
+    const bool several = config_.Has("vision_config") || config_.Has("audio_config");
+    return several && !begins(prefix_) && name.find("lm_head") == name.npos;
 }
 
 Status Assembly::CheckAllUsed() const {

@@ -65,6 +65,7 @@ class Assembly {
     Status AddFusedExperts(int64_t layer, const std::string& prefix);
     Status AddRopeFactors();
     Result<MatrixPtr> InPairs(MatrixPtr matrix, const std::string& name);
+    std::string_view QuantizedBy(const std::string& name) const;
     Result<MatrixPtr> OfTensor(const SafeTensor& tensor, int64_t rows, int64_t cols);
     Status CheckAllUsed() const;
     bool Unneeded(const std::string& name) const;

@@ -99,8 +99,10 @@ bool IsFolder(const std::string& path) {
 
 Result<std::unique_ptr<ModelSource>> OpenFolder(const std::string& path, ReadPlan* plan) {
     WEFT_ASSIGN(FolderConfig read, ReadFolderConfig(path));
-    WEFT_ASSIGN(const Quantization quantization, ReadQuantization(read.config));
-    if (quantization.method == Method::kNone) WEFT_TRY(RefuseModelOpt(path));
+    WEFT_ASSIGN(Quantization quantization, ReadQuantization(read.config));
+    if (quantization.method == Method::kNone) {
+        WEFT_ASSIGN(quantization, ReadQuantizationFile(path));
+    }
     WEFT_ASSIGN(TensorFiles opened, TensorFiles::Open(path, plan));
     auto files = std::make_unique<TensorFiles>(std::move(opened));
     Assembly assembly(path, *read.family, read.config, quantization, *files);

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "base/file_kind.h"
+#include "model_files/folder_kind.h"
 #include "model_files/gguf.h"
 #include "model_files/sampling.h"
 #include "tokenizer/open.h"
@@ -29,7 +31,14 @@ Result<std::vector<std::byte>> MakeMetadata(const std::string& path, const Famil
 
 Result<FolderConfig> ReadFolderConfig(const std::string& path) {
     const std::string config_path = std::filesystem::path(path) / "config.json";
-    WEFT_ASSIGN(std::string text, ReadTextFile(config_path, kMostConfigBytes));
+    std::error_code ignored;
+    if (!std::filesystem::exists(config_path, ignored)) {
+        const std::string kind = FolderKind(path);
+        return MakeError(ErrorCode::kNotFound,
+                         "{}: no config.json and no GGUF file. {}", path,
+                         kind.empty() ? "Give the folder or the file of a model" : "It is " + kind);
+    }
+    WEFT_ASSIGN(std::string text, ReadModelText(config_path, kMostConfigBytes));
     return ParseFolderConfig(std::move(text), path);
 }
 

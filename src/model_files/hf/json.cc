@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/file.h"
 #include "base/file_kind.h"
 #include "base/json.h"
 
@@ -60,7 +59,7 @@ Result<Config> Config::Parse(std::string_view text, std::string_view where) {
 }
 
 Result<Config> Config::Read(const std::string& path) {
-    WEFT_ASSIGN(const std::string text, ReadTextFile(path, kMostConfigBytes));
+    WEFT_ASSIGN(const std::string text, ReadModelText(path, kMostConfigBytes));
     return Parse(text, path);
 }
 

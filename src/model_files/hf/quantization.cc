@@ -121,30 +121,49 @@ Result<Quantization> ReadFp8(const Config& config) {
     return read;
 }
 
-}  // namespace
-
-namespace {
-
-// Folders of mlx-lm say group_size and bits under 'quantization', and often the same under
-// 'quantization_config'.
-Status RefuseMlx(const Config& config, const Config& inside) {
-    if (inside.Has("quant_method") || !config.Has("quantization")) return {};
-    WEFT_ASSIGN(const Config mlx, config.Sub({"quantization"}));
-    if (!mlx.Has("bits") && !mlx.Has("group_size")) return {};
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: a quantized model for Apple's MLX ({} bits), whose layout is not "
-                     "supported. Get the model's own folder, or a GGUF file of it",
-                     mlx.where(), mlx.Has("bits") ? Shown(mlx.json()["bits"].dump()) : "?");
+// The method of a configuration that doesn't name it, by the keys that only one has.
+std::string MethodByKeys(const Config& config) {
+    constexpr struct {
+        std::string_view key, method;
+    } kKeys[] = {{"load_in_4bit", "bitsandbytes"},
+                 {"load_in_8bit", "bitsandbytes"},
+                 {"_load_in_4bit", "bitsandbytes"},
+                 {"_load_in_8bit", "bitsandbytes"},
+                 {"bnb_4bit_quant_type", "bitsandbytes"},
+                 {"quant_algo", "modelopt"},
+                 {"w_bit", "awq"},
+                 {"zero_point", "awq"},
+                 {"desc_act", "gptq"},
+                 {"damp_percent", "gptq"},
+                 {"sym", "gptq"},
+                 {"config_groups", "compressed-tensors"}};
+    for (const auto& [key, method] : kKeys) {
+        if (config.Has(key)) return std::string(method);
+    }
+    return "";
 }
 
-}  // namespace
+// Folders of mlx-lm say group_size, bits and mode under 'quantization', and often the same under
+// 'quantization_config'.
+Status RefuseMlx(const Config& config) {
+    for (const std::string_view key : {"quantization", "quantization_config"}) {
+        WEFT_ASSIGN(const Config mlx, config.Sub({key}));
+        const bool whole = key == "quantization";
+        const bool named = mlx.Has("quant_method") && mlx.json()["quant_method"] != "mlx";
+        const bool fits = whole ? mlx.Has("bits") || mlx.Has("group_size") || mlx.Has("mode")
+                                : mlx.Has("bits") && mlx.Has("group_size");
+        if (!fits || named || !MethodByKeys(mlx).empty()) continue;
+        const std::string bits = mlx.Has("bits") ? Shown(mlx.json()["bits"].dump()) + " bits" : "";
+        const std::string mode = mlx.Has("mode") ? Shown(mlx.json()["mode"].dump()) : "";
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: a quantized model for Apple's MLX ({}{}{}), whose layout is not "
+                         "supported. Get the model's own folder, or a GGUF file of it",
+                         mlx.where(), bits, bits.empty() || mode.empty() ? "" : ", ", mode);
+    }
+    return {};
+}
 
-Result<Quantization> ReadQuantization(const Config& config) {
-    WEFT_ASSIGN(const Config inside, config.Sub({"quantization_config", "compression_config"}));
-    WEFT_TRY(RefuseMlx(config, inside));
-    if (inside.json().empty()) return Quantization{};
-    WEFT_ASSIGN(const std::string method, inside.StringOr({"quant_method"}, ""));
-    if (method.empty()) return inside.Corrupt("quant_method", "the name of a quantization");
+Result<Quantization> ReadByMethod(const Config& inside, const std::string& method) {
     if (method == "modelopt") {
         WEFT_ASSIGN(const std::string algorithm, inside.StringOr({"quant_algo"}, "?"));
         return Refused(inside, fmt::format("NVIDIA ModelOpt's '{}'", Shown(algorithm)));
@@ -157,15 +176,37 @@ Result<Quantization> ReadQuantization(const Config& config) {
     return Refused(inside, fmt::format("quant_method '{}'", Shown(method)));
 }
 
-Status RefuseModelOpt(const std::string& folder) {
-    const std::string path = folder + "/hf_quant_config.json";
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) return {};
-    WEFT_ASSIGN(const Config config, Config::Read(path));
-    WEFT_ASSIGN(const Config inside, config.Sub({"quantization"}));
-    WEFT_ASSIGN(const std::string algorithm, inside.StringOr({"quant_algo"}, ""));
-    if (algorithm.empty()) return {};
-    return Refused(config, fmt::format("NVIDIA ModelOpt's '{}'", Shown(algorithm)));
+}  // namespace
+
+Result<Quantization> ReadQuantization(const Config& config) {
+    WEFT_ASSIGN(const Config inside, config.Sub({"quantization_config", "compression_config"}));
+    WEFT_TRY(RefuseMlx(config));
+    if (inside.json().empty()) return Quantization{};
+    WEFT_ASSIGN(std::string method, inside.StringOr({"quant_method"}, ""));
+    if (method.empty()) method = MethodByKeys(inside);
+    if (method.empty()) return inside.Corrupt("quant_method", "the name of a quantization");
+    return ReadByMethod(inside, method);
+}
+
+Result<Quantization> ReadQuantizationFile(const std::string& folder) {
+    constexpr struct {
+        const char *name, *method;
+    } kFiles[] = {{"hf_quant_config.json", "modelopt"},
+                  {"quantize_config.json", "gptq"},
+                  {"quant_config.json", "awq"}};
+    for (const auto& [name, usual] : kFiles) {
+        const std::string path = folder + "/" + name;
+        std::error_code ignored;
+        if (!std::filesystem::exists(path, ignored)) continue;
+        WEFT_ASSIGN(const Config config, Config::Read(path));
+        const bool nested = config.Has("quantization");
+        WEFT_ASSIGN(const Config inside, config.Sub({"quantization"}));
+        const std::string_view method = usual;
+        if (method == "modelopt" && !inside.Has("quant_algo")) continue;
+        WEFT_ASSIGN(const std::string named, config.StringOr({"quant_method"}, usual));
+        return ReadByMethod(nested ? inside : config, named);
+    }
+    return Quantization{};
 }
 
 }  // namespace weft::model_files::hf

@@ -28,7 +28,8 @@ struct Quantization {
 // `config`: that of the text model.
 Result<Quantization> ReadQuantization(const Config& config);
 
-// ModelOpt says beside config.json, in hf_quant_config.json, how it has quantized a folder.
-Status RefuseModelOpt(const std::string& folder);
+// Of files beside a config.json without one: hf_quant_config.json (ModelOpt), quantize_config.json
+// (older AutoGPTQ), quant_config.json (older AutoAWQ). No such file: kNone.
+Result<Quantization> ReadQuantizationFile(const std::string& folder);
 
 }  // namespace weft::model_files::hf

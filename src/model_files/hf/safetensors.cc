@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "base/file_kind.h"
+#include "model_files/folder_kind.h"
 #include "model_files/hf/json.h"
 
 namespace weft::model_files::hf {
@@ -377,17 +378,16 @@ Result<TensorFiles> TensorFiles::Open(const std::string& folder, ReadPlan* plan)
     std::error_code ignored;
     if (!std::filesystem::exists(index_path, ignored)) {
         if (!std::filesystem::exists(single, ignored)) {
-            return MakeError(ErrorCode::kNotFound,
-                             "{}: neither {} nor {}. Weft reads safetensors; other files of "
-                             "weights (.bin, .pt) must be converted.",
-                             folder, kSingle, kIndex);
+            const std::string kind = FolderKind(folder);
+            return MakeError(ErrorCode::kNotFound, "{}: neither {} nor {}. {}", folder, kSingle,
+                             kIndex, kind.empty() ? "Weft reads safetensors" : "It is " + kind);
         }
         WEFT_TRY(files.AddFile(single, plan));
         WEFT_TRY(files.Index());
         WEFT_TRY(files.NeedKeys());
         return files;
     }
-    WEFT_ASSIGN(const std::string text, ReadTextFile(index_path, kMostIndexBytes));
+    WEFT_ASSIGN(const std::string text, ReadModelText(index_path, kMostIndexBytes));
     WEFT_ASSIGN(const ShardIndex index, ParseIndex(text, index_path));
     for (const std::string& name : index.files) {
         const Status added = files.AddFile(base / name, plan);
