@@ -60,7 +60,7 @@ TEST(Record, InputIdsAndLabels) {
         EXPECT_NE(Marked(record).find(words), std::string::npos) << Marked(record);
     };
     refused(R"({"input_ids": [65, 66], "labels": [66, -100]})",
-            "'labels'[0] is 66, 'input_ids'[0]");
+            "'labels'[0] is 66, the token there is 65");
     refused(R"({"input_ids": [65, 66], "labels": [65, -7]})", "'labels'[1] is -7");
     refused(R"({"input_ids": [65, 66], "labels": [65]})", "'labels' is no list of 2");
     refused(R"({"input_ids": [65, -1]})", "'input_ids' holds -1");

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "model_files/hf/json.h"
+#include "train/data/loss_marks.h"
 
 namespace weft::train {
 namespace {
@@ -33,50 +33,13 @@ std::string AlpacaText(const InstructionRecord& record) {
         Section("### Input:\n", record.input, "\n\n"));
 }
 
-// What says whether a turn is learned: OpenAI's name, and those of axolotl's documentation.
-constexpr const char* kLossMembers[] = {chat::kLossMember, "train", "training"};
-
-// The messages' marks as kLossMember alone, 0 or 1.
-Status ReadMarks(OrderedJson& messages) {
-    for (size_t i = 0; i < messages.size(); ++i) {
-        OrderedJson& message = messages[i];
-        if (!message.is_object()) continue;
-        if (const auto detail = message.find("train_detail");
-            detail != message.end() && !detail->is_null()) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "message {}: 'train_detail' marks parts of a turn; a turn is learned "
-                             "as a whole, or with \"weight\": 0 not at all",
-                             i + 1);
-        }
-        bool marked = false, learned = true;
-        for (const char* name : kLossMembers) {
-            const auto mark = message.find(name);
-            if (mark == message.end()) continue;
-            const bool no = *mark == 0 || *mark == false;
-            if (!no && *mark != 1 && *mark != true && !mark->is_null()) {
-                return MakeError(ErrorCode::kCorrupt,
-                                 "message {}: '{}' is {}; expected 0 or false (the turn is not "
-                                 "learned), 1 or true",
-                                 i + 1, name,
-                                 model_files::hf::Shown(mark->dump(
-                                     -1, ' ', true, OrderedJson::error_handler_t::replace)));
-            }
-            marked = true;
-            learned = learned && !no;
-            message.erase(name);
-        }
-        if (marked) message[chat::kLossMember] = learned ? 1 : 0;
-    }
-    return {};
-}
-
 Result<chat::ChatInput> InputOf(const ChatRecord& record) {
     chat::ChatInput input;
     input.messages = record.messages;
     input.tools = record.tools;
     input.add_generation_prompt = false;
     input.now_s = 1;  // the same text on every day
-    WEFT_TRY(ReadMarks(input.messages));
+    WEFT_TRY(ReadTurnMarks(input.messages));
     return input;
 }
 

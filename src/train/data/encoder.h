@@ -17,8 +17,8 @@
 // Prompt and completion: the two joined as they are; loss on the completion and the end token.
 // Text: loss on all, and the end token. Tokens: as they are, nothing is added.
 // Chat: the conversation is prepared and rendered as the server does it (chat/conversation.h), and
-// the loss is on the assistant's turns (chat_turns.h). A turn with "weight": 0, or with "train" or
-// "training": false, has no loss.
+// the loss is on the assistant's turns (chat_turns.h), but for those that a mark leaves out
+// (loss_marks.h).
 //
 // A text is tokenized whole; the prompt's share is what it has in common with the tokens of the
 // prompt alone, so a token that spans the border is learned. bos goes in front if the model wants

@@ -41,14 +41,6 @@ constexpr RoleName kRoleNames[] = {
     {"developer", "system"},
 };
 
-std::string RoleNamed(std::string_view said) {
-    std::string lower(said);
-    std::ranges::transform(lower, lower.begin(),
-                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const auto known = std::ranges::find(kRoleNames, lower, &RoleName::said);
-    return known == std::end(kRoleNames) ? "" : std::string(known->role);
-}
-
 // A call as a value of ShareGPT's: {"name", "arguments"} or a list of such. Null: it is none.
 OrderedJson CallsOf(const OrderedJson& value) {
     OrderedJson said =
@@ -126,6 +118,14 @@ Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std:
 }
 
 }  // namespace
+
+std::string RoleNamed(std::string_view said) {
+    std::string lower(said);
+    std::ranges::transform(lower, lower.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const auto known = std::ranges::find(kRoleNames, lower, &RoleName::said);
+    return known == std::end(kRoleNames) ? "" : std::string(known->role);
+}
 
 Result<OrderedJson> ListOfMessages(const OrderedJson& value, std::string_view name) {
     WEFT_ASSIGN(OrderedJson list, ListOf(value, name, "a list of messages"));

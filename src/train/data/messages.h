@@ -4,12 +4,17 @@
 // Errors: kCorrupt, without the place.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
 #include "chat/chat_template.h"
 
 namespace weft::train {
+
+// The role that has this name in data sets, capitals or not: system, user, assistant or tool;
+// `call` for a call of a function, `function` for a call or its result. Empty: unknown.
+std::string RoleNamed(std::string_view said);
 
 // value: a list of messages, or such a list as a text of JSON; `name` is what errors call it.
 Result<chat::OrderedJson> ListOfMessages(const chat::OrderedJson& value, std::string_view name);

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "model_files/hf/json.h"
+#include "train/data/loss_marks.h"
 #include "train/data/messages.h"
 
 namespace weft::train {
@@ -102,58 +103,12 @@ Result<std::vector<int32_t>> IdsOf(const RecordJson& record, const char* key) {
     return made;
 }
 
-// Zeros and ones, one a token; empty where the key is not there.
-Result<std::vector<uint8_t>> MaskOf(const RecordJson& record, const char* key, size_t count) {
-    std::vector<uint8_t> mask;
-    const RecordJson* list = Find(record, {key});
-    if (list == nullptr) return mask;
-    if (!list->is_array() || list->size() != count) {
-        return MakeError(ErrorCode::kCorrupt, "'{}' is no list of {} numbers, one a token", key,
-                         count);
-    }
-    for (const RecordJson& each : *list) {
-        const bool fits = each.is_number_unsigned() && each.get<uint64_t>() <= 1;
-        if (!fits) return WrongType(key, "a list of 0 and 1", each);
-        mask.push_back(each.get<uint8_t>());
-    }
-    return mask;
-}
-
-Result<Record> ParseTokens(const RecordJson& record) {
+// Token ids under `key`.
+Result<Record> ParseTokens(const RecordJson& record, const char* key) {
     TokensRecord made;
-    WEFT_ASSIGN(made.tokens, IdsOf(record, "tokens"));
-    WEFT_ASSIGN(made.loss, MaskOf(record, "loss", made.tokens.size()));
-    return Record(std::move(made));
-}
-
-// What is learnt, by labels that stand at the places of their own ids.
-Result<std::vector<uint8_t>> LossOfLabels(const RecordJson& record, std::span<const int32_t> ids) {
-    std::vector<uint8_t> loss;
-    const RecordJson* labels = Find(record, {"labels"});
-    if (labels == nullptr) return loss;
-    if (!labels->is_array() || labels->size() != ids.size()) {
-        return MakeError(ErrorCode::kCorrupt, "'labels' is no list of {} numbers, one a token",
-                         ids.size());
-    }
-    for (size_t i = 0; i < ids.size(); ++i) {
-        const RecordJson& label = (*labels)[i];
-        const bool ignored = label.is_number_integer() && label == -100;
-        if (!ignored && !(label.is_number_unsigned() && label == ids[i])) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "'labels'[{}] is {}, 'input_ids'[{}] is {}; expected the same, or "
-                             "-100 where nothing is learnt (labels are not shifted)",
-                             i, model_files::hf::Shown(label.dump(-1, ' ', true)), i, ids[i]);
-        }
-        loss.push_back(ignored ? 0 : 1);
-    }
-    return loss;
-}
-
-Result<Record> ParseInputIds(const RecordJson& record) {
-    TokensRecord made;
-    WEFT_ASSIGN(made.tokens, IdsOf(record, "input_ids"));
-    WEFT_ASSIGN(made.loss, LossOfLabels(record, made.tokens));
-    WEFT_ASSIGN(const auto seen, MaskOf(record, "attention_mask", made.tokens.size()));
+    WEFT_ASSIGN(made.tokens, IdsOf(record, key));
+    WEFT_ASSIGN(made.loss, LossOfTokens(record, made.tokens));
+    WEFT_ASSIGN(const auto seen, TokenFlags(record, "attention_mask", made.tokens.size()));
     if (seen.empty()) return Record(std::move(made));
     const auto begin = std::ranges::find(seen, 1) - seen.begin();
     const auto end = std::ranges::find(seen.rbegin(), seen.rend(), 1).base() - seen.begin();
@@ -282,10 +237,13 @@ bool IsSaid(const RecordJson* value) {
     return IsString(value) || (IsMessages(value) && !value->empty());
 }
 
+enum class LearnedPart { kReply, kText, kIds };
+
 struct FormRule {
     Keys marks;  // one of them is there: the record is meant to have this form
     bool (*fits)(const RecordJson& record);
     Result<Record> (*parse)(const RecordJson& record);
+    LearnedPart learned = LearnedPart::kReply;
 };
 
 const FormRule kFormRules[] = {
@@ -295,10 +253,14 @@ const FormRule kFormRules[] = {
     {{"conversations"},
      [](const RecordJson& r) { return IsMessages(Find(r, {"conversations"})); },
      ParseShareGpt},
-    {{"tokens"}, [](const RecordJson& r) { return IsNumbers(Find(r, {"tokens"})); }, ParseTokens},
+    {{"tokens"},
+     [](const RecordJson& r) { return IsNumbers(Find(r, {"tokens"})); },
+     [](const RecordJson& r) { return ParseTokens(r, "tokens"); },
+     LearnedPart::kIds},
     {{"input_ids"},
      [](const RecordJson& r) { return IsNumbers(Find(r, {"input_ids"})); },
-     ParseInputIds},
+     [](const RecordJson& r) { return ParseTokens(r, "input_ids"); },
+     LearnedPart::kIds},
     {{"completion"},
      [](const RecordJson& r) {
          return IsSaid(Find(r, {"prompt"})) && IsSaid(Find(r, kCompletion));
@@ -312,7 +274,10 @@ const FormRule kFormRules[] = {
     {{"question", "QUESTION"},
      [](const RecordJson& r) { return IsString(Find(r, kQuestion)) && IsString(Find(r, kAnswer)); },
      ParseQuestion},
-    {{"text"}, [](const RecordJson& r) { return IsString(Find(r, {"text"})); }, ParseText},
+    {{"text"},
+     [](const RecordJson& r) { return IsString(Find(r, {"text"})); },
+     ParseText,
+     LearnedPart::kText},
 };
 
 constexpr std::string_view kForms =
@@ -349,7 +314,11 @@ Result<Record> RecordOfObject(chat::OrderedJson record) {
                          std::string_view(record.type_name()));
     }
     for (const FormRule& rule : kFormRules) {
-        if (rule.fits(record)) return rule.parse(record);
+        if (!rule.fits(record)) continue;
+        if (rule.learned != LearnedPart::kIds) {
+            WEFT_TRY(CheckRecordMarks(record, rule.learned == LearnedPart::kReply));
+        }
+        return rule.parse(record);
     }
     // What is wrong with the form that it may be meant to have.
     for (const FormRule& rule : kFormRules) {

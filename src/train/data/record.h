@@ -4,10 +4,8 @@
 //   {"conversations": [{"from", "value"}, ...]}     ShareGPT's; `system` and `tools` beside it.
 //   Both
 //        lists may have either spelling of members and roles, and may be texts of JSON
-//   {"tokens": [ids], "loss": [0 or 1, ...]}        ids as they are; `loss` may be left out
-//   {"input_ids": [ids], "labels": [ids or -100]}   the same as transformers' data sets have it:
-//        labels stand at the places of their own ids, -100 where nothing is learned; `labels` and
-//        `attention_mask` (0: padding, at the ends alone) may be left out
+//   {"tokens": [ids]} or {"input_ids": [ids]}       with masks of what is learned (loss_marks.h),
+//        none: all; what `attention_mask` calls padding (0, at the ends alone) is left out
 //   {"prompt": ..., "completion": ...}              strings, or lists of messages (TRL's), of which
 //        the completion is learned; `response` is the same as `completion`
 //   {"instruction": "...", "input": "...", "output": "..."}   Alpaca's; `input` (or `context`) may
