@@ -267,5 +267,90 @@ TEST(TurnMarks, GoWithTheParts) {
     EXPECT_EQ(learned(0), 1);
 }
 
+// The turns of a conversation, by the first letters of their roles, under a template.
+std::string MarkedUnder(const std::string& source, const std::string& roles,
+                        std::string* note = nullptr) {
+    const chat::Chat chat = Must(chat::Chat::Make(source, Bytes()));
+    const auto encoder = Must(Encoder::Make(Bytes(), &chat, 1));
+    OrderedJson messages;
+    for (const char role : roles) {
+        const bool user = role == 'u';
+        messages.push_back(Said(user ? "user" : "assistant", user ? "Q" : "A"));
+        if (role == '-') messages.back()["weight"] = 0;
+    }
+    const auto sample =
+        encoder.Encode(Must(ParseRecord(OrderedJson{{"messages", messages}}.dump())));
+    if (note != nullptr) *note = encoder.TakeNote() + encoder.TakeNote();
+    return sample.ok() ? Marked(*sample) : "error: " + sample.error().message;
+}
+
+const std::string kAsksMl =
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+// Templates that close a message only where another one follows: the last answer gets its end, and
+// no header is learned, whoever spoke before.
+TEST(OpenTurns, GetTheirEnd) {
+    const std::string message = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}";
+    const std::string closings[] = {
+        "{% if not (loop.last and m.role == 'assistant') %}<|im_end|>\n{% endif %}{% endfor %}",
+        "{% if not loop.last %}<|im_end|>\n{% endif %}{% endfor %}",
+        "{% if m.role == 'user' or not loop.last %}{{ '<|im_end|>' }}\n{% endif %}{% endfor %}",
+    };
+    const std::string q = "<|im_start|>user\nQ<|im_end|>\n", h = "<|im_start|>assistant\n";
+    for (const std::string& closing : closings) {
+        const std::string source = message + closing + kAsksMl;
+        std::string note;
+        EXPECT_EQ(MarkedUnder(source, "ua", &note), q + h + "[A<|im_end|>]") << source;
+        EXPECT_EQ(note, "");
+        EXPECT_EQ(MarkedUnder(source, "uaua"),
+                  q + h + "[A<|im_end|>]\n" + q + h + "[A<|im_end|>]");
+        EXPECT_EQ(MarkedUnder(source, "uaa"),
+                  q + h + "[A<|im_end|>]\n" + h + "[A<|im_end|>]");
+        EXPECT_EQ(MarkedUnder(source, "uaaua"), q + h + "[A<|im_end|>]\n" + h +
+                                                    "[A<|im_end|>]\n" + q + h + "[A<|im_end|>]");
+        EXPECT_EQ(MarkedUnder(source, "ua-"), q + h + "[A<|im_end|>]\n" + h + "A");
+        EXPECT_EQ(MarkedUnder(source, "uau").substr(0, (q + h).size() + 15),
+                  q + h + "[A<|im_end|>]\n<");
+    }
+    // A blank line in front of the end.
+    const std::string apart =
+        message + "\n{% if not loop.last %}<|im_end|>{% endif %}{% endfor %}" + kAsksMl;
+    EXPECT_EQ(MarkedUnder(apart, "ua"),
+              "<|im_start|>user\nQ\n<|im_end|><|im_start|>assistant\n[A\n<|im_end|>]");
+    // The next message's header ends the turn, as GLM's <|user|> does.
+    const std::string headers =
+        "{% for m in messages %}<|endoftext|>{{ m.role }}\n{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<|endoftext|>assistant\n{% endif %}";
+    const std::string user = "<|endoftext|>user\nQ", asked = user + "<|endoftext|>assistant\n";
+    EXPECT_EQ(MarkedUnder(headers, "ua"), asked + "[A<|endoftext|>]");
+    EXPECT_EQ(MarkedUnder(headers, "uaua"),
+              asked + "[A<|endoftext|>]" + user.substr(13) + "<|endoftext|>assistant\n" +
+                  "[A<|endoftext|>]");
+}
+
+// Turns that no token ends are told once, and no header is learned for an end.
+TEST(OpenTurns, WithoutAnEndAreTold) {
+    const std::string plain =
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}";
+    std::string note;
+    EXPECT_EQ(MarkedUnder(plain, "uaaua", &note),
+              "user: Q\nassistant: [A\n]assistant: [A\n]user: Q\nassistant: [A\n]");
+    EXPECT_NE(note.find("the model will not learn to stop"), std::string::npos) << note;
+    EXPECT_NE(note.find("<|endoftext|>"), std::string::npos) << note;
+    EXPECT_EQ(note.find("the model will not learn to stop"),
+              note.rfind("the model will not learn to stop"));
+    // An end token that stands behind the next header is no end of this turn.
+    const std::string late =
+        "{% for m in messages %}{{ m.role }}<|endoftext|>{{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant<|endoftext|>{% endif %}";
+    EXPECT_EQ(MarkedUnder(late, "uaua", &note),
+              "user<|endoftext|>Q\nassistant<|endoftext|>[A\n]user<|endoftext|>Q\n"
+              "assistant<|endoftext|>[A\n]");
+    EXPECT_NE(note, "");
+    EXPECT_EQ(MarkedUnder("", "uaua", &note).find("error"), std::string::npos);
+    EXPECT_EQ(note, "");
+}
+
 }  // namespace
 }  // namespace weft::train

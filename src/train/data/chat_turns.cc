@@ -52,6 +52,25 @@ std::string RoleOf(const OrderedJson& message) {
     return chat::TextMember(message, "role");
 }
 
+bool IsLearned(const OrderedJson& message) {
+    const auto weight = message.find(chat::kLossMember);
+    const bool left_out = weight != message.end() && *weight == 0;
+    return RoleOf(message) == "assistant" && !left_out;
+}
+
+bool IsBlankText(std::string_view text) {
+    return text.find_first_not_of(" \t\r\n") == text.npos;
+}
+
+// The end of the words of message `at`.
+std::optional<size_t> WordsEnd(const Text& text, size_t at) {
+    const auto& given = text.given();
+    const auto last = std::ranges::find(given.rbegin(), given.rend(),
+                                        chat::kMessageWords + static_cast<uint32_t>(at),
+                                        &TextRange::source);
+    return last == given.rend() ? std::nullopt : std::optional<size_t>(last->end);
+}
+
 }  // namespace
 
 // One rendered conversation, whose turns are marked one after another.
@@ -74,10 +93,7 @@ class TurnMarker {
 
     Result<Sample> MarkAll() {
         for (size_t turn = 0; turn < list().size(); ++turn) {
-            const OrderedJson& message = list()[turn];
-            const auto weight = message.find(chat::kLossMember);
-            const bool left_out = weight != message.end() && *weight == 0;
-            if (RoleOf(message) == "assistant" && !left_out) WEFT_TRY(Mark(turn));
+            if (IsLearned(list()[turn])) WEFT_TRY(Mark(turn));
         }
         return Sample{std::move(tokens_), std::move(loss_)};
     }
@@ -89,11 +105,22 @@ class TurnMarker {
         WEFT_ASSIGN(const Text asking, RenderFirst(turn, true));
         const size_t begin = AnswerBegin(whole_, asking, before.size());
         if (begin < before.size() && begin < asking.size()) return Untold(turn);
-        before_bytes_ = before.size();
-        return begin;
+        header_begin_ = before.size();
+        asked_exactly_ = whole_.view().starts_with(asking.view());
+        if (asked_exactly_ || !words_[turn].shown) return begin;
+        // A template that leaves the last message open asks without what closes that message.
+        if (!asking.view().starts_with(before.view())) return begin;
+        const std::string_view prompt = asking.view().substr(before.size());
+        const size_t own = WordsBegin(turn), gap = GapBegin(turn);
+        const bool written = !prompt.empty() && gap <= own &&
+                             whole_.view().substr(gap, own - gap).ends_with(prompt);
+        if (!written) return begin;
+        header_begin_ = own - prompt.size();
+        asked_exactly_ = true;
+        return own;
     }
-    // Of the last AskedBegin: what was rendered without the turn.
-    size_t before_bytes() const { return before_bytes_; }
+    // Of the last AskedBegin: where the answer's header begins.
+    size_t header_begin() const { return header_begin_; }
     const Text& whole() const { return whole_; }
     // Where the turn's first words begin; the end of the text if it shows none.
     size_t WordsBegin(size_t turn) const {
@@ -153,9 +180,12 @@ class TurnMarker {
     }
 
     Result<size_t> Begin(size_t turn) {
-        if (!words_[turn].shown) return AskedBegin(turn);
-        const size_t own = WordsBegin(turn), gap = GapBegin(turn);
         const std::string before = turn == 0 ? "" : RoleOf(list()[turn - 1]);
+        if (!words_[turn].shown) {
+            const auto begin = AskedBegin(turn);
+            return begin.ok() && before == "assistant" && !asked_exactly_ ? Untold(turn) : begin;
+        }
+        const size_t own = WordsBegin(turn), gap = GapBegin(turn);
         const std::string key =
             before + '\n' + WithoutNumbers(whole_.view().substr(gap, own - gap));
         if (const auto known = leads_.find(key); known != leads_.end()) return own - known->second;
@@ -164,6 +194,9 @@ class TurnMarker {
             const auto by_header = BeginByHeader(gap, own);
             if (!by_header) return begin.error();
             begin = *by_header;
+        } else if (before == "assistant" && !asked_exactly_) {
+            // What closes the turn before, and a header, are no answer.
+            begin = BeginByHeader(gap, own).value_or(own);
         }
         if (*begin >= gap && *begin <= own) leads_[key] = own - *begin;
         return begin;
@@ -181,7 +214,8 @@ class TurnMarker {
     }
 
     // The first token behind the turn's last words that ends a generation, and one; where the
-    // template writes none, what is written for the turn.
+    // template writes none for the turn, such a token right behind it (a template may close a turn
+    // only where another follows); else what is written for the turn.
     Result<size_t> EndToken(size_t turn, size_t begin, size_t first) {
         const Words& own = words_[turn];
         const auto& ranges = whole_.given();
@@ -193,7 +227,15 @@ class TurnMarker {
         size_t end = std::max(first, TokensTo(words));
         while (end < last && !turns_.tokenizer_->IsEog(tokens_[end])) ++end;
         if (end < last) return end + 1;
-        if (written && first < last) return last;
+        if (written && !ends) {
+            const size_t next = TokensTo(gap_end);
+            while (end < next && IsBlankText(turns_.tokenizer_->Piece(tokens_[end]))) ++end;
+            if (end < next && turns_.tokenizer_->IsEog(tokens_[end])) return end + 1;
+        }
+        if (written && first < last) {
+            turns_.notes_->no_end = true;
+            return last;
+        }
         return MakeError(ErrorCode::kUnsupported, "message {}: {}", turn + 1,
                          written ? "the chat template writes nothing for it"
                                  : "no token of the vocabulary ends its turn");
@@ -242,12 +284,14 @@ class TurnMarker {
     // and from the words of the earlier turn to its end.
     std::map<std::string, size_t> leads_;
     std::map<std::string, std::optional<size_t>> ends_;
-    size_t asked_ = 0, before_bytes_ = 0;
+    size_t asked_ = 0, header_begin_ = 0;
+    bool asked_exactly_ = false;  // the last AskedBegin: the text goes on as the template asks
 };
 
 ChatTurns::ChatTurns(const chat::Chat& chat, const tokenizer::Tokenizer& tokenizer)
     : chat_(&chat), tokenizer_(&tokenizer), forms_(chat::FindForms(chat)) {
     FindHeader();
+    FindClosing();
 }
 
 void ChatTurns::FindHeader() {
@@ -262,10 +306,47 @@ void ChatTurns::FindHeader() {
     TurnMarker marker(*this, std::move(input), std::move(*whole));
     const auto begin = marker.AskedBegin(1);
     const size_t own = marker.WordsBegin(1);
-    if (!begin.ok() || *begin < marker.before_bytes() || *begin > own) return;
+    if (!begin.ok() || *begin < marker.header_begin() || *begin > own) return;
     const std::string_view text = marker.whole().view();
-    header_ = text.substr(marker.before_bytes(), *begin - marker.before_bytes());
+    header_ = text.substr(marker.header_begin(), *begin - marker.header_begin());
     lead_ = text.substr(*begin, own - *begin);
+}
+
+void ChatTurns::FindClosing() {
+    ChatInput input = chat::OneQuestion("", "weft probe question");
+    input.messages.push_back({{"role", "assistant"}, {"content", "weft probe answer"}});
+    input.add_generation_prompt = false;
+    input.now_s = 1;
+    ChatInput longer = input;
+    longer.messages.push_back({{"role", "user"}, {"content", "weft probe question"}});
+    if (!Prepare(input).ok() || !Prepare(longer).ok()) return;
+    const auto open = chat_->Render(input), closed = chat_->Render(longer);
+    if (!open.ok() || !closed.ok() || !closed->view().starts_with(open->view())) return;
+    if (!EndsOpen(input, *open)) return;
+    const auto next = std::ranges::find_if(
+        closed->given(), [&](const TextRange& range) { return range.begin >= open->size(); });
+    if (next == closed->given().end()) return;
+    const std::string_view gap = closed->view().substr(open->size(), next->begin - open->size());
+    const auto ids = tokenizer_->Encode(gap, {.add_special = false, .parse_special = true});
+    for (const int32_t id : ids) {
+        if (!tokenizer_->IsEog(id)) continue;
+        const std::string_view piece = tokenizer_->Piece(id);
+        const size_t at = gap.find(piece);
+        if (at == gap.npos || !IsBlankText(gap.substr(0, at))) return;
+        closing_ = gap.substr(0, at + piece.size());
+        return;
+    }
+}
+
+// Whether the last message is an answer that is learned, without a token behind its words that
+// ends a generation.
+bool ChatTurns::EndsOpen(const ChatInput& input, const Text& text) const {
+    if (input.messages.empty() || !IsLearned(input.messages.back())) return false;
+    const auto words = WordsEnd(text, input.messages.size() - 1);
+    if (!words) return false;
+    const auto ids = tokenizer_->Encode(text.view().substr(*words),
+                                        {.add_special = false, .parse_special = true});
+    return std::ranges::none_of(ids, [&](int32_t id) { return tokenizer_->IsEog(id); });
 }
 
 Status ChatTurns::Prepare(ChatInput& input) const {
@@ -282,7 +363,18 @@ Result<Text> ChatTurns::Render(ChatInput input) const {
 Result<Sample> ChatTurns::Encode(ChatInput input) const {
     WEFT_TRY(Prepare(input));
     WEFT_ASSIGN(Text whole, chat_->Render(input));
+    if (!closing_.empty() && EndsOpen(input, whole)) whole.Append(closing_, 0);
     return TurnMarker(*this, std::move(input), std::move(whole)).MarkAll();
+}
+
+std::string ChatTurns::TakeNote() const {
+    if (!notes_->no_end || notes_->told_no_end.exchange(true)) return "";
+    const int32_t eos = tokenizer_->data().eos;
+    return fmt::format(
+        "the chat template writes no token behind an answer that ends it{}, so the model will not "
+        "learn to stop. Give the model a template that closes each answer, or render the records "
+        "with an end token into 'prompt' and 'completion'",
+        eos >= 0 ? fmt::format(" (such as {})", tokenizer_->Piece(eos)) : "");
 }
 
 }  // namespace weft::train

@@ -83,6 +83,11 @@ Encoder Encoder::OfIds(int64_t rows) {
     return Encoder(nullptr, 0, static_cast<int32_t>(rows));
 }
 
+std::string Encoder::TakeNote() const {
+    std::string note = control_ ? control_->TakeNote() : "";
+    return note.empty() && turns_ ? turns_->TakeNote() : note;
+}
+
 Result<Sample> Encoder::Encode(const Record& record) const {
     if (tokenizer_ == nullptr && !std::holds_alternative<TokensRecord>(record)) {
         return MakeError(ErrorCode::kUnsupported,

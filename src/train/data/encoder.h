@@ -71,7 +71,7 @@ class Encoder {
 
     Result<Sample> Encode(const Record& record) const;
     // Something to tell the user about the records so far, once; else empty.
-    std::string TakeNote() const { return control_ ? control_->TakeNote() : ""; }
+    std::string TakeNote() const;
     // The text of a conversation, as the model is asked in the server.
     Result<chat::Text> Render(const ChatRecord& record) const;
     // Ids are below.

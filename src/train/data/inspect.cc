@@ -220,7 +220,9 @@ Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* 
         report.train.bad += data.oversized();
         report.train.errors.push_back(data.first_oversized());
     }
-    report.note = data.TakeNote();
+    for (std::string note; !(note = data.TakeNote()).empty();) {
+        report.note += (report.note.empty() ? "" : "\n") + note;
+    }
     const bool all = report.train.read == report.train.samples && report.train.loss_tokens > 0;
     if (all) WEFT_TRY(CountSequences(loader, options, report));
     return report;
@@ -228,7 +230,11 @@ Result<DataReport> InspectData(const DataSet& data, const tokenizer::Tokenizer* 
 
 std::string ReportText(const DataReport& report) {
     std::string out = report.name + "\n";
-    if (!report.note.empty()) out += "note: " + report.note + "\n";
+    for (size_t at = 0; at < report.note.size();) {
+        const size_t end = std::min(report.note.find('\n', at), report.note.size());
+        out += "note: " + report.note.substr(at, end - at) + "\n";
+        at = end + 1;
+    }
     AddPart(out, "train", report.train);
     AddPart(out, "test", report.test);
     if (report.sequences > 0) {

@@ -53,7 +53,7 @@ struct PartReport {
 };
 
 struct DataReport {
-    std::string name, note;  // note: DataSet::TakeNote
+    std::string name, note;  // note: what DataSet::TakeNote gives, one line each
     int64_t sequence = 0;
     bool pack = true;
     PartReport train, test;
