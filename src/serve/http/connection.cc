@@ -71,6 +71,16 @@ Headers ExtraHeaders(const HttpRequest& request, const HttpOptions& options) {
     return headers;
 }
 
+// Serves one pipelined request, then looks at the sockets, then the next one.
+void PostTurn(Loop& loop) {
+    boost::asio::post(loop.context, [&loop] {
+        const std::shared_ptr<Connection> connection = std::move(loop.turns.front());
+        loop.turns.pop_front();
+        if (!loop.turns.empty()) PostTurn(loop);
+        connection->TakeTurn();
+    });
+}
+
 }  // namespace
 
 Connection::Connection(Core& core, Loop& loop, Tcp::socket socket, const Tcp::endpoint& peer)
@@ -105,7 +115,7 @@ void Connection::Begin(bool turned_away) {
 }
 
 void Connection::CloseIfIdle() {
-    if (phase_ == Phase::kIdle) Close();
+    if (phase_ == Phase::kIdle && !in_turns_) Close();
 }
 
 void Connection::Close() {
@@ -196,7 +206,8 @@ void Connection::OnReadable() {
     if (phase_ == Phase::kHandshake && !Handshake()) return;
     for (int turn = 0; turn < kTurns; ++turn) {
         std::span<char> room(loop_.scratch);
-        if (exchange_ != nullptr) {
+        const bool keeps = exchange_ != nullptr || in_turns_;
+        if (keeps) {
             if (input_.size() >= limits_.head_bytes) {
                 paused_ = true;
                 looked_ns_ = NowNs();
@@ -207,10 +218,10 @@ void Connection::OnReadable() {
         size_t got = 0;
         const Io io = Receive(room, got);
         if (io == Io::kAgain) return WaitReadable();
-        if (io == Io::kBroken && phase_ == Phase::kServing) return Close();
+        if (io == Io::kBroken && (phase_ == Phase::kServing || in_turns_)) return Close();
         if (io == Io::kEnd || io == Io::kBroken) return OnEnd();
         core_.counters.received_bytes += got;
-        if (exchange_ != nullptr) {
+        if (keeps) {
             input_.append(room.data(), got);
         } else if (reading_requests()) {
             Consume({room.data(), got});
@@ -360,6 +371,8 @@ void Connection::OnEnd() {
         case Phase::kRefusing: ended_ = true; return;
         case Phase::kHandshake: ++core_.counters.tls_failed; return Close();
         case Phase::kIdle:
+            ended_ = true;
+            return in_turns_ ? void() : Close();
         case Phase::kLinger: return Close();
         case Phase::kClosed: return;
     }
@@ -500,11 +513,26 @@ void Connection::FinishExchange() {
     phase_ns_ = NowNs();
     Free(out_);
     Free(staged_);
-    if (input_.empty()) {
-        Free(input_);
-    } else {
-        Consume({});  // what came in the meantime
-    }
+    if (!input_.empty()) return WaitForTurn();
+    Free(input_);
+    GoOn();
+}
+
+void Connection::WaitForTurn() {
+    in_turns_ = true;
+    loop_.turns.push_back(shared_from_this());
+    if (loop_.turns.size() == 1) PostTurn(loop_);
+}
+
+void Connection::TakeTurn() {
+    in_turns_ = false;
+    if (phase_ == Phase::kClosed) return;
+    Consume({});
+    GoOn();
+}
+
+// Behind an answer, or a part of a request that came before it was sent.
+void Connection::GoOn() {
     if (phase_ == Phase::kClosed) return;
     if (ended_ && reading_requests()) return phase_ == Phase::kIdle ? Close() : OnEnd();
     if (std::exchange(paused_, false)) ReadAgain();
@@ -709,7 +737,7 @@ int64_t Connection::PhaseDeadlineNs() const {
     switch (phase_) {
         case Phase::kHandshake:
         case Phase::kHead: return phase_ns_ + limits_.head_ms * kMs;
-        case Phase::kIdle: return phase_ns_ + limits_.idle_ms * kMs;
+        case Phase::kIdle: return in_turns_ ? kNever : phase_ns_ + limits_.idle_ms * kMs;
         case Phase::kBody: {
             return std::min(phase_ns_ + limits_.body_ms * kMs,
                             mark_ns_ + limits_.body_grace_ms * kMs);

@@ -33,6 +33,8 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     // Drains: closed where it is between requests.
     void CloseIfIdle();
     void Close();
+    // Serves the next request of a pipeline: see Loop::turns.
+    void TakeTurn();
 
     void Wake() override;
     bool closing() const override { return core_.draining; }
@@ -81,6 +83,8 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     void Refuse(const Refusal& refusal);
     void RefusePlainHttp();
     void FinishExchange();
+    void WaitForTurn();
+    void GoOn();
     void StartLinger();
     void ReleaseBody();
     void Record(const ExchangeState& exchange, bool gone) const;
@@ -131,6 +135,7 @@ class Connection final : public ExchangeOwner, public std::enable_shared_from_th
     bool reading_ = false;         // a wait for (or a turn of) reading is pending
     bool writing_ = false;         // a wait for writing is
     bool paused_ = false;          // the pipeline is full
+    bool in_turns_ = false;        // it waits in Loop::turns; input_ has what came
     bool ended_ = false;           // the client sends no more
     int64_t phase_ns_ = 0;         // when the phase began
     int64_t began_ns_ = 0;         // when the first byte of the request came

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,10 @@ struct Loop {
     std::optional<boost::asio::executor_work_guard<Context::executor_type>> work;
     std::vector<char> scratch = std::vector<char>(64 << 10);  // what a socket gives goes in here
     std::unordered_map<Connection*, std::shared_ptr<Connection>> connections;
+    // Connections whose next request came before the answer to the last one was sent. The loop
+    // serves one such request between two looks at its sockets, so that clients with long
+    // pipelines wait for each other and other clients wait for one request.
+    std::deque<std::shared_ptr<Connection>> turns;
     std::thread thread;
 };
 

@@ -118,12 +118,17 @@ void RaiseFileLimit(size_t connections) {
     }
 }
 
+// Of one connection, that its client has not taken. A socket would take megabytes, which no limit
+// counts, and a client that reads nothing could have as many answers made.
+constexpr int kUnsentBytes = 128 << 10;
+
 // Notices within a minute that a client's machine has vanished.
 void SetUp(int fd) {
     const auto set = [&](int level, int name, int value) {
         ::setsockopt(fd, level, name, &value, sizeof value);
     };
     set(IPPROTO_TCP, TCP_NODELAY, 1);
+    set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes);
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
     set(IPPROTO_TCP, TCP_KEEPIDLE, 20);
     set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
