@@ -1,6 +1,7 @@
 #include "serve/server.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,6 +20,15 @@ namespace weft::serve {
 namespace {
 
 constexpr auto kWatchTurn = std::chrono::milliseconds(50);
+
+// Has glibc return large buffers of requests to the system when they are freed: without it each
+// thread would keep up to 64 MB of them.
+void ReturnLargeBuffers() {
+#ifdef __GLIBC__
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    ::mallopt(M_TRIM_THRESHOLD, 4 << 20);
+#endif
+}
 
 }  // namespace
 
@@ -68,6 +78,7 @@ Status Server::NameModels() {
 }
 
 Status Server::Open() {
+    ReturnLargeBuffers();
     WEFT_TRY(NameModels());
     if (!options_.key_file.empty()) {
         WEFT_ASSIGN(keys_, KeyStore::Open(options_.key_file));
@@ -94,6 +105,7 @@ Status Server::Open() {
     WEFT_TRY(ReadHints());
     watcher_ = std::thread([this] { Watch(); });
     options_.cluster.stop = &force_stop_;
+    options_.api.work_bytes = options_.http.limits.all_bodies_bytes / 4 * 3;
     options_.api.cores = AllowedCores();  // the engine keeps this thread on one
     WEFT_ASSIGN(engine_, engine::Engine::Start(options_.cluster, options_.job, options_.batch));
     WEFT_TRY(Describe());

@@ -270,6 +270,43 @@ class Sizes(unittest.TestCase):
             wire.close()
 
 
+class Memory(unittest.TestCase):
+    def test_tokens_that_nobody_reads(self):
+        """What is held while texts are tokenized, and the answers, keep to --max-bodies-size."""
+        limit_mib, clients = 128, 16
+        server = serving.Server(256, "--max-bodies-size", f"{limit_mib}MB",
+                                stderr=subprocess.DEVNULL)
+        self.addCleanup(server.close)
+
+        def peak_mib():
+            with open(f"/proc/{server.process.pid}/status") as lines:
+                words = dict(line.split(":", 1) for line in lines)
+            return int(words["VmHWM"].split()[0]) / 1024
+        self.assertEqual(server.json("POST", "/tokenize", {"content": "1"})[0], 200)
+        before = peak_mib()
+        wires = []
+        for turn in range(clients):
+            name = ("content", "prompt")[turn % 2]
+            data = json.dumps({name: "12" * (1 << 20)}).encode()
+            wires.append(socket.create_connection(("127.0.0.1", server.port),
+                                                  timeout=serving.PATIENCE))
+            wires[-1].sendall(f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                              f"{len(data)}\r\n\r\n".encode() + data)
+        # Of each the first bytes: it is answered, or refused (and cut off, as it reads no more).
+        statuses = []
+        for wire in wires:
+            try:
+                statuses.append(wire.recv(12)[9:])
+            except ConnectionError:
+                statuses.append(b"cut")
+            wire.close()
+        self.assertIn(b"200", statuses)
+        self.assertLessEqual(set(statuses), {b"200", b"503", b"cut", b""}, statuses)
+        grown = peak_mib() - before
+        print(f"peak: {grown:.0f} MiB more, {statuses.count(b'200')} answered", flush=True)
+        self.assertLess(grown, 1.5 * limit_mib * serving.sanitizers_factor())
+
+
 class Logs(unittest.TestCase):
     def test_a_body_that_is_no_json_is_not_in_the_log(self):
         with tempfile.TemporaryFile("w+") as log:

@@ -184,6 +184,37 @@ TEST_F(HttpLimit, AnAnswerThatIsMade) {
     EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
 }
 
+// The memory of the work counts until it is done; whoever alone takes more has room.
+TEST_F(HttpLimit, MemoryOfTheWorkCounts) {
+    Start({.limits = {.all_bodies_bytes = 1'000'000}});
+    RawClient client = Connect(), other = Connect(), gone = Connect();
+    const auto hold = [&](RawClient& asks) {
+        asks.Send(Post("/hold", std::string(1000, 'b')));
+        const auto exchange = TakeHeld();
+        exchange->Note([](RequestNote& note) { note.key = "a"; });
+        return exchange;
+    };
+    const auto large = hold(client), late = hold(other);
+    EXPECT_FALSE(large->Reserve(600'000).has_value()) << "more than the half of one key";
+    EXPECT_FALSE(large->Reserve(900'000).has_value()) << "it has some already";
+    const auto refusal = late->Reserve(600'000);
+    ASSERT_TRUE(refusal.has_value());
+    EXPECT_EQ(refusal->status, 503);
+    EXPECT_TRUE(late->Hold(600'000).has_value());
+    EXPECT_FALSE(late->Hold(300'000).has_value());
+    large->Release();
+    EXPECT_FALSE(late->Reserve(600'000).has_value());
+    late->Send(200, {}, "small");
+    EXPECT_EQ(other.Answer().body, "small");
+    large->Send(200, {}, "small");
+    EXPECT_EQ(client.Answer().body, "small");
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+    const auto alone = hold(gone);
+    EXPECT_FALSE(alone->Reserve(2'000'000).has_value());
+    gone.Reset();
+    EXPECT_TRUE(Until([&] { return server_->stats().body_bytes == 0; }));
+}
+
 // Streams and whole answers of many clients that read nothing, and of one that reads.
 TEST_F(HttpLimit, ManyAnswersThatNobodyReadsKeepToTheLimit) {
     constexpr uint64_t kMost = 18'000'000, kEach = 4'000'000;

@@ -50,6 +50,8 @@ class KeptExchange final : public Exchange {
         if (bytes <= most_bytes_) return {};
         return Refusal{503, "no room", "too_many_large_requests"};
     }
+    std::optional<Refusal> Reserve(size_t) override { return {}; }
+    void Release() override {}
     void Note(const std::function<void(RequestNote&)>& edit) override { edit(note_); }
 
     HttpRequest request_;

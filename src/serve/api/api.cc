@@ -32,6 +32,14 @@ constexpr size_t kSmallBytes = 64 << 10;
 constexpr size_t kWordedAsRead = 32;
 constexpr int kLargeNice = 5;
 
+// The memory that the work on a request may take beside its body. Most is a text of digits: words
+// of a byte, tokens, and their list in an answer. Texts are bounded, by kMostPlainBytes
+// (llama_server.cc) or the context, and so are values of JSON (kMostBodyValues).
+uint64_t WorkBytes(size_t body_bytes) {
+    constexpr uint64_t kMost = uint64_t{192} << 20;
+    return std::min<uint64_t>(48 * body_bytes, kMost);
+}
+
 // Whether the quote at `at` opens one, and does not stand inside of a word.
 bool OpensQuote(std::string_view text, size_t at) {
     if (text[at] == '"') return true;
@@ -69,11 +77,14 @@ void SendError(Exchange& exchange, const ApiError& error, Headers headers = {}) 
     exchange.Send(error.status, std::move(headers), ErrorFor(exchange.request().path, error));
 }
 
+void SendRefusal(Exchange& exchange, const Refusal& refusal, Headers headers = {}) {
+    SendError(exchange, {refusal.status, refusal.message, "", refusal.code}, std::move(headers));
+}
+
 // 200, for what the engine isn't asked for.
 void Send(Exchange& exchange, Headers headers, const std::string& type, std::string body) {
     if (const auto refusal = exchange.Hold(body.size())) {
-        return SendError(exchange, {refusal->status, refusal->message, "", refusal->code},
-                         std::move(headers));
+        return SendRefusal(exchange, *refusal, std::move(headers));
     }
     headers.emplace_back("Content-Type", type);
     exchange.Send(200, std::move(headers), std::move(body));
@@ -147,6 +158,7 @@ Api::~Api() {
         const std::lock_guard lock(mutex_);
         over_ = true;
     }
+    roomier_.notify_all();
     for (Lane* lane : {&small_, &large_}) {
         lane->wake.notify_all();
         for (std::thread& thread : lane->threads) thread.join();
@@ -239,6 +251,39 @@ void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key
     lane.wake.notify_one();
     if (exchange->gone()) remove();  // it left before the task was there
 }
+
+// Memory for the work on a large request, counted in the budget of requests and answers. Waits
+// while others are at work that leave too little; refused where nobody is and there is too little.
+class Api::Room {
+  public:
+    Room(Api& api, Exchange& exchange, uint64_t bytes) : api_(api) {
+        const uint64_t most = api.options_.work_bytes;
+        bytes = std::min(bytes, most);
+        std::unique_lock lock(api.mutex_);
+        api.roomier_.wait(lock, [&] {
+            const bool alone = api.at_work_bytes_ == 0 || api.over_;
+            if (!alone && api.at_work_bytes_ + bytes > most) return false;
+            refusal_ = exchange.Reserve(static_cast<size_t>(bytes));
+            return alone || !refusal_;
+        });
+        if (refusal_) return;
+        bytes_ = bytes;
+        api.at_work_bytes_ += bytes_;
+    }
+    ~Room() {
+        const std::lock_guard lock(api_.mutex_);
+        api_.at_work_bytes_ -= bytes_;
+        api_.roomier_.notify_all();
+    }
+    Room(const Room&) = delete;
+    Room& operator=(const Room&) = delete;
+    const std::optional<Refusal>& refusal() const { return refusal_; }
+
+  private:
+    Api& api_;
+    uint64_t bytes_ = 0;  // counted in at_work_bytes_
+    std::optional<Refusal> refusal_;
+};
 
 void Api::Handle(std::shared_ptr<Exchange> exchange) {
     const std::string& method = exchange->request().method;
@@ -338,7 +383,15 @@ bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::stri
     } else {
         work = [this, exchange, reply = route->reply] { ReplyTo(exchange, reply); };
     }
-    Post(exchange, key, request.body.size(), std::move(work));
+    const size_t bytes = request.body.size();
+    if (bytes > kSmallBytes) {
+        work = [this, exchange, bytes, work = std::move(work)] {
+            const Room room(*this, *exchange, WorkBytes(bytes));
+            if (room.refusal()) return SendRefusal(*exchange, *room.refusal());
+            work();
+        };
+    }
+    Post(exchange, key, bytes, std::move(work));
     return true;
 }
 
@@ -367,10 +420,12 @@ void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
     auto error = ParseBody(exchange->request().body, body);
     if (exchange->gone()) return;
     if (!error) error = make(body, served_, plan);
+    exchange->Release();
     if (error || !plan.reply.empty()) admitted.Settle();
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     if (!plan.reply.empty()) {
-        return Send(*exchange, std::move(admitted.headers), plan.reply_type, plan.reply);
+        return Send(*exchange, std::move(admitted.headers), plan.reply_type,
+                    std::move(plan.reply));
     }
     std::vector<engine::Request*> requests;
     for (ChoicePlan& choice : plan.choices) requests.push_back(&choice.request);
@@ -391,6 +446,7 @@ void Api::Embed(std::shared_ptr<Exchange> exchange, EmbedPlan make) {
     EmbeddingPlan plan;
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = make(body, served_, plan);
+    exchange->Release();
     if (error || !plan.reply.empty()) admitted.Settle();
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));
     if (!plan.reply.empty()) {
@@ -523,6 +579,7 @@ void Api::ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply) {
     Json body, answer;
     auto error = ParseBody(exchange->request().body, body);
     if (!error) error = reply(body, served_, answer);
+    exchange->Release();
     if (error) return Refuse(*exchange, *error, std::move(headers));
     Send(*exchange, std::move(headers), "application/json", Dump(answer));
 }

@@ -43,6 +43,9 @@ struct ApiOptions {
     size_t workers = 3;            // threads that read small requests; one fewer, but one at
                                    // least, reads large ones. 0: nobody reads any
     std::vector<int> cores;        // on which they run; none: those of who makes the Api
+    // Memory for the work on large requests: a request that would go beyond it waits until the
+    // others are done, and then has all of it.
+    uint64_t work_bytes = uint64_t{192} << 20;
     KeyStore* keys = nullptr;      // who may ask; null: everybody. Outlives the Api
     int64_t max_responses = 1000;  // that are stored; 0: none is
     int64_t max_responses_bytes = int64_t{64} << 20;
@@ -76,6 +79,7 @@ class Api {
     void EndProbe(const Status& outcome);
     std::optional<std::string> Knows(const std::shared_ptr<Exchange>& exchange);
     struct Admitted;
+    class Room;
     bool Admit(Exchange& exchange, Admitted& admitted);
     bool Charge(Exchange& exchange, std::span<engine::Request* const> requests, Admitted& admitted);
     Answer::Observer Observe(std::shared_ptr<Limiter::Ticket> ticket,
@@ -103,6 +107,8 @@ class Api {
     mutable std::mutex mutex_;  // of queues and over_
     Lane small_, large_;
     bool over_ = false;
+    std::condition_variable roomier_;  // a large request is done
+    uint64_t at_work_bytes_ = 0;       // of large requests, as WorkBytes() estimates them
     std::mutex probe_mutex_;
     std::vector<std::shared_ptr<Exchange>> probing_;  // who waits for the one probe there is
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/utf8.h"
 #include "serve/api/chat.h"
@@ -187,11 +188,30 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
 namespace {
 
 // As llama-server has it: a piece that is no text by its bytes.
-Json PieceJson(std::string_view piece) {
-    if (IsUtf8(piece)) return std::string(piece);
+std::string PieceJson(std::string_view piece) {
+    if (IsUtf8(piece)) return Quoted(piece);
     Json bytes = Json::array();
     for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
-    return bytes;
+    return Dump(bytes);
+}
+
+// Appends a list of what `word` appends for each token.
+template <typename Word>
+void AddList(const std::vector<int32_t>& tokens, size_t each_bytes, Word word, std::string& out) {
+    out.reserve(out.size() + tokens.size() * each_bytes);
+    out += '[';
+    for (size_t i = 0; i < tokens.size(); ++i) {
+        if (i > 0) out += ',';
+        word(tokens[i]);
+    }
+    out += ']';
+}
+
+void AddIds(const std::vector<int32_t>& tokens, std::string& out) {
+    constexpr size_t kUsualBytes = 6;
+    AddList(
+        tokens, kUsualBytes,
+        [&](int32_t token) { fmt::format_to(std::back_inserter(out), "{}", token); }, out);
 }
 
 std::optional<ApiError> CheckPieces(bool pieces, size_t tokens, const char* param) {
@@ -211,7 +231,8 @@ bool IsMarker(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
 }
 
 // {"content"}: llama-server's form.
-std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, Json& answer) {
+std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served,
+                                        std::string& answer) {
     const std::string text = PlainText(fields, "content");
     const bool special = fields.Bool("add_special", false);
     const bool parse = fields.Bool("parse_special", true);
@@ -220,24 +241,25 @@ std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, Js
     const std::vector<int32_t> tokens =
         served.tokenizer().Encode(text, {.add_special = special, .parse_special = parse});
     if (auto error = CheckPieces(pieces, tokens.size(), "with_pieces")) return error;
-    Json list = Json::array();
-    for (const int32_t token : tokens) {
-        list.push_back(
-            pieces ? Json{{"id", token}, {"piece", PieceJson(served.tokenizer().Piece(token))}}
-                   : Json(token));
-    }
-    answer = {{"tokens", std::move(list)}};
+    const auto word = [&](int32_t token) {
+        fmt::format_to(std::back_inserter(answer), R"({{"id":{},"piece":{}}})", token,
+                       PieceJson(served.tokenizer().Piece(token)));
+    };
+    constexpr size_t kUsualBytes = 32;
+    answer = R"({"tokens":)";
+    pieces ? AddList(tokens, kUsualBytes, word, answer) : AddIds(tokens, answer);
+    answer += '}';
     return {};
 }
 
 }  // namespace
 
-std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& answer) {
+std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, AnswerPlan& plan) {
     Fields fields(body);
     if (auto error = CheckModel(fields, served)) return error;
     const bool conversation = fields.Has("messages");
     if (fields.Has("content") && !conversation && !fields.Has("prompt")) {
-        return TokenizeContent(fields, served, answer);
+        return TokenizeContent(fields, served, plan.reply);
     }
     const bool special = fields.Bool("add_special_tokens", fields.Bool("add_special", true));
     const bool pieces = fields.Bool("with_pieces", fields.Bool("return_token_strs", false));
@@ -260,13 +282,18 @@ std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& a
             text, {.add_special = special, .parse_special = IsMarker(served.tokenizer(), text)});
     }
     if (auto error = CheckPieces(pieces, tokens.size(), "return_token_strs")) return error;
-    answer = {{"count", tokens.size()}, {"max_model_len", served.engine->context()}};
-    answer["tokens"] = tokens;
-    if (!pieces) return {};
-    Json texts = Json::array();
-    for (const int32_t token : tokens)
-        texts.push_back(std::string(served.tokenizer().Piece(token)));
-    answer["token_strs"] = std::move(texts);
+    std::string& answer = plan.reply;
+    answer = fmt::format(R"({{"count":{},"max_model_len":{},"tokens":)", tokens.size(),
+                         served.engine->context());
+    AddIds(tokens, answer);
+    if (pieces) {
+        constexpr size_t kUsualBytes = 16;
+        answer += R"(,"token_strs":)";
+        AddList(
+            tokens, kUsualBytes,
+            [&](int32_t token) { answer += Quoted(served.tokenizer().Piece(token)); }, answer);
+    }
+    answer += '}';
     return {};
 }
 

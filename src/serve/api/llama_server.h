@@ -24,7 +24,8 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
                                             AnswerPlan& plan);
 
 // {"content", ...} as llama-server takes and answers it; {"prompt"} or {"messages"} as vLLM.
-std::optional<ApiError> Tokenize(const Json& body, const Served& served, Json& answer);
+// (It is worded without a value of JSON for each token.)
+std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, AnswerPlan& plan);
 std::optional<ApiError> Detokenize(const Json& body, const Served& served, Json& answer);
 // A conversation as the text of its prompt.
 std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, Json& answer);

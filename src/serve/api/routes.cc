@@ -29,7 +29,7 @@ constexpr Route kPosts[] = {
     {.method = "POST", .path = "/embeddings", .embed = PlanEmbeddings},
     {.method = "POST", .path = "/completion", .plan = PlanPlainCompletion},
     {.method = "POST", .path = "/infill", .plan = PlanInfill},
-    {.method = "POST", .path = "/tokenize", .reply = Tokenize},
+    {.method = "POST", .path = "/tokenize", .plan = PlanTokenize},
     {.method = "POST", .path = "/detokenize", .reply = Detokenize},
     {.method = "POST", .path = "/apply-template", .reply = ApplyTemplate},
 };

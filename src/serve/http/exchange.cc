@@ -31,6 +31,8 @@ class Handle final : public Exchange {
     void OnGone(std::function<void()> callback) override { state_->OnGone(std::move(callback)); }
     size_t backlog_bytes() const override { return state_->backlog_bytes(); }
     std::optional<Refusal> Hold(size_t bytes) override { return state_->Hold(bytes); }
+    std::optional<Refusal> Reserve(size_t bytes) override { return state_->Reserve(bytes); }
+    void Release() override { state_->Release(); }
     void Note(const std::function<void(RequestNote&)>& edit) override { state_->Note(edit); }
 
   private:
@@ -182,6 +184,20 @@ void ExchangeState::CountLocked(size_t bytes) {
     counted_bytes_ = bytes;
 }
 
+std::optional<Refusal> ExchangeState::Reserve(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (owner_ == nullptr || reserved_bytes_ > 0) return {};
+    auto refusal = owner_->Hold({}, bytes, counted_bytes_ + request_.body.size());
+    if (!refusal) reserved_bytes_ = bytes;
+    return refusal;
+}
+
+void ExchangeState::Release() {
+    const std::lock_guard lock(mutex_);
+    const size_t reserved = std::exchange(reserved_bytes_, 0);
+    if (owner_ != nullptr && reserved > 0) owner_->LetGo({}, reserved);
+}
+
 void ExchangeState::CountBacklog() {
     const std::lock_guard lock(mutex_);
     CountLocked(backlog_bytes_);
@@ -200,6 +216,8 @@ std::shared_ptr<ExchangeOwner> ExchangeState::LeaveOwnerLocked() {
     auto owner = std::exchange(owner_, nullptr);
     const size_t counted = std::exchange(counted_bytes_, 0);
     if (owner != nullptr && counted > 0) owner->LetGo(holder_, counted);
+    const size_t reserved = std::exchange(reserved_bytes_, 0);
+    if (owner != nullptr && reserved > 0) owner->LetGo({}, reserved);
     return owner;
 }
 

@@ -22,7 +22,7 @@ class ExchangeOwner {
     virtual void Wake() = 0;
     // No further request is wanted on this connection. Any thread.
     virtual bool closing() const = 0;
-    // Counts bytes of an answer that has `own` already, or says why not. Add counts them in any
+    // Counts bytes of an answer whose request has `own` already, or says why not. Add counts them in any
     // case, LetGo no longer. Any thread.
     virtual std::optional<Refusal> Hold(const std::string& client, size_t bytes, size_t own) = 0;
     virtual void Add(const std::string& client, size_t bytes) = 0;
@@ -42,6 +42,8 @@ class ExchangeState {
     void End();
     void OnGone(std::function<void()> callback);
     std::optional<Refusal> Hold(size_t bytes);
+    std::optional<Refusal> Reserve(size_t bytes);
+    void Release();
     // Nobody can answer any more.
     void Abandon();
     void Note(const std::function<void(RequestNote&)>& edit);
@@ -94,6 +96,7 @@ class ExchangeState {
     std::atomic<size_t> backlog_bytes_{0};
     std::string holder_;     // whose counted_bytes_ are
     size_t counted_bytes_ = 0;
+    size_t reserved_bytes_ = 0;
     uint64_t sent_bytes_ = 0;  // the I/O thread's
 };
 

@@ -68,6 +68,10 @@ class Exchange {
     // or given up. Or the refusal that is to be sent in its place. Before Send(), which counts its
     // body in any case.
     virtual std::optional<Refusal> Hold(size_t bytes) = 0;
+    // The work on the request may take so much memory: counts it as Hold() does, but for no key,
+    // until Release() or the end of the answer.
+    virtual std::optional<Refusal> Reserve(size_t bytes) = 0;
+    virtual void Release() = 0;
     // Adds to HttpRecord::note, before the answer is complete. `edit` is called here and now, under
     // a lock: it calls nothing.
     virtual void Note(const std::function<void(RequestNote&)>& edit) = 0;
