@@ -46,13 +46,22 @@ Algorithm TimeTable::ChoiceOf(const Size& size) const {
     return candidates_[static_cast<size_t>(first - size.us.begin())];
 }
 
+bool TimeTable::IsIsland(const std::vector<Algorithm>& choices, size_t at) {
+    return at > 0 && at + 1 < choices.size() && choices[at - 1] == choices[at + 1] &&
+           choices[at] != choices[at - 1];
+}
+
 std::optional<size_t> TimeTable::Doubtful() const {
     const std::vector<size_t> order = Order();
+    std::vector<Algorithm> choices;
+    for (const size_t place : order) choices.push_back(ChoiceOf(sizes_[place]));
     std::vector<double> larger(candidates_.size(), kUnknown);
     std::optional<size_t> found;
     for (auto at = order.rbegin(); at != order.rend(); ++at) {
         const Size& size = sizes_[*at];
+        const auto index = static_cast<size_t>(order.rend() - at) - 1;
         bool doubtful = ChoiceOf(size) != size.usual && size.rounds < kConfirmed;
+        doubtful = doubtful || IsIsland(choices, index);
         for (size_t c = 0; c < candidates_.size(); ++c) {
             doubtful = doubtful || (std::isfinite(size.us[c]) && size.us[c] > larger[c] * kNoise);
             larger[c] = std::min(larger[c], size.us[c]);
@@ -69,19 +78,30 @@ double TimeTable::UsOf(size_t size) const {
 }
 
 std::vector<TuningRow> TimeTable::Rows() const {
-    std::vector<TuningRow> rows;
+    std::vector<Size> sizes;  // ascending
+    for (const size_t place : Order()) sizes.push_back(sizes_[place]);
+    // A size that was disturbed each time takes at most as long as a larger one.
     std::vector<double> larger(candidates_.size(), kUnknown);
-    double next_us = kUnknown;
-    const std::vector<size_t> order = Order();
-    for (auto at = order.rbegin(); at != order.rend(); ++at) {
-        Size size = sizes_[*at];
-        // What was disturbed each time takes at most as long as a larger size.
+    for (auto size = sizes.rbegin(); size != sizes.rend(); ++size) {
         for (size_t c = 0; c < candidates_.size(); ++c) {
-            larger[c] = size.us[c] = std::min(size.us[c], larger[c]);
+            larger[c] = size->us[c] = std::min(size->us[c], larger[c]);
         }
-        const Algorithm choice = size.rounds < kConfirmed ? size.usual : ChoiceOf(size);
-        next_us = std::min(next_us, UsBy(size, choice));
-        rows.push_back({size.bytes, {choice, Wire::kFull}, std::isfinite(next_us) ? next_us : 0});
+    }
+    std::vector<Algorithm> choices;
+    for (const Size& size : sizes) {
+        choices.push_back(size.rounds < kConfirmed ? size.usual : ChoiceOf(size));
+    }
+    for (size_t i = 0; i < sizes.size(); ++i) {
+        if (!IsIsland(choices, i)) continue;
+        const double around_us = UsBy(sizes[i], choices[i - 1]);
+        if (around_us * kIsland <= UsBy(sizes[i], choices[i])) choices[i] = choices[i - 1];
+    }
+    std::vector<TuningRow> rows;
+    double next_us = kUnknown;
+    for (size_t i = sizes.size(); i-- > 0;) {
+        next_us = std::min(next_us, UsBy(sizes[i], choices[i]));
+        const double us = std::isfinite(next_us) ? next_us : 0;
+        rows.push_back({sizes[i].bytes, {choices[i], Wire::kFull}, us});
     }
     std::ranges::reverse(rows);
     return rows;

@@ -2,8 +2,9 @@
 // rows that follow from them.
 //
 // Noise makes single times too long, never too short. So the least time counts; a size at which an
-// algorithm takes longer than at a larger one was disturbed; and an algorithm replaces the built-in
-// one only if that is clear, and was measured twice.
+// algorithm takes longer than at a larger one was disturbed; an algorithm replaces the built-in one
+// only if that is clear, and was measured twice; and an algorithm at a single size between two sizes
+// of another one (an island) is measured again, and stays only where it is far faster.
 #pragma once
 
 #include <optional>
@@ -17,6 +18,8 @@ namespace weft::coll {
 // Another algorithm must take so much less time than the built-in one to replace it. Of several,
 // the first that takes as little as the fastest, up to this.
 inline constexpr double kClearly = 0.9;
+// An island must take so much less time than the algorithm on both sides of it.
+inline constexpr double kIsland = 0.7;
 
 class TimeTable {
   public:
@@ -50,6 +53,8 @@ class TimeTable {
     std::vector<size_t> Order() const;
     Algorithm ChoiceOf(const Size& size) const;
     double UsBy(const Size& size, Algorithm algorithm) const;
+    // Whether the algorithm at choices[at] is an island; choices: by size, ascending.
+    static bool IsIsland(const std::vector<Algorithm>& choices, size_t at);
 
     std::vector<Algorithm> candidates_;
     std::vector<Size> sizes_;

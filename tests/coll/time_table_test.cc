@@ -139,6 +139,42 @@ TEST(TimeTable, ASizeThatIsAlwaysDisturbedIsBounded) {
     }
 }
 
+// An algorithm at one size between two sizes of another one: noise, unless it is far faster.
+TEST(TimeTable, AnIslandIsMeasuredAgainAndStaysOnlyIfFarFaster) {
+    const Clock& clock = kClocks[0];
+    for (const size_t size : {8192, 16384, 65536}) {
+        for (const double slower : {1.05, 1.25, 2.0}) {  // one-shot there, against two-shot
+            int again = 0;
+            const auto rows = Fill(
+                                  [&](Algorithm a, size_t bytes) {
+                                      const double one = clock.Us(Algorithm::kOneShot, bytes);
+                                      if (bytes != size) return clock.Us(a, bytes);
+                                      return a == Algorithm::kOneShot ? one : one / slower;
+                                  },
+                                  &again)
+                                  .Rows();
+            ExpectAscending(rows);
+            EXPECT_TRUE(again > 0 || slower < 1 / kClearly) << size;
+            for (const TuningRow& row : rows) {
+                if (row.max_bytes != size) continue;
+                EXPECT_EQ(row.choice.algorithm == Algorithm::kTwoShot, slower > 1 / kIsland)
+                    << size << " " << slower;
+            }
+        }
+    }
+    // One of the few medians that were late in both rounds, as it was seen at 16 KB.
+    int late = 0;
+    const auto rows = Fill([&](Algorithm a, size_t bytes) {
+                          const bool one = bytes == 16384 && a == Algorithm::kOneShot;
+                          return clock.Us(a, bytes) * (one && late++ < 2 ? 1.9 : 1);
+                      }).Rows();
+    for (const TuningRow& row : rows) {
+        if (row.max_bytes > 65536) continue;
+        EXPECT_EQ(row.choice.algorithm, Algorithm::kOneShot) << row.max_bytes;
+        EXPECT_EQ(row.p50_us, clock.Us(Algorithm::kOneShot, row.max_bytes));
+    }
+}
+
 TEST(TimeTable, WithinNoiseTheAlgorithmOfFewerMessagesIsChosen) {
     const std::vector<Algorithm> three = {Algorithm::kOneShot, Algorithm::kTwoShot,
                                           Algorithm::kRing};
