@@ -233,10 +233,10 @@ void AddLayoutFlags(const Command& app, CommonFlags& flags) {
 void AddEngineFlags(const Command& app, CommonFlags& flags) {
     app.AddOption(
            "--ctx", flags.ctx,
-           "Most tokens of a sequence, prompt and answer together, as 4096, 8k (8000) or 8K (8192), "
-           "at most the model's trained context, to which RoPE scaling in its file counts; 0: that "
-           "context; auto (default): as needed; serve and a conversation: the model's context, at "
-           "most 8192")
+           "Most tokens of a sequence, prompt and answer together, as 4096, 8k (8000) or 8K "
+           "(8192), at most the model's trained context, to which RoPE scaling in its file counts; "
+           "0: that context; auto (default): as needed; serve and a conversation: the model's "
+           "context, at most 8192")
         .Range(CommonFlags::kAutomaticContext, int64_t{1} << 30)
         .Tokens(CommonFlags::kAutomaticContext)
         .Group(kEngine);

@@ -298,8 +298,9 @@ void AddLimits(const Command& app, serve::HttpLimits& limits) {
     group.Size("--max-head-size", limits.head_bytes, 256, "Request line and headers (16KB)");
     group.Size("--max-body-size", limits.body_bytes, 1, "The body of a request (32MB)");
     group.Size("--max-bodies-size", limits.all_bodies_bytes, 1,
-               "Requests, the memory to read large ones, and answers that are made or not read yet, "
-               "at once (256MB); beyond that the slowest readers are cut off, and clients get 503");
+               "Requests, the memory to read large ones, and answers that are made or not read "
+               "yet, at once (256MB); beyond that the slowest readers are cut off, and clients get "
+               "503");
     group.Number("--head-timeout-ms", limits.head_ms, 1, kDayMs,
                  "From a request's first byte to the end of its headers (10000)");
     group.Number("--body-timeout-ms", limits.body_ms, 1, kDayMs, "To the end of its body (120000)");

@@ -3,8 +3,8 @@
 //
 // Noise makes single times too long, never too short. So the least time counts; a size at which an
 // algorithm takes longer than at a larger one was disturbed; an algorithm replaces the built-in one
-// only if that is clear, and was measured twice; and an algorithm at a single size between two sizes
-// of another one (an island) is measured again, and stays only where it is far faster.
+// only if that is clear, and was measured twice; and an algorithm at a single size between two
+// sizes of another one (an island) is measured again, and stays only where it is far faster.
 #pragma once
 
 #include <optional>

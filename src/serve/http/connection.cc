@@ -1,14 +1,10 @@
 #include "serve/http/connection.h"
 
 #include <fmt/format.h>
-#include <linux/sockios.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <exception>
@@ -24,10 +20,7 @@ namespace {
 using BoostError = boost::system::error_code;
 
 constexpr int64_t kMs = 1'000'000;
-constexpr int kTurns = 4;                  // reads before other connections have theirs
-constexpr size_t kPieces = 64;             // of one writev
-constexpr size_t kTlsRecordBytes = 16384;  // what TLS sends at once
-constexpr size_t kLeastProgress = 4096;
+constexpr int kTurns = 4;  // reads before other connections have theirs
 constexpr int64_t kLookForPeerNs = 200 * kMs;
 
 // With its memory, which assigning an empty one would keep.
@@ -370,9 +363,7 @@ void Connection::OnEnd() {
             return Arm();
         case Phase::kRefusing: ended_ = true; return;
         case Phase::kHandshake: ++core_.counters.tls_failed; return Close();
-        case Phase::kIdle:
-            ended_ = true;
-            return in_turns_ ? void() : Close();
+        case Phase::kIdle: ended_ = true; return in_turns_ ? void() : Close();
         case Phase::kLinger: return Close();
         case Phase::kClosed: return;
     }
@@ -551,184 +542,6 @@ void Connection::StartLinger() {
     ::shutdown(socket_.native_handle(), SHUT_WR);
     ReadAgain();
     Arm();
-}
-
-// ---------------------------------------------------------------------------------------- writing
-
-// An exchange keeps its connection until Done() or Gone(), after which it wakes nobody.
-void Connection::Wake() {
-    boost::asio::post(loop_.context, [self = shared_from_this()] { self->Flush(); });
-}
-
-void Connection::WaitWritable() {
-    if (writing_ || phase_ == Phase::kClosed) return;
-    writing_ = true;
-    socket_.async_wait(Tcp::socket::wait_write, [self = shared_from_this()](const BoostError& ec) {
-        self->writing_ = false;
-        if (ec || self->phase_ == Phase::kClosed) return;
-        self->Flush();
-        // TLS may have waited for room in the middle of reading.
-        if (self->tls_ != nullptr && !self->paused_) self->ReadAgain();
-    });
-}
-
-void Connection::Flush() {
-    if (phase_ == Phase::kClosed || phase_ == Phase::kHandshake) return;
-    const bool complete = exchange_ != nullptr && exchange_->TakeOutput(out_);
-    while (!all_sent()) {
-        size_t sent = 0;
-        const Io io = Transmit(sent);
-        if (io == Io::kEnd || io == Io::kBroken) return Close();
-        if (io == Io::kAgain) {
-            return OnStalled();
-        }
-        NoteProgress(sent);
-    }
-    out_.clear();
-    out_at_ = out_offset_ = 0;
-    if (exchange_ != nullptr && stalled_ns_ != kNever) exchange_->CountBacklog();
-    stalled_ns_ = kNever;
-    progress_bytes_ = 0;
-    if (complete) {
-        FinishExchange();
-    } else if (phase_ == Phase::kRefusing) {
-        StartLinger();
-    }
-}
-
-void Connection::OnStalled() {
-    if (stalled_ns_ == kNever) {
-        stalled_ns_ = NowNs();
-        queued_bytes_ = QueuedBytes();
-    }
-    if (exchange_ != nullptr) {
-        exchange_->CountBacklog();
-        const bool stream = exchange_->stream();
-        if (stream && exchange_->backlog_bytes() > limits_.backlog_bytes) return CutOff();
-        const std::string client = exchange_->client();
-        const bool of_client =
-            !client.empty() && core_.shares.held(client) > limits_.all_bodies_bytes / 2;
-        if (of_client || core_.over_budget()) EndIfSlow();
-        if (phase_ == Phase::kClosed) return;
-    }
-    Arm();
-    WaitWritable();
-}
-
-void Connection::EndIfSlow() {
-    if (phase_ == Phase::kClosed || stalled_ns_ == kNever) return;
-    if (NowNs() - stalled_ns_ < limits_.slow_ms * kMs) return;
-    if (!PeerReads()) return CutOff();
-    stalled_ns_ = NowNs();
-}
-
-void Connection::NoteProgress(size_t sent) {
-    core_.counters.sent_bytes += sent;
-    if (exchange_ != nullptr) exchange_->Sent(sent);
-    if (stalled_ns_ == kNever) return;
-    progress_bytes_ += sent;
-    if (progress_bytes_ < kLeastProgress) return;
-    progress_bytes_ = 0;
-    stalled_ns_ = NowNs();
-    queued_bytes_ = QueuedBytes();
-}
-
-// What the socket has taken, and the peer's has not.
-int64_t Connection::QueuedBytes() {
-    int bytes = 0;
-    return ::ioctl(socket_.native_handle(), SIOCOUTQ, &bytes) == 0 ? bytes : 0;
-}
-
-// A socket takes more once a good part of what it holds is gone, which may be megabytes: until then
-// who reads steadily shows there alone.
-bool Connection::PeerReads() {
-    const int64_t queued = QueuedBytes();
-    const bool moved = queued + static_cast<int64_t>(kLeastProgress) <= queued_bytes_;
-    queued_bytes_ = queued;
-    return moved;
-}
-
-// Takes `bytes` off the front of out_.
-void Connection::Drop(size_t bytes) {
-    while (bytes > 0) {
-        const size_t left = out_[out_at_].size() - out_offset_;
-        if (bytes < left) {
-            out_offset_ += bytes;
-            break;
-        }
-        bytes -= left;
-        Free(out_[out_at_]);
-        ++out_at_;
-        out_offset_ = 0;
-    }
-    if (out_at_ >= kPieces) {
-        out_.erase(out_.begin(), out_.begin() + static_cast<ptrdiff_t>(out_at_));
-        out_at_ = 0;
-    }
-}
-
-Connection::Io Connection::Transmit(size_t& sent) {
-    return tls_ != nullptr ? TransmitTls(sent) : TransmitPlain(sent);
-}
-
-Connection::Io Connection::TransmitPlain(size_t& sent) {
-    std::array<iovec, kPieces> pieces;
-    size_t count = 0;
-    for (size_t at = out_at_; at < out_.size() && count < kPieces; ++at) {
-        const size_t offset = at == out_at_ ? out_offset_ : 0;
-        pieces[count++] = {out_[at].data() + offset, out_[at].size() - offset};
-    }
-    msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = count;
-    const ssize_t returned =
-        ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (returned < 0) {
-        const bool again = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-        return again ? Io::kAgain : Io::kEnd;
-    }
-    sent = static_cast<size_t>(returned);
-    Drop(sent);
-    return Io::kDone;
-}
-
-Connection::Io Connection::TransmitTls(size_t& sent) {
-    if (staged_.empty()) {
-        staged_at_ = 0;
-        while (out_at_ < out_.size() && staged_.size() < kTlsRecordBytes) {
-            const std::string_view rest = std::string_view(out_[out_at_]).substr(out_offset_);
-            const size_t take = std::min(rest.size(), kTlsRecordBytes - staged_.size());
-            staged_ += rest.substr(0, take);
-            Drop(take);
-        }
-    }
-    const TlsStep step = tls_->Write(std::string_view(staged_).substr(staged_at_), sent);
-    switch (step) {
-        case TlsStep::kDone: break;
-        case TlsStep::kWantRead: WaitReadable(); return Io::kAgain;
-        case TlsStep::kWantWrite: return Io::kAgain;
-        case TlsStep::kClosed:
-        case TlsStep::kPlainHttp:
-        case TlsStep::kFailed: return Io::kEnd;
-    }
-    staged_at_ += sent;
-    if (staged_at_ == staged_.size()) staged_.clear();
-    return Io::kDone;
-}
-
-void Connection::CutOff() {
-    ++core_.counters.cut_off;
-    if (exchange_ != nullptr) {
-        exchange_->Note([bytes = exchange_->backlog_bytes()](RequestNote& note) {
-            note.error = fmt::format("cut off: its client left {} bytes of the answer unread "
-                                     "(--stall-timeout-ms, --max-bodies-size)",
-                                     bytes);
-        });
-    }
-    // What the socket still holds is dropped, too, so that the client hears of it.
-    const linger at_once{1, 0};
-    ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    Close();
 }
 
 // ------------------------------------------------------------------------------------------- time

@@ -22,8 +22,8 @@ class ExchangeOwner {
     virtual void Wake() = 0;
     // No further request is wanted on this connection. Any thread.
     virtual bool closing() const = 0;
-    // Counts bytes of an answer whose request has `own` already, or says why not. Add counts them in any
-    // case, LetGo no longer. Any thread.
+    // Counts bytes of an answer whose request has `own` already, or says why not. Add counts them
+    // in any case, LetGo no longer. Any thread.
     virtual std::optional<Refusal> Hold(const std::string& client, size_t bytes, size_t own) = 0;
     virtual void Add(const std::string& client, size_t bytes) = 0;
     virtual void LetGo(const std::string& client, size_t bytes) = 0;
