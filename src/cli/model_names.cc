@@ -114,9 +114,20 @@ bool LooksLikeModel(const std::string& word) {
            std::filesystem::exists(word + "/config.json", ignored);
 }
 
+bool IsNotRun(const std::string& word) {
+    const auto named = PlannedName(word);
+    return named && !named->runs;
+}
+
 Result<std::string> NeedSpec(const std::string& word) {
     std::string spec = SpecOfModel(word);
     if (!spec.empty()) return spec;
+    if (IsNotRun(word)) {
+        return MakeError(ErrorCode::kNotFound,
+                         "'{}': Weft does not run this model yet ('weft models' lists the "
+                         "architectures that it runs)",
+                         word);
+    }
     if (const auto named = PlannedName(word)) {
         const hub::RepoSpec its = RepositoryOf(*named);
         if (!its.owner.empty()) {

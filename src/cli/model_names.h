@@ -19,6 +19,9 @@ bool IsPlannedName(const std::string& word);
 // Whether a word without a command names a model: a path of one, a known name, or a repository.
 bool LooksLikeModel(const std::string& word);
 
+// Whether it is the name of a model whose architecture Weft lacks.
+bool IsNotRun(const std::string& word);
+
 // SpecOfModel. Errors: kNotFound: a known name whose repository is not known; kUsage: no name.
 Result<std::string> NeedSpec(const std::string& word);
 

@@ -61,6 +61,7 @@ std::string RunText(const plan::Prediction& p, const plan::Cluster& cluster,
 }
 
 void PrintRun(const plan::Prediction& p, const plan::Cluster& cluster, const PlanFlags& flags) {
+    if (IsNotRun(flags.model)) return;
     PrintOut("\nrun: {}\n", RunText(p, cluster, flags));
     if (!IsPlannedName(flags.typed) || HasRepository(flags)) return;
     PrintOut("(Weft knows no repository of {}: put one, or a file, in its place.)\n", flags.model);
@@ -81,7 +82,7 @@ Json LayoutJson(const plan::Prediction& p, const plan::Cluster& cluster, const P
                  {"stage_layers", SharesJson(p.layout.pp_shares)},
                  {"machines", p.hosts},
                  {"uses", UsedHosts(p.used, p.hosts, cluster).words},
-                 {"run", RunText(p, cluster, flags)},
+                 {"run", IsNotRun(flags.model) ? Json(nullptr) : Json(RunText(p, cluster, flags))},
                  {"answer_s", p.answer_s},
                  {"answer_s_spread", p.answer_spread},
                  {"tok_s", p.tok_s},
@@ -243,6 +244,11 @@ Status FillRun(PlanFlags& flags, PlanRun& run) {
     flags.typed_draft = own ? WithUsualType(flags.draft) : flags.draft;
     WEFT_ASSIGN(run.shape, plan::OpenWalk(flags.typed, kv_dtype));
     AddNote(run.shape.note, TypeNote(flags, run.shape));
+    if (own && IsNotRun(flags.model)) {
+        AddNote(run.shape.note,
+                "Weft does not run this model yet: the plan counts a known architecture of its "
+                "sizes");
+    }
     if (flags.draft.empty()) return {};
     WEFT_ASSIGN(run.draft, plan::OpenWalk(flags.typed_draft, kv_dtype));
     WEFT_TRY(CheckDraft(run.shape.walk.hyper(), run.draft.walk.hyper()));

@@ -69,11 +69,12 @@ std::vector<std::string> NumbersOf(std::string_view text) {
 struct Known {
     std::string name, model, shape;
     int64_t context = 0;  // 0: the shape's own
+    bool runs = true;
 };
 
 // Adds the names of aliases.json. "same_shape" has models of their own, NAME: SHAPE, or with a
 // context of their own NAME: {"shape": SHAPE, "context": TOKENS}; "same_model" has other names of
-// any of these, NAME: MODEL.
+// any of these, NAME: MODEL; "not_run" has models and shapes of architectures that Weft lacks.
 void AddAliases(const nlohmann::json& aliases, std::vector<Known>& known) {
     for (const auto& [name, shape] : aliases.at("same_shape").items()) {
         if (shape.is_string()) {
@@ -82,11 +83,16 @@ void AddAliases(const nlohmann::json& aliases, std::vector<Known>& known) {
             known.push_back({name, name, shape.at("shape"), shape.at("context")});
         }
     }
+    const std::vector<std::string> lacking = aliases.at("not_run");
+    for (Known& each : known) {
+        each.runs = std::ranges::find(lacking, each.model) == lacking.end() &&
+                    std::ranges::find(lacking, each.shape) == lacking.end();
+    }
     const std::vector<Known> models = known;
     for (const auto& [name, model] : aliases.at("same_model").items()) {
         const auto found = std::ranges::find(models, model.get<std::string>(), &Known::name);
         WEFT_CHECK(found != models.end());
-        known.push_back({name, found->name, found->shape, found->context});
+        known.push_back({name, found->name, found->shape, found->context, found->runs});
     }
 }
 
@@ -171,6 +177,7 @@ std::optional<ShapeWord> FindName(std::string_view text, const std::vector<Known
         word.name = known.name;
         word.model = known.model;
         word.shape = known.shape;
+        word.runs = known.runs;
         word.context = known.context;
         const size_t length = LengthOfName(text, parts, word.variant);
         if (length == 0 || !ReadRest(text.substr(length), word)) continue;

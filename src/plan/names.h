@@ -19,6 +19,7 @@ struct ShapeWord {
     std::string shape;    // a file of models/shapes: "qwen3-30b-a3b"
     std::string type;     // as it was written; empty: none
     std::string variant;  // words of other weights in the same shape: "base", "it qat"; empty: none
+    bool runs = true;     // false: the shape stands in for an architecture that Weft lacks
     int64_t context = 0;  // where the model's differs from the shape's file; 0: the file's
 };
 

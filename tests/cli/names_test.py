@@ -114,7 +114,13 @@ class Models(NamesTest):
             self.assertIn("Qwen/Qwen3-8B-GGUF", said)
         # No repository is known, and no such model.
         for command in ("pull", "run", "show"):
-            self.assertIn("knows no repository", self.refused(command, "llama-4-scout", status=1))
+            self.assertIn("does not run this model yet",
+                          self.refused(command, "llama-4-scout", status=1))
+            self.assertIn("knows no repository", self.refused(command, "mixtral-8x22b", status=1))
+        for word in ("llama-4-scout", "command-a", "qwen3-vl-8b", "glm-4.6v:q4_k_m"):
+            said = self.weft("plan", word, "--machines", "strix-halo", "--explain")
+            self.assertIn("Weft does not run this model yet", said)
+            self.assertNotIn("run: ", said)
         self.assertIn("not a model of the Hub", self.refused("pull", "qwen3-9b"))
 
     # The shape of a model is not its weights: those of another training, or in a type that no file
