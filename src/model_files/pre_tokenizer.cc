@@ -16,13 +16,17 @@ struct Evidence {
 
 constexpr std::string_view kDeepSeekBegin = "<｜begin▁of▁sentence｜>";
 
-// The first line that fits counts. Control tokens tell more than the architecture, since many
-// models are built like Llama.
+// The first line that fits counts: the names that llama.cpp's convert_hf_to_gguf.py writes for
+// these models. Control tokens tell more than the architecture, since many models are built like
+// Llama; their number tells models apart that took their tokens from another family.
 constexpr Evidence kEvidence[] = {
-    {"", "<|begin_of_text|>", 0, "llama-bpe"},
+    {"smollm3", "", 0, "smaug-bpe"},  // with Llama 3's tokens
+    {"", "<|begin_of_text|>", 150'000, "llama-bpe"},
+    {"", "<|begin_of_text|>", 0, "llama4"},
     {"gpt-oss", "", 0, "gpt-4o"},
     {"minimax-m2", "", 0, "minimax-m2"},
     {"glm4moe", "", 0, "glm4"},
+    {"deepseek2", "[gMASK]", 0, "glm4"},  // GLM-4.7-Flash
     {"", "<|im_user|>", 0, "kimi-k2"},
     {"qwen2", "", 0, "qwen2"},
     {"qwen2moe", "", 0, "qwen2"},
@@ -30,13 +34,16 @@ constexpr Evidence kEvidence[] = {
     {"qwen3moe", "", 0, "qwen2"},
     {"", kDeepSeekBegin, 40'000, "deepseek-coder"},
     {"", kDeepSeekBegin, 110'000, "deepseek-llm"},
+    {"llama", kDeepSeekBegin, 128'800, "llama-bpe"},  // R1's distillates: Llama 3's 128,256
     {"", kDeepSeekBegin, 0, "deepseek-v3"},
     {"", "[AVAILABLE_TOOLS]", 0, "tekken"},
     {"granite", "", 60'000, "refact"},
     {"granite", "", 0, "dbrx"},
-    {"olmo2", "", 0, "dbrx"},
-    {"phi3", "", 0, "dbrx"},
-    {"smollm3", "", 0, "smaug-bpe"},
+    {"olmo2", "", 150'000, "dbrx"},
+    {"olmo2", "", 0, "superbpe"},
+    {"phi3", "", 150'000, "dbrx"},  // Phi-4
+    {"phi3", "", 0, "gpt-4o"},      // Phi-4-mini
+    {"llama", ">>TITLE<<", 0, "falcon3"},
     {"llama", "<|im_start|>", 60'000, "smollm"},
 };
 

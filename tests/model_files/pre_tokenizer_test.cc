@@ -9,6 +9,7 @@
 #include "model_files/write_tokenizer.h"
 #include "support/temp_dir.h"
 #include "support/tiny_vocabulary.h"
+#include "tokenizer/families.h"
 
 namespace weft::model_files {
 namespace {
@@ -29,12 +30,28 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
         {"qwen2", "<|im_start|>", 151'936, "qwen2"},
         {"qwen3moe", "", 151'936, "qwen2"},
         {"qwen2", "<｜begin▁of▁sentence｜>", 151'936, "qwen2"},  // R1's distillates
+        {"llama", "<｜begin▁of▁sentence｜>", 102'400, "deepseek-llm"},
+        {"llama", "<｜begin▁of▁sentence｜>", 128'256, "llama-bpe"},  // R1's distillates
+        {"llama", "<｜begin▁of▁sentence｜>", 128'264, "llama-bpe"},  // fine-tuned with more tokens
+        {"llama", "<｜begin▁of▁sentence｜>", 129'280, "deepseek-v3"},
         {"deepseek2", "<｜begin▁of▁sentence｜>", 102'400, "deepseek-llm"},
         {"deepseek2", "<｜begin▁of▁sentence｜>", 129'280, "deepseek-v3"},
         {"deepseek2", "<|im_user|>", 163'840, "kimi-k2"},
         {"gpt-oss", "<|channel|>", 201'088, "gpt-4o"},
         {"glm4moe", "", 151'552, "glm4"},
+        {"deepseek2", "[gMASK]", 154'880, "glm4"},  // GLM-4.7-Flash
         {"granite", "", 49'155, "refact"},
+        {"granite", "", 100'352, "dbrx"},           // Granite 4
+        {"phi3", "<|im_start|>", 100'352, "dbrx"},  // Phi-4
+        {"phi3", "<|user|>", 200'064, "gpt-4o"},    // Phi-4-mini
+        {"olmo2", "<|im_start|>", 100'352, "dbrx"},
+        {"olmo2", "", 200'005, "superbpe"},
+        {"smollm3", "<|begin_of_text|>", 128'256, "smaug-bpe"},
+        {"smollm3", "<|im_start|>", 128'256, "smaug-bpe"},
+        {"llama", "<|begin_of_text|>", 128'258, "llama-bpe"},
+        {"llama4", "<|begin_of_text|>", 202'048, "llama4"},
+        {"llama", ">>TITLE<<", 131'072, "falcon3"},
+        {"minimax-m2", "", 200'064, "minimax-m2"},
         {"somebody", "", 1'000, ""},
     };
     for (const Known& row : known) {
@@ -42,6 +59,7 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
         if (!row.token.empty()) tokens.back() = row.token;
         EXPECT_EQ(GuessPreTokenizer(row.architecture, tokens), row.pre)
             << row.architecture << " " << row.token;
+        EXPECT_TRUE(tokenizer::MakeFamily(row.pre).ok()) << row.pre;
     }
     EXPECT_EQ(GuessPreTokenizer("llama", {}), "");
 }
