@@ -118,11 +118,11 @@ std::string NestedKind(const fs::path& folder, const Names& names, size_t& left)
     for (const std::string& name : names.folders) {
         if (name.starts_with(".")) continue;
         if (HoldsModel(folder / name)) {
-            models.push_back(name);
+            models.push_back(folder / name);
             continue;
         }
         for (const std::string& inner : List(folder / name, left).folders) {
-            if (HoldsModel(folder / name / inner)) models.push_back(name + "/" + inner);
+            if (HoldsModel(folder / name / inner)) models.push_back(folder / name / inner);
         }
     }
     if (models.empty()) return "";

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "model_files/lora/adapter.h"
@@ -136,6 +137,20 @@ TEST_F(AdapterConfig, OtherKindsAreRefusedByName) {
     const auto file = ReadAdapterConfig(dir_ / "adapter.gguf");
     ASSERT_FALSE(file.ok());
     EXPECT_NE(file.error().message.find("folder"), std::string::npos) << file.error().message;
+    const auto expect = [&](const char* word) {
+        const std::string error = ReadAdapterConfig(dir_ / "other").error().message;
+        for (const char* each : {word, "no adapter_config.json", "weft train --lora"}) {
+            EXPECT_NE(error.find(each), std::string::npos) << error;
+        }
+    };
+    std::filesystem::create_directories(dir_ / "other");
+    expect("empty folder");
+    support::WriteText(dir_ / "other/readme", "");
+    expect("Give a folder");
+    support::WriteText(dir_ / "other/adapter_model.bin", "");
+    expect("PyTorch");
+    support::WriteText(dir_ / "other/config.json", "{}");
+    expect("a model, no adapter");
 }
 
 }  // namespace

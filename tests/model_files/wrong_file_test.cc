@@ -316,7 +316,7 @@ TEST_F(WrongFile, FoldersAreNamed) {
         {{"model_index.json", "unet/config.json"}, {"diffusers", "language models"}},
         {{"params.json", "consolidated.00.pth", "tokenizer.model"}, {"Meta", "Hugging Face form"}},
         {{"consolidated.safetensors", "config.json"}, {"Mistral", "GGUF"}},
-        {{"Q4_K_M/m.gguf", "Q8_0/m-00001-of-00002.gguf", "README.md"}, {"Q4_K_M, Q8_0"}},
+        {{"Q4_K_M/m.gguf", "Q8_0/m-00001-of-00002.gguf", "README.md"}, {"/Q4_K_M, ", "/Q8_0"}},
         {{"snapshots/abc/config.json", "refs/main"}, {"subfolders", "snapshots/abc"}},
         {{"checkpoint-500/config.json", "trainer_state.json"}, {"checkpoint-500"}},
         {{"sha256-aa", "sha256-bb"}, {"Ollama", "ollama show"}},

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/output_file.h"
+#include "model_files/folder_kind.h"
 #include "model_files/hf/json.h"
 #include "model_files/lora/adapter_config.h"
 #include "tensor/quant.h"
@@ -152,6 +153,14 @@ Result<LoraWords> ReadAdapterConfig(const std::string& folder) {
                          "adapter_model.safetensors, as peft writes it. Adapters in GGUF are not "
                          "read: use those that they were converted from",
                          folder);
+    }
+    if (std::filesystem::is_directory(folder, ignored) &&
+        !std::filesystem::exists(folder + kAdapterConfigName, ignored)) {
+        const std::string kind = HoldsModel(folder) ? "a model, no adapter" : FolderKind(folder);
+        return MakeError(ErrorCode::kNotFound,
+                         "{}: no adapter_config.json. {}{}Give a folder that peft or 'weft train "
+                         "--lora' wrote",
+                         folder, kind.empty() ? "" : "It is " + kind, kind.empty() ? "" : ". ");
     }
     WEFT_ASSIGN(const hf::Config config, hf::Config::Read(folder + kAdapterConfigName));
     WEFT_TRY(CheckAdapterConfig(config));
