@@ -13,8 +13,9 @@ size_t GrammarAssembly::Hash::operator()(const Set& set) const {
     return static_cast<size_t>(hash ^ (hash >> 32));
 }
 
-GrammarAssembly::GrammarAssembly(const Nfa& nfa)
+GrammarAssembly::GrammarAssembly(const Nfa& nfa, uint64_t limit_steps)
     : nfa_(nfa),
+      limit_steps_(limit_steps),
       states_(1),
       start_of_(nfa.start.size(), 0),
       stamp_(nfa.first.size(), 0),
@@ -179,7 +180,11 @@ Result<GrammarPtr> GrammarAssembly::Run(uint32_t root) {
         if (AddDeterministic(rule, sizes[rule])) continue;
         most_states_ = kMostStates;
         most_steps_ = kMostSteps + kSpareSteps;
-        if (AddRule(rule, false)) continue;
+        if (steps_ <= limit_steps_ && AddRule(rule, false)) continue;
+        if (steps_ > limit_steps_) {
+            return MakeError(ErrorCode::kCancelled, "grammar: put off beyond {} steps",
+                             limit_steps_);
+        }
         return MakeError(ErrorCode::kUsage,
                          "grammar: too large: more than {} states or {} steps to make them; use "
                          "smaller repetitions",

@@ -2,6 +2,7 @@
 // stays small, in the tables of a Grammar.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -21,8 +22,8 @@ class GrammarAssembly {
     static constexpr size_t kSpareStates = 4096;
     static constexpr uint64_t kSpareSteps = 8'000'000;
 
-    explicit GrammarAssembly(const Nfa& nfa);
-    // kUsage: too large.
+    explicit GrammarAssembly(const Nfa& nfa, uint64_t limit_steps = UINT64_MAX);
+    // kUsage: too large; kCancelled: more than limit_steps.
     Result<GrammarPtr> Run(uint32_t root);
 
   private:
@@ -54,7 +55,9 @@ class GrammarAssembly {
     // (Only a part of it where that is TooMuch.)
     void Fill(uint32_t state);
     void FillCalls(uint32_t state, const Set& members);
-    bool TooMuch() const { return states_.size() > most_states_ || steps_ > most_steps_; }
+    bool TooMuch() const {
+        return states_.size() > most_states_ || steps_ > std::min(most_steps_, limit_steps_);
+    }
     Result<GrammarPtr> Tables(uint32_t root);
     void FillClasses(Grammar& grammar) const;
     void FillRow(const State& state, Grammar& grammar) const;
@@ -62,6 +65,7 @@ class GrammarAssembly {
     void FillRuns(Grammar& grammar) const;
 
     const Nfa& nfa_;
+    const uint64_t limit_steps_;
     std::vector<State> states_;       // [0] is none
     std::vector<uint32_t> start_of_;  // by rule: our state, 0: not reachable
     std::vector<Set> members_;        // by state, of the rule at work: from rule_begin_ on

@@ -155,7 +155,7 @@ void GrammarBuilder::Define(Rule rule, Expr body) {
     rules_[rule].body = body;
 }
 
-Result<GrammarPtr> GrammarBuilder::Build(Rule root) const {
+Result<GrammarPtr> GrammarBuilder::Build(Rule root, const CompileLimits& limits) const {
     if (Full()) {
         return MakeError(ErrorCode::kUsage,
                          "grammar: {} rules, {} expressions, {} edges of automata and {} bytes of "
@@ -164,6 +164,10 @@ Result<GrammarPtr> GrammarBuilder::Build(Rule root) const {
                          kMostExprs, kMostGraphEdges, kMostTextBytes);
     }
     WEFT_ASSIGN(const Nfa nfa, Nfa::Make(*this));
+    if (nfa.first.size() > limits.states) {
+        return MakeError(ErrorCode::kCancelled, "grammar: {} states; put off beyond {}",
+                         nfa.first.size(), limits.states);
+    }
     const std::vector<uint32_t> ring = LeftRecursion(nfa).Find();
     if (!ring.empty()) {
         std::string names;
@@ -185,7 +189,7 @@ Result<GrammarPtr> GrammarBuilder::Build(Rule root) const {
                          "alternatives needs itself again, or a character out of none",
                          rules_[root].name);
     }
-    return GrammarAssembly(nfa).Run(root);
+    return GrammarAssembly(nfa, limits.steps).Run(root);
 }
 
 }  // namespace weft::grammar

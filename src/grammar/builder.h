@@ -84,8 +84,8 @@ class GrammarBuilder {
 
     // kUsage: a rule is left-recursive (the message names the rules of the ring); no text of
     // finite length follows the grammar; it is too large when repetitions are written out.
-    // Every rule must have been defined.
-    Result<GrammarPtr> Build(Rule root) const;
+    // kCancelled: beyond `limits`. Every rule must have been defined.
+    Result<GrammarPtr> Build(Rule root, const CompileLimits& limits = {}) const;
 
   private:
     friend class NfaEmitter;

@@ -26,7 +26,7 @@ class GbnfParser {
 
     explicit GbnfParser(std::string_view text) : text_(text) {}
 
-    Result<GrammarPtr> Run() {
+    Result<GrammarPtr> Run(const CompileLimits& limits) {
         if (text_.size() > kMostGbnfBytes) {
             return MakeError(ErrorCode::kUsage, "grammar: {} bytes; expected at most {}",
                              text_.size(), kMostGbnfBytes);
@@ -46,7 +46,7 @@ class GbnfParser {
             return MakeError(ErrorCode::kUsage,
                              "grammar: no rule 'root', which the whole text follows");
         }
-        return builder_.Build(root->second.rule);
+        return builder_.Build(root->second.rule, limits);
     }
 
   private:
@@ -302,8 +302,8 @@ class GbnfParser {
 
 }  // namespace
 
-Result<GrammarPtr> GrammarFromGbnf(std::string_view text) {
-    return GbnfParser(text).Run();
+Result<GrammarPtr> GrammarFromGbnf(std::string_view text, const CompileLimits& limits) {
+    return GbnfParser(text).Run(limits);
 }
 
 }  // namespace weft::grammar

@@ -20,6 +20,6 @@ namespace weft::grammar {
 inline constexpr size_t kMostGbnfBytes = 1 << 20;
 
 // kUsage with the line and the column of what is wrong, and errors of GrammarBuilder::Build.
-Result<GrammarPtr> GrammarFromGbnf(std::string_view text);
+Result<GrammarPtr> GrammarFromGbnf(std::string_view text, const CompileLimits& limits = {});
 
 }  // namespace weft::grammar

@@ -94,4 +94,12 @@ class Grammar {
 
 using GrammarPtr = std::shared_ptr<const Grammar>;
 
+// How far a grammar is compiled before its compiler gives up with kCancelled: for callers that try
+// for a moment first. States of the automata before they are made deterministic, and steps of that,
+// some 40 ns each.
+struct CompileLimits {
+    size_t states = SIZE_MAX;
+    uint64_t steps = UINT64_MAX;
+};
+
 }  // namespace weft::grammar

@@ -759,7 +759,7 @@ Result<GrammarPtr> GrammarFromJsonSchema(const nlohmann::ordered_json& schema,
     const Leniency leniency(options.lenient, options.left_out);
     WEFT_ASSIGN(const Expr whole, Compiler(schema, leniency, builder).Whole());
     builder.Define(root, whole);
-    return builder.Build(root);
+    return builder.Build(root, options.limits);
 }
 
 Result<GrammarPtr> JsonObjectGrammar() {
@@ -772,7 +772,8 @@ Result<GrammarPtr> JsonObjectGrammar() {
 
 Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
                                     const std::optional<CallPairs>& pairs,
-                                    std::vector<std::string>* left_out, const CallText* otherwise) {
+                                    std::vector<std::string>* left_out, const CallText* otherwise,
+                                    const CompileLimits& limits) {
     if (pairs && !EndsTexts(*pairs)) {
         return MakeError(ErrorCode::kUnsupported,
                          "grammar: the end of a text can't be told from what is in it");
@@ -793,7 +794,7 @@ Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
     }
     const Rule root = builder.AddRule("call");
     builder.Define(root, builder.Choice(std::move(choices)));
-    return builder.Build(root);
+    return builder.Build(root, limits);
 }
 
 }  // namespace weft::grammar

@@ -33,6 +33,7 @@ struct SchemaOptions {
     bool lenient = false;
     // Not null: gets them as "PATH: KEYWORD", the first 16.
     std::vector<std::string>* left_out = nullptr;
+    CompileLimits limits{};
 };
 
 // kUsage: not JSON, not a schema, not supported, or no value can satisfy it.
@@ -71,6 +72,7 @@ bool IsPlainName(std::string_view name);
 Result<GrammarPtr> GrammarFromCalls(const std::vector<CallText>& calls,
                                     const std::optional<CallPairs>& pairs,
                                     std::vector<std::string>* left_out = nullptr,
-                                    const CallText* otherwise = nullptr);
+                                    const CallText* otherwise = nullptr,
+                                    const CompileLimits& limits = {});
 
 }  // namespace weft::grammar

@@ -412,12 +412,12 @@ Result<GrammarBuilder::Expr> ExprFromRegex(std::string_view pattern, const Regex
     return texts.Written(form.json_string, builder);
 }
 
-Result<GrammarPtr> GrammarFromRegex(std::string_view pattern) {
+Result<GrammarPtr> GrammarFromRegex(std::string_view pattern, const CompileLimits& limits) {
     GrammarBuilder builder;
     const auto root = builder.AddRule("regular expression");
     WEFT_ASSIGN(const auto body, ExprFromRegex(pattern, {}, builder));
     builder.Define(root, body);
-    return builder.Build(root);
+    return builder.Build(root, limits);
 }
 
 }  // namespace weft::grammar

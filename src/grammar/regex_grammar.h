@@ -25,7 +25,7 @@ inline constexpr size_t kMostRegexBytes = 1 << 16;
 // The whole text matches. kUsage names the place (a byte of the expression) and what is there;
 // kUnsupported, too, where it is an expression, but not one of these, or one whose look-ahead takes
 // too large an automaton.
-Result<GrammarPtr> GrammarFromRegex(std::string_view pattern);
+Result<GrammarPtr> GrammarFromRegex(std::string_view pattern, const CompileLimits& limits = {});
 
 // For grammars around it.
 struct RegexForm {

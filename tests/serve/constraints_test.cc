@@ -38,5 +38,43 @@ TEST(KeptConstraints, AreBounded) {
     }
 }
 
+// What is not known is compiled as far as the caller has time for it.
+TEST(KeptConstraints, AreCompiledWithAsMuchEffortAsTheCallerHas) {
+    const auto words = tokenizer::Tokenizer::Make(tokenizer::TinyBytePair());
+    ASSERT_TRUE(words.ok());
+    Constraints constraints(**words);
+    const auto code = [&](const ConstraintText& text, CompileEffort effort) {
+        const auto matcher = constraints.Compile(text, "", nullptr, effort);
+        return matcher.ok() ? ErrorCode::kIo : matcher.error().code;
+    };
+    const ErrorCode done = ErrorCode::kIo;
+    std::string members;
+    for (int i = 0; i < 400; ++i) {
+        members += fmt::format(R"({}"m{}":{{"type":"string","pattern":"^[a-z]{{1,40}}$"}})",
+                               i == 0 ? "" : ",", i);
+    }
+    const std::vector<ConstraintText> heavy = {
+        {"json_schema", fmt::format(R"({{"type":"object","properties":{{{}}}}})", members)},
+        {"regex", "(([a-z]{1,60}x){1,60}|y){1,9}"},
+        {"grammar", R"(root ::= ("a" [a-z]{1,60} | "b" [a-z]{1,60}){1,60})"},
+    };
+    for (const ConstraintText& text : heavy) {
+        SCOPED_TRACE(text.kind);
+        const size_t before = constraints.kept();
+        EXPECT_EQ(code(text, CompileEffort::kNone), ErrorCode::kCancelled);
+        EXPECT_EQ(code(text, CompileEffort::kSome), ErrorCode::kCancelled);
+        EXPECT_EQ(constraints.kept(), before) << "what was put off is not remembered";
+        EXPECT_EQ(code(text, CompileEffort::kAll), done);
+        EXPECT_EQ(code(text, CompileEffort::kNone), done) << "it is known";
+    }
+    for (const ConstraintText& text : {ConstraintText{"json_schema", R"({"type":"integer"})"},
+                                       ConstraintText{"regex", "[a-z]+"},
+                                       ConstraintText{"json_object", ""}}) {
+        SCOPED_TRACE(text.kind);
+        EXPECT_EQ(code(text, CompileEffort::kNone), ErrorCode::kCancelled);
+        EXPECT_EQ(code(text, CompileEffort::kSome), done);
+    }
+}
+
 }  // namespace
 }  // namespace weft::serve

@@ -270,6 +270,43 @@ class Sizes(unittest.TestCase):
             wire.close()
 
 
+    def test_small_requests_pass_heavy_schemas(self):
+        """Schemas of a few KB that take long to compile, each another one, each on a connection of
+        its own; small requests, with a schema and without, do not wait for all of them."""
+        server = serving.Server(256, stderr=subprocess.DEVNULL)
+        self.addCleanup(server.close)
+        heavy, wires, answered = 14, [], []
+        self.addCleanup(lambda: [wire.close() for wire in wires])
+
+        def ask(form, wire):
+            data = json.dumps({"messages": [QUESTION], "max_tokens": 1, "response_format": {
+                "type": "json_schema", "json_schema": {"name": "a", "schema": form}}}).encode()
+            wire.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}"
+                         "\r\n\r\n".encode() + data)
+
+        def read(wire):
+            answered.append(wire.recv(12)[9:])
+        pattern = {"type": "string", "pattern": "^[a-z]{1,60}(foo|bar){2,50}$"}
+        for turn in range(heavy):
+            wires.append(socket.create_connection(("127.0.0.1", server.port),
+                                                  timeout=serving.PATIENCE))
+            members = {f"m{turn}x{i}": pattern for i in range(100)}
+            ask({"type": "object", "properties": members}, wires[-1])
+        readers = [threading.Thread(target=read, args=(wire,)) for wire in wires]
+        for thread in readers:
+            thread.start()
+        readers[0].join()
+        small = {"type": "object", "properties": {"a": {"type": "boolean"}}}
+        for path, body in (("/tokenize", {"content": "hello"}), (CHAT, {
+                "messages": [QUESTION], "max_tokens": 1, "response_format": {
+                    "type": "json_schema", "json_schema": {"name": "a", "schema": small}}})):
+            self.assertEqual(server.json("POST", path, body)[0], 200)
+            self.assertLess(len(answered), heavy / 2 + 2, path)
+        for thread in readers:
+            thread.join()
+        self.assertEqual(answered, [b"200"] * heavy)
+
+
 class Memory(unittest.TestCase):
     def test_tokens_that_nobody_reads(self):
         """What is held while texts are tokenized, and the answers, keep to --max-bodies-size."""
@@ -285,6 +322,7 @@ class Memory(unittest.TestCase):
         self.assertEqual(server.json("POST", "/tokenize", {"content": "1"})[0], 200)
         before = peak_mib()
         wires = []
+        self.addCleanup(lambda: [wire.close() for wire in wires])
         for turn in range(clients):
             name = ("content", "prompt")[turn % 2]
             data = json.dumps({name: "12" * (1 << 20)}).encode()
@@ -299,7 +337,6 @@ class Memory(unittest.TestCase):
                 statuses.append(wire.recv(12)[9:])
             except ConnectionError:
                 statuses.append(b"cut")
-            wire.close()
         self.assertIn(b"200", statuses)
         self.assertLessEqual(set(statuses), {b"200", b"503", b"cut", b""}, statuses)
         grown = peak_mib() - before

@@ -17,6 +17,14 @@ constexpr size_t kChanceBytes = 100;  // of a token's log-probability in JSON, a
 
 }  // namespace
 
+Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
+                                    const ConstraintText& constraint) {
+    auto matcher =
+        served.constraints->Compile(constraint, plan.tenant, &plan.left_out, plan.effort);
+    if (!matcher.ok() && matcher.error().code == ErrorCode::kCancelled) plan.put_off = true;
+    return matcher;
+}
+
 void NoteRecord(Exchange& exchange, const AnswerRecord& record) {
     exchange.Note([&](RequestNote& note) {
         note.error = record.error;

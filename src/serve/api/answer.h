@@ -54,6 +54,9 @@ struct AnswerPlan {
     bool whole_calls = false;   // calls come whole, in a stream, too
     bool keeps_tokens = false;  // see ChoiceEnd::tokens
     std::string tenant{};       // whose constraints it uses
+    // How much compiling them may cost; where one takes more, `put_off` is set, and the plan fails.
+    CompileEffort effort = CompileEffort::kAll;
+    bool put_off = false;
     std::string left_out{};     // what of its schemas is not kept; for the log
     std::string owner{};        // whose responses it may go on from, and where it is kept
     std::shared_ptr<ResponseStore> responses{};  // may be null
@@ -63,6 +66,10 @@ struct AnswerPlan {
     std::string reply{};
     std::string reply_type = "application/json";
 };
+
+// Compiles a constraint of the request.
+Result<grammar::Matcher> CompileFor(AnswerPlan& plan, const Served& served,
+                                    const ConstraintText& constraint);
 
 // What became of a request: for metrics and logs.
 struct AnswerRecord {

@@ -144,11 +144,12 @@ Api::Api(const Served& served, ApiOptions options)
     const size_t small = options_.workers;
     const size_t large = small == 0 ? 0 : std::max<size_t>(1, small - 1);
     for (size_t i = 0; i < small; ++i) small_.threads.emplace_back([this] { Work(small_); });
-    for (size_t i = 0; i < large; ++i) {
-        large_.threads.emplace_back([this] {
+    for (size_t i = 0; i < 2 * large; ++i) {
+        Lane& lane = i < large ? large_ : compiling_;
+        lane.threads.emplace_back([this, &lane] {
             // Behind the engine, and behind small requests. (Of this thread alone, on Linux.)
             ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLargeNice);
-            Work(large_);
+            Work(lane);
         });
     }
 }
@@ -159,7 +160,7 @@ Api::~Api() {
         over_ = true;
     }
     roomier_.notify_all();
-    for (Lane* lane : {&small_, &large_}) {
+    for (Lane* lane : {&small_, &compiling_, &large_}) {
         lane->wake.notify_all();
         for (std::thread& thread : lane->threads) thread.join();
     }
@@ -197,13 +198,15 @@ void Api::Work(Lane& lane) {
 std::optional<ApiError> Api::WhyNotPost(const std::string& key) const {
     const bool keys = options_.keys != nullptr;
     const engine::Engine::Waiting in_engine = served_.engine->waiting(keys ? key : "");
-    const TaskQueue &small = small_.queue, &large = large_.queue;
-    const int64_t all = in_engine.all + static_cast<int64_t>(small.waiting() + large.waiting());
-    const int64_t own =
-        in_engine.own + static_cast<int64_t>(small.waiting_of(key) + large.waiting_of(key));
+    int64_t all = in_engine.all, own = in_engine.own;
+    size_t unread_keys = 0;
+    for (const Lane* lane : {&small_, &compiling_, &large_}) {
+        all += static_cast<int64_t>(lane->queue.waiting());
+        own += static_cast<int64_t>(lane->queue.waiting_of(key));
+        unread_keys = std::max(unread_keys, lane->queue.keys());
+    }
     const int64_t most = options_.max_waiting, most_own = std::max<int64_t>(1, most / 2);
-    const auto unread = static_cast<int64_t>(std::max(small.keys(), large.keys()));
-    const int64_t others = std::max(in_engine.keys, unread);
+    const int64_t others = std::max(in_engine.keys, static_cast<int64_t>(unread_keys));
     const int64_t share = keys ? std::max<int64_t>(1, most / (others + 1)) : 0;
     if (keys && own >= most_own) {
         return ApiError{429,
@@ -228,9 +231,8 @@ std::string Api::TurnOf(const Exchange& exchange, const std::string& key) const 
 }
 
 // A request of so many bytes. One whose client leaves waits no more.
-void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, size_t bytes,
-               std::function<void()> work) {
-    Lane& lane = LaneFor(bytes);
+void Api::Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, Lane& lane,
+               size_t bytes, std::function<void()> work) {
     const std::string turn = TurnOf(*exchange, key);
     const auto number = std::make_shared<uint64_t>(0);  // of the task; under the lock
     const auto remove = [this, &lane, turn, number] {
@@ -297,7 +299,7 @@ void Api::Handle(std::shared_ptr<Exchange> exchange) {
         const auto held = responses_->Get(OwnerOf(exchange->request(), options_.keys),
                                           std::string(stored->id));
         const auto bytes = static_cast<size_t>(held == nullptr ? 0 : held->held_bytes);
-        return Post(exchange, *key, bytes / kWordedAsRead,
+        return Post(exchange, *key, LaneFor(bytes / kWordedAsRead), bytes / kWordedAsRead,
                     [this, exchange, stored] { HandleResponse(*exchange, *stored); });
     }
     if (get && HandleGet(exchange)) return;
@@ -375,23 +377,25 @@ bool Api::HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::stri
         exchange->Send(200, kJsonHeaders, Dump(answer));
         return true;
     }
+    const size_t bytes = request.body.size();
+    const bool large = bytes > kSmallBytes;
     std::function<void()> work;
     if (route->plan != nullptr) {
-        work = [this, exchange, plan = route->plan] { Generate(exchange, plan); };
+        const CompileEffort effort = large ? CompileEffort::kAll : CompileEffort::kNone;
+        work = [this, exchange, plan = route->plan, effort] { Generate(exchange, plan, effort); };
     } else if (route->embed != nullptr) {
         work = [this, exchange, plan = route->embed] { Embed(exchange, plan); };
     } else {
         work = [this, exchange, reply = route->reply] { ReplyTo(exchange, reply); };
     }
-    const size_t bytes = request.body.size();
-    if (bytes > kSmallBytes) {
+    if (large) {
         work = [this, exchange, bytes, work = std::move(work)] {
             const Room room(*this, *exchange, WorkBytes(bytes));
             if (room.refusal()) return SendRefusal(*exchange, *room.refusal());
             work();
         };
     }
-    Post(exchange, key, bytes, std::move(work));
+    Post(exchange, key, LaneFor(bytes), bytes, std::move(work));
     return true;
 }
 
@@ -408,18 +412,36 @@ struct Api::Admitted {
     }
 };
 
-void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make) {
+// Plans the answer once more, by threads that have more time for its constraint.
+void Api::PutOff(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort effort,
+                 std::shared_ptr<Admitted> admitted) {
+    const bool some = effort == CompileEffort::kNone;
+    const std::string key = admitted->key ? admitted->key->name : "";
+    const CompileEffort more = some ? CompileEffort::kSome : CompileEffort::kAll;
+    Post(exchange, key, some ? compiling_ : large_, exchange->request().body.size(),
+         [this, exchange, make, more, admitted = std::move(admitted)] {
+             Generate(exchange, make, more, admitted);
+         });
+}
+
+void Api::Generate(std::shared_ptr<Exchange> exchange, Plan make, CompileEffort effort,
+                   std::shared_ptr<Admitted> let_in) {
     if (exchange->gone()) return;
-    Admitted admitted;  // first: a request that is wrong is charged as well
-    if (!Admit(*exchange, admitted)) return;
+    if (let_in == nullptr) {  // first: a request that is wrong is charged as well
+        let_in = std::make_shared<Admitted>();
+        if (!Admit(*exchange, *let_in)) return;
+    }
+    Admitted& admitted = *let_in;
     Json body;
     AnswerPlan plan;
+    plan.effort = effort;
     plan.tenant = admitted.tenant;
     plan.owner = OwnerOf(exchange->request(), options_.keys);
     plan.responses = responses_;
     auto error = ParseBody(exchange->request().body, body);
     if (exchange->gone()) return;
     if (!error) error = make(body, served_, plan);
+    if (plan.put_off) return PutOff(std::move(exchange), make, effort, std::move(let_in));
     exchange->Release();
     if (error || !plan.reply.empty()) admitted.Settle();
     if (error) return Refuse(*exchange, *error, std::move(admitted.headers));

@@ -11,7 +11,9 @@
 //
 // Requests are read, rendered and tokenized on threads of its own (an I/O thread must not wait for
 // a tokenizer), in turn by key; how many wait has a bound, for all and for each key. Small requests
-// have threads that large ones never use (kSmallBytes).
+// have threads that large ones never use (kSmallBytes). A request whose constraint is not known yet
+// goes on to threads that try to compile it in a moment, and from there, where that is not enough,
+// to those of large requests.
 // Thread: Handle on I/O threads.
 #pragma once
 
@@ -41,7 +43,8 @@ struct ApiOptions {
                                    // A request waits until it computes; each answer counts
     int64_t ready_ms = 5000;       // a step at least so often, or a probe: else not ready
     size_t workers = 3;            // threads that read small requests; one fewer, but one at
-                                   // least, reads large ones. 0: nobody reads any
+                                   // least, compiles constraints, and as many read large
+                                   // requests. 0: nobody reads any
     std::vector<int> cores;        // on which they run; none: those of who makes the Api
     // Memory for the work on large requests: a request that would go beyond it waits until the
     // others are done, and then has all of it.
@@ -66,10 +69,12 @@ class Api {
     using Plan = std::optional<ApiError> (*)(const Json&, const Served&, AnswerPlan&);
     using Reply = std::optional<ApiError> (*)(const Json&, const Served&, Json&);
     using EmbedPlan = std::optional<ApiError> (*)(const Json&, const Served&, EmbeddingPlan&);
+    struct Admitted;
     void HandleResponse(Exchange& exchange, const StoredPath& path);
     bool HandleGet(const std::shared_ptr<Exchange>& exchange);
     bool HandleRoute(const std::shared_ptr<Exchange>& exchange, const std::string& key);
-    void Generate(std::shared_ptr<Exchange> exchange, Plan plan);
+    void Generate(std::shared_ptr<Exchange> exchange, Plan plan, CompileEffort effort,
+                  std::shared_ptr<Admitted> admitted = nullptr);
     void Embed(std::shared_ptr<Exchange> exchange, EmbedPlan plan);
     void ReplyTo(std::shared_ptr<Exchange> exchange, Reply reply);
     class Probe;
@@ -78,7 +83,6 @@ class Api {
     std::vector<RequestError> ErrorsFor(const Exchange& exchange);
     void EndProbe(const Status& outcome);
     std::optional<std::string> Knows(const std::shared_ptr<Exchange>& exchange);
-    struct Admitted;
     class Room;
     bool Admit(Exchange& exchange, Admitted& admitted);
     bool Charge(Exchange& exchange, std::span<engine::Request* const> requests, Admitted& admitted);
@@ -87,8 +91,6 @@ class Api {
     void Refuse(Exchange& exchange, const ApiError& error, Headers headers = {});
     std::optional<ApiError> WhyNotPost(const std::string& key) const;
     std::string TurnOf(const Exchange& exchange, const std::string& key) const;
-    void Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, size_t bytes,
-              std::function<void()> work);
     Answer::Later LaterFor(const Exchange& exchange, const Admitted& admitted);
     // Tasks of one size, and the threads that do them.
     struct Lane {
@@ -97,6 +99,10 @@ class Api {
         std::vector<std::thread> threads;
     };
     void Work(Lane& lane);
+    void Post(const std::shared_ptr<Exchange>& exchange, const std::string& key, Lane& lane,
+              size_t bytes, std::function<void()> work);
+    void PutOff(std::shared_ptr<Exchange> exchange, Plan plan, CompileEffort effort,
+                std::shared_ptr<Admitted> admitted);
     Lane& LaneFor(size_t bytes);
 
     const Served& served_;
@@ -105,7 +111,7 @@ class Api {
     // (Answers keep it: what they say last is stored.)
     std::shared_ptr<ResponseStore> responses_;
     mutable std::mutex mutex_;  // of queues and over_
-    Lane small_, large_;
+    Lane small_, compiling_, large_;
     bool over_ = false;
     std::condition_variable roomier_;  // a large request is done
     uint64_t at_work_bytes_ = 0;       // of large requests, as WorkBytes() estimates them

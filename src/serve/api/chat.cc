@@ -265,11 +265,11 @@ std::optional<ApiError> ForceCall(const Conversation& conversation, const ChatPr
         return CallConstraint(conversation.input.tools, conversation.forced_tool, *frame);
     };
     DemandedCall call = named();
-    auto matcher = served.constraints->Compile(call.constraint, plan.tenant, &plan.left_out);
+    auto matcher = CompileFor(plan, served, call.constraint);
     if (!matcher.ok() && *frame != usual) {
         frame = &usual;
         call = named();
-        matcher = served.constraints->Compile(call.constraint, plan.tenant, &plan.left_out);
+        matcher = CompileFor(plan, served, call.constraint);
     }
     if (!matcher.ok())
         return ApiError{400, matcher.error().message, "tools", "invalid_value", true};
@@ -294,8 +294,8 @@ Result<grammar::Matcher> FormOrCall(const Conversation& conversation, const Serv
     const Json& tools = conversation.input.tools;
     for (const chat::CallFrame* frame : {&served.call_frame, &usual}) {
         if (frame != &usual && !PlainNames(tools, "*")) continue;
-        auto matcher = served.constraints->Compile(
-            OrCallConstraint(tools, conversation.constraint, *frame), plan.tenant, &plan.left_out);
+        auto matcher = CompileFor(plan, served,
+                                  OrCallConstraint(tools, conversation.constraint, *frame));
         if (!matcher.ok() && frame != &usual) continue;
         if (matcher.ok()) plan.family = frame->family;
         return matcher;
@@ -317,7 +317,7 @@ std::optional<ApiError> Constrain(const Conversation& conversation, const ChatPr
     }
     const ConstraintText& constraint = conversation.constraint;
     if (constraint.kind.empty()) return {};
-    auto matcher = served.constraints->Compile(constraint, plan.tenant, &plan.left_out);
+    auto matcher = CompileFor(plan, served, constraint);
     std::string param = constraint.param;
     // (By itself first: an error in it is not one of a function.)
     if (matcher.ok() && MayCall(conversation)) {

@@ -125,7 +125,7 @@ std::optional<ApiError> PlanCompletion(const Json& body, const Served& served, A
         EndAtFim(served.fim, request);
     }
     if (!constraint.kind.empty()) {
-        auto matcher = served.constraints->Compile(constraint, plan.tenant, &plan.left_out);
+        auto matcher = CompileFor(plan, served, constraint);
         if (!matcher.ok()) {
             return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
         }

@@ -16,6 +16,8 @@ namespace weft::serve {
 namespace {
 
 constexpr size_t kMostChoices = 1000;
+// Of CompileEffort::kSome. A state takes some 10 us, a step 40 ns.
+constexpr grammar::CompileLimits kSomeEffort{.states = 1 << 12, .steps = 1'000'000};
 
 // A schema comes as an object, or as its text.
 std::string SchemaText(const Json& schema) {
@@ -130,6 +132,7 @@ constexpr size_t kMostCallDepth = 200, kMostCallValues = 1 << 16;
 
 // From what CallConstraint made.
 Result<grammar::GrammarPtr> CallGrammar(const std::string& text,
+                                        const grammar::CompileLimits& limits,
                                         std::vector<std::string>& left_out) {
     if (text.size() > grammar::kMostSchemaBytes) {
         return MakeError(ErrorCode::kUsage, "tools: {} bytes of schemas; at most {} are taken",
@@ -152,7 +155,9 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text,
     const bool may_be_other = json.contains("otherwise");
     if (may_be_other) other = {"", "", json["otherwise"], json["strict"] != true};
     const grammar::CallText* otherwise = may_be_other ? &other : nullptr;
-    if (!json.contains("pairs")) return grammar::GrammarFromCalls(calls, {}, &left_out, otherwise);
+    if (!json.contains("pairs")) {
+        return grammar::GrammarFromCalls(calls, {}, &left_out, otherwise, limits);
+    }
     const Json& of = json["pairs"];
     using Texts = grammar::CallPairs::Texts;
     return grammar::GrammarFromCalls(
@@ -165,7 +170,7 @@ Result<grammar::GrammarPtr> CallGrammar(const std::string& text,
                                     : of["quote"] == "" ? Texts::kJson
                                                         : Texts::kQuoted,
                            .quote = of["quote"]},
-        &left_out, otherwise);
+        &left_out, otherwise, limits);
 }
 
 Json PairsOf(const chat::CallFrame& frame) {
@@ -293,7 +298,8 @@ std::shared_ptr<const grammar::TokenTrie> Constraints::Trie(Markers markers) {
 }
 
 Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
-                                              const std::string& tenant, std::string* left_out) {
+                                              const std::string& tenant, std::string* left_out,
+                                              CompileEffort effort) {
     const auto answer = [&](const Compiled& compiled) {
         if (left_out != nullptr) *left_out = compiled.left_out;
         return compiled.matcher;
@@ -308,8 +314,14 @@ Result<grammar::Matcher> Constraints::Compile(const ConstraintText& constraint,
             return answer(known_.front().second);
         }
     }
+    if (effort == CompileEffort::kNone) {
+        return MakeError(ErrorCode::kCancelled, "{}: not known yet; put off", constraint.kind);
+    }
     std::vector<std::string> notes;
-    const Result<grammar::Matcher> matcher = CompileNew(constraint, notes);
+    const bool some = effort == CompileEffort::kSome;
+    const Result<grammar::Matcher> matcher =
+        CompileNew(constraint, some ? kSomeEffort : grammar::CompileLimits(), notes);
+    if (!matcher.ok() && matcher.error().code == ErrorCode::kCancelled) return matcher;
     const Compiled compiled{matcher, KeywordsOf(notes)};
     if (key.size() <= kMostKeyBytes) Keep(std::move(key), compiled);
     return answer(compiled);
@@ -331,17 +343,20 @@ void Constraints::Keep(std::string key, Compiled compiled) {
 // With its first mask: what is hard to follow from the begin on is refused here, and not by the
 // engine, which all requests wait for.
 Result<grammar::Matcher> Constraints::CompileNew(const ConstraintText& constraint,
+                                                 const grammar::CompileLimits& limits,
                                                  std::vector<std::string>& left_out) {
     const bool call = constraint.kind == "call";
     const bool whole = call && constraint.param != "tools";
     const auto trie = Trie(whole ? Markers::kWholeCall : call ? Markers::kCall : Markers::kNone);
-    const grammar::SchemaOptions options{.lenient = !constraint.strict, .left_out = &left_out};
-    const auto grammar = call                               ? CallGrammar(constraint.text, left_out)
-                         : constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
-                         : constraint.kind == "json_schema"
-                             ? grammar::GrammarFromJsonSchemaText(constraint.text, options)
-                         : constraint.kind == "regex" ? grammar::GrammarFromRegex(constraint.text)
-                                                      : grammar::GrammarFromGbnf(constraint.text);
+    const grammar::SchemaOptions options{
+        .lenient = !constraint.strict, .left_out = &left_out, .limits = limits};
+    const std::string& text = constraint.text;
+    const auto grammar =
+        call                               ? CallGrammar(text, limits, left_out)
+        : constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
+        : constraint.kind == "json_schema" ? grammar::GrammarFromJsonSchemaText(text, options)
+        : constraint.kind == "regex"       ? grammar::GrammarFromRegex(text, limits)
+                                           : grammar::GrammarFromGbnf(text, limits);
     if (!grammar.ok()) return grammar.error();
     WEFT_ASSIGN(grammar::Matcher matcher, grammar::Matcher::Make(*grammar, trie));
     std::vector<uint32_t> mask(trie->mask_words());

@@ -54,6 +54,10 @@ DemandedCall CallConstraint(const Json& tools, const std::string& name,
 ConstraintText OrCallConstraint(const Json& tools, const ConstraintText& constraint,
                                 const chat::CallFrame& frame);
 
+// How much a constraint that is not known yet may cost: nothing, less than some 100 ms, or what it
+// takes (seconds).
+enum class CompileEffort { kNone, kSome, kAll };
+
 // Compiled constraints of late, and their errors, so that masks stay known from request to request.
 // Thread: any.
 class Constraints {
@@ -66,9 +70,11 @@ class Constraints {
     // A fresh Matcher, whose first mask is known. Errors: those of the grammars, and of Matcher.
     // tenant: who asks; nobody learns by its speed what others have asked for.
     // left_out: not null: gets the keywords of schemas that are not kept, as "KEYWORD,KEYWORD".
+    // kCancelled: it takes more effort.
     Result<grammar::Matcher> Compile(const ConstraintText& constraint,
                                      const std::string& tenant = {},
-                                     std::string* left_out = nullptr);
+                                     std::string* left_out = nullptr,
+                                     CompileEffort effort = CompileEffort::kAll);
 
     size_t kept() const;  // how many
 
@@ -87,6 +93,7 @@ class Constraints {
     std::shared_ptr<const grammar::TokenTrie> Trie(Markers markers);
     void Keep(std::string key, Compiled compiled);
     Result<grammar::Matcher> CompileNew(const ConstraintText& constraint,
+                                        const grammar::CompileLimits& limits,
                                         std::vector<std::string>& left_out);
 
     const tokenizer::Tokenizer& tokenizer_;

@@ -174,7 +174,7 @@ std::optional<ApiError> PlanPlainCompletion(const Json& body, const Served& serv
         request.prompt = Ids(prompt);
     }
     if (!constraint.kind.empty()) {
-        auto matcher = served.constraints->Compile(constraint, plan.tenant, &plan.left_out);
+        auto matcher = CompileFor(plan, served, constraint);
         if (!matcher.ok()) {
             return ApiError{400, matcher.error().message, constraint.param, "invalid_value", true};
         }
