@@ -204,6 +204,21 @@ class Breadth(HeavyCase):
                 if size > 1 << 20:
                     break
 
+    def test_conversations_beyond_the_context_are_counted(self):
+        for size in (2000, 200000):
+            said = {"messages": [{"role": "user", "content": "1 " * (size // 2)}]}
+            status, answer = self.ask(COUNT, said)
+            self.assertEqual(status, 200, answer)
+            self.assertGreater(answer["input_tokens"], self.context)
+            status, told = self.ask("/tokenize", said)
+            self.assertEqual((status, told.get("count")), (200, answer["input_tokens"]), told)
+            self.assertEqual(self.ask("/apply-template", said)[0], 200)
+            self.assertEqual(self.ask(MESSAGES, {**said, "max_tokens": 1})[0], 400)
+        status, answer = self.ask(COUNT, {"messages": [
+            {"role": "user", "content": "1" * (5 << 20)}]})
+        self.assertEqual(status, 400)
+        self.assertIn("at most 4194304 are made into tokens", answer["error"]["message"])
+
     def test_memory_of_one_large_body(self):
         def peak_mib():
             with open(f"/proc/{self.server.process.pid}/status") as lines:

@@ -208,10 +208,20 @@ std::string ClosedThought(const Served& served) {
     return fmt::format("\n{}\n\n", chat::ThinkEnd(served.family));
 }
 
+std::optional<ApiError> CheckConversationBytes(const Served& served, size_t bytes, PromptUse use) {
+    auto error = CheckPromptBytes(served, bytes, "messages");
+    if (!error || use == PromptUse::kComputed) return error;
+    if (bytes <= kMostPlainBytes) return {};
+    error->message = fmt::format("the conversation has {} bytes; at most {} are made into tokens",
+                                 bytes, kMostPlainBytes);
+    error->code = "invalid_value";
+    return error;
+}
+
 }  // namespace
 
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
-                                   ChatPrompt& out) {
+                                   ChatPrompt& out, PromptUse use) {
     if (!served.chat) return ApiError{400, served.chat_error, "messages", "unsupported_value"};
     // A template would copy it a few times before that is seen. (Of what the model has said it may
     // leave out some.)
@@ -221,7 +231,7 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
         if (message["role"] == "assistant" || content == message.end()) continue;
         bytes += content->is_string() ? content->get_ref<const std::string&>().size() : 0;
     }
-    if (auto error = CheckPromptBytes(served, bytes, "messages")) return error;
+    if (auto error = CheckConversationBytes(served, bytes, use)) return error;
     if (const auto fault = chat::PrepareConversation(served.forms, conversation.input)) {
         const std::string dot = fault->member.empty() ? "" : ".";
         return ApiError{400, fault->message,
@@ -234,11 +244,11 @@ std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversat
         return ApiError{400, error.message, "messages",
                         error.status == 400 ? error.code : "invalid_value", true};
     }
-    if (auto error = CheckPromptBytes(served, text->size(), "messages")) return error;
+    if (auto error = CheckConversationBytes(served, text->size(), use)) return error;
     out = {served.chat->Encode(*text), chat::EndsInReasoning(text->view()),
            text->bytes() + conversation.begun};
     if (conversation.begun.empty()) return {};
-    if (auto error = CheckPromptBytes(served, conversation.begun.size(), "messages")) return error;
+    if (auto error = CheckConversationBytes(served, conversation.begun.size(), use)) return error;
     // An answer that is begun is behind the thought that the template opens.
     if (out.in_reasoning) {
         const auto closed = served.tokenizer().Encode(

@@ -35,9 +35,12 @@ struct ChatPrompt {
     bool in_reasoning = false;
     std::string text{};  // what the tokens were made of
 };
+// kComputed: it must fit the context. kTold: the client hears of the prompt or of its length, to
+// see whether it fits; it has kMostPlainBytes at most, or what the context could hold.
+enum class PromptUse { kComputed, kTold };
 // The conversation's messages become such as the template takes (chat/tool_form.h).
 std::optional<ApiError> MakePrompt(const Served& served, Conversation& conversation,
-                                   ChatPrompt& out);
+                                   ChatPrompt& out, PromptUse use = PromptUse::kComputed);
 
 // What PlanChat and its like end with: `n` choices of the prompt that the conversation makes.
 // plan.dialect and plan.stream are the caller's.

@@ -14,8 +14,6 @@
 namespace weft::serve {
 namespace {
 
-// Of /tokenize, /detokenize and /infill, whose texts no context bounds: a second's work.
-constexpr size_t kMostPlainBytes = size_t{4} << 20;
 constexpr size_t kMostPlainTokens = size_t{1} << 20;
 constexpr size_t kMostFiles = 1000;
 // Tokens that are told with their texts, each of which takes some hundred bytes until it is sent.
@@ -268,7 +266,7 @@ std::optional<ApiError> PlanTokenize(const Json& body, const Served& served, Ans
         Conversation said = ReadConversation(fields);
         if (fields.error()) return fields.error();
         ChatPrompt prompt;
-        if (auto error = MakePrompt(served, said, prompt)) return error;
+        if (auto error = MakePrompt(served, said, prompt, PromptUse::kTold)) return error;
         tokens = std::move(prompt.tokens);
     } else {
         if (!fields.Has("prompt")) {
@@ -329,7 +327,7 @@ std::optional<ApiError> ApplyTemplate(const Json& body, const Served& served, Js
     Conversation conversation = ReadConversation(fields);
     if (fields.error()) return fields.error();
     ChatPrompt prompt;
-    if (auto error = MakePrompt(served, conversation, prompt)) return error;
+    if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kTold)) return error;
     answer = {{"prompt", std::move(prompt.text)}};
     return {};
 }

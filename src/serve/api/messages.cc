@@ -390,7 +390,7 @@ std::optional<ApiError> CountMessageTokens(const Json& body, const Served& serve
     Conversation conversation = ReadConversationOf(fields);
     if (fields.error()) return fields.error();
     ChatPrompt prompt;
-    if (auto error = MakePrompt(served, conversation, prompt)) return error;
+    if (auto error = MakePrompt(served, conversation, prompt, PromptUse::kTold)) return error;
     answer = {{"input_tokens", prompt.tokens.size()}};
     return {};
 }

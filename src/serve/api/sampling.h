@@ -33,6 +33,10 @@ int ReadPromptLogprobs(Fields& fields, bool stream);
 // An error if the choices ask for more log-probabilities of prompts than an answer may hold.
 std::optional<ApiError> CheckPromptLogprobs(const std::vector<ChoicePlan>& choices);
 
+// Texts whose tokens are counted or told, not computed with, may be longer than the context: a
+// second's work.
+inline constexpr size_t kMostPlainBytes = size_t{4} << 20;
+
 // Before a text is made into tokens: whether it can fit the context, however it is cut. param: what
 // it came as.
 std::optional<ApiError> CheckPromptBytes(const Served& served, size_t bytes, const char* param);
