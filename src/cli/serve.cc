@@ -69,9 +69,11 @@ Status UnlessStopped(const serve::ServerOptions& options, Error error) {
     return {};
 }
 
-void SayServing(serve::Server& server, const serve::ServerOptions& options, int ranks, bool json,
+void SayServing(serve::Server& server, const serve::ServerOptions& options, bool json,
                 double load_s) {
     engine::Rank& rank = server.engine().rank();
+    // An elastic job may have begun with fewer than it was asked for.
+    const int ranks = rank.layout().size();
     const std::string wire = rank.layout().tp > 1 ? engine::SumWireName(rank.wire()) : "";
     if (!json) {
         Tell(fmt::format("default sampling: {}", server.sampling()));
@@ -148,7 +150,7 @@ Status ServeOnce(ServeFlags& flags, const Supervisor& supervisor) {
         if (!started.ok()) return UnlessStopped(options, started.error());
         server = std::move(started).value();
     }
-    SayServing(*server, options, ranks, json, SecondsSince(begin_ns));
+    SayServing(*server, options, json, SecondsSince(begin_ns));
     supervisor.SayServing(options.cluster.host_names);
     WEFT_TRY(server->Run());
     return options.job.trace ? WriteTrace(flags.common.trace_file, server->reports()) : Status();

@@ -525,7 +525,8 @@ void AddResultFlags(const Command& app, TrainFlags& flags) {
                 "without; with --wait-for, workers that dial in join at the next update. The batch "
                 "of an update stays, and so does the curve");
     app.AddOption("--rejoin-ms", flags.common.cluster.rejoin_ms,
-                  "How long a lost rank is waited for (default: 60000, with --elastic 10000)")
+                  "How long to wait for a lost rank (default: 60000; 10000 where --elastic can go "
+                  "on with fewer ranks)")
         .Range(1, 3'600'000);
 }
 

@@ -326,8 +326,9 @@ Result<std::unique_ptr<Cluster>> Cluster::Launch(const ClusterOptions& options, 
     Control& words = *control;
     cluster->SetControl(std::move(control));
     cluster->SetDialIn(std::move(dial_in));
-    // A loss before the cluster was whole once is no matter for recovery.
-    const Status met = cluster->Rendezvous(assignment);
+    // Before all ranks were linked once, recovery handles a missing path alone, and no loss.
+    Status met = cluster->Rendezvous(assignment);
+    if (!met.ok()) met = cluster->BeginSmaller(met.error());
     if (!met.ok()) return words.ReportFailure(met.error());
     return std::unique_ptr<Cluster>(std::move(cluster));
 }

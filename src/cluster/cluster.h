@@ -101,6 +101,12 @@ struct ClusterOptions {
     bool elastic = false;   // go on without a rank that does not come back, and with newcomers
     // May be null. Of so many ranks, how many the next epoch can have (0: none); the others leave.
     std::function<int(int ranks)> usable_ranks{};
+    // May be null. Elastic: the job for the ranks `kept` out of `ranks`, out of `job`, where the
+    // job must begin with fewer ranks than asked for, as two of them cannot reach each other. The
+    // Cluster's job() and size() then are those of the smaller job.
+    std::function<Result<std::string>(const std::string& job, int ranks,
+                                      const std::vector<int>& kept)>
+        replan{};
     // Set by a signal handler, it asks all ranks to end, like RequestStop (within 200 ms). Outlives
     // the Cluster.
     const std::atomic<bool>* stop = nullptr;

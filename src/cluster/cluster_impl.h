@@ -74,6 +74,9 @@ class ClusterImpl final : public Cluster {
     void BeAlone();
     // All ranks, once each knows its place: host records, data links, and all are ready.
     Status Rendezvous(const AssignMessage& assignment);
+    // Rank 0, after `error` of the first rendezvous: begins the job without one of each pair of
+    // ranks that cannot reach each other (--elastic). Errors: `error`, where there is no such pair.
+    Status BeginSmaller(Error error);
 
     int rank() const override { return rank_; }
     int size() const override { return size_; }
@@ -143,6 +146,8 @@ class ClusterImpl final : public Cluster {
     void Advertise(std::vector<std::vector<net::Way>>& ways) const;
     std::vector<bool> HiddenFrom() const;
     Status GatherLinks();
+    // Of two ranks of this epoch: that `a` cannot reach `b`, and their cable.
+    std::string ApartText(int a, int b) const;
     Status JoinLinks(const AssignMessage& assignment);
     void ShareCores();
 
@@ -154,6 +159,8 @@ class ClusterImpl final : public Cluster {
         Deadline rejoin = Deadline::In(0);  // for the lost to come back
         Deadline whole = Deadline::In(0);   // the same, since the epoch ended
         std::string unreached{};            // which ranks have no way to each other; "": all have
+        std::string needed{};               // why the job can't drop one of these; "": it can
+        Error cause{};                      // why the epoch before ended
     };
     Status FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo& info);
     void NapUnlessStopped(int64_t ms) const;
@@ -168,10 +175,14 @@ class ClusterImpl final : public Cluster {
     void DismissTrial(EpochInfo& info);
     void TakeInNewcomers(EpochInfo& info);
     void DropSurplus(std::vector<int>& kept);
-    void DropUnreached(const std::vector<int>& lost, Attempt& attempt, EpochInfo& info);
+    void DropUnreached(const std::vector<int>& lost, const Replan& replan, Attempt& attempt,
+                       EpochInfo& info);
+    void AwaitLink(const std::string& words, bool told, Attempt& attempt) const;
+    Status CheckRestPlans(const std::vector<int>& dropped, const Replan& replan) const;
     std::vector<int> Kept(const std::vector<int>& lost) const;
     bool Begin(const std::vector<int>& kept, const AssignMessage& next);
     Result<AssignMessage> PlanEpoch(const std::vector<int>& kept, const Replan& replan);
+    Error NotLinked(const Attempt& attempt) const;
     Error NotBack(const std::string& why, const std::vector<int>& lost) const;
 
     int rank_;

@@ -43,6 +43,7 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
         }
         const bool call = std::max(calls_, attempt.number - 1) < kMostCalls || !options_.elastic;
         attempt.rejoin = Deadline::In(call ? rejoin_ms : 0);
+        attempt.cause = error;
         const Status formed = rank_ == 0 ? FormEpoch(replan, attempt, info) : AwaitEpoch();
         if (formed.ok()) break;
         error = formed.error();
@@ -53,6 +54,14 @@ Result<EpochInfo> ClusterImpl::NextEpoch(Error error, const Replan& replan) {
     info.epoch = assignment_.epoch;
     info.same_place = rank_ == rank && size_ == size;
     return info;
+}
+
+Status ClusterImpl::BeginSmaller(Error error) {
+    if (!options_.elastic || !options_.replan) return error;
+    const auto next = NextEpoch(std::move(error), [this](const std::vector<int>& kept) {
+        return options_.replan(job_, size_, kept);
+    });
+    return next.ok() ? Status() : Status(next.error());
 }
 
 Status ClusterImpl::AwaitEpoch() {
@@ -83,13 +92,13 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
     const Deadline& rejoin = attempt.rejoin;
     DismissTrial(info);
     auto lost = AwaitSurvivors();
-    if (lost.ok()) DropUnreached(*lost, attempt, info);
+    if (lost.ok()) DropUnreached(*lost, replan, attempt, info);
     if (!attempt.unreached.empty() && attempt.whole.expired()) {
-        return control_->GiveUp(MakeError(
-            ErrorCode::kPeerLost,
-            "{}. Within {} ms (--rejoin-ms) this did not change. The job has ended on all ranks; "
-            "mend the link and start it again, or give --elastic to go on without one of them.",
-            attempt.unreached, options_.rejoin_ms));
+        return control_->GiveUp(NotLinked(attempt));
+    }
+    const bool was_whole = assignment_.epoch > kFirstEpoch || !links_.empty();
+    if (!was_whole && dismissed_.empty() && attempt.unreached.empty()) {
+        return control_->GiveUp(attempt.cause);
     }
     attempt.apart = attempt.again && lost.ok() && lost->empty() && dismissed_.empty();
     if (attempt.apart) {
@@ -126,9 +135,11 @@ Status ClusterImpl::FormEpoch(const Replan& replan, Attempt& attempt, EpochInfo&
     return Rendezvous(*next);
 }
 
-// Ranks that all live and reach rank 0, but have no way for data between them. An elastic job goes
-// on without one of each pair; of rank 0 and another, where none came back in time.
-void ClusterImpl::DropUnreached(const std::vector<int>& lost, Attempt& attempt, EpochInfo& info) {
+// Ranks that all live and reach rank 0, but have no path for data between them. An elastic job
+// drops one rank of each pair where the rest can go on; of rank 0 and another rank, once the path
+// did not come back in time. Other jobs wait for the link.
+void ClusterImpl::DropUnreached(const std::vector<int>& lost, const Replan& replan,
+                                Attempt& attempt, EpochInfo& info) {
     auto pairs = control_->Unreached();
     for (const int peer : unreached_) pairs.emplace_back(0, peer);
     const auto out = [&](int rank) {
@@ -137,25 +148,19 @@ void ClusterImpl::DropUnreached(const std::vector<int>& lost, Attempt& attempt, 
     std::erase_if(pairs, [&](const auto& pair) { return out(pair.first) || out(pair.second); });
     const bool told = !attempt.unreached.empty();
     attempt.unreached.clear();
+    attempt.needed.clear();
     if (pairs.empty()) return;
-    const auto [a, b] = pairs.front();
-    const std::string link = LinkText(links_, a, b);
-    const std::string words = fmt::format(
-        "{} cannot reach {} for data, though rank 0 hears both{}", control_->Who(a),
-        control_->Who(b), link.empty() ? "" : fmt::format(" (the link was {})", link));
+    const std::string words = ApartText(pairs.front().first, pairs.front().second);
     std::erase_if(pairs, [&](const auto& pair) {
         const bool with_root = pair.first == 0 || pair.second == 0;
         return !options_.elastic || (with_root && !attempt.whole.expired());
     });
-    if (pairs.empty()) {
-        attempt.unreached = words;
-        if (!told && !attempt.whole.expired()) {
-            Log(LogLevel::kWarning, "{}. Waiting up to {} ms (--rejoin-ms) for the link", words,
-                attempt.whole.left_ms());
-        }
-        return;
-    }
     const std::vector<int> dropped = RanksToDrop(std::move(pairs));
+    if (!dropped.empty()) {
+        const Status plans = CheckRestPlans(dropped, replan);
+        if (!plans.ok()) attempt.needed = plans.error().message;
+    }
+    if (dropped.empty() || !attempt.needed.empty()) return AwaitLink(words, told, attempt);
     for (const int rank : dropped) {
         Log(LogLevel::kWarning, "{}. The job goes on without {} (--elastic)", words,
             control_->Who(rank));
@@ -163,6 +168,28 @@ void ClusterImpl::DropUnreached(const std::vector<int>& lost, Attempt& attempt, 
     }
     control_->Dismiss(dropped, words);
     dismissed_.insert(dismissed_.end(), dropped.begin(), dropped.end());
+}
+
+// told: the user knows already that the link is waited for.
+void ClusterImpl::AwaitLink(const std::string& words, bool told, Attempt& attempt) const {
+    attempt.unreached = words;
+    if (told || attempt.whole.expired()) return;
+    const std::string why =
+        attempt.needed.empty()
+            ? ""
+            : fmt::format(": the job cannot go on without one of them ({})", attempt.needed);
+    Log(LogLevel::kWarning, "{}. Waiting up to {} ms (--rejoin-ms) for the link{}", words,
+        attempt.whole.left_ms(), why);
+}
+
+// Whether there is a job for the ranks that are left without `dropped`. Errors: why not.
+Status ClusterImpl::CheckRestPlans(const std::vector<int>& dropped, const Replan& replan) const {
+    std::vector<int> rest = Kept(dropped);
+    const int ranks = static_cast<int>(rest.size());
+    const int most = options_.usable_ranks ? options_.usable_ranks(ranks) : ranks;
+    if (most >= 1 && most < ranks) rest.resize(static_cast<size_t>(most));
+    const auto planned = replan(rest);
+    return planned.ok() ? Status() : Status(planned.error());
 }
 
 void ClusterImpl::NapUnlessStopped(int64_t ms) const {
@@ -229,6 +256,18 @@ Result<AssignMessage> ClusterImpl::PlanEpoch(const std::vector<int>& kept, const
         WEFT_ASSIGN(next.job, replan(kept));
     }
     return next;
+}
+
+Error ClusterImpl::NotLinked(const Attempt& attempt) const {
+    const std::string next =
+        attempt.needed.empty()
+            ? "mend the link and start it again, or give --elastic to go on without one of them"
+            : fmt::format("mend the link and start it again. --elastic cannot go on without one of "
+                          "them: {}", attempt.needed);
+    return MakeError(ErrorCode::kPeerLost,
+                     "{}. Within {} ms (--rejoin-ms) this did not change. The job has ended on all "
+                     "ranks; {}.",
+                     attempt.unreached, options_.rejoin_ms, next);
 }
 
 Error ClusterImpl::NotBack(const std::string& why, const std::vector<int>& lost) const {

@@ -77,9 +77,21 @@ Result<HostInfo> UnpackHost(const std::vector<std::string>& fields) {
     return info;
 }
 
+constexpr size_t kAddressesNamed = 4;  // addresses of a rank that an error names
+
 // No answer, no such address or device, no port to listen at.
 bool IsOfNetwork(ErrorCode code) {
     return code == ErrorCode::kTimeout || code == ErrorCode::kNotFound || code == ErrorCode::kIo;
+}
+
+std::string AddressWords(std::span<const net::HostAddress> addresses) {
+    std::string text;
+    const size_t count = std::min(addresses.size(), kAddressesNamed);
+    for (const net::HostAddress& each : addresses.first(count)) {
+        text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", each.host, each.interface);
+    }
+    if (text.empty()) return "no address";
+    return text + (addresses.size() > kAddressesNamed ? ", ..." : "");
 }
 
 bool Has(const auto& addresses, auto field, const std::string& host) {
@@ -224,7 +236,7 @@ bool ClusterImpl::Reaches(const Place& theirs) const {
     const Place& mine = places_[static_cast<size_t>(rank_)];
     const bool nats = !mine.seen_as.empty() && !theirs.seen_as.empty();
     return (!nats || mine.seen_as == theirs.seen_as) &&
-           net::ShareNetwork(theirs.addresses, mine.addresses);
+           net::CommonNetwork(theirs.addresses, mine.addresses).has_value();
 }
 
 // The address that leads here from elsewhere: the user's, or where ports were named (they are
@@ -296,7 +308,9 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     auto fabric = builder->Connect(offers, Deadline::In(timeout_ms_));
     if (!fabric.ok()) {
         unreached_ = builder->unreached();
-        return fabric.error();
+        if (unreached_.empty()) return fabric.error();
+        return MakeError(fabric.error().code, "{}. {}", ApartText(rank_, unreached_.front()),
+                         fabric.error().message);
     }
     fabric_ = *std::move(fabric);
     own_ends_ = builder->ends();
@@ -304,11 +318,36 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
     return {};
 }
 
-// Behind the first epoch ranks that are all there, but can't reach each other, may in the next
-// attempt: a network for data that is gone may come back, and later than the one for control.
+std::string ClusterImpl::ApartText(int a, int b) const {
+    std::string cable = LinkText(links_, a, b);
+    const auto known = [&](int rank) {
+        return rank >= 0 && std::cmp_less(rank, places_.size());
+    };
+    if (!cable.empty()) {
+        cable = " (the link was " + cable + ")";
+    } else if (known(a) && known(b)) {
+        const auto& of_a = places_[static_cast<size_t>(a)].addresses;
+        const auto& of_b = places_[static_cast<size_t>(b)].addresses;
+        const auto common = net::CommonNetwork(of_a, of_b);
+        cable = common.has_value()
+                    ? fmt::format(" (their link: {} ({}) - {} ({}))", common->first.host,
+                                  common->first.interface, common->second.host,
+                                  common->second.interface)
+                    : fmt::format(" (they share no network now: rank {} has {}; rank {} has {}. Is "
+                                  "the cable between them plugged in on both ends?)",
+                                  a, AddressWords(of_a), b, AddressWords(of_b));
+    }
+    return fmt::format("{} cannot reach {} for data, though rank 0 hears both{}", control_->Who(a),
+                       control_->Who(b), cable);
+}
+
+// Later epochs may retry where all ranks live but can't reach each other: a network for data may
+// come back later than the one for control. The first epoch may where a peer could not be dialled:
+// an elastic job begins without that peer.
 Status ClusterImpl::Rendezvous(const AssignMessage& assignment) {
     const Status met = Meet(assignment);
-    if (met.ok() || assignment.epoch == kFirstEpoch || !IsOfNetwork(met.error().code)) return met;
+    const bool retried = assignment.epoch != kFirstEpoch || !unreached_.empty();
+    if (met.ok() || !retried || !IsOfNetwork(met.error().code)) return met;
     return Error{ErrorCode::kPeerLost, met.error().message};
 }
 

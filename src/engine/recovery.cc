@@ -107,6 +107,12 @@ Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept, c
     return next;
 }
 
+Result<std::string> ReplanText(const std::string& job, int ranks, const std::vector<int>& kept) {
+    WEFT_ASSIGN(const Job before, JobFromJson(job));
+    WEFT_ASSIGN(const Job next, ReplanJob(before, ranks, kept));
+    return JobToJson(next);
+}
+
 // The layout and the shares that the ranks chose stay, so that ranks that go on need not measure
 // again.
 static void KeepChoices(const Rank* rank, Job& job) {

@@ -62,6 +62,8 @@ Status Recover(Job& job, cluster::Cluster& cluster, std::unique_ptr<Rank>& rank,
 // that of `asked`, which may be null. Errors: kUsage.
 Result<Job> ReplanJob(const Job& job, int ranks, const std::vector<int>& kept,
                       const Asked* asked = nullptr);
+// The same of a job as it travels: ClusterOptions::replan.
+Result<std::string> ReplanText(const std::string& job, int ranks, const std::vector<int>& kept);
 // How many of `waiting` newcomers the model can be cut for, at most all. Errors: kUsage,
 // kUnsupported: why it can be cut for none more.
 Result<int> RoomFor(int waiting, const Job& job, int ranks, const Asked& asked, const Rank& rank);

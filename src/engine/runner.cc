@@ -45,9 +45,14 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Start(
     WEFT_TRY(CompleteJob(job));
     std::unique_ptr<StepRunner> runner(new StepRunner());
     runner->over_ = true;  // until all ranks are there
-    WEFT_ASSIGN(runner->cluster_, cluster::Cluster::Launch(options, JobToJson(job)));
+    cluster::ClusterOptions where = options;
+    where.replan = ReplanText;
+    WEFT_ASSIGN(runner->cluster_, cluster::Cluster::Launch(where, JobToJson(job)));
     runner->asked_ = {job, cluster::RanksOf(options)};
     runner->job_ = std::move(job);
+    if (runner->cluster_->size() != runner->asked_.ranks) {
+        WEFT_ASSIGN(runner->job_, JobFromJson(runner->cluster_->job()));
+    }
     WEFT_TRY(OpenFirstRank(runner->job_, *runner->cluster_, runner->rank_, runner->recoveries_));
     // A host that comes back finds the layout that was chosen.
     const Job& chosen = runner->job_;

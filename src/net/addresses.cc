@@ -312,15 +312,15 @@ std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const H
     return best;
 }
 
-bool ShareNetwork(std::span<const HostAddress> theirs, std::span<const HostAddress> mine) {
+std::optional<std::pair<HostAddress, HostAddress>> CommonNetwork(
+    std::span<const HostAddress> theirs, std::span<const HostAddress> mine) {
     for (const HostAddress& a : mine) {
         for (const HostAddress& b : theirs) {
-            if (ShareCable(a, b)) return true;
             const bool bridge = a.bridge || b.bridge || a.link_local() || a.host == b.host;
-            if (!bridge && ShareSubnet(a, b)) return true;
+            if (ShareCable(a, b) || (!bridge && ShareSubnet(a, b))) return std::pair(b, a);
         }
     }
-    return false;
+    return std::nullopt;
 }
 
 std::string NeighboursText(std::span<const Neighbour> neighbours) {

@@ -5,9 +5,11 @@
 // before the others, then the address that is known to work for the control plane.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -79,9 +81,10 @@ inline constexpr size_t kMostWays = 12;
 std::vector<Way> WaysFrom(std::span<const HostAddress> theirs, std::span<const HostAddress> mine,
                           const std::string& known);
 
-// Whether one of theirs and one of mine are of one subnet, that of no bridge of containers (of
-// which every host may have one with the same addresses).
-bool ShareNetwork(std::span<const HostAddress> theirs, std::span<const HostAddress> mine);
+// One of theirs and one of mine in one subnet, but not in that of a container bridge (every host
+// may have such a bridge with the same addresses). nullopt: there is none.
+std::optional<std::pair<HostAddress, HostAddress>> CommonNetwork(
+    std::span<const HostAddress> theirs, std::span<const HostAddress> mine);
 
 // For the control plane. Unpack's errors: kCorrupt.
 std::string PackAddresses(std::span<const HostAddress> addresses);

@@ -52,20 +52,33 @@ int UsableRanks(const TrainJob& job, int ranks) {
 }
 
 Result<TrainJob> Resize(const TrainJob& job, int ranks) {
-    if (ranks < 1 || UsableRanks(job, ranks) != ranks) {
+    const int replica = RanksOfReplica(job);
+    if (ranks < replica) {
+        return MakeError(ErrorCode::kUsage,
+                         "{} rank{} left, and one copy of the model takes {} (--tp {} x --pp {})",
+                         ranks, ranks == 1 ? " is" : "s are", replica, job.trainer.tp,
+                         job.trainer.pp);
+    }
+    if (UsableRanks(job, ranks) != ranks) {
         return MakeError(ErrorCode::kUsage,
                          "a batch of {} sequences cannot be shared out over {} ranks, of which {} "
                          "make a replica",
-                         job.global_batch, ranks, RanksOfReplica(job));
+                         job.global_batch, ranks, replica);
     }
     TrainJob next = job;
     TrainerOptions& trainer = next.trainer;
-    const int64_t share = Ceil(job.global_batch, ranks / RanksOfReplica(job));
+    const int64_t share = Ceil(job.global_batch, ranks / replica);
     trainer.accumulation = Ceil(share, trainer.micro_batch);
     if (trainer.virtual_stages > 1) {
         trainer.accumulation = Ceil(trainer.accumulation, trainer.pp) * trainer.pp;
     }
     return next;
+}
+
+Result<std::string> ResizeText(const std::string& job, int ranks) {
+    WEFT_ASSIGN(const TrainJob before, TrainJobFromJson(job));
+    WEFT_ASSIGN(const TrainJob next, Resize(before, ranks));
+    return TrainJobToJson(next);
 }
 
 // ---- Growth -------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ int UsableRanks(const TrainJob& job, int ranks);
 // The fixed job for `ranks` ranks: every replica's passes suffice for its share of the batch.
 // Errors: kUsage.
 Result<TrainJob> Resize(const TrainJob& job, int ranks);
+// The same of a job as it travels.
+Result<std::string> ResizeText(const std::string& job, int ranks);
 
 // Rank 0's side of growth: workers that wait are asked, between updates, whether they could be
 // ranks. Thread: as Cluster.

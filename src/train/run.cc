@@ -744,17 +744,26 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     WEFT_TRY(MakeAbsolute(job));
     WEFT_TRY(CheckTrainJob(job));  // (the working folder's name is in its paths now)
     cluster::ClusterOptions options = where;
-    const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
-    if (recovers && cluster::RanksOf(options) > 1 && options.launched == nullptr &&
-        options.rejoin_ms == 0) {
-        options.rejoin_ms = options.elastic ? kElasticRejoinMs : kRejoinMs;
-    }
+    const int ranks = cluster::RanksOf(options);
+    bool shrinks = false;
     if (options.elastic) {
-        WEFT_TRY(FixSize(job, cluster::RanksOf(options)));
-        options.usable_ranks = [job](int ranks) { return UsableRanks(job, ranks); };
+        WEFT_TRY(FixSize(job, ranks));
+        options.usable_ranks = [job](int most) { return UsableRanks(job, most); };
+        options.replan = [](const std::string& text, int, const std::vector<int>& kept) {
+            return ResizeText(text, static_cast<int>(kept.size()));
+        };
+        shrinks = UsableRanks(job, ranks - 1) > 0;
+    }
+    const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
+    if (recovers && ranks > 1 && options.launched == nullptr && options.rejoin_ms == 0) {
+        options.rejoin_ms = shrinks ? kElasticRejoinMs : kRejoinMs;
     }
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, TrainJobToJson(job)));
+    if (cluster->size() != ranks) {
+        WEFT_ASSIGN(const TrainJob resized, TrainJobFromJson(cluster->job()));
+        job.trainer.accumulation = resized.trainer.accumulation;
+    }
     auto summary = Run(job, *cluster, &listener).All();
     if (!summary.ok()) return cluster->ReportFailure(summary.error());
     const Status ended = cluster->Shutdown(Deadline::In(cluster::kShutdownMs));

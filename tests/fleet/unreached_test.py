@@ -6,7 +6,9 @@ workers. Rank 0 reaches both of them.
 Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
 """
 
+import json
 import os
+import re
 import time
 from concurrent import futures
 
@@ -16,8 +18,24 @@ from spaces import Room, cable, limits, main
 # Each waits for half a minute and more, and says what the other two say.
 NIGHTLY_ONLY = ("test_the_link_is_waited_for_and_comes_back",
                 "test_the_link_is_waited_for_in_vain")
+ENDS = r"10\.66\.12\.2 \(c21\) - 10\.66\.12\.1 \(c12\)"
 LINK = r"tcp, 10\.66\.12\.2 \(c21\) - 10\.66\.12\.1 \(c12\)"
 BOTH = r"rank 2 \(host .*\) cannot reach rank 1 \(host .*\) for data"
+
+
+ABACUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models", "abacus",
+                      "model.gguf")
+
+
+def train_words(room, *words):
+    """Trains a model of the tree on a few records, which are room.record as well."""
+    room.record = os.path.join(room.folder.name, "data.jsonl")
+    with open(room.record, "w") as file:
+        for number in range(8):
+            file.write(json.dumps({"messages": [
+                {"role": "user", "content": f"1+{number}"},
+                {"role": "assistant", "content": f"{1 + number}"}]}) + "\n")
+    return ("train", ABACUS, "--data", room.record, "--seq", "64", "--no-pack", "-t", "1", *words)
 
 
 class Ring:
@@ -37,6 +55,7 @@ class Ring:
             cable(self.hosts[one], f"c{one}{other}", self.hub, f"to{one}")
             self.hub.do("ip", "link", "set", f"to{one}", "master", "br0")
             self.address(one, other)
+        self.workers = "10.66.1.2,10.66.2.2"
         self.key = os.path.join(room.folder.name, "key")
         with open(self.key, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
             file.write("a-shared-key-of-the-tests")
@@ -53,8 +72,8 @@ class Ring:
     def serve(self, *words):
         self.timeout_s = limits.limit(2)
         server = self.hosts[0].start(
-            "serve", self.model, "--hosts", "10.66.1.2,10.66.2.2", "--key-file", self.key, "-t",
-            "1", "--tp", "3", "--timeout-ms", str(int(1000 * self.timeout_s)), *words)
+            "serve", self.model, "--hosts", self.workers, "--key-file", self.key, "-t", "1",
+            "--tp", "3", "--timeout-ms", str(int(1000 * self.timeout_s)), *words)
         server.await_text("serving ", 60)
         return server
 
@@ -107,6 +126,68 @@ def test_the_link_is_waited_for_in_vain(room, model):
     server.await_text(r"error: " + BOTH + r".*\(the link was " + LINK +
                       r"\)\. Within \d+ ms \(--rejoin-ms\) this did not change")
     assert server.process.wait(60) == 3, server.text
+
+
+def test_a_cable_that_is_out_at_the_start(room, model):
+    """An elastic job begins without one of both, as it goes on without it later; others name both
+    ends and the cable."""
+    for how in ("silent", "down"):
+        with Room(room.weft) as own:
+            ring = Ring(own, model)
+            ring.pull(how)
+            cable = rf"their link: {ENDS}" if how == "silent" else (
+                r"they share no network now: rank 2 has .*10\.66\.2\.2 \(c20\).*; rank 1 has "
+                r"10\.66\.1\.2 \(c10\)")
+            ran = ring.hosts[0].run("run", model, "-p", "ab", "-n", "2", "--raw", "-t", "1", "--tp",
+                                    "3", "--timeout-ms", limits.timeout_ms(2000), "--hosts",
+                                    ring.workers, "--key-file", ring.key)
+            assert ran.returncode == 3 and re.search(f"error: {BOTH}.*{cable}", ran.stderr), ran
+            for attempt in range(2):  # the first start, and another one
+                server = ring.serve("--elastic")
+                assert re.search(rf"{BOTH}.*{cable}.*The job goes on without rank 2 ",
+                                 server.text), server.text
+                assert re.search(r"\(2 ranks, ", server.text), server.text
+                await_answer(ring.hosts[0])
+                assert server.end() == 0, server.text
+
+
+def test_training_that_starts_without_a_cable(room, model):
+    ring = Ring(room, model)
+    ring.pull("silent")
+    out = os.path.join(room.folder.name, "out")
+    ran = ring.hosts[0].run(*train_words(room, "--steps", "4", "--save-every", "2", "--elastic",
+                                         "--dp", "3", "--output-dir", out, "--timeout-ms",
+                                         limits.timeout_ms(2000)),
+                            "--hosts", ring.workers, "--key-file", ring.key)
+    assert ran.returncode == 0, ran
+    assert re.search(rf"{BOTH}.*their link: {ENDS}.*The job goes on without rank 2 ",
+                     ran.stderr), ran
+    assert os.path.exists(os.path.join(out, "model.gguf")), ran
+
+
+def test_a_layout_that_cannot_shrink_waits_for_the_link(room, model):
+    """Elastic or not: no rank is sent away that the others need."""
+    for layout in ("--pp", "--tp") if limits.NIGHTLY else ("--pp",):
+        with Room(room.weft) as own:
+            ring = Ring(own, model)
+            out = os.path.join(own.folder.name, "out")
+            job = ring.hosts[0].start(
+                *train_words(own, "--steps", "100000", "--save-every", "5", "--elastic", layout,
+                             "3", "--output-dir", out, "--timeout-ms", limits.timeout_ms(2000)),
+                "--hosts", ring.workers, "--key-file", ring.key)
+            job.await_text(r"step 6/", 60)
+            ring.pull("silent")
+            job.await_text(BOTH + r".*\(the link was " + LINK + r"\)\. Waiting up to \d+ ms "
+                           r".*cannot go on without one of them \(2 ranks are left, and one copy "
+                           r"of the model takes 3 ", 60)
+            ring.plug()
+            job.await_text(r"Training goes on with 3 ranks|Its place is taken|goes on.*from ", 90)
+            seen = len(job.text)
+            end = time.monotonic() + limits.limit(60)
+            while not re.search(r"step \d+/", job.text[seen:]) and time.monotonic() < end:
+                time.sleep(0.1)
+            assert "goes on without rank" not in job.text, job.text
+            assert job.end() == 75, job.text
 
 
 def test_a_job_that_recovers_from_nothing_ends(room, model):

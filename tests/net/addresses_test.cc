@@ -211,7 +211,7 @@ TEST(Addresses, CablesWithoutAddressesAreToldApartByWhoWasHeard) {
     EXPECT_EQ(Dialled(a, b), (std::vector<std::string>{"fe80::b5%eth1", "192.168.1.2"}));
     EXPECT_EQ(Dialled(b, a), (std::vector<std::string>{"fe80::a1%eth5", "192.168.1.1"}));
     EXPECT_EQ(WaysFrom(a, b, "")[0].listen, "fe80::b5%eth5");
-    EXPECT_TRUE(ShareNetwork(a, b));
+    EXPECT_TRUE(CommonNetwork(a, b).has_value());
     EXPECT_EQ(UnpackAddresses(PackAddresses(a)).value(), a);
     // A slower cable comes behind the network.
     a[1].speed_mbps = 100;
