@@ -12,9 +12,9 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cluster/cluster.h"
-#include "cluster/path_fault.h"
 #include "engine/drafting.h"
 #include "engine/job.h"
+#include "fabric/paths.h"
 
 namespace weft::cli {
 
@@ -106,7 +106,7 @@ void SetCallback(const Command& command, std::shared_ptr<Flags> flags, const boo
             if (done.ok()) done = run(*flags);
             if constexpr (requires { flags->common.cluster; }) {
                 if (!done.ok()) {
-                    done = cluster::WithPathFaults(done.error(), flags->common.cluster);
+                    done = fabric::WithPathFaults(done.error(), flags->common.cluster);
                 }
             }
             return FinishOutput(done.ok() ? 0 : Fail(done.error(), json));

@@ -16,8 +16,8 @@
 #include "cli/output.h"
 #include "cluster/build.h"
 #include "cluster/handshake.h"
-#include "cluster/path_fault.h"
 #include "fabric/measure.h"
+#include "fabric/paths.h"
 #include "fabric/predict.h"
 #include "fleet/find.h"
 #include "net/addresses.h"
@@ -54,7 +54,7 @@ Result<fabric::NetRow> MeasureOp(const HostList& list, const fleet::Peer& peer,
     job.sizes = {size};
     job.budget = {.iterations = 0, .seconds = kMeasureSeconds};
     const auto ran = fabric::RunNet(options, job);
-    if (!ran.ok()) return cluster::WithPathFaults(ran.error(), options);
+    if (!ran.ok()) return fabric::WithPathFaults(ran.error(), options);
     const fabric::NetReport& report = *ran;
     if (report.rows.empty()) return MakeError(ErrorCode::kIo, "nothing was measured");
     const bool over = report.ends.size() > 0 && report.ends[0].size() > 1 &&

@@ -204,7 +204,7 @@ Status Serve(ServeFlags& flags) {
     }
     const Status ended = ServeOnce(flags, supervisor);
     if (ended.ok() || !supervisor.present()) return ended;
-    const Error error = cluster::WithPathFaults(ended.error(), flags.common.cluster);
+    const Error error = fabric::WithPathFaults(ended.error(), flags.common.cluster);
     if (supervisor.SayFailed(error, HostsOf(error, flags.common))) {
         std::exit(ExitStatus(error.code));
     }

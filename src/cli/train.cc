@@ -436,7 +436,8 @@ Result<int> Train(TrainFlags& flags) {
 
 int ExitStatusOf(const TrainFlags& flags, const Result<int>& done) {
     if (done.ok()) return *done;
-    const int status = Fail(done.error(), flags.common.json);
+    const int status =
+        Fail(fabric::WithPathFaults(done.error(), flags.common.cluster), flags.common.json);
     // A signal before the first update, or while a lost rank was waited for.
     const bool stopped = done.error().code == ErrorCode::kCancelled && !flags.output.empty() &&
                          !train::EndedAtOnce();

@@ -11,6 +11,7 @@
 #include "cluster/job_child.h"
 #include "cluster/socket.h"
 #include "fabric/job.h"
+#include "fabric/paths.h"
 #include "train/stop.h"
 #include "train/train_job.h"
 
@@ -80,9 +81,10 @@ int BeRank(const WorkerFlags& flags) {
     if (!cluster.ok()) return ExitStatus(cluster.error().code);
     SetLogRank((*cluster)->rank());
     const std::string& job = (*cluster)->job();
-    cluster::SetJobKind(train::IsTrainJob(job)    ? "training"
-                        : fabric::IsNetJob(job) ? "a measurement"
-                                                : "inference");
+    const bool measures = fabric::IsNetJob(job) || fabric::IsPathsJob(job);
+    cluster::SetJobKind(train::IsTrainJob(job) ? "training"
+                        : measures             ? "a measurement"
+                                               : "inference");
     const Status status = WorkOn(**cluster);
     if (status.ok()) return 0;
     if ((*cluster)->should_report()) Fail(status.error());

@@ -22,6 +22,18 @@ bool IsOfLinks(ErrorCode code) {
 
 }  // namespace
 
+std::string PathFaultText(const net::PathMtu& path, const std::string& way,
+                          const std::string& place) {
+    const std::string device = path.device.empty() ? "the interface" : path.device;
+    return fmt::format(
+        "The path {} silently drops large packets: {} bytes arrive, {} do not. MTU of {} {}: {}; "
+        "the other end takes {}{}. A device between the hosts (a switch without jumbo frames, a "
+        "tunnel) has a smaller MTU. On both hosts: sudo ip link set dev {} mtu {} (there by its "
+        "own name), or raise the MTU of the device between them",
+        way, path.passed, path.largest, device, place, path.device_mtu, path.largest,
+        path.largest < path.device_mtu ? "" : " or more", device, path.passed);
+}
+
 std::string PathFaultTo(const std::string& name, const std::string& address) {
     const auto to = ParseAddress(address);
     if (!to.ok()) return "";
@@ -30,18 +42,8 @@ std::string PathFaultTo(const std::string& name, const std::string& address) {
     AppendFrame(frame, FrameType::kHello, Bytes(kMostBeforeAuth - kSpare));
     const auto path = net::ProbePathMtu(to->host, to->port, frame);
     if (!path.has_value() || path->whole()) return "";
-    const std::string device = path->device.empty() ? "the interface" : path->device;
-    const std::string other =
-        path->largest < path->device_mtu
-            ? fmt::format("the other end takes {}", path->largest)
-            : fmt::format("the other end takes {} or more", path->largest);
-    return fmt::format(
-        "The way to {} ({}) loses large packets without a word: {} bytes arrive, {} do not. MTU of "
-        "{} here: {}; {}. Something between the hosts (a switch without jumbo frames, a tunnel) "
-        "has a smaller MTU. On both hosts: sudo ip link set dev {} mtu {} (there by its own name), "
-        "or raise the MTU of what is between them",
-        name, address, path->passed, path->largest, device, path->device_mtu, other, device,
-        path->passed);
+    const std::string way = name == address ? name : fmt::format("{} ({})", name, address);
+    return PathFaultText(*path, "to " + way, "here");
 }
 
 Error WithPathFaults(Error error, const ClusterOptions& options) {
@@ -63,9 +65,19 @@ Error WithPathFaults(Error error, const ClusterOptions& options) {
     }
     for (std::future<std::string>& each : faults) {
         const std::string fault = each.get();
-        if (!fault.empty()) error.message += ". " + fault;
+        if (fault.empty()) continue;
+        AddSentence(error.message, fault);
     }
     return error;
+}
+
+bool IsOfDataLink(const Error& error) {
+    return IsOfLinks(error.code) && error.message.find("data link") != std::string::npos;
+}
+
+void AddSentence(std::string& text, const std::string& sentence) {
+    while (text.ends_with('.')) text.pop_back();
+    text += ". " + sentence;
 }
 
 }  // namespace weft::cluster

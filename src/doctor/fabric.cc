@@ -16,6 +16,7 @@
 #include "doctor/rdma.h"
 #include "doctor/text.h"
 #include "fabric/measure.h"
+#include "fabric/paths.h"
 
 namespace weft::doctor {
 namespace {
@@ -225,6 +226,30 @@ void LeaveOut(cluster::ClusterOptions& options, size_t at) {
     }
 }
 
+Finding PathFinding(const std::string& host, const std::string& fault) {
+    return {checks::kAcrossPath.name,
+            Severity::kFail,
+            host,
+            fault,
+            "packets of the full MTU arrive",
+            "small messages pass, and every transfer hangs until its deadline",
+            "the same MTU on both hosts and on all that is between them"};
+}
+
+// A measurement failed: the paths between workers that drop packets, else the error.
+void JudgeFailure(const HostView& here, const Error& error,
+                  const cluster::ClusterOptions& options, std::vector<Finding>& all) {
+    const bool of_link = cluster::IsOfDataLink(error);
+    std::vector<std::string> faults;
+    if (of_link) faults = fabric::FindPathFaults(options);
+    for (const std::string& fault : faults) all.push_back(PathFinding(here.host(), fault));
+    if (!faults.empty()) return;
+    all.push_back({checks::kAcrossMeasured.name, Severity::kFail, here.host(), error.message,
+                   "messages to every worker and back", "no model can run over these hosts",
+                   of_link ? "the cable, the switch ports and the firewall between the two hosts"
+                           : "weft worker --listen HOST:PORT --key-file FILE on each of them"});
+}
+
 // Takes workers out of `options` that large packets don't reach.
 void LookAtPaths(cluster::ClusterOptions& options, std::vector<Finding>& all) {
     std::vector<std::future<std::string>> faults;
@@ -235,10 +260,7 @@ void LookAtPaths(cluster::ClusterOptions& options, std::vector<Finding>& all) {
     for (size_t i = faults.size(); i-- > 0;) {
         const std::string fault = faults[i].get();
         if (fault.empty()) continue;
-        all.push_back({checks::kAcrossPath.name, Severity::kFail, NameOfWorker(options, i), fault,
-                       "packets of the full MTU arrive",
-                       "small messages pass, and every transfer hangs until its deadline",
-                       "the same MTU on both hosts and on all that is between them"});
+        all.push_back(PathFinding(NameOfWorker(options, i), fault));
         LeaveOut(options, i);
     }
 }
@@ -272,10 +294,7 @@ std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions optio
         if (found.ok()) {
             std::ranges::move(*found, std::back_inserter(all));
         } else {
-            all.push_back({checks::kAcrossMeasured.name, Severity::kFail, here.host(),
-                           found.error().message, "messages to every worker and back",
-                           "no model can run over these hosts",
-                           "weft worker --listen HOST:PORT --key-file FILE on each of them"});
+            JudgeFailure(here, found.error(), options, all);
         }
         break;
     }

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "fabric/measure.h"
+#include "fabric/paths.h"
 #include "model_files/read_tokenizer.h"
 
 namespace weft::engine {
@@ -139,6 +140,7 @@ Result<std::vector<RankReport>> StepRunner::Finish() {
 Status Work(cluster::Cluster& cluster) {
     const auto run = [&]() -> Status {
         if (fabric::IsNetJob(cluster.job())) return fabric::WorkNet(cluster);
+        if (fabric::IsPathsJob(cluster.job())) return fabric::WorkPaths(cluster);
         WEFT_ASSIGN(Job job, JobFromJson(cluster.job()));
         std::unique_ptr<Rank> rank;
         std::vector<Recovery> recoveries;

@@ -7,9 +7,11 @@ Needs root, ip(8), unshare and nsenter; skips (status 77) where one is missing.
 
 import json
 import os
+import re
 import time
 
 from spaces import Room, cable, limits, main, words_of
+from unreached_test import Ring, train_words
 
 
 def over_a_switch(room, mtu, ends=9000):
@@ -57,6 +59,8 @@ def test_a_black_hole(room, model):
             assert "start" not in lost["fix"], lost
             key = os.path.join(a.home, ".config/weft/clusters/home.key")
             for words in ((*run_words(model), "--cluster", "home"),
+                          (*train_words(own, "--no-output"), "--cluster", "home",
+                           "--timeout-ms", "2000"),
                           ("net", "bw", "--cluster", "home", "--sizes", "1M", "--timeout-ms",
                            "2000"),
                           ("net", "bw", "--hosts", "10.9.0.2:7000", "--key-file", key, "--sizes",
@@ -72,6 +76,37 @@ def test_a_black_hole(room, model):
             assert not [each for each in found if each["check"] == "across-path"], found
             ran = a.run(*run_words(model), "--cluster", "home")
             assert ran.returncode == 0 and "bytes arrive" not in ran.stderr, ran
+
+
+def test_a_black_hole_between_workers(room, model):
+    """Rank 0's own paths are whole, so only the workers can find it."""
+    for ends in ((1500, 1500), (1500, 9000))[:None if limits.NIGHTLY else 1]:
+        with Room(room.weft) as own:
+            ring = Ring(own, model)
+            for one in range(3):
+                for other in range(3):
+                    if one != other:
+                        ring.hosts[one].do("ip", "link", "set", f"c{one}{other}", "mtu", "9000",
+                                           "gso_max_segs", "1")
+            ring.hub.do("ip", "link", "set", "br0", "mtu", "1500")
+            for end, mtu in zip((1, 2), ends):
+                ring.hub.do("ip", "link", "set", f"to{end}", "mtu", str(mtu))
+            first = ring.hosts[0]
+            hosts = ("--hosts", ring.workers, "--key-file", ring.key, "--timeout-ms", "2000")
+            for words in (("run", model, "-p", "ab " * 200, "-n", "8", "--raw", "-t", "1", "--tp",
+                           "3", *hosts),
+                          (*train_words(own, "--no-output", "--dp", "3"), *hosts)):
+                ran = first.run(*words)
+                assert ran.returncode == 3, ran
+                for part in (r"from 10\.66\.\d\.2 to 10\.66\.\d\.2 \(10\.66\.12\.[12]\)",
+                             "1500 bytes arrive, 9000 do not", r"MTU of c(12|21) on 10\.66\.",
+                             r"sudo ip link set dev c(12|21) mtu 1500"):
+                    assert re.search(part, ran.stderr), (part, ran)
+            found = findings(first, "--workers", ring.workers, "--key-file", ring.key, status=1)
+            failed = [each for each in found if each["severity"] == "fail"]
+            assert failed and {each["check"] for each in failed} == {"across-path"}, found
+            assert all("1500 bytes arrive, 9000 do not" in each["read"] and
+                       "weft worker" not in each["fix"] for each in failed), found
 
 
 def test_ways_that_are_whole(room, _):

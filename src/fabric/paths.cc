@@ -1,0 +1,146 @@
+#include "fabric/paths.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <future>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "cluster/frame.h"
+#include "cluster/path_fault.h"
+#include "net/path_mtu.h"
+#include "net/socket.h"
+
+namespace weft::fabric {
+namespace {
+
+constexpr size_t kMostPeers = 64;      // that a rank probes
+constexpr size_t kMostFaults = 8;      // that it tells
+constexpr int64_t kProbedMs = 30'000;  // for all ranks; a probe takes four seconds at most
+
+std::string PathsJob() {
+    return nlohmann::json{{"kind", "paths"}}.dump();
+}
+
+// Where this rank reaches its peers, as rank 0 knows it: "ADDRESS INTERFACE" by rank; the interface
+// is this rank's own.
+Result<std::vector<std::string>> GatherWays(cluster::Cluster& cluster) {
+    const auto size = static_cast<size_t>(cluster.size());
+    std::vector<std::string> ways(size * size);
+    const cluster::LinkTable links = cluster.links();
+    for (size_t a = 0; a < links.size(); ++a) {
+        for (size_t b = 0; b < size; ++b) {
+            ways[a * size + b] = links[b][a].address + " " + links[a][b].interface;
+        }
+    }
+    const std::string mine = cluster.rank() == 0 ? cluster::PackStrings(ways) : "";
+    WEFT_ASSIGN(const auto all, cluster.AllGather("ways", mine, Deadline::In(kProbedMs)));
+    WEFT_ASSIGN(ways, cluster::UnpackStrings(all[0]));
+    if (ways.size() != size * size) {
+        return MakeError(ErrorCode::kCorrupt, "ways of {} pairs; expected {}", ways.size(),
+                         size * size);
+    }
+    const auto begin = ways.begin() + static_cast<ptrdiff_t>(size) * cluster.rank();
+    return std::vector<std::string>(begin, begin + static_cast<ptrdiff_t>(size));
+}
+
+// "": whole packets arrive, or nothing can be said.
+std::string ProbePeer(const std::string& from, const std::string& to, const std::string& way,
+                      const std::string& port) {
+    const size_t blank = way.find(' ');
+    std::string address = way.substr(0, blank);
+    const std::string interface = blank == way.npos ? "" : way.substr(blank + 1);
+    const int number = port.size() > 5 ? 0 : std::atoi(port.c_str());
+    if (address.empty() || number < 1 || number > 65535) return "";
+    if (address.starts_with("fe80:")) address += "%" + interface;
+    const auto path = net::ProbePathMtu(address, static_cast<uint16_t>(number));
+    if (!path.has_value() || path->whole()) return "";
+    return cluster::PathFaultText(*path, fmt::format("from {} to {} ({})", from, to, address),
+                                  "on " + from);
+}
+
+// The faults that each rank sees, over all ranks.
+Result<std::vector<std::string>> ProbeAll(cluster::Cluster& cluster) {
+    cluster.SetPhase("probing paths");
+    WEFT_ASSIGN(const std::vector<std::string> ways, GatherWays(cluster));
+    std::string own_port = "0";
+    const auto listener = net::ListenTcp("", 0);
+    if (listener.ok()) {
+        WEFT_ASSIGN(const uint16_t port, net::BoundPort(listener->get()));
+        own_port = std::to_string(port);
+    }
+    WEFT_ASSIGN(const auto ports, cluster.AllGather("ports", own_port, Deadline::In(kProbedMs)));
+    std::vector<std::future<std::string>> probes;
+    const auto size = static_cast<size_t>(cluster.size());
+    const auto own = static_cast<size_t>(cluster.rank());
+    // (Rank 0's own paths are probed without a job.)
+    for (size_t step = 1; own > 0 && step < size && probes.size() < kMostPeers; ++step) {
+        const size_t peer = (own + step) % size;
+        if (peer == 0) continue;
+        probes.push_back(std::async(std::launch::async, ProbePeer,
+                                    cluster.host(cluster.rank()).name,
+                                    cluster.host(static_cast<int>(peer)).name, ways[peer],
+                                    ports[peer]));
+    }
+    std::vector<std::string> faults;
+    for (std::future<std::string>& each : probes) {
+        std::string fault = each.get();
+        if (!fault.empty() && faults.size() < kMostFaults) faults.push_back(std::move(fault));
+    }
+    WEFT_ASSIGN(const auto packed, cluster.AllGather("faults", cluster::PackStrings(faults),
+                                                     Deadline::In(kProbedMs)));
+    std::vector<std::string> all;
+    for (const std::string& each : packed) {
+        WEFT_ASSIGN(const auto theirs, cluster::UnpackStrings(each));
+        all.insert(all.end(), theirs.begin(), theirs.end());
+    }
+    all.resize(std::min(all.size(), kMostFaults));
+    return all;
+}
+
+}  // namespace
+
+bool IsPathsJob(const std::string& text) {
+    const nlohmann::json json = JsonOrDiscarded(text);
+    return json.is_object() && json.contains("kind") && json["kind"] == "paths";
+}
+
+Status WorkPaths(cluster::Cluster& cluster) {
+    WEFT_TRY(ProbeAll(cluster));
+    return {};
+}
+
+std::vector<std::string> FindPathFaults(const cluster::ClusterOptions& options) {
+    if (options.hosts.size() < 2) return {};
+    cluster::ClusterOptions where = options;
+    where.elastic = where.verbose = false;
+    where.rejoin_ms = where.wait_ms = 0;
+    where.usable_ranks = nullptr;
+    where.replan = nullptr;
+    where.loaded = nullptr;
+    where.transport = "tcp";
+    auto cluster = cluster::Cluster::Launch(where, PathsJob());
+    if (!cluster.ok()) return {};
+    auto faults = ProbeAll(**cluster);
+    if (!faults.ok()) {
+        (*cluster)->ReportFailure(faults.error());
+        return {};
+    }
+    // What was found holds, however the ranks end.
+    [[maybe_unused]] const Status ended =
+        (*cluster)->Shutdown(Deadline::In(cluster::kShutdownMs));
+    return *std::move(faults);
+}
+
+Error WithPathFaults(Error error, const cluster::ClusterOptions& options) {
+    const size_t before = error.message.size();
+    error = cluster::WithPathFaults(std::move(error), options);
+    if (error.message.size() != before || !cluster::IsOfDataLink(error)) return error;
+    for (const std::string& fault : FindPathFaults(options)) {
+        cluster::AddSentence(error.message, fault);
+    }
+    return error;
+}
+
+}  // namespace weft::fabric
