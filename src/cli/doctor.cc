@@ -204,6 +204,10 @@ void PrintFindings(const DoctorFlags& flags, const Views& views,
 // What --workers asks for; a measurement that fails is a finding, not the end of all others.
 std::vector<doctor::Finding> Measure(const DoctorFlags& flags) {
     const auto here = doctor::MakeLiveView({.measure = false});
+    if (!flags.cluster.empty()) {
+        const auto own_job = doctor::NoteOwnJob(*here, flags.fabric);
+        if (own_job.has_value()) return {*own_job};
+    }
     return doctor::LookAtWorkers(*here, flags.fabric);
 }
 

@@ -225,8 +225,8 @@ Error ClientHandshake::Refused(const RefuseMessage& message) const {
                 kSameBuild);
         case Refusal::kBusy:
             return MakeError(ErrorCode::kTimeout,
-                             "{}{}{}: wait until that ends, or start a second worker there on "
-                             "another port",
+                             "{}{}{}: wait until that ends, or name a second worker of that host "
+                             "in --hosts ('weft worker --listen' on another port)",
                              name_, kBusyWords,
                              message.version.empty() ? "" : " (" + message.version + ")");
     }

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <future>
 #include <iterator>
+#include <set>
 #include <string>
 #include <string_view>
 
+#include "cluster/dial.h"
 #include "cluster/handshake.h"
 #include "cluster/path_fault.h"
+#include "cluster/socket.h"
 #include "doctor/checks/checks.h"
 #include "doctor/cost.h"
 #include "doctor/network.h"
@@ -22,6 +25,7 @@ namespace weft::doctor {
 namespace {
 
 constexpr double kSecondsEach = 0.1;
+constexpr int64_t kOwnWorkerMs = 1000;
 // Of the card's speed: what frames, headers and the slot leave. TCP above 10 Gb/s is bound by a
 // core.
 constexpr double kShareOfCard = 0.8, kShareOfFastTcp = 0.4;
@@ -265,18 +269,24 @@ void LookAtPaths(cluster::ClusterOptions& options, std::vector<Finding>& all) {
     }
 }
 
+Finding BusyFinding(const std::string& host, const Error& error) {
+    return {checks::kAcrossMeasured.name,
+            Severity::kNote,
+            host,
+            error.message.substr(0, error.message.find(": wait until")),
+            "an idle worker",
+            "its links were not measured: a worker runs one job at a time, and a measurement would "
+            "slow that job",
+            "run this again once the job is over"};
+}
+
 // Takes the worker out that refused since it runs another job, and notes it. False: `error` names
 // none.
 bool NoteBusy(const Error& error, cluster::ClusterOptions& options, std::vector<Finding>& all) {
     if (!cluster::IsBusy(error)) return false;
     for (size_t i = 0; i < options.hosts.size(); ++i) {
         if (error.message.find(options.hosts[i] + " ") == error.message.npos) continue;
-        all.push_back({checks::kAcrossMeasured.name, Severity::kNote, NameOfWorker(options, i),
-                       error.message.substr(0, error.message.find(": wait until")),
-                       "an idle worker",
-                       "its links were not measured: a worker runs one job at a time, and a "
-                       "measurement would slow that job",
-                       "run this again once the job is over"});
+        all.push_back(BusyFinding(NameOfWorker(options, i), error));
         LeaveOut(options, i);
         return true;
     }
@@ -284,6 +294,27 @@ bool NoteBusy(const Error& error, cluster::ClusterOptions& options, std::vector<
 }
 
 }  // namespace
+
+std::optional<Finding> NoteOwnJob(const HostView& here, const cluster::ClusterOptions& options) {
+    const auto key = cluster::ReadKeyFile(options.key_file);
+    if (!key.ok()) return std::nullopt;
+    std::set<uint16_t> ports = {cluster::kWorkerPort};
+    for (const std::string& host : options.hosts) {
+        const auto address = cluster::ParseAddress(host);
+        if (address.ok()) ports.insert(address->port);
+    }
+    const Deadline deadline = Deadline::In(kOwnWorkerMs);
+    for (const uint16_t port : ports) {
+        const auto called = cluster::DialWorker(fmt::format("127.0.0.1:{}", port), *key,
+                                                options.timeout_ms, deadline);
+        if (!called.ok() && cluster::IsBusy(called.error())) {
+            Finding busy = BusyFinding(here.host(), called.error());
+            busy.read = "the worker of this host" + busy.read.substr(busy.read.find(" is running"));
+            return busy;
+        }
+    }
+    return std::nullopt;
+}
 
 std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options) {
     std::vector<Finding> all;

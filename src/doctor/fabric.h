@@ -2,6 +2,7 @@
 // links of their kind give: the last look, where `weft worker` runs on the other hosts.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -24,6 +25,11 @@ Result<std::vector<Finding>> MeasureFabric(HostView& here, const cluster::Cluste
 // worker that runs another job is noted with that job and left out; one that large packets don't
 // reach, and a measurement that fails, are failures.
 std::vector<Finding> LookAtWorkers(HostView& here, cluster::ClusterOptions options);
+
+// A note where the worker of this host, at the usual port or one that `options` has for others,
+// runs a rank of a job: a measurement would slow that job. nullopt: it is idle, or there is none.
+// Takes a second at most.
+std::optional<Finding> NoteOwnJob(const HostView& here, const cluster::ClusterOptions& options);
 
 // The judgement alone. workers: as the user named those of ranks 1, 2, ...; where one is an IPv4
 // address, its route says how fast the card is. One finding for each pair.

@@ -146,6 +146,10 @@ def test_busy_is_not_broken(room, model):
     assert busy["host"] == "b" and busy["severity"] == "note", busy
     assert "is running another job (inference of " in busy["read"], busy
     assert " s)" in busy["read"] and "not measured" in busy["why"], busy
+    # On the host whose worker runs that job nothing is measured either.
+    (busy,) = findings(b, "--cluster", "home", status=0)
+    assert busy["host"] == "b" and busy["severity"] == "note", busy
+    assert "the worker of this host is running another job (inference of " in busy["read"], busy
     # The idle one of two is measured, and the server goes on.
     found = findings(a, "--cluster", "home", status=0)
     assert [each["host"] for each in found if each["severity"] == "note"] == ["b"], found
@@ -154,6 +158,7 @@ def test_busy_is_not_broken(room, model):
     assert text.returncode == 0 and "second worker" not in text.stdout, text
     ran = a.run("run", model, "-p", "ab", "--cluster", "pair", "-n", "2", "--timeout-ms", "2000")
     assert ran.returncode == 1 and "is running another job (inference of " in ran.stderr, ran
+    assert "name a second worker of that host in --hosts" in ran.stderr, ran
     assert server.end() == 0, server.text
     # By whom it is asked does not matter, nor what the job is.
     seconds[0].await_text(r"the job ended")
