@@ -284,6 +284,73 @@ TEST(DataForms, PlainText) {
     EXPECT_EQ(marked("t.txt", "one\ntwo\n\n\n three, and\r\n four.\r\n \r\nfive"),
               "[one\ntwo" + e + "[three, and\r\n four." + e + "[five" + e);
     EXPECT_EQ(marked("t.txt", "one\ntwo\nthree\n"), "[one" + e + "[two" + e + "[three" + e);
+// Line ends of old Macs, in tables and elsewhere; those within quotes belong to a field.
+TEST(DataForms, CarriageReturns) {
+    const TempDir folder;
+    const std::string e = "<|endoftext|>]|", both = "a[b" + e + "c[d" + e;
+    const auto marked = [&](const std::string& name, const std::string& text) {
+        return FileMarked({WriteText(folder, name, text)});
+    };
+    for (const std::string end : {"\r", "\n", "\r\n", "\r\r\n", "\r\r"}) {
+        for (const std::string& last : {std::string(), end}) {
+            EXPECT_EQ(marked("t.csv", "prompt,completion" + end + "a,b" + end + "c,d" + last),
+                      both);
+            EXPECT_EQ(marked("t", "prompt;completion" + end + "a;b" + end + "c;d" + last), both);
+        }
+        EXPECT_EQ(marked("t.csv", "text" + end + "\"a\nb\rc\"" + end + "d" + end),
+                  "[a\nb\rc" + e + "[d" + e);
+        if (end.size() > 1) continue;
+        EXPECT_EQ(marked("t.jsonl", "{\"text\": \"a\"}" + end + "{\"text\": \"b\"}" + end),
+                  "[a" + e + "[b" + e);
+        EXPECT_EQ(marked("t.txt", "a" + end + "b" + end), "[a" + e + "[b" + e);
+        EXPECT_EQ(marked("t.txt", "a" + end + "b" + end + end + "c"),
+                  "[a" + end + "b" + e + "[c" + e);
+        EXPECT_EQ(marked("t.json", "{" + end + "\"text\":" + end + "\"a\"}" + end), "[a" + e);
+    }
+    // A carriage return within a line is part of it.
+    EXPECT_EQ(marked("t.txt", "a\rb\nc"), "[a\rb" + e + "[c" + e);
+    const std::string bad = marked("t.csv", "prompt,completion\ra,b\rc,d,e\r");
+    EXPECT_NE(bad.find("t.csv: line 3: 3 fields"), std::string::npos) << bad;
+}
+
+// Excel's first line names the delimiter.
+TEST(DataForms, DelimiterLines) {
+    const TempDir folder;
+    const std::string e = "<|endoftext|>]|", both = "a[b" + e + "c, d[e" + e;
+    const auto marked = [&](const std::string& name, const std::string& text) {
+        return FileMarked({WriteText(folder, name, text)});
+    };
+    for (const std::string mark : {"", "\xEF\xBB\xBF"}) {
+        for (const std::string end : {"\n", "\r\n", "\r"}) {
+            for (const char delimiter : {';', '|', '\t'}) {
+                const std::string d(1, delimiter);
+                for (const std::string& line : {"sep=" + d, "SEP=" + d, "\"sep=" + d + "\""}) {
+                    for (const char* name : {"t.csv", "t"}) {
+                        const std::string text = mark + line + end + "prompt" + d + "completion" +
+                                                 end + "a" + d + "b" + end + "c, d" + d + "e" + end;
+                        EXPECT_EQ(marked(name, text), both) << text;
+                    }
+                }
+            }
+        }
+    }
+    EXPECT_NE(marked("t.csv", "sep=;\nprompt;completion\na;b\nc;d;e\n").find("line 4: 3 fields"),
+              std::string::npos);
+    EXPECT_NE(marked("t.csv", "sep=;\n").find("no records"), std::string::npos);
+    EXPECT_EQ(marked("t.txt", "sep=;\ntext\n"), "[sep=;" + e + "[text" + e);
+}
+
+// Records within a list of one record are named.
+TEST(DataForms, WrappedRecordsAreNamed) {
+    for (const int indent : {-1, 2}) {
+        const TempDir folder;
+        const chat::OrderedJson wrapped{{"version", 1}, {"data", {{{"text", "a"}}}}};
+        const std::string said = FileMarked({WriteText(folder, "t.json", wrapped.dump(indent))});
+        EXPECT_NE(said.find("a record with 'version', 'data'"), std::string::npos) << said;
+        EXPECT_NE(said.find("jq -c '.[\"data\"][]'"), std::string::npos) << said;
+    }
+}
+
     EXPECT_EQ(marked("t.txt", "[1] A note.\n\n{x} Another."),
               "[[1] A note." + e + "[{x} Another." + e);
     EXPECT_EQ(marked("t.md", "# Title\n\nText.\n"), "[# Title" + e + "[Text." + e);

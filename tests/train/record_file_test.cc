@@ -82,11 +82,53 @@ TEST(RecordFile, AFirstLineWithoutItsEndIsALine) {
             EXPECT_TRUE(file.Where(Part::kTrain, 0).ends_with("f.jsonl: line 1")) << first;
         }
     }
-    for (const std::string whole : {"{\"a\":\n{},\n\"b\": {}}", "{\"a\": [\n{},\n{}]}",
-                                    "{\"a\": [{},\n{}],\n\"b\": {}}", "{\n\"a\": {}}"}) {
+    for (const std::string whole : {"{\"a\":\n{},\n\"b\": {}}", "{\n\"a\": {}}"}) {
         const RecordFile file = Must(RecordFile::Open(WriteText(folder, "f.json", whole)));
         EXPECT_EQ(file.form(), RecordFile::Form::kObject) << whole;
     }
+    for (const std::string whole : {"{\"a\": [\n{},\n{}]}", "{\"a\": [{},\n{}],\n\"b\": {}}"}) {
+        const RecordFile file = Must(RecordFile::Open(WriteText(folder, "f.json", whole)));
+        EXPECT_EQ(All(file), std::vector<std::string>{whole});
+    }
+}
+
+// An object of records is the same in every layout, and so is a single record.
+TEST(RecordFile, LayoutDoesNotMatter) {
+    const TempDir folder;
+    const auto all = [&](const std::string& text) {
+        const auto file = RecordFile::Open(WriteText(folder, "f.json", text), {.test = 1e-12});
+        return file.ok() ? All(*file) : std::vector<std::string>{file.error().message};
+    };
+    const chat::OrderedJson keyed{{"a 1", {{"text", "x } , \" { y"}, {"n", {1, {{"z", 2}}}}}},
+                                  {"b: 2", {{"text", "z"}}}};
+    const chat::OrderedJson one{{"meta", {{"id", 3}}}, {"text", "x } , \" { y"}, {"n", {1}}};
+    for (const int indent : {-1, 0, 1, 4}) {
+        for (const std::string end : {"", "\n", "\r\n \n"}) {
+            const auto records = all(keyed.dump(indent) + end);
+            ASSERT_EQ(records.size(), 2u) << indent;
+            EXPECT_EQ(chat::OrderedJson::parse(records[0]), keyed["a 1"]);
+            EXPECT_EQ(chat::OrderedJson::parse(records[1]), keyed["b: 2"]);
+            const auto single = all(one.dump(indent) + end);
+            ASSERT_EQ(single.size(), 1u) << indent;
+            EXPECT_EQ(chat::OrderedJson::parse(single[0]), one);
+            // Several records one behind the other, as jq prints them.
+            const auto many = all(one.dump(indent) + end + one.dump(indent) + "\n" + one.dump(-1));
+            ASSERT_EQ(many.size(), 3u) << indent << many[0];
+            for (const std::string& each : many) EXPECT_EQ(chat::OrderedJson::parse(each), one);
+        }
+    }
+    // More records in one line than the begin of the file shows.
+    chat::OrderedJson large;
+    for (int i = 0; i < 3000; ++i) large[std::to_string(i)] = {{"text", std::string(1000, 'x')}};
+    EXPECT_EQ(all(large.dump()).size(), 3000u);
+    // Lines are lines, whatever their members hold.
+    const std::string line = R"({"a": {"text": "x"}})";
+    EXPECT_EQ(all(line + "\n" + line + "\n").size(), 2u);
+    EXPECT_EQ(all("{}"), std::vector<std::string>{"{}"});
+    const std::string cut = one.dump(1).substr(0, one.dump(1).size() - 2);
+    EXPECT_NE(all(cut)[0].find("the file ends before the records do"), std::string::npos);
+    EXPECT_NE(all(one.dump(1) + "\n, " + one.dump(1))[0].find("after 1 records: expected '{'"),
+              std::string::npos);
 }
 
 // More than a buffer and more than a mark, with records across their borders.

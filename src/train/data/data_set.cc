@@ -50,6 +50,7 @@ std::string_view FormName(const RecordFile& file) {
         case RecordForm::kLines: return "JSON lines";
         case RecordForm::kArray: return "a JSON array";
         case RecordForm::kObject: return "a JSON object of records";
+        case RecordForm::kStream: return "JSON objects";
         case RecordForm::kTable: return file.delimiter() == '\t' ? "TSV" : "CSV";
         case RecordForm::kText: return "text";
     }

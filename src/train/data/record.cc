@@ -294,11 +294,18 @@ Error NoForm(const RecordJson& record) {
         }
         keys += fmt::format("{}'{}'", keys.empty() ? "" : ", ", model_files::hf::Shown(key));
     }
-    const bool preference = record.contains("chosen") && record.contains("rejected");
-    return MakeError(
-        ErrorCode::kCorrupt, "a record with {}; expected {}{}", keys.empty() ? "no keys" : keys,
-        kForms,
-        preference ? ". (Weft does not train on preferences, 'chosen' and 'rejected')" : "");
+    std::string hint;
+    if (record.contains("chosen") && record.contains("rejected")) {
+        hint = ". (Weft does not train on preferences, 'chosen' and 'rejected')";
+    }
+    for (const auto& [key, value] : record.items()) {
+        if (!hint.empty() || !IsMessages(&value) || !value.is_array() || value.empty()) continue;
+        const std::string name = model_files::hf::Shown(key);
+        hint = fmt::format(
+            ". If the records are in the list '{}', cut it out: jq -c '.[\"{}\"][]'", name, name);
+    }
+    return MakeError(ErrorCode::kCorrupt, "a record with {}; expected {}{}",
+                     keys.empty() ? "no keys" : keys, kForms, hint);
 }
 
 }  // namespace

@@ -16,7 +16,6 @@ namespace {
 constexpr uint64_t kBufferBytes = 1 << 20;
 constexpr uint64_t kMarkBytes = 16 << 20;
 constexpr int kSizeBits = 24;
-constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
 
 uint64_t Pack(uint64_t offset, uint64_t size) {
     return offset << kSizeBits | size;
@@ -62,10 +61,9 @@ class RecordScanner {
             if (begin % kMarkBytes == 0) out_.lines_at_marks_.push_back(lines);
             size_t skipped = 0;
             if (begin == 0) {
-                WEFT_TRY(Choose(text));
-                skipped = text.starts_with(kUtf8Mark) ? kUtf8Mark.size() : 0;
+                WEFT_ASSIGN(skipped, Choose(text));
             }
-            lines += static_cast<uint64_t>(std::ranges::count(text, '\n'));
+            lines += static_cast<uint64_t>(std::ranges::count(text, out_.line_end_));
             WEFT_TRY(Scan(text.substr(skipped), begin + skipped));
         }
         WEFT_TRY(End());
@@ -81,14 +79,15 @@ class RecordScanner {
   private:
     using Form = RecordForm;
 
-    // text: the begin of the file.
-    Status Choose(std::string_view text) {
+    // text: the begin of the file. Where the records begin.
+    Result<size_t> Choose(std::string_view text) {
         WEFT_ASSIGN(const FormChoice choice, ChooseForm(out_.path(), text));
         out_.form_ = choice.form;
         out_.delimiter_ = choice.delimiter;
-        rows_ = RowScanner(choice.delimiter);
+        out_.line_end_ = choice.line_end;
+        rows_ = RowScanner(choice.delimiter, choice.line_end);
         paragraphs_ = choice.paragraphs;
-        return {};
+        return choice.begin;
     }
 
     Status Scan(std::string_view text, uint64_t base) {
@@ -97,7 +96,8 @@ class RecordScanner {
             case Form::kText: ScanText(text, base); return {};
             case Form::kTable: return ScanRows(text, base);
             case Form::kArray:
-            case Form::kObject: return ScanFrame(text, base);
+            case Form::kObject:
+            case Form::kStream: return ScanFrame(text, base);
         }
         return {};
     }
@@ -114,6 +114,7 @@ class RecordScanner {
                                  out_.WhereByte(begin_));
             case Form::kArray:
             case Form::kObject: break;
+            case Form::kStream: ended_ = depth_ == 0; break;
         }
         if (ended_) return {};
         return Broken(out_.size_bytes(), "the file ends before the records do; is it complete?");
@@ -125,7 +126,7 @@ class RecordScanner {
             if (!IsBlank(text[i])) {
                 AddByte(text[i], base + i);
                 in_line_ = true;
-            } else if (text[i] == '\n') {
+            } else if (text[i] == out_.line_end_) {
                 if (!paragraphs_ || !in_line_) EndRecord();
                 in_line_ = false;
             }
@@ -172,7 +173,7 @@ class RecordScanner {
 
     void ScanLines(std::string_view text, uint64_t base) {
         for (size_t i = 0; i < text.size(); ++i) {
-            if (text[i] == '\n') {
+            if (text[i] == out_.line_end_) {
                 EndRecord();
             } else if (!IsBlank(text[i])) {
                 AddByte(text[i], base + i);
@@ -182,7 +183,7 @@ class RecordScanner {
     }
     // Without hashes, the rest of a line is only searched for its end and its last byte.
     size_t LineEnd(std::string_view text, size_t from, uint64_t base) {
-        const size_t end = std::min(text.find('\n', from), text.size());
+        const size_t end = std::min(text.find(out_.line_end_, from), text.size());
         size_t last = end - 1;
         while (last > from && IsBlank(text[last])) --last;
         end_ = base + last + 1;
@@ -210,6 +211,7 @@ class RecordScanner {
 
     // A byte outside of strings that is no blank.
     Status FrameByte(char c, uint64_t at) {
+        if (out_.form_ == Form::kStream) return StreamByte(c, at);
         if (ended_) return Broken(at, "something follows the end of the records");
         const bool opens = c == '{' || c == '[';
         const bool closes = c == '}' || c == ']';
@@ -239,6 +241,15 @@ class RecordScanner {
         in_string_ = c == '"';
         if (opens) ++depth_;
         if (closes) --depth_;
+        return {};
+    }
+
+    Status StreamByte(char c, uint64_t at) {
+        if (depth_ == 0 && c != '{') return Broken(at, "expected '{', the begin of a record");
+        AddByte(c, at);
+        in_string_ = c == '"';
+        if (c == '{' || c == '[') ++depth_;
+        if ((c == '}' || c == ']') && --depth_ == 0) EndRecord();
         return {};
     }
 
@@ -315,7 +326,8 @@ std::string RecordFile::Where(Part part, uint64_t index) const {
 }
 
 std::string RecordFile::WhereByte(uint64_t offset) const {
-    const bool by_line = form_ != Form::kArray && form_ != Form::kObject;
+    const bool by_line =
+        form_ == Form::kLines || form_ == Form::kTable || form_ == Form::kText;
     if (by_line) return fmt::format("{}: line {}", path(), LineOf(offset));
     const uint64_t key = Pack(offset, 0);
     const auto before = [&](const std::vector<uint64_t>& list) {
@@ -332,7 +344,7 @@ uint64_t RecordFile::LineOf(uint64_t offset) const {
     for (uint64_t at = mark * kMarkBytes; at < offset;) {
         buffer.resize(std::min(kBufferBytes, offset - at));
         if (!file_.ReadAt(at, std::as_writable_bytes(std::span(buffer))).ok()) break;
-        lines += static_cast<uint64_t>(std::ranges::count(buffer, '\n'));
+        lines += static_cast<uint64_t>(std::ranges::count(buffer, line_end_));
         at += buffer.size();
     }
     return lines + 1;

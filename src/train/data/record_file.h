@@ -1,12 +1,15 @@
 // The records of a training file, found in one pass over it, then read one by one in any order.
 //
-// Five forms. Names that end in .csv, .tsv, .txt, .text or .md say which (behind .gz and its like);
+// Six forms. Names that end in .csv, .tsv, .txt, .text or .md say which (behind .gz and its like);
 // else the begin of the file says it (white space and a UTF-8 mark in front are fine):
 //   lines    one JSON value a line (JSONL); blank lines count for line numbers only
 //   array    [ record, record, ... ] in any layout
-//   object   { "name": record, ... }, over several lines, as PubMedQA comes; the names are dropped
+//   object   { "name": record, ... }, the only object of the file and all its members objects, as
+//            PubMedQA comes; the names are dropped
+//   stream   records one behind the other in any layout, as jq prints them; a single one, too
 //   table    CSV or TSV (table.h), told by the name, or by a column that a record can have
 //   text     paragraphs, with blank lines between them; lines, if there are no blank lines
+// Lines end with \n, \r\n, or (the first line end of a table, the only ones of other files) \r.
 // A compressed file is unpacked first (unpack.h). Records are cut out here, not parsed: a broken
 // one is an error when it is parsed (record.h), and only a broken frame (text between records, an
 // array that does not end, a quote that does not end) is one here.
@@ -82,7 +85,7 @@ class RecordFile {
     File file_;
     Form form_ = Form::kLines;
     std::vector<std::string> columns_;
-    char delimiter_ = ',';
+    char delimiter_ = ',', line_end_ = '\n';
     uint64_t checksum_ = 0;
     uint64_t oversized_ = 0;
     std::string first_oversized_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 #include "base/utf8.h"
 #include "train/data/table.h"
@@ -55,8 +56,30 @@ std::string_view TrimBlanks(std::string_view text) {
     return text.substr(begin, text.find_last_not_of(kBlankBytes) + 1 - begin);
 }
 
-std::string_view FirstRow(std::string_view text) {
-    RowScanner scanner;
+// '\n', or '\r' where no '\n' follows it. quotes: fields in quotes may hold both.
+char LineEndOf(std::string_view text, bool quotes) {
+    bool quoted = false;
+    for (size_t at = 0; at < text.size(); ++at) {
+        at = text.find_first_of("\"\r\n", at);
+        if (at == text.npos) break;
+        if (text[at] == '"') quoted = quotes && !quoted;
+        if (text[at] == '"' || quoted) continue;
+        const size_t next = text.find_first_not_of('\r', at);
+        if (text[at] == '\r' && (next == text.npos || text[next] != '\n')) return '\r';
+        return '\n';
+    }
+    return '\n';
+}
+
+// Excel's first line, which names the delimiter.
+std::optional<char> DelimiterLine(std::string_view row) {
+    const std::string line = LowerCase(row.starts_with('"') ? row.substr(1) : row);
+    if (!line.starts_with("sep=") || line.size() > 6) return {};
+    return line.size() == 4 ? '\t' : line[4];  // (a tab is gone with the blanks)
+}
+
+std::string_view FirstRow(std::string_view text, char line_end) {
+    RowScanner scanner(',', line_end);
     const auto end = std::ranges::find_if(text, [&](char c) { return scanner.Ends(c); });
     return TrimBlanks(text.substr(0, static_cast<size_t>(end - text.begin())));
 }
@@ -70,11 +93,11 @@ bool IsHeader(const std::vector<std::string>& columns) {
     });
 }
 
-bool HasBlankLine(std::string_view text) {
+bool HasBlankLine(std::string_view text, char line_end) {
     text = TrimBlanks(text);
-    for (size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) {
-        const size_t next = text.find_first_not_of(" \t\r", at + 1);
-        if (next != text.npos && text[next] == '\n') return true;
+    for (size_t at = text.find(line_end); at != text.npos; at = text.find(line_end, at + 1)) {
+        const size_t next = text.find_first_not_of(line_end == '\n' ? " \t\r" : " \t", at + 1);
+        if (next != text.npos && text[next] == line_end) return true;
     }
     return false;
 }
@@ -82,13 +105,13 @@ bool HasBlankLine(std::string_view text) {
 // Whether a text that begins with '{' goes on after its first line, outside of strings: then it is
 // one object over several lines. Not where the next line begins with '{' at a place where JSON has
 // none: then the first of many records lacks its end.
-bool SpansLines(std::string_view text) {
+bool SpansLines(std::string_view text, char line_end) {
     std::string open;  // brackets
     bool in_string = false;
     char last = 0;  // before the end of the line, no blank
     for (size_t i = 0; i < text.size(); ++i) {
         const char c = text[i];
-        if (c == '\n') {
+        if (c == line_end) {
             if (in_string || open.empty()) return false;
             const size_t next = text.find_first_not_of(kBlankBytes, i);
             if (next == text.npos || text[next] != '{') return true;
@@ -117,9 +140,66 @@ bool LooksLikeJson(std::string_view text, bool prose) {
     return !prose || (next != text.npos && text[next] == (text[0] == '{' ? '"' : '{'));
 }
 
-RecordForm JsonForm(std::string_view text) {
+// The first object of a text that begins with '{', as far as the text goes.
+struct FirstObject {
+    size_t objects = 0, others = 0;  // members by their values
+    size_t end = std::string_view::npos;
+};
+
+FirstObject FirstObjectOf(std::string_view text) {
+    FirstObject found;
+    size_t depth = 0;
+    bool in_string = false, named = false;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (in_string) {
+            if (c == '\\') ++i;
+            if (c == '"') in_string = false;
+            continue;
+        }
+        if (kBlankBytes.find(c) != kBlankBytes.npos) continue;
+        if (named && c != ',' && c != '}') ++(c == '{' ? found.objects : found.others);
+        named = depth == 1 && c == ':';
+        in_string = c == '"';
+        if (c == '{' || c == '[') ++depth;
+        if ((c == '}' || c == ']') && --depth == 0) {
+            found.end = i + 1;
+            return found;
+        }
+    }
+    return found;
+}
+
+// An object whose members are all objects holds records by their names. Any other object is a
+// record itself: with more of them on its line or over several lines, a stream of objects.
+RecordForm JsonForm(std::string_view text, char line_end) {
     if (text[0] == '[') return RecordForm::kArray;
-    return text[0] == '{' && SpansLines(text) ? RecordForm::kObject : RecordForm::kLines;
+    if (text[0] != '{') return RecordForm::kLines;
+    const FirstObject first = FirstObjectOf(text);
+    if (SpansLines(text, line_end)) {
+        return first.others > 0 ? RecordForm::kStream : RecordForm::kObject;
+    }
+    const bool ends = first.end != text.npos;
+    const size_t next = ends ? text.find_first_not_of(kBlankBytes, first.end) : text.npos;
+    const size_t line = std::min(text.find(line_end), text.size());
+    if (next < line && text[next] == '{') return RecordForm::kStream;
+    const bool alone = ends ? next == text.npos : line == text.size() && first.objects > 1;
+    const bool keyed = first.objects > 0 && first.others == 0;
+    return alone && keyed ? RecordForm::kObject : RecordForm::kLines;
+}
+
+// Reads how a table is written, if the text is one: whether its first row names columns of records.
+bool ReadHeader(std::string_view head, bool tabs, FormChoice& choice) {
+    choice.line_end = LineEndOf(head, true);
+    std::string_view row = FirstRow(head, choice.line_end);
+    const auto delimiter = DelimiterLine(row);
+    if (delimiter) {
+        const size_t end = std::min(head.find(choice.line_end), head.size() - 1) + 1;
+        choice.begin += end;
+        row = FirstRow(head.substr(end), choice.line_end);
+    }
+    choice.delimiter = tabs ? '\t' : delimiter.value_or(DelimiterOf(row));
+    return delimiter || IsHeader(ColumnsOf(row, choice.delimiter));
 }
 
 }  // namespace
@@ -134,22 +214,28 @@ std::vector<std::string> ColumnsOf(std::string_view first_row, char delimiter) {
 
 Result<FormChoice> ChooseForm(const std::string& path, std::string_view head) {
     WEFT_TRY(RefuseOtherFormats(path, head));
-    if (head.starts_with(kUtf8Bom)) head.remove_prefix(kUtf8Bom.size());
+    FormChoice choice;
+    if (head.starts_with(kUtf8Bom)) choice.begin = kUtf8Bom.size();
+    head.remove_prefix(choice.begin);
     const size_t first = head.find_first_not_of(kBlankBytes);
-    if (first == head.npos) return FormChoice{};
+    if (first == head.npos) return choice;
     const std::string suffix = SuffixOf(path);
     const bool table = suffix == ".csv" || suffix == ".tsv";
     const bool prose = suffix == ".txt" || suffix == ".text" || suffix == ".md";
     const bool json = suffix == ".json" || suffix == ".jsonl" || suffix == ".ndjson";
     const std::string_view text = head.substr(first);
-    if (!table && (json || LooksLikeJson(text, prose))) return FormChoice{JsonForm(text)};
+    if (!table && head.find('\n') == head.npos) choice.line_end = LineEndOf(head, false);
+    if (!table && (json || LooksLikeJson(text, prose))) {
+        choice.form = JsonForm(text, choice.line_end);
+        return choice;
+    }
     if (!table) WEFT_TRY(CheckText(path, head));
-    const std::string_view row = FirstRow(head);
-    FormChoice choice{RecordForm::kText, DelimiterOf(row), HasBlankLine(head)};
-    if (suffix == ".tsv") choice.delimiter = '\t';
-    const bool named = !prose && IsHeader(ColumnsOf(row, choice.delimiter));
-    if (table || named) choice.form = RecordForm::kTable;
-    return choice;
+    choice.form = RecordForm::kText;
+    choice.paragraphs = HasBlankLine(head, choice.line_end);
+    FormChoice as_table = choice;
+    as_table.form = RecordForm::kTable;
+    const bool named = !prose && ReadHeader(head, suffix == ".tsv", as_table);
+    return table || named ? as_table : choice;
 }
 
 }  // namespace weft::train

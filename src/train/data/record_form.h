@@ -9,12 +9,14 @@
 
 namespace weft::train {
 
-enum class RecordForm { kLines, kArray, kObject, kTable, kText };
+enum class RecordForm { kLines, kArray, kObject, kStream, kTable, kText };
 
 struct FormChoice {
     RecordForm form = RecordForm::kLines;
     char delimiter = ',';     // of a table
     bool paragraphs = false;  // text has blank lines
+    char line_end = '\n';     // or '\r', as on old Macs
+    size_t begin = 0;         // of what is read: behind a UTF-8 mark and Excel's line "sep=;"
 };
 
 // head: the begin of the file, unpacked. kUnsupported: another format, named; bytes that are no

@@ -14,7 +14,8 @@ namespace weft::train {
 // Finds the ends of rows, byte by byte.
 class RowScanner {
   public:
-    explicit RowScanner(char delimiter = ',') : delimiter_(delimiter) {}
+    explicit RowScanner(char delimiter = ',', char line_end = '\n')
+        : delimiter_(delimiter), line_end_(line_end) {}
 
     // Whether `c` ends a row.
     bool Ends(char c) {
@@ -27,14 +28,14 @@ class RowScanner {
             at_begin_ = was_quoted_ = false;
             return false;
         }
-        at_begin_ = c == delimiter_ || c == '\n';
+        at_begin_ = c == delimiter_ || c == line_end_;
         was_quoted_ = false;
-        return c == '\n';
+        return c == line_end_;
     }
     bool quoted() const { return quoted_; }
 
   private:
-    char delimiter_;
+    char delimiter_, line_end_;
     bool at_begin_ = true, quoted_ = false, was_quoted_ = false;
 };
 
