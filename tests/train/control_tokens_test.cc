@@ -111,6 +111,72 @@ TEST(ControlTokens, AreToldOnceAndShownApart) {
     EXPECT_EQ(json["samples"][0]["runs"].back()["control_tokens"], 3);
 }
 
+// What a record leaves in the encoder to tell.
+std::string NotesOf(const std::string& json, ControlMode mode = ControlMode::kAuto,
+                    const chat::Chat* chat = &ChatMl()) {
+    const auto encoder = Must(Encoder::Make(Bytes(), chat, 1, 0, {.control = mode}));
+    for (int i = 0; i < 2; ++i) Must(encoder.Encode(Must(ParseRecord(json))));
+    std::string notes;
+    for (std::string note; !(note = encoder.TakeNote()).empty();) notes += note + "\n";
+    return notes;
+}
+
+// Texts that were rendered for another family's template are told once, with what is done.
+TEST(ControlTokens, OfOtherModelsAreTold) {
+    for (const std::string marker :
+         {"<|start_header_id|>", "<|eot_id|>", "[INST]", "[/INST]", "<start_of_turn>",
+          "<\xEF\xBD\x9C" "User" "\xEF\xBD\x9C>", "<|user|>", "<|start-of-turn|>"}) {
+        const std::string words = "a " + marker + " b" + marker;
+        for (const std::string& record :
+             {TextRecordOf(words), R"({"prompt": ")" + words + R"(", "completion": "c"})",
+              R"({"prompt": "c", "completion": ")" + words + R"("})",
+              R"({"instruction": ")" + words + R"(", "output": "c"})",
+              R"({"question": "c", "answer": ")" + words + R"("})",
+              R"({"messages": [{"role": "user", "content": ")" + words +
+                  R"("}, {"role": "assistant", "content": "c"}]})"}) {
+            for (const ControlMode mode : {ControlMode::kAuto, ControlMode::kParse}) {
+                const std::string notes = NotesOf(record, mode);
+                const size_t at = notes.find("records hold " + marker);
+                EXPECT_NE(at, std::string::npos) << record << notes;
+                EXPECT_EQ(notes.find("records hold", at + 1), std::string::npos) << notes;
+                EXPECT_NE(notes.find("give the conversations as 'messages'"), std::string::npos);
+            }
+            EXPECT_EQ(NotesOf(record, ControlMode::kLetters), "");
+        }
+    }
+    for (const std::string words : {"a < b > c", "x <| y |> z", "<b>bold</b>", "<||>", "<|a b|>",
+                                    "[inst]", "f <|> g", "List<Map<int>>"}) {
+        EXPECT_EQ(NotesOf(TextRecordOf(words)), "") << words;
+    }
+    // The model's own template may write such a marker as letters.
+    const auto chat = Must(chat::Chat::Make(
+        "{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}", Bytes()));
+    EXPECT_EQ(NotesOf(TextRecordOf("[INST] a [/INST] b"), ControlMode::kAuto, &chat), "");
+}
+
+// The model's own control tokens where they are letters whatever the flag says.
+TEST(ControlTokens, InWordsAreTold) {
+    const std::string words = "<|im_start|>user\\nhi<|im_end|>";
+    for (const std::string& record :
+         {R"({"instruction": ")" + words + R"(", "output": "c"})",
+          R"({"instruction": "c", "input": ")" + words + R"(", "output": "c"})",
+          R"({"question": ")" + words + R"(", "answer": "c"})",
+          R"({"prompt": ")" + words +
+             R"(", "completion": [{"role": "assistant", "content": "c"}]})",
+          R"({"messages": [{"role": "user", "content": [{"type": "text", "text": ")" + words +
+              R"("}]}, {"role": "assistant", "content": "c"}]})"}) {
+        for (const ControlMode mode : {ControlMode::kAuto, ControlMode::kParse}) {
+            const std::string notes = NotesOf(record, mode);
+            EXPECT_NE(notes.find("tokens such as <|im_start|>, and they are read as letters"),
+                      std::string::npos)
+                << record << notes;
+            EXPECT_NE(notes.find("--control-tokens parse"), std::string::npos) << notes;
+        }
+        EXPECT_EQ(NotesOf(record, ControlMode::kLetters), "");
+        EXPECT_EQ(NotesOf(R"({"instruction": "c", "output": "c"})"), "");
+    }
+}
+
 TEST(ControlTokens, Modes) {
     EXPECT_EQ(Must(ControlModeOf("auto")), ControlMode::kAuto);
     EXPECT_EQ(Must(ControlModeOf("parse")), ControlMode::kParse);

@@ -33,6 +33,19 @@ std::string AlpacaText(const InstructionRecord& record) {
         Section("### Input:\n", record.input, "\n\n"));
 }
 
+// Control tokens in what a message says.
+void LookInto(const OrderedJson& message, const ControlTokens& control) {
+    const auto look = [&](const OrderedJson& object, const char* name) {
+        const auto words = object.find(name);
+        if (words == object.end() || !words->is_string()) return;
+        control.Look(words->get_ref<const std::string&>());
+    };
+    look(message, "content");
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) return;
+    for (const OrderedJson& part : *content) look(part, "text");
+}
+
 Result<chat::ChatInput> InputOf(const ChatRecord& record) {
     chat::ChatInput input;
     input.messages = record.messages;
@@ -116,6 +129,7 @@ bool Encoder::EndsGeneration(const std::vector<int32_t>& ids) const {
 Result<Sample> Encoder::Pair(const std::string& prompt, const std::string& completion,
                              bool may_parse) const {
     const std::string text = prompt + completion;
+    if (!may_parse) control_->Look(text);
     const ControlTokens::Text read =
         may_parse ? control_->Read(text) : ControlTokens::Text{control_->Encode(text, false)};
     const std::vector<int32_t> head = control_->Encode(prompt, read.parsed);
@@ -197,6 +211,7 @@ Result<Sample> Encoder::Of(const ChatRecord& record) const {
         return MakeError(ErrorCode::kUnsupported, "{} messages; at most {} are read",
                          record.messages.size(), kMostMessages);
     }
+    for (const OrderedJson& message : record.messages) LookInto(message, *control_);
     WEFT_ASSIGN(chat::ChatInput input, InputOf(record));
     return turns_->Encode(std::move(input));
 }
