@@ -328,6 +328,32 @@ TEST(OpenTurns, GetTheirEnd) {
                   "[A<|endoftext|>]");
 }
 
+// Where the next message's header ends a turn, that of a result ends a call.
+TEST(OpenTurns, EndCallsAsCalls) {
+    const chat::Chat chat = Must(chat::Chat::Make(
+        "{% for m in messages %}{% if m.role == 'tool' %}<|im_end|>{% elif m.role == 'user' %}"
+        "<|endoftext|>{% else %}<|im_start|>{% endif %}{{ m.role }}\n{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}"
+        "{{ c.function.name }}({{ c.function.arguments | tojson }})"
+        "{% endfor %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
+        Bytes()));
+    const auto encoder = Must(Encoder::Make(Bytes(), &chat, 1));
+    const auto marked = [&](const OrderedJson& last) {
+        const OrderedJson messages{Said("user", "Q"), last};
+        return Marked(
+            Must(encoder.Encode(Must(ParseRecord(OrderedJson{{"messages", messages}}.dump())))));
+    };
+    const std::string asked = "<|endoftext|>user\nQ<|im_start|>assistant\n";
+    EXPECT_EQ(marked(Said("assistant", "A")), asked + "[A<|endoftext|>]");
+    OrderedJson call = Said("assistant", "");
+    call["tool_calls"] = OrderedJson::parse(
+        R"([{"type": "function", "id": "c", "function": {"name": "f", "arguments": {"a": 1}}}])");
+    EXPECT_EQ(marked(call), asked + "[f({\"a\": 1})<|im_end|>]");
+    OrderedJson older = Said("assistant", "");
+    older["function_call"] = {{"name", "f"}, {"arguments", "{\"a\": 1}"}};
+    EXPECT_EQ(marked(older), asked + "[f({\"a\": 1})<|im_end|>]");
+}
+
 // Turns that no token ends are told once, and no header is learned for an end.
 TEST(OpenTurns, WithoutAnEndAreTold) {
     const std::string plain =

@@ -58,6 +58,21 @@ bool IsLearned(const OrderedJson& message) {
     return RoleOf(message) == "assistant" && !left_out;
 }
 
+// Of a conversation as the record has it.
+bool EndsInCall(const ChatInput& input) {
+    if (input.messages.empty()) return false;
+    const OrderedJson& last = input.messages.back();
+    return chat::HasCalls(last) || last.contains("function_call");
+}
+
+OrderedJson ResultOf(const OrderedJson& message) {
+    OrderedJson result{{"role", "tool"}, {"content", "weft probe result"}};
+    if (!chat::HasCalls(message)) return result;
+    const OrderedJson& call = message["tool_calls"].front();
+    if (call.contains("id")) result["tool_call_id"] = call["id"];
+    return result;
+}
+
 bool IsBlankText(std::string_view text) {
     return text.find_first_not_of(" \t\r\n") == text.npos;
 }
@@ -319,23 +334,28 @@ void ChatTurns::FindClosing() {
     input.now_s = 1;
     ChatInput longer = input;
     longer.messages.push_back({{"role", "user"}, {"content", "weft probe question"}});
-    if (!Prepare(input).ok() || !Prepare(longer).ok()) return;
-    const auto open = chat_->Render(input), closed = chat_->Render(longer);
-    if (!open.ok() || !closed.ok() || !closed->view().starts_with(open->view())) return;
-    if (!EndsOpen(input, *open)) return;
+    if (!Prepare(input).ok()) return;
+    const auto open = chat_->Render(input);
+    if (open.ok() && EndsOpen(input, *open)) closing_ = ClosingIn(std::move(longer), *open);
+}
+
+// What `longer`, a conversation with one message more than `open` has, writes behind it to close
+// its last answer.
+std::string ChatTurns::ClosingIn(ChatInput longer, const Text& open) const {
+    if (!Prepare(longer).ok()) return "";
+    const auto closed = chat_->Render(longer);
+    if (!closed.ok() || !closed->view().starts_with(open.view())) return "";
     const auto next = std::ranges::find_if(
-        closed->given(), [&](const TextRange& range) { return range.begin >= open->size(); });
-    if (next == closed->given().end()) return;
-    const std::string_view gap = closed->view().substr(open->size(), next->begin - open->size());
+        closed->given(), [&](const TextRange& range) { return range.begin >= open.size(); });
+    if (next == closed->given().end()) return "";
+    const std::string_view gap = closed->view().substr(open.size(), next->begin - open.size());
     const auto ids = tokenizer_->Encode(gap, {.add_special = false, .parse_special = true});
-    for (const int32_t id : ids) {
-        if (!tokenizer_->IsEog(id)) continue;
-        const std::string_view piece = tokenizer_->Piece(id);
-        const size_t at = gap.find(piece);
-        if (at == gap.npos || !IsBlankText(gap.substr(0, at))) return;
-        closing_ = gap.substr(0, at + piece.size());
-        return;
-    }
+    const auto end = std::ranges::find_if(ids, [&](int32_t id) { return tokenizer_->IsEog(id); });
+    if (end == ids.end()) return "";
+    const std::string_view piece = tokenizer_->Piece(*end);
+    const size_t at = gap.find(piece);
+    if (at == gap.npos || !IsBlankText(gap.substr(0, at))) return "";
+    return std::string(gap.substr(0, at + piece.size()));
 }
 
 // Whether the last message is an answer that is learned, without a token behind its words that
@@ -361,9 +381,17 @@ Result<Text> ChatTurns::Render(ChatInput input) const {
 }
 
 Result<Sample> ChatTurns::Encode(ChatInput input) const {
+    // A call may end otherwise than an answer does: GLM's with the header of its result.
+    std::optional<ChatInput> with_result;
+    if (!closing_.empty() && EndsInCall(input)) {
+        with_result = input;
+        with_result->messages.push_back(ResultOf(input.messages.back()));
+    }
     WEFT_TRY(Prepare(input));
     WEFT_ASSIGN(Text whole, chat_->Render(input));
-    if (!closing_.empty() && EndsOpen(input, whole)) whole.Append(closing_, 0);
+    if (!closing_.empty() && EndsOpen(input, whole)) {
+        whole.Append(with_result ? ClosingIn(std::move(*with_result), whole) : closing_, 0);
+    }
     return TurnMarker(*this, std::move(input), std::move(whole)).MarkAll();
 }
 

@@ -50,6 +50,7 @@ class ChatTurns {
     Status Prepare(chat::ChatInput& input) const;
     void FindHeader();
     void FindClosing();
+    std::string ClosingIn(chat::ChatInput longer, const chat::Text& open) const;
     bool EndsOpen(const chat::ChatInput& input, const chat::Text& text) const;
 
     const chat::Chat* chat_;
