@@ -102,6 +102,15 @@ ConversationForms FindForms(const Chat& chat) {
     return {FindToolForm(chat, false), FindToolForm(chat, true)};
 }
 
+void WrapFunctions(OrderedJson& list) {
+    for (OrderedJson& tool : list) {
+        if (!tool.is_object() || tool.contains("function") || !tool.contains("name")) continue;
+        OrderedJson function = std::move(tool);
+        tool = {{"type", "function"}};
+        tool["function"] = std::move(function);
+    }
+}
+
 Fault ReadContentText(const OrderedJson& content, bool refusals, const std::string& name,
                       std::string& text, std::vector<size_t>* sizes) {
     text.clear();

@@ -44,6 +44,10 @@ struct MessageFault {
 [[nodiscard]] std::optional<MessageFault> PrepareConversation(const ConversationForms& forms,
                                                               ChatInput& input);
 
+// Puts {"type": "function", "function": ...} around each function of `list` that comes without, as
+// in OpenAI's older `functions`.
+void WrapFunctions(OrderedJson& list);
+
 // The text of a content, and the sizes of its parts in bytes where it is a list. refusals: the
 // message is an assistant's, so parts may be refusals. The fault has neither place nor member;
 // `name` is what its message calls the content.

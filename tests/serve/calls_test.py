@@ -242,6 +242,71 @@ class Unasked(unittest.TestCase):
         self.assertNotIn("tool_calls", answer["message"])
         self.assertEqual(answer["finish_reason"], "stop")
 
+    def older(self, **more):
+        """What a request with `functions` is answered, whole and streamed: the same."""
+        body = {"messages": [QUESTION], "max_tokens": 1500,
+                "functions": [FORCED["function"], TOOL["function"]], **more}
+        whole = self.post("/v1/chat/completions", body)
+        choice = whole["choices"][0]
+        call, said, reason = {}, "", None
+        for chunk in self.post("/v1/chat/completions", {**body, "stream": True}):
+            delta = chunk["choices"][0]["delta"]
+            reason = chunk["choices"][0]["finish_reason"] or reason
+            said += delta.get("content") or ""
+            self.assertNotIn("tool_calls", delta)
+            for name, piece in delta.get("function_call", {}).items():
+                call[name] = call.get(name, "") + piece
+        self.assertEqual(reason, choice["finish_reason"])
+        self.assertEqual(said, choice["message"]["content"] or "")
+        given = choice["message"].get("function_call", {})
+        self.assertEqual(call.get("name"), given.get("name"))
+        # (Streamed arguments have the model's own blanks.)
+        self.assertEqual(*(json.loads(each.get("arguments", "{}")) for each in (call, given)))
+        self.assertNotIn("tool_calls", choice["message"])
+        return choice, whole["usage"]["prompt_tokens"]
+
+    def test_older_form(self):
+        """`functions` and `function_call` are the older form of tools and calls."""
+        begin, calls, between, end = FAMILIES["qwen"]
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "model.gguf")
+            template = (ROOT / "tests/data/chat/qwen.jinja").read_text()
+            gguf_template.with_template(serving.model(), file, template)
+            self.server = serving.Server(4096, of=file)
+            self.addCleanup(self.server.close)
+        one, two = (begin + between.join(calls[:n]) + end for n in (1, 2))
+        # The model sees the same prompt as with tools.
+        tools = self.post("/v1/chat/completions", {
+            "messages": [QUESTION], "max_tokens": 4, "tools": [FORCED, TOOL]})
+        for text in (one, two):  # and gives one call at most
+            choice, prompt = self.older(response_format=saying(text))
+            self.assertEqual(prompt, tools["usage"]["prompt_tokens"])
+            self.assertEqual(choice["finish_reason"], "function_call")
+            message = choice["message"]
+            self.assertIsNone(message["content"])
+            self.assertEqual(message["function_call"]["name"], "weather")
+            self.assertEqual(json.loads(message["function_call"]["arguments"]), CITIES[0])
+        result = {"role": "function", "name": "weather", "content": "21.5 degrees"}
+        choice, _ = self.older(messages=[QUESTION, message, result],
+                               response_format=saying("It is fine."))
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]),
+                         ("It is fine.", "stop"))
+        choice, _ = self.older(function_call={"name": "forecast"})
+        self.assertEqual(choice["finish_reason"], "function_call")
+        self.assertEqual(json.loads(choice["message"]["function_call"]["arguments"]), FIXED)
+        choice, prompt = self.older(function_call="none", response_format=saying(one))
+        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (one, "stop"))
+        self.assertLess(prompt, tools["usage"]["prompt_tokens"])
+        for name, more in (("functions", {"tools": [TOOL]}), ("functions[0]", {"functions": [{}]}),
+                           ("functions", {"functions": "weather"}),
+                           ("function_call", {"function_call": {"name": "past"}}),
+                           ("function_call", {"function_call": "required"})):
+            status, _, data = self.server.call("POST", "/v1/chat/completions", {
+                "model": "gpt-test", "messages": [QUESTION], "max_tokens": 4,
+                "functions": [TOOL["function"]], **more})
+            self.assertEqual(status, 400, data)
+            self.assertEqual(json.loads(data)["error"]["param"], name, data)
+
     def test_families(self):
         with tempfile.TemporaryDirectory() as folder:
             for name, (begin, calls, between, end) in FAMILIES.items():

@@ -87,6 +87,46 @@ TEST(DataForms, ShareGptCalls) {
     }
 }
 
+// OpenAI's older names of tools and calls.
+TEST(DataForms, OlderFunctions) {
+    const auto record = [](const char* more) {
+        chat::OrderedJson made = chat::OrderedJson::parse(R"({"messages": [
+            {"role": "user", "content": "U"}, {"role": "assistant", "content": null,
+             "function_call": {"name": "f", "arguments": "{\"a\": 1}"}},
+            {"role": "function", "name": "f", "content": "R"},
+            {"role": "assistant", "content": "A"}]})");
+        made.update(chat::OrderedJson::parse(more));
+        return made;
+    };
+    const std::string function = R"({"name": "f", "description": "says",
+                                     "parameters": {"type": "object", "properties": {}}})";
+    const std::string wrapped = R"([{"type": "function", "function": )" + function + "}]";
+    const std::string none = Marked(record("{}").dump());
+    const std::string wanted = Marked(record((R"({"tools": )" + wrapped + "}").c_str()).dump());
+    ASSERT_NE(wanted.find("says"), std::string::npos) << wanted;
+    ASSERT_EQ(none.find("says"), std::string::npos) << none;
+    const std::string bare = "[" + function + "]";
+    const std::string text = chat::OrderedJson(bare).dump();
+    for (const std::string& more :
+         {R"({"functions": )" + bare + "}", R"({"functions": )" + text + "}",
+          R"({"functions": )" + wrapped + "}", R"({"functions": )" + bare + R"(, "tools": []})",
+          R"({"functions": )" + bare + R"(, "tools": null, "function_call": "auto"})",
+          R"({"functions": )" + bare + R"(, "function_call": {"name": "f"}})",
+          R"({"functions": [{"name": "g"}], "tools": )" + wrapped + "}"}) {
+        EXPECT_EQ(Marked(record(more.c_str()).dump()), wanted) << more;
+    }
+    for (const std::string& more :
+         {R"({"functions": )" + bare + R"(, "function_call": "none"})",
+          R"({"tools": )" + wrapped + R"(, "tool_choice": "none"})",
+          std::string(R"({"functions": 3})"), std::string(R"({"functions": "sum"})"),
+          std::string(R"({"functions": ["sum"]})"), std::string(R"({"functions": []})")}) {
+        EXPECT_EQ(Marked(record(more.c_str()).dump()), none) << more;
+    }
+    EXPECT_NE(Marked(record(R"({"functions": "[{'name': 'f'}]"})").dump())
+                  .find("'functions' is a string that is not JSON"),
+              std::string::npos);
+}
+
 TEST(DataForms, Alpaca) {
     EXPECT_EQ(Marked(R"({"instruction": "U", "input": "", "output": "A"})"), kAsked + kAnswered);
     EXPECT_EQ(Marked(R"({"instruction": "U", "output": "A", "text": "Below is ...", "id": 1})"),
@@ -244,46 +284,6 @@ TEST(DataForms, Tables) {
     EXPECT_TRUE(marked("t.csv", "text\n").find("no records") != std::string::npos);
 }
 
-// Rows over the borders of buffers, and the split.
-TEST(DataForms, LargeTables) {
-    const TempDir folder;
-    std::string text = "text\n";
-    constexpr int kRows = 3000;
-    const auto row = [](int i) {
-        return std::to_string(i) + "\n\"," + std::string(static_cast<size_t>(i * 7919 % 900), 'x');
-    };
-    for (int i = 0; i < kRows; ++i) {
-        std::string quoted = row(i);
-        for (size_t at = 0; (at = quoted.find('"', at)) != quoted.npos; at += 2) {
-            quoted.insert(at, 1, '"');
-        }
-        text += "\"" + quoted + "\"\r\n";
-    }
-    ASSERT_GT(text.size(), 1u << 20);
-    const std::string path = WriteText(folder, "t.csv", text);
-    for (const double test : {0.0, 0.3}) {
-        const RecordFile file = Must(RecordFile::Open(path, {.test = test, .seed = 1}));
-        ASSERT_EQ(file.size(Part::kTrain) + file.size(Part::kTest), static_cast<uint64_t>(kRows));
-        if (test > 0) continue;
-        std::string buffer;
-        for (int i = 0; i < kRows; ++i) {
-            const auto fields = Must(
-                ParseRow(Must(file.Read(Part::kTrain, static_cast<uint64_t>(i), buffer)), ','));
-            ASSERT_EQ(fields, std::vector<std::string>{row(i)});
-        }
-        EXPECT_TRUE(file.Where(Part::kTrain, 2).ends_with("t.csv: line 6"));
-    }
-}
-
-TEST(DataForms, PlainText) {
-    const TempDir folder;
-    const std::string e = "<|endoftext|>]|";
-    const auto marked = [&](const std::string& name, const std::string& text) {
-        return FileMarked({WriteText(folder, name, text)});
-    };
-    EXPECT_EQ(marked("t.txt", "one\ntwo\n\n\n three, and\r\n four.\r\n \r\nfive"),
-              "[one\ntwo" + e + "[three, and\r\n four." + e + "[five" + e);
-    EXPECT_EQ(marked("t.txt", "one\ntwo\nthree\n"), "[one" + e + "[two" + e + "[three" + e);
 // Line ends of old Macs, in tables and elsewhere; those within quotes belong to a field.
 TEST(DataForms, CarriageReturns) {
     const TempDir folder;
@@ -351,6 +351,46 @@ TEST(DataForms, WrappedRecordsAreNamed) {
     }
 }
 
+// Rows over the borders of buffers, and the split.
+TEST(DataForms, LargeTables) {
+    const TempDir folder;
+    std::string text = "text\n";
+    constexpr int kRows = 3000;
+    const auto row = [](int i) {
+        return std::to_string(i) + "\n\"," + std::string(static_cast<size_t>(i * 7919 % 900), 'x');
+    };
+    for (int i = 0; i < kRows; ++i) {
+        std::string quoted = row(i);
+        for (size_t at = 0; (at = quoted.find('"', at)) != quoted.npos; at += 2) {
+            quoted.insert(at, 1, '"');
+        }
+        text += "\"" + quoted + "\"\r\n";
+    }
+    ASSERT_GT(text.size(), 1u << 20);
+    const std::string path = WriteText(folder, "t.csv", text);
+    for (const double test : {0.0, 0.3}) {
+        const RecordFile file = Must(RecordFile::Open(path, {.test = test, .seed = 1}));
+        ASSERT_EQ(file.size(Part::kTrain) + file.size(Part::kTest), static_cast<uint64_t>(kRows));
+        if (test > 0) continue;
+        std::string buffer;
+        for (int i = 0; i < kRows; ++i) {
+            const auto fields = Must(
+                ParseRow(Must(file.Read(Part::kTrain, static_cast<uint64_t>(i), buffer)), ','));
+            ASSERT_EQ(fields, std::vector<std::string>{row(i)});
+        }
+        EXPECT_TRUE(file.Where(Part::kTrain, 2).ends_with("t.csv: line 6"));
+    }
+}
+
+TEST(DataForms, PlainText) {
+    const TempDir folder;
+    const std::string e = "<|endoftext|>]|";
+    const auto marked = [&](const std::string& name, const std::string& text) {
+        return FileMarked({WriteText(folder, name, text)});
+    };
+    EXPECT_EQ(marked("t.txt", "one\ntwo\n\n\n three, and\r\n four.\r\n \r\nfive"),
+              "[one\ntwo" + e + "[three, and\r\n four." + e + "[five" + e);
+    EXPECT_EQ(marked("t.txt", "one\ntwo\nthree\n"), "[one" + e + "[two" + e + "[three" + e);
     EXPECT_EQ(marked("t.txt", "[1] A note.\n\n{x} Another."),
               "[[1] A note." + e + "[{x} Another." + e);
     EXPECT_EQ(marked("t.md", "# Title\n\nText.\n"), "[# Title" + e + "[Text." + e);

@@ -50,26 +50,51 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
     }
 }
 
-void ReadTools(Fields& fields, Conversation& conversation) {
-    const Json& tools = fields.List("tools");
-    if (tools.size() > kMostTools) {
-        return fields.Fail("tools", fmt::format("'tools' has {} entries; at most {} are taken.",
-                                                tools.size(), kMostTools));
+// `tools`, or the older `functions` in the form of tools.
+void ReadFunctions(Fields& fields, Conversation& conversation, Json& tools) {
+    const Json& functions = fields.List("functions");
+    tools = fields.List("tools");
+    conversation.older_calls = !functions.empty();
+    if (conversation.older_calls && !tools.empty()) {
+        return fields.Fail("functions", "'functions' is the older form of 'tools'; expected one of "
+                                        "them.");
     }
+    const char* const member = conversation.older_calls ? "functions" : "tools";
+    const Json& list = conversation.older_calls ? functions : tools;
+    if (list.size() > kMostTools) {
+        return fields.Fail(member, fmt::format("'{}' has {} entries; at most {} are taken.", member,
+                                               list.size(), kMostTools));
+    }
+    if (conversation.older_calls) chat::WrapFunctions(tools = functions);
     for (size_t i = 0; i < tools.size(); ++i) {
         const bool sound = tools[i].is_object() && tools[i].contains("function") &&
                            tools[i]["function"].is_object() &&
                            tools[i]["function"].contains("name") &&
                            tools[i]["function"]["name"].is_string();
         if (sound) continue;
-        const std::string name = fmt::format("tools[{}]", i);
-        return fields.Fail(
-            name.c_str(),
-            fmt::format("'{}' must be {{\"type\": \"function\", \"function\": {{\"name\": ..., "
-                        "...}}}}.",
-                        name));
+        const std::string name = fmt::format("{}[{}]", member, i);
+        const char* const form = conversation.older_calls
+                                     ? R"({"name": ..., ...})"
+                                     : R"({"type": "function", "function": {"name": ..., ...}})";
+        return fields.Fail(name.c_str(), fmt::format("'{}' must be {}.", name, form));
     }
+}
+
+void ReadTools(Fields& fields, Conversation& conversation) {
+    Json tools;
+    ReadFunctions(fields, conversation, tools);
+    if (fields.error()) return;
     if (!tools.empty()) conversation.input.tools = tools;
+    if (conversation.older_calls && fields.Has("function_call")) {
+        const Json& call = fields.Get("function_call");
+        if (call.is_object()) {
+            return ForceTool(fields, Fields(call).Text("name", ""), conversation, "function_call");
+        }
+        if (fields.Choice("function_call", "auto", {"none", "auto"}) == "none") {
+            conversation.input.tools = nullptr;
+        }
+        return;
+    }
     const Json& choice = fields.Get("tool_choice");
     if (choice.is_object()) {
         if (Fields(choice).Get("type") == "allowed_tools") {
@@ -90,9 +115,11 @@ void ReadTools(Fields& fields, Conversation& conversation) {
 // Deltas of the stream, and the message as a whole.
 class ChatDialect final : public OpenAiDialect {
   public:
-    ChatDialect(const Served& served, int32_t adapter, bool usage, bool chances)
+    // older_calls: the request has `functions`, so a call is `function_call`.
+    ChatDialect(const Served& served, int32_t adapter, bool usage, bool chances, bool older_calls)
         : OpenAiDialect(served, adapter, "chatcmpl-", "chat.completion", "chat.completion.chunk",
-                        usage, chances) {}
+                        usage, chances),
+          older_calls_(older_calls) {}
     void Delta(int choice, const chat::AnswerDelta& delta,
                std::span<const engine::SaidToken> tokens, std::string& out) override {
         Greet(choice, out);
@@ -102,13 +129,13 @@ class ChatDialect final : public OpenAiDialect {
         };
         if (!delta.reasoning.empty()) add("reasoning_content", Quoted(delta.reasoning));
         if (!delta.content.empty()) add("content", Quoted(delta.content));
-        const Json calls = CallsJson(choice, delta);
-        if (!calls.empty()) add("tool_calls", Dump(calls));
+        const Json calls = older_calls_ ? OlderCallJson(delta) : CallsJson(choice, delta);
+        if (!calls.empty()) add(older_calls_ ? "function_call" : "tool_calls", Dump(calls));
         Say(choice, fields, "null", tokens, out);
     }
     void EndChoice(int choice, const ChoiceEnd& end, std::string& out) override {
         Greet(choice, out);
-        Say(choice, "", Quoted(end.finish), {}, out);
+        Say(choice, "", Quoted(FinishOf(end)), {}, out);
     }
 
   private:
@@ -150,6 +177,25 @@ class ChatDialect final : public OpenAiDialect {
         }
         return list;
     }
+    // Requests with `functions` get one call at most (PlanChat): it has neither number nor id.
+    static Json OlderCallJson(const chat::AnswerDelta& said) {
+        Json call = Json::object();
+        const auto add = [&](const std::string& arguments) {
+            call["arguments"] = call.value("arguments", "") + arguments;
+        };
+        for (const chat::ToolCall& whole : said.tool_calls) {
+            call["name"] = whole.name;
+            add(Dump(whole.arguments));
+        }
+        for (const chat::CallPart& part : said.call_parts) {
+            if (part.begins) call["name"] = part.name;
+            if (part.begins || !part.arguments.empty()) add(part.arguments);
+        }
+        return call;
+    }
+    std::string FinishOf(const ChoiceEnd& end) const {
+        return older_calls_ && end.finish == "tool_calls" ? "function_call" : end.finish;
+    }
     Json CallJson(const std::string& name, const std::string& arguments) const {
         return {{"id", MakeCallId(served_, "call_")},
                 {"type", "function"},
@@ -159,18 +205,24 @@ class ChatDialect final : public OpenAiDialect {
         const chat::AnswerDelta& said = choice.said;
         Json message{{"role", "assistant"}, {"content", said.content}, {"refusal", nullptr}};
         if (!said.reasoning.empty()) message["reasoning_content"] = said.reasoning;
+        const bool calls = !said.tool_calls.empty() || !said.call_parts.empty();
+        if (calls && older_calls_) message["function_call"] = OlderCallJson(said);
+        if (calls && said.content.empty()) message["content"] = nullptr;
         for (const chat::ToolCall& call : said.tool_calls) {
+            if (older_calls_) break;
             message["tool_calls"].push_back(CallJson(call.name, Dump(call.arguments)));
         }
         for (const chat::CallPart& begun : said.call_parts) {
+            if (older_calls_) break;
             message["tool_calls"].push_back(CallJson(begun.name, begun.arguments));
         }
-        if (message.contains("tool_calls") && said.content.empty()) message["content"] = nullptr;
         return {{"message", std::move(message)},
                 {"logprobs",
-                 chances_ ? ChatLogprobs(served_.tokenizer(), choice.tokens) : Json(nullptr)}};
+                 chances_ ? ChatLogprobs(served_.tokenizer(), choice.tokens) : Json(nullptr)},
+                {"finish_reason", FinishOf(choice.end)}};
     }
 
+    const bool older_calls_;
     std::vector<bool> greeted_;
     std::vector<int> calls_;
 };
@@ -190,7 +242,8 @@ Conversation ReadConversation(Fields& fields) {
     ReadMessages(fields, conversation.input);
     if (fields.error()) return conversation;
     ReadTools(fields, conversation);
-    conversation.parallel_calls = fields.Bool("parallel_tool_calls", true);
+    conversation.parallel_calls =
+        fields.Bool("parallel_tool_calls", true) && !conversation.older_calls;
     conversation.input.extra = fields.Object("chat_template_kwargs");
     const std::string effort = fields.Text("reasoning_effort", "");
     if (!effort.empty()) {
@@ -394,7 +447,8 @@ std::optional<ApiError> PlanChat(const Json& body, const Served& served, AnswerP
     if (options.error()) return options.error();
     request.prompt_logprobs = ReadPromptLogprobs(fields, plan.stream);
     if (fields.error()) return fields.error();
-    auto dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, chances);
+    auto dialect = std::make_unique<ChatDialect>(served, request.adapter, usage, chances,
+                                                 conversation.older_calls);
     dialect->prompt_chances = request.prompt_logprobs >= 0;
     plan.dialect = std::move(dialect);
     if (auto error = PlanConversation(served, conversation, std::move(request), n, plan)) {

@@ -18,12 +18,13 @@ struct Conversation {
     chat::ChatInput input;
     std::string forced_tool{};   // tool_choice names it; "*": any, but one
     bool parallel_calls = true;  // false: one at most
+    bool older_calls = false;    // the request has `functions`: a call is `function_call`
     std::string begun{};         // what the answer begins with; it is not said again
     ConstraintText constraint{};
 };
 
-// messages, tools, tool_choice, chat_template_kwargs, reasoning_effort. Errors are
-// left in `fields`.
+// messages, tools, tool_choice (or the older functions, function_call), chat_template_kwargs,
+// reasoning_effort. Errors are left in `fields`.
 Conversation ReadConversation(Fields& fields);
 // A message's content as one text: a string, or a list of parts that are text; or, where `fields`
 // are an assistant's, refusals.

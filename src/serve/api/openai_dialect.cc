@@ -49,7 +49,7 @@ std::string OpenAiDialect::Whole(const std::vector<Choice>& choices, const Usage
     for (const Choice& choice : choices) {
         Json json{{"index", list.size()}};
         json.update(ChoiceJson(choice, list.size()));
-        json["finish_reason"] = choice.end.finish;
+        json.emplace("finish_reason", choice.end.finish);  // if the choice has none of its own
         if (prompt_chances && !apart) {
             json["prompt_logprobs"] = PromptLogprobs(served_.tokenizer(), choice.prompt);
         }

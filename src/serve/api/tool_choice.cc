@@ -38,13 +38,15 @@ std::set<std::string> ListedNames(Fields& choice, const Json& tools) {
 
 }  // namespace
 
-void ForceTool(Fields& fields, const std::string& name, Conversation& conversation) {
+void ForceTool(Fields& fields, const std::string& name, Conversation& conversation,
+               const char* member) {
     for (const Json& tool : conversation.input.tools) {
         if (tool["function"]["name"] != name) continue;
         conversation.forced_tool = name;
         return;
     }
-    fields.Fail("tool_choice", "'tool_choice' names no function of 'tools'.");
+    const std::string_view list = conversation.older_calls ? "functions" : "tools";
+    fields.Fail(member, fmt::format("'{}' names no function of '{}'.", member, list));
 }
 
 void AllowTools(Fields& fields, const Json& allowed, const std::string& path,

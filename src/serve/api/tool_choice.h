@@ -8,8 +8,10 @@
 
 namespace weft::serve {
 
-// The answer has to call that function, which must be one of the conversation's tools.
-void ForceTool(Fields& fields, const std::string& name, Conversation& conversation);
+// The answer has to call that function, which must be one of the conversation's tools. member: of
+// the request, which names it.
+void ForceTool(Fields& fields, const std::string& name, Conversation& conversation,
+               const char* member = "tool_choice");
 
 // {"mode": "auto" or "required", "tools": [...]}: the conversation keeps these of its tools, and
 // with "required" the answer has to call one of them. A tool is {"function": {"name"}} as in chat

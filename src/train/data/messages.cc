@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "chat/conversation.h"
 #include "model_files/hf/json.h"
 
 namespace weft::train {
@@ -100,6 +101,13 @@ Status UseOpenAiNames(OrderedJson& message) {
     return {};
 }
 
+// Or the text of a list, which may be one of objects.
+bool IsListOfObjects(const OrderedJson& value) {
+    if (value.is_string()) return value.get_ref<const std::string&>().starts_with('[');
+    return value.is_array() &&
+           std::ranges::all_of(value, [](const OrderedJson& each) { return each.is_object(); });
+}
+
 // A list, or the text of one.
 Result<OrderedJson> ListOf(const OrderedJson& value, std::string_view name, std::string_view what) {
     OrderedJson list = value;
@@ -140,16 +148,20 @@ Result<OrderedJson> ListOfMessages(const OrderedJson& value, std::string_view na
 }
 
 Result<OrderedJson> ToolsOf(const OrderedJson& record) {
-    const auto tools = record.find("tools");
-    if (tools == record.end() || tools->is_null() || *tools == "") return OrderedJson();
-    WEFT_ASSIGN(OrderedJson list, ListOf(*tools, "tools", "a list of tools"));
-    for (OrderedJson& tool : list) {
-        if (!tool.is_object() || tool.contains("function") || !tool.contains("name")) continue;
-        OrderedJson function = std::move(tool);
-        tool = {{"type", "function"}};
-        tool["function"] = std::move(function);
+    for (const char* const name : {"tool_choice", "function_call"}) {
+        const auto choice = record.find(name);
+        if (choice != record.end() && *choice == "none") return OrderedJson();
     }
-    return list.empty() ? OrderedJson() : std::move(list);
+    for (const std::string_view name : {"tools", "functions"}) {
+        const auto given = record.find(name);
+        if (given == record.end() || given->is_null() || *given == "") continue;
+        // (A column may be called so.)
+        if (name == "functions" && !IsListOfObjects(*given)) continue;
+        WEFT_ASSIGN(OrderedJson list, ListOf(*given, name, "a list of functions"));
+        chat::WrapFunctions(list);
+        if (!list.empty()) return list;
+    }
+    return OrderedJson();
 }
 
 }  // namespace weft::train

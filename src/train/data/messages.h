@@ -19,8 +19,9 @@ std::string RoleNamed(std::string_view said);
 // value: a list of messages, or such a list as a text of JSON; `name` is what errors call it.
 Result<chat::OrderedJson> ListOfMessages(const chat::OrderedJson& value, std::string_view name);
 
-// The record's `tools`: a list, or such a list as a text of JSON, of functions with or without
-// {"type": "function", "function": ...} around them. Null where there are none.
+// The record's `tools`, or older `functions`: a list, or such a list as a text of JSON, of
+// functions with or without {"type": "function", "function": ...} around them. Null where there are
+// none, or `tool_choice` or `function_call` is "none".
 Result<chat::OrderedJson> ToolsOf(const chat::OrderedJson& record);
 
 }  // namespace weft::train
