@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/deadline.h"
 #include "base/log.h"
@@ -97,12 +98,30 @@ Result<std::optional<Checkpoint>> ResumeSearch::Find(const std::string& last) {
         }
         return opened;
     }
-    if (cluster_.rank() != 0 || faults_.empty()) return std::optional<Checkpoint>();
+    if (cluster_.rank() != 0) return std::optional<Checkpoint>();
+    if (faults_.empty()) {
+        if (words_.resume == "auto") TellNone();
+        return std::optional<Checkpoint>();
+    }
     return MakeError(ErrorCode::kCorrupt,
                      "none of the {} checkpoints to go on from is whole; of the newest: {}. They "
                      "stay as they are. "
                      "--overwrite begins anew (they go), or name another job's with --resume",
                      faults_.size(), faults_.front());
+}
+
+// Rank 0: --resume auto begins at the first update. A job that ran here before may have left a
+// checkpoint that somebody else removed.
+void ResumeSearch::TellNone() {
+    if (std::exchange(told_none_, true)) return;
+    const auto has = [&](const char* name) {
+        std::error_code failed;
+        return fs::exists(fs::path(words_.folder) / name, failed) && !failed;
+    };
+    const bool ran = has("log.csv") || has(kCheckpointsName);
+    Log(ran ? LogLevel::kWarning : LogLevel::kInfo,
+        "--resume auto: {} has no checkpoint{}. Training begins at the first update",
+        words_.folder, ran ? ", though an earlier job has written there" : "");
 }
 
 // Rank 0: the newest first.
@@ -132,10 +151,10 @@ Result<std::vector<std::string>> ResumeSearch::Candidates(const std::string& las
     }
     if (!last.empty()) {
         const auto at = std::ranges::find(all, last);
-        if (at == all.end()) {
-            all = {last};
-        } else {
+        if (at != all.end()) {
             all.erase(all.begin(), at);
+        } else if (all.empty() || IsCheckpoint(last)) {
+            all = {last};  // of another job, or gone
         }
     }
     if (all.empty() && faults_.empty() && words_.resume != "auto") {

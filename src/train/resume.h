@@ -37,11 +37,13 @@ class ResumeSearch {
     Result<std::vector<std::string>> Candidates(const std::string& last);
     Result<std::string> FaultOf(const std::string& folder, std::optional<Checkpoint>& opened);
     void PutAside();
+    void TellNone();
 
     const SaveWords& words_;
     cluster::Cluster& cluster_;
     std::vector<std::string> bad_, faults_;
     std::vector<std::string> damaged_;  // rank 0: own ones
+    bool told_none_ = false;
 };
 
 // Reads the data of files `rank`, `rank` + `ranks`, ... Errors: kCorrupt, kIo, naming the file.

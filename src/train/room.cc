@@ -31,31 +31,34 @@ uint64_t LogBytes(const RoomPlan& plan) {
     return std::min(Times(kRowBytes, static_cast<uint64_t>(plan.steps)), kMostLogBytes);
 }
 
+// In blocks, as file systems count.
 uint64_t FileSizeOf(const std::string& folder) {
+    constexpr uint64_t kBlock = 4096;
     uint64_t bytes = 0;
     std::error_code failed;
     for (fs::directory_iterator at(folder, failed), end; !failed && at != end;
          at.increment(failed)) {
         std::error_code ignored;
         const uint64_t size = at->file_size(ignored);
-        if (!ignored) bytes += size;
+        if (!ignored) bytes += (size + kBlock - 1) / kBlock * kBlock;
     }
     return bytes;
 }
 
-// Of what goes for new checkpoints: all but the newest.
-uint64_t OldBytes(const std::string& folder) {
-    std::vector<std::string> old = ListCheckpoints(folder, nullptr);
-    const Leftovers others = ListLeftovers(folder);
-    if (!old.empty()) {
-        old.erase(old.begin());
-        old.insert(old.end(), others.aside.begin(), others.aside.end());
-        old.insert(old.end(), others.broken.begin(), others.broken.end());
-    }
-    old.insert(old.end(), others.unfinished.begin(), others.unfinished.end());
+uint64_t FileSizeOf(const std::vector<std::string>& folders) {
     uint64_t bytes = 0;
-    for (const std::string& each : old) bytes += FileSizeOf(each);
+    for (const std::string& each : folders) bytes += FileSizeOf(each);
     return bytes;
+}
+
+// With its headers and its manifest.
+uint64_t WholeCheckpointBytes(const RoomPlan& plan) {
+    const uint64_t most = plan.checkpoint_bytes + plan.checkpoint_bytes / 64 + kSlackBytes;
+    for (const std::string& folder : ListCheckpoints(plan.folder, nullptr)) {
+        const uint64_t bytes = FileSizeOf(folder);
+        if (bytes >= plan.checkpoint_bytes && bytes <= most) return bytes;
+    }
+    return plan.checkpoint_bytes + kSlackBytes;
 }
 
 // The disk of the checkpoints.
@@ -74,6 +77,19 @@ CheckpointDisk CheckpointDiskOf(const std::string& folder) {
     return {inner, own.st_dev != of_inner.st_dev};
 }
 
+struct RoomNow {
+    std::string folder;
+    uint64_t result = 0, needed = 0;  // the result's part of it
+};
+
+RoomNow RoomNowOf(const RoomPlan& plan) {
+    const CheckpointDisk disk = CheckpointDiskOf(plan.folder);
+    const uint64_t result = disk.apart ? 0 : plan.result_bytes;
+    const uint64_t whole = WholeCheckpointBytes(plan);
+    if (result == 0) return {disk.folder, 0, whole};
+    return {disk.folder, result, std::max(whole, plan.checkpoint_bytes + kSlackBytes) + result};
+}
+
 Status CheckResultRoom(const RoomPlan& plan) {
     WEFT_ASSIGN(const uint64_t free, FreeBytes(plan.folder));
     if (free >= plan.result_bytes + kSlackBytes) return {};
@@ -84,21 +100,33 @@ Status CheckResultRoom(const RoomPlan& plan) {
                      plan.folder, BytesText(free), BytesText(plan.result_bytes + kSlackBytes));
 }
 
-// (No model is written then: its room is the checkpoint's.)
-Status CheckStopRoom(const RoomPlan& plan, const CheckpointDisk& disk, uint64_t free) {
+// Without --save-every: the checkpoint of a stop, which takes the result's room, and that before
+// the result.
+Status CheckUnaskedRoom(const RoomPlan& plan, const CheckpointDisk& disk, uint64_t free) {
     const uint64_t needed = plan.checkpoint_bytes + kSlackBytes;
-    if (plan.checkpoints > 0 || plan.checkpoint_bytes == 0 || free >= needed) return {};
-    std::string text =
-        fmt::format("--output-dir {}: {} are free, and {} are needed for the checkpoint of a stop",
-                    disk.folder, BytesText(free), BytesText(needed));
-    if (plan.limited) {
+    const uint64_t result = disk.apart ? 0 : plan.result_bytes;
+    if (plan.checkpoints > 0 || plan.checkpoint_bytes == 0 || free >= needed + result) return {};
+    const auto text = [&](uint64_t bytes, const char* what) {
+        return fmt::format("--output-dir {}: {} are free, and {} are needed for {}", disk.folder,
+                           BytesText(free), BytesText(bytes), what);
+    };
+    if (free < needed && plan.limited) {
         return MakeError(ErrorCode::kIo,
                          "{}. The disk is too full: free some space, name a folder on another "
                          "disk, or leave --time-limit out",
-                         text);
+                         text(needed, "the checkpoint of a stop"));
+    }
+    if (free < needed) {
+        Log(LogLevel::kWarning,
+            "{}: after a signal to stop, only the model as it is then could be written, and the "
+            "result is written without a checkpoint before it",
+            text(needed, "the checkpoint of a stop"));
+        return {};
     }
     Log(LogLevel::kWarning,
-        "{}: after a signal to stop, only the model as it is then could be written", text);
+        "{}: the result is written without that checkpoint, so a rank that is lost while it is "
+        "written loses all updates. Free some space",
+        text(needed + result, "the result and a checkpoint before it"));
     return {};
 }
 
@@ -107,7 +135,7 @@ Status CheckStopRoom(const RoomPlan& plan, const CheckpointDisk& disk, uint64_t 
 Status CheckRoomFor(const RoomPlan& plan) {
     const CheckpointDisk disk = CheckpointDiskOf(plan.folder);
     WEFT_ASSIGN(const uint64_t left, FreeBytes(disk.folder));
-    const uint64_t free = left + OldBytes(plan.folder);
+    const uint64_t free = left + FileSizeOf(Removable(plan.folder));
     const uint64_t result = disk.apart ? 0 : plan.result_bytes;
     if (disk.apart) WEFT_TRY(CheckResultRoom(plan));
     const bool keeps = !ListCheckpoints(plan.folder, nullptr).empty();
@@ -137,7 +165,7 @@ Status CheckRoomFor(const RoomPlan& plan) {
                          plan.checkpoints > 0 ? ", or leave --save-every out (no checkpoints)"
                                               : ", or write less (--save-type)");
     }
-    WEFT_TRY(CheckStopRoom(plan, disk, free));
+    WEFT_TRY(CheckUnaskedRoom(plan, disk, free));
     const uint64_t more = keeps && count > 0 ? count - 1 : count;
     // (A log that can't be written ends nothing, so it is no reason to refuse.)
     const uint64_t logs = disk.apart ? 0 : LogBytes(plan);
@@ -150,27 +178,54 @@ Status CheckRoomFor(const RoomPlan& plan) {
     return {};
 }
 
+Result<bool> CheckRoomNow(const RoomPlan& plan, const std::vector<std::string>& bad) {
+    const RoomNow now = RoomNowOf(plan);
+    WEFT_ASSIGN(const uint64_t free, FreeBytes(now.folder));
+    if (free >= now.needed) return true;
+    const uint64_t old = plan.removes_old ? FileSizeOf(Removable(plan.folder, bad)) : 0;
+    if (free + old >= now.needed) return false;
+    return MakeError(ErrorCode::kIo,
+                     "{}: the disk is too full for a checkpoint of {}{}: {} are free{}. Free some "
+                     "space",
+                     now.folder, BytesText(plan.checkpoint_bytes),
+                     now.result > 0 ? " beside the result (" + BytesText(now.result) + ")" : "",
+                     BytesText(free),
+                     old > 0 ? ", and older checkpoints have " + BytesText(old) : "");
+}
+
 Status MakeRoom(const RoomPlan& plan, const std::vector<std::string>& bad) {
-    const CheckpointDisk disk = CheckpointDiskOf(plan.folder);
-    const uint64_t result = disk.apart ? 0 : plan.result_bytes;
-    const uint64_t needed = plan.checkpoint_bytes + result + kSlackBytes;
-    while (true) {
-        WEFT_ASSIGN(const uint64_t free, FreeBytes(disk.folder));
-        if (free >= needed) return {};
-        const std::string removed =
-            plan.has_manifests ? RemoveOldest(plan.folder, bad) : std::string();
-        if (removed.empty()) {
-            return MakeError(ErrorCode::kIo,
-                             "{}: the disk is too full for a checkpoint of {} beside the model "
-                             "({}): {} are free. Free some space",
-                             disk.folder, BytesText(plan.checkpoint_bytes), BytesText(result),
-                             BytesText(free));
-        }
+    WEFT_ASSIGN(const bool fits, CheckRoomNow(plan, bad));
+    if (fits) return {};
+    const RoomNow now = RoomNowOf(plan);
+    for (const std::string& old : Removable(plan.folder, bad)) {
+        WEFT_ASSIGN(const uint64_t free, FreeBytes(now.folder));
+        if (free >= now.needed) return {};
+        if (!RemoveStep(old)) continue;
         Log(LogLevel::kWarning,
-            "{}: {} are free, and {} are needed for the next checkpoint and the model: {} was "
-            "removed",
-            disk.folder, BytesText(free), BytesText(needed), removed);
+            "{}: {} are free, and {} are needed for the next checkpoint{}: {} was removed",
+            now.folder, BytesText(free), BytesText(now.needed),
+            now.result > 0 ? " and the result" : "", old);
     }
+    WEFT_ASSIGN(const uint64_t free, FreeBytes(now.folder));
+    if (free >= now.needed) return {};
+    return MakeError(ErrorCode::kIo,
+                     "{}: older checkpoints were removed, and {} are free for a checkpoint that "
+                     "takes {}. Free some space",
+                     now.folder, BytesText(free), BytesText(now.needed));
+}
+
+bool MakeResultRoom(const std::string& folder, uint64_t bytes) {
+    const auto lacks = [&] {
+        const auto free = FreeBytes(folder);
+        return free.ok() && *free < bytes;
+    };
+    if (!lacks() || CheckpointDiskOf(folder).apart) return false;
+    const std::vector<std::string> old = Removable(folder);
+    const auto free = FreeBytes(folder);
+    if (!free.ok() || *free + FileSizeOf(old) < bytes) return false;
+    bool removed = false;
+    for (size_t i = 0; i < old.size() && lacks(); ++i) removed = RemoveStep(old[i]) || removed;
+    return removed;
 }
 
 }  // namespace weft::train

@@ -24,6 +24,8 @@
 namespace weft::train {
 namespace {
 
+using model_files::hf::Json;
+
 // A rank that was lost is started again, or its worker called for, so long.
 constexpr int64_t kRejoinMs = 60'000;
 // Where the others can go on without it: whoever comes later joins.
@@ -35,24 +37,6 @@ constexpr double kSlowDisk = 200e6;
 bool IsOwnFault(ErrorCode code) {
     return code == ErrorCode::kUsage || code == ErrorCode::kUnsupported ||
            code == ErrorCode::kOutOfMemory || code == ErrorCode::kCorrupt;
-}
-
-// Ranks may have other working folders.
-Status MakeAbsolute(TrainJob& job) {
-    SaveWords& words = job.save;
-    const auto change = [](std::string& path) -> Status {
-        std::error_code failed;
-        const std::filesystem::path whole =
-            std::filesystem::absolute(path, failed).lexically_normal();
-        if (failed) return MakeError(ErrorCode::kIo, "{}: {}", path, failed.message());
-        // (One spelling: "tuned/" and "." end with a slash here.)
-        path = whole.has_filename() ? whole : whole.parent_path();
-        return {};
-    };
-    if (!words.folder.empty()) WEFT_TRY(change(words.folder));
-    std::string& adapter = job.trainer.lora.from;
-    if (!adapter.empty()) WEFT_TRY(change(adapter));
-    return words.resume.empty() || words.resume == "auto" ? Status() : change(words.resume);
 }
 
 class Run {
@@ -76,6 +60,23 @@ class Run {
             if (done.ok()) return summary_;
             WEFT_TRY(GoOn(done.error()));
         }
+    }
+
+    // Rank 0: after the loss of a rank, with the checkpoint that has what was learnt.
+    Error WithPlace(Error error) const {
+        const bool lost = error.code == ErrorCode::kPeerLost || error.code == ErrorCode::kTimeout;
+        if (!lost || job_.save.folder.empty()) return error;
+        std::string place = Standing();
+        if (!place.empty()) {
+            place = HowToGoOn(place);
+        } else if (job_.save.every == 0 && summary_.steps > summary_.resumed_at) {
+            place = "No checkpoint was written before; --save-every N writes one every N updates";
+        } else {
+            return error;
+        }
+        const bool ended = error.message.ends_with('.') || error.message.ends_with('?');
+        error.message += (ended ? " " : ". ") + place;
+        return error;
     }
 
   private:
@@ -174,34 +175,53 @@ class Run {
         return {};
     }
 
-    // The result; where it can't be written, a checkpoint is, and the error names it. Where that
-    // can't be written either, the result is tried until it is there, or a signal comes.
+    // Writes the result. A checkpoint of the last update is written first, where the disk has room
+    // for both: the result may fail, and a rank may be lost while it is written. Without
+    // --save-every that checkpoint is removed once the result is whole. Without room for both, a
+    // result that fails is followed by a checkpoint in its room. If that fails, too, the result is
+    // tried until it is written or a signal comes.
     Status WriteAll(Trainer& trainer, const Loader& loader) {
-        Status written = Export(trainer, false);
-        if (!written.ok() && !failed_) return written;  // a rank was lost
-        std::string checkpoint = StepFolder(job_.save.folder, summary_.steps);
-        const bool there = resume_from_ == checkpoint;
-        WEFT_ASSIGN(std::vector<std::string> said, cluster_.AllGather("result",
-                                                                      written.ok() ? ""
-                                                                      : there      ? "saved"
-                                                                                   : "save",
-                                                                      Deadline::In(kAgreeMs)));
-        if (said.front().empty()) return {};
-        if (said.front() == "save") {
-            const std::unique_ptr<Saver> saver = MakeSaver(trainer);
-            WEFT_TRY(saver->Begin(summary_.steps, StateOf(trainer, loader), true));
-            WEFT_TRY(Finish(*saver));
-            Count(*saver);
-            if (!saver->fault().empty()) {
-                if (listener_ != nullptr) Log(LogLevel::kWarning, "{}", saver->fault());
-                return Export(trainer, true);
-            }
+        const std::string checkpoint = StepFolder(job_.save.folder, summary_.steps);
+        bool there = resume_from_ == checkpoint;
+        const bool first =
+            !there && !job_.save.folder.empty() && summary_.steps > summary_.resumed_at;
+        if (first) {
+            WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kSpare));
         }
-        if (written.ok()) return {};
+        const Status written = Export(trainer, false);
+        if (!written.ok() && !failed_) return written;  // a rank was lost
+        WEFT_ASSIGN(const std::vector<std::string> said,
+                    cluster_.AllGather("result", written.ok() ? "" : "failed",
+                                       Deadline::In(kAgreeMs)));
+        if (said.front().empty()) {
+            const bool here = cluster_.rank() == 0 || !place_.shared;
+            if (first && there && job_.save.every == 0 && here) RemoveCheckpoint(checkpoint);
+            return {};
+        }
+        if (!there) {
+            WEFT_ASSIGN(there, SaveAll(trainer, loader, SaveRoom::kWithoutResult));
+            if (!there) return Export(trainer, true);
+        }
+        if (written.ok()) return {};  // rank 0 has the error
         return MakeError(written.error().code,
                          "{}. Checkpoint {} has all that was learnt: once the result can be "
                          "written, the same command with --resume auto writes it",
                          written.error().message, checkpoint);
+    }
+
+    // A checkpoint of the last update. Returns whether it is there, the same on all ranks.
+    Result<bool> SaveAll(const Trainer& trainer, const Loader& loader, SaveRoom room) {
+        const std::unique_ptr<Saver> saver = MakeSaver(trainer);
+        WEFT_TRY(saver->Begin(summary_.steps, StateOf(trainer, loader), room));
+        WEFT_TRY(Finish(*saver));
+        const bool saved = saver->fault().empty();
+        if (room != SaveRoom::kSpare) Count(*saver);
+        if (!saved && listener_ != nullptr) {
+            Log(LogLevel::kWarning, "{}{}", saver->fault(),
+                room == SaveRoom::kSpare ? ". The result is written without a checkpoint before it"
+                                         : "");
+        }
+        return saved;
     }
 
     // alone: WriteResult's.
@@ -220,17 +240,25 @@ class Run {
     // that of the stop could not be written either, and there is no earlier one, the model as it is
     // now is better than nothing.
     Status EndStopped(Trainer& trainer) {
-        // Only rank 0 knows the last checkpoint, and any rank may report the end.
-        const bool no_other = !stop_fault_.empty() && resume_from_.empty();
-        std::vector<std::string> said;
-        const std::string mine = no_other ? "export" : "from " + resume_from_;
-        WEFT_ASSIGN(said, cluster_.AllGather("stopped", mine, Deadline::In(kAgreeMs)));
-        const bool rescues = said.front() == "export";
+        // Only rank 0 knows the checkpoints, and any rank may report the end.
+        const std::string from =
+            cluster_.rank() == 0 && !stop_fault_.empty() ? Standing() : resume_from_;
+        std::string mine = from.empty() ? "export" : HowToGoOn(from);
+        if (!save_fault_.empty() && !stop_fault_.empty()) {
+            save_fault_ += ". The second try failed, too: " + stop_fault_;
+        }
+        const Json word = {{"rest", mine}, {"fault", save_fault_}};
+        WEFT_ASSIGN(const std::vector<std::string> said,
+                    cluster_.AllGather("stopped",
+                                       word.dump(-1, ' ', true, Json::error_handler_t::replace),
+                                       Deadline::In(kAgreeMs)));
+        WEFT_ASSIGN(const Json told, model_files::hf::ParseJson(said.front(), "rank 0's stop"));
+        std::string rest = told.value("rest", "");
+        const bool rescues = rest == "export";
         Status written;
         if (rescues) written = Export(trainer, false);
         if (stop_fault_.empty() && save_fault_.empty()) return written;
         failed_ = true;
-        std::string rest = "--resume auto goes on " + said.front();
         if (rescues && written.ok()) {
             rest = "There is no earlier one; the model as it was then has been written to " +
                    job_.save.folder;
@@ -242,12 +270,27 @@ class Run {
             return MakeError(ErrorCode::kIo,
                              "training stopped after step {}, because a checkpoint could not be "
                              "written: {}. {}",
-                             summary_.steps, save_fault_, rest);
+                             summary_.steps, told.value("fault", save_fault_), rest);
         }
         return MakeError(
             ErrorCode::kIo,
             "asked to stop, but the checkpoint of step {} could not be written: {}. {}",
             summary_.steps, stop_fault_, rest);
+    }
+
+    // The checkpoint that the job would go on from, looked for now: somebody may have removed one.
+    // Empty: there is none.
+    std::string Standing() const {
+        if (resume_from_.empty() || IsCheckpoint(resume_from_)) return resume_from_;
+        const std::vector<std::string> all = ListCheckpoints(job_.save.folder, nullptr);
+        return all.empty() ? "" : all.front();
+    }
+
+    // (One that --resume names may be of another job.)
+    std::string HowToGoOn(const std::string& checkpoint) const {
+        const bool own = checkpoint.starts_with(job_.save.folder + "/");
+        return fmt::format("{} goes on from {}", own ? "--resume auto" : "the same command",
+                           checkpoint);
     }
 
     // What the disks have is looked at before the first update; all ranks then know what a
@@ -272,7 +315,6 @@ class Run {
     Status CheckOwnRoom() {
         if (place_.shared || room_.checkpoints == 0) return {};
         room_.checkpoint_bytes = place_.own_bytes;
-        room_.has_manifests = false;
         std::error_code ignored;
         std::filesystem::create_directories(room_.folder, ignored);
         const Status fits = CheckRoomFor(room_);
@@ -353,8 +395,9 @@ class Run {
         const bool counts = !std::exchange(grows_, false) && !with_newcomers_;
         if (root && counts && !ends && summary_.restarts >= job_.save.max_restarts) return error;
         const std::string job = cluster_.job();
+        const std::string standing = root ? Standing() : "";
         const std::string from =
-            resume_from_.empty() ? "the start: there is no checkpoint yet" : resume_from_;
+            standing.empty() ? "the start: there is no checkpoint" : standing;
         const int ranks = cluster_.size();
         const auto next = cluster_.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
             if (!job_.elastic) return job;
@@ -400,7 +443,7 @@ class Run {
 
     // With --new-data, other data than the checkpoint's are read from their start.
     Status SeekTo(const Checkpoint& checkpoint, Loader& loader) {
-        const model_files::hf::Json& state = checkpoint.manifest().state;
+        const Json& state = checkpoint.manifest().state;
         Cursor cursor;
         data_begin_ = 0;
         try {
@@ -467,45 +510,19 @@ class Run {
                                says && done < steps);
     }
 
-    model_files::hf::Json StateOf(const Trainer& trainer, const Loader& loader) const {
+    Json StateOf(const Trainer& trainer, const Loader& loader) const {
         const TrainLayout& layout = trainer.layout();
         const Cursor& c = loader.cursor();
-        const TrainerProgress progress = trainer.progress();
-        model_files::hf::Json state = {
+        Json state = {
             {"cursor", {c.epoch, c.index, c.given}},
             {"data", loader.Fingerprint()},
             {"content", JsonOf(content_)},
             {"data_begin", data_begin_},
             {"optimizer", UpdateName(trainer.options().update.kind)},
             {"layout", fmt::format("tp {} pp {} dp {}", layout.tp(), layout.pp(), layout.dp)},
-            {"settings", SettingsOf(job_, batch_)},
-            {"updates", progress.updates}};
-        if (const auto& scale = progress.loss_scale) {
-            state["loss_scale"] = {scale->scale, scale->steps, scale->hysteresis};
-        }
+            {"settings", SettingsOf(job_, batch_)}};
+        NoteProgress(trainer.progress(), state);
         return state;
-    }
-
-    // Checkpoints of before there was float16 have neither: no step was skipped.
-    static Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint) {
-        const model_files::hf::Json& state = checkpoint.manifest().state;
-        const int64_t steps = checkpoint.manifest().step;
-        TrainerProgress progress;
-        try {
-            progress.updates = state.value("updates", steps);
-            progress.skipped = steps - progress.updates;
-            if (const auto scale = state.find("loss_scale"); scale != state.end()) {
-                progress.loss_scale =
-                    LossScaleState{scale->at(0).get<double>(), scale->at(1).get<int64_t>(),
-                                   scale->at(2).get<int64_t>()};
-            }
-        } catch (const std::exception& error) {
-            return MakeError(ErrorCode::kCorrupt, "{}: its state: {}", checkpoint.folder(),
-                             error.what());
-        }
-        if (progress.updates >= 0 && progress.skipped >= 0) return progress;
-        return MakeError(ErrorCode::kCorrupt, "{}: its state: {} updates in {} steps",
-                         checkpoint.folder(), progress.updates, steps);
     }
 
     Result<std::unique_ptr<Trainer>> MakeTrainer(std::unique_ptr<model_files::ModelSource> source,
@@ -611,7 +628,9 @@ class Run {
             if (listener_ != nullptr) listener_->OnStep(line);
             const bool grows = report.grows && !summary_.stopped && step < steps;
             if (summary_.stopped || grows || IsSaved(step, steps)) {
-                WEFT_TRY(saver.Begin(step, StateOf(trainer, loader), summary_.stopped));
+                const SaveRoom room =
+                    summary_.stopped ? SaveRoom::kWithoutResult : SaveRoom::kBesideResult;
+                WEFT_TRY(saver.Begin(step, StateOf(trainer, loader), room));
             }
             if (grows) WEFT_TRY(Grow(saver, step));
             longest_s_ = std::max(longest_s_, SecondsSince(begin_ns));
@@ -655,7 +674,7 @@ class Run {
                 save_fault_, step);
         }
         summary_.stopped = true;
-        return saver.Begin(step, StateOf(trainer, loader), true);
+        return saver.Begin(step, StateOf(trainer, loader), SaveRoom::kWithoutResult);
     }
 
     // This update is the last one before the stop, on all ranks.
@@ -764,8 +783,9 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
         WEFT_ASSIGN(const TrainJob resized, TrainJobFromJson(cluster->job()));
         job.trainer.accumulation = resized.trainer.accumulation;
     }
-    auto summary = Run(job, *cluster, &listener).All();
-    if (!summary.ok()) return cluster->ReportFailure(summary.error());
+    Run run(job, *cluster, &listener);
+    auto summary = run.All();
+    if (!summary.ok()) return run.WithPlace(cluster->ReportFailure(summary.error()));
     const Status ended = cluster->Shutdown(Deadline::In(cluster::kShutdownMs));
     if (!ended.ok()) {
         Log(LogLevel::kWarning, "all is written, but not all ranks came to the end: {}",

@@ -164,49 +164,69 @@ Saver::Saver(const SaveWords& words, cluster::Cluster& cluster, const TrainState
     }
 }
 
-Status Saver::Begin(int64_t step, Json state, bool last) {
+Status Saver::Begin(int64_t step, Json state, SaveRoom room) {
     if (under_way_) WEFT_TRY(Finish());
     const int64_t begin_ns = NowNs();
-    WEFT_ASSIGN(const bool room, AgreeOnRoom(last));
-    if (!room) return {};
+    WEFT_ASSIGN(const bool fits, AgreeOnRoom(PlanFor(room)));
+    if (!fits) return {};
     manifest_.step = step;
     manifest_.state = std::move(state);
+    keep_ = room == SaveRoom::kSpare ? 0 : static_cast<int>(words_.keep);
     std::vector<Piece> pieces = PiecesOf(state_, rule_, source_);
-    // A rank beside which others hold all that it has writes nothing.
+    // A rank whose data other ranks also hold writes nothing.
     begun_ = pieces.empty() ? Status() : writer_.Start(step, std::move(pieces));
     under_way_ = true;
     counts_.waited_s += SecondsSince(begin_ns);
     return {};
 }
 
-Status Saver::FindRoom(bool last) const {
+// For this rank's disk. A rank that writes to rank 0's disk needs nothing on its own.
+RoomPlan Saver::PlanFor(SaveRoom room) const {
+    RoomPlan plan;
     if (cluster_.rank() == 0) {
-        RoomPlan plan = room_;
-        if (last) plan.result_bytes = 0;
-        return MakeRoom(plan, bad_);
+        plan = room_;
+        if (room == SaveRoom::kWithoutResult) plan.result_bytes = 0;
+        plan.removes_old = room != SaveRoom::kSpare;
+        return plan;
     }
-    if (place_.shared) return {};
-    RoomPlan own;
-    own.folder = words_.folder;
-    own.checkpoint_bytes = place_.own_bytes;
-    own.has_manifests = false;
-    std::error_code ignored;
-    std::filesystem::create_directories(own.folder, ignored);
-    return MakeRoom(own, bad_);
+    plan.folder = words_.folder;
+    plan.checkpoint_bytes = place_.own_bytes;
+    plan.removes_old = false;
+    return plan;
 }
 
-Result<bool> Saver::AgreeOnRoom(bool last) {
-    Status mine = FindRoom(last);
-    for (int tries = 0; !mine.ok() && tries < kRoomTries; ++tries) {
+// All ranks look before rank 0 removes anything: no checkpoint goes for one that another rank can't
+// write.
+Result<bool> Saver::AgreeOnRoom(const RoomPlan& plan) {
+    constexpr char kOldGo = '+', kFull = '-';  // the first letter of a rank's word
+    const auto look = [&]() -> std::string {
+        if (place_.shared && cluster_.rank() != 0) return "";
+        std::error_code ignored;
+        std::filesystem::create_directories(plan.folder, ignored);
+        const auto fits = CheckRoomNow(plan, bad_);
+        if (!fits.ok()) return kFull + fits.error().message;
+        return *fits ? "" : std::string(1, kOldGo);
+    };
+    std::string mine = look();
+    for (int tries = 0; mine.starts_with(kFull) && tries < kRoomTries; ++tries) {
         std::this_thread::sleep_for(std::chrono::milliseconds(kRoomMs));
-        mine = FindRoom(last);
+        mine = look();
     }
     WEFT_ASSIGN(const std::vector<std::string> texts,
-                cluster_.AllGather("room for a checkpoint", mine.ok() ? "" : mine.error().message,
+                cluster_.AllGather("room for a checkpoint", mine, Deadline::In(kAgreeMs)));
+    const auto full =
+        std::ranges::find_if(texts, [&](const auto& text) { return text.starts_with(kFull); });
+    if (full != texts.end()) {
+        Note(full->substr(1));
+        return false;
+    }
+    if (!texts.front().starts_with(kOldGo)) return true;
+    const Status made = cluster_.rank() == 0 ? MakeRoom(plan, bad_) : Status();
+    WEFT_ASSIGN(const std::vector<std::string> verdicts,
+                cluster_.AllGather("room is made", made.ok() ? "" : made.error().message,
                                    Deadline::In(kAgreeMs)));
-    const auto none = std::ranges::find_if(texts, [](const auto& text) { return !text.empty(); });
-    if (none == texts.end()) return true;
-    Note(*none);
+    if (verdicts.front().empty()) return true;
+    Note(verdicts.front());
     return false;
 }
 
@@ -245,6 +265,7 @@ Status Saver::Finish() {
     WEFT_ASSIGN(const std::vector<std::string> verdicts,
                 cluster_.AllGather("is the checkpoint there", verdict, Deadline::In(kAgreeMs)));
     Note(verdicts.front());
+    if (fault_.empty()) last_ = StepFolder(words_.folder, manifest_.step);
     if (!place_.all_shared) WEFT_TRY(RemoveOld());
     const double waited_s = SecondsSince(begin_ns);
     counts_.waited_s += waited_s;
@@ -289,9 +310,7 @@ Status Saver::Commit(const std::vector<std::string>& texts) {
                                                    "a rank's word of its checkpoint"));
         manifest_.files.push_back(std::move(file));
     }
-    WEFT_TRY(CommitCheckpoint(words_.folder, manifest_, static_cast<int>(words_.keep), bad_));
-    last_ = StepFolder(words_.folder, manifest_.step);
-    return {};
+    return CommitCheckpoint(words_.folder, manifest_, keep_, bad_);
 }
 
 }  // namespace weft::train

@@ -62,6 +62,13 @@ struct SaveCounts {
     double waited_s = 0;  // for which updates stood still
 };
 
+// Whose room on the disk a checkpoint may take.
+enum class SaveRoom {
+    kBesideResult,   // the result keeps its room; older checkpoints are removed
+    kSpare,          // the result keeps its room, and every older checkpoint stays
+    kWithoutResult,  // the result's room is the checkpoint's; older checkpoints are removed
+};
+
 class Saver {
   public:
     // All outlive it. model: the source's fingerprint.
@@ -75,22 +82,21 @@ class Saver {
     }
     void SetBad(std::vector<std::string> bad) { bad_ = std::move(bad); }
 
-    // On all ranks, after update `step`: begins to save it, where there is room for it beside the
-    // model. state: rank 0's goes into the manifest. last: the job stops, and no model is written;
-    // its room is the checkpoint's.
-    Status Begin(int64_t step, model_files::hf::Json state, bool last = false);
+    // On all ranks, after update `step`: begins to save it, where all ranks have room for it.
+    // Nothing is removed where one of them has none. state: rank 0's goes into the manifest.
+    Status Begin(int64_t step, model_files::hf::Json state, SaveRoom room);
     // On all ranks, before weights change: waits for it. A save that failed leaves earlier
     // checkpoints as they were; fault() says so, the same on all ranks. Errors: the cluster's.
     Status Finish();
     const SaveCounts& counts() const { return counts_; }
-    // On rank 0: of the last checkpoint that was completed; empty: none was.
+    // On all ranks: the folder of the last checkpoint that was completed; empty: none was.
     const std::string& last() const { return last_; }
     // On all ranks: why the last save failed; empty: it did not.
     const std::string& fault() const { return fault_; }
 
   private:
-    Status FindRoom(bool last) const;
-    Result<bool> AgreeOnRoom(bool last);
+    RoomPlan PlanFor(SaveRoom room) const;
+    Result<bool> AgreeOnRoom(const RoomPlan& plan);
     Status Commit(const std::vector<std::string>& texts);
     Status RemoveOld();
     void Note(const std::string& fault);
@@ -102,6 +108,7 @@ class Saver {
     const model_files::ModelSource& source_;
     RankWriter writer_;
     Manifest manifest_;  // of the save under way
+    int keep_ = 0;       // so many checkpoints stay after it; 0: all
     bool under_way_ = false;
     Status begun_;
     SaveCounts counts_;

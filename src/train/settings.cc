@@ -139,3 +139,31 @@ Status CompareSettings(const Json& state, const TrainJob& job, int64_t batch,
 }
 
 }  // namespace weft::train
+void NoteProgress(const TrainerProgress& progress, Json& state) {
+    state["updates"] = progress.updates;
+    if (const auto& scale = progress.loss_scale) {
+        state["loss_scale"] = {scale->scale, scale->steps, scale->hysteresis};
+    }
+}
+
+Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint) {
+    const Manifest& manifest = checkpoint.manifest();
+    const std::string& folder = checkpoint.folder();
+    const Json& state = manifest.state;
+    TrainerProgress progress;
+    try {
+        progress.updates = state.value("updates", manifest.step);
+        progress.skipped = manifest.step - progress.updates;
+        if (const auto scale = state.find("loss_scale"); scale != state.end()) {
+            progress.loss_scale =
+                LossScaleState{scale->at(0).get<double>(), scale->at(1).get<int64_t>(),
+                               scale->at(2).get<int64_t>()};
+        }
+    } catch (const std::exception& error) {
+        return MakeError(ErrorCode::kCorrupt, "{}: its state: {}", folder, error.what());
+    }
+    if (progress.updates >= 0 && progress.skipped >= 0) return progress;
+    return MakeError(ErrorCode::kCorrupt, "{}: its state: {} updates in {} steps", folder,
+                     progress.updates, manifest.step);
+}
+

@@ -1,4 +1,5 @@
-// What a checkpoint notes of its job's settings, and how those of a job that resumes it differ.
+// What a checkpoint notes of its job's settings and progress, and how the settings of a job that
+// resumes it differ.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 
 #include "base/result.h"
 #include "model_files/hf/json.h"
+#include "train/checkpoint/reader.h"
 #include "train/train_job.h"
 
 namespace weft::train {
@@ -20,5 +22,11 @@ model_files::hf::Json SettingsOf(const TrainJob& job, int64_t batch);
 // version, and is compared as far as it goes.
 Status CompareSettings(const model_files::hf::Json& state, const TrainJob& job, int64_t batch,
                        const std::string& checkpoint, bool says);
+
+// "updates" and "loss_scale" of a manifest's state.
+void NoteProgress(const TrainerProgress& progress, model_files::hf::Json& state);
+// A manifest that has neither is of a version without float16: no step was skipped. Errors:
+// kCorrupt, naming the folder.
+Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint);
 
 }  // namespace weft::train

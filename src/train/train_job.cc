@@ -1,5 +1,6 @@
 #include "train/train_job.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -169,6 +170,23 @@ Status CheckTrainJob(const TrainJob& job) {
                      "--steps {}, --epochs {}, --grad-accum {}: expected 0 (by epochs) or more, 1 "
                      "or more, 1 to {}",
                      job.steps, job.epochs, job.trainer.accumulation, kMostAccumulation);
+}
+
+Status MakeAbsolute(TrainJob& job) {
+    SaveWords& words = job.save;
+    const auto change = [](std::string& path) -> Status {
+        std::error_code failed;
+        const std::filesystem::path whole =
+            std::filesystem::absolute(path, failed).lexically_normal();
+        if (failed) return MakeError(ErrorCode::kIo, "{}: {}", path, failed.message());
+        // (One spelling: "tuned/" and "." end with a slash here.)
+        path = whole.has_filename() ? whole : whole.parent_path();
+        return {};
+    };
+    if (!words.folder.empty()) WEFT_TRY(change(words.folder));
+    std::string& adapter = job.trainer.lora.from;
+    if (!adapter.empty()) WEFT_TRY(change(adapter));
+    return words.resume.empty() || words.resume == "auto" ? Status() : change(words.resume);
 }
 
 void TakeDataWords(TrainJob& job) {

@@ -36,6 +36,9 @@ struct TrainJob {
 // Counts that make sense together, and paths that are UTF-8. Errors: kUsage.
 Status CheckTrainJob(const TrainJob& job);
 
+// Paths become absolute, each in one spelling: ranks may have other working folders. Errors: kIo.
+Status MakeAbsolute(TrainJob& job);
+
 // The trainer's sequence and seeds are those of the data.
 void TakeDataWords(TrainJob& job);
 

@@ -7,10 +7,9 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
-#include "base/output_file.h"
 #include "model_files/lora/adapter.h"
 #include "model_files/lora/plan.h"
-#include "train/checkpoint/writer.h"
+#include "train/room.h"
 #include "train/stop.h"
 
 namespace weft::train {
@@ -51,11 +50,6 @@ uint64_t ResultBytes(const model_files::ModelSource& trained, const TrainerOptio
     return bytes;
 }
 
-bool LacksRoom(const std::string& folder, uint64_t bytes) {
-    const auto free = FreeBytes(folder);
-    return free.ok() && *free < bytes;
-}
-
 // woken: by a signal.
 void Nap(const Deadline& deadline, bool woken) {
     while (!deadline.expired() && !(woken && StopWished())) {
@@ -92,11 +86,9 @@ Result<std::string> WriteResult(const model_files::ModelSource& trained,
         std::error_code ignored;  // (somebody may have removed the folder)
         std::filesystem::create_directories(words.folder, ignored);
         if (tries == 0) bytes = ResultBytes(trained, trainer, words);
-        bool removed = false;
-        while (LacksRoom(words.folder, bytes) && !RemoveOldest(words.folder).empty()) {
-            removed = true;
+        if (!MakeResultRoom(words.folder, bytes)) {
+            Nap(Deadline::In(kTryMs[std::min(tries, kQuickTries - 1)]), last);
         }
-        if (!removed) Nap(Deadline::In(kTryMs[std::min(tries, kQuickTries - 1)]), last);
         written = Write(trained, trainer, words);
     }
     return written;

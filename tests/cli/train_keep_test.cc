@@ -520,6 +520,79 @@ TEST_F(TrainRoom, ADiskThatStaysFullEndsAtTheLastGoodCheckpoint) {
     }
 }
 
+// Somebody else fills the disk to the last byte, once there are checkpoints.
+class TrainFullDisk : public TrainRoom {
+  protected:
+    // before: what happens to $OUT first, while the ranks stand still. after: once the disk is free
+    // again.
+    std::optional<int> Fill(const Words& words, const std::string& before = "true",
+                            const std::string& after = "true") {
+        const auto kib = static_cast<int>(ModelKib() + 4 * checkpoint_kib_ + 400);
+        const std::string script =
+            "STEPS=100000; rm -f $OUT.log; train > $OUT.log 2>&1 & pid=$!\n"
+            "until grep -qs '\"step\":11,' $OUT.log; do sleep 0.02; done\n"
+            "rank=$(cat /proc/$pid/task/$pid/children)\n"
+            "all=\"$rank $(cat /proc/$rank/task/*/children)\"; kill -STOP $all\n" +
+            before +
+            "\ndd if=/dev/zero bs=64k of=$OUT/filler 2> /dev/null; kill -CONT $all\n"
+            "wait $pid; status=$?; cat $OUT.log; rm $OUT/filler\n" +
+            after + "\n(exit $status)\n";
+        fs::remove_all(dir_ / "kept");
+        return OnDisk(kib, script, Command(Words{"--save-every", "3"} + words, "$STEPS"));
+    }
+    std::vector<std::string> Kept() const {
+        std::vector<std::string> kept;
+        std::error_code none;
+        for (const auto& entry : fs::directory_iterator(dir_ / "kept/checkpoints", none)) {
+            if (fs::exists(entry.path() / "manifest.json")) kept.push_back(entry.path().filename());
+        }
+        std::ranges::sort(kept);
+        return kept;
+    }
+};
+
+// The last update's checkpoint takes the oldest one's place.
+TEST_F(TrainFullDisk, ACheckpointReplacesAnOlderOne) {
+    for (const Words& ranks : {Words{}, Words{"--local", "2", "--zero", "3"},
+                               Words{"--local", "2", "--pp", "2", "--optimizer", "sgd"}}) {
+        SCOPED_TRACE(ranks.size());
+        const auto status = Fill(ranks);
+        if (!status) GTEST_SKIP() << said_;
+        EXPECT_EQ(*status, 1) << said_;
+        const std::vector<std::string> kept = Kept();
+        ASSERT_EQ(kept.size(), 2u) << said_;
+        const int64_t last = std::stoll(kept[1].substr(5));
+        EXPECT_NE(said_.find(fmt::format("training stopped after step {}", last)), said_.npos)
+            << said_;
+        EXPECT_NE(said_.find("--resume auto goes on from " + Step(last)), said_.npos) << said_;
+    }
+}
+
+// The only checkpoint is never the one that goes, and the second try is told.
+TEST_F(TrainFullDisk, TheOnlyCheckpointStays) {
+    const auto status = Fill({"--keep-last", "1"});
+    if (!status) GTEST_SKIP() << said_;
+    EXPECT_EQ(*status, 1) << said_;
+    const std::vector<std::string> kept = Kept();
+    ASSERT_EQ(kept.size(), 1u) << said_;
+    EXPECT_NE(said_.find("The second try failed, too: "), said_.npos) << said_;
+    EXPECT_NE(said_.find("--resume auto goes on from " + out_ + "/checkpoints/" + kept[0]),
+              said_.npos)
+        << said_;
+}
+
+// No error names a checkpoint that somebody removed, and --resume auto tells that none is there.
+TEST_F(TrainFullDisk, ARemovedCheckpointIsNotNamed) {
+    const auto status = Fill({}, "rm -rf $OUT/checkpoints/*", "STEPS=2; train --resume auto");
+    if (!status) GTEST_SKIP() << said_;
+    EXPECT_EQ(*status, 1) << said_;
+    EXPECT_EQ(said_.find("--resume auto goes on from"), said_.npos) << said_;
+    EXPECT_NE(said_.find("There is no earlier one"), said_.npos) << said_;
+    EXPECT_NE(said_.find("has no checkpoint, though an earlier job has written there"), said_.npos)
+        << said_;
+    EXPECT_TRUE(fs::exists(dir_ / "kept/model.gguf")) << said_;
+}
+
 // There is no good checkpoint yet: the room of the model is tried, and then the model.
 TEST_F(TrainRoom, AFirstCheckpointWithoutRoomTakesThatOfTheModel) {
     const auto model = static_cast<int>(ModelKib());

@@ -219,6 +219,77 @@ TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
     EXPECT_TRUE(fs::exists(out + "/model.gguf"));
 }
 
+// Without --save-every, too: whichever rank is killed while the result is written, --resume auto
+// writes it, and the error of a lost rank says so.
+TEST_F(TrainResume, TheResultIsWrittenAfterACheckpoint) {
+    const Words steps = {"--micro-batch", "2",  "--steps", "6",
+                         "--timeout-ms",  std::to_string(test::TimeoutMs(2000))};
+    const struct {
+        Words words;
+        std::string result;
+    } cases[] = {{{}, "model.gguf"},
+                 {{"--local", "2", "--zero", "3"}, "model.gguf"},
+                 {{"--local", "2", "--pp", "2", "--lora", "2"}, "adapter_model.safetensors"},
+                 {{"--local", "2", "--zero", "1", "--save-format", "hf"},
+                  "model/model.safetensors"}};
+    for (const auto& [words, result] : cases) {
+        SCOPED_TRACE(result);
+        const std::string out =
+            dir_ / (std::to_string(words.size()) + fs::path(result).stem().string());
+        const std::string path = out + "/" + result;
+        Weft weft(Command(out, steps + words));
+        WaitFor(weft, "\"step\":2,");
+        // As if another process wrote it: the result is tried again.
+        fs::create_directories(fs::path(path).parent_path());
+        const int fd = ::open((path + ".part").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+        ASSERT_GE(fd, 0);
+        ASSERT_EQ(::flock(fd, LOCK_EX), 0);
+        const Deadline deadline = Deadline::In(60'000);
+        while (weft.Err().find("It is tried again") == std::string::npos && !deadline.expired()) {
+            ::usleep(1'000);
+        }
+        const std::vector<pid_t> others = test::ChildrenOf(weft.pid());
+        ASSERT_EQ(::kill(others.empty() ? weft.pid() : others[0], SIGKILL), 0);
+        ::close(fd);
+        const Ran ran = weft.Wait();
+        const std::string checkpoint = out + "/checkpoints/step-00000006";
+        EXPECT_TRUE(fs::exists(checkpoint + "/manifest.json")) << ran.err;
+        if (!others.empty()) {
+            EXPECT_EQ(ran.status, 3) << ran.err;
+            EXPECT_NE(ran.err.find("--resume auto goes on from " + checkpoint), std::string::npos)
+                << ran.err;
+        }
+        const Ran on = RunWeft(Command(out, steps + words + Words{"--resume", "auto"}));
+        EXPECT_EQ(on.status, 0) << on.err;
+        EXPECT_FALSE(StepsOf(on.out).contains(6)) << on.out;
+        EXPECT_TRUE(fs::exists(path)) << on.err;
+    }
+}
+
+// That checkpoint goes once the result is whole, and no other one does.
+TEST_F(TrainResume, TheCheckpointBeforeTheResultIsRemoved) {
+    const std::string out = dir_ / "out";
+    const auto train = [&](const Words& words) {
+        const Ran ran = RunWeft(Command(out, words));
+        EXPECT_EQ(ran.status, 0) << ran.err;
+        EXPECT_TRUE(fs::exists(out + "/model.gguf")) << ran.err;
+    };
+    for (const Words& ranks : {Words{}, Words{"--local", "2", "--zero", "3"}}) {
+        fs::remove_all(out);
+        train(ranks + Words{"--steps", "2"});
+        EXPECT_FALSE(fs::exists(out + "/checkpoints"));
+    }
+    train({"--steps", "4", "--save-every", "2", "--overwrite"});
+    fs::remove(out + "/model.gguf");
+    train({"--steps", "5", "--resume", "auto", "--keep-last", "1"});
+    std::vector<std::string> kept;
+    for (const auto& entry : fs::directory_iterator(out + "/checkpoints")) {
+        kept.push_back(entry.path().filename());
+    }
+    std::ranges::sort(kept);
+    EXPECT_EQ(kept, (std::vector<std::string>{"step-00000002", "step-00000004"}));
+}
+
 // As often as was said, and without checkpoints never.
 TEST_F(TrainResume, RestartsAreCounted) {
     const Words layout = {

@@ -33,7 +33,7 @@ TEST(Saver, OneRankMayWriteLongerThanTheOthers) {
     RoomPlan room;
     room.folder = words.folder;
     saver.SetRoom({}, room);
-    ASSERT_TRUE(saver.Begin(1, {{"updates", 1}}, false).ok());
+    ASSERT_TRUE(saver.Begin(1, {{"updates", 1}}, SaveRoom::kBesideResult).ok());
     ASSERT_TRUE(saver.Finish().ok());
     EXPECT_EQ(saver.counts().saved, 1) << saver.fault();
     EXPECT_EQ(cluster.waits_ms.at("checkpoint"), 3'600'000);

@@ -290,7 +290,7 @@ void RemoveUnfinished(const std::string& dir, const Manifest& manifest) {
     fs::remove(folder, ignored);  // (where nothing else is in it)
 }
 
-std::string RemoveOldest(const std::string& dir, const std::vector<std::string>& bad) {
+std::vector<std::string> Removable(const std::string& dir, const std::vector<std::string>& bad) {
     Leftovers leftovers;
     std::vector<Found> all = FindAll(dir, nullptr, &leftovers);
     std::erase_if(all, [&](const Found& found) { return IsOf(bad, found.folder); });
@@ -299,13 +299,25 @@ std::string RemoveOldest(const std::string& dir, const std::vector<std::string>&
         order.insert(order.end(), leftovers.aside.begin(), leftovers.aside.end());
         order.insert(order.end(), leftovers.broken.begin(), leftovers.broken.end());
     }
-    if (all.size() > 1) order.push_back(all.back().folder);
-    for (const std::string& folder : order) {
-        Remove(folder);
-        std::error_code failed;
-        if (!fs::exists(folder, failed) && !failed) return folder;
-    }
-    return "";
+    for (size_t i = all.size(); i > 1; --i) order.push_back(all[i - 1].folder);
+    return order;
+}
+
+bool RemoveStep(const std::string& folder) {
+    Remove(folder);
+    std::error_code failed;
+    return !fs::exists(folder, failed) && !failed;
+}
+
+void RemoveCheckpoint(const std::string& folder) {
+    Remove(folder);
+    // (A link or a mounted disk in its place stays, as does a folder that has something in it.)
+    ::rmdir(fs::path(folder).parent_path().c_str());
+}
+
+bool IsCheckpoint(const std::string& folder) {
+    std::error_code failed;
+    return fs::exists(fs::path(folder) / kManifestName, failed) && !failed;
 }
 
 void RemoveOthers(const std::string& dir, const std::vector<std::string>& kept) {

@@ -87,11 +87,17 @@ Status CommitCheckpoint(const std::string& dir, Manifest manifest, int keep,
 // After a save that failed: the files of the manifest, where they are of no checkpoint.
 void RemoveUnfinished(const std::string& dir, const Manifest& manifest);
 
-// Makes room: removes a folder that a save left unfinished; where there is none, one that is
-// damaged; where there is none either, the oldest checkpoint, if there is another one that is
-// newer, `bad` ones not counted. Damaged ones go only where there is a checkpoint. The folder that
-// went; "": none.
-std::string RemoveOldest(const std::string& dir, const std::vector<std::string>& bad = {});
+// What may be removed to make room, the first one first: folders of unfinished saves, damaged ones
+// (only where there is a checkpoint), then checkpoints from the oldest to the last but one. `bad`
+// ones are not counted.
+std::vector<std::string> Removable(const std::string& dir,
+                                   const std::vector<std::string>& bad = {});
+// Whether the folder of a step is gone; the log tells why it is not.
+bool RemoveStep(const std::string& folder);
+// A checkpoint that is needed no more, and the folder of checkpoints where it was the only one.
+void RemoveCheckpoint(const std::string& folder);
+// Whether a folder of a step has a manifest.
+bool IsCheckpoint(const std::string& folder);
 
 // On a disk that has no manifests: removes what saves wrote there, but for the steps of `kept`
 // ("step-00000120").
