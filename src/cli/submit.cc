@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -17,6 +18,7 @@
 #include "fleet/find.h"
 #include "submit/client.h"
 #include "submit/job.h"
+#include "submit/pods.h"
 #include "submit/quote.h"
 
 namespace weft::cli {
@@ -122,6 +124,18 @@ Status ResolveSshHosts(SubmitFlags& flags) {
                      submit::EngineName(flags.job.target.engine));
 }
 
+// The operator of KubeRay starts a job again without telling it so.
+void WarnOfRestarts(const submit::JobSpec& job) {
+    const bool restarts = job.target.engine == submit::Engine::kKubeRay && job.restarts > 0;
+    if (!restarts || !submit::IsCommand(job, "train")) return;
+    if (!submit::ValueOf(job.command, "--output-dir")) return;
+    if (submit::ValueOf(job.command, "--resume") == "auto") return;
+    Log(LogLevel::kWarning,
+        "--to kuberay starts the job again up to {} times, and a start without '--resume auto' is "
+        "refused once checkpoints lie in --output-dir. Add --resume auto, or --restarts 0",
+        job.restarts);
+}
+
 Status RunSubmit(SubmitFlags& flags) {
     submit::JobSpec& job = flags.job;
     WEFT_ASSIGN(job.target, submit::ParseTarget(flags.to));
@@ -131,6 +145,7 @@ Status RunSubmit(SubmitFlags& flags) {
     if (job.name.empty()) job.name = NameNow(job.command.empty() ? "" : job.command[0]);
     job.key = NewKey();
     WEFT_ASSIGN(const submit::NativeFile file, submit::WriteJob(job));
+    WarnOfRestarts(job);
     if (flags.dry_run) {
         PrintOut("{}", file.text);
         return {};

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -67,7 +68,7 @@ struct TrainFlags {
     train::ExportWords save;
     std::vector<double> betas = {0.9, 0.999};
     std::string ds_config, sample_file, time_limit;
-    bool overwrite = false, no_output = false;
+    bool overwrite = false, no_output = false, begun_anew = false;
     train::DsTelling telling;
     Command command;  // which flags were given
 };
@@ -90,6 +91,7 @@ class Teller final : public train::TrainListener {
         auto taken = train::OutputFolder::Take({flags_.output,
                                                 flags_.job.save.resume,
                                                 flags_.overwrite,
+                                                flags_.begun_anew,
                                                 {trainer.model, trainer.lora.from}});
         if (!taken.ok()) return taken.error();
         folder_.emplace(std::move(*taken));
@@ -327,6 +329,19 @@ Status ResolveOutput(TrainFlags& flags) {
     return {};
 }
 
+// The files of 'weft submit' start the same command again, and count how often. From the second
+// start on it goes on from the checkpoints that it has written.
+void ResolveRestart(TrainFlags& flags) {
+    const char* const text = std::getenv(train::kRestartVariable);
+    const int restart = text == nullptr ? 0 : std::atoi(text);
+    train::SaveWords& save = flags.job.save;
+    if (restart <= 0 || flags.output.empty() || save.resume == "auto") return;
+    if (!train::GoesOnAfterRestart(flags.output, flags.overwrite)) return;
+    Log(LogLevel::kInfo, "restart {} of this job: it goes on as with --resume auto", restart);
+    save.resume = "auto";
+    flags.begun_anew = std::exchange(flags.overwrite, false);
+}
+
 Status ResolveTrain(TrainFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
     const auto kind = train::FindSchedule(flags.schedule);
@@ -363,7 +378,9 @@ Status ResolveTrain(TrainFlags& flags) {
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
     flags.job.save.folder = flags.output;
     WEFT_TRY(train::CheckTrainJob(flags.job));
-    return ResolveOutput(flags);
+    WEFT_TRY(ResolveOutput(flags));
+    ResolveRestart(flags);
+    return {};
 }
 
 void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,

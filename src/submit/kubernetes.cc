@@ -52,6 +52,9 @@ std::string JobSet(const JobSpec& job) {
         "- {{name: WORLD_SIZE, value: \"{}\"}}\n"
         "- {{name: MASTER_ADDR, value: \"{}-rank-0-0.{}\"}}\n"
         "- {{name: MASTER_PORT, value: \"{}\"}}\n"
+        "- name: WEFT_RESTART\n"  // "" at the first start
+        "  valueFrom:\n"
+        "    fieldRef: {{fieldPath: \"metadata.labels['jobset.sigs.k8s.io/restart-attempt']\"}}\n"
         "- name: RANK\n"
         "  valueFrom:\n"
         "    fieldRef: {{fieldPath: \"metadata.annotations['batch.kubernetes.io/"

@@ -82,14 +82,14 @@ def places(stopped):
              f"'ray status' says what there is")
 
 
-def attempt(stopped):
+def attempt(stopped, restart):
     """Runs all ranks to their end; the first status that is not 0."""
     group = places(stopped)
     ranks = [Rank.options(num_cpus=CPUS or 1, scheduling_strategy=PlacementGroupSchedulingStrategy(
         placement_group=group, placement_group_bundle_index=rank)).remote(rank)
         for rank in range(NODES)]
     try:
-        return run(ranks, stopped)
+        return run(ranks, stopped, restart)
     except ray.exceptions.RayError as error:
         print(f"weft: a node was lost: {error}", file=sys.stderr, flush=True)
         return 3
@@ -99,13 +99,15 @@ def attempt(stopped):
         remove_placement_group(group)
 
 
-def run(ranks, stopped):
+def run(ranks, stopped, restart):
     host, port = ray.get([ranks[0].address.remote(), ranks[0].free_port.remote()])
     key = secrets.token_hex(32)
     # Ray's nodes may be tasks of another launcher, whose variables say something else.
     runs = [each.run.remote(COMMAND, {"RANK": str(rank), "WORLD_SIZE": str(NODES),
                                       "MASTER_ADDR": host, "MASTER_PORT": str(port),
-                                      "WEFT_LAUNCHER": "torchrun"}, key)
+                                      "WEFT_LAUNCHER": "torchrun",
+                                      # (A training job goes on from its checkpoints.)
+                                      "WEFT_RESTART": str(restart)}, key)
             for rank, each in enumerate(ranks)]
     status, left, told = 0, list(runs), None
     while left:
@@ -134,7 +136,7 @@ def main():
     signal.signal(signal.SIGINT, lambda *_: stopped.set())
     ray.init(log_to_driver=True)
     for restart in range(RESTARTS + 1):
-        status = attempt(stopped)
+        status = attempt(stopped, restart)
         if status not in AGAIN or stopped.is_set() or restart == RESTARTS:
             sys.exit(status)
         print(f"weft: the ranks ended with status {status}; restart {restart + 1} of {RESTARTS}",

@@ -43,6 +43,8 @@ export WEFT_KEY_FILE=$PWD/.weft-$SLURM_JOB_ID.key
 (umask 077; head -c 32 /dev/urandom | base64 >"$WEFT_KEY_FILE") || exit
 rm -f "$WEFT_KEY_FILE.status"  # of a run whose node was lost
 trap 'rm -f "$WEFT_KEY_FILE" "$WEFT_KEY_FILE.status"' EXIT
+# A training job that is requeued goes on from its checkpoints.
+export WEFT_RESTART=${SLURM_RESTART_COUNT:-0}
 # Signals are the step's; this script outlives them to say how it ended.
 trap : USR1 TERM
 # Ranks that lose one end by themselves, each with the status that says why.

@@ -26,6 +26,8 @@ namespace fs = std::filesystem;
 
 constexpr char kLockName[] = ".weft-train.lock";
 constexpr uint64_t kMostTokenBytes = 4096;
+// At the end of the lock file, once Clear has removed what other jobs left.
+constexpr std::string_view kBegunAnew = ", begun anew";
 // What a job writes when it is done.
 constexpr const char* kResults[] = {"model.gguf", "model/config.json", "adapter_model.safetensors"};
 
@@ -86,20 +88,25 @@ Status WriteToken(int fd, const std::string& folder, const std::string& token) {
     return {};
 }
 
+// (Damaged ones are somebody's work, too.)
+bool HasCheckpoints(const std::string& folder) {
+    std::vector<std::string> skipped;
+    return !ListCheckpoints(folder, &skipped).empty() || !skipped.empty() ||
+           !ListLeftovers(folder).aside.empty();
+}
+
 // What lies there that would be lost; "".
 std::string Found(const std::string& folder) {
     for (const char* name : kResults) {
         std::error_code ignored;
         if (fs::exists(fs::path(folder) / name, ignored)) return name;
     }
-    std::vector<std::string> skipped;
-    const std::vector<std::string> checkpoints = ListCheckpoints(folder, &skipped);
+    const std::vector<std::string> checkpoints = ListCheckpoints(folder, nullptr);
     if (!checkpoints.empty()) {
         const fs::path newest = checkpoints.front();
         return (kCheckpointsName / newest.filename()).string();
     }
-    // (Damaged ones are somebody's work, too.)
-    return skipped.empty() && ListLeftovers(folder).aside.empty() ? "" : kCheckpointsName;
+    return HasCheckpoints(folder) ? kCheckpointsName : "";
 }
 
 // Of exports and logs that were killed. (Who holds the lock is the only one who writes here.)
@@ -208,6 +215,7 @@ Result<OutputFolder> OutputFolder::Take(const OutputWords& words) {
     if (locked) RemoveParts(folder);
     if (words.resume == "auto") RemoveUnfinished(folder);
     taken.token_ = OwnToken();
+    if (words.begun_anew) taken.token_ += kBegunAnew;
     WEFT_TRY(WriteToken(fd, folder, taken.token_));
     WEFT_TRY(TryWriting(folder));
     return taken;
@@ -235,10 +243,16 @@ Status OutputFolder::Clear() {
         fs::remove(at->path(), ignored);
     }
     RemoveResults(words_);
-    if (!failed) return {};
+    token_ += kBegunAnew;
+    if (!failed) return WriteToken(fd_, words_.folder, token_);
     return MakeError(ErrorCode::kIo,
                      "--overwrite: what the job before has left in {} can't be removed: {}",
                      words_.folder, failed.message());
+}
+
+bool GoesOnAfterRestart(const std::string& folder, bool overwrite) {
+    if (overwrite && !FolderToken(folder).ends_with(kBegunAnew)) return false;
+    return HasCheckpoints(folder);
 }
 
 std::string FolderToken(const std::string& folder) {

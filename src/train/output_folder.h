@@ -19,6 +19,7 @@ struct OutputWords {
     std::string folder;
     std::string resume;                  // SaveWords::resume
     bool overwrite = false;              // begin anew, over what is there
+    bool begun_anew = false;             // an earlier start of this job has cleared the folder
     std::vector<std::string> read = {};  // what the job reads: the model, an adapter; may lie there
 };
 
@@ -45,6 +46,10 @@ class OutputFolder {
     int fd_;
     std::string token_;
 };
+
+// For a command that is started again after it ended early: whether it goes on from checkpoints
+// that lie there. With --overwrite only those count that the last start wrote.
+bool GoesOnAfterRestart(const std::string& folder, bool overwrite);
 
 // What the lock file of a folder says; "" where there is none.
 std::string FolderToken(const std::string& folder);

@@ -22,6 +22,8 @@ namespace weft::train {
 // EX_TEMPFAIL, "try again later".
 inline constexpr int kStoppedStatus = 75;
 inline constexpr int64_t kRepeatMs = 500;
+// Environment variable: how often the job's command was started before; unset: never.
+inline constexpr char kRestartVariable[] = "WEFT_RESTART";
 
 // From here on these signals are caught; SIGINT is ignored where `interrupts` says so, and SIGHUP
 // stays ignored where it was (nohup). What a command line made of them before is what they do

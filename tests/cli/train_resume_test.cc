@@ -290,6 +290,45 @@ TEST_F(TrainResume, TheCheckpointBeforeTheResultIsRemoved) {
     EXPECT_EQ(kept, (std::vector<std::string>{"step-00000002", "step-00000004"}));
 }
 
+// What `weft submit` writes starts the same command again, and says that it does.
+TEST_F(TrainResume, ARestartOfTheSameCommandGoesOn) {
+    const Words saves = {"--save-every", "2"};
+    const Words again = {"WEFT_RESTART=1"};
+    const std::string other = dir_ / "other";
+    (void)Train(other, saves + Words{"--steps", "2"});
+    const auto lose_result = [](const std::string& out) { fs::remove(out + "/model.gguf"); };
+    for (const Words& more : {Words{}, Words{"--overwrite"}, Words{"--resume", other}}) {
+        SCOPED_TRACE(more.size());
+        const std::string out = dir_ / ("out-" + std::to_string(more.size()));
+        // The first start does what is written; --overwrite begins over another job's checkpoints.
+        if (more == Words{"--overwrite"}) (void)Train(out, saves + Words{"--steps", "8"});
+        const Words words = saves + more;
+        const Ran first = RunWeft(Command(out, words + Words{"--steps", "4"}),
+                                  {more.empty() ? "WEFT_RESTART=1" : "WEFT_RESTART=0"});
+        ASSERT_EQ(first.status, 0) << first.err;
+        EXPECT_EQ(StepsOf(first.out).contains(1), more != Words({"--resume", other}));
+        // Twice: what the first start has cleared stays this job's.
+        for (const char* steps : {"6", "8"}) {
+            lose_result(out);
+            const Ran ran = RunWeft(Command(out, words + Words{"--steps", steps}), again);
+            EXPECT_EQ(ran.status, 0) << ran.err;
+            EXPECT_NE(ran.err.find("restart 1 of this job"), std::string::npos) << ran.err;
+            const auto lines = StepsOf(ran.out);
+            EXPECT_FALSE(lines.contains(std::atoi(steps) - 2)) << ran.err;
+            EXPECT_TRUE(lines.contains(std::atoi(steps))) << ran.err;
+        }
+        lose_result(out);
+        if (!more.empty()) continue;
+        const Ran plain = RunWeft(Command(out, words + Words{"--steps", "9"}));
+        EXPECT_EQ(plain.status, 2) << plain.err;
+        // A start with --overwrite that was lost before it cleared the folder is repeated.
+        const Ran anew =
+            RunWeft(Command(out, words + Words{"--steps", "2", "--overwrite"}), again);
+        EXPECT_EQ(anew.status, 0) << anew.err;
+        EXPECT_TRUE(StepsOf(anew.out).contains(1)) << anew.err;
+    }
+}
+
 // As often as was said, and without checkpoints never.
 TEST_F(TrainResume, RestartsAreCounted) {
     const Words layout = {

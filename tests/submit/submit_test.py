@@ -111,6 +111,21 @@ exit $most""")
         self.assertEqual(self.run_script(self.file("slurm", "--restarts", "0", "--", "train", "m"),
                                          3), 3)
 
+    def test_ranks_know_of_the_restart(self):
+        self.notes_words("scontrol")
+        self.client("srun", 'while [ "$1" != bash ]; do shift; done\nSLURM_PROCID=0 "$@"')
+        self.client("weft", 'echo "$WEFT_RESTART" >"$HOME/restart"')
+        script = self.folder / "script"
+        script.write_text(self.file("slurm", "train", "m"))
+        for count, told in ((None, "0"), ("0", "0"), ("2", "2")):
+            env = {**self.env, "SLURM_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "2"}
+            env.pop("SLURM_RESTART_COUNT", None)
+            if count is not None:
+                env["SLURM_RESTART_COUNT"] = count
+            subprocess.run(["bash", script], cwd=self.folder, timeout=PATIENCE, check=True, env=env)
+            said = next(self.folder.rglob("restart")).read_text()
+            self.assertEqual(said, told + "\n")
+
     def test_what_does_not_go_back(self):
         for status, state in ((75, "CANCELLED"), (75, ""), (3, "COMPLETING"), (137, "CANCELLED"),
                               (1, "RUNNING"), (2, "RUNNING"), (130, "RUNNING"), (143, "RUNNING"),
@@ -423,6 +438,8 @@ class Pods(PodsCase):
         self.assertEqual(env["WORLD_SIZE"], "3")
         self.assertEqual(env["MASTER_ADDR"], "tune-rank-0-0.tune")
         self.assertIn("RANK", env)
+        (restart,) = [each for each in container["env"] if each["name"] == "WEFT_RESTART"]
+        self.assertIn("restart-attempt", restart["valueFrom"]["fieldRef"]["fieldPath"])
         self.assertEqual(container["resources"]["limits"], {"memory": "32Gi", "rdma/hca": "1"})
         self.assertEqual(container["resources"]["requests"], {"memory": "32Gi", "cpu": "8"})
         volumes = {each["name"]: each for each in pod["volumes"]}
@@ -619,6 +636,11 @@ class RayRestarts(SubmitTest):
                 self.assertEqual((status, starts), (0, 2), said)
                 self.assertIn("restart 1 of 3", said)
 
+    def test_ranks_know_of_the_restart(self):
+        status, starts, said = self.drive('[ $RANK = 0 ] || [ "$n" = "$WEFT_RESTART" ] || exit 9\n'
+                                          "[ $RANK = 0 ] || [ $n = 2 ] || exit 3\nexit 0")
+        self.assertEqual((status, starts), (0, 3), said)
+
     def test_a_lost_node(self):
         status, starts, said = self.drive("[ $RANK$n != 10 ] || touch lost-node-1\nexit 0")
         self.assertEqual((status, starts), (0, 2), said)
@@ -650,6 +672,14 @@ class RayRestarts(SubmitTest):
         text = self.file("kuberay", "--restarts", "5", "--image", "weft:1", "--", "train", "m")
         self.assertIn("backoffLimit: 5", text)
         self.assertIn("RESTARTS = 0", text)
+
+    def test_kuberay_warns_of_restarts_that_cannot_resume(self):
+        for words, warns in (((), True), (("--resume", "auto"), False)):
+            done = subprocess.run(
+                [PROGRAM, "submit", "--to", "kuberay", "--dry-run", "--image", "weft:1", "--",
+                 "train", "m", "--output-dir", "o", *words],
+                capture_output=True, text=True, env=self.env, timeout=PATIENCE, check=True)
+            self.assertEqual("Add --resume auto" in done.stderr, warns, done.stderr)
 
 
 class Words(SubmitTest):
