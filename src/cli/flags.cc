@@ -1,6 +1,7 @@
 #include "cli/flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -140,6 +141,7 @@ std::vector<std::string> WorkerArguments(const cluster::DataWords& data) {
 }
 
 void AddRankFlags(const Command& app, CommonFlags& flags) {
+    flags.command = app;
     app.AddOption("--local", flags.cluster.local,
                   "Ranks on this machine, up to 256 (default: as --tp, --pp)")
         .Range(1, 256)
@@ -396,22 +398,29 @@ void CatchStop(CommonFlags& flags) {
     flags.cluster.stop = CatchInterrupts(launched ? kLauncherGraceMs : 0);
 }
 
+Status ResolveLocal(CommonFlags& flags, const std::vector<std::pair<const char*, int>>& layout) {
+    if (cluster::NamesHosts(flags.cluster) || flags.cluster.launched != nullptr) return {};
+    constexpr int64_t kMost = 1 << 20;  // more than any cluster takes
+    int64_t ranks = 1;
+    std::vector<std::string> words;
+    for (const auto& [flag, value] : layout) {
+        if (value <= 0) continue;
+        ranks = std::min(kMost, ranks * value);
+        words.push_back(fmt::format("{} {}", flag, value));
+    }
+    int& local = flags.cluster.local;
+    if (local == 1 && !flags.command.Given("--local")) local = static_cast<int>(ranks);
+    if (local % ranks == 0) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--local {} starts {} rank{}, and {} is a layout of {}. Leave --local out, or "
+                     "change one of them",
+                     local, local, local == 1 ? "" : "s", fmt::join(words, " "), ranks);
+}
+
 Status Resolve(CommonFlags& flags) {
     WEFT_TRY(ResolveHosts(flags));
     WEFT_TRY(SetDevices(flags.job.device));
-    const bool hosts = cluster::NamesHosts(flags.cluster);
-    const int layout = std::max(1, flags.job.tp) * std::max(1, flags.job.pp);
-    // `--tp 2` alone means two local ranks.
-    const bool launched = flags.cluster.launched != nullptr;
-    if (!hosts && !launched && flags.cluster.local == 1) flags.cluster.local = layout;
-    const int local = flags.cluster.local;
-    if (!hosts && !launched && layout > 1 && local % layout != 0) {
-        return MakeError(ErrorCode::kUsage,
-                         "--local {} starts {} ranks, and --tp {} --pp {} is a layout of {}: leave "
-                         "--local out, or change one of them",
-                         local, local, std::max(1, flags.job.tp), std::max(1, flags.job.pp),
-                         layout);
-    }
+    WEFT_TRY(ResolveLocal(flags, {{"--tp", flags.job.tp}, {"--pp", flags.job.pp}}));
     flags.job.split_auto = flags.split == "auto";
     if (!flags.job.split_auto) {
         WEFT_ASSIGN(flags.job.split, model::ParseShares(flags.split));

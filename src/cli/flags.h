@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -35,6 +36,7 @@ struct CommonFlags {
     int64_t ctx = kAutomaticContext;  // 0: the model's context
     int weights_from = -1;
     bool json = false, pull = false;
+    Command command;  // with --local
 };
 
 // Adds MODEL and the shared flags to a subcommand.
@@ -55,6 +57,10 @@ void AddJson(const Command& app, bool& json);
 
 // Turns the words into options, once they are parsed. kUsage where they contradict each other.
 Status Resolve(CommonFlags& flags);
+// Ranks on this machine, where neither hosts nor a launcher name them: the product of the layout's
+// flags (name, value; 0: not given), unless --local says how many. kUsage: --local does not start a
+// multiple of it.
+Status ResolveLocal(CommonFlags& flags, const std::vector<std::pair<const char*, int>>& layout);
 // The part of it that is about --hosts, --hostfile, --cluster, --wait-for and --wait. Hosts of a
 // cluster are asked who they are: that takes a second.
 Status ResolveHosts(CommonFlags& flags);

@@ -375,7 +375,7 @@ void Command::Check(const std::string& flag, std::function<std::string()> check)
 }
 
 bool Command::Given(const std::string& flag) const {
-    return app_->count(flag) > 0;
+    return app_ != nullptr && app_->count(flag) > 0;
 }
 
 // ---- Parser -------------------------------------------------------------------------------------

@@ -342,8 +342,16 @@ void ResolveRestart(TrainFlags& flags) {
     flags.begun_anew = std::exchange(flags.overwrite, false);
 }
 
+// Without --local, as many ranks on this machine as the layout has.
+Status ResolveLayout(TrainFlags& flags) {
+    const train::TrainerOptions& trainer = flags.job.trainer;
+    const int tp = trainer.tp > 0 ? trainer.tp : trainer.ep;
+    return ResolveLocal(flags.common, {{"--tp", tp}, {"--pp", trainer.pp}, {"--dp", trainer.dp}});
+}
+
 Status ResolveTrain(TrainFlags& flags) {
     WEFT_TRY(Resolve(flags.common));
+    WEFT_TRY(ResolveLayout(flags));
     const auto kind = train::FindSchedule(flags.schedule);
     if (!kind) {
         return MakeError(ErrorCode::kUsage,

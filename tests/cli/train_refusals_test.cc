@@ -58,6 +58,35 @@ TEST_F(TrainRefusals, WindowsAreTrainedWhereSequencesAreNotLonger) {
     EXPECT_NE(shown.out.find("sliding_window"), std::string::npos) << shown.out;
 }
 
+// A layout alone starts its ranks here, as for `weft run`. A --local that differs is refused.
+TEST_F(TrainRefusals, TheLayoutSaysHowManyRanksThereAre) {
+    const std::string model = Windowed(0);
+    const struct {
+        Words layout;
+        size_t ranks;
+    } layouts[] = {{{}, 1},
+                   {{"--tp", "2"}, 2},
+                   {{"--pp", "2"}, 2},
+                   {{"--dp", "3"}, 3},
+                   {{"--tp", "2", "--dp", "2"}, 4},
+                   {{"--tp", "2", "--local", "4"}, 4}};
+    for (const auto& [layout, ranks] : layouts) {
+        const auto lines = LinesOf(
+            Train(model, layout + Words{"--steps", "1", "--seq-len", "24", "--micro-batch", "1"}));
+        ASSERT_FALSE(lines.empty());
+        EXPECT_EQ(lines.back().at("peak_rss_bytes").size(), ranks);
+    }
+    for (const Words& layout : {Words{"--pp", "2"}, Words{"--tp", "3"}}) {
+        const std::string said = layout[0] + " " + layout[1] + " is a layout of " + layout[1];
+        const Words local = layout + Words{"--local", "1"};
+        ExpectRefused(Train(model, local + Words{"--steps", "1"}),
+                      {"--local 1 starts 1 rank, and " + said, "Leave --local out"});
+        ExpectRefused(RunWeft(Words{"run", model, "-p", "x", "-n", "1"} + local), {said});
+        ExpectRefused(RunWeft(Words{"serve", model, "--port", "0"} + local), {said});
+        ExpectRefused(RunWeft(Words{"logits", model, "--tokens", "1,2"} + local), {said});
+    }
+}
+
 // Records above 16 MiB are said to be too long, not to be none; by training and by inspection.
 TEST_F(TrainRefusals, RecordsThatAreAllTooLong) {
     const std::string path = dir_ / "long.jsonl", model = Windowed(0);
