@@ -329,6 +329,19 @@ Status ResolveOutput(TrainFlags& flags) {
     return {};
 }
 
+// An adapter has one form.
+Status CheckAdapterFlags(const TrainFlags& flags) {
+    if (!flags.job.trainer.lora.on()) return {};
+    const bool type = flags.command.Given("--save-type") && flags.save.type != "F32";
+    if (!type && !flags.command.Given("--save-format")) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "--save-{} {} with --lora: the result is an adapter, which is written as "
+                     "DIR/adapter_model.safetensors in F32. Leave it out; 'weft merge MODEL --lora "
+                     "DIR -o OUT --save-{} {}' writes the model with the adapter so",
+                     type ? "type" : "format", type ? flags.save.type : flags.save.format,
+                     type ? "type" : "format", type ? flags.save.type : flags.save.format);
+}
+
 // The files of 'weft submit' start the same command again, and count how often. From the second
 // start on it goes on from the checkpoints that it has written.
 void ResolveRestart(TrainFlags& flags) {
@@ -384,6 +397,7 @@ Status ResolveTrain(TrainFlags& flags) {
                          flags.loss_scale, Info(flags.job.trainer.dtype).name);
     }
     WEFT_TRY(train::CheckExport(ExportOf(flags)));
+    WEFT_TRY(CheckAdapterFlags(flags));
     flags.job.save.folder = flags.output;
     WEFT_TRY(train::CheckTrainJob(flags.job));
     WEFT_TRY(ResolveOutput(flags));

@@ -179,11 +179,9 @@ Status Planner::CheckImportance(const model_files::TensorInfo& tensor, DType to)
                          options_.importance->path(), tensor.name, type, tensor.name);
     }
     return MakeError(ErrorCode::kUsage,
-                     "tensor '{}' would be {}, which is useless without an importance matrix: "
-                     "--imatrix FILE. Many a model's page has one; else 'llama-imatrix -m "
-                     "MODEL.gguf -f TEXT -o FILE' of llama.cpp makes it. Of about the size, and "
-                     "without: Q2_K, Q3_K_S, IQ3_S",
-                     tensor.name, type);
+                     "tensor '{}' would be {}, which is useless without an importance matrix: {}. "
+                     "Of about the size, and without: Q2_K, Q3_K_S, IQ3_S",
+                     tensor.name, type, options_.importance_advice);
 }
 
 Result<const std::vector<float>*> Planner::ImportanceOf(

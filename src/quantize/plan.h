@@ -32,6 +32,10 @@ struct QuantizeOptions {
     // Only sizes are asked for: types that need an importance matrix are given without, and the IQ
     // types mix as if there were one.
     bool sizes_only = false;
+    // What to do where a type needs an importance matrix, of a command that takes one.
+    const char* importance_advice =
+        "--imatrix FILE. Many a model's page has one; else 'llama-imatrix -m MODEL.gguf -f TEXT -o "
+        "FILE' of llama.cpp makes it";
 };
 
 struct PlannedTensor {

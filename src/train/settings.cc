@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/log.h"
@@ -20,6 +21,7 @@ constexpr Setting kAdapters[] = {{"lora_rank", "--lora"},
                                  {"lora_targets", "--lora-targets"},
                                  {"lora_rslora", "--rslora"}};
 constexpr Setting kCurve[] = {{"dtype", "--dtype"},
+                              {"grad_dtype", "--grad-dtype"},
                               {"rate", "--lr"},
                               {"schedule", "--schedule"},
                               {"weight_decay", "--weight-decay"},
@@ -101,6 +103,10 @@ Json SettingsOf(const TrainJob& job, int64_t batch) {
         }
     }
     settings["dtype"] = FlagOf(job.trainer.dtype);
+    // (What "auto" stands for depends on the replicas.)
+    const int64_t replicas = batch / std::max<int64_t>(1, job.trainer.micro_batch *
+                                                              job.trainer.accumulation);
+    settings["grad_dtype"] = FlagOf(GradientTypeOf(job.trainer, replicas));
     return settings;
 }
 
@@ -138,7 +144,6 @@ Status CompareSettings(const Json& state, const TrainJob& job, int64_t batch,
     return {};
 }
 
-}  // namespace weft::train
 void NoteProgress(const TrainerProgress& progress, Json& state) {
     state["updates"] = progress.updates;
     if (const auto& scale = progress.loss_scale) {
@@ -167,3 +172,4 @@ Result<TrainerProgress> ProgressOf(const Checkpoint& checkpoint) {
                      progress.updates, manifest.step);
 }
 
+}  // namespace weft::train

@@ -87,6 +87,20 @@ TEST_F(TrainRefusals, TheLayoutSaysHowManyRanksThereAre) {
     }
 }
 
+// An adapter has one form, and training makes no importance matrix.
+TEST_F(TrainRefusals, ResultsThatTrainingDoesNotWrite) {
+    const std::string model = Windowed(0);
+    const Words out = {"--output-dir", dir_ / "out", "--steps", "1", "--seq-len", "24"};
+    for (const Words& form : {Words{"--save-type", "Q4_0"}, Words{"--save-format", "hf"}}) {
+        ExpectRefused(Train(model, out + form + Words{"--lora", "4"}),
+                      {form[0] + " " + form[1] + " with --lora", "weft merge"});
+    }
+    const Ran ran = Train(model, out + Words{"--save-type", "IQ2_XXS"});
+    ExpectRefused(ran, {"importance matrix", "--save-type F16", "weft quantize"});
+    EXPECT_EQ(ran.out.find("\"step\""), std::string::npos) << ran.out;
+    EXPECT_EQ(Train(model, out + Words{"--lora", "4", "--save-type", "F32"}).status, 0);
+}
+
 // Records above 16 MiB are said to be too long, not to be none; by training and by inspection.
 TEST_F(TrainRefusals, RecordsThatAreAllTooLong) {
     const std::string path = dir_ / "long.jsonl", model = Windowed(0);

@@ -390,6 +390,7 @@ TEST_F(TrainResume, OtherSettingsAreNamed) {
         {{"--lr", "5e-4"}, "--lr 0.001", "--lr 0.0005"},
         {{"--schedule", "linear"}, "--schedule cosine", "--schedule linear"},
         {{"--dtype", "f32"}, "--dtype bf16", "--dtype f32"},
+        {{"--grad-dtype", "f32"}, "--grad-dtype bf16", "--grad-dtype f32"},
         {{"--warmup-steps", "1"}, "--warmup-steps 3", "--warmup-steps 1"},
         {{"--grad-accum", "2"}, "sequences an update 4", "sequences an update 8"},
         {{}, "--schedule-steps 4", "--schedule-steps 6"},
@@ -402,7 +403,7 @@ TEST_F(TrainResume, OtherSettingsAreNamed) {
         EXPECT_NE(ran.err.find(is), std::string::npos) << ran.err;
         EXPECT_TRUE(StepsOf(ran.out).contains(6));
     }
-    const Ran same = resumed({"--schedule-steps", "4"});
+    const Ran same = resumed({"--schedule-steps", "4", "--grad-dtype", "bf16"});
     EXPECT_EQ(same.err.find("was written with"), std::string::npos) << same.err;
     const Ran fewer = resumed({}, "3");
     EXPECT_EQ(fewer.status, 2) << fewer.err;
