@@ -16,6 +16,11 @@ namespace {
 
 using nlohmann::json;
 
+// A rank that was lost is started again, or its worker called for, so long.
+constexpr int64_t kRejoinMs = 60'000;
+// Where the others can go on without it: whoever comes later joins.
+constexpr int64_t kElasticRejoinMs = 10'000;
+
 int64_t Ceil(int64_t count, int64_t of) {
     return (count + of - 1) / of;
 }
@@ -82,6 +87,23 @@ Result<std::string> ResizeText(const std::string& job, int ranks) {
 }
 
 // ---- Growth -------------------------------------------------------------------------------------
+
+Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options) {
+    bool shrinks = false;
+    if (options.elastic) {
+        WEFT_TRY(FixSize(job, ranks));
+        options.usable_ranks = [job](int most) { return UsableRanks(job, most); };
+        options.replan = [](const std::string& text, int, const std::vector<int>& kept) {
+            return ResizeText(text, static_cast<int>(kept.size()));
+        };
+        shrinks = UsableRanks(job, ranks - 1) > 0;
+    }
+    const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
+    if (recovers && ranks > 1 && options.launched == nullptr && options.rejoin_ms == 0) {
+        options.rejoin_ms = shrinks ? kElasticRejoinMs : kRejoinMs;
+    }
+    return {};
+}
 
 void Growth::TellTerms(const TrainJob& job, const std::string& model,
                        const DataIdentity& data) const {

@@ -25,6 +25,10 @@ Result<TrainJob> Resize(const TrainJob& job, int ranks);
 // The same of a job as it travels.
 Result<std::string> ResizeText(const std::string& job, int ranks);
 
+// How long a job of `ranks` ranks waits for a lost one, and with whom an elastic one goes on. Fixes
+// the size of an elastic job. Errors: those of FixSize.
+Status PlanRecovery(TrainJob& job, int ranks, cluster::ClusterOptions& options);
+
 // Rank 0's side of growth: workers that wait are asked, between updates, whether they could be
 // ranks. Thread: as Cluster.
 class Growth {

@@ -26,10 +26,6 @@ namespace {
 
 using model_files::hf::Json;
 
-// A rank that was lost is started again, or its worker called for, so long.
-constexpr int64_t kRejoinMs = 60'000;
-// Where the others can go on without it: whoever comes later joins.
-constexpr int64_t kElasticRejoinMs = 10'000;
 // A checkpoint is written as fast at least, in what --time-limit leaves for it.
 constexpr double kSlowDisk = 200e6;
 
@@ -190,9 +186,9 @@ class Run {
         }
         const Status written = Export(trainer, false);
         if (!written.ok() && !failed_) return written;  // a rank was lost
-        WEFT_ASSIGN(const std::vector<std::string> said,
-                    cluster_.AllGather("result", written.ok() ? "" : "failed",
-                                       Deadline::In(kAgreeMs)));
+        WEFT_ASSIGN(
+            const std::vector<std::string> said,
+            cluster_.AllGather("result", written.ok() ? "" : "failed", Deadline::In(kAgreeMs)));
         if (said.front().empty()) {
             const bool here = cluster_.rank() == 0 || !place_.shared;
             if (first && there && job_.save.every == 0 && here) RemoveCheckpoint(checkpoint);
@@ -248,10 +244,10 @@ class Run {
             save_fault_ += ". The second try failed, too: " + stop_fault_;
         }
         const Json word = {{"rest", mine}, {"fault", save_fault_}};
-        WEFT_ASSIGN(const std::vector<std::string> said,
-                    cluster_.AllGather("stopped",
-                                       word.dump(-1, ' ', true, Json::error_handler_t::replace),
-                                       Deadline::In(kAgreeMs)));
+        WEFT_ASSIGN(
+            const std::vector<std::string> said,
+            cluster_.AllGather("stopped", word.dump(-1, ' ', true, Json::error_handler_t::replace),
+                               Deadline::In(kAgreeMs)));
         WEFT_ASSIGN(const Json told, model_files::hf::ParseJson(said.front(), "rank 0's stop"));
         std::string rest = told.value("rest", "");
         const bool rescues = rest == "export";
@@ -396,8 +392,7 @@ class Run {
         if (root && counts && !ends && summary_.restarts >= job_.save.max_restarts) return error;
         const std::string job = cluster_.job();
         const std::string standing = root ? Standing() : "";
-        const std::string from =
-            standing.empty() ? "the start: there is no checkpoint" : standing;
+        const std::string from = standing.empty() ? "the start: there is no checkpoint" : standing;
         const int ranks = cluster_.size();
         const auto next = cluster_.NextEpoch(error, [&](const auto& kept) -> Result<std::string> {
             if (!job_.elastic) return job;
@@ -764,19 +759,7 @@ Result<TrainSummary> RunTraining(const cluster::ClusterOptions& where, const Tra
     WEFT_TRY(CheckTrainJob(job));  // (the working folder's name is in its paths now)
     cluster::ClusterOptions options = where;
     const int ranks = cluster::RanksOf(options);
-    bool shrinks = false;
-    if (options.elastic) {
-        WEFT_TRY(FixSize(job, ranks));
-        options.usable_ranks = [job](int most) { return UsableRanks(job, most); };
-        options.replan = [](const std::string& text, int, const std::vector<int>& kept) {
-            return ResizeText(text, static_cast<int>(kept.size()));
-        };
-        shrinks = UsableRanks(job, ranks - 1) > 0;
-    }
-    const bool recovers = job.save.every > 0 && job.save.max_restarts > 0;
-    if (recovers && ranks > 1 && options.launched == nullptr && options.rejoin_ms == 0) {
-        options.rejoin_ms = shrinks ? kElasticRejoinMs : kRejoinMs;
-    }
+    WEFT_TRY(PlanRecovery(job, ranks, options));
     WEFT_TRY(cluster::CheckOptions(options));
     WEFT_ASSIGN(const auto cluster, cluster::Cluster::Launch(options, TrainJobToJson(job)));
     if (cluster->size() != ranks) {
