@@ -93,9 +93,12 @@ ChatSession::Next ChatSession::Take(std::string_view entered, bool only_text) {
     const std::string_view text = Trimmed(entered);
     if (text.empty()) return {};
     if (only_text || !IsCommand(text)) {
-        if (pending_) ForgetQuestion();
-        input_.messages.push_back({{"role", "user"}, {"content", std::string(text)}});
-        return {Act::kAsk};
+        const bool replaces = std::exchange(pending_, false);
+        if (replaces) left_out_.back() = true;
+        Add("user", std::string(text));
+        return {Act::kAsk, replaces ? "The question before this one did not fit: the model goes on "
+                                      "without it, and /undrop gives it to the model."
+                                    : ""};
     }
     const auto [command, rest] = FirstWord(text);
     if (command == "/bye" || command == "/quit" || command == "/exit") return {Act::kEnd};
@@ -135,75 +138,106 @@ ChatSession::Next ChatSession::Set(std::string_view words) {
 ChatSession::Next ChatSession::SetSystem(std::string_view text) {
     system_ = std::string(text);
     input_.messages = chat::OrderedJson::array();
-    dropped_ = 0;
+    left_out_.clear();
     pending_ = false;
-    if (!system_.empty()) {
-        input_.messages.push_back({{"role", "system"}, {"content", system_}});
-    }
+    if (!system_.empty()) Add("system", system_);
     return {Act::kTell, system_.empty()
                             ? "No system message; the conversation begins anew."
                             : "The conversation begins anew under this system message."};
 }
 
+void ChatSession::Add(const char* role, std::string text) {
+    input_.messages.push_back({{"role", role}, {"content", std::move(text)}});
+    left_out_.push_back(false);
+}
+
 chat::ChatInput ChatSession::conversation() const {
     chat::ChatInput input = input_;
-    const auto begin = input.messages.begin() + (system_.empty() ? 0 : 1);
-    input.messages.erase(begin, begin + static_cast<ptrdiff_t>(dropped_));
+    input.messages = chat::OrderedJson::array();
+    for (size_t i = 0; i < size(); ++i) {
+        if (left_out_[i]) continue;
+        const auto& message = input_.messages[i];
+        const bool joins = !input.messages.empty() && message["role"] == "user" &&
+                           input.messages.back()["role"] == "user";
+        if (!joins) {
+            input.messages.push_back(message);
+            continue;
+        }
+        auto& text = input.messages.back()["content"].get_ref<std::string&>();
+        text += "\n\n" + message["content"].get_ref<const std::string&>();
+    }
     return input;
 }
 
-// Keeps the newer half of what the model gets, by size, and in any case the last turn.
-ChatSession::Next ChatSession::Drop() {
-    const auto& messages = input_.messages;
+size_t ChatSession::first() const {
+    size_t at = system_.empty() ? 0 : 1;
+    while (at < size() && left_out_[at]) ++at;
+    return at;
+}
+
+size_t ChatSession::OldestKept(bool half) const {
     const auto size_of = [&](size_t i) {
-        return messages[i]["content"].get_ref<const std::string&>().size();
+        const auto& text = input_.messages[i]["content"].get_ref<const std::string&>();
+        return left_out_[i] ? size_t{0} : text.size();
     };
-    size_t all = 0;
-    for (size_t i = first(); i < messages.size(); ++i) all += size_of(i);
-    size_t kept = 0, begin = first();
-    for (size_t i = messages.size(); i-- > first();) {
+    size_t all = 0, kept = 0;
+    for (size_t i = first(); i < size(); ++i) all += size_of(i);
+    std::optional<size_t> oldest;
+    for (size_t i = size(); i-- > first();) {
         kept += size_of(i);
-        if (messages[i]["role"] != "user") continue;
-        const bool last = begin == first();  // the newest turn, which always stays
-        if (!last && kept > all / 2) break;
-        begin = i;
+        if (left_out_[i] || input_.messages[i]["role"] != "user") continue;
+        if (oldest && (!half || kept > all / 2)) break;
+        oldest = i;
     }
-    if (begin == first()) {
+    return oldest.value_or(first());
+}
+
+// Keeps the newer half of what the model gets, by size, and a question that waits. Where that is
+// all there is, and it is answered, the model begins anew.
+ChatSession::Next ChatSession::Drop() {
+    size_t end = OldestKept(true);
+    if (end == first() && !pending_) end = size();
+    if (end == first()) {
         return {Act::kTell,
                 "There are no older turns to drop: shorten the message, /clear the conversation, "
                 "or start with a larger --ctx."};
     }
-    dropped_ += begin - first();
+    for (size_t i = first(); i < end; ++i) left_out_[i] = true;
+    const auto count = std::ranges::count(left_out_, true);
+    if (end == size()) {
+        return {Act::kTell, fmt::format("The model begins anew, without the {} messages so far; "
+                                        "/undrop gives them back to it.",
+                                        count)};
+    }
     return {pending_ ? Act::kAsk : Act::kTell,
             fmt::format("The model goes on without the oldest {} messages; /undrop gives them "
                         "back to it.",
-                        dropped_)};
+                        count)};
 }
 
 ChatSession::Next ChatSession::Undrop() {
-    const bool any = std::exchange(dropped_, 0) > 0;
+    const bool any = std::ranges::count(left_out_, true) > 0;
+    left_out_.assign(size(), false);
     return {Act::kTell,
             any ? "The model gets all turns again." : "No turns were dropped: see /drop."};
 }
 
 void ChatSession::NoteAnswer(std::string text) {
     pending_ = false;
-    input_.messages.push_back({{"role", "assistant"}, {"content", std::move(text)}});
+    Add("assistant", std::move(text));
 }
 
 void ChatSession::ForgetQuestion() {
     pending_ = false;
-    if (size() > 0) input_.messages.erase(input_.messages.end() - 1);
+    if (size() == 0 || input_.messages.back()["role"] != "user") return;
+    input_.messages.erase(input_.messages.end() - 1);
+    left_out_.pop_back();
 }
 
 engine::Request ChatSession::NextRequest() const {
     engine::Request request = settings_;
     if (!seeded_) request.sampler.seed = engine::RandomSeed();
     return request;
-}
-
-size_t ChatSession::size() const {
-    return input_.messages.size() - (system_.empty() ? 0 : 1);
 }
 
 std::string ChatSession::Settings() const {

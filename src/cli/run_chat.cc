@@ -159,16 +159,17 @@ class Conversation {
             if (shown->stopped()) engine_.Conclude(*id);
         }
         Stream("\n\n");
-        if (shown->full()) {
-            PrintErr(
-                "The answer is cut off: the context of {} tokens is full. /drop goes on "
-                "without the oldest turns, /clear forgets the conversation.\n",
-                engine_.context());
-        }
         const bool stopped =
             shown->error().ok() ? false : shown->error().error().code == ErrorCode::kCancelled;
         if (!shown->error().ok() && !stopped) return Refuse(shown->error().error());
         shown->any() ? session_.NoteAnswer(shown->content()) : session_.ForgetQuestion();
+        if (shown->full()) {
+            PrintErr(
+                "The answer is cut off: the context of {} tokens is full. /drop goes on without "
+                "{}, /clear forgets the conversation.\n",
+                engine_.context(),
+                session_.has_older_turns() ? "the oldest turns" : "this turn");
+        }
         return true;
     }
 
@@ -176,8 +177,8 @@ class Conversation {
     bool Refuse(const Error& error) {
         if (engine_.counters().state == engine::EngineState::kOver) return false;
         const bool full = error.message.find("the context of") != std::string::npos;
-        const bool older = full && session_.size() > 1;
-        older ? session_.KeepQuestion() : session_.ForgetQuestion();
+        full ? session_.KeepQuestion() : session_.ForgetQuestion();
+        const bool older = full && session_.has_older_turns();
         PrintErr("weft: error: {}{}\n", error.message,
                  older ? ". /drop asks it without the oldest turns, /clear forgets the conversation"
                        : "");

@@ -159,9 +159,12 @@ class Conversation(unittest.TestCase):
         terminal.type("\x04")
         self.assertEqual(terminal.wait(), 0)
 
-    def test_a_question_that_does_not_fit_waits_for_drop(self):
+    def model_of_all_turns(self):
         """The model's own template shows it only the last question; this one shows all turns."""
-        model = self.with_template((TESTS / "data/chat/chatml.jinja").read_text())
+        return self.with_template((TESTS / "data/chat/chatml.jinja").read_text())
+
+    def test_a_question_that_does_not_fit_waits_for_drop(self):
+        model = self.model_of_all_turns()
         terminal = self.begin("--ctx", "256", "-n", "8", model=model)
         said = ""
         for number in range(1, 41):
@@ -174,8 +177,10 @@ class Conversation(unittest.TestCase):
         self.assertNotIn("error", said)
         self.assertIn("gets all turns again", terminal.ask("/undrop"))
         self.assertIn("No turns were dropped", terminal.ask("/undrop"))
-        for _ in range(2):  # the second question takes the place of the first
-            self.assertIn("/drop asks it", terminal.ask("What is 6 + 6?"))
+        self.assertIn("/drop asks it", terminal.ask("What is 6 + 6?"))
+        said = terminal.ask("What is 6 + 6?")
+        self.assertIn("The question before this one did not fit", said)
+        self.assertIn("/drop asks it", said)
         said = terminal.ask("/drop")
         self.assertIn("without the oldest", said)
         self.assertNotIn("error", said)
@@ -222,6 +227,52 @@ class Conversation(unittest.TestCase):
         said = terminal.ask("What is 6 + 6?")
         self.assertIn("the context of 64 tokens is full", said)
         self.assertIn("/drop", said)
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_a_first_turn_that_fills_the_context_is_no_dead_end(self):
+        terminal = self.begin("--ctx", "128", "--ignore-eos", "-n", "-1",
+                              model=self.model_of_all_turns())
+        self.assertIn("/drop goes on without this turn", terminal.ask("What is 6 + 6?"))
+        # Before the next question, and with it.
+        self.assertIn("begins anew, without the 2 messages", terminal.ask("/drop"))
+        self.assertIn("no older turns", terminal.ask("/drop"))
+        said = terminal.ask("What is 7 + 7?")
+        self.assertNotIn("error", said)
+        self.assertIn("/drop goes on without this turn", said)
+        self.assertIn("/drop asks it without the oldest turns", terminal.ask("What is 8 + 8?"))
+        said = terminal.ask("/drop")
+        self.assertIn("without the oldest 4 messages", said)
+        self.assertNotIn("error", said)
+        # All that was said is still there.
+        self.assertIn("gets all turns again", terminal.ask("/undrop"))
+        self.assertIn("/drop asks it", terminal.ask("What is 9 + 9?"))
+        terminal.type("\x04")
+        self.assertEqual(terminal.wait(), 0)
+
+    def test_what_never_fits_is_not_to_be_dropped(self):
+        terminal = self.begin("--ctx", "200", "-n", "8", "--ignore-eos",
+                              model=self.model_of_all_turns())
+        long = "What is 1 + 1? " * 40
+        said = terminal.ask(long)
+        self.assertIn("Shorten the prompt", said)
+        self.assertNotIn("/drop", said)
+        said = terminal.ask("What is 6 + 6?")
+        self.assertIn("The question before this one did not fit", said)
+        self.assertNotIn("error", said)
+        # The first question is kept: given back, it is too much again.
+        self.assertIn("gets all turns again", terminal.ask("/undrop"))
+        self.assertIn("/drop asks it", terminal.ask("What is 7 + 7?"))
+        self.assertNotIn("error", terminal.ask("/drop"))
+        # With older turns, until none is left.
+        self.assertIn("/drop asks it", terminal.ask(long))
+        for _ in range(10):
+            said = terminal.ask("/drop")
+            if "/drop asks it" not in said:
+                break
+        self.assertIn("Shorten the prompt", said)
+        self.assertIn("no older turns", terminal.ask("/drop"))
+        self.assertNotIn("error", terminal.ask("What is 6 + 6?"))
         terminal.type("\x04")
         self.assertEqual(terminal.wait(), 0)
 

@@ -64,7 +64,7 @@ class Plain(serving.ServedCase):
         self.assertIn("<|im_start|>user\nWie heißt du? <|im_end|><|im_end|>\n", prompt)
         self.assertTrue(prompt.endswith("<|im_start|>assistant\n"), prompt)
         for body in ({}, {"messages": "a"}, {"messages": [1]}, {"messages": [{"role": 1}]},
-                     {"messages": [{"role": "user", "content": "x" * 200000}]}):
+                     {"messages": [{"role": "user", "content": "x" * (5 << 20)}]}):
             self.assertIn("error", self.post("/apply-template", body, 400))
 
     def test_props(self):
