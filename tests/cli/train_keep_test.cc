@@ -525,20 +525,27 @@ class TrainFullDisk : public TrainRoom {
   protected:
     // before: what happens to $OUT first, while the ranks stand still. after: once the disk is free
     // again.
-    std::optional<int> Fill(const Words& words, const std::string& before = "true",
+    std::optional<int> Fill(const Words& words, int keep, const std::string& before = "true",
                             const std::string& after = "true") {
         const auto kib = static_cast<int>(ModelKib() + 4 * checkpoint_kib_ + 400);
         const std::string script =
             "STEPS=100000; rm -f $OUT.log; train > $OUT.log 2>&1 & pid=$!\n"
             "until grep -qs '\"step\":11,' $OUT.log; do sleep 0.02; done\n"
             "rank=$(cat /proc/$pid/task/$pid/children)\n"
-            "all=\"$rank $(cat /proc/$rank/task/*/children)\"; kill -STOP $all\n" +
+            "all=\"$rank $(cat /proc/$rank/task/*/children)\"\n"
+            // Between two saves: all that are kept are whole, and no other one is begun.
+            "quiet() { n=0; for d in $OUT/checkpoints/step-*; do\n"
+            "  [ -e $d/manifest.json ] || return 1; n=$((n + 1)); done; [ $n = " +
+            std::to_string(keep) +
+            " ]; }\n"
+            "until kill -STOP $all; quiet; do kill -CONT $all; sleep 0.01; done\n" +
             before +
             "\ndd if=/dev/zero bs=64k of=$OUT/filler 2> /dev/null; kill -CONT $all\n"
             "wait $pid; status=$?; cat $OUT.log; rm $OUT/filler\n" +
             after + "\n(exit $status)\n";
         fs::remove_all(dir_ / "kept");
-        return OnDisk(kib, script, Command(Words{"--save-every", "3"} + words, "$STEPS"));
+        const Words saves = {"--save-every", "3", "--keep-last", std::to_string(keep)};
+        return OnDisk(kib, script, Command(saves + words, "$STEPS"));
     }
     std::vector<std::string> Kept() const {
         std::vector<std::string> kept;
@@ -556,7 +563,7 @@ TEST_F(TrainFullDisk, ACheckpointReplacesAnOlderOne) {
     for (const Words& ranks : {Words{}, Words{"--local", "2", "--zero", "3"},
                                Words{"--local", "2", "--pp", "2", "--optimizer", "sgd"}}) {
         SCOPED_TRACE(ranks.size());
-        const auto status = Fill(ranks);
+        const auto status = Fill(ranks, 2);
         if (!status) GTEST_SKIP() << said_;
         EXPECT_EQ(*status, 1) << said_;
         const std::vector<std::string> kept = Kept();
@@ -570,7 +577,7 @@ TEST_F(TrainFullDisk, ACheckpointReplacesAnOlderOne) {
 
 // The only checkpoint is never the one that goes, and the second try is told.
 TEST_F(TrainFullDisk, TheOnlyCheckpointStays) {
-    const auto status = Fill({"--keep-last", "1"});
+    const auto status = Fill({}, 1);
     if (!status) GTEST_SKIP() << said_;
     EXPECT_EQ(*status, 1) << said_;
     const std::vector<std::string> kept = Kept();
@@ -583,7 +590,8 @@ TEST_F(TrainFullDisk, TheOnlyCheckpointStays) {
 
 // No error names a checkpoint that somebody removed, and --resume auto tells that none is there.
 TEST_F(TrainFullDisk, ARemovedCheckpointIsNotNamed) {
-    const auto status = Fill({}, "rm -rf $OUT/checkpoints/*", "STEPS=2; train --resume auto");
+    const auto status = Fill({}, 2, "rm -rf $OUT/checkpoints/*",
+                             "rm -f $OUT/model.gguf; STEPS=2; train --resume auto");
     if (!status) GTEST_SKIP() << said_;
     EXPECT_EQ(*status, 1) << said_;
     EXPECT_EQ(said_.find("--resume auto goes on from"), said_.npos) << said_;
