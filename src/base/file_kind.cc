@@ -62,10 +62,14 @@ constexpr Kind kKinds[] = {
     {"tjgg", kOldGgml},
     {"\x1f\x8b", kPacked},
     {"\x28\xb5\x2f\xfd", kPacked},
-    {"\xfd" "7zXZ", kPacked},
+    {"\xfd"
+     "7zXZ",
+     kPacked},
     {"7z\xbc\xaf", kPacked},
     {"MZqFpD", "a llamafile: a program with a GGUF file in it. 'unzip' takes that file out"},
-    {"\x7f" "ELF", "a program, not a model"},
+    {"\x7f"
+     "ELF",
+     "a program, not a model"},
     {"\x89HDF", "a file of Keras or TensorFlow. Get the model as safetensors or GGUF"},
     {"from ", "an Ollama Modelfile. Give the file that its FROM names as the model", true},
     {"{", "a JSON file. Give the model's folder, or its GGUF file"},

@@ -39,6 +39,7 @@ class ChatSession {
     chat::ChatInput conversation() const;
     // The settings, with the seed of the next answer.
     engine::Request NextRequest() const;
+
   private:
     void Add(const char* role, std::string text);
     Next Set(std::string_view words);

@@ -35,12 +35,9 @@ constexpr Synonym kSynonyms[] = {
     {"--ssl-key-file --ssl-keyfile", "--tls-key"}};
 
 constexpr ValueSynonym kValueSynonyms[] = {
-    {"-n --predict", "-2", "-1"},
-    {"--top-k", "-1", "0"},
-    {"--seed", "-1", ""},
-    {"--device", "none", "cpu"},
-    {"--device", "gpu", "vulkan"},
-    {"--generation-config", "vllm", "none"}};
+    {"-n --predict", "-2", "-1"},  {"--top-k", "-1", "0"},
+    {"--seed", "-1", ""},          {"--device", "none", "cpu"},
+    {"--device", "gpu", "vulkan"}, {"--generation-config", "vllm", "none"}};
 
 constexpr Advice kAdvices[] = {
     {"-ngl --n-gpu-layers --gpu-layers --num-gpu -ngld --n-gpu-layers-draft --gpu-layers-draft",
@@ -151,8 +148,9 @@ constexpr Advice kAdvices[] = {
     {"--speculative-config -sc --speculative-algorithm --draft-min --draft-n-min --draft-p-min",
      "--lookup, or --draft MODEL --draft-tokens N, guesses tokens ahead"},
     {"--task --runner --convert", "--embeddings, of 'weft serve', serves embeddings"},
-    {"--reranking --rerank", "Weft has no rerank route; --embeddings, of 'weft serve', serves "
-                             "embeddings"},
+    {"--reranking --rerank",
+     "Weft has no rerank route; --embeddings, of 'weft serve', serves "
+     "embeddings"},
     {"-to --timeout --timeout-keep-alive",
      "--idle-timeout-ms, --body-timeout-ms and --stall-timeout-ms, of 'weft serve', end a "
      "connection that is silent"},

@@ -232,8 +232,7 @@ Option Option::Tokens(int64_t automatic) const {
             word = std::to_string(automatic);
             return {};
         }
-        const std::map<char, double> units = {
-            {'k', 1e3}, {'K', 0x1p10}, {'m', 1e6}, {'M', 0x1p20}};
+        const std::map<char, double> units = {{'k', 1e3}, {'K', 0x1p10}, {'m', 1e6}, {'M', 0x1p20}};
         const auto unit = word.empty() ? units.end() : units.find(word.back());
         double number = 0;
         if (unit == units.end() ||

@@ -38,8 +38,8 @@ Status RunPerplexityCommand(PerplexityFlags& flags) {
     if (job.ctx == 0) job.ctx = std::min(kDefaultContext, words.hyper.context);
     job.max_outputs = std::min({job.chunk, job.ctx, kMostOutputs});
     WEFT_ASSIGN(const std::string text, ReadTextFile(flags.file));
-    WEFT_ASSIGN(const auto runner, engine::StepRunner::Start(flags.common.cluster, job,
-                                                             std::move(words.tokenizer)));
+    WEFT_ASSIGN(const auto runner,
+                engine::StepRunner::Start(flags.common.cluster, job, std::move(words.tokenizer)));
     ProgressLine progress;
     const int64_t begin_ns = NowNs();
     WEFT_ASSIGN(

@@ -167,8 +167,7 @@ class Conversation {
             PrintErr(
                 "The answer is cut off: the context of {} tokens is full. /drop goes on without "
                 "{}, /clear forgets the conversation.\n",
-                engine_.context(),
-                session_.has_older_turns() ? "the oldest turns" : "this turn");
+                engine_.context(), session_.has_older_turns() ? "the oldest turns" : "this turn");
         }
         return true;
     }

@@ -320,9 +320,7 @@ Status ClusterImpl::JoinLinks(const AssignMessage& assignment) {
 
 std::string ClusterImpl::ApartText(int a, int b) const {
     std::string cable = LinkText(links_, a, b);
-    const auto known = [&](int rank) {
-        return rank >= 0 && std::cmp_less(rank, places_.size());
-    };
+    const auto known = [&](int rank) { return rank >= 0 && std::cmp_less(rank, places_.size()); };
     if (!cable.empty()) {
         cable = " (the link was " + cable + ")";
     } else if (known(a) && known(b)) {
@@ -333,9 +331,10 @@ std::string ClusterImpl::ApartText(int a, int b) const {
                     ? fmt::format(" (their link: {} ({}) - {} ({}))", common->first.host,
                                   common->first.interface, common->second.host,
                                   common->second.interface)
-                    : fmt::format(" (they share no network now: rank {} has {}; rank {} has {}. Is "
-                                  "the cable between them plugged in on both ends?)",
-                                  a, AddressWords(of_a), b, AddressWords(of_b));
+                    : fmt::format(
+                          " (they share no network now: rank {} has {}; rank {} has {}. Is "
+                          "the cable between them plugged in on both ends?)",
+                          a, AddressWords(of_a), b, AddressWords(of_b));
     }
     return fmt::format("{} cannot reach {} for data, though rank 0 hears both{}", control_->Who(a),
                        control_->Who(b), cable);

@@ -241,8 +241,8 @@ Finding PathFinding(const std::string& host, const std::string& fault) {
 }
 
 // A measurement failed: the paths between workers that drop packets, else the error.
-void JudgeFailure(const HostView& here, const Error& error,
-                  const cluster::ClusterOptions& options, std::vector<Finding>& all) {
+void JudgeFailure(const HostView& here, const Error& error, const cluster::ClusterOptions& options,
+                  std::vector<Finding>& all) {
     const bool of_link = cluster::IsOfDataLink(error);
     std::vector<std::string> faults;
     if (of_link) faults = fabric::FindPathFaults(options);

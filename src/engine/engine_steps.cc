@@ -118,8 +118,8 @@ void Engine::NoteStart() {
     now_.rows.clear();
     now_.begin_ns = now_ns;
     const auto scores = [](const PlannedRows& plan) { return plan.score_rows > 0; };
-    now_.decodes = step.output_rows.size() == step.tokens.size() &&
-                   std::ranges::none_of(planned_, scores);
+    now_.decodes =
+        step.output_rows.size() == step.tokens.size() && std::ranges::none_of(planned_, scores);
     if (!serving_) cluster().SetPhase(now_.decodes ? "decode" : "prefill");
     for (size_t i = 0; i < planned_.size(); ++i) {
         const PlannedRows& plan = planned_[i];

@@ -78,18 +78,17 @@ Result<std::vector<std::string>> ProbeAll(cluster::Cluster& cluster) {
     for (size_t step = 1; own > 0 && step < size && probes.size() < kMostPeers; ++step) {
         const size_t peer = (own + step) % size;
         if (peer == 0) continue;
-        probes.push_back(std::async(std::launch::async, ProbePeer,
-                                    cluster.host(cluster.rank()).name,
-                                    cluster.host(static_cast<int>(peer)).name, ways[peer],
-                                    ports[peer]));
+        probes.push_back(
+            std::async(std::launch::async, ProbePeer, cluster.host(cluster.rank()).name,
+                       cluster.host(static_cast<int>(peer)).name, ways[peer], ports[peer]));
     }
     std::vector<std::string> faults;
     for (std::future<std::string>& each : probes) {
         std::string fault = each.get();
         if (!fault.empty() && faults.size() < kMostFaults) faults.push_back(std::move(fault));
     }
-    WEFT_ASSIGN(const auto packed, cluster.AllGather("faults", cluster::PackStrings(faults),
-                                                     Deadline::In(kProbedMs)));
+    WEFT_ASSIGN(const auto packed,
+                cluster.AllGather("faults", cluster::PackStrings(faults), Deadline::In(kProbedMs)));
     std::vector<std::string> all;
     for (const std::string& each : packed) {
         WEFT_ASSIGN(const auto theirs, cluster::UnpackStrings(each));
@@ -128,8 +127,7 @@ std::vector<std::string> FindPathFaults(const cluster::ClusterOptions& options) 
         return {};
     }
     // What was found holds, however the ranks end.
-    [[maybe_unused]] const Status ended =
-        (*cluster)->Shutdown(Deadline::In(cluster::kShutdownMs));
+    [[maybe_unused]] const Status ended = (*cluster)->Shutdown(Deadline::In(cluster::kShutdownMs));
     return *std::move(faults);
 }
 

@@ -136,8 +136,8 @@ std::string PartKind(const Names& names) {
     const std::string part = names.First([&](const std::string& name) {
         return std::ranges::any_of(kParts, [&](auto end) { return name.ends_with(end); });
     });
-    return part.empty() ? "" : fmt::format("a download that is not complete ({}). Start it again",
-                                           part);
+    return part.empty() ? ""
+                        : fmt::format("a download that is not complete ({}). Start it again", part);
 }
 
 // Weights in formats that Weft reads under other names, or doesn't read.
@@ -165,11 +165,11 @@ std::string WeightsKind(const Names& names) {
         std::string_view end, name;
     };
     constexpr Format kFormats[] = {
-        {".bin", "PyTorch"},     {".pt", "PyTorch"},      {".pth", "PyTorch"},
-        {".ckpt", "PyTorch"},    {".distcp", "PyTorch"},  {".h5", "TensorFlow"},
-        {".msgpack", "Flax"},    {".onnx", "ONNX"},       {".tflite", "TensorFlow Lite"},
-        {".engine", "TensorRT"}, {".nemo", "NeMo"},       {".npz", "NumPy or old MLX"},
-        {".litertlm", "LiteRT"}, {".task", "MediaPipe"},  {".ggml", "GGML"}};
+        {".bin", "PyTorch"},     {".pt", "PyTorch"},     {".pth", "PyTorch"},
+        {".ckpt", "PyTorch"},    {".distcp", "PyTorch"}, {".h5", "TensorFlow"},
+        {".msgpack", "Flax"},    {".onnx", "ONNX"},      {".tflite", "TensorFlow Lite"},
+        {".engine", "TensorRT"}, {".nemo", "NeMo"},      {".npz", "NumPy or old MLX"},
+        {".litertlm", "LiteRT"}, {".task", "MediaPipe"}, {".ggml", "GGML"}};
     for (const auto& [end, name] : kFormats) {
         const std::string file = ending(end);
         if (file.empty()) continue;

@@ -120,8 +120,8 @@ void ResumeSearch::TellNone() {
     };
     const bool ran = has("log.csv") || has(kCheckpointsName);
     Log(ran ? LogLevel::kWarning : LogLevel::kInfo,
-        "--resume auto: {} has no checkpoint{}. Training begins at the first update",
-        words_.folder, ran ? ", though an earlier job has written there" : "");
+        "--resume auto: {} has no checkpoint{}. Training begins at the first update", words_.folder,
+        ran ? ", though an earlier job has written there" : "");
 }
 
 // Rank 0: the newest first.

@@ -104,8 +104,8 @@ Json SettingsOf(const TrainJob& job, int64_t batch) {
     }
     settings["dtype"] = FlagOf(job.trainer.dtype);
     // (What "auto" stands for depends on the replicas.)
-    const int64_t replicas = batch / std::max<int64_t>(1, job.trainer.micro_batch *
-                                                              job.trainer.accumulation);
+    const int64_t replicas =
+        batch / std::max<int64_t>(1, job.trainer.micro_batch * job.trainer.accumulation);
     settings["grad_dtype"] = FlagOf(GradientTypeOf(job.trainer, replicas));
     return settings;
 }

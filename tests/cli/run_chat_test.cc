@@ -101,12 +101,12 @@ TEST_F(RunChat, StopStringsCountInTheAnswerAlone) {
             ReadTextFile(fmt::format("{}/chat/{}.jinja", TestData(), form.chat_template));
         ASSERT_TRUE(source.ok());
         const std::string model = Model(*source, {{form.begin, form.control},
-                                                 {"one E"},
-                                                 {"ND two"},
-                                                 {form.end, form.control},
-                                                 {"four "},
-                                                 {"EN"},
-                                                 {"D five END"}});
+                                                  {"one E"},
+                                                  {"ND two"},
+                                                  {form.end, form.control},
+                                                  {"four "},
+                                                  {"EN"},
+                                                  {"D five END"}});
         const std::string whole = thought + "four END five END";
         EXPECT_EQ(Run(model, {})["text"], whole);
         EXPECT_EQ(Run(model, {"--stop", "END"})["text"], thought + "four ");

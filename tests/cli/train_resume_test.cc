@@ -222,16 +222,17 @@ TEST_F(TrainResume, ARankThatIsLostWhileTheResultIsWritten) {
 // Without --save-every, too: whichever rank is killed while the result is written, --resume auto
 // writes it, and the error of a lost rank says so.
 TEST_F(TrainResume, TheResultIsWrittenAfterACheckpoint) {
-    const Words steps = {"--micro-batch", "2",  "--steps", "6",
+    const Words steps = {"--micro-batch", "2",
+                         "--steps",       "6",
                          "--timeout-ms",  std::to_string(test::TimeoutMs(2000))};
     const struct {
         Words words;
         std::string result;
-    } cases[] = {{{}, "model.gguf"},
-                 {{"--local", "2", "--zero", "3"}, "model.gguf"},
-                 {{"--local", "2", "--pp", "2", "--lora", "2"}, "adapter_model.safetensors"},
-                 {{"--local", "2", "--zero", "1", "--save-format", "hf"},
-                  "model/model.safetensors"}};
+    } cases[] = {
+        {{}, "model.gguf"},
+        {{"--local", "2", "--zero", "3"}, "model.gguf"},
+        {{"--local", "2", "--pp", "2", "--lora", "2"}, "adapter_model.safetensors"},
+        {{"--local", "2", "--zero", "1", "--save-format", "hf"}, "model/model.safetensors"}};
     for (const auto& [words, result] : cases) {
         SCOPED_TRACE(result);
         const std::string out =
@@ -322,8 +323,7 @@ TEST_F(TrainResume, ARestartOfTheSameCommandGoesOn) {
         const Ran plain = RunWeft(Command(out, words + Words{"--steps", "9"}));
         EXPECT_EQ(plain.status, 2) << plain.err;
         // A start with --overwrite that was lost before it cleared the folder is repeated.
-        const Ran anew =
-            RunWeft(Command(out, words + Words{"--steps", "2", "--overwrite"}), again);
+        const Ran anew = RunWeft(Command(out, words + Words{"--steps", "2", "--overwrite"}), again);
         EXPECT_EQ(anew.status, 0) << anew.err;
         EXPECT_TRUE(StepsOf(anew.out).contains(1)) << anew.err;
     }

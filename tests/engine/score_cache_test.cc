@@ -61,7 +61,7 @@ TEST_F(Scores, AsFarAsPromptsAgree) {
         EXPECT_EQ(Find(tokens, 1, 1), 0);
         Keep(tokens, 1);
         EXPECT_EQ(Find(tokens, 1, 1), std::ssize(tokens) - 1);
-        for (size_t same = 1; same < size; same += size > 40 ? 7 : 1) {
+        for (size_t same = 1; same<size; same += size> 40 ? 7 : 1) {
             Tokens other(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(same));
             other.insert(other.end(), 30, 7);
             EXPECT_EQ(Find(other, 1, 1), static_cast<int64_t>(same) - 1);

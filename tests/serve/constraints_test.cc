@@ -67,9 +67,9 @@ TEST(KeptConstraints, AreCompiledWithAsMuchEffortAsTheCallerHas) {
         EXPECT_EQ(code(text, CompileEffort::kAll), done);
         EXPECT_EQ(code(text, CompileEffort::kNone), done) << "it is known";
     }
-    for (const ConstraintText& text : {ConstraintText{"json_schema", R"({"type":"integer"})"},
-                                       ConstraintText{"regex", "[a-z]+"},
-                                       ConstraintText{"json_object", ""}}) {
+    for (const ConstraintText& text :
+         {ConstraintText{"json_schema", R"({"type":"integer"})"}, ConstraintText{"regex", "[a-z]+"},
+          ConstraintText{"json_object", ""}}) {
         SCOPED_TRACE(text.kind);
         EXPECT_EQ(code(text, CompileEffort::kNone), ErrorCode::kCancelled);
         EXPECT_EQ(code(text, CompileEffort::kSome), done);

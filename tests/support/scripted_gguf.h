@@ -33,17 +33,18 @@ inline void WriteScriptedGguf(const std::string& path, const std::string& chat_t
     const size_t first = words.tokens.size();
     for (const ScriptPiece& piece : script) {
         words.tokens.push_back(piece.text);
-        words.types.push_back(
-            static_cast<int32_t>(piece.control ? tokenizer::TokenType::kControl
-                                               : tokenizer::TokenType::kUserDefined));
+        words.types.push_back(static_cast<int32_t>(
+            piece.control ? tokenizer::TokenType::kControl : tokenizer::TokenType::kUserDefined));
     }
     const size_t vocab = words.tokens.size(), hidden = (vocab + 31) / 32 * 32;
     model_files::GgufWriter writer;
     writer.String("general.architecture", "llama");
     const std::pair<const char*, size_t> keys[] = {
-        {"block_count", 1},         {"context_length", 2048},     {"embedding_length", hidden},
-        {"feed_forward_length", 32}, {"attention.head_count", 1}, {"attention.head_count_kv", 1},
-        {"attention.key_length", 32}, {"attention.value_length", 32}, {"rope.dimension_count", 32}};
+        {"block_count", 1},           {"context_length", 2048},
+        {"embedding_length", hidden}, {"feed_forward_length", 32},
+        {"attention.head_count", 1},  {"attention.head_count_kv", 1},
+        {"attention.key_length", 32}, {"attention.value_length", 32},
+        {"rope.dimension_count", 32}};
     for (const auto& [key, value] : keys) {
         writer.U32(std::string("llama.") + key, static_cast<uint32_t>(value));
     }

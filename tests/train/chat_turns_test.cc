@@ -284,8 +284,7 @@ std::string MarkedUnder(const std::string& source, const std::string& roles,
     return sample.ok() ? Marked(*sample) : "error: " + sample.error().message;
 }
 
-const std::string kAsksMl =
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+const std::string kAsksMl = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 // Templates that close a message only where another one follows: the last answer gets its end, and
 // no header is learned, whoever spoke before.
@@ -302,12 +301,10 @@ TEST(OpenTurns, GetTheirEnd) {
         std::string note;
         EXPECT_EQ(MarkedUnder(source, "ua", &note), q + h + "[A<|im_end|>]") << source;
         EXPECT_EQ(note, "");
-        EXPECT_EQ(MarkedUnder(source, "uaua"),
-                  q + h + "[A<|im_end|>]\n" + q + h + "[A<|im_end|>]");
-        EXPECT_EQ(MarkedUnder(source, "uaa"),
-                  q + h + "[A<|im_end|>]\n" + h + "[A<|im_end|>]");
-        EXPECT_EQ(MarkedUnder(source, "uaaua"), q + h + "[A<|im_end|>]\n" + h +
-                                                    "[A<|im_end|>]\n" + q + h + "[A<|im_end|>]");
+        EXPECT_EQ(MarkedUnder(source, "uaua"), q + h + "[A<|im_end|>]\n" + q + h + "[A<|im_end|>]");
+        EXPECT_EQ(MarkedUnder(source, "uaa"), q + h + "[A<|im_end|>]\n" + h + "[A<|im_end|>]");
+        EXPECT_EQ(MarkedUnder(source, "uaaua"),
+                  q + h + "[A<|im_end|>]\n" + h + "[A<|im_end|>]\n" + q + h + "[A<|im_end|>]");
         EXPECT_EQ(MarkedUnder(source, "ua-"), q + h + "[A<|im_end|>]\n" + h + "A");
         EXPECT_EQ(MarkedUnder(source, "uau").substr(0, (q + h).size() + 15),
                   q + h + "[A<|im_end|>]\n<");
@@ -323,9 +320,8 @@ TEST(OpenTurns, GetTheirEnd) {
         "{% if add_generation_prompt %}<|endoftext|>assistant\n{% endif %}";
     const std::string user = "<|endoftext|>user\nQ", asked = user + "<|endoftext|>assistant\n";
     EXPECT_EQ(MarkedUnder(headers, "ua"), asked + "[A<|endoftext|>]");
-    EXPECT_EQ(MarkedUnder(headers, "uaua"),
-              asked + "[A<|endoftext|>]" + user.substr(13) + "<|endoftext|>assistant\n" +
-                  "[A<|endoftext|>]");
+    EXPECT_EQ(MarkedUnder(headers, "uaua"), asked + "[A<|endoftext|>]" + user.substr(13) +
+                                                "<|endoftext|>assistant\n" + "[A<|endoftext|>]");
 }
 
 // Where the next message's header ends a turn, that of a result ends a call.

@@ -125,7 +125,10 @@ std::string NotesOf(const std::string& json, ControlMode mode = ControlMode::kAu
 TEST(ControlTokens, OfOtherModelsAreTold) {
     for (const std::string marker :
          {"<|start_header_id|>", "<|eot_id|>", "[INST]", "[/INST]", "<start_of_turn>",
-          "<\xEF\xBD\x9C" "User" "\xEF\xBD\x9C>", "<|user|>", "<|start-of-turn|>"}) {
+          "<\xEF\xBD\x9C"
+          "User"
+          "\xEF\xBD\x9C>",
+          "<|user|>", "<|start-of-turn|>"}) {
         const std::string words = "a " + marker + " b" + marker;
         for (const std::string& record :
              {TextRecordOf(words), R"({"prompt": ")" + words + R"(", "completion": "c"})",
@@ -162,7 +165,7 @@ TEST(ControlTokens, InWordsAreTold) {
           R"({"instruction": "c", "input": ")" + words + R"(", "output": "c"})",
           R"({"question": ")" + words + R"(", "answer": "c"})",
           R"({"prompt": ")" + words +
-             R"(", "completion": [{"role": "assistant", "content": "c"}]})",
+              R"(", "completion": [{"role": "assistant", "content": "c"}]})",
           R"({"messages": [{"role": "user", "content": [{"type": "text", "text": ")" + words +
               R"("}]}, {"role": "assistant", "content": "c"}]})"}) {
         for (const ControlMode mode : {ControlMode::kAuto, ControlMode::kParse}) {

@@ -105,9 +105,8 @@ TEST(LossMarks, OfTokens) {
         padded["position_ids"] = {0, 0, 1, 2};
         padded["length"] = 4;
         EXPECT_EQ(Marked(padded.dump()), "A[BC]");
-        for (const char* name :
-             {"mask", "label_mask", "prompt_mask", "label_ids", "target_ids", "weights",
-              "lossWeights", "train_on"}) {
+        for (const char* name : {"mask", "label_mask", "prompt_mask", "label_ids", "target_ids",
+                                 "weights", "lossWeights", "train_on"}) {
             OrderedJson record{{ids, {65, 66}}};
             record[name] = {0, 1};
             const std::string said = Marked(record.dump());

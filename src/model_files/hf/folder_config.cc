@@ -34,8 +34,7 @@ Result<FolderConfig> ReadFolderConfig(const std::string& path) {
     std::error_code ignored;
     if (!std::filesystem::exists(config_path, ignored)) {
         const std::string kind = FolderKind(path);
-        return MakeError(ErrorCode::kNotFound,
-                         "{}: no config.json and no GGUF file. {}", path,
+        return MakeError(ErrorCode::kNotFound, "{}: no config.json and no GGUF file. {}", path,
                          kind.empty() ? "Give the folder or the file of a model" : "It is " + kind);
     }
     WEFT_ASSIGN(std::string text, ReadModelText(config_path, kMostConfigBytes));

@@ -57,8 +57,8 @@ struct AnswerPlan {
     // How much compiling them may cost; where one takes more, `put_off` is set, and the plan fails.
     CompileEffort effort = CompileEffort::kAll;
     bool put_off = false;
-    std::string left_out{};     // what of its schemas is not kept; for the log
-    std::string owner{};        // whose responses it may go on from, and where it is kept
+    std::string left_out{};  // what of its schemas is not kept; for the log
+    std::string owner{};     // whose responses it may go on from, and where it is kept
     std::shared_ptr<ResponseStore> responses{};  // may be null
     Headers headers{};                           // of the answer, besides its type
     std::string prompt_name = "prompt";          // what a prompt that is too long came as

@@ -39,13 +39,13 @@
 namespace weft::serve {
 
 struct ApiOptions {
-    int64_t max_waiting = 1024;    // requests that may wait, half of them a key's; beyond: 429.
-                                   // A request waits until it computes; each answer counts
-    int64_t ready_ms = 5000;       // a step at least so often, or a probe: else not ready
-    size_t workers = 3;            // threads that read small requests; one fewer, but one at
-                                   // least, compiles constraints, and as many read large
-                                   // requests. 0: nobody reads any
-    std::vector<int> cores;        // on which they run; none: those of who makes the Api
+    int64_t max_waiting = 1024;  // requests that may wait, half of them a key's; beyond: 429.
+                                 // A request waits until it computes; each answer counts
+    int64_t ready_ms = 5000;     // a step at least so often, or a probe: else not ready
+    size_t workers = 3;          // threads that read small requests; one fewer, but one at
+                                 // least, compiles constraints, and as many read large
+                                 // requests. 0: nobody reads any
+    std::vector<int> cores;      // on which they run; none: those of who makes the Api
     // Memory for the work on large requests: a request that would go beyond it waits until the
     // others are done, and then has all of it.
     uint64_t work_bytes = uint64_t{192} << 20;

@@ -56,8 +56,9 @@ void ReadFunctions(Fields& fields, Conversation& conversation, Json& tools) {
     tools = fields.List("tools");
     conversation.older_calls = !functions.empty();
     if (conversation.older_calls && !tools.empty()) {
-        return fields.Fail("functions", "'functions' is the older form of 'tools'; expected one of "
-                                        "them.");
+        return fields.Fail("functions",
+                           "'functions' is the older form of 'tools'; expected one of "
+                           "them.");
     }
     const char* const member = conversation.older_calls ? "functions" : "tools";
     const Json& list = conversation.older_calls ? functions : tools;
@@ -357,8 +358,8 @@ Result<grammar::Matcher> FormOrCall(const Conversation& conversation, const Serv
     const Json& tools = conversation.input.tools;
     for (const chat::CallFrame* frame : {&served.call_frame, &usual}) {
         if (frame != &usual && !PlainNames(tools, "*")) continue;
-        auto matcher = CompileFor(plan, served,
-                                  OrCallConstraint(tools, conversation.constraint, *frame));
+        auto matcher =
+            CompileFor(plan, served, OrCallConstraint(tools, conversation.constraint, *frame));
         if (!matcher.ok() && frame != &usual) continue;
         if (matcher.ok()) plan.family = frame->family;
         return matcher;

@@ -351,12 +351,12 @@ Result<grammar::Matcher> Constraints::CompileNew(const ConstraintText& constrain
     const grammar::SchemaOptions options{
         .lenient = !constraint.strict, .left_out = &left_out, .limits = limits};
     const std::string& text = constraint.text;
-    const auto grammar =
-        call                               ? CallGrammar(text, limits, left_out)
-        : constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
-        : constraint.kind == "json_schema" ? grammar::GrammarFromJsonSchemaText(text, options)
-        : constraint.kind == "regex"       ? grammar::GrammarFromRegex(text, limits)
-                                           : grammar::GrammarFromGbnf(text, limits);
+    const auto grammar = call                               ? CallGrammar(text, limits, left_out)
+                         : constraint.kind == "json_object" ? grammar::JsonObjectGrammar()
+                         : constraint.kind == "json_schema"
+                             ? grammar::GrammarFromJsonSchemaText(text, options)
+                         : constraint.kind == "regex" ? grammar::GrammarFromRegex(text, limits)
+                                                      : grammar::GrammarFromGbnf(text, limits);
     if (!grammar.ok()) return grammar.error();
     WEFT_ASSIGN(grammar::Matcher matcher, grammar::Matcher::Make(*grammar, trie));
     std::vector<uint32_t> mask(trie->mask_words());

@@ -229,8 +229,7 @@ bool IsMarker(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
 }
 
 // {"content"}: llama-server's form.
-std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served,
-                                        std::string& answer) {
+std::optional<ApiError> TokenizeContent(Fields& fields, const Served& served, std::string& answer) {
     const std::string text = PlainText(fields, "content");
     const bool special = fields.Bool("add_special", false);
     const bool parse = fields.Bool("parse_special", true);

@@ -80,9 +80,9 @@ bool IsBlankText(std::string_view text) {
 // The end of the words of message `at`.
 std::optional<size_t> WordsEnd(const Text& text, size_t at) {
     const auto& given = text.given();
-    const auto last = std::ranges::find(given.rbegin(), given.rend(),
-                                        chat::kMessageWords + static_cast<uint32_t>(at),
-                                        &TextRange::source);
+    const auto last =
+        std::ranges::find(given.rbegin(), given.rend(),
+                          chat::kMessageWords + static_cast<uint32_t>(at), &TextRange::source);
     return last == given.rend() ? std::nullopt : std::optional<size_t>(last->end);
 }
 
@@ -127,8 +127,8 @@ class TurnMarker {
         if (!asking.view().starts_with(before.view())) return begin;
         const std::string_view prompt = asking.view().substr(before.size());
         const size_t own = WordsBegin(turn), gap = GapBegin(turn);
-        const bool written = !prompt.empty() && gap <= own &&
-                             whole_.view().substr(gap, own - gap).ends_with(prompt);
+        const bool written =
+            !prompt.empty() && gap <= own && whole_.view().substr(gap, own - gap).ends_with(prompt);
         if (!written) return begin;
         header_begin_ = own - prompt.size();
         asked_exactly_ = true;

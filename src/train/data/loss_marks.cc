@@ -48,9 +48,8 @@ constexpr std::string_view kOtherMasks[] = {"attention_mask", "special_tokens_ma
 
 constexpr std::string_view kMaskWords[] = {"mask", "masks", "masked", "masking"};
 constexpr std::string_view kMarkWords[] = {
-    "mask",      "masks",   "masked", "masking", "loss",      "train",      "training",
-    "trainable", "trained", "learn",  "learned", "learnable", "supervised", "weight",
-    "weights"};
+    "mask",    "masks", "masked",  "masking",   "loss",       "train",  "training", "trainable",
+    "trained", "learn", "learned", "learnable", "supervised", "weight", "weights"};
 constexpr std::string_view kLabelWords[] = {"label", "labels", "target", "targets"};
 
 // Whether one of the name's words ("loss_mask", "lossMask") is in `words`.
@@ -82,8 +81,7 @@ std::optional<bool> MarkFlag(const OrderedJson& value) {
 }
 
 std::string ShownValue(const OrderedJson& value) {
-    return model_files::hf::Shown(
-        value.dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
+    return model_files::hf::Shown(value.dump(-1, ' ', true, OrderedJson::error_handler_t::replace));
 }
 
 // Whether a list beside a text masks its tokens or messages: a list of 0 and 1 under a name of
@@ -228,8 +226,7 @@ Result<std::vector<uint8_t>> TokenFlags(const OrderedJson& record, const char* k
     return flags;
 }
 
-Result<std::vector<uint8_t>> LossOfTokens(const OrderedJson& record,
-                                          std::span<const int32_t> ids) {
+Result<std::vector<uint8_t>> LossOfTokens(const OrderedJson& record, std::span<const int32_t> ids) {
     std::vector<uint8_t> loss;
     WEFT_TRY(ReadLabels(record, ids, loss));
     for (const char* name : kTokenMasks) {

@@ -301,8 +301,8 @@ Error NoForm(const RecordJson& record) {
     for (const auto& [key, value] : record.items()) {
         if (!hint.empty() || !IsMessages(&value) || !value.is_array() || value.empty()) continue;
         const std::string name = model_files::hf::Shown(key);
-        hint = fmt::format(
-            ". If the records are in the list '{}', cut it out: jq -c '.[\"{}\"][]'", name, name);
+        hint = fmt::format(". If the records are in the list '{}', cut it out: jq -c '.[\"{}\"][]'",
+                           name, name);
     }
     return MakeError(ErrorCode::kCorrupt, "a record with {}; expected {}{}",
                      keys.empty() ? "no keys" : keys, kForms, hint);

@@ -326,8 +326,7 @@ std::string RecordFile::Where(Part part, uint64_t index) const {
 }
 
 std::string RecordFile::WhereByte(uint64_t offset) const {
-    const bool by_line =
-        form_ == Form::kLines || form_ == Form::kTable || form_ == Form::kText;
+    const bool by_line = form_ == Form::kLines || form_ == Form::kTable || form_ == Form::kText;
     if (by_line) return fmt::format("{}: line {}", path(), LineOf(offset));
     const uint64_t key = Pack(offset, 0);
     const auto before = [&](const std::vector<uint64_t>& list) {
