@@ -380,7 +380,7 @@ class Habits(NamesTest):
 
     def test_one_dash_before_a_long_name(self):
         for flags in (("-temp", "0"), ("-temp=0",), ("-temperature", "0"), ("-n-predict", "8"),
-                      ("-c4096",), ("-n8",), ("-n", "8", "-seed", "7"), ("-ub32",), ("-s42",),
+                      ("-c128",), ("-n8",), ("-n", "8", "-seed", "7"), ("-ub32",), ("-s42",),
                       ("-predict", "8"), ("-ctx-size=64",), ("-t1",)):
             self.assertIn("85", self.weft("run", MODEL, "-p", QUESTION, *flags), flags)
         self.assertIn("85", self.weft("run", MODEL, "-prompt", QUESTION))
@@ -399,7 +399,7 @@ class Habits(NamesTest):
         for flags in (("-n", "-2"), ("--predict=-2",), ("--top-k", "-1"), ("--top-k=-1",),
                       ("--seed", "-1"), ("-s", "-1", "-n", "8"), ("-dev", "none"), ("-c", "0"),
                       ("--ctx", "auto"), ("--max-model-len", "-1"), ("--max-model-len=auto",),
-                      ("--ctx", "0.5k"), ("--ctx", str(context)), ("--presence-penalty", "0.1"),
+                      ("--ctx", "0.2k"), ("--ctx", str(context)), ("--presence-penalty", "0.1"),
                       ("--frequency-penalty", "0.1"), ("--generation-config", "vllm")):
             self.assertIn("85", self.weft("run", MODEL, QUESTION, "--temp", "0", *flags), flags)
         for value, tokens in (("0", context), ("0.1k", 100), ("0.125K", 128), ("128", 128)):

@@ -115,8 +115,9 @@ class Conversation(unittest.TestCase):
 
     def test_bounds_of_settings_are_those_of_flags(self):
         terminal = self.begin()
-        for name, flag in (("predict", "--predict"), ("seed", "--seed")):
-            for value in ("-2", "-1", "0", "1", str(1 << 30), str((1 << 30) + 1), str(1 << 63),
+        # (-n -2 and --seed -1 are other programs' words, which flags alone take.)
+        for name, flag, least in (("predict", "--predict", "-3"), ("seed", "--seed", "-2")):
+            for value in (least, "0", "1", str(1 << 30), str((1 << 30) + 1), str(1 << 63),
                           str((1 << 64) - 1), "abc", "1.5"):
                 done = subprocess.run([PROGRAM, "run", "/none", "-p", "a", f"{flag}={value}"],
                                       capture_output=True, text=True, timeout=PATIENCE,

@@ -235,7 +235,7 @@ def test_keys(room, _):
     for text, said in (("", "a key of 0 bytes"), ("x" * 5000, "5000 bytes|larger|too large|bytes")):
         with open(key, "w") as file:
             file.write(text)
-        for command in (["up"], ["hosts"], ["run", "m", "-p", "x", "--cluster", "home"]):
+        for command in (["up"], ["hosts"], ["run", "./m", "-p", "x", "--cluster", "home"]):
             ran = a.run(*command)
             assert ran.returncode == 1 and re.search(said, ran.stderr), ran
             assert key in ran.stderr, ran
