@@ -169,7 +169,7 @@ TEST(CallFrame, HostileTemplates) {
                     "{\"name\": \"{{ c.function.name }}\", "
                     "\"arguments\": {{ c.function.arguments | tojson }}{{ " +
                     OrderedJson(behind).dump() +
-                    " * 900000 }}{% endfor %}{% endfor %}"
+                    " * 400000 }}{% endfor %}{% endfor %}"
                     "{% if add_generation_prompt %}<assistant>{% endif %}");
         EXPECT_EQ(frame, CallFrame()) << behind;
     }

@@ -141,7 +141,7 @@ TEST_F(Lora, IsRefusedByNameBeforeWeightsAreRead) {
         std::string folder;
         std::vector<const char*> said;
     } cases[] = {{dir_ / "none", {"none/adapter_config.json"}},
-                 {dir_ / "empty", {"empty/adapter_config.json"}},
+                 {dir_ / "empty", {"empty: no adapter_config.json", "an empty folder"}},
                  {other, {"mlp.gate_proj.lora_B.weight", "[1056, 8]", "[1024, 8]"}},
                  {dora, {"use_dora"}},
                  {head, {"target_modules", "lm_head", "q_proj"}},

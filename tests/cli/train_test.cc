@@ -363,7 +363,7 @@ TEST_F(TrainCli, ErrorsNameWhatIsWrong) {
         int status;
         const char* expected;
     } cases[] = {{{"--zero", "7"}, 2, "--zero"},
-                 {{"--tp", "2", "--dp", "3"}, 2, "--tp 2 x --pp 1 x --dp 3"},
+                 {{"--tp", "2", "--dp", "3", "--local", "4"}, 2, "--tp 2 --dp 3 is a layout of 6"},
                  {{"--schedule", "zigzag"}, 2, "zigzag"},
                  {{"--micro-batch", "0"}, 2, "--micro-batch 0"},
                  {{"--betas", "0.9"}, 2, "--betas"},

@@ -31,7 +31,9 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         Fields message(messages[i], where);
         const std::string role = message.Choice(
             "role", "", {"system", "developer", "user", "assistant", "tool", "function"});
-        Json content = message.Has("content") ? ReadContent(message, "content") : Json(nullptr);
+        std::vector<size_t> parts;
+        Json content =
+            message.Has("content") ? ReadContent(message, "content", &parts) : Json(nullptr);
         if (role == "assistant" && (content.is_null() || content == "")) {
             content = message.Text("refusal", "");  // which stands beside the content
         }
@@ -46,6 +48,8 @@ void ReadMessages(Fields& fields, chat::ChatInput& input) {
         }
         Json copy = messages[i];
         copy["content"] = content;
+        copy.erase(chat::kPartsMember);
+        if (!parts.empty()) copy[chat::kPartsMember] = parts;
         input.messages.push_back(std::move(copy));
     }
 }
@@ -230,10 +234,10 @@ class ChatDialect final : public OpenAiDialect {
 
 }  // namespace
 
-Json ReadContent(Fields& fields, const char* name) {
+Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts) {
     std::string text;
     const auto fault = chat::ReadContentText(fields.Get(name), fields.Get("role") == "assistant",
-                                             fields.PathOf(name), text);
+                                             fields.PathOf(name), text, parts);
     if (fault) fields.Fail(name, fault->message, fault->code);
     return text;
 }

@@ -28,7 +28,7 @@ struct Conversation {
 Conversation ReadConversation(Fields& fields);
 // A message's content as one text: a string, or a list of parts that are text; or, where `fields`
 // are an assistant's, refusals.
-Json ReadContent(Fields& fields, const char* name);
+Json ReadContent(Fields& fields, const char* name, std::vector<size_t>* parts = nullptr);
 
 // From a conversation to the tokens of its prompt and what the answer has to be parsed as.
 struct ChatPrompt {
