@@ -201,8 +201,8 @@ bool Contains(Meter& meter, const Value& place, const Value& needle);
 // The value for a key, or null.
 const Value* Lookup(Meter& meter, const Value& dict, std::string_view key);
 const Value* Lookup(Meter& meter, const Value& dict, const Value& key);
-// What a for statement walks over: items, keys, characters (of a content: its part); nothing for
-// undefined.
+// The values that a for statement takes in turn: the items of a list, the keys of a dict, the part
+// of a content, the characters of any other text. Undefined has none.
 std::shared_ptr<const ListData> Iterate(Meter& meter, const Value& value);
 // text[index], or undefined; of a content, index 0 also has the part's members.
 Value CharacterAt(Meter& meter, const Value& text, int64_t index);

@@ -97,7 +97,7 @@ class Line {
         return name;
     }
 
-    // Null where the command has the flag itself, or there is none.
+    // The row of a flag that the command lacks; null: the command has the flag, or no row names it.
     const Synonym* FindSynonym(const std::string& name) const {
         if (command_.FindFlag(name) != nullptr) return nullptr;
         const auto all = Synonyms();

@@ -159,7 +159,7 @@ DescribedCommand DescribeCommand(const CLI::App& app) {
     return command;
 }
 
-// What to say of the first word that no command takes.
+// The error for the first word that is no command.
 Error UnknownWord(const CLI::App& app, const std::string& word) {
     const std::vector<std::string> commands = NamesOfCommands(app);
     if (word.starts_with('-')) {

@@ -49,7 +49,7 @@ class Option {
     // wrong: what is wrong with a value, "" for nothing.
     Option Valid(std::function<std::string(const std::string&)> wrong) const;
     Option Bytes() const;  // 16KB, 2MB: powers of 1024
-    // Of a number of tokens: also 8k (8000), 8K (8192), 1m, 1M, and auto, which is `automatic`.
+    // The value counts tokens: 8k is 8000, 8K is 8192, 1m and 1M likewise; auto is `automatic`.
     Option Tokens(int64_t automatic) const;
     Option OnOff() const;   // of a bool: on or off
     Option Commas() const;  // of a list: a,b,c

@@ -92,7 +92,7 @@ class ProgressLine {
 // ClusterOptions::stop. grace_ms: SIGTERM and SIGHUP set it so much later.
 const std::atomic<bool>* CatchInterrupts(int grace_ms = 0);
 
-// What a SIGHUP asks of this process: to stop, or to read its files again.
+// Decides whether a SIGHUP asks this process to stop or to read its files again.
 class HangupRule {
   public:
     HangupRule() = default;

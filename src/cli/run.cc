@@ -63,13 +63,13 @@ bool IsConversation(const RunFlags& flags) {
     return !given && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
 }
 
-// The flag, the file or standard input, and that alone.
-// Of a file, or of a pipe whose writer has begun.
+// Whether a file or pipe at `fd` has bytes that nobody has read yet.
 bool HasBytesWaiting(int fd) {
     int bytes = 0;
     return ::ioctl(fd, FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
+// Exactly one of the flag, the file and standard input gives the prompt.
 Result<std::string> PromptText(const RunFlags& flags) {
     const bool words = !flags.words.empty(), file = flags.run.Given("--file");
     const bool prompt = flags.run.Given("--prompt") || words;

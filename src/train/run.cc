@@ -274,8 +274,8 @@ class Run {
             summary_.steps, stop_fault_, rest);
     }
 
-    // The checkpoint that the job would go on from, looked for now: somebody may have removed one.
-    // Empty: there is none.
+    // The folder of the checkpoint that `--resume auto` takes; empty: the disk has none. Reads the
+    // folder at each call, since a user may remove checkpoints.
     std::string Standing() const {
         if (resume_from_.empty() || IsCheckpoint(resume_from_)) return resume_from_;
         const std::vector<std::string> all = ListCheckpoints(job_.save.folder, nullptr);
