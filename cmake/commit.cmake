@@ -50,10 +50,4 @@ const char* CommitDate() {
 
 }  // namespace weft::cluster
 ")
-set(old "")
-if(EXISTS ${OUT})
-  file(READ ${OUT} old)
-endif()
-if(NOT old STREQUAL text)
-  file(WRITE ${OUT} "${text}")
-endif()
+file(CONFIGURE OUTPUT ${OUT} CONTENT "${text}" @ONLY)  # touched only where it changed
