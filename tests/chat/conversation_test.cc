@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 #include "base/file.h"
 #include "support/paths.h"
 #include "support/tiny_vocabulary.h"
@@ -276,6 +278,23 @@ TEST(ContentForm, WithoutTheUsersWordsIsRefused) {
     const std::string told = Told("{{ raise_exception('only on Sundays') }}",
                                   Parsed(R"([{"role": "user", "content": "x"}])"));
     EXPECT_NE(told.find("only on Sundays"), std::string::npos) << told;
+}
+
+// What a model's template may cost before it is asked anything: some 50 probes.
+TEST(ContentForm, ProbesOfAHostileTemplateAreShort) {
+    constexpr int64_t kMostProbes = 100;
+    for (const char* work : {"{{ a * b }}", "{% set x = 'a b ' * 90000 %}",
+                             "{% set x = range(9000) | sort(reverse=true) | first %}"}) {
+        const std::string source = "{% for a in range(100000) %}{% for b in range(100000) %}" +
+                                   std::string(work) +
+                                   "{% endfor %}{% endfor %}{{ messages[0].content }}";
+        const std::clock_t begin = std::clock();
+        const auto chat = Chat::Make(source, ConversationTokens());
+        ASSERT_TRUE(chat.ok());
+        FindForms(*chat);
+        const int64_t used_ms = (std::clock() - begin) * 1000 / CLOCKS_PER_SEC;
+        EXPECT_LE(used_ms, kMostProbes * kProbeLimits.cpu_ms) << work;
+    }
 }
 
 // The template of one family: as transformers renders the same messages with contents as parts.
