@@ -49,6 +49,9 @@ void Route(const RouteArgs& args, int part, int parts);
 struct ExpertPlan {
     int32_t* begin = nullptr;  // [count + 1]
     int32_t* slots = nullptr;  // [rows * used]
+    // [rows * used], or null: it is not made. slots[place[slot]] == slot; -1 if another rank holds
+    // the slot's expert.
+    int32_t* place = nullptr;
 };
 struct PlanExpertsArgs {
     const int32_t* ids = nullptr;  // [rows, used]

@@ -108,6 +108,9 @@ void PlanExperts(const PlanExpertsArgs& args, int part, int) {
     }
     for (int64_t e = args.count; e > 0; --e) begin[e] = begin[e - 1];
     begin[0] = 0;
+    if (args.plan.place == nullptr) return;
+    std::fill_n(args.plan.place, slots, -1);
+    for (int32_t i = 0; i < begin[args.count]; ++i) args.plan.place[args.plan.slots[i]] = i;
 }
 
 void GateRows(const GateRowsArgs& args, int part, int parts) {

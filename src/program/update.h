@@ -17,20 +17,14 @@
 #include <vector>
 
 #include "program/op_row.h"
+#include "tensor/update_runs.h"
 
 namespace weft::program {
 
-// Half-open, in elements.
-struct ElementRange {
-    int64_t begin = 0, end = 0;
-};
-
-// Elements that are updated alike: [begin, begin + count) of the own part, from `kept` on of what
-// the optimizer keeps.
-struct UpdateRun {
-    int64_t begin = 0, kept = 0, count = 0;
-    bool decays = false;  // of a matrix: weight decay counts
-};
+using weft::ElementRange;
+using weft::FactoredRun;
+using weft::FactoredTensor;
+using weft::UpdateRun;
 
 struct SumOver {  // x becomes its sum over the group, of narrow types rounded once
     static constexpr OpRow kRow{"sum_over", "-> x[..]:f64+=", Pass::kUpdate, Trait::kTransfer};
@@ -89,29 +83,8 @@ struct SgdUpdate {
     }
 };
 
-// Adafactor (Shazeer and Stern 2018). A tensor's second moments are a number a row and one a
-// column; those of all tensors of the model lie in one vector, the same on all ranks.
-struct FactoredTensor {
-    int64_t rows = 0, cols = 0;  // a vector: no rows; several matrices: of all, of one
-    int64_t matrices = 1;
-    int64_t rows_at = 0, cols_at = 0, number = 0;  // in `moments`; among all tensors
+// ---- Adafactor (its tensors: tensor/update_runs.h) ---------------------------------------------
 
-    int64_t rows_of_one() const { return rows > matrices ? rows / matrices : 1; }
-    // Where the columns' moments are of the matrix that a row is in.
-    int64_t ColsOf(int64_t row) const {
-        return cols_at + (rows == 0 ? 0 : row / rows_of_one() * cols);
-    }
-    double elements() const { return static_cast<double>((rows > 1 ? rows : 1) * cols); }
-};
-// Elements [range) of a block of a tensor, counted row by row, which lie from `own` on in the own
-// part.
-struct FactoredRun {
-    FactoredTensor tensor;
-    int64_t row_begin = 0, col_begin = 0, col_count = 0;  // of the block
-    ElementRange range;
-    int64_t own = 0;
-    bool decays = false;
-};
 // Squares of gradients by row and by column, each at the place of its moment, and, behind them, the
 // squares of each tensor's weights where `sizes`.
 struct AdafactorSums {

@@ -1,0 +1,186 @@
+// Kernels of mixtures of experts in training.
+//
+// A value with a row for each token and expert has its rows in the order of an ExpertPlan
+// (kernels/experts.h): row i belongs to slot plan.slots[i] (token * used + k), and the rows
+// [plan.begin[e], plan.begin[e + 1]) to the rank's e-th expert. The rank holds the first
+// held = plan.begin[experts] rows; the rows behind them are zeros. Kernels read `held` from the
+// plan, so that arguments stay as they are from step to step.
+//
+// Functions are called as those of dense/lookup.h: see there for parts and scratch.
+#pragma once
+
+#include "kernels/experts.h"
+
+namespace weft::kernels::dense {
+
+// y[i] = x[token of row i] for i < held, times weights[slot of row i] where there are weights.
+struct GatherRowsArgs {
+    ExpertPlan plan;
+    int64_t experts = 0, used = 0;
+    ConstMatrix x;                   // [tokens, cols], any type
+    const float* weights = nullptr;  // [tokens, used] or null
+    int64_t cols = 0;
+    Matrix y;  // [tokens * used, cols], any type
+};
+void GatherRows(const Kernels& kernels, const GatherRowsArgs& args, int part, int parts);
+
+// Products of each expert's rows with its matrix [n, k]:
+//   kNT  c [rows, n] = a [rows, k] . W^T      forward
+//   kNN  c [rows, k] = a [rows, n] . W        gradient of the input
+//   kTN  W [n, k] += a [rows, n]^T . b [rows, k]    gradient of the matrix
+// Only experts [first, last) of the rank are multiplied; their matrices are stacked in `w` (kNT,
+// kNN) or `dw` (kTN), the first of them that of expert `first`: so a stack of a block type can be
+// decoded and multiplied some experts at a time. An expert without rows is skipped. Parts share out
+// each product as Kernels::gemm does.
+enum class ExpertProduct : uint8_t { kNT, kNN, kTN };
+struct ExpertGemmArgs {
+    ExpertProduct product = ExpertProduct::kNT;
+    Compute compute = Compute::kF32;
+    const int32_t* begin = nullptr;  // ExpertPlan::begin
+    int64_t first = 0, last = 0;
+    int64_t n = 0, k = 0;
+    ConstMatrix a;  // [tokens * used, k or n], sorted by expert
+    ConstMatrix b;  // kTN: [tokens * used, k], sorted by expert
+    ConstMatrix w;  // kNT, kNN: [(last - first) * n, k]
+    Matrix c;       // kNT, kNN: [tokens * used, n or k], sorted by expert
+    Matrix dw;      // kTN: [(last - first) * n, k]
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+// slots: the most rows that there are, all of which may be one expert's.
+int64_t ExpertGemmScratchBytes(const Kernels& kernels, const ExpertGemmArgs& args, int64_t slots);
+void ExpertGemm(const Kernels& kernels, const ExpertGemmArgs& args, int part, int parts);
+
+// y[t] = base[t] + the sum over the slots of token t that the rank holds, in the order of k, of
+// weights[slot] * x[place[slot]]. The sum is made in float32 and rounded once; base is added last.
+struct CombineArgs {
+    ExpertPlan plan;  // place alone is read
+    int64_t used = 0;
+    const float* x = nullptr;        // [tokens * used, cols], sorted by expert
+    const float* weights = nullptr;  // [tokens, used]; null: ones
+    ConstMatrix base;                // [tokens, cols], any type; no data: zeros
+    int64_t tokens = 0, cols = 0;
+    Matrix y;  // [tokens, cols], any type; may be base
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+int64_t CombineScratchBytes(const CombineArgs& args);
+void Combine(const Kernels& kernels, const CombineArgs& args, int part, int parts);
+
+// The gradients of a weighted sum of experts (expert_sum), from the products of the rows of dy with
+// the experts' matrices. For each slot that the rank holds, with i = place[slot]:
+//   dweights[slot] = products[i] . x[i]
+//   dx[i] = weights[slot] * products[i]
+// dweights of the other slots are 0; ClearRest clears the other rows of dx.
+struct ExpertWeightGradArgs {
+    ExpertPlan plan;  // place alone is read
+    int64_t used = 0;
+    const float* products = nullptr;  // [tokens * used, cols], sorted by expert
+    ConstMatrix x;                    // [tokens * used, cols], sorted by expert, any type
+    const float* weights = nullptr;   // [tokens, used]
+    int64_t tokens = 0, cols = 0;
+    Matrix dx;                  // [tokens * used, cols], sorted by expert, any type
+    float* dweights = nullptr;  // [tokens, used]
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+int64_t ExpertWeightGradScratchBytes(const ExpertWeightGradArgs& args);
+void ExpertWeightGrad(const Kernels& kernels, const ExpertWeightGradArgs& args, int part,
+                      int parts);
+
+// Rows [held, tokens * used) of y become zeros.
+struct ClearRestArgs {
+    ExpertPlan plan;  // begin alone is read
+    int64_t experts = 0, used = 0;
+    int64_t tokens = 0, cols = 0;
+    Matrix y;  // [tokens * used, cols], any type
+};
+void ClearRest(const ClearRestArgs& args, int part, int parts);
+
+// ---- Routers -----------------------------------------------------------------------------------
+
+// The gradient of kernels::Route with respect to the logits: of w = scale * s / sum(s), or of
+// w = scale * s without `renormalise`, where s are the scores of the chosen experts.
+struct RouteGradArgs {
+    const float* dweights = nullptr;  // [rows, used]
+    const float* logits = nullptr;    // [rows, experts]
+    const int32_t* ids = nullptr;     // [rows, used]
+    int64_t rows = 0, experts = 0, used = 0;  // used: at most kMostExperts
+    bool sigmoid = false;                     // else softmax
+    bool renormalise = false;
+    float scale = 1;
+    float* dlogits = nullptr;  // [rows, experts]
+};
+void RouteGrad(const RouteGradArgs& args, int part, int parts);
+
+// y = x * sigmoid(gate of the row).
+struct GateRowsArgs {
+    ConstMatrix x;                // [rows, cols], any type
+    const float* gate = nullptr;  // [rows]
+    int64_t rows = 0, cols = 0;
+    Matrix y;  // [rows, cols], any type
+};
+void GateRows(const Kernels& kernels, const GateRowsArgs& args, int part, int parts);
+
+// dx = dy * s, dgate = (dy . x) * s * (1 - s), with s = sigmoid(gate of the row).
+struct GateRowsGradArgs {
+    ConstMatrix dy, x;            // [rows, cols], any types
+    const float* gate = nullptr;  // [rows]
+    int64_t rows = 0, cols = 0;
+    Matrix dx;               // [rows, cols], any type
+    float* dgate = nullptr;  // [rows]
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+int64_t GateRowsGradScratchBytes(const GateRowsGradArgs& args);
+void GateRowsGrad(const Kernels& kernels, const GateRowsGradArgs& args, int part, int parts);
+
+// router_load in two phases: how often each expert was chosen, and the sum over rows of its scores.
+// Phase 1: scores = softmax(logits).
+struct RouterScoresArgs {
+    const float* logits = nullptr;  // [rows, experts]
+    int64_t rows = 0, experts = 0;
+    float* scores = nullptr;  // [rows, experts]
+};
+void RouterScores(const RouterScoresArgs& args, int part, int parts);
+// Phase 2: load = before + {counts, sums}. Sums run over the rows in order, in float64. Parts share
+// out experts.
+struct RouterLoadArgs {
+    const float* scores = nullptr;  // [rows, experts]
+    const int32_t* ids = nullptr;   // [rows, used]
+    int64_t rows = 0, experts = 0, used = 0;
+    const float* before = nullptr;  // [2, experts]; null: zeros
+    float* load = nullptr;          // [2, experts]: counts, then sums; may be before
+};
+void RouterLoad(const RouterLoadArgs& args, int part, int parts);
+
+// dlogits = p * (dsums - sum(p * dsums)) of each row, with p = softmax(logits). The counts have no
+// gradient.
+struct RouterLoadGradArgs {
+    const float* dload = nullptr;   // [2, experts]: the second row is read
+    const float* logits = nullptr;  // [rows, experts]
+    int64_t rows = 0, experts = 0;
+    float* dlogits = nullptr;  // [rows, experts]
+};
+void RouterLoadGrad(const RouterLoadGradArgs& args, int part, int parts);
+
+// The load-balancing loss (Fedus et al. 2022): y = experts / rows^2 * sum(counts * sums), where
+// rows = max(sum(counts) / used, 1). All of it by part 0.
+struct LoadBalanceArgs {
+    const float* load = nullptr;  // [2, experts]
+    int64_t experts = 0, used = 0;
+    float* y = nullptr;      // [1]
+    double* wide = nullptr;  // [1] or null: the same before it is rounded
+};
+void LoadBalance(const LoadBalanceArgs& args, int part, int parts);
+
+// dload = {0, dy * experts / rows^2 * counts}. All of it by part 0.
+struct LoadBalanceGradArgs {
+    const float* dy = nullptr;    // [1]
+    const float* load = nullptr;  // [2, experts]
+    int64_t experts = 0, used = 0;
+    float* dload = nullptr;  // [2, experts]
+};
+void LoadBalanceGrad(const LoadBalanceGradArgs& args, int part, int parts);
+
+}  // namespace weft::kernels::dense

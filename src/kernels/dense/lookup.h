@@ -1,0 +1,86 @@
+// Kernels that move rows and columns: lookups and their gradients, copies, decoding of block types.
+//
+// Each function is called as (args, part, parts), or with the kernel table in front where it is
+// built on the table's row kernels. A call allocates nothing, takes no lock and keeps no state;
+// parts never write the same bytes, and results do not depend on parts. `scratch` is [parts,
+// scratch_bytes], 64-byte aligned; XScratchBytes(args) says how many bytes one part needs.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace weft::kernels::dense {
+
+// y[i] = row (ids[i] - first_row) of a table; zeros if the table lacks that row (another rank holds
+// it). The table is either plain, of any type, or of a block type, whose rows are decoded into a
+// float32 y. Serves embedding and select_rows.
+struct LookupArgs {
+    ConstMatrix table;                  // [table_rows, cols]: used if `blocks` is null
+    const std::byte* blocks = nullptr;  // rows of block_type, one after another
+    DType block_type = DType::kF32;
+    int64_t table_rows = 0, first_row = 0;
+    const int32_t* ids = nullptr;  // [count]
+    int64_t count = 0, cols = 0;
+    Matrix y;  // [count, cols], any type
+};
+void Lookup(const Kernels& kernels, const LookupArgs& args, int part, int parts);
+
+// The gradient of an embedding: row (tokens[i] - first_row) of the table += dy[i]. Tokens outside
+// the table are skipped. The rows of one token are added up in float32 in ascending order, and the
+// sum is added to the table's row: each row of the table is rounded once. Parts share out distinct
+// tokens.
+struct EmbeddingGradArgs {
+    ConstMatrix dy;                   // [count, cols], any type
+    const int32_t* tokens = nullptr;  // [count]
+    const int32_t* order = nullptr;   // [count]: row numbers by ascending token, then by row
+    int64_t count = 0, cols = 0;
+    int64_t table_rows = 0, first_row = 0;
+    Matrix table;  // [table_rows, cols], any type
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+int64_t EmbeddingGradScratchBytes(const EmbeddingGradArgs& args);
+void EmbeddingGrad(const Kernels& kernels, const EmbeddingGradArgs& args, int part, int parts);
+
+// y[ids[i]] = x[i]; the other rows of y are zeros. ids ascend, each below `rows`, without repeats.
+// The gradient of select_rows.
+struct ScatterRowsArgs {
+    ConstMatrix x;                 // [count, cols], any type
+    const int32_t* ids = nullptr;  // [count]
+    int64_t count = 0, rows = 0, cols = 0;
+    Matrix y;  // [rows, cols], any type
+};
+void ScatterRows(const Kernels& kernels, const ScatterRowsArgs& args, int part, int parts);
+
+// y[r, y_begin + c] = x[r, x_begin + c] for c < cols; the other columns of y are zeros. Serves
+// slice_columns, pad_columns, slice_rows (x: the first row of the slice) and plain copies.
+struct CopyColumnsArgs {
+    ConstMatrix x;  // [rows, >= x_begin + cols], any type
+    int64_t x_begin = 0, y_begin = 0;
+    int64_t rows = 0, cols = 0, y_cols = 0;
+    Matrix y;  // [rows, y_cols], any type
+};
+void CopyColumns(const Kernels& kernels, const CopyColumnsArgs& args, int part, int parts);
+
+// y = x, the rows of a block type as floats. The rows belong to matrices of matrix_rows rows each,
+// and with `begin` (ExpertPlan::begin) the matrices that no row of the step chose are left out:
+// matrix m is decoded if begin[m] < begin[m + 1]. Scratch is used where y is not float32.
+struct DecodeArgs {
+    DType dtype = DType::kF32;
+    const std::byte* x = nullptr;  // [matrices * matrix_rows] rows, one after another
+    int64_t matrices = 1, matrix_rows = 0, cols = 0;
+    const int32_t* begin = nullptr;  // [matrices + 1] or null
+    Matrix y;                        // [matrices * matrix_rows, cols], any type
+    std::byte* scratch = nullptr;
+    int64_t scratch_bytes = 0;
+};
+int64_t DecodeScratchBytes(const DecodeArgs& args);
+void Decode(const Kernels& kernels, const DecodeArgs& args, int part, int parts);
+
+// y becomes zeros.
+struct FillArgs {
+    std::byte* y = nullptr;
+    int64_t bytes = 0;
+};
+void Fill(const FillArgs& args, int part, int parts);
+
+}  // namespace weft::kernels::dense

@@ -1,0 +1,47 @@
+// Ranges of elements that the ops of an update work on (program/update.h, kernels/dense/update.h).
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+// Half-open, in elements.
+struct ElementRange {
+    int64_t begin = 0, end = 0;
+};
+
+// Elements [begin, begin + count) of a rank's own part of a unit. The optimizer's state of element
+// `begin` is at `kept`.
+struct UpdateRun {
+    int64_t begin = 0, kept = 0, count = 0;
+    bool decays = false;  // the elements belong to a matrix: weight decay applies
+};
+
+// A tensor under Adafactor (Shazeer and Stern 2018), which keeps one second moment per row and one
+// per column of each matrix. The moments of all tensors of the model are in one vector, which is
+// the same on all ranks.
+struct FactoredTensor {
+    int64_t rows = 0, cols = 0;  // rows of all matrices, 0 for a vector; columns of one matrix
+    int64_t matrices = 1;
+    int64_t rows_at = 0, cols_at = 0;  // indexes of the first moments
+    int64_t number = 0;                // index among all tensors
+
+    int64_t rows_of_one() const { return rows > matrices ? rows / matrices : 1; }
+    // Index of the column moments of the matrix that holds `row`.
+    int64_t ColsOf(int64_t row) const {
+        return cols_at + (rows == 0 ? 0 : row / rows_of_one() * cols);
+    }
+    double elements() const { return static_cast<double>((rows > 1 ? rows : 1) * cols); }
+};
+
+// Elements [range) of a block of a tensor, counted row by row. The first of them is element `own`
+// of the rank's own part.
+struct FactoredRun {
+    FactoredTensor tensor;
+    int64_t row_begin = 0, col_begin = 0, col_count = 0;  // of the block
+    ElementRange range;
+    int64_t own = 0;
+    bool decays = false;
+};
+
+}  // namespace weft
