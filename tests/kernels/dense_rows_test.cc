@@ -3,75 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include "kernels/dense/dense.h"
-#include "support/dense_elements.h"
+#include "support/typed_matrix.h"
 
 namespace weft::kernels::dense {
 namespace {
 
-constexpr float kDenseRowsUntouched = -777.0f;
 const double kDenseRowsUnit = std::ldexp(1.0, -24);
 const double kExp = std::ldexp(1.0, -20);  // what an exponential and a few roundings err by
 
-class Random {
-  public:
-    explicit Random(uint32_t seed) : engine_(seed) {}
-    int64_t Int(int64_t least, int64_t most) {
-        return std::uniform_int_distribution<int64_t>(least, most)(engine_);
-    }
-    float Normal() { return normal_(engine_); }
-
-  private:
-    std::mt19937 engine_;
-    std::normal_distribution<float> normal_;
-};
-
-// A matrix of any type with a stride. At() is what an element holds, as a float.
-struct Typed {
-    int64_t rows, cols, stride;
-    Element type;
-    std::vector<float> floats;
-    std::vector<uint16_t> halves;
-
-    Typed(Random& random, int64_t row_count, int64_t col_count, Element element, float size = 1)
-        : rows(row_count), cols(col_count), stride(col_count + random.Int(0, 3)), type(element) {
-        const auto count = static_cast<size_t>(rows * stride);
-        floats.assign(count, kDenseRowsUntouched);
-        halves.assign(count, Narrowed(type, kDenseRowsUntouched));
-        for (int64_t i = 0; i < rows; ++i) {
-            for (int64_t j = 0; j < cols; ++j) Set(i, j, size * random.Normal());
-        }
-    }
-    size_t Index(int64_t i, int64_t j) const { return static_cast<size_t>(i * stride + j); }
-    float At(int64_t i, int64_t j) const {
-        return type == Element::kF32 ? floats[Index(i, j)] : Widened(type, halves[Index(i, j)]);
-    }
-    void Set(int64_t i, int64_t j, float x) {
-        floats[Index(i, j)] = x;
-        halves[Index(i, j)] = Narrowed(type, x);
-    }
-    Matrix View() {
-        if (type == Element::kF32) return {floats.data(), stride, type};
-        return {halves.data(), stride, type};
-    }
-    float* data() { return floats.data(); }  // of kF32
-
-    // A result that errs by `bound` before it is rounded to the type.
-    void CheckNear(int64_t i, int64_t j, double expected, double bound, const char* what) const {
-        bound += Rounding(type, std::abs(expected) + bound);
-        EXPECT_LE(std::abs(At(i, j) - expected), bound)
-            << what << " [" << i << ", " << j << "]: " << At(i, j) << ", not " << expected;
-    }
-    void ExpectGaps() const {
-        const float untouched = Stored(type, kDenseRowsUntouched);
-        for (int64_t i = 0; i < rows; ++i) {
-            for (int64_t j = cols; j < stride; ++j) ASSERT_EQ(At(i, j), untouched);
-        }
-    }
-};
+using test::Random;
+using test::Typed;
 
 // What a test draws matrices from: of float32 and of one narrow type.
 struct Maker {
@@ -334,7 +278,7 @@ TEST(DenseRows, LossAndItsGradient) {
         const int64_t rows = random.Int(1, 7), cols = random.Int(1, 300);
         Typed logits(random, rows, cols, Element::kF32, random.Int(0, 1) == 1 ? 1.0f : 40.0f);
         const Typed before = logits;
-        std::vector<float> losses(static_cast<size_t>(rows), kDenseRowsUntouched);
+        std::vector<float> losses(static_cast<size_t>(rows), test::kUntouched);
         std::vector<int32_t> targets;
         for (int64_t i = 0; i < rows; ++i) {
             targets.push_back(static_cast<int32_t>(random.Int(-1, cols - 1)));
@@ -373,7 +317,7 @@ TEST(DenseRows, Adam) {
         const Maker make{random};
         Typed p = make.Floats(1, count), m = make.Floats(1, count), v = make.Floats(1, count);
         Typed g = make.Any(1, count);
-        for (float& x : v.floats) x = x == kDenseRowsUntouched ? x : x * x;
+        for (float& x : v.floats) x = x == test::kUntouched ? x : x * x;
         const bool copy = random.Int(0, 1) == 1;
         std::vector<uint16_t> halves(static_cast<size_t>(count) + 1, 0x1234);
         AdamArgs args{p.data(), m.data(), v.data(), g.View().data, g.type, count};

@@ -47,11 +47,11 @@ struct FloatPair {
 // 2005). A block is summed in kPairLanes lanes: lane l takes elements l, l + kPairLanes, ... of it
 // in order; the lanes are added in order, and then the blocks.
 //
-// Error: each square is split exactly into two floats, and adding to a pair errs by at most
-// 2^-45 of the new sum. All terms are positive, so with n blocks the value errs by at most
-// (1024 + kPairLanes + n) * 2^-45 of itself: below 2^-24, half a unit of a float32, up to a million
-// blocks (2^36 elements). Squares must be normal numbers: one above 2^127 makes the sum infinite
-// or NaN, and one below 2^-100 errs by at most 2^-149.
+// Error: each square is split exactly into two floats, and adding pairs of one sign errs by at most
+// 3 * 2^-48 of the new sum (Joldes, Muller and Popescu 2017). All terms are positive, so with n
+// blocks the value errs by at most (1024 + kPairLanes + n) * 2^-46 of itself: below 2^-24, half a
+// unit of a float32, up to two million blocks (2^37 elements). Beyond that a square below 2^-100
+// errs by at most 2^-146, and one above 2^127 makes the sum infinite or NaN.
 inline constexpr int64_t kPairLanes = 64;
 struct PairSquaresArgs {
     const void* x = nullptr;

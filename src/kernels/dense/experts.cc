@@ -1,0 +1,280 @@
+#include "kernels/dense/experts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/dense/row_copy.h"
+
+namespace weft::kernels::dense {
+namespace {
+
+float Sigmoid(float x) {
+    return 1.0f / (1.0f + std::exp(-x));
+}
+
+void Scores(const float* logits, int64_t experts, bool sigmoid, float* scores) {
+    if (sigmoid) {
+        std::transform(logits, logits + experts, scores, Sigmoid);
+        return;
+    }
+    const float most = *std::max_element(logits, logits + experts);
+    double sum = 0;
+    for (int64_t e = 0; e < experts; ++e) {
+        scores[e] = std::exp(logits[e] - most);
+        sum += double{scores[e]};
+    }
+    const auto inverse = static_cast<float>(1 / sum);
+    for (int64_t e = 0; e < experts; ++e) scores[e] *= inverse;
+}
+
+// In eight sums, so that the compiler uses vectors.
+float DotInLanes(const float* a, const float* b, int64_t count) {
+    float sums[8] = {};
+    const int64_t whole = count / 8 * 8;
+    for (int64_t i = 0; i < whole; i += 8) {
+        for (int64_t j = 0; j < 8; ++j) sums[j] += a[i + j] * b[i + j];
+    }
+    for (int64_t i = whole; i < count; ++i) sums[i - whole] += a[i] * b[i];
+    float sum = 0;
+    for (const float lane : sums) sum += lane;
+    return sum;
+}
+
+// [rows, cols] of a matrix as an operand: as it is, or its transpose.
+GemmOperand OperandOf(const ConstMatrix& x, bool transposed = false) {
+    return {x.data, transposed ? 1 : x.stride, transposed ? x.stride : 1, x.type};
+}
+
+// The product of expert `expert`, whose rows are [row, row + rows).
+GemmArgs ProductOf(const ExpertGemmArgs& args, int64_t expert, int64_t row, int64_t rows) {
+    const int64_t matrix_row = (expert - args.first) * args.n;
+    const ConstMatrix a = args.a.From(row, 0);
+    GemmArgs g;
+    g.compute = args.compute;
+    if (args.product == ExpertProduct::kTN) {
+        g.a = OperandOf(a, true);
+        g.b = OperandOf(args.b.From(row, 0));
+        g.c = args.dw.From(matrix_row, 0);
+        g.m = args.n, g.n = args.k, g.k = rows;
+        g.accumulate = true;
+        return g;
+    }
+    const bool transposed = args.product == ExpertProduct::kNT;
+    g.a = OperandOf(a);
+    g.b = OperandOf(args.w.From(matrix_row, 0), transposed);
+    g.c = args.c.From(row, 0);
+    g.m = rows, g.n = transposed ? args.n : args.k, g.k = transposed ? args.k : args.n;
+    return g;
+}
+
+// The factor of the load-balancing loss: experts / rows^2.
+double BalanceFactor(const float* counts, int64_t experts, int64_t used) {
+    double choices = 0;
+    for (int64_t e = 0; e < experts; ++e) choices += double{counts[e]};
+    const double rows = std::max(choices / static_cast<double>(used), 1.0);
+    return static_cast<double>(experts) / (rows * rows);
+}
+
+}  // namespace
+
+void GatherRows(const Kernels& kernels, const GatherRowsArgs& args, int part, int parts) {
+    const Range share = Share(args.plan.begin[args.experts], 1, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) {
+        const int64_t slot = args.plan.slots[i];
+        const float weight = args.weights == nullptr ? 1.0f : args.weights[slot];
+        CopyRow(kernels, args.x, slot / args.used, args.y, i, args.cols, weight);
+    }
+}
+
+int64_t ExpertGemmScratchBytes(const Kernels& kernels, const ExpertGemmArgs& args, int64_t slots) {
+    const int64_t bytes = kernels.gemm_scratch_bytes(ProductOf(args, args.first, 0, slots));
+    return (bytes + 63) / 64 * 64;
+}
+
+void ExpertGemm(const Kernels& kernels, const ExpertGemmArgs& args, int part, int parts) {
+    const std::span<std::byte> scratch(args.scratch + part * args.scratch_bytes,
+                                       static_cast<size_t>(args.scratch_bytes));
+    for (int64_t e = args.first; e < args.last; ++e) {
+        const int64_t row = args.begin[e], rows = args.begin[e + 1] - row;
+        if (rows > 0) kernels.gemm(ProductOf(args, e, row, rows), scratch, part, parts);
+    }
+}
+
+int64_t CombineScratchBytes(const CombineArgs& args) {
+    return 2 * FloatScratchBytes(args.cols);
+}
+
+void Combine(const Kernels& kernels, const CombineArgs& args, int part, int parts) {
+    float* const floats = ScratchFloats(args, part);
+    const Matrix sum{floats, args.cols};
+    const Matrix weighted{floats + FloatScratchBytes(args.cols) / 4, args.cols};
+    const ConstMatrix x{args.x, args.cols};
+    const Range share = Share(args.tokens, 1, part, parts);
+    for (int64_t token = share.begin; token < share.end; ++token) {
+        bool any = false;
+        for (int64_t slot = token * args.used; slot < (token + 1) * args.used; ++slot) {
+            const int64_t at = args.plan.place[slot];
+            if (at < 0) continue;
+            const float weight = args.weights == nullptr ? 1.0f : args.weights[slot];
+            CopyRow(kernels, x, at, any ? weighted : sum, 0, args.cols, weight);
+            if (any) AddRow(kernels, weighted, sum, sum, args.cols);
+            any = true;
+        }
+        const Matrix y = args.y.From(token, 0);
+        if (args.base.data != nullptr && any) {
+            const ConstMatrix base = args.base.From(token, 0);
+            AddRow(kernels, base, sum, sum, args.cols);
+        }
+        if (any) {
+            CopyRow(kernels, sum, 0, y, 0, args.cols);
+        } else if (args.base.data != nullptr) {
+            CopyRow(kernels, args.base, token, y, 0, args.cols);
+        } else {
+            ClearRow(y, 0, 0, args.cols);
+        }
+    }
+}
+
+int64_t ExpertWeightGradScratchBytes(const ExpertWeightGradArgs& args) {
+    return FloatScratchBytes(args.cols);
+}
+
+void ExpertWeightGrad(const Kernels& kernels, const ExpertWeightGradArgs& args, int part,
+                      int parts) {
+    float* const row = ScratchFloats(args, part);
+    const ConstMatrix products{args.products, args.cols};
+    const Range share = Share(args.tokens * args.used, 1, part, parts);
+    for (int64_t slot = share.begin; slot < share.end; ++slot) {
+        const int64_t at = args.plan.place[slot];
+        args.dweights[slot] = 0;
+        if (at < 0) continue;
+        CopyRow(kernels, args.x, at, {row, args.cols}, 0, args.cols);
+        args.dweights[slot] = DotInLanes(products.Row<float>(at), row, args.cols);
+        CopyRow(kernels, products, at, args.dx, at, args.cols, args.weights[slot]);
+    }
+}
+
+void ClearRest(const ClearRestArgs& args, int part, int parts) {
+    const int64_t held = args.plan.begin[args.experts];
+    const Range share = Share(args.tokens * args.used - held, 1, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) ClearRow(args.y, held + i, 0, args.cols);
+}
+
+void RouteGrad(const RouteGradArgs& args, int part, int parts) {
+    const int64_t experts = args.experts, used = args.used;
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        const float* const dweights = args.dweights + row * used;
+        const int32_t* const ids = args.ids + row * used;
+        float* const d = args.dlogits + row * experts;
+        Scores(args.logits + row * experts, experts, args.sigmoid, d);
+        float chosen[kMostExperts];
+        double sum = 0, dot = 0, across = 0;
+        for (int64_t k = 0; k < used; ++k) {
+            chosen[k] = d[ids[k]];
+            sum += double{chosen[k]};
+            dot += double{chosen[k]} * double{dweights[k]};
+        }
+        const double inverse = args.renormalise ? 1 / sum : 1.0;
+        const double mean = args.renormalise ? dot / sum : 0.0;
+        const auto dscore = [&](int64_t k) {
+            return double{args.scale} * (double{dweights[k]} - mean) * inverse;
+        };
+        for (int64_t k = 0; k < used && !args.sigmoid; ++k) {
+            across += double{chosen[k]} * dscore(k);
+        }
+        for (int64_t e = 0; e < experts; ++e) {
+            d[e] = args.sigmoid ? 0.0f : static_cast<float>(-double{d[e]} * across);
+        }
+        for (int64_t k = 0; k < used; ++k) {
+            const double slope = args.sigmoid ? double{chosen[k]} * (1 - double{chosen[k]})
+                                              : double{chosen[k]};
+            d[ids[k]] += static_cast<float>(slope * dscore(k));
+        }
+    }
+}
+
+void GateRows(const Kernels& kernels, const GateRowsArgs& args, int part, int parts) {
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        CopyRow(kernels, args.x, row, args.y, row, args.cols, Sigmoid(args.gate[row]));
+    }
+}
+
+int64_t GateRowsGradScratchBytes(const GateRowsGradArgs& args) {
+    return 2 * FloatScratchBytes(args.cols);
+}
+
+void GateRowsGrad(const Kernels& kernels, const GateRowsGradArgs& args, int part, int parts) {
+    float* const dy = ScratchFloats(args, part);
+    float* const x = dy + FloatScratchBytes(args.cols) / 4;
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        const float gate = Sigmoid(args.gate[row]);
+        CopyRow(kernels, args.dy, row, {dy, args.cols}, 0, args.cols);
+        CopyRow(kernels, args.x, row, {x, args.cols}, 0, args.cols);
+        args.dgate[row] = DotInLanes(dy, x, args.cols) * gate * (1 - gate);
+        CopyRow(kernels, {dy, args.cols}, 0, args.dx, row, args.cols, gate);
+    }
+}
+
+void RouterScores(const RouterScoresArgs& args, int part, int parts) {
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        const int64_t at = row * args.experts;
+        Scores(args.logits + at, args.experts, false, args.scores + at);
+    }
+}
+
+void RouterLoad(const RouterLoadArgs& args, int part, int parts) {
+    const Range share = Share(args.experts, 1, part, parts);
+    for (int64_t e = share.begin; e < share.end; ++e) {
+        double sum = 0;
+        for (int64_t row = 0; row < args.rows; ++row) {
+            sum += double{args.scores[row * args.experts + e]};
+        }
+        const int32_t* const end = args.ids + args.rows * args.used;
+        const auto count =
+            static_cast<double>(std::count(args.ids, end, static_cast<int32_t>(e)));
+        const bool first = args.before == nullptr;
+        const double counts = first ? 0 : double{args.before[e]};
+        const double sums = first ? 0 : double{args.before[args.experts + e]};
+        args.load[e] = static_cast<float>(counts + count);
+        args.load[args.experts + e] = static_cast<float>(sums + sum);
+    }
+}
+
+void RouterLoadGrad(const RouterLoadGradArgs& args, int part, int parts) {
+    const float* const dsums = args.dload + args.experts;
+    const Range share = Share(args.rows, 1, part, parts);
+    for (int64_t row = share.begin; row < share.end; ++row) {
+        float* const d = args.dlogits + row * args.experts;
+        Scores(args.logits + row * args.experts, args.experts, false, d);
+        double across = 0;
+        for (int64_t e = 0; e < args.experts; ++e) across += double{d[e]} * double{dsums[e]};
+        for (int64_t e = 0; e < args.experts; ++e) {
+            d[e] = static_cast<float>(double{d[e]} * (double{dsums[e]} - across));
+        }
+    }
+}
+
+void LoadBalance(const LoadBalanceArgs& args, int part, int) {
+    if (part != 0) return;
+    const float* const sums = args.load + args.experts;
+    double sum = 0;
+    for (int64_t e = 0; e < args.experts; ++e) sum += double{args.load[e]} * double{sums[e]};
+    const double balance = BalanceFactor(args.load, args.experts, args.used) * sum;
+    if (args.wide != nullptr) *args.wide = balance;
+    *args.y = static_cast<float>(balance);
+}
+
+void LoadBalanceGrad(const LoadBalanceGradArgs& args, int part, int) {
+    if (part != 0) return;
+    const double factor = double{*args.dy} * BalanceFactor(args.load, args.experts, args.used);
+    std::fill_n(args.dload, args.experts, 0.0f);
+    for (int64_t e = 0; e < args.experts; ++e) {
+        args.dload[args.experts + e] = static_cast<float>(factor * double{args.load[e]});
+    }
+}
+
+}  // namespace weft::kernels::dense

@@ -1,0 +1,35 @@
+// Whole rows, by the row kernels of a table: what dense/lookup.cc, experts.cc and update.cc share.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/kernels.h"
+
+namespace weft::kernels::dense {
+
+// Row `to` of y = factor * row `from` of x, any types.
+inline void CopyRow(const Kernels& kernels, const ConstMatrix& x, int64_t from, const Matrix& y,
+                    int64_t to, int64_t cols, float factor = 1) {
+    kernels.scale({x.From(from, 0), 1, cols, factor, y.From(to, 0)}, 0, 1);
+}
+// Row 0 of y = row 0 of a + row 0 of b, any types.
+inline void AddRow(const Kernels& kernels, const ConstMatrix& a, const ConstMatrix& b,
+                   const Matrix& y, int64_t cols) {
+    kernels.add({a, b, 1, cols, y}, 0, 1);
+}
+// Columns [begin, begin + count) of a row become zeros.
+inline void ClearRow(const Matrix& y, int64_t row, int64_t begin, int64_t count) {
+    std::memset(y.From(row, begin).data, 0, static_cast<size_t>(count * ElementBytes(y.type)));
+}
+
+// Bytes of one part's scratch of `count` floats: a multiple of 64.
+constexpr int64_t FloatScratchBytes(int64_t count) {
+    return (count * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
+}
+// This part's scratch as floats.
+template <typename Args>
+float* ScratchFloats(const Args& args, int part) {
+    return reinterpret_cast<float*>(args.scratch + part * args.scratch_bytes);
+}
+
+}  // namespace weft::kernels::dense
