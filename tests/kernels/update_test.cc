@@ -140,7 +140,11 @@ struct Part {
         p_before = p;
     }
     UpdatedPart View() {
-        return {g.View().data, g.type, p.data(), has_copy ? copy.View().data : nullptr, copy.type};
+        UpdatedPart own{.g = g.View().data, .g_type = g.type, .p = p.data()};
+        if (!has_copy) return own;
+        own.copy = copy.View().data;
+        own.copy_type = copy.type;
+        return own;
     }
     void Reset() {
         p = p_before;

@@ -50,8 +50,7 @@ void EmbeddingGrad(const Kernels& kernels, const EmbeddingGradArgs& args, int pa
     const Range share = Share(args.count, 1, part, parts);
     float* const floats = ScratchFloats(args, part);
     const Matrix sum{floats, args.cols};
-    const int64_t end = NextToken(args, share.end);
-    for (int64_t at = NextToken(args, share.begin), next = at; at < end; at = next) {
+    for (int64_t at = NextToken(args, share.begin), next = at; at < share.end; at = next) {
         next = NextToken(args, at + 1);
         const int64_t row = args.tokens[args.order[at]] - args.first_row;
         if (row < 0 || row >= args.table_rows) continue;

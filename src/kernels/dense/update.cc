@@ -92,7 +92,8 @@ void PointAt(const UpdatedPart& own, int64_t begin, Args& args) {
     args.p = own.p + begin;
     args.g = ElementAt(own.g, own.g_type, begin);
     args.g_type = own.g_type;
-    args.copy_type = own.copy_type;
+    // (Of two narrow types the table has no kernel, even where there is no copy.)
+    args.copy_type = own.copy == nullptr ? own.g_type : own.copy_type;
     if (own.copy == nullptr) return;
     args.copy = static_cast<std::byte*>(own.copy) + begin * ElementBytes(own.copy_type);
 }
