@@ -3,21 +3,41 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
+
+#include "base/check.h"
 
 namespace weft {
 namespace {
 
-constexpr int kDropped = 18;  // bits of a float below those that Nearest looks up by
+// Nearest looks a code up by sign, exponent and 7 bits of mantissa. Magnitudes below 2^-23 share
+// the bucket of 0, and there is none above 1: so a table is small enough for the first-level cache,
+// and in no bucket does more than one code begin.
+constexpr uint32_t kDropped = 16;  // lower bits of a float
+constexpr uint32_t kLeast = (127 - 23) << 7, kMost = 127 << 7;
+constexpr uint32_t kBuckets = kMost - kLeast + 1;  // of one sign
 
-// Ascends as x does.
-uint32_t Key(float x) {
+uint32_t BucketOf(float x) {
     const auto bits = std::bit_cast<uint32_t>(x);
-    return ((bits >> 31) != 0 ? ~bits : bits | 0x80000000u) >> kDropped;
+    const uint32_t key = std::clamp((bits & 0x7fffffffu) >> kDropped, kLeast, kMost) - kLeast;
+    return key + (bits >> 31) * kBuckets;
 }
-// The least float of a key.
-float LeastOf(uint32_t key) {
-    const uint32_t bits = key << kDropped;
-    return std::bit_cast<float>((bits >> 31) != 0 ? bits & 0x7fffffffu : ~bits);
+// The least and the largest number of a bucket.
+std::pair<float, float> EndsOf(uint32_t bucket) {
+    const uint32_t key = bucket % kBuckets + kLeast;
+    const float low = key == kLeast ? 0.0f : std::bit_cast<float>(key << kDropped);
+    const float high = std::bit_cast<float>(((key + 1) << kDropped) - 1);
+    return bucket < kBuckets ? std::pair(low, high) : std::pair(-high, -low);
+}
+
+// The largest magnitude, NaNs left out. (Integers, so that the compiler uses vectors.)
+float LargestOf(std::span<const float> values) {
+    int32_t most = 0;
+    for (const float x : values) {
+        const int32_t bits = std::bit_cast<int32_t>(x) & 0x7fffffff;
+        most = std::max(most, bits > 0x7f800000 ? 0 : bits);
+    }
+    return std::bit_cast<float>(most);
 }
 
 }  // namespace
@@ -38,22 +58,25 @@ DynamicCodes::DynamicCodes(bool is_signed) {
     }
     std::ranges::sort(all);
     std::ranges::transform(all, values_.begin(), [](double x) { return static_cast<float>(x); });
-    for (size_t i = 0; i < middles_.size(); ++i) {
+    for (size_t i = 0; i + 1 < values_.size(); ++i) {
         middles_[i] = static_cast<float>((double{values_[i]} + double{values_[i + 1]}) / 2);
     }
-    first_.resize(size_t{1} << (32 - kDropped));
-    for (uint32_t key = 0; key < first_.size(); ++key) {
-        const float least = LeastOf(key);  // of keys of no numbers: any
-        const auto above =
-            std::ranges::partition_point(middles_, [&](float middle) { return middle <= least; });
-        first_[key] = static_cast<uint8_t>(above - middles_.begin());
+    middles_.back() = INFINITY;
+    const auto code_of = [&](float x) {
+        return std::ranges::upper_bound(middles_, x) - middles_.begin();
+    };
+    first_.resize(2 * kBuckets);
+    for (uint32_t bucket = 0; bucket < first_.size(); ++bucket) {
+        const auto [low, high] = EndsOf(bucket);
+        first_[bucket] = static_cast<uint8_t>(code_of(low));
+        WEFT_CHECK(code_of(high) <= code_of(low) + 1);
     }
 }
 
 uint8_t DynamicCodes::Nearest(float x) const {
-    size_t code = first_[Key(x)];
-    while (code < middles_.size() && middles_[code] <= x) ++code;
-    return static_cast<uint8_t>(code);
+    const uint8_t code = first_[BucketOf(x)];
+    const auto nearest = static_cast<uint8_t>(code + (middles_[code] <= x ? 1 : 0));
+    return std::isnan(x) ? 0 : nearest;
 }
 
 void Widen(const DynamicCodes& codes, std::span<const uint8_t> from, float scale,
@@ -62,11 +85,10 @@ void Widen(const DynamicCodes& codes, std::span<const uint8_t> from, float scale
 }
 
 float Narrow(const DynamicCodes& codes, std::span<const float> from, std::span<uint8_t> to) {
-    float scale = 0;
-    for (const float x : from) scale = std::max(scale, std::abs(x));
-    for (size_t i = 0; i < from.size(); ++i) {
-        to[i] = codes.Nearest(scale > 0 ? from[i] / scale : 0.0f);
-    }
+    const float scale = LargestOf(from);
+    std::array<float, kStateBlock> scaled;
+    for (size_t i = 0; i < from.size(); ++i) scaled[i] = scale > 0 ? from[i] / scale : 0.0f;
+    for (size_t i = 0; i < from.size(); ++i) to[i] = codes.Nearest(scaled[i]);
     return scale;
 }
 

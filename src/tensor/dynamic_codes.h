@@ -25,13 +25,13 @@ class DynamicCodes {
   public:
     explicit DynamicCodes(bool is_signed);
     float value(uint8_t code) const { return values_[code]; }
-    // The nearest; of two the greater one. x: -1 to 1.
+    // The nearest; of two the greater one. x: -1 to 1; code 0 for NaN.
     uint8_t Nearest(float x) const;
 
   private:
     std::array<float, 256> values_{};
-    std::array<float, 255> middles_{};
-    std::vector<uint8_t> first_;  // by the upper bits of x: a code that is not above the nearest
+    std::array<float, 256> middles_{};  // of each code and the next; infinite after the last
+    std::vector<uint8_t> first_;        // by the bucket of x: the nearest code or the one before
 };
 
 // One block of at most kStateBlock values. scale: of a block, the largest magnitude.

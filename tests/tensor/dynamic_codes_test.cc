@@ -10,6 +10,38 @@
 namespace weft {
 namespace {
 
+// On both sides of each border between two codes, which itself belongs to the greater one.
+TEST(DynamicCodes, NearestAtEveryBorder) {
+    for (const DynamicCodes* codes : {&SignedCodes(), &UnsignedCodes()}) {
+        for (int c = 0; c < 255; ++c) {
+            const double low = codes->value(static_cast<uint8_t>(c));
+            const double high = codes->value(static_cast<uint8_t>(c + 1));
+            const auto middle = static_cast<float>((low + high) / 2);
+            EXPECT_EQ(codes->Nearest(std::nextafter(middle, -2.0f)), c);
+            EXPECT_EQ(codes->Nearest(middle), c + 1);
+            EXPECT_EQ(codes->Nearest(static_cast<float>(low)), c);
+        }
+        EXPECT_EQ(codes->Nearest(1), 255);
+        EXPECT_EQ(codes->value(codes->Nearest(0)), 0);
+        EXPECT_EQ(codes->value(codes->Nearest(-0.0f)), 0);
+        EXPECT_EQ(codes->value(codes->Nearest(1e-30f)), 0);
+        EXPECT_EQ(codes->Nearest(NAN), 0);
+    }
+}
+
+// Numbers that are not finite have codes, too, and the finite ones of a block keep their scale
+// beside NaNs.
+TEST(DynamicCodes, NarrowsWhatIsNotFinite) {
+    const std::vector<float> values = {NAN, -3, 1.5f, -NAN};
+    std::vector<uint8_t> narrow(values.size());
+    EXPECT_EQ(Narrow(SignedCodes(), values, narrow), 3);
+    EXPECT_EQ(narrow[0], 0);
+    EXPECT_EQ(SignedCodes().value(narrow[1]), -1);
+    EXPECT_EQ(narrow[3], 0);
+    EXPECT_EQ(Narrow(SignedCodes(), std::vector<float>{1, INFINITY, 0, -1}, narrow), INFINITY);
+    EXPECT_EQ(SignedCodes().value(narrow[0]), 0);
+}
+
 // Numbers that were narrowed once stay as they are, whatever the block's largest one's sign is.
 TEST(DynamicCodes, WhatWasNarrowedStays) {
     for (const bool is_signed : {true, false}) {
