@@ -17,19 +17,21 @@ const std::byte* ElementAt(const void* x, Element type, int64_t i) {
     return static_cast<const std::byte*>(x) + i * ElementBytes(type);
 }
 
-// Calls f(floats of a few hundred elements) for elements [begin, begin + count) of x in order.
+// Elements from `begin` on as floats, as many as `room` has: where they are, or in `room`.
+const float* AsFloats(const void* x, Element type, int64_t begin, std::span<float> room) {
+    if (type == Element::kF32) return static_cast<const float*>(x) + begin;
+    WidenRow(type == Element::kF16 ? DType::kF16 : DType::kBF16, ElementAt(x, type, begin), room);
+    return room.data();
+}
+
+// Calls f(floats) for elements [begin, begin + count) of x in order, some hundreds at a time.
 template <typename F>
 void ForFloats(const void* x, Element type, int64_t begin, int64_t count, const F& f) {
-    if (type == Element::kF32) {
-        return f(std::span(static_cast<const float*>(x) + begin, static_cast<size_t>(count)));
-    }
-    const DType dtype = type == Element::kF16 ? DType::kF16 : DType::kBF16;
-    float floats[1024];
-    constexpr auto kMost = static_cast<int64_t>(std::size(floats));
+    float widened[1024];
+    constexpr auto kMost = static_cast<int64_t>(std::size(widened));
     for (int64_t done = 0; done < count; done += kMost) {
-        const std::span<float> some(floats, static_cast<size_t>(std::min(count - done, kMost)));
-        WidenRow(dtype, ElementAt(x, type, begin + done), some);
-        f(std::span<const float>(some));
+        const std::span some(widened, static_cast<size_t>(std::min(count - done, kMost)));
+        f(std::span(AsFloats(x, type, begin + done, some), some.size()));
     }
 }
 
@@ -42,6 +44,43 @@ void ForBlocks(const ElementRange* ranges, int64_t count, int part, int parts, c
             if (block % parts != part) continue;
             f(block, at, std::min(kSquaresBlock, ranges[r].end - at));
         }
+    }
+}
+
+// sum + the squares of elements [begin, begin + count), in order.
+double SumOfSquares(const SquaresArgs& args, int64_t begin, int64_t count, double sum) {
+    ForFloats(args.x, args.type, begin, count, [&](std::span<const float> floats) {
+        for (const float x : floats) sum += double{x} * double{x};
+    });
+    return sum;
+}
+
+// A sum in one order waits for each addition before the next. Sums of several blocks side by side
+// keep the processor busy.
+constexpr int kBlocksAtOnce = 4;
+struct SquaredBlock {
+    int64_t number = 0, begin = 0, elements = 0;
+};
+void SumBlocks(const SquaresArgs& args, const SquaredBlock (&blocks)[kBlocksAtOnce]) {
+    constexpr int64_t kMost = 512;
+    float widened[kBlocksAtOnce][kMost];
+    double sums[kBlocksAtOnce] = {};
+    int64_t common = blocks[0].elements;
+    for (const SquaredBlock& block : blocks) common = std::min(common, block.elements);
+    for (int64_t done = 0; done < common; done += kMost) {
+        const int64_t count = std::min(common - done, kMost);
+        const float* x[kBlocksAtOnce];
+        for (int b = 0; b < kBlocksAtOnce; ++b) {
+            const std::span room(widened[b], static_cast<size_t>(count));
+            x[b] = AsFloats(args.x, args.type, blocks[b].begin + done, room);
+        }
+        for (int64_t i = 0; i < count; ++i) {
+            for (int b = 0; b < kBlocksAtOnce; ++b) sums[b] += double{x[b][i]} * double{x[b][i]};
+        }
+    }
+    for (int b = 0; b < kBlocksAtOnce; ++b) {
+        const auto& [number, begin, elements] = blocks[b];
+        args.blocks[number] = SumOfSquares(args, begin + common, elements - common, sums[b]);
     }
 }
 
@@ -271,14 +310,18 @@ int64_t SquaresBlocks(const ElementRange* ranges, int64_t count) {
 }
 
 void BlockSquares(const SquaresArgs& args, int part, int parts) {
-    const auto block = [&](int64_t number, int64_t begin, int64_t count) {
-        double sum = 0;
-        ForFloats(args.x, args.type, begin, count, [&](std::span<const float> floats) {
-            for (const float x : floats) sum += double{x} * double{x};
-        });
-        args.blocks[number] = sum;
+    SquaredBlock blocks[kBlocksAtOnce];
+    int count = 0;
+    const auto add = [&](int64_t number, int64_t begin, int64_t elements) {
+        blocks[count++] = {number, begin, elements};
+        if (count < kBlocksAtOnce) return;
+        SumBlocks(args, blocks);
+        count = 0;
     };
-    ForBlocks(args.ranges, args.range_count, part, parts, block);
+    ForBlocks(args.ranges, args.range_count, part, parts, add);
+    for (const SquaredBlock& block : std::span(blocks, static_cast<size_t>(count))) {
+        args.blocks[block.number] = SumOfSquares(args, block.begin, block.elements, 0);
+    }
 }
 
 void AddSquares(const SquaresArgs& args, int part, int) {
