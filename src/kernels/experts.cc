@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/share_strips.h"
+
 namespace weft::kernels {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr int64_t kMostGathered = 96;
 constexpr int64_t kSumTokens = 96;
 constexpr int64_t kSumRows = 256;
 // Reading a strip of weights takes about as long as multiplying it with so many rows.
-constexpr int64_t kStripCost = 6;
+constexpr Strips kStrips{kStripRows, 6};
 
 constexpr int64_t AlignUp(int64_t bytes) {
     return (bytes + 63) / 64 * 64;
@@ -80,29 +82,6 @@ void ForGathered(const Rows& x, int64_t count, const Source& source, std::byte* 
     }
 }
 
-// Shares the strips of all groups' matrices by what they cost: with(group, rows of its matrix) for
-// what is this part's. count(group): rows that are to be multiplied with it.
-template <typename Count, typename With>
-void ShareStrips(int64_t groups, int64_t matrix_rows, const Count& count, int part, int parts,
-                 const With& with) {
-    const int64_t strips = (matrix_rows + kStripRows - 1) / kStripRows;
-    const auto cost = [&](int64_t g) { return count(g) == 0 ? 0 : count(g) + kStripCost; };
-    int64_t total = 0;
-    for (int64_t g = 0; g < groups; ++g) total += strips * cost(g);
-    const int64_t begin = total * part / parts, end = total * (part + 1) / parts;
-    int64_t at = 0;  // cost of all before this group
-    for (int64_t g = 0; g < groups && at < end; at += strips * cost(g), ++g) {
-        if (cost(g) == 0) continue;
-        // A strip belongs to the part in which its cost begins.
-        const auto first = [&](int64_t unit) {
-            return std::clamp<int64_t>((unit - at + cost(g) - 1) / cost(g), 0, strips);
-        };
-        const int64_t from = begin <= at ? 0 : first(begin);
-        const Range rows{from * kStripRows, std::min(first(end) * kStripRows, matrix_rows)};
-        if (rows.begin < rows.end) with(g, rows);
-    }
-}
-
 }  // namespace
 
 int64_t StackStride(const Kernels& kernels, DType dtype, int64_t rows, int64_t cols) {
@@ -122,7 +101,7 @@ void ExpertMatMul(const Kernels& kernels, const ExpertMatMulArgs& args, int part
     const Rows x(kernels, args.x, args.x_stride, args.prepared, args.weight.cols);
     std::byte* scratch = args.scratch + part * args.scratch_bytes;
     const auto count = [&](int64_t e) { return int64_t{begin[e + 1]} - begin[e]; };
-    ShareStrips(args.weight.count, args.weight.rows, count, part, parts,
+    ShareStrips(kStrips, args.weight.count, args.weight.rows, count, part, parts,
                 [&](int64_t e, Range rows) {
                     const auto multiply = [&](int64_t row, MatMulArgs& m) {
                         m.weight = RowsOf(kernels, args.weight.Matrix(e), rows);
@@ -228,7 +207,7 @@ void HeadMatMul(const Kernels& kernels, const HeadMatMulArgs& args, int part, in
     const Rows x(kernels, args.x, args.weight.cols, args.prepared, args.weight.cols);
     std::byte* scratch = args.scratch + part * args.scratch_bytes;
     const auto count = [&](int64_t) { return args.rows; };
-    ShareStrips(heads, args.weight.rows, count, part, parts, [&](int64_t head, Range rows) {
+    const auto multiply = [&](int64_t head, Range rows) {
         const auto source = [&](int64_t token) { return token * heads + head; };
         ForGathered(x, args.rows, source, scratch, [&](int64_t token, MatMulArgs& m) {
             m.weight = RowsOf(kernels, args.weight.Matrix(head), rows);
@@ -236,7 +215,8 @@ void HeadMatMul(const Kernels& kernels, const HeadMatMulArgs& args, int part, in
             m.y = args.y + token * m.y_stride + head * args.weight.rows + rows.begin;
             kernels.matmul(m, 0, 1);
         });
-    });
+    };
+    ShareStrips(kStrips, heads, args.weight.rows, count, part, parts, multiply);
 }
 
 }  // namespace weft::kernels

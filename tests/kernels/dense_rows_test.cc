@@ -278,7 +278,7 @@ TEST(DenseRows, LossAndItsGradient) {
         const int64_t rows = random.Int(1, 7), cols = random.Int(1, 300);
         Typed logits(random, rows, cols, Element::kF32, random.Int(0, 1) == 1 ? 1.0f : 40.0f);
         const Typed before = logits;
-        std::vector<float> losses(static_cast<size_t>(rows), test::kUntouched);
+        std::vector<float> losses(static_cast<size_t>(rows), test::kGapElement);
         std::vector<int32_t> targets;
         for (int64_t i = 0; i < rows; ++i) {
             targets.push_back(static_cast<int32_t>(random.Int(-1, cols - 1)));
@@ -317,7 +317,7 @@ TEST(DenseRows, Adam) {
         const Maker make{random};
         Typed p = make.Floats(1, count), m = make.Floats(1, count), v = make.Floats(1, count);
         Typed g = make.Any(1, count);
-        for (float& x : v.floats) x = x == test::kUntouched ? x : x * x;
+        for (float& x : v.floats) x = x == test::kGapElement ? x : x * x;
         const bool copy = random.Int(0, 1) == 1;
         std::vector<uint16_t> halves(static_cast<size_t>(count) + 1, 0x1234);
         AdamArgs args{p.data(), m.data(), v.data(), g.View().data, g.type, count};

@@ -15,10 +15,10 @@ namespace weft::kernels::test {
 
 using dense::Element;
 
-inline constexpr float kUntouched = -777.0f;
+inline constexpr float kGapElement = -777.0f;
 
 // A matrix of any type with a stride, of random numbers. At() is what an element holds, as a float.
-// Elements behind a row's columns hold kUntouched.
+// Elements behind a row's columns hold kGapElement.
 struct Typed {
     int64_t rows, cols, stride;
     Element type;
@@ -28,8 +28,8 @@ struct Typed {
     Typed(Random& random, int64_t row_count, int64_t col_count, Element element, float size = 1)
         : rows(row_count), cols(col_count), stride(col_count + random.Int(0, 3)), type(element) {
         const auto count = static_cast<size_t>(rows * stride);
-        floats.assign(count, kUntouched);
-        halves.assign(count, dense::Narrowed(type, kUntouched));
+        floats.assign(count, kGapElement);
+        halves.assign(count, dense::Narrowed(type, kGapElement));
         for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = 0; j < cols; ++j) Set(i, j, size * random.Normal());
         }
@@ -69,7 +69,7 @@ struct Typed {
             << what << " [" << i << ", " << j << "]: " << At(i, j) << ", not " << expected;
     }
     void ExpectGaps() const {
-        const float untouched = dense::Stored(type, kUntouched);
+        const float untouched = dense::Stored(type, kGapElement);
         for (int64_t i = 0; i < rows; ++i) {
             for (int64_t j = cols; j < stride; ++j) ASSERT_EQ(At(i, j), untouched);
         }

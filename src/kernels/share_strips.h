@@ -1,0 +1,39 @@
+// How parts share out products of several groups of rows, each with its own matrix.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/args.h"
+
+namespace weft::kernels {
+
+// A matrix is cut at multiples of `width`; reading a strip of that width takes about as long as
+// multiplying it with `cost` rows.
+struct Strips {
+    int64_t width = 0, cost = 0;
+};
+
+// Shares the strips of all groups' matrices by what they cost: with(group, range of its matrix) for
+// what is this part's. size: of a matrix. count(group): rows that are multiplied with it.
+template <typename Count, typename With>
+void ShareStrips(Strips of, int64_t groups, int64_t size, const Count& count, int part, int parts,
+                 const With& with) {
+    const int64_t strips = (size + of.width - 1) / of.width;
+    const auto cost = [&](int64_t g) { return count(g) == 0 ? 0 : count(g) + of.cost; };
+    int64_t total = 0;
+    for (int64_t g = 0; g < groups; ++g) total += strips * cost(g);
+    const int64_t begin = total * part / parts, end = total * (part + 1) / parts;
+    int64_t at = 0;  // cost of all before this group
+    for (int64_t g = 0; g < groups && at < end; at += strips * cost(g), ++g) {
+        if (cost(g) == 0) continue;
+        // A strip belongs to the part in which its cost begins.
+        const auto first = [&](int64_t unit) {
+            return std::clamp<int64_t>((unit - at + cost(g) - 1) / cost(g), 0, strips);
+        };
+        const int64_t from = begin <= at ? 0 : first(begin);
+        const Range range{from * of.width, std::min(first(end) * of.width, size)};
+        if (range.begin < range.end) with(g, range);
+    }
+}
+
+}  // namespace weft::kernels
