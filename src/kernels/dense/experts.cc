@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "kernels/dense/row_copy.h"
 #include "kernels/share_strips.h"
 
@@ -258,20 +259,23 @@ void RouterScores(const RouterScoresArgs& args, int part, int parts) {
 }
 
 void RouterLoad(const RouterLoadArgs& args, int part, int parts) {
-    const Range share = Share(args.experts, 1, part, parts);
+    WEFT_CHECK(args.experts <= kMostExperts);
+    const Range share = Share(args.experts, 8, part, parts);
+    double counts[kMostExperts] = {}, sums[kMostExperts] = {};  // of the share
+    for (int64_t row = 0; row < args.rows; ++row) {
+        const float* const scores = args.scores + row * args.experts;
+        for (int64_t e = share.begin; e < share.end; ++e) sums[e] += double{scores[e]};
+    }
+    for (int64_t slot = 0; slot < args.rows * args.used; ++slot) {
+        const int64_t e = args.ids[slot];
+        if (e >= share.begin && e < share.end) ++counts[e];
+    }
+    const float* const before = args.before;
     for (int64_t e = share.begin; e < share.end; ++e) {
-        double sum = 0;
-        for (int64_t row = 0; row < args.rows; ++row) {
-            sum += double{args.scores[row * args.experts + e]};
-        }
-        const int32_t* const end = args.ids + args.rows * args.used;
-        const auto count =
-            static_cast<double>(std::count(args.ids, end, static_cast<int32_t>(e)));
-        const bool first = args.before == nullptr;
-        const double counts = first ? 0 : double{args.before[e]};
-        const double sums = first ? 0 : double{args.before[args.experts + e]};
-        args.load[e] = static_cast<float>(counts + count);
-        args.load[args.experts + e] = static_cast<float>(sums + sum);
+        if (before != nullptr) counts[e] += double{before[e]};
+        if (before != nullptr) sums[e] += double{before[args.experts + e]};
+        args.load[e] = static_cast<float>(counts[e]);
+        args.load[args.experts + e] = static_cast<float>(sums[e]);
     }
 }
 

@@ -149,9 +149,9 @@ void RouterScores(const RouterScoresArgs& args, int part, int parts);
 struct RouterLoadArgs {
     const float* scores = nullptr;  // [rows, experts]
     const int32_t* ids = nullptr;   // [rows, used]
-    int64_t rows = 0, experts = 0, used = 0;
-    const float* before = nullptr;  // [2, experts]; null: zeros
-    float* load = nullptr;          // [2, experts]: counts, then sums; may be before
+    int64_t rows = 0, experts = 0, used = 0;  // experts: at most kMostExperts
+    const float* before = nullptr;            // [2, experts]; null: zeros
+    float* load = nullptr;                    // [2, experts]: counts, then sums; may be before
 };
 void RouterLoad(const RouterLoadArgs& args, int part, int parts);
 

@@ -401,8 +401,9 @@ void SgdRuns(const Kernels& kernels, const SgdRunsArgs& args, int part, int part
 void AdafactorSums(const AdafactorSumsArgs& args, int part, int parts) {
     const std::span runs(args.runs, static_cast<size_t>(args.run_count));
     for (const FactoredRun& run : runs) AddRunSums(args, run, part, parts);
-    if (!args.sizes || part != 0) return;
+    if (!args.sizes) return;
     for (const FactoredRun& run : runs) {
+        if (run.tensor.number % parts != part) continue;
         double& sum = args.sums[args.moments + run.tensor.number];
         for (int64_t i = run.own; i < run.own + run.range.end - run.range.begin; ++i) {
             sum += double{args.p[i]} * double{args.p[i]};

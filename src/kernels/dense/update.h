@@ -122,8 +122,8 @@ void SgdRuns(const Kernels& kernels, const SgdRunsArgs& args, int part, int part
 
 // sums += squares of the gradients by row and by column, at the indexes of the tensors' moments;
 // with `sizes`, sums[moments + number] += squares of the weights. In float64, in the order of the
-// elements. Parts share out rows for the sums of rows and columns for those of columns; part 0
-// makes the sizes.
+// elements. Parts share out rows for the sums of rows, columns for those of columns, and tensors
+// for the sizes.
 struct AdafactorSumsArgs {
     const FactoredRun* runs = nullptr;
     int64_t run_count = 0;
