@@ -113,17 +113,18 @@ void ExpertGemm(const Kernels& kernels, const ExpertGemmArgs& args, int part, in
         return ProductOf(args, args.first + i, args.begin[args.first + i], rows(i));
     };
     const int64_t experts = args.last - args.first;
-    int64_t busy = 0;
-    for (int64_t i = 0; i < experts; ++i) busy += rows(i) > 0 ? 1 : 0;
-    if (busy < parts) {
-        for (int64_t i = 0; i < experts; ++i) {
-            if (rows(i) > 0) kernels.gemm(product(i), scratch, part, parts);
-        }
-        return;
+    const auto cost = [&](int64_t i) { return rows(i) == 0 ? 0 : rows(i) + kStrips.cost; };
+    int64_t total = 0;
+    for (int64_t i = 0; i < experts; ++i) total += cost(i);
+    // What parts share is packed by each of them: so they share as few products as they can, and
+    // those that are more than two parts' work as Kernels::gemm does.
+    const auto is_large = [&](int64_t i) { return cost(i) * parts > 2 * total; };
+    for (int64_t i = 0; i < experts; ++i) {
+        if (is_large(i)) kernels.gemm(product(i), scratch, part, parts);
     }
-    // What parts share is packed by each of them: so they share as few products as they can.
     const int64_t cols = args.product == ExpertProduct::kNT ? args.n : args.k;
-    ShareStrips(kStrips, experts, cols, rows, part, parts, [&](int64_t i, Range range) {
+    const auto small_rows = [&](int64_t i) { return is_large(i) ? 0 : rows(i); };
+    ShareStrips(kStrips, experts, cols, small_rows, part, parts, [&](int64_t i, Range range) {
         GemmArgs g = product(i);
         g.b = ColumnsFrom(g.b, range.begin);
         g.c = g.c.From(0, range.begin);

@@ -31,8 +31,8 @@ void GatherRows(const Kernels& kernels, const GatherRowsArgs& args, int part, in
 // Only experts [first, last) of the rank are multiplied; their matrices are stacked in `w` (kNT,
 // kNN) or `dw` (kTN), the first of them that of expert `first`: so a stack of a block type can be
 // decoded and multiplied some experts at a time. An expert without rows is skipped. Parts share out
-// columns of whole experts by their cost, or, where fewer experts than parts have rows, each
-// product as Kernels::gemm does.
+// columns of whole experts by their cost; a product of more than two parts' cost is shared out by
+// all parts, as Kernels::gemm does.
 enum class ExpertProduct : uint8_t { kNT, kNN, kTN };
 struct ExpertGemmArgs {
     ExpertProduct product = ExpertProduct::kNT;
