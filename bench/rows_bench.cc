@@ -79,9 +79,9 @@ void Measure(const DenseKernels& kernels, Memory& m, int threads) {
         kernels.glu({m.At(0), m.At(1), kRows, kCols, m.At(2), Activation::kSilu}, part, parts);
     });
     print("glu_grad", 5, [&](int part, int parts) {
-        kernels.glu_grad({m.At(0), m.At(1), m.At(2), kRows, kCols, m.At(3), m.At(4),
-                          Activation::kSilu},
-                         part, parts);
+        kernels.glu_grad(
+            {m.At(0), m.At(1), m.At(2), kRows, kCols, m.At(3), m.At(4), Activation::kSilu}, part,
+            parts);
     });
     print("rope", 2, [&](int part, int parts) {
         kernels.rope({m.At(0), m.table.data(), 1, false, kRows, kCols / 64, 64, 64, m.At(1)}, part,
@@ -104,10 +104,21 @@ void MeasureFloats(const DenseKernels& kernels, Memory& m, int threads) {
     constexpr int64_t kVocabulary = 49152, kChunk = 256;
     const std::vector<int32_t> targets(kChunk, 7);
     std::vector<float> losses(kChunk);
-    const LossArgs loss{m.all[0].data(), kVocabulary, targets.data(), kChunk,
-                        kVocabulary,     1,           losses.data()};
-    const double loss_seconds =
-        Seconds(threads, [&](int part, int parts) { kernels.loss(loss, part, parts); });
+    std::vector<float> stats(kChunk * kSoftmaxStats);
+    const float dloss = 1;
+    const SoftmaxStatsArgs own{m.all[0].data(), targets.data(), kChunk, kVocabulary, 0,
+                               stats.data()};
+    const CrossEntropyArgs entropy{stats.data(), targets.data(), kChunk, 1, losses.data()};
+    const CrossEntropyGradArgs grad{m.all[0].data(), stats.data(), targets.data(),
+                                    &dloss,          kChunk,       kVocabulary};
+    const double loss_seconds = Seconds(threads, [&](int part, int parts) {
+        const kernels::Range mine = kernels::Share(kChunk, 1, part, parts);  // of a row all three
+        for (int64_t row = mine.begin; row < mine.end; ++row) {
+            kernels.softmax_stats(own, static_cast<int>(row), kChunk);
+            CrossEntropy(entropy, static_cast<int>(row), kChunk);
+            kernels.cross_entropy_grad(grad, static_cast<int>(row), kChunk);
+        }
+    });
     fmt::print("{:18} {:>5} {:8} {:8.1f}\n", "loss", "f32", threads,
                8.0 * kVocabulary * kChunk / loss_seconds * 1e-9);
 }

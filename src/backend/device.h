@@ -1,10 +1,10 @@
-// Device: what a rank computes on, opened by its name. Together with Executable (executable.h) and
-// TrainingExecutable (training.h) it is the border: nothing above backend/ knows one device from
-// another, and a new device is a folder in backend/ and a line in device.cc.
+// Device: what a rank computes on, opened by its name. Together with Executable (executable.h) it
+// is the border: nothing above backend/ knows one device from another, and a new device is a folder
+// in backend/ and a line in device.cc.
 //
 //     WEFT_ASSIGN(auto device, OpenDevice("cpu", options));
 //     ... build a Program for device->info().target
-//     WEFT_ASSIGN(auto executable, device->Compile(program, compile));
+//     WEFT_ASSIGN(auto executable, device->Compile({program}, compile));
 //
 // Thread: one caller. A Device outlives what it compiled; several Executables of one Device run one
 // after the other.
@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "backend/executable.h"
-#include "backend/training.h"
 #include "base/result.h"
 #include "program/program.h"
 #include "program/target.h"
@@ -59,7 +58,7 @@ struct DeviceInfo {
     // beside the arithmetic takes more than it gives.
     bool uses_host_cores = true;
     bool submits = false;         // work is submitted to it: CompileOptions::device_sum matters
-    bool trains = true;           // CompileTraining works
+    bool trains = true;           // Programs with chunks can be compiled
     std::string backend = "CPU";  // as benchmarks name its kind
 };
 
@@ -71,12 +70,12 @@ class Device {
     virtual MemoryPool pool() const = 0;
     // kPeerLost, once it does not answer any more: nothing runs on it then.
     virtual Status status() const { return {}; }
-    // Errors: kUnsupported (an op or a type that the device does not run), kOutOfMemory.
-    virtual Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+    // A Program of inference has no chunks. Errors: kUnsupported (an op or a type that the device
+    // does not run), kOutOfMemory.
+    virtual Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
                                                         const CompileOptions& options) = 0;
-    // Of what Differentiate() made. Errors: the same.
-    virtual Result<std::unique_ptr<TrainingExecutable>> CompileTraining(
-        program::ChunkedProgram program, const TrainingOptions& options) = 0;
+    // FLOP/s of matrix products in this type, at most: measured for some 20 ms. 0: not known.
+    virtual double MeasurePeak(DType compute) = 0;
 };
 
 inline constexpr const char* kDefaultDevice = "cpu";

@@ -4,16 +4,23 @@
 
 namespace weft::backend {
 
-void CheckStep(const Step& step, const CompileOptions& options, bool ends_with_exchange) {
+Status CheckStep(const Step& step, const CompileOptions& options) {
+    WEFT_CHECK(step.slot >= 0 && step.slot < options.slots);
+    if (step.again) return {};
     const auto tokens = static_cast<int64_t>(step.tokens.size());
-    WEFT_CHECK(step.part == StepPart::kWhole || ends_with_exchange);
-    WEFT_CHECK(tokens > 0 && tokens <= options.max_tokens);
+    const auto outputs = static_cast<int64_t>(step.output_rows.size());
+    if (tokens < 1 || tokens > options.max_tokens || outputs > options.max_outputs) {
+        return MakeError(ErrorCode::kUsage,
+                         "step {}: {} rows, and results of {}: expected 1 to {}, and at most {}",
+                         step.number, tokens, outputs, options.max_tokens, options.max_outputs);
+    }
     WEFT_CHECK(step.positions.size() == step.tokens.size());
-    WEFT_CHECK(static_cast<int64_t>(step.output_rows.size()) <= options.max_outputs);
+    WEFT_CHECK(step.targets.empty() || step.targets.size() == step.output_rows.size());
     for (const StepSequence& sequence : step.sequences) {
         const int64_t end = int64_t{sequence.position} + sequence.row_count;
+        const auto pages = static_cast<int64_t>(sequence.pages.size());
         WEFT_CHECK(sequence.row_begin >= 0 && sequence.row_begin + sequence.row_count <= tokens);
-        WEFT_CHECK(end <= static_cast<int64_t>(sequence.pages.size()) * options.page_tokens);
+        WEFT_CHECK(options.kv_pages == 0 || end <= pages * options.page_tokens);
         WEFT_CHECK(sequence.adapter >= 0);
         for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options.kv_pages);
     }
@@ -22,6 +29,7 @@ void CheckStep(const Step& step, const CompileOptions& options, bool ends_with_e
     }
     for (int32_t row : step.output_rows) WEFT_CHECK(row >= 0 && row < tokens);
     WEFT_CHECK(step.wanted.top >= 0 && step.wanted.top <= step.wanted.columns);
+    return {};
 }
 
 bool EndsWithExchange(const program::Program& program) {

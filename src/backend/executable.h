@@ -1,11 +1,13 @@
-// Executable: a whole Program of inference, compiled for one device, that runs step after step.
+// Executable: a Program, compiled for one device, of which any range of ops can be run: a step of
+// inference, a forward or a backward pass, an update.
 //
-// Values live in buffers that it owns; callers name them by ValueId.
+// Values live in memory that it owns; callers name them by ValueId. Results depend neither on the
+// number of threads nor on what runs beside what.
 //
-//     Device::Compile(program, options)  ->  Executable       (device.h)
-//     Executable::LoadWeight(id, source)     once for each weight
-//     Executable::Run(step, groups)          for each step
-//     Executable::ReadTop(id, row, ...)      the likeliest tokens; Read: all logits
+//     Device::Compile(program, options)  ->  Executable          (device.h)
+//     Executable::LoadWeight(id, source)       once for each weight that comes from a file
+//     Executable::Run(ops, step, groups)       for each step
+//     Executable::ReadTop(id, row, ...)        the likeliest tokens; Read: all of a value
 #pragma once
 
 #include <cstddef>
@@ -20,7 +22,8 @@
 #include "backend/top.h"
 #include "backend/transfer_log.h"
 #include "base/result.h"
-#include "program/program.h"
+#include "program/chunks.h"
+#include "program/pool.h"
 
 namespace weft::backend {
 
@@ -35,13 +38,19 @@ enum class Overlap { kNever, kAuto, kAlways };
 enum class DeviceSum { kAuto, kSplit, kSpin };
 
 struct CompileOptions {
-    int64_t max_tokens = 512;            // most rows of a step (the prefill chunk)
+    int64_t max_tokens = 512;            // most rows of a step
     int64_t max_outputs = 1;             // most output rows of a step
     int64_t kv_pages = 0;                // pages in each layer's cache
     int64_t page_tokens = 64;            // positions of each: the device's (program::Target)
     std::vector<program::ValueId> keep;  // values that Read() may ask for
     Overlap overlap = Overlap::kNever;
     DeviceSum device_sum = DeviceSum::kAuto;
+    // Of a Program with chunks. compute: kBF16: operands of matrix products are rounded to it, the
+    // sums are float32; kF32, kF16: they are multiplied as they are. What quantized weights become
+    // for products is of this type.
+    DType compute = DType::kF32;
+    int slots = 1;        // steps of a chunk that may be under way at once
+    bool beside = false;  // gather_shares and reduce_shares run beside other ops
 };
 
 // One op of a finished step, for traces and benchmarks.
@@ -51,6 +60,7 @@ struct OpTiming {
     int64_t last_arrival_ns = 0;  // collectives only, else 0
 };
 
+// weight_bytes: weights, gradients and what an optimizer keeps.
 struct MemoryUse {
     uint64_t weight_bytes = 0, kv_bytes = 0, arena_bytes = 0;
 };
@@ -60,39 +70,69 @@ struct MemoryUse {
 // rows of one matrix.
 using RowSource = std::function<Status(int64_t row_begin, int64_t count, std::span<std::byte> out)>;
 
+// Values that another thread may read while ops run that do not write them.
+class HostSnapshot {
+  public:
+    virtual ~HostSnapshot() = default;
+    // As Executable::Read. Thread: any.
+    virtual Status Read(program::ValueId id, int64_t first_byte,
+                        std::span<std::byte> out) const = 0;
+};
+
+// Thread: one caller, but where a function says otherwise.
 class Executable {
   public:
     virtual ~Executable() = default;
+    virtual const program::Program& program() const = 0;
     // Thread: different weights may be loaded from different threads at once.
     virtual Status LoadWeight(program::ValueId id, const RowSource& source) = 0;
-    virtual Status Run(const Step& step, const Groups& groups) = 0;
-    // Whether the Program's last ops are a Send and a Recv, so that StepParts other than kWhole can
-    // run. What is sent must be kept (CompileOptions::keep).
-    virtual bool ends_with_exchange() const = 0;
-    // Elements [first, first + out.size()) of a kept value (a matrix of float32, row by row).
-    virtual Status Read(program::ValueId id, int64_t first, std::span<float> out) = 0;
-    // The best of the first `columns` elements of such a value's row, as TopOf has them.
+    // Errors: kUsage (more rows than CompileOptions say), those of links. After an error of links
+    // with CompileOptions::beside nothing more runs.
+    virtual Status Run(const program::OpRange& ops, const Step& step, const Groups& groups) = 0;
+    // Bytes [first_byte, ...) of a value: a kept one (CompileOptions::keep), a loss (program/
+    // loss.h), or one that outlives the step, which `Write` writes, too. Weights of block types are
+    // none of these.
+    virtual Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) = 0;
+    virtual Status Write(program::ValueId id, int64_t first_byte,
+                         std::span<const std::byte> bytes) = 0;
+    virtual Status ZeroFill(program::Pool pool) = 0;
+    // The best of the first `columns` elements of a row of a kept float32 matrix, as TopOf has
+    // them.
     virtual Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
                            std::span<Candidate> out) = 0;
+    // Of values that outlive the step. Good until ops write one of them.
+    virtual Result<std::unique_ptr<HostSnapshot>> Snapshot(
+        std::span<const program::ValueId> ids) = 0;
     virtual MemoryUse memory() const = 0;
-    // Timings of the last step where tracing is on, else empty.
+    // Timings of the last Run where tracing is on, else empty.
     virtual void SetTracing(bool on) = 0;
     virtual std::span<const OpTiming> timings() const = 0;
     // What transfers cost and left.
     virtual TransferLog& transfers() = 0;
-    // Calls `probe` after each op whose first output is a float32 [rows, columns] of its own: it
-    // may be read then as if it were kept. The device waits meanwhile: for checks, not for speed.
-    // Null: none. On the thread that calls Run, which ends with the probe's first error.
+    // Calls `probe` after each op that has outputs, with the rows of the first one: outputs may be
+    // read then as if they were kept. The device waits meanwhile: for checks, not for speed. Null:
+    // none. On the thread that calls Run, which ends with the probe's first error.
     using Probe = std::function<Status(int32_t op, int64_t rows)>;
     virtual void SetProbe(Probe probe) = 0;
     // Counts ops that finished, over all steps: what a heartbeat reports as progress.
     virtual int64_t progress() const = 0;
+
+    // All ops of a Program without chunks.
+    program::OpRange whole() const { return {0, program().ops.size()}; }
+    // Elements [first, first + out.size()) of a float32 value.
+    Status ReadFloats(program::ValueId id, int64_t first, std::span<float> out) {
+        return Read(id, first * static_cast<int64_t>(sizeof(float)), std::as_writable_bytes(out));
+    }
 };
 
 // For devices. What a step may hold is the engine's own doing: anything else is a bug, and ends the
-// process.
-void CheckStep(const Step& step, const CompileOptions& options, bool ends_with_exchange);
-// Executable::ends_with_exchange of this Program.
+// process. Errors: as Run's.
+Status CheckStep(const Step& step, const CompileOptions& options);
+// Whether the Program's last two ops are a Send and a Recv. The first stage of a pipeline may
+// compute the next step while later stages have the last one: its Program ends with a Send to them
+// and a Recv of the logits. Such a Program runs in three ranges (what is sent must be kept): the
+// ranges of one step in order; the first two of a step may have the third of the step before
+// between them.
 bool EndsWithExchange(const program::Program& program);
 
 }  // namespace weft::backend

@@ -12,12 +12,12 @@ program::Target TargetOf(const DescribedDevice& device) {
                                             : vulkan::TargetOfGpus();
 }
 
-Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
+Result<MemoryUse> PlanMemory(const program::ChunkedProgram& program, const CompileOptions& options,
                              const DescribedDevice& device) {
     if (device.kind == MemoryKind::kHost) {
         return PlanCpuMemory(program, options, CpuLevelFor(device.reference), device.threads);
     }
-    return vulkan::PlanMemory(program, options, vulkan::CommonGpu(), {});
+    return vulkan::PlanMemory(program.program, options, vulkan::CommonGpu(), {});
 }
 
 }  // namespace weft::backend

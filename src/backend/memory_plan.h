@@ -22,7 +22,7 @@ struct DescribedDevice {
 program::Target TargetOf(const DescribedDevice& device);
 
 // Errors: kUnsupported (an op or a type that no kernel of the device takes).
-Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
+Result<MemoryUse> PlanMemory(const program::ChunkedProgram& program, const CompileOptions& options,
                              const DescribedDevice& device);
 
 }  // namespace weft::backend

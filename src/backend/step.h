@@ -1,6 +1,7 @@
-// Step: what one step of inference works on, bound by the caller each time that an Executable runs:
-// rows (tokens) of one or more sequences, their KV pages, and the rows whose result is wanted.
-// Views, owned by the caller.
+// Step: what ops of a Program work on, bound by the caller each time that an Executable runs some
+// of them. Of inference: rows (tokens) of one or more sequences, their KV pages, and the rows whose
+// result is wanted. Of a training pass: rows of whole sequences, and those with a target. Of an
+// update: its rate. Views, owned by the caller.
 #pragma once
 
 #include <compare>
@@ -14,8 +15,8 @@ namespace weft::backend {
 struct StepSequence {
     int32_t row_begin = 0;
     int32_t row_count = 0;
-    int32_t position = 0;            // of its first row
-    std::span<const int32_t> pages;  // KV pages, in order of position
+    int32_t position = 0;            // of its first row; training: 0
+    std::span<const int32_t> pages;  // KV pages, in order of position; training: none
     int32_t adapter = 0;             // program::Adapt; 0: none
 };
 // KV page `to` of every layer becomes what page `from` is, before anything of the step is computed;
@@ -23,11 +24,6 @@ struct StepSequence {
 struct PageCopy {
     int32_t from = 0, to = 0;
 };
-// Which part of a step runs. The first stage of a pipeline may compute the next step while later
-// stages have the last one: its Program ends with a Send to them and a Recv of the logits (see
-// Executable::ends_with_exchange). The parts of one step run in order, the first two of a step may
-// have the third of the step before between them.
-enum class StepPart { kWhole, kCompute, kSend, kReceive };
 
 // What will be asked of each row of a kept value [R, n] once the step is done: the best `top`, or
 // fewer, of its first `columns` elements (Executable::ReadTop; 0: none), all of it (Read). A device
@@ -41,14 +37,24 @@ struct WantedRows {
 };
 
 struct Step {
-    int64_t number = 0;                  // for errors and traces
+    int64_t number = 0;                  // for errors and traces; of an update: from 1 on
     std::span<const int32_t> tokens;     // [T]
     std::span<const int32_t> positions;  // [T]
     std::span<const StepSequence> sequences;
     std::span<const int32_t> output_rows;  // [R] rows whose logits are wanted; may be empty
     std::span<const PageCopy> copies{};
-    StepPart part = StepPart::kWhole;
     WantedRows wanted{};
+
+    // Of training. output_rows are the rows with a target, ascending.
+    std::span<const int32_t> targets{};  // [R], below the vocabulary's size
+    float loss_gradient = 1;             // dL/d(sum of the rows' losses)
+    float side_gradient = 0;             // dL/d(side loss)
+    int slot = 0;                        // of CompileOptions::slots
+    // All of the above is what the slot's last Run without this had. It is so for updates, too,
+    // which look at none of it.
+    bool again = false;
+    // Of updates: gradients count gradient_scale times.
+    double rate = 0, gradient_scale = 1;
 };
 
 }  // namespace weft::backend

@@ -24,11 +24,14 @@ class TransferLog {
     std::span<const float> all_reduce_us() const { return all_reduce_us_; }
     // Seconds that were spent waiting for other ranks, over all steps.
     double waited_s() const { return static_cast<double>(waited_ns_) * 1e-9; }
+    // Seconds in which nothing was computed, over all steps: transfers that the device waited for.
+    double idle_s() const { return static_cast<double>(idle_ns_) * 1e-9; }
     // When the slowest rank arrived at the last transfer that was noted; 0: not known.
     int64_t last_arrival_ns() const { return last_arrival_ns_; }
 
     // By the device. A step begins.
     void Begin();
+    void NoteIdle(int64_t ns) { idle_ns_ += ns; }
     // A transfer ended well, and is the last one of its group. result: of all ranks; empty: none.
     void Note(const program::Op& op, std::span<const std::byte> result, const Groups& groups,
               int64_t took_ns);
@@ -37,7 +40,7 @@ class TransferLog {
     bool checking_ = false;
     uint64_t checksum_ = 0;
     std::vector<float> all_reduce_us_;
-    int64_t waited_ns_ = 0, last_arrival_ns_ = 0;
+    int64_t waited_ns_ = 0, idle_ns_ = 0, last_arrival_ns_ = 0;
 };
 
 }  // namespace weft::backend

@@ -16,7 +16,7 @@ Status LogitsRow::CopyTo(std::vector<float>& out) const {
         return {};
     }
     out.resize(columns_);
-    return executable_->Read(id_, row_ * width_, out);
+    return executable_->ReadFloats(id_, row_ * width_, out);
 }
 
 Result<std::span<const float>> LogitsRow::All() const {

@@ -65,8 +65,8 @@ std::string Rank::ProofPath(const std::string& fingerprint, const std::string& i
     if (job_.model.starts_with("synthetic:")) return "";
     const DType kv = job_.reference ? DType::kF32 : job_.kv_dtype;
     const char* what = job_.outputs == model::Outputs::kHidden ? "-hidden" : "";
-    return RecordPath(fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION, identity,
-                                  Info(kv).name, what));
+    return RecordPath(
+        fmt::format("{}-{}-{}-{}{}", fingerprint, WEFT_VERSION, identity, Info(kv).name, what));
 }
 
 // Of one rank alone on this rank's device, or else on that of another stage.
@@ -95,7 +95,7 @@ Result<std::vector<float>> Rank::ReadProof(int64_t tokens) {
     if (cluster_.rank() != 0) return std::vector<float>{};
     const bool hidden = job_.outputs == model::Outputs::kHidden;
     std::vector<float> out(static_cast<size_t>(hidden ? tokens * hyper_.hidden : hyper_.vocab));
-    WEFT_TRY(executable_->Read(hidden ? hidden_ : logits_, 0, out));
+    WEFT_TRY(executable_->ReadFloats(hidden ? hidden_ : logits_, 0, out));
     return out;
 }
 
@@ -117,12 +117,14 @@ Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
         const auto& place = places[static_cast<size_t>(op)];
         if (!place.has_value() || (!blocks && !place->whole)) return {};
         const program::ValueId out = program_.ops[static_cast<size_t>(op)].outputs[0];
-        data.resize(static_cast<size_t>(rows * program_.value(out).shape[1]));
-        WEFT_TRY(executable_->Read(out, 0, data));
+        const program::Value& value = program_.value(out);
+        if (value.dtype != DType::kF32 || value.shape.rank != 2) return {};
+        data.resize(static_cast<size_t>(rows * value.shape[1]));
+        WEFT_TRY(executable_->ReadFloats(out, 0, data));
         digests.push_back(Digest(*place, op, data, rows, blocks));
         return {};
     });
-    const Status status = executable_->Run(step.View(views_), StepGroups());
+    const Status status = executable_->Run(executable_->whole(), step.View(views_), StepGroups());
     executable_->SetProbe(nullptr);
     WEFT_TRY(status);
     return digests;
@@ -140,8 +142,7 @@ Status Rank::LeaveRecord(const std::string& path, int64_t tokens) {
     WEFT_ASSIGN(const std::vector<float> logits, ReadProof(tokens));
     // A folder that cannot be written is no reason not to work.
     const Status written = WriteRecord(path, {digests, logits});
-    if (!written.ok())
-        Log(LogLevel::kDebug, "no record of the proof: {}", written.error().message);
+    if (!written.ok()) Log(LogLevel::kDebug, "no record of the proof: {}", written.error().message);
     return {};
 }
 

@@ -123,8 +123,7 @@ void Rank::TellProgress() {
 Status Rank::JoinTensor(const std::vector<int>& peers) {
     if (tensor_ != nullptr) return {};
     const coll::Channel first{0, HalfWindow(cluster_.fabric()), 0, net::kFlags / 2};
-    WEFT_ASSIGN(tensor_,
-                coll::Comm::Make(cluster_.fabric(), peers, first, cluster_.timeout_ms()));
+    WEFT_ASSIGN(tensor_, coll::Comm::Make(cluster_.fabric(), peers, first, cluster_.timeout_ms()));
     WEFT_ASSIGN(table_, fabric::TuneGroup(cluster_, *tensor_, peers, job_.net_table));
     return {};
 }
@@ -296,22 +295,23 @@ Status Rank::Run(const StepData& step) {
     if (step.kind != StepKind::kRun) return {};
     WEFT_TRY(CheckStepRows(step));
     const int64_t begin_ns = NowNs();
-    WEFT_TRY(executable_->Run(ViewOf(step), StepGroups()));
+    WEFT_TRY(executable_->Run(executable_->whole(), ViewOf(step), StepGroups()));
     step_s_ += SecondsSince(begin_ns);
     Record(step);
     return job_.verify ? VerifyReplicas() : Status();
 }
 
 bool Rank::pipelined() const {
-    return cluster_.rank() == 0 && shard_.layout.pp > 1 && executable_->ends_with_exchange() &&
+    return cluster_.rank() == 0 && shard_.layout.pp > 1 && backend::EndsWithExchange(program_) &&
            !job_.verify && !job_.trace;
 }
 
-Status Rank::RunPart(const StepData& step, backend::StepPart part) {
+// Of a Program that EndsWithExchange.
+Status Rank::RunPart(const StepData& step, const program::OpRange& ops) {
     backend::Step view = ViewOf(step);
-    view.part = part;
+    if (ops.begin > 0) view.copies = {};
     const int64_t begin_ns = NowNs();
-    WEFT_TRY(executable_->Run(view, StepGroups()));
+    WEFT_TRY(executable_->Run(ops, view, StepGroups()));
     step_s_ += SecondsSince(begin_ns);
     return {};
 }
@@ -319,17 +319,17 @@ Status Rank::RunPart(const StepData& step, backend::StepPart part) {
 Status Rank::Compute(const StepData& step) {
     WEFT_TRY(steps_.Send(step));
     WEFT_TRY(CheckStepRows(step));
-    WEFT_TRY(RunPart(step, backend::StepPart::kCompute));
+    WEFT_TRY(RunPart(step, {0, program_.ops.size() - 2}));
     Record(step);
     return {};
 }
 
 Status Rank::Hand(const StepData& step) {
-    return RunPart(step, backend::StepPart::kSend);
+    return RunPart(step, {program_.ops.size() - 2, program_.ops.size() - 1});
 }
 
 Status Rank::Collect(const StepData& step) {
-    return RunPart(step, backend::StepPart::kReceive);
+    return RunPart(step, {program_.ops.size() - 1, program_.ops.size()});
 }
 
 // Steps come over the wire: what the backend takes for granted is checked here.
@@ -358,7 +358,7 @@ Status Rank::CheckStepRows(const StepData& step) const {
 Status Rank::ReadLogits(int64_t rows, std::vector<float>& out) {
     WEFT_CHECK(logits_ != program::kNoValue);
     out.resize(static_cast<size_t>(rows * hyper_.vocab));
-    return executable_->Read(logits_, 0, out);
+    return executable_->ReadFloats(logits_, 0, out);
 }
 
 LogitsRow Rank::Logits(int64_t row, std::vector<float>& buffer, int64_t columns) {
@@ -369,7 +369,7 @@ LogitsRow Rank::Logits(int64_t row, std::vector<float>& buffer, int64_t columns)
 Status Rank::ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out) {
     WEFT_CHECK(has_hidden());
     out.resize(static_cast<size_t>(rows * hyper_.hidden));
-    return executable_->Read(hidden_, first_row * hyper_.hidden, out);
+    return executable_->ReadFloats(hidden_, first_row * hyper_.hidden, out);
 }
 
 int Rank::all_reduces() const {

@@ -137,7 +137,7 @@ class Rank {
     Status LoadFed(const std::vector<program::ValueId>& weights);
     Status LoadOne(program::ValueId id);
     Status CheckStop() const;
-    Status RunPart(const StepData& step, backend::StepPart part);
+    Status RunPart(const StepData& step, const program::OpRange& ops);
     Status CheckStepRows(const StepData& step) const;
     Status VerifyReplicas();
     // The start-up proof (prove.cc).

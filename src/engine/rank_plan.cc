@@ -217,7 +217,7 @@ Status Rank::Compile() {
             "sums are on the wire",
             info.name);
     }
-    WEFT_ASSIGN(executable_, device_->Compile(program_, compile));
+    WEFT_ASSIGN(executable_, device_->Compile({program_}, compile));
     running_.store(executable_.get(), std::memory_order_release);
     TellProgress();
     executable_->SetTracing(job_.trace);

@@ -66,7 +66,7 @@ Status RunOnce(backend::Executable& executable, int64_t number) {
     step.tokens = {&token, 1};
     step.positions = {&position, 1};
     step.sequences = {&sequence, 1};
-    return executable.Run(step, {});
+    return executable.Run(executable.whole(), step, {});
 }
 
 // What is over the room of some goes to the others, by their speeds.
@@ -126,7 +126,7 @@ Result<RankSpeed> MeasureSpeed(backend::Device& device, DType weights,
     options.kv_pages = 1;
     options.page_tokens = device.info().target.page_tokens;
     options.keep = {last};
-    WEFT_ASSIGN(const auto executable, device.Compile(program, options));
+    WEFT_ASSIGN(const auto executable, device.Compile({program}, options));
     for (size_t i = 0; i < program.values.size(); ++i) {
         if (program.values[i].storage != program::Storage::kWeight) continue;
         WEFT_TRY(executable->LoadWeight(static_cast<ValueId>(i),

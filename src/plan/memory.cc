@@ -46,8 +46,8 @@ std::vector<int64_t> PositionsKept(const program::Program& list, int64_t positio
 }
 
 // As the file has them, of a program that is not known.
-backend::MemoryUse PlainMemory(const program::Program& list,
-                               const backend::CompileOptions& options, int64_t sequences) {
+backend::MemoryUse PlainMemory(const program::Program& list, const backend::CompileOptions& options,
+                               int64_t sequences) {
     backend::MemoryUse use;
     for (const program::Value& value : list.values) {
         if (value.storage != program::Storage::kWeight) continue;
@@ -132,7 +132,7 @@ Result<backend::MemoryUse> MemoryPlanner::PlanNew(const model::Shard& part,
     const int64_t sequences =
         job_.ctx > 0 ? std::max<int64_t>(1, job_.cache_tokens() / job_.ctx) : 1;
     if (!own_) return PlainMemory(list, compile, sequences);
-    const auto planned = backend::PlanMemory(list, compile, device);
+    const auto planned = backend::PlanMemory({list}, compile, device);
     // Types of weights that only other programs run.
     const bool other = !planned.ok() && planned.error().code == ErrorCode::kUnsupported;
     return other ? PlainMemory(list, compile, sequences) : planned;

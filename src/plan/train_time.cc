@@ -33,8 +33,10 @@ bool IsProduct(OpKind kind) {
     return CountsFlops(kind) && !attention;
 }
 
-// The product that one of experts is for each of them.
+// The product that one of experts is for each of them, and those of the loss.
 OpKind PlainKind(OpKind kind) {
+    if (kind == OpKind::kLinearCrossEntropy) return OpKind::kMatMul;
+    if (kind == OpKind::kLinearCrossEntropyGrad) return OpKind::kMatMulGradWeight;
     if (kind == OpKind::kExpertMatMul || kind == OpKind::kExpertSum) return OpKind::kMatMul;
     if (kind == OpKind::kExpertMatMulGradInput || kind == OpKind::kExpertSumGradInput) {
         return OpKind::kMatMulGradInput;

@@ -88,23 +88,25 @@ int64_t OffsetOf(const Life* life) {
 
 // The lowest offset at which `life` overlaps none of `placed` that live at the same time. placed:
 // by offset.
-int64_t LowestOffset(const Life& life, const std::vector<const Life*>& placed) {
+int64_t LowestOffset(const Life& life, const std::vector<const Life*>& placed,
+                     int64_t block_bytes) {
     int64_t offset = 0;
     for (const Life* other : placed) {
         if (!life.Overlaps(*other)) continue;
         if (offset + life.bytes <= other->offset) break;
         offset = std::max(offset, other->offset + other->bytes);
+        offset = WithinBlock(offset, life.bytes, block_bytes);
     }
     return offset;
 }
 
-ArenaPlan Plan(const Program& program, std::vector<Life> lives) {
+ArenaPlan Plan(const Program& program, std::vector<Life> lives, int64_t block_bytes = 0) {
     std::ranges::stable_sort(lives, std::greater<>{}, &Life::bytes);
     ArenaPlan plan;
     plan.offsets.assign(program.values.size(), -1);
     std::vector<const Life*> placed;
     for (Life& life : lives) {
-        life.offset = LowestOffset(life, placed);
+        life.offset = LowestOffset(life, placed, block_bytes);
         placed.insert(std::ranges::upper_bound(placed, life.offset, {}, OffsetOf), &life);
         plan.offsets[static_cast<size_t>(life.id)] = life.offset;
         plan.size_bytes = std::max(plan.size_bytes, life.offset + life.bytes);
@@ -113,6 +115,12 @@ ArenaPlan Plan(const Program& program, std::vector<Life> lives) {
 }
 
 }  // namespace
+
+int64_t WithinBlock(int64_t offset, int64_t bytes, int64_t block_bytes) {
+    if (block_bytes == 0) return offset;
+    const int64_t used = offset % block_bytes;
+    return used == 0 || used + bytes <= block_bytes ? offset : offset - used + block_bytes;
+}
 
 ArenaPlan PlanArena(const Program& program, int64_t tokens, int64_t outputs,
                     const std::vector<ValueId>& keep) {
@@ -129,7 +137,16 @@ TrainingArenaPlan PlanTrainingArena(const ChunkedProgram& all, int64_t tokens, i
                                     const TrainingArenaOptions& options) {
     const Program& program = all.program;
     std::vector<Life> brief = Lives(program, tokens, outputs, {}, false);
+    // What the host reads when a part has run lives to its end.
+    const auto read_after = [&](ValueId id, size_t end) {
+        const auto life = std::ranges::find(brief, id, &Life::id);
+        if (life != brief.end()) life->last = std::max(life->last, static_cast<int64_t>(end) - 1);
+    };
     for (const Chunk& chunk : all.chunks) {
+        read_after(chunk.side_output, chunk.evaluate_begin);
+        read_after(chunk.loss.evaluated, chunk.predict_begin);
+        read_after(chunk.loss.predicted, chunk.backward_begin);
+        read_after(chunk.loss.losses, chunk.end);
         if (options.overlap) Linger(program, chunk, brief);
     }
     const auto kept_begin = std::stable_partition(brief.begin(), brief.end(), [&](const Life& l) {
@@ -140,7 +157,8 @@ TrainingArenaPlan PlanTrainingArena(const ChunkedProgram& all, int64_t tokens, i
     });
     std::vector<Life> kept(kept_begin, brief.end());
     brief.erase(kept_begin, brief.end());
-    return {Plan(program, std::move(kept)), Plan(program, std::move(brief))};
+    return {Plan(program, std::move(kept), options.block_bytes),
+            Plan(program, std::move(brief), options.block_bytes)};
 }
 
 }  // namespace weft::program

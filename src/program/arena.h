@@ -21,10 +21,15 @@ ArenaPlan PlanArenaInHalves(const Program& program, int64_t tokens, int64_t outp
 // which all share. Else all is in `kept`.
 // With `overlap`, for backends that compute while a reduce_shares is under way: what it sums up
 // stays alive until the next one of the chunk.
+// block_bytes: as LayoutOptions (memory_layout.h).
 struct TrainingArenaOptions {
     bool apart = false;
     bool overlap = false;
+    int64_t block_bytes = 0;
 };
+// The lowest place from `offset` on where so many bytes lie across no multiple of block_bytes.
+int64_t WithinBlock(int64_t offset, int64_t bytes, int64_t block_bytes);
+
 struct TrainingArenaPlan {
     ArenaPlan kept, brief;
 };

@@ -90,14 +90,25 @@ class Checker {
             view.base >= 0 && static_cast<size_t>(view.base) < program_.values.size();
         if (exists) {
             const Value& base = program_.value(view.base);
-            const int64_t all = base.shape.Elements(0, 0), own = view.shape.Elements(0, 0);
-            if (base.storage != Storage::kView && base.dtype == view.dtype && own > 0 &&
-                view.base_begin >= 0 && view.base_begin <= all - own) {
+            if (base.storage != Storage::kView && base.dtype == view.dtype &&
+                IsInside(view, base)) {
                 return {};
             }
         }
         return MakeError(ErrorCode::kUnsupported, "program: {} is a view outside of its base",
                          view.name);
+    }
+
+    static bool IsInside(const Value& view, const Value& base) {
+        if (base.shape[0] == kOutputs) {
+            const RowPiece piece = PieceOf(view.shape[0]);
+            const bool alike = std::equal(view.shape.dims.begin() + 1, view.shape.dims.end(),
+                                          base.shape.dims.begin() + 1);
+            return piece.rows > 0 && alike &&
+                   view.base_begin == piece.begin * base.shape.Elements(0, 1);
+        }
+        const int64_t all = base.shape.Elements(0, 0), own = view.shape.Elements(0, 0);
+        return own > 0 && view.base_begin >= 0 && view.base_begin <= all - own;
     }
 
     Error Wrong(std::string_view what) const {
@@ -133,7 +144,7 @@ class Checker {
     }
 
     // Activations are written once, but for those that an op adds to (its last input).
-    Status CheckWrite(const Op& op, ValueId id) const {
+    Status CheckWrite(const Op& op, ValueId id) {
         const Value& value = program_.value(program_.HomeOf(id));
         const bool adds = !op.inputs.empty() && op.inputs.back() == id;
         if (value.storage == Storage::kGradient) return {};
@@ -143,7 +154,10 @@ class Checker {
         if (value.storage != Storage::kActivation) {
             return Wrong(value.name + " is written, but it is no activation");
         }
-        if (written_[Home(id)] && !adds) {
+        // (Pieces of R are written one by one.)
+        const bool piece = PieceOf(program_.value(id).shape[0]).rows > 0;
+        const bool again = piece ? !pieces_.insert(id).second : written_[Home(id)];
+        if (again && !adds) {
             return Wrong(value.name + " is written twice");
         }
         return {};
@@ -358,10 +372,27 @@ class Checker {
     bool Check(const Op& op, const RouterLoadGrad&) const { return In(op, 1)[1] > 0; }
     bool Check(const Op& op, const LoadBalance& a) const { return In(op, 0)[1] > 0 && a.used > 0; }
     bool Check(const Op& op, const LoadBalanceGrad&) const { return In(op, 1)[1] > 0; }
-    static bool Check(const Op&, const LinearCrossEntropy& a) { return a.first_row >= 0; }
-    static bool Check(const Op&, const LinearCrossEntropyGrad& a) {
-        return a.forward.first_row >= 0;
+    bool Check(const Op& op, const LinearCrossEntropy& a) const {
+        return AreVocabularyParts(a, In(op, 1)[0]);
     }
+    bool Check(const Op& op, const LinearCrossEntropyGrad& a) const {
+        return AreVocabularyParts(a.forward, In(op, 2)[0]);
+    }
+    static bool AreVocabularyParts(const LinearCrossEntropy& a, int64_t own) {
+        if (a.cut == Cut::kNone) return a.first_row == 0 && a.parts.empty() && a.soft_cap >= 0;
+        int64_t begin = 0;
+        for (const int64_t part : a.parts) {
+            if (begin == a.first_row && part == own) return a.soft_cap >= 0;
+            begin += part;
+        }
+        return false;
+    }
+    static bool Check(const Op&, const SoftmaxStats& a) { return a.first_row >= 0; }
+    bool Check(const Op& op, const CrossEntropy&) const { return In(op, 0)[1] % 3 == 0; }
+    bool Check(const Op& op, const CrossEntropyGrad& a) const {
+        return a.first_row >= 0 && In(op, 1)[1] % 3 == 0;
+    }
+    static bool Check(const Op&, const SoftCapGrad& a) { return a.cap > 0; }
 
     static bool AreRuns(const std::vector<UpdateRun>& runs, int64_t count, int64_t kept) {
         return std::ranges::all_of(runs, [&](const UpdateRun& run) {
@@ -370,6 +401,7 @@ class Checker {
         });
     }
     bool Check(const Op& op, const AddSquares& a) const {
+        if (Out(op, 0) != (IsWide(op.outputs[0]) ? Shape{1} : Shape{2})) return false;
         return std::ranges::all_of(a.ranges, [&](const ElementRange& range) {
             return range.begin >= 0 && range.begin < range.end && range.end <= In(op, 0)[0];
         });
@@ -414,6 +446,7 @@ class Checker {
 
     const Program& program_;
     std::vector<bool> written_;
+    std::unordered_set<ValueId> pieces_;  // that were written
     size_t index_ = 0;
 };
 

@@ -192,16 +192,22 @@ class Coster {
     void Count(const GateRowsGrad&) { cost_.flops += 6 * In(2); }
     void Count(const RouterLoadGrad&) { cost_.flops = 6 * In(1); }
     void Count(const LoadBalanceGrad&) { cost_.flops = 2 * In(1); }
-    void Count(const SoftmaxCrossEntropyGrad&) { cost_.flops = 3 * Out(); }
-    void Count(const LinearCrossEntropy&) {
+    void Count(const CrossEntropyGrad&) { cost_.flops = 4 * Out(); }
+    void Count(const LinearCrossEntropy& a) {
         const auto rows = static_cast<double>(program_.value(op_->inputs[1]).shape[0]);
         cost_.flops = 2 * In(0) * rows + 3 * rows * Outputs();
+        CountStats(a);
     }
     // The logits again, and two products with their gradient.
-    void Count(const LinearCrossEntropyGrad&) {
+    void Count(const LinearCrossEntropyGrad& a) {
         const auto rows = static_cast<double>(program_.value(op_->inputs[2]).shape[0]);
         const double products = op_->outputs.size() == 2 ? 3 : 2;
         cost_.flops = products * 2 * In(1) * rows + 6 * rows * Outputs();
+        CountStats(a.forward);
+    }
+    // What softmax_stats leaves is gathered from all tensor ranks.
+    void CountStats(const LinearCrossEntropy& a) {
+        cost_.wire_bytes = static_cast<int64_t>(a.parts.size()) * outputs_ * 3 * 4;
     }
 
     const Program& program_;

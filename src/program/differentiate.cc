@@ -172,6 +172,11 @@ class Walk {
         if (dy != kNoValue) Contribute(0, Scale{a.factor}, {dy});
     }
 
+    void Back(const SoftCap& a) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, SoftCapGrad{a.cap}, {dy, In(0)});
+    }
+
     void Back(const Add&) {
         const ValueId dy = OutputGradient();
         if (dy == kNoValue) return;
@@ -222,11 +227,6 @@ class Walk {
         const ValueId dy = OutputGradient();
         if (dy == kNoValue) return;
         result_.program.ops.push_back(Op{Send{a.peer}, {dy}, {}});
-    }
-
-    void Back(const SoftmaxCrossEntropy&) {
-        const ValueId dloss = OutputGradient();
-        if (dloss != kNoValue) Contribute(0, SoftmaxCrossEntropyGrad{}, {dloss, In(0), In(1)});
     }
 
     // A cut weight's rows give only their part of dx, which is whole.

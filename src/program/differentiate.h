@@ -5,11 +5,12 @@
 // dL/d(output) as an input, each weight's gradient is added to its kGradient value (which the
 // caller zeroes when it wants to).
 // L is any function of `output`: the caller binds output_gradient, or lets `output` be the loss
-// of SoftmaxCrossEntropy and binds 1 / tokens.
+// of LinearCrossEntropy and binds 1 / tokens.
 //
 // The rule of each op is reverse-mode differentiation (Griewank and Walther 2008):
 //   mat_mul         dx = dy . W, dW += dy^T . x, db += column sums of dy
-//   rms_norm, glu, embedding, attention, select_rows, softmax_cross_entropy: their *_grad op
+//   rms_norm, glu, embedding, attention, select_rows, soft_cap, linear_cross_entropy: their *_grad
+//                   op
 //   rope            rope with the other sign (a rotation's transpose is its inverse)
 //   add             dy to both operands; add_bias: column sums of dy to the bias, too
 //   scale           scale
@@ -47,7 +48,7 @@
 // own dy.
 //
 // Refused (kUnsupported, naming op and value): ops that only Differentiate writes, attention with a
-// window, soft cap or sinks, soft_cap, clamped SiLU, norms over rows that are cut over ranks,
+// window, soft cap or sinks, clamped SiLU, norms over rows that are cut over ranks,
 // latent attention, experts' biases and factors,
 // collectives of the pipeline group, a cut or partial value where only a whole one makes sense, and
 // an all_reduce whose operand is no partial sum.

@@ -301,8 +301,13 @@ struct Scale {  // factor * x; its own gradient
     void Show(auto& show) const { show("factor", factor); }
 };
 struct SoftCap {  // cap * tanh(x / cap)
-    static constexpr OpRow kRow{"soft_cap", "x[..] -> y[..]", Pass::kInference, Trait::kRowWise,
-                                12};
+    static constexpr OpRow kRow{"soft_cap", "x[..] -> y[..]", Pass::kBoth, Trait::kRowWise, 12};
+    float cap = 1;
+    void Show(auto& show) const { show("cap", cap); }
+};
+struct SoftCapGrad {  // dy * (1 - tanh(x / cap)^2)
+    static constexpr OpRow kRow{"soft_cap_grad", "dy[..] x[..] -> dx[..]", Pass::kBackward,
+                                Trait::kRowWise, 14};
     float cap = 1;
     void Show(auto& show) const { show("cap", cap); }
 };
@@ -552,33 +557,30 @@ struct LoadBalanceGrad {
 };
 
 // ---- Losses -------------------------------------------------------------------------------------
+//
+// The loss of a row is -log softmax(logits)[target]; a row with a negative target has none. The
+// vocabulary may be cut over the tensor group: then a rank has the logits of its own tokens, from
+// first_row on, and three numbers of each row (softmax_stats) are gathered from all ranks.
 
-// The sum over rows of -log softmax(logits)[target]. A row with a negative target counts nothing.
-// The mean over tokens is the caller's: it scales dloss.
-struct SoftmaxCrossEntropy {
-    static constexpr OpRow kRow{"softmax_cross_entropy",
-                                "logits[R,V]:spent targets[R]:i32 -> loss[1]", Pass::kTraining,
-                                Trait::kExact, 3};
-};
-struct SoftmaxCrossEntropyGrad {
-    static constexpr OpRow kRow{"softmax_cross_entropy_grad",
-                                "dloss[1] logits[R,V] targets[R]:i32 -> dlogits[R,V]",
-                                Pass::kBackward, Trait::kExact};
-};
-
-// The same loss without ever holding all logits x . weight^T. cut kRows: the vocabulary's rows are
-// shared out over the tensor group, this rank has those from first_row on, and the loss is that of
-// all.
+// The model's end and the loss in one op: logits = soft_cap(scale * x . weight^T), `parts` are the
+// tokens of each tensor rank (empty: one rank has all). It and its gradient stand for the ops that
+// ExpandLoss (loss.h) makes of them, which never hold all logits; nothing executes them.
 struct LinearCrossEntropy {
     static constexpr OpRow kRow{"linear_cross_entropy",
                                 "x[R,k] weight[n,k]:weight targets[R]:i32 -> loss[1]:exact",
                                 Pass::kTraining};
     Cut cut = Cut::kNone;
     int64_t first_row = 0;
+    std::vector<int64_t> parts{};
+    float scale = 1, soft_cap = 0;  // soft_cap 0: none
     void Show(auto& show) const {
-        if (cut == Cut::kNone) return;
-        show("cut", cut);
-        show("first_row", first_row);
+        if (cut != Cut::kNone) {
+            show("cut", cut);
+            show("first_row", first_row);
+            show("parts", parts);
+        }
+        if (scale != 1) show("scale", scale);
+        show.Where("soft_cap", soft_cap);
     }
 };
 struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's rows' part
@@ -588,6 +590,30 @@ struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's ro
         Pass::kBackward};
     LinearCrossEntropy forward;
     void Show(auto& show) const { forward.Show(show); }
+};
+
+// Of each row: the largest logit, the sum of exp(logit - largest), and the target's logit, which is
+// 0 where another rank has it.
+struct SoftmaxStats {
+    static constexpr OpRow kRow{"softmax_stats",
+                                "logits[T,V]:exact targets[T]:i32 -> stats[T,3]:exact",
+                                Pass::kBackward, Trait::kRowWise, 2};
+    int64_t first_row = 0;
+    void Show(auto& show) const { show("first_row", first_row); }
+};
+// stats: of all ranks, one after another.
+struct CrossEntropy {
+    static constexpr OpRow kRow{"cross_entropy",
+                                "stats[T,m]:exact targets[T]:i32 -> losses[T]:exact",
+                                Pass::kBackward, Trait::kRowWise, 3};
+};
+// logits become their gradients: dloss * (softmax(logits) - onehot(target)).
+struct CrossEntropyGrad {
+    static constexpr OpRow kRow{
+        "cross_entropy_grad",
+        "dloss[1]:exact stats[T,m]:exact targets[T]:i32 -> logits[T,V]:exact+=", Pass::kBackward};
+    int64_t first_row = 0;
+    void Show(auto& show) const { show("first_row", first_row); }
 };
 
 // ---- All of them --------------------------------------------------------------------------------
@@ -605,7 +631,7 @@ struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's ro
     OP(Attention) OP(AttentionGrad) \
     OP(LatentAttention) OP(PickColumns) \
     OP(Glu) OP(GluGrad) \
-    OP(Add) OP(Scale) OP(SoftCap) OP(Zero) \
+    OP(Add) OP(Scale) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
     OP(SliceColumns) OP(PadColumns) \
     OP(AllReduce) OP(AllGather) OP(Send) OP(Recv) \
     OP(GatherRows) OP(ReduceScatterRows) OP(SliceRows) \
@@ -616,7 +642,7 @@ struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's ro
     OP(GateRows) OP(GateRowsGrad) \
     OP(RouterLoad) OP(RouterLoadGrad) \
     OP(LoadBalance) OP(LoadBalanceGrad) \
-    OP(SoftmaxCrossEntropy) OP(SoftmaxCrossEntropyGrad) \
+    OP(SoftmaxStats) OP(CrossEntropy) OP(CrossEntropyGrad) \
     OP(LinearCrossEntropy) OP(LinearCrossEntropyGrad) \
     OP(SumOver) OP(AddSquares) \
     OP(AdamUpdate) OP(Adam8bitUpdate) OP(SgdUpdate) \

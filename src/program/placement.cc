@@ -82,7 +82,6 @@ class Placer {
     Placed Output(const Glu& a) const {
         return a.activation == Activation::kClampedSilu ? NoGradient("of clamped SiLU") : Join();
     }
-    Placed Output(const SoftCap&) const { return NoGradient("at all"); }
     Placed Output(const SelectRows&) const { return Join(); }
     Placed Output(const Recv&) const {
         const bool share = SharingRanks(program_.value(op_->outputs[0]).shape[0]) > 0;
@@ -165,11 +164,6 @@ class Placer {
     Placed Output(const AllGather& a) const {
         if (a.group == Group::kTensor && At(0) == Placement::kCut) return Placement::kWhole;
         return Wrong(op_->inputs[0], "is not cut over the tensor group");
-    }
-
-    Placed Output(const SoftmaxCrossEntropy&) const {
-        if (At(0) == Placement::kWhole) return Placement::kWhole;
-        return Wrong(op_->inputs[0], "is not whole; an all_gather makes it so");
     }
 
     Placed Output(const LinearCrossEntropy&) const {

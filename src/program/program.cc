@@ -9,29 +9,39 @@ Shape::Shape(std::initializer_list<int64_t> list) : rank(static_cast<int>(list.s
     std::copy(list.begin(), list.end(), dims.begin());
 }
 
+int64_t BindDim(int64_t dim, int64_t tokens, int64_t outputs) {
+    if (dim >= 0) return dim;
+    if (dim == kTokens) return tokens;
+    if (dim == kOutputs) return outputs;
+    if (const int64_t ranks = SharingRanks(dim); ranks > 0) return (tokens + ranks - 1) / ranks;
+    const RowPiece piece = PieceOf(dim);
+    return std::clamp(outputs - piece.begin, int64_t{0}, piece.rows);
+}
+
 int64_t Shape::Elements(int64_t tokens, int64_t outputs) const {
     int64_t count = 1;
-    for (int i = 0; i < rank; ++i) {
-        const int64_t dim = (*this)[i];
-        const int64_t ranks = SharingRanks(dim);
-        if (ranks > 0) {
-            count *= (tokens + ranks - 1) / ranks;
-        } else {
-            count *= dim == kTokens ? tokens : dim == kOutputs ? outputs : dim;
-        }
-    }
+    for (int i = 0; i < rank; ++i) count *= BindDim((*this)[i], tokens, outputs);
     return count;
 }
+
+namespace {
+
+std::string DimText(int64_t dim) {
+    if (dim >= 0) return std::to_string(dim);
+    if (dim == kTokens) return "T";
+    if (dim == kOutputs) return "R";
+    if (const int64_t ranks = SharingRanks(dim); ranks > 0) return fmt::format("T/{}", ranks);
+    const RowPiece piece = PieceOf(dim);
+    return fmt::format("R[{}:{}]", piece.begin, piece.begin + piece.rows);
+}
+
+}  // namespace
 
 std::string Shape::Text() const {
     std::string text = "[";
     for (int i = 0; i < rank; ++i) {
         if (i > 0) text += ", ";
-        const int64_t dim = (*this)[i];
-        const int64_t ranks = SharingRanks(dim);
-        if (ranks > 0) text += fmt::format("T/{}", ranks);
-        if (ranks > 0) continue;
-        text += dim == kTokens ? "T" : dim == kOutputs ? "R" : std::to_string(dim);
+        text += DimText((*this)[i]);
     }
     return text + "]";
 }

@@ -34,8 +34,25 @@ constexpr int64_t RowShare(int64_t ranks) {
 }
 // The ranks of such a dimension; 0 for others.
 constexpr int64_t SharingRanks(int64_t dim) {
-    return dim < -16 ? -16 - dim : 0;
+    return dim < -16 && dim > -(int64_t{1} << 30) ? -16 - dim : 0;
 }
+// Piece `index` of R, which is cut into pieces of `rows`: those of [index * rows, (index + 1) *
+// rows) that there are. rows: below 2^30.
+constexpr int64_t OutputPiece(int64_t index, int64_t rows) {
+    return -((index + 1) << 30) - rows;
+}
+// The first row, and how many at most, of such a dimension; no rows for others.
+struct RowPiece {
+    int64_t begin = 0, rows = 0;
+};
+constexpr RowPiece PieceOf(int64_t dim) {
+    if (dim > -(int64_t{1} << 30)) return {};
+    const int64_t rows = -dim % (int64_t{1} << 30);
+    return {(-dim / (int64_t{1} << 30) - 1) * rows, rows};
+}
+// How many a dimension is in a step of so many rows T and R. (Of T that is shared out: the most
+// that a rank may have.)
+int64_t BindDim(int64_t dim, int64_t tokens, int64_t outputs);
 
 struct Shape {
     std::array<int64_t, 4> dims{};
@@ -80,8 +97,8 @@ struct Value {
     Shape shape;
     Storage storage = Storage::kActivation;
     WeightSlice slice{};  // weights only
-    // kView: elements [base_begin, ...) of `base`, which is no view, has no T or R, and the same
-    // dtype.
+    // kView: elements [base_begin, ...) of `base`, which is no view and has the same dtype. Where
+    // the base's rows are R, the view's are a piece of R.
     ValueId base = kNoValue;
     int64_t base_begin = 0;
 };

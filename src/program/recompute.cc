@@ -38,8 +38,7 @@ class Rewriter {
     Differentiated Run() {
         std::vector<Op> all = std::exchange(result_.program.ops, {});
         for (size_t i = 0; i < all.size(); ++i) {
-            // (The loss keeps its logits: a backend may leave their gradient in their place.)
-            if (i >= result_.backward_begin && all[i].kind() != OpKind::kSoftmaxCrossEntropyGrad) {
+            if (i >= result_.backward_begin) {
                 for (ValueId& id : all[i].inputs) id = Again(id);
             }
             result_.program.ops.push_back(std::move(all[i]));

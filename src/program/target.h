@@ -16,6 +16,11 @@ struct Target {
     // Whether what tensor ranks sum up is float64 until it is summed: then a result's bits do not
     // depend on where the ranks cut.
     bool wide_sums = true;
+    // Whether an update's sums over all weights are float64; else float32 with what is rounded away
+    // (program/update.h).
+    bool float64_sums = true;
+    // Of the logits that a training step holds at a time (program/loss.h), about.
+    int64_t logits_bytes = 64 << 20;
 };
 
 }  // namespace weft::program

@@ -31,8 +31,10 @@ struct SumOver {  // x becomes its sum over the group, of narrow types rounded o
     Group group = Group::kWorld;
     void Show(auto& show) const { show("group", group); }
 };
-struct AddSquares {  // of x in the ranges, in float64
-    static constexpr OpRow kRow{"add_squares", "x[n] -> sum[1]:f64+=", Pass::kUpdate, 0, 2};
+// Of x in the ranges. sum: [1] in float64, or [2] in float32, whose two numbers are to be added up
+// (the second has what the first rounds away).
+struct AddSquares {
+    static constexpr OpRow kRow{"add_squares", "x[n] -> sum[_]:f64+=", Pass::kUpdate, 0, 2};
     std::vector<ElementRange> ranges;
     void Show(auto& show) const { show("ranges", ranges); }
 };

@@ -71,26 +71,38 @@ const program::Op* WriterOf(const program::Program& program, ValueId id) {
     return nullptr;
 }
 
-// logits = x . weight^T, gathered or not, and their loss become one op, or, where there is more
-// between, the loss is added behind the logits.
-ValueId AddLoss(program::Program& program, ValueId logits) {
+// The ops between the last norm and the logits become the loss of these.
+Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
     const ValueId targets = program.AddValue(
         {"targets", DType::kI32, {program::kOutputs}, program::Storage::kInput, {}});
-    const program::Op* writer = WriterOf(program, logits);
-    ValueId product = logits;
-    if (writer->kind() == program::OpKind::kAllGather) product = writer->inputs[0];
-    const program::Op* matmul = WriterOf(program, product);
-    if (matmul->kind() != program::OpKind::kMatMul || matmul->inputs.size() != 2) {
-        return program.Emit(program::SoftmaxCrossEntropy{}, {logits, targets}, "loss", {1});
+    program::LinearCrossEntropy loss;
+    ValueId at = logits;
+    std::vector<ValueId> between;
+    const program::Op* writer = WriterOf(program, at);
+    for (; writer->kind() != program::OpKind::kMatMul; writer = WriterOf(program, at)) {
+        if (const auto* gather = writer->attributes.If<program::AllGather>()) {
+            loss.cut = program::Cut::kRows;
+            loss.parts = gather->parts;
+            loss.first_row = gather->begin;
+        } else if (const auto* scale = writer->attributes.If<program::Scale>()) {
+            loss.scale = scale->factor;
+        } else if (const auto* cap = writer->attributes.If<program::SoftCap>()) {
+            loss.soft_cap = cap->cap;
+        } else {
+            return MakeError(ErrorCode::kUnsupported,
+                             "no loss is known of logits that {} makes: this model can be run, but "
+                             "not trained",
+                             program::OpName(writer->kind()));
+        }
+        between.push_back(at);
+        at = writer->inputs[0];
     }
-    const ValueId x = matmul->inputs[0], weight = matmul->inputs[1];
-    const program::Cut cut = product == logits ? program::Cut::kNone : program::Cut::kRows;
-    const int64_t first_row = program.value(weight).slice.row_begin;
+    between.push_back(at);
+    const ValueId x = writer->inputs[0], weight = writer->inputs[1];
     std::erase_if(program.ops, [&](const program::Op& op) {
-        return !op.outputs.empty() && (op.outputs[0] == logits || op.outputs[0] == product);
+        return !op.outputs.empty() && std::ranges::find(between, op.outputs[0]) != between.end();
     });
-    return program.Emit(program::LinearCrossEntropy{cut, first_row}, {x, weight, targets}, "loss",
-                        {1});
+    return program.Emit(std::move(loss), {x, weight, targets}, "loss", {1});
 }
 
 // ---- Types --------------------------------------------------------------------------------------
@@ -179,7 +191,9 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     }
     const ValueId logits = forward.Find("logits");
     program::DifferentiateOptions differentiate;
-    if (shard.last_stage()) differentiate.output = AddLoss(forward, logits);
+    if (shard.last_stage()) {
+        WEFT_ASSIGN(differentiate.output, AddLoss(forward, logits));
+    }
     if (options.load_balance) {
         WEFT_ASSIGN(differentiate.side_output, AddLoadBalance(forward, hyper, shard, source));
     }
@@ -195,8 +209,16 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     differentiated =
         program::WithRecompute(std::move(differentiated), options.recompute, adapters.sums);
     program::ZeroProgram zero = program::ShareOut(std::move(differentiated), options.zero);
-    const ValueId shift = program::AppendChunk(graph.program, std::move(zero.differentiated),
-                                               differentiate.output, differentiate.side_output);
+    program::ExpandedLoss expanded;
+    if (options.rows > 0) {
+        expanded = program::ExpandLoss(std::move(zero.differentiated),
+                                       {options.rows, options.target.logits_bytes});
+    } else {
+        const size_t turn = zero.differentiated.backward_begin;
+        expanded = {std::move(zero.differentiated), turn, turn, {}};
+    }
+    const ValueId shift =
+        program::AppendChunk(graph.program, std::move(expanded), differentiate.side_output);
     for (program::Unit& unit : zero.units) {
         Move(unit, shift);
         graph.units.push_back(std::move(unit));

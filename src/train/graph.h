@@ -26,7 +26,10 @@ struct GraphOptions {
     // Adapters are trained, in float32, and the model's own weights are not: those of block types
     // stay so in memory. Null: all weights are trained, whatever type the file has.
     const LoraPlan* lora = nullptr;
-    int64_t sequence = 0;       // most positions of a sequence
+    int64_t sequence = 0;  // most positions of a sequence
+    // Most rows of a step, for ExpandLoss (program/loss.h). 0: linear_cross_entropy stays one op,
+    // for who only counts.
+    int64_t rows = 0;
     bool row_shares = false;    // sequence parallelism (program/row_shares.h)
     bool load_balance = false;  // with the auxiliary loss of experts as the side loss
     program::Target target{};   // of the device that runs it
@@ -38,8 +41,7 @@ struct TrainingGraph {
 };
 
 // Of a rank's shards: one, or several chunks of layers. The loss is the sum over output rows of the
-// cross-entropy with "targets"; where nothing stands between the output matrix and the loss, the
-// two are one op, which never holds all logits.
+// cross-entropy with "targets".
 // Errors: those of model::BuildProgram; kUnsupported, naming the op that has no gradient.
 Result<TrainingGraph> BuildTrainingGraph(const model::Hyper& hyper,
                                          std::span<const model::Shard> shards,

@@ -42,8 +42,8 @@ Status MicroBatch::Fill(std::span<const Sequence> sequences, int64_t vocab,
     return {};
 }
 
-backend::TrainingStep MicroBatch::Step(int64_t number, float loss_gradient) const {
-    backend::TrainingStep step;
+backend::Step MicroBatch::Step(int64_t number, float loss_gradient) const {
+    backend::Step step;
     step.number = number;
     step.tokens = tokens_;
     step.positions = positions_;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/training.h"
+#include "backend/executable.h"
 #include "base/result.h"
 #include "train/data/loader.h"
 
@@ -23,7 +23,7 @@ class MicroBatch {
     int64_t targets() const { return empty_ ? 0 : static_cast<int64_t>(targets_.size()); }
     int64_t positions() const { return empty_ ? 0 : static_cast<int64_t>(tokens_.size()); }
     // Views of this object.
-    backend::TrainingStep Step(int64_t number, float loss_gradient) const;
+    backend::Step Step(int64_t number, float loss_gradient) const;
 
   private:
     bool empty_ = true;

@@ -82,7 +82,7 @@ void RunMeter::Report(double updates_an_epoch, TrainSummary& summary) const {
 // "0.000012 0 ...": by op.
 std::string RunMeter::OpSeconds() const {
     std::string text;
-    for (const std::vector<float>& times : trainer_->executable().op_seconds()) {
+    for (const std::vector<float>& times : trainer_->op_seconds()) {
         std::vector<float> later(times.begin() + (times.empty() ? 0 : 1), times.end());
         fmt::format_to(std::back_inserter(text), "{:.4g} ", Quartile(std::move(later)));
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -47,22 +48,24 @@ std::span<float> Floats(std::span<std::byte> bytes) {
 }  // namespace
 
 std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
-                            const model_files::ModelSource& source) {
+                            const model_files::ModelSource& source,
+                            const std::shared_ptr<const backend::HostSnapshot>& snapshot) {
     std::vector<Piece> pieces;
     for (const OwnPart& part : state.parts()) {
         VisitPieces(part, Extent::kSole, [&](const MemberPiece& piece) {
             const model_files::TensorInfo* tensor = source.FindTensor(piece.tensor());
             WEFT_CHECK(tensor != nullptr);
-            const auto read = [&state, &part, own = piece.own](int64_t begin,
-                                                               std::span<std::byte> out) {
-                return state.ReadWeights(part, own + begin, Floats(out));
+            const auto read = [snapshot, weights = part.weights, own = piece.own](
+                                  int64_t begin, std::span<std::byte> out) {
+                constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+                return snapshot->Read(weights, (own + begin) * kFloat, out);
             };
             pieces.push_back({ArrayOf(*tensor, kWeightKind), piece.region, {}, read});
         });
     }
     rule.VisitKeptPieces(Extent::kSole, [&](KeptPiece kept) {
-        const auto read = [&state, kept](int64_t begin, std::span<std::byte> out) {
-            return ReadKeptPiece(state.training(), kept, begin, Floats(out));
+        const auto read = [snapshot, kept](int64_t begin, std::span<std::byte> out) {
+            return ReadKeptPiece(*snapshot, kept, begin, Floats(out));
         };
         pieces.push_back({kept.array, kept.region, {}, read});
     });
@@ -70,6 +73,18 @@ std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
 }
 
 namespace {
+
+// All that a checkpoint keeps, for the thread that writes it.
+Result<std::unique_ptr<backend::HostSnapshot>> SnapshotOf(const TrainState& state,
+                                                          const UpdateRule& rule) {
+    std::set<program::ValueId> ids;
+    for (const OwnPart& part : state.parts()) ids.insert(part.weights);
+    rule.VisitKeptPieces(Extent::kSole, [&](const KeptPiece& kept) {
+        ids.insert(kept.value);
+        if (kept.scales != program::kNoValue) ids.insert(kept.scales);
+    });
+    return state.training().Snapshot(std::vector<program::ValueId>(ids.begin(), ids.end()));
+}
 
 // Network file systems show what another host has written after a moment.
 bool SeesFolder(const std::string& folder, const std::string& token) {
@@ -84,7 +99,7 @@ bool SeesFolder(const std::string& folder, const std::string& token) {
 }
 
 // Some elements at a time.
-Status ReadInParts(const Checkpoint& checkpoint, backend::TrainingExecutable& training,
+Status ReadInParts(const Checkpoint& checkpoint, backend::Executable& training,
                    const KeptPiece& kept) {
     constexpr int64_t kPart = 256 * kKeptGrain;
     std::vector<float> values;
@@ -126,7 +141,9 @@ Result<SavePlace> AgreeOnPlace(const SaveWords& words, cluster::Cluster& cluster
                                const TrainState& state, const UpdateRule& rule,
                                const model_files::ModelSource& source) {
     SavePlace place;
-    for (const Piece& piece : PiecesOf(state, rule, source)) place.own_bytes += piece.bytes();
+    for (const Piece& piece : PiecesOf(state, rule, source, nullptr)) {
+        place.own_bytes += piece.bytes();
+    }
     const bool root = cluster.rank() == 0;
     WEFT_ASSIGN(const std::vector<std::string> tokens,
                 cluster.AllGather("folder of checkpoints", root ? FolderToken(words.folder) : "",
@@ -172,7 +189,8 @@ Status Saver::Begin(int64_t step, Json state, SaveRoom room) {
     manifest_.step = step;
     manifest_.state = std::move(state);
     keep_ = room == SaveRoom::kSpare ? 0 : static_cast<int>(words_.keep);
-    std::vector<Piece> pieces = PiecesOf(state_, rule_, source_);
+    WEFT_ASSIGN(std::unique_ptr<backend::HostSnapshot> snapshot, SnapshotOf(state_, rule_));
+    std::vector<Piece> pieces = PiecesOf(state_, rule_, source_, std::move(snapshot));
     // A rank whose data other ranks also hold writes nothing.
     begun_ = pieces.empty() ? Status() : writer_.Start(step, std::move(pieces));
     under_way_ = true;

@@ -39,7 +39,8 @@ Status CheckSaveWords(const SaveWords& words);
 
 // This rank's pieces. They read the state's values, on the writer's thread.
 std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
-                            const model_files::ModelSource& source);
+                            const model_files::ModelSource& source,
+                            const std::shared_ptr<const backend::HostSnapshot>& snapshot);
 // What the rule keeps of this rank's own part. (Weights are loaded from a CheckpointSource.)
 // kUsage: the checkpoint is of another optimizer, which keeps other things.
 Status ReadKept(const Checkpoint& checkpoint, const TrainState& state, const UpdateRule& rule,

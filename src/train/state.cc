@@ -1,6 +1,7 @@
 #include "train/state.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -36,8 +37,8 @@ std::vector<ElementRange> Without(const std::vector<ElementRange>& rows, const E
 }
 
 // F32, BF16 or F16.
-Status WriteAs(backend::TrainingExecutable& training, program::ValueId id, DType dtype,
-               int64_t first, std::span<const float> values) {
+Status WriteAs(backend::Executable& training, program::ValueId id, DType dtype, int64_t first,
+               std::span<const float> values) {
     if (dtype == DType::kF32)
         return training.Write(id, RowBytes(dtype, first), std::as_bytes(values));
     std::vector<std::byte> narrow(
@@ -122,26 +123,22 @@ Result<Holdings> EarlierHoldings(const std::vector<std::string>& texts, int rank
     return earlier;
 }
 
-// A vector or a matrix, in the type that it has in memory: elements from `first` on of the value.
-Status LoadFrozenMatrix(backend::TrainingExecutable& training, program::ValueId id, int64_t first,
-                        const model_files::ModelSource& source, const program::Value& weight) {
+// Rows of a weight that is not trained, in the type that it has in memory.
+Status ReadFrozenRows(const model_files::ModelSource& source, const program::Value& weight,
+                      int64_t row, int64_t count, std::span<std::byte> out) {
     const DType dtype = weight.dtype;
-    if (!Info(dtype).quantized) {
-        return ReadElements(source, weight, 0, weight.shape.Elements(0, 0),
-                            [&](int64_t begin, std::span<const float> values) {
-                                return WriteAs(training, id, dtype, first + begin, values);
-                            });
-    }
-    const int64_t row_bytes = RowBytes(dtype, weight.shape[1]);
-    const int64_t step = std::max(kLoadElements / weight.shape[1], int64_t{1});
-    std::vector<std::byte> raw;
-    for (int64_t row = 0; row < weight.shape[0]; row += step) {
-        const int64_t rows = std::min(step, weight.shape[0] - row);
-        raw.resize(static_cast<size_t>(rows * row_bytes));
-        WEFT_TRY(model::ReadWeight(source, weight, row, rows, raw, nullptr));
-        WEFT_TRY(training.Write(id, RowBytes(dtype, first) + row * row_bytes, raw));
-    }
-    return {};
+    if (Info(dtype).quantized) return model::ReadWeight(source, weight, row, count, out, nullptr);
+    const int64_t cols = StateCols(weight), first = row * cols;
+    return ReadElements(source, weight, first, first + count * cols,
+                        [&](int64_t begin, std::span<const float> values) {
+                            std::byte* const to = out.data() + RowBytes(dtype, begin - first);
+                            if (dtype == DType::kF32) {
+                                std::memcpy(to, values.data(), values.size_bytes());
+                            } else {
+                                NarrowRow(dtype, values, to);
+                            }
+                            return Status();
+                        });
 }
 
 }  // namespace
@@ -186,8 +183,8 @@ Status TrainState::Agree(const std::vector<Unit>& units, cluster::Cluster& clust
     return FindSole(cluster, replica, units);
 }
 
-Status TrainState::Load(backend::TrainingExecutable& training,
-                        const model_files::ModelSource& source, cluster::Cluster& cluster) {
+Status TrainState::Load(backend::Executable& training, const model_files::ModelSource& source,
+                        cluster::Cluster& cluster) {
     training_ = &training;
     int64_t done = 0, all = 0;
     for (const OwnPart& part : parts_) all += part.unit->elements;
@@ -274,15 +271,14 @@ Status TrainState::LoadFrozen(const model_files::ModelSource& source,
         if (cluster.stop_requested()) {
             return MakeError(ErrorCode::kCancelled, "stopped by the user");
         }
-        if (weight.shape.rank < 3) {
-            WEFT_TRY(LoadFrozenMatrix(*training_, id, 0, source, weight));
-            continue;
-        }
-        const int64_t elements = weight.shape.Elements(0, 0) / weight.shape[0];
-        for (int64_t m = 0; m < weight.shape[0]; ++m) {
-            WEFT_TRY(LoadFrozenMatrix(*training_, id, m * elements, source,
-                                      program::MatrixOf(weight, m)));
-        }
+        const bool stack = weight.shape.rank == 3;
+        const auto rows = [&](int64_t row, int64_t count, std::span<std::byte> out) {
+            if (!stack) return ReadFrozenRows(source, weight, row, count, out);
+            const int64_t of_matrix = weight.shape[1];
+            return ReadFrozenRows(source, program::MatrixOf(weight, row / of_matrix),
+                                  row % of_matrix, count, out);
+        };
+        WEFT_TRY(training_->LoadWeight(id, rows));
     }
     return {};
 }

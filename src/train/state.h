@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/training.h"
+#include "backend/executable.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "model_files/model_file.h"
@@ -49,7 +49,7 @@ class TrainState {
     // Reads this rank's weights from the model's file; weights that are not trained, too, in their
     // own types. training, whose Program has the parts' values, outlives the state.
     // Errors: model files', kUnsupported (a weight that can't be trained), kCancelled.
-    Status Load(backend::TrainingExecutable& training, const model_files::ModelSource& source,
+    Status Load(backend::Executable& training, const model_files::ModelSource& source,
                 cluster::Cluster& cluster);
 
     std::vector<OwnPart>& parts() { return parts_; }
@@ -58,11 +58,10 @@ class TrainState {
     // Of all ranks.
     const std::set<std::string, std::less<>>& trained_tensors() const { return trained_tensors_; }
     // Once it is loaded.
-    backend::TrainingExecutable& training() const { return *training_; }
+    backend::Executable& training() const { return *training_; }
     // Elements of the own part from `first` on, as they are now. Errors: the device's.
     Status ReadWeights(const OwnPart& part, int64_t first, std::span<float> out) const {
-        return training_->Read(part.weights, first * static_cast<int64_t>(sizeof(float)),
-                               std::as_writable_bytes(out));
+        return training_->ReadFloats(part.weights, first, out);
     }
 
   private:
@@ -73,7 +72,7 @@ class TrainState {
     Status LoadFrozen(const model_files::ModelSource& source, const cluster::Cluster& cluster);
     Status Store(const OwnPart& part, int64_t begin, std::span<const float> values);
 
-    backend::TrainingExecutable* training_ = nullptr;
+    backend::Executable* training_ = nullptr;
     std::vector<OwnPart> parts_;
     int64_t parameters_ = 0;
     std::set<std::string, std::less<>> trained_tensors_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "cluster/memory_check.h"
@@ -9,6 +10,7 @@
 #include "model_files/hf/folder.h"
 #include "model_files/hf/scratch.h"
 #include "model_files/lora/adapter_config.h"
+#include "tensor/quant.h"
 #include "train/dropout.h"
 #include "train/export_source.h"
 #include "train/load_balance.h"
@@ -19,8 +21,6 @@
 namespace weft::train {
 namespace {
 
-using backend::Pass;
-
 // Beside weights and activations: code, tokenizer, data, links, the allocator.
 constexpr uint64_t kOverheadBytes = 64ull << 20;
 // What a rank says it needs that could not even reserve it: more than any machine has.
@@ -28,6 +28,14 @@ constexpr uint64_t kNoMemory = 1ull << 50;
 
 bool HasTarget(const Sequence& sequence) {
     return std::ranges::any_of(sequence.targets, [](int32_t target) { return target >= 0; });
+}
+int64_t TargetsOf(std::span<const Sequence> sequences) {
+    int64_t count = 0;
+    for (const Sequence& sequence : sequences) {
+        const auto used = std::span(sequence.targets).first(static_cast<size_t>(sequence.used));
+        count += std::ranges::count_if(used, [](int32_t target) { return target >= 0; });
+    }
+    return count;
 }
 
 Result<program::Recompute> FindRecompute(const std::string& name) {
@@ -173,6 +181,7 @@ Result<GraphOptions> GraphOptionsOf(const TrainerOptions& options, const TrainLa
     graph.gradients = GradientTypeOf(options, layout.dp);
     WEFT_ASSIGN(graph.recompute, FindRecompute(options.recompute));
     graph.sequence = options.sequence;
+    graph.rows = options.sequence * options.micro_batch;
     graph.row_shares = options.sequence_parallel;
     graph.load_balance = options.router_aux_loss > 0;
     graph.zero.stage = options.zero;
@@ -205,7 +214,10 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     WEFT_ASSIGN(trainer->groups_, JoinGroups(cluster, trainer->layout_));
     WEFT_TRY(trainer->state_->Load(*trainer->training_, *trainer->source_, cluster));
     WEFT_TRY(trainer->rule_->Start(*trainer->training_));
-    if (options.time_ops) trainer->training_->TimeOps();
+    if (options.time_ops) {
+        trainer->training_->SetTracing(true);
+        trainer->op_seconds_.resize(trainer->training_->program().ops.size());
+    }
     WEFT_TRY(cluster.Barrier("loaded", Deadline::In(kAgreeMs)));
     cluster.SetPhase("train");
     return trainer;
@@ -265,12 +277,14 @@ Status Trainer::PlanProgram() {
     WEFT_ASSIGN(TrainingGraph graph, BuildTrainingGraph(hyper_, shards, *source_, graph_options));
     units_ = std::move(graph.units);
     WEFT_TRY(PlanUpdate(graph.program));
-    backend::TrainingOptions options;
+    chunks_ = graph.program.chunks;
+    update_ = graph.program.update;
+    backend::CompileOptions options;
     options.compute = options_.dtype;
-    options.max_tokens = options.max_outputs = options_.sequence * options_.micro_batch;
+    options.max_tokens = options.max_outputs = graph_options.rows;
     options.slots = SlotsOf(layout_.place());
-    options.overlap = Overlaps();
-    WEFT_ASSIGN(training_, device_->CompileTraining(std::move(graph.program), options));
+    options.beside = Overlaps();
+    WEFT_ASSIGN(training_, device_->Compile(std::move(graph.program), options));
     if (options_.dtype == DType::kF16) scaler_.emplace(options_.loss_scale);
     return {};
 }
@@ -282,7 +296,6 @@ Status Trainer::PlanUpdate(program::ChunkedProgram& list) {
     rule_ = MakeUpdateRule(options_.update, {*state_, *source_, several, cluster_.rank() == 0});
     const bool ends = layout_.stage == 0 || layout_.stage == layout_.pp() - 1;
     AddUpdate(list, *state_, *rule_, {layout_.dp > 1, layout_.pp() > 1 && ends, several});
-    norm_ = list.update.norm;
     return {};
 }
 
@@ -309,8 +322,20 @@ Status Trainer::CheckMemory(bool planned) {
 
 // ---- Passes -------------------------------------------------------------------------------------
 
+Status Trainer::RunOps(const program::OpRange& ops, backend::Step& step) {
+    WEFT_TRY(training_->Run(ops, step, groups_.ForSteps()));
+    step.again = true;
+    if (op_seconds_.empty()) return {};
+    std::map<int32_t, float> seconds;  // an op may take several calls
+    for (const backend::OpTiming& timing : training_->timings()) {
+        seconds[timing.op] += static_cast<float>(timing.end_ns - timing.begin_ns) * 1e-9f;
+    }
+    for (const auto& [op, took] : seconds) op_seconds_[static_cast<size_t>(op)].push_back(took);
+    return {};
+}
+
 Status Trainer::RunPass(const Batch& batch, const StagePass& which, Pass pass) {
-    backend::TrainingStep step;
+    const program::Chunk& chunk = chunks_[static_cast<size_t>(which.chunk)];
     const auto micro = static_cast<size_t>(options_.micro_batch);
     const std::span<const Sequence> all = batch.sequences;
     const size_t begin = std::min(static_cast<size_t>(which.micro_batch) * micro, all.size());
@@ -320,24 +345,38 @@ Status Trainer::RunPass(const Batch& batch, const StagePass& which, Pass pass) {
         if (which.chunk == 0) positions_ += micro_.positions();
     }
     const double targets = static_cast<double>(std::max<uint64_t>(batch.global_targets, 1));
-    step = micro_.Step(number(), static_cast<float>(scale() / targets));
-    step.pass = pass;
+    backend::Step step = micro_.Step(number(), static_cast<float>(scale() / targets));
     step.slot = which.slot;
-    step.chunk = which.chunk;
+    step.again = pass == Pass::kBackward;
     if (groups_.stages != nullptr) groups_.stages->SetChunk(which.chunk);
     const double share = static_cast<double>(micro_.targets()) / targets;
     step.side_gradient = static_cast<float>(options_.router_aux_loss * share * scale());
-    if (searches_) {
-        WEFT_ASSIGN(const std::string found, training_->FindNonFinite(step, groups_.ForSteps()));
-        if (found_.empty()) found_ = found;
-    } else {
-        WEFT_TRY(training_->Run(step, groups_.ForSteps()));
-    }
-    if (pass != Pass::kBackward) aux_loss_ += share * training_->side_loss();
     // (A row that stands in for no target has a loss, too.)
     const bool counts = std::ranges::any_of(sequences, HasTarget);
-    if (pass != Pass::kForward && counts) loss_sum_ += training_->loss();
+    if (pass != Pass::kBackward) {
+        WEFT_TRY(RunOps(
+            {chunk.begin, pass == Pass::kEvaluate ? chunk.predict_begin : chunk.evaluate_begin},
+            step));
+        if (chunk.side_output != program::kNoValue) {
+            float side = 0;
+            WEFT_TRY(training_->ReadFloats(chunk.side_output, 0, {&side, 1}));
+            aux_loss_ += share * double{side};
+        }
+    }
+    if (pass == Pass::kBoth || pass == Pass::kBackward) WEFT_TRY(RunOps(chunk.backward(), step));
+    if (pass == Pass::kForward || !counts) return {};
+    WEFT_ASSIGN(const double losses,
+                SumOfLosses(pass == Pass::kEvaluate ? chunk.loss.evaluated : chunk.loss.losses,
+                            TargetsOf(sequences)));
+    loss_sum_ += losses;
     return {};
+}
+
+Result<double> Trainer::SumOfLosses(program::ValueId losses, int64_t count) {
+    if (losses == program::kNoValue) return 0.0;
+    std::vector<float> rows(static_cast<size_t>(count));
+    WEFT_TRY(training_->ReadFloats(losses, 0, rows));
+    return std::accumulate(rows.begin(), rows.end(), 0.0);
 }
 
 // All replicas make as many passes, so that their collectives match; stages and tensor ranks see
@@ -392,7 +431,7 @@ Result<StepReport> Trainer::SumReport(const Batch& batch) {
 
 Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     if (cluster_.stop_requested()) return MakeError(ErrorCode::kCancelled, "stopped by the user");
-    training_->ZeroGradients();
+    WEFT_TRY(training_->ZeroFill(program::Pool::kGradient));
     WEFT_TRY(RunPasses(batch, false));
     WEFT_ASSIGN(const double norm, GradientNorm());
     WEFT_ASSIGN(StepReport report, SumReport(batch));
@@ -407,18 +446,30 @@ Result<StepReport> Trainer::Step(const Batch& batch, double learning_rate) {
     // (The 1e-6 is torch.nn.utils.clip_grad_norm_'s.)
     const double clipped = clips ? options_.clip / (report.grad_norm + 1e-6) : 1.0;
     if (before_update_) WEFT_TRY(before_update_());
-    WEFT_TRY(training_->Update(backend::UpdateStage::kApply,
-                               {++updates_, learning_rate, clipped / scale()}, groups_.ForSteps()));
+    backend::Step update;
+    update.again = true;
+    update.number = ++updates_;
+    update.rate = learning_rate;
+    update.gradient_scale = clipped / scale();
+    WEFT_TRY(RunOps(update_.apply(), update));
     if (scaler_) scaler_->Made();
     return report;
 }
 
 // Of the whole batch, which all ranks sum up for it.
 Result<double> Trainer::GradientNorm() {
-    WEFT_TRY(training_->Update(backend::UpdateStage::kSum, {updates_ + 1}, groups_.ForSteps()));
-    double squares = 0;
-    WEFT_TRY(training_->Read(norm_, 0, std::as_writable_bytes(std::span(&squares, 1))));
-    return std::sqrt(squares);
+    backend::Step update;
+    update.again = true;
+    update.number = updates_ + 1;
+    WEFT_TRY(RunOps(update_.sum(), update));
+    if (training_->program().value(update_.norm).dtype == DType::kF64) {
+        double squares = 0;
+        WEFT_TRY(training_->Read(update_.norm, 0, std::as_writable_bytes(std::span(&squares, 1))));
+        return std::sqrt(squares);
+    }
+    float squares[2] = {};
+    WEFT_TRY(training_->ReadFloats(update_.norm, 0, squares));
+    return std::sqrt(double{squares[0]} + double{squares[1]});
 }
 
 // A lower scale mends gradients, not a loss: with a fixed one there is nothing to wait for.
@@ -450,21 +501,27 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
     std::iota(positions.begin(), positions.end(), 0);
     const int32_t row = count - 1, target = 0;
     const backend::StepSequence sequence{0, count, 0, {}};
-    backend::TrainingStep step;
+    backend::Step step;
     step.number = updates_;
     step.tokens = tokens;
     step.positions = positions;
     step.sequences = {&sequence, 1};
     step.output_rows = {&row, 1};
     step.targets = {&target, 1};
-    step.pass = Pass::kPredict;
-    for (step.chunk = 0; step.chunk < layout_.chunks; ++step.chunk) {
-        if (groups_.stages != nullptr) groups_.stages->SetChunk(step.chunk);
-        WEFT_TRY(training_->Run(step, groups_.ForSteps()));
+    for (size_t i = 0; i < chunks_.size(); ++i) {
+        if (groups_.stages != nullptr) groups_.stages->SetChunk(static_cast<int>(i));
+        step.again = false;
+        WEFT_TRY(RunOps(chunks_[i].forward(), step));
+        WEFT_TRY(RunOps(chunks_[i].predict(), step));
     }
+    const program::ValueId predicted = chunks_.back().loss.predicted;
     const int chooser = layout_.RankOf(layout_.pp() - 1, 0, 0);
     Result<int32_t> chosen = -1;
-    if (layout_.rank == chooser) chosen = choose(training_->logits());
+    if (layout_.rank == chooser) {
+        std::vector<float> logits(static_cast<size_t>(hyper_.vocab));
+        WEFT_TRY(training_->ReadFloats(predicted, 0, logits));
+        chosen = choose(logits);
+    }
     int32_t token = chosen.ok() ? *chosen : -1;
     if (groups_.world != nullptr) {
         net::OpTag tag;
@@ -481,11 +538,11 @@ Result<int32_t> Trainer::NextToken(std::span<const int32_t> tokens, const Choose
 
 // The same passes again, op by op: which op on which rank was the first?
 Result<std::string> Trainer::FindNonFinite(const Batch& batch) {
-    searches_ = true;
     found_.clear();
-    training_->ZeroGradients();
-    const Status again = RunPasses(batch, false);
-    searches_ = false;
+    training_->SetProbe([this](int32_t op, int64_t rows) { return NoteNonFinite(op, rows); });
+    Status again = training_->ZeroFill(program::Pool::kGradient);
+    if (again.ok()) again = RunPasses(batch, false);
+    training_->SetProbe(nullptr);
     if (!again.ok()) return again.error();
     auto all =
         cluster_.AllGather("first number that is not finite", found_, Deadline::In(kAgreeMs));
@@ -496,6 +553,30 @@ Result<std::string> Trainer::FindNonFinite(const Batch& batch) {
                            (*all)[rank]);
     }
     return std::string();
+}
+
+// Which op first wrote a number that is not finite: "op 17 (mat_mul) l0.attn.q".
+Status Trainer::NoteNonFinite(int32_t number, int64_t rows) {
+    if (!found_.empty()) return {};
+    const program::Program& program = training_->program();
+    const program::Op& op = program.ops[static_cast<size_t>(number)];
+    for (const program::ValueId id : op.outputs) {
+        const program::Value& value = program.value(id);
+        if (value.dtype == DType::kI32 || value.dtype == DType::kF64) continue;
+        if (value.name.ends_with(".lse")) continue;  // (the padding behind a device's own layout)
+        const bool by_rows = value.shape[0] < 0;
+        const int64_t count = value.shape.Elements(0, 0);
+        const int64_t cols = value.shape.Elements(1, 1) / (by_rows ? 1 : value.shape[0]);
+        const int64_t elements = by_rows ? rows * cols : count;
+        std::vector<std::byte> bytes(static_cast<size_t>(RowBytes(value.dtype, elements)));
+        std::vector<float> floats(static_cast<size_t>(elements));
+        WEFT_TRY(training_->Read(id, 0, bytes));
+        DequantizeRow(value.dtype, bytes, floats);
+        if (std::ranges::all_of(floats, [](float x) { return std::isfinite(x); })) continue;
+        found_ = fmt::format("op {} ({}) {}", number, program::OpName(op.kind()), value.name);
+        return {};
+    }
+    return {};
 }
 
 Error Trainer::Diverged(const Batch& batch, const StepReport& report) {

@@ -65,7 +65,7 @@ struct TrainerOptions {
     // What the auxiliary loss of experts weighs (train/load_balance.h); below 0: what the model's
     // config asks for. Each pass has its own, which weighs as the pass's share of the targets.
     double router_aux_loss = -1;
-    bool time_ops = false;  // seconds of ops are kept (TrainingExecutable::TimeOps)
+    bool time_ops = false;  // seconds of ops are kept (op_seconds)
 };
 
 // The model that training begins from, without adapters. Errors: those of model_files::OpenModel
@@ -158,14 +158,16 @@ class Trainer {
     std::unique_ptr<model_files::ModelSource> Export() const;
     // On the others: until rank 0's source is destroyed.
     Status ServeExport() const;
-    const backend::TrainingExecutable& executable() const { return *training_; }
+    backend::Executable& executable() const { return *training_; }
     backend::MemoryUse memory() const { return training_->memory(); }
     // Bytes that this rank has sent to others since it joined them.
     uint64_t sent_bytes() const { return groups_.sent_bytes(); }
     // FLOP/s of this rank's products at most.
-    double MeasurePeak() const { return training_->MeasurePeak(); }
+    double MeasurePeak() const { return device_->MeasurePeak(options_.dtype); }
     // For so long passes stood still for other ranks.
-    double waited_s() const { return training_->waited_s(); }
+    double waited_s() const { return training_->transfers().idle_s(); }
+    // With TrainerOptions::time_ops, by op: seconds of each time that it ran.
+    std::span<const std::vector<float>> op_seconds() const { return op_seconds_; }
 
   private:
     Trainer(const TrainerOptions& options, cluster::Cluster& cluster)
@@ -177,7 +179,12 @@ class Trainer {
     bool Overlaps() const;
     Status CheckMemory(bool planned);
     Status RunPasses(const Batch& batch, bool evaluates);
-    Status RunPass(const Batch& batch, const StagePass& which, backend::Pass pass);
+    // kBoth: kForward, then kBackward.
+    enum class Pass { kBoth, kForward, kBackward, kEvaluate };
+    Status RunPass(const Batch& batch, const StagePass& which, Pass pass);
+    Status RunOps(const program::OpRange& ops, backend::Step& step);
+    Result<double> SumOfLosses(program::ValueId losses, int64_t count);
+    Status NoteNonFinite(int32_t op, int64_t rows);
     Result<StepReport> SumReport(const Batch& batch);
     Result<double> GradientNorm();
     Result<StepReport> Overflowed(const Batch& batch, StepReport report);
@@ -194,10 +201,12 @@ class Trainer {
     std::vector<program::Unit> units_;
     TrainGroups groups_;  // outlives what may still talk in it after an error: training_
     std::shared_ptr<backend::Device> device_;
-    std::unique_ptr<backend::TrainingExecutable> training_;
+    std::unique_ptr<backend::Executable> training_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;
-    program::ValueId norm_ = program::kNoValue;
+    std::vector<program::Chunk> chunks_;
+    program::Update update_;
+    std::vector<std::vector<float>> op_seconds_;
     int64_t updates_ = 0;  // made so far
     std::optional<LossScaler> scaler_;
     int64_t skipped_ = 0;
@@ -207,8 +216,7 @@ class Trainer {
     // Of the update under way.
     double loss_sum_ = 0, aux_loss_ = 0;
     int64_t positions_ = 0;
-    bool searches_ = false;  // for the first number that is not finite
-    std::string found_;
+    std::string found_;  // the first number that is not finite
 };
 
 }  // namespace weft::train

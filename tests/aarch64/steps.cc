@@ -53,9 +53,10 @@ class Steps {
         std::iota(rows.begin(), rows.end(), 0);
         const std::vector<backend::StepSequence> sequences = {
             {0, static_cast<int32_t>(tokens.size()), static_cast<int32_t>(position), pages_}};
-        WEFT_TRY(executable_->Run({++number_, tokens, positions, sequences, rows}, {}));
+        WEFT_TRY(executable_->Run(executable_->whole(),
+                                  {++number_, tokens, positions, sequences, rows}, {}));
         std::vector<float> logits(tokens.size() * vocab());
-        WEFT_TRY(executable_->Read(logits_, 0, logits));
+        WEFT_TRY(executable_->ReadFloats(logits_, 0, logits));
         return logits;
     }
     size_t vocab() const { return static_cast<size_t>(program_.value(logits_).shape[1]); }
@@ -71,7 +72,7 @@ class Steps {
         compile.keep = {logits_};
         pages_.resize(static_cast<size_t>(compile.kv_pages));
         std::iota(pages_.rbegin(), pages_.rend(), 0);
-        WEFT_ASSIGN(executable_, device_->Compile(program_, compile));
+        WEFT_ASSIGN(executable_, device_->Compile({program_}, compile));
         return {};
     }
     Status Load(const model_files::Gguf& file) {

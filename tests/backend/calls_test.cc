@@ -166,24 +166,29 @@ bool RunsInInference(OpKind kind) {
 }
 
 struct Lowered {
-    Program program;
-    CompileOptions options;
+    Lowered(program::ChunkedProgram list, const CompileOptions& compile, CpuLevel level)
+        : chunked(std::move(list)),
+          program(chunked.program),
+          options(compile),
+          buffers(chunked, options, kernels::KernelsFor(level)) {
+        const Status status = program::CheckShapes(program);
+        EXPECT_TRUE(status.ok()) << status.error().message;
+        EXPECT_TRUE(buffers.Allocate().ok());
+        lists = Lower(chunked, options, kernels::KernelsFor(level), 2, buffers).value();
+    }
+    const program::ChunkedProgram chunked;
+    const Program& program;
+    const CompileOptions options;
     Buffers buffers;
     CallLists lists;
 };
 
-Lowered LowerEveryOp(CpuLevel level, DType weights) {
-    Lowered lowered;
-    lowered.program = EveryOp(weights).program;
-    const Status status = program::CheckShapes(lowered.program);
-    EXPECT_TRUE(status.ok()) << status.error().message;
-    lowered.options.max_tokens = 5;
-    lowered.options.max_outputs = 3;
-    lowered.options.kv_pages = 2;
-    const kernels::Kernels& kernels = kernels::KernelsFor(level);
-    lowered.buffers = AllocateBuffers(lowered.program, lowered.options, kernels).value();
-    lowered.lists = Lower(lowered.program, lowered.options, kernels, 2, lowered.buffers).value();
-    return lowered;
+CompileOptions SmallSteps() {
+    CompileOptions options;
+    options.max_tokens = 5;
+    options.max_outputs = 3;
+    options.kv_pages = 2;
+    return options;
 }
 
 // f(lowered, calls) of both lists, with weights that are prepared and others.
@@ -191,7 +196,7 @@ template <typename F>
 void ForEachList(const F& f) {
     for (const CpuLevel level : {CpuLevel::kReference, BestCpuLevel(DetectCpu())}) {
         for (const DType weights : {DType::kF32, DType::kQ8_0, DType::kBF16}) {
-            Lowered lowered = LowerEveryOp(level, weights);
+            const Lowered lowered({EveryOp(weights).program}, SmallSteps(), level);
             f(lowered, lowered.lists.plain);
             f(lowered, lowered.lists.adapted);
         }
@@ -207,8 +212,18 @@ TEST(Calls, EveryOpOfInferenceIsTried) {
     }
 }
 
-bool Holds(const Memory& memory, const std::byte* at) {
-    return at >= memory.data() && at < memory.data() + memory.size_bytes();
+bool Holds(std::span<const std::byte> memory, const std::byte* at) {
+    return at >= memory.data() && at < memory.data() + memory.size();
+}
+// Weights are constants of inference.
+bool Holds(const Buffers& buffers, const std::byte* at) {
+    using program::Pool;
+    for (const Pool pool : {Pool::kGradient, Pool::kOptimizer, Pool::kCache, Pool::kInput,
+                            Pool::kKept, Pool::kBrief}) {
+        if (Holds(buffers.PoolBytes(pool), at)) return true;
+    }
+    const bool trains = !buffers.packs() && Holds(buffers.PoolBytes(Pool::kWeight), at);
+    return trains || Holds(buffers.scratch().bytes(), at);
 }
 
 TEST(Calls, EveryAddressInArgumentsIsASlot) {
@@ -219,8 +234,7 @@ TEST(Calls, EveryAddressInArgumentsIsASlot) {
             for (const Slot& slot : call.slots) slots.insert(slot.at);
             for (size_t at = 0; at < call.args.bytes().size(); at += sizeof(void*)) {
                 const auto* word = call.args.Load<const std::byte*>(static_cast<uint16_t>(at));
-                const bool address = Holds(buffers.arena, word) || Holds(buffers.kv, word) ||
-                                     Holds(buffers.scratch, word);
+                const bool address = Holds(buffers, word);
                 EXPECT_EQ(address, slots.contains(at))
                     << "op " << call.op << " ("
                     << program::OpName(lowered.program.ops[static_cast<size_t>(call.op)].kind())
@@ -230,19 +244,22 @@ TEST(Calls, EveryAddressInArgumentsIsASlot) {
     });
 }
 
+int64_t RowsOf(const Call& call, const CompileOptions& options) {
+    return program::BindDim(call.rows.dim, options.max_tokens, options.max_outputs);
+}
+
 // An operand's slots cover all of its rows; a call stays within its scratch.
 TEST(Calls, SlotsHaveTheSizesOfTheirValues) {
     ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
         const CompileOptions& options = lowered.options;
         for (const Call& call : calls) {
-            const int64_t rows = call.per_output ? options.max_outputs : options.max_tokens;
+            const int64_t rows = RowsOf(call, options);
             for (const Slot& slot : call.slots) {
                 const Region& region = slot.region;
                 if (region.value == program::kNoValue) {
-                    EXPECT_TRUE(Holds(lowered.buffers.scratch, region.data));
-                    EXPECT_LE(
-                        region.data + region.Bytes(rows),
-                        lowered.buffers.scratch.data() + lowered.buffers.scratch.size_bytes());
+                    const std::span<const std::byte> scratch = lowered.buffers.scratch().bytes();
+                    EXPECT_TRUE(Holds(scratch, region.data));
+                    EXPECT_LE(region.data + region.Bytes(rows), scratch.data() + scratch.size());
                     continue;
                 }
                 const program::Value& value = lowered.program.value(region.value);
@@ -293,9 +310,7 @@ TEST(Calls, TouchWhatTheirOpsNameAsOperands) {
 TEST(Calls, BarriersKeepWritersApart) {
     ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
         const auto overlap = [&](const Call& a, const Slot& x, const Call& b, const Slot& y) {
-            const auto rows = [&](const Call& call) {
-                return call.per_output ? lowered.options.max_outputs : lowered.options.max_tokens;
-            };
+            const auto rows = [&](const Call& call) { return RowsOf(call, lowered.options); };
             return x.region.data < y.region.data + y.region.Bytes(rows(b)) &&
                    y.region.data < x.region.data + x.region.Bytes(rows(a));
         };
@@ -327,14 +342,12 @@ TEST(Calls, OpsWhoseRowsNeedOthersAreNotCut) {
 
 // A call that is cut moves each of its addresses that is by rows, and no other.
 TEST(Calls, HalvesMoveWhatIsByRows) {
-    const std::vector<int32_t> numbers(5);
-    const Step step{1, numbers, numbers, {}, std::span(numbers).first(3)};
     ForEachList([&](const Lowered&, const std::vector<Call>& calls) {
         for (const Call& lowered : calls) {
             const bool transfer = lowered.communicates() && lowered.kind != CallKind::kAllReduce;
-            if (lowered.per_output || lowered.whole || transfer) continue;
+            if (lowered.per_output() || lowered.whole || transfer) continue;
             Call whole = lowered;
-            BindCall(whole, step, {}, {}, 5);
+            BindCall(whole, {5, 3});
             Call half = whole;
             ShiftRows(half, 2, 3, {}, {});
             const bool finds = whole.bound == Bound::kSequences || whole.bound == Bound::kAdapted;
@@ -344,9 +357,9 @@ TEST(Calls, HalvesMoveWhatIsByRows) {
                               whole.args.Load<const std::byte*>(slot.at),
                           finds ? 0 : 2 * slot.region.row_bytes);
             }
-            if (finds || whole.rows_at == Slot::kNowhere) continue;
-            EXPECT_EQ(5 * half.args.Load<int64_t>(whole.rows_at),
-                      3 * whole.args.Load<int64_t>(whole.rows_at));
+            if (finds || whole.rows.at == Slot::kNowhere) continue;
+            EXPECT_EQ(5 * half.args.Load<int64_t>(whole.rows.at),
+                      3 * whole.args.Load<int64_t>(whole.rows.at));
         }
     });
 }

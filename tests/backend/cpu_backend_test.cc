@@ -162,7 +162,7 @@ TEST(CpuBackend, TrainingOpsAreRefusedByName) {
     program::Program program;
     const program::ValueId x = program.Emit(program::Zero{}, {}, "x", {program::kTokens, 8});
     program.Emit(program::Glu{}, {x, x}, "y", {program::kTokens, 8});
-    const auto result = MakeCpuDevice({})->Compile(program, {});
+    const auto result = MakeCpuDevice({})->Compile({program}, {});
     ASSERT_FALSE(result.ok());
     EXPECT_NE(result.error().message.find("zero"), std::string::npos) << result.error().message;
 }

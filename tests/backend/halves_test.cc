@@ -142,9 +142,9 @@ TEST(Halves, CutSequences) {
             LoadedRank rank(programs[r], model.source, {2, {}, true, CpuLevel::kReference}, 64,
                             overlap);
             const Step step{1, tokens, positions, sequences, outputs};
-            EXPECT_TRUE(rank.executable().Run(step, {&comm}).ok());
+            EXPECT_TRUE(rank.executable().Run(rank.executable().whole(), step, {&comm}).ok());
             std::vector<float> logits(outputs.size() * static_cast<size_t>(model.hyper.vocab));
-            EXPECT_TRUE(rank.executable().Read(programs[r].Find("logits"), 0, logits).ok());
+            EXPECT_TRUE(rank.executable().ReadFloats(programs[r].Find("logits"), 0, logits).ok());
             return logits;
         });
     };
@@ -184,8 +184,10 @@ TEST(Tails, FollowEachSum) {
     options.max_tokens = 4;
     options.kv_pages = 1;
     const kernels::Kernels& kernels = kernels::KernelsFor(CpuLevel::kReference);
-    Buffers buffers = AllocateBuffers(program, options, kernels).value();
-    const std::vector<Call> calls = Lower(program, options, kernels, 3, buffers).value().plain;
+    const program::ChunkedProgram chunked{program};
+    Buffers buffers(chunked, options, kernels);
+    ASSERT_TRUE(buffers.Allocate().ok());
+    const std::vector<Call> calls = Lower(chunked, options, kernels, 3, buffers).value().plain;
     int sums = 0, tails = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
         if (calls[i].kind != CallKind::kAllReduce) {

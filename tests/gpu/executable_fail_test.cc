@@ -51,7 +51,7 @@ Status RunStep(backend::Executable& executable, int64_t number, int32_t position
     const std::vector<backend::PageCopy> copies = {{2, 3}};
     backend::Step step{number, tokens, positions, sequences, outputs};
     if (rows == 1) step.copies = copies;
-    return executable.Run(step, {});
+    return executable.Run(executable.whole(), step, {});
 }
 
 // maps: false, as on a card whose memory the host does not see.
@@ -64,7 +64,7 @@ Status Serve(const FailingModel& model, int index, bool maps, std::vector<float>
     options.kv_pages = kFailPages;
     options.keep = {model.logits};
     WEFT_ASSIGN(const auto executable,
-                backend::vulkan::CompileForVulkan(model.program, options, context, {}));
+                backend::vulkan::CompileForVulkan({model.program}, options, context, {}));
     WEFT_TRY(LoadAll(model, *executable));
     executable->SetTracing(true);
     WEFT_TRY(RunStep(*executable, 1, 0, 9));
@@ -74,7 +74,7 @@ Status Serve(const FailingModel& model, int index, bool maps, std::vector<float>
         WEFT_TRY(executable->ReadTop(model.logits, 0, model.hyper.vocab, top));
     }
     logits->assign(static_cast<size_t>(model.hyper.vocab), 0);
-    return executable->Read(model.logits, 0, *logits);
+    return executable->ReadFloats(model.logits, 0, *logits);
 }
 
 class ExecutableFaults : public testing::Test {

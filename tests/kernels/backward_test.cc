@@ -231,39 +231,5 @@ TEST(Backward, RowsOfTablesAndSelectedRows) {
     });
 }
 
-TEST(Backward, CrossEntropyAndItsGradient) {
-    ForSeeds([](Random& random) {
-        const int64_t rows = random.Int(1, 6), cols = random.Int(1, 40);
-        std::vector<int32_t> targets;
-        for (int64_t i = 0; i < rows; ++i) {
-            targets.push_back(static_cast<int32_t>(random.Int(-1, cols - 1)));
-        }
-        std::vector<double> target_doubles = AsDouble(targets), loss = {0}, dloss = {0.25};
-        Both logits(random, rows, cols), dlogits(random, rows, cols);
-        Clear(dlogits);
-        const CrossEntropyArgs args{logits.data(), logits.stride, targets.data(), rows, cols};
-        BackwardInParts(random, [&](int part, int parts) {
-            CrossEntropyGrad(args, 0.25f, dlogits.data(), dlogits.stride, part, parts);
-        });
-        Naive(program::SoftmaxCrossEntropy{}, {logits.matrix(), {target_doubles, rows}},
-              {{loss, 1}});
-        Naive(program::SoftmaxCrossEntropyGrad{},
-              {{dloss, 1}, logits.matrix(), {target_doubles, rows}}, {dlogits.matrix()});
-        dlogits.ExpectClose(cols, "dlogits");
-        EXPECT_LE(std::abs(CrossEntropy(args) - loss[0]), 1e-5 * (1 + loss[0]));
-    });
-}
-
-// Large logits must not overflow: the largest is taken out before exp.
-TEST(Backward, CrossEntropyOfLargeLogits) {
-    const std::vector<float> logits = {3e4f, 0.0f, -3e4f};
-    const std::vector<int32_t> targets = {1};
-    const CrossEntropyArgs args{logits.data(), 3, targets.data(), 1, 3};
-    EXPECT_EQ(CrossEntropy(args), 3e4f);
-    std::vector<float> dlogits(3);
-    CrossEntropyGrad(args, 1, dlogits.data(), 3, 0, 1);
-    EXPECT_EQ(dlogits, (std::vector<float>{1, -1, 0}));
-}
-
 }  // namespace
 }  // namespace weft::kernels::reference

@@ -273,41 +273,111 @@ TEST(DenseRows, GluGradients) {
     });
 }
 
-TEST(DenseRows, LossAndItsGradient) {
-    ForCases([](const DenseKernels& kernels, Random& random) {
-        const int64_t rows = random.Int(1, 7), cols = random.Int(1, 300);
-        Typed logits(random, rows, cols, Element::kF32, random.Int(0, 1) == 1 ? 1.0f : 40.0f);
-        const Typed before = logits;
-        std::vector<float> losses(static_cast<size_t>(rows), test::kGapElement);
-        std::vector<int32_t> targets;
-        for (int64_t i = 0; i < rows; ++i) {
-            targets.push_back(static_cast<int32_t>(random.Int(-1, cols - 1)));
-        }
-        const float dloss = random.Normal();
-        const LossArgs args{logits.data(), logits.stride, targets.data(), rows,
-                            cols,          dloss,         losses.data()};
-        DenseRowsInParts(random, [&](int part, int parts) { kernels.loss(args, part, parts); });
-        for (int64_t i = 0; i < rows; ++i) {
-            const int32_t target = targets[static_cast<size_t>(i)];
-            double largest = -INFINITY, sum = 0;
-            for (int64_t j = 0; j < cols; ++j) {
-                largest = std::max<double>(largest, before.At(i, j));
+size_t Size(int64_t count) {
+    return static_cast<size_t>(count);
+}
+
+// The vocabulary of 1 to 3 ranks, each with its own columns.
+struct CutVocabulary {
+    explicit CutVocabulary(Random& random) : rows(random.Int(1, 7)), ranks(random.Int(1, 3)) {
+        const float spread = random.Int(0, 1) == 1 ? 1.0f : 40.0f;
+        for (int64_t r = 0; r < ranks; ++r) {
+            firsts.push_back(all);
+            cols.push_back(random.Int(1, 300));
+            all += cols.back();
+            std::vector<float>& own = logits.emplace_back();
+            for (int64_t i = 0; i < rows * cols.back(); ++i) {
+                own.push_back(spread * random.Normal());
             }
-            for (int64_t j = 0; j < cols; ++j) sum += std::exp(before.At(i, j) - largest);
-            const double in_sum = static_cast<double>(cols) * kDenseRowsUnit + kExp;
-            const double loss = target < 0 ? 0 : std::log(sum) + largest - before.At(i, target);
-            CheckNear(losses[static_cast<size_t>(i)], loss,
+        }
+        for (int64_t i = 0; i < rows; ++i) {
+            targets.push_back(static_cast<int32_t>(random.Int(-1, all - 1)));
+        }
+    }
+    double At(const std::vector<std::vector<float>>& of_ranks, int64_t i, int64_t j) const {
+        int64_t r = ranks - 1;
+        while (j < firsts[Size(r)]) --r;
+        return double{of_ranks[Size(r)][Size(i * cols[Size(r)] + j - firsts[Size(r)])]};
+    }
+    // Of all ranks, one after another.
+    std::vector<float> Stats(const DenseKernels& kernels, Random& random) const {
+        std::vector<float> stats(Size(rows * ranks * kSoftmaxStats));
+        for (int64_t r = 0; r < ranks; ++r) {
+            std::vector<float> own(Size(rows * kSoftmaxStats), test::kGapElement);
+            const SoftmaxStatsArgs args{logits[Size(r)].data(), targets.data(),  rows,
+                                        cols[Size(r)],          firsts[Size(r)], own.data()};
+            DenseRowsInParts(
+                random, [&](int part, int parts) { kernels.softmax_stats(args, part, parts); });
+            for (int64_t i = 0; i < rows; ++i) {
+                std::copy_n(own.data() + i * kSoftmaxStats, kSoftmaxStats,
+                            stats.data() + (i * ranks + r) * kSoftmaxStats);
+            }
+        }
+        return stats;
+    }
+
+    int64_t rows, ranks, all = 0;
+    std::vector<int64_t> cols, firsts;
+    std::vector<std::vector<float>> logits;
+    std::vector<int32_t> targets;
+};
+
+TEST(DenseRows, CrossEntropyAndItsGradient) {
+    ForCases([](const DenseKernels& kernels, Random& random) {
+        CutVocabulary v(random);
+        const float dloss = random.Normal();
+        const std::vector<std::vector<float>> before = v.logits;
+        const std::vector<float> stats = v.Stats(kernels, random);
+        std::vector<float> losses(Size(v.rows), test::kGapElement);
+        const CrossEntropyArgs entropy{stats.data(), v.targets.data(), v.rows, v.ranks,
+                                       losses.data()};
+        DenseRowsInParts(random, [&](int part, int parts) { CrossEntropy(entropy, part, parts); });
+        for (int64_t r = 0; r < v.ranks; ++r) {
+            const CrossEntropyGradArgs args{
+                v.logits[Size(r)].data(), stats.data(),      v.targets.data(), &dloss, v.rows,
+                v.cols[Size(r)],          v.firsts[Size(r)], v.ranks};
+            DenseRowsInParts(random, [&](int part, int parts) {
+                kernels.cross_entropy_grad(args, part, parts);
+            });
+        }
+        const double in_sum = static_cast<double>(v.all) * kDenseRowsUnit + kExp;
+        for (int64_t i = 0; i < v.rows; ++i) {
+            const int32_t target = v.targets[Size(i)];
+            double largest = -INFINITY, sum = 0;
+            for (int64_t j = 0; j < v.all; ++j) largest = std::max(largest, v.At(before, i, j));
+            for (int64_t j = 0; j < v.all; ++j) sum += std::exp(v.At(before, i, j) - largest);
+            const double loss = target < 0 ? 0 : std::log(sum) + largest - v.At(before, i, target);
+            CheckNear(losses[Size(i)], loss,
                       target < 0 ? 0 : in_sum + kExp * (1 + std::abs(loss) + std::abs(largest)),
                       "loss");
-            for (int64_t j = 0; j < cols; ++j) {
-                const double p = target < 0 ? 0 : std::exp(before.At(i, j) - largest) / sum;
+            for (int64_t j = 0; j < v.all; ++j) {
+                const double p = target < 0 ? 0 : std::exp(v.At(before, i, j) - largest) / sum;
                 const double expected = dloss * (j == target ? p - 1 : p);
                 const double bound = std::abs(dloss) * (p * 2 * in_sum + 1e-37) +
                                      (j == target ? 4 * kDenseRowsUnit * std::abs(dloss) : 0);
-                CheckNear(logits.At(i, j), expected, bound, "dlogits");
+                CheckNear(v.At(v.logits, i, j), expected, bound, "dlogits");
             }
         }
-        logits.ExpectGaps();
+    });
+}
+
+TEST(DenseRows, SoftCapGradient) {
+    ForCases([](const DenseKernels& kernels, Random& random) {
+        const int64_t cols = random.Int(1, 70);
+        std::vector<float> dy, x;
+        for (int64_t i = 0; i < 3 * cols; ++i) {
+            dy.push_back(random.Normal());
+            x.push_back(30 * random.Normal());
+        }
+        std::vector<float> dx(dy.size(), test::kGapElement);
+        const SoftCapGradArgs args{dy.data(), x.data(), dx.data(), 3, cols, 12};
+        DenseRowsInParts(random,
+                         [&](int part, int parts) { kernels.soft_cap_grad(args, part, parts); });
+        for (size_t i = 0; i < dx.size(); ++i) {
+            // tanh is off by some roundings of its result, and 1 - t^2 by as much.
+            const double t = std::tanh(double{x[i]} / 12);
+            CheckNear(dx[i], dy[i] * (1 - t * t), 2 * kExp * std::abs(dy[i]), "dx");
+        }
     });
 }
 

@@ -36,8 +36,8 @@ struct Blocks {
         for (int64_t row = 0; row < rows; ++row) {
             const std::span packed(bytes.data() + static_cast<size_t>(row) * row_bytes, row_bytes);
             QuantizeRow(type, random.Normals(cols), packed);
-            DequantizeRow(type, packed, {&floats[static_cast<size_t>(row * cols)],
-                                         static_cast<size_t>(cols)});
+            DequantizeRow(type, packed,
+                          {&floats[static_cast<size_t>(row * cols)], static_cast<size_t>(cols)});
         }
     }
     float At(int64_t row, int64_t col) const {
@@ -244,9 +244,11 @@ TEST(DenseLookup, DecodeLeavesOutMatricesWithoutRows) {
 TEST(DenseLookup, FillClearsItsBytesAlone) {
     for (const int64_t bytes : {0, 1, 4095, 4096, 4097, 50'001}) {
         std::vector<std::byte> y;
-        ExpectSameInParts([&](int part, int parts) { Fill({y.data(), bytes}, part, parts); },
-                          [&] { y.assign(static_cast<size_t>(bytes) + 8, std::byte{0xff}); },
-                          [&] { return y; });
+        ExpectSameInParts(
+            [&](int part, int parts) {
+                Fill({y.data(), bytes}, part, parts);
+            },
+            [&] { y.assign(static_cast<size_t>(bytes) + 8, std::byte{0xff}); }, [&] { return y; });
         const auto zeros = std::ranges::count(y, std::byte{0});
         EXPECT_EQ(zeros, bytes);
         EXPECT_EQ(y[static_cast<size_t>(bytes)], std::byte{0xff});

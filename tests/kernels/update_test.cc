@@ -75,10 +75,10 @@ TEST(Update, SquaresInFloat64AndInPairs) {
         };
         ExpectSameInParts(
             [&](int part, int parts) {
-                const SquaresArgs args{data,        type,        ranges.data(),
-                                       range_count, sums.data(), &sum};
-                both(part, parts, [&](int p, int n) { BlockSquares(args, p, n); },
-                     [&](int p, int n) { AddSquares(args, p, n); });
+                const SquaresArgs args{data, type, ranges.data(), range_count, sums.data(), &sum};
+                both(
+                    part, parts, [&](int p, int n) { BlockSquares(args, p, n); },
+                    [&](int p, int n) { AddSquares(args, p, n); });
             },
             [&] {
                 sums.assign(blocks, NAN);
@@ -93,8 +93,9 @@ TEST(Update, SquaresInFloat64AndInPairs) {
             [&](int part, int parts) {
                 const PairSquaresArgs args{data,        type,         ranges.data(),
                                            range_count, pairs.data(), &pair};
-                both(part, parts, [&](int p, int n) { BlockPairSquares(args, p, n); },
-                     [&](int p, int n) { AddPairSquares(args, p, n); });
+                both(
+                    part, parts, [&](int p, int n) { BlockPairSquares(args, p, n); },
+                    [&](int p, int n) { AddPairSquares(args, p, n); });
             },
             [&] {
                 pairs.assign(blocks, {NAN, NAN});
@@ -115,8 +116,7 @@ TEST(Update, PairsKeepWhatFloatsLose) {
     const PairSquaresArgs args{x.data(), Element::kF32, &range, 1, &block, &sum};
     BlockPairSquares(args, 0, 1);
     AddPairSquares(args, 0, 1);
-    const double expected =
-        4097.0 * 4097 + (kSquaresBlock - 1) * std::pow(double{1.0f / 3}, 2);
+    const double expected = 4097.0 * 4097 + (kSquaresBlock - 1) * std::pow(double{1.0f / 3}, 2);
     EXPECT_LE(std::abs(double{sum.sum} + double{sum.rest} - expected), 0x1p-35 * expected);
 }
 
@@ -188,12 +188,12 @@ struct AdamStep {
         m = kBeta1 * m0 + (1 - kBeta1) * g;
         v = kBeta2 * v0 + (1 - kBeta2) * g * g;
         const auto t = static_cast<double>(number);
-        const double step = (m / (1 - std::pow(kBeta1, t))) /
-                            (std::sqrt(v / (1 - std::pow(kBeta2, t))) + kEps);
+        const double step =
+            (m / (1 - std::pow(kBeta1, t))) / (std::sqrt(v / (1 - std::pow(kBeta2, t))) + kEps);
         p = p0 - kRate * ((decays ? kDecay * p0 : 0) + step);
         // What roundings of m, which may cancel, do to the weight.
-        change = kRate * (std::abs(p0) + (std::abs(m0) + std::abs(g)) /
-                                             std::max(std::sqrt(v), kEps));
+        change =
+            kRate * (std::abs(p0) + (std::abs(m0) + std::abs(g)) / std::max(std::sqrt(v), kEps));
     }
 };
 
@@ -207,9 +207,9 @@ TEST(Update, AdamOverRuns) {
         const UpdateNumbers numbers{random.Int(1, 9), kRate, Part::scale};
         ExpectSameInParts(
             [&](int part, int parts) {
-                const AdamRunsArgs args{part_of.runs.data(), 2,        &numbers, kBeta1, kBeta2,
-                                        kEps,                kL2,      kDecay,   part_of.View(),
-                                        m.data(),            v.data()};
+                const AdamRunsArgs args{
+                    part_of.runs.data(), 2,        &numbers, kBeta1, kBeta2, kEps, kL2, kDecay,
+                    part_of.View(),      m.data(), v.data()};
                 AdamRuns(kernels, args, part, parts);
             },
             [&] {
@@ -258,12 +258,18 @@ TEST(Update, Adam8bitIsAdamOnWidenedBlocks) {
         const UpdateNumbers numbers{random.Int(1, 9), kRate, Part::scale};
         ExpectSameInParts(
             [&](int part, int parts) {
-                const Adam8bitRunsArgs args{part_of.runs.data(), 2,
-                                            &numbers,            kBeta1,
-                                            kBeta2,              kEps,
-                                            kL2,                 kDecay,
-                                            part_of.View(),      m.data(),
-                                            v.data(),            m_scales.data(),
+                const Adam8bitRunsArgs args{part_of.runs.data(),
+                                            2,
+                                            &numbers,
+                                            kBeta1,
+                                            kBeta2,
+                                            kEps,
+                                            kL2,
+                                            kDecay,
+                                            part_of.View(),
+                                            m.data(),
+                                            v.data(),
+                                            m_scales.data(),
                                             v_scales.data()};
                 Adam8bitRuns(kernels, args, part, parts);
             },
@@ -348,8 +354,13 @@ TEST(Update, SgdOverRuns) {
 // rows [3, 8) of the stack from column 2 on, without some elements at both ends.
 struct Factored {
     explicit Factored(Random& random)
-        : types(random), cols(random.Int(5, 40)), length(random.Int(1, 30)),
-          g(random, 1, 1, Element::kF32), p(g), copy(g), has_copy(random.Int(0, 1)) {
+        : types(random),
+          cols(random.Int(5, 40)),
+          length(random.Int(1, 30)),
+          g(random, 1, 1, Element::kF32),
+          p(g),
+          copy(g),
+          has_copy(random.Int(0, 1)) {
         const FactoredTensor stack{10, cols, 2, 0, 10, 0};
         const FactoredTensor vector{0, length, 1, 0, 10 + 2 * cols, 1};
         tensors = {stack, vector};
@@ -469,10 +480,9 @@ TEST(Update, AdafactorSizesOfUpdates) {
         const int64_t row_count = AdafactorRows(counted.runs, counted.run_count);
         ExpectSameInParts(
             [&](int part, int parts) {
-                const AdafactorSizesArgs args{f.runs.data(),    2,
-                                              &f.numbers,       f.g.View().data,
-                                              f.g.type,         f.inverse.data(),
-                                              rows.data(),      squares.data()};
+                const AdafactorSizesArgs args{
+                    f.runs.data(),    2,           &f.numbers,    f.g.View().data, f.g.type,
+                    f.inverse.data(), rows.data(), squares.data()};
                 AdafactorRowSizes(args, part, parts);
                 if (part == 0) AdafactorAddSizes(args, part, parts);  // the last part to run
             },

@@ -73,7 +73,7 @@ Result<backend::MemoryUse> RealUse(const ModelWalk& walk, const model::Shard& sh
                 model::BuildProgram(walk.hyper(), shard, walk.source(), build));
     const auto compile = engine::CompileOptionsOf(job, shard.layout, list, info.target,
                                                   info.uses_host_cores, one_host);
-    WEFT_ASSIGN(const auto executable, device.Compile(list, compile));
+    WEFT_ASSIGN(const auto executable, device.Compile({list}, compile));
     return executable->memory();
 }
 
@@ -146,7 +146,7 @@ TEST(Memory, FewLayersStandForAll) {
                 ASSERT_TRUE(list.ok()) << list.error().message;
                 const auto compile = engine::CompileOptionsOf(job, layout, *list, target,
                                                               kind == MemoryKind::kHost, false);
-                const auto whole = backend::PlanMemory(*list, compile, device);
+                const auto whole = backend::PlanMemory({*list}, compile, device);
                 ASSERT_TRUE(whole.ok()) << whole.error().message;
                 EXPECT_EQ(use->weights, whole->weight_bytes) << model << layout.tp;
                 EXPECT_EQ(use->cache, whole->kv_bytes) << model << layout.tp;

@@ -153,10 +153,21 @@ TEST(Differentiate, SelectedRowsWithARepeat) {
     ExpectGradients(s, s.Emit(SelectRows{}, {x, s.Indices(kOutputs)}, {kOutputs, 3}));
 }
 
-TEST(Differentiate, CrossEntropyIsALossToStartFrom) {
+TEST(Differentiate, SoftCap) {
     Sketch s;
-    const ValueId logits = s.Rows(s.Indices(kTokens), 7);
-    ExpectGradients(s, s.Emit(SoftmaxCrossEntropy{}, {logits, s.Indices(kTokens)}, {1}));
+    const ValueId x = s.Rows(s.Indices(kTokens), 7);
+    ExpectGradients(s, s.Emit(SoftCap{1.5f}, {x}, {kTokens, 7}));
+}
+
+TEST(Differentiate, CrossEntropyIsALossToStartFrom) {
+    for (const bool changed : {false, true}) {
+        Sketch s;
+        const ValueId x = s.Rows(s.Indices(kTokens), 5);
+        LinearCrossEntropy loss;
+        if (changed) loss.scale = 0.7f, loss.soft_cap = 2;
+        const ValueId rows = s.Emit(SelectRows{}, {x, s.Indices(kOutputs)}, {kOutputs, 5});
+        ExpectGradients(s, s.Emit(loss, {rows, s.Weight({7, 5}), s.Indices(kOutputs)}, {1}));
+    }
 }
 
 // ---- Experts ----------------------------------------------------------------------------------

@@ -58,10 +58,9 @@ TEST(Print, ABackwardProgram) {
 // Each kind has a name of its own.
 TEST(Print, EveryOpHasItsName) {
     EXPECT_STREQ(OpName((Op{Embedding{}, {}, {}}).kind()), "embedding");
-    EXPECT_STREQ(OpName((Op{SoftmaxCrossEntropy{}, {}, {}}).kind()), "softmax_cross_entropy");
+    EXPECT_STREQ(OpName((Op{SoftmaxStats{}, {}, {}}).kind()), "softmax_stats");
     EXPECT_STREQ(OpName((Op{MatMulGradInput{}, {}, {}}).kind()), "mat_mul_grad_input");
-    EXPECT_STREQ(OpName((Op{SoftmaxCrossEntropyGrad{}, {}, {}}).kind()),
-                 "softmax_cross_entropy_grad");
+    EXPECT_STREQ(OpName((Op{CrossEntropyGrad{}, {}, {}}).kind()), "cross_entropy_grad");
     std::vector<std::string> names;
     for (size_t i = 0; i < kOpKinds; ++i) {
         const std::string name = OpName(static_cast<OpKind>(i));

@@ -164,8 +164,8 @@ TEST(Zero, UnitsAreGatheredAhead) {
         peaks.push_back(*std::ranges::max_element(ahead));
         // (The unit whose use begins with the next op counts, too.)
         EXPECT_LE(peaks.back(), std::max(prefetch, largest) + largest);
-        const Wire wire = WireOf(program), at_once = WireOf(
-            ShareOut(plain, {3, 2, 0, most, 0, {}}).differentiated.program);
+        const Wire wire = WireOf(program),
+                   at_once = WireOf(ShareOut(plain, {3, 2, 0, most, 0, {}}).differentiated.program);
         EXPECT_EQ(wire.gathered, at_once.gathered);
         EXPECT_EQ(wire.reduced, at_once.reduced);
     }
@@ -177,8 +177,9 @@ TEST(Zero, UnitsAreGatheredAhead) {
 // So that one unit's gradients may be on the wire while ops add to the next one's.
 TEST(Zero, GradientsLingerWhereSumsOverlap) {
     ChunkedProgram chunked;
-    AppendChunk(chunked, ShareOut(Tiny(), {2, 2, 0, 3000, 0, {}}).differentiated, kNoValue,
-                kNoValue);
+    Differentiated shared_out = ShareOut(Tiny(), {2, 2, 0, 3000, 0, {}}).differentiated;
+    const size_t turn = shared_out.backward_begin;
+    AppendChunk(chunked, {std::move(shared_out), turn, turn, {}}, kNoValue);
     const Program& program = chunked.program;
     for (const bool overlap : {false, true}) {
         const ArenaPlan plan = PlanTrainingArena(chunked, 8, 4, {false, overlap}).kept;

@@ -129,22 +129,6 @@ inline void Do(const program::SelectRowsGrad&, Call& c) {
     InParts([&](int part, int parts) { ref::SelectRowsGrad(args, part, parts); });
 }
 
-inline void Do(const program::SoftmaxCrossEntropy&, Call& c) {
-    const std::vector<int32_t> targets = Ints(c.in[1]);
-    c.out[0].data[0] = ref::CrossEntropy(
-        {c.in[0].data.data(), c.in[0].cols(), targets.data(), c.in[0].rows, c.in[0].cols()});
-}
-
-inline void Do(const program::SoftmaxCrossEntropyGrad&, Call& c) {
-    const std::vector<int32_t> targets = Ints(c.in[2]);
-    const ref::CrossEntropyArgs args{c.in[1].data.data(), c.in[1].cols(), targets.data(),
-                                     c.in[1].rows, c.in[1].cols()};
-    InParts([&](int part, int parts) {
-        ref::CrossEntropyGrad(args, c.in[0].data[0], c.out[0].data.data(), c.out[0].cols(), part,
-                              parts);
-    });
-}
-
 }  // namespace floats
 
 template <typename Attributes, typename Real>

@@ -37,7 +37,7 @@ class LoadedRank {
         compile.overlap = overlap;
         logits_ = program.Find("logits");
         if (logits_ != program::kNoValue) compile.keep = {logits_};
-        executable_ = device_->Compile(program, compile).value();
+        executable_ = device_->Compile({program}, compile).value();
         for (size_t i = 0; i < program.values.size(); ++i) {
             if (program.values[i].storage == program::Storage::kWeight) Load(source, i);
         }
@@ -51,7 +51,8 @@ class LoadedRank {
         std::iota(rows.begin(), rows.end(), 0);
         const std::vector<backend::StepSequence> sequences = {
             {0, static_cast<int32_t>(tokens.size()), static_cast<int32_t>(position), pages}};
-        return executable_->Run({++step_, tokens, positions, sequences, rows}, groups);
+        return executable_->Run(executable_->whole(), {++step_, tokens, positions, sequences, rows},
+                                groups);
     }
 
     // Logits of all tokens, run in pieces of `piece`.
@@ -65,7 +66,7 @@ class LoadedRank {
             EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
             if (!status.ok()) return {};
             const auto out = std::span(all).subspan(at * vocab, count * vocab);
-            EXPECT_TRUE(executable_->Read(logits_, 0, out).ok());
+            EXPECT_TRUE(executable_->ReadFloats(logits_, 0, out).ok());
         }
         return all;
     }

@@ -300,38 +300,81 @@ void Do(const program::PadColumns& a, OpCall<Real>& c) {
 }
 
 template <typename Real>
-void Do(const program::SoftmaxCrossEntropy&, OpCall<Real>& c) {
+void Do(const program::SoftCapGrad& a, OpCall<Real>& c) {
+    for (size_t i = 0; i < c.in[0].data.size(); ++i) {
+        const Real t = std::tanh(c.in[1].data[i] / Real{a.cap});
+        c.out[0].data[i] = c.in[0].data[i] * (1 - t * t);
+    }
+}
+
+template <typename Real>
+void Do(const program::SoftmaxStats& a, OpCall<Real>& c) {
+    const Matrix<Real>& logits = c.in[0];
+    for (int64_t i = 0; i < logits.rows; ++i) {
+        Real largest = logits(i, 0), sum = 0;
+        for (int64_t j = 1; j < logits.cols(); ++j) largest = std::max(largest, logits(i, j));
+        for (int64_t j = 0; j < logits.cols(); ++j) sum += std::exp(logits(i, j) - largest);
+        const int64_t target = c.in[1].Int(i) - a.first_row;
+        const bool own = c.in[1].Int(i) >= 0 && target >= 0 && target < logits.cols();
+        c.out[0](i, 0) = largest;
+        c.out[0](i, 1) = sum;
+        c.out[0](i, 2) = own ? logits(i, target) : Real{0};
+    }
+}
+
+// Of stats of some ranks: log(sum(exp(logits))).
+template <typename Real>
+Real LogSum(const Matrix<Real>& stats, int64_t i) {
+    Real sum = 0;
+    for (int64_t j = 0; j < stats.cols(); j += 3) sum += stats(i, j + 1) * std::exp(stats(i, j));
+    return std::log(sum);
+}
+
+template <typename Real>
+void Do(const program::CrossEntropy&, OpCall<Real>& c) {
     for (int64_t i = 0; i < c.in[0].rows; ++i) {
         if (c.in[1].Int(i) < 0) continue;
-        Real sum = 0;
-        for (int64_t j = 0; j < c.in[0].cols(); ++j) sum += std::exp(c.in[0](i, j));
-        c.out[0](0, 0) += std::log(sum) - c.in[0](i, c.in[1].Int(i));
+        Real chosen = 0;
+        for (int64_t j = 0; j < c.in[0].cols(); j += 3) chosen += c.in[0](i, j + 2);
+        c.out[0].data[static_cast<size_t>(i)] = LogSum(c.in[0], i) - chosen;
     }
 }
 
 template <typename Real>
-void Do(const program::SoftmaxCrossEntropyGrad&, OpCall<Real>& c) {
-    for (int64_t i = 0; i < c.in[1].rows; ++i) {
-        if (c.in[2].Int(i) < 0) continue;
-        Real sum = 0;
-        for (int64_t j = 0; j < c.in[1].cols(); ++j) sum += std::exp(c.in[1](i, j));
-        for (int64_t j = 0; j < c.in[1].cols(); ++j) {
-            const Real target = j == c.in[2].Int(i) ? Real{1} : Real{0};
-            c.out[0](i, j) = c.in[0](0, 0) * (std::exp(c.in[1](i, j)) / sum - target);
+void Do(const program::CrossEntropyGrad& a, OpCall<Real>& c) {
+    Matrix<Real>& logits = c.out[0];
+    for (int64_t i = 0; i < logits.rows; ++i) {
+        for (int64_t j = 0; j < logits.cols(); ++j) {
+            const Real p = std::exp(logits(i, j) - LogSum(c.in[1], i));
+            const Real target = a.first_row + j == c.in[2].Int(i) ? Real{1} : Real{0};
+            logits(i, j) = c.in[2].Int(i) < 0 ? Real{0} : c.in[0](0, 0) * (p - target);
         }
     }
 }
 
-// The logits of row i, all of the vocabulary on one rank.
+// The logits of row i, all of the vocabulary on one rank, and their slopes in the product.
 template <typename Real>
-std::vector<Real> LogitsOf(const Matrix<Real>& x, const Matrix<Real>& weight, int64_t i) {
-    std::vector<Real> logits(static_cast<size_t>(weight.rows), Real{0});
+struct RowLogits {
+    std::vector<Real> logits, slopes;
+};
+template <typename Real>
+RowLogits<Real> LogitsOf(const program::LinearCrossEntropy& a, const Matrix<Real>& x,
+                         const Matrix<Real>& weight, int64_t i) {
+    WEFT_CHECK(a.cut == program::Cut::kNone);
+    RowLogits<Real> row;
     for (int64_t j = 0; j < weight.rows; ++j) {
-        for (int64_t l = 0; l < x.cols(); ++l) {
-            logits[static_cast<size_t>(j)] += x(i, l) * weight(j, l);
+        Real logit = 0, slope = Real{a.scale};
+        for (int64_t l = 0; l < x.cols(); ++l) logit += x(i, l) * weight(j, l);
+        logit *= Real{a.scale};
+        if (a.soft_cap != 0) {
+            const Real t = std::tanh(logit / Real{a.soft_cap});
+            logit = Real{a.soft_cap} * t;
+            slope *= 1 - t * t;
         }
+        row.logits.push_back(logit);
+        row.slopes.push_back(slope);
     }
-    return logits;
+    return row;
 }
 
 template <typename Real>
@@ -343,24 +386,25 @@ Real SumOfExp(const std::vector<Real>& logits) {
 
 template <typename Real>
 void Do(const program::LinearCrossEntropy& a, OpCall<Real>& c) {
-    WEFT_CHECK(a.cut == program::Cut::kNone);
     for (int64_t i = 0; i < c.in[0].rows; ++i) {
-        const std::vector<Real> logits = LogitsOf(c.in[0], c.in[1], i);
+        if (c.in[2].Int(i) < 0) continue;
+        const std::vector<Real> logits = LogitsOf(a, c.in[0], c.in[1], i).logits;
         c.out[0](0, 0) += std::log(SumOfExp(logits)) - logits[static_cast<size_t>(c.in[2].Int(i))];
     }
 }
 
 template <typename Real>
 void Do(const program::LinearCrossEntropyGrad& a, OpCall<Real>& c) {
-    WEFT_CHECK(a.forward.cut == program::Cut::kNone);
     const Matrix<Real>&x = c.in[1], &weight = c.in[2];
     for (int64_t i = 0; i < x.rows; ++i) {
-        const std::vector<Real> logits = LogitsOf(x, weight, i);
-        const Real sum = SumOfExp(logits);
+        if (c.in[3].Int(i) < 0) continue;
+        const RowLogits<Real> row = LogitsOf(a.forward, x, weight, i);
+        const Real sum = SumOfExp(row.logits);
         for (int64_t j = 0; j < weight.rows; ++j) {
+            const auto at = static_cast<size_t>(j);
             const Real target = j == c.in[3].Int(i) ? Real{1} : Real{0};
             const Real slope =
-                c.in[0](0, 0) * (std::exp(logits[static_cast<size_t>(j)]) / sum - target);
+                c.in[0](0, 0) * (std::exp(row.logits[at]) / sum - target) * row.slopes[at];
             for (int64_t l = 0; l < x.cols(); ++l) {
                 c.out[0](i, l) += slope * weight(j, l);
                 if (c.out.size() == 2) c.out[1](j, l) += slope * x(i, l);

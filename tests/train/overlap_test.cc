@@ -12,8 +12,6 @@
 namespace weft::train {
 namespace {
 
-using backend::TrainingExecutable;
-
 // A group of one rank whose wire takes its time.
 class SlowComm final : public coll::Comm {
   public:
@@ -78,17 +76,19 @@ class Overlap : public testing::Test {
         GraphOptions options;
         options.zero = {.stage = 3, .unit_elements = 600};
         options.zero.prefetch_elements = overlap ? 1200 : 0;
+        options.rows = 16;
         const model::Shard shard =
             model::PlanShards(hyper_, source_, model::MakeLayout(1, 1, 1, {}).value())->shards[0];
         auto graph = BuildTrainingGraph(hyper_, {&shard, 1}, source_, options);
         ASSERT_TRUE(graph.ok()) << graph.error().message;
         units_ = std::move(graph->units);
-        backend::TrainingOptions training;
+        chunk_ = graph->program.chunks[0];
+        backend::CompileOptions training;
         training.max_tokens = training.max_outputs = 16;
         training.slots = slots;
-        training.overlap = overlap;
+        training.beside = overlap;
         device_ = backend::OpenDevice("cpu", {2, {}, false, true}).value();
-        auto made = device_->CompileTraining(std::move(graph->program), training);
+        auto made = device_->Compile(std::move(graph->program), training);
         ASSERT_TRUE(made.ok()) << made.error().message;
         training_ = std::move(*made);
         uint32_t at = 0;
@@ -101,8 +101,8 @@ class Overlap : public testing::Test {
     size_t ElementsOf(program::ValueId id) const {
         return static_cast<size_t>(training_->program().value(id).shape.Elements(0, 0));
     }
-    Status Run(coll::Comm& comm, backend::Pass pass, int slot) {
-        backend::TrainingStep step;
+    Status Run(coll::Comm& comm, const program::OpRange& ops, int slot) {
+        backend::Step step;
         const std::vector<int32_t> tokens = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 3};
         std::vector<int32_t> rows(16);
         for (int32_t i = 0; i < 16; ++i) rows[static_cast<size_t>(i)] = i;
@@ -111,10 +111,10 @@ class Overlap : public testing::Test {
         step.positions = step.output_rows = rows;
         step.sequences = sequences;
         step.slot = slot;
-        step.pass = pass;
+        step.again = ops == chunk_.backward();
         backend::Groups groups;
         groups.data = &comm;
-        return training_->Run(step, groups);
+        return training_->Run(ops, step, groups);
     }
     std::vector<std::byte> Gradients() {
         std::vector<std::byte> all;
@@ -129,13 +129,12 @@ class Overlap : public testing::Test {
         Make(false, slots);
         SlowComm comm;
         const auto passes = [&] {
-            training_->ZeroGradients();
+            ASSERT_TRUE(training_->ZeroFill(program::Pool::kGradient).ok());
             for (int slot = 0; slot < slots; ++slot) {
-                const auto pass = slots == 1 ? backend::Pass::kBoth : backend::Pass::kForward;
-                ASSERT_TRUE(Run(comm, pass, slot).ok());
+                ASSERT_TRUE(Run(comm, chunk_.forward(), slot).ok());
             }
-            for (int slot = 0; slot < slots && slots > 1; ++slot) {
-                ASSERT_TRUE(Run(comm, backend::Pass::kBackward, slot).ok());
+            for (int slot = 0; slot < slots; ++slot) {
+                ASSERT_TRUE(Run(comm, chunk_.backward(), slot).ok());
             }
         };
         passes();
@@ -152,7 +151,8 @@ class Overlap : public testing::Test {
     const support::TinySource source_{hyper_};
     std::vector<program::Unit> units_;
     std::shared_ptr<backend::Device> device_;
-    std::unique_ptr<TrainingExecutable> training_;
+    std::unique_ptr<backend::Executable> training_;
+    program::Chunk chunk_;
 };
 
 TEST_F(Overlap, GivesTheSameBits) {
@@ -169,11 +169,12 @@ TEST_F(Overlap, AnErrorEndsTheStep) {
         Make(true, 1);
         SlowComm comm;
         comm.fails_after = after;
-        const Status status = Run(comm, backend::Pass::kBoth, 0);
+        Status status = Run(comm, chunk_.forward(), 0);
+        if (status.ok()) status = Run(comm, chunk_.backward(), 0);
         ASSERT_FALSE(status.ok());
         EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
         // And stays: what the failed one left in memory is not to be used.
-        EXPECT_FALSE(Run(comm, backend::Pass::kBoth, 0).ok());
+        EXPECT_FALSE(Run(comm, chunk_.forward(), 0).ok());
     }
 }
 

@@ -182,7 +182,7 @@ TEST(VulkanExecutable, ReadsAndTheBestOfARow) {
     LoadedRank rank(TheVulkan(), program, c.source);
     const std::vector<float> all = rank.Logits(tokens, 3);
     std::vector<float> some(17);
-    ASSERT_TRUE(rank.executable().Read(logits, 45, some).ok());
+    ASSERT_TRUE(rank.executable().ReadFloats(logits, 45, some).ok());
     EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + 45));
     for (const int64_t row : {0, 2}) {
         for (const size_t count : {size_t{1}, size_t{5}, size_t{40}, size_t{47}}) {
@@ -211,7 +211,7 @@ TEST(VulkanExecutable, ProbesAndTraces) {
         rank.executable().SetProbe([&](int32_t op, int64_t rows) -> Status {
             const program::ValueId y = program.ops[static_cast<size_t>(op)].outputs[0];
             seen[op].resize(static_cast<size_t>(rows * program.value(y).shape[1]));
-            return rank.executable().Read(y, 0, seen[op]);
+            return rank.executable().ReadFloats(y, 0, seen[op]);
         });
         rank.Logits(tokens, 4);
         rank.executable().SetProbe(nullptr);
@@ -267,9 +267,9 @@ TEST(VulkanExecutable, CopiedPages) {
     const std::vector<int32_t> position = {64}, row = {0}, last = {tokens[64]};
     const std::vector<StepSequence> sequences = {{0, 1, 64, pages}};
     const Step step{9, last, position, sequences, row, copies};
-    ASSERT_TRUE(rank.executable().Run(step, {}).ok());
+    ASSERT_TRUE(rank.executable().Run(rank.executable().whole(), step, {}).ok());
     std::vector<float> got(static_cast<size_t>(c.hyper.vocab));
-    ASSERT_TRUE(rank.executable().Read(logits, 0, got).ok());
+    ASSERT_TRUE(rank.executable().ReadFloats(logits, 0, got).ok());
     EXPECT_EQ(got, std::vector<float>(whole.end() - c.hyper.vocab, whole.end()));
 }
 
@@ -286,9 +286,9 @@ TEST(VulkanExecutable, SequencesOfOneStep) {
                          const std::vector<int32_t>& outputs) {
         const Step step{1, std::span(tokens).subspan(begin, count),
                         std::span(positions).subspan(begin, count), sequences, outputs};
-        EXPECT_TRUE(rank.executable().Run(step, {}).ok());
+        EXPECT_TRUE(rank.executable().Run(rank.executable().whole(), step, {}).ok());
         std::vector<float> got(outputs.size() * static_cast<size_t>(c.hyper.vocab));
-        EXPECT_TRUE(rank.executable().Read(logits, 0, got).ok());
+        EXPECT_TRUE(rank.executable().ReadFloats(logits, 0, got).ok());
         return got;
     };
     std::vector<float> alone = run(0, 3, {{0, 3, 0, first}}, {2});
@@ -392,7 +392,7 @@ TEST(VulkanExecutable, WhatItCannotComputeIsRefusedBeforeAnythingIsLoaded) {
     const TinyCase c("llama");
     const auto device = TheVulkan();
     const program::Program wide = c.Programs(2, true)[0];
-    const auto refused = device->Compile(wide, OptionsOf(wide));
+    const auto refused = device->Compile({wide}, OptionsOf(wide));
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
     EXPECT_NE(refused.error().message.find("F64"), std::string::npos) << refused.error().message;
@@ -400,18 +400,20 @@ TEST(VulkanExecutable, WhatItCannotComputeIsRefusedBeforeAnythingIsLoaded) {
     const program::Program program = c.Programs(1)[0];
     CompileOptions huge = OptionsOf(program);
     huge.kv_pages = int64_t{1} << 40;
-    const auto large = device->Compile(program, huge);
+    const auto large = device->Compile({program}, huge);
     ASSERT_FALSE(large.ok());
     EXPECT_EQ(large.error().code, ErrorCode::kOutOfMemory) << large.error().message;
 
     CompileOptions many = OptionsOf(program);
     many.max_tokens = 70'000;  // a workgroup each: Vulkan promises 65,535
-    const auto steps = device->Compile(program, many);
+    const auto steps = device->Compile({program}, many);
     ASSERT_FALSE(steps.ok());
     EXPECT_EQ(steps.error().code, ErrorCode::kUnsupported) << steps.error().message;
     EXPECT_NE(steps.error().message.find("--chunk"), std::string::npos) << steps.error().message;
 
-    const auto training = device->CompileTraining({}, {});
+    program::ChunkedProgram chunked{program};
+    chunked.chunks.resize(1);
+    const auto training = device->Compile(chunked, OptionsOf(program));
     ASSERT_FALSE(training.ok());
     EXPECT_NE(training.error().message.find("--device cpu"), std::string::npos);
 }
@@ -434,7 +436,7 @@ TEST(VulkanExecutable, ItsMemoryIsKnownWithoutIt) {
             for (const int64_t rows : {1, 64, 200}) {
                 CompileOptions options = OptionsOf(program);
                 options.max_tokens = rows;
-                const auto executable = device->Compile(program, options);
+                const auto executable = device->Compile({program}, options);
                 ASSERT_TRUE(executable.ok()) << executable.error().message;
                 const MemoryUse real = (*executable)->memory();
                 const auto same =
@@ -443,7 +445,7 @@ TEST(VulkanExecutable, ItsMemoryIsKnownWithoutIt) {
                 EXPECT_EQ(same->weight_bytes, real.weight_bytes);
                 EXPECT_EQ(same->kv_bytes, real.kv_bytes);
                 EXPECT_EQ(same->arena_bytes, real.arena_bytes) << rows;
-                const auto any = PlanMemory(program, options, {MemoryKind::kDevice, 1, false});
+                const auto any = PlanMemory({program}, options, {MemoryKind::kDevice, 1, false});
                 ASSERT_TRUE(any.ok()) << any.error().message;
                 EXPECT_EQ(any->weight_bytes, real.weight_bytes);
                 EXPECT_EQ(any->kv_bytes, real.kv_bytes);

@@ -387,10 +387,14 @@ TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
         const bool sum = program.ops[i].kind() == program::OpKind::kAllReduce;
         sums += sum ? 1 : 0;
         others += !sum && program::IsTransfer(program.ops[i].kind()) ? 1 : 0;
-        joined += sum && std::ranges::any_of(fusion.runs(), [&](const FusedRun& run) {
-            return std::holds_alternative<ResidualRun>(run.what) &&
-                   std::cmp_equal(run.ops.front(), i + 1);
-        }) ? 1 : 0;
+        joined +=
+            sum && std::ranges::any_of(fusion.runs(),
+                                       [&](const FusedRun& run) {
+                                           return std::holds_alternative<ResidualRun>(run.what) &&
+                                                  std::cmp_equal(run.ops.front(), i + 1);
+                                       })
+                ? 1
+                : 0;
     }
     EXPECT_EQ(joined, 2 * model.hyper.layers);  // what attention and what the rest of it adds
     Rig rig(device, program, true);
@@ -459,7 +463,7 @@ class TopInStep : public testing::Test {
         const MemoryPool pool{MemoryKind::kHost, uint64_t{1} << 40, uint64_t{1} << 40};
         context_ = std::make_shared<Context>(device, "vulkan", false);
         context_->limits.most_seconds = 1e9;
-        executable_ = CompileForVulkan(program_, options, context_, pool).value();
+        executable_ = CompileForVulkan({program_}, options, context_, pool).value();
         for (size_t i = 0; i < program_.values.size(); ++i) {
             const program::Value& value = program_.values[i];
             if (value.storage != Storage::kWeight) continue;
@@ -477,14 +481,14 @@ class TopInStep : public testing::Test {
         const std::vector<StepSequence> sequences = {{0, static_cast<int32_t>(rows), 0, pages}};
         Step step{1, tokens, positions, sequences, positions};
         step.wanted = wanted;
-        const Status status = executable_->Run(step, {});
+        const Status status = executable_->Run(executable_->whole(), step, {});
         ASSERT_TRUE(status.ok()) << status.error().message;
     }
     // All of a row; how many submissions that took.
     uint64_t ReadsRow(int64_t row, std::vector<float>& values) {
         values.resize(static_cast<size_t>(vocab_));
         const uint64_t before = Submissions();
-        EXPECT_TRUE(executable_->Read(logits_, row * vocab_, values).ok());
+        EXPECT_TRUE(executable_->ReadFloats(logits_, row * vocab_, values).ok());
         return Submissions() - before - 1;
     }
     // Whether it is what TopOf finds among the row's logits; and how many submissions that took.
@@ -494,7 +498,7 @@ class TopInStep : public testing::Test {
         EXPECT_TRUE(executable_->ReadTop(logits_, row, columns, got).ok());
         const uint64_t made = Submissions() - before - 1;
         std::vector<float> values(static_cast<size_t>(columns));
-        EXPECT_TRUE(executable_->Read(logits_, row * vocab_, values).ok());
+        EXPECT_TRUE(executable_->ReadFloats(logits_, row * vocab_, values).ok());
         TopOf(values, want);
         for (size_t i = 0; i < count; ++i) {
             EXPECT_EQ(got[i].index, want[i].index) << row << " " << columns << " " << i;

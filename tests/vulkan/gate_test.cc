@@ -249,16 +249,13 @@ class Watched final : public Device {
     }
     const DeviceInfo& info() const override { return info_; }
     MemoryPool pool() const override { return {}; }
-    Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+    Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
                                                 const CompileOptions& options) override {
         CompileOptions own = options;
         own.device_sum = sum_;
-        return CompileForVulkan(program, own, context_, {});
+        return CompileForVulkan(std::move(program), own, context_, {});
     }
-    Result<std::unique_ptr<TrainingExecutable>> CompileTraining(program::ChunkedProgram,
-                                                                const TrainingOptions&) override {
-        return MakeError(ErrorCode::kUnsupported, "not here");
-    }
+    double MeasurePeak(DType) override { return 0; }
     const Gate* gate() const { return context_->gate.get(); }
     void LookLate(bool late) { gpu_->looks_late = late; }
 
@@ -321,7 +318,7 @@ RanksRun RunRanks(const Model& model, DeviceSum sum, size_t piece, const Trouble
             const program::ValueId logits = programs[r].Find("logits");
             std::vector<float> out(part.size() * static_cast<size_t>(model.vocab));
             if (r == 0) ++run.steps;
-            ASSERT_TRUE(rank.executable().Read(logits, 0, out).ok());
+            ASSERT_TRUE(rank.executable().ReadFloats(logits, 0, out).ok());
             run.logits[r].insert(run.logits[r].end(), out.begin(), out.end());
         }
         if (device->gate() != nullptr) run.exchanges[r] = device->gate()->exchanges();

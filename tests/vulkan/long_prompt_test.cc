@@ -81,7 +81,7 @@ class LongPrompt : public testing::Test {
         const MemoryPool pool{MemoryKind::kHost, uint64_t{1} << 40, uint64_t{1} << 40};
         context_ = std::make_shared<Context>(device, "vulkan", false);
         context_->limits.most_seconds = most_seconds;
-        executable_ = CompileForVulkan(program_, options, context_, pool).value();
+        executable_ = CompileForVulkan({program_}, options, context_, pool).value();
         for (size_t i = 0; i < program_.values.size(); ++i) {
             const program::Value& value = program_.values[i];
             if (value.storage != program::Storage::kWeight) continue;
@@ -101,11 +101,11 @@ class LongPrompt : public testing::Test {
         const std::vector<int32_t> outputs = {static_cast<int32_t>(rows) - 1};
         const std::vector<StepSequence> sequences = {
             {0, static_cast<int32_t>(rows), static_cast<int32_t>(position), pages_}};
-        const Status status =
-            executable_->Run({++step_, tokens, positions, sequences, outputs}, {});
+        const Status status = executable_->Run(
+            executable_->whole(), {++step_, tokens, positions, sequences, outputs}, {});
         EXPECT_TRUE(status.ok()) << status.error().message;
         std::vector<float> logits(static_cast<size_t>(hyper_.vocab));
-        EXPECT_TRUE(executable_->Read(program_.Find("logits"), 0, logits).ok());
+        EXPECT_TRUE(executable_->ReadFloats(program_.Find("logits"), 0, logits).ok());
         return logits;
     }
     double Longest() { return context_->longest_seconds.exchange(0); }

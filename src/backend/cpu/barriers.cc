@@ -1,9 +1,9 @@
-// Where the team must meet: a call waits only if it touches bytes that another call since the last
-// barrier wrote, or writes bytes that one read. Found from the calls' slots alone, so that reuse of
-// the arena is covered by the same rule.
+// Where the team must meet (program/hazards.h), and what must have ended before a call that goes on
+// while transfers run beside it.
 #include <algorithm>
 
 #include "backend/cpu/lower.h"
+#include "program/hazards.h"
 
 namespace weft::backend {
 namespace {
@@ -16,42 +16,53 @@ struct Range {
     }
 };
 
-bool AnyOverlap(const std::vector<Range>& a, const std::vector<Range>& b) {
-    return std::ranges::any_of(a, [&](const Range& x) {
-        return std::ranges::any_of(b, [&](const Range& y) { return x.Overlaps(y); });
-    });
+struct Touched {
+    std::vector<Range> reads, writes;
+};
+
+Touched TouchedBy(const Call& call, const CompileOptions& options) {
+    const int64_t rows = program::BindDim(call.rows.dim, options.max_tokens, options.max_outputs);
+    Touched touched;
+    for (const Slot& slot : call.slots) {
+        const Range range{slot.region.data, slot.region.Bytes(rows)};
+        const bool changes = slot.touch == Touch::kChange;
+        if (changes || slot.touch == Touch::kRead) touched.reads.push_back(range);
+        if (changes || slot.touch == Touch::kWrite) touched.writes.push_back(range);
+    }
+    return touched;
 }
 
 }  // namespace
 
 void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options) {
-    std::vector<Range> read, written;
+    program::Hazards<Range> hazards;
     bool after_communication = false;
     for (Call& call : calls) {
-        const int64_t rows = call.per_output ? options.max_outputs : options.max_tokens;
-        std::vector<Range> reads, writes;
-        for (const Slot& slot : call.slots) {
-            const Range range{slot.region.data, slot.region.Bytes(rows)};
-            switch (slot.touch) {
-                case Touch::kRead: reads.push_back(range); break;
-                case Touch::kWrite: writes.push_back(range); break;
-                case Touch::kChange:
-                    reads.push_back(range);
-                    writes.push_back(range);
-                    break;
-                case Touch::kOwn: break;
-            }
-        }
-        call.barrier = after_communication || AnyOverlap(reads, written) ||
-                       AnyOverlap(writes, written) || AnyOverlap(writes, read);
-        if (call.barrier) {
-            read.clear();
-            written.clear();
-        }
-        read.insert(read.end(), reads.begin(), reads.end());
-        written.insert(written.end(), writes.begin(), writes.end());
+        const Touched touched = TouchedBy(call, options);
         // A failure of communication is seen by the others at the next barrier.
+        if (after_communication) hazards.Clear();
+        call.barrier = hazards.Touch(touched.reads, touched.writes) || after_communication;
         after_communication = call.communicates();
+    }
+}
+
+void PlaceWaits(std::vector<Call>& calls, const CompileOptions& options) {
+    std::vector<std::pair<int32_t, Touched>> beside;  // 1 + its index
+    for (size_t i = 0; i < calls.size(); ++i) {
+        Call& call = calls[i];
+        const Touched touched = TouchedBy(call, options);
+        if (call.beside) {
+            beside.emplace_back(static_cast<int32_t>(i) + 1, touched);
+            continue;
+        }
+        const std::span<const Range> reads(touched.reads), writes(touched.writes);
+        for (auto it = beside.rbegin(); it != beside.rend() && call.waits_for == 0; ++it) {
+            const std::span<const Range> read(it->second.reads), written(it->second.writes);
+            const bool waits = program::AnyOverlap(reads, written) ||
+                               program::AnyOverlap(writes, written) ||
+                               program::AnyOverlap(writes, read);
+            if (waits) call.waits_for = it->first;
+        }
     }
 }
 
@@ -59,8 +70,7 @@ void PlaceTails(std::vector<Call>& calls) {
     for (size_t i = 0; i < calls.size(); ++i) {
         if (calls[i].kind != CallKind::kAllReduce) continue;
         size_t end = i + 1;
-        while (end < calls.size() && calls[end].per_output == calls[i].per_output &&
-               calls[end].light) {
+        while (end < calls.size() && calls[end].rows.dim == calls[i].rows.dim && calls[end].light) {
             ++end;
         }
         // Barriers within a tail are left out: the one after it stands for them.

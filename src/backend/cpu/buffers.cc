@@ -1,24 +1,20 @@
-// Plans and allocates the memory of a Program on the CPU.
-#include "backend/cpu/compile.h"
-#include "backend/cpu/cpu_device.h"
-#include "backend/cpu/lower.h"
-#include "backend/cpu/scratch.h"
-#include "program/arena.h"
+#include "backend/cpu/buffers.h"
+
+#include <algorithm>
 
 namespace weft::backend {
 namespace {
 
-constexpr int64_t kAlign = 64;
+using program::Pool;
+using program::ValueId;
 
-// Hands out aligned pieces of a region whose size is known at the end.
-struct Allotter {
-    int64_t size = 0;
-    int64_t Take(int64_t bytes) {
-        const int64_t at = size;
-        size += (bytes + kAlign - 1) / kAlign * kAlign;
-        return at;
-    }
-};
+constexpr int64_t kAlign = 64;
+// Where pools seem to be while nothing is allocated.
+constexpr uintptr_t kNowhere = uintptr_t{1} << 44;
+
+int64_t LineUp(int64_t bytes) {
+    return (bytes + kAlign - 1) / kAlign * kAlign;
+}
 
 // A stack of vectors [m, 1, n] holds floats, as vectors do.
 bool IsVectors(const program::Shape& shape) {
@@ -36,96 +32,146 @@ std::vector<bool> FindAdapters(const program::Program& program) {
     return found;
 }
 
-int64_t WeightBytes(const program::Value& value, bool adapter, const kernels::Kernels& kernels) {
-    const program::Shape& shape = value.shape;
-    if (IsVectors(shape)) return shape.Elements(0, 0) * static_cast<int64_t>(sizeof(float));
-    if (adapter) return kernels::AdapterBytes(value.dtype, shape[0], shape[1]);
-    if (shape.rank == 2) return kernels.packed_bytes(value.dtype, shape[0], shape[1]);
-    return shape[0] * kernels::StackStride(kernels, value.dtype, shape[1], shape[2]);
-}
-
-// Where weights and states lie in their regions.
-struct Offsets {
-    std::vector<int64_t> of;  // by ValueId; -1: neither
-    int64_t weight_bytes = 0, kv_bytes = 0;
-};
-
-Offsets PlanOffsets(const program::Program& program, const CompileOptions& options,
-                    const kernels::Kernels& kernels, const std::vector<bool>& is_adapter) {
-    Allotter weights, kv;
-    Offsets offsets;
-    offsets.of.assign(program.values.size(), -1);
-    for (size_t i = 0; i < program.values.size(); ++i) {
-        const program::Value& value = program.values[i];
-        if (value.storage == program::Storage::kWeight) {
-            offsets.of[i] = weights.Take(WeightBytes(value, is_adapter[i], kernels));
-        } else if (value.storage == program::Storage::kState) {
-            offsets.of[i] =
-                kv.Take(program::StateBytes(value, options.kv_pages * options.page_tokens));
-        }
+const char* NameOf(Pool pool) {
+    switch (pool) {
+        case Pool::kWeight: return "the weights";
+        case Pool::kGradient: return "gradients";
+        case Pool::kOptimizer: return "the optimizer's state";
+        case Pool::kCache: return "the KV cache";
+        case Pool::kInput: return "inputs";
+        case Pool::kKept:
+        case Pool::kBrief:
+        case Pool::kNone: break;
     }
-    offsets.weight_bytes = weights.size;
-    offsets.kv_bytes = kv.size;
-    return offsets;
-}
-
-program::ArenaPlan PlanActivations(const program::Program& program, const CompileOptions& options) {
-    const auto plan_arena =
-        options.overlap == Overlap::kNever ? program::PlanArena : program::PlanArenaInHalves;
-    return plan_arena(program, options.max_tokens, options.max_outputs, options.keep);
+    return "activations";
 }
 
 }  // namespace
 
-MemoryUse PlanCpuMemory(const program::Program& program, const CompileOptions& options,
-                        CpuLevel level, int threads) {
-    const kernels::Kernels& kernels = kernels::KernelsFor(level);
-    const Offsets offsets = PlanOffsets(program, options, kernels, FindAdapters(program));
-    const int64_t arena = PlanActivations(program, options).size_bytes +
-                          ScratchBytes(program, options, kernels, threads);
-    return {static_cast<uint64_t>(offsets.weight_bytes), static_cast<uint64_t>(offsets.kv_bytes),
-            static_cast<uint64_t>(arena)};
+// ---- Scratch ------------------------------------------------------------------------------------
+
+std::byte* Scratch::Take(const std::string& name, int64_t bytes) {
+    auto part = std::ranges::find(parts_, name, &Part::name);
+    if (part == parts_.end()) part = parts_.insert(parts_.end(), {name, 0, 0});
+    if (memory_.data() == nullptr) {
+        part->bytes = std::max(part->bytes, LineUp(bytes));
+        return reinterpret_cast<std::byte*>(kNowhere);
+    }
+    WEFT_CHECK(bytes <= part->bytes);
+    return memory_.data() + part->offset;
 }
 
-Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOptions& options,
-                                const kernels::Kernels& kernels) {
-    Buffers buffers;
-    const size_t count = program.values.size();
-    buffers.values.assign(count, nullptr);
-    buffers.matrices.resize(count);
-    buffers.stacks.resize(count);
-    buffers.caches.resize(count);
-    buffers.is_adapter = FindAdapters(program);
-    const program::ArenaPlan plan = PlanActivations(program, options);
-    const Offsets planned = PlanOffsets(program, options, kernels, buffers.is_adapter);
-    const std::vector<int64_t>& offsets = planned.of;
-    WEFT_ASSIGN(buffers.weights, Memory::Allocate(planned.weight_bytes, "the weights"));
-    WEFT_ASSIGN(buffers.kv, Memory::Allocate(planned.kv_bytes, "the KV cache"));
-    WEFT_ASSIGN(buffers.arena, Memory::Allocate(plan.size_bytes, "activations"));
+std::byte* Scratch::TakeOwn(int64_t bytes_of_thread) {
+    if (memory_.data() == nullptr) {
+        own_bytes_ = std::max(own_bytes_, LineUp(bytes_of_thread));
+        return reinterpret_cast<std::byte*>(kNowhere);
+    }
+    WEFT_CHECK(bytes_of_thread <= own_bytes_);
+    return memory_.data();
+}
+
+int64_t Scratch::TotalBytes(int threads) const {
+    int64_t bytes = own_bytes_ * threads;
+    for (const Part& part : parts_) bytes += part.bytes;
+    return bytes;
+}
+
+Status Scratch::Allocate(int threads) {
+    int64_t offset = own_bytes_ * threads;
+    for (Part& part : parts_) {
+        part.offset = offset;
+        offset += part.bytes;
+    }
+    WEFT_ASSIGN(memory_, Memory::Allocate(std::max(offset, kAlign), "scratch"));
+    return {};
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+Buffers::Buffers(const program::ChunkedProgram& chunked, const CompileOptions& options,
+                 const kernels::Kernels& kernels)
+    : program_(chunked.program),
+      options_(options),
+      kernels_(kernels),
+      packs_(chunked.chunks.empty()),
+      is_adapter_(FindAdapters(chunked.program)) {
+    program::LayoutOptions layout;
+    layout.tokens = options.max_tokens;
+    layout.outputs = options.max_outputs;
+    layout.positions = options.kv_pages * options.page_tokens;
+    layout.slots = options.slots;
+    layout.overlap = options.beside;
+    layout.in_halves = options.overlap != Overlap::kNever;
+    layout.keep = options.keep;
+    if (packs_) layout.weight_bytes = [this](ValueId id) { return WeightBytes(id); };
+    layout_ = program::MemoryLayout(chunked, layout);
+    PointAtWeights();
+}
+
+int64_t Buffers::WeightBytes(ValueId id) const {
+    const program::Value& value = program_.value(id);
+    const program::Shape& shape = value.shape;
+    if (IsVectors(shape)) return shape.Elements(0, 0) * static_cast<int64_t>(sizeof(float));
+    if (is_adapter(id)) return kernels::AdapterBytes(value.dtype, shape[0], shape[1]);
+    if (shape.rank == 2) return kernels_.packed_bytes(value.dtype, shape[0], shape[1]);
+    return shape[0] * kernels::StackStride(kernels_, value.dtype, shape[1], shape[2]);
+}
+
+Status Buffers::Allocate() {
+    for (size_t i = 0; i < program::kPools; ++i) {
+        const auto pool = static_cast<Pool>(i);
+        WEFT_ASSIGN(pools_[i], Memory::Allocate(layout_.PoolBytes(pool), NameOf(pool)));
+    }
+    allocated_ = true;
+    PointAtWeights();
+    return {};
+}
+
+std::byte* Buffers::At(ValueId id, int slot) const {
+    const Pool pool = layout_.PlaceOf(id).pool;
+    if (pool == Pool::kNone) return nullptr;
+    const auto index = static_cast<size_t>(pool);
+    std::byte* const begin =
+        allocated_ ? pools_[index].data() : reinterpret_cast<std::byte*>(kNowhere * (index + 2));
+    return begin + layout_.OffsetOf(id, slot);
+}
+
+std::span<std::byte> Buffers::PoolBytes(Pool pool) const {
+    const Memory& memory = pools_[static_cast<size_t>(pool)];
+    return {memory.data(), static_cast<size_t>(memory.size_bytes())};
+}
+
+void Buffers::PointAtWeights() {
+    const size_t count = program_.values.size();
+    matrices_.assign(count, {});
+    stacks_.assign(count, {});
+    caches_.assign(count, {});
     for (size_t i = 0; i < count; ++i) {
-        const program::Value& value = program.values[i];
-        if (value.storage == program::Storage::kWeight) {
-            std::byte* data = buffers.weights.data() + offsets[i];
-            buffers.values[i] = data;
-            if (value.shape.rank == 2) {
-                buffers.matrices[i] = {value.dtype, value.shape[0], value.shape[1], data};
-            } else if (!IsVectors(value.shape)) {
-                const program::Shape& s = value.shape;
-                buffers.stacks[i] = {value.dtype,
-                                     s[0],
-                                     s[1],
-                                     s[2],
-                                     kernels::StackStride(kernels, value.dtype, s[1], s[2]),
-                                     data};
-            }
-        } else if (value.storage == program::Storage::kState) {
-            buffers.caches[i] = {value.dtype, buffers.kv.data() + offsets[i], value.shape[0],
-                                 options.page_tokens, value.shape[1]};
-        } else if (plan.offsets[i] >= 0) {
-            buffers.values[i] = buffers.arena.data() + plan.offsets[i];
+        const program::Value& value = program_.values[i];
+        const program::Shape& s = value.shape;
+        std::byte* const data = At(static_cast<ValueId>(i));
+        if (value.storage == program::Storage::kState) {
+            caches_[i] = {value.dtype, data, s[0], options_.page_tokens, s[1]};
+        } else if (value.storage != program::Storage::kWeight || !packs_) {
+            continue;
+        } else if (s.rank == 2) {
+            matrices_[i] = {value.dtype, s[0], s[1], data};
+        } else if (!IsVectors(s)) {
+            const int64_t stride = kernels::StackStride(kernels_, value.dtype, s[1], s[2]);
+            stacks_[i] = {value.dtype, s[0], s[1], s[2], stride, data};
         }
     }
-    return buffers;
+}
+
+MemoryUse Buffers::Use(int threads) const {
+    const auto bytes = [&](std::initializer_list<Pool> pools) {
+        int64_t sum = 0;
+        for (const Pool pool : pools) sum += layout_.PoolBytes(pool);
+        return static_cast<uint64_t>(sum);
+    };
+    return {bytes({Pool::kWeight, Pool::kGradient, Pool::kOptimizer}), bytes({Pool::kCache}),
+            bytes({Pool::kInput, Pool::kKept, Pool::kBrief}) +
+                static_cast<uint64_t>(scratch_.TotalBytes(threads))};
 }
 
 }  // namespace weft::backend

@@ -1,17 +1,36 @@
 #include "backend/cpu/call.h"
 
-namespace weft::backend {
+#include <utility>
 
-void BindCall(Call& call, const Step& step, std::span<const kernels::Sequence> sequences,
-              std::span<const kernels::AdaptedRow> adapted, int64_t rows) {
-    if (call.rows_at != Slot::kNowhere) call.args.Store(call.rows_at, rows * call.row_factor);
+namespace weft::backend {
+namespace {
+
+void BindRows(Call& call, const RowCount& count, const Bindings& to) {
+    if (count.at != Slot::kNowhere) call.args.Store(count.at, to.RowsOf(count.dim) * count.factor);
+}
+
+void MoveToSlot(Call& call, int64_t slot) {
+    const int64_t slots = slot - std::exchange(call.slot, slot);
+    if (slots == 0) return;
+    for (const Slot& at : call.slots) {
+        if (at.at == Slot::kNowhere || at.region.slot_stride == 0) continue;
+        const std::byte* address = call.args.Load<const std::byte*>(at.at);
+        call.args.Store(at.at, address + slots * at.region.slot_stride);
+    }
+}
+
+}  // namespace
+
+void BindCall(Call& call, const Bindings& to) {
+    BindRows(call, call.rows, to);
+    BindRows(call, call.more_rows, to);
+    MoveToSlot(call, to.slot);
     switch (call.bound) {
         case Bound::kNothing: return;
-        case Bound::kTokens: return call.args.Store(call.bound_at, step.tokens.data());
-        case Bound::kPositions: return call.args.Store(call.bound_at, step.positions.data());
-        case Bound::kOutputRows: return call.args.Store(call.bound_at, step.output_rows.data());
-        case Bound::kSequences: return call.args.Store(call.bound_at, sequences);
-        case Bound::kAdapted: return call.args.Store(call.bound_at, adapted);
+        case Bound::kSequences: return call.args.Store(call.bound_at, to.sequences);
+        case Bound::kAdapted: return call.args.Store(call.bound_at, to.adapted);
+        case Bound::kTokenOrder: return call.args.Store(call.bound_at, to.token_order);
+        case Bound::kFirstOwnRow: return call.args.Store(call.bound_at, to.own_begin);
     }
 }
 

@@ -24,11 +24,13 @@
 namespace weft::backend {
 
 // Bytes that a call touches: `row_bytes` for each row of the step (T or R, whichever the call's
-// are), or `bytes` in all. Where they are by rows, the address moves with the first row.
+// are), or `bytes` in all. Where they are by rows, the address moves with the first row. In slot i
+// the address is i * slot_stride farther on.
 struct Region {
     std::byte* data = nullptr;
     int64_t row_bytes = 0, bytes = 0;
     program::ValueId value = program::kNoValue;  // whose bytes they are; none: scratch
+    int64_t slot_stride = 0;
     int64_t Bytes(int64_t rows) const { return row_bytes != 0 ? rows * row_bytes : bytes; }
 };
 
@@ -70,27 +72,37 @@ class CallArgs {
     std::span<const std::byte> bytes() const { return bytes_; }
 
   private:
-    static constexpr size_t kBytes = 240;
+    static constexpr size_t kBytes = 336;
     alignas(8) std::array<std::byte, kBytes> bytes_{};
 };
 
 enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // (any other transfer)
 
-// What a step binds, besides the number of rows: a pointer to, or a span of.
-enum class Bound : uint8_t { kNothing, kTokens, kPositions, kOutputRows, kSequences, kAdapted };
+// What a step binds, besides addresses and numbers of rows: a span of rows of sequences or of
+// adapters, a pointer to the order of the tokens (dense/lookup.h), the first of the rank's own
+// rows.
+enum class Bound : uint8_t { kNothing, kSequences, kAdapted, kTokenOrder, kFirstOwnRow };
+
+// A number of rows, int64_t among the arguments: `factor` for each row of dimension `dim`.
+struct RowCount {
+    uint16_t at = Slot::kNowhere;
+    int64_t dim = program::kTokens;
+    int64_t factor = 1;
+};
 
 struct Call {
     void (*run)(const kernels::Kernels& kernels, const void* args, int part, int parts) = nullptr;
     int32_t op = 0;  // of the Program
     CallKind kind = CallKind::kKernel;
-    bool barrier = false;     // wait for the team before it
-    bool per_output = false;  // its rows are R, not T
-    bool whole = false;       // reads any rows, or writes all: can not be cut by rows
-    bool light = false;       // so little for one row that one thread makes it sooner than a team
+    bool barrier = false;   // wait for the team before it
+    bool whole = false;     // reads any rows, or writes all: can not be cut by rows
+    bool light = false;     // so little for one row that one thread makes it sooner than a team
+    bool beside = false;    // a transfer that may run on a thread of its own, beside later calls
+    int32_t waits_for = 0;  // 1 + the last of those that must have ended before it; 0: none
     Bound bound = Bound::kNothing;
     uint16_t bound_at = 0;
-    uint16_t rows_at = Slot::kNowhere;  // of the number of rows, int64_t,
-    int64_t row_factor = 1;             // times this
+    RowCount rows;       // where there are none, the call is left out
+    RowCount more_rows;  // of an operand that has rows of another dimension
     // Not null: a call over a value with a row for each token and expert. It has as many rows as
     // experts of this rank were chosen, which is known when the plan (kernels/experts.h) is made.
     const int32_t* rows_from = nullptr;
@@ -98,6 +110,7 @@ struct Call {
     // form) while they are in the first-level cache. Thread 0 makes them with it where there is
     // one row, and the team meets once after them in place of once for each.
     int32_t tail = 0;
+    int64_t slot = 0;  // of the step, that its addresses are of
     std::vector<Slot> slots;
     CallArgs args;
 
@@ -107,19 +120,33 @@ struct Call {
     }
     // True for calls that communicate: only thread 0 makes them.
     bool communicates() const { return kind != CallKind::kKernel; }
+    // Its rows are R, not T.
+    bool per_output() const { return rows.dim == program::kOutputs; }
     // One part of it; nothing of those that communicate.
     void Run(const kernels::Kernels& kernels, int part, int parts) const {
         if (run == nullptr) return;
         if (rows_from == nullptr) return run(kernels, args.data(), part, parts);
         CallArgs counted = args;
-        counted.Store(rows_at, static_cast<int64_t>(*rows_from));
+        counted.Store(rows.at, static_cast<int64_t>(*rows_from));
         run(kernels, counted.data(), part, parts);
     }
 };
 
-// Sets what a step binds, for its `rows` rows of the call.
-void BindCall(Call& call, const Step& step, std::span<const kernels::Sequence> sequences,
-              std::span<const kernels::AdaptedRow> adapted, int64_t rows);
+// What a step binds.
+struct Bindings {
+    int64_t tokens = 0, outputs = 0;
+    int64_t slot = 0;
+    std::span<const kernels::Sequence> sequences{};
+    std::span<const kernels::AdaptedRow> adapted{};  // rows with an adapter, by adapter
+    const int32_t* token_order = nullptr;
+    // This rank's rows of T where tensor ranks share them out.
+    int64_t own_begin = 0, own_rows = 0;
+
+    int64_t RowsOf(int64_t dim) const {
+        return program::SharingRanks(dim) > 0 ? own_rows : program::BindDim(dim, tokens, outputs);
+    }
+};
+void BindCall(Call& call, const Bindings& to);
 
 // A call in the making.
 template <typename Args>
@@ -149,10 +176,16 @@ class CallOf {
         call.rows_from = reinterpret_cast<const int32_t*>(region.data);
         call.slots.push_back({Slot::kNowhere, Touch::kRead, region});
     }
-    // rows * factor goes there.
+    // rows * factor goes there. dim: none for calls whose rows Push() says.
     void Rows(int64_t& count, int64_t factor = 1) {
-        call.rows_at = At(&count);
-        call.row_factor = factor;
+        call.rows.at = At(&count);
+        call.rows.factor = factor;
+    }
+    void RowsOf(int64_t& count, int64_t dim, int64_t factor = 1) {
+        call.rows = {At(&count), dim, factor};
+    }
+    void MoreRowsOf(int64_t& count, int64_t dim, int64_t factor = 1) {
+        call.more_rows = {At(&count), dim, factor};
     }
     template <typename T>
     void Binds(T& address, Bound what) {
@@ -180,19 +213,13 @@ class CallOf {
     }
 };
 
-// Calls that are no plain kernels.
-struct SelectRowsArgs {
-    const float* x = nullptr;
-    float* y = nullptr;
-    int64_t cols = 0, rows = 0;
-    const int32_t* row_ids = nullptr;
-};
 // Of a transfer: the operands that RunTransfer (transfer.h) is given.
 struct TransferArgs {
     std::byte* in = nullptr;   // null: the op has none
     std::byte* out = nullptr;  // the same
     DType in_dtype = DType::kF32, out_dtype = DType::kF32;
     int64_t in_cols = 0, out_cols = 0, rows = 0;
+    int64_t out_rows = -1;  // where they differ; else -1
 };
 
 }  // namespace weft::backend

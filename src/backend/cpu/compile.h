@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "backend/executable.h"
-#include "backend/training.h"
 #include "base/result.h"
 #include "hw/cpu.h"
 #include "program/chunks.h"
@@ -28,14 +27,11 @@ struct CpuContext {
 };
 
 // What memory() of CompileForCpu's executable says, without one.
-MemoryUse PlanCpuMemory(const program::Program& program, const CompileOptions& options,
-                        CpuLevel level, int threads);
+Result<MemoryUse> PlanCpuMemory(const program::ChunkedProgram& chunked,
+                                const CompileOptions& options, CpuLevel level, int threads);
 // Errors: kUnsupported, kOutOfMemory.
-Result<std::unique_ptr<Executable>> CompileForCpu(const program::Program& program,
+Result<std::unique_ptr<Executable>> CompileForCpu(program::ChunkedProgram chunked,
                                                   const CompileOptions& options,
                                                   const CpuContext& context);
-Result<std::unique_ptr<TrainingExecutable>> CompileTrainingForCpu(program::ChunkedProgram program,
-                                                                  const TrainingOptions& options,
-                                                                  const CpuContext& context);
 
 }  // namespace weft::backend

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 
 #include "backend/cpu/compile.h"
 #include "backend/cpu/cpu_device.h"
@@ -11,6 +12,7 @@
 #include "backend/cpu/side_thread.h"
 #include "backend/cpu/thread_team.h"
 #include "backend/transfer.h"
+#include "kernels/dense/lookup.h"
 #include "tensor/quant.h"
 
 namespace weft::backend {
@@ -27,37 +29,57 @@ constexpr int64_t kLoadPieceBytes = 1 << 20;
 constexpr int64_t kLeastRowsInHalves = 128;
 constexpr int64_t kLeastSumInHalves = 512 << 10;
 
+// What a step of a slot has bound.
+struct SlotState {
+    int64_t tokens = 0, outputs = 0;
+    std::vector<Sequence> sequences;
+    std::vector<int32_t> token_order;  // kernels/dense/lookup.h
+};
+
 class CpuExecutable final : public Executable {
   public:
-    CpuExecutable(const program::Program& program, const CompileOptions& options,
-                  const kernels::Kernels& kernels, ThreadTeam& team, const std::vector<int>& cores)
-        : program_(program), options_(options), kernels_(kernels), team_(team), side_(cores) {}
+    CpuExecutable(program::ChunkedProgram chunked, const CompileOptions& options,
+                  const CpuContext& context)
+        : chunked_(std::move(chunked)),
+          program_(chunked_.program),
+          options_(options),
+          kernels_(context.kernels),
+          team_(context.team),
+          buffers_(chunked_, options_, kernels_),
+          slots_(static_cast<size_t>(options.slots)),
+          side_(context.cores) {}
 
     Status Prepare() {
-        WEFT_ASSIGN(buffers_, AllocateBuffers(program_, options_, kernels_));
-        WEFT_ASSIGN(CallLists lists, Lower(program_, options_, kernels_, team_.size(), buffers_));
+        WEFT_TRY(buffers_.Allocate());
+        WEFT_ASSIGN(CallLists lists, Lower(chunked_, options_, kernels_, team_.size(), buffers_));
         Prepare(plain_, std::move(lists.plain));
         Prepare(adapted_, std::move(lists.adapted));
+        for (size_t i = 0; i < program_.values.size(); ++i) {
+            const auto id = static_cast<program::ValueId>(i);
+            if (program_.values[i].storage == program::Storage::kInput) inputs_.push_back(id);
+        }
+        orders_tokens_ = std::ranges::any_of(
+            plain_.calls, [](const Call& call) { return call.bound == Bound::kTokenOrder; });
         return {};
     }
 
+    const program::Program& program() const override { return program_; }
     Status LoadWeight(program::ValueId id, const RowSource& source) override;
-    Status Run(const Step& step, const Groups& groups) override;
-    Status Read(program::ValueId id, int64_t first, std::span<float> out) override;
+    Status Run(const program::OpRange& ops, const Step& step, const Groups& groups) override;
+    Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override;
+    Status Write(program::ValueId id, int64_t first_byte,
+                 std::span<const std::byte> bytes) override;
+    Status ZeroFill(program::Pool pool) override;
     Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
                    std::span<Candidate> out) override;
+    Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;
 
-    MemoryUse memory() const override {
-        return {static_cast<uint64_t>(buffers_.weights.size_bytes()),
-                static_cast<uint64_t>(buffers_.kv.size_bytes()),
-                static_cast<uint64_t>(buffers_.arena.size_bytes() + buffers_.scratch.size_bytes())};
-    }
+    MemoryUse memory() const override { return buffers_.Use(team_.size()); }
     void SetTracing(bool on) override {
         tracing_ = on;
         timings_.clear();
     }
     std::span<const OpTiming> timings() const override { return timings_; }
-    bool ends_with_exchange() const override { return EndsWithExchange(program_); }
     TransferLog& transfers() override { return transfers_; }
     void SetProbe(Probe probe) override { probe_ = std::move(probe); }
     int64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
@@ -67,30 +89,26 @@ class CpuExecutable final : public Executable {
     struct List {
         std::vector<Call> calls;
         std::vector<bool> last_of_op;
+        std::vector<size_t> first_of_op;  // by op, and of what is behind all
         HalvesRegion region;
     };
-    void Prepare(List& list, std::vector<Call> calls) const {
-        list.calls = std::move(calls);
-        // An op may take several calls.
-        list.last_of_op.assign(list.calls.size(), true);
-        for (size_t i = 0; i + 1 < list.calls.size(); ++i) {
-            list.last_of_op[i] = list.calls[i].op != list.calls[i + 1].op;
-        }
-        if (options_.overlap != Overlap::kNever) list.region = FindHalves(list.calls);
-    }
+    void Prepare(List& list, std::vector<Call> calls) const;
 
     Status LoadVector(const program::Value& value, std::byte* out, const RowSource& source) const;
     Status LoadVectors(const program::Value& value, std::byte* out, const RowSource& source) const;
+    Status LoadRows(program::ValueId id, const RowSource& source) const;
     using Pack = decltype(kernels::Kernels::pack);
     Status LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
                       const RowSource& source, Pack pack) const;
-    void Bind(const Step& step);
+    void BindInputs(const Step& step);
+    void BindInput(program::ValueId id, const Step& step);
+    void BindCalls(const Step& step);
+    void OrderTokens(SlotState& slot, std::span<const int32_t> tokens) const;
     bool UsesHalves() const;
     void BindHalves();
     void RunPart(int part);
     // These are false where the step has failed, on all threads alike.
     void CopyPages(int part);
-    void RunComputing(size_t end, int part);
     bool RunCalls(size_t begin, size_t end, int part);
     bool RunHalves(int part);
     bool MeetBetweenHalves(size_t item, int part);
@@ -98,27 +116,42 @@ class CpuExecutable final : public Executable {
     void StartSum(size_t item);
     void FinishSum();
     size_t TailOf(const Call& call) const;
+    bool IsLeftOut(const Call& call) const {
+        const bool by_rows = call.rows.at != Slot::kNowhere || call.per_output();
+        return by_rows && bindings_.RowsOf(call.rows.dim) == 0;
+    }
     void RunTimed(size_t index, int part, int parts);
     void RunCall(size_t index, int part, int parts);
     void Done(const Call& call, int64_t begin_ns);
+    void Fail(size_t index, Status status);
+    bool Failed(size_t below) const { return failed_call_.load(std::memory_order_relaxed) < below; }
     Status Transfer(const Call& call, bool aside);
     Status Communicate(const Call& call);
     void NoteTransfer(const Call& call, int64_t took_ns);
+    bool RunsBeside(const Call& call) const { return call.beside && !probe_; }
+    void StartBeside(size_t index);
+    Status WaitForBeside(size_t index);
+    void EndBeside();
     void ShowToProbe(size_t index);
     int64_t LastArrival(const Call& call) const {
         return call.communicates() ? transfers_.last_arrival_ns() : 0;
     }
 
-    program::Program program_;
-    CompileOptions options_;
+    const program::ChunkedProgram chunked_;
+    const program::Program& program_;
+    const CompileOptions options_;
     const kernels::Kernels& kernels_;
     ThreadTeam& team_;
     Buffers buffers_;
     List plain_, adapted_;
+    std::vector<program::ValueId> inputs_;
+    bool orders_tokens_ = false;
+    std::vector<SlotState> slots_;
 
     // Of the step that runs.
     List* list_ = &plain_;
-    std::vector<Sequence> sequences_;
+    size_t begin_ = 0, end_ = 0;  // calls
+    Bindings bindings_;
     std::vector<kernels::AdaptedRow> adapted_rows_;  // by adapter
     const Step* step_ = nullptr;
     Groups groups_;
@@ -143,22 +176,44 @@ class CpuExecutable final : public Executable {
         int64_t begin_ns = 0, end_ns = 0;
         Status status;
     } sum_;
+    // Transfers beside: the job of each, by call, and what became of it, written by the side thread
+    // and read when it was waited for. The first error is that of all jobs behind it.
+    std::vector<int64_t> jobs_;
+    std::vector<Status> side_statuses_;
+    Status side_failed_;  // the side thread's own
+    Status ended_;        // of a step that left jobs behind: none is run after it
     SideThread side_;
 };
+
+void CpuExecutable::Prepare(List& list, std::vector<Call> calls) const {
+    list.calls = std::move(calls);
+    // An op may take several calls.
+    list.last_of_op.assign(list.calls.size(), true);
+    for (size_t i = 0; i + 1 < list.calls.size(); ++i) {
+        list.last_of_op[i] = list.calls[i].op != list.calls[i + 1].op;
+    }
+    list.first_of_op.assign(program_.ops.size() + 1, list.calls.size());
+    size_t call = 0;
+    for (size_t op = 0; op < program_.ops.size(); ++op) {
+        while (call < list.calls.size() && static_cast<size_t>(list.calls[call].op) < op) ++call;
+        list.first_of_op[op] = call;
+    }
+    if (options_.overlap != Overlap::kNever) list.region = FindHalves(list.calls);
+}
 
 // ---- Loading ------------------------------------------------------------------------------------
 
 Status CpuExecutable::LoadWeight(program::ValueId id, const RowSource& source) {
     const program::Value& value = program_.value(id);
-    const size_t index = static_cast<size_t>(id);
     const program::Shape& shape = value.shape;
-    if (shape.rank == 1) return LoadVector(value, buffers_.values[index], source);
+    if (!buffers_.packs()) return LoadRows(id, source);
+    if (shape.rank == 1) return LoadVector(value, buffers_.At(id), source);
     if (shape.rank == 2) {
-        const auto pack = buffers_.is_adapter[index] ? kernels::PackAdapter : kernels_.pack;
-        return LoadMatrix(buffers_.matrices[index], 0, source, pack);
+        const auto pack = buffers_.is_adapter(id) ? kernels::PackAdapter : kernels_.pack;
+        return LoadMatrix(buffers_.matrix(id), 0, source, pack);
     }
-    if (shape[1] == 1) return LoadVectors(value, buffers_.values[index], source);
-    const kernels::PackedStack& stack = buffers_.stacks[index];
+    if (shape[1] == 1) return LoadVectors(value, buffers_.At(id), source);
+    const kernels::PackedStack& stack = buffers_.stack(id);
     for (int64_t i = 0; i < stack.count; ++i) {
         WEFT_TRY(LoadMatrix(stack.Matrix(i), i * stack.rows, source, kernels_.pack));
     }
@@ -187,6 +242,26 @@ Status CpuExecutable::LoadVectors(const program::Value& value, std::byte* out,
     return {};
 }
 
+// Row by row, as they come.
+Status CpuExecutable::LoadRows(program::ValueId id, const RowSource& source) const {
+    const program::Value& value = program_.value(id);
+    const program::Shape& shape = value.shape;
+    const bool vector = shape.rank == 1;
+    const int64_t rows = vector ? shape[0] : shape.Elements(0, 0) / shape[shape.rank - 1];
+    const int64_t row_bytes =
+        vector ? RowBytes(value.dtype, 1) : RowBytes(value.dtype, shape[shape.rank - 1]);
+    const int64_t of_matrix = shape.rank == 3 ? shape[1] : rows;
+    const int64_t piece = std::max(kLoadPieceBytes / row_bytes, int64_t{1});
+    for (int64_t row = 0; row < rows;) {
+        const int64_t left = of_matrix - row % of_matrix;
+        const int64_t count = vector ? rows : std::min(piece, left);
+        std::byte* const to = buffers_.At(id) + row * row_bytes;
+        WEFT_TRY(source(row, count, {to, static_cast<size_t>(count * row_bytes)}));
+        row += count;
+    }
+    return {};
+}
+
 // first_row: of the weight, for the matrix's own first.
 Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix, int64_t first_row,
                                  const RowSource& source, Pack pack) const {
@@ -206,56 +281,103 @@ Status CpuExecutable::LoadMatrix(const kernels::PackedMatrix& matrix, int64_t fi
 
 // ---- Running ------------------------------------------------------------------------------------
 
-Status CpuExecutable::Run(const Step& step, const Groups& groups) {
-    CheckStep(step, options_, ends_with_exchange());
+Status CpuExecutable::Run(const program::OpRange& ops, const Step& step, const Groups& groups) {
+    WEFT_TRY(CheckStep(step, options_));
+    if (!ended_.ok()) return ended_;
     step_ = &step;
     groups_ = groups;
     status_ = {};
     failed_call_ = SIZE_MAX;
     timings_.clear();
     transfers_.Begin();
-    Bind(step);
+    if (!step.again) BindInputs(step);
+    begin_ = list_->first_of_op[ops.begin];
+    end_ = list_->first_of_op[ops.end];
+    buffers_.numbers() = {step.number, step.rate, step.gradient_scale};
+    BindCalls(step);
+    if (options_.beside) {
+        jobs_.assign(list_->calls.size(), 0);
+        side_statuses_.assign(jobs_.size(), Status());
+    }
     team_.Run([](void* self, int part) { static_cast<CpuExecutable*>(self)->RunPart(part); }, this);
+    if (options_.beside) EndBeside();
     return std::move(status_);
 }
 
-void CpuExecutable::Bind(const Step& step) {
-    sequences_.clear();
+// What the slot keeps until its next step.
+void CpuExecutable::BindInputs(const Step& step) {
+    SlotState& slot = slots_[static_cast<size_t>(step.slot)];
+    slot.tokens = static_cast<int64_t>(step.tokens.size());
+    slot.outputs = static_cast<int64_t>(step.output_rows.size());
+    slot.sequences.clear();
     adapted_rows_.clear();
     for (const StepSequence& s : step.sequences) {
-        sequences_.push_back({s.row_begin, s.row_count, s.position, s.pages});
+        slot.sequences.push_back({s.row_begin, s.row_count, s.position, s.pages});
         for (int32_t i = 0; s.adapter != 0 && i < s.row_count; ++i) {
             adapted_rows_.push_back({s.row_begin + i, s.adapter});
         }
     }
     std::ranges::stable_sort(adapted_rows_, {}, &kernels::AdaptedRow::adapter);
     list_ = adapted_rows_.empty() || adapted_.calls.empty() ? &plain_ : &adapted_;
-    for (Call& call : list_->calls) {
-        const size_t rows = call.per_output ? step.output_rows.size() : step.tokens.size();
-        BindCall(call, step, sequences_, adapted_rows_, static_cast<int64_t>(rows));
+    for (const program::ValueId id : inputs_) BindInput(id, step);
+    if (orders_tokens_) OrderTokens(slot, step.tokens);
+}
+
+void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
+    std::byte* const at = buffers_.At(id, step.slot);
+    const std::string& name = program_.value(id).name;
+    const auto put = [&](const auto& bytes) { std::memcpy(at, bytes.data(), bytes.size_bytes()); };
+    if (name == "tokens") return put(step.tokens);
+    if (name == "positions") return put(step.positions);
+    if (name == "output_rows") return put(step.output_rows);
+    if (name == "targets") return put(step.targets);
+    for (const program::Chunk& chunk : chunked_.chunks) {
+        if (id == chunk.output_gradient) put(std::span(&step.loss_gradient, 1));
+        if (id == chunk.side_gradient) put(std::span(&step.side_gradient, 1));
     }
+}
+
+void CpuExecutable::OrderTokens(SlotState& slot, std::span<const int32_t> tokens) const {
+    slot.token_order.resize(tokens.size());
+    std::iota(slot.token_order.begin(), slot.token_order.end(), 0);
+    std::ranges::stable_sort(slot.token_order, {},
+                             [&](int32_t row) { return tokens[static_cast<size_t>(row)]; });
+}
+
+void CpuExecutable::BindCalls(const Step& step) {
+    const SlotState& slot = slots_[static_cast<size_t>(step.slot)];
+    bindings_ = {slot.tokens,    slot.outputs,  step.slot,
+                 slot.sequences, adapted_rows_, slot.token_order.data()};
+    if (groups_.tensor != nullptr) {
+        bindings_.own_begin = FirstRow(slot.tokens, *groups_.tensor);
+        bindings_.own_rows = RowParts(
+            slot.tokens, groups_.tensor->size())[static_cast<size_t>(groups_.tensor->rank())];
+    }
+    for (size_t i = begin_; i < end_; ++i) BindCall(list_->calls[i], bindings_);
     in_halves_ = UsesHalves();
     if (in_halves_) BindHalves();
 }
 
 bool CpuExecutable::UsesHalves() const {
-    const auto rows = static_cast<int64_t>(step_->tokens.size());
-    if (list_->region.sums.empty() || groups_.tensor == nullptr || probe_ || rows < 2) return false;
+    const HalvesRegion& region = list_->region;
+    const int64_t rows = bindings_.tokens;
+    if (region.sums.empty() || region.begin < begin_ || region.end > end_) return false;
+    if (groups_.tensor == nullptr || probe_ || rows < 2) return false;
     if (groups_.tensor->size() == 1) return false;
     if (options_.overlap == Overlap::kAlways) return true;
-    const auto& sum = list_->calls[list_->region.sums[0]].As<TransferArgs>();
+    const auto& sum = list_->calls[region.sums[0]].As<TransferArgs>();
     const int64_t bytes = SumBytes(groups_.wire, sum.in_dtype, rows * sum.in_cols);
     return rows >= kLeastRowsInHalves && bytes >= kLeastSumInHalves &&
            groups_.tensor->LeavesCpuIdle(static_cast<size_t>(bytes / 2));
 }
 
 void CpuExecutable::BindHalves() {
-    const auto rows = static_cast<int64_t>(step_->tokens.size());
+    const int64_t rows = bindings_.tokens;
     const int64_t middle = rows / 2;
     for (int half : {0, 1}) {
         const int64_t begin = half == 0 ? 0 : middle;
         const int64_t count = half == 0 ? middle : rows - middle;
-        CutSequences(sequences_, begin, count, half_sequences_[half]);
+        CutSequences(bindings_.sequences, begin, count, half_sequences_[half]);
         half_adapted_[half] = adapted_rows_;
         std::erase_if(half_adapted_[half], [&](const kernels::AdaptedRow& row) {
             return row.row < begin || row.row >= begin + count;
@@ -270,12 +392,11 @@ void CpuExecutable::BindHalves() {
 }
 
 void CpuExecutable::RunPart(int part) {
-    const size_t all = list_->calls.size();
-    switch (step_->part) {
-        case StepPart::kWhole: RunComputing(all, part); break;
-        case StepPart::kCompute: RunComputing(all - 2, part); break;
-        case StepPart::kSend: RunCalls(all - 2, all - 1, part); break;
-        case StepPart::kReceive: RunCalls(all - 1, all, part); break;
+    CopyPages(part);
+    if (!in_halves_) {
+        RunCalls(begin_, end_, part);
+    } else if (RunCalls(begin_, list_->region.begin, part) && RunHalves(part)) {
+        RunCalls(list_->region.end, end_, part);
     }
 }
 
@@ -283,7 +404,7 @@ void CpuExecutable::RunPart(int part) {
 void CpuExecutable::CopyPages(int part) {
     if (step_->copies.empty()) return;
     int turn = 0;
-    for (const kernels::KvCache& cache : buffers_.caches) {
+    for (const kernels::KvCache& cache : buffers_.caches()) {
         if (cache.data == nullptr || turn++ % team_.size() != part) continue;
         for (const auto& [from, to] : step_->copies) {
             if (from == to) continue;
@@ -294,32 +415,26 @@ void CpuExecutable::CopyPages(int part) {
     team_.Barrier();
 }
 
-void CpuExecutable::RunComputing(size_t end, int part) {
-    CopyPages(part);
-    if (!in_halves_) {
-        RunCalls(0, end, part);
-    } else if (RunCalls(0, list_->region.begin, part) && RunHalves(part)) {
-        RunCalls(list_->region.end, end, part);
-    }
-}
-
 bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
-    const bool no_outputs = step_->output_rows.empty();
     for (size_t i = begin; i < end; ++i) {
         Call& call = list_->calls[i];
-        if (call.barrier) {
-            team_.Barrier();
-            if (failed_call_.load(std::memory_order_relaxed) < i) return false;
+        if (call.waits_for != 0 && options_.beside) {
+            const auto awaited = static_cast<size_t>(call.waits_for) - 1;
+            if (part == 0 && jobs_[awaited] != 0) Fail(i - 1, WaitForBeside(awaited));
         }
-        if (call.per_output && no_outputs) continue;
+        if (call.barrier || call.waits_for != 0) {
+            team_.Barrier();
+            if (Failed(i)) return false;
+        }
+        if (IsLeftOut(call)) continue;
         const size_t tail = TailOf(call);
         if (part == 0 || tail == 0) RunTimed(i, part, team_.size());
         if (probe_ && list_->last_of_op[i]) {
             team_.Barrier();
-            if (failed_call_.load(std::memory_order_relaxed) <= i) return false;
+            if (Failed(i + 1)) return false;
             if (part == 0) ShowToProbe(i);
             team_.Barrier();
-            if (failed_call_.load(std::memory_order_relaxed) <= i) return false;
+            if (Failed(i + 1)) return false;
         }
         const bool failed = part == 0 && failed_call_.load(std::memory_order_relaxed) == i;
         // With one thread there may be no barrier to meet the failure at.
@@ -328,6 +443,12 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         i += tail;
     }
     return true;
+}
+
+void CpuExecutable::Fail(size_t index, Status status) {
+    if (status.ok() || !status_.ok()) return;
+    status_ = std::move(status);
+    failed_call_.store(index, std::memory_order_relaxed);
 }
 
 // How many calls after this one thread 0 makes by itself.
@@ -417,10 +538,8 @@ void CpuExecutable::RunCall(size_t index, int part, int parts) {
     const Call& call = list_->calls[index];
     call.Run(kernels_, part, parts);
     if (part != 0 || !call.communicates()) return;
-    if (Status status = Communicate(call); !status.ok()) {
-        status_ = std::move(status);
-        failed_call_.store(index, std::memory_order_relaxed);
-    }
+    if (RunsBeside(call)) return StartBeside(index);
+    Fail(index, Communicate(call));
 }
 
 // ---- Communication ------------------------------------------------------------------------------
@@ -431,22 +550,50 @@ Status CpuExecutable::Transfer(const Call& call, bool aside) {
     net::OpTag tag{program::OpName(op.kind()), call.op, step_->number};
     tag.aside = aside;
     const auto& args = call.As<TransferArgs>();
+    const int64_t out_rows = args.out_rows < 0 ? args.rows : args.out_rows;
     return RunTransfer(op, {args.in, args.in_dtype, args.rows, args.in_cols},
-                       {args.out, args.out_dtype, args.rows, args.out_cols}, groups_, tag);
+                       {args.out, args.out_dtype, out_rows, args.out_cols}, groups_, tag);
 }
 
 Status CpuExecutable::Communicate(const Call& call) {
-    const bool timed = call.kind == CallKind::kTransfer;  // a sum knows its time
+    // Of inference a sum knows its time.
+    const bool timed = call.kind == CallKind::kTransfer || !buffers_.packs();
     const int64_t begin_ns = timed ? NowNs() : 0;
-    WEFT_TRY(Transfer(call, false));
-    NoteTransfer(call, timed ? NowNs() - begin_ns : 0);
-    return {};
+    const Status status = Transfer(call, false);
+    const int64_t took_ns = timed ? NowNs() - begin_ns : 0;
+    transfers_.NoteIdle(took_ns);
+    if (status.ok() && buffers_.packs()) NoteTransfer(call, took_ns);
+    return status;
 }
 
 void CpuExecutable::NoteTransfer(const Call& call, int64_t took_ns) {
     const auto& args = call.As<TransferArgs>();
-    const HostValue out{args.out, args.out_dtype, args.rows, args.out_cols};
+    const int64_t out_rows = args.out_rows < 0 ? args.rows : args.out_rows;
+    const HostValue out{args.out, args.out_dtype, out_rows, args.out_cols};
     transfers_.Note(program_.ops[static_cast<size_t>(call.op)], out.bytes(), groups_, took_ns);
+}
+
+// ---- Transfers beside ---------------------------------------------------------------------------
+
+void CpuExecutable::StartBeside(size_t index) {
+    jobs_[index] = side_.Start([this, index] {
+        if (side_failed_.ok()) side_failed_ = Transfer(list_->calls[index], false);
+        side_statuses_[index] = side_failed_;
+    });
+}
+
+Status CpuExecutable::WaitForBeside(size_t index) {
+    const int64_t begin_ns = NowNs();
+    side_.Wait(jobs_[index], groups_.data != nullptr ? groups_.data : groups_.tensor);
+    transfers_.NoteIdle(NowNs() - begin_ns);
+    return side_statuses_[index];
+}
+
+// (After an error jobs may still wait for ranks that learn of it when this one has said so.)
+void CpuExecutable::EndBeside() {
+    const auto last = static_cast<size_t>(std::ranges::max_element(jobs_) - jobs_.begin());
+    if (status_.ok() && jobs_[last] != 0) status_ = WaitForBeside(last);
+    ended_ = status_;
 }
 
 // ---- Reading ------------------------------------------------------------------------------------
@@ -455,41 +602,83 @@ void CpuExecutable::NoteTransfer(const Call& call, int64_t took_ns) {
 void CpuExecutable::ShowToProbe(size_t index) {
     const Call& call = list_->calls[index];
     const program::Op& op = program_.ops[static_cast<size_t>(call.op)];
-    if (op.outputs.empty()) return;
-    const program::Value& value = program_.value(op.outputs[0]);
-    if (buffers_.values[static_cast<size_t>(op.outputs[0])] == nullptr) return;
-    if (value.dtype != DType::kF32 || value.shape.rank != 2) return;
-    const size_t rows = call.per_output ? step_->output_rows.size() : step_->tokens.size();
-    Status status = probe_(call.op, static_cast<int64_t>(rows));
-    if (status.ok()) return;
-    status_ = std::move(status);
-    failed_call_.store(index, std::memory_order_relaxed);
+    if (op.outputs.empty() || buffers_.At(op.outputs[0]) == nullptr) return;
+    const int64_t dim = program_.value(op.outputs[0]).shape[0];
+    Fail(index, probe_(call.op, bindings_.RowsOf(dim)));
 }
 
-Status CpuExecutable::Read(program::ValueId id, int64_t first, std::span<float> out) {
-    const std::byte* data = buffers_.values[static_cast<size_t>(id)];
+Status CpuExecutable::Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) {
+    const std::byte* data = buffers_.At(id, static_cast<int>(bindings_.slot));
     WEFT_CHECK(data != nullptr);
-    if (out.empty()) return {};
-    std::memcpy(out.data(), data + first * static_cast<int64_t>(sizeof(float)), out.size_bytes());
+    if (!out.empty()) std::memcpy(out.data(), data + first_byte, out.size());
+    return {};
+}
+
+Status CpuExecutable::Write(program::ValueId id, int64_t first_byte,
+                            std::span<const std::byte> bytes) {
+    const program::Value& value = program_.value(id);
+    const int64_t all = RowBytes(value.dtype, value.shape.Elements(0, 0));
+    const auto count = static_cast<int64_t>(bytes.size());
+    WEFT_CHECK(first_byte >= 0 && count <= all && first_byte <= all - count);
+    if (count > 0) std::memcpy(buffers_.At(id) + first_byte, bytes.data(), bytes.size());
+    return {};
+}
+
+Status CpuExecutable::ZeroFill(program::Pool pool) {
+    const std::span<std::byte> bytes = buffers_.PoolBytes(pool);
+    struct {
+        dense::FillArgs args;
+        int parts;
+    } fill{{bytes.data(), static_cast<int64_t>(bytes.size())}, team_.size()};
+    team_.Run(
+        [](void* context, int part) {
+            const auto& f = *static_cast<decltype(fill)*>(context);
+            dense::Fill(f.args, part, f.parts);
+        },
+        &fill);
     return {};
 }
 
 Status CpuExecutable::ReadTop(program::ValueId id, int64_t row, int64_t columns,
                               std::span<Candidate> out) {
-    const std::byte* data = buffers_.values[static_cast<size_t>(id)];
+    const std::byte* data = buffers_.At(id);
     WEFT_CHECK(data != nullptr);
     const auto* values = reinterpret_cast<const float*>(data);
     TopOf({values + row * program_.value(id).shape[1], static_cast<size_t>(columns)}, out);
     return {};
 }
 
+// The values where they are.
+class MemorySnapshot final : public HostSnapshot {
+  public:
+    explicit MemorySnapshot(const Buffers& buffers) : buffers_(buffers) {}
+    Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) const override {
+        if (!out.empty()) std::memcpy(out.data(), buffers_.At(id) + first_byte, out.size());
+        return {};
+    }
+
+  private:
+    const Buffers& buffers_;
+};
+
+Result<std::unique_ptr<HostSnapshot>> CpuExecutable::Snapshot(std::span<const program::ValueId>) {
+    return std::unique_ptr<HostSnapshot>(std::make_unique<MemorySnapshot>(buffers_));
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Executable>> CompileForCpu(const program::Program& program,
+Result<MemoryUse> PlanCpuMemory(const program::ChunkedProgram& chunked,
+                                const CompileOptions& options, CpuLevel level, int threads) {
+    const kernels::Kernels& kernels = kernels::KernelsFor(level);
+    Buffers buffers(chunked, options, kernels);
+    WEFT_TRY(CountScratch(chunked, options, kernels, buffers));
+    return buffers.Use(threads);
+}
+
+Result<std::unique_ptr<Executable>> CompileForCpu(program::ChunkedProgram chunked,
                                                   const CompileOptions& options,
                                                   const CpuContext& context) {
-    auto executable = std::make_unique<CpuExecutable>(program, options, context.kernels,
-                                                      context.team, context.cores);
+    auto executable = std::make_unique<CpuExecutable>(std::move(chunked), options, context);
     WEFT_TRY(executable->Prepare());
     return std::unique_ptr<Executable>(std::move(executable));
 }

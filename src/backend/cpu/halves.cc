@@ -9,7 +9,7 @@ using kernels::Sequence;
 
 // Of what communicates only sums are made beside the other half's calls.
 bool CanBeCut(const Call& call) {
-    return !call.per_output && !call.whole &&
+    return !call.per_output() && !call.whole &&
            (!call.communicates() || call.kind == CallKind::kAllReduce);
 }
 
@@ -39,10 +39,7 @@ void ShiftRows(Call& call, int64_t begin, int64_t count, std::span<const Sequenc
     WEFT_CHECK(CanBeCut(call));
     if (call.bound == Bound::kSequences) return call.args.Store(call.bound_at, sequences);
     if (call.bound == Bound::kAdapted) return call.args.Store(call.bound_at, adapted);
-    if (call.rows_at != Slot::kNowhere) call.args.Store(call.rows_at, count * call.row_factor);
-    if (call.bound != Bound::kNothing) {  // tokens, positions
-        call.args.Store(call.bound_at, call.args.Load<const int32_t*>(call.bound_at) + begin);
-    }
+    if (call.rows.at != Slot::kNowhere) call.args.Store(call.rows.at, count * call.rows.factor);
     for (const Slot& slot : call.slots) {
         if (slot.at == Slot::kNowhere || slot.region.row_bytes == 0) continue;
         const std::byte* address = call.args.Load<const std::byte*>(slot.at);

@@ -1,36 +1,17 @@
 // Lowering: a Program's ops become calls of CPU kernels with resolved addresses, and barriers.
 //
-// A call (call.h) has every address filled in; only what a step binds (row counts, token ids,
-// sequences) is set again when it changes. Built by Lower, run by executable.cc.
+// A call (call.h) has every address filled in; only what a step binds (row counts, sequences, the
+// slot) is set again when it changes. Run by executable.cc.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
+#include "backend/cpu/buffers.h"
 #include "backend/cpu/call.h"
-#include "backend/cpu/memory.h"
 #include "backend/executable.h"
-#include "kernels/experts.h"
-#include "kernels/kernels.h"
 
 namespace weft::backend {
-
-// Where everything lives.
-struct Buffers {
-    std::vector<std::byte*> values;               // by ValueId: activations, vectors
-    std::vector<kernels::PackedMatrix> matrices;  // by ValueId: rank-2 weights
-    std::vector<kernels::PackedStack> stacks;     // by ValueId: rank-3 weights
-    std::vector<kernels::KvCache> caches;         // by ValueId: KV states
-    std::vector<bool> is_adapter;                 // by ValueId: matrices that Adapt ops read
-    // Lists that calls have views of.
-    std::deque<std::vector<kernels::AdapterPair>> pairs;  // of each Adapt op that was lowered
-    Memory weights, kv, arena, scratch;
-};
-
-// Plans and allocates weights, KV pages and the arena.
-Result<Buffers> AllocateBuffers(const program::Program& program, const CompileOptions& options,
-                                const kernels::Kernels& kernels);
 
 // What a step runs: one of two lists, each in the Program's order, with barriers.
 struct CallLists {
@@ -38,15 +19,27 @@ struct CallLists {
     std::vector<Call> adapted;  // empty where the Program has no Adapt op
 };
 
-// Allocates buffers.scratch (RoPE tables, prepared activations, attention scratch). kUnsupported
-// for ops this backend does not run.
-Result<CallLists> Lower(const program::Program& program, const CompileOptions& options,
+// Twice: buffers.scratch() is allocated in between. Errors: kUnsupported for ops this backend does
+// not run, kOutOfMemory.
+Result<CallLists> Lower(const program::ChunkedProgram& chunked, const CompileOptions& options,
                         const kernels::Kernels& kernels, int threads, Buffers& buffers);
+// The first time alone: buffers.scratch() knows its size then.
+Status CountScratch(const program::ChunkedProgram& chunked, const CompileOptions& options,
+                    const kernels::Kernels& kernels, Buffers& buffers);
+
+// Of a Program without chunks (lower_inference.cc), and of one with chunks (lower_training.cc).
+Result<CallLists> LowerInference(const program::Program& program, const CompileOptions& options,
+                                 const kernels::Kernels& kernels, Buffers& buffers);
+Result<std::vector<Call>> LowerTraining(const program::ChunkedProgram& chunked,
+                                        const CompileOptions& options,
+                                        const kernels::Kernels& kernels, Buffers& buffers);
 
 // Sets `barrier` on every call that touches what another since the last barrier wrote, or writes
-// what it read. Part of Lower; apart for its test.
+// what it read.
 void PlaceBarriers(std::vector<Call>& calls, const CompileOptions& options);
 // Then sets `tail`.
 void PlaceTails(std::vector<Call>& calls);
+// Sets `waits_for`.
+void PlaceWaits(std::vector<Call>& calls, const CompileOptions& options);
 
 }  // namespace weft::backend

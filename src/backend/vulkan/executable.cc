@@ -101,23 +101,13 @@ MemoryUse VulkanExecutable::memory() const {
 
 // ---- Steps --------------------------------------------------------------------------------------
 
-OpRange VulkanExecutable::OpsOf(StepPart part) const {
-    const size_t all = program_.ops.size();
-    switch (part) {
-        case StepPart::kWhole: return {0, all};
-        case StepPart::kCompute: return {0, all - 2};
-        case StepPart::kSend: return {all - 2, all - 1};
-        case StepPart::kReceive: return {all - 1, all};
-    }
-    return {};
-}
-
-Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
+Status VulkanExecutable::Run(const program::OpRange& ops, const Step& step, const Groups& groups) {
     if (!broken_.ok()) return broken_;
-    CheckStep(step, options_, ends_with_exchange());
+    WEFT_TRY(CheckStep(step, options_));
     WEFT_TRY(Allocate());
     if (uploads_.exchange(false)) WEFT_TRY(uploader_.Finish());
     step_ = &step;
+    ops_ = ops;
     groups_ = groups;
     times_.Clear();
     transfers_.Begin();
@@ -128,13 +118,10 @@ Status VulkanExecutable::Run(const Step& step, const Groups& groups) {
         lowering_.SetTables(tables_.tables());
     }
     tables_.Write(step);
-    const bool computes = step.part == StepPart::kWhole || step.part == StepPart::kCompute;
-    if (computes && !step.copies.empty()) WEFT_TRY(CopyPages());
-    const RecordingKey key = KeyOf(step);
-    // Other parts of a step leave what the host reads as it is.
-    if (step.part == StepPart::kWhole || step.part == StepPart::kReceive) {
-        reading_.NoteBrought({}, 0);
-    }
+    if (!step.copies.empty()) WEFT_TRY(CopyPages());
+    const RecordingKey key = KeyOf(step, ops);
+    // Ranges before the last leave what the host reads as it is.
+    if (ops.end == program_.ops.size()) reading_.NoteBrought({}, 0);
     bool too_long = false;
     if (probe_) {
         WEFT_ASSIGN(Recording once, recordings_.Make(key));
@@ -171,10 +158,10 @@ Status VulkanExecutable::CopyPages() {
 }
 
 // Who looks into a step sees each op by itself.
-RecordingKey VulkanExecutable::KeyOf(const Step& step) const {
+RecordingKey VulkanExecutable::KeyOf(const Step& step, const OpRange& ops) const {
     const bool clock = gpu_.description().timestamp_ns > 0;
     const bool each_op = probe_ != nullptr || (tracing_ && !clock);
-    RecordingKey key{shape_, {OpsOf(step.part)}, {each_op, tracing_, clock}};
+    RecordingKey key{shape_, {ops}, {each_op, tracing_, clock}};
     if (probe_ || tracing_) return key;
     key.work.fusion = &fusion_;
     key.work.wanted = WantedOf(step, key.work.ops);
@@ -207,9 +194,28 @@ WantedRows VulkanExecutable::WantedOf(const Step& step, const OpRange& ops) cons
 
 // ---- Reading ------------------------------------------------------------------------------------
 
-Status VulkanExecutable::Read(program::ValueId id, int64_t first, std::span<float> out) {
+Status VulkanExecutable::Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) {
     if (!broken_.ok()) return broken_;
-    return reading_.Read(id, first, out, pace_.DeadlineMs(0));
+    constexpr size_t kFloat = sizeof(float);
+    WEFT_CHECK(static_cast<size_t>(first_byte) % kFloat == 0 && out.size() % kFloat == 0);
+    return reading_.Read(id, first_byte / static_cast<int64_t>(kFloat),
+                         {reinterpret_cast<float*>(out.data()), out.size() / kFloat},
+                         pace_.DeadlineMs(0));
+}
+
+Status VulkanExecutable::Write(program::ValueId, int64_t, std::span<const std::byte>) {
+    return MakeError(ErrorCode::kUnsupported, "{}: values are not written by the host",
+                     context_->Who());
+}
+
+Status VulkanExecutable::ZeroFill(program::Pool) {
+    return MakeError(ErrorCode::kUnsupported, "{}: values are not filled by the host",
+                     context_->Who());
+}
+
+Result<std::unique_ptr<HostSnapshot>> VulkanExecutable::Snapshot(
+    std::span<const program::ValueId>) {
+    return MakeError(ErrorCode::kUnsupported, "{}: values have no snapshots", context_->Who());
 }
 
 Status VulkanExecutable::ReadTop(program::ValueId id, int64_t row, int64_t columns,
@@ -218,11 +224,16 @@ Status VulkanExecutable::ReadTop(program::ValueId id, int64_t row, int64_t colum
     return reading_.ReadTop(id, row, columns, out, pace_.DeadlineMs(0));
 }
 
-Result<std::unique_ptr<Executable>> CompileForVulkan(const program::Program& program,
+Result<std::unique_ptr<Executable>> CompileForVulkan(program::ChunkedProgram program,
                                                      const CompileOptions& options,
                                                      std::shared_ptr<Context> context,
                                                      const MemoryPool& pool) {
-    auto executable = std::make_unique<VulkanExecutable>(program, options, std::move(context));
+    if (!program.chunks.empty()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} runs inference only. Train with --device cpu.", context->Who());
+    }
+    auto executable =
+        std::make_unique<VulkanExecutable>(std::move(program.program), options, std::move(context));
     WEFT_TRY(executable->Prepare(pool));
     return std::unique_ptr<Executable>(std::move(executable));
 }

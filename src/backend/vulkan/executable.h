@@ -24,9 +24,9 @@ namespace weft::backend::vulkan {
 
 class VulkanExecutable final : public Executable {
   public:
-    VulkanExecutable(const program::Program& program, const CompileOptions& options,
+    VulkanExecutable(program::Program program, const CompileOptions& options,
                      std::shared_ptr<Context> context)
-        : program_(program),
+        : program_(std::move(program)),
           options_(options),
           context_(std::move(context)),
           gpu_(*context_->gpu),
@@ -42,12 +42,16 @@ class VulkanExecutable final : public Executable {
     // Plans memory, and refuses what does not fit.
     Status Prepare(const MemoryPool& pool);
 
+    const program::Program& program() const override { return program_; }
     Status LoadWeight(program::ValueId id, const RowSource& source) override;
-    Status Run(const Step& step, const Groups& groups) override;
-    Status Read(program::ValueId id, int64_t first, std::span<float> out) override;
+    Status Run(const program::OpRange& ops, const Step& step, const Groups& groups) override;
+    Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override;
+    Status Write(program::ValueId id, int64_t first_byte,
+                 std::span<const std::byte> bytes) override;
+    Status ZeroFill(program::Pool pool) override;
+    Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override;
     Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
                    std::span<Candidate> out) override;
-    bool ends_with_exchange() const override { return EndsWithExchange(program_); }
     MemoryUse memory() const override;
     void SetTracing(bool on) override {
         tracing_ = on;
@@ -62,11 +66,10 @@ class VulkanExecutable final : public Executable {
 
   private:
     Status Allocate();
-    OpRange OpsOf(StepPart part) const;
     Status CopyPages();
     Status MakeGate();
     bool Exchanges() const;
-    RecordingKey KeyOf(const Step& step) const;
+    RecordingKey KeyOf(const Step& step, const OpRange& ops) const;
     WantedRows WantedOf(const Step& step, const OpRange& ops) const;
     Status RunStages(Recording& recording, size_t first, bool* too_long);
     Status WaitFor(uint64_t number, int64_t deadline_ms);
@@ -104,6 +107,7 @@ class VulkanExecutable final : public Executable {
 
     // Of the step that runs.
     const Step* step_ = nullptr;
+    OpRange ops_;
     bool first_run_ = false;  // of its recording
     Groups groups_;
     StepShape shape_;

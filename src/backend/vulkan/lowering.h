@@ -18,11 +18,7 @@
 
 namespace weft::backend::vulkan {
 
-// Ops [begin, end) of a Program.
-struct OpRange {
-    size_t begin = 0, end = 0;
-    auto operator<=>(const OpRange&) const = default;
-};
+using program::OpRange;
 
 // What a recording computes.
 struct StepWork {

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "backend/vulkan/hazards.h"
 #include "backend/vulkan/lower.h"
 #include "base/check.h"
+#include "program/hazards.h"
 
 namespace weft::backend::vulkan {
 namespace {
@@ -19,7 +19,7 @@ Result<std::unique_ptr<gpu::Commands>> RecordAlone(gpu::Device& device,
                                                    std::span<const Dispatch> dispatches) {
     WEFT_ASSIGN(std::unique_ptr<gpu::Commands> commands, device.Record());
     commands->Barrier();
-    Hazards hazards;
+    program::Hazards<Region> hazards;
     for (const Dispatch& d : dispatches) {
         if (hazards.Touch(d.reads, d.writes)) commands->Barrier();
         commands->Run(*d.kernel, std::span(d.args).first(d.args_bytes), d.x, d.y, d.z);

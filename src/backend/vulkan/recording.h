@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "backend/vulkan/buffers.h"
-#include "backend/vulkan/hazards.h"
 #include "backend/vulkan/lowering.h"
 #include "backend/vulkan/pace.h"
 #include "base/result.h"
 #include "gpu/device.h"
+#include "program/hazards.h"
 
 namespace weft::backend::vulkan {
 
@@ -96,7 +96,7 @@ class Recorder {
     // Of ops that are computed where a later one stands.
     double moved_estimate_ = 0;
     int32_t moved_ = 0;
-    Hazards hazards_;
+    program::Hazards<Region> hazards_;
 };
 
 }  // namespace weft::backend::vulkan

@@ -95,7 +95,7 @@ Status VulkanExecutable::GoOnWithout(const Stage& stage) {
         "{}, step {}: the sum of op {} took long; the next {} steps have a "
         "submission for each sum",
         context_->Who(), step_->number, op, steps);
-    RecordingKey key = KeyOf(*step_);
+    RecordingKey key = KeyOf(*step_, ops_);
     key.options.gate = nullptr;
     WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
     const auto done = std::ranges::find(recording->stages, op, &Stage::transfer);
@@ -198,7 +198,6 @@ Status VulkanExecutable::ShowToProbe(int32_t number) {
     const program::Op& op = program_.ops[static_cast<size_t>(number)];
     if (op.outputs.empty() || !buffers_.InArena(op.outputs[0])) return {};
     const program::Value& value = program_.value(op.outputs[0]);
-    if (value.dtype != DType::kF32 || value.shape.rank != 2) return {};
     return probe_(number, value.shape[0] == program::kOutputs ? shape_.outputs : shape_.rows);
 }
 

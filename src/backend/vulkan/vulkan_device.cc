@@ -155,15 +155,11 @@ class VulkanDevice final : public Device {
                    ? MakeError(ErrorCode::kPeerLost, "{} does not answer", context_->Who())
                    : gpu;
     }
-    Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+    Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
                                                 const CompileOptions& options) override {
-        return CompileForVulkan(program, options, context_, pool());
+        return CompileForVulkan(std::move(program), options, context_, pool());
     }
-    Result<std::unique_ptr<TrainingExecutable>> CompileTraining(program::ChunkedProgram,
-                                                                const TrainingOptions&) override {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{} runs inference only; training runs on --device cpu", info_.name);
-    }
+    double MeasurePeak(DType) override { return 0; }
 
   private:
     DeviceInfo info_;

@@ -220,8 +220,8 @@ void RouteGrad(const RouteGradArgs& args, int part, int parts) {
             d[e] = args.sigmoid ? 0.0f : static_cast<float>(-double{d[e]} * across);
         }
         for (int64_t k = 0; k < used; ++k) {
-            const double slope = args.sigmoid ? double{chosen[k]} * (1 - double{chosen[k]})
-                                              : double{chosen[k]};
+            const double slope =
+                args.sigmoid ? double{chosen[k]} * (1 - double{chosen[k]}) : double{chosen[k]};
             d[ids[k]] += static_cast<float>(slope * dscore(k));
         }
     }

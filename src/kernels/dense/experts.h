@@ -103,9 +103,9 @@ void ClearRest(const ClearRestArgs& args, int part, int parts);
 // The gradient of kernels::Route with respect to the logits: of w = scale * s / sum(s), or of
 // w = scale * s without `renormalise`, where s are the scores of the chosen experts.
 struct RouteGradArgs {
-    const float* dweights = nullptr;  // [rows, used]
-    const float* logits = nullptr;    // [rows, experts]
-    const int32_t* ids = nullptr;     // [rows, used]
+    const float* dweights = nullptr;          // [rows, used]
+    const float* logits = nullptr;            // [rows, experts]
+    const int32_t* ids = nullptr;             // [rows, used]
     int64_t rows = 0, experts = 0, used = 0;  // used: at most kMostExperts
     bool sigmoid = false;                     // else softmax
     bool renormalise = false;
@@ -147,8 +147,8 @@ void RouterScores(const RouterScoresArgs& args, int part, int parts);
 // Phase 2: load = before + {counts, sums}. Sums run over the rows in order, in float64. Parts share
 // out experts.
 struct RouterLoadArgs {
-    const float* scores = nullptr;  // [rows, experts]
-    const int32_t* ids = nullptr;   // [rows, used]
+    const float* scores = nullptr;            // [rows, experts]
+    const int32_t* ids = nullptr;             // [rows, used]
     int64_t rows = 0, experts = 0, used = 0;  // experts: at most kMostExperts
     const float* before = nullptr;            // [2, experts]; null: zeros
     float* load = nullptr;                    // [2, experts]: counts, then sums; may be before

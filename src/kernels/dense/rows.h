@@ -99,17 +99,42 @@ struct ScaleArgs {
     Matrix y;
 };
 
-// Softmax cross-entropy and its gradient over a chunk of rows of logits, in place:
-//   losses[row] = logsumexp(logits) - logits[target]
-//   logits becomes dloss * (softmax(logits) - onehot(target))
-// A negative target gives a loss of 0 and zeros.
-struct LossArgs {
-    float* logits = nullptr;  // [rows, cols]
-    int64_t logits_stride = 0;
-    const int32_t* targets = nullptr;  // [rows], below cols
-    int64_t rows = 0, cols = 0;
-    float dloss = 1;
+// The loss -log softmax(logits)[target] of each row, over a vocabulary that ranks may share out: a
+// rank has the logits of tokens [first, first + cols). A negative target gives a loss of 0 and a
+// gradient of zeros.
+
+// stats of a row: the largest logit, the sum of exp(logit - largest), and the target's logit, 0
+// where another rank has it.
+inline constexpr int64_t kSoftmaxStats = 3;
+struct SoftmaxStatsArgs {
+    const float* logits = nullptr;     // [rows, cols]
+    const int32_t* targets = nullptr;  // [rows]
+    int64_t rows = 0, cols = 0, first = 0;
+    float* stats = nullptr;  // [rows, kSoftmaxStats]
+};
+// stats: of all ranks, one after another.
+struct CrossEntropyArgs {
+    const float* stats = nullptr;      // [rows, ranks * kSoftmaxStats]
+    const int32_t* targets = nullptr;  // [rows]
+    int64_t rows = 0, ranks = 1;
     float* losses = nullptr;  // [rows]
+};
+// logits becomes dloss * (softmax(logits) - onehot(target)).
+struct CrossEntropyGradArgs {
+    float* logits = nullptr;           // [rows, cols]
+    const float* stats = nullptr;      // [rows, ranks * kSoftmaxStats]
+    const int32_t* targets = nullptr;  // [rows]
+    const float* dloss = nullptr;      // [1]
+    int64_t rows = 0, cols = 0, first = 0, ranks = 1;
+};
+
+// dx = dy * (1 - tanh(x / cap)^2).
+struct SoftCapGradArgs {
+    const float* dy = nullptr;  // [rows, cols]
+    const float* x = nullptr;   // [rows, cols]
+    float* dx = nullptr;        // may be dy or x
+    int64_t rows = 0, cols = 0;
+    float cap = 1;
 };
 
 // One step of Adam (Kingma and Ba 2015) over `count` parameters, with
@@ -150,6 +175,14 @@ struct SgdArgs {
     Element copy_type = Element::kBf16;
 };
 
+// A row's stats over all ranks.
+struct SoftmaxTotal {
+    float largest = 0, sum = 0, chosen = 0;
+};
+SoftmaxTotal TotalOf(const float* stats, int64_t ranks);
+// The same on all levels.
+void CrossEntropy(const CrossEntropyArgs& args, int part, int parts);
+
 struct RowKernels {
     Kernel<RmsNormArgs> rms_norm = nullptr;
     Kernel<RmsNormGradArgs> norm_grad_input = nullptr;
@@ -161,7 +194,9 @@ struct RowKernels {
     Kernel<AddBiasArgs> add_bias = nullptr;
     Kernel<BiasGradArgs> bias_grad = nullptr;
     Kernel<ScaleArgs> scale = nullptr;
-    Kernel<LossArgs> loss = nullptr;
+    Kernel<SoftmaxStatsArgs> softmax_stats = nullptr;
+    Kernel<CrossEntropyGradArgs> cross_entropy_grad = nullptr;
+    Kernel<SoftCapGradArgs> soft_cap_grad = nullptr;
     Kernel<AdamArgs> adam = nullptr;
     Kernel<SgdArgs> sgd = nullptr;
 };

@@ -10,20 +10,6 @@ void AddScaled(const float* x, float scale, int64_t count, float* y) {
     for (int64_t i = 0; i < count; ++i) y[i] += scale * x[i];
 }
 
-// The largest logit of a row and the sum of exp(logit - largest).
-struct SoftmaxTotals {
-    float largest = 0;
-    float sum = 0;
-    float Probability(float logit) const { return std::exp(logit - largest) / sum; }
-};
-
-SoftmaxTotals TotalsOf(const float* logits, int64_t count) {
-    SoftmaxTotals totals;
-    totals.largest = *std::max_element(logits, logits + count);
-    for (int64_t i = 0; i < count; ++i) totals.sum += std::exp(logits[i] - totals.largest);
-    return totals;
-}
-
 }  // namespace
 
 void MatMulGradInput(const MatMulGradInputArgs& args, int part, int parts) {
@@ -66,31 +52,6 @@ void SelectRowsGrad(const SelectRowsGradArgs& args, int part, int parts) {
     for (int64_t i = 0; i < args.count; ++i) {
         AddScaled(args.dy + i * args.dy_stride + columns.begin, 1.0f, count,
                   args.dx + args.selected[i] * args.dx_stride + columns.begin);
-    }
-}
-
-float CrossEntropy(const CrossEntropyArgs& args) {
-    float loss = 0;
-    for (int64_t row = 0; row < args.rows; ++row) {
-        if (args.targets[row] < 0) continue;
-        const float* logits = args.logits + row * args.logits_stride;
-        const SoftmaxTotals totals = TotalsOf(logits, args.cols);
-        loss += std::log(totals.sum) + totals.largest - logits[args.targets[row]];
-    }
-    return loss;
-}
-
-void CrossEntropyGrad(const CrossEntropyArgs& args, float dloss, float* dlogits,
-                      int64_t dlogits_stride, int part, int parts) {
-    const Range rows = Share(args.rows, 1, part, parts);
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-        const float* logits = args.logits + row * args.logits_stride;
-        float* out = dlogits + row * dlogits_stride;
-        std::fill_n(out, args.cols, 0.0f);
-        if (args.targets[row] < 0) continue;
-        const SoftmaxTotals totals = TotalsOf(logits, args.cols);
-        for (int64_t i = 0; i < args.cols; ++i) out[i] = dloss * totals.Probability(logits[i]);
-        out[args.targets[row]] -= dloss;
     }
 }
 

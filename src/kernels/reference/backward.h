@@ -53,18 +53,4 @@ struct SelectRowsGradArgs {
 };
 void SelectRowsGrad(const SelectRowsGradArgs& args, int part, int parts);
 
-// loss = sum over rows of logsumexp(logits) - logits[target]; a negative target counts nothing.
-// One thread: the sum's order defines the bits.
-struct CrossEntropyArgs {
-    const float* logits = nullptr;  // [rows, cols]
-    int64_t logits_stride = 0;
-    const int32_t* targets = nullptr;  // [rows], below cols
-    int64_t rows = 0, cols = 0;
-};
-float CrossEntropy(const CrossEntropyArgs& args);
-// dlogits = dloss * (softmax(logits) - onehot(target)), zeros where the target is negative. Parts
-// share out rows.
-void CrossEntropyGrad(const CrossEntropyArgs& args, float dloss, float* dlogits,
-                      int64_t dlogits_stride, int part, int parts);
-
 }  // namespace weft::kernels::reference

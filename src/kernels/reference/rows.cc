@@ -166,19 +166,42 @@ void Scale(const dense::ScaleArgs& args, int part, int parts) {
     });
 }
 
-void Loss(const LossArgs& args, int part, int parts) {
+void SoftmaxStats(const SoftmaxStatsArgs& args, int part, int parts) {
     const Range rows = Share(args.rows, 1, part, parts);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
-        float* logits = args.logits + row * args.logits_stride;
-        const int32_t target = args.targets[row];
+        const float* logits = args.logits + row * args.cols;
+        const int64_t target = args.targets[row] - args.first;
         float largest = logits[0], sum = 0;
         for (int64_t i = 1; i < args.cols; ++i) largest = std::max(largest, logits[i]);
         for (int64_t i = 0; i < args.cols; ++i) sum += std::exp(logits[i] - largest);
-        args.losses[row] = target < 0 ? 0 : std::log(sum) + largest - logits[target];
+        const bool own = args.targets[row] >= 0 && target >= 0 && target < args.cols;
+        float* stats = args.stats + row * kSoftmaxStats;
+        stats[0] = largest;
+        stats[1] = sum;
+        stats[2] = own ? logits[target] : 0;
+    }
+}
+
+void CrossEntropyGrad(const CrossEntropyGradArgs& args, int part, int parts) {
+    const Range rows = Share(args.rows, 1, part, parts);
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+        float* logits = args.logits + row * args.cols;
+        const bool counts = args.targets[row] >= 0;
+        const SoftmaxTotal total =
+            TotalOf(args.stats + row * args.ranks * kSoftmaxStats, args.ranks);
         for (int64_t i = 0; i < args.cols; ++i) {
-            const float p = std::exp(logits[i] - largest) / sum;
-            logits[i] = target < 0 ? 0 : args.dloss * (i == target ? p - 1 : p);
+            const float p = std::exp(logits[i] - total.largest) / total.sum;
+            const bool chosen = args.first + i == args.targets[row];
+            logits[i] = counts ? *args.dloss * (chosen ? p - 1 : p) : 0;
         }
+    }
+}
+
+void SoftCapGrad(const SoftCapGradArgs& args, int part, int parts) {
+    const Range share = Share(args.rows * args.cols, 1, part, parts);
+    for (int64_t i = share.begin; i < share.end; ++i) {
+        const float t = std::tanh(args.x[i] / args.cap);
+        args.dx[i] = args.dy[i] * (1 - t * t);
     }
 }
 
@@ -266,7 +289,9 @@ const dense::RowKernels kRows = {
     .add_bias = AddBias,
     .bias_grad = BiasGrad,
     .scale = Scale,
-    .loss = Loss,
+    .softmax_stats = SoftmaxStats,
+    .cross_entropy_grad = CrossEntropyGrad,
+    .soft_cap_grad = SoftCapGrad,
     .adam = Adam,
     .sgd = Sgd,
 };

@@ -370,44 +370,59 @@ inline float LargestOf(const float* x, int64_t count) {
     return Simd::Largest(most);
 }
 
-// x becomes e^(x - largest); gives the sum.
-inline float SumOfExp(float* x, int64_t count, float largest) {
+// The sum of e^(x - largest).
+inline float SumOfExp(const float* x, int64_t count, float largest) {
     const Float shift = Simd::Set(largest);
     Float sum = Simd::Zero();
     ForVectors(
         0, count,
-        [&](int64_t i) {
-            const Float e = Exp(Simd::Sub(Simd::Load(x + i), shift));
-            Simd::Store(x + i, e);
-            sum = Simd::Add(sum, e);
-        },
+        [&](int64_t i) { sum = Simd::Add(sum, Exp(Simd::Sub(Simd::Load(x + i), shift))); },
         [&](int64_t i, int64_t left) {
             const Float e = Exp(Simd::Sub(Simd::LoadFirst(x + i, left), shift));
-            Simd::StoreFirst(x + i, e, left);
             sum = Simd::Add(sum, Simd::Select(left, e, Simd::Zero()));
         });
     return Simd::Sum(sum);
 }
 
-void Loss(const dense::LossArgs& args, int part, int parts) {
+void SoftmaxStats(const dense::SoftmaxStatsArgs& args, int part, int parts) {
     const Range rows = Share(args.rows, 1, part, parts);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
-        float* logits = args.logits + row * args.logits_stride;
-        const int32_t target = args.targets[row];
-        if (target < 0) {
+        const float* logits = args.logits + row * args.cols;
+        const int64_t target = args.targets[row] - args.first;
+        float* stats = args.stats + row * dense::kSoftmaxStats;
+        stats[0] = LargestOf(logits, args.cols);
+        stats[1] = SumOfExp(logits, args.cols, stats[0]);
+        const bool own = args.targets[row] >= 0 && target >= 0 && target < args.cols;
+        stats[2] = own ? logits[target] : 0.0f;
+    }
+}
+
+void CrossEntropyGrad(const dense::CrossEntropyGradArgs& args, int part, int parts) {
+    const Range rows = Share(args.rows, 1, part, parts);
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+        float* logits = args.logits + row * args.cols;
+        if (args.targets[row] < 0) {
             std::fill_n(logits, args.cols, 0.0f);
-            args.losses[row] = 0;
             continue;
         }
-        const float chosen = logits[target];
-        const float largest = LargestOf(logits, args.cols);
-        const float sum = SumOfExp(logits, args.cols, largest);
-        args.losses[row] = std::log(sum) + (largest - chosen);
-        const auto factor = Simd::Set(args.dloss / sum);
-        ForElements(0, args.cols,
-                    [&](auto load, auto store) { store(logits, Simd::Mul(load(logits), factor)); });
-        logits[target] -= args.dloss;
+        const dense::SoftmaxTotal total =
+            dense::TotalOf(args.stats + row * args.ranks * dense::kSoftmaxStats, args.ranks);
+        const auto factor = Simd::Set(*args.dloss / total.sum), shift = Simd::Set(total.largest);
+        ForElements(0, args.cols, [&](auto load, auto store) {
+            store(logits, Simd::Mul(Exp(Simd::Sub(load(logits), shift)), factor));
+        });
+        const int64_t target = args.targets[row] - args.first;
+        if (target >= 0 && target < args.cols) logits[target] -= *args.dloss;
     }
+}
+
+void SoftCapGrad(const dense::SoftCapGradArgs& args, int part, int parts) {
+    const auto cap = Simd::Set(args.cap), one = Simd::Set(1);
+    const Range share = Share(args.rows * args.cols, 16, part, parts);
+    ForElements(share.begin, share.end, [&](auto load, auto store) {
+        const Float t = Tanh(Simd::Div(load(args.x), cap));
+        store(args.dx, Simd::Mul(load(args.dy), Simd::Sub(one, Simd::Mul(t, t))));
+    });
 }
 
 void Adam(const dense::AdamArgs& args, int part, int parts) {
@@ -476,7 +491,9 @@ void SetRows(Kernels& table) {
         .add_bias = AddBias,
         .bias_grad = BiasGrad,
         .scale = Scale,
-        .loss = Loss,
+        .softmax_stats = SoftmaxStats,
+        .cross_entropy_grad = CrossEntropyGrad,
+        .soft_cap_grad = SoftCapGrad,
         .adam = Adam,
         .sgd = Sgd,
     };

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "backend/training.h"
+#include "backend/executable.h"
 #include "base/result.h"
 #include "cluster/cluster.h"
 #include "coll/comm.h"

@@ -28,7 +28,7 @@ class Adam8bit final : public UpdateRule {
         for (const OwnPart& part : context_.state.parts()) AddKeptOf(program, part);
     }
     void UpdatePart(program::Program& program, size_t index) override;
-    Status Start(backend::TrainingExecutable& training) override;
+    Status Start(backend::Executable& training) override;
     std::vector<Array> Arrays(const std::set<std::string, std::less<>>& tensors) const override {
         return ArraysOf(context_, kAdamKinds, tensors);
     }
@@ -96,7 +96,7 @@ void Adam8bit::UpdatePart(program::Program& program, size_t index) {
                 {kept.codes[0], kept.codes[1], kept.scales[0], kept.scales[1]});
 }
 
-Status Adam8bit::Start(backend::TrainingExecutable& training) {
+Status Adam8bit::Start(backend::Executable& training) {
     constexpr int64_t kAtOnce = 1 << 20;
     for (const Kept& kept : kept_) {
         for (size_t i = 0; i < 2; ++i) {

@@ -28,8 +28,8 @@ void ForBlocks(size_t count, std::span<uint8_t> codes, std::span<float> scales, 
 
 }  // namespace
 
-Status ReadKeptPiece(const backend::TrainingExecutable& training, const KeptPiece& piece,
-                     int64_t begin, std::span<float> out) {
+Status ReadKeptPiece(const backend::HostSnapshot& training, const KeptPiece& piece, int64_t begin,
+                     std::span<float> out) {
     const int64_t first = piece.first + begin;
     if (piece.scales == program::kNoValue) {
         return training.Read(piece.value, first * kFloat, std::as_writable_bytes(out));
@@ -45,7 +45,7 @@ Status ReadKeptPiece(const backend::TrainingExecutable& training, const KeptPiec
     return {};
 }
 
-Status WriteKeptPiece(backend::TrainingExecutable& training, const KeptPiece& piece, int64_t begin,
+Status WriteKeptPiece(backend::Executable& training, const KeptPiece& piece, int64_t begin,
                       std::span<const float> values) {
     const int64_t first = piece.first + begin;
     if (piece.scales == program::kNoValue) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/training.h"
+#include "backend/executable.h"
 #include "base/result.h"
 #include "model_files/model_file.h"
 #include "program/program.h"
@@ -43,9 +43,9 @@ struct KeptPiece {
 // Elements [begin, begin + size) of the piece's region. Of codes begin is a multiple of kKeptGrain,
 // and the size, too, but for the last. Errors: the device's.
 inline constexpr int64_t kKeptGrain = 4096;
-Status ReadKeptPiece(const backend::TrainingExecutable& training, const KeptPiece& piece,
-                     int64_t begin, std::span<float> out);
-Status WriteKeptPiece(backend::TrainingExecutable& training, const KeptPiece& piece, int64_t begin,
+Status ReadKeptPiece(const backend::HostSnapshot& training, const KeptPiece& piece, int64_t begin,
+                     std::span<float> out);
+Status WriteKeptPiece(backend::Executable& training, const KeptPiece& piece, int64_t begin,
                       std::span<const float> values);
 
 class UpdateRule {
@@ -57,7 +57,7 @@ class UpdateRule {
     // Then, for the state's part `index`: the ops that update its weights, and their copy.
     virtual void UpdatePart(program::Program& program, size_t index) = 0;
     // The Program is compiled, all that is kept zero: makes zeros of what is coded otherwise.
-    virtual Status Start(backend::TrainingExecutable& /*training*/) { return {}; }
+    virtual Status Start(backend::Executable& /*training*/) { return {}; }
 
     // The arrays that a whole checkpoint has of `tensors`, which are all that are trained.
     virtual std::vector<Array> Arrays(const std::set<std::string, std::less<>>& tensors) const = 0;

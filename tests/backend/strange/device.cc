@@ -15,38 +15,67 @@ using strange::HiddenMemory;
 
 constexpr int64_t kStrangePageTokens = 128;
 
+// Its memory is hidden, too.
+class StrangeSnapshot final : public HostSnapshot {
+  public:
+    StrangeSnapshot(HiddenMemory& memory, std::unique_ptr<HostSnapshot> inner)
+        : memory_(memory), inner_(std::move(inner)) {}
+    Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) const override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->Read(id, first_byte, out);
+    }
+
+  private:
+    HiddenMemory& memory_;
+    std::unique_ptr<HostSnapshot> inner_;
+};
+
 class StrangeExecutable final : public Executable {
   public:
     // Compiles by `inner`, all of whose memory is then hidden.
-    static Result<std::unique_ptr<Executable>> Make(Device& inner, const program::Program& program,
+    static Result<std::unique_ptr<Executable>> Make(Device& inner, program::ChunkedProgram program,
                                                     const CompileOptions& options) {
         auto made = std::make_unique<StrangeExecutable>();
         {
             const HiddenMemory::Collects collects(made->memory_);
-            WEFT_ASSIGN(made->inner_, inner.Compile(program, options));
+            WEFT_ASSIGN(made->inner_, inner.Compile(std::move(program), options));
         }
         { const HiddenMemory::Opened hides_at_its_end(made->memory_); }
         return std::unique_ptr<Executable>(std::move(made));
     }
 
+    const program::Program& program() const override { return inner_->program(); }
     Status LoadWeight(program::ValueId id, const RowSource& source) override {
         const HiddenMemory::Opened opened(memory_);
         return inner_->LoadWeight(id, source);
     }
-    Status Run(const Step& step, const Groups& groups) override {
+    Status Run(const program::OpRange& ops, const Step& step, const Groups& groups) override {
         const HiddenMemory::Opened opened(memory_);
-        return inner_->Run(step, groups);
+        return inner_->Run(ops, step, groups);
     }
-    Status Read(program::ValueId id, int64_t first, std::span<float> out) override {
+    Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) override {
         const HiddenMemory::Opened opened(memory_);
-        return inner_->Read(id, first, out);
+        return inner_->Read(id, first_byte, out);
+    }
+    Status Write(program::ValueId id, int64_t first_byte,
+                 std::span<const std::byte> bytes) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->Write(id, first_byte, bytes);
+    }
+    Status ZeroFill(program::Pool pool) override {
+        const HiddenMemory::Opened opened(memory_);
+        return inner_->ZeroFill(pool);
     }
     Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
                    std::span<Candidate> out) override {
         const HiddenMemory::Opened opened(memory_);
         return inner_->ReadTop(id, row, columns, out);
     }
-    bool ends_with_exchange() const override { return inner_->ends_with_exchange(); }
+    Result<std::unique_ptr<HostSnapshot>> Snapshot(std::span<const program::ValueId> ids) override {
+        WEFT_ASSIGN(auto inner, inner_->Snapshot(ids));
+        return std::unique_ptr<HostSnapshot>(
+            std::make_unique<StrangeSnapshot>(memory_, std::move(inner)));
+    }
     MemoryUse memory() const override { return inner_->memory(); }
     void SetTracing(bool on) override { inner_->SetTracing(on); }
     std::span<const OpTiming> timings() const override { return inner_->timings(); }
@@ -59,60 +88,6 @@ class StrangeExecutable final : public Executable {
     std::unique_ptr<Executable> inner_;
 };
 
-class StrangeTraining final : public TrainingExecutable {
-  public:
-    static Result<std::unique_ptr<TrainingExecutable>> Make(Device& inner,
-                                                            program::ChunkedProgram program,
-                                                            const TrainingOptions& options) {
-        auto made = std::make_unique<StrangeTraining>();
-        {
-            const HiddenMemory::Collects collects(made->memory_);
-            WEFT_ASSIGN(made->inner_, inner.CompileTraining(std::move(program), options));
-        }
-        { const HiddenMemory::Opened hides_at_its_end(made->memory_); }
-        return std::unique_ptr<TrainingExecutable>(std::move(made));
-    }
-
-    const program::Program& program() const override { return inner_->program(); }
-    Status Read(program::ValueId id, int64_t first, std::span<std::byte> out) const override {
-        const HiddenMemory::Opened opened(memory_);
-        return inner_->Read(id, first, out);
-    }
-    Status Write(program::ValueId id, int64_t first, std::span<const std::byte> bytes) override {
-        const HiddenMemory::Opened opened(memory_);
-        return inner_->Write(id, first, bytes);
-    }
-    void ZeroGradients() override {
-        const HiddenMemory::Opened opened(memory_);
-        inner_->ZeroGradients();
-    }
-    Status Run(const TrainingStep& step, const Groups& groups) override {
-        const HiddenMemory::Opened opened(memory_);
-        return inner_->Run(step, groups);
-    }
-    Status Update(UpdateStage stage, const UpdateStep& step, const Groups& groups) override {
-        const HiddenMemory::Opened opened(memory_);
-        return inner_->Update(stage, step, groups);
-    }
-    double loss() const override { return inner_->loss(); }
-    std::span<const float> logits() const override { return inner_->logits(); }
-    double side_loss() const override { return inner_->side_loss(); }
-    Result<std::string> FindNonFinite(const TrainingStep& step, const Groups& groups) override {
-        const HiddenMemory::Opened opened(memory_);
-        return inner_->FindNonFinite(step, groups);
-    }
-    MemoryUse memory() const override { return inner_->memory(); }
-    double MeasurePeak() override { return inner_->MeasurePeak(); }
-    int64_t progress() const override { return inner_->progress(); }
-    double waited_s() const override { return inner_->waited_s(); }
-    void TimeOps() override { inner_->TimeOps(); }
-    std::span<const std::vector<float>> op_seconds() const override { return inner_->op_seconds(); }
-
-  private:
-    mutable HiddenMemory memory_;
-    std::unique_ptr<TrainingExecutable> inner_;
-};
-
 class StrangeDevice final : public Device {
   public:
     explicit StrangeDevice(std::shared_ptr<Device> inner)
@@ -122,14 +97,11 @@ class StrangeDevice final : public Device {
     }
     const DeviceInfo& info() const override { return info_; }
     MemoryPool pool() const override { return inner_->pool(); }
-    Result<std::unique_ptr<Executable>> Compile(const program::Program& program,
+    Result<std::unique_ptr<Executable>> Compile(program::ChunkedProgram program,
                                                 const CompileOptions& options) override {
-        return StrangeExecutable::Make(*inner_, program, options);
+        return StrangeExecutable::Make(*inner_, std::move(program), options);
     }
-    Result<std::unique_ptr<TrainingExecutable>> CompileTraining(
-        program::ChunkedProgram program, const TrainingOptions& options) override {
-        return StrangeTraining::Make(*inner_, std::move(program), options);
-    }
+    double MeasurePeak(DType compute) override { return inner_->MeasurePeak(compute); }
 
   private:
     std::shared_ptr<Device> inner_;

@@ -1,0 +1,104 @@
+// The memory of a Program on the CPU: a mapping for each pool of its layout, and scratch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/cpu/call.h"
+#include "backend/cpu/memory.h"
+#include "backend/executable.h"
+#include "kernels/dense/update.h"
+#include "kernels/experts.h"
+#include "kernels/kernels.h"
+#include "program/memory_layout.h"
+
+namespace weft::backend {
+
+namespace dense = kernels::dense;
+
+// Scratch of a lowered Program. It is lowered twice: first nothing is there, and who asks says how
+// much it needs; then all of it is.
+class Scratch {
+  public:
+    // Memory for one call or between calls: the same name is the same memory, as large as the
+    // largest asked for. Barriers come of what calls touch, here as everywhere.
+    std::byte* Take(const std::string& name, int64_t bytes);
+    // What each thread has of its own within a call. All calls have the same, so that threads may
+    // be in two of them.
+    std::byte* TakeOwn(int64_t bytes_of_thread);
+    int64_t own_bytes() const { return own_bytes_; }
+
+    std::span<const std::byte> bytes() const {
+        return {memory_.data(), static_cast<size_t>(memory_.size_bytes())};
+    }
+    int64_t TotalBytes(int threads) const;
+    // Ends the first time.
+    Status Allocate(int threads);
+
+  private:
+    struct Part {
+        std::string name;
+        int64_t bytes = 0, offset = 0;
+    };
+    std::vector<Part> parts_;
+    int64_t own_bytes_ = 0;
+    Memory memory_;
+};
+
+// Where everything lives.
+class Buffers {
+  public:
+    // Nothing is there yet: addresses are good for counting alone.
+    Buffers(const program::ChunkedProgram& chunked, const CompileOptions& options,
+            const kernels::Kernels& kernels);
+    // Errors: kOutOfMemory.
+    Status Allocate();
+
+    // A value's first byte; null: no op uses it.
+    std::byte* At(program::ValueId id, int slot = 0) const;
+    int64_t SlotStride(program::ValueId id) const {
+        return layout_.SlotStride(layout_.PlaceOf(id).pool);
+    }
+    std::span<std::byte> PoolBytes(program::Pool pool) const;
+    // Of weights that are packed: those of Programs without chunks. Others lie row by row.
+    const kernels::PackedMatrix& matrix(program::ValueId id) const { return matrices_[Index(id)]; }
+    const kernels::PackedStack& stack(program::ValueId id) const { return stacks_[Index(id)]; }
+    const kernels::KvCache& cache(program::ValueId id) const { return caches_[Index(id)]; }
+    const std::vector<kernels::KvCache>& caches() const { return caches_; }
+    bool is_adapter(program::ValueId id) const { return is_adapter_[Index(id)]; }
+    bool packs() const { return packs_; }
+
+    Scratch& scratch() { return scratch_; }
+    const Scratch& scratch() const { return scratch_; }
+    // Lists that calls have views of: of each Adapt op that was lowered.
+    std::deque<std::vector<kernels::AdapterPair>>& pairs() { return pairs_; }
+    // Of the update that runs.
+    dense::UpdateNumbers& numbers() { return numbers_; }
+    MemoryUse Use(int threads) const;
+
+  private:
+    static size_t Index(program::ValueId id) { return static_cast<size_t>(id); }
+    int64_t WeightBytes(program::ValueId id) const;
+    void PointAtWeights();
+
+    const program::Program& program_;
+    const CompileOptions& options_;
+    const kernels::Kernels& kernels_;
+    const bool packs_;
+    std::vector<bool> is_adapter_;  // matrices that Adapt ops read
+    program::MemoryLayout layout_;
+    std::array<Memory, program::kPools> pools_;
+    bool allocated_ = false;
+    std::vector<kernels::PackedMatrix> matrices_;  // rank-2 weights
+    std::vector<kernels::PackedStack> stacks_;     // rank-3 weights
+    std::vector<kernels::KvCache> caches_;
+    std::deque<std::vector<kernels::AdapterPair>> pairs_;
+    dense::UpdateNumbers numbers_;
+    Scratch scratch_;
+};
+
+}  // namespace weft::backend

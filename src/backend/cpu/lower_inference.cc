@@ -1,0 +1,684 @@
+// Inference: weights are packed, activations are float32.
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <set>
+#include <utility>
+
+#include "backend/cpu/lowerer.h"
+#include "kernels/dense/lookup.h"
+#include "kernels/latent.h"
+
+namespace weft::backend {
+namespace {
+
+using program::Op;
+using program::OpKind;
+using program::Pass;
+using program::Trait;
+using program::ValueId;
+
+class InferenceLowerer final : Lowerer {
+  public:
+    InferenceLowerer(const program::Program& program, const CompileOptions& options,
+                     const kernels::Kernels& kernels, Buffers& buffers)
+        : Lowerer(program, options, kernels, buffers),
+          rows_(std::max(options.max_tokens, options.max_outputs)) {
+        FindSegmented();
+    }
+
+    Result<CallLists> Run() {
+        buffers_.pairs().clear();
+        CallLists lists;
+        WEFT_ASSIGN(lists.plain, RunAll());
+        adapts_ = std::ranges::any_of(program_.ops,
+                                      [](const auto& op) { return op.kind() == OpKind::kAdapt; });
+        if (!adapts_) return lists;
+        WEFT_ASSIGN(lists.adapted, RunAll());
+        return lists;
+    }
+
+  private:
+    // A sum over columns that is no sum over ranks: it is rounded here, behind the adapters, as it
+    // is behind the all-reduce where there are several ranks.
+    void FindSegmented() {
+        for (const Op& op : program_.ops) {
+            const auto* adapt = op.attributes.If<program::Adapt>();
+            if (adapt == nullptr || adapt->segment_cols == 0 || IsWide(op.outputs[0])) continue;
+            segmented_.insert(op.outputs[0]);
+        }
+    }
+
+    Result<std::vector<Call>> RunAll() {
+        std::ranges::fill(prepared_value_, program::kNoValue);
+        planned_ids_ = program::kNoValue;
+        tables_made_.clear();
+        for (size_t i = 0; i < program_.ops.size(); ++i) {
+            op_ = static_cast<int32_t>(i);
+            if (program_.ops[i].kind() != OpKind::kAdapt) TakeUps();
+            WEFT_TRY(LowerOp(program_.ops[i]));
+        }
+        TakeUps();
+        PlaceBarriers(calls_, options_);
+        PlaceTails(calls_);
+        return std::exchange(calls_, {});
+    }
+
+    kernels::Prepared FormFor(const Op& op) const {
+        return kernels_.prepared_as(program_.value(WeightOf(op)).dtype);
+    }
+    bool Prepares(const Op& op) const { return FormFor(op) != kernels::Prepared::kNone; }
+    // A value with a row for each token and expert.
+    bool IsSlots(ValueId id) const { return program_.value(id).shape.rank == 3; }
+
+    // Only what differs from op to op. An op that is here under no overload is refused by the
+    // template at the end, which takes training ops alone: a new op does not compile until then.
+    Status LowerOp(const Op& op) {
+        return op.attributes.Visit([&](const auto& a) { return Lower(op, a); });
+    }
+
+    Status Lower(const Op& op, const program::Embedding& a) {
+        CallOf<kernels::EmbeddingArgs> call;
+        call.args.weight = buffers_.matrix(op.inputs[1]);
+        call.args.first_row = a.first_row;
+        call.Reads(call.args.tokens, Of(op.inputs[0]));
+        call.Rows(call.args.count);
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.y_stride = Cols(op.outputs[0]);
+        return Push<&kernels::Kernels::embedding>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::RmsNorm& a) {
+        CallOf<kernels::RmsNormArgs> call;
+        kernels::RmsNormArgs& args = call.args;
+        call.Reads(args.x, Of(op.inputs[0]));
+        if (!a.plain) args.weight = Vector(op.inputs[1]);
+        call.Writes(args.y, Of(op.outputs[0]));
+        args.eps = a.eps;
+        args.group = a.group;
+        args.cols = args.x_stride = args.y_stride = Cols(op.outputs[0]);
+        if (a.whole != 0) {
+            call.Reads(args.squares, Of(op.inputs[2]), a.square * kFloat);
+            args.squares_stride = Cols(op.inputs[2]);
+            args.whole = a.whole;
+        }
+        call.Rows(args.rows);
+        call.call.light = true;
+        return Push<&kernels::Kernels::rms_norm>(call, op.outputs[0]);
+    }
+
+    // A call for each input.
+    Status Lower(const Op& op, const program::SumSquares& a) {
+        for (size_t i = 0; i < a.columns.size(); ++i) {
+            CallOf<kernels::SumSquaresArgs> call;
+            kernels::SumSquaresArgs& args = call.args;
+            call.Reads(args.x, Of(op.inputs[i]), a.columns[i].begin * kFloat);
+            args.x_stride = Cols(op.inputs[i]);
+            args.cols = a.columns[i].count;
+            const Region y = Of(op.outputs[0]);
+            const auto column = static_cast<int64_t>(i);
+            if (IsWide(op.outputs[0])) {
+                call.Writes(args.wide, y, column * kDouble);
+            } else {
+                call.Writes(args.y, y, column * kFloat);
+            }
+            args.y_stride = Cols(op.outputs[0]);
+            call.Rows(args.rows);
+            WEFT_TRY(Push<&kernels::Kernels::sum_squares>(call, op.outputs[0]));
+        }
+        return {};
+    }
+
+    // The left operand of a product: x, or what is prepared of it.
+    template <typename Args>
+    void ReadsLeft(CallOf<Args>& call, const Op& op) {
+        const ValueId x = op.inputs[0];
+        call.args.x_stride = Cols(x);
+        if (Prepares(op)) {
+            call.Reads(call.args.prepared, Prepared(x, FormFor(op)));
+        } else {
+            call.Reads(call.args.x, Of(x));
+        }
+    }
+
+    Status Lower(const Op& op, const program::MatMul& a) {
+        CallOf<kernels::MatMulArgs> call;
+        kernels::MatMulArgs& args = call.args;
+        const ValueId y = op.outputs[0];
+        args.weight = buffers_.matrix(op.inputs[1]);
+        ReadsLeft(call, op);
+        if (op.inputs.size() == 3) args.bias = Vector(op.inputs[2]);
+        args.segment_cols = a.segment_cols;
+        if (IsWide(y)) {
+            call.Writes(args.wide, Of(y));
+        } else if (adapts_ && segmented_.contains(y)) {
+            call.Writes(args.wide, Adapted(y));  // Adapt rounds it
+        } else {
+            call.Writes(args.y, Of(y));
+        }
+        args.y_stride = Cols(y);
+        call.Rows(args.rows);
+        return Push<&kernels::Kernels::matmul>(call, y);
+    }
+
+    Region Adapted(ValueId y) { return ScratchRows("adapted", Cols(y) * kDouble, rows_); }
+
+    // Two calls. The second ones of ops that follow one another (Q, K and V) are made together, so
+    // that the team meets once for all of them.
+    Status Lower(const Op& op, const program::Adapt& a) {
+        if (!adapts_) return {};
+        std::vector<kernels::AdapterPair>& pairs = buffers_.pairs().emplace_back();
+        for (size_t i = 0; i < a.adapters.size(); ++i) {
+            pairs.push_back({a.adapters[i], buffers_.matrix(a.A(op.inputs, i)),
+                             buffers_.matrix(a.B(op.inputs, i))});
+        }
+        const ValueId y = op.outputs[0];
+        const bool wide = a.segment_cols != 0;
+        const int64_t stride = AdapterStride(op);
+        const auto turn = static_cast<int64_t>(ups_.size());
+        const Region u =
+            ScratchRows(fmt::format("adapter {}", turn), stride * (wide ? kDouble : kFloat), rows_);
+        CallOf<kernels::AdaptDownArgs> down;
+        CallOf<kernels::AdaptUpArgs>& up = ups_.emplace_back(Up{{}, op_, y}).call;
+        down.args.pairs = up.args.pairs = pairs;
+        down.Binds(down.args.rows, Bound::kAdapted);
+        up.Binds(up.args.rows, Bound::kAdapted);
+        down.Reads(down.args.x, Of(op.inputs[0]));
+        down.args.x_stride = Cols(op.inputs[0]);
+        down.args.segment_cols = a.segment_cols;
+        down.args.u_stride = up.args.u_stride = stride;
+        if (wide) {
+            down.Writes(down.args.wide_u, u);
+            up.Reads(up.args.wide_u, u);
+            up.Changes(up.args.wide, IsWide(y) ? Of(y) : Adapted(y));
+        } else {
+            down.Writes(down.args.u, u);
+            up.Reads(up.args.u, u);
+        }
+        if (!IsWide(y)) up.Changes(up.args.y, Of(y));
+        if (segmented_.contains(y)) {  // all rows are rounded
+            up.Rows(up.args.all_rows);
+            up.call.whole = true;
+        }
+        up.args.y_stride = up.args.cols = Cols(y);
+        return Push<&kernels::Kernels::adapt_down>(down, y);
+    }
+
+    void TakeUps() {
+        const int32_t op = op_;
+        for (Up& up : ups_) {
+            op_ = up.op;
+            WEFT_CHECK(Push<&kernels::Kernels::adapt_up>(up.call, up.rows_like).ok());
+        }
+        op_ = op;
+        ups_.clear();
+    }
+
+    // One prepared form of x: made once for all the MatMuls in a row that read x.
+    Region Prepared(ValueId x, kernels::Prepared as) {
+        const int64_t factor = IsSlots(x) ? program_.value(x).shape[1] : 1;
+        const int64_t row_bytes = factor * kernels_.prepared_bytes(Cols(x));
+        for (int i : {0, 1}) {
+            if (prepared_value_[i] == x && prepared_as_[i] == as) {
+                return PreparedRows(i, row_bytes);
+            }
+        }
+        next_prepared_ ^= 1;
+        prepared_value_[next_prepared_] = x;
+        prepared_as_[next_prepared_] = as;
+        CallOf<kernels::PrepareArgs> call;
+        const Region out = PreparedRows(next_prepared_, row_bytes);
+        call.args.as = as;
+        call.Reads(call.args.x, Of(x));
+        call.args.cols = call.args.x_stride = Cols(x);
+        call.Writes(call.args.out, out);
+        call.call.light = !IsSlots(x);
+        WEFT_CHECK(PushRowWise<&kernels::Kernels::prepare>(call, x).ok());
+        return out;
+    }
+
+    // A row-wise call over rows like those of `rows_like`.
+    template <auto kKernel, typename Args>
+    Status PushRowWise(CallOf<Args>& call, ValueId rows_like) {
+        call.Rows(call.args.rows);
+        if (IsSlots(rows_like)) {
+            Region chosen = PlanBegin();
+            chosen.data += planned_.count * static_cast<int64_t>(sizeof(int32_t));
+            chosen.bytes = sizeof(int32_t);
+            call.RowsFrom(chosen);
+        }
+        return Push<kKernel>(call, rows_like);
+    }
+
+    Status Lower(const Op& op, const program::Route& a) {
+        CallOf<kernels::RouteArgs> call;
+        kernels::RouteArgs& args = call.args;
+        call.Reads(args.logits, Of(op.inputs[0]));
+        if (a.factors) args.factors = Vector(op.inputs.back());
+        if (op.inputs.size() == (a.factors ? 3u : 2u)) args.bias = Vector(op.inputs[1]);
+        args.experts = Cols(op.inputs[0]);
+        args.used = Cols(op.outputs[0]);
+        args.sigmoid = a.score == program::GateScore::kSigmoid;
+        args.groups = a.groups;
+        args.groups_used = a.groups_used;
+        args.group_best = a.group_best;
+        args.renormalise = a.renormalise;
+        args.scale = a.scale;
+        call.Writes(args.ids, Of(op.outputs[0]));
+        call.Writes(args.weights, Of(op.outputs[1]));
+        if (args.experts > kernels::kMostExperts) {
+            return MakeError(ErrorCode::kUnsupported, "program op {} (route): {} experts; most: {}",
+                             op_, args.experts, kernels::kMostExperts);
+        }
+        call.Rows(args.rows);
+        return Push<kernels::Route>(call, op.outputs[0]);
+    }
+
+    // Makes the plan of the experts that the op's weight holds, if it is not the one at hand: ops
+    // that share ids follow one another.
+    Status Plan(const Op& op, int64_t first_expert) {
+        const ValueId ids = op.inputs[1];
+        const int64_t count = program_.value(WeightOf(op)).shape[0];
+        const bool at_hand =
+            planned_ids_ == ids && planned_.first_expert == first_expert && planned_.count == count;
+        if (at_hand) return {};
+        if (IsSlots(op.inputs[0])) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} ({}): its rows stand in the order of other experts",
+                             op_, program::OpName(op.kind()));
+        }
+        CallOf<kernels::PlanExpertsArgs> call;
+        call.args.used = Cols(ids);
+        call.args.first_expert = first_expert;
+        call.args.count = count;
+        planned_ = call.args;
+        call.Reads(call.args.ids, Of(ids));
+        call.Writes(call.args.plan.begin, PlanBegin());
+        call.Writes(call.args.plan.slots, PlanSlots());
+        call.Rows(call.args.rows);
+        planned_ids_ = ids;
+        return Push<kernels::PlanExperts>(call, ids);
+    }
+
+    // The experts' matrices, the plan of their rows, and x.
+    template <typename Args>
+    void ReadsExperts(CallOf<Args>& call, const Op& op) {
+        call.args.weight = buffers_.stack(WeightOf(op));
+        call.Reads(call.args.plan.begin, PlanBegin());
+        call.Reads(call.args.plan.slots, PlanSlots());
+        call.args.used = planned_.used;
+        ReadsLeft(call, op);
+        OwnsGroupScratch(call);
+    }
+    template <typename Args>
+    void OwnsGroupScratch(CallOf<Args>& call) {
+        Owns(call, call.args.scratch, call.args.scratch_bytes,
+             kernels::GroupScratchBytes(kernels_, call.args.weight.cols));
+    }
+
+    Status Lower(const Op& op, const program::ExpertMatMul& a) {
+        WEFT_TRY(Plan(op, a.first_expert));
+        CallOf<kernels::ExpertMatMulArgs> call;
+        ReadsExperts(call, op);
+        if (op.inputs.size() == 4) call.args.bias = Vector(op.inputs[3]);
+        call.args.by_token = !IsSlots(op.inputs[0]);
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.y_stride = Cols(op.outputs[0]);
+        return Push<kernels::ExpertMatMul>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::ExpertSum& a) {
+        WEFT_TRY(Plan(op, a.first_expert));
+        CallOf<kernels::ExpertSumArgs> call;
+        kernels::ExpertSumArgs& args = call.args;
+        const ValueId y = op.outputs[0];
+        ReadsExperts(call, op);
+        if (a.bias) args.bias = Vector(op.inputs[4]);
+        call.Reads(args.weights, Of(op.inputs[2]));
+        args.segment_cols = a.segment_cols;
+        if (a.base) {
+            const ValueId base = op.inputs.back();
+            IsWide(base) ? call.Reads(args.wide_base, Of(base)) : call.Reads(args.base, Of(base));
+        }
+        call.Writes(args.wide, IsWide(y) ? Of(y) : ScratchRows("wide", Cols(y) * kDouble, rows_));
+        if (!IsWide(y)) call.Writes(args.y, Of(y));
+        call.Rows(args.rows);
+        return Push<kernels::ExpertSum>(call, y);
+    }
+
+    Status Lower(const Op& op, const program::GateRows&) {
+        CallOf<kernels::GateRowsArgs> call;
+        call.Reads(call.args.gate, Of(op.inputs[1]));
+        return PushMap<kernels::GateRows>(op, call);
+    }
+
+    Status Lower(const Op& op, const program::PickColumns& a) {
+        CallOf<kernels::PickColumnsArgs> call;
+        kernels::PickColumnsArgs& args = call.args;
+        call.Reads(args.x, Of(op.inputs[0]));
+        args.heads = a.heads;
+        args.head_cols = Cols(op.inputs[0]) / a.heads;
+        args.begin = a.begin;
+        args.size = Cols(op.outputs[0]) / a.heads;
+        call.Writes(args.y, Of(op.outputs[0]));
+        call.Rows(args.rows);
+        return Push<kernels::PickColumns>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::LatentAttention& a) {
+        CallOf<kernels::LatentWriteArgs> write;
+        write.Binds(write.args.sequences, Bound::kSequences);
+        write.Reads(write.args.latent, Of(op.inputs[2]));
+        write.Reads(write.args.key, Of(op.inputs[3]));
+        const int64_t rank = write.args.rank = Cols(op.inputs[2]);
+        const int64_t rope = write.args.rope = Cols(op.inputs[3]);
+        write.args.cache = buffers_.cache(op.inputs[4]);
+        write.Writes(write.args.cache.data, Of(op.inputs[4]));
+        if (rank + rope > kernels::kMostLatentColumns) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} (latent_attention): {} columns are cached; most: {}",
+                             op_, rank + rope, kernels::kMostLatentColumns);
+        }
+        WEFT_TRY(Push<kernels::LatentWrite>(write, op.outputs[0]));
+        CallOf<kernels::LatentAttentionArgs> call;
+        kernels::LatentAttentionArgs& args = call.args;
+        call.Binds(args.sequences, Bound::kSequences);
+        call.Reads(args.q_latent, Of(op.inputs[0]));
+        call.Reads(args.q_key, Of(op.inputs[1]));
+        args.heads = a.heads;
+        args.rank = rank;
+        args.rope = rope;
+        args.cache = buffers_.cache(op.inputs[4]);
+        call.Reads(args.cache.data, Of(op.inputs[4]));
+        args.scale = a.scale;
+        OwnsFloats(call, kernels::LatentScratch(rank, rope));
+        call.Writes(args.out, Of(op.outputs[0]));
+        return Push<&kernels::Kernels::latent_attention>(call, op.outputs[0]);
+    }
+    template <typename Args>
+    void OwnsFloats(CallOf<Args>& call, int64_t floats) {
+        Owns(call, call.args.scratch, call.args.scratch_floats, floats * kFloat, kFloat);
+    }
+
+    // Prepared as rows of one head each.
+    Status Lower(const Op& op, const program::HeadMatMul&) {
+        CallOf<kernels::HeadMatMulArgs> call;
+        const kernels::PackedStack& weight = buffers_.stack(op.inputs[1]);
+        call.args.weight = weight;
+        if (Prepares(op)) {
+            next_prepared_ ^= 1;
+            prepared_value_[next_prepared_] = program::kNoValue;
+            const Region prepared =
+                PreparedRows(next_prepared_, weight.count * kernels_.prepared_bytes(weight.cols));
+            CallOf<kernels::PrepareArgs> prepare;
+            prepare.args.as = FormFor(op);
+            prepare.Reads(prepare.args.x, Of(op.inputs[0]));
+            prepare.args.cols = prepare.args.x_stride = weight.cols;
+            prepare.Writes(prepare.args.out, prepared);
+            prepare.Rows(prepare.args.rows, weight.count);
+            prepare.call.light = true;
+            WEFT_TRY(Push<&kernels::Kernels::prepare>(prepare, op.inputs[0]));
+            call.Reads(call.args.prepared, prepared);
+        } else {
+            call.Reads(call.args.x, Of(op.inputs[0]));
+        }
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        OwnsGroupScratch(call);
+        call.Rows(call.args.rows);
+        return Push<kernels::HeadMatMul>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::Rope& a) {
+        const Region table = ScratchRows(TableName(a), a.rotary_dim * kFloat, options_.max_tokens);
+        if (std::ranges::find(tables_made_, table.data) == tables_made_.end()) {
+            tables_made_.push_back(table.data);
+            CallOf<kernels::RopeTableArgs> make;
+            make.Reads(make.args.positions, Of(op.inputs[1]));
+            make.args.inverse_frequency = a.inverse_frequency.data();
+            make.args.rotary_dim = a.rotary_dim;
+            make.args.magnitude = a.magnitude;
+            make.Writes(make.args.out, table);
+            make.Rows(make.args.rows);
+            WEFT_TRY(Push<&kernels::Kernels::rope_table>(make, op.outputs[0]));
+        }
+        CallOf<kernels::RopeArgs> call;
+        kernels::RopeArgs& args = call.args;
+        call.Reads(args.x, Of(op.inputs[0]));
+        call.Reads(args.cos_sin, table);
+        args.sign = a.sign;
+        args.neighbours = a.neighbours;
+        args.head_dim = a.head_dim;
+        args.rotary_dim = a.rotary_dim;
+        args.heads = Cols(op.outputs[0]) / a.head_dim;
+        call.Writes(args.y, Of(op.outputs[0]));
+        args.x_stride = args.y_stride = Cols(op.outputs[0]);
+        call.Rows(args.rows);
+        return Push<&kernels::Kernels::rope>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::Attention& a) {
+        if (!a.cached(op.inputs.size())) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} (attention) has no KV cache: that is for training",
+                             op_);
+        }
+        const ValueId k_cache = op.inputs.end()[-2], v_cache = op.inputs.back();
+        CallOf<kernels::KvWriteArgs> write;
+        write.Binds(write.args.sequences, Bound::kSequences);
+        write.Reads(write.args.k, Of(op.inputs[1]));
+        write.Reads(write.args.v, Of(op.inputs[2]));
+        write.args.k_stride = Cols(op.inputs[1]);
+        write.args.v_stride = Cols(op.inputs[2]);
+        write.args.k_cache = buffers_.cache(k_cache);
+        write.args.v_cache = buffers_.cache(v_cache);
+        write.Writes(write.args.k_cache.data, Of(k_cache));
+        write.Writes(write.args.v_cache.data, Of(v_cache));
+        WEFT_TRY(Push<&kernels::Kernels::kv_write>(write, op.outputs[0]));
+        CallOf<kernels::AttentionArgs> call;
+        kernels::AttentionArgs& args = call.args;
+        call.Binds(args.sequences, Bound::kSequences);
+        call.Reads(args.q, Of(op.inputs[0]));
+        args.q_stride = args.out_stride = Cols(op.outputs[0]);
+        args.k_cache = buffers_.cache(k_cache);
+        args.v_cache = buffers_.cache(v_cache);
+        call.Reads(args.k_cache.data, Of(k_cache));
+        call.Reads(args.v_cache.data, Of(v_cache));
+        args.heads = a.heads;
+        args.first_head = a.first_head;
+        args.group = a.group;
+        args.first_kv_head = a.first_kv_head;
+        args.scale = a.scale;
+        args.window = a.window;
+        args.soft_cap = a.soft_cap;
+        if (a.sinks) args.sinks = Vector(op.inputs[3]);
+        OwnsFloats(call, kernels_.attention_scratch(a.head_dim, a.group));
+        call.Writes(args.out, Of(op.outputs[0]));
+        return Push<&kernels::Kernels::attention>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::Glu& a) {
+        CallOf<kernels::GluArgs> call;
+        kernels::GluArgs& args = call.args;
+        call.Reads(args.gate, Of(op.inputs[0]));
+        call.Reads(args.up, Of(op.inputs[1]));
+        call.Writes(args.out, Of(op.outputs[0]));
+        args.cols = args.gate_stride = args.up_stride = args.out_stride = Cols(op.outputs[0]);
+        args.activation = a.activation;
+        return PushRowWise<&kernels::Kernels::glu>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::AddBias&) {
+        CallOf<kernels::AddBiasArgs> call;
+        call.args.bias = Vector(op.inputs[1]);
+        call.call.light = true;
+        return PushMap<&kernels::Kernels::add_bias>(op, call);
+    }
+
+    Status Lower(const Op& op, const program::Scale& a) {
+        CallOf<kernels::ScaleArgs> call;
+        call.args.factor = a.factor;
+        call.call.light = true;
+        return PushMap<&kernels::Kernels::scale>(op, call);
+    }
+
+    Status Lower(const Op& op, const program::SoftCap& a) {
+        CallOf<kernels::SoftCapArgs> call;
+        call.args.cap = a.cap;
+        return PushMap<&kernels::Kernels::soft_cap>(op, call);
+    }
+
+    // x [rows, cols] -> y of the same shape.
+    template <auto kKernel, typename Args>
+    Status PushMap(const Op& op, CallOf<Args>& call) {
+        call.Reads(call.args.x, Of(op.inputs[0]));
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.cols = Cols(op.outputs[0]);
+        call.Rows(call.args.rows);
+        return Push<kKernel>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::Add&) {
+        CallOf<kernels::AddArgs> call;
+        call.Reads(call.args.a, Of(op.inputs[0]));
+        call.Reads(call.args.b, Of(op.inputs[1]));
+        call.Writes(call.args.out, Of(op.outputs[0]));
+        call.Rows(call.args.count, Cols(op.outputs[0]));
+        call.call.light = true;
+        return Push<&kernels::Kernels::add>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::SelectRows&) {
+        CallOf<dense::LookupArgs> call;
+        Region x = Of(op.inputs[0]);  // any rows of it
+        x.bytes = std::exchange(x.row_bytes, 0) * options_.max_tokens;
+        const int64_t cols = Cols(op.outputs[0]);
+        call.Reads(call.args.table.data, x);
+        call.Reads(call.args.ids, Of(op.inputs[1]));
+        call.Writes(call.args.y.data, Of(op.outputs[0]));
+        call.args.cols = call.args.table.stride = call.args.y.stride = cols;
+        call.args.table_rows = options_.max_tokens;
+        call.Rows(call.args.count);
+        return Push<dense::Lookup>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::AllReduce&) {
+        // In halves (halves.h), the other half may have gone over what is prepared by then.
+        std::ranges::fill(prepared_value_, program::kNoValue);
+        return PushTransfer(op, CallKind::kAllReduce);
+    }
+    Status Lower(const Op& op, const program::AllGather&) { return PushTransfer(op); }
+    Status Lower(const Op& op, const program::Send&) { return PushTransfer(op); }
+    Status Lower(const Op& op, const program::Recv&) { return PushTransfer(op); }
+
+    template <typename T>
+    requires(T::kRow.pass != Pass::kInference && T::kRow.pass != Pass::kBoth) Status
+        Lower(const Op&, const T&) {
+        return Unsupported("is of training, and the Program is of inference");
+    }
+
+    // rows_like: a value whose first dimension is the call's rows.
+    template <auto kKernel, typename Args>
+    Status Push(CallOf<Args>& call, ValueId rows_like) {
+        call.call.run = RunKernel<kKernel, Args>;
+        return Push(call.Take(), rows_like);
+    }
+    Status PushTransfer(const Op& op, CallKind kind = CallKind::kTransfer) {
+        CallOf<TransferArgs> call;
+        call.call.kind = kind;
+        if (!op.inputs.empty()) {
+            const ValueId x = op.inputs[0];
+            // (The sum of wide values is made where they are.)
+            IsWide(x) ? call.Changes(call.args.in, Of(x)) : call.Reads(call.args.in, Of(x));
+            call.args.in_dtype = program_.value(x).dtype;
+            call.args.in_cols = Cols(x);
+        }
+        if (!op.outputs.empty()) {
+            call.Writes(call.args.out, Of(op.outputs[0]));
+            call.args.out_dtype = program_.value(op.outputs[0]).dtype;
+            call.args.out_cols = Cols(op.outputs[0]);
+        }
+        call.Rows(call.args.rows);
+        return Push(call.Take(), op.outputs.empty() ? op.inputs[0] : op.outputs[0]);
+    }
+    Status Push(Call call, ValueId rows_like) {
+        call.rows.dim = ShapeOf(rows_like)[0];
+        const Op& op = program_.ops[static_cast<size_t>(op_)];
+        const bool alone = program::RowOf(op.kind()).Is(Trait::kRowWise | Trait::kSeesEarlier);
+        call.whole = call.whole || !alone;
+        Add(std::move(call));
+        return {};
+    }
+
+    // The bytes of an activation, an input or a state.
+    Region Of(ValueId id) const {
+        const program::Value& value = program_.value(id);
+        if (value.storage == program::Storage::kState) {
+            const int64_t positions = options_.kv_pages * options_.page_tokens;
+            return {buffers_.At(id), 0, program::StateBytes(value, positions), id};
+        }
+        return {buffers_.At(id), RowBytes(value.dtype, value.shape.Elements(1, 1)), 0, id};
+    }
+    // A constant.
+    const float* Vector(ValueId id) const {
+        WEFT_CHECK(program_.value(id).storage == program::Storage::kWeight);
+        return reinterpret_cast<const float*>(buffers_.At(id));
+    }
+    bool IsWide(ValueId id) const { return TypeOf(id) == DType::kF64; }
+
+    // ---- Scratch ----------------------------------------------------------------------------
+
+    // Prepared activations: two, so that the next one does not wait for the readers of the last.
+    Region PreparedRows(int which, int64_t row_bytes) {
+        return ScratchRows(which == 0 ? "prepared" : "prepared 1", row_bytes, rows_);
+    }
+    // The plan of a mixture of experts (kernels/experts.h).
+    Region PlanBegin() {
+        return ScratchBytes("plan", (planned_.count + 1) * static_cast<int64_t>(sizeof(int32_t)));
+    }
+    Region PlanSlots() {
+        return ScratchBytes("slots", planned_.used * rows_ * static_cast<int64_t>(sizeof(int32_t)));
+    }
+    // Cosines and sines: ropes of the same angles share a table.
+    std::string TableName(const program::Rope& a) {
+        const std::pair angles{a.inverse_frequency, a.magnitude};
+        const auto known = std::ranges::find(angles_, angles);
+        const auto number = known - angles_.begin();
+        if (known == angles_.end()) angles_.push_back(angles);
+        return fmt::format("table {}", number);
+    }
+    // Floats of a row of an Adapt op's x . a^T.
+    int64_t AdapterStride(const Op& op) const {
+        int64_t rank = 0;
+        const auto& a = op.as<program::Adapt>();
+        for (size_t i = 0; i < a.adapters.size(); ++i) {
+            rank = std::max(rank, ShapeOf(a.A(op.inputs, i))[0]);
+        }
+        return (rank + kernels::kStripRows - 1) / kernels::kStripRows * kernels::kStripRows;
+    }
+
+    const int64_t rows_;  // the most of a call
+    std::set<ValueId> segmented_;
+    std::vector<std::pair<std::vector<float>, float>> angles_;
+    ValueId prepared_value_[2] = {program::kNoValue, program::kNoValue};
+    kernels::Prepared prepared_as_[2] = {};
+    int next_prepared_ = 0;
+    kernels::PlanExpertsArgs planned_;  // what the plan holds
+    ValueId planned_ids_ = program::kNoValue;
+    struct Up {
+        CallOf<kernels::AdaptUpArgs> call;
+        int32_t op;
+        ValueId rows_like;
+    };
+    bool adapts_ = false;  // this list has the Adapt ops
+    std::deque<Up> ups_;   // of those at hand
+    std::vector<std::byte*> tables_made_;
+};
+
+}  // namespace
+
+Result<CallLists> LowerInference(const program::Program& program, const CompileOptions& options,
+                                 const kernels::Kernels& kernels, Buffers& buffers) {
+    return InferenceLowerer(program, options, kernels, buffers).Run();
+}
+
+}  // namespace weft::backend

@@ -1,0 +1,43 @@
+// Where a command must wait for those before it: it touches bytes that another since the last
+// barrier wrote, or writes bytes that one read. Found from ranges of bytes alone, so that reuse of
+// the arena and of scratch is covered by the same rule.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+namespace weft::program {
+
+// Range: bytes, with Overlaps(other).
+template <typename Range>
+bool AnyOverlap(std::span<const Range> a, std::span<const Range> b) {
+    return std::ranges::any_of(a, [&](const Range& x) {
+        return std::ranges::any_of(b, [&](const Range& y) { return x.Overlaps(y); });
+    });
+}
+
+template <typename Range>
+class Hazards {
+  public:
+    // Takes up what the next command touches. True: a barrier must come before it.
+    bool Touch(std::span<const Range> reads, std::span<const Range> writes) {
+        const std::span<const Range> read(read_), written(written_);
+        const bool waits =
+            AnyOverlap(reads, written) || AnyOverlap(writes, written) || AnyOverlap(writes, read);
+        if (waits) Clear();
+        read_.insert(read_.end(), reads.begin(), reads.end());
+        written_.insert(written_.end(), writes.begin(), writes.end());
+        return waits;
+    }
+    // There was a barrier.
+    void Clear() {
+        read_.clear();
+        written_.clear();
+    }
+
+  private:
+    std::vector<Range> read_, written_;
+};
+
+}  // namespace weft::program

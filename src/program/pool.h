@@ -1,0 +1,13 @@
+// The pools that a device keeps the values of a Program in (memory_layout.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::program {
+
+// kKept and kBrief are activations: of a slot each, and shared. kNone: no op uses the value.
+enum class Pool : uint8_t { kNone, kWeight, kGradient, kOptimizer, kCache, kInput, kKept, kBrief };
+inline constexpr size_t kPools = 8;
+
+}  // namespace weft::program
