@@ -143,7 +143,7 @@ TrainingArenaPlan PlanTrainingArena(const ChunkedProgram& all, int64_t tokens, i
         if (life != brief.end()) life->last = std::max(life->last, static_cast<int64_t>(end) - 1);
     };
     for (const Chunk& chunk : all.chunks) {
-        read_after(chunk.side_output, chunk.evaluate_begin);
+        read_after(chunk.side_output, chunk.predict_begin);  // (evaluate may have run, too)
         read_after(chunk.loss.evaluated, chunk.predict_begin);
         read_after(chunk.loss.predicted, chunk.backward_begin);
         read_after(chunk.loss.losses, chunk.end);

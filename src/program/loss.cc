@@ -93,6 +93,10 @@ class Expander {
 
     void GoBack(const Op& grad) {
         const ValueId dloss = grad.inputs[0], dx = grad.outputs[0];
+        // What is recomputed or gathered again is another value than that of the forward ops.
+        x_ = grad.inputs[1];
+        weight_ = grad.inputs[2];
+        targets_ = grad.inputs[3];
         result_.values.losses = Add("losses", {kOutputs});
         for (int64_t piece = 0; piece < pieces_; ++piece) {
             pass_ = "losses." + std::to_string(piece);

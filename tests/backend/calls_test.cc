@@ -6,10 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
 #include "backend/cpu/halves.h"
-#include "backend/cpu/lower.h"
+#include "support/lowered_calls.h"
 
 namespace weft::backend {
 namespace {
@@ -23,6 +22,8 @@ using program::Program;
 using program::Shape;
 using program::Storage;
 using program::ValueId;
+
+using Lowered = support::LoweredCalls;
 
 constexpr int64_t kCols = 32;
 
@@ -165,24 +166,6 @@ bool RunsInInference(OpKind kind) {
     return pass == program::Pass::kInference || pass == program::Pass::kBoth;
 }
 
-struct Lowered {
-    Lowered(program::ChunkedProgram list, const CompileOptions& compile, CpuLevel level)
-        : chunked(std::move(list)),
-          program(chunked.program),
-          options(compile),
-          buffers(chunked, options, kernels::KernelsFor(level)) {
-        const Status status = program::CheckShapes(program);
-        EXPECT_TRUE(status.ok()) << status.error().message;
-        EXPECT_TRUE(buffers.Allocate().ok());
-        lists = Lower(chunked, options, kernels::KernelsFor(level), 2, buffers).value();
-    }
-    const program::ChunkedProgram chunked;
-    const Program& program;
-    const CompileOptions options;
-    Buffers buffers;
-    CallLists lists;
-};
-
 CompileOptions SmallSteps() {
     CompileOptions options;
     options.max_tokens = 5;
@@ -212,66 +195,12 @@ TEST(Calls, EveryOpOfInferenceIsTried) {
     }
 }
 
-bool Holds(std::span<const std::byte> memory, const std::byte* at) {
-    return at >= memory.data() && at < memory.data() + memory.size();
-}
-// Weights are constants of inference.
-bool Holds(const Buffers& buffers, const std::byte* at) {
-    using program::Pool;
-    for (const Pool pool : {Pool::kGradient, Pool::kOptimizer, Pool::kCache, Pool::kInput,
-                            Pool::kKept, Pool::kBrief}) {
-        if (Holds(buffers.PoolBytes(pool), at)) return true;
-    }
-    const bool trains = !buffers.packs() && Holds(buffers.PoolBytes(Pool::kWeight), at);
-    return trains || Holds(buffers.scratch().bytes(), at);
-}
-
 TEST(Calls, EveryAddressInArgumentsIsASlot) {
-    ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
-        const Buffers& buffers = lowered.buffers;
-        for (const Call& call : calls) {
-            std::set<size_t> slots;
-            for (const Slot& slot : call.slots) slots.insert(slot.at);
-            for (size_t at = 0; at < call.args.bytes().size(); at += sizeof(void*)) {
-                const auto* word = call.args.Load<const std::byte*>(static_cast<uint16_t>(at));
-                const bool address = Holds(buffers, word);
-                EXPECT_EQ(address, slots.contains(at))
-                    << "op " << call.op << " ("
-                    << program::OpName(lowered.program.ops[static_cast<size_t>(call.op)].kind())
-                    << "): byte " << at << " of the arguments";
-            }
-        }
-    });
+    ForEachList(support::ExpectAddressesAreSlots);
 }
 
-int64_t RowsOf(const Call& call, const CompileOptions& options) {
-    return program::BindDim(call.rows.dim, options.max_tokens, options.max_outputs);
-}
-
-// An operand's slots cover all of its rows; a call stays within its scratch.
 TEST(Calls, SlotsHaveTheSizesOfTheirValues) {
-    ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
-        const CompileOptions& options = lowered.options;
-        for (const Call& call : calls) {
-            const int64_t rows = RowsOf(call, options);
-            for (const Slot& slot : call.slots) {
-                const Region& region = slot.region;
-                if (region.value == program::kNoValue) {
-                    const std::span<const std::byte> scratch = lowered.buffers.scratch().bytes();
-                    EXPECT_TRUE(Holds(scratch, region.data));
-                    EXPECT_LE(region.data + region.Bytes(rows), scratch.data() + scratch.size());
-                    continue;
-                }
-                const program::Value& value = lowered.program.value(region.value);
-                const int64_t bytes =
-                    value.storage == Storage::kState
-                        ? program::StateBytes(value, options.kv_pages * options.page_tokens)
-                        : RowBytes(value.dtype,
-                                   value.shape.Elements(options.max_tokens, options.max_outputs));
-                EXPECT_EQ(region.Bytes(rows), bytes) << value.name;
-            }
-        }
-    });
+    ForEachList(support::ExpectSlotsHaveSizesOfValues);
 }
 
 // Every activation is read by the calls of its readers, or by one before that prepares it for them
@@ -306,27 +235,8 @@ TEST(Calls, TouchWhatTheirOpsNameAsOperands) {
     });
 }
 
-// Between two calls without a barrier no byte is written that the other touches.
 TEST(Calls, BarriersKeepWritersApart) {
-    ForEachList([](const Lowered& lowered, const std::vector<Call>& calls) {
-        const auto overlap = [&](const Call& a, const Slot& x, const Call& b, const Slot& y) {
-            const auto rows = [&](const Call& call) { return RowsOf(call, lowered.options); };
-            return x.region.data < y.region.data + y.region.Bytes(rows(b)) &&
-                   y.region.data < x.region.data + x.region.Bytes(rows(a));
-        };
-        for (size_t i = 0; i < calls.size(); ++i) {
-            for (size_t j = i + 1; j < calls.size() && !calls[j].barrier; ++j) {
-                for (const Slot& x : calls[i].slots) {
-                    for (const Slot& y : calls[j].slots) {
-                        const bool reads = x.touch == Touch::kRead && y.touch == Touch::kRead;
-                        const bool own = x.touch == Touch::kOwn || y.touch == Touch::kOwn;
-                        EXPECT_FALSE(!reads && !own && overlap(calls[i], x, calls[j], y))
-                            << "calls " << i << " and " << j;
-                    }
-                }
-            }
-        }
-    });
+    ForEachList(support::ExpectBarriersKeepWritersApart);
 }
 
 TEST(Calls, OpsWhoseRowsNeedOthersAreNotCut) {

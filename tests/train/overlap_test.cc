@@ -1,10 +1,8 @@
 // What ZeRO gathers and sums up beside the arithmetic: the same bits, however long it takes.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "backend/device.h"
+#include "support/slow_comm.h"
 #include "support/tiny_model.h"
 #include "train/graph.h"
 #include "train/micro_batch.h"
@@ -12,62 +10,7 @@
 namespace weft::train {
 namespace {
 
-// A group of one rank whose wire takes its time.
-class SlowComm final : public coll::Comm {
-  public:
-    int rank() const override { return 0; }
-    int size() const override { return 1; }
-    void SetTuning(coll::Tuning) override {}
-    const coll::Tuning& tuning() const override { return tuning_; }
-    Status SetHosts(std::span<const int>) override { return {}; }
-    Status AllReduce(std::span<float>, const net::OpTag&, coll::Choice) override { return Rest(); }
-    Status AllReduce(std::span<double>, const net::OpTag&, coll::Choice) override { return Rest(); }
-    Status AllReduce(std::span<double>, std::span<float>, const net::OpTag&,
-                     coll::Choice) override {
-        return Rest();
-    }
-    bool LeavesCpuIdle(size_t) const override { return true; }
-    Status ReduceScatter(std::span<float>, std::span<const size_t>, const net::OpTag&,
-                         coll::Algorithm) override {
-        return Rest();
-    }
-    Status ReduceScatter(coll::Wire, std::span<const uint16_t>, std::span<const size_t>,
-                         const TakeSums&, const net::OpTag&, coll::Algorithm) override {
-        return Rest();
-    }
-    // Late, so that who reads too early reads something else.
-    Status AllGather(std::span<std::byte> all, std::span<const size_t>, const net::OpTag&,
-                     coll::Algorithm) override {
-        const std::vector<std::byte> own(all.begin(), all.end());
-        std::ranges::fill(all, std::byte{0x3f});
-        WEFT_TRY(Rest());
-        std::ranges::copy(own, all.begin());
-        return {};
-    }
-    Status AllToAll(std::span<const std::byte>, std::span<const size_t>, std::span<std::byte>,
-                    std::span<const size_t>, const net::OpTag&) override {
-        return Rest();
-    }
-    Status Broadcast(std::span<std::byte>, int, const net::OpTag&) override { return Rest(); }
-    Status Send(std::span<const std::byte>, int, const net::OpTag&) override { return Rest(); }
-    Status Recv(std::span<std::byte>, int, const net::OpTag&) override { return Rest(); }
-    size_t max_send_bytes() const override { return 0; }
-    Status Barrier(const net::OpTag&) override { return Rest(); }
-    coll::Timing last_timing() const override { return {}; }
-    uint64_t sent_bytes() const override { return 0; }
-
-    int fails_after = INT32_MAX;  // collectives
-
-  private:
-    Status Rest() {
-        if (fails_after-- <= 0) return MakeError(ErrorCode::kPeerLost, "rank 1 was lost");
-        const int ms = static_cast<int>(seed_ = seed_ * 48271 % 2147483647) % 4;
-        std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-        return {};
-    }
-    coll::Tuning tuning_ = coll::Tuning::BuiltIn({});
-    int64_t seed_ = 1;
-};
+using support::SlowComm;
 
 class Overlap : public testing::Test {
   protected:

@@ -116,9 +116,12 @@ class CpuExecutable final : public Executable {
     void StartSum(size_t item);
     void FinishSum();
     size_t TailOf(const Call& call) const;
+    // A rank that has none of the rows that ranks share takes part in their transfers all the same.
     bool IsLeftOut(const Call& call) const {
+        const int64_t dim = call.rows.dim;
         const bool by_rows = call.rows.at != Slot::kNowhere || call.per_output();
-        return by_rows && bindings_.RowsOf(call.rows.dim) == 0;
+        const bool shared = call.communicates() && program::SharingRanks(dim) > 0;
+        return by_rows && !shared && bindings_.RowsOf(dim) == 0;
     }
     void RunTimed(size_t index, int part, int parts);
     void RunCall(size_t index, int part, int parts);
@@ -420,7 +423,9 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         Call& call = list_->calls[i];
         if (call.waits_for != 0 && options_.beside) {
             const auto awaited = static_cast<size_t>(call.waits_for) - 1;
-            if (part == 0 && jobs_[awaited] != 0) Fail(i - 1, WaitForBeside(awaited));
+            // (After an error it may wait for ranks that hear of it from this one.)
+            const bool waits = part == 0 && status_.ok() && jobs_[awaited] != 0;
+            if (waits) Fail(i - 1, WaitForBeside(awaited));
         }
         if (call.barrier || call.waits_for != 0) {
             team_.Barrier();
@@ -431,8 +436,8 @@ bool CpuExecutable::RunCalls(size_t begin, size_t end, int part) {
         if (part == 0 || tail == 0) RunTimed(i, part, team_.size());
         if (probe_ && list_->last_of_op[i]) {
             team_.Barrier();
-            if (Failed(i + 1)) return false;
-            if (part == 0) ShowToProbe(i);
+            // (Others may be late: only behind the next barrier do they ask whether it failed.)
+            if (part == 0 && status_.ok()) ShowToProbe(i);
             team_.Barrier();
             if (Failed(i + 1)) return false;
         }
@@ -593,7 +598,7 @@ Status CpuExecutable::WaitForBeside(size_t index) {
 void CpuExecutable::EndBeside() {
     const auto last = static_cast<size_t>(std::ranges::max_element(jobs_) - jobs_.begin());
     if (status_.ok() && jobs_[last] != 0) status_ = WaitForBeside(last);
-    ended_ = status_;
+    if (!probe_) ended_ = status_;  // (with a probe nothing runs beside)
 }
 
 // ---- Reading ------------------------------------------------------------------------------------

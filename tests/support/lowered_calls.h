@@ -1,0 +1,130 @@
+// A Program as the CPU's calls (backend/cpu/call.h), and what is true of the calls of every
+// Program.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "backend/cpu/call.h"
+#include "backend/cpu/lower.h"
+
+namespace weft::support {
+
+struct LoweredCalls {
+    LoweredCalls(program::ChunkedProgram list, const backend::CompileOptions& compile,
+                 CpuLevel level)
+        : chunked(std::move(list)),
+          program(chunked.program),
+          options(compile),
+          buffers(chunked, options, kernels::KernelsFor(level)) {
+        // (Names are unique within a chunk.)
+        const bool checks = chunked.chunks.size() < 2;
+        const Status status = checks ? program::CheckShapes(program) : Status();
+        EXPECT_TRUE(status.ok()) << status.error().message;
+        EXPECT_TRUE(buffers.Allocate().ok());
+        auto lowered = backend::Lower(chunked, options, kernels::KernelsFor(level), 2, buffers);
+        EXPECT_TRUE(lowered.ok()) << lowered.error().message;
+        if (lowered.ok()) lists = std::move(*lowered);
+    }
+    const char* OpOf(const backend::Call& call) const {
+        return program::OpName(program.ops[static_cast<size_t>(call.op)].kind());
+    }
+    // Of the largest step.
+    int64_t RowsOf(const backend::Call& call) const {
+        return program::BindDim(call.rows.dim, options.max_tokens, options.max_outputs);
+    }
+
+    const program::ChunkedProgram chunked;
+    const program::Program& program;
+    const backend::CompileOptions options;
+    backend::Buffers buffers;
+    backend::CallLists lists;
+};
+
+inline bool HoldsAddress(std::span<const std::byte> memory, const std::byte* at) {
+    return at >= memory.data() && at < memory.data() + memory.size();
+}
+// Weights are constants of inference.
+inline bool HoldsAddress(const backend::Buffers& buffers, const std::byte* at) {
+    using program::Pool;
+    for (const Pool pool : {Pool::kGradient, Pool::kOptimizer, Pool::kCache, Pool::kInput,
+                            Pool::kKept, Pool::kBrief}) {
+        if (HoldsAddress(buffers.PoolBytes(pool), at)) return true;
+    }
+    const bool trains = !buffers.packs() && HoldsAddress(buffers.PoolBytes(Pool::kWeight), at);
+    return trains || HoldsAddress(buffers.scratch().bytes(), at);
+}
+
+inline void ExpectAddressesAreSlots(const LoweredCalls& lowered,
+                                    const std::vector<backend::Call>& calls) {
+    for (const backend::Call& call : calls) {
+        std::set<size_t> slots;
+        for (const backend::Slot& slot : call.slots) slots.insert(slot.at);
+        for (size_t at = 0; at < call.args.bytes().size(); at += sizeof(void*)) {
+            const auto* word = call.args.Load<const std::byte*>(static_cast<uint16_t>(at));
+            EXPECT_EQ(HoldsAddress(lowered.buffers, word), slots.contains(at))
+                << "op " << call.op << " (" << lowered.OpOf(call) << "): byte " << at
+                << " of the arguments";
+        }
+    }
+}
+
+// The slots of an operand cover all of its rows; a call stays within its scratch.
+inline void ExpectSlotsHaveSizesOfValues(const LoweredCalls& lowered,
+                                         const std::vector<backend::Call>& calls) {
+    const backend::CompileOptions& options = lowered.options;
+    const std::span<const std::byte> scratch = lowered.buffers.scratch().bytes();
+    for (const backend::Call& call : calls) {
+        const int64_t rows = lowered.RowsOf(call);
+        for (const backend::Slot& slot : call.slots) {
+            const backend::Region& region = slot.region;
+            if (region.value == program::kNoValue) {
+                EXPECT_TRUE(HoldsAddress(scratch, region.data));
+                EXPECT_LE(region.data + region.Bytes(rows), scratch.data() + scratch.size());
+                continue;
+            }
+            const program::Value& value = lowered.program.value(region.value);
+            const int64_t bytes =
+                value.storage == program::Storage::kState
+                    ? program::StateBytes(value, options.kv_pages * options.page_tokens)
+                    : RowBytes(value.dtype,
+                               value.shape.Elements(options.max_tokens, options.max_outputs));
+            EXPECT_EQ(region.Bytes(rows), bytes) << value.name;
+        }
+    }
+}
+
+// Whether one of two calls writes bytes that the other touches.
+inline bool CallsCollide(const LoweredCalls& lowered, const backend::Call& a,
+                         const backend::Call& b) {
+    using backend::Touch;
+    for (const backend::Slot& x : a.slots) {
+        for (const backend::Slot& y : b.slots) {
+            const bool reads = x.touch == Touch::kRead && y.touch == Touch::kRead;
+            const bool own = x.touch == Touch::kOwn || y.touch == Touch::kOwn;
+            const bool overlap =
+                x.region.data < y.region.data + y.region.Bytes(lowered.RowsOf(b)) &&
+                y.region.data < x.region.data + x.region.Bytes(lowered.RowsOf(a));
+            if (overlap && !reads && !own) return true;
+        }
+    }
+    return false;
+}
+
+// Between two calls without a barrier no byte is written that the other touches.
+inline void ExpectBarriersKeepWritersApart(const LoweredCalls& lowered,
+                                           const std::vector<backend::Call>& calls) {
+    for (size_t i = 0; i < calls.size(); ++i) {
+        for (size_t j = i + 1; j < calls.size() && !calls[j].barrier; ++j) {
+            EXPECT_FALSE(CallsCollide(lowered, calls[i], calls[j]))
+                << "calls " << i << " and " << j;
+        }
+    }
+}
+
+}  // namespace weft::support

@@ -1,0 +1,223 @@
+// Training Programs as calls of CPU kernels: every kind of model, layout and optimizer is lowered,
+// and its calls say of themselves what barriers, slots and transfers beside go by.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "support/lowered_calls.h"
+#include "support/training_case.h"
+
+namespace weft::train {
+namespace {
+
+using backend::Call;
+using backend::Slot;
+using program::OpKind;
+using program::Recompute;
+using program::Storage;
+using program::ValueId;
+using support::LoweredCalls;
+using support::TrainingCase;
+using support::TrainingRank;
+
+const TrainingCase kLoweringCases[] = {
+    {.tied = true, .dtype = DType::kBF16},
+    {.recompute = Recompute::kFull, .scale = 0.5f},
+    {.experts = true, .dtype = DType::kF16, .balance = true, .optimizer = "sgd"},
+    {.experts = true, .tp = 3, .shard = 2, .optimizer = "sgd", .momentum = true},
+    {.architecture = "qwen2", .dtype = DType::kBF16, .gradients = DType::kBF16, .tp = 2},
+    {.architecture = "qwen2", .dtype = DType::kF16, .gradients = DType::kF16, .lora = true},
+    {.architecture = "qwen2", .tp = 4, .shard = 1, .row_shares = true, .cap = 5},
+    {.architecture = "qwen2moe", .experts = true, .optimizer = "adafactor"},
+    {.architecture = "qwen3", .dtype = DType::kBF16, .tp = 2, .shard = 1, .row_shares = true},
+    {.architecture = "qwen3", .recompute = Recompute::kSelective, .zero = {.stage = 1, .ranks = 2},
+     .optimizer = "adam"},
+    {.architecture = "qwen3", .tied = true, .weights = DType::kQ8_0, .dtype = DType::kBF16,
+     .zero = {.stage = 2, .ranks = 2, .rank = 1}, .optimizer = "adam8bit", .beside = true},
+    {.architecture = "qwen3", .dtype = DType::kBF16, .recompute = Recompute::kFull,
+     .zero = {.stage = 3, .ranks = 2, .rank = 1, .prefetch_elements = 900}, .beside = true},
+    {.architecture = "qwen3moe", .experts = true, .recompute = Recompute::kFull,
+     .zero = {.stage = 3, .ranks = 3}, .balance = true, .optimizer = "adafactor", .beside = true},
+    {.architecture = "qwen3moe", .experts = true, .dtype = DType::kBF16, .tp = 2, .shard = 1,
+     .row_shares = true, .balance = true},
+    {.architecture = "qwen3moe", .experts = true, .weights = DType::kQ8_0, .dtype = DType::kBF16,
+     .recompute = Recompute::kFull, .lora = true},
+    {.weights = DType::kQ4_0, .zero = {.stage = 3, .ranks = 2}, .lora = true, .beside = true},
+    {.weights = DType::kQ8_0, .zero = {.stage = 2, .ranks = 40, .rank = 39}, .lora = true},
+    {.zero = {.stage = 3, .ranks = 40, .rank = 39}, .optimizer = "sgd"},
+    {.experts = true, .pp = 2, .shard = 0, .balance = true},
+    {.tied = true, .tp = 2, .pp = 2, .shard = 3, .row_shares = true},
+    {.architecture = "granite", .dtype = DType::kBF16, .pp = 2, .chunks = 2, .scale = 0.25f},
+};
+
+void ForEachLowered(const std::function<void(const LoweredCalls&, const std::vector<Call>&)>& f) {
+    for (const TrainingCase& c : kLoweringCases) {
+        SCOPED_TRACE(c.Name());
+        const TrainingRank rank(c);
+        if (rank.program().chunks.empty()) continue;
+        for (const CpuLevel level : {CpuLevel::kReference, BestCpuLevel(DetectCpu())}) {
+            const LoweredCalls lowered(rank.program(), c.compile(), level);
+            f(lowered, lowered.lists.plain);
+        }
+    }
+}
+
+// ExpandLoss replaces the loss of logits that are in one piece.
+TEST(Lowering, EveryOpOfTrainingIsTried) {
+    std::set<OpKind> tried;
+    for (const TrainingCase& c : kLoweringCases) {
+        const TrainingRank rank(c);
+        for (const program::Op& op : rank.program().program.ops) tried.insert(op.kind());
+    }
+    for (size_t i = 0; i < program::kOpKinds; ++i) {
+        const auto kind = static_cast<OpKind>(i);
+        const bool replaced =
+            kind == OpKind::kLinearCrossEntropy || kind == OpKind::kLinearCrossEntropyGrad;
+        const bool trains = program::RowOf(kind).pass != program::Pass::kInference && !replaced;
+        EXPECT_EQ(tried.contains(kind), trains) << program::OpName(kind);
+    }
+}
+
+TEST(Lowering, EveryAddressInArgumentsIsASlot) {
+    ForEachLowered(support::ExpectAddressesAreSlots);
+}
+
+TEST(Lowering, SlotsHaveTheSizesOfTheirValues) {
+    ForEachLowered(support::ExpectSlotsHaveSizesOfValues);
+}
+
+TEST(Lowering, BarriersKeepWritersApart) {
+    ForEachLowered(support::ExpectBarriersKeepWritersApart);
+}
+
+// What an op writes its own calls write. What it reads they read, or a call before them that
+// prepares it for several ops: positions, and which rows experts have.
+TEST(Lowering, CallsTouchTheOperandsOfTheirOps) {
+    ForEachLowered([](const LoweredCalls& lowered, const std::vector<Call>& calls) {
+        std::vector<std::set<ValueId>> read(lowered.program.ops.size()), written(read);
+        std::set<ValueId> prepared;
+        for (const Call& call : calls) {
+            const auto op = static_cast<size_t>(call.op);
+            for (const Slot& slot : call.slots) {
+                if (slot.touch != backend::Touch::kWrite) read[op].insert(slot.region.value);
+                if (slot.touch != backend::Touch::kRead) written[op].insert(slot.region.value);
+            }
+        }
+        for (size_t i = 0; i < lowered.program.ops.size(); ++i) {
+            const program::Op& op = lowered.program.ops[i];
+            const program::Operands operands = program::OperandsOf(op).value();
+            for (size_t k = 0; k < op.inputs.size(); ++k) {
+                const bool shared = operands.inputs[k]->index && prepared.contains(op.inputs[k]);
+                EXPECT_TRUE(shared || read[i].contains(op.inputs[k]))
+                    << "op " << i << ' ' << program::OpName(op.kind()) << " input " << k;
+            }
+            for (const ValueId id : op.outputs) {
+                EXPECT_TRUE(written[i].contains(id))
+                    << "op " << i << ' ' << program::OpName(op.kind());
+            }
+            prepared.insert(read[i].begin(), read[i].end());
+        }
+    });
+}
+
+// Steps of another slot have their own inputs and their own kept values, and share all else.
+TEST(Lowering, AddressesMoveWithTheSlot) {
+    ForEachLowered([](const LoweredCalls& lowered, const std::vector<Call>& calls) {
+        const std::vector<int32_t> order(40);
+        const kernels::Sequence sequence{0, 40, 0, {}};
+        backend::Bindings bindings{40, 40, 0, {&sequence, 1}, {}, order.data(), 1, 20};
+        for (const Call& call : calls) {
+            Call first = call;
+            BindCall(first, bindings);
+            bindings.slot = 2;
+            Call third = first;
+            BindCall(third, bindings);
+            bindings.slot = 0;
+            for (const Slot& slot : call.slots) {
+                if (slot.at == Slot::kNowhere) continue;
+                const auto* before = first.args.Load<const std::byte*>(slot.at);
+                const auto* after = third.args.Load<const std::byte*>(slot.at);
+                const ValueId id = slot.region.value;
+                const ptrdiff_t moved =
+                    id == program::kNoValue
+                        ? 0
+                        : lowered.buffers.At(id, 2) - lowered.buffers.At(id, 0);
+                EXPECT_EQ(after - before, moved) << lowered.OpOf(call);
+            }
+            BindCall(third, bindings);
+            EXPECT_TRUE(std::ranges::equal(third.args.bytes(), first.args.bytes()))
+                << lowered.OpOf(call);
+        }
+    });
+}
+
+// What lives from a forward part into its backward part is in each slot's own memory.
+TEST(Lowering, SlotsKeepTheirValuesApart) {
+    ForEachLowered([](const LoweredCalls& lowered, const std::vector<Call>&) {
+        const program::Program& program = lowered.program;
+        for (const program::Chunk& chunk : lowered.chunked.chunks) {
+            std::set<ValueId> forward;
+            for (size_t i = chunk.begin; i < chunk.evaluate_begin; ++i) {
+                for (const ValueId id : program.ops[i].outputs) forward.insert(program.HomeOf(id));
+            }
+            for (size_t i = chunk.backward_begin; i < chunk.end; ++i) {
+                for (ValueId id : program.ops[i].inputs) {
+                    id = program.HomeOf(id);
+                    if (!forward.contains(id)) continue;
+                    const std::byte *first = lowered.buffers.At(id, 0),
+                                    *second = lowered.buffers.At(id, 1);
+                    const program::Value& value = program.value(id);
+                    EXPECT_GE(second - first, RowBytes(value.dtype, value.shape.Elements(40, 40)))
+                        << value.name;
+                }
+            }
+        }
+    });
+}
+
+// A call that touches bytes of a transfer beside waits for it. (Transfers beside run in order.)
+TEST(Lowering, CallsWaitForTransfersBeside) {
+    size_t beside = 0;
+    ForEachLowered([&](const LoweredCalls& lowered, const std::vector<Call>& calls) {
+        size_t awaited = 0;  // 1 + a call
+        for (size_t i = 0; i < calls.size(); ++i) {
+            awaited = std::max(awaited, static_cast<size_t>(calls[i].waits_for));
+            EXPECT_LE(calls[i].waits_for, static_cast<int32_t>(i));
+            if (calls[i].beside) ++beside;
+            for (size_t k = awaited; k < i && !calls[i].beside; ++k) {
+                EXPECT_FALSE(calls[k].beside && support::CallsCollide(lowered, calls[k], calls[i]))
+                    << "calls " << k << " and " << i;
+            }
+        }
+    });
+    EXPECT_GT(beside, 100u);
+}
+
+// No op of a pass makes what nobody reads: what the loss reads in the backward ops is recomputed
+// and gathered again as for every other op.
+TEST(Lowering, EveryResultHasAReader) {
+    for (const TrainingCase& c : kLoweringCases) {
+        SCOPED_TRACE(c.Name());
+        const TrainingRank rank(c);
+        const program::ChunkedProgram& list = rank.program();
+        std::set<ValueId> read;
+        for (const program::Chunk& chunk : list.chunks) {
+            read.insert({chunk.loss.losses, chunk.loss.evaluated, chunk.loss.predicted,
+                         chunk.side_output});
+        }
+        for (const program::Op& op : list.program.ops) {
+            for (const ValueId id : op.inputs) read.insert(list.program.HomeOf(id));
+        }
+        for (const program::Op& op : list.program.ops) {
+            if (op.outputs.size() != 1) continue;
+            const ValueId id = list.program.HomeOf(op.outputs[0]);
+            EXPECT_TRUE(read.contains(id) ||
+                        list.program.value(id).storage != Storage::kActivation)
+                << program::OpName(op.kind()) << ' ' << list.program.value(id).name;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::train
