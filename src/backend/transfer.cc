@@ -55,8 +55,30 @@ std::vector<size_t> BytesOf(DType dtype, std::span<const int64_t> parts) {
     return bytes;
 }
 
+// Rows of so few columns travel together: a rank's all at once, which are then put side by side.
+constexpr int64_t kTogetherBytes = 1024;
+Status GatherTogether(const program::AllGather& a, const HostValue& in, const HostValue& out,
+                      coll::Comm& comm, const net::OpTag& tag) {
+    std::vector<float> all(static_cast<size_t>(out.rows * out.cols));
+    std::copy_n(in.floats(), in.rows * in.cols, all.data() + a.begin * out.rows);
+    std::vector<size_t> bytes = BytesOf(DType::kF32, a.parts);
+    for (size_t& part : bytes) part *= static_cast<size_t>(out.rows);
+    WEFT_TRY(comm.AllGather(std::as_writable_bytes(std::span(all)), bytes, tag));
+    const float* from = all.data();
+    int64_t begin = 0;
+    for (const int64_t cols : a.parts) {
+        for (int64_t row = 0; row < out.rows; ++row, from += cols) {
+            std::copy_n(from, cols, out.floats() + row * out.cols + begin);
+        }
+        begin += cols;
+    }
+    return {};
+}
+
 Status Gather(const program::AllGather& a, const HostValue& in, const HostValue& out,
               coll::Comm& comm, const net::OpTag& tag) {
+    const bool narrow = RowBytes(DType::kF32, out.cols) <= kTogetherBytes;
+    if (narrow && out.rows > 1) return GatherTogether(a, in, out, comm, tag);
     const std::vector<size_t> bytes = BytesOf(DType::kF32, a.parts);
     for (int64_t row = 0; row < out.rows; ++row) {
         float* to = out.floats() + row * out.cols;

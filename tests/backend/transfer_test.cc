@@ -170,5 +170,47 @@ TEST(TransferWire, BytesOfAWire) {
     EXPECT_EQ(SumBytes(SumWire::kQ8, DType::kF32, 128), 136);
 }
 
+// Columns of all ranks side by side in each row, whether or not rows travel together.
+TEST(AllGather, PutsTheColumnsOfAllRanksSideBySide) {
+    for (const std::vector<int64_t>& parts :
+         std::vector<std::vector<int64_t>>{{3, 3}, {2, 0, 5}, {200, 57}, {300, 100, 7}}) {
+        const auto ranks = static_cast<int>(parts.size());
+        std::vector<int> everyone;
+        for (int rank = 0; rank < ranks; ++rank) everyone.push_back(rank);
+        auto fabrics =
+            net::MakeLocalFabrics(ranks, net::Transport::kShm, kSumWindow).value();
+        test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+            auto comm = coll::Comm::Make(fabric, everyone, {0, kSumWindow, 0, 4}, 10'000).value();
+            const auto own = parts[static_cast<size_t>(fabric.rank)];
+            program::AllGather gather;
+            gather.parts = parts;
+            int64_t cols = 0;
+            for (int rank = 0; rank < ranks; ++rank) {
+                if (rank == fabric.rank) gather.begin = cols;
+                cols += parts[static_cast<size_t>(rank)];
+            }
+            const program::Op op{gather, {0}, {1}};
+            for (const int64_t rows : {1, 2, 9, 70}) {
+                std::vector<float> in(static_cast<size_t>(rows * own) + 1), expected, out;
+                for (int64_t i = 0; i < rows * cols; ++i) {
+                    expected.push_back(static_cast<float>(i));
+                    const int64_t row = i / cols, col = i % cols - gather.begin;
+                    if (col < 0 || col >= own) continue;
+                    in[static_cast<size_t>(row * own + col)] = expected.back();
+                }
+                out.resize(expected.size());
+                const auto value = [](std::vector<float>& x, int64_t r, int64_t c) {
+                    return HostValue{reinterpret_cast<std::byte*>(x.data()), DType::kF32, r, c};
+                };
+                const Status status =
+                    RunTransfer(op, value(in, rows, own), value(out, rows, cols),
+                                {.tensor = comm.get()}, {"all_gather", 0, 0});
+                EXPECT_TRUE(status.ok());
+                EXPECT_EQ(out, expected) << rows << " rows of " << cols;
+            }
+        });
+    }
+}
+
 }  // namespace
 }  // namespace weft::backend

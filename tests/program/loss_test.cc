@@ -1,0 +1,424 @@
+// ExpandLoss: pieces of rows, on one rank or cut over several, are the loss and its gradients.
+#include "program/loss.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <thread>
+
+#include "backend/device.h"
+#include "net/local.h"
+#include "program/chunks.h"
+#include "support/interpreter.h"
+#include "support/ranks.h"
+#include "support/tiny_model.h"
+#include "support/training.h"
+
+namespace weft::program {
+namespace {
+
+constexpr int64_t kLossTokens = 110, kLossCols = 16, kLossVocab = 51;
+constexpr float kLossGradient = 0.37f;
+
+struct LossCase {
+    int64_t most = 100, rows = 100;  // of the Program, of the step
+    float scale = 1, cap = 0;
+    std::vector<int64_t> parts = {kLossVocab};  // of the tensor ranks
+    bool frozen = false;                        // the weight has no gradient
+    int64_t logits_bytes = 1;                   // pieces of 32 rows
+    bool reference = false;
+    int threads = 2;
+
+    int64_t FirstRow(size_t rank) const {
+        return std::accumulate(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(rank),
+                               int64_t{0});
+    }
+};
+
+// x: rows of a table, each of another token, so that the table's gradient is that of x.
+Program LossForward(const LossCase& c, size_t rank) {
+    Program p;
+    const auto add = [&](const char* name, DType dtype, Shape shape, Storage storage) {
+        return p.AddValue({name, dtype, shape, storage});
+    };
+    const ValueId tokens = add("tokens", DType::kI32, {kTokens}, Storage::kInput);
+    const ValueId rows = add("output_rows", DType::kI32, {kOutputs}, Storage::kInput);
+    const ValueId targets = add("targets", DType::kI32, {kOutputs}, Storage::kInput);
+    const ValueId table =
+        add("table", DType::kF32, {kLossTokens, kLossCols}, Storage::kWeight);
+    const ValueId weight =
+        add("weight", DType::kF32, {c.parts[rank], kLossCols}, Storage::kWeight);
+    const ValueId y = p.Emit(Embedding{}, {tokens, table}, "y", {kTokens, kLossCols});
+    const ValueId x = p.Emit(SelectRows{}, {y, rows}, "x", {kOutputs, kLossCols});
+    LinearCrossEntropy loss;
+    loss.scale = c.scale;
+    loss.soft_cap = c.cap;
+    if (c.parts.size() > 1) {
+        loss.cut = Cut::kRows;
+        loss.first_row = c.FirstRow(rank);
+        loss.parts = c.parts;
+    }
+    p.Emit(loss, {x, weight, targets}, "loss", {1});
+    return p;
+}
+
+Differentiated LossBackward(const LossCase& c, size_t rank) {
+    const Program forward = LossForward(c, rank);
+    DifferentiateOptions options;
+    options.output = forward.Find("loss");
+    options.weights = {forward.Find("table")};
+    if (!c.frozen) options.weights.push_back(forward.Find("weight"));
+    return Differentiate(forward, options).value();
+}
+
+ExpandedLoss Expand(const LossCase& c, size_t rank) {
+    return ExpandLoss(LossBackward(c, rank), {c.most, c.logits_bytes});
+}
+
+ValueId GradientOf(const Differentiated& differentiated, const char* name) {
+    for (const auto& [weight, gradient] : differentiated.gradients) {
+        if (differentiated.program.value(weight).name == name) return gradient;
+    }
+    return kNoValue;
+}
+
+// ---- Structure ----------------------------------------------------------------------------------
+
+std::vector<OpKind> KindsOf(const Program& program, size_t begin, size_t end) {
+    std::vector<OpKind> kinds;
+    for (size_t i = begin; i < end; ++i) kinds.push_back(program.ops[i].kind());
+    return kinds;
+}
+
+struct LossKinds {
+    std::vector<OpKind> logits, losses, gradients;
+};
+LossKinds ExpectedKinds(const LossCase& c) {
+    LossKinds kinds{{OpKind::kMatMul}, {OpKind::kSoftmaxStats}, {OpKind::kCrossEntropyGrad}};
+    if (c.scale != 1) kinds.logits.push_back(OpKind::kScale);
+    if (c.cap != 0) kinds.logits.push_back(OpKind::kSoftCap);
+    if (c.parts.size() > 1) kinds.losses.push_back(OpKind::kAllGather);
+    kinds.losses.push_back(OpKind::kCrossEntropy);
+    if (c.cap != 0) kinds.gradients.push_back(OpKind::kSoftCapGrad);
+    if (c.scale != 1) kinds.gradients.push_back(OpKind::kScale);
+    kinds.gradients.push_back(OpKind::kMatMulGradInput);
+    if (!c.frozen) kinds.gradients.push_back(OpKind::kMatMulGradWeight);
+    return kinds;
+}
+
+template <typename... Lists>
+std::vector<OpKind> Join(const Lists&... lists) {
+    std::vector<OpKind> all;
+    (all.insert(all.end(), lists.begin(), lists.end()), ...);
+    return all;
+}
+
+const LossCase kLossForms[] = {
+    {},
+    {.scale = 0.25f},
+    {.cap = 3},
+    {.scale = 2, .cap = 3},
+    {.scale = 2, .cap = 3, .frozen = true},
+    {.parts = {31, 20}},
+    {.scale = 0.5f, .cap = 4, .parts = {20, 3, 28}},
+    {.parts = {1, 50}, .frozen = true},
+};
+
+TEST(ExpandLoss, EachPieceHasItsOpsInOrder) {
+    for (LossCase c : kLossForms) {
+        for (const int64_t most : {1, 32, 33, 64, 70, 96, 97}) {
+            c.most = most;
+            const size_t pieces = static_cast<size_t>(most + 31) / 32;
+            const ExpandedLoss loss = Expand(c, 0);
+            const Program& program = loss.differentiated.program;
+            ASSERT_TRUE(CheckShapes(program).ok());
+            const LossKinds kinds = ExpectedKinds(c);
+            std::vector<OpKind> evaluate, predict = kinds.logits, backward;
+            for (size_t i = 0; i < pieces; ++i) {
+                evaluate = Join(evaluate, kinds.logits, kinds.losses);
+                backward = Join(backward, kinds.logits, kinds.losses, kinds.gradients);
+            }
+            if (c.parts.size() > 1) predict.push_back(OpKind::kAllGather);
+            const size_t turn = loss.differentiated.backward_begin;
+            EXPECT_EQ(KindsOf(program, 0, loss.evaluate_begin),
+                      (std::vector{OpKind::kEmbedding, OpKind::kSelectRows}));
+            EXPECT_EQ(KindsOf(program, loss.evaluate_begin, loss.predict_begin), evaluate);
+            EXPECT_EQ(KindsOf(program, loss.predict_begin, turn), predict);
+            const std::vector<OpKind> got = KindsOf(program, turn, program.ops.size());
+            ASSERT_GT(got.size(), backward.size());
+            EXPECT_TRUE(std::equal(backward.begin(), backward.end(), got.begin()));
+        }
+    }
+}
+
+// Views of x, targets and what is [R], each of a piece of 32 rows, one after another.
+TEST(ExpandLoss, PiecesAreViewsOfAllRows) {
+    for (const LossCase& c : kLossForms) {
+        const ExpandedLoss loss = Expand(c, c.parts.size() - 1);
+        const Program& program = loss.differentiated.program;
+        std::map<ValueId, std::vector<int64_t>> begins;
+        for (const Value& value : program.values) {
+            if (value.storage != Storage::kView) continue;
+            const Value& base = program.value(value.base);
+            EXPECT_EQ(base.shape[0], kOutputs);
+            EXPECT_EQ(value.dtype, base.dtype);
+            EXPECT_EQ(value.shape.rank, base.shape.rank);
+            const RowPiece piece = PieceOf(value.shape[0]);
+            EXPECT_EQ(value.base_begin, piece.begin * base.shape.Elements(0, 1));
+            if (piece.rows == 32) begins[value.base].push_back(piece.begin);
+        }
+        for (const char* name : {"x", "targets", "losses", "evaluated"}) {
+            EXPECT_EQ(begins[program.Find(name)], (std::vector<int64_t>{0, 32, 64, 96})) << name;
+        }
+        EXPECT_EQ(begins.size(), 5u);  // and the gradient of x
+    }
+}
+
+TEST(ExpandLoss, PiecesAreAsLargeAsTheirLogitsMayBe) {
+    for (const auto& [bytes, rows] : {std::pair{int64_t{1}, 32}, {kLossVocab * 4 * 63, 32},
+                                      {kLossVocab * 4 * 64, 64}, {int64_t{1} << 40, 100}}) {
+        LossCase c;
+        c.logits_bytes = bytes;
+        const ExpandedLoss loss = Expand(c, 0);
+        const Op& first = loss.differentiated.program.ops[loss.evaluate_begin];
+        const Value& logits = loss.differentiated.program.value(first.outputs[0]);
+        EXPECT_EQ(PieceOf(logits.shape[0]).rows, rows);
+    }
+}
+
+// Another stage's part of a model: nothing to expand.
+TEST(ExpandLoss, WithoutALossNothingIsAdded) {
+    Program p = LossForward({}, 0);
+    p.ops.pop_back();
+    const ValueId x = p.Find("x");
+    const Differentiated before = Differentiate(p, {x, {p.Find("table")}, true}).value();
+    const ExpandedLoss loss = ExpandLoss(before, {100, 1});
+    const size_t turn = loss.differentiated.backward_begin;
+    EXPECT_EQ(loss.evaluate_begin, turn);
+    EXPECT_EQ(loss.predict_begin, turn);
+    EXPECT_EQ(turn, before.backward_begin);
+    EXPECT_EQ(Print(loss.differentiated.program), Print(before.program));
+    EXPECT_EQ(loss.values.losses, kNoValue);
+    EXPECT_EQ(loss.values.evaluated, kNoValue);
+    EXPECT_EQ(loss.values.predicted, kNoValue);
+}
+
+// ---- Numbers ------------------------------------------------------------------------------------
+
+std::vector<float> LossFloats(const char* name, int64_t first, int64_t count) {
+    std::vector<float> floats;
+    for (int64_t i = first; i < first + count; ++i) {
+        floats.push_back(static_cast<float>(support::Formula(name, static_cast<uint32_t>(i))));
+    }
+    return floats;
+}
+
+struct LossInputs {
+    explicit LossInputs(int64_t count) {
+        for (int32_t i = 0; i < kLossTokens; ++i) tokens.push_back((i * 7 + 3) % kLossTokens);
+        for (int32_t i = 0; i < count; ++i) {
+            rows.push_back(i + i / 11);
+            // Some rows have no loss.
+            targets.push_back(i % 13 == 5 ? -1 : static_cast<int32_t>(i * 29 % kLossVocab));
+        }
+    }
+    std::vector<int32_t> tokens, rows, targets;
+};
+
+struct LossNumbers {
+    std::vector<float> losses, evaluated, predicted, table, weight;  // the last two: gradients
+};
+
+// One rank's passes.
+LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
+    ExpandedLoss loss = Expand(c, rank);
+    const ValueId table = loss.differentiated.program.Find("table");
+    const ValueId weight = loss.differentiated.program.Find("weight");
+    const ValueId dtable = GradientOf(loss.differentiated, "table");
+    const ValueId dweight = GradientOf(loss.differentiated, "weight");
+    ChunkedProgram list;
+    AppendChunk(list, std::move(loss), kNoValue);
+    const Chunk chunk = list.chunks[0];
+    backend::CompileOptions compile;
+    compile.max_tokens = kLossTokens;
+    compile.max_outputs = c.most;
+    const auto device = backend::OpenDevice("cpu", {c.threads, {}, true, c.reference}).value();
+    const auto executable = device->Compile(std::move(list), compile).value();
+    const auto write = [&](ValueId id, const std::vector<float>& floats) {
+        EXPECT_TRUE(executable->Write(id, 0, std::as_bytes(std::span(floats))).ok());
+    };
+    write(table, LossFloats("table", 0, kLossTokens * kLossCols));
+    write(weight,
+          LossFloats("weight", c.FirstRow(rank) * kLossCols, c.parts[rank] * kLossCols));
+    EXPECT_TRUE(executable->ZeroFill(Pool::kGradient).ok());
+    const LossInputs inputs(c.rows);
+    backend::Step step;
+    step.tokens = step.positions = inputs.tokens;
+    step.output_rows = inputs.rows;
+    step.targets = inputs.targets;
+    step.loss_gradient = kLossGradient;
+    const auto run = [&](const OpRange& ops) {
+        const Status status = executable->Run(ops, step, {.tensor = tensor});
+        EXPECT_TRUE(status.ok()) << status.error().message;
+        step.again = true;
+    };
+    const auto read = [&](ValueId id, int64_t count) {
+        std::vector<float> floats(id == kNoValue ? 0 : static_cast<size_t>(count));
+        EXPECT_TRUE(floats.empty() || executable->ReadFloats(id, 0, floats).ok());
+        return floats;
+    };
+    LossNumbers got;
+    run(chunk.forward());
+    run(chunk.evaluate());
+    got.evaluated = read(chunk.loss.evaluated, c.rows);
+    run(chunk.predict());
+    got.predicted = read(chunk.loss.predicted, c.rows > 0 ? kLossVocab : 0);
+    run(chunk.backward());
+    got.losses = read(chunk.loss.losses, c.rows);
+    got.table = read(dtable, kLossTokens * kLossCols);
+    got.weight = read(dweight, c.parts[rank] * kLossCols);
+    return got;
+}
+
+// All ranks, each on a thread. What all have must be the same bits; weight: put together.
+LossNumbers RunLossOnRanks(const LossCase& c) {
+    if (c.parts.size() == 1) return RunLoss(c, 0, nullptr);
+    constexpr size_t kWindow = size_t{1} << 20;
+    const int ranks = static_cast<int>(c.parts.size());
+    auto fabrics = net::MakeLocalFabrics(ranks, net::Transport::kShm, kWindow).value();
+    std::vector<LossNumbers> all(c.parts.size());
+    test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+        std::vector<int> group(c.parts.size());
+        std::iota(group.begin(), group.end(), 0);
+        const auto comm =
+            coll::Comm::Make(fabric, group, {0, kWindow, 0, net::kFlags}, 10'000).value();
+        const auto rank = static_cast<size_t>(fabric.rank);
+        all[rank] = RunLoss(c, rank, comm.get());
+    });
+    for (size_t rank = 1; rank < all.size(); ++rank) {
+        EXPECT_EQ(all[rank].losses, all[0].losses);
+        EXPECT_EQ(all[rank].evaluated, all[0].evaluated);
+        EXPECT_EQ(all[rank].predicted, all[0].predicted);
+        EXPECT_EQ(all[rank].table, all[0].table);
+        all[0].weight.insert(all[0].weight.end(), all[rank].weight.begin(),
+                             all[rank].weight.end());
+    }
+    return std::move(all[0]);
+}
+
+struct ExactLoss {
+    std::vector<double> losses, predicted, table, weight;
+};
+
+template <typename T>
+std::vector<double> Doubles(const std::vector<T>& numbers) {
+    return {numbers.begin(), numbers.end()};
+}
+
+// By the interpreter, of linear_cross_entropy as it is.
+ExactLoss NaiveLoss(LossCase c) {
+    c.parts = {kLossVocab};
+    const Differentiated differentiated = LossBackward(c, 0);
+    const Program& program = differentiated.program;
+    support::World<double> world({program}, 1);
+    const LossInputs inputs(c.rows);
+    const auto at = [&](const char* name) -> std::vector<double>& {
+        return world.at(0, program.Find(name));
+    };
+    at("tokens") = Doubles(inputs.tokens);
+    at("output_rows") = Doubles(inputs.rows);
+    at("targets") = Doubles(inputs.targets);
+    at("table") = Doubles(LossFloats("table", 0, kLossTokens * kLossCols));
+    at("weight") = Doubles(LossFloats("weight", 0, kLossVocab * kLossCols));
+    world.at(0, differentiated.output_gradient) = {double{kLossGradient}};
+    EXPECT_EQ(world.Run(kLossTokens, c.rows, {}), "");
+    ExactLoss exact;
+    exact.table = world.at(0, GradientOf(differentiated, "table"));
+    if (!c.frozen) exact.weight = world.at(0, GradientOf(differentiated, "weight"));
+    const support::Matrix<double> x{at("x"), c.rows}, weight{at("weight"), kLossVocab};
+    LinearCrossEntropy loss;
+    loss.scale = c.scale;
+    loss.soft_cap = c.cap;
+    for (int64_t i = 0; i < c.rows; ++i) {
+        const std::vector<double> logits =
+            support::naive::LogitsOf(loss, x, weight, i).logits;
+        const int32_t target = inputs.targets[static_cast<size_t>(i)];
+        exact.losses.push_back(target < 0 ? 0
+                                          : std::log(support::naive::SumOfExp(logits)) -
+                                                logits[static_cast<size_t>(target)]);
+        if (i == 0) exact.predicted = logits;
+    }
+    return exact;
+}
+
+void ExpectClose(const std::vector<float>& got, const std::vector<double>& exact,
+                 const char* what) {
+    ASSERT_EQ(got.size(), exact.size()) << what;
+    if (exact.empty()) return;
+    const double error = support::RelativeError(Doubles(got), exact);
+    EXPECT_TRUE(error <= 4e-6) << what << ": " << error;
+}
+
+// The same numbers in pieces as in one; a row's own are the same bits.
+void CheckLoss(const LossCase& c) {
+    SCOPED_TRACE(testing::Message() << c.rows << " of " << c.most << " rows, scale " << c.scale
+                                    << ", cap " << c.cap << ", " << c.parts.size() << " ranks");
+    LossCase one = c;
+    one.logits_bytes = int64_t{1} << 40;
+    const LossNumbers got = RunLossOnRanks(c), whole = RunLossOnRanks(one);
+    EXPECT_EQ(got.losses, whole.losses);
+    EXPECT_EQ(got.evaluated, whole.evaluated);
+    EXPECT_EQ(got.evaluated, got.losses);
+    EXPECT_EQ(got.predicted, whole.predicted);
+    EXPECT_EQ(got.table, whole.table);
+    const ExactLoss exact = NaiveLoss(c);
+    ExpectClose(got.losses, exact.losses, "losses");
+    ExpectClose(got.predicted, exact.predicted, "predicted");
+    ExpectClose(got.table, exact.table, "gradient of x");
+    ExpectClose(got.weight, exact.weight, "gradient of the weight");
+    ExpectClose(whole.weight, exact.weight, "gradient of the weight in one piece");
+}
+
+TEST(ExpandLoss, AnyNumberOfRowsGivesTheNaiveNumbers) {
+    for (LossCase c : {LossCase{}, LossCase{.scale = 2, .cap = 3}}) {
+        for (const int64_t rows : {1, 31, 32, 33, 64, 70, 100}) {
+            c.rows = rows;
+            CheckLoss(c);
+        }
+    }
+}
+
+TEST(ExpandLoss, AnyPieceOfAnyProgramGivesTheNaiveNumbers) {
+    for (const auto& [most, rows] : {std::pair{1, 1}, {20, 20}, {20, 3}, {32, 32}, {33, 33},
+                                     {70, 70}, {96, 96}}) {
+        LossCase c;
+        c.most = most;
+        c.rows = rows;
+        CheckLoss(c);
+    }
+}
+
+TEST(ExpandLoss, EveryFormGivesTheNaiveNumbers) {
+    for (LossCase c : kLossForms) {
+        for (const bool reference : {false, true}) {
+            c.reference = reference;
+            c.threads = reference ? 1 : 3;
+            c.rows = 83;
+            CheckLoss(c);
+            c.rows = 1;
+            CheckLoss(c);
+        }
+    }
+}
+
+TEST(ExpandLoss, NoRowsHaveNoGradient) {
+    for (LossCase c : {LossCase{}, LossCase{.parts = {31, 20}}}) {
+        c.rows = 0;
+        const LossNumbers got = RunLossOnRanks(c);
+        EXPECT_EQ(got.table, std::vector<float>(kLossTokens * kLossCols));
+        EXPECT_EQ(got.weight, std::vector<float>(kLossVocab * kLossCols));
+    }
+}
+
+}  // namespace
+}  // namespace weft::program
