@@ -13,6 +13,7 @@
 #include "support/ranks.h"
 #include "support/tiny_model.h"
 #include "support/training.h"
+#include "tensor/quant.h"
 
 namespace weft::program {
 namespace {
@@ -28,6 +29,10 @@ struct LossCase {
     int64_t logits_bytes = 1;                   // pieces of 32 rows
     bool reference = false;
     int threads = 2;
+    int64_t cols = kLossCols;
+    DType weight = DType::kF32, compute = DType::kF32;
+
+    int64_t vocab() const { return std::accumulate(parts.begin(), parts.end(), int64_t{0}); }
 
     int64_t FirstRow(size_t rank) const {
         return std::accumulate(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(rank),
@@ -45,11 +50,10 @@ Program LossForward(const LossCase& c, size_t rank) {
     const ValueId rows = add("output_rows", DType::kI32, {kOutputs}, Storage::kInput);
     const ValueId targets = add("targets", DType::kI32, {kOutputs}, Storage::kInput);
     const ValueId table =
-        add("table", DType::kF32, {kLossTokens, kLossCols}, Storage::kWeight);
-    const ValueId weight =
-        add("weight", DType::kF32, {c.parts[rank], kLossCols}, Storage::kWeight);
-    const ValueId y = p.Emit(Embedding{}, {tokens, table}, "y", {kTokens, kLossCols});
-    const ValueId x = p.Emit(SelectRows{}, {y, rows}, "x", {kOutputs, kLossCols});
+        add("table", DType::kF32, {kLossTokens, c.cols}, Storage::kWeight);
+    const ValueId weight = add("weight", c.weight, {c.parts[rank], c.cols}, Storage::kWeight);
+    const ValueId y = p.Emit(Embedding{}, {tokens, table}, "y", {kTokens, c.cols});
+    const ValueId x = p.Emit(SelectRows{}, {y, rows}, "x", {kOutputs, c.cols});
     LinearCrossEntropy loss;
     loss.scale = c.scale;
     loss.soft_cap = c.cap;
@@ -71,8 +75,13 @@ Differentiated LossBackward(const LossCase& c, size_t rank) {
     return Differentiate(forward, options).value();
 }
 
+// What is computed in a narrow type is narrow.
 ExpandedLoss Expand(const LossCase& c, size_t rank) {
-    return ExpandLoss(LossBackward(c, rank), {c.most, c.logits_bytes});
+    Differentiated differentiated = LossBackward(c, rank);
+    for (Value& value : differentiated.program.values) {
+        if (value.storage == Storage::kActivation && value.shape.rank == 2) value.dtype = c.compute;
+    }
+    return ExpandLoss(std::move(differentiated), {c.most, c.logits_bytes});
 }
 
 ValueId GradientOf(const Differentiated& differentiated, const char* name) {
@@ -214,16 +223,25 @@ std::vector<float> LossFloats(const char* name, int64_t first, int64_t count) {
 }
 
 struct LossInputs {
-    explicit LossInputs(int64_t count) {
+    LossInputs(int64_t count, int64_t vocab) {
         for (int32_t i = 0; i < kLossTokens; ++i) tokens.push_back((i * 7 + 3) % kLossTokens);
         for (int32_t i = 0; i < count; ++i) {
             rows.push_back(i + i / 11);
             // Some rows have no loss.
-            targets.push_back(i % 13 == 5 ? -1 : static_cast<int32_t>(i * 29 % kLossVocab));
+            const auto target = static_cast<int32_t>(int64_t{i} * 4999 * 29 % vocab);
+            targets.push_back(i % 13 == 5 ? -1 : target);
         }
     }
     std::vector<int32_t> tokens, rows, targets;
 };
+
+// Rows of a weight of kQ8_0.
+std::vector<std::byte> BlockRows(const LossCase& c, int64_t first, int64_t count) {
+    const auto floats = LossFloats("blocks", first * c.cols, count * c.cols);
+    std::vector<std::byte> rows(static_cast<size_t>(RowBytes(c.weight, count * c.cols)));
+    QuantizeRow(c.weight, floats, rows);
+    return rows;
+}
 
 struct LossNumbers {
     std::vector<float> losses, evaluated, predicted, table, weight;  // the last two: gradients
@@ -242,16 +260,24 @@ LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
     backend::CompileOptions compile;
     compile.max_tokens = kLossTokens;
     compile.max_outputs = c.most;
+    compile.compute = c.compute;
     const auto device = backend::OpenDevice("cpu", {c.threads, {}, true, c.reference}).value();
     const auto executable = device->Compile(std::move(list), compile).value();
     const auto write = [&](ValueId id, const std::vector<float>& floats) {
         EXPECT_TRUE(executable->Write(id, 0, std::as_bytes(std::span(floats))).ok());
     };
-    write(table, LossFloats("table", 0, kLossTokens * kLossCols));
-    write(weight,
-          LossFloats("weight", c.FirstRow(rank) * kLossCols, c.parts[rank] * kLossCols));
+    write(table, LossFloats("table", 0, kLossTokens * c.cols));
+    if (c.weight == DType::kF32) {
+        write(weight, LossFloats("weight", c.FirstRow(rank) * c.cols, c.parts[rank] * c.cols));
+    } else {
+        const auto rows = [&](int64_t first, int64_t count, std::span<std::byte> out) -> Status {
+            std::ranges::copy(BlockRows(c, first, count), out.begin());
+            return {};
+        };
+        EXPECT_TRUE(executable->LoadWeight(weight, rows).ok());
+    }
     EXPECT_TRUE(executable->ZeroFill(Pool::kGradient).ok());
-    const LossInputs inputs(c.rows);
+    const LossInputs inputs(c.rows, c.vocab());
     backend::Step step;
     step.tokens = step.positions = inputs.tokens;
     step.output_rows = inputs.rows;
@@ -272,11 +298,11 @@ LossNumbers RunLoss(const LossCase& c, size_t rank, coll::Comm* tensor) {
     run(chunk.evaluate());
     got.evaluated = read(chunk.loss.evaluated, c.rows);
     run(chunk.predict());
-    got.predicted = read(chunk.loss.predicted, c.rows > 0 ? kLossVocab : 0);
+    got.predicted = read(chunk.loss.predicted, c.rows > 0 ? c.vocab() : 0);
     run(chunk.backward());
     got.losses = read(chunk.loss.losses, c.rows);
-    got.table = read(dtable, kLossTokens * kLossCols);
-    got.weight = read(dweight, c.parts[rank] * kLossCols);
+    got.table = read(dtable, kLossTokens * c.cols);
+    got.weight = read(dweight, c.parts[rank] * c.cols);
     return got;
 }
 
@@ -317,25 +343,27 @@ std::vector<double> Doubles(const std::vector<T>& numbers) {
 
 // By the interpreter, of linear_cross_entropy as it is.
 ExactLoss NaiveLoss(LossCase c) {
-    c.parts = {kLossVocab};
+    c.parts = {c.vocab()};
     const Differentiated differentiated = LossBackward(c, 0);
     const Program& program = differentiated.program;
     support::World<double> world({program}, 1);
-    const LossInputs inputs(c.rows);
+    const LossInputs inputs(c.rows, c.vocab());
     const auto at = [&](const char* name) -> std::vector<double>& {
         return world.at(0, program.Find(name));
     };
     at("tokens") = Doubles(inputs.tokens);
     at("output_rows") = Doubles(inputs.rows);
     at("targets") = Doubles(inputs.targets);
-    at("table") = Doubles(LossFloats("table", 0, kLossTokens * kLossCols));
-    at("weight") = Doubles(LossFloats("weight", 0, kLossVocab * kLossCols));
+    at("table") = Doubles(LossFloats("table", 0, kLossTokens * c.cols));
+    std::vector<float> floats = LossFloats("weight", 0, c.vocab() * c.cols);
+    if (c.weight != DType::kF32) DequantizeRow(c.weight, BlockRows(c, 0, c.vocab()), floats);
+    at("weight") = Doubles(floats);
     world.at(0, differentiated.output_gradient) = {double{kLossGradient}};
     EXPECT_EQ(world.Run(kLossTokens, c.rows, {}), "");
     ExactLoss exact;
     exact.table = world.at(0, GradientOf(differentiated, "table"));
     if (!c.frozen) exact.weight = world.at(0, GradientOf(differentiated, "weight"));
-    const support::Matrix<double> x{at("x"), c.rows}, weight{at("weight"), kLossVocab};
+    const support::Matrix<double> x{at("x"), c.rows}, weight{at("weight"), c.vocab()};
     LinearCrossEntropy loss;
     loss.scale = c.scale;
     loss.soft_cap = c.cap;
@@ -352,11 +380,11 @@ ExactLoss NaiveLoss(LossCase c) {
 }
 
 void ExpectClose(const std::vector<float>& got, const std::vector<double>& exact,
-                 const char* what) {
+                 const char* what, double tolerance = 4e-6) {
     ASSERT_EQ(got.size(), exact.size()) << what;
     if (exact.empty()) return;
     const double error = support::RelativeError(Doubles(got), exact);
-    EXPECT_TRUE(error <= 4e-6) << what << ": " << error;
+    EXPECT_TRUE(error <= tolerance) << what << ": " << error;
 }
 
 // The same numbers in pieces as in one; a row's own are the same bits.
@@ -408,6 +436,27 @@ TEST(ExpandLoss, EveryFormGivesTheNaiveNumbers) {
             c.rows = 1;
             CheckLoss(c);
         }
+    }
+}
+
+// Weights of a block type that are too large to be widened at once. Narrow operands have 8 bits.
+TEST(ExpandLoss, LargeBlockWeightsAreWidenedSomeRowsAtATime) {
+    for (const auto& [compute, vocab, rows, tolerance] :
+         {std::tuple{DType::kF32, 131'100, 3, 2e-5}, {DType::kBF16, 262'200, 3, 0x1p-7}}) {
+        LossCase c;
+        c.most = 40;
+        c.rows = rows;
+        c.cols = 64;
+        c.parts = {vocab};
+        c.frozen = true;
+        c.weight = DType::kQ8_0;
+        c.compute = compute;
+        const LossNumbers got = RunLoss(c, 0, nullptr);
+        const ExactLoss exact = NaiveLoss(c);
+        ExpectClose(got.losses, exact.losses, "losses", tolerance);
+        ExpectClose(got.evaluated, exact.losses, "evaluated", tolerance);
+        ExpectClose(got.predicted, exact.predicted, "predicted", tolerance);
+        ExpectClose(got.table, exact.table, "gradient of x", tolerance);
     }
 }
 
