@@ -45,6 +45,7 @@ const TrainingCase kLoweringCases[] = {
      .recompute = Recompute::kFull, .lora = true},
     {.weights = DType::kQ4_0, .zero = {.stage = 3, .ranks = 2}, .lora = true, .beside = true},
     {.weights = DType::kQ8_0, .zero = {.stage = 2, .ranks = 40, .rank = 39}, .lora = true},
+    {.weights = DType::kQ8_0, .zero = {.stage = 3, .ranks = 40}, .lora = true, .beside = true},
     {.zero = {.stage = 3, .ranks = 40, .rank = 39}, .optimizer = "sgd"},
     {.experts = true, .pp = 2, .shard = 0, .balance = true},
     {.tied = true, .tp = 2, .pp = 2, .shard = 3, .row_shares = true},

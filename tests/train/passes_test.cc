@@ -182,7 +182,7 @@ TEST(Passes, ALinkThatFailsAnywhereEndsTheStep) {
             const int count = CountCollectives(rank, c, link);
             ASSERT_GT(count, 0);
             for (const int threads : {1, 2, 3}) {
-                for (int after = 0; after < count; after += 1 + count / 12) {
+                for (int after = 0; after < count; after += 1 + count / 6) {
                     ExpectFault(rank, c, threads, link, after, weights);
                 }
                 ExpectFault(rank, c, threads, link, count - 1, weights);
@@ -196,7 +196,7 @@ TEST(Passes, AProbeThatFailsEndsTheStep) {
     for (const TrainingCase& c : kOrderCases) {
         SCOPED_TRACE(c.Name());
         TrainingRank rank(c);
-        for (const int threads : {1, 3}) {
+        for (const int threads : {1, 2}) {
             PassRun run(rank, c, threads);
             const std::vector<Micro> micros = {Micro(0)};
             const OrderResult expected = PlainOrder(run, micros);
@@ -214,7 +214,7 @@ TEST(Passes, AProbeThatFailsEndsTheStep) {
             EXPECT_TRUE(std::ranges::is_sorted(seen));
             EXPECT_EQ(std::ranges::adjacent_find(seen), seen.end());
             const std::vector<int32_t> all = seen;
-            for (size_t i = 0; i < all.size(); i += 1 + all.size() / 9) {
+            for (size_t i = 0; i < all.size(); i += 1 + all.size() / 4) {
                 seen.clear();
                 probe(all[i]);
                 Status status = run.Forward(micros[0]);

@@ -120,7 +120,9 @@ int64_t Buffers::WeightBytes(ValueId id) const {
 Status Buffers::Allocate() {
     for (size_t i = 0; i < program::kPools; ++i) {
         const auto pool = static_cast<Pool>(i);
-        WEFT_ASSIGN(pools_[i], Memory::Allocate(layout_.PoolBytes(pool), NameOf(pool)));
+        // (Values of no bytes have an address, too: shares of a rank that has none.)
+        const int64_t bytes = std::max(layout_.PoolBytes(pool), kAlign);
+        WEFT_ASSIGN(pools_[i], Memory::Allocate(bytes, NameOf(pool)));
     }
     allocated_ = true;
     PointAtWeights();
