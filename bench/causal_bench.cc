@@ -1,6 +1,6 @@
-// Causal attention of training, forward and backward: GFLOP/s of what the mask leaves (forward 4,
-// backward 10 FLOPs a pair and dim), for 2048 rows of one sequence or of four. f32 and bf16 are how
-// matrices are stored and multiplied.
+// Causal attention of training, forward and backward: GFLOP/s of the pairs that the mask leaves
+// (forward 4, backward 10 FLOPs a pair and dim), for 2048 rows of one sequence or of four, and of
+// one sequence with a sliding window. f32 and bf16 are how matrices are stored and multiplied.
 //
 //     causal_bench [reference|avx2|avx512|amx]
 #include <fmt/format.h>
@@ -26,6 +26,11 @@ constexpr Shape kShapes[] = {
     {"smollm2-135m", 9, 3, 64}, {"llama-3.2-1b", 32, 8, 64}, {"llama-3.1-8b", 32, 8, 128}};
 
 constexpr int64_t kRows = 2048;
+
+struct Mask {
+    int64_t length;  // of each sequence
+    int64_t window = 0;
+};
 
 std::vector<float> Numbers(int64_t count) {
     std::vector<float> values(static_cast<size_t>(count));
@@ -73,15 +78,15 @@ struct Values {
     }
 };
 
-void Measure(const DenseKernels& kernels, const Shape& shape, int64_t length, Element type,
+void Measure(const DenseKernels& kernels, const Shape& shape, const Mask& mask, Element type,
              int threads) {
     const int64_t width = shape.heads * shape.head_dim, kv_width = shape.kv_heads * shape.head_dim;
     Values q(kRows, width, type), dout = q, out = q, dq = q;
     Values k(kRows, kv_width, type), v = k, dk = k, dv = k;
     std::vector<float> lse(static_cast<size_t>(shape.heads * kRows));
     std::vector<Sequence> sequences;
-    for (int64_t row = 0; row < kRows; row += length) {
-        sequences.push_back({static_cast<int32_t>(row), static_cast<int32_t>(length), 0, {}});
+    for (int64_t row = 0; row < kRows; row += mask.length) {
+        sequences.push_back({static_cast<int32_t>(row), static_cast<int32_t>(mask.length), 0, {}});
     }
     CausalArgs forward;
     forward.sequences = sequences;
@@ -91,8 +96,11 @@ void Measure(const DenseKernels& kernels, const Shape& shape, int64_t length, El
     forward.scale = 0.125f;
     forward.lse = lse.data(), forward.lse_stride = kRows;
     forward.compute = type == Element::kF32 ? Compute::kF32 : Compute::kBf16;
+    forward.window = mask.window;
     const CausalGradArgs backward{forward, dout.View(), dq.View(), dk.View(), dv.View()};
-    const double pairs = 0.5e-9 * static_cast<double>(kRows * (length + 1) * width);
+    const int64_t most = mask.window == 0 ? mask.length : mask.window;  // keys of a row
+    const int64_t keys = most * (2 * mask.length - most + 1) / 2;       // of a sequence's rows
+    const double pairs = 1e-9 * static_cast<double>(kRows / mask.length * keys * width);
     const double there = Seconds(threads, kernels.causal_scratch_bytes(forward),
                                  [&](std::span<std::byte> scratch, int part) {
                                      kernels.causal(forward, scratch, part, threads);
@@ -101,9 +109,9 @@ void Measure(const DenseKernels& kernels, const Shape& shape, int64_t length, El
                                 [&](std::span<std::byte> scratch, int part) {
                                     kernels.causal_grad(backward, scratch, part, threads);
                                 });
-    fmt::print("{:14} {:>5} {:>5} {:8} {:10.2f} {:8.0f} {:10.2f} {:8.0f}\n", shape.name, length,
-               type == Element::kF32 ? "f32" : "bf16", threads, there * 1e3, 4 * pairs / there,
-               back * 1e3, 10 * pairs / back);
+    fmt::print("{:14} {:>5} {:>6} {:>5} {:8} {:10.2f} {:8.0f} {:10.2f} {:8.0f}\n", shape.name,
+               mask.length, mask.window, type == Element::kF32 ? "f32" : "bf16", threads,
+               there * 1e3, 4 * pairs / there, back * 1e3, 10 * pairs / back);
     std::fflush(stdout);
 }
 
@@ -115,13 +123,13 @@ int Main(int argc, char** argv) {
         }
     }
     const DenseKernels& kernels = DenseKernelsFor(level);
-    fmt::print("kernels: {}\n{:14} {:>5} {:>5} {:>8} {:>10} {:>8} {:>10} {:>8}\n",
-               CpuLevelName(kernels.level), "model", "rows", "", "threads", "ms", "GFLOP/s",
-               "ms back", "GFLOP/s");
+    fmt::print("kernels: {}\n{:14} {:>5} {:>6} {:>5} {:>8} {:>10} {:>8} {:>10} {:>8}\n",
+               CpuLevelName(kernels.level), "model", "rows", "window", "", "threads", "ms",
+               "GFLOP/s", "ms back", "GFLOP/s");
     for (const Shape& shape : kShapes) {
-        for (int64_t length : {kRows / 4, kRows}) {
+        for (const Mask& mask : {Mask{kRows / 4}, Mask{kRows}, Mask{kRows, kRows / 8}}) {
             for (Element type : {Element::kF32, Element::kBf16}) {
-                for (int threads : {1, 2}) Measure(kernels, shape, length, type, threads);
+                for (int threads : {1, 2}) Measure(kernels, shape, mask, type, threads);
             }
         }
     }

@@ -158,8 +158,8 @@ class Coster {
         }
     }
     void Count(const AttentionGrad& a) {
-        const int64_t each = (10 * a.forward.head_dim + 8) * a.forward.heads;
-        cost_.flops = static_cast<double>(each) * Pairs(0);
+        const int64_t each = 10 * a.forward.head_dim + (a.forward.soft_cap > 0 ? 23 : 8);
+        cost_.flops = static_cast<double>(each * a.forward.heads) * Pairs(0, a.forward.window);
     }
     void Count(const LatentAttention& a) {
         const Value& cache = program_.value(op_->inputs[4]);

@@ -14,6 +14,7 @@
 //       with a soft cap                 (4 d + 16) h pairs; with a window a row attends to no more
 //                                       positions than that, and no more of the cache is read
 //     attention_grad                    (10 d + 8) h pairs: scores again, dp, dv, dq, dk, softmax
+//       with a soft cap                 (10 d + 23) h pairs
 //     rms_norm                          4 an element; its gradients 8 and 6
 //     rope                              3 a rotated element
 //     sum_squares                       2 an element that it adds

@@ -47,11 +47,10 @@
 // same), dy of those rows is summed over the ranks for dW and db only; dx still takes the rank's
 // own dy.
 //
-// Refused (kUnsupported, naming op and value): ops that only Differentiate writes, attention with a
-// window, soft cap or sinks, clamped SiLU, norms over rows that are cut over ranks,
-// latent attention, experts' biases and factors,
-// collectives of the pipeline group, a cut or partial value where only a whole one makes sense, and
-// an all_reduce whose operand is no partial sum.
+// Refused (kUnsupported, naming op and value): ops that only Differentiate writes, attention with
+// sinks, clamped SiLU, norms over rows that are cut over ranks, latent attention, experts' biases
+// and factors, collectives of the pipeline group, a cut or partial value where only a whole one
+// makes sense, and an all_reduce whose operand is no partial sum.
 //
 // Not known here: one tensor held as two values (tied embeddings on two pipeline stages) has two
 // gradients; the caller adds them.

@@ -74,8 +74,6 @@ class Placer {
     }
     Placed Output(const SumSquares&) const { return NoWholeNorm(); }
     Placed Output(const Attention& a) const {
-        if (a.window != 0) return NoGradient("with a sliding window");
-        if (a.soft_cap != 0) return NoGradient("with a soft cap");
         if (a.sinks) return NoGradient("with sinks");
         return Join();
     }

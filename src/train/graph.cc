@@ -24,21 +24,12 @@ void MakeFloat32(program::Program& program, bool frozen) {
     }
 }
 
-// A window that no sequence is longer than leaves out nothing; others have no gradient.
-Status OpenWindows(program::Program& program, int64_t sequence, const std::string& model) {
+// Removes windows that no sequence exceeds: they hide no key.
+void OpenWindows(program::Program& program, int64_t sequence) {
     for (program::Op& op : program.ops) {
         auto* attention = op.attributes.If<program::Attention>();
-        if (attention == nullptr || attention->window == 0) continue;
-        if (sequence > attention->window) {
-            return MakeError(ErrorCode::kUnsupported,
-                             "{}: layers see the last {} positions only (a sliding window), which "
-                             "is trained where no sequence is longer, and --seq-len is {}: use "
-                             "--seq-len {} or less",
-                             model, attention->window, sequence, attention->window);
-        }
-        attention->window = 0;
+        if (attention != nullptr && sequence <= attention->window) attention->window = 0;
     }
-    return {};
 }
 
 // A mat_mul with a bias becomes two ops: products are written by many threads at once.
@@ -180,7 +171,7 @@ Status AddChunk(TrainingGraph& graph, const model::Hyper& hyper, const model::Sh
     build.cache = false;
     build.target = options.target;
     WEFT_ASSIGN(program::Program forward, model::BuildProgram(hyper, shard, source, build));
-    WEFT_TRY(OpenWindows(forward, options.sequence, source.name()));
+    OpenWindows(forward, options.sequence);
     MakeFloat32(forward, options.lora != nullptr);
     SplitBiases(forward);
     Adapters adapters;

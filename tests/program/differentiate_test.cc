@@ -147,6 +147,19 @@ TEST(Differentiate, AttentionWithGroupsThatBeginInsideAKvHead) {
     ExpectGradients(s, s.Emit(attention, {q, k, v}, {kTokens, 6}));
 }
 
+TEST(Differentiate, AttentionWithWindowsAndSoftCaps) {
+    for (const int64_t window : {0, 1, 2, 3, 9}) {
+        for (const float soft_cap : {0.0f, 0.3f, 4.0f}) {
+            SCOPED_TRACE(testing::Message() << "window " << window << ", cap " << soft_cap);
+            Sketch s;
+            const ValueId tokens = s.Indices(kTokens);
+            const ValueId q = s.Rows(tokens, 6), k = s.Rows(tokens, 4), v = s.Rows(tokens, 4);
+            const Attention attention{3, 2, 2, 3, 1, 2, 0.7f, window, soft_cap};
+            ExpectGradients(s, s.Emit(attention, {q, k, v}, {kTokens, 6}));
+        }
+    }
+}
+
 TEST(Differentiate, SelectedRowsWithARepeat) {
     Sketch s;
     const ValueId x = s.Rows(s.Indices(kTokens), 3);

@@ -42,6 +42,7 @@ inline dense::CausalArgs AttentionArgs(const program::Attention& a, const Call& 
     args.heads = a.heads, args.kv_heads = a.kv_heads, args.head_dim = a.head_dim;
     args.first_head = a.first_head, args.group = a.group, args.first_kv_head = a.first_kv_head;
     args.scale = a.scale;
+    args.window = a.window, args.soft_cap = a.soft_cap;
     return args;
 }
 

@@ -116,10 +116,11 @@ void Do(const program::Rope& a, OpCall<Real>& c) {
 }
 
 // Softmax of one query row of one head over rows [begin, row] of k: zeros outside the window.
+// slopes: receives each score's derivative by scale * q . k.
 template <typename Real>
 std::vector<Real> Probabilities(const program::Attention& a, const Matrix<Real>& q,
                                 const Matrix<Real>& k, int64_t begin, int64_t row, int64_t head,
-                                const Real* sink = nullptr) {
+                                const Real* sink = nullptr, std::vector<Real>* slopes = nullptr) {
     const int64_t kv = (a.first_head + head) / a.group - a.first_kv_head;
     std::vector<Real> p;
     for (int64_t at = begin; at <= row; ++at) {
@@ -128,7 +129,9 @@ std::vector<Real> Probabilities(const program::Attention& a, const Matrix<Real>&
             score += q(row, head * a.head_dim + d) * k(at, kv * a.head_dim + d);
         }
         score *= Real{a.scale};
-        if (a.soft_cap != 0) score = Real{a.soft_cap} * std::tanh(score / Real{a.soft_cap});
+        const Real tanh = a.soft_cap == 0 ? Real{0} : std::tanh(score / Real{a.soft_cap});
+        if (a.soft_cap != 0) score = Real{a.soft_cap} * tanh;
+        if (slopes != nullptr) slopes->push_back(1 - tanh * tanh);
         p.push_back(score);
     }
     Real largest = *std::max_element(p.begin(), p.end());
@@ -172,7 +175,8 @@ void Do(const program::AttentionGrad& grad, OpCall<Real>& c) {
             for (int64_t head = 0; head < a.heads; ++head) {
                 const int64_t mine = head * a.head_dim;
                 const int64_t kv = ((a.first_head + head) / a.group - a.first_kv_head) * a.head_dim;
-                const auto p = Probabilities(a, q, k, s.row_begin, row, head);
+                std::vector<Real> slopes;
+                const auto p = Probabilities<Real>(a, q, k, s.row_begin, row, head, {}, &slopes);
                 std::vector<Real> dp(p.size(), Real{0});
                 Real mean = 0;
                 for (size_t n = 0; n < p.size(); ++n) {
@@ -184,7 +188,7 @@ void Do(const program::AttentionGrad& grad, OpCall<Real>& c) {
                 }
                 for (size_t n = 0; n < p.size(); ++n) {
                     const int64_t at = s.row_begin + static_cast<int64_t>(n);
-                    const Real ds = p[n] * (dp[n] - mean) * Real{a.scale};
+                    const Real ds = p[n] * (dp[n] - mean) * Real{a.scale} * slopes[n];
                     for (int64_t d = 0; d < a.head_dim; ++d) {
                         c.out[0](row, mine + d) += ds * k(at, kv + d);
                         c.out[1](at, kv + d) += ds * q(row, mine + d);

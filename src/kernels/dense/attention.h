@@ -8,10 +8,11 @@
 
 namespace weft::kernels::dense {
 
-// Row i of a sequence attends to rows 0..i of the same sequence in this step. Query head h is head
-// `first_head + h` of the model and reads head (first_head + h) / group - first_kv_head of k and v.
-// Sequences may differ in length, their positions and pages are not read; rows of no sequence are
-// not written. head_dim is a multiple of 8. q, k, v and out are of one type.
+// Row i of a sequence attends to rows FirstKey(i) to i of the same sequence in this step. Query
+// head h is head `first_head + h` of the model and reads head (first_head + h) / group -
+// first_kv_head of k and v. Sequences may differ in length, their positions and pages are not read;
+// rows of no sequence are not written. head_dim is a multiple of 8. q, k, v and out are of one
+// type.
 //
 // With Compute::kBf16 all products' operands are rounded, probabilities among them; softmax stays
 // float32. Numbers are finite: a NaN or an infinity may reach rows before its own.
@@ -23,19 +24,26 @@ struct CausalArgs {
     int64_t first_head = 0, group = 1, first_kv_head = 0;
     float scale = 1;
     Matrix out;  // [rows, heads * head_dim]
-    // log(sum(exp(scale * q . k))) of each row of a sequence, for the backward: [heads, rows],
-    // heads lse_stride apart. Null in a forward that no backward follows: it is not written.
+    // log(sum(exp(score))) of each row of a sequence, for the backward: [heads, rows], heads
+    // lse_stride apart. Null in a forward that no backward follows: it is not written.
     float* lse = nullptr;
     int64_t lse_stride = 0;
     Compute compute = Compute::kF32;
+    int64_t window = 0;  // not 0: a row sees its own key and the window - 1 before it
+    float soft_cap = 0;  // not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap)
 
+    // The first row whose key row `row` of a sequence sees.
+    int64_t FirstKey(int64_t row) const {
+        return window == 0 || row < window ? 0 : row - window + 1;
+    }
     int64_t KvHead(int64_t head) const { return (first_head + head) / group - first_kv_head; }
 };
 
 // With p = softmax(scale * q . k^T) and dp = dout . v^T (Dao et al. 2022, appendix B.2):
 //   dv = p^T . dout, ds = p * (dp - rows' sum(p * dp)), dq = scale * ds . k, dk = scale * ds^T . q
-// p is computed again instead of kept. dk and dv are sums over the query heads of a KV head, in
-// float32, rounded once. Everything is of the type of q; all rows of sequences are written, whole.
+// With a soft cap, ds has the factor 1 - tanh(s / soft_cap)^2 as well. p is computed again instead
+// of kept. dk and dv are sums over the query heads of a KV head, in float32, rounded once.
+// Everything is of the type of q; all rows of sequences are written, whole.
 struct CausalGradArgs {
     CausalArgs forward;  // out and lse: what the forward left
     ConstMatrix dout;    // [rows, heads * head_dim]
@@ -43,7 +51,8 @@ struct CausalGradArgs {
     Matrix dk, dv;       // [rows, kv_heads * head_dim]
 };
 
-// Results do not depend on parts or on the other sequences. Scratch is what one part needs: some
+// Results do not depend on parts or on the other sequences. Blocks of keys outside the windows of a
+// block of queries are not computed. Scratch is what one part needs: some
 // hundreds of KB, and 8 (forward) or 20 bytes at most (backward) for each element of the longest
 // sequence's K of one head.
 struct CausalKernels {

@@ -44,23 +44,33 @@ void PutRow(const float* x, int64_t count, const Matrix& y, int64_t row) {
 // One query head over one sequence: its parts of the matrices.
 struct Head {
     ConstMatrix q, k, v;
+    const CausalArgs& args;
     int64_t first_row, q_column, kv_column, dims;
-    float scale;
 
     Head(const CausalArgs& a, const Sequence& sequence, int64_t head)
-        : first_row(sequence.row_begin),
+        : args(a),
+          first_row(sequence.row_begin),
           q_column(head * a.head_dim),
           kv_column(a.KvHead(head) * a.head_dim),
-          dims(a.head_dim),
-          scale(a.scale) {
+          dims(a.head_dim) {
         q = a.q.From(first_row, q_column);
         k = a.k.From(first_row, kv_column);
         v = a.v.From(first_row, kv_column);
     }
 
-    float Score(int64_t row, int64_t at) const { return scale * Dot(q, row, k, at, dims); }
+    struct Scored {
+        float score;
+        float slope;  // of the score over scale * q . k
+    };
+    Scored ScoreOf(int64_t row, int64_t at) const {
+        const float score = args.scale * Dot(q, row, k, at, dims);
+        if (args.soft_cap == 0) return {score, 1};
+        const float tanh = std::tanh(score / args.soft_cap);
+        return {args.soft_cap * tanh, 1 - tanh * tanh};
+    }
+    float Score(int64_t row, int64_t at) const { return ScoreOf(row, at).score; }
 
-    // Softmax of row's scores over rows 0..row.
+    // Softmax of row's scores over the keys that it sees.
     struct Totals {
         float largest = 0;
         double sum = 0;
@@ -69,11 +79,12 @@ struct Head {
         }
     };
     Totals TotalsOf(int64_t row) const {
-        Totals totals{Score(row, 0), 0};
-        for (int64_t at = 1; at <= row; ++at) {
+        const int64_t first = args.FirstKey(row);
+        Totals totals{Score(row, first), 0};
+        for (int64_t at = first + 1; at <= row; ++at) {
             totals.largest = std::max(totals.largest, Score(row, at));
         }
-        for (int64_t at = 0; at <= row; ++at) {
+        for (int64_t at = first; at <= row; ++at) {
             totals.sum += static_cast<double>(std::exp(Score(row, at) - totals.largest));
         }
         return totals;
@@ -90,7 +101,7 @@ void Causal(const CausalArgs& args, std::span<std::byte> scratch, int part, int 
             for (int64_t row = 0; row < sequence.row_count; ++row) {
                 const Head::Totals totals = head.TotalsOf(row);
                 std::fill_n(sums, head.dims, 0.0f);
-                for (int64_t at = 0; at <= row; ++at) {
+                for (int64_t at = args.FirstKey(row); at <= row; ++at) {
                     const float p = totals.Probability(head.Score(row, at));
                     AddScaledRow(head.v, at, p, head.dims, sums);
                 }
@@ -107,15 +118,17 @@ void Causal(const CausalArgs& args, std::span<std::byte> scratch, int part, int 
 void RowGrad(const Head& head, const ConstMatrix& dout, int64_t row, float* dq, float* dk,
              float* dv) {
     const Head::Totals totals = head.TotalsOf(row);
+    const int64_t first = head.args.FirstKey(row);
     float weighted = 0;  // sum of p * dp
-    for (int64_t at = 0; at <= row; ++at) {
+    for (int64_t at = first; at <= row; ++at) {
         weighted += totals.Probability(head.Score(row, at)) * Dot(dout, row, head.v, at, head.dims);
     }
     std::fill_n(dq, head.dims, 0.0f);
-    for (int64_t at = 0; at <= row; ++at) {
-        const float p = totals.Probability(head.Score(row, at));
+    for (int64_t at = first; at <= row; ++at) {
+        const Head::Scored scored = head.ScoreOf(row, at);
+        const float p = totals.Probability(scored.score);
         const float dp = Dot(dout, row, head.v, at, head.dims);
-        const float ds = head.scale * p * (dp - weighted);
+        const float ds = head.args.scale * p * (dp - weighted) * scored.slope;
         AddScaledRow(dout, row, p, head.dims, dv + at * head.dims);
         AddScaledRow(head.k, at, ds, head.dims, dq);
         AddScaledRow(head.q, row, ds, head.dims, dk + at * head.dims);

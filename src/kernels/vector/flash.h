@@ -134,22 +134,40 @@ class FlashBlocks {
         return {all.data + key / Micro::kCols * all.bytes, all.bytes};
     }
 
-    // Products of blocks of queries and keys, whose first query sees `diagonal` keys before the one
-    // of its own number. What no query sees is left out.
+    // The keys of a block of `keys` that its query i sees, where query 0 has `diagonal` keys of the
+    // block before its own.
+    Range SeenKeys(int64_t i, int64_t diagonal, int64_t keys) const {
+        const int64_t own = diagonal + i;
+        const int64_t first = args_.window == 0 ? 0 : own + 1 - args_.window;
+        const int64_t end = std::clamp<int64_t>(own + 1, 0, keys);
+        return {std::clamp<int64_t>(first, 0, end), end};
+    }
+    // Where the first block of keys begins that a block of queries from `query` on sees; blocks
+    // begin with key `first_key`.
+    int64_t FirstBlock(int64_t query, int64_t first_key) const {
+        const int64_t before = args_.FirstKey(query) - first_key;
+        return first_key + std::max(before, int64_t{0}) / kKeys * kKeys;
+    }
+
+    // Products of blocks of queries and keys, whose query 0 has `diagonal` keys of the block before
+    // its own. Tiles in which no query sees a key are left out.
     //
     // Scores, or dp: queries x keys.
     void Score(const Panels& q, const Panels& k, int64_t queries, int64_t keys, int64_t diagonal,
                float* scores) const {
         const auto depths = [&](int64_t i, int64_t j) {
-            return Range{0, j < diagonal + i + Micro::kRows ? dims_ : 0};
+            const bool early = j + Micro::kCols <= SeenKeys(i, diagonal, keys).begin;
+            return Range{0, j < diagonal + i + Micro::kRows && !early ? dims_ : 0};
         };
         MultiplyPanels<Micro>(q, k, queries, keys, scores, kKeys, false, depths);
     }
-    // Sums over keys: queries x dims.
+    // Sums over keys: queries x dims. Unless they are added, all sums are set.
     void SumKeys(const Panels& p, const Panels& v, int64_t queries, int64_t keys, int64_t diagonal,
                  float* sums, bool add) const {
         const auto depths = [&](int64_t i, int64_t) {
-            return Range{0, std::min(keys, diagonal + i + Micro::kRows)};
+            const int64_t first = add ? SeenKeys(i, diagonal, keys).begin : 0;
+            return Range{first / Micro::kStep * Micro::kStep,
+                         std::min(keys, diagonal + i + Micro::kRows)};
         };
         MultiplyPanels<Micro>(p, v, queries, dims_, sums, dims_, add, depths);
     }
@@ -158,7 +176,10 @@ class FlashBlocks {
                     int64_t diagonal, float* sums) const {
         const auto depths = [&](int64_t i, int64_t) {
             const int64_t first = std::max(i - diagonal, int64_t{0});
-            return Range{first / Micro::kStep * Micro::kStep, queries};
+            // The last query that sees the tile's last key is window - 1 behind it.
+            const int64_t end =
+                args_.window == 0 ? queries : i + Micro::kRows - 1 + args_.window - diagonal;
+            return Range{first / Micro::kStep * Micro::kStep, std::min(queries, end)};
         };
         MultiplyPanels<Micro>(turned, dout, keys, dims_, sums, dims_, true, depths);
     }
@@ -215,7 +236,7 @@ class FlashForward : FlashBlocks<Micro> {
                 for (int64_t head = 0; head < args_.heads; ++head) {
                     if (args_.KvHead(head) != kv) continue;
                     for (int64_t i = 0; i < sequence.row_count; i += kQueries) {
-                        on_block(sequence, head, i, i + kQueries);
+                        on_block(sequence, head, i, i - args_.FirstKey(i) + kQueries);
                     }
                 }
             }
@@ -234,13 +255,16 @@ class FlashForward : FlashBlocks<Micro> {
         Base::PackA(q_, Base::Rows(args_.q.From(row, head * dims_)), queries, dims_);
         std::fill_n(largest_, queries, -INFINITY);
         std::fill_n(totals_, queries, 0.0f);
-        for (int64_t key = 0; key < first + queries; key += kKeys) {
-            const int64_t keys = std::min(kKeys, first + queries - key);
-            Base::Score(q_, Base::KeysFrom(k_, key), queries, keys, first - key, scores_);
-            for (int64_t i = 0; i < queries; ++i) Soften(i, first + i - key + 1, keys, key > 0);
+        const int64_t first_key = Base::FirstBlock(first, 0);
+        for (int64_t key = first_key; key < first + queries; key += kKeys) {
+            const int64_t keys = std::min(kKeys, first + queries - key), diagonal = first - key;
+            Base::Score(q_, Base::KeysFrom(k_, key), queries, keys, diagonal, scores_);
+            for (int64_t i = 0; i < queries; ++i) {
+                Soften(i, Base::SeenKeys(i, diagonal, keys), keys, key > first_key);
+            }
             Base::PackA(p_, {scores_, kKeys, 1}, queries, keys);
-            Base::SumKeys(p_, Base::BlockOf(v_, key, sequence.row_count), queries, keys,
-                          first - key, sums_, key > 0);
+            Base::SumKeys(p_, Base::BlockOf(v_, key, sequence.row_count), queries, keys, diagonal,
+                          sums_, key > first_key);
         }
         for (int64_t i = 0; i < queries; ++i) {
             Multiply(sums_ + i * dims_, 1.0f / totals_[i]);
@@ -252,17 +276,19 @@ class FlashForward : FlashBlocks<Micro> {
     }
 
     // Scores of query i become probabilities but for a factor that all of its keys share; what was
-    // summed with another one is scaled. The query sees the first `seen` keys.
-    void Soften(int64_t i, int64_t seen, int64_t keys, bool rescale) {
+    // summed with another one is scaled.
+    void Soften(int64_t i, Range seen, int64_t keys, bool rescale) {
         float* scores = scores_ + i * kKeys;
-        seen = std::clamp<int64_t>(seen, 0, keys);
-        std::fill(scores + seen, scores + keys, 0.0f);
-        if (seen == 0) return;
-        const Float scale = Simd::Set(args_.scale * Base::kLog2E);
+        std::fill(scores, scores + seen.begin, 0.0f);
+        std::fill(scores + seen.end, scores + keys, 0.0f);
+        if (seen.begin == seen.end) return;
+        const bool capped = args_.soft_cap != 0;
+        if (capped) Cap(scores, seen);
+        const Float scale = Simd::Set(capped ? Base::kLog2E : args_.scale * Base::kLog2E);
         Float most = Simd::Set(largest_[i]);
         const Float none = most;
         ForVectors(
-            0, seen,
+            seen.begin, seen.end,
             [&](int64_t k) { most = Simd::Max(Simd::Mul(Simd::Load(scores + k), scale), most); },
             [&](int64_t k, int64_t left) {
                 const Float s = Simd::Mul(Simd::LoadFirst(scores + k, left), scale);
@@ -272,7 +298,7 @@ class FlashForward : FlashBlocks<Micro> {
         const Float shift = Simd::Set(-largest);
         Float total = Simd::Zero();
         ForVectors(
-            0, seen,
+            seen.begin, seen.end,
             [&](int64_t k) {
                 const Float p = Exp2(Simd::Fma(Simd::Load(scores + k), scale, shift));
                 Simd::Store(scores + k, p);
@@ -288,6 +314,14 @@ class FlashForward : FlashBlocks<Micro> {
         totals_[i] = totals_[i] * before + Simd::Sum(total);
         if (rescale && before != 1.0f) Multiply(sums_ + i * dims_, before);
         largest_[i] = largest;
+    }
+
+    void Cap(float* scores, Range seen) const {
+        const Float cap = Simd::Set(args_.soft_cap);
+        const Float scale = Simd::Set(args_.scale / args_.soft_cap);
+        ForElements(seen.begin, seen.end, [&](auto load, auto store) {
+            store(scores, Simd::Mul(cap, Tanh(Simd::Mul(load(scores), scale))));
+        });
     }
 
     void Multiply(float* dims, float by) const {
@@ -352,21 +386,31 @@ class FlashBackward : FlashBlocks<Micro> {
                 const Range keys{KeyAt(from, sequence), KeyAt(to, sequence)};
                 const Range queries{QueryAt(from, sequence), QueryAt(to, sequence)};
                 Make(sequence, kv, {keys, {0, count}, true, false});
-                Make(sequence, kv, {{0, queries.end}, queries, false, true});
+                const int64_t first_key = Base::FirstBlock(queries.begin, 0);
+                Make(sequence, kv, {{first_key, queries.end}, queries, false, true});
             }
         }
     }
 
   private:
     // What is made of a KV head: from scores of some queries and keys, dk and dv of these keys, or
-    // dq of these queries (then keys begin with the first).
+    // dq of these queries (then keys begin with the first block that a query sees).
     struct Pass {
         Range keys, queries;
         bool kv, q;
     };
 
-    static int64_t Cost(const Sequence& sequence) {
-        return sequence.row_count * (sequence.row_count + kQueries);
+    // Keys that the last row of a sequence sees.
+    int64_t Most(const Sequence& sequence) const {
+        return sequence.row_count - args_.FirstKey(sequence.row_count - 1);
+    }
+    // Twice a unit's pairs of queries and keys.
+    int64_t Pairs(const Sequence& sequence) const {
+        const int64_t most = Most(sequence);
+        return most * (2 * sequence.row_count - most);
+    }
+    int64_t Cost(const Sequence& sequence) const {
+        return Pairs(sequence) + sequence.row_count * kQueries;
     }
 
     // Where the share of `part` begins in the sum of costs. No unit is cut near its ends.
@@ -388,15 +432,22 @@ class FlashBackward : FlashBlocks<Micro> {
         return total;
     }
 
-    // The key before which keys have `cost` of a unit's pairs: n x - x^2 / 2 of n^2 / 2.
-    static int64_t KeyAt(int64_t cost, const Sequence& sequence) {
-        const double share = static_cast<double>(cost) / static_cast<double>(Cost(sequence));
-        return Nearby((1 - std::sqrt(1 - share)) * sequence.row_count, sequence);
+    // The query before which queries have `share` of a unit's pairs: x^2 of them where x keys are
+    // no more than a window, and `most` more for each further half row.
+    double RowAt(double share, const Sequence& sequence) const {
+        const auto most = static_cast<double>(Most(sequence));
+        const double pairs = share * static_cast<double>(Pairs(sequence));
+        return pairs <= most * most ? std::sqrt(pairs) : (pairs / most + most) / 2;
     }
-    // The query before which queries have it: x^2 / 2.
-    static int64_t QueryAt(int64_t cost, const Sequence& sequence) {
+    int64_t QueryAt(int64_t cost, const Sequence& sequence) const {
         const double share = static_cast<double>(cost) / static_cast<double>(Cost(sequence));
-        return Nearby(std::sqrt(share) * sequence.row_count, sequence);
+        return Nearby(RowAt(share, sequence), sequence);
+    }
+    // The key before which keys have it: the last key has one query, as the first query has one
+    // key.
+    int64_t KeyAt(int64_t cost, const Sequence& sequence) const {
+        const double share = static_cast<double>(cost) / static_cast<double>(Cost(sequence));
+        return Nearby(sequence.row_count - RowAt(1 - share, sequence), sequence);
     }
     static int64_t Nearby(double row, const Sequence& sequence) {
         return std::min<int64_t>(RoundUp(static_cast<int64_t>(row), 32), sequence.row_count);
@@ -417,7 +468,8 @@ class FlashBackward : FlashBlocks<Micro> {
             if (args_.KvHead(head) != kv) continue;
             for (int64_t i = pass.queries.begin; i < pass.queries.end; i += kQueries) {
                 const int64_t end = std::min(i + kQueries, pass.queries.end);
-                if (end > pass.keys.begin) Block(sequence, head, {i, end}, pass);
+                const bool sees = end > pass.keys.begin && args_.FirstKey(i) < pass.keys.end;
+                if (sees) Block(sequence, head, {i, end}, pass);
             }
         }
         if (pass.kv) {
@@ -439,17 +491,22 @@ class FlashBackward : FlashBlocks<Micro> {
         }
         Weigh(dout, args_.out.From(row, column), queries);
         const int64_t end = std::min(block.end, pass.keys.end);
-        for (int64_t key = pass.keys.begin; key < end; key += kKeys) {
+        const int64_t first_key = Base::FirstBlock(block.begin, pass.keys.begin);
+        for (int64_t key = first_key; key < end; key += kKeys) {
             const int64_t keys = std::min(kKeys, end - key), at = key - pass.keys.begin;
             const int64_t diagonal = block.begin - key;
             Base::Score(q_, Base::KeysFrom(k_, at), queries, keys, diagonal, p_);
             Base::Score(dout_, Base::KeysFrom(v_, at), queries, keys, diagonal, dp_);
-            for (int64_t i = 0; i < queries; ++i) Scores(i, diagonal + i + 1, keys, lse[i]);
+            for (int64_t i = 0; i < queries; ++i) {
+                const Range seen = Base::SeenKeys(i, diagonal, keys);
+                args_.soft_cap == 0 ? Scores<false>(i, seen, keys, lse[i])
+                                    : Scores<true>(i, seen, keys, lse[i]);
+            }
             if (pass.kv) AddToKeys(at, keys, queries, diagonal);
             if (!pass.q) continue;
             Base::PackA(ds_, {dp_, kKeys, 1}, queries, keys);
-            Base::SumKeys(ds_, Base::BlockOf(k_dims_, at, pass.keys.end), queries, keys, diagonal,
-                          dq_, key > 0);
+            const Panels k = Base::BlockOf(k_dims_, at, pass.keys.end - pass.keys.begin);
+            Base::SumKeys(ds_, k, queries, keys, diagonal, dq_, key > first_key);
         }
         if (pass.q) Base::Put(dq_, queries, call_.dq.From(row, column));
     }
@@ -481,30 +538,28 @@ class FlashBackward : FlashBlocks<Micro> {
         WithTypes(weigh, dout.type);
     }
 
-    // p_: scores become probabilities; dp_ becomes scale * ds. The query sees `seen` keys.
-    void Scores(int64_t i, int64_t seen, int64_t keys, float lse) {
+    // p_: scores become probabilities; dp_ becomes scale * ds.
+    template <bool kCapped>
+    void Scores(int64_t i, Range seen, int64_t keys, float lse) {
         float *p = p_ + i * kKeys, *dp = dp_ + i * kKeys;
-        seen = std::clamp<int64_t>(seen, 0, keys);
-        std::fill(p + seen, p + keys, 0.0f);
-        std::fill(dp + seen, dp + keys, 0.0f);
+        for (float* row : {p, dp}) {
+            std::fill(row, row + seen.begin, 0.0f);
+            std::fill(row + seen.end, row + keys, 0.0f);
+        }
         const Float scale = Simd::Set(args_.scale), weighted = Simd::Set(weighted_[i]);
-        const Float to_exponent = Simd::Set(args_.scale * Base::kLog2E);
-        const Float shift = Simd::Set(-lse * Base::kLog2E);
-        const auto probability = [&](Float s) { return Exp2(Simd::Fma(s, to_exponent, shift)); };
-        ForVectors(
-            0, seen,
-            [&](int64_t k) {
-                const Float one = probability(Simd::Load(p + k));
-                const Float ds = Simd::Mul(one, Simd::Sub(Simd::Load(dp + k), weighted));
-                Simd::Store(p + k, one);
-                Simd::Store(dp + k, Simd::Mul(ds, scale));
-            },
-            [&](int64_t k, int64_t left) {
-                const Float one = probability(Simd::LoadFirst(p + k, left));
-                const Float ds = Simd::Mul(one, Simd::Sub(Simd::LoadFirst(dp + k, left), weighted));
-                Simd::StoreFirst(p + k, one, left);
-                Simd::StoreFirst(dp + k, Simd::Mul(ds, scale), left);
-            });
+        const Float to_tanh = Simd::Set(kCapped ? args_.scale / args_.soft_cap : 0);
+        const Float to_exponent =
+            Simd::Set((kCapped ? args_.soft_cap : args_.scale) * Base::kLog2E);
+        const Float shift = Simd::Set(-lse * Base::kLog2E), whole = Simd::Set(1);
+        ForElements(seen.begin, seen.end, [&](auto load, auto store) {
+            Float score = load(p);
+            if constexpr (kCapped) score = Tanh(Simd::Mul(score, to_tanh));
+            const Float one = Exp2(Simd::Fma(score, to_exponent, shift));
+            Float ds = Simd::Mul(one, Simd::Sub(load(dp), weighted));
+            if constexpr (kCapped) ds = Simd::Mul(ds, Simd::Fnma(score, score, whole));
+            store(p, one);
+            store(dp, Simd::Mul(ds, scale));
+        });
     }
 
     const CausalGradArgs& call_;
