@@ -140,5 +140,44 @@ TEST_F(LoraTargets, OtherFamilies) {
     for (const char* module : {"v_proj", "o_proj"}) ExpectAnyLayout(module, few);
 }
 
+// Phi-3's matrices are several in one: Q, K and V, and gate and up.
+TEST_F(LoraTargets, MatricesOfSeveral) {
+    Write("phi3", DType::kF16);
+    size_t turn = 0;
+    for (const char* words : {"qkv_proj", "gate_up_proj", "all"}) {
+        ExpectAnyLayout(words, layouts_, turn++, 3);
+    }
+    EXPECT_NE(RunTrain(Words{"train", model_, "--data", "synthetic:random-tokens:25:8", "--lora",
+                             "2", "--lora-targets", "q_proj", "--no-output"})
+                  .status,
+              0);
+}
+
+// Plain gradient descent on one batch lowers the loss by the rate times the squared norm of the
+// gradient, in the mean of a step's two ends: what is left is of third order in the step. B begins
+// with zeros, so that A has a gradient after some steps only.
+TEST_F(LoraTargets, MatricesOfSeveralGoDownTheirGradient) {
+    Write("phi3", DType::kF16);
+    for (const char* words : {"qkv_proj", "gate_up_proj"}) {
+        SCOPED_TRACE(words);
+        const double rate = 2e-2;
+        const std::vector<double> curve =
+            CurveOf(RunTrain({"train",     model_,       "--data", "synthetic:random-tokens:25:4",
+                              "--seq-len", "24",         "--json", "--lr",
+                              "2e-2",      "--lora",     "2",      "--lora-alpha",
+                              "8",         "-t",         "1",      "--lora-targets",
+                              words,       "--steps",    "30",     "--micro-batch",
+                              "4",         "--dtype",    "f32",    "--optimizer",
+                              "sgd",       "--clip",     "0",      "--weight-decay",
+                              "0",         "--no-output"}));
+        ASSERT_EQ(curve.size(), 60u);
+        for (size_t i = 0; i + 2 < curve.size(); i += 2) {
+            const double drop = curve[i] - curve[i + 2];
+            const double squares = (curve[i + 1] * curve[i + 1] + curve[i + 3] * curve[i + 3]) / 2;
+            EXPECT_FALSE(!(std::abs(drop / (rate * squares) - 1) <= 0.03)) << "step " << i / 2;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace weft::support

@@ -3,8 +3,9 @@
 
     tests/train/peft_test.py build/weft build/python-packages
 
-A small random Llama of transformers is trained with LoRA for some updates; peft's logits of model
-and adapter are those of the merged one. Exit status 77: the packages aren't there.
+A small random Llama and a Phi-3 (Q, K and V in one matrix, gate and up in another) of transformers
+are trained with LoRA for some updates; peft's logits of model and adapter are those of the merged
+one. Exit status 77: the packages aren't there.
 """
 import json
 import os
@@ -28,6 +29,13 @@ def weft(program, *words):
     return done.stdout
 
 
+CASES = [("Llama", {}, ["--lora-alpha", "16"]),
+         ("Llama", {}, ["--rslora", "--lora-targets", "attn,up_proj"]),
+         ("Phi3", dict(pad_token_id=0), ["--lora-alpha", "16"]),
+         ("Phi3", dict(pad_token_id=0, sliding_window=5),
+          ["--lora-targets", "qkv_proj,gate_up_proj"])]
+
+
 def main():
     program, packages = sys.argv[1:]
     sys.path.append(packages)
@@ -41,17 +49,19 @@ def main():
         print(f"SKIPPED: {error}; this test needs the packages torch, transformers and peft")
         return 77
     with tempfile.TemporaryDirectory() as folder:
-        base, out, merged = (os.path.join(folder, name)
-                             for name in ("base", "out", "merged"))
         torch.manual_seed(7)
-        transformers.LlamaForCausalLM(transformers.LlamaConfig(**CONFIG)).save_pretrained(base)
         letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
         tokenizer = tokenizers.Tokenizer(
             tokenizers.models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
         tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = tokenizers.decoders.ByteLevel()
-        tokenizer.save(os.path.join(base, "tokenizer.json"))
-        for flags in (["--lora-alpha", "16"], ["--rslora", "--lora-targets", "attn,up_proj"]):
+        for number, (family, more, flags) in enumerate(CASES):
+            base, out, merged = (os.path.join(folder, f"{name}{number}")
+                                 for name in ("base", "out", "merged"))
+            config = getattr(transformers, family + "Config")(**CONFIG | more)
+            model_class = getattr(transformers, family + "ForCausalLM")
+            model_class(config).save_pretrained(base)
+            tokenizer.save(os.path.join(base, "tokenizer.json"))
             weft(program, "train", base, *DATA, "--steps", "3", "--lr", "3e-2", "--lora", "4",
                  "--dtype", "f32", "--output-dir", out, *flags)
             weft(program, "merge", base, "--lora", out, "-o", merged, "--save-format", "hf")
@@ -59,14 +69,15 @@ def main():
                 program, "logits", merged, "--tokens", ",".join(map(str, TOKENS)), "--all",
                 "--json", "-t", "1", "--reference"))["logits"]).reshape(len(TOKENS), -1)
             with torch.no_grad():
-                fresh = transformers.LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
+                fresh = model_class.from_pretrained(base, dtype=torch.float32)
                 plain = fresh(torch.tensor([TOKENS])).logits[0]
                 adapted = peft.PeftModel.from_pretrained(fresh, out)
                 expected = adapted(torch.tensor([TOKENS])).logits[0]
             size = expected.abs().max()
             error = ((got - expected).abs().max() / size).item()
             effect = ((expected - plain).abs().max() / size).item()
-            print(f"{flags}: logits differ by {error:.2g}, the adapter's effect is {effect:.2g}")
+            print(f"{family} {flags}: logits differ by {error:.2g}, the adapter's effect is "
+                  f"{effect:.2g}")
             assert effect > 0.01, "the adapter says nothing"
             assert error <= TOLERANCE, error
     return 0

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <utility>
 
 namespace weft::train {
@@ -30,12 +30,7 @@ class Adding {
                 Keep(std::move(op));
                 continue;
             }
-            if (!seen_.insert(target->tensor).second) {
-                return MakeError(ErrorCode::kUnsupported,
-                                 "{} is several matrices in one: an adapter beside it is not "
-                                 "supported. Leave {} out of --lora-targets",
-                                 target->tensor, target->module);
-            }
+            WEFT_TRY(Claim(op, *target));
             if (op.as<program::MatMul>().cut == Cut::kColumns) {
                 waiting_.push_back({op, target});
                 program_.ops.push_back(std::move(op));
@@ -52,10 +47,38 @@ class Adding {
         Op product;
         const LoraTarget* target;
     };
+    // A tensor with an adapter: the products that read its rows, which have the same x.
+    struct Claimed {
+        ValueId x = program::kNoValue;
+        ValueId inner = program::kNoValue;  // scale * x . A^T, which these products share
+        std::vector<std::pair<int64_t, int64_t>> rows;
+    };
 
     const LoraTarget* TargetOf(const Op& op) const {
         if (op.kind() != OpKind::kMatMul) return nullptr;
         return plan_.Find(program_.value(op.inputs[1]).slice.name);
+    }
+
+    // Products of several rows of one tensor (Q, K and V of Phi-3) share A, and each has its rows
+    // of B.
+    Status Claim(const Op& op, const LoraTarget& target) {
+        const Value& weight = program_.value(op.inputs[1]);
+        const int64_t begin = weight.slice.row_begin, end = begin + weight.shape[0];
+        Claimed& claimed = claimed_[target.tensor];
+        bool fits = claimed.rows.empty() ||
+                    (claimed.x == op.inputs[0] && op.as<program::MatMul>().cut != Cut::kColumns);
+        for (const auto& [other_begin, other_end] : claimed.rows) {
+            fits = fits && (end <= other_begin || other_end <= begin);
+        }
+        if (!fits) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "several products read {} with other inputs or the same rows: an "
+                             "adapter beside it is not supported. Leave {} out of --lora-targets",
+                             target.tensor, target.module);
+        }
+        claimed.x = op.inputs[0];
+        claimed.rows.emplace_back(begin, end);
+        return {};
     }
 
     // A product whose sum over ranks is meant: its adapter stands behind that sum.
@@ -78,7 +101,7 @@ class Adding {
         const ValueId inner =
             program_.Emit(program::AllReduce{}, {part}, program_.value(part).name + ".all",
                           program_.value(part).shape);
-        Join(base, inner, weight, *waiting.target, program::MatMul{}, sum);
+        Join(base, Scaled(inner, sum), weight, *waiting.target, program::MatMul{}, sum);
     }
 
     void Beside(Op op, const LoraTarget& target) {
@@ -89,7 +112,9 @@ class Adding {
         outer.cut = op.as<program::MatMul>().cut;
         outer.shared_rows = op.as<program::MatMul>().shared_rows;
         program_.ops.push_back(std::move(op));
-        Join(base, Inner(product, target, Cut::kNone), product.inputs[1], target, outer, sum);
+        ValueId& inner = claimed_[target.tensor].inner;
+        if (inner == program::kNoValue) inner = Scaled(Inner(product, target, Cut::kNone), sum);
+        Join(base, inner, product.inputs[1], target, outer, sum);
     }
 
     // A value as `id`, for what the weight alone gives.
@@ -121,17 +146,20 @@ class Adding {
                              {y.shape[0], rank});
     }
 
-    // sum = base + scale * inner . B^T
+    ValueId Scaled(ValueId inner, ValueId sum) {
+        return program_.Emit(program::Scale{static_cast<float>(plan_.scale())}, {inner},
+                             program_.value(sum).name + ".lora_scaled",
+                             program_.value(inner).shape);
+    }
+
+    // sum = base + inner . B^T
     void Join(ValueId base, ValueId inner, ValueId weight_id, const LoraTarget& target,
               program::MatMul outer, ValueId sum) {
         const Value weight = program_.value(weight_id);
         const ValueId b = AddWeight(weight, ".lora_b", {weight.shape[0], plan_.words.rank},
                                     {.name = target.NameB(), .row_begin = weight.slice.row_begin});
         const Value y = program_.value(sum);
-        const ValueId scaled =
-            program_.Emit(program::Scale{static_cast<float>(plan_.scale())}, {inner},
-                          y.name + ".lora_scaled", program_.value(inner).shape);
-        const ValueId added = program_.Emit(outer, {scaled, b}, y.name + ".lora", y.shape);
+        const ValueId added = program_.Emit(outer, {inner, b}, y.name + ".lora", y.shape);
         program_.ops.push_back({program::Add{}, {base, added}, {sum}});
         adapters_.sums.push_back(sum);
     }
@@ -139,8 +167,8 @@ class Adding {
     Program& program_;
     const LoraPlan& plan_;
     std::vector<Op> old_;
-    std::set<std::string> seen_;
-    std::vector<Waiting> waiting_;  // for the sum over ranks
+    std::map<std::string, Claimed> claimed_;  // by the name of its tensor
+    std::vector<Waiting> waiting_;            // for the sum over ranks
     Adapters adapters_;
 };
 

@@ -26,8 +26,9 @@ struct Adapters {
 
 // Puts the adapters of this rank's part of the matrices into a forward Program without biases in
 // its products. Where W is cut by rows, so is B, and A is whole; where it is cut by columns, so is
-// A, whose partial products are summed over the tensor group, and B is whole.
-// Errors: kUnsupported: a matrix that several products read, naming it.
+// A, whose partial products are summed over the tensor group, and B is whole. Products of different
+// rows of one tensor (Phi-3's qkv_proj) share A, as in PEFT.
+// Errors: kUnsupported: a matrix that products with different inputs read, naming it.
 Result<Adapters> AddAdapters(program::Program& program, const LoraPlan& plan);
 
 // A stage trains what it passes gradients back from: each of the shards has a target in its layers.
