@@ -72,6 +72,34 @@ TEST(Cost, AWindowBoundsPairsAndTheCacheThatIsRead) {
     }
 }
 
+// Forward and backward, without a cache.
+TEST(Cost, WindowsAndSoftCapsOfTraining) {
+    for (const int64_t window : {0, 1, 6, 9, 20}) {
+        for (const float cap : {0.0f, 30.0f}) {
+            model::Hyper h = TinyHyper("llama", false);
+            h.attention_cap = cap;
+            h.window = window;
+            if (window != 0) h.windowed = {true, true};
+            const Program forward = OneRank(h, DType::kF32, false);
+            const auto back = Differentiate(forward, {forward.Find("logits"), {}, false});
+            ASSERT_TRUE(back.ok()) << back.error().message;
+            double pairs = 0;
+            for (int64_t row = 0; row < 9; ++row) {
+                pairs += static_cast<double>(window == 0 ? row + 1 : std::min(row + 1, window));
+            }
+            const double there = static_cast<double>(4 * h.head_dim + (cap > 0 ? 16 : 4));
+            const double again = static_cast<double>(10 * h.head_dim + (cap > 0 ? 23 : 8));
+            const std::vector<OpCost> costs = Cost(back->program, 9, 1, 0);
+            for (size_t i = 0; i < costs.size(); ++i) {
+                const OpKind kind = back->program.ops[i].kind();
+                if (kind != OpKind::kAttention && kind != OpKind::kAttentionGrad) continue;
+                const double each = kind == OpKind::kAttention ? there : again;
+                EXPECT_EQ(costs[i].flops, each * static_cast<double>(h.heads) * pairs);
+            }
+        }
+    }
+}
+
 TEST(Cost, SmolLm2TakesTwoFlopsAParameterAndToken) {
     const model::Hyper h = SmolLm2Hyper();
     const int64_t parameters =
