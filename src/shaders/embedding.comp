@@ -26,9 +26,13 @@
 //: embedding_w4 -DW4
 //: embedding_w8 -DW8
 // Rows of a weight as floats: y[t] = table[tokens[t] - first_row], zeros where that is no row of it.
+// kDecodes: rows [first_row, first_row + n), as float32 or bfloat16, t counted along z and y.
 #version 460
 #include "head.glsl"
 #include "types.glsl"
+
+layout(constant_id = 1) const bool kDecodes = false;
+layout(constant_id = 2) const bool kRounds = false;  // y is bfloat16
 
 layout(push_constant, scalar) uniform Args {
     uint64_t plane[4];
@@ -38,22 +42,46 @@ layout(push_constant, scalar) uniform Args {
     int first_row;
 } a;
 
+layout(buffer_reference, std430, buffer_reference_align = 4) writeonly buffer Pairs { uint at[]; };
+
+// To bfloat16, to nearest even. Weights are finite.
+uint RoundTwo(vec2 two) {
+    const uvec2 bits = floatBitsToUint(two);
+    const uvec2 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return rounded.x | rounded.y << 16;
+}
+
 void main() {
     const uint lane = gl_LocalInvocationIndex;
     PrepareType(lane, gl_WorkGroupSize.x);
-    const uint t = gl_WorkGroupID.y;
-    const int row = Ints(a.tokens).at[t] - a.first_row;
-    const bool held = row >= 0 && row < int(a.n);
+    uint t = gl_WorkGroupID.y;
+    int row = 0;
+    if (kDecodes) {
+        t += gl_WorkGroupID.z * gl_NumWorkGroups.y;
+        if (t >= a.n) return;
+        row = int(t) + a.first_row;
+    } else {
+        row = Ints(a.tokens).at[t] - a.first_row;
+    }
+    const bool held = kDecodes || row >= 0 && row < int(a.n);
     WeightRow at;
     for (int p = 0; p < 4; ++p) {
         at.plane[p] = a.plane[p] + uint64_t(held ? row : 0) * a.row_units[p] * 16;
     }
-    const uint64_t y = a.y + uint64_t(t) * a.cols * 4;
+    const uint64_t y = a.y + uint64_t(t) * a.cols * (kRounds ? 2 : 4);
     const uint units = (a.cols + UNIT - 1) / UNIT;
     const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint unit = gl_WorkGroupID.x * gl_WorkGroupSize.x + lane; unit < units; unit += stride) {
         vec4 w[QUADS];
         Decode(at, unit, w);
+        if (kRounds) {  // columns are whole units of a block type
+            [[unroll]] for (uint j = 0; j < QUADS; ++j) {
+                const uint pair = unit * (UNIT / 2) + 2 * j;
+                Pairs(y).at[pair] = RoundTwo(w[j].xy);
+                Pairs(y).at[pair + 1] = RoundTwo(w[j].zw);
+            }
+            continue;
+        }
         [[unroll]] for (uint i = 0; i < UNIT; ++i) {
             const uint column = unit * UNIT + i;
             if (column < a.cols) Floats(y).at[column] = held ? w[i / 4][i % 4] : 0.0;

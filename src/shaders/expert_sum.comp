@@ -1,11 +1,15 @@
 //: expert_sum
 // y[t] = base[t] + the sum over the slots of row t, in the order of their experts' ids, of
-// weights[slot] * products[slot]. An invocation for each element; products have their bias.
+// weights[slot] * products[slot]. An invocation for each element; products have their bias. y is of
+// type kTypeY (gemm_elements.glsl).
 #version 460
-#include "head.glsl"
+#include "floats.glsl"
+#include "gemm_elements.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kTypeY = 0;
 
 layout(push_constant, scalar) uniform Args {
-    uint64_t ids, weights, products, base, y;  // base: or 0
+    uint64_t ids, weights, products, base, y;  // weights, base: or 0
     uint n, first_expert, experts, used;
 } a;
 
@@ -27,7 +31,8 @@ void main() {
         if (best == 0x7fffffff) break;
         last = best;
         const float product = Floats(a.products + uint64_t(found) * a.n * 4).at[o];
-        sum = fma(Floats(a.weights).at[found], product, sum);
+        const float weight = a.weights != 0 ? Floats(a.weights).at[found] : 1.0;
+        sum = fma(weight, product, sum);
     }
-    Floats(a.y + (uint64_t(t) * a.n + o) * 4).at[0] = sum;
+    Store(kTypeY, a.y + (uint64_t(t) * a.n + o) * BytesOf(kTypeY), sum);
 }

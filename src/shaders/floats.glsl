@@ -23,6 +23,20 @@ float Tanh(float x) {
     return x < 0.0 ? -value : value;
 }
 
+// Of a positive number of at least 2^-126, to 3 roundings: GLSL's may be off by 2^-21 near 1.
+// Infinity and NaN stay as they are. x is 2^e (1 + r) with r near 0, and log(1 + r) is the series in
+// s = r / (2 + r), whose next term, 2/11 s^11, is below 2^-29 of it.
+float Log(float x) {
+    if ((floatBitsToUint(x) & 0x7f800000u) == 0x7f800000u) return x;
+    const uint bits = floatBitsToUint(x) - 0x3f3504f3u;  // of sqrt(1/2)
+    const float e = float(int(bits) >> 23);
+    const precise float r = uintBitsToFloat((bits & 0x7fffffu) + 0x3f3504f3u) - 1.0;
+    const float s = r / (2.0 + r), q = s * s;
+    const float tail = q * fma(q, fma(q, fma(q, 0.22222222, 0.28571429), 0.4), 0.66666667);
+    // log(1 + r) = 2 s + s tail, and 2 s = r - s r.
+    return fma(e, 0.693145752, fma(e, 1.42860677e-6, r - s * (r - tail)));
+}
+
 // a / b, rounded to nearest but for ties of the last step: GLSL's division may be off by 2.5 ulp.
 float Divide(float a, float b) {
     const float q = a / b;

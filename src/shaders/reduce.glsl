@@ -14,3 +14,13 @@ float SumOfGroup(float value) {
     for (uint i = 0; i < gl_NumSubgroups; ++i) sum += reduce_parts[i];
     return sum;
 }
+
+float MaxOfGroup(float value) {
+    const float part = subgroupMax(value);
+    barrier();
+    if (subgroupElect()) reduce_parts[gl_SubgroupID] = part;
+    barrier();
+    float most = reduce_parts[0];
+    for (uint i = 1; i < gl_NumSubgroups; ++i) most = max(most, reduce_parts[i]);
+    return most;
+}

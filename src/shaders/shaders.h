@@ -22,6 +22,8 @@
 //     these.
 //   - Nothing outside the operands is read or written: tails are checked.
 //   - No loop of over 65,000 iterations in an invocation.
+//   - Arithmetic that must be `precise` stands in no loop that is unrolled: glslc -O copies the
+//     loop's body without it.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,71 @@
+// Causal attention of training, as kernels/dense/attention.h has it: softmax online over tiles of
+// keys (Milakov and Gimelshein 2018; Dao et al. 2022). A tile of which a row sees nothing changes
+// none of its bits.
+//
+// Workgroup (1, head, block of the step's table).
+#version 460
+#extension GL_EXT_control_flow_attributes : require
+#include "causal_tiles.glsl"
+
+const float kHidden = -3.0e38;  // a score that no query sees
+
+vec4 most = vec4(kHidden), totals = vec4(0.0);  // of the invocation's rows; of its columns alone
+
+// Scores become weights, but for the factor that a row's weights share.
+void Soften(uint first, inout Products scores, inout Sums sums) {
+    vec4 largest = most;
+    [[unroll]] for (uint c = 0; c < kFours; ++c) {
+        [[unroll]] for (uint r = 0; r < 4; ++r) {
+            [[unroll]] for (uint i = 0; i < 4; ++i) {
+                const uint row = own_begin + 4 * Down() + r;
+                float slope;
+                const float score = ScoreOf(scores.of[4 * c + r][i], slope);
+                const bool seen = Sees(row, first + OtherOf(c) + i);
+                scores.of[4 * c + r][i] = seen ? score : kHidden;
+                largest[r] = max(largest[r], scores.of[4 * c + r][i]);
+            }
+        }
+    }
+    largest = LargestOfLanes(largest);
+    const vec4 shrink = exp(most - largest);
+    most = largest;
+    totals *= shrink;
+    [[unroll]] for (uint r = 0; r < 4; ++r) {
+        float sum = 0.0;
+        [[unroll]] for (uint c = 0; c < kFours; ++c) {
+            [[unroll]] for (uint i = 0; i < 4; ++i) {
+                const float score = scores.of[4 * c + r][i];
+                const float weight = score <= -2.9e38 ? 0.0 : exp(score - largest[r]);
+                scores.of[4 * c + r][i] = weight;
+                sum += weight;
+            }
+        }
+        totals[r] += sum;
+        [[unroll]] for (uint j = 0; j < kQuadsEach; ++j) sums.of[4 * j + r] *= shrink[r];
+    }
+}
+
+void main() {
+    if (!Place()) return;
+    const uint head = gl_WorkGroupID.y, kv = KvHead(head);
+    const uint end = own_begin + own_rows;
+    const Tile q = TileOf(a.q, head, a.heads, own_begin, own_rows);
+    Sums sums;
+    Clear(sums);
+    for (uint first = FirstKey(own_begin) / kOthers * kOthers; first < end; first += kOthers) {
+        const uint keys = min(kOthers, end - first);
+        Products scores;
+        Multiply(q, TileOf(a.k, kv, a.kv_heads, first, keys), scores);
+        Soften(first, scores, sums);
+        SetWeights(scores);
+        AddWeighted(TileOf(a.v, kv, a.kv_heads, first, keys), sums);
+    }
+    const vec4 all = SumOfLanes(totals);
+    [[unroll]] for (uint r = 0; r < 4; ++r) {
+        [[unroll]] for (uint j = 0; j < kQuadsEach; ++j) sums.of[4 * j + r] /= all[r];
+        const uint row = 4 * Down() + r;
+        if (uint64_t(a.lse) == 0 || Across() != 0 || row >= own_rows) continue;
+        a.lse.at[head * a.rows + sequence_begin + own_begin + row] = most[r] + log(all[r]);
+    }
+    Store(TileOf(a.first, head, a.heads, own_begin, own_rows), sums);
+}

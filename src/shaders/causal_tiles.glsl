@@ -1,0 +1,215 @@
+// Of causal.comp, causal_grad_q.comp and causal_grad_kv.comp: their arguments, and products of tiles.
+//
+// A workgroup of 128 owns kRows rows of one sequence (queries, or the keys of causal_grad_kv.comp)
+// and goes through tiles of kOthers rows of the same sequence. Both kinds of tile begin at multiples
+// of their size, counted from the sequence's first row. So the order of a row's sums depends on its
+// place in its sequence alone. Sums are chains of fma in float32.
+//
+// An invocation has four rows (4 down + r). Of a product with others it has the columns
+// 4 (across + c kAcross) + i, of sums [rows, dims] the quads across + j kAcross of the dims.
+//
+// Multiply, SetWeights and AddWeighted are all that a version for matrix units has to replace.
+#include "element.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kType = 0;   // of all matrices
+layout(constant_id = 2) const uint kDims = 64;  // of a head: a multiple of 8, at most 256
+layout(constant_id = 3) const uint kRows = 64;  // or 32
+layout(constant_id = 4) const uint kSlice = 32;  // others whose dims are in shared memory at a time
+layout(constant_id = 5) const bool kCapped = false;
+
+struct SequenceEntry {
+    int row_begin, row_count, position, first_page, adapter;
+};
+struct BlockEntry {
+    int sequence, row_begin, row_count;
+};
+layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Sequences {
+    SequenceEntry at[];
+};
+layout(buffer_reference, scalar, buffer_reference_align = 4) readonly buffer Blocks {
+    BlockEntry at[];
+};
+
+layout(push_constant, scalar) uniform Args {
+    uint64_t q, k, v, out_rows, dout;
+    Floats lse, sums;        // [heads, rows]; sums of dout * out
+    uint64_t first, second;  // results: out; dq; dk and dv
+    Sequences sequences;
+    Blocks blocks;
+    uint heads, first_head, group, first_kv_head, kv_heads;
+    uint rows, block_count, window;
+    float scale, soft_cap;
+} a;
+
+const uint kThreads = 128, kOthers = 64, kDeep = 16;
+const uint kDown = kRows / 4, kAcross = kThreads / kDown;
+const uint kFours = kOthers / 4 / kAcross;  // fours of others of an invocation
+const uint kQuads = kDims / 4, kQuadsEach = (kQuads + kAcross - 1) / kAcross;
+const uint kRowPitch = kRows / 4 + 1, kOtherPitch = kOthers / 4 + 1;
+const uint kDeepQuads = kDeep * (kRowPitch + kOtherPitch), kSliceQuads = kSlice * kQuads;
+
+// Dims of rows and of others, a term a row of fours; or others, their dims in quads.
+shared vec4 staged[kDeepQuads > kSliceQuads ? kDeepQuads : kSliceQuads];
+shared vec4 weights[kOthers * kRowPitch];
+shared float lanes[kRows * kAcross];
+
+uint Down() { return gl_LocalInvocationIndex / kAcross; }
+uint Across() { return gl_LocalInvocationIndex % kAcross; }
+uint OtherOf(uint c) { return 4 * (Across() + c * kAcross); }  // the first of four
+
+// The sequence of this workgroup, and its own rows of it.
+uint sequence_begin, sequence_rows, own_begin, own_rows;
+
+// Whether the workgroup has rows: of the blocks of the step's table it takes those that begin a tile.
+// The last come first: their rows see most keys.
+bool Place() {
+    const BlockEntry block = a.blocks.at[a.block_count - 1 - gl_WorkGroupID.z];
+    const SequenceEntry sequence = a.sequences.at[block.sequence];
+    sequence_begin = uint(sequence.row_begin);
+    sequence_rows = uint(sequence.row_count);
+    own_begin = uint(block.row_begin) - sequence_begin;
+    own_rows = min(kRows, sequence_rows - own_begin);
+    return own_begin % kRows == 0;
+}
+uint FirstKey(uint query) { return a.window == 0 || query < a.window ? 0 : query - a.window + 1; }
+bool Sees(uint query, uint key) { return key <= query && key >= FirstKey(query); }
+uint KvHead(uint head) { return (a.first_head + head) / a.group - a.first_kv_head; }
+
+// Rows of a head, from a row of the sequence on.
+struct Tile {
+    uint64_t at;
+    uint stride, rows;  // elements from row to row; rows beyond are zeros
+};
+Tile TileOf(uint64_t matrix, uint head, uint heads, uint row, uint rows) {
+    const uint stride = heads * kDims;
+    const uint64_t first = uint64_t(sequence_begin + row) * stride + head * kDims;
+    return Tile(matrix + first * (kType == kF32 ? 4 : 2), stride, rows);
+}
+vec4 QuadOf(Tile tile, uint row, uint quad) {
+    if (row >= tile.rows || quad >= kQuads) return vec4(0);
+    return LoadQuad(tile.at, kType, uint64_t(row) * tile.stride + 4 * quad, 4, true);
+}
+
+// Dims [4 quad, 4 quad + kDeep) of `count` rows to `staged` from `begin` on.
+void Stage(Tile tile, uint count, uint quad, uint begin, uint pitch) {
+    [[dont_unroll]] for (uint job = gl_LocalInvocationIndex; job < count * kDeep / 4; job += kThreads) {
+        const uint row = job / (kDeep / 4), own = job % (kDeep / 4);
+        const vec4 value = QuadOf(tile, row, quad + own);
+        [[unroll]] for (uint i = 0; i < 4; ++i) {
+            staged[begin + (4 * own + i) * pitch + row / 4][row % 4] = value[i];
+        }
+    }
+}
+
+struct Products { vec4 of[4 * kFours]; };  // [c][r], a vec4 of four others
+
+// rows . others^T, over the dims.
+void Multiply(Tile rows, Tile others, out Products products) {
+    [[unroll]] for (uint i = 0; i < 4 * kFours; ++i) products.of[i] = vec4(0);
+    const uint begin = kDeep * kRowPitch;
+    [[dont_unroll]] for (uint deep = 0; deep < kDims; deep += kDeep) {
+        barrier();
+        Stage(rows, kRows, deep / 4, 0, kRowPitch);
+        Stage(others, kOthers, deep / 4, begin, kOtherPitch);
+        barrier();
+        [[dont_unroll]] for (uint d = 0; d < kDeep; ++d) {
+            const vec4 x = staged[d * kRowPitch + Down()];
+            [[unroll]] for (uint c = 0; c < kFours; ++c) {
+                const vec4 y = staged[begin + d * kOtherPitch + Across() + c * kAcross];
+                [[unroll]] for (uint r = 0; r < 4; ++r) {
+                    products.of[4 * c + r] = fma(vec4(x[r]), y, products.of[4 * c + r]);
+                }
+            }
+        }
+    }
+}
+
+void SetWeights(Products products) {
+    barrier();
+    [[unroll]] for (uint c = 0; c < kFours; ++c) {
+        [[unroll]] for (uint i = 0; i < 4; ++i) {
+            weights[(OtherOf(c) + i) * kRowPitch + Down()] =
+                vec4(products.of[4 * c][i], products.of[4 * c + 1][i], products.of[4 * c + 2][i],
+                     products.of[4 * c + 3][i]);
+        }
+    }
+}
+
+struct Sums { vec4 of[4 * kQuadsEach]; };  // [j][r], a vec4 of four dims
+void Clear(out Sums sums) {
+    [[unroll]] for (uint i = 0; i < 4 * kQuadsEach; ++i) sums.of[i] = vec4(0);
+}
+
+// sums += weights . others
+void AddWeighted(Tile others, inout Sums sums) {
+    [[dont_unroll]] for (uint first = 0; first < others.rows; first += kSlice) {
+        barrier();
+        [[dont_unroll]] for (uint job = gl_LocalInvocationIndex; job < kSliceQuads; job += kThreads) {
+            staged[job] = QuadOf(others, first + job / kQuads, job % kQuads);
+        }
+        barrier();
+        [[dont_unroll]] for (uint n = 0; n < kSlice; ++n) {
+            const vec4 w = weights[(first + n) * kRowPitch + Down()];
+            [[unroll]] for (uint j = 0; j < kQuadsEach; ++j) {
+                const uint quad = min(Across() + j * kAcross, kQuads - 1);
+                const vec4 y = staged[n * kQuads + quad];
+                [[unroll]] for (uint r = 0; r < 4; ++r) {
+                    sums.of[4 * j + r] = fma(vec4(w[r]), y, sums.of[4 * j + r]);
+                }
+            }
+        }
+    }
+}
+
+void Store(Tile to, Sums sums) {
+    [[unroll]] for (uint j = 0; j < kQuadsEach; ++j) {
+        const uint quad = Across() + j * kAcross;
+        [[unroll]] for (uint r = 0; r < 4; ++r) {
+            const uint row = 4 * Down() + r;
+            if (row >= to.rows || quad >= kQuads) continue;
+            StoreQuad(to.at, kType, uint64_t(row) * to.stride + 4 * quad, 4, true,
+                      sums.of[4 * j + r]);
+        }
+    }
+}
+
+// For each of its rows, what `each` is over all invocations of the row, in order.
+vec4 LargestOfLanes(vec4 each) {
+    barrier();
+    [[unroll]] for (uint r = 0; r < 4; ++r) lanes[(4 * Down() + r) * kAcross + Across()] = each[r];
+    barrier();
+    [[dont_unroll]] for (uint i = 0; i < kAcross; ++i) {
+        [[unroll]] for (uint r = 0; r < 4; ++r) {
+            each[r] = max(each[r], lanes[(4 * Down() + r) * kAcross + i]);
+        }
+    }
+    return each;
+}
+vec4 SumOfLanes(vec4 each) {
+    barrier();
+    [[unroll]] for (uint r = 0; r < 4; ++r) lanes[(4 * Down() + r) * kAcross + Across()] = each[r];
+    barrier();
+    vec4 sum = vec4(0);
+    [[dont_unroll]] for (uint i = 0; i < kAcross; ++i) {
+        [[unroll]] for (uint r = 0; r < 4; ++r) sum[r] += lanes[(4 * Down() + r) * kAcross + i];
+    }
+    return sum;
+}
+
+// A score of q . k; slope: its derivative by scale * q . k.
+float ScoreOf(float product, out float slope) {
+    const float score = product * a.scale;
+    slope = 1.0;
+    if (!kCapped) return score;
+    const float t = Tanh(score / a.soft_cap);
+    slope = fma(-t, t, 1.0);
+    return a.soft_cap * t;
+}
+
+// scores: q . k, becomes p; dp: dout . v, becomes scale * ds, the gradient of q . k.
+void Differentiate(inout float score, inout float dp, bool seen, float lse, float sum) {
+    float slope;
+    const float p = seen ? exp(ScoreOf(score, slope) - lse) : 0.0;
+    dp = seen ? p * (dp - sum) * slope * a.scale : 0.0;
+    score = p;
+}

@@ -1,0 +1,38 @@
+//: expert_dot
+// Of the gradient of expert_sum, for each slot: dx = weight * product, where product is dy times
+// the expert's matrix; dweight = the dot product of product and x. Zeros where the expert is not
+// held.
+// A workgroup for each slot.
+#version 460
+#include "floats.glsl"
+#include "gemm_elements.glsl"
+#include "reduce.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kTypeX = 0;
+layout(constant_id = 2) const uint kTypeDx = 0;
+
+layout(push_constant, scalar) uniform Args {
+    uint64_t products, x, ids, weights, dx, dweights;
+    uint cols, slots, first_expert, experts;
+} a;
+
+void main() {
+    const uint lane = gl_LocalInvocationIndex, lanes = gl_WorkGroupSize.x;
+    for (uint slot = gl_WorkGroupID.x; slot < a.slots; slot += gl_NumWorkGroups.x) {
+        const bool held = uint(Ints(a.ids).at[slot]) - a.first_expert < a.experts;
+        const uint64_t row = uint64_t(slot) * a.cols;
+        const float weight = Floats(a.weights).at[slot];
+        float sum = 0;
+        for (uint i = lane; i < a.cols; i += lanes) {
+            float scaled = 0;
+            if (held) {
+                const float product = Floats(a.products + row * 4).at[i];
+                sum = fma(product, Load(kTypeX, a.x + (row + i) * BytesOf(kTypeX)), sum);
+                scaled = weight * product;
+            }
+            Store(kTypeDx, a.dx + (row + i) * BytesOf(kTypeDx), scaled);
+        }
+        sum = SumOfGroup(sum);
+        if (lane == 0) Floats(a.dweights).at[slot] = sum;
+    }
+}

@@ -1,0 +1,25 @@
+//: gemm_sum
+// C = the sum of its partial sums (gemm.comp), or C += that. They are float32 [parts, m, n] and are
+// added in order. An invocation for each element.
+#version 460
+#include "floats.glsl"
+#include "gemm_elements.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kTypeC = 0;
+
+layout(push_constant, scalar) uniform Args {
+    uint64_t partial, c;
+    uint m, n, c_stride, parts, accumulate;
+} a;
+
+void main() {
+    const uint count = a.m * a.n, stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+    for (uint i = gl_GlobalInvocationID.x; i < count; i += stride) {
+        float sum = 0;
+        for (uint part = 0; part < a.parts; ++part) {
+            sum += Floats(a.partial + uint64_t(part) * count * 4).at[i];
+        }
+        const uint64_t at = a.c + (uint64_t(i / a.n) * a.c_stride + i % a.n) * BytesOf(kTypeC);
+        Store(kTypeC, at, a.accumulate != 0 ? Load(kTypeC, at) + sum : sum);
+    }
+}

@@ -1,0 +1,99 @@
+//: router_scores -DSCORES
+//: route_grad -DROUTE_GRAD
+//: router_load_grad -DLOAD_GRAD
+// Rows of a router's logits [rows, experts], a workgroup for a row at a time:
+//     router_scores     y = softmax(logits)
+//     route_grad        the gradient of the logits, of that of the chosen experts' weights
+//     router_load_grad  of that of the sums over rows of softmax(logits)
+#version 460
+#include "floats.glsl"
+#include "glu.glsl"
+#include "reduce.glsl"
+layout(local_size_x_id = 0) in;
+layout(push_constant, scalar) uniform Args {
+    Floats logits, y;
+#ifdef ROUTE_GRAD
+    Floats dweights;
+    Ints ids;
+    uint rows, experts, used, sigmoid, renormalise;
+    float scale;
+#else
+    Floats dsums;  // router_scores: none
+    uint rows, experts;
+#endif
+};
+
+// The softmax of a row: exp(logit - most) / sum.
+uint begin;
+float most, sum;
+
+void FindSoftmax(uint row) {
+    begin = row * experts;
+    float own = uintBitsToFloat(0xff800000u);  // -infinity
+    for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {
+        own = max(own, logits.at[begin + e]);
+    }
+    most = MaxOfGroup(own);
+    own = 0;
+    for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {
+        own += exp(logits.at[begin + e] - most);
+    }
+    sum = SumOfGroup(own);
+}
+float Score(uint e) {
+    return exp(logits.at[begin + e] - most) / sum;
+}
+
+#if defined(SCORES)
+void Row(uint row) {
+    for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {
+        y.at[begin + e] = Score(e);
+    }
+}
+#elif defined(LOAD_GRAD)
+void Row(uint row) {
+    float own = 0;
+    for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {
+        own = fma(Score(e), dsums.at[e], own);
+    }
+    const float across = SumOfGroup(own);
+    for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {
+        y.at[begin + e] = Score(e) * (dsums.at[e] - across);
+    }
+}
+#else
+// Of w = scale * s / sum(s), or scale * s, where s are the scores of the chosen.
+float ChosenScore(uint e) {
+    return sigmoid != 0 ? Sigmoid(logits.at[begin + e]) : Score(e);
+}
+void Row(uint row) {
+    float chosen_sum = 0, dot_sum = 0;
+    for (uint k = 0; k < used; ++k) {
+        const float score = ChosenScore(uint(ids.at[row * used + k]));
+        chosen_sum += score;
+        dot_sum = fma(score, dweights.at[row * used + k], dot_sum);
+    }
+    const float factor = renormalise != 0 ? scale / chosen_sum : scale;
+    const float mean = renormalise != 0 ? dot_sum / chosen_sum : 0;
+    // The sum over the chosen of s * ds, where ds = factor * (dweight - mean).
+    const float across = factor * (dot_sum - mean * chosen_sum);
+    for (uint e = gl_LocalInvocationIndex; e < experts; e += gl_WorkGroupSize.x) {
+        float slope = 0;
+        const float score = ChosenScore(e);
+        if (sigmoid == 0 && renormalise == 0) slope = -score * across;
+        for (uint k = 0; k < used; ++k) {
+            if (ids.at[row * used + k] != int(e)) continue;
+            const float ds = factor * (dweights.at[row * used + k] - mean);
+            slope += (sigmoid != 0 ? score * Sigmoid(-logits.at[begin + e]) : score) * ds;
+        }
+        y.at[begin + e] = slope;
+    }
+}
+#endif
+
+void main() {
+    for (uint row = gl_WorkGroupID.x; row < rows; row += gl_NumWorkGroups.x) {
+        FindSoftmax(row);
+        Row(row);
+    }
+}

@@ -1,0 +1,49 @@
+// Of each row of logits: the largest, the sum of exp(logit - largest), and the target's logit, which
+// is 0 where it is not in [first_row, first_row + cols) or the target is negative. A workgroup takes
+// a row at a time. NaN and infinity make the sum NaN.
+#version 460
+#include "element.glsl"
+#include "reduce.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kTypes = 0;  // of logits
+layout(constant_id = 2) const bool kWide = false;
+layout(push_constant, scalar) uniform Args {
+    uint64_t logits;
+    Ints targets;
+    Floats stats;
+    uint rows, cols;
+    int first_row;
+};
+
+void Row(uint row) {
+    const uint64_t begin = uint64_t(row) * cols;
+    const uint first = 4 * gl_LocalInvocationIndex, stride = 4 * gl_WorkGroupSize.x;
+    float most = uintBitsToFloat(0xff800000u);  // -infinity
+    for (uint c = first; c < cols; c += stride) {
+        const vec4 quad = LoadQuad(logits, kTypes, begin + c, cols - c, kWide);
+        [[unroll]] for (uint k = 0; k < 4; ++k) {
+            if (k < cols - c && quad[k] > most) most = quad[k];
+        }
+    }
+    most = MaxOfGroup(most);
+    precise float sum = 0;
+    for (uint c = first; c < cols; c += stride) {
+        const vec4 quad = LoadQuad(logits, kTypes, begin + c, cols - c, kWide);
+        [[unroll]] for (uint k = 0; k < 4; ++k) {
+            if (k < cols - c) sum = sum + (IsNan(quad[k]) ? quad[k] : exp(quad[k] - most));
+        }
+    }
+    const bool infinite = floatBitsToUint(most) == 0x7f800000u;
+    const float all = SumOfGroup(sum);
+    const float whole = infinite ? uintBitsToFloat(0x7fc00000u) : all;
+    if (gl_LocalInvocationIndex != 0) return;
+    const int target = targets.at[row], at = target - first_row;
+    const bool here = target >= 0 && at >= 0 && uint(at) < cols;
+    stats.at[3 * row] = most;
+    stats.at[3 * row + 1] = whole;
+    stats.at[3 * row + 2] = here ? Load(logits, kTypes, begin + uint(at)) : 0.0;
+}
+
+void main() {
+    for (uint row = gl_WorkGroupID.x; row < rows; row += gl_NumWorkGroups.x) Row(row);
+}

@@ -1,0 +1,61 @@
+// Rows and columns from one value to another, of any types:
+//     y[r][c] = x[from(r)][c + shift], zero where there is no such element
+//     from(r)   kSame: r + first_row;  kListed: list[r] - first_row;  kFound: where list, which ascends, has r
+// Workgroup (rows, piece of a row).
+#version 460
+#include "element.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kMode = 0;
+layout(constant_id = 2) const uint kTypes = 0;  // of x, y
+layout(constant_id = 3) const bool kWide = false;  // and rows and `shift` are whole quads
+layout(push_constant, scalar) uniform Args {
+    uint64_t x, y;
+    Ints list;
+    uint x_rows, x_cols, y_rows, y_cols;
+    int shift, first_row;
+};
+const uint kSame = 0, kListed = 1, kFound = 2;
+
+// x_rows or more: there is none.
+uint RowOf(uint r) {
+    if (kMode == kSame) return r + uint(first_row);
+    if (kMode == kListed) {
+        const int row = list.at[r] - first_row;
+        return row < 0 ? x_rows : uint(row);
+    }
+    uint begin = 0, end = x_rows;
+    while (begin < end) {
+        const uint middle = (begin + end) / 2;
+        if (list.at[middle] < int(r)) {
+            begin = middle + 1;
+        } else {
+            end = middle;
+        }
+    }
+    return begin < x_rows && list.at[begin] == int(r) ? begin : x_rows;
+}
+
+vec4 QuadOf(uint row, uint c, uint left) {
+    const uint64_t begin = uint64_t(row) * x_cols;
+    const int at = int(c) + shift;
+    vec4 quad = vec4(0);
+    if (kWide) {
+        if (at < 0 || uint(at) >= x_cols) return quad;
+        return LoadQuad(x, TypeIn(kTypes, 0), begin + uint(at), 4, true);
+    }
+    [[unroll]] for (int k = 0; k < 4; ++k) {
+        const bool inside = k < left && at + k >= 0 && uint(at + k) < x_cols;
+        if (inside) quad[k] = Load(x, TypeIn(kTypes, 0), begin + uint(at + k));
+    }
+    return quad;
+}
+
+void main() {
+    const uint c = 4 * (gl_WorkGroupID.y * gl_WorkGroupSize.x + gl_LocalInvocationIndex);
+    if (c >= y_cols) return;
+    for (uint r = gl_WorkGroupID.x; r < y_rows; r += gl_NumWorkGroups.x) {
+        const uint row = RowOf(r);
+        const vec4 quad = row < x_rows ? QuadOf(row, c, y_cols - c) : vec4(0);
+        StoreQuad(y, TypeIn(kTypes, 1), uint64_t(r) * y_cols + c, y_cols - c, kWide, quad);
+    }
+}

@@ -1,0 +1,89 @@
+// Element by element, of any types: y (and z) = f(a, b, c). b may be of a row or of a column. Which
+// f is kMap (TrainMap of lower_train_rows.cc).
+#version 460
+#include "element.glsl"
+#include "glu.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kMap = 0;
+layout(constant_id = 2) const uint kTypes = 0;  // of a, b, c, y, z
+layout(constant_id = 3) const bool kWide = false;
+layout(push_constant, scalar) uniform Args {
+    uint64_t a, b, c, y, z;
+    uint count, cols;
+    float factor;
+};
+
+const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kGlu = 5, kGluEnd = 8;
+const uint kSoftCapGrad = 8, kSiluGrad = 9, kGeluGrad = 10, kZero = 11;
+
+// 1 - tanh(v)^2, which has few bits where tanh is near 1.
+float TanhSlope(float v) {
+    const float t = exp(-2.0 * abs(v)), sum = 1.0 + t;
+    return 4.0 * t / (sum * sum);
+}
+// Of act(gate) * up: the gradients of gate and up.
+vec2 GluGrad(float dout, float gate, float up) {
+    const float kRoot = 0.7978845608;  // sqrt(2 / pi)
+    const float square = 0.044715 * gate * gate;
+    const bool gelu = kMap == kGeluGrad;
+    const float u = gelu ? 2.0 * kRoot * gate * (1.0 + square) : gate;
+    const float slope = gelu ? 2.0 * kRoot * (1.0 + 3.0 * square) : 1.0;
+    const float part = Sigmoid(u);
+    return vec2(dout * up * part * (1.0 + gate * slope * Sigmoid(-u)), dout * gate * part);
+}
+
+float Of(float x, float with) {
+    if (kMap == kAdd || kMap == kAddBias) return x + with;
+    if (kMap == kScale) return factor * x;
+    if (kMap == kSoftCap) return IsNan(x) ? x : factor * Tanh(x / factor);
+    if (kMap == kGateRows) return x * Sigmoid(with);
+    if (kMap == kSoftCapGrad) return x * TanhSlope(with / factor);
+    return Glu(kMap - kGlu, x, with);
+}
+
+// Of elements i to i + 3: what b has of their columns or rows.
+vec4 Spread(uint i, uint left) {
+    uint row = i / cols, column = i % cols;
+    vec4 quad = vec4(0);
+    [[unroll]] for (uint k = 0; k < 4; ++k) {
+        if (k < left) quad[k] = Load(b, TypeIn(kTypes, 1), kMap == kAddBias ? column : row);
+        if (++column == cols) {
+            column = 0;
+            ++row;
+        }
+    }
+    return quad;
+}
+
+void Map(uint i, uint left) {
+    const uint y_type = TypeIn(kTypes, 3);
+    if (kMap == kZero) {
+        StoreQuad(y, y_type, i, left, kWide, vec4(0));
+        return;
+    }
+    const vec4 x = LoadQuad(a, TypeIn(kTypes, 0), i, left, kWide);
+    vec4 with = vec4(0), result, other;
+    if (kMap == kAddBias || kMap == kGateRows) {
+        with = Spread(i, left);
+    } else if (kMap != kScale && kMap != kSoftCap) {
+        with = LoadQuad(b, TypeIn(kTypes, 1), i, left, kWide);
+    }
+    if (kMap == kSiluGrad || kMap == kGeluGrad) {
+        const vec4 up = LoadQuad(c, TypeIn(kTypes, 2), i, left, kWide);
+        [[unroll]] for (uint k = 0; k < 4; ++k) {
+            const vec2 both = GluGrad(x[k], with[k], up[k]);
+            result[k] = both.x;
+            other[k] = both.y;
+        }
+        StoreQuad(z, TypeIn(kTypes, 4), i, left, kWide, other);
+    } else {
+        [[unroll]] for (uint k = 0; k < 4; ++k) result[k] = Of(x[k], with[k]);
+    }
+    StoreQuad(y, y_type, i, left, kWide, result);
+}
+
+void main() {
+    const uint quads = count / 4 + (count % 4 == 0 ? 0 : 1);
+    const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+    for (uint q = gl_GlobalInvocationID.x; q < quads; q += stride) Map(4 * q, count - 4 * q);
+}

@@ -1,0 +1,77 @@
+// rope.comp of any types. Workgroup (rows, piece of a row's heads). An invocation takes a pair, or a
+// single dim behind the pairs; where kWide, four pairs of halves, two of neighbours, or four dims.
+#version 460
+#include "element.glsl"
+#include "rope.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint kTypes = 0;  // of x, y
+layout(constant_id = 2) const bool kWide = false;
+layout(constant_id = 3) const bool kNeighbours = false;
+layout(push_constant, scalar) uniform Args {
+    uint64_t x, y;
+    Ints positions;
+    Angles fine, coarse;  // cosine and sine: [256, pairs], [_, pairs]
+    uint rows, heads, head_dim, pairs;
+    float sign_of_sine;
+};
+
+vec2 Turn(vec2 pair, uint position, uint i) {
+    const vec2 angle = AngleOf(fine, coarse, position, pairs, i);
+    return Rotate(pair, vec2(angle.x, sign_of_sine * angle.y));
+}
+vec4 In(uint64_t i) {
+    return LoadQuad(x, TypeIn(kTypes, 0), i, 4, true);
+}
+void Out(uint64_t i, vec4 quad) {
+    StoreQuad(y, TypeIn(kTypes, 1), i, 4, true, quad);
+}
+
+// begin: of the head. Unit i of a head is a pair i, or a dim behind the pairs.
+void One(uint64_t begin, uint unit, uint position) {
+    const uint from = TypeIn(kTypes, 0), to = TypeIn(kTypes, 1);
+    if (unit >= pairs) {
+        Store(y, to, begin + pairs + unit, Load(x, from, begin + pairs + unit));
+        return;
+    }
+    const uint64_t at = begin + (kNeighbours ? 2 * unit : unit);
+    const uint64_t other = at + (kNeighbours ? 1 : pairs);
+    const vec2 turned = Turn(vec2(Load(x, from, at), Load(x, from, other)), position, unit);
+    Store(y, to, at, turned.x);
+    Store(y, to, other, turned.y);
+}
+void Four(uint64_t begin, uint unit, uint position) {
+    const uint i = 4 * unit;
+    if (kNeighbours ? i >= 2 * pairs : i >= pairs) {
+        const uint64_t at = begin + i + (kNeighbours ? 0 : pairs);
+        Out(at, In(at));
+    } else if (kNeighbours) {
+        const vec4 quad = In(begin + i);
+        Out(begin + i, vec4(Turn(quad.xy, position, i / 2), Turn(quad.zw, position, i / 2 + 1)));
+    } else {
+        vec4 first = In(begin + i), second = In(begin + pairs + i);
+        [[unroll]] for (uint k = 0; k < 4; ++k) {
+            const vec2 turned = Turn(vec2(first[k], second[k]), position, i + k);
+            first[k] = turned.x;
+            second[k] = turned.y;
+        }
+        Out(begin + i, first);
+        Out(begin + pairs + i, second);
+    }
+}
+
+void main() {
+    const uint dims = kWide && kNeighbours ? head_dim : head_dim - pairs;
+    const uint units = kWide ? dims / 4 : dims;  // of a head
+    const uint i = gl_WorkGroupID.y * gl_WorkGroupSize.x + gl_LocalInvocationIndex;
+    if (i >= heads * units) return;
+    const uint head = i / units, unit = i % units;
+    for (uint row = gl_WorkGroupID.x; row < rows; row += gl_NumWorkGroups.x) {
+        const uint64_t begin = (uint64_t(row) * heads + head) * head_dim;
+        const uint position = uint(positions.at[row]);
+        if (kWide) {
+            Four(begin, unit, position);
+        } else {
+            One(begin, unit, position);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//: train_sums
+//: train_sums_end -DEND
+// Sums over rows of each column, in an order that depends on sizes alone. First blocks of rows:
+//     sums[block][c] = the sum over the block's rows of dy[row][c], or, kNorm, of dy * x * inverse[row]
+// in workgroups (columns, block), whose invocations are kLanes wide and share out the rows; then
+//     y[c] = from[c] + the sum over blocks, in their order
+#version 460
+#include "element.glsl"
+layout(local_size_x_id = 0) in;
+
+#ifdef END
+layout(constant_id = 1) const uint kTypes = 0;  // of from, y
+layout(push_constant, scalar) uniform Args {
+    Floats sums;
+    uint64_t from, y;  // from: or 0
+    uint blocks, stride, cols;  // stride: from a block's sums to the next
+};
+
+void main() {
+    const uint c = gl_GlobalInvocationID.x;
+    if (c >= cols) return;
+    precise float sum = 0;
+    for (uint b = 0; b < blocks; ++b) sum = sum + sums.at[b * stride + c];
+    if (from != 0) sum = sum + Load(from, TypeIn(kTypes, 0), c);
+    Store(y, TypeIn(kTypes, 1), c, sum);
+}
+#else
+layout(constant_id = 1) const bool kNorm = false;
+layout(constant_id = 2) const uint kTypes = 0;  // of dy, x
+layout(constant_id = 3) const bool kWide = false;
+layout(constant_id = 4) const uint kLanes = 1;  // for columns, a quad each
+layout(push_constant, scalar) uniform Args {
+    uint64_t dy, x;
+    Floats inverse;
+    uint64_t sums;
+    uint rows, cols, block_rows, stride;  // stride: a multiple of 4
+};
+shared vec4 parts[gl_WorkGroupSize.x];
+
+void main() {
+    const uint lane = gl_LocalInvocationIndex, turn = gl_WorkGroupSize.x / kLanes;
+    const uint c = 4 * (gl_WorkGroupID.x * kLanes + lane % kLanes);
+    const uint begin = gl_WorkGroupID.y * block_rows, end = min(begin + block_rows, rows);
+    precise vec4 own = vec4(0);
+    for (uint row = begin + lane / kLanes; row < end && c < cols; row += turn) {
+        const uint64_t at = uint64_t(row) * cols + c;
+        precise vec4 value = LoadQuad(dy, TypeIn(kTypes, 0), at, cols - c, kWide);
+        if (kNorm) {
+            value = value * LoadQuad(x, TypeIn(kTypes, 1), at, cols - c, kWide) * inverse.at[row];
+        }
+        own = own + value;
+    }
+    parts[lane] = own;
+    barrier();
+    if (lane >= kLanes || c >= cols) return;
+    for (uint i = 1; i < turn; ++i) own = own + parts[i * kLanes + lane];
+    FloatQuad(sums + (uint64_t(gl_WorkGroupID.y) * stride + c) * 4).all = own;
+}
+#endif
