@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """What a GPU does with Weft, as Markdown tables to paste: kernels beside what the device copies
-and multiplies, a submission's cost, whole models, beside llama.cpp's Vulkan build where it is.
+and multiplies, the products of training, a submission's cost, whole models, beside llama.cpp's
+Vulkan build where it is.
 
     python3 bench/gpu.py [--model M ...] [--device vulkan] [--llama FOLDER] [--json FILE]
 
 M: a GGUF file (llama.cpp reads the same) or synthetic:NAME. --llama: a folder with llama-bench,
 made with -DGGML_VULKAN=ON; else it is looked for on PATH. Each round runs weft and llama.cpp one
 after the other; ratios are taken within a round. Run nothing else meanwhile. Needs the release
-build: ./test builds it, or cmake --preset release && cmake --build build --target weft gpu_bench.
+build: ./test builds it, or cmake --preset release && cmake --build build --target weft gpu_bench
+gpu_gemm_bench.
 """
 import argparse
 import json
@@ -58,9 +60,11 @@ class Bench:
         self.llama = next(filter(None, (shutil.which("llama-bench", path=p) for p in places)), None)
         if options.llama and self.llama is None:
             raise Failed(f"no llama-bench in {options.llama}")
-        for program in (self.weft, self.build / "bench/gpu_bench"):
+        for program in (self.weft, self.build / "bench/gpu_bench",
+                        self.build / "bench/gpu_gemm_bench"):
             if not program.exists():
-                raise Failed(f"{program} is missing: cmake --build build --target weft gpu_bench")
+                raise Failed(f"{program} is missing: cmake --build build --target weft gpu_bench "
+                             "gpu_gemm_bench")
 
     def version(self):
         told = call([self.weft, "--version", "--json"])
@@ -70,6 +74,12 @@ class Bench:
         words = [self.build / "bench/gpu_bench", self.options.device]
         if self.options.quick:
             words += [1, 256, 16]
+        return call(words)
+
+    def training(self):
+        words = [self.build / "bench/gpu_gemm_bench", self.options.device]
+        if self.options.quick:
+            words += [64, 64]
         return call(words)
 
     def sizes(self):
@@ -117,6 +127,15 @@ def kernel_table(kernels):
               f"{100 * one['tile_tflop_s'] / kernels['float_tflop_s']:.0f} % |")
 
 
+def training_table(training):
+    units = "matrix units" if training["matrix_units"] else "no matrix units"
+    print(f"\n| products of training ({units}) | rows, n, k | form | TFLOP/s |"
+          "\n|---|---|---|---:|")
+    for one in training["products"]:
+        print(f"| {one['product']} | {one['rows']}, {one['n']}, {one['k']} | {one['form']} | "
+              f"{one['tflop_s']:.3g} |")
+
+
 def middle(values):
     return statistics.median(values) if values else None
 
@@ -160,6 +179,7 @@ def main():
     try:
         bench = Bench(options)
         kernels = bench.kernels()
+        training = bench.training()
         computes = kernels["kind"] == "cpu"
         models = {model: bench.rounds(model)
                   for model in options.model or [ABACUS if computes else LARGE]}
@@ -167,6 +187,7 @@ def main():
         sys.exit(f"gpu.py: {failed}")
     machine_table(kernels, bench.version())
     kernel_table(kernels)
+    training_table(training)
     model_table(models)
     if bench.llama_backend:
         print(f"\nllama.cpp's backend: {bench.llama_backend}.")
@@ -176,8 +197,8 @@ def main():
         print(f"\n{kernels['name']} computes on the processor: these figures mean nothing for a "
               "GPU.")
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps({"kernels": kernels, "models": models},
-                                                         indent=1))
+        pathlib.Path(options.json).write_text(
+            json.dumps({"kernels": kernels, "training": training, "models": models}, indent=1))
 
 
 if __name__ == "__main__":

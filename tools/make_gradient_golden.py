@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Writes tests/data/gradients.safetensors: logits and gradients of six tiny models, by PyTorch.
+"""Writes tests/data/gradients.safetensors: logits and gradients of eight tiny models, by PyTorch.
 
 The models are those of transformers (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
-MixtralForCausalLM, Qwen3MoeForCausalLM), in float64 (their norms, RoPE and routers compute in
+MixtralForCausalLM, Qwen3MoeForCausalLM, Gemma2ForCausalLM without the cap of its final logits,
+Gemma3ForCausalLM), in float64 (their norms, RoPE and routers compute in
 float32 even so). Weights, tokens and dL/dlogits come from
 the formula of tests/support/tiny_model.h; there is no other randomness. L = sum(dlogits * logits).
 Models with experts have the gradients of their load-balance loss over all rows, too, as "balance".
 
-Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
+Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_gradient_golden.py tests/data/gradients.safetensors
 """
 
@@ -24,6 +25,12 @@ LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 2, 18, 24, 6, 3, 4, 50
 ROPE_BASE, EPS = 100.0, 1e-5
 SEQUENCES = [5, 1, 4]
 EXPERTS, USED, EXPERT_FFN = 5, 2, 10
+
+
+# Layers of 2: the first has a window, which the longest sequence exceeds.
+GEMMA = dict(sliding_window=3, query_pre_attn_scalar=9, head_dim=HEAD_DIM,
+             layer_types=["sliding_attention", "full_attention"],
+             hidden_activation="gelu_pytorch_tanh", pad_token_id=0)
 
 
 def formula(name, count):
@@ -62,18 +69,24 @@ def make(architecture, tied):
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
         "mixtral": (transformers.MixtralConfig, transformers.MixtralForCausalLM),
         "qwen3moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+        "gemma2": (transformers.Gemma2Config, transformers.Gemma2ForCausalLM),
+        "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
     }[architecture]
     more = {"mixtral": dict(intermediate_size=EXPERT_FFN, num_local_experts=EXPERTS),
             "qwen3moe": dict(moe_intermediate_size=EXPERT_FFN, num_experts=EXPERTS,
                              norm_topk_prob=True)}.get(architecture, {})
     if more:
         more |= dict(num_experts_per_tok=USED, experts_implementation="eager")
+    rope = {"rope_type": "default", "rope_theta": ROPE_BASE}
+    gemma = {"gemma2": GEMMA | dict(attn_logit_softcapping=0.7, final_logit_softcapping=None),
+             "gemma3": GEMMA | dict(rope_parameters={kind: rope for kind in GEMMA["layer_types"]})
+             }.get(architecture, {})
     config = config_class(**dict(
         hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=LAYERS,
         num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM,
         vocab_size=VOCAB, rms_norm_eps=EPS, tie_word_embeddings=tied,
         max_position_embeddings=64, attn_implementation="eager",
-        rope_parameters={"rope_type": "default", "rope_theta": ROPE_BASE}) | more)
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_BASE}) | more | gemma)
     return model_class(config).double()
 
 
@@ -83,11 +96,12 @@ NAMES = {
     "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
     "mlp.gate": "ffn_gate_inp", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }
 
 
-def gguf_names(name):
+def gguf_names(name, architecture):
     """One, or two where HF has gate and up of all experts in one."""
     if name in NAMES:
         return [NAMES[name]]
@@ -98,6 +112,8 @@ def gguf_names(name):
     if rest == "mlp.experts.down_proj":
         return [block + "ffn_down_exps.weight"]
     stem, kind = rest.rsplit(".", 1)
+    if stem == "post_attention_layernorm" and architecture.startswith("gemma"):
+        return [f"{block}post_attention_norm.{kind}"]
     return [f"{block}{NAMES[stem]}.{kind}"]
 
 
@@ -131,15 +147,16 @@ def run(architecture, tied):
     experts = architecture in ("mixtral", "qwen3moe")
     parameters = {}
     for name, parameter in model.named_parameters():
-        names = tuple(gguf_names(name))
+        names = tuple(gguf_names(name, architecture))
         heads = {"attn_q.weight": HEADS, "attn_k.weight": KV_HEADS}.get(names[0].split(".", 2)[-1])
         if architecture not in ("llama", "mixtral"):
             heads = None
+        one = 1 if architecture.startswith("gemma") and "norm" in names[0] else 0  # theirs add it
         parameters[names] = (parameter, heads)
         with torch.no_grad():
             for target, part in parts_of(names, parameter):
                 value = tensor(target, tuple(part.shape))
-                part.copy_(torch.from_numpy(to_halves(value, heads) if heads else value))
+                part.copy_(torch.from_numpy(to_halves(value, heads) if heads else value - one))
     sequences, output_rows, dlogits = batch()
     outputs = [model(torch.from_numpy(tokens)[None], output_router_logits=True)
                if experts else model(torch.from_numpy(tokens)[None]) for tokens in sequences]
@@ -164,7 +181,8 @@ def run(architecture, tied):
 def main():
     tensors = {}
     for architecture, tied in [("llama", False), ("llama", True), ("qwen2", True),
-                               ("qwen3", False), ("mixtral", False), ("qwen3moe", False)]:
+                               ("qwen3", False), ("mixtral", False), ("qwen3moe", False),
+                               ("gemma2", True), ("gemma3", True)]:
         tensors |= run(architecture, tied)
     tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
     made_with = {"torch": torch.__version__, "transformers": transformers.__version__,

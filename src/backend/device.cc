@@ -66,11 +66,9 @@ Result<MemoryPool> DescribePool(const std::string& name, uint64_t needed_bytes) 
 
 AutoChoice ChooseAuto(const DeviceOptions& options) {
     AutoChoice choice;
-    if (!options.trains) {
-        vulkan::GpuChoice gpus = vulkan::ChooseGpus(options.local_rank);
-        for (vulkan::AutoGpu& gpu : gpus.gpus) choice.names.push_back(std::move(gpu.name));
-        choice.left_out = std::move(gpus.left_out);
-    }
+    vulkan::GpuChoice gpus = vulkan::ChooseGpus(options.local_rank);
+    for (vulkan::AutoGpu& gpu : gpus.gpus) choice.names.push_back(std::move(gpu.name));
+    choice.left_out = std::move(gpus.left_out);
     choice.names.emplace_back(kCpu);
     return choice;
 }

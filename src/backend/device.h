@@ -30,7 +30,6 @@ struct DeviceOptions {
     bool cores_shared = false;  // more ranks than cores: do not spin for long
     bool reference = false;     // the kernels that define what is right, slow
     bool exact = false;         // activations are rounded to nothing narrower than float32
-    bool trains = false;        // `auto` is a device that can train
     int local_rank = 0;         // among the ranks of the host, which share out its GPUs
 };
 
@@ -58,7 +57,6 @@ struct DeviceInfo {
     // beside the arithmetic takes more than it gives.
     bool uses_host_cores = true;
     bool submits = false;         // work is submitted to it: CompileOptions::device_sum matters
-    bool trains = true;           // Programs with chunks can be compiled
     std::string backend = "CPU";  // as benchmarks name its kind
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/device.h"
+#include "backend/vulkan/vulkan_device.h"
 
 namespace weft::backend {
 
@@ -21,6 +22,11 @@ std::vector<std::string> DeviceNames(std::string_view list) {
 
 bool HasAuto(std::string_view list) {
     return std::ranges::count(DeviceNames(list), kAutoDevice) > 0;
+}
+
+bool MayAllUseHostCores(std::string_view list) {
+    return std::ranges::none_of(DeviceNames(list),
+                                [](const std::string& name) { return vulkan::IsName(name); });
 }
 
 Status CheckDeviceNames(std::string_view list) {

@@ -19,6 +19,8 @@ std::vector<std::string> DeviceNames(std::string_view list);
 Status CheckDeviceNames(std::string_view list);
 // Errors: kUsage: the list has neither one name nor one for each of `ranks`.
 Result<std::string> DeviceOfRank(std::string_view list, int rank, int ranks);
+// Whether every rank may compute on the cores of its host: no name is that of a GPU.
+bool MayAllUseHostCores(std::string_view list);
 // For ranks that go on without others: kept[i] is the old number of rank i.
 std::string KeepDevices(const std::string& list, const std::vector<int>& kept);
 

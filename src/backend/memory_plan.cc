@@ -7,6 +7,14 @@
 
 namespace weft::backend {
 
+const char* NameOf(MemoryKind kind) {
+    return kind == MemoryKind::kHost ? "cpu" : "vulkan";
+}
+
+std::string ProductsOf(const gpu::Description& gpu) {
+    return vulkan::ArithmeticText(vulkan::ArithmeticOf(gpu, {}));
+}
+
 program::Target TargetOf(const DescribedDevice& device) {
     return device.kind == MemoryKind::kHost ? DescribeCpu(CpuLevelFor(device.reference)).target
                                             : vulkan::TargetOfGpus();

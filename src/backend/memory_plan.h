@@ -9,6 +9,10 @@
 #include "program/program.h"
 #include "program/target.h"
 
+namespace weft::gpu {
+struct Description;
+}
+
 namespace weft::backend {
 
 // A device by what its memory is: kHost is a processor, all else a GPU.
@@ -18,6 +22,10 @@ struct DescribedDevice {
     bool reference = false;
 };
 
+// As --device takes the first of such devices.
+const char* NameOf(MemoryKind kind);
+// How a GPU multiplies, for people.
+std::string ProductsOf(const gpu::Description& gpu);
 // As DeviceInfo::target of such a device.
 program::Target TargetOf(const DescribedDevice& device);
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "backend/vulkan/vulkan_device.h"
+#include "backend/memory_plan.h"
 #include "cli/output.h"
 #include "shaders/shaders.h"
 
@@ -22,7 +22,7 @@ std::vector<std::string> GpuFeatures(const gpu::Description& one) {
 }
 
 std::string ProductsText(const gpu::Description& one) {
-    return backend::vulkan::ArithmeticText(backend::vulkan::ArithmeticOf(one, {}));
+    return backend::ProductsOf(one);
 }
 
 uint64_t KernelBytes(const gpu::Description& one) {

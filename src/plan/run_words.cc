@@ -67,8 +67,7 @@ std::vector<std::string> WorkersOf(const RunRequest& request, const Cluster& clu
 std::string DevicesOf(const Cluster& cluster, int ranks) {
     std::vector<std::string> names;
     for (int rank = 0; rank < ranks; ++rank) {
-        const bool host = cluster.machine_of(rank).pool == backend::MemoryKind::kHost;
-        names.emplace_back(host ? "cpu" : "vulkan");
+        names.emplace_back(backend::NameOf(cluster.machine_of(rank).pool));
     }
     const bool alike = std::set(names.begin(), names.end()).size() == 1;
     return alike ? names[0] : fmt::format("{}", fmt::join(names, ","));

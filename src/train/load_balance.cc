@@ -25,8 +25,8 @@ bool AnyExperts(const model_files::ModelSource& source, int64_t layers) {
 Result<ValueId> AddLoadBalance(program::Program& program, const model::Hyper& hyper,
                                const model::Shard& shard, const model_files::ModelSource& source) {
     if (!AnyExperts(source, hyper.layers)) {
-        return MakeError(ErrorCode::kUsage,
-                         "--router-aux-loss: {} has no experts to be balanced", source.name());
+        return MakeError(ErrorCode::kUsage, "--router-aux-loss: {} has no experts to be balanced",
+                         source.name());
     }
     const program::Shape shape{2, hyper.moe.experts};
     const bool counted = AnyExperts(source, shard.layers.begin);  // by earlier stages

@@ -1,17 +1,23 @@
 // A model on a Vulkan device whose driver fails, at every call in turn from opening the device to
-// the second decode step: an error with words comes of it, and nothing stays behind.
+// the second decode step, or to the second update of training: the result is an error with words or
+// the right numbers, and nothing stays behind.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "backend/vulkan/compile.h"
+#include "backend/vulkan/vulkan_device.h"
 #include "gpu/failing_loader.h"
 #include "model/load.h"
 #include "support/golden_models.h"
 #include "support/lavapipe.h"
 #include "support/nightly.h"
 #include "support/tiny_model.h"
+#include "train/graph.h"
+#include "train/update/add.h"
 
 namespace weft::gpu {
 namespace {
@@ -77,6 +83,92 @@ Status Serve(const FailingModel& model, int index, bool maps, std::vector<float>
     return executable->ReadFloats(model.logits, 0, *logits);
 }
 
+// A Program of training with AdamW's update.
+class FailingTraining {
+  public:
+    FailingTraining() {
+        hyper_.head_dim = 8;  // causal attention takes multiples of 8
+        support::SetRope(hyper_, 100);
+        source_.emplace(hyper_);
+        cluster_ = cluster::Cluster::Launch({}, "").value();
+    }
+    // A new Program for each life: a device keeps the one that it compiles.
+    Status Build() {
+        const model::Shard shard =
+            model::PlanShards(hyper_, *source_, model::MakeLayout(1, 1, 1, {}).value())->shards[0];
+        train::GraphOptions options;
+        options.dtype = options.gradients = DType::kBF16;
+        options.rows = options.sequence = kRows;
+        options.target = backend::vulkan::TargetOfGpus();
+        WEFT_ASSIGN(graph_, train::BuildTrainingGraph(hyper_, {&shard, 1}, *source_, options));
+        state_ = {};
+        WEFT_TRY(state_.Agree(graph_.units, *cluster_, 0));
+        const bool float64_sums = options.target.float64_sums;
+        rule_ = train::MakeUpdateRule({}, {state_, *source_, false, true, float64_sums});
+        train::AddUpdate(graph_.program, state_, *rule_, {.float64_sums = float64_sums});
+        return {};
+    }
+    Result<std::unique_ptr<backend::Executable>> Compile(std::shared_ptr<Context> context) {
+        backend::CompileOptions options;
+        options.max_tokens = options.max_outputs = kRows;
+        options.compute = DType::kBF16;
+        auto program = graph_.program;
+        return backend::vulkan::CompileForVulkan(std::move(program), options, std::move(context),
+                                                 {});
+    }
+    // Two updates; adds each one's losses and square of the norm.
+    Status Train(backend::Executable& executable, std::vector<float>* numbers) {
+        WEFT_TRY(state_.Load(executable, *source_, *cluster_));
+        WEFT_TRY(rule_->Start(executable));
+        const program::Chunk& chunk = graph_.program.chunks[0];
+        const program::Update& update = graph_.program.update;
+        backend::Step step;
+        step.tokens = kTokens;
+        step.positions = kPositions;
+        step.output_rows = kPositions;
+        step.targets = kTargets;
+        const backend::StepSequence sequence{0, kRows, 0, {}};
+        step.sequences = {&sequence, 1};
+        step.rate = 1e-2;
+        for (step.number = 1; step.number <= 2; ++step.number) {
+            step.again = false;
+            WEFT_TRY(executable.ZeroFill(program::Pool::kGradient));
+            WEFT_TRY(executable.Run({chunk.begin, chunk.evaluate_begin}, step, {}));
+            step.again = true;
+            WEFT_TRY(executable.Run(chunk.backward(), step, {}));
+            std::vector<float> losses(kRows), norm(2);
+            WEFT_TRY(executable.ReadFloats(chunk.loss.losses, 0, losses));
+            WEFT_TRY(executable.Run(update.sum(), step, {}));
+            WEFT_TRY(executable.ReadFloats(update.norm, 0, norm));
+            WEFT_TRY(executable.Run(update.apply(), step, {}));
+            numbers->insert(numbers->end(), losses.begin(), losses.end());
+            numbers->insert(numbers->end(), norm.begin(), norm.end());
+        }
+        return {};
+    }
+
+  private:
+    static constexpr int32_t kRows = 6;
+    static constexpr int32_t kTokens[] = {3, 5, 3, 8, 9, 2}, kTargets[] = {5, 3, 8, 9, 2, 7},
+                             kPositions[] = {0, 1, 2, 3, 4, 5};
+    model::Hyper hyper_ = support::TinyHyper("llama", true);
+    std::optional<support::TinySource> source_;
+    std::unique_ptr<cluster::Cluster> cluster_;
+    train::TrainingGraph graph_;
+    train::TrainState state_;
+    std::unique_ptr<train::UpdateRule> rule_;
+};
+
+Status TrainOn(FailingTraining& training, int index, bool maps, std::vector<float>* numbers) {
+    numbers->clear();
+    WEFT_TRY(training.Build());
+    WEFT_ASSIGN(auto device, OpenDeviceOf(Loader{test::FindOfInstance}, index, {}));
+    auto context = std::make_shared<Context>(std::move(device), "vulkan:0", false);
+    context->limits.maps_memory = maps;
+    WEFT_ASSIGN(const auto executable, training.Compile(std::move(context)));
+    return training.Train(*executable, numbers);
+}
+
 class ExecutableFaults : public testing::Test {
   protected:
     void SetUp() override {
@@ -85,9 +177,30 @@ class ExecutableFaults : public testing::Test {
         index_ = *found;
         loader_ = SystemLoader()->get;
     }
-    Status ServeWith(int fail_at, VkResult with, bool maps) {
-        test::FailAt(loader_, fail_at, with);
-        return Serve(model_, index_, maps, &logits_);
+    // What a life computes, where no call fails or one does.
+    using Life = std::function<Status(bool maps, std::vector<float>* numbers)>;
+    void FailEachCall(const Life& life) {
+        for (const bool maps : {true, false}) {
+            std::vector<float> want, got;
+            test::FailAt(loader_, -1, VK_SUCCESS);
+            const Status whole = life(maps, &want);
+            ASSERT_TRUE(whole.ok()) << whole.error().message;
+            EXPECT_EQ(vk_faults.alive, 0);
+            const std::vector<int> calls = CallsToFail(vk_faults.names);
+            ASSERT_GT(calls.size(), 50u);
+            size_t turn = 0;
+            for (const int at : calls) {
+                for (const VkResult with : {VK_ERROR_DEVICE_LOST, VK_ERROR_OUT_OF_DEVICE_MEMORY,
+                                            VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_UNKNOWN}) {
+                    if (!test::InTurn(turn++, 4)) continue;
+                    test::FailAt(loader_, at, with);
+                    const Status ended = life(maps, &got);
+                    CheckFailure(ended, with);
+                    EXPECT_TRUE(!ended.ok() || got == want) << vk_faults.failed;
+                    if (HasFatalFailure()) return;
+                }
+            }
+        }
     }
     void CheckFailure(const Status& served, VkResult with) const {
         const std::string what = vk_faults.failed + " " + ResultName(with);
@@ -117,29 +230,19 @@ class ExecutableFaults : public testing::Test {
     const FailingModel model_;
     int index_ = 0;
     PFN_vkGetInstanceProcAddr loader_ = nullptr;
-    std::vector<float> logits_;
 };
 
 TEST_F(ExecutableFaults, EachCallThatFailsIsAnErrorAndLeavesNothing) {
-    for (const bool maps : {true, false}) {
-        const Status whole = ServeWith(-1, VK_SUCCESS, maps);
-        ASSERT_TRUE(whole.ok()) << whole.error().message;
-        EXPECT_EQ(vk_faults.alive, 0);
-        const std::vector<float> want = logits_;
-        const std::vector<int> calls = CallsToFail(vk_faults.names);
-        ASSERT_GT(calls.size(), 50u);
-        size_t turn = 0;
-        for (const int at : calls) {
-            for (const VkResult with : {VK_ERROR_DEVICE_LOST, VK_ERROR_OUT_OF_DEVICE_MEMORY,
-                                        VK_ERROR_OUT_OF_HOST_MEMORY, VK_ERROR_UNKNOWN}) {
-                if (!test::InTurn(turn++, 4)) continue;
-                const Status served = ServeWith(at, with, maps);
-                CheckFailure(served, with);
-                EXPECT_TRUE(!served.ok() || logits_ == want) << vk_faults.failed;
-                if (HasFatalFailure()) return;
-            }
-        }
-    }
+    FailEachCall([&](bool maps, std::vector<float>* logits) {
+        return Serve(model_, index_, maps, logits);
+    });
+}
+
+TEST_F(ExecutableFaults, TrainingToo) {
+    FailingTraining training;
+    FailEachCall([&](bool maps, std::vector<float>* numbers) {
+        return TrainOn(training, index_, maps, numbers);
+    });
 }
 
 }  // namespace

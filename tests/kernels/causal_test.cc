@@ -9,7 +9,7 @@
 namespace weft::kernels::dense {
 namespace {
 
-using test::Case, test::Problem;
+using causal_case::Case, causal_case::Problem;
 
 const std::vector<Case>& Cases() {
     static const std::vector<Case> cases = {

@@ -2,10 +2,12 @@
 // (tests/data/gradients.safetensors, made by tools/make_gradient_golden.py).
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "support/paths.h"
 #include "support/training.h"
@@ -38,7 +40,14 @@ struct GradientGoldenCase {
     bool tied;
     bool experts = false;
     model::Hyper Hyper() const {
-        return experts ? TinyExpertHyper(architecture) : TinyHyper(architecture, tied);
+        if (experts) return TinyExpertHyper(architecture);
+        model::Hyper hyper = TinyHyper(architecture, tied);
+        if (!std::string_view(architecture).starts_with("gemma")) return hyper;
+        hyper.activation = Activation::kGeluTanh;
+        hyper.window = 3, hyper.windowed = {true, false};
+        hyper.embedding_scale = std::sqrt(18.0f), hyper.attention_scale = 1.0f / 3;
+        if (std::string_view(architecture) == "gemma2") hyper.attention_cap = 0.7f;
+        return hyper;
     }
 };
 void PrintTo(const GradientGoldenCase& model, std::ostream* out) {
@@ -53,7 +62,9 @@ INSTANTIATE_TEST_SUITE_P(PyTorch, Golden,
                                          GradientGoldenCase{"qwen2Tied", "qwen2", true},
                                          GradientGoldenCase{"qwen3", "qwen3", false},
                                          GradientGoldenCase{"mixtral", "llama", false, true},
-                                         GradientGoldenCase{"qwen3moe", "qwen3moe", false, true}),
+                                         GradientGoldenCase{"qwen3moe", "qwen3moe", false, true},
+                                         GradientGoldenCase{"gemma2Tied", "gemma2", true},
+                                         GradientGoldenCase{"gemma3Tied", "gemma3", true}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Rounding: a value is the end of some 20 ops in a row forward and as many backward, each a sum of

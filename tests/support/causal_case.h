@@ -13,7 +13,7 @@
 #include "kernels/dense/dense.h"
 #include "support/dense_elements.h"
 
-namespace weft::kernels::dense::test {
+namespace weft::kernels::dense::causal_case {
 
 inline constexpr float kUntouched = -777.0f;
 inline const double kUnit = std::ldexp(1.0, -24);
@@ -360,4 +360,4 @@ class Problem {
     CausalArgs forward_;
 };
 
-}  // namespace weft::kernels::dense::test
+}  // namespace weft::kernels::dense::causal_case

@@ -59,9 +59,11 @@ class SlowComm final : public coll::Comm {
     uint64_t sent_bytes() const override { return 0; }
 
     int fails_after = INT32_MAX;  // collectives
+    int elsewhere() const { return elsewhere_; }  // collectives of other threads than its maker's
 
   private:
     Status Rest() {
+        elsewhere_ += std::this_thread::get_id() != maker_;
         if (fails_after-- <= 0) return MakeError(ErrorCode::kPeerLost, "rank 1 was lost");
         const int ms = static_cast<int>(seed_ = seed_ * 48271 % 2147483647) % (most_ms_ + 1);
         if (ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
@@ -72,6 +74,8 @@ class SlowComm final : public coll::Comm {
         return coll::Tuning::BuiltIn(shape);
     }
 
+    const std::thread::id maker_ = std::this_thread::get_id();
+    int elsewhere_ = 0;
     const int size_, most_ms_;
     coll::Tuning tuning_ = BuiltIn();
     int64_t seed_ = 1;

@@ -1,19 +1,30 @@
 // What ZeRO gathers and sums up beside the arithmetic: the same bits, however long it takes.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "backend/device.h"
 #include "support/slow_comm.h"
 #include "support/tiny_model.h"
 #include "train/graph.h"
 #include "train/micro_batch.h"
+#include "vulkan/usable_device.h"
 
 namespace weft::train {
 namespace {
 
 using support::SlowComm;
 
-class Overlap : public testing::Test {
+class Overlap : public testing::TestWithParam<const char*> {
   protected:
+    void SetUp() override {
+        name_ = GetParam();
+        if (name_ != "cpu") name_ = backend::UsableName(&why_);
+        if (name_.empty()) GTEST_SKIP() << "no Vulkan device to test with: " << why_;
+        hyper_.head_dim = 8;  // kernels of attention take multiples of it
+        support::SetRope(hyper_, 100);
+        source_.emplace(hyper_);
+    }
     // A model in small units, each gathered and summed up by itself.
     void Make(bool overlap, int slots) {
         GraphOptions options;
@@ -21,8 +32,10 @@ class Overlap : public testing::Test {
         options.zero.prefetch_elements = overlap ? 1200 : 0;
         options.rows = 16;
         const model::Shard shard =
-            model::PlanShards(hyper_, source_, model::MakeLayout(1, 1, 1, {}).value())->shards[0];
-        auto graph = BuildTrainingGraph(hyper_, {&shard, 1}, source_, options);
+            model::PlanShards(hyper_, *source_, model::MakeLayout(1, 1, 1, {}).value())->shards[0];
+        device_ = backend::OpenDevice(name_, {2, {}, false, true}).value();
+        options.target = device_->info().target;
+        auto graph = BuildTrainingGraph(hyper_, {&shard, 1}, *source_, options);
         ASSERT_TRUE(graph.ok()) << graph.error().message;
         units_ = std::move(graph->units);
         chunk_ = graph->program.chunks[0];
@@ -30,7 +43,6 @@ class Overlap : public testing::Test {
         training.max_tokens = training.max_outputs = 16;
         training.slots = slots;
         training.beside = overlap;
-        device_ = backend::OpenDevice("cpu", {2, {}, false, true}).value();
         auto made = device_->Compile(std::move(graph->program), training);
         ASSERT_TRUE(made.ok()) << made.error().message;
         training_ = std::move(*made);
@@ -83,31 +95,34 @@ class Overlap : public testing::Test {
         passes();
         const std::vector<std::byte> expected = Gradients();
         ASSERT_GT(units_.size(), 4u);
+        EXPECT_EQ(comm.elsewhere(), 0);
         Make(true, slots);
         for (int round = 0; round < 4; ++round) {
             passes();
             EXPECT_TRUE(Gradients() == expected) << round;
         }
+        EXPECT_GT(comm.elsewhere(), 8);
     }
 
-    const model::Hyper hyper_ = support::TinyHyper("qwen2", false);
-    const support::TinySource source_{hyper_};
+    std::string name_, why_;
+    model::Hyper hyper_ = support::TinyHyper("qwen2", false);
+    std::optional<support::TinySource> source_;
     std::vector<program::Unit> units_;
     std::shared_ptr<backend::Device> device_;
     std::unique_ptr<backend::Executable> training_;
     program::Chunk chunk_;
 };
 
-TEST_F(Overlap, GivesTheSameBits) {
+TEST_P(Overlap, GivesTheSameBits) {
     Compare(1);
 }
 
-TEST_F(Overlap, AlsoWithStepsUnderWay) {
+TEST_P(Overlap, AlsoWithStepsUnderWay) {
     Compare(3);
 }
 
 // Wherever the wire fails, all threads leave the step, and it says so.
-TEST_F(Overlap, AnErrorEndsTheStep) {
+TEST_P(Overlap, AnErrorEndsTheStep) {
     for (const int after : {0, 1, 5, 9}) {
         Make(true, 1);
         SlowComm comm;
@@ -120,6 +135,9 @@ TEST_F(Overlap, AnErrorEndsTheStep) {
         EXPECT_FALSE(Run(comm, chunk_.forward(), 0).ok());
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(On, Overlap, testing::Values("cpu", "vulkan"),
+                         [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
 }  // namespace weft::train

@@ -29,9 +29,11 @@
 #include <vector>
 
 #include "backend/vulkan/lower.h"
+#include "backend/vulkan/update_scalars.h"
 #include "backend/vulkan/weights.h"
 #include "shaders/shaders.h"
 #include "support/lavapipe.h"
+#include "tensor/half.h"
 
 namespace weft::backend::vulkan::test {
 
@@ -84,6 +86,7 @@ struct StepContents {
     std::vector<BlockEntry> blocks{};
     std::vector<int32_t> pages{};
     std::vector<int32_t> copies{};
+    std::vector<int32_t> token_order{};
 };
 
 class BenchEmitter : public Emitter {
@@ -98,7 +101,13 @@ class BenchEmitter : public Emitter {
     const StepTables& tables() const override { return tables_; }
     bool reference() const override { return reference_; }
     const Arithmetic& arithmetic() const override { return arithmetic_; }
-    uint64_t Address(ValueId id) const override { return values_.at(id)->address; }
+    uint64_t Address(ValueId id) const override {
+        const auto view = views_.find(id);
+        if (view == views_.end()) return values_.at(id)->address;
+        const auto& [base, begin] = view->second;
+        const DType dtype = program_.value(base).dtype;
+        return Address(base) + static_cast<uint64_t>(weft::RowBytes(dtype, begin));
+    }
     const WeightPlace& Weight(ValueId id) const override { return weights_.at(id); }
     const CachePlace& Cache(ValueId id) const override { return caches_.at(id); }
     bool Exchanges(const program::Op&) const override { return false; }
@@ -116,6 +125,16 @@ class BenchEmitter : public Emitter {
         }
         return Region{block->address, bytes};
     }
+    uint64_t UpdateScalar(UpdateScalarKind kind, double parameter) override {
+        if (!scalars_) {
+            Block* block = Allocate(UpdateScalars::kMost * sizeof(float));
+            auto* const floats = reinterpret_cast<float*>(block->data());
+            scalars_.emplace(std::span(floats, UpdateScalars::kMost), block->address);
+        }
+        return scalars_->Address(kind, parameter);
+    }
+    // Of the update that Run() does.
+    void SetUpdate(const UpdateNumbers& update) { update_ = update; }
     Result<const gpu::Kernel*> Kernel(std::string_view shader,
                                       std::initializer_list<uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override {
@@ -151,6 +170,35 @@ class BenchEmitter : public Emitter {
     ValueId AddFloats(const program::Shape& shape, std::span<const float> contents = {},
                       program::Storage storage = program::Storage::kActivation) {
         return Add(shape, DType::kF32, std::as_bytes(contents), storage);
+    }
+    // A value of any type, with these contents or all bytes 0xff.
+    ValueId AddValues(const program::Shape& shape, DType dtype,
+                      std::span<const std::byte> contents = {},
+                      program::Storage storage = program::Storage::kActivation) {
+        return Add(shape, dtype, contents, storage);
+    }
+    // The same from floats, which are rounded to nearest even. kF32, kBF16 or kF16.
+    ValueId AddRounded(const program::Shape& shape, DType dtype, std::span<const float> contents,
+                       program::Storage storage = program::Storage::kActivation) {
+        if (dtype == DType::kF32) return AddFloats(shape, contents, storage);
+        std::vector<uint16_t> halves(contents.size());
+        std::ranges::transform(contents, halves.begin(), [&](float x) {
+            return dtype == DType::kBF16 ? F32ToBF16(x) : F32ToF16(x);
+        });
+        return Add(shape, dtype, std::as_bytes(std::span(halves)), storage);
+    }
+    // Elements [begin, ...) of a value without T and R, as a value of its own (Storage::kView).
+    ValueId AddView(const program::Shape& shape, ValueId base, int64_t begin) {
+        const DType dtype = program_.value(base).dtype;
+        const ValueId id = program_.AddValue({"view" + std::to_string(program_.values.size()),
+                                              dtype,
+                                              shape,
+                                              program::Storage::kView,
+                                              {},
+                                              base,
+                                              begin});
+        views_[id] = {base, begin};
+        return id;
     }
     ValueId AddInts(const program::Shape& shape, std::span<const int32_t> contents = {}) {
         return Add(shape, DType::kI32, std::as_bytes(contents), program::Storage::kActivation);
@@ -227,6 +275,7 @@ class BenchEmitter : public Emitter {
         tables_.blocks = Table(step.blocks);
         tables_.pages = Table(step.pages);
         tables_.copies = Table(step.copies);
+        tables_.token_order = Table(step.token_order);
     }
     void set_shape(const StepShape& shape) { shape_ = shape; }
 
@@ -250,6 +299,7 @@ class BenchEmitter : public Emitter {
     // Runs what was emitted since the last time, in order, with a barrier behind each dispatch.
     Status Run(bool check_writes = true) {
         const std::vector<Dispatch> dispatches = std::exchange(dispatches_, {});
+        if (scalars_) scalars_->Fill(update_);
         WEFT_ASSIGN(std::unique_ptr<gpu::Commands> commands, device_->Record());
         for (const Dispatch& d : dispatches) {
             commands->Run(*d.kernel, {d.args.data(), d.args_bytes}, d.x, d.y, d.z);
@@ -274,6 +324,16 @@ class BenchEmitter : public Emitter {
     // All of a value, its rows as the shape binds them.
     std::vector<float> Floats(ValueId id) const { return All<float>(id); }
     std::vector<int32_t> Ints(ValueId id) const { return All<int32_t>(id); }
+    // A value of kF32, kBF16 or kF16 as floats.
+    std::vector<float> Widened(ValueId id) const {
+        const DType dtype = program_.value(id).dtype;
+        if (dtype == DType::kF32) return All<float>(id);
+        std::vector<float> floats;
+        for (const uint16_t bits : All<uint16_t>(id)) {
+            floats.push_back(dtype == DType::kBF16 ? BF16ToF32(bits) : F16ToF32(bits));
+        }
+        return floats;
+    }
     void Fill(ValueId id, std::span<const float> contents) {
         std::memcpy(values_.at(id)->data(), contents.data(), contents.size_bytes());
     }
@@ -366,10 +426,13 @@ class BenchEmitter : public Emitter {
     Arithmetic arithmetic_;
     std::deque<Block> blocks_;
     std::map<ValueId, Block*> values_;
+    std::map<ValueId, std::pair<ValueId, int64_t>> views_;
     std::map<ValueId, WeightPlace> weights_;
     std::map<ValueId, CachePlace> caches_;
     std::map<std::string, Block*> scratch_, constants_;
     std::vector<Dispatch> dispatches_;
+    std::optional<UpdateScalars> scalars_;
+    UpdateNumbers update_;
 };
 
 }  // namespace weft::backend::vulkan::test

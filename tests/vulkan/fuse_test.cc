@@ -137,6 +137,27 @@ TEST(VulkanFusion, TwoProductsOfOneLayoutAndTheirGate) {
               Found{});
 }
 
+// Fused kernels take float32 and weights of a file: what training has besides stays apart.
+TEST(VulkanFusion, HalvesAndViewsStayApart) {
+    for (const Storage storage : {Storage::kWeight, Storage::kActivation}) {
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+            Hand h;
+            const auto value = [&](const char* name) {
+                return h.program.AddValue({name, dtype, {program::kTokens, 8}});
+            };
+            const auto weight = [&](const char* name) {
+                return h.program.AddValue({name, DType::kF32, {8, 8}, storage});
+            };
+            const ValueId x = value("x"), gate = value("gate"), up = value("up");
+            h.program.ops.push_back({program::MatMul{}, {x, weight("a")}, {gate}});
+            h.program.ops.push_back({program::MatMul{}, {x, weight("b")}, {up}});
+            h.program.ops.push_back({program::Glu{}, {gate, up}, {value("gated")}});
+            const bool plain = storage == Storage::kWeight && dtype == DType::kF32;
+            EXPECT_EQ(h.Runs(), plain ? (Found{{0, 1, 2}}) : Found{});
+        }
+    }
+}
+
 // Norms over all heads by sums of squares, the first column those of q, the second those of k.
 TEST(VulkanFusion, NormsOfAllHeads) {
     const auto runs = [](int64_t q_square, int64_t k_square, bool one_sum) {
@@ -311,19 +332,20 @@ class Rig {
   public:
     Rig(const std::shared_ptr<gpu::Device>& device, const Program& program, bool fuses,
         bool integers = false)
-        : context_(TheContext(device, integers)),
+        : chunked_{program},
+          context_(TheContext(device, integers)),
           uploader_(context_),
-          lowering_(program, context_, buffers_, uploader_),
+          lowering_(chunked_, DType::kF32, context_, buffers_, uploader_),
           pace_(gpu::Kind::kDiscrete, 1e9),
           keep_{program.Find("logits")},
           fusion_(fuses ? Fusion(program, keep_) : Fusion()),
-          program_(program),
-          recordings_(program, buffers_, lowering_, *device, pace_) {
+          program_(chunked_.program),
+          recordings_(program_, buffers_, lowering_, *device, pace_) {
         CompileOptions options;
         options.max_tokens = options.max_outputs = 64;
         options.kv_pages = 4;
         options.keep = keep_;
-        EXPECT_TRUE(buffers_.Plan(program, fusion_.LivesOf(program), options).ok());
+        EXPECT_TRUE(buffers_.Plan(chunked_, fusion_.LivesOf(program_), options).ok());
         EXPECT_TRUE(buffers_.Allocate(*device).ok());
         EXPECT_TRUE(tables_.Allocate(*device, options).ok());
         lowering_.SetTables(tables_.tables());
@@ -334,13 +356,14 @@ class Rig {
         RecordingKey key;
         key.options.gate = gate;
         key.shape = {rows, rows, 1, (rows + kBlockRows - 1) / kBlockRows, positions, false};
-        key.work = {{0, program_.ops.size()}, &fusion_, wanted};
+        key.work = {.ops = {0, program_.ops.size()}, .fusion = &fusion_, .wanted = wanted};
         auto made = recordings_.Make(key);
         EXPECT_TRUE(made.ok()) << made.error().message;
         return std::move(made).value();
     }
 
   private:
+    const program::ChunkedProgram chunked_;
     Context& context_;
     Uploader uploader_;
     Buffers buffers_;

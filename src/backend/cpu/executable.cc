@@ -9,7 +9,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/cpu/halves.h"
 #include "backend/cpu/lower.h"
-#include "backend/cpu/side_thread.h"
+#include "backend/side_thread.h"
 #include "backend/cpu/thread_team.h"
 #include "backend/transfer.h"
 #include "kernels/dense/lookup.h"

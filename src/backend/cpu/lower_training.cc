@@ -490,14 +490,14 @@ void TrainingLowerer::SetHeads(dense::CausalArgs& args, const program::Attention
     args.group = a.group;
     args.first_kv_head = a.first_kv_head;
     args.scale = a.scale;
+    args.window = a.window;
+    args.soft_cap = a.soft_cap;
     args.compute = compute();
 }
 
 Status TrainingLowerer::CheckAttention(const Op& op, const program::Attention& a,
                                        size_t first) const {
     if (a.cached(op.inputs.size() - first)) return Unsupported("training has no KV cache");
-    if (a.window != 0) return Unsupported("no gradient of a sliding window is known");
-    if (a.soft_cap != 0) return Unsupported("no gradient of a soft cap is known");
     return a.sinks ? Unsupported("no gradient of sinks is known") : Status();
 }
 

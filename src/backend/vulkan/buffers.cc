@@ -7,28 +7,34 @@
 namespace weft::backend::vulkan {
 namespace {
 
+using program::ValueId;
+constexpr auto kBlock = static_cast<int64_t>(PoolBuffers::kMostBytes);
+
 constexpr uint64_t RoundTo(uint64_t bytes, uint64_t to) {
     return (bytes + to - 1) / to * to;
 }
 
 }  // namespace
 
-Piece Blocks::Take(uint64_t bytes) {
-    const uint64_t size = RoundTo(std::max<uint64_t>(bytes, 1), kAlign);
-    const bool fits = !sizes_.empty() && sizes_.back() + size <= kMostBytes;
-    if (!fits) sizes_.push_back(0);
-    const Piece piece{sizes_.size() - 1, sizes_.back(), bytes};
-    sizes_.back() += size;
-    return piece;
+// ---- Pools --------------------------------------------------------------------------------------
+
+void PoolBuffers::Plan(const std::vector<uint64_t>& ends, std::span<const Range> values) {
+    ends_ = ends;
+    sizes_.assign(ends.size(), kBufferAlign);
+    for (const Range& value : values) {
+        const size_t buffer = BufferOf(value.begin);
+        const uint64_t used = RoundTo(value.end - BeginOf(buffer), kBufferAlign);
+        sizes_[buffer] = std::max(sizes_[buffer], used);
+    }
 }
 
-uint64_t Blocks::total_bytes() const {
-    uint64_t sum = 0;
-    for (const uint64_t size : sizes_) sum += size;
-    return sum;
+// (A value without elements may stand behind all others.)
+size_t PoolBuffers::BufferOf(uint64_t offset) const {
+    const auto index = static_cast<size_t>(std::ranges::upper_bound(ends_, offset) - ends_.begin());
+    return std::min(index, ends_.size() - 1);
 }
 
-Status Blocks::CheckSizes(const gpu::Device& device, const std::string& what) const {
+Status PoolBuffers::CheckSizes(const gpu::Device& device, const std::string& what) const {
     const uint64_t most = device.most_buffer_bytes();
     for (const uint64_t size : sizes_) {
         if (size <= most) continue;
@@ -40,7 +46,7 @@ Status Blocks::CheckSizes(const gpu::Device& device, const std::string& what) co
     return {};
 }
 
-Status Blocks::Allocate(gpu::Device& device) {
+Status PoolBuffers::Allocate(gpu::Device& device) {
     buffers_.clear();
     for (const uint64_t size : sizes_) {
         WEFT_ASSIGN(gpu::Buffer buffer, device.Allocate(size, gpu::Place::kDevice));
@@ -49,96 +55,163 @@ Status Blocks::Allocate(gpu::Device& device) {
     return {};
 }
 
+Spot PoolBuffers::At(uint64_t offset) const {
+    const size_t buffer = BufferOf(offset);
+    return {&buffers_[buffer], offset - BeginOf(buffer)};
+}
+
 bool HoldsVectors(const program::Shape& shape) {
     return shape.rank == 1 || (shape.rank == 3 && shape[1] == 1);
 }
 
-Status Buffers::Plan(const program::Program& program, const program::Program& lives,
+Status Buffers::Plan(const program::ChunkedProgram& chunked, const program::Program& lives,
                      const CompileOptions& options) {
-    program_ = &program;
+    program_ = &chunked.program;
+    trains_ = !chunked.chunks.empty();
     page_tokens_ = options.page_tokens;
     kv_pages_ = options.kv_pages;
-    const size_t count = program.values.size();
-    pieces_.resize(count);
-    layouts_.resize(count);
-    for (size_t i = 0; i < count; ++i) {
-        const program::Value& value = program.values[i];
-        if (value.storage == program::Storage::kWeight) {
-            WEFT_TRY(PlanWeight(value, i));
-        } else if (value.storage == program::Storage::kState) {
-            const int64_t positions = options.kv_pages * options.page_tokens;
-            pieces_[i] = kv_.Take(static_cast<uint64_t>(program::StateBytes(value, positions)));
-        }
+    layouts_.assign(program_->values.size(), {});
+    for (size_t i = 0; i < program_->values.size(); ++i) {
+        const program::Value& value = program_->values[i];
+        if (value.storage == program::Storage::kWeight) WEFT_TRY(PlanWeight(value, i));
     }
-    plan_ = program::PlanArena(lives, options.max_tokens, options.max_outputs, options.keep);
-    arena_bytes_ = std::max<uint64_t>(static_cast<uint64_t>(plan_.size_bytes), Blocks::kAlign);
-    PlanTransfers(program, options);
+    program::LayoutOptions layout;
+    layout.tokens = options.max_tokens;
+    layout.outputs = options.max_outputs;
+    layout.positions = options.kv_pages * options.page_tokens;
+    layout.slots = options.slots;
+    layout.keep = options.keep;
+    layout.align = static_cast<int64_t>(kBufferAlign);
+    layout.block_bytes = kBlock;
+    layout.weight_bytes = [this](ValueId id) { return WeightBytes(id); };
+    layout_ =
+        trains_ ? program::MemoryLayout(chunked, layout) : program::MemoryLayout({lives}, layout);
+    PlanPools(options);
+    PlanTransfers(*program_, options);
     return {};
 }
 
 Status Buffers::PlanWeight(const program::Value& value, size_t index) {
     const program::Shape& shape = value.shape;
-    if (HoldsVectors(shape)) {
-        const int64_t bytes = shape.Elements(0, 0) * static_cast<int64_t>(sizeof(float));
-        pieces_[index] = weights_.Take(static_cast<uint64_t>(bytes));
-        return {};
-    }
+    if (HoldsVectors(shape)) return {};
     const int64_t cols = shape[shape.rank - 1], rows = shape.Elements(0, 0) / cols;
     if (const Status status = CheckWeightType(value.dtype, cols); !status.ok()) {
         return MakeError(status.error().code, "{}: {}", value.name, status.error().message);
     }
     layouts_[index] = LayoutOf(value.dtype, rows, cols);
-    pieces_[index] = weights_.Take(layouts_[index].bytes);
     return {};
 }
 
-void Buffers::PlanTransfers(const program::Program& program, const CompileOptions& options) {
-    uint64_t most = Blocks::kAlign;
-    for (const program::Op& op : program.ops) {
-        if (!program::IsTransfer(op.kind())) continue;
-        for (const auto* ids : {&op.inputs, &op.outputs}) {
-            for (const program::ValueId id : *ids) {
-                const program::Value& value = program.value(id);
-                const int64_t count = value.shape.Elements(options.max_tokens, options.max_outputs);
-                most = std::max(most, static_cast<uint64_t>(RowBytes(value.dtype, count)));
-            }
-        }
-    }
-    operand_bytes_ = RoundTo(most, Blocks::kAlign);
+// Vectors are float32 in inference; a unit of training has its own type.
+int64_t Buffers::WeightBytes(ValueId id) const {
+    const program::Value& value = program_->value(id);
+    if (!HoldsVectors(value.shape)) return static_cast<int64_t>(Layout(id).bytes);
+    return RowBytes(trains_ ? value.dtype : DType::kF32, value.shape.Elements(0, 0));
 }
 
+// Buffers end where blocks do, but for values that are larger.
+void Buffers::PlanPools(const CompileOptions& options) {
+    for (size_t p = 0; p < program::kPools; ++p) {
+        const auto pool = static_cast<program::Pool>(p);
+        const auto all = std::max(
+            RoundTo(static_cast<uint64_t>(layout_.PoolBytes(pool)), kBufferAlign), kBufferAlign);
+        if (pool == program::Pool::kNone || pool == program::Pool::kInput) continue;
+        const std::vector<PoolBuffers::Range> values = ValuesIn(pool, options);
+        if (values.empty()) continue;
+        std::vector<uint64_t> ends;
+        for (uint64_t end = PoolBuffers::kMostBytes; end < all; end += PoolBuffers::kMostBytes) {
+            ends.push_back(end);
+        }
+        ends.push_back(all);
+        // Of inference the arena is one buffer.
+        if (!trains_ && pool == program::Pool::kBrief) ends = {all};
+        for (const PoolBuffers::Range& value : values) {
+            std::erase_if(ends, [&](uint64_t end) { return end > value.begin && end < value.end; });
+        }
+        pools_[p].Plan(ends, values);
+    }
+}
+
+std::vector<PoolBuffers::Range> Buffers::ValuesIn(program::Pool pool,
+                                                  const CompileOptions& options) const {
+    std::vector<PoolBuffers::Range> ranges;
+    for (size_t i = 0; i < program_->values.size(); ++i) {
+        const auto id = static_cast<ValueId>(i);
+        const program::Value& value = program_->values[i];
+        if (layout_.PlaceOf(id).pool != pool || value.storage == program::Storage::kView) continue;
+        int64_t bytes =
+            RowBytes(value.dtype, value.shape.Elements(options.max_tokens, options.max_outputs));
+        if (value.storage == program::Storage::kWeight) bytes = WeightBytes(id);
+        if (value.storage == program::Storage::kState) {
+            bytes = program::StateBytes(value, kv_pages_ * page_tokens_);
+        }
+        const int slots = layout_.SlotStride(pool) > 0 ? options.slots : 1;
+        for (int slot = 0; slot < slots; ++slot) {
+            const int64_t begin = layout_.OffsetOf(id, slot);
+            ranges.push_back({static_cast<uint64_t>(begin), static_cast<uint64_t>(begin + bytes)});
+        }
+    }
+    return ranges;
+}
+
+Status Buffers::CheckSizes(const gpu::Device& device) const {
+    WEFT_TRY(Pool(program::Pool::kWeight).CheckSizes(device, "a weight"));
+    return Pool(program::Pool::kCache).CheckSizes(device, "a layer's KV cache");
+}
+
+uint64_t Buffers::weight_bytes() const {
+    return Pool(program::Pool::kWeight).total_bytes() +
+           Pool(program::Pool::kGradient).total_bytes() +
+           Pool(program::Pool::kOptimizer).total_bytes();
+}
+
+void Buffers::PlanTransfers(const program::Program& program, const CompileOptions& options) {
+    operand_bytes_ = kBufferAlign;
+    const auto note = [&](std::span<const ValueId> ids, bool beside, uint64_t& beside_bytes) {
+        for (const ValueId id : ids) {
+            const program::Value& value = program.value(id);
+            const int64_t count = value.shape.Elements(options.max_tokens, options.max_outputs);
+            const uint64_t bytes =
+                RoundTo(static_cast<uint64_t>(RowBytes(value.dtype, count)), kBufferAlign);
+            operand_bytes_ = std::max(operand_bytes_, bytes);
+            if (beside) beside_bytes = std::max(beside_bytes, bytes);
+        }
+    };
+    for (const program::Op& op : program.ops) {
+        if (!program::IsTransfer(op.kind())) continue;
+        const bool beside = options.beside && program::RunsBeside(op.kind());
+        note(op.inputs, beside, beside_in_bytes_);
+        note(op.outputs, beside, beside_out_bytes_);
+    }
+}
+
+// ---- Allocating ---------------------------------------------------------------------------------
+
 Status Buffers::Allocate(gpu::Device& device) {
-    WEFT_TRY(weights_.Allocate(device));
-    WEFT_TRY(kv_.Allocate(device));
+    for (PoolBuffers& pool : pools_) WEFT_TRY(pool.Allocate(device));
     WEFT_ASSIGN(transfers_, device.Allocate(TransferBytes(), gpu::Place::kMeeting));
     WEFT_ASSIGN(read_, device.Allocate(kReadBytes, gpu::Place::kHost));
     WEFT_ASSIGN(wanted_, device.Allocate(kTopBytes + kWholeBytes, gpu::Place::kHost));
-    WEFT_ASSIGN(arena_, device.Allocate(arena_bytes_, gpu::Place::kDevice));
     Place(*program_);
     return {};
 }
 
 void Buffers::Place(const program::Program& program) {
     const size_t count = program.values.size();
-    addresses_.assign(count, 0);
-    weight_places_.resize(count);
-    caches_.resize(count);
+    weight_places_.assign(count, {});
+    caches_.assign(count, {});
     cache_list_.clear();
     for (size_t i = 0; i < count; ++i) {
+        const auto id = static_cast<ValueId>(i);
         const program::Value& value = program.values[i];
         const program::Shape& shape = value.shape;
-        if (value.storage == program::Storage::kWeight) {
-            addresses_[i] = weights_.Address(pieces_[i]);
-            if (HoldsVectors(shape)) continue;
-            const bool stack = shape.rank == 3;
-            weight_places_[i] = {value.dtype, stack ? shape[0] : 1, shape[shape.rank - 2],
-                                 shape[shape.rank - 1], addresses_[i]};
+        if (value.storage == program::Storage::kWeight && !HoldsVectors(shape)) {
+            weight_places_[i] = {value.dtype, shape.rank == 3 ? shape[0] : 1, shape[shape.rank - 2],
+                                 shape[shape.rank - 1], At(id, 0).address()};
         } else if (value.storage == program::Storage::kState) {
-            caches_[i] = {value.dtype, shape[0], page_tokens_, shape[1], kv_.Address(pieces_[i]),
-                          kv_pages_};
+            caches_[i] = {value.dtype,         shape[0], page_tokens_, shape[1],
+                          At(id, 0).address(), kv_pages_};
             cache_list_.push_back(caches_[i]);
-        } else if (plan_.offsets[i] >= 0) {
-            addresses_[i] = arena_.address() + static_cast<uint64_t>(plan_.offsets[i]);
         }
     }
 }

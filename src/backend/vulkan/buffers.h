@@ -1,15 +1,17 @@
 // Where the values of a Program live on a Vulkan device. Planned first, so that what does not fit
 // is refused before anything is read; allocated by Allocate.
 //
-// Weights and KV caches are pieces of blocks of at most 1 GiB, a larger value is a block of its
-// own. Activations share one arena. What the host reads or writes between submissions (operands of
-// transfers, what Read() gets) lies in mapped memory.
+// A pool of the layout (program/memory_layout.h) is buffers of at most 1 GiB, a larger value has
+// one of its own. What the host reads or writes between submissions (operands of transfers, what
+// Read() gets) lies in mapped memory. Inputs of a step are tables (step_tables.h).
 //
 // Thread: one caller, but for the const functions.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,79 +22,96 @@
 #include "backend/vulkan/weights.h"
 #include "base/result.h"
 #include "gpu/device.h"
-#include "program/program.h"
+#include "program/memory_layout.h"
 
 namespace weft::backend::vulkan {
 
-// A range of one of many buffers.
-struct Piece {
-    size_t block = 0;
-    uint64_t offset = 0, bytes = 0;
+// All pieces of memory begin at multiples of it.
+inline constexpr uint64_t kBufferAlign = 256;
+
+// A byte of a buffer.
+struct Spot {
+    const gpu::Buffer* buffer = nullptr;
+    uint64_t offset = 0;
+    uint64_t address() const { return buffer->address() + offset; }
 };
 
-// Buffers that hold many values.
-class Blocks {
+// A pool: one buffer after another. What no value of a buffer reaches is not allocated.
+class PoolBuffers {
   public:
-    static constexpr uint64_t kAlign = 256;
     static constexpr uint64_t kMostBytes = uint64_t{1} << 30;
-
-    Piece Take(uint64_t bytes);
-    uint64_t total_bytes() const;
-    // Whether the device has buffers as large as the largest value. what: for errors.
+    // Bytes of the pool.
+    struct Range {
+        uint64_t begin = 0, end = 0;
+    };
+    // ends: of the buffers, ascending; no value lies across one.
+    void Plan(const std::vector<uint64_t>& ends, std::span<const Range> values);
+    uint64_t total_bytes() const {
+        return std::accumulate(sizes_.begin(), sizes_.end(), uint64_t{0});
+    }
+    // Whether the device has buffers as large as the largest. what: for errors.
     // Errors: kUnsupported.
     Status CheckSizes(const gpu::Device& device, const std::string& what) const;
     // Errors: kOutOfMemory.
     Status Allocate(gpu::Device& device);
-    const gpu::Buffer& buffer(const Piece& piece) const { return buffers_[piece.block]; }
-    uint64_t Address(const Piece& piece) const { return buffer(piece).address() + piece.offset; }
-    std::byte* Host(const Piece& piece) const {
-        std::byte* const host = buffer(piece).host();
-        return host == nullptr ? nullptr : host + piece.offset;
-    }
+    Spot At(uint64_t offset) const;
     std::span<const gpu::Buffer> buffers() const { return buffers_; }
 
   private:
-    std::vector<uint64_t> sizes_;
+    size_t BufferOf(uint64_t offset) const;
+    uint64_t BeginOf(size_t buffer) const { return buffer == 0 ? 0 : ends_[buffer - 1]; }
+
+    std::vector<uint64_t> ends_, sizes_;  // of each
     std::vector<gpu::Buffer> buffers_;
 };
 
 // A stack of vectors [m, 1, n] holds floats, as vectors do.
 bool HoldsVectors(const program::Shape& shape);
 
+// Where the operands of a transfer lie, in Buffers::transfers(): what goes to other ranks, and what
+// comes from them.
+struct OperandPlace {
+    uint64_t in = 0, out = 0;
+};
+
 class Buffers {
   public:
-    // lives: the Program, as the plan of the arena must see it (Fusion::LivesOf). `program` must
+    // lives: the Program, as the plan of the arena must see it (Fusion::LivesOf). `chunked` must
     // live as long as this. Errors: kUnsupported, naming the value whose type no kernel takes.
-    Status Plan(const program::Program& program, const program::Program& lives,
+    Status Plan(const program::ChunkedProgram& chunked, const program::Program& lives,
                 const CompileOptions& options);
-    Status CheckSizes(const gpu::Device& device) const {
-        WEFT_TRY(weights_.CheckSizes(device, "a weight"));
-        return kv_.CheckSizes(device, "a layer's KV cache");
-    }
+    Status CheckSizes(const gpu::Device& device) const;
     Status Allocate(gpu::Device& device);
 
-    uint64_t weight_bytes() const { return weights_.total_bytes(); }
-    uint64_t kv_bytes() const { return kv_.total_bytes(); }
+    // Weights, gradients and what an optimizer keeps.
+    uint64_t weight_bytes() const;
+    uint64_t kv_bytes() const { return Pool(program::Pool::kCache).total_bytes(); }
     uint64_t arena_bytes() const {
-        return arena_bytes_ + TransferBytes() + kReadBytes + kTopBytes + kWholeBytes;
+        return Pool(program::Pool::kKept).total_bytes() +
+               Pool(program::Pool::kBrief).total_bytes() + TransferBytes() + kReadBytes +
+               kTopBytes + kWholeBytes;
     }
 
-    // Of what lies where, by ValueId.
-    const Piece& WeightPiece(program::ValueId id) const { return pieces_[Index(id)]; }
+    const PoolBuffers& Pool(program::Pool pool) const { return pools_[static_cast<size_t>(pool)]; }
+    // Of a weight of two or three dimensions that lies in planes.
     const WeightLayout& Layout(program::ValueId id) const { return layouts_[Index(id)]; }
-    const Blocks& weights() const { return weights_; }
-    std::span<const gpu::Buffer> kv() const { return kv_.buffers(); }
     std::span<const CachePlace> caches() const { return cache_list_; }
+    bool InArena(program::ValueId id) const {
+        const program::Pool pool = layout_.PlaceOf(id).pool;
+        return pool == program::Pool::kKept || pool == program::Pool::kBrief;
+    }
+    // Whether it has memory here: inputs have none.
+    bool Has(program::ValueId id) const {
+        const program::Pool pool = layout_.PlaceOf(id).pool;
+        return pool != program::Pool::kNone && pool != program::Pool::kInput;
+    }
 
     // Once allocated.
-    uint64_t Address(program::ValueId id) const { return addresses_[Index(id)]; }
+    Spot At(program::ValueId id, int slot) const {
+        return Pool(layout_.PlaceOf(id).pool).At(static_cast<uint64_t>(layout_.OffsetOf(id, slot)));
+    }
     const WeightPlace& Weight(program::ValueId id) const { return weight_places_[Index(id)]; }
     const CachePlace& Cache(program::ValueId id) const { return caches_[Index(id)]; }
-    const gpu::Buffer& arena() const { return arena_; }
-    uint64_t ArenaOffset(program::ValueId id) const {
-        return static_cast<uint64_t>(plan_.offsets[Index(id)]);
-    }
-    bool InArena(program::ValueId id) const { return plan_.offsets[Index(id)] >= 0; }
 
     // The operand of a transfer that goes to other ranks, and the one that comes from them. What
     // goes to them by the gate has a place of its own: copies have no guard, so that a submission
@@ -101,6 +120,16 @@ class Buffers {
     uint64_t InOffset() const { return 0; }
     uint64_t OutOffset() const { return operand_bytes_; }
     uint64_t ExchangeOffset() const { return 2 * operand_bytes_; }
+    // Of transfers that run beside submissions (CompileOptions::beside): so many may be under way,
+    // each with operands in a place of its own, 0 to kPlacesBeside - 1.
+    static constexpr int kPlacesBeside = 2;
+    OperandPlace PlaceOfTransfer() const { return {InOffset(), OutOffset()}; }
+    OperandPlace PlaceBeside(int place) const {
+        const uint64_t begin =
+            ExchangeOffset() + exchange_bytes() +
+            static_cast<uint64_t>(place) * (beside_in_bytes_ + beside_out_bytes_);
+        return {begin, begin + beside_in_bytes_};
+    }
     // What Read() and ReadTop() get by submissions of their own.
     static constexpr uint64_t kReadBytes = uint64_t{4} << 20;
     const gpu::Buffer& read() const { return read_; }
@@ -113,24 +142,26 @@ class Buffers {
   private:
     static size_t Index(program::ValueId id) { return static_cast<size_t>(id); }
     Status PlanWeight(const program::Value& value, size_t index);
+    int64_t WeightBytes(program::ValueId id) const;
+    void PlanPools(const CompileOptions& options);
+    std::vector<PoolBuffers::Range> ValuesIn(program::Pool pool,
+                                             const CompileOptions& options) const;
     void PlanTransfers(const program::Program& program, const CompileOptions& options);
-    uint64_t TransferBytes() const {
-        return 2 * operand_bytes_ + std::min(operand_bytes_, Gate::kMostBytes);
-    }
+    uint64_t exchange_bytes() const { return std::min(operand_bytes_, Gate::kMostBytes); }
+    uint64_t TransferBytes() const { return PlaceBeside(kPlacesBeside).in; }
     void Place(const program::Program& program);
 
     const program::Program* program_ = nullptr;
+    bool trains_ = false;
     int64_t page_tokens_ = 0, kv_pages_ = 0;
-    program::ArenaPlan plan_;
-    uint64_t arena_bytes_ = 0;
+    program::MemoryLayout layout_;
+    std::array<PoolBuffers, program::kPools> pools_;
     uint64_t operand_bytes_ = 0;  // of a transfer, at most
-    Blocks weights_, kv_;
-    std::vector<Piece> pieces_;
+    uint64_t beside_in_bytes_ = 0, beside_out_bytes_ = 0;
     std::vector<WeightLayout> layouts_;
-    std::vector<uint64_t> addresses_;
     std::vector<WeightPlace> weight_places_;
     std::vector<CachePlace> caches_, cache_list_;
-    gpu::Buffer arena_, transfers_, read_, wanted_;
+    gpu::Buffer transfers_, read_, wanted_;
 };
 
 }  // namespace weft::backend::vulkan

@@ -17,9 +17,8 @@ Result<const gpu::Kernel*> KernelCache::Get(std::string_view shader,
                          shader);
     }
     const Compiling compiling(*this);
-    WEFT_ASSIGN(
-        std::unique_ptr<gpu::Kernel> kernel,
-        device_.MakeKernel({shader, spirv, args_bytes, key.constants, subgroup, guarded}));
+    WEFT_ASSIGN(std::unique_ptr<gpu::Kernel> kernel,
+                device_.MakeKernel({shader, spirv, args_bytes, key.constants, subgroup, guarded}));
     const gpu::Kernel* made = kernel.get();
     kernels_.emplace(std::move(key), std::move(kernel));
     progress_.fetch_add(1, std::memory_order_relaxed);

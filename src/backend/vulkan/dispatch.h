@@ -35,7 +35,16 @@ struct StepShape {
     int32_t blocks = 0;
     int32_t positions = 0;
     bool adapted = false;  // some rows use an adapter
+    // This rank's rows where tensor ranks share them out.
+    int32_t own_begin = 0, own_rows = 0;
     auto operator<=>(const StepShape&) const = default;
+    int64_t RowsOf(int64_t dim) const {
+        return program::SharingRanks(dim) > 0 ? own_rows : program::BindDim(dim, rows, outputs);
+    }
+    int64_t ElementsOf(program::Shape of) const {
+        if (of.rank > 0) of.dims[0] = RowsOf(of[0]);
+        return of.Elements(rows, outputs);
+    }
 };
 inline constexpr int32_t kBlockRows = 16;
 
@@ -57,6 +66,12 @@ struct StepTables {
     uint64_t blocks = 0;                 // BlockEntry [blocks]
     uint64_t pages = 0;                  // int32, of all sequences
     uint64_t copies = 0;                 // int32 pairs: from, to
+    // Of training.
+    uint64_t targets = 0;        // int32 [outputs]
+    uint64_t loss_gradient = 0;  // float
+    uint64_t side_gradient = 0;  // float
+    // Training: int32 [rows], the rows by token, those of one token ascending.
+    uint64_t token_order = 0;
 };
 
 // Bytes of the device that a dispatch touches.
@@ -81,6 +96,9 @@ struct Arithmetic {
     int64_t matvec_rows = 8;
     // Matrix units have large tiles where a product has at least so many of them.
     int64_t least_large_tiles = 100;
+    // Training: kBF16 rounds the operands of products and attention to bfloat16 before they are
+    // multiplied; kF32 widens them. Sums are float32 either way (kernels/dense/gemm.h, Compute).
+    DType compute = DType::kF32;
     auto operator<=>(const Arithmetic&) const = default;
 };
 
@@ -133,6 +151,15 @@ struct CachePlace {
     Region All() const { return {address, static_cast<uint64_t>(PageBytes() * pages)}; }
 };
 
+// A number of an update that differs from one update to the next (update_scalars.h).
+enum class UpdateScalarKind {
+    kRate,
+    kGradientScale,
+    kCorrection,  // 1 - parameter^number, where number counts updates from 1
+    kPower,       // number^parameter
+    kFirst,       // 1 in the first update, else 0
+};
+
 // What the lowering of an op has at hand. It belongs to the executable; lowerings of ops
 // (lower_*.cc) use nothing else.
 class Emitter {
@@ -160,7 +187,7 @@ class Emitter {
     // All of an activation, for `reads` and `writes`.
     Region All(program::ValueId id) const {
         const program::Value& value = program().value(id);
-        const int64_t count = value.shape.Elements(shape().rows, shape().outputs);
+        const int64_t count = shape().ElementsOf(value.shape);
         return {Address(id), static_cast<uint64_t>(weft::RowBytes(value.dtype, count))};
     }
     // Scratch of the step, for one op or between ops: the same name is the same memory, which is as
@@ -183,11 +210,18 @@ class Emitter {
     // where each op is looked at by itself.
     bool fuses() const { return fuses_; }
     void set_fuses(bool fuses) { fuses_ = fuses; }
+    // Whether the step is of training: weights that are of no block type lie as all its values do,
+    // row-major at Address() and not at Weight().
+    bool trains() const { return trains_; }
+    void set_trains(bool trains) { trains_ = trains; }
     // A constant table on the device (inverse frequencies, adapter pairs): made once by its name.
     // `make` fills its bytes, the first time.
     using MakeBytes = std::function<void(std::span<std::byte> out)>;
     virtual Result<Region> Constant(const std::string& name, uint64_t bytes,
                                     const MakeBytes& make) = 0;
+    // The address of a float32 in mapped memory that the executor fills before each update.
+    virtual uint64_t UpdateScalar(UpdateScalarKind kind, double parameter) = 0;
+    uint64_t UpdateScalar(UpdateScalarKind kind) { return UpdateScalar(kind, 0); }
     // The kernel of a shader with these specialization constants, made once. kUnsupported: this
     // build has no such shader.
     virtual Result<const gpu::Kernel*> Kernel(std::string_view shader,
@@ -226,10 +260,8 @@ class Emitter {
 
   private:
     int64_t RowsOf(const program::Shape& shape_of) const {
-        if (shape_of.rank == 0) return 1;
-        if (shape_of[0] == program::kTokens) return shape().rows;
-        if (shape_of[0] == program::kOutputs) return shape().outputs;
-        return shape_of.rank == 1 ? 1 : shape_of[0];
+        if (shape_of.rank == 0 || (shape_of.rank == 1 && shape_of[0] >= 0)) return 1;
+        return shape().RowsOf(shape_of[0]);
     }
 
     struct Made {
@@ -237,7 +269,7 @@ class Emitter {
         Region from, at;
     };
     std::vector<Made> made_;
-    bool fuses_ = false;
+    bool fuses_ = false, trains_ = false;
 };
 
 }  // namespace weft::backend::vulkan

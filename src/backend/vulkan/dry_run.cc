@@ -43,7 +43,9 @@ class DryEmitter final : public Emitter {
           kernel_(gpu.subgroup) {
         for (uint64_t* table :
              {&tables_.tokens, &tables_.positions, &tables_.output_rows, &tables_.row_sequence,
-              &tables_.sequences, &tables_.blocks, &tables_.pages, &tables_.copies}) {
+              &tables_.sequences, &tables_.blocks, &tables_.pages, &tables_.copies,
+              &tables_.targets, &tables_.loss_gradient, &tables_.side_gradient,
+              &tables_.token_order}) {
             *table = next_ += kApart;
         }
         for (const program::Value& value : program.values) Place(value);
@@ -75,7 +77,7 @@ class DryEmitter final : public Emitter {
         return caches_[static_cast<size_t>(id)];
     }
     Result<Region> Scratch(std::string_view name, uint64_t bytes) override {
-        const uint64_t size = std::max(std::bit_ceil(bytes), Blocks::kAlign);
+        const uint64_t size = std::max(std::bit_ceil(bytes), kBufferAlign);
         Region& region = scratch_[std::string(name)];
         if (region.address == 0) region.address = next_ += kApart;
         scratch_bytes_ += size - std::min(size, region.bytes);
@@ -86,10 +88,11 @@ class DryEmitter final : public Emitter {
         Region& region = constants_[name];
         if (region.address == 0) {
             region = {next_ += kApart, bytes};
-            constant_bytes_ += (bytes + Blocks::kAlign - 1) / Blocks::kAlign * Blocks::kAlign;
+            constant_bytes_ += (bytes + kBufferAlign - 1) / kBufferAlign * kBufferAlign;
         }
         return region;
     }
+    uint64_t UpdateScalar(UpdateScalarKind, double) override { return kApart; }
     Result<const gpu::Kernel*> Kernel(std::string_view shader, std::initializer_list<uint32_t>,
                                       uint32_t, uint32_t) override {
         if (none_built_ || !shaders::Find(shader).empty()) return &kernel_;
@@ -141,8 +144,9 @@ class DryEmitter final : public Emitter {
 
 Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
                               const gpu::Description& gpu, std::span<const StepShape> shapes,
-                              bool reference, const Arithmetic& arithmetic) {
+                              bool reference, const Arithmetic& arithmetic, bool trains) {
     DryEmitter emitter(program, gpu, reference, arithmetic);
+    emitter.set_trains(trains);
     emitter.set_fuses(fusion.fuses());
     for (const StepShape& shape : shapes) {
         emitter.Begin(shape);
@@ -189,9 +193,10 @@ std::vector<StepShape> LargestOf(const CompileOptions& options, const Arithmetic
 Result<MemoryUse> PlanMemory(const program::Program& program, const CompileOptions& options,
                              const gpu::Description& gpu, const Arithmetic& arithmetic) {
     WEFT_TRY(CheckProgram(program, gpu, arithmetic));
+    const program::ChunkedProgram chunked{program};
     const Fusion fusion(program, options.keep);
     Buffers buffers;
-    WEFT_TRY(buffers.Plan(program, fusion.LivesOf(program), options));
+    WEFT_TRY(buffers.Plan(chunked, fusion.LivesOf(program), options));
     WEFT_ASSIGN(
         const uint64_t scratch,
         ScratchBytes(program, fusion, gpu, LargestOf(options, arithmetic), false, arithmetic));

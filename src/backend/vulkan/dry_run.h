@@ -16,7 +16,7 @@ namespace weft::backend::vulkan {
 // the op: what no kernel takes, or more workgroups than the device does.
 Result<uint64_t> ScratchBytes(const program::Program& program, const Fusion& fusion,
                               const gpu::Description& gpu, std::span<const StepShape> shapes,
-                              bool reference, const Arithmetic& arithmetic);
+                              bool reference, const Arithmetic& arithmetic, bool trains = false);
 
 // The largest step of an executable; and that with few rows that decode, which have other kernels.
 StepShape MostOf(const CompileOptions& options);

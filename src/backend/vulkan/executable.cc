@@ -5,12 +5,16 @@
 #include "backend/vulkan/executable.h"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 
 #include "backend/vulkan/dry_run.h"
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/products.h"
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "hw/cpu.h"
 
 namespace weft::backend::vulkan {
 
@@ -19,17 +23,20 @@ using program::OpKind;
 // ---- Memory -------------------------------------------------------------------------------------
 
 Status VulkanExecutable::Prepare(const MemoryPool& pool) {
-    WEFT_TRY(CheckProgram(program_, gpu_.description(), context_->arithmetic));
-    if (context_->limits.fuses && !context_->reference) {
+    lowering_.set_trains(trains());
+    WEFT_TRY(CheckProgram(program_, gpu_.description(), lowering_.arithmetic(), trains()));
+    if (context_->limits.fuses && !context_->reference && !trains()) {
         fusion_ = Fusion(program_, options_.keep);
     }
-    WEFT_TRY(buffers_.Plan(program_, fusion_.LivesOf(program_), options_));
-    WEFT_ASSIGN(scratch_bytes_, ScratchBytes(program_, fusion_, gpu_.description(),
-                                             LargestOf(options_, context_->arithmetic),
-                                             context_->reference, context_->arithmetic));
+    WEFT_TRY(buffers_.Plan(chunked_, fusion_.LivesOf(program_), options_));
+    WEFT_ASSIGN(scratch_bytes_,
+                ScratchBytes(program_, fusion_, gpu_.description(),
+                             LargestOf(options_, lowering_.arithmetic()), context_->reference,
+                             lowering_.arithmetic(), trains()));
     adapts_ = std::ranges::any_of(
         program_.ops, [](const program::Op& op) { return op.kind() == OpKind::kAdapt; });
-    WEFT_TRY(CheckFits(memory(), pool, gpu_.description()));
+    // (Who trains checks the ranks of a host together.)
+    if (!trains()) WEFT_TRY(CheckFits(memory(), pool, gpu_.description()));
     return buffers_.CheckSizes(gpu_);
 }
 
@@ -40,14 +47,18 @@ Status VulkanExecutable::Allocate() {
     WEFT_TRY(buffers_.Allocate(gpu_));
     WEFT_TRY(tables_.Allocate(gpu_, options_));
     lowering_.SetTables(tables_.tables());
+    lowering_.SetUpdateScalars(tables_.scalars());
     held_bytes_ = buffers_.weight_bytes() + buffers_.kv_bytes() + buffers_.arena_bytes() +
                   tables_.size_bytes();
     context_->held_bytes += held_bytes_;
     // Kernels multiply what they mask by zero: no NaN may stand there.
     const std::lock_guard device(context_->mutex);
     WEFT_ASSIGN(const auto commands, gpu_.Record());
-    for (const gpu::Buffer& buffer : buffers_.kv()) {
-        commands->Fill(buffer, 0, buffer.size_bytes(), 0);
+    for (const program::Pool pool :
+         {program::Pool::kCache, program::Pool::kGradient, program::Pool::kOptimizer}) {
+        for (const gpu::Buffer& buffer : buffers_.Pool(pool).buffers()) {
+            commands->Fill(buffer, 0, buffer.size_bytes(), 0);
+        }
     }
     WEFT_TRY(commands->End());
     WEFT_ASSIGN(const uint64_t number, gpu_.Submit(*commands));
@@ -86,10 +97,11 @@ Status VulkanExecutable::LoadWeight(program::ValueId id, const RowSource& source
     WEFT_TRY(Allocate());
     uploads_ = true;
     const program::Value& value = program_.value(id);
-    const Piece& piece = buffers_.WeightPiece(id);
-    const gpu::Buffer& to = buffers_.weights().buffer(piece);
-    if (HoldsVectors(value.shape)) return LoadVectors(value, to, piece.offset, source, uploader_);
-    return LoadMatrix(value, buffers_.Layout(id), to, piece.offset, source, uploader_);
+    const Spot to = buffers_.At(id, 0);
+    if (HoldsVectors(value.shape)) {
+        return LoadVectors(value, *to.buffer, to.offset, source, uploader_);
+    }
+    return LoadMatrix(value, buffers_.Layout(id), *to.buffer, to.offset, source, uploader_);
 }
 
 MemoryUse VulkanExecutable::memory() const {
@@ -106,18 +118,63 @@ Status VulkanExecutable::Run(const program::OpRange& ops, const Step& step, cons
     WEFT_TRY(CheckStep(step, options_));
     WEFT_TRY(Allocate());
     if (uploads_.exchange(false)) WEFT_TRY(uploader_.Finish());
+    SlotStep& kept = slots_[static_cast<size_t>(step.slot)];
+    if (trains() && !step.again) kept.Keep(step);
+    const Step whole = trains() && !IsUpdate(ops) ? kept.View(step) : step;
+    return RunBound(ops, whole, groups);
+}
+
+void VulkanExecutable::SlotStep::Keep(const Step& step) {
+    tokens.assign(step.tokens.begin(), step.tokens.end());
+    positions.assign(step.positions.begin(), step.positions.end());
+    output_rows.assign(step.output_rows.begin(), step.output_rows.end());
+    targets.assign(step.targets.begin(), step.targets.end());
+    sequences.assign(step.sequences.begin(), step.sequences.end());
+    loss_gradient = step.loss_gradient;
+    side_gradient = step.side_gradient;
+}
+
+Step VulkanExecutable::SlotStep::View(const Step& step) const {
+    Step view = step;
+    view.tokens = tokens;
+    view.positions = positions;
+    view.output_rows = output_rows;
+    view.targets = targets;
+    view.sequences = sequences;
+    view.loss_gradient = loss_gradient;
+    view.side_gradient = side_gradient;
+    return view;
+}
+
+// An update has no rows.
+StepShape VulkanExecutable::ShapeOfRun(const OpRange& ops, const Step& step) const {
+    if (IsUpdate(ops)) return {.rows = 1, .outputs = 1};
+    StepShape shape = ShapeOf(step, adapts_);
+    if (groups_.tensor == nullptr) return shape;
+    const auto rank = static_cast<size_t>(groups_.tensor->rank());
+    shape.own_begin = static_cast<int32_t>(FirstRow(shape.rows, *groups_.tensor));
+    shape.own_rows = static_cast<int32_t>(RowParts(shape.rows, groups_.tensor->size())[rank]);
+    return shape;
+}
+
+Status VulkanExecutable::RunBound(const OpRange& ops, const Step& step, const Groups& groups) {
     step_ = &step;
     ops_ = ops;
+    slot_ = step.slot;
     groups_ = groups;
     times_.Clear();
     transfers_.Begin();
-    shape_ = ShapeOf(step, adapts_);
+    shape_ = ShapeOfRun(ops, step);
     WEFT_ASSIGN(const bool moved, tables_.MakeRoom(gpu_, step));
     if (moved) {
         recordings_.Clear();
         lowering_.SetTables(tables_.tables());
     }
-    tables_.Write(step);
+    if (IsUpdate(ops)) {
+        lowering_.FillUpdateScalars({step.number, step.rate, step.gradient_scale});
+    } else {
+        tables_.Write(step);
+    }
     if (!step.copies.empty()) WEFT_TRY(CopyPages());
     const RecordingKey key = KeyOf(step, ops);
     // Ranges before the last leave what the host reads as it is.
@@ -128,13 +185,27 @@ Status VulkanExecutable::Run(const program::OpRange& ops, const Step& step, cons
         return RunStages(once, 0, &too_long);
     }
     backoff_.CountStep();
-    WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
-    const Status status = RunStages(*recording, 0, &too_long);
+    const Status status = trains() ? RunPass(key, &too_long) : RunKept(key, &too_long);
     if (too_long) recordings_.Drop(key);
     if (status.ok() && key.work.wanted.value != program::kNoValue) {
         reading_.NoteBrought(key.work.wanted, shape_.outputs);
     }
     return status;
+}
+
+Status VulkanExecutable::RunKept(const RecordingKey& key, bool* too_long) {
+    WEFT_ASSIGN(Recording* const recording, recordings_.Get(key));
+    return RunStages(*recording, 0, too_long);
+}
+
+// Passes seldom have the shape of one before: the device begins while the rest is recorded.
+Status VulkanExecutable::RunPass(const RecordingKey& key, bool* too_long) {
+    if (Recording* const kept = recordings_.Find(key)) return RunStages(*kept, 0, too_long);
+    WEFT_TRY(BeginStages(true));
+    return recordings_.MakeAndRun(key, [&](const Stage& stage) -> Status {
+        WEFT_TRY(SubmitStage(stage, too_long));
+        return EndStage(stage, too_long);
+    });
 }
 
 bool VulkanExecutable::Exchanges() const {
@@ -161,8 +232,9 @@ Status VulkanExecutable::CopyPages() {
 RecordingKey VulkanExecutable::KeyOf(const Step& step, const OpRange& ops) const {
     const bool clock = gpu_.description().timestamp_ns > 0;
     const bool each_op = probe_ != nullptr || (tracing_ && !clock);
-    RecordingKey key{shape_, {ops}, {each_op, tracing_, clock}};
-    if (probe_ || tracing_) return key;
+    RecordingKey key{shape_, {.ops = ops, .slot = slot_}, {each_op, tracing_, clock}};
+    key.options.beside = options_.beside && !IsUpdate(ops) && !probe_ && !tracing_;
+    if (probe_ || tracing_ || trains()) return key;
     key.work.fusion = &fusion_;
     key.work.wanted = WantedOf(step, key.work.ops);
     if (Exchanges()) key.options.gate = context_->gate.get();
@@ -196,26 +268,82 @@ WantedRows VulkanExecutable::WantedOf(const Step& step, const OpRange& ops) cons
 
 Status VulkanExecutable::Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) {
     if (!broken_.ok()) return broken_;
-    constexpr size_t kFloat = sizeof(float);
-    WEFT_CHECK(static_cast<size_t>(first_byte) % kFloat == 0 && out.size() % kFloat == 0);
-    return reading_.Read(id, first_byte / static_cast<int64_t>(kFloat),
-                         {reinterpret_cast<float*>(out.data()), out.size() / kFloat},
-                         pace_.DeadlineMs(0));
+    WEFT_TRY(Allocate());
+    if (uploads_.exchange(false)) WEFT_TRY(uploader_.Finish());
+    return reading_.Read(id, slot_, static_cast<uint64_t>(first_byte), out, pace_.DeadlineMs(0));
 }
 
-Status VulkanExecutable::Write(program::ValueId, int64_t, std::span<const std::byte>) {
-    return MakeError(ErrorCode::kUnsupported, "{}: values are not written by the host",
-                     context_->Who());
+// What runs has ended (Run waits for it).
+Status VulkanExecutable::Write(program::ValueId id, int64_t first_byte,
+                               std::span<const std::byte> bytes) {
+    if (!broken_.ok()) return broken_;
+    WEFT_TRY(Allocate());
+    uploads_ = true;
+    constexpr size_t kMost = Buffers::kReadBytes;
+    for (size_t at = 0; at < bytes.size(); at += kMost) {
+        const auto part = bytes.subspan(at, std::min(kMost, bytes.size() - at));
+        const Spot to = buffers_.At(id, 0);
+        const Uploader::Range range{to.buffer, to.offset + static_cast<uint64_t>(first_byte) + at,
+                                    part.size()};
+        WEFT_TRY(uploader_.Put({&range, 1}, [&](std::span<std::byte* const> to_bytes) {
+            std::memcpy(to_bytes[0], part.data(), part.size());
+        }));
+    }
+    return {};
 }
 
-Status VulkanExecutable::ZeroFill(program::Pool) {
-    return MakeError(ErrorCode::kUnsupported, "{}: values are not filled by the host",
-                     context_->Who());
+Status VulkanExecutable::ZeroFill(program::Pool pool) {
+    if (!broken_.ok()) return broken_;
+    WEFT_TRY(Allocate());
+    WEFT_ASSIGN(const auto commands, gpu_.Record());
+    commands->Barrier();
+    for (const gpu::Buffer& buffer : buffers_.Pool(pool).buffers()) {
+        commands->Fill(buffer, 0, buffer.size_bytes(), 0);
+    }
+    WEFT_TRY(commands->End());
+    return RunAlone(gpu_, *commands, pace_.DeadlineMs(0));
 }
+
+namespace {
+
+// What a copy leaves of the host's memory to others.
+constexpr uint64_t kHostSlackBytes = uint64_t{256} << 20;
+
+// Copies, by value.
+class CopiedValues final : public HostSnapshot {
+  public:
+    std::map<program::ValueId, std::vector<std::byte>> values;
+    Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) const override {
+        const std::vector<std::byte>& value = values.at(id);
+        WEFT_CHECK(static_cast<size_t>(first_byte) + out.size() <= value.size());
+        if (!out.empty()) std::memcpy(out.data(), value.data() + first_byte, out.size());
+        return {};
+    }
+};
+
+}  // namespace
 
 Result<std::unique_ptr<HostSnapshot>> VulkanExecutable::Snapshot(
-    std::span<const program::ValueId>) {
-    return MakeError(ErrorCode::kUnsupported, "{}: values have no snapshots", context_->Who());
+    std::span<const program::ValueId> ids) {
+    const auto bytes_of = [&](program::ValueId id) {
+        const program::Value& value = program_.value(id);
+        return static_cast<uint64_t>(RowBytes(value.dtype, value.shape.Elements(0, 0)));
+    };
+    uint64_t needed = 0;
+    for (const program::ValueId id : ids) needed += bytes_of(id);
+    const uint64_t free = AvailableMemoryBytes();
+    if (needed + kHostSlackBytes > free) {
+        return MakeError(ErrorCode::kOutOfMemory,
+                         "a copy of what {} holds takes {} of the host's memory, and {} are free",
+                         context_->Who(), BytesText(needed), BytesText(free));
+    }
+    auto snapshot = std::make_unique<CopiedValues>();
+    for (const program::ValueId id : ids) {
+        std::vector<std::byte>& bytes = snapshot->values[id];
+        bytes.resize(bytes_of(id));
+        WEFT_TRY(Read(id, 0, bytes));
+    }
+    return std::unique_ptr<HostSnapshot>(std::move(snapshot));
 }
 
 Status VulkanExecutable::ReadTop(program::ValueId id, int64_t row, int64_t columns,
@@ -228,12 +356,8 @@ Result<std::unique_ptr<Executable>> CompileForVulkan(program::ChunkedProgram pro
                                                      const CompileOptions& options,
                                                      std::shared_ptr<Context> context,
                                                      const MemoryPool& pool) {
-    if (!program.chunks.empty()) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "{} runs inference only. Train with --device cpu.", context->Who());
-    }
     auto executable =
-        std::make_unique<VulkanExecutable>(std::move(program.program), options, std::move(context));
+        std::make_unique<VulkanExecutable>(std::move(program), options, std::move(context));
     WEFT_TRY(executable->Prepare(pool));
     return std::unique_ptr<Executable>(std::move(executable));
 }

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
+#include "backend/side_thread.h"
 #include "backend/transfer.h"
 #include "backend/vulkan/backoff.h"
 #include "backend/vulkan/compile.h"
@@ -24,17 +26,19 @@ namespace weft::backend::vulkan {
 
 class VulkanExecutable final : public Executable {
   public:
-    VulkanExecutable(program::Program program, const CompileOptions& options,
+    VulkanExecutable(program::ChunkedProgram chunked, const CompileOptions& options,
                      std::shared_ptr<Context> context)
-        : program_(std::move(program)),
+        : chunked_(std::move(chunked)),
+          program_(chunked_.program),
           options_(options),
           context_(std::move(context)),
           gpu_(*context_->gpu),
           uploader_(*context_),
-          lowering_(program_, *context_, buffers_, uploader_),
+          lowering_(chunked_, options_.compute, *context_, buffers_, uploader_),
           reading_(*context_, buffers_, lowering_),
           pace_(gpu_.description().kind, context_->limits.most_seconds),
-          recordings_(program_, buffers_, lowering_, gpu_, pace_) {}
+          recordings_(program_, buffers_, lowering_, gpu_, pace_),
+          slots_(static_cast<size_t>(options.slots)) {}
     ~VulkanExecutable() override {
         context_->held_bytes -= held_bytes_ + lowering_.scratch_bytes();
     }
@@ -66,26 +70,61 @@ class VulkanExecutable final : public Executable {
 
   private:
     Status Allocate();
+    Status RunBound(const OpRange& ops, const Step& step, const Groups& groups);
     Status CopyPages();
     Status MakeGate();
     bool Exchanges() const;
+    bool trains() const { return !chunked_.chunks.empty(); }
+    bool IsUpdate(const OpRange& ops) const {
+        return trains() && ops.begin >= chunked_.chunks.back().end;
+    }
+    StepShape ShapeOfRun(const OpRange& ops, const Step& step) const;
     RecordingKey KeyOf(const Step& step, const OpRange& ops) const;
     WantedRows WantedOf(const Step& step, const OpRange& ops) const;
+    Status RunKept(const RecordingKey& key, bool* too_long);
+    Status RunPass(const RecordingKey& key, bool* too_long);
     Status RunStages(Recording& recording, size_t first, bool* too_long);
+    Status BeginStages(bool first_run);
     Status WaitFor(uint64_t number, int64_t deadline_ms);
-    Status RunStage(Stage& stage, bool* too_long);
+    Status SubmitStage(const Stage& stage, bool* too_long);
+    Status EndStage(const Stage& stage, bool* too_long);
+    Status AwaitFirst(size_t count, bool* too_long);
+    Status AwaitAll(bool* too_long) { return AwaitFirst(running_.size(), too_long); }
     Status Exchange(const Stage& stage, uint64_t last);
     Status GoOnWithout(const Stage& stage);
     Status Await(const Submission& submission, uint64_t number, int64_t begin_ns, bool* too_long);
-    // in_offset: of what goes to other ranks, in Buffers::transfers().
-    Status Transfer(int32_t op, uint64_t in_offset);
+    // A transfer with all that it needs, so that another thread can run it.
+    struct HostTransfer {
+        const program::Op* op = nullptr;
+        HostValue in, out;
+        Groups groups;
+        net::OpTag tag;
+        int64_t begin_ns = 0, end_ns = 0;
+        Status Run();
+    };
+    HostTransfer TransferOf(int32_t op, const OperandPlace& place) const;
+    Status Transfer(int32_t op, const OperandPlace& place);
+    void NoteTransfer(const HostTransfer& transfer);
+    Status StartBeside(bool* too_long);
+    Status WaitForBeside(int32_t op);
     HostValue Operand(program::ValueId id, uint64_t offset) const;
     void NoteLength(const Submission& submission, double seconds, bool* too_long);
     void NoteTimes(const Submission& submission, int64_t begin_ns, int64_t end_ns);
     Status ShowToProbe(int32_t op);
     Status Explain(const Submission& submission, Status status) const;
 
-    const program::Program program_;
+    // A step that an `again` may follow.
+    struct SlotStep {
+        std::vector<int32_t> tokens, positions, output_rows, targets;
+        std::vector<StepSequence> sequences;
+        float loss_gradient = 1, side_gradient = 0;
+        void Keep(const Step& step);
+        // With the rest of `step`.
+        Step View(const Step& step) const;
+    };
+
+    const program::ChunkedProgram chunked_;
+    const program::Program& program_;
     const CompileOptions options_;
     const std::shared_ptr<Context> context_;
     gpu::Device& gpu_;
@@ -103,6 +142,8 @@ class VulkanExecutable final : public Executable {
 
     Fusion fusion_;
     Recordings recordings_;
+    std::vector<SlotStep> slots_;
+    int slot_ = 0;   // of the last Run
     Status broken_;  // why nothing more can run
 
     // Of the step that runs.
@@ -112,6 +153,18 @@ class VulkanExecutable final : public Executable {
     Groups groups_;
     StepShape shape_;
 
+    // Submissions that the device has, oldest first.
+    struct Running {
+        const Submission* submission = nullptr;
+        uint64_t number = 0;
+        int64_t begin_ns = 0;
+    };
+    std::deque<Running> running_;
+    int64_t last_end_ns_ = 0;  // of the last that was waited for
+    // A stage whose transfer runs beside, once the first `starts_behind_` of them are done.
+    const Stage* starting_ = nullptr;
+    size_t starts_behind_ = 0;
+
     Backoff backoff_;  // after an exchange that was given up
 
     std::atomic<int64_t> progress_{0};
@@ -119,6 +172,12 @@ class VulkanExecutable final : public Executable {
     OpTimes times_;
     TransferLog transfers_;
     Probe probe_;
+
+    // Transfers beside: op and job of each whose result was not taken up yet. Once one failed, none
+    // runs any more; the side thread's own, until a job was waited for.
+    std::vector<std::pair<int32_t, int64_t>> jobs_;
+    Status beside_failed_;
+    SideThread side_{{}};
 };
 
 }  // namespace weft::backend::vulkan

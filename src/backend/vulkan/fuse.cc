@@ -97,6 +97,7 @@ class RunFinder {
     std::optional<FusedRun> Make(decltype(FusedRun::what) what,
                                  std::initializer_list<int32_t> parts);
     bool MayBeOne(std::span<const int32_t> ops) const;
+    bool IsOfInference(const Op& op) const;
     bool Touches(int32_t other, const Op& op) const;
     std::optional<FusedRun> FindResidual(int32_t add);
     void FindBefore(ValueId id, int32_t reader, ResidualRun& run) const;
@@ -137,6 +138,18 @@ bool RunFinder::MayBeOne(std::span<const int32_t> ops) const {
     return true;
 }
 
+// Fused kernels take activations of float32, and weights as weights.h lays them out.
+bool RunFinder::IsOfInference(const Op& op) const {
+    const auto half = [&](ValueId id) {
+        const program::Value& value = program_.value(id);
+        return value.storage == program::Storage::kActivation &&
+               (value.dtype == DType::kBF16 || value.dtype == DType::kF16);
+    };
+    if (std::ranges::any_of(op.inputs, half) || std::ranges::any_of(op.outputs, half)) return false;
+    const std::optional<size_t> weight = program::WeightInput(op.kind());
+    return !weight || program_.value(op.inputs[*weight]).storage == program::Storage::kWeight;
+}
+
 std::optional<FusedRun> RunFinder::Make(decltype(FusedRun::what) what,
                                         std::initializer_list<int32_t> parts) {
     FusedRun run{std::move(what), {}};
@@ -144,6 +157,8 @@ std::optional<FusedRun> RunFinder::Make(decltype(FusedRun::what) what,
                          [](int32_t op) { return op != kNoOp; });
     std::ranges::sort(run.ops);
     if (run.ops.size() < 2 || !MayBeOne(run.ops)) return std::nullopt;
+    const auto trains = [&](int32_t op) { return !IsOfInference(At(op)); };
+    if (std::ranges::any_of(run.ops, trains)) return std::nullopt;
     for (const int32_t op : run.ops) taken_[static_cast<size_t>(op)] = true;
     return run;
 }

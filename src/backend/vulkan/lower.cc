@@ -1,6 +1,8 @@
 #include "backend/vulkan/lower.h"
 
+#include <algorithm>
 #include <initializer_list>
+#include <type_traits>
 
 #include "backend/vulkan/buffers.h"
 #include "backend/vulkan/dry_run.h"
@@ -10,19 +12,33 @@ namespace weft::backend::vulkan {
 namespace {
 
 using program::Op;
-using program::Pass;
 using program::Trait;
 
-// An op of inference that no Lower takes does not link.
+bool IsHalf(const Emitter& emitter, program::ValueId id) {
+    const program::Value& value = emitter.program().value(id);
+    const bool half = value.dtype == DType::kBF16 || value.dtype == DType::kF16;
+    return half && value.storage == program::Storage::kActivation;
+}
+
+// What program::ExpandLoss replaces by other ops.
+template <typename T>
+constexpr bool kExpanded = std::is_same_v<T, program::LinearCrossEntropy> ||
+                           std::is_same_v<T, program::LinearCrossEntropyGrad>;
+
+// An op that no Lower takes does not link.
 template <typename T>
 Status LowerAny(Emitter& emitter, const Op& op, const T& attributes) {
-    constexpr Pass kPass = T::kRow.pass;
-    if constexpr (kPass != Pass::kInference && kPass != Pass::kBoth) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a training op; Vulkan devices run inference only. Use --device cpu.");
-    } else if constexpr (T::kRow.Is(Trait::kTransfer)) {
+    if constexpr (T::kRow.Is(Trait::kTransfer)) {
         return MakeError(ErrorCode::kUnsupported, "a transfer; it is not computed");
+    } else if constexpr (kExpanded<T>) {
+        return MakeError(ErrorCode::kUnsupported, "it has to be expanded first (program/loss.h)");
     } else {
+        const auto half = [&](program::ValueId id) { return IsHalf(emitter, id); };
+        if (!kTakesHalves<T> &&
+            (std::ranges::any_of(op.inputs, half) || std::ranges::any_of(op.outputs, half))) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "its Vulkan kernel takes float32 activations only. Use --device cpu.");
+        }
         return Lower(emitter, op, attributes);
     }
 }
@@ -34,7 +50,8 @@ Status CheckValue(const program::Value& value) {
         return CheckWeightType(value.dtype, value.shape[value.shape.rank - 1]);
     }
     const bool known = value.storage == Storage::kInput || value.storage == Storage::kState ||
-                       value.dtype == DType::kF32 || value.dtype == DType::kI32;
+                       value.dtype == DType::kF32 || value.dtype == DType::kI32 ||
+                       value.dtype == DType::kBF16 || value.dtype == DType::kF16;
     if (known) return {};
     return MakeError(ErrorCode::kUnsupported, "Vulkan devices have no activations of type {}",
                      Info(value.dtype).name);
@@ -48,7 +65,7 @@ Status LowerOp(Emitter& emitter, const Op& op) {
 
 // As steps of few rows and of many lower it.
 Status CheckProgram(const program::Program& program, const gpu::Description& gpu,
-                    const Arithmetic& arithmetic) {
+                    const Arithmetic& arithmetic, bool trains) {
     for (const program::Value& value : program.values) {
         if (const Status status = CheckValue(value); !status.ok()) {
             return MakeError(status.error().code, "{}: {}", value.name, status.error().message);
@@ -61,7 +78,7 @@ Status CheckProgram(const program::Program& program, const gpu::Description& gpu
         shape.positions = 256;
         shape.adapted = true;
     }
-    WEFT_TRY(ScratchBytes(program, Fusion(), gpu, shapes, false, arithmetic));
+    WEFT_TRY(ScratchBytes(program, Fusion(), gpu, shapes, false, arithmetic, trains));
     return {};
 }
 

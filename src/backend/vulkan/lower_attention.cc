@@ -236,11 +236,6 @@ Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
 }
 
 Result<AttentionCaches> CachesOf(const Emitter& e, const Op& op) {
-    if (!op.as<program::Attention>().cached(op.inputs.size())) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "attention has no KV cache: that is for training, which the GPU does not "
-                         "run; train with --device cpu");
-    }
     const AttentionCaches caches{e.Cache(op.inputs.end()[-2]), e.Cache(op.inputs.back())};
     if (caches.k.dtype != caches.v.dtype || caches.k.head_dim != caches.v.head_dim) {
         return MakeError(ErrorCode::kUnsupported, "attention: caches of {} and {} in one layer",
@@ -250,6 +245,14 @@ Result<AttentionCaches> CachesOf(const Emitter& e, const Op& op) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
+    if (!a.cached(op.inputs.size())) return LowerCausal(e, op, a);
+    for (const ValueId id : {op.inputs[0], op.inputs[1], op.inputs[2], op.outputs[0]}) {
+        const program::Value& value = e.program().value(id);
+        if (value.dtype == DType::kF32) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "attention: {} is of type {}; over a cache the GPU takes f32", value.name,
+                         Info(value.dtype).name);
+    }
     WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e, op));
     WEFT_TRY(WriteRows(e, op, op.inputs[1], op.inputs[2], caches.k, caches.v, 0));
     return LowerOverCache(e, op, a);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/vulkan/lower.h"
+#include "backend/vulkan/lower_gemm.h"
 #include "backend/vulkan/lower_parts.h"
 #include "backend/vulkan/products.h"
 
@@ -152,24 +153,38 @@ Status EmitSumOfSlots(Emitter& e, const program::Op& op, const ProductArgs& args
     ProductArgs product = args;
     product.y = products.address;
     WEFT_TRY(EmitSlots(e, op, product, {e.All(x), {}, {products}}));
-    SumShaderArgs sum;
-    sum.ids = args.ids;
-    sum.weights = args.weights;
-    sum.products = products.address;
-    sum.base = args.base;
-    sum.y = args.y;
-    sum.n = static_cast<uint32_t>(n);
+    const auto& a = op.as<program::ExpertSum>();
+    SlotSum sum{ids, y, op.inputs[2], a.base ? op.inputs.back() : program::kNoValue};
     sum.first_expert = args.first_expert;
     sum.experts = args.experts;
-    sum.used = args.used;
-    std::vector<Region> reads = {products, e.All(ids), e.All(op.inputs[2])};
-    if (args.base != 0) reads.push_back(e.All(op.inputs.back()));
-    const uint32_t size = GroupSize(e.gpu());
-    return e.Run("expert_sum", {size}, sum, {(n + size - 1) / size, e.Rows(y), 1}, std::move(reads),
-                 {e.All(y)});
+    return EmitSlotSum(e, sum, products);
 }
 
 }  // namespace
+
+Status EmitSlotSum(Emitter& e, const SlotSum& sum, const Region& products) {
+    SumShaderArgs args;
+    args.ids = e.Address(sum.ids);
+    args.products = products.address;
+    args.y = e.Address(sum.y);
+    args.n = static_cast<uint32_t>(e.Cols(sum.y));
+    args.first_expert = static_cast<uint32_t>(sum.first_expert);
+    args.experts = static_cast<uint32_t>(sum.experts);
+    args.used = static_cast<uint32_t>(e.Cols(sum.ids));
+    std::vector<Region> reads = {products, e.All(sum.ids)};
+    if (sum.weights != program::kNoValue) {
+        args.weights = e.Address(sum.weights);
+        reads.push_back(e.All(sum.weights));
+    }
+    if (sum.base != program::kNoValue) {
+        args.base = e.Address(sum.base);
+        reads.push_back(e.All(sum.base));
+    }
+    WEFT_ASSIGN(const uint32_t type, ElementType(e.program().value(sum.y).dtype));
+    const uint32_t size = GroupSize(e.gpu());
+    return e.Run("expert_sum", {size, type}, args, {(args.n + size - 1) / size, e.Rows(sum.y), 1},
+                 std::move(reads), {e.All(sum.y)});
+}
 
 Status Lower(Emitter& e, const program::Op& op, const program::Route&) {
     const program::ValueId logits = op.inputs[0], ids = op.outputs[0], weights = op.outputs[1];
@@ -210,8 +225,9 @@ Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::
         nullptr, "matvec_route");
 }
 
-Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul&) {
+Status Lower(Emitter& e, const program::Op& op, const program::ExpertMatMul& a) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
+    if (IsTrainingProduct(e, x, op.inputs[2], y)) return LowerTrainingExperts(e, op, a);
     return EmitSlots(e, op, ArgsOfSlots(e, op, y), {e.All(x), {}, {e.All(y)}});
 }
 
@@ -233,6 +249,7 @@ Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op&
 
 Status Lower(Emitter& e, const program::Op& op, const program::ExpertSum& a) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
+    if (IsTrainingProduct(e, x, op.inputs[3], y)) return LowerTrainingExperts(e, op, a);
     ProductArgs args;
     SetExperts(e, op, a.first_expert, args);
     args.x = e.Address(x);

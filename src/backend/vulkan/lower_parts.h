@@ -25,6 +25,20 @@ Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& 
 Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op& up,
                          const program::Op& glu);
 
+// lower_products.cc: rows [begin, begin + count) of a weight to float32, or to bfloat16, one behind
+// the other.
+Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t count, DType to,
+                  const Region& out);
+
+// lower_experts.cc: y[t] = base[t] + the sum over the slots of row t, in the order of their
+// experts, of weights[slot] * products[slot]. products: float32 [slots, n].
+struct SlotSum {
+    program::ValueId ids = program::kNoValue, y = program::kNoValue;
+    program::ValueId weights = program::kNoValue, base = program::kNoValue;  // or none
+    int64_t first_expert = 0, experts = 0;
+};
+Status EmitSlotSum(Emitter& e, const SlotSum& sum, const Region& products);
+
 // lower_experts.cc: a product and the routing by it, as one kernel, where that may be.
 bool CanRouteInProduct(const Emitter& e, const program::Op& product);
 Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::Op& route);
@@ -32,7 +46,8 @@ Status LowerRoutedMatMul(Emitter& e, const program::Op& product, const program::
 // lower_attention.cc: the type of a cache, as kernels number it. Errors: kUnsupported, where a
 // kernel takes no such rows.
 Result<uint32_t> CacheType(const program::Op& op, const CachePlace& cache);
-// lower_attention.cc: the caches of an op of attention. Errors: kUnsupported, where there are none.
+// lower_attention.cc: the caches of an op of attention that has them. Errors: kUnsupported, if
+// their types differ.
 struct AttentionCaches {
     CachePlace k, v;
 };
@@ -40,5 +55,7 @@ Result<AttentionCaches> CachesOf(const Emitter& e, const program::Op& op);
 // lower_attention.cc: attention over its caches, where its rows stand already.
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::Attention& a);
 Status LowerOverCache(Emitter& e, const program::Op& op, const program::LatentAttention& a);
+// lower_causal.cc: attention without a cache, over the rows of the step.
+Status LowerCausal(Emitter& e, const program::Op& op, const program::Attention& a);
 
 }  // namespace weft::backend::vulkan

@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "backend/vulkan/lower.h"
+#include "backend/vulkan/lower_gemm.h"
 #include "backend/vulkan/lower_parts.h"
+#include "backend/vulkan/lower_train.h"
 #include "backend/vulkan/products.h"
 
 namespace weft::backend::vulkan {
@@ -17,6 +19,17 @@ struct EmbeddingTableArgs {
     uint32_t n = 0, cols = 0;
     int32_t first_row = 0;
 };
+
+// Its rows as planes.
+Result<EmbeddingTableArgs> TableArgsOf(const WeightPlace& table) {
+    WEFT_ASSIGN(const PlaneArgs planes, PlanesOf(table));
+    EmbeddingTableArgs args;
+    std::ranges::copy(planes.plane, args.plane);
+    std::ranges::copy(planes.row_units, args.row_units);
+    args.n = static_cast<uint32_t>(table.rows);
+    args.cols = static_cast<uint32_t>(table.cols);
+    return args;
+}
 
 // A pair of an adapter, as the kernels read it. Rows of A and B lie one behind the other.
 struct AdapterEntry {
@@ -70,16 +83,33 @@ ProductArgs ProductArgsOf(const Emitter& e, const program::Op& op, program::Valu
 
 }  // namespace
 
+Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t count, DType to,
+                  const Region& out) {
+    constexpr int64_t kMostRows = 32768;  // of y; the others are along z
+    WEFT_ASSIGN(EmbeddingTableArgs args, TableArgsOf(weight));
+    args.y = out.address;
+    args.n = static_cast<uint32_t>(count);
+    args.first_row = static_cast<int32_t>(begin);
+    const uint32_t size = GroupSize(e.gpu());
+    const int64_t groups = (weight.cols + 32 * size - 1) / (32 * size);
+    const int64_t down = std::min(count, kMostRows);
+    return e.Run(ShaderOf("embedding", weight.dtype), {size, 1u, to == DType::kBF16 ? 1u : 0u},
+                 args, {groups, down, count == 0 ? 0 : (count + down - 1) / down}, {AllOf(weight)},
+                 {out});
+}
+
 Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
+    const program::Value& value = e.program().value(op.inputs[1]);
+    if (e.trains() && !Info(value.dtype).quantized) return LowerPlain(e, op, a);
+    if (HasHalves(e, op)) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{} is {}; Vulkan devices read rows of it as float32 only", value.name,
+                         Info(value.dtype).name);
+    }
     const WeightPlace& table = e.Weight(op.inputs[1]);
-    WEFT_ASSIGN(const PlaneArgs planes, PlanesOf(table));
-    EmbeddingTableArgs args;
-    std::ranges::copy(planes.plane, args.plane);
-    std::ranges::copy(planes.row_units, args.row_units);
+    WEFT_ASSIGN(EmbeddingTableArgs args, TableArgsOf(table));
     args.tokens = e.Address(op.inputs[0]);
     args.y = e.Address(op.outputs[0]);
-    args.n = static_cast<uint32_t>(table.rows);
-    args.cols = static_cast<uint32_t>(table.cols);
     args.first_row = static_cast<int32_t>(a.first_row);
     const uint32_t size = GroupSize(e.gpu());
     const int64_t groups = (table.cols + 32 * size - 1) / (32 * size);
@@ -92,6 +122,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
 // where the sum is float64, has no meaning here.
 Status Lower(Emitter& e, const program::Op& op, const program::MatMul&) {
     const program::ValueId x = op.inputs[0], y = op.outputs[0];
+    if (IsTrainingProduct(e, x, op.inputs[1], y)) return LowerTrainingMatMul(e, op);
     return EmitProduct(e, ProductKind::kPlain, e.Weight(op.inputs[1]), ProductArgsOf(e, op, y),
                        e.Rows(x), 1, {e.All(x), {}, {e.All(y)}});
 }

@@ -12,6 +12,7 @@
 
 #include "backend/vulkan/lower.h"
 #include "backend/vulkan/lower_parts.h"
+#include "backend/vulkan/lower_train.h"
 #include "backend/vulkan/products.h"
 #include "base/check.h"
 #include "base/hash.h"
@@ -59,7 +60,7 @@ Status RunMap(Emitter& e, const Op& op, RowMap map, float factor = 0) {
         reads.push_back(e.All(op.inputs[1]));
     }
     args.y = e.Address(y);
-    const int64_t count = e.program().value(y).shape.Elements(e.shape().rows, e.shape().outputs);
+    const int64_t count = e.shape().ElementsOf(e.program().value(y).shape);
     args.count = static_cast<uint32_t>(count);
     args.cols = static_cast<uint32_t>(e.Cols(y));
     args.factor = factor;
@@ -157,22 +158,28 @@ Result<AngleTables> PlaceAngles(Emitter& e, const program::Rope& a) {
     return tables;
 }
 
-Status Lower(Emitter& e, const Op& op, const program::Add&) {
+Status Lower(Emitter& e, const Op& op, const program::Add& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
     return RunMap(e, op, RowMap::kAdd);
 }
-Status Lower(Emitter& e, const Op& op, const program::AddBias&) {
+Status Lower(Emitter& e, const Op& op, const program::AddBias& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
     return RunMap(e, op, RowMap::kAddBias);
 }
 Status Lower(Emitter& e, const Op& op, const program::Scale& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
     return RunMap(e, op, RowMap::kScale, a.factor);
 }
 Status Lower(Emitter& e, const Op& op, const program::SoftCap& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
     return RunMap(e, op, RowMap::kSoftCap, a.cap);
 }
-Status Lower(Emitter& e, const Op& op, const program::GateRows&) {
+Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
     return RunMap(e, op, RowMap::kGateRows);
 }
 Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
     switch (a.activation) {
         case Activation::kSilu: return RunMap(e, op, RowMap::kSilu);
         case Activation::kGeluTanh: return RunMap(e, op, RowMap::kGeluTanh);
@@ -182,6 +189,7 @@ Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::RmsNorm& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
     const ValueId x = op.inputs[0], y = op.outputs[0];
     const int64_t cols = e.Cols(y);
     NormArgs args;
@@ -239,6 +247,7 @@ Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
 }
 
 Status Lower(Emitter& e, const Op& op, const program::Rope& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
     const ValueId x = op.inputs[0], y = op.outputs[0];
     const int64_t pairs = a.rotary_dim / 2, heads = e.Cols(y) / a.head_dim;
     RopeShaderArgs args;
@@ -259,7 +268,8 @@ Status Lower(Emitter& e, const Op& op, const program::Rope& a) {
                  {e.All(x), angles.fine, angles.coarse}, {e.All(y)});
 }
 
-Status Lower(Emitter& e, const Op& op, const program::SelectRows&) {
+Status Lower(Emitter& e, const Op& op, const program::SelectRows& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
     CopyColumnsArgs args;
     args.rows = e.tables().output_rows;
     args.head_cols = args.size = static_cast<uint32_t>(e.Cols(op.outputs[0]));

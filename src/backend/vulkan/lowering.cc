@@ -11,7 +11,7 @@
 namespace weft::backend::vulkan {
 namespace {
 
-constexpr uint64_t kAlign = Blocks::kAlign;
+constexpr uint64_t kAlign = kBufferAlign;
 
 }  // namespace
 
@@ -19,6 +19,11 @@ using program::OpKind;
 
 bool IsLeftOut(const program::Program& program, const program::Op& op, const StepShape& shape) {
     if (op.kind() == OpKind::kAdapt) return !shape.adapted;
+    const auto no_rows = [&](program::ValueId id) {
+        const int64_t dim = program.value(id).shape[0];
+        return program::PieceOf(dim).rows > 0 && shape.RowsOf(dim) == 0;
+    };
+    if (std::ranges::any_of(op.inputs, no_rows)) return true;
     if (shape.outputs != 0) return false;
     const program::ValueId rows_like = op.outputs.empty() ? op.inputs[0] : op.outputs[0];
     return program.value(rows_like).shape[0] == program::kOutputs;
@@ -27,7 +32,7 @@ bool IsLeftOut(const program::Program& program, const program::Op& op, const Ste
 bool CanExchange(const program::Program& program, const program::Op& op, const StepShape& shape) {
     if (op.kind() != OpKind::kAllReduce) return false;
     const program::Value &x = program.value(op.inputs[0]), &y = program.value(op.outputs[0]);
-    const int64_t count = x.shape.Elements(shape.rows, shape.outputs);
+    const int64_t count = shape.ElementsOf(x.shape);
     return x.dtype == DType::kF32 && y.dtype == DType::kF32 &&
            static_cast<uint64_t>(RowBytes(x.dtype, count)) <= Gate::kMostBytes;
 }
@@ -39,11 +44,25 @@ uint64_t TableOf(const program::Program& program, program::ValueId id, const Ste
         if (op.kind() == OpKind::kRope && op.inputs[1] == id) return tables.positions;
         if (op.kind() == OpKind::kSelectRows && op.inputs[1] == id) return tables.output_rows;
     }
+    return program.value(id).name == "targets" ? tables.targets : 0;
+}
+
+uint64_t GradientOf(const program::ChunkedProgram& chunked, program::ValueId id,
+                    const StepTables& tables) {
+    for (const program::Chunk& chunk : chunked.chunks) {
+        if (chunk.output_gradient == id) return tables.loss_gradient;
+        if (chunk.side_gradient == id) return tables.side_gradient;
+    }
     return 0;
+}
+
+uint64_t Lowering::UpdateScalar(UpdateScalarKind kind, double parameter) {
+    return scalars_.value().Address(kind, parameter);
 }
 
 Result<std::vector<Dispatch>> Lowering::LowerStep(const StepShape& shape, const StepWork& work) {
     set_fuses(work.fusion != nullptr && work.fusion->fuses());
+    slot_ = work.slot;
     return Repeat(shape, [&]() -> Status {
         for (size_t i = work.ops.begin; i < work.ops.end; ++i) {
             const program::Op& op = program_.ops[i];
@@ -70,11 +89,15 @@ Status Lowering::LowerTopOf(const WantedRows& wanted) {
 }
 
 uint64_t Lowering::Address(program::ValueId id) const {
-    const uint64_t address = program_.value(id).storage == program::Storage::kInput
-                                 ? TableOf(program_, id, tables_)
-                                 : buffers_.Address(id);
+    const program::ValueId home = program_.HomeOf(id);
+    if (program_.value(home).storage != program::Storage::kInput) {
+        return buffers_.At(id, slot_).address();
+    }
+    uint64_t address = TableOf(program_, home, tables_);
+    if (address == 0) address = GradientOf(chunked_, home, tables_);
     WEFT_CHECK(address != 0);
-    return address;
+    const program::Value& value = program_.value(id);
+    return address + static_cast<uint64_t>(RowBytes(value.dtype, value.base_begin));
 }
 
 uint64_t Lowering::scratch_bytes() const {
@@ -89,7 +112,7 @@ Result<Region> Lowering::Scratch(std::string_view name, uint64_t bytes) {
     const auto found = scratch_.find(name);
     const bool there = found != scratch_.end();
     if (there && found->second.size_bytes() >= bytes) return Region{found->second.address(), bytes};
-    const uint64_t size = std::max(std::bit_ceil(bytes), Blocks::kAlign);
+    const uint64_t size = std::max(std::bit_ceil(bytes), kBufferAlign);
     if (there) context_.held_bytes -= found->second.size_bytes();
     if (there) scratch_.erase(found);
     ++generation_;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "backend/vulkan/context.h"
 #include "backend/vulkan/dispatch.h"
 #include "backend/vulkan/fuse.h"
+#include "backend/vulkan/update_scalars.h"
 #include "backend/vulkan/upload.h"
 
 namespace weft::backend::vulkan {
@@ -25,6 +27,7 @@ struct StepWork {
     OpRange ops;
     const Fusion* fusion = nullptr;  // null: each op by itself
     WantedRows wanted{};             // goes to Buffers::wanted(); whole rows are the recorder's
+    int slot = 0;                    // of the step
     auto operator<=>(const StepWork&) const = default;
 };
 
@@ -37,17 +40,31 @@ bool CanExchange(const program::Program& program, const program::Op& op, const S
 
 // The table among these that an input of the step is; 0: none.
 uint64_t TableOf(const program::Program& program, program::ValueId id, const StepTables& tables);
+// What is left of `tables` for inputs of a chunk: the gradients of what it gives.
+uint64_t GradientOf(const program::ChunkedProgram& chunked, program::ValueId id,
+                    const StepTables& tables);
 
 // Constants are small: they share blocks of this size, and larger ones have their own.
 constexpr uint64_t kConstantBlockBytes = uint64_t{256} << 10;
 
 class Lowering final : public Emitter {
   public:
-    Lowering(const program::Program& program, Context& context, const Buffers& buffers,
-             Uploader& uploader)
-        : program_(program), context_(context), buffers_(buffers), uploader_(uploader) {}
+    // compute: of products in training (CompileOptions).
+    Lowering(const program::ChunkedProgram& chunked, DType compute, Context& context,
+             const Buffers& buffers, Uploader& uploader)
+        : chunked_(chunked),
+          program_(chunked.program),
+          context_(context),
+          buffers_(buffers),
+          uploader_(uploader),
+          arithmetic_(context.arithmetic) {
+        arithmetic_.compute = compute;
+    }
 
     void SetTables(const StepTables& tables) { tables_ = tables; }
+    // Before anything is lowered: where the numbers of updates stand, and, before each update, they.
+    void SetUpdateScalars(const UpdateScalars& scalars) { scalars_ = scalars; }
+    void FillUpdateScalars(const UpdateNumbers& update) { scalars_.value().Fill(update); }
     // Of the kernels of what is lowered from now on (KernelCode::guarded). False: and no sum is
     // waited for within submissions.
     void SetGuarded(bool guarded) { guarded_ = guarded; }
@@ -68,13 +85,14 @@ class Lowering final : public Emitter {
     const StepShape& shape() const override { return shape_; }
     const StepTables& tables() const override { return tables_; }
     bool reference() const override { return context_.reference; }
-    const Arithmetic& arithmetic() const override { return context_.arithmetic; }
+    const Arithmetic& arithmetic() const override { return arithmetic_; }
     uint64_t Address(program::ValueId id) const override;
     const WeightPlace& Weight(program::ValueId id) const override { return buffers_.Weight(id); }
     const CachePlace& Cache(program::ValueId id) const override { return buffers_.Cache(id); }
     Result<Region> Scratch(std::string_view name, uint64_t bytes) override;
     Result<Region> Constant(const std::string& name, uint64_t bytes,
                             const MakeBytes& make) override;
+    uint64_t UpdateScalar(UpdateScalarKind kind, double parameter) override;
     Result<const gpu::Kernel*> Kernel(std::string_view shader,
                                       std::initializer_list<uint32_t> constants,
                                       uint32_t args_bytes, uint32_t subgroup) override {
@@ -104,12 +122,16 @@ class Lowering final : public Emitter {
         }
     }
 
+    const program::ChunkedProgram& chunked_;
     const program::Program& program_;
     Context& context_;
     const Buffers& buffers_;
     Uploader& uploader_;
+    Arithmetic arithmetic_;
     StepTables tables_;
+    std::optional<UpdateScalars> scalars_;
     StepShape shape_;
+    int slot_ = 0;
     int32_t op_ = 0;
     std::vector<Dispatch> dispatches_;
     std::map<std::string, gpu::Buffer, std::less<>> scratch_;

@@ -33,22 +33,26 @@ Status RunAlone(gpu::Device& device, const gpu::Commands& commands, int64_t dead
     return device.Wait(number, Deadline::In(deadline_ms));
 }
 
-Status Reading::Read(program::ValueId id, int64_t first, std::span<float> out,
+// Copies begin and end at multiples of four bytes.
+Status Reading::Read(program::ValueId id, int slot, uint64_t first_byte, std::span<std::byte> out,
                      int64_t deadline_ms) {
-    WEFT_CHECK(buffers_.InArena(id));
-    if (HasRows(id, first, out)) return {};
-    constexpr size_t kMost = Buffers::kReadBytes / sizeof(float);
+    WEFT_CHECK(buffers_.Has(id));
+    if (HasRows(id, first_byte, out)) return {};
+    constexpr size_t kUnit = 4, kMost = Buffers::kReadBytes - kUnit;
     gpu::Device& device = *context_.gpu;
     for (size_t at = 0; at < out.size(); at += kMost) {
         const auto part = out.subspan(at, std::min(kMost, out.size() - at));
-        const uint64_t begin = (static_cast<uint64_t>(first) + at) * sizeof(float);
+        Spot from = buffers_.At(id, slot);
+        from.offset += first_byte + at;
+        const uint64_t before = from.offset % kUnit;
+        from.offset -= before;
         WEFT_ASSIGN(const auto commands, device.Record());
         commands->Barrier();
-        commands->Copy(buffers_.arena(), buffers_.ArenaOffset(id) + begin, buffers_.read(), 0,
-                       part.size_bytes());
+        commands->Copy(*from.buffer, from.offset, buffers_.read(), 0,
+                       (before + part.size() + kUnit - 1) / kUnit * kUnit);
         WEFT_TRY(commands->End());
         WEFT_TRY(RunAlone(device, *commands, deadline_ms));
-        std::memcpy(part.data(), buffers_.read().host(), part.size_bytes());
+        std::memcpy(part.data(), buffers_.read().host() + before, part.size());
     }
     return {};
 }
@@ -60,7 +64,8 @@ Status Reading::ReadTop(program::ValueId id, int64_t row, int64_t columns, std::
     if (std::cmp_greater(out.size(), Buffers::kMostTop)) {
         const int64_t stride = lowering_.Cols(id);
         std::vector<float> values(static_cast<size_t>(columns));
-        WEFT_TRY(Read(id, row * stride, values, deadline_ms));
+        WEFT_TRY(Read(id, 0, static_cast<uint64_t>(row * stride) * sizeof(float),
+                      std::as_writable_bytes(std::span(values)), deadline_ms));
         TopOf(values, out);
         return {};
     }
@@ -72,12 +77,12 @@ Status Reading::ReadTop(program::ValueId id, int64_t row, int64_t columns, std::
 }
 
 // Reads them, where they have been brought.
-bool Reading::HasRows(program::ValueId id, int64_t first, std::span<float> out) const {
+bool Reading::HasRows(program::ValueId id, uint64_t first_byte, std::span<std::byte> out) const {
     if (id != brought_.value || !brought_.whole) return false;
     const int64_t count = brought_rows_ * lowering_.Cols(id);
-    if (first + static_cast<int64_t>(out.size()) > count) return false;
+    if (first_byte + out.size() > static_cast<uint64_t>(count) * sizeof(float)) return false;
     const std::byte* const rows = buffers_.wanted().host() + Buffers::kTopBytes;
-    std::memcpy(out.data(), rows + static_cast<size_t>(first) * sizeof(float), out.size_bytes());
+    std::memcpy(out.data(), rows + first_byte, out.size());
     return true;
 }
 
@@ -101,7 +106,7 @@ Result<const gpu::Commands*> Reading::TopCommands(const TopKey& key) {
     WEFT_CHECK(buffers_.InArena(key.id));
     const uint64_t row_bytes = static_cast<uint64_t>(lowering_.Cols(key.id)) * sizeof(float);
     TopRows row;
-    row.address = buffers_.Address(key.id) + static_cast<uint64_t>(key.row) * row_bytes;
+    row.address = buffers_.At(key.id, 0).address() + static_cast<uint64_t>(key.row) * row_bytes;
     row.columns = key.columns;
     WEFT_ASSIGN(const std::vector<Dispatch> dispatches,
                 lowering_.LowerAlone(lowering_.shape(), [&](Emitter& emitter) {

@@ -28,7 +28,8 @@ class Reading {
     Reading(Context& context, const Buffers& buffers, Lowering& lowering)
         : context_(context), buffers_(buffers), lowering_(lowering) {}
     // As Executable has them.
-    Status Read(program::ValueId id, int64_t first, std::span<float> out, int64_t deadline_ms);
+    Status Read(program::ValueId id, int slot, uint64_t first_byte, std::span<std::byte> out,
+                int64_t deadline_ms);
     Status ReadTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out,
                    int64_t deadline_ms);
 
@@ -39,7 +40,7 @@ class Reading {
     }
 
   private:
-    bool HasRows(program::ValueId id, int64_t first, std::span<float> out) const;
+    bool HasRows(program::ValueId id, uint64_t first_byte, std::span<std::byte> out) const;
     bool HasTop(program::ValueId id, int64_t row, int64_t columns, std::span<Candidate> out) const;
     // What a recording of ReadTop is made for.
     struct TopKey {

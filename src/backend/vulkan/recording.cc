@@ -8,6 +8,17 @@
 
 namespace weft::backend::vulkan {
 
+bool IsInPlace(const program::Op& transfer) {
+    return !transfer.inputs.empty() && !transfer.outputs.empty() &&
+           transfer.inputs[0] == transfer.outputs[0];
+}
+
+bool ReadsOutput(const program::Op& transfer) {
+    if (transfer.outputs.empty()) return false;
+    const auto* shares = transfer.attributes.If<program::ReduceShares>();
+    return IsInPlace(transfer) || (shares != nullptr && shares->adds);
+}
+
 // Costs are those of one sequence that has as many positions as the longest of the step.
 Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
                    gpu::Device& device, const Pace& pace, const StepShape& shape,
@@ -22,9 +33,35 @@ Recorder::Recorder(const program::Program& program, const Buffers& buffers, Lowe
       costs_(program::Cost(program, shape.rows, shape.outputs,
                            std::max(0, shape.positions - shape.rows))) {}
 
-Result<Recording> Recorder::Record(const StepWork& work) {
-    const OpRange& range = work.ops;
+// Where stages run as they are recorded, what was lowered before has been handed over when more is:
+// scratch memory may grow then.
+Result<Recording> Recorder::Record(const StepWork& work, const RunStage& run) {
+    constexpr size_t kOpsAtOnce = 64;
+    slot_ = work.slot;
+    run_ = run;
     recording_.slowness = pace_.slowness();
+    StepWork part = work;
+    while (run_ && work.ops.end - part.ops.begin > kOpsAtOnce) {
+        part.ops.end = part.ops.begin + kOpsAtOnce;
+        part.wanted = {};
+        WEFT_TRY(RecordOps(part));
+        WEFT_TRY(Close());
+        stage_.goes_on = true;
+        WEFT_TRY(EndStage());
+        part.ops.begin = part.ops.end;
+    }
+    part.ops.end = work.ops.end;
+    part.wanted = work.wanted;
+    WEFT_TRY(RecordOps(part));
+    WEFT_TRY(Collect(pending_.size()));
+    if (work.wanted.whole) WEFT_TRY(BringRows(work.wanted.value, work.ops));
+    WEFT_TRY(Close());
+    WEFT_TRY(EndStage());
+    return std::move(recording_);
+}
+
+Status Recorder::RecordOps(const StepWork& work) {
+    const OpRange& range = work.ops;
     lowering_.SetGuarded(options_.gate != nullptr);
     auto lowered = lowering_.LowerStep(shape_, work);
     lowering_.SetGuarded(false);
@@ -33,6 +70,7 @@ Result<Recording> Recorder::Record(const StepWork& work) {
     for (size_t i = range.begin; i < range.end; ++i) {
         const program::Op& op = program_.ops[i];
         if (IsLeftOut(program_, op, shape_)) continue;
+        WEFT_TRY(CollectFor(op));
         if (program::IsTransfer(op.kind())) {
             const bool exchanges = options_.gate != nullptr && CanExchange(program_, op, shape_);
             const bool later = next != all.end() && next->sum == static_cast<int32_t>(i);
@@ -49,14 +87,15 @@ Result<Recording> Recorder::Record(const StepWork& work) {
         WEFT_TRY(RecordOp(i, {next, end}));
         next = end;
     }
-    if (next != all.end()) {
-        WEFT_TRY(Open(static_cast<int32_t>(range.end) - 1));
-        Run({next, all.end()});
-    }
-    if (work.wanted.whole) WEFT_TRY(BringRows(work.wanted.value, range));
-    WEFT_TRY(Close());
-    recording_.stages.push_back(std::move(stage_));
-    return std::move(recording_);
+    if (next == all.end()) return {};
+    WEFT_TRY(Open(static_cast<int32_t>(range.end) - 1));
+    Run({next, all.end()});
+    return {};
+}
+
+Status Recorder::EndStage() {
+    recording_.stages.push_back(std::exchange(stage_, {}));
+    return run_ ? run_(recording_.stages.back()) : Status();
 }
 
 Status Recorder::RecordOp(size_t op, std::span<const Dispatch> dispatches) {
@@ -121,8 +160,7 @@ void Recorder::NoteTimeOf(int32_t op) {
 
 Status Recorder::BringRows(program::ValueId id, const OpRange& range) {
     WEFT_TRY(Open(static_cast<int32_t>(range.end) - 1));
-    Copy(buffers_.arena(), buffers_.ArenaOffset(id), buffers_.wanted(), Buffers::kTopBytes,
-         OperandBytes(id));
+    Copy(At(id), {&buffers_.wanted(), Buffers::kTopBytes}, OperandBytes(id));
     return {};
 }
 
@@ -144,34 +182,94 @@ Status Recorder::CloseToShow(int32_t op) {
 }
 
 // What other ranks get goes to memory of the host at the end of a stage; what comes of them is
-// taken up at the beginning of the next.
+// taken up at the beginning of the next, or of one that follows.
 Status Recorder::RecordTransfer(size_t op) {
     const program::Op& transfer = program_.ops[op];
     const auto number = static_cast<int32_t>(op);
-    if (!transfer.inputs.empty()) {
-        const program::ValueId x = transfer.inputs[0];
+    const bool beside = options_.beside && program::RunsBeside(transfer.kind());
+    OperandPlace place;
+    WEFT_TRY(PlaceTransfer(beside, place));
+    if (!transfer.inputs.empty() && !IsInPlace(transfer)) {
         WEFT_TRY(Open(number));
-        Copy(buffers_.arena(), buffers_.ArenaOffset(x), buffers_.transfers(), buffers_.InOffset(),
-             OperandBytes(x));
+        const program::ValueId x = transfer.inputs[0];
+        Copy(At(x), {&buffers_.transfers(), place.in}, OperandBytes(x));
+    }
+    if (ReadsOutput(transfer)) {
+        WEFT_TRY(Open(number));
+        const program::ValueId y = transfer.outputs[0];
+        Copy(At(y), {&buffers_.transfers(), place.out}, OperandBytes(y));
     }
     WEFT_TRY(Close());
     stage_.transfer = number;
-    recording_.stages.push_back(std::exchange(stage_, {}));
+    stage_.place = place;
+    stage_.beside = beside;
+    WEFT_TRY(EndStage());
     if (transfer.outputs.empty()) return {};
-    const program::ValueId y = transfer.outputs[0];
-    WEFT_TRY(Open(number));
-    Copy(buffers_.transfers(), buffers_.OutOffset(), buffers_.arena(), buffers_.ArenaOffset(y),
-         OperandBytes(y));
+    if (beside) {
+        pending_.push_back({number, place, RegionOf(transfer.outputs[0])});
+        return {};
+    }
+    WEFT_TRY(BringIn(number, place));
     return options_.each_op ? CloseToShow(number) : Status();
 }
+
+// All that follows may read it, however: some kernels say nothing of weights that they read.
+Status Recorder::BringIn(int32_t op, const OperandPlace& place) {
+    const program::ValueId y = program_.ops[static_cast<size_t>(op)].outputs[0];
+    WEFT_TRY(Open(op));
+    Copy({&buffers_.transfers(), place.out}, At(y), OperandBytes(y));
+    open_.commands->Barrier();
+    ++recording_.barriers;
+    hazards_.Clear();
+    return {};
+}
+
+// ---- Transfers beside submissions ---------------------------------------------------------------
+
+Status Recorder::PlaceTransfer(bool beside, OperandPlace& place) {
+    place = buffers_.PlaceOfTransfer();
+    if (!beside) return {};
+    if (pending_.size() == Buffers::kPlacesBeside) WEFT_TRY(Collect(1));
+    place = buffers_.PlaceBeside(next_place_);
+    next_place_ = (next_place_ + 1) % Buffers::kPlacesBeside;
+    return {};
+}
+
+// What the op touches must have come.
+Status Recorder::CollectFor(const program::Op& op) {
+    size_t count = 0;
+    for (const auto* ids : {&op.inputs, &op.outputs}) {
+        for (const program::ValueId id : *ids) {
+            if (pending_.empty() || !buffers_.Has(id)) continue;
+            const Region touched = RegionOf(id);
+            for (size_t i = count; i < pending_.size(); ++i) {
+                if (pending_[i].result.Overlaps(touched)) count = i + 1;
+            }
+        }
+    }
+    return Collect(count);
+}
+
+// The first of them: transfers end in their order.
+Status Recorder::Collect(size_t count) {
+    if (count == 0) return {};
+    WEFT_TRY(Close());
+    stage_.collects = pending_[count - 1].op;
+    WEFT_TRY(EndStage());
+    for (size_t i = 0; i < count; ++i) WEFT_TRY(BringIn(pending_[i].op, pending_[i].place));
+    pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
+    return {};
+}
+
+// ---- Sums in the midst of submissions -----------------------------------------------------------
 
 Gate::Exchange Recorder::ExchangeOf(int32_t op) {
     const program::Op& sum = program_.ops[static_cast<size_t>(op)];
     const uint64_t host = buffers_.transfers().address();
     stage_.exchanged.push_back(op);
     open_.waits = true;
-    return {buffers_.Address(sum.inputs[0]), host + buffers_.ExchangeOffset(),
-            buffers_.Address(sum.outputs[0]),
+    return {At(sum.inputs[0]).address(), host + buffers_.ExchangeOffset(),
+            At(sum.outputs[0]).address(),
             static_cast<uint32_t>(OperandBytes(sum.inputs[0]) / sizeof(float)),
             static_cast<uint32_t>(stage_.exchanged.size())};
 }
@@ -226,17 +324,16 @@ void Recorder::Touch(std::span<const Region> reads, std::span<const Region> writ
     ++recording_.barriers;
 }
 
-void Recorder::Copy(const gpu::Buffer& from, uint64_t from_byte, const gpu::Buffer& to,
-                    uint64_t to_byte, uint64_t bytes) {
-    const Region reads{from.address() + from_byte, bytes}, writes{to.address() + to_byte, bytes};
+void Recorder::Copy(const Spot& from, const Spot& to, uint64_t bytes) {
+    if (bytes == 0) return;
+    const Region reads{from.address(), bytes}, writes{to.address(), bytes};
     Touch({&reads, 1}, {&writes, 1});
-    open_.commands->Copy(from, from_byte, to, to_byte, bytes);
+    open_.commands->Copy(*from.buffer, from.offset, *to.buffer, to.offset, bytes);
 }
 
 uint64_t Recorder::OperandBytes(program::ValueId id) const {
     const program::Value& value = program_.value(id);
-    const int64_t count = value.shape.Elements(shape_.rows, shape_.outputs);
-    return static_cast<uint64_t>(RowBytes(value.dtype, count));
+    return static_cast<uint64_t>(RowBytes(value.dtype, shape_.ElementsOf(value.shape)));
 }
 
 }  // namespace weft::backend::vulkan

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -29,15 +31,21 @@ struct Submission {
     std::vector<int32_t> timed;
 };
 
-// Submissions, then a transfer by the host.
+// Submissions, then a transfer by the host, or a meeting with one that runs beside them.
 struct Stage {
     std::vector<Submission> submissions;
     std::vector<int32_t> exchanged;  // sums over ranks in their midst (gate.h): ops
     int32_t transfer = -1;           // op; -1: none
+    OperandPlace place;              // of its operands
+    // It runs beside the stages that follow, once these submissions are done.
+    bool beside = false;
+    // The next stage takes up the result of this transfer, which ran beside: op; -1: of none.
+    int32_t collects = -1;
+    bool goes_on = false;  // nothing is waited for at its end
 };
 
 struct Recording {
-    std::vector<Stage> stages;
+    std::deque<Stage> stages;  // which stay where they are
     int64_t used = 0;  // when last
     bool ran = false;  // before: a driver may compile kernels when they run for the first time
     bool cut = false;  // for its length, as it was foreseen with this Pace::slowness
@@ -49,19 +57,28 @@ struct RecordOptions {
     bool each_op = false;  // a submission for each
     bool trace = false;
     bool clock = false;          // the device has one
+    bool beside = false;         // transfers that may (program::RunsBeside) run beside submissions
     const Gate* gate = nullptr;  // null: every transfer ends a stage
     auto operator<=>(const RecordOptions&) const = default;
 };
+
+// Whether a transfer's input is its output, and whether it reads what that held.
+bool IsInPlace(const program::Op& transfer);
+bool ReadsOutput(const program::Op& transfer);
 
 class Recorder {
   public:
     Recorder(const program::Program& program, const Buffers& buffers, Lowering& lowering,
              gpu::Device& device, const Pace& pace, const StepShape& shape,
              const RecordOptions& options);
-    // Errors: kUnsupported, kOutOfMemory, the device's.
-    Result<Recording> Record(const StepWork& work);
+    // run: gets each stage as soon as it is recorded, so that the device need not wait for all of
+    // them; null: nothing runs. Errors: kUnsupported, kOutOfMemory, the device's, those of `run`.
+    using RunStage = std::function<Status(const Stage& stage)>;
+    Result<Recording> Record(const StepWork& work, const RunStage& run = nullptr);
 
   private:
+    Status RecordOps(const StepWork& work);
+    Status EndStage();
     Status RecordOp(size_t op, std::span<const Dispatch> dispatches);
     Status RunInParts(int32_t op, const Dispatch& dispatch, uint32_t parts, double estimate);
     Status MakeRoom(double estimate);
@@ -69,6 +86,11 @@ class Recorder {
     void Run(std::span<const Dispatch> dispatches);
     void Run(const Dispatch& dispatch, const gpu::Groups& groups);
     Status RecordTransfer(size_t op);
+    Status BringIn(int32_t op, const OperandPlace& place);
+    Status PlaceTransfer(bool beside, OperandPlace& place);
+    Status CollectFor(const program::Op& op);
+    Status Collect(size_t count);
+    Region RegionOf(program::ValueId id) const { return {At(id).address(), OperandBytes(id)}; }
     Status RecordExchange(size_t op);
     void RunWithSum(const Dispatch& dispatch);
     Gate::Exchange ExchangeOf(int32_t op);
@@ -78,8 +100,8 @@ class Recorder {
     Status Close();
     Status CloseToShow(int32_t op);
     void Touch(std::span<const Region> reads, std::span<const Region> writes);
-    void Copy(const gpu::Buffer& from, uint64_t from_byte, const gpu::Buffer& to, uint64_t to_byte,
-              uint64_t bytes);
+    void Copy(const Spot& from, const Spot& to, uint64_t bytes);
+    Spot At(program::ValueId id) const { return buffers_.At(id, slot_); }
     uint64_t OperandBytes(program::ValueId id) const;
 
     const program::Program& program_;
@@ -88,7 +110,9 @@ class Recorder {
     gpu::Device& device_;
     const Pace& pace_;
     const StepShape shape_;
+    int slot_ = 0;
     const RecordOptions options_;
+    RunStage run_;
     std::vector<program::OpCost> costs_;
     Recording recording_;
     Stage stage_;
@@ -97,6 +121,14 @@ class Recorder {
     double moved_estimate_ = 0;
     int32_t moved_ = 0;
     program::Hazards<Region> hazards_;
+    // Transfers that run beside, in their order, whose results are not taken up yet.
+    struct Pending {
+        int32_t op = -1;
+        OperandPlace place;
+        Region result;
+    };
+    std::vector<Pending> pending_;
+    int next_place_ = 0;  // they take turns
 };
 
 }  // namespace weft::backend::vulkan

@@ -20,29 +20,46 @@ void Recordings::DropWhereScratchMoved() {
     generation_ = lowering_.generation();
 }
 
-Result<Recording> Recordings::Make(const RecordingKey& key) {
+Result<Recording> Recordings::Make(const RecordingKey& key, const Recorder::RunStage& run) {
     Recorder recorder(program_, buffers_, lowering_, device_, pace_, key.shape, key.options);
-    return recorder.Record(key.work);
+    return recorder.Record(key.work, run);
 }
 
-Result<Recording*> Recordings::Get(const RecordingKey& key) {
+Recording* Recordings::Find(const RecordingKey& key) {
     DropWhereScratchMoved();
-    auto found = kept_.find(key);
-    if (found != kept_.end() && IsCutTooFine(found->second, pace_)) {
+    const auto found = kept_.find(key);
+    if (found == kept_.end()) return nullptr;
+    if (IsCutTooFine(found->second, pace_)) {
         kept_.erase(found);
-        found = kept_.end();
-    }
-    if (found == kept_.end()) {
-        WEFT_ASSIGN(Recording made, Make(key));
-        DropWhereScratchMoved();
-        if (kept_.size() >= kMostRecordings) {
-            kept_.erase(std::ranges::min_element(
-                kept_, {}, [](const auto& entry) { return entry.second.used; }));
-        }
-        found = kept_.emplace(key, std::move(made)).first;
+        return nullptr;
     }
     found->second.used = NowNs();
     return &found->second;
+}
+
+Result<Recording*> Recordings::Get(const RecordingKey& key) {
+    if (Recording* const kept = Find(key)) return kept;
+    WEFT_ASSIGN(Recording made, Make(key));
+    DropWhereScratchMoved();
+    return &Keep(key, std::move(made));
+}
+
+// (Where scratch memory moved while it ran, its first stages are of no use any more.)
+Status Recordings::MakeAndRun(const RecordingKey& key, const Recorder::RunStage& run) {
+    DropWhereScratchMoved();
+    WEFT_ASSIGN(Recording made, Make(key, run));
+    if (generation_ == lowering_.generation()) Keep(key, std::move(made));
+    DropWhereScratchMoved();
+    return {};
+}
+
+Recording& Recordings::Keep(const RecordingKey& key, Recording made) {
+    if (kept_.size() >= kMostRecordings) {
+        kept_.erase(std::ranges::min_element(
+            kept_, {}, [](const auto& entry) { return entry.second.used; }));
+    }
+    made.used = NowNs();
+    return kept_.insert_or_assign(key, std::move(made)).first->second;
 }
 
 }  // namespace weft::backend::vulkan

@@ -26,10 +26,14 @@ class Recordings {
     Recordings(const program::Program& program, const Buffers& buffers, Lowering& lowering,
                gpu::Device& device, const Pace& pace)
         : program_(program), buffers_(buffers), lowering_(lowering), device_(device), pace_(pace) {}
-    // Good until the next call of these. Errors: Recorder's.
+    // Null: none is kept. Good until the next call of these.
+    Recording* Find(const RecordingKey& key);
+    // The same, made and kept where there is none. Errors: Recorder's.
     Result<Recording*> Get(const RecordingKey& key);
+    // Makes one, whose stages run meanwhile, and keeps it. Errors: those, and `run`'s.
+    Status MakeAndRun(const RecordingKey& key, const Recorder::RunStage& run);
     // One that is not kept.
-    Result<Recording> Make(const RecordingKey& key);
+    Result<Recording> Make(const RecordingKey& key, const Recorder::RunStage& run = nullptr);
     // It is to be made again.
     void Drop(const RecordingKey& key) { kept_.erase(key); }
     // Tables have moved.
@@ -37,6 +41,7 @@ class Recordings {
 
   private:
     void DropWhereScratchMoved();
+    Recording& Keep(const RecordingKey& key, Recording made);
 
     const program::Program& program_;
     const Buffers& buffers_;

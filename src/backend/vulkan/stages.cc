@@ -11,45 +11,74 @@
 namespace weft::backend::vulkan {
 
 Status VulkanExecutable::RunStages(Recording& recording, size_t first, bool* too_long) {
-    first_run_ = !recording.ran;
+    WEFT_TRY(BeginStages(!recording.ran));
     recording.ran = true;
     for (size_t i = first; i < recording.stages.size(); ++i) {
-        Stage& stage = recording.stages[i];
-        WEFT_TRY(RunStage(stage, too_long));
+        const Stage& stage = recording.stages[i];
+        WEFT_TRY(SubmitStage(stage, too_long));
         if (!stage.exchanged.empty()) {
+            WEFT_TRY(Exchange(stage, running_.back().number));
+            WEFT_TRY(AwaitAll(too_long));
             if (context_->gate->GaveUp() != 0) return GoOnWithout(stage);
             backoff_.NoteExchanged();
         }
-        if (stage.transfer >= 0) WEFT_TRY(Transfer(stage.transfer, buffers_.InOffset()));
+        WEFT_TRY(EndStage(stage, too_long));
     }
     return {};
 }
 
+Status VulkanExecutable::BeginStages(bool first_run) {
+    first_run_ = first_run;
+    running_.clear();
+    starting_ = nullptr;
+    if (!jobs_.empty()) side_.Wait();  // a run before ended with an error
+    jobs_.clear();
+    return beside_failed_;
+}
+
 // All submissions are handed over at once; but a probe reads after each.
-Status VulkanExecutable::RunStage(Stage& stage, bool* too_long) {
-    std::vector<uint64_t> numbers;
+Status VulkanExecutable::SubmitStage(const Stage& stage, bool* too_long) {
     if (!stage.exchanged.empty()) {
         context_->gate->Begin(static_cast<uint32_t>(stage.exchanged.size()));
     }
-    times_.BeginStage();
-    int64_t begin_ns = NowNs();
+    if (running_.empty()) times_.BeginStage();
     for (const Submission& submission : stage.submissions) {
+        const int64_t now_ns = NowNs();
         const Result<uint64_t> number = gpu_.Submit(*submission.commands);
         if (!number.ok()) {
             context_->hangs = true;
             broken_ = Explain(submission, number.error());  // those before it may run on
             return broken_;
         }
-        numbers.push_back(*number);
+        running_.push_back({&submission, *number, now_ns});
         if (!probe_) continue;
-        WEFT_TRY(Await(submission, *number, begin_ns, too_long));
+        WEFT_TRY(AwaitAll(too_long));
         if (submission.shows >= 0) WEFT_TRY(ShowToProbe(submission.shows));
-        begin_ns = NowNs();
     }
-    if (!stage.exchanged.empty()) WEFT_TRY(Exchange(stage, numbers.back()));
-    for (size_t i = 0; !probe_ && i < numbers.size(); ++i) {
-        WEFT_TRY(Await(stage.submissions[i], numbers[i], begin_ns, too_long));
-        begin_ns = NowNs();
+    return {};
+}
+
+// What the stage ends with. While the device has submissions ahead of it, nobody waits for it.
+Status VulkanExecutable::EndStage(const Stage& stage, bool* too_long) {
+    WEFT_TRY(StartBeside(too_long));
+    if (stage.beside) {
+        starting_ = &stage;
+        starts_behind_ = running_.size();
+        return {};
+    }
+    if (stage.goes_on) return {};
+    if (stage.collects >= 0) return WaitForBeside(stage.collects);
+    WEFT_TRY(AwaitAll(too_long));
+    return stage.transfer < 0 ? Status() : Transfer(stage.transfer, stage.place);
+}
+
+// The first `count` of those that run.
+Status VulkanExecutable::AwaitFirst(size_t count, bool* too_long) {
+    for (; count > 0; --count) {
+        const Running run = running_.front();
+        running_.pop_front();
+        WEFT_TRY(Await(*run.submission, run.number, std::max(run.begin_ns, last_end_ns_),
+                       too_long));
     }
     return {};
 }
@@ -73,7 +102,8 @@ Status VulkanExecutable::Exchange(const Stage& stage, uint64_t last) {
             return broken_;
         }
         if (!*came) return {};
-        const Status summed = Transfer(stage.exchanged[i], buffers_.ExchangeOffset());
+        const Status summed = Transfer(
+            stage.exchanged[i], {buffers_.ExchangeOffset(), buffers_.OutOffset()});
         if (!summed.ok()) {
             // It gives up, and ends, before anything else may run.
             if (!gpu_.Wait(last, Deadline::In(deadline_ms)).ok()) context_->hangs = true;
@@ -124,7 +154,7 @@ Status VulkanExecutable::Await(const Submission& submission, uint64_t number, in
         broken_ = Explain(submission, status);
         return broken_;
     }
-    const int64_t end_ns = NowNs();
+    const int64_t end_ns = last_end_ns_ = NowNs();
     const double seconds = static_cast<double>(end_ns - begin_ns) * 1e-9;
     if (!submission.waits) NoteLength(submission, seconds, too_long);
     // A part of an op moves on, too: others wait no longer than for something that does.
@@ -159,27 +189,80 @@ Status VulkanExecutable::Explain(const Submission& submission, Status status) co
 
 HostValue VulkanExecutable::Operand(program::ValueId id, uint64_t offset) const {
     const program::Value& value = program_.value(id);
-    const int64_t cols = value.shape[value.shape.rank - 1];
-    const int64_t count = value.shape.Elements(shape_.rows, shape_.outputs);
-    return {buffers_.transfers().host() + offset, value.dtype, count / cols, cols};
+    const program::Shape& shape = value.shape;
+    const int64_t cols = shape[shape.rank - 1];
+    const int64_t rows = shape.rank == 1 || cols == 0 ? 1 : shape_.ElementsOf(shape) / cols;
+    return {buffers_.transfers().host() + offset, value.dtype, rows, cols};
 }
 
-Status VulkanExecutable::Transfer(int32_t number, uint64_t in_offset) {
-    const program::Op& op = program_.ops[static_cast<size_t>(number)];
-    HostValue in, out;
-    if (!op.inputs.empty()) in = Operand(op.inputs[0], in_offset);
-    if (!op.outputs.empty()) out = Operand(op.outputs[0], buffers_.OutOffset());
-    const net::OpTag tag{program::OpName(op.kind()), number, step_->number};
-    const int64_t begin_ns = NowNs();
-    WEFT_TRY(RunTransfer(op, in, out, groups_, tag));
-    const int64_t end_ns = NowNs();
+VulkanExecutable::HostTransfer VulkanExecutable::TransferOf(int32_t number,
+                                                            const OperandPlace& place) const {
+    HostTransfer transfer;
+    transfer.op = &program_.ops[static_cast<size_t>(number)];
+    const program::Op& op = *transfer.op;
+    if (!op.inputs.empty()) {
+        transfer.in = Operand(op.inputs[0], IsInPlace(op) ? place.out : place.in);
+    }
+    if (!op.outputs.empty()) transfer.out = Operand(op.outputs[0], place.out);
+    transfer.groups = groups_;
+    transfer.tag = {program::OpName(op.kind()), number, step_->number};
+    return transfer;
+}
+
+Status VulkanExecutable::HostTransfer::Run() {
+    begin_ns = NowNs();
+    WEFT_TRY(RunTransfer(*op, in, out, groups, tag));
+    end_ns = NowNs();
+    return {};
+}
+
+Status VulkanExecutable::Transfer(int32_t number, const OperandPlace& place) {
+    HostTransfer transfer = TransferOf(number, place);
+    WEFT_TRY(transfer.Run());
+    if (trains()) transfers_.NoteIdle(transfer.end_ns - transfer.begin_ns);
+    NoteTransfer(transfer);
+    return {};
+}
+
+void VulkanExecutable::NoteTransfer(const HostTransfer& transfer) {
+    const program::Op& op = *transfer.op;
+    const int64_t begin_ns = transfer.begin_ns, end_ns = transfer.end_ns;
     const bool timed = op.kind() != program::OpKind::kAllReduce;  // a sum knows its time
     const std::span<const std::byte> result =
-        out.data == nullptr ? std::span<const std::byte>() : out.bytes();
+        transfer.out.data == nullptr ? std::span<const std::byte>() : transfer.out.bytes();
     transfers_.Note(op, result, groups_, timed ? end_ns - begin_ns : 0);
     progress_.fetch_add(1, std::memory_order_relaxed);
-    if (tracing_) times_.Note({number, begin_ns, end_ns, transfers_.last_arrival_ns()});
+    if (tracing_) {
+        times_.Note({static_cast<int32_t>(transfer.tag.index), begin_ns, end_ns,
+                     transfers_.last_arrival_ns()});
+    }
+}
+
+// ---- Transfers beside submissions ---------------------------------------------------------------
+
+// That of the stage before, whose operands are there once its submissions have ended: by now the
+// device has more to do.
+Status VulkanExecutable::StartBeside(bool* too_long) {
+    if (starting_ == nullptr) return {};
+    WEFT_TRY(AwaitFirst(starts_behind_, too_long));
+    const Stage& stage = *std::exchange(starting_, nullptr);
+    const int64_t job =
+        side_.Start([this, transfer = TransferOf(stage.transfer, stage.place)]() mutable {
+            if (beside_failed_.ok()) beside_failed_ = transfer.Run();
+            progress_.fetch_add(1, std::memory_order_relaxed);
+        });
+    jobs_.emplace_back(stage.transfer, job);
     return {};
+}
+
+Status VulkanExecutable::WaitForBeside(int32_t op) {
+    const auto found = std::ranges::find(jobs_, op, &std::pair<int32_t, int64_t>::first);
+    WEFT_CHECK(found != jobs_.end());
+    const int64_t begin_ns = NowNs();
+    side_.Wait(found->second, groups_.data != nullptr ? groups_.data : groups_.tensor);
+    transfers_.NoteIdle(NowNs() - begin_ns);
+    jobs_.erase(jobs_.begin(), found + 1);
+    return beside_failed_;
 }
 
 // ---- Traces, probes -----------------------------------------------------------------------------
@@ -196,9 +279,8 @@ void VulkanExecutable::NoteTimes(const Submission& submission, int64_t begin_ns,
 
 Status VulkanExecutable::ShowToProbe(int32_t number) {
     const program::Op& op = program_.ops[static_cast<size_t>(number)];
-    if (op.outputs.empty() || !buffers_.InArena(op.outputs[0])) return {};
-    const program::Value& value = program_.value(op.outputs[0]);
-    return probe_(number, value.shape[0] == program::kOutputs ? shape_.outputs : shape_.rows);
+    if (op.outputs.empty() || !buffers_.Has(op.outputs[0])) return {};
+    return probe_(number, shape_.RowsOf(program_.value(op.outputs[0]).shape[0]));
 }
 
 }  // namespace weft::backend::vulkan

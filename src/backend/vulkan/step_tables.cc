@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 #include <initializer_list>
+#include <numeric>
+#include <vector>
 
 namespace weft::backend::vulkan {
 namespace {
@@ -37,7 +39,18 @@ class Cursor {
     uint64_t base_, size_ = 0;
 };
 
-StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* bytes) {
+// Rows by token, those of one token ascending.
+std::vector<int32_t> OrderOf(std::span<const int32_t> tokens) {
+    std::vector<int32_t> rows(tokens.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    std::ranges::stable_sort(rows, {},
+                             [&](int32_t row) { return tokens[static_cast<size_t>(row)]; });
+    return rows;
+}
+
+// scalars: where those of updates stand.
+StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* bytes,
+                    uint64_t* scalars) {
     Cursor cursor(base);
     const int64_t rows = options.max_tokens;
     StepTables tables;
@@ -47,6 +60,11 @@ StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* byte
     tables.row_sequence = cursor.Take(rows, sizeof(int32_t));
     tables.sequences = cursor.Take(rows, sizeof(SequenceEntry));
     tables.blocks = cursor.Take(rows, sizeof(BlockEntry));
+    tables.targets = cursor.Take(options.max_outputs, sizeof(int32_t));
+    tables.token_order = cursor.Take(rows, sizeof(int32_t));
+    tables.loss_gradient = cursor.Take(1, sizeof(float));
+    tables.side_gradient = cursor.Take(1, sizeof(float));
+    *scalars = cursor.Take(UpdateScalars::kMost, sizeof(float));
     *bytes = cursor.size();
     return tables;
 }
@@ -70,18 +88,23 @@ StepShape ShapeOf(const Step& step, bool adapts) {
 }
 
 uint64_t TableMemory::Bytes(const CompileOptions& options) {
-    uint64_t bytes = 0;
-    LayFixed(0, options, &bytes);
+    uint64_t bytes = 0, scalars = 0;
+    LayFixed(0, options, &bytes, &scalars);
     return bytes + static_cast<uint64_t>(options.kv_pages) * sizeof(int32_t);
 }
 
 Status TableMemory::Allocate(gpu::Device& device, const CompileOptions& options) {
     uint64_t bytes = 0;
-    LayFixed(0, options, &bytes);
+    LayFixed(0, options, &bytes, &scalars_);
     WEFT_ASSIGN(fixed_, device.Allocate(bytes, gpu::Place::kHost));
-    tables_ = LayFixed(fixed_.address(), options, &bytes);
+    tables_ = LayFixed(fixed_.address(), options, &bytes, &scalars_);
     page_tokens_ = options.page_tokens;
     return AllocatePages(device, std::max<int64_t>(options.kv_pages, 1), kLeastCopies);
+}
+
+UpdateScalars TableMemory::scalars() const {
+    auto* const memory = reinterpret_cast<float*>(fixed_.host() + (scalars_ - fixed_.address()));
+    return UpdateScalars({memory, UpdateScalars::kMost}, scalars_);
 }
 
 Status TableMemory::AllocatePages(gpu::Device& device, int64_t pages, int64_t copies) {
@@ -120,6 +143,12 @@ void TableMemory::Write(const Step& step) {
     put(tables_.tokens, step.tokens);
     put(tables_.positions, step.positions);
     put(tables_.output_rows, step.output_rows);
+    if (!step.targets.empty()) {
+        put(tables_.targets, step.targets);
+        put(tables_.token_order, OrderOf(step.tokens));
+    }
+    std::memcpy(at(fixed_, tables_.loss_gradient), &step.loss_gradient, sizeof(float));
+    std::memcpy(at(fixed_, tables_.side_gradient), &step.side_gradient, sizeof(float));
     auto* const row_sequence = reinterpret_cast<int32_t*>(at(fixed_, tables_.row_sequence));
     auto* const sequences = reinterpret_cast<SequenceEntry*>(at(fixed_, tables_.sequences));
     auto* blocks = reinterpret_cast<BlockEntry*>(at(fixed_, tables_.blocks));

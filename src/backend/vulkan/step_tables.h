@@ -9,6 +9,7 @@
 #include "backend/executable.h"
 #include "backend/step.h"
 #include "backend/vulkan/dispatch.h"
+#include "backend/vulkan/update_scalars.h"
 #include "base/result.h"
 #include "gpu/device.h"
 
@@ -26,12 +27,15 @@ class TableMemory {
     Result<bool> MakeRoom(gpu::Device& device, const Step& step);
     void Write(const Step& step);
     const StepTables& tables() const { return tables_; }
+    // Of updates; it does not move.
+    UpdateScalars scalars() const;
     uint64_t size_bytes() const { return fixed_.size_bytes() + pages_.size_bytes(); }
 
   private:
     Status AllocatePages(gpu::Device& device, int64_t pages, int64_t copies);
 
     StepTables tables_;
+    uint64_t scalars_ = 0;
     gpu::Buffer fixed_, pages_;
     int64_t page_tokens_ = 0, most_pages_ = 0, most_copies_ = 0;
 };

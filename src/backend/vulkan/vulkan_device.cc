@@ -115,7 +115,6 @@ DeviceInfo InfoOf(const gpu::Description& gpu, bool reference, const Arithmetic&
     info.target = TargetOfGpus();
     info.uses_host_cores = gpu.kind == gpu::Kind::kCpu;
     info.submits = true;
-    info.trains = false;
     info.backend = "Vulkan";
     return info;
 }
@@ -174,6 +173,7 @@ program::Target TargetOfGpus() {
     target.most_experts = kMostExperts;
     target.most_latent_columns = kMostLatentColumns;
     target.wide_sums = false;
+    target.float64_sums = false;
     return target;
 }
 

@@ -86,8 +86,9 @@ void Adafactor::Prepare(program::Program& program) {
     const auto tensors = static_cast<int64_t>(factors_.size());
     moments_ = AddKept(program, "update.moments", DType::kF32, numbers_);
     inverse_ = AddKept(program, "update.inverse", DType::kF32, numbers_);
-    sums_ = AddKept(program, "update.sums", DType::kF64, numbers_ + tensors);
-    squares_ = AddKept(program, "update.squares", DType::kF64, tensors);
+    const DType wide = context_.float64_sums ? DType::kF64 : DType::kF32;
+    sums_ = AddKept(program, "update.sums", wide, numbers_ + tensors);
+    squares_ = AddKept(program, "update.squares", wide, tensors);
     AddSum(program, sums_, [&](const OwnPart& part, std::vector<FactoredRun> runs) {
         program.ops.push_back(
             {program::AdafactorSums{std::move(runs), numbers_, options_.scale_parameter},

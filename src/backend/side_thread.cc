@@ -1,4 +1,4 @@
-#include "backend/cpu/side_thread.h"
+#include "backend/side_thread.h"
 
 #include <chrono>
 #include <utility>

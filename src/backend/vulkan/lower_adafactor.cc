@@ -1,0 +1,241 @@
+// The four ops of Adafactor. Sums are float32: each is off by a rounding an element at most.
+#include <algorithm>
+#include <limits>
+
+#include "backend/vulkan/lower.h"
+#include "backend/vulkan/lower_parts.h"
+#include "backend/vulkan/lower_update.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using program::FactoredRun;
+using program::FactoredTensor;
+using program::Op;
+using program::ValueId;
+
+// As kernels read it (src/shaders/adafactor.comp).
+struct FactoredBlock {
+    uint32_t row = 0, rows = 0, cols = 0, skipped = 0, count = 0;
+    uint32_t matrix_rows = 0, tensor_cols = 0;
+    int64_t Matrices() const { return (row + rows - 1) / matrix_rows - row / matrix_rows + 1; }
+};
+struct FactoredRowsArgs {
+    uint64_t gradient = 0, gradient_scale = 0, inverse_rows = 0, inverse_cols = 0, to = 0;
+    FactoredBlock block;
+};
+struct FactoredColumnsArgs {
+    uint64_t gradient = 0, gradient_scale = 0, sums = 0;
+    FactoredBlock block;
+    uint32_t turn = 0;
+};
+struct FactoredColumnsEndArgs {
+    uint64_t sums = 0, to = 0;
+    uint32_t pieces = 0, cols = 0, tensor_cols = 0;
+};
+struct FactoredMomentsArgs {
+    uint64_t sums = 0, moments = 0, inverse = 0, new_part = 0;
+    uint32_t rows_at = 0, cols_at = 0, rows = 0, cols = 0, matrices = 0;
+    float eps_square = 0;
+};
+struct FactoredUpdateArgs {
+    uint64_t gradient = 0, weights = 0, copy = 0;
+    uint64_t gradient_scale = 0, rate = 0, inverse_rows = 0, inverse_cols = 0;
+    uint64_t weight_squares = 0, update_squares = 0;
+    FactoredBlock block;
+    float elements = 0, eps_scale = 0, clip = 0, decay = 0;
+};
+
+constexpr int64_t kLeastTurn = 64, kMostPieces = 64;
+
+Result<FactoredBlock> BlockOf(const FactoredRun& run) {
+    const FactoredTensor& f = run.tensor;
+    constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+    const int64_t first = run.range.begin / run.col_count;
+    const int64_t last = (run.range.end + run.col_count - 1) / run.col_count;
+    if ((last - first) * run.col_count > kMost || f.rows > kMost || f.cols > kMost) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "a part of {} x {} elements; Adafactor on Vulkan devices takes {} at most",
+                         last - first, run.col_count, kMost);
+    }
+    FactoredBlock block;
+    block.row = static_cast<uint32_t>(run.row_begin + first);
+    block.rows = static_cast<uint32_t>(last - first);
+    block.cols = static_cast<uint32_t>(run.col_count);
+    block.skipped = static_cast<uint32_t>(run.range.begin - first * run.col_count);
+    block.count = static_cast<uint32_t>(run.range.end - run.range.begin);
+    block.matrix_rows = static_cast<uint32_t>(f.rows == 0 ? kMost : f.rows_of_one());
+    block.tensor_cols = static_cast<uint32_t>(f.cols);
+    return block;
+}
+
+// Where a vector of all tensors' numbers has those of the block's first row, and of its first
+// column; a vector has none by row.
+uint64_t RowNumbers(const FactoredRun& run, const FactoredBlock& block, uint64_t all) {
+    if (run.tensor.rows == 0) return 0;
+    return all + static_cast<uint64_t>(run.tensor.rows_at + block.row) * sizeof(float);
+}
+uint64_t ColumnNumbers(const FactoredRun& run, const FactoredBlock& block, uint64_t all) {
+    const int64_t at = run.tensor.ColsOf(block.row) + run.col_begin;
+    return all + static_cast<uint64_t>(at) * sizeof(float);
+}
+
+bool IsEmpty(const FactoredRun& run) {
+    return run.range.end <= run.range.begin;
+}
+
+uint64_t AddressIn(const Emitter& e, ValueId id, int64_t element) {
+    const DType dtype = e.program().value(id).dtype;
+    return e.Address(id) + static_cast<uint64_t>(RowBytes(dtype, element));
+}
+
+Status SumRows(Emitter& e, const FactoredRun& run, const FactoredBlock& block, ValueId gradient,
+               uint32_t types, ValueId sums) {
+    if (run.tensor.rows == 0) return {};
+    FactoredRowsArgs args;
+    args.gradient = AddressIn(e, gradient, run.own);
+    args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
+    args.to = RowNumbers(run, block, e.Address(sums));
+    args.block = block;
+    return e.Run("adafactor_rows", {NormGroup(block.cols), types, 0}, args,
+                 {RowGroups(block.rows), 1, 1}, {e.All(gradient), e.All(sums)}, {e.All(sums)});
+}
+
+Status SumColumns(Emitter& e, const FactoredRun& run, const FactoredBlock& block, ValueId gradient,
+                  uint32_t types, ValueId sums) {
+    const int64_t rows = std::min(block.rows, block.matrix_rows), matrices = block.Matrices();
+    const int64_t turn = std::max(kLeastTurn, (rows + kMostPieces - 1) / kMostPieces);
+    const int64_t pieces = (rows + turn - 1) / turn;
+    const int64_t groups = (block.cols + kTrainGroup - 1) / kTrainGroup;
+    const auto numbers = static_cast<uint64_t>(matrices * pieces) * block.cols;
+    WEFT_ASSIGN(const Region parts, e.Scratch("factored columns", numbers * sizeof(float)));
+    FactoredColumnsArgs args;
+    args.gradient = AddressIn(e, gradient, run.own);
+    args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
+    args.sums = parts.address;
+    args.block = block;
+    args.turn = static_cast<uint32_t>(turn);
+    WEFT_TRY(e.Run("adafactor_columns", {kTrainGroup, types}, args, {groups, pieces, matrices},
+                   {e.All(gradient)}, {parts}));
+    FactoredColumnsEndArgs end;
+    end.sums = parts.address;
+    end.to = ColumnNumbers(run, block, e.Address(sums));
+    end.pieces = static_cast<uint32_t>(pieces);
+    end.cols = block.cols;
+    end.tensor_cols = block.tensor_cols;
+    return e.Run("adafactor_columns_end", {kTrainGroup}, end, {groups, matrices, 1},
+                 {parts, e.All(sums)}, {e.All(sums)});
+}
+
+// The number of a tensor among those of all, as a region.
+Region TensorNumber(const Emitter& e, ValueId all, int64_t number) {
+    return {e.Address(all) + static_cast<uint64_t>(number) * sizeof(float), sizeof(float)};
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const Op& op, const program::AdafactorSums& a) {
+    const ValueId gradient = op.inputs[0], weights = op.inputs[1], sums = op.outputs[0];
+    WEFT_TRY(CheckFloat32(e, sums));
+    WEFT_TRY(CheckFloat32(e, weights));
+    WEFT_ASSIGN(const uint32_t type, ElementTypeOf(e, gradient));
+    for (const FactoredRun& run : a.runs) {
+        if (IsEmpty(run)) continue;
+        WEFT_ASSIGN(const FactoredBlock block, BlockOf(run));
+        WEFT_TRY(SumRows(e, run, block, gradient, type, sums));
+        WEFT_TRY(SumColumns(e, run, block, gradient, type, sums));
+        if (!a.sizes) continue;
+        const program::ElementRange own{run.own, run.own + run.range.end - run.range.begin};
+        WEFT_ASSIGN(const SquareBlocks squares, SumSquaresOf(e, weights, {&own, 1}));
+        WEFT_TRY(AddSquareBlocks(e, squares, TensorNumber(e, sums, a.moments + run.tensor.number)));
+    }
+    return {};
+}
+
+Status Lower(Emitter& e, const Op& op, const program::AdafactorMoments& a) {
+    const ValueId sums = op.inputs[0], moments = op.outputs[0], inverse = op.outputs[1];
+    for (const ValueId id : {sums, moments, inverse}) WEFT_TRY(CheckFloat32(e, id));
+    for (const FactoredTensor& f : a.tensors) {
+        FactoredMomentsArgs args;
+        args.sums = e.Address(sums);
+        args.moments = e.Address(moments);
+        args.inverse = e.Address(inverse);
+        args.new_part = e.UpdateScalar(UpdateScalarKind::kPower, a.decay_rate);
+        args.rows_at = static_cast<uint32_t>(f.rows_at);
+        args.cols_at = static_cast<uint32_t>(f.cols_at);
+        args.rows = static_cast<uint32_t>(f.rows == 0 ? 0 : f.rows_of_one());
+        args.cols = static_cast<uint32_t>(f.cols);
+        args.matrices = static_cast<uint32_t>(f.matrices);
+        args.eps_square = static_cast<float>(a.eps_square);
+        WEFT_TRY(e.Run("adafactor_moments", {kTrainGroup}, args, {RowGroups(f.matrices), 1, 1},
+                       {e.All(sums), e.All(moments)}, {e.All(moments), e.All(inverse)}));
+    }
+    return {};
+}
+
+Status Lower(Emitter& e, const Op& op, const program::AdafactorSizes& a) {
+    const ValueId gradient = op.inputs[0], inverse = op.inputs[1], squares = op.outputs[0];
+    WEFT_TRY(CheckFloat32(e, inverse));
+    WEFT_TRY(CheckFloat32(e, squares));
+    WEFT_ASSIGN(const uint32_t type, ElementTypeOf(e, gradient));
+    for (const FactoredRun& run : a.runs) {
+        if (IsEmpty(run)) continue;
+        WEFT_ASSIGN(const FactoredBlock block, BlockOf(run));
+        SquareBlocks rows{{}, block.rows};
+        WEFT_ASSIGN(rows.region, e.Scratch("squares", uint64_t{block.rows} * 2 * sizeof(float)));
+        FactoredRowsArgs args;
+        args.gradient = AddressIn(e, gradient, run.own);
+        args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
+        args.inverse_rows = RowNumbers(run, block, e.Address(inverse));
+        args.inverse_cols = ColumnNumbers(run, block, e.Address(inverse));
+        args.to = rows.region.address;
+        args.block = block;
+        WEFT_TRY(e.Run("adafactor_rows", {NormGroup(block.cols), type, 1}, args,
+                       {RowGroups(block.rows), 1, 1}, {e.All(gradient), e.All(inverse)},
+                       {rows.region}));
+        WEFT_TRY(AddSquareBlocks(e, rows, TensorNumber(e, squares, run.tensor.number)));
+    }
+    return {};
+}
+
+Status Lower(Emitter& e, const Op& op, const program::AdafactorUpdate& a) {
+    const ValueId gradient = op.inputs[0], inverse = op.inputs[1], sums = op.inputs[2];
+    const ValueId squares = op.inputs[3], weights = op.inputs[4];
+    const ValueId copy = op.inputs.size() > 5 ? op.inputs[5] : program::kNoValue;
+    for (const ValueId id : {inverse, sums, squares, weights}) WEFT_TRY(CheckFloat32(e, id));
+    ElementTypes types(e);
+    WEFT_TRY(types.Set(0, gradient));
+    if (copy != program::kNoValue) WEFT_TRY(types.Set(1, copy));
+    std::vector<Region> reads, writes;
+    for (const ValueId id : op.inputs) reads.push_back(e.All(id));
+    for (const ValueId id : op.outputs) writes.push_back(e.All(id));
+    for (const FactoredRun& run : a.runs) {
+        if (IsEmpty(run)) continue;
+        FactoredUpdateArgs args;
+        WEFT_ASSIGN(args.block, BlockOf(run));
+        args.gradient = AddressIn(e, gradient, run.own);
+        args.weights = AddressIn(e, weights, run.own);
+        args.copy = copy == program::kNoValue ? 0 : AddressIn(e, copy, run.own);
+        args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
+        args.rate = a.relative_step ? e.UpdateScalar(UpdateScalarKind::kPower, -0.5)
+                                    : e.UpdateScalar(UpdateScalarKind::kRate);
+        args.inverse_rows = RowNumbers(run, args.block, e.Address(inverse));
+        args.inverse_cols = ColumnNumbers(run, args.block, e.Address(inverse));
+        args.weight_squares = a.scale_parameter
+                                  ? TensorNumber(e, sums, a.moments + run.tensor.number).address
+                                  : e.Address(squares);
+        args.update_squares = TensorNumber(e, squares, run.tensor.number).address;
+        args.elements = static_cast<float>(run.tensor.elements());
+        args.eps_scale = static_cast<float>(a.eps_scale);
+        args.clip = static_cast<float>(a.clip_threshold);
+        args.decay = run.decays ? static_cast<float>(a.decay) : 0.0f;
+        const int64_t pieces = (args.block.cols + kTrainGroup - 1) / kTrainGroup;
+        WEFT_TRY(e.Run(
+            "adafactor_update",
+            {kTrainGroup, types.packed(), a.scale_parameter ? 1u : 0u, a.relative_step ? 1u : 0u},
+            args, {RowGroups(args.block.rows), pieces, 1}, reads, writes));
+    }
+    return {};
+}
+
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,188 @@
+// Attention of training on a GPU, forward and backward, against sums in double
+// (support/causal_case.h), and that a row's bits depend on its own sequence alone.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "support/causal_case.h"
+#include "vulkan/bench_emitter.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using kernels::Sequence;
+using kernels::dense::Compute;
+using kernels::dense::Element;
+using kernels::dense::causal_case::Case;
+using kernels::dense::causal_case::Floats;
+using kernels::dense::causal_case::kUnit;
+using kernels::dense::causal_case::kUntouched;
+using kernels::dense::causal_case::Problem;
+using program::kTokens;
+using program::ValueId;
+using test::BenchEmitter;
+
+DType TypeOf(Element type) {
+    return type == Element::kF32    ? DType::kF32
+           : type == Element::kBf16 ? DType::kBF16
+                                    : DType::kF16;
+}
+
+// GLSL's exp(x) is off by (3 + 2 |x|) 2^-23 of its result, log by 2^-21 or 3 * 2^-23 of its own, a
+// division by 2.5 * 2^-23. A soft cap's tanh is made of them (floats.glsl).
+constexpr double kFloatUlp = 0x1p-23;
+constexpr kernels::dense::causal_case::Arithmetic kGpu = {0x1p-19 + 2 * (3 + 4) * kFloatUlp, 4 * kFloatUlp,
+                                                   20 * kFloatUlp};
+
+class CausalOnGpu {
+  public:
+    CausalOnGpu(std::shared_ptr<gpu::Device> device, const Case& c, const Problem& problem)
+        : case_(c), problem_(problem), e_(std::move(device), ShapeOf(problem)) {
+        test::StepContents step;
+        for (const Sequence& s : problem.sequences()) {
+            step.sequences.push_back({s.row_begin, s.row_count, 0, 0, 0});
+        }
+        e_.SetStep(std::move(step));
+        op_.heads = c.heads, op_.kv_heads = c.kv_heads, op_.head_dim = c.dims;
+        op_.first_head = c.first_head, op_.group = c.group;
+        op_.first_kv_head = problem.forward().first_kv_head;
+        op_.scale = problem.forward().scale;
+        op_.window = c.window, op_.soft_cap = c.soft_cap;
+        q_ = Add(problem.q()), k_ = Add(problem.k()), v_ = Add(problem.v());
+        dout_ = Add(problem.dout());
+    }
+
+    Problem::Results Run() {
+        Problem::Results r = problem_.Empty();
+        const ValueId out = Add(r.out), dq = Add(r.dq), dk = Add(r.dk), dv = Add(r.dv);
+        const ValueId lse = e_.AddFloats({kTokens, case_.heads}, r.lse);
+        Lower(op_, {q_, k_, v_}, {out, lse});
+        Lower(program::AttentionGrad{op_}, {dout_, q_, k_, v_, out, lse}, {dq, dk, dv});
+        const Status ran = e_.Run();
+        EXPECT_TRUE(ran.ok()) << ran.error().message;
+        r.out.data = e_.Widened(out), r.lse = e_.Floats(lse);
+        r.dq.data = e_.Widened(dq), r.dk.data = e_.Widened(dk), r.dv.data = e_.Widened(dv);
+        return r;
+    }
+    // A forward that no backward follows.
+    std::vector<float> Forward() {
+        Problem::Results r = problem_.Empty();
+        const ValueId out = Add(r.out);
+        Lower(op_, {q_, k_, v_}, {out});
+        const Status ran = e_.Run();
+        EXPECT_TRUE(ran.ok()) << ran.error().message;
+        return e_.Widened(out);
+    }
+
+  private:
+    static StepShape ShapeOf(const Problem& problem) {
+        return {.rows = static_cast<int32_t>(problem.rows())};
+    }
+    ValueId Add(const Floats& floats) {
+        return e_.AddRounded({kTokens, floats.stride}, TypeOf(floats.type), floats.data);
+    }
+    template <typename Attributes>
+    void Lower(const Attributes& a, std::vector<ValueId> inputs, std::vector<ValueId> outputs) {
+        const Status lowered = e_.Lower(a, std::move(inputs), std::move(outputs));
+        ASSERT_TRUE(lowered.ok()) << lowered.error().message;
+    }
+
+    const Case& case_;
+    const Problem& problem_;
+    BenchEmitter e_;
+    program::Attention op_;
+    ValueId q_ = 0, k_ = 0, v_ = 0, dout_ = 0;
+};
+
+// Dims that are no multiple of 16; tiles of queries and keys that end anywhere; heads 4 to 6 of
+// groups of three, whose first KV head has two of them here; a KV head that no query head reads;
+// windows of one key, of tiles and between them; caps.
+const std::vector<Case>& Cases() {
+    constexpr Element kF32 = Element::kF32, kBf16 = Element::kBf16, kF16 = Element::kF16;
+    static const std::vector<Case> cases = {
+        {2, 1, 64, 0, 2, {130, 1, 17}, Compute::kF32, kF32, 0, 0, 0},
+        {3, 2, 80, 4, 3, {31, 65}, Compute::kF32, kBf16, 0, 0, 0},
+        {3, 2, 80, 4, 3, {31, 193}, Compute::kF32, kBf16, 70, 0, 0},
+        {1, 1, 8, 0, 1, {64, 128, 129}, Compute::kF32, kF16, 0, 0, 0},
+        {1, 1, 8, 0, 1, {200}, Compute::kF32, kF16, 1, 0, 0},
+        {1, 1, 8, 0, 1, {200}, Compute::kF32, kF16, 64, 0.7f, 0},
+        {2, 2, 96, 0, 1, {70}, Compute::kF32, kF32, 37, 50, 0},
+        {2, 2, 96, 0, 1, {70}, Compute::kF32, kF32, 0, 1, 0},
+        {2, 1, 256, 0, 2, {67, 5}, Compute::kF32, kBf16, 33, 0, 0},
+        {2, 2, 128, 0, 4, {40, 33}, Compute::kF32, kF16, 500, 0, 0},
+    };
+    return cases;
+}
+
+template <typename F>
+void ForCases(const F& test) {
+    for (size_t i = 0; i < Cases().size(); ++i) {
+        SCOPED_TRACE(testing::Message() << "case " << i);
+        test(Cases()[i], Problem(static_cast<uint32_t>(i), Cases()[i]));
+        if (testing::Test::HasFatalFailure()) return;
+    }
+}
+
+TEST(VulkanCausal, ForwardAndGradients) {
+    WEFT_VULKAN(device);
+    ForCases([&](const Case& c, const Problem& problem) {
+        problem.Expect(CausalOnGpu(device, c, problem).Run(), kGpu);
+    });
+}
+
+TEST(VulkanCausal, TheSameRunGivesTheSameBits) {
+    WEFT_VULKAN(device);
+    ForCases([&](const Case& c, const Problem& problem) {
+        const Problem::Results once = CausalOnGpu(device, c, problem).Run();
+        EXPECT_TRUE(CausalOnGpu(device, c, problem).Run() == once);
+        EXPECT_EQ(CausalOnGpu(device, c, problem).Forward(), once.out.data);
+    });
+}
+
+// The last sequence of a step alone, at another row of the step.
+TEST(VulkanCausal, BitsDoNotDependOnOtherSequences) {
+    WEFT_VULKAN(device);
+    ForCases([&](const Case& c, const Problem& problem) {
+        const Problem::Results all = CausalOnGpu(device, c, problem).Run();
+        Case alone = c;
+        alone.counts = {c.counts.back()};
+        const Problem part = problem.Last();
+        const Problem::Results got = CausalOnGpu(device, alone, part).Run();
+        const auto last = static_cast<size_t>(problem.sequences().back().row_begin);
+        const auto rows = static_cast<size_t>(c.counts.back());
+        for (const auto& [whole, own] : {std::pair{&all.out, &got.out},
+                                         {&all.dq, &got.dq},
+                                         {&all.dk, &got.dk},
+                                         {&all.dv, &got.dv}}) {
+            const auto width = static_cast<size_t>(whole->stride);
+            EXPECT_EQ(0, std::memcmp(whole->data.data() + last * width, own->data.data() + width,
+                                     rows * width * sizeof(float)));
+        }
+    });
+}
+
+TEST(VulkanCausal, WhatNoKernelTakesIsRefusedByName) {
+    WEFT_VULKAN(device);
+    const auto refused = [&](DType k_type, int64_t dims, bool sinks, const char* what) {
+        BenchEmitter e(device, {.rows = 4});
+        e.SetStep({.sequences = {{0, 4, 0, 0, 0}}});
+        program::Attention op;
+        op.heads = op.kv_heads = 1, op.head_dim = dims, op.sinks = sinks;
+        const program::Shape shape = {kTokens, dims};
+        std::vector<ValueId> inputs = {e.AddFloats(shape), e.AddValues(shape, k_type),
+                                       e.AddFloats(shape)};
+        if (sinks) inputs.push_back(e.AddVector(std::vector<float>{0}));
+        const Status status = e.Lower(op, inputs, {e.AddFloats(shape)});
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, ErrorCode::kUnsupported);
+        EXPECT_NE(status.error().message.find(what), std::string::npos) << status.error().message;
+    };
+    refused(DType::kBF16, 64, false, "BF16; the GPU takes matrices of one type");
+    refused(DType::kF32, 12, false, "heads of 12 dims");
+    refused(DType::kF32, 264, false, "heads of 264 dims");
+    refused(DType::kF32, 64, true, "sinks");
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,245 @@
+// The loss of rows on a GPU, cut over ranks or not, its gradient, and the search for numbers that
+// are not finite, against float64.
+//
+// Bounds: u = 2^-24. exp(x) is good to (3 + 2 |x|) 2u of itself, and x - most is off by u of it, so
+// a term exp(-d) of the sum is off by (6 + 5 d) u exp(-d). All of them are off by 6 + 5 E(d) of
+// the sum, where E(d), the mean by softmax, is at most log(V), as the entropy is. An addition of
+// positive numbers rounds once.
+#include "vulkan/train_case.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using namespace test;
+
+struct LossCase {
+    int32_t rows;
+    int64_t vocabulary, skip;
+    std::vector<int64_t> parts;  // of ranks
+    float deviation;
+    DType dtype = DType::kF32;
+};
+const LossCase kLosses[] = {
+    {1, 1, 0, {1}, 1},
+    {7, 256, 0, {256}, 3},
+    {9, 1031, 0, {1031}, 10},
+    {33, 515, 1, {100, 400, 15}, 3},
+    {5, 4096, 0, {2048, 2048}, 30, DType::kBF16},
+    {3, 152064, 0, {152064}, 2},
+};
+
+// All of float64, and by how much float32 may be off.
+struct Losses {
+    Losses(const LossCase& c, const std::vector<float>& logits, const std::vector<int32_t>& targets)
+        : all(static_cast<size_t>(c.rows)), error(all.size()) {
+        const auto cols = static_cast<size_t>(c.vocabulary);
+        for (size_t row = 0; row < all.size(); ++row) {
+            const float* x = logits.data() + row * cols;
+            const double most = *std::max_element(x, x + cols);
+            double sum = 0;
+            for (size_t i = 0; i < cols; ++i) sum += std::exp(double{x[i]} - most);
+            for (size_t i = 0; i < cols; ++i) {
+                p.push_back(std::exp(double{x[i]} - most) / sum);
+                p_error.push_back((6 + 5 * std::fabs(double{x[i]} - most)) * kUlp * p.back());
+            }
+            // An invocation adds up at most V / 256 + 4 elements, then at most 256 parts are added.
+            const auto count = static_cast<double>(c.vocabulary);
+            relative = (count / 256 + 260 + 6 + 5 * std::log(count)) * kUlp;
+            const int32_t target = targets[row];
+            if (target < 0) continue;
+            const double chosen = x[target];
+            all[row] = std::log(sum) + most - chosen;
+            error[row] =
+                relative +
+                4 * kUlp * (std::log(sum) + std::fabs(most - chosen) + std::fabs(all[row]));
+        }
+    }
+    Doubles all, error, p, p_error;
+    double relative = 0;
+};
+
+// The stats of all ranks, whose parts of the logits are values of their own, and the losses.
+struct LossOfRanks {
+    LossOfRanks(TrainEmitter& emitter, const LossCase& of, const std::vector<float>& logits,
+                const std::vector<int32_t>& wanted)
+        : e(emitter), c(of) {
+        const auto ranks = static_cast<int64_t>(c.parts.size());
+        targets = e.AddInts({kOutputs}, wanted);
+        stats = e.Place({kOutputs, 3 * ranks}, DType::kF32);
+        losses = e.Place({kOutputs}, DType::kF32);
+        int64_t begin = 0;
+        for (const int64_t part : c.parts) {
+            std::vector<float> own;
+            for (int64_t row = 0; row < c.rows; ++row) {
+                const auto at = logits.begin() + row * c.vocabulary + begin;
+                own.insert(own.end(), at, at + part);
+            }
+            parts.push_back(e.Place({kOutputs, part}, c.dtype, own));
+            first_rows.push_back(begin);
+            begin += part;
+        }
+    }
+    Status Stats() {
+        std::vector<float> all(static_cast<size_t>(c.rows) * 3 * parts.size());
+        for (size_t r = 0; r < parts.size(); ++r) {
+            const ValueId own = e.Place({kOutputs, 3}, DType::kF32);
+            WEFT_TRY(e.Do(program::SoftmaxStats{first_rows[r]}, {parts[r], targets}, {own}));
+            const auto got = e.Read(own);
+            for (size_t i = 0; i < got.size(); ++i) {
+                all[(i / 3 * parts.size() + r) * 3 + i % 3] = got[i];
+            }
+        }
+        stats = e.Place({kOutputs, static_cast<int64_t>(3 * parts.size())}, DType::kF32, all);
+        return e.Do(program::CrossEntropy{}, {stats, targets}, {losses});
+    }
+    Status Gradients(float dloss) {
+        const ValueId slope = e.Place({1}, DType::kF32, {dloss});
+        for (size_t r = 0; r < parts.size(); ++r) {
+            WEFT_TRY(e.Do(program::CrossEntropyGrad{first_rows[r]},
+                          {slope, stats, targets, parts[r]}, {parts[r]}));
+        }
+        return {};
+    }
+    TrainEmitter& e;
+    const LossCase& c;
+    ValueId targets = 0, stats = 0, losses = 0;
+    std::vector<ValueId> parts;
+    std::vector<int64_t> first_rows;
+};
+
+std::vector<int32_t> RandomTargets(const LossCase& c, Random& random) {
+    std::vector<int32_t> targets;
+    for (int32_t row = 0; row < c.rows; ++row) {
+        const bool none = row % 4 == 2;
+        targets.push_back(none ? -1 : static_cast<int32_t>(random.Int(0, c.vocabulary - 1)));
+    }
+    return targets;
+}
+
+TEST(VulkanLoss, OfRowsCutOverRanks) {
+    WEFT_VULKAN(device);
+    Random random(21);
+    for (const LossCase& c : kLosses) {
+        const auto logits = RoundedTo(c.dtype, random.Normals(c.rows * c.vocabulary, c.deviation));
+        const auto targets = RandomTargets(c, random);
+        const std::string text = fmt::format("{} rows of {}", c.rows, c.vocabulary);
+        TrainEmitter e(device, TrainShape(1, c.rows), c.skip);
+        LossOfRanks ranks(e, c, logits, targets);
+        EXPECT_DONE(ranks.Stats());
+        const Losses right(c, logits, targets);
+        const auto losses = e.Read(ranks.losses);
+        ExpectNear(
+            losses, right.all, DType::kF32, [&](size_t i) { return right.error[i]; }, text);
+        const float dloss = 0.37f;
+        EXPECT_DONE(ranks.Gradients(dloss));
+        for (size_t r = 0; r < ranks.parts.size(); ++r) {
+            const auto got = e.Read(ranks.parts[r]);
+            const auto cols = static_cast<size_t>(c.parts[r]);
+            Doubles expected, error;
+            for (size_t i = 0; i < got.size(); ++i) {
+                const size_t row = i / cols;
+                const auto column = static_cast<size_t>(ranks.first_rows[r]) + i % cols;
+                const size_t at = row * static_cast<size_t>(c.vocabulary) + column;
+                const bool hit = targets[row] == static_cast<int32_t>(column);
+                const bool counts = targets[row] >= 0;
+                const double p = counts ? right.p[at] - (hit ? 1 : 0) : 0;
+                expected.push_back(double{dloss} * p);
+                const double of_p = 2 * right.p_error[at] + 2 * right.relative * right.p[at];
+                error.push_back(counts ? of_p + (hit ? 2 * kUlp : 0) : 0);
+            }
+            ExpectNear(
+                got, expected, c.dtype, [&](size_t i) { return error[i] + 0x1p-126; },
+                "gradient, " + text);
+        }
+    }
+}
+
+// A row whose target has nearly all of the probability: the logarithm near 1 has to be good.
+TEST(VulkanLoss, OfRowsThatAreSure) {
+    WEFT_VULKAN(device);
+    const LossCase c = {3, 8, 0, {8}, 0};
+    std::vector<float> logits(24, -11.0f);
+    logits[2] = 0;
+    logits[8 + 5] = 3;
+    logits[16] = 30;
+    const std::vector<int32_t> targets = {2, 5, 0};
+    TrainEmitter e(device, TrainShape(1, 3));
+    LossOfRanks ranks(e, c, logits, targets);
+    EXPECT_DONE(ranks.Stats());
+    Doubles expected;
+    for (const double apart : {11.0, 14.0, 41.0}) {
+        expected.push_back(std::log1p(7 * std::exp(-apart)));
+    }
+    ExpectNear(
+        e.Read(ranks.losses), expected, DType::kF32, [](size_t) { return 10 * kUlp; }, "sure");
+}
+
+TEST(VulkanLoss, OfRowsThatAreNotFinite) {
+    WEFT_VULKAN(device);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const float infinity = std::numeric_limits<float>::infinity();
+    const LossCase c = {4, 5, 0, {5}, 0};
+    const std::vector<float> logits = {1, nan,       2, 3, 4, 1,   2,   infinity, 3,   4,
+                                       1, -infinity, 2, 3, 4, nan, nan, nan,      nan, nan};
+    TrainEmitter e(device, TrainShape(1, 4));
+    LossOfRanks ranks(e, c, logits, {0, 0, 0, -1});
+    EXPECT_DONE(ranks.Stats());
+    const auto losses = e.Read(ranks.losses);
+    EXPECT_TRUE(std::isnan(losses[0])) << losses[0];
+    EXPECT_TRUE(std::isnan(losses[1]));
+    EXPECT_NEAR(losses[2], std::log(1 + std::exp(1.0) + std::exp(2.0) + std::exp(3.0)), 1e-5);
+    EXPECT_EQ(losses[3], 0);
+    EXPECT_DONE(ranks.Gradients(1));
+    const auto slopes = e.Read(ranks.parts[0]);
+    for (size_t i = 0; i < 10; ++i) EXPECT_TRUE(std::isnan(slopes[i])) << i;
+    for (size_t i = 10; i < 15; ++i) EXPECT_TRUE(std::isfinite(slopes[i])) << i;
+    for (size_t i = 15; i < 20; ++i) EXPECT_EQ(slopes[i], 0) << i;
+}
+
+TEST(VulkanLoss, RefusesStatsOfNoRank) {
+    WEFT_VULKAN(device);
+    TrainEmitter e(device, TrainShape(1, 2));
+    const ValueId stats = e.Place({kOutputs, 4}, DType::kF32), ids = e.AddInts({kOutputs});
+    EXPECT_FALSE(
+        e.Do(program::CrossEntropy{}, {stats, ids}, {e.Place({kOutputs}, DType::kF32)}).ok());
+}
+
+TEST(VulkanLoss, FindsTheFirstNumberThatIsNotFinite) {
+    WEFT_VULKAN(device);
+    Random random(22);
+    const float bad[] = {std::numeric_limits<float>::infinity(),
+                         -std::numeric_limits<float>::infinity(),
+                         std::numeric_limits<float>::quiet_NaN()};
+    for (const DType dtype : kFloatTypes) {
+        for (const int64_t count : {1, 255, 70001, 1100000}) {
+            if (count > 100000 && dtype != DType::kBF16) continue;
+            const int64_t skip = count % 2 == 0 ? 0 : 1;
+            std::vector<float> x(static_cast<size_t>(count), 1e4f);
+            x[0] = 0x1p-140f;  // a subnormal is finite
+            for (const int bads : {0, 3}) {
+                int64_t first = -1;
+                for (int i = 0; i < bads; ++i) {
+                    const int64_t at = random.Int(0, count - 1);
+                    x[static_cast<size_t>(at)] = bad[i];
+                    first = first < 0 ? at : std::min(first, at);
+                }
+                if (bads > 0) {
+                    const auto finite = [](float v) { return std::isfinite(v); };
+                    first = std::ranges::find_if_not(x, finite) - x.begin();
+                }
+                TrainEmitter e(device, TrainShape(1), skip);
+                const ValueId value = e.Place({count}, dtype, x);
+                const ValueId to = e.AddInts({2});
+                const Region place = static_cast<Emitter&>(e).All(to);
+                EXPECT_DONE(LowerFindNonFinite(e, value, place));
+                EXPECT_DONE(e.Run());
+                int64_t got = 0;
+                std::memcpy(&got, e.Ints(to).data(), sizeof(got));
+                EXPECT_EQ(got, first) << NameOf(dtype) << " " << count;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace weft::backend::vulkan
