@@ -328,13 +328,19 @@ Status PrintTrainOffers(const PlanTrainFlags& flags, const plan::Library& librar
     return {};
 }
 
-// Where Weft does not train; empty: it trains on all hosts.
+// Where Weft does not train, or was not measured; empty: neither is so.
 std::string NoteOn(const plan::TrainStyle& style, const plan::Cluster& cluster) {
     for (const plan::Machine& host : cluster.hosts) {
-        if (plan::TrainsOn(style, host)) continue;
-        return fmt::format(
-            "Weft trains on processors only so far, not on {}: the figures are of a Weft that did",
-            host.word);
+        if (!plan::TrainsOn(style, host)) {
+            return fmt::format(
+                "Weft runs on Linux, not on a Mac: the figures are of Linux on the hardware of {}",
+                host.word);
+        }
+        if (style.weft && host.maker != plan::Maker::kProcessor) {
+            return fmt::format(
+                "Weft trains on {} through Vulkan, and its speed there is not measured yet",
+                host.word);
+        }
     }
     return {};
 }
@@ -368,8 +374,7 @@ Status RunPlanTrain(PlanTrainFlags& flags) {
     WEFT_ASSIGN(plan::TrainWalk walk, plan::TrainWalk::Make(shape.walk, job));
     if (!flags.within.empty()) return PrintTrainOffers(flags, library, walk);
     WEFT_ASSIGN(const plan::Cluster cluster, library.ParseCluster(flags.machines));
-    WEFT_ASSIGN(const plan::TrainPlans found,
-                plan::SearchTrainingOn(walk, cluster, flags.wishes));
+    WEFT_ASSIGN(const plan::TrainPlans found, plan::SearchTrainingOn(walk, cluster, flags.wishes));
     const std::string note = NoteOn(job.style, cluster);
     if (flags.json) {
         Json layouts = Json::array();

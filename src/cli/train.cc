@@ -136,9 +136,11 @@ class Teller final : public train::TrainListener {
         if (flags_.common.json) return {};
         const double mib = 1024.0 * 1024.0;
         const backend::MemoryUse use = trainer.memory();
-        Say("{:.1f} million parameters, {} steps; a rank holds {:.0f} MiB of weights, "
+        const backend::DeviceInfo& device = trainer.device();
+        Say("{:.1f} million parameters, {} steps{}; a rank holds {:.0f} MiB of weights, "
             "gradients and optimizer state, {:.0f} MiB of activations{}\n",
             static_cast<double>(trainer.state().parameters()) * 1e-6, steps,
+            device.uses_host_cores ? "" : fmt::format(" on {} ({})", device.name, device.hardware),
             static_cast<double>(use.weight_bytes) / mib, static_cast<double>(use.arena_bytes) / mib,
             recompute_ == "none" ? "" : " (--recompute " + recompute_ + ")");
         return {};
@@ -265,12 +267,15 @@ class Teller final : public train::TrainListener {
         if (line.skipped) scale += "  overflow: skipped";
         const std::string eval =
             line.eval_loss ? fmt::format("  test loss {:.4f}", *line.eval_loss) : "";
+        std::string share;
+        if (peak_flops_s_ > 0) {
+            share = fmt::format(" ({:.0f} % of the peak)", 100 * FlopsOf(line) / peak_flops_s_);
+        }
         Say("{}step {}/{}  loss {:.4f}{}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s  {:.3g} "
-            "GFLOP/s ({:.0f} % of the peak)  {}  {:.0f} s left{}{}{}",
+            "GFLOP/s{}  {}  {:.0f} s left{}{}{}",
             live_ ? "\r\x1b[K" : "", line.step, line.steps, line.loss, aux, line.grad_norm,
-            line.learning_rate, line.tokens_per_s(), FlopsOf(line) * 1e-9,
-            100 * FlopsOf(line) / peak_flops_s_, BytesText(ResidentBytes()), left, scale, eval,
-            live_ && alone ? "" : "\n");
+            line.learning_rate, line.tokens_per_s(), FlopsOf(line) * 1e-9, share,
+            BytesText(ResidentBytes()), left, scale, eval, live_ && alone ? "" : "\n");
     }
 
     const TrainFlags& flags_;
@@ -413,6 +418,7 @@ void PrintTrainSummary(const TrainFlags& flags, const Teller& teller,
                      {"steps", summary.steps},
                      {"tokens", summary.tokens},
                      {"tokens_per_s", summary.tokens_per_s},
+                     {"devices", summary.devices},
                      {"peak_rss_bytes", peaks},
                      {"wire_bytes", summary.wire_bytes},
                      {"waited_s", summary.waited_s},

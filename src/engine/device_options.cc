@@ -69,4 +69,10 @@ std::vector<cluster::MemoryNeed> MemoryNeeds(const backend::Device& device, uint
     return needs;
 }
 
+Error WithDevice(const cluster::Cluster& cluster, const Status& device, Error error) {
+    if (device.ok() || cluster.size() == 1) return error;
+    return MakeError(ErrorCode::kPeerLost, "rank {} (host {}) has lost its device: {}",
+                     cluster.rank(), cluster.host(cluster.rank()).name, error.message);
+}
+
 }  // namespace weft::engine

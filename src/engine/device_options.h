@@ -39,4 +39,7 @@ std::vector<cluster::MemoryNeed> MemoryNeeds(
     const backend::Device& device, uint64_t device_bytes, uint64_t host_bytes, bool again = false,
     const std::optional<GroupMemory>& group = OwnGroupMemory());
 
+// The error of a rank among several that has lost its device, naming the rank; otherwise `error`.
+Error WithDevice(const cluster::Cluster& cluster, const Status& device, Error error);
+
 }  // namespace weft::engine

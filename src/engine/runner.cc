@@ -5,21 +5,12 @@
 #include <utility>
 
 #include "base/log.h"
+#include "engine/device_options.h"
 #include "fabric/measure.h"
 #include "fabric/paths.h"
 #include "model_files/read_tokenizer.h"
 
 namespace weft::engine {
-namespace {
-
-// A rank whose device is gone is as good as lost: the others are told which it is.
-Error Blamed(cluster::Cluster& cluster, const Rank* rank, Error error) {
-    if (rank == nullptr || cluster.size() == 1 || rank->device_status().ok()) return error;
-    return MakeError(ErrorCode::kPeerLost, "rank {} (host {}) has lost its device: {}",
-                     cluster.rank(), cluster.host(cluster.rank()).name, error.message);
-}
-
-}  // namespace
 
 Status CompleteJob(Job& job) {
     if (job.ctx > 0) return {};
@@ -119,9 +110,10 @@ Status StepRunner::PlanGrowth(int waiting) {
 }
 
 Error StepRunner::Fail(Error error) {
-    if (rank_ != nullptr) rank_->SetIdle(true);
     over_ = true;
-    return cluster_->ReportFailure(Blamed(*cluster_, rank_.get(), std::move(error)));
+    if (rank_ == nullptr) return cluster_->ReportFailure(std::move(error));
+    rank_->SetIdle(true);
+    return cluster_->ReportFailure(WithDevice(*cluster_, rank_->device_status(), std::move(error)));
 }
 
 Result<std::vector<RankReport>> StepRunner::Finish() {
@@ -149,7 +141,7 @@ Status Work(cluster::Cluster& cluster) {
         while (!status.ok()) {
             // This process has no use without its device: the others go on, or call another.
             if (rank != nullptr && !rank->device_status().ok()) {
-                return Blamed(cluster, rank.get(), status.error());
+                return WithDevice(cluster, rank->device_status(), status.error());
             }
             WEFT_TRY(Recover(job, cluster, rank, status.error(), recoveries));
             status = RunWorker(*rank);

@@ -47,11 +47,12 @@ class Listener final : public train::TrainListener {
     double parameters_ = 0;
 };
 
-train::TrainJob JobOf(const MeasureOptions& options, DType dtype, int64_t rows) {
+train::TrainJob JobOf(const MeasureOptions& options, const std::string& device, DType dtype,
+                      int64_t rows) {
     train::TrainJob job;
     job.trainer.model = fmt::format("{}:bf16:layers={}", options.train_model, kTrainLayers);
     job.trainer.threads = options.job.threads;
-    job.trainer.device = "cpu";  // no other device trains
+    job.trainer.device = device;
     job.trainer.dtype = dtype;
     job.trainer.recompute = "none";
     job.trainer.time_ops = true;
@@ -128,10 +129,12 @@ Result<DType> ParseTrainType(std::string_view name) {
 Status MeasureTraining(const MeasureOptions& options, const std::string& type, Machine& machine) {
     WEFT_ASSIGN(const DType dtype, ParseTrainType(type));
     TrainingRates rates;
+    WEFT_ASSIGN(const backend::DeviceInfo info, backend::DescribeDevice(options.job.device));
+    const std::string& device = info.name;
     for (const int64_t rows : kTrainRows) {
         Listener listener;
         WEFT_ASSIGN(const train::TrainSummary summary,
-                    train::RunTraining(options.cluster, JobOf(options, dtype, rows), listener));
+                    train::RunTraining(options.cluster, JobOf(options, device, dtype, rows), listener));
         const UpdateTimes times(listener, summary, rows);
         times.AddRates(rates);
         rates.update =

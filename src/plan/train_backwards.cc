@@ -72,7 +72,7 @@ Result<TrainOffers> FindTrainingMachines(TrainWalk& walk, const Library& library
                 KindsToTry(library, only, [&](const Machine& machine) {
                     return TrainsOn(walk.job().style, machine)
                                ? std::string()
-                               : std::string("Weft trains on processors only so far");
+                               : std::string("Weft runs on Linux, not on a Mac");
                 }));
     TrainShopping shopping(walk, wishes, wanted);
     for (const bool nearest : {false, true}) {

@@ -104,7 +104,7 @@ std::vector<TrainStyle> AllStyles() {
 }  // namespace
 
 bool TrainsOn(const TrainStyle& style, const Machine& machine) {
-    return !style.weft || machine.maker == Maker::kProcessor;
+    return !style.weft || machine.maker != Maker::kApple;
 }
 
 std::vector<std::string> TrainStyleNames() {

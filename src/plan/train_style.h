@@ -51,7 +51,7 @@ struct TrainStyle {
     double host_op_s = 0;
 };
 
-// Whether the program trains on the machine: Weft on processors alone.
+// Whether the program trains on the machine: Weft runs on Linux, not on Macs.
 bool TrainsOn(const TrainStyle& style, const Machine& machine);
 
 // "weft", "megatron", "deepspeed", "fsdp", "torchtitan", "nemo". Errors: kUsage, naming these.

@@ -19,11 +19,11 @@ struct ExportWords {
 };
 
 struct WriteWords {
-    std::string path;             // the file, or the folder
-    std::string format = "gguf";  // or "hf"
-    std::string type = "F32";     // as ExportWords has it
-    int threads = 0;              // 0: all cores of this process
-    bool replace = false;         // (of "hf" files are replaced anyway)
+    std::string path;                         // the file, or the folder
+    std::string format = "gguf";              // or "hf"
+    std::string type = "F32";                 // as ExportWords has it
+    int threads = 0;                          // 0: all cores of this process
+    bool replace = false;                     // (of "hf" files are replaced anyway)
     const std::atomic<bool>* stop = nullptr;  // ends it early; may be null
 };
 // Tensors of block types are rounded again. Errors: CheckExport's, those of

@@ -15,7 +15,7 @@
 namespace weft::train {
 
 struct LossScaleOptions {
-    double fixed = 0;          // above 0: the scale never changes
+    double fixed = 0;  // above 0: the scale never changes
     double initial = 0x1p16;
     int64_t window = 2000;     // steps without overflow before the scale is doubled
     bool first_counts = true;  // DeepSpeed: a stretch's first step is not one of the window's

@@ -8,6 +8,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "engine/device_options.h"
 #include "train/checkpoint/source.h"
 #include "train/data_walk.h"
 #include "train/elastic.h"
@@ -54,6 +55,8 @@ class Run {
         while (true) {
             const Status done = Once();
             if (done.ok()) return summary_;
+            // This process has no use without its device: another one takes its place.
+            if (!device_.ok()) return engine::WithDevice(cluster_, device_, done.error());
             WEFT_TRY(GoOn(done.error()));
         }
     }
@@ -111,6 +114,7 @@ class Run {
         if (checkpoint) WEFT_TRY(CheckGoesOn(*checkpoint, steps, loader));
         WEFT_ASSIGN(auto trainer, MakeTrainer(std::move(source), checkpoint));
         const Status ended = WithTrainer(*trainer, loader, data, done + 1, steps);
+        device_ = trainer->device_status();
         // Said while the Trainer is there: what it still sends to others, who may wait for what
         // will never come, ends by the verdict that this becomes. (What may be another rank's loss,
         // which a link tells in its own words, is for NextEpoch to judge.)
@@ -318,10 +322,12 @@ class Run {
         return MakeError(fits.error().code, "rank {}: {}", cluster_.rank(), fits.error().message);
     }
 
-    // (Ranks of one host measure at the same time, as they will work.)
+    // 0: the peak of some rank's device is not known. Ranks of one host measure at the same time,
+    // as they will work.
     Result<double> SumOfPeaks(const Trainer& trainer) {
         std::vector<double> peaks;
         WEFT_TRY(AllGather(cluster_, "peak", trainer.MeasurePeak(), peaks));
+        if (std::ranges::min(peaks) <= 0) return 0.0;
         return std::accumulate(peaks.begin(), peaks.end(), 0.0);
     }
 
@@ -731,6 +737,7 @@ class Run {
     std::string save_fault_;  // why the checkpoint before the stop is not there, on all ranks
     std::string model_;       // the fingerprint of the model that is trained
     bool failed_ = false;
+    Status device_;  // of the last Trainer
     bool evaluates_ = false;
     bool test_part_read_ = false, samples_noted_ = false;
     DataIdentity content_;

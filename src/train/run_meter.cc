@@ -90,6 +90,8 @@ std::string RunMeter::OpSeconds() const {
 }
 
 Status RunMeter::Gather(cluster::Cluster& cluster, TrainSummary& summary) const {
+    WEFT_ASSIGN(summary.devices, cluster.AllGather("device of a rank", trainer_->device().name,
+                                                   Deadline::In(kGatherPatienceMs)));
     WEFT_TRY(AllGather(cluster, "peak memory", PeakRssBytes(), summary.peak_rss_bytes));
     WEFT_TRY(AllGather(cluster, "seconds waited", waited_s_, summary.waited_s));
     if (trainer_->options().time_ops) {

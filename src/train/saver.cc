@@ -74,7 +74,19 @@ std::vector<Piece> PiecesOf(const TrainState& state, const UpdateRule& rule,
 
 namespace {
 
-// All that a checkpoint keeps, for the thread that writes it.
+// The values themselves, while nothing runs.
+class NoCopy final : public backend::HostSnapshot {
+  public:
+    explicit NoCopy(backend::Executable& executable) : executable_(executable) {}
+    Status Read(program::ValueId id, int64_t first_byte, std::span<std::byte> out) const override {
+        return executable_.Read(id, first_byte, out);
+    }
+
+  private:
+    backend::Executable& executable_;
+};
+
+// All that a checkpoint keeps, for the thread that writes it. Errors: kOutOfMemory, those of Read.
 Result<std::unique_ptr<backend::HostSnapshot>> SnapshotOf(const TrainState& state,
                                                           const UpdateRule& rule) {
     std::set<program::ValueId> ids;
@@ -189,10 +201,21 @@ Status Saver::Begin(int64_t step, Json state, SaveRoom room) {
     manifest_.step = step;
     manifest_.state = std::move(state);
     keep_ = room == SaveRoom::kSpare ? 0 : static_cast<int>(words_.keep);
-    WEFT_ASSIGN(std::unique_ptr<backend::HostSnapshot> snapshot, SnapshotOf(state_, rule_));
+    auto copied = SnapshotOf(state_, rule_);
+    const bool waits = !copied.ok() && copied.error().code == ErrorCode::kOutOfMemory;
+    if (!copied.ok() && !waits) return copied.error();
+    std::unique_ptr<backend::HostSnapshot> snapshot;
+    if (waits) {
+        Log(LogLevel::kWarning, "updates wait while the checkpoint of step {} is written: {}", step,
+            copied.error().message);
+        snapshot = std::make_unique<NoCopy>(state_.training());
+    } else {
+        snapshot = std::move(copied).value();
+    }
     std::vector<Piece> pieces = PiecesOf(state_, rule_, source_, std::move(snapshot));
     // A rank whose data other ranks also hold writes nothing.
     begun_ = pieces.empty() ? Status() : writer_.Start(step, std::move(pieces));
+    if (waits && writer_.running()) written_ = writer_.Finish();
     under_way_ = true;
     counts_.waited_s += SecondsSince(begin_ns);
     return {};
@@ -262,8 +285,8 @@ Status Saver::Finish() {
     std::string written;
     if (!begun_.ok()) {
         mine["error"] = begun_.error().message;
-    } else if (writer_.running()) {
-        const auto file = writer_.Finish();
+    } else if (writer_.running() || written_) {
+        const auto file = written_ ? *std::exchange(written_, {}) : writer_.Finish();
         file.ok() ? mine["file"] = FileText(*file) : mine["error"] = file.error().message;
         if (file.ok()) written = StepFolder(words_.folder, manifest_.step) + "/" + file->name;
     }

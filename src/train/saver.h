@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,7 @@ class Saver {
     const UpdateRule& rule_;
     const model_files::ModelSource& source_;
     RankWriter writer_;
+    std::optional<Result<CheckpointFile>> written_;  // where updates waited for it
     Manifest manifest_;  // of the save under way
     int keep_ = 0;       // so many checkpoints stay after it; 0: all
     bool under_way_ = false;

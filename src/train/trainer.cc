@@ -13,9 +13,11 @@
 #include "tensor/quant.h"
 #include "train/dropout.h"
 #include "train/export_source.h"
+#include "train/less_memory.h"
 #include "train/load_balance.h"
 #include "train/lora/lora_source.h"
 #include "train/parallel/pipeline.h"
+#include "train/rank_device.h"
 #include "train/update/add.h"
 
 namespace weft::train {
@@ -207,7 +209,19 @@ Result<std::unique_ptr<Trainer>> Trainer::Make(const TrainerOptions& options,
     trainer->source_ = std::move(source);
     cluster.SetPhase("load");
     WEFT_TRY(trainer->Plan());
-    WEFT_TRY(trainer->PlanWithin());
+    const Status planned =
+        ChooseDevice({options.device, options.threads, options.reference}, cluster,
+                     [&](std::shared_ptr<backend::Device> device, bool may_fail) {
+                         return trainer->PlanOn(std::move(device), may_fail);
+                     });
+    if (!planned.ok() && planned.error().code == ErrorCode::kOutOfMemory) {
+        const std::string& said = planned.error().message;
+        const std::string advice = AdviseLessMemory(
+            options, trainer->layout_.dp, [&](const auto& o) { return trainer->FitsWith(o); });
+        return MakeError(ErrorCode::kOutOfMemory, "{}{}{}", said, said.ends_with(' ') ? "" : ". ",
+                         advice);
+    }
+    WEFT_TRY(planned);
     cluster.SetProgress([t = trainer.get()] { return t->training_->progress(); });
     WEFT_ASSIGN(const std::string fingerprint, trainer->source_->Fingerprint());
     WEFT_TRY(cluster.Agree("model file", fingerprint, Deadline::In(kAgreeMs)));
@@ -238,26 +252,28 @@ Status Trainer::Plan() {
 }
 
 // The program, in memory that is there. For auto the first that fits is taken, by all ranks: tensor
-// ranks compute their sums again together.
-Status Trainer::PlanWithin() {
-    backend::DeviceOptions device =
-        engine::DeviceOptionsOf(cluster_, options_.threads, options_.reference);
-    device.trains = true;
-    WEFT_ASSIGN(device_, backend::OpenDevice(options_.device, device));
-    std::vector<std::string> ways = {options_.recompute};
-    if (options_.recompute == "auto") ways = {"none", "selective", "full"};
+// ranks compute their sums again together. may_fail: what else one rank's device cannot do is as if
+// it had no memory, for all ranks.
+Status Trainer::PlanOn(std::shared_ptr<backend::Device> device, bool may_fail) {
+    device_ = std::move(device);
+    const std::string asked = options_.recompute;
+    std::vector<std::string> ways = {asked};
+    if (asked == "auto") ways = {"none", "selective", "full"};
     Status fits;
     for (const std::string& way : ways) {
         options_.recompute = way;
         const Status planned = PlanProgram();
-        if (!planned.ok() && planned.error().code != ErrorCode::kOutOfMemory) return planned;
+        const bool no_memory = !planned.ok() && planned.error().code == ErrorCode::kOutOfMemory;
+        if (!planned.ok() && !no_memory && !may_fail) return planned;
         fits = CheckMemory(planned.ok());
-        if (fits.ok() || fits.error().code != ErrorCode::kOutOfMemory) return fits;
+        if (fits.ok()) return CheckAlike(layout_, options_.zero, device_->info(), cluster_);
+        if (fits.error().code != ErrorCode::kOutOfMemory) return fits;
         if (!planned.ok()) fits = planned;
         rule_.reset();
         state_.reset();
         training_.reset();
     }
+    options_.recompute = asked;
     return fits;
 }
 
@@ -293,9 +309,12 @@ Status Trainer::PlanUpdate(program::ChunkedProgram& list) {
     state_ = std::make_unique<TrainState>();
     WEFT_TRY(state_->Agree(units_, cluster_, layout_.replica));
     const bool several = cluster_.size() > 1;
-    rule_ = MakeUpdateRule(options_.update, {*state_, *source_, several, cluster_.rank() == 0});
+    const bool float64_sums = device_->info().target.float64_sums;
+    rule_ = MakeUpdateRule(options_.update,
+                           {*state_, *source_, several, cluster_.rank() == 0, float64_sums});
     const bool ends = layout_.stage == 0 || layout_.stage == layout_.pp() - 1;
-    AddUpdate(list, *state_, *rule_, {layout_.dp > 1, layout_.pp() > 1 && ends, several});
+    AddUpdate(list, *state_, *rule_,
+              {layout_.dp > 1, layout_.pp() > 1 && ends, several, float64_sums});
     return {};
 }
 
@@ -315,9 +334,16 @@ Status Trainer::CheckMemory(bool planned) {
     const backend::MemoryUse use = planned ? training_->memory() : backend::MemoryUse{kNoMemory};
     return cluster::CheckMemory(
         cluster_, engine::MemoryNeeds(*device_, use.weight_bytes + use.arena_bytes, kOverheadBytes),
-        source_->name() + " in training", "weights, gradients, optimizer state, activations",
-        "Use a smaller --micro-batch or --seq-len, --recompute full or auto, --zero 3 over more "
-        "ranks, --grad-dtype bf16, or more hosts.");
+        source_->name() + " in training", "weights, gradients, optimizer state, activations", "");
+}
+
+// Whether these options would fit on the device that is open. All ranks call it together.
+bool Trainer::FitsWith(const TrainerOptions& options) const {
+    auto source = OpenSource(options);
+    if (!source.ok()) return false;
+    Trainer trainer(options, cluster_);
+    trainer.source_ = std::move(source).value();
+    return trainer.Plan().ok() && trainer.PlanOn(device_, true).ok();
 }
 
 // ---- Passes -------------------------------------------------------------------------------------
@@ -469,7 +495,9 @@ Result<double> Trainer::GradientNorm() {
     }
     float squares[2] = {};
     WEFT_TRY(training_->ReadFloats(update_.norm, 0, squares));
-    return std::sqrt(double{squares[0]} + double{squares[1]});
+    // (The second is what the first lost by rounding: of an infinity nothing.)
+    const double lost = std::isfinite(squares[0]) ? double{squares[1]} : 0.0;
+    return std::sqrt(std::abs(double{squares[0]} + lost));
 }
 
 // A lower scale mends gradients, not a loss: with a fixed one there is nothing to wait for.

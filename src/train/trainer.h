@@ -140,6 +140,7 @@ class Trainer {
     const model::Hyper& hyper() const { return hyper_; }
     const TrainerOptions& options() const { return options_; }
     const TrainLayout& layout() const { return layout_; }
+    const backend::DeviceInfo& device() const { return device_->info(); }
     const TrainState& state() const { return *state_; }
     // To go on from a checkpoint: what it keeps is the caller's to fill, the weights are loaded.
     const UpdateRule& rule() const { return *rule_; }
@@ -159,6 +160,8 @@ class Trainer {
     // On the others: until rank 0's source is destroyed.
     Status ServeExport() const;
     backend::Executable& executable() const { return *training_; }
+    // kPeerLost, once the device does not answer any more.
+    Status device_status() const { return device_->status(); }
     backend::MemoryUse memory() const { return training_->memory(); }
     // Bytes that this rank has sent to others since it joined them.
     uint64_t sent_bytes() const { return groups_.sent_bytes(); }
@@ -172,12 +175,13 @@ class Trainer {
   private:
     Trainer(const TrainerOptions& options, cluster::Cluster& cluster)
         : options_(options), cluster_(cluster) {}
-    Status PlanWithin();
     Status Plan();
+    Status PlanOn(std::shared_ptr<backend::Device> device, bool may_fail);
     Status PlanProgram();
     Status PlanUpdate(program::ChunkedProgram& list);
     bool Overlaps() const;
     Status CheckMemory(bool planned);
+    bool FitsWith(const TrainerOptions& options) const;
     Status RunPasses(const Batch& batch, bool evaluates);
     // kBoth: kForward, then kBackward.
     enum class Pass { kBoth, kForward, kBackward, kEvaluate };

@@ -291,7 +291,7 @@ TEST(PlanCommand, MacsAreNotOfferedRoce) {
     EXPECT_TRUE(ran.Json()["enough"].empty()) << ran.out;  // no Mac is offered at all
 }
 
-// Weft runs on Linux, and trains on processors: nothing else is offered, and who asks is told.
+// Weft runs on Linux: no Mac is offered, and who asks is told.
 TEST(PlanCommand, OnlyWhatWeftCanDoIsOffered) {
     const Words model{"plan", "qwen3-30b-a3b:q4_k_m", "--json"};
     for (const Words& wanted : {Words{"--want", "10tok/s"}, Words{"--budget", "9000EUR"},
@@ -319,14 +319,15 @@ TEST(PlanCommand, OnlyWhatWeftCanDoIsOffered) {
     const Ran forward = RunWeft(model + Words{"--machines", "m3-ultra"});
     EXPECT_NE(forward.Json()["note"].get<std::string>().find("not on a Mac"), std::string::npos);
     const Words train{"plan", "qwen3-0.6b", "--train", "--sequences", "1000", "--json"};
-    for (const char* machines : {"h100", "rtx-4090+epyc-9654"}) {
+    for (const char* machines : {"m3-ultra", "rtx-4090+m4-max"}) {
         const Ran ran = RunWeft(train + Words{"--within", "90h", "--machines", machines});
         EXPECT_EQ(ran.status, 2) << ran.out;
-        EXPECT_NE(ran.err.find("trains on processors only"), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("Weft runs on Linux, not on a Mac"), std::string::npos) << ran.err;
     }
+    const Ran offered = RunWeft(train + Words{"--within", "90h", "--machines", "h100"});
+    EXPECT_EQ(offered.status, 0) << offered.err;
     const Ran note = RunWeft(train + Words{"--machines", "h100"});
-    EXPECT_NE(note.Json()["note"].get<std::string>().find("trains on processors only"),
-              std::string::npos);
+    EXPECT_NE(note.Json()["note"].get<std::string>().find("not measured yet"), std::string::npos);
     EXPECT_EQ(RunWeft(train + Words{"--machines", "epyc-9654"}).Json()["note"], "");
 }
 

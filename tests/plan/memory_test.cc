@@ -23,14 +23,11 @@ class Pool final : public backend::Device {
     explicit Pool(backend::MemoryPool pool) : pool_(pool) { info_.name = "vulkan:0"; }
     const backend::DeviceInfo& info() const override { return info_; }
     backend::MemoryPool pool() const override { return pool_; }
-    Result<std::unique_ptr<backend::Executable>> Compile(const program::Program&,
+    Result<std::unique_ptr<backend::Executable>> Compile(program::ChunkedProgram,
                                                          const backend::CompileOptions&) override {
         return MakeError(ErrorCode::kUnsupported, "none");
     }
-    Result<std::unique_ptr<backend::TrainingExecutable>> CompileTraining(
-        program::ChunkedProgram, const backend::TrainingOptions&) override {
-        return MakeError(ErrorCode::kUnsupported, "none");
-    }
+    double MeasurePeak(DType) override { return 0; }
 
   private:
     backend::DeviceInfo info_;

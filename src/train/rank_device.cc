@@ -1,0 +1,103 @@
+#include "train/rank_device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "engine/device_options.h"
+#include "train/state.h"
+
+namespace weft::train {
+namespace {
+
+// The first GPU that opens, or why there is none.
+Result<std::shared_ptr<backend::Device>> OpenGpu(const backend::DeviceOptions& options) {
+    const backend::AutoChoice choice = backend::ChooseAuto(options);
+    std::string why = choice.left_out;
+    for (const std::string& name : choice.names) {
+        if (name == backend::kDefaultDevice) continue;
+        auto device = backend::OpenDevice(name, options);
+        if (device.ok()) return device;
+        why = device.error().message;
+    }
+    return MakeError(ErrorCode::kNotFound, "{}", why);
+}
+
+// What all ranks know of the GPUs of all.
+struct GpuCensus {
+    bool all = true;      // each rank has one
+    std::string why_not;  // of those that have none; "": no host has any
+};
+
+Result<GpuCensus> CountGpus(const Result<std::shared_ptr<backend::Device>>& gpu,
+                            cluster::Cluster& cluster) {
+    const std::string mine = gpu.ok() ? "+" : gpu.error().message;
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster.AllGather("GPU", mine, Deadline::In(kAgreeMs)));
+    const bool any = std::ranges::count(all, "+") > 0;
+    GpuCensus census;
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank] == "+") continue;
+        census.all = false;
+        if (!census.why_not.empty() || (!any && all[rank].empty())) continue;
+        const std::string& why = all[rank].empty() ? "its host has no GPU" : all[rank];
+        census.why_not = all.size() == 1 ? why : fmt::format("rank {}: {}", rank, why);
+    }
+    return census;
+}
+
+}  // namespace
+
+Status ChooseDevice(const DeviceChoice& choice, cluster::Cluster& cluster,
+                    const PlanOnDevice& plan) {
+    backend::DeviceOptions options =
+        engine::DeviceOptionsOf(cluster, choice.threads, choice.reference);
+    std::string name = choice.name;
+    if (name == backend::kAutoDevice) {
+        options.local_rank = engine::LocalRankOf(cluster, name);
+        auto gpu = OpenGpu(options);
+        WEFT_ASSIGN(GpuCensus census, CountGpus(gpu, cluster));
+        if (census.all) {
+            const std::string taken = gpu->get()->info().name;
+            const Status planned = plan(std::move(gpu).value(), true);
+            if (planned.ok() || planned.error().code == ErrorCode::kUsage ||
+                planned.error().code == ErrorCode::kCancelled) {
+                return planned;
+            }
+            census.why_not = fmt::format("{}: {}", taken, planned.error().message);
+        }
+        if (!census.why_not.empty()) {
+            Log(LogLevel::kWarning, "--device auto trains on the processor: {}", census.why_not);
+        }
+        name = backend::kDefaultDevice;
+    }
+    WEFT_ASSIGN(std::shared_ptr<backend::Device> device, backend::OpenDevice(name, options));
+    return plan(std::move(device), false);
+}
+
+Status CheckAlike(const TrainLayout& layout, int zero, const backend::DeviceInfo& info,
+                  cluster::Cluster& cluster) {
+    const std::string mine = info.uses_host_cores ? info.backend : info.identity;
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster.AllGather("device", mine, Deadline::In(kAgreeMs)));
+    std::vector<int> group = layout.TensorGroup();
+    if (zero == 0) {
+        const std::vector<int> replicas = layout.DataGroup();
+        group.insert(group.end(), replicas.begin(), replicas.end());
+    }
+    const auto other = std::ranges::find_if(
+        group, [&](int rank) { return all[static_cast<size_t>(rank)] != mine; });
+    if (other == group.end()) return {};
+    const auto [first, second] = std::minmax({cluster.rank(), *other});
+    return MakeError(ErrorCode::kUsage,
+                     "rank {} trains on {}, rank {} on {}: tensor ranks, and replicas without "
+                     "ZeRO, need devices that give the same bits. Use --pp between these ranks, "
+                     "--zero 1 or more between replicas, or one --device for all",
+                     first, all[static_cast<size_t>(first)], second,
+                     all[static_cast<size_t>(second)]);
+}
+
+}  // namespace weft::train
