@@ -62,6 +62,11 @@ class Bench(unittest.TestCase):
         for row in kernels["types"]:
             self.assertGreater(row["matvec_gb_s"], 0, row)
             self.assertGreater(row["tile_tflop_s"], 0, row)
+        forms = {row["form"] for row in found["training"]["products"]}
+        self.assertEqual(forms, {"y = x W^T", "dx = dy W", "dW += dy^T x"})
+        for row in found["training"]["products"]:
+            self.assertGreater(row["tflop_s"], 0, row)
+        self.assertIn("| products of training (", done.stdout)
         self.assertRegex(done.stdout, r"\| weft \| \S+ \(commit \S+\) \|")
         self.assertRegex(done.stdout, r"\| copies \| [0-9.]+ GB/s, read and written by a kernel \|")
         self.assertRegex(done.stdout, r"\| transfers \| [0-9.]+ GB/s, by a command \|")

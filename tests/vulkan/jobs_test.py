@@ -231,15 +231,6 @@ class Refusals(unittest.TestCase):
                             device=DEVICE)
         self.assertRegex(said, r"weights \d+ MiB \+ KV cache \d+ MiB .* free")
 
-    def test_training(self):
-        with tempfile.TemporaryDirectory() as folder:
-            data = os.path.join(folder, "data.jsonl")
-            pathlib.Path(data).write_text('{"text": "What is 1 + 1? It is 2."}\n' * 8)
-            words = ("train", "run", MODEL, "--data", data, "--output-dir",
-                     os.path.join(folder, "out"), "--steps", "1", "--seq-len", "32")
-            self.assertIn("--device cpu", self.refused(*words, device=DEVICE))
-            run(*words, device="auto")
-
 
 class Server:
     def __init__(self, *words, env=None):

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Whole jobs in which a rank's GPU is lost, or does not answer, while it decodes (lost_gpu.cc).
+"""Whole jobs in which a rank's GPU is lost, or does not answer, while it decodes or trains
+(lost_gpu.cc).
 
     lost_gpu_test.py PROGRAM LIBRARY [UNITTEST ARGUMENT...]
 
 Exit status 77: there is no Vulkan device to test with.
 """
+import json
 import os
 import pathlib
 import subprocess
@@ -24,9 +26,11 @@ TOKENS = 96
 
 
 class Job:
-    """weft run on ranks whose GPUs can be taken away; ended with the `with`."""
+    """A command on ranks whose GPUs can be taken away; ended with the `with`."""
+    ANSWER = ("run", MODEL, "--raw", "-p", "1 + 1 = 2, 2 + 2 = 4, ", "-n", str(TOKENS), "--temp",
+              "0", "--ignore-eos", "--timeout-ms", str(TIMEOUT_MS))
 
-    def __init__(self, *words):
+    def __init__(self, *words, command=ANSWER):
         self.folder = tempfile.TemporaryDirectory()
         here = pathlib.Path(self.folder.name)
         os.symlink(LIBRARY, here / "libvulkan.so.1")
@@ -34,9 +38,7 @@ class Job:
         env = {**os.environ, "WEFT_TEST_VULKAN": LOADER, "WEFT_TEST_GPUS": str(here),
                "LD_LIBRARY_PATH": ":".join(filter(None, paths))}
         self.process = subprocess.Popen(
-            [PROGRAM, "run", MODEL, "--raw", "-p", "1 + 1 = 2, 2 + 2 = 4, ", "-n", str(TOKENS),
-             "--temp", "0", "--ignore-eos", "--timeout-ms", str(TIMEOUT_MS), "--device", DEVICE,
-             *words],
+            [PROGRAM, *command, "--device", DEVICE, *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
         self.said = b""
 
@@ -124,6 +126,40 @@ class LostGpu(unittest.TestCase):
         self.assertEqual(status, 3, err)
         self.assertIn("rank 1", err)
         self.assertLessEqual(seconds, limit(3 * TIMEOUT_MS / 1000 + 1))
+
+
+class InTraining(unittest.TestCase):
+    TRAIN = ("train", MODEL, "--data", "synthetic:random-tokens:49:64", "--seq-len", "48",
+             "--dtype", "f32", "--lr", "1e-3", "--steps", "12", "--local", "2", "--json")
+
+    def losses(self, text):
+        lines = [json.loads(line) for line in text.splitlines()]
+        return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+    def struck(self, rank):
+        with tempfile.TemporaryDirectory() as out:
+            with Job("--save-every", "2", "--output-dir", out, command=self.TRAIN) as job:
+                while b'"step":4,' not in job.said:
+                    job.said += job.process.stdout.readline()
+                job.strike("lost", rank)
+                return job.end()
+
+    def test_another_process_takes_its_place(self):
+        with Job("--no-output", command=self.TRAIN) as job:
+            status, want, err = job.end()
+        self.assertEqual(status, 0, err)
+        status, text, err = self.struck(1)
+        self.assertEqual(status, 0, err)
+        self.assertEqual(self.losses(text), self.losses(want))
+        self.assertIn("rank 1 (host ", err)
+        self.assertIn("the device is lost", err)
+        self.assertEqual(json.loads(text.splitlines()[-1])["restarts"], 1)
+
+    def test_rank_0_ends_the_job(self):
+        status, _, err = self.struck(0)
+        self.assertEqual(status, 3, err)
+        self.assertIn("the device is lost", err)
+        self.assertIn("--resume auto", err)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,48 @@ def apart(got, want):
     return difference / math.sqrt(sum(b * b for b in want))
 
 
+class Training(unittest.TestCase):
+    """`weft train --device auto`: the GPU that each rank has, if all fit."""
+    WORDS = ("train", MODEL, "--data", "synthetic:random-tokens:40:16", "--seq-len", "48",
+             "--no-output", "--dtype", "f32", "--lr", "1e-3", "--steps", "2", "--json")
+
+    def trained(self, gpus, *words):
+        """The devices of all ranks, the losses, and what was said."""
+        done = Machine(gpus).run(*self.WORDS, "--device", "auto", *words)
+        *_, step, result = map(json.loads, done.stdout.splitlines())
+        return result["devices"], step["loss"], done.stderr
+
+    def test_a_gpu_that_it_fits_into(self):
+        _, want, _ = self.trained("cpu")
+        for gpus, device, warns in (("discrete", "vulkan:0", False), ("cpu", "cpu", False),
+                                    ("", "cpu", False), ("cpu; discrete", "vulkan:1", False),
+                                    ("discrete vram=8", "cpu", True),
+                                    ("discrete refuses=1", "cpu", True)):
+            devices, loss, said = self.trained(gpus)
+            self.assertEqual(devices, [device], f"{gpus}: {said}")
+            self.assertAlmostEqual(loss, want, delta=1e-4 * want)
+            self.assertEqual("--device auto trains on the processor: " in said, warns, said)
+
+    def test_all_ranks_or_none(self):
+        for gpus, want in (("discrete; discrete", ["vulkan:0", "vulkan:1"]),
+                           ("discrete vram=8; discrete", ["cpu", "cpu"])):
+            devices, _, said = self.trained(gpus, "--local", "2", *WHILE_COMPILED)
+            self.assertEqual(devices, want, said)
+
+    def test_copies_of_weights_need_like_devices(self):
+        unlike = "discrete; discrete dot=fast"
+        said = Machine(unlike).run(*self.WORDS, "--device", "auto", "--tp", "2", status=2).stderr
+        self.assertRegex(said, r"rank \d trains on .*, rank \d on .*-int8: tensor ranks")
+        devices, _, said = self.trained(unlike, "--local", "2", "--zero", "1", *WHILE_COMPILED)
+        self.assertEqual(devices, ["vulkan:0", "vulkan:1"], said)
+
+    def test_what_would_fit(self):
+        said = Machine("discrete vram=24").run(*self.WORDS, "--device", "vulkan", status=1).stderr
+        self.assertRegex(said, r"does not fit into vulkan:0 .* It fits with .*--lora 16")
+        said = Machine("discrete vram=1").run(*self.WORDS, "--device", "vulkan", status=1).stderr
+        self.assertIn("No flag makes it fit here", said)
+
+
 class Auto(unittest.TestCase):
     def chosen(self, gpus, *words, **env):
         text, devices, said = Machine(gpus).answer(*words, **env)

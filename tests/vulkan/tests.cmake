@@ -45,8 +45,9 @@ endfunction()
 set(some_kernels "VulkanProducts.ManyRows*:VulkanGlu.Experts:VulkanRows*:VulkanTop*:\
 VulkanEncodes.GatesOfExperts:VulkanEncodes.Norms")
 set(all_kernels "VulkanProducts*:VulkanIntegers*:VulkanMatrix*:VulkanGlu*:VulkanExperts*:VulkanRows*:\
+VulkanTrain*:VulkanLoss*:VulkanUpdate*:VulkanCausal*:\
 VulkanAttention*:VulkanLatent*:VulkanPages*:VulkanTop*:VulkanEncodes*:VulkanRoute*:VulkanGate.W*:\
-VulkanGate.StepsHave*")
+VulkanGate.StepsHave*:VulkanGemm*")
 foreach(width 4:128 8:256 16:512)
   string(REPLACE ":" ";" width ${width})
   list(GET width 0 size)
@@ -70,8 +71,15 @@ if(weft_shaders)
   endforeach()
   vulkan_job(lost_gpu COMMAND ${here}/lost_gpu_test.py $<TARGET_FILE:weft> $<TARGET_FILE:lost_gpu>)
   set(other_gpus ${here}/other_gpus_test.py $<TARGET_FILE:weft> $<TARGET_FILE:other_gpus>)
-  vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Kinds Shares)
+  vulkan_job(other_gpus COMMAND ${other_gpus} Auto Ranks Kinds Shares Training)
   vulkan_job(failing_gpus COMMAND ${other_gpus} Failures)
+  set(training ${here}/training_test.py $<TARGET_FILE:weft> ${CMAKE_BINARY_DIR}/vulkan-cache
+    $<TARGET_FILE:other_gpus>)
+  vulkan_job(training COMMAND ${training} Curves Layouts.test_some Failures
+    Files.test_a_checkpoint_goes_from_device_to_device
+    Files.test_the_same_run_twice_writes_the_same_bytes)
+  vulkan_job(training_of_all_kinds COMMAND ${training} ManyCurves Layouts Files Drivers
+    CONFIGURATIONS nightly)
   # Weights through staging, pages that are copied, what is read back: on cards.
   set(jobs_on_a_card ${here}/on_a_card.py $<TARGET_FILE:other_gpus> ${here}/jobs_test.py
     $<TARGET_FILE:weft>)
