@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "backend/device.h"
+#include "backend/device_list.h"
 #include "cluster/cluster.h"
 #include "cluster/memory_check.h"
 #include "hw/memory.h"
 
 namespace weft::engine {
+
+using backend::MayAllUseHostCores;
 
 // threads 0: all cores of the rank. Threads are pinned where no two ranks share a core. All but
 // local_rank.

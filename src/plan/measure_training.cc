@@ -133,8 +133,9 @@ Status MeasureTraining(const MeasureOptions& options, const std::string& type, M
     const std::string& device = info.name;
     for (const int64_t rows : kTrainRows) {
         Listener listener;
-        WEFT_ASSIGN(const train::TrainSummary summary,
-                    train::RunTraining(options.cluster, JobOf(options, device, dtype, rows), listener));
+        WEFT_ASSIGN(
+            const train::TrainSummary summary,
+            train::RunTraining(options.cluster, JobOf(options, device, dtype, rows), listener));
         const UpdateTimes times(listener, summary, rows);
         times.AddRates(rates);
         rates.update =

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <ctime>
 
-#include "backend/device_list.h"
 #include "base/log.h"
+#include "engine/device_options.h"
 #include "engine/sampler_defaults.h"
 #include "hw/cpu.h"
 #include "model/builder.h"
@@ -183,7 +183,7 @@ Status Server::Describe() {
     }
     served_.constraints = std::make_unique<Constraints>(engine_->tokenizer(), served_.call_frame);
     served_.on_cpu = engine_->rank().device()->info().uses_host_cores &&
-                     backend::MayAllUseHostCores(options_.job.device);
+                     engine::MayAllUseHostCores(options_.job.device);
     served_.card =
         DescribeModel(source, options_.job.model, served_.chat ? &*served_.chat : nullptr);
     return {};

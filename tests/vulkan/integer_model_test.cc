@@ -42,7 +42,8 @@ class ModelOn {
             const auto next = std::span(std::as_const(tokens)).subspan(done);
             EXPECT_TRUE(rank_.Run(next, static_cast<int64_t>(done), {}).ok());
             const size_t last = (next.size() - 1) * row.size();
-            EXPECT_TRUE(rank_.executable().ReadFloats(logits, static_cast<int64_t>(last), row).ok());
+            EXPECT_TRUE(
+                rank_.executable().ReadFloats(logits, static_cast<int64_t>(last), row).ok());
             done = tokens.size();
             tokens.push_back(static_cast<int32_t>(std::ranges::max_element(row) - row.begin()));
         }

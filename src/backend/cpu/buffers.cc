@@ -32,7 +32,7 @@ std::vector<bool> FindAdapters(const program::Program& program) {
     return found;
 }
 
-const char* NameOf(Pool pool) {
+const char* PoolText(Pool pool) {
     switch (pool) {
         case Pool::kWeight: return "the weights";
         case Pool::kGradient: return "gradients";
@@ -122,7 +122,7 @@ Status Buffers::Allocate() {
         const auto pool = static_cast<Pool>(i);
         // (Values of no bytes have an address, too: shares of a rank that has none.)
         const int64_t bytes = std::max(layout_.PoolBytes(pool), kAlign);
-        WEFT_ASSIGN(pools_[i], Memory::Allocate(bytes, NameOf(pool)));
+        WEFT_ASSIGN(pools_[i], Memory::Allocate(bytes, PoolText(pool)));
     }
     allocated_ = true;
     PointAtWeights();

@@ -62,7 +62,7 @@ class Lowering final : public Emitter {
     }
 
     void SetTables(const StepTables& tables) { tables_ = tables; }
-    // Before anything is lowered: where the numbers of updates stand, and, before each update, they.
+    // Before anything is lowered: where the numbers of updates stand.
     void SetUpdateScalars(const UpdateScalars& scalars) { scalars_ = scalars; }
     void FillUpdateScalars(const UpdateNumbers& update) { scalars_.value().Fill(update); }
     // Of the kernels of what is lowered from now on (KernelCode::guarded). False: and no sum is

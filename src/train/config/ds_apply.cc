@@ -213,9 +213,8 @@ class Applier {
     void NoteOffload() {
         const auto note = [&](const char* key, const DsOffload& offload) {
             if (offload.device == DsDevice::kNone) return;
-            Note("zero_optimization.{}: everything stays in the memory of the device that trains{}", key,
-                 offload.device == DsDevice::kNvme ? ": nothing goes to nvme_path"
-                                                   : "");
+            Note("zero_optimization.{}: everything stays in the memory of the device that trains{}",
+                 key, offload.device == DsDevice::kNvme ? ": nothing goes to nvme_path" : "");
         };
         note("offload_optimizer", config_.zero.optimizer);
         note("offload_param", config_.zero.parameters);

@@ -14,7 +14,8 @@ constexpr double kBig = std::numeric_limits<double>::max();
 using enum DsType;
 using enum DsUse;
 
-constexpr std::string_view kNoGpu = "all that a rank trains stays in the memory of its device: no effect";
+constexpr std::string_view kNoGpu =
+    "all that a rank trains stays in the memory of its device: no effect";
 constexpr std::string_view kMerged = "the same list of ops runs in every step: nothing to trace";
 
 constexpr DsKey kKeys[] = {
