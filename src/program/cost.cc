@@ -33,10 +33,6 @@ class Coster {
         if (expects_) LeaveOutOthersRows(operands);
         return cost_;
     }
-    // Ops whose cost grows with the sequences, not with the rows of the step alone.
-    static bool IsBySequence(OpKind kind) {
-        return kind == OpKind::kAttention || kind == OpKind::kLatentAttention;
-    }
 
   private:
     int64_t Elements(ValueId id) const {
@@ -90,7 +86,7 @@ class Coster {
     int64_t AllExperts() const {
         const ValueId ids = Ids();
         for (const Op& op : program_.ops) {
-            if (op.kind() == OpKind::kRoute && op.outputs[0] == ids) {
+            if (op.Is(Trait::kRouter) && op.outputs[0] == ids) {
                 return ColumnCount(op.inputs[0]);
             }
         }
@@ -230,7 +226,7 @@ std::vector<OpCost> Cost(const Program& program, const StepShape& step) {
     Coster all(program, step), one(program, {1, step.tokens, step.outputs, step.context});
     std::vector<OpCost> costs;
     for (const Op& op : program.ops) {
-        if (!Coster::IsBySequence(op.kind())) {
+        if (!op.Is(Trait::kSeesEarlier)) {  // (it grows with the rows of the step alone)
             costs.push_back(all.Of(op));
             continue;
         }

@@ -26,16 +26,31 @@ enum class Pass {
 };
 struct Trait {
     enum : unsigned {
-        kRowWise = 1,      // a row of the result depends on the same rows of operands alone,
-        kSeesEarlier = 2,  // or on earlier ones of its sequence, too, through a KV cache
+        kRowWise = 1 << 0,      // a row of the result depends on the same rows of operands alone,
+        kSeesEarlier = 1 << 1,  // or on earlier ones of its sequence, too, through a KV cache
         // What recomputation (recompute.h) makes again: kCheap with kSelective, too; kStream (the
         // residual stream) and kOnce (choices, made once) never.
-        kCheap = 4,
-        kStream = 8,
-        kOnce = 16,
-        kExact = 32,     // all operands are :exact
-        kTransfer = 64,  // communication
-        kBeside = 128,   // a transfer that backends may run beside the arithmetic
+        kCheap = 1 << 2,
+        kStream = 1 << 3,
+        kOnce = 1 << 4,
+        kExact = 1 << 5,  // all operands are :exact
+        // Communication: a message between two ranks, or one of three collectives.
+        kMessage = 1 << 6,
+        kAllReduce = 1 << 7,
+        kAllGather = 1 << 8,
+        kReduceScatter = 1 << 9,
+        kTransfer = kMessage | kAllReduce | kAllGather | kReduceScatter,
+        kBeside = 1 << 10,  // a transfer that backends may run beside the arithmetic
+        // Its time goes by its FLOPs, as that of attention or of one of the three products with a
+        // weight. That of all other ops goes by their bytes.
+        kAttention = 1 << 11,
+        kProduct = 1 << 12,
+        kProductGradInput = 1 << 13,
+        kProductGradWeight = 1 << 14,
+        kAnyProduct = kProduct | kProductGradInput | kProductGradWeight,
+        kByFlops = kAttention | kAnyProduct,
+        kLogits = 1 << 15,  // a product whose results, the logits, are no value of the Program
+        kRouter = 1 << 16,  // chooses experts: the first output has their ids, by input 0's scores
     };
 };
 

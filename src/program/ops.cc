@@ -1,6 +1,7 @@
 // Reads the rows of ops.h, when this is compiled: a row that can't be read does not compile.
 #include "program/ops.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -77,7 +78,7 @@ class Reader {
         constexpr std::pair<std::string_view, bool Operand::*> kFlags[] = {
             {"i32", &Operand::index},     {"f64", &Operand::wide},      {"state", &Operand::state},
             {"spent", &Operand::spent},   {"weight", &Operand::weight}, {"exact", &Operand::exact},
-            {"chosen", &Operand::chosen}, {"part", &Operand::part}};
+            {"chosen", &Operand::chosen}, {"narrow", &Operand::narrow}, {"part", &Operand::part}};
         for (const auto& [name, flag] : kFlags) {
             if (!Take(name)) continue;
             operand.*flag = true;
@@ -168,6 +169,11 @@ std::optional<Operands> OperandsOf(const Op& op) {
     if (!Assign(op, signature.in(), inputs, operands.inputs)) return std::nullopt;
     operands.inputs.insert(operands.inputs.end(), added.begin(), added.end());
     return operands;
+}
+
+bool IsOfExperts(const Op& op) {
+    const Signature& signature = kSignatures[static_cast<size_t>(op.kind())];
+    return std::ranges::any_of(signature.operands, &Operand::chosen);
 }
 
 std::optional<size_t> WeightInput(OpKind kind) {

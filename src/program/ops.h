@@ -26,6 +26,8 @@
 //     :exact   keeps all bits where training is in narrow types
 //     :chosen  a stack of experts, of which the op touches those that a token chose
 //     :part    of which the op reads as many bytes as it writes
+//     :narrow  in training in narrow types a sum of branches that it reads is narrow, too, though
+//              `add` keeps all bits
 //
 // Show(show) is its attributes, for prints: show(name, value), show.Where(name, value) where that
 // is not zero, show.Flag(name, bool) where it is true.
@@ -130,7 +132,7 @@ struct SumSquares {  // of each input, in a column of its own
 
 struct MatMul {  // y = x . weight^T + bias
     static constexpr OpRow kRow{"mat_mul", "x[T,k] weight[n,k]:weight (bias[n]) -> y[T,n]:f64",
-                                Pass::kBoth, Trait::kRowWise};
+                                Pass::kBoth, Trait::kRowWise | Trait::kProduct};
     Cut cut = Cut::kNone;  // kNone on one rank; a bias under kColumns stands on one rank only
     // kRows only: rows of the whole weight where some of them are on several ranks (KV heads
     // that are replicated), the same on all ranks; 0 where each row is on one rank.
@@ -147,11 +149,12 @@ struct MatMul {  // y = x . weight^T + bias
 };
 struct MatMulGradInput {
     static constexpr OpRow kRow{"mat_mul_grad_input", "dy[T,n] weight[n,k]:weight -> dx[T,k]",
-                                Pass::kBackward, Trait::kRowWise};
+                                Pass::kBackward, Trait::kRowWise | Trait::kProductGradInput};
 };
 struct MatMulGradWeight {  // dw += dy^T . x
     static constexpr OpRow kRow{"mat_mul_grad_weight",
-                                "dy[T,n] x[T,k] -> dw[n,k]+=", Pass::kBackward};
+                                "dy[T,n] x[T,k] -> dw[n,k]+=", Pass::kBackward,
+                                Trait::kProductGradWeight};
 };
 
 struct AddBias {
@@ -165,7 +168,7 @@ struct BiasGrad {  // db += column sums of dy
 };
 
 // A matrix for each head: its columns of x times that.
-struct HeadMatMul {
+struct HeadMatMul {  // (no Trait::kProduct: small matrices, which are timed by their bytes)
     static constexpr OpRow kRow{"head_mat_mul", "x[T,_] weight[m,n,k]:weight -> y[T,_]",
                                 Pass::kInference, Trait::kRowWise};
 };
@@ -217,7 +220,7 @@ struct Attention {
         "attention",
         "q[T,n] k[T,m] v[T,m] (sinks[_]) (k_cache[c,d]:state v_cache[c,d]:state)"
         " -> out[T,n] (lse[T,h]:exact)",
-        Pass::kBoth, Trait::kSeesEarlier};
+        Pass::kBoth, Trait::kSeesEarlier | Trait::kAttention};
     int64_t heads = 0, kv_heads = 0, head_dim = 0;
     int64_t first_head = 0, first_kv_head = 0;  // of the model, where this rank's heads begin
     int64_t group = 1;                          // query heads per KV head of the model
@@ -245,8 +248,8 @@ struct Attention {
 struct AttentionGrad {
     static constexpr OpRow kRow{
         "attention_grad",
-        "dout[T,n] q[T,n] k[T,m] v[T,m] out[T,n] lse[T,_] -> dq[T,n] dk[T,m] dv[T,m]",
-        Pass::kBackward};
+        "dout[T,n]:narrow q[T,n] k[T,m] v[T,m] out[T,n] lse[T,_] -> dq[T,n] dk[T,m] dv[T,m]",
+        Pass::kBackward, Trait::kAttention};
     Attention forward;
     void Show(auto& show) const { forward.Show(show); }
 };
@@ -257,7 +260,7 @@ struct LatentAttention {
     static constexpr OpRow kRow{
         "latent_attention",
         "q_latent[T,n] q_key[T,_] latent[T,_] key[T,_] cache[1,_]:state -> y[T,n]",
-        Pass::kInference, Trait::kSeesEarlier};
+        Pass::kInference, Trait::kSeesEarlier | Trait::kAttention};
     int64_t heads = 0;
     float scale = 1;
     void Show(auto& show) const {
@@ -285,7 +288,7 @@ struct Glu {  // act(gate) * up
     void Show(auto& show) const { show("activation", activation); }
 };
 struct GluGrad {
-    static constexpr OpRow kRow{"glu_grad", "dout[..] gate[..] up[..] -> dgate[..] dup[..]",
+    static constexpr OpRow kRow{"glu_grad", "dout[..]:narrow gate[..] up[..] -> dgate[..] dup[..]",
                                 Pass::kBackward, Trait::kRowWise, 11};
     Activation activation = Activation::kSilu;
     void Show(auto& show) const { show("activation", activation); }
@@ -334,14 +337,14 @@ struct PadColumns {  // x at columns [begin, begin + m), zeros elsewhere
 struct AllReduce {  // x summed over the group, f32
     static constexpr OpRow kRow{
         "all_reduce", "x[..]:f64:spent -> y[..]", Pass::kBoth,
-        Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kTransfer};
+        Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kAllReduce};
     Group group = Group::kTensor;
     void Show(auto& show) const { show("group", group); }
 };
 struct AllGather {  // columns of all ranks, in rank order
     static constexpr OpRow kRow{
         "all_gather", "x[T,_] -> y[T,_]", Pass::kBoth,
-        Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kTransfer};
+        Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kAllGather};
     Group group = Group::kTensor;
     std::vector<int64_t> parts;  // columns of each rank
     int64_t begin = 0;           // where this rank's columns begin in the output
@@ -353,14 +356,13 @@ struct AllGather {  // columns of all ranks, in rank order
 };
 struct Send {  // to rank `peer` of the world
     static constexpr OpRow kRow{"send", "x[..] ->", Pass::kBoth,
-                                Trait::kRowWise | Trait::kExact | Trait::kTransfer};
+                                Trait::kRowWise | Trait::kExact | Trait::kMessage};
     int peer = 0;
     void Show(auto& show) const { show("peer", peer); }
 };
 struct Recv {  // from rank `peer` of the world
-    static constexpr OpRow kRow{
-        "recv", "-> x[..]", Pass::kBoth,
-        Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kTransfer};
+    static constexpr OpRow kRow{"recv", "-> x[..]", Pass::kBoth,
+                                Trait::kRowWise | Trait::kStream | Trait::kExact | Trait::kMessage};
     int peer = 0;
     void Show(auto& show) const { show("peer", peer); }
 };
@@ -368,11 +370,11 @@ struct Recv {  // from rank `peer` of the world
 // Rows that are shared out over the tensor group (program/row_shares.h): S is a rank's share of T.
 struct GatherRows {  // all ranks' rows
     static constexpr OpRow kRow{"gather_rows", "x[S,n] -> y[T,n]", Pass::kTraining,
-                                Trait::kCheap | Trait::kTransfer};
+                                Trait::kCheap | Trait::kAllGather};
 };
 struct ReduceScatterRows {  // own rows of the sum over the group
     static constexpr OpRow kRow{"reduce_scatter_rows", "x[T,n]:spent -> y[S,n]", Pass::kTraining,
-                                Trait::kStream | Trait::kExact | Trait::kTransfer};
+                                Trait::kStream | Trait::kExact | Trait::kReduceScatter};
 };
 struct SliceRows {  // own rows
     static constexpr OpRow kRow{"slice_rows", "x[T,n]:part -> y[S,n]", Pass::kBackward,
@@ -383,7 +385,7 @@ struct SliceRows {  // own rows
 // elements of each of these ranks, `begin` is where this rank's are):
 struct GatherShares {  // from all ranks
     static constexpr OpRow kRow{"gather_shares", "share[_] -> all[_]", Pass::kBackward,
-                                Trait::kTransfer | Trait::kBeside};
+                                Trait::kAllGather | Trait::kBeside};
     std::vector<int64_t> parts;
     int64_t begin = 0;
     void Show(auto& show) const {
@@ -393,7 +395,7 @@ struct GatherShares {  // from all ranks
 };
 struct ReduceShares {  // share += own part of the sum over ranks
     static constexpr OpRow kRow{"reduce_shares", "all[_]:spent -> share[_]+=", Pass::kBackward,
-                                Trait::kTransfer | Trait::kBeside};
+                                Trait::kReduceScatter | Trait::kBeside};
     std::vector<int64_t> parts;
     int64_t begin = 0;
     bool adds = true;  // else share, which may be a part of `all`, becomes the sum
@@ -415,7 +417,7 @@ struct Route {
     // the lower id. Weights are the scores of the chosen, in the order of choice.
     static constexpr OpRow kRow{
         "route", "logits[T,E]:exact (bias[E]) (factors[E]) -> ids[T,K]:i32 weights[T,K]:exact",
-        Pass::kBoth, Trait::kRowWise | Trait::kOnce, 8};
+        Pass::kBoth, Trait::kRowWise | Trait::kOnce | Trait::kRouter, 8};
     GateScore score = GateScore::kSoftmax;
     // Experts stand in `groups` of equal size, of which only `groups_used` can be chosen from:
     // those with the highest sums of their best `group_best` experts.
@@ -455,7 +457,7 @@ struct ExpertMatMul {
         "expert_mat_mul",
         "x[T,..,k] ids[T,K]:i32 weight[m,n,k]:weight:chosen (bias[m,1,n]:chosen)"
         " -> y[T,K,n]",
-        Pass::kBoth, Trait::kRowWise};
+        Pass::kBoth, Trait::kRowWise | Trait::kProduct};
     int64_t first_expert = 0;
     Cut cut = Cut::kNone;
     void Show(auto& show) const {
@@ -468,14 +470,14 @@ struct ExpertMatMul {
 struct ExpertMatMulGradInput {
     static constexpr OpRow kRow{"expert_mat_mul_grad_input",
                                 "dy[T,K,n] ids[T,K]:i32 weight[m,n,k]:weight:chosen -> dx[T,k]",
-                                Pass::kBackward};
+                                Pass::kBackward, Trait::kProductGradInput};
     int64_t first_expert = 0;
     void Show(auto& show) const { show("first_expert", first_expert); }
 };
 struct ExpertMatMulGradWeight {
-    static constexpr OpRow kRow{
-        "expert_mat_mul_grad_weight",
-        "dy[T,K,n] x[T,k] ids[T,K]:i32 -> dw[m,n,k]:chosen+=", Pass::kBackward};
+    static constexpr OpRow kRow{"expert_mat_mul_grad_weight",
+                                "dy[T,K,n] x[T,k] ids[T,K]:i32 -> dw[m,n,k]:chosen+=",
+                                Pass::kBackward, Trait::kProductGradWeight};
     int64_t first_expert = 0;
     void Show(auto& show) const { show("first_expert", first_expert); }
 };
@@ -487,7 +489,7 @@ struct ExpertSum {
         "expert_sum",
         "x[T,K,k] ids[T,K]:i32 weights[T,K]:exact weight[m,n,k]:weight:chosen"
         " (bias[m,1,n]:chosen) (base[T,n]:f64:exact) -> y[T,n]:f64:exact",
-        Pass::kBoth, Trait::kRowWise};
+        Pass::kBoth, Trait::kRowWise | Trait::kProduct};
     int64_t first_expert = 0;
     Cut cut = Cut::kNone;      // kColumns: a bias stands on one rank only
     int64_t segment_cols = 0;  // as in MatMul
@@ -507,14 +509,14 @@ struct ExpertSumGradInput {  // dweights: the dot product of dy . weight and x
     static constexpr OpRow kRow{"expert_sum_grad_input",
                                 "dy[T,n]:exact x[T,K,k] ids[T,K]:i32 weights[T,K]:exact"
                                 " weight[m,n,k]:weight:chosen -> dx[T,K,k] dweights[T,K]:exact",
-                                Pass::kBackward};
+                                Pass::kBackward, Trait::kProductGradInput};
     int64_t first_expert = 0;
     void Show(auto& show) const { show("first_expert", first_expert); }
 };
 struct ExpertSumGradWeight {
-    static constexpr OpRow kRow{
-        "expert_sum_grad_weight",
-        "dy[T,n] x[T,K,k] ids[T,K]:i32 weights[T,K] -> dw[m,n,k]:chosen+=", Pass::kBackward};
+    static constexpr OpRow kRow{"expert_sum_grad_weight",
+                                "dy[T,n] x[T,K,k] ids[T,K]:i32 weights[T,K] -> dw[m,n,k]:chosen+=",
+                                Pass::kBackward, Trait::kProductGradWeight};
     int64_t first_expert = 0;
     void Show(auto& show) const { show("first_expert", first_expert); }
 };
@@ -568,7 +570,7 @@ struct LoadBalanceGrad {
 struct LinearCrossEntropy {
     static constexpr OpRow kRow{"linear_cross_entropy",
                                 "x[R,k] weight[n,k]:weight targets[R]:i32 -> loss[1]:exact",
-                                Pass::kTraining};
+                                Pass::kTraining, Trait::kProduct | Trait::kLogits};
     Cut cut = Cut::kNone;
     int64_t first_row = 0;
     std::vector<int64_t> parts{};
@@ -587,7 +589,7 @@ struct LinearCrossEntropyGrad {  // with cut kRows dx is partial: this rank's ro
     static constexpr OpRow kRow{
         "linear_cross_entropy_grad",
         "dloss[1]:exact x[R,k] weight[n,k]:weight targets[R]:i32 -> dx[R,k] (dw[n,k]+=)",
-        Pass::kBackward};
+        Pass::kBackward, Trait::kProductGradWeight | Trait::kLogits};
     LinearCrossEntropy forward;
     void Show(auto& show) const { forward.Show(show); }
 };
@@ -706,12 +708,15 @@ class OpAttributes {
     std::any held_;
 };
 
+const OpRow& RowOf(OpKind kind);
+
 struct Op {
     OpAttributes attributes;
     std::vector<ValueId> inputs;  // optional ones that are absent are left out
     std::vector<ValueId> outputs;
 
     OpKind kind() const { return attributes.kind(); }
+    bool Is(unsigned trait) const { return RowOf(kind()).Is(trait); }
     template <typename T>
     const T& as() const {
         const T* found = attributes.If<T>();
@@ -722,7 +727,6 @@ struct Op {
 
 // ---- The rows, read -----------------------------------------------------------------------------
 
-const OpRow& RowOf(OpKind kind);
 const char* OpName(OpKind kind);  // "mat_mul"
 inline bool IsOfUpdate(OpKind kind) {
     return RowOf(kind).pass == Pass::kUpdate;
@@ -738,7 +742,7 @@ struct Operand {
     Access access = Access::kRead;
     int group = 0;  // of optional ones; 0: none
     bool many = false, index = false, wide = false, state = false, spent = false, weight = false;
-    bool exact = false, chosen = false, part = false;
+    bool exact = false, chosen = false, part = false, narrow = false;
     // Its first dimension is rows of the step (or may be, where it has any dimensions).
     bool by_rows() const { return dims[0] == 'T' || dims[0] == 'R' || dims[0] == '.'; }
 };
@@ -749,6 +753,8 @@ struct Operands {
 };
 // Nothing: the op has not as many operands as its row says.
 std::optional<Operands> OperandsOf(const Op& op);
+// Whether an operand is a stack of experts, of which the op touches the chosen ones (:chosen).
+bool IsOfExperts(const Op& op);
 // The input that is :weight; none of other ops.
 std::optional<size_t> WeightInput(OpKind kind);
 inline ValueId WeightOf(const Op& product) {

@@ -27,7 +27,7 @@ using weft::FactoredTensor;
 using weft::UpdateRun;
 
 struct SumOver {  // x becomes its sum over the group, of narrow types rounded once
-    static constexpr OpRow kRow{"sum_over", "-> x[..]:f64+=", Pass::kUpdate, Trait::kTransfer};
+    static constexpr OpRow kRow{"sum_over", "-> x[..]:f64+=", Pass::kUpdate, Trait::kAllReduce};
     Group group = Group::kWorld;
     void Show(auto& show) const { show("group", group); }
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -111,6 +112,17 @@ TEST(Ops, WhatRunsBesideArithmeticIsATransfer) {
         EXPECT_TRUE(RowOf(kind).Is(Trait::kTransfer) || !RowOf(kind).Is(Trait::kBeside))
             << OpName(kind);
     }
+}
+
+TEST(Ops, AnOpIsOneTransferOrItsTimeGoesByOneProductOrByAttention) {
+    for (const OpKind kind : AllKinds()) {
+        const OpRow& row = RowOf(kind);
+        EXPECT_LE(std::popcount(row.traits & (Trait::kTransfer | Trait::kByFlops)), 1) << row.name;
+        const bool reads_weight = row.Is(Trait::kProduct | Trait::kProductGradInput);
+        EXPECT_TRUE(!reads_weight || WeightInput(kind)) << row.name;
+    }
+    EXPECT_TRUE(IsOfExperts(Of(ExpertMatMulGradWeight{}, 4, 1)));
+    EXPECT_FALSE(IsOfExperts(Of(MatMulGradWeight{}, 3, 1)));
 }
 
 TEST(Ops, TypesAndStoragesOfOperandsAreChecked) {
