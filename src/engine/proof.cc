@@ -11,12 +11,12 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "program/placement.h"
 
 namespace weft::engine {
 namespace {
 
-using program::OpKind;
-using program::ValueId;
+using program::Trait;
 
 constexpr std::string_view kMagic = "weft proof 1\n";
 constexpr uint64_t kMostRecordBytes = 256ull << 20;
@@ -106,51 +106,32 @@ std::vector<int32_t> ProofPrompt(int64_t vocab) {
 }
 
 std::vector<std::optional<OpPlace>> PlacesOf(const program::Program& program) {
-    struct Columns {
-        int64_t begin = 0;
-        bool cut = false;
-    };
-    std::vector<Columns> columns(program.values.size());
+    const std::vector<program::Columns> columns = program::PlaceColumns(program);
     std::vector<bool> partial(program.values.size());
     for (auto it = program.ops.rbegin(); it != program.ops.rend(); ++it) {
         const program::Op& op = *it;
-        if (op.kind() == OpKind::kAllReduce) partial[static_cast<size_t>(op.inputs[0])] = true;
-        // A shared expert's part goes into the part of the others.
-        const auto* sum = op.attributes.If<program::ExpertSum>();
-        if (sum == nullptr || !sum->base) continue;
-        partial[static_cast<size_t>(op.inputs.back())] =
-            partial[static_cast<size_t>(op.outputs[0])];
+        const program::Operands operands = program::OperandsOf(op).value();
+        // A sum in float64 goes into a sum over ranks, or into another one's part of that.
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            if (!operands.inputs[i]->wide) continue;
+            partial[static_cast<size_t>(op.inputs[i])] =
+                op.Is(Trait::kAllReduce) || partial[static_cast<size_t>(op.outputs[0])];
+        }
     }
     std::vector<std::optional<OpPlace>> places(program.ops.size());
     for (size_t i = 0; i < program.ops.size(); ++i) {
         const program::Op& op = program.ops[i];
-        if (op.outputs.empty()) continue;
-        const ValueId out = op.outputs[0];
+        if (op.outputs.empty() || op.Is(Trait::kMessage)) continue;
+        // (A value that an op adds to is compared before; the proof uses no adapter.)
+        const program::Operands operands = program::OperandsOf(op).value();
+        if (operands.outputs[0]->access == program::Access::kAdd) continue;
+        const program::ValueId out = op.outputs[0];
         const program::Value& value = program.value(out);
-        Columns mine;
-        if (!op.inputs.empty()) mine = columns[static_cast<size_t>(op.inputs[0])];
-        if (const auto* a = op.attributes.If<program::MatMul>()) {
-            const bool rows = a->cut == program::Cut::kRows;
-            const program::WeightSlice& slice = program.value(op.inputs[1]).slice;
-            mine = {rows ? slice.row_begin - slice.home_row : 0, rows};
-        } else if (const auto* attention = op.attributes.If<program::Attention>()) {
-            mine.begin = attention->first_head * attention->head_dim;
-        } else if (op.kind() == OpKind::kAdapt) {
-            continue;  // adds to a value that is compared already; the proof uses no adapter
-        } else if (op.kind() == OpKind::kHeadMatMul) {
-            const program::Value& weight = program.value(op.inputs[1]);
-            mine.begin = weight.slice.first_matrix * weight.shape[1];
-        } else if (const auto* pick = op.attributes.If<program::PickColumns>()) {
-            const int64_t all = program.value(op.inputs[0]).shape[1] / pick->heads;
-            mine.begin = mine.begin / all * (value.shape[1] / pick->heads);
-        } else if (op.kind() == OpKind::kAllReduce || op.kind() == OpKind::kAllGather) {
-            mine = {};
-        }
-        columns[static_cast<size_t>(out)] = mine;
         const bool compared = value.dtype == DType::kF32 && value.shape.rank == 2 &&
                               value.storage == program::Storage::kActivation &&
-                              !partial[static_cast<size_t>(out)] && op.kind() != OpKind::kRecv;
-        if (compared) places[i] = OpPlace{CommonName(value.name), out, mine.begin, !mine.cut};
+                              !partial[static_cast<size_t>(out)];
+        const auto [begin, cut] = columns[static_cast<size_t>(out)];
+        if (compared) places[i] = OpPlace{CommonName(value.name), out, begin, !cut};
     }
     return places;
 }

@@ -191,10 +191,48 @@ class Placer {
     size_t index_ = 0;
 };
 
+// Of the first output: where the first input's are, unless the op moves them.
+struct OutputColumns {
+    const Program& program;
+    const Op& op;
+    Columns x;
+
+    Columns operator()(const MatMul& a) const {
+        const bool rows = a.cut == Cut::kRows;
+        const WeightSlice& slice = program.value(op.inputs[1]).slice;
+        return {rows ? slice.row_begin - slice.home_row : 0, rows};
+    }
+    Columns operator()(const HeadMatMul&) const {
+        const Value& weight = program.value(op.inputs[1]);
+        return {weight.slice.first_matrix * weight.shape[1], x.cut};
+    }
+    Columns operator()(const Attention& a) const { return {a.first_head * a.head_dim, x.cut}; }
+    Columns operator()(const PickColumns& a) const {
+        const int64_t all = program.value(op.inputs[0]).shape[1] / a.heads;
+        return {x.begin / all * (program.value(op.outputs[0]).shape[1] / a.heads), x.cut};
+    }
+    template <typename T>
+    Columns operator()(const T&) const {
+        return T::kRow.Is(Trait::kTransfer) ? Columns{} : x;
+    }
+};
+
 }  // namespace
 
 Result<std::vector<Placement>> Place(const Program& forward) {
     return Placer(forward).Run();
+}
+
+std::vector<Columns> PlaceColumns(const Program& program) {
+    std::vector<Columns> columns(program.values.size());
+    for (const Op& op : program.ops) {
+        const Operands operands = OperandsOf(op).value();
+        if (op.outputs.empty() || operands.outputs[0]->access == Access::kAdd) continue;
+        const auto x = op.inputs.empty() ? Columns{} : columns[static_cast<size_t>(op.inputs[0])];
+        columns[static_cast<size_t>(op.outputs[0])] =
+            op.attributes.Visit(OutputColumns{program, op, x});
+    }
+    return columns;
 }
 
 }  // namespace weft::program

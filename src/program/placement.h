@@ -27,4 +27,12 @@ concept kHasNoGradient = T::kRow.pass != Pass::kBoth&& T::kRow.pass != Pass::kTr
 // Errors: kUnsupported, naming op and value, for what differentiate.h refuses.
 Result<std::vector<Placement>> Place(const Program& forward);
 
+// Where a rank's columns of a value begin in the value of all ranks. By ValueId, of a Program of
+// inference.
+struct Columns {
+    int64_t begin = 0;
+    bool cut = false;  // each rank has its own
+};
+std::vector<Columns> PlaceColumns(const Program& program);
+
 }  // namespace weft::program
