@@ -68,7 +68,8 @@ OrderedJson TrainingJson(const TrainingRates& rates) {
     OrderedJson ops = OrderedJson::object();
     for (const auto& [kind, curve] : rates.ops) {
         ops[program::OpName(kind)] =
-            CurveJson(curve, CountsFlops(kind) ? Unit::kCompute : Unit::kRate);
+            CurveJson(curve, program::RowOf(kind).Is(program::Trait::kByFlops) ? Unit::kCompute
+                                                                               : Unit::kRate);
     }
     return {{"update", FigureJson(rates.update, Unit::kRate)},
             {"step", FigureJson(rates.step, Unit::kTime)},

@@ -77,8 +77,7 @@ class UpdateTimes {
         for (size_t op = 0; op < seconds_.size(); ++op) {
             all_s_ += seconds_[op];
             const OpKind kind = list_.ops[op].kind();
-            const bool waits = program::IsTransfer(kind) || kind == OpKind::kSumOver;
-            if (program::IsOfUpdate(kind) && !waits) update_s_ += seconds_[op];
+            if (program::IsOfUpdate(kind) && !program::IsTransfer(kind)) update_s_ += seconds_[op];
         }
         beside_s_ = std::max(0.0, summary.update_s - all_s_);
     }
@@ -95,7 +94,7 @@ class UpdateTimes {
             if (program::IsTransfer(kind) || program::IsOfUpdate(kind)) continue;
             const program::OpCost& cost = costs[op];
             const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
-            sums[kind].work += CountsFlops(kind) ? cost.flops : bytes;
+            sums[kind].work += list_.ops[op].Is(program::Trait::kByFlops) ? cost.flops : bytes;
             sums[kind].seconds += std::max(seconds_[op], kLeastSeconds);
         }
         for (const auto& [kind, sum] : sums) {

@@ -131,7 +131,9 @@ TrainingRates ReadTraining(const nlohmann::json& json, const std::string& where,
     reader.Take("step", Unit::kTime, rates.step);
     ReadMembers(reader, "ops", "op", OpKindOfName,
                 [&](OpKind kind, const auto& curve, const std::string& at, auto& inner) {
-                    const Unit unit = CountsFlops(kind) ? Unit::kCompute : Unit::kRate;
+                    const Unit unit = program::RowOf(kind).Is(program::Trait::kByFlops)
+                                          ? Unit::kCompute
+                                          : Unit::kRate;
                     rates.ops[kind] = ReadCurve(curve, at, unit, inner);
                 });
     if (const Status read = reader.Finish(); !read.ok()) outer.Fail(read.error().message);
@@ -139,16 +141,6 @@ TrainingRates ReadTraining(const nlohmann::json& json, const std::string& where,
 }
 
 }  // namespace
-
-bool CountsFlops(OpKind kind) {
-    const bool weights = kind == OpKind::kMatMulGradWeight ||
-                         kind == OpKind::kExpertMatMulGradWeight ||
-                         kind == OpKind::kExpertSumGradWeight;
-    const bool attention = kind == OpKind::kAttention || kind == OpKind::kAttentionGrad ||
-                           kind == OpKind::kLatentAttention;
-    return weights || attention || kind == OpKind::kLinearCrossEntropyGrad ||
-           program::WeightInput(kind).has_value();
-}
 
 std::optional<double> MeasuredRates::ProductFlops(DType type, double rows) const {
     return FlopsOf(products, type, rows);

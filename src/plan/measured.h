@@ -69,6 +69,7 @@ struct MeasuredRates {
 
 // Of a rank's ops in training.
 struct TrainingRates {
+    // FLOPs a second of ops with Trait::kByFlops, bytes a second of others.
     std::map<program::OpKind, MeasuredRates::Curve> ops;
     Figure update, step;
     // Of so many rows; none: the op was not measured.
@@ -93,9 +94,6 @@ struct Measured : MeasuredRates {
     // Of a step of so many rows on so many tensor ranks: seconds for each of its ops' (1 at least).
     double Turns(int of_ranks, double rows) const;
 };
-
-// Whether a rate of TrainingRates is of FLOPs: products and attention. Else of bytes.
-bool CountsFlops(program::OpKind kind);
 
 // Of the member "measured". Errors go to `outer`.
 Measured ReadMeasured(const nlohmann::json& json, ObjectReader& outer);

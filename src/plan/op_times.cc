@@ -4,24 +4,17 @@
 #include <cmath>
 
 #include "base/json.h"
-#include "program/timeline.h"
 
 namespace weft::plan {
 namespace {
 
-using program::OpKind;
+using program::Trait;
 
 constexpr JsonLimits kTraceLimits = {.bytes = size_t{300} << 20, .values = size_t{1} << 26};
 
-bool IsWeightProduct(OpKind kind) {
-    return kind == OpKind::kMatMul || kind == OpKind::kExpertMatMul || kind == OpKind::kExpertSum;
-}
 // Neither a product of weights nor a collective.
-bool IsRest(OpKind kind) {
-    return !IsWeightProduct(kind) && !program::IsTransfer(kind);
-}
-bool IsAttentionOp(OpKind kind) {
-    return kind == OpKind::kAttention || kind == OpKind::kLatentAttention;
+bool IsRest(const program::Op& op) {
+    return !op.Is(Trait::kProduct | Trait::kTransfer);
 }
 
 // What one value in so many is below.
@@ -91,7 +84,7 @@ Result<std::map<int64_t, OpTimes::Step>> OpTimes::StepsOf(const std::string& tra
         Step& step = at->second;
         step.rest_s = (step.end_us - step.begin_us) * 1e-6;
         for (size_t op = 0; op < step.op_s.size(); ++op) {
-            if (!IsRest(program_.ops[op].kind())) step.rest_s -= step.op_s[op];
+            if (!IsRest(program_.ops[op])) step.rest_s -= step.op_s[op];
         }
         if (at == steps.begin()) continue;
         const auto before = std::prev(at);
@@ -109,7 +102,7 @@ Status OpTimes::AddRank(const std::string& trace) {
         if (is_new) continue;
         for (size_t op = 0; op < its.op_s.size(); ++op) {
             // Who comes last to a collective waits for nobody: that is what it costs.
-            const bool shared = program::IsTransfer(program_.ops[op].kind());
+            const bool shared = program_.ops[op].Is(Trait::kTransfer);
             double& seconds = step.op_s[op];
             seconds = shared ? std::min(seconds, its.op_s[op]) : std::max(seconds, its.op_s[op]);
         }
@@ -137,8 +130,8 @@ std::map<std::pair<DType, double>, OpTimes::Work> OpTimes::Products(
     const std::vector<program::OpCost> costs = program::Cost(program_, shape);
     for (size_t i = 0; i < program_.ops.size(); ++i) {
         const program::Op& op = program_.ops[i];
-        if (!IsWeightProduct(op.kind())) continue;
-        if ((op.kind() == OpKind::kMatMul) == (experts != nullptr)) continue;
+        if (!op.Is(Trait::kProduct)) continue;
+        if (IsOfExperts(op) != (experts != nullptr)) continue;
         const program::Shape& out = program_.value(op.outputs[0]).shape;
         const program::Value& weight = program_.value(program::WeightOf(op));
         const int64_t rows = out.Elements(shape.rows(), shape.outputs) / out[out.rank - 1];
@@ -155,8 +148,8 @@ OpTimes::Work OpTimes::Others(const program::StepShape& shape, int64_t first, in
     const std::vector<double> seconds = Quartiles(first, last);
     const std::vector<program::OpCost> costs = program::Cost(program_, shape);
     for (size_t i = 0; i < program_.ops.size(); ++i) {
-        const OpKind kind = program_.ops[i].kind();
-        if (IsRest(kind) && !IsAttentionOp(kind)) work += WorkOf(costs[i], seconds[i]);
+        const program::Op& op = program_.ops[i];
+        if (IsRest(op) && !op.Is(Trait::kAttention)) work += WorkOf(costs[i], seconds[i]);
     }
     return work;
 }
@@ -167,14 +160,14 @@ OpTimes::Work OpTimes::Attention(const program::StepShape& shape, int64_t first,
     const std::vector<double> seconds = Quartiles(first, last);
     const std::vector<program::OpCost> costs = program::Cost(program_, shape);
     for (size_t i = 0; i < program_.ops.size(); ++i) {
-        if (IsAttentionOp(program_.ops[i].kind())) work += WorkOf(costs[i], seconds[i]);
+        if (program_.ops[i].Is(Trait::kAttention)) work += WorkOf(costs[i], seconds[i]);
     }
     return work;
 }
 
 int OpTimes::attentions() const {
     return static_cast<int>(std::ranges::count_if(
-        program_.ops, [](const program::Op& op) { return IsAttentionOp(op.kind()); }));
+        program_.ops, [](const program::Op& op) { return op.Is(Trait::kAttention); }));
 }
 
 OpTimes::Rest OpTimes::RestOf(int64_t first, int64_t last) const {
@@ -186,8 +179,7 @@ OpTimes::Rest OpTimes::RestOf(int64_t first, int64_t last) const {
     }
     rest.seconds = Quartile(std::move(rests));
     rest.gap_s = Quartile(std::move(gaps));
-    rest.ops = static_cast<int>(std::ranges::count_if(
-        program_.ops, [](const program::Op& op) { return IsRest(op.kind()); }));
+    rest.ops = static_cast<int>(std::ranges::count_if(program_.ops, IsRest));
     return rest;
 }
 
@@ -197,7 +189,7 @@ OpTimes::Sums OpTimes::SumsOf(const program::StepShape& shape, int64_t first, in
     const std::vector<double> seconds = Quartiles(first, last);
     const std::vector<program::OpCost> costs = program::Cost(program_, shape);
     for (size_t i = 0; i < program_.ops.size(); ++i) {
-        if (program_.ops[i].kind() != OpKind::kAllReduce) continue;
+        if (!program_.ops[i].Is(Trait::kAllReduce)) continue;
         sums.bytes += static_cast<double>(costs[i].wire_bytes);
         sums.seconds += seconds[i];
         ++count;
@@ -214,7 +206,7 @@ double OpTimes::ShareOfSteps(int64_t first, int64_t last) const {
     const std::vector<double> seconds = Quartiles(first, last);
     double parts = rest.seconds + rest.gap_s;
     for (size_t i = 0; i < program_.ops.size(); ++i) {
-        if (!IsRest(program_.ops[i].kind())) parts += seconds[i];
+        if (!IsRest(program_.ops[i])) parts += seconds[i];
     }
     std::vector<double> walls;
     for (auto at = steps_.lower_bound(first); at != steps_.end() && at->first <= last; ++at) {
@@ -230,8 +222,8 @@ Result<double> HopSeconds(const std::vector<std::string>& traces, int64_t first,
     struct Messages {
         double send_us = 0, received_us = 0;  // the first send's begin, the last receive's end
     };
-    const auto sends = fmt::format("{} ", program::OpName(OpKind::kSend));
-    const auto receives = fmt::format("{} ", program::OpName(OpKind::kRecv));
+    const auto sends = fmt::format("{} ", program::OpName(program::OpKind::kSend));
+    const auto receives = fmt::format("{} ", program::OpName(program::OpKind::kRecv));
     std::map<int64_t, double> hops_us;  // by step
     std::map<int64_t, size_t> told;
     for (size_t stage = 0; stage < traces.size(); ++stage) {

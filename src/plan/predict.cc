@@ -529,7 +529,7 @@ Result<int64_t> SyncsOfToken(const ModelWalk& walk, int tensor_ranks) {
     int64_t syncs = 0;
     for (const Piece& piece : work.pieces) {
         syncs += piece.count * std::ranges::count_if(piece.program.ops, [](const program::Op& op) {
-                     return op.kind() == program::OpKind::kAllReduce;
+                     return op.Is(program::Trait::kAllReduce);
                  });
     }
     return syncs;

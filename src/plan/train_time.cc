@@ -4,8 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include "program/timeline.h"
-
 namespace weft::plan {
 namespace {
 
@@ -13,6 +11,7 @@ using program::Op;
 using program::OpCost;
 using program::OpKind;
 using program::Program;
+using program::Trait;
 
 constexpr TrainSecondsRow kTrainRows[] = {
     {"products", &TrainSeconds::products},   {"attention", &TrainSeconds::attention},
@@ -27,24 +26,16 @@ constexpr double kLargeDevice = 1e14, kMostInFlight = 2e6;
 // Of a logit and its gradient, written and read where a program keeps them.
 constexpr double kLogitBytes = 28;
 
-bool IsProduct(OpKind kind) {
-    const bool attention = kind == OpKind::kAttention || kind == OpKind::kAttentionGrad ||
-                           kind == OpKind::kLatentAttention;
-    return CountsFlops(kind) && !attention;
+// The product that one of experts is for each of them, and those of the loss.
+OpKind PlainKind(const Op& op) {
+    if (op.Is(Trait::kProduct)) return OpKind::kMatMul;
+    if (op.Is(Trait::kProductGradInput)) return OpKind::kMatMulGradInput;
+    return op.Is(Trait::kProductGradWeight) ? OpKind::kMatMulGradWeight : op.kind();
 }
 
-// The product that one of experts is for each of them, and those of the loss.
-OpKind PlainKind(OpKind kind) {
-    if (kind == OpKind::kLinearCrossEntropy) return OpKind::kMatMul;
-    if (kind == OpKind::kLinearCrossEntropyGrad) return OpKind::kMatMulGradWeight;
-    if (kind == OpKind::kExpertMatMul || kind == OpKind::kExpertSum) return OpKind::kMatMul;
-    if (kind == OpKind::kExpertMatMulGradInput || kind == OpKind::kExpertSumGradInput) {
-        return OpKind::kMatMulGradInput;
-    }
-    if (kind == OpKind::kExpertMatMulGradWeight || kind == OpKind::kExpertSumGradWeight) {
-        return OpKind::kMatMulGradWeight;
-    }
-    return kind;
+// A product of all rows with one weight.
+bool IsOfAllRows(const Op& op, unsigned product) {
+    return op.Is(product) && !IsOfExperts(op);
 }
 
 double Bytes(const OpCost& cost) {
@@ -56,7 +47,7 @@ class OpTimer {
     OpTimer(const Program& list, const TrainPlace& place) : list_(list), place_(place) {
         if (!place.style->weft) FindSiblings();
         for (const Op& op : list.ops) {
-            if (op.kind() != OpKind::kRoute) continue;
+            if (!op.Is(Trait::kRouter)) continue;
             const program::Shape &ids = list.value(op.outputs[0]).shape,
                                  &scores = list.value(op.inputs[0]).shape;
             expert_share_ = static_cast<double>(ids[ids.rank - 1]) /
@@ -65,8 +56,8 @@ class OpTimer {
     }
 
     void Add(const Op& op, const OpCost& cost, OpsSeconds& sum) {
-        if (op.kind() == OpKind::kSend || op.kind() == OpKind::kRecv) return;
-        if (program::IsTransfer(op.kind())) {
+        if (op.Is(Trait::kMessage)) return;
+        if (op.Is(Trait::kTransfer)) {
             sum.all.tensor += (1 - place_.style->tensor_beside) *
                               WireSeconds(op, static_cast<double>(cost.wire_bytes));
             return;
@@ -74,17 +65,12 @@ class OpTimer {
         ++ops_;
         sum.flops += cost.flops;
         if (AddMeasured(op, cost, sum)) return;
-        if (op.kind() == OpKind::kAttention || op.kind() == OpKind::kAttentionGrad) {
-            AddAttention(op, cost, sum);
-        } else if (IsProduct(op.kind())) {
-            const double seconds = ProductSeconds(op, cost);
-            sum.all.products += seconds;
-            device_s_ += seconds;
-        } else {
-            const double seconds = place_.style->passes * Bytes(cost) / place_.device.memory;
-            sum.all.memory += seconds;
-            device_s_ += seconds;
-        }
+        if (op.Is(Trait::kAttention)) return AddAttention(op, cost, sum);
+        const bool product = op.Is(Trait::kAnyProduct);
+        const double seconds = product ? ProductSeconds(op, cost)
+                                       : place_.style->passes * Bytes(cost) / place_.device.memory;
+        (product ? sum.all.products : sum.all.memory) += seconds;
+        device_s_ += seconds;
     }
 
     // Ops are started one after another, ahead of the device where that is slower.
@@ -98,18 +84,18 @@ class OpTimer {
     // By the machine's tables; false: they have no such op.
     bool AddMeasured(const Op& op, const OpCost& cost, OpsSeconds& sum) const {
         if (place_.rates == nullptr) return false;
-        const OpKind kind = op.kind(), plain = PlainKind(kind);
-        const bool attention = kind == OpKind::kAttention || kind == OpKind::kAttentionGrad;
+        const OpKind kind = op.kind(), plain = PlainKind(op);
+        const bool attention = op.Is(Trait::kAttention);
         const auto sequence = static_cast<double>(place_.sequence);
         const double all = sequence * static_cast<double>(place_.micro_batch);
         const double rows = plain != kind ? std::max(1.0, all * expert_share_) : all;
         auto rate = place_.rates->Rate(kind, attention ? sequence : rows);
         if (!rate) rate = place_.rates->Rate(plain, rows);
         if (!rate) return false;
-        const double seconds = (CountsFlops(kind) ? cost.flops : Bytes(cost)) / *rate;
-        (attention           ? sum.all.attention
-         : CountsFlops(kind) ? sum.all.products
-                             : sum.all.memory) += seconds;
+        const double seconds = (op.Is(Trait::kByFlops) ? cost.flops : Bytes(cost)) / *rate;
+        (attention                ? sum.all.attention
+         : op.Is(Trait::kByFlops) ? sum.all.products
+                                  : sum.all.memory) += seconds;
         return true;
     }
 
@@ -118,10 +104,10 @@ class OpTimer {
     void FindSiblings() {
         std::map<program::ValueId, double> outputs;  // of products, by what they read
         for (const Op& op : list_.ops) {
-            if (op.kind() == OpKind::kMatMul) outputs[op.inputs[0]] += OwnOutputs(op);
+            if (IsOfAllRows(op, Trait::kProduct)) outputs[op.inputs[0]] += OwnOutputs(op);
         }
         for (const Op& op : list_.ops) {
-            if (op.kind() != OpKind::kMatMul) continue;
+            if (!IsOfAllRows(op, Trait::kProduct)) continue;
             const double together = outputs[op.inputs[0]] / OwnOutputs(op);
             together_[op.inputs[0]] = together_[program::WeightOf(op)] = together;
         }
@@ -135,8 +121,8 @@ class OpTimer {
     double WireSeconds(const Op& op, double bytes) const {
         const coll::TierGroup& group = place_.tensor;
         if (group.ranks < 2) return 0;
-        if (op.kind() == OpKind::kAllReduce) return place_.collectives.AllReduce(group, bytes);
-        if (op.kind() != OpKind::kReduceScatterRows) return place_.collectives.Gather(group, bytes);
+        if (op.Is(Trait::kAllReduce)) return place_.collectives.AllReduce(group, bytes);
+        if (!op.Is(Trait::kReduceScatter)) return place_.collectives.Gather(group, bytes);
         const auto value_bytes = static_cast<double>(RowBytes(list_.value(op.inputs[0]).dtype, 1));
         return place_.collectives.ReduceScatter(group, bytes, value_bytes);
     }
@@ -151,8 +137,7 @@ class OpTimer {
     // How many outputs; of what a loss's product leaves, the logits.
     double OwnOutputs(const Op& op) const {
         const double rows = static_cast<double>(place_.sequence * place_.micro_batch);
-        if (op.kind() == OpKind::kLinearCrossEntropy ||
-            op.kind() == OpKind::kLinearCrossEntropyGrad) {
+        if (op.Is(Trait::kLogits)) {
             return rows * static_cast<double>(list_.value(program::WeightOf(op)).shape[0]);
         }
         const auto elements =
@@ -164,10 +149,10 @@ class OpTimer {
         if (cost.flops <= 0) return Bytes(cost) / place_.device.memory;
         double flops = cost.flops;
         double outputs = OwnOutputs(op), summed = flops / (2 * outputs), logits = 0;
-        if (op.kind() == OpKind::kMatMul) outputs *= Together(op.inputs[0]);
-        if (op.kind() == OpKind::kMatMulGradWeight) outputs *= Together(op.inputs[1]);
-        if (op.kind() == OpKind::kMatMulGradInput) summed *= Together(program::WeightOf(op));
-        if (op.kind() == OpKind::kLinearCrossEntropyGrad) {
+        if (IsOfAllRows(op, Trait::kProduct)) outputs *= Together(op.inputs[0]);
+        if (IsOfAllRows(op, Trait::kProductGradWeight)) outputs *= Together(op.inputs[1]);
+        if (op.Is(Trait::kProductGradInput)) summed *= Together(program::WeightOf(op));
+        if (op.Is(Trait::kLogits) && op.Is(Trait::kProductGradWeight)) {
             summed /= 3;
             // Others keep the logits: two products in place of three, and they are written and
             // read, in the type computed in, in float32, and their gradients.
@@ -176,9 +161,7 @@ class OpTimer {
                 logits = kLogitBytes * outputs / place_.device.memory;
             }
         }
-        const bool last = op.kind() == OpKind::kLinearCrossEntropy ||
-                          op.kind() == OpKind::kLinearCrossEntropyGrad;
-        if (place_.eight_bit && !last) {
+        if (place_.eight_bit && !op.Is(Trait::kLogits)) {
             // Operands are read in BF16 and written in FP8 before.
             const double casts = place_.style->casts * 1.5 * static_cast<double>(cost.read_bytes) /
                                  place_.device.memory;
@@ -189,9 +172,9 @@ class OpTimer {
     }
 
     void AddAttention(const Op& op, const OpCost& cost, OpsSeconds& sum) {
-        const bool back = op.kind() == OpKind::kAttentionGrad;
-        const program::Attention& a =
-            back ? op.as<program::AttentionGrad>().forward : op.as<program::Attention>();
+        const auto* grad = op.attributes.If<program::AttentionGrad>();
+        const bool back = grad != nullptr;
+        const program::Attention& a = back ? grad->forward : op.as<program::Attention>();
         double seconds = 0;
         const double context = place_.context.ranks;
         const double length = static_cast<double>(place_.sequence) * context;
@@ -325,7 +308,8 @@ std::vector<OpCost> TrainCosts(const Program& list, int64_t sequence, int64_t mi
     std::vector<OpCost> costs =
         program::Cost(list, program::StepShape{micro_batch, sequence, rows, 0});
     for (size_t i = 0; i < costs.size(); ++i) {
-        if (list.ops[i].kind() != OpKind::kAttentionGrad) continue;
+        const program::OpRow& row = program::RowOf(list.ops[i].kind());
+        if (!row.Is(Trait::kAttention) || row.pass != program::Pass::kBackward) continue;
         // It has a cost for every pair of rows: rows (rows + 1) / 2 of one sequence.
         costs[i].flops *= static_cast<double>(sequence + 1) / static_cast<double>(rows + 1);
     }

@@ -102,7 +102,7 @@ GatheredBytes KeptGathers(const TrainPart& part, int64_t rows) {
     };
     GatheredBytes gathered;
     for (const program::Op& op : forward) {
-        if (op.kind() != program::OpKind::kGatherRows) continue;
+        if (!op.Is(program::Trait::kAllGather)) continue;
         if (!wanted.contains(list.HomeOf(op.outputs[0]))) continue;
         const double all = bytes(op.outputs[0]);
         gathered.others += all - bytes(op.inputs[0]);
@@ -114,7 +114,7 @@ GatheredBytes KeptGathers(const TrainPart& part, int64_t rows) {
 // Logits in the type computed in, and in float32 with their gradient.
 double LogitBytes(const Program& list, const TrainPlace& place) {
     for (const program::Op& op : list.ops) {
-        if (op.kind() != program::OpKind::kLinearCrossEntropy) continue;
+        if (!op.Is(program::Trait::kLogits)) continue;
         const auto rows = static_cast<double>(place.sequence * place.micro_batch);
         return 6 * rows * static_cast<double>(list.value(program::WeightOf(op)).shape[0]);
     }

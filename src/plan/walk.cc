@@ -7,12 +7,10 @@
 #include <map>
 #include <set>
 
-#include "program/timeline.h"
-
 namespace weft::plan {
 namespace {
 
-using program::OpKind;
+using program::Trait;
 
 constexpr BreakdownRow kBreakdownRows[] = {
     {"weights", &Breakdown::weights},      {"kv cache", &Breakdown::cache},
@@ -48,18 +46,6 @@ std::vector<int> KindsOf(const model_files::ModelSource& source, const model::Hy
     return kind_of_layer;
 }
 
-bool IsChosen(const program::Op& op) {
-    return op.kind() == OpKind::kExpertMatMul || op.kind() == OpKind::kExpertSum;
-}
-
-bool MultipliesWeights(const program::Op& op) {
-    return IsChosen(op) || op.kind() == OpKind::kMatMul;
-}
-
-bool IsAttention(const program::Op& op) {
-    return op.kind() == OpKind::kAttention || op.kind() == OpKind::kLatentAttention;
-}
-
 // Of an op of experts: what the mean group reads of what the unluckiest does.
 double EvenShare(const program::Program& list, const program::Op& op, const model::Hyper& hyper,
                  int64_t rows) {
@@ -86,8 +72,8 @@ class StepTimer {
   private:
     void Add(const program::Program& list, const program::Op& op, const program::OpCost& cost,
              Breakdown& all) const {
-        if (op.kind() == OpKind::kSend || op.kind() == OpKind::kRecv) return;
-        if (program::IsTransfer(op.kind())) {
+        if (op.Is(Trait::kMessage)) return;
+        if (op.Is(Trait::kTransfer)) {
             if (place_.tensor.ranks < 2) return;
             all.wire += WireSeconds(list, op, cost);
             all.sync += SyncSeconds();
@@ -108,8 +94,9 @@ class StepTimer {
     double OpSeconds(const program::Program& list, const program::Op& op) const {
         const Runtime& runtime = *place_.runtime;
         double seconds = runtime.op.value;
-        if (op.kind() == OpKind::kRoute) seconds += runtime.route.value;
-        if (op.kind() != OpKind::kExpertSum) return seconds;  // one a layer of experts
+        if (op.Is(Trait::kRouter)) seconds += runtime.route.value;
+        // One op a layer of experts has a row for each token, not for each of its experts.
+        if (!IsOfExperts(op) || list.value(op.outputs[0]).shape.rank > 2) return seconds;
         const program::Value& weight = list.value(program::WeightOf(op));
         if (weight.shape[2] < kNarrowExpert && runtime.InEightBits(*place_.machine, weight.dtype)) {
             seconds += runtime.narrow_experts.value;
@@ -119,16 +106,16 @@ class StepTimer {
 
     // A product of many rows, whose quantized weights the kernel unpacks.
     bool IsUnpacked(const program::Program& list, const program::Op& op) const {
-        if (rates_ != nullptr || !MultipliesWeights(op) || RowsOf(list, op) <= kVectorRows)
+        if (rates_ != nullptr || !op.Is(Trait::kProduct) || RowsOf(list, op) <= kVectorRows)
             return false;
         return Info(list.value(program::WeightOf(op)).dtype).quantized;
     }
 
     void AddMemory(const program::Program& list, const program::Op& op, double seconds,
                    Breakdown& all) const {
-        if (IsAttention(op)) {
+        if (op.Is(Trait::kAttention)) {
             all.cache += seconds;
-        } else if (IsChosen(op)) {
+        } else if (IsOfExperts(op)) {
             const double even = EvenShare(list, op, *place_.hyper, step_.rows());
             all.weights += seconds * even;
             all.imbalance += seconds * (1 - even);
@@ -147,7 +134,7 @@ class StepTimer {
 
     // What ops that are neither products nor attention take was measured by their bytes.
     bool ByBytes(const program::Op& op) const {
-        return rates_ != nullptr && rates_->rest && !MultipliesWeights(op) && !IsAttention(op);
+        return rates_ != nullptr && rates_->rest && !op.Is(Trait::kByFlops);
     }
 
     // Reading and writing, by what the runtime reaches of the memory's bandwidth.
@@ -156,19 +143,19 @@ class StepTimer {
         const auto bytes = static_cast<double>(cost.read_bytes + cost.written_bytes);
         const double rate = place_.machine->sustained_bytes_per_s();
         if (rates_ != nullptr) {
-            if (IsAttention(op)) return bytes / rates_->CacheRate(CacheType(list, op));
+            if (op.Is(Trait::kAttention)) return bytes / rates_->CacheRate(CacheType(list, op));
             return bytes / (ByBytes(op) ? rates_->rest->value : rate);
         }
         const Runtime& runtime = *place_.runtime;
-        if (IsAttention(op)) {
-            const bool grouped = HeadsOf(op) == Heads::kGrouped;
+        if (op.Is(Trait::kAttention)) {
+            const bool grouped = heads() == Heads::kGrouped;
             const Figure& share = grouped ? runtime.grouped_share : runtime.cache_share;
             return bytes / (rate * share.value) * (grouped ? CacheReads() : 1);
         }
-        if (!MultipliesWeights(op)) return bytes / (rate * runtime.rest_share.value);
+        if (!op.Is(Trait::kProduct)) return bytes / (rate * runtime.rest_share.value);
         const DType type = list.value(program::WeightOf(op)).dtype;
-        const double seconds = bytes / runtime.WeightRate(*place_.machine, type, IsChosen(op));
-        return IsChosen(op) ? seconds * MetShare(list, op) : seconds;
+        const double seconds = bytes / runtime.WeightRate(*place_.machine, type, IsOfExperts(op));
+        return IsOfExperts(op) ? seconds * MetShare(list, op) : seconds;
     }
 
     // As many query heads of a group as a power of two divides share a read of their keys; the
@@ -179,8 +166,8 @@ class StepTimer {
         return 1 + (reads - 1) * place_.runtime->reread_share.value;
     }
 
-    Heads HeadsOf(const program::Op& op) const {
-        if (op.kind() == OpKind::kLatentAttention) return Heads::kLatent;
+    Heads heads() const {
+        if (place_.hyper->latent.rank > 0) return Heads::kLatent;
         return place_.hyper->heads > place_.hyper->kv_heads ? Heads::kGrouped : Heads::kOwn;
     }
 
@@ -220,15 +207,15 @@ class StepTimer {
     // A product of weights whose rate was measured: its overhead is part of that.
     bool AddProduct(const program::Program& list, const program::Op& op,
                     const program::OpCost& cost, Breakdown& all) const {
-        if (!MultipliesWeights(op)) return false;
+        if (!op.Is(Trait::kProduct)) return false;
         const program::Value& weight = list.value(program::WeightOf(op));
         const double rows = RowsOf(list, op);
-        const auto rate = IsChosen(op) ? rates_->ExpertFlops(weight.dtype, rows)
-                                       : rates_->ProductFlops(weight.dtype, rows);
+        const auto rate = IsOfExperts(op) ? rates_->ExpertFlops(weight.dtype, rows)
+                                          : rates_->ProductFlops(weight.dtype, rows);
         if (!rate) return false;
         const double seconds = cost.flops / *rate;
         (rows > kVectorRows ? all.compute : all.weights) += seconds;
-        if (IsChosen(op)) {
+        if (IsOfExperts(op)) {
             const double even = EvenShare(list, op, *place_.hyper, step_.rows());
             all.imbalance += seconds * (1 / even - 1);
         }
@@ -238,7 +225,8 @@ class StepTimer {
     // Attention of few rows, whose parts were measured: its overhead is part of them.
     bool AddRowAttention(const program::Program& list, const program::Op& op,
                          const program::OpCost& cost, Breakdown& all) const {
-        if (!IsAttention(op) || !rates_->scores || step_.tokens > kVectorRows) return false;
+        if (!op.Is(Trait::kAttention) || !rates_->scores || step_.tokens > kVectorRows)
+            return false;
         int64_t seen = step_.context + step_.tokens;
         const auto* attention = op.attributes.If<program::Attention>();
         if (attention != nullptr && attention->window > 0) {
@@ -255,23 +243,23 @@ class StepTimer {
     double FlopsPerSecond(const program::Program& list, const program::Op& op) const {
         const Runtime& runtime = *place_.runtime;
         if (rates_ != nullptr) {
-            return IsAttention(op) ? rates_->AttentionFlops(CacheType(list, op))
-                                   : place_.machine->compute.value;
+            return op.Is(Trait::kAttention) ? rates_->AttentionFlops(CacheType(list, op))
+                                            : place_.machine->compute.value;
         }
-        if (IsAttention(op)) return runtime.AttentionFlops(*place_.machine, HeadsOf(op));
-        if (!MultipliesWeights(op)) return runtime.ProductFlops(*place_.machine, DType::kF16);
+        if (op.Is(Trait::kAttention)) return runtime.AttentionFlops(*place_.machine, heads());
+        if (!op.Is(Trait::kProduct)) return runtime.ProductFlops(*place_.machine, DType::kF16);
         const program::Value& weight = list.value(program::WeightOf(op));
         const double rows = RowsOf(list, op);
         if (rows <= kVectorRows && runtime.vector_share) {
             return runtime.Most(*place_.machine).value * runtime.vector_share->value;
         }
-        return runtime.ProductFlops(*place_.machine, weight.dtype, IsChosen(op)) *
-               FilledShare(rows, IsChosen(op));
+        return runtime.ProductFlops(*place_.machine, weight.dtype, IsOfExperts(op)) *
+               FilledShare(rows, IsOfExperts(op));
     }
 
     // Of a product; of one of experts those that an expert gets which gets any.
     double RowsOf(const program::Program& list, const program::Op& op) const {
-        if (!IsChosen(op)) {
+        if (!IsOfExperts(op)) {
             const program::Shape& out = list.value(op.outputs[0]).shape;
             const int64_t elements = out.Elements(step_.rows(), step_.outputs);
             return static_cast<double>(elements / out[out.rank - 1]);
@@ -298,7 +286,7 @@ class StepTimer {
                        const program::OpCost& cost) const {
         double bytes = static_cast<double>(cost.wire_bytes);
         if (const Measured* measured = place_.measured(); measured != nullptr) {
-            const bool sums = op.kind() == OpKind::kAllReduce;
+            const bool sums = op.Is(Trait::kAllReduce);
             const auto seconds = sums ? measured->AllReduceSeconds(place_.tensor.ranks, bytes)
                                       : measured->AllGatherSeconds(place_.tensor.ranks, bytes);
             if (seconds) return *seconds;
@@ -314,7 +302,7 @@ class StepTimer {
             const double share = others > kSwitchSenders ? place_.runtime->crowd_share.value : 1;
             return 2 * (tier.latency_s + others * bytes / (tier.bytes_per_s * share));
         }
-        return op.kind() == OpKind::kAllReduce
+        return op.Is(Trait::kAllReduce)
                    ? coll::AllReduceSeconds(place_.tensor, coll::Algorithm::kAuto, bytes)
                    : coll::AllGatherSeconds(place_.tensor, bytes);
     }
