@@ -373,9 +373,8 @@ Status Rank::ReadHidden(int64_t first_row, int64_t rows, std::vector<float>& out
 }
 
 int Rank::all_reduces() const {
-    return static_cast<int>(std::ranges::count_if(program_.ops, [](const program::Op& op) {
-        return op.kind() == program::OpKind::kAllReduce;
-    }));
+    return static_cast<int>(std::ranges::count_if(
+        program_.ops, [](const program::Op& op) { return op.Is(program::Trait::kAllReduce); }));
 }
 
 void Rank::Record(const StepData& step) {

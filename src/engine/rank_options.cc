@@ -47,9 +47,8 @@ backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& la
     // What a first stage sends lives until it is sent, while the result of the step before comes
     // in.
     for (const program::Op& op : program.ops) {
-        if (op.kind() == program::OpKind::kSend && !compile.keep.empty()) {
-            compile.keep.push_back(op.inputs[0]);
-        }
+        if (!op.Is(program::Trait::kMessage) || compile.keep.empty()) continue;
+        compile.keep.insert(compile.keep.end(), op.inputs.begin(), op.inputs.end());
     }
     compile.device_sum = job.device_sum;
     compile.overlap = job.overlap;

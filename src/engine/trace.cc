@@ -39,9 +39,7 @@ void AppendTrace(const program::Program& program, int64_t number,
             fmt::format("{} {}", program::OpName(op.kind()), program.value(named).name);
         Event event{name, rank, kCompute, t.begin_ns, t.end_ns, t.op, number};
         if (t.last_arrival_ns == 0) {
-            const bool wire =
-                op.kind() == program::OpKind::kSend || op.kind() == program::OpKind::kRecv;
-            event.track = wire ? kWire : kCompute;
+            event.track = op.Is(program::Trait::kMessage) ? kWire : kCompute;
             AppendEvent(event, events);
             continue;
         }

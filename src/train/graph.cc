@@ -99,8 +99,7 @@ Result<ValueId> AddLoss(program::Program& program, ValueId logits) {
 // ---- Types --------------------------------------------------------------------------------------
 
 // The residual stream, what is summed over ranks or sent, choices of experts and losses keep all
-// bits
-// (:exact, program/ops.h).
+// bits (:exact, program/ops.h).
 // What an adapter is added to is as narrow as without it, and what is added is, too, but where the
 // sum goes into the residual stream at once. Adapters and their gradients keep all bits.
 void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapters, DType dtype,
@@ -117,9 +116,10 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
     // (A gradient that comes through a weight and through its adapter is as narrow as its value.)
     std::set<ValueId> branches(adapters.sums.begin(), adapters.sums.end());
     for (const program::Op& op : program.ops) {
-        const bool narrow =
-            op.kind() == program::OpKind::kAttentionGrad || op.kind() == program::OpKind::kGluGrad;
-        if (narrow) branches.insert(op.inputs[0]);
+        const program::Operands operands = program::OperandsOf(op).value();
+        for (size_t i = 0; i < op.inputs.size(); ++i) {
+            if (operands.inputs[i]->narrow) branches.insert(op.inputs[i]);
+        }
     }
     const auto is_branch = [&](const program::Op& op) {
         return op.kind() == program::OpKind::kAdd && branches.contains(op.outputs[0]);
@@ -139,7 +139,7 @@ void NarrowTypes(program::Differentiated& differentiated, const Adapters& adapte
         for (const ValueId id : op.inputs) widen(id);
     }
     for (const program::Op& op : program.ops) {  // (what is gathered wide is wide before)
-        const bool gathers = op.kind() == program::OpKind::kGatherRows;
+        const bool gathers = op.Is(program::Trait::kAllGather);
         if (gathers && wide[static_cast<size_t>(op.outputs[0])]) widen(op.inputs[0]);
     }
     for (size_t i = 0; i < program.values.size(); ++i) {
