@@ -27,7 +27,7 @@ class Adding {
         for (Op& op : old_) {
             const LoraTarget* target = TargetOf(op);
             if (target == nullptr) {
-                Keep(std::move(op));
+                WEFT_TRY(Keep(std::move(op)));
                 continue;
             }
             WEFT_TRY(Claim(op, *target));
@@ -82,16 +82,22 @@ class Adding {
     }
 
     // A product whose sum over ranks is meant: its adapter stands behind that sum.
-    void Keep(Op op) {
+    Status Keep(Op op) {
         const auto found = std::ranges::find_if(waiting_, [&](const Waiting& w) {
             return std::ranges::find(op.inputs, w.product.outputs[0]) != op.inputs.end();
         });
         if (found == waiting_.end()) {
             program_.ops.push_back(std::move(op));
-            return;
+            return {};
         }
-        WEFT_CHECK(op.kind() == OpKind::kAllReduce);
         const Waiting waiting = *found;
+        if (op.kind() != OpKind::kAllReduce) {  // a shared expert's goes into the others' sum
+            return MakeError(ErrorCode::kUnsupported,
+                             "tensor ranks sum {} up together with other products: an adapter "
+                             "beside it is not supported with --tp. Leave {} out of "
+                             "--lora-targets, or use --pp or --zero",
+                             waiting.target->tensor, waiting.target->module);
+        }
         waiting_.erase(found);
         const ValueId weight = waiting.product.inputs[1], sum = op.outputs[0];
         const ValueId base = Renamed(sum);
@@ -102,6 +108,7 @@ class Adding {
             program_.Emit(program::AllReduce{}, {part}, program_.value(part).name + ".all",
                           program_.value(part).shape);
         Join(base, Scaled(inner, sum), weight, *waiting.target, program::MatMul{}, sum);
+        return {};
     }
 
     void Beside(Op op, const LoraTarget& target) {
