@@ -237,8 +237,7 @@ TEST(PlanCommand, ProgramsAreCutAsTheyCanBe) {
         bool (*can)(int tp, int pp, int hosts);
     };
     const Asked all[] = {
-        {"llama.cpp-rpc", "llama-3.1-8b", "4xstrix-halo",
-         [](int tp, int, int) { return tp == 1; }},
+        {"llama.cpp-rpc", "llama-3.1-8b", "4xstrix-halo", [](int tp, int, int) { return tp == 1; }},
         {"ollama", "llama-3.1-8b", "3xrtx-3090:2", [](int, int, int hosts) { return hosts == 1; }},
         {"dllama", "llama-3.1-8b", "16xraspberry-pi-5",
          [](int tp, int pp, int) { return pp == 1 && (tp == 1 || tp == 2 || tp == 4 || tp == 8); }},
@@ -246,8 +245,8 @@ TEST(PlanCommand, ProgramsAreCutAsTheyCanBe) {
         {"sglang", "qwen2.5-7b", "h100", [](int tp, int, int) { return 28 % tp == 0; }},
         {"tensorrt-llm", "qwen2.5-7b", "h100", [](int tp, int, int) { return 28 % tp == 0; }}};
     for (const Asked& asked : all) {
-        const Words plan{"plan", asked.model, "--machines", asked.machines, "--runtime",
-                         asked.runtime, "--context", "512", "--json"};
+        const Words plan{"plan",        asked.model, "--machines", asked.machines, "--runtime",
+                         asked.runtime, "--context", "512",        "--json"};
         const Ran ran = RunWeft(plan);
         ASSERT_EQ(ran.status, 0) << ran.err;
         const nlohmann::json found = ran.Json();
@@ -284,8 +283,8 @@ TEST(PlanCommand, MacsAreNotOfferedRoce) {
     EXPECT_EQ(wires("2xm3-ultra"), "tb5");
     EXPECT_EQ(wires("2xstrix-halo,10gbe"), "roce");
     EXPECT_EQ(wires("2xm1-ultra,roce"), "tcp");
-    const Ran ran = RunWeft(model + Words{"--want", "30tok/s", "--machines", "m1-ultra",
-                                          "--runtime", "exo-mlx"});
+    const Ran ran = RunWeft(
+        model + Words{"--want", "30tok/s", "--machines", "m1-ultra", "--runtime", "exo-mlx"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.out.find("roce"), ran.out.npos) << ran.out;
     EXPECT_TRUE(ran.Json()["enough"].empty()) << ran.out;  // no Mac is offered at all
@@ -331,6 +330,15 @@ TEST(PlanCommand, OnlyWhatWeftCanDoIsOffered) {
     EXPECT_EQ(RunWeft(train + Words{"--machines", "epyc-9654"}).Json()["note"], "");
 }
 
+// A shared expert's last product is summed up with the others'.
+TEST(PlanCommand, AdaptersThatRanksCannotShareAreRefused) {
+    const Words words{"train",       "estimate", "qwen2-57b-a14b", "--machines", "2xh100",
+                      "--lora-rank", "8",        "--tp",           "2"};
+    const Ran ran = RunWeft(words);
+    EXPECT_NE(ran.status, 0);
+    EXPECT_NE(ran.err.find("not supported with --tp. Leave "), std::string::npos) << ran.err;
+}
+
 // The best layout answers soonest: a prompt over a slow wire is read by stages.
 TEST(PlanCommand, LayoutsAreRankedByAWholeAnswer) {
     struct Asked {
@@ -364,8 +372,8 @@ TEST(PlanCommand, LayoutsAreRankedByAWholeAnswer) {
         }
     }
     // A server of 8 sequences reads 8 prompts.
-    const Ran ran = RunWeft({"plan", "qwen3-8b:q4_k_m", "--machines", "2xstrix-halo,10gbe",
-                             "--batch", "8", "--json"});
+    const Ran ran = RunWeft(
+        {"plan", "qwen3-8b:q4_k_m", "--machines", "2xstrix-halo,10gbe", "--batch", "8", "--json"});
     const nlohmann::json plan = ran.Json(), best = plan["layouts"][0];
     EXPECT_EQ(plan["prompt"], 2048);
     EXPECT_EQ(plan["answer"], 512);
@@ -389,8 +397,8 @@ TEST(PlanCommand, PromptAndAnswerFitTheContext) {
     EXPECT_EQ(work({"--prompt", "20480"}), (Work{20992, 20480, 512}));
     EXPECT_EQ(work({"--prompt", "40959"}), (Work{40960, 40959, 1}));
     EXPECT_EQ(work({"--context", "1024", "--answer", "1000"}), (Work{1512, 512, 1000}));
-    const Ran over = RunWeft({"plan", "qwen3-0.6b", "--machines", "epyc-9654", "--prompt", "40000",
-                              "--answer", "961"});
+    const Ran over = RunWeft(
+        {"plan", "qwen3-0.6b", "--machines", "epyc-9654", "--prompt", "40000", "--answer", "961"});
     EXPECT_EQ(over.status, 2);
     EXPECT_NE(over.err.find("is 40960 tokens"), std::string::npos) << over.err;
 }
@@ -427,8 +435,8 @@ TEST(PlanCommand, NoFewerMachinesDoIt) {
 
 // What a plan of the machine finds with fewer ranks, or with expert groups, does it backwards, too.
 TEST(PlanCommand, FewerRanksThanAMachineHasAreFoundBackwards) {
-    for (const auto& [model, machine] : {std::pair("llama-3.1-405b:q4_k_m", "gb200-nvl72"),
-                                         {"qwen2.5-0.5b", "rtx-3090:8"}}) {
+    for (const auto& [model, machine] :
+         {std::pair("llama-3.1-405b:q4_k_m", "gb200-nvl72"), {"qwen2.5-0.5b", "rtx-3090:8"}}) {
         const Words asked{"plan", model, "--json", "--machines", machine};
         const nlohmann::json best = RunWeft(asked).Json()["layouts"][0];
         const std::string want = fmt::format("{:.2f}tok/s", best["tok_s"].get<double>() - 0.01);
@@ -570,11 +578,27 @@ TEST(PlanCommand, Draws) {
 TEST(PlanCommand, MeasuresThisMachine) {
     const test::TempDir dir;
     const std::string file = dir / "here.json";
-    const Ran ran =
-        RunWeft({"plan", "--measure", "--local", "2", "-t", "1", "--measure-with",
-                 "synthetic:smollm2-135m", "--types", "q8_0", "--kv-types", "q8_0",
-                 "--measure-experts-with", "none", "--train-types", "bf16", "-o", file, "--json",
-                 "--timeout-ms", "60000"});
+    const Ran ran = RunWeft({"plan",
+                             "--measure",
+                             "--local",
+                             "2",
+                             "-t",
+                             "1",
+                             "--measure-with",
+                             "synthetic:smollm2-135m",
+                             "--types",
+                             "q8_0",
+                             "--kv-types",
+                             "q8_0",
+                             "--measure-experts-with",
+                             "none",
+                             "--train-types",
+                             "bf16",
+                             "-o",
+                             file,
+                             "--json",
+                             "--timeout-ms",
+                             "60000"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     EXPECT_EQ(ran.Json()["devices"], 2);
     std::ifstream in(file);

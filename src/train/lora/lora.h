@@ -28,7 +28,8 @@ struct Adapters {
 // its products. Where W is cut by rows, so is B, and A is whole; where it is cut by columns, so is
 // A, whose partial products are summed over the tensor group, and B is whole. Products of different
 // rows of one tensor (Phi-3's qkv_proj) share A, as in PEFT.
-// Errors: kUnsupported: a matrix that products with different inputs read, naming it.
+// Errors: kUnsupported, naming the matrix: one that products with different inputs read, or whose
+// sum over ranks other products go into.
 Result<Adapters> AddAdapters(program::Program& program, const LoraPlan& plan);
 
 // A stage trains what it passes gradients back from: each of the shards has a target in its layers.
