@@ -83,7 +83,9 @@ struct Region {
     }
 };
 
-// What products use beside the float32 kernels, which take all types on all devices.
+// What products use beside the float32 kernels, which take all types on all devices. Training
+// rounds no operand but as `compute` says: there `integer` has no effect, and `matrix` only on
+// products of bfloat16 (lower_gemm.h).
 struct Arithmetic {
     // Activations for quantized weights are rounded to int8, 32 columns with one scale.
     bool integer = false;
@@ -97,7 +99,8 @@ struct Arithmetic {
     // Matrix units have large tiles where a product has at least so many of them.
     int64_t least_large_tiles = 100;
     // Training: kBF16 rounds the operands of products and attention to bfloat16 before they are
-    // multiplied; kF32 widens them. Sums are float32 either way (kernels/dense/gemm.h, Compute).
+    // multiplied; kF32 and kF16 widen them. Weights of block types become this type first. Sums are
+    // float32 either way (kernels/dense/gemm.h, Compute).
     DType compute = DType::kF32;
     auto operator<=>(const Arithmetic&) const = default;
 };

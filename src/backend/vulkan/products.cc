@@ -281,7 +281,7 @@ Region AllOf(const WeightPlace& weight) {
 }
 
 bool IsInteger(const Emitter& e, const WeightPlace& weight) {
-    return e.arithmetic().integer && !e.reference() && Info(weight.dtype).quantized;
+    return e.arithmetic().integer && !e.trains() && !e.reference() && Info(weight.dtype).quantized;
 }
 
 bool HasMatrixKernels(const gpu::Description& gpu) {
@@ -311,7 +311,8 @@ void NoteIntegers(Emitter& e, program::ValueId x, const IntegerRows& rows) {
 
 bool IsForMatrix(const Emitter& e, const WeightPlace& weight) {
     const bool type = weight.dtype == DType::kF16 || Info(weight.dtype).quantized;
-    return e.arithmetic().matrix != Arithmetic::Matrix::kNone && !e.reference() && type;
+    const bool matrix = e.arithmetic().matrix != Arithmetic::Matrix::kNone;
+    return matrix && !e.trains() && !e.reference() && type;
 }
 
 int64_t TileOf(int64_t rows) {
