@@ -26,13 +26,15 @@
 //: embedding_w4 -DW4
 //: embedding_w8 -DW8
 // Rows of a weight as floats: y[t] = table[tokens[t] - first_row], zeros where that is no row of it.
-// kDecodes: rows [first_row, first_row + n), as float32 or bfloat16, t counted along z and y.
+// kDecodes: rows [first_row, first_row + n), as float32, bfloat16 or float16, t counted along z and
+// y.
 #version 460
 #include "head.glsl"
+#include "narrow.glsl"
 #include "types.glsl"
 
 layout(constant_id = 1) const bool kDecodes = false;
-layout(constant_id = 2) const bool kRounds = false;  // y is bfloat16
+layout(constant_id = 2) const uint kTo = 0;  // y is float32 (0), bfloat16 (1) or float16 (2)
 
 layout(push_constant, scalar) uniform Args {
     uint64_t plane[4];
@@ -44,11 +46,9 @@ layout(push_constant, scalar) uniform Args {
 
 layout(buffer_reference, std430, buffer_reference_align = 4) writeonly buffer Pairs { uint at[]; };
 
-// To bfloat16, to nearest even. Weights are finite.
 uint RoundTwo(vec2 two) {
-    const uvec2 bits = floatBitsToUint(two);
-    const uvec2 rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    return rounded.x | rounded.y << 16;
+    if (kTo == 2) return ToF16(two.x) | ToF16(two.y) << 16;
+    return ToBF16(two.x) & 0xffffu | ToBF16(two.y) << 16;
 }
 
 void main() {
@@ -68,13 +68,13 @@ void main() {
     for (int p = 0; p < 4; ++p) {
         at.plane[p] = a.plane[p] + uint64_t(held ? row : 0) * a.row_units[p] * 16;
     }
-    const uint64_t y = a.y + uint64_t(t) * a.cols * (kRounds ? 2 : 4);
+    const uint64_t y = a.y + uint64_t(t) * a.cols * (kTo != 0 ? 2 : 4);
     const uint units = (a.cols + UNIT - 1) / UNIT;
     const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
     for (uint unit = gl_WorkGroupID.x * gl_WorkGroupSize.x + lane; unit < units; unit += stride) {
         vec4 w[QUADS];
         Decode(at, unit, w);
-        if (kRounds) {  // columns are whole units of a block type
+        if (kTo != 0) {  // columns are whole units of a block type
             [[unroll]] for (uint j = 0; j < QUADS; ++j) {
                 const uint pair = unit * (UNIT / 2) + 2 * j;
                 Pairs(y).at[pair] = RoundTwo(w[j].xy);

@@ -6,6 +6,7 @@
 #extension GL_EXT_scalar_block_layout : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 #include "guard.glsl"
+#include "narrow.glsl"
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Floats { float at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Ints { int at[]; };
@@ -47,24 +48,4 @@ float Divide(float a, float b) {
 float RoundAway(float x) {
     const float whole = trunc(x);
     return abs(x - whole) >= 0.5 ? whole + sign(x) : whole;
-}
-
-// To nearest even, as tensor/half.h: the low 16 bits of the result.
-uint ToF16(float value) {
-    const uint bits = floatBitsToUint(value);
-    const uint sign_bit = (bits >> 16) & 0x8000u;
-    const uint magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return sign_bit | 0x7e00u;
-    if (magnitude >= 0x477ff000u) return sign_bit | 0x7c00u;
-    if (magnitude < 0x38800000u) {
-        const float shifted = uintBitsToFloat(magnitude) + 0.5;
-        return sign_bit | (floatBitsToUint(shifted) - 0x3f000000u);
-    }
-    const uint rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-    return sign_bit | ((rounded - 0x38000000u) >> 13);
-}
-uint ToBF16(float value) {
-    const uint bits = floatBitsToUint(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;
-    return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }

@@ -57,8 +57,8 @@ struct GemmSlots {
 Status EmitGemm(Emitter& e, const Gemm& gemm, const GemmSlots& slots = {});
 
 // A value as a matrix: its columns are its last dimension, its rows all others. A weight of a block
-// type is decoded to scratch, in bfloat16 or float32 as Arithmetic::compute says; the matrix is
-// there until the next call for such a weight.
+// type is decoded to scratch, in the type that Arithmetic::compute says; the matrix is there until
+// the next call for such a weight.
 // Errors: kUnsupported (an integer type).
 Result<GemmMatrix> MatrixOf(Emitter& e, program::ValueId id);
 // Rows [begin, begin + count) of a weight, the rows of its stack counted through, decoded likewise

@@ -25,8 +25,8 @@ Status LowerGatedMatMul(Emitter& e, const program::Op* gate, const program::Op& 
 Status LowerGatedExperts(Emitter& e, const program::Op* gate, const program::Op& up,
                          const program::Op& glu);
 
-// lower_products.cc: rows [begin, begin + count) of a weight to float32, or to bfloat16, one behind
-// the other.
+// lower_products.cc: rows [begin, begin + count) of a weight to float32, bfloat16 or float16, one
+// behind the other.
 Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t count, DType to,
                   const Region& out);
 

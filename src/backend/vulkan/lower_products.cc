@@ -90,11 +90,12 @@ Status EmitDecode(Emitter& e, const WeightPlace& weight, int64_t begin, int64_t 
     args.y = out.address;
     args.n = static_cast<uint32_t>(count);
     args.first_row = static_cast<int32_t>(begin);
+    WEFT_ASSIGN(const uint32_t type, ElementType(to));
     const uint32_t size = GroupSize(e.gpu());
     const int64_t groups = (weight.cols + 32 * size - 1) / (32 * size);
     const int64_t down = std::min(count, kMostRows);
-    return e.Run(ShaderOf("embedding", weight.dtype), {size, 1u, to == DType::kBF16 ? 1u : 0u},
-                 args, {groups, down, count == 0 ? 0 : (count + down - 1) / down}, {AllOf(weight)},
+    return e.Run(ShaderOf("embedding", weight.dtype), {size, 1u, type}, args,
+                 {groups, down, count == 0 ? 0 : (count + down - 1) / down}, {AllOf(weight)},
                  {out});
 }
 
