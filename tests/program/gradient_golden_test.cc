@@ -41,13 +41,8 @@ struct GradientGoldenCase {
     bool experts = false;
     model::Hyper Hyper() const {
         if (experts) return TinyExpertHyper(architecture);
-        model::Hyper hyper = TinyHyper(architecture, tied);
-        if (!std::string_view(architecture).starts_with("gemma")) return hyper;
-        hyper.activation = Activation::kGeluTanh;
-        hyper.window = 3, hyper.windowed = {true, false};
-        hyper.embedding_scale = std::sqrt(18.0f), hyper.attention_scale = 1.0f / 3;
-        if (std::string_view(architecture) == "gemma2") hyper.attention_cap = 0.7f;
-        return hyper;
+        const bool gemma = std::string_view(architecture).starts_with("gemma");
+        return gemma ? TinyGemmaHyper(architecture, tied) : TinyHyper(architecture, tied);
     }
 };
 void PrintTo(const GradientGoldenCase& model, std::ostream* out) {

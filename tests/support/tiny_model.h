@@ -266,7 +266,25 @@ inline model::Hyper TinyHyper(const std::string& architecture, bool tied) {
     return h;
 }
 
-// The same with five experts, two for a token: as mixtral ("llama"), qwen3moe and qwen2moe (which
+// The same as Gemma 2 and 3 have it: a window of 3 in the first layer, and Gemma 2 has a soft cap
+// of scores.
+inline model::Hyper TinyGemmaHyper(const std::string& architecture, bool tied) {
+    model::Hyper h = TinyHyper(architecture, tied);
+    h.activation = Activation::kGeluTanh;
+    h.window = 3, h.windowed = {true, false};
+    h.embedding_scale = std::sqrt(18.0f), h.attention_scale = 1.0f / 3;
+    if (architecture == "gemma2") h.attention_cap = 0.7f;
+    return h;
+}
+
+inline model::Hyper TinyGraniteHyper(bool tied) {
+    model::Hyper h = TinyHyper("granite", tied);
+    h.embedding_scale = 3, h.residual_scale = 0.4f;
+    h.attention_scale = 0.2f, h.logit_scale = 0.25f;
+    return h;
+}
+
+// TinyHyper with five experts, two for a token: as mixtral ("llama"), qwen3moe and qwen2moe (which
 // has a shared expert with a gate) have them.
 inline model::Hyper TinyExpertHyper(const std::string& architecture) {
     model::Hyper h = TinyHyper(architecture, false);
@@ -275,6 +293,13 @@ inline model::Hyper TinyExpertHyper(const std::string& architecture) {
     h.moe.ffn = 10;
     h.moe.shared_ffn = architecture == "qwen2moe" ? 14 : 0;
     h.moe.route.renormalise = architecture != "qwen2moe";
+    return h;
+}
+
+// GPUs' kernels of attention take heads whose columns are a multiple of 8.
+inline model::Hyper WithHeadDim(model::Hyper h, int64_t head_dim = 8) {
+    h.head_dim = head_dim;
+    SetRope(h, 100);
     return h;
 }
 
