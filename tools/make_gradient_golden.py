@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Writes tests/data/gradients.safetensors: logits and gradients of eight tiny models, by PyTorch.
+"""Writes logits, losses and gradients of tiny models, by PyTorch.
+
+tests/data/gradients.safetensors       logits, and gradients of L = sum(dlogits * logits)
+tests/data/loss_gradients.safetensors  losses of rows, and gradients of their sum, as weft train has
+                                       them: heads of 8 columns, longer sequences, Granite as well
 
 The models are those of transformers (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM,
-MixtralForCausalLM, Qwen3MoeForCausalLM, Gemma2ForCausalLM without the cap of its final logits,
-Gemma3ForCausalLM), in float64 (their norms, RoPE and routers compute in
+MixtralForCausalLM, Qwen3MoeForCausalLM, Gemma2ForCausalLM (the first file has no cap of its final
+logits), Gemma3ForCausalLM, GraniteForCausalLM), in float64 (their norms, RoPE and routers compute in
 float32 even so). Weights, tokens and dL/dlogits come from
-the formula of tests/support/tiny_model.h; there is no other randomness. L = sum(dlogits * logits).
+the formula of tests/support/tiny_model.h; there is no other randomness.
 Models with experts have the gradients of their load-balance loss over all rows, too, as "balance".
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
-    python3 tools/make_gradient_golden.py tests/data/gradients.safetensors
+    python3 tools/make_gradient_golden.py tests/data
 """
 
 import math
@@ -23,14 +27,15 @@ import transformers
 
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 2, 18, 24, 6, 3, 4, 50
 ROPE_BASE, EPS = 100.0, 1e-5
-SEQUENCES = [5, 1, 4]
+SEQUENCES, LOSS_SEQUENCES = [5, 1, 4], [11, 1, 7]
+LOSS_HEAD_DIM = 8
 EXPERTS, USED, EXPERT_FFN = 5, 2, 10
 
 
 # Layers of 2: the first has a window, which the longest sequence exceeds.
 GEMMA = dict(sliding_window=3, query_pre_attn_scalar=9, head_dim=HEAD_DIM,
              layer_types=["sliding_attention", "full_attention"],
-             hidden_activation="gelu_pytorch_tanh", pad_token_id=0)
+             hidden_activation="gelu_pytorch_tanh", pad_token_id=None)  # a gradient for each row
 
 
 def formula(name, count):
@@ -62,7 +67,7 @@ def to_halves(w, heads):
     return w.reshape(heads, HEAD_DIM // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
 
 
-def make(architecture, tied):
+def make(architecture, tied, final_cap=None):
     config_class, model_class = {
         "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
         "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
@@ -71,6 +76,7 @@ def make(architecture, tied):
         "qwen3moe": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
         "gemma2": (transformers.Gemma2Config, transformers.Gemma2ForCausalLM),
         "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
+        "granite": (transformers.GraniteConfig, transformers.GraniteForCausalLM),
     }[architecture]
     more = {"mixtral": dict(intermediate_size=EXPERT_FFN, num_local_experts=EXPERTS),
             "qwen3moe": dict(moe_intermediate_size=EXPERT_FFN, num_experts=EXPERTS,
@@ -78,9 +84,12 @@ def make(architecture, tied):
     if more:
         more |= dict(num_experts_per_tok=USED, experts_implementation="eager")
     rope = {"rope_type": "default", "rope_theta": ROPE_BASE}
-    gemma = {"gemma2": GEMMA | dict(attn_logit_softcapping=0.7, final_logit_softcapping=None),
-             "gemma3": GEMMA | dict(rope_parameters={kind: rope for kind in GEMMA["layer_types"]})
-             }.get(architecture, {})
+    gemma = {"gemma2": GEMMA | dict(attn_logit_softcapping=0.7,
+                                    final_logit_softcapping=final_cap),
+             "gemma3": GEMMA | dict(rope_parameters={kind: rope for kind in GEMMA["layer_types"]}),
+             "granite": dict(embedding_multiplier=3.0, residual_multiplier=0.4,
+                             attention_multiplier=0.2, logits_scaling=4.0)
+             }.get(architecture, {}) | dict(head_dim=HEAD_DIM)
     config = config_class(**dict(
         hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=LAYERS,
         num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM,
@@ -142,14 +151,14 @@ def gradients(parameters):
     return result
 
 
-def run(architecture, tied):
-    model = make(architecture, tied)
-    experts = architecture in ("mixtral", "qwen3moe")
+def filled(architecture, tied, final_cap=None):
+    """A model with weights by the formula, and its parameters by their names in GGUF files."""
+    model = make(architecture, tied, final_cap)
     parameters = {}
     for name, parameter in model.named_parameters():
         names = tuple(gguf_names(name, architecture))
         heads = {"attn_q.weight": HEADS, "attn_k.weight": KV_HEADS}.get(names[0].split(".", 2)[-1])
-        if architecture not in ("llama", "mixtral"):
+        if architecture not in ("llama", "mixtral", "granite"):
             heads = None
         one = 1 if architecture.startswith("gemma") and "norm" in names[0] else 0  # theirs add it
         parameters[names] = (parameter, heads)
@@ -157,6 +166,12 @@ def run(architecture, tied):
             for target, part in parts_of(names, parameter):
                 value = tensor(target, tuple(part.shape))
                 part.copy_(torch.from_numpy(to_halves(value, heads) if heads else value - one))
+    return model, parameters
+
+
+def run(architecture, tied):
+    model, parameters = filled(architecture, tied)
+    experts = architecture in ("mixtral", "qwen3moe")
     sequences, output_rows, dlogits = batch()
     outputs = [model(torch.from_numpy(tokens)[None], output_router_logits=True)
                if experts else model(torch.from_numpy(tokens)[None]) for tokens in sequences]
@@ -178,17 +193,46 @@ def run(architecture, tied):
     return result
 
 
+def run_loss(architecture, tied):
+    """Every third row has no target."""
+    model, parameters = filled(architecture, tied, final_cap=3.0)
+    rows = sum(LOSS_SEQUENCES)
+    draw = lambda name: np.floor((formula(name, rows) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+    tokens, targets = (torch.from_numpy(draw(name)) for name in ("tokens", "targets"))
+    logits = torch.cat([model(part[None]).logits[0] for part in tokens.split(LOSS_SEQUENCES)])
+    output_rows = [row for row in range(rows) if row % 3 != 2]
+    losses = torch.nn.functional.cross_entropy(logits[output_rows], targets[output_rows],
+                                               reduction="none")
+    losses.sum().backward()
+    key = architecture + ("Tied" if tied else "")
+    result = {f"{key}/losses": losses.detach().numpy()}
+    return result | {f"{key}/{name}": value for name, value in gradients(parameters).items()}
+
+
+def save(tensors, path):
+    tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
+    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
+                 "safetensors": safetensors.__version__, "numpy": np.__version__,
+                 "seed": "none: tests/support/tiny_model.h's formula"}
+    safetensors.numpy.save_file(tensors, path, metadata=made_with)
+
+
 def main():
+    global HEAD_DIM
+    folder = sys.argv[1]
     tensors = {}
     for architecture, tied in [("llama", False), ("llama", True), ("qwen2", True),
                                ("qwen3", False), ("mixtral", False), ("qwen3moe", False),
                                ("gemma2", True), ("gemma3", True)]:
         tensors |= run(architecture, tied)
-    tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
-    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
-                 "safetensors": safetensors.__version__, "numpy": np.__version__,
-                 "seed": "none: tests/support/tiny_model.h's formula"}
-    safetensors.numpy.save_file(tensors, sys.argv[1], metadata=made_with)
+    save(tensors, f"{folder}/gradients.safetensors")
+    HEAD_DIM = LOSS_HEAD_DIM
+    tensors = {}
+    for architecture, tied in [("llama", False), ("qwen2", True), ("qwen3", False),
+                               ("mixtral", False), ("qwen3moe", False), ("gemma2", True),
+                               ("gemma3", True), ("granite", True)]:
+        tensors |= run_loss(architecture, tied)
+    save(tensors, f"{folder}/loss_gradients.safetensors")
 
 
 main()
