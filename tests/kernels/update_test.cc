@@ -235,6 +235,25 @@ TEST(Update, AdamOverRuns) {
     });
 }
 
+// The first step is as long as the rate, whatever the gradient, if moments are corrected by what
+// they decay with: 1 - float(0.999) is 1.3e-5 below 1 - 0.999.
+TEST(Update, AdamCorrectsByTheBetasOfItsMoments) {
+    ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {
+        constexpr double kLongRate = 1024;  // roundings of the weights are nothing beside it
+        Part part_of(random, 1);
+        std::vector<float> m(At(part_of.count)), v(At(part_of.count));
+        const UpdateNumbers numbers{1, kLongRate, Part::scale};
+        const AdamRunsArgs args{part_of.runs.data(), 2,        &numbers, 0.9, 0.999, 0, 0, 0,
+                                part_of.View(),      m.data(), v.data()};
+        AdamRuns(kernels, args, 0, 1);
+        for (int64_t i = 0; i < part_of.count; ++i) {
+            if (part_of.RunOf(i) == nullptr || part_of.G(i) == 0) continue;
+            const double length = std::abs(part_of.p.At(0, i) - part_of.Before(i));
+            EXPECT_LE(std::abs(length / kLongRate - 1), 8 * kUlp) << i;
+        }
+    });
+}
+
 // As AdamRuns does with the widened moments, which are then narrowed.
 TEST(Update, Adam8bitIsAdamOnWidenedBlocks) {
     ForLevelsAndSeeds([](const Kernels& kernels, Random& random) {

@@ -136,12 +136,13 @@ void SetScalars(Emitter& e, Args& args) {
     args.gradient_scale = e.UpdateScalar(UpdateScalarKind::kGradientScale);
 }
 template <typename Args>
-void FillAdam(Emitter& e, const program::AdamUpdate& a, Args& args) {
+void SetAdamArgs(Emitter& e, const program::AdamUpdate& a, Args& args) {
     SetScalars(e, args);
-    args.correction1 = e.UpdateScalar(UpdateScalarKind::kCorrection, a.beta1);
-    args.correction2 = e.UpdateScalar(UpdateScalarKind::kCorrection, a.beta2);
     args.beta1 = static_cast<float>(a.beta1);
     args.beta2 = static_cast<float>(a.beta2);
+    // From the betas that the kernels multiply by, as on the CPU (kernels/dense/update.cc).
+    args.correction1 = e.UpdateScalar(UpdateScalarKind::kCorrection, args.beta1);
+    args.correction2 = e.UpdateScalar(UpdateScalarKind::kCorrection, args.beta2);
     args.eps = static_cast<float>(a.eps);
 }
 
@@ -231,7 +232,7 @@ Status Lower(Emitter& e, const Op& op, const program::AdamUpdate& a) {
     for (const size_t i : {2, 3}) WEFT_TRY(operands.CheckKept(e, op.inputs[i]));
     WEFT_ASSIGN(const RunTable runs, PlaceRuns(e, a.runs, kUpdateBlock, a.l2, a.decay));
     DenseUpdateArgs args;
-    FillAdam(e, a, args);
+    SetAdamArgs(e, a, args);
     args.m = e.Address(op.inputs[2]);
     args.v = e.Address(op.inputs[3]);
     return RunDense(e, "adam_update", std::move(operands), runs, args);
@@ -263,7 +264,7 @@ Status Lower(Emitter& e, const Op& op, const program::Adam8bitUpdate& a) {
                 PlaceRuns(e, a.adam.runs, kStateBlock, a.adam.l2, a.adam.decay));
     WEFT_ASSIGN(const Region codes, PlaceCodes(e));
     Adam8bitArgs args;
-    FillAdam(e, a.adam, args);
+    SetAdamArgs(e, a.adam, args);
     args.gradient = e.Address(operands.gradient);
     args.weights = e.Address(operands.weights);
     uint64_t* const kept[] = {&args.m, &args.v, &args.m_scales, &args.v_scales};

@@ -117,8 +117,9 @@ AdamArgs AdamOf(const Args& args, bool decays) {
     adam.beta1 = static_cast<float>(args.beta1);
     adam.beta2 = static_cast<float>(args.beta2);
     adam.eps = static_cast<float>(args.eps);
-    adam.correction1 = static_cast<float>(1 - std::pow(args.beta1, t));
-    adam.correction2 = static_cast<float>(1 - std::pow(args.beta2, t));
+    // From the betas that the kernels multiply by: 1 - float(0.999) is 1.3e-5 below 1 - 0.999.
+    adam.correction1 = static_cast<float>(1 - std::pow(double{adam.beta1}, t));
+    adam.correction2 = static_cast<float>(1 - std::pow(double{adam.beta2}, t));
     adam.grad_scale = static_cast<float>(args.numbers->gradient_scale);
     adam.l2 = decays ? static_cast<float>(args.l2) : 0.0f;
     adam.decay = decays ? static_cast<float>(args.decay) : 0.0f;
