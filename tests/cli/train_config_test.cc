@@ -176,8 +176,8 @@ TEST_F(TrainConfig, WhatIsDoneInAnotherWayIsNoted) {
     EXPECT_EQ(ran.status, 0) << ran.err;
     for (const char* words :
          {"scale 128", "note: communication_data_type: fp32 is not obeyed",
-          "note: zero_optimization.offload_optimizer: everything is in the memory",
-          "note: zero_optimization.offload_param: everything is in the memory", "config: {",
+          "note: zero_optimization.offload_optimizer: everything stays in the memory",
+          "note: zero_optimization.offload_param: everything stays in the memory", "config: {",
           "step 2/5", "step 4/5", "step 5/5"}) {
         EXPECT_NE(ran.err.find(words), std::string::npos) << words << "\n" << ran.err;
     }
