@@ -114,7 +114,7 @@ Status Lower(Emitter& e, const program::Op& op, const program::Embedding& a) {
     args.first_row = static_cast<int32_t>(a.first_row);
     const uint32_t size = GroupSize(e.gpu());
     const int64_t groups = (table.cols + 32 * size - 1) / (32 * size);
-    return e.Run(ShaderOf("embedding", table.dtype), {size}, args,
+    return e.Run(ShaderOf("embedding", table.dtype), {size, 0u, 0u}, args,
                  {groups, e.Rows(op.outputs[0]), 1}, {AllOf(table), e.All(op.inputs[0])},
                  {e.All(op.outputs[0])});
 }
