@@ -141,7 +141,7 @@ function(weft_tests folder)
   endif()
   # (One variable each: GoogleTest's module of CMake 3.25 takes a list of two for two properties.)
   set(lavapipe "")
-  if(folder MATCHES "^(gpu|vulkan|backend|engine|cli)$")
+  if(folder MATCHES "^(gpu|vulkan|backend|engine|train|cli)$")
     set(lavapipe ENVIRONMENT WEFT_LAVAPIPE=${WEFT_LAVAPIPE}
       ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
   endif()

@@ -42,8 +42,6 @@ function(subgroups_test name size bits filter)
     ENVIRONMENT "WEFT_LAVAPIPE=${WEFT_LAVAPIPE};WEFT_TEST_SUBGROUP=${size};LP_NATIVE_VECTOR_WIDTH=${bits};MESA_SHADER_CACHE_DIR=${CMAKE_BINARY_DIR}/lavapipe-${bits}"
     ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
 endfunction()
-set(some_kernels "VulkanProducts.ManyRows*:VulkanGlu.Experts:VulkanRows*:VulkanTop*:\
-VulkanEncodes.GatesOfExperts:VulkanEncodes.Norms")
 set(all_kernels "VulkanProducts*:VulkanIntegers*:VulkanMatrix*:VulkanGlu*:VulkanExperts*:VulkanRows*:\
 VulkanTrain*:VulkanLoss*:VulkanUpdate*:VulkanCausal*:\
 VulkanAttention*:VulkanLatent*:VulkanPages*:VulkanTop*:VulkanEncodes*:VulkanRoute*:VulkanGate.W*:\
@@ -52,9 +50,6 @@ foreach(width 4:128 8:256 16:512)
   string(REPLACE ":" ";" width ${width})
   list(GET width 0 size)
   list(GET width 1 bits)
-  if(size EQUAL 4)  # 8 is that of most processors
-    subgroups_test(some_subgroups_of_${size} ${size} ${bits} "${some_kernels}")
-  endif()
   subgroups_test(all_subgroups_of_${size} ${size} ${bits} "${all_kernels}" CONFIGURATIONS nightly)
   subgroups_test(models_in_subgroups_of_${size} ${size} ${bits} "*VulkanFused.SameBits*"
     CONFIGURATIONS nightly)
