@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model_files/model_file.h"
+#include "support/nightly.h"
 #include "support/run_weft.h"
 #include "support/train_run.h"
 
@@ -61,6 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Zero, TrainMemory,
 // The rest of 5 % and 150 MiB is the program, its links, the data, activations and the allocator.
 TEST_P(TrainMemory, HoldsAndSendsWhatTheFormulasSay) {
     const Case of = GetParam();
+    SKIP_TO_NIGHT_UNLESS(of.ranks == 2 || of.stage == 2);
     const Ran ran =
         RunTrain({"train", kModel, "--data", "synthetic:random-tokens:17:8", "--seq-len", "16",
                   "--micro-batch", "1", "--steps", "1", "--local", std::to_string(of.ranks),

@@ -12,6 +12,11 @@ namespace weft::test {
     if (!::weft::test::Nightly()) GTEST_SKIP() << "Needs an idle machine: ./test --nightly runs " \
                                                   "it"
 
+// Skips a case that only the nightly suite runs. runs_daily: the daily suite runs it, too.
+#define SKIP_TO_NIGHT_UNLESS(runs_daily)               \
+    if (!::weft::test::Nightly() && !(runs_daily))     \
+    GTEST_SKIP() << "The daily suite runs other cases of this test: ./test --nightly runs this one"
+
 inline bool Nightly() {
     const char* given = std::getenv("WEFT_TEST_NIGHTLY");
     return given != nullptr && *given == '1';

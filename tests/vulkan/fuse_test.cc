@@ -15,6 +15,7 @@
 #include "backend/vulkan/step_tables.h"
 #include "program/timeline.h"
 #include "support/loaded_rank.h"
+#include "support/nightly.h"
 #include "support/tiny_model.h"
 #include "vulkan/bench_emitter.h"
 #include "vulkan/golden_program.h"
@@ -216,6 +217,11 @@ struct FusedCase {
     std::string name;
     bool experts = false;
     GoldenName golden() const { return {name, experts}; }
+    // The daily suite computes these: a plain block, four norms with windows, shared experts,
+    // and biases.
+    bool daily() const {
+        return name == "llama" || name == "gemma3" || name == "deepseekV3" || name == "gptOss";
+    }
     // Of a decode token, op by op and fused.
     int dispatches = 0, barriers = 0;
     int fused_dispatches = 0, fused_barriers = 0;
@@ -268,6 +274,7 @@ void ExpectSameBits(const Program& program, const model_files::ModelSource& sour
 }
 
 TEST_P(VulkanFused, SameBits) {
+    SKIP_TO_NIGHT_UNLESS(GetParam().daily());
     WEFT_NEEDS_VULKAN();
     const GoldenProgram model(GetParam().golden());
     for (const DType type : {DType::kF32, DType::kBF16}) {
@@ -310,6 +317,7 @@ std::shared_ptr<Device> OpenForIntegers(bool fuses) {
 
 // Up to positions that attention takes in several chunks.
 TEST_P(VulkanFusedIntegers, SameBits) {
+    SKIP_TO_NIGHT_UNLESS(GetParam().daily());
     WEFT_VULKAN(opened);
     if (!opened->description().integer_dot) GTEST_SKIP() << "no integer dot products";
     static const auto fusing = OpenForIntegers(true), plain = OpenForIntegers(false);
@@ -394,6 +402,7 @@ TEST_P(VulkanFused, DispatchesAndBarriersOfADecodeToken) {
 // Sums over ranks that are waited for within the submission: of one row by the kernel of what comes
 // behind them, of more by one of their own, in between.
 TEST_P(VulkanFused, SumsOfOneRowGoOnWithWhatIsBehindThem) {
+    SKIP_TO_NIGHT_UNLESS(GetParam().daily());
     WEFT_VULKAN(device);
     const FusedCase& c = GetParam();
     const GoldenProgram model(c.golden());

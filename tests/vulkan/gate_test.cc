@@ -362,7 +362,7 @@ void ExpectTheBitsOfSplit(const auto& run, size_t piece) {
 TEST(VulkanGate, StepsHaveTheBitsOfSeparateSubmissions) {
     WEFT_NEEDS_LAVAPIPE();
     const auto run = [](DeviceSum sum, size_t piece) { return RunRanks(sum, piece); };
-    ExpectTheBitsOfSplit(run, 1);
+    if (weft::test::Nightly()) ExpectTheBitsOfSplit(run, 1);
     ExpectTheBitsOfSplit(run, 8);
 }
 
@@ -374,7 +374,7 @@ TEST(VulkanGate, WhatIsBehindASumHasTheBitsOfSeparateSubmissions) {
         {{"gemma3"}, false},       {{"granite"}, false},
         {{"llama"}, true},         {{"mixtral", true}, true},
     };
-    const size_t count = weft::test::Nightly() ? std::size(cases) : 2;
+    const size_t count = weft::test::Nightly() ? std::size(cases) : 1;
     for (const auto& [name, integers] : std::span(cases).first(count)) {
         SCOPED_TRACE(fmt::format("{}{}", name.name, integers ? " in int8" : ""));
         if (integers && !device->description().integer_dot) continue;
@@ -387,6 +387,7 @@ TEST(VulkanGate, WhatIsBehindASumHasTheBitsOfSeparateSubmissions) {
 }
 
 TEST(VulkanGate, LongStepsAreNotHeldUpInTheirMidst) {
+    SKIP_TO_NIGHT_UNLESS(false);
     WEFT_NEEDS_LAVAPIPE();
     EXPECT_EQ(RunRanks(DeviceSum::kSpin, 24).exchanges[0], 0);
 }
@@ -404,6 +405,7 @@ TEST(VulkanGate, ARankThatIsLateCostsNoBits) {
 // A device that gives a sum up runs on to the end of its submission, and copies what the transfer
 // behind it takes; its host may be as late as that to look at what was given to it.
 TEST(VulkanGate, AHostThatLooksLateCostsNoBits) {
+    SKIP_TO_NIGHT_UNLESS(false);
     WEFT_NEEDS_LAVAPIPE();
     const RanksRun split = RunRanks(DeviceSum::kSplit, 1);
     const RanksRun spin = RunRanks(DeviceSum::kSpin, 1, {.looks_late = 0});

@@ -17,7 +17,17 @@ function(vulkan_job name)
     ENVIRONMENT_MODIFICATION LD_LIBRARY_PATH=path_list_prepend:${WEFT_LAVAPIPE}/lib)
 endfunction()
 set(here ${CMAKE_CURRENT_LIST_DIR})
-vulkan_job(jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft>)
+# Every day one job of each kind; at night all of them.
+vulkan_job(jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft>
+  Jobs.test_answers_are_those_of_the_cpu Jobs.test_logits_are_near_those_of_the_reference
+  Jobs.test_layouts_hold_the_same_bits_and_are_near_one_rank
+  Jobs.test_sums_within_a_submission_have_the_bits_of_those_between
+  Jobs.test_a_rank_killed_amid_sums_is_named
+  Jobs.test_the_start_up_proof_compares_with_the_record_of_one_rank
+  UnlikeDevices.test_the_start_up_proof_knows_how_unlike_devices_round
+  UnlikeDevices.test_tensor_ranks_are_refused_by_both_names Refusals
+  Serving.test_a_rank_that_is_killed_is_started_again)
+vulkan_job(all_jobs COMMAND ${here}/jobs_test.py $<TARGET_FILE:weft> CONFIGURATIONS nightly)
 if(NOT WEFT_SANITIZE)  # a sanitizer's own memory is not ours
   vulkan_job(memory COMMAND ${here}/memory_test.py $<TARGET_FILE:weft>)
 endif()
