@@ -550,24 +550,29 @@ TEST_F(HttpLimit, APipelineThatWasFullGoesOn) {
 // the other client has come behind some of their requests.
 TEST_F(HttpLimit, LongPipelinesTakeTurnsWithOtherClients) {
     constexpr int kClients = 40, kEach = 50, kBefore = 125;
-    std::promise<void> all_sent, reached, asked;
-    std::atomic<int> served{0}, served_before{-1};
+    // The server outlives this function where an assertion ends it.
+    struct Events {
+        std::promise<void> all_sent, reached, asked;
+        std::atomic<int> served{0}, served_before{-1};
+    };
+    const auto events = std::make_shared<Events>();
     const auto wait = [](std::promise<void>& event) {
         EXPECT_EQ(event.get_future().wait_for(std::chrono::milliseconds(test::kAnswerMs)),
                   std::future_status::ready);
     };
-    auto server = HttpServer::Start({.port = 0}, [&](std::shared_ptr<Exchange> exchange) {
-        if (exchange->request().path == "/one") served_before = served.load();
+    const auto answer = [events, wait](std::shared_ptr<Exchange> exchange) {
+        if (exchange->request().path == "/one") events->served_before = events->served.load();
         if (exchange->request().path == "/many") {
-            const int number = ++served;
-            if (number == 1) wait(all_sent);
+            const int number = ++events->served;
+            if (number == 1) wait(events->all_sent);
             if (number == kBefore) {
-                reached.set_value();
-                wait(asked);
+                events->reached.set_value();
+                wait(events->asked);
             }
         }
         exchange->Send(200, {}, "answer");
-    });
+    };
+    auto server = HttpServer::Start({.port = 0}, answer);
     ASSERT_TRUE(server.ok()) << server.error().message;
     server_ = std::move(server).value();
     RawClient other = Connect();
@@ -579,27 +584,28 @@ TEST_F(HttpLimit, LongPipelinesTakeTurnsWithOtherClients) {
         clients.push_back(Connect());
         EXPECT_TRUE(clients.back().Send(pipeline));
     }
-    all_sent.set_value();
-    wait(reached);
+    events->all_sent.set_value();
+    wait(events->reached);
     EXPECT_TRUE(other.Send(Get("/one")));
-    asked.set_value();
+    events->asked.set_value();
     EXPECT_EQ(other.Answer().status, 200);
     // The request that was at work then, and one or two turns until the sockets are looked at.
-    EXPECT_LE(served_before, kBefore + 3);
+    EXPECT_LE(events->served_before.load(), kBefore + 3);
     for (RawClient& client : clients) {
         for (int i = 0; i < kEach; ++i) ASSERT_EQ(client.Answer().body, "answer");
     }
-    EXPECT_EQ(served, kClients * kEach);
+    EXPECT_EQ(events->served.load(), kClients * kEach);
 }
 
 // The client that reads has as many turns.
 TEST_F(HttpLimit, APipelineThatNobodyReadsIsNotAnswered) {
     constexpr int kRequests = 1000;
     constexpr size_t kBytes = 64 << 10;
-    std::atomic<size_t> unread{0};
-    auto server = HttpServer::Start({.port = 0}, [&](std::shared_ptr<Exchange> exchange) {
+    // The server outlives this function where an assertion ends it.
+    const auto unread = std::make_shared<std::atomic<size_t>>(0);
+    auto server = HttpServer::Start({.port = 0}, [unread](std::shared_ptr<Exchange> exchange) {
         const bool large = exchange->request().path == "/unread";
-        unread += large ? kBytes : 0;
+        *unread += large ? kBytes : 0;
         exchange->Send(200, {}, std::string(large ? kBytes : 10, 'x'));
     });
     ASSERT_TRUE(server.ok()) << server.error().message;
@@ -613,7 +619,7 @@ TEST_F(HttpLimit, APipelineThatNobodyReadsIsNotAnswered) {
     EXPECT_TRUE(silent.Send(silent_pipeline));
     EXPECT_TRUE(reader.Send(pipeline));
     for (int i = 0; i < kRequests; ++i) ASSERT_EQ(reader.Answer().body.size(), 10u);
-    EXPECT_LE(unread, size_t{1} << 20);
+    EXPECT_LE(unread->load(), size_t{1} << 20);
     for (int i = 0; i < kRequests; ++i) ASSERT_EQ(silent.Answer().body.size(), kBytes);
 }
 
