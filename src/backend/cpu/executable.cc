@@ -329,7 +329,9 @@ void CpuExecutable::BindInputs(const Step& step) {
 void CpuExecutable::BindInput(program::ValueId id, const Step& step) {
     std::byte* const at = buffers_.At(id, step.slot);
     const std::string& name = program_.value(id).name;
-    const auto put = [&](const auto& bytes) { std::memcpy(at, bytes.data(), bytes.size_bytes()); };
+    const auto put = [&](const auto& bytes) {
+        if (!bytes.empty()) std::memcpy(at, bytes.data(), bytes.size_bytes());
+    };
     if (name == "tokens") return put(step.tokens);
     if (name == "positions") return put(step.positions);
     if (name == "output_rows") return put(step.output_rows);
