@@ -256,6 +256,7 @@ Status Trainer::Plan() {
 // it had no memory, for all ranks.
 Status Trainer::PlanOn(std::shared_ptr<backend::Device> device, bool may_fail) {
     device_ = std::move(device);
+    WEFT_TRY(AgreeOnSums());
     const std::string asked = options_.recompute;
     std::vector<std::string> ways = {asked};
     if (asked == "auto") ways = {"none", "selective", "full"};
@@ -275,6 +276,22 @@ Status Trainer::PlanOn(std::shared_ptr<backend::Device> device, bool may_fail) {
     }
     options_.recompute = asked;
     return fits;
+}
+
+// Ranks exchange the sums of an update: all have them in float64, or none has.
+Status Trainer::AgreeOnSums() {
+    const bool own = device_->info().target.float64_sums;
+    WEFT_ASSIGN(const std::vector<std::string> all,
+                cluster_.AllGather("type of sums", own ? "f64" : "f32", Deadline::In(kAgreeMs)));
+    float64_sums_ = std::ranges::count(all, "f32") == 0;
+    const bool unlike = !float64_sums_ && std::ranges::count(all, "f64") > 0;
+    if (!unlike || options_.update.kind != UpdateKind::kAdafactor) return {};
+    return MakeError(ErrorCode::kUnsupported,
+                     "--optimizer adafactor adds up its statistics in float64, which the device of "
+                     "rank {} lacks and that of rank {} uses. Use --optimizer adamw or adam8bit, "
+                     "or one kind of device for all ranks",
+                     std::ranges::find(all, "f32") - all.begin(),
+                     std::ranges::find(all, "f64") - all.begin());
 }
 
 Status Trainer::PlanProgram() {
@@ -309,12 +326,11 @@ Status Trainer::PlanUpdate(program::ChunkedProgram& list) {
     state_ = std::make_unique<TrainState>();
     WEFT_TRY(state_->Agree(units_, cluster_, layout_.replica));
     const bool several = cluster_.size() > 1;
-    const bool float64_sums = device_->info().target.float64_sums;
     rule_ = MakeUpdateRule(options_.update,
-                           {*state_, *source_, several, cluster_.rank() == 0, float64_sums});
+                           {*state_, *source_, several, cluster_.rank() == 0, float64_sums_});
     const bool ends = layout_.stage == 0 || layout_.stage == layout_.pp() - 1;
     AddUpdate(list, *state_, *rule_,
-              {layout_.dp > 1, layout_.pp() > 1 && ends, several, float64_sums});
+              {layout_.dp > 1, layout_.pp() > 1 && ends, several, float64_sums_});
     return {};
 }
 

@@ -177,6 +177,7 @@ class Trainer {
         : options_(options), cluster_(cluster) {}
     Status Plan();
     Status PlanOn(std::shared_ptr<backend::Device> device, bool may_fail);
+    Status AgreeOnSums();
     Status PlanProgram();
     Status PlanUpdate(program::ChunkedProgram& list);
     bool Overlaps() const;
@@ -205,6 +206,7 @@ class Trainer {
     std::vector<program::Unit> units_;
     TrainGroups groups_;  // outlives what may still talk in it after an error: training_
     std::shared_ptr<backend::Device> device_;
+    bool float64_sums_ = true;  // of updates, on all ranks
     std::unique_ptr<backend::Executable> training_;
     std::unique_ptr<TrainState> state_;
     std::unique_ptr<UpdateRule> rule_;

@@ -137,6 +137,8 @@ class TrainingLowerer final : Lowerer {
 
     // lower_update.cc
     Status Lower(const Op& op, const program::AddSquares& a);
+    template <auto kBlocks, auto kAdd, typename Args>
+    Status LowerSquares(const Op& op, const program::AddSquares& a);
     Status Lower(const Op& op, const program::AdamUpdate& a);
     Status Lower(const Op& op, const program::Adam8bitUpdate& a);
     Status Lower(const Op& op, const program::SgdUpdate& a);

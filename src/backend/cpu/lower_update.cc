@@ -33,24 +33,34 @@ void TrainingLowerer::ReadsNumbers(CallOf<Args>& call) {
     call.args.numbers = &buffers_.numbers();
 }
 
-// In float64, whatever the number of threads: blocks, then their sum.
-Status TrainingLowerer::Lower(const Op& op, const program::AddSquares& a) {
-    if (TypeOf(op.outputs[0]) != DType::kF64) return Unsupported("sums are float64 here");
+// Whatever the number of threads: blocks, then their sum.
+template <auto kBlocks, auto kAdd, typename Args>
+Status TrainingLowerer::LowerSquares(const Op& op, const program::AddSquares& a) {
     const auto make = [&] {
-        CallOf<dense::SquaresArgs> call;
+        CallOf<Args> call;
         PointAt(a.ranges, call.args.ranges, call.args.range_count);
         call.args.type = ElementOf(TypeOf(op.inputs[0]));
         return call;
     };
-    CallOf<dense::SquaresArgs> blocks = make(), add = make();
+    CallOf<Args> blocks = make(), add = make();
     const Region sums = ScratchBytes(
-        "squares", dense::SquaresBlocks(a.ranges.data(), add.args.range_count) * kDouble);
+        "squares", dense::SquaresBlocks(a.ranges.data(), add.args.range_count) *
+                       static_cast<int64_t>(sizeof(*add.args.blocks)));
     blocks.Reads(blocks.args.x, Of(op.inputs[0]));
     blocks.Writes(blocks.args.blocks, sums);
-    WEFT_TRY(Push<dense::BlockSquares>(blocks));
+    WEFT_TRY(Push<kBlocks>(blocks));
     add.Reads(add.args.blocks, sums);
     add.Changes(add.args.sum, Of(op.outputs[0]));
-    return Push<dense::AddSquares>(add);
+    return Push<kAdd>(add);
+}
+
+// In float64; in pairs of float32 where other ranks' devices lack float64.
+Status TrainingLowerer::Lower(const Op& op, const program::AddSquares& a) {
+    if (TypeOf(op.outputs[0]) == DType::kF64) {
+        return LowerSquares<dense::BlockSquares, dense::AddSquares, dense::SquaresArgs>(op, a);
+    }
+    return LowerSquares<dense::BlockPairSquares, dense::AddPairSquares, dense::PairSquaresArgs>(op,
+                                                                                             a);
 }
 
 namespace {

@@ -11,7 +11,7 @@ namespace weft::train {
 // Which groups this rank is in with others.
 struct UpdateGroups {
     bool data = false, tied = false, world = false;
-    bool float64_sums = true;  // of the device (program::Target)
+    bool float64_sums = true;  // of all ranks' devices (program::Target)
 };
 
 // Behind all chunks. The state's parts, which are agreed on, get their values.

@@ -27,7 +27,7 @@ struct UpdateContext {
     const model_files::ModelSource& source;
     bool several_ranks = false;  // sums over all ranks are ops of Group::kWorld
     bool first_rank = true;      // rank 0: of what all keep alike it is the one that saves it
-    bool float64_sums = true;    // of the device (program::Target)
+    bool float64_sums = true;    // of all ranks' devices (program::Target)
 };
 
 // A part of what a rule keeps, as a checkpoint has it: float32 of a region of an array, which
