@@ -67,6 +67,14 @@ Status SetDevices(std::string& devices) {
                      known.error().message);
 }
 
+// auto is a choice of all ranks together.
+Status CheckTrainDevices(const std::string& names) {
+    WEFT_TRY(backend::CheckDeviceNames(names));
+    if (!backend::HasAuto(names) || names == backend::kAutoDevice) return {};
+    return MakeError(ErrorCode::kUsage,
+                     "'auto' chooses for all ranks: give it alone, or a device for each rank");
+}
+
 }  // namespace
 
 void AddModel(const Command& app, std::string& model, bool& pull, bool needed) {
@@ -97,6 +105,21 @@ Option AddDevice(const Command& app, std::string& device) {
                    fmt::format("What each rank computes on: {}", backend::kDeviceNames))
         .Valid([](const std::string& name) {
             const Status status = backend::CheckDeviceName(name);
+            return status.ok() ? std::string() : status.error().message;
+        })
+        .ShowDefault();
+}
+
+void AddTrainDevices(const Command& app, std::string& devices) {
+    const char* own = std::getenv(kDeviceVariable);
+    if (own != nullptr && *own != 0) devices = own;
+    app
+        .AddOption("--device", devices,
+                   fmt::format("What each rank trains on: {}; or one a rank: A,B,C (the "
+                               "environment may have it as {})",
+                               backend::kDeviceNames, kDeviceVariable))
+        .Valid([](const std::string& names) {
+            const Status status = CheckTrainDevices(names);
             return status.ok() ? std::string() : status.error().message;
         })
         .ShowDefault();

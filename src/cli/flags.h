@@ -52,7 +52,9 @@ void AddRecoveryFlags(const Command& app, CommonFlags& flags);  // --rejoin-ms, 
 void AddDraftFlags(const Command& app, engine::DraftOptions& draft);
 void AddEngineFlags(const Command& app, CommonFlags& flags);
 void AddLora(const Command& app, CommonFlags& flags);       // --lora of one adapter
-Option AddDevice(const Command& app, std::string& device);  // of training
+Option AddDevice(const Command& app, std::string& device);  // one for all ranks
+// --device of training: one for all ranks, or one for each.
+void AddTrainDevices(const Command& app, std::string& devices);
 void AddJson(const Command& app, bool& json);
 
 // Turns the words into options, once they are parsed. kUsage where they contradict each other.

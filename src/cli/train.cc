@@ -381,6 +381,13 @@ Status ResolveTrain(TrainFlags& flags) {
     flags.job.trainer.dtype = *DTypeOfName(flags.dtype);
     WEFT_TRY(ResolveLossScale(flags));
     WEFT_ASSIGN(flags.job.trainer.split, model::ParseShares(flags.common.split));
+    const std::string& devices = flags.job.trainer.device;
+    if (flags.common.cluster.elastic && devices.find(',') != std::string::npos) {
+        return MakeError(ErrorCode::kUsage,
+                         "--elastic with --device {}: the number of ranks changes. Give one device "
+                         "for all, or --device auto",
+                         devices);
+    }
     if (flags.betas.size() != 2) {
         return MakeError(ErrorCode::kUsage, "--betas: expected two numbers, as 0.9,0.999");
     }
@@ -690,7 +697,7 @@ void AddTrainingFlags(const Command& app, TrainFlags& flags) {
     AddRowShareFlag(app, job.trainer);
     AddExpertFlags(app, job.trainer);
     AddLoraFlags(app, job.trainer);
-    AddDevice(app, job.trainer.device);
+    AddTrainDevices(app, job.trainer.device);
     app.AddOption("-t,--threads", job.trainer.threads, "Threads a rank (0: all its cores)")
         .ShowDefault();
     app.AddFlag("--reference", job.trainer.reference, "Reference kernels");

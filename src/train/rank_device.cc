@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/device_list.h"
 #include "base/log.h"
 #include "engine/device_options.h"
 #include "train/state.h"
@@ -49,14 +50,36 @@ Result<GpuCensus> CountGpus(const Result<std::shared_ptr<backend::Device>>& gpu,
     return census;
 }
 
+// all: of each rank, what it trains on.
+Status CheckGroup(const TrainLayout& layout, int zero, const std::vector<std::string>& all,
+                  int rank) {
+    const std::string& mine = all[static_cast<size_t>(rank)];
+    std::vector<int> group = layout.TensorGroup();
+    if (zero == 0) {
+        const std::vector<int> replicas = layout.DataGroup();
+        group.insert(group.end(), replicas.begin(), replicas.end());
+    }
+    const auto other = std::ranges::find_if(
+        group, [&](int peer) { return all[static_cast<size_t>(peer)] != mine; });
+    if (other == group.end()) return {};
+    const auto [first, second] = std::minmax({rank, *other});
+    return MakeError(ErrorCode::kUsage,
+                     "rank {} trains on {}, rank {} on {}: tensor ranks, and replicas without "
+                     "ZeRO, need devices that give the same bits. Use --pp between these ranks, "
+                     "--zero 1 or more between replicas, or one --device for all",
+                     first, all[static_cast<size_t>(first)], second,
+                     all[static_cast<size_t>(second)]);
+}
+
 }  // namespace
 
 Status ChooseDevice(const DeviceChoice& choice, cluster::Cluster& cluster,
                     const PlanOnDevice& plan) {
     backend::DeviceOptions options =
         engine::DeviceOptionsOf(cluster, choice.threads, choice.reference);
-    std::string name = choice.name;
-    if (name == backend::kAutoDevice) {
+    WEFT_ASSIGN(std::string name,
+                backend::DeviceOfRank(choice.name, cluster.rank(), cluster.size()));
+    if (choice.name == backend::kAutoDevice) {
         options.local_rank = engine::LocalRankOf(cluster, name);
         auto gpu = OpenGpu(options);
         WEFT_ASSIGN(GpuCensus census, CountGpus(gpu, cluster));
@@ -79,25 +102,18 @@ Status ChooseDevice(const DeviceChoice& choice, cluster::Cluster& cluster,
 }
 
 Status CheckAlike(const TrainLayout& layout, int zero, const backend::DeviceInfo& info,
-                  cluster::Cluster& cluster) {
+                  bool may_fail, cluster::Cluster& cluster) {
     const std::string mine = info.uses_host_cores ? info.backend : info.identity;
     WEFT_ASSIGN(const std::vector<std::string> all,
                 cluster.AllGather("device", mine, Deadline::In(kAgreeMs)));
-    std::vector<int> group = layout.TensorGroup();
-    if (zero == 0) {
-        const std::vector<int> replicas = layout.DataGroup();
-        group.insert(group.end(), replicas.begin(), replicas.end());
-    }
-    const auto other = std::ranges::find_if(
-        group, [&](int rank) { return all[static_cast<size_t>(rank)] != mine; });
-    if (other == group.end()) return {};
-    const auto [first, second] = std::minmax({cluster.rank(), *other});
-    return MakeError(ErrorCode::kUsage,
-                     "rank {} trains on {}, rank {} on {}: tensor ranks, and replicas without "
-                     "ZeRO, need devices that give the same bits. Use --pp between these ranks, "
-                     "--zero 1 or more between replicas, or one --device for all",
-                     first, all[static_cast<size_t>(first)], second,
-                     all[static_cast<size_t>(second)]);
+    const Status own = CheckGroup(layout, zero, all, cluster.rank());
+    if (!may_fail) return own;
+    WEFT_ASSIGN(const std::vector<std::string> said,
+                cluster.AllGather("unlike devices", own.ok() ? "" : own.error().message,
+                                  Deadline::In(kAgreeMs)));
+    const auto first = std::ranges::find_if(said, [](const auto& text) { return !text.empty(); });
+    if (first == said.end()) return {};
+    return MakeError(ErrorCode::kUnsupported, "{}", *first);
 }
 
 }  // namespace weft::train

@@ -14,7 +14,7 @@
 namespace weft::train {
 
 struct DeviceChoice {
-    std::string name;  // as --device has it
+    std::string name;  // as --device has it: one for all ranks, or one for each
     int threads = 0;   // 0: all cores of the rank
     bool reference = false;
 };
@@ -29,8 +29,9 @@ Status ChooseDevice(const DeviceChoice& choice, cluster::Cluster& cluster,
 
 // Ranks that keep copies of the same weights, each with updates of its own, need devices that give
 // the same bits: tensor ranks, and replicas without ZeRO. Processors of different kinds pass. All
-// ranks call it together. Errors: kUsage, naming two ranks and their devices.
+// ranks call it together. Errors: kUsage, naming two ranks and their devices; with may_fail
+// kUnsupported, on all ranks.
 Status CheckAlike(const TrainLayout& layout, int zero, const backend::DeviceInfo& info,
-                  cluster::Cluster& cluster);
+                  bool may_fail, cluster::Cluster& cluster);
 
 }  // namespace weft::train

@@ -267,7 +267,9 @@ Status Trainer::PlanOn(std::shared_ptr<backend::Device> device, bool may_fail) {
         const bool no_memory = !planned.ok() && planned.error().code == ErrorCode::kOutOfMemory;
         if (!planned.ok() && !no_memory && !may_fail) return planned;
         fits = CheckMemory(planned.ok());
-        if (fits.ok()) return CheckAlike(layout_, options_.zero, device_->info(), cluster_);
+        if (fits.ok()) {
+            return CheckAlike(layout_, options_.zero, device_->info(), may_fail, cluster_);
+        }
         if (fits.error().code != ErrorCode::kOutOfMemory) return fits;
         if (!planned.ok()) fits = planned;
         rule_.reset();

@@ -118,10 +118,51 @@ class Training(unittest.TestCase):
 
     def test_copies_of_weights_need_like_devices(self):
         unlike = "discrete; discrete dot=fast"
-        said = Machine(unlike).run(*self.WORDS, "--device", "auto", "--tp", "2", status=2).stderr
+        said = Machine(unlike).run(*self.WORDS, "--device", "vulkan:0,vulkan:1", "--tp", "2",
+                                   status=2).stderr
         self.assertRegex(said, r"rank \d trains on .*, rank \d on .*-int8: tensor ranks")
+        devices, _, said = self.trained(unlike, "--tp", "2")
+        self.assertEqual(devices, ["cpu", "cpu"], said)
+        self.assertRegex(said, r"trains on the processor: .*rank \d trains on")
         devices, _, said = self.trained(unlike, "--local", "2", "--zero", "1", *WHILE_COMPILED)
         self.assertEqual(devices, ["vulkan:0", "vulkan:1"], said)
+
+    def test_a_device_for_each_rank(self):
+        for layout in (("--zero", "1"), ("--pp", "2")):
+            steps = {}
+            for devices in ("cpu,cpu", "vulkan,cpu", "cpu,vulkan:0"):
+                done = Machine("discrete").run(*self.WORDS, "--device", devices, "--local", "2",
+                                               *layout, *WHILE_COMPILED)
+                *_, steps[devices], result = map(json.loads, done.stdout.splitlines())
+                self.assertEqual(",".join(result["devices"]),
+                                 devices.replace("vulkan,", "vulkan:0,"))
+            want = steps.pop("cpu,cpu")
+            for devices, step in steps.items():
+                for field in ("loss", "grad_norm"):
+                    self.assertAlmostEqual(step[field] / want[field], 1, delta=1e-4,
+                                           msg=f"{layout} {devices} {field}")
+        said = Machine("discrete").run(*self.WORDS, "--device", "vulkan,cpu", "--pp", "2",
+                                       "--optimizer", "adafactor", status=1).stderr
+        self.assertRegex(said, "in float64, which the device of rank 0 lacks and that of rank 1")
+        for devices, more, error in (
+                ("vulkan,cpu", (), "2 devices for 1 rank"),
+                ("auto,cpu", ("--local", "2"), "'auto' chooses for all ranks"),
+                ("vulkan,gpu", ("--local", "2"), "no device 'gpu'"),
+                ("vulkan,cpu", ("--local", "2", "--elastic"), "--elastic with --device")):
+            said = Machine("discrete").run(*self.WORDS, "--device", devices, *more,
+                                           status=2).stderr
+            self.assertIn(error, said)
+
+    def test_the_environment_names_the_device(self):
+        machine = Machine("discrete")
+        for device, want in (("vulkan:0", ["vulkan:0"]), ("cpu", ["cpu"])):
+            done = machine.run(*self.WORDS, WEFT_DEVICE=device)
+            self.assertEqual(json.loads(done.stdout.splitlines()[-1])["devices"], want)
+
+    def test_a_value_larger_than_a_buffer(self):
+        devices, _, said = self.trained("discrete buffer=8")
+        self.assertEqual(devices, ["cpu"], said)
+        self.assertRegex(said, r"needs a buffer of \d+ bytes; the driver allows \d+.*--micro-batch")
 
     def test_what_would_fit(self):
         said = Machine("discrete vram=24").run(*self.WORDS, "--device", "vulkan", status=1).stderr
