@@ -34,16 +34,8 @@ size_t PoolBuffers::BufferOf(uint64_t offset) const {
     return std::min(index, ends_.size() - 1);
 }
 
-Status PoolBuffers::CheckSizes(const gpu::Device& device, const std::string& what) const {
-    const uint64_t most = device.most_buffer_bytes();
-    for (const uint64_t size : sizes_) {
-        if (size <= most) continue;
-        return MakeError(ErrorCode::kUnsupported,
-                         "{}: {} needs a buffer of {} bytes; most of one: {}. Use more ranks "
-                         "(--tp), a smaller --ctx, or --device cpu.",
-                         device.description().name, what, size, most);
-    }
-    return {};
+uint64_t PoolBuffers::largest_bytes() const {
+    return sizes_.empty() ? 0 : std::ranges::max(sizes_);
 }
 
 Status PoolBuffers::Allocate(gpu::Device& device) {
@@ -155,8 +147,24 @@ std::vector<PoolBuffers::Range> Buffers::ValuesIn(program::Pool pool,
 }
 
 Status Buffers::CheckSizes(const gpu::Device& device) const {
-    WEFT_TRY(Pool(program::Pool::kWeight).CheckSizes(device, "a weight"));
-    return Pool(program::Pool::kCache).CheckSizes(device, "a layer's KV cache");
+    const uint64_t most = device.most_buffer_bytes();
+    const std::pair<program::Pool, const char*> pools[] = {
+        {program::Pool::kWeight, "a weight"},
+        {program::Pool::kCache, "a layer's KV cache"},
+        {program::Pool::kGradient, "a gradient"},
+        {program::Pool::kOptimizer, "the optimizer's state of a weight"},
+        {program::Pool::kKept, "an activation"},
+        {program::Pool::kBrief, trains_ ? "an activation" : "the activations of a step"}};
+    for (const auto& [pool, what] : pools) {
+        const uint64_t size = Pool(pool).largest_bytes();
+        if (size <= most) continue;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} needs a buffer of {} bytes; the driver allows {}. Use more ranks "
+                         "(--tp), a smaller {}, or --device cpu.",
+                         device.description().name, what, size, most,
+                         trains_ ? "--micro-batch or --seq-len" : "--ctx or --chunk");
+    }
+    return {};
 }
 
 uint64_t Buffers::weight_bytes() const {

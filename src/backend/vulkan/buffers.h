@@ -49,9 +49,7 @@ class PoolBuffers {
     uint64_t total_bytes() const {
         return std::accumulate(sizes_.begin(), sizes_.end(), uint64_t{0});
     }
-    // Whether the device has buffers as large as the largest. what: for errors.
-    // Errors: kUnsupported.
-    Status CheckSizes(const gpu::Device& device, const std::string& what) const;
+    uint64_t largest_bytes() const;  // of its buffers
     // Errors: kOutOfMemory.
     Status Allocate(gpu::Device& device);
     Spot At(uint64_t offset) const;

@@ -104,8 +104,10 @@ class DryEmitter final : public Emitter {
         if (d.x <= most[0] && d.y <= most[1] && d.z <= most[2]) return;
         too_many_ = MakeError(ErrorCode::kUnsupported,
                               "a step of {} rows takes {} x {} x {} workgroups; {} takes {} x {} x "
-                              "{}. Use a smaller --chunk.",
-                              shape_.rows, d.x, d.y, d.z, gpu_.name, most[0], most[1], most[2]);
+                              "{}. Use a smaller {}.",
+                              shape_.rows, d.x, d.y, d.z, gpu_.name, most[0], most[1], most[2],
+                              trains() ? "--micro-batch (with more --grad-accum) or --seq-len"
+                                      : "--chunk");
     }
     // Of all that was emitted: whether the device takes so many workgroups.
     const Status& too_many() const { return too_many_; }
