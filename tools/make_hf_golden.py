@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/hf_golden.safetensors: tiny Hugging Face folders and their logits.
+"""Writes tests/data/hf_golden.safetensors and tests/data/hf: tiny Hugging Face folders, their logits.
 
 A folder's files are not kept but made again: config.json and the names, dtypes and shapes of its
 tensors are in the file's metadata as transformers saves them ("CASE/config", "CASE/tensors"), values
@@ -8,6 +8,8 @@ and run in float64 ("CASE/tokens", "CASE/logits").
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_hf_golden.py tests/data/hf_golden.safetensors
+A case of LATER has a file of its own, made with transformers 5.24.0:
+    python3 tools/make_hf_golden.py tests/data/hf/CASE.safetensors
 """
 
 import json
@@ -100,6 +102,19 @@ CASES = {
     "minimaxM2": ("minimax_m2", "F32", {"num_local_experts": 4, "num_experts_per_tok": 2,
                                         "rotary_dim": 8}),
 }
+
+VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2)
+
+
+def with_images(model_type, text, vision=VISION, **more):
+    """The config of a model that takes images: `text` is its text part beside SIZES."""
+    return {"whole": dict(text_config=SIZES | {"model_type": model_type} | text,
+                          vision_config=vision, **more)}
+
+
+# Each has a file of its own.
+LATER = {
+}
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -136,11 +151,18 @@ def rounded_logits(loaded, tokens):
     return logits.numpy().astype(np.float32)
 
 
+def given(sizes):
+    """`sizes` without the keys that are left out, within nested configs too."""
+    return {k: given(v) if isinstance(v, dict) else v
+            for k, v in sizes.items() if v is not LEFT_OUT}
+
+
 def run(case):
-    model_type, dtype, more = CASES[case]
-    sizes = {k: v for k, v in (SIZES | more).items() if v is not LEFT_OUT}
-    config = transformers.AutoConfig.for_model(model_type, **sizes)
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model_type, dtype, more = (CASES | LATER)[case]
+    whole = more.get("whole")
+    config = transformers.AutoConfig.for_model(model_type, **given(whole or SIZES | more))
+    auto = transformers.AutoModelForImageTextToText if whole else transformers.AutoModelForCausalLM
+    model = auto.from_config(config, attn_implementation="eager")
     with tempfile.TemporaryDirectory() as folder:
         model.to(TYPES[dtype]).save_pretrained(folder)
         file = pathlib.Path(folder) / "model.safetensors"
@@ -151,7 +173,7 @@ def run(case):
         norm_base = 0.0 if model_type.startswith(("gemma2", "gemma3")) else 1.0
         values = {n: tensor(n, s, norm_base).to(TYPES[dtype]) for n, s in shapes.items()}
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
-        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        loaded = auto.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="eager",
             experts_implementation="eager").eval()
         text = (pathlib.Path(folder) / "config.json").read_text()
@@ -171,7 +193,8 @@ def main():
     tensors, metadata = {}, {"torch": torch.__version__, "transformers": transformers.__version__,
                              "safetensors": safetensors.__version__, "numpy": np.__version__,
                              "seed": "none: tests/support/tiny_model.h's formula"}
-    for case in CASES:
+    name = pathlib.Path(sys.argv[1]).stem
+    for case in [name] if name in LATER else CASES:
         print(case, file=sys.stderr)
         meta, arrays = run(case)
         metadata |= {f"{case}/{key}": value for key, value in meta.items()}

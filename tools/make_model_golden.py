@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/model_logits.safetensors: logits of tiny models, by transformers.
+"""Writes tests/data/model_logits.safetensors and tests/data/logits: logits of tiny models.
 
 The models are those of transformers in float64 (their norms and RoPE compute in float32 even so).
 Weights and tokens come from the formula of tests/support/tiny_model.h; there is no other
@@ -7,10 +7,13 @@ randomness. RoPE factors that a GGUF file holds as tensors are written, too.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_model_golden.py tests/data/model_logits.safetensors
+A case of LATER has a file of its own, made with transformers 5.24.0:
+    python3 tools/make_model_golden.py tests/data/logits/CASE.safetensors
 """
 
 import copy
 import math
+import pathlib
 import sys
 
 import numpy as np
@@ -81,6 +84,9 @@ CASES = {
     "gemma2": ("gemma2", "Gemma2", 3, True, PLAIN, GEMMA2),
     "gemma3": ("gemma3", "Gemma3", 6, True, GEMMA3_ROPE, GEMMA3),
     "gemma4": ("gemma4", "Gemma4", 3, True, GEMMA4_ROPE, GEMMA4),
+}
+# Each has a file of its own.
+LATER = {
 }
 
 
@@ -175,8 +181,8 @@ def run(architecture, family, layers, tied, rope, more):
 
 
 def main():
-    tensors = {}
-    for name, case in CASES.items():
+    tensors, asked = {}, pathlib.Path(sys.argv[1]).stem
+    for name, case in ({asked: LATER[asked]} if asked in LATER else CASES).items():
         tensors |= {f"{name}/{key}": value for key, value in run(*case).items()}
     tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
     made_with = {"torch": torch.__version__, "transformers": transformers.__version__,

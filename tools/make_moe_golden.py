@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/moe_logits.safetensors: logits of tiny models with experts or latent attention.
+"""Writes logits of tiny models with experts or latent attention: tests/data/moe_logits.safetensors.
 
 Computed by transformers in float64 (norms, RoPE and gates compute in float32 even so). Weights and
 tokens come from the formula of tests/support/tiny_model.h, under the tensor names of GGUF files;
@@ -7,9 +7,12 @@ there is no other randomness.
 
 Made with Python 3.11, torch 2.13.0+cpu, transformers 5.23.0, safetensors 0.8.0, numpy 2.4.6:
     python3 tools/make_moe_golden.py tests/data/moe_logits.safetensors
+A case of LATER has a file of its own, made with transformers 5.24.0:
+    python3 tools/make_moe_golden.py tests/data/logits/CASE.safetensors
 """
 
 import math
+import pathlib
 import sys
 
 import numpy as np
@@ -73,6 +76,9 @@ CASES = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
             "full_attention": {"rope_type": "proportional", "rope_theta": 1000000.0,
                                "partial_rotary_factor": 0.25}})),
+}
+# Each has a file of its own.
+LATER = {
 }
 # Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
 SPLIT = ("deepseekV3", "kimiK2")
@@ -213,8 +219,8 @@ def run(case, family, more):
 
 
 def main():
-    tensors = {}
-    for name, case in CASES.items():
+    tensors, asked = {}, pathlib.Path(sys.argv[1]).stem
+    for name, case in ({asked: LATER[asked]} if asked in LATER else CASES).items():
         tensors |= {f"{name}/{key}": value for key, value in run(name, *case).items()}
     tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
     made_with = {"torch": torch.__version__, "transformers": transformers.__version__,

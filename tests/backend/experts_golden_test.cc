@@ -7,7 +7,6 @@
 #include "support/golden_experts.h"
 #include "support/golden_file.h"
 #include "support/loaded_rank.h"
-#include "support/paths.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
 
@@ -28,7 +27,7 @@ class ExpertModels : public testing::TestWithParam<const char*> {
         const auto hyper = model::ReadHyper(*source_);
         ASSERT_TRUE(hyper.ok()) << hyper.error().message;
         hyper_ = *hyper;
-        const support::GoldenFile golden(support::TestData("/moe_logits.safetensors"));
+        const support::GoldenFile golden(LogitsPath(name, "/moe_logits.safetensors"));
         expected_ = golden.Tensor(name + "/logits");
         for (float token : golden.Tensor(name + "/tokens")) {
             tokens_.push_back(static_cast<int32_t>(token));

@@ -1,5 +1,6 @@
 // The tiny models with experts and with latent attention whose logits transformers has computed
-// (tests/data/moe_logits.safetensors, made by tools/make_moe_golden.py), as GGUF files.
+// (tests/data/moe_logits.safetensors and tests/data/logits, made by tools/make_moe_golden.py), as
+// GGUF files.
 #pragma once
 
 #include <algorithm>

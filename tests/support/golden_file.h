@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "support/paths.h"
 
 namespace weft::support {
 
@@ -41,5 +44,12 @@ class GoldenFile {
     nlohmann::json header_;
     size_t data_begin_ = 0;
 };
+
+// The golden file of a tiny model: tests/data/logits/CASE.safetensors, or `shared`, where the older
+// cases stand together.
+inline std::string LogitsPath(const std::string& name, const std::string& shared) {
+    const std::string own = TestData("/logits/" + name + ".safetensors");
+    return std::filesystem::exists(own) ? own : TestData(shared);
+}
 
 }  // namespace weft::support

@@ -1,36 +1,23 @@
-// The tiny models whose logits transformers has computed (tests/data/model_logits.safetensors, made
-// by tools/make_model_golden.py), as GGUF files.
+// The tiny models whose logits transformers has computed (tests/data/model_logits.safetensors and
+// tests/data/logits, made by tools/make_model_golden.py), as GGUF files.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "support/paths.h"
+#include "support/golden_file.h"
 #include "support/tiny_gguf.h"
 
 namespace weft::support {
 
-// A tensor of the golden file; empty where there is none of that name.
+// A tensor "CASE/NAME" of the golden files; empty where there is none of that name.
 inline std::vector<float> Golden(const std::string& name) {
-    std::ifstream file(support::TestData("/model_logits.safetensors"), std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    EXPECT_GT(bytes.size(), 8u) << "no golden file";
-    uint64_t header_bytes = 0;
-    std::memcpy(&header_bytes, bytes.data(), 8);
-    const auto header = nlohmann::json::parse(bytes.substr(8, header_bytes));
-    if (!header.contains(name)) return {};
-    const size_t begin = header[name]["data_offsets"][0], end = header[name]["data_offsets"][1];
-    std::vector<float> data((end - begin) / sizeof(float));
-    std::memcpy(data.data(), bytes.data() + 8 + header_bytes + begin, end - begin);
-    return data;
+    const std::string of_case = name.substr(0, name.find('/'));
+    return GoldenFile(LogitsPath(of_case, "/model_logits.safetensors")).Tensor(name);
 }
 
 using Numbers = std::map<std::string, double>;

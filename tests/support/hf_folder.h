@@ -86,35 +86,26 @@ inline void WriteTensors(const std::string& folder, const std::map<std::string, 
 
 class HfGolden {
   public:
-    explicit HfGolden(const std::string& path = support::TestData("/hf_golden.safetensors")) {
-        std::ifstream file(path, std::ios::binary);
-        bytes_ = {std::istreambuf_iterator<char>(file), {}};
-        EXPECT_GT(bytes_.size(), 8u) << "no golden file";
-        uint64_t length = 0;
-        std::memcpy(&length, bytes_.data(), 8);
-        header_ = nlohmann::json::parse(bytes_.substr(8, length));
-        data_ = 8 + length;
+    // tests/data/hf_golden.safetensors, and tests/data/hf, where the newer cases have a file each.
+    HfGolden() : HfGolden(TestData("/hf_golden.safetensors")) {
+        std::error_code none;
+        for (const auto& entry : std::filesystem::directory_iterator(TestData("/hf"), none)) {
+            Read(entry.path());
+        }
     }
+    explicit HfGolden(const std::string& path) { Read(path); }
 
-    bool Has(const std::string& name) const { return header_.contains(name); }
-    std::vector<float> Floats(const std::string& name) const {
-        const size_t begin = header_.at(name)["data_offsets"][0];
-        const size_t end = header_.at(name)["data_offsets"][1];
-        std::vector<float> values((end - begin) / sizeof(float));
-        std::memcpy(values.data(), bytes_.data() + data_ + begin, end - begin);
-        return values;
-    }
+    bool Has(const std::string& name) const { return tensors_.contains(name); }
+    std::vector<float> Floats(const std::string& name) const { return tensors_.at(name); }
     std::vector<int32_t> Tokens(const std::string& name) const {
         const std::vector<float> floats = Floats(name + "/tokens");
         return {floats.begin(), floats.end()};
     }
-    std::string Text(const std::string& key) const {
-        return header_.at("__metadata__").at(key).get<std::string>();
-    }
+    std::string Text(const std::string& key) const { return texts_.at(key); }
     // Names of the metadata keys that end so, without the end.
     std::vector<std::string> Cases(std::string_view end = "/config") const {
         std::vector<std::string> cases;
-        for (const auto& [key, value] : header_.at("__metadata__").items()) {
+        for (const auto& [key, value] : texts_) {
             if (key.ends_with(end)) cases.push_back(key.substr(0, key.find('/')));
         }
         return cases;
@@ -158,9 +149,25 @@ class HfGolden {
         return {dtype, shape, BytesOfValues(halves)};
     }
 
-    std::string bytes_;
-    nlohmann::json header_;
-    size_t data_ = 0;
+    void Read(const std::string& path) {
+        std::ifstream file(path, std::ios::binary);
+        const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+        EXPECT_GT(bytes.size(), 8u) << "no golden file";
+        uint64_t length = 0;
+        std::memcpy(&length, bytes.data(), 8);
+        const auto header = nlohmann::json::parse(bytes.substr(8, length));
+        for (const auto& [name, entry] : header.items()) {
+            if (name == "__metadata__" || entry["dtype"] != "F32") continue;
+            const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
+            std::vector<float>& values = tensors_[name];
+            values.resize((end - begin) / sizeof(float));
+            std::memcpy(values.data(), bytes.data() + 8 + length + begin, end - begin);
+        }
+        for (const auto& [key, text] : header.at("__metadata__").items()) texts_[key] = text;
+    }
+
+    std::map<std::string, std::vector<float>> tensors_;
+    std::map<std::string, std::string> texts_;
 };
 
 }  // namespace weft::support
