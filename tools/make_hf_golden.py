@@ -114,6 +114,8 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "hyV3": ("hy_v3", "BF16", {"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2,
+                               "moe_intermediate_size": 32, "router_scaling_factor": 2.5}),
 }
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 

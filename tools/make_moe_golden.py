@@ -79,6 +79,7 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "hyV3": ("HYV3", dict(**EXPERTS, num_shared_experts=1, router_scaling_factor=2.5)),
 }
 # Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
 SPLIT = ("deepseekV3", "kimiK2")
@@ -189,6 +190,8 @@ def value_of(case, family, name, shape, config):
                                tensor(block + "ffn_up_exps.weight", half)], axis=1)
     if rest == "mlp.experts.down_proj":
         return tensor(block + "ffn_down_exps.weight", shape)
+    if family == "HYV3" and rest.endswith("e_score_correction_bias"):
+        return tensor(block + "exp_probs_b", shape)
     if rest.endswith("e_score_correction_bias"):
         return tensor(block + "exp_probs_b.bias", shape)
     stem, kind = rest.rsplit(".", 1)

@@ -35,6 +35,10 @@ constexpr std::array kArchitectures = {
                  BuildGptOss,
                  true},
     Architecture{{"granite", "Granite 3 (dense)", "scales", "granite"}, BuildGranite},
+    Architecture{
+        {"hy_v3", "Hy3", "normed heads, leading dense layers, a shared expert", "hyV3"},
+        BuildQwen3,
+        true},
     Architecture{{"llama", "Llama 1-3.x, Mistral, Mixtral, SmolLM 1-2",
                   "linear, Llama 3's and YaRN RoPE; windows; experts",
                   "llama, llamaTied, llamaLinear, llama3Rope, mistral, mixtral"},

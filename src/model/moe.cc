@@ -22,7 +22,8 @@ struct GateDefaults {
     bool renormalise;
 };
 GateDefaults DefaultsOf(const std::string& architecture) {
-    const bool sigmoid = architecture == "glm4moe" || architecture == "minimax-m2";
+    const bool sigmoid =
+        architecture == "glm4moe" || architecture == "hy_v3" || architecture == "minimax-m2";
     const bool as_scored = architecture == "qwen2moe" || architecture == "deepseek2";
     return {sigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax, !as_scored};
 }
@@ -121,9 +122,10 @@ Builder::Routed Builder::Route(ValueId x) {
     ids.shape = weights.shape = shape;
     const Routed routed{program_.AddValue(std::move(ids)), program_.AddValue(std::move(weights))};
     program::Op op{moe.route, {logits}, {routed.ids, routed.weights}};
-    if (Has("exp_probs_b.bias")) {
-        op.inputs.push_back(
-            Weight(Tensor("exp_probs_b.bias"), {{0, moe.experts}, {}, moe.experts, 0}));
+    for (const char* bias : {"exp_probs_b.bias", "exp_probs_b"}) {  // Hy3: without the end
+        if (!Has(bias)) continue;
+        op.inputs.push_back(Weight(Tensor(bias), {{0, moe.experts}, {}, moe.experts, 0}));
+        break;
     }
     if (Has("ffn_down_exps.scale")) {
         op.attributes.If<program::Route>()->factors = true;

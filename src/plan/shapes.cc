@@ -152,7 +152,8 @@ class ShapeWriter {
         Matrix("attn_output", q, h_.hidden, gpt);
         if (gpt) Vector("attn_sinks.weight", h_.heads);
         const bool whole = Is({"minimax-m2", "olmo2"});
-        if (whole || Is({"qwen3", "qwen3moe", "gemma3"}) || (name_ == "glm4moe" && qk_norm_)) {
+        const bool heads = Is({"qwen3", "qwen3moe", "gemma3", "hy_v3"});
+        if (whole || heads || (name_ == "glm4moe" && qk_norm_)) {
             Vector("attn_q_norm.weight", whole ? q : h_.head_dim);
             Vector("attn_k_norm.weight", whole ? kv : h_.head_dim);
         }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace weft::support {
 
 inline constexpr const char* kExpertCases[] = {"mixtral",    "qwen3moe", "qwen2moe", "deepseekV2",
                                                "deepseekV3", "kimiK2",   "glm4moe",  "minimaxM2",
-                                               "gptOss",     "gemma4Moe"};
+                                               "gptOss",     "gemma4Moe", "hyV3"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -53,6 +54,24 @@ inline TinyFile ExpertSigmoidFile() {
     h.moe.route.renormalise = true;
     h.moe.route.scale = 2.5f;
     return file;
+}
+
+// A model whose gate takes sigmoids; false where `name` is another's.
+inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
+    const std::map<std::string, std::string> architectures = {
+        {"glm4moe", "glm4moe"}, {"minimaxM2", "minimax-m2"}, {"hyV3", "hy_v3"}};
+    const auto found = architectures.find(name);
+    if (found == architectures.end()) return false;
+    file = ExpertBaseFile(found->second);
+    model::Hyper& h = file.hyper;
+    h.moe.route.score = program::GateScore::kSigmoid;
+    h.moe.route.renormalise = true;
+    if (name != "hyV3") h.rotary_dim = 8;
+    if (name == "minimaxM2") return true;
+    h.moe.route.scale = name == "hyV3" ? 2.5f : 1.5f;
+    h.moe.shared_ffn = 96;
+    file.form.dense_layers = 1;
+    return true;
 }
 
 inline TinyFile ExpertGoldenFile(const std::string& name) {
@@ -101,19 +120,7 @@ inline TinyFile ExpertGoldenFile(const std::string& name) {
         file.vectors["rope_freqs.weight"] = factors;
         return file;
     }
-    if (name == "glm4moe" || name == "minimaxM2") {
-        const bool glm = name == "glm4moe";
-        TinyFile file = ExpertBaseFile(glm ? name : "minimax-m2");
-        model::Hyper& h = file.hyper;
-        h.rotary_dim = 8;
-        h.moe.route.score = program::GateScore::kSigmoid;
-        h.moe.route.renormalise = true;
-        if (!glm) return file;
-        h.moe.route.scale = 1.5f;
-        h.moe.shared_ffn = 96;
-        file.form.dense_layers = 1;
-        return file;
-    }
+    if (TinyFile file; SetSigmoidFile(name, file)) return file;
     TinyFile file = ExpertBaseFile(name);
     if (name == "qwen2moe") file.hyper.moe.shared_ffn = 192;
     return file;

@@ -161,7 +161,7 @@ class TinySource final : public model_files::ModelSource {
             Add(p + "attn_v.bias", 1, kv_rows);
         }
         if (name == "qwen3" || name == "qwen3moe" || name == "glm4moe" || name == "gemma3" ||
-            name == "gemma4") {
+            name == "gemma4" || name == "hy_v3") {
             Add(p + "attn_q_norm.weight", 1, heads.head_dim);
             Add(p + "attn_k_norm.weight", 1, heads.head_dim);
         }
@@ -201,7 +201,8 @@ class TinySource final : public model_files::ModelSource {
         const model::Moe& moe = h.moe;
         Add(p + "ffn_gate_inp.weight", moe.experts, h.hidden);
         if (moe.route.score == program::GateScore::kSigmoid) {
-            Add(p + "exp_probs_b.bias", 1, moe.experts);
+            Add(p + (h.architecture == "hy_v3" ? "exp_probs_b" : "exp_probs_b.bias"), 1,
+                moe.experts);
         }
         if (h.architecture == "gemma4") {
             Add(p + "ffn_gate_up_exps.weight", 2 * moe.ffn, h.hidden, moe.experts);

@@ -176,6 +176,26 @@ Result<std::vector<bool>> DenseLayers(const Config& config) {
     return dense;
 }
 
+Result<Config> WithDenseLayers(const Config& config) {
+    constexpr std::string_view kKey = "mlp_layer_types";
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({kKey}));
+    if (types.empty()) return config;
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    const bool known = std::ranges::all_of(
+        types, [](const std::string& type) { return type == "dense" || type == "sparse"; });
+    if (!known || types.size() != static_cast<size_t>(layers)) {
+        return config.Corrupt(kKey, fmt::format("'dense' or 'sparse' for each of {} layers",
+                                                layers));
+    }
+    const auto leading = std::ranges::find(types, "sparse") - types.begin();
+    Json json = {{"first_k_dense_replace", leading}, {"mlp_only_layers", Json::array()}};
+    for (int64_t layer = leading; layer < layers; ++layer) {
+        if (types[static_cast<size_t>(layer)] == "dense") json["mlp_only_layers"].push_back(layer);
+    }
+    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
+    return config.With(over);
+}
+
 namespace {
 
 // Layers of other kinds, of a model that says so: their tensors are others.

@@ -106,6 +106,10 @@ Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view wid
 // mlp_only_layers, and all but each decoder_sparse_step-th.
 Result<std::vector<bool>> DenseLayers(const Config& config);
 
+// The config with mlp_layer_types ("dense" or "sparse", one a layer), where it is there, as
+// first_k_dense_replace and mlp_only_layers. kCorrupt: another type, or another number of them.
+Result<Config> WithDenseLayers(const Config& config);
+
 // The text model's config: the family's defaults, config.json, and its "text_config" over it,
 // adjusted by the family, with RoPE resolved. kCorrupt: a key is null that has no such value.
 Result<Config> TextConfig(const Config& config, const Family& family);

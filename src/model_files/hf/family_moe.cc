@@ -1,4 +1,4 @@
-// Mixtral, gpt-oss, GLM 4.5 and MiniMax M2.
+// Mixtral, gpt-oss, GLM 4.5, Hy3 and MiniMax M2.
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
@@ -28,6 +28,22 @@ Status GlmMeta(const Config& config, MetaWriter& meta) {
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
 }
 
+// Hy3's names for what other families say, and what transformers takes for granted.
+Result<Config> Hy3Adjust(const Config& config) {
+    for (const std::string_view key : {"qk_norm", "route_norm", "moe_router_use_sigmoid"}) {
+        WEFT_ASSIGN(const bool holds, config.BoolOr({key}, true));
+        if (!holds) return config.Corrupt(key, "true");
+    }
+    WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"moe_intermediate_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(const int64_t shared, config.NeedInt({"num_shared_experts"}, 0, 64));
+    WEFT_ASSIGN(const double scale, config.NeedF64({"router_scaling_factor"}));
+    const Json json = {{"shared_expert_intermediate_size", shared * ffn},
+                       {"routed_scaling_factor", scale},
+                       {"norm_topk_prob", true}};
+    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
+    return WithDenseLayers(config.With(over));
+}
+
 // attn_type_list: 0 is linear attention, of which MiniMax M1 has some.
 Status MinimaxMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const std::vector<int64_t> types, config.Ints({"attn_type_list"}));
@@ -50,6 +66,18 @@ constexpr Rule kGlmRules[] = {
     {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
     {"attn_q_norm", "self_attn.q_norm", Form::kNorm, false},
     {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
+};
+// As the published folders have them, and as transformers calls them in a model.
+constexpr Rule kHy3Rules[] = {
+    {"ffn_gate_inp", "mlp.router.gate", Form::kRouter, false},
+    {"exp_probs_b", "mlp.expert_bias", Form::kVector, false},
+    {"exp_probs_b", "mlp.e_score_correction_bias", Form::kVector, false},
+    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "mlp.shared_mlp.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "mlp.shared_mlp.down_proj", Form::kLinear, false},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj", Form::kLinear, false},
 };
 constexpr Rule kGptOssRules[] = {
     {"attn_norm", "input_layernorm", Form::kNorm},
@@ -145,6 +173,16 @@ constexpr Family kExpertFamilies[] = {
                      "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8,
                      "first_k_dense_replace": 1, "moe_intermediate_size": 1408})",
      .rope = {.partial = true}},
+    {.model_type = "hy_v3",
+     .architecture = "hy_v3",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules, kHy3Rules},
+     .meta = GlmMeta,
+     .adjust = Hy3Adjust,
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "rope_theta": 11158840.0, "head_dim": 128, "num_key_value_heads": 8,
+                     "num_experts": 192, "num_experts_per_tok": 8, "num_shared_experts": 1,
+                     "moe_intermediate_size": 1536, "router_scaling_factor": 2.826,
+                     "first_k_dense_replace": 1})"},
     {.model_type = "minimax_m2",
      .architecture = "minimax-m2",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMixtralRules, kMoeRules},
