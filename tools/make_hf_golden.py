@@ -114,9 +114,16 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "kimiK25": ("kimi_k25", "F32", with_images("deepseek_v3", LATENT | {
+        "q_lora_rank": 20, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.8,
+        "norm_topk_prob": True, "tie_word_embeddings": False},
+        dict(VISION, patch_size=4, pos_emb_height=4, pos_emb_width=4), projection_hidden_size=32,
+        tie_word_embeddings=False)),
     "hyV3": ("hy_v3", "BF16", {"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2,
                                "moe_intermediate_size": 32, "router_scaling_factor": 2.5}),
 }
+# Names that transformers saves otherwise than published folders have them.
+RENAMED = {"kimiK25": {"language_model.model.blocks.": "language_model.model.layers."}}
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -173,11 +180,15 @@ def run(case):
             for name in opened.keys():
                 shapes[name] = list(opened.get_slice(name).get_shape())
         norm_base = 0.0 if model_type.startswith(("gemma2", "gemma3")) else 1.0
+        for made, published in RENAMED.get(case, {}).items():
+            shapes = {n.replace(made, published): s for n, s in shapes.items()}
         values = {n: tensor(n, s, norm_base).to(TYPES[dtype]) for n, s in shapes.items()}
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
-        loaded = auto.from_pretrained(
+        loaded, info = auto.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="eager",
-            experts_implementation="eager").eval()
+            experts_implementation="eager", output_loading_info=True)
+        assert not info["missing_keys"], info["missing_keys"]
+        loaded.eval()
         text = (pathlib.Path(folder) / "config.json").read_text()
     tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
     with torch.no_grad():

@@ -342,13 +342,15 @@ Status Assembly::AddRopeFactors() {
 // further tokens, scales of a quantized KV cache or of activations.
 bool Assembly::Unneeded(const std::string& name) const {
     if (LayerOf(name, prefix_) >= layers_) return true;
-    constexpr std::array<std::string_view, 12> kBegins = {"vision_tower.",
+    constexpr std::array<std::string_view, 14> kBegins = {"vision_tower.",
                                                           "vision_model.",
                                                           "multi_modal_projector.",
+                                                          "mm_projector.",
                                                           "visual.",
                                                           "mtp.",
                                                           "model.vision_tower.",
                                                           "model.multi_modal_projector.",
+                                                          "model.mm_projector.",
                                                           "model.visual.",
                                                           "model.mtp.",
                                                           "model.embed_vision.",

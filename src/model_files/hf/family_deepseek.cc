@@ -1,6 +1,7 @@
-// DeepSeek V2, V3 and R1, Kimi K2: latent attention. GGUF has the projection from the latent vector
-// to keys and values (kv_b) in two: K's part of each head transposed, ready to be absorbed into the
-// query, and V's. The rotated dims stand in neighbouring pairs in both.
+// DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7): latent
+// attention. GGUF has the projection from the latent vector to keys and values (kv_b) in two: K's
+// part of each head transposed, ready to be absorbed into the query, and V's. The rotated dims
+// stand in neighbouring pairs in both.
 #include "model_files/hf/assembly.h"
 
 namespace weft::model_files::hf {
@@ -114,14 +115,17 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
             .defaults = defaults};
 }
 
+constexpr std::string_view kDeepseek3Defaults =
+    R"({"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
+        "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true})";
+
 constexpr Family kDeepseekFamilies[] = {
     Deepseek("deepseek_v2", Deepseek2Meta,
              R"({"max_position_embeddings": 2048, "n_routed_experts": 64, "n_shared_experts": 2})"),
-    Deepseek("deepseek_v3", Deepseek3Meta,
-             R"({"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
-                 "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
-                 "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true})"),
+    Deepseek("deepseek_v3", Deepseek3Meta, kDeepseek3Defaults),
     Deepseek("kimi_k2", Deepseek3Meta),
+    Deepseek("kimi_k25", Deepseek3Meta, kDeepseek3Defaults),
 };
 
 }  // namespace
