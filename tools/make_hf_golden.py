@@ -114,6 +114,11 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "glm47flash": ("glm4_moe_lite", "F32", LATENT | {
+        "q_lora_rank": 20, "rms_norm_eps": 1e-6, "n_group": 1, "topk_group": 1,
+        "routed_scaling_factor": 1.8, "norm_topk_prob": True, "first_k_dense_replace": LEFT_OUT,
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}),
     "kimiK25": ("kimi_k25", "F32", with_images("deepseek_v3", LATENT | {
         "q_lora_rank": 20, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.8,
         "norm_topk_prob": True, "tie_word_embeddings": False},

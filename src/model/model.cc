@@ -15,7 +15,8 @@ struct Architecture {
 
 // `tested`: cases of tests/support/golden_models.h, compared with transformers in every layout.
 constexpr std::array kArchitectures = {
-    Architecture{{"deepseek2", "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text)",
+    Architecture{{"deepseek2",
+                  "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text), GLM 4.7 Flash",
                   "latent attention, YaRN, leading dense layers, groups of experts",
                   "deepseekV2, deepseekV3, kimiK2"},
                  BuildDeepSeek2,

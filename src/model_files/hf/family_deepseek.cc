@@ -1,4 +1,4 @@
-// DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7): latent
+// DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7), GLM 4.7 Flash: latent
 // attention. GGUF has the projection from the latent vector to keys and values (kv_b) in two: K's
 // part of each head transposed, ready to be absorbed into the query, and V's. The rotated dims
 // stand in neighbouring pairs in both.
@@ -106,12 +106,14 @@ constexpr Rule kLatentRules[] = {
 };
 
 constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Config&, MetaWriter&),
-                          std::string_view defaults = "{}") {
+                          std::string_view defaults = "{}",
+                          Result<Config> (*adjust)(const Config&) = nullptr) {
     return {.model_type = model_type,
             .architecture = "deepseek2",
             .rules = {kPreNormRules, kLatentRules, kMoeRules, kSharedExpertsRules},
             .meta = meta,
             .layer = SplitKvB,
+            .adjust = adjust,
             .defaults = defaults};
 }
 
@@ -126,6 +128,14 @@ constexpr Family kDeepseekFamilies[] = {
     Deepseek("deepseek_v3", Deepseek3Meta, kDeepseek3Defaults),
     Deepseek("kimi_k2", Deepseek3Meta),
     Deepseek("kimi_k25", Deepseek3Meta, kDeepseek3Defaults),
+    Deepseek("glm4_moe_lite", Deepseek3Meta,
+             R"({"max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
+                 "q_lora_rank": 768, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
+                 "v_head_dim": 256, "n_routed_experts": 64, "n_shared_experts": 1,
+                 "num_experts_per_tok": 4, "moe_intermediate_size": 1536,
+                 "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+                 "routed_scaling_factor": 1.8, "norm_topk_prob": true})",
+             WithDenseLayers),
 };
 
 }  // namespace
