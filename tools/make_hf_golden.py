@@ -114,6 +114,10 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "gemma4Unified": ("gemma4_unified", "F32", with_images("gemma4_unified_text", GEMMA4 | {
+        "hidden_size_per_layer_input": LEFT_OUT, "num_hidden_layers": 6},
+        dict(patch_size=2, mm_embed_dim=24, mm_posemb_size=8, output_proj_dims=24),
+        audio_config=dict(audio_embed_dim=16))),
     "glm47flash": ("glm4_moe_lite", "F32", LATENT | {
         "q_lora_rank": 20, "rms_norm_eps": 1e-6, "n_group": 1, "topk_group": 1,
         "routed_scaling_factor": 1.8, "norm_topk_prob": True, "first_k_dense_replace": LEFT_OUT,

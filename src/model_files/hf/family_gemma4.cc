@@ -159,21 +159,31 @@ constexpr std::string_view kDefaults =
             "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
                                "rope_theta": 1000000.0}}})";
 
+// The 12B model, which sees and hears without a tower of its own.
+constexpr std::string_view kUnifiedDefaults =
+    R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "max_position_embeddings": 262144, "sliding_window": 1024, "vocab_size": 262144,
+        "tie_word_embeddings": true, "norm_topk_prob": true,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+                               "rope_theta": 1000000.0}}})";
+
+constexpr Family Gemma4(std::string_view model_type, std::string_view defaults) {
+    return {.model_type = model_type,
+            .architecture = "gemma4",
+            .rules = {kNormRules4, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
+            .meta = Gemma4Meta,
+            .adjust = Gemma4Adjust,
+            .defaults = defaults,
+            .rope = {.by_layer_type = true}};
+}
+
 constexpr Family kGemma4Families[] = {
-    {.model_type = "gemma4_text",
-     .architecture = "gemma4",
-     .rules = {kNormRules4, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
-     .meta = Gemma4Meta,
-     .adjust = Gemma4Adjust,
-     .defaults = kDefaults,
-     .rope = {.by_layer_type = true}},
-    {.model_type = "gemma4",
-     .architecture = "gemma4",
-     .rules = {kNormRules4, kHeadRules, kQkNormRules, kMlpRules, kExpertRules},
-     .meta = Gemma4Meta,
-     .adjust = Gemma4Adjust,
-     .defaults = kDefaults,
-     .rope = {.by_layer_type = true}},
+    Gemma4("gemma4_text", kDefaults),
+    Gemma4("gemma4", kDefaults),
+    Gemma4("gemma4_unified_text", kUnifiedDefaults),
+    Gemma4("gemma4_unified", kUnifiedDefaults),
 };
 
 }  // namespace
