@@ -103,6 +103,9 @@ CASES = {
                                         "rotary_dim": 8}),
 }
 
+MROPE = {"rope_type": "default", "rope_theta": 1000000.0, "mrope_section": [2, 3, 3]}
+QWEN3_VISION = dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2,
+                    num_position_embeddings=16, deepstack_visual_indexes=[0])
 VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2)
 
 
@@ -114,6 +117,18 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "qwen2vl": ("qwen2_vl", "F32", with_images("qwen2_vl_text", {
+        "head_dim": LEFT_OUT, "hidden_size": 96, "rope_parameters": MROPE},
+        dict(depth=1, embed_dim=32, hidden_size=96, num_heads=2))),
+    "qwen25vl": ("qwen2_5_vl", "BF16", with_images("qwen2_5_vl_text", {
+        "head_dim": LEFT_OUT, "hidden_size": 96, "rope_parameters": MROPE},
+        dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=96),
+        tie_word_embeddings=True)),
+    "qwen3vl": ("qwen3_vl", "F32", with_images("qwen3_vl_text", {"rope_parameters": MROPE},
+                                               dict(QWEN3_VISION, out_hidden_size=48))),
+    "qwen3vlmoe": ("qwen3_vl_moe", "F32", with_images("qwen3_vl_moe_text", {
+        "rope_parameters": MROPE, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32}, dict(QWEN3_VISION, out_hidden_size=48))),
     "gemma4Unified": ("gemma4_unified", "F32", with_images("gemma4_unified_text", GEMMA4 | {
         "hidden_size_per_layer_input": LEFT_OUT, "num_hidden_layers": 6},
         dict(patch_size=2, mm_embed_dim=24, mm_posemb_size=8, output_proj_dims=24),
@@ -133,6 +148,8 @@ LATER = {
 }
 # Names that transformers saves otherwise than published folders have them.
 RENAMED = {"kimiK25": {"language_model.model.blocks.": "language_model.model.layers."}}
+# Tensors that published folders have turned: [experts, in, out].
+TURNED = {"qwen3vlmoe": (".experts.gate_up_proj", ".experts.down_proj")}
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
@@ -191,6 +208,8 @@ def run(case):
         norm_base = 0.0 if model_type.startswith(("gemma2", "gemma3")) else 1.0
         for made, published in RENAMED.get(case, {}).items():
             shapes = {n.replace(made, published): s for n, s in shapes.items()}
+        turned = [n for n in shapes if n.endswith(TURNED.get(case, ()))]
+        shapes |= {n: [shapes[n][0], shapes[n][2], shapes[n][1]] for n in turned}
         values = {n: tensor(n, s, norm_base).to(TYPES[dtype]) for n, s in shapes.items()}
         safetensors.torch.save_file(values, file, metadata={"format": "pt"})
         loaded, info = auto.from_pretrained(

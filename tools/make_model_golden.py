@@ -46,6 +46,11 @@ def phi3(original):
     return {"sliding_window": None, "original_max_position_embeddings": original}
 
 
+MROPE = PLAIN | {"mrope_section": [2, 3, 3]}
+VISION = {"Qwen2VL": dict(depth=1, embed_dim=32, hidden_size=HIDDEN, num_heads=2),
+          "Qwen3VL": dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2,
+                          out_hidden_size=HIDDEN, num_position_embeddings=16,
+                          deepstack_visual_indexes=[0])}
 WINDOW = {"sliding_window": 7}
 GRANITE = {"embedding_multiplier": 12.0, "attention_multiplier": 0.2, "residual_multiplier": 0.22,
            "logits_scaling": 3.0}
@@ -87,6 +92,8 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "qwen2vl": ("qwen2vl", "Qwen2VL", 3, True, MROPE, {"head_dim": None}),
+    "qwen3vl": ("qwen3vl", "Qwen3VL", 3, False, MROPE | {"rope_theta": 5000000.0}, {}),
 }
 
 
@@ -143,19 +150,27 @@ def gguf_name(name, architecture):
 
 def make(family, layers, tied, rope, more):
     name = family + "Text" if family in ("Gemma3", "Gemma4") else family
-    config = getattr(transformers, name + "Config")(
+    sizes = dict(
         hidden_size=HIDDEN, intermediate_size=FFN, num_hidden_layers=layers,
         num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM,
         vocab_size=VOCAB, rms_norm_eps=EPS, tie_word_embeddings=tied,
         max_position_embeddings=512, attn_implementation="eager",
-        pad_token_id=0, rope_parameters=copy.deepcopy(rope), **copy.deepcopy(more))
-    return getattr(transformers, family + "ForCausalLM")(config).double().eval()
+        pad_token_id=0, rope_parameters=copy.deepcopy(rope)) | copy.deepcopy(more)
+    sizes = {key: value for key, value in sizes.items() if key != "head_dim" or value is not None}
+    of_family = getattr(transformers, name + "Config")
+    if family not in VISION:
+        return getattr(transformers, family + "ForCausalLM")(of_family(**sizes)).double().eval()
+    config = of_family(text_config=sizes, vision_config=VISION[family], tie_word_embeddings=tied,
+                       attn_implementation="eager")
+    return getattr(transformers, family + "ForConditionalGeneration")(config).double().eval()
 
 
 def run(architecture, family, layers, tied, rope, more):
     model = make(family, layers, tied, rope, more)
     for name, parameter in model.named_parameters():
-        target = gguf_name(name, architecture)
+        if ".visual." in name:
+            continue
+        target = gguf_name(name.replace("language_model.", ""), architecture)
         value = tensor(target, tuple(parameter.shape))
         heads = {"attn_q.weight": HEADS, "attn_k.weight": KV_HEADS}.get(target.split(".", 2)[-1])
         if heads and architecture in ("llama", "granite", "smollm3"):

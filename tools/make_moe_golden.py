@@ -27,6 +27,8 @@ COMMON = dict(hidden_size=144, intermediate_size=96, num_hidden_layers=3, num_at
               tie_word_embeddings=False, max_position_embeddings=512, attn_implementation="eager",
               experts_implementation="eager",
               rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+VISION = dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2, out_hidden_size=144,
+              num_position_embeddings=16, deepstack_visual_indexes=[0])
 EXPERTS = dict(num_experts=10, num_experts_per_tok=3, moe_intermediate_size=96)
 
 LATENT = dict(num_key_value_heads=9, rms_norm_eps=1e-6, kv_lora_rank=64, qk_rope_head_dim=16,
@@ -79,6 +81,7 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "qwen3vlmoe": ("Qwen3VLMoe", dict(**EXPERTS)),
     "hyV3": ("HYV3", dict(**EXPERTS, num_shared_experts=1, router_scaling_factor=2.5)),
 }
 # Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
@@ -205,11 +208,29 @@ def value_of(case, family, name, shape, config):
     return value
 
 
-def run(case, family, more):
+def make(family, sizes):
+    """The model, and the config of its text part."""
     text = "Text" if family == "Gemma4" else ""
-    config = getattr(transformers, family + text + "Config")(**{**COMMON, **more})
-    model = getattr(transformers, family + "ForCausalLM")(config).double().eval()
-    parameters = list(model.named_parameters())
+    of_family = getattr(transformers, family + text + "Config")
+    if "VL" not in family:
+        config = of_family(**sizes)
+        return getattr(transformers, family + "ForCausalLM")(config).double().eval(), config
+    config = of_family(text_config=sizes, vision_config=VISION, tie_word_embeddings=False,
+                       attn_implementation="eager", experts_implementation="eager")
+    model = getattr(transformers, family + "ForConditionalGeneration")(config).double().eval()
+    return model, config.text_config
+
+
+def parameters_of(model):
+    """Those of the text part, as a model for text alone calls them."""
+    for name, parameter in model.named_parameters():
+        if ".visual." not in name:
+            yield name.replace("language_model.", ""), parameter
+
+
+def run(case, family, more):
+    model, config = make(family, {**COMMON, **more})
+    parameters = list(parameters_of(model))
     parameters += [(n, b) for n, b in model.named_buffers()
                    if n.endswith(("correction_bias", "layer_scalar"))]
     with torch.no_grad():

@@ -58,8 +58,13 @@ constexpr std::array kArchitectures = {
         {"qwen2moe", "Qwen 1.5 and 2 with experts", "biases, a gated shared expert", "qwen2moe"},
         BuildQwen2,
         true},
+    Architecture{{"qwen2vl", "Qwen2-VL, Qwen2.5-VL (text)", "biases", "qwen2vl"}, BuildQwen2},
     Architecture{{"qwen3", "Qwen 3 (dense)", "normed heads", "qwen3Tied"}, BuildQwen3},
     Architecture{{"qwen3moe", "Qwen 3 with experts", "normed heads", "qwen3moe"}, BuildQwen3, true},
+    Architecture{{"qwen3vl", "Qwen3-VL (text)", "normed heads", "qwen3vl"}, BuildQwen3},
+    Architecture{{"qwen3vlmoe", "Qwen3-VL with experts (text)", "normed heads", "qwen3vlmoe"},
+                 BuildQwen3,
+                 true},
     Architecture{{"smollm3", "SmolLM 3", "layers without positions", "smollm3"}, BuildSmolLm3},
 };
 

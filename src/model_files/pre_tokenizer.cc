@@ -30,8 +30,11 @@ constexpr Evidence kEvidence[] = {
     {"", "<|im_user|>", 0, "kimi-k2"},
     {"qwen2", "", 0, "qwen2"},
     {"qwen2moe", "", 0, "qwen2"},
+    {"qwen2vl", "", 0, "qwen2"},
     {"qwen3", "", 0, "qwen2"},
     {"qwen3moe", "", 0, "qwen2"},
+    {"qwen3vl", "", 0, "qwen2"},
+    {"qwen3vlmoe", "", 0, "qwen2"},
     {"", kDeepSeekBegin, 40'000, "deepseek-coder"},
     {"", kDeepSeekBegin, 110'000, "deepseek-llm"},
     {"llama", kDeepSeekBegin, 128'800, "llama-bpe"},  // R1's distillates: Llama 3's 128,256

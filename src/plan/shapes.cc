@@ -141,7 +141,7 @@ class ShapeWriter {
     void Attention() {
         const int64_t q = h_.heads * h_.head_dim, kv = h_.kv_heads * h_.head_dim;
         const bool gpt = name_ == "gpt-oss";
-        const bool bias = gpt || Is({"qwen2", "qwen2moe"}) || bias_;
+        const bool bias = gpt || Is({"qwen2", "qwen2moe", "qwen2vl"}) || bias_;
         if (name_ == "phi3") {
             Matrix("attn_qkv", h_.hidden, q + 2 * kv);
             return Matrix("attn_output", q, h_.hidden);
@@ -152,7 +152,8 @@ class ShapeWriter {
         Matrix("attn_output", q, h_.hidden, gpt);
         if (gpt) Vector("attn_sinks.weight", h_.heads);
         const bool whole = Is({"minimax-m2", "olmo2"});
-        const bool heads = Is({"qwen3", "qwen3moe", "gemma3", "hy_v3"});
+        const bool heads =
+            Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "hy_v3"});
         if (whole || heads || (name_ == "glm4moe" && qk_norm_)) {
             Vector("attn_q_norm.weight", whole ? q : h_.head_dim);
             Vector("attn_k_norm.weight", whole ? kv : h_.head_dim);

@@ -29,6 +29,9 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
         {"llama", "<｜begin▁of▁sentence｜>", 32'256, "deepseek-coder"},
         {"qwen2", "<|im_start|>", 151'936, "qwen2"},
         {"qwen3moe", "", 151'936, "qwen2"},
+        {"qwen2vl", "", 152'064, "qwen2"},
+        {"qwen3vl", "", 151'936, "qwen2"},
+        {"qwen3vlmoe", "", 151'936, "qwen2"},
         {"qwen2", "<｜begin▁of▁sentence｜>", 151'936, "qwen2"},  // R1's distillates
         {"llama", "<｜begin▁of▁sentence｜>", 102'400, "deepseek-llm"},
         {"llama", "<｜begin▁of▁sentence｜>", 128'256, "llama-bpe"},  // R1's distillates

@@ -14,7 +14,8 @@ namespace weft::support {
 
 inline constexpr const char* kExpertCases[] = {"mixtral",    "qwen3moe", "qwen2moe", "deepseekV2",
                                                "deepseekV3", "kimiK2",   "glm4moe",  "minimaxM2",
-                                               "gptOss",     "gemma4Moe", "hyV3"};
+                                               "gptOss",     "gemma4Moe", "hyV3",
+                                               "qwen3vlmoe"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;

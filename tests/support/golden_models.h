@@ -79,6 +79,8 @@ inline std::vector<GoldenCase> GoldenCases() {
         GoldenCase{"qwen2", "qwen2"},
         GoldenCase{"qwen2Yarn", "qwen2", false, kYarn, "yarn"},
         GoldenCase{"qwen3Tied", "qwen3", true},
+        GoldenCase{"qwen2vl", "qwen2vl", true},
+        GoldenCase{.name = "qwen3vl", .architecture = "qwen3vl", .rope_base = 5000000},
         GoldenCase{"granite", "granite", false, kGranite},
         GoldenCase{"olmo2", "olmo2"},
         GoldenCase{"olmo3",

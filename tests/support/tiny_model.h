@@ -155,12 +155,12 @@ class TinySource final : public model_files::ModelSource {
             Add(p + "ffn_up.weight", (fused ? 2 : 1) * h.ffn, h.hidden);
             Add(p + "ffn_down.weight", h.hidden, h.ffn);
         }
-        if (name == "qwen2" || name == "qwen2moe" || other_norm) {
+        if (name.starts_with("qwen2") || other_norm) {
             Add(p + "attn_q.bias", 1, q_rows);
             Add(p + "attn_k.bias", 1, kv_rows);
             Add(p + "attn_v.bias", 1, kv_rows);
         }
-        if (name == "qwen3" || name == "qwen3moe" || name == "glm4moe" || name == "gemma3" ||
+        if (name.starts_with("qwen3") || name == "glm4moe" || name == "gemma3" ||
             name == "gemma4" || name == "hy_v3") {
             Add(p + "attn_q_norm.weight", 1, heads.head_dim);
             Add(p + "attn_k_norm.weight", 1, heads.head_dim);

@@ -249,12 +249,28 @@ Status Assembly::AddRule(int64_t layer, const std::string& prefix, const Rule& r
     return {};
 }
 
+// All experts in one tensor, [experts * rows, cols]. nullptr where there is none. rows: of each, by
+// which those of families that have them turned are known.
+Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t experts, int64_t rows) {
+    const SafeTensor* tensor = files_.Find(name);
+    WEFT_ASSIGN(MatrixPtr matrix, Tensor(name));
+    if (matrix == nullptr || !family_.turned_experts || tensor->shape.size() != 3) return matrix;
+    if (tensor->shape[1] == rows) return matrix;
+    if (tensor->shape[0] == experts && tensor->shape[2] == rows) {
+        return Transposed(std::move(matrix), tensor->shape[1]);
+    }
+    return MakeError(ErrorCode::kCorrupt, "{}: '{}' is {}; expected {} experts of {} rows", folder_,
+                     name, ShapeText(tensor->shape), experts, rows);
+}
+
 // All experts in one tensor, gate over up: [experts, 2 ffn, hidden] and [experts, hidden, ffn].
 Status Assembly::AddFusedExperts(int64_t layer, const std::string& prefix) {
     const std::string name = prefix + "gate_up_proj";
     WEFT_ASSIGN(const int64_t experts, ExpertCount());
     for (const int64_t half : {0, 1}) {
-        WEFT_ASSIGN(MatrixPtr both, Tensor(name));
+        WEFT_ASSIGN(const int64_t ffn,
+                    config_.IntOr({"moe_intermediate_size"}, 1, 1 << 20, 1));
+        WEFT_ASSIGN(MatrixPtr both, FusedExperts(name, experts, 2 * ffn));
         const int64_t rows = both->rows() / (2 * experts);
         if (rows < 1 || both->rows() != 2 * rows * experts) {
             return MakeError(ErrorCode::kCorrupt, "{}: '{}' has {} rows; expected 2 x {} x ffn",
@@ -264,7 +280,8 @@ Status Assembly::AddFusedExperts(int64_t layer, const std::string& prefix) {
         Add(Block(layer, half == 0 ? "ffn_gate_exps.weight" : "ffn_up_exps.weight"),
             SomeRows(std::move(both), half * rows, rows, 2 * rows, rows * experts), dims);
     }
-    WEFT_ASSIGN(MatrixPtr down, Tensor(prefix + "down_proj"));
+    WEFT_ASSIGN(const int64_t hidden, config_.NeedInt({"hidden_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(MatrixPtr down, FusedExperts(prefix + "down_proj", experts, hidden));
     if (down == nullptr || down->rows() % experts != 0) {
         return MakeError(ErrorCode::kCorrupt,
                          "{}: '{}down_proj' is missing, or its rows are not those of {} experts",

@@ -117,6 +117,10 @@ Result<Config> TextConfig(const Config& config, const Family& family) {
     const Config defaults = common.With(own);
     Json named = Json::object();  // what the whole is called, not its text part
     if (config.Has("model_type")) named["model_type"] = config.json()["model_type"];
+    // A model that takes images, too, says for the whole whether its output matrix is its own.
+    constexpr std::string_view kTied = "tie_word_embeddings";
+    WEFT_ASSIGN(const bool tied, config.BoolOr({kTied}, true));
+    if (!tied) named[kTied] = false;
     WEFT_ASSIGN(const Config name, Config::Parse(named.dump(), config.where()));
     Config whole = defaults.With(config).With(text).With(name);
     WEFT_TRY(CheckNulls(whole, defaults));

@@ -76,6 +76,8 @@ struct Family {
     // What rules cannot say, of one layer (prefix: "model.layers.3."); may be null.
     Status (*layer)(Assembly& assembly, int64_t layer, const std::string& prefix) = nullptr;
     bool pairs = false;  // rows of Q and K: HF has halves, GGUF neighbouring pairs
+    // Experts in one tensor may stand there as [experts, in, out].
+    bool turned_experts = false;
     float norm_add = 0;
     // Puts what the family says in a way of its own under the usual keys; may be null.
     Result<Config> (*adjust)(const Config& config) = nullptr;

@@ -1,4 +1,4 @@
-// Qwen 2 and 3, dense and with experts.
+// Qwen 2 and 3, dense and with experts, and the text part of those that see (Qwen2-VL to Qwen3-VL).
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
@@ -36,6 +36,33 @@ Status QwenMoeMeta(const Config& config, MetaWriter& meta) {
     return QwenMeta(config, meta);
 }
 
+// Layers that take what the vision tower saw, in GGUF files by their number.
+Status WriteDeepStack(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const Config vision, config.Sub({"vision_config"}));
+    WEFT_ASSIGN(const std::vector<int64_t> layers, vision.Ints({"deepstack_visual_indexes"}));
+    if (!layers.empty()) meta.Int("n_deepstack_layers", static_cast<int64_t>(layers.size()));
+    return {};
+}
+
+Status Qwen2VlMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(QwenMeta(config, meta));
+    return WriteRopeSections(config, meta, {16, 24, 24});
+}
+
+Status Qwen3VlMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteDeepStack(config, meta));
+    return WriteRopeSections(config, meta, {24, 20, 20});
+}
+
+// Weights of the chosen are always renormalised.
+Status Qwen3VlMoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const bool norm, config.BoolOr({"norm_topk_prob"}, true));
+    if (!norm) return config.Corrupt("norm_topk_prob", "true");
+    WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
+    return Qwen3VlMeta(config, meta);
+}
+
 constexpr Rule kSharedExpertRules[] = {
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", Form::kRouter, false},
     {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},
@@ -46,7 +73,48 @@ constexpr Rule kSharedExpertRules[] = {
 constexpr std::string_view kQwenDefaults =
     R"({"max_position_embeddings": 32768, "sliding_window": 4096})";
 
+constexpr Family Qwen2Vl(std::string_view model_type) {
+    return {.model_type = model_type,
+            .architecture = "qwen2vl",
+            .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+            .meta = Qwen2VlMeta,
+            .defaults = R"({"max_position_embeddings": 32768, "rms_norm_eps": 1e-5,
+                            "rope_theta": 1000000.0, "num_key_value_heads": 8,
+                            "sliding_window": 4096, "max_window_layers": 80})",
+            .rope = {.mrope = true}};
+}
+
+constexpr Family Qwen3Vl(std::string_view model_type) {
+    return {.model_type = model_type,
+            .architecture = "qwen3vl",
+            .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMlpRules},
+            .meta = Qwen3VlMeta,
+            .defaults = R"({"max_position_embeddings": 128000, "rope_theta": 500000.0,
+                            "head_dim": 128, "num_key_value_heads": 32})",
+            .rope = {.mrope = true}};
+}
+
+constexpr Family Qwen3VlMoe(std::string_view model_type) {
+    return {.model_type = model_type,
+            .architecture = "qwen3vlmoe",
+            .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
+            .meta = Qwen3VlMoeMeta,
+            .turned_experts = true,
+            .defaults = R"({"max_position_embeddings": 128000, "rope_theta": 500000.0,
+                            "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4,
+                            "moe_intermediate_size": 1408, "norm_topk_prob": true})",
+            .rope = {.mrope = true}};
+}
+
 constexpr Family kQwenFamilies[] = {
+    Qwen2Vl("qwen2_vl"),
+    Qwen2Vl("qwen2_vl_text"),
+    Qwen2Vl("qwen2_5_vl"),
+    Qwen2Vl("qwen2_5_vl_text"),
+    Qwen3Vl("qwen3_vl"),
+    Qwen3Vl("qwen3_vl_text"),
+    Qwen3VlMoe("qwen3_vl_moe"),
+    Qwen3VlMoe("qwen3_vl_moe_text"),
     {.model_type = "qwen2",
      .architecture = "qwen2",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},

@@ -29,6 +29,7 @@ class Resolver {
         WEFT_TRY(traits_.by_layer_type ? FindByLayerType() : FindFlat());
         WEFT_TRY(SetType());
         WEFT_TRY(SetRotated());
+        WEFT_TRY(SetSections());
         WEFT_TRY(SetScaling());
         out_["rope_theta"] = theta_;
         Json over = {{"rope_parameters", std::move(out_)},
@@ -136,7 +137,7 @@ class Resolver {
         if (!named && params_.Names("factor")) {
             return params_.Corrupt("rope_type", "the name of a RoPE scaling beside 'factor'");
         }
-        if (type_ == "none") type_ = "default";
+        if (type_ == "none" || (traits_.mrope && type_ == "mrope")) type_ = "default";
         if (type_ == "su" || (traits_.only_longrope && type_ == "yarn")) type_ = "longrope";
         const bool known = std::ranges::find(kRopeTypes, type_) != std::end(kRopeTypes);
         if (known && (!traits_.only_longrope || type_ == "default" || type_ == "longrope")) {
@@ -176,6 +177,24 @@ class Resolver {
                                 "all of a head, which this type of model rotates");
         }
         out_["partial_rotary_factor"] = share;
+        return {};
+    }
+    Status SetSections() {
+        if (!traits_.mrope || !params_.Names("mrope_section")) return {};
+        WEFT_ASSIGN(const std::vector<int64_t> sections, params_.Ints({"mrope_section"}));
+        WEFT_ASSIGN(const int64_t head_dim, HeadDim(config_));
+        int64_t pairs = 0;
+        bool fits = sections.size() == 3;
+        for (const int64_t section : sections) {
+            fits = fits && section >= 0 && section <= head_dim;
+            if (fits) pairs += section;
+        }
+        if (!fits || 2 * pairs != head_dim) {
+            return params_.Corrupt("mrope_section",
+                                   fmt::format("three numbers, {} in sum: the pairs of a head",
+                                               head_dim / 2));
+        }
+        out_["mrope_section"] = sections;
         return {};
     }
     static Status CheckWhole(const Config& params) {
@@ -419,6 +438,16 @@ Status WriteRopeScaling(const Config& config, MetaWriter& meta) {
     const bool whole = meta.architecture() == "olmo2";
     meta.F32("rope.scaling.attn_factor",
              whole ? rope.attention_factor : rope.attention_factor / usual);
+    return {};
+}
+
+Status WriteRopeSections(const Config& config, MetaWriter& meta, std::vector<int64_t> usual) {
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    if (rope.params.Has("mrope_section")) {
+        WEFT_ASSIGN(usual, rope.params.Ints({"mrope_section"}));
+    }
+    usual.resize(4);  // GGUF has room for one more
+    meta.Ints("rope.dimension_sections", usual);
     return {};
 }
 

@@ -25,6 +25,9 @@ struct RopeTraits {
     std::string_view windowed_base = {};
     bool partial = false;        // partial_rotary_factor is honored
     bool only_longrope = false;  // the one scaling of the family; "yarn" is an old name of it
+    // mrope_section is honored: the pairs of a head that turn by time, height and width, which are
+    // the same for text. "mrope" is an old name of the default.
+    bool mrope = false;
 };
 
 // Replaces rope_parameters, rope_scaling and rope_theta by the complete form. `defaults`: the
@@ -65,6 +68,10 @@ Result<std::vector<RopeVector>> RopeVectors(const Config& config);
 // derive from the type; in olmo2's files it is the whole magnitude, as llama.cpp's converter
 // writes it.
 Status WriteRopeScaling(const Config& config, MetaWriter& meta);
+
+// The key rope.dimension_sections from a resolved mrope_section, or from `usual` where config.json
+// has none.
+Status WriteRopeSections(const Config& config, MetaWriter& meta, std::vector<int64_t> usual);
 
 // The base of RoPE in layers with a window.
 Status WriteWindowedBase(const Config& config, MetaWriter& meta);
