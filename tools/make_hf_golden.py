@@ -117,6 +117,7 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "seedOss": ("seed_oss", "F32", {"attention_out_bias": True, "mlp_bias": True}),
     "qwen2vl": ("qwen2_vl", "F32", with_images("qwen2_vl_text", {
         "head_dim": LEFT_OUT, "hidden_size": 96, "rope_parameters": MROPE},
         dict(depth=1, embed_dim=32, hidden_size=96, num_heads=2))),

@@ -92,6 +92,7 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "seedOss": ("seed_oss", "SeedOss", 3, False, PLAIN, {}),
     "qwen2vl": ("qwen2vl", "Qwen2VL", 3, True, MROPE, {"head_dim": None}),
     "qwen3vl": ("qwen3vl", "Qwen3VL", 3, False, MROPE | {"rope_theta": 5000000.0}, {}),
 }
@@ -135,7 +136,7 @@ NAMES = {
 
 
 # The norm after attention stands before the MLP in most models.
-POST_NORMS = ("gemma2", "gemma3", "gemma4", "olmo2")
+POST_NORMS = ("gemma2", "gemma3", "gemma4", "olmo2", "seed_oss")
 
 
 def gguf_name(name, architecture):

@@ -65,6 +65,7 @@ constexpr std::array kArchitectures = {
     Architecture{{"qwen3vlmoe", "Qwen3-VL with experts (text)", "normed heads", "qwen3vlmoe"},
                  BuildQwen3,
                  true},
+    Architecture{{"seed_oss", "Seed-OSS", "biases", "seedOss"}, BuildSeedOss},
     Architecture{{"smollm3", "SmolLM 3", "layers without positions", "smollm3"}, BuildSmolLm3},
 };
 

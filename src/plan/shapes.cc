@@ -132,7 +132,7 @@ class ShapeWriter {
     }
     void Norms() {
         const bool gemma = Is({"gemma2", "gemma3"}), olmo = Is({"olmo2"});
-        const bool after = Is({"gpt-oss", "glm4moe"});
+        const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"});
         if (!olmo) Vector("attn_norm.weight", h_.hidden);
         if (!olmo && !after) Vector("ffn_norm.weight", h_.hidden);
         if (gemma || olmo || after) Vector("post_attention_norm.weight", h_.hidden);
@@ -141,7 +141,7 @@ class ShapeWriter {
     void Attention() {
         const int64_t q = h_.heads * h_.head_dim, kv = h_.kv_heads * h_.head_dim;
         const bool gpt = name_ == "gpt-oss";
-        const bool bias = gpt || Is({"qwen2", "qwen2moe", "qwen2vl"}) || bias_;
+        const bool bias = gpt || Is({"qwen2", "qwen2moe", "qwen2vl", "seed_oss"}) || bias_;
         if (name_ == "phi3") {
             Matrix("attn_qkv", h_.hidden, q + 2 * kv);
             return Matrix("attn_output", q, h_.hidden);

@@ -90,6 +90,7 @@ inline std::vector<GoldenCase> GoldenCases() {
                    "yarn",
                    3,
                    {true, false, true}},
+        GoldenCase{"seedOss", "seed_oss"},
         GoldenCase{"smollm3", "smollm3", true, {}, "", 4},
         GoldenCase{"phi3Short", "phi3", false, LongRope(64)},
         GoldenCase{"phi3Long", "phi3", false, With(LongRope(16), "attention.sliding_window", 7)},

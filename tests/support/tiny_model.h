@@ -127,7 +127,7 @@ class TinySource final : public model_files::ModelSource {
         const int64_t q_rows = h.heads * heads.head_dim, kv_rows = heads.kv_heads * heads.head_dim;
         const std::string& name = h.architecture;
         const bool fused = name == "phi3", post = name.starts_with("gemma") || name == "olmo2";
-        const bool other_norm = name == "gpt-oss" || name == "glm4moe";
+        const bool other_norm = name == "gpt-oss" || name == "glm4moe" || name == "seed_oss";
         for (const char* norm : {"attn_norm.weight", "ffn_norm.weight"}) {
             const bool other = other_norm && std::string(norm).starts_with("ffn");
             if (name != "olmo2")

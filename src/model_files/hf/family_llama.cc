@@ -66,6 +66,10 @@ constexpr Rule kPhi3Rules[] = {
     {"ffn_up", "mlp.gate_up_proj", Form::kLinear},  // gate over up, as in GGUF
     {"ffn_down", "mlp.down_proj", Form::kLinear},
 };
+constexpr Rule kSeedNormRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+};
 constexpr Rule kPostNormRules[] = {
     {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
     {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
@@ -93,6 +97,12 @@ constexpr Family kLlamaFamilies[] = {
      .defaults = R"({"max_position_embeddings": 2048, "attention_multiplier": 1.0,
                      "embedding_multiplier": 1.0, "residual_multiplier": 1.0,
                      "logits_scaling": 1.0})"},
+    {.model_type = "seed_oss",
+     .architecture = "seed_oss",
+     .rules = {kSeedNormRules, kAttentionRules, kMlpRules},
+     .meta = LlamaMeta,
+     .defaults = R"({"max_position_embeddings": 524288, "head_dim": 128,
+                     "num_key_value_heads": 8})"},
     {.model_type = "smollm3",
      .architecture = "smollm3",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
