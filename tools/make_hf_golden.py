@@ -117,6 +117,15 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "solarOpen": ("solar_open", "F32", {
+        "intermediate_size": LEFT_OUT, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "n_shared_experts": 1, "moe_intermediate_size": 32, "routed_scaling_factor": 1.5,
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0,
+                            "original_max_position_embeddings": 128}}),
+    "dots1": ("dots1", "F32", {
+        "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 2,
+        "moe_intermediate_size": 32, "first_k_dense_replace": 1, "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5, "sliding_window": 5, "max_window_layers": 1}),
     "seedOss": ("seed_oss", "F32", {"attention_out_bias": True, "mlp_bias": True}),
     "qwen2vl": ("qwen2_vl", "F32", with_images("qwen2_vl_text", {
         "head_dim": LEFT_OUT, "hidden_size": 96, "rope_parameters": MROPE},

@@ -81,6 +81,12 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "solarOpen": ("SolarOpen", dict(n_routed_experts=10, num_experts_per_tok=3,
+                                    moe_intermediate_size=96, n_shared_experts=1,
+                                    norm_topk_prob=True, routed_scaling_factor=1.5)),
+    "dots1": ("Dots1", dict(n_routed_experts=10, num_experts_per_tok=3, moe_intermediate_size=96,
+                            n_shared_experts=2, norm_topk_prob=True, routed_scaling_factor=1.5,
+                            first_k_dense_replace=1)),
     "qwen3vlmoe": ("Qwen3VLMoe", dict(**EXPERTS)),
     "hyV3": ("HYV3", dict(**EXPERTS, num_shared_experts=1, router_scaling_factor=2.5)),
 }
@@ -183,7 +189,7 @@ def value_of(case, family, name, shape, config):
         return tensor(block + GEMMA4[rest], shape)
     if family == "GptOss" and rest in GPT_OSS:
         return gpt_oss(block, rest, shape)
-    if family in ("GptOss", "Glm4Moe") and rest == "post_attention_layernorm.weight":
+    if family in ("GptOss", "Glm4Moe", "SolarOpen") and rest == "post_attention_layernorm.weight":
         return tensor(block + "post_attention_norm.weight", shape)
     if rest == "self_attn.sinks":
         return tensor(block + "attn_sinks.weight", shape)

@@ -1,5 +1,8 @@
 #include "model/moe.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "model/builder.h"
 
 namespace weft::model {
@@ -22,9 +25,10 @@ struct GateDefaults {
     bool renormalise;
 };
 GateDefaults DefaultsOf(const std::string& architecture) {
-    const bool sigmoid =
-        architecture == "glm4moe" || architecture == "hy_v3" || architecture == "minimax-m2";
-    const bool as_scored = architecture == "qwen2moe" || architecture == "deepseek2";
+    constexpr std::string_view kSigmoid[] = {"dots1", "glm4moe", "hy_v3", "minimax-m2"};
+    constexpr std::string_view kAsScored[] = {"deepseek2", "dots1", "qwen2moe"};
+    const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid);
+    const bool as_scored = std::ranges::find(kAsScored, architecture) != std::end(kAsScored);
     return {sigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax, !as_scored};
 }
 

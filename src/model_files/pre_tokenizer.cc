@@ -28,6 +28,7 @@ constexpr Evidence kEvidence[] = {
     {"glm4moe", "", 0, "glm4"},
     {"deepseek2", "[gMASK]", 0, "glm4"},  // GLM-4.7-Flash
     {"", "<|im_user|>", 0, "kimi-k2"},
+    {"dots1", "", 0, "qwen2"},
     {"qwen2", "", 0, "qwen2"},
     {"qwen2moe", "", 0, "qwen2"},
     {"qwen2vl", "", 0, "qwen2"},

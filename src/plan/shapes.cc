@@ -153,7 +153,7 @@ class ShapeWriter {
         if (gpt) Vector("attn_sinks.weight", h_.heads);
         const bool whole = Is({"minimax-m2", "olmo2"});
         const bool heads =
-            Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "hy_v3"});
+            Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "hy_v3", "dots1"});
         if (whole || heads || (name_ == "glm4moe" && qk_norm_)) {
             Vector("attn_q_norm.weight", whole ? q : h_.head_dim);
             Vector("attn_k_norm.weight", whole ? kv : h_.head_dim);

@@ -30,6 +30,7 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
         {"qwen2", "<|im_start|>", 151'936, "qwen2"},
         {"qwen3moe", "", 151'936, "qwen2"},
         {"qwen2vl", "", 152'064, "qwen2"},
+        {"dots1", "", 152'064, "qwen2"},
         {"seed_oss", "", 155'136, "seed-coder"},
         {"qwen3vl", "", 151'936, "qwen2"},
         {"qwen3vlmoe", "", 151'936, "qwen2"},

@@ -15,7 +15,7 @@ namespace weft::support {
 inline constexpr const char* kExpertCases[] = {"mixtral",    "qwen3moe", "qwen2moe", "deepseekV2",
                                                "deepseekV3", "kimiK2",   "glm4moe",  "minimaxM2",
                                                "gptOss",     "gemma4Moe", "hyV3",
-                                               "qwen3vlmoe"};
+                                               "qwen3vlmoe", "dots1",    "solarOpen"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -60,18 +60,20 @@ inline TinyFile ExpertSigmoidFile() {
 // A model whose gate takes sigmoids; false where `name` is another's.
 inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
     const std::map<std::string, std::string> architectures = {
-        {"glm4moe", "glm4moe"}, {"minimaxM2", "minimax-m2"}, {"hyV3", "hy_v3"}};
+        {"glm4moe", "glm4moe"}, {"minimaxM2", "minimax-m2"}, {"hyV3", "hy_v3"},
+        {"dots1", "dots1"},     {"solarOpen", "glm4moe"}};
     const auto found = architectures.find(name);
     if (found == architectures.end()) return false;
     file = ExpertBaseFile(found->second);
     model::Hyper& h = file.hyper;
     h.moe.route.score = program::GateScore::kSigmoid;
     h.moe.route.renormalise = true;
-    if (name != "hyV3") h.rotary_dim = 8;
+    if (name == "glm4moe" || name == "minimaxM2") h.rotary_dim = 8;
     if (name == "minimaxM2") return true;
     h.moe.route.scale = name == "hyV3" ? 2.5f : 1.5f;
-    h.moe.shared_ffn = 96;
-    file.form.dense_layers = 1;
+    h.moe.shared_ffn = name == "dots1" ? 192 : 96;
+    file.form.dense_layers = name == "solarOpen" ? 0 : 1;
+    file.form.plain_heads = name == "solarOpen";
     return true;
 }
 

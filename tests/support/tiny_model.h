@@ -60,6 +60,7 @@ inline TinyTensor MakeTensor(const std::string& name, int64_t rows, int64_t cols
 struct TinyForm {
     int64_t dense_layers = 0;  // leading layers without experts
     bool split_latent = true;  // attn_k_b and attn_v_b; else attn_kv_b
+    bool plain_heads = false;  // heads without norms and biases, of glm4moe
 };
 
 // Float32 tensors by the formula; given a dtype, only the table of tensors of that type, with
@@ -155,13 +156,14 @@ class TinySource final : public model_files::ModelSource {
             Add(p + "ffn_up.weight", (fused ? 2 : 1) * h.ffn, h.hidden);
             Add(p + "ffn_down.weight", h.hidden, h.ffn);
         }
-        if (name.starts_with("qwen2") || other_norm) {
+        if (name.starts_with("qwen2") || (other_norm && !form_.plain_heads)) {
             Add(p + "attn_q.bias", 1, q_rows);
             Add(p + "attn_k.bias", 1, kv_rows);
             Add(p + "attn_v.bias", 1, kv_rows);
         }
-        if (name.starts_with("qwen3") || name == "glm4moe" || name == "gemma3" ||
-            name == "gemma4" || name == "hy_v3") {
+        const bool glm = name == "glm4moe" && !form_.plain_heads;
+        if (name.starts_with("qwen3") || glm || name == "gemma3" || name == "gemma4" ||
+            name == "hy_v3" || name == "dots1") {
             Add(p + "attn_q_norm.weight", 1, heads.head_dim);
             Add(p + "attn_k_norm.weight", 1, heads.head_dim);
         }

@@ -1,4 +1,4 @@
-// Mixtral, gpt-oss, GLM 4.5, Hy3 and MiniMax M2.
+// Mixtral, gpt-oss, GLM 4.5, Solar-Open, Hy3 and MiniMax M2.
 #include <algorithm>
 
 #include "model_files/hf/assembly.h"
@@ -26,6 +26,15 @@ Status GptOssMeta(const Config& config, MetaWriter& meta) {
 Status GlmMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+// No layer is dense; a width of the MLP is needed all the same.
+Result<Config> SolarAdjust(const Config& config) {
+    if (config.Has("intermediate_size")) return config;
+    WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"moe_intermediate_size"}, 1, 1 << 20));
+    const Json json = {{"intermediate_size", ffn}};
+    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
+    return config.With(over);
 }
 
 // Hy3's names for what other families say, and what transformers takes for granted.
@@ -173,6 +182,16 @@ constexpr Family kExpertFamilies[] = {
                      "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8,
                      "first_k_dense_replace": 1, "moe_intermediate_size": 1408})",
      .rope = {.partial = true}},
+    {.model_type = "solar_open",
+     .architecture = "glm4moe",
+     .rules = {kGlmRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
+     .meta = GlmMeta,
+     .adjust = SolarAdjust,
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "rope_theta": 1000000.0, "head_dim": 128, "num_key_value_heads": 8,
+                     "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 8,
+                     "moe_intermediate_size": 1280, "norm_topk_prob": true, "n_group": 1,
+                     "topk_group": 1, "routed_scaling_factor": 1.0})"},
     {.model_type = "hy_v3",
      .architecture = "hy_v3",
      .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules, kHy3Rules},

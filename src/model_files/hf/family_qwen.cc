@@ -1,4 +1,5 @@
-// Qwen 2 and 3, dense and with experts, and the text part of those that see (Qwen2-VL to Qwen3-VL).
+// Qwen 2 and 3, dense and with experts, the text part of those that see (Qwen2-VL to Qwen3-VL), and
+// dots.llm1.
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
@@ -34,6 +35,17 @@ Status QwenMeta(const Config& config, MetaWriter& meta) {
 Status QwenMoeMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
     return QwenMeta(config, meta);
+}
+
+// Qwen 3's attention and DeepSeek-V3's experts. Its windows need no use_sliding_window.
+Status Dots1Meta(const Config& config, MetaWriter& meta) {
+    Json json = {{"use_sliding_window", true}};
+    WEFT_ASSIGN(const std::string scores, config.StringOr({"scoring_func"}, "sigmoid"));
+    if (scores == "noaux_tc") json["scoring_func"] = "sigmoid";  // the published name of it
+    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
+    const Config whole = config.With(over);
+    WEFT_TRY(WriteExperts(whole, meta, "moe_intermediate_size", "sigmoid"));
+    return QwenMeta(whole, meta);
 }
 
 // Layers that take what the vision tower saw, in GGUF files by their number.
@@ -115,6 +127,15 @@ constexpr Family kQwenFamilies[] = {
     Qwen3Vl("qwen3_vl_text"),
     Qwen3VlMoe("qwen3_vl_moe"),
     Qwen3VlMoe("qwen3_vl_moe_text"),
+    {.model_type = "dots1",
+     .architecture = "dots1",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
+     .meta = Dots1Meta,
+     .defaults = R"({"max_position_embeddings": 2048, "num_key_value_heads": 32,
+                     "moe_intermediate_size": 1408, "n_group": 1, "topk_group": 1,
+                     "first_k_dense_replace": 0, "norm_topk_prob": false,
+                     "routed_scaling_factor": 1.0, "sliding_window": 4096,
+                     "max_window_layers": 62})"},
     {.model_type = "qwen2",
      .architecture = "qwen2",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
