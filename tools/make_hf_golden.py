@@ -117,6 +117,12 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "ministral": ("ministral", "F32", {"sliding_window": 5, "layer_types": [
+        "full_attention", "sliding_attention", "sliding_attention"]}),
+    # transformers clears the row of the padding after reading it.
+    "youtu": ("youtu", "F32", {key: LATENT[key] for key in LATENT if "expert" not in key} | {
+        "rms_norm_eps": 1e-6, "q_lora_rank": 20, "tie_word_embeddings": True,
+        "pad_token_id": None}),
     "solarOpen": ("solar_open", "F32", {
         "intermediate_size": LEFT_OUT, "n_routed_experts": 4, "num_experts_per_tok": 2,
         "n_shared_experts": 1, "moe_intermediate_size": 32, "routed_scaling_factor": 1.5,

@@ -81,6 +81,8 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "youtu": ("Youtu", dict({key: LATENT[key] for key in LATENT if "expert" not in key},
+                            q_lora_rank=48, tie_word_embeddings=True)),
     "solarOpen": ("SolarOpen", dict(n_routed_experts=10, num_experts_per_tok=3,
                                     moe_intermediate_size=96, n_shared_experts=1,
                                     norm_topk_prob=True, routed_scaling_factor=1.5)),
@@ -91,7 +93,7 @@ LATER = {
     "hyV3": ("HYV3", dict(**EXPERTS, num_shared_experts=1, router_scaling_factor=2.5)),
 }
 # Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
-SPLIT = ("deepseekV3", "kimiK2")
+SPLIT = ("deepseekV3", "kimiK2", "youtu")
 
 # Names of HF -> names of GGUF, for what follows "model.layers.N." or stands alone.
 NAMES = {

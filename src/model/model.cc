@@ -16,9 +16,9 @@ struct Architecture {
 // `tested`: cases of tests/support/golden_models.h, compared with transformers in every layout.
 constexpr std::array kArchitectures = {
     Architecture{{"deepseek2",
-                  "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text), GLM 4.7 Flash",
+                  "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text), GLM 4.7 Flash, Youtu",
                   "latent attention, YaRN, leading dense layers, groups of experts",
-                  "deepseekV2, deepseekV3, kimiK2"},
+                  "deepseekV2, deepseekV3, kimiK2, youtu"},
                  BuildDeepSeek2,
                  true},
     Architecture{{"dots1", "dots.llm1", "normed heads, leading dense layers, shared experts",

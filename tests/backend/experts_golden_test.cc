@@ -129,6 +129,7 @@ TEST_P(ExpertModels, TensorRanks) {
 }
 
 TEST_P(ExpertModels, ExpertGroups) {
+    if (hyper_.moe.experts == 0) return;  // Youtu
     Check({2, 2, {}}, CpuLevel::kReference, kFloat32);
     Check({3, 3, {3, 2, 1}}, CpuLevel::kReference, kFloat32);
     // The tiny shared experts and dense layers have columns for three ranks.
@@ -140,7 +141,7 @@ TEST_P(ExpertModels, FastKernels) {
         Check({1, 0, {}}, level, kFloat32);
         Check({1, 0, {}}, level, 2e-3, DType::kF16, 1);  // the f16 cache rounds to 2^-11
         Check({3, 0, {}}, level, kFloat32, DType::kF32, 7);
-        Check({2, 2, {}}, level, kFloat32);
+        Check({2, hyper_.moe.experts > 0 ? 2 : 0, {}}, level, kFloat32);
     }
 }
 

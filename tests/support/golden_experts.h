@@ -15,7 +15,8 @@ namespace weft::support {
 inline constexpr const char* kExpertCases[] = {"mixtral",    "qwen3moe", "qwen2moe", "deepseekV2",
                                                "deepseekV3", "kimiK2",   "glm4moe",  "minimaxM2",
                                                "gptOss",     "gemma4Moe", "hyV3",
-                                               "qwen3vlmoe", "dots1",    "solarOpen"};
+                                               "qwen3vlmoe", "dots1",    "solarOpen",
+                                               "youtu"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -82,6 +83,15 @@ inline TinyFile ExpertGoldenFile(const std::string& name) {
     if (name == "kimiK2") {
         TinyFile file = ExpertSigmoidFile();
         file.numbers["rope.scaling.yarn_beta_fast"] = 1;
+        return file;
+    }
+    if (name == "youtu") {  // without experts
+        TinyFile file = ExpertBaseFile("deepseek2");
+        file.hyper.rms_eps = 1e-6f;
+        file.hyper.latent = {.rank = 64, .q_rank = 48, .nope = 32, .rope = 16, .value = 24};
+        file.hyper.head_dim = 48;
+        file.hyper.moe = {};
+        file.hyper.tied = true;
         return file;
     }
     if (name == "deepseekV3") {

@@ -83,7 +83,7 @@ constexpr std::string_view kCommonDefaults =
 constexpr std::string_view kNullable[] = {"attn_logit_softcapping", "final_logit_softcapping",
                                           "rope_parameters",        "sliding_window",
                                           "n_group",                "topk_group",
-                                          "norm_topk_prob"};
+                                          "norm_topk_prob",         "q_lora_rank"};
 
 Status CheckNulls(const Config& whole, const Config& defaults) {
     for (const auto& [key, value] : defaults.json().items()) {

@@ -1,7 +1,7 @@
-// DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7), GLM 4.7 Flash: latent
-// attention. GGUF has the projection from the latent vector to keys and values (kv_b) in two: K's
-// part of each head transposed, ready to be absorbed into the query, and V's. The rotated dims
-// stand in neighbouring pairs in both.
+// DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7), GLM 4.7 Flash, Youtu:
+// latent attention. GGUF has the projection from the latent vector to keys and values (kv_b) in
+// two: K's part of each head transposed, ready to be absorbed into the query, and V's. The rotated
+// dims stand in neighbouring pairs in both.
 #include "model_files/hf/assembly.h"
 
 namespace weft::model_files::hf {
@@ -43,7 +43,8 @@ Status WriteRouting(const Config& config, MetaWriter& meta, std::string_view gat
     return WriteExperts(config.With(over), meta, kWidth, gating);
 }
 
-Status DeepseekMeta(const Config& config, MetaWriter& meta, std::string_view gating) {
+// All but the experts.
+Status LatentModelMeta(const Config& config, MetaWriter& meta) {
     WEFT_ASSIGN(const bool neighbours, config.BoolOr({"rope_interleave"}, true));
     WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_freq"}, 1, 4096, 1));
     if (!neighbours || step != 1) {
@@ -54,7 +55,11 @@ Status DeepseekMeta(const Config& config, MetaWriter& meta, std::string_view gat
     }
     WEFT_ASSIGN(const Config common, OneKvHead(config));
     WEFT_TRY(WriteCommon(common, meta));
-    WEFT_TRY(LatentMeta(config, meta));
+    return LatentMeta(config, meta);
+}
+
+Status DeepseekMeta(const Config& config, MetaWriter& meta, std::string_view gating) {
+    WEFT_TRY(LatentModelMeta(config, meta));
     return WriteRouting(config, meta, gating);
 }
 
@@ -117,6 +122,13 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
             .defaults = defaults};
 }
 
+// DeepSeek-V3's attention with dense MLPs.
+constexpr Family Dense(std::string_view model_type, std::string_view defaults) {
+    Family family = Deepseek(model_type, LatentModelMeta, defaults);
+    family.rules = {kPreNormRules, kLatentRules, kMlpRules};
+    return family;
+}
+
 constexpr std::string_view kDeepseek3Defaults =
     R"({"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
         "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
@@ -136,6 +148,10 @@ constexpr Family kDeepseekFamilies[] = {
                  "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
                  "routed_scaling_factor": 1.8, "norm_topk_prob": true})",
              WithDenseLayers),
+    Dense("youtu",
+          R"({"max_position_embeddings": 131072, "kv_lora_rank": 512, "q_lora_rank": 1536,
+              "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+              "tie_word_embeddings": true})"),
 };
 
 }  // namespace
