@@ -92,6 +92,8 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "ministral": ("llama", "Ministral", 3, False, PLAIN, WINDOW | {
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}),
     "seedOss": ("seed_oss", "SeedOss", 3, False, PLAIN, {}),
     "qwen2vl": ("qwen2vl", "Qwen2VL", 3, True, MROPE, {"head_dim": None}),
     "qwen3vl": ("qwen3vl", "Qwen3VL", 3, False, MROPE | {"rope_theta": 5000000.0}, {}),

@@ -75,7 +75,11 @@ inline std::vector<GoldenCase> GoldenCases() {
         GoldenCase{"llamaTied", "llama", true},
         GoldenCase{"llamaLinear", "llama", false, {{"rope.scaling.factor", 4}}, "linear"},
         GoldenCase{.name = "llama3Rope", .architecture = "llama", .rope_base = 500000},
-        GoldenCase{"mistral", "llama", false, {{"attention.sliding_window", 7}}},  //
+        GoldenCase{"mistral", "llama", false, {{"attention.sliding_window", 7}}},
+        GoldenCase{.name = "ministral",
+                   .architecture = "llama",
+                   .numbers = {{"attention.sliding_window", 7}},
+                   .windowed = {true, false, true}},
         GoldenCase{"qwen2", "qwen2"},
         GoldenCase{"qwen2Yarn", "qwen2", false, kYarn, "yarn"},
         GoldenCase{"qwen3Tied", "qwen3", true},

@@ -15,6 +15,14 @@ Status MistralMeta(const Config& config, MetaWriter& meta) {
     return WindowEverywhere(config, meta);
 }
 
+// As Mistral, with windows in some layers.
+Status MinistralMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostPositions, 0));
+    if (window == 0 && !config.Has("layer_types")) return {};
+    return WriteWindow(config, meta, window, [](int64_t) { return true; });
+}
+
 Status GraniteMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
     const struct {
@@ -86,6 +94,13 @@ constexpr Family kLlamaFamilies[] = {
      .architecture = "llama",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
      .meta = MistralMeta,
+     .pairs = true,
+     .defaults = R"({"max_position_embeddings": 131072, "num_key_value_heads": 8,
+                     "sliding_window": 4096})"},
+    {.model_type = "ministral",
+     .architecture = "llama",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = MinistralMeta,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 131072, "num_key_value_heads": 8,
                      "sliding_window": 4096})"},
