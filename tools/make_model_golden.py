@@ -70,6 +70,8 @@ OLMO3_ROPE = {"sliding_attention": PLAIN, "full_attention": YARN}
 OLMO3 = {"sliding_window": 7,
          "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 
+TEMPERED = YARN | {"original_max_position_embeddings": 6, "llama_4_scaling_beta": 0.7}
+
 # name: architecture, model class of transformers, layers, tied, RoPE, other settings
 CASES = {
     "llama": ("llama", "Llama", 3, False, PLAIN, {}),
@@ -92,6 +94,7 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "ministral3": ("llama", "Ministral3", 3, False, TEMPERED, {}),
     "ministral": ("llama", "Ministral", 3, False, PLAIN, WINDOW | {
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}),
     "seedOss": ("seed_oss", "SeedOss", 3, False, PLAIN, {}),

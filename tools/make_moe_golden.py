@@ -43,7 +43,7 @@ HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 
 def yarn(mscale, **more):
     return {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "mscale": mscale,
             "mscale_all_dim": mscale, "original_max_position_embeddings": 64, "beta_fast": 32.0,
-            "beta_slow": 1.0, **more}
+            "beta_slow": 1.0} | more
 
 
 # name: the family, and what its config has beside COMMON
@@ -81,6 +81,10 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "mistral4": ("Mistral4", dict(
+        **LATENT, head_dim=48, q_lora_rank=48, n_shared_experts=1, n_group=1, topk_group=1,
+        norm_topk_prob=False,
+        rope_parameters=yarn(1.0, original_max_position_embeddings=6, llama_4_scaling_beta=0.7))),
     "youtu": ("Youtu", dict({key: LATENT[key] for key in LATENT if "expert" not in key},
                             q_lora_rank=48, tie_word_embeddings=True)),
     "solarOpen": ("SolarOpen", dict(n_routed_experts=10, num_experts_per_tok=3,
@@ -93,7 +97,7 @@ LATER = {
     "hyV3": ("HYV3", dict(**EXPERTS, num_shared_experts=1, router_scaling_factor=2.5)),
 }
 # Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
-SPLIT = ("deepseekV3", "kimiK2", "youtu")
+SPLIT = ("deepseekV3", "kimiK2", "mistral4", "youtu")
 
 # Names of HF -> names of GGUF, for what follows "model.layers.N." or stands alone.
 NAMES = {

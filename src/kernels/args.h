@@ -15,6 +15,7 @@
 
 #include "tensor/activation.h"
 #include "tensor/dtype.h"
+#include "tensor/temperature.h"
 
 namespace weft::kernels {
 
@@ -226,12 +227,14 @@ struct AddBiasArgs {
     operator dense::AddBiasArgs() const;
 };
 
-// y = factor * x.
+// y = factor * x; with positions, each row also times temperature.At(its position).
 struct ScaleArgs {
     const float* x = nullptr;
     float* y = nullptr;  // may be x
     int64_t rows = 0, cols = 0;
     float factor = 1;
+    const int32_t* positions = nullptr;  // [rows] or null
+    Temperature temperature{};
     operator dense::ScaleArgs() const;
 };
 

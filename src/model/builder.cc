@@ -190,6 +190,13 @@ ValueId Builder::Rope(ValueId x, bool neighbours) {
                          {x, positions_}, value.name + ".rope", value.shape);
 }
 
+ValueId Builder::Tempered(ValueId q) {
+    if (hyper_.temperature.beta == 0) return q;
+    const program::Value value = program_.value(q);
+    return program_.Emit(program::ScaleByPosition{hyper_.temperature}, {q, positions_},
+                         value.name + ".tempered", value.shape);
+}
+
 ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
     program::Attention attributes;
     attributes.heads = shard_.heads.size();

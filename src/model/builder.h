@@ -78,6 +78,8 @@ class Builder {
     program::ValueId FromHeads(program::ValueId x, const std::string& weight);
     program::ValueId FromFfn(program::ValueId x, const std::string& weight);
     program::ValueId Rope(program::ValueId x, bool neighbours);
+    // Queries times the temperature of their positions; q itself where the model has none.
+    program::ValueId Tempered(program::ValueId q);
     // With this layer's window, and its sinks where the file has any.
     program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v);
     // The gated MLP of this layer, summed over the tensor ranks: dense, or (moe.cc) experts where

@@ -86,11 +86,30 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     return {};
 }
 
+// Whether the architecture's builder applies the temperature of queries.
+bool HasTemperature(const std::string& architecture) {
+    return architecture == "llama" || architecture == "deepseek2" || architecture == "mistral3" ||
+           architecture == "mistral4";
+}
+
+// Where a file names no length, the factor of queries grows from the context that RoPE's scaling
+// extends.
+Status ReadTemperature(const model_files::ModelSource& source, const std::string& prefix,
+                       Hyper& hyper) {
+    if (!HasTemperature(hyper.architecture)) return {};
+    WEFT_ASSIGN(hyper.temperature.beta,
+                Number(source, prefix + "attention.temperature_scale", 0, 1e3, 0.0));
+    WEFT_ASSIGN(hyper.temperature.length,
+                source.meta().IntOr(prefix + "attention.temperature_length", 1, 1ll << 31,
+                                    hyper.ropes.original_context));
+    return {};
+}
+
 // What changes a model's numbers and isn't known here: better refused than ignored.
 Status RefuseUnknownScales(const model_files::ModelSource& source, const std::string& prefix,
                            const Hyper& hyper) {
-    std::vector<const char*> unknown = {"attention.temperature_scale", "attention.clamp_kqv",
-                                        "attention.max_alibi_bias"};
+    std::vector<const char*> unknown = {"attention.clamp_kqv", "attention.max_alibi_bias"};
+    if (!HasTemperature(hyper.architecture)) unknown.push_back("attention.temperature_scale");
     if (hyper.architecture != "granite") {
         for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) {
             unknown.push_back(key);
@@ -260,6 +279,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_ASSIGN(hyper.ropes, ReadRopes(source, hyper.architecture, hyper.rotary_dim,
                                        hyper.windowed_heads.rotary_dim, hyper.context));
     hyper.context = std::max(hyper.context, hyper.ropes.ExtendedContext());
+    WEFT_TRY(ReadTemperature(source, prefix, hyper));
     if (hyper.latent.rank > 0) {  // YaRN sharpens the softmax, by m(mscale_all_dim) squared
         const double sharper =
             1 + hyper.ropes.yarn_log_multiplier * std::log(std::max(1.0, hyper.ropes.yarn_factor));

@@ -15,6 +15,7 @@
 #include "model/rope.h"
 #include "model_files/model_file.h"
 #include "tensor/activation.h"
+#include "tensor/temperature.h"
 
 namespace weft::model {
 
@@ -42,6 +43,7 @@ struct Hyper {
     int64_t window = 0;         // keys that a query of a windowed layer sees, its own included
     std::vector<bool> windowed; // by layer; empty where no layer is
     float attention_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
+    Temperature temperature;    // of queries
     float attention_cap = 0;    // soft caps of scores and logits; 0: none
     float logit_cap = 0;
     float embedding_scale = 1, residual_scale = 1, logit_scale = 1;  // factors

@@ -118,7 +118,7 @@ ValueId Builder::LatentAttention(ValueId x) {
             program::Rope{m.rope, m.rope, true, 1, rope.inverse_frequency, rope.magnitude},
             {part, positions_}, value.name + ".rope", value.shape);
     };
-    const ValueId q = LatentQuery(x);
+    const ValueId q = Tempered(LatentQuery(x));
     const ValueId q_key = rotate(Pick(q, heads, m.nope, m.rope, "q_key"));
     const ValueId q_latent = EachHead(Pick(q, heads, 0, m.nope, "q_plain"),
                                       HeadMatrices("attn_k_b", m.rank, m.nope, true), "q_latent");

@@ -12,7 +12,7 @@ ValueId BuildLlama(Builder& b, ValueId x) {
     for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
         b.BeginLayer(layer);
         const ValueId h = b.Norm(x, "attn_norm", b.hyper().hidden);
-        const ValueId q = b.Rope(b.ToHeads(h, "attn_q", false), true);
+        const ValueId q = b.Rope(b.Tempered(b.ToHeads(h, "attn_q", false)), true);
         const ValueId k = b.Rope(b.ToKvHeads(h, "attn_k", false), true);
         const ValueId v = b.ToKvHeads(h, "attn_v", false);
         x = b.Add(x, b.FromHeads(b.Attention(q, k, v), "attn_output"));

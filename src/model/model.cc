@@ -17,8 +17,8 @@ struct Architecture {
 constexpr std::array kArchitectures = {
     Architecture{{"deepseek2",
                   "DeepSeek V2 (and Lite), V3, R1, Kimi-K2 to K2.7 (text), GLM 4.7 Flash, Youtu",
-                  "latent attention, YaRN, leading dense layers, groups of experts",
-                  "deepseekV2, deepseekV3, kimiK2, youtu"},
+                  "latent attention, YaRN, leading dense layers, groups of experts, temperature",
+                  "deepseekV2, deepseekV3, kimiK2, mistral4, youtu"},
                  BuildDeepSeek2,
                  true},
     Architecture{{"dots1", "dots.llm1", "normed heads, leading dense layers, shared experts",
@@ -45,8 +45,9 @@ constexpr std::array kArchitectures = {
         BuildQwen3,
         true},
     Architecture{{"llama", "Llama 1-3.x, Mistral, Ministral 8B, Mixtral, SmolLM 1-2",
-                  "linear, Llama 3's and YaRN RoPE; windows; experts",
-                  "llama, llamaTied, llamaLinear, llama3Rope, mistral, ministral, mixtral"},
+                  "linear, Llama 3's and YaRN RoPE; windows; experts; temperature",
+                  "llama, llamaTied, llamaLinear, llama3Rope, mistral, ministral, ministral3, "
+                  "mixtral"},
                  BuildLlama,
                  true},
     Architecture{{"minimax-m2", "MiniMax M2", "norms over all heads, partial RoPE", "minimaxM2"},

@@ -272,6 +272,10 @@ class Checker {
         return a.heads > 0 && In(op, 0)[1] == a.heads * rank && In(op, 1)[1] == a.heads * rope &&
                In(op, 4)[1] == rank + rope;
     }
+    static bool Check(const Op&, const ScaleByPosition& a) {
+        const Temperature& t = a.temperature;
+        return t.beta >= 0 && t.length >= 1 && t.offset >= 0;
+    }
     static bool Check(const Op&, const SoftCap& a) { return a.cap > 0; }
     bool Check(const Op& op, const HeadMatMul&) const {
         const Shape &x = In(op, 0), &weight = In(op, 1);

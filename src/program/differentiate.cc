@@ -172,6 +172,11 @@ class Walk {
         if (dy != kNoValue) Contribute(0, Scale{a.factor}, {dy});
     }
 
+    void Back(const ScaleByPosition& a) {
+        const ValueId dy = OutputGradient();
+        if (dy != kNoValue) Contribute(0, ScaleByPosition{a}, {dy, In(1)});
+    }
+
     void Back(const SoftCap& a) {
         const ValueId dy = OutputGradient();
         if (dy != kNoValue) Contribute(0, SoftCapGrad{a.cap}, {dy, In(0)});

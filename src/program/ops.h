@@ -46,6 +46,7 @@
 #include "program/op_row.h"
 #include "program/update.h"
 #include "tensor/activation.h"
+#include "tensor/temperature.h"
 
 namespace weft::program {
 
@@ -302,6 +303,16 @@ struct Scale {  // factor * x; its own gradient
     static constexpr OpRow kRow{"scale", "x[..] -> y[..]", Pass::kBoth, Trait::kRowWise, 1};
     float factor = 1;
     void Show(auto& show) const { show("factor", factor); }
+};
+struct ScaleByPosition {  // x * temperature.At(position); its own gradient
+    static constexpr OpRow kRow{"scale_by_position", "x[T,n] positions[T]:i32 -> y[T,n]",
+                                Pass::kBoth, Trait::kRowWise, 1};
+    Temperature temperature;
+    void Show(auto& show) const {
+        show("beta", temperature.beta);
+        show("length", temperature.length);
+        show.Where("offset", temperature.offset);
+    }
 };
 struct SoftCap {  // cap * tanh(x / cap)
     static constexpr OpRow kRow{"soft_cap", "x[..] -> y[..]", Pass::kBoth, Trait::kRowWise, 12};
@@ -633,7 +644,7 @@ struct CrossEntropyGrad {
     OP(Attention) OP(AttentionGrad) \
     OP(LatentAttention) OP(PickColumns) \
     OP(Glu) OP(GluGrad) \
-    OP(Add) OP(Scale) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
+    OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
     OP(SliceColumns) OP(PadColumns) \
     OP(AllReduce) OP(AllGather) OP(Send) OP(Recv) \
     OP(GatherRows) OP(ReduceScatterRows) OP(SliceRows) \

@@ -38,6 +38,12 @@ float Log(float x) {
     return fma(e, 0.693145752, fma(e, 1.42860677e-6, r - s * (r - tail)));
 }
 
+// tensor/temperature.h; exactly 1 before the first step.
+float TemperatureAt(int position, float beta, uint length, uint offset) {
+    const uint steps = (uint(position) + offset) / length;
+    return steps == 0 ? 1.0 : fma(beta, Log(1.0 + float(steps)), 1.0);
+}
+
 // a / b, rounded to nearest but for ties of the last step: GLSL's division may be off by 2.5 ulp.
 float Divide(float a, float b) {
     const float q = a / b;

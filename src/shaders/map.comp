@@ -9,6 +9,7 @@ layout(push_constant, scalar) uniform Args {
     Floats a, b, y;
     uint count, cols;
     float factor;
+    uint length, offset;
 };
 
 float Of(uint i) {
@@ -19,7 +20,8 @@ float Of(uint i) {
         case 2: return factor * x;
         case 3: return factor * Tanh(x / factor);
         case 4: return x * Sigmoid(b.at[i / cols]);
-        default: return Glu(kMap - 5, x, b.at[i]);
+        case 5: return x * TemperatureAt(Ints(uint64_t(b)).at[i / cols], factor, length, offset);
+        default: return Glu(kMap - 6, x, b.at[i]);
     }
 }
 

@@ -11,10 +11,11 @@ layout(push_constant, scalar) uniform Args {
     uint64_t a, b, c, y, z;
     uint count, cols;
     float factor;
+    uint length, offset;
 };
 
-const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kGlu = 5, kGluEnd = 8;
-const uint kSoftCapGrad = 8, kSiluGrad = 9, kGeluGrad = 10, kZero = 11;
+const uint kAdd = 0, kAddBias = 1, kScale = 2, kSoftCap = 3, kGateRows = 4, kScaleByPosition = 5;
+const uint kGlu = 6, kGluEnd = 9, kSoftCapGrad = 9, kSiluGrad = 10, kGeluGrad = 11, kZero = 12;
 
 // 1 - tanh(v)^2, which has few bits where tanh is near 1.
 float TanhSlope(float v) {
@@ -37,8 +38,17 @@ float Of(float x, float with) {
     if (kMap == kScale) return factor * x;
     if (kMap == kSoftCap) return IsNan(x) ? x : factor * Tanh(x / factor);
     if (kMap == kGateRows) return x * Sigmoid(with);
+    if (kMap == kScaleByPosition) return x * with;
     if (kMap == kSoftCapGrad) return x * TanhSlope(with / factor);
     return Glu(kMap - kGlu, x, with);
+}
+
+// Of a row or column: what b has of it.
+float Element(uint row, uint column) {
+    if (kMap == kScaleByPosition) {
+        return TemperatureAt(Ints(b).at[row], factor, length, offset);
+    }
+    return Load(b, TypeIn(kTypes, 1), kMap == kAddBias ? column : row);
 }
 
 // Of elements i to i + 3: what b has of their columns or rows.
@@ -46,7 +56,7 @@ vec4 Spread(uint i, uint left) {
     uint row = i / cols, column = i % cols;
     vec4 quad = vec4(0);
     [[unroll]] for (uint k = 0; k < 4; ++k) {
-        if (k < left) quad[k] = Load(b, TypeIn(kTypes, 1), kMap == kAddBias ? column : row);
+        if (k < left) quad[k] = Element(row, column);
         if (++column == cols) {
             column = 0;
             ++row;
@@ -63,7 +73,7 @@ void Map(uint i, uint left) {
     }
     const vec4 x = LoadQuad(a, TypeIn(kTypes, 0), i, left, kWide);
     vec4 with = vec4(0), result, other;
-    if (kMap == kAddBias || kMap == kGateRows) {
+    if (kMap == kAddBias || kMap == kGateRows || kMap == kScaleByPosition) {
         with = Spread(i, left);
     } else if (kMap != kScale && kMap != kSoftCap) {
         with = LoadQuad(b, TypeIn(kTypes, 1), i, left, kWide);

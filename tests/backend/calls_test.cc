@@ -119,6 +119,7 @@ class EveryOp {
         y = Emit(program::AllReduce{}, {y}, rows);
         y = Emit(program::AddBias{}, {y, Vector(kCols)}, rows);
         y = Emit(program::Scale{2}, {y}, rows);
+        y = Emit(program::ScaleByPosition{{0.5f, 4}}, {y, positions_}, rows);
         y = Emit(program::SoftCap{30}, {y}, rows);
         y = Emit(program::Glu{}, {y, Product(y)}, rows);
         y = Emit(program::HeadMatMul{}, {Product(y, 2 * kCols), Weight({2, 16, kCols})}, rows);

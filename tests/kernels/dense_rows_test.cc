@@ -167,9 +167,18 @@ TEST(DenseRows, SumsBiasesAndScales) {
         const bool in_place = random.Int(0, 1) == 1;
         Typed& y = in_place ? a : sum;
         const float factor = random.Int(0, 1) == 1 ? 1.0f : random.Normal();
+        const Temperature temperature{0.3f, random.Int(1, 5), random.Int(0, 2)};
+        std::vector<int32_t> positions;
+        for (int64_t i = 0; i < rows; ++i) {
+            positions.push_back(static_cast<int32_t>(random.Int(0, 40)));
+        }
+        const bool by_position = random.Int(0, 1) == 1;
+        ScaleArgs scale{a.View(), rows, cols, factor, scaled.View()};
+        scale.temperature = temperature;
+        if (by_position) scale.positions = positions.data();
         DenseRowsInParts(random, [&](int part, int parts) {
             kernels.add_bias({a.View(), bias.data(), rows, cols, moved.View()}, part, parts);
-            kernels.scale({a.View(), rows, cols, factor, scaled.View()}, part, parts);
+            kernels.scale(scale, part, parts);
             kernels.bias_grad({a.View(), rows, cols, db.data()}, part, parts);
         });
         DenseRowsInParts(random, [&](int part, int parts) {
@@ -178,12 +187,17 @@ TEST(DenseRows, SumsBiasesAndScales) {
         for (int64_t j = 0; j < cols; ++j) {
             double total = db0.At(0, j), sizes = std::abs(total);
             for (int64_t i = 0; i < rows; ++i) {
-                const double x = a0.At(i, j), other = b.At(i, j), by = factor;
+                const double x = a0.At(i, j), other = b.At(i, j);
+                const int64_t position = positions[static_cast<size_t>(i)] + temperature.offset;
+                const double steps = std::floor(static_cast<double>(position) /
+                                                static_cast<double>(temperature.length));
+                const double by =
+                    double{factor} * (by_position ? 1 + double{0.3f} * std::log(1 + steps) : 1.0);
                 const double shift = bias.At(0, j);
                 total += x, sizes += std::abs(x);
                 y.CheckNear(i, j, x + other, kDenseRowsUnit * std::abs(x + other), "sum");
                 moved.CheckNear(i, j, x + shift, kDenseRowsUnit * std::abs(x + shift), "x + bias");
-                scaled.CheckNear(i, j, by * x, kDenseRowsUnit * std::abs(by * x), "factor * x");
+                scaled.CheckNear(i, j, by * x, 3 * kDenseRowsUnit * std::abs(by * x), "factor * x");
             }
             CheckNear(db.At(0, j), total, kDenseRowsUnit * static_cast<double>(rows) * sizes, "db");
         }

@@ -161,6 +161,7 @@ TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
     file = File("llama");
     file.numbers = {{"logit_scale", 2}};
     ExpectRefused(file, ErrorCode::kUnsupported, "llama.logit_scale");
+    file = File("qwen2");
     file.numbers = {{"attention.temperature_scale", 0.1}};
     ExpectRefused(file, ErrorCode::kUnsupported, "temperature_scale");
     file = File("gemma4");
@@ -168,6 +169,22 @@ TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
     ExpectRefused(file, ErrorCode::kUnsupported, "shared_kv_layers");
     file.numbers = {{"embedding_length_per_layer_input", 256}};
     ExpectRefused(file, ErrorCode::kUnsupported, "per_layer_input");
+}
+
+TEST_F(HyperTest, TemperatureOfQueries) {
+    TinyFile file = File("llama");
+    EXPECT_EQ(Read(file)->temperature.beta, 0);
+    file.numbers = {{"attention.temperature_scale", 0.25},
+                    {"rope.scaling.original_context_length", 128}};
+    EXPECT_EQ(Read(file)->temperature.beta, 0.25f);
+    EXPECT_EQ(Read(file)->temperature.length, 128);
+    file.numbers["attention.temperature_length"] = 64;
+    EXPECT_EQ(Read(file)->temperature.length, 64);
+    file.numbers["attention.temperature_scale"] = -1;
+    ExpectRefused(file, ErrorCode::kCorrupt, "attention.temperature_scale is -1");
+    file.numbers["attention.temperature_scale"] = 0.25;
+    file.numbers["attention.temperature_length"] = 0;
+    ExpectRefused(file, ErrorCode::kCorrupt, "attention.temperature_length");
 }
 
 // More heads than columns leave none for a head where the file doesn't say its size.

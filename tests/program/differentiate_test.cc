@@ -139,6 +139,13 @@ TEST(Differentiate, RopeOfEitherPairsOverPartOfAHead) {
     }
 }
 
+TEST(Differentiate, FactorsOfPositions) {
+    Sketch s;
+    const ValueId x = s.Rows(s.Indices(kTokens), 5);
+    const ScaleByPosition op{{0.4f, 2, 1}};
+    ExpectGradients(s, s.Emit(op, {x, s.Indices(kTokens)}, {kTokens, 5}));
+}
+
 TEST(Differentiate, AttentionWithGroupsThatBeginInsideAKvHead) {
     Sketch s;
     const ValueId tokens = s.Indices(kTokens);

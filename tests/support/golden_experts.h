@@ -16,7 +16,7 @@ inline constexpr const char* kExpertCases[] = {"mixtral",    "qwen3moe", "qwen2m
                                                "deepseekV3", "kimiK2",   "glm4moe",  "minimaxM2",
                                                "gptOss",     "gemma4Moe", "hyV3",
                                                "qwen3vlmoe", "dots1",    "solarOpen",
-                                               "youtu"};
+                                               "youtu",      "mistral4"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -58,6 +58,15 @@ inline TinyFile ExpertSigmoidFile() {
     return file;
 }
 
+inline TinyFile ExpertTemperedFile() {
+    TinyFile file = ExpertLatentFile(0.1);
+    file.hyper.latent.q_rank = 48;
+    file.hyper.moe.shared_ffn = 96;
+    file.numbers["rope.scaling.original_context_length"] = 6;
+    file.numbers["attention.temperature_scale"] = 0.7;
+    return file;
+}
+
 // A model whose gate takes sigmoids; false where `name` is another's.
 inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
     const std::map<std::string, std::string> architectures = {
@@ -85,6 +94,7 @@ inline TinyFile ExpertGoldenFile(const std::string& name) {
         file.numbers["rope.scaling.yarn_beta_fast"] = 1;
         return file;
     }
+    if (name == "mistral4") return ExpertTemperedFile();
     if (name == "youtu") {  // without experts
         TinyFile file = ExpertBaseFile("deepseek2");
         file.hyper.rms_eps = 1e-6f;

@@ -40,6 +40,9 @@ namespace golden {
 
 inline const Numbers kYarn = {{"rope.scaling.factor", 4},
                               {"rope.scaling.original_context_length", 64}};
+inline const Numbers kMinistral3 = {{"rope.scaling.factor", 4},
+                                    {"rope.scaling.original_context_length", 6},
+                                    {"attention.temperature_scale", 0.7}};
 inline const Numbers kGranite = {{"embedding_scale", 12},
                                  {"attention.scale", 0.2},
                                  {"residual_scale", 0.22},
@@ -80,6 +83,7 @@ inline std::vector<GoldenCase> GoldenCases() {
                    .architecture = "llama",
                    .numbers = {{"attention.sliding_window", 7}},
                    .windowed = {true, false, true}},
+        GoldenCase{"ministral3", "llama", false, kMinistral3, "yarn"},
         GoldenCase{"qwen2", "qwen2"},
         GoldenCase{"qwen2Yarn", "qwen2", false, kYarn, "yarn"},
         GoldenCase{"qwen3Tied", "qwen3", true},

@@ -266,6 +266,17 @@ void Do(const program::Scale& a, OpCall<Real>& c) {
 }
 
 template <typename Real>
+void Do(const program::ScaleByPosition& a, OpCall<Real>& c) {
+    const Temperature& t = a.temperature;
+    for (int64_t i = 0; i < c.out[0].rows; ++i) {
+        const Real ratio =
+            static_cast<Real>(c.in[1].Int(i) + t.offset) / static_cast<Real>(t.length);
+        const Real factor = 1 + Real{t.beta} * std::log(std::floor(ratio) + 1);
+        for (int64_t j = 0; j < c.out[0].cols(); ++j) c.out[0](i, j) = factor * c.in[0](i, j);
+    }
+}
+
+template <typename Real>
 void Do(const program::SoftCap& a, OpCall<Real>& c) {
     for (size_t i = 0; i < c.out[0].data.size(); ++i) {
         c.out[0].data[i] = Real{a.cap} * std::tanh(c.in[0].data[i] / Real{a.cap});

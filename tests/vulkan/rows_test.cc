@@ -91,6 +91,20 @@ TEST(VulkanRows, ElementByElement) {
         Reference().scale(kernels::ScaleArgs{a.data(), expected.data(), rows, cols, 0.37f}, 0, 1);
         ExpectClose(got, expected, exact, "scale, " + Sizes(rows, cols));
 
+        // The logarithm is off by 3 roundings, of a part of the factor; the sum and the product by
+        // one each, and the reference's factor by one.
+        const Temperature temperature{0.3f, 5, 1};
+        StepContents step;
+        for (int32_t row = 0; row < rows; ++row) step.positions.push_back(row * row * 7);
+        e.SetStep(step);
+        RunMapOn(e, program::ScaleByPosition{temperature}, {in_a, e.AddInts({kTokens})}, y(), got);
+        Reference().scale(kernels::ScaleArgs{a.data(), expected.data(), rows, cols, 1.0f,
+                                             step.positions.data(), temperature},
+                          0, 1);
+        ExpectClose(
+            got, expected, [&](size_t i) { return 6 * kUlp * std::fabs(expected[i]); },
+            "scale_by_position, " + Sizes(rows, cols));
+
         // The argument's rounding and division move tanh by less than 6u of the result, exp and the
         // last division by less than 20u.
         RunMapOn(e, program::SoftCap{5}, {in_a}, y(), got);

@@ -149,6 +149,20 @@ TEST(VulkanTrainRows, ElementByElement) {
         }
         expect(60, "gate_rows");
 
+        StepContents step;
+        for (int64_t row = 0; row < c.rows; ++row) {
+            step.positions.push_back(static_cast<int32_t>(row * 7));
+        }
+        e.SetStep(step);
+        EXPECT_DONE(
+            e.Do(program::ScaleByPosition{{0.3f, 5, 1}}, {in_a, e.AddInts({kTokens})}, {y}));
+        for (size_t i = 0; i < size; ++i) {
+            const int64_t row = static_cast<int64_t>(i) / c.cols;
+            const double steps = std::floor((static_cast<double>(row) * 7 + 1) / 5);
+            expected[i] = double{a[i]} * (1 + double{0.3f} * std::log(1 + steps));
+        }
+        expect(6, "scale_by_position");
+
         // 4 t / (1 + t)^2 with t = exp(-2 |x / cap|): exp is off by (3 + 4 |x / cap|) 2u, of which
         // the sum takes no more, and 2 |x / cap| by 8u of itself.
         EXPECT_DONE(e.Do(program::SoftCapGrad{5}, {in_b, in_a}, {y}));

@@ -521,6 +521,14 @@ class InferenceLowerer final : Lowerer {
         return PushMap<&kernels::Kernels::scale>(op, call);
     }
 
+    Status Lower(const Op& op, const program::ScaleByPosition& a) {
+        CallOf<kernels::ScaleArgs> call;
+        call.Reads(call.args.positions, Of(op.inputs[1]));
+        call.args.temperature = a.temperature;
+        call.call.light = true;
+        return PushMap<&kernels::Kernels::scale>(op, call);
+    }
+
     Status Lower(const Op& op, const program::SoftCap& a) {
         CallOf<kernels::SoftCapArgs> call;
         call.args.cap = a.cap;

@@ -293,6 +293,17 @@ Status TrainingLowerer::Lower(const Op& op, const program::Scale& a) {
     return Push<&kernels::Kernels::scale>(call);
 }
 
+Status TrainingLowerer::Lower(const Op& op, const program::ScaleByPosition& a) {
+    CallOf<dense::ScaleArgs> call;
+    In(call, call.args.x, op.inputs[0]);
+    call.Reads(call.args.positions, Of(op.inputs[1]));
+    call.args.cols = Cols(op.outputs[0]);
+    call.args.temperature = a.temperature;
+    Out(call, call.args.y, op.outputs[0]);
+    Rows(call, call.args.rows, op.outputs[0]);
+    return Push<&kernels::Kernels::scale>(call);
+}
+
 Status TrainingLowerer::Lower(const Op& op, const program::SoftCap& a) {
     CallOf<kernels::SoftCapArgs> call;
     WEFT_TRY(NeedFloats(op.inputs[0], op.outputs[0]));

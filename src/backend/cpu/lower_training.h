@@ -81,6 +81,7 @@ class TrainingLowerer final : Lowerer {
     Status Lower(const Op& op, const program::GluGrad& a);
     Status Lower(const Op& op, const program::Add& a);
     Status Lower(const Op& op, const program::Scale& a);
+    Status Lower(const Op& op, const program::ScaleByPosition& a);
     Status Lower(const Op& op, const program::SoftCap& a);
     Status Lower(const Op& op, const program::SoftCapGrad& a);
     Status Lower(const Op& op, const program::Zero& a);

@@ -39,6 +39,7 @@ enum class RowMap : uint32_t {
     kScale,
     kSoftCap,
     kGateRows,
+    kScaleByPosition,
     kSilu,
     kGeluTanh,
     kClampedSilu,
@@ -47,15 +48,19 @@ struct MapArgs {
     uint64_t a = 0, b = 0, y = 0;
     uint32_t count = 0, cols = 0;
     float factor = 0;
+    uint32_t length = 1, offset = 0;
 };
 
 // Of one or two inputs.
-Status RunMap(Emitter& e, const Op& op, RowMap map, float factor = 0) {
+Status RunMap(Emitter& e, const Op& op, RowMap map, float factor = 0,
+              const Temperature& temperature = {}) {
     const ValueId y = op.outputs[0];
     MapArgs args;
     args.a = e.Address(op.inputs[0]);
     std::vector<Region> reads = {e.All(op.inputs[0])};
-    if (op.inputs.size() > 1) {
+    if (map == RowMap::kScaleByPosition) {
+        args.b = e.tables().positions;
+    } else if (op.inputs.size() > 1) {
         args.b = e.Address(op.inputs[1]);
         reads.push_back(e.All(op.inputs[1]));
     }
@@ -64,6 +69,8 @@ Status RunMap(Emitter& e, const Op& op, RowMap map, float factor = 0) {
     args.count = static_cast<uint32_t>(count);
     args.cols = static_cast<uint32_t>(e.Cols(y));
     args.factor = factor;
+    args.length = static_cast<uint32_t>(temperature.length);
+    args.offset = static_cast<uint32_t>(temperature.offset);
     return e.Run("map", {kWalkGroup, static_cast<uint32_t>(map)}, args, {WalkGroups(count), 1, 1},
                  std::move(reads), {e.All(y)});
 }
@@ -169,6 +176,10 @@ Status Lower(Emitter& e, const Op& op, const program::AddBias& a) {
 Status Lower(Emitter& e, const Op& op, const program::Scale& a) {
     if (HasHalves(e, op)) return LowerHalves(e, op, a);
     return RunMap(e, op, RowMap::kScale, a.factor);
+}
+Status Lower(Emitter& e, const Op& op, const program::ScaleByPosition& a) {
+    if (HasHalves(e, op)) return LowerHalves(e, op, a);
+    return RunMap(e, op, RowMap::kScaleByPosition, a.temperature.beta, a.temperature);
 }
 Status Lower(Emitter& e, const Op& op, const program::SoftCap& a) {
     if (HasHalves(e, op)) return LowerHalves(e, op, a);

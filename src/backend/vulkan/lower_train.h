@@ -81,6 +81,7 @@ Status AddBlocks(Emitter& e, const BlockSums& sums, SumsEnd end);
 WEFT_LOWER_HALVES(Add)
 WEFT_LOWER_HALVES(AddBias)
 WEFT_LOWER_HALVES(Scale)
+WEFT_LOWER_HALVES(ScaleByPosition)
 WEFT_LOWER_HALVES(SoftCap)
 WEFT_LOWER_HALVES(GateRows)
 WEFT_LOWER_HALVES(Glu)

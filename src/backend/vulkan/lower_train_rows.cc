@@ -27,6 +27,7 @@ enum class TrainMap : uint32_t {
     kScale,
     kSoftCap,
     kGateRows,
+    kScaleByPosition,
     kSilu,
     kGeluTanh,
     kClampedSilu,
@@ -39,16 +40,20 @@ struct TrainMapArgs {
     uint64_t a = 0, b = 0, c = 0, y = 0, z = 0;
     uint32_t count = 0, cols = 0;
     float factor = 0;
+    uint32_t length = 1, offset = 0;
 };
 
-Status RunTrainMap(Emitter& e, const Op& op, TrainMap map, float factor = 0) {
+Status RunTrainMap(Emitter& e, const Op& op, TrainMap map, float factor = 0,
+                   const Temperature& temperature = {}) {
     WEFT_TRY(CheckCounts(e, op));
     TrainMapArgs args;
     ElementTypes types(e);
     std::vector<Region> reads, writes;
     uint64_t* const from[] = {&args.a, &args.b, &args.c};
     uint64_t* const to[] = {&args.y, &args.z};
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const bool by_position = map == TrainMap::kScaleByPosition;
+    if (by_position) args.b = e.tables().positions;
+    for (size_t i = 0; i < (by_position ? 1 : op.inputs.size()); ++i) {
         const bool spread = i == 1 && (map == TrainMap::kAddBias || map == TrainMap::kGateRows);
         WEFT_TRY(types.Set(static_cast<int>(i), op.inputs[i], !spread));
         *from[i] = e.Address(op.inputs[i]);
@@ -63,6 +68,8 @@ Status RunTrainMap(Emitter& e, const Op& op, TrainMap map, float factor = 0) {
     args.count = static_cast<uint32_t>(count);
     args.cols = static_cast<uint32_t>(e.Cols(op.outputs[0]));
     args.factor = factor;
+    args.length = static_cast<uint32_t>(temperature.length);
+    args.offset = static_cast<uint32_t>(temperature.offset);
     return e.Run("train_map",
                  {kTrainGroup, static_cast<uint32_t>(map), types.packed(), types.wide()}, args,
                  {QuadGroups(count), 1, 1}, std::move(reads), std::move(writes));
@@ -320,6 +327,9 @@ Status LowerHalves(Emitter& e, const Op& op, const program::AddBias&) {
 }
 Status LowerHalves(Emitter& e, const Op& op, const program::Scale& a) {
     return RunTrainMap(e, op, TrainMap::kScale, a.factor);
+}
+Status LowerHalves(Emitter& e, const Op& op, const program::ScaleByPosition& a) {
+    return RunTrainMap(e, op, TrainMap::kScaleByPosition, a.temperature.beta, a.temperature);
 }
 Status LowerHalves(Emitter& e, const Op& op, const program::SoftCap& a) {
     return RunTrainMap(e, op, TrainMap::kSoftCap, a.cap);

@@ -91,12 +91,18 @@ struct BiasGradArgs {
     float* db = nullptr;
 };
 
-// y = factor * x, any types; with a factor of 1 a copy or a conversion.
+// y = factor * x, any types; with a factor of 1 a copy or a conversion. With positions, each row
+// also times temperature.At(its position).
 struct ScaleArgs {
     ConstMatrix x;
     int64_t rows = 0, cols = 0;
     float factor = 1;
     Matrix y;
+    const int32_t* positions = nullptr;  // [rows] or null
+    Temperature temperature{};
+    float FactorOf(int64_t row) const {
+        return positions == nullptr ? factor : factor * temperature.At(positions[row]);
+    }
 };
 
 // The loss -log softmax(logits)[target] of each row, over a vocabulary that ranks may share out: a
@@ -223,7 +229,7 @@ inline AddBiasArgs::operator dense::AddBiasArgs() const {
     return {{x, cols}, bias, rows, cols, {y, cols}};
 }
 inline ScaleArgs::operator dense::ScaleArgs() const {
-    return {{x, cols}, rows, cols, factor, {y, cols}};
+    return {{x, cols}, rows, cols, factor, {y, cols}, positions, temperature};
 }
 
 }  // namespace weft::kernels

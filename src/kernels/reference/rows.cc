@@ -162,7 +162,7 @@ void BiasGrad(const BiasGradArgs& args, int part, int parts) {
 
 void Scale(const dense::ScaleArgs& args, int part, int parts) {
     ForElements(args.rows, args.cols, part, parts, [&](int64_t row, int64_t i) {
-        Put(args.y, row, i, args.factor * Get(args.x, row, i));
+        Put(args.y, row, i, args.FactorOf(row) * Get(args.x, row, i));
     });
 }
 

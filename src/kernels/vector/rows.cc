@@ -338,9 +338,9 @@ void BiasGrad(const dense::BiasGradArgs& args, int part, int parts) {
 }
 
 void Scale(const dense::ScaleArgs& args, int part, int parts) {
-    const auto factor = Simd::Set(args.factor);
     const auto rows = [&](auto x_type, auto y_type) {
         ForRows(args.rows, args.cols, part, parts, [&](int64_t row, int64_t begin, int64_t end) {
+            const auto factor = Simd::Set(args.FactorOf(row));
             const auto* x = args.x.Row<decltype(x_type)>(row);
             auto* y = args.y.Row<decltype(y_type)>(row);
             ForElements(begin, end,
