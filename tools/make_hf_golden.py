@@ -103,10 +103,14 @@ CASES = {
                                         "rotary_dim": 8}),
 }
 
+TEMPERED = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.7,
+            "original_max_position_embeddings": 5}
 MROPE = {"rope_type": "default", "rope_theta": 1000000.0, "mrope_section": [2, 3, 3]}
 QWEN3_VISION = dict(depth=1, hidden_size=32, intermediate_size=48, num_heads=2,
                     num_position_embeddings=16, deepstack_visual_indexes=[0])
 VISION = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2)
+PIXTRAL = VISION | dict(head_dim=16, patch_size=4, image_size=16)
 
 
 def with_images(model_type, text, vision=VISION, **more):
@@ -117,6 +121,13 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "ministral3": ("mistral3", "F32", with_images("ministral3", {
+        "tie_word_embeddings": False, "rope_parameters": TEMPERED},
+        PIXTRAL, tie_word_embeddings=False)),
+    "mistral4": ("mistral3", "F32", with_images("mistral4", LATENT | {
+        "rms_norm_eps": 1e-6, "q_lora_rank": 20, "n_group": 1, "topk_group": 1,
+        "norm_topk_prob": True, "routed_scaling_factor": 1.5, "rope_parameters": TEMPERED},
+        PIXTRAL, tie_word_embeddings=False)),
     "ministral": ("ministral", "F32", {"sliding_window": 5, "layer_types": [
         "full_attention", "sliding_attention", "sliding_attention"]}),
     # transformers clears the row of the padding after reading it.

@@ -26,7 +26,7 @@ struct GateDefaults {
 };
 GateDefaults DefaultsOf(const std::string& architecture) {
     constexpr std::string_view kSigmoid[] = {"dots1", "glm4moe", "hy_v3", "minimax-m2"};
-    constexpr std::string_view kAsScored[] = {"deepseek2", "dots1", "qwen2moe"};
+    constexpr std::string_view kAsScored[] = {"deepseek2", "dots1", "mistral4", "qwen2moe"};
     const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid);
     const bool as_scored = std::ranges::find(kAsScored, architecture) != std::end(kAsScored);
     return {sigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax, !as_scored};
@@ -50,7 +50,9 @@ Status ReadScore(const model_files::ModelSource& source, const std::string& pref
     return {};
 }
 
-Status ReadGroups(const model_files::ModelSource& source, const std::string& prefix, Moe& moe) {
+Status ReadGroups(const model_files::ModelSource& source, const std::string& architecture,
+                  Moe& moe) {
+    const std::string prefix = architecture + ".";
     const model_files::Metadata& meta = source.meta();
     program::Route& route = moe.route;
     WEFT_ASSIGN(route.groups, meta.IntOr(prefix + "expert_group_count", 0, moe.experts, 1));
@@ -60,8 +62,10 @@ Status ReadGroups(const model_files::ModelSource& source, const std::string& pre
         route.groups = route.groups_used = 1;
         return {};
     }
-    // DeepSeek-V3 adds up the best two of a group; V2, whose scores are a softmax, takes the best.
-    route.group_best = route.score == program::GateScore::kSigmoid ? 2 : 1;
+    // DeepSeek-V3 adds up the best two of a group, as Mistral 4 does; V2, whose scores are a
+    // softmax, takes the best.
+    const bool two = route.score == program::GateScore::kSigmoid || architecture == "mistral4";
+    route.group_best = two ? 2 : 1;
     const int64_t size = moe.experts / route.groups;
     if (moe.experts % route.groups == 0 && route.groups_used >= 1 &&
         route.groups_used <= route.groups && size >= route.group_best &&
@@ -102,7 +106,7 @@ Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& a
     WEFT_ASSIGN(moe.route.renormalise,
                 meta.BoolOr(prefix + "expert_weights_norm", defaults.renormalise));
     WEFT_TRY(ReadScore(source, prefix, moe.route));
-    WEFT_TRY(ReadGroups(source, prefix, moe));
+    WEFT_TRY(ReadGroups(source, architecture, moe));
     WEFT_ASSIGN(const double scale, meta.F64Or(prefix + "expert_weights_scale", 1.0));
     if (!(scale >= 0 && scale < 1e4)) {
         return MakeError(ErrorCode::kCorrupt, "{}: {}expert_weights_scale is {}; expected 0 to 1e4",

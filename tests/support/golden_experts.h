@@ -60,6 +60,7 @@ inline TinyFile ExpertSigmoidFile() {
 
 inline TinyFile ExpertTemperedFile() {
     TinyFile file = ExpertLatentFile(0.1);
+    file.hyper.architecture = "mistral4";
     file.hyper.latent.q_rank = 48;
     file.hyper.moe.shared_ffn = 96;
     file.numbers["rope.scaling.original_context_length"] = 6;

@@ -83,7 +83,7 @@ inline std::vector<GoldenCase> GoldenCases() {
                    .architecture = "llama",
                    .numbers = {{"attention.sliding_window", 7}},
                    .windowed = {true, false, true}},
-        GoldenCase{"ministral3", "llama", false, kMinistral3, "yarn"},
+        GoldenCase{"ministral3", "mistral3", false, kMinistral3, "yarn"},
         GoldenCase{"qwen2", "qwen2"},
         GoldenCase{"qwen2Yarn", "qwen2", false, kYarn, "yarn"},
         GoldenCase{"qwen3Tied", "qwen3", true},

@@ -1,7 +1,9 @@
-// DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7), GLM 4.7 Flash, Youtu:
-// latent attention. GGUF has the projection from the latent vector to keys and values (kv_b) in
-// two: K's part of each head transposed, ready to be absorbed into the query, and V's. The rotated
-// dims stand in neighbouring pairs in both.
+// DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7), GLM 4.7 Flash, Youtu,
+// Mistral 4: latent attention. GGUF has the projection from the latent vector to keys and values
+// (kv_b) in two: K's part of each head transposed, ready to be absorbed into the query, and V's.
+// The rotated dims stand in neighbouring pairs in both.
+#include <cmath>
+
 #include "model_files/hf/assembly.h"
 
 namespace weft::model_files::hf {
@@ -63,6 +65,32 @@ Status DeepseekMeta(const Config& config, MetaWriter& meta, std::string_view gat
     return WriteRouting(config, meta, gating);
 }
 
+Status Mistral4Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(DeepseekMeta(config, meta, "softmax"));
+    return WriteTemperature(config, meta);
+}
+
+// The share of a head that is rotated is of all its columns, and says what qk_rope_head_dim says.
+Result<Config> Mistral4Adjust(const Config& config) {
+    constexpr std::string_view kShare = "partial_rotary_factor";
+    WEFT_ASSIGN(const int64_t rotary, config.NeedInt({"qk_rope_head_dim"}, 2, kMostWidth));
+    WEFT_ASSIGN(const int64_t plain, config.NeedInt({"qk_nope_head_dim"}, 1, kMostWidth));
+    Json over = Json::object();
+    for (const std::string_view key : {"rope_parameters", "rope_scaling"}) {
+        WEFT_ASSIGN(const Config params, config.Sub({key}));
+        if (!params.Has(kShare)) continue;
+        WEFT_ASSIGN(const double share, params.NeedF64({kShare}));
+        if (!(std::abs(share * static_cast<double>(rotary + plain) - static_cast<double>(rotary)) <
+              0.5)) {
+            return params.Corrupt(kShare, fmt::format("{} of {}", rotary, rotary + plain));
+        }
+        over[key] = params.json();
+        over[key].erase(std::string(kShare));
+    }
+    WEFT_ASSIGN(const Config whole, Config::Parse(over.dump(), config.where()));
+    return config.With(whole);
+}
+
 Status Deepseek2Meta(const Config& config, MetaWriter& meta) {
     return DeepseekMeta(config, meta, "softmax");
 }
@@ -112,14 +140,16 @@ constexpr Rule kLatentRules[] = {
 
 constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Config&, MetaWriter&),
                           std::string_view defaults = "{}",
-                          Result<Config> (*adjust)(const Config&) = nullptr) {
+                          Result<Config> (*adjust)(const Config&) = nullptr,
+                          std::string_view architecture = "deepseek2") {
     return {.model_type = model_type,
-            .architecture = "deepseek2",
+            .architecture = architecture,
             .rules = {kPreNormRules, kLatentRules, kMoeRules, kSharedExpertsRules},
             .meta = meta,
             .layer = SplitKvB,
             .adjust = adjust,
-            .defaults = defaults};
+            .defaults = defaults,
+            .rope = {.temperature = architecture == "mistral4"}};
 }
 
 // DeepSeek-V3's attention with dense MLPs.
@@ -148,6 +178,18 @@ constexpr Family kDeepseekFamilies[] = {
                  "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
                  "routed_scaling_factor": 1.8, "norm_topk_prob": true})",
              WithDenseLayers),
+    Deepseek("mistral4", Mistral4Meta,
+             R"({"max_position_embeddings": 1048576, "kv_lora_rank": 256, "q_lora_rank": 1024,
+                 "qk_rope_head_dim": 64, "qk_nope_head_dim": 64, "v_head_dim": 128,
+                 "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 4,
+                 "moe_intermediate_size": 2048, "first_k_dense_replace": 0, "n_group": 1,
+                 "topk_group": 1, "routed_scaling_factor": 1.0, "norm_topk_prob": true,
+                 "rope_parameters": {
+                     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 128.0,
+                     "original_max_position_embeddings": 8192, "beta_fast": 32.0,
+                     "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
+                     "llama_4_scaling_beta": 0.1}})",
+             Mistral4Adjust, "mistral4"),
     Dense("youtu",
           R"({"max_position_embeddings": 131072, "kv_lora_rank": 512, "q_lora_rank": 1536,
               "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,

@@ -15,6 +15,11 @@ Status MistralMeta(const Config& config, MetaWriter& meta) {
     return WindowEverywhere(config, meta);
 }
 
+Status Ministral3Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(MistralMeta(config, meta));
+    return WriteTemperature(config, meta);
+}
+
 // As Mistral, with windows in some layers.
 Status MinistralMeta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
@@ -104,6 +109,19 @@ constexpr Family kLlamaFamilies[] = {
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 131072, "num_key_value_heads": 8,
                      "sliding_window": 4096})"},
+    {.model_type = "ministral3",
+     .architecture = "mistral3",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = Ministral3Meta,
+     .pairs = true,
+     .defaults = R"({"max_position_embeddings": 262144, "rms_norm_eps": 1e-5, "head_dim": 128,
+                     "num_key_value_heads": 8,
+                     "rope_parameters": {
+                         "rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0,
+                         "original_max_position_embeddings": 16384, "beta_fast": 32.0,
+                         "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
+                         "llama_4_scaling_beta": 0.1}})",
+     .rope = {.temperature = true}},
     {.model_type = "granite",
      .architecture = "granite",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},

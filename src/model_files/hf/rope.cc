@@ -30,6 +30,7 @@ class Resolver {
         WEFT_TRY(SetType());
         WEFT_TRY(SetRotated());
         WEFT_TRY(SetSections());
+        WEFT_TRY(SetTemperature());
         WEFT_TRY(SetScaling());
         out_["rope_theta"] = theta_;
         Json over = {{"rope_parameters", std::move(out_)},
@@ -197,6 +198,17 @@ class Resolver {
         out_["mrope_section"] = sections;
         return {};
     }
+    Status SetTemperature() {
+        constexpr std::string_view kBeta = "llama_4_scaling_beta";
+        if (!traits_.temperature || !params_.Names(kBeta)) return {};
+        WEFT_ASSIGN(const double beta, params_.NeedF64({kBeta}));
+        if (!(beta >= 0)) return params_.Corrupt(kBeta, "0 or more");
+        WEFT_ASSIGN(const int64_t length, params_.NeedInt({"original_max_position_embeddings"}, 1,
+                                                          kMostTokens));
+        out_[kBeta] = beta;
+        out_["temperature_length"] = length;
+        return {};
+    }
     static Status CheckWhole(const Config& params) {
         WEFT_ASSIGN(const double share, params.F64Or({"partial_rotary_factor"}, 1.0));
         if (share == 1) return {};
@@ -284,7 +296,7 @@ class Resolver {
         if (traits_.by_layer_type && !truncate) return params_.Corrupt("truncate", "true");
         out_["truncate"] = truncate;
         out_["factor"] = factor;
-        if (latent) out_["mscale_all_dim"] = all;
+        if (latent || traits_.temperature) out_["mscale_all_dim"] = all;
         return {};
     }
 
@@ -430,14 +442,26 @@ Status WriteRopeScaling(const Config& config, MetaWriter& meta) {
         meta.F32("rope.scaling.yarn_beta_fast", fast);
         meta.F32("rope.scaling.yarn_beta_slow", slow);
         meta.Bool("rope.scaling.yarn_truncate", truncate);
-        const bool sharper = all != 0;  // the softmax of latent attention
-        if (sharper) meta.F32("rope.scaling.yarn_log_multiplier", 0.1 * all);
-        usual = sharper ? 1.0 : Magnitude(rope.factor, 1);
+        // With it the magnitude is 1; the softmax of latent attention is sharper instead.
+        const double tenth = meta.architecture() == "mistral3" ? 1.0 : 0.1;
+        if (all != 0) meta.F32("rope.scaling.yarn_log_multiplier", tenth * all);
+        usual = all != 0 ? 1.0 : Magnitude(rope.factor, 1);
     }
     if (std::abs(rope.attention_factor / usual - 1) <= 1e-6) return {};
     const bool whole = meta.architecture() == "olmo2";
     meta.F32("rope.scaling.attn_factor",
              whole ? rope.attention_factor : rope.attention_factor / usual);
+    return {};
+}
+
+Status WriteTemperature(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const RopeConfig rope, ReadRope(config));
+    WEFT_ASSIGN(const double beta, rope.params.F64Or({"llama_4_scaling_beta"}, 0.0));
+    if (beta == 0) return {};
+    WEFT_ASSIGN(const int64_t length,
+                rope.params.NeedInt({"temperature_length"}, 1, kMostTokens));
+    meta.F32("attention.temperature_scale", beta);
+    meta.Int("attention.temperature_length", length);
     return {};
 }
 

@@ -28,6 +28,8 @@ struct RopeTraits {
     // mrope_section is honored: the pairs of a head that turn by time, height and width, which are
     // the same for text. "mrope" is an old name of the default.
     bool mrope = false;
+    // llama_4_scaling_beta is honored: queries grow with their position.
+    bool temperature = false;
 };
 
 // Replaces rope_parameters, rope_scaling and rope_theta by the complete form. `defaults`: the
@@ -72,6 +74,9 @@ Status WriteRopeScaling(const Config& config, MetaWriter& meta);
 // The key rope.dimension_sections from a resolved mrope_section, or from `usual` where config.json
 // has none.
 Status WriteRopeSections(const Config& config, MetaWriter& meta, std::vector<int64_t> usual);
+
+// The keys "attention.temperature_*", where a resolved config has a llama_4_scaling_beta.
+Status WriteTemperature(const Config& config, MetaWriter& meta);
 
 // The base of RoPE in layers with a window.
 Status WriteWindowedBase(const Config& config, MetaWriter& meta);
