@@ -121,6 +121,14 @@ def with_images(model_type, text, vision=VISION, **more):
 
 # Each has a file of its own.
 LATER = {
+    "deepseekV32": ("deepseek_v32", "F32", LATENT | {
+        "rms_norm_eps": 1e-6, "q_lora_rank": 20, "n_group": 2, "topk_group": 1,
+        "routed_scaling_factor": 2.5, "index_topk": 12, "index_head_dim": 16, "index_n_heads": 2}),
+    "glmDsa": ("glm_moe_dsa", "F32", LATENT | {
+        "rms_norm_eps": 1e-6, "q_lora_rank": 20, "n_group": 1, "topk_group": 1,
+        "first_k_dense_replace": 2, "index_topk": 12, "index_head_dim": 16, "index_n_heads": 2,
+        "indexer_types": ["full", "full", "shared"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}}),
     "ministral3": ("mistral3", "F32", with_images("ministral3", {
         "tie_word_embeddings": False, "rope_parameters": TEMPERED},
         PIXTRAL, tie_word_embeddings=False)),

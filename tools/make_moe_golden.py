@@ -36,6 +36,7 @@ LATENT = dict(num_key_value_heads=9, rms_norm_eps=1e-6, kv_lora_rank=64, qk_rope
               moe_intermediate_size=96, first_k_dense_replace=1)
 SIGMOID = dict(**LATENT, q_lora_rank=48, n_shared_experts=1, norm_topk_prob=True,
                routed_scaling_factor=2.5)
+INDEXER = dict(index_topk=16, index_head_dim=32, index_n_heads=2)
 EXPERTS_OF_GEMMA4 = dict(num_experts=10, top_k_experts=3, moe_intermediate_size=96)
 HALF = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 
@@ -81,6 +82,10 @@ CASES = {
 }
 # Each has a file of its own.
 LATER = {
+    "deepseekV32": ("DeepseekV32", dict(**SIGMOID, **INDEXER, n_group=4, topk_group=2,
+                                        rope_parameters=yarn(1.0))),
+    "glmDsa": ("GlmMoeDsa", dict(SIGMOID, **INDEXER, n_group=1, topk_group=1,
+                                 first_k_dense_replace=2)),
     "mistral4": ("Mistral4", dict(
         **LATENT, head_dim=48, q_lora_rank=48, n_shared_experts=1, n_group=1, topk_group=1,
         norm_topk_prob=False,
@@ -97,7 +102,7 @@ LATER = {
     "hyV3": ("HYV3", dict(**EXPERTS, num_shared_experts=1, router_scaling_factor=2.5)),
 }
 # Whose files hold attn_k_b and attn_v_b; the others of latent attention hold attn_kv_b.
-SPLIT = ("deepseekV3", "kimiK2", "mistral4", "youtu")
+SPLIT = ("deepseekV3", "kimiK2", "mistral4", "youtu", "deepseekV32", "glmDsa")
 
 # Names of HF -> names of GGUF, for what follows "model.layers.N." or stands alone.
 NAMES = {
@@ -197,6 +202,8 @@ def value_of(case, family, name, shape, config):
         return gpt_oss(block, rest, shape)
     if family in ("GptOss", "Glm4Moe", "SolarOpen") and rest == "post_attention_layernorm.weight":
         return tensor(block + "post_attention_norm.weight", shape)
+    if rest.startswith("self_attn.indexer."):
+        return tensor(block + rest, shape)
     if rest == "self_attn.sinks":
         return tensor(block + "attn_sinks.weight", shape)
     if rest == "mlp.experts.gate_up_proj":

@@ -16,6 +16,18 @@ using program::Shape;
 using program::Storage;
 using program::ValueId;
 
+namespace {
+
+// The indexer of sparse attention, which chooses all keys within Hyper::index_keys tokens.
+bool IsOfIndexer(std::string_view tensor) {
+    constexpr std::string_view kTensors[] = {"indexer.attn_k.weight", "indexer.attn_q_b.weight",
+                                             "indexer.k_norm.bias", "indexer.k_norm.weight",
+                                             "indexer.proj.weight"};
+    return std::ranges::find(kTensors, tensor) != std::end(kTensors);
+}
+
+}  // namespace
+
 Builder::Builder(const Hyper& hyper, const Shard& shard, const model_files::ModelSource& source,
                  const BuildOptions& options)
     : hyper_(hyper), shard_(shard), source_(source), options_(options) {
@@ -300,6 +312,7 @@ Status Builder::CheckAllUsed() const {
         if (rest.starts_with("attn_rot_embd") || rest.starts_with("rope_f")) continue;
         if (rest == "ffn_down_exps.bias") continue;  // stands on one rank of an expert group
         if (rest == "attn_kv_b.weight") continue;    // beside attn_k_b and attn_v_b: the same
+        if (hyper_.index_keys > 0 && IsOfIndexer(rest)) continue;
         return MakeError(ErrorCode::kUnsupported,
                          "{}: tensor {} is not known for architecture '{}': without it the model's "
                          "answers would be wrong",

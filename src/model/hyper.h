@@ -35,6 +35,7 @@ struct Hyper {
     int64_t rotary_dim = 0;
     int64_t vocab = 0;          // rows of the embedding table
     int64_t context = 0;        // tokens of the training, extended by YaRN's factor
+    int64_t index_keys = 0;     // keys that an indexer chooses for a query; 0: it sees all
     float rms_eps = 1e-5f;
     HeadShape windowed_heads;   // of windowed layers, where theirs differ (Gemma 4); else all 0
     Latent latent;              // latent attention, where the model has it

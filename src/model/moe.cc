@@ -25,8 +25,10 @@ struct GateDefaults {
     bool renormalise;
 };
 GateDefaults DefaultsOf(const std::string& architecture) {
-    constexpr std::string_view kSigmoid[] = {"dots1", "glm4moe", "hy_v3", "minimax-m2"};
-    constexpr std::string_view kAsScored[] = {"deepseek2", "dots1", "mistral4", "qwen2moe"};
+    constexpr std::string_view kSigmoid[] = {"deepseek32", "dots1",      "glm-dsa",
+                                              "glm4moe",    "hy_v3",      "minimax-m2"};
+    constexpr std::string_view kAsScored[] = {"deepseek2", "deepseek32", "dots1",
+                                              "glm-dsa",   "mistral4",   "qwen2moe"};
     const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid);
     const bool as_scored = std::ranges::find(kAsScored, architecture) != std::end(kAsScored);
     return {sigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax, !as_scored};

@@ -26,6 +26,7 @@ constexpr Evidence kEvidence[] = {
     {"gpt-oss", "", 0, "gpt-4o"},
     {"minimax-m2", "", 0, "minimax-m2"},
     {"glm4moe", "", 0, "glm4"},
+    {"glm-dsa", "", 0, "glm4"},
     {"deepseek2", "[gMASK]", 0, "glm4"},  // GLM-4.7-Flash
     {"", "<|im_user|>", 0, "kimi-k2"},
     {"dots1", "", 0, "qwen2"},

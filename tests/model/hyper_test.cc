@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "support/golden_experts.h"
 #include "support/temp_dir.h"
 #include "support/tiny_gguf.h"
 
@@ -226,6 +227,42 @@ TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
     const model::Hyper whole = Read(file).value();
     const auto one = model::PlanShards(whole, *source_, {});
     EXPECT_TRUE(model::BuildProgram(whole, one->shards[0], *source_, {}).ok());
+}
+
+// Up to as many tokens as the indexer chooses keys, attention is dense: its tensors are not needed,
+// and the context ends there.
+TEST_F(HyperTest, AnIndexerEndsTheContext) {
+    TinyFile file = ExpertSparseFile(true);
+    const model::Hyper hyper = Read(file).value();
+    EXPECT_EQ(hyper.context, 16);
+    EXPECT_TRUE(model::CheckContext(hyper, 16, "--ctx 16").ok());
+    const Status beyond = model::CheckContext(hyper, 17, "--ctx 17");
+    ASSERT_FALSE(beyond.ok());
+    EXPECT_NE(beyond.error().message.find("beyond 16 tokens this model's attention is sparse"),
+              std::string::npos)
+        << beyond.error().message;
+    const auto build = [&](const model::Hyper& of) {
+        const auto plan = model::PlanShards(of, *source_, {});
+        return model::BuildProgram(of, plan->shards[0], *source_, {});
+    };
+    EXPECT_TRUE(build(hyper).ok());
+    file.vectors["blk.0.indexer.strange.weight"] = {1, 2, 3};
+    const auto strange = build(Read(file).value());
+    ASSERT_FALSE(strange.ok());
+    EXPECT_NE(strange.error().message.find("blk.0.indexer.strange.weight"), std::string::npos);
+    file.vectors.clear();
+    file.numbers["attention.indexer.top_k"] = 4096;  // more than the context
+    EXPECT_EQ(Read(file)->context, 512);
+    EXPECT_EQ(model::CheckContext(*Read(file), 513, "--ctx 513").error().message.find("sparse"),
+              std::string::npos);
+    file.numbers["attention.indexer.top_k"] = 0;
+    ExpectRefused(file, ErrorCode::kCorrupt, "attention.indexer.top_k");
+    file.numbers.clear();
+    ExpectRefused(file, ErrorCode::kNotFound, "attention.indexer.top_k");
+    // Of a model without that key, the same tensor would change numbers.
+    TinyFile plain = File("llama");
+    plain.vectors["blk.0.indexer.proj.weight"] = {1, 2, 3};
+    EXPECT_FALSE(build(Read(plain).value()).ok());
 }
 
 // What the device's kernels do not hold is refused by number, before anything is read.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "model_files/gguf.h"
 #include "model_files/hf/family.h"
 #include "support/hf_folder.h"
@@ -159,6 +161,80 @@ struct Meta {
     std::vector<std::byte> bytes;
     std::optional<Metadata> meta;
 };
+
+// What a folder of a golden case says after `change`; empty: it opens.
+std::string SaidOf(const std::string& name, const std::function<void(json&)>& change) {
+    const HfGolden golden;
+    json config = json::parse(golden.Text(name + "/config"));
+    change(config.contains("text_config") ? config["text_config"] : config);
+    const test::TempDir dir;
+    support::WriteText(dir / "config.json", config.dump());
+    support::WriteTensors(dir.path(), golden.Tensors(name));
+    const auto opened = OpenFolder(dir.path());
+    return opened.ok() ? "" : opened.error().message;
+}
+
+// Keys that change numbers, of the families that have them.
+TEST(HfKeys, AreRefusedByName) {
+    const struct {
+        const char *name, *key;
+        json value;
+    } cases[] = {{"hyV3", "qk_norm", false},
+                 {"hyV3", "route_norm", false},
+                 {"hyV3", "moe_router_use_sigmoid", false},
+                 {"hyV3", "mlp_layer_types", json::array({"dense", "sparse"})},
+                 {"glm47flash", "mlp_layer_types", json::array({"dense", "other", "sparse"})},
+                 {"glm47flash", "rope_interleave", false},
+                 {"qwen3vlmoe", "norm_topk_prob", false},
+                 {"qwen3vlmoe", "moe_intermediate_size", 20},
+                 {"glmDsa", "layer_types", json::array({"indexed_attention", "other", "other"})},
+                 {"glmDsa", "index_topk", 0},
+                 {"deepseekV32", "index_topk", nullptr}};
+    for (const auto& [name, key, value] : cases) {
+        const std::string said = SaidOf(name, [&](json& config) { config[key] = value; });
+        const bool tensor = std::string_view(key) == "moe_intermediate_size";
+        EXPECT_NE(said.find(tensor ? "experts.gate_up_proj" : key), std::string::npos)
+            << name << ": " << said;
+    }
+    for (const auto& [name, key, value] :
+         {std::tuple{"qwen2vl", "mrope_section", json::array({2, 3, 4})},
+          std::tuple{"qwen2vl", "mrope_section", json::array({2, -3, 9})},
+          std::tuple{"ministral3", "llama_4_scaling_beta", json()},
+          std::tuple{"ministral3", "llama_4_scaling_beta", json(-1.0)},
+          std::tuple{"mistral4", "partial_rotary_factor", json(0.3)}}) {
+        const std::string said =
+            SaidOf(name, [&](json& config) { config["rope_parameters"][key] = value; });
+        EXPECT_NE(said.find(key), std::string::npos) << name << ": " << said;
+    }
+}
+
+TEST(HfMetadata, MultimodalRopeIsPlainForText) {
+    const HfGolden golden;
+    const json fresh = json::parse(golden.Text("qwen2vl/config"));
+    json old = fresh;
+    json& text = old["text_config"];
+    text["rope_theta"] = text["rope_parameters"]["rope_theta"];
+    text["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {2, 3, 3}}};
+    text.erase("rope_parameters");
+    EXPECT_EQ(Meta(old).bytes, Meta(fresh).bytes);
+    EXPECT_EQ(Meta(fresh).meta->Ints("qwen2vl.rope.dimension_sections").value(),
+              (std::vector<int64_t>{2, 3, 3, 0}));
+    json vision = json::parse(golden.Text("qwen3vl/config"));
+    EXPECT_EQ(Meta(vision).meta->Int("qwen3vl.n_deepstack_layers", 0, 9).value(), 1);
+}
+
+// As llama.cpp's converter writes them.
+TEST(HfMetadata, TemperatureAndYarnOfMistral) {
+    const HfGolden golden;
+    const Meta three(json::parse(golden.Text("ministral3/config")));
+    EXPECT_EQ(three.meta->F64("mistral3.rope.scaling.yarn_log_multiplier").value(), 1.0);
+    EXPECT_FALSE(three.meta->Has("mistral3.rope.scaling.attn_factor"));
+    EXPECT_EQ(three.meta->F64("mistral3.attention.temperature_scale").value(), double{0.7f});
+    const Meta four(json::parse(golden.Text("mistral4/config")));
+    EXPECT_EQ(four.meta->F64("mistral4.rope.scaling.yarn_log_multiplier").value(), double{0.1f});
+    EXPECT_EQ(four.meta->Int("mistral4.attention.temperature_length", 0, 99).value(), 5);
+    EXPECT_EQ(four.meta->Int("mistral4.rope.dimension_count", 0, 99).value(), 8);
+}
 
 TEST(HfMetadata, OldAndNewSpellingsAreTheSame) {
     const HfGolden golden;

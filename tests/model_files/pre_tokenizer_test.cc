@@ -31,6 +31,8 @@ TEST(PreTokenizer, IsGuessedByArchitectureAndVocabulary) {
         {"qwen3moe", "", 151'936, "qwen2"},
         {"qwen2vl", "", 152'064, "qwen2"},
         {"dots1", "", 152'064, "qwen2"},
+        {"glm-dsa", "", 154'880, "glm4"},
+        {"deepseek32", "<｜begin▁of▁sentence｜>", 129'280, "deepseek-v3"},
         {"seed_oss", "", 155'136, "seed-coder"},
         {"qwen3vl", "", 151'936, "qwen2"},
         {"qwen3vlmoe", "", 151'936, "qwen2"},

@@ -16,7 +16,8 @@ inline constexpr const char* kExpertCases[] = {"mixtral",    "qwen3moe", "qwen2m
                                                "deepseekV3", "kimiK2",   "glm4moe",  "minimaxM2",
                                                "gptOss",     "gemma4Moe", "hyV3",
                                                "qwen3vlmoe", "dots1",    "solarOpen",
-                                               "youtu",      "mistral4"};
+                                               "youtu",      "mistral4", "deepseekV32",
+                                               "glmDsa"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -68,6 +69,22 @@ inline TinyFile ExpertTemperedFile() {
     return file;
 }
 
+// As many keys as there are tokens.
+inline TinyFile ExpertSparseFile(bool glm) {
+    TinyFile file = ExpertSigmoidFile();
+    file.hyper.architecture = glm ? "glm-dsa" : "deepseek32";
+    file.numbers["attention.indexer.top_k"] = 16;
+    if (!glm) {
+        file.hyper.moe.route.groups = 4;
+        file.hyper.moe.route.groups_used = 2;
+        return file;
+    }
+    file.numbers = {{"attention.indexer.top_k", 16}};
+    file.strings.clear();
+    file.form.dense_layers = 2;
+    return file;
+}
+
 // A model whose gate takes sigmoids; false where `name` is another's.
 inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
     const std::map<std::string, std::string> architectures = {
@@ -96,6 +113,7 @@ inline TinyFile ExpertGoldenFile(const std::string& name) {
         return file;
     }
     if (name == "mistral4") return ExpertTemperedFile();
+    if (name == "deepseekV32" || name == "glmDsa") return ExpertSparseFile(name == "glmDsa");
     if (name == "youtu") {  // without experts
         TinyFile file = ExpertBaseFile("deepseek2");
         file.hyper.rms_eps = 1e-6f;

@@ -137,6 +137,7 @@ class TinySource final : public model_files::ModelSource {
         for (const char* norm : {"post_attention_norm.weight", "post_ffw_norm.weight"}) {
             if (post) Add(p + norm, 1, h.hidden);
         }
+        if (name == "deepseek32" || name == "glm-dsa") AddIndexer(h, p);
         if (h.latent.rank > 0) {
             AddLatent(h, p);
         } else if (fused) {
@@ -197,6 +198,14 @@ class TinySource final : public model_files::ModelSource {
         } else {
             Add(p + "attn_kv_b.weight", h.heads * (m.nope + m.value), m.rank);
         }
+    }
+
+    void AddIndexer(const model::Hyper& h, const std::string& p) {
+        Add(p + "indexer.attn_q_b.weight", 64, h.latent.q_rank);
+        Add(p + "indexer.attn_k.weight", 32, h.hidden);
+        Add(p + "indexer.proj.weight", 2, h.hidden);
+        Add(p + "indexer.k_norm.weight", 1, 32);
+        Add(p + "indexer.k_norm.bias", 1, 32);
     }
 
     void AddExperts(const model::Hyper& h, const std::string& p) {

@@ -1,8 +1,10 @@
 // DeepSeek V2, V3 and R1, Kimi K2 (and the text part of K2.5 to K2.7), GLM 4.7 Flash, Youtu,
-// Mistral 4: latent attention. GGUF has the projection from the latent vector to keys and values
-// (kv_b) in two: K's part of each head transposed, ready to be absorbed into the query, and V's.
-// The rotated dims stand in neighbouring pairs in both.
+// Mistral 4, DeepSeek V3.2, GLM 5: latent attention. GGUF has the projection from the latent vector
+// to keys and values (kv_b) in two: K's part of each head transposed, ready to be absorbed into the
+// query, and V's. The rotated dims stand in neighbouring pairs in both.
+#include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "model_files/hf/assembly.h"
 
@@ -99,6 +101,37 @@ Status Deepseek3Meta(const Config& config, MetaWriter& meta) {
     return DeepseekMeta(config, meta, "sigmoid");
 }
 
+// With an indexer, whose keys and tensors are taken along.
+Status SparseMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(DeepseekMeta(config, meta, "sigmoid"));
+    const struct {
+        std::string_view key, from;
+    } numbers[] = {{"attention.indexer.head_count", "index_n_heads"},
+                   {"attention.indexer.key_length", "index_head_dim"},
+                   {"attention.indexer.top_k", "index_topk"}};
+    for (const auto& [key, from] : numbers) {
+        WEFT_ASSIGN(const int64_t value, config.NeedInt({from}, 1, kMostWidth));
+        meta.Int(key, value);
+    }
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"indexer_types"}));
+    if (types.empty()) return {};
+    const auto full = std::make_unique<bool[]>(types.size());
+    for (size_t layer = 0; layer < types.size(); ++layer) full[layer] = types[layer] == "full";
+    meta.Bools("attention.indexer.types", {full.get(), types.size()});
+    return {};
+}
+
+// Every layer is of a type of its own name.
+Result<Config> SparseAdjust(const Config& config) {
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    const bool usual = std::ranges::all_of(
+        types, [](const std::string& type) { return type == "indexed_attention"; });
+    if (!usual) return config.Corrupt("layer_types", "'indexed_attention' of all layers");
+    const Json json = {{"layer_types", nullptr}};
+    WEFT_ASSIGN(const Config over, Config::Parse(json.dump(), config.where()));
+    return WithDenseLayers(config.With(over));
+}
+
 bool IsFloat(DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
@@ -138,6 +171,14 @@ constexpr Rule kLatentRules[] = {
     {"attn_output", "self_attn.o_proj", Form::kLinear},
 };
 
+constexpr Rule kIndexerRules[] = {
+    {"indexer.attn_q_b", "self_attn.indexer.wq_b", Form::kLinear, false},
+    {"indexer.attn_k", "self_attn.indexer.wk", Form::kLinear, false},
+    {"indexer.proj", "self_attn.indexer.weights_proj", Form::kLinear, false},
+    {"indexer.k_norm.weight", "self_attn.indexer.k_norm.weight", Form::kVector, false},
+    {"indexer.k_norm.bias", "self_attn.indexer.k_norm.bias", Form::kVector, false},
+};
+
 constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Config&, MetaWriter&),
                           std::string_view defaults = "{}",
                           Result<Config> (*adjust)(const Config&) = nullptr,
@@ -156,6 +197,14 @@ constexpr Family Deepseek(std::string_view model_type, Status (*meta)(const Conf
 constexpr Family Dense(std::string_view model_type, std::string_view defaults) {
     Family family = Deepseek(model_type, LatentModelMeta, defaults);
     family.rules = {kPreNormRules, kLatentRules, kMlpRules};
+    return family;
+}
+
+// DeepSeek-V3 with an indexer.
+constexpr Family Sparse(std::string_view model_type, std::string_view architecture,
+                        std::string_view defaults) {
+    Family family = Deepseek(model_type, SparseMeta, defaults, SparseAdjust, architecture);
+    family.rules[4] = kIndexerRules;
     return family;
 }
 
@@ -190,6 +239,21 @@ constexpr Family kDeepseekFamilies[] = {
                      "beta_slow": 1.0, "mscale_all_dim": 1.0, "mscale": 1.0,
                      "llama_4_scaling_beta": 0.1}})",
              Mistral4Adjust, "mistral4"),
+    Sparse("deepseek_v32", "deepseek32",
+           R"({"max_position_embeddings": 163840, "kv_lora_rank": 512, "q_lora_rank": 1536,
+               "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+               "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+               "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 8,
+               "topk_group": 4, "routed_scaling_factor": 2.5, "norm_topk_prob": true,
+               "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64})"),
+    Sparse("glm_moe_dsa", "glm-dsa",
+           R"({"max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "kv_lora_rank": 512,
+               "q_lora_rank": 2048, "qk_rope_head_dim": 64, "qk_nope_head_dim": 192,
+               "v_head_dim": 256, "n_routed_experts": 256, "n_shared_experts": 1,
+               "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+               "first_k_dense_replace": 3, "n_group": 1, "topk_group": 1,
+               "routed_scaling_factor": 2.5, "norm_topk_prob": true, "index_topk": 2048,
+               "index_head_dim": 128, "index_n_heads": 32})"),
     Dense("youtu",
           R"({"max_position_embeddings": 131072, "kv_lora_rank": 512, "q_lora_rank": 1536,
               "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
