@@ -36,7 +36,9 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOpt
         case AnswerFamily::kGemma:
         case AnswerFamily::kGranite:
         case AnswerFamily::kPhi:
-        case AnswerFamily::kOlmo: break;
+        case AnswerFamily::kOlmo:
+        case AnswerFamily::kHunyuan:
+        case AnswerFamily::kSeed: break;
     }
     return MakeTagGrammar(family, std::move(options));
 }
@@ -80,6 +82,9 @@ AnswerFamily FamilyOf(std::string_view chat_template) {
     static constexpr std::pair<std::string_view, AnswerFamily> kMarkers[] = {
         {"<|channel|>", AnswerFamily::kHarmony},
         {kDeepSeekTurn, AnswerFamily::kDeepSeek},
+        {":opensource>", AnswerFamily::kHunyuan},
+        {"<seed:think>", AnswerFamily::kSeed},
+        {"<seed:tool_call>", AnswerFamily::kSeed},
         {"<arg_key>", AnswerFamily::kGlm},
         {"<|tool_call_begin|>", AnswerFamily::kKimi},
         {"<minimax:tool_call>", AnswerFamily::kMiniMax},
@@ -120,6 +125,8 @@ std::string_view FamilyName(AnswerFamily family) {
         case AnswerFamily::kGranite: return "granite";
         case AnswerFamily::kPhi: return "phi";
         case AnswerFamily::kOlmo: return "olmo";
+        case AnswerFamily::kHunyuan: return "hunyuan";
+        case AnswerFamily::kSeed: return "seed";
     }
     return "";
 }
@@ -156,7 +163,8 @@ AnswerDelta ParseAnswer(AnswerFamily family, std::string_view text, bool partial
 
 bool EndsInReasoning(std::string_view prompt) {
     prompt = TrimBlanks(prompt);
-    return prompt.ends_with("<think>") || prompt.ends_with("[THINK]") ||
+    return prompt.ends_with("<think>") || prompt.ends_with("<think:opensource>") ||
+           prompt.ends_with("<seed:think>") || prompt.ends_with("[THINK]") ||
            prompt.ends_with("<|channel>thought");
 }
 

@@ -26,6 +26,10 @@
 //   kGranite   <think>, <|tool_call|>[{...}, {...}]
 //   kPhi       Phi-4-mini: <|tool_call|>[{...}]<|/tool_call|>, and functools[{...}]
 //   kOlmo      OLMo 3: <think>, <function_calls>f(k="v")</function_calls>
+//   kHunyuan   Hy3: <think:opensource>, <tool_calls:opensource>, then as GLM with such names of its
+//              tags and <tool_sep:opensource> behind the function's name
+//   kSeed      Seed-OSS: <seed:think>...</seed:think>, functions as kQwenCoder within
+//              <seed:tool_call>
 //
 // The text must hold the special tokens by name (decode with skip_special off). A call that can't
 // be read (no JSON, no name) is given back as content, markers and all: nothing is lost. An end
@@ -58,6 +62,8 @@ enum class AnswerFamily {
     kGranite,
     kPhi,
     kOlmo,
+    kHunyuan,
+    kSeed,
 };
 
 class ToolTypes;

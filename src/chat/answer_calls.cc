@@ -76,6 +76,8 @@ struct ArgumentTags {
 };
 constexpr ArgumentTags kQwenTags = {"<parameter=", ">", "", "</parameter>"};
 constexpr ArgumentTags kGlmTags = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+constexpr ArgumentTags kHunyuanTags = {"<arg_key:opensource>", "</arg_key:opensource>",
+                                       "<arg_value:opensource>", "</arg_value:opensource>"};
 constexpr ArgumentTags kMiniMaxTags = {"<parameter name=", ">", "", "</parameter>"};
 
 std::string_view WithoutQuotes(std::string_view text) {
@@ -198,6 +200,18 @@ OrderedJson ReadWrittenJson(std::string_view text) {
     OrderedJson json = ReadJson(text);
     if (json.is_discarded()) json = ReadJson(WithControlsEscaped(text));
     return json;
+}
+
+Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types) {
+    constexpr std::string_view kBehindName = "<tool_sep:opensource>";
+    const size_t name_end = std::min({text.find(kBehindName), text.find(kHunyuanTags.key_begin),
+                                      text.size()});
+    ToolCall call{std::string(TrimBlanks(text.substr(0, name_end))), OrderedJson::object()};
+    if (!IsName(call.name)) return {};
+    text.remove_prefix(name_end);
+    if (text.starts_with(kBehindName)) text.remove_prefix(kBehindName.size());
+    if (!ReadTaggedArguments(text, kHunyuanTags, types, call)) return {};
+    return One(std::move(call));
 }
 
 Calls ReadTaggedCall(std::string_view text, const ToolTypes& types) {

@@ -21,6 +21,8 @@ using CallReader = Calls (*)(std::string_view text, const ToolTypes& types);
 // such, the XML of Qwen's coders, <function=NAME><parameter=KEY>VALUE</parameter></function>, or
 // GLM's: NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>.
 Calls ReadTaggedCall(std::string_view text, const ToolTypes& types);
+// Hy3's: NAME<tool_sep>, then pairs as GLM's; each tag ends in ":opensource>".
+Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types);
 // <function=NAME>, then parameters as above, or (Llama) an object; the end may be missing.
 Calls ReadBareFunction(std::string_view text, const ToolTypes& types);
 // [{"name": ..., "arguments": {...}}, ...], or one of these objects.

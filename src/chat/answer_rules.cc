@@ -27,6 +27,26 @@ AnswerRules QwenRules(bool coder) {
     return rules;
 }
 
+AnswerRules SeedRules() {
+    AnswerRules rules = QwenRules(true);
+    rules.think_begin = "<seed:think>";
+    rules.think_end = "</seed:think>";
+    rules.dropped.push_back("<seed:eos>");
+    return rules;
+}
+
+// Every tag of Hy3 names the checkpoint.
+#define WEFT_HY(tag) "<" tag ":opensource>"
+AnswerRules HunyuanRules() {
+    const CallForm call = {
+        .begin = WEFT_HY("tool_call"), .end = WEFT_HY("/tool_call"), .read = ReadHunyuanCall};
+    return {WEFT_HY("think"),
+            WEFT_HY("/think"),
+            {call},
+            {WEFT_HY("tool_calls"), WEFT_HY("/tool_calls")}};
+}
+#undef WEFT_HY
+
 AnswerRules DeepSeekRules() {
     return {"<think>",
             "</think>",
@@ -123,6 +143,8 @@ AnswerRules RulesOf(AnswerFamily family) {
         case AnswerFamily::kGranite: return GraniteRules();
         case AnswerFamily::kPhi: return PhiRules();
         case AnswerFamily::kOlmo: return OlmoRules();
+        case AnswerFamily::kHunyuan: return HunyuanRules();
+        case AnswerFamily::kSeed: return SeedRules();
         case AnswerFamily::kPlain:
         case AnswerFamily::kLlama3:
         case AnswerFamily::kHarmony: break;  // have grammars of their own

@@ -31,6 +31,7 @@ class OpenTags {
     void Find(std::string_view body) {
         constexpr std::pair<std::string_view, std::string_view> kTags[] = {
             {"<arg_key>", "</arg_value>"},
+            {"<arg_key:opensource>", "</arg_value:opensource>"},
             {"<function=", "</function>"},
             {"<parameter=", "</parameter>"},
             {"<invoke", "</invoke>"}};

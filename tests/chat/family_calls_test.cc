@@ -63,6 +63,21 @@ std::string Glm47Call(const std::string& city, int days) {
            "</arg_value></tool_call>";
 }
 
+std::string HunyuanCall(const std::string& city, int days) {
+    return "<tool_call:opensource>weather<tool_sep:opensource>\n<arg_key:opensource>city"
+           "</arg_key:opensource>\n<arg_value:opensource>" +
+           city +
+           "</arg_value:opensource>\n<arg_key:opensource>days</arg_key:opensource>\n"
+           "<arg_value:opensource>" +
+           std::to_string(days) + "</arg_value:opensource>\n</tool_call:opensource>";
+}
+
+std::string SeedCall(const std::string& city, int days) {
+    return "<seed:tool_call>\n<function=weather>\n<parameter=city>" + city +
+           "</parameter>\n<parameter=days>" + std::to_string(days) +
+           "</parameter>\n</function>\n</seed:tool_call>";
+}
+
 std::string KimiCall(const std::string& city, int days) {
     return "<|tool_call_begin|>functions.weather:3<|tool_call_argument_begin|>" +
            JsonArguments(city, days) + "<|tool_call_end|>";
@@ -108,6 +123,10 @@ std::vector<Manner> Manners() {
         {kQwenCoder, "coder without tags", "", "\n", "", BareCoderCall, "<think>", "</think>", ""},
         {kGlm, "glm 4.5", "\n", "\n", "", Glm45Call, "\n<think>", "</think>\n", "<|observation|>"},
         {kGlm, "glm 4.7", "", "", "", Glm47Call, "<think>", "</think>", "<|observation|>"},
+        {kHunyuan, "hy3", "<tool_calls:opensource>\n", "\n", "\n</tool_calls:opensource>",
+         HunyuanCall, "<think:opensource>", "</think:opensource>", ""},
+        {kSeed, "seed-oss", "", "\n", "", SeedCall, "<seed:think>", "</seed:think>",
+         "<seed:eos>"},
         {kKimi, "kimi", "<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>", KimiCall,
          "<think>", "</think>", "<|im_end|>"},
         {kMiniMax, "minimax", "\n<minimax:tool_call>\n", "\n", "\n</minimax:tool_call>",
