@@ -194,9 +194,9 @@ TEST(Names, ShortNamesAreKnown) {
 TEST(Names, NearOnesAreNamed) {
     for (const auto& [word, like] : std::initializer_list<std::pair<const char*, const char*>>{
              {"mistral-large-3", "mistral-large-2"},
-             {"mistral-small-4", "mistral-small-24b"},
+             {"mistral-small-5", "mistral-small-24b"},
              {"qwen3-9b", "qwen3-8b"},
-             {"deepseek-v3.2", "deepseek-v3.1"},
+             {"deepseek-v3.3", "deepseek-v3.1"},
              {"gtp-oss-20b", "gpt-oss-20b"}}) {
         const auto opened = OpenShape(word);
         ASSERT_FALSE(opened.ok()) << word;
