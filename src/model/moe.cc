@@ -18,18 +18,27 @@ namespace {
 
 constexpr int64_t kMostExpertColumns = 1 << 20, kMostExperts = 1 << 16;
 
+// A deepseek2 file without expert_gating_func is DeepSeek-V2, which has no correction bias, or GLM
+// 4.7 Flash, whose sigmoids have one.
+bool HasCorrectionBias(const model_files::ModelSource& source) {
+    return std::ranges::any_of(source.tensors(), [](const model_files::TensorInfo& tensor) {
+        return tensor.name.ends_with(".exp_probs_b.bias");
+    });
+}
+
 // What an architecture's gate does where the file's keys don't say it: as the models of that name
 // were trained.
 struct GateDefaults {
     program::GateScore score;
     bool renormalise;
 };
-GateDefaults DefaultsOf(const std::string& architecture) {
+GateDefaults DefaultsOf(const model_files::ModelSource& source, const std::string& architecture) {
     constexpr std::string_view kSigmoid[] = {"deepseek32", "dots1",      "glm-dsa",
                                               "glm4moe",    "hy_v3",      "minimax-m2"};
     constexpr std::string_view kAsScored[] = {"deepseek2", "deepseek32", "dots1",
                                               "glm-dsa",   "mistral4",   "qwen2moe"};
-    const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid);
+    const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid) ||
+                         (architecture == "deepseek2" && HasCorrectionBias(source));
     const bool as_scored = std::ranges::find(kAsScored, architecture) != std::end(kAsScored);
     return {sigmoid ? program::GateScore::kSigmoid : program::GateScore::kSoftmax, !as_scored};
 }
@@ -103,7 +112,7 @@ Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& a
     WEFT_ASSIGN(const int64_t shared, meta.IntOr(prefix + "expert_shared_count", 0, 64, 0));
     WEFT_ASSIGN(moe.shared_ffn, meta.IntOr(prefix + "expert_shared_feed_forward_length", 0,
                                            kMostExpertColumns, shared * moe.ffn));
-    const GateDefaults defaults = DefaultsOf(architecture);
+    const GateDefaults defaults = DefaultsOf(source, architecture);
     moe.route.score = defaults.score;
     WEFT_ASSIGN(moe.route.renormalise,
                 meta.BoolOr(prefix + "expert_weights_norm", defaults.renormalise));

@@ -229,6 +229,16 @@ TEST_F(HyperTest, ATensorThatNothingReadsIsRefused) {
     EXPECT_TRUE(model::BuildProgram(whole, one->shards[0], *source_, {}).ok());
 }
 
+// Files of GLM 4.7 Flash don't say what their scores are; their correction bias does.
+TEST_F(HyperTest, ACorrectionBiasIsThatOfSigmoids) {
+    TinyFile file = ExpertLatentFile(0.1);
+    EXPECT_EQ(Read(file)->moe.route.score, program::GateScore::kSoftmax);
+    file.vectors["blk.1.exp_probs_b.bias"] = std::vector<float>(12);
+    EXPECT_EQ(Read(file)->moe.route.score, program::GateScore::kSigmoid);
+    file.numbers["expert_gating_func"] = 1;
+    EXPECT_EQ(Read(file)->moe.route.score, program::GateScore::kSoftmax);
+}
+
 // Up to as many tokens as the indexer chooses keys, attention is dense: its tensors are not needed,
 // and the context ends there.
 TEST_F(HyperTest, AnIndexerEndsTheContext) {
