@@ -85,7 +85,8 @@ struct MatMulArgs {
 // y = x / sqrt(mean(x^2) + eps) * weight (null: ones), over groups of `group` columns (group ==
 // cols: whole rows; group == head_dim: QK norm, weight then is [group]). Zhang and Sennrich 2019.
 // With `squares`, x is a part of rows of `whole` columns (group == cols), and the mean is
-// squares[row * squares_stride] / whole.
+// squares[row * squares_stride] / whole. `centered` (LayerNorm, Ba et al. 2016): x without the mean
+// of its group.
 struct RmsNormArgs {
     const float* x = nullptr;
     int64_t x_stride = 0;
@@ -96,6 +97,7 @@ struct RmsNormArgs {
     int64_t y_stride = 0;
     const float* squares = nullptr;
     int64_t squares_stride = 0, whole = 0;
+    bool centered = false;
     operator dense::RmsNormArgs() const;
 };
 

@@ -209,6 +209,7 @@ class Checker {
     }
     bool Check(const Op& op, const RmsNorm& a) const {
         const bool squares = a.whole != 0;
+        if (squares && a.centered) return false;
         if (squares && !(a.square >= 0 && a.square < In(op, 2)[1] && a.group == In(op, 0)[1] &&
                          a.whole >= a.group)) {
             return false;

@@ -85,7 +85,8 @@ struct RmsNorm {
     // With squares (group is n then): x is this rank's part of rows of `whole` columns, whose sum
     // of squares is column `square` of squares.
     int64_t whole = 0, square = 0;
-    bool plain = false;  // has no weight
+    bool plain = false;     // has no weight
+    bool centered = false;  // of x without the mean of its group: LayerNorm
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "weight" ? !plain : whole != 0;
     }
@@ -93,6 +94,7 @@ struct RmsNorm {
         show("eps", eps);
         show("group", group);
         show.Flag("plain", plain);
+        show.Flag("centered", centered);
         if (whole == 0) return;
         show("whole", whole);
         show("square", square);

@@ -69,6 +69,7 @@ class Placer {
     Placed Output(const Embedding&) const { return Placement::kWhole; }
     Placed Output(const RmsNorm& a) const {
         if (a.plain) return NoGradient("without a weight");
+        if (a.centered) return NoGradient("without its mean");
         if (a.whole == 0) return Join();
         return NoWholeNorm();
     }

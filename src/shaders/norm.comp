@@ -1,6 +1,7 @@
 // rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over groups of columns: workgroup (group, row).
 // With squares, the sum of squares comes from there. sum_squares (specialization constant 1): y gets
 // that sum, of columns of rows. kEncodes: y as codes (codes.glsl), too; a group is a row then.
+// kCentered: x without the mean of its group.
 #version 460
 #include "floats.glsl"
 #include "norm.glsl"
@@ -8,6 +9,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool kSumSquares = false;
 layout(constant_id = 2) const bool kEncodes = false;
+layout(constant_id = 3) const bool kCentered = false;
 #include "encode_row.glsl"
 layout(push_constant, scalar) uniform Args {
     Floats x, weight, squares, y;  // weight, squares: 0 where there are none
@@ -17,13 +19,13 @@ layout(push_constant, scalar) uniform Args {
     float whole, eps;  // whole: columns that the sum is of
 };
 
-void Scale(uint begin, float scale) {
+void Scale(uint begin, float center, float scale) {
     const bool plain = uint64_t(weight) == 0;
     const uint lane = gl_LocalInvocationIndex, lanes = gl_WorkGroupSize.x;
     for (uint first = 0; first < cols; first += kRowTurn) {
         for (uint at = lane; at < min(kRowTurn, cols - first); at += lanes) {
             const uint i = first + at;
-            precise float value = x.at[begin + i] * scale;
+            precise float value = (x.at[begin + i] - center) * scale;
             if (!plain) value = value * weight.at[i];
             y.at[begin + i] = value;
             if (kEncodes) encode_columns[at] = value;
@@ -36,17 +38,25 @@ void main() {
     const uint row = gl_WorkGroupID.y;
     const uint begin = row * x_stride + gl_WorkGroupID.x * cols;
     if (uint64_t(squares) != 0) {
-        Scale(begin, InverseRms(squares.at[row * squares_stride], whole, eps));
+        Scale(begin, 0.0, InverseRms(squares.at[row * squares_stride], whole, eps));
         return;
+    }
+    float center = 0.0;
+    if (kCentered) {
+        float all = 0.0;
+        for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
+            all += x.at[begin + i];
+        }
+        center = SumOfGroup(all) / whole;
     }
     float sum = 0.0;
     for (uint i = gl_LocalInvocationIndex; i < cols; i += gl_WorkGroupSize.x) {
-        const float value = x.at[begin + i];
+        const float value = x.at[begin + i] - center;
         sum = fma(value, value, sum);
     }
     sum = SumOfGroup(sum);
     if (!kSumSquares) {
-        Scale(begin, InverseRms(sum, whole, eps));
+        Scale(begin, center, InverseRms(sum, whole, eps));
     } else if (gl_LocalInvocationIndex == 0) {
         y.at[row * y_stride] = sum;
     }

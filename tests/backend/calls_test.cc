@@ -78,7 +78,7 @@ class EveryOp {
         const ValueId wide = Emit(program::SumSquares{{{16, 16}}}, {x_}, column, DType::kF64);
         Emit(program::AllReduce{}, {wide}, column);
         program::RmsNorm part{1e-5f, kCols, 2 * kCols, 0, false}, plain{1e-5f, kCols};
-        plain.plain = true;
+        plain.plain = plain.centered = true;
         Emit(part, {x_, Vector(kCols), squares}, rows);
         Emit(plain, {x_}, rows);
         norm_ = Emit(program::RmsNorm{1e-5f, kCols}, {x_, Vector(kCols)}, rows);

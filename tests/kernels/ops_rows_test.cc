@@ -83,6 +83,49 @@ TEST(OpsRmsNorm, EqualsTheFormula) {
     }
 }
 
+// LayerNorm. The mean is off by group roundings of the mean size, which the scale multiplies.
+TEST(OpsRmsNorm, TakesTheMeanAway) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(23);
+        for (int number = 0; number < 100; ++number) {
+            const int64_t group = random.Pick<int64_t>({random.Int(1, 300), 64, 576});
+            Matrix x(random, random.Int(1, 5), group * random.Int(1, 3));
+            for (float& value : x.values) value += value == kUntouched ? 0.0f : 3.0f;
+            Matrix y(random, x.rows, x.cols);
+            const std::vector<float> weight = random.Normals(group);
+            RmsNormArgs args{x.values.data(), x.stride, weight.data(),   1e-5f,   x.rows,
+                             x.cols,          group,    y.values.data(), y.stride};
+            args.centered = true;
+            RunParts(ops.rms_norm, args, static_cast<int>(random.Int(1, 5)));
+            ASSERT_TRUE(y.Intact()) << ops.name;
+            const double roundings = (static_cast<double>(group) + 12) * kUlp;
+            for (int64_t unit = 0; unit < x.rows * x.cols; unit += group) {
+                const float* from = x.Row(unit / x.cols) + unit % x.cols;
+                const float* got = y.Row(unit / x.cols) + unit % x.cols;
+                double mean = 0, size = 0, squares = 0;
+                for (int64_t i = 0; i < group; ++i) mean += from[i] / double(group);
+                for (int64_t i = 0; i < group; ++i) size += std::fabs(from[i]) / double(group);
+                for (int64_t i = 0; i < group; ++i) squares += std::pow(from[i] - mean, 2);
+                const double scale = 1 / std::sqrt(squares / double(group) + 1e-5f);
+                for (int64_t i = 0; i < group; ++i) {
+                    const double by = scale * weight[static_cast<size_t>(i)];
+                    const double apart = from[i] - mean;
+                    // The scale follows the mean's error by the share of it in the deviations.
+                    const double bound = roundings * std::fabs(by) *
+                                         (std::fabs(apart) * (1 + size * scale) + size);
+                    ASSERT_LE(std::fabs(got[i] - apart * by), bound)
+                        << ops.name << " group " << group;
+                }
+            }
+            args.y = x.values.data(), args.y_stride = x.stride;  // in place
+            RunParts(ops.rms_norm, args, 2);
+            for (int64_t row = 0; row < x.rows; ++row) {
+                ASSERT_TRUE(OpsRowsSameBits(x.Row(row), y.Row(row), x.cols)) << ops.name;
+            }
+        }
+    }
+}
+
 // A part of a row, whose whole sum of squares is given.
 TEST(OpsRmsNorm, NoWeightIsAWeightOfOnes) {
     for (const Ops& ops : OpLevels()) {

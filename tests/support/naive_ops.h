@@ -45,9 +45,12 @@ void Do(const program::Embedding& a, OpCall<Real>& c) {
 }
 
 template <typename Real>
-Real InverseRms(const Matrix<Real>& x, int64_t row, int64_t begin, int64_t group, double eps) {
+Real InverseRms(const Matrix<Real>& x, int64_t row, int64_t begin, int64_t group, double eps,
+                Real center = 0) {
     Real squares = 0;
-    for (int64_t j = begin; j < begin + group; ++j) squares += x(row, j) * x(row, j);
+    for (int64_t j = begin; j < begin + group; ++j) {
+        squares += (x(row, j) - center) * (x(row, j) - center);
+    }
     return 1 / std::sqrt(squares / static_cast<Real>(group) + static_cast<Real>(eps));
 }
 
@@ -56,15 +59,19 @@ void Do(const program::RmsNorm& a, OpCall<Real>& c) {
     const Matrix<Real>& x = c.in[0];
     for (int64_t i = 0; i < x.rows; ++i) {
         for (int64_t j = 0; j < x.cols(); ++j) {
-            Real s = 0;
+            Real s = 0, center = 0;
+            const int64_t begin = j / a.group * a.group;
+            for (int64_t k = begin; a.centered && k < begin + a.group; ++k) {
+                center += x(i, k) / static_cast<Real>(a.group);
+            }
             if (a.whole == 0) {
-                s = InverseRms(x, i, j / a.group * a.group, a.group, a.eps);
+                s = InverseRms(x, i, begin, a.group, a.eps, center);
             } else {
                 const Real mean = c.in[2](i, a.square) / static_cast<Real>(a.whole);
                 s = 1 / std::sqrt(mean + static_cast<Real>(a.eps));
             }
             const Real weight = !a.plain ? c.in[1](j % a.group, 0) : Real{1};
-            c.out[0](i, j) = x(i, j) * s * weight;
+            c.out[0](i, j) = (x(i, j) - center) * s * weight;
         }
     }
 }

@@ -173,17 +173,33 @@ TEST(VulkanRows, RmsNorm) {
             std::vector<float> got, expected = Empty(x.size());
             program::RmsNorm op{1e-5f, group};
             op.plain = plain;
+            op.centered = random.Int(0, 2) == 0;
             const auto inputs = plain ? std::vector{in} : std::vector{in, w};
             RunMapOn(e, op, inputs, in, got);  // in place
             kernels::RmsNormArgs args{x.data(), cols,  weight.data(),   1e-5f, rows,
                                       cols,     group, expected.data(), cols};
             if (plain) args.weight = nullptr;
+            args.centered = op.centered;
             Reference().rms_norm(args, 0, 1);
-            // Each sum of squares is off by group roundings at most, its root by half of that.
+            // Each sum of squares is off by group roundings at most, its root by half of that. So
+            // is each mean, of the largest size in its group, which the scale multiplies.
             const double part = (static_cast<double>(group) + 20) * kUlp;
-            ExpectClose(
-                got, expected, [&](size_t i) { return part * std::fabs(expected[i]); },
-                "rms_norm by " + std::to_string(group) + ", " + Sizes(rows, cols));
+            const auto bound = [&](size_t i) {
+                if (!op.centered) return part * std::fabs(expected[i]);
+                const auto begin = x.begin() + static_cast<int64_t>(i) / group * group;
+                double mean = 0, squares = 0, most = 0;
+                for (int64_t k = 0; k < group; ++k) mean += begin[k] / static_cast<double>(group);
+                for (int64_t k = 0; k < group; ++k) {
+                    squares += std::pow(begin[k] - mean, 2);
+                    most = std::max(most, std::fabs(double{begin[k]}));
+                }
+                const double scale = 1 / std::sqrt(squares / static_cast<double>(group) + 1e-5);
+                const double by = plain ? 1.0 : weight[i % static_cast<size_t>(group)];
+                return 2 * part * (1 + most * scale) *
+                       (std::fabs(expected[i]) + std::fabs(by) * scale * most);
+            };
+            ExpectClose(got, expected, bound,
+                        "rms_norm by " + std::to_string(group) + ", " + Sizes(rows, cols));
         }
     }
 }

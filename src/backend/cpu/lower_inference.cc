@@ -95,6 +95,7 @@ class InferenceLowerer final : Lowerer {
         if (!a.plain) args.weight = Vector(op.inputs[1]);
         call.Writes(args.y, Of(op.outputs[0]));
         args.eps = a.eps;
+        args.centered = a.centered;
         args.group = a.group;
         args.cols = args.x_stride = args.y_stride = Cols(op.outputs[0]);
         if (a.whole != 0) {

@@ -162,6 +162,7 @@ Status TrainingLowerer::Lower(const Op& op, const program::RmsNorm& a) {
     In(call, args.x, op.inputs[0]);
     if (!a.plain) call.Reads(args.weight, Of(op.inputs[1]));
     args.eps = a.eps;
+    args.centered = a.centered;
     args.group = a.group;
     args.cols = Cols(op.outputs[0]);
     Out(call, args.y, op.outputs[0]);

@@ -228,7 +228,7 @@ Status Lower(Emitter& e, const Op& op, const program::RmsNorm& a) {
         args.scales = codes.scales;
         writes.push_back(codes.region);
     }
-    WEFT_TRY(e.Run("norm", {NormGroup(a.group), 0, encodes ? 1u : 0u}, args,
+    WEFT_TRY(e.Run("norm", {NormGroup(a.group), 0, encodes ? 1u : 0u, a.centered ? 1u : 0u}, args,
                    {cols / a.group, e.Rows(y), 1}, std::move(reads), std::move(writes),
                    PinnedSubgroup(e.gpu())));
     if (encodes) NoteIntegers(e, y, codes);
@@ -251,7 +251,7 @@ Status Lower(Emitter& e, const Op& op, const program::SumSquares& a) {
         args.x_stride = static_cast<uint32_t>(e.Cols(x));
         args.y_stride = static_cast<uint32_t>(e.Cols(y));
         args.cols = static_cast<uint32_t>(a.columns[i].count);
-        WEFT_TRY(e.Run("norm", {NormGroup(a.columns[i].count), 1, 0}, args, {1, e.Rows(y), 1},
+        WEFT_TRY(e.Run("norm", {NormGroup(a.columns[i].count), 1, 0, 0}, args, {1, e.Rows(y), 1},
                        {e.All(x)}, {e.All(y)}, PinnedSubgroup(e.gpu())));
     }
     return {};

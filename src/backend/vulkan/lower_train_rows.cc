@@ -388,6 +388,10 @@ Status LowerHalves(Emitter& e, const Op& op, const program::RmsNorm& a) {
         return MakeError(ErrorCode::kUnsupported,
                          "a norm by sums over ranks takes float32 on Vulkan devices");
     }
+    if (a.centered) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "a norm without the mean takes float32 on Vulkan devices");
+    }
     const ValueId y = op.outputs[0];
     const NormUnits units{op.inputs[0], a.eps, a.group};
     TrainNormArgs args = units.Args(e);

@@ -13,7 +13,7 @@ namespace weft::kernels::dense {
 
 // y = x * s * weight (null: ones), s = 1 / sqrt(mean(x^2) + eps) over groups of `group` columns
 // (group == cols: whole rows; group == head_dim: QK norm). Any types. Zhang and Sennrich 2019.
-// With `squares`: as kernels::RmsNormArgs.
+// With `squares`, or `centered`: as kernels::RmsNormArgs.
 struct RmsNormArgs {
     ConstMatrix x;
     const float* weight = nullptr;  // [group]
@@ -22,6 +22,7 @@ struct RmsNormArgs {
     Matrix y;
     const float* squares = nullptr;
     int64_t squares_stride = 0, whole = 0;
+    bool centered = false;
 };
 
 // Of RmsNormArgs' y, any types:
@@ -212,8 +213,8 @@ struct RowKernels {
 namespace weft::kernels {
 
 inline RmsNormArgs::operator dense::RmsNormArgs() const {
-    return {{x, x_stride}, weight,        eps,     rows,           cols,
-            group,         {y, y_stride}, squares, squares_stride, whole};
+    return {{x, x_stride}, weight,  eps,            rows,  cols,    group,
+            {y, y_stride}, squares, squares_stride, whole, centered};
 }
 inline RopeArgs::operator dense::RopeArgs() const {
     return {{x, x_stride}, cos_sin,  sign,       neighbours,   rows,

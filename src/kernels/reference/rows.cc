@@ -35,10 +35,20 @@ void ForElements(int64_t rows, int64_t cols, int part, int parts, const On& on) 
     for (int64_t i = share.begin; i < share.end; ++i) on(i / cols, i % cols);
 }
 
-// 1 / sqrt(mean(x^2) + eps) of the group from `begin` on.
-float InverseRms(const ConstMatrix& x, int64_t row, int64_t begin, int64_t group, float eps) {
+float Mean(const ConstMatrix& x, int64_t row, int64_t begin, int64_t group) {
+    float sum = 0;
+    for (int64_t i = begin; i < begin + group; ++i) sum += Get(x, row, i);
+    return sum / static_cast<float>(group);
+}
+
+// 1 / sqrt(mean((x - center)^2) + eps) of the group from `begin` on.
+float InverseRms(const ConstMatrix& x, int64_t row, int64_t begin, int64_t group, float eps,
+                 float center = 0) {
     float squares = 0;
-    for (int64_t i = begin; i < begin + group; ++i) squares += Get(x, row, i) * Get(x, row, i);
+    for (int64_t i = begin; i < begin + group; ++i) {
+        const float value = Get(x, row, i) - center;
+        squares += value * value;
+    }
     return 1.0f / std::sqrt(squares / static_cast<float>(group) + eps);
 }
 
@@ -46,17 +56,19 @@ void Norm(const dense::RmsNormArgs& args, int part, int parts) {
     const Range rows = Share(args.rows, 1, part, parts);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
         for (int64_t begin = 0; begin < args.cols; begin += args.group) {
-            float scale = 0;
+            float scale = 0, center = 0;
+            if (args.centered) center = Mean(args.x, row, begin, args.group);
             if (args.squares != nullptr) {
                 const float whole = static_cast<float>(args.whole);
                 scale =
                     1.0f / std::sqrt(args.squares[row * args.squares_stride] / whole + args.eps);
             } else {
-                scale = InverseRms(args.x, row, begin, args.group, args.eps);
+                scale = InverseRms(args.x, row, begin, args.group, args.eps, center);
             }
             for (int64_t i = 0; i < args.group; ++i) {
                 const float weight = args.weight == nullptr ? 1.0f : args.weight[i];
-                Put(args.y, row, begin + i, Get(args.x, row, begin + i) * scale * weight);
+                Put(args.y, row, begin + i,
+                    (Get(args.x, row, begin + i) - center) * scale * weight);
             }
         }
     }

@@ -63,11 +63,34 @@ inline float InverseRms(const T* x, int64_t count, float eps) {
     return InverseRms(SumOfSquares(x, count), count, eps);
 }
 
+// A group of a norm without its mean. Sums of lanes meet only at the end.
+template <typename X, typename Y>
+inline void NormCentered(const dense::RmsNormArgs& args, const X* x, Y* y) {
+    const auto count = static_cast<float>(args.group);
+    Float sum = Simd::Zero(), squares = Simd::Zero();
+    ForVectors(
+        0, args.group, [&](int64_t i) { sum = Simd::Add(sum, Simd::Load(x + i)); },
+        [&](int64_t i, int64_t left) { sum = Simd::Add(sum, Simd::LoadFirst(x + i, left)); });
+    const auto center = Simd::Set(Simd::Sum(sum) / count);
+    const auto add = [&](Float value) { squares = Simd::Fma(value, value, squares); };
+    ForVectors(
+        0, args.group, [&](int64_t i) { add(Simd::Sub(Simd::Load(x + i), center)); },
+        [&](int64_t i, int64_t left) {
+            add(Simd::Select(left, Simd::Sub(Simd::LoadFirst(x + i, left), center), Simd::Zero()));
+        });
+    const auto scale = Simd::Set(InverseRms(Simd::Sum(squares), args.group, args.eps));
+    ForElements(0, args.group, [&](auto load, auto store) {
+        const auto scaled = Simd::Mul(Simd::Sub(load(x), center), scale);
+        store(y, args.weight == nullptr ? scaled : Simd::Mul(scaled, load(args.weight)));
+    });
+}
+
 void Norm(const dense::RmsNormArgs& args, int part, int parts) {
     const auto rows = [&](auto x_type, auto y_type) {
         ForGroups(args.rows, args.cols, args.group, part, parts, [&](int64_t row, int64_t column) {
             const auto* x = args.x.Row<decltype(x_type)>(row) + column;
             auto* y = args.y.Row<decltype(y_type)>(row) + column;
+            if (args.centered) return NormCentered(args, x, y);
             const auto scale = Simd::Set(
                 args.squares == nullptr
                     ? InverseRms(x, args.group, args.eps)
