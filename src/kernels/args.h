@@ -201,7 +201,8 @@ struct AttentionArgs {
     }
 };
 
-// out = act(gate) * up. Shazeer 2020; tensor/activation.h has the formulas.
+// out = act(gate) * up. Shazeer 2020; tensor/activation.h has the formulas. limit not 0 (SiLU
+// alone): act(gate) is at most this, up within +- this.
 struct GluArgs {
     const float* gate = nullptr;
     const float* up = nullptr;
@@ -209,6 +210,7 @@ struct GluArgs {
     float* out = nullptr;
     int64_t out_stride = 0;
     Activation activation = Activation::kSilu;
+    float limit = 0;
     operator dense::GluArgs() const;
 };
 

@@ -273,6 +273,9 @@ class Checker {
         return a.heads > 0 && In(op, 0)[1] == a.heads * rank && In(op, 1)[1] == a.heads * rope &&
                In(op, 4)[1] == rank + rope;
     }
+    static bool Check(const Op&, const Glu& a) {
+        return a.limit == 0 || (a.limit > 0 && a.activation == Activation::kSilu);
+    }
     static bool Check(const Op&, const ScaleByPosition& a) {
         const Temperature& t = a.temperature;
         return t.beta >= 0 && t.length >= 1 && t.offset >= 0;
@@ -374,6 +377,10 @@ class Checker {
     static bool Check(const Op&, const ExpertMatMulGradWeight& a) { return a.first_expert >= 0; }
     static bool Check(const Op&, const ExpertSumGradInput& a) { return a.first_expert >= 0; }
     static bool Check(const Op&, const ExpertSumGradWeight& a) { return a.first_expert >= 0; }
+    bool Check(const Op& op, const GateRows&) const {
+        const int64_t gates = In(op, 1)[1];
+        return gates > 0 && In(op, 0)[1] % gates == 0;
+    }
     bool Check(const Op& op, const RouterLoadGrad&) const { return In(op, 1)[1] > 0; }
     bool Check(const Op& op, const LoadBalance& a) const { return In(op, 0)[1] > 0 && a.used > 0; }
     bool Check(const Op& op, const LoadBalanceGrad&) const { return In(op, 1)[1] > 0; }

@@ -288,7 +288,11 @@ struct Glu {  // act(gate) * up
     static constexpr OpRow kRow{"glu", "gate[..] up[..] -> y[..]", Pass::kBoth,
                                 Trait::kRowWise | Trait::kCheap};
     Activation activation = Activation::kSilu;
-    void Show(auto& show) const { show("activation", activation); }
+    float limit = 0;  // not 0: act(gate) is at most this, up within +- this
+    void Show(auto& show) const {
+        show("activation", activation);
+        show.Where("limit", limit);
+    }
 };
 struct GluGrad {
     static constexpr OpRow kRow{"glu_grad", "dout[..]:narrow gate[..] up[..] -> dgate[..] dup[..]",
@@ -534,9 +538,14 @@ struct ExpertSumGradWeight {
     void Show(auto& show) const { show("first_expert", first_expert); }
 };
 
-struct GateRows {  // x * sigmoid(gate)
-    static constexpr OpRow kRow{"gate_rows", "x[T,n] gate[T,1]:exact -> y[T,n]", Pass::kBoth,
+enum class RowGate { kSigmoid, kSoftplus };
+struct GateRows {  // x * sigmoid(gate), or softplus: each column of gate opens as many of x
+    static constexpr OpRow kRow{"gate_rows", "x[T,n] gate[T,_]:exact -> y[T,n]", Pass::kBoth,
                                 Trait::kRowWise, 1};
+    RowGate gate = RowGate::kSigmoid;
+    void Show(auto& show) const {
+        if (gate != RowGate::kSigmoid) show("gate", gate);
+    }
 };
 struct GateRowsGrad {
     static constexpr OpRow kRow{"gate_rows_grad",

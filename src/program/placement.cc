@@ -79,7 +79,13 @@ class Placer {
         return Join();
     }
     Placed Output(const Glu& a) const {
-        return a.activation == Activation::kClampedSilu ? NoGradient("of clamped SiLU") : Join();
+        const bool clamped = a.activation == Activation::kClampedSilu || a.limit != 0;
+        return clamped ? NoGradient("of clamped SiLU") : Join();
+    }
+    Placed Output(const GateRows& a) const {
+        const bool one = program_.value(op_->inputs[1]).shape[1] == 1;
+        if (one && a.gate == RowGate::kSigmoid) return Join();
+        return NoGradient("of gates by head");
     }
     Placed Output(const SelectRows&) const { return Join(); }
     Placed Output(const Recv&) const {

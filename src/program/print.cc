@@ -26,6 +26,14 @@ const char* ScoreName(GateScore score) {
     return "";
 }
 
+const char* GateName(RowGate gate) {
+    switch (gate) {
+        case RowGate::kSigmoid: return "sigmoid";
+        case RowGate::kSoftplus: return "softplus";
+    }
+    return "";
+}
+
 std::string SliceText(const Value& weight) {
     const WeightSlice& slice = weight.slice;
     const bool stack = weight.shape.rank == 3;
@@ -54,6 +62,9 @@ std::string Text(Cut cut) {
 }
 std::string Text(GateScore score) {
     return ScoreName(score);
+}
+std::string Text(RowGate gate) {
+    return GateName(gate);
 }
 std::string Text(Group group) {
     return GroupName(group);

@@ -7,6 +7,17 @@ float Sigmoid(float x) {
     return (x >= 0.0 ? 1.0 : t) / sum;
 }
 
+// log(1 + exp(x)). log(1 + t) is the series in s = t / (2 + t), at most 1/3, whose next term is below
+// 2^-26 of it.
+float Softplus(float x) {
+    const float t = exp(-abs(x));
+    const float s = t / (2.0 + t), q = s * s;
+    float tail = fma(q, 0.076923077, 0.090909091);
+    tail = fma(q, fma(q, tail, 0.11111111), 0.14285714);
+    tail = fma(q, fma(q, tail, 0.2), 0.33333333);
+    return max(x, 0.0) + 2.0 * fma(s * q, tail, s);
+}
+
 // act(gate) * up; the activation by its number (tensor/activation.h).
 float Glu(uint activation, float gate, float up) {
     precise float value;

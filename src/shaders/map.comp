@@ -1,5 +1,5 @@
 // Element by element: y = f(a, b), where b is of the same shape, a row's, or a column's. Which f is
-// specialization constant 1 (RowMap of lower_rows.cc).
+// specialization constant 1 (RowMap of lower_rows.cc). cols: of a row, or that one gate opens.
 #version 460
 #include "floats.glsl"
 #include "glu.glsl"
@@ -21,7 +21,9 @@ float Of(uint i) {
         case 3: return factor * Tanh(x / factor);
         case 4: return x * Sigmoid(b.at[i / cols]);
         case 5: return x * TemperatureAt(Ints(uint64_t(b)).at[i / cols], factor, length, offset);
-        default: return Glu(kMap - 6, x, b.at[i]);
+        case 6: return x * Softplus(b.at[i / cols]);
+        case 7: return min(Glu(0, x, 1.0), factor) * clamp(b.at[i], -factor, factor);
+        default: return Glu(kMap - 8, x, b.at[i]);
     }
 }
 

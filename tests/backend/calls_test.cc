@@ -122,6 +122,7 @@ class EveryOp {
         y = Emit(program::ScaleByPosition{{0.5f, 4}}, {y, positions_}, rows);
         y = Emit(program::SoftCap{30}, {y}, rows);
         y = Emit(program::Glu{}, {y, Product(y)}, rows);
+        y = Emit(program::Glu{Activation::kSilu, 7}, {y, Product(y)}, rows);
         y = Emit(program::HeadMatMul{}, {Product(y, 2 * kCols), Weight({2, 16, kCols})}, rows);
         y_ = Emit(program::PickColumns{2, 8}, {y}, {kTokens, 16});
         program.ops.push_back({program::Send{1}, {y_}, {}});
@@ -147,6 +148,7 @@ class EveryOp {
         const ValueId biased = Emit(
             sum, {inner, ids, weights, Weight(stack), Weight(biases, DType::kF32), plain}, rows);
         y_ = Emit(program::GateRows{}, {biased, Product(biased, 1)}, rows);
+        y_ = Emit(program::GateRows{program::RowGate::kSoftplus}, {y_, Product(biased, 4)}, rows);
     }
 
     void Ends() {

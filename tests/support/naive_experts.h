@@ -174,10 +174,15 @@ void Do(const program::ExpertSumGradWeight& a, OpCall<Real>& c) {
 }
 
 template <typename Real>
-void Do(const program::GateRows&, OpCall<Real>& c) {
+void Do(const program::GateRows& a, OpCall<Real>& c) {
+    const int64_t each = c.in[0].cols() / c.in[1].cols();
     for (int64_t i = 0; i < c.in[0].rows; ++i) {
-        const Real open = 1 / (1 + std::exp(-c.in[1](i, 0)));
-        for (int64_t j = 0; j < c.in[0].cols(); ++j) c.out[0](i, j) = c.in[0](i, j) * open;
+        for (int64_t j = 0; j < c.in[0].cols(); ++j) {
+            const Real gate = c.in[1](i, j / each);
+            const bool sigmoid = a.gate == program::RowGate::kSigmoid;
+            const Real open = sigmoid ? 1 / (1 + std::exp(-gate)) : std::log(1 + std::exp(gate));
+            c.out[0](i, j) = c.in[0](i, j) * open;
+        }
     }
 }
 

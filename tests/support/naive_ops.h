@@ -226,8 +226,12 @@ Real Activate(Activation activation, Real gate, Real up) {
 
 template <typename Real>
 void Do(const program::Glu& a, OpCall<Real>& c) {
+    const Real limit = a.limit;
     for (size_t i = 0; i < c.out[0].data.size(); ++i) {
-        c.out[0].data[i] = Activate(a.activation, c.in[0].data[i], c.in[1].data[i]);
+        const Real gate = c.in[0].data[i], up = c.in[1].data[i];
+        c.out[0].data[i] = a.limit == 0 ? Activate(a.activation, gate, up)
+                                        : std::min(Activate(a.activation, gate, Real{1}), limit) *
+                                              std::clamp(up, -limit, limit);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/experts.h"
 #include "kernels/reference/ops.h"
 #include "support/kernel_levels.h"
 #include "vulkan/bench_emitter.h"
@@ -91,20 +92,6 @@ TEST(VulkanRows, ElementByElement) {
         Reference().scale(kernels::ScaleArgs{a.data(), expected.data(), rows, cols, 0.37f}, 0, 1);
         ExpectClose(got, expected, exact, "scale, " + Sizes(rows, cols));
 
-        // The logarithm is off by 3 roundings, of a part of the factor; the sum and the product by
-        // one each, and the reference's factor by one.
-        const Temperature temperature{0.3f, 5, 1};
-        StepContents step;
-        for (int32_t row = 0; row < rows; ++row) step.positions.push_back(row * row * 7);
-        e.SetStep(step);
-        RunMapOn(e, program::ScaleByPosition{temperature}, {in_a, e.AddInts({kTokens})}, y(), got);
-        Reference().scale(kernels::ScaleArgs{a.data(), expected.data(), rows, cols, 1.0f,
-                                             step.positions.data(), temperature},
-                          0, 1);
-        ExpectClose(
-            got, expected, [&](size_t i) { return 6 * kUlp * std::fabs(expected[i]); },
-            "scale_by_position, " + Sizes(rows, cols));
-
         // The argument's rounding and division move tanh by less than 6u of the result, exp and the
         // last division by less than 20u.
         RunMapOn(e, program::SoftCap{5}, {in_a}, y(), got);
@@ -124,6 +111,57 @@ TEST(VulkanRows, ElementByElement) {
     }
 }
 
+// The logarithm is off by 3 roundings, of a part of the factor; the sum and the product by one
+// each, and the reference's factor by one.
+TEST(VulkanRows, ScaleByPosition) {
+    WEFT_VULKAN(device);
+    Random random(9);
+    for (const int32_t rows : kRowCounts) {
+        const int64_t cols = random.Pick<int64_t>({1, 3, 64, 257, 576});
+        BenchEmitter e(device, ShapeOf(rows));
+        const std::vector<float> x = random.Normals(rows * cols, 3);
+        const Temperature temperature{0.3f, 5, 1};
+        StepContents step;
+        for (int32_t row = 0; row < rows; ++row) step.positions.push_back(row * row * 7);
+        e.SetStep(step);
+        std::vector<float> got, expected = Empty(x.size());
+        RunMapOn(e, program::ScaleByPosition{temperature},
+                 {e.AddFloats({kTokens, cols}, x), e.AddInts({kTokens})},
+                 e.AddFloats({kTokens, cols}), got);
+        Reference().scale(kernels::ScaleArgs{x.data(), expected.data(), rows, cols, 1.0f,
+                                             step.positions.data(), temperature},
+                          0, 1);
+        ExpectClose(
+            got, expected, [&](size_t i) { return 6 * kUlp * std::fabs(expected[i]); },
+            "scale_by_position, " + Sizes(rows, cols));
+    }
+}
+
+// exp of a gate of 20 is off by 86 u.
+TEST(VulkanRows, GatesByHead) {
+    WEFT_VULKAN(device);
+    Random random(8);
+    for (const int32_t rows : kRowCounts) {
+        const int64_t cols = random.Pick<int64_t>({1, 3, 64, 257}), gates = 3;
+        BenchEmitter e(device, ShapeOf(rows));
+        const std::vector<float> x = random.Normals(rows * gates * cols);
+        const std::vector<float> gate = random.Normals(rows * gates, 4);
+        const ValueId in = e.AddFloats({kTokens, gates * cols}, x);
+        const ValueId in_gate = e.AddFloats({kTokens, gates}, gate);
+        for (const auto kind : {program::RowGate::kSigmoid, program::RowGate::kSoftplus}) {
+            std::vector<float> got, expected = Empty(x.size());
+            RunMapOn(e, program::GateRows{kind}, {in, in_gate},
+                     e.AddFloats({kTokens, gates * cols}), got);
+            const bool softplus = kind == program::RowGate::kSoftplus;
+            kernels::GateRows(
+                {x.data(), gate.data(), rows * gates, cols, expected.data(), softplus}, 0, 1);
+            ExpectClose(
+                got, expected, [&](size_t i) { return 120 * kUlp * std::fabs(expected[i]); },
+                "gate_rows by head, " + Sizes(rows, cols));
+        }
+    }
+}
+
 TEST(VulkanRows, GluOfEveryActivation) {
     WEFT_VULKAN(device);
     Random random(2);
@@ -138,9 +176,10 @@ TEST(VulkanRows, GluOfEveryActivation) {
             const program::Shape shape = {kTokens, slots, cols};
             const ValueId in_gate = e.AddFloats(shape, gate), in_up = e.AddFloats(shape, up);
             std::vector<float> got, expected = Empty(gate.size());
-            RunMapOn(e, program::Glu{activation}, {in_gate, in_up}, e.AddFloats(shape), got);
+            const float limit = activation == Activation::kSilu && rows == 9 ? 1.5f : 0.0f;
+            RunMapOn(e, program::Glu{activation, limit}, {in_gate, in_up}, e.AddFloats(shape), got);
             Reference().glu(kernels::GluArgs{gate.data(), up.data(), rows * slots, cols, cols, cols,
-                                             expected.data(), cols, activation},
+                                             expected.data(), cols, activation, limit},
                             0, 1);
             // The sigmoid of v is off by exp's (3 + 2 |v|) 2^-23 and some roundings; of GELU v
             // itself has some more, each of which counts |v| times. An exp or a result below 2^-126

@@ -264,7 +264,10 @@ Status TrainingLowerer::Lower(const Op& op, const program::RouteGrad& a) {
     return Push<dense::RouteGrad>(call);
 }
 
-Status TrainingLowerer::Lower(const Op& op, const program::GateRows&) {
+Status TrainingLowerer::Lower(const Op& op, const program::GateRows& a) {
+    if (Cols(op.inputs[1]) != 1 || a.gate != program::RowGate::kSigmoid) {
+        return Unsupported("gates by head have no gradient");
+    }
     CallOf<dense::GateRowsArgs> call;
     In(call, call.args.x, op.inputs[0]);
     call.Reads(call.args.gate, Of(op.inputs[1]));

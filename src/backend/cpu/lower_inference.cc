@@ -347,10 +347,17 @@ class InferenceLowerer final : Lowerer {
         return Push<kernels::ExpertSum>(call, y);
     }
 
-    Status Lower(const Op& op, const program::GateRows&) {
+    // Each gate's columns are a row of the kernel's.
+    Status Lower(const Op& op, const program::GateRows& a) {
         CallOf<kernels::GateRowsArgs> call;
+        const int64_t gates = Cols(op.inputs[1]);
+        call.Reads(call.args.x, Of(op.inputs[0]));
         call.Reads(call.args.gate, Of(op.inputs[1]));
-        return PushMap<kernels::GateRows>(op, call);
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.cols = Cols(op.outputs[0]) / gates;
+        call.args.softplus = a.gate == program::RowGate::kSoftplus;
+        call.Rows(call.args.rows, gates);
+        return Push<kernels::GateRows>(call, op.outputs[0]);
     }
 
     Status Lower(const Op& op, const program::PickColumns& a) {
@@ -505,6 +512,7 @@ class InferenceLowerer final : Lowerer {
         call.Writes(args.out, Of(op.outputs[0]));
         args.cols = args.gate_stride = args.up_stride = args.out_stride = Cols(op.outputs[0]);
         args.activation = a.activation;
+        args.limit = a.limit;
         return PushRowWise<&kernels::Kernels::glu>(call, op.outputs[0]);
     }
 

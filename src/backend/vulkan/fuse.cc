@@ -326,6 +326,7 @@ bool RunFinder::AreAlike(const Op& gate, const Op& up) const {
 
 std::optional<FusedRun> RunFinder::FindGlu(int32_t glu) {
     const Op& op = At(glu);
+    if (op.as<program::Glu>().limit != 0) return std::nullopt;
     const int32_t gate = MakerOf(op.inputs[0], glu), up = MakerOf(op.inputs[1], glu);
     if (up == kNoOp) return std::nullopt;
     const OpKind kind = At(up).kind();

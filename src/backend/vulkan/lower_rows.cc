@@ -40,6 +40,8 @@ enum class RowMap : uint32_t {
     kSoftCap,
     kGateRows,
     kScaleByPosition,
+    kSoftplusRows,
+    kLimitedSilu,
     kSilu,
     kGeluTanh,
     kClampedSilu,
@@ -68,6 +70,8 @@ Status RunMap(Emitter& e, const Op& op, RowMap map, float factor = 0,
     const int64_t count = e.shape().ElementsOf(e.program().value(y).shape);
     args.count = static_cast<uint32_t>(count);
     args.cols = static_cast<uint32_t>(e.Cols(y));
+    const bool gates = map == RowMap::kGateRows || map == RowMap::kSoftplusRows;
+    if (gates) args.cols /= static_cast<uint32_t>(e.Cols(op.inputs[1]));
     args.factor = factor;
     args.length = static_cast<uint32_t>(temperature.length);
     args.offset = static_cast<uint32_t>(temperature.offset);
@@ -187,10 +191,12 @@ Status Lower(Emitter& e, const Op& op, const program::SoftCap& a) {
 }
 Status Lower(Emitter& e, const Op& op, const program::GateRows& a) {
     if (HasHalves(e, op)) return LowerHalves(e, op, a);
-    return RunMap(e, op, RowMap::kGateRows);
+    const bool softplus = a.gate == program::RowGate::kSoftplus;
+    return RunMap(e, op, softplus ? RowMap::kSoftplusRows : RowMap::kGateRows);
 }
 Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
     if (HasHalves(e, op)) return LowerHalves(e, op, a);
+    if (a.limit != 0) return RunMap(e, op, RowMap::kLimitedSilu, a.limit);
     switch (a.activation) {
         case Activation::kSilu: return RunMap(e, op, RowMap::kSilu);
         case Activation::kGeluTanh: return RunMap(e, op, RowMap::kGeluTanh);

@@ -337,10 +337,17 @@ Status LowerHalves(Emitter& e, const Op& op, const program::SoftCap& a) {
 Status Lower(Emitter& e, const Op& op, const program::SoftCapGrad& a) {
     return RunTrainMap(e, op, TrainMap::kSoftCapGrad, a.cap);
 }
-Status LowerHalves(Emitter& e, const Op& op, const program::GateRows&) {
+Status LowerHalves(Emitter& e, const Op& op, const program::GateRows& a) {
+    if (e.Cols(op.inputs[1]) != 1 || a.gate != program::RowGate::kSigmoid) {
+        return MakeError(ErrorCode::kUnsupported, "gates by head take float32 on Vulkan devices");
+    }
     return RunTrainMap(e, op, TrainMap::kGateRows);
 }
 Status LowerHalves(Emitter& e, const Op& op, const program::Glu& a) {
+    if (a.limit != 0) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "units with a limit take float32 on Vulkan devices");
+    }
     switch (a.activation) {
         case Activation::kSilu: return RunTrainMap(e, op, TrainMap::kSilu);
         case Activation::kGeluTanh: return RunTrainMap(e, op, TrainMap::kGeluTanh);

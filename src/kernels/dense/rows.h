@@ -47,6 +47,7 @@ struct GluArgs {
     int64_t rows = 0, cols = 0;
     Matrix out;
     Activation activation = Activation::kSilu;
+    float limit = 0;  // as kernels::GluArgs
 };
 
 // Of out = silu(gate) * up, with sig = 1 / (1 + exp(-gate)):
@@ -221,7 +222,7 @@ inline RopeArgs::operator dense::RopeArgs() const {
             heads,         head_dim, rotary_dim, {y, y_stride}};
 }
 inline GluArgs::operator dense::GluArgs() const {
-    return {{gate, gate_stride}, {up, up_stride}, rows, cols, {out, out_stride}, activation};
+    return {{gate, gate_stride}, {up, up_stride}, rows, cols, {out, out_stride}, activation, limit};
 }
 inline AddArgs::operator dense::AddArgs() const {
     return {{a, count}, {b, count}, 1, count, {out, count}};

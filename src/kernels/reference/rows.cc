@@ -113,7 +113,13 @@ void NormGradWeight(const RmsNormGradArgs& args, int part, int parts) {
 
 void Glu(const dense::GluArgs& args, int part, int parts) {
     ForElements(args.rows, args.cols, part, parts, [&](int64_t row, int64_t i) {
-        Put(args.out, row, i, Gated(args.activation, Get(args.gate, row, i), Get(args.up, row, i)));
+        float gate = Get(args.gate, row, i), up = Get(args.up, row, i);
+        if (args.limit != 0) {
+            gate = std::min(Gated(args.activation, gate, 1), args.limit);
+            Put(args.out, row, i, gate * std::clamp(up, -args.limit, args.limit));
+        } else {
+            Put(args.out, row, i, Gated(args.activation, gate, up));
+        }
     });
 }
 

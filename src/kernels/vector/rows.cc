@@ -167,15 +167,21 @@ inline Float Gated(Float gate, Float up) {
     return Simd::Mul(Simd::Div(gate, below), up);
 }
 
-template <Activation kActivation>
+template <Activation kActivation, bool kLimited = false>
 void GluOf(const dense::GluArgs& args, int part, int parts) {
+    const auto most = Simd::Set(args.limit), least = Simd::Set(-args.limit), one = Simd::Set(1.0f);
     const auto rows = [&](auto type) {
         using T = decltype(type);
         ForRows(args.rows, args.cols, part, parts, [&](int64_t row, int64_t begin, int64_t end) {
             const T *gate = args.gate.Row<T>(row), *up = args.up.Row<T>(row);
             T* out = args.out.Row<T>(row);
             ForElements(begin, end, [&](auto load, auto store) {
-                store(out, Gated<kActivation>(load(gate), load(up)));
+                if constexpr (kLimited) {
+                    const Float open = Simd::Min(most, Gated<kActivation>(load(gate), one));
+                    store(out, Simd::Mul(open, Simd::Min(most, Simd::Max(least, load(up)))));
+                } else {
+                    store(out, Gated<kActivation>(load(gate), load(up)));
+                }
             });
         });
     };
@@ -184,6 +190,7 @@ void GluOf(const dense::GluArgs& args, int part, int parts) {
 
 void Glu(const dense::GluArgs& args, int part, int parts) {
     WEFT_CHECK(args.up.type == args.gate.type && args.out.type == args.gate.type);
+    if (args.limit != 0) return GluOf<Activation::kSilu, true>(args, part, parts);
     switch (args.activation) {
         case Activation::kSilu: return GluOf<Activation::kSilu>(args, part, parts);
         case Activation::kGeluTanh: return GluOf<Activation::kGeluTanh>(args, part, parts);
