@@ -163,7 +163,8 @@ struct Sequence {
     std::span<const int32_t> pages;  // page p holds positions [p * page_tokens, ...)
 };
 
-// Writes rows of k and v [rows, kv_heads * head_dim] into the cache at their positions.
+// Writes rows of k and v [rows, kv_heads * head_dim] into the cache at their positions. Heads of
+// the two caches may differ in size.
 struct KvWriteArgs {
     std::span<const Sequence> sequences;
     const float* k = nullptr;
@@ -178,6 +179,7 @@ struct KvWriteArgs {
 // Gimelshein 2018; Dao et al. 2022).
 //   window    not 0: a query sees its own key and the window - 1 before it; no tile of keys that
 //             no query of a block sees is read
+//   chunk     not 0: a query sees no key before the last multiple of it (Llama 4, 2025)
 //   soft_cap  not 0: a scaled score s becomes soft_cap * tanh(s / soft_cap) (Gemma 2, 2024)
 //   sinks     not null: [heads], a score for each head that takes part in the softmax with a value
 //             of zeros (gpt-oss, 2025)
@@ -190,13 +192,15 @@ struct AttentionArgs {
     float scale = 1;
     float* scratch = nullptr;    // [parts, attention_scratch] floats
     int64_t scratch_floats = 0;  // per part
-    float* out = nullptr;        // [rows, heads * head_dim]
+    float* out = nullptr;        // [rows, heads * head_dim of the values]
     int64_t out_stride = 0;
     int64_t window = 0;
     float soft_cap = 0;
     const float* sinks = nullptr;
+    int64_t chunk = 0;
     // Position of the first key that the query at `position` sees.
     int64_t FirstKey(int64_t position) const {
+        if (chunk != 0) return position / chunk * chunk;
         return window == 0 || position < window ? 0 : position - window + 1;
     }
 };

@@ -246,27 +246,32 @@ class Checker {
                a.rotary_dim <= a.head_dim && a.rotary_dim % 2 == 0 &&
                static_cast<int64_t>(a.inverse_frequency.size()) * 2 == a.rotary_dim;
     }
-    // Heads of `a` fit q [T, heads * hd], k and v [T, kv * hd].
-    static bool HeadsFit(const Attention& a, const Shape& q, const Shape& k) {
+    // Heads of `a` fit q [T, heads * hd], k [T, kv * hd], v [T, kv * vd] and out [T, heads * vd].
+    static bool HeadsFit(const Attention& a, const Shape& q, const Shape& k, const Shape& v,
+                         const Shape& out) {
         if (a.heads <= 0 || a.kv_heads <= 0 || a.group <= 0 || a.first_head < 0) return false;
         const int64_t first = a.first_head / a.group;
         const int64_t last = (a.first_head + a.heads - 1) / a.group;
         return first >= a.first_kv_head && last < a.first_kv_head + a.kv_heads &&
-               k[1] == a.kv_heads * a.head_dim && q[1] == a.heads * a.head_dim;
+               k[1] == a.kv_heads * a.head_dim && q[1] == a.heads * a.head_dim &&
+               v[1] == a.kv_heads * a.ValueDim() && out[1] == a.heads * a.ValueDim();
     }
     bool Check(const Op& op, const Attention& a) const {
         const size_t first = a.sinks ? 4 : 3;  // of the caches
         const bool lse = op.outputs.size() == 2;
         if (lse && (op.inputs.size() > 3 || Out(op, 1)[1] != a.heads)) return false;
         if (a.sinks && !(In(op, 3) == Shape{a.heads})) return false;
-        if (a.window < 0 || !(a.soft_cap >= 0)) return false;
-        if (op.inputs.size() > first && !(In(op, first) == Shape{a.kv_heads, a.head_dim})) {
+        if (a.window < 0 || !(a.soft_cap >= 0) || a.value_dim < 0) return false;
+        if (a.chunk < 0 || (a.chunk > 0 && a.window > 0)) return false;
+        if (op.inputs.size() > first && !(In(op, first) == Shape{a.kv_heads, a.head_dim} &&
+                                          In(op, first + 1) == Shape{a.kv_heads, a.ValueDim()})) {
             return false;
         }
-        return HeadsFit(a, In(op, 0), In(op, 1));
+        return HeadsFit(a, In(op, 0), In(op, 1), In(op, 2), Out(op, 0));
     }
     bool Check(const Op& op, const AttentionGrad& a) const {
-        return In(op, 5)[1] == a.forward.heads && HeadsFit(a.forward, In(op, 1), In(op, 2));
+        return In(op, 5)[1] == a.forward.heads &&
+               HeadsFit(a.forward, In(op, 1), In(op, 2), In(op, 3), In(op, 0));
     }
     bool Check(const Op& op, const LatentAttention& a) const {
         const int64_t rank = In(op, 2)[1], rope = In(op, 3)[1];

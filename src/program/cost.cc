@@ -142,13 +142,14 @@ class Coster {
     }
     void Count(const Attention& a) {
         const bool cached = a.cached(op_->inputs.size());
-        const int64_t each = 4 * a.head_dim + (a.soft_cap > 0 ? 16 : 4);
+        const int64_t each = 2 * (a.head_dim + a.ValueDim()) + (a.soft_cap > 0 ? 16 : 4);
         cost_.flops = static_cast<double>(each * a.heads) * Pairs(cached ? context_ : 0, a.window);
-        // The rows' windows together cover at most the window before the first, and the rows.
+        // The rows' windows together cover at most the window before the first, and the rows. Of
+        // chunks all is counted, as if none began.
         const int64_t before = a.window == 0 ? context_ : std::min(context_, a.window - 1);
         for (size_t i = a.sinks ? 4 : 3; i < op_->inputs.size(); ++i) {
-            const int64_t position =
-                a.kv_heads * RowBytes(program_.value(op_->inputs[i]).dtype, a.head_dim);
+            const Value& cache = program_.value(op_->inputs[i]);
+            const int64_t position = a.kv_heads * RowBytes(cache.dtype, cache.shape[1]);
             cost_.read_bytes += (tokens_ + before) * position;
             cost_.written_bytes += tokens_ * position;
         }

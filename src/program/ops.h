@@ -221,8 +221,8 @@ struct Attention {
     // backend's own.
     static constexpr OpRow kRow{
         "attention",
-        "q[T,n] k[T,m] v[T,m] (sinks[_]) (k_cache[c,d]:state v_cache[c,d]:state)"
-        " -> out[T,n] (lse[T,h]:exact)",
+        "q[T,n] k[T,m] v[T,l] (sinks[_]) (k_cache[c,d]:state v_cache[c,e]:state)"
+        " -> out[T,o] (lse[T,h]:exact)",
         Pass::kBoth, Trait::kSeesEarlier | Trait::kAttention};
     int64_t heads = 0, kv_heads = 0, head_dim = 0;
     int64_t first_head = 0, first_kv_head = 0;  // of the model, where this rank's heads begin
@@ -231,6 +231,9 @@ struct Attention {
     int64_t window = 0;  // keys that a query sees, its own the last of them; 0: all before it
     float soft_cap = 0;  // not 0: scaled scores s become soft_cap * tanh(s / soft_cap)
     bool sinks = false;  // each head has one score more, its sink, with a value of zeros
+    int64_t value_dim = 0;  // columns of a value and of a head's result; 0: head_dim
+    int64_t chunk = 0;      // not 0: a query sees no key before the last multiple of it
+    int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
     bool cached(size_t inputs) const { return inputs == (sinks ? 6u : 5u); }
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "sinks" ? std::optional(sinks) : std::nullopt;
@@ -246,6 +249,8 @@ struct Attention {
         show.Where("window", window);
         show.Where("soft_cap", soft_cap);
         show.Flag("sinks", sinks);
+        show.Where("value_dim", value_dim);
+        show.Where("chunk", chunk);
     }
 };
 struct AttentionGrad {

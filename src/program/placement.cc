@@ -76,6 +76,8 @@ class Placer {
     Placed Output(const SumSquares&) const { return NoWholeNorm(); }
     Placed Output(const Attention& a) const {
         if (a.sinks) return NoGradient("with sinks");
+        if (a.chunk != 0) return NoGradient("in chunks");
+        if (a.ValueDim() != a.head_dim) return NoGradient("of values that are no keys' size");
         return Join();
     }
     Placed Output(const Glu& a) const {
@@ -213,7 +215,7 @@ struct OutputColumns {
         const Value& weight = program.value(op.inputs[1]);
         return {weight.slice.first_matrix * weight.shape[1], x.cut};
     }
-    Columns operator()(const Attention& a) const { return {a.first_head * a.head_dim, x.cut}; }
+    Columns operator()(const Attention& a) const { return {a.first_head * a.ValueDim(), x.cut}; }
     Columns operator()(const PickColumns& a) const {
         const int64_t all = program.value(op.inputs[0]).shape[1] / a.heads;
         return {x.begin / all * (program.value(op.outputs[0]).shape[1] / a.heads), x.cut};

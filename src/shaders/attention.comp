@@ -42,6 +42,8 @@ layout(push_constant, scalar) uniform Args {
 
 const float kHidden = -3.0e38;  // a score that no query sees
 
+// Of a row of the values: latent attention's are the first columns of the keys.
+const uint kValueRow = kFirstDims == kKeyDims ? kValueDims : kKeyDims;
 const uint kFours = kSlice / 4;
 const uint kKeySlices = (kKeyDims + kSlice - 1) / kSlice;
 const uint kValueSlices = (kValueDims + kSlice - 1) / kSlice;
@@ -72,9 +74,7 @@ float most = kHidden, total = 0.0;  // of the invocation's pair and lane
 uint RowOf(uint pair) { return (first_pair + pair) / head_count; }
 uint HeadOf(uint pair) { return head_begin + (first_pair + pair) % head_count; }
 bool IsPair(uint pair) { return RowOf(pair) < row_count; }
-uint FirstKey(uint position) {
-    return window == 0 || position < window ? 0 : position - window + 1;
-}
+uint FirstKey(uint position) { return FirstKeyOf(window, position); }
 
 bool Place() {
     const uint unit = gl_WorkGroupID.z;
@@ -138,12 +138,12 @@ void FindSlots(uint first) {
 }
 
 // A slice of the rows of a tile; zeros for keys that are not of this workgroup.
-void LoadTile(uint64_t cache, uint slice, uint dims) {
+void LoadTile(uint64_t cache, uint row_dims, uint slice, uint dims) {
     [[dont_unroll]] for (uint i = gl_LocalInvocationIndex; i < kKeys * kFours; i += kThreads) {
         const uint key = i / kFours, four = i % kFours;
         vec4 values = vec4(0);
         if (slots[key] != 0xffffffffu) {
-            const uint64_t row = cache + uint64_t(slots[key]) * RowBytes(kType, kKeyDims);
+            const uint64_t row = cache + uint64_t(slots[key]) * RowBytes(kType, row_dims);
             values = LoadFour(row, kType, slice * kSlice + four * 4, dims);
         }
         tile[key * kPitch + four] = values;
@@ -156,7 +156,7 @@ void Score(uint first) {
     const uint key = gl_LocalInvocationIndex % kKeys, offset = gl_LocalInvocationIndex / kKeys;
     [[dont_unroll]] for (uint slice = 0; slice < kKeySlices; ++slice) {
         barrier();
-        LoadTile(k_cache, slice, kKeyDims);
+        LoadTile(k_cache, kKeyDims, slice, kKeyDims);
         barrier();
         [[dont_unroll]] for (uint four = 0; four < kFours; ++four) {
             const vec4 k = tile[key * kPitch + four];
@@ -244,7 +244,7 @@ void AddSlice(uint slice) {
 void AddValues() {
     [[unroll]] for (uint slice = 0; slice < kValueSlices; ++slice) {
         barrier();
-        LoadTile(v_cache, slice, kValueDims);
+        LoadTile(v_cache, kValueRow, slice, kValueDims);
         barrier();
         if (SumsValues()) AddSlice(slice);
     }

@@ -19,7 +19,7 @@ void main() {
     const uint row = first_row + gl_WorkGroupID.y, head = gl_WorkGroupID.x;
     const SequenceEntry sequence = sequences.at[row_sequence.at[row]];
     const uint position = uint(sequence.position) + row - uint(sequence.row_begin);
-    const uint first = window == 0 || position < window ? 0 : position - window + 1;
+    const uint first = FirstKeyOf(window, position);
     const uint chunk = ChunkOf(position);
     const uint count = position / chunk - first / chunk + 1;
     const uint width = value_dims + 2;

@@ -32,6 +32,16 @@ uint ChunkOf(uint position) {
     return chunk;
 }
 
+// The first key that a query sees, by a window (0: all keys), or, where that has its highest bit, by
+// chunks of so many keys.
+uint FirstKeyOf(uint window, uint position) {
+    if (window >= 0x80000000u) {
+        const uint chunk = window & 0x7fffffffu;
+        return position / chunk * chunk;
+    }
+    return window == 0 || position < window ? 0 : position - window + 1;
+}
+
 uint RowBytes(uint type, uint dims) {
     if (type == kQ8_0) return dims / 32 * kBlockBytes;
     return type == kF32 ? dims * 4 : dims * 2;

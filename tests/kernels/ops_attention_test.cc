@@ -29,7 +29,8 @@ std::string Describe(const Ops& ops, const AttentionShape& shape, int number) {
                        " from " + std::to_string(shape.first_head) + " group " +
                        std::to_string(shape.group) + " page " + std::to_string(shape.page_tokens);
     text += " window " + std::to_string(shape.window) + " cap " + std::to_string(shape.soft_cap) +
-            (shape.sinks ? " sinks" : "");
+            (shape.sinks ? " sinks" : "") + (shape.chunk ? " in chunks" : "") + " value_dim " +
+            std::to_string(shape.ValueDim());
     for (auto [position, rows] : shape.sequences) {
         text += " [" + std::to_string(position) + "+" + std::to_string(rows) + "]";
     }
@@ -55,6 +56,26 @@ TEST(OpsAttention, EqualsThePlainFormula) {
             ExpectWithin(problem.Attend(ops, problem.sequences(), parts), expected, bound,
                          Describe(ops, shape, number));
             if (HasFatalFailure()) return;
+        }
+    }
+}
+
+TEST(OpsAttention, OtherValuesAndChunksEqualThePlainFormula) {
+    for (const Ops& ops : OpLevels()) {
+        Random random(6);
+        for (int number = 0; number < 60; ++number) {
+            const AttentionShape shape = RandomOtherShape(random);
+            AttentionCase problem(shape, static_cast<uint32_t>(number));
+            problem.WriteAll(ops);
+            std::vector<double> expected, bound;
+            problem.Expected(&expected, &bound, MultipliesHalves(ops));
+            problem.HidePagesOutsideWindow();
+            const auto parts = static_cast<int>(random.Int(1, 5));
+            const std::vector<float> got = problem.Attend(ops, problem.sequences(), parts);
+            ExpectWithin(got, expected, bound, Describe(ops, shape, number));
+            if (HasFatalFailure()) return;
+            ASSERT_TRUE(SameBits(got, problem.Attend(ops, problem.sequences(), parts + 1)))
+                << Describe(ops, shape, number);
         }
     }
 }

@@ -27,6 +27,9 @@ struct AttentionShape {
     int64_t window = 0;
     float soft_cap = 0;
     bool sinks = false;
+    int64_t value_dim = 0;  // columns of a value; 0: head_dim
+    bool chunk = false;     // windows of `window` tokens stand side by side, and don't slide
+    int64_t ValueDim() const { return value_dim == 0 ? head_dim : value_dim; }
 };
 
 inline AttentionShape RandomShape(Random& random) {
@@ -51,6 +54,15 @@ inline AttentionShape RandomShape(Random& random) {
     return shape;
 }
 
+// Values of other columns than keys, and windows that don't slide.
+inline AttentionShape RandomOtherShape(Random& random) {
+    AttentionShape shape = RandomShape(random);
+    shape.value_dim = random.Pick<int64_t>({0, 32, 64, 128, 192, 256});
+    if (shape.dtype != DType::kQ8_0 && random.Int(0, 1) == 0) shape.value_dim = random.Int(1, 256);
+    shape.chunk = shape.window != 0 && random.Int(0, 1) == 0;
+    return shape;
+}
+
 class AttentionCase {
   public:
     AttentionCase(const AttentionShape& shape, uint32_t seed)
@@ -69,17 +81,18 @@ class AttentionCase {
         GivePages(page_count);
         // All of it begins as NaN: what nobody wrote must not be read.
         for (KvCache* cache : {&k_cache_, &v_cache_}) {
-            *cache = {shape.dtype, nullptr, kv_heads_, shape.page_tokens, shape.head_dim};
+            const int64_t columns = cache == &k_cache_ ? shape.head_dim : shape.ValueDim();
+            *cache = {shape.dtype, nullptr, kv_heads_, shape.page_tokens, columns};
             auto& bytes = cache == &k_cache_ ? k_bytes_ : v_bytes_;
             bytes.assign(static_cast<size_t>(page_count * cache->PageStride()), std::byte{0xff});
             cache->data = bytes.data();
         }
         q_stride_ = shape.heads * shape.head_dim + random_.Int(0, 5);
         q_ = random_.Normals(rows_ * q_stride_, shape.deviation);
-        const int64_t width = kv_heads_ * shape.head_dim;
         for (auto [position, rows] : shape.sequences) {
-            keys_.push_back(random_.Normals((position + rows) * width, shape.deviation));
-            values_.push_back(random_.Normals((position + rows) * width));
+            const int64_t units = (position + rows) * kv_heads_;
+            keys_.push_back(random_.Normals(units * shape.head_dim, shape.deviation));
+            values_.push_back(random_.Normals(units * shape.ValueDim()));
         }
         sinks_ = random_.Normals(shape.heads, 2 * shape.deviation);
     }
@@ -94,7 +107,9 @@ class AttentionCase {
         }
     }
     int64_t FirstKey(int64_t position) const {
-        return shape_.window == 0 ? 0 : std::max<int64_t>(0, position + 1 - shape_.window);
+        if (shape_.window == 0) return 0;
+        if (shape_.chunk) return position / shape_.window * shape_.window;
+        return std::max<int64_t>(0, position + 1 - shape_.window);
     }
 
     // Writes the K and V of tokens [begin, end) of a sequence.
@@ -103,12 +118,13 @@ class AttentionCase {
         rows.row_begin = 0;
         rows.row_count = static_cast<int32_t>(end - begin);
         rows.position = static_cast<int32_t>(begin);
-        const int64_t width = kv_heads_ * shape_.head_dim;
+        const int64_t k_width = kv_heads_ * shape_.head_dim;
+        const int64_t v_width = kv_heads_ * shape_.ValueDim();
         KvWriteArgs args{{&rows, 1},
-                         keys_[sequence].data() + begin * width,
-                         values_[sequence].data() + begin * width,
-                         width,
-                         width,
+                         keys_[sequence].data() + begin * k_width,
+                         values_[sequence].data() + begin * v_width,
+                         k_width,
+                         v_width,
                          k_cache_,
                          v_cache_};
         RunParts(ops.kv_write, args, parts);
@@ -117,7 +133,7 @@ class AttentionCase {
         for (size_t s = 0; s < sequences_.size(); ++s) Write(ops, s, 0, Tokens(s), parts);
     }
 
-    // The rows of one step; `out` [rows, heads * head_dim].
+    // The rows of one step; `out` [rows, heads * ValueDim()].
     std::vector<float> Attend(const Ops& ops, const std::vector<Sequence>& sequences,
                               int parts) const {
         AttentionArgs args;
@@ -131,18 +147,20 @@ class AttentionCase {
         args.group = shape_.group;
         args.first_kv_head = first_kv_head_;
         args.scale = scale();
-        args.window = shape_.window;
+        args.window = shape_.chunk ? 0 : shape_.window;
+        args.chunk = shape_.chunk ? shape_.window : 0;
         args.soft_cap = shape_.soft_cap;
         if (shape_.sinks) args.sinks = sinks_.data();
-        args.scratch_floats = (ops.attention_scratch(shape_.head_dim, shape_.group) + 15) / 16 * 16;
+        const int64_t most_dim = std::max(shape_.head_dim, shape_.ValueDim());
+        args.scratch_floats = (ops.attention_scratch(most_dim, shape_.group) + 15) / 16 * 16;
         std::vector<float> scratch(static_cast<size_t>(args.scratch_floats * parts + 16),
                                    std::numeric_limits<float>::quiet_NaN());
         args.scratch = scratch.data();
         while (reinterpret_cast<uintptr_t>(args.scratch) % 64 != 0) ++args.scratch;
-        std::vector<float> out(static_cast<size_t>(rows_ * shape_.heads * shape_.head_dim),
+        std::vector<float> out(static_cast<size_t>(rows_ * shape_.heads * shape_.ValueDim()),
                                std::numeric_limits<float>::quiet_NaN());
         args.out = out.data();
-        args.out_stride = shape_.heads * shape_.head_dim;
+        args.out_stride = shape_.heads * shape_.ValueDim();
         RunParts(ops.attention, args, parts);
         return out;
     }
@@ -170,15 +188,16 @@ class AttentionCase {
         for (float& value : held) value = Rounded(shape_.dtype, value);
         return held;
     }
-    // What it does hold: [tokens, kv_heads * head_dim].
+    // What it does hold: [tokens, kv_heads * head_dim or ValueDim()].
     std::vector<float> ReadBack(size_t s, bool is_key) const {
-        std::vector<float> held(keys_[s].size());
+        std::vector<float> held(is_key ? keys_[s].size() : values_[s].size());
+        const int64_t columns = is_key ? shape_.head_dim : shape_.ValueDim();
         for (int64_t unit = 0; unit < Tokens(s) * kv_heads_; ++unit) {
             const int64_t token = unit / kv_heads_;
             const int64_t page = pages_[s][static_cast<size_t>(token / shape_.page_tokens)];
             const auto read = is_key ? reference::ReadKey : reference::ReadValue;
             read(is_key ? k_cache_ : v_cache_, page, unit % kv_heads_, token % shape_.page_tokens,
-                 held.data() + unit * shape_.head_dim);
+                 held.data() + unit * columns);
         }
         return held;
     }
@@ -243,7 +262,7 @@ class AttentionCase {
 
     void ExpectedRow(size_t s, int64_t index, int64_t head, const float* keys, const float* values,
                      std::vector<double>* out, std::vector<double>* bound, bool halves) const {
-        const int64_t head_dim = shape_.head_dim;
+        const int64_t head_dim = shape_.head_dim, value_dim = shape_.ValueDim();
         const int64_t row = sequences_[s].row_begin + index;
         const int64_t count = sequences_[s].position + index + 1;
         const int64_t first = FirstKey(count - 1);
@@ -277,10 +296,10 @@ class AttentionCase {
             double& score = scores[static_cast<size_t>(j)];
             sum += score = std::exp(score - largest);
         }
-        for (int64_t d = 0; d < head_dim; ++d) {
+        for (int64_t d = 0; d < value_dim; ++d) {
             double value = 0;
             for (int64_t j = first; j < count; ++j) {
-                const double v = values[j * width + column + d];
+                const double v = values[(j * kv_heads_ + kv_head) * value_dim + d];
                 most_value = std::max(most_value, std::fabs(v));
                 value += scores[static_cast<size_t>(j)] * v;
             }
@@ -288,7 +307,7 @@ class AttentionCase {
         }
         double error = ErrorBound(head_dim, count, most_score, most_value);
         if (halves) error += HalvesBound(most_score, most_value);
-        bound->insert(bound->end(), static_cast<size_t>(head_dim), error);
+        bound->insert(bound->end(), static_cast<size_t>(value_dim), error);
     }
 
     AttentionShape shape_;
@@ -300,8 +319,8 @@ class AttentionCase {
     KvCache k_cache_, v_cache_;
     std::vector<float> q_, sinks_;
     int32_t unread_page_ = 0;
-    std::vector<std::vector<float>> keys_,
-        values_;  // of each sequence: [tokens, kv_heads * head_dim]
+    // Of each sequence: [tokens, kv_heads * head_dim], values [tokens, kv_heads * ValueDim()].
+    std::vector<std::vector<float>> keys_, values_;
 };
 
 }  // namespace weft::kernels::test

@@ -146,7 +146,9 @@ std::vector<Real> Probabilities(const program::Attention& a, const Matrix<Real>&
     Real sum = sink == nullptr ? Real{0} : std::exp(*sink - largest);
     for (size_t n = 0; n < p.size(); ++n) {
         const int64_t keys_after = row - begin - static_cast<int64_t>(n);
-        const bool seen = a.window == 0 || keys_after < a.window;
+        const int64_t key = static_cast<int64_t>(n);  // rows of a sequence begin at position 0
+        const bool chunk = a.chunk == 0 || key / a.chunk == (row - begin) / a.chunk;
+        const bool seen = chunk && (a.window == 0 || keys_after < a.window);
         sum += p[n] = seen ? std::exp(p[n] - largest) : Real{0};
     }
     for (Real& value : p) value /= sum;
@@ -162,10 +164,10 @@ void Do(const program::Attention& a, OpCall<Real>& c) {
                 const Real* sink = a.sinks ? &c.in[3](head, 0) : nullptr;
                 const auto p = Probabilities(a, c.in[0], c.in[1], s.row_begin, row, head, sink);
                 for (int64_t at = s.row_begin; at <= row; ++at) {
-                    for (int64_t d = 0; d < a.head_dim; ++d) {
-                        c.out[0](row, head * a.head_dim + d) +=
+                    for (int64_t d = 0; d < a.ValueDim(); ++d) {
+                        c.out[0](row, head * a.ValueDim() + d) +=
                             p[static_cast<size_t>(at - s.row_begin)] *
-                            c.in[2](at, kv * a.head_dim + d);
+                            c.in[2](at, kv * a.ValueDim() + d);
                     }
                 }
             }

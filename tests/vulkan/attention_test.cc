@@ -56,11 +56,11 @@ class AttentionOnGpu {
         : device_(std::move(device)),
           shape_(shape),
           problem_(problem),
-          k_(shape, problem.kv_heads(), problem.PageCount()),
-          v_(shape, problem.kv_heads(), problem.PageCount()) {}
+          k_(shape, problem.kv_heads(), problem.PageCount(), shape.head_dim),
+          v_(shape, problem.kv_heads(), problem.PageCount(), shape.ValueDim()) {}
 
-    // The result of these rows [rows, heads * head_dim], computed as one step whose earlier tokens
-    // are in the cache. Checks what the step wrote into the caches.
+    // The result of these rows [rows, heads * ValueDim()], computed as one step whose earlier
+    // tokens are in the cache. Checks what the step wrote into the caches.
     std::vector<float> Attend(const std::vector<StepRows>& step, bool reference = false) {
         std::vector<Sequence> sequences;
         int32_t rows = 0;
@@ -78,7 +78,7 @@ class AttentionOnGpu {
         e.set_reference(reference);
         e.SetStep(StepOf(sequences));
         std::vector<ValueId> inputs = Inputs(e, step, sequences);
-        const ValueId out = e.AddFloats({kTokens, shape_.heads * shape_.head_dim});
+        const ValueId out = e.AddFloats({kTokens, shape_.heads * shape_.ValueDim()});
         const Status lowered = e.Lower(Op(), inputs, {out});
         EXPECT_TRUE(lowered.ok()) << lowered.error().message;
         const Status ran = e.Run();
@@ -106,7 +106,8 @@ class AttentionOnGpu {
         op.first_kv_head = problem_.first_kv_head();
         op.group = shape_.group;
         op.scale = problem_.scale();
-        op.window = shape_.window;
+        op.value_dim = shape_.value_dim;
+        (shape_.chunk ? op.chunk : op.window) = shape_.window;
         op.soft_cap = shape_.soft_cap;
         op.sinks = shape_.sinks;
         return op;
@@ -123,7 +124,8 @@ class AttentionOnGpu {
         std::ranges::fill(k_.bytes, std::byte{0xff});
         std::ranges::fill(v_.bytes, std::byte{0xff});
         const int64_t width = shape_.heads * shape_.head_dim;
-        const int64_t kv_width = problem_.kv_heads() * shape_.head_dim;
+        const int64_t k_width = problem_.kv_heads() * shape_.head_dim;
+        const int64_t v_width = problem_.kv_heads() * shape_.ValueDim();
         const std::vector<float> all = problem_.Queries();
         std::vector<float> q, k, v;
         const auto append = [](std::vector<float>& to, const std::vector<float>& from, int64_t row,
@@ -135,16 +137,17 @@ class AttentionOnGpu {
             WriteRows(sequences[i], s, false);
             const int64_t first = problem_.sequences()[s].row_begin + step[i].first;
             append(q, all, first, step[i].count, width);
-            append(k, problem_.keys(s), sequences[i].position, step[i].count, kv_width);
-            append(v, problem_.values(s), sequences[i].position, step[i].count, kv_width);
+            append(k, problem_.keys(s), sequences[i].position, step[i].count, k_width);
+            append(v, problem_.values(s), sequences[i].position, step[i].count, v_width);
         }
         std::vector<ValueId> inputs = {e.AddFloats({kTokens, width}, q),
-                                       e.AddFloats({kTokens, kv_width}, k),
-                                       e.AddFloats({kTokens, kv_width}, v)};
+                                       e.AddFloats({kTokens, k_width}, k),
+                                       e.AddFloats({kTokens, v_width}, v)};
         if (shape_.sinks) inputs.push_back(e.AddVector(problem_.sinks()));
         for (const PlainCache* cache : {&k_, &v_}) {
             inputs.push_back(
-                e.AddCache({shape_.dtype, problem_.kv_heads(), shape_.page_tokens, shape_.head_dim},
+                e.AddCache({shape_.dtype, problem_.kv_heads(), shape_.page_tokens,
+                            cache->cache.head_dim},
                            problem_.PageCount()));
             const std::span<std::byte> bytes = e.CacheBytes(inputs.back());
             std::ranges::copy(cache->bytes, bytes.begin());
@@ -206,6 +209,17 @@ TEST(VulkanAttention, EqualsThePlainFormula) {
     for (int number = 0; number < 12; ++number) {
         AttentionShape shape = kernels::test::RandomShape(random);
         shape.first_head = random.Int(0, 2);
+        Check(device, shape, number);
+        if (HasFatalFailure()) return;
+    }
+}
+
+TEST(VulkanAttention, OtherValuesAndChunks) {
+    WEFT_VULKAN(device);
+    Random random(5);
+    for (int number = 0; number < 10; ++number) {
+        AttentionShape shape = kernels::test::RandomOtherShape(random);
+        if (number % 2 == 0) shape.sequences = {{random.Int(0, 200), 1}, {random.Int(0, 99), 1}};
         Check(device, shape, number);
         if (HasFatalFailure()) return;
     }

@@ -36,7 +36,7 @@ struct LatentCase {
           heads(random.Pick<int64_t>({1, 3, 16, 20})),
           shape(MakeShape(random, number)),
           problem(shape, static_cast<uint32_t>(number)),
-          cache(shape, 1, problem.PageCount()) {
+          cache(shape, 1, problem.PageCount(), shape.head_dim) {
         q_latent = random.Normals(problem.Rows() * heads * rank);
         q_key = random.Normals(problem.Rows() * heads * rope);
         for (size_t s = 0; s < 2; ++s) {

@@ -30,12 +30,12 @@ inline StepContents StepOf(const std::vector<Sequence>& sequences) {
 struct PlainCache {
     std::vector<std::byte> bytes;
     kernels::KvCache cache;
-    PlainCache(const AttentionShape& shape, int64_t kv_heads, int64_t pages)
-        : cache{shape.dtype, nullptr, kv_heads, shape.page_tokens, shape.head_dim} {
+    PlainCache(const AttentionShape& shape, int64_t kv_heads, int64_t pages, int64_t columns)
+        : cache{shape.dtype, nullptr, kv_heads, shape.page_tokens, columns} {
         bytes.assign(static_cast<size_t>(cache.PageStride() * pages), std::byte{0xff});
         cache.data = bytes.data();
     }
-    // Tokens [begin, end) of a sequence, of rows [tokens, kv_heads * head_dim].
+    // Tokens [begin, end) of a sequence, of rows [tokens, kv_heads * columns].
     void Write(const Sequence& sequence, const std::vector<float>& rows, int64_t begin,
                int64_t end) {
         for (int64_t unit = begin * cache.kv_heads; unit < end * cache.kv_heads; ++unit) {

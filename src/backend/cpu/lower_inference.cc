@@ -486,7 +486,8 @@ class InferenceLowerer final : Lowerer {
         kernels::AttentionArgs& args = call.args;
         call.Binds(args.sequences, Bound::kSequences);
         call.Reads(args.q, Of(op.inputs[0]));
-        args.q_stride = args.out_stride = Cols(op.outputs[0]);
+        args.q_stride = Cols(op.inputs[0]);
+        args.out_stride = Cols(op.outputs[0]);
         args.k_cache = buffers_.cache(k_cache);
         args.v_cache = buffers_.cache(v_cache);
         call.Reads(args.k_cache.data, Of(k_cache));
@@ -497,9 +498,10 @@ class InferenceLowerer final : Lowerer {
         args.first_kv_head = a.first_kv_head;
         args.scale = a.scale;
         args.window = a.window;
+        args.chunk = a.chunk;
         args.soft_cap = a.soft_cap;
         if (a.sinks) args.sinks = Vector(op.inputs[3]);
-        OwnsFloats(call, kernels_.attention_scratch(a.head_dim, a.group));
+        OwnsFloats(call, kernels_.attention_scratch(std::max(a.head_dim, a.ValueDim()), a.group));
         call.Writes(args.out, Of(op.outputs[0]));
         return Push<&kernels::Kernels::attention>(call, op.outputs[0]);
     }

@@ -234,6 +234,7 @@ std::optional<FusedRun> RunFinder::FindHeads(int32_t attention) {
     const Op& op = At(attention);
     const auto& a = op.as<program::Attention>();
     if (!a.cached(op.inputs.size()) || a.head_dim > kMostHeadDim) return std::nullopt;
+    if (a.ValueDim() != a.head_dim) return std::nullopt;
     const ValueId q = op.inputs[0], k = op.inputs[1], v = op.inputs[2];
     HeadsRun run;
     run.attention = attention;

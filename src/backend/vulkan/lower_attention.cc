@@ -24,6 +24,7 @@ using program::ValueId;
 // As attention.comp and cache.glsl have them.
 constexpr int64_t kMostSplitRows = 8, kChunkKeys = 128, kMostChunks = 128;
 constexpr uint32_t kAttentionGroup = 128;
+constexpr uint32_t kInChunks = 1u << 31;         // of a window: that it is a chunk of keys
 constexpr int64_t kMostQueryFloats = 4608;  // of a tile, in shared memory
 constexpr int64_t kMostSplitPairs = 8, kLeastBlockPairs = 4, kMostBlockPairs = 16;
 // Scratch of the chunks of the rows that are split at a time.
@@ -35,8 +36,9 @@ struct KvWriteShaderArgs {
     uint32_t kv_heads = 0, head_dim = 0, page_tokens = 0, latent = 0;
 };
 
+// caches: that are written, of two.
 Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlace& k_cache,
-                 const CachePlace& v_cache, int64_t latent) {
+                 const CachePlace& v_cache, int64_t latent, int64_t caches = 2) {
     WEFT_ASSIGN(const uint32_t type, CacheType(op, k_cache));
     KvWriteShaderArgs args;
     args.k = e.Address(k);
@@ -55,7 +57,7 @@ Status WriteRows(Emitter& e, const Op& op, ValueId k, ValueId v, const CachePlac
     std::vector<Region> writes = {k_cache.All()};
     if (latent == 0) writes.push_back(v_cache.All());
     return e.Run("kv_write", {128, type, latent != 0 ? 1u : 0u}, args,
-                 {pieces, e.shape().rows, latent != 0 ? 1 : 2}, {e.All(k), e.All(v)},
+                 {pieces, e.shape().rows, latent != 0 ? 1 : caches}, {e.All(k), e.All(v)},
                  std::move(writes));
 }
 
@@ -68,6 +70,16 @@ struct AttentionShaderArgs {
     float scale = 1, soft_cap = 0;
     uint32_t first_row = 0;
 };
+
+// k and v, where heads of the two differ in size: one after the other.
+Status WriteKeysAndValues(Emitter& e, const Op& op, const AttentionCaches& caches) {
+    const ValueId k = op.inputs[1], v = op.inputs[2];
+    if (caches.k.head_dim == caches.v.head_dim) {
+        return WriteRows(e, op, k, v, caches.k, caches.v, 0);
+    }
+    WEFT_TRY(WriteRows(e, op, k, k, caches.k, caches.k, 0, 1));
+    return WriteRows(e, op, v, v, caches.v, caches.v, 0, 1);
+}
 
 // What the shader is made for.
 struct AttentionSizes {
@@ -140,7 +152,8 @@ class AttentionLowering {
         args_.rows_or_blocks = e_.tables().row_sequence;
         int64_t keys = std::max(e_.shape().positions, 1);
         // A window of w keys may touch one chunk more than w keys fill.
-        if (args_.window != 0) keys = std::min<int64_t>(keys, args_.window + kChunkKeys);
+        const int64_t window = args_.window & ~kInChunks;
+        if (window != 0) keys = std::min(keys, window + kChunkKeys);
         const int64_t chunks = std::min((keys + kChunkKeys - 1) / kChunkKeys, kMostChunks);
         args_.chunks = static_cast<uint32_t>(chunks);
         const AttentionTiles tiles = TilesOf(sizes_, args_.group, true);
@@ -237,7 +250,7 @@ Result<uint32_t> CacheType(const Op& op, const CachePlace& cache) {
 
 Result<AttentionCaches> CachesOf(const Emitter& e, const Op& op) {
     const AttentionCaches caches{e.Cache(op.inputs.end()[-2]), e.Cache(op.inputs.back())};
-    if (caches.k.dtype != caches.v.dtype || caches.k.head_dim != caches.v.head_dim) {
+    if (caches.k.dtype != caches.v.dtype) {
         return MakeError(ErrorCode::kUnsupported, "attention: caches of {} and {} in one layer",
                          Info(caches.k.dtype).name, Info(caches.v.dtype).name);
     }
@@ -254,7 +267,7 @@ Status Lower(Emitter& e, const Op& op, const program::Attention& a) {
                          Info(value.dtype).name);
     }
     WEFT_ASSIGN(const AttentionCaches caches, CachesOf(e, op));
-    WEFT_TRY(WriteRows(e, op, op.inputs[1], op.inputs[2], caches.k, caches.v, 0));
+    WEFT_TRY(WriteKeysAndValues(e, op, caches));
     return LowerOverCache(e, op, a);
 }
 
@@ -270,6 +283,7 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
     args.group = static_cast<uint32_t>(a.group);
     args.first_kv_head = static_cast<uint32_t>(a.first_kv_head);
     args.window = static_cast<uint32_t>(a.window);
+    if (a.chunk != 0) args.window = kInChunks | static_cast<uint32_t>(a.chunk);
     args.scale = a.scale;
     args.soft_cap = a.soft_cap;
     std::vector<Region> reads = {e.All(q), k_cache.All(), v_cache.All()};
@@ -277,7 +291,8 @@ Status LowerOverCache(Emitter& e, const Op& op, const program::Attention& a) {
         args.sinks = e.Address(op.inputs[3]);
         reads.push_back(e.All(op.inputs[3]));
     }
-    AttentionSizes sizes{0, k_cache.head_dim, k_cache.head_dim, k_cache.head_dim};
+    AttentionSizes sizes{0, k_cache.head_dim, v_cache.head_dim, k_cache.head_dim};
+    WEFT_TRY(CacheType(op, v_cache));
     WEFT_ASSIGN(sizes.type, CacheType(op, k_cache));
     return AttentionLowering(e, sizes, args, std::move(reads), out).Run();
 }

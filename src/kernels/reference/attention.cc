@@ -13,11 +13,11 @@ namespace {
 void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head, int64_t last,
             const float* q, const float* sink, float* scratch, float* out) {
     const KvCache& keys = args.k_cache;
-    const int64_t head_dim = keys.head_dim;
+    const int64_t head_dim = keys.head_dim, value_dim = args.v_cache.head_dim;
     float* row = scratch;
     float largest = sink == nullptr ? -std::numeric_limits<float>::infinity() : *sink;
     float sum = sink == nullptr ? 0.0f : 1.0f;
-    std::fill(out, out + head_dim, 0.0f);
+    std::fill(out, out + value_dim, 0.0f);
     for (int64_t position = args.FirstKey(last); position <= last; ++position) {
         const int64_t page = sequence.pages[static_cast<size_t>(position / keys.page_tokens)];
         const int64_t slot = position % keys.page_tokens;
@@ -29,15 +29,15 @@ void Attend(const AttentionArgs& args, const Sequence& sequence, int64_t kv_head
         if (score > largest) {
             const float shrink = std::exp(largest - score);
             sum *= shrink;
-            for (int64_t d = 0; d < head_dim; ++d) out[d] *= shrink;
+            for (int64_t d = 0; d < value_dim; ++d) out[d] *= shrink;
             largest = score;
         }
         const float weight = std::exp(score - largest);
         sum += weight;
         ReadValue(args.v_cache, page, kv_head, slot, row);
-        for (int64_t d = 0; d < head_dim; ++d) out[d] += weight * row[d];
+        for (int64_t d = 0; d < value_dim; ++d) out[d] += weight * row[d];
     }
-    for (int64_t d = 0; d < head_dim; ++d) out[d] /= sum;
+    for (int64_t d = 0; d < value_dim; ++d) out[d] /= sum;
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ void Attention(const AttentionArgs& args, int part, int parts) {
             Attend(args, sequence, kv_head, sequence.position + index,
                    args.q + row * args.q_stride + head * head_dim,
                    args.sinks == nullptr ? nullptr : args.sinks + head, scratch,
-                   args.out + row * args.out_stride + head * head_dim);
+                   args.out + row * args.out_stride + head * args.v_cache.head_dim);
         }
     }
 }

@@ -94,7 +94,8 @@ struct Tile {
 struct Block {
     AttentionRun run;
     int64_t begin = 0, count = 0;  // queries [begin, begin + count) of the run
-    int64_t head_dim = 0, padded = 0;
+    int64_t head_dim = 0, value_dim = 0;
+    int64_t padded = 0;        // as many as the larger of the two
     float* q = nullptr;        // [count][padded], scaled
     float* out = nullptr;      // [count][padded], the weighted sum of values so far
     float* scores = nullptr;   // [count][64], then the weights
@@ -104,6 +105,7 @@ struct Block {
     int64_t* first = nullptr;  // [count], positions of the first and last key that a query sees
     int64_t* last = nullptr;
 
+    int64_t value_padded() const { return (value_dim + 15) / 16 * 16; }
     // Of the tiles that any query of the block sees.
     int64_t Begin() const { return first[0] / kTileKeys * kTileKeys; }
     int64_t End() const { return last[count - 1] + 1; }
@@ -321,7 +323,7 @@ void AttendTile(Block& block, const Tile& tile, float soft_cap) {
         const int64_t rows = std::min<int64_t>(kMicroRows, end - query);
         WithRows(rows, [&](auto constant) {
             Values<Source, decltype(constant)::value>(block, tile, query, seen(query, rows), 0,
-                                                      block.padded / Simd::kLanes);
+                                                      block.value_padded() / Simd::kLanes);
         });
     }
 }
@@ -395,8 +397,8 @@ Tile ConvertTile(const Block& block, DType dtype, const Tile& tile, float* k, fl
     }
     for (int64_t j = 0; j < tile.keys; ++j) {
         float* row = v + j * block.padded;
-        std::fill(row + block.padded - 16, row + block.padded, 0.0f);
-        convert(tile.v + j * tile.v_stride, block.head_dim, row);
+        std::fill(row + block.value_padded() - 16, row + block.value_padded(), 0.0f);
+        convert(tile.v + j * tile.v_stride, block.value_dim, row);
     }
     Tile floats = tile;
     floats.k = floats.next_k = reinterpret_cast<const std::byte*>(k);
@@ -434,10 +436,10 @@ Tile PairTile(const Block& block, const Tile& tile, float* k, float* v) {
     }
     for (int64_t j = 0; j < tile.keys; j += 2) {
         float* to = v + j / 2 * block.padded;
-        std::fill(to + block.padded - 16, to + block.padded, 0.0f);
+        std::fill(to + block.value_padded() - 16, to + block.value_padded(), 0.0f);
         const std::byte* row = tile.v + j * tile.v_stride;
         const std::byte* second = j + 1 < tile.keys ? row + tile.v_stride : nullptr;
-        PairTwoRows<S>(row, second, block.head_dim, to);
+        PairTwoRows<S>(row, second, block.value_dim, to);
     }
     Tile pairs = tile;
     pairs.k = pairs.next_k = reinterpret_cast<const std::byte*>(k);
@@ -503,14 +505,14 @@ void EndBlock(const AttentionArgs& args, const Block& block) {
         const int64_t head = run.first_head + (block.begin + i) % run.heads;
         const float* from = block.out + i * block.padded;
         float* out =
-            args.out + (run.sequence->row_begin + row) * args.out_stride + head * block.head_dim;
+            args.out + (run.sequence->row_begin + row) * args.out_stride + head * block.value_dim;
         const auto share = Simd::Set(1.0f / Simd::Sum(Simd::Load(block.sums + i * 16)));
         // The added zero makes a -0, which a masked key's exact zero might have turned, a +0.
         const auto value = [&](int64_t d) {
             return Simd::Fma(Simd::Load(from + d), share, Simd::Zero());
         };
         ForVectors(
-            0, block.head_dim, [&](int64_t d) { Simd::Store(out + d, value(d)); },
+            0, block.value_dim, [&](int64_t d) { Simd::Store(out + d, value(d)); },
             [&](int64_t d, int64_t left) { Simd::StoreFirst(out + d, value(d), left); });
     }
 }
@@ -521,7 +523,10 @@ void EndBlock(const AttentionArgs& args, const Block& block) {
 class Bundle {
   public:
     Bundle(const AttentionArgs& args, int part)
-        : args_(args), head_dim_(args.k_cache.head_dim), padded_((head_dim_ + 15) / 16 * 16) {
+        : args_(args),
+          head_dim_(args.k_cache.head_dim),
+          value_dim_(args.v_cache.head_dim),
+          padded_((std::max(head_dim_, value_dim_) + 15) / 16 * 16) {
         q_ = args.scratch + part * args.scratch_floats;
         out_ = q_ + kBlockQueries * padded_;
         scores_ = out_ + kBlockQueries * padded_;
@@ -540,6 +545,7 @@ class Bundle {
                              begin,
                              count,
                              head_dim_,
+                             value_dim_,
                              padded_,
                              q_ + used_ * padded_,
                              out_ + used_ * padded_,
@@ -583,11 +589,12 @@ class Bundle {
             next < block_[after].End() ? FindTile(args_, block_[after], next) : tile;
         tile.next_k = next_tile.k;
         tile.next_v = next_tile.v;
-        const bool direct = head_dim_ % 16 == 0 && block.count <= kDirectQueries;
+        const bool whole = head_dim_ % 16 == 0 && value_dim_ % 16 == 0;
+        const bool direct = whole && block.count <= kDirectQueries;
         if constexpr (S::kDots) {
             if (MeetsPairs(args_)) return AttendPairs<S>(block, tile, direct);
         }
-        if (dtype == DType::kQ8_0 || head_dim_ % 16 != 0 || (!direct && dtype != DType::kF32)) {
+        if (dtype == DType::kQ8_0 || !whole || (!direct && dtype != DType::kF32)) {
             tile = ConvertTile(block, dtype, tile, k_tile_, v_tile_);
             AttendTile<SingleRows<DType::kF32>>(block, tile, args_.soft_cap);
         } else if (dtype == DType::kF16) {
@@ -607,7 +614,7 @@ class Bundle {
     }
 
     const AttentionArgs& args_;
-    int64_t head_dim_, padded_;
+    int64_t head_dim_, value_dim_, padded_;
     float *q_, *out_, *scores_, *sums_, *k_tile_, *v_tile_;
     float largest_[kBlockQueries];
     float shrink_[kBlockQueries];
@@ -654,7 +661,7 @@ void KvWrite(const KvWriteArgs& args, int part, int parts) {
     const KvCache& keys = args.k_cache;
     if (keys.dtype == DType::kQ8_0) return reference::KvWrite(args, part, parts);
     const KvCache& values = args.v_cache;
-    const int64_t head_dim = keys.head_dim;
+    const int64_t head_dim = keys.head_dim, value_dim = values.head_dim;
     const int64_t element = keys.dtype == DType::kF32 ? 4 : 2;
     alignas(64) std::byte rounded[(512 + Simd::kLanes) * 4];
     for (const Sequence& sequence : args.sequences) {
@@ -678,10 +685,10 @@ void KvWrite(const KvWriteArgs& args, int part, int parts) {
                     std::memcpy(at, rounded + d * 4, 4);
                 }
             }
-            RoundRow(keys.dtype, args.v + row * args.v_stride + head * head_dim, head_dim, element,
-                     rounded);
+            const float* const v = args.v + row * args.v_stride + head * value_dim;
+            RoundRow(keys.dtype, v, value_dim, element, rounded);
             std::memcpy(values.Row(page, head, slot), rounded,
-                        static_cast<size_t>(head_dim * element));
+                        static_cast<size_t>(value_dim * element));
         }
     }
 }
