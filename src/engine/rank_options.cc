@@ -11,7 +11,10 @@ DType KvTypeOf(const Job& job) {
 Status CheckKvType(const model::Hyper& hyper, DType kv_dtype, const std::string& name) {
     const DTypeInfo& kv = Info(kv_dtype);
     const int64_t block = kv.block_elements;
-    if (hyper.head_dim % block == 0 && hyper.windowed_heads.head_dim % block == 0) return {};
+    if (hyper.head_dim % block == 0 && hyper.windowed_heads.head_dim % block == 0 &&
+        hyper.v_head_dim % block == 0 && hyper.windowed_heads.v_head_dim % block == 0) {
+        return {};
+    }
     return MakeError(ErrorCode::kUnsupported,
                      "{}: a {} KV cache needs heads of a multiple of {} dims; this model has {}. "
                      "Use --kv f16.",

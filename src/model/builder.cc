@@ -80,8 +80,8 @@ void Builder::Hidden(ValueId x) {
                               "logits and hidden states both come from one pipeline stage only"));
     }
     const ValueId weight = Weight("output_norm.weight", {{0, hyper_.hidden}, {}, hyper_.hidden, 0});
-    const ValueId hidden = program_.Emit(program::RmsNorm{hyper_.rms_eps, hyper_.hidden},
-                                         {x, weight}, "hidden", {kTokens, hyper_.hidden});
+    const ValueId hidden =
+        program_.Emit(NormOf(hyper_.hidden), {x, weight}, "hidden", {kTokens, hyper_.hidden});
     if (sent && shard_.tensor_rank == 0) {
         program_.ops.push_back({program::Send{0}, {hidden}, {}});
     }
@@ -120,6 +120,12 @@ void Builder::BeginLayer(int64_t layer) {
     layer_ = layer;
 }
 
+program::RmsNorm Builder::NormOf(int64_t group) const {
+    program::RmsNorm norm{hyper_.rms_eps, group};
+    norm.centered = hyper_.layer_norm;
+    return norm;
+}
+
 ValueId Builder::Norm(ValueId x, const std::string& weight, int64_t group) {
     return NormBy(x, weight, "weight", group);
 }
@@ -128,24 +134,24 @@ ValueId Builder::NormBy(ValueId x, const std::string& weight, const std::string&
                         int64_t group) {
     const ValueId w = Weight(Tensor(weight) + "." + part, {{0, group}, {}, group, 0});
     const Shape shape = program_.value(x).shape;
-    return program_.Emit(program::RmsNorm{hyper_.rms_eps, group}, {x, w},
+    return program_.Emit(NormOf(group), {x, w},
                          Local(part == "weight" ? weight : weight + "_" + part), shape);
 }
 
 // On one rank, and in training, a plain norm would do; but sums in float64 hide where ranks cut.
 Builder::QueryAndKey Builder::NormHeads(const QueryAndKey& x) {
-    const int64_t q_columns = hyper_.heads * Heads().head_dim;
+    const int64_t q_columns = Heads().heads * Heads().head_dim;
     const int64_t k_columns = Heads().kv_heads * Heads().head_dim;
     if (!options_.cache && shard_.layout.tp == 1) {
         return {Norm(x.q, "attn_q_norm", q_columns), Norm(x.k, "attn_k_norm", k_columns)};
     }
     // Of KV heads that several ranks hold, the one whose query heads begin with the group's adds.
-    const int64_t group = hyper_.heads / Heads().kv_heads;
-    const Span own{(shard_.heads.begin + group - 1) / group,
-                   (shard_.heads.end + group - 1) / group};
+    const int64_t group = Heads().heads / Heads().kv_heads;
+    const Span queries = QueryHeads();
+    const Span own{(queries.begin + group - 1) / group, (queries.end + group - 1) / group};
     const Span mine = Columns(own), held = Columns(KvHeads());
     program::SumSquares sum;
-    sum.columns = {{0, Columns(shard_.heads).size()}, {mine.begin - held.begin, mine.size()}};
+    sum.columns = {{0, Columns(queries).size()}, {mine.begin - held.begin, mine.size()}};
     if (mine.size() == 0) sum.columns[1] = {};
     ValueId squares =
         program_.Emit(std::move(sum), {x.q, x.k}, Local("attn_qk_squares"), {kTokens, 2});
@@ -160,25 +166,28 @@ Builder::QueryAndKey Builder::NormHeads(const QueryAndKey& x) {
         return program_.Emit(program::RmsNorm{hyper_.rms_eps, columns.size(), whole, square},
                              {part, w, squares}, Local(weight), shape);
     };
-    return {norm(x.q, "attn_q_norm", Columns(shard_.heads), q_columns, 0),
+    return {norm(x.q, "attn_q_norm", Columns(queries), q_columns, 0),
             norm(x.k, "attn_k_norm", held, k_columns, 1)};
 }
 
 ValueId Builder::ToHeads(ValueId x, const std::string& weight, bool bias) {
-    const int64_t all = hyper_.heads * Heads().head_dim;
-    return FromHome(x, weight, HomeOfHeads(weight, 0, all), Columns(shard_.heads), {Cut::kRows},
+    const int64_t all = Heads().heads * Heads().head_dim;
+    return FromHome(x, weight, HomeOfHeads(weight, 0, all), Columns(QueryHeads()), {Cut::kRows},
                     bias);
 }
 
 ValueId Builder::ToKvHeads(ValueId x, const std::string& weight, bool bias) {
     const HeadShape shape = Heads();
-    const int64_t all = shape.kv_heads * shape.head_dim;
-    const int64_t begin = hyper_.heads * shape.head_dim + (weight == "attn_v" ? all : 0);
+    const bool values = weight == "attn_v";
+    const int64_t keys = shape.kv_heads * shape.head_dim;
+    const int64_t all = values ? shape.kv_heads * shape.ValueDim() : keys;
+    const int64_t begin = shape.heads * shape.head_dim + (values ? keys : 0);
     const Home home = HomeOfHeads(weight, begin, all);
+    const Span columns = values ? ValueColumns(KvHeads()) : Columns(KvHeads());
     // Where this layer's KV heads are not those that the shard was planned for, any may be shared.
-    const bool shared = shape.kv_heads == hyper_.kv_heads ? shard_.kv_replicated : true;
-    return FromHome(x, weight, home, Columns(KvHeads()), {Cut::kRows, shared ? home.all_rows : 0},
-                    bias);
+    const bool planned = shape.kv_heads == hyper_.kv_heads && shape.heads == hyper_.heads;
+    const bool shared = planned ? shard_.kv_replicated : true;
+    return FromHome(x, weight, home, columns, {Cut::kRows, shared ? home.all_rows : 0}, bias);
 }
 
 ValueId Builder::ToFfn(ValueId x, const std::string& weight) {
@@ -186,8 +195,8 @@ ValueId Builder::ToFfn(ValueId x, const std::string& weight) {
 }
 
 ValueId Builder::FromHeads(ValueId x, const std::string& weight) {
-    const int64_t all = hyper_.heads * Heads().head_dim;
-    return FromColumns(x, weight, ColumnsOf(Columns(shard_.heads), all), Heads().head_dim);
+    const int64_t dim = Heads().ValueDim();
+    return FromColumns(x, weight, ColumnsOf(ValueColumns(QueryHeads()), Heads().heads * dim), dim);
 }
 
 ValueId Builder::FromFfn(ValueId x, const std::string& weight) {
@@ -211,12 +220,14 @@ ValueId Builder::Tempered(ValueId q) {
 
 ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
     program::Attention attributes;
-    attributes.heads = shard_.heads.size();
+    const HeadShape shape = Heads();
+    attributes.heads = QueryHeads().size();
     attributes.kv_heads = KvHeads().size();
-    attributes.head_dim = Heads().head_dim;
-    attributes.first_head = shard_.heads.begin;
+    attributes.head_dim = shape.head_dim;
+    attributes.value_dim = shape.v_head_dim;
+    attributes.first_head = QueryHeads().begin;
     attributes.first_kv_head = KvHeads().begin;
-    attributes.group = hyper_.heads / Heads().kv_heads;
+    attributes.group = shape.heads / shape.kv_heads;
     attributes.scale = hyper_.attention_scale != 0
                            ? hyper_.attention_scale
                            : 1.0f / std::sqrt(static_cast<float>(Heads().head_dim));
@@ -225,19 +236,32 @@ ValueId Builder::Attention(ValueId q, ValueId k, ValueId v) {
     std::vector<ValueId> inputs = {q, k, v};
     attributes.sinks = Has("attn_sinks.weight");
     if (attributes.sinks) {
-        inputs.push_back(Weight(Tensor("attn_sinks.weight"), {shard_.heads, {}, hyper_.heads, 0}));
+        inputs.push_back(Weight(Tensor("attn_sinks.weight"), {QueryHeads(), {}, shape.heads, 0}));
     }
     for (const char* name : {"k_cache", "v_cache"}) {
         if (!options_.cache) break;
         program::Value state;
         state.name = Local(name);
         state.dtype = options_.kv_dtype;
-        state.shape = {attributes.kv_heads, attributes.head_dim};
+        const bool keys = name[0] == 'k';
+        state.shape = {attributes.kv_heads, keys ? shape.head_dim : shape.ValueDim()};
         state.storage = Storage::kState;
         inputs.push_back(program_.AddValue(std::move(state)));
     }
-    const Shape shape = program_.value(q).shape;
-    return program_.Emit(attributes, std::move(inputs), Local("attention"), shape);
+    return program_.Emit(attributes, std::move(inputs), Local("attention"),
+                         {program_.value(q).shape[0], attributes.heads * shape.ValueDim()});
+}
+
+ValueId Builder::GateHeads(ValueId a, ValueId x, program::RowGate gate) {
+    const model_files::TensorInfo* info = source_.FindTensor(Tensor("attn_gate.weight"));
+    const int64_t heads = Heads().heads, columns = heads * Heads().ValueDim();
+    const bool each = info != nullptr && info->rows == columns;
+    const Slice rows =
+        each ? RowsOf(ValueColumns(QueryHeads()), columns) : RowsOf(QueryHeads(), heads);
+    const ValueId open =
+        MatMul(x, Tensor("attn_gate"), rows, {Cut::kRows}, false, Local("attn_gate"));
+    const Shape shape = program_.value(a).shape;
+    return program_.Emit(program::GateRows{gate}, {a, open}, Local("attention.gated"), shape);
 }
 
 ValueId Builder::Mlp(ValueId x) {
@@ -252,7 +276,11 @@ ValueId Builder::DenseMlp(ValueId x) {
 
 ValueId Builder::Gated(ValueId gate, ValueId up) {
     const Shape shape = program_.value(gate).shape;
-    return program_.Emit(program::Glu{hyper_.activation}, {gate, up}, Local("gated"), shape);
+    return program_.Emit(GluOf(hyper_.shared_limits), {gate, up}, Local("gated"), shape);
+}
+
+program::Glu Builder::GluOf(const std::vector<float>& limits) const {
+    return {hyper_.activation, limits.empty() ? 0 : limits[static_cast<size_t>(layer_)]};
 }
 
 ValueId Builder::Add(ValueId a, ValueId b) {
@@ -349,14 +377,25 @@ HeadShape Builder::Heads() const {
     return hyper_.HeadsOf(std::max<int64_t>(layer_, 0));
 }
 
+Span Builder::ValueColumns(const Span& heads) const {
+    return {heads.begin * Heads().ValueDim(), heads.end * Heads().ValueDim()};
+}
+
+Span Builder::QueryHeads() const {
+    const bool windowed = layer_ >= 0 && hyper_.IsWindowed(layer_);
+    return windowed ? shard_.windowed_heads : shard_.heads;
+}
+
 Span Builder::KvHeads() const {
-    const int64_t group = hyper_.heads / Heads().kv_heads;
-    return {shard_.heads.begin / group, (shard_.heads.end - 1) / group + 1};
+    const int64_t group = Heads().heads / Heads().kv_heads;
+    return {QueryHeads().begin / group, (QueryHeads().end - 1) / group + 1};
 }
 
 Builder::Home Builder::HomeOfHeads(const std::string& weight, int64_t begin, int64_t rows) const {
     if (Has(weight + ".weight") || !Has("attn_qkv.weight")) return {Tensor(weight), 0, rows};
-    const int64_t all = (hyper_.heads + 2 * Heads().kv_heads) * Heads().head_dim;
+    const HeadShape shape = Heads();
+    const int64_t all =
+        (shape.heads + shape.kv_heads) * shape.head_dim + shape.kv_heads * shape.ValueDim();
     return {Tensor("attn_qkv"), begin, all};
 }
 

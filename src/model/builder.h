@@ -80,6 +80,9 @@ class Builder {
     program::ValueId Rope(program::ValueId x, bool neighbours);
     // Queries times the temperature of their positions; q itself where the model has none.
     program::ValueId Tempered(program::ValueId q);
+    // Attention's output `a`, gated by what the tensor attn_gate makes of x: one gate for each head
+    // or for each column, as many as that tensor has rows.
+    program::ValueId GateHeads(program::ValueId a, program::ValueId x, program::RowGate gate);
     // With this layer's window, and its sinks where the file has any.
     program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v);
     // The gated MLP of this layer, summed over the tensor ranks: dense, or (moe.cc) experts where
@@ -94,6 +97,7 @@ class Builder {
     program::ValueId Add(program::ValueId a, program::ValueId b);
     // x times this layer's tensor of one element, where the file has one.
     program::ValueId ScaleBy(program::ValueId x, const std::string& weight);
+    bool IsWindowed() const { return hyper_.IsWindowed(layer_); }  // this layer
     bool Has(const std::string& tensor) const {  // of this layer: "attn_sinks.weight"
         return source_.FindTensor(Tensor(tensor)) != nullptr;
     }
@@ -109,8 +113,10 @@ class Builder {
     Slice RowsOf(const Span& rows, int64_t all_rows) const;     // of a [all_rows, hidden]
     Slice ColumnsOf(const Span& cols, int64_t all_cols) const;  // of a [hidden, all_cols]
     HeadShape Heads() const;                                    // of this layer
-    Span KvHeads() const;                                       // of this layer, on this rank
+    Span QueryHeads() const;                                    // of this layer, on this rank
+    Span KvHeads() const;
     Span Columns(const Span& heads) const;                      // of those heads
+    Span ValueColumns(const Span& heads) const;
     // A tensor that a file may hold as rows [begin, ...) of a larger one.
     struct Home {
         std::string tensor;
@@ -164,6 +170,8 @@ class Builder {
                           const std::string& name);
     program::ValueId EachHead(program::ValueId x, program::ValueId matrices,
                               const std::string& name);
+    program::RmsNorm NormOf(int64_t group) const;
+    program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
     void Logits(program::ValueId x);
     void Fail(Error error);

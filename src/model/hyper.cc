@@ -24,8 +24,21 @@ Result<float> Number(const model_files::ModelSource& source, const std::string& 
 int64_t UsualPattern(const std::string& architecture) {
     if (architecture == "gemma2" || architecture == "gpt-oss") return 2;
     if (architecture == "gemma3") return 6;
-    if (architecture == "olmo2") return 4;
+    if (architecture == "olmo2" || architecture.starts_with("cohere2")) return 4;
+    if (architecture == "exaone4" || architecture == "exaone-moe") return 4;
+    if (architecture == "afmoe" || architecture == "laguna") return 4;
     return 0;
+}
+
+// Cohere's files name an epsilon of LayerNorm, or of RMS norm.
+Status ReadNorm(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
+    const std::string rms = prefix + "attention.layer_norm_rms_epsilon";
+    hyper.layer_norm = hyper.architecture.starts_with("cohere2") && !source.meta().Has(rms);
+    const std::string key = hyper.layer_norm ? prefix + "attention.layer_norm_epsilon" : rms;
+    WEFT_ASSIGN(const double eps, source.meta().F64Or(key, 1e-5));
+    hyper.rms_eps = static_cast<float>(eps);
+    if (eps >= 0 && eps < 1) return {};
+    return MakeError(ErrorCode::kCorrupt, "{}: {} is {}; expected 0 to 1", source.name(), key, eps);
 }
 
 Status ReadWindow(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
@@ -46,7 +59,9 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
         WEFT_ASSIGN(const int64_t pattern,
                     meta.IntOr(key, 0, kMostLayers, UsualPattern(hyper.architecture)));
         for (int64_t layer = 0; layer < hyper.layers; ++layer) {
-            layers.push_back(pattern == 0 || layer % pattern < pattern - 1);
+            // The one without is the last of each `pattern` layers, of Laguna's the first.
+            const int64_t whole = hyper.architecture == "laguna" ? 0 : pattern - 1;
+            layers.push_back(pattern == 0 || layer % pattern != whole);
         }
     }
     for (int64_t layer = 0; layer < hyper.layers; ++layer) {
@@ -55,10 +70,31 @@ Status ReadWindow(const model_files::ModelSource& source, const std::string& pre
     return {};
 }
 
+// Of gated units: one number, or one for each layer.
+Result<std::vector<float>> ReadLimits(const model_files::ModelSource& source,
+                                      const std::string& key, const Hyper& hyper) {
+    const model_files::MetaEntry* entry = source.meta().Find(key);
+    std::vector<float> limits;
+    if (entry == nullptr) return limits;
+    if (entry->type == model_files::MetaType::kArray) {
+        WEFT_ASSIGN(limits, source.meta().Floats(key));
+    } else {
+        WEFT_ASSIGN(const double all, source.meta().F64Or(key, 0));
+        limits.assign(static_cast<size_t>(hyper.layers), static_cast<float>(all));
+    }
+    const auto fits = [](float limit) { return limit >= 0 && limit < 1e6f; };
+    if (static_cast<int64_t>(limits.size()) < hyper.layers || !std::ranges::all_of(limits, fits)) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: {} must be a number from 0 for each of {} layers", source.name(), key,
+                         hyper.layers);
+    }
+    return limits;
+}
+
 // Factors and caps that some families put on scores, logits and the residual stream.
 Status ReadScales(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const std::string& name = hyper.architecture;
-    const bool gemma = name.starts_with("gemma");
+    const bool gemma = name.starts_with("gemma"), by_root = gemma || name == "afmoe";
     const double root = std::sqrt(static_cast<double>(hyper.hidden));
     // The largest Gemma 2 and 3 scale by their hidden size; no key of their files says so.
     const bool by_hidden =
@@ -73,12 +109,19 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
                                             name == "gemma2" ? 50.0 : 0.0));
     WEFT_ASSIGN(hyper.logit_cap, Number(source, prefix + "final_logit_softcapping", 0, 1e6,
                                         name == "gemma2" ? 30.0 : 0.0));
-    if (gemma) {
-        hyper.embedding_scale = static_cast<float>(root);
-        hyper.activation = Activation::kGeluTanh;
+    if (by_root) hyper.embedding_scale = static_cast<float>(root);
+    if (gemma) hyper.activation = Activation::kGeluTanh;
+    if (name == "mimo2") {
+        WEFT_ASSIGN(hyper.value_scale,
+                    Number(source, prefix + "attention.value_scale", 1e-6, 1e6, 1.0));
     }
+    WEFT_ASSIGN(hyper.expert_limits, ReadLimits(source, prefix + "swiglu_clamp_exp", hyper));
+    WEFT_ASSIGN(hyper.shared_limits, ReadLimits(source, prefix + "swiglu_clamp_shexp", hyper));
     if (name == "gpt-oss") hyper.activation = Activation::kClampedSilu;
-    if (name != "granite") return {};
+    if (name.starts_with("cohere2")) {
+        WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
+    }
+    if (!name.starts_with("granite")) return {};
     WEFT_ASSIGN(hyper.embedding_scale, Number(source, prefix + "embedding_scale", 1e-6, 1e6, 1.0));
     WEFT_ASSIGN(hyper.residual_scale, Number(source, prefix + "residual_scale", 1e-6, 1e6, 1.0));
     WEFT_ASSIGN(const float divisor, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
@@ -110,10 +153,14 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
                            const Hyper& hyper) {
     std::vector<const char*> unknown = {"attention.clamp_kqv", "attention.max_alibi_bias"};
     if (!HasTemperature(hyper.architecture)) unknown.push_back("attention.temperature_scale");
-    if (hyper.architecture != "granite") {
-        for (const char* key : {"embedding_scale", "residual_scale", "logit_scale"}) {
-            unknown.push_back(key);
-        }
+    if (hyper.architecture != "mimo2") unknown.push_back("attention.value_scale");
+    if (hyper.architecture != "step35") {
+        for (const char* key : {"swiglu_clamp_exp", "swiglu_clamp_shexp"}) unknown.push_back(key);
+    }
+    const bool granite = hyper.architecture.starts_with("granite");
+    if (!granite) {
+        for (const char* key : {"embedding_scale", "residual_scale"}) unknown.push_back(key);
+        if (!hyper.architecture.starts_with("cohere2")) unknown.push_back("logit_scale");
     }
     // Gemma 4's small models: zeros stand in the files of the others.
     for (const char* key : {"attention.shared_kv_layers", "embedding_length_per_layer_input"}) {
@@ -127,62 +174,69 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
                          source.name(), prefix, key, hyper.architecture);
     }
     WEFT_ASSIGN(const bool rotates, source.meta().BoolOr(prefix + "rope.scaling.finetuned", true));
-    if (rotates || hyper.architecture != "granite") return {};
+    if (rotates || !granite) return {};
     return MakeError(ErrorCode::kUnsupported,
                      "{}: {}rope.scaling.finetuned is false: Granite without RoPE is not supported",
                      source.name(), prefix);
 }
 
-Status CheckHeads(const model_files::ModelSource& source, int64_t heads, const HeadShape& shape,
-                  int64_t value_dim) {
-    if (heads % shape.kv_heads != 0) {
+Status CheckHeads(const model_files::ModelSource& source, const HeadShape& shape) {
+    if (shape.heads % shape.kv_heads != 0) {
         return MakeError(ErrorCode::kCorrupt, "{}: {} query heads over {} KV heads is uneven",
-                         source.name(), heads, shape.kv_heads);
+                         source.name(), shape.heads, shape.kv_heads);
     }
-    if (value_dim == shape.head_dim && shape.head_dim >= 2 && shape.head_dim <= kMostHeadDim &&
-        shape.head_dim % 2 == 0 && shape.rotary_dim <= shape.head_dim &&
+    const auto fits = [](int64_t dim) { return dim >= 2 && dim <= kMostHeadDim && dim % 2 == 0; };
+    if (fits(shape.head_dim) && fits(shape.ValueDim()) && shape.rotary_dim <= shape.head_dim &&
         shape.rotary_dim % 2 == 0) {
         return {};
     }
     return MakeError(ErrorCode::kUnsupported,
-                     "{}: head dims (key {}, value {}, rotary {}) are not supported: key and value "
-                     "must be equal, even, and 2 to {}",
-                     source.name(), shape.head_dim, value_dim, shape.rotary_dim, kMostHeadDim);
+                     "{}: head dims (key {}, value {}, rotary {}) are not supported: they must be "
+                     "even, those of key and value 2 to {}",
+                     source.name(), shape.head_dim, shape.ValueDim(), shape.rotary_dim,
+                     kMostHeadDim);
 }
 
-// KV heads: one number, or one for each layer, which then must be the same for all layers that
-// have a window, and for all that have none.
-Status ReadKvHeads(const model_files::ModelSource& source, const std::string& key, Hyper& hyper,
-                   int64_t& windowed) {
+// Heads: one number, or one for each layer, which then must be the same for all layers that have a
+// window, and for all that have none.
+struct HeadCounts {
+    int64_t whole = 0, windowed = 0;
+};
+Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const std::string& key,
+                                  const Hyper& hyper, int64_t usual) {
     const model_files::MetaEntry* entry = source.meta().Find(key);
     if (entry == nullptr || entry->type != model_files::MetaType::kArray) {
-        WEFT_ASSIGN(hyper.kv_heads, source.meta().IntOr(key, 1, kMostHeads, hyper.heads));
-        windowed = hyper.kv_heads;
-        return {};
+        WEFT_ASSIGN(const int64_t all, source.meta().IntOr(key, 1, kMostHeads, usual));
+        return HeadCounts{all, all};
     }
     WEFT_ASSIGN(const std::vector<int64_t> list, source.meta().Ints(key));
-    hyper.kv_heads = windowed = 0;
+    HeadCounts counts;
     for (int64_t layer = 0; layer < hyper.layers; ++layer) {
-        int64_t& known = hyper.IsWindowed(layer) ? windowed : hyper.kv_heads;
+        int64_t& known = hyper.IsWindowed(layer) ? counts.windowed : counts.whole;
         const size_t at = static_cast<size_t>(layer);
         const int64_t here = at < list.size() ? list[at] : 0;
         if (here < 1 || here > kMostHeads || (known != 0 && known != here)) {
-            return MakeError(
-                ErrorCode::kUnsupported,
-                "{}: {} names {} KV heads for layer {}; expected as many in all layers "
-                "with a window, and in all without",
-                source.name(), key, here, layer);
+            return MakeError(ErrorCode::kUnsupported,
+                             "{}: {} names {} heads for layer {}; expected as many in all layers "
+                             "with a window, and in all without",
+                             source.name(), key, here, layer);
         }
         known = here;
     }
-    if (hyper.kv_heads == 0) hyper.kv_heads = windowed;
-    if (windowed == 0) windowed = hyper.kv_heads;
-    return {};
+    if (counts.whole == 0) counts.whole = counts.windowed;
+    if (counts.windowed == 0) counts.windowed = counts.whole;
+    return counts;
 }
 
 Status ReadHeads(const model_files::ModelSource& source, const std::string& prefix, Hyper& hyper) {
     const model_files::Metadata& meta = source.meta();
-    WEFT_ASSIGN(hyper.heads, meta.Int(prefix + "attention.head_count", 1, kMostHeads));
+    const std::string count = prefix + "attention.head_count";
+    const auto dim = [&](const char* key, int64_t least, int64_t usual) {
+        return meta.IntOr(prefix + key, least, 1024, usual);
+    };
+    if (!meta.Has(count)) return meta.Int(count, 1, kMostHeads).error();
+    WEFT_ASSIGN(const HeadCounts heads, ReadHeadCounts(source, count, hyper, 0));
+    hyper.heads = heads.whole;
     WEFT_ASSIGN(hyper.latent, ReadLatent(source, hyper.architecture));
     if (hyper.latent.rank > 0) {
         hyper.kv_heads = hyper.heads;
@@ -190,28 +244,29 @@ Status ReadHeads(const model_files::ModelSource& source, const std::string& pref
         hyper.rotary_dim = hyper.latent.rope;
         return {};
     }
+    WEFT_ASSIGN(const HeadCounts kv, ReadHeadCounts(source, count + "_kv", hyper, hyper.heads));
+    hyper.kv_heads = kv.whole;
+    WEFT_ASSIGN(hyper.head_dim, dim("attention.key_length", 1, hyper.hidden / hyper.heads));
+    WEFT_ASSIGN(const int64_t value_dim, dim("attention.value_length", 1, hyper.head_dim));
+    if (value_dim != hyper.head_dim) hyper.v_head_dim = value_dim;
+    WEFT_ASSIGN(hyper.rotary_dim, dim("rope.dimension_count", 2, hyper.head_dim));
     HeadShape windowed;
-    WEFT_TRY(ReadKvHeads(source, prefix + "attention.head_count_kv", hyper, windowed.kv_heads));
-    WEFT_ASSIGN(hyper.head_dim,
-                meta.IntOr(prefix + "attention.key_length", 1, 1024, hyper.hidden / hyper.heads));
-    WEFT_ASSIGN(const int64_t value_dim,
-                meta.IntOr(prefix + "attention.value_length", 1, 1024, hyper.head_dim));
-    WEFT_ASSIGN(hyper.rotary_dim,
-                meta.IntOr(prefix + "rope.dimension_count", 2, 1024, hyper.head_dim));
-    WEFT_TRY(CheckHeads(source, hyper.heads, {hyper.kv_heads, hyper.head_dim, hyper.rotary_dim},
-                        value_dim));
-    WEFT_ASSIGN(windowed.head_dim,
-                meta.IntOr(prefix + "attention.key_length_swa", 1, 1024, hyper.head_dim));
-    WEFT_ASSIGN(const int64_t windowed_value_dim,
-                meta.IntOr(prefix + "attention.value_length_swa", 1, 1024, windowed.head_dim));
+    windowed.heads = heads.windowed;
+    windowed.kv_heads = kv.windowed;
+    WEFT_ASSIGN(windowed.head_dim, dim("attention.key_length_swa", 1, hyper.head_dim));
     const bool same_dim = windowed.head_dim == hyper.head_dim;
-    WEFT_ASSIGN(windowed.rotary_dim, meta.IntOr(prefix + "rope.dimension_count_swa", 2, 1024,
-                                                same_dim ? hyper.rotary_dim : windowed.head_dim));
-    WEFT_TRY(CheckHeads(source, hyper.heads, windowed, windowed_value_dim));
-    if (!same_dim || windowed.kv_heads != hyper.kv_heads ||
-        windowed.rotary_dim != hyper.rotary_dim) {
-        hyper.windowed_heads = windowed;
-    }
+    WEFT_ASSIGN(const int64_t windowed_value,
+                dim("attention.value_length_swa", 1, same_dim ? value_dim : windowed.head_dim));
+    if (windowed_value != windowed.head_dim) windowed.v_head_dim = windowed_value;
+    WEFT_ASSIGN(windowed.rotary_dim, dim("rope.dimension_count_swa", 2,
+                                         same_dim ? hyper.rotary_dim : windowed.head_dim));
+    // Step 3.5's files say what layers with a window rotate; the rest rotate half of that.
+    if (hyper.architecture == "step35") hyper.rotary_dim /= 2;
+    const HeadShape whole{hyper.kv_heads, hyper.head_dim, hyper.rotary_dim, hyper.heads,
+                          hyper.v_head_dim};
+    WEFT_TRY(CheckHeads(source, whole));
+    WEFT_TRY(CheckHeads(source, windowed));
+    if (!(windowed == whole)) hyper.windowed_heads = windowed;
     return {};
 }
 
@@ -278,12 +333,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_ASSIGN(hyper.ffn, meta.Int(prefix + "feed_forward_length", 1, kMostColumns));
     WEFT_ASSIGN(hyper.moe, ReadMoe(source, hyper.architecture, hyper.ffn));
     WEFT_ASSIGN(hyper.context, meta.IntOr(prefix + "context_length", 1, 1ll << 31, 4096));
-    WEFT_ASSIGN(const double eps, meta.F64Or(prefix + "attention.layer_norm_rms_epsilon", 1e-5));
-    if (!(eps >= 0 && eps < 1)) {
-        return MakeError(ErrorCode::kCorrupt, "{}: RMS-norm epsilon is {}; expected 0 to 1",
-                         source.name(), eps);
-    }
-    hyper.rms_eps = static_cast<float>(eps);
+    WEFT_TRY(ReadNorm(source, prefix, hyper));
     WEFT_TRY(ReadWindow(source, prefix, hyper));
     WEFT_TRY(ReadHeads(source, prefix, hyper));
     WEFT_TRY(ReadScales(source, prefix, hyper));

@@ -22,6 +22,10 @@ namespace weft::model {
 // Heads of one layer.
 struct HeadShape {
     int64_t kv_heads = 0, head_dim = 0, rotary_dim = 0;
+    int64_t heads = 0;       // of queries; 0: as many as the model has
+    int64_t v_head_dim = 0;  // columns of a value; 0: head_dim
+    int64_t ValueDim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
+    bool operator==(const HeadShape&) const = default;
 };
 
 struct Hyper {
@@ -33,10 +37,15 @@ struct Hyper {
     int64_t kv_heads = 0;
     int64_t head_dim = 0;
     int64_t rotary_dim = 0;
+    int64_t v_head_dim = 0;     // columns of a value; 0: head_dim
     int64_t vocab = 0;          // rows of the embedding table
     int64_t context = 0;        // tokens of the training, extended by YaRN's factor
     int64_t index_keys = 0;     // keys that an indexer chooses for a query; 0: it sees all
-    float rms_eps = 1e-5f;
+    float rms_eps = 1e-5f;      // of norms
+    bool layer_norm = false;    // norms take the mean away
+    float value_scale = 1;      // of values
+    // Of gated units, by layer, 0: none (program::Glu::limit). Empty: no layer has any.
+    std::vector<float> expert_limits, shared_limits;  // the latter of dense MLPs, too
     HeadShape windowed_heads;   // of windowed layers, where theirs differ (Gemma 4); else all 0
     Latent latent;              // latent attention, where the model has it
     Moe moe;                    // experts, where the model has any
@@ -52,13 +61,22 @@ struct Hyper {
     bool tied = false;          // the output matrix is the embedding table
     int64_t group() const { return heads / kv_heads; }
     // Columns of a head that the output projection takes.
-    int64_t value_dim() const { return latent.rank > 0 ? latent.value : head_dim; }
+    int64_t value_dim() const {
+        if (latent.rank > 0) return latent.value;
+        return v_head_dim == 0 ? head_dim : v_head_dim;
+    }
     bool IsWindowed(int64_t layer) const {
         return !windowed.empty() && windowed[static_cast<size_t>(layer)];
     }
     HeadShape HeadsOf(int64_t layer) const {
-        if (windowed_heads.head_dim != 0 && IsWindowed(layer)) return windowed_heads;
-        return {kv_heads, head_dim, rotary_dim};
+        HeadShape shape{kv_heads, head_dim, rotary_dim, heads, v_head_dim};
+        if (windowed_heads.head_dim != 0 && IsWindowed(layer)) shape = windowed_heads;
+        if (shape.heads == 0) shape.heads = heads;
+        return shape;
+    }
+    // Query heads of layers with a window.
+    int64_t WindowedQueryHeads() const {
+        return windowed_heads.heads == 0 ? heads : windowed_heads.heads;
     }
 };
 

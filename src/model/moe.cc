@@ -33,10 +33,11 @@ struct GateDefaults {
     bool renormalise;
 };
 GateDefaults DefaultsOf(const model_files::ModelSource& source, const std::string& architecture) {
-    constexpr std::string_view kSigmoid[] = {"deepseek32", "dots1",      "glm-dsa",
-                                              "glm4moe",    "hy_v3",      "minimax-m2"};
-    constexpr std::string_view kAsScored[] = {"deepseek2", "deepseek32", "dots1",
-                                              "glm-dsa",   "mistral4",   "qwen2moe"};
+    constexpr std::string_view kSigmoid[] = {
+        "afmoe",    "bailingmoe2", "cohere2moe", "deepseek32", "dots1",  "exaone-moe", "glm-dsa",
+        "glm4moe",  "hy_v3",       "laguna",     "mimo2",      "minimax-m2", "step35"};
+    constexpr std::string_view kAsScored[] = {"deepseek2", "deepseek32", "dots1",   "glm-dsa",
+                                              "mistral4",  "olmoe",      "qwen2moe"};
     const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid) ||
                          (architecture == "deepseek2" && HasCorrectionBias(source));
     const bool as_scored = std::ranges::find(kAsScored, architecture) != std::end(kAsScored);
@@ -218,7 +219,7 @@ ValueId Builder::SharedExpert(ValueId x) {
     const ValueId gate = to("ffn_gate_shexp"), up = to("ffn_up_shexp");
     const Shape shape = program_.value(gate).shape;
     ValueId y =
-        program_.Emit(program::Glu{hyper_.activation}, {gate, up}, Local("swiglu_shexp"), shape);
+        program_.Emit(GluOf(hyper_.shared_limits), {gate, up}, Local("swiglu_shexp"), shape);
     if (Has("ffn_gate_inp_shexp.weight")) {
         const ValueId open = MatMul(x, Tensor("ffn_gate_inp_shexp"), RowsOf({0, 1}, 1),
                                     {Cut::kNone}, false, Local("ffn_gate_inp_shexp"));
@@ -237,7 +238,7 @@ ValueId Builder::Experts(ValueId x, ValueId gate_input) {
     const ValueId up = ToExperts(x, routed, "ffn_up_exps");
     const Shape shape = program_.value(gate).shape;
     const ValueId y =
-        program_.Emit(program::Glu{hyper_.activation}, {gate, up}, Local("swiglu_exps"), shape);
+        program_.Emit(GluOf(hyper_.expert_limits), {gate, up}, Local("swiglu_exps"), shape);
     return FromExperts(y, routed, "ffn_down_exps", base);
 }
 

@@ -37,7 +37,8 @@ class Reader {
         // Gemma 3's and 4's windows turn faster than the rest, and without its scaling; so do, at
         // the same base, OLMo 3's.
         const bool gemma = architecture_ == "gemma3" || architecture_ == "gemma4";
-        const bool plain = gemma || architecture_ == "olmo2";
+        const bool plain = gemma || architecture_ == "olmo2" || architecture_ == "step35" ||
+                           architecture_ == "laguna";
         WEFT_ASSIGN(const double windowed, Base("freq_base_swa", gemma ? 10000.0 : base));
         const auto of_windows = [&](const std::vector<float>& scaled) {
             return Make(windowed_dim_, windowed, plain ? std::vector<float>{} : scaled, !plain);
@@ -119,14 +120,21 @@ class Reader {
         magnitude_ = whole ? factor : factor * given;
         return {};
     }
-    // A tensor of rotary_dim / 2 divisors; empty where the file has none of that name.
+    // A tensor of rotary_dim / 2 divisors; empty where the file has none of that name. Step 3.5's
+    // has as many as the layers with a window would need, which don't take any.
     Result<std::vector<float>> Factors(const std::string& name) {
         const model_files::TensorInfo* tensor = source_.FindTensor(name);
         if (tensor == nullptr) return std::vector<float>{};
-        if (tensor->cols * tensor->rows != dim_ / 2) {
+        const int64_t count = tensor->cols * tensor->rows;
+        if (architecture_ == "step35" && count > dim_ / 2 && count <= windowed_dim_ / 2) {
+            WEFT_ASSIGN(std::vector<float> all, source_.ReadFloats(*tensor));
+            all.resize(static_cast<size_t>(dim_ / 2));
+            return all;
+        }
+        if (count != dim_ / 2) {
             return MakeError(ErrorCode::kCorrupt,
                              "{}: {} has {} factors; expected {} (half of the {} rotated dims)",
-                             source_.name(), name, tensor->cols * tensor->rows, dim_ / 2, dim_);
+                             source_.name(), name, count, dim_ / 2, dim_);
         }
         return source_.ReadFloats(*tensor);
     }

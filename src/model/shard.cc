@@ -117,8 +117,32 @@ Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
 
 // The cuts over the tensor ranks, the same in every stage.
 struct TensorCuts {
-    std::vector<Span> heads, ffn, vocab, experts, expert_ffn, shared_ffn;
+    std::vector<Span> heads, ffn, vocab, experts, expert_ffn, shared_ffn, windowed_heads;
 };
+
+// Query heads: cuts fall between heads, and between blocks of attn_output.
+Status CutHeads(const Hyper& hyper, const model_files::ModelSource& source,
+                const std::vector<double>& shares, TensorCuts& cuts,
+                std::vector<std::string>& notes) {
+    const int64_t block = std::max<int64_t>(1, LargestBlock(source, hyper, "attn_output.weight"));
+    const auto unit_of = [&](int64_t dim) { return std::lcm(dim, block) / dim; };
+    const auto cut = [&](const char* what, int64_t heads, int64_t unit) {
+        return Cut({what, heads, unit, 1, " (the quantization block of attn_output)"}, shares,
+                   notes);
+    };
+    const int64_t unit = unit_of(hyper.value_dim()), windowed = hyper.WindowedQueryHeads();
+    const int64_t other = hyper.windowed_heads.head_dim != 0
+                              ? unit_of(hyper.windowed_heads.ValueDim())
+                              : unit;
+    if (windowed == hyper.heads) {
+        WEFT_ASSIGN(cuts.heads, cut("query heads", hyper.heads, std::lcm(unit, other)));
+        cuts.windowed_heads = cuts.heads;
+        return {};
+    }
+    WEFT_ASSIGN(cuts.heads, cut("query heads", hyper.heads, unit));
+    WEFT_ASSIGN(cuts.windowed_heads, cut("query heads of windowed layers", windowed, other));
+    return {};
+}
 
 // Cuts the columns of MLPs whose down projection is `suffix`; nothing where no layer has one.
 Result<std::vector<Span>> CutMlp(const char* what, int64_t columns, const char* suffix,
@@ -176,18 +200,11 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const model_files::ModelSource
     if (layout.tp == 1) {
         return TensorCuts{{{0, hyper.heads}},   {{0, hyper.ffn}},
                           {{0, hyper.vocab}},   {{0, hyper.moe.experts}},
-                          {{0, hyper.moe.ffn}}, {{0, hyper.moe.shared_ffn}}};
+                          {{0, hyper.moe.ffn}}, {{0, hyper.moe.shared_ffn}},
+                          {{0, hyper.WindowedQueryHeads()}}};
     }
-    const int64_t head_block =
-        std::max<int64_t>(1, LargestBlock(source, hyper, "attn_output.weight"));
-    const int64_t other_dim =
-        hyper.windowed_heads.head_dim != 0 ? hyper.windowed_heads.head_dim : hyper.value_dim();
-    const int64_t head_unit = std::lcm(std::lcm(hyper.value_dim(), head_block) / hyper.value_dim(),
-                                       std::lcm(other_dim, head_block) / other_dim);
     TensorCuts cuts;
-    WEFT_ASSIGN(cuts.heads, Cut({"query heads", hyper.heads, head_unit, 1,
-                                 " (the quantization block of attn_output)"},
-                                shares, notes));
+    WEFT_TRY(CutHeads(hyper, source, shares, cuts, notes));
     WEFT_ASSIGN(cuts.ffn,
                 CutMlp("MLP columns", hyper.ffn, "ffn_down.weight",
                        " (the quantization block of ffn_down)", hyper, source, shares, notes));
@@ -307,6 +324,7 @@ Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource&
         const size_t t = static_cast<size_t>(shard.tensor_rank);
         shard.layers = layers[static_cast<size_t>(shard.stage)];
         shard.heads = cuts.heads[t];
+        shard.windowed_heads = cuts.windowed_heads[t];
         shard.kv_heads = {shard.heads.begin / hyper.group(),
                           (shard.heads.end - 1) / hyper.group() + 1};
         shard.ffn = cuts.ffn[t];

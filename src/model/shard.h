@@ -45,6 +45,7 @@ struct Shard {
     int rank = 0, stage = 0, tensor_rank = 0;
     Layout layout;
     Span layers, heads, kv_heads, ffn, vocab;
+    Span windowed_heads;  // query heads of layers with a window: `heads`, where they are as many
     Span experts, expert_ffn, shared_ffn;  // experts held, columns of each, of the shared one
     std::vector<int64_t> vocab_parts;      // rows of each tensor rank, for the all-gather of logits
     bool kv_replicated = false;            // some KV head is on several ranks

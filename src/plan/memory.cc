@@ -71,7 +71,8 @@ backend::MemoryUse PlainMemory(const program::Program& list, const backend::Comp
 std::string KeyOf(const model::Shard& s, std::span<const int> kinds, const Machine& machine) {
     std::string key = fmt::format("{}/{}/", static_cast<int>(machine.pool), machine.threads);
     for (const model::Span& span :
-         {s.heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn, s.shared_ffn}) {
+         {s.heads, s.windowed_heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn,
+          s.shared_ffn}) {
         key += fmt::format("{},", span.size());
     }
     key += fmt::format("{}{}{}{}{}/", s.rank == 0, s.first_stage(), s.last_stage(),

@@ -165,6 +165,10 @@ TEST_F(HyperTest, WhatIsNotKnownIsRefused) {
     file = File("qwen2");
     file.numbers = {{"attention.temperature_scale", 0.1}};
     ExpectRefused(file, ErrorCode::kUnsupported, "temperature_scale");
+    file.numbers = {{"attention.value_scale", 0.5}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "value_scale");
+    file.numbers = {{"swiglu_clamp_exp", 7}};
+    ExpectRefused(file, ErrorCode::kUnsupported, "swiglu_clamp_exp");
     file = File("gemma4");
     file.numbers = {{"attention.shared_kv_layers", 2}};
     ExpectRefused(file, ErrorCode::kUnsupported, "shared_kv_layers");

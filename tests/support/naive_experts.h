@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "program/program.h"
@@ -26,7 +27,27 @@ std::vector<Real> Scores(const program::Route& a, const Matrix<Real>& logits, in
     return scores;
 }
 
-// Groups are open only where all are: the tests have one.
+// Closes the groups of experts whose best are lowest.
+template <typename Real>
+void CloseGroups(const program::Route& a, std::vector<Real>& ranking) {
+    const size_t groups = static_cast<size_t>(a.groups), size = ranking.size() / groups;
+    std::vector<Real> sums;
+    for (size_t g = 0; g < groups; ++g) {
+        std::vector<Real> own(ranking.begin() + static_cast<int64_t>(g * size),
+                              ranking.begin() + static_cast<int64_t>((g + 1) * size));
+        std::ranges::sort(own, std::greater{});
+        Real sum = 0;
+        for (int64_t i = 0; i < a.group_best; ++i) sum += own[static_cast<size_t>(i)];
+        sums.push_back(sum);
+    }
+    for (int64_t closed = a.groups_used; closed < a.groups; ++closed) {
+        const auto lowest = std::ranges::min_element(sums);
+        const auto g = static_cast<size_t>(lowest - sums.begin());
+        for (size_t e = g * size; e < (g + 1) * size; ++e) ranking[e] = Real{-1e30};
+        *lowest = Real{1e30};
+    }
+}
+
 template <typename Real>
 void Do(const program::Route& a, OpCall<Real>& c) {
     for (int64_t row = 0; row < c.in[0].rows; ++row) {
@@ -35,6 +56,7 @@ void Do(const program::Route& a, OpCall<Real>& c) {
         for (size_t e = 0; e < ranking.size() && c.in.size() > 1; ++e) {
             ranking[e] += c.in[1].data[e];
         }
+        if (a.groups > 1) CloseGroups(a, ranking);
         Real sum = 0;
         for (int64_t k = 0; k < c.out[0].cols(); ++k) {
             const auto best = std::ranges::max_element(ranking);
