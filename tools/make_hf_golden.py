@@ -279,4 +279,5 @@ def main():
     safetensors.numpy.save_file(tensors, sys.argv[1], metadata=metadata)
 
 
-main()
+if __name__ == "__main__":
+    main()

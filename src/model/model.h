@@ -41,6 +41,11 @@ Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelS
 // Each builder emits the layers of this stage from residual stream to residual stream.
 program::ValueId BuildLlama(Builder& b, program::ValueId x);
 program::ValueId BuildDeepSeek2(Builder& b, program::ValueId x);
+program::ValueId BuildCohere2(Builder& b, program::ValueId x);
+program::ValueId BuildExaone4(Builder& b, program::ValueId x);
+program::ValueId BuildExaoneMoe(Builder& b, program::ValueId x);
+program::ValueId BuildGlm4(Builder& b, program::ValueId x);
+program::ValueId BuildHunyuan(Builder& b, program::ValueId x);
 program::ValueId BuildQwen2(Builder& b, program::ValueId x);
 program::ValueId BuildQwen3(Builder& b, program::ValueId x);
 program::ValueId BuildGlm4Moe(Builder& b, program::ValueId x);

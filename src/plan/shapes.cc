@@ -131,33 +131,38 @@ class ShapeWriter {
         if (bias) Vector(tensor + ".bias", rows);
     }
     void Norms() {
-        const bool gemma = Is({"gemma2", "gemma3"}), olmo = Is({"olmo2"});
+        const bool both = Is({"gemma2", "gemma3", "glm4"}), olmo = Is({"olmo2", "exaone4"});
         const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"});
+        const bool one = Is({"cohere2", "cohere2moe"});
         if (!olmo) Vector("attn_norm.weight", h_.hidden);
-        if (!olmo && !after) Vector("ffn_norm.weight", h_.hidden);
-        if (gemma || olmo || after) Vector("post_attention_norm.weight", h_.hidden);
-        if (gemma || olmo) Vector("post_ffw_norm.weight", h_.hidden);
+        if (!olmo && !after && !one) Vector("ffn_norm.weight", h_.hidden);
+        if (both || olmo || after) Vector("post_attention_norm.weight", h_.hidden);
+        if (both || olmo) Vector("post_ffw_norm.weight", h_.hidden);
     }
     void Attention() {
         const int64_t q = h_.heads * h_.head_dim, kv = h_.kv_heads * h_.head_dim;
         const bool gpt = name_ == "gpt-oss";
         const bool bias = gpt || Is({"qwen2", "qwen2moe", "qwen2vl", "seed_oss"}) || bias_;
-        if (name_ == "phi3") {
+        if (Is({"phi3", "bailingmoe2"})) {
             Matrix("attn_qkv", h_.hidden, q + 2 * kv);
-            return Matrix("attn_output", q, h_.hidden);
+            Matrix("attn_output", q, h_.hidden);
+            return name_ == "phi3" ? void() : HeadNorms(h_.head_dim, h_.head_dim);
         }
         Matrix("attn_q", h_.hidden, q, bias);
         Matrix("attn_k", h_.hidden, kv, bias);
         Matrix("attn_v", h_.hidden, kv, bias);
         Matrix("attn_output", q, h_.hidden, gpt);
         if (gpt) Vector("attn_sinks.weight", h_.heads);
-        const bool whole = Is({"minimax-m2", "olmo2"});
-        const bool heads =
-            Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "hy_v3", "dots1"});
-        if (whole || heads || (name_ == "glm4moe" && qk_norm_)) {
-            Vector("attn_q_norm.weight", whole ? q : h_.head_dim);
-            Vector("attn_k_norm.weight", whole ? kv : h_.head_dim);
+        if (Is({"minimax-m2", "olmo2", "olmoe"})) return HeadNorms(q, kv);
+        if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "hy_v3", "dots1", "exaone4",
+                "exaone-moe", "hunyuan-dense", "hunyuan-moe"}) ||
+            (name_ == "glm4moe" && qk_norm_)) {
+            HeadNorms(h_.head_dim, h_.head_dim);
         }
+    }
+    void HeadNorms(int64_t q, int64_t k) {
+        Vector("attn_q_norm.weight", q);
+        Vector("attn_k_norm.weight", k);
     }
     void Latent() {
         const model::Latent& m = h_.latent;
@@ -176,7 +181,7 @@ class ShapeWriter {
         Matrix("attn_output", h_.heads * m.value, h_.hidden);
     }
     void Mlp(const std::string& suffix, int64_t columns) {
-        if (name_ == "phi3") {  // gate over up
+        if (Is({"phi3", "glm4"})) {  // gate over up
             Matrix("ffn_up", h_.hidden, 2 * columns);
             return Matrix("ffn_down", columns, h_.hidden);
         }
@@ -193,7 +198,8 @@ class ShapeWriter {
         const bool gpt = name_ == "gpt-oss";
         model_.Add(block_ + "ffn_gate_inp.weight", {h_.hidden, m.experts}, DType::kF32);
         if (gpt) Vector("ffn_gate_inp.bias", m.experts);
-        if (m.route.score == program::GateScore::kSigmoid) {
+        const bool sigmoid = m.route.score == program::GateScore::kSigmoid;
+        if ((sigmoid && name_ != "cohere2moe") || name_ == "ernie4_5-moe") {
             Vector("exp_probs_b.bias", m.experts);
         }
         Stack("ffn_gate_exps", h_.hidden, m.ffn, gpt);

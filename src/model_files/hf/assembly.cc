@@ -264,8 +264,7 @@ Result<MatrixPtr> Assembly::FusedExperts(const std::string& name, int64_t expert
 }
 
 // All experts in one tensor, gate over up: [experts, 2 ffn, hidden] and [experts, hidden, ffn].
-Status Assembly::AddFusedExperts(int64_t layer, const std::string& prefix) {
-    const std::string name = prefix + "gate_up_proj";
+Status Assembly::AddFusedExperts(int64_t layer, const std::string& name, const std::string& last) {
     WEFT_ASSIGN(const int64_t experts, ExpertCount());
     for (const int64_t half : {0, 1}) {
         WEFT_ASSIGN(const int64_t ffn,
@@ -281,11 +280,11 @@ Status Assembly::AddFusedExperts(int64_t layer, const std::string& prefix) {
             SomeRows(std::move(both), half * rows, rows, 2 * rows, rows * experts), dims);
     }
     WEFT_ASSIGN(const int64_t hidden, config_.NeedInt({"hidden_size"}, 1, 1 << 20));
-    WEFT_ASSIGN(MatrixPtr down, FusedExperts(prefix + "down_proj", experts, hidden));
+    WEFT_ASSIGN(MatrixPtr down, FusedExperts(last, experts, hidden));
     if (down == nullptr || down->rows() % experts != 0) {
         return MakeError(ErrorCode::kCorrupt,
-                         "{}: '{}down_proj' is missing, or its rows are not those of {} experts",
-                         folder_, prefix, experts);
+                         "{}: '{}' is missing, or its rows are not those of {} experts", folder_,
+                         last, experts);
     }
     const std::vector<int64_t> dims = {down->cols(), down->rows() / experts, experts};
     Add(Block(layer, "ffn_down_exps.weight"), std::move(down), dims);
@@ -298,12 +297,17 @@ Status Assembly::AddLayer(int64_t layer) {
         for (const Rule& rule : rules) WEFT_TRY(AddRule(layer, prefix, rule));
     }
     if (family_.layer != nullptr) WEFT_TRY(family_.layer(*this, layer, prefix));
-    for (const char* name : {"mlp.experts.", "block_sparse_moe.experts.", "experts."}) {
-        const SafeTensor* fused = files_.Find(prefix + name + "gate_up_proj");
+    constexpr std::pair<const char*, const char*> kFused[] = {
+        {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"},
+        {"block_sparse_moe.experts.gate_up_proj", "block_sparse_moe.experts.down_proj"},
+        {"block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight"},
+        {"experts.gate_up_proj", "experts.down_proj"}};
+    for (const auto& [first, last] : kFused) {
+        const SafeTensor* fused = files_.Find(prefix + first);
         if (fused == nullptr || used_[static_cast<size_t>(fused - files_.tensors().data())]) {
             continue;
         }
-        WEFT_TRY(AddFusedExperts(layer, prefix + name));
+        WEFT_TRY(AddFusedExperts(layer, prefix + first, prefix + last));
     }
     return {};
 }
@@ -314,7 +318,7 @@ Status Assembly::FindPrefix() {
     constexpr std::array<std::string_view, 5> kPrefixes = {
         "model.", "model.language_model.", "language_model.model.", "language_model.", ""};
     for (const std::string_view prefix : kPrefixes) {
-        if (!Has(std::string(prefix) + "embed_tokens.weight")) continue;
+        if (!Has(std::string(prefix) + std::string(family_.embedding) + ".weight")) continue;
         prefix_ = prefix;
         return {};
     }
@@ -326,12 +330,12 @@ Status Assembly::FindPrefix() {
                          folder_, Shown(type));
     }
     return MakeError(ErrorCode::kCorrupt,
-                     "{}: tensor 'model.embed_tokens.weight' is missing. Is it a language model?",
-                     folder_);
+                     "{}: tensor 'model.{}.weight' is missing. Is it a language model?", folder_,
+                     family_.embedding);
 }
 
 Status Assembly::AddEnds() {
-    WEFT_ASSIGN(MatrixPtr embedding, Linear(prefix_ + "embed_tokens"));
+    WEFT_ASSIGN(MatrixPtr embedding, Linear(prefix_ + std::string(family_.embedding)));
     Add("token_embd.weight", std::move(embedding));
     WEFT_ASSIGN(MatrixPtr norm, Column(prefix_ + "norm.weight", family_.norm_add));
     if (norm == nullptr) {
@@ -359,7 +363,7 @@ Status Assembly::AddRopeFactors() {
 // further tokens, scales of a quantized KV cache or of activations.
 bool Assembly::Unneeded(const std::string& name) const {
     if (LayerOf(name, prefix_) >= layers_) return true;
-    constexpr std::array<std::string_view, 14> kBegins = {"vision_tower.",
+    constexpr std::array<std::string_view, 15> kBegins = {"vision_tower.",
                                                           "vision_model.",
                                                           "multi_modal_projector.",
                                                           "mm_projector.",
@@ -370,6 +374,7 @@ bool Assembly::Unneeded(const std::string& name) const {
                                                           "model.mm_projector.",
                                                           "model.visual.",
                                                           "model.mtp.",
+                                                          "model.mtp_",
                                                           "model.embed_vision.",
                                                           "model.audio_tower.",
                                                           "model.embed_audio."};

@@ -62,7 +62,7 @@ class Assembly {
     Status AddEnds();
     Status AddLayer(int64_t layer);
     Status AddRule(int64_t layer, const std::string& prefix, const Rule& rule);
-    Status AddFusedExperts(int64_t layer, const std::string& prefix);
+    Status AddFusedExperts(int64_t layer, const std::string& name, const std::string& last);
     Result<MatrixPtr> FusedExperts(const std::string& name, int64_t experts, int64_t rows);
     Status AddRopeFactors();
     Result<MatrixPtr> InPairs(MatrixPtr matrix, const std::string& name);

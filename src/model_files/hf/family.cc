@@ -14,25 +14,25 @@ std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
     for (const std::span<const Family> some :
          {LlamaFamilies(), QwenFamilies(), GemmaFamilies(), Gemma4Families(), DeepseekFamilies(),
-          MoeFamilies()}) {
+          MoeFamilies(), CohereFamilies(), ExaoneFamilies(), HunyuanFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;
 }
 
 // One number, or one a layer.
-Status WriteKvHeads(const Config& config, int64_t heads, MetaWriter& meta) {
-    constexpr std::string_view kKey = "num_key_value_heads";
-    if (config.Has(kKey) && config.json()[kKey].is_array()) {
-        WEFT_ASSIGN(const std::vector<int64_t> list, config.Ints({kKey}));
+Status WriteHeads(const Config& config, std::string_view from, std::string_view key,
+                  MetaWriter& meta) {
+    if (config.json()[from].is_array()) {
+        WEFT_ASSIGN(const std::vector<int64_t> list, config.Ints({from}));
         const bool good = std::ranges::all_of(
             list, [](int64_t count) { return count >= 1 && count <= kMostHeads; });
-        if (!good) return config.Corrupt(kKey, fmt::format("numbers of 1 to {}", kMostHeads));
-        meta.Ints("attention.head_count_kv", list);
+        if (!good) return config.Corrupt(from, fmt::format("numbers of 1 to {}", kMostHeads));
+        meta.Ints(key, list);
         return {};
     }
-    WEFT_ASSIGN(const int64_t count, config.IntOr({kKey}, 1, kMostHeads, heads));
-    meta.Int("attention.head_count_kv", count);
+    WEFT_ASSIGN(const int64_t count, config.NeedInt({from}, 1, kMostHeads));
+    meta.Int(key, count);
     return {};
 }
 
@@ -87,7 +87,9 @@ constexpr std::string_view kNullable[] = {"attn_logit_softcapping", "final_logit
 
 Status CheckNulls(const Config& whole, const Config& defaults) {
     for (const auto& [key, value] : defaults.json().items()) {
-        if (whole.Has(key) || std::ranges::find(kNullable, key) != std::end(kNullable)) continue;
+        if (value.is_null() || whole.Has(key) ||
+            std::ranges::find(kNullable, key) != std::end(kNullable))
+            continue;
         return whole.Corrupt(key, "a value, or no such key");
     }
     return {};
@@ -102,8 +104,8 @@ Status CheckCaps(const Config& whole, const Family& family) {
                 {"final_logit_softcapping", family.architecture.starts_with("gemma")}};
     for (const auto& [key, known] : caps) {
         if (known || !whole.Has(key)) continue;
-        return whole.Corrupt(key, fmt::format("null: a {} model has no such cap",
-                                              family.model_type));
+        return whole.Corrupt(key,
+                             fmt::format("null: a {} model has no such cap", family.model_type));
     }
     return {};
 }
@@ -228,12 +230,17 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     }
     WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
     WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostColumns));
-    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMostHeads));
-    WEFT_TRY(WriteKvHeads(config, heads, meta));
+    constexpr std::string_view kHeads = "num_attention_heads", kKvHeads = "num_key_value_heads";
+    if (!config.Has(kHeads)) return config.NeedInt({kHeads}, 1, kMostHeads).error();
+    WEFT_TRY(WriteHeads(config, kHeads, "attention.head_count", meta));
+    WEFT_TRY(WriteHeads(config, config.Has(kKvHeads) ? kKvHeads : kHeads, "attention.head_count_kv",
+                        meta));
     WEFT_ASSIGN(const int64_t ffn, config.IntOr({"intermediate_size"}, 1, kMostColumns, 0));
     WEFT_ASSIGN(const int64_t context,
                 config.IntOr({"max_position_embeddings"}, 1, kMostContext, 4096));
-    WEFT_ASSIGN(const double eps, config.F64Or({"rms_norm_eps"}, 1e-6));
+    const bool centered = meta.architecture().starts_with("cohere2") && !config.Has("rms_norm_eps");
+    WEFT_ASSIGN(const double eps,
+                config.F64Or({centered ? "layer_norm_eps" : "rms_norm_eps"}, 1e-6));
     WEFT_ASSIGN(const int64_t vocab, config.NeedInt({"vocab_size"}, 1, 1 << 26));
     WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
     WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
@@ -242,13 +249,14 @@ Status WriteCommon(const Config& config, MetaWriter& meta, std::string_view expe
     meta.Int("context_length", context);
     meta.Int("embedding_length", hidden);
     if (ffn != 0) meta.Int("feed_forward_length", ffn);
-    meta.Int("attention.head_count", heads);
     if (!config.Has("kv_lora_rank")) {  // else of the latent vector: family_deepseek.cc
         meta.Int("attention.key_length", head_dim);
-        meta.Int("attention.value_length", head_dim);
+        WEFT_ASSIGN(const int64_t value_dim, config.IntOr({"v_head_dim"}, 1, 1024, head_dim));
+        meta.Int("attention.value_length", value_dim);
     }
-    meta.F32("attention.layer_norm_rms_epsilon", eps);
-    meta.Int("rope.dimension_count", rotary);
+    meta.F32(centered ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", eps);
+    // Step 3.5's files name what layers with a window rotate; the others rotate half of it.
+    meta.Int("rope.dimension_count", meta.architecture() == "step35" ? 2 * rotary : rotary);
     meta.F32("rope.freq_base", rope.theta);
     meta.Int("vocab_size", vocab);
     return WriteRopeScaling(config, meta);
@@ -273,6 +281,35 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
     meta.Int("attention.sliding_window", window);
     meta.Bools("attention.sliding_window_pattern", {slides.get(), static_cast<size_t>(layers)});
     return {};
+}
+
+Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first) {
+    constexpr std::string_view kKey = "sliding_window_pattern";
+    if (config.Has("layer_types")) return config;
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMostLayers));
+    std::string letters;
+    int64_t step = usual;
+    if (config.Has(kKey) && config.json()[kKey].is_string()) {
+        WEFT_ASSIGN(letters, config.StringOr({kKey}, ""));
+        if (letters.empty() || letters.find_first_not_of("LG") != letters.npos) {
+            return config.Corrupt(kKey, "a number, or letters L and G");
+        }
+    } else {
+        WEFT_ASSIGN(step, config.IntOr({kKey}, 0, kMostLayers, usual));
+    }
+    Json types = Json::array();
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const int64_t at = layer - first;
+        bool slides = config.Has("sliding_window") && at >= 0;
+        if (slides && letters.empty()) slides = step > 0 && (at + 1) % step != 0;
+        if (slides && !letters.empty()) {
+            slides = letters[static_cast<size_t>(at) % letters.size()] == 'L';
+        }
+        types.push_back(slides ? "sliding_attention" : "full_attention");
+    }
+    const Json over = {{"layer_types", std::move(types)}};
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    return config.With(named);
 }
 
 Status WindowEverywhere(const Config& config, MetaWriter& meta) {

@@ -85,6 +85,7 @@ struct Family {
     // (family.cc) has those that most families share.
     std::string_view defaults = "{}";
     RopeTraits rope = {};
+    std::string_view embedding = "embed_tokens";  // the module with a row for each token
 };
 
 // The family of a config.json. kUnsupported: names the model_type and the supported ones.
@@ -122,6 +123,11 @@ Status WriteWindow(const Config& config, MetaWriter& meta, int64_t window,
                    bool (*pattern)(int64_t layer));
 // The window of all layers, `sliding_window`; null is none.
 Status WindowEverywhere(const Config& config, MetaWriter& meta);
+
+// The config with layer_types, where it has none but a window: sliding_window_pattern says which
+// layers slide, as a number n (all but each n-th, counted from layer `first`, before which none do)
+// or as letters L and G in turn; `usual` where it is absent.
+Result<Config> WithLayerTypes(const Config& config, int64_t usual, int64_t first = 0);
 
 inline constexpr Rule kAttentionRules[] = {
     {"attn_q", "self_attn.q_proj", Form::kQuery},
@@ -167,5 +173,8 @@ std::span<const Family> GemmaFamilies();
 std::span<const Family> Gemma4Families();
 std::span<const Family> DeepseekFamilies();
 std::span<const Family> MoeFamilies();
+std::span<const Family> CohereFamilies();
+std::span<const Family> ExaoneFamilies();
+std::span<const Family> HunyuanFamilies();
 
 }  // namespace weft::model_files::hf

@@ -43,6 +43,17 @@ Status GraniteMeta(const Config& config, MetaWriter& meta) {
     return {};
 }
 
+Status GraniteMoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(GraniteMeta(config, meta));
+    return WriteExperts(config, meta, "intermediate_size", "softmax");
+}
+
+Status OlmoeMeta(const Config& config, MetaWriter& meta) {
+    if (config.Has("clip_qkv")) return config.Corrupt("clip_qkv", "null: it is not supported");
+    WEFT_TRY(WriteCommon(config, meta));
+    return WriteExperts(config, meta, "intermediate_size", "softmax");
+}
+
 // GGUF's smollm3 has no RoPE in every fourth layer, and no key that says otherwise.
 Status SmolLm3Meta(const Config& config, MetaWriter& meta) {
     WEFT_TRY(WriteCommon(config, meta));
@@ -86,6 +97,10 @@ constexpr Rule kSeedNormRules[] = {
 constexpr Rule kPostNormRules[] = {
     {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
     {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
+};
+
+constexpr Rule kGraniteMoeRules[] = {
+    {"ffn_gate_inp", "block_sparse_moe.router.layer", Form::kRouter},
 };
 
 constexpr Family kLlamaFamilies[] = {
@@ -136,6 +151,20 @@ constexpr Family kLlamaFamilies[] = {
      .meta = LlamaMeta,
      .defaults = R"({"max_position_embeddings": 524288, "head_dim": 128,
                      "num_key_value_heads": 8})"},
+    {.model_type = "granitemoe",
+     .architecture = "granitemoe",
+     .rules = {kPreNormRules, kAttentionRules, kGraniteMoeRules},
+     .meta = GraniteMoeMeta,
+     .pairs = true,
+     .defaults = R"({"max_position_embeddings": 2048, "attention_multiplier": 1.0,
+                     "embedding_multiplier": 1.0, "residual_multiplier": 1.0,
+                     "logits_scaling": 1.0, "num_local_experts": 8, "num_experts_per_tok": 2,
+                     "norm_topk_prob": true})"},
+    {.model_type = "olmoe",
+     .architecture = "olmoe",
+     .rules = {kPreNormRules, kAttentionRules, kQkNormRules, kMoeRules},
+     .meta = OlmoeMeta,
+     .defaults = R"({"rms_norm_eps": 1e-5, "num_experts": 64, "num_experts_per_tok": 8})"},
     {.model_type = "smollm3",
      .architecture = "smollm3",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},

@@ -1,0 +1,32 @@
+// Command-A and Cohere's models with experts (2025): attention and MLP read one LayerNorm of x and
+// are added to it together. Windowed layers have RoPE, and so have leading layers without experts.
+#include "model/model.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+ValueId BuildCohere2(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const Moe& moe = b.hyper().moe;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        const ValueId h = b.Norm(x, "attn_norm", b.hyper().hidden);
+        const bool experts = b.Has("ffn_gate_inp.weight");
+        ValueId q = b.ToHeads(h, "attn_q", false), k = b.ToKvHeads(h, "attn_k", false);
+        if (b.IsWindowed() || (moe.experts > 0 && !experts)) {
+            q = b.Rope(q, true);
+            k = b.Rope(k, true);
+        }
+        const ValueId v = b.ToKvHeads(h, "attn_v", false);
+        const ValueId a = b.FromHeads(b.Attention(q, k, v), "attn_output");
+
+        // The mean of chosen and shared experts.
+        const float share = experts && moe.shared_ffn > 0 ? 0.5f : 1.0f;
+        x = b.Add(x, a);
+        x = b.Add(x, b.Scale(b.Mlp(h), share));
+    }
+    return x;
+}
+
+}  // namespace weft::model

@@ -1,0 +1,48 @@
+// EXAONE 4 and K-EXAONE (LG AI Research 2025): query and key heads are normed, and where a model
+// has windows, only its windowed layers have RoPE. EXAONE 4 norms what attention and the MLP add,
+// K-EXAONE what they read.
+#include "model/model.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+namespace {
+
+ValueId NormedHeads(Builder& b, ValueId h) {
+    const int64_t head_dim = b.hyper().head_dim;
+    ValueId q = b.Norm(b.ToHeads(h, "attn_q", false), "attn_q_norm", head_dim);
+    ValueId k = b.Norm(b.ToKvHeads(h, "attn_k", false), "attn_k_norm", head_dim);
+    const ValueId v = b.ToKvHeads(h, "attn_v", false);
+    if (b.hyper().windowed.empty() || b.IsWindowed()) {
+        q = b.Rope(q, false);
+        k = b.Rope(k, false);
+    }
+    return b.FromHeads(b.Attention(q, k, v), "attn_output");
+}
+
+}  // namespace
+
+ValueId BuildExaone4(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const int64_t hidden = b.hyper().hidden;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        x = b.Add(x, b.Norm(NormedHeads(b, x), "post_attention_norm", hidden));
+        x = b.Add(x, b.Norm(b.Mlp(x), "post_ffw_norm", hidden));
+    }
+    return x;
+}
+
+ValueId BuildExaoneMoe(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    const int64_t hidden = b.hyper().hidden;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        x = b.Add(x, NormedHeads(b, b.Norm(x, "attn_norm", hidden)));
+        x = b.Add(x, b.Mlp(b.Norm(x, "ffn_norm", hidden)));
+    }
+    return x;
+}
+
+}  // namespace weft::model

@@ -1,0 +1,101 @@
+// Command A and Cohere's models with experts.
+#include <algorithm>
+
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMostCohereWindow = 1ll << 31, kMostDense = 4096;
+
+Status Cohere2Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const double scale, config.NeedF64({"logit_scale"}));
+    meta.F32("logit_scale", scale);
+    WEFT_ASSIGN(const double rotary, config.F64Or({"rotary_pct"}, 1.0));
+    if (rotary != 1) return config.Corrupt("rotary_pct", "1");
+    WEFT_ASSIGN(const bool parallel, config.BoolOr({"use_parallel_block"}, true));
+    if (!parallel) return config.Corrupt("use_parallel_block", "true");
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostCohereWindow, 0));
+    return WriteWindow(config, meta, window, [](int64_t layer) { return (layer + 1) % 4 != 0; });
+}
+
+Status Cohere2MoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(Cohere2Meta(config, meta));
+    return WriteExperts(config, meta, "moe_intermediate_size", "softmax");
+}
+
+Result<Config> Cohere2Adjust(const Config& config) {
+    return WithLayerTypes(config, 4);
+}
+
+// Layers of the type `dense` must stand before all others.
+Result<int64_t> LeadingDense(const Config& config) {
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"mlp_layer_types"}));
+    if (types.empty()) return config.IntOr({"first_k_dense_replace"}, 0, kMostDense, 0);
+    const auto sparse = std::ranges::find_if(types, [](const auto& t) { return t != "dense"; });
+    if (std::find(sparse, types.end(), "dense") == types.end()) return sparse - types.begin();
+    return config.Corrupt("mlp_layer_types", "layers of type 'dense' before all others");
+}
+
+Result<Config> Cohere2MoeAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t dense, LeadingDense(config));
+    WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"intermediate_size"}, 1, 1 << 20));
+    WEFT_ASSIGN(const int64_t dense_ffn,
+                config.IntOr({"prefix_dense_intermediate_size"}, 1, 1 << 20, ffn));
+    WEFT_ASSIGN(const std::string function, config.StringOr({"expert_selection_fn"}, "softmax"));
+    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_shared_experts"}, 0, 64, 0));
+    WEFT_ASSIGN(const std::string joined,
+                config.StringOr({"shared_expert_combination_strategy"}, "average"));
+    if (shared > 0 && joined != "average") {
+        return config.Corrupt("shared_expert_combination_strategy", "'average'");
+    }
+    WEFT_ASSIGN(const int64_t pattern,
+                config.IntOr({"prefix_dense_sliding_window_pattern"}, 1, kMostDense, 1));
+    if (dense > 0 && pattern != 1) {
+        return config.Corrupt("prefix_dense_sliding_window_pattern", "1");
+    }
+    // The softmax is that of the chosen logits.
+    WEFT_ASSIGN(const bool norm, config.BoolOr({"norm_topk_prob"}, true));
+    const Json over = {
+        {"first_k_dense_replace", dense}, {"intermediate_size", dense_ffn},
+        {"moe_intermediate_size", ffn},   {"scoring_func", function},
+        {"n_shared_experts", shared},     {"norm_topk_prob", norm || function == "softmax"}};
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"sliding_window_pattern"}, 1, kMostDense, 4));
+    return WithLayerTypes(config.With(named), step, dense);
+}
+
+constexpr Rule kCohereRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+};
+
+constexpr Family kCohereFamilies[] = {
+    {.model_type = "cohere2",
+     .architecture = "cohere2",
+     .rules = {kCohereRules, kAttentionRules, kMlpRules},
+     .meta = Cohere2Meta,
+     .adjust = Cohere2Adjust,
+     .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
+                     "rms_norm_eps": null,
+                     "logit_scale": 0.0625, "sliding_window": 4096,
+                     "tie_word_embeddings": true})"},
+    {.model_type = "cohere2_moe",
+     .architecture = "cohere2moe",
+     .rules = {kCohereRules, kAttentionRules, kMoeRules, kSharedExpertsRules},
+     .meta = Cohere2MoeMeta,
+     .adjust = Cohere2MoeAdjust,
+     .defaults = R"({"max_position_embeddings": 8192, "layer_norm_eps": 1e-5,
+                     "rms_norm_eps": null,
+                     "logit_scale": 0.0625, "sliding_window": 4096, "head_dim": 128,
+                     "tie_word_embeddings": true, "num_experts": 8, "num_experts_per_tok": 2,
+                     "num_shared_experts": 0, "norm_topk_prob": true})"},
+};
+
+}  // namespace
+
+std::span<const Family> CohereFamilies() {
+    return kCohereFamilies;
+}
+
+}  // namespace weft::model_files::hf

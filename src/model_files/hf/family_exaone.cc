@@ -1,0 +1,95 @@
+// EXAONE 4, K-EXAONE and GLM-4 (0414).
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMostWindow = 1ll << 31;
+
+bool AllButEachFourth(int64_t layer) {
+    return (layer + 1) % 4 != 0;
+}
+
+// ---- EXAONE -------------------------------------------------------------------------------------
+
+Status Exaone4Meta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMostWindow, 0));
+    return WriteWindow(config, meta, window, AllButEachFourth);
+}
+
+Status ExaoneMoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(Exaone4Meta(config, meta));
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+Result<Config> Exaone4Adjust(const Config& config) {
+    return WithLayerTypes(config, 4);
+}
+
+// Its shared experts under the name that others have.
+Result<Config> ExaoneMoeAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t shared, config.NeedInt({"num_shared_experts"}, 0, 64));
+    const Json over = {{"n_shared_experts", shared}};
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    return WithLayerTypes(config.With(named), 4);
+}
+
+// ---- Tables -------------------------------------------------------------------------------------
+
+constexpr Rule kExaone4Rules[] = {
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+    {"post_ffw_norm", "post_feedforward_layernorm", Form::kNorm},
+};
+constexpr Rule kExaoneMoeRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "post_attention_layernorm", Form::kNorm},
+    {"exp_probs_b.bias", "mlp.e_score_correction_bias", Form::kVector, false},
+};
+constexpr Rule kGlm4Rules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"post_attention_norm", "post_self_attn_layernorm", Form::kNorm},
+    {"ffn_norm", "post_attention_layernorm", Form::kNorm},
+    {"post_ffw_norm", "post_mlp_layernorm", Form::kNorm},
+    {"ffn_up", "mlp.gate_up_proj", Form::kLinear},  // gate over up, as in GGUF
+    {"ffn_down", "mlp.down_proj", Form::kLinear},
+};
+
+Status Glm4Meta(const Config& config, MetaWriter& meta) {
+    return WriteCommon(config, meta);
+}
+
+constexpr Family kExaoneFamilies[] = {
+    {.model_type = "exaone4",
+     .architecture = "exaone4",
+     .rules = {kExaone4Rules, kAttentionRules, kQkNormRules, kMlpRules},
+     .meta = Exaone4Meta,
+     .adjust = Exaone4Adjust,
+     .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+                     "sliding_window": 4096})"},
+    {.model_type = "exaone_moe",
+     .architecture = "exaone-moe",
+     .rules = {kExaoneMoeRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
+     .meta = ExaoneMoeMeta,
+     .adjust = ExaoneMoeAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+                     "sliding_window": 4096, "first_k_dense_replace": 1, "num_experts": 64,
+                     "num_experts_per_tok": 8, "num_shared_experts": 1, "norm_topk_prob": true,
+                     "moe_intermediate_size": 1024, "routed_scaling_factor": 2.5, "n_group": 1,
+                     "topk_group": 1})"},
+    {.model_type = "glm4",
+     .architecture = "glm4",
+     .rules = {kGlm4Rules, kAttentionRules},
+     .meta = Glm4Meta,
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1.5625e-7,
+                     "head_dim": 128, "partial_rotary_factor": 0.5})",
+     .rope = {.partial = true}},
+};
+
+}  // namespace
+
+std::span<const Family> ExaoneFamilies() {
+    return kExaoneFamilies;
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,200 @@
+// Hunyuan (dense, and A13B), ERNIE 4.5 (dense and with experts) and Ling 2.
+#include <algorithm>
+#include <cmath>
+
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+// One number for all layers, or a list of it. Nothing: the key is absent.
+Result<std::optional<int64_t>> OneForAll(const Config& config, std::string_view key) {
+    if (!config.Has(key)) return std::optional<int64_t>();
+    if (!config.json()[key].is_array()) {
+        WEFT_ASSIGN(const int64_t number, config.NeedInt({key}, 0, 1 << 20));
+        return std::optional(number);
+    }
+    WEFT_ASSIGN(const std::vector<int64_t> list, config.Ints({key}));
+    const bool same = !list.empty() && std::ranges::all_of(list, [&](int64_t each) {
+        return each == list.front() && each >= 0 && each <= 1 << 20;
+    });
+    if (same) return std::optional(list.front());
+    return config.Corrupt(key, "the same number for all layers");
+}
+
+Result<Config> Renamed(const Config& config, const Json& over) {
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    return config.With(named);
+}
+
+// ---- Hunyuan ------------------------------------------------------------------------------------
+
+// "dynamic" with an alpha is a larger base, whatever the context: NTK-aware scaling.
+Result<Config> HunyuanRope(const Config& config) {
+    WEFT_ASSIGN(Config rope, config.Sub({"rope_scaling"}));
+    if (rope.json().empty()) {
+        WEFT_ASSIGN(rope, config.Sub({"rope_parameters"}));
+    }
+    WEFT_ASSIGN(const std::string type, rope.StringOr({"rope_type", "type"}, "default"));
+    if (type != "dynamic" || !rope.Has("alpha")) return config;
+    WEFT_ASSIGN(const double alpha, rope.NeedF64({"alpha"}));
+    if (!(alpha >= 1 && alpha <= 1e9)) return rope.Corrupt("alpha", "1 to 1e9");
+    WEFT_ASSIGN(const double outer, config.F64Or({"rope_theta"}, 10000.0));
+    WEFT_ASSIGN(const double base, rope.F64Or({"rope_theta"}, outer));
+    WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
+    if (head_dim < 4) return config.Corrupt("head_dim", "at least 4");
+    const auto dims = static_cast<double>(head_dim);
+    const double theta = base * std::pow(alpha, dims / (dims - 2));
+    return Renamed(config,
+                   {{"rope_scaling", nullptr},
+                    {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", theta}}}});
+}
+
+Status HunyuanMeta(const Config& config, MetaWriter& meta) {
+    return WriteCommon(config, meta);
+}
+Status HunyuanMoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    return WriteExperts(config, meta, "moe_intermediate_size", "softmax");
+}
+
+Result<Config> HunyuanMoeAdjust(const Config& config) {
+    WEFT_ASSIGN(const Config turned, HunyuanRope(config));
+    WEFT_ASSIGN(const int64_t ffn, config.NeedInt({"intermediate_size"}, 1, 1 << 20));
+    Json over = {{"norm_topk_prob", true}, {"shared_expert_intermediate_size", ffn}};
+    const struct {
+        std::string_view key, from;
+        int64_t usual;
+    } numbers[] = {{"num_experts", "num_experts", 0},
+                   {"num_experts_per_tok", "moe_topk", 1},
+                   {"moe_intermediate_size", "moe_intermediate_size", ffn},
+                   {"n_shared_experts", "num_shared_expert", 1}};
+    for (const auto& [key, from, usual] : numbers) {
+        WEFT_ASSIGN(const std::optional<int64_t> number, OneForAll(config, from));
+        over[key] = number.value_or(usual);
+    }
+    if (over["n_shared_experts"] != 1) return config.Corrupt("num_shared_expert", "1");
+    if (over["moe_intermediate_size"] != ffn) {
+        return config.Corrupt("moe_intermediate_size", "the intermediate_size of config.json");
+    }
+    return Renamed(turned, over);
+}
+
+// ---- ERNIE --------------------------------------------------------------------------------------
+
+Status ErnieMeta(const Config& config, MetaWriter& meta) {
+    return WriteCommon(config, meta);
+}
+Status ErnieMoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    return WriteExperts(config, meta, "moe_intermediate_size", "softmax");
+}
+
+Result<Config> ErnieMoeAdjust(const Config& config) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const int64_t first, config.IntOr({"moe_layer_start_index"}, 0, 4096, 1));
+    WEFT_ASSIGN(const int64_t last, config.IntOr({"moe_layer_end_index"}, -1, 4096, -1));
+    WEFT_ASSIGN(const int64_t step, config.IntOr({"moe_layer_interval"}, 1, 4096, 1));
+    WEFT_ASSIGN(const int64_t experts, config.NeedInt({"moe_num_experts"}, 1, 1 << 16));
+    WEFT_ASSIGN(const int64_t used, config.NeedInt({"moe_k"}, 1, experts));
+    WEFT_ASSIGN(const int64_t shared, config.IntOr({"moe_num_shared_experts"}, 0, 64, 0));
+    WEFT_ASSIGN(const double least, config.F64Or({"moe_norm_min"}, 1e-12));
+    // A softmax's best are more than this, so that the limit is never met.
+    if (!(least <= 1e-6)) return config.Corrupt("moe_norm_min", "at most 1e-6");
+    if (last != -1 && last < layers - 1) {
+        return config.Corrupt("moe_layer_end_index", "-1 or the last layer");
+    }
+    return Renamed(config, {{"first_k_dense_replace", first},
+                            {"decoder_sparse_step", step},
+                            {"num_experts", experts},
+                            {"num_experts_per_tok", used},
+                            {"n_shared_experts", shared},
+                            {"norm_topk_prob", true}});
+}
+
+// ---- Ling 2 -------------------------------------------------------------------------------------
+
+Status LingMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+Result<Config> LingAdjust(const Config& config) {
+    WEFT_ASSIGN(const bool norm_head, config.BoolOr({"norm_head"}, false));
+    if (norm_head) return config.Corrupt("norm_head", "false");
+    WEFT_ASSIGN(const int64_t shared, config.IntOr({"num_shared_experts"}, 0, 64, 0));
+    return Renamed(config, {{"n_shared_experts", shared}});
+}
+
+// ---- Tables -------------------------------------------------------------------------------------
+
+constexpr Rule kHunyuanNormRules[] = {
+    {"attn_q_norm", "self_attn.query_layernorm", Form::kNorm},
+    {"attn_k_norm", "self_attn.key_layernorm", Form::kNorm},
+};
+constexpr Rule kHunyuanMoeRules[] = {
+    {"ffn_gate_inp", "mlp.gate.wg", Form::kRouter},
+    {"ffn_gate_exps", "mlp.experts.*.gate_proj", Form::kExperts, false},
+    {"ffn_up_exps", "mlp.experts.*.up_proj", Form::kExperts, false},
+    {"ffn_down_exps", "mlp.experts.*.down_proj", Form::kExperts, false},
+    {"ffn_gate_shexp", "mlp.shared_mlp.gate_proj", Form::kLinear},
+    {"ffn_up_shexp", "mlp.shared_mlp.up_proj", Form::kLinear},
+    {"ffn_down_shexp", "mlp.shared_mlp.down_proj", Form::kLinear},
+};
+constexpr Rule kErnieBiasRules[] = {
+    {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias", Form::kVector, false},
+};
+constexpr Rule kLingRules[] = {
+    {"attn_qkv", "attention.query_key_value", Form::kLinear},
+    {"attn_output", "attention.dense", Form::kLinear},
+    {"attn_q_norm", "attention.query_layernorm", Form::kNorm},
+    {"attn_k_norm", "attention.key_layernorm", Form::kNorm},
+    {"exp_probs_b.bias", "mlp.gate.expert_bias", Form::kVector, false},
+};
+
+constexpr Family kHunyuanFamilies[] = {
+    {.model_type = "hunyuan_v1_dense",
+     .architecture = "hunyuan-dense",
+     .rules = {kPreNormRules, kAttentionRules, kHunyuanNormRules, kMlpRules},
+     .meta = HunyuanMeta,
+     .adjust = HunyuanRope,
+     .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5})"},
+    {.model_type = "hunyuan_v1_moe",
+     .architecture = "hunyuan-moe",
+     .rules = {kPreNormRules, kAttentionRules, kHunyuanNormRules, kHunyuanMoeRules},
+     .meta = HunyuanMoeMeta,
+     .adjust = HunyuanMoeAdjust,
+     .defaults = R"({"max_position_embeddings": 2048, "rms_norm_eps": 1e-5})"},
+    {.model_type = "ernie4_5",
+     .architecture = "ernie4_5",
+     .rules = {kPreNormRules, kAttentionRules, kMlpRules},
+     .meta = ErnieMeta,
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "rope_theta": 500000.0, "head_dim": 128, "num_key_value_heads": 2,
+                     "tie_word_embeddings": true})"},
+    {.model_type = "ernie4_5_moe",
+     .architecture = "ernie4_5-moe",
+     .rules = {kPreNormRules, kAttentionRules, kMoeRules, kSharedExpertsRules, kErnieBiasRules},
+     .meta = ErnieMoeMeta,
+     .adjust = ErnieMoeAdjust,
+     .defaults = R"({"max_position_embeddings": 131072, "rms_norm_eps": 1e-5,
+                     "rope_theta": 500000.0, "num_key_value_heads": 4,
+                     "moe_intermediate_size": 1536, "moe_num_experts": 64, "moe_k": 6,
+                     "moe_num_shared_experts": 2, "tie_word_embeddings": true})"},
+    {.model_type = "bailing_moe",
+     .architecture = "bailingmoe2",
+     .rules = {kPreNormRules, kLingRules, kMoeRules, kSharedExpertsRules},
+     .meta = LingMeta,
+     .adjust = LingAdjust,
+     .defaults = R"({"norm_topk_prob": true, "partial_rotary_factor": 0.5})",
+     .rope = {.partial = true},
+     .embedding = "word_embeddings"},
+};
+
+}  // namespace
+
+std::span<const Family> HunyuanFamilies() {
+    return kHunyuanFamilies;
+}
+
+}  // namespace weft::model_files::hf

@@ -1,0 +1,230 @@
+// Families of models as Hugging Face folders (tests/data/families, made by
+// tools/make_family_golden.py) against transformers' logits: their Programs by the interpreter in
+// double in every layout, then kernels of every table, chunks of prompts and expert groups, and the
+// GGUF file that is made of the folder.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "coll/comm.h"
+#include "model_files/hf/folder.h"
+#include "quantize/quantize.h"
+#include "support/hf_folder.h"
+#include "support/hf_quantize.h"
+#include "support/interpreter.h"
+#include "support/loaded_rank.h"
+#include "support/ranks.h"
+#include "support/temp_dir.h"
+
+namespace weft::support {
+namespace {
+
+using program::Storage;
+using program::ValueId;
+
+std::vector<std::string> FamilyCases() {
+    std::vector<std::string> names;
+    for (const auto& file : std::filesystem::directory_iterator(TestData("/families"))) {
+        names.push_back(file.path().stem());
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+class FamilyModels : public testing::TestWithParam<std::string> {
+  protected:
+    void SetUp() override {
+        const HfGolden golden(TestData("/families/" + GetParam() + ".safetensors"));
+        golden.Write(GetParam(), dir_ / "model");
+        WriteText(dir_ / "model/tokenizer.json", SmallTokenizer());
+        auto source = model_files::hf::OpenFolder(dir_ / "model");
+        ASSERT_TRUE(source.ok()) << source.error().message;
+        source_ = std::move(*source);
+        const auto hyper = model::ReadHyper(*source_);
+        ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+        hyper_ = *hyper;
+        tokens_ = golden.Tokens(GetParam());
+        expected_ = golden.Floats(GetParam() + "/logits");
+    }
+
+    // How far each row of logits is from transformers', by its length.
+    template <typename Real>
+    std::vector<double> Errors(const std::vector<Real>& logits) const {
+        EXPECT_EQ(logits.size(), expected_.size());
+        std::vector<double> errors(tokens_.size(), INFINITY);
+        const size_t vocab = expected_.size() / tokens_.size();
+        for (size_t row = 0; row < errors.size() && logits.size() == expected_.size(); ++row) {
+            double error = 0, size = 0;
+            for (size_t i = row * vocab; i < (row + 1) * vocab; ++i) {
+                error += std::pow(double{logits[i]} - double{expected_[i]}, 2);
+                size += std::pow(double{expected_[i]}, 2);
+            }
+            errors[row] = std::sqrt(error / size);
+        }
+        return errors;
+    }
+    // Rows that are farther than `bound`, NaN counted.
+    template <typename Real>
+    int64_t Far(const std::vector<Real>& logits, double bound) const {
+        return std::ranges::count_if(Errors(logits), [&](double e) { return !(e <= bound); });
+    }
+
+    template <typename Real>
+    double Most(const std::vector<Real>& logits) const {
+        return std::ranges::max(Errors(logits));
+    }
+
+    std::vector<double> Read(const program::Value& value) const {
+        const bool vector = value.shape.rank == 1;
+        const int64_t rows =
+            value.shape.rank == 3 ? value.shape[0] * value.shape[1] : value.shape[0];
+        const int64_t cols = vector ? 1 : value.shape[value.shape.rank - 1];
+        const int64_t step = value.shape.rank == 3 ? value.shape[1] : rows;
+        std::vector<float> floats(static_cast<size_t>(rows * cols));
+        EXPECT_EQ(value.dtype, DType::kF32) << value.name;
+        for (int64_t row = 0; row < rows; row += step) {
+            const auto out = std::as_writable_bytes(std::span(floats))
+                                 .subspan(static_cast<size_t>(row * cols) * sizeof(float),
+                                          static_cast<size_t>(step * cols) * sizeof(float));
+            EXPECT_TRUE(model::ReadWeight(*source_, value, row, step, out, nullptr).ok());
+        }
+        return {floats.begin(), floats.end()};
+    }
+
+    // By the interpreter, in double.
+    void CheckPrograms(const model::Layout& layout) {
+        SCOPED_TRACE(fmt::format("tp {} pp {}", layout.tp, layout.pp));
+        model::BuildOptions options;
+        World<double> world(Build(hyper_, *source_, layout, options), layout.tp);
+        ASSERT_EQ(world.size(), static_cast<size_t>(layout.tp * layout.pp));
+        for (size_t rank = 0; rank < world.size(); ++rank) {
+            const program::Program& program = world.program(rank);
+            for (size_t i = 0; i < program.values.size(); ++i) {
+                const program::Value& value = program.values[i];
+                std::vector<double>& to = world.at(rank, static_cast<ValueId>(i));
+                if (value.storage == Storage::kWeight) to = Read(value);
+                if (value.name == "tokens") to.assign(tokens_.begin(), tokens_.end());
+                if (value.name != "positions" && value.name != "output_rows") continue;
+                for (size_t row = 0; row < tokens_.size(); ++row) {
+                    to.push_back(static_cast<double>(row));
+                }
+            }
+        }
+        const auto rows = static_cast<int32_t>(tokens_.size());
+        ASSERT_EQ(world.Run(rows, rows, {{0, rows, 0, {}}}), "");
+        const ValueId id = world.program(0).Find("logits");
+        ASSERT_NE(id, program::kNoValue);
+        // RoPE, norms and gates of transformers are in float32.
+        EXPECT_EQ(Far(world.at(0, id), 4e-6), 0) << Most(world.at(0, id));
+    }
+
+    std::vector<program::Program> Programs(const model::Layout& layout, DType kv) const {
+        model::BuildOptions build;
+        build.kv_dtype = kv;
+        return Build(hyper_, *source_, layout, build);
+    }
+    std::vector<float> Logits(CpuLevel level, DType kv, size_t piece) const {
+        return LoadedRank(Programs({}, kv).at(0), *source_, {1, {}, true, level})
+            .Logits(tokens_, piece);
+    }
+    // Of each tensor rank.
+    std::vector<std::vector<float>> Logits(int tp, int ep, const std::vector<double>& shares,
+                                           CpuLevel level) const {
+        const auto layout = model::MakeLayout(tp, tp, 1, shares, ep).value();
+        const std::vector<program::Program> programs = Programs(layout, DType::kF32);
+        std::vector<std::vector<float>> got(programs.size());
+        if (got.size() != static_cast<size_t>(tp)) return {};
+        auto fabrics = net::MakeLocalFabrics(tp, net::Transport::kShm, size_t{1} << 20).value();
+        test::OnThreads(fabrics, [&](net::Fabric& fabric) {
+            std::vector<int> ranks(static_cast<size_t>(tp));
+            std::iota(ranks.begin(), ranks.end(), 0);
+            const coll::Channel channel{0, size_t{1} << 20, 0, net::kFlags};
+            const auto comm = coll::Comm::Make(fabric, ranks, channel, 10'000).value();
+            const auto r = static_cast<size_t>(fabric.rank);
+            LoadedRank rank(programs[r], *source_, {1, {}, true, level});
+            got[r] = rank.Logits(tokens_, 64, OneGroup(*comm).groups);
+        });
+        return got;
+    }
+
+    test::TempDir dir_;
+    std::unique_ptr<model_files::ModelSource> source_;
+    model::Hyper hyper_;
+    std::vector<float> expected_;
+    std::vector<int32_t> tokens_;
+};
+
+INSTANTIATE_TEST_SUITE_P(All, FamilyModels, testing::ValuesIn(FamilyCases()),
+                         [](const auto& one) { return one.param; });
+
+// Some 60 ops in a row, each a sum of at most 224 products in float32: 60 * sqrt(224) * 2^-24.
+constexpr double kFamilyFloat32 = 5.4e-5;
+
+TEST_P(FamilyModels, ProgramsOfEveryLayout) {
+    CheckPrograms({});
+    CheckPrograms({1, 2, {}, {}});
+    CheckPrograms({2, 2, {}, {}});
+    CheckPrograms({3, 1, {}, {}});
+    CheckPrograms({3, 2, {3, 1, 2}, {}});
+}
+
+// Rows have the same bits however the prompt is cut.
+TEST_P(FamilyModels, KernelsOfEveryTable) {
+    const CpuLevel best = BestCpuLevel(DetectCpu());
+    for (CpuLevel level : kCpuLevels) {
+        if (level > best) continue;
+        const std::vector<float> exact = Logits(level, DType::kF32, 64);
+        EXPECT_EQ(Far(exact, kFamilyFloat32), 0) << CpuLevelName(level) << " " << Most(exact);
+        EXPECT_EQ(Logits(level, DType::kF32, 7), exact) << CpuLevelName(level);
+    }
+}
+
+TEST_P(FamilyModels, TensorRanksAndExpertGroups) {
+    const CpuLevel best = BestCpuLevel(DetectCpu());
+    const std::vector<float> one = Logits(best, DType::kF32, 64);
+    struct Case {
+        int tp, ep;
+        std::vector<double> shares;
+    };
+    std::vector<Case> cases = {{2, 0, {}}, {3, 0, {1, 2, 1}}, {4, 0, {}}};
+    if (hyper_.moe.experts > 0) cases.push_back({2, 2, {}});
+    for (const Case& c : cases) {
+        SCOPED_TRACE(fmt::format("tp {} ep {}", c.tp, c.ep));
+        const auto got = Logits(c.tp, c.ep, c.shares, best);
+        ASSERT_EQ(got.size(), static_cast<size_t>(c.tp));
+        for (const std::vector<float>& logits : got) {
+            EXPECT_EQ(logits, got[0]) << "tensor ranks differ";
+        }
+        EXPECT_EQ(Far(got[0], kFamilyFloat32), 0) << Most(got[0]);
+    }
+}
+
+// What the f16 cache rounds, 2^-11, may tip a choice between experts of nearly equal scores: most
+// rows have close logits.
+TEST_P(FamilyModels, HalfPrecisionCaches) {
+    const std::vector<float> logits = Logits(BestCpuLevel(DetectCpu()), DType::kF16, 1);
+    EXPECT_LE(Far(logits, 3e-3), hyper_.moe.experts > 0 ? 2 : 0) << Most(logits);
+}
+
+// The file that `weft quantize` makes of the folder, in F32, is the same model.
+TEST_P(FamilyModels, AsGguf) {
+    quantize::QuantizeOptions options;
+    options.type = quantize::FindFileType("F32").value();
+    const auto plan = quantize::PlanQuantize(*source_, options);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const std::string path = dir_ / "model.gguf";
+    const auto written = quantize::WriteQuantized(*source_, *plan, path, {});
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    const CpuLevel best = BestCpuLevel(DetectCpu());
+    const std::vector<float> folder = Logits(best, DType::kF32, 64);
+    source_ = model_files::OpenModel(path).value();
+    const auto hyper = model::ReadHyper(*source_);
+    ASSERT_TRUE(hyper.ok()) << hyper.error().message;
+    hyper_ = *hyper;
+    EXPECT_EQ(Logits(best, DType::kF32, 64), folder);
+}
+
+}  // namespace
+}  // namespace weft::support

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Writes tests/data/families/CASE.safetensors: a tiny Hugging Face folder and its logits.
+
+As tools/make_hf_golden.py, one file a case: config.json and the names, dtypes and shapes of the
+tensors are in the file's metadata, values come from the formula of tests/support/tiny_model.h.
+Shapes can be cut over four ranks.
+
+Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
+    python3 tools/make_family_golden.py tests/data/families [CASE...]
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+import torch
+import transformers
+
+from make_hf_golden import LEFT_OUT, formula, tensor
+
+ROWS = 20
+SIZES = dict(hidden_size=96, intermediate_size=160, num_hidden_layers=4, num_attention_heads=6,
+             num_key_value_heads=2, head_dim=16, vocab_size=83, max_position_embeddings=256,
+             rms_norm_eps=1e-5, attn_implementation="eager", bos_token_id=1, eos_token_id=2,
+             pad_token_id=0)
+WINDOWS = {"sliding_window": 6}
+
+# name: model_type, what config.json says beside SIZES
+CASES = {
+    "exaone4": ("exaone4", WINDOWS | {"head_dim": LEFT_OUT, "sliding_window_pattern": 4}),
+    "exaone4Whole": ("exaone4", {"head_dim": LEFT_OUT, "sliding_window": None,
+                                 "layer_types": ["full_attention"] * 4,
+                                 "tie_word_embeddings": True}),
+    "exaoneMoe": ("exaone_moe", WINDOWS | {
+        "sliding_window_pattern": 2, "num_experts": 6, "num_experts_per_tok": 2,
+        "num_shared_experts": 1, "moe_intermediate_size": 96, "first_k_dense_replace": 1}),
+    "glm4": ("glm4", {"attention_bias": True}),
+    "ernie": ("ernie4_5", {}),
+    "ernieMoe": ("ernie4_5_moe", {
+        "head_dim": LEFT_OUT, "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 2,
+        "moe_intermediate_size": 96, "moe_layer_start_index": 1, "tie_word_embeddings": True}),
+    "olmoe": ("olmoe", {"head_dim": LEFT_OUT, "num_experts": 6, "num_experts_per_tok": 2}),
+    "graniteMoe": ("granitemoe", {
+        "head_dim": LEFT_OUT, "attention_multiplier": 0.2, "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.4, "logits_scaling": 2.0, "num_local_experts": 6,
+        "num_experts_per_tok": 2}),
+    "hunyuan": ("hunyuan_v1_dense", {
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0,
+                            "rope_theta": 10000.0}}),
+    "hunyuanMoe": ("hunyuan_v1_moe", {
+        "num_experts": 6, "moe_topk": 2, "rope_parameters": {
+            "rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0, "rope_theta": 10000.0}}),
+    "cohere2": ("cohere2", WINDOWS | {
+        "head_dim": LEFT_OUT, "rms_norm_eps": LEFT_OUT, "layer_norm_eps": 1e-5,
+        "logit_scale": 0.25}),
+    "cohere2Moe": ("cohere2_moe", WINDOWS | {
+        "rms_norm_eps": LEFT_OUT, "layer_norm_eps": 1e-5, "logit_scale": 0.5, "num_experts": 6,
+        "num_experts_per_tok": 2, "num_shared_experts": 1, "expert_selection_fn": "sigmoid",
+        "first_k_dense_replace": 1, "prefix_dense_intermediate_size": 224,
+        "sliding_window_pattern": 3, "tie_word_embeddings": False}),
+    # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
+    "ling2": ("sarvam_moe", {
+        "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
+        "moe_intermediate_size": 96, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2,
+        "partial_rotary_factor": 0.5}),
+}
+
+
+def ling2(config):
+    """config.json as the models of inclusionAI have it."""
+    own = {"architectures": ["BailingMoeV2ForCausalLM"], "model_type": "bailing_moe",
+           "score_function": "sigmoid", "use_qk_norm": True, "use_bias": False,
+           "use_qkv_bias": False, "norm_head": False, "moe_router_enable_expert_bias": True,
+           "partial_rotary_factor": 0.5, "rope_scaling": None, "num_experts": 8,
+           "num_shared_experts": 1, "moe_shared_expert_intermediate_size": 96,
+           "rope_theta": config["rope_parameters"]["rope_theta"]}
+    dropped = ("rope_parameters", "n_routed_experts", "n_shared_experts", "use_qk_norm",
+               "attention_bias", "num_mtp_layers")
+    return {k: v for k, v in config.items() if k not in dropped} | own
+
+
+REWRITTEN = {"ling2": ling2}
+EYES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28}
+
+
+def empty(model_type, sizes):
+    """A model of that type, and what loads it again."""
+    if model_type == "step3p7":
+        config = transformers.Step3p7Config(text_config=sizes, vision_config=EYES)
+        loader = transformers.Step3p7ForConditionalGeneration
+        return loader(config), loader
+    config = transformers.AutoConfig.for_model(model_type, **sizes)
+    return transformers.AutoModelForCausalLM.from_config(config), transformers.AutoModelForCausalLM
+
+
+def of_text(name):
+    return name.startswith(("model.", "lm_head."))
+
+
+def value(name, shape):
+    norm = "norm" in name
+    return tensor(name, shape, 1.0 if norm else 0.0)
+
+
+def run(case):
+    model_type, more = CASES[case]
+    sizes = {k: v for k, v in (SIZES | more).items() if v is not LEFT_OUT}
+    model, loader = empty(model_type, sizes)
+    with tempfile.TemporaryDirectory() as folder:
+        model.to(torch.float32).save_pretrained(folder)
+        file = pathlib.Path(folder) / "model.safetensors"
+        shapes = {}
+        with safetensors.safe_open(file, "pt") as opened:
+            for name in opened.keys():
+                shapes[name] = list(opened.get_slice(name).get_shape())
+        values = {n: value(n, s) for n, s in shapes.items()}
+        safetensors.torch.save_file(values, file, metadata={"format": "pt"})
+        loaded = loader.from_pretrained(
+            folder, dtype=torch.float64, attn_implementation="eager",
+            experts_implementation="eager").eval()
+        text = (pathlib.Path(folder) / "config.json").read_text()
+    tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * SIZES["vocab_size"]).astype(np.int64)
+    with torch.no_grad():
+        logits = loaded(torch.from_numpy(tokens)[None]).logits[0]
+    kept = REWRITTEN.get(case, lambda c: c)(json.loads(text))
+    meta = {"config": json.dumps(kept),
+            "tensors": json.dumps({n: ["F32", s] for n, s in shapes.items() if of_text(n)}),
+            "norm_base": "1.0"}
+    return meta, {"tokens": tokens.astype(np.float32), "logits": logits.numpy().astype(np.float32)}
+
+
+def main():
+    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
+                 "safetensors": safetensors.__version__, "numpy": np.__version__,
+                 "seed": "none: tests/support/tiny_model.h's formula"}
+    for case in sys.argv[2:] or CASES:
+        meta, arrays = run(case)
+        metadata = made_with | {f"{case}/{key}": text for key, text in meta.items()}
+        tensors = {f"{case}/{key}": np.ascontiguousarray(a) for key, a in arrays.items()}
+        safetensors.numpy.save_file(tensors, pathlib.Path(sys.argv[1]) / f"{case}.safetensors",
+                                    metadata=metadata)
+        print(case, np.abs(arrays["logits"]).max(), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
