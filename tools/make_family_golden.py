@@ -64,6 +64,37 @@ CASES = {
         "num_experts_per_tok": 2, "num_shared_experts": 1, "expert_selection_fn": "sigmoid",
         "first_k_dense_replace": 1, "prefix_dense_intermediate_size": 224,
         "sliding_window_pattern": 3, "tie_word_embeddings": False}),
+    "trinity": ("afmoe", WINDOWS | {
+        "mup_enabled": True, "num_dense_layers": 1, "num_experts": 6, "num_experts_per_tok": 2,
+        "num_shared_experts": 1, "moe_intermediate_size": 96, "route_scale": 1.5}),
+    "laguna": ("laguna", WINDOWS | {
+        "layer_types": ["full_attention"] + ["sliding_attention"] * 3, "num_attention_heads": 4,
+        "num_attention_heads_per_layer": [4, 6, 6, 6], "num_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 96, "shared_expert_intermediate_size": 160,
+        "moe_routed_scaling_factor": 2.5, "rope_parameters": {
+            "full_attention": {"rope_type": "yarn", "rope_theta": 500000.0, "factor": 4.0,
+                               "original_max_position_embeddings": 64, "beta_fast": 64.0,
+                               "beta_slow": 1.0, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}),
+    "lagunaWhole": ("laguna", {
+        "num_experts": 6, "num_experts_per_tok": 2, "gating": "per-element",
+        "moe_intermediate_size": 96, "shared_expert_intermediate_size": 96,
+        "mlp_layer_types": ["dense", "dense", "sparse", "sparse"]}),
+    "mimo2": ("mimo_v2_flash", WINDOWS | {
+        "head_dim": 24, "v_head_dim": 16, "num_key_value_heads": 1, "n_routed_experts": 8,
+        "num_experts_per_tok": 3, "moe_intermediate_size": 96, "attention_value_scale": 0.7,
+        "n_group": 1, "topk_group": 1}),
+    "step35": ("step3p7", WINDOWS | {
+        "num_attention_heads": 4, "num_sliding_attention_heads": 6, "num_key_value_heads": 2,
+        "layer_types": ["full_attention"] + ["sliding_attention"] * 3, "n_routed_experts": 6,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 96, "share_expert_dim": 160,
+        "mlp_layer_types": ["dense"] + ["sparse"] * 3, "moe_router_scaling_factor": 1.5,
+        "swiglu_limits": [0.0, 0.0, 0.02, 0.05], "swiglu_limits_shared": [0.02, 0.0, 0.05, 0.02],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "llama3", "rope_theta": 50000.0, "factor": 2.0,
+                               "original_max_position_embeddings": 64, "low_freq_factor": 1.0,
+                               "high_freq_factor": 32.0, "partial_rotary_factor": 0.5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,

@@ -15,6 +15,10 @@ struct Architecture {
 
 // `tested`: cases of tests/support/golden_models.h, compared with transformers in every layout.
 constexpr std::array kArchitectures = {
+    Architecture{{"afmoe", "Trinity (Arcee)",
+                  "gates by column, norms on both sides, windows, leading dense layers", "trinity"},
+                 BuildAfmoe,
+                 true},
     Architecture{{"bailingmoe2", "Ling 2, Ring 2",
                   "normed heads, partial RoPE, leading dense layers, groups of experts", "ling2"},
                  BuildQwen3,
@@ -87,10 +91,19 @@ constexpr std::array kArchitectures = {
         {"hy_v3", "Hy3", "normed heads, leading dense layers, a shared expert", "hyV3"},
         BuildQwen3,
         true},
+    Architecture{
+        {"laguna", "Laguna", "gates by head or column, heads and RoPE that differ by layer, YaRN",
+         "laguna, lagunaWhole"},
+        BuildLaguna,
+        true},
     Architecture{{"llama", "Llama 1-3.x, Mistral, Ministral 8B, Mixtral, SmolLM 1-2",
                   "linear, Llama 3's and YaRN RoPE; windows; experts; temperature",
                   "llama, llamaTied, llamaLinear, llama3Rope, mistral, ministral, mixtral"},
                  BuildLlama,
+                 true},
+    Architecture{{"mimo2", "MiMo V2 Flash",
+                  "values narrower than keys, sinks, heads and RoPE that differ by layer", "mimo2"},
+                 BuildMimo2,
                  true},
     Architecture{{"minimax-m2", "MiniMax M2", "norms over all heads, partial RoPE", "minimaxM2"},
                  BuildMiniMaxM2,
@@ -122,6 +135,10 @@ constexpr std::array kArchitectures = {
                  true},
     Architecture{{"seed_oss", "Seed-OSS", "biases", "seedOss"}, BuildSeedOss},
     Architecture{{"smollm3", "SmolLM 3", "layers without positions", "smollm3"}, BuildSmolLm3},
+    Architecture{{"step35", "Step 3.5 Flash",
+                  "gates by head, limited units, heads and RoPE that differ by layer", "step35"},
+                 BuildStep35,
+                 true},
 };
 
 const Architecture* FindArchitecture(std::string_view name) {

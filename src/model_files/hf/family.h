@@ -57,6 +57,9 @@ class MetaWriter {
     void F32(std::string_view key, double value) {
         writer_.F32(prefix_ + std::string(key), static_cast<float>(value));
     }
+    void F32s(std::string_view key, std::span<const float> values) {
+        writer_.F32s(prefix_ + std::string(key), values);
+    }
     void Bool(std::string_view key, bool value) { writer_.Bool(prefix_ + std::string(key), value); }
     void String(std::string_view key, std::string_view value) {
         writer_.String(prefix_ + std::string(key), value);
@@ -176,5 +179,6 @@ std::span<const Family> MoeFamilies();
 std::span<const Family> CohereFamilies();
 std::span<const Family> ExaoneFamilies();
 std::span<const Family> HunyuanFamilies();
+std::span<const Family> MixedFamilies();
 
 }  // namespace weft::model_files::hf

@@ -100,7 +100,7 @@ class Resolver {
                              "{}: RoPE scaling '{}' in layers with a window is not supported",
                              windowed.where(), Shown(type));
         }
-        WEFT_TRY(CheckWhole(windowed));
+        WEFT_TRY(CheckShare(windowed));
         if (named && !windowed.Names("rope_theta")) return {};  // perhaps no layer has a window
         WEFT_ASSIGN(windowed_theta_, Base(windowed, traits_.windowed_base));
         return CheckWindowedBase(all, windowed);
@@ -209,10 +209,13 @@ class Resolver {
         out_["temperature_length"] = length;
         return {};
     }
-    static Status CheckWhole(const Config& params) {
-        WEFT_ASSIGN(const double share, params.F64Or({"partial_rotary_factor"}, 1.0));
-        if (share == 1) return {};
-        return params.Corrupt("partial_rotary_factor", "1 in layers with a window");
+    Status CheckShare(const Config& windowed) const {
+        WEFT_ASSIGN(const double share, windowed.F64Or({"partial_rotary_factor"}, 1.0));
+        WEFT_ASSIGN(const double others, Rotated());
+        const double expected = traits_.windowed_partial ? others : 1.0;
+        if (share == expected) return {};
+        return windowed.Corrupt("partial_rotary_factor",
+                                fmt::format("{} in layers with a window", expected));
     }
 
     Status SetScaling() {
@@ -358,6 +361,7 @@ Result<RopeConfig> ReadRope(const Config& config) {
 
 Result<int64_t> HeadDim(const Config& config) {
     if (config.Has("kv_lora_rank")) return config.NeedInt({"qk_rope_head_dim"}, 2, 1024);
+    if (config.Has("head_dim")) return config.NeedInt({"head_dim"}, 1, 1024);
     WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, 1 << 20));
     WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, 4096));
     return config.IntOr({"head_dim"}, 1, 1024, std::clamp<int64_t>(hidden / heads, 1, 1024));

@@ -23,8 +23,9 @@ struct RopeTraits {
     // The key of config.json with the base of layers with a window, where rope_parameters names
     // none. Empty: rope_parameters must name it.
     std::string_view windowed_base = {};
-    bool partial = false;        // partial_rotary_factor is honored
-    bool only_longrope = false;  // the one scaling of the family; "yarn" is an old name of it
+    bool partial = false;           // partial_rotary_factor is honored
+    bool windowed_partial = false;  // in layers with a window, too, which must have the same
+    bool only_longrope = false;     // the one scaling of the family; "yarn" is an old name of it
     // mrope_section is honored: the pairs of a head that turn by time, height and width, which are
     // the same for text. "mrope" is an old name of the default.
     bool mrope = false;

@@ -1,0 +1,414 @@
+// Models whose layers with a window have heads and RoPE of their own, or a gate on attention's
+// output: MiMo-V2, Step 3.5, Laguna and Trinity.
+#include <algorithm>
+
+#include "model_files/hf/assembly.h"
+#include "model_files/hf/family.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMixedLayers = 4096, kMixedHeads = 4096, kMixedWindow = 1ll << 31;
+constexpr std::string_view kOfWindow = "sliding_attention", kOfAll = "full_attention";
+
+Result<Config> WithKeys(const Config& config, const Json& over) {
+    WEFT_ASSIGN(const Config parsed, Config::Parse(over.dump(), config.where()));
+    return config.With(parsed);
+}
+
+// A list with an entry for each layer; what more stands in it is of layers that predict further
+// tokens.
+template <typename T>
+Result<std::vector<T>> EachLayers(const Config& config, const char* key, std::vector<T> list) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMixedLayers));
+    if (!list.empty() && static_cast<int64_t>(list.size()) < layers) {
+        return config.Corrupt(key, fmt::format("an entry for each of {} layers", layers));
+    }
+    if (!list.empty()) list.resize(static_cast<size_t>(layers));
+    return list;
+}
+
+// layer_types, of `usual` where the config has none.
+Result<std::vector<std::string>> TypesOf(const Config& config, bool (*slides)(int64_t layer)) {
+    WEFT_ASSIGN(std::vector<std::string> types, config.Strings({"layer_types"}));
+    WEFT_ASSIGN(types, EachLayers(config, "layer_types", std::move(types)));
+    if (!types.empty()) return types;
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, kMixedLayers));
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        types.emplace_back(slides(layer) ? kOfWindow : kOfAll);
+    }
+    return types;
+}
+
+// One number a layer, by its type.
+Json HeadsByType(const std::vector<std::string>& types, int64_t full, int64_t sliding) {
+    Json heads = Json::array();
+    for (const std::string& type : types) heads.push_back(type == kOfWindow ? sliding : full);
+    return heads;
+}
+
+Status MustBe(const Config& config, const char* key, bool expected) {
+    WEFT_ASSIGN(const bool value, config.BoolOr({key}, expected));
+    if (value == expected) return {};
+    return config.Corrupt(key, expected ? "true" : "false");
+}
+
+// The window, and RoPE of the layers that have it; of a model without any, nothing.
+Status WriteMixed(const Config& config, MetaWriter& meta, bool whole_heads) {
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    if (std::ranges::find(types, kOfWindow) == types.end()) return {};
+    WEFT_ASSIGN(const int64_t window, config.NeedInt({"sliding_window"}, 1, kMixedWindow));
+    WEFT_TRY(WriteWindow(config, meta, window, nullptr));
+    if (whole_heads) {
+        WEFT_ASSIGN(const int64_t head_dim, config.NeedInt({"head_dim"}, 2, 1024));
+        meta.Int("rope.dimension_count_swa", head_dim);
+    }
+    return WriteWindowedBase(config, meta);
+}
+
+// ---- Trinity ------------------------------------------------------------------------------------
+
+Result<Config> AfmoeAdjust(const Config& config) {
+    WEFT_TRY(MustBe(config, "mup_enabled", true));
+    WEFT_TRY(MustBe(config, "route_norm", true));
+    WEFT_ASSIGN(const int64_t step,
+                config.IntOr({"global_attn_every_n_layers"}, 1, kMixedLayers, 4));
+    WEFT_ASSIGN(const int64_t dense, config.NeedInt({"num_dense_layers"}, 0, kMixedLayers));
+    WEFT_ASSIGN(const int64_t shared, config.NeedInt({"num_shared_experts"}, 0, 64));
+    WEFT_ASSIGN(const double scale, config.NeedF64({"route_scale"}));
+    WEFT_ASSIGN(const Config named, WithKeys(config, {{"sliding_window_pattern", step},
+                                                      {"first_k_dense_replace", dense},
+                                                      {"n_shared_experts", shared},
+                                                      {"norm_topk_prob", true},
+                                                      {"routed_scaling_factor", scale}}));
+    return WithLayerTypes(named, 4);
+}
+
+Status AfmoeMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_ASSIGN(const int64_t window, config.IntOr({"sliding_window"}, 0, kMixedWindow, 0));
+    WEFT_TRY(WriteWindow(config, meta, window, nullptr));
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+// ---- Laguna -------------------------------------------------------------------------------------
+
+Result<Config> LagunaAdjust(const Config& config) {
+    WEFT_TRY(MustBe(config, "moe_apply_router_weight_on_input", false));
+    WEFT_ASSIGN(const double cap, config.F64Or({"moe_router_logit_softcapping"}, 0.0));
+    if (cap != 0) return config.Corrupt("moe_router_logit_softcapping", "0");
+    WEFT_ASSIGN(const double scale, config.NeedF64({"moe_routed_scaling_factor"}));
+    WEFT_ASSIGN(std::vector<int64_t> heads, config.Ints({"num_attention_heads_per_layer"}));
+    WEFT_ASSIGN(heads, EachLayers(config, "num_attention_heads_per_layer", std::move(heads)));
+    WEFT_ASSIGN(const std::vector<std::string> types,
+                TypesOf(config, [](int64_t) { return false; }));
+    Json over = {
+        {"norm_topk_prob", true}, {"routed_scaling_factor", scale}, {"layer_types", types}};
+    if (!heads.empty()) over["num_attention_heads"] = heads;
+    return WithKeys(config, over);
+}
+
+Status LagunaMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteMixed(config, meta, true));
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+// ---- MiMo-V2 ------------------------------------------------------------------------------------
+
+bool MimoSlides(int64_t layer) {
+    return layer != 0 && (layer + 1) % 6 != 0;
+}
+
+// Its own names of what others have, and rope_parameters where they stand apart.
+Result<Config> MimoAdjust(const Config& config) {
+    WEFT_ASSIGN(std::vector<int64_t> hybrid, config.Ints({"hybrid_layer_pattern"}));
+    WEFT_ASSIGN(hybrid, EachLayers(config, "hybrid_layer_pattern", std::move(hybrid)));
+    WEFT_ASSIGN(std::vector<std::string> types, TypesOf(config, MimoSlides));
+    if (!config.Has("layer_types")) {
+        for (size_t layer = 0; layer < hybrid.size(); ++layer) {
+            types[layer] = hybrid[layer] != 0 ? kOfWindow : kOfAll;
+        }
+    }
+    WEFT_ASSIGN(const int64_t kv, config.NeedInt({"num_key_value_heads"}, 1, kMixedHeads));
+    WEFT_ASSIGN(const int64_t windowed,
+                config.IntOr({"swa_num_key_value_heads"}, 1, kMixedHeads, 2 * kv));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMixedHeads));
+    WEFT_ASSIGN(const int64_t windowed_heads,
+                config.IntOr({"swa_num_attention_heads"}, 1, kMixedHeads, heads));
+    WEFT_ASSIGN(const double eps, config.F64Or({"layernorm_epsilon", "rms_norm_eps"}, 1e-5));
+    Json over = {{"layer_types", types},
+                 {"rms_norm_eps", eps},
+                 {"num_key_value_heads", HeadsByType(types, kv, windowed)}};
+    if (windowed_heads != heads)
+        over["num_attention_heads"] = HeadsByType(types, heads, windowed_heads);
+    for (const auto& [own, other] :
+         {std::pair{"swa_head_dim", "head_dim"}, std::pair{"swa_v_head_dim", "v_head_dim"}}) {
+        if (!config.Has(own) || config.json()[own] == config.json()[other]) continue;
+        return config.Corrupt(own, fmt::format("the same as {}", other));
+    }
+    // So many tokens before the query's own.
+    if (config.Has("sliding_window_size")) {
+        WEFT_ASSIGN(const int64_t before, config.NeedInt({"sliding_window_size"}, 1, kMixedWindow));
+        over["sliding_window"] = before + 1;
+    }
+    if (!config.Has("rope_parameters")) {
+        WEFT_ASSIGN(const double base, config.F64Or({"rope_theta"}, 5000000.0));
+        WEFT_ASSIGN(const double windowed_base, config.F64Or({"swa_rope_theta"}, 10000.0));
+        WEFT_ASSIGN(const double share, config.F64Or({"partial_rotary_factor"}, 0.334));
+        over["rope_parameters"] = {
+            {kOfAll, {{"rope_theta", base}, {"partial_rotary_factor", share}}},
+            {kOfWindow, {{"rope_theta", windowed_base}, {"partial_rotary_factor", share}}}};
+    }
+    if (!config.Has("routed_scaling_factor")) over["routed_scaling_factor"] = 1.0;
+    return WithKeys(config, over);
+}
+
+Status MimoMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteMixed(config, meta, false));
+    WEFT_ASSIGN(const double scale, config.F64Or({"attention_value_scale"}, 1.0));
+    meta.F32("attention.value_scale", scale);
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+// ---- Step 3.5 -----------------------------------------------------------------------------------
+
+// rope_parameters of the types of layers, from lists by layer.
+Result<Json> StepRope(const Config& config, const std::vector<std::string>& types) {
+    std::vector<double> bases, shares;
+    const bool list = config.Has("rope_theta") && config.json()["rope_theta"].is_array();
+    if (list) {
+        WEFT_ASSIGN(bases, config.Floats({"rope_theta"}));
+    } else {
+        WEFT_ASSIGN(const double base, config.F64Or({"rope_theta"}, 10000.0));
+        bases.assign(types.size(), base);
+    }
+    WEFT_ASSIGN(bases, EachLayers(config, "rope_theta", std::move(bases)));
+    WEFT_ASSIGN(shares, config.Floats({"partial_rotary_factors"}));
+    WEFT_ASSIGN(shares, EachLayers(config, "partial_rotary_factors", std::move(shares)));
+    WEFT_ASSIGN(const Config scaling, config.Sub({"rope_scaling"}));
+    Json out = Json::object();
+    for (size_t layer = 0; layer < types.size(); ++layer) {
+        Json one = types[layer] == kOfAll ? scaling.json() : Json::object();
+        one["rope_theta"] = bases[layer];
+        if (!shares.empty()) one["partial_rotary_factor"] = shares[layer];
+        Json& known = out[types[layer]];
+        if (!known.is_null() && known != one) {
+            return config.Corrupt("rope_theta", "the same RoPE in all layers of a type");
+        }
+        known = std::move(one);
+    }
+    return out;
+}
+
+Result<int64_t> StepWindowedHeads(const Config& config, int64_t heads) {
+    WEFT_ASSIGN(const Config other, config.Sub({"attention_other_setting"}));
+    for (const auto& [own, usual] : {std::pair{"num_attention_groups", "num_attention_groups"},
+                                     std::pair{"head_dim", "head_dim"}}) {
+        if (!other.Has(own) || !config.Has(usual) || other.json()[own] == config.json()[usual]) {
+            continue;
+        }
+        return other.Corrupt(own, "the same as in the other layers");
+    }
+    WEFT_ASSIGN(const int64_t named, other.IntOr({"num_attention_heads"}, 1, kMixedHeads, heads));
+    return config.IntOr({"num_sliding_attention_heads"}, 1, kMixedHeads, named);
+}
+
+Result<Config> StepAdjust(const Config& config) {
+    WEFT_TRY(MustBe(config, "use_bidirectional_attention", false));
+    WEFT_TRY(MustBe(config, "mlp_bias", false));
+    WEFT_ASSIGN(const int64_t heads, config.NeedInt({"num_attention_heads"}, 1, kMixedHeads));
+    WEFT_ASSIGN(const int64_t windowed, StepWindowedHeads(config, heads));
+    WEFT_ASSIGN(const double head_dim, config.NeedF64({"head_dim"}));
+    WEFT_ASSIGN(const double scalar, config.F64Or({"query_pre_attn_scalar"}, head_dim));
+    if (scalar != head_dim) return config.Corrupt("query_pre_attn_scalar", "head_dim");
+    WEFT_ASSIGN(const int64_t groups,
+                config.NeedInt({"num_attention_groups", "num_key_value_heads"}, 1, kMixedHeads));
+    WEFT_ASSIGN(const int64_t experts,
+                config.NeedInt({"moe_num_experts", "n_routed_experts"}, 1, 1 << 16));
+    WEFT_ASSIGN(const int64_t used,
+                config.NeedInt({"moe_top_k", "num_experts_per_tok"}, 1, experts));
+    WEFT_ASSIGN(const int64_t shared,
+                config.NeedInt({"share_expert_dims", "share_expert_dim"}, 1, 1 << 20));
+    WEFT_ASSIGN(const double scale, config.NeedF64({"moe_router_scaling_factor"}));
+    WEFT_ASSIGN(const std::vector<std::string> types,
+                TypesOf(config, [](int64_t) { return false; }));
+    Json over = {{"layer_types", types},
+                 {"num_key_value_heads", groups},
+                 {"num_experts", experts},
+                 {"n_routed_experts", nullptr},
+                 {"num_local_experts", nullptr},
+                 {"num_experts_per_tok", used},
+                 {"shared_expert_intermediate_size", shared},
+                 {"norm_topk_prob", true},
+                 {"routed_scaling_factor", scale}};
+    if (windowed != heads) over["num_attention_heads"] = HeadsByType(types, heads, windowed);
+    if (!config.Has("rope_parameters")) {
+        WEFT_ASSIGN(over["rope_parameters"], StepRope(config, types));
+        for (const char* key : {"rope_theta", "rope_scaling"}) over[key] = nullptr;
+    }
+    return WithKeys(config, over);
+}
+
+// Limits by layer; null is none.
+Status WriteLimits(const Config& config, const char* from, const char* key, MetaWriter& meta) {
+    if (!config.Has(from)) return {};
+    Json given = config.json()[from];
+    if (!given.is_array()) return config.Corrupt(from, "a list of numbers");
+    for (Json& limit : given) {
+        if (limit.is_null()) limit = 0.0;
+    }
+    WEFT_ASSIGN(const Config numbers, WithKeys(config, {{from, given}}));
+    WEFT_ASSIGN(const std::vector<double> list, numbers.Floats({from}));
+    WEFT_ASSIGN(const std::vector<double> limits, EachLayers(config, from, list));
+    const bool any = std::ranges::any_of(limits, [](double limit) { return limit != 0; });
+    if (any) meta.F32s(key, std::vector<float>(limits.begin(), limits.end()));
+    return {};
+}
+
+Status StepMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    WEFT_TRY(WriteMixed(config, meta, false));
+    // GGUF files name what layers with a window rotate, and the others rotate half of it.
+    WEFT_ASSIGN(const int64_t head_dim, HeadDim(config));
+    WEFT_ASSIGN(const int64_t rotary, RotaryDim(config, head_dim));
+    if (2 * rotary != head_dim) {
+        return config.Corrupt("rope_parameters", "0.5 of a head in layers without a window");
+    }
+    WEFT_TRY(WriteLimits(config, "swiglu_limits", "swiglu_clamp_exp", meta));
+    WEFT_TRY(WriteLimits(config, "swiglu_limits_shared", "swiglu_clamp_shexp", meta));
+    return WriteExperts(config, meta, "moe_intermediate_size", "sigmoid");
+}
+
+// Experts stand stacked.
+Status StepLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    for (const std::string name : {"gate", "up", "down"}) {
+        WEFT_ASSIGN(MatrixPtr stack, assembly.Tensor(prefix + "moe." + name + "_proj.weight"));
+        if (stack == nullptr) continue;
+        WEFT_ASSIGN(const int64_t count, assembly.ExpertCount());
+        if (stack->rows() % count != 0) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: '{}moe.{}_proj.weight' has {} rows, no matrices of {} experts",
+                             assembly.folder(), prefix, name, stack->rows(), count);
+        }
+        const std::vector<int64_t> dims = {stack->cols(), stack->rows() / count, count};
+        assembly.Add(Assembly::Block(layer, "ffn_" + name + "_exps.weight"), std::move(stack),
+                     dims);
+    }
+    return {};
+}
+
+// ---- Tables -------------------------------------------------------------------------------------
+
+constexpr Rule kAfmoeRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+    {"ffn_norm", "pre_mlp_layernorm", Form::kNorm},
+    {"post_ffw_norm", "post_mlp_layernorm", Form::kNorm},
+    {"attn_gate", "self_attn.gate_proj", Form::kLinear},
+    {"ffn_gate_inp", "mlp.router.gate", Form::kRouter, false},
+    {"exp_probs_b.bias", "mlp.expert_bias", Form::kVector, false},
+};
+constexpr Rule kLagunaRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "post_attention_layernorm", Form::kNorm},
+    {"attn_gate", "self_attn.g_proj", Form::kLinear},
+    {"exp_probs_b.bias", "mlp.experts.e_score_correction_bias", Form::kVector, false},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
+};
+constexpr Rule kMimoRules[] = {
+    {"attn_sinks.weight", "self_attn.attention_sink_bias", Form::kVector, false},
+    {"attn_sinks.weight", "self_attn.sinks", Form::kVector, false},
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", Form::kVector, false},
+};
+constexpr Rule kStepRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"ffn_norm", "post_attention_layernorm", Form::kNorm},
+    {"attn_gate", "self_attn.g_proj", Form::kLinear},
+    {"ffn_gate_inp", "moe.gate", Form::kRouter, false},
+    {"exp_probs_b.bias", "moe.router_bias", Form::kVector, false},
+    {"ffn_gate_shexp", "share_expert.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "share_expert.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "share_expert.down_proj", Form::kLinear, false},
+};
+
+constexpr std::string_view kMimoDefaults =
+    R"({"max_position_embeddings": 202752, "head_dim": 192, "v_head_dim": 128, "n_group": 1,
+        "sliding_window": 129, "attention_value_scale": 0.707, "num_experts_per_tok": 8,
+        "norm_topk_prob": true, "topk_group": 1, "num_key_value_heads": 4})";
+constexpr std::string_view kStepDefaults =
+    R"({"max_position_embeddings": 128000, "rms_norm_eps": 1e-5, "head_dim": 128,
+        "moe_router_scaling_factor": 1.0, "share_expert_dim": 1280, "n_routed_experts": 288,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 1280, "num_key_value_heads": 8})";
+
+constexpr RopeTraits kMixedRope = {.by_layer_type = true, .partial = true};
+constexpr RopeTraits kMimoRope = {.by_layer_type = true, .partial = true, .windowed_partial = true};
+
+constexpr Family kMixedFamilies[] = {
+    {.model_type = "afmoe",
+     .architecture = "afmoe",
+     .rules = {kAfmoeRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
+     .meta = AfmoeMeta,
+     .adjust = AfmoeAdjust,
+     .defaults = R"({"max_position_embeddings": 16384, "rms_norm_eps": 1e-5, "head_dim": 128,
+                     "mup_enabled": false, "num_dense_layers": 1, "num_experts": 64,
+                     "num_experts_per_tok": 6, "num_shared_experts": 2, "route_scale": 1.0,
+                     "moe_intermediate_size": 1408, "sliding_window": 1024})"},
+    {.model_type = "laguna",
+     .architecture = "laguna",
+     .rules = {kLagunaRules, kAttentionRules, kQkNormRules, kMoeRules, kSharedExpertsRules},
+     .meta = LagunaMeta,
+     .adjust = LagunaAdjust,
+     .defaults = R"({"max_position_embeddings": 131072, "head_dim": 128, "num_key_value_heads": 8,
+                     "sliding_window": 512, "moe_intermediate_size": 512, "num_experts": 256,
+                     "num_experts_per_tok": 8, "shared_expert_intermediate_size": 512,
+                     "moe_routed_scaling_factor": 1.0,
+                     "rope_parameters": {
+                         "full_attention": {"rope_type": "default", "rope_theta": 500000.0,
+                                            "partial_rotary_factor": 0.5},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})",
+     .rope = kMixedRope},
+    {.model_type = "mimo_v2_flash",
+     .architecture = "mimo2",
+     .rules = {kPreNormRules, kAttentionRules, kMoeRules, kMimoRules},
+     .meta = MimoMeta,
+     .adjust = MimoAdjust,
+     .defaults = kMimoDefaults,
+     .rope = kMimoRope},
+    {.model_type = "mimo_v2",
+     .architecture = "mimo2",
+     .rules = {kPreNormRules, kAttentionRules, kMoeRules, kMimoRules},
+     .meta = MimoMeta,
+     .adjust = MimoAdjust,
+     .defaults = kMimoDefaults,
+     .rope = kMimoRope},
+    {.model_type = "step3p5",
+     .architecture = "step35",
+     .rules = {kStepRules, kAttentionRules, kQkNormRules, kMoeRules},
+     .meta = StepMeta,
+     .layer = StepLayer,
+     .norm_add = 1,
+     .adjust = StepAdjust,
+     .defaults = kStepDefaults,
+     .rope = kMixedRope},
+    {.model_type = "step3p7",
+     .architecture = "step35",
+     .rules = {kStepRules, kAttentionRules, kQkNormRules, kMoeRules},
+     .meta = StepMeta,
+     .layer = StepLayer,
+     .norm_add = 1,
+     .adjust = StepAdjust,
+     .defaults = kStepDefaults,
+     .rope = kMixedRope},
+};
+
+}  // namespace
+
+std::span<const Family> MixedFamilies() {
+    return kMixedFamilies;
+}
+
+}  // namespace weft::model_files::hf
