@@ -4,6 +4,21 @@
 
 namespace weft::backend {
 
+namespace {
+
+void CheckSlots(const StepSequence& sequence, int64_t slots) {
+    const auto is_slot = [&](int32_t slot) { return slot >= 0 && slot < slots; };
+    WEFT_CHECK(sequence.state_from == -1 || is_slot(sequence.state_from));
+    WEFT_CHECK(is_slot(sequence.state_to));
+    int32_t least = sequence.row_begin;
+    for (const auto& [row, slot] : sequence.state_writes) {
+        WEFT_CHECK(row >= least && row < sequence.row_begin + sequence.row_count && is_slot(slot));
+        least = row;
+    }
+}
+
+}  // namespace
+
 Status CheckStep(const Step& step, const CompileOptions& options) {
     WEFT_CHECK(step.slot >= 0 && step.slot < options.slots);
     if (step.again) return {};
@@ -23,6 +38,7 @@ Status CheckStep(const Step& step, const CompileOptions& options) {
         WEFT_CHECK(options.kv_pages == 0 || end <= pages * options.page_tokens);
         WEFT_CHECK(sequence.adapter >= 0);
         for (int32_t page : sequence.pages) WEFT_CHECK(page >= 0 && page < options.kv_pages);
+        if (options.state_slots > 0) CheckSlots(sequence, options.state_slots);
     }
     for (const auto& [from, to] : step.copies) {
         WEFT_CHECK(from >= 0 && from < options.kv_pages && to >= 0 && to < options.kv_pages);

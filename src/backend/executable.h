@@ -42,6 +42,7 @@ struct CompileOptions {
     int64_t max_outputs = 1;             // most output rows of a step
     int64_t kv_pages = 0;                // pages in each layer's cache
     int64_t page_tokens = 64;            // positions of each: the device's (program::Target)
+    int64_t state_slots = 0;             // slots of recurrent state
     std::vector<program::ValueId> keep;  // values that Read() may ask for
     Overlap overlap = Overlap::kNever;
     DeviceSum device_sum = DeviceSum::kAuto;
@@ -60,7 +61,8 @@ struct OpTiming {
     int64_t last_arrival_ns = 0;  // collectives only, else 0
 };
 
-// weight_bytes: weights, gradients and what an optimizer keeps.
+// weight_bytes: weights, gradients and what an optimizer keeps. kv_bytes: KV caches and recurrent
+// state.
 struct MemoryUse {
     uint64_t weight_bytes = 0, kv_bytes = 0, arena_bytes = 0;
 };

@@ -8,9 +8,12 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/state_write.h"
 #include "program/op_row.h"
 
 namespace weft::backend {
+
+using kernels::StateWrite;
 
 struct StepSequence {
     int32_t row_begin = 0;
@@ -18,6 +21,12 @@ struct StepSequence {
     int32_t position = 0;            // of its first row; training: 0
     std::span<const int32_t> pages;  // KV pages, in order of position; training: none
     int32_t adapter = 0;             // program::Adapt; 0: none
+    // Of a Program with recurrent state, slots (CompileOptions::state_slots): the one that holds
+    // the state before the first row (-1: there is none yet), the one that gets the state after the
+    // last row, and others that get it after the rows given, ascending. No sequence of a step
+    // writes a slot that another one touches.
+    int32_t state_from = -1, state_to = -1;
+    std::span<const StateWrite> state_writes{};
 };
 // KV page `to` of every layer becomes what page `from` is, before anything of the step is computed;
 // all of a step's copies in their order.

@@ -181,6 +181,7 @@ class Checker {
             if ((value.dtype == DType::kI32) != operands[i]->index ||
                 (value.dtype == DType::kF64 && !operands[i]->wide) ||
                 (value.storage == Storage::kState) != operands[i]->state ||
+                (value.storage == Storage::kSlots) != operands[i]->slots ||
                 !dimensions.Fit(*operands[i], value.shape)) {
                 return false;
             }
@@ -284,6 +285,25 @@ class Checker {
     static bool Check(const Op&, const ScaleByPosition& a) {
         const Temperature& t = a.temperature;
         return t.beta >= 0 && t.length >= 1 && t.offset >= 0;
+    }
+    bool Check(const Op& op, const CausalConv&) const {
+        const Value& state = program_.value(op.inputs.back());
+        return state.dtype == DType::kF32 && In(op, 1)[2] >= 2 &&
+               state.shape[0] == In(op, 1)[2] - 1;
+    }
+    bool Check(const Op& op, const DeltaRule& a) const {
+        const Value& state = program_.value(op.inputs.back());
+        const int64_t heads = state.shape[0], key_dim = state.shape[1];
+        const int64_t each = a.by_channel ? key_dim : 1;  // decays of a head
+        if (heads < 1 || a.first_head < 0 || a.key_heads < 1 || a.cycle < 0 || a.group < 1) {
+            return false;
+        }
+        for (int64_t h = 0; h < heads; ++h) {
+            if (a.KeyHeadOf(h) < 0 || a.KeyHeadOf(h) >= a.key_heads) return false;
+        }
+        return state.dtype == DType::kF32 && In(op, 0)[1] == a.key_heads * key_dim &&
+               In(op, 2)[1] == heads * state.shape[2] && In(op, 3)[1] == heads * each &&
+               In(op, 6)[0] == heads * each;
     }
     static bool Check(const Op&, const SoftCap& a) { return a.cap > 0; }
     bool Check(const Op& op, const HeadMatMul&) const {

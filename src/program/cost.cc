@@ -45,7 +45,8 @@ class Coster {
     double Outputs() const { return static_cast<double>(outputs_); }
     int64_t Bytes(ValueId id) const {
         const Value& value = program_.value(id);
-        return value.storage == Storage::kState ? 0 : RowBytes(value.dtype, Elements(id));
+        const bool counted = value.storage == Storage::kState || value.storage == Storage::kSlots;
+        return counted ? 0 : RowBytes(value.dtype, Elements(id));
     }
     int64_t ColumnCount(ValueId id) const {
         const Shape& shape = program_.value(id).shape;
@@ -164,6 +165,23 @@ class Coster {
         cost_.flops = static_cast<double>((2 * (width + rank) + 4) * a.heads) * Pairs(context_);
         cost_.read_bytes += (tokens_ + context_) * RowBytes(cache.dtype, width);
         cost_.written_bytes += tokens_ * RowBytes(cache.dtype, width);
+    }
+    // The state is read before the rows and written behind them.
+    void CountState() {
+        const int64_t bytes = SlotBytes(program_.value(op_->inputs.back()));
+        cost_.read_bytes += bytes;
+        cost_.written_bytes += bytes;
+    }
+    void Count(const CausalConv& a) {
+        const double taps = Columns(op_->inputs[1]), bias = op_->inputs.size() == 4 ? 1 : 0;
+        cost_.flops = (2 * taps - 1 + bias + (a.silu ? 4 : 0)) * Out();
+        CountState();
+    }
+    // S times the decay, k^T S, k (v - k^T S)^T, q^T S.
+    void Count(const DeltaRule&) {
+        const auto state = static_cast<double>(Elements(op_->inputs.back()));
+        cost_.flops = 7 * state * static_cast<double>(tokens_) + 3 * Out() + 8 * In(3) + 4 * In(4);
+        CountState();
     }
     void Count(const Glu& a) {
         cost_.flops = (a.activation == Activation::kGeluTanh ? 9 : 5) * Out();

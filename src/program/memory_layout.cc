@@ -12,7 +12,8 @@ Pool PoolOf(Storage storage) {
         case Storage::kWeight: return Pool::kWeight;
         case Storage::kGradient: return Pool::kGradient;
         case Storage::kOptimizer: return Pool::kOptimizer;
-        case Storage::kState: return Pool::kCache;
+        case Storage::kState:
+        case Storage::kSlots: return Pool::kCache;
         case Storage::kInput: return Pool::kInput;
         case Storage::kActivation:
         case Storage::kView: break;
@@ -23,6 +24,7 @@ Pool PoolOf(Storage storage) {
 int64_t BytesOf(const Program& program, ValueId id, const LayoutOptions& options) {
     const Value& value = program.value(id);
     if (value.storage == Storage::kState) return StateBytes(value, options.positions);
+    if (value.storage == Storage::kSlots) return SlotBytes(value) * options.state_slots;
     if (value.storage == Storage::kWeight && options.weight_bytes) return options.weight_bytes(id);
     return RowBytes(value.dtype, value.shape.Elements(options.tokens, options.outputs));
 }

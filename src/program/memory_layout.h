@@ -24,6 +24,7 @@ struct ValuePlace {
 struct LayoutOptions {
     int64_t tokens = 0, outputs = 0;  // most rows of a step
     int64_t positions = 0;            // of each cache
+    int64_t state_slots = 0;          // of each recurrent state
     int slots = 1;
     bool overlap = false;       // as TrainingArenaOptions
     bool in_halves = false;     // PlanArenaInHalves

@@ -78,7 +78,8 @@ class Reader {
         constexpr std::pair<std::string_view, bool Operand::*> kFlags[] = {
             {"i32", &Operand::index},     {"f64", &Operand::wide},      {"state", &Operand::state},
             {"spent", &Operand::spent},   {"weight", &Operand::weight}, {"exact", &Operand::exact},
-            {"chosen", &Operand::chosen}, {"narrow", &Operand::narrow}, {"part", &Operand::part}};
+            {"chosen", &Operand::chosen}, {"narrow", &Operand::narrow}, {"part", &Operand::part},
+            {"slots", &Operand::slots}};
         for (const auto& [name, flag] : kFlags) {
             if (!Take(name)) continue;
             operand.*flag = true;

@@ -21,6 +21,7 @@
 //     :i32     numbers of tokens, rows or experts; all other operands are floats
 //     :f64     may be float64
 //     :state   a KV cache: read and written
+//     :slots   recurrent state (Storage::kSlots): read and written
 //     :spent   may hold anything after the op
 //     :weight  the matrix of a product: in training it may be of a block type
 //     :exact   keeps all bits where training is in narrow types
@@ -44,6 +45,7 @@
 #include <vector>
 
 #include "program/op_row.h"
+#include "program/recurrent.h"
 #include "program/update.h"
 #include "tensor/activation.h"
 #include "tensor/temperature.h"
@@ -659,6 +661,7 @@ struct CrossEntropyGrad {
     OP(Rope) \
     OP(Attention) OP(AttentionGrad) \
     OP(LatentAttention) OP(PickColumns) \
+    OP(CausalConv) OP(DeltaRule) \
     OP(Glu) OP(GluGrad) \
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
     OP(SliceColumns) OP(PadColumns) \
@@ -769,7 +772,7 @@ struct Operand {
     Access access = Access::kRead;
     int group = 0;  // of optional ones; 0: none
     bool many = false, index = false, wide = false, state = false, spent = false, weight = false;
-    bool exact = false, chosen = false, part = false, narrow = false;
+    bool exact = false, chosen = false, part = false, narrow = false, slots = false;
     // Its first dimension is rows of the step (or may be, where it has any dimensions).
     bool by_rows() const { return dims[0] == 'T' || dims[0] == 'R' || dims[0] == '.'; }
 };

@@ -87,7 +87,7 @@ class Placer {
     Placed Output(const GateRows& a) const {
         const bool one = program_.value(op_->inputs[1]).shape[1] == 1;
         if (one && a.gate == RowGate::kSigmoid) return Join();
-        return NoGradient("of gates by head");
+        return NoGradient("of gates by head or column");
     }
     Placed Output(const SelectRows&) const { return Join(); }
     Placed Output(const Recv&) const {
@@ -181,9 +181,10 @@ class Placer {
     template <typename T>
     requires kHasNoGradient<T> Placed Output(const T&)
     const {
-        const char* why = T::kRow.pass == Pass::kBackward
-                              ? ": it is a backward op"
-                              : " yet: models with latent attention cannot be trained";
+        const char* why =
+            T::kRow.pass == Pass::kBackward
+                ? ": it is a backward op"
+                : " yet: models with latent attention or recurrent layers cannot be trained";
         return MakeError(ErrorCode::kUnsupported, "differentiate: op {} ({}) has no gradient{}",
                          index_, OpName(op_->kind()), why);
     }
@@ -216,6 +217,9 @@ struct OutputColumns {
         return {weight.slice.first_matrix * weight.shape[1], x.cut};
     }
     Columns operator()(const Attention& a) const { return {a.first_head * a.ValueDim(), x.cut}; }
+    Columns operator()(const DeltaRule& a) const {
+        return {a.first_head * program.value(op.inputs[7]).shape[2], x.cut};
+    }
     Columns operator()(const PickColumns& a) const {
         const int64_t all = program.value(op.inputs[0]).shape[1] / a.heads;
         return {x.begin / all * (program.value(op.outputs[0]).shape[1] / a.heads), x.cut};

@@ -146,6 +146,7 @@ const char* StorageName(Storage storage) {
         case Storage::kWeight: return "weight";
         case Storage::kActivation: return "activation";
         case Storage::kState: return "state";
+        case Storage::kSlots: return "slots";
         case Storage::kInput: return "input";
         case Storage::kGradient: return "gradient";
         case Storage::kView: return "view";

@@ -87,10 +87,22 @@ int64_t StateBytes(const Value& state, int64_t positions) {
     return positions * state.shape[0] * RowBytes(state.dtype, state.shape[1]);
 }
 
+int64_t SlotBytes(const Value& state) {
+    return RowBytes(state.dtype, state.shape.Elements(0, 0));
+}
+
 int64_t StateBytes(const Program& program, int64_t positions) {
     int64_t bytes = 0;
     for (const Value& value : program.values) {
         if (value.storage == Storage::kState) bytes += StateBytes(value, positions);
+    }
+    return bytes;
+}
+
+int64_t SlotBytes(const Program& program) {
+    int64_t bytes = 0;
+    for (const Value& value : program.values) {
+        if (value.storage == Storage::kSlots) bytes += SlotBytes(value);
     }
     return bytes;
 }

@@ -71,6 +71,7 @@ enum class Storage {
     kWeight,      // from the model file (or a trained parameter)
     kActivation,  // lives in the arena, from its first write to its last read
     kState,       // KV pages: outlives the step
+    kSlots,       // recurrent state, of `shape` in each slot: outlives the step
     kInput,       // bound at each step: token ids, positions
     kGradient,    // of a weight: accumulates (+=) over steps, outside the arena
     kOptimizer,   // what an optimizer keeps of weights: outlives all steps
@@ -112,6 +113,9 @@ Value MatrixOf(const Value& stack, int64_t i);
 // Bytes of a KV state (kState) with so many positions.
 int64_t StateBytes(const Value& state, int64_t positions);
 
+// Bytes of a slot of a recurrent state (kSlots).
+int64_t SlotBytes(const Value& state);
+
 struct Program {
     std::vector<Value> values;
     std::vector<Op> ops;
@@ -147,5 +151,7 @@ ArenaPlan PlanArena(const Program& program, int64_t tokens, int64_t outputs,
 
 // The same of all states of a Program.
 int64_t StateBytes(const Program& program, int64_t positions);
+// The same of a slot of all recurrent states; 0: the Program has none.
+int64_t SlotBytes(const Program& program);
 
 }  // namespace weft::program

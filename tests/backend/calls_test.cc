@@ -36,6 +36,7 @@ class EveryOp {
         x_ = Emit(program::Embedding{}, {tokens, Weight({64, kCols})}, {kTokens, kCols});
         Norms();
         Attentions();
+        Recurrent();
         Products();
         Experts();
         Ends();
@@ -103,6 +104,22 @@ class EveryOp {
         const ValueId keys = Product(norm_, 16), latent = Product(norm_, 16);
         const ValueId key = Product(norm_, 8);
         Emit(program::LatentAttention{2}, {attended_, keys, latent, key, Cache(1, 24)}, rows);
+    }
+
+    void Recurrent() {
+        const Shape rows{kTokens, kCols};
+        const auto slots = [&](Shape shape) {
+            return program.AddValue({Name(), DType::kF32, shape, Storage::kSlots});
+        };
+        const auto weight = [&] { return Weight({kCols, 1, 3}, DType::kF32); };
+        const ValueId x = Emit(program::CausalConv{}, {norm_, weight(), slots({2, kCols})}, rows);
+        const ValueId y =
+            Emit(program::CausalConv{true}, {x, weight(), Vector(kCols), slots({2, kCols})}, rows);
+        program::DeltaRule rule{.key_heads = 2};
+        const ValueId decay = Product(y, 2), beta = Product(y, 2);
+        Emit(rule, {x, y, y, decay, beta, Vector(2), Vector(2), slots({2, 16, 16})}, rows);
+        rule.by_channel = true;
+        Emit(rule, {x, y, y, x, beta, Vector(2), Vector(kCols), slots({2, 16, 16})}, rows);
     }
 
     void Products() {
@@ -174,6 +191,7 @@ CompileOptions SmallSteps() {
     options.max_tokens = 5;
     options.max_outputs = 3;
     options.kv_pages = 2;
+    options.state_slots = 3;
     return options;
 }
 
@@ -226,7 +244,8 @@ TEST(Calls, TouchWhatTheirOpsNameAsOperands) {
             if (op.kind() == OpKind::kAdapt && !adapts) continue;
             for (const ValueId id : op.inputs) {
                 const Storage storage = program.value(id).storage;
-                if (storage == Storage::kActivation || storage == Storage::kState) {
+                if (storage == Storage::kActivation || storage == Storage::kState ||
+                    storage == Storage::kSlots) {
                     EXPECT_GE(read[static_cast<size_t>(id)], 0) << program.value(id).name;
                 }
             }
@@ -262,8 +281,9 @@ TEST(Calls, HalvesMoveWhatIsByRows) {
             Call whole = lowered;
             BindCall(whole, {5, 3});
             Call half = whole;
-            ShiftRows(half, 2, 3, {}, {});
-            const bool finds = whole.bound == Bound::kSequences || whole.bound == Bound::kAdapted;
+            ShiftRows(half, {2, 3, {}, {}, {}});
+            const bool finds = whole.bound == Bound::kSequences || whole.bound == Bound::kStates ||
+                               whole.bound == Bound::kAdapted;
             for (const Slot& slot : whole.slots) {
                 if (slot.at == Slot::kNowhere) continue;
                 EXPECT_EQ(half.args.Load<const std::byte*>(slot.at) -

@@ -128,7 +128,7 @@ TEST(ExpertPrograms, DifferentiateRefusesWhatItDoesNotKnowByName) {
         ASSERT_FALSE(back.ok()) << what;
         EXPECT_NE(back.error().message.find(what), std::string::npos) << back.error().message;
     };
-    refused(WholeProgram(LatentHyper()), "latent attention cannot be trained");
+    refused(WholeProgram(LatentHyper()), "latent attention or recurrent layers cannot be trained");
     Program factors = WholeProgram(ExpertHyper());
     First(factors, OpKind::kRoute).attributes.If<Route>()->factors = true;
     refused(factors, "(route): no gradient of experts' own factors");

@@ -8,6 +8,7 @@
 #include "program/placement.h"
 #include "support/naive_experts.h"
 #include "support/naive_ops.h"
+#include "support/naive_recurrent.h"
 
 namespace weft::support {
 

@@ -34,6 +34,7 @@ class LoadedRank {
         compile.max_tokens = chunk;
         compile.max_outputs = chunk;
         compile.kv_pages = kPages;
+        if (program::SlotBytes(program) > 0) compile.state_slots = 4;
         compile.overlap = overlap;
         logits_ = program.Find("logits");
         if (logits_ != program::kNoValue) compile.keep = {logits_};
@@ -49,8 +50,10 @@ class LoadedRank {
         std::vector<int32_t> positions(tokens.size()), rows(tokens.size());
         std::iota(positions.begin(), positions.end(), static_cast<int32_t>(position));
         std::iota(rows.begin(), rows.end(), 0);
-        const std::vector<backend::StepSequence> sequences = {
+        std::vector<backend::StepSequence> sequences = {
             {0, static_cast<int32_t>(tokens.size()), static_cast<int32_t>(position), pages}};
+        sequences[0].state_from = position > 0 ? 0 : -1;
+        sequences[0].state_to = 0;
         return executable_->Run(executable_->whole(), {++step_, tokens, positions, sequences, rows},
                                 groups);
     }

@@ -100,7 +100,9 @@ inline void ExpectSlotsHaveSizesOfValues(const LoweredCalls& lowered,
                     ? program::StateBytes(value, options.kv_pages * options.page_tokens)
                     : RowBytes(value.dtype,
                                value.shape.Elements(options.max_tokens, options.max_outputs));
-            EXPECT_EQ(region.Bytes(rows), bytes) << value.name;
+            const bool slots = value.storage == program::Storage::kSlots;
+            EXPECT_EQ(region.Bytes(rows), slots ? bytes * options.state_slots : bytes)
+                << value.name;
         }
     }
 }

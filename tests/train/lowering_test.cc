@@ -127,7 +127,12 @@ TEST(Lowering, AddressesMoveWithTheSlot) {
     ForEachLowered([](const LoweredCalls& lowered, const std::vector<Call>& calls) {
         const std::vector<int32_t> order(40);
         const kernels::Sequence sequence{0, 40, 0, {}};
-        backend::Bindings bindings{40, 40, 0, {&sequence, 1}, {}, order.data(), 1, 20};
+        backend::Bindings bindings{.tokens = 40,
+                                   .outputs = 40,
+                                   .sequences = {&sequence, 1},
+                                   .token_order = order.data(),
+                                   .own_begin = 1,
+                                   .own_rows = 20};
         for (const Call& call : calls) {
             Call first = call;
             BindCall(first, bindings);

@@ -37,7 +37,7 @@ const char* PoolText(Pool pool) {
         case Pool::kWeight: return "the weights";
         case Pool::kGradient: return "gradients";
         case Pool::kOptimizer: return "the optimizer's state";
-        case Pool::kCache: return "the KV cache";
+        case Pool::kCache: return "the KV cache and recurrent state";
         case Pool::kInput: return "inputs";
         case Pool::kKept:
         case Pool::kBrief:
@@ -99,6 +99,7 @@ Buffers::Buffers(const program::ChunkedProgram& chunked, const CompileOptions& o
     layout.tokens = options.max_tokens;
     layout.outputs = options.max_outputs;
     layout.positions = options.kv_pages * options.page_tokens;
+    layout.state_slots = options.state_slots;
     layout.slots = options.slots;
     layout.overlap = options.beside;
     layout.in_halves = options.overlap != Overlap::kNever;

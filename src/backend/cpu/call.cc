@@ -28,6 +28,7 @@ void BindCall(Call& call, const Bindings& to) {
     switch (call.bound) {
         case Bound::kNothing: return;
         case Bound::kSequences: return call.args.Store(call.bound_at, to.sequences);
+        case Bound::kStates: return call.args.Store(call.bound_at, to.states);
         case Bound::kAdapted: return call.args.Store(call.bound_at, to.adapted);
         case Bound::kTokenOrder: return call.args.Store(call.bound_at, to.token_order);
         case Bound::kFirstOwnRow: return call.args.Store(call.bound_at, to.own_begin);

@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "kernels/adapt.h"
 #include "kernels/kernels.h"
+#include "kernels/recurrent.h"
 #include "program/program.h"
 
 namespace weft::backend {
@@ -78,10 +79,10 @@ class CallArgs {
 
 enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // (any other transfer)
 
-// What a step binds, besides addresses and numbers of rows: a span of rows of sequences or of
-// adapters, a pointer to the order of the tokens (dense/lookup.h), the first of the rank's own
-// rows.
-enum class Bound : uint8_t { kNothing, kSequences, kAdapted, kTokenOrder, kFirstOwnRow };
+// What a step binds, besides addresses and numbers of rows: a span of rows of sequences, of these
+// with their slots of state, or of adapters, a pointer to the order of the tokens (dense/lookup.h),
+// the first of the rank's own rows.
+enum class Bound : uint8_t { kNothing, kSequences, kStates, kAdapted, kTokenOrder, kFirstOwnRow };
 
 // A number of rows, int64_t among the arguments: `factor` for each row of dimension `dim`.
 struct RowCount {
@@ -137,6 +138,7 @@ struct Bindings {
     int64_t tokens = 0, outputs = 0;
     int64_t slot = 0;
     std::span<const kernels::Sequence> sequences{};
+    std::span<const kernels::StateSequence> states{};
     std::span<const kernels::AdaptedRow> adapted{};  // rows with an adapter, by adapter
     const int32_t* token_order = nullptr;
     // This rank's rows of T where tensor ranks share them out.

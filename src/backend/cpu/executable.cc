@@ -33,6 +33,7 @@ constexpr int64_t kLeastSumInHalves = 512 << 10;
 struct SlotState {
     int64_t tokens = 0, outputs = 0;
     std::vector<Sequence> sequences;
+    std::vector<kernels::StateSequence> states;
     std::vector<int32_t> token_order;  // kernels/dense/lookup.h
 };
 
@@ -171,8 +172,7 @@ class CpuExecutable final : public Executable {
     // Of a step that runs in halves: the region's calls for each, and the sum that is under way.
     bool in_halves_ = false;
     std::vector<Call> half_calls_[2];
-    std::vector<Sequence> half_sequences_[2];
-    std::vector<kernels::AdaptedRow> half_adapted_[2];
+    HalfRows half_rows_[2];
     struct {
         const Call* call = nullptr;  // null: none
         size_t index = 0;            // in the list
@@ -313,9 +313,11 @@ void CpuExecutable::BindInputs(const Step& step) {
     slot.tokens = static_cast<int64_t>(step.tokens.size());
     slot.outputs = static_cast<int64_t>(step.output_rows.size());
     slot.sequences.clear();
+    slot.states.clear();
     adapted_rows_.clear();
     for (const StepSequence& s : step.sequences) {
         slot.sequences.push_back({s.row_begin, s.row_count, s.position, s.pages});
+        slot.states.push_back({s.row_begin, s.row_count, s.state_from, s.state_to, s.state_writes});
         for (int32_t i = 0; s.adapter != 0 && i < s.row_count; ++i) {
             adapted_rows_.push_back({s.row_begin + i, s.adapter});
         }
@@ -351,8 +353,8 @@ void CpuExecutable::OrderTokens(SlotState& slot, std::span<const int32_t> tokens
 
 void CpuExecutable::BindCalls(const Step& step) {
     const SlotState& slot = slots_[static_cast<size_t>(step.slot)];
-    bindings_ = {slot.tokens,    slot.outputs,  step.slot,
-                 slot.sequences, adapted_rows_, slot.token_order.data()};
+    bindings_ = {slot.tokens,   slot.outputs,           step.slot, slot.sequences, slot.states,
+                 adapted_rows_, slot.token_order.data()};
     if (groups_.tensor != nullptr) {
         bindings_.own_begin = FirstRow(slot.tokens, *groups_.tensor);
         bindings_.own_rows = RowParts(
@@ -380,18 +382,20 @@ void CpuExecutable::BindHalves() {
     const int64_t rows = bindings_.tokens;
     const int64_t middle = rows / 2;
     for (int half : {0, 1}) {
-        const int64_t begin = half == 0 ? 0 : middle;
-        const int64_t count = half == 0 ? middle : rows - middle;
-        CutSequences(bindings_.sequences, begin, count, half_sequences_[half]);
-        half_adapted_[half] = adapted_rows_;
-        std::erase_if(half_adapted_[half], [&](const kernels::AdaptedRow& row) {
+        HalfRows& own = half_rows_[half];
+        const int64_t begin = own.begin = half == 0 ? 0 : middle;
+        const int64_t count = own.count = half == 0 ? middle : rows - middle;
+        CutSequences(bindings_.sequences, begin, count, own.sequences);
+        CutStates(bindings_.states, begin, count, own.states);
+        own.adapted = adapted_rows_;
+        std::erase_if(own.adapted, [&](const kernels::AdaptedRow& row) {
             return row.row < begin || row.row >= begin + count;
         });
         std::vector<Call>& calls = half_calls_[half];
         calls.assign(list_->calls.begin() + static_cast<ptrdiff_t>(list_->region.begin),
                      list_->calls.begin() + static_cast<ptrdiff_t>(list_->region.end));
         for (Call& call : calls) {
-            ShiftRows(call, begin, count, half_sequences_[half], half_adapted_[half]);
+            ShiftRows(call, own);
         }
     }
 }

@@ -34,16 +34,19 @@ HalvesRegion FindHalves(const std::vector<Call>& calls) {
 // The rows of experts stand in the order of a plan that each half makes of its own rows, at the
 // place of its first row. Calls that are bound to sequences, or to rows with adapters, find their
 // rows by these.
-void ShiftRows(Call& call, int64_t begin, int64_t count, std::span<const Sequence> sequences,
-               std::span<const kernels::AdaptedRow> adapted) {
+void ShiftRows(Call& call, const HalfRows& rows) {
     WEFT_CHECK(CanBeCut(call));
-    if (call.bound == Bound::kSequences) return call.args.Store(call.bound_at, sequences);
-    if (call.bound == Bound::kAdapted) return call.args.Store(call.bound_at, adapted);
-    if (call.rows.at != Slot::kNowhere) call.args.Store(call.rows.at, count * call.rows.factor);
+    const auto bind = [&](const auto& list) { call.args.Store(call.bound_at, std::span(list)); };
+    if (call.bound == Bound::kSequences) return bind(rows.sequences);
+    if (call.bound == Bound::kStates) return bind(rows.states);
+    if (call.bound == Bound::kAdapted) return bind(rows.adapted);
+    if (call.rows.at != Slot::kNowhere) {
+        call.args.Store(call.rows.at, rows.count * call.rows.factor);
+    }
     for (const Slot& slot : call.slots) {
         if (slot.at == Slot::kNowhere || slot.region.row_bytes == 0) continue;
         const std::byte* address = call.args.Load<const std::byte*>(slot.at);
-        call.args.Store(slot.at, address + begin * slot.region.row_bytes);
+        call.args.Store(slot.at, address + rows.begin * slot.region.row_bytes);
     }
 }
 
@@ -59,6 +62,24 @@ void CutSequences(std::span<const Sequence> sequences, int64_t begin, int64_t co
         sequence.row_begin = static_cast<int32_t>(first);
         sequence.row_count = static_cast<int32_t>(end - first);
         out.push_back(sequence);
+    }
+}
+
+void CutStates(std::span<const kernels::StateSequence> states, int64_t begin, int64_t count,
+               std::vector<kernels::StateSequence>& out) {
+    out.clear();
+    for (kernels::StateSequence state : states) {
+        const int64_t first = std::max<int64_t>(state.row_begin, begin);
+        const int64_t end = std::min<int64_t>(state.row_begin + state.row_count, begin + count);
+        if (first >= end) continue;
+        if (first > state.row_begin) state.from = state.to;
+        const auto write_at = [&](int64_t row) {
+            return std::ranges::lower_bound(state.writes, row, {}, &kernels::StateWrite::row);
+        };
+        state.writes = {write_at(first), write_at(end)};
+        state.row_begin = static_cast<int32_t>(first);
+        state.row_count = static_cast<int32_t>(end - first);
+        out.push_back(state);
     }
 }
 

@@ -2,8 +2,8 @@
 // computed.
 //
 // Between two sums (all_reduce) calls work row by row, and attention needs of other rows only K and
-// V of earlier ones, in its own layer. So half `a`, the first rows, may be one sum ahead of half
-// `b`:
+// V of earlier ones, in its own layer; so it is with recurrent state. So half `a`, the first rows,
+// may be one sum ahead of half `b`:
 //
 //     compute   0a  0b  1a  1b  2a  2b ...     segment s of a half: the calls between two sums
 //     wire          0a  0b  1a  1b  2a ...     its sum
@@ -30,14 +30,23 @@ struct HalvesRegion {
 // The run of calls with the most sums in which every call can be cut by rows; none: no sums.
 HalvesRegion FindHalves(const std::vector<Call>& calls);
 
-// Of a call that is bound to a step's rows and can be cut, leaves rows [begin, begin + count).
-// `sequences` are those of these rows, `adapted` those of these that use an adapter.
-void ShiftRows(Call& call, int64_t begin, int64_t count,
-               std::span<const kernels::Sequence> sequences,
-               std::span<const kernels::AdaptedRow> adapted);
+// Some rows of a step: their sequences, those with their slots of state, and the rows that use an
+// adapter.
+struct HalfRows {
+    int64_t begin = 0, count = 0;
+    std::vector<kernels::Sequence> sequences;
+    std::vector<kernels::StateSequence> states;
+    std::vector<kernels::AdaptedRow> adapted;
+};
+
+// Of a call that is bound to a step's rows and can be cut, leaves `rows`.
+void ShiftRows(Call& call, const HalfRows& rows);
 
 // The parts of `sequences` whose rows lie in [begin, begin + count).
 void CutSequences(std::span<const kernels::Sequence> sequences, int64_t begin, int64_t count,
                   std::vector<kernels::Sequence>& out);
+// The same. Between two parts of a sequence its state is in the slot that it ends in.
+void CutStates(std::span<const kernels::StateSequence> states, int64_t begin, int64_t count,
+               std::vector<kernels::StateSequence>& out);
 
 }  // namespace weft::backend

@@ -8,6 +8,7 @@
 #include "backend/cpu/lowerer.h"
 #include "kernels/dense/lookup.h"
 #include "kernels/latent.h"
+#include "kernels/recurrent.h"
 
 namespace weft::backend {
 namespace {
@@ -17,6 +18,15 @@ using program::OpKind;
 using program::Pass;
 using program::Trait;
 using program::ValueId;
+
+void RunCausalConv(const kernels::Kernels& kernels, const kernels::CausalConvArgs& args, int part,
+                   int parts) {
+    kernels::RecurrentKernelsFor(kernels.level).causal_conv(args, part, parts);
+}
+void RunDeltaRule(const kernels::Kernels& kernels, const kernels::DeltaRuleArgs& args, int part,
+                  int parts) {
+    kernels::RecurrentKernelsFor(kernels.level).delta_rule(args, part, parts);
+}
 
 class InferenceLowerer final : Lowerer {
   public:
@@ -408,6 +418,72 @@ class InferenceLowerer final : Lowerer {
         Owns(call, call.args.scratch, call.args.scratch_floats, floats * kFloat, kFloat);
     }
 
+    Status Lower(const Op& op, const program::CausalConv& a) {
+        CallOf<kernels::CausalConvArgs> call;
+        kernels::CausalConvArgs& args = call.args;
+        call.Binds(args.sequences, Bound::kStates);
+        call.Reads(args.x, Of(op.inputs[0]));
+        args.weight = Vector(op.inputs[1]);
+        if (op.inputs.size() == 4) args.bias = Vector(op.inputs[2]);
+        args.cols = Cols(op.outputs[0]);
+        args.taps = Cols(op.inputs[1]);
+        args.silu = a.silu;
+        ChangesSlots(call, op.inputs.back());
+        call.Writes(args.y, Of(op.outputs[0]));
+        if (args.taps > kernels::kMostTaps) {
+            return MakeError(ErrorCode::kUnsupported,
+                             "program op {} (causal_conv): {} taps; most: {}", op_, args.taps,
+                             kernels::kMostTaps);
+        }
+        return Push<RunCausalConv>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::DeltaRule& a) {
+        const program::Shape& state = ShapeOf(op.inputs[7]);
+        const int64_t heads = state[0], each = a.by_channel ? state[1] : 1;
+        const Region fade = ScratchRows("fade", heads * each * kFloat, rows_);
+        const Region strength = ScratchRows("strength", heads * kFloat, rows_);
+        CallOf<kernels::DeltaGatesArgs> gates;
+        gates.Reads(gates.args.decay, Of(op.inputs[3]));
+        gates.Reads(gates.args.beta, Of(op.inputs[4]));
+        gates.args.a = Vector(op.inputs[5]);
+        gates.args.dt = Vector(op.inputs[6]);
+        gates.args.heads = heads;
+        gates.args.each = each;
+        gates.Writes(gates.args.fade, fade);
+        gates.Writes(gates.args.strength, strength);
+        gates.Rows(gates.args.rows);
+        WEFT_TRY(Push<kernels::DeltaGates>(gates, op.outputs[0]));
+        CallOf<kernels::DeltaRuleArgs> call;
+        kernels::DeltaRuleArgs& args = call.args;
+        call.Binds(args.sequences, Bound::kStates);
+        call.Reads(args.q, Of(op.inputs[0]));
+        call.Reads(args.k, Of(op.inputs[1]));
+        call.Reads(args.v, Of(op.inputs[2]));
+        call.Reads(args.fade, fade);
+        call.Reads(args.strength, strength);
+        args.heads = heads;
+        args.key_heads = a.key_heads;
+        args.key_dim = state[1];
+        args.value_dim = state[2];
+        args.each = each;
+        args.first_head = a.first_head;
+        args.first_key_head = a.first_key_head;
+        args.group = a.group;
+        args.cycle = a.cycle;
+        args.query_scale = a.query_scale;
+        args.key_scale = a.key_scale;
+        ChangesSlots(call, op.inputs[7]);
+        OwnsFloats(call, kernels::DeltaScratch(args.key_dim));
+        call.Writes(args.y, Of(op.outputs[0]));
+        return Push<RunDeltaRule>(call, op.outputs[0]);
+    }
+    template <typename Args>
+    void ChangesSlots(CallOf<Args>& call, ValueId state) {
+        call.args.state.slot_floats = program::SlotBytes(program_.value(state)) / kFloat;
+        call.Changes(call.args.state.data, Of(state));
+    }
+
     // Prepared as rows of one head each.
     Status Lower(const Op& op, const program::HeadMatMul&) {
         CallOf<kernels::HeadMatMulArgs> call;
@@ -628,12 +704,15 @@ class InferenceLowerer final : Lowerer {
         return {};
     }
 
-    // The bytes of an activation, an input or a state.
+    // The bytes of an activation, an input, a cache or a recurrent state.
     Region Of(ValueId id) const {
         const program::Value& value = program_.value(id);
         if (value.storage == program::Storage::kState) {
             const int64_t positions = options_.kv_pages * options_.page_tokens;
             return {buffers_.At(id), 0, program::StateBytes(value, positions), id};
+        }
+        if (value.storage == program::Storage::kSlots) {
+            return {buffers_.At(id), 0, program::SlotBytes(value) * options_.state_slots, id};
         }
         return {buffers_.At(id), RowBytes(value.dtype, value.shape.Elements(1, 1)), 0, id};
     }

@@ -61,7 +61,7 @@ class Lowerer {
         for (size_t i = 0; i < op.inputs.size(); ++i) {
             const program::Operand& input = *operands.inputs[i];
             const bool written =
-                input.state || input.spent || input.access == program::Access::kAdd;
+                input.state || input.slots || input.spent || input.access == program::Access::kAdd;
             if (op.inputs[i] == slot.region.value && (reads || written)) return true;
         }
         for (size_t i = 0; i < op.outputs.size(); ++i) {

@@ -71,6 +71,7 @@ Status Buffers::Plan(const program::ChunkedProgram& chunked, const program::Prog
     layout.tokens = options.max_tokens;
     layout.outputs = options.max_outputs;
     layout.positions = options.kv_pages * options.page_tokens;
+    layout.state_slots = options.state_slots;
     layout.slots = options.slots;
     layout.keep = options.keep;
     layout.align = static_cast<int64_t>(kBufferAlign);
@@ -137,6 +138,7 @@ std::vector<PoolBuffers::Range> Buffers::ValuesIn(program::Pool pool,
         if (value.storage == program::Storage::kState) {
             bytes = program::StateBytes(value, kv_pages_ * page_tokens_);
         }
+        if (value.storage == program::Storage::kSlots) bytes *= options.state_slots;
         const int slots = layout_.SlotStride(pool) > 0 ? options.slots : 1;
         for (int slot = 0; slot < slots; ++slot) {
             const int64_t begin = layout_.OffsetOf(id, slot);

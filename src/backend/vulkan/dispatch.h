@@ -54,6 +54,12 @@ struct SequenceEntry {
     int32_t first_page = 0;  // index in `pages` of its first
     int32_t adapter = 0;
 };
+// Of a step whose Program has recurrent state: a sequence's slots (backend/step.h). Its writes
+// stand in `state_writes`.
+struct StateEntry {
+    int32_t row_begin = 0, row_count = 0, from = -1, to = -1;
+    int32_t first_write = 0, writes = 0;
+};
 struct BlockEntry {
     int32_t sequence = 0, row_begin = 0, row_count = 0;  // rows of the step
 };
@@ -66,6 +72,8 @@ struct StepTables {
     uint64_t blocks = 0;                 // BlockEntry [blocks]
     uint64_t pages = 0;                  // int32, of all sequences
     uint64_t copies = 0;                 // int32 pairs: from, to
+    uint64_t states = 0;                 // StateEntry [sequences]
+    uint64_t state_writes = 0;           // int32 pairs, of all sequences: row, slot
     // Of training.
     uint64_t targets = 0;        // int32 [outputs]
     uint64_t loss_gradient = 0;  // float

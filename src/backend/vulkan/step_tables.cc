@@ -48,6 +48,21 @@ std::vector<int32_t> OrderOf(std::span<const int32_t> tokens) {
     return rows;
 }
 
+void WriteStates(const Step& step, StateEntry* states, int32_t* writes) {
+    int32_t count = 0;
+    for (const StepSequence& s : step.sequences) {
+        if (s.row_count == 0) continue;
+        const auto own = static_cast<int32_t>(s.state_writes.size());
+        *states++ = {s.row_begin, s.row_count, s.state_from, s.state_to, count, own};
+        WEFT_CHECK(own <= 2 * s.row_count);
+        for (const auto& [row, slot] : s.state_writes) {
+            *writes++ = row;
+            *writes++ = slot;
+        }
+        count += own;
+    }
+}
+
 // scalars: where those of updates stand.
 StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* bytes,
                     uint64_t* scalars) {
@@ -60,6 +75,10 @@ StepTables LayFixed(uint64_t base, const CompileOptions& options, uint64_t* byte
     tables.row_sequence = cursor.Take(rows, sizeof(int32_t));
     tables.sequences = cursor.Take(rows, sizeof(SequenceEntry));
     tables.blocks = cursor.Take(rows, sizeof(BlockEntry));
+    // (No row of a step is stored more than twice beside where its sequence ends: step.h.)
+    const int64_t states = options.state_slots > 0 ? rows : 0;
+    tables.states = cursor.Take(states, sizeof(StateEntry));
+    tables.state_writes = cursor.Take(2 * states, 2 * sizeof(int32_t));
     tables.targets = cursor.Take(options.max_outputs, sizeof(int32_t));
     tables.token_order = cursor.Take(rows, sizeof(int32_t));
     tables.loss_gradient = cursor.Take(1, sizeof(float));
@@ -99,6 +118,7 @@ Status TableMemory::Allocate(gpu::Device& device, const CompileOptions& options)
     WEFT_ASSIGN(fixed_, device.Allocate(bytes, gpu::Place::kHost));
     tables_ = LayFixed(fixed_.address(), options, &bytes, &scalars_);
     page_tokens_ = options.page_tokens;
+    has_state_ = options.state_slots > 0;
     return AllocatePages(device, std::max<int64_t>(options.kv_pages, 1), kLeastCopies);
 }
 
@@ -165,6 +185,10 @@ void TableMemory::Write(const Step& step) {
         std::copy_n(s.pages.begin(), seen, pages + page);
         page += static_cast<int32_t>(seen);
         ++count;
+    }
+    if (has_state_) {
+        WriteStates(step, reinterpret_cast<StateEntry*>(at(fixed_, tables_.states)),
+                    reinterpret_cast<int32_t*>(at(fixed_, tables_.state_writes)));
     }
     auto* copies = reinterpret_cast<int32_t*>(at(pages_, tables_.copies));
     for (const PageCopy& copy : step.copies) {

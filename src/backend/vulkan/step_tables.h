@@ -38,6 +38,7 @@ class TableMemory {
     uint64_t scalars_ = 0;
     gpu::Buffer fixed_, pages_;
     int64_t page_tokens_ = 0, most_pages_ = 0, most_copies_ = 0;
+    bool has_state_ = false;
 };
 
 }  // namespace weft::backend::vulkan

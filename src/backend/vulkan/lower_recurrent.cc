@@ -1,0 +1,112 @@
+// Ops with recurrent state: the causal convolution and the gated delta rule. The rows of a sequence
+// come one after another, those of a long prompt in several dispatches, which hand the state on in
+// the slot that the sequence ends in.
+#include <algorithm>
+#include <cstdint>
+
+#include "backend/vulkan/lower.h"
+
+namespace weft::backend::vulkan {
+namespace {
+
+using program::Op;
+using program::ValueId;
+
+// Rows of the step that a dispatch has.
+constexpr int64_t kRowsEach = 512;
+// As the shaders have them.
+constexpr int64_t kConvGroup = 128, kMostConvTaps = 16;
+constexpr int64_t kDeltaColumns = 16, kDeltaGroup = 128, kMostDims = 1024;
+
+struct ConvArgs {
+    uint64_t x = 0, weight = 0, bias = 0, state = 0, y = 0;
+    uint64_t states = 0, writes = 0;
+    uint32_t cols = 0, slot_floats = 0, first_row = 0, rows = 0;
+};
+
+struct DeltaArgs {
+    uint64_t q = 0, k = 0, v = 0, decay = 0, beta = 0, a = 0, dt = 0, state = 0, y = 0;
+    uint64_t states = 0, writes = 0;
+    uint32_t heads_and_keys = 0, cols = 0, first_heads = 0, group_and_cycle = 0;
+    float query_scale = 1, key_scale = 1;
+    uint32_t first_row = 0, rows = 0;
+};
+
+// Two numbers below 2^16.
+uint32_t Both(int64_t low, int64_t high) {
+    return static_cast<uint32_t>(low) | static_cast<uint32_t>(high) << 16;
+}
+
+// run(): a dispatch with args.first_row and args.rows, for all rows of the step.
+template <typename Args, typename Run>
+Status ForPieces(const Emitter& e, Args& args, const Run& run) {
+    for (int64_t first = 0; first < e.shape().rows; first += kRowsEach) {
+        args.first_row = static_cast<uint32_t>(first);
+        args.rows = static_cast<uint32_t>(std::min(kRowsEach, e.shape().rows - first));
+        WEFT_TRY(run());
+    }
+    return {};
+}
+
+}  // namespace
+
+Status Lower(Emitter& e, const Op& op, const program::CausalConv& a) {
+    const ValueId x = op.inputs[0], y = op.outputs[0], state = op.inputs.back();
+    const int64_t taps = e.Cols(op.inputs[1]);
+    if (taps > kMostConvTaps) {
+        return MakeError(ErrorCode::kUnsupported, "a convolution of {} taps; most: {}", taps,
+                         kMostConvTaps);
+    }
+    ConvArgs args;
+    args.x = e.Address(x);
+    args.weight = e.Address(op.inputs[1]);
+    if (op.inputs.size() == 4) args.bias = e.Address(op.inputs[2]);
+    args.state = e.Address(state);
+    args.y = e.Address(y);
+    args.states = e.tables().states;
+    args.writes = e.tables().state_writes;
+    args.cols = static_cast<uint32_t>(e.Cols(y));
+    args.slot_floats = static_cast<uint32_t>((taps - 1) * e.Cols(y));
+    const int64_t pieces = (e.Cols(y) + kConvGroup - 1) / kConvGroup;
+    return ForPieces(e, args, [&] {
+        return e.Run("causal_conv", {kConvGroup, static_cast<uint32_t>(taps), a.silu ? 1u : 0u},
+                     args, {pieces, e.shape().sequences, 1}, {e.All(x), e.All(state)},
+                     {e.All(y), e.All(state)});
+    });
+}
+
+Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
+    const ValueId y = op.outputs[0], state = op.inputs[7];
+    const program::Shape& shape = e.program().value(state).shape;
+    const int64_t heads = shape[0], dims = shape[1], cols = shape[2];
+    const int64_t most = std::max({heads, a.key_heads, a.first_head, a.group, a.cycle});
+    if (dims > kMostDims || most >= 1 << 16) {
+        return MakeError(ErrorCode::kUnsupported, "a delta rule over keys of {} dims; most: {}",
+                         dims, kMostDims);
+    }
+    DeltaArgs args;
+    uint64_t* const from[] = {&args.q,    &args.k, &args.v,  &args.decay,
+                              &args.beta, &args.a, &args.dt, &args.state};
+    std::vector<Region> reads;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+        *from[i] = e.Address(op.inputs[i]);
+        if (i < 5 || i == 7) reads.push_back(e.All(op.inputs[i]));
+    }
+    args.y = e.Address(y);
+    args.states = e.tables().states;
+    args.writes = e.tables().state_writes;
+    args.heads_and_keys = Both(heads, a.key_heads);
+    args.cols = static_cast<uint32_t>(cols);
+    args.first_heads = Both(a.first_head, a.first_key_head);
+    args.group_and_cycle = Both(a.group, a.cycle);
+    args.query_scale = a.query_scale;
+    args.key_scale = a.key_scale;
+    const int64_t blocks = (cols + kDeltaColumns - 1) / kDeltaColumns;
+    return ForPieces(e, args, [&] {
+        return e.Run("delta_rule",
+                     {kDeltaGroup, static_cast<uint32_t>(dims), a.by_channel ? 1u : 0u}, args,
+                     {blocks, heads, e.shape().sequences}, reads, {e.All(y), e.All(state)});
+    });
+}
+
+}  // namespace weft::backend::vulkan

@@ -1,0 +1,69 @@
+#include "kernels/recurrent.h"
+
+#include <cmath>
+
+namespace weft::kernels {
+
+// One function a set makes its kernels (vector/recurrent.cc).
+namespace reference {
+RecurrentKernels Recurrent();
+}
+namespace avx2 {
+RecurrentKernels Recurrent();
+}
+namespace avx512 {
+RecurrentKernels Recurrent();
+}
+namespace neon {
+RecurrentKernels Recurrent();
+}
+namespace i8mm {
+RecurrentKernels Recurrent();
+}
+
+// As KernelsFor: each is made when it is first asked for, on a processor that has the set.
+const RecurrentKernels& RecurrentKernelsFor(CpuLevel level) {
+#if defined(__x86_64__)
+    if (level == CpuLevel::kAvx2) {
+        static const RecurrentKernels own = avx2::Recurrent();
+        return own;
+    }
+    if (level == CpuLevel::kAvx512 || level == CpuLevel::kAmx) {
+        static const RecurrentKernels own = avx512::Recurrent();
+        return own;
+    }
+#elif defined(__aarch64__)
+    if (level == CpuLevel::kNeon) {
+        static const RecurrentKernels own = neon::Recurrent();
+        return own;
+    }
+    if (level == CpuLevel::kI8mm) {
+        static const RecurrentKernels own = i8mm::Recurrent();
+        return own;
+    }
+#endif
+    static const RecurrentKernels own = reference::Recurrent();
+    return own;
+}
+
+// A block of the state, and of a row the query, the key, the faded key and the fades.
+int64_t DeltaScratch(int64_t key_dim) {
+    const int64_t padded = (key_dim + 15) / 16 * 16;
+    return padded * kStateColumns + 4 * padded;
+}
+
+void DeltaGates(const DeltaGatesArgs& args, int part, int parts) {
+    const Range share = Share(args.rows * args.heads, 1, part, parts);
+    for (int64_t unit = share.begin; unit < share.end; ++unit) {
+        const int64_t head = unit % args.heads;
+        args.strength[unit] = 1.0f / (1.0f + std::exp(-args.beta[unit]));
+        for (int64_t i = 0; i < args.each; ++i) {
+            const float x = args.decay[unit * args.each + i] + args.dt[head * args.each + i];
+            // Beyond 20 softplus(x) is x to the last bit.
+            const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
+            args.fade[unit * args.each + i] = std::exp(args.a[head] * softplus);
+        }
+    }
+}
+
+}  // namespace weft::kernels

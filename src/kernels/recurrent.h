@@ -1,0 +1,111 @@
+// Ops with a state that each row of a sequence changes: the causal convolution and the gated delta
+// rule (program/ops.h has the formulas).
+//
+// A state is in slots. A sequence begins with the state of slot `from` (zeros where that is -1),
+// and the state after its last row goes to slot `to`, which may be the same one. After the rows of
+// `writes` it is stored besides.
+// Rows are computed one after another, and the kernels share out columns: as in args.h, a row's
+// bits depend neither on the other rows nor on the number of parts.
+#pragma once
+
+#include "hw/cpu.h"
+#include "kernels/args.h"
+#include "kernels/state_write.h"
+
+namespace weft::kernels {
+
+// The rows of a step that belong to one sequence, and its slots.
+struct StateSequence {
+    int32_t row_begin = 0, row_count = 0;
+    int32_t from = -1, to = -1;
+    std::span<const StateWrite> writes{};  // ascending by row
+};
+
+// The slots of one state.
+struct StateSlots {
+    float* data = nullptr;
+    int64_t slot_floats = 0;
+    float* At(int64_t slot) const { return data + slot * slot_floats; }
+};
+
+// Taps of a convolution.
+inline constexpr int64_t kMostTaps = 8;
+
+struct CausalConvArgs {
+    std::span<const StateSequence> sequences;
+    const float* x = nullptr;       // [rows, cols]
+    const float* weight = nullptr;  // [cols, taps]
+    const float* bias = nullptr;    // [cols] or null
+    int64_t cols = 0, taps = 0;     // at most kMostTaps
+    bool silu = false;
+    StateSlots state;    // of a slot: [taps - 1, cols], the oldest row first
+    float* y = nullptr;  // [rows, cols]
+};
+
+// What the delta rule takes of each row and head: fade = exp(a * softplus(decay + dt)) and
+// strength = sigmoid(beta). `each`: decays of a head.
+struct DeltaGatesArgs {
+    const float* decay = nullptr;  // [rows, heads * each]
+    const float* beta = nullptr;   // [rows, heads]
+    const float* a = nullptr;      // [heads]
+    const float* dt = nullptr;     // [heads * each]
+    int64_t rows = 0, heads = 0, each = 1;
+    float* fade = nullptr;      // [rows, heads * each]
+    float* strength = nullptr;  // [rows, heads]
+};
+void DeltaGates(const DeltaGatesArgs& args, int part, int parts);
+
+// Columns of a head's state that lie side by side: of `value_dim` columns, blocks of so many (the
+// last one may have fewer), each [key_dim, its columns], one behind the other.
+inline constexpr int64_t kStateColumns = 16;
+
+struct DeltaRuleArgs {
+    std::span<const StateSequence> sequences;
+    const float* q = nullptr;         // [rows, key_heads * key_dim]
+    const float* k = nullptr;         // the same
+    const float* v = nullptr;         // [rows, heads * value_dim]
+    const float* fade = nullptr;      // [rows, heads * each]; each: 1, or key_dim
+    const float* strength = nullptr;  // [rows, heads]
+    int64_t heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, each = 1;
+    // Head h has query and key head (first_head + h) / group, or % cycle where that is not 0, less
+    // first_key_head.
+    int64_t first_head = 0, first_key_head = 0, group = 1, cycle = 0;
+    float query_scale = 1, key_scale = 1;
+    StateSlots state;            // of a slot: [heads, key_dim * value_dim] in blocks of columns
+    float* scratch = nullptr;    // [parts, scratch_floats]
+    int64_t scratch_floats = 0;  // DeltaScratch(key_dim)
+    float* y = nullptr;          // [rows, heads * value_dim]
+    int64_t KeyHeadOf(int64_t h) const {
+        const int64_t head = first_head + h;
+        return (cycle > 0 ? head % cycle : head / group) - first_key_head;
+    }
+};
+int64_t DeltaScratch(int64_t key_dim);
+
+// The kernels of an instruction set, which that of the table `kernels` chooses.
+struct RecurrentKernels {
+    Kernel<CausalConvArgs> causal_conv = nullptr;
+    Kernel<DeltaRuleArgs> delta_rule = nullptr;
+};
+const RecurrentKernels& RecurrentKernelsFor(CpuLevel level);
+
+// Calls on(row, slot_after): the rows of a sequence in order, and the slot, or -1, that the state
+// after each goes to (the last row's is `to`), then copies(slot) for each other slot that it is
+// stored in.
+template <typename OnRow, typename OnCopy>
+inline void ForStateRows(const StateSequence& sequence, OnRow on_row, OnCopy on_copy) {
+    size_t next = 0;
+    const auto& writes = sequence.writes;
+    const int32_t end = sequence.row_begin + sequence.row_count;
+    for (int32_t row = sequence.row_begin; row < end; ++row) {
+        while (next < writes.size() && writes[next].row < row) ++next;
+        int32_t slot = row + 1 == end ? sequence.to : -1;
+        if (slot < 0 && next < writes.size() && writes[next].row == row) slot = writes[next++].slot;
+        on_row(row, slot);
+        for (; next < writes.size() && writes[next].row == row; ++next) {
+            if (writes[next].slot != slot) on_copy(slot, writes[next].slot);
+        }
+    }
+}
+
+}  // namespace weft::kernels

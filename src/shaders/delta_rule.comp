@@ -1,0 +1,101 @@
+// delta_rule: the gated delta rule over the rows of a sequence, one after another. Workgroup (block
+// of kColumns columns of the state, head, sequence). An invocation has, of one column, each
+// kLanes-th row of the state in registers; sums go over the lanes in shared memory, in their order.
+#version 460
+#include "floats.glsl"
+#include "glu.glsl"
+#include "states.glsl"
+layout(local_size_x_id = 0) in;  // kColumns * kLanes
+layout(constant_id = 1) const uint kDims = 128;  // of a key: rows of the state
+layout(constant_id = 2) const bool kByChannel = false;
+layout(push_constant, scalar) uniform Args {
+    Floats q, k, v, decay, beta, a, dt, state, y;
+    States states;
+    Ints writes;
+    uint heads_and_keys;  // heads, key heads << 16
+    uint cols;            // of a head's values
+    uint first_heads;     // first head, first key head << 16
+    uint group_and_cycle;
+    float query_scale, key_scale;
+    uint first_row, rows;  // of the step, that this dispatch has
+};
+
+const uint kColumns = 16, kLanes = 8, kEach = (kDims + kLanes - 1) / kLanes;
+shared float keys[kDims], queries[kDims], fades[kDims];
+shared float known_parts[kLanes][kColumns], out_parts[kLanes][kColumns];
+
+// exp(a * log(1 + exp(x))); beyond 20 the logarithm is x.
+float Fade(float rate, float x) {
+    const float step = x > 20.0 ? x : Log(1.0 + exp(x));
+    return exp(rate * step);
+}
+
+float SumOf(float parts[kLanes][kColumns], uint column) {
+    float sum = 0.0;
+    for (uint lane = 0; lane < kLanes; ++lane) sum += parts[lane][column];
+    return sum;
+}
+
+void main() {
+    const uint column = gl_LocalInvocationIndex % kColumns;
+    const uint lane = gl_LocalInvocationIndex / kColumns;
+    const uint head = gl_WorkGroupID.y, first = gl_WorkGroupID.x * kColumns;
+    const uint heads = heads_and_keys & 0xffffu, key_heads = heads_and_keys >> 16;
+    const uint group = group_and_cycle & 0xffffu, cycle = group_and_cycle >> 16;
+    const uint of_model = (first_heads & 0xffffu) + head;
+    const uint key = (cycle > 0 ? of_model % cycle : of_model / group) - (first_heads >> 16);
+    const uint width = min(kColumns, cols - first);  // of the block, as it lies in a slot
+    const bool own = column < width;
+    const uint slot_floats = heads * kDims * cols;
+    const uint place = (head * cols + first) * kDims + column;
+    StatePart part = PartOf(states.at[gl_WorkGroupID.z], writes, first_row, rows);
+    float cells[kEach];
+    for (uint j = 0; j < kEach; ++j) {
+        const uint i = j * kLanes + lane;
+        const bool there = own && i < kDims && part.from >= 0;
+        cells[j] = there ? state.at[part.from * slot_floats + place + i * width] : 0.0;
+    }
+    for (int row = part.begin; row < part.end; ++row) {
+        const uint cell = row * heads + head;
+        barrier();
+        for (uint i = gl_LocalInvocationIndex; i < kDims; i += gl_WorkGroupSize.x) {
+            const uint at = (row * key_heads + key) * kDims + i;
+            const uint each = kByChannel ? i : 0, many = kByChannel ? kDims : 1;
+            keys[i] = key_scale * k.at[at];
+            queries[i] = query_scale * q.at[at];
+            fades[i] =
+                Fade(a.at[head], decay.at[cell * many + each] + dt.at[head * many + each]);
+        }
+        barrier();
+        float known = 0.0;
+        for (uint j = 0; j < kEach; ++j) {
+            const uint i = j * kLanes + lane;
+            if (i >= kDims) break;
+            cells[j] *= fades[i];
+            known = fma(keys[i], cells[j], known);
+        }
+        known_parts[lane][column] = known;
+        barrier();
+        const float value = own ? v.at[cell * cols + first + column] : 0.0;
+        const float change = (value - SumOf(known_parts, column)) * Sigmoid(beta.at[cell]);
+        float result = 0.0;
+        for (uint j = 0; j < kEach; ++j) {
+            const uint i = j * kLanes + lane;
+            if (i >= kDims) break;
+            cells[j] = fma(keys[i], change, cells[j]);
+            result = fma(queries[i], cells[j], result);
+        }
+        out_parts[lane][column] = result;
+        barrier();
+        if (lane == 0 && own) y.at[cell * cols + first + column] = SumOf(out_parts, column);
+        bool ended = false;
+        for (int to; (to = NextSlot(part, writes, row, ended)) >= 0;) {
+            for (uint j = 0; j < kEach; ++j) {
+                const uint i = j * kLanes + lane;
+                if (own && i < kDims) {
+                    state.at[to * slot_floats + place + i * width] = cells[j];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+// The interpreter's ops with recurrent state, which is zeros before each sequence of a step, and of
+// the picks that stand around them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "support/naive_ops.h"
+
+namespace weft::support::naive {
+
+template <typename Real>
+void Do(const program::PickColumns& a, OpCall<Real>& c) {
+    const int64_t from = c.in[0].cols() / a.heads, to = c.out[0].cols() / a.heads;
+    for (int64_t i = 0; i < c.out[0].rows; ++i) {
+        for (int64_t j = 0; j < c.out[0].cols(); ++j) {
+            c.out[0](i, j) = c.in[0](i, j / to * from + a.begin + j % to);
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::CausalConv& a, OpCall<Real>& c) {
+    const Matrix<Real>&x = c.in[0], &weight = c.in[1];
+    const int64_t taps = weight.cols();
+    for (const kernels::Sequence& s : c.sequences) {
+        for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
+            for (int64_t col = 0; col < x.cols(); ++col) {
+                Real sum = c.in.size() == 4 ? c.in[2](col, 0) : Real{0};
+                for (int64_t j = 0; j < taps; ++j) {
+                    const int64_t at = row - taps + 1 + j;
+                    if (at >= s.row_begin) sum += weight(col, j) * x(at, col);
+                }
+                c.out[0](row, col) = a.silu ? sum / (1 + std::exp(-sum)) : sum;
+            }
+        }
+    }
+}
+
+template <typename Real>
+void Do(const program::DeltaRule& a, OpCall<Real>& c) {
+    const Matrix<Real>&q = c.in[0], &k = c.in[1], &v = c.in[2], &decay = c.in[3], &beta = c.in[4];
+    const int64_t heads = beta.cols(), dim = k.cols() / a.key_heads, cols = v.cols() / heads;
+    const int64_t each = decay.cols() / heads;
+    for (const kernels::Sequence& s : c.sequences) {
+        for (int64_t unit = 0; unit < heads * cols; ++unit) {
+            const int64_t head = unit / cols, key = a.KeyHeadOf(head) * dim;
+            std::vector<Real> state(static_cast<size_t>(dim));
+            for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
+                Real known = 0, out = 0;
+                for (int64_t i = 0; i < dim; ++i) {
+                    const int64_t at = head * each + (each == 1 ? 0 : i);
+                    const Real rate = std::log1p(std::exp(decay(row, at) + c.in[6](at, 0)));
+                    state[static_cast<size_t>(i)] *= std::exp(c.in[5](head, 0) * rate);
+                    known += Real{a.key_scale} * k(row, key + i) * state[static_cast<size_t>(i)];
+                }
+                const Real change = (v(row, unit) - known) / (1 + std::exp(-beta(row, head)));
+                for (int64_t i = 0; i < dim; ++i) {
+                    state[static_cast<size_t>(i)] += Real{a.key_scale} * k(row, key + i) * change;
+                    out += Real{a.query_scale} * q(row, key + i) * state[static_cast<size_t>(i)];
+                }
+                c.out[0](row, unit) = out;
+            }
+        }
+    }
+}
+
+}  // namespace weft::support::naive
