@@ -237,6 +237,7 @@ Status RunConfiguration(const BenchFlags& flags, const Configuration& c, const s
     const int64_t page = device.target.page_tokens;
     job.kv_tokens = seqs * ((most + page - 1) / page * page);
     job.max_outputs = seqs;
+    job.state_slots = seqs;
     job.power = flags.power;
     std::optional<LoadingLine> line;
     line.emplace(label + "loading", cluster);

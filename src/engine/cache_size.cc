@@ -57,7 +57,10 @@ Status SizeCache(Job& job, const EngineOptions& options, size_t hosts) {
     job.ctx = std::min(whole, hyper.context);
     if (job.kv_tokens == 0) {
         const int64_t all = whole * options.max_seqs;
-        WEFT_ASSIGN(const double room, CacheRoom(job, *source, hosts));
+        WEFT_ASSIGN(const double all_room, CacheRoom(job, *source, hosts));
+        WEFT_ASSIGN(const int64_t slot, model::StateBytesPerSlot(hyper, *source));
+        const double room =
+            std::max(0.0, all_room - static_cast<double>(slot * StateSlots(options)));
         WEFT_ASSIGN(const int64_t each, CacheBytes(job, options, *source, hyper));
         job.kv_tokens =
             std::clamp(static_cast<int64_t>(room / static_cast<double>(each)), whole, all);

@@ -5,6 +5,7 @@
 
 #include "backend/device_list.h"
 #include "base/log.h"
+#include "model/hyper.h"
 #include "model_files/read_tokenizer.h"
 
 namespace weft::engine {
@@ -75,6 +76,14 @@ Status PrepareDraftModel(const std::string& draft_model, int64_t answers, Job& j
         WEFT_ASSIGN(tokenizer, model_files::LoadTokenizer(*source));
     }
     WEFT_ASSIGN(const auto source, model_files::OpenModel(draft_model));
+    WEFT_ASSIGN(const model::Hyper hyper, model::ReadHyper(*source));
+    if (hyper.has_state()) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "--draft {}: a model with recurrent layers can't guess: what it has read "
+                         "of guesses that came to nothing can't be taken back. Take another, or "
+                         "--lookup",
+                         draft_model);
+    }
     WEFT_ASSIGN(const auto words, model_files::LoadTokenizer(*source));
     WEFT_TRY(CompareVocabularies(job.model, *tokenizer, draft_model, *words));
     WEFT_ASSIGN(const auto cluster, OwnCluster(nullptr));

@@ -15,7 +15,20 @@ constexpr auto kIdleTurn = std::chrono::milliseconds(50);
 // Tokens of prompts whose scores are kept: some 10 MB, or 30 MB with 20 likeliest tokens each.
 constexpr int64_t kKeptScores = 1 << 17;
 
+// Slots of recurrent state beside those of sequences: they are large.
+constexpr int64_t kLeastKept = 2, kMostKept = 8, kMostDraftSlots = 8;
+
 }  // namespace
+
+int64_t KeptStates(const EngineOptions& options) {
+    if (!options.prefix_cache) return 0;
+    return std::clamp(options.max_seqs, kLeastKept, kMostKept);
+}
+
+int64_t StateSlots(const EngineOptions& options) {
+    const int64_t drafts = options.draft.on() ? std::min(options.draft.most(), kMostDraftSlots) : 0;
+    return options.max_seqs + KeptStates(options) + drafts;
+}
 
 Result<std::unique_ptr<Engine>> Engine::Start(const cluster::ClusterOptions& options, Job job,
                                               const EngineOptions& engine_options,
@@ -48,6 +61,7 @@ Status Engine::Prepare(Job& job, std::unique_ptr<tokenizer::Tokenizer>& tokenize
     }
     generates_ = job.outputs != model::Outputs::kHidden;
     job.max_outputs = options_.max_seqs + draft_rows_;
+    job.state_slots = StateSlots(options_);
     if (draft.model.empty()) return {};
     if (!generates_) {
         return MakeError(ErrorCode::kUsage,
@@ -71,9 +85,9 @@ Status Engine::Open(const std::atomic<bool>* stop) {
         draft_model_ = std::move(*model);
         drafts_.Use(*draft_model_);
     }
-    scheduler_ = std::make_unique<Scheduler>(
-        ScheduleOptions{options_.max_seqs, job.step_rows(), rank().kv_pages(), rank().page_tokens(),
-                        options_.prefix_cache, draft_rows_});
+    scheduler_ = std::make_unique<Scheduler>(ScheduleOptions{
+        options_.max_seqs, job.step_rows(), rank().kv_pages(), rank().page_tokens(),
+        options_.prefix_cache, draft_rows_, rank().state_slots(), KeptStates(options_)});
     NoteRecoveries();
     NoteLayout();
     Publish();

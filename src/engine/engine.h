@@ -63,6 +63,11 @@ struct EngineOptions {
     DraftOptions draft{};
 };
 
+// Slots of recurrent state for sequences, for what the prefix cache keeps, and for guesses; of
+// these, those that the prefix cache may keep.
+int64_t StateSlots(const EngineOptions& options);
+int64_t KeptStates(const EngineOptions& options);
+
 // For one request at a time; as many losses are got over as come.
 EngineOptions OneAtATime(const DraftOptions& draft);
 

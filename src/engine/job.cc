@@ -23,6 +23,7 @@ void Fields(OneJob& job, const Visit& visit) {
     visit("device", job.device);
     visit("ctx", job.ctx);
     visit("kv_tokens", job.kv_tokens);
+    visit("state_slots", job.state_slots);
     visit("chunk", job.chunk);
     visit("max_outputs", job.max_outputs);
     visit("draft_bytes", job.draft_bytes);
@@ -48,6 +49,7 @@ Status CheckRanges(const Job& job) {
                             {"threads", job.threads, 0, 1024},
                             {"ctx", job.ctx, 0, int64_t{1} << 31},
                             {"kv_tokens", job.kv_tokens, 0, int64_t{1} << 31},
+                            {"state_slots", job.state_slots, 1, int64_t{1} << 31},
                             {"chunk", job.chunk, 1, 65536},
                             {"max_outputs", job.max_outputs, 1, 65536},
                             {"outputs", static_cast<int64_t>(job.outputs), 0, 2},

@@ -27,6 +27,7 @@ struct Job {
     std::string device = backend::kDefaultDevice;  // or a list (backend/device_list.h)
     int64_t ctx = 0;          // most tokens of a sequence; 0: what the command needs
     int64_t kv_tokens = 0;    // of KV cache, for all sequences together; 0: ctx
+    int64_t state_slots = 1;  // slots of recurrent state, of models that have it
     int64_t chunk = 512;      // most rows of a step
     int64_t max_outputs = 1;  // most output rows of a step
     DType kv_dtype = DType::kF16;

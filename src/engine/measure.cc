@@ -53,12 +53,15 @@ class Rows {
         const int64_t each = static_cast<int64_t>(tokens.size()) / seqs_;
         const int64_t pages = (position + each + rank.page_tokens() - 1) / rank.page_tokens();
         const int64_t stride = rank.kv_pages() / seqs_;
+        if (position == 0) begun_ = false;
         for (int64_t s = 0; s < seqs_; ++s) {
             StepData::Sequence sequence;
             sequence.adapter = runner_.job().adapters.empty() ? 0 : 1;
             sequence.pages.resize(static_cast<size_t>(pages));
             std::iota(sequence.pages.begin(), sequence.pages.end(),
                       static_cast<int32_t>(s * stride));
+            sequence.state_to = static_cast<int32_t>(s);
+            if (begun_) sequence.state_from = sequence.state_to;
             step.Append(tokens.subspan(static_cast<size_t>(s * each), static_cast<size_t>(each)),
                         position, std::move(sequence));
             const auto end = static_cast<int32_t>(step.tokens.size());
@@ -66,6 +69,7 @@ class Rows {
                 step.output_rows.push_back(row);
             }
         }
+        begun_ = true;
         return runner_.Run();
     }
     // All that the last step has.
@@ -95,6 +99,7 @@ class Rows {
   private:
     StepRunner& runner_;
     int64_t seqs_;
+    bool begun_ = false;  // the slots hold the sequences' recurrent state
     std::vector<float> buffer_;
 };
 

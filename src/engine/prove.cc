@@ -110,6 +110,7 @@ Result<std::vector<OpDigest>> Rank::RunProof(int64_t tokens, bool blocks) {
     step.sequences.resize(1);
     step.sequences[0].row_count = static_cast<int32_t>(tokens);
     step.sequences[0].pages = {0};
+    step.sequences[0].state_to = 0;
     const auto places = PlacesOf(program_);
     std::vector<OpDigest> digests;
     std::vector<float> data;

@@ -332,6 +332,21 @@ Status Rank::Collect(const StepData& step) {
     return RunPart(step, {program_.ops.size() - 1, program_.ops.size()});
 }
 
+namespace {
+
+bool SlotsFit(const StepData::Sequence& s, int64_t slots) {
+    const auto is_slot = [&](int32_t slot) { return slot >= 0 && slot < slots; };
+    bool good = (s.state_from == -1 || is_slot(s.state_from)) && is_slot(s.state_to);
+    int64_t least = s.row_begin;
+    for (const auto& [row, slot] : s.state_writes) {
+        good = good && row >= least && row < int64_t{s.row_begin} + s.row_count && is_slot(slot);
+        least = row;
+    }
+    return good;
+}
+
+}  // namespace
+
 // Steps come over the wire: what the backend takes for granted is checked here.
 Status Rank::CheckStepRows(const StepData& step) const {
     const auto tokens = static_cast<int64_t>(step.tokens.size());
@@ -348,6 +363,7 @@ Status Rank::CheckStepRows(const StepData& step) const {
                s.row_begin + int64_t{s.row_count} <= tokens &&
                end <= static_cast<int64_t>(s.pages.size()) * page_tokens();
         for (int32_t page : s.pages) good = good && is_page(page);
+        good = good && (!hyper_.has_state() || SlotsFit(s, job_.state_slots));
     }
     for (const auto& [from, to] : step.copies) good = good && is_page(from) && is_page(to);
     if (good) return {};

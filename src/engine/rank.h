@@ -83,6 +83,8 @@ class Rank {
     const program::Program& program() const { return program_; }
     const model::Layout& layout() const { return shard_.layout; }
     int64_t kv_pages() const { return kv_pages_; }
+    // Of recurrent state; 0: the model has none.
+    int64_t state_slots() const { return hyper_.has_state() ? job_.state_slots : 0; }
     // What the tensor ranks' sums cross the links as; kAuto: there are none, or before Enter.
     backend::SumWire wire() const { return wire_; }
     cluster::Cluster& cluster() { return cluster_; }

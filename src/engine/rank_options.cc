@@ -43,6 +43,7 @@ backend::CompileOptions CompileOptionsOf(const Job& job, const model::Layout& la
     compile.max_outputs = std::min(job.max_outputs, compile.max_tokens);
     compile.page_tokens = target.page_tokens;
     compile.kv_pages = (job.cache_tokens() + compile.page_tokens - 1) / compile.page_tokens;
+    if (program::SlotBytes(program) > 0) compile.state_slots = job.state_slots;
     for (const char* name : {"logits", "hidden"}) {
         const program::ValueId result = program.Find(name);
         if (result != program::kNoValue) compile.keep.push_back(result);

@@ -316,11 +316,14 @@ Status Rank::CheckMemory(uint64_t freed_bytes) {
     const bool drafts = job_.draft_bytes > 0;
     return cluster::CheckMemory(
         cluster_, needs, source_->name(),
-        fmt::format("weights{}, KV cache of {} tokens, activations{}",
+        fmt::format("weights{}, KV cache of {} tokens, {}activations{}",
                     job_.adapters.empty() ? "" : " and adapters", job_.cache_tokens(),
+                    hyper_.has_state()
+                        ? fmt::format("{} slots of recurrent state, ", job_.state_slots)
+                        : "",
                     drafts ? ", the draft model on rank 0" : ""),
-        fmt::format("Use a smaller --ctx or --chunk, a smaller quantization{}, or more hosts.",
-                    drafts ? ", no --draft" : ""));
+        fmt::format("Use a smaller --ctx or --chunk, {}a smaller quantization{}, or more hosts.",
+                    hyper_.has_state() ? "fewer --max-seqs, " : "", drafts ? ", no --draft" : ""));
 }
 
 }  // namespace weft::engine

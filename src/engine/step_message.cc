@@ -44,7 +44,8 @@ Error BadStep(const char* what) {
 backend::Step StepData::View(std::vector<backend::StepSequence>& views) const {
     views.clear();
     for (const Sequence& s : sequences) {
-        views.push_back({s.row_begin, s.row_count, s.position, s.pages, s.adapter});
+        views.push_back({s.row_begin, s.row_count, s.position, s.pages, s.adapter, s.state_from,
+                         s.state_to, s.state_writes});
     }
     return {number, tokens, positions, views, output_rows, copies};
 }
@@ -85,7 +86,11 @@ void EncodeStep(const StepData& step, std::vector<int32_t>& words) {
         words.insert(words.end(), {copy.from, copy.to});
     }
     for (const StepData::Sequence& s : step.sequences) {
-        words.insert(words.end(), {s.row_begin, s.row_count, s.position, s.adapter, size(s.pages)});
+        words.insert(words.end(), {s.row_begin, s.row_count, s.position, s.adapter, s.state_from,
+                                   s.state_to, size(s.state_writes), size(s.pages)});
+        for (const backend::StateWrite& write : s.state_writes) {
+            words.insert(words.end(), {write.row, write.slot});
+        }
         Append(words, s.pages);
     }
     words[0] = size(words);
@@ -119,12 +124,19 @@ Status DecodeStep(std::span<const int32_t> words, StepData& step) {
     step.sequences.clear();
     for (int32_t i = 0; i < words[5]; ++i) {
         StepData::Sequence s;
-        int32_t pages = 0;
+        int32_t pages = 0, writes = 0;
         if (!reader.Take(s.row_begin) || !reader.Take(s.row_count) || !reader.Take(s.position) ||
-            !reader.Take(s.adapter) || s.adapter < 0 || !reader.Take(pages) || pages < 0 ||
-            !reader.Take(static_cast<size_t>(pages), s.pages)) {
+            !reader.Take(s.adapter) || s.adapter < 0 || !reader.Take(s.state_from) ||
+            !reader.Take(s.state_to) || !reader.Take(writes) || writes < 0 || !reader.Take(pages) ||
+            pages < 0) {
             return BadStep("a sequence");
         }
+        for (int32_t write = 0; write < writes; ++write) {
+            backend::StateWrite to;
+            if (!reader.Take(to.row) || !reader.Take(to.slot)) return BadStep("a slot of state");
+            s.state_writes.push_back(to);
+        }
+        if (!reader.Take(static_cast<size_t>(pages), s.pages)) return BadStep("a sequence");
         step.sequences.push_back(std::move(s));
     }
     return reader.empty() ? Status() : BadStep("what follows the last sequence");

@@ -5,7 +5,7 @@
 // rows, and never rank 0 while that has results of older steps to take.
 // Fixed size while it fits (a decode step of a few sequences does), so that a step costs one
 // broadcast; longer ones follow in a second. Layout: Head, then tokens, positions, output rows,
-// copies of pages, sequences with their adapters and pages, all 32-bit.
+// copies of pages, sequences with their adapters, slots of state and pages, all 32-bit.
 #pragma once
 
 #include <array>
@@ -33,6 +33,9 @@ struct StepData {
         int32_t row_begin = 0, row_count = 0, position = 0;
         std::vector<int32_t> pages;
         int32_t adapter = 0;  // of the job's, from 1; 0: none
+        // As backend::StepSequence has them.
+        int32_t state_from = -1, state_to = -1;
+        std::vector<backend::StateWrite> state_writes{};
     };
     StepKind kind = StepKind::kRun;
     int64_t number = 0;

@@ -92,6 +92,11 @@ class Builder {
     // The layer's experts, chosen by what the router makes of `gate`.
     program::ValueId Experts(program::ValueId x, program::ValueId gate);
     program::ValueId Gated(program::ValueId gate, program::ValueId up);
+    // Layers with recurrent state, and the attention beside them (recurrent.cc), of normed rows,
+    // summed over the tensor ranks.
+    bool HasState() const { return IsRecurrent(source_, layer_); }
+    program::ValueId GatedDeltaNet(program::ValueId x);
+    program::ValueId GatedAttention(program::ValueId x);
     // Latent attention (latent.cc) of normed rows, summed over the tensor ranks.
     program::ValueId LatentAttention(program::ValueId x);
     program::ValueId Add(program::ValueId a, program::ValueId b);
@@ -161,6 +166,16 @@ class Builder {
     program::ValueId Stack(const std::string& tensor, const Slice& slice);
     program::ValueId Stack(const std::string& tensor, const Slice& slice, const Span& matrices,
                            int64_t all_matrices);
+
+    // Recurrent layers (recurrent.cc).
+    struct DeltaGates {
+        program::ValueId decay, strength;
+    };
+    program::ValueId StateSlots(const std::string& name, const program::Shape& shape);
+    program::ValueId Convolved(program::ValueId x, const std::string& name, int64_t begin,
+                               const Span& rows);
+    program::ValueId OfOneLength(program::ValueId x);
+    DeltaGates ToDeltaGates(program::ValueId x);
 
     // Latent attention (latent.cc).
     program::ValueId LatentQuery(program::ValueId x);

@@ -282,6 +282,14 @@ Status ReadIndexer(const model_files::ModelSource& source, const std::string& pr
     return {};
 }
 
+// Columns of the MLP. Models without a dense layer may say those of an expert alone.
+Result<int64_t> ReadFfn(const model_files::ModelSource& source, const std::string& prefix) {
+    const std::string key = prefix + "feed_forward_length";
+    const std::string of_experts = prefix + "expert_feed_forward_length";
+    const bool experts = !source.meta().Has(key) && source.meta().Has(of_experts);
+    return source.meta().Int(experts ? of_experts : key, 1, kMostColumns);
+}
+
 // A file of the same format may hold what is added to a model.
 Status CheckType(const model_files::ModelSource& source) {
     WEFT_ASSIGN(const std::string type, source.meta().StringOr("general.type", "model"));
@@ -330,8 +338,9 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
                 meta.IntOr(prefix + "nextn_predict_layers", 0, hyper.layers - 1, 0));
     hyper.layers -= beyond;
     WEFT_ASSIGN(hyper.hidden, meta.Int(prefix + "embedding_length", 1, kMostColumns));
-    WEFT_ASSIGN(hyper.ffn, meta.Int(prefix + "feed_forward_length", 1, kMostColumns));
+    WEFT_ASSIGN(hyper.ffn, ReadFfn(source, prefix));
     WEFT_ASSIGN(hyper.moe, ReadMoe(source, hyper.architecture, hyper.ffn));
+    WEFT_ASSIGN(hyper.recurrent, ReadRecurrent(source, hyper.architecture));
     WEFT_ASSIGN(hyper.context, meta.IntOr(prefix + "context_length", 1, 1ll << 31, 4096));
     WEFT_TRY(ReadNorm(source, prefix, hyper));
     WEFT_TRY(ReadWindow(source, prefix, hyper));

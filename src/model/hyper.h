@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "model/latent.h"
 #include "model/moe.h"
+#include "model/recurrent.h"
 #include "model/rope.h"
 #include "model_files/model_file.h"
 #include "tensor/activation.h"
@@ -49,6 +50,7 @@ struct Hyper {
     HeadShape windowed_heads;   // of windowed layers, where theirs differ (Gemma 4); else all 0
     Latent latent;              // latent attention, where the model has it
     Moe moe;                    // experts, where the model has any
+    Recurrent recurrent;        // layers with recurrent state, where the model has any
     Ropes ropes;
     int64_t window = 0;         // keys that a query of a windowed layer sees, its own included
     std::vector<bool> windowed; // by layer; empty where no layer is
@@ -60,6 +62,7 @@ struct Hyper {
     Activation activation = Activation::kSilu;
     bool tied = false;          // the output matrix is the embedding table
     int64_t group() const { return heads / kv_heads; }
+    bool has_state() const { return recurrent.heads > 0; }
     // Columns of a head that the output projection takes.
     int64_t value_dim() const {
         if (latent.rank > 0) return latent.value;

@@ -201,14 +201,29 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
     return std::move(builder).Finish();
 }
 
-Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
-                                   DType kv_dtype) {
+namespace {
+
+// Of one rank, which has all layers.
+Result<program::Program> WholeProgram(const Hyper& hyper, const model_files::ModelSource& source,
+                                      const BuildOptions& options) {
     WEFT_ASSIGN(const Layout layout, MakeLayout(1, 1, 1, {}));
     WEFT_ASSIGN(const ShardPlan plan, PlanShards(hyper, source, layout));
+    return BuildProgram(hyper, plan.shards[0], source, options);
+}
+
+}  // namespace
+
+Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSource& source) {
+    if (!hyper.has_state()) return 0;
+    WEFT_ASSIGN(const program::Program program, WholeProgram(hyper, source, {}));
+    return program::SlotBytes(program);
+}
+
+Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
+                                   DType kv_dtype) {
     BuildOptions options;
     options.kv_dtype = kv_dtype;
-    WEFT_ASSIGN(const program::Program program,
-                BuildProgram(hyper, plan.shards[0], source, options));
+    WEFT_ASSIGN(const program::Program program, WholeProgram(hyper, source, options));
     return program::StateBytes(program, 1);
 }
 

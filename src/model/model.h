@@ -38,6 +38,10 @@ Result<program::Program> BuildProgram(const Hyper& hyper, const Shard& shard,
 Result<int64_t> CacheBytesPerToken(const Hyper& hyper, const model_files::ModelSource& source,
                                    DType kv_dtype);
 
+// Bytes of a slot of recurrent state in all layers, on one rank; 0: the model has none. Errors:
+// those of BuildProgram.
+Result<int64_t> StateBytesPerSlot(const Hyper& hyper, const model_files::ModelSource& source);
+
 // Each builder emits the layers of this stage from residual stream to residual stream.
 program::ValueId BuildLlama(Builder& b, program::ValueId x);
 program::ValueId BuildDeepSeek2(Builder& b, program::ValueId x);
@@ -52,6 +56,7 @@ program::ValueId BuildMimo2(Builder& b, program::ValueId x);
 program::ValueId BuildStep35(Builder& b, program::ValueId x);
 program::ValueId BuildQwen2(Builder& b, program::ValueId x);
 program::ValueId BuildQwen3(Builder& b, program::ValueId x);
+program::ValueId BuildQwen3Next(Builder& b, program::ValueId x);
 program::ValueId BuildGlm4Moe(Builder& b, program::ValueId x);
 program::ValueId BuildGptOss(Builder& b, program::ValueId x);
 program::ValueId BuildMiniMaxM2(Builder& b, program::ValueId x);

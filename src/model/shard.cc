@@ -117,7 +117,8 @@ Result<std::vector<Span>> CutLayers(const Hyper& hyper, const Layout& layout) {
 
 // The cuts over the tensor ranks, the same in every stage.
 struct TensorCuts {
-    std::vector<Span> heads, ffn, vocab, experts, expert_ffn, shared_ffn, windowed_heads;
+    std::vector<Span> heads, ffn, vocab, experts, expert_ffn, shared_ffn, windowed_heads,
+        recurrent_heads;
 };
 
 // Query heads: cuts fall between heads, and between blocks of attn_output.
@@ -194,14 +195,35 @@ Status CutExperts(const Hyper& hyper, const model_files::ModelSource& source, co
     return {};
 }
 
+// Value heads: whole blocks of ssm_out's columns, and, where ssm_ba has those of a key head
+// together, all of these.
+Status CutRecurrent(const Hyper& hyper, const model_files::ModelSource& source,
+                    const std::vector<double>& shares, TensorCuts& cuts,
+                    std::vector<std::string>& notes) {
+    const Recurrent& r = hyper.recurrent;
+    cuts.recurrent_heads.resize(shares.size());
+    if (r.heads == 0) return {};
+    const int64_t block = std::max<int64_t>(1, LargestBlock(source, hyper, "ssm_out.weight"));
+    const int64_t ideal = r.cycles ? 1 : r.group();
+    const int64_t unit = std::lcm(std::lcm(r.value_dim, block) / r.value_dim, ideal);
+    WEFT_ASSIGN(cuts.recurrent_heads, Cut({"value heads of recurrent layers", r.heads, unit, ideal,
+                                           " (the quantization block of ssm_out)"},
+                                          shares, notes));
+    return {};
+}
+
 Result<TensorCuts> CutTensors(const Hyper& hyper, const model_files::ModelSource& source,
                               const Layout& layout, std::vector<std::string>& notes) {
     const std::vector<double> shares = SharesOrEven(layout.tp_shares, layout.tp);
     if (layout.tp == 1) {
-        return TensorCuts{{{0, hyper.heads}},   {{0, hyper.ffn}},
-                          {{0, hyper.vocab}},   {{0, hyper.moe.experts}},
-                          {{0, hyper.moe.ffn}}, {{0, hyper.moe.shared_ffn}},
-                          {{0, hyper.WindowedQueryHeads()}}};
+        return TensorCuts{{{0, hyper.heads}},
+                          {{0, hyper.ffn}},
+                          {{0, hyper.vocab}},
+                          {{0, hyper.moe.experts}},
+                          {{0, hyper.moe.ffn}},
+                          {{0, hyper.moe.shared_ffn}},
+                          {{0, hyper.WindowedQueryHeads()}},
+                          {{0, hyper.recurrent.heads}}};
     }
     TensorCuts cuts;
     WEFT_TRY(CutHeads(hyper, source, shares, cuts, notes));
@@ -209,8 +231,17 @@ Result<TensorCuts> CutTensors(const Hyper& hyper, const model_files::ModelSource
                 CutMlp("MLP columns", hyper.ffn, "ffn_down.weight",
                        " (the quantization block of ffn_down)", hyper, source, shares, notes));
     WEFT_TRY(CutExperts(hyper, source, layout, shares, cuts, notes));
+    WEFT_TRY(CutRecurrent(hyper, source, shares, cuts, notes));
     WEFT_ASSIGN(cuts.vocab, Cut({"vocabulary rows", hyper.vocab, 16, 16, ""}, shares, notes));
     return cuts;
+}
+
+// Key heads of some value heads: where these go around, all.
+Span KeyHeadsOf(const Recurrent& r, const Span& heads) {
+    if (heads.size() == 0) return {};
+    if (!r.cycles) return {heads.begin / r.group(), (heads.end - 1) / r.group() + 1};
+    const int64_t begin = heads.begin % r.key_heads, end = begin + heads.size();
+    return end > r.key_heads ? Span{0, r.key_heads} : Span{begin, end};
 }
 
 // The cuts with the layout's expert groups, or with the fewest that work where it leaves them open.
@@ -331,6 +362,8 @@ Result<ShardPlan> PlanShards(const Hyper& hyper, const model_files::ModelSource&
         shard.experts = cuts.experts[t];
         shard.expert_ffn = cuts.expert_ffn[t];
         shard.shared_ffn = cuts.shared_ffn[t];
+        shard.recurrent_heads = cuts.recurrent_heads[t];
+        shard.recurrent_keys = KeyHeadsOf(hyper.recurrent, shard.recurrent_heads);
         shard.vocab = cuts.vocab[t];
         for (const Span& part : cuts.vocab) shard.vocab_parts.push_back(part.size());
         kv_held += shard.stage == 0 ? shard.kv_heads.size() : 0;

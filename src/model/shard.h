@@ -5,6 +5,8 @@
 //   attention   query heads, in steps that keep o_proj's columns on whole quantization blocks;
 //               a rank holds every KV head that its query heads read (so KV heads are replicated
 //               where a cut falls inside a group, or where there are more ranks than KV heads)
+//   recurrent   value heads of layers with state, in steps like attention's; a rank holds every
+//               key head of its value heads (Qwen3-Next's key heads stay whole)
 //   MLP         columns, in multiples of the quantization block of the down projection
 //   experts     columns of each, as the MLP's, over the tensor ranks of one expert group: `--ep E`
 //               makes E groups of the tensor ranks, each with whole experts (any number) of its
@@ -47,6 +49,7 @@ struct Shard {
     Span layers, heads, kv_heads, ffn, vocab;
     Span windowed_heads;  // query heads of layers with a window: `heads`, where they are as many
     Span experts, expert_ffn, shared_ffn;  // experts held, columns of each, of the shared one
+    Span recurrent_heads, recurrent_keys;  // value and key heads of recurrent layers
     std::vector<int64_t> vocab_parts;      // rows of each tensor rank, for the all-gather of logits
     bool kv_replicated = false;            // some KV head is on several ranks
     bool first_stage() const { return stage == 0; }

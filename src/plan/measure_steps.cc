@@ -47,7 +47,7 @@ class StepsRunner {
         job_.chunk = std::max(wanted.rows.back(), most);
         job_.ctx = kDeep + kDeepTokens;
         job_.kv_tokens = std::max<int64_t>(most, 32) * 64;  // a page for each, and more than ctx
-        job_.max_outputs = most;
+        job_.max_outputs = job_.state_slots = most;
     }
 
     Result<StepsRun> Run() {

@@ -72,7 +72,7 @@ std::string KeyOf(const model::Shard& s, std::span<const int> kinds, const Machi
     std::string key = fmt::format("{}/{}/", static_cast<int>(machine.pool), machine.threads);
     for (const model::Span& span :
          {s.heads, s.windowed_heads, s.kv_heads, s.ffn, s.vocab, s.experts, s.expert_ffn,
-          s.shared_ffn}) {
+          s.shared_ffn, s.recurrent_heads, s.recurrent_keys}) {
         key += fmt::format("{},", span.size());
     }
     key += fmt::format("{}{}{}{}{}/", s.rank == 0, s.first_stage(), s.last_stage(),

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "engine/batch/scheduler.h"
+#include "engine/engine.h"
 #include "engine/rank_options.h"
 #include "program/target.h"
 
@@ -24,7 +25,7 @@ struct StageSteps {
 };
 
 // What makes two ranks do the same.
-using Signature = std::pair<std::string, std::array<int64_t, 16>>;
+using Signature = std::pair<std::string, std::array<int64_t, 18>>;
 
 std::vector<double> TierKey(const coll::TierGroup& group) {
     std::vector<double> key = {static_cast<double>(group.ranks), static_cast<double>(group.hosts)};
@@ -123,7 +124,8 @@ class Predictor {
         return {machine.word,
                 {kinds_, group_, Sequences(), s.heads.size(), s.kv_heads.size(), s.ffn.size(),
                  s.vocab.size(), s.experts.size(), s.expert_ffn.size(), s.shared_ffn.size(),
-                 s.expert_ffn.begin == 0, s.rank == 0, s.first_stage() * 2 + s.last_stage(),
+                 s.recurrent_heads.size(), s.recurrent_keys.size(), s.expert_ffn.begin == 0,
+                 s.rank == 0, s.first_stage() * 2 + s.last_stage(),
                  sends_logits * 2 + (HostOf(layout_.size() - 1) == 0), chunk_,
                  machine.measured ? layout_.pp : 0}};
     }
@@ -442,6 +444,11 @@ engine::Job Workload::AsJob(DType kv_dtype, int64_t page) const {
     engine::Job job;
     job.ctx = (longest + page - 1) / page * page;
     job.kv_tokens = job.ctx * batch;
+    engine::EngineOptions options;  // of a server that would do this
+    options.max_seqs = batch;
+    options.draft.lookup = rows_each() > 1;
+    options.draft.tokens = rows_each() - 1;
+    job.state_slots = engine::StateSlots(options);
     job.max_outputs = batch * rows_each();
     job.chunk = std::max(chunk, job.max_outputs);
     job.kv_dtype = kv_dtype;

@@ -121,7 +121,11 @@ StepData RandomStep(std::mt19937& random) {
     }
     for (int32_t i = below(4); i >= 0; --i) {
         step.sequences.push_back({below(40), below(40), below(9000), {}});
-        for (int32_t p = below(30); p > 0; --p) step.sequences.back().pages.push_back(below(300));
+        StepData::Sequence& s = step.sequences.back();
+        for (int32_t p = below(30); p > 0; --p) s.pages.push_back(below(300));
+        s.state_from = below(9) - 1;
+        s.state_to = below(9);
+        for (int32_t w = below(4); w > 0; --w) s.state_writes.push_back({below(40), below(9)});
     }
     for (int32_t i = below(4); i > 0; --i) step.copies.push_back({below(300), below(300)});
     return step;

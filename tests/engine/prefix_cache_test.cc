@@ -149,5 +149,49 @@ TEST(PrefixCache, ManyTenantsLeaveNothingBehind) {
     }
 }
 
+// With recurrent layers a text is known as far as its last slot; slots go with their pages, and the
+// one that was used least goes first.
+TEST(PrefixCache, KnowsATextWhereItsStateIs) {
+    PagePool pool(8), slots(3);
+    PrefixCache cache(pool, kPage, &slots);
+    const PrefixSpace space{"a", 0};
+    Text text(5 * kPage);
+    for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<int32_t>(i);
+    std::vector<int32_t> pages;
+    for (int i = 0; i < 4; ++i) pages.push_back(pool.Take());
+    cache.Insert(space, First(text, 4 * kPage), pages);
+    EXPECT_EQ(cache.KnownPages(space, text, 5 * kPage), 4);
+    std::vector<int32_t> found;
+    EXPECT_EQ(cache.ExtendToState(space, text, 0, 5 * kPage, found), -1);
+    EXPECT_TRUE(found.empty());
+    const auto store = [&](int64_t count) {
+        const int32_t slot = slots.Take();
+        cache.InsertState(space, First(text, count * kPage), slot);
+        slots.LetGo(slot);
+        return slot;
+    };
+    const int32_t first = store(1), third = store(3);
+    EXPECT_EQ(cache.states(), 2);
+    EXPECT_EQ(cache.ExtendToState(space, text, 0, 5 * kPage, found), third);
+    EXPECT_EQ(found, (std::vector<int32_t>{pages[0], pages[1], pages[2]}));
+    EXPECT_EQ(cache.ExtendToState(space, text, 0, 3 * kPage - 1, found), first);
+    EXPECT_EQ(cache.ExtendToState(space, text, 3, 5 * kPage, found), -1);
+    store(5);  // not known
+    store(3);  // has one
+    EXPECT_EQ(slots.free(), 1);
+    cache.RemoveState(space, First(text, 3 * kPage));  // held
+    EXPECT_EQ(cache.states(), 2);
+    slots.LetGo(third);
+    EXPECT_TRUE(cache.EvictState());  // the first is held
+    EXPECT_FALSE(cache.EvictState());
+    EXPECT_EQ(cache.states(), 1);
+    slots.LetGo(first);
+    for (const int32_t page : pages) pool.LetGo(page);
+    for (const int32_t page : found) pool.LetGo(page);
+    cache.Evict(8);
+    EXPECT_EQ(cache.states(), 0);
+    EXPECT_EQ(slots.free(), 3);
+}
+
 }  // namespace
 }  // namespace weft::engine

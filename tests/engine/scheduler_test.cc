@@ -1,6 +1,4 @@
-// The scheduler over a simulated KV cache: each slot of a page holds a hash of the text up to its
-// token, so that a page that serves the wrong text is seen at once.
-#include "engine/batch/scheduler.h"
+// The scheduler over a simulated KV cache (support/scheduler_soak.h), and what it plans for whom.
 
 #include <gtest/gtest.h>
 
@@ -11,243 +9,12 @@
 #include <random>
 #include <set>
 
+#include "support/scheduler_soak.h"
+
 namespace weft::engine {
 namespace {
 
-constexpr int64_t kSchedulerPage = 4;
-
-uint64_t Mix(uint64_t text, int32_t token) {
-    return (text ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15 + 1;
-}
-
-// What a backend would do with a step.
-class Cache {
-  public:
-    explicit Cache(int64_t pages) : slots_(static_cast<size_t>(pages * kSchedulerPage)) {}
-
-    void Run(const StepData& step, const std::vector<PlannedRows>& planned) {
-        std::set<size_t> written;
-        for (const auto& [from, to] : step.copies) {
-            std::copy_n(slots_.begin() + from * kSchedulerPage, kSchedulerPage,
-                        slots_.begin() + to * kSchedulerPage);
-            ++copies_;
-        }
-        for (size_t i = 0; i < planned.size(); ++i) {
-            const Sequence& s = *planned[i].sequence;
-            const StepData::Sequence& rows = step.sequences[i];
-            ASSERT_EQ(rows.row_count, planned[i].rows);
-            ASSERT_EQ(rows.position, s.computed);
-            ASSERT_NO_FATAL_FAILURE(CheckOutputs(step, rows, planned[i]));
-            std::vector<int32_t> tokens = s.tokens;
-            tokens.insert(tokens.end(), s.draft.begin(), s.draft.end());
-            uint64_t text = std::hash<std::string>()(s.tenant);  // never another tenant's page
-            for (int64_t at = 0; at < rows.position + rows.row_count; ++at) {
-                text = Mix(text, tokens[static_cast<size_t>(at)]);
-                const auto page = static_cast<size_t>(at / kSchedulerPage);
-                ASSERT_LT(page, rows.pages.size());
-                const auto slot =
-                    static_cast<size_t>(rows.pages[page] * kSchedulerPage + at % kSchedulerPage);
-                if (at < rows.position) {
-                    ASSERT_EQ(slots_[slot], text) << "position " << at << " has another text";
-                    continue;
-                }
-                const auto row = static_cast<size_t>(rows.row_begin + at - rows.position);
-                ASSERT_EQ(step.tokens[row], tokens[static_cast<size_t>(at)]);
-                ASSERT_EQ(step.positions[row], at);
-                ASSERT_TRUE(written.insert(slot).second) << "two rows in one slot";
-                slots_[slot] = text;
-            }
-        }
-    }
-    void Lose() { std::ranges::fill(slots_, 1); }
-    int64_t copies() const { return copies_; }
-
-  private:
-    // Logits after the last token of a text, and after each guess.
-    static void CheckOutputs(const StepData& step, const StepData::Sequence& rows,
-                             const PlannedRows& plan) {
-        ASSERT_EQ(plan.output >= 0, plan.rows - plan.drafted == plan.sequence->pending());
-        if (plan.output < 0) {
-            ASSERT_EQ(plan.drafted, 0);
-            return;
-        }
-        for (int32_t i = 0; i <= plan.drafted; ++i) {
-            const auto output = static_cast<size_t>(plan.output + i);
-            ASSERT_LT(output, step.output_rows.size());
-            ASSERT_EQ(step.output_rows[output],
-                      rows.row_begin + rows.row_count - 1 - plan.drafted + i);
-        }
-    }
-
-    int64_t copies_ = 0;
-    std::vector<uint64_t> slots_;
-};
-
-struct SoakJob {
-    Sequence sequence;
-    int64_t say = 0;
-    bool over = false;
-};
-
-struct SoakOptions {
-    bool prefix_cache = true;
-    int64_t pages = 12;
-    int64_t drafts = 0;        // most guesses of a sequence
-    uint32_t hits = 0;         // of three guesses, so many come true
-    size_t steps_at_once = 1;  // in flight
-};
-
-// Requests that share prefixes come, are cancelled and end; pages are few; guesses come true or
-// not.
-class Soak {
-  public:
-    Soak(uint32_t seed, const SoakOptions& options)
-        : random_(seed),
-          soak_(options),
-          options_{4, 12, options.pages, kSchedulerPage, options.prefix_cache, options.drafts * 2},
-          scheduler_(options_),
-          cache_(options.pages) {
-        scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once), 1);
-    }
-
-    void Run() {
-        for (int turn = 0; turn < 20000 && ended_ < kJobs; ++turn) {
-            if (made_ < kJobs && UpTo(2) == 0) Make();
-            if (UpTo(60) == 0) {
-                scheduler_.Forget();
-                cache_.Lose();
-                flights_.clear();
-            }
-            ASSERT_NO_FATAL_FAILURE(Turn());
-            End();
-        }
-        EXPECT_EQ(ended_, kJobs) << "somebody waits for ever";
-        for (const auto& [id, job] : jobs_) scheduler_.Remove(&job->sequence);
-        const ScheduleStats stats = scheduler_.stats();
-        EXPECT_EQ(stats.free_pages + stats.idle_pages, soak_.pages) << "pages were lost";
-        EXPECT_TRUE(soak_.prefix_cache || stats.cache_hit == 0);
-        EXPECT_TRUE(!soak_.prefix_cache || soak_.pages < 20 || stats.cache_hit > 0);
-        EXPECT_EQ(cache_.copies() > 0, soak_.prefix_cache);
-        EXPECT_EQ(drafted_ > 0, soak_.drafts > 0);
-        EXPECT_EQ(kept_ > 0, soak_.drafts > 0 && soak_.hits > 0);
-        EXPECT_EQ(kept_<drafted_, soak_.drafts> 0 && soak_.hits < 3);
-    }
-
-  private:
-    static constexpr int64_t kJobs = 120;
-    using Planned = std::vector<PlannedRows>;
-    uint32_t UpTo(uint32_t most) { return random_() % (most + 1); }
-    int32_t Word() { return static_cast<int32_t>(UpTo(1)); }
-
-    void Make() {
-        auto job = std::make_unique<SoakJob>();
-        const auto half = static_cast<uint32_t>(soak_.pages * kSchedulerPage / 2);
-        const auto length = 1 + UpTo(half);
-        const auto kind = static_cast<int32_t>(UpTo(2));
-        for (uint32_t i = 0; i < length; ++i) {
-            job->sequence.tokens.push_back(i < 10 ? kind : Word());
-        }
-        job->say = 1 + UpTo(half - 1);
-        job->sequence.id = ++made_;
-        job->sequence.priority = static_cast<int>(UpTo(1));
-        job->sequence.key = std::to_string(UpTo(2));
-        job->sequence.tenant = made_ % 3 == 0 ? "another" : "";
-        scheduler_.Add(&job->sequence);
-        jobs_.emplace(made_, std::move(job));
-    }
-
-    // A step; or what is in flight comes down.
-    void Turn() {
-        Guess();
-        StepData step;
-        Planned planned;
-        const bool work = scheduler_.Plan(step, planned);
-        if (work) {
-            ASSERT_LE(static_cast<int64_t>(step.tokens.size()), options_.step_tokens);
-            ASSERT_LE(planned.size(), static_cast<size_t>(options_.max_seqs));
-            ASSERT_NO_FATAL_FAILURE(cache_.Run(step, planned));
-            // It failed, and is planned again.
-            if (soak_.steps_at_once == 1 && UpTo(50) == 0) return;
-            scheduler_.CommitInFlight(planned);
-            flights_.push_back(Told(planned));
-        } else if (flights_.empty()) {
-            ASSERT_TRUE(scheduler_.idle());
-        }
-        if (flights_.size() >= soak_.steps_at_once || (!work && !flights_.empty())) {
-            Say(flights_.front());
-            flights_.pop_front();
-        }
-    }
-
-    void Guess() {
-        scheduler_.Decodes(decodes_);
-        for (Sequence* s : decodes_) {
-            const SoakJob& job = *jobs_.at(s->id);
-            const auto most = std::min(soak_.drafts, job.say - 1);
-            s->draft.resize(UpTo(static_cast<uint32_t>(most)));
-            for (int32_t& token : s->draft) token = Word();
-        }
-    }
-
-    // What is to be said of a step, by number: who is cancelled meanwhile leaves.
-    struct Tell {
-        int64_t id;
-        int32_t drafted;
-    };
-    static std::vector<Tell> Told(const Planned& planned) {
-        std::vector<Tell> tell;
-        for (const PlannedRows& plan : planned) {
-            if (plan.output >= 0) tell.push_back({plan.sequence->id, plan.drafted});
-        }
-        return tell;
-    }
-
-    void Say(const std::vector<Tell>& told) {
-        for (const auto& [id, drafted] : told) {
-            const auto at = jobs_.find(id);
-            if (at == jobs_.end()) continue;
-            SoakJob& job = *at->second;
-            Sequence& s = job.sequence;
-            s.in_flight = false;
-            ASSERT_EQ(s.pending(), 0);
-            for (int32_t i = 0; !job.over; ++i) {
-                const bool hit = i < drafted && UpTo(2) < soak_.hits;
-                s.tokens.push_back(hit ? s.draft[static_cast<size_t>(i)] : Word());
-                job.over = --job.say == 0;
-                if (!hit) break;
-                scheduler_.Keep(s);
-                ++kept_;
-            }
-            drafted_ += drafted;
-            scheduler_.EndDraft(s);
-            ASSERT_EQ(s.pending(), 1 - (job.over && s.computed == Size(s) ? 1 : 0));
-            ASSERT_LE(static_cast<int64_t>(s.pages.size()), s.computed / kSchedulerPage + 1);
-        }
-    }
-    static int64_t Size(const Sequence& s) { return static_cast<int64_t>(s.tokens.size()); }
-
-    void End() {
-        for (auto it = jobs_.begin(); it != jobs_.end();) {
-            if (it->second->over || UpTo(300) == 0) {
-                scheduler_.Remove(&it->second->sequence);
-                ++ended_;
-                it = jobs_.erase(it);
-            } else {
-                ++it;
-            }
-        }
-    }
-
-    std::mt19937 random_;
-    SoakOptions soak_;
-    ScheduleOptions options_;
-    Scheduler scheduler_;
-    Cache cache_;
-    std::map<int64_t, std::unique_ptr<SoakJob>> jobs_;
-    std::deque<std::vector<Tell>> flights_;
-    std::vector<Sequence*> decodes_;
-    int64_t made_ = 0, ended_ = 0, drafted_ = 0, kept_ = 0;
-};
+using test::kSchedulerPage, test::Soak, test::SoakOptions;
 
 TEST(Scheduler, NoSequenceEverSeesTheTextOfAnother) {
     for (uint32_t seed = 0; seed < 20; ++seed) {
@@ -255,6 +22,32 @@ TEST(Scheduler, NoSequenceEverSeesTheTextOfAnother) {
         ASSERT_NO_FATAL_FAILURE(Soak(seed, {true, 12}).Run());
         ASSERT_NO_FATAL_FAILURE(Soak(seed, {true, 40}).Run());
         ASSERT_NO_FATAL_FAILURE(Soak(seed, {false, 12}).Run());
+    }
+}
+
+TEST(Scheduler, NorItsRecurrentState) {
+    for (const int64_t kept : {0, 1, 5}) {
+        int64_t found = 0;
+        for (uint32_t seed = 0; seed < 12; ++seed) {
+            for (const int64_t more : {0, 3, 9}) {
+                for (const size_t steps : {1u, 3u}) {
+                    SCOPED_TRACE(testing::Message() << "seed " << seed << ", kept " << kept
+                                                    << ", more slots " << more);
+                    const int64_t slots = 4 + kept + more;
+                    for (const uint32_t hits : {0u, 2u, 3u}) {
+                        SoakOptions options{true, 40, 6, hits, steps, slots, kept};
+                        Soak soak(seed, options);
+                        ASSERT_NO_FATAL_FAILURE(soak.Run());
+                        found += soak.hits();
+                        options.pages = 12;
+                        ASSERT_NO_FATAL_FAILURE(Soak(seed, options).Run());
+                    }
+                    ASSERT_NO_FATAL_FAILURE(
+                        Soak(seed, {false, 12, 0, 0, steps, slots, kept}).Run());
+                }
+            }
+        }
+        EXPECT_EQ(found > 0, kept > 0);
     }
 }
 
@@ -515,7 +308,7 @@ class FairShares : public testing::Test {
               bool prefix_cache = true) {
         options_ = {max_seqs, step_tokens, pages, kSchedulerPage, prefix_cache};
         scheduler_ = std::make_unique<Scheduler>(options_);
-        cache_ = std::make_unique<Cache>(pages);
+        cache_ = std::make_unique<test::SimulatedCache>(pages);
     }
     Job& Submit(const Ask& ask) {
         auto job = std::make_unique<Job>();
@@ -578,7 +371,7 @@ class FairShares : public testing::Test {
 
     ScheduleOptions options_;
     std::unique_ptr<Scheduler> scheduler_;
-    std::unique_ptr<Cache> cache_;
+    std::unique_ptr<test::SimulatedCache> cache_;
     std::vector<std::unique_ptr<Job>> jobs_;
     std::map<std::string, int64_t> rows_;  // by key
     int64_t steps_ = 0;
@@ -765,8 +558,7 @@ TEST_F(FairShares, ANeighborGetsRowsAtOnce) {
         EXPECT_NEAR(static_cast<double>(rows_["heavy"]), 40 * 32, 128);
         EXPECT_EQ(rows_["modest"] + rows_["heavy"] + rows_["greedy"], 40 * 64) << "no row is idle";
         // Of the same key: after the first prompt of the greedy request, before the second.
-        const int64_t steps =
-            StepsUntilEnd(Submit({.key = "greedy", .tokens = 8, .say = 1}), 1000);
+        const int64_t steps = StepsUntilEnd(Submit({.key = "greedy", .tokens = 8, .say = 1}), 1000);
         EXPECT_GT(steps, 0);
         EXPECT_LE(steps, 2000 / 16 + 10);
     }
@@ -782,8 +574,10 @@ TEST_F(FairShares, NoKeyIsStarved) {
         jobs_.clear();
         Open(1 + up_to(7), 16 + up_to(48), 60 + up_to(100), up_to(1) == 0);
         for (int i = 0; i < 6; ++i) {
-            Submit(1 + up_to(20), {.key = std::to_string(up_to(2)), .tokens = 1 + up_to(100),
-                                   .say = 1 + up_to(100), .group = up_to(1) * (1000 + i)});
+            Submit(1 + up_to(20), {.key = std::to_string(up_to(2)),
+                                   .tokens = 1 + up_to(100),
+                                   .say = 1 + up_to(100),
+                                   .group = up_to(1) * (1000 + i)});
         }
         ASSERT_NO_FATAL_FAILURE(Steps(up_to(40)));
         if (scheduler_->idle()) continue;

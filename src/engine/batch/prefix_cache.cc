@@ -30,15 +30,15 @@ int64_t CommonTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
 struct PrefixCache::Node {
     using Children = std::map<std::vector<int32_t>, std::unique_ptr<Node>, BlockOrder>;
     Node* parent = nullptr;
-    int32_t page = -1;
+    int32_t page = -1, slot = -1;
     int64_t used = 0;
     Children children;
     Children::iterator self;     // among the parent's
     Roots::iterator self_space;  // of a root
 };
 
-PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens)
-    : pool_(pool), page_tokens_(page_tokens) {}
+PrefixCache::PrefixCache(PagePool& pool, int64_t page_tokens, PagePool* slots)
+    : pool_(pool), page_tokens_(page_tokens), slots_(slots) {}
 
 PrefixCache::~PrefixCache() {
     Clear();
@@ -172,6 +172,7 @@ void PrefixCache::InsertPart(const PrefixSpace& space, std::span<const int32_t> 
 
 void PrefixCache::Remove(Node* leaf) {
     WEFT_CHECK(leaf->children.empty());
+    if (leaf->slot >= 0) DropState(leaf);
     leaves_.erase({leaf->used, leaf});
     pool_.SetCached(leaf->page, false);
     --pages_;
@@ -186,6 +187,75 @@ void PrefixCache::GiveUp(Node* leaf) {
     Node* parent = leaf->parent;
     Remove(leaf);
     if (parent->parent == nullptr && parent->children.empty()) roots_.erase(parent->self_space);
+}
+
+// ---- Recurrent state ----------------------------------------------------------------------------
+
+int32_t PrefixCache::ExtendToState(const PrefixSpace& space, std::span<const int32_t> tokens,
+                                   int64_t had, int64_t most, std::vector<int32_t>& pages) {
+    const int64_t last = std::min(most, static_cast<int64_t>(tokens.size())) / page_tokens_;
+    std::vector<Node*> way;
+    size_t known = 0;  // of the way
+    Node* node = had < last ? Walk(space, tokens, had) : nullptr;
+    for (int64_t i = had; i < last && node != nullptr; ++i) {
+        node = Find(node, Block(tokens, i));
+        if (node == nullptr) break;
+        way.push_back(node);
+        if (node->slot >= 0) known = way.size();
+    }
+    if (known == 0) return -1;
+    way.resize(known);
+    for (Node* each : way) {
+        pool_.Hold(each->page);
+        pages.push_back(each->page);
+        Touch(each);
+    }
+    slots_->Hold(way.back()->slot);
+    return way.back()->slot;
+}
+
+int64_t PrefixCache::KnownPages(const PrefixSpace& space, std::span<const int32_t> tokens,
+                                int64_t most) {
+    const int64_t last = std::min(most, static_cast<int64_t>(tokens.size())) / page_tokens_;
+    Node* node = Walk(space, tokens, 0);
+    int64_t known = 0;
+    while (known < last && node != nullptr) {
+        node = Find(node, Block(tokens, known));
+        if (node != nullptr) ++known;
+    }
+    return known;
+}
+
+void PrefixCache::InsertState(const PrefixSpace& space, std::span<const int32_t> tokens,
+                              int32_t slot) {
+    Node* node = Walk(space, tokens, static_cast<int64_t>(tokens.size()) / page_tokens_);
+    if (node == nullptr || node->parent == nullptr || node->slot >= 0) return;
+    node->slot = slot;
+    slots_->SetCached(slot, true);
+    states_.push_back(node);
+    Touch(node);
+}
+
+void PrefixCache::DropState(Node* node) {
+    slots_->SetCached(node->slot, false);
+    node->slot = -1;
+    std::erase(states_, node);
+}
+
+void PrefixCache::RemoveState(const PrefixSpace& space, std::span<const int32_t> tokens) {
+    Node* node = Walk(space, tokens, static_cast<int64_t>(tokens.size()) / page_tokens_);
+    const bool idle = node != nullptr && node->slot >= 0 && slots_->holders(node->slot) == 0;
+    if (idle) DropState(node);
+}
+
+bool PrefixCache::EvictState() {
+    Node* oldest = nullptr;
+    for (Node* node : states_) {
+        if (slots_->holders(node->slot) > 0) continue;
+        if (oldest == nullptr || node->used < oldest->used) oldest = node;
+    }
+    if (oldest != nullptr) DropState(oldest);
+    return oldest != nullptr;
 }
 
 void PrefixCache::Evict(int64_t wanted) {

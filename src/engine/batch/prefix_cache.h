@@ -13,7 +13,9 @@
 // the place where that text would stand. The cache never owns a page alone against a sequence that
 // needs one: what only it holds is given up when asked, least recently used first, leaves before
 // what they build on. Sequences hold all pages from the beginning on, so that whatever is idle can
-// be given up. Source: RadixAttention (Zheng et al. 2023, "SGLang: Efficient Execution of
+// be given up. Of a model with recurrent layers a text is known only where its state is, too: a
+// node may hold a slot of that (PagePool counts slots as it does pages), which is the state behind
+// the node's text. Source: RadixAttention (Zheng et al. 2023, "SGLang: Efficient Execution of
 // Structured Language Model Programs"). Thread: one caller.
 #pragma once
 
@@ -40,8 +42,8 @@ struct PrefixSpace {
 
 class PrefixCache {
   public:
-    // `pool` outlives the cache. page_tokens: tokens of a page.
-    PrefixCache(PagePool& pool, int64_t page_tokens);
+    // `pool` and `slots`, of recurrent state, outlive the cache. page_tokens: tokens of a page.
+    PrefixCache(PagePool& pool, int64_t page_tokens, PagePool* slots = nullptr);
     ~PrefixCache();
 
     // Adds to `pages` what is known of `tokens` behind their first `had` pages, in whole pages and
@@ -63,6 +65,22 @@ class PrefixCache {
     // `page` holds what is left of `tokens` behind the whole pages, which are known. Its holder may
     // go on writing behind that.
     void InsertPart(const PrefixSpace& space, std::span<const int32_t> tokens, int32_t page);
+    // As Extend, but no farther than to the last node with a slot, which is returned, held for the
+    // caller; -1: there is none behind the first `had` pages.
+    int32_t ExtendToState(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t had,
+                          int64_t most, std::vector<int32_t>& pages);
+    // How many whole pages of `tokens` are known, as far as `most` tokens, with a slot or without.
+    int64_t KnownPages(const PrefixSpace& space, std::span<const int32_t> tokens, int64_t most);
+    // `slot` holds the state behind `tokens`, which are whole pages. Left as it is where these
+    // aren't known, or have a slot already.
+    void InsertState(const PrefixSpace& space, std::span<const int32_t> tokens, int32_t slot);
+    // Gives up the slot behind `tokens`, if there is one that nobody holds.
+    void RemoveState(const PrefixSpace& space, std::span<const int32_t> tokens);
+    // Gives up the slot that was least recently used of those that nobody holds. False: there is
+    // none.
+    bool EvictState();
+    // Nodes with a slot.
+    int64_t states() const { return static_cast<int64_t>(states_.size()); }
     // Gives up idle pages until `wanted` pages of the pool are free, or none is idle.
     void Evict(int64_t wanted);
     // Forgets everything: the pages' bytes are gone.
@@ -95,6 +113,7 @@ class PrefixCache {
     void GiveUp(Node* leaf);
     Node* Make(Node* parent, std::span<const int32_t> block, int32_t page);
     void Touch(Node* node);
+    void DropState(Node* node);
     void Remove(Node* leaf);
     std::span<const int32_t> Block(std::span<const int32_t> tokens, int64_t index) const;
 
@@ -104,6 +123,8 @@ class PrefixCache {
     int64_t clock_ = 0;
     Roots roots_;
     std::set<Leaf> leaves_;
+    PagePool* slots_;
+    std::vector<Node*> states_;  // with a slot: a few
 };
 
 }  // namespace weft::engine

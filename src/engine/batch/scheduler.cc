@@ -21,8 +21,12 @@ int64_t PromptChunk(int64_t tokens, int64_t most, int64_t stages) {
 }
 
 Scheduler::Scheduler(const ScheduleOptions& options)
-    : options_(options), pool_(options.pages), cache_(pool_, options.page_tokens) {
+    : options_(options),
+      pool_(options.pages),
+      slots_(options.state_slots),
+      cache_(pool_, options.page_tokens, &slots_) {
     WEFT_CHECK(options.step_tokens >= options.max_seqs && options.max_seqs > 0);
+    WEFT_CHECK(!has_state() || options.state_slots >= options.max_seqs);
 }
 
 int64_t Scheduler::PagesFor(int64_t tokens) const {
@@ -72,6 +76,7 @@ void Scheduler::Remove(Sequence* sequence) {
 
 void Scheduler::ReleasePages(Sequence& sequence) {
     DropCopy(sequence);
+    ReleaseSlots(sequence);
     for (const int32_t page : sequence.pages) pool_.LetGo(page);
     sequence.pages.clear();
     sequence.computed = 0;
@@ -117,6 +122,7 @@ bool Scheduler::Grow(Sequence& sequence, int64_t tokens) {
 void Scheduler::FindPrefix(Sequence& s) {
     if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0) return;
     const int64_t most = std::min(static_cast<int64_t>(s.tokens.size()) - 1, s.score_from);
+    if (has_state()) return FindState(s, most);
     const int64_t had = s.computed / options_.page_tokens;
     found_.clear();
     cache_.Extend(s.space(), s.tokens, had, most, found_);
@@ -146,7 +152,7 @@ void Scheduler::DropCopy(Sequence& s) {
 // with the same text. (A copy that is not made yet is nothing new.)
 void Scheduler::KeepTail(const Sequence& s) {
     const int64_t whole = s.computed / options_.page_tokens;
-    if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0) return;
+    if (!options_.prefix_cache || !s.cached || s.copy.tokens > 0 || has_state()) return;
     if (s.computed == whole * options_.page_tokens) return;
     cache_.InsertPart(s.space(), std::span(s.tokens).first(static_cast<size_t>(s.computed)),
                       s.pages[static_cast<size_t>(whole)]);
@@ -169,6 +175,9 @@ void Scheduler::Append(Sequence& s, int64_t rows, int64_t drafted, StepData& ste
     StepData::Sequence of_step;
     of_step.adapter = s.adapter;
     of_step.pages.assign(s.pages.begin(), s.pages.begin() + PagesFor(s.computed + plan.rows));
+    if (has_state()) {
+        PlanState(s, rows, drafted, static_cast<int32_t>(step.tokens.size()), of_step);
+    }
     const auto first = s.tokens.begin() + static_cast<ptrdiff_t>(s.computed);
     rows_.assign(first, first + static_cast<ptrdiff_t>(rows));
     rows_.insert(rows_.end(), s.draft.begin(), s.draft.begin() + static_cast<ptrdiff_t>(drafted));
@@ -213,6 +222,7 @@ int64_t Scheduler::RowsForDrafts(int64_t decodes) const {
 // Nobody has to be pushed out for them.
 int64_t Scheduler::PagesForDraft(Sequence& s, int64_t most, int64_t others) {
     if (s.pending() != 1 || s.copy.tokens > 0) return 0;
+    if (has_state()) most = SlotsForDraft(s, most);
     const int64_t tokens = s.computed + 1;
     const int64_t more = PagesFor(tokens + most) - static_cast<int64_t>(s.pages.size());
     if (pool_.free() + pool_.idle() >= more + others && Reserve(s, tokens + most)) return most;
@@ -333,6 +343,7 @@ int64_t Scheduler::TakeRows(const Sequence& s, int64_t rows) {
 // False: there is no room, or no row of the step is left for its key.
 bool Scheduler::AdmitOne(Sequence& s, StepData& step, std::vector<PlannedRows>& planned) {
     if (spare_rows_ + (s.of_key->demand_plan == plan_ ? s.of_key->rows : 0) <= 0) return false;
+    if (has_state() && !TakeOwnSlot(s)) return false;
     FindPrefix(s);
     // The whole of it must fit now, or it would be preempted again.
     const int64_t room = Room();
@@ -425,6 +436,7 @@ void Scheduler::Commit(std::span<const PlannedRows> planned) {
         s.copy = {};
         const int64_t rows = plan.rows - plan.drafted;
         Advance(s, rows);
+        if (has_state()) CommitState(s);
         // The end of a prompt: others may come with the same beginning while this one speaks.
         if (plan.output >= 0 && rows > 1) KeepTail(s);
     }
@@ -438,6 +450,7 @@ void Scheduler::Keep(Sequence& s) {
 
 void Scheduler::EndDraft(Sequence& s) {
     s.draft.clear();
+    if (has_state()) KeepDraftState(s);
     while (static_cast<int64_t>(s.pages.size()) > PagesFor(s.computed + 1)) {
         pool_.LetGo(s.pages.back());
         s.pages.pop_back();
@@ -469,6 +482,8 @@ ScheduleStats Scheduler::stats() const {
     stats.pages = pool_.size();
     stats.free_pages = pool_.free();
     stats.idle_pages = pool_.idle();
+    stats.free_slots = slots_.free();
+    stats.idle_slots = slots_.idle();
     return stats;
 }
 

@@ -16,6 +16,12 @@
 // that are left, never at the cost of anybody's token or page, and half of what prompts could have.
 // What a step computes of them counts only when its caller says that a guess came true (Keep):
 // until then no row of one is known, shared or cached, and the next step writes over it.
+// Recurrent state (of models with such layers) is in slots. A sequence that runs has one of its
+// own, which follows its tokens from step to step. The prefix cache keeps some more: the state at
+// the last page border of a prompt, at the last one of an answer so far, and where a prompt parts
+// from texts that were read before. A guess in a step needs a slot, too, so that the state can go
+// back to the last guess that came true. A preempted sequence gives its slot away and is computed
+// again.
 // A scored prompt needs a row of logits for each of its rows, and a step has few of these. Every
 // other prompt that may end in the step keeps one. Keys share the rest equally, and within a key
 // the first prompts have it, so that the next ones find in the prefix cache what they begin with.
@@ -55,6 +61,9 @@ struct ScheduleOptions {
     int64_t page_tokens = 64;
     bool prefix_cache = true;
     int64_t draft_rows = 0;  // most guesses of a step
+    // Slots of recurrent state (0: the model has none), at least max_seqs; and how many of them the
+    // prefix cache may keep.
+    int64_t state_slots = 0, kept_states = 0;
 };
 
 // The sequences of one request.
@@ -119,6 +128,19 @@ struct Sequence {
     std::vector<int32_t> pages{};
     // The page of others, held until then, with a copy of which this one's last page begins.
     PrefixCache::Part copy{};
+    // Slots of recurrent state: its own, that of the prefix cache which the next step begins with
+    // (held until then), and those that rows of the planned step leave: at a border of pages for
+    // the cache, and after each row but the last of a step with guesses.
+    struct Border {
+        int64_t tokens = 0;
+        int32_t slot = -1;
+    };
+    int32_t slot = -1, state_from = -1;
+    std::vector<Border> borders{};
+    std::vector<int32_t> draft_slots{};
+    int64_t drafted_from = 0;  // `computed` where the step's guesses begin
+    int64_t parts_at = 0;      // tokens that other texts have, too, in whole pages
+    int64_t last_border = 0;   // of the answer: the tokens behind which the cache has its state
     int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
     PrefixSpace space() const { return {tenant, adapter}; }
     static constexpr int64_t kNotScored = INT64_MAX;
@@ -139,6 +161,7 @@ struct PlannedRows {
 struct ScheduleStats {
     int64_t running = 0, waiting = 0;
     int64_t pages = 0, free_pages = 0, idle_pages = 0;
+    int64_t free_slots = 0, idle_slots = 0;  // of recurrent state
     int64_t cache_asked = 0, cache_hit = 0;  // prompt tokens, since the beginning
     int64_t preemptions = 0;
 };
@@ -231,9 +254,22 @@ class Scheduler {
     void DropCopy(Sequence& sequence);
     void KeepTail(const Sequence& sequence);
     void CountFound(Sequence& sequence, int64_t found);
+    // Recurrent state (scheduler_state.cc).
+    bool has_state() const { return options_.state_slots > 0; }
+    bool TakeOwnSlot(Sequence& sequence);
+    int32_t TakeBorderSlot();
+    void ReleaseSlots(Sequence& sequence);
+    void FindState(Sequence& sequence, int64_t most);
+    int64_t SlotsForDraft(Sequence& sequence, int64_t most);
+    void PlanState(Sequence& sequence, int64_t rows, int64_t drafted, int32_t first_row,
+                   StepData::Sequence& of_step);
+    void PlanBorders(Sequence& sequence, int64_t rows, int32_t first_row,
+                     StepData::Sequence& of_step);
+    void CommitState(Sequence& sequence);
+    void KeepDraftState(Sequence& sequence);
 
     ScheduleOptions options_;
-    PagePool pool_;
+    PagePool pool_, slots_;
     PrefixCache cache_;
     std::vector<Sequence*> running_;  // in the order in which they were let in
     std::vector<Sequence*> waiting_;

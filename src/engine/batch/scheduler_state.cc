@@ -1,0 +1,124 @@
+// Slots of recurrent state: who has them, and what a step stores in them. See scheduler.h.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/batch/scheduler.h"
+
+namespace weft::engine {
+
+// Slots that running sequences don't have are idle, or become so when the steps that use them are
+// committed; so one who waits gets one in the end.
+bool Scheduler::TakeOwnSlot(Sequence& s) {
+    if (s.slot >= 0) return true;
+    if (slots_.free() == 0 && !cache_.EvictState()) return false;
+    s.slot = slots_.Take();
+    return true;
+}
+
+// For a state that the prefix cache is to keep; -1: there is none. Guesses find the others free.
+int32_t Scheduler::TakeBorderSlot() {
+    if (cache_.states() >= options_.kept_states && !cache_.EvictState()) return -1;
+    return slots_.free() > 0 ? slots_.Take() : -1;
+}
+
+void Scheduler::ReleaseSlots(Sequence& s) {
+    for (int32_t* slot : {&s.slot, &s.state_from}) {
+        if (*slot >= 0) slots_.LetGo(std::exchange(*slot, -1));
+    }
+    for (const Sequence::Border& border : s.borders) slots_.LetGo(border.slot);
+    for (const int32_t slot : s.draft_slots) slots_.LetGo(slot);
+    s.borders.clear();
+    s.draft_slots.clear();
+    s.last_border = 0;
+}
+
+// As FindPrefix: whole pages as far as a state is known.
+void Scheduler::FindState(Sequence& s, int64_t most) {
+    const int64_t had = s.computed / options_.page_tokens;
+    s.parts_at = cache_.KnownPages(s.space(), s.tokens, most) * options_.page_tokens;
+    found_.clear();
+    const int32_t state = cache_.ExtendToState(s.space(), s.tokens, had, most, found_);
+    if (state < 0) return;
+    while (static_cast<int64_t>(s.pages.size()) > had) {
+        pool_.LetGo(s.pages.back());
+        s.pages.pop_back();
+    }
+    s.pages.insert(s.pages.end(), found_.begin(), found_.end());
+    if (s.state_from >= 0) slots_.LetGo(s.state_from);
+    s.state_from = state;
+    s.computed = static_cast<int64_t>(s.pages.size()) * options_.page_tokens;
+}
+
+// How many of so many guesses there are slots for; the sequence has them from now on.
+int64_t Scheduler::SlotsForDraft(Sequence& s, int64_t most) {
+    while (static_cast<int64_t>(s.draft_slots.size()) < most && slots_.free() > 0) {
+        s.draft_slots.push_back(slots_.Take());
+    }
+    return std::min(most, static_cast<int64_t>(s.draft_slots.size()));
+}
+
+// first_row: of the step, the sequence's.
+void Scheduler::PlanState(Sequence& s, int64_t rows, int64_t drafted, int32_t first_row,
+                          StepData::Sequence& of_step) {
+    WEFT_CHECK(s.slot >= 0);
+    // Of a step that was planned and did not run.
+    for (const Sequence::Border& border : std::exchange(s.borders, {})) slots_.LetGo(border.slot);
+    of_step.state_from = s.state_from >= 0 ? s.state_from : s.computed > 0 ? s.slot : -1;
+    of_step.state_to = s.slot;
+    while (std::cmp_greater(s.draft_slots.size(), drafted)) {
+        slots_.LetGo(s.draft_slots.back());
+        s.draft_slots.pop_back();
+    }
+    s.drafted_from = s.computed + rows;
+    auto row = first_row + static_cast<int32_t>(rows) - 1;
+    for (const int32_t slot : s.draft_slots) of_step.state_writes.push_back({row++, slot});
+    if (drafted == 0) PlanBorders(s, rows, first_row, of_step);
+}
+
+// What of the step's rows the prefix cache is to keep the state behind.
+void Scheduler::PlanBorders(Sequence& s, int64_t rows, int32_t first_row,
+                            StepData::Sequence& of_step) {
+    if (!options_.prefix_cache || !s.cached || options_.kept_states == 0) return;
+    const int64_t page = options_.page_tokens, size = static_cast<int64_t>(s.tokens.size());
+    const bool says = s.pending() == 1;
+    // A prompt that comes again lacks its last token (FindPrefix).
+    int64_t borders[] = {says ? 0 : s.parts_at, says ? size : (size - 1) / page * page};
+    std::ranges::sort(borders);
+    for (const int64_t border : borders) {
+        const bool here = border > s.computed && border <= s.computed + rows && border % page == 0;
+        if (!here || (!s.borders.empty() && s.borders.back().tokens == border)) continue;
+        const int32_t slot = TakeBorderSlot();
+        if (slot < 0) return;
+        s.borders.push_back({border, slot});
+        of_step.state_writes.push_back(
+            {first_row + static_cast<int32_t>(border - s.computed) - 1, slot});
+    }
+}
+
+// Of an answer the cache keeps the last border alone.
+void Scheduler::CommitState(Sequence& s) {
+    if (s.state_from >= 0) slots_.LetGo(std::exchange(s.state_from, -1));
+    const auto first = [&](int64_t tokens) {
+        return std::span<const int32_t>(s.tokens).first(static_cast<size_t>(tokens));
+    };
+    for (const auto& [tokens, slot] : std::exchange(s.borders, {})) {
+        const bool said = tokens == static_cast<int64_t>(s.tokens.size());
+        if (said && s.last_border > 0) cache_.RemoveState(s.space(), first(s.last_border));
+        if (said) s.last_border = tokens;
+        cache_.InsertState(s.space(), first(tokens), slot);
+        slots_.LetGo(slot);
+    }
+}
+
+// The state behind the last guess that came true becomes the sequence's own: it is in the slot of
+// its row, unless all of them did.
+void Scheduler::KeepDraftState(Sequence& s) {
+    if (s.draft_slots.empty()) return;
+    const auto kept = static_cast<size_t>(s.computed - s.drafted_from);
+    WEFT_CHECK(kept <= s.draft_slots.size());
+    if (kept < s.draft_slots.size()) std::swap(s.slot, s.draft_slots[kept]);
+    for (const int32_t slot : std::exchange(s.draft_slots, {})) slots_.LetGo(slot);
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,178 @@
+#include "model/recurrent.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/builder.h"
+
+namespace weft::model {
+
+using program::Cut;
+using program::kTokens;
+using program::Shape;
+using program::Storage;
+using program::ValueId;
+
+namespace {
+
+constexpr int64_t kMostHeads = 4096, kMostHeadDim = 1024, kMostTaps = 8;
+// That keys and queries are normalised with.
+constexpr double kKeyEps = 1e-6;
+
+// Rows of attn_qkv and of the convolution.
+int64_t Channels(const Recurrent& r) {
+    return 2 * r.key_heads * r.key_dim + r.heads * r.value_dim;
+}
+
+}  // namespace
+
+bool IsRecurrent(const model_files::ModelSource& source, int64_t layer) {
+    return source.FindTensor(fmt::format("blk.{}.ssm_conv1d.weight", layer)) != nullptr;
+}
+
+Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
+                                const std::string& architecture) {
+    Recurrent r;
+    const model_files::Metadata& meta = source.meta();
+    const std::string prefix = architecture + ".ssm.";
+    const bool cycles = architecture == "qwen35" || architecture == "qwen35moe";
+    if (!cycles && architecture != "qwen3next") return r;
+    WEFT_ASSIGN(r.heads, meta.Int(prefix + "time_step_rank", 1, kMostHeads));
+    WEFT_ASSIGN(r.key_heads, meta.Int(prefix + "group_count", 1, r.heads));
+    WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "state_size", 1, kMostHeadDim));
+    WEFT_ASSIGN(r.taps, meta.Int(prefix + "conv_kernel", 2, kMostTaps));
+    WEFT_ASSIGN(const int64_t inner, meta.Int(prefix + "inner_size", 1, r.heads * kMostHeadDim));
+    r.value_dim = inner / r.heads;
+    r.cycles = cycles;
+    if (inner % r.heads == 0 && r.heads % r.key_heads == 0) return r;
+    return MakeError(ErrorCode::kCorrupt,
+                     "{}: {} columns (ssm.inner_size) of {} value heads (ssm.time_step_rank) over "
+                     "{} key heads (ssm.group_count) is uneven",
+                     source.name(), inner, r.heads, r.key_heads);
+}
+
+// ---- The layer ----------------------------------------------------------------------------------
+
+ValueId Builder::StateSlots(const std::string& name, const Shape& shape) {
+    program::Value state;
+    state.name = Local(name);
+    state.shape = shape;
+    state.storage = Storage::kSlots;
+    return program_.AddValue(std::move(state));
+}
+
+// x, whose columns have the rows `rows` of the kind that begins at row `begin` of ssm_conv1d,
+// convolved.
+ValueId Builder::Convolved(ValueId x, const std::string& name, int64_t begin, const Span& rows) {
+    const Recurrent& r = hyper_.recurrent;
+    const ValueId taps = Stack(Tensor("ssm_conv1d") + ".weight", {{0, 1}, {0, r.taps}, 1, r.taps},
+                               {begin + rows.begin, begin + rows.end}, Channels(r));
+    program_.values[static_cast<size_t>(taps)].name = Tensor(name) + "_conv.weight";
+    const ValueId state = StateSlots(name + "_rows", {r.taps - 1, rows.size()});
+    return program_.Emit(program::CausalConv{true}, {x, taps, state}, Local(name + "_conv"),
+                         {kTokens, rows.size()});
+}
+
+// Divided by its length in each head but for a factor of sqrt(key_dim).
+ValueId Builder::OfOneLength(ValueId x) {
+    const int64_t dim = hyper_.recurrent.key_dim;
+    const program::Value value = program_.value(x);
+    const auto eps = static_cast<float>(kKeyEps / static_cast<double>(dim));
+    return program_.Emit(program::RmsNorm{eps, dim, 0, 0, true}, {x}, value.name + ".norm",
+                         value.shape);
+}
+
+// What decays and strengths are made of: [T, heads] each.
+Builder::DeltaGates Builder::ToDeltaGates(ValueId x) {
+    const Recurrent& r = hyper_.recurrent;
+    const Span& heads = shard_.recurrent_heads;
+    if (!Has("ssm_ba.weight")) {
+        const auto to = [&](const char* weight) {
+            return MatMul(x, Tensor(weight), RowsOf(heads, r.heads), {Cut::kRows}, false,
+                          Local(weight));
+        };
+        return {to("ssm_alpha"), to("ssm_beta")};
+    }
+    const int64_t each = r.group();  // (a cut never divides them: shard.cc)
+    const ValueId both =
+        MatMul(x, Tensor("ssm_ba"), RowsOf({2 * heads.begin, 2 * heads.end}, 2 * r.heads),
+               {Cut::kRows}, false, Local("ssm_ba"));
+    const int64_t groups = heads.size() / each;
+    return {Pick(both, groups, each, each, "ssm_alpha"), Pick(both, groups, 0, each, "ssm_beta")};
+}
+
+// Gated delta net (Yang et al. 2024) of normed rows, summed over the tensor ranks.
+ValueId Builder::GatedDeltaNet(ValueId x) {
+    const Recurrent& r = hyper_.recurrent;
+    if (!options_.cache) {
+        Fail(MakeError(ErrorCode::kUnsupported,
+                       "{}: recurrent layers have no form without state: such models cannot be "
+                       "trained",
+                       source_.name()));
+    }
+    const Span& heads = shard_.recurrent_heads;
+    const Span& keys = shard_.recurrent_keys;
+    const Span key_rows{keys.begin * r.key_dim, keys.end * r.key_dim};
+    const Span values{heads.begin * r.value_dim, heads.end * r.value_dim};
+    // Older files of Qwen3-Next have in ssm_in of each key head its query, key, values and gates.
+    const int64_t own = r.group() * r.value_dim, each = 2 * (r.key_dim + own);
+    ValueId older = program::kNoValue;
+    if (Has("ssm_in.weight")) {
+        const Slice slice = RowsOf({keys.begin * each, keys.end * each}, r.key_heads * each);
+        older = MatMul(x, Tensor("ssm_in"), slice, {Cut::kRows}, false, Local("ssm_in"));
+    }
+    const auto part = [&](const char* name, const Home& home, const Span& rows, int64_t first,
+                          int64_t size) {
+        return older != program::kNoValue ? Pick(older, keys.size(), first, size, name)
+                                          : FromHome(x, name, home, rows, {Cut::kRows}, false);
+    };
+    const auto convolved = [&](const char* name, int64_t begin, const Span& rows, int64_t first,
+                               int64_t size) {
+        const Home home{Tensor("attn_qkv"), begin, Channels(r)};
+        return Convolved(part(name, home, rows, first, size), name, begin, rows);
+    };
+    const int64_t k_begin = r.key_heads * r.key_dim;
+    const ValueId q = convolved("ssm_q", 0, key_rows, 0, r.key_dim);
+    const ValueId k = convolved("ssm_k", k_begin, key_rows, r.key_dim, r.key_dim);
+    const ValueId v = convolved("ssm_v", 2 * k_begin, values, 2 * r.key_dim, own);
+    const DeltaGates gates = ToDeltaGates(x);
+    program::DeltaRule rule;
+    rule.first_head = heads.begin;
+    rule.key_heads = keys.size();
+    rule.first_key_head = keys.begin;
+    rule.group = r.group();
+    if (r.cycles) rule.cycle = r.key_heads;
+    rule.key_scale = 1.0f / std::sqrt(static_cast<float>(r.key_dim));
+    rule.query_scale = 1.0f / static_cast<float>(r.key_dim);
+    const ValueId a = Weight(Tensor("ssm_a"), {heads, {}, r.heads, 0});
+    const ValueId dt = Weight(Tensor("ssm_dt.bias"), {heads, {}, r.heads, 0});
+    const ValueId state = StateSlots("ssm_state", {heads.size(), r.key_dim, r.value_dim});
+    const ValueId y = program_.Emit(
+        rule, {OfOneLength(q), OfOneLength(k), v, gates.decay, gates.strength, a, dt, state},
+        Local("delta_rule"), {kTokens, values.size()});
+    const int64_t all_values = r.heads * r.value_dim;
+    const ValueId z =
+        part("attn_gate", {Tensor("attn_gate"), 0, all_values}, values, 2 * r.key_dim + own, own);
+    const ValueId gated =
+        program_.Emit(program::Glu{Activation::kSilu}, {z, Norm(y, "ssm_norm", r.value_dim)},
+                      Local("ssm_gated"), {kTokens, values.size()});
+    return FromColumns(gated, "ssm_out", ColumnsOf(values, all_values), r.value_dim);
+}
+
+// Attention whose query heads have a gate each, beside them in attn_q, of normed rows.
+ValueId Builder::GatedAttention(ValueId x) {
+    const int64_t dim = hyper_.head_dim, heads = shard_.heads.size();
+    const ValueId both = FromHome(x, "attn_q", {Tensor("attn_q"), 0, 2 * hyper_.heads * dim},
+                                  {2 * Columns(shard_.heads).begin, 2 * Columns(shard_.heads).end},
+                                  {Cut::kRows}, false);
+    const ValueId q = Norm(Pick(both, heads, 0, dim, "attn_q_heads"), "attn_q_norm", dim);
+    const ValueId gate = Pick(both, heads, dim, dim, "attn_q_gates");
+    const ValueId k = Norm(ToKvHeads(x, "attn_k", false), "attn_k_norm", dim);
+    const ValueId v = ToKvHeads(x, "attn_v", false);
+    const ValueId a = Attention(Rope(q, false), Rope(k, false), v);
+    const ValueId gated = program_.Emit(program::GateRows{}, {a, gate}, Local("attention_gated"),
+                                        program_.value(a).shape);
+    return FromHeads(gated, "attn_output");
+}
+
+}  // namespace weft::model

@@ -1,0 +1,35 @@
+// Layers with recurrent state (gated delta nets): what a model's metadata says of them.
+//
+// Keys: ssm.conv_kernel, ssm.state_size (columns of a key head), ssm.group_count (key heads),
+// ssm.time_step_rank (value heads), ssm.inner_size (columns of all value heads). Tensors of such a
+// layer: blk.N.attn_qkv (queries, keys, values of all heads), attn_gate, ssm_conv1d, ssm_a, ssm_dt,
+// ssm_norm, ssm_out, and what decays and strengths are projected by: ssm_ba (Qwen3-Next: of each
+// key head its value heads' strengths, then their decays), or ssm_beta and ssm_alpha (Qwen 3.5).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "model_files/model_file.h"
+
+namespace weft::model {
+
+struct Recurrent {
+    int64_t heads = 0;      // value heads, each with a state; 0: the model has no such layers
+    int64_t key_heads = 0;  // query and key heads, which value heads share
+    int64_t key_dim = 0, value_dim = 0;
+    int64_t taps = 0;  // of the convolution
+    // Value head h has key head h % key_heads; else h / group().
+    bool cycles = false;
+    int64_t group() const { return heads / key_heads; }
+};
+
+// heads == 0 where the model has none. Errors: kCorrupt, kUnsupported, naming the key.
+Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
+                                const std::string& architecture);
+
+// Layer has recurrent state; else attention.
+bool IsRecurrent(const model_files::ModelSource& source, int64_t layer);
+
+}  // namespace weft::model

@@ -1,0 +1,318 @@
+// The scheduler over a simulated KV cache: each slot of a page holds a hash of the text up to its
+// token, so that a page that serves the wrong text is seen at once; so do slots of recurrent state.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/batch/scheduler.h"
+
+namespace weft::engine::test {
+
+inline constexpr int64_t kSchedulerPage = 4;
+
+inline uint64_t MixedText(uint64_t text, int32_t token) {
+    return (text ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15 + 1;
+}
+
+// What a backend would do with a step.
+class SimulatedCache {
+  public:
+    explicit SimulatedCache(int64_t pages, int64_t state_slots = 0)
+        : slots_(static_cast<size_t>(pages * kSchedulerPage)),
+          states_(static_cast<size_t>(state_slots)) {}
+
+    void Run(const StepData& step, const std::vector<PlannedRows>& planned) {
+        std::set<size_t> written;
+        touched_.clear();
+        for (const auto& [from, to] : step.copies) {
+            std::copy_n(slots_.begin() + from * kSchedulerPage, kSchedulerPage,
+                        slots_.begin() + to * kSchedulerPage);
+            ++copies_;
+        }
+        for (size_t i = 0; i < planned.size(); ++i) {
+            const Sequence& s = *planned[i].sequence;
+            const StepData::Sequence& rows = step.sequences[i];
+            ASSERT_EQ(rows.row_count, planned[i].rows);
+            ASSERT_EQ(rows.position, s.computed);
+            ASSERT_NO_FATAL_FAILURE(CheckOutputs(step, rows, planned[i]));
+            std::vector<int32_t> tokens = s.tokens;
+            tokens.insert(tokens.end(), s.draft.begin(), s.draft.end());
+            uint64_t text = std::hash<std::string>()(s.tenant);  // never another tenant's page
+            if (!states_.empty()) {
+                ASSERT_NO_FATAL_FAILURE(RunState(rows, tokens, text));
+            }
+            for (int64_t at = 0; at < rows.position + rows.row_count; ++at) {
+                text = MixedText(text, tokens[static_cast<size_t>(at)]);
+                const auto page = static_cast<size_t>(at / kSchedulerPage);
+                ASSERT_LT(page, rows.pages.size());
+                const auto slot =
+                    static_cast<size_t>(rows.pages[page] * kSchedulerPage + at % kSchedulerPage);
+                if (at < rows.position) {
+                    ASSERT_EQ(slots_[slot], text) << "position " << at << " has another text";
+                    continue;
+                }
+                const auto row = static_cast<size_t>(rows.row_begin + at - rows.position);
+                ASSERT_EQ(step.tokens[row], tokens[static_cast<size_t>(at)]);
+                ASSERT_EQ(step.positions[row], at);
+                ASSERT_TRUE(written.insert(slot).second) << "two rows in one slot";
+                slots_[slot] = text;
+            }
+        }
+    }
+    void Lose() {
+        std::ranges::fill(slots_, 1);
+        std::ranges::fill(states_, 1);
+    }
+    // Rows whose state came from another sequence.
+    int64_t found() const { return found_; }
+    int64_t copies() const { return copies_; }
+
+  private:
+    // Logits after the last token of a text, and after each guess.
+    static void CheckOutputs(const StepData& step, const StepData::Sequence& rows,
+                             const PlannedRows& plan) {
+        ASSERT_EQ(plan.output >= 0, plan.rows - plan.drafted == plan.sequence->pending());
+        if (plan.output < 0) {
+            ASSERT_EQ(plan.drafted, 0);
+            return;
+        }
+        for (int32_t i = 0; i <= plan.drafted; ++i) {
+            const auto output = static_cast<size_t>(plan.output + i);
+            ASSERT_LT(output, step.output_rows.size());
+            ASSERT_EQ(step.output_rows[output],
+                      rows.row_begin + rows.row_count - 1 - plan.drafted + i);
+        }
+    }
+
+    // The recurrent state of one sequence: that of the text before its first row must be where it
+    // begins, and goes to the slots that are named. No other sequence of the step touches these.
+    void RunState(const StepData::Sequence& rows, const std::vector<int32_t>& tokens,
+                  uint64_t text) {
+        for (int64_t at = 0; at < rows.position; ++at) {
+            text = MixedText(text, tokens[static_cast<size_t>(at)]);
+        }
+        ASSERT_EQ(rows.state_from < 0, rows.position == 0);
+        if (rows.state_from >= 0) {
+            ASSERT_EQ(states_.at(static_cast<size_t>(rows.state_from)), text);
+        }
+        if (rows.state_from >= 0 && rows.state_from != rows.state_to) {
+            ASSERT_FALSE(touched_.contains(rows.state_from) && touched_[rows.state_from]);
+            touched_[rows.state_from] = false;
+            ++found_;
+        }
+        const auto store = [&](int32_t slot) {
+            ASSERT_FALSE(touched_.contains(slot)) << "two sequences have slot " << slot;
+            touched_[slot] = true;
+            states_.at(static_cast<size_t>(slot)) = text;
+        };
+        size_t next = 0;
+        for (int32_t row = 0; row < rows.row_count; ++row) {
+            text = MixedText(text, tokens[static_cast<size_t>(rows.position + row)]);
+            for (; next < rows.state_writes.size() &&
+                   rows.state_writes[next].row == rows.row_begin + row;
+                 ++next) {
+                ASSERT_NO_FATAL_FAILURE(store(rows.state_writes[next].slot));
+            }
+        }
+        ASSERT_EQ(next, rows.state_writes.size());
+        ASSERT_NO_FATAL_FAILURE(store(rows.state_to));
+    }
+
+    int64_t copies_ = 0, found_ = 0;
+    std::vector<uint64_t> slots_, states_;
+    std::map<int32_t, bool> touched_;  // slots of the step, and whether they are written
+};
+
+struct SoakJob {
+    Sequence sequence;
+    int64_t say = 0;
+    bool over = false;
+};
+
+struct SoakOptions {
+    bool prefix_cache = true;
+    int64_t pages = 12;
+    int64_t drafts = 0;        // most guesses of a sequence
+    uint32_t hits = 0;         // of three guesses, so many come true
+    size_t steps_at_once = 1;  // in flight
+    int64_t state_slots = 0, kept_states = 0;
+};
+
+// Requests that share prefixes come, are cancelled and end; pages are few; guesses come true or
+// not.
+class Soak {
+  public:
+    Soak(uint32_t seed, const SoakOptions& options)
+        : random_(seed),
+          soak_(options),
+          options_{4,
+                   12,
+                   options.pages,
+                   kSchedulerPage,
+                   options.prefix_cache,
+                   options.drafts * 2,
+                   options.state_slots,
+                   options.kept_states},
+          scheduler_(options_),
+          cache_(options.pages, options.state_slots) {
+        scheduler_.ShareOver(static_cast<int64_t>(options.steps_at_once), 1);
+    }
+
+    void Run() {
+        for (int turn = 0; turn < 20000 && ended_ < kJobs; ++turn) {
+            if (made_ < kJobs && UpTo(2) == 0) Make();
+            if (UpTo(60) == 0) {
+                scheduler_.Forget();
+                cache_.Lose();
+                flights_.clear();
+            }
+            ASSERT_NO_FATAL_FAILURE(Turn());
+            End();
+        }
+        EXPECT_EQ(ended_, kJobs) << "somebody waits for ever";
+        for (const auto& [id, job] : jobs_) scheduler_.Remove(&job->sequence);
+        const ScheduleStats stats = scheduler_.stats();
+        EXPECT_EQ(stats.free_pages + stats.idle_pages, soak_.pages) << "pages were lost";
+        EXPECT_TRUE(soak_.prefix_cache || stats.cache_hit == 0);
+        const bool finds = soak_.prefix_cache && soak_.pages >= 20 && soak_.state_slots == 0;
+        EXPECT_TRUE(!finds || stats.cache_hit > 0);
+        EXPECT_EQ(cache_.copies() > 0, soak_.prefix_cache && soak_.state_slots == 0);
+        EXPECT_EQ(stats.free_slots + stats.idle_slots, soak_.state_slots) << "slots were lost";
+        // Guesses need slots, which there may be.
+        if (soak_.state_slots > 0 && soak_.state_slots <= 4 + soak_.kept_states) return;
+        EXPECT_EQ(drafted_ > 0, soak_.drafts > 0);
+        EXPECT_EQ(kept_ > 0, soak_.drafts > 0 && soak_.hits > 0);
+        const bool all = kept_ == drafted_;
+        EXPECT_EQ(all, soak_.drafts == 0 || soak_.hits == 3);
+    }
+
+    int64_t hits() const { return scheduler_.stats().cache_hit; }
+
+  private:
+    static constexpr int64_t kJobs = 120;
+    using Planned = std::vector<PlannedRows>;
+    uint32_t UpTo(uint32_t most) { return random_() % (most + 1); }
+    int32_t Word() { return static_cast<int32_t>(UpTo(1)); }
+
+    void Make() {
+        auto job = std::make_unique<SoakJob>();
+        const auto half = static_cast<uint32_t>(soak_.pages * kSchedulerPage / 2);
+        const auto length = 1 + UpTo(half);
+        const auto kind = static_cast<int32_t>(UpTo(2));
+        for (uint32_t i = 0; i < length; ++i) {
+            job->sequence.tokens.push_back(i < 10 ? kind : Word());
+        }
+        job->say = 1 + UpTo(half - 1);
+        job->sequence.id = ++made_;
+        job->sequence.priority = static_cast<int>(UpTo(1));
+        job->sequence.key = std::to_string(UpTo(2));
+        job->sequence.tenant = made_ % 3 == 0 ? "another" : "";
+        scheduler_.Add(&job->sequence);
+        jobs_.emplace(made_, std::move(job));
+    }
+
+    // A step; or what is in flight comes down.
+    void Turn() {
+        Guess();
+        StepData step;
+        Planned planned;
+        const bool work = scheduler_.Plan(step, planned);
+        if (work) {
+            ASSERT_LE(static_cast<int64_t>(step.tokens.size()), options_.step_tokens);
+            ASSERT_LE(planned.size(), static_cast<size_t>(options_.max_seqs));
+            // It failed, and is planned again: of pages that are written twice, too.
+            const bool fails = soak_.steps_at_once == 1 && UpTo(50) == 0;
+            if (fails && soak_.state_slots > 0) return;
+            ASSERT_NO_FATAL_FAILURE(cache_.Run(step, planned));
+            if (fails) return;
+            scheduler_.CommitInFlight(planned);
+            flights_.push_back(Told(planned));
+        } else if (flights_.empty()) {
+            ASSERT_TRUE(scheduler_.idle());
+        }
+        if (flights_.size() >= soak_.steps_at_once || (!work && !flights_.empty())) {
+            Say(flights_.front());
+            flights_.pop_front();
+        }
+    }
+
+    void Guess() {
+        scheduler_.Decodes(decodes_);
+        for (Sequence* s : decodes_) {
+            const SoakJob& job = *jobs_.at(s->id);
+            const auto most = std::min(soak_.drafts, job.say - 1);
+            s->draft.resize(UpTo(static_cast<uint32_t>(most)));
+            for (int32_t& token : s->draft) token = Word();
+        }
+    }
+
+    // What is to be said of a step, by number: who is cancelled meanwhile leaves.
+    struct Tell {
+        int64_t id;
+        int32_t drafted;
+    };
+    static std::vector<Tell> Told(const Planned& planned) {
+        std::vector<Tell> tell;
+        for (const PlannedRows& plan : planned) {
+            if (plan.output >= 0) tell.push_back({plan.sequence->id, plan.drafted});
+        }
+        return tell;
+    }
+
+    void Say(const std::vector<Tell>& told) {
+        for (const auto& [id, drafted] : told) {
+            const auto at = jobs_.find(id);
+            if (at == jobs_.end()) continue;
+            SoakJob& job = *at->second;
+            Sequence& s = job.sequence;
+            s.in_flight = false;
+            ASSERT_EQ(s.pending(), 0);
+            for (int32_t i = 0; !job.over; ++i) {
+                const bool hit = i < drafted && UpTo(2) < soak_.hits;
+                s.tokens.push_back(hit ? s.draft[static_cast<size_t>(i)] : Word());
+                job.over = --job.say == 0;
+                if (!hit) break;
+                scheduler_.Keep(s);
+                ++kept_;
+            }
+            drafted_ += drafted;
+            scheduler_.EndDraft(s);
+            ASSERT_EQ(s.pending(), 1 - (job.over && s.computed == Size(s) ? 1 : 0));
+            ASSERT_LE(static_cast<int64_t>(s.pages.size()), s.computed / kSchedulerPage + 1);
+        }
+    }
+    static int64_t Size(const Sequence& s) { return static_cast<int64_t>(s.tokens.size()); }
+
+    void End() {
+        for (auto it = jobs_.begin(); it != jobs_.end();) {
+            if (it->second->over || UpTo(300) == 0) {
+                scheduler_.Remove(&it->second->sequence);
+                ++ended_;
+                it = jobs_.erase(it);
+            } else {
+                ++it;
+            }
+        }
+    }
+
+    std::mt19937 random_;
+    SoakOptions soak_;
+    ScheduleOptions options_;
+    Scheduler scheduler_;
+    SimulatedCache cache_;
+    std::map<int64_t, std::unique_ptr<SoakJob>> jobs_;
+    std::deque<std::vector<Tell>> flights_;
+    std::vector<Sequence*> decodes_;
+    int64_t made_ = 0, ended_ = 0, drafted_ = 0, kept_ = 0;
+};
+
+}  // namespace weft::engine::test
