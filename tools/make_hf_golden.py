@@ -119,6 +119,13 @@ def with_images(model_type, text, vision=VISION, **more):
                           vision_config=vision, **more)}
 
 
+DELTA = {"num_hidden_layers": 4, "linear_num_key_heads": 3, "linear_num_value_heads": 6,
+         "linear_key_head_dim": 20, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                             "partial_rotary_factor": 0.25}}
+DELTA_EXPERTS = DELTA | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32,
+                         "shared_expert_intermediate_size": 48}
+
 # Each has a file of its own.
 LATER = {
     "deepseekV32": ("deepseek_v32", "F32", LATENT | {
@@ -178,6 +185,11 @@ LATER = {
         "norm_topk_prob": True, "tie_word_embeddings": False},
         dict(VISION, patch_size=4, pos_emb_height=4, pos_emb_width=4), projection_hidden_size=32,
         tie_word_embeddings=False)),
+    "qwen3next": ("qwen3_next", "F32", DELTA_EXPERTS | {"mlp_only_layers": [1]}),
+    "qwen35": ("qwen3_5_text", "F32", DELTA | {"attention_bias": True}),
+    "qwen35moe": ("qwen3_5_moe_text", "F32", DELTA_EXPERTS | {
+        "layer_types": ["linear_attention", "full_attention", "linear_attention",
+                        "linear_attention"]}),
     "hyV3": ("hy_v3", "BF16", {"num_experts": 4, "num_experts_per_tok": 2, "num_shared_experts": 2,
                                "moe_intermediate_size": 32, "router_scaling_factor": 2.5}),
 }
@@ -240,7 +252,8 @@ def run(case):
         with safetensors.safe_open(file, "pt") as opened:
             for name in opened.keys():
                 shapes[name] = list(opened.get_slice(name).get_shape())
-        norm_base = 0.0 if model_type.startswith(("gemma2", "gemma3")) else 1.0
+        centered = ("gemma2", "gemma3", "qwen3_next", "qwen3_5")
+        norm_base = 0.0 if model_type.startswith(centered) else 1.0
         for made, published in RENAMED.get(case, {}).items():
             shapes = {n.replace(made, published): s for n, s in shapes.items()}
         turned = [n for n in shapes if n.endswith(TURNED.get(case, ()))]

@@ -47,6 +47,9 @@ constexpr Evidence kEvidence[] = {
     {"qwen3vl", "", 0, "qwen2"},
     {"qwen3vlmoe", "", 0, "qwen2"},
     {"seed_oss", "", 0, "seed-coder"},
+    {"qwen3next", "", 0, "qwen2"},
+    {"qwen35", "", 0, "qwen35"},
+    {"qwen35moe", "", 0, "qwen35"},
     {"", kDeepSeekBegin, 40'000, "deepseek-coder"},
     {"", kDeepSeekBegin, 110'000, "deepseek-llm"},
     {"llama", kDeepSeekBegin, 128'800, "llama-bpe"},  // R1's distillates: Llama 3's 128,256

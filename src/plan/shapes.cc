@@ -103,13 +103,17 @@ class ShapeWriter {
                              model_.name(), name_);
         }
         WEFT_ASSIGN(const std::vector<bool> dense, model_files::hf::DenseLayers(config_));
+        if (h_.has_state()) {
+            WEFT_ASSIGN(recurrent_, model_files::hf::RecurrentLayers(config_));
+        }
         WEFT_ASSIGN(qk_norm_, config_.BoolOr({"use_qk_norm"}, false));
         WEFT_ASSIGN(bias_, config_.BoolOr({"attention_bias"}, false));
         Vector("output_norm.weight", h_.hidden);
         for (int64_t layer = 0; layer < h_.layers; ++layer) {
             block_ = fmt::format("blk.{}.", layer);
             Norms();
-            h_.latent.rank > 0 ? Latent() : Attention();
+            const bool recurrent = h_.has_state() && IsRecurrent(layer);
+            recurrent ? Recurrent() : h_.latent.rank > 0 ? Latent() : Attention();
             if (h_.moe.experts > 0 && !dense[static_cast<size_t>(layer)]) {
                 Experts();
             } else {
@@ -132,7 +136,7 @@ class ShapeWriter {
     }
     void Norms() {
         const bool both = Is({"gemma2", "gemma3", "glm4"}), olmo = Is({"olmo2", "exaone4"});
-        const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"});
+        const bool after = Is({"gpt-oss", "glm4moe", "seed_oss"}) || h_.has_state();
         const bool one = Is({"cohere2", "cohere2moe"});
         if (!olmo) Vector("attn_norm.weight", h_.hidden);
         if (!olmo && !after && !one) Vector("ffn_norm.weight", h_.hidden);
@@ -148,7 +152,7 @@ class ShapeWriter {
             Matrix("attn_output", q, h_.hidden);
             return name_ == "phi3" ? void() : HeadNorms(h_.head_dim, h_.head_dim);
         }
-        Matrix("attn_q", h_.hidden, q, bias);
+        Matrix("attn_q", h_.hidden, h_.has_state() ? 2 * q : q, bias);  // and a gate for each
         Matrix("attn_k", h_.hidden, kv, bias);
         Matrix("attn_v", h_.hidden, kv, bias);
         Matrix("attn_output", q, h_.hidden, gpt);
@@ -156,13 +160,29 @@ class ShapeWriter {
         if (Is({"minimax-m2", "olmo2", "olmoe"})) return HeadNorms(q, kv);
         if (Is({"qwen3", "qwen3moe", "qwen3vl", "qwen3vlmoe", "gemma3", "hy_v3", "dots1", "exaone4",
                 "exaone-moe", "hunyuan-dense", "hunyuan-moe"}) ||
-            (name_ == "glm4moe" && qk_norm_)) {
+            h_.has_state() || (name_ == "glm4moe" && qk_norm_)) {
             HeadNorms(h_.head_dim, h_.head_dim);
         }
     }
     void HeadNorms(int64_t q, int64_t k) {
         Vector("attn_q_norm.weight", q);
         Vector("attn_k_norm.weight", k);
+    }
+    bool IsRecurrent(int64_t layer) const { return recurrent_[static_cast<size_t>(layer)]; }
+    void Recurrent() {
+        const model::Recurrent& r = h_.recurrent;
+        const int64_t values = r.heads * r.value_dim;
+        const int64_t channels = 2 * r.key_heads * r.key_dim + values;
+        Matrix("attn_qkv", h_.hidden, channels);
+        Matrix("attn_gate", h_.hidden, values);
+        model_.Add(block_ + "ssm_conv1d.weight", {r.taps, channels}, DType::kF32);
+        Vector("ssm_a", r.heads);
+        Vector("ssm_dt.bias", r.heads);
+        Vector("ssm_norm.weight", r.value_dim);
+        Matrix("ssm_out", values, h_.hidden);
+        if (!r.cycles) return Matrix("ssm_ba", h_.hidden, 2 * r.heads);
+        Matrix("ssm_alpha", h_.hidden, r.heads);
+        Matrix("ssm_beta", h_.hidden, r.heads);
     }
     void Latent() {
         const model::Latent& m = h_.latent;
@@ -207,7 +227,7 @@ class ShapeWriter {
         Stack("ffn_down_exps", m.ffn, h_.hidden, gpt);
         if (m.shared_ffn == 0) return;
         Mlp("_shexp", m.shared_ffn);
-        if (name_ == "qwen2moe") Matrix("ffn_gate_inp_shexp", h_.hidden, 1);
+        if (name_ == "qwen2moe" || h_.has_state()) Matrix("ffn_gate_inp_shexp", h_.hidden, 1);
     }
 
     ShapeModel& model_;
@@ -216,6 +236,7 @@ class ShapeWriter {
     const std::string name_;
     std::string block_;
     bool qk_norm_ = false, bias_ = false;
+    std::vector<bool> recurrent_;  // by layer, where any is
 };
 
 // int4_experts: the model is published with experts of four bits and all else in BF16, and has

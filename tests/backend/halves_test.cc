@@ -47,6 +47,11 @@ model::Hyper LatentExperts() {
     return h;
 }
 
+// Recurrent layers, whose state goes from the first half to the second.
+model::Hyper WithState() {
+    return support::TinyRecurrentHyper(false);
+}
+
 struct Model {
     model::Hyper hyper = Dense();
     support::TinySource source{hyper};
@@ -84,7 +89,8 @@ int64_t Sums(LoadedRank& rank, const program::Program& program) {
 
 class HalvesOf : public testing::TestWithParam<model::Hyper (*)()> {};
 
-INSTANTIATE_TEST_SUITE_P(Models, HalvesOf, testing::Values(Dense, Experts, LatentExperts));
+INSTANTIATE_TEST_SUITE_P(Models, HalvesOf,
+                         testing::Values(Dense, Experts, LatentExperts, WithState));
 
 TEST_P(HalvesOf, GiveTheSameBits) {
     const Model model{GetParam()()};
@@ -123,8 +129,8 @@ TEST_P(HalvesOf, GiveTheSameBits) {
 }
 
 // Three sequences, one of them on both sides of the cut, and outputs of some rows.
-TEST(Halves, CutSequences) {
-    const Model model;
+// Three sequences, each in a state slot of its own, with another written in between.
+std::vector<float> LogitsOfSequences(const Model& model, Overlap overlap) {
     const std::vector<program::Program> programs = model.Programs(2);
     const std::vector<int32_t> tokens = HalvesTokens(41);
     const std::vector<int32_t> pages[] = {{1}, {3, 0}, {2}};
@@ -132,23 +138,34 @@ TEST(Halves, CutSequences) {
     std::vector<StepSequence> sequences;
     int32_t row = 0;
     for (int32_t count : {5, 30, 6}) {
-        sequences.push_back({row, count, 0, pages[sequences.size()]});
-        for (int32_t i = 0; i < count; ++i) positions.push_back(i);
+        const size_t i = sequences.size();
+        sequences.push_back({row, count, 0, pages[i]});
+        sequences[i].state_to = static_cast<int32_t>(i);
+        for (int32_t at = 0; at < count; ++at) positions.push_back(at);
         row += count;
     }
+    const std::vector<StateWrite> between = {{18, 3}, {25, 3}};
+    sequences[1].state_writes = between;
     const std::vector<int32_t> outputs = {4, 19, 20, 34, 40};
-    const auto run = [&](Overlap overlap) {
-        return OnRanks(2, net::Transport::kTcp, [&](size_t r, coll::Comm& comm) {
-            LoadedRank rank(programs[r], model.source, {2, {}, true, CpuLevel::kReference}, 64,
-                            overlap);
-            const Step step{1, tokens, positions, sequences, outputs};
-            EXPECT_TRUE(rank.executable().Run(rank.executable().whole(), step, {&comm}).ok());
-            std::vector<float> logits(outputs.size() * static_cast<size_t>(model.hyper.vocab));
-            EXPECT_TRUE(rank.executable().ReadFloats(programs[r].Find("logits"), 0, logits).ok());
-            return logits;
-        });
-    };
-    EXPECT_EQ(run(Overlap::kAlways), run(Overlap::kNever));
+    const auto logits = OnRanks(2, net::Transport::kTcp, [&](size_t r, coll::Comm& comm) {
+        LoadedRank rank(programs[r], model.source, {2, {}, true, CpuLevel::kReference}, 64,
+                        overlap);
+        const Step step{1, tokens, positions, sequences, outputs};
+        EXPECT_TRUE(rank.executable().Run(rank.executable().whole(), step, {&comm}).ok());
+        std::vector<float> all(outputs.size() * static_cast<size_t>(model.hyper.vocab));
+        EXPECT_TRUE(rank.executable().ReadFloats(programs[r].Find("logits"), 0, all).ok());
+        return all;
+    });
+    EXPECT_EQ(logits[0], logits[1]);
+    return logits[0];
+}
+
+TEST(Halves, CutSequences) {
+    for (const auto& hyper : {Dense(), WithState()}) {
+        const Model model{hyper};
+        EXPECT_EQ(LogitsOfSequences(model, Overlap::kAlways),
+                  LogitsOfSequences(model, Overlap::kNever));
+    }
 }
 
 TEST(Halves, ALostPeerEndsTheStepOnAllThreads) {

@@ -49,6 +49,12 @@ TinyFile SpeculationFileOf(const std::string& name) {
         file.numbers = {{"attention.sliding_window", 6}};
         return file;
     }
+    if (name == "qwen35") {
+        TinyFile file = ExpertFile(name);
+        file.hyper.moe = {};
+        support::AddState(file.hyper, true);
+        return file;
+    }
     if (name == "gpt-oss") {
         TinyFile file = ExpertFile(name);
         file.strings["rope.scaling.type"] = "yarn";
@@ -119,7 +125,7 @@ class Speculation : public testing::Test {
 TEST_F(Speculation, ALookupChangesNoToken) {
     int64_t accepted = 0, refused = 0;
     for (const char* name :
-         {"llama", "Q4_1", "Q8_0", "Q6_K", "BF16", "gemma3", "gpt-oss", "deepseek2"}) {
+         {"llama", "Q4_1", "Q8_0", "Q6_K", "BF16", "gemma3", "gpt-oss", "deepseek2", "qwen35"}) {
         SCOPED_TRACE(name);
         const std::string model = Write(name, SpeculationFileOf(name));
         const auto plain = Open(model);

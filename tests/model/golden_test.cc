@@ -43,8 +43,8 @@ class GoldenModel : public testing::TestWithParam<GoldenCase> {
         const std::vector<float> all = source_->ReadFloats(*info).value();
         const bool vector = value.shape.rank == 1;
         const int64_t rows = vector ? 1 : value.shape[0];
-        const int64_t cols = vector ? value.shape[0] : value.shape[1];
-        const int64_t first_row = vector ? 0 : value.slice.row_begin;
+        const int64_t cols = vector ? value.shape[0] : value.shape[value.shape.rank - 1];
+        const int64_t first_row = vector ? 0 : program::FileRow(value, 0);
         const int64_t first_col = vector ? value.slice.row_begin : value.slice.col_begin;
         std::vector<double> part;
         for (int64_t row = first_row; row < first_row + rows; ++row) {

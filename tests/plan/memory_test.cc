@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "backend/device.h"
 #include "backend/memory_plan.h"
 #include "engine/device_options.h"
@@ -11,6 +13,7 @@
 #include "model/builder.h"
 #include "plan/predict.h"
 #include "plan/shapes.h"
+#include "support/temp_dir.h"
 
 namespace weft::plan {
 namespace {
@@ -81,7 +84,15 @@ TEST(Memory, IsThatOfExecutables) {
     options.threads = 2;
     const auto device = backend::OpenDevice("cpu", options);
     ASSERT_TRUE(device.ok()) << device.error().message;
-    const std::tuple<const char*, DType, Workload> cases[] = {
+    const test::TempDir dir;
+    std::ofstream(dir / "config.json")
+        << R"({"model_type": "qwen3_5_text", "hidden_size": 512, "num_hidden_layers": 6,
+               "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+               "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_key_head_dim": 32,
+               "linear_value_head_dim": 32, "intermediate_size": 1024, "vocab_size": 1000})";
+    const std::string recurrent = dir / "config.json";
+    const std::tuple<std::string, DType, Workload> cases[] = {
+        {recurrent, DType::kF16, {.context = 300, .batch = 5}},
         {"synthetic:smollm2-135m:q8_0", DType::kF16, {.context = 100, .batch = 3}},
         {"synthetic:smollm2-135m:q4_0:layers=7", DType::kQ8_0, {.context = 4096, .batch = 1}},
         {"synthetic:qwen3-0.6b:q4_k:layers=5", DType::kF32, {.context = 640, .batch = 40}},
@@ -122,8 +133,9 @@ TEST(Memory, IsThatOfExecutables) {
 
 // A few layers stand for all, on a GPU as well.
 TEST(Memory, FewLayersStandForAll) {
-    for (const char* model : {"gemma-3-12b:q4_k_m", "deepseek-v2-lite:q8_0", "gpt-oss-20b",
-                              "qwen3-30b-a3b:q4_k_m", "llama-4-scout:q4_k_m"}) {
+    for (const char* model :
+         {"gemma-3-12b:q4_k_m", "deepseek-v2-lite:q8_0", "gpt-oss-20b", "qwen3-30b-a3b:q4_k_m",
+          "llama-4-scout:q4_k_m", "qwen3-next:q4_k_m", "qwen3.6-27b:q4_k_m"}) {
         const auto shape = OpenWalk(model);
         ASSERT_TRUE(shape.ok()) << shape.error().message;
         const engine::Job job = Workload{.context = 1024, .batch = 2}.AsJob(DType::kF16, 64);

@@ -57,7 +57,7 @@ TEST(Names, OfRepositoriesAndOtherPrograms) {
     }
     // A part of a name is none, and neither is a name with words that may change the shape.
     for (const char* word :
-         {"qwen3", "qwen3-4bit", "qwen3-80b", "qwen3-next-80b-a3b", "", ":",
+         {"qwen3", "qwen3-4bit", "qwen3-80b", "qwen3-next-30b", "", ":",
           "hf:", "llama-3.1-8b-vision", "deepseek-r1:9b", "qwen3-8b:q9", "/", "-",
           "mistral-large-3", "mistral-small-4", "llama-31-8b", "llama-3-18b", "qwen3-8b-v2",
           "mistral-large", "DeepSeek-V3.2-Exp", "phi-4-multimodal", "Yi-1.5-34B"}) {
@@ -126,9 +126,8 @@ TEST(Names, AnotherNumberIsAnotherModel) {
 // Names of models of 2025 and 2026, of which some are known: no other one is taken for one of them.
 TEST(Names, OfThisYearsModels) {
     for (const char* word :
-         {"Qwen3.6-35B-A3B", "Qwen3.6-27B", "Qwen3.5-122B-A10B", "Qwen3.5-397B-A17B",
-          "Qwen3.5-0.8B", "Qwen3.5-9B", "Qwen3-Coder-Next", "Qwen3-Coder-Next-80B-A3B",
-          "Qwen3-Next-80B-A3B-Instruct", "Qwen3.8", "Qwen4-exp", "DeepSeek-V4-Flash",
+         {"Qwen3.5-122B-A10B", "Qwen3.5-397B-A17B", "Qwen3.5-0.8B", "Qwen3.5-9B", "Qwen3.8",
+          "Qwen4-exp", "DeepSeek-V4-Flash",
           "DeepSeek-V4-Flash-284B-A13B", "DeepSeek-V4-Pro", "DeepSeek-V4.1-Flash", "DeepSeek-V3.2",
           "DeepSeek-V3.2-Speciale", "GLM-5", "GLM-5.1", "GLM-5.2", "GLM-5-744B-A40B", "GLM-5-next",
           "MiniMax-M3", "MiniMax-M1", "Kimi-K2.6", "Kimi-K2.7-Code", "Kimi-K3",
@@ -167,6 +166,10 @@ TEST(Names, OfThisYearsModels) {
              {"Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"},
              {"Llama-4-Scout-17B-16E-Instruct", "llama-4-scout-17b-16e"},
              {"Qwen3-VL-30B-A3B-Instruct", "qwen3-30b-a3b"},
+             {"Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"},
+             {"Qwen3-Coder-Next", "qwen3-next-80b-a3b"},
+             {"Qwen3.6-35B-A3B", "qwen3.5-35b-a3b"},
+             {"Qwen3.6-27B", "qwen3.5-27b"},
              {"Seed-OSS-36B-Instruct", "seed-oss-36b"},
              {"dots.llm1.inst", "dots.llm1-142b"},
              {"EXAONE-4-32B", "exaone-4.0-32b"},

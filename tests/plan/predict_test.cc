@@ -516,7 +516,8 @@ TEST(Shapes, AllHaveTheirSize) {
         {"deepseek-v2", 235.7}, {"kimi-k2", 1026.0},       {"mixtral-8x22b", 140.6},
         {"olmo-2-32b", 32.2},   {"smollm3-3b", 3.08},      {"granite-3.3-8b", 8.17},
         {"command-r", 35.0},    {"glm-4-9b", 9.4},         {"qwen3-coder-480b-a35b", 480.0},
-        {"glm-4.6", 352.8},     {"dots.llm1-142b", 142.8}, {"llama-4-scout", 107.8}};
+        {"glm-4.6", 352.8},     {"dots.llm1-142b", 142.8}, {"llama-4-scout", 107.8},
+        {"qwen3-next", 79.7},   {"qwen3.6-35b-a3b", 34.7}, {"qwen3.6-27b", 26.9}};
     for (const auto& [name, expected] : billions) {
         const auto source = OpenShape(std::string(name) + ":bf16");
         ASSERT_TRUE(source.ok()) << source.error().message;

@@ -12,12 +12,10 @@
 
 namespace weft::support {
 
-inline constexpr const char* kExpertCases[] = {"mixtral",    "qwen3moe", "qwen2moe", "deepseekV2",
-                                               "deepseekV3", "kimiK2",   "glm4moe",  "minimaxM2",
-                                               "gptOss",     "gemma4Moe", "hyV3",
-                                               "qwen3vlmoe", "dots1",    "solarOpen",
-                                               "youtu",      "mistral4", "deepseekV32",
-                                               "glmDsa"};
+inline constexpr const char* kExpertCases[] = {
+    "mixtral",   "qwen3moe", "qwen2moe",   "deepseekV2",  "deepseekV3", "kimiK2",   "glm4moe",
+    "minimaxM2", "gptOss",   "gemma4Moe",  "hyV3",        "qwen3vlmoe", "dots1",    "solarOpen",
+    "youtu",     "mistral4", "deepseekV32", "glmDsa",     "qwen3nextMoe", "qwen35moe"};
 
 inline TinyFile ExpertBaseFile(const std::string& architecture) {
     TinyFile file;
@@ -105,6 +103,16 @@ inline bool SetSigmoidFile(const std::string& name, TinyFile& file) {
     return true;
 }
 
+inline TinyFile ExpertRecurrentFile(const std::string& name) {
+    const bool cycles = name == "qwen35moe";
+    TinyFile file = ExpertBaseFile(cycles ? name : "qwen3next");
+    AddState(file.hyper, cycles);
+    file.hyper.rotary_dim = 4;
+    file.hyper.moe.shared_ffn = 192;
+    file.hyper.moe.route.renormalise = true;
+    return file;
+}
+
 inline TinyFile ExpertGoldenFile(const std::string& name) {
     if (name == "mixtral") return ExpertBaseFile("llama");
     if (name == "kimiK2") {
@@ -163,6 +171,7 @@ inline TinyFile ExpertGoldenFile(const std::string& name) {
         return file;
     }
     if (TinyFile file; SetSigmoidFile(name, file)) return file;
+    if (name == "qwen3nextMoe" || name == "qwen35moe") return ExpertRecurrentFile(name);
     TinyFile file = ExpertBaseFile(name);
     if (name == "qwen2moe") file.hyper.moe.shared_ffn = 192;
     return file;

@@ -104,7 +104,9 @@ inline std::vector<GoldenCase> GoldenCases() {
         GoldenCase{"phi3Long", "phi3", false, With(LongRope(16), "attention.sliding_window", 7)},
         GoldenCase{"gemma2", "gemma2", true, kGemma2},
         GoldenCase{"gemma3", "gemma3", true, kGemma3, "linear", 6, {}, 1e6},
-        GoldenCase{"gemma4", "gemma4", true, kGemma4, "", 3, {true, true, false}, 1e6}};
+        GoldenCase{"gemma4", "gemma4", true, kGemma4, "", 3, {true, true, false}, 1e6},
+        GoldenCase{"qwen3next", "qwen3next"},
+        GoldenCase{"qwen35", "qwen35"}};
 }
 
 // Writes the model of a case to `path`.
@@ -133,6 +135,10 @@ inline void WriteGolden(const GoldenCase& c, const std::string& path) {
         std::vector<float> factors(16, 1e30f);
         std::fill_n(factors.begin(), 4, 1.0f);
         file.vectors["rope_freqs.weight"] = factors;
+    }
+    if (c.architecture == std::string("qwen3next") || c.architecture == std::string("qwen35")) {
+        AddState(file.hyper, c.architecture == std::string("qwen35"));
+        file.hyper.rotary_dim = 4;
     }
     if (*c.scaling != 0) file.strings["rope.scaling.type"] = c.scaling;
     WriteTinyGguf(path, file);

@@ -84,6 +84,7 @@ inline void WriteTensors(const std::string& folder, const std::map<std::string, 
     WriteText(folder + "/model.safetensors.index.json", index.dump());
 }
 
+// One file of them, or all of a list.
 class HfGolden {
   public:
     // tests/data/hf_golden.safetensors, and tests/data/hf, where the newer cases have a file each.

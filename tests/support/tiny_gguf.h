@@ -151,6 +151,16 @@ void WriteHeadKeys(const U32& u32, const model::Hyper& h) {
     u32("attention.value_length_mla", m.value);
 }
 
+template <typename U32>
+void WriteStateKeys(const U32& u32, const model::Recurrent& r) {
+    u32("ssm.conv_kernel", r.taps);
+    u32("ssm.state_size", r.key_dim);
+    u32("ssm.group_count", r.key_heads);
+    u32("ssm.time_step_rank", r.heads);
+    u32("ssm.inner_size", r.heads * r.value_dim);
+    u32("full_attention_interval", 4);
+}
+
 inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     const model::Hyper& h = file.hyper;
     const std::string name = file.architecture.empty() ? h.architecture : file.architecture;
@@ -167,6 +177,7 @@ inline void WriteTinyGguf(const std::string& path, const TinyFile& file) {
     h.latent.rank > 0 ? u32("attention.head_count_kv", 1) : WriteKvHeads(writer, name, h);
     WriteHeadKeys(u32, h);
     u32("rope.dimension_count", h.rotary_dim);
+    if (h.has_state()) WriteStateKeys(u32, h.recurrent);
     writer.F32(name + ".attention.layer_norm_rms_epsilon", h.rms_eps);
     if (h.moe.experts > 0) WriteExpertKeys(writer, h.moe, name + ".");
     writer.F32(name + ".rope.freq_base", static_cast<float>(file.rope_base));

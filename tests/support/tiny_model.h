@@ -39,14 +39,18 @@ struct TinyTensor {
     std::vector<float> data;
 };
 
-// A matrix has variance 1 / cols, a norm's weight is 1 +- 1/4, a bias +- 1/4, a scale 8 +- 2.
+// A matrix has variance 1 / cols, a norm's weight is 1 +- 1/4, a bias +- 1/4, a scale 8 +- 2, a
+// decay -1 +- 3/4.
 inline TinyTensor MakeTensor(const std::string& name, int64_t rows, int64_t cols) {
     TinyTensor tensor{rows, cols, std::vector<float>(static_cast<size_t>(rows * cols))};
     const bool norm = name.find("norm") != std::string::npos;
     const bool factor = name.ends_with(".scale");
-    const bool vector = norm || name.ends_with(".bias");
-    const double mean = norm ? 1.0 : factor ? 8.0 : 0.0;
-    const double scale = factor ? 2.0 : vector ? 0.25 : std::sqrt(3.0 / static_cast<double>(cols));
+    const bool vector = norm || name.ends_with(".bias"), decay = name.ends_with("ssm_a");
+    const double mean = norm ? 1.0 : factor ? 8.0 : decay ? -1.0 : 0.0;
+    const double scale = factor   ? 2.0
+                         : decay  ? 0.75
+                         : vector ? 0.25
+                                  : std::sqrt(3.0 / static_cast<double>(cols));
     for (size_t i = 0; i < tensor.data.size(); ++i) {
         const double u = Formula(name, static_cast<uint32_t>(i));
         tensor.data[i] = static_cast<float>(mean + u * scale);
@@ -128,7 +132,9 @@ class TinySource final : public model_files::ModelSource {
         const int64_t q_rows = h.heads * heads.head_dim, kv_rows = heads.kv_heads * heads.head_dim;
         const std::string& name = h.architecture;
         const bool fused = name == "phi3", post = name.starts_with("gemma") || name == "olmo2";
-        const bool other_norm = name == "gpt-oss" || name == "glm4moe" || name == "seed_oss";
+        const bool recurrent = h.has_state() && (layer + 1) % 4 != 0;
+        const bool other_norm = name == "gpt-oss" || name == "glm4moe" || name == "seed_oss" ||
+                                h.has_state();
         for (const char* norm : {"attn_norm.weight", "ffn_norm.weight"}) {
             const bool other = other_norm && std::string(norm).starts_with("ffn");
             if (name != "olmo2")
@@ -140,16 +146,20 @@ class TinySource final : public model_files::ModelSource {
         if (name == "deepseek32" || name == "glm-dsa") AddIndexer(h, p);
         if (h.latent.rank > 0) {
             AddLatent(h, p);
+        } else if (recurrent) {
+            AddRecurrent(h.recurrent, h.hidden, p);
         } else if (fused) {
             Add(p + "attn_qkv.weight", q_rows + 2 * kv_rows, h.hidden);
         } else {
-            Add(p + "attn_q.weight", q_rows, h.hidden);
+            Add(p + "attn_q.weight", (h.has_state() ? 2 : 1) * q_rows, h.hidden);
             Add(p + "attn_k.weight", kv_rows, h.hidden);
             const bool k_is_v = name == "gemma4" && !h.IsWindowed(layer);
             if (!k_is_v) Add(p + "attn_v.weight", kv_rows, h.hidden);
         }
-        Add(p + "attn_output.weight", h.hidden,
-            h.latent.rank > 0 ? h.heads * h.value_dim() : q_rows);
+        if (!recurrent) {
+            Add(p + "attn_output.weight", h.hidden,
+                h.latent.rank > 0 ? h.heads * h.value_dim() : q_rows);
+        }
         const bool experts = h.moe.experts > 0 && layer >= form_.dense_layers;
         if (experts) AddExperts(h, p);
         if (!experts || name == "gemma4") {
@@ -157,14 +167,16 @@ class TinySource final : public model_files::ModelSource {
             Add(p + "ffn_up.weight", (fused ? 2 : 1) * h.ffn, h.hidden);
             Add(p + "ffn_down.weight", h.hidden, h.ffn);
         }
-        if (name.starts_with("qwen2") || (other_norm && !form_.plain_heads)) {
+        const bool biased = other_norm && !form_.plain_heads && !h.has_state();
+        if (name.starts_with("qwen2") || biased) {
             Add(p + "attn_q.bias", 1, q_rows);
             Add(p + "attn_k.bias", 1, kv_rows);
             Add(p + "attn_v.bias", 1, kv_rows);
         }
         const bool glm = name == "glm4moe" && !form_.plain_heads;
-        if (name.starts_with("qwen3") || glm || name == "gemma3" || name == "gemma4" ||
-            name == "hy_v3" || name == "dots1") {
+        const bool qwen3 = name.starts_with("qwen3") && !recurrent;
+        if (qwen3 || glm || name == "gemma3" || name == "gemma4" || name == "hy_v3" ||
+            name == "dots1") {
             Add(p + "attn_q_norm.weight", 1, heads.head_dim);
             Add(p + "attn_k_norm.weight", 1, heads.head_dim);
         }
@@ -176,6 +188,24 @@ class TinySource final : public model_files::ModelSource {
         if (name == "olmo2" || name == "minimax-m2") {
             Add(p + "attn_q_norm.weight", 1, q_rows);
             Add(p + "attn_k_norm.weight", 1, kv_rows);
+        }
+    }
+
+    void AddRecurrent(const model::Recurrent& r, int64_t hidden, const std::string& p) {
+        const int64_t values = r.heads * r.value_dim;
+        const int64_t channels = 2 * r.key_heads * r.key_dim + values;
+        Add(p + "attn_qkv.weight", channels, hidden);
+        Add(p + "attn_gate.weight", values, hidden);
+        Add(p + "ssm_conv1d.weight", channels, r.taps);
+        Add(p + "ssm_a", 1, r.heads);
+        Add(p + "ssm_dt.bias", 1, r.heads);
+        Add(p + "ssm_norm.weight", 1, r.value_dim);
+        Add(p + "ssm_out.weight", hidden, values);
+        if (r.cycles) {
+            Add(p + "ssm_alpha.weight", r.heads, hidden);
+            Add(p + "ssm_beta.weight", r.heads, hidden);
+        } else {
+            Add(p + "ssm_ba.weight", 2 * r.heads, hidden);
         }
     }
 
@@ -237,7 +267,9 @@ class TinySource final : public model_files::ModelSource {
         Add(p + "ffn_gate_shexp.weight", moe.shared_ffn, h.hidden);
         Add(p + "ffn_up_shexp.weight", moe.shared_ffn, h.hidden);
         Add(p + "ffn_down_shexp.weight", h.hidden, moe.shared_ffn);
-        if (h.architecture == "qwen2moe") Add(p + "ffn_gate_inp_shexp.weight", 1, h.hidden);
+        if (h.architecture == "qwen2moe" || h.has_state()) {
+            Add(p + "ffn_gate_inp_shexp.weight", 1, h.hidden);
+        }
     }
 
     TinyForm form_;
@@ -312,6 +344,20 @@ inline model::Hyper TinyExpertHyper(const std::string& architecture) {
 inline model::Hyper WithHeadDim(model::Hyper h, int64_t head_dim = 8) {
     h.head_dim = head_dim;
     SetRope(h, 100);
+    return h;
+}
+
+// Four layers of Qwen3-Next (or, `cycles`, Qwen 3.5), the last one with attention: eight value
+// heads over four key heads.
+inline void AddState(model::Hyper& h, bool cycles) {
+    h.layers = 4;
+    h.recurrent = {.heads = 8, .key_heads = 4, .key_dim = 24, .value_dim = 16, .taps = 4};
+    h.recurrent.cycles = cycles;
+}
+
+inline model::Hyper TinyRecurrentHyper(bool cycles) {
+    model::Hyper h = TinyHyper(cycles ? "qwen35" : "qwen3next", false);
+    AddState(h, cycles);
     return h;
 }
 

@@ -46,6 +46,7 @@ struct TinyCase {
         : hyper(experts ? support::TinyExpertHyper(architecture)
                         : support::TinyHyper(architecture, architecture == "qwen2")),
           source(hyper) {}
+    explicit TinyCase(const model::Hyper& given) : hyper(given), source(hyper) {}
     std::vector<program::Program> Programs(int tp, bool wide_sums = false) const {
         model::BuildOptions options;
         options.kv_dtype = DType::kF32;
@@ -108,6 +109,47 @@ TEST(VulkanExecutable, RowsOfSmallStepsHaveTheSameBits) {
     EXPECT_EQ(rank.Logits(tokens, 3), alone);
     EXPECT_EQ(rank.Logits(tokens, 8), alone);
     EXPECT_EQ(rank.Logits(tokens, 1), alone);
+}
+
+// Layers with state: the reference's logits in any cut, the same bits in small steps, and again
+// from a state that was kept on the way.
+TEST(VulkanExecutable, RecurrentState) {
+    WEFT_NEEDS_VULKAN();
+    for (const bool cycles : {false, true}) {
+        const TinyCase c(support::TinyRecurrentHyper(cycles));
+        const std::vector<int32_t> tokens = c.Tokens(70);
+        const std::vector<float> want = c.Reference(tokens);
+        LoadedRank rank(TheVulkan(), c.Programs(1)[0], c.source);
+        for (const size_t piece : {size_t{64}, size_t{1}, size_t{7}}) {
+            EXPECT_FALSE(!(ErrorOf(rank.Logits(tokens, piece), want) <= kVulkanError)) << piece;
+        }
+        const auto few = std::span(tokens).first(8);
+        const std::vector<float> alone = rank.Logits(few, 1);
+        EXPECT_EQ(rank.Logits(few, 3), alone);
+        const std::vector<int32_t> page = {0};
+        const std::vector<StateWrite> between = {{3, 2}};
+        const auto run = [&](int32_t begin, int32_t from, std::span<const StateWrite> writes) {
+            std::vector<int32_t> positions(few.size() - static_cast<size_t>(begin));
+            std::iota(positions.begin(), positions.end(), begin);
+            std::vector<int32_t> rows(positions.size());
+            std::iota(rows.begin(), rows.end(), 0);
+            std::vector<StepSequence> sequences = {
+                {0, static_cast<int32_t>(rows.size()), begin, page}};
+            sequences[0].state_from = from;
+            sequences[0].state_to = 1;
+            sequences[0].state_writes = writes;
+            const auto now = few.subspan(static_cast<size_t>(begin));
+            const Step step{100 + begin, now, positions, sequences, rows};
+            EXPECT_TRUE(rank.executable().Run(rank.executable().whole(), step, {}).ok());
+            std::vector<float> got(rows.size() * static_cast<size_t>(c.hyper.vocab));
+            EXPECT_TRUE(rank.executable().ReadFloats(c.Programs(1)[0].Find("logits"), 0, got).ok());
+            return got;
+        };
+        EXPECT_EQ(run(0, -1, between), alone);
+        const size_t half = alone.size() / 2;
+        EXPECT_EQ(run(4, 2, {}),
+                  std::vector(alone.begin() + static_cast<ptrdiff_t>(half), alone.end()));
+    }
 }
 
 class VulkanGolden : public testing::TestWithParam<support::GoldenCase> {};

@@ -13,8 +13,9 @@ constexpr int64_t kMostContext = 1ll << 31;
 std::vector<const Family*> AllFamilies() {
     std::vector<const Family*> all;
     for (const std::span<const Family> some :
-         {LlamaFamilies(), QwenFamilies(), GemmaFamilies(), Gemma4Families(), DeepseekFamilies(),
-          MoeFamilies(), CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(), MixedFamilies()}) {
+         {LlamaFamilies(), QwenFamilies(), QwenNextFamilies(), GemmaFamilies(), Gemma4Families(),
+          DeepseekFamilies(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(),
+          MixedFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;

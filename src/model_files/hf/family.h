@@ -111,6 +111,8 @@ Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view wid
 // Which layers of a model with experts have none: the first (first_k_dense_replace), those of
 // mlp_only_layers, and all but each decoder_sparse_step-th.
 Result<std::vector<bool>> DenseLayers(const Config& config);
+// Which layers of Qwen3-Next and Qwen 3.5 have recurrent state.
+Result<std::vector<bool>> RecurrentLayers(const Config& config);
 
 // The config with mlp_layer_types ("dense" or "sparse", one a layer), where it is there, as
 // first_k_dense_replace and mlp_only_layers. kCorrupt: another type, or another number of them.
@@ -172,6 +174,7 @@ inline constexpr Rule kSharedExpertsRules[] = {
 
 std::span<const Family> LlamaFamilies();
 std::span<const Family> QwenFamilies();
+std::span<const Family> QwenNextFamilies();
 std::span<const Family> GemmaFamilies();
 std::span<const Family> Gemma4Families();
 std::span<const Family> DeepseekFamilies();

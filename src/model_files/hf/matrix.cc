@@ -74,6 +74,45 @@ class StackedMatrix final : public Matrix {
     std::vector<MatrixPtr> parts_;
 };
 
+class ColumnsInTurnMatrix final : public Matrix {
+  public:
+    ColumnsInTurnMatrix(MatrixPtr inner, int64_t groups, int64_t each, int64_t width)
+        : Matrix(inner->dtype(), inner->rows(), inner->cols()),
+          inner_(std::move(inner)),
+          groups_(groups),
+          each_(each),
+          width_(width) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        if (width_ % Info(dtype()).block_elements != 0) {
+            return MakeError(
+                ErrorCode::kUnsupported,
+                "heads of {} columns can't be put in another order in {}, whose blocks "
+                "have {}",
+                width_, Info(dtype()).name, Info(dtype()).block_elements);
+        }
+        std::vector<std::byte> rows(BytesOf(block.rows, cols()));
+        WEFT_TRY(inner_->Read({block.row, block.rows, 0, cols()}, rows));
+        const size_t all = BytesOf(1, cols()), own = BytesOf(1, block.cols);
+        for (int64_t done = 0; done < block.cols;) {
+            const int64_t column = block.col + done, part = column / width_;
+            const int64_t count = std::min(width_ - column % width_, block.cols - done);
+            const int64_t from =
+                (part % groups_ * each_ + part / groups_) * width_ + column % width_;
+            for (size_t row = 0; row < static_cast<size_t>(block.rows); ++row) {
+                std::memcpy(out.data() + row * own + BytesOf(1, done),
+                            rows.data() + row * all + BytesOf(1, from), BytesOf(1, count));
+            }
+            done += count;
+        }
+        return {};
+    }
+
+  private:
+    MatrixPtr inner_;
+    int64_t groups_, each_, width_;
+};
+
 class SomeRowsMatrix final : public Matrix {
   public:
     SomeRowsMatrix(MatrixPtr inner, int64_t first, int64_t count, int64_t stride, int64_t rows)
@@ -275,9 +314,14 @@ MatrixPtr Stacked(std::vector<MatrixPtr> parts) {
 }
 
 MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride, int64_t rows) {
-    WEFT_CHECK(first >= 0 && count > 0 && rows > 0 && first + count <= stride);
+    WEFT_CHECK(first >= 0 && count > 0 && rows > 0 && count <= stride);
     WEFT_CHECK((rows - 1) / count * stride + first + (rows - 1) % count < inner->rows());
     return std::make_unique<SomeRowsMatrix>(std::move(inner), first, count, stride, rows);
+}
+
+MatrixPtr ColumnsInTurn(MatrixPtr inner, int64_t groups, int64_t each, int64_t width) {
+    WEFT_CHECK(inner->cols() == groups * each * width);
+    return std::make_unique<ColumnsInTurnMatrix>(std::move(inner), groups, each, width);
 }
 
 MatrixPtr HalvesToPairs(MatrixPtr inner, int64_t head_dim) {

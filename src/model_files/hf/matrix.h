@@ -57,9 +57,14 @@ MatrixPtr FromFloats(std::vector<float> values);
 // One after another; all of the same dtype and columns.
 MatrixPtr Stacked(std::vector<MatrixPtr> parts);
 
-// Of every `stride` rows the `count` from `first` on: one of two halves that alternate, or the rows
-// of one kind where each head has some of two. `rows` in all.
+// From row `first` on, the first `count` of every `stride` rows: one of two halves that alternate,
+// or the rows of one kind where each head has some of two. `rows` in all.
 MatrixPtr SomeRows(MatrixPtr inner, int64_t first, int64_t count, int64_t stride, int64_t rows);
+
+// Columns of `groups` x `each` blocks of `width`: those of each group one behind the other become
+// the first of all groups, then the second of all, and so on. kUnsupported, from Read: `width`
+// columns are no whole blocks of the dtype.
+MatrixPtr ColumnsInTurn(MatrixPtr inner, int64_t groups, int64_t each, int64_t width);
 
 // The rows of a head, whose two rotated halves become neighbouring pairs: Q and K of a llama as
 // GGUF files have them.

@@ -1,0 +1,311 @@
+// Qwen3-Next and Qwen 3.5: layers with recurrent state beside attention.
+#include <algorithm>
+#include <cmath>
+
+#include "model_files/hf/assembly.h"
+
+namespace weft::model_files::hf {
+
+Result<std::vector<bool>> RecurrentLayers(const Config& config) {
+    WEFT_ASSIGN(const int64_t layers, config.NeedInt({"num_hidden_layers"}, 1, 4096));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layer_types"}));
+    WEFT_ASSIGN(const int64_t interval, config.IntOr({"full_attention_interval"}, 1, 4096, 4));
+    if (!types.empty() && types.size() != static_cast<size_t>(layers)) {
+        return config.Corrupt("layer_types", fmt::format("{} of them, one a layer", layers));
+    }
+    std::vector<bool> recurrent;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        const std::string type = types.empty() ? "" : types[static_cast<size_t>(layer)];
+        if (!types.empty() && type != "linear_attention" && type != "full_attention") {
+            return config.Corrupt("layer_types", "linear_attention and full_attention alone");
+        }
+        recurrent.push_back(types.empty() ? (layer + 1) % interval != 0
+                                          : type == "linear_attention");
+    }
+    return recurrent;
+}
+
+namespace {
+
+// ---- config.json --------------------------------------------------------------------------------
+
+struct DeltaShape {
+    int64_t key_heads, heads, key_dim, value_dim, taps;
+    int64_t each() const { return heads / key_heads; }
+    int64_t keys() const { return key_heads * key_dim; }
+    int64_t values() const { return heads * value_dim; }
+};
+
+Result<DeltaShape> ReadShape(const Config& config) {
+    DeltaShape s{};
+    WEFT_ASSIGN(s.key_heads, config.NeedInt({"linear_num_key_heads"}, 1, 4096));
+    WEFT_ASSIGN(s.heads, config.NeedInt({"linear_num_value_heads"}, 1, 4096));
+    WEFT_ASSIGN(s.key_dim, config.NeedInt({"linear_key_head_dim"}, 1, 1024));
+    WEFT_ASSIGN(s.value_dim, config.NeedInt({"linear_value_head_dim"}, 1, 1024));
+    WEFT_ASSIGN(s.taps, config.NeedInt({"linear_conv_kernel_dim"}, 2, 64));
+    if (s.heads % s.key_heads == 0) return s;
+    return config.Corrupt("linear_num_value_heads",
+                          fmt::format("a multiple of linear_num_key_heads, {}", s.key_heads));
+}
+
+Status NextMeta(const Config& config, MetaWriter& meta) {
+    WEFT_ASSIGN(const DeltaShape shape, ReadShape(config));
+    WEFT_ASSIGN(const std::vector<bool> recurrent, RecurrentLayers(config));
+    // The layers' types are told by their tensors.
+    WEFT_ASSIGN(const Config plain,
+                Config::Parse(Json{{"layer_types", Json::array()}}.dump(), config.where()));
+    WEFT_TRY(WriteCommon(config.With(plain), meta));
+    WEFT_ASSIGN(const int64_t experts, config.IntOr({"num_experts"}, 0, 1 << 16, 0));
+    if (experts > 0) {
+        WEFT_ASSIGN(const bool normed, config.BoolOr({"norm_topk_prob"}, true));
+        if (!normed && meta.architecture() != "qwen3next") {
+            return config.Corrupt("norm_topk_prob", "true: such models know nothing else");
+        }
+        WEFT_TRY(WriteExperts(config, meta, "moe_intermediate_size", "softmax"));
+    }
+    meta.Int("ssm.conv_kernel", shape.taps);
+    meta.Int("ssm.state_size", shape.key_dim);
+    meta.Int("ssm.group_count", shape.key_heads);
+    meta.Int("ssm.time_step_rank", shape.heads);
+    meta.Int("ssm.inner_size", shape.values());
+    // The first layer with attention tells the interval, if there is one.
+    const auto first = std::ranges::find(recurrent, false) - recurrent.begin();
+    bool regular = true;
+    for (size_t layer = 0; layer < recurrent.size(); ++layer) {
+        regular =
+            regular && recurrent[layer] == ((static_cast<int64_t>(layer) + 1) % (first + 1) != 0);
+    }
+    if (regular) meta.Int("full_attention_interval", first + 1);
+    if (regular) return {};
+    const std::vector<int64_t> list(recurrent.begin(), recurrent.end());
+    meta.Ints("attention.recurrent_layers", list);
+    return {};
+}
+
+// ---- Tensors ------------------------------------------------------------------------------------
+
+// Of Qwen 3.5 value heads, which HF has key head by key head, stand in GGUF files as the first one
+// of each key head, then the second of each, and so on.
+class DeltaLayer {
+  public:
+    DeltaLayer(Assembly& assembly, int64_t layer, const std::string& prefix, const DeltaShape& s)
+        : assembly_(assembly), layer_(layer), prefix_(prefix + "linear_attn."), s_(s) {}
+
+    // in_proj_qkvz has of each key head its query, key, values and gates together.
+    Status Together() {
+        const int64_t own = s_.each() * s_.value_dim, head = 2 * (s_.key_dim + own);
+        const auto part = [&](int64_t first, int64_t count) -> Result<MatrixPtr> {
+            WEFT_ASSIGN(MatrixPtr all, Linear("in_proj_qkvz", s_.key_heads * head));
+            return SomeRows(std::move(all), first, count, head, s_.key_heads * count);
+        };
+        std::vector<MatrixPtr> qkv(3);
+        WEFT_ASSIGN(qkv[0], part(0, s_.key_dim));
+        WEFT_ASSIGN(qkv[1], part(s_.key_dim, s_.key_dim));
+        WEFT_ASSIGN(qkv[2], part(2 * s_.key_dim, own));
+        WEFT_ASSIGN(MatrixPtr gates, part(2 * s_.key_dim + own, own));
+        WEFT_ASSIGN(MatrixPtr both, Linear("in_proj_ba", 2 * s_.heads));
+        WEFT_ASSIGN(MatrixPtr out, Linear("out_proj", 0));
+        Add("attn_qkv.weight", Stacked(std::move(qkv)));
+        Add("attn_gate.weight", std::move(gates));
+        Add("ssm_ba.weight", std::move(both));
+        Add("ssm_out.weight", std::move(out));
+        return Vectors(false);
+    }
+
+    // Each kind has a tensor of its own; value heads change their order.
+    Status Apart() {
+        WEFT_ASSIGN(MatrixPtr qkv, InTurn("in_proj_qkv", s_.value_dim, 2 * s_.keys()));
+        WEFT_ASSIGN(MatrixPtr gates, InTurn("in_proj_z", s_.value_dim, 0));
+        WEFT_ASSIGN(MatrixPtr alpha, InTurn("in_proj_a", 1, 0));
+        WEFT_ASSIGN(MatrixPtr beta, InTurn("in_proj_b", 1, 0));
+        WEFT_ASSIGN(MatrixPtr out, Linear("out_proj", 0));
+        if (out->cols() != s_.values()) return Wrong("out_proj", out->cols(), s_.values());
+        if (s_.each() > 1) {
+            out = ColumnsInTurn(std::move(out), s_.key_heads, s_.each(), s_.value_dim);
+        }
+        Add("attn_qkv.weight", std::move(qkv));
+        Add("attn_gate.weight", std::move(gates));
+        Add("ssm_alpha.weight", std::move(alpha));
+        Add("ssm_beta.weight", std::move(beta));
+        Add("ssm_out.weight", std::move(out));
+        return Vectors(true);
+    }
+
+  private:
+    Error Wrong(std::string_view name, int64_t has, int64_t expected) const {
+        return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' has {}; by config.json it should be {}",
+                         assembly_.folder(), prefix_, name, has, expected);
+    }
+    void Add(std::string_view name, MatrixPtr matrix) {
+        assembly_.Add(Assembly::Block(layer_, name), std::move(matrix));
+    }
+
+    // rows: as many it must have; 0: any.
+    Result<MatrixPtr> Linear(const std::string& name, int64_t rows) {
+        WEFT_ASSIGN(MatrixPtr matrix, assembly_.Linear(prefix_ + name));
+        return Checked(std::move(matrix), name, rows);
+    }
+    Result<MatrixPtr> Checked(MatrixPtr matrix, const std::string& name, int64_t rows) const {
+        if (matrix == nullptr) {
+            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}{}' is missing",
+                             assembly_.folder(), prefix_, name);
+        }
+        if (rows != 0 && matrix->rows() != rows) return Wrong(name, matrix->rows(), rows);
+        return matrix;
+    }
+    // Of `before` rows and those of the value heads, `width` each, the latter in turn.
+    Result<MatrixPtr> InTurn(const std::string& name, int64_t width, int64_t before) {
+        const int64_t rows = before + s_.heads * width;
+        return RowsInTurn(width, before, [&] { return Linear(name, rows); });
+    }
+    template <typename Read>
+    Result<MatrixPtr> RowsInTurn(int64_t width, int64_t before, const Read& read) {
+        std::vector<MatrixPtr> parts;
+        if (before > 0) {
+            WEFT_ASSIGN(MatrixPtr all, read());
+            parts.push_back(SomeRows(std::move(all), 0, before, before, before));
+        }
+        for (int64_t turn = 0; turn < s_.each(); ++turn) {
+            WEFT_ASSIGN(MatrixPtr all, read());
+            parts.push_back(SomeRows(std::move(all), before + turn * width, width,
+                                     s_.each() * width, s_.key_heads * width));
+        }
+        return Stacked(std::move(parts));
+    }
+
+    // The convolution, which GGUF files have in F32, and what heads have one of.
+    Status Vectors(bool in_turn) {
+        const auto taps = [&]() -> Result<MatrixPtr> {
+            WEFT_ASSIGN(MatrixPtr matrix, assembly_.Tensor(prefix_ + "conv1d.weight"));
+            WEFT_ASSIGN(matrix,
+                        Checked(std::move(matrix), "conv1d.weight", 2 * s_.keys() + s_.values()));
+            if (matrix->cols() != s_.taps) return Wrong("conv1d.weight", matrix->cols(), s_.taps);
+            return Converted(std::move(matrix), DType::kF32);
+        };
+        MatrixPtr conv;
+        if (in_turn) {
+            WEFT_ASSIGN(conv, RowsInTurn(s_.value_dim, 2 * s_.keys(), taps));
+        } else {
+            WEFT_ASSIGN(conv, taps());
+        }
+        Add("ssm_conv1d.weight", std::move(conv));
+        WEFT_ASSIGN(const std::vector<float> rates, OfHeads("A_log", in_turn));
+        WEFT_ASSIGN(std::vector<float> steps, OfHeads("dt_bias", in_turn));
+        std::vector<float> decays;
+        for (const float rate : rates) decays.push_back(-std::exp(rate));
+        assembly_.AddVector(Assembly::Block(layer_, "ssm_a"), FromFloats(std::move(decays)));
+        assembly_.AddVector(Assembly::Block(layer_, "ssm_dt.bias"), FromFloats(std::move(steps)));
+        return {};
+    }
+    Result<std::vector<float>> OfHeads(const std::string& name, bool in_turn) {
+        WEFT_ASSIGN(MatrixPtr column, assembly_.Column(prefix_ + name));
+        WEFT_ASSIGN(column, Checked(std::move(column), name, s_.heads));
+        std::vector<float> own(static_cast<size_t>(s_.heads)), turned = own;
+        WEFT_TRY(column->Read({0, s_.heads, 0, 1}, std::as_writable_bytes(std::span(own))));
+        for (int64_t h = 0; h < s_.heads; ++h) {
+            const int64_t from = in_turn ? h % s_.key_heads * s_.each() + h / s_.key_heads : h;
+            turned[static_cast<size_t>(h)] = own[static_cast<size_t>(from)];
+        }
+        return turned;
+    }
+
+    Assembly& assembly_;
+    const int64_t layer_;
+    const std::string prefix_;
+    const DeltaShape s_;
+};
+
+Status NextLayer(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    WEFT_ASSIGN(const DeltaShape shape, ReadShape(assembly.config()));
+    WEFT_ASSIGN(const std::vector<bool> recurrent, RecurrentLayers(assembly.config()));
+    const bool has = assembly.Has(prefix + "linear_attn.conv1d.weight");
+    if (has != recurrent[static_cast<size_t>(layer)]) {
+        return MakeError(ErrorCode::kCorrupt,
+                         "{}: layer {} {} the tensors of a linear_attention layer; config.json "
+                         "says otherwise",
+                         assembly.folder(), layer, has ? "has" : "lacks");
+    }
+    if (!has) return {};
+    DeltaLayer delta(assembly, layer, prefix, shape);
+    const bool together = assembly.Has(prefix + "linear_attn.in_proj_ba.weight");
+    return together ? delta.Together() : delta.Apart();
+}
+
+constexpr Rule kNextRules[] = {
+    {"attn_norm", "input_layernorm", Form::kNorm},
+    {"post_attention_norm", "post_attention_layernorm", Form::kNorm},
+    {"ssm_norm.weight", "linear_attn.norm.weight", Form::kVector, false},
+};
+constexpr Rule kNextAttentionRules[] = {
+    {"attn_q", "self_attn.q_proj", Form::kLinear, false},
+    {"attn_k", "self_attn.k_proj", Form::kLinear, false},
+    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
+    {"attn_output", "self_attn.o_proj", Form::kLinear, false},
+    {"attn_q_norm", "self_attn.q_norm", Form::kNorm, false},
+    {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
+};
+constexpr Rule kNextSharedRules[] = {
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", Form::kRouter, false},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
+};
+
+constexpr Family kNext = {
+    .model_type = "qwen3_next",
+    .architecture = "qwen3next",
+    .rules = {kNextRules, kNextAttentionRules, kMoeRules, kNextSharedRules},
+    .meta = NextMeta,
+    .layer = NextLayer,
+    .norm_add = 1,
+    .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 512,
+                    "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+                    "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
+                    "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
+                    "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+                    "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+                    "intermediate_size": 5632})",
+    .rope = {.partial = true}};
+
+constexpr Family kDense35 = {.model_type = "qwen3_5",
+                             .architecture = "qwen35",
+                             .rules = {kNextRules, kNextAttentionRules, kMlpRules},
+                             .meta = NextMeta,
+                             .layer = NextLayer,
+                             .norm_add = 1,
+                             .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256,
+                    "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
+                    "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+                    "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
+                             .rope = {.partial = true}};
+
+constexpr Family kExperts35 = {
+    .model_type = "qwen3_5_moe",
+    .architecture = "qwen35moe",
+    .rules = {kNextRules, kNextAttentionRules, kMoeRules, kNextSharedRules},
+    .meta = NextMeta,
+    .layer = NextLayer,
+    .norm_add = 1,
+    .defaults = R"({"max_position_embeddings": 32768, "head_dim": 256, "num_experts": 256,
+                    "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+                    "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
+                    "partial_rotary_factor": 0.25, "linear_conv_kernel_dim": 4,
+                    "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+                    "linear_num_key_heads": 16, "linear_num_value_heads": 32})",
+    .rope = {.partial = true}};
+
+// A folder of the text part alone says so.
+constexpr Family TextOf(Family family, std::string_view model_type) {
+    family.model_type = model_type;
+    return family;
+}
+constexpr Family kNextFamilies[] = {kNext, kDense35, kExperts35, TextOf(kDense35, "qwen3_5_text"),
+                                    TextOf(kExperts35, "qwen3_5_moe_text")};
+
+}  // namespace
+
+std::span<const Family> QwenNextFamilies() {
+    return kNextFamilies;
+}
+
+}  // namespace weft::model_files::hf

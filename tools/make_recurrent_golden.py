@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Writes tests/data/logits/CASE.safetensors: logits of a tiny model with recurrent layers.
+
+Computed by transformers in float64 (norms, RoPE, gates and the delta rule compute in float32 even
+so). Weights and tokens come from the formula of tests/support/tiny_model.h, under the names and in
+the order of GGUF files; there is no other randomness.
+
+Made with Python 3.11, torch 2.13.0+cpu, transformers 5.24.0, safetensors 0.8.0, numpy 2.4.6:
+    python3 tools/make_recurrent_golden.py tests/data/logits/CASE.safetensors
+"""
+
+import math
+import pathlib
+import sys
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import torch
+import transformers
+
+VOCAB, ROWS = 267, 24
+KEY_HEADS, HEADS, KEY_DIM, VALUE_DIM = 4, 8, 24, 16
+COMMON = dict(hidden_size=144, intermediate_size=96, num_hidden_layers=4, num_attention_heads=9,
+              num_key_value_heads=3, head_dim=16, vocab_size=VOCAB, rms_norm_eps=1e-5,
+              tie_word_embeddings=False, max_position_embeddings=512, attn_implementation="eager",
+              linear_conv_kernel_dim=4, linear_key_head_dim=KEY_DIM,
+              linear_value_head_dim=VALUE_DIM, linear_num_key_heads=KEY_HEADS,
+              linear_num_value_heads=HEADS,
+              layer_types=["linear_attention"] * 3 + ["full_attention"],
+              rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                               "partial_rotary_factor": 0.25})
+EXPERTS = dict(num_experts=10, num_experts_per_tok=3, moe_intermediate_size=96,
+               shared_expert_intermediate_size=192, experts_implementation="eager")
+
+# name: the family, and what its config has beside COMMON
+CASES = {
+    "qwen3next": ("Qwen3Next", dict(num_experts=0)),
+    "qwen3nextMoe": ("Qwen3Next", dict(**EXPERTS, norm_topk_prob=True)),
+    "qwen35": ("Qwen3_5", {}),
+    "qwen35moe": ("Qwen3_5Moe", EXPERTS),
+}
+
+NAMES = {
+    "model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
+    "model.norm.weight": "output_norm.weight", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "post_attention_norm", "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "linear_attn.norm": "ssm_norm", "linear_attn.in_proj_ba": "ssm_ba",
+    "linear_attn.out_proj": "ssm_out", "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_b": "ssm_beta", "linear_attn.conv1d": "ssm_conv1d",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp", "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+}
+
+
+def formula(name, count):
+    """Uniform in [-1, 1), by a hash of the stream's name and the element's index."""
+    mask = np.uint64(0xFFFFFFFF)
+    seed = 2166136261
+    for byte in name.encode():
+        seed = ((seed ^ byte) * 16777619) & 0xFFFFFFFF
+    h = (np.arange(count, dtype=np.uint64) * np.uint64(2654435761) + np.uint64(seed)) & mask
+    h = ((h ^ (h >> np.uint64(15))) * np.uint64(2246822519)) & mask
+    h = ((h ^ (h >> np.uint64(13))) * np.uint64(3266489917)) & mask
+    return ((h ^ (h >> np.uint64(16))) >> np.uint64(8)).astype(np.float64) / 8388608.0 - 1.0
+
+
+def tensor(name, shape):
+    norm, decay = "norm" in name, name.endswith("ssm_a")
+    vector = norm or name.endswith(".bias")
+    scale = 0.75 if decay else 0.25 if vector else math.sqrt(3.0 / shape[-1])
+    mean = 1.0 if norm else -1.0 if decay else 0.0
+    values = mean + formula(name, math.prod(shape)) * scale
+    return values.astype(np.float32).reshape(shape)
+
+
+def grouped(value, axis, size):
+    """Value heads in the order of GGUF files of Qwen 3.5 (one of each key head, then the next of
+    each) -> those of a key head together."""
+    each = HEADS // KEY_HEADS
+    shape = value.shape
+    split = shape[:axis] + (each, KEY_HEADS, size) + shape[axis + 1:]
+    return value.reshape(split).swapaxes(axis, axis + 1).reshape(shape)
+
+
+def in_groups(rest, value):
+    """The same of any tensor of a layer."""
+    keys = 2 * KEY_HEADS * KEY_DIM
+    if rest in ("linear_attn.in_proj_qkv.weight", "linear_attn.conv1d.weight"):
+        return np.concatenate([value[:keys], grouped(value[keys:], 0, VALUE_DIM)])
+    if rest == "linear_attn.in_proj_z.weight":
+        return grouped(value, 0, VALUE_DIM)
+    if rest == "linear_attn.out_proj.weight":
+        return grouped(value, 1, VALUE_DIM)
+    return grouped(value, 0, 1)
+
+
+def qkvz(block, shape):
+    """Each key head's query, key, values and gates together, as HF has them."""
+    cols, each = shape[1], HEADS // KEY_HEADS * VALUE_DIM
+    keys = KEY_HEADS * KEY_DIM
+    qkv = tensor(block + "attn_qkv.weight", (2 * keys + HEADS * VALUE_DIM, cols))
+    z = tensor(block + "attn_gate.weight", (HEADS * VALUE_DIM, cols))
+    parts = [qkv[:keys].reshape(KEY_HEADS, KEY_DIM, cols),
+             qkv[keys:2 * keys].reshape(KEY_HEADS, KEY_DIM, cols),
+             qkv[2 * keys:].reshape(KEY_HEADS, each, cols), z.reshape(KEY_HEADS, each, cols)]
+    return np.concatenate(parts, axis=1).reshape(shape)
+
+
+def value_of(family, name, shape):
+    """The value of HF's parameter `name`."""
+    if name in NAMES:
+        value = tensor(NAMES[name], shape)
+        return value - 1 if "norm" in name else value  # theirs add it
+    _, _, layer, rest = name.split(".", 3)
+    block = f"blk.{layer}."
+    if rest == "linear_attn.in_proj_qkvz.weight":
+        return qkvz(block, shape)
+    if rest == "mlp.experts.gate_up_proj":
+        half = (shape[0], shape[1] // 2, shape[2])
+        return np.concatenate([tensor(block + "ffn_gate_exps.weight", half),
+                               tensor(block + "ffn_up_exps.weight", half)], axis=1)
+    if rest == "mlp.experts.down_proj":
+        return tensor(block + "ffn_down_exps.weight", shape)
+    if rest == "linear_attn.A_log":
+        value = np.log(-tensor(block + "ssm_a", shape).astype(np.float64))
+    elif rest == "linear_attn.dt_bias":
+        value = tensor(block + "ssm_dt.bias", shape)
+    else:
+        stem, kind = rest.rsplit(".", 1)
+        value = tensor(f"{block}{NAMES[stem]}.{kind}", shape)
+    if "norm" in rest and rest != "linear_attn.norm.weight":
+        return value - 1
+    moved = rest.startswith("linear_attn.") and rest != "linear_attn.norm.weight"
+    return in_groups(rest, value) if moved and family != "Qwen3Next" else value
+
+
+def run(family, more):
+    text = "" if family == "Qwen3Next" else "Text"
+    config = getattr(transformers, family + text + "Config")(**{**COMMON, **more})
+    model = getattr(transformers, family + "ForCausalLM")(config).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            value = value_of(family, name, tuple(parameter.shape))
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+        tokens = np.floor((formula("tokens", ROWS) * 0.5 + 0.5) * VOCAB).astype(np.int64)
+        logits = model(torch.from_numpy(tokens)[None]).logits[0]
+    return {"logits": logits.numpy(), "tokens": tokens}
+
+
+def main():
+    name = pathlib.Path(sys.argv[1]).stem
+    tensors = {f"{name}/{key}": value for key, value in run(*CASES[name]).items()}
+    tensors = {k: np.ascontiguousarray(v, dtype=np.float32) for k, v in tensors.items()}
+    made_with = {"torch": torch.__version__, "transformers": transformers.__version__,
+                 "safetensors": safetensors.__version__, "numpy": np.__version__,
+                 "seed": "none: tests/support/tiny_model.h's formula"}
+    safetensors.numpy.save_file(tensors, sys.argv[1], metadata=made_with)
+
+
+main()
