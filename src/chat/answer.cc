@@ -38,6 +38,7 @@ std::unique_ptr<AnswerParser::Grammar> GrammarOf(AnswerFamily family, GrammarOpt
         case AnswerFamily::kPhi:
         case AnswerFamily::kOlmo:
         case AnswerFamily::kHunyuan:
+        case AnswerFamily::kHunyuanPreview:
         case AnswerFamily::kSeed: break;
     }
     return MakeTagGrammar(family, std::move(options));
@@ -83,6 +84,7 @@ AnswerFamily FamilyOf(std::string_view chat_template) {
         {"<|channel|>", AnswerFamily::kHarmony},
         {kDeepSeekTurn, AnswerFamily::kDeepSeek},
         {":opensource>", AnswerFamily::kHunyuan},
+        {"<tool_sep>", AnswerFamily::kHunyuanPreview},
         {"<seed:think>", AnswerFamily::kSeed},
         {"<seed:tool_call>", AnswerFamily::kSeed},
         {"<arg_key>", AnswerFamily::kGlm},
@@ -126,6 +128,7 @@ std::string_view FamilyName(AnswerFamily family) {
         case AnswerFamily::kPhi: return "phi";
         case AnswerFamily::kOlmo: return "olmo";
         case AnswerFamily::kHunyuan: return "hunyuan";
+        case AnswerFamily::kHunyuanPreview: return "hunyuan-preview";
         case AnswerFamily::kSeed: return "seed";
     }
     return "";

@@ -28,6 +28,7 @@
 //   kOlmo      OLMo 3: <think>, <function_calls>f(k="v")</function_calls>
 //   kHunyuan   Hy3: <think:opensource>, <tool_calls:opensource>, then as GLM with such names of its
 //              tags and <tool_sep:opensource> behind the function's name
+//   kHunyuanPreview  Hy3-preview: the same without ":opensource"
 //   kSeed      Seed-OSS: <seed:think>...</seed:think>, functions as kQwenCoder within
 //              <seed:tool_call>
 //
@@ -63,6 +64,7 @@ enum class AnswerFamily {
     kPhi,
     kOlmo,
     kHunyuan,
+    kHunyuanPreview,
     kSeed,
 };
 

@@ -144,13 +144,22 @@ Calls ReadFunctionXml(std::string_view text, const ToolTypes& types) {
     return One(std::move(call));
 }
 
-// NAME and pairs of keys and values.
-Calls ReadGlmCall(std::string_view text, const ToolTypes& types) {
-    const size_t name_end = std::min(text.find(kGlmTags.key_begin), text.size());
+// NAME, which `behind_name` may follow, and pairs of keys and values.
+Calls ReadPairs(std::string_view text, std::string_view behind_name, const ArgumentTags& tags,
+                const ToolTypes& types) {
+    const size_t name_end =
+        std::min({text.find(behind_name), text.find(tags.key_begin), text.size()});
     ToolCall call{std::string(TrimBlanks(text.substr(0, name_end))), OrderedJson::object()};
     if (!IsName(call.name)) return {};
-    if (!ReadTaggedArguments(text.substr(name_end), kGlmTags, types, call)) return {};
+    text.remove_prefix(name_end);
+    if (text.starts_with(behind_name)) text.remove_prefix(behind_name.size());
+    if (!ReadTaggedArguments(text, tags, types, call)) return {};
     return One(std::move(call));
+}
+
+// GLM's, or Hy3-preview's.
+Calls ReadGlmCall(std::string_view text, const ToolTypes& types) {
+    return ReadPairs(text, "<tool_sep>", kGlmTags, types);
 }
 
 // Line ends and tabs within texts, which JSON wants escaped and models forget to escape.
@@ -203,15 +212,7 @@ OrderedJson ReadWrittenJson(std::string_view text) {
 }
 
 Calls ReadHunyuanCall(std::string_view text, const ToolTypes& types) {
-    constexpr std::string_view kBehindName = "<tool_sep:opensource>";
-    const size_t name_end = std::min({text.find(kBehindName), text.find(kHunyuanTags.key_begin),
-                                      text.size()});
-    ToolCall call{std::string(TrimBlanks(text.substr(0, name_end))), OrderedJson::object()};
-    if (!IsName(call.name)) return {};
-    text.remove_prefix(name_end);
-    if (text.starts_with(kBehindName)) text.remove_prefix(kBehindName.size());
-    if (!ReadTaggedArguments(text, kHunyuanTags, types, call)) return {};
-    return One(std::move(call));
+    return ReadPairs(text, "<tool_sep:opensource>", kHunyuanTags, types);
 }
 
 Calls ReadTaggedCall(std::string_view text, const ToolTypes& types) {

@@ -47,6 +47,10 @@ AnswerRules HunyuanRules() {
 }
 #undef WEFT_HY
 
+AnswerRules HunyuanPreviewRules() {
+    return {"<think>", "</think>", {kTagForm}, {"<tool_calls>", "</tool_calls>"}};
+}
+
 AnswerRules DeepSeekRules() {
     return {"<think>",
             "</think>",
@@ -144,6 +148,7 @@ AnswerRules RulesOf(AnswerFamily family) {
         case AnswerFamily::kPhi: return PhiRules();
         case AnswerFamily::kOlmo: return OlmoRules();
         case AnswerFamily::kHunyuan: return HunyuanRules();
+        case AnswerFamily::kHunyuanPreview: return HunyuanPreviewRules();
         case AnswerFamily::kSeed: return SeedRules();
         case AnswerFamily::kPlain:
         case AnswerFamily::kLlama3:

@@ -72,6 +72,12 @@ std::string HunyuanCall(const std::string& city, int days) {
            std::to_string(days) + "</arg_value:opensource>\n</tool_call:opensource>";
 }
 
+std::string HunyuanPreviewCall(const std::string& city, int days) {
+    return "<tool_call>weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>" + city +
+           "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>" + std::to_string(days) +
+           "</arg_value>\n</tool_call>";
+}
+
 std::string SeedCall(const std::string& city, int days) {
     return "<seed:tool_call>\n<function=weather>\n<parameter=city>" + city +
            "</parameter>\n<parameter=days>" + std::to_string(days) +
@@ -125,6 +131,8 @@ std::vector<Manner> Manners() {
         {kGlm, "glm 4.7", "", "", "", Glm47Call, "<think>", "</think>", "<|observation|>"},
         {kHunyuan, "hy3", "<tool_calls:opensource>\n", "\n", "\n</tool_calls:opensource>",
          HunyuanCall, "<think:opensource>", "</think:opensource>", ""},
+        {kHunyuanPreview, "hy3-preview", "<tool_calls>\n", "\n", "\n</tool_calls>",
+         HunyuanPreviewCall, "<think>", "</think>", ""},
         {kSeed, "seed-oss", "", "\n", "", SeedCall, "<seed:think>", "</seed:think>",
          "<seed:eos>"},
         {kKimi, "kimi", "<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|>", KimiCall,
