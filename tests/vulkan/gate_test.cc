@@ -118,8 +118,8 @@ TEST(VulkanGate, AHostThatDoesNotAnswerEndsTheSubmission) {
         uint64_t a, b, y;
         uint32_t count, cols;
         float factor;
-        uint32_t unused;
-    } const args{x.buffer.address(), x.buffer.address(), y.buffer.address(), 64, 64, 1, 0};
+        uint32_t length, offset, unused;
+    } const args{x.buffer.address(), x.buffer.address(), y.buffer.address(), 64, 64, 1, 1, 0, 0};
     const gpu::Kernel* add = kernels.Get("map", {64, 0}, sizeof args, 0, true).value();
     const auto commands = device->Record().value();
     const Gate::Exchange exchange{x.buffer.address(), host.buffer.address(), x.buffer.address(), 64,
