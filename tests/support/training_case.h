@@ -31,6 +31,7 @@ struct TrainingCase {
     bool momentum = false, beside = false;
     int64_t rows = 40, logits_bytes = 1;  // pieces of 32 rows
     int slots = 3;
+    float temperature = 0;  // of queries, from position 8 on
 
     std::string Name() const {
         return fmt::format("{}{}{} {} {} zero {}/{} tp {} pp {} {}", architecture,
@@ -43,6 +44,8 @@ struct TrainingCase {
             experts ? TinyExpertHyper(architecture) : TinyHyper(architecture, tied);
         h.logit_scale = scale;
         h.logit_cap = cap;
+        h.temperature.beta = temperature;
+        h.temperature.length = 8;
         h.layers = 2 * pp * chunks;
         if (h.architecture == "granite") {
             h.embedding_scale = 3;

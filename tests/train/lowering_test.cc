@@ -22,7 +22,7 @@ using support::TrainingCase;
 using support::TrainingRank;
 
 const TrainingCase kLoweringCases[] = {
-    {.tied = true, .dtype = DType::kBF16},
+    {.tied = true, .dtype = DType::kBF16, .temperature = 0.7f},
     {.recompute = Recompute::kFull, .scale = 0.5f},
     {.experts = true, .dtype = DType::kF16, .balance = true, .optimizer = "sgd"},
     {.experts = true, .tp = 3, .shard = 2, .optimizer = "sgd", .momentum = true},
@@ -43,6 +43,7 @@ const TrainingCase kLoweringCases[] = {
      .row_shares = true, .balance = true},
     {.architecture = "qwen3moe", .experts = true, .weights = DType::kQ8_0, .dtype = DType::kBF16,
      .recompute = Recompute::kFull, .lora = true},
+    {.dtype = DType::kF16, .recompute = Recompute::kFull, .temperature = 0.7f},
     {.weights = DType::kQ4_0, .zero = {.stage = 3, .ranks = 2}, .lora = true, .beside = true},
     {.weights = DType::kQ8_0, .zero = {.stage = 2, .ranks = 40, .rank = 39}, .lora = true},
     {.weights = DType::kQ8_0, .zero = {.stage = 3, .ranks = 40}, .lora = true, .beside = true},
