@@ -145,7 +145,7 @@ constexpr std::array kArchitectures = {
     Architecture{{"qwen3vlmoe", "Qwen3-VL with experts (text)", "normed heads", "qwen3vlmoe"},
                  BuildQwen3,
                  true},
-    Architecture{{"seed_oss", "Seed-OSS", "biases", "seedOss"}, BuildSeedOss},
+    Architecture{{"seed_oss", "Seed-OSS", "biases", "seedOss"}, BuildGlm4Moe},
     Architecture{{"smollm3", "SmolLM 3", "layers without positions", "smollm3"}, BuildSmolLm3},
     Architecture{{"step35", "Step 3.5 Flash",
                   "gates by head, limited units, heads and RoPE that differ by layer", "step35"},

@@ -66,7 +66,6 @@ program::ValueId BuildGemma4(Builder& b, program::ValueId x);
 program::ValueId BuildGranite(Builder& b, program::ValueId x);
 program::ValueId BuildOlmo2(Builder& b, program::ValueId x);
 program::ValueId BuildPhi3(Builder& b, program::ValueId x);
-program::ValueId BuildSeedOss(Builder& b, program::ValueId x);
 program::ValueId BuildSmolLm3(Builder& b, program::ValueId x);
 
 }  // namespace weft::model

@@ -169,6 +169,13 @@ inline constexpr Rule kSharedExpertsRules[] = {
     {"ffn_down_shexp", "mlp.shared_experts.down_proj", Form::kLinear, false},
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", Form::kVector, false},
 };
+// Of one shared expert, which a gate of its own opens (Qwen).
+inline constexpr Rule kSharedExpertRules[] = {
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", Form::kRouter, false},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj", Form::kLinear, false},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
+};
 
 // ---- The families -------------------------------------------------------------------------------
 

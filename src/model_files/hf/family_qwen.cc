@@ -75,13 +75,6 @@ Status Qwen3VlMoeMeta(const Config& config, MetaWriter& meta) {
     return Qwen3VlMeta(config, meta);
 }
 
-constexpr Rule kSharedExpertRules[] = {
-    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", Form::kRouter, false},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
-};
-
 constexpr std::string_view kQwenDefaults =
     R"({"max_position_embeddings": 32768, "sliding_window": 4096})";
 

@@ -244,17 +244,10 @@ constexpr Rule kNextAttentionRules[] = {
     {"attn_q_norm", "self_attn.q_norm", Form::kNorm, false},
     {"attn_k_norm", "self_attn.k_norm", Form::kNorm, false},
 };
-constexpr Rule kNextSharedRules[] = {
-    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", Form::kRouter, false},
-    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj", Form::kLinear, false},
-    {"ffn_up_shexp", "mlp.shared_expert.up_proj", Form::kLinear, false},
-    {"ffn_down_shexp", "mlp.shared_expert.down_proj", Form::kLinear, false},
-};
-
 constexpr Family kNext = {
     .model_type = "qwen3_next",
     .architecture = "qwen3next",
-    .rules = {kNextRules, kNextAttentionRules, kMoeRules, kNextSharedRules},
+    .rules = {kNextRules, kNextAttentionRules, kMoeRules, kSharedExpertRules},
     .meta = NextMeta,
     .layer = NextLayer,
     .norm_add = 1,
@@ -282,7 +275,7 @@ constexpr Family kDense35 = {.model_type = "qwen3_5",
 constexpr Family kExperts35 = {
     .model_type = "qwen3_5_moe",
     .architecture = "qwen35moe",
-    .rules = {kNextRules, kNextAttentionRules, kMoeRules, kNextSharedRules},
+    .rules = {kNextRules, kNextAttentionRules, kMoeRules, kSharedExpertRules},
     .meta = NextMeta,
     .layer = NextLayer,
     .norm_add = 1,
