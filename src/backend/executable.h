@@ -102,8 +102,8 @@ class Executable {
     // them.
     virtual Status ReadTop(program::ValueId id, int64_t row, int64_t columns,
                            std::span<Candidate> out) = 0;
-    // Of values that outlive the step. Good until ops write one of them. Errors: those of Read;
-    // kOutOfMemory (of the host, where the device's memory is another).
+    // Copies values that outlive the step. The copy is stable until an op writes one of the values.
+    // Errors: those of Read; kOutOfMemory (the host has no memory for a copy of device memory).
     virtual Result<std::unique_ptr<HostSnapshot>> Snapshot(
         std::span<const program::ValueId> ids) = 0;
     virtual MemoryUse memory() const = 0;

@@ -21,10 +21,10 @@ struct StepSequence {
     int32_t position = 0;            // of its first row; training: 0
     std::span<const int32_t> pages;  // KV pages, in order of position; training: none
     int32_t adapter = 0;             // program::Adapt; 0: none
-    // Of a Program with recurrent state, slots (CompileOptions::state_slots): the one that holds
-    // the state before the first row (-1: there is none yet), the one that gets the state after the
-    // last row, and others that get it after the rows given, ascending. No sequence of a step
-    // writes a slot that another one touches.
+    // State slots (below CompileOptions::state_slots) of a Program with recurrent state.
+    // `state_from` holds the state before the first row; -1: the sequence begins. The step writes
+    // the state after the last row to `state_to`, and the state after each row of `state_writes`
+    // (ascending) to its slot. A sequence never writes a slot that another one reads or writes.
     int32_t state_from = -1, state_to = -1;
     std::span<const StateWrite> state_writes{};
 };

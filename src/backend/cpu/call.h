@@ -79,8 +79,8 @@ class CallArgs {
 
 enum class CallKind : uint8_t { kKernel, kAllReduce, kTransfer };  // (any other transfer)
 
-// What a step binds, besides addresses and numbers of rows: a span of rows of sequences, of these
-// with their slots of state, or of adapters, a pointer to the order of the tokens (dense/lookup.h),
+// A step binds addresses, numbers of rows, and one of these: the rows of its sequences, the same
+// with their state slots, the rows with an adapter, the order of the tokens (dense/lookup.h), or
 // the first of the rank's own rows.
 enum class Bound : uint8_t { kNothing, kSequences, kStates, kAdapted, kTokenOrder, kFirstOwnRow };
 

@@ -39,7 +39,7 @@ struct HalfRows {
     std::vector<kernels::AdaptedRow> adapted;
 };
 
-// Of a call that is bound to a step's rows and can be cut, leaves `rows`.
+// Limits `call` to `rows`. The call must be bound to a step's rows, and CanBeCut.
 void ShiftRows(Call& call, const HalfRows& rows);
 
 // The parts of `sequences` whose rows lie in [begin, begin + count).

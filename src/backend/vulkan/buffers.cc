@@ -116,7 +116,7 @@ void Buffers::PlanPools(const CompileOptions& options) {
             ends.push_back(end);
         }
         ends.push_back(all);
-        // Of inference the arena is one buffer.
+        // Inference keeps its arena in one buffer.
         if (!trains_ && pool == program::Pool::kBrief) ends = {all};
         for (const PoolBuffers::Range& value : values) {
             std::erase_if(ends, [&](uint64_t end) { return end > value.begin && end < value.end; });
@@ -152,7 +152,7 @@ Status Buffers::CheckSizes(const gpu::Device& device) const {
     const uint64_t most = device.most_buffer_bytes();
     const std::pair<program::Pool, const char*> pools[] = {
         {program::Pool::kWeight, "a weight"},
-        {program::Pool::kCache, "a layer's KV cache"},
+        {program::Pool::kCache, "a layer's KV cache or recurrent state"},
         {program::Pool::kGradient, "a gradient"},
         {program::Pool::kOptimizer, "the optimizer's state of a weight"},
         {program::Pool::kKept, "an activation"},

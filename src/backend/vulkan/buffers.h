@@ -91,7 +91,7 @@ class Buffers {
     }
 
     const PoolBuffers& Pool(program::Pool pool) const { return pools_[static_cast<size_t>(pool)]; }
-    // Of a weight of two or three dimensions that lies in planes.
+    // The planes of weight `id`, which has two or three dimensions.
     const WeightLayout& Layout(program::ValueId id) const { return layouts_[Index(id)]; }
     std::span<const CachePlace> caches() const { return cache_list_; }
     bool InArena(program::ValueId id) const {
