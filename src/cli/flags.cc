@@ -115,8 +115,8 @@ void AddTrainDevices(const Command& app, std::string& devices) {
     if (own != nullptr && *own != 0) devices = own;
     app
         .AddOption("--device", devices,
-                   fmt::format("What each rank trains on: {}; or one a rank: A,B,C (the "
-                               "environment may have it as {})",
+                   fmt::format("What each rank trains on: {}; or one for each rank: A,B,C. {} in "
+                               "the environment sets the default",
                                backend::kDeviceNames, kDeviceVariable))
         .Valid([](const std::string& names) {
             const Status status = CheckTrainDevices(names);

@@ -16,10 +16,10 @@ using program::ValueId;
 namespace {
 
 constexpr int64_t kMostHeads = 4096, kMostHeadDim = 1024, kMostTaps = 8;
-// That keys and queries are normalised with.
+// Epsilon of the norm of keys and queries.
 constexpr double kKeyEps = 1e-6;
 
-// Rows of attn_qkv and of the convolution.
+// The rows of attn_qkv, which the convolution has, too.
 int64_t Channels(const Recurrent& r) {
     return 2 * r.key_heads * r.key_dim + r.heads * r.value_dim;
 }
@@ -61,8 +61,7 @@ ValueId Builder::StateSlots(const std::string& name, const Shape& shape) {
     return program_.AddValue(std::move(state));
 }
 
-// x, whose columns have the rows `rows` of the kind that begins at row `begin` of ssm_conv1d,
-// convolved.
+// Convolves x. Its column i goes with row begin + rows.begin + i of ssm_conv1d.
 ValueId Builder::Convolved(ValueId x, const std::string& name, int64_t begin, const Span& rows) {
     const Recurrent& r = hyper_.recurrent;
     const ValueId taps = Stack(Tensor("ssm_conv1d") + ".weight", {{0, 1}, {0, r.taps}, 1, r.taps},
@@ -73,7 +72,7 @@ ValueId Builder::Convolved(ValueId x, const std::string& name, int64_t begin, co
                          {kTokens, rows.size()});
 }
 
-// Divided by its length in each head but for a factor of sqrt(key_dim).
+// Scales each head of x to the length sqrt(key_dim).
 ValueId Builder::OfOneLength(ValueId x) {
     const int64_t dim = hyper_.recurrent.key_dim;
     const program::Value value = program_.value(x);
