@@ -6,12 +6,14 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 
 namespace weft {
 namespace {
@@ -33,6 +35,12 @@ Error WriteError(const std::string& path, const char* what, int error) {
 }
 
 }  // namespace
+
+std::string FreshName(const std::string& path) {
+    std::array<uint8_t, 8> bits{};
+    RandomBytes(std::as_writable_bytes(std::span(bits)));
+    return path + "." + Hex(bits) + ".tmp";
+}
 
 Result<uint64_t> FreeBytes(const std::string& folder) {
     struct statvfs info {};

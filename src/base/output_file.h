@@ -23,6 +23,10 @@ Result<uint64_t> FreeBytes(const std::string& folder);
 // Whether the disk of PATH has so many bytes left; else kIo, with both numbers.
 Status CheckSpace(const std::string& path, uint64_t bytes);
 
+// A name in the folder of PATH for a file that then replaces PATH by rename(2). No other thread,
+// process or host has the same name: it ends with 64 random bits.
+std::string FreshName(const std::string& path);
+
 class OutputFile {
   public:
     // `bytes`: how large it will be; refused where the disk has less space. `replace`: a file of

@@ -1,7 +1,5 @@
 #include "engine/proof.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -11,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/output_file.h"
 #include "program/placement.h"
 
 namespace weft::engine {
@@ -229,7 +228,7 @@ Status WriteRecord(const std::string& path, const ProofRecord& record) {
     std::error_code error;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
     const std::string text = EncodeRecord(record);
-    const std::string half = fmt::format("{}.{}", path, ::getpid());
+    const std::string half = FreshName(path);
     WEFT_TRY(WriteFile(half, std::as_bytes(std::span(text))));
     std::filesystem::rename(half, path, error);
     if (!error) return {};

@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/output_file.h"
 #include "coll/autotune.h"
 #include "coll/time_table.h"
 
@@ -95,7 +96,7 @@ void WriteCache(const std::string& path, const std::string& fingerprint,
         {"fingerprint", fingerprint},
         {"table", nlohmann::ordered_json::parse(tuning.ToJson(), nullptr, false)}};
     const std::string text = json.dump(1) + "\n";
-    const std::string part = fmt::format("{}.{}", path, ::getpid());
+    const std::string part = FreshName(path);
     const Status written = WriteFile(part, std::as_bytes(std::span(text)));
     if (written.ok() && ::rename(part.c_str(), path.c_str()) == 0) return;
     ::unlink(part.c_str());

@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/home_folder.h"
+#include "base/output_file.h"
 #include "base/utf8.h"
 #include "cluster/socket.h"
 #include "net/socket.h"
@@ -142,12 +143,11 @@ Status MakeFolders(const std::string& folder) {
 // Whole, or not at all; what a crash leaves has another name.
 Status Replace(const std::string& path, std::string_view text, mode_t mode) {
     WEFT_TRY(MakeFolders(std::filesystem::path(path).parent_path()));
-    const std::string fresh = fmt::format("{}.{}.new", path, ::getpid());
+    const std::string fresh = FreshName(path);
     const auto failed = [&](int error) {
         ::unlink(fresh.c_str());
         return MakeError(ErrorCode::kIo, "cannot write {}: {}", path, std::strerror(error));
     };
-    ::unlink(fresh.c_str());
     const net::Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
     if (!fd.valid()) return failed(errno);
     while (!text.empty()) {

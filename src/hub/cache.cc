@@ -1,7 +1,6 @@
 #include "hub/cache.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -16,6 +15,7 @@
 
 #include "base/deadline.h"
 #include "base/file.h"
+#include "base/output_file.h"
 #include "hub/choose.h"
 #include "hub/http.h"
 #include "hub/part.h"
@@ -112,6 +112,13 @@ Result<std::string> FindIn(const std::string& folder, const Config& config, cons
     return choice->model.empty() ? snapshot : snapshot + "/" + choice->model;
 }
 
+Status Replace(const std::string& fresh, const std::string& path, const char* what) {
+    if (::rename(fresh.c_str(), path.c_str()) == 0) return {};
+    const Error error = PathError(path, what, errno);
+    ::unlink(fresh.c_str());
+    return error;
+}
+
 // FAT, some network file systems and some of FUSE.
 bool KnowsNoLinks(int error) {
     return error == EPERM || error == EOPNOTSUPP || error == ENOSYS;
@@ -187,14 +194,12 @@ Status LinkBlob(const std::string& folder, const std::string& commit, const Repo
     std::error_code error;
     if (fs::read_symlink(path, error) == target && !error) return {};
     WEFT_TRY(MakeFolder(Parent(path)));
-    const std::string fresh = fmt::format("{}.{}.tmp", path, ::getpid());
-    ::unlink(fresh.c_str());
+    const std::string fresh = FreshName(path);
     if (::symlink(target.c_str(), fresh.c_str()) != 0) {
         if (!KnowsNoLinks(errno)) return PathError(fresh, "link", errno);
         return PlaceBlob(content, path, fresh, is_new);
     }
-    if (::rename(fresh.c_str(), path.c_str()) != 0) return PathError(path, "link", errno);
-    return {};
+    return Replace(fresh, path, "link");
 }
 
 Status WriteRef(const std::string& folder, const RepoSpec& spec, const std::string& commit) {
@@ -203,10 +208,9 @@ Status WriteRef(const std::string& folder, const RepoSpec& spec, const std::stri
     const auto there = ReadTextFile(path, 4096);
     if (there.ok() && *there == commit) return {};
     WEFT_TRY(MakeFolder(Parent(path)));
-    const std::string fresh = fmt::format("{}.{}.tmp", path, ::getpid());
+    const std::string fresh = FreshName(path);
     WEFT_TRY(WriteFile(fresh, std::as_bytes(std::span(commit))));
-    if (::rename(fresh.c_str(), path.c_str()) != 0) return PathError(path, "rename to", errno);
-    return {};
+    return Replace(fresh, path, "rename to");
 }
 
 void TagCache(const Config& config) {

@@ -5,7 +5,11 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <thread>
+#include <vector>
 
+#include "base/file.h"
+#include "hub/cache.h"
 #include "hub/choose.h"
 #include "hub/digest.h"
 #include "hub/http.h"
@@ -339,6 +343,36 @@ TEST(HubNames, Settings) {
     EXPECT_FALSE(ConfigFromEnvironment().ok());
     const Environment scheme(Entries{{"HF_ENDPOINT", "file:///etc"}});
     EXPECT_FALSE(ConfigFromEnvironment().ok());
+}
+
+// Two processes of one number on two hosts share a cache folder; two threads stand for them.
+TEST(HubNames, WritersOfOneNameDoNotDisturbEachOther) {
+    const test::TempDir dir;
+    const auto spec = ParseSpec("o/n");
+    RepoFile file;
+    file.path = "x.gguf";
+    const std::string blobs = dir / "blobs/";
+    const std::string commits[] = {std::string(40, 'a'), std::string(40, 'b')};
+    const auto write = [&](int first) {
+        for (int i = first; i < first + 300; ++i) {
+            const std::string& commit = commits[i % 2];
+            const Status ref = WriteRef(dir.path(), *spec, commit);
+            EXPECT_TRUE(ref.ok()) << ref.error().message;
+            const Status link = LinkBlob(dir.path(), commits[0], file, blobs + commit, false);
+            EXPECT_TRUE(link.ok()) << link.error().message;
+        }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back(write, i);
+    for (std::thread& thread : threads) thread.join();
+    const auto ref = ReadTextFile(dir / "refs/main");
+    ASSERT_TRUE(ref.ok()) << ref.error().message;
+    EXPECT_TRUE(*ref == commits[0] || *ref == commits[1]) << *ref;
+    const std::filesystem::path snapshot = SnapshotPath(dir.path(), commits[0]);
+    for (const auto& folder : {std::filesystem::path(dir / "refs"), snapshot}) {
+        const auto entries = std::filesystem::directory_iterator(folder);
+        EXPECT_EQ(std::distance(begin(entries), end(entries)), 1) << "a temporary file is left";
+    }
 }
 
 }  // namespace
