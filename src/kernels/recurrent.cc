@@ -56,12 +56,13 @@ void DeltaGates(const DeltaGatesArgs& args, int part, int parts) {
     const Range share = Share(args.rows * args.heads, 1, part, parts);
     for (int64_t unit = share.begin; unit < share.end; ++unit) {
         const int64_t head = unit % args.heads;
-        args.strength[unit] = 1.0f / (1.0f + std::exp(-args.beta[unit]));
+        if (args.beta != nullptr) args.strength[unit] = 1.0f / (1.0f + std::exp(-args.beta[unit]));
         for (int64_t i = 0; i < args.each; ++i) {
             const float x = args.decay[unit * args.each + i] + args.dt[head * args.each + i];
             // Beyond 20 softplus(x) is x to the last bit.
             const float softplus = x > 20.0f ? x : std::log1p(std::exp(x));
             args.fade[unit * args.each + i] = std::exp(args.a[head] * softplus);
+            if (args.beta == nullptr) args.strength[unit] = softplus;
         }
     }
 }

@@ -1,5 +1,5 @@
 // Ops with a state that each row of a sequence changes: the causal convolution and the gated delta
-// rule (program/ops.h has the formulas).
+// rule (program/recurrent.h has the formulas).
 //
 // A state is in slots. A sequence begins with the state of slot `from` (zeros where that is -1),
 // and the state after its last row goes to slot `to`, which may be the same one. After the rows of
@@ -43,10 +43,10 @@ struct CausalConvArgs {
 };
 
 // What the delta rule takes of each row and head: fade = exp(a * softplus(decay + dt)) and
-// strength = sigmoid(beta). `each`: decays of a head.
+// strength = sigmoid(beta), or, without beta (SSD), softplus(decay + dt). `each`: decays of a head.
 struct DeltaGatesArgs {
     const float* decay = nullptr;  // [rows, heads * each]
-    const float* beta = nullptr;   // [rows, heads]
+    const float* beta = nullptr;   // [rows, heads] or null, where each is 1
     const float* a = nullptr;      // [heads]
     const float* dt = nullptr;     // [heads * each]
     int64_t rows = 0, heads = 0, each = 1;
@@ -59,6 +59,8 @@ void DeltaGates(const DeltaGatesArgs& args, int part, int parts);
 // last one may have fewer), each [key_dim, its columns], one behind the other.
 inline constexpr int64_t kStateColumns = 16;
 
+// Mamba-2's SSD, where there is `skip`: then a row changes the state by k (strength * v)^T, and
+// skip * v is added to y.
 struct DeltaRuleArgs {
     std::span<const StateSequence> sequences;
     const float* q = nullptr;         // [rows, key_heads * key_dim]
@@ -66,6 +68,7 @@ struct DeltaRuleArgs {
     const float* v = nullptr;         // [rows, heads * value_dim]
     const float* fade = nullptr;      // [rows, heads * each]; each: 1, or key_dim
     const float* strength = nullptr;  // [rows, heads]
+    const float* skip = nullptr;      // [heads] or null
     int64_t heads = 0, key_heads = 0, key_dim = 0, value_dim = 0, each = 1;
     // Head h has query and key head (first_head + h) / group, or % cycle where that is not 0, less
     // first_key_head.

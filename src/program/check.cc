@@ -216,7 +216,7 @@ class Checker {
             return false;
         }
         return a.group > 0 && In(op, 0)[1] % a.group == 0 &&
-               (a.plain || In(op, 1) == Shape{a.group});
+               (a.plain || In(op, 1) == Shape{a.apart ? In(op, 0)[1] : a.group});
     }
     bool Check(const Op& op, const RmsNormGradInput& a) const {
         return In(op, 2) == Shape{a.group};
@@ -295,6 +295,8 @@ class Checker {
         const Value& state = program_.value(op.inputs.back());
         const int64_t heads = state.shape[0], key_dim = state.shape[1];
         const int64_t each = a.by_channel ? key_dim : 1;  // decays of a head
+        const size_t dt = a.ssd ? 5 : 6;
+        if (a.ssd && a.by_channel) return false;
         if (heads < 1 || a.first_head < 0 || a.key_heads < 1 || a.cycle < 0 || a.group < 1) {
             return false;
         }
@@ -303,7 +305,7 @@ class Checker {
         }
         return state.dtype == DType::kF32 && In(op, 0)[1] == a.key_heads * key_dim &&
                In(op, 2)[1] == heads * state.shape[2] && In(op, 3)[1] == heads * each &&
-               In(op, 6)[0] == heads * each;
+               In(op, dt)[0] == heads * each;
     }
     static bool Check(const Op&, const SoftCap& a) { return a.cap > 0; }
     bool Check(const Op& op, const HeadMatMul&) const {

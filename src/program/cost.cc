@@ -178,9 +178,11 @@ class Coster {
         CountState();
     }
     // S times the decay, k^T S, k (v - k^T S)^T, q^T S.
-    void Count(const DeltaRule&) {
+    void Count(const DeltaRule& a) {
         const auto state = static_cast<double>(Elements(op_->inputs.back()));
-        cost_.flops = 7 * state * static_cast<double>(tokens_) + 3 * Out() + 8 * In(3) + 4 * In(4);
+        // Without k^T S, but with skip * v and no sigmoid.
+        const double each = a.ssd ? 5 : 7, gates = a.ssd ? 0 : 4 * In(4);
+        cost_.flops = each * state * static_cast<double>(tokens_) + 3 * Out() + 8 * In(3) + gates;
         CountState();
     }
     void Count(const Glu& a) {

@@ -46,6 +46,7 @@
 
 #include "program/op_row.h"
 #include "program/recurrent.h"
+#include "program/relu.h"
 #include "program/update.h"
 #include "tensor/activation.h"
 #include "tensor/temperature.h"
@@ -80,7 +81,7 @@ struct SelectRowsGrad {  // zeros elsewhere
 // ---- Norms --------------------------------------------------------------------------------------
 
 struct RmsNorm {
-    static constexpr OpRow kRow{"rms_norm", "x[T,n] (weight[g]) (squares[T,m]) -> y[T,n]",
+    static constexpr OpRow kRow{"rms_norm", "x[T,n] (weight[_]) (squares[T,m]) -> y[T,n]",
                                 Pass::kBoth, Trait::kRowWise | Trait::kCheap, 4};
     float eps = 1e-5f;
     int64_t group = 0;  // columns per group: n, or head_dim for QK norm
@@ -89,6 +90,7 @@ struct RmsNorm {
     int64_t whole = 0, square = 0;
     bool plain = false;     // has no weight
     bool centered = false;  // of x without the mean of its group: LayerNorm
+    bool apart = false;     // weight [n]: each group has its own. Else [group], of all groups
     std::optional<bool> Has(std::string_view operand) const {
         return operand == "weight" ? !plain : whole != 0;
     }
@@ -97,6 +99,7 @@ struct RmsNorm {
         show("group", group);
         show.Flag("plain", plain);
         show.Flag("centered", centered);
+        show.Flag("apart", apart);
         if (whole == 0) return;
         show("whole", whole);
         show("square", square);
@@ -662,7 +665,7 @@ struct CrossEntropyGrad {
     OP(Attention) OP(AttentionGrad) \
     OP(LatentAttention) OP(PickColumns) \
     OP(CausalConv) OP(DeltaRule) \
-    OP(Glu) OP(GluGrad) \
+    OP(Glu) OP(GluGrad) OP(ReluSquared) \
     OP(Add) OP(Scale) OP(ScaleByPosition) OP(SoftCap) OP(SoftCapGrad) OP(Zero) \
     OP(SliceColumns) OP(PadColumns) \
     OP(AllReduce) OP(AllGather) OP(Send) OP(Recv) \

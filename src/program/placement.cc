@@ -70,6 +70,7 @@ class Placer {
     Placed Output(const RmsNorm& a) const {
         if (a.plain) return NoGradient("without a weight");
         if (a.centered) return NoGradient("without its mean");
+        if (a.apart) return NoGradient("of groups with weights of their own");
         if (a.whole == 0) return Join();
         return NoWholeNorm();
     }

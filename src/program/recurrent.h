@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "program/op_row.h"
 
@@ -30,11 +32,17 @@ struct CausalConv {
 //     y = q^T S
 // with q = query_scale * q and k = key_scale * k. Several heads share a query and key head: head h
 // of the model has that of number h / group, or, where `cycle` is not 0, h % cycle.
+//
+// `ssd`: the state-space duality of Mamba-2 (Dao and Gu 2024). Its C is q, B is k, x is v and D is
+// skip, and the state takes in the whole value, by the same step that it decays by:
+//     step = softplus(decay + dt)
+//     S = exp(a * step) * S + step * k v^T
+//     y = q^T S + skip * v
 struct DeltaRule {
-    static constexpr OpRow kRow{
-        "delta_rule",
-        "q[T,m] k[T,m] v[T,n] decay[T,_] beta[T,h] a[h] dt[_] state[h,d,e]:slots -> y[T,n]",
-        Pass::kInference, Trait::kSeesEarlier};
+    static constexpr OpRow kRow{"delta_rule",
+                                "q[T,m] k[T,m] v[T,n] decay[T,_] (beta[T,h]) a[h] dt[_] (skip[h]) "
+                                "state[h,d,e]:slots -> y[T,n]",
+                                Pass::kInference, Trait::kSeesEarlier};
     int64_t first_head = 0;                     // of the model, where this rank's heads begin
     int64_t key_heads = 1, first_key_head = 0;  // of this rank
     int64_t group = 1, cycle = 0;
@@ -42,6 +50,10 @@ struct DeltaRule {
     // decay [T, h * d] and dt [h * d]: each row of S has its own (Kimi Delta Attention). Else [T,
     // h] and [h]: one for each head.
     bool by_channel = false;
+    bool ssd = false;  // has skip; else beta. It decays by head
+    std::optional<bool> Has(std::string_view operand) const {
+        return operand == "skip" ? ssd : !ssd;
+    }
     // Of this rank: the key head of its head `h`.
     int64_t KeyHeadOf(int64_t h) const {
         const int64_t head = first_head + h;
@@ -56,6 +68,7 @@ struct DeltaRule {
         show("query_scale", query_scale);
         show("key_scale", key_scale);
         show.Flag("by_channel", by_channel);
+        show.Flag("ssd", ssd);
     }
 };
 

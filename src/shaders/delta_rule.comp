@@ -1,4 +1,4 @@
-// delta_rule: the gated delta rule over the rows of a sequence, one after another. Workgroup (block
+// delta_rule: the gated delta rule, or SSD, over the rows of a sequence, one after another. Workgroup (block
 // of kColumns columns of the state, head, sequence). An invocation has, of one column, each
 // kLanes-th row of the state in registers; sums go over the lanes in shared memory, in their order.
 #version 460
@@ -8,6 +8,7 @@
 layout(local_size_x_id = 0) in;  // kColumns * kLanes
 layout(constant_id = 1) const uint kDims = 128;  // of a key: rows of the state
 layout(constant_id = 2) const bool kByChannel = false;
+layout(constant_id = 3) const bool kSsd = false;  // beta is skip [heads] then
 layout(push_constant, scalar) uniform Args {
     Floats q, k, v, decay, beta, a, dt, state, y;
     States states;
@@ -22,13 +23,8 @@ layout(push_constant, scalar) uniform Args {
 
 const uint kColumns = 16, kLanes = 8, kEach = (kDims + kLanes - 1) / kLanes;
 shared float keys[kDims], queries[kDims], fades[kDims];
+shared float step_of_row;  // kSsd
 shared float known_parts[kLanes][kColumns], out_parts[kLanes][kColumns];
-
-// exp(a * log(1 + exp(x))); beyond 20 the logarithm is x.
-float Fade(float rate, float x) {
-    const float step = x > 20.0 ? x : Log(1.0 + exp(x));
-    return exp(rate * step);
-}
 
 float SumOf(float parts[kLanes][kColumns], uint column) {
     float sum = 0.0;
@@ -63,8 +59,10 @@ void main() {
             const uint each = kByChannel ? i : 0, many = kByChannel ? kDims : 1;
             keys[i] = key_scale * k.at[at];
             queries[i] = query_scale * q.at[at];
-            fades[i] =
-                Fade(a.at[head], decay.at[cell * many + each] + dt.at[head * many + each]);
+            const float step =
+                Softplus(decay.at[cell * many + each] + dt.at[head * many + each]);
+            fades[i] = exp(a.at[head] * step);
+            if (i == 0) step_of_row = step;
         }
         barrier();
         float known = 0.0;
@@ -72,12 +70,15 @@ void main() {
             const uint i = j * kLanes + lane;
             if (i >= kDims) break;
             cells[j] *= fades[i];
-            known = fma(keys[i], cells[j], known);
+            if (!kSsd) known = fma(keys[i], cells[j], known);
         }
-        known_parts[lane][column] = known;
-        barrier();
         const float value = own ? v.at[cell * cols + first + column] : 0.0;
-        const float change = (value - SumOf(known_parts, column)) * Sigmoid(beta.at[cell]);
+        float change = value * step_of_row;
+        if (!kSsd) {
+            known_parts[lane][column] = known;
+            barrier();
+            change = (value - SumOf(known_parts, column)) * Sigmoid(beta.at[cell]);
+        }
         float result = 0.0;
         for (uint j = 0; j < kEach; ++j) {
             const uint i = j * kLanes + lane;
@@ -87,7 +88,10 @@ void main() {
         }
         out_parts[lane][column] = result;
         barrier();
-        if (lane == 0 && own) y.at[cell * cols + first + column] = SumOf(out_parts, column);
+        if (lane == 0 && own) {
+            const float sum = SumOf(out_parts, column);
+            y.at[cell * cols + first + column] = kSsd ? fma(beta.at[head], value, sum) : sum;
+        }
         bool ended = false;
         for (int to; (to = NextSlot(part, writes, row, ended)) >= 0;) {
             for (uint j = 0; j < kEach; ++j) {

@@ -23,6 +23,7 @@ float Of(uint i) {
         case 5: return x * TemperatureAt(Ints(uint64_t(b)).at[i / cols], factor, length, offset);
         case 6: return x * Softplus(b.at[i / cols]);
         case 7: return min(Glu(0, x, 1.0), factor) * clamp(b.at[i], -factor, factor);
+        case 11: return max(x, 0.0) * max(x, 0.0);
         default: return Glu(kMap - 8, x, b.at[i]);
     }
 }

@@ -17,6 +17,7 @@ layout(push_constant, scalar) uniform Args {
     uint x_stride, cols;           // cols: of a group
     uint squares_stride, y_stride;
     float whole, eps;  // whole: columns that the sum is of
+    uint weight_step;  // from one group's weights to the next one's; 0: they have the same
 };
 
 void Scale(uint begin, float center, float scale) {
@@ -26,7 +27,7 @@ void Scale(uint begin, float center, float scale) {
         for (uint at = lane; at < min(kRowTurn, cols - first); at += lanes) {
             const uint i = first + at;
             precise float value = (x.at[begin + i] - center) * scale;
-            if (!plain) value = value * weight.at[i];
+            if (!plain) value = value * weight.at[gl_WorkGroupID.x * weight_step + i];
             y.at[begin + i] = value;
             if (kEncodes) encode_columns[at] = value;
         }

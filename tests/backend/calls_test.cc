@@ -120,6 +120,8 @@ class EveryOp {
         Emit(rule, {x, y, y, decay, beta, Vector(2), Vector(2), slots({2, 16, 16})}, rows);
         rule.by_channel = true;
         Emit(rule, {x, y, y, x, beta, Vector(2), Vector(kCols), slots({2, 16, 16})}, rows);
+        const program::DeltaRule ssd{.key_heads = 2, .ssd = true};
+        Emit(ssd, {x, y, y, decay, Vector(2), Vector(2), Vector(2), slots({2, 16, 16})}, rows);
     }
 
     void Products() {
@@ -140,6 +142,10 @@ class EveryOp {
         y = Emit(program::SoftCap{30}, {y}, rows);
         y = Emit(program::Glu{}, {y, Product(y)}, rows);
         y = Emit(program::Glu{Activation::kSilu, 7}, {y, Product(y)}, rows);
+        y = Emit(program::ReluSquared{}, {y}, rows);
+        program::RmsNorm norm{1e-5f, kCols / 2};
+        norm.apart = true;
+        y = Emit(norm, {y, Vector(kCols)}, rows);
         y = Emit(program::HeadMatMul{}, {Product(y, 2 * kCols), Weight({2, 16, kCols})}, rows);
         y_ = Emit(program::PickColumns{2, 8}, {y}, {kTokens, 16});
         program.ops.push_back({program::Send{1}, {y_}, {}});

@@ -1,6 +1,6 @@
-// The causal convolution and the gated delta rule against the plain formulas in double, over random
-// shapes and sequences; and the promise that neither the cut of a sequence into steps nor what
-// stands beside it in a step changes a row's bits.
+// The causal convolution, the gated delta rule and SSD against the plain formulas in double, over
+// random shapes and sequences; and the promise that neither the cut of a sequence into steps nor
+// what stands beside it in a step changes a row's bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,9 +126,10 @@ class ConvCase final : public RecurrentCase {
     std::vector<float> x_, weight_, bias_;
 };
 
-class DeltaCase final : public RecurrentCase {
+class DeltaCase : public RecurrentCase {
   public:
-    explicit DeltaCase(Random& random) {
+    explicit DeltaCase(Random& random, bool ssd = false) {
+        rule_.ssd = ssd;
         sequences = RandomSequences(random);
         rule_.key_heads = random.Int(1, 3);
         rule_.group = random.Int(1, 3);
@@ -140,7 +141,7 @@ class DeltaCase final : public RecurrentCase {
             rule_.first_key_head = rule_.first_head / rule_.group;
             rule_.key_heads = std::max(rule_.key_heads, heads_ / rule_.group);
         }
-        rule_.by_channel = random.Int(0, 2) == 0;
+        rule_.by_channel = !ssd && random.Int(0, 2) == 0;
         dim_ = random.Pick<int64_t>({random.Int(1, 40), 64, 128});
         cols_ = random.Pick<int64_t>({random.Int(1, 40), 16, 64});
         const int64_t rows = RowsOf(sequences), each = rule_.by_channel ? dim_ : 1;
@@ -150,24 +151,27 @@ class DeltaCase final : public RecurrentCase {
         k_ = random.Normals(rows * rule_.key_heads * dim_, 0.5f);
         v_ = random.Normals(rows * heads_ * cols_);
         decay_ = random.Normals(rows * heads_ * each, 3);
-        beta_ = random.Normals(rows * heads_);
+        if (!ssd) beta_ = random.Normals(rows * heads_);
+        if (ssd) skip_ = random.Normals(heads_);
         dt_ = random.Normals(heads_ * each);
         for (int64_t i = 0; i < heads_; ++i) a_.push_back(-std::fabs(random.Normal()));
     }
     void Run(const Ops& ops, std::span<const StateSequence> parts_of, std::vector<float>& slots,
              int parts, std::vector<float>& y) const override {
         DeltaGatesArgs gates;
-        gates.decay = decay_.data(), gates.beta = beta_.data();
+        gates.decay = decay_.data(), gates.beta = rule_.ssd ? nullptr : beta_.data();
         gates.a = a_.data(), gates.dt = dt_.data();
         gates.rows = RowsOf(sequences), gates.heads = heads_;
         gates.each = rule_.by_channel ? dim_ : 1;
-        std::vector<float> fade(decay_.size()), strength(beta_.size());
+        std::vector<float> fade(decay_.size());
+        std::vector<float> strength(static_cast<size_t>(RowsOf(sequences) * heads_));
         gates.fade = fade.data(), gates.strength = strength.data();
         RunParts(DeltaGates, gates, parts);
         DeltaRuleArgs args;
         args.sequences = parts_of;
         args.q = q_.data(), args.k = k_.data(), args.v = v_.data();
         args.fade = fade.data(), args.strength = strength.data();
+        args.skip = rule_.ssd ? skip_.data() : nullptr;
         args.heads = heads_, args.key_heads = rule_.key_heads;
         args.key_dim = dim_, args.value_dim = cols_, args.each = gates.each;
         args.first_head = rule_.first_head, args.first_key_head = rule_.first_key_head;
@@ -183,38 +187,42 @@ class DeltaCase final : public RecurrentCase {
     std::vector<double> Expected() const override {
         std::vector<double> q = AsDoubles(q_), k = AsDoubles(k_), v = AsDoubles(v_);
         std::vector<double> decay = AsDoubles(decay_), beta = AsDoubles(beta_), a = AsDoubles(a_);
-        std::vector<double> dt = AsDoubles(dt_), y(v.size()), none;
+        std::vector<double> dt = AsDoubles(dt_), skip = AsDoubles(skip_), y(v.size()), none;
         const int64_t rows = RowsOf(sequences);
         const auto dts = static_cast<int64_t>(dt.size());
         const std::vector<Sequence> plain = PlainSequences(sequences);
-        OpCall<double> call{{{q, rows},
-                             {k, rows},
-                             {v, rows},
-                             {decay, rows},
-                             {beta, rows},
-                             {a, heads_},
-                             {dt, dts},
-                             {none, 0}},
-                            {{y, rows}},
-                            plain};
+        OpCall<double> call{{{q, rows}, {k, rows}, {v, rows}, {decay, rows}}, {{y, rows}}, plain};
+        if (!rule_.ssd) call.in.push_back({beta, rows});
+        call.in.push_back({a, heads_});
+        call.in.push_back({dt, dts});
+        if (rule_.ssd) call.in.push_back({skip, heads_});
+        call.in.push_back({none, 0});
         support::naive::Do(rule_, call);
         return y;
     }
     // Of each row the state, whose columns hardly outgrow v (below 6; keys are short), is rounded
-    // a few times, and sums of dim products are; 20 rows at the most add up.
-    double Bound() const override { return kUlp * 6 * 20 * static_cast<double>(dim_ + 16); }
+    // a few times, and sums of dim products are; 20 rows at the most add up. SSD takes v by steps
+    // of up to 18, and skip is below 6.
+    double Bound() const override {
+        return kUlp * 6 * (rule_.ssd ? 18 : 1) * 20 * static_cast<double>(dim_ + 16);
+    }
     int64_t slot_floats() const override { return heads_ * dim_ * cols_; }
     int64_t width() const override { return heads_ * cols_; }
 
   private:
     program::DeltaRule rule_;
     int64_t heads_ = 1, dim_ = 1, cols_ = 1;
-    std::vector<float> q_, k_, v_, decay_, beta_, a_, dt_;
+    std::vector<float> q_, k_, v_, decay_, beta_, a_, dt_, skip_;
+};
+
+class SsdCase final : public DeltaCase {
+  public:
+    explicit SsdCase(Random& random) : DeltaCase(random, true) {}
 };
 
 template <typename Case>
 class Recurrent : public testing::Test {};
-using RecurrentOps = testing::Types<ConvCase, DeltaCase>;
+using RecurrentOps = testing::Types<ConvCase, DeltaCase, SsdCase>;
 TYPED_TEST_SUITE(Recurrent, RecurrentOps);
 
 TYPED_TEST(Recurrent, EqualsTheFormula) {

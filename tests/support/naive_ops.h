@@ -70,7 +70,7 @@ void Do(const program::RmsNorm& a, OpCall<Real>& c) {
                 const Real mean = c.in[2](i, a.square) / static_cast<Real>(a.whole);
                 s = 1 / std::sqrt(mean + static_cast<Real>(a.eps));
             }
-            const Real weight = !a.plain ? c.in[1](j % a.group, 0) : Real{1};
+            const Real weight = a.plain ? Real{1} : c.in[1](a.apart ? j : j % a.group, 0);
             c.out[0](i, j) = (x(i, j) - center) * s * weight;
         }
     }
@@ -234,6 +234,14 @@ void Do(const program::Glu& a, OpCall<Real>& c) {
         c.out[0].data[i] = a.limit == 0 ? Activate(a.activation, gate, up)
                                         : std::min(Activate(a.activation, gate, Real{1}), limit) *
                                               std::clamp(up, -limit, limit);
+    }
+}
+
+template <typename Real>
+void Do(const program::ReluSquared&, OpCall<Real>& c) {
+    for (size_t i = 0; i < c.out[0].data.size(); ++i) {
+        const Real x = std::max(c.in[0].data[i], Real{0});
+        c.out[0].data[i] = x * x;
     }
 }
 

@@ -40,22 +40,26 @@ void Do(const program::CausalConv& a, OpCall<Real>& c) {
 
 template <typename Real>
 void Do(const program::DeltaRule& a, OpCall<Real>& c) {
-    const Matrix<Real>&q = c.in[0], &k = c.in[1], &v = c.in[2], &decay = c.in[3], &beta = c.in[4];
-    const int64_t heads = beta.cols(), dim = k.cols() / a.key_heads, cols = v.cols() / heads;
+    const Matrix<Real>&q = c.in[0], &k = c.in[1], &v = c.in[2], &decay = c.in[3];
+    const Matrix<Real>&a_of = c.in[a.ssd ? 4 : 5], &dt = c.in[a.ssd ? 5 : 6];
+    const int64_t heads = a_of.rows, dim = k.cols() / a.key_heads, cols = v.cols() / heads;
     const int64_t each = decay.cols() / heads;
     for (const kernels::Sequence& s : c.sequences) {
         for (int64_t unit = 0; unit < heads * cols; ++unit) {
             const int64_t head = unit / cols, key = a.KeyHeadOf(head) * dim;
             std::vector<Real> state(static_cast<size_t>(dim));
             for (int64_t row = s.row_begin; row < s.row_begin + s.row_count; ++row) {
-                Real known = 0, out = 0;
+                Real known = 0, out = 0, step = 0;
                 for (int64_t i = 0; i < dim; ++i) {
                     const int64_t at = head * each + (each == 1 ? 0 : i);
-                    const Real rate = std::log1p(std::exp(decay(row, at) + c.in[6](at, 0)));
-                    state[static_cast<size_t>(i)] *= std::exp(c.in[5](head, 0) * rate);
+                    step = std::log1p(std::exp(decay(row, at) + dt(at, 0)));
+                    state[static_cast<size_t>(i)] *= std::exp(a_of(head, 0) * step);
                     known += Real{a.key_scale} * k(row, key + i) * state[static_cast<size_t>(i)];
                 }
-                const Real change = (v(row, unit) - known) / (1 + std::exp(-beta(row, head)));
+                const Real change =
+                    a.ssd ? v(row, unit) * step
+                          : (v(row, unit) - known) / (1 + std::exp(-c.in[4](row, head)));
+                if (a.ssd) out = c.in[6](head, 0) * v(row, unit);
                 for (int64_t i = 0; i < dim; ++i) {
                     state[static_cast<size_t>(i)] += Real{a.key_scale} * k(row, key + i) * change;
                     out += Real{a.query_scale} * q(row, key + i) * state[static_cast<size_t>(i)];

@@ -207,11 +207,14 @@ TEST(VulkanRows, RmsNorm) {
             const bool plain = random.Int(0, 2) == 0;
             BenchEmitter e(device, ShapeOf(rows));
             const std::vector<float> x = random.Normals(rows * cols, 2);
-            const std::vector<float> weight = random.Normals(group);
+            const bool apart = random.Int(0, 1) == 1;
+            const int64_t weights = apart ? cols : group;
+            const std::vector<float> weight = random.Normals(weights);
             const ValueId in = e.AddFloats({kTokens, cols}, x), w = e.AddVector(weight);
             std::vector<float> got, expected = Empty(x.size());
             program::RmsNorm op{1e-5f, group};
             op.plain = plain;
+            op.apart = apart;
             op.centered = random.Int(0, 2) == 0;
             const auto inputs = plain ? std::vector{in} : std::vector{in, w};
             RunMapOn(e, op, inputs, in, got);  // in place
@@ -219,7 +222,13 @@ TEST(VulkanRows, RmsNorm) {
                                       cols,     group, expected.data(), cols};
             if (plain) args.weight = nullptr;
             args.centered = op.centered;
-            Reference().rms_norm(args, 0, 1);
+            if (apart) args.cols = group;
+            for (int64_t at = 0; at < (apart ? cols : 1); at += group) {
+                kernels::RmsNormArgs one = args;
+                one.x += at, one.y += at;
+                if (!plain && apart) one.weight += at;
+                Reference().rms_norm(one, 0, 1);
+            }
             // Each sum of squares is off by group roundings at most, its root by half of that. So
             // is each mean, of the largest size in its group, which the scale multiplies.
             const double part = (static_cast<double>(group) + 20) * kUlp;
@@ -233,7 +242,7 @@ TEST(VulkanRows, RmsNorm) {
                     most = std::max(most, std::fabs(double{begin[k]}));
                 }
                 const double scale = 1 / std::sqrt(squares / static_cast<double>(group) + 1e-5);
-                const double by = plain ? 1.0 : weight[i % static_cast<size_t>(group)];
+                const double by = plain ? 1.0 : weight[i % static_cast<size_t>(weights)];
                 return 2 * part * (1 + most * scale) *
                        (std::fabs(expected[i]) + std::fabs(by) * scale * most);
             };

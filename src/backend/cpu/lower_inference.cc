@@ -9,6 +9,7 @@
 #include "kernels/dense/lookup.h"
 #include "kernels/latent.h"
 #include "kernels/recurrent.h"
+#include "kernels/relu.h"
 
 namespace weft::backend {
 namespace {
@@ -98,16 +99,23 @@ class InferenceLowerer final : Lowerer {
         return Push<&kernels::Kernels::embedding>(call, op.outputs[0]);
     }
 
+    // A call for each group that has weights of its own.
     Status Lower(const Op& op, const program::RmsNorm& a) {
+        const int64_t cols = Cols(op.outputs[0]), step = a.apart ? a.group : cols;
+        for (int64_t at = 0; at < cols; at += step) WEFT_TRY(LowerNorm(op, a, at, step));
+        return {};
+    }
+    Status LowerNorm(const Op& op, const program::RmsNorm& a, int64_t begin, int64_t cols) {
         CallOf<kernels::RmsNormArgs> call;
         kernels::RmsNormArgs& args = call.args;
-        call.Reads(args.x, Of(op.inputs[0]));
-        if (!a.plain) args.weight = Vector(op.inputs[1]);
-        call.Writes(args.y, Of(op.outputs[0]));
+        call.Reads(args.x, Of(op.inputs[0]), begin * kFloat);
+        if (!a.plain) args.weight = Vector(op.inputs[1]) + begin;
+        call.Writes(args.y, Of(op.outputs[0]), begin * kFloat);
         args.eps = a.eps;
         args.centered = a.centered;
         args.group = a.group;
-        args.cols = args.x_stride = args.y_stride = Cols(op.outputs[0]);
+        args.cols = cols;
+        args.x_stride = args.y_stride = Cols(op.outputs[0]);
         if (a.whole != 0) {
             call.Reads(args.squares, Of(op.inputs[2]), a.square * kFloat);
             args.squares_stride = Cols(op.inputs[2]);
@@ -441,13 +449,14 @@ class InferenceLowerer final : Lowerer {
     Status Lower(const Op& op, const program::DeltaRule& a) {
         const program::Shape& state = ShapeOf(op.inputs[7]);
         const int64_t heads = state[0], each = a.by_channel ? state[1] : 1;
+        const size_t rates = a.ssd ? 4 : 5;
         const Region fade = ScratchRows("fade", heads * each * kFloat, rows_);
         const Region strength = ScratchRows("strength", heads * kFloat, rows_);
         CallOf<kernels::DeltaGatesArgs> gates;
         gates.Reads(gates.args.decay, Of(op.inputs[3]));
-        gates.Reads(gates.args.beta, Of(op.inputs[4]));
-        gates.args.a = Vector(op.inputs[5]);
-        gates.args.dt = Vector(op.inputs[6]);
+        if (!a.ssd) gates.Reads(gates.args.beta, Of(op.inputs[4]));
+        gates.args.a = Vector(op.inputs[rates]);
+        gates.args.dt = Vector(op.inputs[rates + 1]);
         gates.args.heads = heads;
         gates.args.each = each;
         gates.Writes(gates.args.fade, fade);
@@ -462,6 +471,7 @@ class InferenceLowerer final : Lowerer {
         call.Reads(args.v, Of(op.inputs[2]));
         call.Reads(args.fade, fade);
         call.Reads(args.strength, strength);
+        if (a.ssd) args.skip = Vector(op.inputs[6]);
         args.heads = heads;
         args.key_heads = a.key_heads;
         args.key_dim = state[1];
@@ -592,6 +602,14 @@ class InferenceLowerer final : Lowerer {
         args.activation = a.activation;
         args.limit = a.limit;
         return PushRowWise<&kernels::Kernels::glu>(call, op.outputs[0]);
+    }
+
+    Status Lower(const Op& op, const program::ReluSquared&) {
+        CallOf<kernels::ReluSquaredArgs> call;
+        call.Reads(call.args.x, Of(op.inputs[0]));
+        call.Writes(call.args.y, Of(op.outputs[0]));
+        call.args.cols = Cols(op.outputs[0]);
+        return PushRowWise<kernels::ReluSquared>(call, op.outputs[0]);
     }
 
     Status Lower(const Op& op, const program::AddBias&) {

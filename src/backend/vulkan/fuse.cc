@@ -82,10 +82,11 @@ class RunFinder {
         const int32_t op = readers_[home][0];
         return At(op).kind() == kind && !taken_[static_cast<size_t>(op)] ? op : kNoOp;
     }
-    // Whether the op is a norm of groups of so many columns, by their own squares and around 0.
+    // Whether the op is a norm of groups of so many columns, which share weights, by their own
+    // squares and around 0.
     bool IsNorm(int32_t op, int64_t group) const {
         const auto& norm = At(op).as<RmsNorm>();
-        return norm.group == group && norm.whole == 0 && !norm.centered;
+        return norm.group == group && norm.whole == 0 && !norm.centered && !norm.apart;
     }
     // Whether it is one of whole rows by a sum of squares that is there, this column of two.
     bool IsWholeNorm(int32_t op, int64_t square) const {

@@ -1,6 +1,6 @@
-// Ops with recurrent state: the causal convolution and the gated delta rule. The rows of a sequence
-// come one after another, those of a long prompt in several dispatches, which hand the state on in
-// the slot that the sequence ends in.
+// Ops with recurrent state: the causal convolution, the gated delta rule and SSD. The rows of a
+// sequence come one after another, those of a long prompt in several dispatches, which hand the
+// state on in the slot that the sequence ends in.
 #include <algorithm>
 #include <cstdint>
 
@@ -85,12 +85,16 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
                          dims, kMostDims);
     }
     DeltaArgs args;
-    uint64_t* const from[] = {&args.q,    &args.k, &args.v,  &args.decay,
+    // Of SSD `skip`, the sixth, is in the place of beta.
+    uint64_t* const rule[] = {&args.q,    &args.k, &args.v,  &args.decay,
                               &args.beta, &args.a, &args.dt, &args.state};
+    uint64_t* const ssd[] = {&args.q, &args.k,  &args.v,    &args.decay,
+                             &args.a, &args.dt, &args.beta, &args.state};
+    const size_t rows = a.ssd ? 4 : 5;  // inputs by rows of the step, before the weights
     std::vector<Region> reads;
     for (size_t i = 0; i < op.inputs.size(); ++i) {
-        *from[i] = e.Address(op.inputs[i]);
-        if (i < 5 || i == 7) reads.push_back(e.All(op.inputs[i]));
+        *(a.ssd ? ssd : rule)[i] = e.Address(op.inputs[i]);
+        if (i < rows || i == 7) reads.push_back(e.All(op.inputs[i]));
     }
     args.y = e.Address(y);
     args.states = e.tables().states;
@@ -104,8 +108,9 @@ Status Lower(Emitter& e, const Op& op, const program::DeltaRule& a) {
     const int64_t blocks = (cols + kDeltaColumns - 1) / kDeltaColumns;
     return ForPieces(e, args, [&] {
         return e.Run("delta_rule",
-                     {kDeltaGroup, static_cast<uint32_t>(dims), a.by_channel ? 1u : 0u}, args,
-                     {blocks, heads, e.shape().sequences}, reads, {e.All(y), e.All(state)});
+                     {kDeltaGroup, static_cast<uint32_t>(dims), a.by_channel ? 1u : 0u,
+                      a.ssd ? 1u : 0u},
+                     args, {blocks, heads, e.shape().sequences}, reads, {e.All(y), e.All(state)});
     });
 }
 

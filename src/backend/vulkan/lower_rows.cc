@@ -45,6 +45,7 @@ enum class RowMap : uint32_t {
     kSilu,
     kGeluTanh,
     kClampedSilu,
+    kReluSquared,
 };
 struct MapArgs {
     uint64_t a = 0, b = 0, y = 0;
@@ -87,6 +88,7 @@ struct NormArgs {
     uint32_t x_stride = 0, cols = 0;
     uint32_t squares_stride = 0, y_stride = 0;
     float whole = 0, eps = 0;
+    uint32_t weight_step = 0;
 };
 
 // ---- RoPE ---------------------------------------------------------------------------------------
@@ -205,6 +207,10 @@ Status Lower(Emitter& e, const Op& op, const program::Glu& a) {
     return {};
 }
 
+Status Lower(Emitter& e, const Op& op, const program::ReluSquared&) {
+    return RunMap(e, op, RowMap::kReluSquared);
+}
+
 Status Lower(Emitter& e, const Op& op, const program::RmsNorm& a) {
     if (HasHalves(e, op)) return LowerHalves(e, op, a);
     const ValueId x = op.inputs[0], y = op.outputs[0];
@@ -214,6 +220,7 @@ Status Lower(Emitter& e, const Op& op, const program::RmsNorm& a) {
     args.y = e.Address(y);
     std::vector<Region> reads = {e.All(x)};
     if (!a.plain) args.weight = e.Address(op.inputs[1]);
+    if (a.apart) args.weight_step = static_cast<uint32_t>(a.group);
     args.whole = static_cast<float>(a.group);
     if (a.whole != 0) {
         const ValueId squares = op.inputs.back();

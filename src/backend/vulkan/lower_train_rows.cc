@@ -395,9 +395,9 @@ Status LowerHalves(Emitter& e, const Op& op, const program::RmsNorm& a) {
         return MakeError(ErrorCode::kUnsupported,
                          "a norm by sums over ranks takes float32 on Vulkan devices");
     }
-    if (a.centered) {
-        return MakeError(ErrorCode::kUnsupported,
-                         "a norm without the mean takes float32 on Vulkan devices");
+    if (a.centered || a.apart) {
+        return MakeError(ErrorCode::kUnsupported, "a norm {} takes float32 on Vulkan devices",
+                         a.centered ? "without the mean" : "of groups with weights of their own");
     }
     const ValueId y = op.outputs[0];
     const NormUnits units{op.inputs[0], a.eps, a.group};

@@ -56,10 +56,11 @@ class StateColumn {
         const float* q = args_.q + (at * args_.key_heads + key) * d;
         const float* k = args_.k + (at * args_.key_heads + key) * d;
         const int64_t cell = at * args_.heads + head_;
+        const bool ssd = args_.skip != nullptr;
         float known = 0, out = 0;
         for (int64_t i = 0; i < d; ++i) {
             state[i * step] *= args_.fade[cell * args_.each + (args_.each == 1 ? 0 : i)];
-            known += args_.key_scale * k[i] * state[i * step];
+            if (!ssd) known += args_.key_scale * k[i] * state[i * step];
         }
         const int64_t to = cell * args_.value_dim + column_;
         const float change = (args_.v[to] - known) * args_.strength[cell];
@@ -67,7 +68,7 @@ class StateColumn {
             state[i * step] += args_.key_scale * k[i] * change;
             out += args_.query_scale * q[i] * state[i * step];
         }
-        args_.y[to] = out;
+        args_.y[to] = ssd ? out + args_.skip[head_] * args_.v[to] : out;
     }
 
   private:

@@ -1,5 +1,5 @@
-// The causal convolution and the gated delta rule over blocks of kStateColumns columns, which are
-// lanes: no sum goes across lanes, so that all sets give the same bits.
+// The causal convolution, the gated delta rule and SSD over blocks of kStateColumns columns, which
+// are lanes: no sum goes across lanes, so that all sets give the same bits.
 //
 // A block of the delta rule's state is 8 KiB for keys of 128, and stays in the first-level cache
 // while the rows of a sequence go over it. Each row reads it twice, first for k^T S, then to change
@@ -232,13 +232,122 @@ class DeltaColumns {
     int64_t head_ = 0, first_ = 0, width_ = 0, begin_ = 0;
 };
 
-void DeltaRule(const DeltaRuleArgs& args, int part, int parts) {
+// ---- SSD ----------------------------------------------------------------------------------------
+
+// What a row adds to the state does not depend on the state. So several rows of a sequence go over
+// each row of a block while that is in registers, in the order of one by one.
+class SsdColumns {
+  public:
+    SsdColumns(const DeltaRuleArgs& args, int part)
+        : args_(args), state_(args.scratch + part * args.scratch_floats) {}
+
+    // Block `block` of a head's columns.
+    void Run(int64_t head, int64_t block) {
+        head_ = head;
+        first_ = block * kStateColumns;
+        width_ = std::min(kStateColumns, args_.value_dim - first_);
+        const int64_t begin = head * args_.key_dim * args_.value_dim + first_ * args_.key_dim;
+        const size_t bytes = static_cast<size_t>(args_.key_dim * width_) * sizeof(float);
+        for (const StateSequence& sequence : args_.sequences) {
+            now_ = state_;
+            if (sequence.from >= 0) {
+                now_ = args_.state.At(sequence.from) + begin;
+            } else {
+                std::fill_n(state_, args_.key_dim * width_, 0.0f);
+            }
+            int64_t waiting = sequence.row_begin;  // the first row that isn't computed yet
+            const auto on_row = [&](int64_t at, int32_t slot) {
+                if (slot < 0 && at + 1 - waiting < kTogether) return;
+                Advance(waiting, at + 1, slot >= 0 ? args_.state.At(slot) + begin : state_);
+                waiting = at + 1;
+            };
+            ForStateRows(sequence, on_row, [&](int32_t from, int32_t to) {
+                std::memcpy(args_.state.At(to) + begin, args_.state.At(from) + begin, bytes);
+            });
+        }
+    }
+
+  private:
+    static constexpr int kTogether = 4;
+
+    // Rows [at, end), kTogether at the most; the state behind them goes to `to`.
+    void Advance(int64_t at, int64_t end, float* to) {
+        const bool whole = width_ == kStateColumns;
+        if (end - at == kTogether) {
+            whole ? Rows<kTogether, true>(at, to) : Rows<kTogether, false>(at, to);
+            at = end;
+        }
+        for (; at < end; ++at) {
+            float* next = at + 1 == end ? to : state_;
+            whole ? Rows<1, true>(at, next) : Rows<1, false>(at, next);
+        }
+    }
+
+    template <int kRows, bool kWhole>
+    void Rows(int64_t at, float* to) {
+        const int64_t d = args_.key_dim, key = args_.KeyHeadOf(head_);
+        const int64_t width = kWhole ? kStateColumns : width_;
+        const float *q[kRows], *k[kRows], *value[kRows];
+        Float fade[kRows], change[kRows][kVectors], sums[kRows][kVectors];
+        for (int r = 0; r < kRows; ++r) {
+            const int64_t cell = (at + r) * args_.heads + head_;
+            q[r] = args_.q + ((at + r) * args_.key_heads + key) * d;
+            k[r] = args_.k + ((at + r) * args_.key_heads + key) * d;
+            value[r] = args_.v + cell * args_.value_dim + first_;
+            fade[r] = Simd::Set(args_.fade[cell]);
+            const Float step = Simd::Set(args_.key_scale * args_.strength[cell]);
+            for (int v = 0; v < kVectors; ++v) {
+                change[r][v] = Simd::Mul(step, LoadPart<kWhole>(value[r], width, v));
+                sums[r][v] = Simd::Zero();
+            }
+        }
+        for (int64_t i = 0; i < d; ++i) {
+            Float cells[kVectors];
+            for (int v = 0; v < kVectors; ++v) {
+                cells[v] = LoadPart<kWhole>(now_ + i * width, width, v);
+            }
+#pragma GCC unroll 4
+            for (int r = 0; r < kRows; ++r) {
+                const Float in = Simd::Set(k[r][i]), out = Simd::Set(q[r][i]);
+                for (int v = 0; v < kVectors; ++v) {
+                    cells[v] = Simd::Fma(in, change[r][v], Simd::Mul(fade[r], cells[v]));
+                    sums[r][v] = Simd::Fma(out, cells[v], sums[r][v]);
+                }
+            }
+            for (int v = 0; v < kVectors; ++v) {
+                StorePart<kWhole>(to + i * width, cells[v], width, v);
+            }
+        }
+        now_ = to;
+        const Float skip = Simd::Set(args_.skip[head_]), scale = Simd::Set(args_.query_scale);
+        for (int r = 0; r < kRows; ++r) {
+            float* y = args_.y + (value[r] - args_.v);
+            for (int v = 0; v < kVectors; ++v) {
+                const Float own = LoadPart<kWhole>(value[r], width, v);
+                StorePart<kWhole>(y, Simd::Fma(skip, own, Simd::Mul(scale, sums[r][v])), width, v);
+            }
+        }
+    }
+
+    const DeltaRuleArgs& args_;
+    float* const state_;
+    const float* now_ = nullptr;  // the state before the next row
+    int64_t head_ = 0, first_ = 0, width_ = 0;
+};
+
+template <typename Columns>
+void RunBlocks(const DeltaRuleArgs& args, int part, int parts) {
     const int64_t blocks = (args.value_dim + kStateColumns - 1) / kStateColumns;
     const Range share = Share(args.heads * blocks, 1, part, parts);
-    DeltaColumns columns(args, part);
+    Columns columns(args, part);
     for (int64_t unit = share.begin; unit < share.end; ++unit) {
         columns.Run(unit / blocks, unit % blocks);
     }
+}
+
+void DeltaRule(const DeltaRuleArgs& args, int part, int parts) {
+    args.skip == nullptr ? RunBlocks<DeltaColumns>(args, part, parts)
+                         : RunBlocks<SsdColumns>(args, part, parts);
 }
 
 }  // namespace
