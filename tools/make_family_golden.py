@@ -29,6 +29,17 @@ SIZES = dict(hidden_size=96, intermediate_size=160, num_hidden_layers=4, num_att
              rms_norm_eps=1e-5, attn_implementation="eager", bos_token_id=1, eos_token_id=2,
              pad_token_id=0)
 WINDOWS = {"sliding_window": 6}
+# transformers clamps steps below by time_step_min in prompts, but not in single tokens; published
+# models and llama.cpp do not.
+NEMOTRON = {"rms_norm_eps": LEFT_OUT, "layer_norm_epsilon": 1e-5, "num_hidden_layers": LEFT_OUT,
+            "mamba_num_heads": 8, "mamba_head_dim": 24, "n_groups": 4, "ssm_state_size": 20,
+            "conv_kernel": 4, "chunk_size": 8, "time_step_min": 1e-9}
+NEMOTRON_EXPERTS = NEMOTRON | {
+    "layers_block_type": ["linear_attention", "moe", "full_attention", "moe", "linear_attention",
+                          "mlp"],
+    "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
+    "moe_shared_expert_intermediate_size": 160, "routed_scaling_factor": 2.5}
+
 
 # name: model_type, what config.json says beside SIZES
 CASES = {
@@ -95,6 +106,11 @@ CASES = {
                                "original_max_position_embeddings": 64, "low_freq_factor": 1.0,
                                "high_freq_factor": 32.0, "partial_rotary_factor": 0.5},
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}),
+    "nemotronH": ("nemotron_h", NEMOTRON | {"layers_block_type": [
+        "linear_attention", "mlp", "linear_attention", "full_attention", "mlp",
+        "linear_attention"]}),
+    "nemotronHMoe": ("nemotron_h", NEMOTRON_EXPERTS),
+    "nemotronHLatent": ("nemotron_h", NEMOTRON_EXPERTS | {"moe_latent_size": 48}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,
@@ -131,7 +147,7 @@ def empty(model_type, sizes):
 
 
 def of_text(name):
-    return name.startswith(("model.", "lm_head."))
+    return name.startswith(("model.", "backbone.", "lm_head."))
 
 
 def value(name, shape):

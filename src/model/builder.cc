@@ -269,6 +269,7 @@ ValueId Builder::Mlp(ValueId x) {
 }
 
 ValueId Builder::DenseMlp(ValueId x) {
+    if (hyper_.ungated) return FromFfn(ReluSquared(ToFfn(x, "ffn_up")), "ffn_down");
     const ValueId gate = ToFfn(x, "ffn_gate");
     const ValueId up = ToFfn(x, "ffn_up");
     return FromFfn(Gated(gate, up), "ffn_down");
@@ -277,6 +278,11 @@ ValueId Builder::DenseMlp(ValueId x) {
 ValueId Builder::Gated(ValueId gate, ValueId up) {
     const Shape shape = program_.value(gate).shape;
     return program_.Emit(GluOf(hyper_.shared_limits), {gate, up}, Local("gated"), shape);
+}
+
+ValueId Builder::ReluSquared(ValueId x) {
+    const program::Value value = program_.value(x);
+    return program_.Emit(program::ReluSquared{}, {x}, value.name + ".relu", value.shape);
 }
 
 program::Glu Builder::GluOf(const std::vector<float>& limits) const {
@@ -400,7 +406,8 @@ Builder::Home Builder::HomeOfHeads(const std::string& weight, int64_t begin, int
 }
 
 Builder::Home Builder::HomeOfFfn(const std::string& weight) const {
-    if (Has("ffn_gate.weight") || !Has("ffn_up.weight")) return {Tensor(weight), 0, hyper_.ffn};
+    const bool apart = hyper_.ungated || Has("ffn_gate.weight") || !Has("ffn_up.weight");
+    if (apart) return {Tensor(weight), 0, hyper_.ffn};
     return {Tensor("ffn_up"), weight == "ffn_up" ? hyper_.ffn : 0, 2 * hyper_.ffn};
 }
 

@@ -85,17 +85,18 @@ class Builder {
     program::ValueId GateHeads(program::ValueId a, program::ValueId x, program::RowGate gate);
     // With this layer's window, and its sinks where the file has any.
     program::ValueId Attention(program::ValueId q, program::ValueId k, program::ValueId v);
-    // The gated MLP of this layer, summed over the tensor ranks: dense, or (moe.cc) experts where
-    // the file has them.
+    // The MLP of this layer, gated but for Hyper::ungated, summed over the tensor ranks: dense, or
+    // (moe.cc) experts where the file has them.
     program::ValueId Mlp(program::ValueId x);
     program::ValueId DenseMlp(program::ValueId x);
     // The layer's experts, chosen by what the router makes of `gate`.
     program::ValueId Experts(program::ValueId x, program::ValueId gate);
     program::ValueId Gated(program::ValueId gate, program::ValueId up);
-    // Layers with recurrent state, and the attention beside them (recurrent.cc), of normed rows,
-    // summed over the tensor ranks.
+    // Layers with recurrent state (recurrent.cc, mamba2.cc), and the attention beside them, of
+    // normed rows, summed over the tensor ranks.
     bool HasState() const { return IsRecurrent(source_, layer_); }
     program::ValueId GatedDeltaNet(program::ValueId x);
+    program::ValueId Mamba2(program::ValueId x);
     program::ValueId GatedAttention(program::ValueId x);
     // Latent attention (latent.cc) of normed rows, summed over the tensor ranks.
     program::ValueId LatentAttention(program::ValueId x);
@@ -161,13 +162,19 @@ class Builder {
     program::ValueId FromExperts(program::ValueId x, const Routed& routed,
                                  const std::string& weight, program::ValueId base);
     program::ValueId SharedExpert(program::ValueId x);
+    program::ValueId SharedPart(program::ValueId x);
+    program::ValueId RoutedSum(program::ValueId x, const Routed& routed, program::ValueId base);
+    program::ValueId LatentExperts(program::ValueId x, const Routed& routed);
+    int64_t ExpertWidth() const;  // columns of rows that experts read and write
     // The slice of each of a tensor's matrices (or, of one row, vectors): this rank's experts, or
     // `matrices` of all_matrices.
     program::ValueId Stack(const std::string& tensor, const Slice& slice);
     program::ValueId Stack(const std::string& tensor, const Slice& slice, const Span& matrices,
                            int64_t all_matrices);
 
-    // Recurrent layers (recurrent.cc).
+    // Recurrent layers (recurrent.cc, mamba2.cc).
+    void NeedSlots();
+    program::ValueId NormGroups(program::ValueId x);
     struct DeltaGates {
         program::ValueId decay, strength;
     };
@@ -186,6 +193,7 @@ class Builder {
     program::ValueId EachHead(program::ValueId x, program::ValueId matrices,
                               const std::string& name);
     program::RmsNorm NormOf(int64_t group) const;
+    program::ValueId ReluSquared(program::ValueId x);
     program::Glu GluOf(const std::vector<float>& limits) const;  // of this layer
     void Hidden(program::ValueId x);
     void Logits(program::ValueId x);

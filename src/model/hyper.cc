@@ -118,6 +118,7 @@ Status ReadScales(const model_files::ModelSource& source, const std::string& pre
     WEFT_ASSIGN(hyper.expert_limits, ReadLimits(source, prefix + "swiglu_clamp_exp", hyper));
     WEFT_ASSIGN(hyper.shared_limits, ReadLimits(source, prefix + "swiglu_clamp_shexp", hyper));
     if (name == "gpt-oss") hyper.activation = Activation::kClampedSilu;
+    hyper.ungated = name.starts_with("nemotron_h");
     if (name.starts_with("cohere2")) {
         WEFT_ASSIGN(hyper.logit_scale, Number(source, prefix + "logit_scale", 1e-6, 1e6, 1.0));
     }
@@ -197,8 +198,12 @@ Status CheckHeads(const model_files::ModelSource& source, const HeadShape& shape
                      kMostHeadDim);
 }
 
+bool HasAttention(const model_files::ModelSource& source, int64_t layer) {
+    return source.FindTensor(fmt::format("blk.{}.attn_output.weight", layer)) != nullptr;
+}
+
 // Heads: one number, or one for each layer, which then must be the same for all layers that have a
-// window, and for all that have none.
+// window, and for all that have none. It is 0 where a layer has no attention.
 struct HeadCounts {
     int64_t whole = 0, windowed = 0;
 };
@@ -215,6 +220,7 @@ Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const 
         int64_t& known = hyper.IsWindowed(layer) ? counts.windowed : counts.whole;
         const size_t at = static_cast<size_t>(layer);
         const int64_t here = at < list.size() ? list[at] : 0;
+        if (here == 0 && !HasAttention(source, layer)) continue;
         if (here < 1 || here > kMostHeads || (known != 0 && known != here)) {
             return MakeError(ErrorCode::kUnsupported,
                              "{}: {} names {} heads for layer {}; expected as many in all layers "
@@ -222,6 +228,10 @@ Result<HeadCounts> ReadHeadCounts(const model_files::ModelSource& source, const 
                              source.name(), key, here, layer);
         }
         known = here;
+    }
+    if (counts.whole == 0 && counts.windowed == 0) {
+        return MakeError(ErrorCode::kUnsupported, "{}: {}: no layer has attention", source.name(),
+                         key);
     }
     if (counts.whole == 0) counts.whole = counts.windowed;
     if (counts.windowed == 0) counts.windowed = counts.whole;
@@ -282,11 +292,22 @@ Status ReadIndexer(const model_files::ModelSource& source, const std::string& pr
     return {};
 }
 
-// Columns of the MLP. Models without a dense layer may say those of an expert alone.
+// Columns of the MLP. Models without a dense layer may say those of an expert alone; those whose
+// layers have no MLP all have a number for each layer, 0 where there is none.
 Result<int64_t> ReadFfn(const model_files::ModelSource& source, const std::string& prefix) {
     const std::string key = prefix + "feed_forward_length";
     const std::string of_experts = prefix + "expert_feed_forward_length";
-    const bool experts = !source.meta().Has(key) && source.meta().Has(of_experts);
+    const model_files::MetaEntry* entry = source.meta().Find(key);
+    if (entry != nullptr && entry->type == model_files::MetaType::kArray) {
+        WEFT_ASSIGN(const std::vector<int64_t> list, source.meta().Ints(key));
+        const int64_t most = list.empty() ? 0 : *std::ranges::max_element(list);
+        const auto other = [&](int64_t length) { return length != 0 && length != most; };
+        if (most >= 1 && most <= kMostColumns && std::ranges::none_of(list, other)) return most;
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {} must be the same number, 1 to {}, in all layers with an MLP",
+                         source.name(), key, kMostColumns);
+    }
+    const bool experts = entry == nullptr && source.meta().Has(of_experts);
     return source.meta().Int(experts ? of_experts : key, 1, kMostColumns);
 }
 

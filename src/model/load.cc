@@ -1,5 +1,6 @@
 #include "model/load.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "tensor/quant.h"
@@ -31,6 +32,22 @@ Status ReadTransposed(const model_files::ModelSource& source, const model_files:
     return {};
 }
 
+// A vector is one row of the file; a slice of it is a slice of columns. Of Mamba-2 some vectors are
+// one below the other, a column or a row of each group.
+Status ReadVector(const model_files::ModelSource& source, const model_files::TensorInfo& tensor,
+                  int64_t begin, int64_t count, std::span<std::byte> out, uint64_t* bytes_read) {
+    const int64_t cols = tensor.cols;
+    if (cols == 1) return source.ReadRows(tensor, begin, count, 0, 1, out, bytes_read);
+    for (int64_t at = begin; at < begin + count;) {
+        const int64_t col = at % cols, some = std::min(cols - col, begin + count - at);
+        const auto bytes = static_cast<size_t>(RowBytes(tensor.dtype, some));
+        WEFT_TRY(source.ReadRows(tensor, at / cols, 1, col, some, out.first(bytes), bytes_read));
+        out = out.subspan(bytes);
+        at += some;
+    }
+    return {};
+}
+
 }  // namespace
 
 Status ReadWeight(const model_files::ModelSource& source, const program::Value& weight, int64_t row,
@@ -38,9 +55,9 @@ Status ReadWeight(const model_files::ModelSource& source, const program::Value& 
     const model_files::TensorInfo* tensor = source.FindTensor(weight.slice.name);
     WEFT_CHECK(tensor != nullptr);
     const program::Shape& shape = weight.shape;
-    // A vector is one row of the file; a slice of it is a slice of columns.
     if (shape.rank == 1) {
-        return source.ReadRows(*tensor, 0, 1, weight.slice.row_begin + row, count, out, bytes_read);
+        const int64_t begin = weight.slice.row_begin + row;
+        return ReadVector(source, *tensor, begin, count, out, bytes_read);
     }
     if (weight.slice.transposed) {
         return ReadTransposed(source, *tensor, weight, row, count, out, bytes_read);

@@ -35,7 +35,8 @@ struct GateDefaults {
 GateDefaults DefaultsOf(const model_files::ModelSource& source, const std::string& architecture) {
     constexpr std::string_view kSigmoid[] = {
         "afmoe",    "bailingmoe2", "cohere2moe", "deepseek32", "dots1",  "exaone-moe", "glm-dsa",
-        "glm4moe",  "hy_v3",       "laguna",     "mimo2",      "minimax-m2", "step35"};
+        "glm4moe",  "hy_v3",       "laguna",     "mimo2",      "minimax-m2", "nemotron_h_moe",
+        "step35"};
     constexpr std::string_view kAsScored[] = {"deepseek2", "deepseek32", "dots1",   "glm-dsa",
                                               "mistral4",  "olmoe",      "qwen2moe"};
     const bool sigmoid = std::ranges::find(kSigmoid, architecture) != std::end(kSigmoid) ||
@@ -113,6 +114,7 @@ Result<Moe> ReadMoe(const model_files::ModelSource& source, const std::string& a
     WEFT_ASSIGN(const int64_t shared, meta.IntOr(prefix + "expert_shared_count", 0, 64, 0));
     WEFT_ASSIGN(moe.shared_ffn, meta.IntOr(prefix + "expert_shared_feed_forward_length", 0,
                                            kMostExpertColumns, shared * moe.ffn));
+    WEFT_ASSIGN(moe.latent, meta.IntOr(prefix + "moe_latent_size", 0, kMostExpertColumns, 0));
     const GateDefaults defaults = DefaultsOf(source, architecture);
     moe.route.score = defaults.score;
     WEFT_ASSIGN(moe.route.renormalise,
@@ -168,7 +170,8 @@ ValueId Builder::ToExperts(ValueId x, const Routed& routed, const std::string& w
     const int64_t columns = shard_.expert_ffn.size();
     const Home home = HomeOfExperts(weight);
     const Span rows{home.begin + shard_.expert_ffn.begin, home.begin + shard_.expert_ffn.end};
-    const ValueId matrices = Stack(Tensor(home.tensor) + ".weight", RowsOf(rows, home.all_rows));
+    const Slice slice{rows, {0, ExpertWidth()}, home.all_rows, ExpertWidth()};
+    const ValueId matrices = Stack(Tensor(home.tensor) + ".weight", slice);
     program::Value& value = program_.values[static_cast<size_t>(matrices)];
     value.name = Tensor(weight) + ".weight";
     value.slice.home_row = home.begin;
@@ -197,25 +200,27 @@ ValueId Builder::FromExperts(ValueId x, const Routed& routed, const std::string&
     }
     std::vector<ValueId> inputs = {
         x, routed.ids, routed.weights,
-        Stack(Tensor(weight) + ".weight", ColumnsOf(shard_.expert_ffn, hyper_.moe.ffn))};
+        Stack(Tensor(weight) + ".weight",
+              {{0, ExpertWidth()}, shard_.expert_ffn, ExpertWidth(), hyper_.moe.ffn})};
     if (a.bias) {
         inputs.push_back(
-            Stack(Tensor(weight) + ".bias", {{0, 1}, {0, hyper_.hidden}, 1, hyper_.hidden}));
+            Stack(Tensor(weight) + ".bias", {{0, 1}, {0, ExpertWidth()}, 1, ExpertWidth()}));
     }
     if (a.base) inputs.push_back(base);
-    const Shape shape{program_.value(x).shape[0], hyper_.hidden};
+    const Shape shape{program_.value(x).shape[0], ExpertWidth()};
     const ValueId sum = program_.Emit(a, std::move(inputs), Local(weight), shape);
     if (a.segment_cols != 0 && shard_.layout.tp > 1) SetWide(sum);
     return AllReduce(sum);
 }
 
-// What the shared expert adds to this rank's sum.
+// What the shared expert's ffn_down_shexp takes.
 ValueId Builder::SharedExpert(ValueId x) {
     const int64_t all = hyper_.moe.shared_ffn;
     const auto to = [&](const char* weight) {
         return MatMul(x, Tensor(weight), RowsOf(shard_.shared_ffn, all), {Cut::kRows}, false,
                       Local(weight));
     };
+    if (hyper_.ungated) return ReluSquared(to("ffn_up_shexp"));
     const ValueId gate = to("ffn_gate_shexp"), up = to("ffn_up_shexp");
     const Shape shape = program_.value(gate).shape;
     ValueId y =
@@ -225,21 +230,56 @@ ValueId Builder::SharedExpert(ValueId x) {
                                     {Cut::kNone}, false, Local("ffn_gate_inp_shexp"));
         y = program_.Emit(program::GateRows{}, {y, open}, Local("gated_shexp"), shape);
     }
-    const ValueId sum =
-        PartialFromColumns(y, "ffn_down_shexp", ColumnsOf(shard_.shared_ffn, all), ColumnUnit(all));
+    return y;
+}
+
+// What the shared expert adds to this rank's sum of experts.
+ValueId Builder::SharedPart(ValueId x) {
+    const int64_t all = hyper_.moe.shared_ffn;
+    const ValueId sum = PartialFromColumns(SharedExpert(x), "ffn_down_shexp",
+                                           ColumnsOf(shard_.shared_ffn, all), ColumnUnit(all));
     if (HidesCuts()) SetWide(sum);
     return sum;
 }
 
-ValueId Builder::Experts(ValueId x, ValueId gate_input) {
-    const ValueId base = hyper_.moe.shared_ffn > 0 ? SharedExpert(x) : kNoValue;
-    const Routed routed = Route(gate_input);
+ValueId Builder::RoutedSum(ValueId x, const Routed& routed, ValueId base) {
+    if (hyper_.ungated) {
+        const ValueId y = ReluSquared(ToExperts(x, routed, "ffn_up_exps"));
+        return FromExperts(y, routed, "ffn_down_exps", base);
+    }
     const ValueId gate = ToExperts(x, routed, "ffn_gate_exps");
     const ValueId up = ToExperts(x, routed, "ffn_up_exps");
     const Shape shape = program_.value(gate).shape;
     const ValueId y =
         program_.Emit(GluOf(hyper_.expert_limits), {gate, up}, Local("swiglu_exps"), shape);
     return FromExperts(y, routed, "ffn_down_exps", base);
+}
+
+int64_t Builder::ExpertWidth() const {
+    return hyper_.moe.latent > 0 ? hyper_.moe.latent : hyper_.hidden;
+}
+
+// Experts over rows of fewer columns, which all ranks have whole.
+ValueId Builder::LatentExperts(ValueId x, const Routed& routed) {
+    const int64_t latent = hyper_.moe.latent, hidden = hyper_.hidden;
+    const ValueId down = MatMul(x, Tensor("ffn_latent_down"), RowsOf({0, latent}, latent),
+                                {Cut::kNone}, Has("ffn_latent_down.bias"), Local("ffn_latent"));
+    const ValueId sum = RoutedSum(down, routed, kNoValue);
+    return MatMul(sum, Tensor("ffn_latent_up"), {{0, hidden}, {0, latent}, hidden, latent},
+                  {Cut::kNone}, Has("ffn_latent_up.bias"), Local("ffn_latent_up"));
+}
+
+ValueId Builder::Experts(ValueId x, ValueId gate_input) {
+    const bool shared = hyper_.moe.shared_ffn > 0;
+    if (hyper_.moe.latent == 0) {
+        const ValueId base = shared ? SharedPart(x) : kNoValue;
+        return RoutedSum(x, Route(gate_input), base);
+    }
+    const ValueId routed = LatentExperts(x, Route(gate_input));
+    if (!shared) return routed;
+    const int64_t all = hyper_.moe.shared_ffn;
+    return Add(routed, FromColumns(SharedExpert(x), "ffn_down_shexp",
+                                   ColumnsOf(shard_.shared_ffn, all), ColumnUnit(all)));
 }
 
 ValueId Builder::Stack(const std::string& tensor, const Slice& slice) {

@@ -4,7 +4,8 @@
 // expert_feed_forward_length, ...; blk.N.ffn_gate_inp (the router), ffn_{gate,up,down}_exps (all
 // experts in one tensor, one below the other), exp_probs_b (the bias that chooses), and
 // ffn_{gate,up,down}_shexp (the shared expert), with ffn_gate_inp_shexp, where there is one, as the
-// gate of its output.
+// gate of its output. ffn_latent_down and ffn_latent_up are before and behind the experts, but not
+// the shared one, of a model with moe_latent_size.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct Moe {
     int64_t used = 0;        // experts of a token
     int64_t ffn = 0;         // columns of an expert
     int64_t shared_ffn = 0;  // columns of the shared expert; 0: none
+    int64_t latent = 0;      // experts read and write rows of so many columns; 0: as the model
     program::Route route;
 };
 

@@ -19,9 +19,20 @@ constexpr int64_t kMostHeads = 4096, kMostHeadDim = 1024, kMostTaps = 8;
 // Epsilon of the norm of keys and queries.
 constexpr double kKeyEps = 1e-6;
 
-// The rows of attn_qkv, which the convolution has, too.
+// The rows of attn_qkv, which the convolution has, too; of Mamba-2 those of x, B and C.
 int64_t Channels(const Recurrent& r) {
     return 2 * r.key_heads * r.key_dim + r.heads * r.value_dim;
+}
+
+bool IsMamba2(std::string_view architecture) {
+    return architecture == "nemotron_h" || architecture == "nemotron_h_moe";
+}
+
+// Of Mamba-2: what the heads give is normed group by group.
+bool HasGroupNorm(const model_files::ModelSource& source) {
+    return std::ranges::any_of(source.tensors(), [](const model_files::TensorInfo& tensor) {
+        return tensor.name.ends_with(".ssm_norm.weight");
+    });
 }
 
 }  // namespace
@@ -36,7 +47,8 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
     const model_files::Metadata& meta = source.meta();
     const std::string prefix = architecture + ".ssm.";
     const bool cycles = architecture == "qwen35" || architecture == "qwen35moe";
-    if (!cycles && architecture != "qwen3next") return r;
+    r.ssd = IsMamba2(architecture) && meta.Has(prefix + "inner_size");
+    if (!cycles && !r.ssd && architecture != "qwen3next") return r;
     WEFT_ASSIGN(r.heads, meta.Int(prefix + "time_step_rank", 1, kMostHeads));
     WEFT_ASSIGN(r.key_heads, meta.Int(prefix + "group_count", 1, r.heads));
     WEFT_ASSIGN(r.key_dim, meta.Int(prefix + "state_size", 1, kMostHeadDim));
@@ -44,6 +56,13 @@ Result<Recurrent> ReadRecurrent(const model_files::ModelSource& source,
     WEFT_ASSIGN(const int64_t inner, meta.Int(prefix + "inner_size", 1, r.heads * kMostHeadDim));
     r.value_dim = inner / r.heads;
     r.cycles = cycles;
+    r.whole_groups = r.ssd ? r.key_heads > 1 && HasGroupNorm(source) : !cycles;
+    WEFT_ASSIGN(const bool norms, meta.BoolOr(prefix + "dt_b_c_rms", false));
+    if (norms) {
+        return MakeError(ErrorCode::kUnsupported,
+                         "{}: {}dt_b_c_rms is true: norms of steps, B and C are not supported",
+                         source.name(), prefix);
+    }
     if (inner % r.heads == 0 && r.heads % r.key_heads == 0) return r;
     return MakeError(ErrorCode::kCorrupt,
                      "{}: {} columns (ssm.inner_size) of {} value heads (ssm.time_step_rank) over "
@@ -64,11 +83,17 @@ ValueId Builder::StateSlots(const std::string& name, const Shape& shape) {
 // Convolves x. Its column i goes with row begin + rows.begin + i of ssm_conv1d.
 ValueId Builder::Convolved(ValueId x, const std::string& name, int64_t begin, const Span& rows) {
     const Recurrent& r = hyper_.recurrent;
+    const Span there{begin + rows.begin, begin + rows.end};
     const ValueId taps = Stack(Tensor("ssm_conv1d") + ".weight", {{0, 1}, {0, r.taps}, 1, r.taps},
-                               {begin + rows.begin, begin + rows.end}, Channels(r));
+                               there, Channels(r));
     program_.values[static_cast<size_t>(taps)].name = Tensor(name) + "_conv.weight";
-    const ValueId state = StateSlots(name + "_rows", {r.taps - 1, rows.size()});
-    return program_.Emit(program::CausalConv{true}, {x, taps, state}, Local(name + "_conv"),
+    std::vector<ValueId> inputs = {x, taps};
+    if (Has("ssm_conv1d.bias")) {
+        inputs.push_back(Weight(Tensor("ssm_conv1d.bias"), {there, {}, Channels(r), 0},
+                                Tensor(name) + "_conv.bias"));
+    }
+    inputs.push_back(StateSlots(name + "_rows", {r.taps - 1, rows.size()}));
+    return program_.Emit(program::CausalConv{true}, std::move(inputs), Local(name + "_conv"),
                          {kTokens, rows.size()});
 }
 
@@ -100,15 +125,17 @@ Builder::DeltaGates Builder::ToDeltaGates(ValueId x) {
     return {Pick(both, groups, each, each, "ssm_alpha"), Pick(both, groups, 0, each, "ssm_beta")};
 }
 
+void Builder::NeedSlots() {
+    if (options_.cache) return;
+    Fail(MakeError(ErrorCode::kUnsupported,
+                   "{}: recurrent layers have no form without state: such models cannot be trained",
+                   source_.name()));
+}
+
 // Gated delta net (Yang et al. 2024) of normed rows, summed over the tensor ranks.
 ValueId Builder::GatedDeltaNet(ValueId x) {
     const Recurrent& r = hyper_.recurrent;
-    if (!options_.cache) {
-        Fail(MakeError(ErrorCode::kUnsupported,
-                       "{}: recurrent layers have no form without state: such models cannot be "
-                       "trained",
-                       source_.name()));
-    }
+    NeedSlots();
     const Span& heads = shard_.recurrent_heads;
     const Span& keys = shard_.recurrent_keys;
     const Span key_rows{keys.begin * r.key_dim, keys.end * r.key_dim};

@@ -1,10 +1,15 @@
-// Layers with recurrent state (gated delta nets): what a model's metadata says of them.
+// Layers with recurrent state (gated delta nets, Mamba-2): what a model's metadata says of them.
 //
 // Keys: ssm.conv_kernel, ssm.state_size (columns of a key head), ssm.group_count (key heads),
 // ssm.time_step_rank (value heads), ssm.inner_size (columns of all value heads). Tensors of such a
 // layer: blk.N.attn_qkv (queries, keys, values of all heads), attn_gate, ssm_conv1d, ssm_a, ssm_dt,
 // ssm_norm, ssm_out, and what decays and strengths are projected by: ssm_ba (Qwen3-Next: of each
 // key head its value heads' strengths, then their decays), or ssm_beta and ssm_alpha (Qwen 3.5).
+//
+// Mamba-2 has the same keys: its heads are value heads, and its groups, whose heads share B and C,
+// are key heads. Its tensors: ssm_in (gates z, then x of all heads, B and C of all
+// groups, and a step of each head), ssm_conv1d (of x, B and C), ssm_a, ssm_d, ssm_dt, ssm_norm,
+// ssm_out.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +27,8 @@ struct Recurrent {
     int64_t taps = 0;  // of the convolution
     // Value head h has key head h % key_heads; else h / group().
     bool cycles = false;
+    bool ssd = false;           // Mamba-2, not gated delta nets
+    bool whole_groups = false;  // a cut never divides the value heads of a key head
     int64_t group() const { return heads / key_heads; }
 };
 

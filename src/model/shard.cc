@@ -195,8 +195,8 @@ Status CutExperts(const Hyper& hyper, const model_files::ModelSource& source, co
     return {};
 }
 
-// Value heads: whole blocks of ssm_out's columns, and, where ssm_ba has those of a key head
-// together, all of these.
+// Value heads: whole blocks of ssm_out's columns, and all of a key head, where ssm_ba has them
+// together or a norm is of them all.
 Status CutRecurrent(const Hyper& hyper, const model_files::ModelSource& source,
                     const std::vector<double>& shares, TensorCuts& cuts,
                     std::vector<std::string>& notes) {
@@ -204,7 +204,7 @@ Status CutRecurrent(const Hyper& hyper, const model_files::ModelSource& source,
     cuts.recurrent_heads.resize(shares.size());
     if (r.heads == 0) return {};
     const int64_t block = std::max<int64_t>(1, LargestBlock(source, hyper, "ssm_out.weight"));
-    const int64_t ideal = r.cycles ? 1 : r.group();
+    const int64_t ideal = r.whole_groups ? r.group() : 1;
     const int64_t unit = std::lcm(std::lcm(r.value_dim, block) / r.value_dim, ideal);
     WEFT_ASSIGN(cuts.recurrent_heads, Cut({"value heads of recurrent layers", r.heads, unit, ideal,
                                            " (the quantization block of ssm_out)"},

@@ -6,7 +6,8 @@
 //               a rank holds every KV head that its query heads read (so KV heads are replicated
 //               where a cut falls inside a group, or where there are more ranks than KV heads)
 //   recurrent   value heads of layers with state, in steps like attention's; a rank holds every
-//               key head of its value heads (Qwen3-Next's key heads stay whole)
+//               key head of its value heads (whole ones of Qwen3-Next, and of Mamba-2 where
+//               groups are normed)
 //   MLP         columns, in multiples of the quantization block of the down projection
 //   experts     columns of each, as the MLP's, over the tensor ranks of one expert group: `--ep E`
 //               makes E groups of the tensor ranks, each with whole experts (any number) of its

@@ -25,6 +25,8 @@ constexpr Evidence kEvidence[] = {
     {"", "<|begin_of_text|>", 0, "llama4"},
     {"gpt-oss", "", 0, "gpt-4o"},
     {"minimax-m2", "", 0, "minimax-m2"},
+    {"nemotron_h", "", 0, "pixtral"},
+    {"nemotron_h_moe", "", 0, "pixtral"},
     {"glm4moe", "", 0, "glm4"},
     {"glm-dsa", "", 0, "glm4"},
     {"glm4", "", 0, "glm4"},

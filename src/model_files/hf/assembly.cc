@@ -315,8 +315,9 @@ Status Assembly::AddLayer(int64_t layer) {
 // ---- The whole ----------------------------------------------------------------------------------
 
 Status Assembly::FindPrefix() {
-    constexpr std::array<std::string_view, 5> kPrefixes = {
-        "model.", "model.language_model.", "language_model.model.", "language_model.", ""};
+    constexpr std::array<std::string_view, 6> kPrefixes = {
+        "model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.",
+        ""};
     for (const std::string_view prefix : kPrefixes) {
         if (!Has(std::string(prefix) + std::string(family_.embedding) + ".weight")) continue;
         prefix_ = prefix;
@@ -337,10 +338,10 @@ Status Assembly::FindPrefix() {
 Status Assembly::AddEnds() {
     WEFT_ASSIGN(MatrixPtr embedding, Linear(prefix_ + std::string(family_.embedding)));
     Add("token_embd.weight", std::move(embedding));
-    WEFT_ASSIGN(MatrixPtr norm, Column(prefix_ + "norm.weight", family_.norm_add));
+    const std::string final_norm = prefix_ + std::string(family_.final_norm) + ".weight";
+    WEFT_ASSIGN(MatrixPtr norm, Column(final_norm, family_.norm_add));
     if (norm == nullptr) {
-        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}norm.weight' is missing", folder_,
-                         prefix_);
+        return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}' is missing", folder_, final_norm);
     }
     AddVector("output_norm.weight", std::move(norm));
     WEFT_ASSIGN(const bool tied, config_.BoolOr({"tie_word_embeddings"}, false));

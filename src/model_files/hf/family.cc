@@ -15,20 +15,23 @@ std::vector<const Family*> AllFamilies() {
     for (const std::span<const Family> some :
          {LlamaFamilies(), QwenFamilies(), QwenNextFamilies(), GemmaFamilies(), Gemma4Families(),
           DeepseekFamilies(), MoeFamilies(), CohereFamilies(), ExaoneFamilies(), HunyuanFamilies(),
-          MixedFamilies()}) {
+          MixedFamilies(), NemotronFamilies()}) {
         for (const Family& family : some) all.push_back(&family);
     }
     return all;
 }
 
-// One number, or one a layer.
+// One number, or one a layer; of KV heads 0 where a layer has no attention.
 Status WriteHeads(const Config& config, std::string_view from, std::string_view key,
                   MetaWriter& meta) {
+    const int64_t least = key == "attention.head_count" ? 1 : 0;
     if (config.json()[from].is_array()) {
         WEFT_ASSIGN(const std::vector<int64_t> list, config.Ints({from}));
         const bool good = std::ranges::all_of(
-            list, [](int64_t count) { return count >= 1 && count <= kMostHeads; });
-        if (!good) return config.Corrupt(from, fmt::format("numbers of 1 to {}", kMostHeads));
+            list, [&](int64_t count) { return count >= least && count <= kMostHeads; });
+        if (!good) {
+            return config.Corrupt(from, fmt::format("numbers of {} to {}", least, kMostHeads));
+        }
         meta.Ints(key, list);
         return {};
     }
@@ -53,7 +56,10 @@ void MetaWriter::Bools(std::string_view key, std::span<const bool> values) {
 
 std::string SupportedModelTypes() {
     std::string names;
+    std::string_view before;
     for (const Family* family : AllFamilies()) {
+        if (family->model_type == before) continue;
+        before = family->model_type;
         names += (names.empty() ? "" : ", ") + std::string(family->model_type);
     }
     return names;
@@ -65,7 +71,10 @@ Result<const Family*> FindFamily(const Config& config) {
     WEFT_ASSIGN(const std::string inner, text.StringOr({"model_type"}, type));
     for (const std::string& name : {type, inner}) {
         for (const Family* family : AllFamilies()) {
-            if (family->model_type == name) return family;
+            if (family->model_type != name) continue;
+            if (family->fits == nullptr) return family;
+            WEFT_ASSIGN(const bool fits, family->fits(config.With(text)));
+            if (fits) return family;
         }
     }
     if (type.empty()) return config.Corrupt("model_type", "the type of a language model");

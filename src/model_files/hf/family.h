@@ -89,6 +89,9 @@ struct Family {
     std::string_view defaults = "{}";
     RopeTraits rope = {};
     std::string_view embedding = "embed_tokens";  // the module with a row for each token
+    std::string_view final_norm = "norm";         // the module of the norm behind all layers
+    // Of several families with one model_type, the first whose `fits` says so; null: any config.
+    Result<bool> (*fits)(const Config& config) = nullptr;
 };
 
 // The family of a config.json. kUnsupported: names the model_type and the supported ones.
@@ -190,5 +193,6 @@ std::span<const Family> CohereFamilies();
 std::span<const Family> ExaoneFamilies();
 std::span<const Family> HunyuanFamilies();
 std::span<const Family> MixedFamilies();
+std::span<const Family> NemotronFamilies();
 
 }  // namespace weft::model_files::hf

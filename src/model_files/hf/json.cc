@@ -22,6 +22,28 @@ std::string_view TypeOf(const Json& value) {
     return value.is_object() ? "an object" : "null";
 }
 
+// Python writes numbers that JSON lacks as bare words. Of a config they become what transformers 5
+// writes: {"__float__": "Infinity"}.
+std::string WithoutBareWords(std::string_view text) {
+    constexpr std::string_view kWords[] = {"-Infinity", "Infinity", "NaN"};
+    std::string out;
+    bool quoted = false;
+    for (size_t i = 0; i < text.size();) {
+        const std::string_view rest = text.substr(i);
+        const auto* word = std::ranges::find_if(
+            kWords, [&](std::string_view one) { return !quoted && rest.starts_with(one); });
+        if (word != std::end(kWords)) {
+            out += fmt::format(R"({{"__float__": "{}"}})", *word);
+            i += word->size();
+            continue;
+        }
+        if (quoted && text[i] == '\\' && rest.size() > 1) out += text[i++];
+        else if (text[i] == '"') quoted = !quoted;
+        out += text[i++];
+    }
+    return out;
+}
+
 }  // namespace
 
 std::string Shown(std::string_view text) {
@@ -50,7 +72,7 @@ Result<Json> ParseJson(std::string_view text, std::string_view where) {
 }
 
 Result<Config> Config::Parse(std::string_view text, std::string_view where) {
-    WEFT_ASSIGN(Json json, ParseJson(text, where));
+    WEFT_ASSIGN(Json json, ParseJson(WithoutBareWords(text), where));
     if (!json.is_object()) {
         return MakeError(ErrorCode::kCorrupt, "{}: {}; expected a JSON object", where,
                          TypeOf(json));

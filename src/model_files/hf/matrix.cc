@@ -269,6 +269,37 @@ class ConvertedMatrix final : public Matrix {
     float add_;
 };
 
+class ScaledMatrix final : public Matrix {
+  public:
+    ScaledMatrix(MatrixPtr inner, DType dtype, std::vector<RowScale> scales)
+        : Matrix(dtype, inner->rows(), inner->cols()),
+          inner_(Converted(std::move(inner), DType::kF32)),
+          scales_(std::move(scales)) {}
+
+    Status Read(const Block& block, std::span<std::byte> out) const override {
+        std::vector<float> row(static_cast<size_t>(block.cols));
+        for (int64_t i = 0; i < block.rows; ++i) {
+            const Block one{block.row + i, 1, block.col, block.cols};
+            WEFT_TRY(inner_->Read(one, std::as_writable_bytes(std::span(row))));
+            const float scale = ScaleOf(one.row);
+            for (float& value : row) value *= scale;
+            QuantizeRow(dtype(), row, out.subspan(BytesOf(i, block.cols), BytesOf(1, block.cols)));
+        }
+        return {};
+    }
+
+  private:
+    float ScaleOf(int64_t row) const {
+        for (const RowScale& some : scales_) {
+            if (row < some.rows) return some.scale;
+            row -= some.rows;
+        }
+        return 1;
+    }
+    MatrixPtr inner_;
+    std::vector<RowScale> scales_;
+};
+
 class ReshapedMatrix final : public Matrix {
   public:
     ReshapedMatrix(MatrixPtr column, int64_t cols)
@@ -338,6 +369,13 @@ MatrixPtr Converted(MatrixPtr inner, DType dtype, float add) {
     WEFT_CHECK(IsFloatType(dtype));
     if (inner->dtype() == dtype && add == 0) return inner;
     return std::make_unique<ConvertedMatrix>(std::move(inner), dtype, add);
+}
+
+MatrixPtr Scaled(MatrixPtr inner, std::vector<RowScale> scales) {
+    const auto plain = [](const RowScale& some) { return some.scale == 1; };
+    if (std::ranges::all_of(scales, plain)) return inner;
+    const DType dtype = IsFloatType(inner->dtype()) ? inner->dtype() : DType::kBF16;
+    return std::make_unique<ScaledMatrix>(std::move(inner), dtype, std::move(scales));
 }
 
 MatrixPtr Reshaped(MatrixPtr column, int64_t cols) {

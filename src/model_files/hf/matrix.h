@@ -76,6 +76,14 @@ MatrixPtr Transposed(MatrixPtr inner, int64_t group);
 // Values + `add`, rounded to F32, F16 or BF16 from any dtype.
 MatrixPtr Converted(MatrixPtr inner, DType dtype, float add = 0);
 
+// The first `rows` rows times `scale`, then those of the next, and so on; rows behind all of them
+// stay. Of block types BF16 is made.
+struct RowScale {
+    int64_t rows = 0;
+    float scale = 1;
+};
+MatrixPtr Scaled(MatrixPtr inner, std::vector<RowScale> scales);
+
 // [n, 1] as rows of `cols`.
 MatrixPtr Reshaped(MatrixPtr column, int64_t cols);
 // [n, 1] as one row of n.

@@ -1,0 +1,77 @@
+// Mamba-2 layers (Dao and Gu 2024): a convolution of x, B and C, the state-space recurrence, a gate
+// and, where the file has one, a norm of the columns of each group.
+#include "model/builder.h"
+
+namespace weft::model {
+
+using program::Cut;
+using program::kTokens;
+using program::Shape;
+using program::ValueId;
+
+// By ssm_norm. The columns of the only group are on all ranks: their sums of squares meet in an
+// all-reduce. Of several groups a rank has whole ones.
+ValueId Builder::NormGroups(ValueId x) {
+    const Recurrent& r = hyper_.recurrent;
+    const int64_t all = r.heads * r.value_dim;
+    const Span& heads = shard_.recurrent_heads;
+    const Span columns{heads.begin * r.value_dim, heads.end * r.value_dim};
+    const ValueId weight = Weight(Tensor("ssm_norm.weight"), {columns, {}, all, 0});
+    const Shape shape = program_.value(x).shape;
+    if (r.key_heads > 1) {
+        program::RmsNorm norm{hyper_.rms_eps, all / r.key_heads};
+        norm.apart = true;
+        return program_.Emit(norm, {x, weight}, Local("ssm_norm"), shape);
+    }
+    program::SumSquares sum;
+    sum.columns = {{0, columns.size()}};
+    ValueId squares = program_.Emit(std::move(sum), {x}, Local("ssm_squares"), {kTokens, 1});
+    if (shard_.layout.tp > 1) {
+        if (HidesCuts()) SetWide(squares);
+        squares = AllReduce(squares);
+    }
+    return program_.Emit(program::RmsNorm{hyper_.rms_eps, columns.size(), all, 0},
+                         {x, weight, squares}, Local("ssm_norm"), shape);
+}
+
+ValueId Builder::Mamba2(ValueId x) {
+    NeedSlots();
+    const Recurrent& r = hyper_.recurrent;
+    const Span &heads = shard_.recurrent_heads, &groups = shard_.recurrent_keys;
+    const Span columns{heads.begin * r.value_dim, heads.end * r.value_dim};
+    const Span shared{groups.begin * r.key_dim, groups.end * r.key_dim};
+    const int64_t inner = r.heads * r.value_dim, state = r.key_heads * r.key_dim;
+    // ssm_in: z, x, B, C, steps.
+    const auto part = [&](const char* name, int64_t begin, const Span& rows) {
+        const Home home{Tensor("ssm_in"), begin, 2 * inner + 2 * state + r.heads};
+        return FromHome(x, name, home, rows, {Cut::kRows}, false);
+    };
+    const auto convolved = [&](const char* name, int64_t begin, const Span& rows) {
+        return Convolved(part(name, inner + begin, rows), name, begin, rows);
+    };
+    const ValueId v = convolved("ssm_x", 0, columns);
+    const ValueId b = convolved("ssm_b", inner, shared);
+    const ValueId c = convolved("ssm_c", inner + state, shared);
+    const ValueId step = part("ssm_step", 2 * inner + 2 * state, heads);
+    program::DeltaRule rule;
+    rule.ssd = true;
+    rule.first_head = heads.begin;
+    rule.key_heads = groups.size();
+    rule.first_key_head = groups.begin;
+    rule.group = r.group();
+    const auto of_heads = [&](const char* name) {
+        return Weight(Tensor(name), {heads, {}, r.heads, 0});
+    };
+    const ValueId y =
+        program_.Emit(rule,
+                      {c, b, v, step, of_heads("ssm_a"), of_heads("ssm_dt.bias"), of_heads("ssm_d"),
+                       StateSlots("ssm_state", {heads.size(), r.key_dim, r.value_dim})},
+                      Local("ssd"), {kTokens, columns.size()});
+    const ValueId z = part("ssm_z", 0, columns);
+    ValueId gated = program_.Emit(program::Glu{Activation::kSilu}, {z, y}, Local("ssm_gated"),
+                                  program_.value(y).shape);
+    if (Has("ssm_norm.weight")) gated = NormGroups(gated);
+    return FromColumns(gated, "ssm_out", ColumnsOf(columns, inner), r.value_dim);
+}
+
+}  // namespace weft::model

@@ -1,0 +1,28 @@
+// Nemotron-H, Nemotron Nano 2 and Nemotron 3, dense and with experts (NVIDIA 2025): a layer is a
+// Mamba-2 layer, attention without positions, or an MLP or experts of ReLU squared, as its tensors
+// say. The largest route rows of fewer columns to their experts.
+#include "model/model.h"
+
+namespace weft::model {
+
+using program::ValueId;
+
+ValueId BuildNemotronH(Builder& b, ValueId x) {
+    const Span layers = b.shard().layers;
+    for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+        b.BeginLayer(layer);
+        const ValueId h = b.Norm(x, "attn_norm", b.hyper().hidden);
+        if (b.HasState()) {
+            x = b.Add(x, b.Mamba2(h));
+        } else if (b.Has("attn_q.weight")) {
+            const ValueId q = b.ToHeads(h, "attn_q", false), k = b.ToKvHeads(h, "attn_k", false);
+            const ValueId a = b.Attention(q, k, b.ToKvHeads(h, "attn_v", false));
+            x = b.Add(x, b.FromHeads(a, "attn_output"));
+        } else {
+            x = b.Add(x, b.Mlp(h));
+        }
+    }
+    return x;
+}
+
+}  // namespace weft::model

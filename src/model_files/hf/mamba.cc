@@ -1,0 +1,122 @@
+#include "model_files/hf/mamba.h"
+
+#include <cmath>
+#include <span>
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMostOutRows = 1 << 20;
+
+class MambaLayer {
+  public:
+    MambaLayer(Assembly& assembly, int64_t layer, std::string prefix, const MambaShape& s)
+        : assembly_(assembly), layer_(layer), prefix_(std::move(prefix)), s_(s) {}
+
+    Status Add(const std::vector<float>& in, float out) {
+        const int64_t inner = s_.inner(), shared = s_.shared();
+        const int64_t parts[] = {inner, inner, shared, shared, s_.heads};
+        std::vector<RowScale> scales;
+        for (size_t i = 0; i < in.size(); ++i) scales.push_back({parts[i], in[i]});
+        WEFT_TRY(AddLinear("ssm_in", "in_proj", 2 * inner + 2 * shared + s_.heads, scales));
+        WEFT_TRY(AddLinear("ssm_out", "out_proj", 0, {{kMostOutRows, out}}));
+        WEFT_TRY(AddTaps());
+        WEFT_ASSIGN(MatrixPtr rates, Column("A_log", s_.heads));
+        std::vector<float> decays(static_cast<size_t>(s_.heads));
+        WEFT_TRY(rates->Read({0, s_.heads, 0, 1}, std::as_writable_bytes(std::span(decays))));
+        for (float& decay : decays) decay = -std::exp(decay);
+        Put("ssm_a", FromFloats(std::move(decays)));
+        WEFT_ASSIGN(MatrixPtr skip, Column("D", s_.heads));
+        Put("ssm_d", std::move(skip));
+        WEFT_ASSIGN(MatrixPtr steps, Column("dt_bias", s_.heads));
+        assembly_.AddVector(Assembly::Block(layer_, "ssm_dt.bias"), std::move(steps));
+        if (!assembly_.Has(prefix_ + "norm.weight")) return {};
+        WEFT_ASSIGN(MatrixPtr norm, Column("norm.weight", inner));
+        Put("ssm_norm.weight", Reshaped(std::move(norm), inner / s_.groups));
+        return {};
+    }
+
+  private:
+    void Put(std::string_view name, MatrixPtr matrix) {
+        assembly_.Add(Assembly::Block(layer_, name), std::move(matrix));
+    }
+    Result<MatrixPtr> Checked(Result<MatrixPtr> matrix, const std::string& name,
+                              int64_t rows) const {
+        if (!matrix.ok()) return matrix;
+        if (*matrix == nullptr) {
+            return MakeError(ErrorCode::kCorrupt, "{}: tensor '{}{}' is missing",
+                             assembly_.folder(), prefix_, name);
+        }
+        if (rows == 0 || (*matrix)->rows() == rows) return matrix;
+        return MakeError(ErrorCode::kCorrupt, "{}: '{}{}' has {}; by config.json it should be {}",
+                         assembly_.folder(), prefix_, name, (*matrix)->rows(), rows);
+    }
+    Result<MatrixPtr> Column(const std::string& name, int64_t rows) {
+        return Checked(assembly_.Column(prefix_ + name), name, rows);
+    }
+    // rows: as many it must have; 0: any.
+    Status AddLinear(const std::string& gguf, const std::string& name, int64_t rows,
+                     const std::vector<RowScale>& scales) {
+        WEFT_ASSIGN(MatrixPtr weight, Checked(assembly_.Linear(prefix_ + name), name, rows));
+        Put(gguf + ".weight", Scaled(std::move(weight), scales));
+        WEFT_ASSIGN(MatrixPtr bias, assembly_.Column(prefix_ + name + ".bias"));
+        if (bias == nullptr) return {};
+        assembly_.AddVector(Assembly::Block(layer_, gguf + ".bias"),
+                            Scaled(std::move(bias), scales));
+        return {};
+    }
+    Status AddTaps() {
+        const int64_t channels = s_.inner() + 2 * s_.shared();
+        WEFT_ASSIGN(MatrixPtr taps, Checked(assembly_.Tensor(prefix_ + "conv1d.weight"),
+                                            "conv1d.weight", channels));
+        if (taps->cols() != s_.taps) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: '{}conv1d.weight' has {} taps; by config.json it should be {}",
+                             assembly_.folder(), prefix_, taps->cols(), s_.taps);
+        }
+        Put("ssm_conv1d.weight", Converted(std::move(taps), DType::kF32));
+        if (!assembly_.Has(prefix_ + "conv1d.bias")) return {};
+        WEFT_ASSIGN(MatrixPtr bias, Column("conv1d.bias", channels));
+        assembly_.AddVector(Assembly::Block(layer_, "ssm_conv1d.bias"), std::move(bias));
+        return {};
+    }
+
+    Assembly& assembly_;
+    const int64_t layer_;
+    const std::string prefix_;
+    const MambaShape s_;
+};
+
+}  // namespace
+
+void WriteMamba(const MambaShape& s, MetaWriter& meta) {
+    meta.Int("ssm.conv_kernel", s.taps);
+    meta.Int("ssm.state_size", s.state);
+    meta.Int("ssm.group_count", s.groups);
+    meta.Int("ssm.time_step_rank", s.heads);
+    meta.Int("ssm.inner_size", s.inner());
+}
+
+Status AddMamba(Assembly& assembly, int64_t layer, const std::string& prefix, const MambaShape& s,
+                const std::vector<float>& in, float out) {
+    return MambaLayer(assembly, layer, prefix, s).Add(in, out);
+}
+
+Status CheckSteps(const Config& config) {
+    constexpr std::string_view kKey = "time_step_limit";
+    if (!config.Has(kKey)) return {};
+    const Json& limit = config.json()[kKey];
+    const Json infinite = {{"__float__", "Infinity"}};
+    const bool open = limit.is_array() && limit.size() == 2 && limit[0].is_number() &&
+                      limit[0].get<double>() == 0 && limit[1] == infinite;
+    if (open) return {};
+    return config.Corrupt(kKey, "0 to infinity: limits of steps are not supported");
+}
+
+Status MambaMustBe(const Config& config, std::string_view key, std::string_view expected) {
+    WEFT_ASSIGN(const std::string value, config.StringOr({key}, std::string(expected)));
+    if (value == expected) return {};
+    return config.Corrupt(key, fmt::format("'{}'", expected));
+}
+
+}  // namespace weft::model_files::hf
