@@ -39,7 +39,12 @@ NEMOTRON_EXPERTS = NEMOTRON | {
                           "mlp"],
     "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
     "moe_shared_expert_intermediate_size": 160, "routed_scaling_factor": 2.5}
-
+GRANITE = {"head_dim": LEFT_OUT, "attention_multiplier": 0.2, "embedding_multiplier": 3.0,
+           "residual_multiplier": 0.4, "logits_scaling": 2.0, "shared_intermediate_size": 160}
+GRANITE_HYBRID = GRANITE | {
+    "mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_state": 20, "mamba_d_head": 24,
+    "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 8, "position_embedding_type": "nope",
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"]}
 
 # name: model_type, what config.json says beside SIZES
 CASES = {
@@ -111,6 +116,13 @@ CASES = {
         "linear_attention"]}),
     "nemotronHMoe": ("nemotron_h", NEMOTRON_EXPERTS),
     "nemotronHLatent": ("nemotron_h", NEMOTRON_EXPERTS | {"moe_latent_size": 48}),
+    "graniteHybrid": ("granitemoehybrid", GRANITE_HYBRID | {
+        "num_local_experts": 0, "num_experts_per_tok": 0, "tie_word_embeddings": True}),
+    "graniteHybridMoe": ("granitemoehybrid", GRANITE_HYBRID | {
+        "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 96}),
+    "graniteMicro": ("granitemoehybrid", GRANITE | {
+        "num_local_experts": 0, "num_experts_per_tok": 0, "position_embedding_type": "rope",
+        "layer_types": ["full_attention"] * 4, "mamba_n_heads": 8}),
     # Ling-2, whose block transformers has in Sarvam: the keys are put back below.
     "ling2": ("sarvam_moe", {
         "num_experts": 8, "num_experts_per_tok": 3, "num_shared_experts": 1,

@@ -174,11 +174,16 @@ Status RefuseUnknownScales(const model_files::ModelSource& source, const std::st
                          "{}: {}{} is set, which is not supported for architecture '{}'",
                          source.name(), prefix, key, hyper.architecture);
     }
-    WEFT_ASSIGN(const bool rotates, source.meta().BoolOr(prefix + "rope.scaling.finetuned", true));
-    if (rotates || !granite) return {};
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: {}rope.scaling.finetuned is false: Granite without RoPE is not supported",
-                     source.name(), prefix);
+    return {};
+}
+
+// Granite's files say in an odd place that attention has no positions.
+Status ReadRotates(const model_files::ModelSource& source, const std::string& prefix,
+                   Hyper& hyper) {
+    if (hyper.architecture.starts_with("nemotron_h")) hyper.rotates = false;
+    if (!hyper.architecture.starts_with("granite")) return {};
+    WEFT_ASSIGN(hyper.rotates, source.meta().BoolOr(prefix + "rope.scaling.finetuned", true));
+    return {};
 }
 
 Status CheckHeads(const model_files::ModelSource& source, const HeadShape& shape) {
@@ -368,6 +373,7 @@ Result<Hyper> ReadHyper(const model_files::ModelSource& source) {
     WEFT_TRY(ReadHeads(source, prefix, hyper));
     WEFT_TRY(ReadScales(source, prefix, hyper));
     WEFT_TRY(RefuseUnknownScales(source, prefix, hyper));
+    WEFT_TRY(ReadRotates(source, prefix, hyper));
     WEFT_ASSIGN(hyper.ropes, ReadRopes(source, hyper.architecture, hyper.rotary_dim,
                                        hyper.windowed_heads.rotary_dim, hyper.context));
     hyper.context = std::max(hyper.context, hyper.ropes.ExtendedContext());

@@ -61,6 +61,7 @@ struct Hyper {
     float embedding_scale = 1, residual_scale = 1, logit_scale = 1;  // factors
     Activation activation = Activation::kSilu;
     bool ungated = false;       // MLPs and experts have no gate, but ReLU squared
+    bool rotates = true;        // RoPE; else attention has no positions
     bool tied = false;          // the output matrix is the embedding table
     int64_t group() const { return heads / kv_heads; }
     bool has_state() const { return recurrent.heads > 0; }

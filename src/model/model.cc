@@ -78,7 +78,14 @@ constexpr std::array kArchitectures = {
     Architecture{{"gpt-oss", "gpt-oss", "windows, sinks, biases, clamped SwiGLU, YaRN", "gptOss"},
                  BuildGptOss,
                  true},
-    Architecture{{"granite", "Granite 3 (dense)", "scales", "granite"}, BuildGranite},
+    Architecture{
+        {"granite", "Granite 3 (dense), Granite 4 Micro", "scales", "granite, graniteMicro"},
+        BuildGranite},
+    Architecture{{"granitehybrid", "Granite 4 H, dense and with experts",
+                  "scales, Mamba-2, attention without positions, a shared expert",
+                  "graniteHybrid, graniteHybridMoe"},
+                 BuildGranite,
+                 true},
     Architecture{
         {"granitemoe", "Granite 3 with experts", "scales", "graniteMoe"}, BuildGranite, true},
     Architecture{{"hunyuan-dense", "Hunyuan 0.5B to 7B", "heads normed after RoPE, NTK", "hunyuan"},

@@ -25,7 +25,8 @@ int64_t Channels(const Recurrent& r) {
 }
 
 bool IsMamba2(std::string_view architecture) {
-    return architecture == "nemotron_h" || architecture == "nemotron_h_moe";
+    return architecture == "nemotron_h" || architecture == "nemotron_h_moe" ||
+           architecture == "granitehybrid";
 }
 
 // Of Mamba-2: what the heads give is normed group by group.

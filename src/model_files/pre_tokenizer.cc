@@ -59,6 +59,7 @@ constexpr Evidence kEvidence[] = {
     {"", "[AVAILABLE_TOOLS]", 0, "tekken"},
     {"granite", "", 60'000, "refact"},
     {"granite", "", 0, "dbrx"},
+    {"granitehybrid", "", 0, "dbrx"},
     {"granitemoe", "", 60'000, "refact"},
     {"granitemoe", "", 0, "dbrx"},
     {"olmo2", "", 150'000, "dbrx"},

@@ -27,9 +27,9 @@ double ErrorOfMamba(const std::vector<float>& got, const std::vector<float>& wan
 
 class VulkanMamba : public testing::TestWithParam<const char*> {};
 
-// A norm of several groups, units of ReLU squared, experts of fewer columns.
+// A norm of one group and of several; units of ReLU squared; experts of fewer columns.
 INSTANTIATE_TEST_SUITE_P(All, VulkanMamba,
-                         testing::Values("nemotronH", "nemotronHLatent"),
+                         testing::Values("nemotronH", "nemotronHLatent", "graniteHybrid"),
                          [](const auto& one) { return std::string(one.param); });
 
 // As VulkanExecutable has it: float32 throughout.

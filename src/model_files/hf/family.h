@@ -114,6 +114,9 @@ Status WriteExperts(const Config& config, MetaWriter& meta, std::string_view wid
 // Which layers of a model with experts have none: the first (first_k_dense_replace), those of
 // mlp_only_layers, and all but each decoder_sparse_step-th.
 Result<std::vector<bool>> DenseLayers(const Config& config);
+// WriteCommon, and Granite's factors.
+Status WriteGranite(const Config& config, MetaWriter& meta);
+
 // Which layers of Qwen3-Next and Qwen 3.5 have recurrent state.
 Result<std::vector<bool>> RecurrentLayers(const Config& config);
 
@@ -194,5 +197,6 @@ std::span<const Family> ExaoneFamilies();
 std::span<const Family> HunyuanFamilies();
 std::span<const Family> MixedFamilies();
 std::span<const Family> NemotronFamilies();
+std::span<const Family> GraniteHybridFamilies();
 
 }  // namespace weft::model_files::hf

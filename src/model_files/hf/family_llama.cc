@@ -2,6 +2,21 @@
 #include "model_files/hf/family.h"
 
 namespace weft::model_files::hf {
+Status WriteGranite(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteCommon(config, meta));
+    const struct {
+        std::string_view key, from;
+    } scales[] = {{"attention.scale", "attention_multiplier"},
+                  {"embedding_scale", "embedding_multiplier"},
+                  {"residual_scale", "residual_multiplier"},
+                  {"logit_scale", "logits_scaling"}};
+    for (const auto& [key, from] : scales) {
+        WEFT_ASSIGN(const double value, config.NeedF64({from}));
+        meta.F32(key, value);
+    }
+    return {};
+}
+
 namespace {
 
 constexpr int64_t kMostPositions = 1ll << 31;
@@ -28,23 +43,8 @@ Status MinistralMeta(const Config& config, MetaWriter& meta) {
     return WriteWindow(config, meta, window, [](int64_t) { return true; });
 }
 
-Status GraniteMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(WriteCommon(config, meta));
-    const struct {
-        std::string_view key, from;
-    } scales[] = {{"attention.scale", "attention_multiplier"},
-                  {"embedding_scale", "embedding_multiplier"},
-                  {"residual_scale", "residual_multiplier"},
-                  {"logit_scale", "logits_scaling"}};
-    for (const auto& [key, from] : scales) {
-        WEFT_ASSIGN(const double value, config.NeedF64({from}));
-        meta.F32(key, value);
-    }
-    return {};
-}
-
 Status GraniteMoeMeta(const Config& config, MetaWriter& meta) {
-    WEFT_TRY(GraniteMeta(config, meta));
+    WEFT_TRY(WriteGranite(config, meta));
     return WriteExperts(config, meta, "intermediate_size", "softmax");
 }
 
@@ -140,7 +140,7 @@ constexpr Family kLlamaFamilies[] = {
     {.model_type = "granite",
      .architecture = "granite",
      .rules = {kPreNormRules, kAttentionRules, kMlpRules},
-     .meta = GraniteMeta,
+     .meta = WriteGranite,
      .pairs = true,
      .defaults = R"({"max_position_embeddings": 2048, "attention_multiplier": 1.0,
                      "embedding_multiplier": 1.0, "residual_multiplier": 1.0,

@@ -1,0 +1,167 @@
+// Granite 4, with Mamba-2 layers (H) and without, dense and with experts.
+#include <algorithm>
+
+#include "model_files/hf/mamba.h"
+
+namespace weft::model_files::hf {
+namespace {
+
+constexpr int64_t kMostGraniteLayers = 4096, kMostGraniteColumns = 1 << 20;
+
+// By layer: Mamba-2; else attention.
+Result<std::vector<bool>> GraniteLayers(const Config& config) {
+    constexpr std::string_view kKey = "layer_types";
+    WEFT_ASSIGN(const int64_t layers,
+                config.NeedInt({"num_hidden_layers"}, 1, kMostGraniteLayers));
+    WEFT_ASSIGN(const std::vector<std::string> types,
+                config.Strings({kKey, "layers_block_type"}));
+    std::vector<bool> mamba(types.empty() ? static_cast<size_t>(layers) : 0, true);
+    for (const std::string& type : types) {
+        const bool state = type == "mamba" || type == "linear_attention";
+        if (!state && type != "attention" && type != "full_attention") {
+            return config.Corrupt(kKey, "mamba and attention alone");
+        }
+        mamba.push_back(state);
+    }
+    if (static_cast<int64_t>(mamba.size()) == layers) return mamba;
+    return config.Corrupt(kKey, fmt::format("{} of them, one a layer", layers));
+}
+
+Result<bool> GraniteHasState(const Config& config) {
+    WEFT_ASSIGN(const std::vector<bool> mamba, GraniteLayers(config));
+    return std::ranges::find(mamba, true) != mamba.end();
+}
+
+Result<bool> GraniteHasExperts(const Config& config) {
+    WEFT_ASSIGN(const int64_t experts, config.IntOr({"num_local_experts"}, 0, 1 << 16, 8));
+    return experts > 0;
+}
+
+// The shared MLP is the only one of a model without experts.
+Result<Config> GraniteHybridAdjust(const Config& config) {
+    WEFT_TRY(CheckSteps(config));
+    WEFT_ASSIGN(const std::vector<bool> mamba, GraniteLayers(config));
+    WEFT_ASSIGN(const bool experts, GraniteHasExperts(config));
+    WEFT_ASSIGN(const int64_t shared,
+                config.NeedInt({"shared_intermediate_size"}, 1, kMostGraniteColumns));
+    Json over = {{"layer_types", Json::array()}, {"norm_topk_prob", true}};
+    over[experts ? "shared_expert_intermediate_size" : "intermediate_size"] = shared;
+    if (std::ranges::find(mamba, true) != mamba.end()) {
+        WEFT_ASSIGN(const int64_t kv,
+                    config.NeedInt({"num_key_value_heads", "num_attention_heads"}, 1, 4096));
+        Json heads = Json::array(), kept = Json::array();
+        for (const bool state : mamba) {
+            heads.push_back(state ? 0 : kv);
+            kept.push_back(state ? "mamba" : "attention");
+        }
+        over["num_key_value_heads"] = heads;
+        over["layers_block_type"] = kept;
+    }
+    WEFT_ASSIGN(const Config named, Config::Parse(over.dump(), config.where()));
+    return config.With(named);
+}
+
+Result<MambaShape> GraniteShape(const Config& config) {
+    MambaShape s{};
+    WEFT_ASSIGN(const int64_t hidden, config.NeedInt({"hidden_size"}, 1, kMostGraniteColumns));
+    WEFT_ASSIGN(const int64_t expand, config.NeedInt({"mamba_expand"}, 1, 64));
+    WEFT_ASSIGN(s.heads, config.NeedInt({"mamba_n_heads"}, 1, 4096));
+    WEFT_ASSIGN(s.groups, config.NeedInt({"mamba_n_groups"}, 1, s.heads));
+    WEFT_ASSIGN(s.state, config.NeedInt({"mamba_d_state"}, 1, 1024));
+    WEFT_ASSIGN(s.taps, config.NeedInt({"mamba_d_conv"}, 2, 64));
+    s.head_dim = expand * hidden / s.heads;
+    const bool by_hand = config.Has("mamba_d_head") && config.json()["mamba_d_head"] != "auto";
+    int64_t head_dim = s.head_dim;
+    if (by_hand) {
+        WEFT_ASSIGN(head_dim, config.NeedInt({"mamba_d_head"}, 1, 1024));
+    }
+    // transformers norms all groups as one, llama.cpp each by itself.
+    if (s.groups != 1) return config.Corrupt("mamba_n_groups", "1");
+    if (s.head_dim == head_dim && head_dim * s.heads == expand * hidden) return s;
+    return config.Corrupt("mamba_n_heads", fmt::format("heads of {} columns in {} x {}", head_dim,
+                                                       expand, hidden));
+}
+
+Status GraniteHybridMeta(const Config& config, MetaWriter& meta) {
+    WEFT_TRY(WriteGranite(config, meta));
+    WEFT_ASSIGN(const bool experts, GraniteHasExperts(config));
+    if (experts) WEFT_TRY(WriteExperts(config, meta, "intermediate_size", "softmax"));
+    WEFT_ASSIGN(const std::string positions, config.StringOr({"position_embedding_type"}, "nope"));
+    if (positions != "rope" && positions != "nope") {
+        return config.Corrupt("position_embedding_type", "'rope' or 'nope'");
+    }
+    meta.Bool("rope.scaling.finetuned", positions == "rope");  // llama.cpp's sign
+    if (meta.architecture() != "granitehybrid") return {};
+    WEFT_ASSIGN(const MambaShape shape, GraniteShape(config));
+    WriteMamba(shape, meta);
+    return {};
+}
+
+// shared_mlp.input_linear has the gate above what it opens.
+Status GraniteHybridTensors(Assembly& assembly, int64_t layer, const std::string& prefix) {
+    const Config& config = assembly.config();
+    WEFT_ASSIGN(const bool experts, GraniteHasExperts(config));
+    const std::string end = experts ? "_shexp.weight" : ".weight";
+    for (const int64_t half : {0, 1}) {
+        WEFT_ASSIGN(MatrixPtr both, assembly.Linear(prefix + "shared_mlp.input_linear"));
+        if (both == nullptr || both->rows() % 2 != 0) {
+            return MakeError(ErrorCode::kCorrupt,
+                             "{}: '{}shared_mlp.input_linear' is missing, or has no two halves",
+                             assembly.folder(), prefix);
+        }
+        const int64_t rows = both->rows() / 2;
+        assembly.Add(Assembly::Block(layer, (half == 0 ? "ffn_gate" : "ffn_up") + end),
+                     SomeRows(std::move(both), half * rows, rows, 2 * rows, rows));
+    }
+    WEFT_ASSIGN(MatrixPtr down, assembly.Linear(prefix + "shared_mlp.output_linear"));
+    if (down == nullptr) {
+        return MakeError(ErrorCode::kCorrupt, "{}: '{}shared_mlp.output_linear' is missing",
+                         assembly.folder(), prefix);
+    }
+    assembly.Add(Assembly::Block(layer, "ffn_down" + end), std::move(down));
+    WEFT_ASSIGN(const std::vector<std::string> types, config.Strings({"layers_block_type"}));
+    if (types.empty() || types[static_cast<size_t>(layer)] != "mamba") return {};
+    WEFT_ASSIGN(const MambaShape shape, GraniteShape(config));
+    return AddMamba(assembly, layer, prefix + "mamba.", shape);
+}
+
+constexpr Rule kGraniteHybridRules[] = {
+    {"attn_q", "self_attn.q_proj", Form::kQuery, false},
+    {"attn_k", "self_attn.k_proj", Form::kKey, false},
+    {"attn_v", "self_attn.v_proj", Form::kLinear, false},
+    {"attn_output", "self_attn.o_proj", Form::kLinear, false},
+    {"ffn_gate_inp", "block_sparse_moe.router.layer", Form::kRouter, false},
+};
+constexpr Family kGraniteDense = {
+    .model_type = "granitemoehybrid",
+    .architecture = "granite",
+    .rules = {kPreNormRules, kGraniteHybridRules},
+    .meta = GraniteHybridMeta,
+    .layer = GraniteHybridTensors,
+    .pairs = true,
+    .adjust = GraniteHybridAdjust,
+    .defaults = R"({"max_position_embeddings": 2048, "attention_multiplier": 1.0,
+                    "embedding_multiplier": 1.0, "residual_multiplier": 1.0, "logits_scaling": 1.0,
+                    "num_local_experts": 8, "num_experts_per_tok": 2,
+                    "shared_intermediate_size": 1024, "intermediate_size": 11008,
+                    "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256,
+                    "mamba_d_conv": 4, "mamba_expand": 2})"};
+
+constexpr Family GraniteWhere(std::string_view architecture, Result<bool> (*fits)(const Config&)) {
+    Family family = kGraniteDense;
+    family.architecture = architecture;
+    family.fits = fits;
+    return family;
+}
+// As llama.cpp's converter names them.
+constexpr Family kGraniteHybridFamilies[] = {GraniteWhere("granitehybrid", GraniteHasState),
+                                             GraniteWhere("granitemoe", GraniteHasExperts),
+                                             kGraniteDense};
+
+}  // namespace
+
+std::span<const Family> GraniteHybridFamilies() {
+    return kGraniteHybridFamilies;
+}
+
+}  // namespace weft::model_files::hf
